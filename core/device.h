@@ -1,0 +1,49 @@
+// Device and Allocator: where bytes live, and the only place that hands them out.
+//
+// One allocator per device, with exact counters: tests and `--profile` read them. CPU memory is aligned to 64 bytes and
+// its size rounded up to a multiple of 64. Freed blocks of the CPU allocator are kept for reuse up to a bound, and are
+// not counted as live.
+// Threads: allocators and their counters may be used from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace stepnet {
+
+enum class DeviceKind : int8_t { cpu = 0, cuda = 1 };
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int8_t index = 0;
+  bool operator==(const Device&) const = default;
+  std::string str() const;  // "cpu", "cuda:0"
+};
+
+struct MemoryCounters {
+  int64_t live = 0;         // bytes handed out and not returned
+  int64_t peak = 0;         // largest `live` since the last reset_peak
+  int64_t allocations = 0;  // number of blocks ever handed out
+};
+
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  virtual void* allocate(size_t bytes) = 0;  // throws Error when memory is out; never null for bytes > 0
+  virtual void release(void* data, size_t bytes) noexcept = 0;
+  virtual MemoryCounters counters() const = 0;
+  virtual void reset_peak() = 0;
+  // Copies between this device and the host, or within the device. Blocks until done.
+  virtual void copy_from_host(void* to, const void* from, size_t bytes) = 0;
+  virtual void copy_to_host(void* to, const void* from, size_t bytes) = 0;
+  virtual void copy_within(void* to, const void* from, size_t bytes) = 0;
+};
+
+// The device's allocator; throws Error if this build or this machine has no such device.
+Allocator& allocator(Device device);
+// A device module (gpu/) offers its allocators; the factory throws Error where the machine has no device.
+void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index));
+bool device_offered(DeviceKind kind);
+
+}  // namespace stepnet

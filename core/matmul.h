@@ -1,0 +1,29 @@
+// Matrix products on the CPU: oneDNN for float, Eigen for double.
+//
+//   C = op(A) op(B)          if !accumulate
+//   C = C + op(A) op(B)      if accumulate
+//
+// All matrices are dense, row-major; op(A) is [m, k], op(B) is [k, n], C is [m, n]. A is stored [k, m] if trans_a, B is
+// [n, k] if trans_b. Any size may be 0 (k = 0 gives zeros). C must not overlap A or B.
+// Threads: thread-safe; uses up to threads() threads unless serial_here().
+#pragma once
+
+#include <cstdint>
+
+namespace stepnet {
+
+void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
+            bool accumulate = false);
+void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
+            bool accumulate = false);
+
+// Seconds and floating-point operations of all products so far in this process, for --profile.
+struct MatmulCounters {
+  double seconds = 0;
+  double flops = 0;
+  int64_t calls = 0;
+};
+MatmulCounters matmul_counters();
+void count_matmuls(bool on);  // off by default: two clock reads per product
+
+}  // namespace stepnet

@@ -1,0 +1,66 @@
+// Net: a NetDef bound to a workspace, run in order.
+//
+// Building it checks every operator against its schema, and every input against the external inputs, earlier outputs
+// and the workspace. A run infers shapes with the values at hand, allocates outputs and calls kernels.
+// Threads: one run at a time per net; nets on one workspace may run at the same time if they share no written blob.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/bound_op.h"
+
+namespace stepnet {
+
+struct NetOptions {
+  // Drop the tensor of an intermediate after its last reader in the net, so that it does not stay until the next run.
+  // Kept: external inputs and outputs, blobs that existed before the net was built, and `keep`.
+  bool release_intermediates = false;
+  std::set<std::string> keep;
+  // Run what asks for an accelerator on the CPU.
+  bool force_cpu = false;
+  std::vector<std::string>* warnings = nullptr;  // filled while building
+};
+
+class Net {
+ public:
+  Net(const NetDef& def, Workspace& workspace, const NetOptions& options = {});
+  ~Net();
+  Net(const Net&) = delete;
+  Net& operator=(const Net&) = delete;
+
+  // Runs all operators; throws Error with operator and net. `run.iteration` is taken from runs().
+  void run(RunContext& run);
+
+  const NetDef& def() const { return def_; }
+  const std::string& name() const { return def_.name(); }
+  int64_t runs() const { return runs_; }
+  void set_runs(int64_t runs) { runs_ = runs; }  // a resumed run goes on counting
+  Workspace& workspace() const { return workspace_; }
+
+ private:
+  struct Step;
+  void run_step(Step& step, RunContext& run);
+  void plan_release(const NetOptions& options, const std::set<std::string>& existing);
+
+  NetDef def_;
+  Workspace& workspace_;
+  std::vector<std::unique_ptr<Step>> steps_;
+  int64_t runs_ = 0;
+};
+
+// Builds, runs once and drops a net.
+void run_net_once(const NetDef& def, Workspace& workspace, RunContext& run, const NetOptions& options = {});
+
+// Checks of a net without running it. Throws Error at the first mistake.
+// Schema, arguments, in-place rules, undefined inputs, external outputs that nobody writes; with `available`, names
+// that exist before the net runs (null: only a net that lists external inputs is checked for undefined inputs).
+void check_net(const NetDef& def, const std::set<std::string>* available, std::vector<std::string>* warnings = nullptr);
+
+// Types of every blob that can be known without data, from those given. Throws Error where shapes do not fit.
+std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known);
+
+}  // namespace stepnet

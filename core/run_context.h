@@ -1,0 +1,22 @@
+// RunContext: what a run hands to every operator beside its tensors.
+//
+// Threads: one per running thread; copied for substeps that run at the same time.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+
+namespace stepnet {
+
+class Profiler;
+
+struct RunContext {
+  uint64_t seed = 1;             // of the whole run; random operators mix in net, output and iteration
+  int64_t iteration = 0;         // how often the net has run before
+  int64_t timestep = 0;          // inside a recurrent network, else 0
+  Profiler* profiler = nullptr;  // records time and bytes per operator if set
+  std::ostream* out = nullptr;   // where Print writes; standard output if null
+  void* stream = nullptr;        // the CUDA stream that kernels are launched on
+};
+
+}  // namespace stepnet

@@ -1,0 +1,34 @@
+// Vectorised elementary functions over spans, for float and double.
+//
+// exp, tanh and sigmoid are finite for every finite input (arguments are clamped where the result would overflow), NaN
+// stays NaN, and the relative error is below 4 ulp (float: 3e-7). No fast-math: these are Eigen's packet functions.
+// Input and output may be the same span, and must otherwise not overlap. Spans have equal sizes.
+// Threads: pure functions.
+#pragma once
+
+#include <span>
+
+namespace stepnet {
+
+void vec_exp(std::span<const float> x, std::span<float> y);
+void vec_exp(std::span<const double> x, std::span<double> y);
+void vec_log(std::span<const float> x, std::span<float> y);
+void vec_log(std::span<const double> x, std::span<double> y);
+void vec_tanh(std::span<const float> x, std::span<float> y);
+void vec_tanh(std::span<const double> x, std::span<double> y);
+void vec_sigmoid(std::span<const float> x, std::span<float> y);
+void vec_sigmoid(std::span<const double> x, std::span<double> y);
+
+// y += a * x
+void vec_axpy(float a, std::span<const float> x, std::span<float> y);
+void vec_axpy(double a, std::span<const double> x, std::span<double> y);
+// Sum and maximum in a fixed order that depends on the size alone (not on alignment), so results repeat to the bit.
+// The maximum of nothing is minus infinity.
+double vec_sum(std::span<const float> x);
+double vec_sum(std::span<const double> x);
+double vec_sum_squares(std::span<const float> x);
+double vec_sum_squares(std::span<const double> x);
+float vec_max(std::span<const float> x);
+double vec_max(std::span<const double> x);
+
+}  // namespace stepnet

@@ -1,0 +1,56 @@
+// What operator tests share: run one operator on given tensors, and check its gradients by central differences.
+//
+// Threads: not for concurrent use.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/net.h"
+
+namespace stepnet::testing {
+
+// OperatorDef in one line: make_op("FC", {"X", "W", "b"}, {"Y"}, {make_arg("axis", 2)}).
+OperatorDef make_op(const std::string& type, const std::vector<std::string>& inputs,
+                    const std::vector<std::string>& outputs, const std::vector<Argument>& args = {});
+
+using Feeds = std::vector<std::pair<std::string, Tensor>>;
+
+// Runs the operator through a Net in a fresh workspace and returns its outputs in order (copies).
+std::vector<Tensor> run_op_on(const OperatorDef& def, const Feeds& feeds, uint64_t seed = 1);
+
+// Tensors of reproducible values: normal, uniform in [low, high), integers in [low, high].
+template <class T>
+Tensor normal(const Shape& shape, uint64_t seed = 1, double mean = 0, double std = 1);
+template <class T>
+Tensor uniform(const Shape& shape, double low, double high, uint64_t seed = 1);
+template <class T>
+Tensor integers(const Shape& shape, int64_t low, int64_t high, uint64_t seed = 1);
+Tensor to_double(const Tensor& t);
+
+// Central differences in float64: the gradient of sum(w .* outputs), w random, by the operator's own derivative
+// (through add_gradient_operators and a Net) against (f(x+h) - f(x-h)) / 2h for every element of every input in `wrt`.
+// Feeds are float64 (others are passed through). Also checked: gradients asked one at a time equal those asked
+// together, and outputs pre-filled with NaN are fully written. Returns "" or what is wrong, with element and numbers.
+// Tolerance: max|a - n| <= tol * max(1, max|n|).
+std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& wrt,
+                           double tol = 1e-7, double step = 1e-5);
+
+// max|a - b| <= tol * max(1, max|b|), same shape; returns "" or the first place that differs most.
+std::string compare(const Tensor& a, const Tensor& b, double tol);
+
+// Runs `fn`, which must throw Error, and returns its text; "" (and a test failure) if it does not.
+template <class Fn>
+std::string error_of(Fn fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return "";
+}
+
+}  // namespace stepnet::testing
