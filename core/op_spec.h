@@ -109,7 +109,7 @@ struct ParamSpec {
   std::string name;
   std::string doc;
   OutputRule rule = {};      // outputs only
-  std::vector<DType> types;  // empty and not `any`: generic
+  std::vector<DType> types = {};  // empty and not `any`: generic
   bool any = false;
   bool object = false;
   bool optional = false;
