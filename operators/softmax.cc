@@ -3,6 +3,7 @@
 //
 // dX = Y (dY - sum(Y dY)) per row. It reads Y, not X.
 
+#include <algorithm>
 #include <functional>
 
 #include "core/operator.h"
