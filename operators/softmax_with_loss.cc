@@ -90,7 +90,7 @@ double weighted_mean(const std::vector<double>& losses, In<T> weights) {
     sum += w * losses[n];
     total += w;
   }
-  return total > 0 ? sum / total : 0;
+  return total != 0 ? sum / total : 0;
 }
 
 // `row_loss(n, x, log_sum)` is the loss of row n.
@@ -172,7 +172,7 @@ void gradient(const LossArgs& a, Call& call) {
   const In<T> p = call.in_span<T>(in.p), weights = in.weights < 0 ? In<T>{} : call.in_span<T>(in.weights);
   const double total = weights.empty() ? static_cast<double>(rows.count) : vec_sum(weights);
   const double dloss = static_cast<double>(call.in_span<T>(in.dloss)[0]);
-  const double factor = total > 0 ? static_cast<double>(a.scale) * dloss / total : 0;
+  const double factor = total != 0 ? static_cast<double>(a.scale) * dloss / total : 0;
   const Out<T> dx = call.out_span<T>(0);
   if (a.label_prob) {
     const T* t = call.in(1).data<T>();
