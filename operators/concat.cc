@@ -172,12 +172,13 @@ REGISTER(split_like) {
       .variadic()
       .shape(split_like_shape)
       .cpu(split_like)
-      .derivative("input", [](Formula& f) -> Gradient {
-        std::vector<Value> parts;
-        for (int i = 0; i < f.outputs(); ++i)
-          parts.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {f.x_at(i + 1)}));
-        return f.op("Concat", parts, axis_args(f));
-      })
+      .derivative("input",
+                  [](Formula& f) -> Gradient {
+                    std::vector<Value> parts;
+                    for (int i = 0; i < f.outputs(); ++i)
+                      parts.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {f.x_at(i + 1)}));
+                    return f.op("Concat", parts, axis_args(f));
+                  })
       .variadic_derivative("parts", [](Formula&, int) { return Gradient::none(); });
 }
 

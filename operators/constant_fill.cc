@@ -97,7 +97,8 @@ REGISTER(constant_fill) {
       .doc(
           "A tensor whose elements are all equal. Without \"dtype\" the type follows from the value's field (f: float, "
           "i: int64, s: string), and a fill like a double input is double.")
-      .arg("value", &ConstantArgs::value, {}, "the value, in f, i or s as its type needs; 0 or the empty string if absent")
+      .arg("value", &ConstantArgs::value, {},
+           "the value, in f, i or s as its type needs; 0 or the empty string if absent")
       .arg("dtype", &ConstantArgs::dtype, {}, "the element type as a number of the format")
       .output("output", "the filled tensor")
       .any_type()

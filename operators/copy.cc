@@ -1,7 +1,7 @@
 // Copy: Y = X, in storage of its own. dX = Copy(dY).
 
-#include "operators/copy_elements.h"
 #include "core/operator.h"
+#include "operators/copy_elements.h"
 
 namespace stepnet {
 namespace {

@@ -13,8 +13,8 @@ namespace stepnet {
 // to[to_at, to_at + count) = from[from_at, from_at + count); the caller has checked the ranges. No overlap.
 void copy_elements(const Tensor& from, int64_t from_at, Tensor& to, int64_t to_at, int64_t count);
 
-// `blocks` runs of `count` elements, whose starts lie `from_stride` and `to_stride` elements apart. In parallel if it is
-// worth it.
+// `blocks` runs of `count` elements, whose starts lie `from_stride` and `to_stride` elements apart. In parallel if it
+// is worth it.
 struct BlockCopy {
   int64_t blocks = 0, count = 0;
   int64_t from_at = 0, from_stride = 0;

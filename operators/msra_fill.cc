@@ -31,7 +31,9 @@ REGISTER(msra_fill) {
   auto spec = op<MsraArgs>("MSRAFill");
   declare_fill(spec);
   return spec
-      .doc("Initial weights, normal with deviation sqrt(2 / fan_out), where fan_out is the size over the second dimension.")
+      .doc(
+          "Initial weights, normal with deviation sqrt(2 / fan_out), where fan_out is the size over the second "
+          "dimension.")
       .arg("dtype", &MsraArgs::dtype, int64_t{1}, "FLOAT (1) or DOUBLE (13)")
       .output("output", "the random tensor")
       .any_type()

@@ -73,7 +73,12 @@ void reshape(Call& call) {
 
 Gradient gradient(Formula& f) {
   const Value old_shape = f.y_at(1);
-  if (!old_shape.defined()) return f.op("ResizeLike", {f.dy("reshaped"), f.x("data")});
+  if (!old_shape.defined()) {
+    if (f.def().input(0) == f.def().output(0))
+      throw Error("the gradient needs the shape that the input had, but it is overwritten in place",
+                  "give Reshape its second output, old_shape");
+    return f.op("ResizeLike", {f.dy("reshaped"), f.x("data")});
+  }
   return f.ops("Reshape", {f.dy("reshaped"), old_shape}, {}, {true, false})[0];
 }
 

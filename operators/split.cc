@@ -35,7 +35,7 @@ void check_sizes(const SplitArgs& args, const std::vector<int64_t>& sizes, int64
 std::vector<int64_t> part_sizes(const SplitArgs& args, const Shape& x, const Tensor* given, int parts) {
   const int64_t total = x[concat_axis(args, x.rank())];
   require(!given || args.split.empty(), "the sizes are given by the argument \"split\" and by an input");
-  std::vector<int64_t> sizes = given                 ? read_integers(*given, "the sizes of the parts")
+  std::vector<int64_t> sizes = given                ? read_integers(*given, "the sizes of the parts")
                                : args.split.empty() ? equal_sizes(total, parts)
                                                     : args.split;
   check_sizes(args, sizes, total, parts);
@@ -75,8 +75,7 @@ int leading_dimensions(const SplitArgs& args, const ShapeCall& call) {
 
 Gradient gradient(Formula& f) {
   std::vector<Value> parts;
-  for (int i = 0; i < f.outputs(); ++i)
-    parts.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {f.y_at(i)}));
+  for (int i = 0; i < f.outputs(); ++i) parts.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {f.y_at(i)}));
   return f.ops("Concat", parts, axis_args(f), {true, false})[0];
 }
 

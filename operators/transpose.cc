@@ -27,7 +27,8 @@ std::vector<int> permutation(const std::vector<int64_t>& axes, int rank) {
   std::vector<bool> used(rank, false);
   for (int i = 0; i < rank; ++i) {
     require(axes[i] >= 0 && axes[i] < rank && !used[axes[i]],
-            "argument \"axes\" must name each dimension from 0 to {} once, but has {} at place {}", rank - 1, axes[i], i);
+            "argument \"axes\" must name each dimension from 0 to {} once, but has {} at place {}", rank - 1, axes[i],
+            i);
     used[axes[i]] = true;
     order[i] = static_cast<int>(axes[i]);
   }
