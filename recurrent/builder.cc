@@ -34,6 +34,7 @@ struct Expansion {
   std::vector<std::string> references;    // read by the step net, provided by nobody inside
   std::vector<std::string> state_output;  // per state, the step blob linked to the state after the step
   std::vector<BuiltLink> links, backward_links;
+  Names spread;  // step blobs that only write a state's output once more
   NetDef backward;
   std::vector<std::pair<std::string, std::string>> params;  // reference, its gradient in the backward step net
 
@@ -129,6 +130,7 @@ void link_states(Expansion& e) {
       const std::string own = e.fresh(s.input() + "_next");
       *e.step.add_op() = copy_op(output, own);
       e.written.insert(own);
+      e.spread.insert(own);
       linked.insert(own);
       output = own;
     }
@@ -182,7 +184,12 @@ GradientResult derive_backward(Expansion& e) {
   e.backward.set_name(e.scope + "/backward_step");
   recompute(e);
   for (int i = result.first_gradient_op; i < both.op_size(); ++i) {
-    *e.backward.add_op() = both.op(i);
+    OperatorDef& op = *e.backward.add_op();
+    op = both.op(i);
+    // The gradient of a write that the builder added is the builder's too.
+    const bool copies = op.type() == op_with_role(Role::copy).type;
+    for (const std::string& name : e.spread)
+      if (copies && op.input(0) == name + "_grad") op.set_name(kSpreadName);
     e.taken.insert(both.op(i).output().begin(), both.op(i).output().end());
   }
   return result;
