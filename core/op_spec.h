@@ -108,7 +108,7 @@ inline OutputRule like(std::string input) { return {std::move(input)}; }
 struct ParamSpec {
   std::string name;
   std::string doc;
-  OutputRule rule = {};      // outputs only
+  OutputRule rule = {};           // outputs only
   std::vector<DType> types = {};  // empty and not `any`: generic
   bool any = false;
   bool object = false;
@@ -182,6 +182,10 @@ struct Registration {
   OpSpec spec;
   bool kernels_only = false;  // adds kernels of another device to an operator registered elsewhere
 };
+
+// Per actual input: whether the values of the wanted outputs are computed from its value (and not from its shape
+// alone).
+std::vector<bool> value_reads(const OpSpec& spec, int inputs, const std::vector<bool>& wanted_outputs);
 
 // The registry. `register_op` is called before main; a second registration of a type is an assertion.
 bool register_op(Registration (*make)());

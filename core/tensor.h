@@ -113,6 +113,12 @@ class Tensor {
   // Moves a view to another place of the same storage; the caller guarantees that it fits.
   void set_offset(size_t bytes) { offset_ = bytes; }
 
+  // Lets go of the bytes and keeps dtype and shape, which are all that a `shape_only` reader needs.
+  void drop_bytes() {
+    storage_.reset();
+    offset_ = 0;
+  }
+
   Tensor clone() const;                  // own storage on the same device
   void copy_from(const Tensor& source);  // resizes, then copies values; devices may differ
   void fill_zero();

@@ -1,0 +1,139 @@
+#include "core/device.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/error.h"
+
+namespace stepnet {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+// A sanitizer finds uses after free only if freed blocks really go back.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kMaxKept = 0;
+#else
+constexpr size_t kMaxKept = size_t{256} << 20;
+#endif
+
+size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Blocks are kept by exact size: a training run asks for the same sizes every iteration, and a fresh block from the
+// system costs page faults each time.
+class CpuAllocator : public Allocator {
+ public:
+  ~CpuAllocator() override {
+    for (auto& [size, blocks] : kept_)
+      for (void* block : blocks) std::free(block);
+  }
+
+  void* allocate(size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    require(bytes <= SIZE_MAX - kAlignment, "{} bytes of memory were asked for", bytes);
+    const size_t size = rounded(bytes);
+    void* data = take_kept(size);
+    if (!data) data = std::aligned_alloc(kAlignment, size);
+    if (!data) {
+      drop_kept();
+      data = std::aligned_alloc(kAlignment, size);
+    }
+    const MemoryCounters now = counters();
+    require(data != nullptr, "out of memory: {} bytes were asked for, {} are live, the peak was {}", size, now.live,
+            now.peak);
+    const std::lock_guard lock(mutex_);
+    counters_.live += static_cast<int64_t>(size);
+    counters_.peak = std::max(counters_.peak, counters_.live);
+    ++counters_.allocations;
+    return data;
+  }
+
+  void release(void* data, size_t bytes) noexcept override {
+    if (!data) return;
+    const size_t size = rounded(bytes);
+    const std::lock_guard lock(mutex_);
+    counters_.live -= static_cast<int64_t>(size);
+    if (kept_bytes_ + size <= kMaxKept) {
+      kept_[size].push_back(data);
+      kept_bytes_ += size;
+    } else {
+      std::free(data);
+    }
+  }
+
+  MemoryCounters counters() const override {
+    const std::lock_guard lock(mutex_);
+    return counters_;
+  }
+  void reset_peak() override {
+    const std::lock_guard lock(mutex_);
+    counters_.peak = counters_.live;
+  }
+  void copy_from_host(void* to, const void* from, size_t bytes) override { copy_within(to, from, bytes); }
+  void copy_to_host(void* to, const void* from, size_t bytes) override { copy_within(to, from, bytes); }
+  void copy_within(void* to, const void* from, size_t bytes) override {
+    if (bytes > 0) std::memmove(to, from, bytes);
+  }
+
+ private:
+  void* take_kept(size_t size) {
+    const std::lock_guard lock(mutex_);
+    const auto it = kept_.find(size);
+    if (it == kept_.end() || it->second.empty()) return nullptr;
+    void* data = it->second.back();
+    it->second.pop_back();
+    kept_bytes_ -= size;
+    return data;
+  }
+  void drop_kept() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [size, blocks] : kept_)
+      for (void* block : blocks) std::free(block);
+    kept_.clear();
+    kept_bytes_ = 0;
+  }
+
+  mutable std::mutex mutex_;
+  MemoryCounters counters_;
+  std::map<size_t, std::vector<void*>> kept_;
+  size_t kept_bytes_ = 0;
+};
+
+using Factory = Allocator& (*)(int);
+std::array<std::atomic<Factory>, 2>& factories() {
+  static std::array<std::atomic<Factory>, 2> all{};
+  return all;
+}
+
+}  // namespace
+
+std::string Device::str() const { return kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", index); }
+
+Allocator& allocator(Device device) {
+  if (device.kind == DeviceKind::cpu) {
+    // Never destroyed: tensors in other static objects may be released after it would be.
+    static CpuAllocator& cpu = *new CpuAllocator;
+    return cpu;
+  }
+  const Factory factory = factories()[static_cast<size_t>(device.kind)].load();
+  if (!factory)
+    throw Error(
+        fmt::format("this build has no device {}", device.str()),
+        "run on the CPU with --device cpu, or build with -DSTEPNET_CUDA=ON where the CUDA toolkit is installed");
+  return factory(device.index);
+}
+
+void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index)) {
+  factories()[static_cast<size_t>(kind)].store(factory);
+}
+
+bool device_offered(DeviceKind kind) {
+  return kind == DeviceKind::cpu || factories()[static_cast<size_t>(kind)].load() != nullptr;
+}
+
+}  // namespace stepnet

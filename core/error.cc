@@ -1,0 +1,62 @@
+#include "core/error.h"
+
+#include <algorithm>
+
+namespace stepnet {
+
+Error::Error(std::string fact, std::string fix) : fact_(std::move(fact)), fix_(std::move(fix)) { compose(); }
+
+Error& Error::add(std::string_view label, std::string_view line) {
+  lines_.emplace_back(label, line);
+  compose();
+  return *this;
+}
+
+Error& Error::prefix(std::string_view words) {
+  fact_ = fmt::format("{}: {}", words, fact_);
+  compose();
+  return *this;
+}
+
+bool Error::has(std::string_view label) const {
+  return std::any_of(lines_.begin(), lines_.end(), [&](const auto& l) { return l.first == label; });
+}
+
+void Error::compose() {
+  text_ = fact_;
+  for (const auto& [label, line] : lines_) text_ += fmt::format("\n  {:<3} {}", label, line);
+  if (!fix_.empty()) text_ += fmt::format("\n  fix {}", fix_);
+}
+
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string suggest(std::string_view word, const std::vector<std::string>& names) {
+  std::vector<std::pair<int, std::string>> near;
+  for (const std::string& name : names) {
+    const int d = edit_distance(word, name);
+    if (d <= 2 && d < static_cast<int>(name.size())) near.emplace_back(d, name);
+  }
+  if (near.empty()) return "";
+  std::sort(near.begin(), near.end());
+  near.erase(std::unique(near.begin(), near.end()), near.end());
+  near.resize(std::min<size_t>(near.size(), 3));
+  std::string text;
+  for (size_t i = 0; i < near.size(); ++i)
+    text += fmt::format("{}\"{}\"", i == 0 ? "" : i + 1 == near.size() ? " or " : ", ", near[i].second);
+  return fmt::format(" Did you mean {}?", text);
+}
+
+}  // namespace stepnet

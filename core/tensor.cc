@@ -1,0 +1,179 @@
+#include "core/tensor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace stepnet {
+
+Storage::Storage(size_t bytes, Device device) : bytes_(bytes), device_(device) {
+  data_ = static_cast<std::byte*>(allocator(device).allocate(bytes));
+}
+
+Storage::Storage(size_t strings) : bytes_(strings * sizeof(std::string)), strings_(strings), owned_(false) {
+  data_ = reinterpret_cast<std::byte*>(strings_.data());
+}
+
+Storage::Storage(std::shared_ptr<void> owner, void* data, size_t bytes)
+    : data_(static_cast<std::byte*>(data)), bytes_(bytes), owner_(std::move(owner)), owned_(false) {}
+
+Storage::~Storage() {
+  if (owned_) allocator(device_).release(data_, bytes_);
+}
+
+Tensor Tensor::empty(DType dtype, const Shape& shape, Device device) {
+  Tensor t;
+  t.resize(dtype, shape, device);
+  return t;
+}
+
+Tensor Tensor::zeros(DType dtype, const Shape& shape, Device device) {
+  Tensor t = empty(dtype, shape, device);
+  t.fill_zero();
+  return t;
+}
+
+template <class T>
+Tensor Tensor::of(const Shape& shape, std::span<const T> values) {
+  require(static_cast<int64_t>(values.size()) == shape.size(), "{} values do not fill shape {}", values.size(),
+          shape.str());
+  Tensor t = empty(dtype_of<T>(), shape);
+  std::copy(values.begin(), values.end(), t.data<T>());
+  return t;
+}
+
+template <class T>
+T Tensor::item() const {
+  require(size() == 1, "{} is not a single value", str());
+  switch (dtype_) {
+    case DType::float32:
+      return static_cast<T>(*data<float>());
+    case DType::float64:
+      return static_cast<T>(*data<double>());
+    case DType::int32:
+      return static_cast<T>(*data<int32_t>());
+    case DType::int64:
+      return static_cast<T>(*data<int64_t>());
+    case DType::boolean:
+      return static_cast<T>(*data<bool>());
+    case DType::uint8:
+      return static_cast<T>(*data<uint8_t>());
+    case DType::int8:
+      return static_cast<T>(*data<int8_t>());
+    case DType::uint16:
+      return static_cast<T>(*data<uint16_t>());
+    case DType::int16:
+      return static_cast<T>(*data<int16_t>());
+    default:
+      fail("{} is not a number", str());
+  }
+}
+
+std::string Tensor::str() const {
+  if (!defined()) return "nothing";
+  return fmt::format("{}{}", dtype_name(dtype_), shape_.str());
+}
+
+void Tensor::check_access(DType dtype) const {
+  if (dtype != dtype_) [[unlikely]] {
+    fail("a tensor of {} is needed here, not {}", dtype_name(dtype), str());
+  }
+  if (storage_ && storage_->device().kind != DeviceKind::cpu) [[unlikely]] {
+    fail("{} is on {}, where the CPU cannot read it", str(), device().str());
+  }
+}
+
+void Tensor::resize(DType dtype, const Shape& shape, Device device) {
+  if (dtype == dtype_ && shape == shape_ && storage_ && storage_->device() == device) return;
+  int64_t bytes = 0;
+  require(!__builtin_mul_overflow(shape.size(), static_cast<int64_t>(dtype_size(dtype)), &bytes),
+          "{}{} has more bytes than 64 bits can count", dtype_name(dtype), shape.str());
+  const bool plain = dtype != DType::string && dtype_ != DType::string;
+  const bool fits = plain && storage_ && storage_.use_count() == 1 && storage_->device() == device &&
+                    storage_->bytes() >= static_cast<size_t>(bytes) && offset_ == 0;
+  if (!fits) {
+    storage_.reset();  // before the new one, so that both are never live at once
+    storage_ = dtype == DType::string ? std::make_shared<Storage>(static_cast<size_t>(shape.size()))
+                                      : std::make_shared<Storage>(static_cast<size_t>(bytes), device);
+    offset_ = 0;
+  }
+  dtype_ = dtype;
+  shape_ = shape;
+}
+
+Tensor Tensor::rows(int64_t begin, int64_t count) const {
+  require(rank() > 0 && begin >= 0 && count >= 0 && begin <= dim(0) - count, "rows {} to {} are outside of {}", begin,
+          begin + count, str());
+  Tensor view = *this;
+  view.shape_.set(0, count);
+  view.offset_ += static_cast<size_t>(begin * shape_.size_between(1, rank())) * dtype_size(dtype_);
+  return view;
+}
+
+Tensor Tensor::row(int64_t index) const {
+  Tensor view = rows(index, 1);
+  view.shape_ = shape_.from(1);
+  return view;
+}
+
+Tensor Tensor::reshaped(const Shape& shape) const {
+  require(shape.size() == size(), "{} cannot be seen as {}: {} elements against {}", str(), shape.str(), size(),
+          shape.size());
+  Tensor view = *this;
+  view.shape_ = shape;
+  return view;
+}
+
+Tensor Tensor::clone() const {
+  Tensor copy;
+  copy.copy_from(*this);
+  return copy;
+}
+
+void Tensor::copy_from(const Tensor& source) {
+  if (!source.defined()) {
+    *this = Tensor();
+    return;
+  }
+  const Device to = defined() && storage_ ? device() : source.device();
+  resize(source.dtype(), source.shape(), to);
+  if (dtype_ == DType::string) {
+    std::copy_n(source.data<std::string>(), size(), data<std::string>());
+  } else if (to.kind == DeviceKind::cpu) {
+    allocator(source.device()).copy_to_host(raw(), source.raw(), bytes());
+  } else if (source.device().kind == DeviceKind::cpu) {
+    allocator(to).copy_from_host(raw(), source.raw(), bytes());
+  } else {
+    allocator(to).copy_within(raw(), source.raw(), bytes());
+  }
+}
+
+void Tensor::fill_zero() {
+  if (dtype_ == DType::string) {
+    for (std::string& s : span<std::string>()) s.clear();
+  } else if (device().kind == DeviceKind::cpu) {
+    if (bytes() > 0) std::memset(raw(), 0, bytes());
+  } else {
+    const std::vector<std::byte> zeros(bytes());
+    allocator(device()).copy_from_host(raw(), zeros.data(), bytes());
+  }
+}
+
+template Tensor Tensor::of(const Shape&, std::span<const float>);
+template Tensor Tensor::of(const Shape&, std::span<const double>);
+template Tensor Tensor::of(const Shape&, std::span<const int32_t>);
+template Tensor Tensor::of(const Shape&, std::span<const int64_t>);
+template Tensor Tensor::of(const Shape&, std::span<const bool>);
+template Tensor Tensor::of(const Shape&, std::span<const uint8_t>);
+template Tensor Tensor::of(const Shape&, std::span<const int8_t>);
+template Tensor Tensor::of(const Shape&, std::span<const uint16_t>);
+template Tensor Tensor::of(const Shape&, std::span<const int16_t>);
+template Tensor Tensor::of(const Shape&, std::span<const std::string>);
+template float Tensor::item() const;
+template double Tensor::item() const;
+template int32_t Tensor::item() const;
+template int64_t Tensor::item() const;
+template bool Tensor::item() const;
+
+}  // namespace stepnet

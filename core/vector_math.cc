@@ -1,0 +1,112 @@
+#include "core/vector_math.h"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace stepnet {
+namespace {
+
+template <class T>
+using ConstArray = Eigen::Map<const Eigen::Array<T, Eigen::Dynamic, 1>>;
+template <class T>
+using Array = Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>;
+
+template <class T>
+ConstArray<T> in(std::span<const T> x) {
+  return ConstArray<T>(x.data(), static_cast<Eigen::Index>(x.size()));
+}
+template <class T>
+Array<T> out(std::span<T> y) {
+  return Array<T>(y.data(), static_cast<Eigen::Index>(y.size()));
+}
+
+// Eigen runs the last elements of an array through another code path than its packets, so a value would depend on its
+// place. Tails therefore go through a padded block, and the result depends on the value alone.
+constexpr size_t kBlock = 16;
+
+template <class T, class Fn>
+void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
+  const size_t whole = x.size() / kBlock * kBlock;
+  if (whole > 0) out(y.first(whole)) = fn(in(x.first(whole)));
+  if (whole == x.size()) return;
+  alignas(64) std::array<T, kBlock> a{}, b{};
+  std::copy(x.begin() + whole, x.end(), a.begin());
+  out(std::span<T>(b)) = fn(in(std::span<const T>(a)));
+  std::copy_n(b.begin(), x.size() - whole, y.begin() + whole);
+}
+
+template <class T>
+void sigmoid(std::span<const T> x, std::span<T> y) {
+  // Beyond the clamp exp(-x) would overflow; the sigmoid there is below the smallest normal number. NaN passes through
+  // because the clamp keeps its first operand unless the comparison holds.
+  const T low = std::is_same_v<T, float> ? T(-87) : T(-708);
+  mapped(x, y, [low](const auto& v) { return (v != v).select(v, T(1) / (T(1) + (-(v.max(low))).exp())); });
+}
+
+// Partial sums in lanes of fixed position, joined in a fixed order.
+template <class T, class Fn>
+double lane_sum(std::span<const T> x, Fn fn) {
+  std::array<double, 8> lanes{};
+  const size_t whole = x.size() / 8 * 8;
+  for (size_t i = 0; i < whole; i += 8)
+    for (size_t j = 0; j < 8; ++j) lanes[j] += fn(static_cast<double>(x[i + j]));
+  for (size_t i = whole; i < x.size(); ++i) lanes[i - whole] += fn(static_cast<double>(x[i]));
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+template <class T>
+T maximum(std::span<const T> x) {
+  std::array<T, 8> lanes;
+  lanes.fill(-std::numeric_limits<T>::infinity());
+  const size_t whole = x.size() / 8 * 8;
+  for (size_t i = 0; i < whole; i += 8)
+    for (size_t j = 0; j < 8; ++j) lanes[j] = lanes[j] < x[i + j] ? x[i + j] : lanes[j];
+  for (size_t i = whole; i < x.size(); ++i) lanes[0] = lanes[0] < x[i] ? x[i] : lanes[0];
+  return *std::max_element(lanes.begin(), lanes.end());
+}
+
+double identity(double v) { return v; }
+double squared(double v) { return v * v; }
+
+}  // namespace
+
+void vec_exp(std::span<const float> x, std::span<float> y) {
+  mapped(x, y, [](const auto& v) { return v.exp(); });
+}
+void vec_exp(std::span<const double> x, std::span<double> y) {
+  mapped(x, y, [](const auto& v) { return v.exp(); });
+}
+void vec_log(std::span<const float> x, std::span<float> y) {
+  mapped(x, y, [](const auto& v) { return v.log(); });
+}
+void vec_log(std::span<const double> x, std::span<double> y) {
+  mapped(x, y, [](const auto& v) { return v.log(); });
+}
+void vec_tanh(std::span<const float> x, std::span<float> y) {
+  mapped(x, y, [](const auto& v) { return v.tanh(); });
+}
+void vec_tanh(std::span<const double> x, std::span<double> y) {
+  // Eigen has no packet tanh for double.
+  std::transform(x.begin(), x.end(), y.begin(), [](double v) { return std::tanh(v); });
+}
+void vec_sigmoid(std::span<const float> x, std::span<float> y) { sigmoid(x, y); }
+void vec_sigmoid(std::span<const double> x, std::span<double> y) { sigmoid(x, y); }
+
+void vec_axpy(float a, std::span<const float> x, std::span<float> y) {
+  for (size_t i = 0; i < x.size(); ++i) y[i] += a * x[i];
+}
+void vec_axpy(double a, std::span<const double> x, std::span<double> y) {
+  for (size_t i = 0; i < x.size(); ++i) y[i] += a * x[i];
+}
+
+double vec_sum(std::span<const float> x) { return lane_sum(x, identity); }
+double vec_sum(std::span<const double> x) { return lane_sum(x, identity); }
+double vec_sum_squares(std::span<const float> x) { return lane_sum(x, squared); }
+double vec_sum_squares(std::span<const double> x) { return lane_sum(x, squared); }
+float vec_max(std::span<const float> x) { return maximum(x); }
+double vec_max(std::span<const double> x) { return maximum(x); }
+
+}  // namespace stepnet
