@@ -37,8 +37,8 @@ struct GradientRequest {
 struct GradientResult {
   // Blob (in its final version, or for external inputs the first) to its gradient.
   std::map<std::string, GradientName> gradients;
-  int first_gradient_op = 0;     // operators of the net from here on are the backward pass
-  std::set<std::string> kept;    // forward values, parameters included, that the backward pass reads
+  int first_gradient_op = 0;   // operators of the net from here on are the backward pass
+  std::set<std::string> kept;  // forward values, parameters included, that the backward pass reads
 };
 
 // Appends to `net`. Throws Error: unknown target, a target that depends on no wanted blob, a needed value overwritten

@@ -34,9 +34,9 @@ Tensor to_double(const Tensor& t);
 // (through add_gradient_operators and a Net) against (f(x+h) - f(x-h)) / 2h for every element of every input in `wrt`.
 // Feeds are float64 (others are passed through). Also checked: gradients asked one at a time equal those asked
 // together, and outputs pre-filled with NaN are fully written. Returns "" or what is wrong, with element and numbers.
-// Tolerance: max|a - n| <= tol * max(1, max|n|).
+// Tolerance: max|a - n| <= tol * max(1, max|n|). `outputs`: those to differentiate; none means every floating one.
 std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& wrt,
-                           double tol = 1e-7, double step = 1e-5);
+                           double tol = 1e-7, double step = 1e-5, const std::vector<std::string>& outputs = {});
 
 // max|a - b| <= tol * max(1, max|b|), same shape; returns "" or the first place that differs most.
 std::string compare(const Tensor& a, const Tensor& b, double tol);

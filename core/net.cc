@@ -1,0 +1,208 @@
+#include "core/net.h"
+
+#include <algorithm>
+
+#include "core/profile.h"
+
+namespace stepnet {
+namespace {
+
+// Executors of the public format. All of them run in order here; that is one of the orders that each permits.
+const std::set<std::string>& known_net_types() {
+  static const std::set<std::string> types = {"",          "simple",           "async_simple",     "dag",
+                                              "async_dag", "async_scheduling", "async_polling",    "singlethread_async",
+                                              "prof_dag",  "htrace_dag",       "htrace_async_dag", "rnn"};
+  return types;
+}
+
+void check_header(const NetDef& def) {
+  if (known_net_types().count(def.type()) == 0)
+    fail("net \"{}\" has the type \"{}\", which is none of {}", def.name(), def.type(),
+         fmt::join(known_net_types(), ", "));
+  std::set<std::string> names;
+  for (const Argument& arg : def.arg())
+    require(names.insert(arg.name()).second, "net \"{}\" has the argument \"{}\" twice", def.name(), arg.name());
+}
+
+// One output name may be read later under the same name; the set holds what exists so far.
+void check_inputs(const BoundOp& op, const std::set<std::string>& defined) {
+  for (int i = 0; i < op.def.input_size(); ++i) {
+    const std::string& name = op.def.input(i);
+    if (name.empty() || defined.count(name) > 0) continue;
+    Error e(fmt::format("the input \"{}\" is written by no earlier operator and is no external input.{}", name,
+                        suggest(name, {defined.begin(), defined.end()})));
+    add_op_context(e, op);
+    throw e;
+  }
+}
+
+void check_external_outputs(const NetDef& def, const std::set<std::string>& defined) {
+  for (const std::string& name : def.external_output())
+    require(defined.count(name) > 0, "the external output \"{}\" of net \"{}\" is written by no operator.{}", name,
+            def.name(), suggest(name, {defined.begin(), defined.end()}));
+}
+
+}  // namespace
+
+struct Net::Step {
+  BoundOp op;
+  std::vector<Blob*> in, out;
+  std::vector<Blob*> release;
+  std::vector<const Tensor*> in_tensors;
+  std::vector<Tensor*> out_tensors;
+};
+
+Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : def_(def), workspace_(workspace) {
+  check_header(def);
+  std::set<std::string> existing;
+  for (const Workspace* w = &workspace; w; w = w->parent())
+    for (const std::string& name : w->names()) existing.insert(name);
+  std::set<std::string> defined(def.external_input().begin(), def.external_input().end());
+  if (defined.empty()) defined = existing;
+  for (int i = 0; i < def.op_size(); ++i) {
+    auto step = std::make_unique<Step>();
+    const Device device = options.force_cpu ? Device{} : device_of(def.op(i), def);
+    step->op = bind_op(def.op(i), def.name(), i, device, options.warnings);
+    check_inputs(step->op, defined);
+    for (const std::string& name : def.op(i).input())
+      step->in.push_back(name.empty() ? nullptr : &workspace.create(name));
+    for (const std::string& name : def.op(i).output()) {
+      step->out.push_back(name.empty() ? nullptr : &workspace.create(name));
+      defined.insert(name);
+    }
+    steps_.push_back(std::move(step));
+  }
+  check_external_outputs(def, defined);
+  if (options.release_intermediates) plan_release(options, existing);
+}
+
+Net::~Net() = default;
+
+// A blob is an intermediate if the net writes it before reading it, and nobody outside asks for it.
+void Net::plan_release(const NetOptions& options, const std::set<std::string>& existing) {
+  std::set<std::string> outside(def_.external_output().begin(), def_.external_output().end());
+  outside.insert(def_.external_input().begin(), def_.external_input().end());
+  outside.insert(options.keep.begin(), options.keep.end());
+  outside.insert(existing.begin(), existing.end());
+  std::map<std::string, size_t> last;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const OperatorDef& op = steps_[s]->op.def;
+    std::vector<bool> wanted;
+    for (const std::string& name : op.output()) wanted.push_back(!name.empty());
+    const std::vector<bool> reads = value_reads(*steps_[s]->op.spec, op.input_size(), wanted);
+    for (int i = 0; i < op.input_size(); ++i) {
+      if (last.count(op.input(i)) == 0) outside.insert(op.input(i));  // read before it is written
+      if (reads[i]) last[op.input(i)] = s;
+    }
+    for (const std::string& name : op.output()) last[name] = s;
+  }
+  for (const auto& [name, s] : last)
+    if (!name.empty() && outside.count(name) == 0) steps_[s]->release.push_back(workspace_.find(name));
+}
+
+void Net::run(RunContext& run) {
+  run.iteration = runs_;
+  for (const auto& step : steps_) {
+    run_step(*step, run);
+    for (Blob* blob : step->release)
+      if (blob->is_tensor()) blob->tensor().drop_bytes();
+  }
+  ++runs_;
+}
+
+namespace {
+
+void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* const> out, Workspace& workspace,
+                  RunContext& run) {
+  BlobCall call{op.def, in, out, workspace, run};
+  try {
+    op.spec->blob_kernel(op.args.get(), call);
+  } catch (Error& e) {
+    std::vector<std::string> shapes;
+    for (size_t i = 0; i < in.size(); ++i)
+      if (in[i]) shapes.push_back(fmt::format("{} is {}", op.def.input(static_cast<int>(i)), in[i]->type_str()));
+    add_op_context(e, op, shapes);
+    throw;
+  }
+}
+
+double tensor_bytes(std::span<const Tensor* const> tensors) {
+  double bytes = 0;
+  for (const Tensor* t : tensors)
+    if (t) bytes += static_cast<double>(t->bytes());
+  return bytes;
+}
+
+}  // namespace
+
+void Net::run_step(Step& step, RunContext& run) {
+  const BoundOp& op = step.op;
+  const double start = run.profiler ? now_seconds() : 0;
+  double bytes = 0;
+  if (op.spec->blob_kernel) {
+    run_on_blobs(op, step.in, step.out, workspace_, run);
+  } else {
+    step.in_tensors.clear();
+    step.out_tensors.clear();
+    try {
+      for (size_t i = 0; i < step.in.size(); ++i) {
+        step.in_tensors.push_back(step.in[i] ? &std::as_const(*step.in[i]).tensor() : nullptr);
+        require(!step.in[i] || step.in_tensors.back()->defined(), "the input \"{}\" holds nothing yet",
+                op.def.input(static_cast<int>(i)));
+      }
+    } catch (Error& e) {
+      add_op_context(e, op);
+      throw;
+    }
+    for (Blob* blob : step.out) step.out_tensors.push_back(blob ? &blob->tensor() : nullptr);
+    run_op(op, step.in_tensors, step.out_tensors, run);
+    if (run.profiler)
+      bytes = tensor_bytes(step.in_tensors) + tensor_bytes({step.out_tensors.begin(), step.out_tensors.end()});
+  }
+  if (run.profiler) run.profiler->record(op.def.type(), now_seconds() - start, bytes, 0);
+}
+
+void run_net_once(const NetDef& def, Workspace& workspace, RunContext& run, const NetOptions& options) {
+  Net net(def, workspace, options);
+  net.run(run);
+}
+
+void check_net(const NetDef& def, const std::set<std::string>* available, std::vector<std::string>* warnings) {
+  check_header(def);
+  std::set<std::string> defined(def.external_input().begin(), def.external_input().end());
+  const bool strict = !defined.empty() || available;
+  if (available) defined.insert(available->begin(), available->end());
+  for (int i = 0; i < def.op_size(); ++i) {
+    const BoundOp op = bind_op(def.op(i), def.name(), i, Device{}, warnings);
+    if (strict) check_inputs(op, defined);
+    defined.insert(def.op(i).output().begin(), def.op(i).output().end());
+    if (!strict) defined.insert(def.op(i).input().begin(), def.op(i).input().end());
+  }
+  check_external_outputs(def, defined);
+}
+
+std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known) {
+  for (int i = 0; i < def.op_size(); ++i) {
+    const BoundOp op = bind_op(def.op(i), def.name(), i);
+    std::vector<TensorType> in(def.op(i).input_size()), out(def.op(i).output_size());
+    std::vector<std::string> shapes;
+    for (size_t k = 0; k < in.size(); ++k) {
+      const std::string& name = def.op(i).input(static_cast<int>(k));
+      if (name.empty()) in[k].absent = true;
+      if (const auto it = known.find(name); it != known.end()) in[k] = it->second;
+      if (in[k].known) shapes.push_back(fmt::format("{} is {}", name, in[k].str()));
+    }
+    for (size_t k = 0; k < out.size(); ++k) out[k].absent = def.op(i).output(static_cast<int>(k)).empty();
+    try {
+      infer_types(op, in, out);
+    } catch (Error& e) {
+      add_op_context(e, op, shapes);
+      throw;
+    }
+    for (size_t k = 0; k < out.size(); ++k)
+      if (!out[k].absent) known[def.op(i).output(static_cast<int>(k))] = out[k];
+  }
+  return known;
+}
+
+}  // namespace stepnet

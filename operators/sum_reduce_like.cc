@@ -1,0 +1,106 @@
+// SumReduceLike: A summed over the dimensions in which B would repeat, so that the result has B's shape. It is the
+// gradient of broadcasting B to A's shape.
+//
+// The derivative is that broadcast, SumReduceLikeGradient. Both read only the shape of what they are like.
+
+#include <algorithm>
+
+#include "core/vector_math.h"
+#include "operators/broadcast.h"
+
+namespace stepnet {
+namespace {
+
+Broadcast checked(const BroadcastArgs& args, const Shape& a, const Shape& b) {
+  const Broadcast shapes = broadcast_like(args, a, b);
+  require(shapes.a == shapes.out && shapes.out.rank() == a.rank(),
+          "A {} is not B {} broadcast, so it cannot be summed to it", a.str(), b.str());
+  return shapes;
+}
+
+template <class T>
+T total(const T* values, int64_t size) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(vec_sum(std::span<const T>(values, static_cast<size_t>(size))));
+  } else {
+    T sum = 0;
+    for (int64_t i = 0; i < size; ++i) sum += values[i];
+    return sum;
+  }
+}
+
+template <class T>
+void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
+  const Broadcast shapes = checked(args, call.in(0).shape(), call.in(1).shape());
+  if (!call.accumulates(0)) std::fill(c.begin(), c.end(), T(0));
+  BroadcastRuns(shapes).each([&](const Run& run) {
+    const T* from = a.data() + run.a;
+    T* to = c.data() + run.b;
+    if (run.b_moves) {
+      for (int64_t i = 0; i < run.size; ++i) to[i] += from[i];
+    } else {
+      *to += total(from, run.size);
+    }
+  });
+}
+
+template <class T>
+void spread(const BroadcastArgs& args, In<T>, In<T> dc, Out<T> da, Call& call) {
+  BroadcastRuns(checked(args, call.in(0).shape(), call.in(1).shape())).each([&](const Run& run) {
+    const T* from = dc.data() + run.b;
+    T* to = da.data() + run.out;
+    if (run.b_moves) {
+      std::copy_n(from, run.size, to);
+    } else {
+      std::fill_n(to, run.size, *from);
+    }
+  });
+}
+
+void infer(const BroadcastArgs& args, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) checked(args, c.shape(0), c.shape(1));
+  c.set_like(0, 1);
+}
+
+void infer_gradient(const BroadcastArgs& args, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) checked(args, c.shape(0), c.shape(1));
+  c.set_like(0, 0);
+}
+
+REGISTER(sum_reduce_like) {
+  auto builder = op<BroadcastArgs>("SumReduceLike");
+  builder.doc("Sums A to the shape of B, which must go with A by broadcasting.");
+  return add_broadcast_args(builder)
+      .input("A", "the broadcast shape")
+      .input("B", "a tensor of the result's shape")
+      .shape_only()
+      .output("C", "like B")
+      .accumulates()
+      .shape(infer)
+      .role(Role::sum_to)
+      .cpu(reduce<float>, reduce<double>, reduce<int32_t>, reduce<int64_t>)
+      .derivative("A",
+                  [](Formula& f) {
+                    return f.op("SumReduceLikeGradient", {f.x("A"), f.dy("C")}, f.forward_args());
+                  })
+      .derivative("B", [](Formula&) { return Gradient::none(); });
+}
+
+REGISTER(sum_reduce_like_gradient) {
+  auto builder = op<BroadcastArgs>("SumReduceLikeGradient");
+  builder.doc("Gradient of SumReduceLike: dC broadcast to the shape of A.");
+  return add_broadcast_args(builder)
+      .input("A", "a tensor of the result's shape")
+      .shape_only()
+      .input("dC", "gradient of SumReduceLike's C")
+      .output("dA", "like A")
+      .shape(infer_gradient)
+      .cpu(spread<float>, spread<double>, spread<int32_t>, spread<int64_t>)
+      .derivative("A", [](Formula&) { return Gradient::none(); })
+      .derivative("dC", [](Formula& f) {
+        return f.op("SumReduceLike", {f.dy("dA"), f.x("dC")}, f.forward_args());
+      });
+}
+
+}  // namespace
+}  // namespace stepnet
