@@ -122,7 +122,7 @@ TextPlace SourceText::file_place(size_t offset) const {
 
 std::string SourceText::describe(size_t offset) const {
   const TextPlace in_file = file_place(offset);
-  std::string text = file().empty() ? std::string("text") : file();
+  std::string text = file();
   if (in_file.line > 0) text += fmt::format(":{}:{}", in_file.line, in_file.column);
   if (outer_) {
     const TextPlace here = place(offset);

@@ -31,8 +31,8 @@ NetDef load_net(const std::string& path);
 PlanDef load_plan(const std::string& path);
 
 // `file_name` is what messages and positions call the text.
-NetDef parse_net_text(std::string_view text, const std::string& file_name = "");
-PlanDef parse_plan_text(std::string_view text, const std::string& file_name = "");
+NetDef parse_net_text(std::string_view text, const std::string& file_name = "text");
+PlanDef parse_plan_text(std::string_view text, const std::string& file_name = "text");
 
 // Removes `source` and `net_source` everywhere.
 void strip_sources(NetDef& net);
