@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "core/inner_nets.h"
 #include "core/io/text_parser.h"
 
 namespace stepnet {

@@ -30,20 +30,4 @@ std::optional<ParseFailure> try_parse_text(const SourceText& source, PlanDef& pl
 void parse_nested_text(const SourceText& file, NetDef& net);
 void parse_nested_text(const SourceText& file, PlanDef& plan);
 
-// Calls `fn` for the net and every net inside it: in arguments, step nets and initialisers.
-template <class Fn>
-void for_each_net(NetDef& net, const Fn& fn) {
-  fn(net);
-  for (OperatorDef& op : *net.mutable_op()) {
-    for (Argument& arg : *op.mutable_arg()) {
-      if (arg.has_n()) for_each_net(*arg.mutable_n(), fn);
-      for (NetDef& inner : *arg.mutable_nets()) for_each_net(inner, fn);
-    }
-    if (op.HasExtension(recurrent) && op.GetExtension(recurrent).has_step_net())
-      for_each_net(*op.MutableExtension(recurrent)->mutable_step_net(), fn);
-  }
-  if (net.HasExtension(model) && net.GetExtension(model).has_init())
-    for_each_net(*net.MutableExtension(model)->mutable_init(), fn);
-}
-
 }  // namespace stepnet
