@@ -186,6 +186,9 @@ Tensor Reader::take_tensor() {
   } else {
     take(tensor.raw(), bytes);
   }
+  if (dtype == DType::boolean)
+    check(std::all_of(tensor.raw(), tensor.raw() + bytes, [](std::byte b) { return std::to_integer<int>(b) <= 1; }),
+          "a bool is neither 0 nor 1");
   return tensor;
 }
 
