@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Functions that tools/check and tools/quickstart share; sourced, never run.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
