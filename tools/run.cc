@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "core/io/npy.h"
 #include "core/parallel.h"
 #include "core/plan.h"
 #include "tools/blob_text.h"
@@ -10,15 +11,6 @@
 #include "tools/net_file.h"
 #include "tools/profile_table.h"
 #include "tools/signals.h"
-
-#if __has_include("core/io/npy.h")
-#include "core/io/npy.h"
-#else
-namespace stepnet {
-inline Tensor read_npy(const std::string&) { fail("no npy"); }
-inline void write_npy(const std::string&, const Tensor&) { fail("no npy"); }
-}  // namespace stepnet
-#endif
 
 namespace stepnet::tools {
 namespace {

@@ -1,6 +1,7 @@
 // The stepnet command as a user sees it: exit codes, and what it prints.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -50,6 +51,21 @@ TEST(Cli, WatchesBlobs) {
       stepnet("run add.pbtxt --watch c --iterations 2").text,
       "iteration 1  c is float[2, 3]: min 2, mean 3, max 4\niteration 2  c is float[2, 3]: min 2, mean 3, max 4\n");
   expect("run count_plan.pbtxt --watch m", 2, "error: --watch \"m\": no net writes this blob. Did you mean \"n\"?\n");
+}
+
+TEST(Cli, FeedsAndFetchesArrays) {
+  const std::string path = ::testing::TempDir() + "stepnet_cli_test_" + std::to_string(getpid()) + ".npy";
+  EXPECT_EQ(stepnet("run add.pbtxt --fetch c=" + path).text, "");
+  EXPECT_EQ(stepnet("run negative.pbtxt --feed x=" + path + " --fetch y").text,
+            "y is float[2, 3]\n  -2 -3 -4\n  -2 -3 -4\n");
+  std::remove(path.c_str());
+  expect("run negative.pbtxt --feed x=" + path, 2, path);
+  expect("run negative.pbtxt", 2, "error: the net reads \"x\", which holds nothing.");
+}
+
+TEST(Cli, AnInitialisationNetFillsBlobs) {
+  expect("run misspelt_blob.pbtxt --init add.pbtxt", 2, "gatse");
+  EXPECT_EQ(stepnet("run negative.pbtxt --init add.pbtxt --feed x=nothing.npy").code, 2);
 }
 
 TEST(Cli, ProfilesARun) {
