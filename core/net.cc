@@ -181,6 +181,20 @@ void check_net(const NetDef& def, const std::set<std::string>* available, std::v
   check_external_outputs(def, defined);
 }
 
+void preflight_net(const NetDef& def, const Workspace& workspace) {
+  for (int i = 0; i < def.op_size(); ++i) {
+    const OpSpec* spec = find_op(def.op(i).type());
+    if (!spec || !spec->preflight) continue;
+    const BoundOp op = bind_op(def.op(i), def.name(), i);
+    try {
+      spec->preflight(op.args.get(), op.def, workspace);
+    } catch (Error& e) {
+      add_op_context(e, op);
+      throw;
+    }
+  }
+}
+
 std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known) {
   for (int i = 0; i < def.op_size(); ++i) {
     const BoundOp op = bind_op(def.op(i), def.name(), i);

@@ -60,6 +60,9 @@ void run_net_once(const NetDef& def, Workspace& workspace, RunContext& run, cons
 // that exist before the net runs (null: only a net that lists external inputs is checked for undefined inputs).
 void check_net(const NetDef& def, const std::set<std::string>* available, std::vector<std::string>* warnings = nullptr);
 
+// What operators can say to be wrong before anything runs (OpSpec::preflight). Throws Error.
+void preflight_net(const NetDef& def, const Workspace& workspace);
+
 // Types of every blob that can be known without data, from those given. Throws Error where shapes do not fit.
 std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known);
 
