@@ -4,6 +4,7 @@
 // at each execution. Reports (`run_every_ms`, `report_net`) run in threads beside their step, in turns with the nets.
 #include "core/plan.h"
 
+#include <algorithm>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -296,11 +297,19 @@ ExecutionStep* largest_loop(google::protobuf::RepeatedPtrField<ExecutionStep>* s
   return best;
 }
 
+// The nets that the steps run; one that is in no step stays unchecked.
+void preflight_step(const PlanDef& plan, const ExecutionStep& step, const Workspace& workspace) {
+  for (const ExecutionStep& substep : step.substep()) preflight_step(plan, substep, workspace);
+  for (const NetDef& net : plan.network())
+    if (std::find(step.network().begin(), step.network().end(), net.name()) != step.network().end())
+      preflight_net(net, workspace);
+}
+
 }  // namespace
 
 void run_plan(const PlanDef& plan, Workspace& workspace, RunContext& run, const PlanOptions& options) {
   check_plan(plan);
-  for (const NetDef& net : plan.network()) preflight_net(net, workspace);
+  for (const ExecutionStep& step : plan.execution_step()) preflight_step(plan, step, workspace);
   PlanDef changed;
   if (options.iterations) {
     changed = plan;

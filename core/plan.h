@@ -19,7 +19,8 @@ struct PlanOptions {
   std::function<void(const Net&, int64_t iteration)> after_net;  // called after each run of a net in the main thread
 };
 
-// Throws Error on the first failure. Nets stay in the workspace's blobs only; net objects are dropped at the end.
+// Throws Error on the first failure; what operators can say before anything runs (a file to be written is there
+// already) is said then. Nets stay in the workspace's blobs only; net objects are dropped at the end.
 void run_plan(const PlanDef& plan, Workspace& workspace, RunContext& run, const PlanOptions& options = {});
 
 // Structure and schema of all nets and steps, without running anything. Throws Error.

@@ -53,6 +53,8 @@ class RunCommand {
     if (!options_.init.empty()) check_net(init, nullptr, &warnings_.list);
     if (options_.strict) warnings_.refuse();
     warnings_.print();
+    for (const NetDef* net : nets)
+      if (!file_.is_plan() || net == &init) preflight_net(*net, workspace_);  // a plan does so itself
     net_options_.force_cpu = choose_device(options_.device, nets);
     net_options_.warnings = &warnings_.list;
     context_.seed = options_.seed;

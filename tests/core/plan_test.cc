@@ -51,6 +51,11 @@ REGISTER(plan_test_at_least) {
       .output("Y", "bool")
       .blobs(at_least_limit);
 }
+void refuse(const NoArgs&, const OperatorDef&, const Workspace&) { fail("refused beforehand"); }
+
+REGISTER(plan_test_refuse) {
+  return op("PlanTestRefuse").doc("Cannot run, and says so before.").blobs(fail_always).preflight(refuse);
+}
 REGISTER(plan_test_fail) { return op("PlanTestFail").doc("Fails.").blobs(fail_always); }
 REGISTER(plan_test_seed) { return op("PlanTestSeed").doc("Collects seeds.").output("Y", "int64").blobs(take_seed); }
 
@@ -235,6 +240,32 @@ TEST(Plan, AllNetsOfATopLevelStepAreBuiltBeforeItRuns) {
   EXPECT_NE(run_error(nets + "execution_step { substep { network: \"late\" } substep { network: \"early\" } }")
                 .find("the input \"made\" is written by no earlier operator"),
             std::string::npos);
+}
+
+TEST(Plan, WhatCannotRunIsSaidBeforeAnythingRuns) {
+  const std::string net = "network { name: \"refuse\" op { type: \"PlanTestRefuse\" } }";
+  PlanRunner run("");
+  const std::string error = error_of([&] {
+    run.go(net + "execution_step { network: \"count\" } execution_step { substep { network: \"refuse\" } }", {});
+  });
+  EXPECT_NE(error.find("PlanTestRefuse: refused beforehand"), std::string::npos);
+  EXPECT_EQ(run.get("n"), 0);
+  EXPECT_NO_THROW(run.go(net + "execution_step { network: \"count\" }", {}));  // it is in no step
+}
+
+TEST(Plan, AnAtomicCounterIsExactUnderConcurrentSteps) {
+  std::string steps = "network { name: \"init\" op { type: \"CreateMutex\" output: \"mutex\" } }";
+  std::string substeps;
+  for (int i = 0; i < 4; ++i) {
+    steps += fmt::format(
+        "network {{ name: \"t{}\" op {{ type: \"AtomicIter\" input: \"mutex\" input: \"n\" output: \"n\" "
+        "}} }}",
+        i);
+    substeps += fmt::format("substep {{ num_iter: 100 network: \"t{}\" }}", i);
+  }
+  PlanRunner run(steps + "execution_step { network: \"init\" } execution_step { concurrent_substeps: true " + substeps +
+                 "}");
+  EXPECT_EQ(run.get("n"), 400);
 }
 
 TEST(Plan, IterationsCanBeReplaced) {

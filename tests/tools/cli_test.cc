@@ -50,7 +50,8 @@ TEST(Cli, WatchesBlobs) {
   EXPECT_EQ(
       stepnet("run add.pbtxt --watch c --iterations 2").text,
       "iteration 1  c is float[2, 3]: min 2, mean 3, max 4\niteration 2  c is float[2, 3]: min 2, mean 3, max 4\n");
-  expect("run count_plan.pbtxt --watch m", 2, "error: --watch \"m\": no net writes this blob.");
+  expect("run misspelt_blob.pbtxt --watch gate", 2,
+         "error: --watch \"gate\": no net writes this blob. Did you mean \"gates\"?\n");
 }
 
 TEST(Cli, FeedsAndFetchesArrays) {
@@ -64,8 +65,8 @@ TEST(Cli, FeedsAndFetchesArrays) {
 }
 
 TEST(Cli, AnInitialisationNetFillsBlobs) {
-  expect("run misspelt_blob.pbtxt --init add.pbtxt", 2, "gatse");
-  EXPECT_EQ(stepnet("run negative.pbtxt --init add.pbtxt --feed x=nothing.npy").code, 2);
+  expect("run negative.pbtxt --init fill_x.pbtxt --fetch y", 0, "y = -2.5\n");
+  expect("run negative.pbtxt --init misspelt_field.pbtxt", 2, "misspelt_field.pbtxt:2:27");
 }
 
 TEST(Cli, ProfilesARun) {
