@@ -35,7 +35,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   require_writable_folder(folder_of(path_));
   aside_ = unused_sibling(path_);
   fd_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  require(fd_ >= 0, "cannot create {}: {}", aside_, system_text(errno));
+  if (fd_ < 0) fail("cannot create {}: {}", aside_, system_text(errno));
 }
 
 AtomicFile::~AtomicFile() {
@@ -49,14 +49,14 @@ void AtomicFile::write(const void* data, size_t bytes) {
   while (bytes > 0) {
     const ssize_t put = ::write(fd_, from, std::min<size_t>(bytes, 1 << 30));
     if (put < 0 && errno == EINTR) continue;
-    require(put >= 0, "cannot write {}: {}", path_, system_text(errno));
+    if (put < 0) fail("cannot write {}: {}", path_, system_text(errno));
     from += put;
     bytes -= static_cast<size_t>(put);
   }
 }
 
 void AtomicFile::commit() {
-  require(::fsync(fd_) == 0, "cannot write {}: {}", path_, system_text(errno));
+  if (::fsync(fd_) != 0) fail("cannot write {}: {}", path_, system_text(errno));
   rename_into_place(aside_, path_, IfExists::replace);
   ::close(fd_);
   fd_ = -1;
@@ -77,9 +77,9 @@ std::string folder_of(const std::string& path) {
 
 void require_writable_folder(const std::string& folder) {
   struct stat info {};
-  require(::stat(folder.c_str(), &info) == 0, "the folder {} cannot be used: {}", folder, system_text(errno));
+  if (::stat(folder.c_str(), &info) != 0) fail("the folder {} cannot be used: {}", folder, system_text(errno));
   require(S_ISDIR(info.st_mode), "{} is not a folder", folder);
-  require(::access(folder.c_str(), W_OK | X_OK) == 0, "the folder {} is not writable: {}", folder, system_text(errno));
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) fail("the folder {} is not writable: {}", folder, system_text(errno));
 }
 
 std::string unused_sibling(const std::string& path) {
@@ -103,13 +103,13 @@ void rename_into_place(const std::string& aside, const std::string& path, IfExis
     }
     require(failed == 0 || errno != EEXIST, "{} already exists", path);
   }
-  require(failed == 0, "cannot write {}: {}", path, system_text(errno));
+  if (failed != 0) fail("cannot write {}: {}", path, system_text(errno));
   sync_folder(folder_of(path));
 }
 
 void sync_folder(const std::string& folder) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  require(fd >= 0, "cannot open the folder {}: {}", folder, system_text(errno));
+  if (fd < 0) fail("cannot open the folder {}: {}", folder, system_text(errno));
   const int failed = ::fsync(fd);
   const int reason = errno;
   ::close(fd);

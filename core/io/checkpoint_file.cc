@@ -95,9 +95,13 @@ class Reader {
 
  private:
   template <class... A>
+  [[noreturn]] void damaged(fmt::format_string<A...> format, A&&... args) const {
+    fail("the checkpoint {} is damaged: {}", file_.path(), fmt::format(format, std::forward<A>(args)...));
+  }
+  template <class... A>
   void check(bool ok, fmt::format_string<A...> format, A&&... args) const {
     if (!ok) [[unlikely]]
-      fail("the checkpoint {} is damaged: {}", file_.path(), fmt::format(format, std::forward<A>(args)...));
+      damaged(format, std::forward<A>(args)...);
   }
   void begin_record();
   void end_record();
@@ -111,6 +115,8 @@ class Reader {
   }
   std::string take_text(uint64_t bytes);
   Tensor take_tensor();
+  DType take_dtype();
+  Shape take_shape();
 
   FileReader file_;
   uint64_t at_ = 0;
@@ -167,14 +173,28 @@ std::string Reader::take_text(uint64_t bytes) {
   return text;
 }
 
-Tensor Reader::take_tensor() {
-  const DType dtype = dtype_from_number(take<uint8_t>());
-  check(dtype != DType::undefined, "a tensor has no element type");
-  const auto rank = take<uint8_t>();
-  check(rank <= Shape::kMaxRank, "a tensor has {} dimensions", rank);
-  std::vector<int64_t> dims(rank);
+DType Reader::take_dtype() {
+  const auto number = take<uint8_t>();
+  try {
+    return dtype_from_number(number);
+  } catch (const Error& e) {
+    damaged("{}", e.fact());
+  }
+}
+
+Shape Reader::take_shape() {
+  std::vector<int64_t> dims(take<uint8_t>());
   for (int64_t& d : dims) d = take<int64_t>();
-  const Shape shape{std::span<const int64_t>(dims)};
+  try {
+    return Shape(std::span<const int64_t>(dims));
+  } catch (const Error& e) {
+    damaged("{}", e.fact());
+  }
+}
+
+Tensor Reader::take_tensor() {
+  const DType dtype = take_dtype();
+  const Shape shape = take_shape();
   const uint64_t least = dtype == DType::string ? sizeof(uint64_t) : dtype_size(dtype);
   uint64_t bytes = 0;
   const bool counted = !__builtin_mul_overflow(static_cast<uint64_t>(shape.size()), least, &bytes);

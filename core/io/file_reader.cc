@@ -17,7 +17,7 @@ std::string system_text(int error_number) { return std::generic_category().messa
 
 FileReader::FileReader(std::string path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  require(fd_ >= 0, "cannot open {}: {}", path_, system_text(errno));
+  if (fd_ < 0) fail("cannot open {}: {}", path_, system_text(errno));
   struct stat info {};
   if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd_);
@@ -35,7 +35,7 @@ void FileReader::read_at(uint64_t offset, void* to, size_t bytes) const {
   while (bytes > 0) {
     const ssize_t got = ::pread(fd_, place, std::min<size_t>(bytes, 1 << 30), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    require(got >= 0, "cannot read {}: {}", path_, system_text(errno));
+    if (got < 0) fail("cannot read {}: {}", path_, system_text(errno));
     require(got > 0, "{} became shorter while it was read", path_);
     place += got;
     offset += static_cast<uint64_t>(got);

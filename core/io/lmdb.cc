@@ -168,7 +168,7 @@ std::shared_ptr<Environment> open_growing(const std::string& path, unsigned flag
 }
 
 std::unique_ptr<Db> create(const std::string& path) {
-  require(::mkdir(path.c_str(), 0755) == 0, "cannot create the LMDB database {}: {}", path, system_text(errno));
+  if (::mkdir(path.c_str(), 0755) != 0) fail("cannot create the LMDB database {}: {}", path, system_text(errno));
   // Nobody else can have it open yet, so it needs no locks.
   return std::make_unique<LmdbDb>(open_growing(path, MDB_NOTLS | MDB_NOLOCK, 0), true, 0);
 }
@@ -178,8 +178,7 @@ std::unique_ptr<Db> create(const std::string& path) {
 std::unique_ptr<Db> open_lmdb(const std::string& path, DbMode mode) {
   if (mode == DbMode::create) return create(path);
   struct stat info {};
-  const bool found = ::stat(path.c_str(), &info) == 0;
-  require(found, "cannot open the LMDB database {}: {}", path, system_text(errno));
+  if (::stat(path.c_str(), &info) != 0) fail("cannot open the LMDB database {}: {}", path, system_text(errno));
   require(S_ISDIR(info.st_mode), "{} is not an LMDB database, which is a folder with a file data.mdb", path);
   const uint64_t bytes = check_lmdb_file(path + "/data.mdb").file_bytes;
   if (mode == DbMode::write) return std::make_unique<LmdbDb>(open_growing(path, MDB_NOTLS, bytes), true, bytes);

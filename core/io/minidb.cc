@@ -94,7 +94,7 @@ void MiniDbTransaction::write_pending() {
   while (done < pending_.size()) {
     const ssize_t put = ::write(fd_, pending_.data() + done, std::min<size_t>(pending_.size() - done, 1 << 30));
     if (put < 0 && errno == EINTR) continue;
-    require(put >= 0, "cannot write {}: {}", path_, system_text(errno));
+    if (put < 0) fail("cannot write {}: {}", path_, system_text(errno));
     done += static_cast<size_t>(put);
   }
 }
@@ -102,7 +102,7 @@ void MiniDbTransaction::write_pending() {
 void MiniDbTransaction::commit() {
   write_pending();
   pending_.clear();
-  require(::fsync(fd_) == 0, "cannot write {}: {}", path_, system_text(errno));
+  if (::fsync(fd_) != 0) fail("cannot write {}: {}", path_, system_text(errno));
 }
 
 class MiniDb : public Db {
@@ -137,7 +137,7 @@ MiniDb::MiniDb(std::string path, DbMode mode) : path_(std::move(path)) {
   require(::stat(path_.c_str(), &info) != 0 || S_ISREG(info.st_mode), "{} exists and is not a regular file", path_);
   const int flags = mode == DbMode::create ? O_CREAT | O_TRUNC : O_APPEND;
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | flags, 0666);
-  require(fd_ >= 0, "cannot open {} for writing: {}", path_, system_text(errno));
+  if (fd_ < 0) fail("cannot open {} for writing: {}", path_, system_text(errno));
   if (!file_) file_ = std::make_shared<const FileReader>(path_);
 }
 
