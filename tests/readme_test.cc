@@ -34,7 +34,8 @@ TEST(Readme, ItsNetIsTheExampleFile) {
 }
 
 TEST(Readme, ItsNetPassesTheCheck) {
-  const NetDef net = load_net(std::string(STEPNET_SOURCE_DIR) + "/tools/examples/lstm.pbtxt");
+  const std::string root = STEPNET_SOURCE_DIR;
+  const NetDef net = load_net(root + "/tools/examples/lstm.pbtxt");
   ASSERT_EQ(net.op_size(), 1);
   EXPECT_NO_THROW(check_net(net, nullptr));
   const RecurrentDef& loop = net.op(0).GetExtension(recurrent);
