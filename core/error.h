@@ -13,10 +13,23 @@
 
 #include <fmt/format.h>
 
+#include <concepts>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+// What has a str() can stand in a message as it is, and becomes text only when the message is made: the checks of a
+// shape function cost nothing as long as they hold.
+template <class T>
+requires requires(const T& value) {
+  { value.str() } -> std::same_as<std::string>;
+}
+struct fmt::formatter<T> : fmt::formatter<std::string> {
+  auto format(const T& value, fmt::format_context& context) const {
+    return fmt::formatter<std::string>::format(value.str(), context);
+  }
+};
 
 namespace stepnet {
 

@@ -40,10 +40,9 @@ void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
 
 template <class T>
 void sigmoid(std::span<const T> x, std::span<T> y) {
-  // Beyond the clamp exp(-x) would overflow; the sigmoid there is below the smallest normal number. NaN passes through
-  // because the clamp keeps its first operand unless the comparison holds.
+  // Beyond the clamp exp(-x) would overflow; the sigmoid there is below the smallest normal number.
   const T low = std::is_same_v<T, float> ? T(-87) : T(-708);
-  mapped(x, y, [low](const auto& v) { return (v != v).select(v, T(1) / (T(1) + (-(v.max(low))).exp())); });
+  mapped(x, y, [low](const auto& v) { return T(1) / (T(1) + (-(v.template max<Eigen::PropagateNaN>(low))).exp()); });
 }
 
 // Partial sums in lanes of fixed position, joined in a fixed order.
@@ -68,8 +67,9 @@ T maximum(std::span<const T> x) {
   return *std::max_element(lanes.begin(), lanes.end());
 }
 
-double identity(double v) { return v; }
-double squared(double v) { return v * v; }
+// Objects, not functions, so that they are inlined.
+constexpr auto identity = [](double v) { return v; };
+constexpr auto squared = [](double v) { return v * v; };
 
 }  // namespace
 

@@ -23,15 +23,14 @@ Shape ones(int rank) {
 }
 
 Broadcast align_at_axis(int axis, const Shape& a, const Shape& b) {
-  require(axis >= 0 && axis + b.rank() <= a.rank(), "B {} laid over A {} from axis {} on sticks out", b.str(), a.str(),
-          axis);
+  require(axis >= 0 && axis + b.rank() <= a.rank(), "B {} laid over A {} from axis {} on sticks out", b, a, axis);
   Broadcast result{a, a, ones(a.rank())};
   int first = 0, last = b.rank();
   while (first < last && b[first] == 1) ++first;
   while (last > first && b[last - 1] == 1) --last;
   for (int i = first; i < last; ++i) {
-    require(b[i] == a[axis + i], "B {} laid over A {} from axis {} on has {} against {} in dimension {}", b.str(),
-            a.str(), axis, b[i], a[axis + i], axis + i);
+    require(b[i] == a[axis + i], "B {} laid over A {} from axis {} on has {} against {} in dimension {}", b, a, axis,
+            b[i], a[axis + i], axis + i);
     result.b.set(axis + i, b[i]);
   }
   return result;
@@ -42,8 +41,7 @@ Broadcast align_at_end(const Shape& a, const Shape& b) {
   Broadcast result{ones(rank), ones(rank), ones(rank)};
   for (int i = 1; i <= rank; ++i) {
     const int64_t x = i <= a.rank() ? a[a.rank() - i] : 1, y = i <= b.rank() ? b[b.rank() - i] : 1;
-    require(x == y || x == 1 || y == 1, "A {} and B {} cannot be broadcast together: {} against {}", a.str(), b.str(),
-            x, y);
+    require(x == y || x == 1 || y == 1, "A {} and B {} cannot be broadcast together: {} against {}", a, b, x, y);
     result.a.set(rank - i, x);
     result.b.set(rank - i, y);
     result.out.set(rank - i, x == 1 ? y : x);
@@ -65,7 +63,7 @@ OpBuilder<BroadcastArgs>& add_broadcast_args(OpBuilder<BroadcastArgs>& builder) 
 Broadcast broadcast_shapes(const BroadcastArgs& args, const Shape& a, const Shape& b) {
   if (args.broadcast) return broadcast_like(args, a, b);
   require(!args.aligned(), "axis and axis_str need the argument broadcast: 1");
-  require(a == b, "A is {} and B {}; without the argument broadcast: 1 they must have one shape", a.str(), b.str());
+  require(a == b, "A is {} and B {}; without the argument broadcast: 1 they must have one shape", a, b);
   return {a, a, a};
 }
 

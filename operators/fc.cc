@@ -33,8 +33,8 @@ Shape output_shape(const FcArgs& a, const Shape& x, const Shape& w) {
   const int axis = canonical_axis(a.axis, x.rank());
   const Sizes s = sizes_of(a, x, w);
   const int64_t inner = x.size_between(axis, x.rank());
-  require(inner == s.k, "X {} has rows of {} values from axis {} on, but W {} takes rows of {}", x.str(), inner, axis,
-          w.str(), s.k);
+  require(inner == s.k, "X {} has rows of {} values from axis {} on, but W {} takes rows of {}", x, inner, axis, w,
+          s.k);
   Shape y(x.dims().first(axis));
   y.push_back(s.n);
   return y;
@@ -45,8 +45,8 @@ void infer(const FcArgs& a, ShapeCall& c) {
   const Shape y = output_shape(a, c.shape(0), c.shape(1));
   const int64_t n = y[y.rank() - 1];
   if (c.known(2))
-    require(c.shape(2) == Shape{n}, "b is {}, but W {} gives {} outputs, so b must be [{}]", c.shape(2).str(),
-            c.shape(1).str(), n, n);
+    require(c.shape(2) == Shape{n}, "b is {}, but W {} gives {} outputs, so b must be [{}]", c.shape(2), c.shape(1), n,
+            n);
   c.set(0, c.dtype(0), y);
 }
 
@@ -54,8 +54,8 @@ void infer_gradient(const FcArgs& a, ShapeCall& c) {
   if (!c.known(0) || !c.known(1)) return;
   const Shape y = output_shape(a, c.shape(0), c.shape(1));
   if (c.known(2))
-    require(c.shape(2).size() == y.size(), "dY is {}, but X {} and W {} give an output of {}", c.shape(2).str(),
-            c.shape(0).str(), c.shape(1).str(), y.str());
+    require(c.shape(2).size() == y.size(), "dY is {}, but X {} and W {} give an output of {}", c.shape(2), c.shape(0),
+            c.shape(1), y);
   c.set_like(0, 1);
   c.set(1, c.dtype(0), Shape{y[y.rank() - 1]});
   c.set_like(2, 0);

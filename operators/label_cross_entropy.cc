@@ -25,7 +25,7 @@ void check_shapes(const ShapeCall& c) {
   const Shape& label = c.shape(1);
   const int64_t rows = rows_of(c.shape(0)).count;
   require(label == Shape{rows} || label == Shape({rows, 1}), "X is {}, so label must be [{}] or [{}, 1], but is {}",
-          c.shape(0).str(), rows, rows, label.str());
+          c.shape(0), rows, rows, label);
 }
 
 void infer(const NoArgs&, ShapeCall& c) {
@@ -38,7 +38,7 @@ void infer_gradient(const NoArgs&, ShapeCall& c) {
   if (c.known(0) && c.known(1)) check_shapes(c);
   if (c.known(0) && c.known(2)) {
     const int64_t rows = rows_of(c.shape(0)).count;
-    require(c.shape(2).size() == rows, "dY is {}, but X {} has {} rows", c.shape(2).str(), c.shape(0).str(), rows);
+    require(c.shape(2).size() == rows, "dY is {}, but X {} has {} rows", c.shape(2), c.shape(0), rows);
   }
   c.set_like(0, 0);
 }

@@ -34,14 +34,14 @@ Shape without_leading_ones(const Shape& shape) {
 void check_like(const ShapeCall& c, int i, const char* name, const Shape& states) {
   if (c.known(i))
     require(without_leading_ones(c.shape(i)) == without_leading_ones(states), "{} must be {} as C_prev is, but is {}",
-            name, states.str(), c.shape(i).str());
+            name, states, c.shape(i));
 }
 
 // `timestep` is the index of that input; with sequence lengths they stand before it.
 void check_states(const LstmArgs& a, const ShapeCall& c, int timestep) {
   if (c.known(timestep)) {
     const TensorType& t = c.in(timestep);
-    require(t.dtype == DType::int32 && t.shape.size() == 1, "timestep must be one int32, but is {}", t.str());
+    require(t.dtype == DType::int32 && t.shape.size() == 1, "timestep must be one int32, but is {}", t);
   }
   if (!c.known(1)) return;
   const Shape& states = c.shape(1);
@@ -51,12 +51,11 @@ void check_states(const LstmArgs& a, const ShapeCall& c, int timestep) {
   const Shape gates = states.with(states.rank() - 1, 4 * size);
   if (c.known(2))
     require(without_leading_ones(c.shape(2)) == without_leading_ones(gates),
-            "gates must be {}, four times the {} states of C_prev {}, but is {}", gates.str(), size, states.str(),
-            c.shape(2).str());
+            "gates must be {}, four times the {} states of C_prev {}, but is {}", gates, size, states, c.shape(2));
   if (!a.sequence_lengths || !c.known(3)) return;
   const int64_t rows = states.size_between(0, states.rank() - 1);
-  require(c.shape(3).size() == rows, "seq_lengths must be [{}], one for each row of C_prev {}, but is {}", rows,
-          states.str(), c.shape(3).str());
+  require(c.shape(3).size() == rows, "seq_lengths must be [{}], one for each row of C_prev {}, but is {}", rows, states,
+          c.shape(3));
 }
 
 void infer(const LstmArgs& a, ShapeCall& c) {

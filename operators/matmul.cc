@@ -33,14 +33,14 @@ void infer(const MatMulArgs& args, ShapeCall& c) {
   if (!c.known(0) || !c.known(1)) return;
   const Matrix a = flatten(c.shape(0), args.axis_a, args.trans_a), b = flatten(c.shape(1), args.axis_b, args.trans_b);
   require(a.columns == b.rows,
-          "A {}{} is a matrix of [{}, {}] and B {}{} of [{}, {}], so A has {} columns but B {} rows", c.shape(0).str(),
-          args.trans_a ? " transposed" : "", a.rows, a.columns, c.shape(1).str(), args.trans_b ? " transposed" : "",
-          b.rows, b.columns, a.columns, b.rows);
+          "A {}{} is a matrix of [{}, {}] and B {}{} of [{}, {}], so A has {} columns but B {} rows", c.shape(0),
+          args.trans_a ? " transposed" : "", a.rows, a.columns, c.shape(1), args.trans_b ? " transposed" : "", b.rows,
+          b.columns, a.columns, b.rows);
   if (!c.has(2)) return c.set(0, c.dtype(0), Shape{a.rows, b.columns});
   if (!c.known(2)) return;
   const Matrix y = flatten(c.shape(2), args.axis_y, false);
   require(y.rows == a.rows && y.columns == b.columns, "Y_shape {} is a matrix of [{}, {}], but the product is [{}, {}]",
-          c.shape(2).str(), y.rows, y.columns, a.rows, b.columns);
+          c.shape(2), y.rows, y.columns, a.rows, b.columns);
   c.set(0, c.dtype(0), c.shape(2));
 }
 

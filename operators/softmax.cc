@@ -68,7 +68,7 @@ void infer(const SoftmaxArgs& a, ShapeCall& c) {
 
 void infer_gradient(const SoftmaxArgs& a, ShapeCall& c) {
   if (c.known(0) && c.known(1))
-    require(c.shape(0).size() == c.shape(1).size(), "Y is {}, but dY {}", c.shape(0).str(), c.shape(1).str());
+    require(c.shape(0).size() == c.shape(1).size(), "Y is {}, but dY {}", c.shape(0), c.shape(1));
   infer(a, c);
 }
 

@@ -40,13 +40,13 @@ void check_shapes(const LossArgs& a, const ShapeCall& c, int weights) {
   if (c.known(1)) {
     const DType t = c.dtype(1);
     require(a.label_prob ? t == c.dtype(0) : !is_floating(t), "T must be {}, but is {}",
-            a.label_prob ? "distributions of X's type (label_prob is set)" : "int32 or int64 labels", c.in(1).str());
+            a.label_prob ? "distributions of X's type (label_prob is set)" : "int32 or int64 labels", c.in(1));
     require(c.shape(1).size() == labels, "T is {}, but X {} has {} rows of {} classes, which need {} values",
-            c.shape(1).str(), c.shape(0).str(), rows.count, rows.size, labels);
+            c.shape(1), c.shape(0), rows.count, rows.size, labels);
   }
   if (weights >= 0 && c.known(weights))
-    require(c.shape(weights).size() == rows.count, "weights is {}, but X {} has {} rows", c.shape(weights).str(),
-            c.shape(0).str(), rows.count);
+    require(c.shape(weights).size() == rows.count, "weights is {}, but X {} has {} rows", c.shape(weights), c.shape(0),
+            rows.count);
 }
 
 void infer(const LossArgs& a, ShapeCall& c) {
@@ -125,7 +125,7 @@ double run_rows(const Rows& rows, In<T> x, In<T> weights, Out<T> p, Fn row_loss)
 template <class T>
 void forward(const LossArgs& a, In<T> x, const Tensor& target, In<T> weights, Out<T> p, Out<T> loss, Call& call) {
   const Rows rows = rows_of(a, call.in(0).shape());
-  require(rows.size > 0 || rows.count == 0, "X {} has no classes", call.in(0).shape().str());
+  require(rows.size > 0 || rows.count == 0, "X {} has no classes", call.in(0).shape());
   double mean = 0;
   if (a.label_prob) {
     const T* t = target.data<T>();
@@ -157,9 +157,9 @@ void infer_gradient(const LossArgs& a, ShapeCall& c) {
   const GradientInputs in = gradient_inputs(c.inputs());
   if (c.known(0)) check_shapes(a, c, in.weights);
   if (c.known(0) && c.known(in.p))
-    require(c.shape(in.p).size() == c.shape(0).size(), "P is {}, but X {}", c.shape(in.p).str(), c.shape(0).str());
+    require(c.shape(in.p).size() == c.shape(0).size(), "P is {}, but X {}", c.shape(in.p), c.shape(0));
   if (c.known(in.dloss))
-    require(c.shape(in.dloss).size() == 1, "dloss must be one number, but is {}", c.shape(in.dloss).str());
+    require(c.shape(in.dloss).size() == 1, "dloss must be one number, but is {}", c.shape(in.dloss));
   c.set_like(0, 0);
 }
 

@@ -16,7 +16,7 @@ void infer(const NoArgs&, ShapeCall& c) {
     if (!c.known(i)) continue;
     if (first < 0) first = i;
     require(c.shape(i) == c.shape(first), "inputs {} and {} must have one shape, but are {} and {}", first, i,
-            c.shape(first).str(), c.shape(i).str());
+            c.shape(first), c.shape(i));
   }
   if (first >= 0) c.set_like(0, first);
 }

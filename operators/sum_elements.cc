@@ -35,7 +35,7 @@ void infer(const SumArgs&, ShapeCall& c) {
 }
 
 void infer_gradient(const SumArgs&, ShapeCall& c) {
-  if (c.known(1)) require(c.shape(1).size() == 1, "dY must be one number, but is {}", c.shape(1).str());
+  if (c.known(1)) require(c.shape(1).size() == 1, "dY must be one number, but is {}", c.shape(1));
   c.set_like(0, 0);
 }
 

@@ -14,7 +14,7 @@ namespace {
 Broadcast checked(const BroadcastArgs& args, const Shape& a, const Shape& b) {
   const Broadcast shapes = broadcast_like(args, a, b);
   require(shapes.a == shapes.out && shapes.out.rank() == a.rank(),
-          "A {} is not B {} broadcast, so it cannot be summed to it", a.str(), b.str());
+          "A {} is not B {} broadcast, so it cannot be summed to it", a, b);
   return shapes;
 }
 

@@ -28,8 +28,7 @@ void gradient(In<T> y, In<T> dy, Out<T> dx) {
 }
 
 void infer_gradient(const NoArgs&, ShapeCall& c) {
-  if (c.known(0) && c.known(1))
-    require(c.shape(0) == c.shape(1), "Y is {}, but dY {}", c.shape(0).str(), c.shape(1).str());
+  if (c.known(0) && c.known(1)) require(c.shape(0) == c.shape(1), "Y is {}, but dY {}", c.shape(0), c.shape(1));
   c.set_like(0, c.known(0) ? 0 : 1);
 }
 
