@@ -132,7 +132,7 @@ struct AliasRule {
 };
 
 // Duties that core/ needs some operator for, without knowing its name.
-enum class Role { none, sum, fill_like, concat_rows, sum_to, alias, copy };
+enum class Role { none, sum, fill_like, concat_rows, rows_to_dense, sum_to, alias, copy };
 
 enum class GradientRule { undefined, derivatives, stop, refuse };
 
@@ -163,6 +163,7 @@ struct OpSpec {
   Role role = Role::none;
   std::vector<Kernel> kernels;
   std::function<void(const void*, BlobCall&)> blob_kernel;
+  std::function<void(const void*, const OperatorDef&, const Workspace&)> preflight;
   std::vector<DerivativeSpec> derivatives;
   std::function<std::vector<Gradient>(Formula&)> whole_derivative;
   GradientRule gradient_rule = GradientRule::undefined;
