@@ -73,6 +73,7 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
     steps_.push_back(std::move(step));
   }
   check_external_outputs(def, defined);
+  preflight_net(def, workspace);
   if (options.release_intermediates) plan_release(options, existing);
 }
 
@@ -179,6 +180,24 @@ void check_net(const NetDef& def, const std::set<std::string>* available, std::v
     if (!strict) defined.insert(def.op(i).input().begin(), def.op(i).input().end());
   }
   check_external_outputs(def, defined);
+}
+
+namespace {
+
+void preflight(const BoundOp& op, const Workspace& workspace) {
+  if (!op.spec->preflight) return;
+  try {
+    op.spec->preflight(op.args.get(), op.def, workspace);
+  } catch (Error& e) {
+    add_op_context(e, op);
+    throw;
+  }
+}
+
+}  // namespace
+
+void preflight_net(const NetDef& def, const Workspace& workspace) {
+  for (int i = 0; i < def.op_size(); ++i) preflight(bind_op(def.op(i), def.name(), i), workspace);
 }
 
 std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known) {

@@ -1,7 +1,7 @@
 // Net: a NetDef bound to a workspace, run in order.
 //
 // Building it checks every operator against its schema, and every input against the external inputs, earlier outputs
-// and the workspace. A run infers shapes with the values at hand, allocates outputs and calls kernels.
+// and the workspace, and asks each what it can say before it runs. A run infers shapes with the values at hand, allocates outputs and calls kernels.
 // Threads: one run at a time per net; nets on one workspace may run at the same time if they share no written blob.
 #pragma once
 
@@ -59,6 +59,9 @@ void run_net_once(const NetDef& def, Workspace& workspace, RunContext& run, cons
 // Schema, arguments, in-place rules, undefined inputs, external outputs that nobody writes; with `available`, names
 // that exist before the net runs (null: only a net that lists external inputs is checked for undefined inputs).
 void check_net(const NetDef& def, const std::set<std::string>* available, std::vector<std::string>* warnings = nullptr);
+
+// Asks every operator what can be said before it runs (a Save whose target is already there). Throws Error.
+void preflight_net(const NetDef& def, const Workspace& workspace);
 
 // Types of every blob that can be known without data, from those given. Throws Error where shapes do not fit.
 std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known);

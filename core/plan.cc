@@ -300,6 +300,7 @@ ExecutionStep* largest_loop(google::protobuf::RepeatedPtrField<ExecutionStep>* s
 
 void run_plan(const PlanDef& plan, Workspace& workspace, RunContext& run, const PlanOptions& options) {
   check_plan(plan);
+  for (const NetDef& net : plan.network()) preflight_net(net, workspace);
   PlanDef changed;
   if (options.iterations) {
     changed = plan;

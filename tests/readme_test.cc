@@ -2,12 +2,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <iterator>
 
 #include "core/io/text.h"
 #include "core/net.h"
-#include "proto/recurrent.pb.h"
+#include "recurrent/builder.h"
+#include "tests/operators/op_test.h"
 
 namespace stepnet {
 namespace {
@@ -33,13 +35,22 @@ TEST(Readme, ItsNetIsTheExampleFile) {
   EXPECT_EQ(block, read("tools/examples/lstm.pbtxt"));
 }
 
-TEST(Readme, ItsNetPassesTheCheck) {
-  const std::string root = STEPNET_SOURCE_DIR;
-  const NetDef net = load_net(root + "/tools/examples/lstm.pbtxt");
-  ASSERT_EQ(net.op_size(), 1);
-  EXPECT_NO_THROW(check_net(net, nullptr));
-  const RecurrentDef& loop = net.op(0).GetExtension(recurrent);
-  EXPECT_NO_THROW(check_net(loop.step_net(), nullptr));
+TEST(Readme, ItsNetRunsOverASequence) {
+  NetDef def = load_net(STEPNET_SOURCE_DIR "/tools/examples/lstm.pbtxt");
+  expand_recurrent(def);
+  EXPECT_NO_THROW(check_net(def, nullptr));
+  constexpr int64_t T = 5, B = 3, I = 4, H = 2;
+  Workspace workspace;
+  const std::pair<const char*, Shape> inputs[] = {{"x", {T, B, I}},    {"h0", {1, B, H}}, {"c0", {1, B, H}},
+                                                  {"W_x", {4 * H, I}}, {"b_x", {4 * H}},  {"W_h", {4 * H, H}},
+                                                  {"b_h", {4 * H}}};
+  for (const auto& [name, shape] : inputs) workspace.tensor(name) = testing::uniform<float>(shape, -1, 1);
+  RunContext run;
+  run_net_once(def, workspace, run);
+  const Tensor& states = workspace.fetch("h_all");
+  EXPECT_EQ(states.shape(), (Shape{T, B, H}));
+  EXPECT_EQ(testing::compare(states.rows(T - 1, 1), workspace.fetch("h_last"), 0), "");
+  for (const float h : states.span<float>()) EXPECT_LT(std::abs(h), 1);
 }
 
 TEST(Readme, ItsCommandsAreThere) {

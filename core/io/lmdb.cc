@@ -178,7 +178,8 @@ std::unique_ptr<Db> create(const std::string& path) {
 std::unique_ptr<Db> open_lmdb(const std::string& path, DbMode mode) {
   if (mode == DbMode::create) return create(path);
   struct stat info {};
-  require(::stat(path.c_str(), &info) == 0, "cannot open the LMDB database {}: {}", path, system_text(errno));
+  const bool found = ::stat(path.c_str(), &info) == 0;
+  require(found, "cannot open the LMDB database {}: {}", path, system_text(errno));
   require(S_ISDIR(info.st_mode), "{} is not an LMDB database, which is a folder with a file data.mdb", path);
   const uint64_t bytes = check_lmdb_file(path + "/data.mdb").file_bytes;
   if (mode == DbMode::write) return std::make_unique<LmdbDb>(open_growing(path, MDB_NOTLS, bytes), true, bytes);

@@ -277,8 +277,10 @@ void GradientPass::emit(ForwardOp& f, const GradientProgram& program) {
     if (f.op.def.has_engine()) op.set_engine(f.op.def.engine());
     for (const Argument& arg : step.args) *op.add_arg() = arg;
     for (const int in : step.inputs) op.add_input(in < 0 ? "" : named.at(in));
+    // Unwanted outputs at the end are left out, unless their number means something.
+    const OpSpec& spec = op_spec(step.type);
     int last = static_cast<int>(step.outputs.size());
-    while (last > 0 && step.outputs[last - 1] < 0) --last;  // unwanted outputs at the end are left out
+    while (last > 0 && step.outputs[last - 1] < 0 && !spec.output_spec(last - 1)->variadic) --last;
     for (int o = 0; o < last; ++o) op.add_output(step.outputs[o] < 0 ? "" : named.at(step.outputs[o]));
   }
   contribute(f, program, named);

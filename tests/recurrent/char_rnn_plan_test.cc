@@ -25,15 +25,15 @@ std::string some_text() {
   return text;
 }
 
-struct Run {
+struct CommandRun {
   int status = -1;
   std::string output;
 };
 
-Run run_in(const std::string& folder, const std::string& arguments) {
+CommandRun run_in(const std::string& folder, const std::string& arguments) {
   const std::string command =
       fmt::format("cd '{}' && OMP_WAIT_POLICY=passive '{}' {} 2>&1", folder, STEPNET_COMMAND, arguments);
-  Run run;
+  CommandRun run;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer;
   while (const size_t n = fread(buffer.data(), 1, buffer.size(), pipe)) run.output.append(buffer.data(), n);
@@ -51,7 +51,7 @@ double loss_in(const std::string& output, const std::string& after) {
 TEST(CharRnnPlan, TrainsAndSavesItsParameters) {
   const TempFolder folder;
   write_text_db(some_text(), folder.file("train.lmdb"), {.width = 62});
-  const Run run = run_in(
+  const CommandRun run = run_in(
       folder.path(), fmt::format("run '{}' --device cpu --iterations 60 --watch loss --every 20 --threads 1", kPlan));
   ASSERT_EQ(run.status, 0) << run.output;
   EXPECT_NE(run.output.find("asks for a GPU"), run.output.npos) << run.output;
@@ -69,7 +69,7 @@ TEST(CharRnnPlan, ParametersThatAreAlreadyThereAreSaidBeforeTraining) {
   const TempFolder folder;
   write_text_db(some_text(), folder.file("train.lmdb"), {.width = 62, .max_records = 2});
   write_text_db(some_text(), folder.file("parameters.lmdb"), {.width = 62, .max_records = 1});
-  const Run run = run_in(folder.path(), fmt::format("run '{}' --device cpu --watch loss --every 1", kPlan));
+  const CommandRun run = run_in(folder.path(), fmt::format("run '{}' --device cpu --watch loss --every 1", kPlan));
   EXPECT_EQ(run.status, 2);
   EXPECT_NE(run.output.find("parameters.lmdb"), run.output.npos) << run.output;
   EXPECT_EQ(run.output.find("loss ="), run.output.npos) << run.output;
@@ -77,7 +77,7 @@ TEST(CharRnnPlan, ParametersThatAreAlreadyThereAreSaidBeforeTraining) {
 
 TEST(CharRnnPlan, PassesTheCheck) {
   const TempFolder folder;
-  const Run run = run_in(folder.path(), fmt::format("check '{}'", kPlan));
+  const CommandRun run = run_in(folder.path(), fmt::format("check '{}'", kPlan));
   EXPECT_EQ(run.status, 0) << run.output;
 }
 
