@@ -1,8 +1,11 @@
 // Concat: Y = the X's one after another along a dimension, or, with add_axis, stacked along a new one.
-// SplitLike: its inverse by the shapes of the parts, for nets that have no split_info.
+// SplitLike: its inverse by the shapes of the parts.
 //
-// dX_i = output i of Split(dY, split_info), or of SplitLike(dY, X...), which reads shapes only.
+// dX_i = output i of Split(dY, split_info), or, where only some are wanted or the net has no split_info, of
+// SplitLike(dY, X...), which reads shapes only.
 #include "operators/concat.h"
+
+#include <algorithm>
 
 #include "operators/copy_elements.h"
 
@@ -124,14 +127,17 @@ void split_like(const ConcatArgs& args, Call& call) {
   }
 }
 
+// The public form, Split, has all of its outputs; SplitLike computes those that are wanted.
 std::vector<Gradient> gradients(Formula& f) {
   std::vector<bool> wanted(f.inputs());
   for (int i = 0; i < f.inputs(); ++i) wanted[i] = f.wants_at(i);
+  const Value dy = f.dy("concat_result");
+  const Value info = f.y_at(1);
   std::vector<Value> parts;
-  if (const Value info = f.y_at(1); info.defined()) {
-    parts = f.ops("Split", {f.dy("concat_result"), info}, axis_args(f), wanted);
+  if (info.defined() && std::ranges::find(wanted, false) == wanted.end()) {
+    parts = f.ops("Split", {dy, info}, axis_args(f), wanted);
   } else {
-    std::vector<Value> inputs = {f.dy("concat_result")};
+    std::vector<Value> inputs = {dy};
     for (int i = 0; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
     parts = f.ops("SplitLike", inputs, axis_args(f), wanted);
   }

@@ -20,6 +20,7 @@ void copy_elements(const Tensor& from, int64_t from_at, Tensor& to, int64_t to_a
 }
 
 void copy_blocks(const Tensor& from, Tensor& to, const BlockCopy& plan) {
+  if (plan.count == 0) return;  // an empty tensor may have any number of blocks
   const double nanoseconds = 5 + 0.1 * static_cast<double>(plan.count) * static_cast<double>(dtype_size(from.dtype()));
   parallel_for(plan.blocks, nanoseconds, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b)

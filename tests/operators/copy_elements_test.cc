@@ -23,6 +23,12 @@ TEST(CopyElements, CopiesBlocks) {
   EXPECT_EQ(compare(to, Tensor::of<float>({8}, {1, 2, 0, 0, 4, 5, 0, 0}), 0), "");
 }
 
+TEST(CopyElements, EmptyBlocksTakeNoTime) {
+  const Tensor from = Tensor::empty(DType::float32, {0});
+  Tensor to = Tensor::empty(DType::float32, {int64_t{1} << 60, 0});
+  copy_blocks(from, to, {.blocks = int64_t{1} << 60});
+}
+
 TEST(CopyElements, CopyValuesKeepsTheShapeOfTheResult) {
   const Tensor from = Tensor::of<float>({2, 2}, {1, 2, 3, 4});
   Tensor to = Tensor::zeros(DType::float32, {4});

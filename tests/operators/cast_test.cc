@@ -1,0 +1,62 @@
+#include <limits>
+
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+template <class T>
+Tensor cast(const Tensor& x, T to) {
+  return run_op_on(make_op("Cast", {"X"}, {"Y"}, {make_arg("to", to)}), {{"X", x}})[0];
+}
+
+TEST(Cast, ConvertsBetweenAllTypes) {
+  const DType types[] = {DType::float32, DType::float64, DType::int32,  DType::int64, DType::boolean,
+                         DType::uint8,   DType::int8,    DType::uint16, DType::int16};
+  const Tensor x = Tensor::of<float>({2, 2}, {0, 1, 1, 0});
+  for (const DType from : types)
+    for (const DType to : types) {
+      const Tensor y = cast(cast(x, static_cast<int>(from)), static_cast<int>(to));
+      EXPECT_EQ(y.dtype(), to);
+      EXPECT_EQ(compare(y, x, 0), "") << dtype_name(from) << " to " << dtype_name(to);
+    }
+  EXPECT_EQ(cast(normal<float>({0, 3}), "INT32").str(), "int32[0, 3]");
+}
+
+TEST(Cast, TruncatesAndSaturates) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor x = Tensor::of<float>({6}, {1.9f, -1.9f, 3e9f, -inf, inf, std::numeric_limits<float>::quiet_NaN()});
+  const int32_t low = std::numeric_limits<int32_t>::min(), high = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(compare(cast(x, "int32"), Tensor::of<int32_t>({6}, {1, -1, high, low, high, 0}), 0), "");
+  EXPECT_EQ(compare(cast(x, "bool"), Tensor::of<bool>({6}, {true, true, true, true, true, true}), 0), "");
+  EXPECT_EQ(cast(x, "INT64").data<int64_t>()[4], std::numeric_limits<int64_t>::max());
+}
+
+TEST(Cast, Gradient) {
+  const Feeds feeds = {{"X", normal<double>({2, 3})}};
+  EXPECT_EQ(check_gradient(make_op("Cast", {"X"}, {"Y"}, {make_arg("to", 13)}), feeds, {"X"}), "");
+  EXPECT_EQ(check_gradient(make_op("Cast", {"X"}, {"Y"}, {make_arg("to", "double"), make_arg("from_type", 13)}), feeds,
+                           {"X"}),
+            "");
+}
+
+TEST(CastLike, TakesTheTypeOfTheOther) {
+  const Feeds feeds = {{"X", normal<double>({2, 3})}, {"L", integers<float>({1}, 0, 1)}};
+  const Tensor y = run_op_on(make_op("CastLike", {"X", "L"}, {"Y"}), feeds)[0];
+  EXPECT_EQ(y.str(), "float[2, 3]");
+  EXPECT_EQ(compare(y, feeds[0].second, 1e-6), "");
+  const Feeds doubles = {{"X", normal<double>({2, 3})}, {"L", normal<double>({1})}};
+  EXPECT_EQ(check_gradient(make_op("CastLike", {"X", "L"}, {"Y"}), doubles, {"X"}), "");
+}
+
+TEST(Cast, RefusesTypesItHasNot) {
+  const Tensor x = normal<float>({2});
+  EXPECT_NE(error_of([&] { cast(x, "STRING"); }).find("is string, to which nothing can be cast"), std::string::npos);
+  EXPECT_NE(error_of([&] { cast(x, "flaot"); }).find("\"flaot\" is not a data type"), std::string::npos);
+  EXPECT_NE(error_of([&] { cast(x, 1.0f); }).find("must be the number (i) or the name (s)"), std::string::npos);
+  EXPECT_NE(error_of([&] { cast(Tensor::of<std::string>({1}, {"a"}), 1); }).find("string cannot be cast"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepnet::testing

@@ -1,0 +1,66 @@
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+Feeds feeds_for(const Shape& shape) {
+  return {{"g", normal<double>(shape, 1)},
+          {"m", normal<double>(shape, 2)},
+          {"lr", Tensor::of<float>({1}, {0.25f})},
+          {"p", normal<double>(shape, 3)}};
+}
+
+// Step, momentum and parameter by the formulas.
+std::vector<Tensor> naive(const Feeds& feeds, bool nesterov) {
+  std::vector<Tensor> out = {feeds[0].second.clone(), feeds[1].second.clone(), feeds[3].second.clone()};
+  for (int64_t i = 0; i < out[0].size(); ++i) {
+    const double m = feeds[1].second.data<double>()[i];
+    const double next = 0.5 * m + 0.25 * feeds[0].second.data<double>()[i];
+    const double step = nesterov ? 1.5 * next - 0.5 * m : next;
+    out[0].data<double>()[i] = step;
+    out[1].data<double>()[i] = next;
+    out[2].data<double>()[i] -= step;
+  }
+  return out;
+}
+
+TEST(MomentumSGD, FollowsItsFormulas) {
+  for (const bool nesterov : {false, true})
+    for (const Shape& shape : {Shape{3, 4}, Shape{0}, Shape{1}, Shape{100000}}) {
+      const Feeds feeds = feeds_for(shape);
+      const auto expected = naive(feeds, nesterov);
+      const std::vector<Argument> args = {make_arg("momentum", 0.5f), make_arg("nesterov", nesterov)};
+      const auto plain = run_op_on(make_op("MomentumSGD", {"g", "m", "lr"}, {"g", "m"}, args), feeds);
+      const auto update = run_op_on(make_op("MomentumSGDUpdate", {"g", "m", "lr", "p"}, {"g", "m", "p"}, args), feeds);
+      const auto apart = run_op_on(make_op("MomentumSGDUpdate", {"g", "m", "lr", "p"}, {"h", "n", "q"}, args), feeds);
+      for (int i = 0; i < 3; ++i) {
+        if (i < 2) {
+          EXPECT_EQ(compare(plain[i], expected[i], 1e-14), "") << i;
+        }
+        EXPECT_EQ(compare(update[i], expected[i], 1e-14), "") << i;
+        EXPECT_EQ(compare(apart[i], expected[i], 1e-14), "") << i;
+      }
+    }
+}
+
+TEST(MomentumSGD, RunsInFloat) {
+  const Feeds feeds = {
+      {"g", Tensor::of<float>({1}, {2})}, {"m", Tensor::of<float>({1}, {3})}, {"lr", Tensor::scalar<float>(0.5f)}};
+  const auto out = run_op_on(make_op("MomentumSGD", {"g", "m", "lr"}, {"g", "m"}), feeds);
+  EXPECT_EQ(compare(out[0], Tensor::of<float>({1}, {1}), 0), "");  // no momentum by default
+}
+
+TEST(MomentumSGD, RefusesShapesThatDiffer) {
+  Feeds feeds = feeds_for({3});
+  const OperatorDef def = make_op("MomentumSGDUpdate", {"g", "m", "lr", "p"}, {"g", "m", "p"});
+  feeds[3].second = normal<double>({4});
+  EXPECT_NE(error_of([&] { run_op_on(def, feeds); }).find("param has shape [4], but grad [3]"), std::string::npos);
+  feeds[2].second = normal<float>({2});
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("MomentumSGD", {"g", "m", "lr"}, {"g", "m"}), feeds);
+            }).find("lr must be one value"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepnet::testing
