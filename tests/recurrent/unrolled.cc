@@ -22,8 +22,34 @@ const Tensor& feed_of(const Feeds& feeds, const std::string& name) {
 
 std::string given(const std::string& output) { return fmt::format("{}_given", output); }
 
-void feed_all(Workspace& workspace, const Feeds& feeds, bool poison) {
-  for (const auto& [name, value] : feeds) workspace.tensor(name) = poison ? poisoned(value) : value.clone();
+void feed_all(Workspace& workspace, const CellData& data) {
+  for (const auto& [name, value] : data.feeds) workspace.tensor(name) = value.clone();
+  for (const auto& [name, value] : data.outside) workspace.tensor(given(name)) = value.clone();
+}
+
+Tensor zeros_like(const Tensor& t) { return Tensor::zeros(t.dtype(), t.shape()); }
+
+CellResults run_once(Net& net, const GradientResult& gradients, const Feeds& feeds) {
+  const Workspace& workspace = net.workspace();
+  const RecurrentCounters before = recurrent_counters();
+  const int64_t allocations = allocator({}).counters().allocations;
+  RunContext run;
+  net.run(run);
+  CellResults results;
+  results.allocations = allocator({}).counters().allocations - allocations;
+  results.copied = recurrent_counters().copied - before.copied;
+  results.spread = recurrent_counters().spread - before.spread;
+  for (const OperatorDef& op : net.def().op())
+    for (const std::string& name : op.output())
+      if (const Blob* blob = workspace.find(name); blob && blob->is_tensor() && !blob->empty())
+        results.outputs[name] = blob->tensor().clone();
+  for (const auto& [name, value] : feeds) {
+    if (!is_floating_feed(value)) continue;
+    const auto found = gradients.gradients.find(name);
+    const bool has = found != gradients.gradients.end() && found->second.defined();
+    results.gradients[name] = has ? workspace.fetch(found->second.dense).clone() : zeros_like(value);
+  }
+  return results;
 }
 
 void add_to(Tensor& total, const Tensor& more) {
@@ -37,8 +63,6 @@ void add_to(Tensor& total, const Tensor& more) {
     }
   }
 }
-
-Tensor zeros_like(const Tensor& t) { return Tensor::zeros(t.dtype(), t.shape()); }
 
 std::string at(const std::string& name, int64_t t) { return fmt::format("{}@{}", name, t); }
 
@@ -196,42 +220,32 @@ NetDef expanded_net(const Cell& cell, const Feeds& feeds) {
   return net;
 }
 
-CellResults run_with_gradients(const NetDef& forward, const Feeds& feeds, const Feeds& outside) {
+std::vector<CellResults> run_in_turn(const NetDef& forward, const std::vector<CellData>& data) {
   NetDef net = forward;
   GradientRequest request;
-  Feeds all = feeds;
-  for (const auto& [output, g] : outside) {
+  for (const auto& [output, g] : data.at(0).outside) {
     request.targets.emplace_back(output, given(output));
     net.add_external_input(given(output));
-    all.emplace_back(given(output), g);
   }
-  for (const auto& [name, value] : feeds)
+  for (const auto& [name, value] : data.at(0).feeds)
     if (is_floating_feed(value)) request.wanted.insert(name);
-  const GradientResult result = outside.empty() ? GradientResult() : add_gradient_operators(net, request);
+  const GradientResult gradients = request.targets.empty() ? GradientResult() : add_gradient_operators(net, request);
   Workspace workspace;
-  feed_all(workspace, all, true);
+  feed_all(workspace, data.at(0));
   Net bound(net, workspace);
-  RunContext run;
-  bound.run(run);
-  feed_all(workspace, all, false);
-  const RecurrentCounters before = recurrent_counters();
-  const int64_t allocations = allocator({}).counters().allocations;
-  bound.run(run);
-  CellResults results;
-  results.allocations = allocator({}).counters().allocations - allocations;
-  results.copied = recurrent_counters().copied - before.copied;
-  results.spread = recurrent_counters().spread - before.spread;
-  for (const OperatorDef& op : forward.op())
-    for (const std::string& name : op.output())
-      if (const Blob* blob = workspace.find(name); blob && blob->is_tensor() && !blob->empty())
-        results.outputs[name] = blob->tensor().clone();
-  for (const auto& [name, value] : feeds) {
-    if (!is_floating_feed(value)) continue;
-    const auto found = result.gradients.find(name);
-    const bool has = found != result.gradients.end() && found->second.defined();
-    results.gradients[name] = has ? workspace.fetch(found->second.dense).clone() : zeros_like(value);
+  std::vector<CellResults> results;
+  for (const CellData& d : data) {
+    feed_all(workspace, d);
+    results.push_back(run_once(bound, gradients, d.feeds));
   }
   return results;
+}
+
+CellResults run_with_gradients(const NetDef& forward, const Feeds& feeds, const Feeds& outside) {
+  CellData poison = {feeds, outside};
+  for (Feeds* all : {&poison.feeds, &poison.outside})
+    for (auto& [name, value] : *all) value = poisoned(value);
+  return run_in_turn(forward, {poison, {feeds, outside}})[1];
 }
 
 CellResults run_recurrent(const Cell& cell, const Feeds& feeds, const Feeds& outside) {

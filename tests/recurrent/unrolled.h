@@ -34,13 +34,20 @@ NetDef recurrent_net(const Cell& cell, const Feeds& feeds);
 NetDef expanded_net(const Cell& cell, const Feeds& feeds);
 
 struct CellResults {
-  std::map<std::string, Tensor> outputs;
+  std::map<std::string, Tensor> outputs;    // and everything else that the net wrote
   std::map<std::string, Tensor> gradients;  // of every floating feed; zeros where there is none
   int64_t copied = 0, spread = 0;  // bytes that recurrent operators copied in the last forward and backward run
   int64_t allocations = 0;         // of the last run
 };
 
-// Runs a forward net and the gradients from `outside`, which are by output name; outputs without one have none.
+struct CellData {
+  Feeds feeds;
+  Feeds outside;  // gradients, by the output's name; the others have none
+};
+
+// Runs a forward net and its gradients on each data in turn, in one workspace. The first says what is differentiated.
+std::vector<CellResults> run_in_turn(const NetDef& net, const std::vector<CellData>& data);
+// The second of two runs, of which the first was on NaN.
 CellResults run_with_gradients(const NetDef& net, const Feeds& feeds, const Feeds& outside);
 CellResults run_recurrent(const Cell& cell, const Feeds& feeds, const Feeds& outside);
 CellResults run_unrolled(const Cell& cell, const Feeds& feeds, const Feeds& outside);
