@@ -1,10 +1,11 @@
 // The README's net is the file that it says it is, and a net that Stepnet accepts.
-#include <google/protobuf/text_format.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <iterator>
 
+#include "core/io/text.h"
 #include "core/net.h"
 #include "proto/recurrent.pb.h"
 
@@ -19,7 +20,7 @@ std::string read(const std::string& path) {
 
 // The lines between the first ```language and the ``` after it.
 std::string code_block(const std::string& text, const std::string& language) {
-  const std::string open = "\n```" + language + "\n";
+  const std::string open = fmt::format("\n```{}\n", language);
   const size_t begin = text.find(open);
   if (begin == text.npos) return "";
   const size_t end = text.find("```", begin + open.size());
@@ -33,8 +34,8 @@ TEST(Readme, ItsNetIsTheExampleFile) {
 }
 
 TEST(Readme, ItsNetPassesTheCheck) {
-  NetDef net;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(read("tools/examples/lstm.pbtxt"), &net));
+  const std::string root = STEPNET_SOURCE_DIR;
+  const NetDef net = load_net(root + "/tools/examples/lstm.pbtxt");
   ASSERT_EQ(net.op_size(), 1);
   EXPECT_NO_THROW(check_net(net, nullptr));
   const RecurrentDef& loop = net.op(0).GetExtension(recurrent);

@@ -11,5 +11,6 @@ namespace stepnet::tools {
 void add_run_command(CLI::App& app);
 void add_check_command(CLI::App& app);
 void add_expand_command(CLI::App& app);
+void add_text_db_command(CLI::App& app);
 
 }  // namespace stepnet::tools
