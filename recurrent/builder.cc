@@ -363,10 +363,12 @@ void expand_op(OperatorDef& op) {
 bool has_short_form(const OperatorDef& op) { return op.HasExtension(recurrent); }
 
 void expand_recurrent(NetDef& net) {
+  Names scopes;  // states of two operators must not have the same names
   for (int i = 0; i < net.op_size(); ++i) {
     OperatorDef& op = *net.mutable_op(i);
     if (!has_short_form(op)) continue;
     try {
+      require(scopes.insert(scope_of(op)).second, "an operator before it has the name \"{}\" too", scope_of(op));
       expand_op(op);
     } catch (Error& e) {
       const std::string where = source_text(op);

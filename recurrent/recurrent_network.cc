@@ -134,14 +134,27 @@ void show_views(const RecurrentSpec& spec, Workspace& workspace) {
   }
 }
 
+// States and views are blobs that the run creates, and must not replace the scratch while it is used.
+void check_names_are_free(const RecurrentSpec& spec, const OperatorDef& def) {
+  const std::string& scratch = def.output(def.output_size() - 1);
+  for (const StateSpec& s : spec.states)
+    require(s.name != scratch, "\"recurrent_states\" names \"{}\", the operator's last output", s.name);
+  for (const StateView& v : spec.views)
+    require(v.output != scratch, "\"alias_dst\" names \"{}\", the operator's last output", v.output);
+}
+
 void run(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.out.size() - 1;
   require(call.out[last] != nullptr, "the last output, which holds the steps' values, must have a name");
   if (!call.out[last]->holds<RecurrentScratch>()) call.out[last]->emplace<RecurrentScratch>();
   auto& scratch = call.out[last]->get<RecurrentScratch>();
-  if (!scratch.forward_parsed) {
+  if (scratch.forward_of != args.identity) {
+    scratch.backward.reset();
+    scratch.forward.reset();
+    scratch.forward_of.reset();
     scratch.forward_spec = parse_recurrent(args, call.def, call.def.input_size());
-    scratch.forward_parsed = true;
+    check_names_are_free(scratch.forward_spec, call.def);
+    scratch.forward_of = args.identity;
   }
   const RecurrentSpec& spec = scratch.forward_spec;
   const Tensor& sequence = tensor_input(call, 0);
@@ -150,12 +163,11 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   initialise_states(spec, call, steps, sequence.dim(1));
   const auto links = link_targets(spec, call.workspace);
   ShapeKey key = shape_key(call, links);
-  if (!scratch.forward || key != scratch.forward_key) {
+  if (!scratch.forward || key != scratch.forward_key || !scratch.forward->rebind_externals()) {
     compile(scratch, call, links, steps);
     scratch.forward_key = std::move(key);
   } else {
     for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link.whole);
-    scratch.forward->rebind_externals();
   }
   scratch.steps = steps;
   for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(t, call.run);
@@ -194,7 +206,14 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
       read = read || (link.external == input && reads.values.count(link.internal) > 0);
     result.push_back(read);
   }
-  for (size_t i = 0; i < after; ++i) result.push_back(i + 1 == after);  // states are read under their own names
+  // A view shows the rows of a state, which are read under the state's own name.
+  for (size_t i = 0; i < after; ++i) {
+    bool read = i + 1 == after;
+    for (const Link& link : spec.links)
+      read = read ||
+             (i < spec.views.size() && link.external == spec.views[i].state && reads.values.count(link.internal) > 0);
+    result.push_back(read);
+  }
   return result;
 }
 
@@ -205,6 +224,10 @@ std::vector<Gradient> gradient(Formula& f) {
   std::vector<int64_t> present;
   std::vector<Value> inputs;
   for (const int output : spec.outputs_with_grads) {
+    const std::string& view = spec.views[output].output;
+    require(output < f.outputs() && f.def().output(output) == view,
+            "\"outputs_with_grads\" has {}, but output {} is not \"{}\", which \"alias_dst\" has there", output, output,
+            view);
     if (!f.has_dy_at(output)) continue;  // a missing gradient is zero
     present.push_back(output);
     inputs.push_back(f.dy_at(output));

@@ -1,9 +1,9 @@
 // RecurrentNetworkGradient: runs a backward step net from the last timestep to the first.
 //
 // The gradient tensor of a state has the state's shape; the step at t reads its row t + L and writes its row t, so the
-// gradients before and after a step are two windows of one tensor. A gradient that arrives from outside for all states
-// is added to row t + L before step t; one for the last state is added to the last row before the loop. Gradients of
-// parameters add up over time in the fixed order t = T-1 ... 0, inside the kernel where it can add.
+// gradients before and after a step are two windows of one tensor. A gradient that arrives from outside is added to
+// rows from T on before the loop, and to row t after step t, which has written it. Gradients of parameters add up over
+// time in the fixed order t = T-1 ... 0, inside the kernel where it can add.
 // Inputs: the gradients of the outputs in outputs_with_grads, all forward inputs, all forward outputs (scratch last).
 // Outputs: the gradients of the sequence, of the inputs in `param`, and of the initial states; "" if not wanted.
 #include <algorithm>
@@ -81,13 +81,18 @@ void prepare_sequence_gradient(Backward& b) {
   b.gradients[b.sequence_gradient()] = gradient;  // undefined if nobody wants it
 }
 
+// The gradient of an output, to be added to a state's gradient from row `start` on.
 struct Outside {
-  Tensor gradient;  // [T, B, D] or [1, B, D]
-  std::string state_gradient;
-  int64_t rows = 0;  // L of that state
+  Tensor gradient;  // [rows, B, D]
+  Tensor whole;     // the state's gradient
+  int64_t start = 0;
+
+  void add(int64_t row) const {
+    if (row >= start && row < whole.dim(0)) add_rows(gradient.rows(row - start, 1), whole.rows(row, 1));
+  }
 };
 
-// The gradients that arrive for whole sequences of states, and, added at once, those for last states.
+// Rows from T on are added to at once: no step writes them. Those before are added to when their step has written them.
 std::vector<Outside> take_outside_gradients(Backward& b) {
   std::vector<Outside> all;
   for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k) {
@@ -95,20 +100,18 @@ std::vector<Outside> take_outside_gradients(Backward& b) {
     const StateView& view = b.spec.views[b.spec.outputs_with_grads[k]];
     const auto state = std::find_if(b.spec.states.begin(), b.spec.states.end(),
                                     [&](const StateSpec& s) { return s.name == view.state; });
-    const std::string name = b.state_gradient(*state);
-    Tensor whole = b.gradients.at(name);
-    const Tensor& outside = std::as_const(*b.call.in[k]).tensor();
-    require(outside.defined(), "the gradient \"{}\" holds nothing yet", b.call.def.input(static_cast<int>(k)));
-    const int64_t start = view.offset >= 0 ? view.offset : whole.dim(0) + view.offset;
-    require(outside.size() == whole.rows(start, whole.dim(0) - start).size(),
-            "the gradient \"{}\" of \"{}\" is {}, but that output is {}", b.call.def.input(static_cast<int>(k)),
-            view.output, outside.str(), whole.rows(start, whole.dim(0) - start).str());
-    const int64_t rows = whole.dim(0) - b.steps;
-    if (view.offset == rows && whole.dim(0) - start == b.steps && b.steps > 0) {
-      all.push_back({outside, name, rows});
-    } else {
-      add_rows(outside, whole.rows(start, whole.dim(0) - start));
-    }
+    Outside o;
+    o.whole = b.gradients.at(b.state_gradient(*state));
+    const Tensor& given = std::as_const(*b.call.in[k]).tensor();
+    const std::string& name = b.call.def.input(static_cast<int>(k));
+    require(given.defined(), "the gradient \"{}\" holds nothing yet", name);
+    o.start = view.offset >= 0 ? view.offset : o.whole.dim(0) + view.offset;
+    const Tensor seen = o.whole.rows(o.start, o.whole.dim(0) - o.start);
+    require(given.dtype() == seen.dtype() && given.size() == seen.size(),
+            "the gradient \"{}\" of \"{}\" is {}, but that output is {}", name, view.output, given.str(), seen.str());
+    o.gradient = given.reshaped(seen.shape());
+    for (int64_t row = b.steps; row < o.whole.dim(0); ++row) o.add(row);
+    all.push_back(std::move(o));
   }
   return all;
 }
@@ -157,27 +160,29 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
     } else {
       whole = b.call.workspace.fetch(external);
     }
-    targets[b.renamed(link.internal)] = {whole, link.offset, link.window};
+    const LinkTarget target = {whole, link.offset, link.window};
+    require(targets.emplace(b.renamed(link.internal), target).second,
+            "\"backward_link_internal\" links \"{}\", which \"link_internal\" links already", link.internal);
   }
   return targets;
 }
 
-// Total gradients of the wanted parameters, zero; by the name of the one-timestep gradient.
-std::map<std::string, Tensor> prepare_totals(const Backward& b) {
-  std::map<std::string, Tensor> totals;
+// Total gradients of the wanted parameters, zero, with the name of the one-timestep gradient. Integers have none.
+std::vector<std::pair<std::string, Tensor>> prepare_totals(const Backward& b) {
+  std::vector<std::pair<std::string, Tensor>> totals;
   for (size_t i = 0; i < b.spec.params.size(); ++i) {
     Blob* out = b.output(static_cast<int>(i) + 1);
     if (!out) continue;
     const Tensor& value = b.forward_input(b.spec.params[i].input);
     out->tensor().resize(value.dtype(), value.shape());
     out->tensor().fill_zero();
-    totals[b.spec.params[i].grad] = out->tensor();
+    if (is_floating(value.dtype())) totals.emplace_back(b.spec.params[i].grad, out->tensor());
   }
   return totals;
 }
 
 void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
-                  const std::map<std::string, Tensor>& totals) {
+                  const std::vector<std::pair<std::string, Tensor>>& totals) {
   RecurrentScratch& scratch = b.scratch;
   ShapeKey key = scratch.forward_key;
   for (const auto& [name, link] : links) key.emplace_back(link.whole.dtype(), link.whole.shape());
@@ -185,11 +190,10 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   std::map<std::string, Tensor> slabs;
   for (const auto& [name, type] : scratch.types)
     if (const Tensor slab = scratch.forward->slab(name); slab.defined()) slabs[name] = slab;
-  if (scratch.backward && key == scratch.backward_key) {
+  if (scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
     for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link.whole);
-    for (const auto& [name, total] : totals) scratch.backward->rebind_total(name, total);
+    for (size_t i = 0; i < totals.size(); ++i) scratch.backward->rebind_total(i, totals[i].second);
     for (const auto& [name, slab] : slabs) scratch.backward->rebind_slab(name, slab);
-    scratch.backward->rebind_externals();
     return;
   }
   const NetDef net = needed_operators(b);
@@ -221,13 +225,17 @@ void finish_initial_states(const Backward& b) {
       out->tensor() = gradient.rows(0, initial_rows(initial)).reshaped(initial.shape());
       continue;
     }
-    out->tensor() = Tensor::zeros(initial.dtype(), initial.shape());
+    out->tensor().resize(initial.dtype(), initial.shape());
+    out->tensor().fill_zero();
     for (int64_t r = 0; r < b.batch; ++r) add_rows(gradient.row(0).row(r), out->tensor());
   }
 }
 
 void check_layout(const Backward& b) {
   const int inputs = static_cast<int>(b.call.in.size());
+  require(inputs >= b.first_input + 2,
+          "it has {} inputs, but takes {} gradients of outputs, the inputs of RecurrentNetwork and its outputs", inputs,
+          b.first_input);
   for (const StateSpec& s : b.spec.states)
     require(b.first_input + s.initial < inputs - 1,
             "\"initial_recurrent_state_ids\" has {}, but the operator has {} inputs", s.initial, inputs);
@@ -236,11 +244,18 @@ void check_layout(const Backward& b) {
   for (int i = b.first_input; i < inputs - 1; ++i) require(b.call.in[i] != nullptr, "input {} is missing", i);
 }
 
-// Where "param_grads" is absent the step net uses the total's own name.
+// Where "param_grads" is absent the step net uses the total's own name; if the total has got another, the usual one.
 void name_param_gradients(RecurrentSpec& spec, const OperatorDef& def) {
+  std::set<std::string> written;
+  for (const OperatorDef& op : spec.backward_net.op()) written.insert(op.output().begin(), op.output().end());
   for (size_t i = 0; i < spec.params.size(); ++i) {
     std::string& grad = spec.params[i].grad;
-    if (grad.empty() && static_cast<int>(i) + 1 < def.output_size()) grad = def.output(static_cast<int>(i) + 1);
+    const int output = static_cast<int>(i) + 1;
+    const int input = static_cast<int>(spec.outputs_with_grads.size()) + spec.params[i].input;
+    if (grad.empty() && output < def.output_size()) grad = def.output(output);
+    if (written.count(grad) == 0 && spec.unnamed_params && input < def.input_size() &&
+        written.count(def.input(input) + "_grad") > 0)
+      grad = def.input(input) + "_grad";
     if (const auto it = spec.rename.find(grad); it != spec.rename.end()) grad = it->second;
   }
 }
@@ -250,10 +265,12 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   require(call.in[last] && call.in[last]->holds<RecurrentScratch>() && call.in[last]->get<RecurrentScratch>().forward,
           "the last input must be the scratch output of a RecurrentNetwork that has run");
   auto& scratch = call.in[last]->get<RecurrentScratch>();
-  if (!scratch.backward_parsed) {
+  if (scratch.backward_of != args.identity) {
+    scratch.backward.reset();
+    scratch.backward_of.reset();
     scratch.backward_spec = parse_recurrent(args, call.def, call.def.input_size());
     name_param_gradients(scratch.backward_spec, call.def);
-    scratch.backward_parsed = true;
+    scratch.backward_of = args.identity;
   }
   Backward b{scratch.backward_spec,
              scratch,
@@ -264,6 +281,9 @@ void run(const RecurrentArgs& args, BlobCall& call) {
              {}};
   require(b.spec.has_backward, "argument \"backward_step_net\" is missing");
   check_layout(b);
+  for (const StateSpec& s : b.spec.states)
+    require(b.state_gradient(s) != call.def.input(static_cast<int>(last)),
+            "the gradient of the state \"{}\" has the name of the scratch, \"{}\"", s.name, b.state_gradient(s));
   const Tensor& sequence = b.forward_input(0);
   b.steps = sequence.dim(0);
   b.batch = sequence.dim(1);
@@ -274,9 +294,8 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   const std::vector<Outside> outside = take_outside_gradients(b);
   bind_program(b, link_targets(b), prepare_totals(b));
   for (int64_t t = b.steps - 1; t >= 0; --t) {
-    for (const Outside& o : outside)
-      add_rows(o.gradient.rows(t, 1), b.gradients.at(o.state_gradient).rows(t + o.rows, 1));
     scratch.backward->run_step(t, call.run);
+    for (const Outside& o : outside) o.add(t);
   }
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.backward->copied();

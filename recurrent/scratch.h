@@ -21,7 +21,8 @@ struct RecurrentScratch {
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values
   RecurrentSpec forward_spec, backward_spec;
-  bool forward_parsed = false, backward_parsed = false;
+  // Whose arguments these were parsed from; two nets may use one scratch blob.
+  std::shared_ptr<const int> forward_of, backward_of;
 };
 
 // The step blobs that the backward step net reads before it writes them: by value, and by shape alone.

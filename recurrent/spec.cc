@@ -1,9 +1,12 @@
 #include "recurrent/spec.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace stepnet {
 namespace {
+
+constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
 
 void same_length(size_t a, size_t b, const char* name_a, const char* name_b) {
   require(a == b, "arguments \"{}\" and \"{}\" must have the same length, but have {} and {}", name_a, name_b, a, b);
@@ -23,9 +26,10 @@ std::vector<Link> parse_links(const std::vector<std::string>& internal, const st
             "\"{}link_internal\" or \"{}link_external\" has an empty "
             "name at position {}",
             prefix, prefix, i);
-    require(link.offset >= 0, "\"{}link_offset\" of \"{}\" is {}; it must be at least 0", prefix, link.internal,
-            link.offset);
-    require(link.window >= 0, "\"link_window\" of \"{}\" is {}; it must be at least 0", link.internal, link.window);
+    require(link.offset >= 0 && link.offset <= kMaxRows, "\"{}link_offset\" of \"{}\" is {}; it must be from 0 to {}",
+            prefix, link.internal, link.offset, kMaxRows);
+    require(link.window >= 0 && link.window <= kMaxRows, "\"link_window\" of \"{}\" is {}; it must be from 0 to {}",
+            link.internal, link.window, kMaxRows);
     if (!seen.insert(link.internal).second)
       throw Error(fmt::format("\"{}link_internal\" links the step blob \"{}\" to two places", prefix, link.internal),
                   "link each step blob once; let a Copy in the step net write the second");
@@ -140,6 +144,7 @@ RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def,
   spec.backward_links = parse_links(args.backward_link_internal, args.backward_link_external, args.backward_link_offset,
                                     std::nullopt, "backward_");
   if (!args.param_grads.empty()) same_length(args.param.size(), args.param_grads.size(), "param", "param_grads");
+  spec.unnamed_params = args.param_grads.empty();
   for (size_t i = 0; i < args.param.size(); ++i) {
     require(args.param[i] >= 0 && args.param[i] < inputs, "\"param\" has {}, but the operator has inputs 0 to {}",
             args.param[i], inputs - 1);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ struct RecurrentArgs {
   std::vector<std::string> param_grads;
   std::vector<int64_t> outputs_with_grads;
   std::vector<std::string> recompute_blobs_on_backward;
+  // Tells the operators of two nets apart that share one scratch blob, so that none runs what the other compiled.
+  std::shared_ptr<const int> identity = std::make_shared<int>();
 };
 
 // The step-net blob `internal` is, at timestep t, the rows t + offset ... t + offset + window - 1 of `external`.
@@ -62,6 +65,7 @@ struct RecurrentSpec {
   std::vector<Link> links, backward_links;
   std::vector<StateView> views;
   std::vector<ParamSpecGrad> params;
+  bool unnamed_params = false;          // the argument that names their gradients is absent
   std::vector<int> outputs_with_grads;  // forward outputs, which are the views of the same index
   std::set<std::string> recompute;
   std::map<std::string, std::string> rename;  // of the gradient operator, after memory sharing by other tools

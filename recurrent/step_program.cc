@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#include "core/profile.h"
-#include "core/random.h"
-#include "core/vector_math.h"
-
 namespace stepnet {
 namespace {
 
@@ -17,7 +13,7 @@ size_t row_bytes(const Tensor& whole) {
 
 StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t steps) {
   const int64_t rows = link.whole.dim(0);
-  const int64_t last = steps - 1 + link.offset + link.window;
+  const int64_t last = steps - 1 + link.offset + link.window;  // offset and window have 31 bits
   require(steps == 0 || last <= rows,
           "the step blob \"{}\" is linked to rows {} to {} of a tensor {}, which has only {} rows", name, link.offset,
           last, link.whole.str(), rows);
@@ -28,8 +24,9 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   slot.whole = link.whole;
   slot.stride = row_bytes(link.whole);
   slot.base = link.whole.offset() + static_cast<size_t>(link.offset) * slot.stride;
-  slot.tensor = link.whole;
-  slot.tensor.set_view(link.whole.shape().with(0, link.window), slot.base);
+  // Made anew, so that its size is checked: without timesteps no number of rows bounds it.
+  slot.row = Shape(link.whole.shape().with(0, link.window).dims());
+  slot.show(0);
   return slot;
 }
 
@@ -40,22 +37,15 @@ bool has_alias(const OpSpec& spec, int* in, int* out) {
   return true;
 }
 
-void add_tensor(const Tensor& from, Tensor& to) {
-  if (to.dtype() == DType::float32) {
-    vec_axpy(1.0f, from.span<float>(), to.span<float>());
-  } else {
-    vec_axpy(1.0, from.span<double>(), to.span<double>());
-  }
-}
-
 }  // namespace
 
-StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)) {
+StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)), net_name_(spec_.net->name()) {
   for (const OperatorDef& op : spec_.net->op()) writes_.insert(op.output().begin(), op.output().end());
   add_given_slots();
   for (int i = 0; i < spec_.net->op_size(); ++i) add_op(i);
   plan_totals();
   bind_pointers();
+  spec_.net = nullptr;
 }
 
 int StepProgram::add_slot(StepSlot slot) {
@@ -87,8 +77,8 @@ void StepProgram::add_given_slots() {
     slot.whole = whole;
     slot.stride = row_bytes(whole);
     slot.base = whole.offset();
-    slot.tensor = whole;
-    slot.tensor.set_view(whole.shape().from(1), slot.base);
+    slot.row = whole.shape().from(1);
+    slot.show(0);
     add_slot(std::move(slot));
   }
   for (const auto& [name, type] : spec_.shapes) {
@@ -156,8 +146,8 @@ bool StepProgram::share_slot(const Op& op) {
 
 void StepProgram::add_op(int index) {
   auto made = std::make_unique<Op>();
-  made->op = bind_op(spec_.net->op(index), spec_.random_name, index);
-  made->op.index = index;
+  made->op = bind_op(spec_.net->op(index), net_name_, index);
+  made->op.net_name = spec_.random_name;
   try {
     require(!made->op.spec->blob_kernel, "{} works on blobs and cannot stand in a step net", made->op.def.type());
     for (const std::string& name : made->op.def.input()) made->in_slots.push_back(input_slot(name));
@@ -167,7 +157,7 @@ void StepProgram::add_op(int index) {
     for (const std::string& name : made->op.def.output()) made->out_slots.push_back(output_slot(name));
     infer(*made);
   } catch (Error& e) {
-    add_op_context(e, made->op);
+    add_place(e, *made);
     throw;
   }
   ops_.push_back(std::move(made));
@@ -190,7 +180,11 @@ void StepProgram::infer(Op& op) {
   for (size_t o = 0; o < out.size(); ++o) {
     if (out[o].absent) continue;
     known = known && out[o].known;
-    if (out[o].known) fit_output(op.out_slots[o], out[o]);
+    if (out[o].known) {
+      fit_output(op.out_slots[o], out[o]);
+    } else {
+      forget_shape(*slots_[op.out_slots[o]]);
+    }
   }
   const Role role = op.op.spec->role;
   if ((role == Role::copy || role == Role::alias) && slots_[op.out_slots[0]]->kind == Kind::link) {
@@ -198,6 +192,18 @@ void StepProgram::infer(Op& op) {
     (op.op.def.name() == kSpreadName ? copied_.spread : copied_.copied) += bytes;
   }
   if (known && !op.plain_copy) op.kernel = &pick_kernel(op.op, in, out);
+}
+
+// The operator's output has a shape that depends on data.
+void StepProgram::forget_shape(StepSlot& slot) const {
+  if (slot.kind == Kind::link) return;  // checked in every step
+  if (slot.kind == Kind::slab)
+    throw Error(fmt::format("the shape of \"{}\" depends on data, but the backward step net needs its value of every "
+                            "timestep",
+                            slot.name),
+                "give the shape by an argument, or name the blob in \"recompute\"");
+  slot.reshaped = slot.reshaped || slot.typed;  // by an operator that wrote it before
+  slot.typed = false;
 }
 
 // Gives the slot its tensor, or checks that the operator writes what the slot can hold.
@@ -218,8 +224,8 @@ void StepProgram::fit_output(int index, const TensorType& type) {
   if (slot.kind == Kind::slab) {
     slot.whole = Tensor::empty(type.dtype, type.shape.prepend(spec_.steps));
     slot.stride = row_bytes(slot.whole);
-    slot.tensor = slot.whole;
-    slot.tensor.set_view(type.shape, 0);
+    slot.row = type.shape;
+    slot.show(0);
     return;
   }
   slot.tensor.set_type(type.dtype, type.shape);  // bytes come when it is known that no kernel adds to a total instead
@@ -254,12 +260,12 @@ void StepProgram::plan_totals() {
       writer->accumulate |= 1u << output;
       total.accumulated_by_kernel = true;
     }
-    totals_[name] = total;
+    totals_.push_back(total);
   }
 }
 
 void StepProgram::bind_pointers() {
-  for (const auto& [name, total] : totals_)
+  for (const Total& total : totals_)
     if (total.accumulated_by_kernel) slots_[total.slot]->tensor = total.tensor;
   for (const auto& slot : slots_) {
     if (slot->kind != Kind::scratch || !slot->typed || slot->tensor.storage() || spec_.shapes.count(slot->name) > 0)
@@ -278,99 +284,6 @@ bool StepProgram::kernels_fit(const Op& op) const {
   auto steady = [&](int s) { return s < 0 || !slots_[s]->reshaped; };
   return std::all_of(op.in_slots.begin(), op.in_slots.end(), steady) &&
          std::all_of(op.out_slots.begin(), op.out_slots.end(), steady);
-}
-
-void StepProgram::rebind_link(const std::string& internal, const Tensor& whole) {
-  StepSlot& slot = *slots_[slot_of(internal)];
-  const size_t before = slot.whole.offset();
-  const Shape shape = slot.tensor.shape();
-  slot.base = slot.base - before + whole.offset();
-  slot.whole = whole;
-  slot.tensor = whole;
-  slot.tensor.set_view(shape, slot.base);
-}
-
-void StepProgram::rebind_slab(const std::string& name, const Tensor& whole) {
-  const int index = slot_of(name);
-  if (index < 0 || slots_[index]->kind != Kind::slab) return;
-  StepSlot& slot = *slots_[index];
-  const Shape shape = slot.tensor.shape();
-  slot.whole = whole;
-  slot.base = whole.offset();
-  slot.tensor = whole;
-  slot.tensor.set_view(shape, slot.base);
-}
-
-void StepProgram::rebind_total(const std::string& name, const Tensor& total) {
-  Total& t = totals_.at(name);
-  t.tensor = total;
-  if (t.accumulated_by_kernel) slots_[t.slot]->tensor = total;
-}
-
-void StepProgram::rebind_externals() {
-  for (const auto& slot : slots_)
-    if (slot->kind == Kind::external) slot->tensor = slot->blob->tensor();
-}
-
-void StepProgram::run_step(int64_t t, RunContext& run) {
-  run.timestep = t;
-  for (const auto& slot : slots_) {
-    if (slot->stride > 0) slot->tensor.set_offset(slot->base + static_cast<size_t>(t) * slot->stride);
-    if (slot->kind == Kind::timestep) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
-  }
-  for (const auto& op : ops_) {
-    try {
-      const double start = run.profiler ? now_seconds() : 0;
-      call(*op, run);
-      if (run.profiler) run.profiler->record("  " + op->op.def.type() + " (in steps)", now_seconds() - start, 0, 0);
-    } catch (Error& e) {
-      add_op_context(e, op->op);
-      e.add("in", fmt::format("timestep {} of step net \"{}\"", t, spec_.net->name()));
-      throw;
-    }
-  }
-  add_totals();
-}
-
-void StepProgram::call(Op& op, RunContext& run) {
-  if (op.plain_copy) {
-    op.out[0]->copy_from(*op.in[0]);
-    return;
-  }
-  if (!op.kernel) {
-    run_op(op.op, op.in, op.out, run, op.accumulate);
-    return;
-  }
-  Call call(op.in, op.out, run);
-  call.accumulate_mask = op.accumulate;
-  if (op.op.spec->random)
-    call.random_key = random_key(run.seed, spec_.random_name, op.op.def.output(0), run.iteration, run.timestep);
-  op.kernel->run(op.op.args.get(), call);
-}
-
-void StepProgram::add_totals() {
-  for (auto& [name, total] : totals_)
-    if (!total.accumulated_by_kernel) add_tensor(slots_[total.slot]->tensor, total.tensor);
-}
-
-Tensor StepProgram::slab(const std::string& name) const {
-  const int index = slot_of(name);
-  return index >= 0 && slots_[index]->kind == Kind::slab ? slots_[index]->whole : Tensor();
-}
-
-std::map<std::string, TensorType> StepProgram::types() const {
-  std::map<std::string, TensorType> types;
-  for (const auto& [name, index] : slots_by_name_)
-    if (slots_[index]->typed)
-      types[name] = TensorType::of(slots_[index]->tensor.dtype(), slots_[index]->tensor.shape());
-  return types;
-}
-
-int64_t StepProgram::slab_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& slot : slots_)
-    if (slot->kind == Kind::slab) bytes += static_cast<int64_t>(slot->whole.bytes());
-  return bytes;
 }
 
 }  // namespace stepnet

@@ -36,8 +36,11 @@ struct StepSlot {
   bool reshaped = false;  // its shape, not its size, changes within a step
   size_t base = 0;        // link and slab: byte offset at timestep 0
   size_t stride = 0;      // link and slab: bytes from one timestep to the next
+  Shape row;              // link and slab: what one timestep holds, a link's whole window
   Tensor whole;           // link: the tensor outside; slab: [T, ...]
   Blob* blob = nullptr;   // external
+
+  void show(int64_t t);  // link and slab: lets `tensor` be the timestep's part of `whole`
 };
 
 // A link, with the tensor that it leads to.
@@ -55,7 +58,8 @@ struct StepProgramSpec {
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
   std::set<std::string> keep;                // own values to keep per timestep in slabs
-  std::map<std::string, Tensor> totals;      // own values that are added up over time into these tensors
+  // Own values that are added up over time, and the tensors that they are added to. One value may have several.
+  std::vector<std::pair<std::string, Tensor>> totals;
   Workspace* workspace = nullptr;
 };
 
@@ -65,9 +69,10 @@ class StepProgram {
 
   // Points links to other tensors of the same shapes (their storage may have changed since the last run).
   void rebind_link(const std::string& internal, const Tensor& whole);
-  void rebind_total(const std::string& name, const Tensor& total);
+  void rebind_total(size_t index, const Tensor& total);
   void rebind_slab(const std::string& name, const Tensor& whole);
-  void rebind_externals();
+  // False if a blob outside has changed its type or shape, so that the program does not fit any more.
+  bool rebind_externals();
 
   void run_step(int64_t t, RunContext& run);
 
@@ -103,16 +108,20 @@ class StepProgram {
   int output_slot(const std::string& name);
   void infer(Op& op);
   void fit_output(int slot, const TensorType& type);
+  void forget_shape(StepSlot& slot) const;
   void plan_totals();
   void bind_pointers();
   void call(Op& op, RunContext& run);
+  void check_outputs(const Op& op);
   void add_totals();
+  void add_place(Error& error, const Op& op) const;
 
-  StepProgramSpec spec_;
+  StepProgramSpec spec_;  // its net is null once compiled
+  std::string net_name_;
   std::map<std::string, int> slots_by_name_;
   std::vector<std::unique_ptr<StepSlot>> slots_;
   std::vector<std::unique_ptr<Op>> ops_;
-  std::map<std::string, Total> totals_;
+  std::vector<Total> totals_;
   std::set<std::string> written_;
   std::set<std::string> writes_;  // all names that some operator writes
   RecurrentCounters copied_;

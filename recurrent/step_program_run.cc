@@ -1,0 +1,151 @@
+// Running a StepProgram: pointing it to the tensors of this run, and the steps themselves.
+#include <algorithm>
+
+#include "core/profile.h"
+#include "core/random.h"
+#include "core/vector_math.h"
+#include "recurrent/step_program.h"
+
+namespace stepnet {
+namespace {
+
+using Kind = StepSlot::Kind;
+
+void add_tensor(const Tensor& from, Tensor& to, const std::string& name) {
+  require(from.dtype() == to.dtype() && from.size() == to.size(),
+          "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, from.str(), to.str());
+  if (to.dtype() == DType::float32) {
+    vec_axpy(1.0f, from.span<float>(), to.span<float>());
+  } else {
+    vec_axpy(1.0, from.span<double>(), to.span<double>());
+  }
+}
+
+}  // namespace
+
+void StepProgram::rebind_link(const std::string& internal, const Tensor& whole) {
+  StepSlot& slot = *slots_[slot_of(internal)];
+  slot.base = slot.base - slot.whole.offset() + whole.offset();
+  slot.whole = whole;
+  slot.show(0);
+}
+
+void StepProgram::rebind_slab(const std::string& name, const Tensor& whole) {
+  const int index = slot_of(name);
+  if (index < 0 || slots_[index]->kind != Kind::slab) return;
+  StepSlot& slot = *slots_[index];
+  slot.base = whole.offset();
+  slot.whole = whole;
+  slot.show(0);
+}
+
+void StepProgram::rebind_total(size_t index, const Tensor& total) {
+  Total& t = totals_.at(index);
+  t.tensor = total;
+  if (t.accumulated_by_kernel) slots_[t.slot]->tensor = total;
+}
+
+void StepSlot::show(int64_t t) {
+  tensor = whole;
+  tensor.set_view(row, base + static_cast<size_t>(t) * stride);
+}
+
+bool StepProgram::rebind_externals() {
+  for (const auto& slot : slots_) {
+    if (slot->kind != Kind::external) continue;
+    const Blob& blob = *slot->blob;
+    if (!blob.is_tensor()) return false;
+    const Tensor& now = blob.tensor();
+    if (now.dtype() != slot->tensor.dtype() || !(now.shape() == slot->tensor.shape())) return false;
+    slot->tensor = now;
+  }
+  return true;
+}
+
+void StepProgram::run_step(int64_t t, RunContext& run) {
+  run.timestep = t;
+  for (const auto& slot : slots_) {
+    if (slot->reshaped && slot->whole.defined()) slot->tensor.set_view(slot->row, slot->base);
+    if (slot->stride > 0) slot->tensor.set_offset(slot->base + static_cast<size_t>(t) * slot->stride);
+    if (slot->kind == Kind::timestep) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
+  }
+  for (const auto& op : ops_) {
+    try {
+      const double start = run.profiler ? now_seconds() : 0;
+      call(*op, run);
+      if (run.profiler) run.profiler->record("  " + op->op.def.type() + " (in steps)", now_seconds() - start, 0, 0);
+    } catch (Error& e) {
+      add_place(e, *op);
+      e.add("in", fmt::format("timestep {} of step net \"{}\"", t, net_name_));
+      throw;
+    }
+  }
+  add_totals();
+}
+
+void StepProgram::add_place(Error& error, const Op& op) const {
+  BoundOp placed = op.op;
+  placed.net_name = net_name_;
+  add_op_context(error, placed);
+}
+
+void StepProgram::call(Op& op, RunContext& run) {
+  if (op.plain_copy) {
+    op.out[0]->copy_from(*op.in[0]);
+    return;
+  }
+  if (!op.kernel) {
+    run_op(op.op, op.in, op.out, run, op.accumulate);
+    check_outputs(op);
+    return;
+  }
+  Call call(op.in, op.out, run);
+  call.accumulate_mask = op.accumulate;
+  if (op.op.spec->random)
+    call.random_key = random_key(run.seed, spec_.random_name, op.op.def.output(0), run.iteration, run.timestep);
+  op.kernel->run(op.op.args.get(), call);
+}
+
+// An output whose shape depends on data may have left the place that its slot has in another tensor.
+void StepProgram::check_outputs(const Op& op) {
+  for (const int index : op.out_slots) {
+    if (index < 0) continue;
+    StepSlot& slot = *slots_[index];
+    if (!slot.whole.defined()) continue;
+    if (slot.tensor.storage() == slot.whole.storage() && slot.tensor.size() == slot.row.size()) continue;
+    const std::string made = slot.tensor.str();
+    slot.show(0);  // a later run finds it in its place
+    fail("\"{}\" is rows of {}, one timestep of which is {}{}, but the step net makes it {}", slot.name,
+         slot.whole.str(), dtype_name(slot.whole.dtype()), slot.row.str(), made);
+  }
+}
+
+void StepProgram::add_totals() {
+  for (Total& total : totals_) {
+    if (total.accumulated_by_kernel) continue;
+    const Tensor& step = slots_[total.slot]->tensor;
+    add_tensor(step, total.tensor, slots_[total.slot]->name);
+  }
+}
+
+Tensor StepProgram::slab(const std::string& name) const {
+  const int index = slot_of(name);
+  return index >= 0 && slots_[index]->kind == Kind::slab ? slots_[index]->whole : Tensor();
+}
+
+std::map<std::string, TensorType> StepProgram::types() const {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, index] : slots_by_name_)
+    if (slots_[index]->typed)
+      types[name] = TensorType::of(slots_[index]->tensor.dtype(), slots_[index]->tensor.shape());
+  return types;
+}
+
+int64_t StepProgram::slab_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& slot : slots_)
+    if (slot->kind == Kind::slab) bytes += static_cast<int64_t>(slot->whole.bytes());
+  return bytes;
+}
+
+}  // namespace stepnet

@@ -1,0 +1,67 @@
+// A recurrent cell of a test, run by RecurrentNetwork and, as the reference, unrolled by hand in one flat net.
+//
+// The flat net has the step's operators once per timestep with names "s@t"; parameters are shared, every timestep's row
+// of the sequence is a blob of its own, and a Copy hands each state on. It knows nothing of links, views or slabs.
+// Both ways run twice, first on feeds full of NaN, so that a row which is not written shows.
+// Threads: not for concurrent use.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "proto/recurrent.pb.h"
+#include "tests/core/gradient_testing.h"
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+
+struct CellState {
+  std::string input, output, initial;
+  std::string all = "", last = "";  // outputs of the RecurrentNetwork; "" if there is none
+};
+
+struct Cell {
+  Lines step;  // reads the row "x" of the sequence "X"
+  std::vector<CellState> states;
+  std::vector<std::string> recompute = {};
+  std::vector<std::string> differentiated = {};  // outputs with a gradient from outside; empty: all
+};
+
+// A net with the one operator in short form; its external inputs are the feeds.
+NetDef recurrent_net(const Cell& cell, const Feeds& feeds);
+// The same operator in full form.
+NetDef expanded_net(const Cell& cell, const Feeds& feeds);
+
+struct CellResults {
+  std::map<std::string, Tensor> outputs;    // and everything else that the net wrote
+  std::map<std::string, Tensor> gradients;  // of every floating feed; zeros where there is none
+  int64_t copied = 0, spread = 0;  // bytes that recurrent operators copied in the last forward and backward run
+  int64_t allocations = 0;         // of the last run
+};
+
+struct CellData {
+  Feeds feeds;
+  Feeds outside;  // gradients, by the output's name; the others have none
+};
+
+// Runs a forward net and its gradients on each data in turn, in one workspace. The first says what is differentiated.
+std::vector<CellResults> run_in_turn(const NetDef& net, const std::vector<CellData>& data);
+// The second of two runs, of which the first was on NaN.
+CellResults run_with_gradients(const NetDef& net, const Feeds& feeds, const Feeds& outside);
+CellResults run_recurrent(const Cell& cell, const Feeds& feeds, const Feeds& outside);
+CellResults run_unrolled(const Cell& cell, const Feeds& feeds, const Feeds& outside);
+
+// Reproducible gradients for the outputs that the cell differentiates.
+Feeds outside_gradients(const Cell& cell, const Feeds& feeds);
+
+// Outputs and gradients, one by one. Returns "" or every difference.
+std::string compare_results(const CellResults& a, const CellResults& b, double tol);
+
+// RecurrentNetwork against the unrolled net; also, that nothing but what must be was copied.
+std::string check_against_unrolled(const Cell& cell, const Feeds& feeds, double tol = 1e-10);
+
+// A tensor of NaN, if it is floating; else the tensor.
+Tensor poisoned(const Tensor& like);
+
+}  // namespace stepnet::testing
