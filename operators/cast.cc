@@ -1,0 +1,147 @@
+// Cast: Y = X in another element type. From floating point to integers it truncates, and what does not fit becomes the
+// nearest value that does (NaN: 0), so that the result is the same on every machine. To bool: whether it is not 0.
+//
+// dX = Cast(dY) to the type that argument "from_type" names, or CastLike(dY, X), which reads X's type only. A cast to
+// integers has no gradient: its derivative is 0 almost everywhere.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/operator.h"
+#include "core/parallel.h"
+
+namespace stepnet {
+namespace {
+
+struct CastArgs {
+  Argument to;
+  std::optional<Argument> from_type;
+};
+
+DType read_type(const Argument& arg) {
+  require(arg.has_i() || arg.has_s(), "argument \"{}\" must be the number (i) or the name (s) of a data type",
+          arg.name());
+  const DType type = arg.has_s() ? dtype_from_name(arg.s()) : dtype_from_number(arg.i());
+  require(type != DType::string && type != DType::float16, "argument \"{}\" is {}, to which nothing can be cast",
+          arg.name(), dtype_name(type));
+  return type;
+}
+
+void shape(const CastArgs& args, ShapeCall& call) {
+  const DType type = read_type(args.to);
+  if (call.known(0)) call.set(0, type, call.shape(0));
+}
+
+void like_shape(const NoArgs&, ShapeCall& call) {
+  if (!call.known(0) || !call.known(1)) return;
+  call.set(0, call.dtype(1), call.shape(0));
+}
+
+template <class From, class To>
+To convert(From x) {
+  if constexpr (std::is_same_v<To, bool>) {
+    return x != From{};
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    if (std::isnan(x)) return 0;
+    // The bounds as floating point; the upper one may round up to a value that no longer fits.
+    if (x <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
+    if (x >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
+    return static_cast<To>(x);
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+template <class From, class To>
+void convert_all(const Tensor& x, Tensor& y) {
+  const In<From> from = x.span<From>();
+  const Out<To> to = y.span<To>();
+  parallel_for(x.size(), 0.5, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = convert<From, To>(from[i]);
+  });
+}
+
+// Calls fn(T{}) with the C++ type of a numeric or bool element type.
+template <class Fn>
+void with_type(DType type, const Fn& fn) {
+  switch (type) {
+    case DType::float32:
+      return fn(float{});
+    case DType::float64:
+      return fn(double{});
+    case DType::int32:
+      return fn(int32_t{});
+    case DType::int64:
+      return fn(int64_t{});
+    case DType::boolean:
+      return fn(bool{});
+    case DType::uint8:
+      return fn(uint8_t{});
+    case DType::int8:
+      return fn(int8_t{});
+    case DType::uint16:
+      return fn(uint16_t{});
+    case DType::int16:
+      return fn(int16_t{});
+    default:
+      fail("elements of type {} cannot be cast", dtype_name(type));
+  }
+}
+
+void cast(Call& call) {
+  const Tensor& x = call.in(0);
+  Tensor& y = call.out(0);
+  with_type(x.dtype(), [&](auto from) {
+    with_type(y.dtype(), [&](auto to) { convert_all<decltype(from), decltype(to)>(x, y); });
+  });
+}
+
+Gradient gradient(Formula& f) {
+  const auto& args = f.args<CastArgs>();
+  if (!is_floating(read_type(args.to))) return Gradient::none();
+  if (!args.from_type) return f.op("CastLike", {f.dy("output"), f.x("input")});
+  const DType from = read_type(*args.from_type);
+  if (!is_floating(from)) return Gradient::none();
+  return f.op("Cast", {f.dy("output")}, {make_arg("to", static_cast<int>(from))});
+}
+
+REGISTER(cast) {
+  return op<CastArgs>("Cast")
+      .doc(
+          "Converts the element type. Floating point is truncated to integers; what does not fit becomes the nearest "
+          "value that does, and NaN 0.")
+      .required_arg("to", &CastArgs::to, "the type, as a number of the format or by name")
+      .arg("from_type", &CastArgs::from_type, {}, "the input's type, in which its gradient is made; known without")
+      .input("input", "numbers or bools")
+      .any_type()
+      .output("output", "the same values in the other type")
+      .any_type()
+      .shape(shape)
+      .elementwise()
+      .cpu(cast)
+      .derivative("input", gradient);
+}
+
+REGISTER(cast_like) {
+  return op("CastLike")
+      .doc("Converts to the element type of another tensor: the gradient of Cast.")
+      .input("input", "numbers or bools")
+      .any_type()
+      .input("like", "a tensor of the wanted type; its values are not read")
+      .any_type()
+      .shape_only()
+      .output("output", "the same values in the other type")
+      .any_type()
+      .shape(like_shape)
+      .elementwise()
+      .cpu(cast)
+      .derivative("input",
+                  [](Formula& f) {
+                    return f.op("CastLike", {f.dy("output"), f.x("input")});
+                  })
+      .derivative("like", [](Formula&) { return Gradient::none(); });
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,100 @@
+// LabelCrossEntropy: Y[n] = -log(max(X[n, label[n]], 1e-20)), where X holds probabilities.
+//
+// dX[n, label[n]] = -dY[n] / max(X[n, label[n]], 1e-20), and 0 elsewhere. It reads X, the labels and dY.
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/operator.h"
+#include "operators/labels.h"
+
+namespace stepnet {
+namespace {
+
+constexpr double kLeast = 1e-20;
+
+struct Rows {
+  int64_t count = 1, size = 0;
+};
+
+// One dimension is one row.
+Rows rows_of(const Shape& x) { return x.rank() == 1 ? Rows{1, x[0]} : Rows{x[0], x.size_between(1, x.rank())}; }
+
+void check_shapes(const ShapeCall& c) {
+  require(c.shape(0).rank() >= 1, "X must have a dimension for the classes, but is a scalar");
+  const Shape& label = c.shape(1);
+  const int64_t rows = rows_of(c.shape(0)).count;
+  require(label == Shape{rows} || label == Shape({rows, 1}), "X is {}, so label must be [{}] or [{}, 1], but is {}",
+          c.shape(0).str(), rows, rows, label.str());
+}
+
+void infer(const NoArgs&, ShapeCall& c) {
+  if (!c.known(0) || !c.known(1)) return;
+  check_shapes(c);
+  c.set(0, c.dtype(0), Shape{rows_of(c.shape(0)).count});
+}
+
+void infer_gradient(const NoArgs&, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) check_shapes(c);
+  if (c.known(0) && c.known(2)) {
+    const int64_t rows = rows_of(c.shape(0)).count;
+    require(c.shape(2).size() == rows, "dY is {}, but X {} has {} rows", c.shape(2).str(), c.shape(0).str(), rows);
+  }
+  c.set_like(0, 0);
+}
+
+template <class T>
+void forward(const Tensor& xs, const Tensor& labels, Out<T> y) {
+  const T* x = xs.data<T>();
+  const Rows rows = rows_of(xs.shape());
+  with_labels(labels, rows.size, [&](auto label) {
+    for (int64_t n = 0; n < rows.count; ++n) y[n] = -std::log(std::max(x[n * rows.size + label[n]], T(kLeast)));
+  });
+}
+
+template <class T>
+void gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, Out<T> dx) {
+  const T *x = xs.data<T>(), *dy = dys.data<T>();
+  const Rows rows = rows_of(xs.shape());
+  with_labels(labels, rows.size, [&](auto label) {
+    std::fill(dx.begin(), dx.end(), T(0));
+    for (int64_t n = 0; n < rows.count; ++n) {
+      const int64_t at = n * rows.size + label[n];
+      dx[at] = -dy[n] / std::max(x[at], T(kLeast));
+    }
+  });
+}
+
+int leading_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.shape(0).rank() > 1 ? 1 : 0; }
+
+REGISTER(label_cross_entropy) {
+  return op("LabelCrossEntropy")
+      .doc("Negative logarithm of the probability of each row's label.")
+      .input("X", "probabilities, [N, ...] with the classes in all dimensions but the first; [D] is one row")
+      .input("label", "[N] or [N, 1], from 0 to the number of classes - 1")
+      .types({DType::int32, DType::int64})
+      .output("Y", "[N]")
+      .shape(infer)
+      .rowwise(leading_rows)
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("LabelCrossEntropyGradient", {f.x("X"), f.x("label"), f.dy("Y")});
+      });
+}
+
+REGISTER(label_cross_entropy_gradient) {
+  return op("LabelCrossEntropyGradient")
+      .doc("Gradient of LabelCrossEntropy.")
+      .input("X", "LabelCrossEntropy's probabilities")
+      .input("label", "its labels")
+      .types({DType::int32, DType::int64})
+      .input("dY", "gradient of its output")
+      .output("dX", "like X")
+      .shape(infer_gradient)
+      .rowwise(leading_rows)
+      .cpu(gradient<float>, gradient<double>)
+      .no_gradient("second derivatives of LabelCrossEntropy are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

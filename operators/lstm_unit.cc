@@ -1,0 +1,327 @@
+// LSTMUnit: one step of a long short-term memory from its gates' sums, with rows of D states and 4D gates i, f, o, g:
+//   i = s(x_i), f = s(x_f + forget_bias), o = s(x_o), g = tanh(x_g), c = f c_prev + i g, h = o tanh(c).
+// A row whose sequence is over (timestep >= seq_lengths[n]) keeps its states, or with drop_states gets zeros.
+//
+// With e = dc + dh o (1 - tanh(c)^2):
+//   dc_prev = e f, dx_i = e g i (1 - i), dx_f = e c_prev f (1 - f), dx_o = dh tanh(c) o (1 - o), dx_g = e i (1 - g^2),
+// and dh_prev = 0, since h_prev acts through the gates alone. In a row that is over, dgates = 0 and the states'
+// gradients pass through, or are zeros with drop_states. Backward reads C_prev, gates and C; a missing dH or dC is
+// zero.
+
+#include <algorithm>
+#include <functional>
+
+#include "core/operator.h"
+#include "core/parallel.h"
+#include "core/vector_math.h"
+
+namespace stepnet {
+namespace {
+
+struct LstmArgs {
+  float forget_bias = 0;
+  bool drop_states = false;
+  bool sequence_lengths = true;
+};
+
+Shape without_leading_ones(const Shape& shape) {
+  int first = 0;
+  while (first < shape.rank() - 1 && shape[first] == 1) ++first;
+  return shape.from(first);
+}
+
+// Leading dimensions of 1 do not matter, so that [1, N, D] goes with [N, D].
+void check_like(const ShapeCall& c, int i, const char* name, const Shape& states) {
+  if (c.known(i))
+    require(without_leading_ones(c.shape(i)) == without_leading_ones(states), "{} must be {} as C_prev is, but is {}",
+            name, states.str(), c.shape(i).str());
+}
+
+// `timestep` is the index of that input; with sequence lengths they stand before it.
+void check_states(const LstmArgs& a, const ShapeCall& c, int timestep) {
+  if (c.known(timestep)) {
+    const TensorType& t = c.in(timestep);
+    require(t.dtype == DType::int32 && t.shape.size() == 1, "timestep must be one int32, but is {}", t.str());
+  }
+  if (!c.known(1)) return;
+  const Shape& states = c.shape(1);
+  require(states.rank() >= 1, "C_prev must be [..., N, D], but is a scalar");
+  check_like(c, 0, "H_prev", states);
+  const int64_t size = states[states.rank() - 1];
+  const Shape gates = states.with(states.rank() - 1, 4 * size);
+  if (c.known(2))
+    require(without_leading_ones(c.shape(2)) == without_leading_ones(gates),
+            "gates must be {}, four times the {} states of C_prev {}, but is {}", gates.str(), size, states.str(),
+            c.shape(2).str());
+  if (!a.sequence_lengths || !c.known(3)) return;
+  const int64_t rows = states.size_between(0, states.rank() - 1);
+  require(c.shape(3).size() == rows, "seq_lengths must be [{}], one for each row of C_prev {}, but is {}", rows,
+          states.str(), c.shape(3).str());
+}
+
+void infer(const LstmArgs& a, ShapeCall& c) {
+  require(c.inputs() == (a.sequence_lengths ? 5 : 4), "with sequence_lengths: {} it takes {} inputs, but has {}",
+          int{a.sequence_lengths}, a.sequence_lengths ? 5 : 4, c.inputs());
+  check_states(a, c, a.sequence_lengths ? 4 : 3);
+  c.set_like(0, 0);
+  c.set_like(1, 1);
+}
+
+// Where the gradient's inputs stand: H_prev, C_prev, gates, [seq_lengths,] timestep, H, C, dH, dC.
+struct GradientInputs {
+  int timestep, h, c, dh, dc;
+  explicit GradientInputs(const LstmArgs& a)
+      : timestep(a.sequence_lengths ? 4 : 3), h(timestep + 1), c(h + 1), dh(c + 1), dc(dh + 1) {}
+};
+
+void infer_gradient(const LstmArgs& a, ShapeCall& call) {
+  const GradientInputs in(a);
+  require(call.has(in.c) && call.inputs() <= in.dc + 1, "with sequence_lengths: {} it takes {} inputs, but has {}",
+          int{a.sequence_lengths}, in.dc + 1, call.inputs());
+  check_states(a, call, in.timestep);
+  if (call.known(1)) {
+    check_like(call, in.c, "C", call.shape(1));
+    check_like(call, in.dh, "dH", call.shape(1));
+    check_like(call, in.dc, "dC", call.shape(1));
+  }
+  call.set_like(0, 0);
+  call.set_like(1, 1);
+  call.set_like(2, 2);
+}
+
+// A thread's scratch for one row, which only ever grows.
+template <class T>
+T* scratch(int64_t size) {
+  thread_local std::vector<T> buffer;
+  if (buffer.size() < static_cast<size_t>(size)) buffer.resize(static_cast<size_t>(size));
+  return buffer.data();
+}
+
+// Writes i, f, o and g, D each.
+template <class T>
+void activate(T forget_bias, const T* gates, int64_t d, T* out) {
+  const size_t size = static_cast<size_t>(d);
+  if (forget_bias == T(0)) {
+    vec_sigmoid(In<T>(gates, 3 * size), Out<T>(out, 3 * size));
+  } else {
+    std::copy_n(gates, 3 * size, out);
+    for (int64_t j = d; j < 2 * d; ++j) out[j] += forget_bias;
+    vec_sigmoid(In<T>(out, 3 * size), Out<T>(out, 3 * size));
+  }
+  vec_tanh(In<T>(gates + 3 * size, size), Out<T>(out + 3 * size, size));
+}
+
+template <class T>
+void forward_row(T forget_bias, int64_t d, const T* c_prev, const T* gates, T* h, T* c) {
+  T* const i = scratch<T>(5 * d);
+  T *const f = i + d, *const o = f + d, *const g = o + d, *const tanh_c = g + d;
+  activate(forget_bias, gates, d, i);
+  for (int64_t j = 0; j < d; ++j) g[j] = f[j] * c_prev[j] + i[j] * g[j];
+  vec_tanh(In<T>(g, static_cast<size_t>(d)), Out<T>(tanh_c, static_cast<size_t>(d)));
+  if (c) std::copy_n(g, d, c);
+  if (h)
+    for (int64_t j = 0; j < d; ++j) h[j] = o[j] * tanh_c[j];
+}
+
+// A row of a sequence that is over.
+template <class T>
+void hold_row(bool drop, int64_t d, const T* from, T* to) {
+  if (!to) return;
+  if (drop || !from) {
+    std::fill_n(to, d, T(0));
+  } else if (from != to) {
+    std::copy_n(from, d, to);
+  }
+}
+
+template <class T>
+T* row_of(T* first, int64_t n, int64_t d) {
+  return first ? first + n * d : nullptr;
+}
+
+// Which rows are still within their sequences.
+struct Steps {
+  const int32_t* lengths = nullptr;
+  int32_t now = 0;
+  bool valid(int64_t n) const { return !lengths || now < lengths[n]; }
+};
+
+Steps steps_of(const LstmArgs& a, const Call& call) {
+  if (!a.sequence_lengths) return {};
+  return {call.in(3).data<int32_t>(), call.in(4).data<int32_t>()[0]};
+}
+
+struct Sizes {
+  int64_t rows = 0, d = 0;
+  explicit Sizes(const Shape& states) : rows(states.size_between(0, states.rank() - 1)), d(states[states.rank() - 1]) {}
+};
+
+template <class T>
+void forward(const LstmArgs& a, Call& call) {
+  const Sizes s(call.in(1).shape());
+  const Steps steps = steps_of(a, call);
+  const T *h_prev = call.in_span<T>(0).data(), *c_prev = call.in_span<T>(1).data(), *gates = call.in_span<T>(2).data();
+  T *h = call.out_span<T>(0).data(), *c = call.out_span<T>(1).data();
+  auto rows = [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      T *const to_h = row_of(h, n, s.d), *const to_c = row_of(c, n, s.d);
+      if (steps.valid(n)) {
+        forward_row(static_cast<T>(a.forget_bias), s.d, c_prev + n * s.d, gates + n * 4 * s.d, to_h, to_c);
+      } else {
+        hold_row(a.drop_states, s.d, h_prev + n * s.d, to_h);
+        hold_row(a.drop_states, s.d, c_prev + n * s.d, to_c);
+      }
+    }
+  };
+  parallel_for(s.rows, 4.0 * static_cast<double>(s.d), std::ref(rows));
+}
+
+// One row's pointers; dh and dc are null where the gradient is missing, the outputs where they are not wanted.
+template <class T>
+struct GradientRow {
+  const T *c_prev, *gates, *c, *dh, *dc;
+  T *dh_prev, *dc_prev, *dgates;
+};
+
+// dgates is written last: it may be the gates' own storage.
+template <class T>
+void gradient_row(T forget_bias, int64_t d, const GradientRow<T>& r) {
+  T* const i = scratch<T>(7 * d);
+  T *const f = i + d, *const o = f + d, *const g = o + d, *const tanh_c = g + d, *const e = tanh_c + d, *dh = e + d;
+  activate(forget_bias, r.gates, d, i);
+  vec_tanh(In<T>(r.c, static_cast<size_t>(d)), Out<T>(tanh_c, static_cast<size_t>(d)));
+  hold_row(false, d, r.dh, dh);
+  hold_row(false, d, r.dc, e);
+  for (int64_t j = 0; j < d; ++j) e[j] += dh[j] * o[j] * (T(1) - tanh_c[j] * tanh_c[j]);
+  if (r.dh_prev) std::fill_n(r.dh_prev, d, T(0));
+  if (r.dc_prev)
+    for (int64_t j = 0; j < d; ++j) r.dc_prev[j] = e[j] * f[j];
+  if (!r.dgates) return;
+  T *const di = r.dgates, *const df = di + d, *const d_o = df + d, *const dg = d_o + d;
+  for (int64_t j = 0; j < d; ++j) {
+    di[j] = e[j] * g[j] * i[j] * (T(1) - i[j]);
+    df[j] = e[j] * r.c_prev[j] * f[j] * (T(1) - f[j]);
+    d_o[j] = dh[j] * tanh_c[j] * o[j] * (T(1) - o[j]);
+    dg[j] = e[j] * i[j] * (T(1) - g[j] * g[j]);
+  }
+}
+
+template <class T>
+void gradient(const LstmArgs& a, Call& call) {
+  const GradientInputs in(a);
+  const Sizes s(call.in(1).shape());
+  const Steps steps = steps_of(a, call);
+  const GradientRow<T> first = {call.in_span<T>(1).data(),     call.in_span<T>(2).data(),
+                                call.in_span<T>(in.c).data(),  call.in_span<T>(in.dh).data(),
+                                call.in_span<T>(in.dc).data(), call.out_span<T>(0).data(),
+                                call.out_span<T>(1).data(),    call.out_span<T>(2).data()};
+  auto rows = [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const GradientRow<T> row = {row_of(first.c_prev, n, s.d),  row_of(first.gates, n, 4 * s.d),
+                                  row_of(first.c, n, s.d),       row_of(first.dh, n, s.d),
+                                  row_of(first.dc, n, s.d),      row_of(first.dh_prev, n, s.d),
+                                  row_of(first.dc_prev, n, s.d), row_of(first.dgates, n, 4 * s.d)};
+      if (steps.valid(n)) {
+        gradient_row(static_cast<T>(a.forget_bias), s.d, row);
+      } else {
+        hold_row(a.drop_states, s.d, row.dh, row.dh_prev);
+        hold_row(a.drop_states, s.d, row.dc, row.dc_prev);
+        hold_row<T>(true, 4 * s.d, nullptr, row.dgates);
+      }
+    }
+  };
+  parallel_for(s.rows, 5.0 * static_cast<double>(s.d), std::ref(rows));
+}
+
+double flops(const LstmArgs&, const ShapeCall& c) {
+  return c.known(1) ? 30 * static_cast<double>(c.shape(1).size()) : 0;
+}
+
+int leading_rows(const LstmArgs& a, const ShapeCall& c) {
+  if (!c.known(1)) return 0;
+  const int rows = c.shape(1).rank() - 1;
+  return a.sequence_lengths && rows != 1 ? 0 : rows;  // seq_lengths are [N], whatever stands before N
+}
+
+std::vector<Gradient> derivatives(Formula& f) {
+  std::vector<Value> inputs = {f.x("H_prev"), f.x("C_prev"), f.x("gates"), f.x("seq_lengths_or_timestep")};
+  if (f.args<LstmArgs>().sequence_lengths) inputs.push_back(f.x("timestep"));
+  for (const Value& v : {f.y("H"), f.y("C"), f.dy("H"), f.dy("C")}) inputs.push_back(v);
+  const std::vector<Value> d =
+      f.ops("LSTMUnitGradient", inputs, f.forward_args(), {f.wants("H_prev"), f.wants("C_prev"), f.wants("gates")});
+  return {d[0], d[1], d[2]};
+}
+
+OpBuilder<LstmArgs>& add_args(OpBuilder<LstmArgs>& builder) {
+  return builder.arg("forget_bias", &LstmArgs::forget_bias, 0.0F, "added to the forget gate before its sigmoid")
+      .arg("drop_states", &LstmArgs::drop_states, false, "rows past their length get zeros instead of keeping states")
+      .arg("sequence_lengths", &LstmArgs::sequence_lengths, true, "whether there is an input seq_lengths");
+}
+
+REGISTER(lstm_unit) {
+  auto builder = op<LstmArgs>("LSTMUnit");
+  builder.doc(
+      "One step of an LSTM from its gates' sums. Inputs are H_prev, C_prev, gates, seq_lengths, timestep, or without "
+      "seq_lengths if sequence_lengths is 0.");
+  return add_args(builder)
+      .input("H_prev", "[..., N, D], read only in rows past their length")
+      .input("C_prev", "[..., N, D]")
+      .input("gates", "[..., N, 4D], sums before their activations, in the order i, f, o, g")
+      .input("seq_lengths_or_timestep", "[N], the length of each row's sequence; of four inputs, the timestep")
+      .types({DType::int32})
+      .input("timestep", "[1], the index of this step")
+      .types({DType::int32})
+      .optional()
+      .output("H", "like H_prev")
+      .output("C", "like C_prev")
+      .shape(infer)
+      .flops(flops)
+      .rowwise(leading_rows)
+      .cpu_for<float>(forward<float>)
+      .cpu_for<double>(forward<double>)
+      .derivatives({"H_prev", "C_prev", "gates"}, derivatives);
+}
+
+// Without seq_lengths every later input stands one place earlier, so a place names both things that may stand in it,
+// and `uses` lists a place if either form reads it.
+REGISTER(lstm_unit_gradient) {
+  auto builder = op<LstmArgs>("LSTMUnitGradient");
+  builder.doc(
+      "Gradients of LSTMUnit. Inputs are H_prev, C_prev, gates, seq_lengths, timestep, H, C, dH, dC, or without "
+      "seq_lengths if sequence_lengths is 0. A missing dH or dC counts as zeros.");
+  return add_args(builder)
+      .input("H_prev", "LSTMUnit's")
+      .shape_only()
+      .input("C_prev", "LSTMUnit's")
+      .input("gates", "LSTMUnit's")
+      .input("seq_lengths_or_timestep", "LSTMUnit's")
+      .types({DType::int32})
+      .input("timestep_or_H", "LSTMUnit's; H is not read")
+      .types({DType::int32, DType::float32, DType::float64})
+      .input("H_or_C", "LSTMUnit's outputs; H is not read")
+      .input("C_or_dH", "LSTMUnit's output, or the gradient of H")
+      .optional()
+      .input("dH_or_dC", "a gradient of an output")
+      .optional()
+      .input("dC", "of nine inputs the gradient of C")
+      .optional()
+      .output("dH_prev", "like H_prev")
+      .optional()
+      .uses({"seq_lengths_or_timestep", "timestep_or_H", "dH_or_dC"})
+      .output("dC_prev", "like C_prev")
+      .optional()
+      .uses({"gates", "seq_lengths_or_timestep", "timestep_or_H", "H_or_C", "C_or_dH", "dH_or_dC", "dC"})
+      .output("dgates", "like gates")
+      .optional()
+      .uses({"C_prev", "gates", "seq_lengths_or_timestep", "timestep_or_H", "H_or_C", "C_or_dH", "dH_or_dC", "dC"})
+      .in_place("gates", "dgates")
+      .shape(infer_gradient)
+      .flops(flops)
+      .rowwise(leading_rows)
+      .cpu_for<float>(gradient<float>)
+      .cpu_for<double>(gradient<double>)
+      .no_gradient("second derivatives of LSTMUnit are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,34 @@
+// Random fills of float and double tensors.
+#include "operators/random_fill.h"
+
+#include "core/parallel.h"
+#include "core/random.h"
+
+namespace stepnet {
+namespace {
+
+template <class T, class Draw>
+void fill(Tensor& y, double nanoseconds, const Draw& draw) {
+  const Out<T> out = y.span<T>();
+  parallel_for(y.size(), nanoseconds, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = static_cast<T>(draw(static_cast<uint64_t>(i)));
+  });
+}
+
+template <class Draw>
+void fill_any(Tensor& y, double nanoseconds, const Draw& draw) {
+  if (y.dtype() == DType::float64) return fill<double>(y, nanoseconds, draw);
+  fill<float>(y, nanoseconds, draw);
+}
+
+}  // namespace
+
+void fill_normal(uint64_t key, double mean, double std, Tensor& y) {
+  fill_any(y, 50, [=](uint64_t i) { return mean + std * random_normal(key, i); });
+}
+
+void fill_centred(uint64_t key, double limit, Tensor& y) {
+  fill_any(y, 15, [=](uint64_t i) { return limit * (2 * random_uniform(key, i) - 1); });
+}
+
+}  // namespace stepnet

@@ -1,0 +1,111 @@
+// Softmax: each row of exponentials divided by its sum. X is flattened before `axis`, so a row is everything from that
+// axis on.
+//
+// dX = Y (dY - sum(Y dY)) per row. It reads Y, not X.
+
+#include <algorithm>
+#include <functional>
+
+#include "core/operator.h"
+#include "core/parallel.h"
+#include "core/vector_math.h"
+
+namespace stepnet {
+namespace {
+
+struct SoftmaxArgs {
+  int32_t axis = 1;
+};
+
+struct Rows {
+  int64_t count = 0, size = 0;
+};
+
+Rows rows_of(const SoftmaxArgs& a, const Shape& x) {
+  const int axis = canonical_axis(a.axis, x.rank());
+  return {x.size_between(0, axis), x.size_between(axis, x.rank())};
+}
+
+template <class T>
+void softmax_row(In<T> x, Out<T> y) {
+  const T most = vec_max(x);
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] - most;
+  vec_exp(y, y);
+  const T scale = static_cast<T>(1 / vec_sum(In<T>(y)));
+  for (T& value : y) value *= scale;
+}
+
+template <class T>
+void forward(const SoftmaxArgs& a, In<T> x, Out<T> y, Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  if (rows.size == 0) return;
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      softmax_row(x.subspan(r * rows.size, rows.size), y.subspan(r * rows.size, rows.size));
+  };
+  parallel_for(rows.count, 2.0 * static_cast<double>(rows.size), std::ref(range));
+}
+
+template <class T>
+void gradient(const SoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t at = r * rows.size;
+      double dot = 0;
+      for (int64_t i = 0; i < rows.size; ++i) dot += static_cast<double>(y[at + i]) * static_cast<double>(dy[at + i]);
+      for (int64_t i = 0; i < rows.size; ++i) dx[at + i] = y[at + i] * (dy[at + i] - static_cast<T>(dot));
+    }
+  };
+  parallel_for(rows.count, 1.5 * static_cast<double>(rows.size), std::ref(range));
+}
+
+void infer(const SoftmaxArgs& a, ShapeCall& c) {
+  if (!c.known(0)) return;
+  canonical_axis(a.axis, c.shape(0).rank());
+  c.set_like(0, 0);
+}
+
+void infer_gradient(const SoftmaxArgs& a, ShapeCall& c) {
+  if (c.known(0) && c.known(1))
+    require(c.shape(0).size() == c.shape(1).size(), "Y is {}, but dY {}", c.shape(0).str(), c.shape(1).str());
+  infer(a, c);
+}
+
+int leading_rows(const SoftmaxArgs& a, const ShapeCall& c) {
+  return c.known(0) ? canonical_axis(a.axis, c.shape(0).rank()) : std::max(a.axis, 0);
+}
+
+REGISTER(softmax) {
+  return op<SoftmaxArgs>("Softmax")
+      .doc("Exponentials divided by their sum, over everything from axis on.")
+      .arg("axis", &SoftmaxArgs::axis, 1, "where a row begins")
+      .ignored_args({"order"})
+      .input("X", "scores, any shape of more than axis dimensions")
+      .output("Y", "probabilities")
+      .in_place("X", "Y")
+      .shape(infer)
+      .rowwise(leading_rows)
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("SoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
+      });
+}
+
+REGISTER(softmax_gradient) {
+  return op<SoftmaxArgs>("SoftmaxGradient")
+      .doc("Gradient of Softmax, from its output.")
+      .arg("axis", &SoftmaxArgs::axis, 1, "as Softmax's")
+      .ignored_args({"order"})
+      .input("Y", "Softmax's output")
+      .input("dY", "its gradient")
+      .output("dX", "Y (dY - sum(Y dY)) per row")
+      .in_place("dY", "dX")
+      .shape(infer_gradient)
+      .rowwise(leading_rows)
+      .cpu(gradient<float>, gradient<double>)
+      .no_gradient("second derivatives of Softmax are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,102 @@
+// Split: cuts X along a dimension into Y_0, Y_1, ...: by the sizes given, or into equal parts.
+//
+// dX = Concat(dY_0, dY_1, ...). A part without a gradient counts as zeros of its shape. Backward reads nothing.
+
+#include <numeric>
+
+#include "operators/concat.h"
+#include "operators/fill_shape.h"
+
+namespace stepnet {
+namespace {
+
+struct SplitArgs : ConcatArgs {
+  std::vector<int64_t> split;
+};
+
+std::vector<int64_t> equal_sizes(int64_t size, int parts) {
+  require(size % parts == 0, "size {} cannot be split into {} equal parts", size, parts);
+  return std::vector<int64_t>(parts, size / parts);
+}
+
+void check_sizes(const SplitArgs& args, const std::vector<int64_t>& sizes, int64_t total, int parts) {
+  require(static_cast<int>(sizes.size()) == parts, "{} sizes are given for {} outputs", sizes.size(), parts);
+  int64_t sum = 0;
+  for (const int64_t size : sizes) {
+    require(size >= 0, "the size of a part is {}, which is negative", size);
+    require(!args.add_axis || size == 1, "with add_axis each part has size 1, but one has {}", size);
+    require(size <= total - sum, "the parts' sizes exceed the input's size {}", total);
+    sum += size;
+  }
+  require(sum == total, "the parts' sizes add up to {}, but the input has {}", sum, total);
+}
+
+// The size of each part. `given` is the second input, null if there is none.
+std::vector<int64_t> part_sizes(const SplitArgs& args, const Shape& x, const Tensor* given, int parts) {
+  const int64_t total = x[concat_axis(args, x.rank())];
+  require(!given || args.split.empty(), "the sizes are given by the argument \"split\" and by an input");
+  std::vector<int64_t> sizes = given                ? read_integers(*given, "the sizes of the parts")
+                               : args.split.empty() ? equal_sizes(total, parts)
+                                                    : args.split;
+  check_sizes(args, sizes, total, parts);
+  return sizes;
+}
+
+Shape without(const Shape& shape, int axis) {
+  Shape narrower;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (i != axis) narrower.push_back(shape[i]);
+  return narrower;
+}
+
+void shape(const SplitArgs& args, ShapeCall& call) {
+  if (!call.known(0) || (call.has(1) && !call.value(1))) return;
+  const Shape& x = call.shape(0);
+  const int axis = concat_axis(args, x.rank());
+  const std::vector<int64_t> sizes = part_sizes(args, x, call.value(1), call.outputs());
+  for (int i = 0; i < call.outputs(); ++i)
+    call.set(i, call.dtype(0), args.add_axis ? without(x, axis) : x.with(axis, sizes[i]));
+}
+
+void split(const SplitArgs& args, Call& call) {
+  const Tensor& x = call.in(0);
+  const int axis = concat_axis(args, x.rank());
+  const auto sizes = part_sizes(args, x.shape(), call.has(1) ? &call.in(1) : nullptr, call.outputs());
+  int64_t at = 0;
+  for (int i = 0; i < call.outputs(); ++i) {
+    if (call.wants(i)) take_part(x, call.out(i), axis, at, sizes[i]);
+    at += sizes[i];
+  }
+}
+
+int leading_dimensions(const SplitArgs& args, const ShapeCall& call) {
+  return call.known(0) ? concat_axis(args, call.shape(0).rank()) : 0;
+}
+
+Gradient gradient(Formula& f) {
+  std::vector<Value> parts;
+  for (int i = 0; i < f.outputs(); ++i) parts.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {f.y_at(i)}));
+  return f.ops("Concat", parts, axis_args(f), {true, false})[0];
+}
+
+REGISTER(split) {
+  auto spec = op<SplitArgs>("Split");
+  declare_axis(spec);
+  return spec.doc("Cuts a tensor along a dimension into one part per output.")
+      .arg("split", &SplitArgs::split, {}, "the size of each part; equal parts if neither this nor the input is given")
+      .input("input", "a tensor of any type")
+      .any_type()
+      .input("split", "the size of each part, one dimension, instead of the argument")
+      .types({DType::int32, DType::int64})
+      .optional()
+      .output("outputs", "the parts in order")
+      .any_type()
+      .variadic()
+      .shape(shape)
+      .rowwise(leading_dimensions)
+      .cpu(split)
+      .derivative("input", gradient);
+}
+
+}  // namespace
+}  // namespace stepnet

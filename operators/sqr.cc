@@ -1,0 +1,28 @@
+// Sqr: Y = X^2, element by element. dX = 2 X dY.
+
+#include "core/operator.h"
+
+namespace stepnet {
+namespace {
+
+template <class T>
+void forward(In<T> x, Out<T> y) {
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] * x[i];
+}
+
+REGISTER(sqr) {
+  return op("Sqr")
+      .doc("The square, element by element.")
+      .input("X", "any shape")
+      .output("Y", "X * X", like("X"))
+      .in_place("X", "Y", {"X"})
+      .elementwise()
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        const Value half = f.op("Mul", {f.dy("Y"), f.x("X")});
+        return f.op("Add", {half, half});
+      });
+}
+
+}  // namespace
+}  // namespace stepnet

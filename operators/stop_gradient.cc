@@ -1,0 +1,23 @@
+// StopGradient: Y = X, where differentiation ends: X gets no gradient from here.
+
+#include "core/operator.h"
+#include "operators/copy_elements.h"
+
+namespace stepnet {
+namespace {
+
+REGISTER(stop_gradient) {
+  return op("StopGradient")
+      .doc("A copy through which no gradient flows back.")
+      .input("input", "a tensor of any type")
+      .any_type()
+      .output("output", "its copy", like("input"))
+      .any_type()
+      .in_place("input", "output")
+      .elementwise()
+      .cpu(copy_values)
+      .stop_gradient();
+}
+
+}  // namespace
+}  // namespace stepnet

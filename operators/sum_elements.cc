@@ -1,0 +1,85 @@
+// SumElements: the sum or the mean of all elements, a scalar. dX = dY, or dY / n, everywhere; of X only the shape is
+// read. SumSqrElements: the same of the squares, for norms of gradients; it has no derivative.
+
+#include <algorithm>
+
+#include "core/operator.h"
+#include "core/vector_math.h"
+
+namespace stepnet {
+namespace {
+
+struct SumArgs {
+  bool average = false;
+};
+
+double divisor(const SumArgs& a, size_t size) { return a.average && size > 0 ? static_cast<double>(size) : 1; }
+
+template <class T>
+void forward(const SumArgs& a, In<T> x, Out<T> y) {
+  y[0] = static_cast<T>(vec_sum(x) / divisor(a, x.size()));
+}
+
+template <class T>
+void squares(const SumArgs& a, In<T> x, Out<T> y) {
+  y[0] = static_cast<T>(vec_sum_squares(x) / divisor(a, x.size()));
+}
+
+template <class T>
+void gradient(const SumArgs& a, In<T>, In<T> dy, Out<T> dx) {
+  std::fill(dx.begin(), dx.end(), static_cast<T>(dy[0] / divisor(a, dx.size())));
+}
+
+void infer(const SumArgs&, ShapeCall& c) {
+  if (c.known(0)) c.set(0, c.dtype(0), Shape{});
+}
+
+void infer_gradient(const SumArgs&, ShapeCall& c) {
+  if (c.known(1)) require(c.shape(1).size() == 1, "dY must be one number, but is {}", c.shape(1).str());
+  c.set_like(0, 0);
+}
+
+double flops(const SumArgs&, const ShapeCall& c) { return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0; }
+
+REGISTER(sum_elements) {
+  return op<SumArgs>("SumElements")
+      .doc("The sum of all elements.")
+      .arg("average", &SumArgs::average, false, "divide by the number of elements")
+      .input("X", "any shape")
+      .output("Y", "a scalar")
+      .shape(infer)
+      .flops(flops)
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("SumElementsGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
+      });
+}
+
+REGISTER(sum_elements_gradient) {
+  return op<SumArgs>("SumElementsGradient")
+      .doc("Gradient of SumElements: dY, or dY / n, everywhere.")
+      .arg("average", &SumArgs::average, false, "as SumElements'")
+      .input("X", "SumElements' input")
+      .shape_only()
+      .input("dY", "one number")
+      .output("dX", "like X")
+      .shape(infer_gradient)
+      .cpu(gradient<float>, gradient<double>)
+      .derivative("X", [](Formula&) { return Gradient::none(); })
+      .derivative("dY", [](Formula& f) { return f.op("SumElements", {f.dy("dX")}, f.forward_args()); });
+}
+
+REGISTER(sum_sqr_elements) {
+  return op<SumArgs>("SumSqrElements")
+      .doc("The sum of the squares of all elements.")
+      .arg("average", &SumArgs::average, false, "divide by the number of elements")
+      .input("X", "any shape")
+      .output("Y", "a scalar")
+      .shape(infer)
+      .flops(flops)
+      .cpu(squares<float>, squares<double>)
+      .no_gradient("it measures gradients; use Sqr and SumElements for a loss");
+}
+
+}  // namespace
+}  // namespace stepnet

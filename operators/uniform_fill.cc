@@ -1,0 +1,113 @@
+// UniformFill: Y[i] uniform from min to max. UniformIntFill: Y[i] an integer of [min, max], both ends included.
+// No derivative: the result does not depend on any input's values.
+
+#include "core/parallel.h"
+#include "core/random.h"
+#include "operators/fill_shape.h"
+
+namespace stepnet {
+namespace {
+
+constexpr double kNanosecondsPerDraw = 15;
+
+struct UniformArgs : FillShape {
+  std::optional<float> min, max;
+  int64_t dtype = 0;
+};
+
+struct UniformIntArgs : FillShape {
+  std::optional<int32_t> min, max;
+};
+
+template <class Args>
+void check_bounds_given_once(const Args& args, const ShapeCall& call) {
+  const bool has_inputs = call.has(1) || call.has(2);
+  require(call.has(1) == call.has(2), "min and max must be given as inputs both or not at all");
+  require(!has_inputs || (!args.min && !args.max), "min and max are given as inputs and as arguments");
+}
+
+void uniform_shape(const UniformArgs& args, ShapeCall& call) {
+  check_bounds_given_once(args, call);
+  if (const auto shape = fill_shape(args, call)) call.set(0, random_fill_type(args.dtype), *shape);
+}
+
+void uniform_int_shape(const UniformIntArgs& args, ShapeCall& call) {
+  check_bounds_given_once(args, call);
+  if (const auto shape = fill_shape(args, call)) call.set(0, DType::int32, *shape);
+}
+
+template <class T>
+T bound(Call& call, int input, const std::optional<T>& arg, T fallback) {
+  return call.has(input) ? call.in(input).item<T>() : arg.value_or(fallback);
+}
+
+template <class T>
+void draw_uniform(uint64_t key, float min, float max, Out<T> y) {
+  const double low = min, width = static_cast<double>(max) - low;
+  parallel_for(static_cast<int64_t>(y.size()), kNanosecondsPerDraw, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) y[i] = static_cast<T>(low + width * random_uniform(key, i));
+  });
+}
+
+void uniform_fill(const UniformArgs& args, Call& call) {
+  const float min = bound(call, 1, args.min, 0.0f);
+  const float max = bound(call, 2, args.max, 1.0f);
+  require(min <= max, "min must not be greater than max, but they are {} and {}", min, max);
+  if (call.out(0).dtype() == DType::float64) return draw_uniform(call.random_key, min, max, call.out_span<double>(0));
+  draw_uniform(call.random_key, min, max, call.out_span<float>(0));
+}
+
+void uniform_int_fill(const UniformIntArgs& args, Call& call) {
+  const int32_t min = bound(call, 1, args.min, 0);
+  const int32_t max = bound(call, 2, args.max, 1);
+  require(min < max, "min must be less than max, but they are {} and {}", min, max);
+  const Out<int32_t> y = call.out_span<int32_t>(0);
+  parallel_for(static_cast<int64_t>(y.size()), kNanosecondsPerDraw, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) y[i] = static_cast<int32_t>(random_int(call.random_key, i, min, max));
+  });
+}
+
+template <class Args>
+OpBuilder<Args>& declare_bounds(OpBuilder<Args>& spec) {
+  return spec.input("min", "the lower bound as one value, instead of the argument")
+      .any_type()
+      .optional()
+      .input("max", "the upper bound as one value, instead of the argument")
+      .any_type()
+      .optional()
+      .arg("min", &Args::min, {}, "the lower bound; 0 if absent")
+      .arg("max", &Args::max, {}, "the upper bound; 1 if absent");
+}
+
+REGISTER(uniform_fill) {
+  auto spec = op<UniformArgs>("UniformFill");
+  declare_fill(spec);
+  return declare_bounds(spec)
+      .doc("Random numbers, uniform from min to max.")
+      .arg("dtype", &UniformArgs::dtype, int64_t{1}, "FLOAT (1) or DOUBLE (13)")
+      .output("output", "the random tensor")
+      .any_type()
+      .in_place("input", "output")
+      .shape(uniform_shape)
+      .random()
+      .cpu(uniform_fill)
+      .stop_gradient();
+}
+
+REGISTER(uniform_int_fill) {
+  auto spec = op<UniformIntArgs>("UniformIntFill");
+  declare_fill(spec);
+  return declare_bounds(spec)
+      .doc("Random integers from min to max, both included.")
+      .ignored_args({"dtype"})
+      .output("output", "the random tensor, int32")
+      .types({DType::int32})
+      .in_place("input", "output")
+      .shape(uniform_int_shape)
+      .random()
+      .cpu(uniform_int_fill)
+      .stop_gradient();
+}
+
+}  // namespace
+}  // namespace stepnet

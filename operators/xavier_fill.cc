@@ -1,0 +1,46 @@
+// XavierFill: Y[i] uniform in [-a, a), a = sqrt(3 / fan_in), fan_in = elements per first index, so that Y X has the
+// variance of X (Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks",
+// by the fan-in alone). No derivative: the result does not depend on any input's values.
+
+#include <cmath>
+
+#include "operators/fill_shape.h"
+#include "operators/random_fill.h"
+
+namespace stepnet {
+namespace {
+
+struct XavierArgs : FillShape {
+  int64_t dtype = 0;
+};
+
+void shape(const XavierArgs& args, ShapeCall& call) {
+  const auto shape = fill_shape(args, call);
+  if (!shape) return;
+  require(shape->rank() >= 1, "XavierFill needs at least one dimension, but the shape is {}", shape->str());
+  call.set(0, random_fill_type(args.dtype), *shape);
+}
+
+void fill(const XavierArgs&, Call& call) {
+  Tensor& y = call.out(0);
+  if (y.size() == 0) return;
+  const auto fan_in = static_cast<double>(y.size() / y.dim(0));
+  fill_centred(call.random_key, std::sqrt(3 / fan_in), y);
+}
+
+REGISTER(xavier_fill) {
+  auto spec = op<XavierArgs>("XavierFill");
+  declare_fill(spec);
+  return spec.doc("Initial weights, uniform in +-sqrt(3 / fan_in), where fan_in is the size over the first dimension.")
+      .arg("dtype", &XavierArgs::dtype, int64_t{1}, "FLOAT (1) or DOUBLE (13)")
+      .output("output", "the random tensor")
+      .any_type()
+      .in_place("input", "output")
+      .shape(shape)
+      .random()
+      .cpu(fill)
+      .stop_gradient();
+}
+
+}  // namespace
+}  // namespace stepnet
