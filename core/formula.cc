@@ -89,6 +89,11 @@ std::vector<Value> Formula::ops(std::string type, std::vector<Value> inputs, std
   return results;
 }
 
+void Formula::set_reads(std::vector<bool> reads) {
+  assert(!program_.steps.empty());
+  program_.steps.back().reads = std::move(reads);
+}
+
 std::vector<Argument> Formula::forward_args() const { return {def_.arg().begin(), def_.arg().end()}; }
 
 namespace {
@@ -135,9 +140,10 @@ void mark_reads(GradientProgram& program, int inputs, int outputs) {
     const OpSpec& spec = op_spec(step.type);
     std::vector<bool> wanted;
     for (const int out : step.outputs) wanted.push_back(out >= 0);
-    const std::vector<bool> reads = value_reads(spec, static_cast<int>(step.inputs.size()), wanted);
+    std::vector<bool> reads = step.reads;
+    if (reads.empty()) reads = value_reads(spec, static_cast<int>(step.inputs.size()), wanted);
     for (size_t i = 0; i < step.inputs.size(); ++i)
-      if (step.inputs[i] >= 0 && reads[i]) mark(step.inputs[i]);
+      if (step.inputs[i] >= 0 && i < reads.size() && reads[i]) mark(step.inputs[i]);
   }
   for (const int s : result_slots(program)) mark(s);
 }

@@ -54,6 +54,7 @@ struct GradientProgram {
     std::vector<Argument> args;
     std::vector<int> inputs;   // slots, -1 for absent
     std::vector<int> outputs;  // slots, -1 for not wanted
+    std::vector<bool> reads;   // per input, whether its value is read; empty: as the operator's schema says
   };
   std::vector<Slot> slots;
   std::vector<Step> steps;         // only those that some result needs
@@ -90,6 +91,9 @@ class Formula {
   // One operator with several outputs; those not wanted come back undefined.
   std::vector<Value> ops(std::string type, std::vector<Value> inputs, std::vector<Argument> args,
                          const std::vector<bool>& wanted_outputs);
+
+  // Says of the operator named last which of its inputs' values it reads, where that depends on its arguments.
+  void set_reads(std::vector<bool> reads);
 
   template <class A>
   const A& args() const {

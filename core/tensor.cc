@@ -85,7 +85,10 @@ void Tensor::check_access(DType dtype) const {
 }
 
 void Tensor::resize(DType dtype, const Shape& shape, Device device) {
-  if (dtype == dtype_ && shape == shape_ && storage_ && storage_->device() == device) return;
+  if (dtype == dtype_ && shape.size() == size() && storage_ && storage_->device() == device) {
+    shape_ = shape;
+    return;
+  }
   int64_t bytes = 0;
   require(!__builtin_mul_overflow(shape.size(), static_cast<int64_t>(dtype_size(dtype)), &bytes),
           "{}{} has more bytes than 64 bits can count", dtype_name(dtype), shape.str());

@@ -103,15 +103,25 @@ class Tensor {
   }
   bool shares_storage(const Tensor& other) const { return storage_ && storage_ == other.storage_; }
 
-  // Gives this tensor a dtype and shape for writing. Same dtype and shape: nothing happens, so a view stays a view.
-  // Otherwise the storage is reused if nobody else holds it and it is large enough, and replaced if not.
+  // Gives this tensor a dtype and shape for writing. Same dtype and number of elements: the bytes stay, so a view stays
+  // a view. Otherwise the storage is reused if nobody else holds it and it is large enough, and replaced if not.
   void resize(DType dtype, const Shape& shape, Device device = {});
   // Views. `rows` are of dimension 0; throws Error out of range.
   Tensor rows(int64_t begin, int64_t count) const;
   Tensor row(int64_t index) const;            // dimension 0 dropped
   Tensor reshaped(const Shape& shape) const;  // same number of elements
-  // Moves a view to another place of the same storage; the caller guarantees that it fits.
+  // For executors that move views: another place or shape in the same storage. The caller guarantees that it fits.
   void set_offset(size_t bytes) { offset_ = bytes; }
+  void set_view(const Shape& shape, size_t offset) {
+    shape_ = shape;
+    offset_ = offset;
+  }
+  // A dtype and a shape without bytes.
+  void set_type(DType dtype, const Shape& shape) {
+    drop_bytes();
+    dtype_ = dtype;
+    shape_ = shape;
+  }
 
   // Lets go of the bytes and keeps dtype and shape, which are all that a `shape_only` reader needs.
   void drop_bytes() {

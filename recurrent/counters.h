@@ -1,0 +1,22 @@
+// What recurrent operators copy, in bytes since the process started.
+//
+// Threads: may be read and written from any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace stepnet {
+
+struct RecurrentCounters {
+  int64_t copied = 0;   // between state or state-gradient rows and other blobs; 0 for nets that the builder made
+  int64_t initial = 0;  // the one write of the initial states into their first rows
+  int64_t spread = 0;   // a gradient with several destinations: written once more for each but the first
+};
+
+RecurrentCounters recurrent_counters();
+void count_recurrent(const RecurrentCounters& more);
+
+// The name of operators that the builder emits for `spread` writes.
+inline constexpr const char* kSpreadName = "stepnet/spread";
+
+}  // namespace stepnet

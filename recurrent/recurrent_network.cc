@@ -1,0 +1,260 @@
+// RecurrentNetwork: runs a step net over time.
+//
+// For t = 0 ... T-1 the step net runs with its linked blobs showing rows of the sequence and of the state tensors. A
+// state tensor is [T + L, B, D]: rows 0 ... L-1 are the initial value, and the step at t writes row t + L, so the state
+// before and after a step are two windows of one tensor and nothing is copied but the initial rows. Outputs are views.
+// Formula and conventions: the public format's RecurrentNetwork.
+#include "core/operator.h"
+#include "recurrent/scratch.h"
+
+namespace stepnet {
+
+BackwardReads backward_reads(const RecurrentSpec& spec) {
+  BackwardReads reads;
+  std::set<std::string> written;
+  for (const OperatorDef& op : spec.backward_net.op()) {
+    const OpSpec& schema = op_spec(op.type());
+    std::vector<bool> wanted;
+    for (const std::string& name : op.output()) wanted.push_back(!name.empty());
+    const std::vector<bool> values = value_reads(schema, op.input_size(), wanted);
+    for (int i = 0; i < op.input_size(); ++i)
+      if (written.count(op.input(i)) == 0) (values[i] ? reads.values : reads.shapes).insert(op.input(i));
+    written.insert(op.output().begin(), op.output().end());
+  }
+  // A parameter's gradient may be a forward value as it is, read by no operator.
+  for (const ParamSpecGrad& p : spec.params)
+    if (written.count(p.grad) == 0) reads.values.insert(p.grad);
+  for (const std::string& name : reads.values) reads.shapes.erase(name);
+  return reads;
+}
+
+int64_t initial_rows(const Tensor& initial) { return initial.rank() == 3 ? initial.dim(0) : 1; }
+
+Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
+  require(initial.rank() >= 1 && initial.rank() <= 3, "an initial state has shape [D], [B, D] or [L, B, D], not {}",
+          initial.str());
+  const int64_t width = initial[initial.rank() - 1];
+  const int64_t rows = initial.rank() == 3 ? initial[0] : 1;
+  if (initial.rank() >= 2)
+    require(initial[initial.rank() - 2] == batch, "the initial state {} is for a batch of {}, but the sequence's is {}",
+            initial.str(), initial[initial.rank() - 2], batch);
+  return {steps + rows, batch, width};
+}
+
+namespace {
+
+const Tensor& tensor_input(const BlobCall& call, int i) {
+  require(call.in[i] != nullptr, "input {} is missing", i);
+  const Tensor& tensor = std::as_const(*call.in[i]).tensor();
+  require(tensor.defined(), "the input \"{}\" holds nothing yet", call.def.input(i));
+  return tensor;
+}
+
+void check_sequence(const std::string& name, const Shape& shape) {
+  require(shape.rank() >= 2, "the sequence \"{}\" must be [T, B, ...], not {}", name, shape.str());
+}
+
+// Creates the state tensors and writes their first rows: the one copy that a state ever costs.
+void initialise_states(const RecurrentSpec& spec, BlobCall& call, int64_t steps, int64_t batch) {
+  for (const StateSpec& state : spec.states) {
+    const Tensor& initial = tensor_input(call, state.initial);
+    const Shape shape = state_shape(initial.shape(), steps, batch);
+    Tensor& whole = call.workspace.create(state.name).tensor();
+    const Tensor held = initial;  // may be a view of this very state from the run before
+    if (!(whole.defined() && whole.dtype() == held.dtype() && whole.shape() == shape))
+      whole = Tensor::empty(held.dtype(), shape);
+    if (held.rank() == 1) {
+      for (int64_t b = 0; b < batch; ++b) {
+        Tensor row = whole.rows(0, 1).reshaped(shape.from(1)).row(b);
+        row.copy_from(held);
+      }
+    } else {
+      Tensor rows = whole.rows(0, initial_rows(held)).reshaped(held.shape());
+      rows.copy_from(held);
+    }
+    count_recurrent({.copied = 0,
+                     .initial = static_cast<int64_t>(shape[0] - steps) * batch * shape[2] *
+                                static_cast<int64_t>(dtype_size(held.dtype())),
+                     .spread = 0});
+    whole.mark_written();
+  }
+}
+
+std::map<std::string, LinkTarget> link_targets(const RecurrentSpec& spec, const Workspace& workspace) {
+  std::map<std::string, LinkTarget> targets;
+  for (const Link& link : spec.links) {
+    const Blob* blob = workspace.find(link.external);
+    if (!blob || !blob->is_tensor() || !blob->tensor().defined())
+      fail("\"link_external\" names \"{}\" for \"{}\", but there is no such tensor.{}", link.external, link.internal,
+           suggest(link.external, workspace.names()));
+    const Tensor& whole = blob->tensor();
+    require(whole.rank() >= 1, "\"{}\" is linked to \"{}\", which is {} and has no rows", link.internal, link.external,
+            whole.str());
+    targets[link.internal] = {whole, link.offset, link.window};
+  }
+  return targets;
+}
+
+ShapeKey shape_key(const BlobCall& call, const std::map<std::string, LinkTarget>& links) {
+  ShapeKey key;
+  for (size_t i = 0; i < call.in.size(); ++i)
+    if (call.in[i] && call.in[i]->is_tensor()) {
+      const Tensor& t = std::as_const(*call.in[i]).tensor();
+      key.emplace_back(t.dtype(), t.shape());
+    }
+  for (const auto& [name, link] : links) key.emplace_back(link.whole.dtype(), link.whole.shape());
+  return key;
+}
+
+void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::string, LinkTarget>& links, int64_t steps) {
+  const RecurrentSpec& spec = scratch.forward_spec;
+  StepProgramSpec program;
+  program.net = &spec.step_net;
+  program.random_name = spec.step_net.name();
+  program.timestep = spec.timestep;
+  program.steps = steps;
+  program.links = links;
+  program.workspace = &call.workspace;
+  if (spec.has_backward)
+    for (const std::string& name : backward_reads(spec).values)
+      if (spec.recompute.count(name) == 0) program.keep.insert(name);
+  scratch.backward.reset();
+  scratch.forward.reset();  // its slabs go before new ones come
+  scratch.forward = std::make_unique<StepProgram>(std::move(program));
+  scratch.types = scratch.forward->types();
+}
+
+void show_views(const RecurrentSpec& spec, Workspace& workspace) {
+  for (const StateView& view : spec.views) {
+    const Tensor& whole = workspace.fetch(view.state);
+    const int64_t start = view.offset >= 0 ? view.offset : whole.dim(0) + view.offset;
+    require(start >= 0 && start <= whole.dim(0), "\"alias_offset\" of \"{}\" is {}, but the state \"{}\" is {}",
+            view.output, view.offset, view.state, whole.str());
+    workspace.create(view.output).tensor() = whole.rows(start, whole.dim(0) - start);
+  }
+}
+
+void run(const RecurrentArgs& args, BlobCall& call) {
+  const auto last = call.out.size() - 1;
+  require(call.out[last] != nullptr, "the last output, which holds the steps' values, must have a name");
+  if (!call.out[last]->holds<RecurrentScratch>()) call.out[last]->emplace<RecurrentScratch>();
+  auto& scratch = call.out[last]->get<RecurrentScratch>();
+  if (!scratch.forward_parsed) {
+    scratch.forward_spec = parse_recurrent(args, call.def, call.def.input_size());
+    scratch.forward_parsed = true;
+  }
+  const RecurrentSpec& spec = scratch.forward_spec;
+  const Tensor& sequence = tensor_input(call, 0);
+  check_sequence(call.def.input(0), sequence.shape());
+  const int64_t steps = sequence.dim(0);
+  initialise_states(spec, call, steps, sequence.dim(1));
+  const auto links = link_targets(spec, call.workspace);
+  ShapeKey key = shape_key(call, links);
+  if (!scratch.forward || key != scratch.forward_key) {
+    compile(scratch, call, links, steps);
+    scratch.forward_key = std::move(key);
+  } else {
+    for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link.whole);
+    scratch.forward->rebind_externals();
+  }
+  scratch.steps = steps;
+  for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(t, call.run);
+  call.run.timestep = 0;
+  const RecurrentCounters& per_step = scratch.forward->copied();
+  count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});
+  show_views(spec, call.workspace);
+}
+
+// Types of the views, for checks before a run.
+void infer(const RecurrentArgs& args, ShapeCall& call) {
+  if (!call.known(0)) return;
+  const Shape& sequence = call.shape(0);
+  require(sequence.rank() >= 2, "the sequence must be [T, B, ...], not {}", sequence.str());
+  const size_t count = std::min({args.alias_src.size(), args.alias_offset.size(), static_cast<size_t>(call.outputs())});
+  for (size_t v = 0; v < count; ++v) {
+    for (size_t s = 0; s < std::min(args.recurrent_states.size(), args.initial_recurrent_state_ids.size()); ++s) {
+      const auto id = static_cast<int>(args.initial_recurrent_state_ids[s]);
+      if (args.recurrent_states[s] != args.alias_src[v] || id < 0 || id >= call.inputs() || !call.known(id)) continue;
+      const Shape whole = state_shape(call.shape(id), sequence[0], sequence[1]);
+      const int64_t start = args.alias_offset[v] >= 0 ? args.alias_offset[v] : whole[0] + args.alias_offset[v];
+      require(start >= 0 && start <= whole[0], "\"alias_offset\" is {}, but the state \"{}\" has {} rows",
+              args.alias_offset[v], args.alias_src[v], whole[0]);
+      call.set(static_cast<int>(v), call.dtype(id), whole.with(0, whole[0] - start));
+    }
+  }
+}
+
+// The inputs whose values the backward pass reads: those that the backward step net names, or shows by a link.
+std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& def, size_t before, size_t after) {
+  const BackwardReads reads = backward_reads(spec);
+  std::vector<bool> result(before, true);
+  for (const std::string& input : def.input()) {
+    bool read = reads.values.count(input) > 0;
+    for (const Link& link : spec.links)
+      read = read || (link.external == input && reads.values.count(link.internal) > 0);
+    result.push_back(read);
+  }
+  for (size_t i = 0; i < after; ++i) result.push_back(i + 1 == after);  // states are read under their own names
+  return result;
+}
+
+std::vector<Gradient> gradient(Formula& f) {
+  const auto& args = f.args<RecurrentArgs>();
+  const RecurrentSpec spec = parse_recurrent(args, f.def(), f.inputs());
+  std::vector<Gradient> results(f.inputs());
+  std::vector<int64_t> present;
+  std::vector<Value> inputs;
+  for (const int output : spec.outputs_with_grads) {
+    if (!f.has_dy_at(output)) continue;  // a missing gradient is zero
+    present.push_back(output);
+    inputs.push_back(f.dy_at(output));
+  }
+  if (present.empty()) {
+    for (int o = 0; o < f.outputs(); ++o)
+      require(!f.has_dy_at(o), "the gradient of \"{}\" is given, but \"outputs_with_grads\" does not have output {}",
+              f.def().output(o), o);
+    return results;
+  }
+  require(spec.has_backward, "it has no backward step net, so it only runs forward");
+  const size_t before = inputs.size();
+  for (int i = 0; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
+  for (int o = 0; o < f.outputs(); ++o) inputs.push_back(f.y_at(o));
+  std::vector<int> targets = {0};
+  for (const ParamSpecGrad& p : spec.params) targets.push_back(p.input);
+  for (const StateSpec& s : spec.states) targets.push_back(s.initial);
+  std::vector<bool> wanted;
+  for (const int input : targets) wanted.push_back(f.wants_at(input));
+  std::vector<Argument> forwarded = f.forward_args();
+  for (Argument& arg : forwarded)
+    if (arg.name() == "outputs_with_grads") arg = make_arg("outputs_with_grads", present);
+  const std::vector<Value> made = f.ops("RecurrentNetworkGradient", inputs, forwarded, wanted);
+  f.set_reads(gradient_reads(spec, f.def(), before, static_cast<size_t>(f.outputs())));
+  for (size_t k = 0; k < targets.size(); ++k) {
+    if (!wanted[k]) continue;
+    Gradient& g = results[targets[k]];
+    g = g.defined() ? Gradient(f.op(op_with_role(Role::sum).type, {g.dense, made[k]})) : Gradient(made[k]);
+  }
+  return results;
+}
+
+REGISTER(recurrent_network) {
+  OpBuilder<RecurrentArgs> b("RecurrentNetwork");
+  declare_recurrent_args(b);
+  return b
+      .doc(
+          "Runs a step net over the timesteps of a sequence. Input 0 is the sequence [T, B, ...]; initial states and "
+          "everything that the step net reads by name follow. Outputs are views of the state tensors [T + L, B, D], "
+          "and last a scratch object that the gradient needs.")
+      .input("inputs", "the sequence, then initial states and what the step net reads, in any order")
+      .any_type()
+      .variadic()
+      .output("outputs", "views of states as the alias arguments say, and the scratch")
+      .object()
+      .variadic()
+      .shape(infer)
+      .blobs(run)
+      .whole_derivative(gradient);
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,37 @@
+// RecurrentScratch: what a RecurrentNetwork keeps between its forward and its backward pass, and between runs.
+//
+// It is the object in the operator's last output. Compiled programs are reused while the shapes stay the same.
+// Threads: one run at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "recurrent/spec.h"
+#include "recurrent/step_program.h"
+
+namespace stepnet {
+
+// The dtype and shape of every tensor that a program was compiled for.
+using ShapeKey = std::vector<std::pair<DType, Shape>>;
+
+struct RecurrentScratch {
+  int64_t steps = 0;  // T of the last forward run
+  std::unique_ptr<StepProgram> forward, backward;
+  ShapeKey forward_key, backward_key;
+  std::map<std::string, TensorType> types;  // of the forward step net's values
+  RecurrentSpec forward_spec, backward_spec;
+  bool forward_parsed = false, backward_parsed = false;
+};
+
+// The step blobs that the backward step net reads before it writes them: by value, and by shape alone.
+struct BackwardReads {
+  std::set<std::string> values, shapes;
+};
+BackwardReads backward_reads(const RecurrentSpec& spec);
+
+// Row `index` of a state tensor is what its name says; the tensor's number of rows is T + L.
+int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, D]
+Shape state_shape(const Shape& initial, int64_t steps, int64_t batch);
+
+}  // namespace stepnet

@@ -1,0 +1,159 @@
+#include "recurrent/spec.h"
+
+#include <algorithm>
+
+namespace stepnet {
+namespace {
+
+void same_length(size_t a, size_t b, const char* name_a, const char* name_b) {
+  require(a == b, "arguments \"{}\" and \"{}\" must have the same length, but have {} and {}", name_a, name_b, a, b);
+}
+
+std::vector<Link> parse_links(const std::vector<std::string>& internal, const std::vector<std::string>& external,
+                              const std::vector<int64_t>& offset, const std::optional<std::vector<int64_t>>& window,
+                              const std::string& prefix) {
+  same_length(internal.size(), external.size(), (prefix + "link_internal").c_str(), (prefix + "link_external").c_str());
+  same_length(internal.size(), offset.size(), (prefix + "link_internal").c_str(), (prefix + "link_offset").c_str());
+  if (window) same_length(internal.size(), window->size(), (prefix + "link_internal").c_str(), "link_window");
+  std::vector<Link> links;
+  std::set<std::string> seen;
+  for (size_t i = 0; i < internal.size(); ++i) {
+    Link link{internal[i], external[i], offset[i], window ? (*window)[i] : 1};
+    require(!link.internal.empty() && !link.external.empty(),
+            "\"{}link_internal\" or \"{}link_external\" has an empty "
+            "name at position {}",
+            prefix, prefix, i);
+    require(link.offset >= 0, "\"{}link_offset\" of \"{}\" is {}; it must be at least 0", prefix, link.internal,
+            link.offset);
+    require(link.window >= 0, "\"link_window\" of \"{}\" is {}; it must be at least 0", link.internal, link.window);
+    if (!seen.insert(link.internal).second)
+      throw Error(fmt::format("\"{}link_internal\" links the step blob \"{}\" to two places", prefix, link.internal),
+                  "link each step blob once; let a Copy in the step net write the second");
+    links.push_back(std::move(link));
+  }
+  return links;
+}
+
+std::vector<StateSpec> parse_states(const RecurrentArgs& args, int inputs) {
+  same_length(args.recurrent_states.size(), args.initial_recurrent_state_ids.size(), "recurrent_states",
+              "initial_recurrent_state_ids");
+  std::vector<StateSpec> states;
+  std::set<std::string> seen;
+  for (size_t i = 0; i < args.recurrent_states.size(); ++i) {
+    const int64_t id = args.initial_recurrent_state_ids[i];
+    require(id >= 0 && id < inputs, "\"initial_recurrent_state_ids\" has {}, but the operator has inputs 0 to {}", id,
+            inputs - 1);
+    require(seen.insert(args.recurrent_states[i]).second, "\"recurrent_states\" has \"{}\" twice",
+            args.recurrent_states[i]);
+    states.push_back({args.recurrent_states[i], static_cast<int>(id)});
+  }
+  return states;
+}
+
+std::vector<StateView> parse_views(const RecurrentArgs& args) {
+  same_length(args.alias_src.size(), args.alias_dst.size(), "alias_src", "alias_dst");
+  same_length(args.alias_src.size(), args.alias_offset.size(), "alias_src", "alias_offset");
+  std::vector<StateView> views;
+  for (size_t i = 0; i < args.alias_src.size(); ++i) {
+    const auto& states = args.recurrent_states;
+    require(std::find(states.begin(), states.end(), args.alias_src[i]) != states.end(),
+            "\"alias_src\" has \"{}\", which is no recurrent state.{}", args.alias_src[i],
+            suggest(args.alias_src[i], states));
+    views.push_back({args.alias_src[i], args.alias_dst[i], args.alias_offset[i]});
+  }
+  return views;
+}
+
+std::set<std::string> written_by(const NetDef& net) {
+  std::set<std::string> names;
+  for (const OperatorDef& op : net.op()) names.insert(op.output().begin(), op.output().end());
+  return names;
+}
+
+// Every state must be handed on: a step blob that some operator writes is linked to its rows after the first.
+void check_states_are_written(const RecurrentSpec& spec) {
+  const std::set<std::string> written = written_by(spec.step_net);
+  for (const StateSpec& state : spec.states) {
+    bool output = false;
+    for (const Link& link : spec.links)
+      output = output || (link.external == state.name && written.count(link.internal) > 0);
+    if (!output)
+      throw Error(fmt::format("no operator of the step net writes the state \"{}\"", state.name),
+                  "link an output of the step net to it with offset 1");
+  }
+  for (const Link& link : spec.links) {
+    const bool is_state = std::any_of(spec.states.begin(), spec.states.end(),
+                                      [&](const StateSpec& s) { return s.name == link.external; });
+    require(is_state || written.count(link.internal) == 0,
+            "the step net writes \"{}\", which is linked to \"{}\", an input of the operator", link.internal,
+            link.external);
+  }
+}
+
+void parse_rename(const OperatorDef& def, RecurrentSpec& spec) {
+  constexpr std::string_view suffix = ".rename";
+  for (const Argument& arg : def.arg())
+    if (arg.name().ends_with(suffix) && arg.has_s())
+      spec.rename[arg.name().substr(0, arg.name().size() - suffix.size())] = arg.s();
+}
+
+}  // namespace
+
+void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
+  using A = RecurrentArgs;
+  using Strings = std::vector<std::string>;
+  using Ints = std::vector<int64_t>;
+  b.required_arg("step_net", &A::step_net, "the net of one timestep, as a message or as protobuf text");
+  b.arg("backward_step_net", &A::backward_step_net, NetArg{},
+        "the net of one timestep backward; without it no gradient");
+  b.arg("timestep", &A::timestep, std::string("timestep"), "the step blob that holds the timestep, int32 [1]");
+  b.arg("recurrent_states", &A::recurrent_states, Strings{}, "names of the state tensors [T + L, B, D] to create");
+  b.arg("initial_recurrent_state_ids", &A::initial_recurrent_state_ids, Ints{},
+        "per state, the input with its first rows");
+  b.arg("link_internal", &A::link_internal, Strings{}, "step blobs that are rows of tensors outside");
+  b.arg("link_external", &A::link_external, Strings{}, "the tensors that they are rows of");
+  b.arg("link_offset", &A::link_offset, Ints{}, "the row at timestep 0");
+  b.arg("link_window", &A::link_window, std::optional<Ints>{}, "the number of rows; 1 if absent");
+  b.arg("alias_src", &A::alias_src, Strings{}, "states to show outside");
+  b.arg("alias_dst", &A::alias_dst, Strings{}, "the outputs that show them");
+  b.arg("alias_offset", &A::alias_offset, Ints{}, "the first row shown; counted from the end if negative");
+  b.arg("backward_link_internal", &A::backward_link_internal, Strings{}, "step blobs of the backward step net");
+  b.arg("backward_link_external", &A::backward_link_external, Strings{}, "the gradient tensors they are rows of");
+  b.arg("backward_link_offset", &A::backward_link_offset, Ints{}, "the row at timestep 0");
+  b.arg("param", &A::param, Ints{}, "inputs whose gradients add up over time");
+  b.arg("param_grads", &A::param_grads, Strings{}, "their gradients of one timestep, in the backward step net");
+  b.arg("outputs_with_grads", &A::outputs_with_grads, Ints{}, "outputs whose gradients count");
+  b.arg("recompute_blobs_on_backward", &A::recompute_blobs_on_backward, Strings{},
+        "step blobs that the backward step net computes again");
+  b.ignored_args({"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug", "*.rename"});
+}
+
+RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def, int inputs) {
+  RecurrentSpec spec;
+  spec.step_net = args.step_net.net;
+  spec.has_backward = args.backward_step_net.present && args.backward_step_net.net.op_size() > 0;
+  spec.backward_net = args.backward_step_net.net;
+  spec.timestep = args.timestep;
+  spec.states = parse_states(args, inputs);
+  spec.links = parse_links(args.link_internal, args.link_external, args.link_offset, args.link_window, "");
+  spec.views = parse_views(args);
+  spec.backward_links = parse_links(args.backward_link_internal, args.backward_link_external, args.backward_link_offset,
+                                    std::nullopt, "backward_");
+  if (!args.param_grads.empty()) same_length(args.param.size(), args.param_grads.size(), "param", "param_grads");
+  for (size_t i = 0; i < args.param.size(); ++i) {
+    require(args.param[i] >= 0 && args.param[i] < inputs, "\"param\" has {}, but the operator has inputs 0 to {}",
+            args.param[i], inputs - 1);
+    spec.params.push_back({static_cast<int>(args.param[i]), args.param_grads.empty() ? "" : args.param_grads[i]});
+  }
+  for (const int64_t i : args.outputs_with_grads) {
+    require(i >= 0 && i < outputs, "\"outputs_with_grads\" has {}, but the operator has outputs 0 to {}", i,
+            outputs - 1);
+    spec.outputs_with_grads.push_back(static_cast<int>(i));
+  }
+  spec.recompute.insert(args.recompute_blobs_on_backward.begin(), args.recompute_blobs_on_backward.end());
+  parse_rename(def, spec);
+  check_states_are_written(spec);
+  return spec;
+}
+
+}  // namespace stepnet

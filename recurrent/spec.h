@@ -1,0 +1,76 @@
+// RecurrentSpec: the arguments of RecurrentNetwork and RecurrentNetworkGradient as one checked struct.
+//
+// The public format spreads links, aliases and states over parallel lists. They are parsed here, once; every index,
+// name and length is checked, and nothing else in recurrent/ sees the lists. Threads: value types.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/operator.h"
+
+namespace stepnet {
+
+struct RecurrentArgs {
+  NetArg step_net, backward_step_net;
+  std::string timestep;
+  std::vector<std::string> recurrent_states;
+  std::vector<int64_t> initial_recurrent_state_ids;
+  std::vector<std::string> link_internal, link_external;
+  std::vector<int64_t> link_offset;
+  std::optional<std::vector<int64_t>> link_window;
+  std::vector<std::string> alias_src, alias_dst;
+  std::vector<int64_t> alias_offset;
+  std::vector<std::string> backward_link_internal, backward_link_external;
+  std::vector<int64_t> backward_link_offset;
+  std::vector<int64_t> param;
+  std::vector<std::string> param_grads;
+  std::vector<int64_t> outputs_with_grads;
+  std::vector<std::string> recompute_blobs_on_backward;
+};
+
+// The step-net blob `internal` is, at timestep t, the rows t + offset ... t + offset + window - 1 of `external`.
+struct Link {
+  std::string internal, external;
+  int64_t offset = 0, window = 1;
+};
+
+// The blob `output` is a view of the state's rows from `offset` on (from the end if negative).
+struct StateView {
+  std::string state, output;
+  int64_t offset = 0;
+};
+
+struct StateSpec {
+  std::string name;
+  int initial = 0;  // index of the forward operator's input that holds the first rows
+};
+
+struct ParamSpecGrad {
+  int input = 0;     // index of the forward operator's input
+  std::string grad;  // its gradient of one timestep, in the backward step net; "" if the total's name is used there
+};
+
+struct RecurrentSpec {
+  NetDef step_net;
+  NetDef backward_net;  // empty in a net that only runs forward
+  bool has_backward = false;
+  std::string timestep;
+  std::vector<StateSpec> states;
+  std::vector<Link> links, backward_links;
+  std::vector<StateView> views;
+  std::vector<ParamSpecGrad> params;
+  std::vector<int> outputs_with_grads;  // forward outputs, which are the views of the same index
+  std::set<std::string> recompute;
+  std::map<std::string, std::string> rename;  // of the gradient operator, after memory sharing by other tools
+};
+
+// Declares the arguments on the forward or the gradient operator.
+void declare_recurrent_args(OpBuilder<RecurrentArgs>& builder);
+
+// `inputs`: how many the forward operator has, or an upper bound of it. Throws Error that names the argument.
+RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def, int inputs);
+
+}  // namespace stepnet

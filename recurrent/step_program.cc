@@ -1,0 +1,376 @@
+#include "recurrent/step_program.h"
+
+#include <algorithm>
+
+#include "core/profile.h"
+#include "core/random.h"
+#include "core/vector_math.h"
+
+namespace stepnet {
+namespace {
+
+using Kind = StepSlot::Kind;
+
+size_t row_bytes(const Tensor& whole) {
+  return static_cast<size_t>(whole.shape().size_between(1, whole.rank())) * dtype_size(whole.dtype());
+}
+
+StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t steps) {
+  const int64_t rows = link.whole.dim(0);
+  const int64_t last = steps - 1 + link.offset + link.window;
+  require(steps == 0 || last <= rows,
+          "the step blob \"{}\" is linked to rows {} to {} of a tensor {}, which has only {} rows", name, link.offset,
+          last, link.whole.str(), rows);
+  StepSlot slot;
+  slot.name = name;
+  slot.kind = Kind::link;
+  slot.typed = true;
+  slot.whole = link.whole;
+  slot.stride = row_bytes(link.whole);
+  slot.base = link.whole.offset() + static_cast<size_t>(link.offset) * slot.stride;
+  slot.tensor = link.whole;
+  slot.tensor.set_view(link.whole.shape().with(0, link.window), slot.base);
+  return slot;
+}
+
+bool has_alias(const OpSpec& spec, int* in, int* out) {
+  if (spec.aliases.empty()) return false;
+  *in = spec.input_index(spec.aliases[0].in);
+  *out = spec.output_index(spec.aliases[0].out);
+  return true;
+}
+
+void add_tensor(const Tensor& from, Tensor& to) {
+  if (to.dtype() == DType::float32) {
+    vec_axpy(1.0f, from.span<float>(), to.span<float>());
+  } else {
+    vec_axpy(1.0, from.span<double>(), to.span<double>());
+  }
+}
+
+}  // namespace
+
+StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)) {
+  for (const OperatorDef& op : spec_.net->op()) writes_.insert(op.output().begin(), op.output().end());
+  add_given_slots();
+  for (int i = 0; i < spec_.net->op_size(); ++i) add_op(i);
+  plan_totals();
+  bind_pointers();
+}
+
+int StepProgram::add_slot(StepSlot slot) {
+  const int index = static_cast<int>(slots_.size());
+  slots_by_name_[slot.name] = index;
+  slots_.push_back(std::make_unique<StepSlot>(std::move(slot)));
+  return index;
+}
+
+int StepProgram::slot_of(const std::string& name) const {
+  const auto it = slots_by_name_.find(name);
+  return it == slots_by_name_.end() ? -1 : it->second;
+}
+
+void StepProgram::add_given_slots() {
+  for (const auto& [name, link] : spec_.links) add_slot(link_slot(name, link, spec_.steps));
+  StepSlot time;
+  time.name = spec_.timestep;
+  time.kind = Kind::timestep;
+  time.typed = true;
+  time.tensor = Tensor::zeros(DType::int32, {1});
+  if (slot_of(spec_.timestep) < 0) add_slot(std::move(time));
+  for (const auto& [name, whole] : spec_.slabs) {
+    if (slot_of(name) >= 0) continue;
+    StepSlot slot;
+    slot.name = name;
+    slot.kind = Kind::slab;
+    slot.typed = true;
+    slot.whole = whole;
+    slot.stride = row_bytes(whole);
+    slot.base = whole.offset();
+    slot.tensor = whole;
+    slot.tensor.set_view(whole.shape().from(1), slot.base);
+    add_slot(std::move(slot));
+  }
+  for (const auto& [name, type] : spec_.shapes) {
+    if (slot_of(name) >= 0 || writes_.count(name) > 0) continue;
+    StepSlot slot;
+    slot.name = name;
+    slot.typed = true;
+    slot.tensor.set_type(type.dtype, type.shape);
+    add_slot(std::move(slot));
+    written_.insert(name);
+  }
+}
+
+int StepProgram::input_slot(const std::string& name) {
+  if (name.empty()) return -1;
+  if (const int known = slot_of(name); known >= 0) {
+    const Kind kind = slots_[known]->kind;
+    if (kind == Kind::scratch && written_.count(name) == 0)
+      fail("the step net reads \"{}\" before an operator writes it", name);
+    return known;
+  }
+  require(writes_.count(name) == 0, "the step net reads \"{}\" before an operator writes it", name);
+  Blob* blob = spec_.workspace->find(name);
+  if (!blob || !blob->is_tensor() || !blob->tensor().defined()) {
+    std::vector<std::string> names = spec_.workspace->names();
+    for (const auto& [known, slot] : slots_by_name_) names.push_back(known);
+    throw Error(
+        fmt::format("the step net reads \"{}\", which no operator in it writes, no link provides, and no blob "
+                    "outside is called.{}",
+                    name, suggest(name, names)));
+  }
+  StepSlot slot;
+  slot.name = name;
+  slot.kind = Kind::external;
+  slot.typed = true;
+  slot.blob = blob;
+  slot.tensor = blob->tensor();
+  return add_slot(std::move(slot));
+}
+
+int StepProgram::output_slot(const std::string& name) {
+  if (name.empty()) return -1;
+  written_.insert(name);
+  if (const int known = slot_of(name); known >= 0) {
+    require(slots_[known]->kind != Kind::external && slots_[known]->kind != Kind::timestep,
+            "the step net writes \"{}\", which it has only to read", name);
+    return known;
+  }
+  StepSlot slot;
+  slot.name = name;
+  slot.kind = spec_.keep.count(name) > 0 ? Kind::slab : Kind::scratch;
+  return add_slot(std::move(slot));
+}
+
+// An alias makes its output's name another name of its input's slot, unless the output has a place of its own.
+bool StepProgram::share_slot(const Op& op) {
+  int in = 0, out = 0;
+  if (!has_alias(*op.op.spec, &in, &out)) return false;
+  const std::string& name = op.op.def.output(out);
+  if (slot_of(name) >= 0 || spec_.keep.count(name) > 0 || name.empty()) return false;
+  slots_by_name_[name] = op.in_slots[in];
+  written_.insert(name);
+  return true;
+}
+
+void StepProgram::add_op(int index) {
+  auto made = std::make_unique<Op>();
+  made->op = bind_op(spec_.net->op(index), spec_.random_name, index);
+  made->op.index = index;
+  try {
+    require(!made->op.spec->blob_kernel, "{} works on blobs and cannot stand in a step net", made->op.def.type());
+    for (const std::string& name : made->op.def.input()) made->in_slots.push_back(input_slot(name));
+    if (share_slot(*made)) return;
+    int in = 0, out = 0;
+    made->plain_copy = has_alias(*made->op.spec, &in, &out);
+    for (const std::string& name : made->op.def.output()) made->out_slots.push_back(output_slot(name));
+    infer(*made);
+  } catch (Error& e) {
+    add_op_context(e, made->op);
+    throw;
+  }
+  ops_.push_back(std::move(made));
+}
+
+void StepProgram::infer(Op& op) {
+  std::vector<TensorType> in(op.in_slots.size()), out(op.out_slots.size());
+  bool known = true;
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (op.in_slots[i] < 0) {
+      in[i].absent = true;
+      continue;
+    }
+    const StepSlot& slot = *slots_[op.in_slots[i]];
+    if (slot.typed) in[i] = TensorType::of(slot.tensor.dtype(), slot.tensor.shape());
+    known = known && slot.typed;
+  }
+  for (size_t o = 0; o < out.size(); ++o) out[o].absent = op.out_slots[o] < 0;
+  infer_types(op.op, in, out);
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (out[o].absent) continue;
+    known = known && out[o].known;
+    if (out[o].known) fit_output(op.out_slots[o], out[o]);
+  }
+  const Role role = op.op.spec->role;
+  if ((role == Role::copy || role == Role::alias) && slots_[op.out_slots[0]]->kind == Kind::link) {
+    const auto bytes = static_cast<int64_t>(slots_[op.out_slots[0]]->tensor.bytes());
+    (op.op.def.name() == kSpreadName ? copied_.spread : copied_.copied) += bytes;
+  }
+  if (known && !op.plain_copy) op.kernel = &pick_kernel(op.op, in, out);
+}
+
+// Gives the slot its tensor, or checks that the operator writes what the slot can hold.
+void StepProgram::fit_output(int index, const TensorType& type) {
+  StepSlot& slot = *slots_[index];
+  if (slot.typed) {
+    const bool fits = type.dtype == slot.tensor.dtype() && type.shape.size() == slot.tensor.size();
+    if (slot.kind == Kind::link)
+      require(fits, "\"{}\" is linked to rows of {}, one timestep of which is {}{}, but the step net makes it {}",
+              slot.name, slot.whole.str(), dtype_name(slot.tensor.dtype()), slot.tensor.shape().str(), type.str());
+    require(fits, "the step net writes \"{}\" as {} and later as {}", slot.name, slot.tensor.str(), type.str());
+    // The elements stay where they are if only the shape differs (a Reshape in place, [1, B, D] against [B, D]).
+    slot.reshaped = slot.reshaped || !(type.shape == slot.tensor.shape());
+    slot.tensor.set_view(type.shape, slot.tensor.offset());
+    return;
+  }
+  slot.typed = true;
+  if (slot.kind == Kind::slab) {
+    slot.whole = Tensor::empty(type.dtype, type.shape.prepend(spec_.steps));
+    slot.stride = row_bytes(slot.whole);
+    slot.tensor = slot.whole;
+    slot.tensor.set_view(type.shape, 0);
+    return;
+  }
+  slot.tensor.set_type(type.dtype, type.shape);  // bytes come when it is known that no kernel adds to a total instead
+}
+
+// A value that is added up over time is written straight into its total if one kernel that can add writes it, and
+// nobody else sees it.
+void StepProgram::plan_totals() {
+  for (const auto& [name, tensor] : spec_.totals) {
+    Total total{slot_of(name), tensor, false};
+    require(total.slot >= 0, "the backward step net has no blob \"{}\", which is to be a parameter's gradient", name);
+    const StepSlot& slot = *slots_[total.slot];
+    require(!slot.typed || (slot.tensor.size() == tensor.size() && slot.tensor.dtype() == tensor.dtype()),
+            "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, slot.tensor.str(),
+            tensor.str());
+    int uses = 0;
+    Op* writer = nullptr;
+    int output = 0;
+    for (const auto& op : ops_) {
+      uses += static_cast<int>(std::count(op->in_slots.begin(), op->in_slots.end(), total.slot));
+      for (size_t o = 0; o < op->out_slots.size(); ++o) {
+        if (op->out_slots[o] != total.slot) continue;
+        ++uses;
+        writer = op.get();
+        output = static_cast<int>(o);
+      }
+    }
+    const bool shared = std::count_if(spec_.totals.begin(), spec_.totals.end(),
+                                      [&](const auto& other) { return slot_of(other.first) == total.slot; }) > 1;
+    if (writer && uses == 1 && !shared && slot.kind == Kind::scratch && writer->kernel &&
+        writer->op.spec->output_spec(output)->accumulates) {
+      writer->accumulate |= 1u << output;
+      total.accumulated_by_kernel = true;
+    }
+    totals_[name] = total;
+  }
+}
+
+void StepProgram::bind_pointers() {
+  for (const auto& [name, total] : totals_)
+    if (total.accumulated_by_kernel) slots_[total.slot]->tensor = total.tensor;
+  for (const auto& slot : slots_) {
+    if (slot->kind != Kind::scratch || !slot->typed || slot->tensor.storage() || spec_.shapes.count(slot->name) > 0)
+      continue;
+    slot->tensor = Tensor::empty(slot->tensor.dtype(), slot->tensor.shape());
+  }
+  for (const auto& op : ops_) {
+    if (!kernels_fit(*op)) op->kernel = nullptr;
+    for (const int s : op->in_slots) op->in.push_back(s < 0 ? nullptr : &slots_[s]->tensor);
+    for (const int s : op->out_slots) op->out.push_back(s < 0 ? nullptr : &slots_[s]->tensor);
+  }
+}
+
+// A kernel that was chosen once relies on shapes that never change.
+bool StepProgram::kernels_fit(const Op& op) const {
+  auto steady = [&](int s) { return s < 0 || !slots_[s]->reshaped; };
+  return std::all_of(op.in_slots.begin(), op.in_slots.end(), steady) &&
+         std::all_of(op.out_slots.begin(), op.out_slots.end(), steady);
+}
+
+void StepProgram::rebind_link(const std::string& internal, const Tensor& whole) {
+  StepSlot& slot = *slots_[slot_of(internal)];
+  const size_t before = slot.whole.offset();
+  const Shape shape = slot.tensor.shape();
+  slot.base = slot.base - before + whole.offset();
+  slot.whole = whole;
+  slot.tensor = whole;
+  slot.tensor.set_view(shape, slot.base);
+}
+
+void StepProgram::rebind_slab(const std::string& name, const Tensor& whole) {
+  const int index = slot_of(name);
+  if (index < 0 || slots_[index]->kind != Kind::slab) return;
+  StepSlot& slot = *slots_[index];
+  const Shape shape = slot.tensor.shape();
+  slot.whole = whole;
+  slot.base = whole.offset();
+  slot.tensor = whole;
+  slot.tensor.set_view(shape, slot.base);
+}
+
+void StepProgram::rebind_total(const std::string& name, const Tensor& total) {
+  Total& t = totals_.at(name);
+  t.tensor = total;
+  if (t.accumulated_by_kernel) slots_[t.slot]->tensor = total;
+}
+
+void StepProgram::rebind_externals() {
+  for (const auto& slot : slots_)
+    if (slot->kind == Kind::external) slot->tensor = slot->blob->tensor();
+}
+
+void StepProgram::run_step(int64_t t, RunContext& run) {
+  run.timestep = t;
+  for (const auto& slot : slots_) {
+    if (slot->stride > 0) slot->tensor.set_offset(slot->base + static_cast<size_t>(t) * slot->stride);
+    if (slot->kind == Kind::timestep) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
+  }
+  for (const auto& op : ops_) {
+    try {
+      const double start = run.profiler ? now_seconds() : 0;
+      call(*op, run);
+      if (run.profiler) run.profiler->record("  " + op->op.def.type() + " (in steps)", now_seconds() - start, 0, 0);
+    } catch (Error& e) {
+      add_op_context(e, op->op);
+      e.add("in", fmt::format("timestep {} of step net \"{}\"", t, spec_.net->name()));
+      throw;
+    }
+  }
+  add_totals();
+}
+
+void StepProgram::call(Op& op, RunContext& run) {
+  if (op.plain_copy) {
+    op.out[0]->copy_from(*op.in[0]);
+    return;
+  }
+  if (!op.kernel) {
+    run_op(op.op, op.in, op.out, run, op.accumulate);
+    return;
+  }
+  Call call(op.in, op.out, run);
+  call.accumulate_mask = op.accumulate;
+  if (op.op.spec->random)
+    call.random_key = random_key(run.seed, spec_.random_name, op.op.def.output(0), run.iteration, run.timestep);
+  op.kernel->run(op.op.args.get(), call);
+}
+
+void StepProgram::add_totals() {
+  for (auto& [name, total] : totals_)
+    if (!total.accumulated_by_kernel) add_tensor(slots_[total.slot]->tensor, total.tensor);
+}
+
+Tensor StepProgram::slab(const std::string& name) const {
+  const int index = slot_of(name);
+  return index >= 0 && slots_[index]->kind == Kind::slab ? slots_[index]->whole : Tensor();
+}
+
+std::map<std::string, TensorType> StepProgram::types() const {
+  std::map<std::string, TensorType> types;
+  for (const auto& [name, index] : slots_by_name_)
+    if (slots_[index]->typed)
+      types[name] = TensorType::of(slots_[index]->tensor.dtype(), slots_[index]->tensor.shape());
+  return types;
+}
+
+int64_t StepProgram::slab_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& slot : slots_)
+    if (slot->kind == Kind::slab) bytes += static_cast<int64_t>(slot->whole.bytes());
+  return bytes;
+}
+
+}  // namespace stepnet

@@ -1,0 +1,121 @@
+// StepProgram: a step net compiled for fixed shapes, run once per timestep.
+//
+// Every name of the step net becomes a slot, and there is one operator instance per operator, not one per timestep:
+// going to the next step moves the slots' offsets. A slot is one of
+//   link      rows of a tensor outside (a state, the sequence, a gradient); never copied
+//   slab      one row per timestep of a [T, ...] tensor, because the backward pass reads it
+//   scratch   a buffer that all timesteps reuse
+//   external  a blob of the surrounding workspace (a parameter, lengths, an encoder's output), read only
+//   timestep  the step's index, int32 [1]
+// An operator whose output another name shares (a schema's alias) costs nothing: both names are one slot.
+// Kernels are chosen and shapes inferred once; an operator whose shapes depend on data is inferred in every step.
+//
+// Owns: slabs and scratch. Borrows: the workspace, while compiling and binding.
+// Threads: one run at a time.
+// Errors: carry the operator, the step net and the timestep.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/bound_op.h"
+#include "recurrent/counters.h"
+
+namespace stepnet {
+
+struct StepSlot {
+  enum class Kind { link, slab, scratch, external, timestep };
+  std::string name;
+  Kind kind = Kind::scratch;
+  Tensor tensor;          // what operators see in the present timestep
+  bool typed = false;     // dtype and shape are known before the first step
+  bool reshaped = false;  // its shape, not its size, changes within a step
+  size_t base = 0;        // link and slab: byte offset at timestep 0
+  size_t stride = 0;      // link and slab: bytes from one timestep to the next
+  Tensor whole;           // link: the tensor outside; slab: [T, ...]
+  Blob* blob = nullptr;   // external
+};
+
+// A link, with the tensor that it leads to.
+struct LinkTarget {
+  Tensor whole;
+  int64_t offset = 0, window = 1;
+};
+
+struct StepProgramSpec {
+  const NetDef* net = nullptr;
+  std::string random_name;  // names the random draws, the same for a step net and its backward one
+  std::string timestep;
+  int64_t steps = 0;  // T
+  std::map<std::string, LinkTarget> links;
+  std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
+  std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
+  std::set<std::string> keep;                // own values to keep per timestep in slabs
+  std::map<std::string, Tensor> totals;      // own values that are added up over time into these tensors
+  Workspace* workspace = nullptr;
+};
+
+class StepProgram {
+ public:
+  explicit StepProgram(StepProgramSpec spec);
+
+  // Points links to other tensors of the same shapes (their storage may have changed since the last run).
+  void rebind_link(const std::string& internal, const Tensor& whole);
+  void rebind_total(const std::string& name, const Tensor& total);
+  void rebind_slab(const std::string& name, const Tensor& whole);
+  void rebind_externals();
+
+  void run_step(int64_t t, RunContext& run);
+
+  // The slab [T, ...] of a kept value; undefined if the step net does not write that name.
+  Tensor slab(const std::string& name) const;
+  std::map<std::string, TensorType> types() const;  // of all typed slots
+  int64_t slab_bytes() const;
+  const RecurrentCounters& copied() const { return copied_; }  // per timestep
+
+ private:
+  struct Op {
+    BoundOp op;
+    const Kernel* kernel = nullptr;  // null: infer and choose in every step
+    std::vector<int> in_slots, out_slots;
+    std::vector<const Tensor*> in;
+    std::vector<Tensor*> out;
+    uint32_t accumulate = 0;
+    bool plain_copy = false;  // an alias that must be written because its destination is linked
+  };
+  struct Total {
+    int slot = -1;
+    Tensor tensor;
+    bool accumulated_by_kernel = false;
+  };
+
+  bool kernels_fit(const Op& op) const;
+  int slot_of(const std::string& name) const;
+  int add_slot(StepSlot slot);
+  void add_given_slots();
+  void add_op(int index);
+  bool share_slot(const Op& op);
+  int input_slot(const std::string& name);
+  int output_slot(const std::string& name);
+  void infer(Op& op);
+  void fit_output(int slot, const TensorType& type);
+  void plan_totals();
+  void bind_pointers();
+  void call(Op& op, RunContext& run);
+  void add_totals();
+
+  StepProgramSpec spec_;
+  std::map<std::string, int> slots_by_name_;
+  std::vector<std::unique_ptr<StepSlot>> slots_;
+  std::vector<std::unique_ptr<Op>> ops_;
+  std::map<std::string, Total> totals_;
+  std::set<std::string> written_;
+  std::set<std::string> writes_;  // all names that some operator writes
+  RecurrentCounters copied_;
+};
+
+}  // namespace stepnet
