@@ -1,0 +1,65 @@
+// Db: databases of key-value records, opened by the name of their type.
+//
+//   minidb, MiniDB   one flat file, records in the order in which they were written
+//   lmdb, LMDB       a folder with an LMDB file, records in the order of their keys
+//
+// Nothing in a database file can crash the process: damage is an Error that names the file.
+// Threads: one thread per cursor or transaction; a Db may hand out cursors to several threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stepnet {
+
+enum class DbMode {
+  read,
+  write,   // adds to a database that exists
+  create,  // the format's NEW: minidb replaces an existing file, lmdb throws Error if the path exists
+};
+
+// Stands on a record, or is not valid at the end. Starts on the first record. Keeps the database's files open.
+class DbCursor {
+ public:
+  virtual ~DbCursor() = default;
+  virtual bool valid() const = 0;
+  virtual std::string_view key() const = 0;  // until the cursor moves; the cursor must be valid
+  virtual std::string_view value() const = 0;
+  virtual void next() = 0;  // the cursor must be valid
+  virtual void seek_to_first() = 0;
+  virtual bool supports_seek() const = 0;
+  virtual void seek(std::string_view key) = 0;  // first key not before `key`; throws Error if not supported
+};
+
+// What was not committed may be lost. A transaction can be used on after a commit.
+class DbTransaction {
+ public:
+  virtual ~DbTransaction() = default;
+  virtual void put(std::string_view key, std::string_view value) = 0;
+  virtual void commit() = 0;  // the records are on disk afterwards
+};
+
+class Db {
+ public:
+  virtual ~Db() = default;
+  virtual std::unique_ptr<DbCursor> cursor() = 0;
+  virtual std::unique_ptr<DbTransaction> transaction() = 0;  // not in mode read
+  virtual uint64_t bytes() const = 0;                        // size on disk when it was opened
+};
+
+// Throws Error: unknown type, missing or damaged files, an existing target that must not be replaced.
+std::unique_ptr<Db> open_db(const std::string& type, const std::string& path, DbMode mode);
+
+// The types of this build, under one name each.
+std::vector<std::string> db_types();
+// Throws Error with the types that exist.
+void check_db_type(const std::string& type);
+// Throws Error if a database cannot be created at `path`, so that it is known before the work of filling it starts.
+void check_db_target(const std::string& type, const std::string& path);
+// Whether mode create puts a new database in an old one's place.
+bool db_replaces(const std::string& type);
+
+}  // namespace stepnet

@@ -1,0 +1,165 @@
+// See the header; the messages themselves are in core/io/tensor_proto.h.
+#include "core/io/serialize.h"
+
+#include <limits>
+#include <mutex>
+
+#include "core/error.h"
+#include "core/io/db_reader.h"
+
+namespace stepnet {
+namespace {
+
+constexpr const char* kTensorType = "Tensor";
+constexpr const char* kStringType = "std::string";
+constexpr const char* kReaderType = "DBReader";
+constexpr const char* kMutexType = "std::unique_ptr<std::mutex>";
+
+std::string to_bytes(const BlobProto& proto) {
+  const size_t bytes = proto.ByteSizeLong();
+  require(bytes <= static_cast<size_t>(std::numeric_limits<int>::max()), "its record has {} bytes, which is too many",
+          bytes);
+  return proto.SerializeAsString();
+}
+
+void serialize_tensor(const Tensor& tensor, const std::string& name, const PutRecord& put, int64_t chunk) {
+  const Tensor host = on_cpu(tensor);
+  const int64_t size = tensor.size();
+  int64_t k = 0;
+  // A tensor without elements has one record too.
+  for (int64_t begin = 0; begin < size || k == 0; begin += chunk, ++k) {
+    BlobProto proto;
+    proto.set_name(name);
+    proto.set_type(kTensorType);
+    *proto.mutable_tensor() = tensor_segment_to_proto(host, name, begin, std::min(begin + chunk, size));
+    if (tensor.device().kind == DeviceKind::cuda) {
+      proto.mutable_tensor()->mutable_device_detail()->set_device_type(CUDA);
+      proto.mutable_tensor()->mutable_device_detail()->set_cuda_gpu_id(tensor.device().index);
+    }
+    put(fmt::format("{}{}{}", name, kChunkSeparator, k), to_bytes(proto));
+  }
+}
+
+BlobProto object_to_proto(const Blob& blob, const std::string& name) {
+  BlobProto proto;
+  proto.set_name(name);
+  if (blob.holds<std::string>()) {
+    proto.set_type(kStringType);
+    proto.set_content(blob.get<std::string>());
+  } else if (blob.holds<DbReader>()) {
+    proto.set_type(kReaderType);
+    proto.set_content(blob.get<DbReader>().to_proto(name).SerializeAsString());
+  } else if (blob.holds<std::mutex>()) {
+    proto.set_type(kMutexType);
+    proto.set_content("");
+  } else {
+    fail("objects of type {} cannot be saved", blob.type_str());
+  }
+  return proto;
+}
+
+Device device_of_proto(const TensorProto& proto) {
+  if (proto.device_detail().device_type() != CUDA) return {};
+  const int32_t index = proto.device_detail().cuda_gpu_id();
+  require(index >= 0 && index <= std::numeric_limits<int8_t>::max(), "there is no GPU {}", index);
+  return {DeviceKind::cuda, static_cast<int8_t>(index)};
+}
+
+}  // namespace
+
+void serialize_blob(const Blob& blob, const std::string& name, const PutRecord& put, int64_t chunk_elements) {
+  try {
+    require(!name.empty(), "its name is empty");
+    require(name.find(kChunkSeparator) == std::string::npos, "its name contains \"{}\", which separates chunks",
+            kChunkSeparator);
+    require(!blob.empty(), "it holds nothing yet");
+    if (blob.is_tensor())
+      serialize_tensor(blob.tensor(), name, put, chunk_elements);
+    else
+      put(name, to_bytes(object_to_proto(blob, name)));
+  } catch (Error& e) {
+    e.prefix(fmt::format("cannot save blob \"{}\"", name));
+    throw;
+  }
+}
+
+std::string_view blob_name_of_key(std::string_view key) { return key.substr(0, key.find(kChunkSeparator)); }
+
+BlobProto parse_blob_proto(std::string_view value) {
+  BlobProto proto;
+  // The partial form, because the other one prints what is missing.
+  const bool parsed = value.size() <= static_cast<size_t>(std::numeric_limits<int>::max()) &&
+                      proto.ParsePartialFromArray(value.data(), static_cast<int>(value.size())) &&
+                      proto.IsInitialized();
+  require(parsed, "its {} bytes are not a saved blob", value.size());
+  return proto;
+}
+
+void BlobAssembler::add(const BlobProto& record, int64_t& element_budget) {
+  require(!complete_, "a record is there twice");
+  if (record.type() != kTensorType) {
+    require(!started_, "records of a tensor and of a {} have its name", record.type());
+    add_object(record);
+    complete_ = true;
+  } else {
+    require(record.has_tensor(), "its record has no tensor");
+    add_tensor(record.tensor(), element_budget);
+  }
+  started_ = true;
+}
+
+void BlobAssembler::add_tensor(const TensorProto& proto, int64_t& element_budget) {
+  const TensorSegment s = read_segment(proto);
+  if (!started_) {
+    require(s.shape.size() <= element_budget, "{}{} has more elements than there are bytes in the database",
+            dtype_name(s.dtype), s.shape.str());
+    element_budget -= s.shape.size();
+    whole_ = s;
+    recorded_device_ = device_of_proto(proto);
+    value_.tensor() = Tensor::empty(s.dtype, s.shape);
+  }
+  require(s.dtype == whole_.dtype && s.shape == whole_.shape, "its records disagree: {}{} and {}{}",
+          dtype_name(whole_.dtype), whole_.shape.str(), dtype_name(s.dtype), s.shape.str());
+  if (s.begin < s.end) {
+    const auto [it, fresh] = segments_.emplace(s.begin, s.end);
+    const auto after = fresh ? std::next(it) : it;
+    const bool apart = fresh && (it == segments_.begin() || std::prev(it)->second <= s.begin) &&
+                       (after == segments_.end() || s.end <= after->first);
+    require(apart, "elements {} to {} are there twice", s.begin, s.end);
+  }
+  copy_segment(proto, s, value_.tensor());
+  received_ += s.end - s.begin;
+  complete_ = received_ == whole_.shape.size();
+}
+
+void BlobAssembler::add_object(const BlobProto& record) {
+  require(!record.has_content_num_chunks() || record.content_num_chunks() == 1,
+          "objects of type {} in {} chunks are not read", record.type(), record.content_num_chunks());
+  if (record.type() == kStringType) {
+    value_.emplace<std::string>(record.content());
+  } else if (record.type() == kReaderType) {
+    DBReaderProto reader;
+    require(reader.ParseFromString(record.content()), "its record is not a database reader");
+    value_.emplace<DbReader>(reader);
+  } else if (record.type() == kMutexType) {
+    value_.emplace<std::mutex>();
+  } else {
+    fail("objects of type \"{}\" are not read", record.type());
+  }
+}
+
+std::string BlobAssembler::progress() const {
+  if (!started_) return "no record";
+  return fmt::format("{} of {} elements", received_, whole_.shape.size());
+}
+
+void BlobAssembler::move_into(Blob& blob, Device device) {
+  if (value_.is_tensor() && device.kind != DeviceKind::cpu) {
+    Tensor moved = Tensor::empty(value_.tensor().dtype(), value_.tensor().shape(), device);
+    moved.copy_from(value_.tensor());
+    value_.tensor() = std::move(moved);
+  }
+  blob = std::move(value_);
+}
+
+}  // namespace stepnet
