@@ -1,0 +1,130 @@
+#include "recurrent/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/parallel.h"
+#include "core/profile.h"
+#include "recurrent/evaluator.h"
+#include "recurrent/metrics_log.h"
+#include "recurrent/run_folder.h"
+#include "recurrent/run_setup.h"
+#include "recurrent/training_session.h"
+
+namespace stepnet {
+namespace {
+
+// A run for a given time trains this long before it fixes its number of iterations.
+constexpr double kCalibrationSeconds = 2;
+constexpr int64_t kCalibrationIterations = 4;
+// The end of the schedule until then: far away, so that no policy has moved yet.
+constexpr int64_t kNoEnd = int64_t{1} << 40;
+constexpr int64_t kValidations = 5;  // in a run, unless the options say otherwise
+
+}  // namespace
+
+struct Trainer::State {
+  State(const NetDef& net, TrainOptions o, TrainEvents e);
+
+  TrainResult run();
+  void step();
+  void fix_iterations();
+  void set_total(int64_t iterations);
+  void validate();
+  void save();
+  Snapshot snapshot() const;
+  void resume(const Snapshot& saved);
+  void note(const std::string& text) const {
+    if (events.note) events.note(text);
+  }
+  double seconds() const { return seconds_before + now_seconds() - start; }
+  bool due(int64_t every) const { return every > 0 && session->iteration() % every == 0; }
+  bool finished() const { return total > 0 && session->iteration() >= total; }
+
+  TrainOptions options;
+  TrainEvents events;
+  std::optional<RunFolder> folder;
+  std::optional<TrainingText> text;
+  std::unique_ptr<TrainingSession> session;
+  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<MetricsLog> metrics;
+
+  int64_t total = 0;
+  double start = 0, seconds_before = 0;
+  double step_seconds = 0;  // smoothed
+  double loss = 0, validation_loss = -1, best_loss = -1;
+  int64_t saved_at = -1;
+};
+
+Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : options(std::move(o)), events(std::move(e)) {
+  check_options(options);
+  Model model = read_model(net);
+  Snapshot saved;
+  if (!options.out.empty())
+    folder.emplace(options.out, options.resume ? RunFolder::Open::existing : RunFolder::Open::fresh);
+  if (options.resume) {
+    saved = folder->latest();
+    check_same_model(model, saved);
+    take_settings(saved_settings(saved), options);
+  }
+  if (options.batch == 0) options.batch = model.batch;
+  if (options.timesteps == 0) options.timesteps = model.timesteps;
+  model.batch = options.batch;
+  model.timesteps = options.timesteps;
+  text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
+  total = options.resume && options.iterations == 0 ? saved.number("total") : options.iterations;
+  TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
+  session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
+                                              total > 0 ? total : kNoEnd);
+  check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());
+  if (!text->validation.empty())
+    evaluator = std::make_unique<Evaluator>(session->model(), session->parameters(), session->dtype(), text->validation,
+                                            options.batch, options.timesteps, text->validation_name);
+  if (options.resume) resume(saved);
+  if (total > 0) set_total(total);
+  if (options.metrics.empty() && folder) options.metrics = folder->file("metrics.jsonl");
+  metrics = std::make_unique<MetricsLog>(options.metrics, session->iteration());
+}
+
+void Trainer::State::resume(const Snapshot& saved) {
+  session->restore(saved.tensors);
+  seconds_before = saved.real("seconds");
+  best_loss = saved.real("best-loss");
+  validation_loss = saved.real("validation-loss");
+  loss = saved.real("loss");
+  saved_at = session->iteration();
+  if (const int64_t before = saved.number("threads"); before != threads())
+    note(fmt::format("the run used {} threads before, now {}: rounding will differ", before, threads()));
+}
+
+void Trainer::State::set_total(int64_t iterations) {
+  total = iterations;
+  if (options.validate_every == 0) options.validate_every = std::max<int64_t>(1, (total + kValidations - 1) / kValidations);
+  if (options.checkpoint_every == 0) options.checkpoint_every = options.validate_every;
+}
+
+// So many iterations that the run, its validations included, ends near the given time. At least one is left.
+void Trainer::State::fix_iterations() {
+  const double validation = evaluator ? evaluator->estimate_seconds() : 0;
+  const double left = options.seconds - seconds();
+  const bool rhythm = options.validate_every > 0;
+  const double per_step = step_seconds + (rhythm ? validation / static_cast<double>(options.validate_every) : 0);
+  const double fixed = rhythm ? validation : validation * kValidations;
+  const auto more = static_cast<int64_t>(std::max(1.0, (left - fixed) / per_step));
+  set_total(session->iteration() + more);
+  session->set_schedule_end(total);
+  note(fmt::format("{} iterations will take about {:.0f} s", total, options.seconds));
+}
+
+void Trainer::State::step() {
+  const double before = now_seconds();
+  loss = session->step(options.profiler);
+  const double took = std::max(now_seconds() - before, 1e-9);
+  // The first step of a session also prepares; it says nothing about the others.
+  step_seconds = step_seconds == 0 || first_step ? took : 0.95 * step_seconds + 0.05 * took;
+  const double rate = static_cast<double>(options.batch * options.timesteps) / took;
+  metrics->training(session->iteration(), loss, rate, session->learning_rate(), seconds());
+}
+
+}  // namespace stepnet
