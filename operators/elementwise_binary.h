@@ -16,13 +16,16 @@ void apply_run(const Run& run, const T* a, const T* b, T* c) {
   b += run.b;
   c += run.out;
   if (run.a_moves && run.b_moves) {
+#pragma omp simd
     for (int64_t i = 0; i < run.size; ++i) c[i] = Op()(a[i], b[i]);
   } else if (run.a_moves) {
     const T right = *b;
+#pragma omp simd
     for (int64_t i = 0; i < run.size; ++i) c[i] = Op()(a[i], right);
   } else {
     const T left = *a;
-    for (int64_t i = 0; i < run.size; ++i) c[i] = Op()(left, run.b_moves ? b[i] : *b);
+    const int64_t step = run.b_moves ? 1 : 0;
+    for (int64_t i = 0; i < run.size; ++i) c[i] = Op()(left, b[i * step]);
   }
 }
 

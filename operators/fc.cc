@@ -65,10 +65,12 @@ template <class T>
 void forward(const FcArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
   const Sizes s = sizes_of(a, call.in(0).shape(), call.in(1).shape());
   matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data());
+  const T* bias = b.data();
   auto add_bias = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* row = y.data() + i * s.n;
-      for (int64_t j = 0; j < s.n; ++j) row[j] += b[j];
+#pragma omp simd
+      for (int64_t j = 0; j < s.n; ++j) row[j] += bias[j];
     }
   };
   parallel_for(s.m, 0.2 * static_cast<double>(s.n), std::ref(add_bias));  // by reference: nothing is allocated
@@ -81,6 +83,7 @@ void sum_rows(int64_t m, int64_t n, const T* dy, T* db, bool accumulate) {
     if (!accumulate) std::fill(db + begin, db + end, T(0));
     for (int64_t i = 0; i < m; ++i) {
       const T* row = dy + i * n;
+#pragma omp simd
       for (int64_t j = begin; j < end; ++j) db[j] += row[j];
     }
   };

@@ -105,6 +105,7 @@ void activate(T forget_bias, const T* gates, int64_t d, T* out) {
     vec_sigmoid(In<T>(gates, 3 * size), Out<T>(out, 3 * size));
   } else {
     std::copy_n(gates, 3 * size, out);
+#pragma omp simd
     for (int64_t j = d; j < 2 * d; ++j) out[j] += forget_bias;
     vec_sigmoid(In<T>(out, 3 * size), Out<T>(out, 3 * size));
   }
@@ -116,11 +117,13 @@ void forward_row(T forget_bias, int64_t d, const T* c_prev, const T* gates, T* h
   T* const i = scratch<T>(5 * d);
   T *const f = i + d, *const o = f + d, *const g = o + d, *const tanh_c = g + d;
   activate(forget_bias, gates, d, i);
+#pragma omp simd
   for (int64_t j = 0; j < d; ++j) g[j] = f[j] * c_prev[j] + i[j] * g[j];
   vec_tanh(In<T>(g, static_cast<size_t>(d)), Out<T>(tanh_c, static_cast<size_t>(d)));
   if (c) std::copy_n(g, d, c);
-  if (h)
-    for (int64_t j = 0; j < d; ++j) h[j] = o[j] * tanh_c[j];
+  if (!h) return;
+#pragma omp simd
+  for (int64_t j = 0; j < d; ++j) h[j] = o[j] * tanh_c[j];
 }
 
 // A row of a sequence that is over.
@@ -192,12 +195,16 @@ void gradient_row(T forget_bias, int64_t d, const GradientRow<T>& r) {
   vec_tanh(In<T>(r.c, static_cast<size_t>(d)), Out<T>(tanh_c, static_cast<size_t>(d)));
   hold_row(false, d, r.dh, dh);
   hold_row(false, d, r.dc, e);
+#pragma omp simd
   for (int64_t j = 0; j < d; ++j) e[j] += dh[j] * o[j] * (T(1) - tanh_c[j] * tanh_c[j]);
   if (r.dh_prev) std::fill_n(r.dh_prev, d, T(0));
-  if (r.dc_prev)
+  if (r.dc_prev) {
+#pragma omp simd
     for (int64_t j = 0; j < d; ++j) r.dc_prev[j] = e[j] * f[j];
+  }
   if (!r.dgates) return;
   T *const di = r.dgates, *const df = di + d, *const d_o = df + d, *const dg = d_o + d;
+#pragma omp simd
   for (int64_t j = 0; j < d; ++j) {
     di[j] = e[j] * g[j] * i[j] * (T(1) - i[j]);
     df[j] = e[j] * r.c_prev[j] * f[j] * (T(1) - f[j]);

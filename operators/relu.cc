@@ -9,12 +9,18 @@ namespace {
 
 template <class T>
 void forward(In<T> x, Out<T> y) {
-  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] < T(0) ? T(0) : x[i];  // NaN stays NaN
+  const T* from = x.data();
+  T* to = y.data();
+#pragma omp simd
+  for (size_t i = 0; i < x.size(); ++i) to[i] = from[i] < T(0) ? T(0) : from[i];  // NaN stays NaN
 }
 
 template <class T>
 void gradient(In<T> y, In<T> dy, Out<T> dx) {
-  for (size_t i = 0; i < y.size(); ++i) dx[i] = y[i] > T(0) ? dy[i] : T(0);
+  const T *v = y.data(), *d = dy.data();
+  T* to = dx.data();
+#pragma omp simd
+  for (size_t i = 0; i < y.size(); ++i) to[i] = v[i] > T(0) ? d[i] : T(0);
 }
 
 void infer_gradient(const NoArgs&, ShapeCall& c) {

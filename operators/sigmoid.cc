@@ -21,7 +21,10 @@ void forward(In<T> x, Out<T> y) {
 
 template <class T>
 void gradient(In<T> y, In<T> dy, Out<T> dx) {
-  for (size_t i = 0; i < y.size(); ++i) dx[i] = dy[i] * y[i] * (T(1) - y[i]);
+  const T *v = y.data(), *d = dy.data();
+  T* to = dx.data();
+#pragma omp simd
+  for (size_t i = 0; i < y.size(); ++i) to[i] = d[i] * v[i] * (T(1) - v[i]);
 }
 
 void infer_gradient(const NoArgs&, ShapeCall& c) {

@@ -69,15 +69,28 @@ void check_distributions(const T* t, const Rows& rows) {
   }
 }
 
+template <class T>
+void subtract(int64_t size, const T* x, T shift, T* y) {
+#pragma omp simd
+  for (int64_t j = 0; j < size; ++j) y[j] = x[j] - shift;
+}
+
+template <class T>
+void multiply(int64_t size, T factor, const T* x, T* y) {
+#pragma omp simd
+  for (int64_t j = 0; j < size; ++j) y[j] = factor * x[j];
+}
+
 // Writes the row's probabilities and returns the logarithm that turns x into log P.
 template <class T>
 double softmax_row(In<T> x, Out<T> p) {
+  const int64_t size = static_cast<int64_t>(x.size());
   const T most = vec_max(x);
-  for (size_t j = 0; j < x.size(); ++j) p[j] = x[j] - most;
+  subtract(size, x.data(), most, p.data());
   vec_exp(p, p);
   const double sum = vec_sum(In<T>(p));
   const T scale = static_cast<T>(1 / sum);
-  for (T& value : p) value *= scale;
+  multiply(size, scale, p.data(), p.data());
   return static_cast<double>(most) + std::log(sum);
 }
 
@@ -150,15 +163,14 @@ void infer_gradient(const LossArgs& a, ShapeCall& c) {
   c.set_like(0, 0);
 }
 
-// dX = (P - T) * factor * w for rows [begin, end); `minus_target(n, row)` takes T from the row.
+// dX = (P - T) * factor * w for rows [begin, end); `minus_target(n, factor, row)` takes factor * T from row n.
 template <class T, class Fn>
 void gradient_rows(const Rows& rows, In<T> p, In<T> weights, double factor, Out<T> dx, Fn minus_target) {
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      const T* from = p.data() + n * rows.size;
       T* to = dx.data() + n * rows.size;
       const T f = static_cast<T>(weights.empty() ? factor : factor * static_cast<double>(weights[n]));
-      for (int64_t j = 0; j < rows.size; ++j) to[j] = from[j] * f;
+      multiply(rows.size, f, p.data() + n * rows.size, to);
       minus_target(n, f, to);
     }
   };

@@ -32,6 +32,7 @@ void add_range(Call& call, int64_t begin, int64_t end) {
     std::copy_n(call.in(0).data<T>() + at, size, sum.begin());
     for (int k = 1; k < call.inputs(); ++k) {
       const T* x = call.in(k).data<T>() + at;
+#pragma omp simd
       for (int64_t i = 0; i < size; ++i) sum[i] += x[i];
     }
     std::copy_n(sum.begin(), size, call.out(0).data<T>() + at);

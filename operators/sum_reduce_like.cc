@@ -37,6 +37,7 @@ void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
     const T* from = a.data() + run.a;
     T* to = c.data() + run.b;
     if (run.b_moves) {
+#pragma omp simd
       for (int64_t i = 0; i < run.size; ++i) to[i] += from[i];
     } else {
       *to += total(from, run.size);

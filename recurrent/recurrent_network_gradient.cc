@@ -45,12 +45,13 @@ void add_rows(const Tensor& from, Tensor to) {
   }
 }
 
-// True if some operator writes the blob that is linked to row t of the state's gradient: then every row is written.
+// True if some operator writes the blob that is linked to row t of the gradient tensor: then rows 0 ... T-1 are
+// written.
 bool every_row_is_written(const Backward& b, const std::string& gradient) {
   for (const Link& link : b.spec.backward_links) {
     if (b.renamed(link.external) != gradient || link.offset != 0) continue;
     for (const OperatorDef& op : b.spec.backward_net.op())
-      if (std::find(op.output().begin(), op.output().end(), link.internal) != op.output().end()) return true;
+      if (std::find(op.output().begin(), op.output().end(), b.renamed(link.internal)) != op.output().end()) return true;
   }
   return false;
 }
@@ -60,9 +61,7 @@ void prepare_state_gradients(Backward& b) {
     const Tensor& whole = b.call.workspace.fetch(state.name);
     const std::string name = b.state_gradient(state);
     Tensor& gradient = b.call.workspace.create(name).tensor();
-    // The initial state's gradient of the run before may still be a view of it, so its storage is not reused if so.
-    if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == whole.shape() &&
-          gradient.storage() && gradient.storage().use_count() == 1))
+    if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == whole.shape()))
       gradient = Tensor::empty(whole.dtype(), whole.shape());
     const int64_t first = every_row_is_written(b, name) ? std::min(b.steps, gradient.dim(0)) : 0;
     gradient.rows(first, gradient.dim(0) - first).fill_zero();
@@ -77,9 +76,7 @@ void prepare_sequence_gradient(Backward& b) {
   if (out) {
     out->tensor().resize(sequence.dtype(), sequence.shape());
     gradient = out->tensor();
-    bool linked = false;
-    for (const Link& link : b.spec.backward_links) linked = linked || b.renamed(link.external) == b.sequence_gradient();
-    if (!linked) gradient.fill_zero();
+    if (!every_row_is_written(b, b.sequence_gradient())) gradient.fill_zero();
   }
   b.gradients[b.sequence_gradient()] = gradient;  // undefined if nobody wants it
 }
@@ -121,7 +118,7 @@ NetDef needed_operators(const Backward& b) {
   std::set<std::string> needed;
   for (const Link& link : b.spec.backward_links) {
     const auto it = b.gradients.find(b.renamed(link.external));
-    if (it == b.gradients.end() || it->second.defined()) needed.insert(link.internal);
+    if (it == b.gradients.end() || it->second.defined()) needed.insert(b.renamed(link.internal));
   }
   for (size_t i = 0; i < b.spec.params.size(); ++i)
     if (b.output(static_cast<int>(i) + 1)) needed.insert(b.spec.params[i].grad);

@@ -71,6 +71,12 @@ double element(const Tensor& t, int64_t i) {
   }
 }
 
+bool all_finite(const Tensor& t) {
+  for (int64_t i = 0; i < t.size(); ++i)
+    if (!std::isfinite(element(t, i))) return false;
+  return true;
+}
+
 std::string place_text(const Shape& shape, int64_t i) {
   std::string text;
   for (int d = shape.rank() - 1; d >= 0; --d) {
@@ -278,6 +284,7 @@ std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std
   const GradientCheck check(def, feeds, outputs);
   const std::vector<Tensor> together = check.analytic(wrt);
   for (size_t k = 0; k < wrt.size(); ++k) {
+    if (!all_finite(together[k])) return fmt::format("gradient of {} has elements that are not numbers", wrt[k]);
     const std::string wrong = compare(together[k], check.numeric(wrt[k], step), tol);
     if (!wrong.empty()) return fmt::format("gradient of {} (derivative against differences): {}", wrt[k], wrong);
     const std::string differs = compare(check.analytic({wrt[k]})[0], together[k], 1e-12);

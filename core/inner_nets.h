@@ -1,0 +1,26 @@
+// The nets inside a net: in arguments, in step nets of the short form, and in a model's initialisers.
+//
+// Threads: pure functions. Nesting is bounded by the reader (100 messages), so recursion is safe.
+#pragma once
+
+#include "proto/recurrent.pb.h"
+
+namespace stepnet {
+
+// Calls `fn` for the net and then for every net inside it, at any depth.
+template <class Fn>
+void for_each_net(NetDef& net, const Fn& fn) {
+  fn(net);
+  for (OperatorDef& op : *net.mutable_op()) {
+    for (Argument& arg : *op.mutable_arg()) {
+      if (arg.has_n()) for_each_net(*arg.mutable_n(), fn);
+      for (NetDef& inner : *arg.mutable_nets()) for_each_net(inner, fn);
+    }
+    if (op.HasExtension(recurrent) && op.GetExtension(recurrent).has_step_net())
+      for_each_net(*op.MutableExtension(recurrent)->mutable_step_net(), fn);
+  }
+  if (net.HasExtension(model) && net.GetExtension(model).has_init())
+    for_each_net(*net.MutableExtension(model)->mutable_init(), fn);
+}
+
+}  // namespace stepnet

@@ -1,0 +1,21 @@
+// CUDA kernels for Tanh and TanhGradient. Meaning and derivative: see operators/tanh.cc.
+#include "gpu/launch.h"
+
+namespace stepnet {
+namespace {
+
+template <class T>
+void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
+  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = tanh(x[i]); });
+}
+
+template <class T>
+void gradient(Call& call, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
+  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[i] * (1 - y[i] * y[i]); });
+}
+
+REGISTER(tanh_cuda) { return cuda("Tanh", forward<float>, forward<double>); }
+REGISTER(tanh_gradient_cuda) { return cuda("TanhGradient", gradient<float>, gradient<double>); }
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,20 @@
+// What tests on a GPU share: they are skipped, and say so, where there is none.
+#pragma once
+
+#include "gpu/device.h"
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (gpu::device_count() == 0) GTEST_SKIP() << "this machine has no usable GPU";
+  }
+};
+
+// The operator with the same inputs on the CPU and on the GPU, by nets in workspaces of their own: returns "" or the
+// first output that differs by more than `tol`.
+std::string compare_devices(OperatorDef def, const Feeds& feeds, double tol);
+
+}  // namespace stepnet::testing

@@ -1,0 +1,15 @@
+// The subcommands of `stepnet`. Each declares its options; its work runs while the command line is parsed, and what the
+// user did wrong is thrown as Error. Results go to standard output, messages to standard error.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace stepnet::tools {
+
+void add_run_command(CLI::App& app);
+void add_check_command(CLI::App& app);
+void add_expand_command(CLI::App& app);
+
+}  // namespace stepnet::tools

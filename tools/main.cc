@@ -1,0 +1,46 @@
+// The `stepnet` command. Exit codes: 0 done, 2 a mistake of the user (bad usage, bad net, bad data), 130 interrupted.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
+
+#include "core/error.h"
+#include "tools/commands.h"
+#include "tools/signals.h"
+
+namespace {
+
+constexpr int kMistake = 2;
+
+int complain(std::string_view text) {
+  fmt::print(stderr, "error: {}\n", text);
+  return kMistake;
+}
+
+int run_command(int argc, char** argv) {
+  CLI::App app("Trains and runs recurrent networks that are written as protobuf text in the Caffe2 format.", "stepnet");
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "Help of all subcommands");
+  stepnet::tools::add_run_command(app);
+  stepnet::tools::add_check_command(app);
+  stepnet::tools::add_expand_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kMistake;
+  }
+  return stepnet::tools::was_interrupted() ? stepnet::tools::kInterrupted : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run_command(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return complain("out of memory");
+  } catch (const std::exception& e) {
+    return complain(e.what());
+  }
+}

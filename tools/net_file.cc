@@ -1,0 +1,68 @@
+#include "tools/net_file.h"
+
+#include "core/error.h"
+#include "core/inner_nets.h"
+#include "core/net.h"
+#include "core/plan.h"
+#if __has_include("recurrent/builder.h")
+#include "recurrent/builder.h"
+#endif
+
+namespace stepnet::tools {
+
+const std::map<std::string, ReadAs>& read_as_names() {
+  static const std::map<std::string, ReadAs> names = {
+      {"auto", ReadAs::automatic}, {"net", ReadAs::net}, {"plan", ReadAs::plan}};
+  return names;
+}
+
+void expand_short_forms(NetDef& net) {
+#if __has_include("recurrent/builder.h")
+  expand_recurrent(net);
+#else
+  for_each_net(net, [](NetDef& inner) {
+    for (const OperatorDef& op : inner.op())
+      require(!op.HasExtension(recurrent), "this build cannot expand the short form of {}", op.type());
+  });
+#endif
+}
+
+LoadedFile load_expanded(const std::string& path, ReadAs as) {
+  LoadedFile file = load_net_or_plan(path, as);
+  for (NetDef* net : nets_of(file)) expand_short_forms(*net);
+  return file;
+}
+
+NetDef load_expanded_net(const std::string& path) {
+  NetDef net = load_net(path);
+  expand_short_forms(net);
+  return net;
+}
+
+std::vector<NetDef*> nets_of(LoadedFile& file) {
+  if (!file.is_plan()) return {&file.net()};
+  std::vector<NetDef*> nets;
+  for (NetDef& net : *file.plan().mutable_network()) nets.push_back(&net);
+  return nets;
+}
+
+void Warnings::print() {
+  for (const std::string& warning : list)
+    if (printed_.insert(warning).second) fmt::print(stderr, "warning: {}\n", warning);
+}
+
+void Warnings::refuse() const {
+  if (list.empty()) return;
+  const size_t more = list.size() - 1;
+  throw Error(fmt::format("{}{}", list[0], more == 0 ? "" : fmt::format(" (and {} more warnings)", more)),
+              "correct it, or leave out --strict");
+}
+
+void check_structure(LoadedFile& file, Warnings& warnings) {
+  if (file.is_plan())
+    check_plan(file.plan(), &warnings.list);
+  else
+    check_net(file.net(), nullptr, &warnings.list);
+}
+
+}  // namespace stepnet::tools

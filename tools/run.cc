@@ -1,0 +1,175 @@
+// `stepnet run`: runs a net or a plan.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/io/npy.h"
+#include "core/parallel.h"
+#include "core/plan.h"
+#include "tools/blob_text.h"
+#include "tools/commands.h"
+#include "tools/device_choice.h"
+#include "tools/net_file.h"
+#include "tools/profile_table.h"
+#include "tools/signals.h"
+
+namespace stepnet::tools {
+namespace {
+
+struct RunOptions {
+  std::string file, init;
+  ReadAs as = ReadAs::automatic;
+  DeviceChoice device = DeviceChoice::automatic;
+  std::vector<std::string> feeds, fetches, watches;
+  int64_t every = 1;
+  std::optional<int64_t> iterations;
+  int threads = 0;
+  uint64_t seed = 1;
+  bool strict = false;
+  bool profile = false;
+};
+
+// "BLOB=FILE" in two; the file is empty if there is no '='.
+std::pair<std::string, std::string> split(const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos) return {text, ""};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+class RunCommand {
+ public:
+  explicit RunCommand(const RunOptions& options) : options_(options) {}
+
+  void run() {
+    set_threads(options_.threads);
+    file_ = load_expanded(options_.file, options_.as);
+    std::vector<NetDef*> nets = nets_of(file_);
+    NetDef init;
+    if (!options_.init.empty()) {
+      init = load_expanded_net(options_.init);
+      nets.push_back(&init);
+    }
+    check_structure(file_, warnings_);
+    if (!options_.init.empty()) check_net(init, nullptr, &warnings_.list);
+    if (options_.strict) warnings_.refuse();
+    warnings_.print();
+    net_options_.force_cpu = choose_device(options_.device, nets);
+    net_options_.warnings = &warnings_.list;
+    context_.seed = options_.seed;
+    if (!options_.init.empty()) run_net_once(init, workspace_, context_, net_options_);
+    feed();
+    run_main();
+    warnings_.print();
+    fetch();
+  }
+
+ private:
+  void feed() {
+    for (const std::string& text : options_.feeds) {
+      const auto [blob, path] = split(text);
+      require(!blob.empty() && !path.empty(), "--feed takes BLOB=FILE.npy, but is \"{}\"", text);
+      workspace_.tensor(blob) = read_npy(path);
+    }
+  }
+
+  void run_main() {
+    std::optional<ProfileTable> table;
+    if (options_.profile) context_.profiler = &table.emplace().profiler();
+    const std::atomic<bool>& stop = stop_on_signals();
+    if (file_.is_plan()) {
+      PlanOptions plan{.net = net_options_, .iterations = options_.iterations, .stop = &stop};
+      plan.after_net = [this](const Net& net, int64_t iteration) { watch(net, iteration); };
+      run_plan(file_.plan(), workspace_, context_, plan);
+    } else {
+      run_net(stop);
+    }
+    if (stop) fmt::print(stderr, "note: stopped by a signal after the running iteration\n");
+    if (table) fmt::print("{}", table->text());
+  }
+
+  void run_net(const std::atomic<bool>& stop) {
+    require_inputs();
+    Net net(file_.net(), workspace_, net_options_);
+    const int64_t iterations = options_.iterations.value_or(1);
+    for (int64_t i = 0; i < iterations && !stop; ++i) {
+      net.run(context_);
+      watch(net, i);
+    }
+  }
+
+  // What the net reads before it writes it must be there.
+  void require_inputs() {
+    std::set<std::string> written;
+    for (const OperatorDef& op : file_.net().op()) {
+      for (const std::string& name : op.input()) {
+        const bool listed = file_.net().external_input_size() == 0 ||
+                            std::count(file_.net().external_input().begin(), file_.net().external_input().end(), name);
+        if (name.empty() || written.count(name) > 0 || workspace_.find(name) || !listed) continue;
+        throw Error(fmt::format("the net reads \"{}\", which holds nothing", name),
+                    fmt::format("give it with --feed {}=FILE.npy, or name a net that fills it with --init", name));
+      }
+      written.insert(op.output().begin(), op.output().end());
+    }
+  }
+
+  void watch(const Net& net, int64_t iteration) {
+    if ((iteration + 1) % options_.every != 0) return;
+    for (const std::string& name : options_.watches) {
+      if (!writes(net.def(), name)) continue;
+      fmt::print("iteration {}  {}\n", iteration + 1, blob_summary(name, net.workspace().at(name)));
+      std::fflush(stdout);
+      watched_.insert(name);
+    }
+  }
+
+  static bool writes(const NetDef& net, const std::string& blob) {
+    for (const OperatorDef& op : net.op())
+      if (std::count(op.output().begin(), op.output().end(), blob) > 0) return true;
+    return false;
+  }
+
+  void fetch() {
+    for (const std::string& text : options_.fetches) {
+      const auto [name, path] = split(text);
+      const Blob& blob = workspace_.at(name);
+      if (path.empty())
+        fmt::print("{}\n", blob_text(name, blob));
+      else
+        write_npy(path, workspace_.fetch(name));
+    }
+  }
+
+  RunOptions options_;
+  LoadedFile file_;
+  Workspace workspace_;
+  Warnings warnings_;
+  NetOptions net_options_;
+  RunContext context_;
+  std::set<std::string> watched_;
+};
+
+}  // namespace
+
+void add_run_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "Run a net or a plan");
+  auto o = std::make_shared<RunOptions>();  // shared with the callback, which runs after this returns
+  command->add_option("FILE", o->file, "The net or plan, as protobuf text or in binary form")->required();
+  command->add_option("--as", o->as, "What FILE holds: auto, net or plan")
+      ->transform(CLI::CheckedTransformer(read_as_names()).description(""));
+  command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
+      ->transform(CLI::CheckedTransformer(device_names()).description(""));
+  command->add_option("--feed", o->feeds, "BLOB=FILE.npy: give a blob its value; may be repeated")->allow_extra_args(false);
+  command->add_option("--fetch", o->fetches, "BLOB to print, or BLOB=FILE.npy to write, at the end; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--init", o->init, "A net to run once before, for parameters");
+  command->add_option("--iterations", o->iterations, "Replaces a plan's largest num_iter; how often to run a net")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--watch", o->watches, "BLOB to print while running; may be repeated")->allow_extra_args(false);
+  command->add_option("--every", o->every, "Print watched blobs every so many iterations")->check(CLI::PositiveNumber);
+  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(CLI::Range(0, 1024));
+  command->add_option("--seed", o->seed, "Seed of all random draws");
+  command->add_flag("--strict", o->strict, "Treat warnings as errors");
+  command->add_flag("--profile", o->profile, "Print a table of time, matrix products and memory at the end");
+  command->callback([o] { RunCommand(*o).run(); });
+}
+
+}  // namespace stepnet::tools
