@@ -34,7 +34,7 @@ struct Expansion {
   std::vector<std::string> references;    // read by the step net, provided by nobody inside
   std::vector<std::string> state_output;  // per state, the step blob linked to the state after the step
   std::vector<BuiltLink> links, backward_links;
-  Names spread;  // step blobs that only write a state's output once more
+  Names spread = {};  // step blobs that only write a state's output once more
   NetDef backward;
   std::vector<std::pair<std::string, std::string>> params;  // reference, its gradient in the backward step net
 

@@ -51,8 +51,7 @@ MetricsLog::MetricsLog(std::string path, int64_t resumed_at) : path_(std::move(p
 
 void MetricsLog::line(const std::string& text) {
   if (!file_) return;
-  const bool ok = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
-                  std::fflush(file_.get()) == 0;
+  const bool ok = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() && std::fflush(file_.get()) == 0;
   require(ok, "cannot write the metrics file {}: {}", path_, system_text(errno));
 }
 

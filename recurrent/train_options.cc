@@ -73,8 +73,7 @@ void check_options(const TrainOptions& o) {
     throw Error("nothing says how long to train", "give --iterations or --seconds");
   require(o.batch >= 0, "the batch must be at least 1, but is {}", o.batch);
   require(o.timesteps >= 0, "the number of timesteps must be at least 1, but is {}", o.timesteps);
-  require(o.validate_every >= 0, "the iterations between validations must be at least 1, but are {}",
-          o.validate_every);
+  require(o.validate_every >= 0, "the iterations between validations must be at least 1, but are {}", o.validate_every);
   require(o.checkpoint_every >= 0, "the iterations between checkpoints must be at least 1, but are {}",
           o.checkpoint_every);
   require(!o.resume || !o.out.empty(), "resuming needs the folder of the run");

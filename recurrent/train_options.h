@@ -16,10 +16,10 @@ namespace stepnet {
 class Profiler;
 
 struct TrainOptions {
-  std::string text;            // path of the training text
-  double holdout = 0.05;       // share of the text, at its end, that is only predicted; 0: none
-  int64_t iterations = 0;      // of the whole run; 0: as `seconds` says
-  double seconds = 0;          // a run that ends near this time; the number of iterations is fixed after 2 s
+  std::string text;        // path of the training text
+  double holdout = 0.05;   // share of the text, at its end, that is only predicted; 0: none
+  int64_t iterations = 0;  // of the whole run; 0: as `seconds` says
+  double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
   OptimizerOptions optimizer;
   int64_t batch = 0, timesteps = 0;  // 0: the model's
   int64_t validate_every = 0;        // iterations; 0: five times in the run

@@ -22,6 +22,25 @@ constexpr int64_t kCalibrationIterations = 4;
 constexpr int64_t kNoEnd = int64_t{1} << 40;
 constexpr int64_t kValidations = 5;  // in a run, unless the options say otherwise
 
+// Seconds per step: the mean of the first hundred, then a mean over about as many. A session's first step also
+// prepares, and says nothing about the others.
+class Pace {
+ public:
+  void add(double seconds) {
+    if (steps_++ < 2) {
+      seconds_ = seconds;
+    } else {
+      seconds_ += (seconds - seconds_) / static_cast<double>(std::min<int64_t>(steps_ - 1, 100));
+    }
+  }
+  double seconds() const { return seconds_; }
+  int64_t steps() const { return steps_; }
+
+ private:
+  int64_t steps_ = 0;
+  double seconds_ = 0;
+};
+
 }  // namespace
 
 struct Trainer::State {
@@ -52,7 +71,7 @@ struct Trainer::State {
 
   int64_t total = 0;
   double start = 0, seconds_before = 0;
-  double step_seconds = 0;  // smoothed
+  Pace pace;
   double loss = 0, validation_loss = -1, best_loss = -1;
   int64_t saved_at = -1;
 };
@@ -100,7 +119,8 @@ void Trainer::State::resume(const Snapshot& saved) {
 
 void Trainer::State::set_total(int64_t iterations) {
   total = iterations;
-  if (options.validate_every == 0) options.validate_every = std::max<int64_t>(1, (total + kValidations - 1) / kValidations);
+  if (options.validate_every == 0)
+    options.validate_every = std::max<int64_t>(1, (total + kValidations - 1) / kValidations);
   if (options.checkpoint_every == 0) options.checkpoint_every = options.validate_every;
 }
 
@@ -109,7 +129,7 @@ void Trainer::State::fix_iterations() {
   const double validation = evaluator ? evaluator->estimate_seconds() : 0;
   const double left = options.seconds - seconds();
   const bool rhythm = options.validate_every > 0;
-  const double per_step = step_seconds + (rhythm ? validation / static_cast<double>(options.validate_every) : 0);
+  const double per_step = pace.seconds() + (rhythm ? validation / static_cast<double>(options.validate_every) : 0);
   const double fixed = rhythm ? validation : validation * kValidations;
   const auto more = static_cast<int64_t>(std::max(1.0, (left - fixed) / per_step));
   set_total(session->iteration() + more);
@@ -121,10 +141,80 @@ void Trainer::State::step() {
   const double before = now_seconds();
   loss = session->step(options.profiler);
   const double took = std::max(now_seconds() - before, 1e-9);
-  // The first step of a session also prepares; it says nothing about the others.
-  step_seconds = step_seconds == 0 || first_step ? took : 0.95 * step_seconds + 0.05 * took;
-  const double rate = static_cast<double>(options.batch * options.timesteps) / took;
-  metrics->training(session->iteration(), loss, rate, session->learning_rate(), seconds());
+  pace.add(took);
+  const auto chars = static_cast<double>(options.batch * options.timesteps);
+  metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds());
+  if (!events.iteration) return;
+  TrainProgress p{session->iteration(), total, loss, session->learning_rate(), chars / pace.seconds(), seconds(), -1};
+  if (total > 0)
+    p.seconds_left = static_cast<double>(total - p.iteration) * pace.seconds();
+  else
+    p.seconds_left = options.seconds - p.seconds;
+  events.iteration(p);
+}
+
+void Trainer::State::validate() {
+  if (!evaluator) return;
+  validation_loss = evaluator->loss();
+  const bool best = best_loss < 0 || validation_loss < best_loss;
+  if (best) best_loss = validation_loss;
+  metrics->validation(session->iteration(), validation_loss);
+  // Before the next checkpoint names this loss as the best.
+  if (best && folder) folder->save_best(snapshot());
+  if (events.validation) events.validation({session->iteration(), validation_loss, best});
+}
+
+Snapshot Trainer::State::snapshot() const {
+  Snapshot s;
+  s.tensors = session->save();
+  add_facts(session->model(), options, *text, s);
+  s.texts["iteration"] = fmt::format("{}", session->iteration());
+  s.texts["total"] = fmt::format("{}", total);
+  s.texts["threads"] = fmt::format("{}", threads());
+  s.texts["seconds"] = fmt::format("{}", seconds());
+  s.texts["loss"] = fmt::format("{}", loss);
+  s.texts["validation-loss"] = fmt::format("{}", validation_loss);
+  s.texts["best-loss"] = fmt::format("{}", best_loss);
+  return s;
+}
+
+void Trainer::State::save() {
+  if (!folder || saved_at == session->iteration()) return;
+  folder->save(snapshot(), session->iteration());
+  saved_at = session->iteration();
+}
+
+TrainResult Trainer::State::run() {
+  start = now_seconds();
+  bool stopped = false;
+  while (!finished() && !stopped) {
+    step();
+    stopped = options.stop && *options.stop;
+    const bool calibrated = pace.steps() >= kCalibrationIterations && seconds() >= kCalibrationSeconds;
+    if (total == 0 && (calibrated || stopped)) fix_iterations();
+    if (total == 0) continue;
+    if (due(options.validate_every) || finished()) validate();
+    if (due(options.checkpoint_every) || finished() || stopped) save();
+  }
+  return {session->iteration(), total, finished(), loss, validation_loss, best_loss, seconds()};
+}
+
+Trainer::Trainer(const NetDef& net, TrainOptions options, TrainEvents events)
+    : state_(std::make_unique<State>(net, std::move(options), std::move(events))) {}
+Trainer::~Trainer() = default;
+
+TrainResult Trainer::run() { return state_->run(); }
+const TrainOptions& Trainer::options() const { return state_->options; }
+int64_t Trainer::vocabulary_size() const { return state_->text->vocabulary.size(); }
+int64_t Trainer::training_bytes() const { return static_cast<int64_t>(state_->text->training.size()); }
+int64_t Trainer::validation_bytes() const { return static_cast<int64_t>(state_->text->validation.size()); }
+int64_t Trainer::iteration() const { return state_->session->iteration(); }
+
+int64_t Trainer::parameter_count() const {
+  int64_t count = 0;
+  for (const std::string& name : state_->session->parameter_names())
+    count += state_->session->parameters().fetch(name).size();
+  return count;
 }
 
 }  // namespace stepnet

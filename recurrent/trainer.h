@@ -1,9 +1,8 @@
 // Trainer: a whole training run of a model on a text, as `stepnet train` does it.
 //
 // It splits the text, takes the vocabulary from the training part, trains, validates, writes metrics and checkpoints,
-// and can go on from a checkpoint: a resumed run ends in the same bits as one that was never stopped, on the same number
-// of threads.
-// Threads: one thread at a time; options.stop may be set from anywhere, a signal handler too.
+// and can go on from a checkpoint: a resumed run ends in the same bits as one that was never stopped, on the same
+// number of threads. Threads: one thread at a time; options.stop may be set from anywhere, a signal handler too.
 #pragma once
 
 #include <functional>
@@ -40,8 +39,8 @@ struct TrainEvents {
 
 struct TrainResult {
   int64_t iteration = 0, total = 0;
-  bool finished = false;  // false: stopped before the last iteration
-  double loss = 0;        // of the last iteration
+  bool finished = false;                        // false: stopped before the last iteration
+  double loss = 0;                              // of the last iteration
   double validation_loss = -1, best_loss = -1;  // nats per byte; less than 0 if there was no validation
   double seconds = 0;
 };
