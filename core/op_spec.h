@@ -163,6 +163,7 @@ struct OpSpec {
   Role role = Role::none;
   std::vector<Kernel> kernels;
   std::function<void(const void*, BlobCall&)> blob_kernel;
+  std::function<void(const void*, const OperatorDef&, const Workspace&)> preflight;
   std::vector<DerivativeSpec> derivatives;
   std::function<std::vector<Gradient>(Formula&)> whole_derivative;
   GradientRule gradient_rule = GradientRule::undefined;

@@ -196,6 +196,14 @@ class OpBuilder {
     spec_.blob_kernel = [fn](const void* a, BlobCall& c) { fn(*static_cast<const Args*>(a), c); };
     return *this;
   }
+  // What can be said to be wrong before anything runs, such as a file that is already there: throws Error. Called once
+  // for each operator of a plan before its first net runs; the operator's inputs may not exist yet.
+  OpBuilder& preflight(void (*fn)(const Args&, const OperatorDef&, const Workspace&)) {
+    spec_.preflight = [fn](const void* a, const OperatorDef& def, const Workspace& w) {
+      fn(*static_cast<const Args*>(a), def, w);
+    };
+    return *this;
+  }
 
   // The gradient of one input, as a formula over other operators.
   OpBuilder& derivative(std::string input, std::function<Gradient(Formula&)> fn) {

@@ -40,7 +40,7 @@ Broadcast broadcast_shapes(const BroadcastArgs& args, const Shape& a, const Shap
 Broadcast broadcast_like(const BroadcastArgs& args, const Shape& a, const Shape& b);
 
 // A stretch of the result over which each operand either moves with it or stays.
-struct Run {
+struct BroadcastRun {
   int64_t out = 0, a = 0, b = 0;  // offsets of the first element
   int64_t size = 0;
   bool a_moves = false, b_moves = false;
@@ -54,7 +54,7 @@ class BroadcastRuns {
   template <class Fn>
   void each(Fn fn) const {
     if (total_ == 0) return;
-    Run run = inner_;
+    BroadcastRun run = inner_;
     std::array<int64_t, Shape::kMaxRank> index{};
     for (; run.out < total_; run.out += run.size) {
       fn(run);
@@ -77,7 +77,7 @@ class BroadcastRuns {
   };
   std::array<Group, Shape::kMaxRank> group_;  // all but the innermost, outermost first
   int groups_ = 0;
-  Run inner_;
+  BroadcastRun inner_;
   int64_t total_ = 0;
 };
 

@@ -11,7 +11,7 @@ namespace stepnet {
 constexpr double kBinaryCost = 0.3;  // about the nanoseconds of one element, for parallel_for
 
 template <class Op, class T>
-void apply_run(const Run& run, const T* a, const T* b, T* c) {
+void apply_run(const BroadcastRun& run, const T* a, const T* b, T* c) {
   a += run.a;
   b += run.b;
   c += run.out;
@@ -33,9 +33,10 @@ template <class Op, class T>
 void elementwise_binary(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
   const Broadcast shapes = broadcast_shapes(args, call.in(0).shape(), call.in(1).shape());
   if (!shapes.plain())
-    return BroadcastRuns(shapes).each([&](const Run& run) { apply_run<Op>(run, a.data(), b.data(), c.data()); });
+    return BroadcastRuns(shapes).each(
+        [&](const BroadcastRun& run) { apply_run<Op>(run, a.data(), b.data(), c.data()); });
   auto range = [&](int64_t begin, int64_t end) {
-    apply_run<Op>(Run{begin, begin, begin, end - begin, true, true}, a.data(), b.data(), c.data());
+    apply_run<Op>(BroadcastRun{begin, begin, begin, end - begin, true, true}, a.data(), b.data(), c.data());
   };
   parallel_for(static_cast<int64_t>(c.size()), kBinaryCost, std::ref(range));
 }

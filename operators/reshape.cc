@@ -14,13 +14,29 @@ struct ReshapeArgs {
   std::optional<std::vector<int64_t>> shape;
 };
 
+// True if a 0 of the new shape cannot mean "copy the input's size": the input is empty, and with copies the output
+// would not be. It is the size 0 then, as in the gradient of an empty tensor's Reshape.
+bool zeros_are_sizes(const std::vector<int64_t>& dims, const Shape& from) {
+  if (from.size() > 0) return false;
+  bool copies_exist = true, stays_empty = false;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0) return false;
+    if (dims[i] > 0) continue;
+    const int at = static_cast<int>(i);
+    copies_exist = copies_exist && at < from.rank();
+    stays_empty = stays_empty || (at < from.rank() && from[at] == 0);
+  }
+  return !copies_exist || !stays_empty;
+}
+
 // Replaces 0 by the input's size there and -1 by what is left.
 Shape resolve(std::vector<int64_t> dims, const Shape& from) {
   int64_t known = 1;
   int unknown = -1;
+  const bool copy_zeros = !zeros_are_sizes(dims, from);
   for (size_t i = 0; i < dims.size(); ++i) {
     const int at = static_cast<int>(i);
-    if (dims[i] == 0) {
+    if (dims[i] == 0 && copy_zeros) {
       require(at < from.rank(), "size {} of the new shape is 0, which copies dimension {} of an input of shape {}", at,
               at, from.str());
       dims[i] = from[at];

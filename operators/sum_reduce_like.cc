@@ -33,7 +33,7 @@ template <class T>
 void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
   const Broadcast shapes = checked(args, call.in(0).shape(), call.in(1).shape());
   if (!call.accumulates(0)) std::fill(c.begin(), c.end(), T(0));
-  BroadcastRuns(shapes).each([&](const Run& run) {
+  BroadcastRuns(shapes).each([&](const BroadcastRun& run) {
     const T* from = a.data() + run.a;
     T* to = c.data() + run.b;
     if (run.b_moves) {
@@ -47,7 +47,7 @@ void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
 
 template <class T>
 void spread(const BroadcastArgs& args, In<T>, In<T> dc, Out<T> da, Call& call) {
-  BroadcastRuns(checked(args, call.in(0).shape(), call.in(1).shape())).each([&](const Run& run) {
+  BroadcastRuns(checked(args, call.in(0).shape(), call.in(1).shape())).each([&](const BroadcastRun& run) {
     const T* from = dc.data() + run.b;
     T* to = da.data() + run.out;
     if (run.b_moves) {

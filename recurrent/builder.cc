@@ -26,17 +26,17 @@ struct BuiltLink {
 // Everything about one operator while it is being expanded.
 struct Expansion {
   OperatorDef& op;
-  RecurrentDef def;
-  std::string scope;
-  NetDef step;
-  Names written;                          // by the step net
-  Names taken;                            // every name in either step net
-  std::vector<std::string> references;    // read by the step net, provided by nobody inside
-  std::vector<std::string> state_output;  // per state, the step blob linked to the state after the step
-  std::vector<BuiltLink> links, backward_links;
+  RecurrentDef def = {};
+  std::string scope = {};
+  NetDef step = {};
+  Names written = {};                          // by the step net
+  Names taken = {};                            // every name in either step net
+  std::vector<std::string> references = {};    // read by the step net, provided by nobody inside
+  std::vector<std::string> state_output = {};  // per state, the step blob linked to the state after the step
+  std::vector<BuiltLink> links = {}, backward_links = {};
   Names spread = {};  // step blobs that only write a state's output once more
-  NetDef backward;
-  std::vector<std::pair<std::string, std::string>> params;  // reference, its gradient in the backward step net
+  NetDef backward = {};
+  std::vector<std::pair<std::string, std::string>> params = {};  // reference, its gradient in the backward step net
 
   std::string state_name(int i) const { return scope + "/" + def.state(i).input() + "_states"; }
   std::string fresh(const std::string& base) {
@@ -335,18 +335,7 @@ std::string scope_of(const OperatorDef& op) {
 }
 
 void expand_op(OperatorDef& op) {
-  Expansion e{.op = op,
-              .def = op.GetExtension(recurrent),
-              .scope = scope_of(op),
-              .step = {},
-              .written = {},
-              .taken = {},
-              .references = {},
-              .state_output = {},
-              .links = {},
-              .backward_links = {},
-              .backward = {},
-              .params = {}};
+  Expansion e{.op = op, .def = op.GetExtension(recurrent), .scope = scope_of(op)};
   require(find_arg(op, "step_net") == nullptr, "the operator has both a short form and the argument \"step_net\"");
   e.step = e.def.step_net();
   if (e.step.name().empty()) e.step.set_name(e.scope + "/step");

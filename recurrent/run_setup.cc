@@ -18,12 +18,12 @@ std::string fingerprint_of(std::string_view text) {
 
 }  // namespace
 
-TrainingText load_training_text(const TrainOptions& options, const Snapshot* resumed) {
+TrainingText load_training_text(const TrainOptions& options, const Checkpoint* resumed) {
   const std::string text = read_text_file(options.text);
   const std::string fingerprint = fingerprint_of(text);
-  if (resumed && resumed->text("text") != fingerprint)
+  if (resumed && checkpoint_text(*resumed, "text") != fingerprint)
     throw Error(fmt::format("\"{}\" ({}) is not the text that the run was started with ({})", options.text, fingerprint,
-                            resumed->text("text")),
+                            checkpoint_text(*resumed, "text")),
                 "give the same text with --text, or start another run");
   const auto held_out = static_cast<int64_t>(std::llround(options.holdout * static_cast<double>(text.size())));
   const auto split = static_cast<int64_t>(text.size()) - held_out;
@@ -40,28 +40,32 @@ TrainingText load_training_text(const TrainOptions& options, const Snapshot* res
   return result;
 }
 
-void add_facts(const Model& model, const TrainOptions& options, const TrainingText& text, Snapshot& snapshot) {
-  for (const auto& [name, value] : settings_of(options)) snapshot.texts[std::string(kSetting) + name] = value;
-  snapshot.texts["net"] = to_text(model.source);
-  snapshot.texts["vocabulary"] = text.vocabulary.bytes();
-  snapshot.texts["text"] = text.fingerprint;
+void add_facts(const Model& model, const TrainOptions& options, const TrainingText& text, Checkpoint& checkpoint) {
+  for (const auto& [name, value] : settings_of(options)) checkpoint.texts[std::string(kSetting) + name] = value;
+  checkpoint.texts["net"] = to_text(model.source);
+  checkpoint.texts["vocabulary"] = text.vocabulary.bytes();
+  checkpoint.texts["text"] = text.fingerprint;
 }
 
-std::map<std::string, std::string> saved_settings(const Snapshot& snapshot) {
+std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint) {
   std::map<std::string, std::string> settings;
-  for (const auto& [name, value] : snapshot.texts)
+  for (const auto& [name, value] : checkpoint.texts)
     if (name.rfind(kSetting, 0) == 0) settings[name.substr(kSetting.size())] = value;
   return settings;
 }
 
-void check_same_model(const Model& model, const Snapshot& snapshot) {
-  if (to_text(model.source) != snapshot.text("net"))
+void check_same_model(const Model& model, const Checkpoint& checkpoint) {
+  if (to_text(model.source) != checkpoint_text(checkpoint, "net"))
     throw Error(fmt::format("the net \"{}\" is not the one that the run was started with", model.source.name()),
                 "resume with the same net, or start another run");
 }
 
-Model saved_model(const Snapshot& snapshot) { return read_model(parse_net_text(snapshot.text("net"), "checkpoint")); }
+Model saved_model(const Checkpoint& checkpoint) {
+  return read_model(parse_net_text(checkpoint_text(checkpoint, "net"), "checkpoint"));
+}
 
-Vocabulary saved_vocabulary(const Snapshot& snapshot) { return Vocabulary(snapshot.text("vocabulary")); }
+Vocabulary saved_vocabulary(const Checkpoint& checkpoint) {
+  return Vocabulary(checkpoint_text(checkpoint, "vocabulary"));
+}
 
 }  // namespace stepnet

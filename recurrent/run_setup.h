@@ -22,13 +22,13 @@ struct TrainingText {
 // Reads the text, holds out its end, and takes the vocabulary from the rest, or from the checkpoint of the run that is
 // resumed (null: none). Throws Error: unreadable or empty text, a byte that is not in the vocabulary, another text than
 // the run's.
-TrainingText load_training_text(const TrainOptions& options, const Snapshot* resumed);
+TrainingText load_training_text(const TrainOptions& options, const Checkpoint* resumed);
 
-// Adds to a snapshot what a later session and sampling need to know; and reads it again.
-void add_facts(const Model& model, const TrainOptions& options, const TrainingText& text, Snapshot& snapshot);
-std::map<std::string, std::string> saved_settings(const Snapshot& snapshot);
-void check_same_model(const Model& model, const Snapshot& snapshot);  // throws Error if the net is another
-Model saved_model(const Snapshot& snapshot);
-Vocabulary saved_vocabulary(const Snapshot& snapshot);
+// Adds to a checkpoint what a later session and sampling need to know; and reads it again.
+void add_facts(const Model& model, const TrainOptions& options, const TrainingText& text, Checkpoint& checkpoint);
+std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint);
+void check_same_model(const Model& model, const Checkpoint& checkpoint);  // throws Error if the net is another
+Model saved_model(const Checkpoint& checkpoint);
+Vocabulary saved_vocabulary(const Checkpoint& checkpoint);
 
 }  // namespace stepnet

@@ -146,8 +146,9 @@ RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def,
     spec.params.push_back({static_cast<int>(args.param[i]), args.param_grads.empty() ? "" : args.param_grads[i]});
   }
   for (const int64_t i : args.outputs_with_grads) {
-    require(i >= 0 && i < outputs, "\"outputs_with_grads\" has {}, but the operator has outputs 0 to {}", i,
-            outputs - 1);
+    require(i >= 0 && i < static_cast<int64_t>(spec.views.size()),
+            "\"outputs_with_grads\" has {}, but only the outputs 0 to {} are views of states", i,
+            static_cast<int64_t>(spec.views.size()) - 1);
     spec.outputs_with_grads.push_back(static_cast<int>(i));
   }
   spec.recompute.insert(args.recompute_blobs_on_backward.begin(), args.recompute_blobs_on_backward.end());

@@ -52,8 +52,8 @@ struct Trainer::State {
   void set_total(int64_t iterations);
   void validate();
   void save();
-  Snapshot snapshot() const;
-  void resume(const Snapshot& saved);
+  Checkpoint checkpoint() const;
+  void resume(const Checkpoint& saved);
   void note(const std::string& text) const {
     if (events.note) events.note(text);
   }
@@ -79,11 +79,13 @@ struct Trainer::State {
 Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : options(std::move(o)), events(std::move(e)) {
   check_options(options);
   Model model = read_model(net);
-  Snapshot saved;
+  Checkpoint saved;
   if (!options.out.empty())
     folder.emplace(options.out, options.resume ? RunFolder::Open::existing : RunFolder::Open::fresh);
   if (options.resume) {
-    saved = folder->latest();
+    LoadedCheckpoint loaded = folder->latest();
+    for (const std::string& n : loaded.notes) note(n);
+    saved = std::move(loaded.contents);
     check_same_model(model, saved);
     take_settings(saved_settings(saved), options);
   }
@@ -92,7 +94,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   model.batch = options.batch;
   model.timesteps = options.timesteps;
   text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
-  total = options.resume && options.iterations == 0 ? saved.number("total") : options.iterations;
+  total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
                                               total > 0 ? total : kNoEnd);
@@ -106,14 +108,14 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   metrics = std::make_unique<MetricsLog>(options.metrics, session->iteration());
 }
 
-void Trainer::State::resume(const Snapshot& saved) {
+void Trainer::State::resume(const Checkpoint& saved) {
   session->restore(saved.tensors);
-  seconds_before = saved.real("seconds");
-  best_loss = saved.real("best-loss");
-  validation_loss = saved.real("validation-loss");
-  loss = saved.real("loss");
+  seconds_before = checkpoint_real(saved, "seconds");
+  best_loss = checkpoint_real(saved, "best-loss");
+  validation_loss = checkpoint_real(saved, "validation-loss");
+  loss = checkpoint_real(saved, "loss");
   saved_at = session->iteration();
-  if (const int64_t before = saved.number("threads"); before != threads())
+  if (const int64_t before = checkpoint_int(saved, "threads"); before != threads())
     note(fmt::format("the run used {} threads before, now {}: rounding will differ", before, threads()));
 }
 
@@ -160,12 +162,12 @@ void Trainer::State::validate() {
   if (best) best_loss = validation_loss;
   metrics->validation(session->iteration(), validation_loss);
   // Before the next checkpoint names this loss as the best.
-  if (best && folder) folder->save_best(snapshot());
+  if (best && folder) folder->save_best(checkpoint());
   if (events.validation) events.validation({session->iteration(), validation_loss, best});
 }
 
-Snapshot Trainer::State::snapshot() const {
-  Snapshot s;
+Checkpoint Trainer::State::checkpoint() const {
+  Checkpoint s;
   s.tensors = session->save();
   add_facts(session->model(), options, *text, s);
   s.texts["iteration"] = fmt::format("{}", session->iteration());
@@ -180,7 +182,7 @@ Snapshot Trainer::State::snapshot() const {
 
 void Trainer::State::save() {
   if (!folder || saved_at == session->iteration()) return;
-  folder->save(snapshot(), session->iteration());
+  folder->save(checkpoint(), session->iteration());
   saved_at = session->iteration();
 }
 
@@ -196,6 +198,7 @@ TrainResult Trainer::State::run() {
     if (due(options.validate_every) || finished()) validate();
     if (due(options.checkpoint_every) || finished() || stopped) save();
   }
+  if (folder) folder->save_parameters(session->parameters(), session->parameter_names());
   return {session->iteration(), total, finished(), loss, validation_loss, best_loss, seconds()};
 }
 

@@ -1,10 +1,10 @@
 // The README's net is the file that it says it is, and a net that Stepnet accepts.
-#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <iterator>
 
+#include "core/io/text.h"
 #include "core/net.h"
 #include "proto/recurrent.pb.h"
 
@@ -33,8 +33,7 @@ TEST(Readme, ItsNetIsTheExampleFile) {
 }
 
 TEST(Readme, ItsNetPassesTheCheck) {
-  NetDef net;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(read("tools/examples/lstm.pbtxt"), &net));
+  const NetDef net = load_net(std::string(STEPNET_SOURCE_DIR) + "/tools/examples/lstm.pbtxt");
   ASSERT_EQ(net.op_size(), 1);
   EXPECT_NO_THROW(check_net(net, nullptr));
   const RecurrentDef& loop = net.op(0).GetExtension(recurrent);

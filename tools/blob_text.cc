@@ -95,8 +95,7 @@ std::string rows_text(const Tensor& t) {
   const std::vector<std::string> texts = element_texts(t);
   const int64_t width = t.rank() == 0 ? 1 : std::max<int64_t>(t.dim(t.rank() - 1), 1);
   std::string out;
-  for (size_t i = 0; i < texts.size(); ++i)
-    out += (i % static_cast<size_t>(width) == 0 ? "\n  " : " ") + texts[i];
+  for (size_t i = 0; i < texts.size(); ++i) out += (i % static_cast<size_t>(width) == 0 ? "\n  " : " ") + texts[i];
   return out;
 }
 

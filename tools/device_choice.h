@@ -16,8 +16,8 @@ const std::map<std::string, DeviceChoice>& device_names();
 
 // Decides where the nets run, and marks nets that do not say for the GPU if that is where. Returns true if everything
 // has to run on the CPU (NetOptions::force_cpu).
-//   cpu: all on the CPU.  cuda: on the GPU what does not ask for the CPU; throws Error if there is no GPU, or no kernel.
-//   automatic: on the GPU if there is one and it has kernels for all operators, else on the CPU.
+//   cpu: all on the CPU.  cuda: on the GPU what does not ask for the CPU; throws Error if there is no GPU, or no
+//   kernel. automatic: on the GPU if there is one and it has kernels for all operators, else on the CPU.
 bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets);
 
 }  // namespace stepnet::tools

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "core/error.h"
 #include "core/inner_nets.h"
 #include "core/passes/gradients.h"
 #include "tools/commands.h"

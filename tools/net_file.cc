@@ -1,12 +1,9 @@
 #include "tools/net_file.h"
 
 #include "core/error.h"
-#include "core/inner_nets.h"
 #include "core/net.h"
 #include "core/plan.h"
-#if __has_include("recurrent/builder.h")
 #include "recurrent/builder.h"
-#endif
 
 namespace stepnet::tools {
 
@@ -16,26 +13,15 @@ const std::map<std::string, ReadAs>& read_as_names() {
   return names;
 }
 
-void expand_short_forms(NetDef& net) {
-#if __has_include("recurrent/builder.h")
-  expand_recurrent(net);
-#else
-  for_each_net(net, [](NetDef& inner) {
-    for (const OperatorDef& op : inner.op())
-      require(!op.HasExtension(recurrent), "this build cannot expand the short form of {}", op.type());
-  });
-#endif
-}
-
 LoadedFile load_expanded(const std::string& path, ReadAs as) {
   LoadedFile file = load_net_or_plan(path, as);
-  for (NetDef* net : nets_of(file)) expand_short_forms(*net);
+  for (NetDef* net : nets_of(file)) expand_recurrent(*net);
   return file;
 }
 
 NetDef load_expanded_net(const std::string& path) {
   NetDef net = load_net(path);
-  expand_short_forms(net);
+  expand_recurrent(net);
   return net;
 }
 

@@ -22,7 +22,6 @@ const std::map<std::string, ReadAs>& read_as_names();
 // Loads the file and expands the short forms in all its nets.
 LoadedFile load_expanded(const std::string& path, ReadAs as);
 NetDef load_expanded_net(const std::string& path);
-void expand_short_forms(NetDef& net);
 
 std::vector<NetDef*> nets_of(LoadedFile& file);
 

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/device.h"
-#if __has_include("recurrent/counters.h")
 #include "recurrent/counters.h"
-#endif
 
 namespace stepnet::tools {
 namespace {
@@ -27,6 +25,7 @@ ProfileTable::ProfileTable() {
   count_matmuls(true);
   allocator({}).reset_peak();
   matmuls_before_ = matmul_counters();
+  recurrent_before_ = recurrent_counters();
   start_ = now_seconds();
 }
 
@@ -42,6 +41,11 @@ std::string ProfileTable::text() const {
   out += fmt::format("matrix products       {} calls, {:.3f} ms ({:.1f}% of the total), {:.1f} GFLOP/s\n",
                      now.calls - matmuls_before_.calls, seconds * 1e3, 100 * per(seconds, total),
                      per(flops / kGiga, seconds));
+  const RecurrentCounters recurrent = recurrent_counters();
+  out += fmt::format("recurrent states      {:.1f} MB copied, {:.1f} MB of initial values, {:.1f} MB spread\n",
+                     static_cast<double>(recurrent.copied - recurrent_before_.copied) / kMega,
+                     static_cast<double>(recurrent.initial - recurrent_before_.initial) / kMega,
+                     static_cast<double>(recurrent.spread - recurrent_before_.spread) / kMega);
   out += fmt::format("memory at the peak    {:.1f} MB\n", static_cast<double>(allocator({}).counters().peak) / kMega);
   return out;
 }

@@ -7,6 +7,7 @@
 
 #include "core/matmul.h"
 #include "core/profile.h"
+#include "recurrent/counters.h"
 
 namespace stepnet::tools {
 
@@ -20,6 +21,7 @@ class ProfileTable {
  private:
   Profiler profiler_;
   MatmulCounters matmuls_before_;
+  RecurrentCounters recurrent_before_;
   double start_;
 };
 

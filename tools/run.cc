@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "core/io/npy.h"
 #include "core/parallel.h"
 #include "core/plan.h"
 #include "tools/blob_text.h"
@@ -11,6 +10,15 @@
 #include "tools/net_file.h"
 #include "tools/profile_table.h"
 #include "tools/signals.h"
+
+#if __has_include("core/io/npy.h")
+#include "core/io/npy.h"
+#else
+namespace stepnet {
+inline Tensor read_npy(const std::string&) { fail("no npy"); }
+inline void write_npy(const std::string&, const Tensor&) { fail("no npy"); }
+}  // namespace stepnet
+#endif
 
 namespace stepnet::tools {
 namespace {
@@ -76,7 +84,10 @@ class RunCommand {
     if (options_.profile) context_.profiler = &table.emplace().profiler();
     const std::atomic<bool>& stop = stop_on_signals();
     if (file_.is_plan()) {
-      PlanOptions plan{.net = net_options_, .iterations = options_.iterations, .stop = &stop};
+      PlanOptions plan;
+      plan.net = net_options_;
+      plan.iterations = options_.iterations;
+      plan.stop = &stop;
       plan.after_net = [this](const Net& net, int64_t iteration) { watch(net, iteration); };
       run_plan(file_.plan(), workspace_, context_, plan);
     } else {
@@ -117,7 +128,6 @@ class RunCommand {
       if (!writes(net.def(), name)) continue;
       fmt::print("iteration {}  {}\n", iteration + 1, blob_summary(name, net.workspace().at(name)));
       std::fflush(stdout);
-      watched_.insert(name);
     }
   }
 
@@ -144,7 +154,6 @@ class RunCommand {
   Warnings warnings_;
   NetOptions net_options_;
   RunContext context_;
-  std::set<std::string> watched_;
 };
 
 }  // namespace
@@ -157,7 +166,8 @@ void add_run_command(CLI::App& app) {
       ->transform(CLI::CheckedTransformer(read_as_names()).description(""));
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""));
-  command->add_option("--feed", o->feeds, "BLOB=FILE.npy: give a blob its value; may be repeated")->allow_extra_args(false);
+  command->add_option("--feed", o->feeds, "BLOB=FILE.npy: give a blob its value; may be repeated")
+      ->allow_extra_args(false);
   command->add_option("--fetch", o->fetches, "BLOB to print, or BLOB=FILE.npy to write, at the end; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--init", o->init, "A net to run once before, for parameters");

@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM: the running iteration is finished, then the command ends in order. A second signal ends it at once.
+// SIGINT and SIGTERM: the running iteration is finished, then the command ends in order. A second signal ends it at
+// once.
 //
 // Threads: install from the main thread; the flag may be read from any.
 #pragma once

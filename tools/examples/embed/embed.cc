@@ -1,8 +1,7 @@
 // Stepnet inside a C++ program: load a net from its text, feed a blob, run, fetch the result.
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
+#include "core/io/text.h"
 #include "core/net.h"
 
 int main(int argc, char** argv) {
@@ -11,7 +10,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    const stepnet::NetDef def = stepnet::read_net(argv[1]);
+    const stepnet::NetDef def = stepnet::load_net(argv[1]);
     stepnet::Workspace workspace;
     workspace.tensor("x") = stepnet::Tensor::of<float>({3}, {-1, 0, 1});
     stepnet::Net net(def, workspace);

@@ -1,0 +1,41 @@
+// DBExists: whether a database can be opened for reading. No derivative: the result is a truth value.
+
+#include "core/io/db.h"
+#include "core/io/save_blobs.h"
+#include "core/operator.h"
+
+namespace stepnet {
+namespace {
+
+struct DbExistsArgs {
+  std::string db_name, db_type;
+  bool absolute_path = false;
+};
+
+void run(const DbExistsArgs& a, BlobCall& c) {
+  check_db_type(a.db_type);
+  bool exists = true;
+  try {
+    open_db(a.db_type, db_path(c.workspace, a.db_name, a.absolute_path), DbMode::read);
+  } catch (const Error&) {
+    exists = false;
+  }
+  if (c.out[0]) c.out[0]->tensor() = Tensor::scalar(exists);
+}
+
+REGISTER(db_exists) {
+  return op<DbExistsArgs>("DBExists")
+      .doc("Whether a database can be opened. An unknown type of database is an error.")
+      .required_arg("db_name", &DbExistsArgs::db_name, "path of the database")
+      .required_arg("db_type", &DbExistsArgs::db_type, "lmdb or minidb")
+      .arg("absolute_path", &DbExistsArgs::absolute_path, false, "0: the path starts at the workspace's root folder")
+      .output("exists", "one truth value")
+      .types({DType::boolean})
+      .shape([](const DbExistsArgs&, ShapeCall& c) { c.set(0, DType::boolean, Shape{}); })
+      .blobs(run)
+      .side_effect()
+      .stop_gradient();
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,123 @@
+// Print: shows a tensor's type, shape and values in one line:
+//
+//   loss float[2, 3]: 0.5 1 -2 3 4 5
+//
+// No derivative: it has no outputs.
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "core/io/atomic_file.h"
+#include "core/io/tensor_proto.h"
+#include "core/operator.h"
+
+namespace stepnet {
+namespace {
+
+constexpr int64_t kDefaultLimit = 1000;
+
+struct PrintArgs {
+  bool to_file = false;
+  int64_t limit = 0, every_n = 1;
+};
+
+template <class T>
+void append_values(const Tensor& t, int64_t count, std::string& line) {
+  for (const T& v : t.span<T>().first(static_cast<size_t>(count))) fmt::format_to(std::back_inserter(line), " {}", v);
+}
+
+// The value of a half from its bits: sign, 5 bits of exponent, 10 of fraction.
+float half_value(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  const float size = exponent == 31  ? (fraction ? NAN : INFINITY)
+                     : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                                     : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+  return bits & 0x8000 ? -size : size;
+}
+
+void append_halves(const Tensor& t, int64_t count, std::string& line) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, t.raw() + 2 * i, sizeof(bits));
+    fmt::format_to(std::back_inserter(line), " {}", half_value(bits));
+  }
+}
+
+void append_any(const Tensor& t, int64_t count, std::string& line) {
+  switch (t.dtype()) {
+    case DType::float32:
+      return append_values<float>(t, count, line);
+    case DType::float64:
+      return append_values<double>(t, count, line);
+    case DType::int32:
+      return append_values<int32_t>(t, count, line);
+    case DType::int64:
+      return append_values<int64_t>(t, count, line);
+    case DType::boolean:
+      return append_values<bool>(t, count, line);
+    case DType::uint8:
+      return append_values<uint8_t>(t, count, line);
+    case DType::int8:
+      return append_values<int8_t>(t, count, line);
+    case DType::uint16:
+      return append_values<uint16_t>(t, count, line);
+    case DType::int16:
+      return append_values<int16_t>(t, count, line);
+    case DType::string:
+      return append_values<std::string>(t, count, line);
+    case DType::float16:
+      return append_halves(t, count, line);
+    case DType::undefined:
+      return;
+  }
+}
+
+std::string line_of(const std::string& name, const Blob& blob, int64_t limit) {
+  std::string line = fmt::format("{} {}", name, blob.type_str());
+  if (!blob.is_tensor() || blob.empty()) return line + "\n";
+  const Tensor host = on_cpu(blob.tensor());
+  const int64_t count = std::min(host.size(), limit == 0 ? kDefaultLimit : limit);
+  line += ":";
+  append_any(host, count, line);
+  if (count < host.size()) fmt::format_to(std::back_inserter(line), " ... ({} more)", host.size() - count);
+  return line + "\n";
+}
+
+void write_to_file(const std::string& path, const std::string& line, bool anew) {
+  std::error_code ignored;  // the file says it
+  std::filesystem::create_directories(folder_of(path), ignored);
+  std::ofstream file(path, anew ? std::ios::trunc : std::ios::app);
+  file << line << std::flush;
+  require(file.good(), "cannot write {}", path);
+}
+
+void print(const PrintArgs& a, BlobCall& c) {
+  require(c.in[0] != nullptr, "its input has an empty name");
+  if (c.run.iteration % a.every_n != 0) return;
+  const std::string& name = c.def.input(0);
+  const std::string line = line_of(name, *c.in[0], a.limit);
+  if (a.to_file) {
+    write_to_file(c.workspace.root_folder + "/" + name + ".log", line, c.run.iteration == 0 && c.run.timestep == 0);
+  } else {
+    (c.run.out ? *c.run.out : std::cout) << line << std::flush;
+  }
+}
+
+REGISTER(print) {
+  return op<PrintArgs>("Print")
+      .doc("Prints the type, the shape and the values of a tensor.")
+      .arg("to_file", &PrintArgs::to_file, false, "1: to the file <name>.log in the workspace's root folder")
+      .arg("limit", &PrintArgs::limit, int64_t{0}, "at most so many values; 0: a thousand", at_least(0))
+      .arg("every_n", &PrintArgs::every_n, int64_t{1}, "prints in the first run and every so many runs", at_least(1))
+      .input("X", "a tensor of any type, or another object, of which the type is printed")
+      .object()
+      .blobs(print)
+      .side_effect()
+      .stop_gradient();
+}
+
+}  // namespace
+}  // namespace stepnet

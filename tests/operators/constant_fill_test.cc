@@ -1,0 +1,53 @@
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+Tensor fill(std::vector<Argument> args) {
+  args.push_back(make_arg("shape", std::vector<int>{2}));
+  return run_op_on(make_op("ConstantFill", {}, {"Y"}, args), {})[0];
+}
+
+Argument dtype(DType type) { return make_arg("dtype", static_cast<int>(type)); }
+
+TEST(ConstantFill, TypeFollowsFromTheValuesField) {
+  EXPECT_EQ(fill({}).str(), "float[2]");
+  EXPECT_EQ(compare(fill({}), Tensor::of<float>({2}, {0, 0}), 0), "");
+  EXPECT_EQ(compare(fill({make_arg("value", 1.5f)}), Tensor::of<float>({2}, {1.5f, 1.5f}), 0), "");
+  EXPECT_EQ(fill({make_arg("value", 3)}).str(), "int64[2]");
+  EXPECT_EQ(compare(fill({make_arg("value", 3)}), Tensor::of<int64_t>({2}, {3, 3}), 0), "");
+  EXPECT_EQ(fill({make_arg("value", "a")}).data<std::string>()[1], "a");
+}
+
+TEST(ConstantFill, TypeIsTheArgumentsIfGiven) {
+  for (const DType type : {DType::int32, DType::int64, DType::uint8, DType::int8, DType::uint16, DType::int16}) {
+    const Tensor y = fill({dtype(type), make_arg("value", 7)});
+    EXPECT_EQ(y.dtype(), type);
+    EXPECT_EQ(compare(y, Tensor::of<float>({2}, {7, 7}), 0), "");
+  }
+  EXPECT_EQ(fill({dtype(DType::float64), make_arg("value", 0.5f)}).str(), "double[2]");
+  EXPECT_EQ(compare(fill({dtype(DType::boolean), make_arg("value", 2)}), Tensor::of<bool>({2}, {true, true}), 0), "");
+  EXPECT_EQ(fill({dtype(DType::string), make_arg("value", "b")}).data<std::string>()[0], "b");
+}
+
+TEST(ConstantFill, IsDoubleLikeADoubleInput) {
+  const Feeds x = {{"X", normal<double>({2})}};
+  auto like = [&](const std::vector<Argument>& args) {
+    return run_op_on(make_op("ConstantFill", {"X"}, {"Y"}, args), x)[0].str();
+  };
+  EXPECT_EQ(like({make_arg("value", 1.0f)}), "double[2]");
+  EXPECT_EQ(like({make_arg("value", 1)}), "int64[2]");
+  EXPECT_EQ(like({dtype(DType::float32)}), "float[2]");
+}
+
+TEST(ConstantFill, RefusesAValueInTheWrongField) {
+  auto error = [](const std::vector<Argument>& args) { return error_of([&] { fill(args); }); };
+  EXPECT_NE(error({dtype(DType::float32), make_arg("value", 1)}).find("\"f\", but it has i"), std::string::npos);
+  EXPECT_NE(error({dtype(DType::int32), make_arg("value", 1.0f)}).find("\"i\", but it has f"), std::string::npos);
+  EXPECT_NE(error({dtype(DType::int8), make_arg("value", 128)}).find("128 does not fit int8"), std::string::npos);
+  EXPECT_NE(error({dtype(DType::float16)}).find("float16"), std::string::npos);
+  EXPECT_NE(error({make_arg("dtype", 99)}).find("99 is not the number"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepnet::testing

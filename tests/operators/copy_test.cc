@@ -1,0 +1,31 @@
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+TEST(Copy, HasItsOwnStorage) {
+  Workspace workspace;
+  workspace.tensor("X") = Tensor::of<float>({2}, {1, 2});
+  NetDef net;
+  net.add_external_input("X");
+  *net.add_op() = make_op("Copy", {"X"}, {"Y"});
+  RunContext run;
+  run_net_once(net, workspace, run);
+  EXPECT_FALSE(workspace.tensor("X").shares_storage(workspace.tensor("Y")));
+  EXPECT_EQ(compare(workspace.fetch("Y"), workspace.fetch("X"), 0), "");
+}
+
+TEST(Copy, TakesAnyTypeAndSize) {
+  const OperatorDef def = make_op("Copy", {"X"}, {"Y"});
+  EXPECT_EQ(run_op_on(def, {{"X", Tensor::of<std::string>({1}, {"a"})}})[0].data<std::string>()[0], "a");
+  EXPECT_EQ(run_op_on(def, {{"X", normal<float>({0, 2})}})[0].str(), "float[0, 2]");
+  const Tensor x = integers<bool>({3}, 0, 1);
+  EXPECT_EQ(compare(run_op_on(make_op("Copy", {"X"}, {"X"}), {{"X", x}})[0], x, 0), "");
+}
+
+TEST(Copy, Gradient) {
+  EXPECT_EQ(check_gradient(make_op("Copy", {"X"}, {"Y"}), {{"X", normal<double>({2, 3})}}, {"X"}), "");
+}
+
+}  // namespace
+}  // namespace stepnet::testing

@@ -1,0 +1,71 @@
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+OperatorDef slice(const std::vector<int>& starts, const std::vector<int>& ends) {
+  return make_op("Slice", {"X"}, {"Y"}, {make_arg("starts", starts), make_arg("ends", ends)});
+}
+
+const Tensor kX = Tensor::of<float>({2, 3}, {0, 1, 2, 3, 4, 5});
+
+Tensor sliced(const std::vector<int>& starts, const std::vector<int>& ends) {
+  return run_op_on(slice(starts, ends), {{"X", kX}})[0];
+}
+
+TEST(Slice, CutsOneDimension) {
+  EXPECT_EQ(compare(sliced({0, 1}, {-1, 3}), Tensor::of<float>({2, 2}, {1, 2, 4, 5}), 0), "");
+  EXPECT_EQ(compare(sliced({1, 0}, {2, -1}), Tensor::of<float>({1, 3}, {3, 4, 5}), 0), "");
+  EXPECT_EQ(compare(sliced({0, 0}, {-1, -2}), Tensor::of<float>({2, 2}, {0, 1, 3, 4}), 0), "");
+  EXPECT_EQ(compare(sliced({0, 0}, {-1, -1}), kX, 0), "");
+  EXPECT_EQ(sliced({0, 2}, {2, 2}).str(), "float[2, 0]");
+}
+
+TEST(Slice, TakesUnlistedDimensionsWholeAndClampsTheEnd) {
+  EXPECT_EQ(compare(sliced({1}, {100}), Tensor::of<float>({1, 3}, {3, 4, 5}), 0), "");
+  EXPECT_EQ(compare(sliced({}, {}), kX, 0), "");
+}
+
+TEST(Slice, TakesBoundsAsInputs) {
+  const Feeds feeds = {{"X", kX}, {"s", Tensor::of<int32_t>({2}, {0, 1})}, {"e", Tensor::of<int64_t>({2}, {2, 2})}};
+  const OperatorDef def = make_op("Slice", {"X", "s", "e"}, {"Y"});
+  EXPECT_EQ(compare(run_op_on(def, feeds)[0], Tensor::of<float>({2, 1}, {1, 4}), 0), "");
+  Feeds doubles = feeds;
+  doubles[0].second = to_double(kX);
+  EXPECT_EQ(check_gradient(def, doubles, {"X"}), "");
+}
+
+TEST(Slice, Gradient) {
+  const Feeds feeds = {{"X", normal<double>({3, 4, 2})}};
+  EXPECT_EQ(check_gradient(slice({0, 1, 0}, {-1, 3, -1}), feeds, {"X"}), "");
+  EXPECT_EQ(check_gradient(slice({0, 0, 1}, {-1, -1, 2}), feeds, {"X"}), "");
+  EXPECT_EQ(check_gradient(slice({1}, {3}), feeds, {"X"}), "");
+  EXPECT_EQ(check_gradient(slice({1}, {1}), feeds, {"X"}), "");
+  EXPECT_EQ(check_gradient(slice({}, {}), feeds, {"X"}), "");
+}
+
+TEST(Slice, RefusesWhatIsNoRange) {
+  auto error = [](const std::vector<int>& starts, const std::vector<int>& ends) {
+    return error_of([&] { sliced(starts, ends); });
+  };
+  EXPECT_NE(error({0, 1}, {1, 2}).find("only one dimension can be sliced, but dimensions 0 and 1 are"),
+            std::string::npos);
+  EXPECT_NE(error({2}, {1}).find("the start 2 of dimension 0 is after its end 1"), std::string::npos);
+  EXPECT_NE(error({-4}, {1}).find("the start -4 of dimension 0 lies before its beginning"), std::string::npos);
+  EXPECT_NE(error({0}, {1, 2}).find("1 starts and 2 ends"), std::string::npos);
+  EXPECT_NE(error({0, 0, 0}, {1, 1, 1}).find("3 ranges are given for shape [2, 3]"), std::string::npos);
+}
+
+TEST(SliceGradient, ChecksTheGradientsShape) {
+  const OperatorDef def = make_op("SliceGradient", {"X", "dY"}, {"dX"},
+                                  {make_arg("starts", std::vector<int>{1}), make_arg("ends", std::vector<int>{2})});
+  EXPECT_NE(error_of([&] {
+              run_op_on(def, {{"X", kX}, {"dY", kX}});
+            }).find("the slice has shape [1, 3], but its gradient [2, 3]"),
+            std::string::npos);
+  const Feeds feeds = {{"X", to_double(kX)}, {"dY", normal<double>({1, 3})}};
+  EXPECT_EQ(check_gradient(def, feeds, {"dY"}), "");
+}
+
+}  // namespace
+}  // namespace stepnet::testing

@@ -1,0 +1,67 @@
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+const Tensor kX = Tensor::of<float>({2, 4}, {0, 1, 2, 3, 4, 5, 6, 7});
+
+TEST(Split, CutsIntoEqualParts) {
+  const auto parts = run_op_on(make_op("Split", {"X"}, {"a", "b"}), {{"X", kX}});
+  EXPECT_EQ(compare(parts[0], Tensor::of<float>({2, 2}, {0, 1, 4, 5}), 0), "");
+  EXPECT_EQ(compare(parts[1], Tensor::of<float>({2, 2}, {2, 3, 6, 7}), 0), "");
+  const auto rows = run_op_on(make_op("Split", {"X"}, {"a", "b"}, {make_arg("axis", -2)}), {{"X", kX}});
+  EXPECT_EQ(compare(rows[1], Tensor::of<float>({1, 4}, {4, 5, 6, 7}), 0), "");
+}
+
+TEST(Split, CutsByGivenSizes) {
+  const Argument sizes = make_arg("split", std::vector<int>{1, 0, 3});
+  const Feeds feeds = {{"X", kX}, {"S", Tensor::of<int32_t>({3}, {1, 0, 3})}};
+  const std::vector<std::vector<Tensor>> both = {run_op_on(make_op("Split", {"X"}, {"a", "b", "c"}, {sizes}), feeds),
+                                                 run_op_on(make_op("Split", {"X", "S"}, {"a", "b", "c"}), feeds)};
+  for (const auto& parts : both) {
+    EXPECT_EQ(compare(parts[0], Tensor::of<float>({2, 1}, {0, 4}), 0), "");
+    EXPECT_EQ(parts[1].str(), "float[2, 0]");
+    EXPECT_EQ(compare(parts[2], Tensor::of<float>({2, 3}, {1, 2, 3, 5, 6, 7}), 0), "");
+  }
+}
+
+TEST(Split, DropsTheDimension) {
+  const auto rows =
+      run_op_on(make_op("Split", {"X"}, {"a", "b"}, {make_arg("axis", 0), make_arg("add_axis", 1)}), {{"X", kX}});
+  EXPECT_EQ(compare(rows[1], Tensor::of<float>({4}, {4, 5, 6, 7}), 0), "");
+}
+
+TEST(Split, Gradient) {
+  const Feeds feeds = {{"X", normal<double>({2, 4})}, {"S", Tensor::of<int32_t>({3}, {1, 0, 3})}};
+  EXPECT_EQ(check_gradient(make_op("Split", {"X"}, {"a", "b"}), feeds, {"X"}), "");
+  EXPECT_EQ(check_gradient(make_op("Split", {"X", "S"}, {"a", "b", "c"}), feeds, {"X"}), "");
+  EXPECT_EQ(
+      check_gradient(make_op("Split", {"X"}, {"a", "b"}, {make_arg("axis", 0), make_arg("add_axis", 1)}), feeds, {"X"}),
+      "");
+}
+
+TEST(Split, GradientOfOnePartOnly) {
+  const Feeds feeds = {{"X", normal<double>({2, 4})}};
+  EXPECT_EQ(check_gradient(make_op("Split", {"X"}, {"a", "b"}), feeds, {"X"}, 1e-7, 1e-5, {"b"}), "");
+}
+
+TEST(Split, RefusesSizesThatDoNotFit) {
+  auto error = [](const std::vector<Argument>& args, const std::vector<std::string>& outputs) {
+    return error_of([&] { run_op_on(make_op("Split", {"X"}, outputs, args), {{"X", kX}}); });
+  };
+  EXPECT_NE(error({}, {"a", "b", "c"}).find("size 4 cannot be split into 3 equal parts"), std::string::npos);
+  EXPECT_NE(error({make_arg("split", std::vector<int>{1, 2})}, {"a", "b"}).find("add up to 3, but the input has 4"),
+            std::string::npos);
+  EXPECT_NE(error({make_arg("split", std::vector<int>{5, -1})}, {"a", "b"}).find("exceed the input's size 4"),
+            std::string::npos);
+  EXPECT_NE(error({make_arg("split", std::vector<int>{-1, 5})}, {"a", "b"}).find("is -1, which is negative"),
+            std::string::npos);
+  EXPECT_NE(error({make_arg("split", std::vector<int>{4})}, {"a", "b"}).find("1 sizes are given for 2 outputs"),
+            std::string::npos);
+  EXPECT_NE(error({make_arg("axis", 2)}, {"a", "b"}).find("axis 2 is out of range"), std::string::npos);
+  EXPECT_NE(error({make_arg("add_axis", 1), make_arg("axis", 1)}, {"a", "b"}).find("each part has size 1"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepnet::testing

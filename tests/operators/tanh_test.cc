@@ -1,0 +1,47 @@
+// Tanh and TanhGradient against the library's functions and central differences.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+Tensor expected(const Tensor& x) {
+  Tensor y = to_double(x);
+  for (double& v : y.span<double>()) v = std::tanh(v);
+  return y;
+}
+
+TEST(Tanh, ValuesAndGradient) {
+  const OperatorDef def = make_op("Tanh", {"X"}, {"Y"}), in_place = make_op("Tanh", {"X"}, {"X"});
+  for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{5, 7}}) {
+    const Tensor x = normal<double>(shape, 3, 0, 2);
+    EXPECT_EQ(compare(run_op_on(def, {{"X", x}})[0], expected(x), 1e-14), "");
+    EXPECT_EQ(compare(run_op_on(in_place, {{"X", x}})[0], expected(x), 1e-14), "");
+    EXPECT_EQ(check_gradient(def, {{"X", x}}, {"X"}), "");
+    EXPECT_EQ(check_gradient(in_place, {{"X", x}}, {"X"}), "");
+  }
+}
+
+TEST(Tanh, FloatIsCloseToDouble) {
+  const Tensor x = uniform<float>({3000}, -100, 100);
+  EXPECT_EQ(compare(run_op_on(make_op("Tanh", {"X"}, {"Y"}), {{"X", x}})[0], expected(x), 3e-7), "");
+}
+
+TEST(Tanh, GradientOfGradient) {
+  const OperatorDef def = make_op("TanhGradient", {"Y", "dY"}, {"dX"});
+  const Feeds feeds = {{"Y", uniform<double>({4, 3}, 0.1, 0.9, 1)}, {"dY", normal<double>({4, 3}, 2)}};
+  EXPECT_EQ(check_gradient(def, feeds, {"Y", "dY"}), "");
+}
+
+TEST(Tanh, GradientShapesMustBeEqual) {
+  const OperatorDef def = make_op("TanhGradient", {"Y", "dY"}, {"dX"});
+  EXPECT_NE(error_of([&] {
+              run_op_on(def, {{"Y", normal<float>({2})}, {"dY", normal<float>({3})}});
+            }).find("Y is [2], but dY [3]"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepnet::testing
