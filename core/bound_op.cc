@@ -156,6 +156,10 @@ void call_kernel(const BoundOp& op, std::vector<const Tensor*> in, std::span<Ten
     if (!out[o] || !out_types[o].known || is_alias(*op.spec, static_cast<int>(o))) continue;
     for (size_t i = 0; i < in.size(); ++i) {
       if (in[i] != out[o] || (in[i]->dtype() == out_types[o].dtype && in[i]->shape() == out_types[o].shape)) continue;
+      // A derivative that asks for the input's shape would be given the output's.
+      require(op.spec->derivatives.empty() || in[i]->size() == out_types[o].shape.size(),
+              "output {} is to be written in place of input {}, but would be {} instead of {}; write to another blob",
+              o, i, out_types[o].shape.str(), in[i]->shape().str());
       before[i] = *in[i];
       in[i] = &before[i];
     }

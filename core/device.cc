@@ -133,7 +133,15 @@ void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index)) {
 }
 
 bool device_offered(DeviceKind kind) {
-  return kind == DeviceKind::cpu || factories()[static_cast<size_t>(kind)].load() != nullptr;
+  if (kind == DeviceKind::cpu) return true;
+  const Factory factory = factories()[static_cast<size_t>(kind)].load();
+  if (!factory) return false;
+  try {
+    factory(0);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace stepnet

@@ -44,6 +44,7 @@ class Allocator {
 Allocator& allocator(Device device);
 // A device module (gpu/) offers its allocators; the factory throws Error where the machine has no device.
 void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index));
+// This build and this machine have at least one such device.
 bool device_offered(DeviceKind kind);
 
 }  // namespace stepnet

@@ -83,6 +83,7 @@ REGISTER(sparse_to_dense) {
       .optional()
       .output("output", "the sums")
       .shape(shape)
+      .role(Role::rows_to_dense)
       .cpu_for<float>(scatter<float>)
       .cpu_for<double>(scatter<double>)
       .cpu_for<int32_t>(scatter<int32_t>)

@@ -1,4 +1,5 @@
 // The README's net is the file that it says it is, and a net that Stepnet accepts.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -19,7 +20,7 @@ std::string read(const std::string& path) {
 
 // The lines between the first ```language and the ``` after it.
 std::string code_block(const std::string& text, const std::string& language) {
-  const std::string open = "\n```" + language + "\n";
+  const std::string open = fmt::format("\n```{}\n", language);
   const size_t begin = text.find(open);
   if (begin == text.npos) return "";
   const size_t end = text.find("```", begin + open.size());
@@ -33,7 +34,8 @@ TEST(Readme, ItsNetIsTheExampleFile) {
 }
 
 TEST(Readme, ItsNetPassesTheCheck) {
-  const NetDef net = load_net(std::string(STEPNET_SOURCE_DIR) + "/tools/examples/lstm.pbtxt");
+  const std::string root = STEPNET_SOURCE_DIR;
+  const NetDef net = load_net(root + "/tools/examples/lstm.pbtxt");
   ASSERT_EQ(net.op_size(), 1);
   EXPECT_NO_THROW(check_net(net, nullptr));
   const RecurrentDef& loop = net.op(0).GetExtension(recurrent);

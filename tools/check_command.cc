@@ -63,6 +63,14 @@ void print_line(std::string_view label, const std::vector<std::string>& items) {
   if (!items.empty()) fmt::print("  {:<11} {}\n", label, list_text(items));
 }
 
+std::string counted(int count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+bool is_tensor(const OperatorDef& op, int output) {
+  return !op.output(output).empty() && !op_spec(op.type()).output_spec(output)->object;
+}
+
 class Check {
  public:
   explicit Check(const CheckOptions& options) : options_(options) {
@@ -87,7 +95,7 @@ class Check {
     require(options_.loss.empty(), "--loss takes a net, but the file holds a plan");
     std::map<std::string, const NetDef*> nets;
     for (const NetDef& net : plan.network()) nets[net.name()] = &net;
-    fmt::print("plan \"{}\": {} networks\n", plan.name(), plan.network_size());
+    fmt::print("plan \"{}\": {}\n", plan.name(), counted(plan.network_size(), "network"));
     for (const ExecutionStep& step : plan.execution_step()) check_step(step, nets);
     std::vector<std::string> unused;
     for (const NetDef& net : plan.network())
@@ -106,13 +114,13 @@ class Check {
   void check_one(const NetDef& net) {
     if (net.HasExtension(model)) read_model(net.GetExtension(model));
     known_ = infer_net(net, std::move(known_));
-    fmt::print("net \"{}\": {} operators\n", net.name(), net.op_size());
+    fmt::print("net \"{}\": {}\n", net.name(), counted(net.op_size(), "operator"));
     std::vector<std::string> inputs, parameters, unknown;
     for (const std::string& name : inputs_of(net))
       (parameters_.count(name) > 0 ? parameters : inputs).push_back(typed(name, known_));
     for (const OperatorDef& op : net.op())
-      for (const std::string& name : op.output())
-        if (!name.empty() && !known_[name].known) unknown.push_back(name);
+      for (int i = 0; i < op.output_size(); ++i)
+        if (is_tensor(op, i) && !known_[op.output(i)].known) unknown.push_back(op.output(i));
     std::vector<std::string> outputs;
     for (const std::string& name : net.external_output()) outputs.push_back(typed(name, known_));
     print_line("inputs", inputs);
@@ -145,10 +153,12 @@ class Check {
     const GradientResult result = add_gradient_operators(both, request);
     infer_net(both, known_);
     std::vector<std::string> names;
-    for (const auto& [blob, gradient] : result.gradients)
-      if (gradient.defined() && (parameters_.empty() || parameters_.count(blob) > 0)) names.push_back(blob);
-    fmt::print("  {:<11} of {}, with {} more operators, for {}\n", "gradients", loss,
-               both.op_size() - result.first_gradient_op, list_text(names));
+    for (const std::string& name : inputs_of(net)) {
+      const auto it = result.gradients.find(name);
+      if (it != result.gradients.end() && it->second.defined()) names.push_back(name);
+    }
+    fmt::print("  {:<11} of {}, by {} more, for {}\n", "gradients", loss,
+               counted(both.op_size() - result.first_gradient_op, "operator"), list_text(names));
   }
 
   CheckOptions options_;
@@ -161,13 +171,15 @@ class Check {
 void add_check_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("check", "Check a net or plan without running it");
   auto o = std::make_shared<CheckOptions>();  // shared with the callback, which runs after this returns
-  command->add_option("FILE", o->file, "The net or plan")->required();
+  command->add_option("FILE", o->file, "The net or plan")->required()->type_name("");
   command->add_option("--as", o->as, "What FILE holds: auto, net or plan")
-      ->transform(CLI::CheckedTransformer(read_as_names()).description(""));
-  command
-      ->add_option("--shape", o->shapes, "BLOB=[TYPE,]SIZE,SIZE,...: the type and shape of an input; may be repeated")
-      ->allow_extra_args(false);
-  command->add_option("--loss", o->loss, "Also check the gradients of this blob; a model's loss if not given");
+      ->transform(CLI::CheckedTransformer(read_as_names()).description(""))
+      ->type_name("KIND");
+  command->add_option("--shape", o->shapes, "The type and shape of an input; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("BLOB=[TYPE,]SIZE,SIZE,...");
+  command->add_option("--loss", o->loss, "Also check the gradients of this blob; a model's loss if not given")
+      ->type_name("BLOB");
   command->add_flag("--strict", o->strict, "Treat warnings as errors");
   command->callback([o] { Check(*o).run(); });
 }

@@ -57,12 +57,13 @@ void expand(const ExpandOptions& options) {
 void add_expand_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("expand", "Print a net or plan in the full form of the public format");
   auto o = std::make_shared<ExpandOptions>();  // shared with the callback, which runs after this returns
-  command->add_option("FILE", o->file, "The net or plan")->required();
+  command->add_option("FILE", o->file, "The net or plan")->required()->type_name("");
   command->add_option("--as", o->as, "What FILE holds: auto, net or plan")
-      ->transform(CLI::CheckedTransformer(read_as_names()).description(""));
+      ->transform(CLI::CheckedTransformer(read_as_names()).description(""))
+      ->type_name("KIND");
   command->add_flag("--gradients", o->gradients, "Append the gradient operators of --loss");
-  command->add_option("--loss", o->loss, "The blob to differentiate");
-  command->add_option("-o,--output", o->output, "Write to this file instead of standard output");
+  command->add_option("--loss", o->loss, "The blob to differentiate")->type_name("BLOB");
+  command->add_option("-o,--output", o->output, "Write to this file instead of standard output")->type_name("FILE");
   command->add_flag("--binary", o->binary, "Write the binary form");
   command->callback([o] { expand(*o); });
 }

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "core/io/npy.h"
 #include "core/parallel.h"
 #include "core/plan.h"
 #include "tools/blob_text.h"
@@ -10,15 +11,6 @@
 #include "tools/net_file.h"
 #include "tools/profile_table.h"
 #include "tools/signals.h"
-
-#if __has_include("core/io/npy.h")
-#include "core/io/npy.h"
-#else
-namespace stepnet {
-inline Tensor read_npy(const std::string&) { fail("no npy"); }
-inline void write_npy(const std::string&, const Tensor&) { fail("no npy"); }
-}  // namespace stepnet
-#endif
 
 namespace stepnet::tools {
 namespace {
@@ -56,6 +48,7 @@ class RunCommand {
       init = load_expanded_net(options_.init);
       nets.push_back(&init);
     }
+    require_watched();
     check_structure(file_, warnings_);
     if (!options_.init.empty()) check_net(init, nullptr, &warnings_.list);
     if (options_.strict) warnings_.refuse();
@@ -107,19 +100,29 @@ class RunCommand {
     }
   }
 
-  // What the net reads before it writes it must be there.
+  // What the net reads before it writes it must be there. A name that a net with a list of inputs does not list is left
+  // to the net's own check.
   void require_inputs() {
+    const NetDef& net = file_.net();
+    const std::set<std::string> listed(net.external_input().begin(), net.external_input().end());
     std::set<std::string> written;
-    for (const OperatorDef& op : file_.net().op()) {
+    for (const OperatorDef& op : net.op()) {
       for (const std::string& name : op.input()) {
-        const bool listed = file_.net().external_input_size() == 0 ||
-                            std::count(file_.net().external_input().begin(), file_.net().external_input().end(), name);
-        if (name.empty() || written.count(name) > 0 || workspace_.find(name) || !listed) continue;
-        throw Error(fmt::format("the net reads \"{}\", which holds nothing", name),
-                    fmt::format("give it with --feed {}=FILE.npy, or name a net that fills it with --init", name));
+        const bool ours = listed.empty() || listed.count(name) > 0;
+        if (!name.empty() && ours && written.count(name) == 0 && !workspace_.find(name)) refuse_input(op, name);
       }
       written.insert(op.output().begin(), op.output().end());
     }
+  }
+
+  [[noreturn]] void refuse_input(const OperatorDef& op, const std::string& name) {
+    std::vector<std::string> names = workspace_.names();
+    for (const OperatorDef& other : file_.net().op())
+      names.insert(names.end(), other.output().begin(), other.output().end());
+    Error error(fmt::format("the net reads \"{}\", which holds nothing.{}", name, suggest(name, names)),
+                fmt::format("give it with --feed {}=FILE.npy, or name a net that fills it with --init", name));
+    if (const std::string place = source_text(op); !place.empty()) error.add("in", place);
+    throw error;
   }
 
   void watch(const Net& net, int64_t iteration) {
@@ -137,15 +140,34 @@ class RunCommand {
     return false;
   }
 
+  // All that can be fetched is, before a mistake in one of them is said.
   void fetch() {
+    std::optional<Error> first;
     for (const std::string& text : options_.fetches) {
-      const auto [name, path] = split(text);
-      const Blob& blob = workspace_.at(name);
-      if (path.empty())
-        fmt::print("{}\n", blob_text(name, blob));
-      else
-        write_npy(path, workspace_.fetch(name));
+      try {
+        fetch(split(text));
+      } catch (const Error& e) {
+        if (!first) first = e;
+      }
     }
+    if (first) throw Error(*first);
+  }
+
+  void fetch(const std::pair<std::string, std::string>& what) {
+    const auto& [name, path] = what;
+    if (path.empty())
+      fmt::print("{}\n", blob_text(name, workspace_.at(name)));
+    else
+      write_npy(path, workspace_.fetch(name));
+  }
+
+  void require_watched() {
+    std::vector<std::string> names;
+    for (const NetDef* net : nets_of(file_))
+      for (const OperatorDef& op : net->op()) names.insert(names.end(), op.output().begin(), op.output().end());
+    for (const std::string& name : options_.watches)
+      require(std::count(names.begin(), names.end(), name) > 0, "--watch \"{}\": no net writes this blob.{}", name,
+              suggest(name, names));
   }
 
   RunOptions options_;
@@ -161,22 +183,32 @@ class RunCommand {
 void add_run_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "Run a net or a plan");
   auto o = std::make_shared<RunOptions>();  // shared with the callback, which runs after this returns
-  command->add_option("FILE", o->file, "The net or plan, as protobuf text or in binary form")->required();
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* type, const char* help) {
+    command->add_option(name, values, help)->allow_extra_args(false)->type_name(type);
+  };
+  command->add_option("FILE", o->file, "The net or plan, as protobuf text or in binary form")
+      ->required()
+      ->type_name("");
   command->add_option("--as", o->as, "What FILE holds: auto, net or plan")
-      ->transform(CLI::CheckedTransformer(read_as_names()).description(""));
+      ->transform(CLI::CheckedTransformer(read_as_names()).description(""))
+      ->type_name("KIND");
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
-      ->transform(CLI::CheckedTransformer(device_names()).description(""));
-  command->add_option("--feed", o->feeds, "BLOB=FILE.npy: give a blob its value; may be repeated")
-      ->allow_extra_args(false);
-  command->add_option("--fetch", o->fetches, "BLOB to print, or BLOB=FILE.npy to write, at the end; may be repeated")
-      ->allow_extra_args(false);
-  command->add_option("--init", o->init, "A net to run once before, for parameters");
+      ->transform(CLI::CheckedTransformer(device_names()).description(""))
+      ->type_name("DEVICE");
+  list("--feed", o->feeds, "BLOB=FILE.npy", "Give a blob its value; may be repeated");
+  list("--fetch", o->fetches, "BLOB[=FILE.npy]", "Print a blob at the end, or write it; may be repeated");
+  command->add_option("--init", o->init, "A net to run once before, for parameters")->type_name("NET");
   command->add_option("--iterations", o->iterations, "Replaces a plan's largest num_iter; how often to run a net")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--watch", o->watches, "BLOB to print while running; may be repeated")->allow_extra_args(false);
-  command->add_option("--every", o->every, "Print watched blobs every so many iterations")->check(CLI::PositiveNumber);
-  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(CLI::Range(0, 1024));
-  command->add_option("--seed", o->seed, "Seed of all random draws");
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("N");
+  list("--watch", o->watches, "BLOB", "Print a blob while running; may be repeated");
+  command->add_option("--every", o->every, "Print watched blobs every N iterations")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N");
+  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")
+      ->check(CLI::Range(0, 1024).description(""))
+      ->type_name("N");
+  command->add_option("--seed", o->seed, "Seed of all random draws")->type_name("N");
   command->add_flag("--strict", o->strict, "Treat warnings as errors");
   command->add_flag("--profile", o->profile, "Print a table of time, matrix products and memory at the end");
   command->callback([o] { RunCommand(*o).run(); });

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+
 #include "core/passes/gradients.h"
 
 namespace stepnet {
 
 GradientNames::GradientNames(const NetDef& net) {
   int order = 1;
+  forward_.insert(net.external_input().begin(), net.external_input().end());
   for (const OperatorDef& op : net.op()) {
     forward_.insert(op.input().begin(), op.input().end());
     forward_.insert(op.output().begin(), op.output().end());
@@ -35,16 +38,32 @@ std::string GradientNames::temporary(const std::string& blob) {
   return name;
 }
 
-std::string GradientNames::split(const std::string& base, const std::function<bool(const std::string&)>& usable) {
+std::string GradientNames::split(const std::string& base, const std::function<bool(const std::string&)>& usable) const {
+  const std::string stem = base.substr(base.starts_with(prefix_) ? prefix_.size() : 0);
   for (int n = 0;; ++n) {
-    const std::string name = fmt::format("_{}_autosplit_{}", base, n);
+    const std::string name = fmt::format("{}_{}_autosplit_{}", prefix_, stem, n);
     if (!is_foreign(name) && usable(name)) return name;
   }
+}
+
+std::string GradientNames::unused(const std::string& base) const {
+  if (!is_foreign(base) && holders(base) == 0) return base;
+  return split(base, [&](const std::string& name) { return holders(name) == 0; });
+}
+
+int GradientNames::writes(const std::string& name) const {
+  const auto it = writes_.find(name);
+  return it == writes_.end() ? 0 : it->second;
 }
 
 int GradientNames::holders(const std::string& name) const {
   const auto it = holders_.find(name);
   return it == holders_.end() ? 0 : it->second;
+}
+
+void GradientNames::hold(const GradientName& name) {
+  for (const std::string& part : {name.dense, name.indices, name.values})
+    if (!part.empty()) ++holders_[part];
 }
 
 void GradientNames::release(const GradientName& name) {

@@ -28,21 +28,25 @@ class GradientNames {
   std::string fresh(const std::string& base);
   std::string temporary(const std::string& blob);
   // The first "_<base>_autosplit_<n>" that `usable` accepts and the forward net does not have.
-  std::string split(const std::string& base, const std::function<bool(const std::string&)>& usable);
+  std::string split(const std::string& base, const std::function<bool(const std::string&)>& usable) const;
+  // `base` or a split of it, whichever comes first that holds nothing anybody still needs.
+  std::string unused(const std::string& base) const;
 
-  bool is_foreign(const std::string& name) const { return forward_.count(name) > 0; }  // a blob of the net itself
-  bool taken(const std::string& name) const { return taken_.count(name) > 0; }         // written by this pass already
-  void take(const std::string& name) { taken_.insert(name); }
+  // A blob of the net itself or one that is given to it: never written here.
+  bool is_foreign(const std::string& name) const { return forward_.count(name) > 0; }
+  bool taken(const std::string& name) const { return writes_.count(name) > 0; }  // written by this pass already
+  void take(const std::string& name) { ++writes_[name]; }
+  int writes(const std::string& name) const;
 
   // How many gradients that are still to be read are called this.
   int holders(const std::string& name) const;
-  void hold(const std::string& name) { ++holders_[name]; }
+  void hold(const GradientName& name);
   void release(const GradientName& name);
 
  private:
   std::string prefix_;
   std::set<std::string> forward_;
-  std::set<std::string> taken_;
+  std::map<std::string, int> writes_;
   std::map<std::string, int> holders_;
   int temporaries_ = 0;
 };

@@ -2,20 +2,20 @@
 
 #include <algorithm>
 
-#include "core/bound_op.h"
 #include "core/passes/gradient_names.h"
+#include "core/passes/gradient_sums.h"
+#include "core/passes/versioned_net.h"
 
 namespace stepnet {
 namespace {
 
-// One version of a blob: every write makes a new one; version 0 exists before the net runs.
-using Ref = std::pair<std::string, int>;
+using Ref = VersionedBlob;
 
 struct ForwardOp {
-  BoundOp op;
-  std::vector<Ref> inputs;   // versions as read
-  std::vector<Ref> outputs;  // versions as written
-  std::vector<bool> wanted;  // per input
+  const BoundOp& op;
+  const std::vector<Ref>& inputs;   // versions as read
+  const std::vector<Ref>& outputs;  // versions as written
+  std::vector<bool> wanted = {};    // per input
 };
 
 // True if the step's output `slot` may have the name of its input `i`.
@@ -30,13 +30,14 @@ bool works_in_place(const GradientProgram::Step& step, int i, int slot) {
 
 class GradientPass {
  public:
-  GradientPass(NetDef& net, const GradientRequest& request) : net_(net), request_(request), names_(net) {}
+  GradientPass(NetDef& net, const GradientRequest& request)
+      : net_(net), request_(request), names_(net), sums_(net_, names_), versions_(net) {}
 
   GradientResult run() {
     result_.first_gradient_op = net_.op_size();
-    read_forward();
+    mark_wanted();
     seed_targets();
-    for (int i = static_cast<int>(forward_.size()) - 1; i >= 0; --i) {
+    for (int i = versions_.size() - 1; i >= 0; --i) {
       differentiate(forward_[i]);
       finish_blobs_first_read_by(i);
     }
@@ -46,7 +47,13 @@ class GradientPass {
   }
 
  private:
-  void read_forward();
+  // A finished gradient, and how often its name had been written by then.
+  struct Done {
+    GradientName name;
+    int writes = 0;
+  };
+
+  bool is_asked_for(const Ref& ref) const;
   void mark_wanted();
   void seed_targets();
   void differentiate(ForwardOp& f);
@@ -61,92 +68,62 @@ class GradientPass {
   void check_in_place(const ForwardOp& f) const;
   void contribute(ForwardOp& f, const GradientProgram& program, const std::map<int, std::string>& named);
   void finish_blobs_first_read_by(int op);
+  void densify(const Ref& ref, Done& done, const OperatorDef& like);
   const GradientName& finish(const Ref& ref);
-  GradientName add_up(const Ref& ref, std::vector<GradientName>& list);
-  GradientName add_up_sparse(const Ref& ref, const std::vector<GradientName>& list);
-  OperatorDef& append(const std::string& type, const OperatorDef& like);
   void name_results();
   void add_contribution(const Ref& ref, GradientName c);
+  int writes(const GradientName& name) const;
 
   NetDef& net_;
   const GradientRequest& request_;
   GradientNames names_;
+  GradientSums sums_;
+  VersionedNet versions_;
   GradientResult result_;
   std::vector<ForwardOp> forward_;
-  std::map<std::string, int> version_;             // the last of each blob
-  std::map<std::string, const BoundOp*> writer_;   // of the last version
-  std::map<Ref, int> first_reader_;                // smallest index of an operator that reads the version
-  std::map<Ref, const OperatorDef*> some_reader_;  // whose device a Sum gets
   std::set<Ref> needs_;
   std::map<Ref, std::vector<GradientName>> pending_;
-  std::map<Ref, GradientName> done_;
+  std::map<Ref, Done> done_;
 };
 
-void GradientPass::read_forward() {
-  for (int i = 0; i < net_.op_size(); ++i) {
-    ForwardOp f;
-    f.op = bind_op(net_.op(i), net_.name(), i);
-    for (const std::string& name : net_.op(i).input()) f.inputs.emplace_back(name, version_[name]);
-    for (const std::string& name : net_.op(i).output())
-      f.outputs.emplace_back(name, name.empty() ? 0 : ++version_[name]);
-    forward_.push_back(std::move(f));
-  }
-  for (size_t i = 0; i < forward_.size(); ++i) {
-    for (const Ref& ref : forward_[i].inputs) {
-      first_reader_.emplace(ref, static_cast<int>(i));
-      some_reader_[ref] = &forward_[i].op.def;
-    }
-    for (const Ref& ref : forward_[i].outputs) writer_[ref.first] = &forward_[i].op;
-  }
-  mark_wanted();
+// The version of a blob that a caller means whose gradients are wanted.
+bool GradientPass::is_asked_for(const Ref& ref) const {
+  if (ref.name.empty() || request_.stop.count(ref.name) > 0) return false;
+  if (request_.wanted.empty()) return ref.version == 0;
+  return request_.wanted.count(ref.name) > 0 && versions_.is_meant(ref);
 }
 
 // A gradient is needed for what is wanted, and for everything on the way from there to the end.
 void GradientPass::mark_wanted() {
-  auto starts = [&](const Ref& ref) {
-    if (ref.first.empty() || request_.stop.count(ref.first) > 0) return false;
-    return request_.wanted.empty() ? ref.second == 0 : request_.wanted.count(ref.first) > 0;
-  };
-  for (ForwardOp& f : forward_) {
+  for (int i = 0; i < versions_.size(); ++i) {
+    const VersionedNet::Op& op = versions_.op(i);
+    ForwardOp f{op.op, op.inputs, op.outputs};
     bool any = false;
     for (const Ref& ref : f.inputs) {
-      if (starts(ref)) needs_.insert(ref);
+      if (is_asked_for(ref)) needs_.insert(ref);
       f.wanted.push_back(needs_.count(ref) > 0);
       any = any || f.wanted.back();
     }
     if (f.op.spec->gradient_rule == GradientRule::stop) any = false;
     for (const Ref& ref : f.outputs)
-      if ((any || starts(ref)) && !ref.first.empty() && request_.stop.count(ref.first) == 0) needs_.insert(ref);
+      if ((any || is_asked_for(ref)) && !ref.name.empty() && request_.stop.count(ref.name) == 0) needs_.insert(ref);
+    forward_.push_back(std::move(f));
   }
-}
-
-OperatorDef& GradientPass::append(const std::string& type, const OperatorDef& like) {
-  OperatorDef* op = net_.add_op();
-  op->set_type(type);
-  op->set_name("");
-  op->set_is_gradient_op(true);
-  if (like.has_device_option()) *op->mutable_device_option() = like.device_option();
-  if (like.has_engine()) op->set_engine(like.engine());
-  if (like.HasExtension(source)) *op->MutableExtension(source) = like.GetExtension(source);
-  return *op;
 }
 
 void GradientPass::seed_targets() {
   bool any = false;
   for (const auto& [blob, given] : request_.targets) {
-    const auto it = version_.find(blob);
-    if (it == version_.end()) {
-      std::vector<std::string> all;
-      for (const auto& [name, version] : version_) all.push_back(name);
-      fail("there is no blob \"{}\" in net \"{}\" to differentiate.{}", blob, net_.name(), suggest(blob, all));
-    }
-    const Ref ref{blob, it->second};
+    if (!versions_.has(blob))
+      fail("there is no blob \"{}\" in net \"{}\" to differentiate.{}", blob, net_.name(),
+           suggest(blob, versions_.names()));
+    const Ref ref{blob, versions_.last_version(blob)};
     GradientName name{.dense = given, .indices = "", .values = ""};
     if (given.empty()) {
       name.dense = names_.fresh(names_.gradient_of(blob, "_autogen_grad"));
-      const auto writer = writer_.find(blob);
-      const OperatorDef like = writer == writer_.end() ? OperatorDef() : writer->second->def;
-      OperatorDef& fill = append(op_with_role(Role::fill_like).type, like);
+      const BoundOp* writer = versions_.last_writer(blob);
+      OperatorDef& fill =
+          append_gradient_op(net_, op_with_role(Role::fill_like).type, writer ? writer->def : OperatorDef());
       fill.add_input(blob);
       fill.add_output(name.dense);
       *fill.add_arg() = make_arg("value", 1.0f);
@@ -163,8 +140,7 @@ void GradientPass::seed_targets() {
 }
 
 void GradientPass::add_contribution(const Ref& ref, GradientName c) {
-  for (const std::string& name : {c.dense, c.indices, c.values})
-    if (!name.empty()) names_.hold(name);
+  names_.hold(c);
   pending_[ref].push_back(std::move(c));
 }
 
@@ -173,15 +149,15 @@ void GradientPass::differentiate(ForwardOp& f) {
   std::vector<bool> present;
   bool any = f.outputs.empty();
   for (const Ref& ref : f.outputs) {
-    const bool has = !ref.first.empty() && (done_.count(ref) > 0 || pending_.count(ref) > 0);
+    const bool has = !ref.name.empty() && (done_.count(ref) > 0 || pending_.count(ref) > 0);
     present.push_back(has && finish(ref).defined());
     any = any || present.back();
   }
   if (!any) return;
   try {
     for (const Ref& ref : f.outputs)
-      if (const auto it = done_.find(ref); it != done_.end() && it->second.is_sparse())
-        fail("the gradient of \"{}\" is sparse, which {} cannot take", ref.first, f.op.def.type());
+      if (const auto it = done_.find(ref); it != done_.end() && it->second.name.is_sparse())
+        densify(ref, it->second, f.op.def);
     const GradientProgram program = record_gradient(*f.op.spec, f.op.def, f.op.args.get(), f.wanted, present);
     check_in_place(f);
     check_versions(f, program);
@@ -192,7 +168,7 @@ void GradientPass::differentiate(ForwardOp& f) {
   }
   // The gradients of this operator's outputs have been read for the last time.
   for (const Ref& ref : f.outputs)
-    if (const auto it = done_.find(ref); it != done_.end()) names_.release(it->second);
+    if (const auto it = done_.find(ref); it != done_.end()) names_.release(it->second.name);
 }
 
 void GradientPass::check_in_place(const ForwardOp& f) const {
@@ -213,13 +189,13 @@ void GradientPass::check_in_place(const ForwardOp& f) const {
 
 void GradientPass::check_versions(const ForwardOp& f, const GradientProgram& program) {
   auto check = [&](const Ref& ref) {
-    const int now = version_.at(ref.first);
-    result_.kept.insert(ref.first);
-    if (now == ref.second) return;
-    const BoundOp& writer = *writer_.at(ref.first);
+    const int now = versions_.last_version(ref.name);
+    result_.kept.insert(ref.name);
+    if (now == ref.version) return;
+    const BoundOp& writer = *versions_.last_writer(ref.name);
     throw Error(fmt::format("the gradient reads version {} of \"{}\", but operator {} ({}) has made it version {}",
-                            ref.second, ref.first, writer.index, writer.def.type(), now),
-                fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), ref.first));
+                            ref.version, ref.name, writer.index, writer.def.type(), now),
+                fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), ref.name));
   };
   for (size_t i = 0; i < f.inputs.size(); ++i)
     if (program.reads_input[i]) check(f.inputs[i]);
@@ -234,7 +210,7 @@ std::string GradientPass::slot_name(const ForwardOp& f, const GradientProgram::S
     case GradientProgram::SlotKind::output:
       return f.op.def.output(slot.index);
     case GradientProgram::SlotKind::output_gradient:
-      return done_.at(f.outputs[slot.index]).dense;
+      return done_.at(f.outputs[slot.index]).name.dense;
     case GradientProgram::SlotKind::temporary:
       break;
   }
@@ -247,7 +223,7 @@ bool GradientPass::may_write(const ForwardOp& f, const GradientProgram& program,
                              const std::string& name, const std::map<int, std::string>& named) const {
   int holders = names_.holders(name);
   for (const Ref& ref : f.outputs)  // this operator's own output gradients are read here for the last time
-    if (const auto it = done_.find(ref); it != done_.end() && it->second.dense == name) --holders;
+    if (const auto it = done_.find(ref); it != done_.end() && it->second.name.dense == name) --holders;
   if (holders > 0 || names_.is_foreign(name)) return false;
   auto holds_name = [&](const Value& v) {
     const auto it = named.find(v.slot);
@@ -269,8 +245,10 @@ std::string GradientPass::name_output(const ForwardOp& f, const GradientProgram&
     const Gradient& g = program.results[i];
     if (g.dense.slot != slot && g.indices.slot != slot && g.values.slot != slot) continue;
     const std::string suffix = g.dense.slot == slot ? "" : g.values.slot == slot ? "_values" : "_indices";
-    const std::string base = names_.gradient_of(f.inputs[i].first) + suffix;
-    if (may_write(f, program, s, slot, base, named)) return base;
+    const std::string base = names_.gradient_of(f.inputs[i].name) + suffix;
+    // Sparse parts of several readers are told apart from the first on, as the public format does.
+    const bool shared = !suffix.empty() && versions_.readers(f.inputs[i]) > 1;
+    if (!shared && may_write(f, program, s, slot, base, named)) return base;
     return names_.split(base, [&](const std::string& name) {
       return !names_.taken(name) || may_write(f, program, s, slot, name, named);
     });
@@ -295,7 +273,8 @@ std::map<int, std::string> GradientPass::name_slots(ForwardOp& f, const Gradient
 void GradientPass::emit(ForwardOp& f, const GradientProgram& program) {
   const std::map<int, std::string> named = name_slots(f, program);
   for (const GradientProgram::Step& step : program.steps) {
-    OperatorDef& op = append(step.type, f.op.def);
+    OperatorDef& op = append_gradient_op(net_, step.type, f.op.def);
+    if (f.op.def.has_engine()) op.set_engine(f.op.def.engine());
     for (const Argument& arg : step.args) *op.add_arg() = arg;
     for (const int in : step.inputs) op.add_input(in < 0 ? "" : named.at(in));
     int last = static_cast<int>(step.outputs.size());
@@ -321,77 +300,37 @@ void GradientPass::contribute(ForwardOp& f, const GradientProgram& program, cons
 }
 
 void GradientPass::finish_blobs_first_read_by(int op) {
-  const ForwardOp& f = forward_[op];
-  for (const Ref& ref : f.inputs)
-    if (first_reader_.at(ref) == op && pending_.count(ref) > 0) finish(ref);
+  for (const Ref& ref : forward_[op].inputs)
+    if (versions_.first_reader(ref) == op && pending_.count(ref) > 0) finish(ref);
 }
 
 const GradientName& GradientPass::finish(const Ref& ref) {
-  if (const auto it = done_.find(ref); it != done_.end()) return it->second;
+  if (const auto it = done_.find(ref); it != done_.end()) return it->second.name;
   std::vector<GradientName>& list = pending_[ref];
-  if (list.size() == 1) return done_[ref] = list[0];
-  return done_[ref] = add_up(ref, list);
+  const OperatorDef* reader = versions_.last_reader(ref);
+  Done done;
+  done.name = list.size() == 1 ? list[0] : sums_.add_up(ref.name, list, reader ? *reader : OperatorDef());
+  done.writes = writes(done.name);
+  if (is_asked_for(ref)) names_.hold(done.name);  // for good: it is a result
+  return (done_[ref] = std::move(done)).name;
 }
 
-GradientName GradientPass::add_up(const Ref& ref, std::vector<GradientName>& list) {
-  const bool sparse = list[0].is_sparse();
-  for (const GradientName& c : list)
-    if (c.is_sparse() != sparse)
-      throw Error(fmt::format("the gradients of \"{}\" are partly sparse and partly dense", ref.first),
-                  "give the operators that make sparse ones the argument dense_gradient: 1");
-  if (sparse) return add_up_sparse(ref, list);
-  // A gradient that nobody else holds is added to in place; it comes first.
-  const std::string base = names_.gradient_of(ref.first);
-  auto own = std::find_if(list.begin(), list.end(),
-                          [&](const GradientName& c) { return c.dense == base && names_.holders(base) == 1; });
-  if (own != list.end()) std::rotate(list.begin(), own, own + 1);
-  std::string total = base;
-  if (own == list.end() && (names_.taken(base) || names_.is_foreign(base)))
-    total = names_.split(base, [&](const std::string& name) { return !names_.taken(name); });
-  const auto reader = some_reader_.find(ref);
-  OperatorDef& sum =
-      append(op_with_role(Role::sum).type, reader == some_reader_.end() ? OperatorDef() : *reader->second);
-  sum.clear_engine();
-  for (const GradientName& c : list) sum.add_input(c.dense);
-  sum.add_output(total);
-  for (const GradientName& c : list) names_.release(c);
-  names_.take(total);
-  names_.hold(total);
-  return {.dense = total, .indices = "", .values = ""};
+// An operator takes the gradients of its outputs dense.
+void GradientPass::densify(const Ref& ref, Done& done, const OperatorDef& like) {
+  done.name = sums_.make_dense(ref.name, done.name, like);
+  done.writes = writes(done.name);
+  if (is_asked_for(ref)) names_.hold(done.name);
 }
 
-GradientName GradientPass::add_up_sparse(const Ref& ref, const std::vector<GradientName>& list) {
-  GradientName total;
-  const auto reader = some_reader_.find(ref);
-  const OperatorDef like = reader == some_reader_.end() ? OperatorDef() : *reader->second;
-  for (const bool values : {false, true}) {
-    OperatorDef& concat = append(op_with_role(Role::concat_rows).type, like);
-    concat.clear_engine();
-    for (const GradientName& c : list) concat.add_input(values ? c.values : c.indices);
-    const std::string out =
-        names_.fresh(names_.gradient_of(ref.first) + (values ? "_values_concat" : "_indices_concat"));
-    concat.add_output(out);
-    concat.add_output(out + "_split");
-    *concat.add_arg() = make_arg("axis", 0);
-    (values ? total.values : total.indices) = out;
-    names_.take(out);
-    names_.hold(out);
-  }
-  return total;
+int GradientPass::writes(const GradientName& name) const {
+  return names_.writes(name.dense) + names_.writes(name.indices) + names_.writes(name.values);
 }
 
+// What has been overwritten since, as the gradient of an earlier version, is no result.
 void GradientPass::name_results() {
-  // Later versions first, so that for a blob with several the one that is wanted stays: of an external input the first,
-  // of anything else the last.
-  std::set<std::string> external;
-  for (const ForwardOp& f : forward_)
-    for (const Ref& ref : f.inputs)
-      if (ref.second == 0) external.insert(ref.first);
-  for (const auto& [ref, name] : done_) {
-    if (!name.defined()) continue;
-    if (external.count(ref.first) > 0 ? ref.second == 0 : ref.second == version_[ref.first])
-      result_.gradients[ref.first] = name;
-  }
+  for (const auto& [ref, done] : done_)
+    if (done.name.defined() && versions_.is_meant(ref) && done.writes == writes(done.name))
+      result_.gradients[ref.name] = done.name;
 }
 
 }  // namespace

@@ -1,0 +1,140 @@
+// The stepnet command as a user sees it: exit codes, and what it prints.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string text;  // standard output and standard error
+};
+
+Outcome stepnet(const std::string& arguments) {
+  const std::string command =
+      "cd " + std::string(STEPNET_SOURCE_DIR) + "/tests/data && " + STEPNET_COMMAND + " " + arguments + " 2>&1";
+  Outcome outcome;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return outcome;
+  std::array<char, 4096> buffer;
+  for (size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.text.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+void expect(const std::string& arguments, int code, const std::string& text) {
+  const Outcome outcome = stepnet(arguments);
+  EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.text;
+  EXPECT_NE(outcome.text.find(text), std::string::npos) << arguments << "\n" << outcome.text;
+}
+
+TEST(Cli, RunsANet) {
+  const Outcome outcome = stepnet("run add.pbtxt --fetch c --fetch a");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.text, "c is float[2, 3]\n  2 3 4\n  2 3 4\na is float[2, 3]\n  1 1 1\n  1 1 1\n");
+}
+
+TEST(Cli, RunsAPlan) {
+  expect("run count_plan.pbtxt --fetch n", 0, "n = 7\n");
+  expect("run count_plan.pbtxt --fetch n --iterations 3", 0, "n = 3\n");
+  expect("run count_plan.pbtxt --as plan --fetch n", 0, "n = 7\n");
+}
+
+TEST(Cli, WatchesBlobs) {
+  EXPECT_EQ(stepnet("run count_plan.pbtxt --watch n --every 3").text, "iteration 3  n = 3\niteration 6  n = 6\n");
+  EXPECT_EQ(
+      stepnet("run add.pbtxt --watch c --iterations 2").text,
+      "iteration 1  c is float[2, 3]: min 2, mean 3, max 4\niteration 2  c is float[2, 3]: min 2, mean 3, max 4\n");
+  expect("run count_plan.pbtxt --watch m", 2, "error: --watch \"m\": no net writes this blob. Did you mean \"n\"?\n");
+}
+
+TEST(Cli, FeedsAndFetchesArrays) {
+  const std::string path = ::testing::TempDir() + "stepnet_cli_test_" + std::to_string(getpid()) + ".npy";
+  EXPECT_EQ(stepnet("run add.pbtxt --fetch c=" + path).text, "");
+  EXPECT_EQ(stepnet("run negative.pbtxt --feed x=" + path + " --fetch y").text,
+            "y is float[2, 3]\n  -2 -3 -4\n  -2 -3 -4\n");
+  std::remove(path.c_str());
+  expect("run negative.pbtxt --feed x=" + path, 2, path);
+  expect("run negative.pbtxt", 2, "error: the net reads \"x\", which holds nothing.");
+}
+
+TEST(Cli, AnInitialisationNetFillsBlobs) {
+  expect("run misspelt_blob.pbtxt --init add.pbtxt", 2, "gatse");
+  EXPECT_EQ(stepnet("run negative.pbtxt --init add.pbtxt --feed x=nothing.npy").code, 2);
+}
+
+TEST(Cli, ProfilesARun) {
+  const Outcome outcome = stepnet("run add.pbtxt --profile");
+  EXPECT_EQ(outcome.code, 0);
+  for (const char* part :
+       {"operator", "ConstantFill", "Add", "matrix products", "recurrent states", "memory at the peak"})
+    EXPECT_NE(outcome.text.find(part), std::string::npos) << part;
+}
+
+TEST(Cli, ANetForTheGpuRunsOnTheCpu) {
+  expect("run gpu.pbtxt --device cpu --fetch a", 0, "note: the net asks for a GPU; it runs on the CPU\n");
+}
+
+TEST(Cli, ChecksANet) {
+  expect("check add.pbtxt --loss c", 0, "net \"add\": 3 operators\n");
+  expect("check count_plan.pbtxt", 0, "plan \"count\": 2 networks\n");
+  expect("check add.pbtxt", 0, "no mistakes found\n");
+}
+
+TEST(Cli, ExpandsTheShortForm) {
+  const Outcome outcome = stepnet("expand ../../tools/examples/lstm.pbtxt");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.text.find("stepnet."), std::string::npos);
+  EXPECT_NE(outcome.text.find("\"link_internal\""), std::string::npos);
+  expect("expand ../../tools/examples/lstm.pbtxt --gradients --loss h_all", 0, "type: \"RecurrentNetworkGradient\"");
+  expect("expand ../../tools/examples/lstm.pbtxt --gradients", 2, "error: --gradients needs --loss BLOB");
+}
+
+TEST(Cli, MisspeltNamesGetTheNearest) {
+  for (const std::string command : {"run ", "check "}) {
+    expect(command + "misspelt_operator.pbtxt", 2, "Did you mean \"ConstantFill\"?");
+    expect(command + "misspelt_operator.pbtxt", 2, "misspelt_operator.pbtxt:2:1");
+    expect(command + "misspelt_argument.pbtxt", 2, "Did you mean \"shape\"?");
+    expect(command + "misspelt_field.pbtxt", 2,
+           "error: OperatorDef has no field \"outptu\". Did you mean \"output\"?\n  in  misspelt_field.pbtxt:2:27\n");
+  }
+  expect("run misspelt_blob.pbtxt", 2,
+         "error: the net reads \"gatse\", which holds nothing. Did you mean \"gates\"?\n  in  misspelt_blob.pbtxt:3:1\n"
+         "  fix give it with --feed gatse=FILE.npy, or name a net that fills it with --init\n");
+}
+
+TEST(Cli, ShapesThatDoNotFit) {
+  for (const std::string command : {"run ", "check "}) {
+    const Outcome outcome = stepnet(command + "shapes.pbtxt");
+    EXPECT_EQ(outcome.code, 2);
+    for (const char* part : {"MatMul: ", "shapes.pbtxt:4:1", "a is float[2, 3]", "b is float[4, 5]"})
+      EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
+  }
+}
+
+TEST(Cli, FilesThatHoldNothing) {
+  for (const std::string command : {"run ", "check ", "expand "}) {
+    expect(command + "empty.pbtxt", 2, "error: \"empty.pbtxt\" is empty: it holds neither a net nor a plan\n");
+    expect(command + ".", 2, "error: cannot read \".\": it is a directory\n");
+    expect(command + "nothing.pbtxt", 2, "error: cannot open \"nothing.pbtxt\": No such file or directory\n");
+  }
+}
+
+TEST(Cli, UsageMistakes) {
+  expect("", 2, "subcommand is required");
+  expect("run", 2, "FILE is required");
+  expect("run add.pbtxt --as nett", 2, "--as");
+  expect("run add.pbtxt --no-such-option", 2, "--no-such-option");
+  expect("run add.pbtxt --every 0", 2, "--every");
+  expect("run add.pbtxt --feed x", 2, "error: --feed takes BLOB=FILE.npy, but is \"x\"\n");
+  expect("run add.pbtxt --fetch d", 2, "\"d\"");
+  expect("run add.pbtxt --device cuda", 2, "CUDA");
+  for (const std::string command : {"", "run ", "check ", "expand "}) expect(command + "--help", 0, "Usage: stepnet");
+}
+
+}  // namespace
