@@ -19,7 +19,7 @@ struct NetOptions {
   // Drop the tensor of an intermediate after its last reader in the net, so that it does not stay until the next run.
   // Kept: external inputs and outputs, blobs that existed before the net was built, and `keep`.
   bool release_intermediates = false;
-  std::set<std::string> keep;
+  std::set<std::string> keep = {};
   // Run what asks for an accelerator on the CPU.
   bool force_cpu = false;
   std::vector<std::string>* warnings = nullptr;  // filled while building

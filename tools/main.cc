@@ -25,6 +25,8 @@ int run_command(int argc, char** argv) {
   stepnet::tools::add_run_command(app);
   stepnet::tools::add_check_command(app);
   stepnet::tools::add_expand_command(app);
+  stepnet::tools::add_train_command(app);
+  stepnet::tools::add_sample_command(app);
   stepnet::tools::add_text_db_command(app);
   try {
     app.parse(argc, argv);

@@ -23,4 +23,6 @@ const std::atomic<bool>& stop_on_signals() {
 
 bool was_interrupted() { return stop; }
 
+void interrupt_was_handled() { stop = false; }
+
 }  // namespace stepnet::tools

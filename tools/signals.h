@@ -13,5 +13,7 @@ constexpr int kInterrupted = 130;  // exit code
 // The flag that the signals set. The first call installs the handlers.
 const std::atomic<bool>& stop_on_signals();
 bool was_interrupted();
+// For a command that a signal ends in order, with its work saved: it is done, not interrupted.
+void interrupt_was_handled();
 
 }  // namespace stepnet::tools

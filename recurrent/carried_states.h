@@ -1,0 +1,35 @@
+// CarriedStates: the blobs of a model that one run leaves for the next, such as an LSTM's h and c.
+//
+// Between runs the states stand under the names that the net reads. Threads: as the workspace.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/workspace.h"
+#include "recurrent/model.h"
+
+namespace stepnet {
+
+class CarriedStates {
+ public:
+  // Creates the blobs in `workspace` itself, not in a parent. The workspace must outlive this.
+  CarriedStates(const Model& model, DType dtype, Workspace& workspace);
+
+  void reset(int64_t batch);  // zeros [1, batch, size]
+  // What the net wrote becomes what it reads next: the tensors change places, and no bytes move unless other tensors
+  // share them. Throws Error if the net wrote another shape.
+  void advance();
+  void keep_stream(int64_t stream);  // drops all streams of the batch but one
+
+  const std::vector<std::string>& written() const { return from_; }
+  const std::vector<std::string>& read() const { return to_; }
+
+ private:
+  std::vector<std::string> from_, to_;
+  std::vector<int64_t> sizes_;
+  DType dtype_;
+  Workspace& workspace_;
+};
+
+}  // namespace stepnet

@@ -1,0 +1,41 @@
+// Evaluator: the mean loss of a model over a text, by the forward net alone.
+//
+// The text is read as several streams with states of their own, and every byte but the first of each stream's context
+// counts once: nothing is left out at the end. Training's blobs are not touched; parameters are read where they are.
+// Threads: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/io/text_stream.h"
+#include "core/net.h"
+#include "recurrent/carried_states.h"
+#include "recurrent/model.h"
+
+namespace stepnet {
+
+class Evaluator {
+ public:
+  // `tokens`: at least two. Streams and timesteps are fewer than asked for if the text is short.
+  Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
+            int64_t timesteps, std::string_view what);
+
+  double loss();  // nats per predicted byte
+  // Seconds that loss() will take, from running a few batches.
+  double estimate_seconds();
+  int64_t predicted() const { return streams_.length() * streams_.batch() + streams_.tail(); }
+
+ private:
+  double run(int64_t begin, int64_t count, int64_t first, int64_t streams);  // summed loss
+
+  Workspace workspace_;
+  std::string loss_;
+  Blob& input_;
+  Blob& target_;
+  TextStreams streams_;
+  CarriedStates states_;
+  std::unique_ptr<Net> net_;
+};
+
+}  // namespace stepnet

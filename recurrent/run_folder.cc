@@ -1,0 +1,84 @@
+#include "recurrent/run_folder.h"
+
+#include <charconv>
+#include <filesystem>
+
+#include "core/error.h"
+#include "core/io/atomic_file.h"
+#include "core/io/save_blobs.h"
+
+namespace stepnet {
+namespace {
+
+void make_folder(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::create_directory(path, failed);
+  require(!failed, "cannot make the folder \"{}\": {}", path, failed.message());
+}
+
+std::string best_file(const std::string& folder) { return folder + "/best/best.ckpt"; }
+
+template <class T>
+T parse(const Checkpoint& contents, const std::string& name) {
+  const std::string& text = checkpoint_text(contents, name);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(error == std::errc() && end == text.data() + text.size(), "the checkpoint's \"{}\" is \"{}\", no number",
+          name, text);
+  return value;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(std::string path, Open how) : path_(std::move(path)) {
+  const bool there = std::filesystem::is_directory(path_);
+  if (how == Open::fresh) {
+    if (!there) make_folder(path_);
+    if (load_latest(path_))
+      throw Error(fmt::format("the folder \"{}\" holds a run already", path_),
+                  "go on with it by --resume, or give another folder");
+  } else {
+    require(there, "there is no folder \"{}\" to resume from", path_);
+  }
+  require_writable_folder(path_);
+}
+
+LoadedCheckpoint RunFolder::latest() const {
+  std::optional<LoadedCheckpoint> loaded = load_latest(path_);
+  require(loaded.has_value(), "the folder \"{}\" has no checkpoint to resume from", path_);
+  return std::move(*loaded);
+}
+
+void RunFolder::save(const Checkpoint& contents, int64_t iteration) {
+  save_checkpoint(path_, fmt::format("iteration-{}", iteration), contents);
+}
+
+void RunFolder::save_best(const Checkpoint& contents) {
+  make_folder(path_ + "/best");
+  save_checkpoint(path_ + "/best", "best", contents);
+}
+
+void RunFolder::save_parameters(const Workspace& workspace, const std::vector<std::string>& names) {
+  std::vector<NamedBlob> blobs;
+  for (const std::string& name : names) blobs.push_back({name, &workspace.at(name)});
+  save_blobs("minidb", file("parameters.minidb"), blobs);
+}
+
+Checkpoint load_best(const std::string& folder) {
+  if (std::filesystem::exists(best_file(folder))) return load_checkpoint(best_file(folder));
+  require(std::filesystem::is_directory(folder), "there is no folder \"{}\"", folder);
+  std::optional<LoadedCheckpoint> loaded = load_latest(folder);
+  require(loaded.has_value(), "the folder \"{}\" has no checkpoint", folder);
+  return std::move(loaded->contents);
+}
+
+const std::string& checkpoint_text(const Checkpoint& contents, const std::string& name) {
+  const auto found = contents.texts.find(name);
+  require(found != contents.texts.end(), "the checkpoint does not say the run's \"{}\"", name);
+  return found->second;
+}
+
+int64_t checkpoint_int(const Checkpoint& contents, const std::string& name) { return parse<int64_t>(contents, name); }
+double checkpoint_real(const Checkpoint& contents, const std::string& name) { return parse<double>(contents, name); }
+
+}  // namespace stepnet

@@ -1,0 +1,45 @@
+// RunFolder: where a training run keeps what it writes.
+//
+//   <folder>/iteration-<n>.ckpt, latest   the last two checkpoints, and which is the newest (core/io/checkpoint.h)
+//   <folder>/best/best.ckpt               the checkpoint of the best validation so far
+//   <folder>/parameters.minidb            the last parameters, as a database of the public format
+//   <folder>/metrics.jsonl                unless another file was asked for
+//
+// Every file is whole at any moment: whatever kills the process, the run goes on from a checkpoint before.
+// Threads: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/io/checkpoint.h"
+#include "core/workspace.h"
+
+namespace stepnet {
+
+class RunFolder {
+ public:
+  enum class Open { fresh, existing };
+  // fresh: makes the folder, not its parents; throws Error if a run is in it. existing: throws Error if none is.
+  // Both throw Error if files cannot be made in it.
+  RunFolder(std::string path, Open how);
+
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  LoadedCheckpoint latest() const;
+  void save(const Checkpoint& contents, int64_t iteration);
+  void save_best(const Checkpoint& contents);
+  void save_parameters(const Workspace& workspace, const std::vector<std::string>& names);
+
+ private:
+  std::string path_;
+};
+
+// The run's best checkpoint, or the latest if there is no best. Throws Error if there is neither.
+Checkpoint load_best(const std::string& folder);
+
+// What a checkpoint says under that name; throws Error if it says nothing, or no number.
+const std::string& checkpoint_text(const Checkpoint& contents, const std::string& name);
+int64_t checkpoint_int(const Checkpoint& contents, const std::string& name);
+double checkpoint_real(const Checkpoint& contents, const std::string& name);
+
+}  // namespace stepnet

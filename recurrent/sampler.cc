@@ -1,0 +1,103 @@
+#include "recurrent/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/random.h"
+#include "recurrent/run_folder.h"
+#include "recurrent/run_setup.h"
+
+namespace stepnet {
+namespace {
+
+constexpr std::string_view kParameter = "parameter/";
+
+// What the net has seen before the first byte of the text: the end of a line, where the vocabulary has one.
+int token_before_text(const Vocabulary& vocabulary) { return std::max(0, vocabulary.index('\n')); }
+
+}  // namespace
+
+void check_options(const SampleOptions& o) {
+  require(o.length >= 0, "the length must be at least 0, but is {}", o.length);
+  require(std::isfinite(o.temperature) && o.temperature >= 0, "the temperature must be at least 0, but is {}",
+          o.temperature);
+}
+
+int draw(std::span<const double> scores, double temperature, double uniform) {
+  for (const double s : scores) require(std::isfinite(s), "the net gave the score {}", s);
+  const auto highest = std::max_element(scores.begin(), scores.end());
+  const int best = static_cast<int>(highest - scores.begin());
+  if (temperature == 0) return best;
+  double sum = 0;
+  for (const double s : scores) sum += std::exp((s - *highest) / temperature);
+  double left = uniform * sum;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    left -= std::exp((scores[i] - *highest) / temperature);
+    if (left < 0) return static_cast<int>(i);
+  }
+  return best;  // rounding left a little over
+}
+
+Sampler::Sampler(const Checkpoint& checkpoint) : Sampler(saved_model(checkpoint), checkpoint) {}
+
+Sampler::Sampler(const NetDef& net, const Checkpoint& checkpoint) : Sampler(read_model(net), checkpoint) {}
+
+Sampler::Sampler(Model model, const Checkpoint& checkpoint)
+    : model_(std::move(model)), vocabulary_(saved_vocabulary(checkpoint)) {
+  model_.timesteps = model_.batch = 1;
+  load_parameters(checkpoint);
+  const DType dtype = workspace_.fetch(stepnet::parameter_names(model_, workspace_).front()).dtype();
+  check_by_running(model_, workspace_, dtype, vocabulary_.size());
+  states_ = std::make_unique<CarriedStates>(model_, dtype, workspace_);
+  workspace_.create_local(model_.input).tensor() = Tensor::zeros(DType::int32, {1, 1});
+  NetDef def = needed_for(expanded_forward(model_, Mode::evaluate), model_.logits, states_->written());
+  def.set_name(model_.forward.name() + "_sample");
+  net_ = std::make_unique<Net>(def, workspace_);
+}
+
+// The init net runs for what it makes beside parameters, and so that shapes can be compared.
+void Sampler::load_parameters(const Checkpoint& checkpoint) {
+  RunContext run;
+  run_net_once(model_.init, workspace_, run);
+  for (const std::string& name : stepnet::parameter_names(model_, workspace_)) {
+    const auto found = checkpoint.tensors.find(std::string(kParameter) + name);
+    require(found != checkpoint.tensors.end(), "the checkpoint has no parameter \"{}\"", name);
+    Tensor& to = workspace_.tensor(name);
+    const Tensor& from = found->second;
+    require(from.dtype() == to.dtype() && from.shape() == to.shape(),
+            "the parameter \"{}\" is {} in the checkpoint, but {} in the net", name, from.str(), to.str());
+    to = from;
+  }
+}
+
+std::span<const double> Sampler::scores_after(int token) {
+  Tensor& input = workspace_.tensor(model_.input);
+  *input.data<int32_t>() = token;
+  input.mark_written();
+  RunContext run;
+  net_->run(run);
+  states_->advance();
+  const Tensor& logits = workspace_.fetch(model_.logits);
+  scores_.resize(vocabulary_.size());
+  require(logits.size() >= vocabulary_.size(), "the net gives {} scores for {} bytes", logits.size(),
+          vocabulary_.size());
+  for (int i = 0; i < vocabulary_.size(); ++i)
+    scores_[i] = logits.dtype() == DType::float64 ? logits.data<double>()[i] : logits.data<float>()[i];
+  return scores_;
+}
+
+void Sampler::sample(const SampleOptions& options, const std::function<bool(char)>& emit) {
+  check_options(options);
+  const std::string prompt = vocabulary_.encode(options.prompt, "the prompt");
+  const uint64_t key = random_key(options.seed, "sample", model_.logits, 0, 0);
+  states_->reset(1);
+  std::span<const double> scores = scores_after(token_before_text(vocabulary_));
+  for (const char token : prompt) scores = scores_after(static_cast<unsigned char>(token));
+  for (int64_t i = 0; i < options.length; ++i) {
+    const int token = draw(scores, options.temperature, random_uniform(key, static_cast<uint64_t>(i)));
+    if (!emit(vocabulary_.byte(token)) || i + 1 == options.length) return;
+    scores = scores_after(token);
+  }
+}
+
+}  // namespace stepnet

@@ -1,0 +1,82 @@
+#include "recurrent/train_options.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace stepnet {
+namespace {
+
+// One list for reading and writing: calls f(name, member) for each setting.
+template <class Options, class F>
+void each_setting(Options& o, F f) {
+  f("holdout", o.holdout);
+  f("optimizer", o.optimizer.optimizer);
+  f("lr", o.optimizer.lr);
+  f("lr-policy", o.optimizer.lr_policy);
+  f("lr-gamma", o.optimizer.lr_gamma);
+  f("lr-power", o.optimizer.lr_power);
+  f("lr-stepsize", o.optimizer.lr_stepsize);
+  f("lr-warmup", o.optimizer.lr_warmup);
+  f("momentum", o.optimizer.momentum);
+  f("beta1", o.optimizer.beta1);
+  f("beta2", o.optimizer.beta2);
+  f("epsilon", o.optimizer.epsilon);
+  f("clip", o.optimizer.clip);
+  f("batch", o.batch);
+  f("timesteps", o.timesteps);
+  f("validate-every", o.validate_every);
+  f("checkpoint-every", o.checkpoint_every);
+  f("seed", o.seed);
+}
+
+std::string to_setting(const std::string& value) { return value; }
+template <class T>
+std::string to_setting(T value) {
+  return fmt::format("{}", value);  // the shortest text that reads back to the same bits
+}
+
+void from_setting(const std::string&, const std::string& text, std::string& value) { value = text; }
+template <class T>
+void from_setting(const std::string& name, const std::string& text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(error == std::errc() && end == text.data() + text.size(), "the run's {} is \"{}\", which is no number", name,
+          text);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> settings_of(const TrainOptions& options) {
+  std::map<std::string, std::string> settings;
+  each_setting(options, [&](const char* name, const auto& value) { settings[name] = to_setting(value); });
+  return settings;
+}
+
+void take_settings(const std::map<std::string, std::string>& settings, TrainOptions& options) {
+  each_setting(options, [&](const std::string& name, auto& value) {
+    const auto found = settings.find(name);
+    require(found != settings.end(), "the checkpoint does not say the run's {}", name);
+    if (options.given.count(name) > 0 && to_setting(value) != found->second)
+      throw Error(fmt::format("the run has {} {}, but now {} is asked for", name, found->second, to_setting(value)),
+                  fmt::format("leave out --{}, or start another run", name));
+    from_setting(name, found->second, value);
+  });
+}
+
+void check_options(const TrainOptions& o) {
+  check_optimizer(o.optimizer);
+  require(!o.text.empty(), "no text to train on is given");
+  require(o.holdout >= 0 && o.holdout < 1, "the held-out share must be from 0 to less than 1, but is {}", o.holdout);
+  require(o.iterations >= 0, "the number of iterations must be at least 0, but is {}", o.iterations);
+  require(std::isfinite(o.seconds) && o.seconds >= 0, "the seconds must be at least 0, but are {}", o.seconds);
+  require(o.iterations == 0 || o.seconds == 0, "iterations and seconds are both given");
+  if (o.iterations == 0 && o.seconds == 0 && !o.resume)
+    throw Error("nothing says how long to train", "give --iterations or --seconds");
+  require(o.batch >= 0, "the batch must be at least 1, but is {}", o.batch);
+  require(o.timesteps >= 0, "the number of timesteps must be at least 1, but is {}", o.timesteps);
+  require(o.validate_every >= 0, "the iterations between validations must be at least 1, but are {}", o.validate_every);
+  require(o.checkpoint_every >= 0, "the iterations between checkpoints must be at least 1, but are {}",
+          o.checkpoint_every);
+  require(!o.resume || !o.out.empty(), "resuming needs the folder of the run");
+}
+
+}  // namespace stepnet

@@ -1,0 +1,46 @@
+// Options of a training run, and those of them that a run keeps for its whole life.
+//
+// Threads: value types.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "recurrent/training_net.h"
+
+namespace stepnet {
+
+class Profiler;
+
+struct TrainOptions {
+  std::string text;        // path of the training text
+  double holdout = 0.05;   // share of the text, at its end, that is only predicted; 0: none
+  int64_t iterations = 0;  // of the whole run; 0: as `seconds` says
+  double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
+  OptimizerOptions optimizer;
+  int64_t batch = 0, timesteps = 0;  // 0: the model's
+  int64_t validate_every = 0;        // iterations; 0: five times in the run
+  int64_t checkpoint_every = 0;      // 0: with each validation
+  std::string out;                   // folder of the run; "": nothing is written
+  bool resume = false;               // go on from the folder's last checkpoint
+  uint64_t seed = 1;
+  std::string metrics;  // path of a file of JSON lines; "": metrics.jsonl in the folder
+
+  // When resuming, settings come from the run; those named here (as by settings_of) must agree with it.
+  std::set<std::string> given;
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
+  Profiler* profiler = nullptr;
+};
+
+// The options that the arithmetic and the rhythm of a run depend on, as text.
+std::map<std::string, std::string> settings_of(const TrainOptions& options);
+// Takes the settings over; throws Error if one that is given differs, or one is missing or no number.
+void take_settings(const std::map<std::string, std::string>& settings, TrainOptions& options);
+
+// Throws Error on a number out of range, before any work is done.
+void check_options(const TrainOptions& options);
+
+}  // namespace stepnet

@@ -1,0 +1,223 @@
+#include "recurrent/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/parallel.h"
+#include "core/profile.h"
+#include "recurrent/evaluator.h"
+#include "recurrent/metrics_log.h"
+#include "recurrent/run_folder.h"
+#include "recurrent/run_setup.h"
+#include "recurrent/training_session.h"
+
+namespace stepnet {
+namespace {
+
+// A run for a given time trains this long before it fixes its number of iterations.
+constexpr double kCalibrationSeconds = 2;
+constexpr int64_t kCalibrationIterations = 4;
+// The end of the schedule until then: far away, so that no policy has moved yet.
+constexpr int64_t kNoEnd = int64_t{1} << 40;
+constexpr int64_t kValidations = 5;  // in a run, unless the options say otherwise
+
+// Seconds per step: the mean of the first hundred, then a mean over about as many. A session's first step also
+// prepares, and says nothing about the others.
+class Pace {
+ public:
+  void add(double seconds) {
+    if (steps_++ < 2) {
+      seconds_ = seconds;
+    } else {
+      seconds_ += (seconds - seconds_) / static_cast<double>(std::min<int64_t>(steps_ - 1, 100));
+    }
+  }
+  double seconds() const { return seconds_; }
+  int64_t steps() const { return steps_; }
+
+ private:
+  int64_t steps_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace
+
+struct Trainer::State {
+  State(const NetDef& net, TrainOptions o, TrainEvents e);
+
+  TrainResult run();
+  void step();
+  void fix_iterations();
+  void set_total(int64_t iterations);
+  void validate();
+  void save();
+  Checkpoint checkpoint() const;
+  void resume(const Checkpoint& saved);
+  void note(const std::string& text) const {
+    if (events.note) events.note(text);
+  }
+  double seconds() const { return seconds_before + now_seconds() - start; }
+  bool due(int64_t every) const { return every > 0 && session->iteration() % every == 0; }
+  bool finished() const { return total > 0 && session->iteration() >= total; }
+
+  TrainOptions options;
+  TrainEvents events;
+  std::optional<RunFolder> folder;
+  std::optional<TrainingText> text;
+  std::unique_ptr<TrainingSession> session;
+  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<MetricsLog> metrics;
+
+  int64_t total = 0;
+  double start = 0, seconds_before = 0;
+  Pace pace;
+  double loss = 0, validation_loss = -1, best_loss = -1;
+  int64_t saved_at = -1;
+};
+
+Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : options(std::move(o)), events(std::move(e)) {
+  check_options(options);
+  Model model = read_model(net);
+  Checkpoint saved;
+  if (!options.out.empty())
+    folder.emplace(options.out, options.resume ? RunFolder::Open::existing : RunFolder::Open::fresh);
+  if (options.resume) {
+    LoadedCheckpoint loaded = folder->latest();
+    for (const std::string& n : loaded.notes) note(n);
+    saved = std::move(loaded.contents);
+    check_same_model(model, saved);
+    take_settings(saved_settings(saved), options);
+  }
+  if (options.batch == 0) options.batch = model.batch;
+  if (options.timesteps == 0) options.timesteps = model.timesteps;
+  model.batch = options.batch;
+  model.timesteps = options.timesteps;
+  text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
+  total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
+  TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
+  session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
+                                              total > 0 ? total : kNoEnd);
+  check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());
+  if (!text->validation.empty())
+    evaluator = std::make_unique<Evaluator>(session->model(), session->parameters(), session->dtype(), text->validation,
+                                            options.batch, options.timesteps, text->validation_name);
+  if (options.resume) resume(saved);
+  if (total > 0) set_total(total);
+  if (options.metrics.empty() && folder) options.metrics = folder->file("metrics.jsonl");
+  metrics = std::make_unique<MetricsLog>(options.metrics, session->iteration());
+}
+
+void Trainer::State::resume(const Checkpoint& saved) {
+  session->restore(saved.tensors);
+  seconds_before = checkpoint_real(saved, "seconds");
+  best_loss = checkpoint_real(saved, "best-loss");
+  validation_loss = checkpoint_real(saved, "validation-loss");
+  loss = checkpoint_real(saved, "loss");
+  saved_at = session->iteration();
+  if (const int64_t before = checkpoint_int(saved, "threads"); before != threads())
+    note(fmt::format("the run used {} threads before, now {}: rounding will differ", before, threads()));
+}
+
+void Trainer::State::set_total(int64_t iterations) {
+  total = iterations;
+  if (options.validate_every == 0)
+    options.validate_every = std::max<int64_t>(1, (total + kValidations - 1) / kValidations);
+  if (options.checkpoint_every == 0) options.checkpoint_every = options.validate_every;
+}
+
+// So many iterations that the run, its validations included, ends near the given time. At least one is left.
+void Trainer::State::fix_iterations() {
+  const double validation = evaluator ? evaluator->estimate_seconds() : 0;
+  const double left = options.seconds - seconds();
+  const bool rhythm = options.validate_every > 0;
+  const double per_step = pace.seconds() + (rhythm ? validation / static_cast<double>(options.validate_every) : 0);
+  const double fixed = rhythm ? validation : validation * kValidations;
+  const auto more = static_cast<int64_t>(std::max(1.0, (left - fixed) / per_step));
+  set_total(session->iteration() + more);
+  session->set_schedule_end(total);
+  note(fmt::format("{} iterations will take about {:.0f} s", total, options.seconds));
+}
+
+void Trainer::State::step() {
+  const double before = now_seconds();
+  loss = session->step(options.profiler);
+  const double took = std::max(now_seconds() - before, 1e-9);
+  pace.add(took);
+  const auto chars = static_cast<double>(options.batch * options.timesteps);
+  metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds());
+  if (!events.iteration) return;
+  TrainProgress p{session->iteration(), total, loss, session->learning_rate(), chars / pace.seconds(), seconds(), -1};
+  if (total > 0)
+    p.seconds_left = static_cast<double>(total - p.iteration) * pace.seconds();
+  else
+    p.seconds_left = options.seconds - p.seconds;
+  events.iteration(p);
+}
+
+void Trainer::State::validate() {
+  if (!evaluator) return;
+  validation_loss = evaluator->loss();
+  const bool best = best_loss < 0 || validation_loss < best_loss;
+  if (best) best_loss = validation_loss;
+  metrics->validation(session->iteration(), validation_loss);
+  // Before the next checkpoint names this loss as the best.
+  if (best && folder) folder->save_best(checkpoint());
+  if (events.validation) events.validation({session->iteration(), validation_loss, best});
+}
+
+Checkpoint Trainer::State::checkpoint() const {
+  Checkpoint s;
+  s.tensors = session->save();
+  add_facts(session->model(), options, *text, s);
+  s.texts["iteration"] = fmt::format("{}", session->iteration());
+  s.texts["total"] = fmt::format("{}", total);
+  s.texts["threads"] = fmt::format("{}", threads());
+  s.texts["seconds"] = fmt::format("{}", seconds());
+  s.texts["loss"] = fmt::format("{}", loss);
+  s.texts["validation-loss"] = fmt::format("{}", validation_loss);
+  s.texts["best-loss"] = fmt::format("{}", best_loss);
+  return s;
+}
+
+void Trainer::State::save() {
+  if (!folder || saved_at == session->iteration()) return;
+  folder->save(checkpoint(), session->iteration());
+  saved_at = session->iteration();
+}
+
+TrainResult Trainer::State::run() {
+  start = now_seconds();
+  bool stopped = false;
+  while (!finished() && !stopped) {
+    step();
+    stopped = options.stop && *options.stop;
+    const bool calibrated = pace.steps() >= kCalibrationIterations && seconds() >= kCalibrationSeconds;
+    if (total == 0 && (calibrated || stopped)) fix_iterations();
+    if (total == 0) continue;
+    if (due(options.validate_every) || finished()) validate();
+    if (due(options.checkpoint_every) || finished() || stopped) save();
+  }
+  if (folder) folder->save_parameters(session->parameters(), session->parameter_names());
+  return {session->iteration(), total, finished(), loss, validation_loss, best_loss, seconds()};
+}
+
+Trainer::Trainer(const NetDef& net, TrainOptions options, TrainEvents events)
+    : state_(std::make_unique<State>(net, std::move(options), std::move(events))) {}
+Trainer::~Trainer() = default;
+
+TrainResult Trainer::run() { return state_->run(); }
+const TrainOptions& Trainer::options() const { return state_->options; }
+int64_t Trainer::vocabulary_size() const { return state_->text->vocabulary.size(); }
+int64_t Trainer::training_bytes() const { return static_cast<int64_t>(state_->text->training.size()); }
+int64_t Trainer::validation_bytes() const { return static_cast<int64_t>(state_->text->validation.size()); }
+int64_t Trainer::iteration() const { return state_->session->iteration(); }
+
+int64_t Trainer::parameter_count() const {
+  int64_t count = 0;
+  for (const std::string& name : state_->session->parameter_names())
+    count += state_->session->parameters().fetch(name).size();
+  return count;
+}
+
+}  // namespace stepnet

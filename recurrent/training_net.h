@@ -1,0 +1,45 @@
+// The training net: forward, backward, clipping, learning rate and one optimizer operator per parameter, as one NetDef.
+//
+// Blobs that training adds have names that start with "train/". Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "recurrent/model.h"
+
+namespace stepnet {
+
+struct OptimizerOptions {
+  std::string optimizer = "adam";   // adam, sgd or momentum
+  double lr = 0.003;                // always positive, whatever sign the operator wants
+  std::string lr_policy = "fixed";  // of the operator LearningRate
+  double lr_gamma = 0.5;            // step, exp, inv
+  double lr_power = 1;              // inv, poly
+  int64_t lr_stepsize = 1000;       // step
+  int64_t lr_warmup = 100;          // linearWarmup: iterations
+  double momentum = 0.9;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam
+  double clip = 5;                                    // of the norm of all gradients together; 0: off
+};
+
+// Throws Error on an unknown optimizer or a number out of range. Policies are checked by their operator.
+void check_optimizer(const OptimizerOptions& options);
+
+struct TrainingNet {
+  NetDef net;
+  // Blobs that must exist, beside parameters, carried states, input and target, before the net is built, with their
+  // first values; those of the optimizer are zeros like their parameter.
+  std::vector<std::pair<std::string, Tensor>> first_values;
+  std::vector<std::string> trained;  // parameters that the loss depends on
+  std::string rate = "train/rate";   // as the operator wants it, negative for adam and sgd
+  std::string iteration = "train/iteration";
+};
+
+// `iterations`: the end of the schedule, for policy poly. `parameters`: where the parameters are.
+TrainingNet build_training_net(const Model& model, const std::vector<std::string>& parameters,
+                               const Workspace& workspace, const OptimizerOptions& options, int64_t iterations);
+
+}  // namespace stepnet

@@ -1,0 +1,106 @@
+#include "recurrent/training_session.h"
+
+#include <cmath>
+#include <set>
+
+namespace stepnet {
+namespace {
+
+constexpr const char* kPosition = "position";  // iteration and place in the text, int64 [2]
+
+}  // namespace
+
+TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed,
+                                 int64_t iterations)
+    : model_(std::move(model)),
+      optimizer_(std::move(optimizer)),
+      streams_(std::move(streams)),
+      seed_(seed),
+      workspace_(&parameters_) {
+  check_optimizer(optimizer_);
+  RunContext run;
+  run.seed = seed_;
+  run_net_once(model_.init, parameters_, run);
+  names_ = stepnet::parameter_names(model_, parameters_);
+  dtype_ = parameters_.fetch(names_.front()).dtype();
+  states_ = std::make_unique<CarriedStates>(model_, dtype_, workspace_);
+  build_net(iterations);
+  states_->reset(streams_.batch());
+}
+
+// Blobs of a net built before are dropped, so that the new net sees them as intermediates of its own.
+void TrainingSession::build_net(int64_t iterations) {
+  training_ = build_training_net(model_, names_, parameters_, optimizer_, iterations);
+  std::set<std::string> stay(states_->read().begin(), states_->read().end());
+  for (const auto& [name, value] : training_.first_values) stay.insert(name);
+  for (const std::string& name : workspace_.names())
+    if (stay.count(name) == 0) workspace_.remove(name);
+  for (const auto& [name, value] : training_.first_values)
+    if (!workspace_.find(name)) workspace_.create_local(name).tensor() = value;
+  for (const std::string& name : states_->written()) workspace_.create_local(name);
+  workspace_.create_local(model_.input);
+  workspace_.create_local(model_.target);
+  const int64_t runs = net_ ? net_->runs() : 0;
+  net_ = std::make_unique<Net>(training_.net, workspace_, NetOptions{.release_intermediates = true});
+  net_->set_runs(runs);
+}
+
+void TrainingSession::set_schedule_end(int64_t iterations) { build_net(iterations); }
+
+double TrainingSession::step(Profiler* profiler) {
+  if (streams_.at_start()) states_->reset(streams_.batch());
+  streams_.next(workspace_.tensor(model_.input), workspace_.tensor(model_.target));
+  RunContext run;
+  run.seed = seed_;
+  run.profiler = profiler;
+  net_->run(run);
+  states_->advance();
+  const auto loss = workspace_.fetch(model_.loss).item<double>();
+  if (!std::isfinite(loss))
+    throw Error(fmt::format("the loss is {} in iteration {}", loss, iteration()),
+                "use a smaller learning rate, or clip the gradients at a smaller norm");
+  return loss;
+}
+
+double TrainingSession::learning_rate() const {
+  return iteration() > 0 ? std::abs(workspace_.fetch(training_.rate).item<double>()) : optimizer_.lr;
+}
+
+std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
+  std::map<std::string, Blob*> blobs;
+  for (const std::string& name : names_) blobs["parameter/" + name] = &parameters_.at(name);
+  for (const auto& [name, value] : training_.first_values) blobs["state/" + name] = &workspace_.at(name);
+  for (const std::string& name : states_->read()) blobs["carry/" + name] = &workspace_.at(name);
+  return blobs;
+}
+
+std::map<std::string, Tensor> TrainingSession::save() const {
+  std::map<std::string, Tensor> saved;
+  for (const auto& [name, blob] : saved_blobs()) saved[name] = blob->tensor();
+  saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), streams_.position()});
+  return saved;
+}
+
+void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
+  auto find = [&](const std::string& name) -> const Tensor& {
+    const auto it = saved.find(name);
+    require(it != saved.end(), "the checkpoint has no \"{}\"", name);
+    return it->second;
+  };
+  for (const auto& [name, blob] : saved_blobs()) {
+    const Tensor& from = find(name);
+    Tensor& to = blob->tensor();
+    require(from.dtype() == to.dtype() && from.shape() == to.shape(), "\"{}\" is {} in the checkpoint, but {} here",
+            name, from.str(), to.str());
+    to.copy_from(from);
+  }
+  const Tensor& position = find(kPosition);
+  require(position.dtype() == DType::int64 && position.size() == 2, "\"{}\" is {} in the checkpoint", kPosition,
+          position.str());
+  const auto values = position.span<int64_t>();
+  require(values[0] >= 0, "the checkpoint's iteration is {}", values[0]);
+  net_->set_runs(values[0]);
+  streams_.set_position(values[1]);
+}
+
+}  // namespace stepnet

@@ -1,0 +1,54 @@
+// TrainingSession: a model in training, and everything that its arithmetic depends on.
+//
+// A step reads the next batch, runs the training net, and hands the carried states on. What save() returns is all that
+// restore() needs to go on to the same bits, on the same number of threads.
+// Threads: one thread at a time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/io/text_stream.h"
+#include "core/net.h"
+#include "recurrent/carried_states.h"
+#include "recurrent/training_net.h"
+
+namespace stepnet {
+
+class TrainingSession {
+ public:
+  // Runs the init net. `iterations`: the end of the schedule.
+  TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed, int64_t iterations);
+
+  double step(Profiler* profiler = nullptr);          // the loss in nats; throws Error if it is not finite
+  int64_t iteration() const { return net_->runs(); }  // steps so far
+  double learning_rate() const;                       // of the last step, positive
+  void set_schedule_end(int64_t iterations);          // from the next step on
+
+  const Model& model() const { return model_; }
+  const TextStreams& streams() const { return streams_; }
+  Workspace& parameters() { return parameters_; }  // holds what the init net wrote, and nothing else
+  const std::vector<std::string>& parameter_names() const { return names_; }
+  DType dtype() const { return dtype_; }
+
+  std::map<std::string, Tensor> save() const;  // the tensors share bytes with the session's until its next step
+  void restore(const std::map<std::string, Tensor>& saved);  // throws Error if they do not fit
+
+ private:
+  void build_net(int64_t iterations);
+  std::map<std::string, Blob*> saved_blobs() const;
+
+  Model model_;
+  OptimizerOptions optimizer_;
+  TextStreams streams_;
+  uint64_t seed_;
+  Workspace parameters_, workspace_;
+  DType dtype_ = DType::float32;
+  std::vector<std::string> names_;
+  TrainingNet training_;
+  std::unique_ptr<CarriedStates> states_;
+  std::unique_ptr<Net> net_;
+};
+
+}  // namespace stepnet

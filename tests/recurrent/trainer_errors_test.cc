@@ -1,0 +1,131 @@
+// What a user may get wrong about a training run, and what they are told before it starts.
+#include <gtest/gtest.h>
+
+#include "tests/core/errors.h"
+#include "tests/recurrent/tiny_model.h"
+
+namespace stepnet {
+namespace {
+
+using testing::error_text;
+using testing::expect_contains;
+using testing::TempFolder;
+using testing::tiny_net;
+
+class TrainerErrors : public ::testing::Test {
+ protected:
+  TrainerErrors() { testing::write_all(text_, testing::tiny_text()); }
+
+  TrainOptions options(const std::string& folder = "") {
+    TrainOptions o = testing::tiny_options(text_, 2);
+    if (!folder.empty()) o.out = folder_.file(folder);
+    return o;
+  }
+  std::string error(const TrainOptions& o, const NetDef& net = tiny_net()) {
+    return error_text([&] { Trainer(net, o); });
+  }
+  std::string error_with_text(const std::string& text) {
+    testing::write_all(text_, text);
+    return error(options());
+  }
+
+  TempFolder folder_;
+  std::string text_ = folder_.file("text");
+};
+
+TEST_F(TrainerErrors, Texts) {
+  EXPECT_EQ(error_with_text(""), "the text file \"" + text_ + "\" is empty");
+  EXPECT_EQ(error_with_text("too short"),
+            "the training part of \"" + text_ +
+                "\" has 9 bytes, but one batch of 4 streams by 7 timesteps needs 29\n"
+                "  fix use a longer text, a smaller batch or fewer timesteps");
+  expect_contains(error_with_text(testing::tiny_text(2000) + "Z"),
+                  "the byte 'Z' at offset 2006 of \"" + text_ + "\" is not among the 20 bytes of the vocabulary");
+  TrainOptions o = options();
+  o.text = folder_.file("none");
+  expect_contains(error(o), "No such file");
+  o.text = folder_.path();
+  expect_contains(error(o), "is not a regular file");
+}
+
+TEST_F(TrainerErrors, FewerClassesThanBytes) {
+  EXPECT_EQ(error(options(), tiny_net(8)),
+            "the text has 19 different bytes, but the net gives scores to 8 classes (logits is float[7, 4, 8])\n"
+            "  fix give \"logits\" at least 19 classes");
+}
+
+TEST_F(TrainerErrors, Numbers) {
+  auto with = [&](auto change) {
+    TrainOptions o = options();
+    change(o);
+    return error(o);
+  };
+  expect_contains(with([](TrainOptions& o) { o.iterations = 0; }), "nothing says how long to train");
+  expect_contains(with([](TrainOptions& o) { o.seconds = 5; }), "iterations and seconds are both given");
+  expect_contains(with([](TrainOptions& o) { o.holdout = 1; }), "must be from 0 to less than 1, but is 1");
+  expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }), "Did you mean \"adam\"?");
+  expect_contains(with([](TrainOptions& o) { o.optimizer.lr = -1; }), "must be greater than 0, but is -1");
+  expect_contains(with([](TrainOptions& o) { o.optimizer.lr_policy = "polly"; }), "Did you mean \"poly\"?");
+  expect_contains(with([](TrainOptions& o) { o.resume = true; }), "resuming needs the folder of the run");
+}
+
+TEST_F(TrainerErrors, Folders) {
+  TrainOptions o = options("run");
+  Trainer(tiny_net(), o).run();
+  EXPECT_EQ(error(o), "the folder \"" + o.out +
+                          "\" holds a run already\n  fix go on with it by --resume, or give another folder");
+  o.out = folder_.file("a/b");
+  expect_contains(error(o), "cannot make the folder \"" + o.out + "\": No such file or directory");
+  o.out = text_;
+  expect_contains(error(o), "cannot make the folder");
+  o.resume = true;
+  expect_contains(error(o), "there is no folder \"" + text_ + "\" to resume from");
+  o.out = folder_.path();
+  expect_contains(error(o), "has no checkpoint to resume from");
+}
+
+TEST_F(TrainerErrors, AResumedRunMustBeTheSame) {
+  TrainOptions o = options("run");
+  o.validate_every = 1;
+  Trainer(tiny_net(), o).run();
+  o.resume = true;
+  o.batch = 3;
+  o.given = {"batch"};
+  EXPECT_EQ(error(o), "the run has batch 4, but now 3 is asked for\n  fix leave out --batch, or start another run");
+  o.given = {};
+  expect_contains(error(o, tiny_net(31)), "is not the one that the run was started with");
+  testing::write_all(text_, testing::tiny_text(3100));
+  expect_contains(error(o), "is not the text that the run was started with");
+}
+
+TEST_F(TrainerErrors, ALossThatIsNoNumberStopsTheRun) {
+  TrainOptions o = options("run");
+  o.iterations = 300;
+  o.optimizer.optimizer = "sgd";
+  o.optimizer.lr = 1e30;
+  o.optimizer.clip = 0;
+  const std::string text = error_text([&] { Trainer(tiny_net(), o).run(); });
+  expect_contains(text, "nan");
+  expect_contains(text, "use a smaller learning rate");
+}
+
+TEST_F(TrainerErrors, Models) {
+  auto with = [&](auto change) {
+    NetDef net = tiny_net();
+    change(net, *net.MutableExtension(model));
+    return error(options(), net);
+  };
+  expect_contains(with([](NetDef& n, ModelDef&) { n.ClearExtension(model); }), "does not say how it is trained");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.set_loss("los"); }), "Did you mean \"loss\"?");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.clear_logits(); }), "the model names no logits");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.set_input("x"); }), "is not read by the net before it is written");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.clear_carry(); }), "the net reads \"h_before\", but neither");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.mutable_carry(0)->set_size(0); }), "size of at least 1");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.mutable_carry(1)->set_to("h_before"); }), "has two roles");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.mutable_carry(0)->set_size(5); }), "h_before");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.set_batch(0); }), "batch must be at least 1, but is 0");
+  expect_contains(with([](NetDef&, ModelDef& m) { m.mutable_init()->clear_op(); }), "the net reads \"W_x\"");
+}
+
+}  // namespace
+}  // namespace stepnet

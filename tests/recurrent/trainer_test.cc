@@ -1,0 +1,172 @@
+// Training runs: they learn, and a run that was stopped ends in the same bits as one that was not.
+#include "recurrent/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "core/parallel.h"
+#include "recurrent/metrics_log.h"
+#include "tests/recurrent/tiny_model.h"
+
+namespace stepnet {
+namespace {
+
+using testing::read_all;
+using testing::TempFolder;
+using testing::tiny_net;
+
+class TrainerTest : public ::testing::Test {
+ protected:
+  TrainerTest() {
+    set_threads(1);
+    testing::write_all(text_, testing::tiny_text());
+  }
+  ~TrainerTest() override { set_threads(0); }
+
+  TrainOptions options(int64_t iterations, const std::string& folder = "") {
+    TrainOptions o = testing::tiny_options(text_, iterations);
+    if (!folder.empty()) o.out = folder_.file(folder);
+    return o;
+  }
+  // Runs until `stop_after` iterations are finished.
+  TrainResult train(TrainOptions o, int64_t stop_after = 1 << 30) {
+    std::atomic<bool> stop{false};
+    o.stop = &stop;
+    TrainEvents events;
+    events.iteration = [&](const TrainProgress& p) { stop = p.iteration >= stop_after; };
+    return Trainer(tiny_net(), o, events).run();
+  }
+
+  TempFolder folder_;
+  std::string text_ = folder_.file("text");
+};
+
+TEST_F(TrainerTest, LossFalls) {
+  for (const char* optimizer : {"adam", "sgd", "momentum"}) {
+    TrainOptions o = options(150);
+    o.optimizer.optimizer = optimizer;
+    o.optimizer.lr = optimizer == std::string("adam") ? 0.02 : optimizer == std::string("sgd") ? 1.0 : 0.2;
+    std::vector<double> losses;
+    TrainEvents events;
+    events.iteration = [&](const TrainProgress& p) { losses.push_back(p.loss); };
+    const TrainResult r = Trainer(tiny_net(), o, events).run();
+    EXPECT_TRUE(r.finished);
+    ASSERT_EQ(losses.size(), 150u);
+    EXPECT_NEAR(losses.front(), std::log(32.0), 0.2) << optimizer;
+    EXPECT_LT(r.loss, 0.6 * losses.front()) << optimizer;
+    EXPECT_LT(r.validation_loss, 0.6 * losses.front()) << optimizer;
+    EXPECT_GE(r.validation_loss, r.best_loss);
+  }
+}
+
+TEST_F(TrainerTest, ResumedRunsEndInTheSameBits) {
+  // 3000 bytes less the held-out ones make 25 batches, so that 60 iterations pass the end of the text twice.
+  for (const std::string optimizer : {"adam", "sgd", "momentum"}) {
+    TrainOptions whole = options(60, "whole-" + optimizer), parts = options(60, "parts-" + optimizer);
+    for (TrainOptions* o : {&whole, &parts}) {
+      o->optimizer.optimizer = optimizer;
+      o->optimizer.lr_policy = "poly";
+      o->batch = 16;
+      o->validate_every = 9;
+      o->checkpoint_every = 4;
+    }
+    const TrainResult expected = train(whole);
+    EXPECT_FALSE(train(parts, 7).finished);
+    parts.resume = true;
+    EXPECT_EQ(train(parts, 29).iteration, 29);
+    EXPECT_EQ(train(parts, 30).iteration, 30);
+    const TrainResult result = train(parts);
+    EXPECT_TRUE(result.finished);
+    EXPECT_EQ(result.loss, expected.loss);
+    EXPECT_EQ(result.best_loss, expected.best_loss);
+    EXPECT_EQ(testing::saved_bytes(parts.out), testing::saved_bytes(whole.out)) << optimizer;
+    EXPECT_EQ(testing::saved_bytes(parts.out + "/best"), testing::saved_bytes(whole.out + "/best")) << optimizer;
+    EXPECT_FALSE(testing::saved_bytes(whole.out).empty());
+  }
+}
+
+TEST_F(TrainerTest, AFinishedRunCanGoOn) {
+  TrainOptions whole = options(20, "whole"), parts = options(11, "parts");
+  whole.validate_every = parts.validate_every = 100;
+  train(whole);
+  train(parts);
+  parts.resume = true;
+  EXPECT_EQ(train(parts).iteration, 11);
+  parts.iterations = 20;
+  EXPECT_EQ(train(parts).iteration, 20);
+  EXPECT_EQ(testing::saved_bytes(parts.out), testing::saved_bytes(whole.out));
+}
+
+TEST_F(TrainerTest, ARunForATimeFixesItsIterations) {
+  TrainOptions o = options(0, "timed");
+  o.seconds = 3;
+  std::vector<std::string> notes;
+  TrainEvents events;
+  events.note = [&](const std::string& text) { notes.push_back(text); };
+  const TrainResult r = Trainer(tiny_net(), o, events).run();
+  EXPECT_TRUE(r.finished);
+  EXPECT_EQ(r.iteration, r.total);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0], fmt::format("{} iterations will take about 3 s", r.total));
+  o.resume = true;
+  EXPECT_EQ(Trainer(tiny_net(), o).run().total, r.total);
+}
+
+TEST_F(TrainerTest, AStopBeforeTheIterationsAreFixedCanBeResumed) {
+  TrainOptions o = options(0, "timed");
+  o.seconds = 2.5;
+  const TrainResult stopped = train(o, 2);
+  EXPECT_EQ(stopped.iteration, 2);
+  EXPECT_GT(stopped.total, 2);
+  o.seconds = 0;
+  o.resume = true;
+  EXPECT_EQ(train(o, stopped.iteration + 3).total, stopped.total);
+}
+
+// Iterations of the training lines and of the validation lines.
+std::pair<std::vector<int>, std::vector<int>> logged(const std::string& path) {
+  std::pair<std::vector<int>, std::vector<int>> result;
+  std::istringstream lines(read_all(path));
+  for (std::string line; std::getline(lines, line);) {
+    const int iteration = std::stoi(line.substr(line.find(':') + 1));
+    (line.find("validation_bpc") == std::string::npos ? result.first : result.second).push_back(iteration);
+  }
+  return result;
+}
+
+TEST_F(TrainerTest, MetricsGoOnFromTheCheckpoint) {
+  TrainOptions o = options(10, "run");
+  o.validate_every = 3;
+  train(o, 5);
+  const std::string path = o.out + "/metrics.jsonl";
+  // What a killed process leaves behind: lines after the checkpoint, the last one cut short.
+  testing::write_all(path, read_all(path) + "{\"iteration\":6,\"loss\":1}\n{\"iteration\":7,\"lo");
+  o.resume = true;
+  train(o);
+  const auto [training, validation] = logged(path);
+  EXPECT_EQ(training, (std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(validation, (std::vector<int>{3, 6, 9, 10}));
+}
+
+TEST_F(TrainerTest, MetricsAreJsonLines) {
+  const std::string path = folder_.file("m.jsonl");
+  MetricsLog log(path, 0);
+  log.training(3, 1.5, 1234.4, 0.0025, 2.5);
+  log.validation(3, 0.5);
+  EXPECT_EQ(read_all(path),
+            "{\"iteration\":3,\"loss\":1.5,\"bpc\":2.1640425613334453,\"chars_per_second\":1234,\"lr\":0.0025,"
+            "\"seconds\":2.500}\n{\"iteration\":3,\"validation_bpc\":0.7213475204444817}\n");
+}
+
+TEST_F(TrainerTest, NothingHeldOutMeansNoValidation) {
+  TrainOptions o = options(3, "run");
+  o.holdout = 0;
+  const TrainResult r = train(o);
+  EXPECT_LT(r.validation_loss, 0);
+  EXPECT_FALSE(std::filesystem::exists(o.out + "/best"));
+  EXPECT_TRUE(std::filesystem::exists(o.out + "/parameters.minidb"));
+}
+
+}  // namespace
+}  // namespace stepnet

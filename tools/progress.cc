@@ -1,0 +1,78 @@
+#include "tools/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/profile.h"
+#include "recurrent/metrics_log.h"
+
+namespace stepnet::tools {
+namespace {
+
+constexpr double kRedraw = 0.1;      // seconds, on a terminal
+constexpr double kPlainEvery = 5.0;  // seconds, elsewhere
+constexpr int kBarWidth = 24;
+
+std::string bar(double share) {
+  const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * kBarWidth);
+  return "[" + std::string(full, '#') + std::string(kBarWidth - full, '.') + "]";
+}
+
+std::string facts(const TrainProgress& p, double loss) {
+  const std::string of = p.total > 0 ? fmt::format("/{}", p.total) : "";
+  std::string text = fmt::format("iteration {}{}  loss {:.3f}  {:.3f} bits/char  {:.0f} chars/s", p.iteration, of, loss,
+                                 bits_per_char(loss), p.chars_per_second);
+  if (p.seconds_left >= 0) text += fmt::format("  {} left", clock_text(p.seconds_left));
+  return text;
+}
+
+}  // namespace
+
+std::string clock_text(double seconds) {
+  const auto s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+ProgressDisplay::ProgressDisplay(bool quiet, double wanted_seconds)
+    : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0), wanted_seconds_(wanted_seconds) {}
+
+ProgressDisplay::~ProgressDisplay() { clear(); }
+
+void ProgressDisplay::show(const TrainProgress& p) {
+  if (quiet_) return;
+  smooth_loss_ = smooth_loss_ == 0 ? p.loss : 0.98 * smooth_loss_ + 0.02 * p.loss;
+  const double now = now_seconds();
+  if (now < next_) return;
+  const bool first = next_ == 0;
+  next_ = now + (terminal_ ? kRedraw : kPlainEvery);
+  if (terminal_ || !first) draw(p);
+}
+
+void ProgressDisplay::draw(const TrainProgress& p) {
+  if (!terminal_) {
+    fmt::print(stderr, "{}\n", facts(p, smooth_loss_));
+    return;
+  }
+  const double share = p.total > 0 ? static_cast<double>(p.iteration) / static_cast<double>(p.total)
+                                   : p.seconds / std::max(wanted_seconds_, 1e-9);
+  fmt::print(stderr, "\r\033[K{} {}", bar(share), facts(p, smooth_loss_));
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void ProgressDisplay::clear() {
+  if (drawn_) fmt::print(stderr, "\r\033[K");
+  drawn_ = false;
+}
+
+void ProgressDisplay::line(const std::string& text) {
+  if (quiet_) return;
+  clear();
+  fmt::print(stderr, "{}\n", text);
+}
+
+}  // namespace stepnet::tools

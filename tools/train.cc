@@ -1,0 +1,127 @@
+// `stepnet train`: trains a net on a text.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+
+#include "core/io/text.h"
+#include "core/parallel.h"
+#include "recurrent/metrics_log.h"
+#include "recurrent/trainer.h"
+#include "tools/commands.h"
+#include "tools/profile_table.h"
+#include "tools/progress.h"
+#include "tools/signals.h"
+
+namespace stepnet::tools {
+namespace {
+
+struct TrainCommand {
+  std::string file;
+  TrainOptions options;
+  int threads = 0;
+  bool quiet = false, profile = false;
+
+  void run();
+  void print_end(const TrainResult& result) const;
+};
+
+void TrainCommand::run() {
+  set_threads(threads);
+  std::optional<ProfileTable> table;
+  if (profile) options.profiler = &table.emplace().profiler();
+  options.stop = &stop_on_signals();
+  ProgressDisplay display(quiet, options.seconds);
+  TrainEvents events;
+  events.iteration = [&](const TrainProgress& p) { display.show(p); };
+  events.validation = [&](const ValidationResult& v) {
+    display.line(fmt::format("iteration {}: {:.4f} bits/char on the held-out part{}", v.iteration,
+                             bits_per_char(v.loss), v.best ? ", the best so far" : ""));
+  };
+  events.note = [&](const std::string& text) { display.line("note: " + text); };
+  Trainer trainer(load_net(file), options, events);
+  display.line(
+      fmt::format("{} parameters, {} different bytes, {} bytes to train on, {} held out, batch {}, {} timesteps",
+                  trainer.parameter_count(), trainer.vocabulary_size(), trainer.training_bytes(),
+                  trainer.validation_bytes(), trainer.options().batch, trainer.options().timesteps));
+  if (options.resume) display.line(fmt::format("going on after iteration {}", trainer.iteration()));
+  const TrainResult result = trainer.run();
+  display.line("");
+  print_end(result);
+  if (table) fmt::print("{}", table->text());
+  interrupt_was_handled();
+}
+
+void TrainCommand::print_end(const TrainResult& r) const {
+  if (!r.finished) {
+    fmt::print("stopped after iteration {} of {}\n", r.iteration, r.total);
+    if (options.out.empty())
+      fmt::print("nothing was saved, because no folder was given by --out\n");
+    else
+      fmt::print("to go on: stepnet train {} --text {} --out {} --resume\n", file, options.text, options.out);
+    return;
+  }
+  fmt::print("trained {} iterations in {:.1f} s, last loss {:.3f}", r.iteration, r.seconds, r.loss);
+  if (r.best_loss >= 0)
+    fmt::print(", held-out part: {:.4f} bits/char, best {:.4f}", bits_per_char(r.validation_loss),
+               bits_per_char(r.best_loss));
+  fmt::print("\n");
+  if (!options.out.empty()) fmt::print("to see text from it: stepnet sample --out {}\n", options.out);
+}
+
+// Options that a resumed run takes from its checkpoint unless they are given.
+template <class T>
+CLI::Option* setting(CLI::App& command, TrainCommand& o, const std::string& name, T& value, const std::string& help) {
+  return command.add_option("--" + name, value, help)->each([&o, name](const std::string&) {
+    o.options.given.insert(name);
+  });
+}
+
+void add_settings(CLI::App& c, TrainCommand& o) {
+  OptimizerOptions& p = o.options.optimizer;
+  setting(c, o, "holdout", o.options.holdout, "Share of the text, at its end, that is only predicted");
+  setting(c, o, "optimizer", p.optimizer, "adam, sgd or momentum")->check(CLI::IsMember({"adam", "sgd", "momentum"}));
+  setting(c, o, "lr", p.lr, "Learning rate");
+  setting(c, o, "lr-policy", p.lr_policy, "How it changes: fixed, poly, exp, step, inv, linearWarmup, constantWarmup")
+      ->check(CLI::IsMember({"fixed", "poly", "exp", "step", "inv", "linearWarmup", "constantWarmup"}));
+  setting(c, o, "lr-gamma", p.lr_gamma, "Factor of the policies step, exp and inv");
+  setting(c, o, "lr-power", p.lr_power, "Exponent of the policies poly and inv");
+  setting(c, o, "lr-stepsize", p.lr_stepsize, "Iterations between two changes of the policy step")
+      ->check(CLI::PositiveNumber);
+  setting(c, o, "lr-warmup", p.lr_warmup, "Iterations of warm-up")->check(CLI::PositiveNumber);
+  setting(c, o, "momentum", p.momentum, "Of the optimizer momentum");
+  setting(c, o, "clip", p.clip, "Largest norm of all gradients together; 0: off");
+  setting(c, o, "batch", o.options.batch, "Streams that are read side by side; else as the net says")
+      ->check(CLI::PositiveNumber);
+  setting(c, o, "timesteps", o.options.timesteps, "Length of a batch; else as the net says")
+      ->check(CLI::PositiveNumber);
+  setting(c, o, "validate-every", o.options.validate_every, "Iterations; else five times in the run")
+      ->check(CLI::PositiveNumber);
+  setting(c, o, "checkpoint-every", o.options.checkpoint_every, "Iterations; else with each validation")
+      ->check(CLI::PositiveNumber);
+  setting(c, o, "seed", o.options.seed, "Seed of all random draws");
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a net on a text");
+  auto o = std::make_shared<TrainCommand>();  // shared with the callback, which runs after this returns
+  command->option_defaults()->always_capture_default();
+  command->add_option("FILE", o->file, "The net, with a block [stepnet.model]")->required();
+  command->add_option("--text", o->options.text, "The text to train on")->required();
+  auto* iterations = command->add_option("--iterations", o->options.iterations, "Length of the run in iterations")
+                         ->check(CLI::PositiveNumber);
+  command->add_option("--seconds", o->options.seconds, "Length of the run in seconds, about")
+      ->check(CLI::PositiveNumber)
+      ->excludes(iterations);
+  add_settings(*command, *o);
+  command->add_option("--out", o->options.out, "Folder for checkpoints and metrics; made if it is not there");
+  command->add_flag("--resume", o->options.resume, "Go on from the last checkpoint in --out");
+  command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
+  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(CLI::Range(0, 1024));
+  command->add_flag("--quiet", o->quiet, "Print the last line only");
+  command->add_flag("--profile", o->profile, "Print a table of time, matrix products and memory at the end");
+  command->callback([o] { o->run(); });
+}
+
+}  // namespace stepnet::tools
