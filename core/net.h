@@ -1,8 +1,9 @@
 // Net: a NetDef bound to a workspace, run in order.
 //
 // Building it checks every operator against its schema, and every input against the external inputs, earlier outputs
-// and the workspace, and asks each what it can say before it runs. A run infers shapes with the values at hand, allocates outputs and calls kernels.
-// Threads: one run at a time per net; nets on one workspace may run at the same time if they share no written blob.
+// and the workspace, and asks each what it can say before it runs. A run infers shapes with the values at hand,
+// allocates outputs and calls kernels. Threads: one run at a time per net; nets on one workspace may run at the same
+// time if they share no written blob.
 #pragma once
 
 #include <map>

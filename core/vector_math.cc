@@ -40,9 +40,8 @@ void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
 
 template <class T>
 void sigmoid(std::span<const T> x, std::span<T> y) {
-  // Beyond the clamp exp(-x) would overflow; the sigmoid there is below the smallest normal number.
-  const T low = std::is_same_v<T, float> ? T(-87) : T(-708);
-  mapped(x, y, [low](const auto& v) { return T(1) / (T(1) + (-(v.template max<Eigen::PropagateNaN>(low))).exp()); });
+  // For a large negative x exp(-x) is infinite, which makes the sigmoid 0, as it should be.
+  mapped(x, y, [](const auto& v) { return T(1) / (T(1) + (-v).exp()); });
 }
 
 // Partial sums in lanes of fixed position, joined in a fixed order.

@@ -18,12 +18,12 @@
 namespace stepnet {
 
 struct LoadOptions {
-  std::string strip_prefix;       // see strip_prefix() in core/io/save_blobs.h; applied to stored names
-  std::string add_prefix;         // then put in front of them
+  std::string strip_prefix = {};  // see strip_prefix() in core/io/save_blobs.h; applied to stored names
+  std::string add_prefix = {};    // then put in front of them
   bool all = false;               // make a blob for every name in the database
   bool allow_incomplete = false;  // blobs that are wanted may be missing
   bool keep_device = false;       // tensors go where they came from, not to `device`
-  Device device;
+  Device device = {};
 };
 
 class BlobLoader {

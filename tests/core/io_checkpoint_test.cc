@@ -32,10 +32,11 @@ void expect_same(const Checkpoint& a, const Checkpoint& b) {
   for (const auto& [name, t] : a.tensors) {
     const Tensor& other = b.tensors.at(name);
     ASSERT_EQ(t.str(), other.str()) << name;
-    if (t.dtype() == DType::string)
+    if (t.dtype() == DType::string) {
       EXPECT_TRUE(std::equal(t.span<std::string>().begin(), t.span<std::string>().end(), other.data<std::string>()));
-    else if (t.bytes() > 0)
+    } else if (t.bytes() > 0) {
       EXPECT_EQ(std::memcmp(t.raw(), other.raw(), t.bytes()), 0) << name;
+    }
   }
 }
 

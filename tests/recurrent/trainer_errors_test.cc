@@ -35,10 +35,9 @@ class TrainerErrors : public ::testing::Test {
 
 TEST_F(TrainerErrors, Texts) {
   EXPECT_EQ(error_with_text(""), "the text file \"" + text_ + "\" is empty");
-  EXPECT_EQ(error_with_text("too short"),
-            "the training part of \"" + text_ +
-                "\" has 9 bytes, but one batch of 4 streams by 7 timesteps needs 29\n"
-                "  fix use a longer text, a smaller batch or fewer timesteps");
+  EXPECT_EQ(error_with_text("too short"), "the training part of \"" + text_ +
+                                              "\" has 9 bytes, but one batch of 4 streams by 7 timesteps needs 29\n"
+                                              "  fix use a longer text, a smaller batch or fewer timesteps");
   expect_contains(error_with_text(testing::tiny_text(2000) + "Z"),
                   "the byte 'Z' at offset 2006 of \"" + text_ + "\" is not among the 20 bytes of the vocabulary");
   TrainOptions o = options();
