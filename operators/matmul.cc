@@ -111,7 +111,8 @@ REGISTER(matmul) {
       .flops(flops)
       .cpu(forward<float>, forward<double>)
       .derivative("A", derivative_a)
-      .derivative("B", derivative_b);
+      .derivative("B", derivative_b)
+      .derivative("Y_shape", [](Formula&) { return Gradient::none(); });
 }
 
 }  // namespace

@@ -27,22 +27,22 @@ Names names_of(const NetDef& net) {
 
 void require_written(const Names& names, const std::string& blob, std::string_view role) {
   require(!blob.empty(), "the model names no {}", role);
-  require(names.written.count(blob) > 0, "no operator of the net writes \"{}\", which the model names as {}.{}", blob,
-          role, suggest(blob, {names.written.begin(), names.written.end()}));
+  require(names.written.count(blob) > 0, "no operator of the net writes \"{}\", which the model names as the {}.{}",
+          blob, role, suggest(blob, {names.written.begin(), names.written.end()}));
 }
 
 void require_read(const Names& names, const std::string& blob, std::string_view role) {
   require(!blob.empty(), "the model names no {}", role);
   require(names.read_first.count(blob) > 0,
-          "\"{}\", which the model names as {}, is not read by the net before it is written.{}", blob, role,
+          "\"{}\", which the model names as the {}, is not read by the net before it is written.{}", blob, role,
           suggest(blob, {names.read_first.begin(), names.read_first.end()}));
 }
 
 void check_carry(const Model& model, const Names& names) {
   std::set<std::string> seen = {model.input, model.target};
   for (const CarryLink& link : model.carry) {
-    require_written(names, link.from(), "the end of a carry");
-    require_read(names, link.to(), "the start of a carry");
+    require_written(names, link.from(), "end of a carry");
+    require_read(names, link.to(), "start of a carry");
     require(seen.insert(link.to()).second, "\"{}\" has two roles in the model", link.to());
     require(names.written.count(link.to()) == 0, "the carried state \"{}\" is also written by the net", link.to());
     require(link.size() >= 1, "the carried state \"{}\" must have a size of at least 1, but has {}", link.to(),
@@ -102,10 +102,10 @@ Model read_model(const NetDef& net) {
   m.timesteps = def.timesteps();
   m.batch = def.batch();
   const Names names = names_of(m.forward);
-  require_written(names, m.loss, "the loss");
-  require_written(names, m.logits, "the logits");
-  require_read(names, m.input, "the input");
-  require_read(names, m.target, "the target");
+  require_written(names, m.loss, "loss");
+  require_written(names, m.logits, "logits");
+  require_read(names, m.input, "input");
+  require_read(names, m.target, "target");
   require(m.timesteps >= 1, "the model's timesteps must be at least 1, but are {}", m.timesteps);
   require(m.batch >= 1, "the model's batch must be at least 1, but is {}", m.batch);
   check_carry(m, names);

@@ -93,7 +93,7 @@ TEST(Wanted, StopEndsWhereItIsTold) {
   const GradientResult result =
       add_gradient_operators(net, {.targets = {{"y", "y_grad"}}, .wanted = {}, .stop = {"mask"}});
   EXPECT_EQ(lines_of(net, result.first_gradient_op),
-            (Lines{"h_grad = DirectGradient(y_grad)", "x_grad = DirectGradient(h_grad)"}));
+            (Lines{"h_grad, - = DirectGradient(y_grad)", "x_grad = DirectGradient(h_grad)"}));
 }
 
 TEST(Wanted, AnUnknownTargetNamesTheNearest) {

@@ -85,7 +85,10 @@ TEST_F(Expression, AConstantFactorKeepsNothing) {
 TEST_F(Expression, ATrainedFactorKeepsExactlyTheOtherOne) {
   EXPECT_EQ(bytes_kept(kExpression, {"m"}), kBlockOfX);
   EXPECT_EQ(backward_.result.kept, (std::set<std::string>{"a"}));
-  EXPECT_EQ(bytes_kept(kExpression, {"m", "x"}), kBlockOfX);
+}
+
+TEST_F(Expression, BothFactorsAreKeptIfBothAreTrained) {
+  EXPECT_EQ(bytes_kept(kExpression, {"m", "x"}), kBlockOfX);  // m is the caller's
   EXPECT_EQ(backward_.result.kept, (std::set<std::string>{"a", "m"}));
 }
 

@@ -46,7 +46,7 @@ std::string tiny_text(size_t bytes) {
   const char* places[] = {"mat", "hill", "road"};
   std::string text;
   for (size_t i = 0; text.size() < bytes; ++i)
-    text += fmt::format("the {} sat on the {}.\n", animals[i * i % 4], places[i * i % 3]);
+    text += fmt::format("the {} sat on the {}.\n", animals[(i + i / 4) % 4], places[i * i * i % 3]);
   return text;
 }
 
