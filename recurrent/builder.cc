@@ -371,10 +371,10 @@ void expand_recurrent(NetDef& net) {
     if (!has_short_form(op)) continue;
     try {
       if (!scopes.insert(scope_of(op)).second)
-        throw Error(fmt::format("{}: another operator has the name \"{}\" too", op.type(), scope_of(op)),
-                    "give each its own name");
+        throw Error(fmt::format("another operator has the name \"{}\" too", scope_of(op)), "give each its own name");
       expand_op(op);
     } catch (Error& e) {
+      if (!e.has("op")) e.prefix(op.type());
       const std::string where = source_text(op);
       e.add("in", fmt::format("{}{}the short form of operator {} ({}) of net \"{}\"", where, where.empty() ? "" : ", ",
                               i, op.type(), net.name()));

@@ -103,7 +103,7 @@ TEST(Expansion, NoAliasSurvivesTheRun) {
   for (const auto& [name, value] : feeds_of(3, 2)) workspace.tensor(name) = value;
   workspace.tensor("g") = normal<double>({3, 2, 3});
   RunContext run;
-  Net(net, workspace).run(run);
+  run_net_once(net, workspace, run);
   const Tensor& gradient = workspace.fetch(result.gradients.at("p").dense);
   workspace.remove("rnn/step_workspaces");  // which holds what it was compiled for
   EXPECT_EQ(gradient.storage().use_count(), 1);
