@@ -93,22 +93,44 @@ TEST(Expansion, TheFullFormMeansTheShortForm) {
   EXPECT_EQ(check_numbers(load_net(kFull)), "");
 }
 
-// The parameter's gradient owns its bytes: it is no view of the last timestep's.
-TEST(Expansion, NoAliasSurvivesTheRun) {
-  NetDef net = full_form();
+// The network and the gradients of all its inputs from that of h_all, "g".
+NetDef with_gradients(NetDef net) {
   net.add_external_input("g");
-  const GradientResult result =
-      add_gradient_operators(net, {.targets = {{"h_all", "g"}}, .wanted = {"p", "X", "h0"}, .stop = {}});
-  Workspace workspace;
+  add_gradient_operators(net, {.targets = {{"h_all", "g"}}, .wanted = {"p", "X", "h0"}, .stop = {}});
+  return net;
+}
+
+void run_in(Workspace& workspace, const NetDef& net) {
   for (const auto& [name, value] : feeds_of(3, 2)) workspace.tensor(name) = value;
   workspace.tensor("g") = normal<double>({3, 2, 3});
   RunContext run;
   run_net_once(net, workspace, run);
-  const Tensor& gradient = workspace.fetch(result.gradients.at("p").dense);
+}
+
+// The parameter's gradient owns its bytes: it is no view of the last timestep's.
+TEST(Expansion, NoAliasSurvivesTheRun) {
+  Workspace workspace;
+  run_in(workspace, with_gradients(full_form()));
   workspace.remove("rnn/step_workspaces");  // which holds what it was compiled for
-  EXPECT_EQ(gradient.storage().use_count(), 1);
-  for (const char* name : {"X", "h0"})
-    EXPECT_FALSE(gradient.shares_storage(workspace.fetch(result.gradients.at(name).dense))) << name;
+  EXPECT_EQ(workspace.fetch("p_grad").storage().use_count(), 1);
+  for (const char* name : {"X_grad", "h0_grad"})
+    EXPECT_FALSE(workspace.fetch("p_grad").shares_storage(workspace.fetch(name))) << name;
+}
+
+// A step net may call a parameter's gradient of one timestep by the total's name, whatever that is.
+TEST(Expansion, TheTotalsNameInTheStepNet) {
+  NetDef net = with_gradients(full_form());
+  Workspace usual, renamed;
+  run_in(usual, net);
+  OperatorDef& gradient = *net.mutable_op(1);
+  for (std::string& name : *gradient.mutable_output())
+    if (name == "p_grad") name = "total";
+  for (Argument& arg : *gradient.mutable_arg()) {
+    if (arg.name() == "param_grads") arg.clear_strings();
+    if (arg.name() == "backward_step_net") arg.mutable_n()->mutable_op(2)->set_output(0, "total");
+  }
+  run_in(renamed, net);
+  EXPECT_EQ(compare(renamed.fetch("total"), usual.fetch("p_grad"), 0), "");
 }
 
 // Forms of the same backward step net that older builders wrote.

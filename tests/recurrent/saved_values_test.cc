@@ -113,10 +113,19 @@ TEST_P(SavedValues, AreNoneWithoutABackwardStepNet) {
     EXPECT_EQ(bytes_after_forward(net, steps) - state_bytes(cell, steps), scratch) << steps;
 }
 
+int64_t scratch_bytes(const Cell& cell) {
+  const NetDef net = expanded_net(cell, feeds_of(1));
+  return bytes_after_forward(net, 0) - state_bytes(cell, 0);
+}
+
 // The scratch is one step's blobs that are neither kept nor rows of a state, and the timestep.
 TEST(SavedScratch, OneStepIsAllTheScratch) {
-  const Cell cell = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
-  EXPECT_EQ(bytes_after_forward(expanded_net(cell, feeds_of(1)), 9) - state_bytes(cell, 9), 3 * kBlob + 64);
+  constexpr int64_t timestep = 64;  // a block's size is rounded up
+  const Cell elman = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
+  EXPECT_EQ(scratch_bytes(elman), 3 * kBlob + timestep);
+  EXPECT_EQ(scratch_bytes({{"g = Sigmoid(x)", "h = Mul(g, h_prev)"}, {kH}}), timestep);
+  // A blob that is kept under another name is in one place.
+  EXPECT_EQ(scratch_bytes({{"g = Sigmoid(x)", "k = Alias(g)", "h = Mul(k, h_prev)"}, {kH}}), timestep);
 }
 
 TEST_P(SavedValues, ASecondRunOfTheSameShapesAllocatesNothing) {
