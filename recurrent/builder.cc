@@ -373,13 +373,17 @@ bool has_short_form(const OperatorDef& op) { return op.HasExtension(recurrent); 
 
 void expand_recurrent(NetDef& net) {
   Names scopes;  // states of two operators must not have the same names
+  for (const OperatorDef& op : net.op())
+    if (!has_short_form(op) && find_arg(op, "recurrent_states")) scopes.insert(scope_of(op));
   for (int i = 0; i < net.op_size(); ++i) {
     OperatorDef& op = *net.mutable_op(i);
     if (!has_short_form(op)) continue;
     try {
-      require(scopes.insert(scope_of(op)).second, "an operator before it has the name \"{}\" too", scope_of(op));
+      if (!scopes.insert(scope_of(op)).second)
+        throw Error(fmt::format("another operator has the name \"{}\" too", scope_of(op)), "give each its own name");
       expand_op(op);
     } catch (Error& e) {
+      if (!e.has("op")) e.prefix(op.type());
       const std::string where = source_text(op);
       e.add("in", fmt::format("{}{}the short form of operator {} ({}) of net \"{}\"", where, where.empty() ? "" : ", ",
                               i, op.type(), net.name()));

@@ -4,16 +4,38 @@
 // state tensor is [T + L, B, D]: rows 0 ... L-1 are the initial value, and the step at t writes row t + L, so the state
 // before and after a step are two windows of one tensor and nothing is copied but the initial rows. Outputs are views.
 // Formula and conventions: the public format's RecurrentNetwork.
+#include <algorithm>
+#include <limits>
+
+#include "core/bound_op.h"
 #include "core/operator.h"
 #include "recurrent/scratch.h"
 
 namespace stepnet {
 
+namespace {
+
+const OpSpec& spec_in_net(const NetDef& net, int index) {
+  try {
+    return op_spec(net.op(index).type());
+  } catch (Error& e) {
+    BoundOp place;
+    place.def = net.op(index);
+    place.net_name = net.name();
+    place.index = index;
+    add_op_context(e, place);
+    throw;
+  }
+}
+
+}  // namespace
+
 BackwardReads backward_reads(const RecurrentSpec& spec) {
   BackwardReads reads;
   std::set<std::string> written;
-  for (const OperatorDef& op : spec.backward_net.op()) {
-    const OpSpec& schema = op_spec(op.type());
+  for (int index = 0; index < spec.backward_net.op_size(); ++index) {
+    const OperatorDef& op = spec.backward_net.op(index);
+    const OpSpec& schema = spec_in_net(spec.backward_net, index);
     std::vector<bool> wanted;
     for (const std::string& name : op.output()) wanted.push_back(!name.empty());
     const std::vector<bool> values = value_reads(schema, op.input_size(), wanted);
@@ -26,6 +48,39 @@ BackwardReads backward_reads(const RecurrentSpec& spec) {
     if (written.count(p.grad) == 0) reads.values.insert(p.grad);
   for (const std::string& name : reads.values) reads.shapes.erase(name);
   return reads;
+}
+
+std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
+  std::vector<Link> links = spec.links;
+  std::set<std::string> backward;
+  for (const OperatorDef& op : spec.backward_net.op()) backward.insert(op.output().begin(), op.output().end());
+  auto link_of = [&](const std::string& name) {
+    return std::find_if(links.begin(), links.end(), [&](const Link& l) { return l.internal == name; });
+  };
+  for (const OperatorDef& op : spec.step_net.op()) {
+    const OpSpec* schema = find_op(op.type());
+    if (!schema || schema->role != Role::alias || op.input_size() != 1 || op.output_size() != 1) continue;
+    if (backward.count(op.output(0)) > 0) continue;  // made again
+    const auto source = link_of(op.input(0));
+    if (source == links.end() || link_of(op.output(0)) != links.end()) continue;
+    Link link = *source;
+    link.internal = op.output(0);
+    links.push_back(std::move(link));
+  }
+  return links;
+}
+
+const Tensor& linked_tensor(const Workspace& workspace, const std::string& argument, const std::string& internal,
+                            const std::string& external) {
+  const Blob* blob = workspace.find(external);
+  require(blob != nullptr, "\"{}\" names \"{}\" for \"{}\", but there is no such blob.{}", argument, external, internal,
+          suggest(external, workspace.names()));
+  require(blob->is_tensor() && blob->tensor().defined(), "\"{}\" names \"{}\" for \"{}\", which holds {}", argument,
+          external, internal, blob->type_str());
+  const Tensor& whole = blob->tensor();
+  require(whole.rank() >= 1, "\"{}\" is linked to \"{}\", which is {} and has no rows", internal, external,
+          whole.str());
+  return whole;
 }
 
 int64_t initial_rows(const Tensor& initial) { return initial.rank() == 3 ? initial.dim(0) : 1; }
@@ -52,6 +107,9 @@ const Tensor& tensor_input(const BlobCall& call, int i) {
 
 void check_sequence(const std::string& name, const Shape& shape) {
   require(shape.rank() >= 2, "the sequence \"{}\" must be [T, B, ...], not {}", name, shape.str());
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();  // the timestep is an int32
+  require(shape[0] <= most, "the sequence \"{}\" has {} timesteps, more than the {} that can be counted", name,
+          shape[0], most);
 }
 
 // Creates the state tensors and writes their first rows: the one copy that a state ever costs.
@@ -82,16 +140,9 @@ void initialise_states(const RecurrentSpec& spec, BlobCall& call, int64_t steps,
 
 std::map<std::string, LinkTarget> link_targets(const RecurrentSpec& spec, const Workspace& workspace) {
   std::map<std::string, LinkTarget> targets;
-  for (const Link& link : spec.links) {
-    const Blob* blob = workspace.find(link.external);
-    if (!blob || !blob->is_tensor() || !blob->tensor().defined())
-      fail("\"link_external\" names \"{}\" for \"{}\", but there is no such tensor.{}", link.external, link.internal,
-           suggest(link.external, workspace.names()));
-    const Tensor& whole = blob->tensor();
-    require(whole.rank() >= 1, "\"{}\" is linked to \"{}\", which is {} and has no rows", link.internal, link.external,
-            whole.str());
-    targets[link.internal] = {whole, link.offset, link.window};
-  }
+  for (const Link& link : spec.links)
+    targets[link.internal] = {linked_tensor(workspace, "link_external", link.internal, link.external), link.offset,
+                              link.window};
   return targets;
 }
 
@@ -118,6 +169,8 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   if (spec.has_backward)
     for (const std::string& name : backward_reads(spec).values)
       if (spec.recompute.count(name) == 0) program.keep.insert(name);
+  if (spec.has_backward)
+    for (const Link& link : links_for_backward(spec)) program.keep.erase(link.internal);
   scratch.backward.reset();
   scratch.forward.reset();  // its slabs go before new ones come
   scratch.forward = std::make_unique<StepProgram>(std::move(program));
@@ -134,14 +187,30 @@ void show_views(const RecurrentSpec& spec, Workspace& workspace) {
   }
 }
 
-// States and views are blobs that the run creates, and must not replace the scratch while it is used.
+// States and views are blobs that the run creates. They must not replace the scratch or each other, nor may a state
+// replace what the operator reads.
 void check_names_are_free(const RecurrentSpec& spec, const OperatorDef& def) {
   const std::string& scratch = def.output(def.output_size() - 1);
-  for (const StateSpec& s : spec.states)
+  std::set<std::string> states;
+  for (const StateSpec& s : spec.states) {
+    states.insert(s.name);
     require(s.name != scratch, "\"recurrent_states\" names \"{}\", the operator's last output", s.name);
-  for (const StateView& v : spec.views)
+    require(std::find(def.input().begin(), def.input().end(), s.name) == def.input().end(),
+            "\"recurrent_states\" names \"{}\", an input of the operator", s.name);
+  }
+  for (const StateView& v : spec.views) {
     require(v.output != scratch, "\"alias_dst\" names \"{}\", the operator's last output", v.output);
+    require(states.count(v.output) == 0, "\"alias_dst\" names \"{}\", a recurrent state", v.output);
+  }
 }
+
+RecurrentSpec parse_forward(const RecurrentArgs& args, const OperatorDef& def) {
+  RecurrentSpec spec = parse_recurrent(args, def, def.input_size());
+  check_names_are_free(spec, def);
+  return spec;
+}
+
+void preflight(const RecurrentArgs& args, const OperatorDef& def, const Workspace&) { parse_forward(args, def); }
 
 void run(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.out.size() - 1;
@@ -152,15 +221,15 @@ void run(const RecurrentArgs& args, BlobCall& call) {
     scratch.backward.reset();
     scratch.forward.reset();
     scratch.forward_of.reset();
-    scratch.forward_spec = parse_recurrent(args, call.def, call.def.input_size());
-    check_names_are_free(scratch.forward_spec, call.def);
+    scratch.forward_spec = parse_forward(args, call.def);
     scratch.forward_of = args.identity;
   }
   const RecurrentSpec& spec = scratch.forward_spec;
   const Tensor& sequence = tensor_input(call, 0);
   check_sequence(call.def.input(0), sequence.shape());
-  const int64_t steps = sequence.dim(0);
-  initialise_states(spec, call, steps, sequence.dim(1));
+  const Shape shape = sequence.shape();
+  const int64_t steps = shape[0];
+  initialise_states(spec, call, steps, shape[1]);
   const auto links = link_targets(spec, call.workspace);
   ShapeKey key = shape_key(call, links);
   if (!scratch.forward || key != scratch.forward_key || !scratch.forward->rebind_externals()) {
@@ -169,7 +238,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   } else {
     for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link.whole);
   }
-  scratch.steps = steps;
+  scratch.sequence = shape;
   for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(t, call.run);
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.forward->copied();
@@ -199,17 +268,17 @@ void infer(const RecurrentArgs& args, ShapeCall& call) {
 // The inputs whose values the backward pass reads: those that the backward step net names, or shows by a link.
 std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& def, size_t before, size_t after) {
   const BackwardReads reads = backward_reads(spec);
+  const std::vector<Link> links = links_for_backward(spec);
   std::vector<bool> result(before, true);
   for (const std::string& input : def.input()) {
     bool read = reads.values.count(input) > 0;
-    for (const Link& link : spec.links)
-      read = read || (link.external == input && reads.values.count(link.internal) > 0);
+    for (const Link& link : links) read = read || (link.external == input && reads.values.count(link.internal) > 0);
     result.push_back(read);
   }
   // A view shows the rows of a state, which are read under the state's own name.
   for (size_t i = 0; i < after; ++i) {
     bool read = i + 1 == after;
-    for (const Link& link : spec.links)
+    for (const Link& link : links)
       read = read ||
              (i < spec.views.size() && link.external == spec.views[i].state && reads.values.count(link.internal) > 0);
     result.push_back(read);
@@ -275,6 +344,7 @@ REGISTER(recurrent_network) {
       .object()
       .variadic()
       .shape(infer)
+      .preflight(preflight)
       .blobs(run)
       .whole_derivative(gradient);
 }

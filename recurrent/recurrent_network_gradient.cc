@@ -59,11 +59,13 @@ bool every_row_is_written(const Backward& b, const std::string& gradient) {
 void prepare_state_gradients(Backward& b) {
   for (const StateSpec& state : b.spec.states) {
     const Tensor& whole = b.call.workspace.fetch(state.name);
+    require(whole.rank() == 3 && whole.dim(0) >= b.steps,
+            "the state \"{}\" is now {}, not what the forward run made it", state.name, whole.str());
     const std::string name = b.state_gradient(state);
     Tensor& gradient = b.call.workspace.create(name).tensor();
     if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == whole.shape()))
       gradient = Tensor::empty(whole.dtype(), whole.shape());
-    const int64_t first = every_row_is_written(b, name) ? std::min(b.steps, gradient.dim(0)) : 0;
+    const int64_t first = every_row_is_written(b, name) ? b.steps : 0;
     gradient.rows(first, gradient.dim(0) - first).fill_zero();
     b.gradients[name] = gradient;
   }
@@ -149,8 +151,10 @@ NetDef needed_operators(const Backward& b) {
 
 std::map<std::string, LinkTarget> link_targets(const Backward& b) {
   std::map<std::string, LinkTarget> targets;
-  for (const Link& link : b.spec.links)
-    targets[b.renamed(link.internal)] = {b.call.workspace.fetch(b.renamed(link.external)), link.offset, link.window};
+  for (const Link& link : links_for_backward(b.spec))
+    targets[b.renamed(link.internal)] = {
+        linked_tensor(b.call.workspace, "link_external", link.internal, b.renamed(link.external)), link.offset,
+        link.window};
   for (const Link& link : b.spec.backward_links) {
     const std::string external = b.renamed(link.external);
     Tensor whole;
@@ -158,7 +162,7 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
       whole = it->second;
       if (!whole.defined()) continue;  // the sequence's gradient, which nobody wants
     } else {
-      whole = b.call.workspace.fetch(external);
+      whole = linked_tensor(b.call.workspace, "backward_link_external", link.internal, external);
     }
     const LinkTarget target = {whole, link.offset, link.window};
     require(targets.emplace(b.renamed(link.internal), target).second,
@@ -241,7 +245,10 @@ void check_layout(const Backward& b) {
             "\"initial_recurrent_state_ids\" has {}, but the operator has {} inputs", s.initial, inputs);
   for (const ParamSpecGrad& p : b.spec.params)
     require(b.first_input + p.input < inputs - 1, "\"param\" has {}, but the operator has {} inputs", p.input, inputs);
-  for (int i = b.first_input; i < inputs - 1; ++i) require(b.call.in[i] != nullptr, "input {} is missing", i);
+  for (int i = b.first_input; i < inputs - 1; ++i) {
+    require(b.call.in[i] != nullptr, "input {} is missing", i);
+    require(std::as_const(*b.call.in[i]).tensor().defined(), "the input \"{}\" holds nothing yet", b.call.def.input(i));
+  }
 }
 
 // Where "param_grads" is absent the step net uses the total's own name; if the total has got another, the usual one.
@@ -258,6 +265,10 @@ void name_param_gradients(RecurrentSpec& spec, const OperatorDef& def) {
       grad = def.input(input) + "_grad";
     if (const auto it = spec.rename.find(grad); it != spec.rename.end()) grad = it->second;
   }
+}
+
+void preflight(const RecurrentArgs& args, const OperatorDef& def, const Workspace&) {
+  parse_recurrent(args, def, def.input_size());
 }
 
 void run(const RecurrentArgs& args, BlobCall& call) {
@@ -285,10 +296,10 @@ void run(const RecurrentArgs& args, BlobCall& call) {
     require(b.state_gradient(s) != call.def.input(static_cast<int>(last)),
             "the gradient of the state \"{}\" has the name of the scratch, \"{}\"", s.name, b.state_gradient(s));
   const Tensor& sequence = b.forward_input(0);
+  require(sequence.shape() == scratch.sequence, "the sequence is {}, but in the forward run it was {}",
+          sequence.shape(), scratch.sequence);
   b.steps = sequence.dim(0);
   b.batch = sequence.dim(1);
-  require(scratch.steps == b.steps, "the sequence has {} timesteps, but the forward run had {}", b.steps,
-          scratch.steps);
   prepare_state_gradients(b);
   prepare_sequence_gradient(b);
   const std::vector<Outside> outside = take_outside_gradients(b);
@@ -320,6 +331,7 @@ REGISTER(recurrent_network_gradient) {
       .any_type()
       .optional()
       .variadic()
+      .preflight(preflight)
       .blobs(run)
       .no_gradient("second derivatives of recurrent networks are not available");
 }

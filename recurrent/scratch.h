@@ -16,7 +16,7 @@ namespace stepnet {
 using ShapeKey = std::vector<std::pair<DType, Shape>>;
 
 struct RecurrentScratch {
-  int64_t steps = 0;  // T of the last forward run
+  Shape sequence;  // [T, B, ...] of the last forward run
   std::unique_ptr<StepProgram> forward, backward;
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values
@@ -30,6 +30,13 @@ struct BackwardReads {
   std::set<std::string> values, shapes;
 };
 BackwardReads backward_reads(const RecurrentSpec& spec);
+
+// The forward links, and for the backward step net also those of blobs that are only other names of linked ones.
+std::vector<Link> links_for_backward(const RecurrentSpec& spec);
+
+// The tensor outside that a link leads to; throws Error that names the argument with the link's external name.
+const Tensor& linked_tensor(const Workspace& workspace, const std::string& argument, const std::string& internal,
+                            const std::string& external);
 
 // Row `index` of a state tensor is what its name says; the tensor's number of rows is T + L.
 int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, D]

@@ -16,7 +16,7 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   const int64_t last = steps - 1 + link.offset + link.window;  // offset and window have 31 bits
   require(steps == 0 || last <= rows,
           "the step blob \"{}\" is linked to rows {} to {} of a tensor {}, which has only {} rows", name, link.offset,
-          last, link.whole.str(), rows);
+          last - 1, link.whole.str(), rows);
   StepSlot slot;
   slot.name = name;
   slot.kind = Kind::link;
@@ -41,6 +41,7 @@ bool has_alias(const OpSpec& spec, int* in, int* out) {
 
 StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)), net_name_(spec_.net->name()) {
   for (const OperatorDef& op : spec_.net->op()) writes_.insert(op.output().begin(), op.output().end());
+  keep_sources_of_aliases();
   add_given_slots();
   for (int i = 0; i < spec_.net->op_size(); ++i) add_op(i);
   plan_totals();
@@ -106,8 +107,8 @@ int StepProgram::input_slot(const std::string& name) {
     std::vector<std::string> names = spec_.workspace->names();
     for (const auto& [known, slot] : slots_by_name_) names.push_back(known);
     throw Error(
-        fmt::format("the step net reads \"{}\", which no operator in it writes, no link provides, and no blob "
-                    "outside is called.{}",
+        fmt::format("the step net reads \"{}\", but no operator in it writes that, no link shows it, and no blob "
+                    "outside has that name.{}",
                     name, suggest(name, names)));
   }
   StepSlot slot;
@@ -133,13 +134,26 @@ int StepProgram::output_slot(const std::string& name) {
   return add_slot(std::move(slot));
 }
 
+// A value that is kept under another name is kept under its own, and is then one slab.
+void StepProgram::keep_sources_of_aliases() {
+  for (int i = spec_.net->op_size() - 1; i >= 0; --i) {
+    const OperatorDef& op = spec_.net->op(i);
+    const OpSpec* schema = find_op(op.type());
+    int in = 0, out = 0;
+    if (!schema || !has_alias(*schema, &in, &out) || in >= op.input_size() || out >= op.output_size()) continue;
+    if (spec_.keep.count(op.output(out)) > 0 && writes_.count(op.input(in)) > 0) spec_.keep.insert(op.input(in));
+  }
+}
+
 // An alias makes its output's name another name of its input's slot, unless the output has a place of its own.
 bool StepProgram::share_slot(const Op& op) {
   int in = 0, out = 0;
   if (!has_alias(*op.op.spec, &in, &out)) return false;
   const std::string& name = op.op.def.output(out);
-  if (slot_of(name) >= 0 || spec_.keep.count(name) > 0 || name.empty()) return false;
-  slots_by_name_[name] = op.in_slots[in];
+  const int source = op.in_slots[in];
+  if (slot_of(name) >= 0 || name.empty() || source < 0) return false;
+  if (spec_.keep.count(name) > 0 && slots_[source]->kind != Kind::slab) return false;
+  slots_by_name_[name] = source;
   written_.insert(name);
   return true;
 }

@@ -101,6 +101,7 @@ class StepProgram {
   bool kernels_fit(const Op& op) const;
   int slot_of(const std::string& name) const;
   int add_slot(StepSlot slot);
+  void keep_sources_of_aliases();
   void add_given_slots();
   void add_op(int index);
   bool share_slot(const Op& op);

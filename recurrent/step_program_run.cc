@@ -101,8 +101,11 @@ void StepProgram::call(Op& op, RunContext& run) {
   }
   Call call(op.in, op.out, run);
   call.accumulate_mask = op.accumulate;
-  if (op.op.spec->random)
-    call.random_key = random_key(run.seed, spec_.random_name, op.op.def.output(0), run.iteration, run.timestep);
+  if (op.op.spec->random) {
+    const DeviceOption& device = op.op.def.device_option();
+    const uint64_t seed = device.has_random_seed() ? device.random_seed() : run.seed;
+    call.random_key = random_key(seed, spec_.random_name, op.op.def.output(0), run.iteration, run.timestep);
+  }
   op.kernel->run(op.op.args.get(), call);
 }
 

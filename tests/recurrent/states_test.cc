@@ -116,6 +116,27 @@ TEST(States, CountsWhatTheCellItselfCopiesIntoAState) {
   EXPECT_EQ(compare_results(results, run_unrolled(cell, feeds, outside), 1e-10), "");
 }
 
+// A random operator's own seed goes before the run's, in a step net too.
+TEST(States, OfStepsThatDraw) {
+  const Cell cell = {{"s = Sum(x, h_prev)", "d, mask = Dropout(s)", "h = Tanh(d)"}, {kH}};
+  const Feeds feeds = {{"X", normal<double>({5, 2, 3})}, {"h0", normal<double>({2, 3})}};
+  auto states = [&](bool own_seed, uint64_t seed) {
+    NetDef net = recurrent_net(cell, feeds);
+    NetDef& step = *net.mutable_op(0)->MutableExtension(recurrent)->mutable_step_net();
+    if (own_seed) step.mutable_op(1)->mutable_device_option()->set_random_seed(7);
+    expand_recurrent(net);
+    Workspace workspace;
+    for (const auto& [name, value] : feeds) workspace.tensor(name) = value;
+    RunContext run;
+    run.seed = seed;
+    run_net_once(net, workspace, run);
+    return workspace.fetch("h_all").clone();
+  };
+  EXPECT_EQ(compare(states(true, 1), states(true, 2), 0), "");
+  EXPECT_EQ(compare(states(false, 1), states(false, 1), 0), "");
+  EXPECT_NE(compare(states(false, 1), states(false, 2), 0), "");
+}
+
 // The last state of one run is the first of the next, as a view of it, as when a text is read in pieces.
 TEST(States, AreCarriedFromRunToRun) {
   const Cell cell = {kElman, {kH}};
