@@ -82,7 +82,7 @@ TEST_F(TrainMistakes, Folders) {
 }
 
 TEST_F(TrainMistakes, Options) {
-  refuses(train(text_, out_, "--iteratons 2"), "no option --iteratons. Did you mean --iterations?\n");
+  refuses(train(text_, out_, "--iteratons 2"), "no option --iteratons. Did you mean \"--iterations\"?\n");
   refuses(train(text_, out_, "--iterations 2 --nonsense=3"), "no option --nonsense.\n");
   refuses(train(text_, out_, "--iterations 2 --optimizer adan"), "--optimizer: adan not in {adam,sgd,momentum}\n");
   refuses(train(text_, out_, "--iterations 0"), "--iterations: must be at least 1, but is 0\n");
@@ -110,7 +110,7 @@ TEST_F(TrainMistakes, ALossThatIsNoNumber) {
   const std::string fill = "type: \"ConstantFill\" output: \"b_out\"";
   net.replace(net.find(fill), fill.size(), fill + " arg { name: \"value\" f: inf }");
   write_all(net_, net);
-  const Outcome outcome = testing::stepnet(train(text_, out_, "--iterations 2"));
+  const Outcome outcome = testing::stepnet(train(text_, out_, "--iterations 2 --clip 0"));
   EXPECT_EQ(outcome.code, 2);
   expect_contains(outcome.err, "use a smaller learning rate");
 }
@@ -139,9 +139,9 @@ TEST_F(DamagedCheckpoints, TheOlderOneIsTaken) {
   for (const std::string& bad : {good_.substr(0, good_.size() / 2), good_.substr(0, 3), std::string(), flipped,
                                  other_version, std::string("a letter"), good_ + "x"}) {
     write_all(newest_, bad);
-    const std::string printed = expect_command(train(text_, out_, "--resume"), 0, "note: " + newest_);
+    const std::string printed = expect_command(train(text_, out_, "--resume"), 0, "note: the checkpoint " + newest_);
     expect_contains(printed, "going on after iteration 15\n");
-    EXPECT_EQ(saved_bytes(out_), expected);
+    EXPECT_TRUE(saved_bytes(out_) == expected);
   }
 }
 
