@@ -57,8 +57,8 @@ T maximum(std::span<const T> x) {
 }
 
 // Objects, not functions, so that they are inlined.
-constexpr auto identity = [](double v) { return v; };
-constexpr auto squared = [](double v) { return v * v; };
+constexpr auto kIdentity = [](double v) { return v; };
+constexpr auto kSquared = [](double v) { return v * v; };
 
 }  // namespace
 
@@ -91,10 +91,10 @@ void vec_axpy(double a, std::span<const double> x, std::span<double> y) {
   for (size_t i = 0; i < x.size(); ++i) y[i] += a * x[i];
 }
 
-double vec_sum(std::span<const float> x) { return lane_sum(x, identity); }
-double vec_sum(std::span<const double> x) { return lane_sum(x, identity); }
-double vec_sum_squares(std::span<const float> x) { return lane_sum(x, squared); }
-double vec_sum_squares(std::span<const double> x) { return lane_sum(x, squared); }
+double vec_sum(std::span<const float> x) { return lane_sum(x, kIdentity); }
+double vec_sum(std::span<const double> x) { return lane_sum(x, kIdentity); }
+double vec_sum_squares(std::span<const float> x) { return lane_sum(x, kSquared); }
+double vec_sum_squares(std::span<const double> x) { return lane_sum(x, kSquared); }
 float vec_max(std::span<const float> x) { return maximum(x); }
 double vec_max(std::span<const double> x) { return maximum(x); }
 

@@ -63,7 +63,7 @@ void check_sources(const Model& model, const Names& names) {
                             suggest(name, {near.begin(), near.end()})));
     for (int i = 0; i < model.forward.op_size(); ++i)
       if (std::ranges::count(model.forward.op(i).input(), name) > 0) {
-        add_op_context(error, bind_op(model.forward.op(i), model.forward.name(), i));
+        add_op_context(error, {model.forward.op(i), nullptr, nullptr, {}, model.forward.name(), i});
         break;
       }
     throw Error(std::move(error));
