@@ -69,18 +69,20 @@ void TrainCommand::print_end(const TrainResult& r) const {
   if (!options.out.empty()) fmt::print("to see text from it: stepnet sample --out {}\n", options.out);
 }
 
-// Options that a resumed run takes from its checkpoint unless they are given.
+// Options that a resumed run takes from its checkpoint unless they are given. Where 0 stands for something else, that
+// is not shown as the default.
 template <class T>
 CLI::Option* setting(CLI::App& command, TrainCommand& o, const std::string& name, T& value, const std::string& help) {
-  return command.add_option("--" + name, value, help)->each([&o, name](const std::string&) {
-    o.options.given.insert(name);
-  });
+  CLI::Option* option = command.add_option("--" + name, value, help);
+  if (value == T{}) option->default_str("");
+  return option->each([&o, name](const std::string&) { o.options.given.insert(name); });
 }
 
 void add_settings(CLI::App& c, TrainCommand& o) {
   OptimizerOptions& p = o.options.optimizer;
   setting(c, o, "holdout", o.options.holdout, "Share of the text, at its end, that is only predicted");
-  setting(c, o, "optimizer", p.optimizer, "adam, sgd or momentum")->check(CLI::IsMember({"adam", "sgd", "momentum"}));
+  setting(c, o, "optimizer", p.optimizer, "Which optimizer: adam, sgd or momentum")
+      ->check(CLI::IsMember({"adam", "sgd", "momentum"}));
   setting(c, o, "lr", p.lr, "Learning rate");
   setting(c, o, "lr-policy", p.lr_policy, "How it changes: fixed, poly, exp, step, inv, linearWarmup, constantWarmup")
       ->check(CLI::IsMember({"fixed", "poly", "exp", "step", "inv", "linearWarmup", "constantWarmup"}));
@@ -110,9 +112,11 @@ void add_train_command(CLI::App& app) {
   command->add_option("FILE", o->file, "The net, with a block [stepnet.model]")->required();
   command->add_option("--text", o->options.text, "The text to train on")->required();
   auto* iterations = command->add_option("--iterations", o->options.iterations, "Length of the run in iterations")
-                         ->check(whole_number(1));
+                         ->check(whole_number(1))
+                         ->default_str("");
   command->add_option("--seconds", o->options.seconds, "Length of the run in seconds, about")
       ->check(number_above(0))
+      ->default_str("")
       ->excludes(iterations);
   add_settings(*command, *o);
   command->add_option("--out", o->options.out, "Folder for checkpoints and metrics; made if it is not there");

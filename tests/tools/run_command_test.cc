@@ -69,7 +69,7 @@ TEST_F(RunCommandTest, FetchWritesWhatFeedReads) {
   expect_command("run add.pbtxt --fetch c=" + c, 0, "");
   expect_command("run negative.pbtxt --feed x=" + c + " --fetch y=" + y, 0, "");
   expect_command("run negative.pbtxt --feed x=" + y + " --fetch y", 0, "y is float[2, 3]\n  2 3 4\n  2 3 4\n");
-  expect_command("run add.pbtxt --fetch c=" + folder_.file("no/c.npy"), 2, "no: No such file or directory");
+  expect_command("run add.pbtxt --fetch c=" + folder_.file("no/c.npy"), 2, "no cannot be used: No such file or directory");
   EXPECT_EQ(folder_.count(), 2);
 }
 
@@ -133,7 +133,7 @@ TEST_F(RunCommandTest, CheckFindsMistakes) {
   expect_command("check " + product + " --shape a=2,3 --shape b=3,5", 0, "no mistakes found\n");
   const std::string missing = net(R"(name: "n" op { type: "MatMul" input: "a" output: "c" })");
   expect_command("check " + missing, 2, "error: MatMul: ");
-  const std::string measure = net(R"(name: "n" op { type: "SumElements" input: "x" output: "y" })");
+  const std::string measure = net(R"(name: "n" op { type: "SumSqrElements" input: "x" output: "y" })");
   expect_command("check " + measure, 0, "no mistakes found\n");
   expect_command("check " + measure + " --loss z", 2, "\"z\"");
   expect_command("check " + measure + " --loss y", 2, "it measures gradients");
