@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <ranges>
 
 #include "core/error.h"
 #include "core/op_spec.h"
@@ -111,16 +112,16 @@ void trim(GradientProgram& program) {
   std::vector<bool> needed(program.slots.size(), false);
   for (const int s : result_slots(program)) needed[s] = true;
   std::vector<GradientProgram::Step> kept;
-  for (auto it = program.steps.rbegin(); it != program.steps.rend(); ++it) {
+  for (GradientProgram::Step& step : std::views::reverse(program.steps)) {
     bool any = false;
-    for (int& out : it->outputs) {
+    for (int& out : step.outputs) {
       if (out >= 0 && !needed[out]) out = -1;
       any = any || out >= 0;
     }
     if (!any) continue;
-    for (const int in : it->inputs)
+    for (const int in : step.inputs)
       if (in >= 0) needed[in] = true;
-    kept.push_back(*it);
+    kept.push_back(step);
   }
   std::reverse(kept.begin(), kept.end());
   program.steps = std::move(kept);

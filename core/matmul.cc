@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
@@ -18,11 +19,19 @@ std::atomic<bool> counting{false};
 std::mutex counter_mutex;
 MatmulCounters counters;
 
+// Floating-point operations below which another thread costs more than it saves, above all on a busy machine.
+constexpr double kFlopsPerThread = 2e6;
+
+int threads_for(double flops) {
+  if (serial_here()) return 1;
+  return static_cast<int>(std::clamp(flops / kFlopsPerThread, 1.0, static_cast<double>(threads())));
+}
+
 // oneDNN takes the number of threads from OpenMP; a caller that runs serially must not open a region.
 class ThreadLimit {
  public:
-  ThreadLimit() : before_(omp_get_max_threads()) {
-    const int wanted = serial_here() ? 1 : threads();
+  explicit ThreadLimit(double flops) : before_(omp_get_max_threads()) {
+    const int wanted = threads_for(flops);
     changed_ = wanted != before_;
     if (changed_) omp_set_num_threads(wanted);
   }
@@ -37,7 +46,7 @@ class ThreadLimit {
 
 void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
              bool accumulate) {
-  const ThreadLimit limit;
+  const ThreadLimit limit(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
   const int64_t lda = trans_a ? m : k;
   const int64_t ldb = trans_b ? k : n;
   const dnnl_status_t status = dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,

@@ -9,32 +9,22 @@
 namespace stepnet {
 namespace {
 
-template <class T>
-using ConstArray = Eigen::Map<const Eigen::Array<T, Eigen::Dynamic, 1>>;
-template <class T>
-using Array = Eigen::Map<Eigen::Array<T, Eigen::Dynamic, 1>>;
-
-template <class T>
-ConstArray<T> in(std::span<const T> x) {
-  return ConstArray<T>(x.data(), static_cast<Eigen::Index>(x.size()));
-}
-template <class T>
-Array<T> out(std::span<T> y) {
-  return Array<T>(y.data(), static_cast<Eigen::Index>(y.size()));
-}
-
-// Eigen runs the last elements of an array through another code path than its packets, so a value would depend on its
-// place. Tails therefore go through a padded block, and the result depends on the value alone.
+// Eigen runs the first and last elements of an array of any size through another code path than its packets, which ones
+// depending on the address, so that a value would depend on its place. Blocks of a fixed size are packets alone, and
+// tails go through a padded block: the result depends on the value alone.
 constexpr size_t kBlock = 16;
+template <class T>
+using Block = Eigen::Array<T, kBlock, 1>;
 
 template <class T, class Fn>
 void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
   const size_t whole = x.size() / kBlock * kBlock;
-  if (whole > 0) out(y.first(whole)) = fn(in(x.first(whole)));
+  for (size_t i = 0; i < whole; i += kBlock)
+    Eigen::Map<Block<T>>(y.data() + i) = fn(Eigen::Map<const Block<T>>(x.data() + i));
   if (whole == x.size()) return;
-  alignas(64) std::array<T, kBlock> a{}, b{};
+  Block<T> a = Block<T>::Zero();
   std::copy(x.begin() + whole, x.end(), a.begin());
-  out(std::span<T>(b)) = fn(in(std::span<const T>(a)));
+  const Block<T> b = fn(a);
   std::copy_n(b.begin(), x.size() - whole, y.begin() + whole);
 }
 
@@ -67,8 +57,8 @@ T maximum(std::span<const T> x) {
 }
 
 // Objects, not functions, so that they are inlined.
-constexpr auto identity = [](double v) { return v; };
-constexpr auto squared = [](double v) { return v * v; };
+constexpr auto kIdentity = [](double v) { return v; };
+constexpr auto kSquared = [](double v) { return v * v; };
 
 }  // namespace
 
@@ -101,10 +91,10 @@ void vec_axpy(double a, std::span<const double> x, std::span<double> y) {
   for (size_t i = 0; i < x.size(); ++i) y[i] += a * x[i];
 }
 
-double vec_sum(std::span<const float> x) { return lane_sum(x, identity); }
-double vec_sum(std::span<const double> x) { return lane_sum(x, identity); }
-double vec_sum_squares(std::span<const float> x) { return lane_sum(x, squared); }
-double vec_sum_squares(std::span<const double> x) { return lane_sum(x, squared); }
+double vec_sum(std::span<const float> x) { return lane_sum(x, kIdentity); }
+double vec_sum(std::span<const double> x) { return lane_sum(x, kIdentity); }
+double vec_sum_squares(std::span<const float> x) { return lane_sum(x, kSquared); }
+double vec_sum_squares(std::span<const double> x) { return lane_sum(x, kSquared); }
 float vec_max(std::span<const float> x) { return maximum(x); }
 double vec_max(std::span<const double> x) { return maximum(x); }
 

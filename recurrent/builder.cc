@@ -83,20 +83,29 @@ void check_names_outside(const Expansion& e) {
     require(views.count(name) > 0, "the output \"{}\" is the \"all\" or \"last\" of no state", name);
 }
 
+[[noreturn]] void refuse_input(const Expansion& e, int op, Error error) {
+  add_op_context(error, bind_op(e.step.op(op), e.step.name(), op));
+  throw Error(std::move(error));
+}
+
 // What the step net reads and nobody inside provides: parameters, lengths, an encoder's output.
 void find_references(Expansion& e) {
   Names inside = {e.def.timestep(), e.def.sequence(0).inner()};
   for (const StateLink& s : e.def.state()) inside.insert(s.input());
+  const std::vector<std::string> listed(e.step.external_input().begin(), e.step.external_input().end());
   Names so_far;
   for (int i = 0; i < e.step.op_size(); ++i) {
     for (const std::string& name : e.step.op(i).input()) {
       if (name.empty() || inside.count(name) > 0 || so_far.count(name) > 0 || contains(e.references, name)) continue;
-      if (e.written.count(name) > 0) {
-        Error error(fmt::format("the step net reads \"{}\" before an operator writes it", name),
-                    "make it a state if it is the value of the timestep before");
-        add_op_context(error, bind_op(e.step.op(i), e.step.name(), i));
-        throw error;
-      }
+      if (e.written.count(name) > 0)
+        refuse_input(e, i,
+                     Error(fmt::format("the step net reads \"{}\" before an operator writes it", name),
+                           "make it a state if it is the value of the timestep before"));
+      if (!listed.empty() && !contains(listed, name))
+        refuse_input(e, i,
+                     Error(fmt::format("the step net reads \"{}\", which no operator writes and which is no "
+                                       "external_input.{}",
+                                       name, suggest(name, {so_far.begin(), so_far.end()}))));
       e.references.push_back(name);
     }
     so_far.insert(e.step.op(i).output().begin(), e.step.op(i).output().end());

@@ -55,10 +55,19 @@ void check_sources(const Model& model, const Names& names) {
   std::set<std::string> known = {model.input, model.target};
   for (const OperatorDef& op : model.init.op()) known.insert(op.output().begin(), op.output().end());
   for (const CarryLink& link : model.carry) known.insert(link.to());
-  for (const std::string& name : names.read_first)
-    require(known.count(name) > 0,
-            "the net reads \"{}\", but neither the init net nor a carry of the model gives it.{}", name,
-            suggest(name, {known.begin(), known.end()}));
+  std::set<std::string> near = names.written;
+  near.insert(known.begin(), known.end());
+  for (const std::string& name : names.read_first) {
+    if (known.count(name) > 0) continue;
+    Error error(fmt::format("the net reads \"{}\", but neither the init net nor a carry of the model gives it.{}", name,
+                            suggest(name, {near.begin(), near.end()})));
+    for (int i = 0; i < model.forward.op_size(); ++i)
+      if (std::ranges::count(model.forward.op(i).input(), name) > 0) {
+        add_op_context(error, {model.forward.op(i), nullptr, nullptr, {}, model.forward.name(), i});
+        break;
+      }
+    throw Error(std::move(error));
+  }
 }
 
 bool declares_is_test(const std::string& type) {

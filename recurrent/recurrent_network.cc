@@ -240,6 +240,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   }
   scratch.sequence = shape;
   for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(t, call.run);
+  scratch.kept.set(scratch.forward->slab_bytes());
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.forward->copied();
   count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});

@@ -1,5 +1,9 @@
 #include "recurrent/run_folder.h"
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 
@@ -14,6 +18,30 @@ void make_folder(const std::string& path) {
   std::error_code failed;
   std::filesystem::create_directory(path, failed);
   require(!failed, "cannot make the folder \"{}\": {}", path, failed.message());
+}
+
+// True for the names that files written aside have (core/io/atomic_file.h) if their process is gone.
+bool is_abandoned(const std::string& name) {
+  constexpr std::string_view kMark = ".part-";
+  const size_t mark = name.rfind(kMark);
+  if (mark == std::string::npos) return false;
+  const char* end = name.data() + name.size();
+  pid_t process = 0;
+  int number = 0;
+  const auto [dash, bad_process] = std::from_chars(name.data() + mark + kMark.size(), end, process);
+  if (bad_process != std::errc() || dash == end || *dash != '-' || process <= 0) return false;
+  const auto [rest, bad_number] = std::from_chars(dash + 1, end, number);
+  if (bad_number != std::errc() || rest != end) return false;
+  return process == ::getpid() || (::kill(process, 0) != 0 && errno == ESRCH);
+}
+
+void remove_abandoned(const std::string& folder) {
+  std::error_code ignored;  // such a file does no harm
+  std::vector<std::filesystem::path> abandoned;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.is_regular_file(ignored) && is_abandoned(entry.path().filename().string()))
+      abandoned.push_back(entry.path());
+  for (const std::filesystem::path& path : abandoned) std::filesystem::remove(path, ignored);
 }
 
 std::string best_file(const std::string& folder) { return folder + "/best/best.ckpt"; }
@@ -34,6 +62,7 @@ RunFolder::RunFolder(std::string path, Open how) : path_(std::move(path)) {
   const bool there = std::filesystem::is_directory(path_);
   if (how == Open::fresh) {
     if (!there) make_folder(path_);
+    made_ = !there;
     if (load_latest(path_))
       throw Error(fmt::format("the folder \"{}\" holds a run already", path_),
                   "go on with it by --resume, or give another folder");
@@ -41,6 +70,12 @@ RunFolder::RunFolder(std::string path, Open how) : path_(std::move(path)) {
     require(there, "there is no folder \"{}\" to resume from", path_);
   }
   require_writable_folder(path_);
+  remove_abandoned(path_);
+  remove_abandoned(path_ + "/best");
+}
+
+RunFolder::~RunFolder() {
+  if (made_) ::rmdir(path_.c_str());  // which refuses if something is in it
 }
 
 LoadedCheckpoint RunFolder::latest() const {

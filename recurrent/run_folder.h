@@ -5,8 +5,8 @@
 //   <folder>/parameters.minidb            the last parameters, as a database of the public format
 //   <folder>/metrics.jsonl                unless another file was asked for
 //
-// Every file is whole at any moment: whatever kills the process, the run goes on from a checkpoint before.
-// Threads: one thread at a time.
+// Every file is whole at any moment: whatever kills the process, the run goes on from a checkpoint before. What a
+// killed process was writing aside is removed when the run goes on. Threads: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,12 @@ namespace stepnet {
 class RunFolder {
  public:
   enum class Open { fresh, existing };
-  // fresh: makes the folder, not its parents; throws Error if a run is in it. existing: throws Error if none is.
-  // Both throw Error if files cannot be made in it.
+  // fresh: makes the folder, not its parents, which goes again if nothing is written; throws Error if a run is in it.
+  // existing: throws Error if none is. Both throw Error if files cannot be made in it.
   RunFolder(std::string path, Open how);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
 
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   LoadedCheckpoint latest() const;
@@ -32,6 +35,7 @@ class RunFolder {
 
  private:
   std::string path_;
+  bool made_ = false;
 };
 
 // The run's best checkpoint, or the latest if there is no best. Throws Error if there is neither.

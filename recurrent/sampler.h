@@ -34,8 +34,10 @@ class Sampler {
   // The checkpoint's parameters and vocabulary in another net, whose parameters must have the same names and shapes.
   Sampler(const NetDef& net, const Checkpoint& checkpoint);
 
+  // Throws Error: a byte of the prompt that is not in the vocabulary.
+  void check_prompt(const std::string& prompt) const { vocabulary_.encode(prompt, "the prompt"); }
   // Gives the drawn bytes, without the prompt, to `emit` one by one, until it returns false. Every call starts with
-  // fresh states. Throws Error: a byte of the prompt that is not in the vocabulary.
+  // fresh states. Throws Error as check_prompt does.
   void sample(const SampleOptions& options, const std::function<bool(char)>& emit);
 
  private:

@@ -4,6 +4,7 @@
 
 #include "core/net.h"
 #include "core/passes/gradients.h"
+#include "recurrent/model.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
 
@@ -112,7 +113,10 @@ class Check {
   }
 
   void check_one(const NetDef& net) {
-    if (net.HasExtension(model)) read_model(net.GetExtension(model));
+    if (net.HasExtension(model)) {
+      read_model(net);  // what `train` would refuse
+      take_types(net.GetExtension(model));
+    }
     known_ = infer_net(net, std::move(known_));
     fmt::print("net \"{}\": {}\n", net.name(), counted(net.op_size(), "operator"));
     std::vector<std::string> inputs, parameters, unknown;
@@ -131,7 +135,7 @@ class Check {
   }
 
   // Parameters from the initialisers, inputs from the sizes that training uses.
-  void read_model(const ModelDef& def) {
+  void take_types(const ModelDef& def) {
     for (const OperatorDef& op : def.init().op())
       for (const std::string& name : op.output()) parameters_.insert(name);
     known_ = infer_net(def.init(), std::move(known_));

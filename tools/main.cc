@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "tools/commands.h"
 #include "tools/signals.h"
+#include "tools/usage.h"
 
 namespace {
 
@@ -31,7 +32,8 @@ int run_command(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : kMistake;
+    if (e.get_exit_code() != 0) stepnet::tools::refuse_usage(app, e);
+    return app.exit(e);  // help
   }
   return stepnet::tools::was_interrupted() ? stepnet::tools::kInterrupted : 0;
 }

@@ -46,6 +46,8 @@ std::string ProfileTable::text() const {
                      static_cast<double>(recurrent.copied - recurrent_before_.copied) / kMega,
                      static_cast<double>(recurrent.initial - recurrent_before_.initial) / kMega,
                      static_cast<double>(recurrent.spread - recurrent_before_.spread) / kMega);
+  out += fmt::format("kept for backward     {:.1f} MB at the most, beside states, inputs and outputs\n",
+                     static_cast<double>(recurrent.kept) / kMega);
   out += fmt::format("memory at the peak    {:.1f} MB\n", static_cast<double>(allocator({}).counters().peak) / kMega);
   return out;
 }

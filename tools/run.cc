@@ -11,6 +11,7 @@
 #include "tools/net_file.h"
 #include "tools/profile_table.h"
 #include "tools/signals.h"
+#include "tools/usage.h"
 
 namespace stepnet::tools {
 namespace {
@@ -201,18 +202,18 @@ void add_run_command(CLI::App& app) {
   list("--fetch", o->fetches, "BLOB[=FILE.npy]", "Print a blob at the end, or write it; may be repeated");
   command->add_option("--init", o->init, "A net to run once before, for parameters")->type_name("NET");
   command->add_option("--iterations", o->iterations, "Replaces a plan's largest num_iter; how often to run a net")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(whole_number(0))
       ->type_name("N");
   list("--watch", o->watches, "BLOB", "Print a blob while running; may be repeated");
   command->add_option("--every", o->every, "Print watched blobs every N iterations")
-      ->check(CLI::PositiveNumber.description(""))
+      ->check(whole_number(1))
       ->type_name("N");
   command->add_option("--threads", o->threads, "Threads to use; 0: one per core")
-      ->check(CLI::Range(0, 1024).description(""))
+      ->check(whole_number(0, 1024))
       ->type_name("N");
   command->add_option("--seed", o->seed, "Seed of all random draws")->type_name("N");
   command->add_flag("--strict", o->strict, "Treat warnings as errors");
-  command->add_flag("--profile", o->profile, "Print a table of time, matrix products and memory at the end");
+  command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { RunCommand(*o).run(); });
 }
 

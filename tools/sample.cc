@@ -9,6 +9,7 @@
 #include "recurrent/sampler.h"
 #include "tools/commands.h"
 #include "tools/signals.h"
+#include "tools/usage.h"
 
 namespace stepnet::tools {
 namespace {
@@ -26,6 +27,7 @@ struct SampleCommand {
     const Checkpoint loaded = checkpoint.empty() ? load_best(out) : load_checkpoint(checkpoint);
     Sampler sampler = file.empty() ? Sampler(loaded) : Sampler(load_net(file), loaded);
     const std::atomic<bool>& stop = stop_on_signals();
+    sampler.check_prompt(options.prompt);
     std::fwrite(options.prompt.data(), 1, options.prompt.size(), stdout);
     sampler.sample(options, [&](char byte) {
       std::fputc(byte, stdout);
@@ -45,12 +47,12 @@ void add_sample_command(CLI::App& app) {
   command->add_option("FILE", o->file, "The net; else the one that was trained");
   command->add_option("--out", o->out, "Folder of a run; its best checkpoint is used");
   command->add_option("--checkpoint", o->checkpoint, "A checkpoint file");
-  command->add_option("--length", o->options.length, "Bytes to draw")->check(CLI::NonNegativeNumber);
+  command->add_option("--length", o->options.length, "Bytes to draw")->check(whole_number(0));
   command->add_option("--temperature", o->options.temperature, "Below 1 more likely bytes only; 0: the likeliest")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_at_least(0));
   command->add_option("--prompt", o->options.prompt, "What the text starts with");
   command->add_option("--seed", o->options.seed, "Seed of the draws");
-  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(CLI::Range(0, 1024));
+  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
   command->callback([o] { o->run(); });
 }
 

@@ -39,7 +39,7 @@ void add_text_db_command(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("text-db", "Make a database of training batches from a text");
   sub->add_option("TEXT", c->text, "The text")->required();
   sub->add_option("OUT", c->out, "The database to create")->required();
-  sub->add_option("--type", c->options.db_type, "lmdb or minidb")->capture_default_str();
+  sub->add_option("--type", c->options.db_type, "Kind of database: lmdb or minidb")->capture_default_str();
   sub->add_option("--timesteps", c->options.timesteps, "Timesteps of a record")->capture_default_str();
   sub->add_option("--batch", c->options.batch, "Sequences of a record")->capture_default_str();
   sub->add_option("--width", c->options.width, "Width of the one-hot vectors; 0: as many as different bytes");

@@ -11,6 +11,7 @@
 #include "tools/profile_table.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
+#include "tools/usage.h"
 
 namespace stepnet::tools {
 namespace {
@@ -48,7 +49,7 @@ void TrainCommand::run() {
   display.line("");
   print_end(result);
   if (table) fmt::print("{}", table->text());
-  interrupt_was_handled();
+  if (result.finished || !options.out.empty()) interrupt_was_handled();
 }
 
 void TrainCommand::print_end(const TrainResult& r) const {
@@ -68,36 +69,37 @@ void TrainCommand::print_end(const TrainResult& r) const {
   if (!options.out.empty()) fmt::print("to see text from it: stepnet sample --out {}\n", options.out);
 }
 
-// Options that a resumed run takes from its checkpoint unless they are given.
+// Options that a resumed run takes from its checkpoint unless they are given. Where 0 stands for something else, that
+// is not shown as the default.
 template <class T>
 CLI::Option* setting(CLI::App& command, TrainCommand& o, const std::string& name, T& value, const std::string& help) {
-  return command.add_option("--" + name, value, help)->each([&o, name](const std::string&) {
-    o.options.given.insert(name);
-  });
+  CLI::Option* option = command.add_option("--" + name, value, help);
+  if (value == T{}) option->default_str("");
+  return option->each([&o, name](const std::string&) { o.options.given.insert(name); });
 }
 
 void add_settings(CLI::App& c, TrainCommand& o) {
   OptimizerOptions& p = o.options.optimizer;
   setting(c, o, "holdout", o.options.holdout, "Share of the text, at its end, that is only predicted");
-  setting(c, o, "optimizer", p.optimizer, "adam, sgd or momentum")->check(CLI::IsMember({"adam", "sgd", "momentum"}));
+  setting(c, o, "optimizer", p.optimizer, "Which optimizer: adam, sgd or momentum")
+      ->check(CLI::IsMember({"adam", "sgd", "momentum"}));
   setting(c, o, "lr", p.lr, "Learning rate");
   setting(c, o, "lr-policy", p.lr_policy, "How it changes: fixed, poly, exp, step, inv, linearWarmup, constantWarmup")
       ->check(CLI::IsMember({"fixed", "poly", "exp", "step", "inv", "linearWarmup", "constantWarmup"}));
   setting(c, o, "lr-gamma", p.lr_gamma, "Factor of the policies step, exp and inv");
   setting(c, o, "lr-power", p.lr_power, "Exponent of the policies poly and inv");
   setting(c, o, "lr-stepsize", p.lr_stepsize, "Iterations between two changes of the policy step")
-      ->check(CLI::PositiveNumber);
-  setting(c, o, "lr-warmup", p.lr_warmup, "Iterations of warm-up")->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
+  setting(c, o, "lr-warmup", p.lr_warmup, "Iterations of warm-up")->check(whole_number(1));
   setting(c, o, "momentum", p.momentum, "Of the optimizer momentum");
   setting(c, o, "clip", p.clip, "Largest norm of all gradients together; 0: off");
   setting(c, o, "batch", o.options.batch, "Streams that are read side by side; else as the net says")
-      ->check(CLI::PositiveNumber);
-  setting(c, o, "timesteps", o.options.timesteps, "Length of a batch; else as the net says")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
+  setting(c, o, "timesteps", o.options.timesteps, "Length of a batch; else as the net says")->check(whole_number(1));
   setting(c, o, "validate-every", o.options.validate_every, "Iterations; else five times in the run")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   setting(c, o, "checkpoint-every", o.options.checkpoint_every, "Iterations; else with each validation")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   setting(c, o, "seed", o.options.seed, "Seed of all random draws");
 }
 
@@ -110,17 +112,19 @@ void add_train_command(CLI::App& app) {
   command->add_option("FILE", o->file, "The net, with a block [stepnet.model]")->required();
   command->add_option("--text", o->options.text, "The text to train on")->required();
   auto* iterations = command->add_option("--iterations", o->options.iterations, "Length of the run in iterations")
-                         ->check(CLI::PositiveNumber);
+                         ->check(whole_number(1))
+                         ->default_str("");
   command->add_option("--seconds", o->options.seconds, "Length of the run in seconds, about")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above(0))
+      ->default_str("")
       ->excludes(iterations);
   add_settings(*command, *o);
   command->add_option("--out", o->options.out, "Folder for checkpoints and metrics; made if it is not there");
   command->add_flag("--resume", o->options.resume, "Go on from the last checkpoint in --out");
   command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
-  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(CLI::Range(0, 1024));
+  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
   command->add_flag("--quiet", o->quiet, "Print the last line only");
-  command->add_flag("--profile", o->profile, "Print a table of time, matrix products and memory at the end");
+  command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { o->run(); });
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kMagic = "STEPCKPT";
 constexpr uint64_t kHeaderBytes = 8 + 4 + 8 + 4, kRecordHeaderBytes = 4 + 8 + 4;
-enum Kind : uint32_t { kText = 1, kTensor = 2, kEnd = 3 };
+constexpr uint32_t kText = 1, kTensor = 2, kEnd = 3;  // kinds of records
 
 template <class T>
 void append(std::string& to, T value) {
@@ -38,7 +38,7 @@ class Writer {
     file_.write(text);
   }
   // The body is `text` and then `bytes` more.
-  void record(Kind kind, const std::string& text, const void* data = nullptr, size_t bytes = 0) {
+  void record(uint32_t kind, const std::string& text, const void* data = nullptr, size_t bytes = 0) {
     std::string head;
     append<uint32_t>(head, kind);
     append<uint64_t>(head, text.size() + bytes);

@@ -28,7 +28,7 @@ constexpr uint32_t kLeastPage = 512, kLargestPage = 32768;
 constexpr uint64_t kMostBytes = uint64_t{1} << 46;  // more than any file system holds, and no sum of two overflows
 constexpr int kDeepest = 32;                        // LMDB's own bound
 constexpr size_t kLongestKey = 511;
-enum PageType : uint16_t { kBranch = 1, kLeaf = 2, kOverflow = 4, kMeta = 8 };
+constexpr uint16_t kBranch = 1, kLeaf = 2, kOverflow = 4, kMeta = 8;  // types of pages
 constexpr uint16_t kValueOnOverflowPages = 1;
 constexpr uint16_t kFixedAddress = 1, kIntegerKeys = 8;
 

@@ -1,42 +1,25 @@
 // The stepnet command as a user sees it: exit codes, and what it prints.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdio>
-#include <string>
 
+#include "tests/tools/command.h"
+
+namespace stepnet {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  std::string text;  // standard output and standard error
-};
-
-Outcome stepnet(const std::string& arguments) {
-  const std::string command =
-      "cd " + std::string(STEPNET_SOURCE_DIR) + "/tests/data && " + STEPNET_COMMAND + " " + arguments + " 2>&1";
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) return outcome;
-  std::array<char, 4096> buffer;
-  for (size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) outcome.text.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
+using testing::Outcome;
+using testing::stepnet;
 
 void expect(const std::string& arguments, int code, const std::string& text) {
-  const Outcome outcome = stepnet(arguments);
-  EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.text;
-  EXPECT_NE(outcome.text.find(text), std::string::npos) << arguments << "\n" << outcome.text;
+  testing::expect_command(arguments, code, text);
 }
 
 TEST(Cli, RunsANet) {
   const Outcome outcome = stepnet("run add.pbtxt --fetch c --fetch a");
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_EQ(outcome.text, "c is float[2, 3]\n  2 3 4\n  2 3 4\na is float[2, 3]\n  1 1 1\n  1 1 1\n");
+  EXPECT_EQ(outcome.text(), "c is float[2, 3]\n  2 3 4\n  2 3 4\na is float[2, 3]\n  1 1 1\n  1 1 1\n");
 }
 
 TEST(Cli, RunsAPlan) {
@@ -46,9 +29,9 @@ TEST(Cli, RunsAPlan) {
 }
 
 TEST(Cli, WatchesBlobs) {
-  EXPECT_EQ(stepnet("run count_plan.pbtxt --watch n --every 3").text, "iteration 3  n = 3\niteration 6  n = 6\n");
+  EXPECT_EQ(stepnet("run count_plan.pbtxt --watch n --every 3").text(), "iteration 3  n = 3\niteration 6  n = 6\n");
   EXPECT_EQ(
-      stepnet("run add.pbtxt --watch c --iterations 2").text,
+      stepnet("run add.pbtxt --watch c --iterations 2").text(),
       "iteration 1  c is float[2, 3]: min 2, mean 3, max 4\niteration 2  c is float[2, 3]: min 2, mean 3, max 4\n");
   expect("run misspelt_blob.pbtxt --watch gate", 2,
          "error: --watch \"gate\": no net writes this blob. Did you mean \"gates\"?\n");
@@ -56,8 +39,8 @@ TEST(Cli, WatchesBlobs) {
 
 TEST(Cli, FeedsAndFetchesArrays) {
   const std::string path = ::testing::TempDir() + "stepnet_cli_test_" + std::to_string(getpid()) + ".npy";
-  EXPECT_EQ(stepnet("run add.pbtxt --fetch c=" + path).text, "");
-  EXPECT_EQ(stepnet("run negative.pbtxt --feed x=" + path + " --fetch y").text,
+  EXPECT_EQ(stepnet("run add.pbtxt --fetch c=" + path).text(), "");
+  EXPECT_EQ(stepnet("run negative.pbtxt --feed x=" + path + " --fetch y").text(),
             "y is float[2, 3]\n  -2 -3 -4\n  -2 -3 -4\n");
   std::remove(path.c_str());
   expect("run negative.pbtxt --feed x=" + path, 2, path);
@@ -74,7 +57,7 @@ TEST(Cli, ProfilesARun) {
   EXPECT_EQ(outcome.code, 0);
   for (const char* part :
        {"operator", "ConstantFill", "Add", "matrix products", "recurrent states", "memory at the peak"})
-    EXPECT_NE(outcome.text.find(part), std::string::npos) << part;
+    EXPECT_NE(outcome.text().find(part), std::string::npos) << part;
 }
 
 TEST(Cli, ANetForTheGpuRunsOnTheCpu) {
@@ -90,8 +73,8 @@ TEST(Cli, ChecksANet) {
 TEST(Cli, ExpandsTheShortForm) {
   const Outcome outcome = stepnet("expand ../../tools/examples/lstm.pbtxt");
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_EQ(outcome.text.find("stepnet."), std::string::npos);
-  EXPECT_NE(outcome.text.find("\"link_internal\""), std::string::npos);
+  EXPECT_EQ(outcome.text().find("stepnet."), std::string::npos);
+  EXPECT_NE(outcome.text().find("\"link_internal\""), std::string::npos);
   expect("expand ../../tools/examples/lstm.pbtxt --gradients --loss h_all", 0, "type: \"RecurrentNetworkGradient\"");
   expect("expand ../../tools/examples/lstm.pbtxt --gradients", 2, "error: --gradients needs --loss BLOB");
 }
@@ -114,7 +97,7 @@ TEST(Cli, ShapesThatDoNotFit) {
     const Outcome outcome = stepnet(command + "shapes.pbtxt");
     EXPECT_EQ(outcome.code, 2);
     for (const char* part : {"MatMul: ", "shapes.pbtxt:4:1", "a is float[2, 3]", "b is float[4, 5]"})
-      EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
+      EXPECT_NE(outcome.text().find(part), std::string::npos) << outcome.text();
   }
 }
 
@@ -139,3 +122,4 @@ TEST(Cli, UsageMistakes) {
 }
 
 }  // namespace
+}  // namespace stepnet

@@ -1,0 +1,158 @@
+// The options of `stepnet run`, `check` and `expand`, one by one.
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "tests/core/errors.h"
+#include "tests/core/temp_folder.h"
+#include "tests/tools/command.h"
+
+namespace stepnet {
+namespace {
+
+using testing::expect_command;
+using testing::expect_contains;
+using testing::Outcome;
+using testing::write_all;
+
+class RunCommandTest : public ::testing::Test {
+ protected:
+  std::string net(const std::string& text) const {
+    const std::string path = folder_.file("net.pbtxt");
+    write_all(path, text);
+    return path;
+  }
+  std::string uniform() const {
+    return net(R"(name: "n" op { type: "UniformFill" output: "u" arg { name: "shape" ints: 3 } })");
+  }
+
+  testing::TempFolder folder_;
+};
+
+TEST_F(RunCommandTest, HelpExplainsEveryOption) {
+  const std::pair<const char*, std::vector<const char*>> all[] = {
+      {"run",
+       {"--device", "--feed", "--fetch", "--init", "--iterations", "--watch", "--every", "--threads", "--seed",
+        "--profile", "--as", "--strict"}},
+      {"check", {"--as", "--shape", "--loss", "--strict"}},
+      {"expand", {"--as", "--gradients", "--loss", "--output", "--binary"}},
+      {"train",
+       {"--text", "--iterations", "--seconds", "--out", "--resume", "--optimizer", "--lr", "--clip", "--seed",
+        "--threads", "--profile", "--quiet"}},
+      {"sample", {"--out", "--checkpoint", "--length", "--temperature", "--prompt", "--seed"}},
+      {"text-db", {"--type", "--timesteps", "--batch", "--width", "--records"}}};
+  for (const auto& [command, options] : all) {
+    const std::string help =
+        expect_command(std::string(command) + " --help", 0, "Usage: stepnet " + std::string(command));
+    for (const char* option : options)
+      EXPECT_TRUE(std::regex_search(help, std::regex(std::string("\n  [^\n]*") + option + "[ ,][^\n]*\\s+[A-Z]")))
+          << command << " " << option << "\n"
+          << help;
+  }
+}
+
+TEST_F(RunCommandTest, TheSeedDecidesRandomDraws) {
+  const std::string line = "run " + uniform() + " --fetch u --seed ";
+  const std::string first = expect_command(line + "5", 0, "u is float[3]\n");
+  EXPECT_EQ(expect_command(line + "5 --threads 1", 0, "u is"), first);
+  EXPECT_NE(expect_command(line + "6", 0, "u is"), first);
+}
+
+TEST_F(RunCommandTest, Devices) {
+  const std::string cpu = expect_command("run add.pbtxt --fetch c --device cpu", 0, "c is float[2, 3]\n");
+  EXPECT_EQ(testing::stepnet("run add.pbtxt --fetch c --device auto").out, cpu);
+  expect_command("run add.pbtxt --device tpu", 2, "--device: ");
+}
+
+TEST_F(RunCommandTest, FetchWritesWhatFeedReads) {
+  const std::string c = folder_.file("c.npy"), y = folder_.file("y.npy");
+  expect_command("run add.pbtxt --fetch c=" + c, 0, "");
+  expect_command("run negative.pbtxt --feed x=" + c + " --fetch y=" + y, 0, "");
+  expect_command("run negative.pbtxt --feed x=" + y + " --fetch y", 0, "y is float[2, 3]\n  2 3 4\n  2 3 4\n");
+  expect_command("run add.pbtxt --fetch c=" + folder_.file("no/c.npy"), 2, "no cannot be used: No such file or directory");
+  EXPECT_EQ(folder_.count(), 2);
+}
+
+TEST_F(RunCommandTest, InitRunsOnceAndIterationsCount) {
+  const std::string count = net(R"(name: "n" op { type: "Iter" input: "n" output: "n" })");
+  const std::string init = folder_.file("init.pbtxt");
+  write_all(init, R"(name: "i" op { type: "ConstantFill" output: "n"
+      arg { name: "shape" ints: 1 } arg { name: "dtype" i: 10 } arg { name: "value" i: 40 } })");
+  const std::string line = "run " + count + " --init " + init + " --fetch n";
+  expect_command(line, 0, "n = 41\n");
+  expect_command(line + " --iterations 5", 0, "n = 45\n");
+  expect_command(line + " --iterations 0", 0, "n = 40\n");
+  EXPECT_EQ(testing::stepnet(line + " --iterations 5 --watch n --every 2").out,
+            "iteration 2  n = 42\niteration 4  n = 44\nn = 45\n");
+}
+
+TEST_F(RunCommandTest, AsDecidesHowTheFileIsRead) {
+  expect_command("run add.pbtxt --as net --fetch c", 0, "c is");
+  expect_command("run add.pbtxt --as plan", 2, "error: ");
+  expect_command("run count_plan.pbtxt --as net", 2, "error: ");
+}
+
+TEST_F(RunCommandTest, StrictMakesErrorsOfWarnings) {
+  const std::string path = net(R"(name: "n" op { type: "ConstantFill" output: "a" arg { name: "shape" ints: 2 }
+      arg { name: "something_else" i: 1 } })");
+  const Outcome lenient = testing::stepnet("run " + path + " --fetch a");
+  EXPECT_EQ(lenient.code, 0);
+  EXPECT_TRUE(lenient.err.starts_with("warning: ")) << lenient.err;
+  expect_contains(lenient.err, "something_else");
+  for (const std::string command : {"run ", "check "})
+    expect_contains(expect_command(command + path + " --strict", 2, "error: "), "something_else");
+}
+
+TEST_F(RunCommandTest, ProfileCountsPerOperator) {
+  const std::string out = testing::stepnet("run add.pbtxt --profile --iterations 4").out;
+  EXPECT_TRUE(std::regex_search(out, std::regex("operator +calls +ms +share +MB +GFLOP/s\n"))) << out;
+  EXPECT_TRUE(std::regex_search(out, std::regex("\nAdd +4 +[0-9.]+ +[0-9.]+% +[0-9.]+ +"))) << out;
+  for (const char* part : {"\ntotal ", "\nmatrix products ", "\nrecurrent states ", " MB copied",
+                           "\nkept for backward ", "\nmemory at the peak "})
+    expect_contains(out, part);
+}
+
+// A net that would write a file if it ran.
+TEST_F(RunCommandTest, CheckRunsNothing) {
+  const std::string db = folder_.file("saved");
+  const std::string path = net(R"(name: "n" op { type: "ConstantFill" output: "a" arg { name: "shape" ints: 2 } }
+      op { type: "Save" input: "a" arg { name: "db" s: ")" +
+                               db + R"(" } arg { name: "db_type" s: "minidb" }
+           arg { name: "absolute_path" i: 1 } })");
+  expect_command("check " + path, 0, "no mistakes found\n");
+  EXPECT_FALSE(std::filesystem::exists(db));
+  expect_command("run " + path, 0, "");
+  EXPECT_TRUE(std::filesystem::exists(db));
+}
+
+TEST_F(RunCommandTest, CheckFindsMistakes) {
+  expect_command("check negative.pbtxt --shape x=2,3", 0, "y float[2, 3]");
+  expect_command("check negative.pbtxt --shape x", 2, "error: --shape takes BLOB=[TYPE,]SIZE,SIZE,..., but is \"x\"\n");
+  const std::string product = net(R"(name: "n" op { type: "MatMul" input: "a" input: "b" output: "c" })");
+  expect_command("check " + product + " --shape a=2,3 --shape b=4,5", 2, "error: MatMul: ");
+  expect_command("check " + product + " --shape a=2,3 --shape b=3,5", 0, "no mistakes found\n");
+  const std::string missing = net(R"(name: "n" op { type: "MatMul" input: "a" output: "c" })");
+  expect_command("check " + missing, 2, "error: MatMul: ");
+  const std::string measure = net(R"(name: "n" op { type: "SumSqrElements" input: "x" output: "y" })");
+  expect_command("check " + measure, 0, "no mistakes found\n");
+  expect_command("check " + measure + " --loss z", 2, "\"z\"");
+  expect_command("check " + measure + " --loss y", 2, "it measures gradients");
+}
+
+TEST_F(RunCommandTest, ExpandPrintsGradientsOnRequest) {
+  const std::string path = net(R"(name: "n" external_input: "x" op { type: "Tanh" input: "x" output: "y" }
+             op { type: "AveragedLoss" input: "y" output: "loss" })");
+  EXPECT_EQ(testing::stepnet("expand " + path).out.find("TanhGradient"), std::string::npos);
+  const std::string text = expect_command("expand " + path + " --gradients --loss loss", 0, "type: \"TanhGradient\"");
+  EXPECT_EQ(testing::stepnet("expand " + path + " --gradients --loss loss -o " + folder_.file("full.pbtxt")).out, "");
+  EXPECT_EQ(testing::read_all(folder_.file("full.pbtxt")), text);
+  expect_command("expand " + folder_.file("full.pbtxt"), 0, text);
+  expect_command("expand " + path + " --binary -o " + folder_.file("net.bin"), 0, "");
+  expect_command("expand " + folder_.file("net.bin"), 0, "type: \"Tanh\"");
+  expect_command("expand " + path + " --loss loss", 2, "error: --loss is only used with --gradients\n");
+  expect_command("expand " + path + " --gradients --loss z", 2, "\"z\"");
+  expect_command("expand " + path + " -o " + folder_.file("no/full.pbtxt"), 2, "cannot write ");
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,20 @@
+// What the subcommands share in reading a command line: checks of numbers, and the message about a mistake.
+//
+// Threads: for the main thread.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+namespace stepnet::tools {
+
+// Checks for CLI::Option::check.
+CLI::Validator whole_number(int64_t least, int64_t most = INT64_MAX);
+CLI::Validator number_at_least(double least);
+CLI::Validator number_above(double bound);
+
+// Throws Error for what CLI found wrong with the command line of one of the subcommands.
+[[noreturn]] void refuse_usage(const CLI::App& app, const CLI::ParseError& e);
+
+}  // namespace stepnet::tools
