@@ -18,7 +18,7 @@ using ShapeKey = std::vector<std::pair<DType, Shape>>;
 struct RecurrentScratch {
   Shape sequence;  // [T, B, ...] of the last forward run
   std::unique_ptr<StepProgram> forward, backward;
-  KeptBytes kept;     // the forward program's slabs
+  KeptBytes kept;  // the forward program's slabs
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values
   RecurrentSpec forward_spec, backward_spec;
