@@ -5,11 +5,13 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "core/io/text.h"
 #include "core/net.h"
 #include "recurrent/builder.h"
 #include "tests/operators/op_test.h"
+#include "tests/tools/command.h"
 
 namespace stepnet {
 namespace {
@@ -51,6 +53,25 @@ TEST(Readme, ItsNetRunsOverASequence) {
   EXPECT_EQ(states.shape(), (Shape{T, B, H}));
   EXPECT_EQ(testing::compare(states.rows(T - 1, 1), workspace.fetch("h_last"), 0), "");
   for (const float h : states.span<float>()) EXPECT_LT(std::abs(h), 1);
+}
+
+TEST(Readme, ItsModelIsTheExampleFiles) {
+  const std::string block = code_block(read("README.md"), "proto");
+  ASSERT_TRUE(block.starts_with("[stepnet.model] {"));
+  EXPECT_TRUE(read("tools/examples/char_lstm.pbtxt").ends_with(block));
+}
+
+TEST(Readme, ItHasALineForEverySubcommand) {
+  const std::string readme = read("README.md"), help = testing::stepnet("--help").out;
+  std::istringstream lines(help.substr(help.find("Subcommands:\n")));
+  std::string line, name;
+  std::getline(lines, line);
+  int count = 0;
+  while (std::getline(lines, line) && std::istringstream(line) >> name) {
+    EXPECT_NE(readme.find("| `stepnet " + name + "` | "), readme.npos) << name;
+    ++count;
+  }
+  EXPECT_GE(count, 6);
 }
 
 TEST(Readme, ItsCommandsAreThere) {

@@ -1,6 +1,7 @@
 #include "tools/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,16 +15,32 @@ namespace {
 
 constexpr double kRedraw = 0.1;      // seconds, on a terminal
 constexpr double kPlainEvery = 5.0;  // seconds, elsewhere
-constexpr int kBarWidth = 24;
+constexpr int kBarWidth = 24;        // at the most
+constexpr int kColumns = 80;         // of a terminal that does not say
 
-std::string bar(double share) {
-  const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * kBarWidth);
-  return "[" + std::string(full, '#') + std::string(kBarWidth - full, '.') + "]";
+int terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kColumns;
+}
+
+std::string bar(double share, int width) {
+  if (width < 1) return "";
+  const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * width);
+  return "[" + std::string(full, '#') + std::string(width - full, '.') + "] ";
+}
+
+// One line, never a full one: a terminal would wrap it, and the next drawing would leave its rest.
+std::string fitted(double share, const std::string& facts, int columns) {
+  const int room = columns - 1;
+  const auto length = static_cast<int>(facts.size());
+  constexpr int kFrame = 3, kUsualLength = 64;  // so that the bar keeps its width while numbers grow and shrink
+  return (bar(share, std::min(kBarWidth, room - std::max(length, kUsualLength) - kFrame)) + facts)
+      .substr(0, std::max(0, room));
 }
 
 std::string facts(const TrainProgress& p, double loss) {
   const std::string of = p.total > 0 ? fmt::format("/{}", p.total) : "";
-  std::string text = fmt::format("iteration {}{}  loss {:.3f}  {:.3f} bits/char  {:.0f} chars/s", p.iteration, of, loss,
+  std::string text = fmt::format("{}{}  loss {:.3f}  {:.3f} bits/char  {:.0f} chars/s", p.iteration, of, loss,
                                  bits_per_char(loss), p.chars_per_second);
   if (p.seconds_left >= 0) text += fmt::format("  {} left", clock_text(p.seconds_left));
   return text;
@@ -54,12 +71,12 @@ void ProgressDisplay::show(const TrainProgress& p) {
 
 void ProgressDisplay::draw(const TrainProgress& p) {
   if (!terminal_) {
-    fmt::print(stderr, "{}\n", facts(p, smooth_loss_));
+    fmt::print(stderr, "iteration {}\n", facts(p, smooth_loss_));
     return;
   }
   const double share = p.total > 0 ? static_cast<double>(p.iteration) / static_cast<double>(p.total)
                                    : p.seconds / std::max(wanted_seconds_, 1e-9);
-  fmt::print(stderr, "\r\033[K{} {}", bar(share), facts(p, smooth_loss_));
+  fmt::print(stderr, "\r\033[K{}", fitted(share, facts(p, smooth_loss_), terminal_columns()));
   std::fflush(stderr);
   drawn_ = true;
 }

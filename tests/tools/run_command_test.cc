@@ -69,7 +69,8 @@ TEST_F(RunCommandTest, FetchWritesWhatFeedReads) {
   expect_command("run add.pbtxt --fetch c=" + c, 0, "");
   expect_command("run negative.pbtxt --feed x=" + c + " --fetch y=" + y, 0, "");
   expect_command("run negative.pbtxt --feed x=" + y + " --fetch y", 0, "y is float[2, 3]\n  2 3 4\n  2 3 4\n");
-  expect_command("run add.pbtxt --fetch c=" + folder_.file("no/c.npy"), 2, "no cannot be used: No such file or directory");
+  expect_command("run add.pbtxt --fetch c=" + folder_.file("no/c.npy"), 2,
+                 "no cannot be used: No such file or directory");
   EXPECT_EQ(folder_.count(), 2);
 }
 
