@@ -117,6 +117,7 @@ class Check {
       read_model(net);  // what `train` would refuse
       take_types(net.GetExtension(model));
     }
+    preflight_net(net, Workspace());
     known_ = infer_net(net, std::move(known_));
     fmt::print("net \"{}\": {}\n", net.name(), counted(net.op_size(), "operator"));
     std::vector<std::string> inputs, parameters, unknown;

@@ -35,8 +35,8 @@ std::pair<Tensor, Tensor> naive(const Feeds& feeds, const Options& o, int64_t d)
 
 OperatorDef unit(const Options& o) {
   std::vector<std::string> inputs = {"H_prev", "C_prev", "gates"};
-  if (o.lengths) inputs.push_back("lengths");
-  inputs.push_back("t");
+  if (o.lengths) inputs.emplace_back("lengths");
+  inputs.emplace_back("t");
   return make_op("LSTMUnit", inputs, {"H", "C"},
                  {make_arg("forget_bias", static_cast<float>(o.forget_bias)), make_arg("drop_states", o.drop),
                   make_arg("sequence_lengths", o.lengths)});
