@@ -120,6 +120,14 @@ void wait_for_change(Command& command, const std::string& file, std::pair<ino_t,
   while (written(file) == before && command.running()) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
+// A checkpoint is there before the file `latest` is.
+bool holds_run(const std::string& folder) {
+  if (!std::filesystem::exists(folder)) return false;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().extension() == ".ckpt") return true;
+  return false;
+}
+
 TEST_F(TrainCommandTest, AKilledRunGoesOnToTheSameBits) {
   const std::string how = "--iterations 500 --checkpoint-every 15 --validate-every 35";
   expect_command(train("whole", how), 0, "trained 500 iterations");
@@ -130,7 +138,7 @@ TEST_F(TrainCommandTest, AKilledRunGoesOnToTheSameBits) {
   bool from_start = true;
   for (const int delay : delays) {
     const auto before = written(log);
-    Command command(train("killed", how + (std::filesystem::exists(out + "/latest") ? " --resume" : "")));
+    Command command(train("killed", how + (holds_run(out) ? " --resume" : "")));
     if (!from_start) wait_for_change(command, log, before);
     std::this_thread::sleep_for(std::chrono::microseconds(delay));
     command.send(SIGKILL);
@@ -140,8 +148,7 @@ TEST_F(TrainCommandTest, AKilledRunGoesOnToTheSameBits) {
     from_start = !from_start;
   }
   EXPECT_GE(killed, 3);
-  const bool saved = std::filesystem::exists(out + "/latest");
-  expect_command(train("killed", how + (saved ? " --resume" : "")), 0, "trained 500 iterations");
+  expect_command(train("killed", how + (holds_run(out) ? " --resume" : "")), 0, "trained 500 iterations");
   expect_same_runs(out, folder_.file("whole"));
 }
 
