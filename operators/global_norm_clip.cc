@@ -54,7 +54,9 @@ void scale_into(const Tensor& from, Tensor& to, double factor) {
 template <class T>
 void report_element(const std::string& name, In<T> values) {
   for (size_t i = 0; i < values.size(); ++i)
-    require(std::isfinite(values[i]), "the gradient \"{}\" has {} at element {}", name, values[i], i);
+    if (!std::isfinite(values[i]))
+      throw Error(fmt::format("the gradient \"{}\" has {} at element {}", name, values[i], i),
+                  "use a smaller learning rate, or look for the operator that overflows first");
 }
 
 // Throws the Error for a norm that is not finite.

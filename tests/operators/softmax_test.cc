@@ -41,7 +41,7 @@ TEST(Softmax, Gradients) {
 }
 
 TEST(Softmax, AxisMustExist) {
-  EXPECT_NE(error_of([] { run_op_on(softmax(2), {{"X", normal<float>({2, 3})}}); }).find("2"), std::string::npos);
+  EXPECT_NE(error_of([] { run_op_on(softmax(2), {{"X", normal<float>({2, 3})}}); }).find('2'), std::string::npos);
 }
 
 }  // namespace
