@@ -85,6 +85,11 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
 
 int64_t initial_rows(const Tensor& initial) { return initial.rank() == 3 ? initial.dim(0) : 1; }
 
+int64_t block_of(int64_t batch) {
+  constexpr int64_t kRows = 128;
+  return batch <= 0 ? 1 : (kRows + batch - 1) / batch;
+}
+
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
   require(initial.rank() >= 1 && initial.rank() <= 3, "an initial state has shape [D], [B, D] or [L, B, D], not {}",
           initial.str());
@@ -164,6 +169,8 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.random_name = spec.step_net.name();
   program.timestep = spec.timestep;
   program.steps = steps;
+  program.block = block_of(call.in[0]->tensor().dim(1));
+  program.hoist = spec.hoist;
   program.links = links;
   program.workspace = &call.workspace;
   if (spec.has_backward)

@@ -11,6 +11,7 @@
 #include "core/operator.h"
 #include "core/vector_math.h"
 #include "recurrent/scratch.h"
+#include "recurrent/split_sums.h"
 
 namespace stepnet {
 namespace {
@@ -164,7 +165,8 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
     } else {
       whole = linked_tensor(b.call.workspace, "backward_link_external", link.internal, external);
     }
-    const LinkTarget target = {whole, link.offset, link.window};
+    const LinkTarget target = {whole, link.offset, link.window,
+                               b.gradients.count(external) > 0 && external != b.sequence_gradient()};
     require(targets.emplace(b.renamed(link.internal), target).second,
             "\"backward_link_internal\" links \"{}\", which \"link_internal\" links already", link.internal);
   }
@@ -200,12 +202,21 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
     for (const auto& [name, slab] : slabs) scratch.backward->rebind_slab(name, slab);
     return;
   }
-  const NetDef net = needed_operators(b);
+  NetDef net = needed_operators(b);
+  if (b.spec.defer) {
+    std::set<std::string> sums;
+    for (const auto& [name, total] : totals) sums.insert(name);
+    net = split_sums(net, sums);
+  }
   StepProgramSpec program;
   program.net = &net;
   program.random_name = scratch.forward_spec.step_net.name();  // a recomputed draw is the same draw
   program.timestep = b.spec.timestep;
   program.steps = b.steps;
+  program.block = block_of(b.batch);
+  program.hoist = b.spec.hoist;
+  program.defer = b.spec.defer;
+  program.backward = true;
   program.links = links;
   program.slabs = std::move(slabs);
   program.totals = totals;

@@ -129,6 +129,8 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg("outputs_with_grads", &A::outputs_with_grads, Ints{}, "outputs whose gradients count");
   b.arg("recompute_blobs_on_backward", &A::recompute_blobs_on_backward, Strings{},
         "step blobs that the backward step net computes again");
+  b.arg("disabled_passes", &A::disabled_passes, Strings{},
+        "of the passes that make a step net fast, those to leave out: hoist, defer");
   b.ignored_args({"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug", "*.rename"});
 }
 
@@ -138,6 +140,11 @@ RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def,
   spec.has_backward = args.backward_step_net.present && args.backward_step_net.net.op_size() > 0;
   spec.backward_net = args.backward_step_net.net;
   spec.timestep = args.timestep;
+  for (const std::string& pass : args.disabled_passes) {
+    require(pass == "hoist" || pass == "defer", "\"disabled_passes\" names \"{}\"; there are hoist and defer.{}", pass,
+            suggest(pass, {"hoist", "defer"}));
+    (pass == "hoist" ? spec.hoist : spec.defer) = false;
+  }
   spec.states = parse_states(args, inputs);
   spec.links = parse_links(args.link_internal, args.link_external, args.link_offset, args.link_window, "");
   spec.views = parse_views(args);

@@ -30,6 +30,7 @@ struct RecurrentArgs {
   std::vector<std::string> param_grads;
   std::vector<int64_t> outputs_with_grads;
   std::vector<std::string> recompute_blobs_on_backward;
+  std::vector<std::string> disabled_passes;
   // Tells the operators of two nets apart that share one scratch blob, so that none runs what the other compiled.
   std::shared_ptr<const int> identity = std::make_shared<int>();
 };
@@ -68,6 +69,7 @@ struct RecurrentSpec {
   bool unnamed_params = false;          // the argument that names their gradients is absent
   std::vector<int> outputs_with_grads;  // forward outputs, which are the views of the same index
   std::set<std::string> recompute;
+  bool hoist = true, defer = true;            // passes, see step_blocks.cc
   std::map<std::string, std::string> rename;  // of the gradient operator, after memory sharing by other tools
 };
 

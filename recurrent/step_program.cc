@@ -22,6 +22,7 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   slot.kind = Kind::link;
   slot.typed = true;
   slot.whole = link.whole;
+  slot.changes = link.changes;
   slot.stride = row_bytes(link.whole);
   slot.base = link.whole.offset() + static_cast<size_t>(link.offset) * slot.stride;
   // Made anew, so that its size is checked: without timesteps no number of rows bounds it.
@@ -45,6 +46,7 @@ StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)), net_nam
   add_given_slots();
   for (int i = 0; i < spec_.net->op_size(); ++i) add_op(i);
   plan_totals();
+  plan_blocks();
   bind_pointers();
   spec_.net = nullptr;
 }
@@ -286,7 +288,16 @@ void StepProgram::bind_pointers() {
       continue;
     slot->tensor = Tensor::empty(slot->tensor.dtype(), slot->tensor.shape());
   }
+  for (const auto& slot : slots_) {
+    if (slot->kind != Kind::block) continue;
+    slot->whole = Tensor::empty(slot->tensor.dtype(), slot->row.prepend(spec_.block));
+    slot->base = slot->whole.offset();
+    slot->stride = row_bytes(slot->whole);
+    slot->show(0);
+  }
   for (const auto& op : ops_) {
+    op->profile_name = fmt::format("  {} (in {})", op->op.def.type(), op->phase == Phase::step ? "steps" : "blocks");
+    if (op->phase != Phase::step) bind_block(*op);
     if (!kernels_fit(*op)) op->kernel = nullptr;
     for (const int s : op->in_slots) op->in.push_back(s < 0 ? nullptr : &slots_[s]->tensor);
     for (const int s : op->out_slots) op->out.push_back(s < 0 ? nullptr : &slots_[s]->tensor);

@@ -7,8 +7,12 @@
 //   scratch   a buffer that all timesteps reuse
 //   external  a blob of the surrounding workspace (a parameter, lengths, an encoder's output), read only
 //   timestep  the step's index, int32 [1]
+//   block     rows of a buffer of K timesteps
 // An operator whose output another name shares (a schema's alias) costs nothing: both names are one slot.
-// Kernels are chosen and shapes inferred once; an operator whose shapes depend on data is inferred in every step.
+// Operators that no timestep waits for run for a block of K timesteps at once (step_blocks.cc), on tensors whose rows
+// are those of K timesteps: what depends on the sequence alone before the block (hoisting), what only adds to totals or
+// to the sequence's gradient after it (deferring). Blocks are aligned to timestep 0, whatever the direction. Kernels
+// are chosen and shapes inferred once; an operator whose shapes depend on data is inferred in every step.
 //
 // Owns: slabs and scratch. Borrows: the workspace, while compiling and binding.
 // Threads: one run at a time.
@@ -28,25 +32,30 @@
 namespace stepnet {
 
 struct StepSlot {
-  enum class Kind { link, slab, scratch, external, timestep };
+  enum class Kind { link, slab, scratch, external, timestep, block };
   std::string name;
   Kind kind = Kind::scratch;
   Tensor tensor;          // what operators see in the present timestep
   bool typed = false;     // dtype and shape are known before the first step
   bool reshaped = false;  // its shape, not its size, changes within a step
-  size_t base = 0;        // link and slab: byte offset at timestep 0
-  size_t stride = 0;      // link and slab: bytes from one timestep to the next
-  Shape row;              // link and slab: what one timestep holds, a link's whole window
-  Tensor whole;           // link: the tensor outside; slab: [T, ...]
+  size_t base = 0;        // link, slab and block: byte offset at timestep 0
+  size_t stride = 0;      // link, slab and block: bytes from one timestep to the next
+  Shape row;              // link, slab and block: what one timestep holds, a link's whole window
+  Tensor whole;           // link: the tensor outside; slab: [T, ...]; block: [K, ...]
   Blob* blob = nullptr;   // external
+  bool changes = false;   // link: see LinkTarget
+  Tensor stacked;         // what operators see that run for a block of timesteps
 
-  void show(int64_t t);  // link and slab: lets `tensor` be the timestep's part of `whole`
+  void show(
+      int64_t t);  // link, slab and block: lets `tensor` be the timestep's part of `whole`; t of a block is below K
+  Shape stack(int64_t steps) const;  // the shape of so many timesteps one after the other
 };
 
 // A link, with the tensor that it leads to.
 struct LinkTarget {
   Tensor whole;
   int64_t offset = 0, window = 1;
+  bool changes = false;  // others add to row t after timestep t: the gradient of a state
 };
 
 struct StepProgramSpec {
@@ -54,6 +63,9 @@ struct StepProgramSpec {
   std::string random_name;  // names the random draws, the same for a step net and its backward one
   std::string timestep;
   int64_t steps = 0;  // T
+  int64_t block = 1;  // K; 1: every operator runs in every timestep
+  bool hoist = true, defer = true;
+  bool backward = false;  // timesteps come from the last to the first
   std::map<std::string, LinkTarget> links;
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
@@ -81,10 +93,18 @@ class StepProgram {
   std::map<std::string, TensorType> types() const;  // of all typed slots
   int64_t slab_bytes() const;
   const RecurrentCounters& copied() const { return copied_; }  // per timestep
+  // How many operators run once per block, and how many in every timestep.
+  int block_operators() const;
+  int step_operators() const { return static_cast<int>(ops_.size()) - block_operators(); }
 
  private:
+  enum class Phase { step, before, after };  // of the block
   struct Op {
     BoundOp op;
+    Phase phase = Phase::step;
+    std::string profile_name;
+    std::vector<const Tensor*> block_in;  // before and after: stacked timesteps, or what does not change
+    std::vector<Tensor*> block_out;
     const Kernel* kernel = nullptr;  // null: infer and choose in every step
     std::vector<int> in_slots, out_slots;
     std::vector<const Tensor*> in;
@@ -111,7 +131,23 @@ class StepProgram {
   void fit_output(int slot, const TensorType& type);
   void forget_shape(StepSlot& slot) const;
   void plan_totals();
+  void plan_blocks();
+  void place(size_t op, Phase phase);
+  bool runs_before(size_t op) const;
+  bool runs_after(size_t op) const;
+  bool read_before(size_t op, int slot) const;
+  bool read_after(size_t op, int slot) const;
+  bool written_after(size_t op, int slot) const;
+  bool can_stack(const Op& op) const;
+  bool varies(int slot) const;
+  bool is_total(int slot) const;
+  template <class Fn>
+  bool all_readers(int slot, Fn fits) const;
+  std::vector<size_t> writers(int slot) const;
+  bool shares_storage(int slot, bool written_only) const;
+  void run_block(Phase phase, int64_t t, RunContext& run);
   void bind_pointers();
+  void bind_block(Op& op);
   void call(Op& op, RunContext& run);
   void check_outputs(const Op& op);
   void add_totals();

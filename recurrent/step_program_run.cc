@@ -66,14 +66,19 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
   run.timestep = t;
   for (const auto& slot : slots_) {
     if (slot->reshaped && slot->whole.defined()) slot->tensor.set_view(slot->row, slot->base);
-    if (slot->stride > 0) slot->tensor.set_offset(slot->base + static_cast<size_t>(t) * slot->stride);
+    const int64_t row = slot->kind == Kind::block ? t % spec_.block : t;
+    if (slot->stride > 0) slot->tensor.set_offset(slot->base + static_cast<size_t>(row) * slot->stride);
     if (slot->kind == Kind::timestep) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
   }
+  const bool lowest = t % spec_.block == 0;
+  const bool highest = t + 1 == spec_.steps || (t + 1) % spec_.block == 0;
+  if (spec_.backward ? highest : lowest) run_block(Phase::before, t, run);
   for (const auto& op : ops_) {
+    if (op->phase != Phase::step) continue;
     try {
       const double start = run.profiler ? now_seconds() : 0;
       call(*op, run);
-      if (run.profiler) run.profiler->record("  " + op->op.def.type() + " (in steps)", now_seconds() - start, 0, 0);
+      if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);
     } catch (Error& e) {
       add_place(e, *op);
       e.add("in", fmt::format("timestep {} of step net \"{}\"", t, net_name_));
@@ -81,6 +86,7 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
     }
   }
   add_totals();
+  if (spec_.backward ? lowest : highest) run_block(Phase::after, t, run);
 }
 
 void StepProgram::add_place(Error& error, const Op& op) const {

@@ -123,6 +123,18 @@ TEST_P(Cells, EqualTheUnrolledNet) {
     }
 }
 
+// Blocks of three timesteps, the last one shorter.
+TEST_P(Cells, EqualTheUnrolledNetOverSeveralBlocks) {
+  const Feeds feeds = feeds_of(GetParam(), 7, 50);
+  Cell cell = GetParam().cell;
+  EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");
+  for (const std::vector<std::string>& passes : {{"hoist"}, {"defer"}, std::vector<std::string>{"hoist", "defer"}}) {
+    SCOPED_TRACE("without " + fmt::format("{}", fmt::join(passes, ", ")));
+    cell.disabled_passes = passes;
+    EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");
+  }
+}
+
 TEST_P(Cells, WorkOnNothing) {
   for (const auto& [steps, batch] : {std::pair{0, 3}, {5, 0}, {0, 0}}) {
     SCOPED_TRACE(fmt::format("T = {}, B = {}", steps, batch));

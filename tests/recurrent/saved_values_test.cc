@@ -94,11 +94,17 @@ NetDef forward_only_net(const Cell& cell) {
   return net;
 }
 
+// Every operator in every timestep, so that there are no blobs of several timesteps but those that are kept.
+NetDef without_passes(NetDef net) {
+  *net.mutable_op(0)->add_arg() = make_arg("disabled_passes", std::vector<std::string>{"hoist", "defer"});
+  return net;
+}
+
 class SavedValues : public ::testing::TestWithParam<SavingCell> {};
 
 TEST_P(SavedValues, AreThoseThatBackwardReads) {
   const auto& [name, cell, kept] = GetParam();
-  const NetDef net = expanded_net(cell, feeds_of(1));
+  const NetDef net = without_passes(expanded_net(cell, feeds_of(1)));
   const int64_t nothing = bytes_after_forward(net, 0) - state_bytes(cell, 0);  // one step's scratch
   EXPECT_GE(nothing, 0);
   for (const int64_t steps : {1, 2, 9})
@@ -107,10 +113,18 @@ TEST_P(SavedValues, AreThoseThatBackwardReads) {
 
 TEST_P(SavedValues, AreNoneWithoutABackwardStepNet) {
   const Cell& cell = GetParam().cell;
-  const NetDef net = forward_only_net(cell);
+  const NetDef net = without_passes(forward_only_net(cell));
   const int64_t scratch = bytes_after_forward(net, 1) - state_bytes(cell, 1);
   for (const int64_t steps : {2, 9, 50})
     EXPECT_EQ(bytes_after_forward(net, steps) - state_bytes(cell, steps), scratch) << steps;
+}
+
+// Hoisted blobs have rows for one block, which is 32 timesteps of a batch of 4, however long the sequence is.
+TEST_P(SavedValues, HoistingTakesOneBlock) {
+  const Cell& cell = GetParam().cell;
+  const NetDef net = forward_only_net(cell);
+  auto scratch = [&](int64_t steps) { return bytes_after_forward(net, steps) - state_bytes(cell, steps); };
+  EXPECT_EQ(scratch(32), scratch(200));
 }
 
 int64_t scratch_bytes(const Cell& cell) {
@@ -143,8 +157,9 @@ TEST_P(SavedValues, ASecondRunOfTheSameShapesAllocatesNothing) {
 // The peak of a backward run: gradients of states, of the sequence and of parameters, and one step's scratch.
 TEST_P(SavedValues, BackwardKeepsNothingPerTimestepButGradients) {
   const Cell& cell = GetParam().cell;
-  auto bytes = [&](int64_t steps) {
+  auto bytes = [&](int64_t steps, bool passes) {
     NetDef net = expanded_net(cell, feeds_of(steps));
+    if (!passes) net = without_passes(net);
     net.add_external_input("g");
     add_gradient_operators(net, {.targets = {{"h_all", "g"}}, .wanted = {"X", "h0"}, .stop = {}});
     Workspace workspace;
@@ -158,7 +173,9 @@ TEST_P(SavedValues, BackwardKeepsNothingPerTimestepButGradients) {
   };
   const auto states = static_cast<int64_t>(cell.states.size());
   // States and their gradients, the kept blobs, and the sequence's gradient.
-  EXPECT_EQ(bytes(9) - bytes(4), 5 * (2 * states + GetParam().kept + 1) * kBlob);
+  const int64_t each = (2 * states + GetParam().kept + 1) * kBlob;
+  EXPECT_EQ(bytes(9, false) - bytes(4, false), 5 * each);
+  EXPECT_EQ(bytes(70, true) - bytes(40, true), 30 * each);  // both longer than a block
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, SavedValues, ::testing::ValuesIn(kCells),

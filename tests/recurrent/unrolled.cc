@@ -211,6 +211,7 @@ NetDef recurrent_net(const Cell& cell, const Feeds& feeds) {
     if (!s.last.empty()) link.set_last(s.last), op.add_output(s.last);
   }
   for (const std::string& name : cell.recompute) def.add_recompute(name);
+  if (!cell.disabled_passes.empty()) *op.add_arg() = make_arg("disabled_passes", cell.disabled_passes);
   return net;
 }
 

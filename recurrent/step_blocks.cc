@@ -1,0 +1,234 @@
+// Which operators of a StepProgram run for a block of timesteps at once, and running them.
+//
+// An operator can if each row of its outputs depends on the same row of its inputs and on what does not change over
+// time, or if its outputs add up rows. Timesteps are stacked along the first dimension.
+#include <algorithm>
+
+#include "core/profile.h"
+#include "recurrent/step_program.h"
+
+namespace stepnet {
+namespace {
+
+using Kind = StepSlot::Kind;
+
+bool contains(const std::vector<int>& slots, int slot) {
+  return std::find(slots.begin(), slots.end(), slot) != slots.end();
+}
+
+// The row of `whole` that the slot shows at timestep 0, or -1 if it shows several.
+int64_t first_row(const StepSlot& slot) {
+  if (slot.stride == 0 || slot.row.rank() == 0 || slot.row[0] != 1) return -1;
+  return static_cast<int64_t>((slot.base - slot.whole.offset()) / slot.stride);
+}
+
+}  // namespace
+
+Shape StepSlot::stack(int64_t steps) const { return row.with(0, row[0] * steps); }
+
+int StepProgram::block_operators() const {
+  return static_cast<int>(
+      std::count_if(ops_.begin(), ops_.end(), [](const auto& op) { return op->phase != Phase::step; }));
+}
+
+bool StepProgram::varies(int slot) const { return slot >= 0 && slots_[slot]->kind != Kind::external; }
+
+bool StepProgram::is_total(int slot) const {
+  return std::any_of(totals_.begin(), totals_.end(), [&](const Total& t) { return t.slot == slot; });
+}
+
+std::vector<size_t> StepProgram::writers(int slot) const {
+  std::vector<size_t> result;
+  for (size_t i = 0; i < ops_.size(); ++i)
+    if (contains(ops_[i]->out_slots, slot)) result.push_back(i);
+  return result;
+}
+
+template <class Fn>
+bool StepProgram::all_readers(int slot, Fn fits) const {
+  return std::all_of(ops_.begin(), ops_.end(),
+                     [&](const auto& op) { return !contains(op->in_slots, slot) || fits(*op); });
+}
+
+// Whether another linked slot shows the same tensor.
+bool StepProgram::shares_storage(int slot, bool written_only) const {
+  const StepSlot& mine = *slots_[slot];
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const StepSlot& other = *slots_[s];
+    if (static_cast<int>(s) == slot || other.kind != Kind::link) continue;
+    if (other.whole.storage() == mine.whole.storage() && !(written_only && writers(static_cast<int>(s)).empty()))
+      return true;
+  }
+  return false;
+}
+
+// The shapes of K timesteps must make outputs of K timesteps, or totals as they are.
+bool StepProgram::can_stack(const Op& op) const {
+  const OpSpec& spec = *op.op.spec;
+  if (!op.kernel || op.plain_copy || spec.random || spec.side_effect || !spec.rowwise) return false;
+  std::vector<TensorType> in(op.in_slots.size()), out(op.out_slots.size());
+  int64_t rows = -1;
+  const int64_t steps = std::min(spec_.block, spec_.steps);
+  for (size_t i = 0; i < in.size(); ++i) {
+    in[i].absent = op.in_slots[i] < 0;
+    if (in[i].absent) continue;
+    const StepSlot& slot = *slots_[op.in_slots[i]];
+    if (!slot.typed || slot.reshaped || contains(op.out_slots, op.in_slots[i])) return false;
+    in[i] = TensorType::of(slot.tensor.dtype(), slot.tensor.shape());
+    if (slot.kind == Kind::external) continue;
+    if (slot.tensor.rank() == 0 || (rows >= 0 && slot.tensor.dim(0) != rows)) return false;
+    rows = slot.tensor.dim(0);
+    in[i].shape = in[i].shape.with(0, rows * steps);
+  }
+  if (rows < 0) return false;
+  for (size_t o = 0; o < out.size(); ++o) out[o].absent = op.out_slots[o] < 0;
+  try {
+    infer_types(op.op, in, out);
+  } catch (const Error&) {
+    return false;  // shapes that fit in one timestep and not in several: it stays where it is
+  }
+  if (spec.rowwise(op.op.args.get(), ShapeCall(in, out)) < 1) return false;
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (out[o].absent) continue;
+    const StepSlot& slot = *slots_[op.out_slots[o]];
+    if (!out[o].known || !slot.typed || slot.reshaped) return false;
+    const Shape& one = slot.tensor.shape();
+    if ((op.accumulate >> o & 1) != 0) {
+      if (!spec.sums_rows || !(out[o].shape == one)) return false;
+    } else if (one.rank() == 0 || !(out[o].shape == one.with(0, one[0] * steps))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What is there before the first timestep of the block: the sequence, values of the forward pass, what others hoisted.
+bool StepProgram::read_before(size_t op, int index) const {
+  if (index < 0 || !varies(index)) return true;
+  const StepSlot& slot = *slots_[index];
+  const std::vector<size_t> by = writers(index);
+  if (slot.kind == Kind::link)
+    return by.empty() && !slot.changes && first_row(slot) >= 0 && !shares_storage(index, true);
+  if (by.empty()) return slot.kind == Kind::slab;
+  return slot.kind != Kind::timestep && by.size() == 1 && by[0] < op && ops_[by[0]]->phase == Phase::before;
+}
+
+bool StepProgram::runs_before(size_t index) const {
+  const Op& op = *ops_[index];
+  if (!can_stack(op) || op.accumulate != 0) return false;
+  for (const int s : op.in_slots)
+    if (!read_before(index, s)) return false;
+  for (const int s : op.out_slots) {
+    if (s < 0) continue;
+    const Kind kind = slots_[s]->kind;
+    if ((kind != Kind::scratch && kind != Kind::slab) || writers(s).size() != 1 || is_total(s)) return false;
+  }
+  return true;
+}
+
+// What is still there after the last timestep of the block, every timestep's value in a row of its own.
+bool StepProgram::read_after(size_t op, int index) const {
+  if (index < 0 || !varies(index)) return true;
+  const StepSlot& slot = *slots_[index];
+  const std::vector<size_t> by = writers(index);
+  if (slot.kind == Kind::timestep || is_total(index)) return false;
+  if (slot.kind == Kind::slab) return by.empty();
+  if (slot.kind == Kind::scratch) return !by.empty() && by.back() < op;
+  if (first_row(slot) < (slot.changes ? 1 : 0)) return false;
+  if (!by.empty()) return !slot.changes && by.back() < op && !shares_storage(index, false);
+  // Rows of a tensor that later timesteps go on writing, all below this one.
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const StepSlot& other = *slots_[s];
+    if (other.kind != Kind::link || other.whole.storage() != slot.whole.storage()) continue;
+    if (!writers(static_cast<int>(s)).empty() && !(first_row(other) >= 0 && first_row(other) < first_row(slot)))
+      return false;
+  }
+  return true;
+}
+
+bool StepProgram::written_after(size_t op, int index) const {
+  const StepSlot& slot = *slots_[index];
+  if (is_total(index)) return (ops_[op]->accumulate >> 0) != 0 && slot.kind == Kind::scratch;
+  if (writers(index).size() != 1) return false;
+  if (!all_readers(index, [](const Op& reader) { return reader.phase == Phase::after; })) return false;
+  if (slot.kind == Kind::link) return first_row(slot) >= 0 && !shares_storage(index, false);
+  return slot.kind == Kind::scratch;
+}
+
+bool StepProgram::runs_after(size_t index) const {
+  const Op& op = *ops_[index];
+  if (op.phase != Phase::step || !can_stack(op)) return false;
+  for (const int s : op.in_slots)
+    if (!read_after(index, s)) return false;
+  for (size_t o = 0; o < op.out_slots.size(); ++o) {
+    const int s = op.out_slots[o];
+    if (s < 0) continue;
+    if (is_total(s) && (op.accumulate >> o & 1) == 0) return false;
+    if (!written_after(index, s)) return false;
+  }
+  return true;
+}
+
+// What crosses the border of a block in a scratch buffer gets a row for each of its timesteps.
+void StepProgram::place(size_t index, Phase phase) {
+  Op& op = *ops_[index];
+  op.phase = phase;
+  auto widen = [&](int s) {
+    if (s < 0 || slots_[s]->kind != Kind::scratch || is_total(s)) return;
+    StepSlot& slot = *slots_[s];
+    slot.kind = Kind::block;
+    slot.row = slot.tensor.shape();
+  };
+  std::for_each(op.out_slots.begin(), op.out_slots.end(), widen);
+  if (phase == Phase::after) std::for_each(op.in_slots.begin(), op.in_slots.end(), widen);
+}
+
+void StepProgram::plan_blocks() {
+  spec_.block = std::max<int64_t>(std::min(spec_.block, spec_.steps), 1);
+  if (spec_.block < 2) return;
+  for (size_t i = 0; spec_.hoist && i < ops_.size(); ++i)
+    if (runs_before(i)) ops_[i]->phase = Phase::before;
+  for (size_t i = ops_.size(); spec_.backward && spec_.defer && i-- > 0;)
+    if (runs_after(i)) ops_[i]->phase = Phase::after;
+  for (size_t i = 0; i < ops_.size(); ++i)
+    if (ops_[i]->phase != Phase::step) place(i, ops_[i]->phase);
+}
+
+void StepProgram::bind_block(Op& op) {
+  auto stacked = [&](int s) -> Tensor* {
+    if (s < 0) return nullptr;
+    StepSlot& slot = *slots_[s];
+    if (!varies(s) || is_total(s)) return &slot.tensor;
+    slot.stacked = slot.whole;
+    return &slot.stacked;
+  };
+  for (const int s : op.in_slots) op.block_in.push_back(stacked(s));
+  for (const int s : op.out_slots) op.block_out.push_back(stacked(s));
+}
+
+void StepProgram::run_block(Phase phase, int64_t t, RunContext& run) {
+  const int64_t first = t / spec_.block * spec_.block;
+  const int64_t count = std::min(spec_.block, spec_.steps - first);
+  for (const auto& slot : slots_) {
+    if (!slot->stacked.defined()) continue;
+    const int64_t row = slot->kind == Kind::block ? 0 : first;
+    slot->stacked = slot->whole;
+    slot->stacked.set_view(slot->stack(count), slot->base + static_cast<size_t>(row) * slot->stride);
+  }
+  for (const auto& op : ops_) {
+    if (op->phase != phase) continue;
+    try {
+      const double start = run.profiler ? now_seconds() : 0;
+      Call call(op->block_in, op->block_out, run);
+      call.accumulate_mask = op->accumulate;
+      op->kernel->run(op->op.args.get(), call);
+      if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);
+    } catch (Error& e) {
+      add_place(e, *op);
+      e.add("in", fmt::format("timesteps {} to {} of step net \"{}\"", first, first + count - 1, net_name_));
+      throw;
+    }
+  }
+}
+
+}  // namespace stepnet
