@@ -203,10 +203,13 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
     return;
   }
   NetDef net = needed_operators(b);
+  std::vector<SummedValue> sums;
+  for (size_t i = 0; i < totals.size(); ++i) sums.push_back({totals[i].first, i});
   if (b.spec.defer) {
-    std::set<std::string> sums;
-    for (const auto& [name, total] : totals) sums.insert(name);
-    net = split_sums(net, sums);
+    sums = open_sums(net, sums);
+    std::set<std::string> names;
+    for (const SummedValue& s : sums) names.insert(s.name);
+    net = split_sums(net, names);
   }
   StepProgramSpec program;
   program.net = &net;
@@ -219,7 +222,7 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   program.backward = true;
   program.links = links;
   program.slabs = std::move(slabs);
-  program.totals = totals;
+  for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
   const std::set<std::string> shapes = backward_reads(b.spec).shapes;
   for (const std::string& name : shapes)

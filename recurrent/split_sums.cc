@@ -25,7 +25,43 @@ OperatorDef with_outputs(const OperatorDef& op, const std::set<std::string>& tot
   return part;
 }
 
+// Whether the sum and its terms still have the values at the end of the step that they had at operator `index`, nobody
+// else sees the sum, and operators of the step net write all terms.
+bool can_be_opened(const NetDef& net, int index) {
+  const OperatorDef& sum = net.op(index);
+  std::set<std::string> terms(sum.input().begin(), sum.input().end()), written;
+  for (int i = 0; i < net.op_size(); ++i) {
+    if (i < index) written.insert(net.op(i).output().begin(), net.op(i).output().end());
+    if (i <= index) continue;
+    for (const std::string& name : net.op(i).input())
+      if (name == sum.output(0)) return false;
+    for (const std::string& name : net.op(i).output())
+      if (name == sum.output(0) || terms.count(name) > 0) return false;
+  }
+  return std::ranges::includes(written, terms);
+}
+
 }  // namespace
+
+std::vector<SummedValue> open_sums(NetDef& net, std::vector<SummedValue> values) {
+  for (int i = net.op_size() - 1; i >= 0; --i) {
+    const OperatorDef op = net.op(i);
+    const auto is_this = [&](const SummedValue& v) { return v.name == op.output(0); };
+    if (op_spec(op.type()).role != Role::sum || std::ranges::none_of(values, is_this) || !can_be_opened(net, i))
+      continue;
+    std::vector<SummedValue> opened;
+    for (const SummedValue& v : values) {
+      if (!is_this(v)) {
+        opened.push_back(v);
+        continue;
+      }
+      for (const std::string& term : op.input()) opened.push_back({term, v.gradient});
+    }
+    values = std::move(opened);
+    net.mutable_op()->DeleteSubrange(i, 1);
+  }
+  return values;
+}
 
 NetDef split_sums(const NetDef& net, const std::set<std::string>& totals) {
   NetDef result = net;

@@ -250,8 +250,8 @@ void StepProgram::fit_output(int index, const TensorType& type) {
 // A value that is added up over time is written straight into its total if one kernel that can add writes it, and
 // nobody else sees it.
 void StepProgram::plan_totals() {
-  for (const auto& [name, tensor] : spec_.totals) {
-    Total total{slot_of(name), tensor, false};
+  for (const auto& [name, tensor, gradient] : spec_.totals) {
+    Total total{gradient, slot_of(name), tensor, false};
     require(total.slot >= 0, "the backward step net has no blob \"{}\", which is to be a parameter's gradient", name);
     const StepSlot& slot = *slots_[total.slot];
     require(!slot.typed || (slot.tensor.size() == tensor.size() && slot.tensor.dtype() == tensor.dtype()),
@@ -270,7 +270,7 @@ void StepProgram::plan_totals() {
       }
     }
     const bool shared = std::count_if(spec_.totals.begin(), spec_.totals.end(),
-                                      [&](const auto& other) { return slot_of(other.first) == total.slot; }) > 1;
+                                      [&](const auto& other) { return slot_of(other.name) == total.slot; }) > 1;
     if (writer && uses == 1 && !shared && slot.kind == Kind::scratch && writer->kernel &&
         writer->op.spec->output_spec(output)->accumulates) {
       writer->accumulate |= 1u << output;

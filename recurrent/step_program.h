@@ -71,7 +71,12 @@ struct StepProgramSpec {
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
   std::set<std::string> keep;                // own values to keep per timestep in slabs
   // Own values that are added up over time, and the tensors that they are added to. One value may have several.
-  std::vector<std::pair<std::string, Tensor>> totals;
+  struct Sum {
+    std::string name;
+    Tensor total;
+    size_t gradient = 0;  // sums with the same number have the same total
+  };
+  std::vector<Sum> totals;
   Workspace* workspace = nullptr;
 };
 
@@ -81,7 +86,7 @@ class StepProgram {
 
   // Points links to other tensors of the same shapes (their storage may have changed since the last run).
   void rebind_link(const std::string& internal, const Tensor& whole);
-  void rebind_total(size_t index, const Tensor& total);
+  void rebind_total(size_t gradient, const Tensor& total);
   void rebind_slab(const std::string& name, const Tensor& whole);
   // False if a blob outside has changed its type or shape, so that the program does not fit any more.
   bool rebind_externals();
@@ -113,6 +118,7 @@ class StepProgram {
     bool plain_copy = false;  // an alias that must be written because its destination is linked
   };
   struct Total {
+    size_t gradient = 0;
     int slot = -1;
     Tensor tensor;
     bool accumulated_by_kernel = false;

@@ -39,10 +39,12 @@ void StepProgram::rebind_slab(const std::string& name, const Tensor& whole) {
   slot.show(0);
 }
 
-void StepProgram::rebind_total(size_t index, const Tensor& total) {
-  Total& t = totals_.at(index);
-  t.tensor = total;
-  if (t.accumulated_by_kernel) slots_[t.slot]->tensor = total;
+void StepProgram::rebind_total(size_t gradient, const Tensor& total) {
+  for (Total& t : totals_) {
+    if (t.gradient != gradient) continue;
+    t.tensor = total;
+    if (t.accumulated_by_kernel) slots_[t.slot]->tensor = total;
+  }
 }
 
 void StepSlot::show(int64_t t) {
