@@ -12,7 +12,7 @@
 namespace stepnet::bench {
 namespace {
 
-constexpr double kSeconds = 0.15;  // for each measurement
+constexpr double kSeconds = 0.3;  // for each measurement
 
 // The shortest of many runs, in seconds.
 template <class Fn>
