@@ -93,7 +93,7 @@ DType generic_type(const BoundOp& op, std::span<const TensorType> in) {
       first = static_cast<int>(i);
     }
     require(found == in[i].dtype, "inputs \"{}\" and \"{}\" must have the same type, but are {} and {}",
-            op.def.input(first), op.def.input(static_cast<int>(i)), in[first].str(), in[i].str());
+            op.def.input(first), op.def.input(static_cast<int>(i)), in[first], in[i]);
   }
   return found;
 }
@@ -159,7 +159,7 @@ void call_kernel(const BoundOp& op, std::vector<const Tensor*> in, std::span<Ten
       // A derivative that asks for the input's shape would be given the output's.
       require(op.spec->derivatives.empty() || in[i]->size() == out_types[o].shape.size(),
               "output {} is to be written in place of input {}, but would be {} instead of {}; write to another blob",
-              o, i, out_types[o].shape.str(), in[i]->shape().str());
+              o, i, out_types[o].shape, in[i]->shape());
       before[i] = *in[i];
       in[i] = &before[i];
     }
@@ -234,9 +234,9 @@ const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std
       break;
     }
   }
-  require(device_has_any, "there is no kernel for {}", op.device.str());
+  require(device_has_any, "there is no kernel for {}", op.device);
   if (!found) check_has_kernel(op, dtype);
-  require(found != nullptr, "there is no kernel for {} and elements of type {}", op.device.str(), dtype_name(dtype));
+  require(found != nullptr, "there is no kernel for {} and elements of type {}", op.device, dtype_name(dtype));
   return *found;
 }
 

@@ -58,7 +58,7 @@ bool asked_to_stop(const CompiledStep& step) {
   if (!step.should_stop || step.should_stop->empty()) return false;
   const Tensor& t = step.should_stop->tensor();
   require(t.dtype() == DType::boolean && t.size() == 1, "should_stop_blob \"{}\" must be one bool, but is {}",
-          step.def.should_stop_blob(), t.str());
+          step.def.should_stop_blob(), t);
   return t.data<bool>()[0];
 }
 

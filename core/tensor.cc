@@ -36,8 +36,7 @@ Tensor Tensor::zeros(DType dtype, const Shape& shape, Device device) {
 
 template <class T>
 Tensor Tensor::of(const Shape& shape, std::span<const T> values) {
-  require(static_cast<int64_t>(values.size()) == shape.size(), "{} values do not fill shape {}", values.size(),
-          shape.str());
+  require(static_cast<int64_t>(values.size()) == shape.size(), "{} values do not fill shape {}", values.size(), shape);
   Tensor t = empty(dtype_of<T>(), shape);
   std::copy(values.begin(), values.end(), t.data<T>());
   return t;
@@ -91,7 +90,7 @@ void Tensor::resize(DType dtype, const Shape& shape, Device device) {
   }
   int64_t bytes = 0;
   require(!__builtin_mul_overflow(shape.size(), static_cast<int64_t>(dtype_size(dtype)), &bytes),
-          "{}{} has more bytes than 64 bits can count", dtype_name(dtype), shape.str());
+          "{}{} has more bytes than 64 bits can count", dtype_name(dtype), shape);
   const bool plain = dtype != DType::string && dtype_ != DType::string;
   const bool fits = plain && storage_ && storage_.use_count() == 1 && storage_->device() == device &&
                     storage_->bytes() >= static_cast<size_t>(bytes) && offset_ == 0;
@@ -121,7 +120,7 @@ Tensor Tensor::row(int64_t index) const {
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
-  require(shape.size() == size(), "{} cannot be seen as {}: {} elements against {}", str(), shape.str(), size(),
+  require(shape.size() == size(), "{} cannot be seen as {}: {} elements against {}", str(), shape, size(),
           shape.size());
   Tensor view = *this;
   view.shape_ = shape;

@@ -26,8 +26,7 @@ void shape(const AdamArgs&, ShapeCall& call) {
   static constexpr const char* kNames[] = {"param", "moment_1", "moment_2", "grad"};
   for (int i = 1; i < 4; ++i)
     if (call.known(0) && call.known(i))
-      require(call.shape(i) == call.shape(0), "{} has shape {}, but param {}", kNames[i], call.shape(i).str(),
-              call.shape(0).str());
+      require(call.shape(i) == call.shape(0), "{} has shape {}, but param {}", kNames[i], call.shape(i), call.shape(0));
   for (int i = 4; i < 6; ++i)
     if (call.known(i))
       require(call.shape(i).size() == 1, "{} must be one value, but has shape {}", i == 4 ? "lr" : "iter",

@@ -79,8 +79,8 @@ Shape joined_shape(const ConcatArgs& args, const ShapeCall& call, int first) {
     require(call.dtype(i) == call.dtype(first), "parts must have one type, but part {} is {} and part 0 is {}",
             i - first, dtype_name(call.dtype(i)), dtype_name(call.dtype(first)));
     const bool fits = args.add_axis ? x == model : x.rank() == model.rank() && x.with(axis, model[axis]) == model;
-    require(fits, "part {} has shape {}, which does not fit part 0 of shape {} along dimension {}", i - first, x.str(),
-            model.str(), axis);
+    require(fits, "part {} has shape {}, which does not fit part 0 of shape {} along dimension {}", i - first, x, model,
+            axis);
     require(!__builtin_add_overflow(total, part_size(args, x, axis), &total), "the parts are too large");
   }
   return args.add_axis ? insert_dimension(model, axis, total) : Shape(model.with(axis, total).dims());
@@ -111,8 +111,7 @@ void split_like_shape(const ConcatArgs& args, ShapeCall& call) {
   for (int i = 1; i < call.inputs(); ++i) call.set_like(i - 1, i);
   if (!call.all_known() || call.inputs() < 2) return;
   const Shape joined = joined_shape(args, call, 1);
-  require(joined == call.shape(0), "the parts make shape {}, but the input has shape {}", joined.str(),
-          call.shape(0).str());
+  require(joined == call.shape(0), "the parts make shape {}, but the input has shape {}", joined, call.shape(0));
   require(call.dtype(0) == call.dtype(1), "parts of {} cannot be taken from {}", dtype_name(call.dtype(1)),
           dtype_name(call.dtype(0)));
 }

@@ -60,8 +60,7 @@ void dropout_grad(const DropoutArgs& args, In<T> dy, In<bool> mask, Out<T> dx) {
 void grad_shape(const DropoutArgs& args, ShapeCall& call) {
   require(args.is_test || call.has(1), "the mask is missing");
   if (call.known(0) && call.known(1))
-    require(call.shape(0) == call.shape(1), "dY has shape {}, but the mask {}", call.shape(0).str(),
-            call.shape(1).str());
+    require(call.shape(0) == call.shape(1), "dY has shape {}, but the mask {}", call.shape(0), call.shape(1));
 }
 
 Gradient gradient(Formula& f) {

@@ -9,9 +9,9 @@ std::vector<int64_t> to_vector(const Shape& shape) { return {shape.begin(), shap
 }  // namespace
 
 std::vector<int64_t> read_integers(const Tensor& values, const char* what) {
-  require(values.rank() == 1, "{} must have one dimension, but is {}", what, values.str());
+  require(values.rank() == 1, "{} must have one dimension, but is {}", what, values);
   if (values.dtype() == DType::int64) return {values.span<int64_t>().begin(), values.span<int64_t>().end()};
-  require(values.dtype() == DType::int32, "{} must be int32 or int64, but is {}", what, values.str());
+  require(values.dtype() == DType::int32, "{} must be int32 or int64, but is {}", what, values);
   return {values.span<int32_t>().begin(), values.span<int32_t>().end()};
 }
 

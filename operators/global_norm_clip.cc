@@ -83,7 +83,7 @@ void check_inputs(const BlobCall& call) {
     const Tensor& g = std::as_const(*call.in[i]).tensor();
     require(g.defined(), "the gradient \"{}\" holds nothing yet", name);
     require(g.dtype() == DType::float32 || g.dtype() == DType::float64,
-            "the gradient \"{}\" must be float or double, but is {}", name, g.str());
+            "the gradient \"{}\" must be float or double, but is {}", name, g);
   }
 }
 

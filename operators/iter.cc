@@ -28,7 +28,7 @@ namespace {
 void shape(const NoArgs&, ShapeCall& call) {
   call.set(0, DType::int64, call.known(0) ? call.shape(0) : Shape{1});
   if (call.has(0) && call.known(0))
-    require(call.shape(0).size() == 1, "the counter must be one value, but has shape {}", call.shape(0).str());
+    require(call.shape(0).size() == 1, "the counter must be one value, but has shape {}", call.shape(0));
 }
 
 void iter(const NoArgs&, BlobCall& call) { raise_counter(*call.out[0], call.in.empty()); }

@@ -111,8 +111,7 @@ Policy find_policy(const std::string& name) {
 
 void shape(const RateArgs& args, ShapeCall& call) {
   find_policy(args.policy)(args, 0);  // missing arguments show before the first run
-  if (call.known(0))
-    require(call.shape(0).size() == 1, "iter must be one value, but has shape {}", call.shape(0).str());
+  if (call.known(0)) require(call.shape(0).size() == 1, "iter must be one value, but has shape {}", call.shape(0));
   call.set(0, DType::float32, Shape{});
 }
 

@@ -23,7 +23,7 @@ void shape(const MomentumArgs&, ShapeCall& call) {
     if (call.known(0) && call.known(i))
       require(call.shape(i) == call.shape(0), "{} has shape {}, but grad {}", i == 1 ? "momentum" : "param",
               call.shape(i).str(), call.shape(0).str());
-  if (call.known(2)) require(call.shape(2).size() == 1, "lr must be one value, but has shape {}", call.shape(2).str());
+  if (call.known(2)) require(call.shape(2).size() == 1, "lr must be one value, but has shape {}", call.shape(2));
   call.set_like(0, 0);
   call.set_like(1, 1);
   call.set_like(2, 3);

@@ -8,9 +8,9 @@ namespace {
 
 void shape(const NoArgs&, ShapeCall& call) {
   if (call.known(0))
-    require(call.shape(0).rank() == 1, "indices must have one dimension, but have shape {}", call.shape(0).str());
+    require(call.shape(0).rank() == 1, "indices must have one dimension, but have shape {}", call.shape(0));
   if (call.known(1))
-    require(call.shape(1).size() == 1, "index_size must be one value, but has shape {}", call.shape(1).str());
+    require(call.shape(1).size() == 1, "index_size must be one value, but has shape {}", call.shape(1));
   if (!call.known(0) || !call.value(1)) return;
   const auto size = call.value(1)->item<int64_t>();
   require(size >= 0, "index_size is {}, which is negative", size);

@@ -38,7 +38,7 @@ Shape resolve(std::vector<int64_t> dims, const Shape& from) {
     const int at = static_cast<int>(i);
     if (dims[i] == 0 && copy_zeros) {
       require(at < from.rank(), "size {} of the new shape is 0, which copies dimension {} of an input of shape {}", at,
-              at, from.str());
+              at, from);
       dims[i] = from[at];
     }
     if (dims[i] == -1) {
@@ -51,12 +51,12 @@ Shape resolve(std::vector<int64_t> dims, const Shape& from) {
   }
   if (unknown >= 0) {
     require(known > 0 && from.size() % known == 0, "{} elements of shape {} do not divide by {}, so -1 has no value",
-            from.size(), from.str(), known);
+            from.size(), from, known);
     dims[unknown] = from.size() / known;
   }
   const Shape to(dims);
-  require(to.size() == from.size(), "shape {} has {} elements, which do not fit shape {} of {}", from.str(),
-          from.size(), to.str(), to.size());
+  require(to.size() == from.size(), "shape {} has {} elements, which do not fit shape {} of {}", from, from.size(), to,
+          to.size());
   return to;
 }
 

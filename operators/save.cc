@@ -86,7 +86,7 @@ void checkpoint(const SaveArgs& a, BlobCall& c) {
   require(c.in[0] != nullptr, "input 0 has an empty name");
   const Tensor& iteration = std::as_const(*c.in[0]).tensor();
   require(iteration.dtype() == DType::int64 && iteration.size() == 1, "the iteration must be one int64, but is {}",
-          iteration.str());
+          iteration);
   const auto count = iteration.item<int64_t>();
   if (count % a.every == 0) save_to(a, with_iteration(a.db, count), c);
 }

@@ -30,7 +30,7 @@ int64_t resolve(int64_t bound, int64_t size, const char* what, size_t axis) {
 
 Range cut_range(const Shape& x, const std::vector<int64_t>& starts, const std::vector<int64_t>& ends) {
   require(starts.size() == ends.size(), "there are {} starts and {} ends", starts.size(), ends.size());
-  require(static_cast<int>(starts.size()) <= x.rank(), "{} ranges are given for shape {}", starts.size(), x.str());
+  require(static_cast<int>(starts.size()) <= x.rank(), "{} ranges are given for shape {}", starts.size(), x);
   Range range{0, 0, x.rank() > 0 ? x[0] : 1};
   bool cut = false;
   for (size_t i = 0; i < starts.size(); ++i) {
@@ -98,7 +98,7 @@ void gradient_shape(const SliceArgs& args, ShapeCall& call) {
   if (!bounds_known(call, 2)) return;
   const Range range = range_of(args, call.shape(0), call.value(2), call.value(3));
   require(cut_shape(call.shape(0), range) == call.shape(1), "the slice has shape {}, but its gradient {}",
-          cut_shape(call.shape(0), range).str(), call.shape(1).str());
+          cut_shape(call.shape(0), range), call.shape(1));
 }
 
 void slice_gradient(const SliceArgs& args, Call& call) {

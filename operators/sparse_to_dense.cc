@@ -47,7 +47,7 @@ void shape(const SparseToDenseArgs& args, ShapeCall& call) {
   const Shape& indices = call.shape(0);
   const Shape& values = call.shape(1);
   require(values.rank() >= indices.rank() && std::equal(indices.begin(), indices.end(), values.begin()),
-          "values of shape {} do not begin with the indices' shape {}", values.str(), indices.str());
+          "values of shape {} do not begin with the indices' shape {}", values, indices);
   Shape y{*rows};
   for (const int64_t size : values.from(indices.rank())) y.push_back(size);
   call.set(0, call.dtype(1), y);

@@ -73,7 +73,7 @@ void run(const InputArgs& a, BlobCall& c) {
       if (item == 0) batch[i] = Tensor::empty(t.dtype(), t.shape().prepend(a.batch_size));
       require(t.dtype() == batch[i].dtype() && t.shape() == batch[i].shape().from(1),
               "tensor {} of record \"{}\" of {} is {}, but the batch before it has items of {}{}", i, record.key,
-              reader.path(), t.str(), dtype_name(batch[i].dtype()), batch[i].shape().from(1).str());
+              reader.path(), t, dtype_name(batch[i].dtype()), batch[i].shape().from(1));
       copy_item(t, item, batch[i]);
     }
   }

@@ -11,7 +11,7 @@ namespace {
 
 void check_weight(const ShapeCall& call, int i) {
   if (!call.known(i)) return;
-  require(call.shape(i).size() == 1, "weight {} must be one value, but has shape {}", i / 2, call.shape(i).str());
+  require(call.shape(i).size() == 1, "weight {} must be one value, but has shape {}", i / 2, call.shape(i));
   require(is_floating(call.dtype(i)), "weight {} must be float or double, but is {}", i / 2, dtype_name(call.dtype(i)));
 }
 
@@ -21,7 +21,7 @@ void shape(const NoArgs&, ShapeCall& call) {
     check_weight(call, i + 1);
     if (!call.known(0) || !call.known(i)) continue;
     require(call.dtype(i) == call.dtype(0) && call.shape(i) == call.shape(0),
-            "tensor {} is {}, but the first tensor is {}", i / 2, call.in(i).str(), call.in(0).str());
+            "tensor {} is {}, but the first tensor is {}", i / 2, call.in(i), call.in(0));
   }
   call.set_like(0, 0);
 }
@@ -77,7 +77,7 @@ void gradient_shape(const NoArgs&, ShapeCall& call) { check_weight(call, 1); }
 void weight_gradient_shape(const NoArgs&, ShapeCall& call) {
   check_weight(call, 2);
   if (call.known(0) && call.known(1))
-    require(call.shape(0) == call.shape(1), "dY has shape {}, but X {}", call.shape(0).str(), call.shape(1).str());
+    require(call.shape(0) == call.shape(1), "dY has shape {}, but X {}", call.shape(0), call.shape(1));
 }
 
 REGISTER(weighted_sum) {

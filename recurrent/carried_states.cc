@@ -25,8 +25,8 @@ void CarriedStates::advance() {
     Tensor& from = workspace_.at(from_[i]).tensor();
     Tensor& to = workspace_.at(to_[i]).tensor();
     require(from.dtype() == to.dtype() && from.shape() == to.shape(),
-            "the net reads the carried state \"{}\" as {}, but writes its next value \"{}\" as {}", to_[i], to.str(),
-            from_[i], from.str());
+            "the net reads the carried state \"{}\" as {}, but writes its next value \"{}\" as {}", to_[i], to,
+            from_[i], from);
     // A view of a longer tensor (the last row of all states) would be overwritten by the next run while it is read.
     if (from.storage() && (from.storage().use_count() > 1 || from.storage()->bytes() > from.bytes())) {
       to.copy_from(from);

@@ -180,11 +180,11 @@ int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, 
   run_net_once(expanded_forward(model, Mode::evaluate), own, run);
   const Tensor& loss = own.fetch(model.loss);
   require(loss.size() == 1 && is_floating(loss.dtype()), "the loss \"{}\" must be one floating value, but is {}",
-          model.loss, loss.str());
+          model.loss, loss);
   const Tensor& logits = own.fetch(model.logits);
   require(logits.rank() >= 1 && is_floating(logits.dtype()),
           "the logits \"{}\" must be floating with one score per class in the last dimension, but are {}", model.logits,
-          logits.str());
+          logits);
   const int64_t classes = logits.dim(logits.rank() - 1);
   if (classes < tokens)
     throw Error(fmt::format("the text has {} different bytes, but the net gives scores to {} classes ({} is {})",

@@ -73,13 +73,15 @@ std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
 const Tensor& linked_tensor(const Workspace& workspace, const std::string& argument, const std::string& internal,
                             const std::string& external) {
   const Blob* blob = workspace.find(external);
-  require(blob != nullptr, "\"{}\" names \"{}\" for \"{}\", but there is no such blob.{}", argument, external, internal,
-          suggest(external, workspace.names()));
-  require(blob->is_tensor() && blob->tensor().defined(), "\"{}\" names \"{}\" for \"{}\", which holds {}", argument,
-          external, internal, blob->type_str());
+  // Not by require(): runs in every iteration, and the texts of the messages cost more than the checks.
+  if (!blob)
+    fail("\"{}\" names \"{}\" for \"{}\", but there is no such blob.{}", argument, external, internal,
+         suggest(external, workspace.names()));
+  if (!blob->is_tensor() || !blob->tensor().defined())
+    fail("\"{}\" names \"{}\" for \"{}\", which holds {}", argument, external, internal, blob->type_str());
   const Tensor& whole = blob->tensor();
-  require(whole.rank() >= 1, "\"{}\" is linked to \"{}\", which is {} and has no rows", internal, external,
-          whole.str());
+  if (whole.rank() < 1)
+    fail("\"{}\" is linked to \"{}\", which is {} and has no rows", internal, external, whole.str());
   return whole;
 }
 
@@ -92,12 +94,12 @@ int64_t block_of(int64_t batch) {
 
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
   require(initial.rank() >= 1 && initial.rank() <= 3, "an initial state has shape [D], [B, D] or [L, B, D], not {}",
-          initial.str());
+          initial);
   const int64_t width = initial[initial.rank() - 1];
   const int64_t rows = initial.rank() == 3 ? initial[0] : 1;
   if (initial.rank() >= 2)
     require(initial[initial.rank() - 2] == batch, "the initial state {} is for a batch of {}, but the sequence's is {}",
-            initial.str(), initial[initial.rank() - 2], batch);
+            initial, initial[initial.rank() - 2], batch);
   return {steps + rows, batch, width};
 }
 
@@ -111,7 +113,7 @@ const Tensor& tensor_input(const BlobCall& call, int i) {
 }
 
 void check_sequence(const std::string& name, const Shape& shape) {
-  require(shape.rank() >= 2, "the sequence \"{}\" must be [T, B, ...], not {}", name, shape.str());
+  require(shape.rank() >= 2, "the sequence \"{}\" must be [T, B, ...], not {}", name, shape);
   constexpr int64_t most = std::numeric_limits<int32_t>::max();  // the timestep is an int32
   require(shape[0] <= most, "the sequence \"{}\" has {} timesteps, more than the {} that can be counted", name,
           shape[0], most);
@@ -189,7 +191,7 @@ void show_views(const RecurrentSpec& spec, Workspace& workspace) {
     const Tensor& whole = workspace.fetch(view.state);
     const int64_t start = view.offset >= 0 ? view.offset : whole.dim(0) + view.offset;
     require(start >= 0 && start <= whole.dim(0), "\"alias_offset\" of \"{}\" is {}, but the state \"{}\" is {}",
-            view.output, view.offset, view.state, whole.str());
+            view.output, view.offset, view.state, whole);
     workspace.create(view.output).tensor() = whole.rows(start, whole.dim(0) - start);
   }
 }
@@ -258,7 +260,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
 void infer(const RecurrentArgs& args, ShapeCall& call) {
   if (!call.known(0)) return;
   const Shape& sequence = call.shape(0);
-  require(sequence.rank() >= 2, "the sequence must be [T, B, ...], not {}", sequence.str());
+  require(sequence.rank() >= 2, "the sequence must be [T, B, ...], not {}", sequence);
   const size_t count = std::min({args.alias_src.size(), args.alias_offset.size(), static_cast<size_t>(call.outputs())});
   for (size_t v = 0; v < count; ++v) {
     for (size_t s = 0; s < std::min(args.recurrent_states.size(), args.initial_recurrent_state_ids.size()); ++s) {

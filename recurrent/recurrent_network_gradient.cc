@@ -37,8 +37,8 @@ struct Backward {
 };
 
 void add_rows(const Tensor& from, Tensor to) {
-  require(from.dtype() == to.dtype() && from.size() == to.size(), "a gradient of {} is needed, but {} was given",
-          to.str(), from.str());
+  require(from.dtype() == to.dtype() && from.size() == to.size(), "a gradient of {} is needed, but {} was given", to,
+          from);
   if (to.dtype() == DType::float32) {
     vec_axpy(1.0f, from.span<float>(), to.span<float>());
   } else {
@@ -61,7 +61,7 @@ void prepare_state_gradients(Backward& b) {
   for (const StateSpec& state : b.spec.states) {
     const Tensor& whole = b.call.workspace.fetch(state.name);
     require(whole.rank() == 3 && whole.dim(0) >= b.steps,
-            "the state \"{}\" is now {}, not what the forward run made it", state.name, whole.str());
+            "the state \"{}\" is now {}, not what the forward run made it", state.name, whole);
     const std::string name = b.state_gradient(state);
     Tensor& gradient = b.call.workspace.create(name).tensor();
     if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == whole.shape()))
@@ -111,7 +111,7 @@ std::vector<Outside> take_outside_gradients(Backward& b) {
     o.start = view.offset >= 0 ? view.offset : o.whole.dim(0) + view.offset;
     const Tensor seen = o.whole.rows(o.start, o.whole.dim(0) - o.start);
     require(given.dtype() == seen.dtype() && given.size() == seen.size(),
-            "the gradient \"{}\" of \"{}\" is {}, but that output is {}", name, view.output, given.str(), seen.str());
+            "the gradient \"{}\" of \"{}\" is {}, but that output is {}", name, view.output, given, seen);
     o.gradient = given.reshaped(seen.shape());
     for (int64_t row = b.steps; row < o.whole.dim(0); ++row) o.add(row);
     all.push_back(std::move(o));

@@ -65,7 +65,7 @@ void Sampler::load_parameters(const Checkpoint& checkpoint) {
     Tensor& to = workspace_.tensor(name);
     const Tensor& from = found->second;
     require(from.dtype() == to.dtype() && from.shape() == to.shape(),
-            "the parameter \"{}\" is {} in the checkpoint, but {} in the net", name, from.str(), to.str());
+            "the parameter \"{}\" is {} in the checkpoint, but {} in the net", name, from, to);
     to = from;
   }
 }

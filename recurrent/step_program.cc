@@ -16,7 +16,7 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   const int64_t last = steps - 1 + link.offset + link.window;  // offset and window have 31 bits
   require(steps == 0 || last <= rows,
           "the step blob \"{}\" is linked to rows {} to {} of a tensor {}, which has only {} rows", name, link.offset,
-          last - 1, link.whole.str(), rows);
+          last - 1, link.whole, rows);
   StepSlot slot;
   slot.name = name;
   slot.kind = Kind::link;
@@ -229,8 +229,8 @@ void StepProgram::fit_output(int index, const TensorType& type) {
     const bool fits = type.dtype == slot.tensor.dtype() && type.shape.size() == slot.tensor.size();
     if (slot.kind == Kind::link)
       require(fits, "\"{}\" is linked to rows of {}, one timestep of which is {}{}, but the step net makes it {}",
-              slot.name, slot.whole.str(), dtype_name(slot.tensor.dtype()), slot.tensor.shape().str(), type.str());
-    require(fits, "the step net writes \"{}\" as {} and later as {}", slot.name, slot.tensor.str(), type.str());
+              slot.name, slot.whole, dtype_name(slot.tensor.dtype()), slot.tensor.shape(), type);
+    require(fits, "the step net writes \"{}\" as {} and later as {}", slot.name, slot.tensor, type);
     // The elements stay where they are if only the shape differs (a Reshape in place, [1, B, D] against [B, D]).
     slot.reshaped = slot.reshaped || !(type.shape == slot.tensor.shape());
     slot.tensor.set_view(type.shape, slot.tensor.offset());
@@ -255,8 +255,7 @@ void StepProgram::plan_totals() {
     require(total.slot >= 0, "the backward step net has no blob \"{}\", which is to be a parameter's gradient", name);
     const StepSlot& slot = *slots_[total.slot];
     require(!slot.typed || (slot.tensor.size() == tensor.size() && slot.tensor.dtype() == tensor.dtype()),
-            "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, slot.tensor.str(),
-            tensor.str());
+            "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, slot.tensor, tensor);
     int uses = 0;
     Op* writer = nullptr;
     int output = 0;

@@ -13,7 +13,7 @@ using Kind = StepSlot::Kind;
 
 void add_tensor(const Tensor& from, Tensor& to, const std::string& name) {
   require(from.dtype() == to.dtype() && from.size() == to.size(),
-          "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, from.str(), to.str());
+          "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, from, to);
   if (to.dtype() == DType::float32) {
     vec_axpy(1.0f, from.span<float>(), to.span<float>());
   } else {

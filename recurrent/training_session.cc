@@ -92,12 +92,12 @@ void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
     const Tensor& from = find(name);
     Tensor& to = blob->tensor();
     require(from.dtype() == to.dtype() && from.shape() == to.shape(), "\"{}\" is {} in the checkpoint, but {} here",
-            name, from.str(), to.str());
+            name, from, to);
     to.copy_from(from);
   }
   const Tensor& position = find(kPosition);
   require(position.dtype() == DType::int64 && position.size() == 2, "\"{}\" is {} in the checkpoint", kPosition,
-          position.str());
+          position);
   const auto values = position.span<int64_t>();
   require(values[0] >= 0, "the checkpoint's iteration is {}", values[0]);
   net_->set_runs(values[0]);

@@ -192,7 +192,7 @@ Tensor read_npy(const std::string& path) {
   const bool counted =
       !__builtin_mul_overflow(header.shape().size(), static_cast<int64_t>(dtype_size(header.dtype())), &bytes);
   require(counted && static_cast<uint64_t>(bytes) == held, "{} should hold {}{}, but has {} bytes of elements", path,
-          dtype_name(header.dtype()), header.shape().str(), held);
+          dtype_name(header.dtype()), header.shape(), held);
   Tensor tensor = Tensor::empty(header.dtype(), header.shape());
   if (bytes == 0) return tensor;
   if (header.fortran_order() && tensor.rank() > 1) {

@@ -112,14 +112,14 @@ void BlobAssembler::add_tensor(const TensorProto& proto, int64_t& element_budget
   const TensorSegment s = read_segment(proto);
   if (!started_) {
     require(s.shape.size() <= element_budget, "{}{} has more elements than there are bytes in the database",
-            dtype_name(s.dtype), s.shape.str());
+            dtype_name(s.dtype), s.shape);
     element_budget -= s.shape.size();
     whole_ = s;
     recorded_device_ = device_of_proto(proto);
     value_.tensor() = Tensor::empty(s.dtype, s.shape);
   }
   require(s.dtype == whole_.dtype && s.shape == whole_.shape, "its records disagree: {}{} and {}{}",
-          dtype_name(whole_.dtype), whole_.shape.str(), dtype_name(s.dtype), s.shape.str());
+          dtype_name(whole_.dtype), whole_.shape, dtype_name(s.dtype), s.shape);
   if (s.begin < s.end) {
     const auto [it, fresh] = segments_.emplace(s.begin, s.end);
     const auto after = fresh ? std::next(it) : it;

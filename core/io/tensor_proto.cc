@@ -151,11 +151,11 @@ TensorSegment read_segment(const TensorProto& proto) {
     s.begin = proto.segment().begin();
     s.end = proto.segment().end();
     require(0 <= s.begin && s.begin <= s.end && s.end <= s.shape.size(),
-            "the segment [{}, {}) is outside of a tensor of shape {}", s.begin, s.end, s.shape.str());
+            "the segment [{}, {}) is outside of a tensor of shape {}", s.begin, s.end, s.shape);
   }
   const int64_t held = payload_size(proto, s.dtype);
   require(held == s.end - s.begin, "elements {} to {} of {}{} are due, but the record holds {} values", s.begin, s.end,
-          dtype_name(s.dtype), s.shape.str(), held);
+          dtype_name(s.dtype), s.shape, held);
   return s;
 }
 
@@ -204,7 +204,7 @@ void copy_segment(const TensorProto& proto, const TensorSegment& s, Tensor& to) 
 Tensor tensor_from_proto(const TensorProto& proto) {
   const TensorSegment s = read_segment(proto);
   require(s.begin == 0 && s.end == s.shape.size(), "only elements {} to {} of a tensor of shape {} are there", s.begin,
-          s.end, s.shape.str());
+          s.end, s.shape);
   Tensor tensor = Tensor::empty(s.dtype, s.shape);
   copy_segment(proto, s, tensor);
   return tensor;
