@@ -2,7 +2,7 @@
 //
 // Both are made of exp(t) - 1 for t <= 0: t = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for exp(r) - 1, and 2^n put
 // together from bits. Nothing can overflow, so every finite or infinite input has a finite result; NaN stays NaN.
-// Error against the exact value: below 2.5 ulp; a logistic function below 1e-37 (double: 1e-307) may be flushed to 0.
+// Error against the exact value: below 3 ulp; a logistic function below 1e-37 (double: 1e-307) may be flushed to 0.
 //
 // Same bits everywhere: every operation is one that IEEE 754 rounds correctly (fma is written out), so the result does
 // not depend on vector width, place or instruction set, given that the compiler contracts nothing of its own: files

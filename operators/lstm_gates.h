@@ -1,8 +1,8 @@
 // The arithmetic of one row of LSTMUnit and of its gradient, in kernels that are built for several instruction sets.
 //
-// All give the same bits: see core/vector_functions.h. No row is read or written twice, and element j of the outputs
-// is written after element j of all inputs was read and before the elements behind it are, so that outputs may be
-// inputs' storage. Formulas: see lstm_unit.cc.
+// All give the same bits, wherever a row stands; see core/vector_functions.h. Element j of an output depends on the
+// inputs' elements j alone and is written after they are read, so an output may be an input's storage: dgates the
+// gates', a state the state before it. Formulas: see lstm_unit.cc.
 // Threads: pure functions.
 #pragma once
 

@@ -72,11 +72,15 @@ static inline void lstm_piece(const LstmGradientRow<T>& r, int64_t at) {
                                    r.dc_prev ? r.dc_prev + at : unwanted, dx, dx + step, dx + 2 * step, dx + 3 * step});
 }
 
-// The row in pieces of 16, then 8 and 4, whose loops need no remainder, and single elements.
+// The row in pieces of 32, then 16, 8 and 4, whose loops need no remainder, and single elements.
 template <class Row>
 static inline void lstm_row(const Row& r) {
   int64_t at = 0;
-  for (; at + 16 <= r.d; at += 16) lstm_piece<16>(r, at);
+  for (; at + 32 <= r.d; at += 32) lstm_piece<32>(r, at);
+  if (at + 16 <= r.d) {
+    lstm_piece<16>(r, at);
+    at += 16;
+  }
   if (at + 8 <= r.d) {
     lstm_piece<8>(r, at);
     at += 8;
