@@ -3,8 +3,9 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
+
+#include "core/activations.h"
 
 namespace stepnet {
 namespace {
@@ -29,9 +30,9 @@ void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
 }
 
 template <class T>
-void sigmoid(std::span<const T> x, std::span<T> y) {
-  // For a large negative x exp(-x) is infinite, which makes the sigmoid 0, as it should be.
-  mapped(x, y, [](const auto& v) { return T(1) / (T(1) + (-v).exp()); });
+void add_scaled(T a, const T* x, T* y, size_t size) {
+#pragma omp simd
+  for (size_t i = 0; i < size; ++i) y[i] += a * x[i];
 }
 
 // Partial sums in lanes of fixed position, joined in a fixed order.
@@ -74,22 +75,19 @@ void vec_log(std::span<const float> x, std::span<float> y) {
 void vec_log(std::span<const double> x, std::span<double> y) {
   mapped(x, y, [](const auto& v) { return v.log(); });
 }
-void vec_tanh(std::span<const float> x, std::span<float> y) {
-  mapped(x, y, [](const auto& v) { return v.tanh(); });
-}
+void vec_tanh(std::span<const float> x, std::span<float> y) { activations().tanh_float(x.data(), y.data(), x.size()); }
 void vec_tanh(std::span<const double> x, std::span<double> y) {
-  // Eigen has no packet tanh for double.
-  std::transform(x.begin(), x.end(), y.begin(), [](double v) { return std::tanh(v); });
+  activations().tanh_double(x.data(), y.data(), x.size());
 }
-void vec_sigmoid(std::span<const float> x, std::span<float> y) { sigmoid(x, y); }
-void vec_sigmoid(std::span<const double> x, std::span<double> y) { sigmoid(x, y); }
+void vec_sigmoid(std::span<const float> x, std::span<float> y) {
+  activations().sigmoid_float(x.data(), y.data(), x.size());
+}
+void vec_sigmoid(std::span<const double> x, std::span<double> y) {
+  activations().sigmoid_double(x.data(), y.data(), x.size());
+}
 
-void vec_axpy(float a, std::span<const float> x, std::span<float> y) {
-  for (size_t i = 0; i < x.size(); ++i) y[i] += a * x[i];
-}
-void vec_axpy(double a, std::span<const double> x, std::span<double> y) {
-  for (size_t i = 0; i < x.size(); ++i) y[i] += a * x[i];
-}
+void vec_axpy(float a, std::span<const float> x, std::span<float> y) { add_scaled(a, x.data(), y.data(), x.size()); }
+void vec_axpy(double a, std::span<const double> x, std::span<double> y) { add_scaled(a, x.data(), y.data(), x.size()); }
 
 double vec_sum(std::span<const float> x) { return lane_sum(x, kIdentity); }
 double vec_sum(std::span<const double> x) { return lane_sum(x, kIdentity); }

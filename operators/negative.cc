@@ -7,7 +7,10 @@ namespace {
 
 template <class T>
 void forward(In<T> x, Out<T> y) {
-  for (size_t i = 0; i < x.size(); ++i) y[i] = -x[i];
+  const T* from = x.data();
+  T* to = y.data();
+#pragma omp simd
+  for (size_t i = 0; i < x.size(); ++i) to[i] = -from[i];
 }
 
 REGISTER(negative) {
