@@ -1,6 +1,5 @@
 #include "core/matmul.h"
 
-#include <dnnl.h>
 #include <omp.h>
 
 #include <Eigen/Core>
@@ -9,6 +8,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "core/onednn_product.h"
 #include "core/parallel.h"
 #include "core/profile.h"
 
@@ -45,18 +45,23 @@ class ThreadLimit {
 };
 
 void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
-             bool accumulate) {
-  const ThreadLimit limit(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
-  const int64_t lda = trans_a ? m : k;
-  const int64_t ldb = trans_b ? k : n;
-  const dnnl_status_t status = dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
-                                          accumulate ? 1.0f : 0.0f, c, n);
-  require(status == dnnl_success, "the matrix product [{}, {}] x [{}, {}] failed with oneDNN status {}", m, k, k, n,
-          static_cast<int>(status));
+             bool accumulate, WeightPacks* packs) {
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  const ThreadLimit limit(flops);
+  const ProductKey key{trans_a, trans_b, accumulate, m, n, k, threads_for(flops)};
+  try {
+    if (packs && packs->holds(b)) {
+      packs->multiply(key, a, b, c);
+    } else {
+      cached_product(key).run(a, b, c);
+    }
+  } catch (const dnnl::error& e) {
+    fail("the matrix product [{}, {}] x [{}, {}] failed in oneDNN: {}", m, k, k, n, e.what());
+  }
 }
 
 void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
-             bool accumulate) {
+             bool accumulate, WeightPacks* /*packs*/) {
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const Eigen::Map<const Matrix> ma(a, trans_a ? k : m, trans_a ? m : k);
   const Eigen::Map<const Matrix> mb(b, trans_b ? n : k, trans_b ? k : n);
@@ -75,18 +80,18 @@ void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const 
 
 template <class T>
 void checked_product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* c,
-                     bool accumulate) {
+                     bool accumulate, WeightPacks* packs) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
     if (!accumulate) std::fill(c, c + m * n, T{0});
     return;
   }
   if (!counting.load(std::memory_order_relaxed)) {
-    product(trans_a, trans_b, m, n, k, a, b, c, accumulate);
+    product(trans_a, trans_b, m, n, k, a, b, c, accumulate, packs);
     return;
   }
   const double start = now_seconds();
-  product(trans_a, trans_b, m, n, k, a, b, c, accumulate);
+  product(trans_a, trans_b, m, n, k, a, b, c, accumulate, packs);
   const double seconds = now_seconds() - start;
   const std::lock_guard lock(counter_mutex);
   counters.seconds += seconds;
@@ -97,13 +102,13 @@ void checked_product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k
 }  // namespace
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
-            bool accumulate) {
-  checked_product(trans_a, trans_b, m, n, k, a, b, c, accumulate);
+            bool accumulate, WeightPacks* packs) {
+  checked_product(trans_a, trans_b, m, n, k, a, b, c, accumulate, packs);
 }
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
-            bool accumulate) {
-  checked_product(trans_a, trans_b, m, n, k, a, b, c, accumulate);
+            bool accumulate, WeightPacks* packs) {
+  checked_product(trans_a, trans_b, m, n, k, a, b, c, accumulate, packs);
 }
 
 MatmulCounters matmul_counters() {

@@ -5,17 +5,20 @@
 //
 // All matrices are dense, row-major; op(A) is [m, k], op(B) is [k, n], C is [m, n]. A is stored [k, m] if trans_a, B is
 // [n, k] if trans_b. Any size may be 0 (k = 0 gives zeros). C must not overlap A or B.
-// Threads: thread-safe; uses up to threads() threads unless serial_here().
+// `packs`: if it holds B, the product reads B as it was packed (core/weight_packs.h).
+// Threads: thread-safe but for `packs`; uses up to threads() threads unless serial_here().
 #pragma once
 
 #include <cstdint>
 
 namespace stepnet {
 
+class WeightPacks;
+
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
-            bool accumulate = false);
+            bool accumulate = false, WeightPacks* packs = nullptr);
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
-            bool accumulate = false);
+            bool accumulate = false, WeightPacks* packs = nullptr);
 
 // Seconds and floating-point operations of all products so far in this process, for --profile.
 struct MatmulCounters {

@@ -9,6 +9,7 @@
 namespace stepnet {
 
 class Profiler;
+class WeightPacks;
 
 struct RunContext {
   uint64_t seed = 1;             // of the whole run; random operators mix in net, output and iteration
@@ -16,6 +17,7 @@ struct RunContext {
   int64_t timestep = 0;          // inside a recurrent network, else 0
   Profiler* profiler = nullptr;  // records time and bytes per operator if set
   std::ostream* out = nullptr;   // where Print writes; standard output if null
+  WeightPacks* packs = nullptr;  // matrices that do not change while the operators of a step net run
   void* stream = nullptr;        // the CUDA stream that kernels are launched on
 };
 

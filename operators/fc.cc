@@ -64,7 +64,7 @@ void infer_gradient(const FcArgs& a, ShapeCall& c) {
 template <class T>
 void forward(const FcArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
   const Sizes s = sizes_of(a, call.in(0).shape(), call.in(1).shape());
-  matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data());
+  matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data(), false, call.run.packs);
   const T* bias = b.data();
   auto add_bias = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -95,7 +95,8 @@ void gradient(const FcArgs& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db,
   const Sizes s = sizes_of(a, call.in(0).shape(), call.in(1).shape());
   if (call.wants(0)) matmul(true, false, s.n, s.k, s.m, dy.data(), x.data(), dw.data(), call.accumulates(0));
   if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
-  if (call.wants(2)) matmul(false, false, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2));
+  if (call.wants(2))
+    matmul(false, false, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs);
 }
 
 double product_flops(const FcArgs& a, const ShapeCall& c) {

@@ -48,7 +48,8 @@ template <class T>
 void forward(const MatMulArgs& args, In<T> x, In<T> z, Out<T> y, Call& call) {
   const Matrix a = flatten(call.in(0).shape(), args.axis_a, args.trans_a);
   const Matrix b = flatten(call.in(1).shape(), args.axis_b, args.trans_b);
-  matmul(args.trans_a, args.trans_b, a.rows, b.columns, a.columns, x.data(), z.data(), y.data(), call.accumulates(0));
+  matmul(args.trans_a, args.trans_b, a.rows, b.columns, a.columns, x.data(), z.data(), y.data(), call.accumulates(0),
+         call.run.packs);
 }
 
 double flops(const MatMulArgs& args, const ShapeCall& c) {

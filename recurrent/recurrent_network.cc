@@ -248,6 +248,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
     for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link.whole);
   }
   scratch.sequence = shape;
+  scratch.forward->start_run();
   for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(t, call.run);
   scratch.kept.set(scratch.forward->slab_bytes());
   call.run.timestep = 0;

@@ -318,6 +318,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   prepare_sequence_gradient(b);
   const std::vector<Outside> outside = take_outside_gradients(b);
   bind_program(b, link_targets(b), prepare_totals(b));
+  scratch.backward->start_run();
   for (int64_t t = b.steps - 1; t >= 0; --t) {
     scratch.backward->run_step(t, call.run);
     for (const Outside& o : outside) o.add(t);

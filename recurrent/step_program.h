@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "core/bound_op.h"
+#include "core/weight_packs.h"
 #include "recurrent/counters.h"
 
 namespace stepnet {
@@ -91,6 +92,8 @@ class StepProgram {
   // False if a blob outside has changed its type or shape, so that the program does not fit any more.
   bool rebind_externals();
 
+  // Before the first timestep of a run.
+  void start_run();
   void run_step(int64_t t, RunContext& run);
 
   // The slab [T, ...] of a kept value; undefined if the step net does not write that name.
@@ -168,6 +171,9 @@ class StepProgram {
   std::set<std::string> written_;
   std::set<std::string> writes_;  // all names that some operator writes
   RecurrentCounters copied_;
+  WeightPacks packs_;
+  std::vector<const void*> constants_;
+  bool packs_weights_ = false;
 };
 
 }  // namespace stepnet

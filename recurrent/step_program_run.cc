@@ -1,5 +1,6 @@
 // Running a StepProgram: pointing it to the tensors of this run, and the steps themselves.
 #include <algorithm>
+#include <utility>
 
 #include "core/profile.h"
 #include "core/random.h"
@@ -64,6 +65,18 @@ bool StepProgram::rebind_externals() {
   return true;
 }
 
+// Packing a weight costs about as much as a few products with it.
+void StepProgram::start_run() {
+  constexpr int64_t kEnoughSteps = 4;
+  packs_weights_ = spec_.steps >= kEnoughSteps;
+  if (!packs_weights_) return;
+  constants_.clear();
+  for (const auto& slot : slots_)
+    if (slot->kind == Kind::external && slot->tensor.dtype() == DType::float32)
+      constants_.push_back(std::as_const(slot->tensor).raw());
+  packs_.start(constants_);
+}
+
 void StepProgram::run_step(int64_t t, RunContext& run) {
   run.timestep = t;
   for (const auto& slot : slots_) {
@@ -75,11 +88,13 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
   const bool lowest = t % spec_.block == 0;
   const bool highest = t + 1 == spec_.steps || (t + 1) % spec_.block == 0;
   if (spec_.backward ? highest : lowest) run_block(Phase::before, t, run);
+  RunContext step = run;
+  step.packs = packs_weights_ ? &packs_ : nullptr;
   for (const auto& op : ops_) {
     if (op->phase != Phase::step) continue;
     try {
       const double start = run.profiler ? now_seconds() : 0;
-      call(*op, run);
+      call(*op, step);
       if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);
     } catch (Error& e) {
       add_place(e, *op);
