@@ -1,0 +1,57 @@
+#include "core/matmul.h"
+
+#include "core/onednn_product.h"
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+struct Sizes {
+  int64_t m, n, k;
+};
+
+// C + op(A) op(B) by plain loops.
+Tensor reference(bool trans_a, bool trans_b, const Sizes& s, const Tensor& a, const Tensor& b, const Tensor& c) {
+  Tensor sum = c.clone();
+  for (int64_t i = 0; i < s.m; ++i)
+    for (int64_t j = 0; j < s.n; ++j)
+      for (int64_t l = 0; l < s.k; ++l)
+        sum.data<float>()[i * s.n + j] += std::as_const(a).data<float>()[trans_a ? l * s.m + i : i * s.k + l] *
+                                          std::as_const(b).data<float>()[trans_b ? j * s.k + l : l * s.n + j];
+  return sum;
+}
+
+TEST(Matmul, EqualsPlainLoops) {
+  for (const Sizes& s : {Sizes{1, 1, 1}, {1, 7, 5}, {5, 1, 3}, {4, 6, 1}, {130, 33, 70}})
+    for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const bool trans_a = form & 1, trans_b = form & 2, add = form & 4;
+      const Tensor a = normal<float>({s.m * s.k}, 1), b = normal<float>({s.k * s.n}, 2);
+      Tensor c = normal<float>({s.m * s.n}, 3);
+      const Tensor wanted = reference(trans_a, trans_b, s, a, b, add ? c : Tensor::zeros(DType::float32, c.shape()));
+      matmul(trans_a, trans_b, s.m, s.n, s.k, a.data<float>(), b.data<float>(), c.data<float>(), add);
+      EXPECT_EQ(compare(c, wanted, 1e-5), "") << fmt::format("{} {} {}, form {}", s.m, s.n, s.k, form);
+    }
+}
+
+TEST(Matmul, PackedWeightsGiveTheSameAndAreReadAgainInEachRun) {
+  const Sizes s{6, 40, 24};
+  const Tensor a = normal<float>({6 * 24}, 1);
+  Tensor b = normal<float>({24 * 40}, 2);
+  const float* weights = std::as_const(b).data<float>();
+  const Tensor nothing = Tensor::zeros(DType::float32, {6 * 40});
+  WeightPacks packs;
+  EXPECT_FALSE(packs.holds(weights));
+  for (const float factor : {1.0f, 3.0f}) {
+    b.data<float>()[5] *= factor;
+    packs.start({weights});
+    EXPECT_TRUE(packs.holds(weights));
+    for (const bool trans_b : {false, true}) {
+      Tensor c = nothing.clone();
+      matmul(false, trans_b, s.m, s.n, s.k, a.data<float>(), weights, c.data<float>(), false, &packs);
+      EXPECT_EQ(compare(c, reference(false, trans_b, s, a, b, nothing), 1e-5), "") << factor << trans_b;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stepnet::testing
