@@ -5,7 +5,7 @@ namespace stepnet {
 
 const ActivationKernels* activations_wide() {
 #if defined(__AVX512F__)
-  return __builtin_cpu_supports("x86-64-v4") ? &kActivationsHere : nullptr;
+  return cpu_is_x86_64_v4() ? &kActivationsHere : nullptr;
 #else
   return nullptr;
 #endif

@@ -14,6 +14,16 @@
 
 namespace stepnet {
 
+// Whether this CPU has the instructions of x86-64-v4; one by one, because not every compiler knows the level.
+static inline bool cpu_is_x86_64_v4() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
 template <class T>
 struct ExpConstants;
 
