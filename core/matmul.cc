@@ -30,8 +30,7 @@ int threads_for(double flops) {
 // oneDNN takes the number of threads from OpenMP; a caller that runs serially must not open a region.
 class ThreadLimit {
  public:
-  explicit ThreadLimit(double flops) : before_(omp_get_max_threads()) {
-    const int wanted = threads_for(flops);
+  explicit ThreadLimit(int wanted) : before_(omp_get_max_threads()) {
     changed_ = wanted != before_;
     if (changed_) omp_set_num_threads(wanted);
   }
@@ -47,8 +46,8 @@ class ThreadLimit {
 void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
              bool accumulate, WeightPacks* packs) {
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  const ThreadLimit limit(flops);
   const ProductKey key{trans_a, trans_b, accumulate, m, n, k, threads_for(flops)};
+  const ThreadLimit limit(key.threads);
   try {
     if (packs && packs->holds(b)) {
       packs->multiply(key, a, b, c);

@@ -44,12 +44,6 @@ std::vector<size_t> StepProgram::writers(int slot) const {
   return result;
 }
 
-template <class Fn>
-bool StepProgram::all_readers(int slot, Fn fits) const {
-  return std::all_of(ops_.begin(), ops_.end(),
-                     [&](const auto& op) { return !contains(op->in_slots, slot) || fits(*op); });
-}
-
 // Whether another linked slot shows the same tensor.
 bool StepProgram::shares_storage(int slot, bool written_only) const {
   const StepSlot& mine = *slots_[slot];
@@ -146,11 +140,12 @@ bool StepProgram::read_after(size_t op, int index) const {
   return true;
 }
 
-bool StepProgram::written_after(size_t op, int index) const {
+// Nobody waits for it before the end of the block.
+bool StepProgram::written_after(int index) const {
   const StepSlot& slot = *slots_[index];
-  if (is_total(index)) return (ops_[op]->accumulate >> 0) != 0 && slot.kind == Kind::scratch;
   if (writers(index).size() != 1) return false;
-  if (!all_readers(index, [](const Op& reader) { return reader.phase == Phase::after; })) return false;
+  for (const auto& op : ops_)
+    if (contains(op->in_slots, index) && op->phase != Phase::after) return false;
   if (slot.kind == Kind::link) return first_row(slot) >= 0 && !shares_storage(index, false);
   return slot.kind == Kind::scratch;
 }
@@ -163,8 +158,8 @@ bool StepProgram::runs_after(size_t index) const {
   for (size_t o = 0; o < op.out_slots.size(); ++o) {
     const int s = op.out_slots[o];
     if (s < 0) continue;
-    if (is_total(s) && (op.accumulate >> o & 1) == 0) return false;
-    if (!written_after(index, s)) return false;
+    const bool fits = is_total(s) ? (op.accumulate >> o & 1) != 0 : written_after(s);
+    if (!fits) return false;
   }
   return true;
 }

@@ -146,14 +146,13 @@ class StepProgram {
   bool runs_after(size_t op) const;
   bool read_before(size_t op, int slot) const;
   bool read_after(size_t op, int slot) const;
-  bool written_after(size_t op, int slot) const;
+  bool written_after(int slot) const;
   bool can_stack(const Op& op) const;
   bool varies(int slot) const;
   bool is_total(int slot) const;
-  template <class Fn>
-  bool all_readers(int slot, Fn fits) const;
   std::vector<size_t> writers(int slot) const;
   bool shares_storage(int slot, bool written_only) const;
+  bool packs_weights() const;
   void run_block(Phase phase, int64_t t, RunContext& run);
   void bind_pointers();
   void bind_block(Op& op);
@@ -173,7 +172,6 @@ class StepProgram {
   RecurrentCounters copied_;
   WeightPacks packs_;
   std::vector<const void*> constants_;
-  bool packs_weights_ = false;
 };
 
 }  // namespace stepnet

@@ -50,18 +50,6 @@ std::string check_numbers(const NetDef& net) {
   return text;
 }
 
-Argument& arg_of(NetDef& net, const std::string& name) {
-  for (Argument& arg : *net.mutable_op(0)->mutable_arg())
-    if (arg.name() == name) return arg;
-  throw Error(fmt::format("the test's net has no argument \"{}\"", name));
-}
-
-void remove_arg(NetDef& net, const std::string& name) {
-  auto& args = *net.mutable_op(0)->mutable_arg();
-  for (int i = args.size() - 1; i >= 0; --i)
-    if (args[i].name() == name) args.DeleteSubrange(i, 1);
-}
-
 TEST(Expansion, IsTheGoldenText) { EXPECT_EQ(to_text(full_form()), text_of(kFull)); }
 
 TEST(Expansion, AParameterGradientThatIsAnotherBlobIsAnAliasOfIt) {

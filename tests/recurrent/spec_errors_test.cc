@@ -20,18 +20,6 @@ struct BadNet {
 
 void PrintTo(const BadNet& bad, std::ostream* out) { *out << bad.name; }
 
-Argument& arg_of(NetDef& net, const std::string& name) {
-  for (Argument& arg : *net.mutable_op(0)->mutable_arg())
-    if (arg.name() == name) return arg;
-  throw Error(fmt::format("the test's net has no argument \"{}\"", name));
-}
-
-void remove_arg(NetDef& net, const std::string& name) {
-  auto& args = *net.mutable_op(0)->mutable_arg();
-  for (int i = args.size() - 1; i >= 0; --i)
-    if (args[i].name() == name) args.DeleteSubrange(i, 1);
-}
-
 Change set_string(const std::string& arg, int i, const std::string& value) {
   return [=](NetDef& net) { arg_of(net, arg).set_strings(i, value); };
 }

@@ -34,6 +34,10 @@ NetDef recurrent_net(const Cell& cell, const Feeds& feeds);
 // The same operator in full form.
 NetDef expanded_net(const Cell& cell, const Feeds& feeds);
 
+// Arguments of a net's first operator: the one of that name, which must be there; and its removal.
+Argument& arg_of(NetDef& net, const std::string& name);
+void remove_arg(NetDef& net, const std::string& name);
+
 struct CellResults {
   std::map<std::string, Tensor> outputs;    // and everything else that the net wrote
   std::map<std::string, Tensor> gradients;  // of every floating feed; zeros where there is none
