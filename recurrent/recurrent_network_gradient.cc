@@ -152,7 +152,7 @@ NetDef needed_operators(const Backward& b) {
 
 std::map<std::string, LinkTarget> link_targets(const Backward& b) {
   std::map<std::string, LinkTarget> targets;
-  for (const Link& link : links_for_backward(b.spec))
+  for (const Link& link : b.spec.links)
     targets[b.renamed(link.internal)] = {
         linked_tensor(b.call.workspace, "link_external", link.internal, b.renamed(link.external)), link.offset,
         link.window};
@@ -295,6 +295,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
     scratch.backward_of.reset();
     scratch.backward_spec = parse_recurrent(args, call.def, call.def.input_size());
     name_param_gradients(scratch.backward_spec, call.def);
+    scratch.backward_spec.links = links_for_backward(scratch.backward_spec);
     scratch.backward_of = args.identity;
   }
   Backward b{scratch.backward_spec,
