@@ -187,6 +187,16 @@ std::vector<std::pair<std::string, Tensor>> prepare_totals(const Backward& b) {
   return totals;
 }
 
+// What is summed over time can be deferred where it stands in an operator of its own.
+NetDef prepared_net(const Backward& b, std::vector<SummedValue>& sums) {
+  NetDef net = needed_operators(b);
+  if (!b.spec.defer) return net;
+  sums = open_sums(net, std::move(sums));
+  std::set<std::string> names;
+  for (const SummedValue& s : sums) names.insert(s.name);
+  return split_sums(net, names);
+}
+
 void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
                   const std::vector<std::pair<std::string, Tensor>>& totals) {
   RecurrentScratch& scratch = b.scratch;
@@ -202,15 +212,9 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
     for (const auto& [name, slab] : slabs) scratch.backward->rebind_slab(name, slab);
     return;
   }
-  NetDef net = needed_operators(b);
   std::vector<SummedValue> sums;
   for (size_t i = 0; i < totals.size(); ++i) sums.push_back({totals[i].first, i});
-  if (b.spec.defer) {
-    sums = open_sums(net, sums);
-    std::set<std::string> names;
-    for (const SummedValue& s : sums) names.insert(s.name);
-    net = split_sums(net, names);
-  }
+  const NetDef net = prepared_net(b, sums);
   StepProgramSpec program;
   program.net = &net;
   program.random_name = scratch.forward_spec.step_net.name();  // a recomputed draw is the same draw
