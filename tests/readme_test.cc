@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -17,7 +18,7 @@ namespace stepnet {
 namespace {
 
 std::string read(const std::string& path) {
-  std::ifstream in(std::string(STEPNET_SOURCE_DIR) + "/" + path, std::ios::binary);
+  std::ifstream in(std::filesystem::path(STEPNET_SOURCE_DIR) / path, std::ios::binary);
   EXPECT_TRUE(in) << path;
   return {std::istreambuf_iterator<char>(in), {}};
 }

@@ -16,7 +16,7 @@ namespace {
 
 using testing::TempFolder;
 
-const std::string kPlan = std::string(STEPNET_SOURCE_DIR) + "/tests/data/char_rnn_plan.pbtxt";
+const std::string kPlan = STEPNET_SOURCE_DIR "/tests/data/char_rnn_plan.pbtxt";
 
 std::string some_text() {
   std::string text;

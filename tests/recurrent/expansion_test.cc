@@ -11,8 +11,8 @@
 namespace stepnet::testing {
 namespace {
 
-const std::string kShort = std::string(STEPNET_SOURCE_DIR) + "/tests/data/sum_cell.pbtxt";
-const std::string kFull = std::string(STEPNET_SOURCE_DIR) + "/tests/data/sum_cell_full.pbtxt";
+const std::string kShort = STEPNET_SOURCE_DIR "/tests/data/sum_cell.pbtxt";
+const std::string kFull = STEPNET_SOURCE_DIR "/tests/data/sum_cell_full.pbtxt";
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);

@@ -8,7 +8,7 @@
 namespace stepnet::testing {
 namespace {
 
-const std::string kFolder = std::string(STEPNET_SOURCE_DIR) + "/tests/data/";
+const std::string kFolder = STEPNET_SOURCE_DIR "/tests/data/";
 
 using Change = std::function<void(NetDef&)>;
 
