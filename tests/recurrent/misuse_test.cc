@@ -209,7 +209,7 @@ TEST(Misuse, TextOfAStepNetHasItsPlaceInTheFile) {
       {"}", "Expected identifier, got: }\n  in  net.pbtxt:6:9, line 1 column 1"},
   };
   for (const auto& [step, message] : cases)
-    EXPECT_EQ(error_of([&] { parse_net_text(file_with_step(step), "net.pbtxt"); }),
+    EXPECT_EQ(error_of([&step = step] { parse_net_text(file_with_step(step), "net.pbtxt"); }),
               message + " of the text in argument \"step_net\"");
 }
 
