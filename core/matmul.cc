@@ -4,13 +4,16 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <functional>
 #include <mutex>
 
 #include "core/error.h"
 #include "core/onednn_product.h"
 #include "core/parallel.h"
 #include "core/profile.h"
+#include "core/row_product.h"
 
 namespace stepnet {
 namespace {
@@ -19,95 +22,177 @@ std::atomic<bool> counting{false};
 std::mutex counter_mutex;
 MatmulCounters counters;
 
-// Floating-point operations below which another thread costs more than it saves, above all on a busy machine.
-constexpr double kFlopsPerThread = 2e6;
-
-int threads_for(double flops) {
-  if (serial_here()) return 1;
-  return static_cast<int>(std::clamp(flops / kFlopsPerThread, 1.0, static_cast<double>(threads())));
-}
-
-// oneDNN takes the number of threads from OpenMP; a caller that runs serially must not open a region.
-class ThreadLimit {
+// oneDNN takes the number of threads from OpenMP; the team of core/parallel.h shares products out instead.
+class OneThread {
  public:
-  explicit ThreadLimit(int wanted) : before_(omp_get_max_threads()) {
-    changed_ = wanted != before_;
-    if (changed_) omp_set_num_threads(wanted);
+  OneThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
   }
-  ~ThreadLimit() {
-    if (changed_) omp_set_num_threads(before_);
+  ~OneThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
   }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
 
  private:
   int before_;
-  bool changed_;
 };
 
-void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
-             bool accumulate, WeightPacks* packs) {
-  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  const ProductKey key{trans_a, trans_b, accumulate, m, n, k, threads_for(flops)};
-  const ThreadLimit limit(key.threads);
-  try {
-    if (packs && packs->holds(b)) {
-      packs->multiply(key, a, b, c);
-    } else {
-      cached_product(key).run(a, b, c);
-    }
-  } catch (const dnnl::error& e) {
-    fail("the matrix product [{}, {}] x [{}, {}] failed in oneDNN: {}", m, k, k, n, e.what());
+template <class T>
+struct Matmul {
+  bool trans_a, trans_b;
+  int64_t m, n, k;
+  const T *a, *b, *bias;
+  T* c;
+  bool accumulate;
+  WeightPacks* packs;
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+};
+
+template <class T>
+void start_with_bias(const Matmul<T>& p) {
+  for (int64_t i = 0; i < p.m; ++i) {
+    T* row = p.c + i * p.n;
+    for (int64_t j = 0; j < p.n; ++j) row[j] = (p.accumulate ? row[j] : T{0}) + (p.bias ? p.bias[j] : T{0});
   }
 }
 
-void product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
-             bool accumulate, WeightPacks* /*packs*/) {
+// One row: nothing is gained by packing, and memory is the limit, not arithmetic. Threads get whole cache lines of c.
+void row_product(const Matmul<float>& p) {
+  constexpr int64_t kBlock = 16;
+  constexpr double kNanosecondsPerElement = 0.045;
+  if (p.bias) start_with_bias(p);
+  const auto kernel = p.trans_b ? row_products().transposed : row_products().plain;
+  const RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate || p.bias};
+  auto blocks = [&](int64_t begin, int64_t end) { kernel(row, begin * kBlock, std::min(end * kBlock, p.n)); };
+  parallel_for((p.n + kBlock - 1) / kBlock, kNanosecondsPerElement * kBlock * static_cast<double>(p.k),
+               std::ref(blocks));
+}
+
+// Part `index` of `count`: some columns of C, or if it has more rows than columns, some rows.
+ProductPart part_of(const Matmul<float>& p, int index, int count) {
+  ProductPart part{{.trans_a = p.trans_a,
+                    .trans_b = p.trans_b,
+                    .accumulate = p.accumulate,
+                    .bias = p.bias != nullptr,
+                    .m = p.m,
+                    .n = p.n,
+                    .k = p.k,
+                    .lda = p.trans_a ? p.m : p.k,
+                    .ldb = p.trans_b ? p.k : p.n,
+                    .ldc = p.n,
+                    .part = index},
+                   p.a,
+                   p.b,
+                   p.bias,
+                   p.c};
+  constexpr int64_t kStep = 16;  // a vector, so that no part is left with the rest of one
+  auto border = [&](int64_t size, int i) { return i == count ? size : size * i / count / kStep * kStep; };
+  if (count > 1 && p.n >= p.m) {
+    const int64_t first = border(p.n, index);
+    part.key.n = border(p.n, index + 1) - first;
+    part.b += first * (p.trans_b ? part.key.ldb : 1);
+    part.c += first;
+    if (p.bias) part.bias += first;
+  } else if (count > 1) {
+    const int64_t first = border(p.m, index);
+    part.key.m = border(p.m, index + 1) - first;
+    part.a += first * (p.trans_a ? 1 : part.key.lda);
+    part.c += first * part.key.ldc;
+  }
+  return part;
+}
+
+constexpr int kMostParts = 64;
+
+int product_parts(const Matmul<float>& p) {
+  constexpr double kFlopsPerNanosecond = 100;
+  constexpr int64_t kLeast = 32;  // columns or rows of a part
+  const auto most = static_cast<int>(std::min<int64_t>(kMostParts, std::max(p.m, p.n) / kLeast));
+  return std::clamp(parts_for(p.flops() / kFlopsPerNanosecond), 1, std::max(most, 1));
+}
+
+void product(const Matmul<float>& p) {
+  if (p.m == 1) {
+    row_product(p);
+    return;
+  }
+  const int parts = product_parts(p);
+  const bool packed = p.packs && p.packs->holds(p.b);
+  std::array<PreparedProduct, kMostParts> prepared;
+  std::atomic<bool> failed{false};
+  auto run = [&](int i) {
+    const OneThread limit;
+    try {
+      prepared[i].run();
+    } catch (const dnnl::error&) {
+      failed = true;
+    }
+  };
+  try {
+    const OneThread limit;
+    for (int i = 0; i < parts; ++i) {
+      const ProductPart part = part_of(p, i, parts);
+      prepared[i] = packed ? p.packs->prepare(part) : cached_product(part);
+    }
+    if (parts == 1) {
+      prepared[0].run();
+    } else {
+      parallel_parts(parts, std::ref(run));
+    }
+  } catch (const dnnl::error&) {
+    failed = true;
+  }
+  if (failed) fail("the matrix product [{}, {}] x [{}, {}] failed in oneDNN", p.m, p.k, p.k, p.n);
+}
+
+void product(const Matmul<double>& p) {
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const Eigen::Map<const Matrix> ma(a, trans_a ? k : m, trans_a ? m : k);
-  const Eigen::Map<const Matrix> mb(b, trans_b ? n : k, trans_b ? k : n);
-  Eigen::Map<Matrix> mc(c, m, n);
-  if (!accumulate) mc.setZero();
-  if (trans_a && trans_b) {
-    mc.noalias() += ma.transpose() * mb.transpose();
-  } else if (trans_a) {
-    mc.noalias() += ma.transpose() * mb;
-  } else if (trans_b) {
-    mc.noalias() += ma * mb.transpose();
+  const Eigen::Map<const Matrix> a(p.a, p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k);
+  const Eigen::Map<const Matrix> b(p.b, p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n);
+  Eigen::Map<Matrix> c(p.c, p.m, p.n);
+  if (!p.accumulate || p.bias) start_with_bias(p);
+  if (p.trans_a && p.trans_b) {
+    c.noalias() += a.transpose() * b.transpose();
+  } else if (p.trans_a) {
+    c.noalias() += a.transpose() * b;
+  } else if (p.trans_b) {
+    c.noalias() += a * b.transpose();
   } else {
-    mc.noalias() += ma * mb;
+    c.noalias() += a * b;
   }
 }
 
 template <class T>
-void checked_product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* c,
-                     bool accumulate, WeightPacks* packs) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) {
-    if (!accumulate) std::fill(c, c + m * n, T{0});
+void checked_product(const Matmul<T>& p) {
+  if (p.m == 0 || p.n == 0) return;
+  if (p.k == 0) {
+    if (!p.accumulate || p.bias) start_with_bias(p);
     return;
   }
   if (!counting.load(std::memory_order_relaxed)) {
-    product(trans_a, trans_b, m, n, k, a, b, c, accumulate, packs);
+    product(p);
     return;
   }
   const double start = now_seconds();
-  product(trans_a, trans_b, m, n, k, a, b, c, accumulate, packs);
+  product(p);
   const double seconds = now_seconds() - start;
   const std::lock_guard lock(counter_mutex);
   counters.seconds += seconds;
-  counters.flops += 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  counters.flops += p.flops();
   ++counters.calls;
 }
 
 }  // namespace
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
-            bool accumulate, WeightPacks* packs) {
-  checked_product(trans_a, trans_b, m, n, k, a, b, c, accumulate, packs);
+            bool accumulate, WeightPacks* packs, const float* bias) {
+  checked_product(Matmul<float>{trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs});
 }
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
-            bool accumulate, WeightPacks* packs) {
-  checked_product(trans_a, trans_b, m, n, k, a, b, c, accumulate, packs);
+            bool accumulate, WeightPacks* packs, const double* bias) {
+  checked_product(Matmul<double>{trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs});
 }
 
 MatmulCounters matmul_counters() {

@@ -2,6 +2,7 @@
 //
 //   C = op(A) op(B)          if !accumulate
 //   C = C + op(A) op(B)      if accumulate
+// and each row of C plus `bias`, [n], if that is not null.
 //
 // All matrices are dense, row-major; op(A) is [m, k], op(B) is [k, n], C is [m, n]. A is stored [k, m] if trans_a, B is
 // [n, k] if trans_b. Any size may be 0 (k = 0 gives zeros). C must not overlap A or B.
@@ -16,9 +17,9 @@ namespace stepnet {
 class WeightPacks;
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
-            bool accumulate = false, WeightPacks* packs = nullptr);
+            bool accumulate = false, WeightPacks* packs = nullptr, const float* bias = nullptr);
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
-            bool accumulate = false, WeightPacks* packs = nullptr);
+            bool accumulate = false, WeightPacks* packs = nullptr, const double* bias = nullptr);
 
 // Seconds and floating-point operations of all products so far in this process, for --profile.
 struct MatmulCounters {

@@ -19,8 +19,9 @@ dnnl::stream& stream() {
   return stream;
 }
 
-memory::desc layout(int64_t rows, int64_t columns, bool transposed) {
-  const memory::dims strides = transposed ? memory::dims{1, rows} : memory::dims{columns, 1};
+// `ld` elements from one stored row to the next.
+memory::desc layout(int64_t rows, int64_t columns, bool transposed, int64_t ld) {
+  const memory::dims strides = transposed ? memory::dims{1, ld} : memory::dims{ld, 1};
   return {{rows, columns}, memory::data_type::f32, strides};
 }
 
@@ -32,7 +33,9 @@ dnnl::matmul::primitive_desc describe(const ProductKey& key, const memory::desc&
     sum.append_sum(1.0F);
     attributes.set_post_ops(sum);
   }
-  const dnnl::matmul::desc desc(layout(key.m, key.k, key.trans_a), b, layout(key.m, key.n, false));
+  const memory::desc a = layout(key.m, key.k, key.trans_a, key.lda), c = layout(key.m, key.n, false, key.ldc);
+  const dnnl::matmul::desc desc =
+      key.bias ? dnnl::matmul::desc(a, b, layout(1, key.n, false, key.n), c) : dnnl::matmul::desc(a, b, c);
   return {desc, attributes, cpu()};
 }
 
@@ -43,7 +46,8 @@ constexpr size_t kMostProducts = 512;
 
 }  // namespace
 
-Product::Product(const ProductKey& key, bool packed) : b_layout_(layout(key.k, key.n, key.trans_b)), packed_(packed) {
+Product::Product(const ProductKey& key, bool packed)
+    : b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
   const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
   desc_ = describe(key, packed ? any : b_layout_);
   primitive_ = dnnl::matmul(desc_);
@@ -59,6 +63,9 @@ Product::Product(const ProductKey& key, bool packed) : b_layout_(layout(key.k, k
   }
   const memory scratch(desc_.scratchpad_desc(), cpu(), scratch_.raw());
   arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}, {DNNL_ARG_SCRATCHPAD, scratch}};
+  if (!key.bias) return;
+  bias_ = memory(desc_.bias_desc(), cpu(), nullptr);
+  arguments_.emplace(DNNL_ARG_BIAS, bias_);
 }
 
 // oneDNN's memory takes no pointer to const; it does not write what it only reads.
@@ -67,21 +74,28 @@ void Product::pack(const float* b) {
   packing_.execute(stream(), plain_b_, b_);
 }
 
-void Product::run(const float* a, const float* b, float* c) {
-  a_.set_data_handle(const_cast<float*>(a));
-  if (!packed_) b_.set_data_handle(const_cast<float*>(b));
-  c_.set_data_handle(c);
+void Product::run(const ProductPart& part) {
+  a_.set_data_handle(const_cast<float*>(part.a));
+  if (!packed_) b_.set_data_handle(const_cast<float*>(part.b));
+  if (part.bias) bias_.set_data_handle(const_cast<float*>(part.bias));
+  c_.set_data_handle(part.c);
   primitive_.execute(stream(), arguments_);
 }
 
-Product& cached_product(const ProductKey& key) {
+void PreparedProduct::run() const {
+  if (pack) product->pack(part.b);
+  product->run(part);
+}
+
+PreparedProduct cached_product(const ProductPart& part) {
   thread_local std::map<ProductKey, std::unique_ptr<Product>> products;
-  auto found = products.find(key);
+  auto found = products.find(part.key);
   if (found == products.end()) {
-    if (products.size() >= kMostProducts) products.clear();
-    found = products.emplace(key, std::make_unique<Product>(key, false)).first;
+    // The parts of one product are asked for one after the other, and must all be there at once.
+    if (products.size() >= kMostProducts && part.key.part == 0) products.clear();
+    found = products.emplace(part.key, std::make_unique<Product>(part.key, false)).first;
   }
-  return *found->second;
+  return {found->second.get(), part, false};
 }
 
 struct WeightPacks::Packed {
@@ -103,12 +117,12 @@ bool WeightPacks::holds(const float* b) const {
   return std::find(constant_.begin(), constant_.end(), static_cast<const void*>(b)) != constant_.end();
 }
 
-void WeightPacks::multiply(const ProductKey& key, const float* a, const float* b, float* c) {
-  std::unique_ptr<Packed>& packed = packed_[{b, key}];
-  if (!packed) packed = std::make_unique<Packed>(key);
-  if (packed->run != run_) packed->product.pack(b);
+PreparedProduct WeightPacks::prepare(const ProductPart& part) {
+  std::unique_ptr<Packed>& packed = packed_[{part.b, part.key}];
+  if (!packed) packed = std::make_unique<Packed>(part.key);
+  const bool pack = packed->run != run_;
   packed->run = run_;
-  packed->product.run(a, nullptr, c);
+  return {&packed->product, part, pack};
 }
 
 }  // namespace stepnet

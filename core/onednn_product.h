@@ -1,6 +1,6 @@
 // One matrix product of fixed sizes as a oneDNN primitive. Making one takes far longer than running a small one, so
 // they are kept. Memory that it needs is counted by the allocator.
-// Threads: one run at a time; as many threads as OpenMP had when it was made.
+// Threads: one run at a time, on any thread; as many threads of OpenMP as there were when it was made.
 #pragma once
 
 #include <dnnl.hpp>
@@ -17,20 +17,20 @@ class Product {
   Product(const ProductKey& key, bool packed);
 
   void pack(const float* b);
-  void run(const float* a, const float* b, float* c);  // b is not read if B is packed
+  void run(const ProductPart& part);  // its b is not read if B is packed
 
  private:
   dnnl::memory::desc b_layout_;
   dnnl::matmul::primitive_desc desc_;
   dnnl::matmul primitive_;
   dnnl::reorder packing_;
-  dnnl::memory a_, b_, c_, plain_b_;
+  dnnl::memory a_, b_, c_, bias_, plain_b_;
   Tensor scratch_, pack_;
   std::unordered_map<int, dnnl::memory> arguments_;
   bool packed_;
 };
 
 // The calling thread's product of these sizes.
-Product& cached_product(const ProductKey& key);
+PreparedProduct cached_product(const ProductPart& part);
 
 }  // namespace stepnet

@@ -131,6 +131,12 @@ struct AliasRule {
   std::string in, out;
 };
 
+// The operator can overwrite its input `input`, by a last output in place, with what its gradient operator reads in
+// place of that input's value, if both have the argument `arg` set: activated gates in place of their sums.
+struct SavedInstead {
+  std::string input, arg, gradient;
+};
+
 // Duties that core/ needs some operator for, without knowing its name.
 enum class Role { none, sum, fill_like, concat_rows, rows_to_dense, sum_to, alias, copy };
 
@@ -159,7 +165,8 @@ struct OpSpec {
   std::function<int(const void*, const ShapeCall&)> rowwise;
   std::vector<InPlaceRule> in_place;
   std::vector<AliasRule> aliases;
-  bool elementwise = false, sums_rows = false, random = false, side_effect = false;
+  std::optional<SavedInstead> saves_instead;
+  bool elementwise = false, sums_rows = false, sums_inputs = false, random = false, side_effect = false;
   Role role = Role::none;
   std::vector<Kernel> kernels;
   std::function<void(const void*, BlobCall&)> blob_kernel;

@@ -165,6 +165,14 @@ class OpBuilder {
     spec_.sums_rows = true;
     return *this;
   }  // adds over rows, as dW and db do
+  OpBuilder& sums_inputs() {
+    spec_.sums_inputs = true;
+    return *this;
+  }  // its output is the sum of its inputs, where these have one shape
+  OpBuilder& saves_instead(std::string input, std::string arg, std::string gradient) {
+    spec_.saves_instead = SavedInstead{std::move(input), std::move(arg), std::move(gradient)};
+    return *this;
+  }  // see SavedInstead
   OpBuilder& random() {
     spec_.random = true;
     return *this;

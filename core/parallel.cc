@@ -1,50 +1,154 @@
 #include "core/parallel.h"
 
-#include <omp.h>
-
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 namespace stepnet {
 namespace {
 
 thread_local bool serial = false;
-int thread_count = 0;
+std::atomic<int> thread_count{0};
 
-constexpr double kMinimumWork = 4000;  // nanoseconds per thread; a region costs about 400
+constexpr double kMinimumWork = 2000;  // nanoseconds per part; sharing out costs about 300
+constexpr int kMostParts = 1024;
+constexpr int kSpins = 2000;  // some 50 microseconds
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// A ticket is the number of the job, how many parts it has, and which is the next to be taken.
+struct Ticket {
+  uint64_t bits;
+  static Ticket first(uint64_t job, int parts) { return {job << 32 | static_cast<uint64_t>(parts) << 16}; }
+  uint32_t job() const { return static_cast<uint32_t>(bits >> 32); }
+  int parts() const { return static_cast<int>(bits >> 16 & 0xffff); }
+  int next() const { return static_cast<int>(bits & 0xffff); }
+};
+
+class Team {
+ public:
+  // Never destroyed: workers may wait in it until the process ends.
+  static Team& get() {
+    static Team& team = *new Team;
+    return team;
+  }
+
+  // False if another thread has the team.
+  bool try_run(int parts, const std::function<void(int)>& fn) {
+    if (busy_.exchange(true, std::memory_order_acquire)) return false;
+    start_workers(parts - 1);
+    fn_.store(&fn, std::memory_order_relaxed);
+    finished_.store(0, std::memory_order_relaxed);
+    ticket_.store(Ticket::first(++job_, parts).bits, std::memory_order_seq_cst);
+    if (sleeping_.load(std::memory_order_seq_cst) > 0) ticket_.notify_all();
+    while (take_part()) {
+    }
+    wait_until_finished(parts);
+    busy_.store(false, std::memory_order_release);
+    return true;
+  }
+
+ private:
+  // In the child of a fork there are no workers; it does all parts itself.
+  void start_workers(int wanted) {
+    for (; workers_ < std::min(wanted, threads() - 1); ++workers_) std::thread([this] { work(); }).detach();
+  }
+
+  // A part that has been taken keeps the job from ending, so fn_ is read after taking.
+  bool take_part() {
+    Ticket ticket{ticket_.load(std::memory_order_acquire)};
+    do {
+      if (ticket.next() >= ticket.parts()) return false;
+    } while (!ticket_.compare_exchange_weak(ticket.bits, ticket.bits + 1, std::memory_order_acq_rel));
+    const bool before = serial;
+    serial = true;
+    (*fn_.load(std::memory_order_relaxed))(ticket.next());
+    serial = before;
+    finished_.fetch_add(1, std::memory_order_release);
+    return true;
+  }
+
+  void wait_until_finished(int parts) const {
+    for (int spins = 0; finished_.load(std::memory_order_acquire) < parts; ++spins) {
+      if (spins < kSpins) {
+        relax();
+      } else {
+        std::this_thread::yield();  // the worker may be waiting for this core
+      }
+    }
+  }
+
+  [[noreturn]] void work() {
+    while (true) {
+      while (take_part()) {
+      }
+      wait_for_job(Ticket{ticket_.load(std::memory_order_acquire)});
+    }
+  }
+
+  void wait_for_job(Ticket old) {
+    for (int spins = 0; spins < kSpins; ++spins) {
+      if (Ticket{ticket_.load(std::memory_order_relaxed)}.job() != old.job()) return;
+      relax();
+    }
+    sleeping_.fetch_add(1, std::memory_order_seq_cst);
+    for (uint64_t now = ticket_.load(std::memory_order_seq_cst); Ticket{now}.job() == old.job();
+         now = ticket_.load(std::memory_order_seq_cst))
+      ticket_.wait(now, std::memory_order_seq_cst);
+    sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  // Each on a cache line of its own: they are written by different threads.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<int> finished_{0};
+  alignas(64) std::atomic<int> sleeping_{0};
+  alignas(64) std::atomic<bool> busy_{false};
+  std::atomic<const std::function<void(int)>*> fn_{nullptr};
+  uint32_t job_ = 0;
+  int workers_ = 0;
+};
 
 }  // namespace
 
 void set_threads(int count) {
-  if (count <= 0) count = omp_get_num_procs();
-  thread_count = count;
-  omp_set_num_threads(count);
-  omp_set_dynamic(0);
+  if (count <= 0) count = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  thread_count.store(count, std::memory_order_relaxed);
 }
 
 int threads() {
-  if (thread_count == 0) set_threads(0);
-  return thread_count;
+  if (thread_count.load(std::memory_order_relaxed) == 0) set_threads(0);
+  return thread_count.load(std::memory_order_relaxed);
 }
 
 SerialScope::SerialScope() : before_(serial) { serial = true; }
 SerialScope::~SerialScope() { serial = before_; }
-bool serial_here() { return serial || omp_in_parallel() != 0; }
+bool serial_here() { return serial; }
+
+int parts_for(double nanoseconds) {
+  if (serial) return 1;
+  return static_cast<int>(std::clamp(nanoseconds / kMinimumWork, 1.0, static_cast<double>(threads())));
+}
+
+void parallel_parts(int parts, const std::function<void(int)>& fn) {
+  if (parts > 1 && parts <= kMostParts && !serial && Team::get().try_run(parts, fn)) return;
+  for (int part = 0; part < parts; ++part) fn(part);
+}
 
 void parallel_for(int64_t n, double cost_per_item, const std::function<void(int64_t, int64_t)>& fn) {
   if (n <= 0) return;
-  const double work = static_cast<double>(n) * cost_per_item;
-  const int64_t most = std::min<int64_t>({threads(), n, static_cast<int64_t>(work / kMinimumWork)});
-  if (most <= 1 || serial_here()) {
+  const int64_t parts = std::min<int64_t>(parts_for(static_cast<double>(n) * cost_per_item), n);
+  if (parts <= 1) {
     fn(0, n);
     return;
   }
-#pragma omp parallel num_threads(static_cast <int>(most))
-  {
-    const int64_t count = omp_get_num_threads();
-    const int64_t i = omp_get_thread_num();
-    fn(n * i / count, n * (i + 1) / count);
-  }
+  auto part = [&](int i) { fn(n * i / parts, n * (i + 1) / parts); };
+  parallel_parts(static_cast<int>(parts), std::ref(part));
 }
 
 }  // namespace stepnet

@@ -1,9 +1,13 @@
 // Threads inside one operator.
 //
-// Only the thread that runs the net opens parallel regions; kernels called from any other thread (prefetch, concurrent
-// substeps) run single-threaded. Work is split into fixed, equal, contiguous ranges, so results depend only on the
-// thread count.
-// Threads: set_threads is called at start; parallel_for may be called from any thread.
+// A team of threads() - 1 workers and the calling thread share the parts of one piece of work at a time. Workers wait
+// actively for the next piece for some microseconds, then sleep. Whoever is free takes the next part, so that on a busy
+// machine nobody waits for a worker that has not begun; which part is done by whom never matters. Parts are fixed,
+// equal, contiguous ranges, so results depend only on the thread count.
+//
+// Only one thread at a time has the team: work from any other thread (prefetch, concurrent substeps), and from inside
+// of a part, is done by that thread alone, in the same parts.
+// Threads: set_threads is called at start; all others may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +18,7 @@ namespace stepnet {
 void set_threads(int threads);  // 0: one per core that this process may use
 int threads();
 
-// Makes parallel_for in this thread run serially while alive.
+// Makes all work of this thread run serially, and in one part, while alive.
 class SerialScope {
  public:
   SerialScope();
@@ -27,8 +31,14 @@ class SerialScope {
 };
 bool serial_here();
 
+// Into how many parts work of so many nanoseconds is worth dividing here: 1 to threads().
+int parts_for(double nanoseconds);
+
+// Calls fn(0) ... fn(parts - 1), each once, and returns when all have returned. fn must not throw.
+void parallel_parts(int parts, const std::function<void(int)>& fn);
+
 // Calls fn(begin, end) over a partition of [0, n). One call if n * cost_per_item (about nanoseconds) is too little work
-// to be worth a region. fn must not throw.
+// to be shared out. fn must not throw.
 void parallel_for(int64_t n, double cost_per_item, const std::function<void(int64_t, int64_t)>& fn);
 
 }  // namespace stepnet

@@ -1,6 +1,6 @@
 // WeightPacks: the right-hand matrices of products that stay the same for a while (the weights of a step net during one
 // run), in the layout that oneDNN's products read fastest. A matrix is packed when a product first asks for it.
-// Threads: one product at a time.
+// Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,27 @@ namespace stepnet {
 
 class Product;
 
-// C = op(A) op(B), or C + op(A) op(B), for fixed sizes; see core/matmul.h.
+// C = op(A) op(B), or C + op(A) op(B), plus `bias`, for fixed sizes; see core/matmul.h. It may be a part of a larger
+// product, `ld` elements from one stored row to the next; `part` tells those apart that have the same sizes.
 struct ProductKey {
-  bool trans_a = false, trans_b = false, accumulate = false;
-  int64_t m = 0, n = 0, k = 0;
-  int threads = 1;
+  bool trans_a = false, trans_b = false, accumulate = false, bias = false;
+  int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
+  int part = 0;
   auto operator<=>(const ProductKey&) const = default;
+};
+
+struct ProductPart {
+  ProductKey key;
+  const float *a = nullptr, *b = nullptr, *bias = nullptr;
+  float* c = nullptr;
+};
+
+// A product that is ready to run, which may happen on another thread.
+struct PreparedProduct {
+  Product* product = nullptr;
+  ProductPart part;
+  bool pack = false;  // B has to be packed before
+  void run() const;
 };
 
 class WeightPacks {
@@ -30,8 +45,8 @@ class WeightPacks {
   // From now on these matrices, named by the place of their elements, do not change; what was packed is out of date.
   void start(const std::vector<const void*>& constant);
   bool holds(const float* b) const;
-  // `b` must be held.
-  void multiply(const ProductKey& key, const float* a, const float* b, float* c);
+  // A part of a product with a matrix that is held.
+  PreparedProduct prepare(const ProductPart& part);
 
  private:
   struct Packed;

@@ -35,6 +35,7 @@ REGISTER(add) {
       .in_place("B", "C")
       .shape(infer_broadcast)
       .rowwise(broadcast_rows)
+      .sums_inputs()
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);

@@ -64,16 +64,7 @@ void infer_gradient(const FcArgs& a, ShapeCall& c) {
 template <class T>
 void forward(const FcArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
   const Sizes s = sizes_of(a, call.in(0).shape(), call.in(1).shape());
-  matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data(), false, call.run.packs);
-  const T* bias = b.data();
-  auto add_bias = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T* row = y.data() + i * s.n;
-#pragma omp simd
-      for (int64_t j = 0; j < s.n; ++j) row[j] += bias[j];
-    }
-  };
-  parallel_for(s.m, 0.2 * static_cast<double>(s.n), std::ref(add_bias));  // by reference: nothing is allocated
+  matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data(), call.accumulates(0), call.run.packs, b.data());
 }
 
 // Columns are shared out among threads, so that each sum has one order.
@@ -155,6 +146,7 @@ REGISTER(fc) {
       .input("W", "[N, K] after flattening")
       .input("b", "[N]")
       .output("Y", "the dimensions of X before axis, then N")
+      .accumulates()
       .shape(infer)
       .flops(product_flops)
       .rowwise(leading_rows)

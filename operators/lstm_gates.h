@@ -1,8 +1,8 @@
 // The arithmetic of one row of LSTMUnit and of its gradient, in kernels that are built for several instruction sets.
 //
 // All give the same bits, wherever a row stands; see core/vector_functions.h. Element j of an output depends on the
-// inputs' elements j alone and is written after they are read, so an output may be an input's storage: dgates the
-// gates', a state the state before it. Formulas: see lstm_unit.cc.
+// inputs' elements j alone and is written after they are read, so an output may be an input's storage: dgates and
+// activated the gates', a state the state before it. Formulas: see lstm_unit.cc.
 // Threads: pure functions.
 #pragma once
 
@@ -10,22 +10,24 @@
 
 namespace stepnet {
 
-// Of d states. h and c are null where they are not wanted.
+// Of d states. h, c and activated (i, f, o and g after their activations) are null where they are not wanted.
 template <class T>
 struct LstmRow {
   int64_t d;
   T forget_bias;
   const T *c_prev, *gates;
-  T *h, *c;
+  T *h, *c, *activated = nullptr;
 };
 
 // dh and dc are null where the gradient is missing and counts as zeros; the outputs where they are not wanted.
+// `activated`: what stands in gates is i, f, o and g.
 template <class T>
 struct LstmGradientRow {
   int64_t d;
   T forget_bias;
   const T *c_prev, *gates, *c, *dh, *dc;
   T *dc_prev, *dgates;
+  bool activated = false;
 };
 
 struct LstmKernels {

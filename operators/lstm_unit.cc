@@ -7,6 +7,9 @@
 // and dh_prev = 0, since h_prev acts through the gates alone. In a row that is over, dgates = 0 and the states'
 // gradients pass through, or are zeros with drop_states. Backward reads C_prev, gates and C; a missing dH or dC is
 // zero.
+//
+// With activated_gates the third output has i, f, o and g, and the gradient reads them as its gates, so that it need
+// not work them out again. A step net gets this by itself (recurrent/activated_gates.cc).
 
 #include <algorithm>
 #include <functional>
@@ -22,6 +25,7 @@ struct LstmArgs {
   float forget_bias = 0;
   bool drop_states = false;
   bool sequence_lengths = true;
+  bool activated_gates = false;
 };
 
 Shape without_leading_ones(const Shape& shape) {
@@ -62,8 +66,10 @@ void infer(const LstmArgs& a, ShapeCall& c) {
   require(c.inputs() == (a.sequence_lengths ? 5 : 4), "with sequence_lengths: {} it takes {} inputs, but has {}",
           int{a.sequence_lengths}, a.sequence_lengths ? 5 : 4, c.inputs());
   check_states(a, c, a.sequence_lengths ? 4 : 3);
+  require(!c.wants(2) || a.activated_gates, "it has three outputs, but activated_gates is 0");
   c.set_like(0, 0);
   c.set_like(1, 1);
+  c.set_like(2, 2);
 }
 
 // Where the gradient's inputs stand: H_prev, C_prev, gates, [seq_lengths,] timestep, H, C, dH, dC.
@@ -132,14 +138,15 @@ void forward(const LstmArgs& a, Call& call) {
   const Sizes s(call.in(1).shape());
   const Steps steps = steps_of(a, call);
   const T *h_prev = call.in_span<T>(0).data(), *c_prev = call.in_span<T>(1).data(), *gates = call.in_span<T>(2).data();
-  T *h = call.out_span<T>(0).data(), *c = call.out_span<T>(1).data();
+  T *h = call.out_span<T>(0).data(), *c = call.out_span<T>(1).data(), *active = call.out_span<T>(2).data();
   const T bias = static_cast<T>(a.forget_bias);
   const LstmKernels& kernels = lstm_kernels();
   auto rows = [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       T *const to_h = row_of(h, n, s.d), *const to_c = row_of(c, n, s.d);
       if (steps.valid(n)) {
-        kernels.forward(LstmRow<T>{s.d, bias, c_prev + n * s.d, gates + n * 4 * s.d, to_h, to_c});
+        kernels.forward(
+            LstmRow<T>{s.d, bias, c_prev + n * s.d, gates + n * 4 * s.d, to_h, to_c, row_of(active, n, 4 * s.d)});
       } else {
         hold_row(a.drop_states, s.d, h_prev + n * s.d, to_h);
         hold_row(a.drop_states, s.d, c_prev + n * s.d, to_c);
@@ -180,7 +187,7 @@ void gradient(const LstmArgs& a, Call& call) {
       T* const dgates = row_of(t.dgates, n, 4 * s.d);
       if (steps.valid(n)) {
         kernels.gradient(LstmGradientRow<T>{s.d, bias, t.c_prev + n * s.d, t.gates + n * 4 * s.d, t.c + n * s.d, dh, dc,
-                                            dc_prev, dgates});
+                                            dc_prev, dgates, a.activated_gates});
         hold_row<T>(true, s.d, nullptr, dh_prev);
       } else {
         hold_row(a.drop_states, s.d, dh, dh_prev);
@@ -214,7 +221,9 @@ std::vector<Gradient> derivatives(Formula& f) {
 OpBuilder<LstmArgs>& add_args(OpBuilder<LstmArgs>& builder) {
   return builder.arg("forget_bias", &LstmArgs::forget_bias, 0.0F, "added to the forget gate before its sigmoid")
       .arg("drop_states", &LstmArgs::drop_states, false, "rows past their length get zeros instead of keeping states")
-      .arg("sequence_lengths", &LstmArgs::sequence_lengths, true, "whether there is an input seq_lengths");
+      .arg("sequence_lengths", &LstmArgs::sequence_lengths, true, "whether there is an input seq_lengths")
+      .arg("activated_gates", &LstmArgs::activated_gates, false,
+           "the gradient reads the third output, the gates' values, in place of their sums");
 }
 
 REGISTER(lstm_unit) {
@@ -233,6 +242,10 @@ REGISTER(lstm_unit) {
       .optional()
       .output("H", "like H_prev")
       .output("C", "like C_prev")
+      .output("activated", "like gates: i, f, o, g; undefined in rows past their length")
+      .optional()
+      .in_place("gates", "activated")
+      .saves_instead("gates", "activated_gates", "LSTMUnitGradient")
       .shape(infer)
       .flops(flops)
       .rowwise(leading_rows)

@@ -68,6 +68,7 @@ REGISTER(sum) {
       .shape(infer)
       .flops(flops)
       .elementwise()
+      .sums_inputs()
       .role(Role::sum)
       .cpu_for<float>(forward<float>)
       .cpu_for<double>(forward<double>)

@@ -172,7 +172,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.timestep = spec.timestep;
   program.steps = steps;
   program.block = block_of(call.in[0]->tensor().dim(1));
-  program.hoist = spec.hoist;
+  program.disabled_passes = spec.disabled_passes;
   program.links = links;
   program.workspace = &call.workspace;
   if (spec.has_backward)
@@ -216,6 +216,7 @@ void check_names_are_free(const RecurrentSpec& spec, const OperatorDef& def) {
 RecurrentSpec parse_forward(const RecurrentArgs& args, const OperatorDef& def) {
   RecurrentSpec spec = parse_recurrent(args, def, def.input_size());
   check_names_are_free(spec, def);
+  activate_gates(spec);
   return spec;
 }
 

@@ -190,7 +190,7 @@ std::vector<std::pair<std::string, Tensor>> prepare_totals(const Backward& b) {
 // What is summed over time can be deferred where it stands in an operator of its own.
 NetDef prepared_net(const Backward& b, std::vector<SummedValue>& sums) {
   NetDef net = needed_operators(b);
-  if (!b.spec.defer) return net;
+  if (!b.spec.runs_pass("defer")) return net;
   sums = open_sums(net, std::move(sums));
   std::set<std::string> names;
   for (const SummedValue& s : sums) names.insert(s.name);
@@ -221,8 +221,7 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   program.timestep = b.spec.timestep;
   program.steps = b.steps;
   program.block = block_of(b.batch);
-  program.hoist = b.spec.hoist;
-  program.defer = b.spec.defer;
+  program.disabled_passes = b.spec.disabled_passes;
   program.backward = true;
   program.links = links;
   program.slabs = std::move(slabs);
@@ -299,6 +298,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
     scratch.backward_of.reset();
     scratch.backward_spec = parse_recurrent(args, call.def, call.def.input_size());
     name_param_gradients(scratch.backward_spec, call.def);
+    activate_gates(scratch.backward_spec);
     scratch.backward_spec.links = links_for_backward(scratch.backward_spec);
     scratch.backward_of = args.identity;
   }
@@ -310,6 +310,8 @@ void run(const RecurrentArgs& args, BlobCall& call) {
              0,
              {}};
   require(b.spec.has_backward, "argument \"backward_step_net\" is missing");
+  require(b.spec.activated == scratch.forward_spec.activated,
+          "its step nets are not those that RecurrentNetwork ran with");
   check_layout(b);
   for (const StateSpec& s : b.spec.states)
     require(b.state_gradient(s) != call.def.input(static_cast<int>(last)),

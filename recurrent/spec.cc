@@ -7,6 +7,7 @@ namespace stepnet {
 namespace {
 
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
+const std::vector<std::string> kPasses = {"activate", "defer", "fold", "hoist"};
 
 void same_length(size_t a, size_t b, const char* name_a, const char* name_b) {
   require(a == b, "arguments \"{}\" and \"{}\" must have the same length, but have {} and {}", name_a, name_b, a, b);
@@ -130,7 +131,7 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg("recompute_blobs_on_backward", &A::recompute_blobs_on_backward, Strings{},
         "step blobs that the backward step net computes again");
   b.arg("disabled_passes", &A::disabled_passes, Strings{},
-        "of the passes that make a step net fast, those to leave out: hoist, defer");
+        "of the passes that make a step net fast, those to leave out: " + fmt::format("{}", fmt::join(kPasses, ", ")));
   b.ignored_args({"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug", "*.rename"});
 }
 
@@ -141,9 +142,9 @@ RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def,
   spec.backward_net = args.backward_step_net.net;
   spec.timestep = args.timestep;
   for (const std::string& pass : args.disabled_passes) {
-    require(pass == "hoist" || pass == "defer", "\"disabled_passes\" names \"{}\"; there are hoist and defer.{}", pass,
-            suggest(pass, {"hoist", "defer"}));
-    (pass == "hoist" ? spec.hoist : spec.defer) = false;
+    require(std::ranges::count(kPasses, pass) > 0, "\"disabled_passes\" names \"{}\"; there are {}.{}", pass,
+            fmt::join(kPasses, ", "), suggest(pass, kPasses));
+    spec.disabled_passes.insert(pass);
   }
   spec.states = parse_states(args, inputs);
   spec.links = parse_links(args.link_internal, args.link_external, args.link_offset, args.link_window, "");

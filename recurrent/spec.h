@@ -69,8 +69,11 @@ struct RecurrentSpec {
   bool unnamed_params = false;          // the argument that names their gradients is absent
   std::vector<int> outputs_with_grads;  // forward outputs, which are the views of the same index
   std::set<std::string> recompute;
-  bool hoist = true, defer = true;            // passes, see step_blocks.cc
+  std::set<std::string> disabled_passes;
+  std::set<std::string> activated;            // blobs that hold activated gates, see activated_gates.h
   std::map<std::string, std::string> rename;  // of the gradient operator, after memory sharing by other tools
+
+  bool runs_pass(const std::string& pass) const { return disabled_passes.count(pass) == 0; }
 };
 
 // Declares the arguments on the forward or the gradient operator.
@@ -78,5 +81,8 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& builder);
 
 // `inputs`: how many the forward operator has, or an upper bound of it. Throws Error that names the argument.
 RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def, int inputs);
+
+// Lets both step nets exchange activated gates where they can. Forward and gradient operator must do it alike.
+void activate_gates(RecurrentSpec& spec);
 
 }  // namespace stepnet

@@ -180,11 +180,15 @@ void StepProgram::place(size_t index, Phase phase) {
 
 void StepProgram::plan_blocks() {
   spec_.block = std::max<int64_t>(std::min(spec_.block, spec_.steps), 1);
-  if (spec_.block < 2) return;
-  for (size_t i = 0; spec_.hoist && i < ops_.size(); ++i)
+  if (spec_.block < 2) {
+    if (runs_pass("fold")) fold_sums();
+    return;
+  }
+  for (size_t i = 0; runs_pass("hoist") && i < ops_.size(); ++i)
     if (runs_before(i)) ops_[i]->phase = Phase::before;
-  for (size_t i = ops_.size(); spec_.backward && spec_.defer && i-- > 0;)
+  for (size_t i = ops_.size(); spec_.backward && runs_pass("defer") && i-- > 0;)
     if (runs_after(i)) ops_[i]->phase = Phase::after;
+  if (runs_pass("fold")) fold_sums();
   for (size_t i = 0; i < ops_.size(); ++i)
     if (ops_[i]->phase != Phase::step) place(i, ops_[i]->phase);
 }

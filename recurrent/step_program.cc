@@ -283,7 +283,8 @@ void StepProgram::bind_pointers() {
   for (const Total& total : totals_)
     if (total.accumulated_by_kernel) slots_[total.slot]->tensor = total.tensor;
   for (const auto& slot : slots_) {
-    if (slot->kind != Kind::scratch || !slot->typed || slot->tensor.storage() || spec_.shapes.count(slot->name) > 0)
+    if (slot->kind != Kind::scratch || !slot->typed || slot->unused || slot->tensor.storage() ||
+        spec_.shapes.count(slot->name) > 0)
       continue;
     slot->tensor = Tensor::empty(slot->tensor.dtype(), slot->tensor.shape());
   }

@@ -22,6 +22,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@ struct StepSlot {
   Tensor tensor;          // what operators see in the present timestep
   bool typed = false;     // dtype and shape are known before the first step
   bool reshaped = false;  // its shape, not its size, changes within a step
+  bool unused = false;    // no operator reads or writes it any more
   size_t base = 0;        // link, slab and block: byte offset at timestep 0
   size_t stride = 0;      // link, slab and block: bytes from one timestep to the next
   Shape row;              // link, slab and block: what one timestep holds, a link's whole window
@@ -65,7 +67,7 @@ struct StepProgramSpec {
   std::string timestep;
   int64_t steps = 0;  // T
   int64_t block = 1;  // K; 1: every operator runs in every timestep
-  bool hoist = true, defer = true;
+  std::set<std::string> disabled_passes;
   bool backward = false;  // timesteps come from the last to the first
   std::map<std::string, LinkTarget> links;
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
@@ -141,6 +143,10 @@ class StepProgram {
   void forget_shape(StepSlot& slot) const;
   void plan_totals();
   void plan_blocks();
+  bool runs_pass(const std::string& pass) const { return spec_.disabled_passes.count(pass) == 0; }
+  void fold_sums();
+  bool fold_sum(size_t sum);
+  std::optional<size_t> term_writer(int slot, size_t sum) const;
   void place(size_t op, Phase phase);
   bool runs_before(size_t op) const;
   bool runs_after(size_t op) const;

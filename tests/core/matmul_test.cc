@@ -1,6 +1,7 @@
 #include "core/matmul.h"
 
 #include "core/onednn_product.h"
+#include "core/row_product.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -22,7 +23,7 @@ Tensor reference(bool trans_a, bool trans_b, const Sizes& s, const Tensor& a, co
 }
 
 TEST(Matmul, EqualsPlainLoops) {
-  for (const Sizes& s : {Sizes{1, 1, 1}, {1, 7, 5}, {5, 1, 3}, {4, 6, 1}, {130, 33, 70}})
+  for (const Sizes& s : {Sizes{1, 1, 1}, {1, 7, 5}, {5, 1, 3}, {4, 6, 1}, {1, 70, 45}, {1, 600, 300}, {130, 33, 70}})
     for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
       const bool trans_a = form & 1, trans_b = form & 2, add = form & 4;
       const Tensor a = normal<float>({s.m * s.k}, 1), b = normal<float>({s.k * s.n}, 2);
@@ -31,6 +32,29 @@ TEST(Matmul, EqualsPlainLoops) {
       matmul(trans_a, trans_b, s.m, s.n, s.k, a.data<float>(), b.data<float>(), c.data<float>(), add);
       EXPECT_EQ(compare(c, wanted, 1e-5), "") << fmt::format("{} {} {}, form {}", s.m, s.n, s.k, form);
     }
+}
+
+// For every instruction set, and whatever way the outputs are shared out.
+TEST(Matmul, RowsOfOneGiveTheSameBitsInPieces) {
+  const int64_t n = 83, k = 61;
+  const Tensor a = normal<float>({k}, 1), b = normal<float>({k * n}, 2), before = normal<float>({n}, 3);
+  for (const RowProductKernels* kernels : {&row_products_plain(), row_products_wide()}) {
+    if (!kernels) continue;
+    for (const bool transposed : {false, true})
+      for (const bool add : {false, true}) {
+        Tensor whole = before.clone(), pieces = before.clone();
+        const auto kernel = transposed ? kernels->transposed : kernels->plain;
+        kernel({n, k, a.data<float>(), b.data<float>(), whole.data<float>(), add}, 0, n);
+        for (const int64_t begin : {0, 16, 64})
+          kernel({n, k, a.data<float>(), b.data<float>(), pieces.data<float>(), add}, begin,
+                 begin == 0    ? 16
+                 : begin == 16 ? 64
+                               : n);
+        EXPECT_EQ(compare(pieces, whole, 0), "") << transposed << add;
+        const Tensor from = add ? before : Tensor::zeros(DType::float32, {n});
+        EXPECT_EQ(compare(whole, reference(false, transposed, {1, n, k}, a, b, from), 1e-5), "") << transposed << add;
+      }
+  }
 }
 
 TEST(Matmul, PackedWeightsGiveTheSameAndAreReadAgainInEachRun) {

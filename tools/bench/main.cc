@@ -1,5 +1,7 @@
 // `stepnet_bench`: times LSTMs written as Stepnet nets against oneDNN. Exit codes: 0 done, 2 a mistake in the call, or
 // contenders that do not agree.
+#include <omp.h>
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -78,6 +80,7 @@ void run(const Options& options) {
   bool any = false;
   for (const int threads : options.threads) {
     set_threads(threads);
+    omp_set_num_threads(threads);  // of the peers
     double flops = measured_flops();
     fmt::print("{} threads: a large matrix product runs at {:.1f} GF/s\n", threads, flops / 1e9);
     for (const Size& size : grid()) {
