@@ -1,5 +1,7 @@
 #include "core/device.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -22,6 +24,18 @@ constexpr size_t kMaxKept = 0;
 constexpr size_t kMaxKept = size_t{256} << 20;
 #endif
 
+// A large block is made of huge pages where the system has them on offer: matrix products on it run some percent
+// faster.
+void* from_system(size_t size) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  void* data = nullptr;
+  if (posix_memalign(&data, size >= 2 * kHugePage ? kHugePage : kAlignment, size) != 0) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  if (size >= 2 * kHugePage) madvise(data, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
+  return data;
+}
+
 size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Blocks are kept by exact size: a training run asks for the same sizes every iteration, and a fresh block from the
@@ -38,10 +52,10 @@ class CpuAllocator : public Allocator {
     require(bytes <= SIZE_MAX - kAlignment, "{} bytes of memory were asked for", bytes);
     const size_t size = rounded(bytes);
     void* data = take_kept(size);
-    if (!data) data = std::aligned_alloc(kAlignment, size);
+    if (!data) data = from_system(size);
     if (!data) {
       drop_kept();
-      data = std::aligned_alloc(kAlignment, size);
+      data = from_system(size);
     }
     const MemoryCounters now = counters();
     require(data != nullptr, "out of memory: {} bytes were asked for, {} are live, the peak was {}", size, now.live,

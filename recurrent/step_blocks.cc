@@ -214,11 +214,13 @@ void StepProgram::run_block(Phase phase, int64_t t, RunContext& run) {
     slot->stacked = slot->whole;
     slot->stacked.set_view(slot->stack(count), slot->base + static_cast<size_t>(row) * slot->stride);
   }
+  RunContext block = run;
+  block.packs = packs_weights(spec_.steps / spec_.block) ? &packs_ : nullptr;
   for (const auto& op : ops_) {
     if (op->phase != phase) continue;
     try {
       const double start = run.profiler ? now_seconds() : 0;
-      Call call(op->block_in, op->block_out, run);
+      Call call(op->block_in, op->block_out, block);
       call.accumulate_mask = op->accumulate;
       op->kernel->run(op->op.args.get(), call);
       if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);

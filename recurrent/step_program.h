@@ -158,7 +158,7 @@ class StepProgram {
   bool is_total(int slot) const;
   std::vector<size_t> writers(int slot) const;
   bool shares_storage(int slot, bool written_only) const;
-  bool packs_weights() const;
+  static bool packs_weights(int64_t products);
   void run_block(Phase phase, int64_t t, RunContext& run);
   void bind_pointers();
   void bind_block(Op& op);

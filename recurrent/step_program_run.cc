@@ -66,10 +66,10 @@ bool StepProgram::rebind_externals() {
 }
 
 // Packing a weight costs about as much as a few products with it.
-bool StepProgram::packs_weights() const { return spec_.steps >= 4; }
+bool StepProgram::packs_weights(int64_t products) { return products >= 4; }
 
 void StepProgram::start_run() {
-  if (!packs_weights()) return;
+  if (!packs_weights(spec_.steps)) return;
   constants_.clear();
   for (const auto& slot : slots_)
     if (slot->kind == Kind::external && slot->tensor.dtype() == DType::float32)
@@ -89,7 +89,7 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
   const bool highest = t + 1 == spec_.steps || (t + 1) % spec_.block == 0;
   if (spec_.backward ? highest : lowest) run_block(Phase::before, t, run);
   RunContext step = run;
-  step.packs = packs_weights() ? &packs_ : nullptr;
+  step.packs = packs_weights(spec_.steps) ? &packs_ : nullptr;
   for (const auto& op : ops_) {
     if (op->phase != Phase::step) continue;
     try {

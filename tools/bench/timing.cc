@@ -9,10 +9,10 @@ namespace stepnet::bench {
 namespace {
 
 // The threads of the contender before, which wait actively for more work, have gone to sleep when it returns, and this
-// one's are awake. (OpenMP's wait some 3 ms; Stepnet's some 50 us.)
+// one's are awake. (OpenMP's wait some 8 ms; Stepnet's some 50 us.)
 void change_over(Contender& contender, double last_ms) {
   constexpr double kShort = 20;  // of the time of a longer one, waking up is nothing
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   if (last_ms < kShort) contender.run();
 }
 
