@@ -269,7 +269,7 @@ class Unrolled {
 }  // namespace
 
 NetDef step_net_of(const Cell& cell) {
-  NetDef step = net_of_lines(cell.step);
+  NetDef step = cell.step.empty() ? cell.step_net : net_of_lines(cell.step);
   auto nested = cell.nested.begin();
   for (OperatorDef& op : *step.mutable_op())
     if (op.type() == "Nested") op = *nested++;

@@ -45,6 +45,7 @@ struct Cell {
   // Take the places of the lines "= Nested()" in turn: networks in short form (op 0 of recurrent_net) that stand in the
   // step. Their names must not be the step's.
   std::vector<OperatorDef> nested = {};
+  NetDef step_net = {};  // instead of `step`
 };
 
 NetDef step_net_of(const Cell& cell);
