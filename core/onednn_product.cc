@@ -1,6 +1,7 @@
 #include "core/onednn_product.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "core/error.h"
 
@@ -44,7 +45,25 @@ Tensor bytes(size_t count) { return Tensor::empty(DType::uint8, {static_cast<int
 // Beyond so many sizes all are made anew: a program with ever new ones must not grow for ever.
 constexpr size_t kMostProducts = 512;
 
+// oneDNN's memory takes no pointer to const; it does not write what it only reads.
+void set_data(memory& m, const float* data) { m.set_data_handle(const_cast<float*>(data)); }
+
 }  // namespace
+
+PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& packed)
+    : layout_(packed),
+      data_(bytes(packed.get_size())),
+      plain_(plain, cpu(), nullptr),
+      packed_(packed, cpu(), data_.raw()),
+      packing_(plain_, packed_) {}
+
+void PackedWeights::pack(const float* b, uint64_t run) {
+  const std::lock_guard lock(mutex_);
+  if (run_ == run) return;
+  set_data(plain_, b);
+  packing_.execute(stream(), plain_, packed_);
+  run_ = run;
+}
 
 Product::Product(const ProductKey& key, bool packed)
     : b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
@@ -53,14 +72,8 @@ Product::Product(const ProductKey& key, bool packed)
   primitive_ = dnnl::matmul(desc_);
   scratch_ = bytes(desc_.scratchpad_desc().get_size());
   a_ = memory(desc_.src_desc(), cpu(), nullptr);
-  c_ = memory(desc_.dst_desc(), cpu(), nullptr);
-  plain_b_ = memory(b_layout_, cpu(), nullptr);
   b_ = memory(desc_.weights_desc(), cpu(), nullptr);
-  if (packed) {
-    pack_ = bytes(desc_.weights_desc().get_size());
-    b_.set_data_handle(pack_.raw());
-    packing_ = dnnl::reorder(plain_b_, b_);
-  }
+  c_ = memory(desc_.dst_desc(), cpu(), nullptr);
   const memory scratch(desc_.scratchpad_desc(), cpu(), scratch_.raw());
   arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}, {DNNL_ARG_SCRATCHPAD, scratch}};
   if (!key.bias) return;
@@ -68,22 +81,18 @@ Product::Product(const ProductKey& key, bool packed)
   arguments_.emplace(DNNL_ARG_BIAS, bias_);
 }
 
-// oneDNN's memory takes no pointer to const; it does not write what it only reads.
-void Product::pack(const float* b) {
-  plain_b_.set_data_handle(const_cast<float*>(b));
-  packing_.execute(stream(), plain_b_, b_);
-}
+void Product::use(const PackedWeights& weights) { b_.set_data_handle(weights.data()); }
 
 void Product::run(const ProductPart& part) {
-  a_.set_data_handle(const_cast<float*>(part.a));
-  if (!packed_) b_.set_data_handle(const_cast<float*>(part.b));
-  if (part.bias) bias_.set_data_handle(const_cast<float*>(part.bias));
+  set_data(a_, part.a);
+  if (!packed_) set_data(b_, part.b);
+  if (part.bias) set_data(bias_, part.bias);
   c_.set_data_handle(part.c);
   primitive_.execute(stream(), arguments_);
 }
 
 void PreparedProduct::run() const {
-  if (pack) product->pack(part.b);
+  if (weights) weights->pack(part.b, run_number);
   product->run(part);
 }
 
@@ -93,36 +102,64 @@ PreparedProduct cached_product(const ProductPart& part) {
   if (found == products.end()) {
     // The parts of one product are asked for one after the other, and must all be there at once.
     if (products.size() >= kMostProducts && part.key.part == 0) products.clear();
-    found = products.emplace(part.key, std::make_unique<Product>(part.key, false)).first;
+    found = products.emplace(part.key, std::make_unique<Product>(part.key)).first;
   }
-  return {found->second.get(), part, false};
+  return {found->second.get(), part};
 }
 
-struct WeightPacks::Packed {
-  explicit Packed(const ProductKey& key) : product(key, true) {}
-  Product product;
-  uint64_t run = 0;  // in which B was packed
+// The packed matrices of one run. Products of the same layout share them, whatever their number of rows.
+class WeightStore {
+ public:
+  void start(const std::vector<const void*>& constant) {
+    if (constant != constant_) {
+      packed_.clear();
+      ++filled;
+    }
+    constant_ = constant;
+    ++run;
+  }
+  bool holds(const void* b) const { return std::find(constant_.begin(), constant_.end(), b) != constant_.end(); }
+  PackedWeights& get(const float* b, const Product& product) {
+    const std::lock_guard lock(mutex_);
+    auto& layouts = packed_[b];
+    for (const auto& known : layouts)
+      if (known->layout() == product.packed_weights()) return *known;
+    layouts.push_back(std::make_unique<PackedWeights>(product.plain_weights(), product.packed_weights()));
+    return *layouts.back();
+  }
+
+  uint64_t run = 0, filled = 0;
+
+ private:
+  std::mutex mutex_;
+  std::vector<const void*> constant_;
+  std::map<const void*, std::vector<std::unique_ptr<PackedWeights>>> packed_;
 };
 
-WeightPacks::WeightPacks() = default;
+struct WeightPacks::Entry {
+  explicit Entry(const ProductKey& key) : product(key, true) {}
+  Product product;
+  PackedWeights* weights = nullptr;
+};
+
+WeightPacks::WeightPacks() : store_(std::make_shared<WeightStore>()) {}
+WeightPacks::WeightPacks(WeightPacks& other) : store_(other.store_) {}
 WeightPacks::~WeightPacks() = default;
 
-void WeightPacks::start(const std::vector<const void*>& constant) {
-  if (constant != constant_) packed_.clear();
-  constant_ = constant;
-  ++run_;
-}
+void WeightPacks::start(const std::vector<const void*>& constant) { store_->start(constant); }
 
-bool WeightPacks::holds(const float* b) const {
-  return std::find(constant_.begin(), constant_.end(), static_cast<const void*>(b)) != constant_.end();
-}
+bool WeightPacks::holds(const float* b) const { return store_->holds(b); }
 
 PreparedProduct WeightPacks::prepare(const ProductPart& part) {
-  std::unique_ptr<Packed>& packed = packed_[{part.b, part.key}];
-  if (!packed) packed = std::make_unique<Packed>(part.key);
-  const bool pack = packed->run != run_;
-  packed->run = run_;
-  return {&packed->product, part, pack};
+  if (filled_ != store_->filled) products_.clear();
+  filled_ = store_->filled;
+  std::unique_ptr<Entry>& entry = products_[{part.b, part.key}];
+  if (!entry) {
+    entry = std::make_unique<Entry>(part.key);
+    entry->weights = &store_->get(part.b, entry->product);
+    entry->product.use(*entry->weights);
+  }
+  return {&entry->product, part, entry->weights, store_->run};
 }
 
 }  // namespace stepnet

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dnnl.hpp>
+#include <mutex>
 #include <unordered_map>
 
 #include "core/tensor.h"
@@ -11,21 +12,38 @@
 
 namespace stepnet {
 
+// A matrix in a layout of oneDNN's own. Threads: any; the first to ask in a run packs, others wait for it.
+class PackedWeights {
+ public:
+  PackedWeights(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
+  const dnnl::memory::desc& layout() const { return layout_; }
+  void* data() const { return data_.raw(); }
+  void pack(const float* b, uint64_t run);  // unless that has happened in this run
+
+ private:
+  dnnl::memory::desc layout_;
+  mutable Tensor data_;
+  dnnl::memory plain_, packed_;
+  dnnl::reorder packing_;
+  std::mutex mutex_;
+  uint64_t run_ = 0;
+};
+
 class Product {
  public:
-  // `packed`: B comes in the primitive's own layout, which pack() makes.
-  Product(const ProductKey& key, bool packed);
+  explicit Product(const ProductKey& key, bool packed = false);
 
-  void pack(const float* b);
+  dnnl::memory::desc plain_weights() const { return b_layout_; }
+  dnnl::memory::desc packed_weights() const { return desc_.weights_desc(); }
+  void use(const PackedWeights& weights);
   void run(const ProductPart& part);  // its b is not read if B is packed
 
  private:
   dnnl::memory::desc b_layout_;
   dnnl::matmul::primitive_desc desc_;
   dnnl::matmul primitive_;
-  dnnl::reorder packing_;
-  dnnl::memory a_, b_, c_, bias_, plain_b_;
-  Tensor scratch_, pack_;
+  dnnl::memory a_, b_, c_, bias_;
+  Tensor scratch_;
   std::unordered_map<int, dnnl::memory> arguments_;
   bool packed_;
 };

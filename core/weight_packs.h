@@ -27,19 +27,24 @@ struct ProductPart {
   float* c = nullptr;
 };
 
+class PackedWeights;
+class WeightStore;
+
 // A product that is ready to run, which may happen on another thread.
 struct PreparedProduct {
   Product* product = nullptr;
   ProductPart part;
-  bool pack = false;  // B has to be packed before
+  PackedWeights* weights = nullptr;  // B, packed when the first product of the run needs it
+  uint64_t run_number = 0;
   void run() const;
 };
 
 class WeightPacks {
  public:
   WeightPacks();
+  // With products of its own and the other's packed matrices; both may be used at once, each by one thread.
+  explicit WeightPacks(WeightPacks& other);
   ~WeightPacks();
-  WeightPacks(const WeightPacks&) = delete;
   WeightPacks& operator=(const WeightPacks&) = delete;
 
   // From now on these matrices, named by the place of their elements, do not change; what was packed is out of date.
@@ -49,10 +54,10 @@ class WeightPacks {
   PreparedProduct prepare(const ProductPart& part);
 
  private:
-  struct Packed;
-  std::vector<const void*> constant_;
-  std::map<std::pair<const void*, ProductKey>, std::unique_ptr<Packed>> packed_;
-  uint64_t run_ = 0;
+  struct Entry;
+  std::shared_ptr<WeightStore> store_;
+  std::map<std::pair<const void*, ProductKey>, std::unique_ptr<Entry>> products_;
+  uint64_t filled_ = 0;  // when the store's matrices were last others
 };
 
 }  // namespace stepnet

@@ -41,10 +41,6 @@ Tensor given_gradient(const Backward& b, size_t k, const std::string& output, co
 
 }  // namespace
 
-void Outside::add(int64_t row) const {
-  if (row >= start && row - start < gradient.dim(0)) add_rows(gradient.rows(row - start, 1), whole.rows(row, 1));
-}
-
 void prepare_state_gradients(Backward& b) {
   for (const StateSpec& state : b.spec.states) {
     const Tensor& whole = b.call.workspace.fetch(state.name);
@@ -77,23 +73,22 @@ void prepare_sequence_gradients(Backward& b) {
   }
 }
 
-std::vector<Outside> take_outside_gradients(Backward& b) {
-  std::vector<Outside> all;
+std::vector<RowSum> take_outside_gradients(Backward& b) {
+  std::vector<RowSum> all;
   for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k) {
     const auto output = static_cast<size_t>(b.spec.outputs_with_grads[k]);
     if (output >= b.spec.views.size()) continue;
     const StateView& view = b.spec.views[output];
     const auto state = std::find_if(b.spec.states.begin(), b.spec.states.end(),
                                     [&](const StateSpec& s) { return s.name == view.state; });
-    Outside o;
-    o.whole = b.gradients.at(b.state_gradient(*state));
-    const Rows rows = shown_rows(view, o.whole, b.spec.reverse);
-    o.start = rows.first;
-    o.gradient = given_gradient(b, k, view.output, o.whole.rows(rows.first, rows.count));
-    if (!o.gradient.defined()) continue;
-    const int64_t more = o.whole.dim(0) - b.steps;
-    for (int64_t row = 0; row < more; ++row) o.add(b.spec.reverse ? row : b.steps + row);
-    all.push_back(std::move(o));
+    const Tensor& whole = b.gradients.at(b.state_gradient(*state));
+    const Rows rows = shown_rows(view, whole, b.spec.reverse);
+    const Tensor given = given_gradient(b, k, view.output, whole.rows(rows.first, rows.count));
+    if (!given.defined()) continue;
+    const int64_t more = whole.dim(0) - b.steps, first = b.spec.reverse ? 0 : b.steps;
+    for (int64_t row = std::max(first, rows.first); row < std::min(first + more, rows.first + rows.count); ++row)
+      add_rows(given.rows(row - rows.first, 1), whole.rows(row, 1));
+    all.push_back({given, whole, rows.first, b.spec.reverse ? int64_t{1} : int64_t{0}});
   }
   return all;
 }

@@ -39,22 +39,13 @@ struct Backward {
   }
 };
 
-// The gradient of a view, to be added to a state's gradient from row `start` on.
-struct Outside {
-  Tensor gradient;  // [rows, B, ...]
-  Tensor whole;     // the state's gradient
-  int64_t start = 0;
-
-  void add(int64_t row) const;
-};
-
 // Each makes tensors and puts them into `gradients`: of states; of sequences; of outputs that the step net writes.
 void prepare_state_gradients(Backward& b);
 void prepare_sequence_gradients(Backward& b);
 void take_output_gradients(Backward& b);
 // The gradients of views. Rows that no step writes are added to at once; the others are when their step has written
 // them.
-std::vector<Outside> take_outside_gradients(Backward& b);
+std::vector<RowSum> take_outside_gradients(Backward& b);
 // The first rows of states' gradients become the gradients of initial values.
 void finish_initial_states(const Backward& b);
 

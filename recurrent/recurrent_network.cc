@@ -190,7 +190,8 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.random_name = spec.step_net.name();
   program.timestep = spec.timestep;
   program.steps = steps;
-  program.block = block_of(call.in[0]->tensor().dim(1));
+  program.batch = call.in[0]->tensor().dim(1);
+  program.block = block_of(program.batch);
   program.disabled_passes = spec.disabled_passes;
   program.descending = spec.reverse;
   program.links = links;
@@ -277,8 +278,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
     for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link.whole);
   }
   scratch.sequence = shape;
-  scratch.forward->start_run();
-  for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(spec.reverse ? steps - 1 - t : t, call.run);
+  scratch.forward->run(call.run);
   scratch.kept.set(scratch.forward->slab_bytes() - output_bytes(spec, *scratch.forward));
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.forward->copied();

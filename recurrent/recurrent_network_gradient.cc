@@ -119,6 +119,7 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   program.random_name = scratch.forward_spec.step_net.name();  // a recomputed draw is the same draw
   program.timestep = b.spec.timestep;
   program.steps = b.steps;
+  program.batch = b.batch;
   program.block = block_of(b.batch);
   program.disabled_passes = b.spec.disabled_passes;
   program.backward = true;
@@ -209,14 +210,9 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   prepare_state_gradients(b);
   prepare_sequence_gradients(b);
   take_output_gradients(b);
-  const std::vector<Outside> outside = take_outside_gradients(b);
+  const std::vector<RowSum> outside = take_outside_gradients(b);
   bind_program(b, link_targets(b), prepare_totals(b));
-  scratch.backward->start_run();
-  for (int64_t i = 0; i < b.steps; ++i) {
-    const int64_t t = b.spec.reverse ? i : b.steps - 1 - i;
-    scratch.backward->run_step(t, call.run);
-    for (const Outside& o : outside) o.add(b.spec.reverse ? t + 1 : t);
-  }
+  scratch.backward->run(call.run, outside);
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.backward->copied();
   count_recurrent({.copied = per_step.copied * b.steps, .initial = 0, .spread = per_step.spread * b.steps});

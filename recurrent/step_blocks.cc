@@ -208,9 +208,7 @@ void StepProgram::bind_block(Op& op) {
   for (const int s : op.out_slots) op.block_out.push_back(stacked(s));
 }
 
-void StepProgram::run_block(Phase phase, int64_t t, RunContext& run) {
-  const int64_t first = t / spec_.block * spec_.block;
-  const int64_t count = std::min(spec_.block, spec_.steps - first);
+void StepProgram::run_block(Phase phase, int64_t first, int64_t count, RunContext& run) {
   for (const auto& slot : slots_) {
     if (!slot->stacked.defined()) continue;
     const int64_t row = slot->kind == Kind::block ? 0 : first;

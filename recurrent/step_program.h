@@ -19,6 +19,7 @@
 // Errors: carry the operator, the step net and the timestep.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -67,6 +68,7 @@ struct StepProgramSpec {
   std::string random_name;  // names the random draws, the same for a step net and its backward one
   std::string timestep;
   int64_t steps = 0;  // T
+  int64_t batch = 0;  // B
   int64_t block = 1;  // K; 1: every operator runs in every timestep
   std::set<std::string> disabled_passes;
   bool backward = false;    // values are gradients: some may be deferred
@@ -85,6 +87,13 @@ struct StepProgramSpec {
   Workspace* workspace = nullptr;
 };
 
+// After the timestep t, row t + shift of `to` [rows, B, ...] gets row t + shift - start of `from` added, if both have
+// it.
+struct RowSum {
+  Tensor from, to;
+  int64_t start = 0, shift = 0;
+};
+
 class StepProgram {
  public:
   explicit StepProgram(StepProgramSpec spec);
@@ -96,9 +105,8 @@ class StepProgram {
   // False if a blob outside has changed its type or shape, so that the program does not fit any more.
   bool rebind_externals();
 
-  // Before the first timestep of a run.
-  void start_run();
-  void run_step(int64_t t, RunContext& run);
+  // All timesteps.
+  void run(RunContext& run, const std::vector<RowSum>& row_sums = {});
 
   // The slab [T, ...] of a kept value; undefined if the step net does not write that name.
   Tensor slab(const std::string& name) const;
@@ -132,6 +140,28 @@ class StepProgram {
     bool accumulated_by_kernel = false;
   };
 
+  // A part of the batch, and what operators see of it; see step_lanes.cc.
+  struct Lane {
+    struct Moving {
+      Tensor* tensor;
+      size_t base, stride;
+      bool block;  // counts timesteps from the block's first
+    };
+    struct Operator {
+      const Op* op;
+      std::vector<const Tensor*> in;
+      std::vector<Tensor*> out;
+    };
+    explicit Lane(WeightPacks& weights) : packs(weights) {}
+
+    int64_t first = 0, samples = 0;
+    std::vector<Tensor> tensors;  // by slot
+    std::vector<Moving> moving;
+    std::vector<Operator> ops;
+    WeightPacks packs;
+    std::exception_ptr error;
+  };
+
   bool kernels_fit(const Op& op) const;
   int slot_of(const std::string& name) const;
   int add_slot(StepSlot slot);
@@ -162,7 +192,18 @@ class StepProgram {
   std::vector<size_t> writers(int slot) const;
   bool shares_storage(int slot, bool written_only) const;
   static bool packs_weights(int64_t products);
-  void run_block(Phase phase, int64_t t, RunContext& run);
+  void start_run();
+  int lanes_for(int threads) const;
+  void prepare_lanes();
+  Shape lane_shape(int slot, int64_t samples) const;
+  bool works_on_samples(const Op& op, int64_t samples) const;
+  size_t step_weight_bytes() const;
+  std::unique_ptr<Lane> make_lane(int index, int count);
+  void bind_lane(Lane& lane);
+  void run_lane(Lane& lane, int64_t first, int64_t count, const RunContext& run);
+  void run_steps(int64_t first, int64_t count, RunContext& run);
+  void run_step(int64_t t, RunContext& run);
+  void run_block(Phase phase, int64_t first, int64_t count, RunContext& run);
   void bind_pointers();
   void bind_block(Op& op);
   void call(Op& op, RunContext& run);
@@ -170,6 +211,7 @@ class StepProgram {
   void check_outputs(const Op& op);
   void add_totals();
   void add_place(Error& error, const Op& op) const;
+  void add_step_place(Error& error, const Op& op, int64_t t) const;
 
   StepProgramSpec spec_;                     // its net is null once compiled
   std::unique_ptr<Workspace> nested_blobs_;  // of operators that run nets of their own
@@ -183,6 +225,9 @@ class StepProgram {
   RecurrentCounters copied_;
   WeightPacks packs_;
   std::vector<const void*> constants_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  int threads_ = 0;                                // that the lanes were made for
+  const std::vector<RowSum>* row_sums_ = nullptr;  // of the present run
 };
 
 }  // namespace stepnet

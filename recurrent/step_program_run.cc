@@ -84,9 +84,6 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
     const int64_t row = slot->kind == Kind::block ? t % spec_.block : t;
     if (slot->stride > 0) slot->tensor.set_offset(slot->base + static_cast<size_t>(row) * slot->stride);
   }
-  const bool lowest = t % spec_.block == 0;
-  const bool highest = t + 1 == spec_.steps || (t + 1) % spec_.block == 0;
-  if (spec_.descending ? highest : lowest) run_block(Phase::before, t, run);
   RunContext step = run;
   step.packs = packs_weights(spec_.steps) ? &packs_ : nullptr;
   for (const auto& op : ops_) {
@@ -96,13 +93,16 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
       call(*op, step);
       if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);
     } catch (Error& e) {
-      add_place(e, *op);
-      e.add("in", fmt::format("timestep {} of step net \"{}\"", t, net_name_));
+      add_step_place(e, *op, t);
       throw;
     }
   }
   add_totals();
-  if (spec_.descending ? lowest : highest) run_block(Phase::after, t, run);
+}
+
+void StepProgram::add_step_place(Error& error, const Op& op, int64_t t) const {
+  add_place(error, op);
+  error.add("in", fmt::format("timestep {} of step net \"{}\"", t, net_name_));
 }
 
 void StepProgram::add_place(Error& error, const Op& op) const {
