@@ -87,10 +87,7 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
 
 int64_t initial_rows(const Tensor& initial) { return initial.rank() >= 3 ? initial.dim(0) : 1; }
 
-int64_t block_of(int64_t batch) {
-  constexpr int64_t kRows = 128;
-  return batch <= 0 ? 1 : (kRows + batch - 1) / batch;
-}
+int64_t block_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + batch - 1) / batch; }
 
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
   require(initial.rank() >= 1, "an initial state has shape [D], [B, D] or [L, B, ...], not {}", initial);
@@ -191,7 +188,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.timestep = spec.timestep;
   program.steps = steps;
   program.batch = call.in[0]->tensor().dim(1);
-  program.block = block_of(program.batch);
+  program.block = block_of(program.batch, kHoistedRows);
   program.disabled_passes = spec.disabled_passes;
   program.descending = spec.reverse;
   program.links = links;

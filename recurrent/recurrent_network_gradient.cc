@@ -120,7 +120,7 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   program.timestep = b.spec.timestep;
   program.steps = b.steps;
   program.batch = b.batch;
-  program.block = block_of(b.batch);
+  program.block = block_of(b.batch, kDeferredRows);
   program.disabled_passes = b.spec.disabled_passes;
   program.backward = true;
   program.descending = !b.spec.reverse;

@@ -42,9 +42,11 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
 
 // Row `index` of a state tensor is what its name says; the tensor's number of rows is T + L.
 int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, ...]
-// How many timesteps an operator takes at once that need not wait for any: together at least 128 rows, which is what
-// matrix products need to be fast. The result does not depend on it but for rounding.
-int64_t block_of(int64_t batch);
+// How many timesteps an operator takes at once that need not wait for any: together at least `rows`, which is what
+// matrix products need to be fast, and more where they add up over rows: a total is read and written each time. The
+// result does not depend on it but for rounding.
+constexpr int64_t kHoistedRows = 128, kDeferredRows = 256;
+int64_t block_of(int64_t batch, int64_t rows);
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch);
 
 }  // namespace stepnet

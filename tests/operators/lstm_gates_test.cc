@@ -106,6 +106,36 @@ TEST(LstmGates, MissingGradientsAndUnwantedOutputs) {
   }
 }
 
+// The gates' values, written over their sums, give the gradient the same bits as the sums do.
+template <class T>
+void expect_activated_gates_do(const LstmKernels& kernels) {
+  for (const int d : {1, 5, 31, 100}) {
+    Row<T> sums(d, 0, 1), active(d, 0, 1);
+    kernels.forward(sums.forward(0));
+    LstmRow<T> forward = active.forward(0);
+    forward.activated = active.gates.data();
+    kernels.forward(forward);
+    EXPECT_TRUE(same(sums.h.data(), active.h.data(), d + 32));
+    EXPECT_TRUE(same(sums.c_out.data(), active.c_out.data(), d + 32));
+    for (const int gate : {0, 1, 2})
+      EXPECT_NEAR(active.gates[gate * d], 1 / (1 + std::exp(-(sums.gates[gate * d] + (gate == 1 ? T(0.5) : T(0))))),
+                  1e-6);
+    kernels.gradient(sums.gradient(0));
+    LstmGradientRow<T> gradient = active.gradient(0);
+    gradient.activated = true;
+    kernels.gradient(gradient);
+    EXPECT_TRUE(same(sums.dc_prev.data(), active.dc_prev.data(), d + 32));
+    EXPECT_TRUE(same(sums.dgates.data(), active.dgates.data(), 4 * d));
+  }
+}
+
+TEST(LstmGates, ActivatedGates) {
+  for (const LstmKernels* kernels : {&lstm_kernels_plain(), &lstm_kernels()}) {
+    expect_activated_gates_do<float>(*kernels);
+    expect_activated_gates_do<double>(*kernels);
+  }
+}
+
 template <class T>
 void expect_finite_or_nan() {
   const T inf = std::numeric_limits<T>::infinity(), most = std::numeric_limits<T>::max();

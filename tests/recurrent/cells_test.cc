@@ -2,6 +2,7 @@
 // gradients, for several numbers of timesteps and batches, and copies no state and no state gradient.
 #include <gtest/gtest.h>
 
+#include "core/parallel.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing {
@@ -113,6 +114,8 @@ Feeds feeds_of(const CellCase& c, int64_t steps, int64_t batch) {
   return feeds;
 }
 
+using Strings = std::vector<std::string>;
+
 class Cells : public ::testing::TestWithParam<CellCase> {};
 
 TEST_P(Cells, EqualTheUnrolledNet) {
@@ -123,16 +126,20 @@ TEST_P(Cells, EqualTheUnrolledNet) {
     }
 }
 
-// Blocks of three timesteps, the last one shorter.
+// Blocks of three timesteps, backward of six, the last one shorter; three lanes.
 TEST_P(Cells, EqualTheUnrolledNetOverSeveralBlocks) {
   const Feeds feeds = feeds_of(GetParam(), 7, 50);
   Cell cell = GetParam().cell;
+  const int before = threads();
+  set_threads(3);
   EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");
-  for (const std::vector<std::string>& passes : {{"hoist"}, {"defer"}, std::vector<std::string>{"hoist", "defer"}}) {
+  const Strings all = {"activate", "defer", "fold", "hoist", "lanes"};
+  for (const Strings& passes : {{"hoist"}, {"defer"}, {"fold"}, {"lanes"}, {"hoist", "defer"}, all}) {
     SCOPED_TRACE("without " + fmt::format("{}", fmt::join(passes, ", ")));
     cell.disabled_passes = passes;
     EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");
   }
+  set_threads(before);
 }
 
 TEST_P(Cells, WorkOnNothing) {
