@@ -20,6 +20,8 @@ const Tensor& feed_of(const Feeds& feeds, const std::string& name) {
   return it->second;
 }
 
+NetDef step_of(const Cell& cell) { return cell.step.empty() ? cell.step_net : net_of_lines(cell.step); }
+
 std::string given(const std::string& output) { return fmt::format("{}_given", output); }
 
 void feed_all(Workspace& workspace, const CellData& data) {
@@ -112,7 +114,7 @@ class Unrolled {
   }
 
   void add_step(int64_t t) {
-    const NetDef step = net_of_lines(cell_.step);
+    const NetDef step = step_of(cell_);
     std::set<std::string> local = {"x", "timestep"};
     for (const CellState& s : cell_.states) local.insert(s.input);
     for (const OperatorDef& op : step.op()) local.insert(op.output().begin(), op.output().end());
@@ -197,7 +199,7 @@ NetDef recurrent_net(const Cell& cell, const Feeds& feeds) {
   op = make_op("RecurrentNetwork", {"X"}, {});
   op.set_name("rnn");
   RecurrentDef& def = *op.MutableExtension(recurrent);
-  *def.mutable_step_net() = net_of_lines(cell.step);
+  *def.mutable_step_net() = step_of(cell);
   def.mutable_step_net()->set_name("step");
   def.add_sequence()->set_outer("X");
   def.mutable_sequence(0)->set_inner("x");

@@ -27,6 +27,7 @@ struct Cell {
   std::vector<std::string> recompute = {};
   std::vector<std::string> differentiated = {};  // outputs with a gradient from outside; empty: all
   std::vector<std::string> disabled_passes = {};
+  NetDef step_net = {};  // instead of `step`
 };
 
 // A net with the one operator in short form; its external inputs are the feeds.

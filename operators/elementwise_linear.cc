@@ -1,0 +1,156 @@
+// ElementwiseLinear: Y = X w + b, where X is flattened before `axis` and w and b have an element for each column.
+//
+// dX = dY w, dw = the sum of dY X over rows, db = the sum of dY over rows. Each reads only the values in its formula.
+
+#include <algorithm>
+#include <functional>
+
+#include "core/operator.h"
+#include "core/parallel.h"
+
+namespace stepnet {
+namespace {
+
+struct LinearArgs {
+  int32_t axis = 1;
+};
+
+struct Rows {
+  int64_t count = 0, size = 0;
+};
+
+Rows rows_of(const LinearArgs& a, const Shape& x) {
+  const int axis = canonical_axis(a.axis, x.rank());
+  return {x.size_between(0, axis), x.size_between(axis, x.rank())};
+}
+
+void check_parameter(const LinearArgs& a, const ShapeCall& c, int i, const char* name, const Shape& x) {
+  if (!c.known(i)) return;
+  const int64_t size = rows_of(a, x).size;
+  require(c.shape(i) == Shape{size}, "{} must be [{}], as X {} has rows of {} values from axis {} on, but is {}", name,
+          size, x, size, a.axis, c.shape(i));
+}
+
+void infer(const LinearArgs& a, ShapeCall& c) {
+  if (!c.known(0)) return;
+  check_parameter(a, c, 1, "w", c.shape(0));
+  check_parameter(a, c, 2, "b", c.shape(0));
+  c.set_like(0, 0);
+}
+
+void infer_gradient(const LinearArgs& a, ShapeCall& c) {
+  if (!c.known(1)) return;
+  const Shape& x = c.shape(1);
+  if (c.known(0)) require(c.shape(0).size() == x.size(), "dY is {}, but X {}", c.shape(0), x);
+  check_parameter(a, c, 2, "w", x);
+  c.set_like(0, 1);
+  for (const int i : {1, 2}) c.set(i, c.dtype(1), Shape{rows_of(a, x).size});
+}
+
+// fn(row, the row's first element) for all rows, in parallel.
+template <class Fn>
+void each_row(Rows rows, Fn fn) {
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) fn(r * rows.size);
+  };
+  parallel_for(rows.count, 0.3 * static_cast<double>(rows.size), std::ref(range));
+}
+
+template <class T>
+void forward(const LinearArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  each_row(rows, [&, size = rows.size](int64_t at) {
+    const T *from = x.data() + at, *factor = w.data(), *more = b.data();
+    T* to = y.data() + at;
+#pragma omp simd
+    for (int64_t j = 0; j < size; ++j) to[j] = from[j] * factor[j] + more[j];
+  });
+}
+
+// Columns are shared out among threads, so that each sum has one order. Without x it is the sum of dY alone.
+template <class T>
+void sum_rows(Rows rows, const T* dy, const T* x, T* sums, bool accumulate) {
+  auto columns = [=](int64_t begin, int64_t end) {
+    if (!accumulate) std::fill(sums + begin, sums + end, T(0));
+    for (int64_t at = 0; at < rows.count * rows.size; at += rows.size) {
+      if (x) {
+#pragma omp simd
+        for (int64_t j = begin; j < end; ++j) sums[j] += dy[at + j] * x[at + j];
+      } else {
+#pragma omp simd
+        for (int64_t j = begin; j < end; ++j) sums[j] += dy[at + j];
+      }
+    }
+  };
+  parallel_for(rows.size, 0.4 * static_cast<double>(rows.count), std::ref(columns));
+}
+
+template <class T>
+void gradient(const LinearArgs& a, In<T> dy, In<T> x, In<T> w, Out<T> dx, Out<T> dw, Out<T> db, Call& call) {
+  const Rows rows = rows_of(a, call.in(1).shape());
+  if (call.wants(0))
+    each_row(rows, [&, size = rows.size](int64_t at) {
+      const T *from = dy.data() + at, *factor = w.data();
+      T* to = dx.data() + at;
+#pragma omp simd
+      for (int64_t j = 0; j < size; ++j) to[j] = from[j] * factor[j];
+    });
+  if (rows.size == 0) return;
+  if (call.wants(1)) sum_rows(rows, dy.data(), x.data(), dw.data(), call.accumulates(1));
+  if (call.wants(2)) sum_rows<T>(rows, dy.data(), nullptr, db.data(), call.accumulates(2));
+}
+
+template <int kX>
+int leading_rows(const LinearArgs& a, const ShapeCall& c) {
+  return c.known(kX) ? canonical_axis(a.axis, c.shape(kX).rank()) : std::max(a.axis, 0);
+}
+
+std::vector<Gradient> derivatives(Formula& f) {
+  const std::vector<bool> wanted = {f.wants("X"), f.wants("w"), f.wants("b")};
+  const std::vector<Value> d =
+      f.ops("ElementwiseLinearGradient", {f.dy("Y"), f.x("X"), f.x("w")}, f.forward_args(), wanted);
+  return {d[0], d[1], d[2]};
+}
+
+REGISTER(elementwise_linear) {
+  return op<LinearArgs>("ElementwiseLinear")
+      .doc("A factor and an addend for each column: Y = X w + b.")
+      .arg("axis", &LinearArgs::axis, 1, "X is flattened to a matrix whose rows are the dimensions before this one")
+      .input("X", "[M, N] after flattening")
+      .input("w", "[N]")
+      .input("b", "[N]")
+      .output("Y", "X w + b, like X")
+      .in_place("X", "Y", {"w"})
+      .shape(infer)
+      .rowwise(leading_rows<0>)
+      .cpu(forward<float>, forward<double>)
+      .derivatives({"X", "w", "b"}, derivatives);
+}
+
+REGISTER(elementwise_linear_gradient) {
+  return op<LinearArgs>("ElementwiseLinearGradient")
+      .doc("Gradients of ElementwiseLinear.")
+      .arg("axis", &LinearArgs::axis, 1, "as ElementwiseLinear's")
+      .input("dY", "gradient of Y")
+      .input("X", "ElementwiseLinear's X; its values are read for dw only")
+      .input("w", "ElementwiseLinear's w; its values are read for dX only")
+      .output("dX", "dY w")
+      .optional()
+      .uses({"dY", "w"})
+      .output("dw", "the sum of dY X over rows")
+      .optional()
+      .uses({"dY", "X"})
+      .accumulates()
+      .output("db", "the sum of dY over rows")
+      .optional()
+      .uses({"dY"})
+      .accumulates()
+      .shape(infer_gradient)
+      .rowwise(leading_rows<1>)
+      .sums_rows()
+      .cpu(gradient<float>, gradient<double>)
+      .no_gradient("second derivatives of ElementwiseLinear are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,263 @@
+// LayerNorm: each row less its mean, divided by its standard deviation. X is flattened before `axis`, so a row is
+// everything from that axis on, of n elements:
+//   mean = sum(x) / n, std = sqrt(sum((x - mean)^2) / n + epsilon), u = (x - mean) / std,
+//   y = u, or with elementwise_affine y = gamma u + beta.
+//
+// With e = dy, or dy gamma:
+//   dx = (e - sum(e) / n - u sum(e u) / n) / std + dmean / n + dstd u / n,  dgamma = sum of dy u over rows,
+//   dbeta = sum of dy over rows.
+// Backward reads X, mean and std, and gamma for dX alone; a missing dY, dmean or dstd is zero.
+
+#include <cmath>
+#include <functional>
+
+#include "core/operator.h"
+#include "core/parallel.h"
+#include "core/vector_math.h"
+
+namespace stepnet {
+namespace {
+
+struct LayerNormArgs {
+  int32_t axis = 1;
+  float epsilon = 1e-5F;
+  bool elementwise_affine = false;
+};
+
+struct Rows {
+  int64_t count = 0, size = 0;
+};
+
+Rows rows_of(const LayerNormArgs& a, const Shape& x) {
+  const int axis = canonical_axis(a.axis, x.rank());
+  return {x.size_between(0, axis), x.size_between(axis, x.rank())};
+}
+
+Shape statistics(const LayerNormArgs& a, const Shape& x) {
+  Shape s(x.dims().first(canonical_axis(a.axis, x.rank())));
+  s.push_back(1);
+  return s;
+}
+
+void check_parameter(const LayerNormArgs& a, const ShapeCall& c, int i, const char* name, const Shape& x) {
+  if (!c.known(i)) return;
+  const int64_t size = rows_of(a, x).size;
+  require(c.shape(i).size() == size, "{} is {}, but X {} has rows of {} values from axis {} on", name, c.shape(i), x,
+          size, a.axis);
+}
+
+void infer(const LayerNormArgs& a, ShapeCall& c) {
+  require(c.inputs() == (a.elementwise_affine ? 3 : 1), "with elementwise_affine: {} it takes {}, but has {} inputs",
+          int{a.elementwise_affine}, a.elementwise_affine ? "X, gamma and beta" : "X alone", c.inputs());
+  if (!c.known(0)) return;
+  const Shape& x = c.shape(0);
+  check_parameter(a, c, 1, "gamma", x);
+  check_parameter(a, c, 2, "beta", x);
+  c.set_like(0, 0);
+  for (const int i : {1, 2}) c.set(i, c.dtype(0), statistics(a, x));
+}
+
+// y = (x - mean) / std; returns both. The mean is taken off before squares are summed, so that none of it is lost.
+template <class T>
+std::pair<T, T> normalise(In<T> x, double epsilon, Out<T> y) {
+  const double n = static_cast<double>(x.size());
+  const T mean = static_cast<T>(vec_sum(x) / n);
+  for (size_t j = 0; j < x.size(); ++j) y[j] = x[j] - mean;
+  const T deviation = static_cast<T>(std::sqrt(vec_sum_squares(In<T>(y)) / n + epsilon));
+  const T scale = T(1) / deviation;
+  for (T& v : y) v *= scale;
+  return {mean, deviation};
+}
+
+template <class T>
+void forward(const LayerNormArgs& a, In<T> x, In<T> gamma, In<T> beta, Out<T> y, Out<T> mean, Out<T> deviation,
+             Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  if (rows.size == 0) {
+    std::ranges::fill(mean, T(0));
+    std::ranges::fill(deviation, static_cast<T>(std::sqrt(static_cast<double>(a.epsilon))));
+    return;
+  }
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const Out<T> row = y.subspan(r * rows.size, rows.size);
+      const auto [m, s] = normalise(x.subspan(r * rows.size, rows.size), static_cast<double>(a.epsilon), row);
+      if (!mean.empty()) mean[r] = m;
+      if (!deviation.empty()) deviation[r] = s;
+      if (!a.elementwise_affine) continue;
+#pragma omp simd
+      for (int64_t j = 0; j < rows.size; ++j) row[j] = row[j] * gamma[j] + beta[j];
+    }
+  };
+  parallel_for(rows.count, 5.0 + 1.5 * static_cast<double>(rows.size), std::ref(range));
+}
+
+// The gradient's inputs: dY, Y, mean, std, X, gamma, dmean, dstd. Absent ones are empty.
+template <class T>
+struct GradientTensors {
+  In<T> dy, mean, deviation, x, gamma, dmean, dstd;
+  explicit GradientTensors(const Call& c)
+      : dy(c.in_span<T>(0)),
+        mean(c.in_span<T>(2)),
+        deviation(c.in_span<T>(3)),
+        x(c.in_span<T>(4)),
+        gamma(c.in_span<T>(5)),
+        dmean(c.in_span<T>(6)),
+        dstd(c.in_span<T>(7)) {}
+};
+
+template <class T>
+void gradient_row(const GradientTensors<T>& t, int64_t r, int64_t size, T* dx) {
+  const T mean = t.mean[r], scale = T(1) / t.deviation[r];
+  const T *x = t.x.data() + r * size, *dy = t.dy.empty() ? nullptr : t.dy.data() + r * size;
+  const T* gamma = t.gamma.empty() ? nullptr : t.gamma.data();
+  double sum = 0, dot = 0;
+  for (int64_t j = 0; dy && j < size; ++j) {
+    const double e = static_cast<double>(gamma ? dy[j] * gamma[j] : dy[j]);
+    sum += e;
+    dot += e * static_cast<double>((x[j] - mean) * scale);
+  }
+  const double n = static_cast<double>(size);
+  const T constant =
+      static_cast<T>(((t.dmean.empty() ? 0 : static_cast<double>(t.dmean[r])) - sum * static_cast<double>(scale)) / n);
+  const T slope =
+      static_cast<T>(((t.dstd.empty() ? 0 : static_cast<double>(t.dstd[r])) - dot * static_cast<double>(scale)) / n);
+  for (int64_t j = 0; j < size; ++j) {
+    const T e = !dy ? T(0) : gamma ? dy[j] * gamma[j] : dy[j];
+    dx[j] = e * scale + constant + slope * ((x[j] - mean) * scale);
+  }
+}
+
+// Columns are shared out among threads, so that each sum has one order.
+template <class T>
+void sum_rows(const GradientTensors<T>& t, Rows rows, T* dgamma, T* dbeta, const Call& call) {
+  auto columns = [&](int64_t begin, int64_t end) {
+    if (dgamma && !call.accumulates(1)) std::fill(dgamma + begin, dgamma + end, T(0));
+    if (dbeta && !call.accumulates(2)) std::fill(dbeta + begin, dbeta + end, T(0));
+    for (int64_t r = 0; r < rows.count && !t.dy.empty(); ++r) {
+      const T *dy = t.dy.data() + r * rows.size, *x = t.x.data() + r * rows.size;
+      if (dgamma) {
+        const T mean = t.mean[r], scale = T(1) / t.deviation[r];
+#pragma omp simd
+        for (int64_t j = begin; j < end; ++j) dgamma[j] += dy[j] * ((x[j] - mean) * scale);
+      }
+      if (!dbeta) continue;
+#pragma omp simd
+      for (int64_t j = begin; j < end; ++j) dbeta[j] += dy[j];
+    }
+  };
+  parallel_for(rows.size, 0.5 * static_cast<double>(rows.count), std::ref(columns));
+}
+
+template <class T>
+void gradient(const LayerNormArgs& a, Call& call) {
+  const GradientTensors<T> t(call);
+  const Rows rows = rows_of(a, call.in(4).shape());
+  if (call.wants(0)) {
+    T* dx = call.out_span<T>(0).data();
+    auto range = [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) gradient_row(t, r, rows.size, dx + r * rows.size);
+    };
+    parallel_for(rows.count, 3.0 * static_cast<double>(rows.size), std::ref(range));
+  }
+  if (call.wants(1) || call.wants(2)) sum_rows(t, rows, call.out_span<T>(1).data(), call.out_span<T>(2).data(), call);
+}
+
+void infer_gradient(const LayerNormArgs& a, ShapeCall& c) {
+  require(c.has(5) == a.elementwise_affine, "with elementwise_affine: {} gamma must {}be there",
+          int{a.elementwise_affine}, a.elementwise_affine ? "" : "not ");
+  if (!c.known(4)) return;
+  const Shape& x = c.shape(4);
+  check_parameter(a, c, 5, "gamma", x);
+  if (c.known(0)) require(c.shape(0).size() == x.size(), "dY is {}, but X {}", c.shape(0), x);
+  for (const auto& [i, name] : {std::pair{2, "mean"}, {3, "std"}, {6, "dmean"}, {7, "dstd"}})
+    if (c.known(i))
+      require(c.shape(i).size() == rows_of(a, x).count, "{} is {}, but X {} has {} rows before axis {}", name,
+              c.shape(i), x, rows_of(a, x).count, a.axis);
+  c.set_like(0, 4);
+  const Shape parameter = c.known(5) ? c.shape(5) : Shape{rows_of(a, x).size};
+  for (const int i : {1, 2}) c.set(i, c.dtype(4), parameter);
+}
+
+template <int kX>
+int leading_rows(const LayerNormArgs& a, const ShapeCall& c) {
+  return c.known(kX) ? canonical_axis(a.axis, c.shape(kX).rank()) : std::max(a.axis, 0);
+}
+
+std::vector<Gradient> derivatives(Formula& f) {
+  const bool affine = f.args<LayerNormArgs>().elementwise_affine;
+  const Value mean = f.y("mean"), deviation = f.y("std");
+  require(mean.defined() && deviation.defined(),
+          "the gradient reads the outputs mean and std, which this LayerNorm does not have");
+  std::vector<Value> inputs = {f.dy("Y"), f.y("Y"), mean, deviation, f.x("X"), affine ? f.x("gamma") : Value()};
+  if (f.has_dy("mean") || f.has_dy("std")) inputs.insert(inputs.end(), {f.dy("mean"), f.dy("std")});
+  const std::vector<bool> wanted = {f.wants("X"), affine && f.wants("gamma"), affine && f.wants("beta")};
+  const std::vector<Value> d = f.ops("LayerNormGradient", inputs, f.forward_args(), wanted);
+  return {d[0], d[1], d[2]};
+}
+
+OpBuilder<LayerNormArgs>& add_args(OpBuilder<LayerNormArgs>& builder) {
+  using A = LayerNormArgs;
+  return builder.arg("axis", &A::axis, 1, "where a row begins")
+      .arg("epsilon", &A::epsilon, 1e-5F, "added to the variance", float_at_least(0))
+      .arg("elementwise_affine", &A::elementwise_affine, false, "whether there are inputs gamma and beta");
+}
+
+REGISTER(layer_norm) {
+  auto builder = op<LayerNormArgs>("LayerNorm");
+  builder.doc("Each row less its mean, divided by its standard deviation; with elementwise_affine scaled and shifted.");
+  return add_args(builder)
+      .input("X", "any shape of more than axis dimensions")
+      .input("gamma", "a factor for each element of a row")
+      .optional()
+      .input("beta", "what is added to each element of a row")
+      .optional()
+      .output("Y", "like X")
+      .output("mean", "of each row: X's dimensions before axis, then 1")
+      .optional()
+      .output("std", "of each row, epsilon included: like mean")
+      .optional()
+      .shape(infer)
+      .rowwise(leading_rows<0>)
+      .cpu(forward<float>, forward<double>)
+      .derivatives({"X", "gamma", "beta"}, derivatives);
+}
+
+REGISTER(layer_norm_gradient) {
+  auto builder = op<LayerNormArgs>("LayerNormGradient");
+  builder.doc("Gradients of LayerNorm. A missing dY, dmean or dstd counts as zeros.");
+  return add_args(builder)
+      .input("dY", "gradient of LayerNorm's Y")
+      .optional()
+      .input("Y", "LayerNorm's Y; its values are not read")
+      .shape_only()
+      .input("mean", "LayerNorm's")
+      .input("std", "LayerNorm's")
+      .input("X", "LayerNorm's")
+      .input("gamma", "LayerNorm's, with elementwise_affine")
+      .optional()
+      .input("dmean", "gradient of mean")
+      .optional()
+      .input("dstd", "gradient of std")
+      .optional()
+      .output("dX", "like X")
+      .optional()
+      .uses({"dY", "mean", "std", "X", "gamma", "dmean", "dstd"})
+      .output("dgamma", "like gamma")
+      .optional()
+      .uses({"dY", "mean", "std", "X"})
+      .accumulates()
+      .output("dbeta", "like gamma")
+      .optional()
+      .uses({"dY"})
+      .accumulates()
+      .shape(infer_gradient)
+      .rowwise(leading_rows<4>)
+      .sums_rows()
+      .cpu_for<float>(gradient<float>)
+      .cpu_for<double>(gradient<double>)
+      .no_gradient("second derivatives of LayerNorm are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

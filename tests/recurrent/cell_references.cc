@@ -1,0 +1,201 @@
+// The formulas of tools/examples/cells, each written from its published source as a plain function of one timestep.
+#include "tests/recurrent/cell_files.h"
+
+namespace stepnet::testing {
+namespace {
+
+struct LstmState {
+  Vec h, c;
+};
+
+// Gates' sums in the order i, f, o, g.
+LstmState lstm(const Vec& sums, const Vec& c_prev, double forget_bias = 0) {
+  const Vec i = sigmoid(part(sums, 0, 4)), f = sigmoid(Vec(part(sums, 1, 4) + forget_bias));
+  const Vec o = sigmoid(part(sums, 2, 4)), g = std::tanh(part(sums, 3, 4));
+  const Vec c = f * c_prev + i * g;
+  return {o * std::tanh(c), c};
+}
+
+Vec both(const Weights& w, const Vec& x, const Vec& h, const std::string& layer = "") {
+  return w.affine("W_x" + layer, "b_x" + layer, x) + w.affine("W_h" + layer, "b_h" + layer, h);
+}
+
+void put(States& s, const LstmState& new_state, const std::string& layer = "") {
+  s["h" + layer] = new_state.h;
+  s["c" + layer] = new_state.c;
+}
+
+void rnn_tanh(const Weights& w, const StepOfStream& now, States& s) { s["h"] = std::tanh(both(w, now.x, s["h"])); }
+
+void rnn_relu(const Weights& w, const StepOfStream& now, States& s) {
+  s["h"] = both(w, now.x, s["h"]).apply([](double v) { return v > 0 ? v : 0; });
+}
+
+void lstm_of_lengths(const Weights& w, const StepOfStream& now, States& s) {
+  if (static_cast<double>(now.t) < w["lengths"][static_cast<size_t>(now.stream)])
+    put(s, lstm(both(w, now.x, s["h"]), s["c"]));
+}
+
+void lstm_forget_bias(const Weights& w, const StepOfStream& now, States& s) {
+  put(s, lstm(both(w, now.x, s["h"]), s["c"], 1));
+}
+
+void lstm_peephole(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = both(w, now.x, s["h"]), old = s["c"];
+  const Vec i = sigmoid(part(sums, 0, 4) + w["p_i"] * old), f = sigmoid(part(sums, 1, 4) + w["p_f"] * old);
+  const Vec c = f * old + i * std::tanh(part(sums, 3, 4));
+  const Vec o = sigmoid(part(sums, 2, 4) + w["p_o"] * c);
+  put(s, {o * std::tanh(c), c});
+}
+
+void lstm_projection(const Weights& w, const StepOfStream& now, States& s) {
+  const LstmState m = lstm(both(w, now.x, s["h"]), s["c"]);
+  put(s, {w.affine("W_p", "", m.h), m.c});
+}
+
+void lstm_coupled(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = both(w, now.x, s["h"]);
+  const Vec f = sigmoid(part(sums, 0, 3)), o = sigmoid(part(sums, 1, 3));
+  const Vec c = f * s["c"] + (1.0 - f) * std::tanh(part(sums, 2, 3));
+  put(s, {o * std::tanh(c), c});
+}
+
+void gru(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec x = w.affine("W_x", "b_x", now.x), h = w.affine("W_h", "b_h", s["h"]);
+  const Vec r = sigmoid(part(x, 0, 3) + part(h, 0, 3)), z = sigmoid(part(x, 1, 3) + part(h, 1, 3));
+  const Vec n = std::tanh(Vec(part(x, 2, 3) + r * part(h, 2, 3)));
+  s["h"] = (1.0 - z) * n + z * s["h"];
+}
+
+void gru_reset_before(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec x = w.affine("W_x", "b_x", now.x), h = w.affine("W_h", "b_h", s["h"]);
+  const Vec r = sigmoid(part(x, 0, 3) + part(h, 0, 2)), z = sigmoid(part(x, 1, 3) + part(h, 1, 2));
+  const Vec n = std::tanh(Vec(part(x, 2, 3) + w.affine("W_n", "b_n", r * s["h"])));
+  s["h"] = (1.0 - z) * n + z * s["h"];
+}
+
+Vec normalised(const Weights& w, const Vec& a, const std::string& which) {
+  const double n = static_cast<double>(a.size()), mean = a.sum() / n;
+  const Vec centred = a - mean;
+  const double variance = dot(centred, centred) / n;
+  return w["s_" + which] * centred / std::sqrt(variance + static_cast<double>(1e-5F)) + w["d_" + which];
+}
+
+void lstm_layer_norm(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums =
+      normalised(w, w.affine("W_x", "b_x", now.x), "x") + normalised(w, w.affine("W_h", "b_h", s["h"]), "h");
+  const Vec c = lstm(sums, s["c"]).c;
+  put(s, {sigmoid(part(sums, 2, 4)) * std::tanh(normalised(w, c, "c")), c});
+}
+
+void lstm_multiplicative(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec p = w.affine("W_x", "b_x", now.x), q = w.affine("W_h", "b_h", s["h"]);
+  const Vec sums = w["alpha"] * p * q + w["beta_1"] * q + w["beta_2"] * p + w["b"];
+  put(s, lstm(sums, s["c"]));
+}
+
+void lstm_two_layers(const Weights& w, const StepOfStream& now, States& s) {
+  put(s, lstm(both(w, now.x, s["h1"], "1"), s["c1"]), "1");
+  put(s, lstm(both(w, s["h1"], s["h2"], "2"), s["c2"]), "2");
+}
+
+void residual_stack(const Weights& w, const StepOfStream& now, States& s) {
+  put(s, lstm(both(w, now.x, s["h1"], "1"), s["c1"]), "1");
+  const Vec y1 = now.x + s["h1"];
+  put(s, lstm(both(w, y1, s["h2"], "2"), s["c2"]), "2");
+  s["y"] = y1 + s["h2"];
+}
+
+void highway_stack(const Weights& w, const StepOfStream& now, States& s) {
+  s["h1"] = std::tanh(both(w, now.x, s["h1"], "1"));
+  s["h2"] = std::tanh(both(w, s["h1"], s["h2"], "2"));
+  const Vec t = sigmoid(w.affine("W_t", "b_t", s["h1"]));
+  s["y"] = t * s["h2"] + (1.0 - t) * s["h1"];
+}
+
+void recurrent_highway(const Weights& w, const StepOfStream& now, States& s) {
+  auto layer = [](const Vec& sums, const Vec& carried) {
+    const Vec t = sigmoid(part(sums, 1, 2));
+    return Vec(std::tanh(part(sums, 0, 2)) * t + carried * (1.0 - t));
+  };
+  const Vec m = layer(w.affine("W_x", "b_x", now.x) + w.affine("W_1", "b_1", s["h"]), s["h"]);
+  s["h"] = layer(w.affine("W_2", "b_2", m), m);
+}
+
+void minimal_gated(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec x = w.affine("W_x", "b_x", now.x);
+  const Vec f = sigmoid(part(x, 0, 2) + w.affine("W_f", "b_f", s["h"]));
+  const Vec n = std::tanh(Vec(part(x, 1, 2) + w.affine("W_n", "b_n", f * s["h"])));
+  s["h"] = (1.0 - f) * s["h"] + f * n;
+}
+
+void lstm_zoneout_in_evaluation(const Weights& w, const StepOfStream& now, States& s) {
+  const LstmState next = lstm(both(w, now.x, s["h"]), s["c"]);
+  put(s, {0.125 * s["h"] + 0.875 * next.h, 0.25 * s["c"] + 0.75 * next.c});
+}
+
+void lstm_variational_dropout(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec x = now.x * w.row("m_x", 0, now.stream), h = s["h"] * w.row("m_h", 0, now.stream);
+  put(s, lstm(both(w, x, h), s["c"]));
+}
+
+// The context from scores, which are a function of an encoder's output.
+template <class Score>
+Vec attended(const Weights& w, int64_t stream, Score score) {
+  Vec total(0.0, w.row("encoder", 0, stream).size());
+  double sum = 0;
+  for (int64_t place = 0; place < w.rows("encoder"); ++place) {
+    const Vec e = w.row("encoder", place, stream);
+    const double weight = std::exp(score(e));
+    total += weight * e;
+    sum += weight;
+  }
+  return total / sum;
+}
+
+template <bool kRecurrent>
+void attention_additive(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec before = s["context"];
+  put(s, lstm(both(w, joined(now.x, before), s["h"]), s["c"]));
+  s["context"] = attended(w, now.stream, [&](const Vec& e) {
+    Vec sums = w.affine("W_k", "b_k", e) + w.affine("W_q", "b_q", s["h"]);
+    if (kRecurrent) sums += w.affine("W_c", "b_c", before);
+    return dot(w["w_v"], std::tanh(sums)) + w["b_v"][0];
+  });
+}
+
+void attention_dot(const Weights& w, const StepOfStream& now, States& s) {
+  put(s, lstm(both(w, joined(now.x, s["context"]), s["h"]), s["c"]));
+  s["context"] = attended(w, now.stream, [&](const Vec& e) { return dot(e, s["h"]); });
+}
+
+}  // namespace
+
+const std::vector<CellFile>& cell_files() {
+  static const std::vector<CellFile> files = {
+      {"attention_additive", attention_additive<false>},
+      {"attention_dot", attention_dot},
+      {"attention_recurrent", attention_additive<true>},
+      {"gru", gru},
+      {"gru_reset_before", gru_reset_before},
+      {"highway_stack", highway_stack},
+      {"lstm", lstm_of_lengths},
+      {"lstm_coupled", lstm_coupled},
+      {"lstm_forget_bias", lstm_forget_bias},
+      {"lstm_layer_norm", lstm_layer_norm},
+      {"lstm_multiplicative", lstm_multiplicative},
+      {"lstm_peephole", lstm_peephole},
+      {"lstm_projection", lstm_projection},
+      {"lstm_two_layers", lstm_two_layers},
+      {"lstm_variational_dropout", lstm_variational_dropout},
+      {"lstm_zoneout", lstm_zoneout_in_evaluation, true},
+      {"minimal_gated", minimal_gated},
+      {"recurrent_highway", recurrent_highway},
+      {"residual_stack", residual_stack},
+      {"rnn_relu", rnn_relu},
+      {"rnn_tanh", rnn_tanh},
+  };
+  return files;
+}
+
+}  // namespace stepnet::testing
