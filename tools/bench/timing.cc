@@ -1,9 +1,13 @@
-// The loop over rounds.
+// The loops over rounds.
 #include "tools/bench/timing.h"
+
+#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
+
+#include "core/parallel.h"
 
 namespace stepnet::bench {
 namespace {
@@ -31,6 +35,11 @@ Times summary(std::vector<double> samples) {
 
 }  // namespace
 
+void use_threads(int threads) {
+  set_threads(threads);
+  omp_set_num_threads(threads);
+}
+
 std::vector<Times> time_in_turns(const std::vector<Contender*>& contenders, int rounds) {
   std::vector<std::vector<double>> samples(contenders.size());
   std::vector<double> last;
@@ -43,6 +52,22 @@ std::vector<Times> time_in_turns(const std::vector<Contender*>& contenders, int 
   std::vector<Times> times;
   for (std::vector<double>& s : samples) times.push_back(summary(std::move(s)));
   return times;
+}
+
+std::vector<std::vector<double>> call_times_in_turns(const std::vector<Contender*>& contenders, int turns,
+                                                     int calls_per_turn) {
+  std::vector<std::vector<double>> samples(contenders.size());
+  for (int turn = 0; turn < turns; ++turn)
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      change_over(*contenders[i], 0);
+      for (int call = 0; call < calls_per_turn; ++call) samples[i].push_back(run_ms(*contenders[i]));
+    }
+  for (std::vector<double>& s : samples) std::sort(s.begin(), s.end());
+  return samples;
+}
+
+double percentile(const std::vector<double>& sorted, double percent) {
+  return sorted.at(static_cast<size_t>(percent / 100 * static_cast<double>(sorted.size() - 1)));
 }
 
 }  // namespace stepnet::bench

@@ -3,9 +3,12 @@
 
 #include <vector>
 
-#include "tools/bench/lstm_case.h"
+#include "tools/bench/cell_case.h"
 
 namespace stepnet::bench {
+
+// Of Stepnet and of the peers, which take OpenMP's.
+void use_threads(int threads);
 
 struct Times {
   double minimum = 0, median = 0;  // milliseconds
@@ -13,5 +16,10 @@ struct Times {
 
 // One run of each that does not count, then `rounds` rounds in which each runs once; in the order of the contenders.
 std::vector<Times> time_in_turns(const std::vector<Contender*>& contenders, int rounds);
+
+// Every call's time, sorted. A turn is many calls, as whoever calls once per timestep has nothing else in the caches.
+std::vector<std::vector<double>> call_times_in_turns(const std::vector<Contender*>& contenders, int turns,
+                                                     int calls_per_turn);
+double percentile(const std::vector<double>& sorted, double percent);
 
 }  // namespace stepnet::bench
