@@ -275,6 +275,7 @@ void run(const RecurrentArgs& args, BlobCall& call) {
     for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link.whole);
   }
   scratch.sequence = shape;
+  scratch.overwritten = false;
   scratch.forward->run(call.run);
   scratch.kept.set(scratch.forward->slab_bytes() - output_bytes(spec, *scratch.forward));
   call.run.timestep = 0;

@@ -212,6 +212,10 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   take_output_gradients(b);
   const std::vector<RowSum> outside = take_outside_gradients(b);
   bind_program(b, link_targets(b), prepare_totals(b));
+  require(!scratch.overwritten,
+          "what RecurrentNetwork kept has been overwritten by the gradients of an earlier run; run it again before, or "
+          "name \"overwrite\" in \"disabled_passes\"");
+  scratch.overwritten = scratch.backward->overwrites();
   scratch.backward->run(call.run, outside);
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.backward->copied();

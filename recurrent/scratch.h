@@ -19,6 +19,7 @@ struct RecurrentScratch {
   Shape sequence;  // [T, B, ...] of the last forward run
   std::unique_ptr<StepProgram> forward, backward;
   KeptBytes kept;                       // the forward program's slabs
+  bool overwritten = false;             // the backward run has left other values in them
   std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values

@@ -126,7 +126,7 @@ bool StepProgram::read_after(size_t op, int index) const {
   const StepSlot& slot = *slots_[index];
   const std::vector<size_t> by = writers(index);
   if (is_total(index)) return false;
-  if (slot.kind == Kind::slab || slot.kind == Kind::timestep) return by.empty();
+  if (slot.kind == Kind::slab || slot.kind == Kind::timestep) return by.empty() || by.back() < op;
   if (slot.kind == Kind::scratch) return !by.empty() && by.back() < op;
   // The row of a state's gradient that is not added to any more is the one that arrives from the step before.
   const int64_t row = first_row(slot);
@@ -183,7 +183,8 @@ void StepProgram::place(size_t index, Phase phase) {
 
 void StepProgram::plan_blocks() {
   spec_.block = std::max<int64_t>(std::min(spec_.block, spec_.steps), 1);
-  if (spec_.block < 2) {
+  after_block_ = spec_.block;
+  if (spec_.steps < 2) {
     if (runs_pass("fold")) fold_sums();
     return;
   }
@@ -194,6 +195,14 @@ void StepProgram::plan_blocks() {
   if (runs_pass("fold")) fold_sums();
   for (size_t i = 0; i < ops_.size(); ++i)
     if (ops_[i]->phase != Phase::step) place(i, ops_[i]->phase);
+  const auto in_block = [&](int s) { return s >= 0 && slots_[s]->kind == Kind::block; };
+  const auto stays = [&](const auto& op) {
+    return op->phase != Phase::after ||
+           (std::ranges::none_of(op->in_slots, in_block) && std::ranges::none_of(op->out_slots, in_block));
+  };
+  // Where nothing that they read is written again, they run in larger blocks, after the last step.
+  constexpr int64_t kRows = 1024;
+  if (std::ranges::all_of(ops_, stays)) after_block_ = (kRows + spec_.batch - 1) / std::max<int64_t>(spec_.batch, 1);
 }
 
 void StepProgram::bind_block(Op& op) {
@@ -216,7 +225,7 @@ void StepProgram::run_block(Phase phase, int64_t first, int64_t count, RunContex
     slot->stacked.set_view(slot->stack(count), slot->base + static_cast<size_t>(row) * slot->stride);
   }
   RunContext block = run;
-  block.packs = packs_weights(spec_.steps / spec_.block) ? &packs_ : nullptr;
+  block.packs = packs_weights(spec_.steps / (phase == Phase::after ? after_block_ : spec_.block)) ? &packs_ : nullptr;
   for (const auto& op : ops_) {
     if (op->phase != phase) continue;
     try {

@@ -201,15 +201,24 @@ void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {
   row_sums_ = &row_sums;
   start_run();
   prepare_lanes();
-  const int64_t blocks = (spec_.steps + spec_.block - 1) / spec_.block;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t first = (spec_.descending ? blocks - 1 - i : i) * spec_.block;
-    const int64_t count = std::min(spec_.block, spec_.steps - first);
+  const bool waits = after_block_ != spec_.block;
+  each_block(spec_.block, [&](int64_t first, int64_t count) {
     run_block(Phase::before, first, count, run);
     run_steps(first, count, run);
-    run_block(Phase::after, first, count, run);
-  }
+    if (!waits) run_block(Phase::after, first, count, run);
+  });
+  if (waits)
+    each_block(after_block_, [&](int64_t first, int64_t count) { run_block(Phase::after, first, count, run); });
   row_sums_ = nullptr;
+}
+
+// Aligned to timestep 0, in the order of the run.
+void StepProgram::each_block(int64_t block, const std::function<void(int64_t, int64_t)>& fn) const {
+  const int64_t blocks = (spec_.steps + block - 1) / block;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int64_t first = (spec_.descending ? blocks - 1 - i : i) * block;
+    fn(first, std::min(block, spec_.steps - first));
+  }
 }
 
 }  // namespace stepnet

@@ -60,6 +60,7 @@ StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)), net_nam
   keep_sources_of_aliases();
   add_given_slots();
   for (int i = 0; i < spec_.net->op_size(); ++i) add_op(i);
+  overwrite_slabs();
   plan_totals();
   plan_blocks();
   bind_pointers();

@@ -112,6 +112,7 @@ class StepProgram {
   Tensor slab(const std::string& name) const;
   std::map<std::string, TensorType> types() const;  // of all typed slots
   int64_t slab_bytes() const;
+  bool overwrites() const { return overwrites_; }  // a run leaves other values in the slabs that it was given
   const RecurrentCounters& copied() const { return copied_; }  // per timestep
   // How many operators run once per block, and how many in every timestep.
   int block_operators() const;
@@ -174,6 +175,10 @@ class StepProgram {
   void infer(Op& op);
   void fit_output(int slot, const TensorType& type);
   void forget_shape(StepSlot& slot) const;
+  int uses_of(int slot) const;
+  bool may_overwrite(const Op& op, int slab, int output) const;
+  void replace_slot(int old, int by);
+  void overwrite_slabs();
   void plan_totals();
   void plan_blocks();
   bool runs_pass(const std::string& pass) const { return spec_.disabled_passes.count(pass) == 0; }
@@ -204,6 +209,7 @@ class StepProgram {
   void run_steps(int64_t first, int64_t count, RunContext& run);
   void run_step(int64_t t, RunContext& run);
   void run_block(Phase phase, int64_t first, int64_t count, RunContext& run);
+  void each_block(int64_t block, const std::function<void(int64_t, int64_t)>& fn) const;
   void bind_pointers();
   void bind_block(Op& op);
   void call(Op& op, RunContext& run);
@@ -226,7 +232,9 @@ class StepProgram {
   WeightPacks packs_;
   std::vector<const void*> constants_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  int threads_ = 0;                                // that the lanes were made for
+  int threads_ = 0;  // that the lanes were made for
+  bool overwrites_ = false;
+  int64_t after_block_ = 0;                        // how many timesteps wait for what runs after them
   const std::vector<RowSum>* row_sums_ = nullptr;  // of the present run
 };
 

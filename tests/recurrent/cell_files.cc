@@ -140,7 +140,8 @@ NetDef without_passes(NetDef net, const std::vector<std::string>& passes) {
 
 const std::vector<std::vector<std::string>>& pass_choices() {
   static const std::vector<std::vector<std::string>> choices = {
-      {}, {"activate"}, {"defer"}, {"fold"}, {"hoist"}, {"lanes"}, {"activate", "defer", "fold", "hoist", "lanes"}};
+      {},        {"activate"}, {"defer"},     {"fold"},
+      {"hoist"}, {"lanes"},    {"overwrite"}, {"activate", "defer", "fold", "hoist", "lanes", "overwrite"}};
   return choices;
 }
 
