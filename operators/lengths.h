@@ -2,6 +2,7 @@
 // timesteps that are run.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "core/error.h"

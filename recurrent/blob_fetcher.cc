@@ -4,6 +4,9 @@
 // linked blobs, as the tensors that they are rows of hold them now, the timestep, and the blobs that are kept. Those
 // that the backward step net reads are always kept; all are where the fetcher stands in the RecurrentNetwork's own net,
 // but for blobs whose shape depends on data. Blobs of the backward step net are not there. No derivative.
+#include <algorithm>
+#include <set>
+
 #include "core/operator.h"
 #include "recurrent/scratch.h"
 
@@ -19,10 +22,12 @@ void run(const FetcherArgs& args, BlobCall& call) {
           "the input must be the scratch output of a RecurrentNetwork that has run");
   const auto& scratch = call.in[0]->get<RecurrentScratch>();
   std::vector<std::string> names;
+  std::set<std::string> made;
   for (int64_t t = 0; t < scratch.sequence[0]; ++t)
     for (const auto& [blob, value] : scratch.forward->blobs(t)) {
       names.push_back(fmt::format("{}_{}{}", args.prefix, blob, t));
-      require(names.back() != call.def.input(0), "\"{}\" of timestep {} would replace the input", blob, t);
+      if (names.back() == call.def.input(0) || !made.insert(names.back()).second)
+        fail("\"{}\" of timestep {} would be called \"{}\", as another blob is", blob, t, names.back());
       call.workspace.create(names.back()).tensor() = value.clone();
     }
   Tensor& result = call.out[0]->tensor();

@@ -169,6 +169,26 @@ TEST(BlobFetcher, NothingOfNoTimestep) {
   EXPECT_EQ(workspace.fetch("names").shape(), (Shape{0}));
 }
 
+// "h1" of timestep 0 and "h" of timestep 10.
+TEST(BlobFetcher, TwoBlobsOfOneNameAreAnError) {
+  FullForm form = forward_only();
+  form.step = {"h1 = Mul(x, h_prev)", "h = Tanh(h1)"};
+  for (const int64_t steps : {10, 11}) {
+    const Feeds feeds = feeds_of(steps);
+    Workspace workspace;
+    feed(workspace, feeds);
+    RunContext run;
+    const NetDef net = with_fetcher(full_net(form, feeds));
+    if (steps == 10) {
+      run_net_once(net, workspace, run);
+      continue;
+    }
+    const std::string text = error_of([&] { run_net_once(net, workspace, run); });
+    EXPECT_EQ(text.substr(0, text.find('\n')),
+              "RecurrentNetworkBlobFetcher: \"h\" of timestep 10 would be called \"rnn_h10\", as another blob is");
+  }
+}
+
 TEST(BlobFetcher, WithoutARunIsAnError) {
   Workspace workspace;
   workspace.tensor("steps") = Tensor::scalar(1.0);

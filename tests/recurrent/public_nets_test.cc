@@ -214,6 +214,19 @@ TEST(PublicNet, WithAStateOfIntegers) {
   }
 }
 
+TEST(PublicNet, WithATimestepOfAnotherName) {
+  FullForm form = one_state({"row = Gather(E, now)", "h = Sum(row, x)"}, {}, "", "");
+  form.inputs.emplace_back("E");
+  form.backward_links.clear();
+  form.outputs_with_grads.clear();
+  const Feeds feeds = {
+      {"X", normal<double>({4, 2, 3}, 1)}, {"h0", normal<double>({2, 3}, 2)}, {"E", normal<double>({4, 2, 3}, 3)}};
+  NetDef net = full_net(form, feeds);
+  *net.mutable_op(0)->add_arg() = make_arg("timestep", std::string("now"));
+  const Tensor sum = run_op_on(make_op("Add", {"X", "E"}, {"sum"}), {feeds[0], feeds[2]})[0];
+  EXPECT_EQ(compare(run_with_gradients(net, feeds, {}).outputs.at("h_all"), sum, 0), "");
+}
+
 // A tool that lets gradients share blobs says so in ".rename" and rewrites the backward step net itself.
 TEST(PublicNet, WithRenamedGradients) {
   const FullForm form = elman();
