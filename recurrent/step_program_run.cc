@@ -144,6 +144,8 @@ void StepProgram::call_nested(Op& op, const RunContext& run) {
       fail("\"{}\" must be {} in the step net, but {} makes it {}", slot.name, slot.tensor, op.op.def.type(), made);
     if (slot.whole.defined()) {
       slot.tensor.copy_from(made);
+      if (slot.kind == Kind::link)
+        count_recurrent({.copied = static_cast<int64_t>(made.bytes()), .initial = 0, .spread = 0});
     } else {
       slot.tensor = made;
     }
