@@ -50,7 +50,8 @@ void NestedOp::run(const std::vector<const Tensor*>& in, const RunContext& run) 
   constexpr uint64_t kManyTimesteps = uint64_t{1} << 32;
   inner.iteration = static_cast<int64_t>(static_cast<uint64_t>(run.iteration) * kManyTimesteps +
                                          static_cast<uint64_t>(run.timestep) + 1);
-  BlobCall call{op_.def, in_, out_, workspace_, inner};
+  static const NetDef nothing_else;  // nobody else in the step net names the network's states
+  BlobCall call{op_.def, in_, out_, workspace_, inner, nothing_else};
   op_.spec->blob_kernel(op_.args.get(), call);
 }
 
@@ -59,9 +60,10 @@ Tensor NestedOp::result(size_t output) const {
   return blob && blob->is_tensor() ? blob->tensor() : Tensor();
 }
 
+// The gradient has the same arguments, but no types of its own.
 void infer_nested(const BoundOp& op, std::span<const TensorType> in, std::span<TensorType> out) {
   const auto& args = *static_cast<const RecurrentArgs*>(op.args.get());
-  if (args.output_internal.empty() || in.empty() || !in[0].known || in[0].shape.rank() < 2) return;
+  if (!op.spec->shape || args.output_internal.empty() || in.empty() || !in[0].known || in[0].shape.rank() < 2) return;
   const RecurrentSpec spec = parse_recurrent(args, op.def, op.def.input_size());
   const auto types = infer_net(spec.step_net, known_in_step(spec, op, in));
   for (size_t i = 0; i < spec.outputs.size(); ++i) {
