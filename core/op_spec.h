@@ -14,6 +14,7 @@
 
 #include "core/arguments.h"
 #include "core/formula.h"
+#include "core/fused.h"
 #include "core/run_context.h"
 #include "core/tensor.h"
 #include "core/workspace.h"
@@ -164,6 +165,11 @@ struct OpSpec {
   std::function<void(const void*, ShapeCall&)> shape;
   std::function<double(const void*, const ShapeCall&)> flops;
   std::function<int(const void*, const ShapeCall&)> rowwise;
+  std::function<FusedBody(const void*, int)> fused;  // null, or an empty body: not an elementwise computation
+  // The first of the columns (elements of the last dimension) of input 0 that are the output; -1 if it is not that.
+  std::function<int64_t(const void*, const ShapeCall&)> takes_columns;
+  // The same of output 0: where input 1 stands in it, among zeros.
+  std::function<int64_t(const void*, const ShapeCall&)> puts_columns;
   std::vector<InPlaceRule> in_place;
   std::vector<AliasRule> aliases;
   std::optional<SavedInstead> saves_instead;

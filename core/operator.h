@@ -165,6 +165,27 @@ class OpBuilder {
     spec_.sums_rows = true;
     return *this;
   }  // adds over rows, as dW and db do
+  // The arithmetic of an element of the one output from the same element of each input; for an input with as many
+  // elements as the last dimension has, the one of that column. Empty if the arguments make it something else.
+  OpBuilder& fused(std::initializer_list<FusedInstruction> body) {
+    return fused([body = FusedBody(body)](const Args&, int) { return body; });
+  }
+  OpBuilder& fused(std::function<FusedBody(const Args&, int inputs)> fn) {
+    spec_.fused = [fn = std::move(fn)](const void* a, int inputs) { return fn(*static_cast<const Args*>(a), inputs); };
+    return *this;
+  }
+  OpBuilder& takes_columns(std::function<int64_t(const Args&, const ShapeCall&)> fn) {
+    spec_.takes_columns = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
+      return fn(*static_cast<const Args*>(a), c);
+    };
+    return *this;
+  }
+  OpBuilder& puts_columns(std::function<int64_t(const Args&, const ShapeCall&)> fn) {
+    spec_.puts_columns = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
+      return fn(*static_cast<const Args*>(a), c);
+    };
+    return *this;
+  }
   OpBuilder& sums_inputs() {
     spec_.sums_inputs = true;
     return *this;

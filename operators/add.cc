@@ -36,6 +36,9 @@ REGISTER(add) {
       .shape(infer_broadcast)
       .rowwise(broadcast_rows)
       .sums_inputs()
+      .fused([](const BroadcastArgs& a, int) {
+        return a.aligned() ? FusedBody{} : FusedBody{{FusedCode::add, 0, 1}};
+      })
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);

@@ -39,6 +39,9 @@ REGISTER(mul) {
       .in_place("B", "C", {"A"})
       .shape(infer_broadcast)
       .rowwise(broadcast_rows)
+      .fused([](const BroadcastArgs& a, int) {
+        return a.aligned() ? FusedBody{} : FusedBody{{FusedCode::mul, 0, 1}};
+      })
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);

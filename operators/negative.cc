@@ -20,6 +20,7 @@ REGISTER(negative) {
       .output("Y", "-X", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .fused({{FusedCode::negative, 0}})
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("X", [](Formula& f) { return f.op("Negative", {f.dy("Y")}); });
 }

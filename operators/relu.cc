@@ -35,6 +35,7 @@ REGISTER(relu) {
       .output("Y", "max(X, 0)", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .fused({{FusedCode::relu, 0}})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReluGradient", {f.y("Y"), f.dy("Y")});
@@ -50,6 +51,7 @@ REGISTER(relu_gradient) {
       .in_place("dY", "dX")
       .shape(infer_gradient)
       .elementwise()
+      .fused({{FusedCode::if_positive, 0, 1}})
       .cpu(gradient<float>, gradient<double>)
       .derivative("Y", [](Formula&) { return Gradient::none(); })
       .derivative("dY", [](Formula& f) {

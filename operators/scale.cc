@@ -26,6 +26,9 @@ REGISTER(scale) {
       .output("Y", "scale * X", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .fused([](const ScaleArgs& a, int) {
+        return FusedBody{{FusedCode::scale, 0, 0, a.scale}};
+      })
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) { return f.op("Scale", {f.dy("Y")}, f.forward_args()); });
 }

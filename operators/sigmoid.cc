@@ -46,6 +46,7 @@ REGISTER(sigmoid) {
       .output("Y", "1 / (1 + exp(-X))", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .fused({{FusedCode::sigmoid, 0}})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SigmoidGradient", {f.y("Y"), f.dy("Y")});
@@ -61,6 +62,7 @@ REGISTER(sigmoid_gradient) {
       .in_place("dY", "dX", {"Y"})
       .shape(infer_gradient)
       .elementwise()
+      .fused({{FusedCode::one_minus, 0}, {FusedCode::mul, 0, 2}, {FusedCode::mul, 1, 3}})
       .cpu(gradient<float>, gradient<double>)
       .derivative("Y", second_derivative)
       .derivative("dY", [](Formula& f) {

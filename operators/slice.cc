@@ -111,10 +111,16 @@ void slice_gradient(const SliceArgs& args, Call& call) {
 }
 
 // Dimensions before the one that is cut are rows.
-int leading_dimensions(const SliceArgs& args, const ShapeCall& call) {
-  if (!call.known(0) || call.has(1)) return 0;
+int leading_dimensions(const SliceArgs& args, const ShapeCall& call, int first) {
+  if (!call.known(0) || call.has(first)) return 0;
   const Range range = cut_range(call.shape(0), args.starts, args.ends);
   return range.size == call.shape(0).size_between(range.axis, range.axis + 1) ? call.shape(0).rank() : range.axis;
+}
+
+int64_t first_column(const SliceArgs& args, const ShapeCall& call, int first) {
+  if (!call.known(0) || call.has(first)) return -1;
+  const Range range = cut_range(call.shape(0), args.starts, args.ends);
+  return range.axis == call.shape(0).rank() - 1 ? range.begin : -1;
 }
 
 Gradient gradient(Formula& f) {
@@ -144,7 +150,8 @@ REGISTER(slice) {
       .output("output", "the range")
       .any_type()
       .shape(shape)
-      .rowwise(leading_dimensions)
+      .rowwise([](const SliceArgs& a, const ShapeCall& c) { return leading_dimensions(a, c, 1); })
+      .takes_columns([](const SliceArgs& a, const ShapeCall& c) { return first_column(a, c, 1); })
       .cpu(slice)
       .derivative("data", gradient);
 }
@@ -161,6 +168,8 @@ REGISTER(slice_gradient) {
       .output("dX", "gradient of X")
       .any_type()
       .shape(gradient_shape)
+      .rowwise([](const SliceArgs& a, const ShapeCall& c) { return leading_dimensions(a, c, 2); })
+      .puts_columns([](const SliceArgs& a, const ShapeCall& c) { return first_column(a, c, 2); })
       .cpu(slice_gradient)
       .derivative("X", [](Formula&) { return Gradient::none(); })
       .derivative("dY", [](Formula& f) -> Gradient {

@@ -70,6 +70,12 @@ REGISTER(sum) {
       .elementwise()
       .sums_inputs()
       .role(Role::sum)
+      .fused([](const NoArgs&, int inputs) {
+        FusedBody body = {{FusedCode::copy, 0}};
+        if (inputs > 1) body = {{FusedCode::add, 0, 1}};
+        for (int i = 2; i < inputs; ++i) body.push_back({FusedCode::add, inputs + i - 2, i});
+        return body;
+      })
       .cpu_for<float>(forward<float>)
       .cpu_for<double>(forward<double>)
       .cpu_for<int32_t>(forward<int32_t>)

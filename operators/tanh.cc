@@ -45,6 +45,7 @@ REGISTER(tanh) {
       .output("Y", "tanh(X)", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .fused({{FusedCode::tanh, 0}})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("TanhGradient", {f.y("Y"), f.dy("Y")});
@@ -60,6 +61,7 @@ REGISTER(tanh_gradient) {
       .in_place("dY", "dX", {"Y"})
       .shape(infer_gradient)
       .elementwise()
+      .fused({{FusedCode::mul, 0, 0}, {FusedCode::one_minus, 2}, {FusedCode::mul, 1, 3}})
       .cpu(gradient<float>, gradient<double>)
       .derivative("Y", second_derivative)
       .derivative("dY", [](Formula& f) {

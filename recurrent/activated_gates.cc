@@ -74,6 +74,7 @@ void activate_gates(RecurrentSpec& spec) {
   for (const Link& link : spec.links) fixed.insert(link.internal);
   for (const Link& link : spec.backward_links) fixed.insert(link.internal);
   for (const ParamSpecGrad& p : spec.params) fixed.insert(p.grad);
+  for (const StepOutput& o : spec.outputs) fixed.insert(o.internal);
   spec.activated = activate_gates(spec.step_net, spec.backward_net, fixed);
 }
 

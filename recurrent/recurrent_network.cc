@@ -190,7 +190,6 @@ void check_names_are_free(const RecurrentSpec& spec, const OperatorDef& def) {
 RecurrentSpec parse_forward(const RecurrentArgs& args, const OperatorDef& def) {
   RecurrentSpec spec = parse_recurrent(args, def, def.input_size());
   check_names_are_free(spec, def);
-  activate_gates(spec);
   return spec;
 }
 
@@ -219,6 +218,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     scratch.forward_of.reset();
     scratch.forward_spec = parse_forward(args, call.def);
     look_around(scratch, call);
+    if (!scratch.is_fetched) activate_gates(scratch.forward_spec);
     scratch.forward_of = args.identity;
   }
   const RecurrentSpec& spec = scratch.forward_spec;

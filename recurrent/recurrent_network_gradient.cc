@@ -123,6 +123,8 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   program.batch = b.batch;
   program.block = block_of(b.batch, kDeferredRows);
   program.disabled_passes = b.spec.disabled_passes;
+  if (scratch.is_fetched) program.disabled_passes.insert("overwrite");
+  for (const StepOutput& output : b.spec.outputs) program.visible.insert(output.internal);
   program.backward = true;
   program.descending = !b.spec.reverse;
   program.links = links;
@@ -186,7 +188,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
     scratch.backward_of.reset();
     scratch.backward_spec = parse_recurrent(args, call.def, call.def.input_size());
     name_param_gradients(scratch.backward_spec, call.def);
-    activate_gates(scratch.backward_spec);
+    if (!scratch.is_fetched) activate_gates(scratch.backward_spec);
     scratch.backward_spec.links = links_for_backward(scratch.backward_spec);
     scratch.backward_of = args.identity;
   }

@@ -7,7 +7,7 @@ namespace stepnet {
 namespace {
 
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
-const std::vector<std::string> kPasses = {"activate", "defer", "fold", "hoist", "lanes", "overwrite"};
+const std::vector<std::string> kPasses = {"activate", "defer", "fold", "fuse", "hoist", "lanes", "overwrite"};
 
 void same_length(size_t a, size_t b, const char* name_a, const char* name_b) {
   require(a == b, "arguments \"{}\" and \"{}\" must have the same length, but have {} and {}", name_a, name_b, a, b);

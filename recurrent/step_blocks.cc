@@ -191,15 +191,18 @@ void StepProgram::plan_blocks() {
   after_block_ = spec_.block;
   if (spec_.steps < 2) {
     if (runs_pass("fold")) fold_sums();
+    if (runs_pass("fuse")) fuse_chains();
     return;
   }
   for (size_t i = 0; runs_pass("hoist") && i < ops_.size(); ++i)
     if (runs_before(i)) ops_[i]->phase = Phase::before;
+  if (runs_pass("fuse")) keep_slices_in_steps();
   for (size_t i = ops_.size(); spec_.backward && runs_pass("defer") && i-- > 0;)
     if (runs_after(i)) ops_[i]->phase = Phase::after;
   if (runs_pass("fold")) fold_sums();
   for (size_t i = 0; i < ops_.size(); ++i)
     if (ops_[i]->phase != Phase::step) place(i, ops_[i]->phase);
+  if (runs_pass("fuse")) fuse_chains();
   const auto in_block = [&](int s) { return s >= 0 && slots_[s]->kind == Kind::block; };
   const auto stays = [&](const auto& op) {
     return op->phase != Phase::after ||

@@ -51,7 +51,7 @@ Shape StepProgram::lane_shape(int slot, int64_t samples) const {
 // Whether the operator gives the same for some samples alone as for these among all.
 bool StepProgram::works_on_samples(const Op& op, int64_t samples) const {
   const OpSpec& spec = *op.op.spec;
-  if (!op.kernel || op.plain_copy || spec.random || spec.side_effect || !spec.rowwise) return false;
+  if (!op.kernel || op.plain_copy || spec.random || spec.side_effect || !(spec.rowwise || op.fused)) return false;
   int dims = 0;
   const auto holds_samples = [&](int s) {
     const StepSlot& slot = *slots_[s];
@@ -59,6 +59,13 @@ bool StepProgram::works_on_samples(const Op& op, int64_t samples) const {
     dims = std::max(dims, d + 1);
     return slot.typed && !slot.reshaped && !is_total(s) && d >= 0 && slot.kind != Kind::timestep;
   };
+  const auto is_vector = [&](int s) {
+    const Tensor& t = slots_[s]->tensor;
+    return !varies(s) && t.size() == t.dim(t.rank() - 1);
+  };
+  if (op.fused)
+    return std::ranges::all_of(op.in_slots, [&](int s) { return is_vector(s) || (varies(s) && holds_samples(s)); }) &&
+           std::ranges::all_of(op.out_slots, holds_samples);
   std::vector<TensorType> in(op.in_slots.size()), out(op.out_slots.size());
   for (size_t i = 0; i < in.size(); ++i) {
     const int s = op.in_slots[i];
@@ -118,10 +125,14 @@ void StepProgram::bind_lane(Lane& lane) {
     size_t before = 0;
     if (varies(static_cast<int>(s)) && d >= 0) {
       before = slot.tensor.bytes() / static_cast<size_t>(spec_.batch) * static_cast<size_t>(lane.first);
-      if (tensor.storage())
-        tensor.set_view(lane_shape(static_cast<int>(s), lane.samples), slot.tensor.offset() + before);
+      const Shape shape = lane_shape(static_cast<int>(s), lane.samples);
+      if (tensor.storage()) {
+        tensor.set_view(shape, slot.tensor.offset() + before);
+      } else {
+        tensor.set_type(slot.tensor.dtype(), shape);
+      }
     }
-    if (slot.stride > 0) lane.moving.push_back({&tensor, slot.base + before, slot.stride, slot.kind == Kind::block});
+    if (slot.stride > 0) lane.moving.push_back({&tensor, &slot, before});
   }
 }
 
@@ -158,7 +169,7 @@ void StepProgram::run_lane(Lane& lane, int64_t first, int64_t count, const RunCo
     const int64_t t = spec_.descending ? first + count - 1 - i : first + i;
     step.timestep = t;
     for (const Lane::Moving& m : lane.moving)
-      m.tensor->set_offset(m.base + static_cast<size_t>(m.block ? t - first : t) * m.stride);
+      m.tensor->set_offset(m.slot->place(m.slot->kind == Kind::block ? t - first : t) + m.before);
     for (const Lane::Operator& op : lane.ops) {
       const double start = step.profiler ? now_seconds() : 0;
       Call call(op.in, op.out, step);

@@ -20,7 +20,9 @@ int StepProgram::uses_of(int slot) const {
 bool StepProgram::may_overwrite(const Op& op, int slab, int output) const {
   if (slab < 0 || output < 0 || slab == output || !op.kernel) return false;
   const StepSlot &old = *slots_[slab], &made = *slots_[output];
-  if (old.kind != Kind::slab || uses_of(slab) != 1 || made.kind != Kind::scratch || !made.typed) return false;
+  if (old.kind != Kind::slab || spec_.visible.count(old.name) > 0 || uses_of(slab) != 1 || made.kind != Kind::scratch ||
+      !made.typed)
+    return false;
   if (old.reshaped || made.reshaped || old.tensor.dtype() != made.tensor.dtype()) return false;
   if (!(old.tensor.shape() == made.tensor.shape()) || writers(output).size() != 1) return false;
   const auto is_made = [&](const StepProgramSpec::Sum& sum) { return slot_of(sum.name) == output; };

@@ -317,14 +317,15 @@ void StepProgram::bind_pointers() {
     slot->tensor = Tensor::empty(slot->tensor.dtype(), slot->tensor.shape());
   }
   for (const auto& slot : slots_) {
-    if (slot->kind != Kind::block) continue;
+    if (slot->kind != Kind::block || slot->unused) continue;
     slot->whole = Tensor::empty(slot->tensor.dtype(), slot->row.prepend(spec_.block));
     slot->base = slot->whole.offset();
     slot->stride = row_bytes(slot->whole);
     slot->show(0);
   }
   for (const auto& op : ops_) {
-    op->profile_name = fmt::format("  {} (in {})", op->op.def.type(), op->phase == Phase::step ? "steps" : "blocks");
+    op->profile_name = fmt::format("  {} (in {})", op->fused ? "fused" : op->op.def.type(),
+                                   op->phase == Phase::step ? "steps" : "blocks");
     if (op->phase != Phase::step) bind_block(*op);
     if (!kernels_fit(*op)) op->kernel = nullptr;
     for (const int s : op->in_slots) op->in.push_back(s < 0 ? nullptr : &slots_[s]->tensor);

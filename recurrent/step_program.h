@@ -81,6 +81,7 @@ struct StepProgramSpec {
   std::map<std::string, LinkTarget> links;
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
+  std::set<std::string> visible;             // of the slabs, those that are outputs and stay as they are
   std::set<std::string> keep;                // own values to keep per timestep in slabs
   bool keep_all = false;                     // and all others whose shapes are known, which nobody relies on
   // Own values that are added up over time, and the tensors that they are added to. One value may have several.
@@ -140,7 +141,8 @@ class StepProgram {
     std::vector<const Tensor*> in;
     std::vector<Tensor*> out;
     uint32_t accumulate = 0;
-    bool plain_copy = false;  // an alias that must be written because its destination is linked
+    std::unique_ptr<Kernel> fused;  // of several operators
+    bool plain_copy = false;        // an alias that must be written because its destination is linked
     std::unique_ptr<NestedOp> nested;
   };
   struct Total {
@@ -154,8 +156,8 @@ class StepProgram {
   struct Lane {
     struct Moving {
       Tensor* tensor;
-      size_t base, stride;
-      bool block;  // counts timesteps from the block's first
+      const StepSlot* slot;
+      size_t before;  // bytes of the samples of other lanes in front
     };
     struct Operator {
       const Op* op;
@@ -191,6 +193,22 @@ class StepProgram {
   void plan_totals();
   void plan_blocks();
   bool runs_pass(const std::string& pass) const { return spec_.disabled_passes.count(pass) == 0; }
+  struct Chain;
+  struct Place;
+  int64_t first_column(const Op& op, bool puts) const;
+  bool has_rows(const Chain& chain, int slot, int64_t width) const;
+  int operand_of(Chain& chain, int slot) const;
+  bool add_elementwise(Chain& chain, const Op& op) const;
+  bool add_slice(Chain& chain, const Op& op) const;
+  bool add_slice_gradient(Chain& chain, const Op& op) const;
+  bool add_filled(Chain& chain, const Op& op) const;
+  bool add_to_chain(Chain& chain, size_t index) const;
+  bool is_seen(const Chain& chain, int slot) const;
+  void place_results(Chain& chain, std::vector<Place>& results) const;
+  bool is_shared(const std::vector<Place>& places, const Place& result) const;
+  bool close_chain(Chain& chain);
+  void fuse_chains();
+  void keep_slices_in_steps();
   void fold_sums();
   bool fold_sum(size_t sum);
   std::optional<size_t> term_writer(int slot, size_t sum) const;

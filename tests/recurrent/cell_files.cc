@@ -141,7 +141,7 @@ NetDef without_passes(NetDef net, const std::vector<std::string>& passes) {
 const std::vector<std::vector<std::string>>& pass_choices() {
   static const std::vector<std::vector<std::string>> choices = {
       {},        {"activate"}, {"defer"},     {"fold"},
-      {"hoist"}, {"lanes"},    {"overwrite"}, {"activate", "defer", "fold", "hoist", "lanes", "overwrite"}};
+      {"hoist"}, {"lanes"},    {"overwrite"}, {"activate", "defer", "fold", "fuse", "hoist", "lanes", "overwrite"}};
   return choices;
 }
 

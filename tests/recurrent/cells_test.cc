@@ -133,8 +133,9 @@ TEST_P(Cells, EqualTheUnrolledNetOverSeveralBlocks) {
   const int before = threads();
   set_threads(3);
   EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");
-  const Strings all = {"activate", "defer", "fold", "hoist", "lanes", "overwrite"};
-  for (const Strings& passes : {{"hoist"}, {"defer"}, {"fold"}, {"lanes"}, {"overwrite"}, {"hoist", "defer"}, all}) {
+  const Strings all = {"activate", "defer", "fold", "fuse", "hoist", "lanes", "overwrite"};
+  for (const Strings& passes :
+       {{"hoist"}, {"defer"}, {"fold"}, {"fuse"}, {"lanes"}, {"overwrite"}, {"hoist", "defer"}, all}) {
     SCOPED_TRACE("without " + fmt::format("{}", fmt::join(passes, ", ")));
     cell.disabled_passes = passes;
     EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");

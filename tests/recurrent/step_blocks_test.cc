@@ -29,7 +29,8 @@ void PrintTo(const Counts& c, std::ostream* out) {
   *out << fmt::format("{{{}, {}, {}, {}}}", c.forward_blocks, c.forward_steps, c.backward_blocks, c.backward_steps);
 }
 
-Counts counts_of(const Cell& cell, int64_t steps = 9, int64_t batch = 50) {
+Counts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50, bool fuse = false) {
+  if (!fuse) cell.disabled_passes.emplace_back("fuse");
   const Feeds feeds = feeds_of(steps, batch);
   NetDef net = expanded_net(cell, feeds);
   net.add_external_input("g");
@@ -103,6 +104,18 @@ TEST(StepFolds, SumsStayWhereATermIsNeededOrCannotBeAdded) {
   EXPECT_EQ(counts_of({{a, "r = Tanh(h_prev)", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}}).forward_steps, 3);
   EXPECT_EQ(counts_of({{a, "s = Sum(a, a)", "q = Sum(s, h_prev)", "h = Tanh(q)"}, {kH}}).forward_steps, 2);
   EXPECT_EQ(counts_of({{a, r, "h = Sum(a, r)"}, {kH}}).forward_steps, 2);  // is linked to a row of the state
+}
+
+TEST(StepFusion, ElementwiseOperatorsBecomeOne) {
+  const Lines step = {"a = FC(x, W, b) axis=2",
+                      "r = FC(h_prev, U, b) axis=2",
+                      "p = Tanh(a)",
+                      "q = Sigmoid(r)",
+                      "m = Mul(p, q)",
+                      "n = Sub(m, x)",
+                      "h = Tanh(n)"};
+  EXPECT_EQ(counts_of({step, {kH}}).forward_steps, 5);               // p is made before the block
+  EXPECT_EQ(counts_of({step, {kH}}, 9, 50, true).forward_steps, 5);  // rows of three elements are too short
 }
 
 TEST(StepBlocks, RandomOperatorsStay) {
