@@ -188,11 +188,13 @@ bool StepProgram::add_filled(Chain& chain, const Op& op) const {
 bool StepProgram::add_to_chain(Chain& chain, size_t index) const {
   const Op& op = *ops_[index];
   if (op.phase != Phase::step || !op.kernel || op.plain_copy || op.nested || op.accumulate != 0) return false;
-  if (op.op.spec->random || op.op.spec->side_effect || op.in_slots.empty() || op.out_slots.empty()) return false;
+  if (op.op.spec->random || op.op.spec->side_effect || op.in_slots.empty() || op.out_slots.size() != 1) return false;
   if (chain.sources.size() + op.in_slots.size() + 8 > kMostFusedTensors || chain.code.size() + 8 > kMostFusedValues)
     return false;
   if (chain.ops.empty()) {
-    const Tensor& first = slots_[first_column(op, true) >= 0 ? op.in_slots[1] : op.out_slots[0]]->tensor;
+    const int like = first_column(op, true) >= 0 ? op.in_slots[1] : op.out_slots[0];
+    if (like < 0) return false;
+    const Tensor& first = slots_[like]->tensor;
     if (!is_floating(first.dtype()) || first.size() == 0) return false;
     chain.dtype = first.dtype();
     chain.width = last_dim(first);
