@@ -9,7 +9,7 @@
 
 #include "core/bound_op.h"
 #include "core/operator.h"
-#include "recurrent/scratch.h"
+#include "recurrent/extensions.h"
 
 namespace stepnet {
 
@@ -85,7 +85,7 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
   return whole;
 }
 
-int64_t initial_rows(const Tensor& initial) { return initial.rank() == 3 ? initial.dim(0) : 1; }
+int64_t initial_rows(const Tensor& initial) { return initial.rank() >= 3 ? initial.dim(0) : 1; }
 
 int64_t block_of(int64_t batch) {
   constexpr int64_t kRows = 128;
@@ -93,14 +93,12 @@ int64_t block_of(int64_t batch) {
 }
 
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
-  require(initial.rank() >= 1 && initial.rank() <= 3, "an initial state has shape [D], [B, D] or [L, B, D], not {}",
-          initial);
-  const int64_t width = initial[initial.rank() - 1];
-  const int64_t rows = initial.rank() == 3 ? initial[0] : 1;
-  if (initial.rank() >= 2)
-    require(initial[initial.rank() - 2] == batch, "the initial state {} is for a batch of {}, but the sequence's is {}",
-            initial, initial[initial.rank() - 2], batch);
-  return {steps + rows, batch, width};
+  require(initial.rank() >= 1, "an initial state has shape [D], [B, D] or [L, B, ...], not {}", initial);
+  const int lead = std::min(initial.rank() - 1, 2);  // dimensions before those of a sample
+  require(lead == 0 || initial[lead - 1] == batch,
+          "the initial state {} is for a batch of {}, but the sequence's is {}", initial,
+          lead > 0 ? initial[lead - 1] : 0, batch);
+  return initial.from(lead).prepend(batch).prepend(steps + (lead == 2 ? initial[0] : 1));
 }
 
 namespace {
@@ -119,28 +117,49 @@ void check_sequence(const std::string& name, const Shape& shape) {
           shape[0], most);
 }
 
-// Creates the state tensors and writes their first rows: the one copy that a state ever costs.
-void initialise_states(const RecurrentSpec& spec, BlobCall& call, int64_t steps, int64_t batch) {
-  for (const StateSpec& state : spec.states) {
+// The type and shape of a state over time.
+std::pair<DType, Shape> state_type(const RecurrentSpec& spec, const StateSpec& state, const BlobCall& call,
+                                   int64_t steps, int64_t batch) {
+  if (state.initial >= 0) {
     const Tensor& initial = tensor_input(call, state.initial);
     const Shape shape = state_shape(initial.shape(), steps, batch);
+    if (spec.reverse && shape[0] != steps + 1)
+      fail("the initial state \"{}\" is {}, but a network that runs in reverse starts from one row",
+           call.def.input(state.initial), initial);
+    return {initial.dtype(), shape};
+  }
+  std::vector<DType> types;
+  for (const Blob* blob : call.in)
+    if (blob && blob->is_tensor()) types.push_back(blob->tensor().dtype());
+  return {zero_state_type(types), zero_state_shape(state, steps, batch)};
+}
+
+// The one copy that a state ever costs.
+void write_first_rows(const Tensor& initial, Tensor rows) {
+  if (!initial.defined()) return rows.fill_zero();
+  if (initial.rank() >= 2) {
+    rows = rows.reshaped(initial.shape());
+    rows.copy_from(initial);
+    return;
+  }
+  rows = rows.row(0);
+  for (int64_t b = 0; b < rows.dim(0); ++b) {
+    Tensor row = rows.row(b);
+    row.copy_from(initial);
+  }
+}
+
+// Creates the state tensors and writes their first rows.
+void initialise_states(const RecurrentSpec& spec, BlobCall& call, int64_t steps, int64_t batch) {
+  for (const StateSpec& state : spec.states) {
+    const auto [dtype, shape] = state_type(spec, state, call, steps, batch);
     Tensor& whole = call.workspace.create(state.name).tensor();
-    const Tensor held = initial;  // may be a view of this very state from the run before
-    if (!(whole.defined() && whole.dtype() == held.dtype() && whole.shape() == shape))
-      whole = Tensor::empty(held.dtype(), shape);
-    if (held.rank() == 1) {
-      for (int64_t b = 0; b < batch; ++b) {
-        Tensor row = whole.rows(0, 1).reshaped(shape.from(1)).row(b);
-        row.copy_from(held);
-      }
-    } else {
-      Tensor rows = whole.rows(0, initial_rows(held)).reshaped(held.shape());
-      rows.copy_from(held);
-    }
-    count_recurrent({.copied = 0,
-                     .initial = static_cast<int64_t>(shape[0] - steps) * batch * shape[2] *
-                                static_cast<int64_t>(dtype_size(held.dtype())),
-                     .spread = 0});
+    Tensor held;  // may be a view of this very state from the run before
+    if (state.initial >= 0) held = tensor_input(call, state.initial);
+    if (!(whole.defined() && whole.dtype() == dtype && whole.shape() == shape)) whole = Tensor::empty(dtype, shape);
+    const Tensor first = whole.rows(spec.reverse ? steps : 0, shape[0] - steps);
+    write_first_rows(held, first);
+    count_recurrent({.copied = 0, .initial = static_cast<int64_t>(first.bytes()), .spread = 0});
     whole.mark_written();
   }
 }
@@ -173,6 +192,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.steps = steps;
   program.block = block_of(call.in[0]->tensor().dim(1));
   program.hoist = spec.hoist;
+  program.descending = spec.reverse;
   program.links = links;
   program.workspace = &call.workspace;
   if (spec.has_backward)
@@ -180,19 +200,19 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
       if (spec.recompute.count(name) == 0) program.keep.insert(name);
   if (spec.has_backward)
     for (const Link& link : links_for_backward(spec)) program.keep.erase(link.internal);
+  for (const StepOutput& output : spec.outputs) program.keep.insert(output.internal);
   scratch.backward.reset();
   scratch.forward.reset();  // its slabs go before new ones come
   scratch.forward = std::make_unique<StepProgram>(std::move(program));
+  check_outputs(spec, *scratch.forward, call.in[0]->tensor().dim(1));
   scratch.types = scratch.forward->types();
 }
 
 void show_views(const RecurrentSpec& spec, Workspace& workspace) {
   for (const StateView& view : spec.views) {
     const Tensor& whole = workspace.fetch(view.state);
-    const int64_t start = view.offset >= 0 ? view.offset : whole.dim(0) + view.offset;
-    require(start >= 0 && start <= whole.dim(0), "\"alias_offset\" of \"{}\" is {}, but the state \"{}\" is {}",
-            view.output, view.offset, view.state, whole);
-    workspace.create(view.output).tensor() = whole.rows(start, whole.dim(0) - start);
+    const Rows rows = shown_rows(view, whole, spec.reverse);
+    workspace.create(view.output).tensor() = whole.rows(rows.first, rows.count);
   }
 }
 
@@ -206,6 +226,12 @@ void check_names_are_free(const RecurrentSpec& spec, const OperatorDef& def) {
     require(s.name != scratch, "\"recurrent_states\" names \"{}\", the operator's last output", s.name);
     require(std::find(def.input().begin(), def.input().end(), s.name) == def.input().end(),
             "\"recurrent_states\" names \"{}\", an input of the operator", s.name);
+  }
+  for (const StepOutput& o : spec.outputs) {
+    require(o.external != scratch && states.count(o.external) == 0,
+            "\"output_external\" names \"{}\", the operator's last output or a recurrent state", o.external);
+    require(std::find(def.input().begin(), def.input().end(), o.external) == def.input().end(),
+            "\"output_external\" names \"{}\", an input of the operator", o.external);
   }
   for (const StateView& v : spec.views) {
     require(v.output != scratch, "\"alias_dst\" names \"{}\", the operator's last output", v.output);
@@ -238,6 +264,8 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   check_sequence(call.def.input(0), sequence.shape());
   const Shape shape = sequence.shape();
   const int64_t steps = shape[0];
+  check_more_sequences(spec, call, shape);
+  check_lengths(spec, call, steps, shape[1]);
   initialise_states(spec, call, steps, shape[1]);
   const auto links = link_targets(spec, call.workspace);
   ShapeKey key = shape_key(call, links);
@@ -249,31 +277,13 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   }
   scratch.sequence = shape;
   scratch.forward->start_run();
-  for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(t, call.run);
-  scratch.kept.set(scratch.forward->slab_bytes());
+  for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(spec.reverse ? steps - 1 - t : t, call.run);
+  scratch.kept.set(scratch.forward->slab_bytes() - output_bytes(spec, *scratch.forward));
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.forward->copied();
   count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});
   show_views(spec, call.workspace);
-}
-
-// Types of the views, for checks before a run.
-void infer(const RecurrentArgs& args, ShapeCall& call) {
-  if (!call.known(0)) return;
-  const Shape& sequence = call.shape(0);
-  require(sequence.rank() >= 2, "the sequence must be [T, B, ...], not {}", sequence);
-  const size_t count = std::min({args.alias_src.size(), args.alias_offset.size(), static_cast<size_t>(call.outputs())});
-  for (size_t v = 0; v < count; ++v) {
-    for (size_t s = 0; s < std::min(args.recurrent_states.size(), args.initial_recurrent_state_ids.size()); ++s) {
-      const auto id = static_cast<int>(args.initial_recurrent_state_ids[s]);
-      if (args.recurrent_states[s] != args.alias_src[v] || id < 0 || id >= call.inputs() || !call.known(id)) continue;
-      const Shape whole = state_shape(call.shape(id), sequence[0], sequence[1]);
-      const int64_t start = args.alias_offset[v] >= 0 ? args.alias_offset[v] : whole[0] + args.alias_offset[v];
-      require(start >= 0 && start <= whole[0], "\"alias_offset\" is {}, but the state \"{}\" has {} rows",
-              args.alias_offset[v], args.alias_src[v], whole[0]);
-      call.set(static_cast<int>(v), call.dtype(id), whole.with(0, whole[0] - start));
-    }
-  }
+  show_outputs(spec, *scratch.forward, call.workspace);
 }
 
 // The inputs whose values the backward pass reads: those that the backward step net names, or shows by a link.
@@ -292,6 +302,9 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
     for (const Link& link : links)
       read = read ||
              (i < spec.views.size() && link.external == spec.views[i].state && reads.values.count(link.internal) > 0);
+    const size_t output = i - spec.views.size();
+    if (i >= spec.views.size() && output < spec.outputs.size())
+      read = read || reads.values.count(spec.outputs[output].internal) > 0;
     result.push_back(read);
   }
   return result;
@@ -304,10 +317,12 @@ std::vector<Gradient> gradient(Formula& f) {
   std::vector<int64_t> present;
   std::vector<Value> inputs;
   for (const int output : spec.outputs_with_grads) {
-    const std::string& view = spec.views[output].output;
-    require(output < f.outputs() && f.def().output(output) == view,
-            "\"outputs_with_grads\" has {}, but output {} is not \"{}\", which \"alias_dst\" has there", output, output,
-            view);
+    const auto views = static_cast<int>(spec.views.size());
+    const bool is_view = output < views;
+    const std::string& name = is_view ? spec.views[output].output : spec.outputs[output - views].external;
+    require(output < f.outputs() && f.def().output(output) == name,
+            "\"outputs_with_grads\" has {}, but output {} is not \"{}\", which \"{}\" has there", output, output, name,
+            is_view ? "alias_dst" : "output_external");
     if (!f.has_dy_at(output)) continue;  // a missing gradient is zero
     present.push_back(output);
     inputs.push_back(f.dy_at(output));
@@ -324,9 +339,10 @@ std::vector<Gradient> gradient(Formula& f) {
   for (int o = 0; o < f.outputs(); ++o) inputs.push_back(f.y_at(o));
   std::vector<int> targets = {0};
   for (const ParamSpecGrad& p : spec.params) targets.push_back(p.input);
-  for (const StateSpec& s : spec.states) targets.push_back(s.initial);
+  for (const StateSpec& s : spec.states) targets.push_back(s.initial);  // -1 for zeros, which have no gradient
+  targets.insert(targets.end(), spec.more_sequences.begin(), spec.more_sequences.end());
   std::vector<bool> wanted;
-  for (const int input : targets) wanted.push_back(f.wants_at(input));
+  for (const int input : targets) wanted.push_back(input >= 0 && f.wants_at(input));
   std::vector<Argument> forwarded = f.forward_args();
   for (Argument& arg : forwarded)
     if (arg.name() == "outputs_with_grads") arg = make_arg("outputs_with_grads", present);
@@ -354,7 +370,7 @@ REGISTER(recurrent_network) {
       .output("outputs", "views of states as the alias arguments say, and the scratch")
       .object()
       .variadic()
-      .shape(infer)
+      .shape(infer_outputs)
       .preflight(preflight)
       .blobs(run)
       .whole_derivative(gradient);

@@ -103,8 +103,8 @@ bool StepProgram::read_before(size_t op, int index) const {
   const std::vector<size_t> by = writers(index);
   if (slot.kind == Kind::link)
     return by.empty() && !slot.changes && first_row(slot) >= 0 && !shares_storage(index, true);
-  if (by.empty()) return slot.kind == Kind::slab;
-  return slot.kind != Kind::timestep && by.size() == 1 && by[0] < op && ops_[by[0]]->phase == Phase::before;
+  if (by.empty()) return slot.kind == Kind::slab || slot.kind == Kind::timestep;
+  return by.size() == 1 && by[0] < op && ops_[by[0]]->phase == Phase::before;
 }
 
 bool StepProgram::runs_before(size_t index) const {
@@ -125,17 +125,20 @@ bool StepProgram::read_after(size_t op, int index) const {
   if (index < 0 || !varies(index)) return true;
   const StepSlot& slot = *slots_[index];
   const std::vector<size_t> by = writers(index);
-  if (slot.kind == Kind::timestep || is_total(index)) return false;
-  if (slot.kind == Kind::slab) return by.empty();
+  if (is_total(index)) return false;
+  if (slot.kind == Kind::slab || slot.kind == Kind::timestep) return by.empty();
   if (slot.kind == Kind::scratch) return !by.empty() && by.back() < op;
-  if (first_row(slot) < (slot.changes ? 1 : 0)) return false;
+  // The row of a state's gradient that is not added to any more is the one that arrives from the step before.
+  const int64_t row = first_row(slot);
+  if (row < 0 || (slot.changes && (row > 0) != spec_.descending)) return false;
   if (!by.empty()) return !slot.changes && by.back() < op && !shares_storage(index, false);
-  // Rows of a tensor that later timesteps go on writing, all below this one.
+  // Rows of a tensor that later timesteps go on writing, all beyond this one.
   for (size_t s = 0; s < slots_.size(); ++s) {
     const StepSlot& other = *slots_[s];
     if (other.kind != Kind::link || other.whole.storage() != slot.whole.storage()) continue;
-    if (!writers(static_cast<int>(s)).empty() && !(first_row(other) >= 0 && first_row(other) < first_row(slot)))
-      return false;
+    if (writers(static_cast<int>(s)).empty()) continue;
+    const int64_t written = first_row(other);
+    if (written < 0 || !(spec_.descending ? written < row : written > row)) return false;
   }
   return true;
 }

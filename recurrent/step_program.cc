@@ -1,6 +1,7 @@
 #include "recurrent/step_program.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace stepnet {
 namespace {
@@ -27,6 +28,20 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   slot.base = link.whole.offset() + static_cast<size_t>(link.offset) * slot.stride;
   // Made anew, so that its size is checked: without timesteps no number of rows bounds it.
   slot.row = Shape(link.whole.shape().with(0, link.window).dims());
+  slot.show(0);
+  return slot;
+}
+
+StepSlot timestep_slot(const std::string& name, int64_t steps) {
+  StepSlot slot;
+  slot.name = name;
+  slot.kind = Kind::timestep;
+  slot.typed = true;
+  slot.whole = Tensor::empty(DType::int32, {std::max<int64_t>(steps, 1)});
+  const std::span<int32_t> indices = slot.whole.span<int32_t>();
+  std::iota(indices.begin(), indices.end(), 0);
+  slot.stride = sizeof(int32_t);
+  slot.row = Shape{1};
   slot.show(0);
   return slot;
 }
@@ -65,12 +80,7 @@ int StepProgram::slot_of(const std::string& name) const {
 
 void StepProgram::add_given_slots() {
   for (const auto& [name, link] : spec_.links) add_slot(link_slot(name, link, spec_.steps));
-  StepSlot time;
-  time.name = spec_.timestep;
-  time.kind = Kind::timestep;
-  time.typed = true;
-  time.tensor = Tensor::zeros(DType::int32, {1});
-  if (slot_of(spec_.timestep) < 0) add_slot(std::move(time));
+  if (slot_of(spec_.timestep) < 0) add_slot(timestep_slot(spec_.timestep, spec_.steps));
   for (const auto& [name, whole] : spec_.slabs) {
     if (slot_of(name) >= 0) continue;
     StepSlot slot;
@@ -165,7 +175,12 @@ void StepProgram::add_op(int index) {
   made->op = bind_op(spec_.net->op(index), net_name_, index);
   made->op.net_name = spec_.random_name;
   try {
-    require(!made->op.spec->blob_kernel, "{} works on blobs and cannot stand in a step net", made->op.def.type());
+    if (runs_a_net(*made->op.spec)) {
+      if (!nested_blobs_) nested_blobs_ = std::make_unique<Workspace>(spec_.workspace);
+      made->nested = std::make_unique<NestedOp>(made->op, *nested_blobs_);
+    }
+    require(!made->op.spec->blob_kernel || made->nested, "{} works on blobs and cannot stand in a step net",
+            made->op.def.type());
     for (const std::string& name : made->op.def.input()) made->in_slots.push_back(input_slot(name));
     if (share_slot(*made)) return;
     int in = 0, out = 0;
@@ -193,6 +208,7 @@ void StepProgram::infer(Op& op) {
   }
   for (size_t o = 0; o < out.size(); ++o) out[o].absent = op.out_slots[o] < 0;
   infer_types(op.op, in, out);
+  if (op.nested) infer_nested(op.op, in, out);
   for (size_t o = 0; o < out.size(); ++o) {
     if (out[o].absent) continue;
     known = known && out[o].known;
@@ -207,7 +223,7 @@ void StepProgram::infer(Op& op) {
     const auto bytes = static_cast<int64_t>(slots_[op.out_slots[0]]->tensor.bytes());
     (op.op.def.name() == kSpreadName ? copied_.spread : copied_.copied) += bytes;
   }
-  if (known && !op.plain_copy) op.kernel = &pick_kernel(op.op, in, out);
+  if (known && !op.plain_copy && !op.nested) op.kernel = &pick_kernel(op.op, in, out);
 }
 
 // The operator's output has a shape that depends on data.

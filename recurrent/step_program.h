@@ -6,7 +6,7 @@
 //   slab      one row per timestep of a [T, ...] tensor, because the backward pass reads it
 //   scratch   a buffer that all timesteps reuse
 //   external  a blob of the surrounding workspace (a parameter, lengths, an encoder's output), read only
-//   timestep  the step's index, int32 [1]
+//   timestep  the step's index, int32 [1]: a row of 0 ... T-1
 //   block     rows of a buffer of K timesteps
 // An operator whose output another name shares (a schema's alias) costs nothing: both names are one slot.
 // Operators that no timestep waits for run for a block of K timesteps at once (step_blocks.cc), on tensors whose rows
@@ -29,6 +29,7 @@
 #include "core/bound_op.h"
 #include "core/weight_packs.h"
 #include "recurrent/counters.h"
+#include "recurrent/nested_op.h"
 
 namespace stepnet {
 
@@ -39,10 +40,10 @@ struct StepSlot {
   Tensor tensor;          // what operators see in the present timestep
   bool typed = false;     // dtype and shape are known before the first step
   bool reshaped = false;  // its shape, not its size, changes within a step
-  size_t base = 0;        // link, slab and block: byte offset at timestep 0
-  size_t stride = 0;      // link, slab and block: bytes from one timestep to the next
-  Shape row;              // link, slab and block: what one timestep holds, a link's whole window
-  Tensor whole;           // link: the tensor outside; slab: [T, ...]; block: [K, ...]
+  size_t base = 0;        // all but scratch and external: byte offset at timestep 0
+  size_t stride = 0;      // all but scratch and external: bytes from one timestep to the next
+  Shape row;              // all but scratch and external: what one timestep holds, a link's whole window
+  Tensor whole;           // link: the tensor outside; slab and timestep: [T, ...]; block: [K, ...]
   Blob* blob = nullptr;   // external
   bool changes = false;   // link: see LinkTarget
   Tensor stacked;         // what operators see that run for a block of timesteps
@@ -66,7 +67,8 @@ struct StepProgramSpec {
   int64_t steps = 0;  // T
   int64_t block = 1;  // K; 1: every operator runs in every timestep
   bool hoist = true, defer = true;
-  bool backward = false;  // timesteps come from the last to the first
+  bool backward = false;    // values are gradients: some may be deferred
+  bool descending = false;  // timesteps come from the last to the first
   std::map<std::string, LinkTarget> links;
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
@@ -119,6 +121,7 @@ class StepProgram {
     std::vector<Tensor*> out;
     uint32_t accumulate = 0;
     bool plain_copy = false;  // an alias that must be written because its destination is linked
+    std::unique_ptr<NestedOp> nested;
   };
   struct Total {
     size_t gradient = 0;
@@ -157,11 +160,13 @@ class StepProgram {
   void bind_pointers();
   void bind_block(Op& op);
   void call(Op& op, RunContext& run);
+  void call_nested(Op& op, const RunContext& run);
   void check_outputs(const Op& op);
   void add_totals();
   void add_place(Error& error, const Op& op) const;
 
-  StepProgramSpec spec_;  // its net is null once compiled
+  StepProgramSpec spec_;                     // its net is null once compiled
+  std::unique_ptr<Workspace> nested_blobs_;  // of operators that run nets of their own
   std::string net_name_;
   std::map<std::string, int> slots_by_name_;
   std::vector<std::unique_ptr<StepSlot>> slots_;
