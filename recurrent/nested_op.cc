@@ -59,9 +59,10 @@ Tensor NestedOp::result(size_t output) const {
   return blob && blob->is_tensor() ? blob->tensor() : Tensor();
 }
 
+// The gradient has the same arguments, but no types of its own.
 void infer_nested(const BoundOp& op, std::span<const TensorType> in, std::span<TensorType> out) {
   const auto& args = *static_cast<const RecurrentArgs*>(op.args.get());
-  if (args.output_internal.empty() || in.empty() || !in[0].known || in[0].shape.rank() < 2) return;
+  if (!op.spec->shape || args.output_internal.empty() || in.empty() || !in[0].known || in[0].shape.rank() < 2) return;
   const RecurrentSpec spec = parse_recurrent(args, op.def, op.def.input_size());
   const auto types = infer_net(spec.step_net, known_in_step(spec, op, in));
   for (size_t i = 0; i < spec.outputs.size(); ++i) {

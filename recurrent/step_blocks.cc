@@ -56,13 +56,18 @@ bool StepProgram::shares_storage(int slot, bool written_only) const {
   return false;
 }
 
-// The shapes of K timesteps must make outputs of K timesteps, or totals as they are.
+// Two numbers of timesteps, so that a size that happens to be one of them is not taken for timesteps.
 bool StepProgram::can_stack(const Op& op) const {
+  const int64_t steps = std::min(spec_.block, spec_.steps);
+  return can_stack(op, steps) && can_stack(op, steps + 1);
+}
+
+// The shapes of so many timesteps must make outputs of as many, or totals as they are.
+bool StepProgram::can_stack(const Op& op, int64_t steps) const {
   const OpSpec& spec = *op.op.spec;
   if (!op.kernel || op.plain_copy || spec.random || spec.side_effect || !spec.rowwise) return false;
   std::vector<TensorType> in(op.in_slots.size()), out(op.out_slots.size());
   int64_t rows = -1;
-  const int64_t steps = std::min(spec_.block, spec_.steps);
   for (size_t i = 0; i < in.size(); ++i) {
     in[i].absent = op.in_slots[i] < 0;
     if (in[i].absent) continue;

@@ -151,6 +151,7 @@ class StepProgram {
   bool read_after(size_t op, int slot) const;
   bool written_after(int slot) const;
   bool can_stack(const Op& op) const;
+  bool can_stack(const Op& op, int64_t steps) const;
   bool varies(int slot) const;
   bool is_total(int slot) const;
   std::vector<size_t> writers(int slot) const;

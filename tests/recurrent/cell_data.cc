@@ -1,5 +1,6 @@
 // Data for a Cell: gradients from outside, padding, and central differences.
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "tests/recurrent/unrolled.h"
@@ -12,8 +13,7 @@ bool is_sequence(const Cell& cell, const std::string& name) {
 }
 
 // The data with what `fill` makes of the rows of sequences that are beyond their samples' lengths.
-template <class Fn>
-Feeds with_padding(const Cell& cell, const Feeds& feeds, Fn fill) {
+Feeds with_padding(const Cell& cell, const Feeds& feeds, const std::function<void(Tensor)>& fill) {
   if (cell.lengths.empty()) return feeds;
   Feeds result = feeds;
   const auto lengths = std::ranges::find_if(feeds, [&](const auto& f) { return f.first == cell.lengths; });

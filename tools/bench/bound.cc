@@ -1,4 +1,4 @@
-// Measures the machine and adds up an LSTM's products.
+// Measures the machine and adds up a cell's products.
 #include "tools/bench/bound.h"
 
 #include <algorithm>
@@ -72,14 +72,16 @@ double measured_read_rate(int64_t bytes) {
   return static_cast<double>(bytes) * repeats / seconds;
 }
 
-double lower_bound_ms(const Size& size, Mode mode, double flops, double read_rate) {
+double lower_bound_ms(const Cell& cell, const Size& size, Mode mode, double flops, double read_rate) {
   const auto batch = static_cast<double>(size.batch), hidden = static_cast<double>(size.hidden);
   const auto steps = static_cast<double>(size.steps);
-  const double step_flops = 8 * batch * hidden * hidden;
-  const double step = std::max(step_flops / flops, 16 * hidden * hidden / read_rate);
+  const double weights = cell.rows(Fan::hidden) * hidden * hidden;
+  const double step_flops = 2 * batch * weights;
+  const double step = std::max(step_flops / flops, sizeof(float) * weights / read_rate);
   double seconds = 0;
   for (int k = 0; k < size.layers; ++k) {
-    const double inputs = 8 * steps * batch * hidden * static_cast<double>(size.layer_inputs(k)) / flops;
+    const auto columns = static_cast<double>(size.layer_inputs(k));
+    const double inputs = 2 * steps * batch * cell.rows(Fan::inputs) * hidden * columns / flops;
     seconds += inputs + steps * step;
     if (mode == Mode::training) seconds += 2 * inputs + steps * step + steps * step_flops / flops;
   }

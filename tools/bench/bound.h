@@ -1,9 +1,9 @@
-// How fast this machine could be at best: a lower bound of an LSTM's time from what its cores compute and read.
+// How fast this machine could be at best: a lower bound of a cell's time from what its cores compute and read.
 //
 // Threads: for the main thread; measuring opens regions of as many threads as are set.
 #pragma once
 
-#include "tools/bench/lstm_case.h"
+#include "tools/bench/cell_case.h"
 
 namespace stepnet::bench {
 
@@ -14,6 +14,6 @@ double measured_read_rate(int64_t bytes);
 
 // Milliseconds. The products at the rate of a large one; a step's product with the state takes at least the time to
 // read its weights. What is done element by element, and waiting of threads for each other, is left out.
-double lower_bound_ms(const Size& size, Mode mode, double flops, double read_rate);
+double lower_bound_ms(const Cell& cell, const Size& size, Mode mode, double flops, double read_rate);
 
 }  // namespace stepnet::bench

@@ -1,13 +1,14 @@
 // Reads Linux's /proc/stat.
 #include "tools/bench/machine_load.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
-#include <string>
 
 namespace stepnet::bench {
 namespace {
@@ -45,6 +46,12 @@ double MachineLoad::others() const {
   constexpr double kGrain = 0.04;  // all cores' work is counted in ticks
   const double others = (busy_seconds() - all_) - (own_seconds() - own_) - kGrain;
   return std::max(0.0, others / std::max(clock_seconds() - start_, 1e-9));
+}
+
+void MachineLoad::warn(const std::string& what) const {
+  constexpr double kBusy = 0.1;  // cores
+  if (const double busy = others(); busy > kBusy)
+    fmt::print(stderr, "warning: other programs kept {:.2f} cores busy: do not trust {}\n", busy, what);
 }
 
 }  // namespace stepnet::bench

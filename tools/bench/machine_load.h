@@ -4,6 +4,8 @@
 // Threads: for the main thread.
 #pragma once
 
+#include <string>
+
 namespace stepnet::bench {
 
 class MachineLoad {
@@ -11,6 +13,8 @@ class MachineLoad {
   MachineLoad();  // from now on
   // Cores that other programs kept busy on average since then; 0 where the system does not tell.
   double others() const;
+  // Prints a warning if they kept the machine busy.
+  void warn(const std::string& what) const;
 
  private:
   double start_, all_, own_;  // seconds: of the clock, of all cores' work, of this process's work

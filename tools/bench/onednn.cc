@@ -52,4 +52,12 @@ void Reordered::run() const {
   if (!same_) reorder_.execute(cpu_stream(), {{DNNL_ARG_FROM, from_}, {DNNL_ARG_TO, to_}});
 }
 
+void append_onednn_weights(const std::vector<float>& weights, int64_t hidden, std::vector<float>& out) {
+  const int64_t columns = static_cast<int64_t>(weights.size()) / (4 * hidden);
+  for (int64_t k = 0; k < columns; ++k)
+    for (int64_t gate = 0; gate < 4; ++gate)
+      for (int64_t j = 0; j < hidden; ++j)
+        out.push_back(weights[static_cast<size_t>((onednn_gate(gate) * hidden + j) * columns + k)]);
+}
+
 }  // namespace stepnet::bench

@@ -42,4 +42,10 @@ class Reordered {
   bool same_ = true;
 };
 
+// Where the gate of an LSTM that is Stepnet's g-th stands in oneDNN, and the other way round: i, f, o, g and i, f, g,
+// o.
+constexpr int64_t onednn_gate(int64_t gate) { return gate < 2 ? gate : 5 - gate; }
+// Appends an LSTM's weights [4H, K] or biases [4H] of Stepnet as [K, 4, H] of oneDNN.
+void append_onednn_weights(const std::vector<float>& weights, int64_t hidden, std::vector<float>& out);
+
 }  // namespace stepnet::bench

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "tools/bench/lstm_case.h"
+#include "tools/bench/cell_case.h"
 #include "tools/bench/onednn.h"
 
 namespace stepnet::bench {
@@ -17,18 +17,6 @@ using dnnl::lstm_backward;
 using dnnl::lstm_forward;
 using dnnl::memory;
 
-// Where Stepnet's gate g stands in oneDNN, and the other way round: o and g change places.
-constexpr int64_t other_gate(int64_t gate) { return gate < 2 ? gate : 5 - gate; }
-
-// [4H, K] in Stepnet's order of gates to [K, 4, H] in oneDNN's.
-void append_weights(const std::vector<float>& weights, int64_t hidden, std::vector<float>& out) {
-  const int64_t columns = static_cast<int64_t>(weights.size()) / (4 * hidden);
-  for (int64_t k = 0; k < columns; ++k)
-    for (int64_t gate = 0; gate < 4; ++gate)
-      for (int64_t j = 0; j < hidden; ++j)
-        out.push_back(weights[static_cast<size_t>((other_gate(gate) * hidden + j) * columns + k)]);
-}
-
 // Layer `layer` of the inverse.
 std::vector<float> stepnet_weights(const std::vector<float>& all, int layer, int64_t hidden, int64_t columns) {
   std::vector<float> out(static_cast<size_t>(4 * hidden * columns));
@@ -36,8 +24,12 @@ std::vector<float> stepnet_weights(const std::vector<float>& all, int layer, int
   for (int64_t k = 0; k < columns; ++k)
     for (int64_t gate = 0; gate < 4; ++gate)
       for (int64_t j = 0; j < hidden; ++j)
-        out[static_cast<size_t>((other_gate(gate) * hidden + j) * columns + k)] = *in++;
+        out[static_cast<size_t>((onednn_gate(gate) * hidden + j) * columns + k)] = *in++;
   return out;
+}
+
+void append(std::vector<float>& all, const std::vector<float>& values) {
+  all.insert(all.end(), values.begin(), values.end());
 }
 
 std::vector<float> slice(const std::vector<float>& all, int index, int64_t size) {
@@ -76,7 +68,7 @@ lstm_backward::primitive_desc describe_backward(const Shapes& s, const lstm_forw
 
 class OnednnLstm : public Contender {
  public:
-  OnednnLstm(const LstmData& data, Mode mode) : Contender("onednn"), size_(data.size), mode_(mode) {
+  OnednnLstm(const CellData& data, Mode mode) : Contender("onednn"), size_(data.size), mode_(mode) {
     require(size_.layers == 1 || size_.inputs == size_.hidden, "a stack in one primitive needs I = H");
     const Shapes shapes(size_);
     gather(data, shapes);
@@ -118,16 +110,16 @@ class OnednnLstm : public Contender {
   }
 
  private:
-  void gather(const LstmData& data, const Shapes& shapes) {
+  void gather(const CellData& data, const Shapes& shapes) {
     std::vector<float> w_x, w_h, bias, h0, c0;
-    for (const LayerData& layer : data.layers) {
-      append_weights(layer.w_x, size_.hidden, w_x);
-      append_weights(layer.w_h, size_.hidden, w_h);
-      std::vector<float> sum = layer.b_x;
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += layer.b_h[i];
-      append_weights(sum, size_.hidden, bias);
-      h0.insert(h0.end(), layer.h0.begin(), layer.h0.end());
-      c0.insert(c0.end(), layer.c0.begin(), layer.c0.end());
+    for (const Arrays& layer : data.layers) {
+      append_onednn_weights(layer.at("W_x").values, size_.hidden, w_x);
+      append_onednn_weights(layer.at("W_h").values, size_.hidden, w_h);
+      std::vector<float> sum = layer.at("b_x").values;
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += layer.at("b_h").values[i];
+      append_onednn_weights(sum, size_.hidden, bias);
+      append(h0, layer.at("h0").values);
+      append(c0, layer.at("c0").values);
     }
     x_ = with_values(shapes.x, data.x);
     h0_ = with_values(shapes.h0, h0);
@@ -138,7 +130,7 @@ class OnednnLstm : public Contender {
     y_ = zeros(shapes.y);
   }
 
-  void prepare_backward(const LstmData& data, const Shapes& shapes, const lstm_backward::primitive_desc& desc) {
+  void prepare_backward(const CellData& data, const Shapes& shapes, const lstm_backward::primitive_desc& desc) {
     backward_w_x_ = Reordered(w_x_, desc.weights_layer_desc());
     backward_w_h_ = Reordered(w_h_, desc.weights_iter_desc());
     raw_dw_x_ = zeros(desc.diff_weights_layer_desc());
@@ -199,7 +191,7 @@ class OnednnLstm : public Contender {
 
 }  // namespace
 
-std::unique_ptr<Contender> make_onednn(const LstmData& data, Mode mode) {
+std::unique_ptr<Contender> make_onednn_lstm(const CellData& data, Mode mode) {
   return std::make_unique<OnednnLstm>(data, mode);
 }
 

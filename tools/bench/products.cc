@@ -1,9 +1,9 @@
-// The floor: the matrix products of an LSTM and nothing else, by oneDNN's matmul.
+// The floor: the matrix products of a cell and nothing else, by oneDNN's matmul.
 //
-// Per layer: one product for all steps' inputs and one for each step's state; in training for each step the gradient of
-// the state, and one each for the gradients of the inputs and of both weights. Weights are in the primitives' own
-// layout before anything is timed.
-#include "tools/bench/lstm_case.h"
+// Per layer: one product for all steps' inputs and for each step one per matrix that a state goes into; in training for
+// each step as many for the states' gradients, and one each for the gradients of the inputs and of all weights. Weights
+// are in the primitives' own layout before anything is timed.
+#include "tools/bench/cell_case.h"
 #include "tools/bench/onednn.h"
 
 namespace stepnet::bench {
@@ -57,20 +57,12 @@ class Product {
 
 class Products : public Contender {
  public:
-  Products(const Size& size, Mode mode) : Contender("products") {
-    const int64_t all = size.steps * size.batch;
-    const int64_t gates = 4 * size.hidden;
-    for (int k = 0; k < size.layers; ++k) {
-      const int64_t inputs = size.layer_inputs(k);
-      const Layer l = {size,
-                       matrix(all, inputs),
-                       matrix(all + size.batch, size.hidden),
-                       matrix(all, gates),
-                       matrix(gates, inputs),
-                       matrix(gates, size.hidden)};
-      add_forward(l);
-      if (mode == Mode::training) add_backward(l);
-      kept_.push_back(l);
+  Products(const CellData& data, Mode mode) : Contender("products"), size_(data.size) {
+    for (int k = 0; k < size_.layers; ++k) {
+      const Layer layer = make_layer(*data.cell, size_.layer_inputs(k));
+      add_forward(layer);
+      if (mode == Mode::training) add_backward(layer);
+      kept_.push_back(layer);
     }
     cpu_stream().wait();
   }
@@ -81,41 +73,68 @@ class Products : public Contender {
   }
 
  private:
+  // A weight and what comes out of its products, [T B, rows].
+  struct Weighted {
+    memory weight, gates;
+  };
   struct Layer {
-    Size size;
-    memory x, h, gates, w_x, w_h;
+    memory x, h;
+    Weighted input;
+    std::vector<Weighted> recurrent;
   };
 
+  Layer make_layer(const Cell& cell, int64_t inputs) const {
+    const int64_t all = size_.steps * size_.batch, hidden = size_.hidden;
+    const int64_t gates = cell.rows(Fan::inputs) * hidden;
+    Layer layer{
+        matrix(all, inputs), matrix(all + size_.batch, hidden), {matrix(gates, inputs), matrix(all, gates)}, {}};
+    for (const ParameterInfo& p : cell.parameters)
+      if (p.fan == Fan::hidden)
+        layer.recurrent.push_back({matrix(p.rows * hidden, hidden), matrix(all, p.rows * hidden)});
+    return layer;
+  }
+
+  memory step_rows(const memory& m, int64_t step) const { return rows(m, step * size_.batch, size_.batch); }
+
   void add_forward(const Layer& l) {
-    const int64_t b = l.size.batch;
-    products_.push_back(Product(l.x, transposed(l.w_x), l.gates, true, false).on(l.x, l.gates));
-    const Product step(rows(l.h, 0, b), transposed(l.w_h), rows(l.gates, 0, b), true, true);
-    for (int64_t t = 0; t < l.size.steps; ++t)
-      products_.push_back(step.on(rows(l.h, t * b, b), rows(l.gates, t * b, b)));
+    const memory w_x = transposed(l.input.weight);
+    products_.push_back(Product(l.x, w_x, l.input.gates, true, false).on(l.x, l.input.gates));
+    std::vector<Product> steps;
+    for (const Weighted& r : l.recurrent)
+      steps.emplace_back(step_rows(l.h, 0), transposed(r.weight), step_rows(r.gates, 0), true, true);
+    for (int64_t t = 0; t < size_.steps; ++t)
+      for (size_t i = 0; i < steps.size(); ++i)
+        products_.push_back(steps[i].on(step_rows(l.h, t), step_rows(l.recurrent[i].gates, t)));
   }
 
   void add_backward(const Layer& l) {
-    const int64_t b = l.size.batch;
-    const memory dh = matrix(b, l.size.hidden);
-    const memory dx = matrix(l.size.steps * b, l.x.get_desc().dims()[1]);
-    const memory dw_x = matrix(l.w_x.get_desc().dims()[0], l.w_x.get_desc().dims()[1]);
-    const memory dw_h = matrix(l.w_h.get_desc().dims()[0], l.w_h.get_desc().dims()[1]);
-    const Product step(rows(l.gates, 0, b), l.w_h, dh, true, false);
-    for (int64_t t = l.size.steps - 1; t >= 0; --t) products_.push_back(step.on(rows(l.gates, t * b, b), dh));
-    const memory h = rows(l.h, 0, l.size.steps * b);
-    products_.push_back(Product(l.gates, l.w_x, dx, true, false).on(l.gates, dx));
-    products_.push_back(Product(transposed(l.gates), l.x, dw_x, false, false).on(transposed(l.gates), dw_x));
-    products_.push_back(Product(transposed(l.gates), h, dw_h, false, false).on(transposed(l.gates), dw_h));
+    const memory dh = matrix(size_.batch, size_.hidden);
+    std::vector<Product> steps;
+    for (const Weighted& r : l.recurrent) steps.emplace_back(step_rows(r.gates, 0), r.weight, dh, true, false);
+    for (int64_t t = size_.steps - 1; t >= 0; --t)
+      for (size_t i = 0; i < steps.size(); ++i)
+        products_.push_back(steps[i].on(step_rows(l.recurrent[i].gates, t), dh));
+    const memory dx = matrix(size_.steps * size_.batch, l.x.get_desc().dims()[1]);
+    products_.push_back(Product(l.input.gates, l.input.weight, dx, true, false).on(l.input.gates, dx));
+    add_weight_gradient(l.input, l.x);
+    for (const Weighted& r : l.recurrent) add_weight_gradient(r, rows(l.h, 0, size_.steps * size_.batch));
   }
 
+  void add_weight_gradient(const Weighted& w, const memory& in) {
+    const memory::dims dims = w.weight.get_desc().dims();
+    const memory gradient = matrix(dims[0], dims[1]);
+    products_.push_back(Product(transposed(w.gates), in, gradient, false, false).on(transposed(w.gates), gradient));
+  }
+
+  Size size_;
   std::vector<Layer> kept_;  // owns what transposed() and rows() point to
   std::vector<Execution> products_;
 };
 
 }  // namespace
 
-std::unique_ptr<Contender> make_products(const LstmData& data, Mode mode) {
-  return std::make_unique<Products>(data.size, mode);
+std::unique_ptr<Contender> make_products(const CellData& data, Mode mode) {
+  return std::make_unique<Products>(data, mode);
 }
 
 }  // namespace stepnet::bench

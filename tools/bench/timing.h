@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tools/bench/lstm_case.h"
+#include "tools/bench/cell_case.h"
 
 namespace stepnet::bench {
 
@@ -13,5 +13,10 @@ struct Times {
 
 // One run of each that does not count, then `rounds` rounds in which each runs once; in the order of the contenders.
 std::vector<Times> time_in_turns(const std::vector<Contender*>& contenders, int rounds);
+
+// Every call's time, sorted. A turn is many calls, as whoever calls once per timestep has nothing else in the caches.
+std::vector<std::vector<double>> call_times_in_turns(const std::vector<Contender*>& contenders, int turns,
+                                                     int calls_per_turn);
+double percentile(const std::vector<double>& sorted, double percent);
 
 }  // namespace stepnet::bench

@@ -1,0 +1,32 @@
+// Stepnet as a contender: a file's layer, stacked, and for training with its gradient operators.
+//
+// Threads: for the main thread.
+#pragma once
+
+#include "core/net.h"
+#include "core/workspace.h"
+#include "tools/bench/cell_case.h"
+
+namespace stepnet::bench {
+
+// The file's text with numbers for ${1H}, ${2H} and so on; the path starts at the source tree's root.
+NetDef load_net(const std::string& path, int64_t hidden);
+
+class StepnetNet : public Contender {
+ public:
+  StepnetNet(const NetFile& file, const CellData& data, Mode mode);
+  void run() override;
+  Values results() const override;
+  // The first layer's state for the next run: what the net wrote as `last` is what it reads as `initial`.
+  void keep_state(const std::string& initial, const std::string& last);
+
+ private:
+  void feed(const std::string& blob, const std::vector<int64_t>& shape, const std::vector<float>& values);
+  void add_gradients(NetDef& def, const std::string& top);
+
+  Workspace workspace_;
+  std::map<std::string, std::string> blobs_;  // result to blob
+  std::unique_ptr<Net> net_;
+};
+
+}  // namespace stepnet::bench
