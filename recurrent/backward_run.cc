@@ -18,14 +18,31 @@ void add_rows(const Tensor& from, Tensor to) {
   }
 }
 
+bool names(const google::protobuf::RepeatedPtrField<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// Whether the first operator that names the blob writes it, and does not add to it.
+bool is_made(const NetDef& net, const std::string& blob) {
+  for (const OperatorDef& op : net.op()) {
+    if (names(op.input(), blob)) return false;
+    if (names(op.output(), blob)) return true;
+  }
+  return false;
+}
+
 // True if some operator writes the blob that is linked to row t + `offset` of the gradient tensor for every t.
 bool every_row_is_written(const Backward& b, const std::string& gradient, int64_t offset) {
   for (const Link& link : b.spec.backward_links) {
     if (b.renamed(link.external) != gradient || link.offset != offset) continue;
-    for (const OperatorDef& op : b.spec.backward_net.op())
-      if (std::find(op.output().begin(), op.output().end(), b.renamed(link.internal)) != op.output().end()) return true;
+    if (is_made(b.spec.backward_net, b.renamed(link.internal))) return true;
   }
   return false;
+}
+
+// The same of a state's gradient, of which no step writes `more` rows.
+bool state_is_written(const Backward& b, const std::string& gradient, int64_t more) {
+  return every_row_is_written(b, gradient, b.spec.reverse ? more : 0);
 }
 
 // What arrives for output k of those with gradients, which is like `seen`; undefined if nothing does.
@@ -55,7 +72,7 @@ void prepare_state_gradients(Backward& b) {
     if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == whole.shape()))
       gradient = Tensor::empty(whole.dtype(), whole.shape());
     const int64_t more = whole.dim(0) - b.steps;  // rows that no step writes
-    if (!every_row_is_written(b, name, b.spec.reverse ? more : 0)) {
+    if (!state_is_written(b, name, more)) {
       gradient.fill_zero();
     } else {
       gradient.rows(b.spec.reverse ? 0 : b.steps, more).fill_zero();
@@ -92,7 +109,9 @@ std::vector<Outside> take_outside_gradients(Backward& b) {
     o.gradient = given_gradient(b, k, view.output, o.whole.rows(rows.first, rows.count));
     if (!o.gradient.defined()) continue;
     const int64_t more = o.whole.dim(0) - b.steps;
-    for (int64_t row = 0; row < more; ++row) o.add(b.spec.reverse ? row : b.steps + row);
+    o.written_by_steps = state_is_written(b, b.state_gradient(*state), more);
+    for (int64_t row = 0; row < o.whole.dim(0); ++row)
+      if (!o.written_by_steps || (b.spec.reverse ? row < more : row >= b.steps)) o.add(row);
     all.push_back(std::move(o));
   }
   return all;
@@ -130,6 +149,7 @@ void finish_initial_states(const Backward& b) {
     }
     out->tensor().resize(initial.dtype(), initial.shape());
     out->tensor().fill_zero();
+    if (!is_floating(initial.dtype())) continue;
     for (int64_t r = 0; r < b.batch; ++r) add_rows(gradient.row(0).row(r), out->tensor());
   }
 }

@@ -44,6 +44,7 @@ struct Outside {
   Tensor gradient;  // [rows, B, ...]
   Tensor whole;     // the state's gradient
   int64_t start = 0;
+  bool written_by_steps = false;  // most rows are, and are added to behind their steps
 
   void add(int64_t row) const;
 };
@@ -52,8 +53,7 @@ struct Outside {
 void prepare_state_gradients(Backward& b);
 void prepare_sequence_gradients(Backward& b);
 void take_output_gradients(Backward& b);
-// The gradients of views. Rows that no step writes are added to at once; the others are when their step has written
-// them.
+// The gradients of views. Rows that no step writes are added to at once.
 std::vector<Outside> take_outside_gradients(Backward& b);
 // The first rows of states' gradients become the gradients of initial values.
 void finish_initial_states(const Backward& b);

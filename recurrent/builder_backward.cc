@@ -59,7 +59,10 @@ GradientRequest request_of(Expansion& e) {
 
 GradientResult derive(Expansion& e) {
   NetDef both = e.step;
-  GradientResult result = add_gradient_operators(both, request_of(e));
+  const GradientRequest request = request_of(e);
+  // What arrives for an output belongs to others, and is not written; a state's is ours.
+  for (const BuiltOutput& output : e.outputs) both.add_external_input(output.gradient);
+  GradientResult result = add_gradient_operators(both, request);
   e.backward.set_name(e.scope + "/backward_step");
   recompute(e);
   for (int i = result.first_gradient_op; i < both.op_size(); ++i) {

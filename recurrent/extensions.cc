@@ -1,17 +1,11 @@
 #include "recurrent/extensions.h"
 
 #include <algorithm>
-#include <utility>
+
+#include "recurrent/states.h"
 
 namespace stepnet {
 namespace {
-
-const Tensor& input_tensor(const BlobCall& call, int i) {
-  require(call.in[i] != nullptr, "input {} is missing", i);
-  const Tensor& tensor = std::as_const(*call.in[i]).tensor();
-  if (!tensor.defined()) fail("the input \"{}\" holds nothing yet", call.def.input(i));
-  return tensor;
-}
 
 Tensor output_slab(const StepOutput& output, const StepProgram& program) {
   const Tensor slab = program.slab(output.internal);
@@ -86,7 +80,7 @@ Rows shown_rows(const StateView& view, const Tensor& state, bool reverse) {
 
 void check_more_sequences(const RecurrentSpec& spec, const BlobCall& call, const Shape& first) {
   for (const int i : spec.more_sequences) {
-    const Shape& shape = input_tensor(call, i).shape();
+    const Shape& shape = tensor_input(call, i).shape();
     if (shape.rank() < 2) fail("the sequence \"{}\" must be [T, B, ...], not {}", call.def.input(i), shape);
     if (shape[0] != first[0] || shape[1] != first[1])
       fail("the sequence \"{}\" is {}, but \"{}\" has {} timesteps and a batch of {}", call.def.input(i), shape,
@@ -96,7 +90,7 @@ void check_more_sequences(const RecurrentSpec& spec, const BlobCall& call, const
 
 void check_lengths(const RecurrentSpec& spec, const BlobCall& call, int64_t steps, int64_t batch) {
   if (spec.lengths < 0) return;
-  const Tensor& lengths = input_tensor(call, spec.lengths);
+  const Tensor& lengths = tensor_input(call, spec.lengths);
   const std::string& name = call.def.input(spec.lengths);
   if (lengths.dtype() != DType::int32 || !(lengths.shape() == Shape{batch}))
     fail("the lengths \"{}\" must be int32[{}], one for each sample, but are {}", name, batch, lengths);

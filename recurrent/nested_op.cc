@@ -50,7 +50,8 @@ void NestedOp::run(const std::vector<const Tensor*>& in, const RunContext& run) 
   constexpr uint64_t kManyTimesteps = uint64_t{1} << 32;
   inner.iteration = static_cast<int64_t>(static_cast<uint64_t>(run.iteration) * kManyTimesteps +
                                          static_cast<uint64_t>(run.timestep) + 1);
-  BlobCall call{op_.def, in_, out_, workspace_, inner};
+  static const NetDef nothing_else;  // nobody else in the step net names the network's states
+  BlobCall call{op_.def, in_, out_, workspace_, inner, nothing_else};
   op_.spec->blob_kernel(op_.args.get(), call);
 }
 

@@ -2,9 +2,10 @@
 //
 // The gradient tensor of a state has the state's shape; the step at t reads its row t + L and writes its row t, so the
 // gradients before and after a step are two windows of one tensor. A gradient that arrives from outside is added to
-// rows from T on before the loop, and to row t after step t, which has written it. Gradients of parameters add up over
-// time in the fixed order t = T-1 ... 0, inside the kernel where it can add. Of a network that runs in reverse, the
-// step at t reads row t and writes row t + 1, for t = 0 ... T-1, and row 0 is added to before the loop.
+// row t after step t, which has written it, and to rows that no step writes before the loop. Gradients of parameters
+// add up over time in the fixed order t = T-1 ... 0, inside the kernel where it can add. Of a network that runs in
+// reverse, the step at t reads row t and writes row t + 1, for t = 0 ... T-1.
+//
 // Inputs: the gradients of the outputs in outputs_with_grads, all forward inputs, all forward outputs (scratch last).
 // Outputs: the gradients of the first sequence, of the inputs in `param`, of the initial states ("" for one that starts
 // at zero), and of the other sequences; "" if not wanted.
@@ -128,8 +129,9 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   program.slabs = std::move(slabs);
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
-  const std::set<std::string> shapes = backward_reads(b.spec).shapes;
-  for (const std::string& name : shapes)
+  const BackwardReads reads = backward_reads(b.spec);
+  std::erase_if(program.slabs, [&](const auto& slab) { return reads.values.count(slab.first) == 0; });
+  for (const std::string& name : reads.shapes)
     if (const auto it = scratch.types.find(name); it != scratch.types.end()) program.shapes[name] = it->second;
   scratch.backward.reset();
   scratch.backward = std::make_unique<StepProgram>(std::move(program));
@@ -174,7 +176,7 @@ void preflight(const RecurrentArgs& args, const OperatorDef& def, const Workspac
   parse_recurrent(args, def, def.input_size());
 }
 
-void run(const RecurrentArgs& args, BlobCall& call) {
+void run_backward(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.in.size() - 1;
   require(call.in[last] && call.in[last]->holds<RecurrentScratch>() && call.in[last]->get<RecurrentScratch>().forward,
           "the last input must be the scratch output of a RecurrentNetwork that has run");
@@ -213,12 +215,17 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   for (int64_t i = 0; i < b.steps; ++i) {
     const int64_t t = b.spec.reverse ? i : b.steps - 1 - i;
     scratch.backward->run_step(t, call.run);
-    for (const Outside& o : outside) o.add(b.spec.reverse ? t + 1 : t);
+    for (const Outside& o : outside)
+      if (o.written_by_steps) o.add(b.spec.reverse ? t + 1 : t);
   }
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.backward->copied();
   count_recurrent({.copied = per_step.copied * b.steps, .initial = 0, .spread = per_step.spread * b.steps});
   finish_initial_states(b);
+}
+
+void run(const RecurrentArgs& args, BlobCall& call) {
+  with_place(call, [&] { run_backward(args, call); });
 }
 
 REGISTER(recurrent_network_gradient) {

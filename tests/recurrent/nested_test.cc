@@ -73,6 +73,14 @@ TEST(Nested, ResultsThatAreStatesAndOutputs) {
   EXPECT_EQ(check_differences(cell, feeds_of(2, 2, 2)), "");
 }
 
+// Nothing is copied but what becomes a state of the outer network.
+TEST(Nested, CopiesWhatBecomesAState) {
+  Cell cell = outer(kInner, {"s = Sum(g_last, x)", "h = Tanh(s)"});
+  EXPECT_EQ(run_recurrent(cell, feeds_of(4, 2, 3), {}).copied, 0);
+  cell.states[0].output = "g_last";
+  EXPECT_EQ(run_recurrent(cell, feeds_of(4, 2, 3), {}).copied, 4 * 2 * 3 * 8);
+}
+
 TEST(Nested, TwoInOneStep) {
   Cell second = kInner;
   second.step = {"z2 = Sum(q2, k_prev)", "k = Tanh(z2)"};

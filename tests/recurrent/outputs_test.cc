@@ -102,6 +102,22 @@ TEST(Outputs, OfOtherShapesThanRows) {
   }
 }
 
+// The gradient that arrives belongs to others; s has one from the step too, which is added.
+TEST(Outputs, GradientsFromOutsideAreNotWritten) {
+  const Cell cell = cell_with({{"s", "S"}, {"y", "Y"}});
+  const Feeds feeds = feeds_of(4, 2);
+  NetDef net = expanded_net(cell, feeds);
+  for (const char* name : {"gS", "gY"}) net.add_external_input(name);
+  add_gradient_operators(net, {.targets = {{"S", "gS"}, {"Y", "gY"}}, .wanted = {"X", "W"}, .stop = {}});
+  Workspace workspace;
+  for (const auto& [name, value] : feeds) workspace.tensor(name) = value;
+  const Feeds given = {{"gS", normal<double>({4, 2, 3}, 7)}, {"gY", normal<double>({4, 2, 4}, 8)}};
+  for (const auto& [name, value] : given) workspace.tensor(name) = value.clone();
+  RunContext run;
+  run_net_once(net, workspace, run);
+  for (const auto& [name, value] : given) EXPECT_EQ(compare(workspace.fetch(name), value, 0), "") << name;
+}
+
 // What a later operator overwrites is read by no gradient.
 TEST(Outputs, OverwrittenIsAnErrorWhereItIsRead) {
   const Cell cell = {.step = {"y = Tanh(x)", "h = Mul(h_prev, y)"},

@@ -1,0 +1,116 @@
+#include "recurrent/states.h"
+
+#include <algorithm>
+
+#include "recurrent/counters.h"
+#include "recurrent/extensions.h"
+
+namespace stepnet {
+
+int64_t initial_rows(const Tensor& initial) { return initial.rank() >= 3 ? initial.dim(0) : 1; }
+
+Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
+  require(initial.rank() >= 1, "an initial state has shape [D], [B, D] or [L, B, ...], not {}", initial);
+  const int lead = std::min(initial.rank() - 1, 2);  // dimensions before those of a sample
+  require(lead == 0 || initial[lead - 1] == batch,
+          "the initial state {} is for a batch of {}, but the sequence's is {}", initial,
+          lead > 0 ? initial[lead - 1] : 0, batch);
+  return initial.from(lead).prepend(batch).prepend(steps + (lead == 2 ? initial[0] : 1));
+}
+
+namespace {
+
+bool is_named_outside(const std::string& state, const OperatorDef& def, const NetDef& net) {
+  auto names = [&](const auto& list) { return std::ranges::find(list, state) != list.end(); };
+  if (names(def.output()) || names(net.external_output())) return true;
+  return std::ranges::any_of(net.op(), [&](const OperatorDef& op) { return names(op.input()); });
+}
+
+// The type and shape of a state over time.
+std::pair<DType, Shape> state_type(const RecurrentSpec& spec, const StateSpec& state, const BlobCall& call,
+                                   int64_t steps, int64_t batch) {
+  if (state.initial >= 0) {
+    const Tensor& initial = tensor_input(call, state.initial);
+    const Shape shape = state_shape(initial.shape(), steps, batch);
+    if (spec.reverse && shape[0] != steps + 1)
+      fail("the initial state \"{}\" is {}, but a network that runs in reverse starts from one row",
+           call.def.input(state.initial), initial);
+    return {initial.dtype(), shape};
+  }
+  std::vector<DType> types;
+  for (const Blob* blob : call.in)
+    if (blob && blob->is_tensor()) types.push_back(blob->tensor().dtype());
+  return {zero_state_type(types), zero_state_shape(state, steps, batch)};
+}
+
+// `initial` is undefined for zeros.
+void write_initial_rows(const Tensor& initial, Tensor rows) {
+  if (!initial.defined()) return rows.fill_zero();
+  if (initial.rank() >= 2) {
+    rows = rows.reshaped(initial.shape());
+    if (rows.raw() != initial.raw()) rows.copy_from(initial);
+    return;
+  }
+  rows = rows.row(0);
+  for (int64_t b = 0; b < rows.dim(0); ++b) {
+    Tensor row = rows.row(b);
+    row.copy_from(initial);
+  }
+}
+
+}  // namespace
+
+std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
+  std::set<std::string> names;
+  if (spec.has_backward) return names;
+  for (const StateSpec& state : spec.states)
+    if (!is_named_outside(state.name, def, net)) names.insert(state.name);
+  for (const Link& link : spec.links)
+    if (link.window != 1) names.erase(link.external);
+  for (const StateView& view : spec.views)
+    if (view.offset != -1) names.erase(view.state);
+  return names;
+}
+
+const Tensor& tensor_input(const BlobCall& call, int i) {
+  require(call.in[i] != nullptr, "input {} is missing", i);
+  const Tensor& tensor = std::as_const(*call.in[i]).tensor();
+  require(tensor.defined(), "the input \"{}\" holds nothing yet", call.def.input(i));
+  return tensor;
+}
+
+void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch) {
+  const RecurrentSpec& spec = scratch.forward_spec;
+  for (const StateSpec& state : spec.states) {
+    auto [dtype, shape] = state_type(spec, state, call, steps, batch);
+    const auto turn = scratch.in_turn.find(state.name);
+    Tensor& whole = turn == scratch.in_turn.end() ? call.workspace.create(state.name).tensor() : turn->second.latest;
+    const int64_t count = shape[0] - steps;
+    if (turn != scratch.in_turn.end()) {
+      turn->second.rows = shape[0];
+      shape = shape.with(0, std::min(shape[0], count + 1));
+    }
+    Tensor held;  // may be a view of this very state from the run before
+    if (state.initial >= 0) held = tensor_input(call, state.initial);
+    if (!(whole.defined() && whole.dtype() == dtype && whole.shape() == shape)) whole = Tensor::empty(dtype, shape);
+    const Tensor first = whole.rows(spec.reverse ? steps % shape[0] : 0, count);
+    write_initial_rows(held, first);
+    count_recurrent({.copied = 0, .initial = static_cast<int64_t>(first.bytes()), .spread = 0});
+    whole.mark_written();
+  }
+}
+
+void show_views(const RecurrentScratch& scratch, Workspace& workspace) {
+  for (const StateView& view : scratch.forward_spec.views) {
+    const auto turn = scratch.in_turn.find(view.state);
+    const bool all = turn == scratch.in_turn.end();
+    const Tensor& whole = all ? workspace.fetch(view.state) : turn->second.latest;
+    Tensor over_time;
+    over_time.set_type(whole.dtype(), all ? whole.shape() : whole.shape().with(0, turn->second.rows));
+    const Rows rows = shown_rows(view, over_time, scratch.forward_spec.reverse);
+    workspace.create(view.output).tensor() =
+        all ? whole.rows(rows.first, rows.count) : whole.rows(rows.first % whole.dim(0), 1);
+  }
+}
+
+}  // namespace stepnet
