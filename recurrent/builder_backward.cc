@@ -10,11 +10,11 @@ namespace {
 
 // A nested network keeps what its gradient reads of one timestep alone, so it runs again. What it writes to places of
 // the outer network is still there.
-OperatorDef nested_again(const Expansion& e, OperatorDef op) {
+OperatorDef nested_again(Expansion& e, OperatorDef op) {
   for (std::string& name : *op.mutable_output()) {
     const bool is_output =
         std::any_of(e.outputs.begin(), e.outputs.end(), [&](const BuiltOutput& o) { return o.internal == name; });
-    if (is_output || contains(e.state_output, name)) name.clear();
+    if (is_output || contains(e.state_output, name)) name = e.fresh(name + "_again");
   }
   return op;
 }

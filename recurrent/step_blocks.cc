@@ -3,6 +3,7 @@
 // An operator can if each row of its outputs depends on the same row of its inputs and on what does not change over
 // time, or if its outputs add up rows. Timesteps are stacked along the first dimension.
 #include <algorithm>
+#include <numeric>
 
 #include "core/profile.h"
 #include "recurrent/step_program.h"
@@ -218,7 +219,8 @@ void StepProgram::bind_block(Op& op) {
     if (s < 0) return nullptr;
     StepSlot& slot = *slots_[s];
     if (!varies(s) || is_total(s)) return &slot.tensor;
-    slot.stacked = slot.whole;
+    slot.stacked =
+        slot.kind == Kind::timestep ? Tensor::empty(DType::int32, {std::max(spec_.block, after_block_)}) : slot.whole;
     return &slot.stacked;
   };
   for (const int s : op.in_slots) op.block_in.push_back(stacked(s));
@@ -228,6 +230,12 @@ void StepProgram::bind_block(Op& op) {
 void StepProgram::run_block(Phase phase, int64_t first, int64_t count, RunContext& run) {
   for (const auto& slot : slots_) {
     if (!slot->stacked.defined()) continue;
+    if (slot->kind == Kind::timestep) {
+      slot->stacked.set_view({count}, slot->stacked.offset());
+      const std::span<int32_t> timesteps = slot->stacked.span<int32_t>();
+      std::iota(timesteps.begin(), timesteps.end(), static_cast<int32_t>(first));
+      continue;
+    }
     const int64_t row = slot->kind == Kind::block ? 0 : first;
     slot->stacked = slot->whole;
     slot->stacked.set_view(slot->stack(count), slot->base + static_cast<size_t>(row) * slot->stride);

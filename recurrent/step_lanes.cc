@@ -119,9 +119,14 @@ void StepProgram::bind_lane(Lane& lane) {
   for (size_t s = 0; s < slots_.size(); ++s) {
     const StepSlot& slot = *slots_[s];
     Tensor& tensor = lane.tensors[s];
+    if (slot.kind == Kind::timestep) {
+      if (!tensor.defined()) tensor = Tensor::zeros(DType::int32, {1});
+      lane.timestep = &tensor;
+      continue;
+    }
     tensor = slot.tensor;
     if (slot.unused || !slot.typed || is_total(static_cast<int>(s))) continue;
-    const int d = slot.kind == Kind::timestep ? -1 : batch_dim(tensor.shape(), spec_.batch);
+    const int d = batch_dim(tensor.shape(), spec_.batch);
     size_t before = 0;
     if (varies(static_cast<int>(s)) && d >= 0) {
       before = slot.tensor.bytes() / static_cast<size_t>(spec_.batch) * static_cast<size_t>(lane.first);
@@ -168,6 +173,7 @@ void StepProgram::run_lane(Lane& lane, int64_t first, int64_t count, const RunCo
   for (int64_t i = 0; i < count; ++i) {
     const int64_t t = spec_.descending ? first + count - 1 - i : first + i;
     step.timestep = t;
+    if (lane.timestep) *lane.timestep->data<int32_t>() = static_cast<int32_t>(t);
     for (const Lane::Moving& m : lane.moving)
       m.tensor->set_offset(m.slot->place(m.slot->kind == Kind::block ? t - first : t) + m.before);
     for (const Lane::Operator& op : lane.ops) {

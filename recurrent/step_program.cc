@@ -1,7 +1,6 @@
 #include "recurrent/step_program.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace stepnet {
 namespace {
@@ -30,20 +29,6 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   slot.first = link.offset;
   // Made anew, so that its size is checked: without timesteps no number of rows bounds it.
   slot.row = Shape(link.whole.shape().with(0, link.window).dims());
-  slot.show(0);
-  return slot;
-}
-
-StepSlot timestep_slot(const std::string& name, int64_t steps) {
-  StepSlot slot;
-  slot.name = name;
-  slot.kind = Kind::timestep;
-  slot.typed = true;
-  slot.whole = Tensor::empty(DType::int32, {std::max<int64_t>(steps, 1)});
-  const std::span<int32_t> indices = slot.whole.span<int32_t>();
-  std::iota(indices.begin(), indices.end(), 0);
-  slot.stride = sizeof(int32_t);
-  slot.row = Shape{1};
   slot.show(0);
   return slot;
 }
@@ -83,7 +68,12 @@ int StepProgram::slot_of(const std::string& name) const {
 
 void StepProgram::add_given_slots() {
   for (const auto& [name, link] : spec_.links) add_slot(link_slot(name, link, spec_.steps));
-  if (slot_of(spec_.timestep) < 0) add_slot(timestep_slot(spec_.timestep, spec_.steps));
+  StepSlot time;
+  time.name = spec_.timestep;
+  time.kind = Kind::timestep;
+  time.typed = true;
+  time.tensor = Tensor::zeros(DType::int32, {1});
+  if (slot_of(spec_.timestep) < 0) add_slot(std::move(time));
   for (const auto& [name, whole] : spec_.slabs) {
     if (slot_of(name) >= 0) continue;
     StepSlot slot;

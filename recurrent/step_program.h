@@ -6,7 +6,7 @@
 //   slab      one row per timestep of a [T, ...] tensor, because the backward pass reads it
 //   scratch   a buffer that all timesteps reuse
 //   external  a blob of the surrounding workspace (a parameter, lengths, an encoder's output), read only
-//   timestep  the step's index, int32 [1]: a row of 0 ... T-1
+//   timestep  the step's index, int32 [1]
 //   block     rows of a buffer of K timesteps
 // An operator whose output another name shares (a schema's alias) costs nothing: both names are one slot.
 // Operators that no timestep waits for run for a block of K timesteps at once (step_blocks.cc), on tensors whose rows
@@ -43,10 +43,10 @@ struct StepSlot {
   bool typed = false;     // dtype and shape are known before the first step
   bool reshaped = false;  // its shape, not its size, changes within a step
   bool unused = false;    // no operator reads or writes it any more
-  size_t base = 0;        // all but scratch and external: byte offset at timestep 0
-  size_t stride = 0;      // all but scratch and external: bytes from one timestep to the next
-  Shape row;              // all but scratch and external: what one timestep holds, a link's whole window
-  Tensor whole;           // link: the tensor outside; slab and timestep: [T, ...]; block: [K, ...]
+  size_t base = 0;        // link, slab and block: byte offset at timestep 0
+  size_t stride = 0;      // link, slab and block: bytes from one timestep to the next
+  Shape row;              // link, slab and block: what one timestep holds, a link's whole window
+  Tensor whole;           // link: the tensor outside; slab: [T, ...]; block: [K, ...]
   Blob* blob = nullptr;   // external
   bool changes = false;   // link: see LinkTarget
   int64_t cycle = 0;      // link: rows of `whole` that are taken in turn; 0: rows follow one another
@@ -169,6 +169,7 @@ class StepProgram {
     int64_t first = 0, samples = 0;
     std::vector<Tensor> tensors;  // by slot
     std::vector<Moving> moving;
+    Tensor* timestep = nullptr;  // its own, because lanes are not at the same one
     std::vector<Operator> ops;
     WeightPacks packs;
     std::exception_ptr error;

@@ -83,6 +83,7 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
     if (slot->reshaped && slot->whole.defined()) slot->tensor.set_view(slot->row, slot->base);
     const int64_t row = slot->kind == Kind::block ? t % spec_.block : t;
     if (slot->stride > 0) slot->tensor.set_offset(slot->place(row));
+    if (slot->kind == Kind::timestep) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
   }
   RunContext step = run;
   step.packs = packs_weights(spec_.steps) ? &packs_ : nullptr;
