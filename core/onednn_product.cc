@@ -51,7 +51,8 @@ void set_data(memory& m, const float* data) { m.set_data_handle(const_cast<float
 }  // namespace
 
 PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& packed)
-    : layout_(packed),
+    : plain_layout_(plain),
+      layout_(packed),
       data_(bytes(packed.get_size())),
       plain_(plain, cpu(), nullptr),
       packed_(packed, cpu(), data_.raw()),
@@ -123,7 +124,7 @@ class WeightStore {
     const std::lock_guard lock(mutex_);
     auto& layouts = packed_[b];
     for (const auto& known : layouts)
-      if (known->layout() == product.packed_weights()) return *known;
+      if (known->plain() == product.plain_weights() && known->layout() == product.packed_weights()) return *known;
     layouts.push_back(std::make_unique<PackedWeights>(product.plain_weights(), product.packed_weights()));
     return *layouts.back();
   }

@@ -16,12 +16,13 @@ namespace stepnet {
 class PackedWeights {
  public:
   PackedWeights(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
+  const dnnl::memory::desc& plain() const { return plain_layout_; }
   const dnnl::memory::desc& layout() const { return layout_; }
   void* data() const { return data_.raw(); }
   void pack(const float* b, uint64_t run);  // unless that has happened in this run
 
  private:
-  dnnl::memory::desc layout_;
+  dnnl::memory::desc plain_layout_, layout_;
   mutable Tensor data_;
   dnnl::memory plain_, packed_;
   dnnl::reorder packing_;

@@ -22,10 +22,39 @@ std::optional<size_t> StepProgram::term_writer(int slot, size_t sum) const {
   return by[0];
 }
 
+// A sum that is written over one of its terms: the others can be added there when they are made.
+bool StepProgram::fold_in_place(size_t index) {
+  const Op& sum = *ops_[index];
+  const int result = sum.out_slots[0];
+  if (std::ranges::count(sum.in_slots, result) != 1 || sum.phase != Phase::step || is_total(result)) return false;
+  size_t first = index;  // from here on the term that is overwritten is there, and nobody reads it
+  while (first > 0 && std::ranges::count(ops_[first - 1]->in_slots, result) == 0 &&
+         std::ranges::count(ops_[first - 1]->out_slots, result) == 0)
+    --first;
+  if (first == 0 || std::ranges::count(ops_[first - 1]->out_slots, result) == 0) return false;
+  std::vector<std::pair<Op*, size_t>> adding;
+  for (const int s : sum.in_slots) {
+    if (s == result) continue;
+    const std::optional<size_t> writer = term_writer(s, index);
+    if (!writer || *writer < first || ops_[*writer]->phase != Phase::step) return false;
+    const auto o =
+        static_cast<size_t>(std::ranges::find(ops_[*writer]->out_slots, s) - ops_[*writer]->out_slots.begin());
+    if (!ops_[*writer]->op.spec->output_spec(static_cast<int>(o))->accumulates) return false;
+    adding.emplace_back(ops_[*writer].get(), o);
+  }
+  for (const auto& [op, o] : adding) {
+    op->accumulate |= 1U << o;
+    slots_[op->out_slots[o]]->unused = true;
+    op->out_slots[o] = result;
+  }
+  return true;
+}
+
 bool StepProgram::fold_sum(size_t index) {
   const Op& sum = *ops_[index];
   if (!sum.op.spec->sums_inputs || !sum.kernel || sum.in_slots.size() < 2) return false;
   const int result = sum.out_slots[0];
+  if (std::ranges::count(sum.in_slots, result) > 0) return fold_in_place(index);
   const StepSlot& place = *slots_[result];
   if ((place.kind != Kind::scratch && place.kind != Kind::slab) || place.reshaped || is_total(result)) return false;
   if (writers(result).front() != index) return false;

@@ -145,14 +145,28 @@ bool StepProgram::add_slice(Chain& chain, const Op& op) const {
   return true;
 }
 
-bool StepProgram::add_slice_gradient(Chain& chain, const Op& op) const {
+// Whether a sum reads the slot next, and nobody what is in it now after that.
+bool StepProgram::is_summed_next(size_t index, int slot) const {
+  size_t sum = index + 1;
+  while (sum < ops_.size() && std::ranges::count(ops_[sum]->in_slots, slot) == 0) {
+    if (std::ranges::count(ops_[sum]->out_slots, slot) > 0) return false;
+    ++sum;
+  }
+  if (sum == ops_.size() || !ops_[sum]->op.spec->sums_inputs || std::ranges::count(ops_[sum]->in_slots, slot) != 1)
+    return false;
+  if (std::ranges::count(ops_[sum]->out_slots, slot) > 0) return true;
+  return std::ranges::none_of(ops_.begin() + static_cast<std::ptrdiff_t>(sum) + 1, ops_.end(),
+                              [&](const auto& later) { return std::ranges::count(later->in_slots, slot) > 0; });
+}
+
+bool StepProgram::add_slice_gradient(Chain& chain, size_t index) const {
+  const Op& op = *ops_[index];
   const int64_t column = first_column(op, true);
   if (column < 0) return false;
   const int to = op.out_slots[0];
   int value = operand_of(chain, op.in_slots[1]);
-  if (value < 0 || slots_[to]->kind != Kind::scratch || !has_rows(chain, to, last_dim(slots_[to]->tensor)))
-    return false;
-  if (chain.writes(to) || uses_of(to) != 2) return false;
+  if (value < 0 || !has_rows(chain, to, last_dim(slots_[to]->tensor))) return false;
+  if (chain.writes(to) || !is_summed_next(index, to)) return false;
   if (value >= kSource) {  // copied now, because an operator after this one may write there
     chain.code.push_back({FusedCode::copy, value, value});
     value = static_cast<int>(chain.code.size()) - 1;
@@ -177,11 +191,11 @@ bool StepProgram::add_filled(Chain& chain, const Op& op) const {
     at += p.size;
   }
   const int to = op.out_slots[0];
+  for (const int s : op.in_slots) chain.padded.erase(s);
   if (!has_rows(chain, to, at) || chain.writes(to) || chain.reads_columns_of(to)) return false;
   for (const Place& p : chain.sources)
     if (p.slot == to) return false;
   chain.filled[to] = std::move(parts);
-  for (const int s : op.in_slots) chain.padded.erase(s);
   return true;
 }
 
@@ -203,7 +217,7 @@ bool StepProgram::add_to_chain(Chain& chain, size_t index) const {
   }
   Chain longer = chain;
   if (!add_filled(longer, op) && !add_elementwise(longer, op) && !add_slice(longer, op) &&
-      !add_slice_gradient(longer, op))
+      !add_slice_gradient(longer, index))
     return false;
   longer.ops.push_back(index);
   chain = std::move(longer);

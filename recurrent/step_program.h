@@ -201,7 +201,8 @@ class StepProgram {
   int operand_of(Chain& chain, int slot) const;
   bool add_elementwise(Chain& chain, const Op& op) const;
   bool add_slice(Chain& chain, const Op& op) const;
-  bool add_slice_gradient(Chain& chain, const Op& op) const;
+  bool is_summed_next(size_t index, int slot) const;
+  bool add_slice_gradient(Chain& chain, size_t index) const;
   bool add_filled(Chain& chain, const Op& op) const;
   bool add_to_chain(Chain& chain, size_t index) const;
   bool is_seen(const Chain& chain, int slot) const;
@@ -212,6 +213,7 @@ class StepProgram {
   void keep_slices_in_steps();
   void fold_sums();
   bool fold_sum(size_t sum);
+  bool fold_in_place(size_t sum);
   std::optional<size_t> term_writer(int slot, size_t sum) const;
   void place(size_t op, Phase phase);
   bool runs_before(size_t op) const;

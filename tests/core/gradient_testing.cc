@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <regex>
+#include <sstream>
 
 #include "core/arguments.h"
 
@@ -39,7 +40,11 @@ OperatorDef op_of_line(const std::string& line) {
   for (const std::string& name : names_in(match[3])) op.add_input(name);
   for (const std::string& arg : names_in(match[4])) {
     const size_t equals = arg.find('=');
-    *op.add_arg() = make_arg(arg.substr(0, equals), std::stoi(arg.substr(equals + 1)));
+    std::vector<int64_t> values;
+    std::stringstream list(arg.substr(equals + 1));
+    for (std::string value; std::getline(list, value, '/');) values.push_back(std::stoll(value));
+    *op.add_arg() =
+        values.size() == 1 ? make_arg(arg.substr(0, equals), values[0]) : make_arg(arg.substr(0, equals), values);
   }
   return op;
 }

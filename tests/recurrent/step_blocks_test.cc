@@ -29,20 +29,24 @@ void PrintTo(const Counts& c, std::ostream* out) {
   *out << fmt::format("{{{}, {}, {}, {}}}", c.forward_blocks, c.forward_steps, c.backward_blocks, c.backward_steps);
 }
 
-Counts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50, bool fuse = false) {
-  if (!fuse) cell.disabled_passes.emplace_back("fuse");
-  const Feeds feeds = feeds_of(steps, batch);
+Counts counts_of(const Cell& cell, const Feeds& feeds) {
   NetDef net = expanded_net(cell, feeds);
   net.add_external_input("g");
   add_gradient_operators(net, {.targets = {{"h_all", "g"}}, .wanted = {"X", "h0", "W", "U", "b"}, .stop = {}});
   Workspace workspace;
   for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
-  workspace.tensor("g") = normal<double>({steps, batch, 3}, 7);
+  workspace.tensor("g") = normal<double>(feeds[0].second.shape(), 7);
   RunContext run;
   run_net_once(net, workspace, run);
   const auto& scratch = workspace.at("rnn/step_workspaces").get<RecurrentScratch>();
   return {scratch.forward->block_operators(), scratch.forward->step_operators(), scratch.backward->block_operators(),
           scratch.backward->step_operators()};
+}
+
+// Without fusion, which leaves hardly any operators to count.
+Counts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50) {
+  cell.disabled_passes.emplace_back("fuse");
+  return counts_of(cell, feeds_of(steps, batch));
 }
 
 // The product with the sequence is hoisted; all of its gradient, and the other's gradients of parameters, are deferred.
@@ -57,7 +61,7 @@ TEST(StepBlocks, ElmanCell) {
 TEST(StepBlocks, InReverseAsForward) {
   Cell cell = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
   cell.reverse = true;
-  EXPECT_EQ(counts_of(cell), (Counts{1, 3, 3, 2}));
+  EXPECT_EQ(counts_of(cell), (Counts{1, 2, 3, 2}));
 }
 
 // The mask of the sequence is no obstacle, forward or backward.
@@ -82,10 +86,11 @@ TEST(StepBlocks, ChainsAreHoistedWhole) {
             3);
 }
 
-TEST(StepBlocks, OneTimestepOrALargeBatchHasNoBlocks) {
+// A large batch has blocks of one timestep.
+TEST(StepBlocks, OneTimestepHasNoBlocks) {
   const Cell cell = {{"a = FC(x, W, b) axis=2", "h = Sum(a, h_prev)"}, {kH}};
   EXPECT_EQ(counts_of(cell, 1, 50).forward_blocks, 0);
-  EXPECT_EQ(counts_of(cell, 9, 128).forward_blocks, 0);
+  EXPECT_EQ(counts_of(cell, 9, 128).forward_blocks, 1);
   EXPECT_EQ(counts_of(cell, 9, 127).forward_blocks, 1);
 }
 
@@ -106,16 +111,42 @@ TEST(StepFolds, SumsStayWhereATermIsNeededOrCannotBeAdded) {
   EXPECT_EQ(counts_of({{a, r, "h = Sum(a, r)"}, {kH}}).forward_steps, 2);  // is linked to a row of the state
 }
 
+// Data of cells whose rows are long enough for the loop over pieces.
+Feeds wide_feeds(int64_t width, int64_t gates) {
+  Feeds feeds = {{"X", normal<double>({9, 50, width}, 1)}, {"h0", normal<double>({50, width}, 2)}};
+  feeds.emplace_back("W", normal<double>({gates * width, width}, 3, 0, 0.3));
+  feeds.emplace_back("U", normal<double>({gates * width, width}, 4, 0, 0.3));
+  feeds.emplace_back("b", normal<double>({gates * width}, 5));
+  feeds.emplace_back("v", normal<double>({width}, 6));
+  return feeds;
+}
+
+Counts fused_counts(const Cell& cell, const Feeds& feeds) {
+  EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");
+  return counts_of(cell, feeds);
+}
+
 TEST(StepFusion, ElementwiseOperatorsBecomeOne) {
+  const Lines step = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "p = Tanh(a)",  "q = Sigmoid(r)",
+                      "m = Mul(p, q)",          "n = Mul(m, v) broadcast=1",   "h = Sub(n, x)"};
+  EXPECT_EQ(fused_counts({step, {kH}}, wide_feeds(9, 1)).forward_steps, 2);
+  EXPECT_EQ(fused_counts({step, {kH}}, wide_feeds(3, 1)).forward_steps, 5);  // too narrow
+}
+
+// A slice is read where it is, and gradients of slices are written into their tensor.
+TEST(StepFusion, SlicesOfGates) {
   const Lines step = {"a = FC(x, W, b) axis=2",
                       "r = FC(h_prev, U, b) axis=2",
-                      "p = Tanh(a)",
-                      "q = Sigmoid(r)",
-                      "m = Mul(p, q)",
-                      "n = Sub(m, x)",
-                      "h = Tanh(n)"};
-  EXPECT_EQ(counts_of({step, {kH}}).forward_steps, 5);               // p is made before the block
-  EXPECT_EQ(counts_of({step, {kH}}, 9, 50, true).forward_steps, 5);  // rows of three elements are too short
+                      "s = Sum(a, r)",
+                      "i = Slice(s) starts=0/0/0 ends=-1/-1/70",
+                      "g = Slice(s) starts=0/0/70 ends=-1/-1/140",
+                      "p = Sigmoid(i)",
+                      "q = Tanh(g)",
+                      "k = Mul(p, h_prev)",
+                      "h = Add(k, q)"};
+  const Counts fused = fused_counts({step, {kH}}, wide_feeds(70, 2));
+  EXPECT_EQ(fused.forward_steps, 2);
+  EXPECT_LE(fused.backward_steps, 3);
 }
 
 TEST(StepBlocks, RandomOperatorsStay) {
