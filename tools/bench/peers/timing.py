@@ -1,7 +1,7 @@
 """What the peers' scripts share: which cells and sizes to time, for how long, and the line that a time is written in.
 
-stepnet_bench --list says the cells and sizes, and its --peer-times reads the lines: peer, cell, size, mode, threads, how
-threads wait, milliseconds, between tabs.
+stepnet_bench --list says the cells and sizes, and its --peer-times reads the lines: peer, cell, size, mode, threads,
+how threads wait, milliseconds, between tabs.
 """
 import argparse
 import sys
