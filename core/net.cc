@@ -114,8 +114,8 @@ void Net::run(RunContext& run) {
 namespace {
 
 void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* const> out, Workspace& workspace,
-                  RunContext& run) {
-  BlobCall call{op.def, in, out, workspace, run};
+                  RunContext& run, const NetDef& net) {
+  BlobCall call{op.def, in, out, workspace, run, net};
   try {
     op.spec->blob_kernel(op.args.get(), call);
   } catch (Error& e) {
@@ -141,7 +141,7 @@ void Net::run_step(Step& step, RunContext& run) {
   const double start = run.profiler ? now_seconds() : 0;
   double bytes = 0;
   if (op.spec->blob_kernel) {
-    run_on_blobs(op, step.in, step.out, workspace_, run);
+    run_on_blobs(op, step.in, step.out, workspace_, run, def_);
   } else {
     step.in_tensors.clear();
     step.out_tensors.clear();

@@ -98,6 +98,7 @@ struct BlobCall {
   std::span<Blob* const> out;
   Workspace& workspace;
   RunContext& run;
+  const NetDef& net;  // that the operator stands in
 };
 
 struct OutputRule {

@@ -13,6 +13,7 @@
 #include "core/operator.h"
 #include "core/parallel.h"
 #include "core/vector_math.h"
+#include "operators/lengths.h"
 
 namespace stepnet {
 namespace {
@@ -82,6 +83,7 @@ struct Rows {
   Rows(const GruArgs& a, const Call& call)
       : count(call.in(0).shape().size_between(0, call.in(0).rank() - 1)), d(call.in(0).shape().at(-1)) {
     if (!a.sequence_lengths) return;
+    check_lengths(call.in(2).span<int32_t>());
     lengths = call.in(2).data<int32_t>();
     now = call.in(3).data<int32_t>()[0];
   }

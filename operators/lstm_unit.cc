@@ -13,6 +13,7 @@
 
 #include "core/operator.h"
 #include "core/parallel.h"
+#include "operators/lengths.h"
 #include "operators/lstm_gates.h"
 
 namespace stepnet {
@@ -113,6 +114,7 @@ struct Steps {
 
 Steps steps_of(const LstmArgs& a, const Call& call) {
   if (!a.sequence_lengths) return {};
+  check_lengths(call.in(3).span<int32_t>());
   return {call.in(3).data<int32_t>(), call.in(4).data<int32_t>()[0]};
 }
 

@@ -3,6 +3,7 @@
 // For t = 0 ... T-1 the step net runs with its linked blobs showing rows of the sequence and of the state tensors. A
 // state tensor is [T + L, B, D]: rows 0 ... L-1 are the initial value, and the step at t writes row t + L, so the state
 // before and after a step are two windows of one tensor and nothing is copied but the initial rows. Outputs are views.
+// For states that need less memory see recurrent/states.h.
 // Formula and conventions: the public format's RecurrentNetwork.
 #include <algorithm>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "core/bound_op.h"
 #include "core/operator.h"
 #include "recurrent/scratch.h"
+#include "recurrent/states.h"
 
 namespace stepnet {
 
@@ -50,6 +52,15 @@ BackwardReads backward_reads(const RecurrentSpec& spec) {
   return reads;
 }
 
+std::string place_of(const BlobCall& call) {
+  std::string name = call.def.name();
+  for (const std::string& output : call.def.output())
+    if (name.empty()) name = output;
+  const std::string where = source_text(call.def);
+  return fmt::format("{}{}{} \"{}\" of net \"{}\"", where, where.empty() ? "" : ", ", call.def.type(), name,
+                     call.net.name());
+}
+
 std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
   std::vector<Link> links = spec.links;
   std::set<std::string> backward;
@@ -57,10 +68,13 @@ std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
   auto link_of = [&](const std::string& name) {
     return std::find_if(links.begin(), links.end(), [&](const Link& l) { return l.internal == name; });
   };
+  std::map<std::string, int> writes;
+  for (const OperatorDef& op : spec.step_net.op())
+    for (const std::string& name : op.output()) ++writes[name];
   for (const OperatorDef& op : spec.step_net.op()) {
     const OpSpec* schema = find_op(op.type());
     if (!schema || schema->role != Role::alias || op.input_size() != 1 || op.output_size() != 1) continue;
-    if (backward.count(op.output(0)) > 0) continue;  // made again
+    if (backward.count(op.output(0)) > 0 || writes[op.output(0)] > 1) continue;  // made again
     const auto source = link_of(op.input(0));
     if (source == links.end() || link_of(op.output(0)) != links.end()) continue;
     Link link = *source;
@@ -85,32 +99,12 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
   return whole;
 }
 
-int64_t initial_rows(const Tensor& initial) { return initial.rank() == 3 ? initial.dim(0) : 1; }
-
 int64_t block_of(int64_t batch) {
   constexpr int64_t kRows = 128;
   return batch <= 0 ? 1 : (kRows + batch - 1) / batch;
 }
 
-Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
-  require(initial.rank() >= 1 && initial.rank() <= 3, "an initial state has shape [D], [B, D] or [L, B, D], not {}",
-          initial);
-  const int64_t width = initial[initial.rank() - 1];
-  const int64_t rows = initial.rank() == 3 ? initial[0] : 1;
-  if (initial.rank() >= 2)
-    require(initial[initial.rank() - 2] == batch, "the initial state {} is for a batch of {}, but the sequence's is {}",
-            initial, initial[initial.rank() - 2], batch);
-  return {steps + rows, batch, width};
-}
-
 namespace {
-
-const Tensor& tensor_input(const BlobCall& call, int i) {
-  require(call.in[i] != nullptr, "input {} is missing", i);
-  const Tensor& tensor = std::as_const(*call.in[i]).tensor();
-  require(tensor.defined(), "the input \"{}\" holds nothing yet", call.def.input(i));
-  return tensor;
-}
 
 void check_sequence(const std::string& name, const Shape& shape) {
   require(shape.rank() >= 2, "the sequence \"{}\" must be [T, B, ...], not {}", name, shape);
@@ -119,37 +113,19 @@ void check_sequence(const std::string& name, const Shape& shape) {
           shape[0], most);
 }
 
-// Creates the state tensors and writes their first rows: the one copy that a state ever costs.
-void initialise_states(const RecurrentSpec& spec, BlobCall& call, int64_t steps, int64_t batch) {
-  for (const StateSpec& state : spec.states) {
-    const Tensor& initial = tensor_input(call, state.initial);
-    const Shape shape = state_shape(initial.shape(), steps, batch);
-    Tensor& whole = call.workspace.create(state.name).tensor();
-    const Tensor held = initial;  // may be a view of this very state from the run before
-    if (!(whole.defined() && whole.dtype() == held.dtype() && whole.shape() == shape))
-      whole = Tensor::empty(held.dtype(), shape);
-    if (held.rank() == 1) {
-      for (int64_t b = 0; b < batch; ++b) {
-        Tensor row = whole.rows(0, 1).reshaped(shape.from(1)).row(b);
-        row.copy_from(held);
-      }
-    } else {
-      Tensor rows = whole.rows(0, initial_rows(held)).reshaped(held.shape());
-      rows.copy_from(held);
-    }
-    count_recurrent({.copied = 0,
-                     .initial = static_cast<int64_t>(shape[0] - steps) * batch * shape[2] *
-                                static_cast<int64_t>(dtype_size(held.dtype())),
-                     .spread = 0});
-    whole.mark_written();
-  }
-}
-
-std::map<std::string, LinkTarget> link_targets(const RecurrentSpec& spec, const Workspace& workspace) {
+std::map<std::string, LinkTarget> link_targets(const RecurrentScratch& scratch, const Workspace& workspace) {
   std::map<std::string, LinkTarget> targets;
-  for (const Link& link : spec.links)
-    targets[link.internal] = {linked_tensor(workspace, "link_external", link.internal, link.external), link.offset,
-                              link.window};
+  for (const Link& link : scratch.forward_spec.links) {
+    LinkTarget& target = targets[link.internal];
+    target.offset = link.offset;
+    target.window = link.window;
+    if (const auto turn = scratch.in_turn.find(link.external); turn != scratch.in_turn.end()) {
+      target.whole = turn->second.latest;
+      target.rows = turn->second.rows;
+    } else {
+      target.whole = linked_tensor(workspace, "link_external", link.internal, link.external);
+    }
+  }
   return targets;
 }
 
@@ -175,6 +151,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.hoist = spec.hoist;
   program.links = links;
   program.workspace = &call.workspace;
+  program.keep_all = scratch.is_fetched;
   if (spec.has_backward)
     for (const std::string& name : backward_reads(spec).values)
       if (spec.recompute.count(name) == 0) program.keep.insert(name);
@@ -184,16 +161,6 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   scratch.forward.reset();  // its slabs go before new ones come
   scratch.forward = std::make_unique<StepProgram>(std::move(program));
   scratch.types = scratch.forward->types();
-}
-
-void show_views(const RecurrentSpec& spec, Workspace& workspace) {
-  for (const StateView& view : spec.views) {
-    const Tensor& whole = workspace.fetch(view.state);
-    const int64_t start = view.offset >= 0 ? view.offset : whole.dim(0) + view.offset;
-    require(start >= 0 && start <= whole.dim(0), "\"alias_offset\" of \"{}\" is {}, but the state \"{}\" is {}",
-            view.output, view.offset, view.state, whole);
-    workspace.create(view.output).tensor() = whole.rows(start, whole.dim(0) - start);
-  }
 }
 
 // States and views are blobs that the run creates. They must not replace the scratch or each other, nor may a state
@@ -219,9 +186,21 @@ RecurrentSpec parse_forward(const RecurrentArgs& args, const OperatorDef& def) {
   return spec;
 }
 
+// What the operator's place in its net says about its states and its step blobs.
+void look_around(RecurrentScratch& scratch, const BlobCall& call) {
+  scratch.in_turn.clear();
+  const std::string& own = call.def.output(call.def.output_size() - 1);
+  scratch.is_fetched = std::ranges::any_of(call.net.op(), [&](const OperatorDef& op) {
+    return op.type() == kBlobFetcher && std::ranges::find(op.input(), own) != op.input().end();
+  });
+  if (scratch.is_fetched) return;
+  for (const std::string& name : states_taken_in_turn(scratch.forward_spec, call.def, call.net))
+    scratch.in_turn[name] = {};
+}
+
 void preflight(const RecurrentArgs& args, const OperatorDef& def, const Workspace&) { parse_forward(args, def); }
 
-void run(const RecurrentArgs& args, BlobCall& call) {
+void run_forward(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.out.size() - 1;
   require(call.out[last] != nullptr, "the last output, which holds the steps' values, must have a name");
   if (!call.out[last]->holds<RecurrentScratch>()) call.out[last]->emplace<RecurrentScratch>();
@@ -231,15 +210,15 @@ void run(const RecurrentArgs& args, BlobCall& call) {
     scratch.forward.reset();
     scratch.forward_of.reset();
     scratch.forward_spec = parse_forward(args, call.def);
+    look_around(scratch, call);
     scratch.forward_of = args.identity;
   }
-  const RecurrentSpec& spec = scratch.forward_spec;
   const Tensor& sequence = tensor_input(call, 0);
   check_sequence(call.def.input(0), sequence.shape());
   const Shape shape = sequence.shape();
   const int64_t steps = shape[0];
-  initialise_states(spec, call, steps, shape[1]);
-  const auto links = link_targets(spec, call.workspace);
+  initialise_states(scratch, call, steps, shape[1]);
+  const auto links = link_targets(scratch, call.workspace);
   ShapeKey key = shape_key(call, links);
   if (!scratch.forward || key != scratch.forward_key || !scratch.forward->rebind_externals()) {
     compile(scratch, call, links, steps);
@@ -254,7 +233,11 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.forward->copied();
   count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});
-  show_views(spec, call.workspace);
+  show_views(scratch, call.workspace);
+}
+
+void run(const RecurrentArgs& args, BlobCall& call) {
+  with_place(call, [&] { run_forward(args, call); });
 }
 
 // Types of the views, for checks before a run.

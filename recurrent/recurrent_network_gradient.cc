@@ -2,8 +2,9 @@
 //
 // The gradient tensor of a state has the state's shape; the step at t reads its row t + L and writes its row t, so the
 // gradients before and after a step are two windows of one tensor. A gradient that arrives from outside is added to
-// rows from T on before the loop, and to row t after step t, which has written it. Gradients of parameters add up over
-// time in the fixed order t = T-1 ... 0, inside the kernel where it can add.
+// row t after step t, which has written it, and to rows that no step writes before the loop. Gradients of parameters
+// add up over time in the fixed order t = T-1 ... 0, inside the kernel where it can add.
+//
 // Inputs: the gradients of the outputs in outputs_with_grads, all forward inputs, all forward outputs (scratch last).
 // Outputs: the gradients of the sequence, of the inputs in `param`, and of the initial states; "" if not wanted.
 #include <algorithm>
@@ -46,13 +47,25 @@ void add_rows(const Tensor& from, Tensor to) {
   }
 }
 
+bool names(const google::protobuf::RepeatedPtrField<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// Whether the first operator that names the blob writes it, and does not add to it.
+bool is_made(const NetDef& net, const std::string& blob) {
+  for (const OperatorDef& op : net.op()) {
+    if (names(op.input(), blob)) return false;
+    if (names(op.output(), blob)) return true;
+  }
+  return false;
+}
+
 // True if some operator writes the blob that is linked to row t of the gradient tensor: then rows 0 ... T-1 are
 // written.
 bool every_row_is_written(const Backward& b, const std::string& gradient) {
   for (const Link& link : b.spec.backward_links) {
     if (b.renamed(link.external) != gradient || link.offset != 0) continue;
-    for (const OperatorDef& op : b.spec.backward_net.op())
-      if (std::find(op.output().begin(), op.output().end(), b.renamed(link.internal)) != op.output().end()) return true;
+    if (is_made(b.spec.backward_net, b.renamed(link.internal))) return true;
   }
   return false;
 }
@@ -89,13 +102,14 @@ struct Outside {
   Tensor gradient;  // [rows, B, D]
   Tensor whole;     // the state's gradient
   int64_t start = 0;
+  int64_t written = 0;  // rows below are written by their timesteps, and added to behind them
 
   void add(int64_t row) const {
     if (row >= start && row < whole.dim(0)) add_rows(gradient.rows(row - start, 1), whole.rows(row, 1));
   }
 };
 
-// Rows from T on are added to at once: no step writes them. Those before are added to when their step has written them.
+// Rows that no step writes, such as those from T on, are added to at once.
 std::vector<Outside> take_outside_gradients(Backward& b) {
   std::vector<Outside> all;
   for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k) {
@@ -113,7 +127,8 @@ std::vector<Outside> take_outside_gradients(Backward& b) {
     require(given.dtype() == seen.dtype() && given.size() == seen.size(),
             "the gradient \"{}\" of \"{}\" is {}, but that output is {}", name, view.output, given, seen);
     o.gradient = given.reshaped(seen.shape());
-    for (int64_t row = b.steps; row < o.whole.dim(0); ++row) o.add(row);
+    o.written = every_row_is_written(b, b.state_gradient(*state)) ? b.steps : 0;
+    for (int64_t row = o.written; row < o.whole.dim(0); ++row) o.add(row);
     all.push_back(std::move(o));
   }
   return all;
@@ -228,8 +243,9 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   program.slabs = std::move(slabs);
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
-  const std::set<std::string> shapes = backward_reads(b.spec).shapes;
-  for (const std::string& name : shapes)
+  const BackwardReads reads = backward_reads(b.spec);
+  std::erase_if(program.slabs, [&](const auto& slab) { return reads.values.count(slab.first) == 0; });
+  for (const std::string& name : reads.shapes)
     if (const auto it = scratch.types.find(name); it != scratch.types.end()) program.shapes[name] = it->second;
   scratch.backward.reset();
   scratch.backward = std::make_unique<StepProgram>(std::move(program));
@@ -249,6 +265,7 @@ void finish_initial_states(const Backward& b) {
     }
     out->tensor().resize(initial.dtype(), initial.shape());
     out->tensor().fill_zero();
+    if (!is_floating(initial.dtype())) continue;
     for (int64_t r = 0; r < b.batch; ++r) add_rows(gradient.row(0).row(r), out->tensor());
   }
 }
@@ -289,7 +306,7 @@ void preflight(const RecurrentArgs& args, const OperatorDef& def, const Workspac
   parse_recurrent(args, def, def.input_size());
 }
 
-void run(const RecurrentArgs& args, BlobCall& call) {
+void run_backward(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.in.size() - 1;
   require(call.in[last] && call.in[last]->holds<RecurrentScratch>() && call.in[last]->get<RecurrentScratch>().forward,
           "the last input must be the scratch output of a RecurrentNetwork that has run");
@@ -326,12 +343,17 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   scratch.backward->start_run();
   for (int64_t t = b.steps - 1; t >= 0; --t) {
     scratch.backward->run_step(t, call.run);
-    for (const Outside& o : outside) o.add(t);
+    for (const Outside& o : outside)
+      if (t < o.written) o.add(t);
   }
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.backward->copied();
   count_recurrent({.copied = per_step.copied * b.steps, .initial = 0, .spread = per_step.spread * b.steps});
   finish_initial_states(b);
+}
+
+void run(const RecurrentArgs& args, BlobCall& call) {
+  with_place(call, [&] { run_backward(args, call); });
 }
 
 REGISTER(recurrent_network_gradient) {

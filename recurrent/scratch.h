@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/bound_op.h"
 #include "recurrent/spec.h"
 #include "recurrent/step_program.h"
 
@@ -15,16 +16,39 @@ namespace stepnet {
 // The dtype and shape of every tensor that a program was compiled for.
 using ShapeKey = std::vector<std::pair<DType, Shape>>;
 
+// A state of which only the latest rows are kept.
+struct StateInTurn {
+  Tensor latest;     // row r of the state is in place r % latest.dim(0)
+  int64_t rows = 0;  // T + L
+};
+
+// The operator type that fetches step blobs. Where one reads the scratch in the same net, all are kept.
+inline constexpr const char* kBlobFetcher = "RecurrentNetworkBlobFetcher";
+
 struct RecurrentScratch {
   Shape sequence;  // [T, B, ...] of the last forward run
   std::unique_ptr<StepProgram> forward, backward;
   KeptBytes kept;  // the forward program's slabs
+  std::map<std::string, StateInTurn> in_turn;
+  bool is_fetched = false;
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values
   RecurrentSpec forward_spec, backward_spec;
   // Whose arguments these were parsed from; two nets may use one scratch blob.
   std::shared_ptr<const int> forward_of, backward_of;
 };
+
+std::string place_of(const BlobCall& call);  // such as `RecurrentNetwork "lstm" of net "decoder"`
+// Runs `fn`; an error of the step net's operators gets the place of the operator that runs the step net.
+template <class Fn>
+void with_place(const BlobCall& call, Fn fn) {
+  try {
+    fn();
+  } catch (Error& e) {
+    if (e.has("op")) e.add("in", place_of(call));
+    throw;
+  }
+}
 
 // The step blobs that the backward step net reads before it writes them: by value, and by shape alone.
 struct BackwardReads {

@@ -18,7 +18,7 @@ bool contains(const std::vector<int>& slots, int slot) {
 
 // The row of `whole` that the slot shows at timestep 0, or -1 if it shows several.
 int64_t first_row(const StepSlot& slot) {
-  if (slot.stride == 0 || slot.row.rank() == 0 || slot.row[0] != 1) return -1;
+  if (slot.stride == 0 || slot.cycle > 0 || slot.row.rank() == 0 || slot.row[0] != 1) return -1;
   return static_cast<int64_t>((slot.base - slot.whole.offset()) / slot.stride);
 }
 

@@ -12,11 +12,11 @@ size_t row_bytes(const Tensor& whole) {
 }
 
 StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t steps) {
-  const int64_t rows = link.whole.dim(0);
+  const int64_t rows = link.rows > 0 ? link.rows : link.whole.dim(0);
   const int64_t last = steps - 1 + link.offset + link.window;  // offset and window have 31 bits
-  require(steps == 0 || last <= rows,
-          "the step blob \"{}\" is linked to rows {} to {} of a tensor {}, which has only {} rows", name, link.offset,
-          last - 1, link.whole, rows);
+  if (steps > 0 && last > rows)
+    fail("the step blob \"{}\" is linked to rows {} to {} of a tensor {}{}, which has only {} rows", name, link.offset,
+         last - 1, dtype_name(link.whole.dtype()), link.whole.shape().with(0, rows), rows);
   StepSlot slot;
   slot.name = name;
   slot.kind = Kind::link;
@@ -24,7 +24,9 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   slot.whole = link.whole;
   slot.changes = link.changes;
   slot.stride = row_bytes(link.whole);
-  slot.base = link.whole.offset() + static_cast<size_t>(link.offset) * slot.stride;
+  slot.base = link.whole.offset() + (link.rows > 0 ? 0 : static_cast<size_t>(link.offset) * slot.stride);
+  slot.cycle = link.rows > 0 ? link.whole.dim(0) : 0;
+  slot.first = link.offset;
   // Made anew, so that its size is checked: without timesteps no number of rows bounds it.
   slot.row = Shape(link.whole.shape().with(0, link.window).dims());
   slot.show(0);
@@ -132,7 +134,7 @@ int StepProgram::output_slot(const std::string& name) {
   }
   StepSlot slot;
   slot.name = name;
-  slot.kind = spec_.keep.count(name) > 0 ? Kind::slab : Kind::scratch;
+  slot.kind = spec_.keep_all || spec_.keep.count(name) > 0 ? Kind::slab : Kind::scratch;
   return add_slot(std::move(slot));
 }
 
@@ -147,13 +149,17 @@ void StepProgram::keep_sources_of_aliases() {
   }
 }
 
-// An alias makes its output's name another name of its input's slot, unless the output has a place of its own.
+// An alias makes its output's name another name of its input's slot, whatever it was before, unless the output has a
+// place of its own.
 bool StepProgram::share_slot(const Op& op) {
   int in = 0, out = 0;
   if (!has_alias(*op.op.spec, &in, &out)) return false;
   const std::string& name = op.op.def.output(out);
   const int source = op.in_slots[in];
-  if (slot_of(name) >= 0 || name.empty() || source < 0) return false;
+  const int known = slot_of(name);
+  const Kind kind = known >= 0 ? slots_[known]->kind : Kind::scratch;
+  if (name.empty() || source < 0) return false;
+  if (kind != Kind::scratch && kind != Kind::slab && slots_[known]->name == name) return false;
   if (spec_.keep.count(name) > 0 && slots_[source]->kind != Kind::slab) return false;
   slots_by_name_[name] = source;
   written_.insert(name);
@@ -213,6 +219,11 @@ void StepProgram::infer(Op& op) {
 // The operator's output has a shape that depends on data.
 void StepProgram::forget_shape(StepSlot& slot) const {
   if (slot.kind == Kind::link) return;  // checked in every step
+  if (slot.kind == Kind::slab && spec_.keep.count(slot.name) == 0) {
+    slot.kind = Kind::scratch;
+    slot.stride = 0;
+    slot.tensor = slot.whole = Tensor();
+  }
   if (slot.kind == Kind::slab)
     throw Error(fmt::format("the shape of \"{}\" depends on data, but the backward step net needs its value of every "
                             "timestep",

@@ -45,10 +45,14 @@ struct StepSlot {
   Tensor whole;           // link: the tensor outside; slab: [T, ...]; block: [K, ...]
   Blob* blob = nullptr;   // external
   bool changes = false;   // link: see LinkTarget
+  int64_t cycle = 0;      // link: rows of `whole` that are taken in turn; 0: rows follow one another
+  int64_t first = 0;      // link with a cycle: its row at timestep 0, where `base` is that of row 0
   Tensor stacked;         // what operators see that run for a block of timesteps
 
   void show(
       int64_t t);  // link, slab and block: lets `tensor` be the timestep's part of `whole`; t of a block is below K
+  // Bytes from the start of the storage to what a link or slab shows at timestep t.
+  size_t place(int64_t t) const { return base + static_cast<size_t>(cycle > 0 ? (t + first) % cycle : t) * stride; }
   Shape stack(int64_t steps) const;  // the shape of so many timesteps one after the other
 };
 
@@ -57,6 +61,7 @@ struct LinkTarget {
   Tensor whole;
   int64_t offset = 0, window = 1;
   bool changes = false;  // others add to row t after timestep t: the gradient of a state
+  int64_t rows = 0;      // the number of rows if `whole` has the latest ones alone, row r in place r % whole.dim(0)
 };
 
 struct StepProgramSpec {
@@ -71,6 +76,7 @@ struct StepProgramSpec {
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
   std::set<std::string> keep;                // own values to keep per timestep in slabs
+  bool keep_all = false;                     // and all others whose shapes are known, which nobody relies on
   // Own values that are added up over time, and the tensors that they are added to. One value may have several.
   struct Sum {
     std::string name;
@@ -99,6 +105,9 @@ class StepProgram {
   // The slab [T, ...] of a kept value; undefined if the step net does not write that name.
   Tensor slab(const std::string& name) const;
   std::map<std::string, TensorType> types() const;  // of all typed slots
+  // What the step net's blobs held in timestep t of the last run, as far as that is still there: links, slabs, the
+  // timestep.
+  std::map<std::string, Tensor> blobs(int64_t t) const;
   int64_t slab_bytes() const;
   const RecurrentCounters& copied() const { return copied_; }  // per timestep
   // How many operators run once per block, and how many in every timestep.

@@ -50,7 +50,7 @@ void StepProgram::rebind_total(size_t gradient, const Tensor& total) {
 
 void StepSlot::show(int64_t t) {
   tensor = whole;
-  tensor.set_view(row, base + static_cast<size_t>(t) * stride);
+  tensor.set_view(row, place(t));
 }
 
 bool StepProgram::rebind_externals() {
@@ -82,7 +82,7 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
   for (const auto& slot : slots_) {
     if (slot->reshaped && slot->whole.defined()) slot->tensor.set_view(slot->row, slot->base);
     const int64_t row = slot->kind == Kind::block ? t % spec_.block : t;
-    if (slot->stride > 0) slot->tensor.set_offset(slot->base + static_cast<size_t>(row) * slot->stride);
+    if (slot->stride > 0) slot->tensor.set_offset(slot->place(row));
     if (slot->kind == Kind::timestep) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
   }
   const bool lowest = t % spec_.block == 0;
@@ -165,6 +165,20 @@ std::map<std::string, TensorType> StepProgram::types() const {
     if (slots_[index]->typed)
       types[name] = TensorType::of(slots_[index]->tensor.dtype(), slots_[index]->tensor.shape());
   return types;
+}
+
+std::map<std::string, Tensor> StepProgram::blobs(int64_t t) const {
+  std::map<std::string, Tensor> blobs;
+  for (const auto& [name, index] : slots_by_name_) {
+    StepSlot slot = *slots_[index];
+    if (slot.kind == Kind::timestep) {
+      blobs[name] = Tensor::of<int32_t>({1}, {static_cast<int32_t>(t)});
+    } else if (slot.kind == Kind::slab || (slot.kind == Kind::link && slot.cycle == 0)) {
+      slot.show(t);
+      blobs[name] = slot.tensor;
+    }
+  }
+  return blobs;
 }
 
 int64_t StepProgram::slab_bytes() const {

@@ -66,6 +66,7 @@ class GradientPass {
   std::string slot_name(const ForwardOp& f, const GradientProgram::Slot& slot) const;
   void check_versions(const ForwardOp& f, const GradientProgram& program);
   void check_in_place(const ForwardOp& f) const;
+  void check_shared(const ForwardOp& f) const;
   void contribute(ForwardOp& f, const GradientProgram& program, const std::map<int, std::string>& named);
   void finish_blobs_first_read_by(int op);
   void densify(const Ref& ref, Done& done, const OperatorDef& like);
@@ -81,7 +82,7 @@ class GradientPass {
   VersionedNet versions_;
   GradientResult result_;
   std::vector<ForwardOp> forward_;
-  std::set<Ref> needs_;
+  std::set<Ref> asked_, needs_;
   std::map<Ref, std::vector<GradientName>> pending_;
   std::map<Ref, Done> done_;
 };
@@ -90,17 +91,20 @@ class GradientPass {
 bool GradientPass::is_asked_for(const Ref& ref) const {
   if (ref.name.empty() || request_.stop.count(ref.name) > 0) return false;
   if (request_.wanted.empty()) return ref.version == 0;
-  return request_.wanted.count(ref.name) > 0 && versions_.is_meant(ref);
+  return asked_.count(ref) > 0;
 }
 
 // A gradient is needed for what is wanted, and for everything on the way from there to the end.
 void GradientPass::mark_wanted() {
+  for (const std::string& name : request_.wanted)
+    if (versions_.has(name)) asked_.insert(versions_.meant(name));
   for (int i = 0; i < versions_.size(); ++i) {
     const VersionedNet::Op& op = versions_.op(i);
     ForwardOp f{op.op, op.inputs, op.outputs};
     bool any = false;
     for (const Ref& ref : f.inputs) {
-      if (is_asked_for(ref)) needs_.insert(ref);
+      const Ref* before = versions_.replaced(ref);
+      if (is_asked_for(ref) || (before && needs_.count(*before) > 0)) needs_.insert(ref);
       f.wanted.push_back(needs_.count(ref) > 0);
       any = any || f.wanted.back();
     }
@@ -117,7 +121,7 @@ void GradientPass::seed_targets() {
     if (!versions_.has(blob))
       fail("there is no blob \"{}\" in net \"{}\" to differentiate.{}", blob, net_.name(),
            suggest(blob, versions_.names()));
-    const Ref ref{blob, versions_.last_version(blob)};
+    const Ref ref = versions_.last(blob);
     GradientName name{.dense = given, .indices = "", .values = ""};
     if (given.empty()) {
       name.dense = names_.fresh(names_.gradient_of(blob, "_autogen_grad"));
@@ -155,6 +159,7 @@ void GradientPass::differentiate(ForwardOp& f) {
   }
   if (!any) return;
   try {
+    check_shared(f);
     for (const Ref& ref : f.outputs)
       if (const auto it = done_.find(ref); it != done_.end() && it->second.name.is_sparse())
         densify(ref, it->second, f.op.def);
@@ -187,20 +192,37 @@ void GradientPass::check_in_place(const ForwardOp& f) const {
   }
 }
 
+// Two names of one storage, of which one was written anew.
+void GradientPass::check_shared(const ForwardOp& f) const {
+  for (size_t i = 0; i < f.inputs.size(); ++i) {
+    if (!f.wanted[i] || !versions_.replaced(f.inputs[i])) continue;
+    const std::string& name = f.inputs[i].name;
+    const BoundOp& writer = *versions_.last_writer(name);
+    throw Error(
+        fmt::format("it reads \"{}\", whose storage operator {} ({}) has overwritten under another name, so its "
+                    "gradient is not known",
+                    name, writer.index, writer.def.type()),
+        fmt::format("let {} write to a blob that is no alias of \"{}\"", writer.def.type(), name));
+  }
+}
+
 void GradientPass::check_versions(const ForwardOp& f, const GradientProgram& program) {
-  auto check = [&](const Ref& ref) {
-    const int now = versions_.last_version(ref.name);
-    result_.kept.insert(ref.name);
-    if (now == ref.version) return;
-    const BoundOp& writer = *versions_.last_writer(ref.name);
-    throw Error(fmt::format("the gradient reads version {} of \"{}\", but operator {} ({}) has made it version {}",
-                            ref.version, ref.name, writer.index, writer.def.type(), now),
-                fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), ref.name));
+  auto check = [&](const std::string& name, const Ref& ref) {
+    result_.kept.insert(name);
+    if (versions_.last(name) == ref) return;
+    const BoundOp& writer = *versions_.last_writer(name);
+    const auto& written = writer.def.output();
+    const bool by_name = std::find(written.begin(), written.end(), name) != written.end();
+    throw Error(
+        fmt::format("the gradient reads version {} of \"{}\", but operator {} ({}) has made it version {}{}",
+                    ref.version, ref.name, writer.index, writer.def.type(), versions_.last_version(name),
+                    by_name ? "" : fmt::format(" by writing \"{}\", which is an alias", written[0])),
+        fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), by_name ? name : written[0]));
   };
   for (size_t i = 0; i < f.inputs.size(); ++i)
-    if (program.reads_input[i]) check(f.inputs[i]);
+    if (program.reads_input[i]) check(f.op.def.input(static_cast<int>(i)), f.inputs[i]);
   for (size_t o = 0; o < f.outputs.size(); ++o)
-    if (program.reads_output[o]) check(f.outputs[o]);
+    if (program.reads_output[o]) check(f.op.def.output(static_cast<int>(o)), f.outputs[o]);
 }
 
 std::string GradientPass::slot_name(const ForwardOp& f, const GradientProgram::Slot& slot) const {
@@ -330,9 +352,11 @@ int GradientPass::writes(const GradientName& name) const {
 
 // What has been overwritten since, as the gradient of an earlier version, is no result.
 void GradientPass::name_results() {
-  for (const auto& [ref, done] : done_)
-    if (done.name.defined() && versions_.is_meant(ref) && done.writes == writes(done.name))
-      result_.gradients[ref.name] = done.name;
+  for (const std::string& name : versions_.names()) {
+    const auto it = done_.find(versions_.meant(name));
+    if (it != done_.end() && it->second.name.defined() && it->second.writes == writes(it->second.name))
+      result_.gradients[name] = it->second.name;
+  }
 }
 
 }  // namespace

@@ -7,15 +7,63 @@ VersionedNet::VersionedNet(const NetDef& net) {
     Op op;
     op.op = bind_op(net.op(i), net.name(), i);
     for (const std::string& name : net.op(i).input()) {
-      op.inputs.push_back({name, last_[name]});
+      op.inputs.push_back(now(name));
       readers_[op.inputs.back()].push_back(i);
     }
     for (const std::string& name : net.op(i).output()) {
-      op.outputs.push_back({name, name.empty() ? 0 : ++last_[name]});
-      last_writer_[name] = i;
+      if (!name.empty()) write(name, op);
+      op.outputs.push_back(name.empty() ? VersionedBlob{} : now(name));
+    }
+    for (const AliasRule& rule : op.op.spec->aliases) {
+      const int in = op.op.spec->input_index(rule.in), out = op.op.spec->output_index(rule.out);
+      if (in < net.op(i).input_size() && out < net.op(i).output_size())
+        share(net.op(i).input(in), net.op(i).output(out));
     }
     ops_.push_back(std::move(op));
   }
+}
+
+VersionedBlob VersionedNet::now(const std::string& name) {
+  last_[name];
+  return now_.emplace(name, VersionedBlob{name, 0}).first->second;
+}
+
+// An Alias gives the name another storage and touches none; everything else writes what is there.
+void VersionedNet::write(const std::string& name, const Op& op) {
+  const VersionedBlob written{name, ++last_[name]};
+  const auto found = shared_.find(name);
+  const bool alias = !op.op.spec->aliases.empty();
+  if (found != shared_.end() && alias) {
+    found->second->erase(name);
+    shared_.erase(found);
+  } else if (found != shared_.end()) {
+    bool in_place = false;
+    for (const std::string& input : op.op.def.input()) in_place = in_place || found->second->count(input) > 0;
+    for (const std::string& other : *found->second) {
+      if (other == name) continue;
+      const VersionedBlob own{other, ++last_[other]};
+      if (!in_place) replaced_[own] = now_[other];
+      now_[other] = in_place ? written : own;
+      last_writer_[other] = op.op.index;
+    }
+  }
+  now_[name] = written;
+  last_writer_[name] = op.op.index;
+}
+
+void VersionedNet::share(const std::string& from, const std::string& to) {
+  if (from == to || from.empty() || to.empty()) return;
+  std::shared_ptr<Names>& names = shared_[from];
+  if (!names) names = std::make_shared<Names>(Names{from});
+  names->insert(to);
+  shared_[to] = names;
+}
+
+VersionedBlob VersionedNet::last(const std::string& name) const { return now_.at(name); }
+
+const VersionedBlob* VersionedNet::replaced(const VersionedBlob& blob) const {
+  const auto it = replaced_.find(blob);
+  return it == replaced_.end() ? nullptr : &it->second;
 }
 
 std::vector<std::string> VersionedNet::names() const {

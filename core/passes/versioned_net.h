@@ -1,10 +1,15 @@
 // VersionedNet: a net's operators, bound, with the version of every blob that they read and write.
 //
-// Every write makes a new version of a blob; version 0 is what it holds before the net runs.
+// Every write makes a new version of a blob; version 0 is what it holds before the net runs. Names that an Alias makes
+// share one storage: writing one of them makes a new version of all. If the operator works in place, what the others
+// hold then is the new version of the one that was written. If it does not, they hold its values or their own,
+// depending on whether the new value fits the storage, and reading them is for the caller to refuse.
 // Threads: immutable once built.
 #pragma once
 
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +37,8 @@ class VersionedNet {
   int size() const { return static_cast<int>(ops_.size()); }
   const Op& op(int i) const { return ops_[i]; }
   bool has(const std::string& name) const { return last_.count(name) > 0; }
-  int last_version(const std::string& name) const { return last_.at(name); }
+  VersionedBlob last(const std::string& name) const;  // what the name holds after the net has run
+  int last_version(const std::string& name) const { return last_.at(name); }  // how often that was overwritten
   std::vector<std::string> names() const;
   const BoundOp* last_writer(const std::string& name) const;  // null if the net never writes it
   int first_reader(const VersionedBlob& blob) const;          // -1 if nobody reads that version
@@ -41,13 +47,23 @@ class VersionedNet {
   // A blob that the net reads before it writes it comes from outside.
   bool is_external(const std::string& name) const { return readers_.count({name, 0}) > 0; }
   // What a caller means who says no version: what comes from outside, or else what the net leaves behind.
-  bool is_meant(const VersionedBlob& blob) const {
-    return blob.version == (is_external(blob.name) ? 0 : last_version(blob.name));
-  }
+  VersionedBlob meant(const std::string& name) const { return is_external(name) ? VersionedBlob{name, 0} : last(name); }
+  // Of a blob whose storage an operator has overwritten under another name, not in place: what it was before. Else
+  // null.
+  const VersionedBlob* replaced(const VersionedBlob& blob) const;
 
  private:
+  using Names = std::set<std::string>;
+
+  void write(const std::string& name, const Op& op);
+  void share(const std::string& from, const std::string& to);
+  VersionedBlob now(const std::string& name);
+
   std::vector<Op> ops_;
   std::map<std::string, int> last_;
+  std::map<std::string, VersionedBlob> now_;  // what a name holds; its own last version unless it shares another's
+  std::map<std::string, std::shared_ptr<Names>> shared_;  // all names of one storage
+  std::map<VersionedBlob, VersionedBlob> replaced_;
   std::map<std::string, int> last_writer_;
   std::map<VersionedBlob, std::vector<int>> readers_;  // indices of operators, rising
 };

@@ -1,0 +1,123 @@
+// The gradient pass and names of one storage: what an Alias shares may be overwritten in place unless a formula that
+// runs reads it, and the gradient of what is read afterwards under another name goes where the value came from.
+#include <gtest/gtest.h>
+
+#include "tests/core/gradient_testing.h"
+#include "tests/recurrent/full_form.h"
+
+namespace stepnet::testing {
+namespace {
+
+Feeds feeds() { return {{"x", normal<double>({2, 3}, 1)}, {"w", normal<double>({2, 3}, 2)}}; }
+
+// Gradients against differences. Targets in place would change what a second run of the net is fed, so x is copied.
+std::string check(Lines lines, const std::string& target = "y") {
+  lines.insert(lines.begin(), "u = Copy(x)");
+  NetDef net = net_of_lines(lines);
+  for (const auto& feed : feeds()) net.add_external_input(feed.first);
+  return check_differences(net, feeds(), {{target, normal<double>({2, 3}, 3)}});
+}
+
+std::string error(const Lines& lines) {
+  NetDef net = net_of_lines(lines);
+  for (const auto& feed : feeds()) net.add_external_input(feed.first);
+  return error_of([&] { differentiate(net, {{"y", "given"}}, {"x", "w"}); });
+}
+
+TEST(GradientsAlias, PassThrough) {
+  EXPECT_EQ(check({"k = Alias(u)", "y = Mul(k, w)"}), "");
+  EXPECT_EQ(check({"k = Alias(u)", "l = Alias(k)", "s = Mul(k, l)", "y = Mul(s, u)"}), "");
+}
+
+// Sum and Negative read no values back, and Relu's derivative reads its output.
+TEST(GradientsAlias, OverwrittenWhereNobodyReads) {
+  EXPECT_EQ(check({"k = Alias(u)", "k = Relu(k)", "y = Sum(k, w)"}), "");
+  EXPECT_EQ(check({"s = Sum(u, w)", "k = Alias(s)", "k = Tanh(k)", "y = Negative(k)"}), "");
+  EXPECT_EQ(check({"k = Alias(u)", "u = Sigmoid(u)", "y = Sum(u, w)"}), "");
+}
+
+TEST(GradientsAlias, TheOtherNameHoldsTheNewValue) {
+  EXPECT_EQ(check({"k = Alias(u)", "k = Tanh(k)", "y = Mul(u, w)"}), "");
+  EXPECT_EQ(check({"k = Alias(u)", "k = Tanh(k)", "y = Mul(u, k)"}), "");
+  EXPECT_EQ(check({"k = Alias(u)", "u = Negative(u)", "k = Sigmoid(k)", "y = Mul(u, w)"}), "");
+  EXPECT_EQ(check({"k = Alias(u)", "l = Alias(u)", "l = Tanh(l)", "a = Mul(u, k)", "y = Mul(a, l)"}), "");
+  EXPECT_EQ(check({"k = Alias(u)", "k = Negative(k)", "u = Sigmoid(u)", "y = Mul(w, k)"}), "");
+}
+
+// The last value is found under either name.
+TEST(GradientsAlias, TargetsUnderEitherName) {
+  EXPECT_EQ(check({"s = Mul(u, w)", "k = Alias(s)", "k = Tanh(k)"}, "k"), "");
+  EXPECT_EQ(check({"s = Mul(u, w)", "k = Alias(s)", "k = Tanh(k)"}, "s"), "");
+}
+
+TEST(GradientsAlias, OfWhatIsWantedUnderTheOtherName) {
+  const Backward b = differentiate({"s = Sum(x, w)", "k = Alias(s)", "k = Tanh(k)", "y = Negative(s)"},
+                                   {{"y", "given"}}, {"x", "s", "k"});
+  EXPECT_EQ(b.map.at("s"), b.map.at("k"));
+  EXPECT_EQ(b.lines, (Lines{"k_grad = Negative(given)", "_k_grad_autosplit_0 = TanhGradient(k, k_grad)"}));
+}
+
+TEST(GradientsAlias, OverwrittenWhereAFormulaReads) {
+  EXPECT_EQ(error({"s = Mul(x, w)", "k = Alias(x)", "k = Relu(k)", "y = Sum(s, k)"}),
+            "Mul: the gradient reads version 0 of \"x\", but operator 2 (Relu) has made it version 1 by writing \"k\", "
+            "which is an alias\n"
+            "  in  operator 0 of net \"lines\"\n"
+            "  op  s = Mul(x, w)\n"
+            "  fix let Relu write to another blob than \"k\"");
+  EXPECT_EQ(error({"k = Alias(x)", "s = Mul(k, w)", "x = Tanh(x)", "y = Sum(s, x)"}),
+            "Mul: the gradient reads version 1 of \"k\", but operator 2 (Tanh) has made it version 2 by writing \"x\", "
+            "which is an alias\n"
+            "  in  operator 1 of net \"lines\"\n"
+            "  op  s = Mul(k, w)\n"
+            "  fix let Tanh write to another blob than \"x\"");
+}
+
+// The gradient of x is read from w alone, which nobody overwrites.
+TEST(GradientsAlias, OverwrittenWhereAFormulaThatDoesNotRunWouldRead) {
+  EXPECT_EQ(differentiate(net_of_lines({"s = Mul(x, w)", "k = Alias(x)", "k = Relu(k)", "y = Sum(s, w)"}),
+                          {{"y", "given"}}, {"x"})
+                .lines,
+            (Lines{"x_grad = Mul(given, w)"}));
+}
+
+// Written anew: whether the storage is the same depends on the sizes, so what the other name holds is not known.
+TEST(GradientsAlias, WrittenAnewUnderTheOtherName) {
+  EXPECT_EQ(error({"k = Alias(x)", "k = Tanh(w)", "y = Mul(x, k)"}),
+            "Mul: it reads \"x\", whose storage operator 1 (Tanh) has overwritten under another name, so its gradient "
+            "is not known\n"
+            "  in  operator 2 of net \"lines\"\n"
+            "  op  y = Mul(x, k)\n"
+            "  fix let Tanh write to a blob that is no alias of \"x\"");
+  EXPECT_EQ(differentiate({"k = Alias(x)", "k = Tanh(w)", "y = Mul(x, k)"}, {{"y", "given"}}, {"w"}).lines.size(), 2u);
+}
+
+// A name that becomes the alias of another blob touches neither storage.
+TEST(GradientsAlias, OfOneBlobAndThenOfAnother) {
+  EXPECT_EQ(check({"k = Alias(u)", "s = Sum(k, w)", "v = Mul(s, w)", "k = Alias(v)", "y = Mul(k, u)"}), "");
+}
+
+// The same in step nets, where a blob's storage is that of its timestep.
+TEST(GradientsAlias, InStepNets) {
+  const CellState h = {"h_prev", "h", "h0", "h_all", "h_last"};
+  const Feeds data = {{"X", normal<double>({4, 2, 3}, 1)}, {"h0", normal<double>({2, 3}, 2)}};
+  const Lines cells[] = {
+      {"s = Sum(x, h_prev)", "k = Alias(s)", "k = Tanh(k)", "h = Mul(s, x)"},
+      {"s = Mul(x, h_prev)", "k = Alias(s)", "s = Sigmoid(s)", "h = Mul(k, x)"},
+      {"k = Alias(x)", "s = Sum(k, h_prev)", "v = Tanh(s)", "k = Alias(v)", "h = Mul(k, x)"},
+      {"k = Alias(x)", "s = Tanh(k)", "v = Mul(s, h_prev)", "k = Alias(v)", "a = Mul(k, x)", "h = Mul(a, s)"},
+      {"k = Alias(x)", "s = Tanh(k)", "k = Alias(h_prev)", "h = Mul(k, s)"}};
+  for (const Lines& step : cells) EXPECT_EQ(check_against_unrolled({step, {h}}, data), "") << step[1];
+}
+
+TEST(GradientsAlias, InAStepNetWhereAFormulaReads) {
+  const Cell cell = {{"s = Sum(x, h_prev)", "q = Mul(s, x)", "k = Alias(s)", "k = Relu(k)", "h = Sum(q, k)"},
+                     {{"h_prev", "h", "h0", "h_all", "h_last"}}};
+  const Feeds data = {{"X", normal<double>({4, 2, 3}, 1)}, {"h0", normal<double>({2, 3}, 2)}};
+  const std::string text = error_of([&] { expanded_net(cell, data); });
+  EXPECT_EQ(text.substr(0, text.find('\n')),
+            "Mul: the gradient reads version 1 of \"s\", but operator 3 (Relu) has made it version 2 by writing \"k\", "
+            "which is an alias");
+}
+
+}  // namespace
+}  // namespace stepnet::testing
