@@ -133,7 +133,7 @@ struct AliasRule {
 };
 
 // Duties that core/ needs some operator for, without knowing its name.
-enum class Role { none, sum, fill_like, concat_rows, rows_to_dense, sum_to, alias, copy };
+enum class Role { none, sum, fill_like, concat_rows, rows_to_dense, sum_to, alias, copy, mask_by_length };
 
 enum class GradientRule { undefined, derivatives, stop, refuse };
 

@@ -8,7 +8,9 @@
 namespace stepnet {
 
 struct RecurrentCounters {
-  int64_t copied = 0;   // between state or state-gradient rows and other blobs; 0 for nets that the builder made
+  // Between state or state-gradient rows and other blobs. 0 for nets that the builder made, but for what a network in a
+  // step net gives to the outer one's states.
+  int64_t copied = 0;
   int64_t initial = 0;  // the one write of the initial states into their first rows
   int64_t spread = 0;   // a gradient with several destinations: written once more for each but the first
   int64_t kept = 0;     // the most that was kept for backward passes at once, beside states, inputs and outputs

@@ -10,7 +10,7 @@
 
 #include "core/bound_op.h"
 #include "core/operator.h"
-#include "recurrent/scratch.h"
+#include "recurrent/extensions.h"
 #include "recurrent/states.h"
 
 namespace stepnet {
@@ -149,6 +149,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.steps = steps;
   program.block = block_of(call.in[0]->tensor().dim(1));
   program.hoist = spec.hoist;
+  program.descending = spec.reverse;
   program.links = links;
   program.workspace = &call.workspace;
   program.keep_all = scratch.is_fetched;
@@ -157,9 +158,11 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
       if (spec.recompute.count(name) == 0) program.keep.insert(name);
   if (spec.has_backward)
     for (const Link& link : links_for_backward(spec)) program.keep.erase(link.internal);
+  for (const StepOutput& output : spec.outputs) program.keep.insert(output.internal);
   scratch.backward.reset();
   scratch.forward.reset();  // its slabs go before new ones come
   scratch.forward = std::make_unique<StepProgram>(std::move(program));
+  check_outputs(spec, *scratch.forward, call.in[0]->tensor().dim(1));
   scratch.types = scratch.forward->types();
 }
 
@@ -173,6 +176,12 @@ void check_names_are_free(const RecurrentSpec& spec, const OperatorDef& def) {
     require(s.name != scratch, "\"recurrent_states\" names \"{}\", the operator's last output", s.name);
     require(std::find(def.input().begin(), def.input().end(), s.name) == def.input().end(),
             "\"recurrent_states\" names \"{}\", an input of the operator", s.name);
+  }
+  for (const StepOutput& o : spec.outputs) {
+    require(o.external != scratch && states.count(o.external) == 0,
+            "\"output_external\" names \"{}\", the operator's last output or a recurrent state", o.external);
+    require(std::find(def.input().begin(), def.input().end(), o.external) == def.input().end(),
+            "\"output_external\" names \"{}\", an input of the operator", o.external);
   }
   for (const StateView& v : spec.views) {
     require(v.output != scratch, "\"alias_dst\" names \"{}\", the operator's last output", v.output);
@@ -213,10 +222,13 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     look_around(scratch, call);
     scratch.forward_of = args.identity;
   }
+  const RecurrentSpec& spec = scratch.forward_spec;
   const Tensor& sequence = tensor_input(call, 0);
   check_sequence(call.def.input(0), sequence.shape());
   const Shape shape = sequence.shape();
   const int64_t steps = shape[0];
+  check_more_sequences(spec, call, shape);
+  check_lengths(spec, call, steps, shape[1]);
   initialise_states(scratch, call, steps, shape[1]);
   const auto links = link_targets(scratch, call.workspace);
   ShapeKey key = shape_key(call, links);
@@ -228,35 +240,17 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   }
   scratch.sequence = shape;
   scratch.forward->start_run();
-  for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(t, call.run);
-  scratch.kept.set(scratch.forward->slab_bytes());
+  for (int64_t t = 0; t < steps; ++t) scratch.forward->run_step(spec.reverse ? steps - 1 - t : t, call.run);
+  scratch.kept.set(scratch.forward->slab_bytes() - output_bytes(spec, *scratch.forward));
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.forward->copied();
   count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});
   show_views(scratch, call.workspace);
+  show_outputs(spec, *scratch.forward, call.workspace);
 }
 
 void run(const RecurrentArgs& args, BlobCall& call) {
   with_place(call, [&] { run_forward(args, call); });
-}
-
-// Types of the views, for checks before a run.
-void infer(const RecurrentArgs& args, ShapeCall& call) {
-  if (!call.known(0)) return;
-  const Shape& sequence = call.shape(0);
-  require(sequence.rank() >= 2, "the sequence must be [T, B, ...], not {}", sequence);
-  const size_t count = std::min({args.alias_src.size(), args.alias_offset.size(), static_cast<size_t>(call.outputs())});
-  for (size_t v = 0; v < count; ++v) {
-    for (size_t s = 0; s < std::min(args.recurrent_states.size(), args.initial_recurrent_state_ids.size()); ++s) {
-      const auto id = static_cast<int>(args.initial_recurrent_state_ids[s]);
-      if (args.recurrent_states[s] != args.alias_src[v] || id < 0 || id >= call.inputs() || !call.known(id)) continue;
-      const Shape whole = state_shape(call.shape(id), sequence[0], sequence[1]);
-      const int64_t start = args.alias_offset[v] >= 0 ? args.alias_offset[v] : whole[0] + args.alias_offset[v];
-      require(start >= 0 && start <= whole[0], "\"alias_offset\" is {}, but the state \"{}\" has {} rows",
-              args.alias_offset[v], args.alias_src[v], whole[0]);
-      call.set(static_cast<int>(v), call.dtype(id), whole.with(0, whole[0] - start));
-    }
-  }
 }
 
 // The inputs whose values the backward pass reads: those that the backward step net names, or shows by a link.
@@ -275,6 +269,9 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
     for (const Link& link : links)
       read = read ||
              (i < spec.views.size() && link.external == spec.views[i].state && reads.values.count(link.internal) > 0);
+    const size_t output = i - spec.views.size();
+    if (i >= spec.views.size() && output < spec.outputs.size())
+      read = read || reads.values.count(spec.outputs[output].internal) > 0;
     result.push_back(read);
   }
   return result;
@@ -287,10 +284,12 @@ std::vector<Gradient> gradient(Formula& f) {
   std::vector<int64_t> present;
   std::vector<Value> inputs;
   for (const int output : spec.outputs_with_grads) {
-    const std::string& view = spec.views[output].output;
-    require(output < f.outputs() && f.def().output(output) == view,
-            "\"outputs_with_grads\" has {}, but output {} is not \"{}\", which \"alias_dst\" has there", output, output,
-            view);
+    const auto views = static_cast<int>(spec.views.size());
+    const bool is_view = output < views;
+    const std::string& name = is_view ? spec.views[output].output : spec.outputs[output - views].external;
+    require(output < f.outputs() && f.def().output(output) == name,
+            "\"outputs_with_grads\" has {}, but output {} is not \"{}\", which \"{}\" has there", output, output, name,
+            is_view ? "alias_dst" : "output_external");
     if (!f.has_dy_at(output)) continue;  // a missing gradient is zero
     present.push_back(output);
     inputs.push_back(f.dy_at(output));
@@ -307,9 +306,10 @@ std::vector<Gradient> gradient(Formula& f) {
   for (int o = 0; o < f.outputs(); ++o) inputs.push_back(f.y_at(o));
   std::vector<int> targets = {0};
   for (const ParamSpecGrad& p : spec.params) targets.push_back(p.input);
-  for (const StateSpec& s : spec.states) targets.push_back(s.initial);
+  for (const StateSpec& s : spec.states) targets.push_back(s.initial);  // -1 for zeros, which have no gradient
+  targets.insert(targets.end(), spec.more_sequences.begin(), spec.more_sequences.end());
   std::vector<bool> wanted;
-  for (const int input : targets) wanted.push_back(f.wants_at(input));
+  for (const int input : targets) wanted.push_back(input >= 0 && f.wants_at(input));
   std::vector<Argument> forwarded = f.forward_args();
   for (Argument& arg : forwarded)
     if (arg.name() == "outputs_with_grads") arg = make_arg("outputs_with_grads", present);
@@ -337,7 +337,7 @@ REGISTER(recurrent_network) {
       .output("outputs", "views of states as the alias arguments say, and the scratch")
       .object()
       .variadic()
-      .shape(infer)
+      .shape(infer_outputs)
       .preflight(preflight)
       .blobs(run)
       .whole_derivative(gradient);

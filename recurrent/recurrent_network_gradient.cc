@@ -1,138 +1,22 @@
-// RecurrentNetworkGradient: runs a backward step net from the last timestep to the first.
+// RecurrentNetworkGradient: runs a backward step net from the last timestep to the first, or in reverse of that.
 //
 // The gradient tensor of a state has the state's shape; the step at t reads its row t + L and writes its row t, so the
 // gradients before and after a step are two windows of one tensor. A gradient that arrives from outside is added to
 // row t after step t, which has written it, and to rows that no step writes before the loop. Gradients of parameters
-// add up over time in the fixed order t = T-1 ... 0, inside the kernel where it can add.
+// add up over time in the fixed order t = T-1 ... 0, inside the kernel where it can add. Of a network that runs in
+// reverse, the step at t reads row t and writes row t + 1, for t = 0 ... T-1.
 //
 // Inputs: the gradients of the outputs in outputs_with_grads, all forward inputs, all forward outputs (scratch last).
-// Outputs: the gradients of the sequence, of the inputs in `param`, and of the initial states; "" if not wanted.
+// Outputs: the gradients of the first sequence, of the inputs in `param`, of the initial states ("" for one that starts
+// at zero), and of the other sequences; "" if not wanted.
 #include <algorithm>
 
 #include "core/operator.h"
-#include "core/vector_math.h"
-#include "recurrent/scratch.h"
+#include "recurrent/backward_run.h"
 #include "recurrent/split_sums.h"
 
 namespace stepnet {
 namespace {
-
-// One backward run: the operator's call, and what its arguments say.
-struct Backward {
-  const RecurrentSpec& spec;
-  RecurrentScratch& scratch;
-  BlobCall& call;
-  int first_input = 0;  // of the forward inputs among the inputs
-  int64_t steps = 0, batch = 0;
-  std::map<std::string, Tensor> gradients;  // by the name that links use
-
-  const Tensor& forward_input(int i) const { return std::as_const(*call.in[first_input + i]).tensor(); }
-  const std::string& forward_name(int i) const { return call.def.input(first_input + i); }
-  Blob* output(int i) const { return i < static_cast<int>(call.out.size()) ? call.out[i] : nullptr; }
-  std::string renamed(const std::string& name) const {
-    const auto it = spec.rename.find(name);
-    return it == spec.rename.end() ? name : it->second;
-  }
-  std::string state_gradient(const StateSpec& s) const { return renamed(s.name + "_grad"); }
-  std::string sequence_gradient() const { return renamed(forward_name(0) + "_grad"); }
-};
-
-void add_rows(const Tensor& from, Tensor to) {
-  require(from.dtype() == to.dtype() && from.size() == to.size(), "a gradient of {} is needed, but {} was given", to,
-          from);
-  if (to.dtype() == DType::float32) {
-    vec_axpy(1.0f, from.span<float>(), to.span<float>());
-  } else {
-    vec_axpy(1.0, from.span<double>(), to.span<double>());
-  }
-}
-
-bool names(const google::protobuf::RepeatedPtrField<std::string>& list, const std::string& name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
-
-// Whether the first operator that names the blob writes it, and does not add to it.
-bool is_made(const NetDef& net, const std::string& blob) {
-  for (const OperatorDef& op : net.op()) {
-    if (names(op.input(), blob)) return false;
-    if (names(op.output(), blob)) return true;
-  }
-  return false;
-}
-
-// True if some operator writes the blob that is linked to row t of the gradient tensor: then rows 0 ... T-1 are
-// written.
-bool every_row_is_written(const Backward& b, const std::string& gradient) {
-  for (const Link& link : b.spec.backward_links) {
-    if (b.renamed(link.external) != gradient || link.offset != 0) continue;
-    if (is_made(b.spec.backward_net, b.renamed(link.internal))) return true;
-  }
-  return false;
-}
-
-void prepare_state_gradients(Backward& b) {
-  for (const StateSpec& state : b.spec.states) {
-    const Tensor& whole = b.call.workspace.fetch(state.name);
-    require(whole.rank() == 3 && whole.dim(0) >= b.steps,
-            "the state \"{}\" is now {}, not what the forward run made it", state.name, whole);
-    const std::string name = b.state_gradient(state);
-    Tensor& gradient = b.call.workspace.create(name).tensor();
-    if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == whole.shape()))
-      gradient = Tensor::empty(whole.dtype(), whole.shape());
-    const int64_t first = every_row_is_written(b, name) ? b.steps : 0;
-    gradient.rows(first, gradient.dim(0) - first).fill_zero();
-    b.gradients[name] = gradient;
-  }
-}
-
-void prepare_sequence_gradient(Backward& b) {
-  Blob* out = b.output(0);
-  const Tensor& sequence = b.forward_input(0);
-  Tensor gradient;
-  if (out) {
-    out->tensor().resize(sequence.dtype(), sequence.shape());
-    gradient = out->tensor();
-    if (!every_row_is_written(b, b.sequence_gradient())) gradient.fill_zero();
-  }
-  b.gradients[b.sequence_gradient()] = gradient;  // undefined if nobody wants it
-}
-
-// The gradient of an output, to be added to a state's gradient from row `start` on.
-struct Outside {
-  Tensor gradient;  // [rows, B, D]
-  Tensor whole;     // the state's gradient
-  int64_t start = 0;
-  int64_t written = 0;  // rows below are written by their timesteps, and added to behind them
-
-  void add(int64_t row) const {
-    if (row >= start && row < whole.dim(0)) add_rows(gradient.rows(row - start, 1), whole.rows(row, 1));
-  }
-};
-
-// Rows that no step writes, such as those from T on, are added to at once.
-std::vector<Outside> take_outside_gradients(Backward& b) {
-  std::vector<Outside> all;
-  for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k) {
-    if (!b.call.in[k]) continue;
-    const StateView& view = b.spec.views[b.spec.outputs_with_grads[k]];
-    const auto state = std::find_if(b.spec.states.begin(), b.spec.states.end(),
-                                    [&](const StateSpec& s) { return s.name == view.state; });
-    Outside o;
-    o.whole = b.gradients.at(b.state_gradient(*state));
-    const Tensor& given = std::as_const(*b.call.in[k]).tensor();
-    const std::string& name = b.call.def.input(static_cast<int>(k));
-    require(given.defined(), "the gradient \"{}\" holds nothing yet", name);
-    o.start = view.offset >= 0 ? view.offset : o.whole.dim(0) + view.offset;
-    const Tensor seen = o.whole.rows(o.start, o.whole.dim(0) - o.start);
-    require(given.dtype() == seen.dtype() && given.size() == seen.size(),
-            "the gradient \"{}\" of \"{}\" is {}, but that output is {}", name, view.output, given, seen);
-    o.gradient = given.reshaped(seen.shape());
-    o.written = every_row_is_written(b, b.state_gradient(*state)) ? b.steps : 0;
-    for (int64_t row = o.written; row < o.whole.dim(0); ++row) o.add(row);
-    all.push_back(std::move(o));
-  }
-  return all;
-}
 
 // Operators of the backward step net that some wanted gradient needs, with outputs that none needs left empty.
 NetDef needed_operators(const Backward& b) {
@@ -167,6 +51,8 @@ NetDef needed_operators(const Backward& b) {
 
 std::map<std::string, LinkTarget> link_targets(const Backward& b) {
   std::map<std::string, LinkTarget> targets;
+  std::set<std::string> changing;
+  for (const StateSpec& state : b.spec.states) changing.insert(b.state_gradient(state));
   for (const Link& link : b.spec.links)
     targets[b.renamed(link.internal)] = {
         linked_tensor(b.call.workspace, "link_external", link.internal, b.renamed(link.external)), link.offset,
@@ -176,12 +62,11 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
     Tensor whole;
     if (const auto it = b.gradients.find(external); it != b.gradients.end()) {
       whole = it->second;
-      if (!whole.defined()) continue;  // the sequence's gradient, which nobody wants
+      if (!whole.defined()) continue;  // a sequence's gradient, which nobody wants
     } else {
       whole = linked_tensor(b.call.workspace, "backward_link_external", link.internal, external);
     }
-    const LinkTarget target = {whole, link.offset, link.window,
-                               b.gradients.count(external) > 0 && external != b.sequence_gradient()};
+    const LinkTarget target = {whole, link.offset, link.window, changing.count(external) > 0};
     require(targets.emplace(b.renamed(link.internal), target).second,
             "\"backward_link_internal\" links \"{}\", which \"link_internal\" links already", link.internal);
   }
@@ -239,6 +124,7 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   program.hoist = b.spec.hoist;
   program.defer = b.spec.defer;
   program.backward = true;
+  program.descending = !b.spec.reverse;
   program.links = links;
   program.slabs = std::move(slabs);
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
@@ -252,24 +138,6 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
   scratch.backward_key = std::move(key);
 }
 
-void finish_initial_states(const Backward& b) {
-  for (size_t i = 0; i < b.spec.states.size(); ++i) {
-    Blob* out = b.output(static_cast<int>(1 + b.spec.params.size() + i));
-    if (!out) continue;
-    const StateSpec& state = b.spec.states[i];
-    const Tensor& initial = b.forward_input(state.initial);
-    const Tensor& gradient = b.gradients.at(b.state_gradient(state));
-    if (initial.rank() >= 2) {
-      out->tensor() = gradient.rows(0, initial_rows(initial)).reshaped(initial.shape());
-      continue;
-    }
-    out->tensor().resize(initial.dtype(), initial.shape());
-    out->tensor().fill_zero();
-    if (!is_floating(initial.dtype())) continue;
-    for (int64_t r = 0; r < b.batch; ++r) add_rows(gradient.row(0).row(r), out->tensor());
-  }
-}
-
 void check_layout(const Backward& b) {
   const int inputs = static_cast<int>(b.call.in.size());
   require(inputs >= b.first_input + 2,
@@ -280,6 +148,8 @@ void check_layout(const Backward& b) {
             "\"initial_recurrent_state_ids\" has {}, but the operator has {} inputs", s.initial, inputs);
   for (const ParamSpecGrad& p : b.spec.params)
     require(b.first_input + p.input < inputs - 1, "\"param\" has {}, but the operator has {} inputs", p.input, inputs);
+  for (const int i : b.spec.more_sequences)
+    require(b.first_input + i < inputs - 1, "\"more_sequences\" has {}, but the operator has {} inputs", i, inputs);
   for (int i = b.first_input; i < inputs - 1; ++i) {
     require(b.call.in[i] != nullptr, "input {} is missing", i);
     require(std::as_const(*b.call.in[i]).tensor().defined(), "the input \"{}\" holds nothing yet", b.call.def.input(i));
@@ -337,14 +207,16 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
   b.steps = sequence.dim(0);
   b.batch = sequence.dim(1);
   prepare_state_gradients(b);
-  prepare_sequence_gradient(b);
+  prepare_sequence_gradients(b);
+  take_output_gradients(b);
   const std::vector<Outside> outside = take_outside_gradients(b);
   bind_program(b, link_targets(b), prepare_totals(b));
   scratch.backward->start_run();
-  for (int64_t t = b.steps - 1; t >= 0; --t) {
+  for (int64_t i = 0; i < b.steps; ++i) {
+    const int64_t t = b.spec.reverse ? i : b.steps - 1 - i;
     scratch.backward->run_step(t, call.run);
     for (const Outside& o : outside)
-      if (t < o.written) o.add(t);
+      if (o.written_by_steps) o.add(b.spec.reverse ? t + 1 : t);
   }
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.backward->copied();

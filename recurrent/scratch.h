@@ -28,7 +28,8 @@ inline constexpr const char* kBlobFetcher = "RecurrentNetworkBlobFetcher";
 struct RecurrentScratch {
   Shape sequence;  // [T, B, ...] of the last forward run
   std::unique_ptr<StepProgram> forward, backward;
-  KeptBytes kept;  // the forward program's slabs
+  KeptBytes kept;                       // the forward program's slabs
+  std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives
   std::map<std::string, StateInTurn> in_turn;
   bool is_fetched = false;
   ShapeKey forward_key, backward_key;
@@ -64,7 +65,7 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
                             const std::string& external);
 
 // Row `index` of a state tensor is what its name says; the tensor's number of rows is T + L.
-int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, D]
+int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, ...]
 // How many timesteps an operator takes at once that need not wait for any: together at least 128 rows, which is what
 // matrix products need to be fast. The result does not depend on it but for rounding.
 int64_t block_of(int64_t batch);

@@ -45,8 +45,9 @@ std::vector<StateSpec> parse_states(const RecurrentArgs& args, int inputs) {
   std::set<std::string> seen;
   for (size_t i = 0; i < args.recurrent_states.size(); ++i) {
     const int64_t id = args.initial_recurrent_state_ids[i];
-    require(id >= 0 && id < inputs, "\"initial_recurrent_state_ids\" has {}, but the operator has inputs 0 to {}", id,
-            inputs - 1);
+    const bool zeros = id == -1 && i < args.zero_state_ranks.size() && args.zero_state_ranks[i] > 0;
+    require(zeros || (id >= 0 && id < inputs),
+            "\"initial_recurrent_state_ids\" has {}, but the operator has inputs 0 to {}", id, inputs - 1);
     require(seen.insert(args.recurrent_states[i]).second, "\"recurrent_states\" has \"{}\" twice",
             args.recurrent_states[i]);
     states.push_back({args.recurrent_states[i], static_cast<int>(id)});
@@ -131,6 +132,15 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
         "step blobs that the backward step net computes again");
   b.arg("disabled_passes", &A::disabled_passes, Strings{},
         "of the passes that make a step net fast, those to leave out: hoist, defer");
+  b.arg("zero_state_ranks", &A::zero_state_ranks, Ints{},
+        "per state that starts at zero (-1 in initial_recurrent_state_ids), its number of dimensions after B, else 0");
+  b.arg("zero_state_sizes", &A::zero_state_sizes, Ints{}, "those dimensions, one state after the other");
+  b.arg("more_sequences", &A::more_sequences, Ints{}, "inputs beside the first that are sequences");
+  b.arg("output_internal", &A::output_internal, Strings{}, "step blobs [1, B, ...] that are rows of outputs");
+  b.arg("output_external", &A::output_external, Strings{}, "those outputs, which stand behind the views of states");
+  b.arg("output_grads", &A::output_grads, Strings{}, "their rows' gradients in the backward step net");
+  b.arg("reverse", &A::reverse, false, "runs from the last timestep to the first; states start behind the last");
+  b.arg("sequence_lengths_id", &A::sequence_lengths_id, int64_t{-1}, "the input with the samples' lengths, int32 [B]");
   b.ignored_args({"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug", "*.rename"});
 }
 
@@ -157,12 +167,7 @@ RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def,
             args.param[i], inputs - 1);
     spec.params.push_back({static_cast<int>(args.param[i]), args.param_grads.empty() ? "" : args.param_grads[i]});
   }
-  for (const int64_t i : args.outputs_with_grads) {
-    require(i >= 0 && i < static_cast<int64_t>(spec.views.size()),
-            "\"outputs_with_grads\" has {}, but only the outputs 0 to {} are views of states", i,
-            static_cast<int64_t>(spec.views.size()) - 1);
-    spec.outputs_with_grads.push_back(static_cast<int>(i));
-  }
+  parse_extensions(args, inputs, spec);
   spec.recompute.insert(args.recompute_blobs_on_backward.begin(), args.recompute_blobs_on_backward.end());
   parse_rename(def, spec);
   check_states_are_written(spec);

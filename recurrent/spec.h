@@ -31,6 +31,12 @@ struct RecurrentArgs {
   std::vector<int64_t> outputs_with_grads;
   std::vector<std::string> recompute_blobs_on_backward;
   std::vector<std::string> disabled_passes;
+  // What the public format does not have.
+  std::vector<int64_t> zero_state_ranks, zero_state_sizes;
+  std::vector<int64_t> more_sequences;
+  std::vector<std::string> output_internal, output_external, output_grads;
+  bool reverse = false;
+  int64_t sequence_lengths_id = -1;
   // Tells the operators of two nets apart that share one scratch blob, so that none runs what the other compiled.
   std::shared_ptr<const int> identity = std::make_shared<int>();
 };
@@ -41,7 +47,8 @@ struct Link {
   int64_t offset = 0, window = 1;
 };
 
-// The blob `output` is a view of the state's rows from `offset` on (from the end if negative).
+// The blob `output` is a view of the state's rows from `offset` on (from the end if negative). With `reverse` rows are
+// counted from the other end, so that offset 1 shows the states after every step, and -1 that after the last.
 struct StateView {
   std::string state, output;
   int64_t offset = 0;
@@ -49,7 +56,14 @@ struct StateView {
 
 struct StateSpec {
   std::string name;
-  int initial = 0;  // index of the forward operator's input that holds the first rows
+  int initial = 0;                 // index of the forward operator's input that holds the first rows; -1: zeros
+  std::vector<int64_t> size = {};  // of zeros: the dimensions after B
+};
+
+// The step-net blob `internal`, [1, B, ...], is row t of the output `external`, [T, B, ...].
+struct StepOutput {
+  std::string internal, external;
+  std::string gradient;  // the row's gradient in the backward step net; "" if there is none
 };
 
 struct ParamSpecGrad {
@@ -66,12 +80,19 @@ struct RecurrentSpec {
   std::vector<Link> links, backward_links;
   std::vector<StateView> views;
   std::vector<ParamSpecGrad> params;
-  bool unnamed_params = false;          // the argument that names their gradients is absent
-  std::vector<int> outputs_with_grads;  // forward outputs, which are the views of the same index
+  bool unnamed_params = false;  // the argument that names their gradients is absent
+  std::vector<StepOutput> outputs;
+  std::vector<int> outputs_with_grads;  // forward outputs: the views, then the step outputs, in their order
+  std::vector<int> more_sequences;      // inputs that are sequences, beside input 0
+  bool reverse = false;                 // timesteps go from T-1 to 0
+  int lengths = -1;                     // the input with the samples' lengths; -1: there is none
   std::set<std::string> recompute;
   bool hoist = true, defer = true;            // passes, see step_blocks.cc
   std::map<std::string, std::string> rename;  // of the gradient operator, after memory sharing by other tools
 };
+
+// The part of parse_recurrent that is about what the public format does not have; the rest must be parsed.
+void parse_extensions(const RecurrentArgs& args, int inputs, RecurrentSpec& spec);
 
 // Declares the arguments on the forward or the gradient operator.
 void declare_recurrent_args(OpBuilder<RecurrentArgs>& builder);

@@ -3,20 +3,19 @@
 #include <algorithm>
 
 #include "recurrent/counters.h"
+#include "recurrent/extensions.h"
 
 namespace stepnet {
 
-int64_t initial_rows(const Tensor& initial) { return initial.rank() == 3 ? initial.dim(0) : 1; }
+int64_t initial_rows(const Tensor& initial) { return initial.rank() >= 3 ? initial.dim(0) : 1; }
 
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
-  require(initial.rank() >= 1 && initial.rank() <= 3, "an initial state has shape [D], [B, D] or [L, B, D], not {}",
-          initial);
-  const int64_t width = initial[initial.rank() - 1];
-  const int64_t rows = initial.rank() == 3 ? initial[0] : 1;
-  if (initial.rank() >= 2)
-    require(initial[initial.rank() - 2] == batch, "the initial state {} is for a batch of {}, but the sequence's is {}",
-            initial, initial[initial.rank() - 2], batch);
-  return {steps + rows, batch, width};
+  require(initial.rank() >= 1, "an initial state has shape [D], [B, D] or [L, B, ...], not {}", initial);
+  const int lead = std::min(initial.rank() - 1, 2);  // dimensions before those of a sample
+  require(lead == 0 || initial[lead - 1] == batch,
+          "the initial state {} is for a batch of {}, but the sequence's is {}", initial,
+          lead > 0 ? initial[lead - 1] : 0, batch);
+  return initial.from(lead).prepend(batch).prepend(steps + (lead == 2 ? initial[0] : 1));
 }
 
 namespace {
@@ -27,15 +26,34 @@ bool is_named_outside(const std::string& state, const OperatorDef& def, const Ne
   return std::ranges::any_of(net.op(), [&](const OperatorDef& op) { return names(op.input()); });
 }
 
-void write_initial_rows(const Tensor& initial, Tensor& whole) {
+// The type and shape of a state over time.
+std::pair<DType, Shape> state_type(const RecurrentSpec& spec, const StateSpec& state, const BlobCall& call,
+                                   int64_t steps, int64_t batch) {
+  if (state.initial >= 0) {
+    const Tensor& initial = tensor_input(call, state.initial);
+    const Shape shape = state_shape(initial.shape(), steps, batch);
+    if (spec.reverse && shape[0] != steps + 1)
+      fail("the initial state \"{}\" is {}, but a network that runs in reverse starts from one row",
+           call.def.input(state.initial), initial);
+    return {initial.dtype(), shape};
+  }
+  std::vector<DType> types;
+  for (const Blob* blob : call.in)
+    if (blob && blob->is_tensor()) types.push_back(blob->tensor().dtype());
+  return {zero_state_type(types), zero_state_shape(state, steps, batch)};
+}
+
+// `initial` is undefined for zeros.
+void write_initial_rows(const Tensor& initial, Tensor rows) {
+  if (!initial.defined()) return rows.fill_zero();
   if (initial.rank() >= 2) {
-    Tensor rows = whole.rows(0, initial_rows(initial)).reshaped(initial.shape());
+    rows = rows.reshaped(initial.shape());
     if (rows.raw() != initial.raw()) rows.copy_from(initial);
     return;
   }
-  const Tensor first = whole.row(0);
-  for (int64_t b = 0; b < first.dim(0); ++b) {
-    Tensor row = first.row(b);
+  rows = rows.row(0);
+  for (int64_t b = 0; b < rows.dim(0); ++b) {
+    Tensor row = rows.row(b);
     row.copy_from(initial);
   }
 }
@@ -62,23 +80,22 @@ const Tensor& tensor_input(const BlobCall& call, int i) {
 }
 
 void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch) {
-  for (const StateSpec& state : scratch.forward_spec.states) {
-    const Tensor& initial = tensor_input(call, state.initial);
-    Shape shape = state_shape(initial.shape(), steps, batch);
+  const RecurrentSpec& spec = scratch.forward_spec;
+  for (const StateSpec& state : spec.states) {
+    auto [dtype, shape] = state_type(spec, state, call, steps, batch);
     const auto turn = scratch.in_turn.find(state.name);
     Tensor& whole = turn == scratch.in_turn.end() ? call.workspace.create(state.name).tensor() : turn->second.latest;
+    const int64_t count = shape[0] - steps;
     if (turn != scratch.in_turn.end()) {
       turn->second.rows = shape[0];
-      shape = shape.with(0, std::min(shape[0], shape[0] - steps + 1));
+      shape = shape.with(0, std::min(shape[0], count + 1));
     }
-    const Tensor held = initial;  // may be a view of this very state from the run before
-    if (!(whole.defined() && whole.dtype() == held.dtype() && whole.shape() == shape))
-      whole = Tensor::empty(held.dtype(), shape);
-    const int64_t first = held.rank() == 3 ? held.dim(0) : 1;
-    write_initial_rows(held, whole);
-    count_recurrent({.copied = 0,
-                     .initial = first * batch * shape[2] * static_cast<int64_t>(dtype_size(held.dtype())),
-                     .spread = 0});
+    Tensor held;  // may be a view of this very state from the run before
+    if (state.initial >= 0) held = tensor_input(call, state.initial);
+    if (!(whole.defined() && whole.dtype() == dtype && whole.shape() == shape)) whole = Tensor::empty(dtype, shape);
+    const Tensor first = whole.rows(spec.reverse ? steps % shape[0] : 0, count);
+    write_initial_rows(held, first);
+    count_recurrent({.copied = 0, .initial = static_cast<int64_t>(first.bytes()), .spread = 0});
     whole.mark_written();
   }
 }
@@ -88,13 +105,11 @@ void show_views(const RecurrentScratch& scratch, Workspace& workspace) {
     const auto turn = scratch.in_turn.find(view.state);
     const bool all = turn == scratch.in_turn.end();
     const Tensor& whole = all ? workspace.fetch(view.state) : turn->second.latest;
-    const int64_t rows = all ? whole.dim(0) : turn->second.rows;
-    const int64_t start = view.offset >= 0 ? view.offset : rows + view.offset;
-    if (start < 0 || start > rows)
-      fail("\"alias_offset\" of \"{}\" is {}, but the state \"{}\" is {}{}", view.output, view.offset, view.state,
-           dtype_name(whole.dtype()), whole.shape().with(0, rows));
+    Tensor over_time;
+    over_time.set_type(whole.dtype(), all ? whole.shape() : whole.shape().with(0, turn->second.rows));
+    const Rows rows = shown_rows(view, over_time, scratch.forward_spec.reverse);
     workspace.create(view.output).tensor() =
-        all ? whole.rows(start, rows - start) : whole.rows(start % whole.dim(0), 1);
+        all ? whole.rows(rows.first, rows.count) : whole.rows(rows.first % whole.dim(0), 1);
   }
 }
 

@@ -3,6 +3,7 @@
 // An operator can if each row of its outputs depends on the same row of its inputs and on what does not change over
 // time, or if its outputs add up rows. Timesteps are stacked along the first dimension.
 #include <algorithm>
+#include <numeric>
 
 #include "core/profile.h"
 #include "recurrent/step_program.h"
@@ -56,13 +57,18 @@ bool StepProgram::shares_storage(int slot, bool written_only) const {
   return false;
 }
 
-// The shapes of K timesteps must make outputs of K timesteps, or totals as they are.
+// Two numbers of timesteps, so that a size that happens to be one of them is not taken for timesteps.
 bool StepProgram::can_stack(const Op& op) const {
+  const int64_t steps = std::min(spec_.block, spec_.steps);
+  return can_stack(op, steps) && can_stack(op, steps + 1);
+}
+
+// The shapes of so many timesteps must make outputs of as many, or totals as they are.
+bool StepProgram::can_stack(const Op& op, int64_t steps) const {
   const OpSpec& spec = *op.op.spec;
   if (!op.kernel || op.plain_copy || spec.random || spec.side_effect || !spec.rowwise) return false;
   std::vector<TensorType> in(op.in_slots.size()), out(op.out_slots.size());
   int64_t rows = -1;
-  const int64_t steps = std::min(spec_.block, spec_.steps);
   for (size_t i = 0; i < in.size(); ++i) {
     in[i].absent = op.in_slots[i] < 0;
     if (in[i].absent) continue;
@@ -103,8 +109,8 @@ bool StepProgram::read_before(size_t op, int index) const {
   const std::vector<size_t> by = writers(index);
   if (slot.kind == Kind::link)
     return by.empty() && !slot.changes && first_row(slot) >= 0 && !shares_storage(index, true);
-  if (by.empty()) return slot.kind == Kind::slab;
-  return slot.kind != Kind::timestep && by.size() == 1 && by[0] < op && ops_[by[0]]->phase == Phase::before;
+  if (by.empty()) return slot.kind == Kind::slab || slot.kind == Kind::timestep;
+  return by.size() == 1 && by[0] < op && ops_[by[0]]->phase == Phase::before;
 }
 
 bool StepProgram::runs_before(size_t index) const {
@@ -125,17 +131,20 @@ bool StepProgram::read_after(size_t op, int index) const {
   if (index < 0 || !varies(index)) return true;
   const StepSlot& slot = *slots_[index];
   const std::vector<size_t> by = writers(index);
-  if (slot.kind == Kind::timestep || is_total(index)) return false;
-  if (slot.kind == Kind::slab) return by.empty();
+  if (is_total(index)) return false;
+  if (slot.kind == Kind::slab || slot.kind == Kind::timestep) return by.empty();
   if (slot.kind == Kind::scratch) return !by.empty() && by.back() < op;
-  if (first_row(slot) < (slot.changes ? 1 : 0)) return false;
+  // The row of a state's gradient that is not added to any more is the one that arrives from the step before.
+  const int64_t row = first_row(slot);
+  if (row < 0 || (slot.changes && (row > 0) != spec_.descending)) return false;
   if (!by.empty()) return !slot.changes && by.back() < op && !shares_storage(index, false);
-  // Rows of a tensor that later timesteps go on writing, all below this one.
+  // Rows of a tensor that later timesteps go on writing, all beyond this one.
   for (size_t s = 0; s < slots_.size(); ++s) {
     const StepSlot& other = *slots_[s];
     if (other.kind != Kind::link || other.whole.storage() != slot.whole.storage()) continue;
-    if (!writers(static_cast<int>(s)).empty() && !(first_row(other) >= 0 && first_row(other) < first_row(slot)))
-      return false;
+    if (writers(static_cast<int>(s)).empty()) continue;
+    const int64_t written = first_row(other);
+    if (written < 0 || !(spec_.descending ? written < row : written > row)) return false;
   }
   return true;
 }
@@ -194,7 +203,7 @@ void StepProgram::bind_block(Op& op) {
     if (s < 0) return nullptr;
     StepSlot& slot = *slots_[s];
     if (!varies(s) || is_total(s)) return &slot.tensor;
-    slot.stacked = slot.whole;
+    slot.stacked = slot.kind == Kind::timestep ? Tensor::empty(DType::int32, {spec_.block}) : slot.whole;
     return &slot.stacked;
   };
   for (const int s : op.in_slots) op.block_in.push_back(stacked(s));
@@ -206,6 +215,12 @@ void StepProgram::run_block(Phase phase, int64_t t, RunContext& run) {
   const int64_t count = std::min(spec_.block, spec_.steps - first);
   for (const auto& slot : slots_) {
     if (!slot->stacked.defined()) continue;
+    if (slot->kind == Kind::timestep) {
+      slot->stacked.set_view({count}, slot->stacked.offset());
+      const std::span<int32_t> timesteps = slot->stacked.span<int32_t>();
+      std::iota(timesteps.begin(), timesteps.end(), static_cast<int32_t>(first));
+      continue;
+    }
     const int64_t row = slot->kind == Kind::block ? 0 : first;
     slot->stacked = slot->whole;
     slot->stacked.set_view(slot->stack(count), slot->base + static_cast<size_t>(row) * slot->stride);

@@ -171,7 +171,12 @@ void StepProgram::add_op(int index) {
   made->op = bind_op(spec_.net->op(index), net_name_, index);
   made->op.net_name = spec_.random_name;
   try {
-    require(!made->op.spec->blob_kernel, "{} works on blobs and cannot stand in a step net", made->op.def.type());
+    if (runs_a_net(*made->op.spec)) {
+      if (!nested_blobs_) nested_blobs_ = std::make_unique<Workspace>(spec_.workspace);
+      made->nested = std::make_unique<NestedOp>(made->op, *nested_blobs_);
+    }
+    require(!made->op.spec->blob_kernel || made->nested, "{} works on blobs and cannot stand in a step net",
+            made->op.def.type());
     for (const std::string& name : made->op.def.input()) made->in_slots.push_back(input_slot(name));
     if (share_slot(*made)) return;
     int in = 0, out = 0;
@@ -199,6 +204,7 @@ void StepProgram::infer(Op& op) {
   }
   for (size_t o = 0; o < out.size(); ++o) out[o].absent = op.out_slots[o] < 0;
   infer_types(op.op, in, out);
+  if (op.nested) infer_nested(op.op, in, out);
   for (size_t o = 0; o < out.size(); ++o) {
     if (out[o].absent) continue;
     known = known && out[o].known;
@@ -213,7 +219,7 @@ void StepProgram::infer(Op& op) {
     const auto bytes = static_cast<int64_t>(slots_[op.out_slots[0]]->tensor.bytes());
     (op.op.def.name() == kSpreadName ? copied_.spread : copied_.copied) += bytes;
   }
-  if (known && !op.plain_copy) op.kernel = &pick_kernel(op.op, in, out);
+  if (known && !op.plain_copy && !op.nested) op.kernel = &pick_kernel(op.op, in, out);
 }
 
 // The operator's output has a shape that depends on data.

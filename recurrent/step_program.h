@@ -29,6 +29,7 @@
 #include "core/bound_op.h"
 #include "core/weight_packs.h"
 #include "recurrent/counters.h"
+#include "recurrent/nested_op.h"
 
 namespace stepnet {
 
@@ -71,7 +72,8 @@ struct StepProgramSpec {
   int64_t steps = 0;  // T
   int64_t block = 1;  // K; 1: every operator runs in every timestep
   bool hoist = true, defer = true;
-  bool backward = false;  // timesteps come from the last to the first
+  bool backward = false;    // values are gradients: some may be deferred
+  bool descending = false;  // timesteps come from the last to the first
   std::map<std::string, LinkTarget> links;
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
@@ -128,6 +130,7 @@ class StepProgram {
     std::vector<Tensor*> out;
     uint32_t accumulate = 0;
     bool plain_copy = false;  // an alias that must be written because its destination is linked
+    std::unique_ptr<NestedOp> nested;
   };
   struct Total {
     size_t gradient = 0;
@@ -157,6 +160,7 @@ class StepProgram {
   bool read_after(size_t op, int slot) const;
   bool written_after(int slot) const;
   bool can_stack(const Op& op) const;
+  bool can_stack(const Op& op, int64_t steps) const;
   bool varies(int slot) const;
   bool is_total(int slot) const;
   std::vector<size_t> writers(int slot) const;
@@ -166,11 +170,13 @@ class StepProgram {
   void bind_pointers();
   void bind_block(Op& op);
   void call(Op& op, RunContext& run);
+  void call_nested(Op& op, const RunContext& run);
   void check_outputs(const Op& op);
   void add_totals();
   void add_place(Error& error, const Op& op) const;
 
-  StepProgramSpec spec_;  // its net is null once compiled
+  StepProgramSpec spec_;                     // its net is null once compiled
+  std::unique_ptr<Workspace> nested_blobs_;  // of operators that run nets of their own
   std::string net_name_;
   std::map<std::string, int> slots_by_name_;
   std::vector<std::unique_ptr<StepSlot>> slots_;

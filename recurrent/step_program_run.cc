@@ -87,7 +87,7 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
   }
   const bool lowest = t % spec_.block == 0;
   const bool highest = t + 1 == spec_.steps || (t + 1) % spec_.block == 0;
-  if (spec_.backward ? highest : lowest) run_block(Phase::before, t, run);
+  if (spec_.descending ? highest : lowest) run_block(Phase::before, t, run);
   RunContext step = run;
   step.packs = packs_weights() ? &packs_ : nullptr;
   for (const auto& op : ops_) {
@@ -103,7 +103,7 @@ void StepProgram::run_step(int64_t t, RunContext& run) {
     }
   }
   add_totals();
-  if (spec_.backward ? lowest : highest) run_block(Phase::after, t, run);
+  if (spec_.descending ? lowest : highest) run_block(Phase::after, t, run);
 }
 
 void StepProgram::add_place(Error& error, const Op& op) const {
@@ -117,6 +117,7 @@ void StepProgram::call(Op& op, RunContext& run) {
     op.out[0]->copy_from(*op.in[0]);
     return;
   }
+  if (op.nested) return call_nested(op, run);
   if (!op.kernel) {
     run_op(op.op, op.in, op.out, run, op.accumulate);
     check_outputs(op);
@@ -130,6 +131,26 @@ void StepProgram::call(Op& op, RunContext& run) {
     call.random_key = random_key(seed, spec_.random_name, op.op.def.output(0), run.iteration, run.timestep);
   }
   op.kernel->run(op.op.args.get(), call);
+}
+
+// What a nested network made is copied to where the step has a place for it, and else taken as it is.
+void StepProgram::call_nested(Op& op, const RunContext& run) {
+  op.nested->run(op.in, run);
+  for (size_t o = 0; o < op.out_slots.size(); ++o) {
+    if (op.out_slots[o] < 0) continue;
+    const Tensor made = op.nested->result(o);
+    if (!made.defined()) continue;
+    StepSlot& slot = *slots_[op.out_slots[o]];
+    if (slot.typed && (made.dtype() != slot.tensor.dtype() || made.size() != slot.tensor.size()))
+      fail("\"{}\" must be {} in the step net, but {} makes it {}", slot.name, slot.tensor, op.op.def.type(), made);
+    if (slot.whole.defined()) {
+      slot.tensor.copy_from(made);
+      if (slot.kind == Kind::link)
+        count_recurrent({.copied = static_cast<int64_t>(made.bytes()), .initial = 0, .spread = 0});
+    } else {
+      slot.tensor = made;
+    }
+  }
 }
 
 // An output whose shape depends on data may have left the place that its slot has in another tensor.

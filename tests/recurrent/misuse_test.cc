@@ -174,10 +174,10 @@ TEST(Misuse, ForwardInputs) {
                                       "the sequence \"X\" has 1099511627776 timesteps, more than the 2147483647 that "
                                       "can be counted");
   pair.workspace.tensor("X") = normal<double>({3, 2, 4});
-  for (const Shape& shape : {Shape{}, Shape{1, 1, 2, 4}}) {
-    pair.workspace.tensor("h0") = normal<double>(shape);
-    EXPECT_EQ(pair.forward_error(), name + "an initial state has shape [D], [B, D] or [L, B, D], not " + shape.str());
-  }
+  pair.workspace.tensor("h0") = normal<double>({});
+  EXPECT_EQ(pair.forward_error(), name + "an initial state has shape [D], [B, D] or [L, B, ...], not []");
+  pair.workspace.tensor("h0") = normal<double>({1, 1, 2, 4});
+  EXPECT_EQ(pair.forward_error(), name + "the initial state [1, 1, 2, 4] is for a batch of 1, but the sequence's is 2");
   pair.workspace.tensor("h0") = normal<double>({3, 4});
   EXPECT_EQ(pair.forward_error(), name + "the initial state [3, 4] is for a batch of 3, but the sequence's is 2");
   pair.workspace.tensor("h0") = normal<float>({2, 4});

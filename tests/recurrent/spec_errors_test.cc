@@ -281,13 +281,45 @@ std::vector<BadNet> bad_short_forms() {
        }),
        "RecurrentNetwork: the step net's input \"h_prev\" is given twice, as a state too"},
       {"NoSequence", def([](RecurrentDef& d) { d.clear_sequence(); }),
-       "RecurrentNetwork: the short form takes one sequence, not 0"},
-      {"TwoSequences", def([](RecurrentDef& d) { *d.add_sequence() = d.sequence(0); }),
-       "RecurrentNetwork: the short form takes one sequence, not 2"},
+       "RecurrentNetwork: the short form needs at least one sequence"},
+      {"OneSequenceTwice", def([](RecurrentDef& d) { *d.add_sequence() = d.sequence(0); }),
+       "RecurrentNetwork: the sequence \"X\" is given twice\n"
+       "  fix let the step net read one input where it needs it"},
       {"UnknownSequence", def([](RecurrentDef& d) { d.mutable_sequence(0)->set_outer("x"); }),
        "RecurrentNetwork: the sequence \"x\" is no input of the operator."},
       {"SequenceIsTheTimestep", def([](RecurrentDef& d) { d.set_timestep("x_t"); }),
        "RecurrentNetwork: the step net's input \"x_t\" is given twice, as a timestep too"},
+      {"NeitherInitialNorSize", state([](StateLink& s) { s.clear_initial(); }),
+       "RecurrentNetwork: the state \"h_prev\" starts at zero, but nothing says what it is like\n"
+       "  fix give its dimensions after the batch's, as in \"size: 128\", or an initial value"},
+      {"BothInitialAndSize", state([](StateLink& s) { s.add_size(3); }),
+       "RecurrentNetwork: the state \"h_prev\" has both \"initial\" and \"size\""},
+      {"NegativeSize", state([](StateLink& s) { s.clear_initial(), s.add_size(-3); }),
+       "RecurrentNetwork: the state \"h_prev\" has the size -3, which is negative"},
+      {"TooManySizes", state([](StateLink& s) {
+         s.clear_initial();
+         for (int i = 0; i < 7; ++i) s.add_size(1);
+       }),
+       "RecurrentNetwork: the state \"h_prev\" has 7 sizes, more than the 6 that fit a tensor beside T and B"},
+      {"LengthsAreNoInput", def([](RecurrentDef& d) { d.set_lengths("length"); }),
+       "RecurrentNetwork: the sequence lengths \"length\" is no input of the operator."},
+      {"OutputIsNoOutput", def([](RecurrentDef& d) {
+         OutputLink& o = *d.add_output();
+         o.set_inner("s"), o.set_outer("S");
+       }),
+       "RecurrentNetwork: \"S\", which is to show \"s\", is no output of the operator."},
+      {"OutputIsAView", def([](RecurrentDef& d) {
+         OutputLink& o = *d.add_output();
+         o.set_inner("s"), o.set_outer("h_all");
+       }),
+       "RecurrentNetwork: the output \"h_all\" is given twice"},
+      {"OutputOfNothing",
+       [](NetDef& net) {
+         OperatorDef& op = *net.mutable_op(0);
+         OutputLink& o = *op.MutableExtension(recurrent)->add_output();
+         o.set_inner("ss"), o.set_outer("S"), op.add_output("S");
+       },
+       "RecurrentNetwork: no operator of the step net writes \"ss\", which \"S\" is to show."},
       {"RecomputesWhatItDoesNotMake", def([](RecurrentDef& d) { d.add_recompute("t"); }),
        "RecurrentNetwork: \"recompute\" names \"t\", which the step net does not write."},
       {"UnknownOperator", step({"s = Sun(x_t, h_prev, p)", "h = Tanh(s)"}),

@@ -16,7 +16,8 @@ Feeds feeds_of(int64_t steps, int64_t batch) {
           {"h0", normal<double>({batch, 3}, 2)},
           {"W", normal<double>({3, 3}, 3)},
           {"U", normal<double>({3, 3}, 4)},
-          {"b", normal<double>({3}, 5)}};
+          {"b", normal<double>({3}, 5)},
+          {"lengths", Tensor::of<int32_t>({batch}, std::vector<int32_t>(batch, 1))}};
 }
 
 struct Counts {
@@ -49,6 +50,28 @@ TEST(StepBlocks, ElmanCell) {
   EXPECT_EQ(counts_of({step, {kH}}), (Counts{1, 3, 3, 2}));
   EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist"}}), (Counts{0, 4, 3, 2}));
   EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist", "defer"}}), (Counts{0, 4, 0, 4}));
+}
+
+TEST(StepBlocks, InReverseAsForward) {
+  Cell cell = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
+  cell.reverse = true;
+  EXPECT_EQ(counts_of(cell), (Counts{1, 3, 3, 2}));
+}
+
+// The mask of the sequence is no obstacle, forward or backward.
+TEST(StepBlocks, WithLengths) {
+  Cell cell = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
+  cell.lengths = "lengths";
+  const Counts counts = counts_of(cell);
+  EXPECT_EQ(counts.forward_blocks, 2);
+  EXPECT_EQ(counts.backward_blocks, 4);
+}
+
+// With a batch of 50 a block has 3 timesteps, and x 3 values.
+TEST(StepBlocks, TimestepsAreNotTakenForASize) {
+  const Cell cell = {{"w = Cast(timestep) to=13", "m = Mul(x, w) broadcast=1", "h = Sum(m, h_prev)"}, {kH}};
+  const Feeds feeds = feeds_of(9, 50);
+  EXPECT_EQ(check_against_unrolled(cell, {feeds[0], feeds[1]}), "");
 }
 
 TEST(StepBlocks, ChainsAreHoistedWhole) {

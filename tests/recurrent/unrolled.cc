@@ -1,7 +1,7 @@
 #include "tests/recurrent/unrolled.h"
 
 #include <algorithm>
-#include <limits>
+#include <functional>
 #include <set>
 
 #include "core/net.h"
@@ -19,8 +19,6 @@ const Tensor& feed_of(const Feeds& feeds, const std::string& name) {
   require(it != feeds.end(), "the test feeds no \"{}\"", name);
   return it->second;
 }
-
-NetDef step_of(const Cell& cell) { return cell.step.empty() ? cell.step_net : net_of_lines(cell.step); }
 
 std::string given(const std::string& output) { return fmt::format("{}_given", output); }
 
@@ -68,33 +66,65 @@ void add_to(Tensor& total, const Tensor& more) {
 
 std::string at(const std::string& name, int64_t t) { return fmt::format("{}@{}", name, t); }
 
-// The flat net, its feeds, and where results of the recurrent one are found in it.
+using Renaming = std::function<std::string(const std::string&)>;
+
+// A network of the step, in the flat net: what it reads of the step, and what it writes, has other names.
+void rename_in_nested(RecurrentDef& def, const Renaming& renamed) {
+  for (SequenceLink& s : *def.mutable_sequence()) s.set_outer(renamed(s.outer()));
+  for (OutputLink& o : *def.mutable_output()) o.set_outer(renamed(o.outer()));
+  for (StateLink& s : *def.mutable_state()) {
+    if (s.has_initial()) s.set_initial(renamed(s.initial()));
+    if (s.has_all()) s.set_all(renamed(s.all()));
+    if (s.has_last()) s.set_last(renamed(s.last()));
+  }
+  if (def.has_lengths()) def.set_lengths(renamed(def.lengths()));
+  for (OperatorDef& op : *def.mutable_step_net()->mutable_op()) {
+    for (std::string& name : *op.mutable_input()) name = renamed(name);
+    if (op.HasExtension(recurrent)) rename_in_nested(*op.MutableExtension(recurrent), renamed);
+  }
+}
+
+// The flat net, its feeds, and where results of the recurrent one are found in it. Steps are numbered in the order in
+// which they run; the states before the first have number 0.
 class Unrolled {
  public:
   Unrolled(const Cell& cell, const Feeds& feeds, const Feeds& outside)
-      : cell_(cell), feeds_(feeds), outside_(outside), sequence_(feed_of(feeds, "X")) {
-    flat_feeds_ = feeds;
+      : cell_(cell), feeds_(without_padding(cell, feeds)), outside_(outside), sequence_(feed_of(feeds_, "X")) {
+    flat_feeds_ = feeds_;
     net_.set_name("unrolled");
-    for (int64_t t = 0; t < steps(); ++t) {
-      flat_feeds_.emplace_back(at("x", t), sequence_.rows(t, 1).clone());
-      flat_feeds_.emplace_back(at("timestep", t), Tensor::of<int32_t>({1}, {static_cast<int32_t>(t)}));
+    for (int64_t k = 0; k < steps(); ++k) {
+      const int64_t t = time(k);
+      for (const CellSequence& s : cell.sequences)
+        flat_feeds_.emplace_back(at(s.inner, k), feed_of(feeds_, s.outer).rows(t, 1).clone());
+      flat_feeds_.emplace_back(at("timestep", k), Tensor::of<int32_t>({1}, {static_cast<int32_t>(t)}));
+      if (!cell.lengths.empty()) add_masks(k);
     }
     for (const CellState& s : cell.states) flat_feeds_.emplace_back(at(s.input, 0), first_state(s));
-    for (int64_t t = 0; t < steps(); ++t) add_step(t);
+    for (int64_t k = 0; k < steps(); ++k) add_step(k);
     for (const auto& feed : flat_feeds_) net_.add_external_input(feed.first);
+    expand_recurrent(net_);
   }
 
   CellResults run() {
     Feeds flat_outside;
     for (const CellState& s : cell_.states)
-      for (int64_t t = 1; t <= steps(); ++t)
-        if (const Tensor g = outside_of(s, t); g.defined()) flat_outside.emplace_back(at(s.input, t), g);
+      for (int64_t k = 1; k <= steps(); ++k)
+        if (const Tensor g = outside_of(s, k); g.defined()) flat_outside.emplace_back(at(s.input, k), g);
+    for (const auto& [name, g] : outside_)
+      for (const CellOutput& o : cell_.outputs)
+        for (int64_t k = 0; o.outer == name && k < steps(); ++k)
+          flat_outside.emplace_back(at(o.outer, k), g.rows(time(k), 1).clone());
     const CellResults flat = run_with_gradients(net_, flat_feeds_, flat_outside);
     CellResults results;
     for (const CellState& s : cell_.states) {
-      if (!s.all.empty()) results.outputs[s.all] = rows_of(flat, s);
+      if (!s.all.empty())
+        results.outputs[s.all] = rows_of(first_state(s), [&](int64_t k) { return value(flat, s, k); });
       if (!s.last.empty()) results.outputs[s.last] = value(flat, s, steps());
     }
+    for (const CellOutput& o : cell_.outputs)
+      if (steps() > 0)
+        results.outputs[o.outer] =
+            rows_of(flat.outputs.at(at(o.outer, 0)), [&](int64_t k) { return flat.outputs.at(at(o.outer, k - 1)); });
     for (const auto& [name, tensor] : feeds_)
       if (is_floating_feed(tensor)) results.gradients[name] = gradient(flat, name, tensor);
     return results;
@@ -103,38 +133,91 @@ class Unrolled {
  private:
   int64_t steps() const { return sequence_.dim(0); }
   int64_t batch() const { return sequence_.dim(1); }
+  int64_t time(int64_t k) const { return cell_.reverse ? steps() - 1 - k : k; }
+  DType dtype() const {
+    for (const auto& [name, value] : feeds_)
+      if (is_floating_feed(value)) return value.dtype();
+    return DType::float32;
+  }
 
   Tensor first_state(const CellState& s) const {
+    if (s.initial.empty()) {
+      Shape shape{1, batch()};
+      for (const int64_t size : s.size) shape.push_back(size);
+      return Tensor::zeros(dtype(), shape);
+    }
     const Tensor& initial = feed_of(feeds_, s.initial);
-    const int64_t width = initial.dim(initial.rank() - 1);
-    if (initial.rank() > 1) return initial.clone().reshaped({1, batch(), width});
-    Tensor state = Tensor::empty(initial.dtype(), {1, batch(), width});
+    const Shape sample = initial.shape().from(std::min(initial.rank() - 1, 2));
+    if (initial.rank() > 1) return initial.clone().reshaped(sample.prepend(batch()).prepend(1));
+    Tensor state = Tensor::empty(initial.dtype(), sample.prepend(batch()).prepend(1));
     for (int64_t b = 0; b < batch(); ++b) state.row(0).row(b).copy_from(initial);
     return state;
   }
 
-  void add_step(int64_t t) {
-    const NetDef step = step_of(cell_);
-    std::set<std::string> local = {"x", "timestep"};
+  // 1 where a sample goes on, and where it is over.
+  void add_masks(int64_t k) {
+    const Tensor& lengths = feed_of(feeds_, cell_.lengths);
+    std::vector<double> on, over;
+    for (const int32_t length : lengths.span<int32_t>()) {
+      on.push_back(time(k) < length ? 1 : 0);
+      over.push_back(1 - on.back());
+    }
+    const std::vector<float> on_float(on.begin(), on.end()), over_float(over.begin(), over.end());
+    const bool wide = dtype() == DType::float64;
+    auto mask = [&](const std::vector<double>& d, const std::vector<float>& f) {
+      return wide ? Tensor::of<double>({1, batch()}, d) : Tensor::of<float>({1, batch()}, f);
+    };
+    flat_feeds_.emplace_back(at("on", k), mask(on, on_float));
+    flat_feeds_.emplace_back(at("over", k), mask(over, over_float));
+  }
+
+  void multiply(const std::string& value, const std::string& mask, const std::string& product) {
+    *net_.add_op() = make_op("Mul", {value, mask}, {product}, {make_arg("broadcast", 1), make_arg("axis", 0)});
+  }
+
+  void add_step(int64_t k) {
+    const NetDef step = step_net_of(cell_);
+    std::set<std::string> local = {"timestep"};
+    for (const CellSequence& s : cell_.sequences) local.insert(s.inner);
     for (const CellState& s : cell_.states) local.insert(s.input);
     for (const OperatorDef& op : step.op()) local.insert(op.output().begin(), op.output().end());
-    auto renamed = [&](const std::string& name) { return local.count(name) > 0 ? at(name, t) : name; };
+    auto renamed = [&](const std::string& name) { return local.count(name) > 0 ? at(name, k) : name; };
     for (const OperatorDef& op : step.op()) {
       OperatorDef& copy = *net_.add_op();
       copy = op;
       for (std::string& name : *copy.mutable_input()) name = renamed(name);
       for (std::string& name : *copy.mutable_output()) name = renamed(name);
+      if (!copy.HasExtension(recurrent)) continue;
+      copy.set_name(at(copy.name(), k));
+      rename_in_nested(*copy.MutableExtension(recurrent), renamed);
     }
-    for (const CellState& s : cell_.states) *net_.add_op() = make_op("Copy", {renamed(s.output)}, {at(s.input, t + 1)});
+    for (const CellState& s : cell_.states) hand_on(renamed(s.output), at(s.input, k), at(s.input, k + 1), k);
+    for (const CellOutput& o : cell_.outputs) {
+      if (cell_.lengths.empty()) {
+        *net_.add_op() = make_op("Copy", {renamed(o.inner)}, {at(o.outer, k)});
+      } else {
+        multiply(renamed(o.inner), at("on", k), at(o.outer, k));
+      }
+    }
   }
 
-  // What arrives from outside at the state after `t` steps.
-  Tensor outside_of(const CellState& s, int64_t t) const {
+  void hand_on(const std::string& made, const std::string& before, const std::string& after, int64_t k) {
+    if (cell_.lengths.empty()) {
+      *net_.add_op() = make_op("Copy", {made}, {after});
+      return;
+    }
+    multiply(made, at("on", k), after + "/on");
+    multiply(before, at("over", k), after + "/over");
+    *net_.add_op() = make_op("Sum", {after + "/on", after + "/over"}, {after});
+  }
+
+  // What arrives from outside at the state after `k` steps.
+  Tensor outside_of(const CellState& s, int64_t k) const {
     Tensor sum;
     for (const auto& [name, g] : outside_) {
-      if (name != s.all && !(name == s.last && t == steps())) continue;
-      if (name == s.all && t == 0) continue;
-      const Tensor row = name == s.all ? g.rows(t - 1, 1).clone() : g.clone();
+      if (name != s.all && !(name == s.last && k == steps())) continue;
+      if (name == s.all && k == 0) continue;
+      const Tensor row = name == s.all ? g.rows(time(k - 1), 1).clone() : g.clone();
       if (sum.defined()) {
         add_to(sum, row);
       } else {
@@ -144,23 +227,23 @@ class Unrolled {
     return sum;
   }
 
-  Tensor value(const CellResults& flat, const CellState& s, int64_t t) const {
-    return t == 0 ? first_state(s) : flat.outputs.at(at(s.input, t));
+  Tensor value(const CellResults& flat, const CellState& s, int64_t k) const {
+    return k == 0 ? first_state(s) : flat.outputs.at(at(s.input, k));
   }
 
-  Tensor rows_of(const CellResults& flat, const CellState& s) const {
-    const Tensor first = first_state(s);
-    Tensor all = Tensor::empty(first.dtype(), first.shape().with(0, steps()));
-    for (int64_t t = 0; t < steps(); ++t) all.rows(t, 1).copy_from(value(flat, s, t + 1));
+  template <class Fn>
+  Tensor rows_of(const Tensor& like, Fn after_step) const {
+    Tensor all = Tensor::empty(like.dtype(), like.shape().with(0, steps()));
+    for (int64_t k = 0; k < steps(); ++k) all.rows(time(k), 1).copy_from(after_step(k + 1));
     return all;
   }
 
   Tensor gradient(const CellResults& flat, const std::string& name, const Tensor& feed) const {
     Tensor total = flat.gradients.at(name).clone();
-    if (name == "X")
-      for (int64_t t = 0; t < steps(); ++t) {
-        Tensor row = total.rows(t, 1);
-        add_to(row, flat.gradients.at(at("x", t)));
+    for (const CellSequence& s : cell_.sequences)
+      for (int64_t k = 0; s.outer == name && k < steps(); ++k) {
+        Tensor row = total.rows(time(k), 1);
+        add_to(row, flat.gradients.at(at(s.inner, k)));
       }
     for (const CellState& s : cell_.states) {
       if (s.initial != name) continue;
@@ -176,7 +259,8 @@ class Unrolled {
   }
 
   const Cell& cell_;
-  const Feeds &feeds_, &outside_;
+  const Feeds feeds_;
+  const Feeds& outside_;
   const Tensor& sequence_;
   Feeds flat_feeds_;
   NetDef net_;
@@ -184,11 +268,12 @@ class Unrolled {
 
 }  // namespace
 
-Tensor poisoned(const Tensor& like) {
-  Tensor t = like.clone();
-  if (t.dtype() == DType::float64) std::ranges::fill(t.span<double>(), std::numeric_limits<double>::quiet_NaN());
-  if (t.dtype() == DType::float32) std::ranges::fill(t.span<float>(), std::numeric_limits<float>::quiet_NaN());
-  return t;
+NetDef step_net_of(const Cell& cell) {
+  NetDef step = cell.step.empty() ? cell.step_net : net_of_lines(cell.step);
+  auto nested = cell.nested.begin();
+  for (OperatorDef& op : *step.mutable_op())
+    if (op.type() == "Nested") op = *nested++;
+  return step;
 }
 
 NetDef recurrent_net(const Cell& cell, const Feeds& feeds) {
@@ -196,22 +281,32 @@ NetDef recurrent_net(const Cell& cell, const Feeds& feeds) {
   net.set_name("outer");
   for (const auto& feed : feeds) net.add_external_input(feed.first);
   OperatorDef& op = *net.add_op();
-  op = make_op("RecurrentNetwork", {"X"}, {});
+  op = make_op("RecurrentNetwork", {}, {});
   op.set_name("rnn");
+  auto add_input = [&](const std::string& name) {
+    if (!name.empty() && std::find(op.input().begin(), op.input().end(), name) == op.input().end()) op.add_input(name);
+  };
   RecurrentDef& def = *op.MutableExtension(recurrent);
-  *def.mutable_step_net() = step_of(cell);
+  *def.mutable_step_net() = step_net_of(cell);
   def.mutable_step_net()->set_name("step");
-  def.add_sequence()->set_outer("X");
-  def.mutable_sequence(0)->set_inner("x");
+  for (const CellSequence& s : cell.sequences) {
+    SequenceLink& link = *def.add_sequence();
+    link.set_outer(s.outer), link.set_inner(s.inner), add_input(s.outer);
+  }
   for (const CellState& s : cell.states) {
     StateLink& link = *def.add_state();
-    link.set_input(s.input);
-    link.set_output(s.output);
-    link.set_initial(s.initial);
-    if (std::find(op.input().begin(), op.input().end(), s.initial) == op.input().end()) op.add_input(s.initial);
+    link.set_input(s.input), link.set_output(s.output), add_input(s.initial);
+    if (!s.initial.empty()) link.set_initial(s.initial);
+    link.mutable_size()->Add(s.size.begin(), s.size.end());
     if (!s.all.empty()) link.set_all(s.all), op.add_output(s.all);
     if (!s.last.empty()) link.set_last(s.last), op.add_output(s.last);
   }
+  for (const CellOutput& o : cell.outputs) {
+    OutputLink& link = *def.add_output();
+    link.set_inner(o.inner), link.set_outer(o.outer), op.add_output(o.outer);
+  }
+  if (cell.reverse) def.set_reverse(true);
+  if (!cell.lengths.empty()) def.set_lengths(cell.lengths), add_input(cell.lengths);
   for (const std::string& name : cell.recompute) def.add_recompute(name);
   if (!cell.disabled_passes.empty()) *op.add_arg() = make_arg("disabled_passes", cell.disabled_passes);
   return net;
@@ -269,25 +364,6 @@ CellResults run_recurrent(const Cell& cell, const Feeds& feeds, const Feeds& out
 
 CellResults run_unrolled(const Cell& cell, const Feeds& feeds, const Feeds& outside) {
   return Unrolled(cell, feeds, outside).run();
-}
-
-Feeds outside_gradients(const Cell& cell, const Feeds& feeds) {
-  Feeds outside;
-  const Tensor& sequence = feed_of(feeds, "X");
-  auto add = [&](const std::string& name, const CellState& s, int64_t rows) {
-    const auto& some = cell.differentiated;
-    if (name.empty() || (!some.empty() && std::find(some.begin(), some.end(), name) == some.end())) return;
-    const Tensor& initial = feed_of(feeds, s.initial);
-    const Shape shape{rows, sequence.dim(1), initial.dim(initial.rank() - 1)};
-    const uint64_t seed = 500 + outside.size();
-    outside.emplace_back(name,
-                         sequence.dtype() == DType::float64 ? normal<double>(shape, seed) : normal<float>(shape, seed));
-  };
-  for (const CellState& s : cell.states) {
-    add(s.all, s, sequence.dim(0));
-    add(s.last, s, 1);
-  }
-  return outside;
 }
 
 std::string compare_results(const CellResults& a, const CellResults& b, double tol) {

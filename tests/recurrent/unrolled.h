@@ -1,7 +1,8 @@
 // A recurrent cell of a test, run by RecurrentNetwork and, as the reference, unrolled by hand in one flat net.
 //
 // The flat net has the step's operators once per timestep with names "s@t"; parameters are shared, every timestep's row
-// of the sequence is a blob of its own, and a Copy hands each state on. It knows nothing of links, views or slabs.
+// of the sequence is a blob of its own, and a Copy hands each state on; lengths are products with masks. It knows
+// nothing of links, views or slabs.
 // Both ways run twice, first on feeds full of NaN, so that a row which is not written shows.
 // Threads: not for concurrent use.
 #pragma once
@@ -17,18 +18,37 @@
 namespace stepnet::testing {
 
 struct CellState {
-  std::string input, output, initial;
+  std::string input, output;
+  std::string initial;              // "": zeros of `size`
   std::string all = "", last = "";  // outputs of the RecurrentNetwork; "" if there is none
+  std::vector<int64_t> size = {};
+};
+
+struct CellSequence {
+  std::string outer, inner;
+};
+
+struct CellOutput {
+  std::string inner, outer;
 };
 
 struct Cell {
-  Lines step;  // reads the row "x" of the sequence "X"
+  Lines step;
   std::vector<CellState> states;
   std::vector<std::string> recompute = {};
   std::vector<std::string> differentiated = {};  // outputs with a gradient from outside; empty: all
   std::vector<std::string> disabled_passes = {};
+  std::vector<CellSequence> sequences = {{"X", "x"}};
+  std::vector<CellOutput> outputs = {};
+  bool reverse = false;
+  std::string lengths = "";
+  // Take the places of the lines "= Nested()" in turn: networks in short form (op 0 of recurrent_net) that stand in the
+  // step. Their names must not be the step's.
+  std::vector<OperatorDef> nested = {};
   NetDef step_net = {};  // instead of `step`
 };
+
+NetDef step_net_of(const Cell& cell);
 
 // A net with the one operator in short form; its external inputs are the feeds.
 NetDef recurrent_net(const Cell& cell, const Feeds& feeds);
@@ -66,6 +86,15 @@ std::string compare_results(const CellResults& a, const CellResults& b, double t
 
 // RecurrentNetwork against the unrolled net; also, that nothing but what must be was copied.
 std::string check_against_unrolled(const Cell& cell, const Feeds& feeds, double tol = 1e-10);
+
+// The data with zeros in the timesteps of sequences that are beyond their samples' lengths.
+Feeds without_padding(const Cell& cell, const Feeds& feeds);
+// With NaN there, and indices that no table has.
+Feeds with_bad_padding(const Cell& cell, const Feeds& feeds);
+
+// Central differences of the outputs' product with `outside_gradients` against all gradients of floating feeds.
+// Returns "" or what is wrong.
+std::string check_differences(const Cell& cell, const Feeds& feeds, double tol = 1e-7);
 
 // A tensor of NaN, if it is floating; else the tensor.
 Tensor poisoned(const Tensor& like);

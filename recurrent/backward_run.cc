@@ -1,0 +1,157 @@
+#include "recurrent/backward_run.h"
+
+#include <algorithm>
+
+#include "core/vector_math.h"
+#include "recurrent/extensions.h"
+
+namespace stepnet {
+namespace {
+
+void add_rows(const Tensor& from, Tensor to) {
+  require(from.dtype() == to.dtype() && from.size() == to.size(), "a gradient of {} is needed, but {} was given", to,
+          from);
+  if (to.dtype() == DType::float32) {
+    vec_axpy(1.0f, from.span<float>(), to.span<float>());
+  } else {
+    vec_axpy(1.0, from.span<double>(), to.span<double>());
+  }
+}
+
+bool names(const google::protobuf::RepeatedPtrField<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// Whether the first operator that names the blob writes it, and does not add to it.
+bool is_made(const NetDef& net, const std::string& blob) {
+  for (const OperatorDef& op : net.op()) {
+    if (names(op.input(), blob)) return false;
+    if (names(op.output(), blob)) return true;
+  }
+  return false;
+}
+
+// True if some operator writes the blob that is linked to row t + `offset` of the gradient tensor for every t.
+bool every_row_is_written(const Backward& b, const std::string& gradient, int64_t offset) {
+  for (const Link& link : b.spec.backward_links) {
+    if (b.renamed(link.external) != gradient || link.offset != offset) continue;
+    if (is_made(b.spec.backward_net, b.renamed(link.internal))) return true;
+  }
+  return false;
+}
+
+// The same of a state's gradient, of which no step writes `more` rows.
+bool state_is_written(const Backward& b, const std::string& gradient, int64_t more) {
+  return every_row_is_written(b, gradient, b.spec.reverse ? more : 0);
+}
+
+// What arrives for output k of those with gradients, which is like `seen`; undefined if nothing does.
+Tensor given_gradient(const Backward& b, size_t k, const std::string& output, const Tensor& seen) {
+  if (!b.call.in[k]) return {};
+  const Tensor& given = std::as_const(*b.call.in[k]).tensor();
+  const std::string& name = b.call.def.input(static_cast<int>(k));
+  require(given.defined(), "the gradient \"{}\" holds nothing yet", name);
+  require(given.dtype() == seen.dtype() && given.size() == seen.size(),
+          "the gradient \"{}\" of \"{}\" is {}, but that output is {}", name, output, given, seen);
+  return given.reshaped(seen.shape());
+}
+
+}  // namespace
+
+void Outside::add(int64_t row) const {
+  if (row >= start && row - start < gradient.dim(0)) add_rows(gradient.rows(row - start, 1), whole.rows(row, 1));
+}
+
+void prepare_state_gradients(Backward& b) {
+  for (const StateSpec& state : b.spec.states) {
+    const Tensor& whole = b.call.workspace.fetch(state.name);
+    require(whole.rank() >= 3 && whole.dim(0) >= b.steps,
+            "the state \"{}\" is now {}, not what the forward run made it", state.name, whole);
+    const std::string name = b.state_gradient(state);
+    Tensor& gradient = b.call.workspace.create(name).tensor();
+    if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == whole.shape()))
+      gradient = Tensor::empty(whole.dtype(), whole.shape());
+    const int64_t more = whole.dim(0) - b.steps;  // rows that no step writes
+    if (!state_is_written(b, name, more)) {
+      gradient.fill_zero();
+    } else {
+      gradient.rows(b.spec.reverse ? 0 : b.steps, more).fill_zero();
+    }
+    b.gradients[name] = gradient;
+  }
+}
+
+void prepare_sequence_gradients(Backward& b) {
+  for (const auto& [input, output] : b.sequences()) {
+    const Tensor& sequence = b.forward_input(input);
+    const std::string name = b.sequence_gradient(input);
+    Tensor& gradient = b.gradients[name];  // undefined if nobody wants it
+    Blob* out = b.output(output);
+    if (!out) continue;
+    out->tensor().resize(sequence.dtype(), sequence.shape());
+    gradient = out->tensor();
+    if (!every_row_is_written(b, name, 0)) gradient.fill_zero();
+  }
+}
+
+std::vector<Outside> take_outside_gradients(Backward& b) {
+  std::vector<Outside> all;
+  for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k) {
+    const auto output = static_cast<size_t>(b.spec.outputs_with_grads[k]);
+    if (output >= b.spec.views.size()) continue;
+    const StateView& view = b.spec.views[output];
+    const auto state = std::find_if(b.spec.states.begin(), b.spec.states.end(),
+                                    [&](const StateSpec& s) { return s.name == view.state; });
+    Outside o;
+    o.whole = b.gradients.at(b.state_gradient(*state));
+    const Rows rows = shown_rows(view, o.whole, b.spec.reverse);
+    o.start = rows.first;
+    o.gradient = given_gradient(b, k, view.output, o.whole.rows(rows.first, rows.count));
+    if (!o.gradient.defined()) continue;
+    const int64_t more = o.whole.dim(0) - b.steps;
+    o.written_by_steps = state_is_written(b, b.state_gradient(*state), more);
+    for (int64_t row = 0; row < o.whole.dim(0); ++row)
+      if (!o.written_by_steps || (b.spec.reverse ? row < more : row >= b.steps)) o.add(row);
+    all.push_back(std::move(o));
+  }
+  return all;
+}
+
+// The step reads the gradients of outputs that it writes in place; zeros where none arrives.
+void take_output_gradients(Backward& b) {
+  for (size_t i = 0; i < b.spec.outputs.size(); ++i) {
+    const StepOutput& output = b.spec.outputs[i];
+    const Tensor slab = output_over_time(output, *b.scratch.forward);
+    Tensor& gradient = b.gradients[b.renamed(output.external + "_grad")];
+    for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k)
+      if (static_cast<size_t>(b.spec.outputs_with_grads[k]) == b.spec.views.size() + i)
+        gradient = given_gradient(b, k, output.external, slab);
+    if (gradient.defined() || output.gradient.empty()) continue;
+    Tensor& zeros = b.scratch.zeros[output.external];
+    if (!(zeros.defined() && zeros.dtype() == slab.dtype() && zeros.shape() == slab.shape()))
+      zeros = Tensor::zeros(slab.dtype(), slab.shape());
+    gradient = zeros;
+  }
+}
+
+void finish_initial_states(const Backward& b) {
+  for (size_t i = 0; i < b.spec.states.size(); ++i) {
+    Blob* out = b.output(static_cast<int>(1 + b.spec.params.size() + i));
+    if (!out) continue;
+    const StateSpec& state = b.spec.states[i];
+    require(state.initial >= 0, "the state \"{}\" starts at zero; its initial value has no gradient", state.name);
+    const Tensor& initial = b.forward_input(state.initial);
+    const Tensor gradient =
+        b.gradients.at(b.state_gradient(state)).rows(b.spec.reverse ? b.steps : 0, initial_rows(initial));
+    if (initial.rank() >= 2) {
+      out->tensor() = gradient.reshaped(initial.shape());
+      continue;
+    }
+    out->tensor().resize(initial.dtype(), initial.shape());
+    out->tensor().fill_zero();
+    if (!is_floating(initial.dtype())) continue;
+    for (int64_t r = 0; r < b.batch; ++r) add_rows(gradient.row(0).row(r), out->tensor());
+  }
+}
+
+}  // namespace stepnet

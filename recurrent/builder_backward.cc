@@ -1,0 +1,169 @@
+// The backward step net of a short form, derived from its operators' derivatives, and the links of its gradients. See
+// recurrent/expansion.h.
+#include "core/op_spec.h"
+#include "core/passes/gradients.h"
+#include "recurrent/counters.h"
+#include "recurrent/expansion.h"
+
+namespace stepnet {
+namespace {
+
+// A nested network keeps what its gradient reads of one timestep alone, so it runs again. What it writes to places of
+// the outer network is still there.
+OperatorDef nested_again(Expansion& e, OperatorDef op) {
+  for (std::string& name : *op.mutable_output()) {
+    const bool is_output =
+        std::any_of(e.outputs.begin(), e.outputs.end(), [&](const BuiltOutput& o) { return o.internal == name; });
+    if (is_output || contains(e.state_output, name)) name = e.fresh(name + "_again");
+  }
+  return op;
+}
+
+// The operators that make blobs which are not kept go in front of the backward step net once more.
+void recompute(Expansion& e) {
+  const Names wanted(e.def.recompute().begin(), e.def.recompute().end());
+  for (const std::string& name : wanted)
+    require(e.written.count(name) > 0, "\"recompute\" names \"{}\", which the step net does not write.{}", name,
+            suggest(name, {e.written.begin(), e.written.end()}));
+  for (const OperatorDef& op : e.step.op()) {
+    if (op_spec(op.type()).blob_kernel) {
+      *e.backward.add_op() = nested_again(e, op);
+      continue;
+    }
+    if (std::none_of(op.output().begin(), op.output().end(), [&](const auto& o) { return wanted.count(o) > 0; }))
+      continue;
+    for (const std::string& output : op.output())
+      require(wanted.count(output) > 0, "\"recompute\" has an output of {} but not \"{}\", which it writes too",
+              op.type(), output);
+    *e.backward.add_op() = op;
+  }
+}
+
+GradientRequest request_of(Expansion& e) {
+  GradientRequest request;
+  for (const std::string& output : e.state_output) {
+    const std::string given = output + "_grad";
+    e.taken.insert(given);
+    request.targets.emplace_back(output, given);
+  }
+  for (BuiltOutput& output : e.outputs) {
+    output.gradient = output.internal + "_grad";
+    e.taken.insert(output.gradient);
+    request.targets.emplace_back(output.internal, output.gradient);
+  }
+  for (const StateLink& s : e.def.state()) request.wanted.insert(s.input());
+  for (const SequenceLink& s : e.def.sequence()) request.wanted.insert(s.inner());
+  request.wanted.insert(e.references.begin(), e.references.end());
+  return request;
+}
+
+GradientResult derive(Expansion& e) {
+  NetDef both = e.step;
+  const GradientRequest request = request_of(e);
+  // What arrives for an output belongs to others, and is not written; a state's is ours.
+  for (const BuiltOutput& output : e.outputs) both.add_external_input(output.gradient);
+  GradientResult result = add_gradient_operators(both, request);
+  e.backward.set_name(e.scope + "/backward_step");
+  recompute(e);
+  for (int i = result.first_gradient_op; i < both.op_size(); ++i) {
+    OperatorDef& op = *e.backward.add_op();
+    op = both.op(i);
+    // The gradient of a write that the builder added is the builder's too.
+    const bool copies = op.type() == op_with_role(Role::copy).type;
+    for (const std::string& name : e.spread)
+      if (copies && op.input(0) == name + "_grad") op.set_name(kSpreadName);
+    e.taken.insert(both.op(i).output().begin(), both.op(i).output().end());
+  }
+  return result;
+}
+
+const std::string& dense_gradient(const GradientResult& result, const std::string& blob) {
+  static const std::string none;
+  const auto it = result.gradients.find(blob);
+  if (it == result.gradients.end()) return none;
+  if (it->second.is_sparse())
+    throw Error(fmt::format("the gradient of \"{}\" in the step net is sparse", blob),
+                "give the operator that reads it the argument dense_gradient: 1");
+  return it->second.dense;
+}
+
+// Gradients go to their destinations: each is linked once, and written once more for every other destination.
+class GradientLinks {
+ public:
+  GradientLinks(Expansion& e, const GradientResult& result) : e_(e), result_(result) {
+    for (const OperatorDef& op : e.backward.op()) written_.insert(op.output().begin(), op.output().end());
+  }
+
+  // What arrives from outside or from the timestep after.
+  void give(const std::string& gradient, const std::string& external, int offset) {
+    e_.backward_links.push_back({gradient, external, offset});
+    linked_.insert(gradient);
+  }
+
+  void lead(const std::string& blob, const std::string& external, int offset) {
+    std::string gradient = dense_gradient(result_, blob);
+    if (gradient.empty()) return;
+    if (written_.count(gradient) == 0 || !linked_.insert(gradient).second) {
+      const std::string own = e_.fresh(blob + "_grad");
+      *e_.backward.add_op() = copy_op(gradient, own);
+      gradient = own;
+      linked_.insert(own);
+    }
+    e_.backward_links.push_back({gradient, external, offset});
+  }
+
+  void add_up(const std::string& reference) {
+    std::string gradient = dense_gradient(result_, reference);
+    if (gradient.empty()) return;
+    if (written_.count(gradient) == 0 || !linked_.insert(gradient).second) {
+      OperatorDef alias;
+      alias.set_type(op_with_role(Role::alias).type);
+      alias.add_input(gradient);
+      gradient = e_.fresh(reference + "_grad");
+      alias.add_output(gradient);
+      *e_.backward.add_op() = alias;
+    }
+    e_.params.emplace_back(reference, gradient);
+  }
+
+ private:
+  Expansion& e_;
+  const GradientResult& result_;
+  Names written_, linked_;
+};
+
+void link_gradients(Expansion& e, const GradientResult& result) {
+  GradientLinks links(e, result);
+  for (int i = 0; i < e.def.state_size(); ++i)
+    links.give(e.state_output[i] + "_grad", e.state_name(i) + "_grad", e.row_after());
+  for (const BuiltOutput& output : e.outputs) links.give(output.gradient, output.output + "_grad", 0);
+  for (int i = 0; i < e.def.state_size(); ++i)
+    links.lead(e.def.state(i).input(), e.state_name(i) + "_grad", e.row_before());
+  for (const SequenceLink& s : e.def.sequence()) links.lead(s.inner(), s.outer() + "_grad", 0);
+  for (const std::string& reference : e.references) links.add_up(reference);
+}
+
+void declare_backward_net(Expansion& e) {
+  Names given, written;
+  auto add = [&](const std::string& name) {
+    if (!name.empty() && given.insert(name).second) e.backward.add_external_input(name);
+  };
+  for (const OperatorDef& op : e.backward.op()) {
+    for (const std::string& name : op.input())
+      if (written.count(name) == 0) add(name);
+    written.insert(op.output().begin(), op.output().end());
+  }
+  for (const std::string& output : e.state_output) add(output + "_grad");
+  for (const BuiltOutput& output : e.outputs) add(output.gradient);
+}
+
+}  // namespace
+
+void build_backward(Expansion& e) {
+  if (e.def.forward_only()) return;
+  const GradientResult result = derive(e);
+  link_gradients(e, result);
+  declare_backward_net(e);
+}
+
+}  // namespace stepnet
