@@ -1,6 +1,7 @@
 #include "recurrent/builder.h"
 
 #include "core/bound_op.h"
+#include "recurrent/cell_operators.h"
 #include "recurrent/expansion.h"
 
 namespace stepnet {
@@ -40,6 +41,7 @@ void expand_op(OperatorDef& op, const std::string& scope) {
 
 // `prefix` tells the blobs of nested networks apart from those of the surrounding net.
 void expand_net(NetDef& net, const std::string& prefix) {
+  expand_cell_operators(net);
   Names scopes;  // states of two operators must not have the same names
   for (const OperatorDef& op : net.op())
     if (!has_short_form(op) && find_arg(op, "recurrent_states")) scopes.insert(prefix + scope_of(op));

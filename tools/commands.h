@@ -14,5 +14,6 @@ void add_expand_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_sample_command(CLI::App& app);
 void add_text_db_command(CLI::App& app);
+void add_convert_weights_command(CLI::App& app);
 
 }  // namespace stepnet::tools

@@ -29,6 +29,7 @@ int run_command(int argc, char** argv) {
   stepnet::tools::add_train_command(app);
   stepnet::tools::add_sample_command(app);
   stepnet::tools::add_text_db_command(app);
+  stepnet::tools::add_convert_weights_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

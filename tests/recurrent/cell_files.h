@@ -63,12 +63,16 @@ Feeds cell_feeds(const std::string& name, DType dtype, const Sizes& sizes);
 OperatorDef& recurrent_op(NetDef& net);
 NetDef without_passes(NetDef net, const std::vector<std::string>& passes);
 const std::vector<std::vector<std::string>>& pass_choices();  // none disabled, each alone, all
+std::string text_of(const std::vector<std::string>& passes);
 
 // Every blob after a forward run.
 std::map<std::string, Tensor> run_forward(const NetDef& net, const Feeds& feeds);
 // The outputs of the net's recurrent operator by the reference; `blobs` come from run_forward.
 std::map<std::string, Tensor> run_reference(const NetDef& net, const std::map<std::string, Tensor>& blobs,
                                             Reference reference);
+// The gradients of all feeds against central differences, for every choice of passes; every external output of `net`,
+// whose RecurrentNetworks are in short form, has a gradient from outside. Returns "" or every difference.
+std::string check_net_gradients(const NetDef& net, const Feeds& feeds);
 // The recurrent operator alone, for check_against_unrolled, with what it reads in `blobs` as feeds.
 std::pair<Cell, Feeds> cell_of(const NetDef& net, const std::map<std::string, Tensor>& blobs);
 
