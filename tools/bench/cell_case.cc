@@ -39,8 +39,7 @@ const std::vector<Size>& grid() {
 }
 
 const std::vector<Size>& quick_grid() {
-  static const std::vector<Size> sizes = {
-      {25, 10, 62, 100, 1}, {35, 20, 200, 200, 2}, {50, 32, 512, 512, 1}, {100, 1, 512, 512, 1}};
+  static const std::vector<Size> sizes = {{25, 10, 62, 100, 1}, {35, 20, 200, 200, 2}, {100, 1, 512, 512, 1}};
   return sizes;
 }
 

@@ -90,6 +90,8 @@ class Contender {
   std::string name_;
 };
 
+inline constexpr const char* kProducts = "products";  // the name of the contender that has a cell's products alone
+
 // They are made for the number of threads that is set, and refer to `data`.
 std::unique_ptr<Contender> make_stepnet(const NetFile& net, const CellData& data, Mode mode);
 std::unique_ptr<Contender> make_onednn_lstm(const CellData& data, Mode mode);

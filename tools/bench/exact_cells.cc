@@ -36,6 +36,18 @@ States lstm(const StepCall& s) {
   return {t.mul(o, t.tanh(c)), c};
 }
 
+States lstm_layer_norm(const StepCall& s) {
+  Tape& t = s.tape;
+  const auto normalized = [&](Var a, const std::string& end) {
+    constexpr double kEpsilon = 1e-5;
+    return t.normalize(a, s.parameters.at("s_" + end), s.parameters.at("d_" + end), kEpsilon);
+  };
+  const Var gates = t.add(normalized(s.affine(s.x, "x"), "x"), normalized(s.affine(s.h, "h"), "h"));
+  const Var i = t.sigmoid(s.gate(gates, 0)), f = t.sigmoid(s.gate(gates, 1)), o = t.sigmoid(s.gate(gates, 2));
+  const Var c = t.add(t.mul(f, s.c), t.mul(i, t.tanh(s.gate(gates, 3))));
+  return {t.mul(o, t.tanh(normalized(c, "c"))), c};
+}
+
 States gru(const StepCall& s) {
   Tape& t = s.tape;
   const Var x = s.affine(s.x, "x"), h = s.affine(s.h, "h");
@@ -57,7 +69,8 @@ States twin(const StepCall& s) {
 
 using Formula = States (*)(const StepCall&);
 Formula formula(const std::string& name) {
-  static const std::map<std::string, Formula> formulas = {{"lstm", lstm}, {"gru", gru}, {"twin", twin}};
+  static const std::map<std::string, Formula> formulas = {
+      {"lstm", lstm}, {"lstm_layer_norm", lstm_layer_norm}, {"gru", gru}, {"twin", twin}};
   const auto found = formulas.find(name);
   require(found != formulas.end(), "the cell \"{}\" has no formula", name);
   return found->second;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/vector_functions.h"
+#include "tools/bench/fused_norm_lanes.h"
 #include "tools/bench/fused_steps.h"
 
 namespace stepnet::bench {
@@ -154,10 +155,19 @@ static void step_kernel(const Step& s, int64_t begin, int64_t end) {
   for (; at < end; ++at) lanes<1, Keep>(s, at);
 }
 
-static const FusedKernels kFusedKernelsHere = {
-    step_kernel<GruForward, false>, step_kernel<GruForward, true>,         step_kernel<GruBackward, false>,
-    step_kernel<TwinOpen, false>,   step_kernel<TwinOpen, true>,           step_kernel<TwinClose, false>,
-    step_kernel<TwinClose, true>,   step_kernel<TwinCloseBackward, false>, step_kernel<TwinOpenBackward, false>,
-    step_kernel<ColumnSums, false>};
+static const FusedKernels kFusedKernelsHere = {step_kernel<GruForward, false>,
+                                               step_kernel<GruForward, true>,
+                                               step_kernel<GruBackward, false>,
+                                               step_kernel<TwinOpen, false>,
+                                               step_kernel<TwinOpen, true>,
+                                               step_kernel<TwinClose, false>,
+                                               step_kernel<TwinClose, true>,
+                                               step_kernel<TwinCloseBackward, false>,
+                                               step_kernel<TwinOpenBackward, false>,
+                                               step_kernel<ColumnSums, false>,
+                                               normalize_row,
+                                               normalize_row_backward,
+                                               norm_lstm_forward,
+                                               norm_lstm_backward};
 
 }  // namespace stepnet::bench

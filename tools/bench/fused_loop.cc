@@ -97,6 +97,7 @@ std::unique_ptr<LayerLoop> make_loop(const CellData& data, int layer, Mode mode)
   const Arrays& arrays = data.layers[static_cast<size_t>(layer)];
   const int64_t inputs = data.size.layer_inputs(layer);
   if (data.cell->name == "gru") return make_gru_loop(data.size, inputs, arrays, mode);
+  if (data.cell->name == "lstm_layer_norm") return make_norm_lstm_loop(data.size, inputs, arrays, mode);
   if (data.cell->name == "twin") return make_twin_loop(data.size, inputs, arrays, mode);
   return nullptr;
 }

@@ -72,6 +72,9 @@ class LayerLoop {
   // make(row) gives the kernel's argument for a row of the batch. `cost`: nanoseconds per unit.
   template <class Step, class Make>
   void each_unit(double cost, StepKernel<Step> kernel, Make make) const;
+  // The same for kernels that take a whole row, of `count` rows.
+  template <class Step, class Make>
+  void each_row(int64_t count, double cost, StepKernel<Step> kernel, Make make) const;
   void sum_columns(int64_t width, const float* a, const float* b, float* out) const;
   // dw = gates^T in, over all timesteps.
   void weight_gradient(int64_t width, int64_t columns, const float* gates, const float* in, float* dw) const;
@@ -105,7 +108,16 @@ void LayerLoop::each_unit(double cost, StepKernel<Step> kernel, Make make) const
   parallel_for(batch_ * pieces, cost * kPiece, std::ref(range));
 }
 
+template <class Step, class Make>
+void LayerLoop::each_row(int64_t count, double cost, StepKernel<Step> kernel, Make make) const {
+  const auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) kernel(make(row), 0, hidden_);
+  };
+  parallel_for(count, cost * static_cast<double>(hidden_), std::ref(range));
+}
+
 std::unique_ptr<LayerLoop> make_gru_loop(const Size& size, int64_t inputs, const Arrays& arrays, Mode mode);
+std::unique_ptr<LayerLoop> make_norm_lstm_loop(const Size& size, int64_t inputs, const Arrays& arrays, Mode mode);
 std::unique_ptr<LayerLoop> make_twin_loop(const Size& size, int64_t inputs, const Arrays& arrays, Mode mode);
 
 }  // namespace stepnet::bench

@@ -50,6 +50,34 @@ struct TwinOpenBackward {
   float* dc;
 };
 
+// Of `row`, with the bias added to it, and what it is divided by, as a factor.
+struct NormalizeRow {
+  int64_t size;
+  float* row;
+  const float* bias;
+  float* factor;
+};
+struct NormalizeRowBackward {
+  int64_t size;
+  const float *gates, *gain, *normalized;
+  float factor;
+  float* out;
+};
+// Whole rows of an LSTM with layer normalisation: begin and end are not looked at.
+struct NormLstmForward {
+  int64_t hidden;
+  const float *norm_x, *gain_x, *gain_h, *shift, *gain_c, *shift_c, *b_h, *c_prev;
+  float *norm_h, *factor_h;  // norm_h: the product, then what is normalised
+  float *gates, *c, *norm_c, *factor_c, *tanh_c, *h;
+};
+struct NormLstmBackward {
+  int64_t hidden;
+  const float *norm_h, *gain_h, *norm_c, *gain_c, *c_prev, *dy, *dh;
+  float factor_h, factor_c;
+  float *gates, *gates_h;  // gradients behind the gains, and in front of h's normalisation
+  float *tanh_c, *dc;      // tanh_c becomes the gradient of what is in it
+};
+
 // out = sum over rows of a, or of a b where b is not null; columns [begin, end) of `width`.
 struct ColumnSums {
   int64_t rows, width;
@@ -68,6 +96,10 @@ struct FusedKernels {
   StepKernel<TwinCloseBackward> twin_close_backward;
   StepKernel<TwinOpenBackward> twin_open_backward;
   StepKernel<ColumnSums> column_sums;
+  StepKernel<NormalizeRow> normalize_row;
+  StepKernel<NormalizeRowBackward> normalize_row_backward;
+  StepKernel<NormLstmForward> norm_lstm_forward;
+  StepKernel<NormLstmBackward> norm_lstm_backward;
 };
 
 const FusedKernels& fused_kernels_plain();

@@ -16,6 +16,14 @@ namespace {
 constexpr int kMistake = 2;
 constexpr int kQuickRounds = 3;
 
+// For the peers in processes of their own: what measure_cells would measure.
+void print_list(const Options& options) {
+  if (!options.wants("forward") && !options.wants("training")) return;
+  for (const Cell& cell : cells())
+    for (const Size& size : options.sizes())
+      if (options.wants_any(cell, size)) fmt::print("{}\t{}\n", cell.name, size.str());
+}
+
 void run(const Options& options) {
   Report report(options.json);
   for (const int threads : options.threads) {
@@ -31,7 +39,7 @@ void run(const Options& options) {
   report.close();
 }
 
-void add_options(CLI::App& app, Options& options) {
+void add_options(CLI::App& app, Options& options, bool& list) {
   app.add_option("--filter", options.filter, "only rows whose \"net T,B,I,H,layers\" has this text in it");
   app.add_option("--threads", options.threads, "numbers of threads")->check(CLI::Range(1, 1024))->capture_default_str();
   auto* rounds = app.add_option("--rounds", options.rounds, "how often each contender is timed")
@@ -45,20 +53,22 @@ void add_options(CLI::App& app, Options& options) {
                  "times of peers in processes of their own, as tools/bench/run has");
   app.add_flag("--quick", options.quick, fmt::format("{} rounds and few sizes: rough figures", kQuickRounds))
       ->excludes(rounds);
+  app.add_flag("--list", list, "print cells and sizes, and measure nothing");
 }
 
 int run_command(int argc, char** argv) {
   Options options;
+  bool list = false;
   CLI::App app("Times cells written as Stepnet nets against their peers, in turns in one process; ms are minima.",
                "stepnet_bench");
-  add_options(app, options);
+  add_options(app, options, list);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : kMistake;
   }
   if (options.quick) options.rounds = kQuickRounds;
-  run(options);
+  list ? print_list(options) : run(options);
   return 0;
 }
 

@@ -118,7 +118,7 @@ void measure_cells(const Options& options, Report& report) {
   if (!options.wants("forward") && !options.wants("training")) return;
   CellsMeasurement measurement(options, report);
   for (const Cell& cell : cells())
-    for (const Size& size : options.quick ? quick_grid() : grid()) measurement.measure(cell, size);
+    for (const Size& size : options.sizes()) measurement.measure(cell, size);
 }
 
 }  // namespace stepnet::bench

@@ -1,6 +1,7 @@
 // What the command line asks for.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,10 @@ struct Options {
   bool wants(std::string_view net, const Size& size) const {
     return (std::string(net) + " " + size.str()).find(filter) != std::string::npos;
   }
+  bool wants_any(const Cell& cell, const Size& size) const {
+    return std::any_of(cell.nets.begin(), cell.nets.end(), [&](const NetFile& net) { return wants(net.name, size); });
+  }
+  const std::vector<Size>& sizes() const { return quick ? quick_grid() : grid(); }
 };
 
 }  // namespace stepnet::bench

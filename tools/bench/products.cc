@@ -57,7 +57,7 @@ class Product {
 
 class Products : public Contender {
  public:
-  Products(const CellData& data, Mode mode) : Contender("products"), size_(data.size) {
+  Products(const CellData& data, Mode mode) : Contender(kProducts), size_(data.size) {
     for (int k = 0; k < size_.layers; ++k) {
       const Layer layer = make_layer(*data.cell, size_.layer_inputs(k));
       add_forward(layer);

@@ -65,7 +65,7 @@ Report::Report(const std::string& json_path) : path_(json_path) {
 void Report::add(const Row& row) {
   if (rows_.empty()) fmt::print("{}", kTitle);
   rows_.push_back(row);
-  fmt::print("{}", table_line(row));
+  if (row.peer != kProducts) fmt::print("{}", table_line(row));  // every line has their time in percent
   std::fflush(stdout);
   if (!path_.empty()) json_ << json_line(row) << std::flush;
 }
