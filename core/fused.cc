@@ -12,8 +12,6 @@ const FusedKernels& fused_kernels() {
   return best;
 }
 
-double fused_nanoseconds(FusedCode code) {
-  return code == FusedCode::sigmoid || code == FusedCode::tanh ? 0.4 : 0.05;
-}
+double fused_nanoseconds(FusedCode code) { return code == FusedCode::sigmoid || code == FusedCode::tanh ? 0.4 : 0.05; }
 
 }  // namespace stepnet

@@ -23,17 +23,28 @@ static inline void fused_instruction(const FusedInstruction& i, T* const* operan
   T* to = operands[i.to];
   const T value = static_cast<T>(i.value);
   switch (i.code) {
-    case FusedCode::copy: return fused_each(n, to, [=](int64_t j) { return a[j]; });
-    case FusedCode::add: return fused_each(n, to, [=](int64_t j) { return a[j] + b[j]; });
-    case FusedCode::sub: return fused_each(n, to, [=](int64_t j) { return a[j] - b[j]; });
-    case FusedCode::mul: return fused_each(n, to, [=](int64_t j) { return a[j] * b[j]; });
-    case FusedCode::negative: return fused_each(n, to, [=](int64_t j) { return -a[j]; });
-    case FusedCode::one_minus: return fused_each(n, to, [=](int64_t j) { return T(1) - a[j]; });
-    case FusedCode::scale: return fused_each(n, to, [=](int64_t j) { return a[j] * value; });
-    case FusedCode::relu: return fused_each(n, to, [=](int64_t j) { return a[j] < T(0) ? T(0) : a[j]; });
-    case FusedCode::if_positive: return fused_each(n, to, [=](int64_t j) { return a[j] > T(0) ? b[j] : T(0); });
-    case FusedCode::sigmoid: return fused_each(n, to, [=](int64_t j) { return sigmoid_of(a[j]); });
-    case FusedCode::tanh: return fused_each(n, to, [=](int64_t j) { return tanh_of(a[j]); });
+    case FusedCode::copy:
+      return fused_each(n, to, [=](int64_t j) { return a[j]; });
+    case FusedCode::add:
+      return fused_each(n, to, [=](int64_t j) { return a[j] + b[j]; });
+    case FusedCode::sub:
+      return fused_each(n, to, [=](int64_t j) { return a[j] - b[j]; });
+    case FusedCode::mul:
+      return fused_each(n, to, [=](int64_t j) { return a[j] * b[j]; });
+    case FusedCode::negative:
+      return fused_each(n, to, [=](int64_t j) { return -a[j]; });
+    case FusedCode::one_minus:
+      return fused_each(n, to, [=](int64_t j) { return T(1) - a[j]; });
+    case FusedCode::scale:
+      return fused_each(n, to, [=](int64_t j) { return a[j] * value; });
+    case FusedCode::relu:
+      return fused_each(n, to, [=](int64_t j) { return a[j] < T(0) ? T(0) : a[j]; });
+    case FusedCode::if_positive:
+      return fused_each(n, to, [=](int64_t j) { return a[j] > T(0) ? b[j] : T(0); });
+    case FusedCode::sigmoid:
+      return fused_each(n, to, [=](int64_t j) { return sigmoid_of(a[j]); });
+    case FusedCode::tanh:
+      return fused_each(n, to, [=](int64_t j) { return tanh_of(a[j]); });
   }
 }
 
