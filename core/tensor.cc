@@ -44,7 +44,7 @@ Tensor Tensor::of(const Shape& shape, std::span<const T> values) {
 
 template <class T>
 T Tensor::item() const {
-  require(size() == 1, "{} is not a single value", str());
+  require(size() == 1, "{} is not a single value", *this);
   switch (dtype_) {
     case DType::float32:
       return static_cast<T>(*data<float>());
@@ -120,7 +120,7 @@ Tensor Tensor::row(int64_t index) const {
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
-  require(shape.size() == size(), "{} cannot be seen as {}: {} elements against {}", str(), shape, size(),
+  require(shape.size() == size(), "{} cannot be seen as {}: {} elements against {}", *this, shape, size(),
           shape.size());
   Tensor view = *this;
   view.shape_ = shape;

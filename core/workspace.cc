@@ -12,7 +12,7 @@ Tensor& Blob::tensor() {
 }
 
 const Tensor& Blob::tensor() const {
-  require(!object_, "a tensor is needed here, not {}", type_str());
+  if (object_) fail("a tensor is needed here, not {}", type_str());
   return tensor_;
 }
 
