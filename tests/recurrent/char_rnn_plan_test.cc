@@ -31,8 +31,7 @@ struct CommandRun {
 };
 
 CommandRun run_in(const std::string& folder, const std::string& arguments) {
-  const std::string command =
-      fmt::format("cd '{}' && OMP_WAIT_POLICY=passive '{}' {} 2>&1", folder, STEPNET_COMMAND, arguments);
+  const std::string command = fmt::format("cd '{}' && '{}' {} 2>&1", folder, STEPNET_COMMAND, arguments);
   CommandRun run;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer;
