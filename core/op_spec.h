@@ -166,10 +166,10 @@ struct OpSpec {
   std::function<double(const void*, const ShapeCall&)> flops;
   std::function<int(const void*, const ShapeCall&)> rowwise;
   std::function<FusedBody(const void*, int)> fused;  // null, or an empty body: not an elementwise computation
-  // The first of the columns (elements of the last dimension) of input 0 that are the output; -1 if it is not that.
-  std::function<int64_t(const void*, const ShapeCall&)> takes_columns;
-  // The same of output 0: where input 1 stands in it, among zeros.
-  std::function<int64_t(const void*, const ShapeCall&)> puts_columns;
+  // The outputs are columns (elements of the last dimension) of input 0: the first of each; empty if they are not.
+  std::function<std::vector<int64_t>(const void*, const ShapeCall&)> takes_columns;
+  // Inputs are columns of output 0, among zeros: the first of each, -1 for an input that is not; empty if none is.
+  std::function<std::vector<int64_t>(const void*, const ShapeCall&)> puts_columns;
   std::vector<InPlaceRule> in_place;
   std::vector<AliasRule> aliases;
   std::optional<SavedInstead> saves_instead;

@@ -174,13 +174,13 @@ class OpBuilder {
     spec_.fused = [fn = std::move(fn)](const void* a, int inputs) { return fn(*static_cast<const Args*>(a), inputs); };
     return *this;
   }
-  OpBuilder& takes_columns(std::function<int64_t(const Args&, const ShapeCall&)> fn) {
+  OpBuilder& takes_columns(std::function<std::vector<int64_t>(const Args&, const ShapeCall&)> fn) {
     spec_.takes_columns = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
       return fn(*static_cast<const Args*>(a), c);
     };
     return *this;
   }
-  OpBuilder& puts_columns(std::function<int64_t(const Args&, const ShapeCall&)> fn) {
+  OpBuilder& puts_columns(std::function<std::vector<int64_t>(const Args&, const ShapeCall&)> fn) {
     spec_.puts_columns = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
       return fn(*static_cast<const Args*>(a), c);
     };

@@ -107,6 +107,17 @@ int leading_dimensions(const ConcatArgs& args, const ShapeCall& call) {
   return call.known(0) && !call.wants(1) ? concat_axis(args, call.shape(0).rank(), args.add_axis) : 0;
 }
 
+// Of the inputs from `first` on, in the concatenation.
+std::vector<int64_t> first_columns(const ConcatArgs& args, const ShapeCall& call, int first) {
+  if (!call.all_known() || call.inputs() <= first || args.add_axis) return {};
+  const int rank = call.shape(first).rank();
+  if (rank == 0 || concat_axis(args, rank) != rank - 1) return {};
+  std::vector<int64_t> columns = {0};
+  for (int i = first; i < call.inputs(); ++i) columns.push_back(columns.back() + call.shape(i)[rank - 1]);
+  columns.pop_back();
+  return columns;
+}
+
 void split_like_shape(const ConcatArgs& args, ShapeCall& call) {
   for (int i = 1; i < call.inputs(); ++i) call.set_like(i - 1, i);
   if (!call.all_known() || call.inputs() < 2) return;
@@ -158,6 +169,7 @@ REGISTER(concat) {
       .shape(shape)
       .rowwise(leading_dimensions)
       .role(Role::concat_rows)
+      .puts_columns([](const ConcatArgs& a, const ShapeCall& c) { return first_columns(a, c, 0); })
       .cpu(concat)
       .whole_derivative(gradients);
 }
@@ -176,6 +188,7 @@ REGISTER(split_like) {
       .any_type()
       .variadic()
       .shape(split_like_shape)
+      .takes_columns([](const ConcatArgs& a, const ShapeCall& c) { return first_columns(a, c, 1); })
       .cpu(split_like)
       .derivative("input",
                   [](Formula& f) -> Gradient {

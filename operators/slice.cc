@@ -117,10 +117,12 @@ int leading_dimensions(const SliceArgs& args, const ShapeCall& call, int first) 
   return range.size == call.shape(0).size_between(range.axis, range.axis + 1) ? call.shape(0).rank() : range.axis;
 }
 
-int64_t first_column(const SliceArgs& args, const ShapeCall& call, int first) {
-  if (!call.known(0) || call.has(first)) return -1;
+// Empty if it is not columns that are cut out.
+std::vector<int64_t> first_column(const SliceArgs& args, const ShapeCall& call, int first) {
+  if (!call.known(0) || call.has(first)) return {};
   const Range range = cut_range(call.shape(0), args.starts, args.ends);
-  return range.axis == call.shape(0).rank() - 1 ? range.begin : -1;
+  if (range.axis != call.shape(0).rank() - 1) return {};
+  return {range.begin};
 }
 
 Gradient gradient(Formula& f) {
@@ -169,7 +171,11 @@ REGISTER(slice_gradient) {
       .any_type()
       .shape(gradient_shape)
       .rowwise([](const SliceArgs& a, const ShapeCall& c) { return leading_dimensions(a, c, 2); })
-      .puts_columns([](const SliceArgs& a, const ShapeCall& c) { return first_column(a, c, 2); })
+      .puts_columns([](const SliceArgs& a, const ShapeCall& c) {
+        std::vector<int64_t> first = first_column(a, c, 2);
+        if (!first.empty()) first.insert(first.begin(), -1);  // X is only its shape
+        return first;
+      })
       .cpu(slice_gradient)
       .derivative("X", [](Formula&) { return Gradient::none(); })
       .derivative("dY", [](Formula& f) -> Gradient {

@@ -73,6 +73,16 @@ int leading_dimensions(const SplitArgs& args, const ShapeCall& call) {
   return call.known(0) ? concat_axis(args, call.shape(0).rank()) : 0;
 }
 
+std::vector<int64_t> first_columns(const SplitArgs& args, const ShapeCall& call) {
+  if (!call.known(0) || call.has(1) || args.add_axis) return {};
+  const Shape& x = call.shape(0);
+  if (concat_axis(args, x.rank()) != x.rank() - 1) return {};
+  std::vector<int64_t> columns = {0};
+  for (const int64_t size : part_sizes(args, x, nullptr, call.outputs())) columns.push_back(columns.back() + size);
+  columns.pop_back();
+  return columns;
+}
+
 Gradient gradient(Formula& f) {
   std::vector<Value> parts;
   for (int i = 0; i < f.outputs(); ++i) parts.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {f.y_at(i)}));
@@ -94,6 +104,7 @@ REGISTER(split) {
       .variadic()
       .shape(shape)
       .rowwise(leading_dimensions)
+      .takes_columns(first_columns)
       .cpu(split)
       .derivative("input", gradient);
 }

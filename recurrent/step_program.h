@@ -196,13 +196,16 @@ class StepProgram {
   bool runs_pass(const std::string& pass) const { return spec_.disabled_passes.count(pass) == 0; }
   struct Chain;
   struct Place;
-  int64_t first_column(const Op& op, bool puts) const;
+  struct Part;
+  std::vector<int64_t> columns_of(const Op& op, bool puts) const;
   bool has_rows(const Chain& chain, int slot, int64_t width) const;
   int operand_of(Chain& chain, int slot) const;
   bool add_elementwise(Chain& chain, const Op& op) const;
-  bool add_slice(Chain& chain, const Op& op) const;
+  bool add_taken_columns(Chain& chain, const Op& op) const;
   bool is_summed_next(size_t index, int slot) const;
-  bool add_slice_gradient(Chain& chain, size_t index) const;
+  bool add_put_columns(Chain& chain, size_t index) const;
+  bool fill(Chain& chain, int to, std::vector<Part> parts) const;
+  int chain_begin(const Op& op) const;
   bool add_filled(Chain& chain, const Op& op) const;
   bool add_to_chain(Chain& chain, size_t index) const;
   bool is_seen(const Chain& chain, int slot) const;
