@@ -149,6 +149,17 @@ TEST(StepFusion, SlicesOfGates) {
   EXPECT_LE(fused.backward_steps, 3);
 }
 
+// The same with an operator that has all parts, whose gradient puts them together.
+TEST(StepFusion, SplitGates) {
+  const Lines step = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2",
+                      "s = Sum(a, r)",          "i, g = Split(s) axis=2",
+                      "p = Sigmoid(i)",         "q = Tanh(g)",
+                      "k = Mul(p, h_prev)",     "h = Add(k, q)"};
+  const Counts fused = fused_counts({step, {kH}}, wide_feeds(70, 2));
+  EXPECT_EQ(fused.forward_steps, 2);
+  EXPECT_LE(fused.backward_steps, 3);
+}
+
 TEST(StepBlocks, RandomOperatorsStay) {
   EXPECT_EQ(counts_of({{"d, mask = Dropout(x)", "h = Sum(d, h_prev)"}, {kH}}).forward_blocks, 0);
 }
