@@ -112,14 +112,15 @@ int product_parts(const Matmul<float>& p) {
   return std::clamp(parts_for(p.flops() / kFlopsPerNanosecond), 1, std::max(most, 1));
 }
 
-void product(const Matmul<float>& p) {
-  if (p.m == 1) {
-    row_product(p);
-    return;
-  }
-  const int parts = product_parts(p);
-  const bool packed = p.packs && p.packs->holds(p.b);
+PreparedProduct prepared_part(const Matmul<float>& p, int index, int count, bool packed) {
+  const ProductPart part = part_of(p, index, count);
+  return packed ? p.packs->prepare(part) : cached_product(part);
+}
+
+// Returns false if oneDNN failed.
+bool run_parts(const Matmul<float>& p, int parts, bool packed) {
   std::array<PreparedProduct, kMostParts> prepared;
+  for (int i = 0; i < parts; ++i) prepared[i] = prepared_part(p, i, parts, packed);
   std::atomic<bool> failed{false};
   auto run = [&](int i) {
     const OneThread limit;
@@ -129,21 +130,29 @@ void product(const Matmul<float>& p) {
       failed = true;
     }
   };
+  parallel_parts(parts, std::ref(run));
+  return !failed;
+}
+
+void product(const Matmul<float>& p) {
+  if (p.m == 1) {
+    row_product(p);
+    return;
+  }
+  const int parts = product_parts(p);
+  const bool packed = p.packs && p.packs->holds(p.b);
+  bool done = true;
   try {
     const OneThread limit;
-    for (int i = 0; i < parts; ++i) {
-      const ProductPart part = part_of(p, i, parts);
-      prepared[i] = packed ? p.packs->prepare(part) : cached_product(part);
-    }
     if (parts == 1) {
-      prepared[0].run();
+      prepared_part(p, 0, 1, packed).run();
     } else {
-      parallel_parts(parts, std::ref(run));
+      done = run_parts(p, parts, packed);
     }
   } catch (const dnnl::error&) {
-    failed = true;
+    done = false;
   }
-  if (failed) fail("the matrix product [{}, {}] x [{}, {}] failed in oneDNN", p.m, p.k, p.k, p.n);
+  if (!done) fail("the matrix product [{}, {}] x [{}, {}] failed in oneDNN", p.m, p.k, p.k, p.n);
 }
 
 void product(const Matmul<double>& p) {

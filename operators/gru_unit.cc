@@ -13,7 +13,7 @@
 #include "core/operator.h"
 #include "core/parallel.h"
 #include "core/vector_math.h"
-#include "operators/lengths.h"
+#include "operators/unit_rows.h"
 
 namespace stepnet {
 namespace {
@@ -23,21 +23,8 @@ struct GruArgs {
   bool sequence_lengths = true;
 };
 
-Shape without_leading_ones(const Shape& shape) {
-  int first = 0;
-  while (first < shape.rank() - 1 && shape[first] == 1) ++first;
-  return shape.from(first);
-}
-
-// Leading dimensions of 1 do not matter, so that [1, N, D] goes with [N, D].
-bool alike(const Shape& a, const Shape& b) { return without_leading_ones(a) == without_leading_ones(b); }
-
 void check_states(const GruArgs& a, const ShapeCall& c) {
-  const int timestep = a.sequence_lengths ? 3 : 2;
-  if (c.known(timestep)) {
-    const TensorType& t = c.in(timestep);
-    require(t.dtype == DType::int32 && t.shape.size() == 1, "timestep must be one int32, but is {}", t);
-  }
+  check_timestep(c, a.sequence_lengths ? 3 : 2);
   if (!c.known(0)) return;
   const Shape& states = c.shape(0);
   require(states.rank() >= 1, "H_prev must be [..., N, D], but is a scalar");
@@ -46,10 +33,7 @@ void check_states(const GruArgs& a, const ShapeCall& c) {
   if (c.known(1))
     require(alike(c.shape(1), gates), "gates must be {}, three times the {} states of H_prev {}, but is {}", gates,
             size, states, c.shape(1));
-  if (!a.sequence_lengths || !c.known(2)) return;
-  const int64_t rows = states.size_between(0, states.rank() - 1);
-  require(c.shape(2).size() == rows, "seq_lengths must be [{}], one for each row of H_prev {}, but is {}", rows, states,
-          c.shape(2));
+  if (a.sequence_lengths) check_lengths_fit(c, 2, "H_prev", states);
 }
 
 void infer(const GruArgs& a, ShapeCall& c) {
@@ -74,20 +58,15 @@ void infer_gradient(const GruArgs& a, ShapeCall& c) {
   c.set_like(1, 1);
 }
 
-// Which rows are still within their sequences, and how long they are.
+// The rows of the states, and which are still within their sequences.
 struct Rows {
   int64_t count, d;
-  const int32_t* lengths = nullptr;
-  int32_t now = 0;
+  Steps steps;
 
   Rows(const GruArgs& a, const Call& call)
       : count(call.in(0).shape().size_between(0, call.in(0).rank() - 1)), d(call.in(0).shape().at(-1)) {
-    if (!a.sequence_lengths) return;
-    check_lengths(call.in(2).span<int32_t>());
-    lengths = call.in(2).data<int32_t>();
-    now = call.in(3).data<int32_t>()[0];
+    if (a.sequence_lengths) steps = steps_at(call, 2);
   }
-  bool valid(int64_t n) const { return !lengths || now < lengths[n]; }
 };
 
 // What both activations are computed into, a piece of a row at a time.
@@ -138,17 +117,6 @@ void gradient_row(int64_t d, const T* h_prev, const T* gates, const T* dh, T* dh
   }
 }
 
-// A row of a sequence that is over.
-template <class T>
-void hold_row(bool drop, int64_t d, const T* from, T* to) {
-  if (!to) return;
-  if (drop) {
-    std::fill_n(to, d, T(0));
-  } else if (from != to) {
-    std::copy_n(from, d, to);
-  }
-}
-
 template <class T>
 double nanoseconds_per_row(int64_t d) {
   return 20 + (sizeof(T) == 4 ? 1.0 : 3.0) * static_cast<double>(d);
@@ -162,7 +130,7 @@ void forward(const GruArgs& a, Call& call) {
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t at = n * rows.d;
-      if (rows.valid(n)) {
+      if (rows.steps.valid(n)) {
         forward_row(rows.d, h_prev + at, gates + 3 * at, h + at);
       } else {
         hold_row(a.drop_states, rows.d, h_prev + at, h + at);
@@ -181,8 +149,8 @@ void gradient(const GruArgs& a, Call& call) {
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t at = n * rows.d;
-      T *const to_h = dh_prev ? dh_prev + at : nullptr, *const to_gates = dgates ? dgates + 3 * at : nullptr;
-      if (rows.valid(n)) {
+      T *const to_h = row_of(dh_prev, n, rows.d), *const to_gates = row_of(dgates, n, 3 * rows.d);
+      if (rows.steps.valid(n)) {
         gradient_row(rows.d, h_prev + at, gates + 3 * at, dh + at, to_h, to_gates);
       } else {
         hold_row(a.drop_states, rows.d, dh + at, to_h);
@@ -198,9 +166,7 @@ double flops(const GruArgs&, const ShapeCall& c) {
 }
 
 int leading_rows(const GruArgs& a, const ShapeCall& c) {
-  if (!c.known(0)) return 0;
-  const int rows = c.shape(0).rank() - 1;
-  return a.sequence_lengths && rows != 1 ? 0 : rows;  // seq_lengths are [N], whatever stands before N
+  return c.known(0) ? leading_rows_of(a.sequence_lengths, c.shape(0)) : 0;
 }
 
 std::vector<Gradient> derivatives(Formula& f) {

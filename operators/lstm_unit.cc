@@ -16,8 +16,8 @@
 
 #include "core/operator.h"
 #include "core/parallel.h"
-#include "operators/lengths.h"
 #include "operators/lstm_gates.h"
+#include "operators/unit_rows.h"
 
 namespace stepnet {
 namespace {
@@ -29,25 +29,13 @@ struct LstmArgs {
   bool activated_gates = false;
 };
 
-Shape without_leading_ones(const Shape& shape) {
-  int first = 0;
-  while (first < shape.rank() - 1 && shape[first] == 1) ++first;
-  return shape.from(first);
-}
-
-// Leading dimensions of 1 do not matter, so that [1, N, D] goes with [N, D].
 void check_like(const ShapeCall& c, int i, const char* name, const Shape& states) {
-  if (c.known(i))
-    require(without_leading_ones(c.shape(i)) == without_leading_ones(states), "{} must be {} as C_prev is, but is {}",
-            name, states, c.shape(i));
+  if (c.known(i)) require(alike(c.shape(i), states), "{} must be {} as C_prev is, but is {}", name, states, c.shape(i));
 }
 
 // `timestep` is the index of that input; with sequence lengths they stand before it.
 void check_states(const LstmArgs& a, const ShapeCall& c, int timestep) {
-  if (c.known(timestep)) {
-    const TensorType& t = c.in(timestep);
-    require(t.dtype == DType::int32 && t.shape.size() == 1, "timestep must be one int32, but is {}", t);
-  }
+  check_timestep(c, timestep);
   if (!c.known(1)) return;
   const Shape& states = c.shape(1);
   require(states.rank() >= 1, "C_prev must be [..., N, D], but is a scalar");
@@ -55,12 +43,9 @@ void check_states(const LstmArgs& a, const ShapeCall& c, int timestep) {
   const int64_t size = states[states.rank() - 1];
   const Shape gates = states.with(states.rank() - 1, 4 * size);
   if (c.known(2))
-    require(without_leading_ones(c.shape(2)) == without_leading_ones(gates),
-            "gates must be {}, four times the {} states of C_prev {}, but is {}", gates, size, states, c.shape(2));
-  if (!a.sequence_lengths || !c.known(3)) return;
-  const int64_t rows = states.size_between(0, states.rank() - 1);
-  require(c.shape(3).size() == rows, "seq_lengths must be [{}], one for each row of C_prev {}, but is {}", rows, states,
-          c.shape(3));
+    require(alike(c.shape(2), gates), "gates must be {}, four times the {} states of C_prev {}, but is {}", gates, size,
+            states, c.shape(2));
+  if (a.sequence_lengths) check_lengths_fit(c, 3, "C_prev", states);
 }
 
 void infer(const LstmArgs& a, ShapeCall& c) {
@@ -95,34 +80,7 @@ void infer_gradient(const LstmArgs& a, ShapeCall& call) {
   call.set_like(2, 2);
 }
 
-// A row of a sequence that is over.
-template <class T>
-void hold_row(bool drop, int64_t d, const T* from, T* to) {
-  if (!to) return;
-  if (drop || !from) {
-    std::fill_n(to, d, T(0));
-  } else if (from != to) {
-    std::copy_n(from, d, to);
-  }
-}
-
-template <class T>
-T* row_of(T* first, int64_t n, int64_t d) {
-  return first ? first + n * d : nullptr;
-}
-
-// Which rows are still within their sequences.
-struct Steps {
-  const int32_t* lengths = nullptr;
-  int32_t now = 0;
-  bool valid(int64_t n) const { return !lengths || now < lengths[n]; }
-};
-
-Steps steps_of(const LstmArgs& a, const Call& call) {
-  if (!a.sequence_lengths) return {};
-  check_lengths(call.in(3).span<int32_t>());
-  return {call.in(3).data<int32_t>(), call.in(4).data<int32_t>()[0]};
-}
+Steps steps_of(const LstmArgs& a, const Call& call) { return a.sequence_lengths ? steps_at(call, 3) : Steps(); }
 
 struct Sizes {
   int64_t rows = 0, d = 0;
@@ -206,9 +164,7 @@ double flops(const LstmArgs&, const ShapeCall& c) {
 }
 
 int leading_rows(const LstmArgs& a, const ShapeCall& c) {
-  if (!c.known(1)) return 0;
-  const int rows = c.shape(1).rank() - 1;
-  return a.sequence_lengths && rows != 1 ? 0 : rows;  // seq_lengths are [N], whatever stands before N
+  return c.known(1) ? leading_rows_of(a.sequence_lengths, c.shape(1)) : 0;
 }
 
 std::vector<Gradient> derivatives(Formula& f) {
