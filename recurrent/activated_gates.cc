@@ -3,20 +3,15 @@
 #include <algorithm>
 
 #include "core/op_spec.h"
-#include "recurrent/spec.h"
 
 namespace stepnet {
 namespace {
-
-bool names(const google::protobuf::RepeatedPtrField<std::string>& all, const std::string& name) {
-  return std::ranges::count(all, name) > 0;
-}
 
 // The indices of the net's operators that read the blob, or write it.
 std::vector<int> users(const NetDef& net, const std::string& name, bool writers) {
   std::vector<int> found;
   for (int i = 0; i < net.op_size(); ++i)
-    if (names(writers ? net.op(i).output() : net.op(i).input(), name)) found.push_back(i);
+    if (std::ranges::count(writers ? net.op(i).output() : net.op(i).input(), name) > 0) found.push_back(i);
   return found;
 }
 
@@ -42,9 +37,8 @@ int only_reader(const NetDef& step_net, int index, const NetDef& backward_net, c
   return gradient.type() == rule.gradient && belongs(gradient, step_net.op(index)) ? readers[0] : -1;
 }
 
-}  // namespace
-
-std::set<std::string> activate_gates(NetDef& step_net, NetDef& backward_net, const std::set<std::string>& fixed) {
+// `fixed`: blobs that must keep the values that the step net gives them. Returns the blobs that are overwritten.
+std::set<std::string> overwrite(NetDef& step_net, NetDef& backward_net, const std::set<std::string>& fixed) {
   std::set<std::string> overwritten;
   for (int i = 0; i < step_net.op_size(); ++i) {
     OperatorDef& op = *step_net.mutable_op(i);
@@ -67,6 +61,8 @@ std::set<std::string> activate_gates(NetDef& step_net, NetDef& backward_net, con
   return overwritten;
 }
 
+}  // namespace
+
 void activate_gates(RecurrentSpec& spec) {
   if (!spec.has_backward || !spec.runs_pass("activate") || !spec.rename.empty()) return;
   std::set<std::string> fixed = spec.recompute;
@@ -75,7 +71,7 @@ void activate_gates(RecurrentSpec& spec) {
   for (const Link& link : spec.backward_links) fixed.insert(link.internal);
   for (const ParamSpecGrad& p : spec.params) fixed.insert(p.grad);
   for (const StepOutput& o : spec.outputs) fixed.insert(o.internal);
-  spec.activated = activate_gates(spec.step_net, spec.backward_net, fixed);
+  spec.activated = overwrite(spec.step_net, spec.backward_net, fixed);
 }
 
 }  // namespace stepnet

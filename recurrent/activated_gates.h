@@ -3,14 +3,11 @@
 // activations in place of their sums.
 #pragma once
 
-#include <set>
-#include <string>
-
-#include "proto/net.pb.h"
+#include "recurrent/spec.h"
 
 namespace stepnet {
 
-// `fixed`: blobs that must keep the values that the step net gives them. Returns the blobs that are overwritten.
-std::set<std::string> activate_gates(NetDef& step_net, NetDef& backward_net, const std::set<std::string>& fixed);
+// Sets `activated`. Forward and gradient operator must do it alike.
+void activate_gates(RecurrentSpec& spec);
 
 }  // namespace stepnet

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/vector_math.h"
 #include "recurrent/extensions.h"
 
 namespace stepnet {
@@ -11,22 +10,14 @@ namespace {
 void add_rows(const Tensor& from, Tensor to) {
   require(from.dtype() == to.dtype() && from.size() == to.size(), "a gradient of {} is needed, but {} was given", to,
           from);
-  if (to.dtype() == DType::float32) {
-    vec_axpy(1.0f, from.span<float>(), to.span<float>());
-  } else {
-    vec_axpy(1.0, from.span<double>(), to.span<double>());
-  }
-}
-
-bool names(const google::protobuf::RepeatedPtrField<std::string>& list, const std::string& name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
+  add_elements(from, std::move(to));
 }
 
 // Whether the first operator that names the blob writes it, and does not add to it.
 bool is_made(const NetDef& net, const std::string& blob) {
   for (const OperatorDef& op : net.op()) {
-    if (names(op.input(), blob)) return false;
-    if (names(op.output(), blob)) return true;
+    if (std::ranges::count(op.input(), blob) > 0) return false;
+    if (std::ranges::count(op.output(), blob) > 0) return true;
   }
   return false;
 }

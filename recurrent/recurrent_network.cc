@@ -10,6 +10,7 @@
 
 #include "core/bound_op.h"
 #include "core/operator.h"
+#include "recurrent/activated_gates.h"
 #include "recurrent/extensions.h"
 #include "recurrent/states.h"
 

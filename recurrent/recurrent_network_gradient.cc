@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "core/operator.h"
+#include "recurrent/activated_gates.h"
 #include "recurrent/backward_run.h"
 #include "recurrent/split_sums.h"
 

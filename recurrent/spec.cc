@@ -7,7 +7,6 @@ namespace stepnet {
 namespace {
 
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
-const std::vector<std::string> kPasses = {"activate", "defer", "fold", "fuse", "hoist", "lanes", "overwrite"};
 
 void same_length(size_t a, size_t b, const char* name_a, const char* name_b) {
   require(a == b, "arguments \"{}\" and \"{}\" must have the same length, but have {} and {}", name_a, name_b, a, b);
@@ -105,6 +104,11 @@ void parse_rename(const OperatorDef& def, RecurrentSpec& spec) {
 
 }  // namespace
 
+const std::vector<std::string>& step_passes() {
+  static const std::vector<std::string> passes = {"activate", "defer", "fold", "fuse", "hoist", "lanes", "overwrite"};
+  return passes;
+}
+
 void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   using A = RecurrentArgs;
   using Strings = std::vector<std::string>;
@@ -132,7 +136,8 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg("recompute_blobs_on_backward", &A::recompute_blobs_on_backward, Strings{},
         "step blobs that the backward step net computes again");
   b.arg("disabled_passes", &A::disabled_passes, Strings{},
-        "of the passes that make a step net fast, those to leave out: " + fmt::format("{}", fmt::join(kPasses, ", ")));
+        "of the passes that make a step net fast, those to leave out: " +
+            fmt::format("{}", fmt::join(step_passes(), ", ")));
   b.arg("zero_state_ranks", &A::zero_state_ranks, Ints{},
         "per state that starts at zero (-1 in initial_recurrent_state_ids), its number of dimensions after B, else 0");
   b.arg("zero_state_sizes", &A::zero_state_sizes, Ints{}, "those dimensions, one state after the other");
@@ -152,8 +157,8 @@ RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def,
   spec.backward_net = args.backward_step_net.net;
   spec.timestep = args.timestep;
   for (const std::string& pass : args.disabled_passes) {
-    require(std::ranges::count(kPasses, pass) > 0, "\"disabled_passes\" names \"{}\"; there are {}.{}", pass,
-            fmt::join(kPasses, ", "), suggest(pass, kPasses));
+    require(std::ranges::count(step_passes(), pass) > 0, "\"disabled_passes\" names \"{}\"; there are {}.{}", pass,
+            fmt::join(step_passes(), ", "), suggest(pass, step_passes()));
     spec.disabled_passes.insert(pass);
   }
   spec.states = parse_states(args, inputs);

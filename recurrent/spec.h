@@ -97,13 +97,13 @@ struct RecurrentSpec {
 // The part of parse_recurrent that is about what the public format does not have; the rest must be parsed.
 void parse_extensions(const RecurrentArgs& args, int inputs, RecurrentSpec& spec);
 
+// The names of all passes over step nets; the README says what each does.
+const std::vector<std::string>& step_passes();
+
 // Declares the arguments on the forward or the gradient operator.
 void declare_recurrent_args(OpBuilder<RecurrentArgs>& builder);
 
 // `inputs`: how many the forward operator has, or an upper bound of it. Throws Error that names the argument.
 RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def, int inputs);
-
-// Lets both step nets exchange activated gates where they can. Forward and gradient operator must do it alike.
-void activate_gates(RecurrentSpec& spec);
 
 }  // namespace stepnet

@@ -228,6 +228,7 @@ void StepProgram::bind_block(Op& op) {
 }
 
 void StepProgram::run_block(Phase phase, int64_t first, int64_t count, RunContext& run) {
+  if (std::ranges::none_of(ops_, [&](const auto& op) { return op->phase == phase; })) return;
   for (const auto& slot : slots_) {
     if (!slot->stacked.defined()) continue;
     if (slot->kind == Kind::timestep) {

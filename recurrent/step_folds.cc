@@ -22,6 +22,18 @@ std::optional<size_t> StepProgram::term_writer(int slot, size_t sum) const {
   return by[0];
 }
 
+// The operator's output that is the term.
+size_t StepProgram::output_of(const Op& op, int slot) const {
+  return static_cast<size_t>(std::ranges::find(op.out_slots, slot) - op.out_slots.begin());
+}
+
+// Lets the operator write its output to `result`, or add it there.
+void StepProgram::redirect(Op& op, size_t output, int result, bool add) {
+  if (add) op.accumulate |= 1U << output;
+  slots_[op.out_slots[output]]->unused = true;
+  op.out_slots[output] = result;
+}
+
 // A sum that is written over one of its terms: the others can be added there when they are made.
 bool StepProgram::fold_in_place(size_t index) {
   const Op& sum = *ops_[index];
@@ -37,16 +49,11 @@ bool StepProgram::fold_in_place(size_t index) {
     if (s == result) continue;
     const std::optional<size_t> writer = term_writer(s, index);
     if (!writer || *writer < first || ops_[*writer]->phase != Phase::step) return false;
-    const auto o =
-        static_cast<size_t>(std::ranges::find(ops_[*writer]->out_slots, s) - ops_[*writer]->out_slots.begin());
+    const size_t o = output_of(*ops_[*writer], s);
     if (!ops_[*writer]->op.spec->output_spec(static_cast<int>(o))->accumulates) return false;
     adding.emplace_back(ops_[*writer].get(), o);
   }
-  for (const auto& [op, o] : adding) {
-    op->accumulate |= 1U << o;
-    slots_[op->out_slots[o]]->unused = true;
-    op->out_slots[o] = result;
-  }
+  for (const auto& [op, o] : adding) redirect(*op, o, result, true);
   return true;
 }
 
@@ -70,18 +77,13 @@ bool StepProgram::fold_sum(size_t index) {
   const auto has_phase = [&](Phase phase) { return [this, phase](size_t t) { return ops_[t]->phase == phase; }; };
   if (sum.phase == Phase::after && !std::ranges::all_of(terms, has_phase(Phase::after))) return false;
   if (sum.phase != Phase::after && std::ranges::any_of(terms, has_phase(Phase::after))) return false;
-  const auto output = [&](size_t t) { return std::ranges::find_first_of(ops_[t]->out_slots, sum.in_slots); };
-  const auto adds = [&](size_t t) {
-    const auto o = static_cast<int>(output(t) - ops_[t]->out_slots.begin());
-    return ops_[t]->op.spec->output_spec(o)->accumulates;
+  const auto output = [&](size_t t) {
+    return static_cast<size_t>(std::ranges::find_first_of(ops_[t]->out_slots, sum.in_slots) -
+                               ops_[t]->out_slots.begin());
   };
+  const auto adds = [&](size_t t) { return ops_[t]->op.spec->output_spec(static_cast<int>(output(t)))->accumulates; };
   if (!std::all_of(terms.begin() + 1, terms.end(), adds)) return false;
-  for (const size_t t : terms) {
-    const auto o = output(t);
-    if (t != terms.front()) ops_[t]->accumulate |= 1U << (o - ops_[t]->out_slots.begin());
-    slots_[*o]->unused = true;
-    *o = result;
-  }
+  for (const size_t t : terms) redirect(*ops_[t], output(t), result, t != terms.front());
   return true;
 }
 

@@ -6,7 +6,6 @@
 
 #include "core/parallel.h"
 #include "core/profile.h"
-#include "core/vector_math.h"
 #include "recurrent/step_program.h"
 
 namespace stepnet {
@@ -27,16 +26,9 @@ int batch_dim(const Shape& shape, int64_t batch) {
   return d < shape.rank() && shape[d] == batch ? d : -1;
 }
 
-void add_row(const RowSum& sum, int64_t row, int64_t first, int64_t samples, int64_t batch) {
+void add_row(const RowSum& sum, int64_t row, int64_t first, int64_t samples) {
   if (row < sum.start || row - sum.start >= sum.from.dim(0)) return;
-  Tensor to = sum.to.row(row);
-  const int64_t size = to.size() / std::max<int64_t>(batch, 1);
-  const auto add = [&]<class T>(T one) {
-    const auto from = sum.from.row(row - sum.start);
-    vec_axpy(one, std::as_const(from).template span<T>().subspan(first * size, samples * size),
-             to.template span<T>().subspan(first * size, samples * size));
-  };
-  to.dtype() == DType::float32 ? add(1.0F) : add(1.0);
+  add_elements(sum.from.row(row - sum.start).rows(first, samples), sum.to.row(row).rows(first, samples));
 }
 
 }  // namespace
@@ -166,12 +158,17 @@ void StepProgram::prepare_lanes() {
   for (const auto& lane : lanes_) bind_lane(*lane);
 }
 
+// The i-th of so many timesteps from `first` on, in the order of the run.
+int64_t StepProgram::timestep_at(int64_t first, int64_t count, int64_t i) const {
+  return spec_.descending ? first + count - 1 - i : first + i;
+}
+
 void StepProgram::run_lane(Lane& lane, int64_t first, int64_t count, const RunContext& run) {
   RunContext step = run;
   step.packs = packs_weights(spec_.steps) ? &lane.packs : nullptr;
   if (&lane != lanes_[0].get()) step.profiler = nullptr;  // one lane's time stands for all
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t t = spec_.descending ? first + count - 1 - i : first + i;
+    const int64_t t = timestep_at(first, count, i);
     step.timestep = t;
     if (lane.timestep) *lane.timestep->data<int32_t>() = static_cast<int32_t>(t);
     for (const Lane::Moving& m : lane.moving)
@@ -188,16 +185,16 @@ void StepProgram::run_lane(Lane& lane, int64_t first, int64_t count, const RunCo
       }
       if (step.profiler) step.profiler->record(op.op->profile_name, now_seconds() - start, 0, 0);
     }
-    for (const RowSum& sum : *row_sums_) add_row(sum, t + sum.shift, lane.first, lane.samples, spec_.batch);
+    for (const RowSum& sum : *row_sums_) add_row(sum, t + sum.shift, lane.first, lane.samples);
   }
 }
 
 void StepProgram::run_steps(int64_t first, int64_t count, RunContext& run) {
   if (lanes_.empty()) {
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t t = spec_.descending ? first + count - 1 - i : first + i;
+      const int64_t t = timestep_at(first, count, i);
       run_step(t, run);
-      for (const RowSum& sum : *row_sums_) add_row(sum, t + sum.shift, 0, spec_.batch, spec_.batch);
+      for (const RowSum& sum : *row_sums_) add_row(sum, t + sum.shift, 0, spec_.batch);
     }
     return;
   }

@@ -274,23 +274,14 @@ void StepProgram::plan_totals() {
     const StepSlot& slot = *slots_[total.slot];
     require(!slot.typed || (slot.tensor.size() == tensor.size() && slot.tensor.dtype() == tensor.dtype()),
             "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, slot.tensor, tensor);
-    int uses = 0;
-    Op* writer = nullptr;
-    int output = 0;
-    for (const auto& op : ops_) {
-      uses += static_cast<int>(std::count(op->in_slots.begin(), op->in_slots.end(), total.slot));
-      for (size_t o = 0; o < op->out_slots.size(); ++o) {
-        if (op->out_slots[o] != total.slot) continue;
-        ++uses;
-        writer = op.get();
-        output = static_cast<int>(o);
-      }
-    }
+    const std::vector<size_t> by = writers(total.slot);
+    Op* const writer = by.empty() ? nullptr : ops_[by.back()].get();
+    const size_t output = writer ? output_of(*writer, total.slot) : 0;
     const bool shared = std::count_if(spec_.totals.begin(), spec_.totals.end(),
                                       [&](const auto& other) { return slot_of(other.name) == total.slot; }) > 1;
-    if (writer && uses == 1 && !shared && slot.kind == Kind::scratch && writer->kernel &&
-        writer->op.spec->output_spec(output)->accumulates) {
-      writer->accumulate |= 1u << output;
+    if (writer && uses_of(total.slot) == 1 && !shared && slot.kind == Kind::scratch && writer->kernel &&
+        writer->op.spec->output_spec(static_cast<int>(output))->accumulates) {
+      writer->accumulate |= 1U << output;
       total.accumulated_by_kernel = true;
     }
     totals_.push_back(total);

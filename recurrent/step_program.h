@@ -94,6 +94,9 @@ struct StepProgramSpec {
   Workspace* workspace = nullptr;
 };
 
+// to += from, of one dtype and size.
+void add_elements(const Tensor& from, Tensor to);
+
 // After the timestep t, row t + shift of `to` [rows, B, ...] gets row t + shift - start of `from` added, if both have
 // it.
 struct RowSum {
@@ -217,6 +220,8 @@ class StepProgram {
   void fold_sums();
   bool fold_sum(size_t sum);
   bool fold_in_place(size_t sum);
+  size_t output_of(const Op& op, int slot) const;
+  void redirect(Op& op, size_t output, int result, bool add);
   std::optional<size_t> term_writer(int slot, size_t sum) const;
   void place(size_t op, Phase phase);
   bool runs_before(size_t op) const;
@@ -239,6 +244,7 @@ class StepProgram {
   size_t step_weight_bytes() const;
   std::unique_ptr<Lane> make_lane(int index, int count);
   void bind_lane(Lane& lane);
+  int64_t timestep_at(int64_t first, int64_t count, int64_t i) const;
   void run_lane(Lane& lane, int64_t first, int64_t count, const RunContext& run);
   void run_steps(int64_t first, int64_t count, RunContext& run);
   void run_step(int64_t t, RunContext& run);

@@ -8,21 +8,15 @@
 #include "recurrent/step_program.h"
 
 namespace stepnet {
-namespace {
-
 using Kind = StepSlot::Kind;
 
-void add_tensor(const Tensor& from, Tensor& to, const std::string& name) {
-  require(from.dtype() == to.dtype() && from.size() == to.size(),
-          "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, from, to);
+void add_elements(const Tensor& from, Tensor to) {
   if (to.dtype() == DType::float32) {
-    vec_axpy(1.0f, from.span<float>(), to.span<float>());
+    vec_axpy(1.0F, from.span<float>(), to.span<float>());
   } else {
     vec_axpy(1.0, from.span<double>(), to.span<double>());
   }
 }
-
-}  // namespace
 
 void StepProgram::rebind_link(const std::string& internal, const Tensor& whole) {
   StepSlot& slot = *slots_[slot_of(internal)];
@@ -171,7 +165,10 @@ void StepProgram::add_totals() {
   for (Total& total : totals_) {
     if (total.accumulated_by_kernel) continue;
     const Tensor& step = slots_[total.slot]->tensor;
-    add_tensor(step, total.tensor, slots_[total.slot]->name);
+    require(step.dtype() == total.tensor.dtype() && step.size() == total.tensor.size(),
+            "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", slots_[total.slot]->name, step,
+            total.tensor);
+    add_elements(step, total.tensor);
   }
 }
 

@@ -1,8 +1,9 @@
-// Data for a Cell: gradients from outside, padding, and central differences.
+// Data and passes for a Cell: gradients from outside, padding, and central differences.
 #include <algorithm>
 #include <functional>
 #include <limits>
 
+#include "recurrent/spec.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing {
@@ -40,6 +41,16 @@ double objective(const Cell& cell, const Feeds& feeds, const Feeds& outside) {
 }
 
 }  // namespace
+
+const std::vector<std::vector<std::string>>& pass_choices() {
+  static const std::vector<std::vector<std::string>> choices = [] {
+    std::vector<std::vector<std::string>> made = {{}};
+    for (const std::string& pass : step_passes()) made.push_back({pass});
+    made.push_back(step_passes());
+    return made;
+  }();
+  return choices;
+}
 
 Tensor poisoned(const Tensor& like) {
   Tensor t = like.clone();

@@ -138,13 +138,6 @@ NetDef without_passes(NetDef net, const std::vector<std::string>& passes) {
   return net;
 }
 
-const std::vector<std::vector<std::string>>& pass_choices() {
-  static const std::vector<std::vector<std::string>> choices = {
-      {},        {"activate"}, {"defer"},     {"fold"},
-      {"hoist"}, {"lanes"},    {"overwrite"}, {"activate", "defer", "fold", "fuse", "hoist", "lanes", "overwrite"}};
-  return choices;
-}
-
 std::map<std::string, Tensor> run_forward(const NetDef& net, const Feeds& feeds) {
   NetDef full = net;
   expand_recurrent(full);

@@ -62,7 +62,6 @@ Feeds cell_feeds(const std::string& name, DType dtype, const Sizes& sizes);
 // The first recurrent operator of a net, and the passes that it is to run without.
 OperatorDef& recurrent_op(NetDef& net);
 NetDef without_passes(NetDef net, const std::vector<std::string>& passes);
-const std::vector<std::vector<std::string>>& pass_choices();  // none disabled, each alone, all
 std::string text_of(const std::vector<std::string>& passes);
 
 // Every blob after a forward run.

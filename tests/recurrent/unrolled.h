@@ -48,6 +48,9 @@ struct Cell {
   NetDef step_net = {};  // instead of `step`
 };
 
+// Passes to run without: none, each alone, all.
+const std::vector<std::vector<std::string>>& pass_choices();
+
 NetDef step_net_of(const Cell& cell);
 
 // A net with the one operator in short form; its external inputs are the feeds.
