@@ -73,7 +73,7 @@ bool StepProgram::fold_sum(size_t index) {
   }
   // Those that run before the block write before all others.
   std::ranges::sort(terms);
-  std::ranges::stable_partition(terms, [&](size_t t) { return ops_[t]->phase == Phase::before; });
+  std::stable_partition(terms.begin(), terms.end(), [&](size_t t) { return ops_[t]->phase == Phase::before; });
   const auto has_phase = [&](Phase phase) { return [this, phase](size_t t) { return ops_[t]->phase == phase; }; };
   if (sum.phase == Phase::after && !std::ranges::all_of(terms, has_phase(Phase::after))) return false;
   if (sum.phase != Phase::after && std::ranges::any_of(terms, has_phase(Phase::after))) return false;

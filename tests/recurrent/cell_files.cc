@@ -184,7 +184,7 @@ std::map<std::string, Tensor> run_reference(const NetDef& net, const std::map<st
 std::pair<Cell, Feeds> cell_of(const NetDef& net, const std::map<std::string, Tensor>& blobs) {
   NetDef copy = net;
   OperatorDef op = recurrent_op(copy);
-  const RecurrentDef def = op.GetExtension(recurrent);
+  const RecurrentDef& def = op.GetExtension(recurrent);
   auto renamed = [&](const std::string& name) {
     return name == def.sequence(0).outer() ? "X" : name == def.sequence(0).inner() ? "x" : name;
   };
