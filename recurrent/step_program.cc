@@ -25,7 +25,8 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   slot.changes = link.changes;
   slot.stride = row_bytes(link.whole);
   slot.base = link.whole.offset() + (link.rows > 0 ? 0 : static_cast<size_t>(link.offset) * slot.stride);
-  slot.cycle = link.rows > 0 ? link.whole.dim(0) : 0;
+  slot.cycle = link.rows > 0 ? link.whole.dim(0) - link.kept : 0;
+  slot.kept = link.kept;
   slot.first = link.offset;
   // Made anew, so that its size is checked: without timesteps no number of rows bounds it.
   slot.row = Shape(link.whole.shape().with(0, link.window).dims());
@@ -299,7 +300,7 @@ void StepProgram::bind_pointers() {
   }
   for (const auto& slot : slots_) {
     if (slot->kind != Kind::block || slot->unused) continue;
-    slot->whole = Tensor::empty(slot->tensor.dtype(), slot->row.prepend(spec_.block));
+    slot->whole = Tensor::empty(slot->tensor.dtype(), slot->row.prepend(ring_));
     slot->base = slot->whole.offset();
     slot->stride = row_bytes(slot->whole);
     slot->show(0);
