@@ -103,7 +103,8 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
 int64_t block_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + batch - 1) / batch; }
 
 int64_t staged_block(int64_t batch, int64_t block) {
-  constexpr int64_t kSmallBatch = 8, kRows = 16;
+  // Products of fewer rows are slow; with more, stages wait longer for their first block.
+  constexpr int64_t kSmallBatch = 8, kRows = 50;
   return batch < kSmallBatch ? std::min(block, block_of(batch, kRows)) : block;
 }
 

@@ -96,6 +96,8 @@ void StepProgram::run_wave(int64_t turn, RunContext& run) {
       lane.error = std::current_exception();
     }
   };
+  // Alone in the first turn and in the last, a stage has all threads for its products.
+  if (end - first == 1) return run_lane(*lanes_[first], block_at(spec_.block, turn - first), run);
   parallel_parts(end - first, std::ref(part));
   for (const auto& lane : lanes_)
     if (lane->error) std::rethrow_exception(std::exchange(lane->error, nullptr));
