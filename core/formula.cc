@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <ranges>
 
 #include "core/error.h"
 #include "core/op_spec.h"
@@ -112,7 +111,8 @@ void trim(GradientProgram& program) {
   std::vector<bool> needed(program.slots.size(), false);
   for (const int s : result_slots(program)) needed[s] = true;
   std::vector<GradientProgram::Step> kept;
-  for (GradientProgram::Step& step : std::views::reverse(program.steps)) {
+  for (auto it = program.steps.rbegin(); it != program.steps.rend(); ++it) {
+    GradientProgram::Step& step = *it;
     bool any = false;
     for (int& out : step.outputs) {
       if (out >= 0 && !needed[out]) out = -1;
