@@ -141,8 +141,8 @@ std::vector<FoundText> Sampler::search(const SearchOptions& options, const std::
   log_softmax(scores, bytes);
   std::vector<FoundText> found;
   for (const Hypothesis& h : beam_search(scores, step, beams)) {
-    FoundText& f = found.emplace_back("", h.log_probability, h.score, h.stopped);
-    for (const int token : h.tokens) f.text.push_back(vocabulary_.byte(token));
+    found.push_back({"", h.log_probability, h.score, h.stopped});
+    for (const int token : h.tokens) found.back().text.push_back(vocabulary_.byte(token));
   }
   return found;
 }
