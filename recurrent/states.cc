@@ -72,6 +72,31 @@ std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const Oper
   return names;
 }
 
+namespace {
+
+bool names_blob(const NetDef& net, const std::string& name) {
+  const auto has = [&](const auto& list) { return std::ranges::find(list, name) != list.end(); };
+  return std::ranges::any_of(net.op(), [&](const OperatorDef& op) { return has(op.input()) || has(op.output()); });
+}
+
+}  // namespace
+
+std::set<std::string> gradients_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
+  std::set<std::string> names;
+  if (!spec.rename.empty()) return names;
+  for (const StateSpec& state : spec.states) {
+    const std::string name = state.name + "_grad";
+    const auto is_this = [&](const Link& link) { return link.external == name; };
+    const auto is_a_row = [&](const Link& link) {
+      return !is_this(link) || (link.window == 1 && (link.offset == 0 || link.offset == 1));
+    };
+    if (!is_named_outside(name, def, net) && !names_blob(spec.backward_net, name) &&
+        std::ranges::none_of(spec.links, is_this) && std::ranges::all_of(spec.backward_links, is_a_row))
+      names.insert(name);
+  }
+  return names;
+}
+
 const Tensor& tensor_input(const BlobCall& call, int i) {
   require(call.in[i] != nullptr, "input {} is missing", i);
   const Tensor& tensor = std::as_const(*call.in[i]).tensor();

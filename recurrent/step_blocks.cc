@@ -19,7 +19,8 @@ bool contains(const std::vector<int>& slots, int slot) {
 
 // The row of `whole` that the slot shows at timestep 0, or -1 if it shows several.
 int64_t first_row(const StepSlot& slot) {
-  if (slot.stride == 0 || slot.cycle > 0 || slot.row.rank() == 0 || slot.row[0] != 1) return -1;
+  if (slot.stride == 0 || slot.row.rank() == 0 || slot.row[0] != 1) return -1;
+  if (slot.cycle > 0) return slot.changes ? slot.first : -1;
   return static_cast<int64_t>((slot.base - slot.whole.offset()) / slot.stride);
 }
 
@@ -30,6 +31,16 @@ Shape StepSlot::stack(int64_t steps) const { return row.with(0, row[0] * steps);
 int StepProgram::block_operators() const {
   return static_cast<int>(
       std::count_if(ops_.begin(), ops_.end(), [](const auto& op) { return op->phase != Phase::step; }));
+}
+
+bool StepProgram::is_seen_in_blocks(const Tensor& linked) const {
+  const auto is_row = [&](int s) {
+    return s >= 0 && slots_[s]->kind == Kind::link && slots_[s]->whole.shares_storage(linked);
+  };
+  return std::ranges::any_of(ops_, [&](const auto& op) {
+    return op->phase != Phase::step &&
+           (std::ranges::any_of(op->in_slots, is_row) || std::ranges::any_of(op->out_slots, is_row));
+  });
 }
 
 bool StepProgram::varies(int slot) const { return slot >= 0 && slots_[slot]->kind != Kind::external; }

@@ -28,7 +28,8 @@ int batch_dim(const Shape& shape, int64_t batch) {
 
 void add_row(const RowSum& sum, int64_t row, int64_t first, int64_t samples) {
   if (row < sum.start || row - sum.start >= sum.from.dim(0)) return;
-  add_elements(sum.from.row(row - sum.start).rows(first, samples), sum.to.row(row).rows(first, samples));
+  const Tensor to = sum.to.row(row % sum.to.dim(0));
+  add_elements(sum.from.row(row - sum.start).rows(first, samples), to.rows(first, samples));
 }
 
 }  // namespace
