@@ -30,4 +30,7 @@ struct MatmulCounters {
 MatmulCounters matmul_counters();
 void count_matmuls(bool on);  // off by default: two clock reads per product
 
+// Bytes that products keep at present: packed matrices, and what oneDNN works on. The allocator counts them, too.
+int64_t product_bytes();
+
 }  // namespace stepnet

@@ -1,9 +1,11 @@
 #include "core/onednn_product.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 
 #include "core/error.h"
+#include "core/matmul.h"
 
 namespace stepnet {
 namespace {
@@ -40,7 +42,12 @@ dnnl::matmul::primitive_desc describe(const ProductKey& key, const memory::desc&
   return {desc, attributes, cpu()};
 }
 
-Tensor bytes(size_t count) { return Tensor::empty(DType::uint8, {static_cast<int64_t>(count)}); }
+std::atomic<int64_t> kept_bytes{0};
+
+int64_t counted(const Tensor& memory) {
+  constexpr int64_t kBlock = 64;
+  return (static_cast<int64_t>(memory.bytes()) + kBlock - 1) / kBlock * kBlock;
+}
 
 // Beyond so many sizes all are made anew: a program with ever new ones must not grow for ever.
 constexpr size_t kMostProducts = 512;
@@ -50,12 +57,20 @@ void set_data(memory& m, const float* data) { m.set_data_handle(const_cast<float
 
 }  // namespace
 
+ProductMemory::ProductMemory(size_t bytes) : bytes_(Tensor::empty(DType::uint8, {static_cast<int64_t>(bytes)})) {
+  kept_bytes += counted(bytes_);
+}
+
+ProductMemory::~ProductMemory() { kept_bytes -= counted(bytes_); }
+
+int64_t product_bytes() { return kept_bytes; }
+
 PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& packed)
     : plain_layout_(plain),
       layout_(packed),
-      data_(bytes(packed.get_size())),
+      data_(packed.get_size()),
       plain_(plain, cpu(), nullptr),
-      packed_(packed, cpu(), data_.raw()),
+      packed_(packed, cpu(), data_.data()),
       packing_(plain_, packed_) {}
 
 void PackedWeights::pack(const float* b, uint64_t run) {
@@ -71,11 +86,11 @@ Product::Product(const ProductKey& key, bool packed)
   const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
   desc_ = describe(key, packed ? any : b_layout_);
   primitive_ = dnnl::matmul(desc_);
-  scratch_ = bytes(desc_.scratchpad_desc().get_size());
+  scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
   a_ = memory(desc_.src_desc(), cpu(), nullptr);
   b_ = memory(desc_.weights_desc(), cpu(), nullptr);
   c_ = memory(desc_.dst_desc(), cpu(), nullptr);
-  const memory scratch(desc_.scratchpad_desc(), cpu(), scratch_.raw());
+  const memory scratch(desc_.scratchpad_desc(), cpu(), scratch_->data());
   arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}, {DNNL_ARG_SCRATCHPAD, scratch}};
   if (!key.bias) return;
   bias_ = memory(desc_.bias_desc(), cpu(), nullptr);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dnnl.hpp>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 
@@ -12,18 +13,31 @@
 
 namespace stepnet {
 
+// Bytes of the allocator that product_bytes() counts.
+class ProductMemory {
+ public:
+  explicit ProductMemory(size_t bytes);
+  ~ProductMemory();
+  ProductMemory(const ProductMemory&) = delete;
+  ProductMemory& operator=(const ProductMemory&) = delete;
+  void* data() { return bytes_.raw(); }
+
+ private:
+  Tensor bytes_;
+};
+
 // A matrix in a layout of oneDNN's own. Threads: any; the first to ask in a run packs, others wait for it.
 class PackedWeights {
  public:
   PackedWeights(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
   const dnnl::memory::desc& plain() const { return plain_layout_; }
   const dnnl::memory::desc& layout() const { return layout_; }
-  void* data() const { return data_.raw(); }
+  void* data() const { return data_.data(); }
   void pack(const float* b, uint64_t run);  // unless that has happened in this run
 
  private:
   dnnl::memory::desc plain_layout_, layout_;
-  mutable Tensor data_;
+  mutable ProductMemory data_;
   dnnl::memory plain_, packed_;
   dnnl::reorder packing_;
   std::mutex mutex_;
@@ -44,7 +58,7 @@ class Product {
   dnnl::matmul::primitive_desc desc_;
   dnnl::matmul primitive_;
   dnnl::memory a_, b_, c_, bias_;
-  Tensor scratch_;
+  std::unique_ptr<ProductMemory> scratch_;
   std::unordered_map<int, dnnl::memory> arguments_;
   bool packed_;
 };

@@ -51,20 +51,33 @@ Tensor given_gradient(const Backward& b, size_t k, const std::string& output, co
 
 void prepare_state_gradients(Backward& b) {
   for (const StateSpec& state : b.spec.states) {
-    const Tensor& whole = b.call.workspace.fetch(state.name);
+    const Tensor& whole = b.state(state);
     require(whole.rank() >= 3 && whole.dim(0) >= b.steps,
             "the state \"{}\" is now {}, not what the forward run made it", state.name, whole);
     const std::string name = b.state_gradient(state);
-    Tensor& gradient = b.call.workspace.create(name).tensor();
-    if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == whole.shape()))
-      gradient = Tensor::empty(whole.dtype(), whole.shape());
-    const int64_t more = whole.dim(0) - b.steps;  // rows that no step writes
+    const auto turn = b.scratch.gradients_in_turn.find(name);
+    const bool in_turn = turn != b.scratch.gradients_in_turn.end() && state_is_written(b, name, 1) &&
+                         whole.dim(0) == b.steps + 1 && b.steps > 1;
+    if (turn != b.scratch.gradients_in_turn.end()) turn->second.rows = in_turn ? whole.dim(0) : 0;
+    if (turn != b.scratch.gradients_in_turn.end() && !in_turn) turn->second.latest = Tensor();
+    Tensor& gradient = in_turn ? turn->second.latest : b.call.workspace.create(name).tensor();
+    const Shape shape = in_turn ? whole.shape().with(0, 2) : whole.shape();
+    if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == shape))
+      gradient = Tensor::empty(whole.dtype(), shape);
+    b.gradients[name] = gradient;
+  }
+}
+
+void clear_state_gradients(const Backward& b) {
+  for (const StateSpec& state : b.spec.states) {
+    const std::string name = b.state_gradient(state);
+    Tensor gradient = b.gradients.at(name);
+    const int64_t more = b.state(state).dim(0) - b.steps;
     if (!state_is_written(b, name, more)) {
       gradient.fill_zero();
     } else {
-      gradient.rows(b.spec.reverse ? 0 : b.steps, more).fill_zero();
+      gradient.rows((b.spec.reverse ? 0 : b.steps) % gradient.dim(0), more).fill_zero();
     }
-    b.gradients[name] = gradient;
   }
 }
 
@@ -90,14 +103,15 @@ std::vector<RowSum> take_outside_gradients(Backward& b) {
     const auto state = std::find_if(b.spec.states.begin(), b.spec.states.end(),
                                     [&](const StateSpec& s) { return s.name == view.state; });
     const Tensor& whole = b.gradients.at(b.state_gradient(*state));
-    const Rows rows = shown_rows(view, whole, b.spec.reverse);
-    const Tensor given = given_gradient(b, k, view.output, whole.rows(rows.first, rows.count));
+    const Tensor& over_time = b.state(*state);
+    const Rows rows = shown_rows(view, over_time, b.spec.reverse);
+    const Tensor given = given_gradient(b, k, view.output, over_time.rows(rows.first, rows.count));
     if (!given.defined()) continue;
-    const int64_t more = whole.dim(0) - b.steps;
+    const int64_t more = over_time.dim(0) - b.steps;
     const bool by_steps = state_is_written(b, b.state_gradient(*state), more);
     for (int64_t row = rows.first; row < rows.first + rows.count; ++row)
       if (!by_steps || (b.spec.reverse ? row < more : row >= b.steps))
-        add_rows(given.rows(row - rows.first, 1), whole.rows(row, 1));
+        add_rows(given.rows(row - rows.first, 1), whole.rows(row % whole.dim(0), 1));
     if (by_steps) all.push_back({given, whole, rows.first, b.spec.reverse ? int64_t{1} : int64_t{0}});
   }
   return all;
@@ -127,8 +141,8 @@ void finish_initial_states(const Backward& b) {
     const StateSpec& state = b.spec.states[i];
     require(state.initial >= 0, "the state \"{}\" starts at zero; its initial value has no gradient", state.name);
     const Tensor& initial = b.forward_input(state.initial);
-    const Tensor gradient =
-        b.gradients.at(b.state_gradient(state)).rows(b.spec.reverse ? b.steps : 0, initial_rows(initial));
+    const Tensor& whole = b.gradients.at(b.state_gradient(state));
+    const Tensor gradient = whole.rows((b.spec.reverse ? b.steps : 0) % whole.dim(0), initial_rows(initial));
     if (initial.rank() >= 2) {
       out->tensor() = gradient.reshaped(initial.shape());
       continue;

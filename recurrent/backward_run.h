@@ -28,6 +28,7 @@ struct Backward {
     const auto it = spec.rename.find(name);
     return it == spec.rename.end() ? name : it->second;
   }
+  const Tensor& state(const StateSpec& s) const { return call.workspace.fetch(s.name); }  // [T + L, B, ...]
   std::string state_gradient(const StateSpec& s) const { return renamed(s.name + "_grad"); }
   std::string sequence_gradient(int input) const { return renamed(forward_name(input) + "_grad"); }
   // Each sequence's input, and the output with its gradient.
@@ -43,6 +44,8 @@ struct Backward {
 void prepare_state_gradients(Backward& b);
 void prepare_sequence_gradients(Backward& b);
 void take_output_gradients(Backward& b);
+// Zeros in those rows of states' gradients that no step writes.
+void clear_state_gradients(const Backward& b);
 // The gradients of views. Rows that no step writes are added to at once; the others are when their step has written
 // them.
 std::vector<RowSum> take_outside_gradients(Backward& b);

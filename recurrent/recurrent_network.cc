@@ -243,7 +243,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     compile(scratch, call, links, steps);
     scratch.forward_key = std::move(key);
   } else {
-    for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link.whole);
+    for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link);
   }
   scratch.sequence = shape;
   scratch.overwritten = false;

@@ -15,6 +15,7 @@
 #include "recurrent/activated_gates.h"
 #include "recurrent/backward_run.h"
 #include "recurrent/split_sums.h"
+#include "recurrent/states.h"
 
 namespace stepnet {
 namespace {
@@ -67,7 +68,9 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
     } else {
       whole = linked_tensor(b.call.workspace, "backward_link_external", link.internal, external);
     }
-    const LinkTarget target = {whole, link.offset, link.window, changing.count(external) > 0};
+    LinkTarget target = {whole, link.offset, link.window, changing.count(external) > 0};
+    if (const auto turn = b.scratch.gradients_in_turn.find(external); turn != b.scratch.gradients_in_turn.end())
+      target.rows = turn->second.rows;
     require(targets.emplace(b.renamed(link.internal), target).second,
             "\"backward_link_internal\" links \"{}\", which \"link_internal\" links already", link.internal);
   }
@@ -98,17 +101,35 @@ NetDef prepared_net(const Backward& b, std::vector<SummedValue>& sums) {
   return split_sums(net, names);
 }
 
-void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
-                  const std::vector<std::pair<std::string, Tensor>>& totals) {
-  RecurrentScratch& scratch = b.scratch;
-  ShapeKey key = scratch.forward_key;
+ShapeKey shape_key(const Backward& b, const std::map<std::string, LinkTarget>& links,
+                   const std::vector<std::pair<std::string, Tensor>>& totals) {
+  ShapeKey key = b.scratch.forward_key;
   for (const auto& [name, link] : links) key.emplace_back(link.whole.dtype(), link.whole.shape());
   for (const auto& [name, total] : totals) key.emplace_back(total.dtype(), total.shape());
+  return key;
+}
+
+// States' gradients that operators see which run for a block of timesteps get all their rows.
+void complete_gradients(Backward& b) {
+  RecurrentScratch& scratch = b.scratch;
+  const auto is_seen = [&](const auto& turn) {
+    return turn.second.rows > 0 && scratch.backward->is_seen_in_blocks(turn.second.latest);
+  };
+  if (std::erase_if(scratch.gradients_in_turn, is_seen) == 0) return;
+  prepare_state_gradients(b);
+  for (const auto& [name, link] : link_targets(b)) scratch.backward->rebind_link(name, link);
+}
+
+void bind_program(Backward& b) {
+  RecurrentScratch& scratch = b.scratch;
+  const std::map<std::string, LinkTarget> links = link_targets(b);
+  const std::vector<std::pair<std::string, Tensor>> totals = prepare_totals(b);
+  ShapeKey key = shape_key(b, links, totals);
   std::map<std::string, Tensor> slabs;
   for (const auto& [name, type] : scratch.types)
     if (const Tensor slab = scratch.forward->slab(name); slab.defined()) slabs[name] = slab;
   if (scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
-    for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link.whole);
+    for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link);
     for (size_t i = 0; i < totals.size(); ++i) scratch.backward->rebind_total(i, totals[i].second);
     for (const auto& [name, slab] : slabs) scratch.backward->rebind_slab(name, slab);
     return;
@@ -138,7 +159,8 @@ void bind_program(Backward& b, const std::map<std::string, LinkTarget>& links,
     if (const auto it = scratch.types.find(name); it != scratch.types.end()) program.shapes[name] = it->second;
   scratch.backward.reset();
   scratch.backward = std::make_unique<StepProgram>(std::move(program));
-  scratch.backward_key = std::move(key);
+  complete_gradients(b);
+  scratch.backward_key = shape_key(b, link_targets(b), totals);
 }
 
 void check_layout(const Backward& b) {
@@ -191,6 +213,9 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
     name_param_gradients(scratch.backward_spec, call.def);
     if (!scratch.is_fetched) activate_gates(scratch.backward_spec);
     scratch.backward_spec.links = links_for_backward(scratch.backward_spec);
+    scratch.gradients_in_turn.clear();
+    for (const std::string& name : gradients_taken_in_turn(scratch.backward_spec, call.def, call.net))
+      scratch.gradients_in_turn[name] = {};
     scratch.backward_of = args.identity;
   }
   Backward b{scratch.backward_spec,
@@ -215,8 +240,9 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
   prepare_state_gradients(b);
   prepare_sequence_gradients(b);
   take_output_gradients(b);
+  bind_program(b);
+  clear_state_gradients(b);
   const std::vector<RowSum> outside = take_outside_gradients(b);
-  bind_program(b, link_targets(b), prepare_totals(b));
   require(!scratch.overwritten,
           "what RecurrentNetwork kept has been overwritten by the gradients of an earlier run; run it again before, or "
           "name \"overwrite\" in \"disabled_passes\"");

@@ -34,6 +34,7 @@ struct RecurrentScratch {
   bool overwritten = false;             // the backward run has left other values in them
   std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives
   std::map<std::string, StateInTurn> in_turn;
+  std::map<std::string, StateInTurn> gradients_in_turn;  // of states
   bool is_fetched = false;
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values

@@ -59,8 +59,8 @@ void write_initial_rows(const Tensor& initial, Tensor rows) {
 }
 
 // Where the step net reads the state that it makes, that may be another cell of a stack, some blocks behind: how many
-// rows it can be behind, or 0.
-int64_t rows_ahead(const RecurrentSpec& spec, const StateSpec& state, int64_t steps, int64_t batch) {
+// rows it can be behind, whole blocks, or 0.
+int64_t rows_ahead(const RecurrentSpec& spec, const StateSpec& state, int64_t initial, int64_t steps, int64_t batch) {
   if (spec.reverse || !spec.runs_pass("split")) return 0;
   const auto is_read = [&](const Link& link) {
     return link.external == state.name && link.offset > 0 &&
@@ -69,8 +69,8 @@ int64_t rows_ahead(const RecurrentSpec& spec, const StateSpec& state, int64_t st
            });
   };
   if (std::ranges::none_of(spec.links, is_read)) return 0;
-  const int64_t block = std::max<int64_t>(std::min(block_of(batch, kHoistedRows), steps), 1);
-  return staged_block(batch, block) * static_cast<int64_t>(spec.states.size() + 1);
+  const int64_t block = staged_block(batch, std::max<int64_t>(std::min(block_of(batch, kHoistedRows), steps), 1));
+  return block * (static_cast<int64_t>(spec.states.size()) + 1 + initial / block);
 }
 
 }  // namespace
@@ -84,6 +84,31 @@ std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const Oper
     if (link.window != 1) names.erase(link.external);
   for (const StateView& view : spec.views)
     if (view.offset != -1) names.erase(view.state);
+  return names;
+}
+
+namespace {
+
+bool names_blob(const NetDef& net, const std::string& name) {
+  const auto has = [&](const auto& list) { return std::ranges::find(list, name) != list.end(); };
+  return std::ranges::any_of(net.op(), [&](const OperatorDef& op) { return has(op.input()) || has(op.output()); });
+}
+
+}  // namespace
+
+std::set<std::string> gradients_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
+  std::set<std::string> names;
+  if (!spec.rename.empty()) return names;
+  for (const StateSpec& state : spec.states) {
+    const std::string name = state.name + "_grad";
+    const auto is_this = [&](const Link& link) { return link.external == name; };
+    const auto is_a_row = [&](const Link& link) {
+      return !is_this(link) || (link.window == 1 && (link.offset == 0 || link.offset == 1));
+    };
+    if (!is_named_outside(name, def, net) && !names_blob(spec.backward_net, name) &&
+        std::ranges::none_of(spec.links, is_this) && std::ranges::all_of(spec.backward_links, is_a_row))
+      names.insert(name);
+  }
   return names;
 }
 
@@ -103,7 +128,7 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
     const int64_t count = shape[0] - steps;
     if (turn != scratch.in_turn.end()) {
       turn->second.rows = shape[0];
-      const int64_t ahead = rows_ahead(spec, state, steps, batch);
+      const int64_t ahead = rows_ahead(spec, state, count, steps, batch);
       turn->second.kept = ahead > 0 ? count : 0;
       shape = shape.with(0, std::min(shape[0], count + std::max<int64_t>(ahead, 1)));
     }

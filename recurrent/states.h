@@ -18,6 +18,10 @@ namespace stepnet {
 // the operators of the net and its outputs, none shows an earlier row.
 std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
 
+// The names of the gradients of states of which two rows are enough, if operators of single timesteps alone see them:
+// the step at t reads one and writes the other, and no name outside shows an earlier one.
+std::set<std::string> gradients_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
+
 // Creates the state tensors and writes their first rows: the one copy that a state ever costs.
 void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch);
 

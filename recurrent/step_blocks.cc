@@ -25,7 +25,7 @@ bool contains(const std::vector<int>& slots, int slot) {
 int64_t StepProgram::first_row(int index) const {
   const StepSlot& slot = *slots_[index];
   if (slot.kind != Kind::link || slot.stride == 0 || slot.row.rank() == 0 || slot.row[0] != 1) return -1;
-  if (slot.cycle > 0) return slot.kept > 0 ? slot.first : -1;
+  if (slot.cycle > 0) return slot.changes || slot.kept > 0 ? slot.first : -1;
   return static_cast<int64_t>((slot.base - slot.whole.offset()) / slot.stride);
 }
 
@@ -34,6 +34,16 @@ Shape StepSlot::stack(int64_t steps) const { return row.with(0, row[0] * steps);
 int StepProgram::block_operators() const {
   return static_cast<int>(
       std::count_if(ops_.begin(), ops_.end(), [](const auto& op) { return op->phase != Phase::step; }));
+}
+
+bool StepProgram::is_seen_in_blocks(const Tensor& linked) const {
+  const auto is_row = [&](int s) {
+    return s >= 0 && slots_[s]->kind == Kind::link && slots_[s]->whole.shares_storage(linked);
+  };
+  return std::ranges::any_of(ops_, [&](const auto& op) {
+    return op->phase != Phase::step &&
+           (std::ranges::any_of(op->in_slots, is_row) || std::ranges::any_of(op->out_slots, is_row));
+  });
 }
 
 bool StepProgram::varies(int slot) const { return slot >= 0 && slots_[slot]->kind != Kind::external; }

@@ -21,13 +21,8 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   slot.name = name;
   slot.kind = Kind::link;
   slot.typed = true;
-  slot.whole = link.whole;
   slot.changes = link.changes;
-  slot.stride = row_bytes(link.whole);
-  slot.base = link.whole.offset() + (link.rows > 0 ? 0 : static_cast<size_t>(link.offset) * slot.stride);
-  slot.cycle = link.rows > 0 ? link.whole.dim(0) - link.kept : 0;
-  slot.kept = link.kept;
-  slot.first = link.offset;
+  slot.lead_to(link);
   // Made anew, so that its size is checked: without timesteps no number of rows bounds it.
   slot.row = Shape(link.whole.shape().with(0, link.window).dims());
   slot.show(0);
@@ -42,6 +37,15 @@ bool has_alias(const OpSpec& spec, int* in, int* out) {
 }
 
 }  // namespace
+
+void StepSlot::lead_to(const LinkTarget& link) {
+  whole = link.whole;
+  stride = row_bytes(whole);
+  base = whole.offset() + (link.rows > 0 ? 0 : static_cast<size_t>(link.offset) * stride);
+  cycle = link.rows > 0 ? whole.dim(0) - link.kept : 0;
+  kept = link.kept;
+  first = link.offset;
+}
 
 StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)), net_name_(spec_.net->name()) {
   for (const OperatorDef& op : spec_.net->op()) writes_.insert(op.output().begin(), op.output().end());

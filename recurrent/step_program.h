@@ -37,6 +37,16 @@
 
 namespace stepnet {
 
+// A link, with the tensor that it leads to.
+struct LinkTarget {
+  Tensor whole;
+  int64_t offset = 0, window = 1;
+  bool changes = false;  // others add to row t after timestep t: the gradient of a state
+  // The number of rows if `whole` has the first `kept`, and behind them the latest in turn. If it `changes`, operators
+  // are planned as if all rows were there, see is_seen_in_blocks.
+  int64_t rows = 0, kept = 0;
+};
+
 struct StepSlot {
   enum class Kind { link, slab, scratch, external, timestep, block };
   std::string name;
@@ -56,21 +66,13 @@ struct StepSlot {
   int64_t first = 0;      // link with a cycle: its row at timestep 0, where `base` is that of row 0
   Tensor stacked;         // what operators see that run for a block of timesteps
 
+  void lead_to(const LinkTarget& link);  // link: lets it be rows of that tensor
   void show(
       int64_t t);  // link, slab and block: lets `tensor` be the timestep's part of `whole`; t of a block is below K
   // Bytes from the start of the storage to what a link or slab shows at timestep t.
   size_t place(int64_t t) const { return base + static_cast<size_t>(cycle > 0 ? in_turn(t + first) : t) * stride; }
   int64_t in_turn(int64_t r) const { return r < kept ? r : kept + (r - kept) % cycle; }
   Shape stack(int64_t steps) const;  // the shape of so many timesteps one after the other
-};
-
-// A link, with the tensor that it leads to.
-struct LinkTarget {
-  Tensor whole;
-  int64_t offset = 0, window = 1;
-  bool changes = false;  // others add to row t after timestep t: the gradient of a state
-  int64_t rows = 0;  // the number of rows if `whole` has the latest ones alone, taken in turn behind the first `kept`
-  int64_t kept = 0;
 };
 
 struct StepProgramSpec {
@@ -102,8 +104,8 @@ struct StepProgramSpec {
 // to += from, of one dtype and size.
 void add_elements(const Tensor& from, Tensor to);
 
-// After the timestep t, row t + shift of `to` [rows, B, ...] gets row t + shift - start of `from` added, if both have
-// it.
+// After the timestep t, row t + shift of `to` [rows, B, ...] gets row t + shift - start of `from` added, if that has
+// it. `to` may have the latest rows alone, as a link's tensor.
 struct RowSum {
   Tensor from, to;
   int64_t start = 0, shift = 0;
@@ -114,8 +116,9 @@ class StepProgram {
  public:
   explicit StepProgram(StepProgramSpec spec);
 
-  // Points links to other tensors of the same shapes (their storage may have changed since the last run).
-  void rebind_link(const std::string& internal, const Tensor& whole);
+  // Points links to other tensors of the same shapes (their storage may have changed since the last run), or to all
+  // rows where the latest were given.
+  void rebind_link(const std::string& internal, const LinkTarget& link);
   void rebind_total(size_t gradient, const Tensor& total);
   void rebind_slab(const std::string& name, const Tensor& whole);
   // False if a blob outside has changed its type or shape, so that the program does not fit any more.
@@ -131,7 +134,8 @@ class StepProgram {
   // timestep.
   std::map<std::string, Tensor> blobs(int64_t t) const;
   int64_t slab_bytes() const;
-  bool overwrites() const { return overwrites_; }  // a run leaves other values in the slabs that it was given
+  bool is_seen_in_blocks(const Tensor& linked) const;  // operators that run once per block see rows of the tensor
+  bool overwrites() const { return overwrites_; }      // a run leaves other values in the slabs that it was given
   const RecurrentCounters& copied() const { return copied_; }  // per timestep
   // How many operators run once per block, and how many in every timestep.
   int block_operators() const;

@@ -18,10 +18,9 @@ void add_elements(const Tensor& from, Tensor to) {
   }
 }
 
-void StepProgram::rebind_link(const std::string& internal, const Tensor& whole) {
+void StepProgram::rebind_link(const std::string& internal, const LinkTarget& link) {
   StepSlot& slot = *slots_[slot_of(internal)];
-  slot.base = slot.base - slot.whole.offset() + whole.offset();
-  slot.whole = whole;
+  slot.lead_to(link);
   slot.show(0);
 }
 

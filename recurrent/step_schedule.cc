@@ -13,7 +13,7 @@ namespace stepnet {
 void RowSum::add(int64_t t, int64_t first, int64_t samples) const {
   const int64_t row = t + shift;
   if (row < start || row - start >= from.dim(0)) return;
-  add_elements(from.row(row - start).rows(first, samples), to.row(row).rows(first, samples));
+  add_elements(from.row(row - start).rows(first, samples), to.row(row % to.dim(0)).rows(first, samples));
 }
 
 // The i-th timestep of the block, in the order of the run.

@@ -265,8 +265,32 @@ TEST(PublicNet, WithRenamedGradients) {
   EXPECT_EQ(compare(shared.fetch("shared_1"), plain.fetch("X_grad"), 0), "");
   for (const char* name : {"h0_grad", "W_grad", "b_grad"})
     EXPECT_EQ(compare(shared.fetch(name), plain.fetch(name), 0), "") << name;
-  EXPECT_EQ(shared.fetch("shared_0").shape(), plain.fetch("S_grad").shape());
+  EXPECT_EQ(shared.fetch("shared_0").shape(), (Shape{5, 2, 3}));
   EXPECT_EQ(shared.find("S_grad"), nullptr);
+}
+
+// A state's gradient is a blob with all its rows only where the net names it.
+TEST(PublicNet, ReadsAStatesGradient) {
+  const FullForm form = elman();
+  const Feeds feeds = feeds_of(form, 4, 2);
+  Workspace unnamed, named;
+  for (Workspace* workspace : {&unnamed, &named}) {
+    NetDef net = full_net(form, feeds);
+    for (const char* name : {"dh", "S_grad"}) net.add_external_input(name);
+    add_gradient_operators(net, {.targets = {{"h_all", "dh"}}, .wanted = {"X", "h0", "W", "b"}, .stop = {}});
+    if (workspace == &named) *net.add_op() = make_op("Copy", {"S_grad"}, {"seen"});
+    for (const auto& [name, value] : feeds) workspace->tensor(name) = value.clone();
+    workspace->tensor("S_grad");
+    workspace->tensor("dh") = normal<double>({4, 2, 3}, 11);
+    RunContext run;
+    Net bound(net, *workspace);
+    for (int i = 0; i < 2; ++i) bound.run(run);
+  }
+  EXPECT_TRUE(unnamed.find("S_grad")->empty());
+  ASSERT_EQ(named.fetch("seen").shape(), (Shape{5, 2, 3}));
+  EXPECT_EQ(compare(named.fetch("seen").rows(0, 1), unnamed.fetch("h0_grad").reshaped({1, 2, 3}), 0), "");
+  for (const char* name : {"X_grad", "h0_grad", "W_grad", "b_grad"})
+    EXPECT_EQ(compare(unnamed.fetch(name), named.fetch(name), 0), "") << name;
 }
 
 }  // namespace
