@@ -8,7 +8,6 @@ namespace stepnet {
 
 template <class T, class Fn>
 [[gnu::always_inline]] static inline void fused_each(int64_t n, T* to, Fn fn) {
-  // NOLINTNEXTLINE(bugprone-branch-clone): the first has a constant number of turns
   if (n == kFusedPiece) {
 #pragma omp simd
     for (int64_t j = 0; j < kFusedPiece; ++j) to[j] = fn(j);

@@ -73,7 +73,6 @@ void sum_rows(Rows rows, const T* dy, const T* x, T* sums, bool accumulate) {
   auto columns = [=](int64_t begin, int64_t end) {
     if (!accumulate) std::fill(sums + begin, sums + end, T(0));
     for (int64_t at = 0; at < rows.count * rows.size; at += rows.size) {
-      // NOLINTNEXTLINE(bugprone-branch-clone): clang-tidy does not compare loops with a pragma
       if (x) {
 #pragma omp simd
         for (int64_t j = begin; j < end; ++j) sums[j] += dy[at + j] * x[at + j];

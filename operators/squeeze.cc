@@ -17,8 +17,7 @@ struct DimsArgs {
 std::vector<int64_t> places(const DimsArgs& args, int rank) {
   std::vector<int64_t> dims = args.dims;
   std::ranges::sort(dims);
-  const auto [first, last] = std::ranges::unique(dims);
-  dims.erase(first, last);
+  dims.erase(std::unique(dims.begin(), dims.end()), dims.end());
   for (const int64_t d : dims)
     require(d >= 0 && d < rank, "argument \"dims\" names dimension {}, but the shape has {}", d, rank);
   return dims;
@@ -42,7 +41,7 @@ void expanded(const DimsArgs& args, ShapeCall& call) {
   const Shape& x = call.shape(0);
   std::vector<int64_t> dims = args.dims;
   std::ranges::sort(dims);
-  const int rank = x.rank() + static_cast<int>(std::ranges::unique(dims).begin() - dims.begin());
+  const int rank = x.rank() + static_cast<int>(std::unique(dims.begin(), dims.end()) - dims.begin());
   require(rank <= Shape::kMaxRank, "{} with {} more dimensions has more than {}", x, rank - x.rank(), Shape::kMaxRank);
   dims = places(args, rank);
   Shape y;

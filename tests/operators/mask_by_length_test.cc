@@ -5,7 +5,7 @@ namespace {
 
 OperatorDef mask_op(bool with_beyond, const std::vector<Argument>& args = {}) {
   std::vector<std::string> inputs = {"X", "lengths", "timestep"};
-  if (with_beyond) inputs.push_back("BEYOND");
+  if (with_beyond) inputs.emplace_back("BEYOND");
   return make_op("MaskByLength", inputs, {"Y"}, args);
 }
 

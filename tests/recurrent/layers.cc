@@ -201,7 +201,7 @@ Feeds feeds_of(const Layers& l, DType dtype, int64_t steps, int64_t batch) {
   if (l.initial && l.cell == CellKind::lstm) add("c0", {parts, batch, l.width});
   const auto names = weight_names(l.weights(), WeightOrder::stepnet);
   for (size_t i = 0; i < names.size(); i += 4) {
-    const bool lowest = i < static_cast<size_t>(4 * l.directions);
+    const bool lowest = i < size_t{4} * static_cast<size_t>(l.directions);
     add(names[i], {rows, lowest ? l.inputs : l.directions * l.width});
     add(names[i + 1], {rows, l.width});
     add(names[i + 2], {rows});
