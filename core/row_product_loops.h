@@ -2,6 +2,8 @@
 // additions contracted.
 #pragma once
 
+#include <utility>
+
 #include "core/row_product.h"
 #include "core/vector_functions.h"
 
@@ -20,10 +22,20 @@ typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
   return v;
 }
 
-[[gnu::always_inline]] static inline float sum_of(const Lanes& v) {
-  float total = 0;
-  for (int width = kLanes / 2, l = 0; l < width; ++l) total += v[l] + v[l + width];
-  return total;
+// By halves, which takes the fewest instructions.
+template <class Vector, int... L>
+[[gnu::always_inline]] static inline auto halves_sum(const Vector& v, std::integer_sequence<int, L...>) {
+  constexpr int half = sizeof...(L);
+  return __builtin_shufflevector(v, v, L...) + __builtin_shufflevector(v, v, (L + half)...);
+}
+
+template <int Size, class Vector>
+[[gnu::always_inline]] static inline float sum_of(const Vector& v) {
+  if constexpr (Size == 2) {
+    return v[0] + v[1];
+  } else {
+    return sum_of<Size / 2>(halves_sum(v, std::make_integer_sequence<int, Size / 2>()));
+  }
 }
 
 // One stored row after the other, which is how memory is read fastest, in four sums, so that none waits for another.
@@ -36,7 +48,7 @@ static void transposed_row_product(const RowProduct& p, int64_t begin, int64_t e
 #pragma GCC unroll 4
       for (int s = 0; s < 4; ++s) sums[s] += load_lanes(p.a + i + s * kLanes) * load_lanes(b + i + s * kLanes);
     for (; i + kLanes <= p.k; i += kLanes) sums[0] += load_lanes(p.a + i) * load_lanes(b + i);
-    float total = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    float total = sum_of<kLanes>((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; i < p.k; ++i) total += p.a[i] * b[i];
     p.c[row] = p.accumulate ? p.c[row] + total : total;
   }
