@@ -14,6 +14,7 @@
 #include "core/parallel.h"
 #include "core/profile.h"
 #include "core/row_product.h"
+#include "core/vector_math.h"
 
 namespace stepnet {
 namespace {
@@ -57,16 +58,44 @@ void start_with_bias(const Matmul<T>& p) {
   }
 }
 
-// One row: nothing is gained by packing, and memory is the limit, not arithmetic. Threads get whole cache lines of c.
-void row_product(const Matmul<float>& p) {
+constexpr double kNanosecondsPerElement = 0.045;  // of a matrix that a row is multiplied by
+
+// Threads take whole rows of B, which memory gives faster than pieces of rows, and their sums are added up.
+void row_times_plain(const RowProduct& row) {
+  const int parts = parts_for(kNanosecondsPerElement * static_cast<double>(row.n) * static_cast<double>(row.k));
+  if (parts == 1) return row_products().plain(row, 0, row.n);
+  thread_local std::vector<float> sums;
+  sums.resize(static_cast<size_t>(row.n) * static_cast<size_t>(parts - 1));
+  auto part = [&row, parts, others = sums.data()](int i) {
+    const int64_t first = row.k * i / parts;
+    RowProduct rows = row;
+    rows.a += first;
+    rows.b += first * row.n;
+    rows.k = row.k * (i + 1) / parts - first;
+    rows.accumulate = i == 0 && row.accumulate;
+    if (i > 0) rows.c = others + (i - 1) * row.n;
+    row_products().plain(rows, 0, row.n);
+  };
+  parallel_parts(parts, std::ref(part));
+  for (int i = 1; i < parts; ++i)
+    vec_axpy(1.0F, {sums.data() + (i - 1) * row.n, static_cast<size_t>(row.n)}, {row.c, static_cast<size_t>(row.n)});
+}
+
+// Threads get whole cache lines of c.
+void row_times_transposed(const RowProduct& row) {
   constexpr int64_t kBlock = 16;
-  constexpr double kNanosecondsPerElement = 0.045;
-  if (p.bias) start_with_bias(p);
-  const auto kernel = p.trans_b ? row_products().transposed : row_products().plain;
-  const RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate || p.bias};
-  auto blocks = [&](int64_t begin, int64_t end) { kernel(row, begin * kBlock, std::min(end * kBlock, p.n)); };
-  parallel_for((p.n + kBlock - 1) / kBlock, kNanosecondsPerElement * kBlock * static_cast<double>(p.k),
+  auto blocks = [&](int64_t begin, int64_t end) {
+    row_products().transposed(row, begin * kBlock, std::min(end * kBlock, row.n));
+  };
+  parallel_for((row.n + kBlock - 1) / kBlock, kNanosecondsPerElement * kBlock * static_cast<double>(row.k),
                std::ref(blocks));
+}
+
+// One row: nothing is gained by packing, and memory is the limit, not arithmetic.
+void row_product(const Matmul<float>& p) {
+  if (p.bias) start_with_bias(p);
+  const RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate || p.bias};
+  p.trans_b ? row_times_transposed(row) : row_times_plain(row);
 }
 
 // Part `index` of `count`: some columns of C, or if it has more rows than columns, some rows.
