@@ -81,21 +81,25 @@ void row_times_plain(const RowProduct& row) {
     vec_axpy(1.0F, {sums.data() + (i - 1) * row.n, static_cast<size_t>(row.n)}, {row.c, static_cast<size_t>(row.n)});
 }
 
-// Threads get whole cache lines of c.
-void row_times_transposed(const RowProduct& row) {
-  constexpr int64_t kBlock = 16;
-  auto blocks = [&](int64_t begin, int64_t end) {
-    row_products().transposed(row, begin * kBlock, std::min(end * kBlock, row.n));
-  };
-  parallel_for((row.n + kBlock - 1) / kBlock, kNanosecondsPerElement * kBlock * static_cast<double>(row.k),
+// Threads get blocks of so many outputs.
+void row_in_blocks(const RowProduct& row, int64_t block, void (*kernel)(const RowProduct&, int64_t, int64_t)) {
+  auto blocks = [&](int64_t begin, int64_t end) { kernel(row, begin * block, std::min(end * block, row.n)); };
+  parallel_for((row.n + block - 1) / block, kNanosecondsPerElement * static_cast<double>(block * row.k),
                std::ref(blocks));
 }
 
-// One row: nothing is gained by packing, and memory is the limit, not arithmetic.
+// One row: memory is the limit; for a matrix in the second-level cache, sums over the lanes of vectors are.
 void row_product(const Matmul<float>& p) {
+  constexpr int64_t kCacheLine = 16;
+  const RowProductKernels& kernels = row_products();
   if (p.bias) start_with_bias(p);
-  const RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate || p.bias};
-  p.trans_b ? row_times_transposed(row) : row_times_plain(row);
+  RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate || p.bias};
+  if (!p.trans_b) return row_times_plain(row);
+  const float* panels =
+      p.packs && p.packs->holds(p.b) ? p.packs->panels_of(p.b, p.n, p.k, kernels.panel_columns) : nullptr;
+  if (!panels) return row_in_blocks(row, kCacheLine, kernels.transposed);
+  row.b = panels;
+  row_in_blocks(row, kernels.panel_columns, kernels.panels);
 }
 
 // Part `index` of `count`: some columns of C, or if it has more rows than columns, some rows.

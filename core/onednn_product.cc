@@ -158,6 +158,13 @@ struct WeightPacks::Entry {
   PackedWeights* weights = nullptr;
 };
 
+struct WeightPacks::Panels {
+  const float* b;
+  PackedWeights weights;
+  uint64_t run = 0;
+  int64_t products = 0;  // in this run
+};
+
 WeightPacks::WeightPacks() : store_(std::make_shared<WeightStore>()) {}
 WeightPacks::WeightPacks(WeightPacks& other) : store_(other.store_) {}
 WeightPacks::~WeightPacks() = default;
@@ -166,9 +173,15 @@ void WeightPacks::start(const std::vector<const void*>& constant) { store_->star
 
 bool WeightPacks::holds(const float* b) const { return store_->holds(b); }
 
-PreparedProduct WeightPacks::prepare(const ProductPart& part) {
-  if (filled_ != store_->filled) products_.clear();
+void WeightPacks::forget_others() {
+  if (filled_ == store_->filled) return;
+  products_.clear();
+  panels_.clear();
   filled_ = store_->filled;
+}
+
+PreparedProduct WeightPacks::prepare(const ProductPart& part) {
+  forget_others();
   std::unique_ptr<Entry>& entry = products_[{part.b, part.key}];
   if (!entry) {
     entry = std::make_unique<Entry>(part.key);
@@ -176,6 +189,25 @@ PreparedProduct WeightPacks::prepare(const ProductPart& part) {
     entry->product.use(*entry->weights);
   }
   return {&entry->product, part, entry->weights, store_->run};
+}
+
+const float* WeightPacks::panels_of(const float* b, int64_t n, int64_t k, int64_t columns) {
+  constexpr int64_t kMostElements = 128 << 10, kProductsToPay = 16;
+  if (n * k > kMostElements || n % columns != 0) return nullptr;
+  forget_others();
+  auto known = std::ranges::find_if(panels_, [&](const auto& p) { return p->b == b; });
+  if (known == panels_.end()) {
+    const memory::dims sizes = {n / columns, columns, k};
+    const memory::desc plain(sizes, memory::data_type::f32, memory::dims{columns * k, k, 1});
+    const memory::desc packed(sizes, memory::data_type::f32, memory::dims{columns * k, 1, columns});
+    known = panels_.emplace(known, new Panels{b, {plain, packed}});
+  }
+  Panels& panels = **known;
+  if (panels.run != store_->run) panels.products = 0;
+  panels.run = store_->run;
+  if (++panels.products <= kProductsToPay) return nullptr;
+  panels.weights.pack(b, panels.run);
+  return static_cast<const float*>(panels.weights.data());
 }
 
 }  // namespace stepnet

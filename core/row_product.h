@@ -19,6 +19,10 @@ struct RowProduct {
 struct RowProductKernels {
   void (*plain)(const RowProduct& p, int64_t begin, int64_t end);       // B is [k, n]
   void (*transposed)(const RowProduct& p, int64_t begin, int64_t end);  // B is stored [n, k]
+  // B is stored in panels of `panel_columns` columns, [n / panel_columns, k, panel_columns]; n, `begin` and `end` are
+  // multiples of that.
+  void (*panels)(const RowProduct& p, int64_t begin, int64_t end);
+  int64_t panel_columns;
 };
 
 const RowProductKernels& row_products_plain();  // for every CPU that the library runs on

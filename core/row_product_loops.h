@@ -80,6 +80,27 @@ static void plain_row_product(const RowProduct& p, int64_t begin, int64_t end) {
   for (; row < p.k; ++row) add_rows<1>(p, row, begin, end);
 }
 
-static const RowProductKernels kRowProductsHere = {plain_row_product, transposed_row_product};
+constexpr int kPanelVectors = 8;
+constexpr int64_t kPanelColumns = kPanelVectors * kLanes;
+
+// A panel's outputs stay in registers.
+static void panel_row_product(const RowProduct& p, int64_t begin, int64_t end) {
+  for (int64_t j = begin; j < end; j += kPanelColumns) {
+    Lanes sums[kPanelVectors] = {};
+    const float* b = p.b + j * p.k;
+    for (int64_t i = 0; i < p.k; ++i, b += kPanelColumns)
+#pragma GCC unroll 8
+      for (int v = 0; v < kPanelVectors; ++v) sums[v] += p.a[i] * load_lanes(b + v * kLanes);
+#pragma GCC unroll 8
+    for (int v = 0; v < kPanelVectors; ++v) {
+      float* c = p.c + j + v * kLanes;
+      if (p.accumulate) sums[v] += load_lanes(c);
+      __builtin_memcpy(c, &sums[v], sizeof(sums[v]));
+    }
+  }
+}
+
+static const RowProductKernels kRowProductsHere = {plain_row_product, transposed_row_product, panel_row_product,
+                                                   kPanelColumns};
 
 }  // namespace stepnet

@@ -52,11 +52,18 @@ class WeightPacks {
   bool holds(const float* b) const;
   // A part of a product with a matrix that is held.
   PreparedProduct prepare(const ProductPart& part);
+  // The held matrix, stored as [n, k], in panels of so many columns of its transpose, [n / columns, k, columns], for
+  // products of one row. Null as long as packing it costs more than it has been worth in this run, where the panels do
+  // not fill it, and if it is so large that reading it is what takes time.
+  const float* panels_of(const float* b, int64_t n, int64_t k, int64_t columns);
 
  private:
   struct Entry;
+  struct Panels;
+  void forget_others();
   std::shared_ptr<WeightStore> store_;
   std::map<std::pair<const void*, ProductKey>, std::unique_ptr<Entry>> products_;
+  std::vector<std::unique_ptr<Panels>> panels_;
   uint64_t filled_ = 0;  // when the store's matrices were last others
 };
 
