@@ -89,8 +89,10 @@ int64_t peak_bytes(NetDef net, const Sizes& s, int64_t* products = nullptr) {
   int64_t first = 0;
   for (int i = 0; i < 3; ++i) {
     allocator({}).reset_peak();
+    const int64_t allocations = allocator({}).counters().allocations;
     RunContext run;
     bound.run(run);
+    EXPECT_EQ(allocator({}).counters().allocations > allocations, i == 0);
     if (i == 0) first = allocator({}).counters().peak;
   }
   const int64_t peak = allocator({}).counters().peak;
