@@ -1,5 +1,6 @@
 #include "recurrent/carried_states.h"
 
+#include <cstring>
 #include <utility>
 
 namespace stepnet {
@@ -36,11 +37,18 @@ void CarriedStates::advance() {
   }
 }
 
-void CarriedStates::keep_stream(int64_t stream) {
+void CarriedStates::gather(std::span<const int> rows) {
   for (size_t i = 0; i < to_.size(); ++i) {
     Tensor& to = workspace_.at(to_[i]).tensor();
-    const Shape shape{1, 1, sizes_[i]};
-    to = to.reshaped({to.size() / sizes_[i], sizes_[i]}).rows(stream, 1).clone().reshaped(shape);
+    const int64_t batch = to.size() / sizes_[i];
+    const size_t bytes = dtype_size(dtype_) * static_cast<size_t>(sizes_[i]);
+    Tensor gathered = Tensor::zeros(dtype_, {1, static_cast<int64_t>(rows.size()), sizes_[i]});
+    for (size_t row = 0; row < rows.size(); ++row) {
+      require(rows[row] >= 0 && rows[row] < batch, "the carried state \"{}\" has no row {}: it is {}", to_[i],
+              rows[row], to);
+      std::memcpy(gathered.raw() + row * bytes, to.raw() + static_cast<size_t>(rows[row]) * bytes, bytes);
+    }
+    to = std::move(gathered);
   }
 }
 

@@ -3,6 +3,7 @@
 // Between runs the states stand under the names that the net reads. Threads: as the workspace.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ class CarriedStates {
   // What the net wrote becomes what it reads next: the tensors change places, and no bytes move unless other tensors
   // share them. Throws Error if the net wrote another shape.
   void advance();
-  void keep_stream(int64_t stream);  // drops all streams of the batch but one
+  // Row i of the batch goes on from what was row rows[i]; the batch may grow or shrink, and a row be taken twice.
+  void gather(std::span<const int> rows);
 
   const std::vector<std::string>& written() const { return from_; }
   const std::vector<std::string>& read() const { return to_; }

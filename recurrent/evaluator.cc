@@ -47,7 +47,8 @@ double Evaluator::loss() {
   for (int64_t t = 0; t < length; t += timesteps) sum += run(t, std::min(timesteps, length - t), 0, batch);
   // The text's last bytes go on where the last stream stopped.
   const int64_t end = length + streams_.tail();
-  if (end > length) states_.keep_stream(batch - 1);
+  const int last = static_cast<int>(batch) - 1;
+  if (end > length) states_.gather({&last, 1});
   for (int64_t t = length; t < end; t += timesteps) sum += run(t, std::min(timesteps, end - t), batch - 1, 1);
   return sum / static_cast<double>(predicted());
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/random.h"
+#include "recurrent/beam_search.h"
 #include "recurrent/run_folder.h"
 #include "recurrent/run_setup.h"
 
@@ -70,34 +71,80 @@ void Sampler::load_parameters(const Checkpoint& checkpoint) {
   }
 }
 
-std::span<const double> Sampler::scores_after(int token) {
+std::span<double> Sampler::scores_after(std::span<const int> tokens) {
+  const auto rows = static_cast<int64_t>(tokens.size());
   Tensor& input = workspace_.tensor(model_.input);
-  *input.data<int32_t>() = token;
+  input.resize(DType::int32, {1, rows});
+  std::ranges::copy(tokens, input.data<int32_t>());
   input.mark_written();
   RunContext run;
   net_->run(run);
   states_->advance();
   const Tensor& logits = workspace_.fetch(model_.logits);
-  scores_.resize(vocabulary_.size());
-  require(logits.size() >= vocabulary_.size(), "the net gives {} scores for {} bytes", logits.size(),
-          vocabulary_.size());
-  for (int i = 0; i < vocabulary_.size(); ++i)
-    scores_[i] = logits.dtype() == DType::float64 ? logits.data<double>()[i] : logits.data<float>()[i];
+  const int64_t classes = logits.dim(logits.rank() - 1), bytes = vocabulary_.size();
+  require(logits.size() == rows * classes && classes >= bytes,
+          "the net gives the scores {} for a batch of {} and {} different bytes", logits, rows, bytes);
+  scores_.resize(static_cast<size_t>(rows * bytes));
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < bytes; ++i) {
+      const int64_t from = row * classes + i;
+      const double score = logits.dtype() == DType::float64 ? logits.data<double>()[from] : logits.data<float>()[from];
+      if (!std::isfinite(score)) fail("the net gave the score {}", score);
+      scores_[row * bytes + i] = score;
+    }
   return scores_;
+}
+
+std::span<double> Sampler::start(const std::string& prompt) {
+  states_->reset(1);
+  std::span<double> scores = scores_after(token_before_text(vocabulary_));
+  for (const char token : vocabulary_.encode(prompt, "the prompt"))
+    scores = scores_after(static_cast<unsigned char>(token));
+  return scores;
+}
+
+void Sampler::check_texts(const std::string& prompt, const std::string& stop) const {
+  vocabulary_.encode(prompt, "the prompt");
+  vocabulary_.encode(stop, "the stop text");
 }
 
 void Sampler::sample(const SampleOptions& options, const std::function<bool(char)>& emit) {
   check_options(options);
-  const std::string prompt = vocabulary_.encode(options.prompt, "the prompt");
+  check_texts(options.prompt, options.stop);
   const uint64_t key = random_key(options.seed, "sample", model_.logits, 0, 0);
-  states_->reset(1);
-  std::span<const double> scores = scores_after(token_before_text(vocabulary_));
-  for (const char token : prompt) scores = scores_after(static_cast<unsigned char>(token));
+  std::span<const double> scores = start(options.prompt);
+  std::string end;  // of the drawn text, as long as the stop text
   for (int64_t i = 0; i < options.length; ++i) {
     const int token = draw(scores, options.temperature, random_uniform(key, static_cast<uint64_t>(i)));
-    if (!emit(vocabulary_.byte(token)) || i + 1 == options.length) return;
+    const char byte = vocabulary_.byte(token);
+    end.push_back(byte);
+    if (end.size() > options.stop.size()) end.erase(0, 1);
+    const bool stopped = !options.stop.empty() && end == options.stop;
+    if (!emit(byte) || stopped || i + 1 == options.length) return;
     scores = scores_after(token);
   }
+}
+
+std::vector<FoundText> Sampler::search(const SearchOptions& options, const std::function<bool()>& go_on) {
+  check_texts(options.prompt, options.stop);
+  const auto bytes = static_cast<size_t>(vocabulary_.size());
+  BeamOptions beams{options.beams, options.length, {}, options.length_penalty, go_on};
+  for (const char token : vocabulary_.encode(options.stop, "the stop text"))
+    beams.stop.push_back(static_cast<unsigned char>(token));
+  const BeamStep step = [&](std::span<const int> parents, std::span<const int> tokens) {
+    states_->gather(parents);
+    const std::span<double> scores = scores_after(tokens);
+    log_softmax(scores, bytes);
+    return std::span<const double>(scores);
+  };
+  const std::span<double> scores = start(options.prompt);
+  log_softmax(scores, bytes);
+  std::vector<FoundText> found;
+  for (const Hypothesis& h : beam_search(scores, step, beams)) {
+    found.push_back({"", h.log_probability, h.score, h.stopped});
+    for (const int token : h.tokens) found.back().text.push_back(vocabulary_.byte(token));
+  }
+  return found;
 }
 
 }  // namespace stepnet

@@ -1,13 +1,15 @@
-// Sampler: text from a trained model, one byte at a time.
+// Sampler: text from a trained model, drawn one byte at a time or searched for.
 //
-// The forward net, pruned to what the scores need, runs with T = 1 and B = 1, and its states are carried on. Draws are
-// counter-based: the same checkpoint, prompt and seed give the same text.
+// The forward net, pruned to what the scores need, runs with T = 1, and its states are carried on. Draws are
+// counter-based: the same checkpoint, prompt and seed give the same text. A search runs its beams as the net's batch.
 // Threads: one thread at a time.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/io/checkpoint.h"
 #include "core/io/text_stream.h"
@@ -21,7 +23,22 @@ struct SampleOptions {
   int64_t length = 300;      // bytes to draw
   double temperature = 0.8;  // 0: always the byte with the highest score
   std::string prompt;        // what the text starts with; "": nothing
+  std::string stop;          // the text ends where it has drawn this; "": at its length
   uint64_t seed = 1;
+};
+
+struct SearchOptions {
+  int beams = 1;
+  int64_t length = 300;       // bytes of a text, at most
+  double length_penalty = 0;  // see beam_search.h
+  std::string prompt, stop;   // as in SampleOptions
+};
+
+struct FoundText {
+  std::string text;            // without the prompt
+  double log_probability = 0;  // of the text behind the prompt
+  double score = 0;            // what texts are ranked by: log_probability over the length normalisation
+  bool stopped = false;        // ends with the stop text
 };
 
 // Throws Error on a number out of range.
@@ -34,16 +51,22 @@ class Sampler {
   // The checkpoint's parameters and vocabulary in another net, whose parameters must have the same names and shapes.
   Sampler(const NetDef& net, const Checkpoint& checkpoint);
 
-  // Throws Error: a byte of the prompt that is not in the vocabulary.
-  void check_prompt(const std::string& prompt) const { vocabulary_.encode(prompt, "the prompt"); }
+  // Throws Error: a byte of the prompt or of the stop text that is not in the vocabulary.
+  void check_texts(const std::string& prompt, const std::string& stop) const;
   // Gives the drawn bytes, without the prompt, to `emit` one by one, until it returns false. Every call starts with
-  // fresh states. Throws Error as check_prompt does.
+  // fresh states. Throws Error as check_texts does.
   void sample(const SampleOptions& options, const std::function<bool(char)>& emit);
+  // The most probable texts, at most `beams`, best first; what there is of them once `go_on`, where given, says false.
+  // Of equal texts the one with the smaller bytes in the vocabulary's order comes first. Throws Error as check_texts.
+  std::vector<FoundText> search(const SearchOptions& options, const std::function<bool()>& go_on = {});
 
  private:
   Sampler(Model model, const Checkpoint& checkpoint);
   void load_parameters(const Checkpoint& checkpoint);
-  std::span<const double> scores_after(int token);  // of the next byte, one per byte of the vocabulary
+  // Scores of the next byte after one more token in each row of the batch: [rows, bytes of the vocabulary].
+  std::span<double> scores_after(std::span<const int> tokens);
+  std::span<double> scores_after(int token) { return scores_after({&token, 1}); }
+  std::span<double> start(const std::string& prompt);  // with fresh states; scores of the byte behind the prompt
 
   Model model_;
   Vocabulary vocabulary_;

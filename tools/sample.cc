@@ -1,4 +1,6 @@
 // `stepnet sample`: text from a trained net.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
@@ -17,24 +19,41 @@ namespace {
 struct SampleCommand {
   std::string file, out, checkpoint;
   SampleOptions options;
+  bool greedy = false, all = false;
+  int beams = 0;  // 0: bytes are drawn
+  double length_penalty = 0;
   int threads = 1;
 
   void run() {
+    if (greedy) options.temperature = 0;
     check_options(options);
     if (out.empty() && checkpoint.empty())
       throw Error("nothing says which parameters to use", "give the folder of a run with --out, or a --checkpoint");
     set_threads(threads);
     const Checkpoint loaded = checkpoint.empty() ? load_best(out) : load_checkpoint(checkpoint);
     Sampler sampler = file.empty() ? Sampler(loaded) : Sampler(load_net(file), loaded);
+    sampler.check_texts(options.prompt, options.stop);
     const std::atomic<bool>& stop = stop_on_signals();
-    sampler.check_prompt(options.prompt);
-    std::fwrite(options.prompt.data(), 1, options.prompt.size(), stdout);
+    if (!all) std::fwrite(options.prompt.data(), 1, options.prompt.size(), stdout);
+    if (beams > 0) return search(sampler, stop);
     sampler.sample(options, [&](char byte) {
       std::fputc(byte, stdout);
       std::fflush(stdout);
       return !stop;
     });
     std::fputc('\n', stdout);
+  }
+
+  void search(Sampler& sampler, const std::atomic<bool>& stop) const {
+    const SearchOptions how{beams, options.length, length_penalty, options.prompt, options.stop};
+    for (const FoundText& f : sampler.search(how, [&] { return !stop; })) {
+      if (all) {
+        fmt::print("{:.6f}\t{:.6f}\t{:?}\n", f.score, f.log_probability, f.text);
+      } else {
+        fmt::print("{}\n", f.text);
+        return;
+      }
+    }
   }
 };
 
@@ -48,10 +67,24 @@ void add_sample_command(CLI::App& app) {
   command->add_option("--out", o->out, "Folder of a run; its best checkpoint is used");
   command->add_option("--checkpoint", o->checkpoint, "A checkpoint file");
   command->add_option("--length", o->options.length, "Bytes to draw")->check(whole_number(0));
-  command->add_option("--temperature", o->options.temperature, "Below 1 more likely bytes only; 0: the likeliest")
-      ->check(number_at_least(0));
   command->add_option("--prompt", o->options.prompt, "What the text starts with");
-  command->add_option("--seed", o->options.seed, "Seed of the draws");
+  CLI::Option* stop =
+      command->add_option("--stop", o->options.stop, "The text ends where it has drawn this")->check(not_empty());
+  CLI::Option* temperature =
+      command->add_option("--temperature", o->options.temperature, "Below 1 more likely bytes only; 0: the likeliest")
+          ->check(number_at_least(0));
+  CLI::Option* seed = command->add_option("--seed", o->options.seed, "Seed of the draws");
+  CLI::Option* greedy = command->add_flag("--greedy", o->greedy, "Always take the most probable byte");
+  CLI::Option* beams = command->add_option("--beams", o->beams, "Search for the most probable text with so many beams")
+                           ->check(whole_number(1, 4096))
+                           ->default_str("");
+  greedy->excludes(temperature)->excludes(seed)->excludes(beams);
+  beams->excludes(temperature)->excludes(seed);
+  command->add_flag("--all", o->all, "Print every beam: score, log-probability and text")->needs(beams);
+  command->add_option("--length-penalty", o->length_penalty, "Texts are ranked by log P / ((5 + bytes) / 6) ^ penalty")
+      ->check(number_at_least(0))
+      ->needs(beams)
+      ->needs(stop);
   command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
   command->callback([o] { o->run(); });
 }

@@ -56,6 +56,10 @@ CLI::Validator number_above(double bound) {
   });
 }
 
+CLI::Validator not_empty() {
+  return CLI::Validator([](const std::string& text) { return text.empty() ? "must not be empty" : std::string(); }, "");
+}
+
 void refuse_usage(const CLI::App& app, const CLI::ParseError& e) {
   const CLI::App* command = &app;
   if (const auto parsed = app.get_subcommands(); !parsed.empty()) command = parsed[0];

@@ -13,6 +13,7 @@ namespace stepnet::tools {
 CLI::Validator whole_number(int64_t least, int64_t most = INT64_MAX);
 CLI::Validator number_at_least(double least);
 CLI::Validator number_above(double bound);
+CLI::Validator not_empty();
 
 // Throws Error for what CLI found wrong with the command line of one of the subcommands.
 [[noreturn]] void refuse_usage(const CLI::App& app, const CLI::ParseError& e);

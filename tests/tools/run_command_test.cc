@@ -39,7 +39,9 @@ TEST_F(RunCommandTest, HelpExplainsEveryOption) {
       {"train",
        {"--text", "--iterations", "--seconds", "--out", "--resume", "--optimizer", "--lr", "--clip", "--seed",
         "--threads", "--profile", "--quiet"}},
-      {"sample", {"--out", "--checkpoint", "--length", "--temperature", "--prompt", "--seed"}},
+      {"sample",
+       {"--out", "--checkpoint", "--length", "--temperature", "--prompt", "--seed", "--stop", "--greedy", "--beams",
+        "--all", "--length-penalty"}},
       {"text-db", {"--type", "--timesteps", "--batch", "--width", "--records"}}};
   for (const auto& [command, options] : all) {
     const std::string help =
