@@ -51,8 +51,27 @@ int64_t counted(const Tensor& memory) {
   return (static_cast<int64_t>(memory.bytes()) + kBlock - 1) / kBlock * kBlock;
 }
 
-// Beyond so many sizes all are made anew: a program with ever new ones must not grow for ever.
-constexpr size_t kMostProducts = 512;
+// The latest products of a thread. Of so many sizes none is made anew; a program with ever new ones does not grow for
+// ever: when `latest_` is full it becomes `before_`, and what is not asked for until that happens again is dropped.
+constexpr size_t kMostProducts = 256;
+
+class ProductCache {
+ public:
+  Product& get(const ProductKey& key) {
+    if (const auto found = latest_.find(key); found != latest_.end()) return *found->second;
+    auto node = before_.extract(key);
+    // The parts of one product are asked for one after the other, and must all be there at once.
+    if (latest_.size() >= kMostProducts && key.part == 0) {
+      before_ = std::move(latest_);
+      latest_.clear();
+    }
+    if (node) return *latest_.insert(std::move(node)).position->second;
+    return *latest_.emplace(key, std::make_unique<Product>(key)).first->second;
+  }
+
+ private:
+  std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
+};
 
 // The C++ interface's own way, with a map of the arguments, allocates in every call.
 void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> arguments) {
@@ -126,14 +145,8 @@ void PreparedProduct::run() const {
 }
 
 PreparedProduct cached_product(const ProductPart& part) {
-  thread_local std::map<ProductKey, std::unique_ptr<Product>> products;
-  auto found = products.find(part.key);
-  if (found == products.end()) {
-    // The parts of one product are asked for one after the other, and must all be there at once.
-    if (products.size() >= kMostProducts && part.key.part == 0) products.clear();
-    found = products.emplace(part.key, std::make_unique<Product>(part.key)).first;
-  }
-  return {found->second.get(), part};
+  thread_local ProductCache products;
+  return {&products.get(part.key), part};
 }
 
 // The packed matrices of one run. Products of the same layout share them, whatever their number of rows.
