@@ -102,6 +102,12 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
 
 int64_t block_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + batch - 1) / batch; }
 
+int64_t staged_block(int64_t batch, int64_t block) {
+  // Products of fewer rows are slow; with more, stages wait longer for their first block.
+  constexpr int64_t kSmallBatch = 8, kRows = 50;
+  return batch < kSmallBatch ? std::min(block, block_of(batch, kRows)) : block;
+}
+
 namespace {
 
 void check_sequence(const std::string& name, const Shape& shape) {
@@ -120,6 +126,7 @@ std::map<std::string, LinkTarget> link_targets(const RecurrentScratch& scratch, 
     if (const auto turn = scratch.in_turn.find(link.external); turn != scratch.in_turn.end()) {
       target.whole = turn->second.latest;
       target.rows = turn->second.rows;
+      target.kept = turn->second.kept;
     } else {
       target.whole = linked_tensor(workspace, "link_external", link.internal, link.external);
     }

@@ -18,8 +18,10 @@ using ShapeKey = std::vector<std::pair<DType, Shape>>;
 
 // A state of which only the latest rows are kept.
 struct StateInTurn {
-  Tensor latest;     // row r of the state is in place r % latest.dim(0)
+  Tensor latest;     // the first `kept` rows, and behind them the others in turn
   int64_t rows = 0;  // T + L
+  int64_t kept = 0;
+  int64_t place(int64_t row) const { return row < kept ? row : kept + (row - kept) % (latest.dim(0) - kept); }
 };
 
 // The operator type that fetches step blobs. Where one reads the scratch in the same net, all are kept.
@@ -73,6 +75,9 @@ int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 
 // result does not depend on it but for rounding.
 constexpr int64_t kHoistedRows = 128, kDeferredRows = 256;
 int64_t block_of(int64_t batch, int64_t rows);
+// How many where stages hand blocks to each other, at most `block`: with small batches fewer, so that a stage need not
+// wait long for the first.
+int64_t staged_block(int64_t batch, int64_t block);
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch);
 
 }  // namespace stepnet

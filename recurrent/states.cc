@@ -58,6 +58,21 @@ void write_initial_rows(const Tensor& initial, Tensor rows) {
   }
 }
 
+// Where the step net reads the state that it makes, that may be another cell of a stack, some blocks behind: how many
+// rows it can be behind, whole blocks, or 0.
+int64_t rows_ahead(const RecurrentSpec& spec, const StateSpec& state, int64_t initial, int64_t steps, int64_t batch) {
+  if (spec.reverse || !spec.runs_pass("split")) return 0;
+  const auto is_read = [&](const Link& link) {
+    return link.external == state.name && link.offset > 0 &&
+           std::ranges::any_of(spec.step_net.op(), [&](const OperatorDef& op) {
+             return std::ranges::find(op.input(), link.internal) != op.input().end();
+           });
+  };
+  if (std::ranges::none_of(spec.links, is_read)) return 0;
+  const int64_t block = staged_block(batch, std::max<int64_t>(std::min(block_of(batch, kHoistedRows), steps), 1));
+  return block * (static_cast<int64_t>(spec.states.size()) + 1 + initial / block);
+}
+
 }  // namespace
 
 std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
@@ -113,7 +128,9 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
     const int64_t count = shape[0] - steps;
     if (turn != scratch.in_turn.end()) {
       turn->second.rows = shape[0];
-      shape = shape.with(0, std::min(shape[0], count + 1));
+      const int64_t ahead = rows_ahead(spec, state, count, steps, batch);
+      turn->second.kept = ahead > 0 ? count : 0;
+      shape = shape.with(0, std::min(shape[0], count + std::max<int64_t>(ahead, 1)));
     }
     Tensor held;  // may be a view of this very state from the run before
     if (state.initial >= 0) held = tensor_input(call, state.initial);
@@ -134,7 +151,7 @@ void show_views(const RecurrentScratch& scratch, Workspace& workspace) {
     over_time.set_type(whole.dtype(), all ? whole.shape() : whole.shape().with(0, turn->second.rows));
     const Rows rows = shown_rows(view, over_time, scratch.forward_spec.reverse);
     workspace.create(view.output).tensor() =
-        all ? whole.rows(rows.first, rows.count) : whole.rows(rows.first % whole.dim(0), 1);
+        all ? whole.rows(rows.first, rows.count) : whole.rows(turn->second.place(rows.first), 1);
   }
 }
 

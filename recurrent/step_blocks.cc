@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/profile.h"
+#include "recurrent/scratch.h"
 #include "recurrent/step_program.h"
 
 namespace stepnet {
@@ -17,14 +18,16 @@ bool contains(const std::vector<int>& slots, int slot) {
   return std::find(slots.begin(), slots.end(), slot) != slots.end();
 }
 
-// The row of `whole` that the slot shows at timestep 0, or -1 if it shows several.
-int64_t first_row(const StepSlot& slot) {
-  if (slot.stride == 0 || slot.row.rank() == 0 || slot.row[0] != 1) return -1;
-  if (slot.cycle > 0) return slot.changes ? slot.first : -1;
+}  // namespace
+
+// The row of `whole` that the slot shows at timestep 0, or -1 if it shows several, or if those of a block do not follow
+// one another.
+int64_t StepProgram::first_row(int index) const {
+  const StepSlot& slot = *slots_[index];
+  if (slot.kind != Kind::link || slot.stride == 0 || slot.row.rank() == 0 || slot.row[0] != 1) return -1;
+  if (slot.cycle > 0) return slot.changes || slot.kept > 0 ? slot.first : -1;
   return static_cast<int64_t>((slot.base - slot.whole.offset()) / slot.stride);
 }
-
-}  // namespace
 
 Shape StepSlot::stack(int64_t steps) const { return row.with(0, row[0] * steps); }
 
@@ -57,13 +60,10 @@ std::vector<size_t> StepProgram::writers(int slot) const {
 }
 
 // Whether another linked slot shows the same tensor.
-bool StepProgram::shares_storage(int slot, bool written_only) const {
-  const StepSlot& mine = *slots_[slot];
+bool StepProgram::shares_storage(int slot) const {
   for (size_t s = 0; s < slots_.size(); ++s) {
-    const StepSlot& other = *slots_[s];
-    if (static_cast<int>(s) == slot || other.kind != Kind::link) continue;
-    if (other.whole.storage() == mine.whole.storage() && !(written_only && writers(static_cast<int>(s)).empty()))
-      return true;
+    const bool other = static_cast<int>(s) != slot && slots_[s]->kind == Kind::link;
+    if (other && slots_[s]->whole.storage() == slots_[slot]->whole.storage()) return true;
   }
   return false;
 }
@@ -113,28 +113,34 @@ bool StepProgram::can_stack(const Op& op, int64_t steps) const {
   return true;
 }
 
-// What is there before the first timestep of the block: the sequence, values of the forward pass, what others hoisted.
+// Whether earlier stages are all that write what the linked slot shows.
+bool StepProgram::is_made_earlier(size_t op, int index) const {
+  const StepSlot& slot = *slots_[index];
+  if (slot.cycle > 0 && slot.first != slot.kept) return false;  // its rows go round within a block
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    if (slots_[s]->kind != Kind::link || slots_[s]->whole.storage() != slot.whole.storage()) continue;
+    for (const size_t w : writers(static_cast<int>(s)))
+      if (ops_[w]->stage >= ops_[op]->stage) return false;
+  }
+  return true;
+}
+
+// What is there before the first timestep of the block: the sequence, values of the forward pass, what others hoisted,
+// what earlier stages made.
 bool StepProgram::read_before(size_t op, int index) const {
   if (index < 0 || !varies(index)) return true;
   const StepSlot& slot = *slots_[index];
   const std::vector<size_t> by = writers(index);
-  if (slot.kind == Kind::link)
-    return by.empty() && !slot.changes && first_row(slot) >= 0 && !shares_storage(index, true);
+  if (slot.kind == Kind::link) return !slot.changes && first_row(index) >= 0 && is_made_earlier(op, index);
   if (by.empty()) return slot.kind == Kind::slab || slot.kind == Kind::timestep;
-  return by.size() == 1 && by[0] < op && ops_[by[0]]->phase == Phase::before;
+  if (by.size() != 1) return false;
+  const Op& writer = *ops_[by[0]];
+  return writer.stage < ops_[op]->stage || (by[0] < op && writer.phase == Phase::before);
 }
 
 bool StepProgram::runs_before(size_t index) const {
   const Op& op = *ops_[index];
-  if (!can_stack(op) || op.accumulate != 0) return false;
-  for (const int s : op.in_slots)
-    if (!read_before(index, s)) return false;
-  for (const int s : op.out_slots) {
-    if (s < 0) continue;
-    const Kind kind = slots_[s]->kind;
-    if ((kind != Kind::scratch && kind != Kind::slab) || writers(s).size() != 1 || is_total(s)) return false;
-  }
-  return true;
+  return may_hoist(op) && std::ranges::all_of(op.in_slots, [&](int s) { return read_before(index, s); });
 }
 
 // What is still there after the last timestep of the block, every timestep's value in a row of its own.
@@ -146,15 +152,15 @@ bool StepProgram::read_after(size_t op, int index) const {
   if (slot.kind == Kind::slab || slot.kind == Kind::timestep) return by.empty() || by.back() < op;
   if (slot.kind == Kind::scratch) return !by.empty() && by.back() < op;
   // The row of a state's gradient that is not added to any more is the one that arrives from the step before.
-  const int64_t row = first_row(slot);
+  const int64_t row = first_row(index);
   if (row < 0 || (slot.changes && (row > 0) != spec_.descending)) return false;
-  if (!by.empty()) return !slot.changes && by.back() < op && !shares_storage(index, false);
+  if (!by.empty()) return !slot.changes && by.back() < op && !shares_storage(index);
   // Rows of a tensor that later timesteps go on writing, all beyond this one.
   for (size_t s = 0; s < slots_.size(); ++s) {
     const StepSlot& other = *slots_[s];
     if (other.kind != Kind::link || other.whole.storage() != slot.whole.storage()) continue;
     if (writers(static_cast<int>(s)).empty()) continue;
-    const int64_t written = first_row(other);
+    const int64_t written = first_row(static_cast<int>(s));
     if (written < 0 || !(spec_.descending ? written < row : written > row)) return false;
   }
   return true;
@@ -166,7 +172,7 @@ bool StepProgram::written_after(int index) const {
   if (writers(index).size() != 1) return false;
   for (const auto& op : ops_)
     if (contains(op->in_slots, index) && op->phase != Phase::after) return false;
-  if (slot.kind == Kind::link) return first_row(slot) >= 0 && !shares_storage(index, false);
+  if (slot.kind == Kind::link) return first_row(index) >= 0 && !shares_storage(index);
   return slot.kind == Kind::scratch;
 }
 
@@ -184,28 +190,31 @@ bool StepProgram::runs_after(size_t index) const {
   return true;
 }
 
-// What crosses the border of a block in a scratch buffer gets a row for each of its timesteps.
+// A scratch buffer gets a row for each timestep of a block.
+void StepProgram::widen(int index) {
+  if (index < 0 || slots_[index]->kind != Kind::scratch || is_total(index)) return;
+  StepSlot& slot = *slots_[index];
+  slot.kind = Kind::block;
+  slot.row = slot.tensor.shape();
+}
+
+// What crosses the border of a block is widened.
 void StepProgram::place(size_t index, Phase phase) {
   Op& op = *ops_[index];
   op.phase = phase;
-  auto widen = [&](int s) {
-    if (s < 0 || slots_[s]->kind != Kind::scratch || is_total(s)) return;
-    StepSlot& slot = *slots_[s];
-    slot.kind = Kind::block;
-    slot.row = slot.tensor.shape();
-  };
-  std::for_each(op.out_slots.begin(), op.out_slots.end(), widen);
-  if (phase == Phase::after) std::for_each(op.in_slots.begin(), op.in_slots.end(), widen);
+  for (const int s : op.out_slots) widen(s);
+  if (phase != Phase::after) return;
+  for (const int s : op.in_slots) widen(s);
 }
 
 void StepProgram::plan_blocks() {
-  spec_.block = std::max<int64_t>(std::min(spec_.block, spec_.steps), 1);
-  after_block_ = spec_.block;
+  spec_.block = ring_ = after_block_ = std::max<int64_t>(std::min(spec_.block, spec_.steps), 1);
   if (spec_.steps < 2) {
     if (runs_pass("fold")) fold_sums();
     if (runs_pass("fuse")) fuse_chains();
     return;
   }
+  plan_stages();
   for (size_t i = 0; runs_pass("hoist") && i < ops_.size(); ++i)
     if (runs_before(i)) ops_[i]->phase = Phase::before;
   if (runs_pass("fuse")) keep_slices_in_steps();
@@ -214,15 +223,22 @@ void StepProgram::plan_blocks() {
   if (runs_pass("fold")) fold_sums();
   for (size_t i = 0; i < ops_.size(); ++i)
     if (ops_[i]->phase != Phase::step) place(i, ops_[i]->phase);
+  widen_between_stages();
   if (runs_pass("fuse")) fuse_chains();
+  plan_block_size();
+}
+
+void StepProgram::plan_block_size() {
   const auto in_block = [&](int s) { return s >= 0 && slots_[s]->kind == Kind::block; };
-  const auto stays = [&](const auto& op) {
+  after_last_ = std::ranges::all_of(ops_, [&](const auto& op) {
     return op->phase != Phase::after ||
            (std::ranges::none_of(op->in_slots, in_block) && std::ranges::none_of(op->out_slots, in_block));
-  };
+  });
   // Where nothing that they read is written again, they run in larger blocks, after the last step.
   constexpr int64_t kRows = 1024;
-  if (std::ranges::all_of(ops_, stays)) after_block_ = (kRows + spec_.batch - 1) / std::max<int64_t>(spec_.batch, 1);
+  if (stages_ > 1 && after_last_) spec_.block = staged_block(spec_.batch, spec_.block);
+  after_block_ = after_last_ ? (kRows + spec_.batch - 1) / std::max<int64_t>(spec_.batch, 1) : spec_.block;
+  ring_ = spec_.block * stages_;
 }
 
 void StepProgram::bind_block(Op& op) {
@@ -238,33 +254,36 @@ void StepProgram::bind_block(Op& op) {
   for (const int s : op.out_slots) op.block_out.push_back(stacked(s));
 }
 
-void StepProgram::run_block(Phase phase, int64_t first, int64_t count, RunContext& run) {
-  if (std::ranges::none_of(ops_, [&](const auto& op) { return op->phase == phase; })) return;
+void StepProgram::run_block(Phase phase, int stage, const Block& block, RunContext& run) {
+  const auto runs = [&](const auto& op) { return op->phase == phase && op->stage == stage; };
+  if (std::ranges::none_of(ops_, runs)) return;
   for (const auto& slot : slots_) {
     if (!slot->stacked.defined()) continue;
     if (slot->kind == Kind::timestep) {
-      slot->stacked.set_view({count}, slot->stacked.offset());
+      slot->stacked.set_view({block.count}, slot->stacked.offset());
       const std::span<int32_t> timesteps = slot->stacked.span<int32_t>();
-      std::iota(timesteps.begin(), timesteps.end(), static_cast<int32_t>(first));
+      std::iota(timesteps.begin(), timesteps.end(), static_cast<int32_t>(block.first));
       continue;
     }
-    const int64_t row = slot->kind == Kind::block ? 0 : first;
     slot->stacked = slot->whole;
-    slot->stacked.set_view(slot->stack(count), slot->base + static_cast<size_t>(row) * slot->stride);
+    const int64_t row = slot->kind == Kind::block ? block.first % ring_ : block.first;
+    slot->stacked.set_view(slot->stack(block.count), slot->place(row));
   }
-  RunContext block = run;
-  block.packs = packs_weights(spec_.steps / (phase == Phase::after ? after_block_ : spec_.block)) ? &packs_ : nullptr;
+  RunContext in_block = run;
+  const int64_t blocks = spec_.steps / (phase == Phase::after ? after_block_ : spec_.block);
+  in_block.packs = packs_weights(blocks) ? &packs_ : nullptr;
   for (const auto& op : ops_) {
-    if (op->phase != phase) continue;
+    if (!runs(op)) continue;
     try {
       const double start = run.profiler ? now_seconds() : 0;
-      Call call(op->block_in, op->block_out, block);
+      Call call(op->block_in, op->block_out, in_block);
       call.accumulate_mask = op->accumulate;
       op->kernel->run(op->op.args.get(), call);
       if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);
     } catch (Error& e) {
       add_place(e, *op);
-      e.add("in", fmt::format("timesteps {} to {} of step net \"{}\"", first, first + count - 1, net_name_));
+      e.add("in", fmt::format("timesteps {} to {} of step net \"{}\"", block.first, block.first + block.count - 1,
+                              net_name_));
       throw;
     }
   }

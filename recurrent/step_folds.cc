@@ -19,6 +19,7 @@ std::optional<size_t> StepProgram::term_writer(int slot, size_t sum) const {
     if (std::ranges::count(ops_[i]->in_slots, slot) != (i == sum ? 1 : 0)) return std::nullopt;
   const std::vector<size_t> by = writers(slot);
   if (by.size() != 1 || by[0] > sum || !ops_[by[0]]->kernel || ops_[by[0]]->plain_copy) return std::nullopt;
+  if (ops_[by[0]]->stage != ops_[sum]->stage) return std::nullopt;
   return by[0];
 }
 

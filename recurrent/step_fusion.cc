@@ -166,6 +166,7 @@ int StepProgram::chain_begin(const Op& op) const {
 bool StepProgram::add_to_chain(Chain& chain, size_t index) const {
   const Op& op = *ops_[index];
   if (op.phase != Phase::step || !op.kernel || op.plain_copy || op.nested || op.accumulate != 0) return false;
+  if (!chain.ops.empty() && ops_[chain.ops.back()]->stage != op.stage) return false;
   if (op.op.spec->random || op.op.spec->side_effect || op.in_slots.empty() || op.out_slots.empty()) return false;
   if (chain.sources.size() + op.in_slots.size() + 8 > kMostFusedTensors || chain.code.size() + 8 > kMostFusedValues)
     return false;
@@ -217,9 +218,9 @@ void StepProgram::keep_slices_in_steps() {
   for (const auto& op : ops_) {
     if (op->phase != Phase::before || columns_of(*op, false).empty()) continue;
     const bool in_steps = std::ranges::all_of(ops_, [&](const auto& reader) {
-      return reader->phase == Phase::step || std::ranges::none_of(op->out_slots, [&](int s) {
-               return s >= 0 && std::ranges::count(reader->in_slots, s) > 0;
-             });
+      return (reader->phase == Phase::step && reader->stage == op->stage) ||
+             std::ranges::none_of(op->out_slots,
+                                  [&](int s) { return s >= 0 && std::ranges::count(reader->in_slots, s) > 0; });
     });
     if (in_steps) op->phase = Phase::step;
   }

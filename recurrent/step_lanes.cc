@@ -1,7 +1,8 @@
-// Running the timesteps of a StepProgram, and sharing them out among threads by samples.
+// Lanes of a StepProgram: operators of one stage and samples that one thread takes through a block of timesteps.
 //
-// Where every operator of a timestep works on each sample by itself, each thread takes a part of the batch, a lane,
-// through a whole block of timesteps, without waiting for the others in any. Otherwise operators use threads inside.
+// Where every operator of a timestep works on each sample by itself, each thread takes a part of the batch, without
+// waiting for the others in any timestep. Where not, a lane may still have a stage's operators and the whole batch, so
+// that threads work on different stages. Otherwise operators use threads inside.
 #include <algorithm>
 
 #include "core/parallel.h"
@@ -24,12 +25,6 @@ int batch_dim(const Shape& shape, int64_t batch) {
   int d = 0;
   while (d < shape.rank() && shape[d] == 1) ++d;
   return d < shape.rank() && shape[d] == batch ? d : -1;
-}
-
-void add_row(const RowSum& sum, int64_t row, int64_t first, int64_t samples) {
-  if (row < sum.start || row - sum.start >= sum.from.dim(0)) return;
-  const Tensor to = sum.to.row(row % sum.to.dim(0));
-  add_elements(sum.from.row(row - sum.start).rows(first, samples), to.rows(first, samples));
 }
 
 }  // namespace
@@ -91,14 +86,22 @@ size_t StepProgram::step_weight_bytes() const {
   return total;
 }
 
-// How many lanes there are for so many threads; 0 if operators use threads inside.
+// Whether the operators of a timestep can work on other tensors than those of their slots.
+bool StepProgram::may_use_lanes() const {
+  const auto may = [&](const auto& op) {
+    return op->phase != Phase::step || (op->kernel && !op->plain_copy && !op->op.spec->random &&
+                                        std::ranges::none_of(op->out_slots, [&](int s) { return is_total(s); }));
+  };
+  return std::ranges::all_of(totals_, [](const Total& t) { return t.accumulated_by_kernel; }) &&
+         std::ranges::all_of(ops_, may);
+}
+
+// How many lanes there are in each stage for so many threads; 0 if operators use threads inside.
 int StepProgram::lanes_for(int threads) const {
   if (!runs_pass("lanes") || spec_.steps == 0) return 0;
   const auto lanes = static_cast<int>(std::min<int64_t>(threads, spec_.batch / kLeastSamples));
-  if (lanes < 2) return 0;
+  if (lanes < 2 || !may_use_lanes()) return 0;
   if (spec_.batch / lanes < kManySamples && step_weight_bytes() > kMostWeights) return 0;
-  for (const Total& total : totals_)
-    if (!total.accumulated_by_kernel) return 0;
   const int64_t least = spec_.batch / lanes, most = (spec_.batch + lanes - 1) / lanes;
   const bool all = std::ranges::all_of(ops_, [&](const auto& op) {
     return op->phase != Phase::step || (works_on_samples(*op, least) && works_on_samples(*op, most));
@@ -118,8 +121,8 @@ void StepProgram::bind_lane(Lane& lane) {
       continue;
     }
     tensor = slot.tensor;
-    if (slot.unused || !slot.typed || is_total(static_cast<int>(s))) continue;
-    const int d = batch_dim(tensor.shape(), spec_.batch);
+    if (!lane.used[s] || slot.unused || !slot.typed || is_total(static_cast<int>(s))) continue;
+    const int d = lane.samples < spec_.batch ? batch_dim(tensor.shape(), spec_.batch) : -1;
     size_t before = 0;
     if (varies(static_cast<int>(s)) && d >= 0) {
       before = slot.tensor.bytes() / static_cast<size_t>(spec_.batch) * static_cast<size_t>(lane.first);
@@ -134,46 +137,57 @@ void StepProgram::bind_lane(Lane& lane) {
   }
 }
 
-std::unique_ptr<StepProgram::Lane> StepProgram::make_lane(int index, int count) {
+std::unique_ptr<StepProgram::Lane> StepProgram::make_lane(int stage, int index, int count) {
   auto lane = std::make_unique<Lane>(packs_);
+  lane->stage = stage;
   lane->first = spec_.batch * index / count;
   lane->samples = spec_.batch * (index + 1) / count - lane->first;
+  lane->used.resize(slots_.size());
   lane->tensors.resize(slots_.size());
+  const auto tensor = [&](int s) -> Tensor* {
+    if (s < 0) return nullptr;
+    lane->used[s] = true;
+    return &lane->tensors[s];
+  };
   for (const auto& op : ops_) {
-    if (op->phase != Phase::step) continue;
+    if (op->phase != Phase::step || op->stage != stage) continue;
     Lane::Operator made{op.get(), {}, {}};
-    for (const int s : op->in_slots) made.in.push_back(s < 0 ? nullptr : &lane->tensors[s]);
-    for (const int s : op->out_slots) made.out.push_back(s < 0 ? nullptr : &lane->tensors[s]);
+    for (const int s : op->in_slots) made.in.push_back(tensor(s));
+    for (const int s : op->out_slots) made.out.push_back(tensor(s));
     lane->ops.push_back(std::move(made));
   }
   return lane;
+}
+
+bool StepProgram::has_steps(int stage) const {
+  return std::ranges::any_of(ops_, [&](const auto& op) { return op->phase == Phase::step && op->stage == stage; });
 }
 
 void StepProgram::prepare_lanes() {
   if (const int most = serial_here() ? 1 : threads(); most != threads_) {
     threads_ = most;
     lanes_.clear();
-    const int count = lanes_for(most);
-    for (int i = 0; i < count; ++i) lanes_.push_back(make_lane(i, count));
+    int count = lanes_for(most);
+    int with_steps = 0;
+    for (int s = 0; s < stages_; ++s) with_steps += has_steps(s) ? 1 : 0;
+    wave_ = count == 0 && most > 1 && with_steps > 1 && runs_pass("wavefront") && may_use_lanes();
+    if (wave_) count = 1;
+    for (int s = 0; s < stages_; ++s)
+      for (int i = 0; i < count; ++i) lanes_.push_back(make_lane(s, i, count));
   }
   for (const auto& lane : lanes_) bind_lane(*lane);
 }
 
-// The i-th of so many timesteps from `first` on, in the order of the run.
-int64_t StepProgram::timestep_at(int64_t first, int64_t count, int64_t i) const {
-  return spec_.descending ? first + count - 1 - i : first + i;
-}
-
-void StepProgram::run_lane(Lane& lane, int64_t first, int64_t count, const RunContext& run) {
+void StepProgram::run_lane(Lane& lane, const Block& block, const RunContext& run) {
   RunContext step = run;
   step.packs = packs_weights(spec_.steps) ? &lane.packs : nullptr;
-  if (&lane != lanes_[0].get()) step.profiler = nullptr;  // one lane's time stands for all
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t t = timestep_at(first, count, i);
+  if (lane.first > 0) step.profiler = nullptr;  // one lane's time stands for all
+  for (int64_t i = 0; i < block.count; ++i) {
+    const int64_t t = timestep_at(block, i);
     step.timestep = t;
     if (lane.timestep) *lane.timestep->data<int32_t>() = static_cast<int32_t>(t);
     for (const Lane::Moving& m : lane.moving)
-      m.tensor->set_offset(m.slot->place(m.slot->kind == Kind::block ? t - first : t) + m.before);
+      m.tensor->set_offset(m.slot->place(m.slot->kind == Kind::block ? t % ring_ : t) + m.before);
     for (const Lane::Operator& op : lane.ops) {
       const double start = step.profiler ? now_seconds() : 0;
       Call call(op.in, op.out, step);
@@ -186,53 +200,7 @@ void StepProgram::run_lane(Lane& lane, int64_t first, int64_t count, const RunCo
       }
       if (step.profiler) step.profiler->record(op.op->profile_name, now_seconds() - start, 0, 0);
     }
-    for (const RowSum& sum : *row_sums_) add_row(sum, t + sum.shift, lane.first, lane.samples);
-  }
-}
-
-void StepProgram::run_steps(int64_t first, int64_t count, RunContext& run) {
-  if (lanes_.empty()) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t t = timestep_at(first, count, i);
-      run_step(t, run);
-      for (const RowSum& sum : *row_sums_) add_row(sum, t + sum.shift, 0, spec_.batch);
-    }
-    return;
-  }
-  auto part = [&](int i) {
-    Lane& lane = *lanes_[i];
-    try {
-      run_lane(lane, first, count, run);
-    } catch (...) {
-      lane.error = std::current_exception();
-    }
-  };
-  parallel_parts(static_cast<int>(lanes_.size()), std::ref(part));
-  for (const auto& lane : lanes_)
-    if (lane->error) std::rethrow_exception(std::exchange(lane->error, nullptr));
-}
-
-void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {
-  row_sums_ = &row_sums;
-  start_run();
-  prepare_lanes();
-  const bool waits = after_block_ != spec_.block;
-  each_block(spec_.block, [&](int64_t first, int64_t count) {
-    run_block(Phase::before, first, count, run);
-    run_steps(first, count, run);
-    if (!waits) run_block(Phase::after, first, count, run);
-  });
-  if (waits)
-    each_block(after_block_, [&](int64_t first, int64_t count) { run_block(Phase::after, first, count, run); });
-  row_sums_ = nullptr;
-}
-
-// Aligned to timestep 0, in the order of the run.
-void StepProgram::each_block(int64_t block, const std::function<void(int64_t, int64_t)>& fn) const {
-  const int64_t blocks = (spec_.steps + block - 1) / block;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t first = (spec_.descending ? blocks - 1 - i : i) * block;
-    fn(first, std::min(block, spec_.steps - first));
+    for (const RowSum& sum : row_sums_[lane.stage]) sum.add(t, lane.first, lane.samples);
   }
 }
 

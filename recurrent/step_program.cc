@@ -42,7 +42,8 @@ void StepSlot::lead_to(const LinkTarget& link) {
   whole = link.whole;
   stride = row_bytes(whole);
   base = whole.offset() + (link.rows > 0 ? 0 : static_cast<size_t>(link.offset) * stride);
-  cycle = link.rows > 0 ? whole.dim(0) : 0;
+  cycle = link.rows > 0 ? whole.dim(0) - link.kept : 0;
+  kept = link.kept;
   first = link.offset;
 }
 
@@ -303,7 +304,7 @@ void StepProgram::bind_pointers() {
   }
   for (const auto& slot : slots_) {
     if (slot->kind != Kind::block || slot->unused) continue;
-    slot->whole = Tensor::empty(slot->tensor.dtype(), slot->row.prepend(spec_.block));
+    slot->whole = Tensor::empty(slot->tensor.dtype(), slot->row.prepend(ring_));
     slot->base = slot->whole.offset();
     slot->stride = row_bytes(slot->whole);
     slot->show(0);

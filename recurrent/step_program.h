@@ -11,8 +11,10 @@
 // An operator whose output another name shares (a schema's alias) costs nothing: both names are one slot.
 // Operators that no timestep waits for run for a block of K timesteps at once (step_blocks.cc), on tensors whose rows
 // are those of K timesteps: what depends on the sequence alone before the block (hoisting), what only adds to totals or
-// to the sequence's gradient after it (deferring). Blocks are aligned to timestep 0, whatever the direction. Kernels
-// are chosen and shapes inferred once; an operator whose shapes depend on data is inferred in every step.
+// to the sequence's gradient after it (deferring). A block runs in stages, the cells of a stack one after the other
+// (step_stages.cc), or several at once on blocks that follow each other (step_schedule.cc). Blocks are aligned to
+// timestep 0, whatever the direction. Kernels are chosen and shapes inferred once; an operator whose shapes depend on
+// data is inferred in every step.
 //
 // Owns: slabs and scratch. Borrows: the workspace, while compiling and binding.
 // Threads: one run at a time.
@@ -40,9 +42,9 @@ struct LinkTarget {
   Tensor whole;
   int64_t offset = 0, window = 1;
   bool changes = false;  // others add to row t after timestep t: the gradient of a state
-  // The number of rows if `whole` has the latest ones alone, row r in place r % whole.dim(0). If it `changes`,
-  // operators are planned as if all rows were there, see is_seen_in_blocks.
-  int64_t rows = 0;
+  // The number of rows if `whole` has the first `kept`, and behind them the latest in turn. If it `changes`, operators
+  // are planned as if all rows were there, see is_seen_in_blocks.
+  int64_t rows = 0, kept = 0;
 };
 
 struct StepSlot {
@@ -60,6 +62,7 @@ struct StepSlot {
   Blob* blob = nullptr;   // external
   bool changes = false;   // link: see LinkTarget
   int64_t cycle = 0;      // link: rows of `whole` that are taken in turn; 0: rows follow one another
+  int64_t kept = 0;       // link with a cycle: rows in front of it that are not
   int64_t first = 0;      // link with a cycle: its row at timestep 0, where `base` is that of row 0
   Tensor stacked;         // what operators see that run for a block of timesteps
 
@@ -67,7 +70,8 @@ struct StepSlot {
   void show(
       int64_t t);  // link, slab and block: lets `tensor` be the timestep's part of `whole`; t of a block is below K
   // Bytes from the start of the storage to what a link or slab shows at timestep t.
-  size_t place(int64_t t) const { return base + static_cast<size_t>(cycle > 0 ? (t + first) % cycle : t) * stride; }
+  size_t place(int64_t t) const { return base + static_cast<size_t>(cycle > 0 ? in_turn(t + first) : t) * stride; }
+  int64_t in_turn(int64_t r) const { return r < kept ? r : kept + (r - kept) % cycle; }
   Shape stack(int64_t steps) const;  // the shape of so many timesteps one after the other
 };
 
@@ -105,6 +109,7 @@ void add_elements(const Tensor& from, Tensor to);
 struct RowSum {
   Tensor from, to;
   int64_t start = 0, shift = 0;
+  void add(int64_t t, int64_t first, int64_t samples) const;  // of these samples
 };
 
 class StepProgram {
@@ -135,12 +140,14 @@ class StepProgram {
   // How many operators run once per block, and how many in every timestep.
   int block_operators() const;
   int step_operators() const { return static_cast<int>(ops_.size()) - block_operators(); }
+  int stages() const { return stages_; }  // in which a block runs
 
  private:
   enum class Phase { step, before, after };  // of the block
   struct Op {
     BoundOp op;
     Phase phase = Phase::step;
+    int stage = 0;
     std::string profile_name;
     std::vector<const Tensor*> block_in;  // before and after: stacked timesteps, or what does not change
     std::vector<Tensor*> block_out;
@@ -160,7 +167,7 @@ class StepProgram {
     bool accumulated_by_kernel = false;
   };
 
-  // A part of the batch, and what operators see of it; see step_lanes.cc.
+  // A stage's operators, a part of the batch, and what they see of it; see step_lanes.cc.
   struct Lane {
     struct Moving {
       Tensor* tensor;
@@ -174,7 +181,9 @@ class StepProgram {
     };
     explicit Lane(WeightPacks& weights) : packs(weights) {}
 
+    int stage = 0;
     int64_t first = 0, samples = 0;
+    std::vector<bool> used;       // by slot
     std::vector<Tensor> tensors;  // by slot
     std::vector<Moving> moving;
     Tensor* timestep = nullptr;  // its own, because lanes are not at the same one
@@ -201,6 +210,19 @@ class StepProgram {
   void overwrite_slabs();
   void plan_totals();
   void plan_blocks();
+  void plan_block_size();
+  class Orders;
+  std::vector<size_t> users(int slot) const;
+  void order_slot(Orders& orders, int slot) const;
+  bool is_earlier_row(int slot, int than) const;
+  void order_rows(Orders& orders, const std::vector<int>& same_tensor) const;
+  Orders orders() const;
+  bool may_hoist(const Op& op) const;
+  bool carries(const Op& op) const;
+  int number_stages(const Orders& orders);
+  void plan_stages();
+  void widen_between_stages();
+  void widen(int slot);
   bool runs_pass(const std::string& pass) const { return spec_.disabled_passes.count(pass) == 0; }
   struct Chain;
   struct Place;
@@ -229,6 +251,8 @@ class StepProgram {
   void redirect(Op& op, size_t output, int result, bool add);
   std::optional<size_t> term_writer(int slot, size_t sum) const;
   void place(size_t op, Phase phase);
+  int64_t first_row(int slot) const;
+  bool is_made_earlier(size_t op, int slot) const;
   bool runs_before(size_t op) const;
   bool runs_after(size_t op) const;
   bool read_before(size_t op, int slot) const;
@@ -239,22 +263,34 @@ class StepProgram {
   bool varies(int slot) const;
   bool is_total(int slot) const;
   std::vector<size_t> writers(int slot) const;
-  bool shares_storage(int slot, bool written_only) const;
+  bool shares_storage(int slot) const;
+  int stage_of_storage(const void* storage) const;
   static bool packs_weights(int64_t products);
   void start_run();
   int lanes_for(int threads) const;
+  bool may_use_lanes() const;
   void prepare_lanes();
+  void prepare_row_sums(const std::vector<RowSum>& row_sums);
   Shape lane_shape(int slot, int64_t samples) const;
   bool works_on_samples(const Op& op, int64_t samples) const;
   size_t step_weight_bytes() const;
-  std::unique_ptr<Lane> make_lane(int index, int count);
+  std::unique_ptr<Lane> make_lane(int stage, int index, int count);
   void bind_lane(Lane& lane);
-  int64_t timestep_at(int64_t first, int64_t count, int64_t i) const;
-  void run_lane(Lane& lane, int64_t first, int64_t count, const RunContext& run);
-  void run_steps(int64_t first, int64_t count, RunContext& run);
-  void run_step(int64_t t, RunContext& run);
-  void run_block(Phase phase, int64_t first, int64_t count, RunContext& run);
-  void each_block(int64_t block, const std::function<void(int64_t, int64_t)>& fn) const;
+  bool has_steps(int stage) const;
+  // Timesteps [first, first + count).
+  struct Block {
+    int64_t first, count;
+  };
+  int64_t timestep_at(const Block& block, int64_t i) const;
+  Block block_at(int64_t size, int64_t i) const;
+  void run_lane(Lane& lane, const Block& block, const RunContext& run);
+  void run_lanes(int stage, const Block& block, const RunContext& run);
+  void run_steps(int stage, const Block& block, RunContext& run);
+  void run_step(int stage, int64_t t, RunContext& run);
+  void run_block(Phase phase, int stage, const Block& block, RunContext& run);
+  void run_in_turn(const Block& block, RunContext& run);
+  void run_wave(int64_t turn, RunContext& run);
+  void run_after(RunContext& run, const Block& block);
   void bind_pointers();
   void bind_block(Op& op);
   void call(Op& op, RunContext& run);
@@ -276,11 +312,15 @@ class StepProgram {
   RecurrentCounters copied_;
   WeightPacks packs_;
   std::vector<const void*> constants_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
-  int threads_ = 0;  // that the lanes were made for
+  std::vector<std::unique_ptr<Lane>> lanes_;  // stage by stage, the same number in each
+  int threads_ = 0;                           // that the lanes were made for
+  bool wave_ = false;                         // stages work at the same time
   bool overwrites_ = false;
-  int64_t after_block_ = 0;                        // how many timesteps wait for what runs after them
-  const std::vector<RowSum>* row_sums_ = nullptr;  // of the present run
+  int stages_ = 1;
+  int64_t ring_ = 1;                           // how many timesteps have rows in the slots of blocks: K for each stage
+  int64_t after_block_ = 0;                    // how many timesteps wait for what runs after them
+  bool after_last_ = false;                    // they all wait for the last
+  std::vector<std::vector<RowSum>> row_sums_;  // of the present run, by stage
 };
 
 }  // namespace stepnet

@@ -70,18 +70,18 @@ void StepProgram::start_run() {
   packs_.start(constants_);
 }
 
-void StepProgram::run_step(int64_t t, RunContext& run) {
+void StepProgram::run_step(int stage, int64_t t, RunContext& run) {
   run.timestep = t;
   for (const auto& slot : slots_) {
     if (slot->reshaped && slot->whole.defined()) slot->tensor.set_view(slot->row, slot->base);
-    const int64_t row = slot->kind == Kind::block ? t % spec_.block : t;
+    const int64_t row = slot->kind == Kind::block ? t % ring_ : t;
     if (slot->stride > 0) slot->tensor.set_offset(slot->place(row));
     if (slot->kind == Kind::timestep) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
   }
   RunContext step = run;
   step.packs = packs_weights(spec_.steps) ? &packs_ : nullptr;
   for (const auto& op : ops_) {
-    if (op->phase != Phase::step) continue;
+    if (op->phase != Phase::step || op->stage != stage) continue;
     try {
       const double start = run.profiler ? now_seconds() : 0;
       call(*op, step);

@@ -101,11 +101,12 @@ FullForm delayed(int64_t rows, bool all) {
 
 TEST(ForwardOnly, InitialValuesOfSeveralRowsAreTakenInTurnToo) {
   for (const int64_t rows : {2, 3, 5})
-    for (const int64_t steps : {0, 1, 2, 5, 11}) {
-      const Feeds feeds = {{"X", normal<double>({steps, 2, 3}, 1)}, {"h0", normal<double>({rows, 2, 3}, 2)}};
-      EXPECT_EQ(compare_last(full_net(delayed(rows, false), feeds), full_net(delayed(rows, true), feeds), feeds), "")
-          << rows << " " << steps;
-    }
+    for (const int64_t batch : {2, 130})
+      for (const int64_t steps : {0, 1, 2, 5, 11, 31}) {
+        const Feeds feeds = {{"X", normal<double>({steps, batch, 3}, 1)}, {"h0", normal<double>({rows, batch, 3}, 2)}};
+        EXPECT_EQ(compare_last(full_net(delayed(rows, false), feeds), full_net(delayed(rows, true), feeds), feeds), "")
+            << rows << " " << batch << " " << steps;
+      }
   auto bytes = [](int64_t steps) {
     const Feeds feeds = {{"X", normal<double>({steps, 2, 3}, 1)}, {"h0", normal<double>({3, 2, 3}, 2)}};
     return bytes_of_run(full_net(delayed(3, false), feeds), feeds);

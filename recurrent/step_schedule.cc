@@ -1,0 +1,125 @@
+// The order in which a StepProgram runs its blocks of timesteps and its stages, and which of them run at the same time.
+//
+// One after the other, or as a wavefront: in each turn all stages run at once, each on the block that the one before it
+// had in the turn before. What can run for a whole block at once, before its timesteps and after them, uses all threads
+// between the turns.
+#include <algorithm>
+
+#include "core/parallel.h"
+#include "recurrent/step_program.h"
+
+namespace stepnet {
+
+void RowSum::add(int64_t t, int64_t first, int64_t samples) const {
+  const int64_t row = t + shift;
+  if (row < start || row - start >= from.dim(0)) return;
+  add_elements(from.row(row - start).rows(first, samples), to.row(row % to.dim(0)).rows(first, samples));
+}
+
+// The i-th timestep of the block, in the order of the run.
+int64_t StepProgram::timestep_at(const Block& block, int64_t i) const {
+  return spec_.descending ? block.first + block.count - 1 - i : block.first + i;
+}
+
+// The i-th block of so many timesteps, in the order of the run. Blocks are aligned to timestep 0.
+StepProgram::Block StepProgram::block_at(int64_t size, int64_t i) const {
+  const int64_t blocks = (spec_.steps + size - 1) / size;
+  const int64_t first = (spec_.descending ? blocks - 1 - i : i) * size;
+  return {first, std::min(size, spec_.steps - first)};
+}
+
+// A stage adds to the rows of those states that its operators use.
+void StepProgram::prepare_row_sums(const std::vector<RowSum>& row_sums) {
+  row_sums_.resize(static_cast<size_t>(stages_));
+  for (std::vector<RowSum>& sums : row_sums_) sums.clear();
+  for (const RowSum& sum : row_sums) row_sums_[stage_of_storage(sum.to.storage().get())].push_back(sum);
+}
+
+int StepProgram::stage_of_storage(const void* storage) const {
+  if (stages_ == 1) return 0;
+  for (const auto& op : ops_) {
+    const auto shows = [&](int s) {
+      return s >= 0 && slots_[s]->kind == StepSlot::Kind::link && slots_[s]->whole.storage().get() == storage;
+    };
+    if (std::ranges::any_of(op->in_slots, shows) || std::ranges::any_of(op->out_slots, shows)) return op->stage;
+  }
+  return 0;
+}
+
+void StepProgram::run_steps(int stage, const Block& block, RunContext& run) {
+  if (!lanes_.empty()) return run_lanes(stage, block, run);
+  for (int64_t i = 0; i < block.count; ++i) {
+    const int64_t t = timestep_at(block, i);
+    run_step(stage, t, run);
+    for (const RowSum& sum : row_sums_[stage]) sum.add(t, 0, spec_.batch);
+  }
+}
+
+void StepProgram::run_lanes(int stage, const Block& block, const RunContext& run) {
+  const auto count = static_cast<int>(lanes_.size()) / stages_;
+  auto part = [&](int i) {
+    Lane& lane = *lanes_[stage * count + i];
+    try {
+      run_lane(lane, block, run);
+    } catch (...) {
+      lane.error = std::current_exception();
+    }
+  };
+  parallel_parts(count, std::ref(part));
+  for (const auto& lane : lanes_)
+    if (lane->error) std::rethrow_exception(std::exchange(lane->error, nullptr));
+}
+
+void StepProgram::run_in_turn(const Block& block, RunContext& run) {
+  for (int stage = 0; stage < stages_; ++stage) {
+    run_block(Phase::before, stage, block, run);
+    run_steps(stage, block, run);
+  }
+}
+
+void StepProgram::run_after(RunContext& run, const Block& block) {
+  for (int stage = 0; stage < stages_; ++stage) run_block(Phase::after, stage, block, run);
+}
+
+// Stage s is s blocks behind the first.
+void StepProgram::run_wave(int64_t turn, RunContext& run) {
+  const int64_t blocks = (spec_.steps + spec_.block - 1) / spec_.block;
+  const auto first = static_cast<int>(std::max<int64_t>(turn - blocks + 1, 0));
+  const auto end = static_cast<int>(std::min<int64_t>(turn + 1, stages_));
+  for (int stage = first; stage < end; ++stage)
+    run_block(Phase::before, stage, block_at(spec_.block, turn - stage), run);
+  auto part = [&](int i) {
+    Lane& lane = *lanes_[first + i];
+    try {
+      run_lane(lane, block_at(spec_.block, turn - lane.stage), run);
+    } catch (...) {
+      lane.error = std::current_exception();
+    }
+  };
+  // Alone in the first turn and in the last, a stage has all threads for its products.
+  if (end - first == 1) return run_lane(*lanes_[first], block_at(spec_.block, turn - first), run);
+  parallel_parts(end - first, std::ref(part));
+  for (const auto& lane : lanes_)
+    if (lane->error) std::rethrow_exception(std::exchange(lane->error, nullptr));
+}
+
+void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {
+  prepare_row_sums(row_sums);
+  start_run();
+  prepare_lanes();
+  const bool wave = wave_ && !run.profiler;  // which would mix up the times of stages
+  const int64_t blocks = (spec_.steps + spec_.block - 1) / spec_.block;
+  const int64_t behind = wave ? stages_ - 1 : 0;
+  for (int64_t turn = 0; turn < blocks + behind; ++turn) {
+    if (wave) {
+      run_wave(turn, run);
+    } else {
+      run_in_turn(block_at(spec_.block, turn), run);
+    }
+    if (!after_last_ && turn >= behind) run_after(run, block_at(spec_.block, turn - behind));
+  }
+  for (int64_t first = 0; after_last_ && first < spec_.steps; first += after_block_)
+    run_after(run, block_at(after_block_, first / after_block_));
+}
+
+}  // namespace stepnet
