@@ -6,6 +6,7 @@
 // Threads: not for concurrent use.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <valarray>
@@ -37,7 +38,7 @@ struct StepOfStream {
 };
 
 using States = std::map<std::string, Vec>;
-using Reference = void (*)(const Weights&, const StepOfStream&, States&);
+using Reference = std::function<void(const Weights&, const StepOfStream&, States&)>;
 
 Vec sigmoid(const Vec& x);
 Vec part(const Vec& x, size_t index, size_t of);  // of so many equal parts
