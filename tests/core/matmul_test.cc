@@ -61,6 +61,72 @@ TEST(Matmul, RowsOfOneGiveTheSameBitsInPieces) {
   }
 }
 
+// [n / columns, k, columns] of what is stored as [n, k].
+Tensor in_panels(const Tensor& b, int64_t n, int64_t k, int64_t columns) {
+  Tensor panels = Tensor::empty(DType::float32, {n * k});
+  for (int64_t j = 0; j < n; ++j)
+    for (int64_t i = 0; i < k; ++i)
+      panels.data<float>()[(j / columns * k + i) * columns + j % columns] = b.data<float>()[j * k + i];
+  return panels;
+}
+
+TEST(Matmul, RowsTimesPanels) {
+  for (const RowProductKernels* kernels : {&row_products_plain(), row_products_wide()}) {
+    if (!kernels) continue;
+    const int64_t columns = kernels->panel_columns;
+    for (const int64_t k : {1, 7, 64})
+      for (const bool add : {false, true}) {
+        const int64_t n = 3 * columns;
+        const Tensor a = normal<float>({k}, 1), b = normal<float>({n * k}, 2), before = normal<float>({n}, 3);
+        const Tensor panels = in_panels(b, n, k, columns);
+        Tensor c = before.clone();
+        const RowProduct product{n, k, a.data<float>(), panels.data<float>(), c.data<float>(), add};
+        kernels->panels(product, columns, n);
+        EXPECT_EQ(compare(c.rows(0, columns), before.rows(0, columns), 0), "");
+        kernels->panels(product, 0, columns);
+        const Tensor from = add ? before : Tensor::zeros(DType::float32, {n});
+        EXPECT_EQ(compare(c, reference(false, true, {1, n, k}, a, b, from), 1e-5), "") << k << add;
+      }
+  }
+}
+
+// Their panels are packed after some products of a run, and anew in the next.
+TEST(Matmul, RowsTimesWeightsThatChangeBetweenRuns) {
+  constexpr int64_t n = 256, k = 40;
+  const Tensor a = normal<float>({k}, 1);
+  Tensor b = normal<float>({n * k}, 2);
+  const float* weights = std::as_const(b).data<float>();
+  const Tensor nothing = Tensor::zeros(DType::float32, {n});
+  WeightPacks packs;
+  for (int run = 0; run < 3; ++run) {
+    b.data<float>()[5] += 1;
+    packs.start({weights});
+    const Tensor expected = reference(false, true, {1, n, k}, a, b, nothing);
+    for (int product = 0; product < 40; ++product) {
+      Tensor c = nothing.clone();
+      matmul(false, true, 1, n, k, a.data<float>(), weights, c.data<float>(), false, &packs);
+      ASSERT_EQ(compare(c, expected, 1e-5), "") << run << ", " << product;
+    }
+  }
+}
+
+// Rows of the matrix are shared out among threads.
+TEST(Matmul, OneRowInSeveralParts) {
+  constexpr int64_t n = 700, k = 901;
+  const Tensor a = normal<float>({k}, 1), b = normal<float>({n * k}, 2), before = normal<float>({n}, 3);
+  for (const int count : {1, 2, 3}) {
+    set_threads(count);
+    for (const bool trans_b : {false, true})
+      for (const bool add : {false, true}) {
+        Tensor c = before.clone();
+        matmul(false, trans_b, 1, n, k, a.data<float>(), b.data<float>(), c.data<float>(), add);
+        const Tensor from = add ? before : Tensor::zeros(DType::float32, {n});
+        EXPECT_EQ(compare(c, reference(false, trans_b, {1, n, k}, a, b, from), 1e-5), "") << count << trans_b << add;
+      }
+  }
+  set_threads(0);
+}
+
 TEST(Matmul, PackedWeightsGiveTheSameAndAreReadAgainInEachRun) {
   const Sizes s{6, 40, 24};
   const Tensor a = normal<float>({6 * 24}, 1);
