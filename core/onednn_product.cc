@@ -1,8 +1,10 @@
 #include "core/onednn_product.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
+#include <span>
 
 #include "core/error.h"
 #include "core/matmul.h"
@@ -49,8 +51,34 @@ int64_t counted(const Tensor& memory) {
   return (static_cast<int64_t>(memory.bytes()) + kBlock - 1) / kBlock * kBlock;
 }
 
-// Beyond so many sizes all are made anew: a program with ever new ones must not grow for ever.
-constexpr size_t kMostProducts = 512;
+// The latest products of a thread. Of so many sizes none is made anew; a program with ever new ones does not grow for
+// ever: when `latest_` is full it becomes `before_`, and what is not asked for until that happens again is dropped.
+constexpr size_t kMostProducts = 256;
+
+class ProductCache {
+ public:
+  Product& get(const ProductKey& key) {
+    if (const auto found = latest_.find(key); found != latest_.end()) return *found->second;
+    auto node = before_.extract(key);
+    // The parts of one product are asked for one after the other, and must all be there at once.
+    if (latest_.size() >= kMostProducts && key.part == 0) {
+      before_ = std::move(latest_);
+      latest_.clear();
+    }
+    if (node) return *latest_.insert(std::move(node)).position->second;
+    return *latest_.emplace(key, std::make_unique<Product>(key)).first->second;
+  }
+
+ private:
+  std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
+};
+
+// The C++ interface's own way, with a map of the arguments, allocates in every call.
+void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> arguments) {
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(primitive.get(), stream().get(), static_cast<int>(arguments.size()), arguments.data()),
+      "a primitive of oneDNN failed");
+}
 
 // oneDNN's memory takes no pointer to const; it does not write what it only reads.
 void set_data(memory& m, const float* data) { m.set_data_handle(const_cast<float*>(data)); }
@@ -77,7 +105,8 @@ void PackedWeights::pack(const float* b, uint64_t run) {
   const std::lock_guard lock(mutex_);
   if (run_ == run) return;
   set_data(plain_, b);
-  packing_.execute(stream(), plain_, packed_);
+  const std::array<dnnl_exec_arg_t, 2> arguments = {{{DNNL_ARG_FROM, plain_.get()}, {DNNL_ARG_TO, packed_.get()}}};
+  execute(packing_, arguments);
   run_ = run;
 }
 
@@ -90,11 +119,14 @@ Product::Product(const ProductKey& key, bool packed)
   a_ = memory(desc_.src_desc(), cpu(), nullptr);
   b_ = memory(desc_.weights_desc(), cpu(), nullptr);
   c_ = memory(desc_.dst_desc(), cpu(), nullptr);
-  const memory scratch(desc_.scratchpad_desc(), cpu(), scratch_->data());
-  arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}, {DNNL_ARG_SCRATCHPAD, scratch}};
+  scratch_memory_ = memory(desc_.scratchpad_desc(), cpu(), scratch_->data());
+  arguments_ = {{DNNL_ARG_SRC, a_.get()},
+                {DNNL_ARG_WEIGHTS, b_.get()},
+                {DNNL_ARG_DST, c_.get()},
+                {DNNL_ARG_SCRATCHPAD, scratch_memory_.get()}};
   if (!key.bias) return;
   bias_ = memory(desc_.bias_desc(), cpu(), nullptr);
-  arguments_.emplace(DNNL_ARG_BIAS, bias_);
+  arguments_.push_back({DNNL_ARG_BIAS, bias_.get()});
 }
 
 void Product::use(const PackedWeights& weights) { b_.set_data_handle(weights.data()); }
@@ -104,7 +136,7 @@ void Product::run(const ProductPart& part) {
   if (!packed_) set_data(b_, part.b);
   if (part.bias) set_data(bias_, part.bias);
   c_.set_data_handle(part.c);
-  primitive_.execute(stream(), arguments_);
+  execute(primitive_, arguments_);
 }
 
 void PreparedProduct::run() const {
@@ -113,14 +145,8 @@ void PreparedProduct::run() const {
 }
 
 PreparedProduct cached_product(const ProductPart& part) {
-  thread_local std::map<ProductKey, std::unique_ptr<Product>> products;
-  auto found = products.find(part.key);
-  if (found == products.end()) {
-    // The parts of one product are asked for one after the other, and must all be there at once.
-    if (products.size() >= kMostProducts && part.key.part == 0) products.clear();
-    found = products.emplace(part.key, std::make_unique<Product>(part.key)).first;
-  }
-  return {found->second.get(), part};
+  thread_local ProductCache products;
+  return {&products.get(part.key), part};
 }
 
 // The packed matrices of one run. Products of the same layout share them, whatever their number of rows.

@@ -6,7 +6,7 @@
 #include <dnnl.hpp>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
+#include <vector>
 
 #include "core/tensor.h"
 #include "core/weight_packs.h"
@@ -59,7 +59,8 @@ class Product {
   dnnl::matmul primitive_;
   dnnl::memory a_, b_, c_, bias_;
   std::unique_ptr<ProductMemory> scratch_;
-  std::unordered_map<int, dnnl::memory> arguments_;
+  dnnl::memory scratch_memory_;
+  std::vector<dnnl_exec_arg_t> arguments_;
   bool packed_;
 };
 

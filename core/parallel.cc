@@ -40,7 +40,7 @@ class Team {
   }
 
   // False if another thread has the team.
-  bool try_run(int parts, const std::function<void(int)>& fn) {
+  bool try_run(int parts, const FunctionRef<int>& fn) {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
     start_workers(parts - 1);
     fn_.store(&fn, std::memory_order_relaxed);
@@ -109,7 +109,7 @@ class Team {
   alignas(64) std::atomic<int> finished_{0};
   alignas(64) std::atomic<int> sleeping_{0};
   alignas(64) std::atomic<bool> busy_{false};
-  std::atomic<const std::function<void(int)>*> fn_{nullptr};
+  std::atomic<const FunctionRef<int>*> fn_{nullptr};
   uint32_t job_ = 0;
   int workers_ = 0;
 };
@@ -135,12 +135,12 @@ int parts_for(double nanoseconds) {
   return static_cast<int>(std::clamp(nanoseconds / kMinimumWork, 1.0, static_cast<double>(threads())));
 }
 
-void parallel_parts(int parts, const std::function<void(int)>& fn) {
+void parallel_parts(int parts, FunctionRef<int> fn) {
   if (parts > 1 && parts <= kMostParts && !serial && Team::get().try_run(parts, fn)) return;
   for (int part = 0; part < parts; ++part) fn(part);
 }
 
-void parallel_for(int64_t n, double cost_per_item, const std::function<void(int64_t, int64_t)>& fn) {
+void parallel_for(int64_t n, double cost_per_item, FunctionRef<int64_t, int64_t> fn) {
   if (n <= 0) return;
   const int64_t parts = std::min<int64_t>(parts_for(static_cast<double>(n) * cost_per_item), n);
   if (parts <= 1) {
@@ -148,7 +148,7 @@ void parallel_for(int64_t n, double cost_per_item, const std::function<void(int6
     return;
   }
   auto part = [&](int i) { fn(n * i / parts, n * (i + 1) / parts); };
-  parallel_parts(static_cast<int>(parts), std::ref(part));
+  parallel_parts(static_cast<int>(parts), part);
 }
 
 }  // namespace stepnet

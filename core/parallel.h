@@ -11,9 +11,26 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
+#include <type_traits>
 
 namespace stepnet {
+
+// Something to call while a call lasts. It refers to what it was made from, so making it allocates nothing.
+template <class... A>
+class FunctionRef {
+ public:
+  template <class Fn>
+  requires(!std::is_same_v<std::remove_cvref_t<Fn>, FunctionRef> && std::is_invocable_v<Fn&, A...>)
+      FunctionRef(Fn&& fn)  // NOLINT(google-explicit-constructor, bugprone-forwarding-reference-overload)
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(fn)))),
+        call_([](void* object, A... args) { (*static_cast<std::add_pointer_t<Fn>>(object))(args...); }) {}
+  void operator()(A... args) const { call_(object_, args...); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, A...);
+};
 
 void set_threads(int threads);  // 0: one per core that this process may use
 int threads();
@@ -35,10 +52,10 @@ bool serial_here();
 int parts_for(double nanoseconds);
 
 // Calls fn(0) ... fn(parts - 1), each once, and returns when all have returned. fn must not throw.
-void parallel_parts(int parts, const std::function<void(int)>& fn);
+void parallel_parts(int parts, FunctionRef<int> fn);
 
 // Calls fn(begin, end) over a partition of [0, n). One call if n * cost_per_item (about nanoseconds) is too little work
 // to be shared out. fn must not throw.
-void parallel_for(int64_t n, double cost_per_item, const std::function<void(int64_t, int64_t)>& fn);
+void parallel_for(int64_t n, double cost_per_item, FunctionRef<int64_t, int64_t> fn);
 
 }  // namespace stepnet

@@ -104,9 +104,10 @@ void Tensor::resize(DType dtype, const Shape& shape, Device device) {
   shape_ = shape;
 }
 
+// Not by require(), here and below: runs in every timestep, and the texts of the messages allocate.
 Tensor Tensor::rows(int64_t begin, int64_t count) const {
-  require(rank() > 0 && begin >= 0 && count >= 0 && begin <= dim(0) - count, "rows {} to {} are outside of {}", begin,
-          begin + count, str());
+  if (!(rank() > 0 && begin >= 0 && count >= 0 && begin <= dim(0) - count))
+    fail("rows {} to {} are outside of {}", begin, begin + count, str());
   Tensor view = *this;
   view.shape_.set(0, count);
   view.offset_ += static_cast<size_t>(begin * shape_.size_between(1, rank())) * dtype_size(dtype_);
@@ -120,8 +121,8 @@ Tensor Tensor::row(int64_t index) const {
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {
-  require(shape.size() == size(), "{} cannot be seen as {}: {} elements against {}", *this, shape, size(),
-          shape.size());
+  if (shape.size() != size())
+    fail("{} cannot be seen as {}: {} elements against {}", *this, shape, size(), shape.size());
   Tensor view = *this;
   view.shape_ = shape;
   return view;

@@ -2,9 +2,17 @@
 
 #include <cxxabi.h>
 
+#include <atomic>
 #include <cstdlib>
 
 namespace stepnet {
+
+namespace {
+std::atomic<int64_t> lookups{0};
+}  // namespace
+
+int64_t name_lookups() { return lookups.load(std::memory_order_relaxed); }
+void count_name_lookup() { lookups.fetch_add(1, std::memory_order_relaxed); }
 
 Tensor& Blob::tensor() {
   if (object_) clear();
@@ -32,6 +40,7 @@ std::string Blob::type_str() const {
 }
 
 Blob* Workspace::find(const std::string& name) const {
+  count_name_lookup();
   {
     const std::lock_guard lock(mutex_);
     if (const auto it = blobs_.find(name); it != blobs_.end()) return it->second.get();

@@ -18,6 +18,10 @@
 
 namespace stepnet {
 
+// How often a blob was looked up by its name so far in this process. Running a net that is bound should add little.
+int64_t name_lookups();
+void count_name_lookup();
+
 class Blob {
  public:
   bool empty() const { return !tensor_.defined() && !object_; }

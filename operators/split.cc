@@ -61,11 +61,14 @@ void shape(const SplitArgs& args, ShapeCall& call) {
 void split(const SplitArgs& args, Call& call) {
   const Tensor& x = call.in(0);
   const int axis = concat_axis(args, x.rank());
-  const auto sizes = part_sizes(args, x.shape(), call.has(1) ? &call.in(1) : nullptr, call.outputs());
+  std::vector<int64_t> given;  // the shape function has checked what the argument says
+  if (call.has(1)) given = part_sizes(args, x.shape(), &call.in(1), call.outputs());
+  const std::vector<int64_t>& sizes = call.has(1) ? given : args.split;
   int64_t at = 0;
   for (int i = 0; i < call.outputs(); ++i) {
-    if (call.wants(i)) take_part(x, call.out(i), axis, at, sizes[i]);
-    at += sizes[i];
+    const int64_t size = sizes.empty() ? x.dim(axis) / call.outputs() : sizes[i];
+    if (call.wants(i)) take_part(x, call.out(i), axis, at, size);
+    at += size;
   }
 }
 

@@ -3,7 +3,7 @@
 // dX = Transpose(dY) by the inverse permutation; backward reads nothing.
 
 #include <algorithm>
-#include <numeric>
+#include <array>
 
 #include "core/operator.h"
 #include "core/parallel.h"
@@ -15,20 +15,23 @@ struct TransposeArgs {
   std::vector<int64_t> axes;
 };
 
-// The permutation, checked; reverses the dimensions if none is given.
-std::vector<int> permutation(const std::vector<int64_t>& axes, int rank) {
-  std::vector<int> order(rank);
+// Arrays, because vectors would allocate in every timestep.
+using Order = std::array<int, Shape::kMaxRank>;
+
+// The permutation of the first `rank` dimensions, checked; reverses them if none is given.
+Order permutation(const std::vector<int64_t>& axes, int rank) {
+  Order order{};
   if (axes.empty()) {
     for (int i = 0; i < rank; ++i) order[i] = rank - 1 - i;
     return order;
   }
-  require(static_cast<int>(axes.size()) == rank, "argument \"axes\" has {} values, but the input has {} dimensions",
-          axes.size(), rank);
-  std::vector<bool> used(rank, false);
+  if (static_cast<int>(axes.size()) != rank)
+    fail("argument \"axes\" has {} values, but the input has {} dimensions", axes.size(), rank);
+  std::array<bool, Shape::kMaxRank> used{};
   for (int i = 0; i < rank; ++i) {
-    require(axes[i] >= 0 && axes[i] < rank && !used[axes[i]],
-            "argument \"axes\" must name each dimension from 0 to {} once, but has {} at place {}", rank - 1, axes[i],
-            i);
+    if (axes[i] < 0 || axes[i] >= rank || used[axes[i]])
+      fail("argument \"axes\" must name each dimension from 0 to {} once, but has {} at place {}", rank - 1, axes[i],
+           i);
     used[axes[i]] = true;
     order[i] = static_cast<int>(axes[i]);
   }
@@ -38,29 +41,31 @@ std::vector<int> permutation(const std::vector<int64_t>& axes, int rank) {
 void shape(const TransposeArgs& args, ShapeCall& call) {
   if (!call.known(0)) return;
   const Shape& x = call.shape(0);
+  const Order order = permutation(args.axes, x.rank());
   Shape y;
-  for (const int axis : permutation(args.axes, x.rank())) y.push_back(x[axis]);
+  for (int i = 0; i < x.rank(); ++i) y.push_back(x[order[i]]);
   call.set(0, call.dtype(0), y);
 }
 
 // The output's dimensions with the input's stride of each; dimensions that stay neighbours are merged into one, and
 // those of size 1 left out.
 struct Layout {
-  std::vector<int64_t> sizes, strides;
+  std::array<int64_t, Shape::kMaxRank> sizes{}, strides{};
+  size_t dims = 0;
 };
 
-Layout merge(const Shape& x, const std::vector<int>& order) {
+Layout merge(const Shape& x, const Order& order) {
   Layout layout;
-  for (const int axis : order) {
+  for (int i = 0; i < x.rank(); ++i) {
+    const int axis = order[i];
     if (x[axis] == 1) continue;
     const int64_t stride = x.size_between(axis + 1, x.rank());
-    if (!layout.sizes.empty() && layout.strides.back() == stride * x[axis]) {
-      layout.sizes.back() *= x[axis];
-      layout.strides.back() = stride;
-    } else {
-      layout.sizes.push_back(x[axis]);
-      layout.strides.push_back(stride);
+    if (layout.dims == 0 || layout.strides[layout.dims - 1] != stride * x[axis]) {
+      layout.sizes[layout.dims] = 1;
+      ++layout.dims;
     }
+    layout.sizes[layout.dims - 1] *= x[axis];
+    layout.strides[layout.dims - 1] = stride;
   }
   return layout;
 }
@@ -93,11 +98,11 @@ void transpose_rows(const T* x, T* y, int64_t begin, int64_t end, int64_t column
 // The last output dimension is not the input's last: planes of the last two output dimensions, the outer ones in
 // parallel, or the plane's rows if there is one plane.
 template <class T>
-void transpose_planes(const Layout& layout, const T* x, T* y) {
-  const size_t dims = layout.sizes.size();
+void transpose_planes(const Layout& layout, const T* x, T* y, int64_t size) {
+  const size_t dims = layout.dims;
   const int64_t rows = layout.sizes[dims - 2], columns = layout.sizes[dims - 1];
   const int64_t row_stride = layout.strides[dims - 2], column_stride = layout.strides[dims - 1];
-  const int64_t planes = std::accumulate(layout.sizes.begin(), layout.sizes.end() - 2, int64_t{1}, std::multiplies<>());
+  const int64_t planes = size / (rows * columns);
   const double row_cost = static_cast<double>(columns);
   if (planes == 1) {
     parallel_for(rows, row_cost, [&](int64_t begin, int64_t end) {
@@ -115,7 +120,7 @@ void transpose_planes(const Layout& layout, const T* x, T* y) {
 // The last dimension stays the last: whole rows are copied.
 template <class T>
 void copy_rows(const Layout& layout, const T* x, T* y, int64_t size) {
-  const size_t dims = layout.sizes.size();
+  const size_t dims = layout.dims;
   const int64_t row = layout.sizes[dims - 1];
   parallel_for(size / row, 2.0 + 0.3 * static_cast<double>(row), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) std::copy_n(x + input_offset(layout, dims - 1, r), row, y + r * row);
@@ -129,20 +134,21 @@ void transpose(const TransposeArgs& args, Call& call) {
   if (y.empty()) return;
   const Layout layout = merge(x.shape(), permutation(args.axes, x.rank()));
   const T* from = x.data<T>();
-  if (layout.sizes.size() <= 1) {
+  if (layout.dims <= 1) {
     std::copy_n(from, y.size(), y.data());
-  } else if (layout.strides.back() == 1) {
+  } else if (layout.strides[layout.dims - 1] == 1) {
     copy_rows(layout, from, y.data(), x.size());
   } else {
-    transpose_planes(layout, from, y.data());
+    transpose_planes(layout, from, y.data(), x.size());
   }
 }
 
 int fixed_leading_dimensions(const TransposeArgs& args, const ShapeCall& call) {
   if (!call.known(0)) return 0;
-  const std::vector<int> order = permutation(args.axes, call.shape(0).rank());
+  const int rank = call.shape(0).rank();
+  const Order order = permutation(args.axes, rank);
   int fixed = 0;
-  while (fixed < static_cast<int>(order.size()) && order[fixed] == fixed) ++fixed;
+  while (fixed < rank && order[fixed] == fixed) ++fixed;
   return fixed;
 }
 

@@ -99,7 +99,8 @@ bool StepProgram::is_shared(const std::vector<Place>& places, const Place& resul
   return std::ranges::any_of(places, [&](const Place& p) {
     const StepSlot& other = *slots_[p.slot];
     return p.slot != result.slot && mine.kind == Kind::link && other.kind == Kind::link &&
-           other.whole.storage() == mine.whole.storage() && other.place(0) == mine.place(0);
+           other.whole.storage() == mine.whole.storage() &&
+           (other.place(0) == mine.place(0) || other.place(mine.kept) == mine.place(mine.kept));
   });
 }
 

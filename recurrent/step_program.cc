@@ -67,6 +67,7 @@ int StepProgram::add_slot(StepSlot slot) {
 }
 
 int StepProgram::slot_of(const std::string& name) const {
+  count_name_lookup();
   const auto it = slots_by_name_.find(name);
   return it == slots_by_name_.end() ? -1 : it->second;
 }

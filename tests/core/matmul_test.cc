@@ -1,7 +1,11 @@
 #include "core/matmul.h"
 
+#include <thread>
+
 #include "core/onednn_product.h"
+#include "core/parallel.h"
 #include "core/row_product.h"
+#include "tests/core/heap_counter.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -75,6 +79,31 @@ TEST(Matmul, PackedWeightsGiveTheSameAndAreReadAgainInEachRun) {
       EXPECT_EQ(compare(c, reference(false, trans_b, s, a, b, nothing), 1e-5), "") << factor << trans_b;
     }
   }
+}
+
+int made = 0;  // products that were not there
+
+void multiply(int64_t m) {
+  const Tensor a = Tensor::zeros(DType::float32, {m, 3}), b = Tensor::zeros(DType::float32, {3, 2});
+  Tensor c = Tensor::zeros(DType::float32, {m, 2});
+  const int64_t before = heap_allocations();
+  matmul(false, false, m, 2, 3, a.data<float>(), b.data<float>(), c.data<float>());
+  made += heap_allocations() > before ? 1 : 0;
+}
+
+// However many other sizes come and go, those of a loop are made once. On a thread of its own, which has made none.
+TEST(Matmul, SizesInUseAreNotMadeAgain) {
+  if (!counts_heap()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  std::thread([] {
+    const SerialScope serial;
+    constexpr int kInUse = 150, kNew = 50;
+    for (int round = 0; round < 20; ++round) {
+      made = 0;
+      for (int m = 2; m < 2 + kInUse; ++m) multiply(m);
+      EXPECT_EQ(made, round == 0 ? kInUse : 0) << round;
+      for (int m = 0; m < kNew; ++m) multiply(2 + kInUse + round * kNew + m);
+    }
+  }).join();
 }
 
 }  // namespace
