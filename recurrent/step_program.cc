@@ -231,7 +231,11 @@ void StepProgram::infer(Op& op) {
 
 // The operator's output has a shape that depends on data.
 void StepProgram::forget_shape(StepSlot& slot) const {
-  if (slot.kind == Kind::link) return;  // checked in every step
+  if (slot.kind == Kind::link) {  // the size is checked in every step
+    slot.reshaped = true;
+    slot.typed = false;
+    return;
+  }
   if (slot.kind == Kind::slab && spec_.keep.count(slot.name) == 0) {
     slot.kind = Kind::scratch;
     slot.stride = 0;
@@ -249,7 +253,9 @@ void StepProgram::forget_shape(StepSlot& slot) const {
 // Gives the slot its tensor, or checks that the operator writes what the slot can hold.
 void StepProgram::fit_output(int index, const TensorType& type) {
   StepSlot& slot = *slots_[index];
-  if (slot.typed) {
+  slot.made = type.shape;
+  if (slot.typed || slot.kind == Kind::link) {
+    slot.typed = true;
     const bool fits = type.dtype == slot.tensor.dtype() && type.shape.size() == slot.tensor.size();
     if (slot.kind == Kind::link)
       require(fits, "\"{}\" is linked to rows of {}, one timestep of which is {}{}, but the step net makes it {}",

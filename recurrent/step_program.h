@@ -58,6 +58,7 @@ struct StepSlot {
   size_t base = 0;        // link, slab and block: byte offset at timestep 0
   size_t stride = 0;      // link, slab and block: bytes from one timestep to the next
   Shape row;              // link, slab and block: what one timestep holds, a link's whole window
+  Shape made;             // what the last operator that writes it makes of a timestep
   Tensor whole;           // link: the tensor outside; slab: [T, ...]; block: [K, ...]
   Blob* blob = nullptr;   // external
   bool changes = false;   // link: see LinkTarget

@@ -134,7 +134,8 @@ void StepProgram::call_nested(Op& op, const RunContext& run) {
     const Tensor made = op.nested->result(o);
     if (!made.defined()) continue;
     StepSlot& slot = *slots_[op.out_slots[o]];
-    if (slot.typed && (made.dtype() != slot.tensor.dtype() || made.size() != slot.tensor.size()))
+    if ((slot.typed || slot.kind == Kind::link) &&
+        (made.dtype() != slot.tensor.dtype() || made.size() != slot.tensor.size()))
       fail("\"{}\" must be {} in the step net, but {} makes it {}", slot.name, slot.tensor, op.op.def.type(), made);
     if (slot.whole.defined()) {
       slot.tensor.copy_from(made);
@@ -173,7 +174,10 @@ void StepProgram::add_totals() {
 
 Tensor StepProgram::slab(const std::string& name) const {
   const int index = slot_of(name);
-  return index >= 0 && slots_[index]->kind == Kind::slab ? slots_[index]->whole : Tensor();
+  if (index < 0 || slots_[index]->kind != Kind::slab) return {};
+  const StepSlot& slot = *slots_[index];
+  // Who reads it sees what the last operator of the step has made of it.
+  return slot.reshaped ? slot.whole.reshaped(slot.made.prepend(slot.whole.dim(0))) : slot.whole;
 }
 
 std::map<std::string, TensorType> StepProgram::types() const {
@@ -192,7 +196,7 @@ std::map<std::string, Tensor> StepProgram::blobs(int64_t t) const {
       blobs[name] = Tensor::of<int32_t>({1}, {static_cast<int32_t>(t)});
     } else if (slot.kind == Kind::slab || (slot.kind == Kind::link && slot.cycle == 0)) {
       slot.show(t);
-      blobs[name] = slot.tensor;
+      blobs[name] = slot.reshaped && slot.typed ? slot.tensor.reshaped(slot.made) : slot.tensor;
     }
   }
   return blobs;

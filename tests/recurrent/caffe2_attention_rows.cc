@@ -2,6 +2,7 @@
 // a projection, and soft coverage. The encoder's outputs are seen three times: transposed as "columns" [B, D, S], and
 // projected as "keys" and "coverage_weights" [S, B, A].
 #include <cmath>
+#include <regex>
 
 #include "tests/recurrent/caffe2_rows.h"
 
@@ -15,6 +16,7 @@ enum class Kind { regular, recurrent, dot, dot_projected, coverage };
 struct Attention {
   const char* name;
   Kind kind;
+  bool in_place = false;  // Squeeze, ExpandDims and Reshape, as the builders have them
   bool drop = false;
   int layers = 1;  // below the decoder LSTM there are others
   bool residual = false;
@@ -150,12 +152,20 @@ void add_feeds(Caffe2Row& row, const Attention& a) {
   if (a.layers > 1) row.feeds["V"] = {gates, kWidth}, row.feeds["a"] = {gates};
 }
 
+// What is reshaped has the name of what becomes of it.
+Lines reshaped_in_place(Lines lines) {
+  static const std::regex query("\\bq_(2d|column)\\b"), mixed("\\bmixed\\b");
+  for (std::string& line : lines) line = std::regex_replace(std::regex_replace(line, query, "q"), mixed, "context");
+  return lines;
+}
+
 Caffe2Row attention_row(const Attention& a) {
   Caffe2Row row = {.name = a.name, .width = 4 * kWidth};
   std::string below = "x";
   Lines lines = lower_lines(a, below);
   for (const Lines& more : {decoder_lines(a.layers > 1 ? "i" : "x"), attention_lines(a.kind)})
     lines.insert(lines.end(), more.begin(), more.end());
+  if (a.in_place) lines = reshaped_in_place(lines);
   row.cell.states = {kHidden, kMemory, kContext};
   if (a.kind == Kind::coverage) row.cell.states.push_back(kCoverage);
   for (int i = 1; i < a.layers; ++i)
@@ -180,13 +190,15 @@ Caffe2Row attention_row(const Attention& a) {
 
 std::vector<Caffe2Row> attention_rows() {
   const std::vector<Attention> all = {{"RegularAttention", Kind::regular},
-                                      {"RecurrentAttention", Kind::recurrent},
+                                      {"RegularAttentionInPlace", Kind::regular, true},
+                                      {"RecurrentAttention", Kind::recurrent, true},
                                       {"DotAttention", Kind::dot},
-                                      {"DotAttentionProjected", Kind::dot_projected},
-                                      {"CoverageAttention", Kind::coverage},
-                                      {"RegularAttentionOfTwoLayers", Kind::regular, false, 2},
-                                      {"RecurrentAttentionOfThreeLayers", Kind::recurrent, true, 3, true},
-                                      {"DotAttentionOfThreeLayers", Kind::dot, false, 3, true}};
+                                      {"DotAttentionInPlace", Kind::dot, true},
+                                      {"DotAttentionProjected", Kind::dot_projected, true},
+                                      {"CoverageAttention", Kind::coverage, true},
+                                      {"RegularAttentionOfTwoLayers", Kind::regular, true, false, 2},
+                                      {"RecurrentAttentionOfThreeLayers", Kind::recurrent, true, true, 3, true},
+                                      {"DotAttentionOfThreeLayers", Kind::dot, true, false, 3, true}};
   std::vector<Caffe2Row> rows;
   for (const Attention& a : all) rows.push_back(attention_row(a));
   return rows;
