@@ -44,6 +44,10 @@ dnnl::matmul::primitive_desc describe(const ProductKey& key, const memory::desc&
   return {desc, attributes, cpu()};
 }
 
+// One thread at a time makes primitives: oneDNN shares them in a cache of its own, behind locks that the thread
+// sanitizer does not see.
+std::mutex making;
+
 std::atomic<int64_t> kept_bytes{0};
 
 int64_t counted(const Tensor& memory) {
@@ -112,6 +116,7 @@ void PackedWeights::pack(const float* b, uint64_t run) {
 
 Product::Product(const ProductKey& key, bool packed)
     : b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
+  const std::lock_guard lock(making);
   const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
   desc_ = describe(key, packed ? any : b_layout_);
   primitive_ = dnnl::matmul(desc_);
@@ -166,6 +171,7 @@ class WeightStore {
     auto& layouts = packed_[b];
     for (const auto& known : layouts)
       if (known->plain() == product.plain_weights() && known->layout() == product.packed_weights()) return *known;
+    const std::lock_guard one(making);
     layouts.push_back(std::make_unique<PackedWeights>(product.plain_weights(), product.packed_weights()));
     return *layouts.back();
   }
