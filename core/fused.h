@@ -1,5 +1,5 @@
 // Chains of elementwise operators as one loop: an operator's arithmetic as instructions (FusedBody), and a machine that
-// runs many of them on a piece of 64 elements at a time, whose values in between never leave the first-level cache.
+// runs many of them on a piece of 128 elements at a time, whose values in between never leave the first-level cache.
 //
 // The kernels are built for several instruction sets; see core/vector_functions.h for tanh and the logistic function.
 // Threads: pure functions.
@@ -53,7 +53,7 @@ struct FusedLoop {
 };
 
 // A row is in pieces of kFusedPiece elements, the last one shorter; they are counted through all rows.
-constexpr int64_t kFusedPiece = 64;
+constexpr int64_t kFusedPiece = 128;
 inline int64_t fused_pieces(int64_t width) { return (width + kFusedPiece - 1) / kFusedPiece; }
 
 struct FusedKernels {

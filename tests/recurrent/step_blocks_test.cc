@@ -138,13 +138,13 @@ TEST(StepFusion, SlicesOfGates) {
   const Lines step = {"a = FC(x, W, b) axis=2",
                       "r = FC(h_prev, U, b) axis=2",
                       "s = Sum(a, r)",
-                      "i = Slice(s) starts=0/0/0 ends=-1/-1/70",
-                      "g = Slice(s) starts=0/0/70 ends=-1/-1/140",
+                      "i = Slice(s) starts=0/0/0 ends=-1/-1/140",
+                      "g = Slice(s) starts=0/0/140 ends=-1/-1/280",
                       "p = Sigmoid(i)",
                       "q = Tanh(g)",
                       "k = Mul(p, h_prev)",
                       "h = Add(k, q)"};
-  const Counts fused = fused_counts({step, {kH}}, wide_feeds(70, 2));
+  const Counts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
   EXPECT_EQ(fused.forward_steps, 2);
   EXPECT_LE(fused.backward_steps, 3);
 }
@@ -155,7 +155,7 @@ TEST(StepFusion, SplitGates) {
                       "s = Sum(a, r)",          "i, g = Split(s) axis=2",
                       "p = Sigmoid(i)",         "q = Tanh(g)",
                       "k = Mul(p, h_prev)",     "h = Add(k, q)"};
-  const Counts fused = fused_counts({step, {kH}}, wide_feeds(70, 2));
+  const Counts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
   EXPECT_EQ(fused.forward_steps, 2);
   EXPECT_LE(fused.backward_steps, 3);
 }
