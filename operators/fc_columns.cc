@@ -220,7 +220,7 @@ REGISTER(fc_columns_gradient) {
       .rowwise(leading_rows)
       .sums_rows()
       .cpu(gradient<float>, gradient<double>)
-      .no_gradient("gradients of gradients are FC's, of the parts' Concat");
+      .no_gradient("second derivatives of FCColumns are not written; FC over a Concat of the parts has them");
 }
 
 }  // namespace

@@ -187,6 +187,24 @@ TEST(Matmul, ColumnsOfWiderMatrices) {
   set_threads(0);
 }
 
+// The matrix and its first columns begin at the same place.
+TEST(Matmul, ColumnsAreNotTakenForTheWholeMatrix) {
+  constexpr int64_t n = 256, k = 40, part = 24;
+  const Tensor a = normal<float>({k}, 1), b = normal<float>({n * k}, 2);
+  Tensor columns = Tensor::zeros(DType::float32, {n * part}), nothing = Tensor::zeros(DType::float32, {n});
+  for (int64_t i = 0; i < n * part; ++i) columns.data<float>()[i] = b.data<float>()[i / part * k + i % part];
+  WeightPacks packs;
+  packs.start({b.data<float>()});
+  for (int product = 0; product < 40; ++product)
+    for (const int64_t width : {part, k}) {
+      Tensor c = nothing.clone();
+      matmul(false, true, 1, n, width, a.data<float>(), b.data<float>(), c.data<float>(), false, &packs, nullptr,
+             {0, k});
+      const Tensor wanted = reference(false, true, {1, n, width}, a, width == k ? b : columns, nothing);
+      ASSERT_EQ(compare(c, wanted, 1e-5), "") << product << ", " << width;
+    }
+}
+
 int made = 0;  // products that were not there
 
 void multiply(int64_t m) {
