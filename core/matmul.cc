@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <functional>
 #include <mutex>
 
@@ -47,13 +48,15 @@ struct Matmul {
   T* c;
   bool accumulate;
   WeightPacks* packs;
+  int64_t ldb, ldc;   // from one stored row to the next
+  const T* stored_b;  // the matrix that B is columns of, by which `packs` knows it
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
 template <class T>
 void start_with_bias(const Matmul<T>& p) {
   for (int64_t i = 0; i < p.m; ++i) {
-    T* row = p.c + i * p.n;
+    T* row = p.c + i * p.ldc;
     for (int64_t j = 0; j < p.n; ++j) row[j] = (p.accumulate ? row[j] : T{0}) + (p.bias ? p.bias[j] : T{0});
   }
 }
@@ -70,7 +73,7 @@ void row_times_plain(const RowProduct& row) {
     const int64_t first = row.k * i / parts;
     RowProduct rows = row;
     rows.a += first;
-    rows.b += first * row.n;
+    rows.b += first * row.ldb;
     rows.k = row.k * (i + 1) / parts - first;
     rows.accumulate = i == 0 && row.accumulate;
     if (i > 0) rows.c = others + (i - 1) * row.n;
@@ -93,10 +96,10 @@ void row_product(const Matmul<float>& p) {
   constexpr int64_t kCacheLine = 16;
   const RowProductKernels& kernels = row_products();
   if (p.bias) start_with_bias(p);
-  RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate || p.bias};
+  RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate || p.bias, p.ldb};
   if (!p.trans_b) return row_times_plain(row);
   const float* panels =
-      p.packs && p.packs->holds(p.b) ? p.packs->panels_of(p.b, p.n, p.k, kernels.panel_columns) : nullptr;
+      p.packs && p.packs->holds(p.stored_b) ? p.packs->panels_of(p.b, p.n, p.k, p.ldb, kernels.panel_columns) : nullptr;
   if (!panels) return row_in_blocks(row, kCacheLine, kernels.transposed);
   row.b = panels;
   row_in_blocks(row, kernels.panel_columns, kernels.panels);
@@ -112,8 +115,8 @@ ProductPart part_of(const Matmul<float>& p, int index, int count) {
                     .n = p.n,
                     .k = p.k,
                     .lda = p.trans_a ? p.m : p.k,
-                    .ldb = p.trans_b ? p.k : p.n,
-                    .ldc = p.n,
+                    .ldb = p.ldb,
+                    .ldc = p.ldc,
                     .part = index},
                    p.a,
                    p.b,
@@ -173,7 +176,7 @@ void product(const Matmul<float>& p) {
     return;
   }
   const int parts = product_parts(p);
-  const bool packed = p.packs && p.packs->holds(p.b);
+  const bool packed = p.packs && p.packs->holds(p.stored_b);
   bool done = true;
   try {
     const OneThread limit;
@@ -191,8 +194,9 @@ void product(const Matmul<float>& p) {
 void product(const Matmul<double>& p) {
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const Eigen::Map<const Matrix> a(p.a, p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k);
-  const Eigen::Map<const Matrix> b(p.b, p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n);
-  Eigen::Map<Matrix> c(p.c, p.m, p.n);
+  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> b(p.b, p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n,
+                                                            Eigen::OuterStride<>(p.ldb));
+  Eigen::Map<Matrix, 0, Eigen::OuterStride<>> c(p.c, p.m, p.n, Eigen::OuterStride<>(p.ldc));
   if (!p.accumulate || p.bias) start_with_bias(p);
   if (p.trans_a && p.trans_b) {
     c.noalias() += a.transpose() * b.transpose();
@@ -208,6 +212,7 @@ void product(const Matmul<double>& p) {
 template <class T>
 void checked_product(const Matmul<T>& p) {
   if (p.m == 0 || p.n == 0) return;
+  assert(p.ldb >= (p.trans_b ? p.k : p.n) && p.ldc >= p.n);
   if (p.k == 0) {
     if (!p.accumulate || p.bias) start_with_bias(p);
     return;
@@ -225,16 +230,25 @@ void checked_product(const Matmul<T>& p) {
   ++counters.calls;
 }
 
+template <class T>
+T* from_column(T* stored, int64_t first) {
+  return stored ? stored + first : stored;
+}
+
 }  // namespace
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
-            bool accumulate, WeightPacks* packs, const float* bias) {
-  checked_product(Matmul<float>{trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs});
+            bool accumulate, WeightPacks* packs, const float* bias, ColumnsIn b_in, ColumnsIn c_in) {
+  checked_product(Matmul<float>{trans_a, trans_b, m, n, k, a, from_column(b, b_in.first), bias,
+                                from_column(c, c_in.first), accumulate, packs,
+                                b_in.ld > 0 ? b_in.ld : (trans_b ? k : n), c_in.ld > 0 ? c_in.ld : n, b});
 }
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
-            bool accumulate, WeightPacks* packs, const double* bias) {
-  checked_product(Matmul<double>{trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs});
+            bool accumulate, WeightPacks* packs, const double* bias, ColumnsIn b_in, ColumnsIn c_in) {
+  checked_product(Matmul<double>{trans_a, trans_b, m, n, k, a, from_column(b, b_in.first), bias,
+                                 from_column(c, c_in.first), accumulate, packs,
+                                 b_in.ld > 0 ? b_in.ld : (trans_b ? k : n), c_in.ld > 0 ? c_in.ld : n, b});
 }
 
 MatmulCounters matmul_counters() {

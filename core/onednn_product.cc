@@ -192,6 +192,7 @@ struct WeightPacks::Entry {
 
 struct WeightPacks::Panels {
   const float* b;
+  int64_t n, k, ld;
   PackedWeights weights;
   uint64_t run = 0;
   int64_t products = 0;  // in this run
@@ -223,16 +224,17 @@ PreparedProduct WeightPacks::prepare(const ProductPart& part) {
   return {&entry->product, part, entry->weights, store_->run};
 }
 
-const float* WeightPacks::panels_of(const float* b, int64_t n, int64_t k, int64_t columns) {
+const float* WeightPacks::panels_of(const float* b, int64_t n, int64_t k, int64_t ld, int64_t columns) {
   constexpr int64_t kMostElements = 128 << 10, kProductsToPay = 16;
   if (n * k > kMostElements || n % columns != 0) return nullptr;
   forget_others();
-  auto known = std::ranges::find_if(panels_, [&](const auto& p) { return p->b == b; });
+  auto known =
+      std::ranges::find_if(panels_, [&](const auto& p) { return p->b == b && p->n == n && p->k == k && p->ld == ld; });
   if (known == panels_.end()) {
     const memory::dims sizes = {n / columns, columns, k};
-    const memory::desc plain(sizes, memory::data_type::f32, memory::dims{columns * k, k, 1});
+    const memory::desc plain(sizes, memory::data_type::f32, memory::dims{columns * ld, ld, 1});
     const memory::desc packed(sizes, memory::data_type::f32, memory::dims{columns * k, 1, columns});
-    known = panels_.emplace(known, new Panels{b, {plain, packed}});
+    known = panels_.emplace(known, new Panels{b, n, k, ld, {plain, packed}});
   }
   Panels& panels = **known;
   if (panels.run != store_->run) panels.products = 0;

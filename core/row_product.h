@@ -8,12 +8,14 @@
 
 namespace stepnet {
 
-// c = a B, or c + a B, for the outputs `begin` to `end`. a is [k], c is [n].
+// c = a B, or c + a B, for the outputs `begin` to `end`. a is [k], c is [n]. Stored rows of B begin `ldb` elements
+// apart; panels do not ask for that.
 struct RowProduct {
   int64_t n = 0, k = 0;
   const float *a = nullptr, *b = nullptr;
   float* c = nullptr;
   bool accumulate = false;
+  int64_t ldb = 0;
 };
 
 struct RowProductKernels {

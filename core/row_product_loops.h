@@ -41,7 +41,7 @@ template <int Size, class Vector>
 // One stored row after the other, which is how memory is read fastest, in four sums, so that none waits for another.
 static void transposed_row_product(const RowProduct& p, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    const float* b = p.b + row * p.k;
+    const float* b = p.b + row * p.ldb;
     Lanes sums[4] = {};
     int64_t i = 0;
     for (; i + 4 * kLanes <= p.k; i += 4 * kLanes)
@@ -57,7 +57,7 @@ static void transposed_row_product(const RowProduct& p, int64_t begin, int64_t e
 // R rows of B at a time, each added to all outputs, which stay in the first-level cache.
 template <int R>
 [[gnu::always_inline]] static inline void add_rows(const RowProduct& p, int64_t row, int64_t begin, int64_t end) {
-  const float* b = p.b + row * p.n;
+  const float* b = p.b + row * p.ldb;
   Lanes x[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) x[r] = Lanes{} + p.a[row + r];
@@ -65,11 +65,11 @@ template <int R>
   for (; j + kLanes <= end; j += kLanes) {
     Lanes sum = load_lanes(p.c + j);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) sum += x[r] * load_lanes(b + r * p.n + j);
+    for (int r = 0; r < R; ++r) sum += x[r] * load_lanes(b + r * p.ldb + j);
     __builtin_memcpy(p.c + j, &sum, sizeof(sum));
   }
   for (; j < end; ++j)
-    for (int r = 0; r < R; ++r) p.c[j] = fused(x[r][0], b[r * p.n + j], p.c[j]);
+    for (int r = 0; r < R; ++r) p.c[j] = fused(x[r][0], b[r * p.ldb + j], p.c[j]);
 }
 
 static void plain_row_product(const RowProduct& p, int64_t begin, int64_t end) {

@@ -47,15 +47,17 @@ class WeightPacks {
   ~WeightPacks();
   WeightPacks& operator=(const WeightPacks&) = delete;
 
-  // From now on these matrices, named by the place of their elements, do not change; what was packed is out of date.
+  // From now on these matrices, of which products may take some columns, named by the place of their elements, do not
+  // change; what was packed is out of date.
   void start(const std::vector<const void*>& constant);
   bool holds(const float* b) const;
-  // A part of a product with a matrix that is held.
+  // A part of a product with a matrix that is held, or with columns of it.
   PreparedProduct prepare(const ProductPart& part);
-  // The held matrix, stored as [n, k], in panels of so many columns of its transpose, [n / columns, k, columns], for
-  // products of one row. Null as long as packing it costs more than it has been worth in this run, where the panels do
-  // not fill it, and if it is so large that reading it is what takes time.
-  const float* panels_of(const float* b, int64_t n, int64_t k, int64_t columns);
+  // The held matrix, or columns of it, stored as [n, k] with rows `ld` elements apart, in panels of so many columns of
+  // its transpose, [n / columns, k, columns], for products of one row. Null as long as packing it costs more than it
+  // has been worth in this run, where the panels do not fill it, and if it is so large that reading it is what takes
+  // time.
+  const float* panels_of(const float* b, int64_t n, int64_t k, int64_t ld, int64_t columns);
 
  private:
   struct Entry;

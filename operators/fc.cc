@@ -4,11 +4,10 @@
 // dX alone need not keep X.
 
 #include <algorithm>
-#include <functional>
 
 #include "core/matmul.h"
 #include "core/operator.h"
-#include "core/parallel.h"
+#include "operators/sum_rows.h"
 
 namespace stepnet {
 namespace {
@@ -65,20 +64,6 @@ template <class T>
 void forward(const FcArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
   const Sizes s = sizes_of(a, call.in(0).shape(), call.in(1).shape());
   matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data(), call.accumulates(0), call.run.packs, b.data());
-}
-
-// Columns are shared out among threads, so that each sum has one order.
-template <class T>
-void sum_rows(int64_t m, int64_t n, const T* dy, T* db, bool accumulate) {
-  auto sum_columns = [=](int64_t begin, int64_t end) {
-    if (!accumulate) std::fill(db + begin, db + end, T(0));
-    for (int64_t i = 0; i < m; ++i) {
-      const T* row = dy + i * n;
-#pragma omp simd
-      for (int64_t j = begin; j < end; ++j) db[j] += row[j];
-    }
-  };
-  parallel_for(n, 0.3 * static_cast<double>(m), std::ref(sum_columns));
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 #include "core/bound_op.h"
 #include "recurrent/cell_operators.h"
 #include "recurrent/expansion.h"
+#include "recurrent/split_concats.h"
 
 namespace stepnet {
 namespace {
@@ -10,6 +11,32 @@ namespace {
 std::string scope_of(const OperatorDef& op) {
   if (!op.name().empty()) return op.name();
   return op.output_size() > 0 ? op.output(0) + "_rnn" : "rnn";
+}
+
+bool is_disabled(const OperatorDef& op, const std::string& pass) {
+  const Argument* passes = find_arg(op, "disabled_passes");
+  return passes && contains(passes->strings(), pass);
+}
+
+// What the step net shows keeps its name, and where it is computed again, so are its terms.
+void split_step_concats(Expansion& e) {
+  if (is_disabled(e.op, "split_concat")) return;
+  ConcatUse use;
+  for (const StateLink& s : e.def.state()) {
+    use.states.insert(s.input());
+    use.shown.insert(s.output());
+  }
+  for (const OutputLink& o : e.def.output()) use.shown.insert(o.inner());
+  use.shown.insert(e.def.recompute().begin(), e.def.recompute().end());
+  use.shown.insert(e.step.external_output().begin(), e.step.external_output().end());
+  use.term_name = [&e](const std::string& blob) {
+    const std::string name = e.fresh(blob + "_part");
+    if (contains(e.def.recompute(), blob)) e.def.add_recompute(name);
+    return name;
+  };
+  e.step = split_concats(e.step, use);
+  e.written.clear();
+  for (const OperatorDef& op : e.step.op()) e.written.insert(op.output().begin(), op.output().end());
 }
 
 void expand_net(NetDef& net, const std::string& prefix);
@@ -32,6 +59,7 @@ void expand_op(OperatorDef& op, const std::string& scope) {
   check_names(e);
   mask_by_lengths(e);
   find_references(e);
+  split_step_concats(e);
   link_states(e);
   link_outputs(e);
   declare_step_net(e);

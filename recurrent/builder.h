@@ -5,6 +5,7 @@
 //   - expands the networks in the step net,
 //   - puts operators into it that keep timesteps beyond a sample's length apart,
 //   - appends what the step net reads by name to the operator's inputs,
+//   - splits products over a Concat (recurrent/split_concats.h),
 //   - derives the backward step net from the operators' derivatives,
 //   - links states, sequences and their gradients to windows of one tensor each, so that nothing is copied; a gradient
 //     that has several destinations is linked to the first and written once more for each other (kSpreadName),

@@ -10,7 +10,7 @@ namespace {
 const std::set<std::string> kSharedHeaders = {
     "broadcast.h",       "concat.h",      "copy_elements.h", "create_mutex.h", "elementwise_binary.h",
     "fill_shape.h",      "indices.h",     "iter.h",          "labels.h",       "lstm_gates.h",
-    "lstm_gates_rows.h", "random_fill.h", "unit_rows.h"};
+    "lstm_gates_rows.h", "random_fill.h", "sum_rows.h",      "unit_rows.h"};
 
 std::string joined(const Findings& findings) {
   std::string text;

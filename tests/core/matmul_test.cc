@@ -1,5 +1,7 @@
 #include "core/matmul.h"
 
+#include <cmath>
+#include <limits>
 #include <thread>
 
 #include "core/onednn_product.h"
@@ -48,9 +50,10 @@ TEST(Matmul, RowsOfOneGiveTheSameBitsInPieces) {
       for (const bool add : {false, true}) {
         Tensor whole = before.clone(), pieces = before.clone();
         const auto kernel = transposed ? kernels->transposed : kernels->plain;
-        kernel({n, k, a.data<float>(), b.data<float>(), whole.data<float>(), add}, 0, n);
+        const int64_t ldb = transposed ? k : n;
+        kernel({n, k, a.data<float>(), b.data<float>(), whole.data<float>(), add, ldb}, 0, n);
         for (const int64_t begin : {0, 16, 64})
-          kernel({n, k, a.data<float>(), b.data<float>(), pieces.data<float>(), add}, begin,
+          kernel({n, k, a.data<float>(), b.data<float>(), pieces.data<float>(), add, ldb}, begin,
                  begin == 0    ? 16
                  : begin == 16 ? 64
                                : n);
@@ -145,6 +148,61 @@ TEST(Matmul, PackedWeightsGiveTheSameAndAreReadAgainInEachRun) {
       EXPECT_EQ(compare(c, reference(false, trans_b, s, a, b, nothing), 1e-5), "") << factor << trans_b;
     }
   }
+}
+
+// `rows` rows of a matrix, `first` columns from the left of a wider one, of which the others are NaN.
+Tensor widened(const Tensor& m, int64_t rows, const ColumnsIn& in) {
+  Tensor wide = Tensor::zeros(DType::float32, {rows * in.ld});
+  for (int64_t i = 0; i < wide.size(); ++i) wide.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+  const int64_t columns = m.size() / rows;
+  for (int64_t i = 0; i < m.size(); ++i)
+    wide.data<float>()[i / columns * in.ld + in.first + i % columns] = m.data<float>()[i];
+  return wide;
+}
+
+// As they are and packed, one row and more, alone and in parts, and again, when a row has panels.
+TEST(Matmul, ColumnsOfWiderMatrices) {
+  for (const Sizes& s : {Sizes{1, 256, 24}, {1, 5, 7}, {6, 40, 24}, {3, 5, 7}, {150, 130, 160}, {1, 700, 901}})
+    for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const bool trans_b = form & 1, add = form & 2, packed = form & 4;
+      const Tensor a = normal<float>({s.m * s.k}, 1), b = normal<float>({s.k * s.n}, 2);
+      const Tensor before = normal<float>({s.m * s.n}, 3), nothing = Tensor::zeros(DType::float32, before.shape());
+      const ColumnsIn b_in = {3, (trans_b ? s.k : s.n) + 5}, c_in = {2, s.n + (s.m > 1 ? 4 : 2)};
+      const Tensor wide = widened(b, trans_b ? s.n : s.k, b_in);
+      const Tensor wanted = widened(reference(false, trans_b, s, a, b, add ? before : nothing), s.m, c_in);
+      set_threads(packed ? 1 : 2);
+      WeightPacks packs;
+      packs.start({wide.data<float>()});
+      for (int run = 0; run < 20; ++run) {
+        Tensor c = widened(before, s.m, c_in);
+        matmul(false, trans_b, s.m, s.n, s.k, a.data<float>(), wide.data<float>(), c.data<float>(), add,
+               packed ? &packs : nullptr, nullptr, b_in, c_in);
+        for (int64_t i = 0; i < c.size(); ++i) {
+          const float is = c.data<float>()[i], should = wanted.data<float>()[i];
+          ASSERT_EQ(std::isnan(is), std::isnan(should)) << i;
+          ASSERT_FALSE(std::abs(is - should) > 1e-3) << fmt::format("{} of {} {} {}", i, s.m, s.n, s.k);
+        }
+      }
+    }
+  set_threads(0);
+}
+
+// The matrix and its first columns begin at the same place.
+TEST(Matmul, ColumnsAreNotTakenForTheWholeMatrix) {
+  constexpr int64_t n = 256, k = 40, part = 24;
+  const Tensor a = normal<float>({k}, 1), b = normal<float>({n * k}, 2);
+  Tensor columns = Tensor::zeros(DType::float32, {n * part}), nothing = Tensor::zeros(DType::float32, {n});
+  for (int64_t i = 0; i < n * part; ++i) columns.data<float>()[i] = b.data<float>()[i / part * k + i % part];
+  WeightPacks packs;
+  packs.start({b.data<float>()});
+  for (int product = 0; product < 40; ++product)
+    for (const int64_t width : {part, k}) {
+      Tensor c = nothing.clone();
+      matmul(false, true, 1, n, width, a.data<float>(), b.data<float>(), c.data<float>(), false, &packs, nullptr,
+             {0, k});
+      const Tensor wanted = reference(false, true, {1, n, width}, a, width == k ? b : columns, nothing);
+      ASSERT_EQ(compare(c, wanted, 1e-5), "") << product << ", " << width;
+    }
 }
 
 int made = 0;  // products that were not there

@@ -26,6 +26,8 @@ void PrintTo(const SavingCell& c, std::ostream* out) { *out << c.name; }
 
 const Lines kLstm = {"a = FC(x, Wx, bx) axis=2", "r = FC(h_prev, Wh, bh) axis=2", "gates = Sum(a, r)",
                      "h, c = LSTMUnit(h_prev, c_prev, gates, lengths, timestep)"};
+const Lines kJoinedLstm = {"j = Concat(x, h_prev) axis=2", "gates = FC(j, Wj, bx) axis=2",
+                           "h, c = LSTMUnit(h_prev, c_prev, gates, lengths, timestep)"};
 // Update and reset gates, and a candidate that the reset gate lets see the state.
 const Lines kGru = {"zx = FC(x, W, b) axis=2",
                     "zh = FC(h_prev, U, b) axis=2",
@@ -45,7 +47,9 @@ const Lines kGru = {"zx = FC(x, W, b) axis=2",
 const SavingCell kCells[] = {
     {"LSTM", {kLstm, {kH, kC}}, 4},                                 // gates, four widths
     {"LSTMRecomputed", {kLstm, {kH, kC}, {"a", "r", "gates"}}, 0},  // from x and h_prev
-    {"GRU", {kGru, {kH}}, 5},                                       // z, r, q, n and d
+    {"JoinedLSTM", {kJoinedLstm, {kH, kC}}, 4},                     // as the other, without j
+    {"JoinedLSTMRecomputed", {kJoinedLstm, {kH, kC}, {"gates"}}, 0},
+    {"GRU", {kGru, {kH}}, 5},  // z, r, q, n and d
     {"Elman", {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}}, 0},
     {"Sum", {{"h = Sum(x, h_prev)"}, {kH}}, 0, 1},
     {"Product", {{"s = Mul(x, h_prev)", "h = Tanh(s)"}, {kH}}, 0},
@@ -67,7 +71,8 @@ Feeds feeds_of(int64_t steps) {
   for (const char* name : {"W", "U", "V"}) feeds.emplace_back(name, normal<double>({kWidth, kWidth}, seed++));
   for (const char* name : {"Wx", "Wh"}) feeds.emplace_back(name, normal<double>({4 * kWidth, kWidth}, seed++));
   for (const char* name : {"bx", "bh"}) feeds.emplace_back(name, normal<double>({4 * kWidth}, seed++));
-  feeds.emplace_back("b", normal<double>({kWidth}, seed));
+  feeds.emplace_back("b", normal<double>({kWidth}, seed++));
+  feeds.emplace_back("Wj", normal<double>({4 * kWidth, 2 * kWidth}, seed));
   return feeds;
 }
 

@@ -1,0 +1,227 @@
+// FCColumns: an FC whose rows are some columns of a wider FC's: Y = X W[:, first : first + k]^T + b, with X flattened
+// to [M, k] before `axis` and W to [N, K]. An FC of parts laid side by side is the sum of one FCColumns for each part.
+//
+// dX = dY W[:, window], dW = dY^T X in the window and zero beside it, db = the sum of dY over its M rows. Each reads
+// only the values in its formula.
+//
+// `first` is a number, or follows from the other parts, of which only the shapes are read: with `before` of them in
+// front of X, the window begins behind those; with `from_end`, it ends in front of the rest. Parts on the other side
+// are there so that all of W's columns can be checked to have a part.
+
+#include <algorithm>
+
+#include "core/matmul.h"
+#include "core/operator.h"
+#include "operators/sum_rows.h"
+
+namespace stepnet {
+namespace {
+
+struct ColumnsArgs {
+  int32_t axis = 1;
+  int64_t first = 0;
+  int64_t before = 0;
+  bool from_end = false;
+};
+
+struct Window {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t columns = 0;  // of W
+  int64_t first = 0;
+  ColumnsIn in_w() const { return {first, columns}; }
+};
+
+int64_t width(const Shape& part, int32_t axis) {
+  return part.size_between(canonical_axis(axis, part.rank()), part.rank());
+}
+
+// `part(i)` is the shape of part i of the others, of which there are `parts`.
+template <class Part>
+Window window_of(const ColumnsArgs& a, const Shape& x, const Shape& w, int parts, Part part) {
+  require(w.rank() >= 1, "W {} has no columns", w);
+  const int axis = canonical_axis(a.axis, x.rank());
+  Window s{x.size_between(0, axis), w[0], x.size_between(axis, x.rank()), w.size_between(1, w.rank())};
+  require(a.before <= parts, "argument \"before\" is {}, but there are {} other parts", a.before, parts);
+  require(a.first == 0 || (parts == 0 && !a.from_end),
+          "argument \"first\" is {}, but the other parts, or \"from_end\", say already where the columns begin",
+          a.first);
+  int64_t in_front = a.first, behind = 0;
+  for (int i = 0; i < parts; ++i) {
+    const Shape& other = part(i);
+    require(other.rank() == x.rank(), "X {} and the part {} beside it differ in their number of dimensions", x, other);
+    int64_t& side = i < a.before ? in_front : behind;
+    require(!__builtin_add_overflow(side, width(other, a.axis), &side), "the parts are too large");
+  }
+  s.first = a.from_end ? s.columns - s.k - behind : in_front;
+  require(s.first >= 0 && s.first <= s.columns && s.k <= s.columns - s.first,
+          "X {} takes {} columns of W {} from column {} on, but W has {}", x, s.k, w, s.first, s.columns);
+  const bool all = a.from_end ? a.before > 0 : parts > a.before;
+  require(!all || in_front + s.k + behind == s.columns,
+          "X {} and the parts beside it have rows of {} values from axis {} on, but W {} takes rows of {}", x,
+          in_front + s.k + behind, axis, w, s.columns);
+  return s;
+}
+
+// The other parts follow input 2, which is b or dY.
+constexpr int kParts = 3;
+
+bool sizes_known(const ShapeCall& c) {
+  bool known = c.known(0) && c.known(1);
+  for (int i = kParts; i < c.inputs(); ++i) {
+    require(c.has(i), "part {} has an empty name", i - kParts);
+    known = known && c.known(i);
+  }
+  return known;
+}
+
+int parts_of(int inputs) { return std::max(inputs - kParts, 0); }
+
+Window window_of(const ColumnsArgs& a, const ShapeCall& c) {
+  const auto part = [&](int i) -> const Shape& { return c.shape(kParts + i); };
+  return window_of(a, c.shape(0), c.shape(1), parts_of(c.inputs()), part);
+}
+
+Window window_of(const ColumnsArgs& a, const Call& c) {
+  const auto part = [&](int i) -> const Shape& { return c.in(kParts + i).shape(); };
+  return window_of(a, c.in(0).shape(), c.in(1).shape(), parts_of(c.inputs()), part);
+}
+
+Shape output_shape(const ColumnsArgs& a, const Shape& x, int64_t n) {
+  Shape y(x.dims().first(canonical_axis(a.axis, x.rank())));
+  y.push_back(n);
+  return y;
+}
+
+void infer(const ColumnsArgs& a, ShapeCall& c) {
+  if (!sizes_known(c)) return;
+  const Window s = window_of(a, c);
+  if (c.known(2))
+    require(c.shape(2) == Shape{s.n}, "b is {}, but W {} gives {} outputs, so b must be [{}]", c.shape(2), c.shape(1),
+            s.n, s.n);
+  c.set(0, c.dtype(0), output_shape(a, c.shape(0), s.n));
+}
+
+void infer_gradient(const ColumnsArgs& a, ShapeCall& c) {
+  if (!sizes_known(c)) return;
+  const Window s = window_of(a, c);
+  const Shape y = output_shape(a, c.shape(0), s.n);
+  if (c.known(2))
+    require(c.shape(2).size() == y.size(), "dY is {}, but X {} and W {} give an output of {}", c.shape(2), c.shape(0),
+            c.shape(1), y);
+  c.set_like(0, 1);
+  c.set(1, c.dtype(0), Shape{s.n});
+  c.set_like(2, 0);
+}
+
+template <class T>
+void forward(const ColumnsArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
+  const Window s = window_of(a, call);
+  matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data(), call.accumulates(0), call.run.packs, b.data(),
+         s.in_w());
+}
+
+// Beside the window dW is zero, or stays as it is.
+template <class T>
+void weight_gradient(const Window& s, const T* dy, const T* x, Out<T> dw, bool accumulate) {
+  const bool whole = s.k == s.columns;
+  if (!accumulate && !whole) std::ranges::fill(dw, T(0));
+  matmul(true, false, s.n, s.k, s.m, dy, x, dw.data(), accumulate || !whole, nullptr, nullptr, {}, s.in_w());
+}
+
+template <class T>
+void gradient(const ColumnsArgs& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db, Out<T> dx, Call& call) {
+  const Window s = window_of(a, call);
+  if (call.wants(0)) weight_gradient(s, dy.data(), x.data(), dw, call.accumulates(0));
+  if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
+  if (call.wants(2))
+    matmul(false, false, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs,
+           static_cast<const T*>(nullptr), s.in_w());
+}
+
+double product_flops(const ColumnsArgs& a, const ShapeCall& c) {
+  if (!sizes_known(c)) return 0;
+  const Window s = window_of(a, c);
+  return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+}
+
+double gradient_flops(const ColumnsArgs& a, const ShapeCall& c) {
+  const double rows = c.known(2) && c.wants(1) ? static_cast<double>(c.shape(2).size()) : 0;
+  return product_flops(a, c) * (int{c.wants(0)} + int{c.wants(2)}) + rows;
+}
+
+int leading_rows(const ColumnsArgs& a, const ShapeCall& c) {
+  return c.known(0) ? canonical_axis(a.axis, c.shape(0).rank()) : std::max(a.axis, 0);
+}
+
+std::vector<Gradient> derivatives(Formula& f) {
+  const std::vector<bool> wanted = {f.wants("W"), f.wants("b"), f.wants("X")};
+  std::vector<Value> inputs = {f.x("X"), f.x("W"), f.dy("Y")};
+  for (int i = kParts; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
+  const std::vector<Value> d = f.ops("FCColumnsGradient", inputs, f.forward_args(), wanted);
+  return {d[2], d[0], d[1]};
+}
+
+void declare(OpBuilder<ColumnsArgs>& b) {
+  b.arg("axis", &ColumnsArgs::axis, 1, "X is flattened to a matrix whose rows are the dimensions before this one");
+  b.arg("first", &ColumnsArgs::first, int64_t{0}, "the first of W's columns that X is multiplied by; not with parts",
+        at_least(0));
+  b.arg("before", &ColumnsArgs::before, int64_t{0},
+        "how many of the parts have the columns before X's; the others follow X's", at_least(0));
+  b.arg("from_end", &ColumnsArgs::from_end, false, "columns are counted from W's last one, not from its first");
+}
+
+REGISTER(fc_columns) {
+  auto b = op<ColumnsArgs>("FCColumns");
+  declare(b);
+  return b.doc("Fully connected layer with some columns of the weights: Y = X W[:, first : first + k]^T + b.")
+      .input("X", "[M, k] after flattening")
+      .input("W", "[N, K]")
+      .input("b", "[N]")
+      .optional()
+      .input("parts", "what the other columns of W are for, in order, flattened as X is; values are not read")
+      .optional()
+      .shape_only()
+      .variadic()
+      .output("Y", "the dimensions of X before axis, then N")
+      .accumulates()
+      .shape(infer)
+      .flops(product_flops)
+      .rowwise(leading_rows)
+      .cpu(forward<float>, forward<double>)
+      .derivatives({"X", "W", "b"}, derivatives)
+      .variadic_derivative("parts", [](Formula&, int) { return Gradient::none(); });
+}
+
+REGISTER(fc_columns_gradient) {
+  auto b = op<ColumnsArgs>("FCColumnsGradient");
+  declare(b);
+  return b.doc("Gradients of FCColumns. Outputs that are not wanted are left out or \"\", and cost nothing.")
+      .input("X", "FCColumns' X; its values are read for dW only")
+      .input("W", "FCColumns' W; its values are read for dX only")
+      .input("dY", "gradient of FCColumns' Y")
+      .input("parts", "as FCColumns'")
+      .optional()
+      .shape_only()
+      .variadic()
+      .output("dW", "dY^T X in the columns of X, else zero")
+      .optional()
+      .uses({"X", "dY"})
+      .accumulates()
+      .output("db", "the sum of dY over its rows")
+      .optional()
+      .uses({"dY"})
+      .accumulates()
+      .output("dX", "dY W[:, first : first + k]")
+      .optional()
+      .uses({"W", "dY"})
+      .accumulates()
+      .shape(infer_gradient)
+      .flops(gradient_flops)
+      .rowwise(leading_rows)
+      .sums_rows()
+      .cpu(gradient<float>, gradient<double>)
+      .no_gradient("second derivatives of FCColumns are not written; FC over a Concat of the parts has them");
+}
+
+}  // namespace
+}  // namespace stepnet

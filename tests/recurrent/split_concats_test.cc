@@ -1,0 +1,257 @@
+// FCs over a Concat in a step net: which become products of the parts, and that these give the same.
+#include <gtest/gtest.h>
+
+#include "core/passes/gradients.h"
+#include "recurrent/builder.h"
+#include "recurrent/scratch.h"
+#include "tests/recurrent/unrolled.h"
+
+namespace stepnet::testing {
+namespace {
+
+constexpr int64_t kSteps = 9, kBatch = 50, kIn = 3, kWidth = 4;
+
+const CellState kH = {"h_prev", "h", "h0", "h_all", ""};
+const CellState kC = {"c_prev", "c", "c0", "c_all", ""};
+const std::string kUnit = "h, c = LSTMUnit(h_prev, c_prev, gates, lengths, timestep)";
+const std::string kTanh = "h = Tanh(s)";
+
+Lines lstm(const std::string& parts) {
+  return {"cat = Concat(" + parts + ") axis=2", "gates = FC(cat, W, b) axis=2", kUnit};
+}
+
+// Columns [first, first + count) of a matrix.
+Tensor columns(const Tensor& m, int64_t first, int64_t count) {
+  Tensor part = Tensor::empty(DType::float64, {m.dim(0), count});
+  for (int64_t i = 0; i < m.dim(0); ++i)
+    for (int64_t j = 0; j < count; ++j) part.data<double>()[i * count + j] = m.data<double>()[i * m.dim(1) + first + j];
+  return part;
+}
+
+Feeds feeds_of(int64_t columns_of_w, int64_t batch = kBatch, int64_t rows_of_w = 4 * kWidth) {
+  return {{"X", normal<double>({kSteps, batch, kIn}, 1)},
+          {"h0", normal<double>({batch, kWidth}, 2)},
+          {"c0", normal<double>({batch, kWidth}, 3)},
+          {"W", normal<double>({rows_of_w, columns_of_w}, 4, 0, 0.3)},
+          {"b", normal<double>({rows_of_w}, 5)},
+          {"lengths", Tensor::of<int32_t>({batch}, std::vector<int32_t>(batch, kSteps))}};
+}
+
+struct Order {
+  std::string parts;
+  int64_t x, h;  // their first columns
+};
+
+void PrintTo(const Order& o, std::ostream* out) { *out << o.parts; }
+
+class SplitConcats : public ::testing::TestWithParam<Order> {};
+
+// The cell with two FCs of the same weights.
+TEST_P(SplitConcats, IsTheCellOfTwoProducts) {
+  const auto& [parts, x, h] = GetParam();
+  const Cell joined = {lstm(parts), {kH, kC}};
+  const Cell apart = {{"a = FC(x, Wx, b) axis=2", "r = FC(h_prev, Wh, zero) axis=2", "gates = Sum(a, r)", kUnit},
+                      {kH, kC}};
+  const Feeds feeds = feeds_of(kIn + kWidth, 4);
+  Feeds of_two = feeds;
+  of_two.emplace_back("Wx", columns(feeds[3].second, x, kIn));
+  of_two.emplace_back("Wh", columns(feeds[3].second, h, kWidth));
+  of_two.emplace_back("zero", Tensor::zeros(DType::float64, {4 * kWidth}));
+  of_two.erase(of_two.begin() + 3);
+  const Feeds outside = outside_gradients(joined, feeds);
+  CellResults a = run_recurrent(joined, feeds, outside);
+  const CellResults b = run_recurrent(apart, of_two, outside);
+  const Tensor dw = a.gradients.at("W");
+  EXPECT_EQ(compare(columns(dw, x, kIn), b.gradients.at("Wx"), 1e-10), "");
+  EXPECT_EQ(compare(columns(dw, h, kWidth), b.gradients.at("Wh"), 1e-10), "");
+  for (const char* name : {"X", "h0", "c0", "b"})
+    EXPECT_EQ(compare(a.gradients.at(name), b.gradients.at(name), 1e-10), "") << name;
+  for (const char* name : {"h_all", "c_all"})
+    EXPECT_EQ(compare(a.outputs.at(name), b.outputs.at(name), 1e-10), "") << name;
+}
+
+TEST_P(SplitConcats, EqualsTheUnrolledNet) {
+  for (const auto& passes : pass_choices())
+    for (const bool reverse : {false, true}) {
+      Cell cell = {lstm(GetParam().parts), {kH, kC}};
+      cell.disabled_passes = passes;
+      cell.reverse = reverse;
+      EXPECT_EQ(check_against_unrolled(cell, feeds_of(kIn + kWidth)), "") << fmt::format("{}", fmt::join(passes, ","));
+    }
+}
+
+TEST_P(SplitConcats, WithLengthsAndCentralDifferences) {
+  Cell cell = {lstm(GetParam().parts), {kH, kC}};
+  Feeds feeds = feeds_of(kIn + kWidth, 3);
+  EXPECT_EQ(check_differences(cell, feeds), "");
+  feeds.back().second = Tensor::of<int32_t>({3}, {9, 1, 4});
+  cell.lengths = "lengths";
+  EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+}
+
+struct Counts {
+  int forward_blocks, forward_steps, backward_blocks, backward_steps;
+  bool operator==(const Counts&) const = default;
+};
+
+void PrintTo(const Counts& c, std::ostream* out) {
+  *out << fmt::format("{{{}, {}, {}, {}}}", c.forward_blocks, c.forward_steps, c.backward_blocks, c.backward_steps);
+}
+
+Counts counts_of(Cell cell, const Feeds& feeds) {
+  cell.disabled_passes.emplace_back("fuse");  // leaves hardly any operators to count
+  NetDef net = expanded_net(cell, feeds);
+  net.add_external_input("g");
+  add_gradient_operators(net, {.targets = {{"h_all", "g"}}, .wanted = {"X", "h0", "W", "b"}, .stop = {}});
+  Workspace workspace;
+  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
+  workspace.tensor("g") = normal<double>({kSteps, feeds[1].second.dim(0), kWidth}, 7);
+  RunContext run;
+  run_net_once(net, workspace, run);
+  const auto& scratch = workspace.at("rnn/step_workspaces").get<RecurrentScratch>();
+  return {scratch.forward->block_operators(), scratch.forward->step_operators(), scratch.backward->block_operators(),
+          scratch.backward->step_operators()};
+}
+
+// As many operators as the cell of two FCs has: the product with the sequence runs once per block, all gradients but
+// the state's are deferred.
+TEST_P(SplitConcats, TheSequenceIsMultipliedInBlocks) {
+  const Feeds feeds = feeds_of(kIn + kWidth);
+  Feeds of_two = feeds;
+  of_two.emplace_back("U", normal<double>({4 * kWidth, kWidth}, 8));
+  of_two[3].second = normal<double>({4 * kWidth, kIn}, 9);
+  const Lines two = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "gates = Sum(a, r)", kUnit};
+  const Counts wanted = {1, 2, 3, 2};
+  EXPECT_EQ(counts_of({lstm(GetParam().parts), {kH, kC}}, feeds), wanted);
+  EXPECT_EQ(counts_of({two, {kH, kC}}, of_two), wanted);
+  Cell whole = {lstm(GetParam().parts), {kH, kC}};
+  whole.disabled_passes = {"split_concat"};
+  EXPECT_EQ(counts_of(whole, feeds).forward_blocks, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, SplitConcats,
+                         ::testing::Values(Order{"x, h_prev", 0, kIn}, Order{"h_prev, x", kWidth, 0}),
+                         [](const auto& info) { return info.param.x == 0 ? "SequenceFirst" : "StateFirst"; });
+
+// Types of the operators in the step net, in order.
+std::string types_of(const Cell& cell, const Feeds& feeds) {
+  NetDef net = expanded_net(cell, feeds);
+  std::string types;
+  for (const OperatorDef& op : arg_of(net, "step_net").n().op()) types += (types.empty() ? "" : " ") + op.type();
+  return types;
+}
+
+struct Form {
+  std::string name;
+  Lines step;
+  std::string types;  // afterwards
+  int64_t columns;    // of W
+};
+
+void PrintTo(const Form& f, std::ostream* out) { *out << f.name; }
+
+const std::string kProducts = "FCColumns FCColumns ";
+
+const Form kForms[] = {
+    {"ThreeParts",
+     {"cat = Concat(h_prev, x, c0) axis=2", "s = FC(cat, W, b) axis=2", kTanh},
+     "FCColumns FCColumns FCColumns Sum Tanh",
+     kIn + 2 * kWidth},
+    {"StateBetween",
+     {"q = Tanh(x)", "cat = Concat(x, h_prev, q) axis=2", "s = FC(cat, W, b) axis=2", kTanh},
+     "Tanh FCColumns FCColumns FCColumns Sum Tanh",
+     2 * kIn + kWidth},
+    {"StatesAround",
+     {"q = Tanh(h_prev)", "cat = Concat(q, x, h_prev) axis=2", "s = FC(cat, W, b) axis=2", kTanh},
+     "Tanh FCColumns FCColumns FCColumns Sum Tanh",
+     kIn + 2 * kWidth},
+    {"NoState",
+     {"q = Tanh(x)", "cat = Concat(x, q) axis=2", "a = FC(cat, W, b) axis=2", "s = Sum(a, h_prev)", kTanh},
+     "Tanh " + kProducts + "Sum Sum Tanh",
+     2 * kIn},
+    {"Nested",
+     {"in = Concat(x, x) axis=2", "cat = Concat(in, h_prev) axis=2", "s = FC(cat, W, b) axis=2", kTanh},
+     "FCColumns FCColumns FCColumns Sum Tanh",
+     2 * kIn + kWidth},
+    {"TwoReaders",
+     {"cat = Concat(x, h_prev) axis=2", "a = FC(cat, W, b) axis=2", "r = FC(cat, W, b) axis=2", "s = Mul(a, r)", kTanh},
+     kProducts + "Sum " + kProducts + "Sum Mul Tanh",
+     kIn + kWidth},
+    {"FromTheEnd",
+     {"cat = Concat(x, h_prev) axis=-1", "s = FC(cat, W, b) axis=-1", kTanh},
+     kProducts + "Sum Tanh",
+     kIn + kWidth},
+    {"UnusedSizes",
+     {"cat, sizes = Concat(x, h_prev) axis=2", "s = FC(cat, W, b) axis=2", kTanh},
+     kProducts + "Sum Tanh",
+     kIn + kWidth},
+    {"InnerReadElsewhere",
+     {"in = Concat(x, x) axis=2", "cat = Concat(in, h_prev) axis=2", "s = FC(cat, W, b) axis=2", "q = Tanh(in)", kTanh},
+     "Concat " + kProducts + "Sum Tanh Tanh",
+     2 * kIn + kWidth},
+    {"AnotherReader",
+     {"cat = Concat(x, h_prev) axis=2", "s = FC(cat, W, b) axis=2", "q = Tanh(cat)", kTanh},
+     "Concat FC Tanh Tanh",
+     kIn + kWidth},
+    {"AxesWrittenDifferently",
+     {"cat = Concat(x, h_prev) axis=-1", "s = FC(cat, W, b) axis=2", kTanh},
+     "Concat FC Tanh",
+     kIn + kWidth},
+    {"OnePart", {"cat = Concat(h_prev) axis=2", "s = FC(cat, W, b) axis=2", kTanh}, "Concat FC Tanh", kWidth},
+    {"PartOverwritten",
+     {"q = Sum(h_prev, h_prev)", "cat = Concat(q, h_prev) axis=2", "q = Tanh(q)", "s = FC(cat, W, b) axis=2", kTanh},
+     "Sum Concat Tanh FC Tanh",
+     2 * kWidth},
+};
+
+class ConcatForms : public ::testing::TestWithParam<Form> {};
+
+TEST_P(ConcatForms, AreSplitWhereTheyCanBe) {
+  const Form& form = GetParam();
+  const Feeds feeds = feeds_of(form.columns, 4, kWidth);
+  Feeds given = feeds;
+  given[2].second = given[2].second.reshaped({1, 4, kWidth});  // c0, a part that all timesteps share
+  const Cell cell = {form.step, {kH}};
+  EXPECT_EQ(types_of(cell, given), form.types);
+  EXPECT_EQ(check_against_unrolled(cell, given), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ConcatForms, ::testing::ValuesIn(kForms),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(SplitConcatsOf, WhatIsShownStays) {
+  const Feeds feeds = feeds_of(kIn + kWidth, 4, kWidth);
+  Cell cell = {{"cat = Concat(x, h_prev) axis=2", "s = FC(cat, W, b) axis=2", kTanh}, {kH}};
+  const std::string whole = "Concat FC Tanh";
+  cell.outputs = {{"cat", "shown"}};
+  EXPECT_EQ(types_of(cell, feeds), whole);
+  cell.outputs = {};
+  cell.recompute = {"cat"};
+  EXPECT_EQ(types_of(cell, feeds), whole);
+  cell.recompute = {};
+  cell.disabled_passes = {"split_concat"};
+  EXPECT_EQ(types_of(cell, feeds), whole);
+  cell.disabled_passes = {"hoist"};
+  EXPECT_EQ(types_of(cell, feeds), "FCColumns FCColumns Sum Tanh");
+}
+
+// What is computed again is so from the parts.
+TEST(SplitConcatsOf, RecomputedProducts) {
+  Cell cell = {lstm("x, h_prev"), {kH, kC}, {"gates"}};
+  const Feeds feeds = feeds_of(kIn + kWidth, 4);
+  EXPECT_EQ(types_of(cell, feeds), "FCColumns FCColumns Sum LSTMUnit");
+  EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+}
+
+// The widths must add up to W's.
+TEST(SplitConcatsOf, WidthsThatDoNotFit) {
+  for (const char* parts : {"x, h_prev", "h_prev, x"}) {
+    const Cell cell = {lstm(parts), {kH, kC}};
+    const Feeds feeds = feeds_of(kIn + kWidth + 1, 4);
+    const std::string error = error_of([&] { run_recurrent(cell, feeds, outside_gradients(cell, feeds)); });
+    EXPECT_NE(error.find("the parts beside it have rows of 7 values"), std::string::npos) << error;
+  }
+}
+
+}  // namespace
+}  // namespace stepnet::testing
