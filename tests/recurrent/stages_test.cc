@@ -111,7 +111,7 @@ TEST_F(Stages, EqualTheUnrolledNetWithoutOtherPasses) {
   for (const auto& disabled : pass_choices()) {
     Cell cell = stack(2);
     cell.disabled_passes = disabled;
-    EXPECT_EQ(check_against_unrolled(cell, stack_feeds(2, 120, 1)), "") << fmt::format("{}", fmt::join(disabled, ", "));
+    EXPECT_EQ(check_against_unrolled(cell, stack_feeds(2, 60, 1)), "") << fmt::format("{}", fmt::join(disabled, ", "));
   }
 }
 
