@@ -4,11 +4,31 @@
 // had in the turn before. What can run for a whole block at once, before its timesteps and after them, uses all threads
 // between the turns.
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "core/parallel.h"
 #include "recurrent/step_program.h"
 
 namespace stepnet {
+namespace {
+
+// Each lane on a thread; throws what one of them has thrown.
+template <class Lane, class Work>
+void run_at_once(std::span<const std::unique_ptr<Lane>> lanes, Work work) {
+  auto part = [&](int i) {
+    try {
+      work(*lanes[i]);
+    } catch (...) {
+      lanes[i]->error = std::current_exception();
+    }
+  };
+  parallel_parts(static_cast<int>(lanes.size()), std::ref(part));
+  for (const auto& lane : lanes)
+    if (lane->error) std::rethrow_exception(std::exchange(lane->error, nullptr));
+}
+
+}  // namespace
 
 void RowSum::add(int64_t t, int64_t first, int64_t samples) const {
   const int64_t row = t + shift;
@@ -56,18 +76,9 @@ void StepProgram::run_steps(int stage, const Block& block, RunContext& run) {
 }
 
 void StepProgram::run_lanes(int stage, const Block& block, const RunContext& run) {
-  const auto count = static_cast<int>(lanes_.size()) / stages_;
-  auto part = [&](int i) {
-    Lane& lane = *lanes_[stage * count + i];
-    try {
-      run_lane(lane, block, run);
-    } catch (...) {
-      lane.error = std::current_exception();
-    }
-  };
-  parallel_parts(count, std::ref(part));
-  for (const auto& lane : lanes_)
-    if (lane->error) std::rethrow_exception(std::exchange(lane->error, nullptr));
+  const size_t count = lanes_.size() / static_cast<size_t>(stages_);
+  run_at_once(std::span<const std::unique_ptr<Lane>>(lanes_).subspan(static_cast<size_t>(stage) * count, count),
+              [&](Lane& lane) { run_lane(lane, block, run); });
 }
 
 void StepProgram::run_in_turn(const Block& block, RunContext& run) {
@@ -84,23 +95,14 @@ void StepProgram::run_after(RunContext& run, const Block& block) {
 // Stage s is s blocks behind the first.
 void StepProgram::run_wave(int64_t turn, RunContext& run) {
   const int64_t blocks = (spec_.steps + spec_.block - 1) / spec_.block;
-  const auto first = static_cast<int>(std::max<int64_t>(turn - blocks + 1, 0));
-  const auto end = static_cast<int>(std::min<int64_t>(turn + 1, stages_));
-  for (int stage = first; stage < end; ++stage)
-    run_block(Phase::before, stage, block_at(spec_.block, turn - stage), run);
-  auto part = [&](int i) {
-    Lane& lane = *lanes_[first + i];
-    try {
-      run_lane(lane, block_at(spec_.block, turn - lane.stage), run);
-    } catch (...) {
-      lane.error = std::current_exception();
-    }
-  };
+  const int64_t first = std::max<int64_t>(turn - blocks + 1, 0), end = std::min<int64_t>(turn + 1, stages_);
+  const auto block_of_stage = [&](int64_t stage) { return block_at(spec_.block, turn - stage); };
+  for (int64_t stage = first; stage < end; ++stage)
+    run_block(Phase::before, static_cast<int>(stage), block_of_stage(stage), run);
   // Alone in the first turn and in the last, a stage has all threads for its products.
-  if (end - first == 1) return run_lane(*lanes_[first], block_at(spec_.block, turn - first), run);
-  parallel_parts(end - first, std::ref(part));
-  for (const auto& lane : lanes_)
-    if (lane->error) std::rethrow_exception(std::exchange(lane->error, nullptr));
+  if (end - first == 1) return run_lane(*lanes_[first], block_of_stage(first), run);
+  run_at_once(std::span<const std::unique_ptr<Lane>>(lanes_).subspan(first, end - first),
+              [&](Lane& lane) { run_lane(lane, block_of_stage(lane.stage), run); });
 }
 
 void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {

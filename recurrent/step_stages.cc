@@ -5,7 +5,6 @@
 // for the block (splitting a stack into loops; sinking). Two stages may also work on two blocks at once (a wavefront,
 // see step_schedule.cc).
 #include <algorithm>
-#include <numeric>
 
 #include "core/components.h"
 #include "recurrent/step_program.h"
