@@ -113,6 +113,13 @@ bool Shape::operator==(const Shape& other) const {
 
 std::string Shape::str() const { return fmt::format("[{}]", fmt::join(dims(), ", ")); }
 
+int64_t byte_size(DType dtype, const Shape& shape) {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(shape.size(), static_cast<int64_t>(dtype_size(dtype)), &bytes))
+    fail("{}{} has more bytes than 64 bits can count", dtype_name(dtype), shape);
+  return bytes;
+}
+
 int canonical_axis(int64_t axis, int rank, bool end_allowed) {
   const int64_t last = end_allowed ? rank : rank - 1;
   require(axis >= -rank && axis <= last, "axis {} is out of range for {} dimensions", axis, rank);

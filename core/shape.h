@@ -107,6 +107,9 @@ class Shape {
   int rank_ = 0;
 };
 
+// Bytes of so many elements; throws Error if 64 bits cannot count them.
+int64_t byte_size(DType dtype, const Shape& shape);
+
 // Turns an axis that may be negative into 0..rank-1 (or ..rank if `end_allowed`); throws Error naming both.
 int canonical_axis(int64_t axis, int rank, bool end_allowed = false);
 

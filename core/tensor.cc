@@ -28,6 +28,15 @@ Tensor Tensor::empty(DType dtype, const Shape& shape, Device device) {
   return t;
 }
 
+Tensor Tensor::view(const std::shared_ptr<Storage>& storage, size_t offset, DType dtype, const Shape& shape) {
+  Tensor t;
+  t.dtype_ = dtype;
+  t.shape_ = shape;
+  t.storage_ = storage;
+  t.offset_ = offset;
+  return t;
+}
+
 Tensor Tensor::zeros(DType dtype, const Shape& shape, Device device) {
   Tensor t = empty(dtype, shape, device);
   t.fill_zero();
@@ -88,9 +97,7 @@ void Tensor::resize(DType dtype, const Shape& shape, Device device) {
     shape_ = shape;
     return;
   }
-  int64_t bytes = 0;
-  require(!__builtin_mul_overflow(shape.size(), static_cast<int64_t>(dtype_size(dtype)), &bytes),
-          "{}{} has more bytes than 64 bits can count", dtype_name(dtype), shape);
+  const int64_t bytes = byte_size(dtype, shape);
   const bool plain = dtype != DType::string && dtype_ != DType::string;
   const bool fits = plain && storage_ && storage_.use_count() == 1 && storage_->device() == device &&
                     storage_->bytes() >= static_cast<size_t>(bytes) && offset_ == 0;

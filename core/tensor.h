@@ -49,6 +49,8 @@ class Tensor {
   Tensor() = default;                                                        // undefined
   static Tensor empty(DType dtype, const Shape& shape, Device device = {});  // uninitialised elements
   static Tensor zeros(DType dtype, const Shape& shape, Device device = {});
+  // Elements in that storage, from that byte on. The caller guarantees that they fit.
+  static Tensor view(const std::shared_ptr<Storage>& storage, size_t offset, DType dtype, const Shape& shape);
   template <class T>
   static Tensor of(const Shape& shape, std::span<const T> values);  // a CPU tensor with these values
   template <class T>

@@ -105,8 +105,9 @@ void parse_rename(const OperatorDef& def, RecurrentSpec& spec) {
 }  // namespace
 
 const std::vector<std::string>& step_passes() {
-  static const std::vector<std::string> passes = {"activate",  "defer", "fold",  "fuse",         "hoist",    "lanes",
-                                                  "overwrite", "sink",  "split", "split_concat", "wavefront"};
+  static const std::vector<std::string> passes = {"activate", "defer", "fold",         "fuse",
+                                                  "hoist",    "lanes", "layout",       "overwrite",
+                                                  "sink",     "split", "split_concat", "wavefront"};
   return passes;
 }
 

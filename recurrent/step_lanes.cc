@@ -120,6 +120,7 @@ void StepProgram::bind_lane(Lane& lane) {
       lane.timestep = &tensor;
       continue;
     }
+    if (slot.laid_out && !slot.tensor.storage()) continue;  // the lane has a part of its own
     tensor = slot.tensor;
     if (!lane.used[s] || slot.unused || !slot.typed || is_total(static_cast<int>(s))) continue;
     const int d = lane.samples < spec_.batch ? batch_dim(tensor.shape(), spec_.batch) : -1;
@@ -165,7 +166,7 @@ bool StepProgram::has_steps(int stage) const {
 
 void StepProgram::prepare_lanes() {
   if (const int most = serial_here() ? 1 : threads(); most != threads_) {
-    threads_ = most;
+    threads_ = 0;  // should there be too little memory, the next run tries again
     lanes_.clear();
     int count = lanes_for(most);
     int with_steps = 0;
@@ -174,6 +175,8 @@ void StepProgram::prepare_lanes() {
     if (wave_) count = 1;
     for (int s = 0; s < stages_; ++s)
       for (int i = 0; i < count; ++i) lanes_.push_back(make_lane(s, i, count));
+    lay_out_scratch();
+    threads_ = most;
   }
   for (const auto& lane : lanes_) bind_lane(*lane);
 }

@@ -303,19 +303,7 @@ void StepProgram::plan_totals() {
 void StepProgram::bind_pointers() {
   for (const Total& total : totals_)
     if (total.accumulated_by_kernel) slots_[total.slot]->tensor = total.tensor;
-  for (const auto& slot : slots_) {
-    if (slot->kind != Kind::scratch || !slot->typed || slot->unused || slot->tensor.storage() ||
-        spec_.shapes.count(slot->name) > 0)
-      continue;
-    slot->tensor = Tensor::empty(slot->tensor.dtype(), slot->tensor.shape());
-  }
-  for (const auto& slot : slots_) {
-    if (slot->kind != Kind::block || slot->unused) continue;
-    slot->whole = Tensor::empty(slot->tensor.dtype(), slot->row.prepend(ring_));
-    slot->base = slot->whole.offset();
-    slot->stride = row_bytes(slot->whole);
-    slot->show(0);
-  }
+  lay_out_blocks();
   for (const auto& op : ops_) {
     op->profile_name = fmt::format("  {} (in {})", op->fused ? "fused" : op->op.def.type(),
                                    op->phase == Phase::step ? "steps" : "blocks");
@@ -324,6 +312,7 @@ void StepProgram::bind_pointers() {
     for (const int s : op->in_slots) op->in.push_back(s < 0 ? nullptr : &slots_[s]->tensor);
     for (const int s : op->out_slots) op->out.push_back(s < 0 ? nullptr : &slots_[s]->tensor);
   }
+  allocate_scratch();
 }
 
 // A kernel that was chosen once relies on shapes that never change.

@@ -4,10 +4,10 @@
 // going to the next step moves the slots' offsets. A slot is one of
 //   link      rows of a tensor outside (a state, the sequence, a gradient); never copied
 //   slab      one row per timestep of a [T, ...] tensor, because the backward pass reads it
-//   scratch   a buffer that all timesteps reuse
+//   scratch   a buffer that all timesteps reuse, and other slots within a timestep (step_layout.cc)
 //   external  a blob of the surrounding workspace (a parameter, lengths, an encoder's output), read only
 //   timestep  the step's index, int32 [1]
-//   block     rows of a buffer of K timesteps
+//   block     rows of a buffer of K timesteps, which other slots may use within a block
 // An operator whose output another name shares (a schema's alias) costs nothing: both names are one slot.
 // Operators that no timestep waits for run for a block of K timesteps at once (step_blocks.cc), on tensors whose rows
 // are those of K timesteps: what depends on the sequence alone before the block (hoisting), what only adds to totals or
@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "core/bound_op.h"
+#include "core/liveness.h"
 #include "core/weight_packs.h"
 #include "recurrent/counters.h"
 #include "recurrent/nested_op.h"
@@ -55,6 +56,7 @@ struct StepSlot {
   bool typed = false;     // dtype and shape are known before the first step
   bool reshaped = false;  // its shape, not its size, changes within a step
   bool unused = false;    // no operator reads or writes it any more
+  bool laid_out = false;  // scratch: has a part of an arena, which is made when the lanes are known
   size_t base = 0;        // link, slab and block: byte offset at timestep 0
   size_t stride = 0;      // link, slab and block: bytes from one timestep to the next
   Shape row;              // link, slab and block: what one timestep holds, a link's whole window
@@ -293,6 +295,13 @@ class StepProgram {
   void run_wave(int64_t turn, RunContext& run);
   void run_after(RunContext& run, const Block& block);
   void bind_pointers();
+  bool may_lay_out(int slot) const;
+  Lifetime block_lifetime(int slot) const;
+  void lay_out_blocks();
+  void allocate_scratch();
+  Shape shape_in(const Lane* lane, int slot) const;
+  std::vector<Lifetime> scratch_lifetimes(const std::vector<int>& slots, const Lane* lane) const;
+  void lay_out_scratch();
   void bind_block(Op& op);
   void call(Op& op, RunContext& run);
   void call_nested(Op& op, const RunContext& run);
