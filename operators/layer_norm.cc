@@ -11,8 +11,8 @@
 #include <cmath>
 #include <functional>
 
-#include "core/operator.h"
 #include "core/parallel.h"
+#include "operators/axis_rows.h"
 
 namespace stepnet {
 namespace {
@@ -22,15 +22,6 @@ struct LayerNormArgs {
   float epsilon = 1e-5F;
   bool elementwise_affine = false;
 };
-
-struct Rows {
-  int64_t count = 0, size = 0;
-};
-
-Rows rows_of(const LayerNormArgs& a, const Shape& x) {
-  const int axis = canonical_axis(a.axis, x.rank());
-  return {x.size_between(0, axis), x.size_between(axis, x.rank())};
-}
 
 Shape statistics(const LayerNormArgs& a, const Shape& x) {
   Shape s(x.dims().first(canonical_axis(a.axis, x.rank())));
@@ -202,11 +193,6 @@ void infer_gradient(const LayerNormArgs& a, ShapeCall& c) {
   for (const int i : {1, 2}) c.set(i, c.dtype(4), parameter);
 }
 
-template <int kX>
-int leading_rows(const LayerNormArgs& a, const ShapeCall& c) {
-  return c.known(kX) ? canonical_axis(a.axis, c.shape(kX).rank()) : std::max(a.axis, 0);
-}
-
 std::vector<Gradient> derivatives(Formula& f) {
   const bool affine = f.args<LayerNormArgs>().elementwise_affine;
   const Value mean = f.y("mean"), deviation = f.y("std");
@@ -241,7 +227,7 @@ REGISTER(layer_norm) {
       .output("std", "of each row, epsilon included: like mean")
       .optional()
       .shape(infer)
-      .rowwise(leading_rows<0>)
+      .rowwise(leading_rows<LayerNormArgs>)
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "gamma", "beta"}, derivatives);
 }
@@ -275,7 +261,7 @@ REGISTER(layer_norm_gradient) {
       .uses({"dY"})
       .accumulates()
       .shape(infer_gradient)
-      .rowwise(leading_rows<4>)
+      .rowwise(leading_rows<LayerNormArgs, 4>)
       .sums_rows()
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
