@@ -48,8 +48,8 @@ struct Matmul {
   T* c;
   bool accumulate;
   WeightPacks* packs;
-  int64_t ldb, ldc;   // from one stored row to the next
-  const T* stored_b;  // the matrix that B is columns of, by which `packs` knows it
+  int64_t ldb = 0, ldc = 0;     // from one stored row to the next
+  const T* stored_b = nullptr;  // the matrix that B is columns of, by which `packs` knows it
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
@@ -230,25 +230,27 @@ void checked_product(const Matmul<T>& p) {
   ++counters.calls;
 }
 
+// Of these columns of the matrices that B and C are stored in.
 template <class T>
-T* from_column(T* stored, int64_t first) {
-  return stored ? stored + first : stored;
+void product_of_columns(Matmul<T> p, ColumnsIn b_in, ColumnsIn c_in) {
+  p.stored_b = p.b;
+  p.ldb = b_in.ld > 0 ? b_in.ld : (p.trans_b ? p.k : p.n);
+  p.ldc = c_in.ld > 0 ? c_in.ld : p.n;
+  if (p.b) p.b += b_in.first;
+  if (p.c) p.c += c_in.first;
+  checked_product(p);
 }
 
 }  // namespace
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
             bool accumulate, WeightPacks* packs, const float* bias, ColumnsIn b_in, ColumnsIn c_in) {
-  checked_product(Matmul<float>{trans_a, trans_b, m, n, k, a, from_column(b, b_in.first), bias,
-                                from_column(c, c_in.first), accumulate, packs,
-                                b_in.ld > 0 ? b_in.ld : (trans_b ? k : n), c_in.ld > 0 ? c_in.ld : n, b});
+  product_of_columns<float>({trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs}, b_in, c_in);
 }
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
             bool accumulate, WeightPacks* packs, const double* bias, ColumnsIn b_in, ColumnsIn c_in) {
-  checked_product(Matmul<double>{trans_a, trans_b, m, n, k, a, from_column(b, b_in.first), bias,
-                                 from_column(c, c_in.first), accumulate, packs,
-                                 b_in.ld > 0 ? b_in.ld : (trans_b ? k : n), c_in.ld > 0 ? c_in.ld : n, b});
+  product_of_columns<double>({trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs}, b_in, c_in);
 }
 
 MatmulCounters matmul_counters() {
