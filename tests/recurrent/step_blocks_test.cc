@@ -1,10 +1,7 @@
 // Which operators of a step net run once per block.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
-#include "recurrent/builder.h"
-#include "recurrent/scratch.h"
-#include "tests/recurrent/unrolled.h"
+#include "tests/recurrent/programs.h"
 
 namespace stepnet::testing {
 namespace {
@@ -20,31 +17,13 @@ Feeds feeds_of(int64_t steps, int64_t batch) {
           {"lengths", Tensor::of<int32_t>({batch}, std::vector<int32_t>(batch, 1))}};
 }
 
-struct Counts {
-  int forward_blocks, forward_steps, backward_blocks, backward_steps;
-  bool operator==(const Counts&) const = default;
-};
-
-void PrintTo(const Counts& c, std::ostream* out) {
-  *out << fmt::format("{{{}, {}, {}, {}}}", c.forward_blocks, c.forward_steps, c.backward_blocks, c.backward_steps);
-}
-
-Counts counts_of(const Cell& cell, const Feeds& feeds) {
-  NetDef net = expanded_net(cell, feeds);
-  net.add_external_input("g");
-  add_gradient_operators(net, {.targets = {{"h_all", "g"}}, .wanted = {"X", "h0", "W", "U", "b"}, .stop = {}});
+OperatorCounts counts_of(const Cell& cell, const Feeds& feeds) {
   Workspace workspace;
-  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
-  workspace.tensor("g") = normal<double>(feeds[0].second.shape(), 7);
-  RunContext run;
-  run_net_once(net, workspace, run);
-  const auto& scratch = workspace.at("rnn/step_workspaces").get<RecurrentScratch>();
-  return {scratch.forward->block_operators(), scratch.forward->step_operators(), scratch.backward->block_operators(),
-          scratch.backward->step_operators()};
+  return operator_counts(run_programs(workspace, cell, feeds, "h_all", {"X", "h0", "W", "U", "b"}));
 }
 
 // Without fusion, which leaves hardly any operators to count.
-Counts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50) {
+OperatorCounts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50) {
   cell.disabled_passes.emplace_back("fuse");
   return counts_of(cell, feeds_of(steps, batch));
 }
@@ -52,23 +31,23 @@ Counts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50) {
 // The product with the sequence is hoisted; all of its gradient, and the other's gradients of parameters, are deferred.
 TEST(StepBlocks, ElmanCell) {
   const Lines step = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"};
-  EXPECT_EQ(counts_of({step, {kH}}), (Counts{1, 2, 3, 2}));
-  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist"}}), (Counts{0, 3, 3, 2}));
-  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist", "defer"}}), (Counts{0, 3, 0, 4}));
-  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"fold"}}), (Counts{1, 3, 3, 2}));
+  EXPECT_EQ(counts_of({step, {kH}}), (OperatorCounts{1, 2, 3, 2}));
+  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist"}}), (OperatorCounts{0, 3, 3, 2}));
+  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist", "defer"}}), (OperatorCounts{0, 3, 0, 4}));
+  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"fold"}}), (OperatorCounts{1, 3, 3, 2}));
 }
 
 TEST(StepBlocks, InReverseAsForward) {
   Cell cell = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
   cell.reverse = true;
-  EXPECT_EQ(counts_of(cell), (Counts{1, 2, 3, 2}));
+  EXPECT_EQ(counts_of(cell), (OperatorCounts{1, 2, 3, 2}));
 }
 
 // The mask of the sequence is no obstacle, forward or backward.
 TEST(StepBlocks, WithLengths) {
   Cell cell = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
   cell.lengths = "lengths";
-  const Counts counts = counts_of(cell);
+  const OperatorCounts counts = counts_of(cell);
   EXPECT_EQ(counts.forward_blocks, 2);
   EXPECT_EQ(counts.backward_blocks, 4);
 }
@@ -121,7 +100,7 @@ Feeds wide_feeds(int64_t width, int64_t gates) {
   return feeds;
 }
 
-Counts fused_counts(const Cell& cell, const Feeds& feeds) {
+OperatorCounts fused_counts(const Cell& cell, const Feeds& feeds) {
   EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");
   return counts_of(cell, feeds);
 }
@@ -144,7 +123,7 @@ TEST(StepFusion, SlicesOfGates) {
                       "q = Tanh(g)",
                       "k = Mul(p, h_prev)",
                       "h = Add(k, q)"};
-  const Counts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
+  const OperatorCounts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
   EXPECT_EQ(fused.forward_steps, 2);
   EXPECT_LE(fused.backward_steps, 3);
 }
@@ -155,7 +134,7 @@ TEST(StepFusion, SplitGates) {
                       "s = Sum(a, r)",          "i, g = Split(s) axis=2",
                       "p = Sigmoid(i)",         "q = Tanh(g)",
                       "k = Mul(p, h_prev)",     "h = Add(k, q)"};
-  const Counts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
+  const OperatorCounts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
   EXPECT_EQ(fused.forward_steps, 2);
   EXPECT_LE(fused.backward_steps, 3);
 }
