@@ -98,6 +98,7 @@ void StepProgram::add_given_slots() {
     StepSlot slot;
     slot.name = name;
     slot.typed = true;
+    slot.shape_only = true;
     slot.tensor.set_type(type.dtype, type.shape);
     add_slot(std::move(slot));
     written_.insert(name);
@@ -304,8 +305,7 @@ void StepProgram::bind_pointers() {
   for (const Total& total : totals_)
     if (total.accumulated_by_kernel) slots_[total.slot]->tensor = total.tensor;
   for (const auto& slot : slots_) {
-    if (slot->kind != Kind::scratch || !slot->typed || slot->unused || slot->tensor.storage() ||
-        spec_.shapes.count(slot->name) > 0)
+    if (slot->kind != Kind::scratch || !slot->typed || slot->unused || slot->shape_only || slot->tensor.storage())
       continue;
     slot->tensor = Tensor::empty(slot->tensor.dtype(), slot->tensor.shape());
   }

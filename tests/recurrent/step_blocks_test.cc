@@ -90,6 +90,69 @@ TEST(StepFolds, SumsStayWhereATermIsNeededOrCannotBeAdded) {
   EXPECT_EQ(counts_of({{a, r, "h = Sum(a, r)"}, {kH}}).forward_steps, 2);  // is linked to a row of the state
 }
 
+// What does not go through a product is written where the gradient of the state stands, by the loop before it.
+TEST(StepFolds, OtherTermsAreAddedUpBeforeTheLastProduct) {
+  const Feeds feeds = {{"X", normal<double>({9, 50, 8}, 1)},
+                       {"h0", normal<double>({50, 8}, 2)},
+                       {"W", normal<double>({8, 8}, 3)},
+                       {"U", normal<double>({8, 8}, 4)},
+                       {"b", normal<double>({8}, 5)}};
+  const Lines product = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "n = Tanh(s)"};
+  Cell residual = {product, {kH}}, gated = residual;
+  residual.step.emplace_back("h = Sum(n, h_prev)");
+  for (const char* line : {"old = Sub(h_prev, n)", "z = Sigmoid(a)", "kept = Mul(z, old)", "h = Sum(n, kept)"})
+    gated.step.emplace_back(line);
+  for (Cell cell : {residual, gated}) {
+    EXPECT_EQ(counts_of(cell, feeds).backward_steps, 2);  // a loop and a product
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+    cell.disabled_passes = {"fold"};
+    EXPECT_EQ(counts_of(cell, feeds).backward_steps, 3);
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+  }
+}
+
+TEST(StepFolds, NotWhereTheSumIsReadOrWrittenOnTheWay) {
+  const std::string r = "r = FC(h_prev, U, b) axis=2", t = "t = Tanh(h_prev)";
+  const Feeds feeds = feeds_of(9, 50);
+  for (const Lines& step : {Lines{t, r, "s = Sum(t, r)", "q = Mul(r, s)", "h = Tanh(q)"},
+                            Lines{t, "s = Sum(t, x)", r, "q = Sum(s, r)", "s = Sum(t, r)", "h = Sum(q, s)"},
+                            Lines{t, r, "r = Sum(r, t)", "q = Sum(r, t)", "h = Sum(q, h_prev)"}})
+    EXPECT_EQ(check_against_unrolled({step, {kH}}, {feeds[0], feeds[1], feeds[3], feeds[4]}), "");
+}
+
+// In one stage with the gates: it is not a cell of its own that several operators write a gradient in turn.
+TEST(StepStages, GradientsOfSlicesStayWithTheirCell) {
+  Lines step = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "a_0, a_1 = Split(a) axis=2",
+                "r_0, r_1 = Split(r) axis=2"};
+  for (const char* line : {"g = Mul(a_0, r_0)", "c = Sum(a_1, r_1)", "m = Mul(g, c)", "h = Tanh(m)"})
+    step.emplace_back(line);
+  const Feeds feeds = {{"X", normal<double>({9, 50, 8}, 1)},
+                       {"h0", normal<double>({50, 8}, 2)},
+                       {"W", normal<double>({16, 8}, 3)},
+                       {"U", normal<double>({16, 8}, 4)},
+                       {"b", normal<double>({16}, 5)}};
+  Workspace workspace;
+  const RecurrentScratch& scratch = run_programs(workspace, {step, {kH}}, feeds, "h_all", {"X", "h0", "W", "U", "b"});
+  EXPECT_EQ(scratch.backward->stages(), 1);
+  EXPECT_EQ(operator_counts(scratch).backward_steps, 2);
+  EXPECT_EQ(check_against_unrolled({step, {kH}}, feeds), "");
+}
+
+// The gradients of a normalisation's parameters read its output's shape alone, and wait for no timestep.
+TEST(StepBlocks, GradientsThatReadAShapeAreDeferred) {
+  const Lines step = {"r = FC(h_prev, U, b) axis=2",
+                      "y, mean, std = LayerNorm(r, gain, shift) axis=2 elementwise_affine=1", "s = Sum(x, y)",
+                      "h = Tanh(s)"};
+  const Feeds feeds = {{"X", normal<double>({9, 50, 8}, 1)}, {"h0", normal<double>({50, 8}, 2)},
+                       {"U", normal<double>({8, 8}, 4)},     {"b", normal<double>({8}, 5)},
+                       {"gain", normal<double>({8}, 6)},     {"shift", normal<double>({8}, 7)}};
+  Workspace workspace;
+  const OperatorCounts counts =
+      operator_counts(run_programs(workspace, {step, {kH}}, feeds, "h_all", {"X", "h0", "U", "b", "gain", "shift"}));
+  EXPECT_EQ(counts.backward_steps, 3);  // of tanh, of the normalisation's input, of the state
+  EXPECT_EQ(check_against_unrolled({step, {kH}}, feeds), "");
+}
+
 // Data of cells whose rows are long enough for the loop over pieces.
 Feeds wide_feeds(int64_t width, int64_t gates) {
   Feeds feeds = {{"X", normal<double>({9, 50, width}, 1)}, {"h0", normal<double>({50, width}, 2)}};
