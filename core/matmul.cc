@@ -1,7 +1,5 @@
 #include "core/matmul.h"
 
-#include <omp.h>
-
 #include <Eigen/Core>
 #include <algorithm>
 #include <array>
@@ -24,22 +22,6 @@ std::atomic<bool> counting{false};
 std::mutex counter_mutex;
 MatmulCounters counters;
 
-// oneDNN takes the number of threads from OpenMP; the team of core/parallel.h shares products out instead.
-class OneThread {
- public:
-  OneThread() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
-  }
-  ~OneThread() {
-    if (before_ != 1) omp_set_num_threads(before_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
-
 template <class T>
 struct Matmul {
   bool trans_a, trans_b;
@@ -48,8 +30,8 @@ struct Matmul {
   T* c;
   bool accumulate;
   WeightPacks* packs;
-  int64_t ldb, ldc;   // from one stored row to the next
-  const T* stored_b;  // the matrix that B is columns of, by which `packs` knows it
+  int64_t ldb = 0, ldc = 0;     // from one stored row to the next
+  const T* stored_b = nullptr;  // the matrix that B is columns of, by which `packs` knows it
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
@@ -75,8 +57,11 @@ void row_times_plain(const RowProduct& row) {
     rows.a += first;
     rows.b += first * row.ldb;
     rows.k = row.k * (i + 1) / parts - first;
-    rows.accumulate = i == 0 && row.accumulate;
-    if (i > 0) rows.c = others + (i - 1) * row.n;
+    if (i > 0) {
+      rows.accumulate = false;
+      rows.bias = nullptr;
+      rows.c = others + (i - 1) * row.n;
+    }
     row_products().plain(rows, 0, row.n);
   };
   parallel_parts(parts, std::ref(part));
@@ -95,8 +80,7 @@ void row_in_blocks(const RowProduct& row, int64_t block, void (*kernel)(const Ro
 void row_product(const Matmul<float>& p) {
   constexpr int64_t kCacheLine = 16;
   const RowProductKernels& kernels = row_products();
-  if (p.bias) start_with_bias(p);
-  RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate || p.bias, p.ldb};
+  RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate, p.ldb, p.bias};
   if (!p.trans_b) return row_times_plain(row);
   const float* panels =
       p.packs && p.packs->holds(p.stored_b) ? p.packs->panels_of(p.b, p.n, p.k, p.ldb, kernels.panel_columns) : nullptr;
@@ -159,7 +143,6 @@ bool run_parts(const Matmul<float>& p, int parts, bool packed) {
   for (int i = 0; i < parts; ++i) prepared[i] = prepared_part(p, i, parts, packed);
   std::atomic<bool> failed{false};
   auto run = [&](int i) {
-    const OneThread limit;
     try {
       prepared[i].run();
     } catch (const dnnl::error&) {
@@ -179,7 +162,6 @@ void product(const Matmul<float>& p) {
   const bool packed = p.packs && p.packs->holds(p.stored_b);
   bool done = true;
   try {
-    const OneThread limit;
     if (parts == 1) {
       prepared_part(p, 0, 1, packed).run();
     } else {
@@ -230,25 +212,27 @@ void checked_product(const Matmul<T>& p) {
   ++counters.calls;
 }
 
+// Of these columns of the matrices that B and C are stored in.
 template <class T>
-T* from_column(T* stored, int64_t first) {
-  return stored ? stored + first : stored;
+void product_of_columns(Matmul<T> p, ColumnsIn b_in, ColumnsIn c_in) {
+  p.stored_b = p.b;
+  p.ldb = b_in.ld > 0 ? b_in.ld : (p.trans_b ? p.k : p.n);
+  p.ldc = c_in.ld > 0 ? c_in.ld : p.n;
+  if (p.b) p.b += b_in.first;
+  if (p.c) p.c += c_in.first;
+  checked_product(p);
 }
 
 }  // namespace
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
             bool accumulate, WeightPacks* packs, const float* bias, ColumnsIn b_in, ColumnsIn c_in) {
-  checked_product(Matmul<float>{trans_a, trans_b, m, n, k, a, from_column(b, b_in.first), bias,
-                                from_column(c, c_in.first), accumulate, packs,
-                                b_in.ld > 0 ? b_in.ld : (trans_b ? k : n), c_in.ld > 0 ? c_in.ld : n, b});
+  product_of_columns<float>({trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs}, b_in, c_in);
 }
 
 void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
             bool accumulate, WeightPacks* packs, const double* bias, ColumnsIn b_in, ColumnsIn c_in) {
-  checked_product(Matmul<double>{trans_a, trans_b, m, n, k, a, from_column(b, b_in.first), bias,
-                                 from_column(c, c_in.first), accumulate, packs,
-                                 b_in.ld > 0 ? b_in.ld : (trans_b ? k : n), c_in.ld > 0 ? c_in.ld : n, b});
+  product_of_columns<double>({trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs}, b_in, c_in);
 }
 
 MatmulCounters matmul_counters() {

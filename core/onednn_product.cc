@@ -1,5 +1,7 @@
 #include "core/onednn_product.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -44,10 +46,6 @@ dnnl::matmul::primitive_desc describe(const ProductKey& key, const memory::desc&
   return {desc, attributes, cpu()};
 }
 
-// One thread at a time makes primitives: oneDNN shares them in a cache of its own, behind locks that the thread
-// sanitizer does not see.
-std::mutex making;
-
 std::atomic<int64_t> kept_bytes{0};
 
 int64_t counted(const Tensor& memory) {
@@ -77,8 +75,42 @@ class ProductCache {
   std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
 };
 
+// oneDNN takes the number of threads from OpenMP, some primitives when they are made; the team of core/parallel.h
+// shares work out instead, and OpenMP's threads, which wait for more of it awake, would be in its way.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// One thread at a time makes primitives: oneDNN shares them in a cache of its own, behind locks that the thread
+// sanitizer does not see.
+class Making {
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  std::lock_guard<std::mutex> lock_{mutex()};
+  OneThread limit_;
+};
+
+dnnl::reorder make_packing(const memory& plain, const memory& packed) {
+  const Making making;
+  return {plain, packed};
+}
+
 // The C++ interface's own way, with a map of the arguments, allocates in every call.
 void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> arguments) {
+  const OneThread limit;
   dnnl::error::wrap_c_api(
       dnnl_primitive_execute(primitive.get(), stream().get(), static_cast<int>(arguments.size()), arguments.data()),
       "a primitive of oneDNN failed");
@@ -103,7 +135,7 @@ PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& pack
       data_(packed.get_size()),
       plain_(plain, cpu(), nullptr),
       packed_(packed, cpu(), data_.data()),
-      packing_(plain_, packed_) {}
+      packing_(make_packing(plain_, packed_)) {}
 
 void PackedWeights::pack(const float* b, uint64_t run) {
   const std::lock_guard lock(mutex_);
@@ -116,7 +148,7 @@ void PackedWeights::pack(const float* b, uint64_t run) {
 
 Product::Product(const ProductKey& key, bool packed)
     : b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
-  const std::lock_guard lock(making);
+  const Making making;
   const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
   desc_ = describe(key, packed ? any : b_layout_);
   primitive_ = dnnl::matmul(desc_);
@@ -171,7 +203,6 @@ class WeightStore {
     auto& layouts = packed_[b];
     for (const auto& known : layouts)
       if (known->plain() == product.plain_weights() && known->layout() == product.packed_weights()) return *known;
-    const std::lock_guard one(making);
     layouts.push_back(std::make_unique<PackedWeights>(product.plain_weights(), product.packed_weights()));
     return *layouts.back();
   }

@@ -13,6 +13,9 @@ std::atomic<int> thread_count{0};
 constexpr double kMinimumWork = 2000;  // nanoseconds per part; sharing out costs about 300
 constexpr int kMostParts = 1024;
 constexpr int kSpins = 2000;  // some 50 microseconds
+// Some two milliseconds more, in which others may have the core: as long as a block of timesteps takes that runs on
+// one thread alone between two products that are shared out.
+constexpr int kYields = 6000;
 
 void relax() {
 #if defined(__x86_64__)
@@ -96,6 +99,10 @@ class Team {
     for (int spins = 0; spins < kSpins; ++spins) {
       if (Ticket{ticket_.load(std::memory_order_relaxed)}.job() != old.job()) return;
       relax();
+    }
+    for (int yields = 0; yields < kYields; ++yields) {
+      if (Ticket{ticket_.load(std::memory_order_relaxed)}.job() != old.job()) return;
+      std::this_thread::yield();
     }
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
     for (uint64_t now = ticket_.load(std::memory_order_seq_cst); Ticket{now}.job() == old.job();

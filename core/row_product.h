@@ -8,14 +8,15 @@
 
 namespace stepnet {
 
-// c = a B, or c + a B, for the outputs `begin` to `end`. a is [k], c is [n]. Stored rows of B begin `ldb` elements
-// apart; panels do not ask for that.
+// c = a B, or c + a B, and a bias added if there is one, for the outputs `begin` to `end`. a is [k], c and the bias are
+// [n]. Stored rows of B begin `ldb` elements apart; panels do not ask for that.
 struct RowProduct {
   int64_t n = 0, k = 0;
   const float *a = nullptr, *b = nullptr;
   float* c = nullptr;
   bool accumulate = false;
   int64_t ldb = 0;
+  const float* bias = nullptr;
 };
 
 struct RowProductKernels {

@@ -2,8 +2,7 @@
 // additions contracted.
 #pragma once
 
-#include <utility>
-
+#include "core/lane_sums.h"
 #include "core/row_product.h"
 #include "core/vector_functions.h"
 
@@ -22,22 +21,6 @@ typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
   return v;
 }
 
-// By halves, which takes the fewest instructions.
-template <class Vector, int... L>
-[[gnu::always_inline]] static inline auto halves_sum(const Vector& v, std::integer_sequence<int, L...>) {
-  constexpr int half = sizeof...(L);
-  return __builtin_shufflevector(v, v, L...) + __builtin_shufflevector(v, v, (L + half)...);
-}
-
-template <int Size, class Vector>
-[[gnu::always_inline]] static inline float sum_of(const Vector& v) {
-  if constexpr (Size == 2) {
-    return v[0] + v[1];
-  } else {
-    return sum_of<Size / 2>(halves_sum(v, std::make_integer_sequence<int, Size / 2>()));
-  }
-}
-
 // One stored row after the other, which is how memory is read fastest, in four sums, so that none waits for another.
 static void transposed_row_product(const RowProduct& p, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
@@ -50,7 +33,8 @@ static void transposed_row_product(const RowProduct& p, int64_t begin, int64_t e
     for (; i + kLanes <= p.k; i += kLanes) sums[0] += load_lanes(p.a + i) * load_lanes(b + i);
     float total = sum_of<kLanes>((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; i < p.k; ++i) total += p.a[i] * b[i];
-    p.c[row] = p.accumulate ? p.c[row] + total : total;
+    if (p.accumulate) total += p.c[row];
+    p.c[row] = p.bias ? total + p.bias[row] : total;
   }
 }
 
@@ -75,6 +59,8 @@ template <int R>
 static void plain_row_product(const RowProduct& p, int64_t begin, int64_t end) {
   if (!p.accumulate)
     for (int64_t j = begin; j < end; ++j) p.c[j] = 0;
+  if (p.bias)
+    for (int64_t j = begin; j < end; ++j) p.c[j] += p.bias[j];
   int64_t row = 0;
   for (; row + 8 <= p.k; row += 8) add_rows<8>(p, row, begin, end);
   for (; row < p.k; ++row) add_rows<1>(p, row, begin, end);
@@ -93,9 +79,10 @@ static void panel_row_product(const RowProduct& p, int64_t begin, int64_t end) {
       for (int v = 0; v < kPanelVectors; ++v) sums[v] += p.a[i] * load_lanes(b + v * kLanes);
 #pragma GCC unroll 8
     for (int v = 0; v < kPanelVectors; ++v) {
-      float* c = p.c + j + v * kLanes;
-      if (p.accumulate) sums[v] += load_lanes(c);
-      __builtin_memcpy(c, &sums[v], sizeof(sums[v]));
+      const int64_t at = j + v * kLanes;
+      if (p.accumulate) sums[v] += load_lanes(p.c + at);
+      if (p.bias) sums[v] += load_lanes(p.bias + at);
+      __builtin_memcpy(p.c + at, &sums[v], sizeof(sums[v]));
     }
   }
 }

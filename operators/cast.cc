@@ -10,6 +10,7 @@
 
 #include "core/operator.h"
 #include "core/parallel.h"
+#include "core/with_type.h"
 
 namespace stepnet {
 namespace {
@@ -62,38 +63,16 @@ void convert_all(const Tensor& x, Tensor& y) {
   });
 }
 
-// Calls fn(T{}) with the C++ type of a numeric or bool element type.
 template <class Fn>
-void with_type(DType type, const Fn& fn) {
-  switch (type) {
-    case DType::float32:
-      return fn(float{});
-    case DType::float64:
-      return fn(double{});
-    case DType::int32:
-      return fn(int32_t{});
-    case DType::int64:
-      return fn(int64_t{});
-    case DType::boolean:
-      return fn(bool{});
-    case DType::uint8:
-      return fn(uint8_t{});
-    case DType::int8:
-      return fn(int8_t{});
-    case DType::uint16:
-      return fn(uint16_t{});
-    case DType::int16:
-      return fn(int16_t{});
-    default:
-      fail("elements of type {} cannot be cast", dtype_name(type));
-  }
+void with_castable(DType type, const Fn& fn) {
+  if (!with_type(type, fn)) fail("elements of type {} cannot be cast", dtype_name(type));
 }
 
 void cast(Call& call) {
   const Tensor& x = call.in(0);
   Tensor& y = call.out(0);
-  with_type(x.dtype(), [&](auto from) {
-    with_type(y.dtype(), [&](auto to) { convert_all<decltype(from), decltype(to)>(x, y); });
+  with_castable(x.dtype(), [&](auto from) {
+    with_castable(y.dtype(), [&](auto to) { convert_all<decltype(from), decltype(to)>(x, y); });
   });
 }
 

@@ -5,8 +5,8 @@
 // gradients of double nets start as double.
 
 #include <algorithm>
-#include <limits>
 
+#include "core/with_type.h"
 #include "operators/fill_shape.h"
 
 namespace stepnet {
@@ -49,11 +49,7 @@ T read_constant(const std::optional<Argument>& value) {
   } else {
     int64_t number = 0;
     read_value(*value, number);
-    if constexpr (std::is_same_v<T, bool>) return number != 0;
-    require(number >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
-                number <= static_cast<int64_t>(std::numeric_limits<T>::max()),
-            "the value {} does not fit {}", number, dtype_name(dtype_of<T>()));
-    return static_cast<T>(number);
+    return to_element<T>(number);
   }
 }
 
@@ -64,30 +60,9 @@ void fill(const ConstantArgs& args, Tensor& y) {
 
 void fill_any(const ConstantArgs& args, Call& call) {
   Tensor& y = call.out(0);
-  switch (y.dtype()) {
-    case DType::float32:
-      return fill<float>(args, y);
-    case DType::float64:
-      return fill<double>(args, y);
-    case DType::int32:
-      return fill<int32_t>(args, y);
-    case DType::int64:
-      return fill<int64_t>(args, y);
-    case DType::boolean:
-      return fill<bool>(args, y);
-    case DType::uint8:
-      return fill<uint8_t>(args, y);
-    case DType::int8:
-      return fill<int8_t>(args, y);
-    case DType::uint16:
-      return fill<uint16_t>(args, y);
-    case DType::int16:
-      return fill<int16_t>(args, y);
-    case DType::string:
-      return fill<std::string>(args, y);
-    default:
-      fail("argument \"dtype\" is {}, which cannot be filled", dtype_name(y.dtype()));
-  }
+  if (y.dtype() == DType::string) return fill<std::string>(args, y);
+  if (!with_type(y.dtype(), [&](auto zero) { fill<decltype(zero)>(args, y); }))
+    fail("argument \"dtype\" is {}, which cannot be filled", dtype_name(y.dtype()));
 }
 
 REGISTER(constant_fill) {

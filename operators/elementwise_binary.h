@@ -1,7 +1,8 @@
-// The kernel of C = A op B over broadcast operands, for Add, Sub and Mul.
+// What Add, Sub and Mul share: the kernel of C = A op B over broadcast operands, and their declaration.
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "core/parallel.h"
 #include "operators/broadcast.h"
@@ -39,6 +40,32 @@ void elementwise_binary(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, C
     apply_run<Op>(BroadcastRun{begin, begin, begin, end - begin, true, true}, a.data(), b.data(), c.data());
   };
   parallel_for(static_cast<int64_t>(c.size()), kBinaryCost, std::ref(range));
+}
+
+// `type`, whose sign is `sign`, with all but its doc, its kernels, in what it may be computed in place and derivatives.
+inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::string& sign, FusedCode code) {
+  OpBuilder<BroadcastArgs> b(type);
+  add_broadcast_args(b)
+      .input("A", "any shape")
+      .input("B", "A's shape, or with broadcast one that goes with it")
+      .output("C", "A " + sign + " B")
+      .shape(infer_broadcast)
+      .rowwise(broadcast_rows)
+      .fused([code](const BroadcastArgs& a, int) {
+        return a.aligned() ? FusedBody{} : FusedBody{{code, 0, 1}};
+      });
+  return b;
+}
+
+// The gradient of A, or of B, from that of the operand as it was repeated. With an axis only B repeats.
+inline Gradient gradient_of_a(Formula& f, Value repeated) {
+  const auto& args = f.args<BroadcastArgs>();
+  if (!args.broadcast || args.aligned()) return repeated;
+  return f.op("SumReduceLike", {repeated, f.x("A")}, f.forward_args());
+}
+inline Gradient gradient_of_b(Formula& f, Value repeated) {
+  if (!f.args<BroadcastArgs>().broadcast) return repeated;
+  return f.op("SumReduceLike", {repeated, f.x("B")}, f.forward_args());
 }
 
 }  // namespace stepnet

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/operator.h"
 #include "core/parallel.h"
+#include "operators/axis_rows.h"
+#include "operators/sum_rows.h"
 
 namespace stepnet {
 namespace {
@@ -14,15 +15,6 @@ namespace {
 struct LinearArgs {
   int32_t axis = 1;
 };
-
-struct Rows {
-  int64_t count = 0, size = 0;
-};
-
-Rows rows_of(const LinearArgs& a, const Shape& x) {
-  const int axis = canonical_axis(a.axis, x.rank());
-  return {x.size_between(0, axis), x.size_between(axis, x.rank())};
-}
 
 void check_parameter(const LinearArgs& a, const ShapeCall& c, int i, const char* name, const Shape& x) {
   if (!c.known(i)) return;
@@ -67,19 +59,15 @@ void forward(const LinearArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& cal
   });
 }
 
-// Columns are shared out among threads, so that each sum has one order. Without x it is the sum of dY alone.
+// sums, [N], is the sum of dy x over the rows; or is added to. Columns are shared out among threads, so that each sum
+// has one order.
 template <class T>
-void sum_rows(Rows rows, const T* dy, const T* x, T* sums, bool accumulate) {
+void sum_products(Rows rows, const T* dy, const T* x, T* sums, bool accumulate) {
   auto columns = [=](int64_t begin, int64_t end) {
     if (!accumulate) std::fill(sums + begin, sums + end, T(0));
     for (int64_t at = 0; at < rows.count * rows.size; at += rows.size) {
-      if (x) {
 #pragma omp simd
-        for (int64_t j = begin; j < end; ++j) sums[j] += dy[at + j] * x[at + j];
-      } else {
-#pragma omp simd
-        for (int64_t j = begin; j < end; ++j) sums[j] += dy[at + j];
-      }
+      for (int64_t j = begin; j < end; ++j) sums[j] += dy[at + j] * x[at + j];
     }
   };
   parallel_for(rows.size, 0.4 * static_cast<double>(rows.count), std::ref(columns));
@@ -96,13 +84,8 @@ void gradient(const LinearArgs& a, In<T> dy, In<T> x, In<T> w, Out<T> dx, Out<T>
       for (int64_t j = 0; j < size; ++j) to[j] = from[j] * factor[j];
     });
   if (rows.size == 0) return;
-  if (call.wants(1)) sum_rows(rows, dy.data(), x.data(), dw.data(), call.accumulates(1));
-  if (call.wants(2)) sum_rows<T>(rows, dy.data(), nullptr, db.data(), call.accumulates(2));
-}
-
-template <int kX>
-int leading_rows(const LinearArgs& a, const ShapeCall& c) {
-  return c.known(kX) ? canonical_axis(a.axis, c.shape(kX).rank()) : std::max(a.axis, 0);
+  if (call.wants(1)) sum_products(rows, dy.data(), x.data(), dw.data(), call.accumulates(1));
+  if (call.wants(2)) sum_rows(rows.count, rows.size, dy.data(), db.data(), call.accumulates(2));
 }
 
 std::vector<Gradient> derivatives(Formula& f) {
@@ -122,7 +105,7 @@ REGISTER(elementwise_linear) {
       .output("Y", "X w + b, like X")
       .in_place("X", "Y", {"w"})
       .shape(infer)
-      .rowwise(leading_rows<0>)
+      .rowwise(leading_rows<LinearArgs>)
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "w", "b"}, derivatives);
 }
@@ -146,7 +129,7 @@ REGISTER(elementwise_linear_gradient) {
       .uses({"dY"})
       .accumulates()
       .shape(infer_gradient)
-      .rowwise(leading_rows<1>)
+      .rowwise(leading_rows<LinearArgs, 1>)
       .sums_rows()
       .cpu(gradient<float>, gradient<double>)
       .no_gradient("second derivatives of ElementwiseLinear are not written");

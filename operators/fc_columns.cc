@@ -8,11 +8,7 @@
 // front of X, the window begins behind those; with `from_end`, it ends in front of the rest. Parts on the other side
 // are there so that all of W's columns can be checked to have a part.
 
-#include <algorithm>
-
-#include "core/matmul.h"
-#include "core/operator.h"
-#include "operators/sum_rows.h"
+#include "operators/fc_product.h"
 
 namespace stepnet {
 namespace {
@@ -24,23 +20,16 @@ struct ColumnsArgs {
   bool from_end = false;
 };
 
-struct Window {
-  int64_t m = 0, n = 0, k = 0;
-  int64_t columns = 0;  // of W
-  int64_t first = 0;
-  ColumnsIn in_w() const { return {first, columns}; }
-};
-
 int64_t width(const Shape& part, int32_t axis) {
   return part.size_between(canonical_axis(axis, part.rank()), part.rank());
 }
 
 // `part(i)` is the shape of part i of the others, of which there are `parts`.
 template <class Part>
-Window window_of(const ColumnsArgs& a, const Shape& x, const Shape& w, int parts, Part part) {
+FcSizes sizes_of(const ColumnsArgs& a, const Shape& x, const Shape& w, int parts, Part part) {
   require(w.rank() >= 1, "W {} has no columns", w);
   const int axis = canonical_axis(a.axis, x.rank());
-  Window s{x.size_between(0, axis), w[0], x.size_between(axis, x.rank()), w.size_between(1, w.rank())};
+  FcSizes s{x.size_between(0, axis), w[0], x.size_between(axis, x.rank()), w.size_between(1, w.rank())};
   require(a.before <= parts, "argument \"before\" is {}, but there are {} other parts", a.before, parts);
   require(a.first == 0 || (parts == 0 && !a.from_end),
           "argument \"first\" is {}, but the other parts, or \"from_end\", say already where the columns begin",
@@ -76,89 +65,15 @@ bool sizes_known(const ShapeCall& c) {
 
 int parts_of(int inputs) { return std::max(inputs - kParts, 0); }
 
-Window window_of(const ColumnsArgs& a, const ShapeCall& c) {
+std::optional<FcSizes> sizes_of(const ColumnsArgs& a, const ShapeCall& c) {
+  if (!sizes_known(c)) return std::nullopt;
   const auto part = [&](int i) -> const Shape& { return c.shape(kParts + i); };
-  return window_of(a, c.shape(0), c.shape(1), parts_of(c.inputs()), part);
+  return sizes_of(a, c.shape(0), c.shape(1), parts_of(c.inputs()), part);
 }
 
-Window window_of(const ColumnsArgs& a, const Call& c) {
+FcSizes sizes_of(const ColumnsArgs& a, const Call& c) {
   const auto part = [&](int i) -> const Shape& { return c.in(kParts + i).shape(); };
-  return window_of(a, c.in(0).shape(), c.in(1).shape(), parts_of(c.inputs()), part);
-}
-
-Shape output_shape(const ColumnsArgs& a, const Shape& x, int64_t n) {
-  Shape y(x.dims().first(canonical_axis(a.axis, x.rank())));
-  y.push_back(n);
-  return y;
-}
-
-void infer(const ColumnsArgs& a, ShapeCall& c) {
-  if (!sizes_known(c)) return;
-  const Window s = window_of(a, c);
-  if (c.known(2))
-    require(c.shape(2) == Shape{s.n}, "b is {}, but W {} gives {} outputs, so b must be [{}]", c.shape(2), c.shape(1),
-            s.n, s.n);
-  c.set(0, c.dtype(0), output_shape(a, c.shape(0), s.n));
-}
-
-void infer_gradient(const ColumnsArgs& a, ShapeCall& c) {
-  if (!sizes_known(c)) return;
-  const Window s = window_of(a, c);
-  const Shape y = output_shape(a, c.shape(0), s.n);
-  if (c.known(2))
-    require(c.shape(2).size() == y.size(), "dY is {}, but X {} and W {} give an output of {}", c.shape(2), c.shape(0),
-            c.shape(1), y);
-  c.set_like(0, 1);
-  c.set(1, c.dtype(0), Shape{s.n});
-  c.set_like(2, 0);
-}
-
-template <class T>
-void forward(const ColumnsArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
-  const Window s = window_of(a, call);
-  matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data(), call.accumulates(0), call.run.packs, b.data(),
-         s.in_w());
-}
-
-// Beside the window dW is zero, or stays as it is.
-template <class T>
-void weight_gradient(const Window& s, const T* dy, const T* x, Out<T> dw, bool accumulate) {
-  const bool whole = s.k == s.columns;
-  if (!accumulate && !whole) std::ranges::fill(dw, T(0));
-  matmul(true, false, s.n, s.k, s.m, dy, x, dw.data(), accumulate || !whole, nullptr, nullptr, {}, s.in_w());
-}
-
-template <class T>
-void gradient(const ColumnsArgs& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db, Out<T> dx, Call& call) {
-  const Window s = window_of(a, call);
-  if (call.wants(0)) weight_gradient(s, dy.data(), x.data(), dw, call.accumulates(0));
-  if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
-  if (call.wants(2))
-    matmul(false, false, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs,
-           static_cast<const T*>(nullptr), s.in_w());
-}
-
-double product_flops(const ColumnsArgs& a, const ShapeCall& c) {
-  if (!sizes_known(c)) return 0;
-  const Window s = window_of(a, c);
-  return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-}
-
-double gradient_flops(const ColumnsArgs& a, const ShapeCall& c) {
-  const double rows = c.known(2) && c.wants(1) ? static_cast<double>(c.shape(2).size()) : 0;
-  return product_flops(a, c) * (int{c.wants(0)} + int{c.wants(2)}) + rows;
-}
-
-int leading_rows(const ColumnsArgs& a, const ShapeCall& c) {
-  return c.known(0) ? canonical_axis(a.axis, c.shape(0).rank()) : std::max(a.axis, 0);
-}
-
-std::vector<Gradient> derivatives(Formula& f) {
-  const std::vector<bool> wanted = {f.wants("W"), f.wants("b"), f.wants("X")};
-  std::vector<Value> inputs = {f.x("X"), f.x("W"), f.dy("Y")};
-  for (int i = kParts; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
-  const std::vector<Value> d = f.ops("FCColumnsGradient", inputs, f.forward_args(), wanted);
-  return {d[2], d[0], d[1]};
+  return sizes_of(a, c.in(0).shape(), c.in(1).shape(), parts_of(c.inputs()), part);
 }
 
 void declare(OpBuilder<ColumnsArgs>& b) {
@@ -173,7 +88,7 @@ void declare(OpBuilder<ColumnsArgs>& b) {
 REGISTER(fc_columns) {
   auto b = op<ColumnsArgs>("FCColumns");
   declare(b);
-  return b.doc("Fully connected layer with some columns of the weights: Y = X W[:, first : first + k]^T + b.")
+  b.doc("Fully connected layer with some columns of the weights: Y = X W[:, first : first + k]^T + b.")
       .input("X", "[M, k] after flattening")
       .input("W", "[N, K]")
       .input("b", "[N]")
@@ -181,45 +96,24 @@ REGISTER(fc_columns) {
       .input("parts", "what the other columns of W are for, in order, flattened as X is; values are not read")
       .optional()
       .shape_only()
-      .variadic()
-      .output("Y", "the dimensions of X before axis, then N")
-      .accumulates()
-      .shape(infer)
-      .flops(product_flops)
-      .rowwise(leading_rows)
-      .cpu(forward<float>, forward<double>)
-      .derivatives({"X", "W", "b"}, derivatives)
+      .variadic();
+  return declare_fc_output(b)
+      .derivatives({"X", "W", "b"}, [](Formula& f) { return fc_derivatives(f, "FCColumnsGradient"); })
       .variadic_derivative("parts", [](Formula&, int) { return Gradient::none(); });
 }
 
 REGISTER(fc_columns_gradient) {
   auto b = op<ColumnsArgs>("FCColumnsGradient");
   declare(b);
-  return b.doc("Gradients of FCColumns. Outputs that are not wanted are left out or \"\", and cost nothing.")
+  b.doc("Gradients of FCColumns. Outputs that are not wanted are left out or \"\", and cost nothing.")
       .input("X", "FCColumns' X; its values are read for dW only")
       .input("W", "FCColumns' W; its values are read for dX only")
       .input("dY", "gradient of FCColumns' Y")
       .input("parts", "as FCColumns'")
       .optional()
       .shape_only()
-      .variadic()
-      .output("dW", "dY^T X in the columns of X, else zero")
-      .optional()
-      .uses({"X", "dY"})
-      .accumulates()
-      .output("db", "the sum of dY over its rows")
-      .optional()
-      .uses({"dY"})
-      .accumulates()
-      .output("dX", "dY W[:, first : first + k]")
-      .optional()
-      .uses({"W", "dY"})
-      .accumulates()
-      .shape(infer_gradient)
-      .flops(gradient_flops)
-      .rowwise(leading_rows)
-      .sums_rows()
-      .cpu(gradient<float>, gradient<double>)
+      .variadic();
+  return declare_fc_gradients(b, "dY^T X in the columns of X, else zero", "dY W[:, first : first + k]")
       .no_gradient("second derivatives of FCColumns are not written; FC over a Concat of the parts has them");
 }
 

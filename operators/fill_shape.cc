@@ -33,11 +33,4 @@ std::optional<Shape> fill_shape(const FillShape& args, const ShapeCall& call) {
   return Shape(dims);
 }
 
-DType random_fill_type(int64_t number) {
-  const DType type = dtype_from_number(number);
-  require(type == DType::float32 || type == DType::float64, "argument \"dtype\" must be float or double, but is {}",
-          dtype_name(type));
-  return type;
-}
-
 }  // namespace stepnet

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -28,8 +29,15 @@ std::optional<Shape> fill_shape(const FillShape& args, const ShapeCall& call);
 // The integers of a tensor of one dimension, int32 or int64; throws Error naming `what`.
 std::vector<int64_t> read_integers(const Tensor& values, const char* what);
 
-// Element type of a random fill by its argument "dtype": float or double; throws Error.
-DType random_fill_type(int64_t number);
+// An integer of the net as an element; throws Error if it does not fit. Booleans are true for all but 0.
+template <class T>
+T to_element(int64_t number) {
+  if constexpr (std::is_same_v<T, bool>) return number != 0;
+  require(number >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
+              number <= static_cast<int64_t>(std::numeric_limits<T>::max()),
+          "the value {} does not fit {}", number, dtype_name(dtype_of<T>()));
+  return static_cast<T>(number);
+}
 
 // Declares the shared input and arguments; `Args` derives from FillShape.
 template <class Args>

@@ -2,7 +2,6 @@
 // become an init net. As many values as the shape has elements. No derivative: the values are constants.
 
 #include <algorithm>
-#include <limits>
 
 #include "operators/fill_shape.h"
 
@@ -38,15 +37,6 @@ void typed_shape(DType type, const GivenArgs& args, ShapeCall& call) {
 }
 
 template <class T>
-T convert(int64_t value) {
-  if constexpr (std::is_same_v<T, bool>) return value != 0;
-  require(value >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
-              value <= static_cast<int64_t>(std::numeric_limits<T>::max()),
-          "the value {} does not fit {}", value, dtype_name(dtype_of<T>()));
-  return static_cast<T>(value);
-}
-
-template <class T>
 void fill(const GivenArgs& args, Tensor& y) {
   const std::span<T> out = y.span<T>();
   if constexpr (std::is_floating_point_v<T>) {
@@ -54,7 +44,7 @@ void fill(const GivenArgs& args, Tensor& y) {
   } else if constexpr (std::is_same_v<T, std::string>) {
     std::ranges::copy(list_of<std::string>(args), out.begin());
   } else {
-    std::ranges::transform(list_of<int64_t>(args), out.begin(), convert<T>);
+    std::ranges::transform(list_of<int64_t>(args), out.begin(), to_element<T>);
   }
 }
 

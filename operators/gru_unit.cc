@@ -8,66 +8,33 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 
-#include "core/operator.h"
-#include "core/parallel.h"
 #include "core/vector_math.h"
 #include "operators/unit_rows.h"
 
 namespace stepnet {
 namespace {
 
-struct GruArgs {
-  bool drop_states = false;
-  bool sequence_lengths = true;
-};
+void check_states(const UnitArgs& a, const ShapeCall& c) { check_unit_states(a, c, 0, "H_prev", 3, "three"); }
 
-void check_states(const GruArgs& a, const ShapeCall& c) {
-  check_timestep(c, a.sequence_lengths ? 3 : 2);
-  if (!c.known(0)) return;
-  const Shape& states = c.shape(0);
-  require(states.rank() >= 1, "H_prev must be [..., N, D], but is a scalar");
-  const int64_t size = states.at(-1);
-  const Shape gates = states.with(states.rank() - 1, 3 * size);
-  if (c.known(1))
-    require(alike(c.shape(1), gates), "gates must be {}, three times the {} states of H_prev {}, but is {}", gates,
-            size, states, c.shape(1));
-  if (a.sequence_lengths) check_lengths_fit(c, 2, "H_prev", states);
-}
-
-void infer(const GruArgs& a, ShapeCall& c) {
-  const int expected = a.sequence_lengths ? 4 : 3;
-  require(c.inputs() == expected, "with sequence_lengths: {} it takes {} inputs, but has {}", int{a.sequence_lengths},
-          expected, c.inputs());
+void infer(const UnitArgs& a, ShapeCall& c) {
+  check_unit_inputs(a, c, 4);
   check_states(a, c);
   c.set_like(0, 0);
 }
 
 // The gradient's inputs: H_prev, gates, [seq_lengths,] timestep, H, dH.
-int index_of_dh(const GruArgs& a) { return a.sequence_lengths ? 5 : 4; }
+int index_of_dh(const UnitArgs& a) { return a.sequence_lengths ? 5 : 4; }
 
-void infer_gradient(const GruArgs& a, ShapeCall& c) {
+void infer_gradient(const UnitArgs& a, ShapeCall& c) {
   const int dh = index_of_dh(a);
-  require(c.inputs() == dh + 1, "with sequence_lengths: {} it takes {} inputs, but has {}", int{a.sequence_lengths},
-          dh + 1, c.inputs());
+  check_unit_inputs(a, c, 6);
   check_states(a, c);
   if (c.known(0) && c.known(dh))
     require(alike(c.shape(dh), c.shape(0)), "dH must be {} as H_prev is, but is {}", c.shape(0), c.shape(dh));
   c.set_like(0, 0);
   c.set_like(1, 1);
 }
-
-// The rows of the states, and which are still within their sequences.
-struct Rows {
-  int64_t count, d;
-  Steps steps;
-
-  Rows(const GruArgs& a, const Call& call)
-      : count(call.in(0).shape().size_between(0, call.in(0).rank() - 1)), d(call.in(0).shape().at(-1)) {
-    if (a.sequence_lengths) steps = steps_at(call, 2);
-  }
-};
 
 // What both activations are computed into, a piece of a row at a time.
 constexpr int64_t kPiece = 256;
@@ -123,59 +90,46 @@ double nanoseconds_per_row(int64_t d) {
 }
 
 template <class T>
-void forward(const GruArgs& a, Call& call) {
-  const Rows rows(a, call);
+void forward(const UnitArgs& a, Call& call) {
+  const UnitRows rows(a, call, 0);
   const T *h_prev = call.in_span<T>(0).data(), *gates = call.in_span<T>(1).data();
   T* h = call.out_span<T>(0).data();
-  auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      const int64_t at = n * rows.d;
-      if (rows.steps.valid(n)) {
-        forward_row(rows.d, h_prev + at, gates + 3 * at, h + at);
-      } else {
-        hold_row(a.drop_states, rows.d, h_prev + at, h + at);
-      }
-    }
-  };
-  parallel_for(rows.count, nanoseconds_per_row<T>(rows.d), std::ref(range));
+  rows.each(
+      nanoseconds_per_row<T>(rows.d),
+      [&, d = rows.d](int64_t n) { forward_row(d, h_prev + n * d, gates + 3 * n * d, h + n * d); },
+      [&, d = rows.d](int64_t n) { hold_row(a.drop_states, d, h_prev + n * d, h + n * d); });
 }
 
 template <class T>
-void gradient(const GruArgs& a, Call& call) {
-  const Rows rows(a, call);
+void gradient(const UnitArgs& a, Call& call) {
+  const UnitRows rows(a, call, 0);
   const T *h_prev = call.in_span<T>(0).data(), *gates = call.in_span<T>(1).data();
   const T* dh = call.in_span<T>(index_of_dh(a)).data();
   T *dh_prev = call.out_span<T>(0).data(), *dgates = call.out_span<T>(1).data();
-  auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      const int64_t at = n * rows.d;
-      T *const to_h = row_of(dh_prev, n, rows.d), *const to_gates = row_of(dgates, n, 3 * rows.d);
-      if (rows.steps.valid(n)) {
-        gradient_row(rows.d, h_prev + at, gates + 3 * at, dh + at, to_h, to_gates);
-      } else {
-        hold_row(a.drop_states, rows.d, dh + at, to_h);
-        hold_row<T>(true, 3 * rows.d, nullptr, to_gates);
-      }
-    }
-  };
-  parallel_for(rows.count, nanoseconds_per_row<T>(rows.d), std::ref(range));
+  rows.each(
+      nanoseconds_per_row<T>(rows.d),
+      [&, d = rows.d](int64_t n) {
+        gradient_row(d, h_prev + n * d, gates + 3 * n * d, dh + n * d, row_of(dh_prev, n, d), row_of(dgates, n, 3 * d));
+      },
+      [&, d = rows.d](int64_t n) {
+        hold_row(a.drop_states, d, dh + n * d, row_of(dh_prev, n, d));
+        hold_row<T>(true, 3 * d, nullptr, row_of(dgates, n, 3 * d));
+      });
 }
 
-double flops(const GruArgs&, const ShapeCall& c) {
+double flops(const UnitArgs&, const ShapeCall& c) {
   return c.known(0) ? 20 * static_cast<double>(c.shape(0).size()) : 0;
 }
 
-int leading_rows(const GruArgs& a, const ShapeCall& c) {
-  return c.known(0) ? leading_rows_of(a.sequence_lengths, c.shape(0)) : 0;
-}
+int leading_rows(const UnitArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, 0); }
 
 std::vector<Gradient> derivatives(Formula& f) {
   std::vector<Value> inputs = {f.x("H_prev"), f.x("gates"), f.x("seq_lengths_or_timestep")};
-  if (f.args<GruArgs>().sequence_lengths) inputs.push_back(f.x("timestep"));
+  if (f.args<UnitArgs>().sequence_lengths) inputs.push_back(f.x("timestep"));
   inputs.insert(inputs.end(), {f.y("H"), f.dy("H")});
   const std::vector<Value> d =
       f.ops("GRUUnitGradient", inputs, f.forward_args(), {f.wants("H_prev"), f.wants("gates")});
-  const bool lengths = f.args<GruArgs>().sequence_lengths;
+  const bool lengths = f.args<UnitArgs>().sequence_lengths;
   std::vector<bool> reads = {f.wants("gates"), true, lengths};
   if (lengths) reads.push_back(true);
   reads.insert(reads.end(), {false, true});  // H is there because the public format has it
@@ -183,15 +137,12 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1]};
 }
 
-OpBuilder<GruArgs>& add_args(OpBuilder<GruArgs>& builder) {
-  return builder
-      .arg("drop_states", &GruArgs::drop_states, false, "rows past their length get zeros instead of keeping states")
-      .arg("sequence_lengths", &GruArgs::sequence_lengths, true, "whether there is an input seq_lengths")
-      .ignored_args({"forget_bias"});
+OpBuilder<UnitArgs>& add_args(OpBuilder<UnitArgs>& builder) {
+  return declare_unit_args(builder).ignored_args({"forget_bias"});
 }
 
 REGISTER(gru_unit) {
-  auto builder = op<GruArgs>("GRUUnit");
+  auto builder = op<UnitArgs>("GRUUnit");
   builder.doc(
       "The end of one step of a GRU from its gates' sums. Inputs are H_prev, gates, seq_lengths, timestep, or without "
       "seq_lengths if sequence_lengths is 0.");
@@ -214,7 +165,7 @@ REGISTER(gru_unit) {
 
 // Without seq_lengths every later input stands one place earlier, so a place names both things that may stand in it.
 REGISTER(gru_unit_gradient) {
-  auto builder = op<GruArgs>("GRUUnitGradient");
+  auto builder = op<UnitArgs>("GRUUnitGradient");
   builder.doc(
       "Gradients of GRUUnit. Inputs are H_prev, gates, seq_lengths, timestep, H, dH, or without seq_lengths if "
       "sequence_lengths is 0.");

@@ -11,8 +11,9 @@
 #include <cmath>
 #include <functional>
 
-#include "core/operator.h"
 #include "core/parallel.h"
+#include "operators/axis_rows.h"
+#include "operators/layer_norm_rows.h"
 
 namespace stepnet {
 namespace {
@@ -22,15 +23,6 @@ struct LayerNormArgs {
   float epsilon = 1e-5F;
   bool elementwise_affine = false;
 };
-
-struct Rows {
-  int64_t count = 0, size = 0;
-};
-
-Rows rows_of(const LayerNormArgs& a, const Shape& x) {
-  const int axis = canonical_axis(a.axis, x.rank());
-  return {x.size_between(0, axis), x.size_between(axis, x.rank())};
-}
 
 Shape statistics(const LayerNormArgs& a, const Shape& x) {
   Shape s(x.dims().first(canonical_axis(a.axis, x.rank())));
@@ -56,43 +48,6 @@ void infer(const LayerNormArgs& a, ShapeCall& c) {
   for (const int i : {1, 2}) c.set(i, c.dtype(0), statistics(a, x));
 }
 
-// The sum of fn(0) ... fn(n - 1) in a fixed order, in several sums side by side.
-template <class T, class Fn>
-T row_sum(int64_t n, Fn fn) {
-  constexpr int64_t kLanes = 32;
-  T sums[kLanes] = {};
-  int64_t j = 0;
-  for (; j + kLanes <= n; j += kLanes) {
-#pragma omp simd
-    for (int64_t l = 0; l < kLanes; ++l) sums[l] += fn(j + l);
-  }
-  for (int64_t l = 0; j < n; ++j, ++l) sums[l] += fn(j);
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t l = 0; l < width; ++l) sums[l] += sums[l + width];
-  return sums[0];
-}
-
-// y = (x - mean) / std, scaled and shifted if gamma is there; returns both. The mean is taken off before squares are
-// summed, so that none of it is lost.
-template <class T>
-std::pair<T, T> normalise(int64_t n, const T* x, double epsilon, const T* gamma, const T* beta, T* y) {
-  const T mean = row_sum<T>(n, [=](int64_t j) { return x[j]; }) / static_cast<T>(n);
-  const T squares = row_sum<T>(n, [=](int64_t j) {
-    const T off = x[j] - mean;
-    return off * off;
-  });
-  const T deviation = static_cast<T>(std::sqrt(static_cast<double>(squares) / static_cast<double>(n) + epsilon));
-  const T scale = T(1) / deviation;
-  if (gamma) {
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - mean) * scale * gamma[j] + beta[j];
-  } else {
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - mean) * scale;
-  }
-  return {mean, deviation};
-}
-
 template <class T>
 void forward(const LayerNormArgs& a, In<T> x, In<T> gamma, In<T> beta, Out<T> y, Out<T> mean, Out<T> deviation,
              Call& call) {
@@ -104,11 +59,11 @@ void forward(const LayerNormArgs& a, In<T> x, In<T> gamma, In<T> beta, Out<T> y,
   }
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      const auto [m, s] =
-          normalise(rows.size, x.data() + r * rows.size, static_cast<double>(a.epsilon),
-                    a.elementwise_affine ? gamma.data() : nullptr, beta.data(), y.data() + r * rows.size);
-      if (!mean.empty()) mean[r] = m;
-      if (!deviation.empty()) deviation[r] = s;
+      NormRow<T> row{rows.size,   x.data() + r * rows.size,       a.elementwise_affine ? gamma.data() : nullptr,
+                     beta.data(), static_cast<double>(a.epsilon), y.data() + r * rows.size};
+      norm_kernels().forward(row);
+      if (!mean.empty()) mean[r] = row.mean;
+      if (!deviation.empty()) deviation[r] = row.deviation;
     }
   };
   parallel_for(rows.count, 20.0 + 0.3 * static_cast<double>(rows.size), std::ref(range));
@@ -130,46 +85,25 @@ struct GradientTensors {
 
 template <class T>
 void gradient_row(const GradientTensors<T>& t, int64_t r, int64_t size, T* dx) {
-  const T mean = t.mean[r], scale = T(1) / t.deviation[r];
-  const T *x = t.x.data() + r * size, *dy = t.dy.empty() ? nullptr : t.dy.data() + r * size;
-  const T* gamma = t.gamma.empty() ? nullptr : t.gamma.data();
-  const auto e_of = [=](int64_t j) { return gamma ? dy[j] * gamma[j] : dy[j]; };
-  const T sum = dy ? row_sum<T>(size, e_of) : T(0);
-  const T dot = dy ? row_sum<T>(size, [=](int64_t j) { return e_of(j) * ((x[j] - mean) * scale); }) : T(0);
-  const T n = static_cast<T>(size);
-  const T constant = ((t.dmean.empty() ? T(0) : t.dmean[r]) - sum * scale) / n;
-  const T slope = ((t.dstd.empty() ? T(0) : t.dstd[r]) - dot * scale) / n;
-  const auto rest = [=](int64_t j) { return constant + slope * ((x[j] - mean) * scale); };
-  if (!dy) {
-    for (int64_t j = 0; j < size; ++j) dx[j] = rest(j);
-  } else if (gamma) {
-#pragma omp simd
-    for (int64_t j = 0; j < size; ++j) dx[j] = dy[j] * gamma[j] * scale + rest(j);
-  } else {
-#pragma omp simd
-    for (int64_t j = 0; j < size; ++j) dx[j] = dy[j] * scale + rest(j);
-  }
+  const auto at = [r](In<T> values) { return values.empty() ? T(0) : values[r]; };
+  norm_kernels().gradient(NormGradientRow<T>{
+      size, t.x.data() + r * size, t.dy.empty() ? nullptr : t.dy.data() + r * size,
+      t.gamma.empty() ? nullptr : t.gamma.data(), t.mean[r], t.deviation[r], at(t.dmean), at(t.dstd), dx});
 }
 
 // Columns are shared out among threads, so that each sum has one order.
 template <class T>
 void sum_rows(const GradientTensors<T>& t, Rows rows, T* dgamma, T* dbeta, const Call& call) {
-  auto columns = [&](int64_t begin, int64_t end) {
-    if (dgamma && !call.accumulates(1)) std::fill(dgamma + begin, dgamma + end, T(0));
-    if (dbeta && !call.accumulates(2)) std::fill(dbeta + begin, dbeta + end, T(0));
-    for (int64_t r = 0; r < rows.count && !t.dy.empty(); ++r) {
-      const T *dy = t.dy.data() + r * rows.size, *x = t.x.data() + r * rows.size;
-      if (dgamma) {
-        const T mean = t.mean[r], scale = T(1) / t.deviation[r];
-#pragma omp simd
-        for (int64_t j = begin; j < end; ++j) dgamma[j] += dy[j] * ((x[j] - mean) * scale);
-      }
-      if (!dbeta) continue;
-#pragma omp simd
-      for (int64_t j = begin; j < end; ++j) dbeta[j] += dy[j];
-    }
+  if (dgamma && !call.accumulates(1)) std::fill_n(dgamma, rows.size, T(0));
+  if (dbeta && !call.accumulates(2)) std::fill_n(dbeta, rows.size, T(0));
+  if (t.dy.empty()) return;
+  const NormSums<T> sums{rows.count,    rows.size,          t.x.data(), t.dy.data(),
+                         t.mean.data(), t.deviation.data(), dgamma,     dbeta};
+  constexpr int64_t kPiece = 64;
+  const auto pieces = [&](int64_t begin, int64_t end) {
+    norm_kernels().sums(sums, begin * kPiece, std::min(end * kPiece, rows.size));
   };
-  parallel_for(rows.size, 0.5 * static_cast<double>(rows.count), std::ref(columns));
+  parallel_for((rows.size + kPiece - 1) / kPiece, 0.1 * static_cast<double>(kPiece * rows.count), std::ref(pieces));
 }
 
 template <class T>
@@ -200,11 +134,6 @@ void infer_gradient(const LayerNormArgs& a, ShapeCall& c) {
   c.set_like(0, 4);
   const Shape parameter = c.known(5) ? c.shape(5) : Shape{rows_of(a, x).size};
   for (const int i : {1, 2}) c.set(i, c.dtype(4), parameter);
-}
-
-template <int kX>
-int leading_rows(const LayerNormArgs& a, const ShapeCall& c) {
-  return c.known(kX) ? canonical_axis(a.axis, c.shape(kX).rank()) : std::max(a.axis, 0);
 }
 
 std::vector<Gradient> derivatives(Formula& f) {
@@ -241,7 +170,7 @@ REGISTER(layer_norm) {
       .output("std", "of each row, epsilon included: like mean")
       .optional()
       .shape(infer)
-      .rowwise(leading_rows<0>)
+      .rowwise(leading_rows<LayerNormArgs>)
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "gamma", "beta"}, derivatives);
 }
@@ -275,7 +204,7 @@ REGISTER(layer_norm_gradient) {
       .uses({"dY"})
       .accumulates()
       .shape(infer_gradient)
-      .rowwise(leading_rows<4>)
+      .rowwise(leading_rows<LayerNormArgs, 4>)
       .sums_rows()
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)

@@ -11,21 +11,14 @@
 // With activated_gates the third output has i, f, o and g, and the gradient reads them as its gates, so that it need
 // not work them out again. A step net gets this by itself (recurrent/activated_gates.cc).
 
-#include <algorithm>
-#include <functional>
-
-#include "core/operator.h"
-#include "core/parallel.h"
 #include "operators/lstm_gates.h"
 #include "operators/unit_rows.h"
 
 namespace stepnet {
 namespace {
 
-struct LstmArgs {
+struct LstmArgs : UnitArgs {
   float forget_bias = 0;
-  bool drop_states = false;
-  bool sequence_lengths = true;
   bool activated_gates = false;
 };
 
@@ -33,25 +26,14 @@ void check_like(const ShapeCall& c, int i, const char* name, const Shape& states
   if (c.known(i)) require(alike(c.shape(i), states), "{} must be {} as C_prev is, but is {}", name, states, c.shape(i));
 }
 
-// `timestep` is the index of that input; with sequence lengths they stand before it.
-void check_states(const LstmArgs& a, const ShapeCall& c, int timestep) {
-  check_timestep(c, timestep);
-  if (!c.known(1)) return;
-  const Shape& states = c.shape(1);
-  require(states.rank() >= 1, "C_prev must be [..., N, D], but is a scalar");
-  check_like(c, 0, "H_prev", states);
-  const int64_t size = states[states.rank() - 1];
-  const Shape gates = states.with(states.rank() - 1, 4 * size);
-  if (c.known(2))
-    require(alike(c.shape(2), gates), "gates must be {}, four times the {} states of C_prev {}, but is {}", gates, size,
-            states, c.shape(2));
-  if (a.sequence_lengths) check_lengths_fit(c, 3, "C_prev", states);
+void check_states(const LstmArgs& a, const ShapeCall& c) {
+  check_unit_states(a, c, 1, "C_prev", 4, "four");
+  if (c.known(1)) check_like(c, 0, "H_prev", c.shape(1));
 }
 
 void infer(const LstmArgs& a, ShapeCall& c) {
-  require(c.inputs() == (a.sequence_lengths ? 5 : 4), "with sequence_lengths: {} it takes {} inputs, but has {}",
-          int{a.sequence_lengths}, a.sequence_lengths ? 5 : 4, c.inputs());
-  check_states(a, c, a.sequence_lengths ? 4 : 3);
+  check_unit_inputs(a, c, 5);
+  check_states(a, c);
   require(!c.wants(2) || a.activated_gates, "it has three outputs, but activated_gates is 0");
   c.set_like(0, 0);
   c.set_like(1, 1);
@@ -60,16 +42,15 @@ void infer(const LstmArgs& a, ShapeCall& c) {
 
 // Where the gradient's inputs stand: H_prev, C_prev, gates, [seq_lengths,] timestep, H, C, dH, dC.
 struct GradientInputs {
-  int timestep, h, c, dh, dc;
-  explicit GradientInputs(const LstmArgs& a)
-      : timestep(a.sequence_lengths ? 4 : 3), h(timestep + 1), c(h + 1), dh(c + 1), dc(dh + 1) {}
+  int c, dh, dc;
+  explicit GradientInputs(const LstmArgs& a) : c(a.sequence_lengths ? 6 : 5), dh(c + 1), dc(dh + 1) {}
 };
 
 void infer_gradient(const LstmArgs& a, ShapeCall& call) {
   const GradientInputs in(a);
   require(call.has(in.c) && call.inputs() <= in.dc + 1, "with sequence_lengths: {} it takes {} inputs, but has {}",
           int{a.sequence_lengths}, in.dc + 1, call.inputs());
-  check_states(a, call, in.timestep);
+  check_states(a, call);
   if (call.known(1)) {
     check_like(call, in.c, "C", call.shape(1));
     check_like(call, in.dh, "dH", call.shape(1));
@@ -80,13 +61,6 @@ void infer_gradient(const LstmArgs& a, ShapeCall& call) {
   call.set_like(2, 2);
 }
 
-Steps steps_of(const LstmArgs& a, const Call& call) { return a.sequence_lengths ? steps_at(call, 3) : Steps(); }
-
-struct Sizes {
-  int64_t rows = 0, d = 0;
-  explicit Sizes(const Shape& states) : rows(states.size_between(0, states.rank() - 1)), d(states[states.rank() - 1]) {}
-};
-
 // As measured on AVX-512, forward and backward alike; the first is what a row costs whatever its size.
 template <class T>
 double nanoseconds_per_row(int64_t d) {
@@ -95,25 +69,21 @@ double nanoseconds_per_row(int64_t d) {
 
 template <class T>
 void forward(const LstmArgs& a, Call& call) {
-  const Sizes s(call.in(1).shape());
-  const Steps steps = steps_of(a, call);
+  const UnitRows rows(a, call, 1);
   const T *h_prev = call.in_span<T>(0).data(), *c_prev = call.in_span<T>(1).data(), *gates = call.in_span<T>(2).data();
   T *h = call.out_span<T>(0).data(), *c = call.out_span<T>(1).data(), *active = call.out_span<T>(2).data();
   const T bias = static_cast<T>(a.forget_bias);
   const LstmKernels& kernels = lstm_kernels();
-  auto rows = [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      T *const to_h = row_of(h, n, s.d), *const to_c = row_of(c, n, s.d);
-      if (steps.valid(n)) {
-        kernels.forward(
-            LstmRow<T>{s.d, bias, c_prev + n * s.d, gates + n * 4 * s.d, to_h, to_c, row_of(active, n, 4 * s.d)});
-      } else {
-        hold_row(a.drop_states, s.d, h_prev + n * s.d, to_h);
-        hold_row(a.drop_states, s.d, c_prev + n * s.d, to_c);
-      }
-    }
-  };
-  parallel_for(s.rows, nanoseconds_per_row<T>(s.d), std::ref(rows));
+  rows.each(
+      nanoseconds_per_row<T>(rows.d),
+      [&, d = rows.d](int64_t n) {
+        kernels.forward(LstmRow<T>{d, bias, c_prev + n * d, gates + n * 4 * d, row_of(h, n, d), row_of(c, n, d),
+                                   row_of(active, n, 4 * d)});
+      },
+      [&, d = rows.d](int64_t n) {
+        hold_row(a.drop_states, d, h_prev + n * d, row_of(h, n, d));
+        hold_row(a.drop_states, d, c_prev + n * d, row_of(c, n, d));
+      });
 }
 
 // Where a missing or unwanted tensor's first element would be stands null. dgates may be the gates' own storage.
@@ -136,36 +106,29 @@ struct GradientTensors {
 template <class T>
 void gradient(const LstmArgs& a, Call& call) {
   const GradientTensors<T> t(GradientInputs(a), call);
-  const Sizes s(call.in(1).shape());
-  const Steps steps = steps_of(a, call);
+  const UnitRows rows(a, call, 1);
   const T bias = static_cast<T>(a.forget_bias);
   const LstmKernels& kernels = lstm_kernels();
-  auto rows = [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      const T *const dh = row_of(t.dh, n, s.d), *const dc = row_of(t.dc, n, s.d);
-      T *const dh_prev = row_of(t.dh_prev, n, s.d), *const dc_prev = row_of(t.dc_prev, n, s.d);
-      T* const dgates = row_of(t.dgates, n, 4 * s.d);
-      if (steps.valid(n)) {
-        kernels.gradient(LstmGradientRow<T>{s.d, bias, t.c_prev + n * s.d, t.gates + n * 4 * s.d, t.c + n * s.d, dh, dc,
-                                            dc_prev, dgates, a.activated_gates});
-        hold_row<T>(true, s.d, nullptr, dh_prev);
-      } else {
-        hold_row(a.drop_states, s.d, dh, dh_prev);
-        hold_row(a.drop_states, s.d, dc, dc_prev);
-        hold_row<T>(true, 4 * s.d, nullptr, dgates);
-      }
-    }
-  };
-  parallel_for(s.rows, nanoseconds_per_row<T>(s.d), std::ref(rows));
+  rows.each(
+      nanoseconds_per_row<T>(rows.d),
+      [&, d = rows.d](int64_t n) {
+        kernels.gradient(LstmGradientRow<T>{d, bias, t.c_prev + n * d, t.gates + n * 4 * d, t.c + n * d,
+                                            row_of(t.dh, n, d), row_of(t.dc, n, d), row_of(t.dc_prev, n, d),
+                                            row_of(t.dgates, n, 4 * d), a.activated_gates});
+        hold_row<T>(true, d, nullptr, row_of(t.dh_prev, n, d));
+      },
+      [&, d = rows.d](int64_t n) {
+        hold_row(a.drop_states, d, row_of(t.dh, n, d), row_of(t.dh_prev, n, d));
+        hold_row(a.drop_states, d, row_of(t.dc, n, d), row_of(t.dc_prev, n, d));
+        hold_row<T>(true, 4 * d, nullptr, row_of(t.dgates, n, 4 * d));
+      });
 }
 
 double flops(const LstmArgs&, const ShapeCall& c) {
   return c.known(1) ? 30 * static_cast<double>(c.shape(1).size()) : 0;
 }
 
-int leading_rows(const LstmArgs& a, const ShapeCall& c) {
-  return c.known(1) ? leading_rows_of(a.sequence_lengths, c.shape(1)) : 0;
-}
+int leading_rows(const LstmArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, 1); }
 
 std::vector<Gradient> derivatives(Formula& f) {
   std::vector<Value> inputs = {f.x("H_prev"), f.x("C_prev"), f.x("gates"), f.x("seq_lengths_or_timestep")};
@@ -177,11 +140,10 @@ std::vector<Gradient> derivatives(Formula& f) {
 }
 
 OpBuilder<LstmArgs>& add_args(OpBuilder<LstmArgs>& builder) {
-  return builder.arg("forget_bias", &LstmArgs::forget_bias, 0.0F, "added to the forget gate before its sigmoid")
-      .arg("drop_states", &LstmArgs::drop_states, false, "rows past their length get zeros instead of keeping states")
-      .arg("sequence_lengths", &LstmArgs::sequence_lengths, true, "whether there is an input seq_lengths")
-      .arg("activated_gates", &LstmArgs::activated_gates, false,
-           "the gradient reads the third output, the gates' values, in place of their sums");
+  builder.arg("forget_bias", &LstmArgs::forget_bias, 0.0F, "added to the forget gate before its sigmoid");
+  return declare_unit_args(builder).arg(
+      "activated_gates", &LstmArgs::activated_gates, false,
+      "the gradient reads the third output, the gates' values, in place of their sums");
 }
 
 REGISTER(lstm_unit) {

@@ -13,6 +13,7 @@
 #include "core/io/atomic_file.h"
 #include "core/io/tensor_proto.h"
 #include "core/operator.h"
+#include "core/with_type.h"
 
 namespace stepnet {
 namespace {
@@ -47,32 +48,9 @@ void append_halves(const Tensor& t, int64_t count, std::string& line) {
 }
 
 void append_any(const Tensor& t, int64_t count, std::string& line) {
-  switch (t.dtype()) {
-    case DType::float32:
-      return append_values<float>(t, count, line);
-    case DType::float64:
-      return append_values<double>(t, count, line);
-    case DType::int32:
-      return append_values<int32_t>(t, count, line);
-    case DType::int64:
-      return append_values<int64_t>(t, count, line);
-    case DType::boolean:
-      return append_values<bool>(t, count, line);
-    case DType::uint8:
-      return append_values<uint8_t>(t, count, line);
-    case DType::int8:
-      return append_values<int8_t>(t, count, line);
-    case DType::uint16:
-      return append_values<uint16_t>(t, count, line);
-    case DType::int16:
-      return append_values<int16_t>(t, count, line);
-    case DType::string:
-      return append_values<std::string>(t, count, line);
-    case DType::float16:
-      return append_halves(t, count, line);
-    case DType::undefined:
-      return;
-  }
+  if (with_type(t.dtype(), [&](auto zero) { append_values<decltype(zero)>(t, count, line); })) return;
+  if (t.dtype() == DType::string) append_values<std::string>(t, count, line);
+  if (t.dtype() == DType::float16) append_halves(t, count, line);
 }
 
 std::string line_of(const std::string& name, const Blob& blob, int64_t limit) {

@@ -23,6 +23,13 @@ void fill_any(Tensor& y, double nanoseconds, const Draw& draw) {
 
 }  // namespace
 
+DType RandomFillArgs::element_type() const {
+  const DType type = dtype_from_number(dtype);
+  require(type == DType::float32 || type == DType::float64, "argument \"dtype\" must be float or double, but is {}",
+          dtype_name(type));
+  return type;
+}
+
 void fill_normal(uint64_t key, double mean, double std, Tensor& y) {
   fill_any(y, 50, [=](uint64_t i) { return mean + std * random_normal(key, i); });
 }

@@ -1,12 +1,29 @@
-// The random fills of one tensor by the Gaussian and by a centred uniform distribution: one kernel for each, of which
-// GaussianFill, XavierFill and MSRAFill are uses.
+// What the random fills of floats share: their declaration, and one kernel each for the Gaussian and for a centred
+// uniform distribution, of which GaussianFill, XavierFill and MSRAFill are uses.
 //
 // Element i is a function of the operator's key and i alone, so threads do not change it. Threads: pure functions.
 #pragma once
 
-#include "core/op_spec.h"
+#include "operators/fill_shape.h"
 
 namespace stepnet {
+
+struct RandomFillArgs : FillShape {
+  int64_t dtype = 0;
+  DType element_type() const;  // float or double; throws Error
+};
+
+// `Args` derives from RandomFillArgs.
+template <class Args>
+OpBuilder<Args>& declare_random_fill(OpBuilder<Args>& op) {
+  declare_fill(op);
+  return op.arg("dtype", static_cast<int64_t Args::*>(&RandomFillArgs::dtype), int64_t{1}, "FLOAT (1) or DOUBLE (13)")
+      .output("output", "the random tensor")
+      .any_type()
+      .in_place("input", "output")
+      .random()
+      .stop_gradient();
+}
 
 // Normal with this mean and standard deviation; Y is float or double.
 void fill_normal(uint64_t key, double mean, double std, Tensor& y);

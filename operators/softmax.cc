@@ -3,12 +3,11 @@
 //
 // dX = Y (dY - sum(Y dY)) per row. It reads Y, not X.
 
-#include <algorithm>
 #include <functional>
 
-#include "core/operator.h"
 #include "core/parallel.h"
 #include "core/vector_math.h"
+#include "operators/axis_rows.h"
 
 namespace stepnet {
 namespace {
@@ -16,15 +15,6 @@ namespace {
 struct SoftmaxArgs {
   int32_t axis = 1;
 };
-
-struct Rows {
-  int64_t count = 0, size = 0;
-};
-
-Rows rows_of(const SoftmaxArgs& a, const Shape& x) {
-  const int axis = canonical_axis(a.axis, x.rank());
-  return {x.size_between(0, axis), x.size_between(axis, x.rank())};
-}
 
 template <class T>
 void softmax_row(In<T> x, Out<T> y) {
@@ -72,10 +62,6 @@ void infer_gradient(const SoftmaxArgs& a, ShapeCall& c) {
   infer(a, c);
 }
 
-int leading_rows(const SoftmaxArgs& a, const ShapeCall& c) {
-  return c.known(0) ? canonical_axis(a.axis, c.shape(0).rank()) : std::max(a.axis, 0);
-}
-
 REGISTER(softmax) {
   return op<SoftmaxArgs>("Softmax")
       .doc("Exponentials divided by their sum, over everything from axis on.")
@@ -85,7 +71,7 @@ REGISTER(softmax) {
       .output("Y", "probabilities")
       .in_place("X", "Y")
       .shape(infer)
-      .rowwise(leading_rows)
+      .rowwise(leading_rows<SoftmaxArgs>)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
@@ -102,7 +88,7 @@ REGISTER(softmax_gradient) {
       .output("dX", "Y (dY - sum(Y dY)) per row")
       .in_place("dY", "dX")
       .shape(infer_gradient)
-      .rowwise(leading_rows)
+      .rowwise(leading_rows<SoftmaxArgs>)
       .cpu(gradient<float>, gradient<double>)
       .no_gradient("second derivatives of Softmax are not written");
 }

@@ -9,9 +9,9 @@
 #include <cmath>
 #include <functional>
 
-#include "core/operator.h"
 #include "core/parallel.h"
 #include "core/vector_math.h"
+#include "operators/axis_rows.h"
 #include "operators/labels.h"
 
 namespace stepnet {
@@ -23,15 +23,6 @@ struct LossArgs {
   int32_t axis = 1;
   bool only_loss = false;
 };
-
-struct Rows {
-  int64_t count = 0, size = 0;
-};
-
-Rows rows_of(const LossArgs& a, const Shape& x) {
-  const int axis = canonical_axis(a.axis, x.rank());
-  return {x.size_between(0, axis), x.size_between(axis, x.rank())};
-}
 
 // Inputs 0 and 1 are X and T; `weights` is an input's index or -1.
 void check_shapes(const LossArgs& a, const ShapeCall& c, int weights) {

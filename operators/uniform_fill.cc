@@ -3,16 +3,15 @@
 
 #include "core/parallel.h"
 #include "core/random.h"
-#include "operators/fill_shape.h"
+#include "operators/random_fill.h"
 
 namespace stepnet {
 namespace {
 
 constexpr double kNanosecondsPerDraw = 15;
 
-struct UniformArgs : FillShape {
+struct UniformArgs : RandomFillArgs {
   std::optional<float> min, max;
-  int64_t dtype = 0;
 };
 
 struct UniformIntArgs : FillShape {
@@ -28,7 +27,7 @@ void check_bounds_given_once(const Args& args, const ShapeCall& call) {
 
 void uniform_shape(const UniformArgs& args, ShapeCall& call) {
   check_bounds_given_once(args, call);
-  if (const auto shape = fill_shape(args, call)) call.set(0, random_fill_type(args.dtype), *shape);
+  if (const auto shape = fill_shape(args, call)) call.set(0, args.element_type(), *shape);
 }
 
 void uniform_int_shape(const UniformIntArgs& args, ShapeCall& call) {
@@ -81,17 +80,8 @@ OpBuilder<Args>& declare_bounds(OpBuilder<Args>& spec) {
 
 REGISTER(uniform_fill) {
   auto spec = op<UniformArgs>("UniformFill");
-  declare_fill(spec);
-  return declare_bounds(spec)
-      .doc("Random numbers, uniform from min to max.")
-      .arg("dtype", &UniformArgs::dtype, int64_t{1}, "FLOAT (1) or DOUBLE (13)")
-      .output("output", "the random tensor")
-      .any_type()
-      .in_place("input", "output")
-      .shape(uniform_shape)
-      .random()
-      .cpu(uniform_fill)
-      .stop_gradient();
+  declare_random_fill(spec);
+  return declare_bounds(spec).doc("Random numbers, uniform from min to max.").shape(uniform_shape).cpu(uniform_fill);
 }
 
 REGISTER(uniform_int_fill) {

@@ -1,14 +1,38 @@
 // What the operators of one recurrent step, LSTMUnit and GRUUnit, share: states of N rows [..., N, D], some of which
-// may belong to sequences that are over.
+// may belong to sequences that are over, and the arguments and inputs that say which.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "core/operator.h"
+#include "core/parallel.h"
 
 namespace stepnet {
+
+struct UnitArgs {
+  bool drop_states = false;
+  bool sequence_lengths = true;
+};
+
+// `Args` derives from UnitArgs.
+template <class Args>
+OpBuilder<Args>& declare_unit_args(OpBuilder<Args>& b) {
+  return b
+      .arg("drop_states", static_cast<bool Args::*>(&UnitArgs::drop_states), false,
+           "rows past their length get zeros instead of keeping states")
+      .arg("sequence_lengths", static_cast<bool Args::*>(&UnitArgs::sequence_lengths), true,
+           "whether there is an input seq_lengths");
+}
+
+// `inputs`: how many there are with seq_lengths.
+inline void check_unit_inputs(const UnitArgs& a, const ShapeCall& c, int inputs) {
+  const int expected = a.sequence_lengths ? inputs : inputs - 1;
+  require(c.inputs() == expected, "with sequence_lengths: {} it takes {} inputs, but has {}", int{a.sequence_lengths},
+          expected, c.inputs());
+}
 
 // Leading dimensions of 1 do not matter, so that [1, N, D] goes with [N, D].
 inline Shape without_leading_ones(const Shape& shape) {
@@ -33,10 +57,27 @@ inline void check_lengths_fit(const ShapeCall& c, int i, std::string_view name, 
           states, c.shape(i));
 }
 
-// The leading dimensions of states that are rows. seq_lengths are [N], whatever stands before N.
-inline int leading_rows_of(bool lengths, const Shape& states) {
-  const int rows = states.rank() - 1;
-  return lengths && rows != 1 ? 0 : rows;
+// Inputs i to i + 2 are the states that others are compared with, gates, and seq_lengths or timestep. Gates are `times`
+// the states.
+inline void check_unit_states(const UnitArgs& a, const ShapeCall& c, int i, std::string_view name, int times,
+                              std::string_view times_in_words) {
+  check_timestep(c, i + (a.sequence_lengths ? 3 : 2));
+  if (!c.known(i)) return;
+  const Shape& states = c.shape(i);
+  require(states.rank() >= 1, "{} must be [..., N, D], but is a scalar", name);
+  const int64_t size = states.at(-1);
+  const Shape gates = states.with(states.rank() - 1, times * size);
+  if (c.known(i + 1))
+    require(alike(c.shape(i + 1), gates), "gates must be {}, {} times the {} states of {} {}, but is {}", gates,
+            times_in_words, size, name, states, c.shape(i + 1));
+  if (a.sequence_lengths) check_lengths_fit(c, i + 2, name, states);
+}
+
+// The leading dimensions of the states, input i, that are rows. seq_lengths are [N], whatever stands before N.
+inline int unit_leading_rows(const UnitArgs& a, const ShapeCall& c, int i) {
+  if (!c.known(i)) return 0;
+  const int rows = c.shape(i).rank() - 1;
+  return a.sequence_lengths && rows != 1 ? 0 : rows;
 }
 
 // Which rows are still within their sequences.
@@ -54,6 +95,32 @@ inline Steps steps_at(const Call& call, int i) {
     if (lengths[n] < 0) fail("seq_lengths has {} for row {}; a length is at least 0", lengths[n], n);
   return {call.in(i).data<int32_t>(), call.in(i + 1).data<int32_t>()[0]};
 }
+
+// The rows of the states, which are input i.
+struct UnitRows {
+  int64_t count, d;
+  Steps steps;
+
+  UnitRows(const UnitArgs& a, const Call& call, int i)
+      : count(call.in(i).shape().size_between(0, call.in(i).rank() - 1)), d(call.in(i).shape().at(-1)) {
+    if (a.sequence_lengths) steps = steps_at(call, i + 2);
+  }
+
+  // Calls valid(n) for each row that is within its sequence, over(n) for the others; threads share them out.
+  template <class Valid, class Over>
+  void each(double nanoseconds, const Valid& valid, const Over& over) const {
+    auto range = [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        if (steps.valid(n)) {
+          valid(n);
+        } else {
+          over(n);
+        }
+      }
+    };
+    parallel_for(count, nanoseconds, std::ref(range));
+  }
+};
 
 // A row of a sequence that is over: zeros, or what it was.
 template <class T>

@@ -4,24 +4,19 @@
 
 #include <cmath>
 
-#include "operators/fill_shape.h"
 #include "operators/random_fill.h"
 
 namespace stepnet {
 namespace {
 
-struct XavierArgs : FillShape {
-  int64_t dtype = 0;
-};
-
-void shape(const XavierArgs& args, ShapeCall& call) {
+void shape(const RandomFillArgs& args, ShapeCall& call) {
   const auto shape = fill_shape(args, call);
   if (!shape) return;
   require(shape->rank() >= 1, "XavierFill needs at least one dimension, but the shape is {}", shape->str());
-  call.set(0, random_fill_type(args.dtype), *shape);
+  call.set(0, args.element_type(), *shape);
 }
 
-void fill(const XavierArgs&, Call& call) {
+void fill(const RandomFillArgs&, Call& call) {
   Tensor& y = call.out(0);
   if (y.size() == 0) return;
   const auto fan_in = static_cast<double>(y.size() / y.dim(0));
@@ -29,17 +24,11 @@ void fill(const XavierArgs&, Call& call) {
 }
 
 REGISTER(xavier_fill) {
-  auto spec = op<XavierArgs>("XavierFill");
-  declare_fill(spec);
-  return spec.doc("Initial weights, uniform in +-sqrt(3 / fan_in), where fan_in is the size over the first dimension.")
-      .arg("dtype", &XavierArgs::dtype, int64_t{1}, "FLOAT (1) or DOUBLE (13)")
-      .output("output", "the random tensor")
-      .any_type()
-      .in_place("input", "output")
+  auto spec = op<RandomFillArgs>("XavierFill");
+  return declare_random_fill(spec)
+      .doc("Initial weights, uniform in +-sqrt(3 / fan_in), where fan_in is the size over the first dimension.")
       .shape(shape)
-      .random()
-      .cpu(fill)
-      .stop_gradient();
+      .cpu(fill);
 }
 
 }  // namespace

@@ -132,7 +132,7 @@ bool StepProgram::read_before(size_t op, int index) const {
   const StepSlot& slot = *slots_[index];
   const std::vector<size_t> by = writers(index);
   if (slot.kind == Kind::link) return !slot.changes && first_row(index) >= 0 && is_made_earlier(op, index);
-  if (by.empty()) return slot.kind == Kind::slab || slot.kind == Kind::timestep;
+  if (by.empty()) return slot.kind == Kind::slab || slot.kind == Kind::timestep || slot.shape_only;
   if (by.size() != 1) return false;
   const Op& writer = *ops_[by[0]];
   return writer.stage < ops_[op]->stage || (by[0] < op && writer.phase == Phase::before);
@@ -150,7 +150,7 @@ bool StepProgram::read_after(size_t op, int index) const {
   const std::vector<size_t> by = writers(index);
   if (is_total(index)) return false;
   if (slot.kind == Kind::slab || slot.kind == Kind::timestep) return by.empty() || by.back() < op;
-  if (slot.kind == Kind::scratch) return !by.empty() && by.back() < op;
+  if (slot.kind == Kind::scratch) return slot.shape_only || (!by.empty() && by.back() < op);
   // The row of a state's gradient that is not added to any more is the one that arrives from the step before.
   const int64_t row = first_row(index);
   if (row < 0 || (slot.changes && (row > 0) != spec_.descending)) return false;
@@ -192,7 +192,7 @@ bool StepProgram::runs_after(size_t index) const {
 
 // A scratch buffer gets a row for each timestep of a block.
 void StepProgram::widen(int index) {
-  if (index < 0 || slots_[index]->kind != Kind::scratch || is_total(index)) return;
+  if (index < 0 || slots_[index]->kind != Kind::scratch || slots_[index]->shape_only || is_total(index)) return;
   StepSlot& slot = *slots_[index];
   slot.kind = Kind::block;
   slot.row = slot.tensor.shape();
@@ -258,6 +258,10 @@ void StepProgram::run_block(Phase phase, int stage, const Block& block, RunConte
   const auto runs = [&](const auto& op) { return op->phase == phase && op->stage == stage; };
   if (std::ranges::none_of(ops_, runs)) return;
   for (const auto& slot : slots_) {
+    if (slot->shape_only) {
+      slot->stacked.set_type(slot->tensor.dtype(), slot->tensor.shape().with(0, slot->tensor.dim(0) * block.count));
+      continue;
+    }
     if (!slot->stacked.defined()) continue;
     if (slot->kind == Kind::timestep) {
       slot->stacked.set_view({block.count}, slot->stacked.offset());

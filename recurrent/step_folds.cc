@@ -1,6 +1,7 @@
 // A pass over a StepProgram: a sum disappears where its terms can be made in one place. The first term is written where
 // the sum would stand, and operators that can add to what is there add the others: of an LSTM's gates, the product with
-// the hidden state is added to the product with the input.
+// the hidden state is added to the product with the input. Where only the last term comes from such an operator, the
+// others are added up before it: of a GRU's state, the gradient that does not go through a product.
 #include <algorithm>
 
 #include "recurrent/step_program.h"
@@ -88,10 +89,82 @@ bool StepProgram::fold_sum(size_t index) {
   return true;
 }
 
+// Whether the slots may show the same row of a tensor in a timestep.
+bool StepProgram::may_show_same_row(int slot, int other) const {
+  if (slot < 0 || other < 0) return false;
+  if (slot == other) return true;
+  const StepSlot &a = *slots_[slot], &b = *slots_[other];
+  if (a.kind != Kind::link || b.kind != Kind::link || a.whole.storage() != b.whole.storage()) return false;
+  return first_row(slot) < 0 || first_row(slot) == first_row(other);
+}
+
+// The operator before the sum that writes a term, with none after it.
+std::optional<size_t> StepProgram::last_term_writer(const Op& sum, size_t index) const {
+  while (index-- > 0)
+    if (std::ranges::find_first_of(ops_[index]->out_slots, sum.in_slots) != ops_[index]->out_slots.end()) return index;
+  return std::nullopt;
+}
+
+// Whether the sum of the other terms can stand in the result while the product makes its own.
+bool StepProgram::may_hold_the_rest(const Op& sum, size_t index, size_t product, int term) const {
+  const int result = sum.out_slots[0];
+  const auto shows_result = [&](int s) { return may_show_same_row(result, s) && s != term; };
+  for (size_t i = product; i < index; ++i)
+    if (std::ranges::any_of(ops_[i]->in_slots, [&](int s) { return may_show_same_row(result, s); }) ||
+        std::ranges::any_of(ops_[i]->out_slots, shows_result))
+      return false;
+  const auto fits = [&](int s) {
+    return s >= 0 && slots_[s]->tensor.shape() == slots_[result]->tensor.shape() &&
+           slots_[s]->tensor.dtype() == slots_[result]->tensor.dtype() && !slots_[s]->reshaped;
+  };
+  return std::ranges::all_of(sum.in_slots, fits);
+}
+
+void StepProgram::drop_term(Op& sum, int slot) {
+  sum.in_slots.erase(std::ranges::find(sum.in_slots, slot));
+  OperatorDef def;  // of an operator with any number of terms
+  def.set_type(op_with_role(Role::sum).type);
+  def.set_name(sum.op.def.name());
+  for (const int s : sum.in_slots) def.add_input(slots_[s]->name);
+  def.add_output(slots_[sum.out_slots[0]]->name);
+  const int place = sum.op.index;
+  sum.op = bind_op(def, net_name_, place);
+  sum.op.net_name = spec_.random_name;
+  const StepSlot& result = *slots_[sum.out_slots[0]];
+  const std::vector<TensorType> in(sum.in_slots.size(), TensorType::of(result.tensor.dtype(), result.tensor.shape()));
+  sum.kernel = &pick_kernel(sum.op, in, std::span(in).first(1));
+}
+
+// Moves the sum in front of the operator that makes its last term, which is then added to it. Returns its new place.
+std::optional<size_t> StepProgram::fold_last_term(size_t index) {
+  Op& sum = *ops_[index];
+  if (!sum.op.spec->sums_inputs || !sum.kernel || sum.in_slots.size() < 2 || sum.phase != Phase::step) return {};
+  const int result = sum.out_slots[0];
+  const std::optional<size_t> last = last_term_writer(sum, index);
+  if (!last || is_total(result) || slots_[result]->reshaped) return {};
+  Op& product = *ops_[*last];
+  const size_t output =
+      static_cast<size_t>(std::ranges::find_first_of(product.out_slots, sum.in_slots) - product.out_slots.begin());
+  const int term = product.out_slots[output];
+  if (product.phase != Phase::step || product.stage != sum.stage || (product.accumulate >> output & 1) != 0) return {};
+  if (!product.op.spec->output_spec(static_cast<int>(output))->accumulates) return {};
+  if (std::ranges::count(sum.in_slots, term) != 1 || (term != result && term_writer(term, index) != last)) return {};
+  if (term == result && writers(result) != std::vector<size_t>{*last, index}) return {};
+  if (!may_hold_the_rest(sum, index, *last, term)) return {};
+  redirect(product, output, result, true);
+  slots_[result]->unused = false;
+  drop_term(sum, term);
+  std::rotate(ops_.begin() + static_cast<std::ptrdiff_t>(*last), ops_.begin() + static_cast<std::ptrdiff_t>(index),
+              ops_.begin() + static_cast<std::ptrdiff_t>(index) + 1);
+  return last;
+}
+
 void StepProgram::fold_sums() {
   for (size_t i = 0; i < ops_.size();) {
     if (fold_sum(i)) {
       ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else if (const std::optional<size_t> moved = fold_last_term(i)) {
+      i = *moved;
     } else {
       ++i;
     }

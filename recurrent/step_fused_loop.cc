@@ -21,7 +21,12 @@ void run_chain(const std::vector<Place>& places, size_t sources, const std::vect
                            : call.out_span<T>(i - static_cast<int>(sources)).data();
     tensors[p] = {first + places[p].column, places[p].vector ? 0 : places[p].row_size};
   }
-  const int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
+  int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
+  // Rows that follow one another everywhere are one.
+  if (std::ranges::all_of(places, [width](const Place& p) { return p.row_size == width && !p.vector; })) {
+    width *= rows;
+    rows = 1;
+  }
   const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors, static_cast<int>(places.size()), width};
   double cost = 0;
   for (const FusedInstruction& i : code) cost += fused_nanoseconds(i.code);

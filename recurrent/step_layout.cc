@@ -70,9 +70,7 @@ bool StepProgram::may_lay_out(int index) const {
 void StepProgram::allocate_scratch() {
   for (size_t s = 0; s < slots_.size(); ++s) {
     StepSlot& slot = *slots_[s];
-    if (slot.kind != Kind::scratch || !slot.typed || slot.unused || slot.tensor.storage() ||
-        spec_.shapes.count(slot.name) > 0)
-      continue;
+    if (slot.kind != Kind::scratch || !slot.typed || slot.unused || slot.shape_only || slot.tensor.storage()) continue;
     slot.laid_out = may_lay_out(static_cast<int>(s));
     if (!slot.laid_out) slot.tensor = Tensor::empty(slot.tensor.dtype(), slot.tensor.shape());
   }

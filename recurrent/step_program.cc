@@ -98,6 +98,7 @@ void StepProgram::add_given_slots() {
     StepSlot slot;
     slot.name = name;
     slot.typed = true;
+    slot.shape_only = true;
     slot.tensor.set_type(type.dtype, type.shape);
     add_slot(std::move(slot));
     written_.insert(name);

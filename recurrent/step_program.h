@@ -52,22 +52,23 @@ struct StepSlot {
   enum class Kind { link, slab, scratch, external, timestep, block };
   std::string name;
   Kind kind = Kind::scratch;
-  Tensor tensor;          // what operators see in the present timestep
-  bool typed = false;     // dtype and shape are known before the first step
-  bool reshaped = false;  // its shape, not its size, changes within a step
-  bool unused = false;    // no operator reads or writes it any more
-  bool laid_out = false;  // scratch: has a part of an arena, which is made when the lanes are known
-  size_t base = 0;        // link, slab and block: byte offset at timestep 0
-  size_t stride = 0;      // link, slab and block: bytes from one timestep to the next
-  Shape row;              // link, slab and block: what one timestep holds, a link's whole window
-  Shape made;             // what the last operator that writes it makes of a timestep
-  Tensor whole;           // link: the tensor outside; slab: [T, ...]; block: [K, ...]
-  Blob* blob = nullptr;   // external
-  bool changes = false;   // link: see LinkTarget
-  int64_t cycle = 0;      // link: rows of `whole` that are taken in turn; 0: rows follow one another
-  int64_t kept = 0;       // link with a cycle: rows in front of it that are not
-  int64_t first = 0;      // link with a cycle: its row at timestep 0, where `base` is that of row 0
-  Tensor stacked;         // what operators see that run for a block of timesteps
+  Tensor tensor;            // what operators see in the present timestep
+  bool typed = false;       // dtype and shape are known before the first step
+  bool reshaped = false;    // its shape, not its size, changes within a step
+  bool unused = false;      // no operator reads or writes it any more
+  bool shape_only = false;  // scratch of which nobody reads the elements
+  bool laid_out = false;    // scratch: has a part of an arena, which is made when the lanes are known
+  size_t base = 0;          // link, slab and block: byte offset at timestep 0
+  size_t stride = 0;        // link, slab and block: bytes from one timestep to the next
+  Shape row;                // link, slab and block: what one timestep holds, a link's whole window
+  Shape made;               // what the last operator that writes it makes of a timestep
+  Tensor whole;             // link: the tensor outside; slab: [T, ...]; block: [K, ...]
+  Blob* blob = nullptr;     // external
+  bool changes = false;     // link: see LinkTarget
+  int64_t cycle = 0;        // link: rows of `whole` that are taken in turn; 0: rows follow one another
+  int64_t kept = 0;         // link with a cycle: rows in front of it that are not
+  int64_t first = 0;        // link with a cycle: its row at timestep 0, where `base` is that of row 0
+  Tensor stacked;           // what operators see that run for a block of timesteps
 
   void lead_to(const LinkTarget& link);  // link: lets it be rows of that tensor
   void show(
@@ -250,6 +251,11 @@ class StepProgram {
   void fold_sums();
   bool fold_sum(size_t sum);
   bool fold_in_place(size_t sum);
+  std::optional<size_t> last_term_writer(const Op& sum, size_t index) const;
+  bool may_hold_the_rest(const Op& sum, size_t index, size_t product, int term) const;
+  bool may_show_same_row(int slot, int other) const;
+  void drop_term(Op& sum, int slot);
+  std::optional<size_t> fold_last_term(size_t sum);
   size_t output_of(const Op& op, int slot) const;
   void redirect(Op& op, size_t output, int result, bool add);
   std::optional<size_t> term_writer(int slot, size_t sum) const;

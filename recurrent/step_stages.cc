@@ -25,8 +25,18 @@ class StepProgram::Orders {
   void bind(const std::vector<size_t>& ops) {
     for (size_t i = 1; i < ops.size(); ++i) bind(ops[0], ops[i]);
   }
+  // The same from one timestep to the next.
+  void add_over_time(size_t first, size_t then) {
+    add(first, then);
+    if (first != then) over_time.emplace_back(first, then);
+  }
+  void bind_over_time(size_t a, size_t b) {
+    add_over_time(a, b);
+    add_over_time(b, a);
+  }
 
   std::vector<std::vector<int>> next;
+  std::vector<std::pair<size_t, size_t>> over_time;
 };
 
 namespace {
@@ -64,14 +74,15 @@ void StepProgram::order_rows(Orders& orders, const std::vector<int>& same_tensor
     std::vector<size_t> all;
     for (const int s : same_tensor)
       for (const size_t i : users(s)) all.push_back(i);
-    return orders.bind(all);
+    for (const size_t i : all) orders.bind_over_time(all[0], i);
+    return;
   }
   for (const int written : same_tensor) {
     for (const size_t w : writers(written)) {
       for (const int other : same_tensor) {
         if (other == written) continue;
         const bool earlier = is_earlier_row(other, written);
-        for (const size_t i : users(other)) earlier ? orders.add(w, i) : orders.bind(w, i);
+        for (const size_t i : users(other)) earlier ? orders.add_over_time(w, i) : orders.bind_over_time(w, i);
       }
     }
   }
@@ -113,20 +124,18 @@ struct Component {
   int stage = 0;
 };
 
-std::vector<Component> components_of(const std::vector<std::vector<int>>& next) {
+using Pairs = std::vector<std::pair<size_t, size_t>>;
+
+std::vector<Component> components_of(const std::vector<std::vector<int>>& next, const Pairs& over_time) {
   const std::vector<int> number = connected_components(next);
   std::vector<Component> result(number.empty() ? 0 : *std::ranges::max_element(number) + 1);
   for (size_t i = 0; i < next.size(); ++i) result[number[i]].ops.push_back(i);
   for (size_t i = 0; i < next.size(); ++i) {
-    for (const int j : next[i]) {
-      Component& later = result[number[j]];
-      if (number[i] != number[j]) {
-        later.earlier.push_back(number[i]);
-      } else if (i != static_cast<size_t>(j)) {
-        later.is_cell = true;
-      }
-    }
+    for (const int j : next[i])
+      if (number[i] != number[j]) result[number[j]].earlier.push_back(number[i]);
   }
+  for (const auto& [first, then] : over_time)
+    if (number[first] == number[then]) result[number[first]].is_cell = true;
   return result;
 }
 
@@ -144,7 +153,7 @@ void find_cells_around(std::vector<Component>& components) {
 
 // A component goes to the stage behind a cell's, and behind that of operators that wait for one in every timestep.
 int StepProgram::number_stages(const Orders& orders) {
-  std::vector<Component> components = components_of(orders.next);
+  std::vector<Component> components = components_of(orders.next, orders.over_time);
   for (Component& c : components) {
     if (c.ops.size() == 1) c.is_cell = carries(*ops_[c.ops[0]]);
     c.hoists = !c.is_cell && c.ops.size() == 1 && may_hoist(*ops_[c.ops[0]]);

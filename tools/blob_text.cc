@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/with_type.h"
+
 namespace stepnet::tools {
 namespace {
 
@@ -20,37 +22,7 @@ std::string number_text(T value) {
 // Calls `fn` with the elements as a typed span; nothing for types that have no plain numbers.
 template <class Fn>
 bool visit_numbers(const Tensor& t, const Fn& fn) {
-  switch (t.dtype()) {
-    case DType::float32:
-      fn(t.span<float>());
-      return true;
-    case DType::float64:
-      fn(t.span<double>());
-      return true;
-    case DType::int32:
-      fn(t.span<int32_t>());
-      return true;
-    case DType::int64:
-      fn(t.span<int64_t>());
-      return true;
-    case DType::boolean:
-      fn(t.span<bool>());
-      return true;
-    case DType::uint8:
-      fn(t.span<uint8_t>());
-      return true;
-    case DType::int8:
-      fn(t.span<int8_t>());
-      return true;
-    case DType::uint16:
-      fn(t.span<uint16_t>());
-      return true;
-    case DType::int16:
-      fn(t.span<int16_t>());
-      return true;
-    default:
-      return false;
-  }
+  return with_type(t.dtype(), [&](auto zero) { fn(t.span<decltype(zero)>()); });
 }
 
 std::vector<std::string> element_texts(const Tensor& t) {

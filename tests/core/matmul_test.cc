@@ -7,6 +7,7 @@
 #include "core/onednn_product.h"
 #include "core/parallel.h"
 #include "core/row_product.h"
+#include "core/vector_math.h"
 #include "tests/core/heap_counter.h"
 #include "tests/operators/op_test.h"
 
@@ -48,18 +49,18 @@ TEST(Matmul, RowsOfOneGiveTheSameBitsInPieces) {
     if (!kernels) continue;
     for (const bool transposed : {false, true})
       for (const bool add : {false, true}) {
+        const float* bias = add ? nullptr : before.data<float>();
         Tensor whole = before.clone(), pieces = before.clone();
         const auto kernel = transposed ? kernels->transposed : kernels->plain;
         const int64_t ldb = transposed ? k : n;
-        kernel({n, k, a.data<float>(), b.data<float>(), whole.data<float>(), add, ldb}, 0, n);
+        kernel({n, k, a.data<float>(), b.data<float>(), whole.data<float>(), add, ldb, bias}, 0, n);
         for (const int64_t begin : {0, 16, 64})
-          kernel({n, k, a.data<float>(), b.data<float>(), pieces.data<float>(), add, ldb}, begin,
+          kernel({n, k, a.data<float>(), b.data<float>(), pieces.data<float>(), add, ldb, bias}, begin,
                  begin == 0    ? 16
                  : begin == 16 ? 64
                                : n);
         EXPECT_EQ(compare(pieces, whole, 0), "") << transposed << add;
-        const Tensor from = add ? before : Tensor::zeros(DType::float32, {n});
-        EXPECT_EQ(compare(whole, reference(false, transposed, {1, n, k}, a, b, from), 1e-5), "") << transposed << add;
+        EXPECT_EQ(compare(whole, reference(false, transposed, {1, n, k}, a, b, before), 1e-5), "") << transposed << add;
       }
   }
 }
@@ -83,11 +84,14 @@ TEST(Matmul, RowsTimesPanels) {
         const Tensor a = normal<float>({k}, 1), b = normal<float>({n * k}, 2), before = normal<float>({n}, 3);
         const Tensor panels = in_panels(b, n, k, columns);
         Tensor c = before.clone();
-        const RowProduct product{n, k, a.data<float>(), panels.data<float>(), c.data<float>(), add};
+        const Tensor bias = normal<float>({n}, 4);
+        const RowProduct product{n,   k, a.data<float>(),   panels.data<float>(), c.data<float>(),
+                                 add, 0, bias.data<float>()};
         kernels->panels(product, columns, n);
         EXPECT_EQ(compare(c.rows(0, columns), before.rows(0, columns), 0), "");
         kernels->panels(product, 0, columns);
-        const Tensor from = add ? before : Tensor::zeros(DType::float32, {n});
+        Tensor from = bias.clone();
+        if (add) vec_axpy(1.0F, before.span<float>(), from.span<float>());
         EXPECT_EQ(compare(c, reference(false, true, {1, n, k}, a, b, from), 1e-5), "") << k << add;
       }
   }

@@ -6,16 +6,13 @@
 
 #include "core/passes/gradients.h"
 #include "recurrent/builder.h"
-#include "tests/recurrent/unrolled.h"
+#include "tests/recurrent/elman.h"
 
 namespace stepnet::testing {
 namespace {
 
-const Lines kElman = {"s = FC(x, W, b) axis=2", "r = FC(h_prev, U, d) axis=2", "p = Sum(s, r)", "h = Tanh(p)",
-                      "y = FC(h, V, e) axis=2"};
-
 Cell cell_of(bool reverse) {
-  return {.step = kElman,
+  return {.step = kElmanWithOutput,
           .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
           .outputs = {{"y", "Y"}, {"h", "H"}},
           .reverse = reverse,
@@ -24,15 +21,9 @@ Cell cell_of(bool reverse) {
 
 Feeds feeds_of(int64_t steps, const std::vector<int32_t>& lengths) {
   const auto batch = static_cast<int64_t>(lengths.size());
-  return {{"X", normal<double>({steps, batch, 2})},
-          {"h0", normal<double>({batch, 3}, 2)},
-          {"W", normal<double>({3, 2}, 3)},
-          {"U", normal<double>({3, 3}, 4)},
-          {"V", normal<double>({4, 3}, 5)},
-          {"b", normal<double>({3}, 6)},
-          {"d", normal<double>({3}, 7)},
-          {"e", normal<double>({4}, 8)},
-          {"lengths", Tensor::of<int32_t>({batch}, lengths)}};
+  Feeds feeds = elman_feeds_with_output(steps, batch);
+  feeds.emplace_back("lengths", Tensor::of<int32_t>({batch}, lengths));
+  return feeds;
 }
 
 // Results and gradients with NaN in the padding against the unrolled net with zeros there.
@@ -63,7 +54,7 @@ TEST(Lengths, SamplesAloneAreTheSame) {
     const Feeds feeds = feeds_of(4, {3, 1, 4});
     const CellResults together = run_recurrent(cell, with_bad_padding(cell, feeds), {});
     for (int64_t b = 0; b < 3; ++b) {
-      const int64_t length = feeds[8].second.data<int32_t>()[b];
+      const int64_t length = feeds.back().second.data<int32_t>()[b];
       Cell alone = cell;
       alone.lengths = "";
       Feeds one = feeds;

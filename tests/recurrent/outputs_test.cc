@@ -3,27 +3,13 @@
 
 #include "core/passes/gradients.h"
 #include "recurrent/builder.h"
-#include "tests/recurrent/unrolled.h"
+#include "tests/recurrent/elman.h"
 
 namespace stepnet::testing {
 namespace {
 
 Cell cell_with(const std::vector<CellOutput>& outputs) {
-  return {.step = {"s = FC(x, W, b) axis=2", "r = FC(h_prev, U, d) axis=2", "p = Sum(s, r)", "h = Tanh(p)",
-                   "y = FC(h, V, e) axis=2"},
-          .states = {{"h_prev", "h", "h0", "", "h_last"}},
-          .outputs = outputs};
-}
-
-Feeds feeds_of(int64_t steps, int64_t batch) {
-  return {{"X", normal<double>({steps, batch, 2})},
-          {"h0", normal<double>({batch, 3}, 2)},
-          {"W", normal<double>({3, 2}, 3)},
-          {"U", normal<double>({3, 3}, 4)},
-          {"V", normal<double>({4, 3}, 5)},
-          {"b", normal<double>({3}, 6)},
-          {"d", normal<double>({3}, 7)},
-          {"e", normal<double>({4}, 8)}};
+  return {.step = kElmanWithOutput, .states = {{"h_prev", "h", "h0", "", "h_last"}}, .outputs = outputs};
 }
 
 TEST(Outputs, AreTheNetUnrolled) {
@@ -38,13 +24,13 @@ TEST(Outputs, AreTheNetUnrolled) {
     const Cell cell = cell_with(outputs);
     SCOPED_TRACE(outputs[0].inner);
     for (const auto& [steps, batch] : {std::pair{5, 2}, {1, 1}, {0, 2}, {3, 0}})
-      EXPECT_EQ(check_against_unrolled(cell, feeds_of(steps, batch)), "") << steps << " " << batch;
-    EXPECT_EQ(check_differences(cell, feeds_of(3, 2)), "");
+      EXPECT_EQ(check_against_unrolled(cell, elman_feeds_with_output(steps, batch)), "") << steps << " " << batch;
+    EXPECT_EQ(check_differences(cell, elman_feeds_with_output(3, 2)), "");
   }
 }
 
 TEST(Outputs, WithoutTimestepsHaveTheirShape) {
-  const CellResults results = run_recurrent(cell_with({{"y", "Y"}}), feeds_of(0, 2), {});
+  const CellResults results = run_recurrent(cell_with({{"y", "Y"}}), elman_feeds_with_output(0, 2), {});
   EXPECT_EQ(results.outputs.at("Y").str(), "double[0, 2, 4]");
 }
 
@@ -53,13 +39,13 @@ TEST(Outputs, WithGradientsFromSome) {
   Cell cell = cell_with({{"y", "Y"}, {"s", "S"}});
   for (const char* some : {"Y", "S", "h_last"}) {
     cell.differentiated = {some};
-    EXPECT_EQ(check_against_unrolled(cell, feeds_of(4, 2)), "");
+    EXPECT_EQ(check_against_unrolled(cell, elman_feeds_with_output(4, 2)), "");
   }
 }
 
 TEST(Outputs, StandInAnyOrderWithViews) {
   const Cell cell = cell_with({{"y", "Y"}, {"s", "S"}});
-  const Feeds feeds = feeds_of(4, 2);
+  const Feeds feeds = elman_feeds_with_output(4, 2);
   NetDef net = recurrent_net(cell, feeds);
   net.mutable_op(0)->mutable_output()->SwapElements(0, 1);
   expand_recurrent(net);
@@ -71,7 +57,7 @@ TEST(Outputs, StandInAnyOrderWithViews) {
 // No bytes are copied to give an output, and none are allocated from the second run on.
 TEST(Outputs, AreWrittenInPlace) {
   const Cell cell = cell_with({{"y", "Y"}, {"s", "S"}});
-  const Feeds feeds = feeds_of(6, 2);
+  const Feeds feeds = elman_feeds_with_output(6, 2);
   const CellData data = {feeds, outside_gradients(cell, feeds)};
   const std::vector<CellResults> results = run_in_turn(expanded_net(cell, feeds), {data, data, data});
   for (const CellResults& r : results) {
@@ -105,7 +91,7 @@ TEST(Outputs, OfOtherShapesThanRows) {
 // The gradient that arrives belongs to others; s has one from the step too, which is added.
 TEST(Outputs, GradientsFromOutsideAreNotWritten) {
   const Cell cell = cell_with({{"s", "S"}, {"y", "Y"}});
-  const Feeds feeds = feeds_of(4, 2);
+  const Feeds feeds = elman_feeds_with_output(4, 2);
   NetDef net = expanded_net(cell, feeds);
   for (const char* name : {"gS", "gY"}) net.add_external_input(name);
   add_gradient_operators(net, {.targets = {{"S", "gS"}, {"Y", "gY"}}, .wanted = {"X", "W"}, .stop = {}});

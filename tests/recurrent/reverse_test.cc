@@ -2,21 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "core/passes/gradients.h"
-#include "tests/recurrent/unrolled.h"
+#include "tests/recurrent/elman.h"
 
 namespace stepnet::testing {
 namespace {
 
-const Lines kElman = {"s = FC(x, W, b) axis=2", "r = FC(h_prev, U, d) axis=2", "p = Sum(s, r)", "h = Tanh(p)"};
-
 Cell reversed(const Lines& step, const std::vector<CellState>& states) {
   return {.step = step, .states = states, .reverse = true};
-}
-
-Feeds elman_feeds(int64_t steps, int64_t batch, const Shape& initial) {
-  return {
-      {"X", normal<double>({steps, batch, 2})}, {"h0", normal<double>(initial, 2)}, {"W", normal<double>({3, 2}, 3)},
-      {"U", normal<double>({3, 3}, 4)},         {"b", normal<double>({3}, 5)},      {"d", normal<double>({3}, 6)}};
 }
 
 TEST(Reverse, IsTheNetUnrolled) {

@@ -1,10 +1,7 @@
 // FCs over a Concat in a step net: which become products of the parts, and that these give the same.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
-#include "recurrent/builder.h"
-#include "recurrent/scratch.h"
-#include "tests/recurrent/unrolled.h"
+#include "tests/recurrent/programs.h"
 
 namespace stepnet::testing {
 namespace {
@@ -89,28 +86,10 @@ TEST_P(SplitConcats, WithLengthsAndCentralDifferences) {
   EXPECT_EQ(check_against_unrolled(cell, feeds), "");
 }
 
-struct Counts {
-  int forward_blocks, forward_steps, backward_blocks, backward_steps;
-  bool operator==(const Counts&) const = default;
-};
-
-void PrintTo(const Counts& c, std::ostream* out) {
-  *out << fmt::format("{{{}, {}, {}, {}}}", c.forward_blocks, c.forward_steps, c.backward_blocks, c.backward_steps);
-}
-
-Counts counts_of(Cell cell, const Feeds& feeds) {
+OperatorCounts counts_of(Cell cell, const Feeds& feeds) {
   cell.disabled_passes.emplace_back("fuse");  // leaves hardly any operators to count
-  NetDef net = expanded_net(cell, feeds);
-  net.add_external_input("g");
-  add_gradient_operators(net, {.targets = {{"h_all", "g"}}, .wanted = {"X", "h0", "W", "b"}, .stop = {}});
   Workspace workspace;
-  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
-  workspace.tensor("g") = normal<double>({kSteps, feeds[1].second.dim(0), kWidth}, 7);
-  RunContext run;
-  run_net_once(net, workspace, run);
-  const auto& scratch = workspace.at("rnn/step_workspaces").get<RecurrentScratch>();
-  return {scratch.forward->block_operators(), scratch.forward->step_operators(), scratch.backward->block_operators(),
-          scratch.backward->step_operators()};
+  return operator_counts(run_programs(workspace, cell, feeds, "h_all", {"X", "h0", "W", "b"}));
 }
 
 // As many operators as the cell of two FCs has: the product with the sequence runs once per block, all gradients but
@@ -121,7 +100,7 @@ TEST_P(SplitConcats, TheSequenceIsMultipliedInBlocks) {
   of_two.emplace_back("U", normal<double>({4 * kWidth, kWidth}, 8));
   of_two[3].second = normal<double>({4 * kWidth, kIn}, 9);
   const Lines two = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "gates = Sum(a, r)", kUnit};
-  const Counts wanted = {1, 2, 3, 2};
+  const OperatorCounts wanted = {1, 2, 3, 2};
   EXPECT_EQ(counts_of({lstm(GetParam().parts), {kH, kC}}, feeds), wanted);
   EXPECT_EQ(counts_of({two, {kH, kC}}, of_two), wanted);
   Cell whole = {lstm(GetParam().parts), {kH, kC}};

@@ -3,9 +3,7 @@
 
 #include "core/net.h"
 #include "core/parallel.h"
-#include "core/passes/gradients.h"
-#include "recurrent/scratch.h"
-#include "tests/recurrent/unrolled.h"
+#include "tests/recurrent/programs.h"
 
 namespace stepnet::testing {
 namespace {
@@ -61,18 +59,11 @@ void PrintTo(const Counts& c, std::ostream* out) {
   *out << fmt::format("{{{}, {}, {}}}", c.forward_stages, c.forward_blocks, c.backward_stages);
 }
 
-Counts counts_of(Cell cell, const Feeds& feeds) {
-  NetDef net = expanded_net(cell, feeds);
-  net.add_external_input("g");
-  std::vector<std::string> wanted;
-  for (const auto& [name, value] : feeds) wanted.push_back(name);
-  add_gradient_operators(net, {.targets = {{"Y", "g"}}, .wanted = {wanted.begin(), wanted.end()}, .stop = {}});
+Counts counts_of(const Cell& cell, const Feeds& feeds) {
+  std::set<std::string> wanted;
+  for (const auto& [name, value] : feeds) wanted.insert(name);
   Workspace workspace;
-  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
-  workspace.tensor("g") = normal<double>(feeds[0].second.shape(), 7);
-  RunContext run;
-  run_net_once(net, workspace, run);
-  const auto& scratch = workspace.at("rnn/step_workspaces").get<RecurrentScratch>();
+  const RecurrentScratch& scratch = run_programs(workspace, cell, feeds, "Y", wanted);
   return {scratch.forward->stages(), scratch.forward->block_operators(), scratch.backward->stages()};
 }
 

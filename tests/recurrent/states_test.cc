@@ -5,20 +5,12 @@
 #include "core/passes/gradients.h"
 #include "recurrent/builder.h"
 #include "recurrent/counters.h"
-#include "tests/recurrent/unrolled.h"
+#include "tests/recurrent/elman.h"
 
 namespace stepnet::testing {
 namespace {
 
 const CellState kH = {"h_prev", "h", "h0", "h_all", "h_last"};
-const Lines kElman = {"s = FC(x, W, b) axis=2", "r = FC(h_prev, U, d) axis=2", "p = Sum(s, r)", "h = Tanh(p)"};
-
-// X [T, B, 2] and a state of 3.
-Feeds elman_feeds(int64_t steps, int64_t batch, const Shape& initial, uint64_t seed = 1) {
-  return {{"X", normal<double>({steps, batch, 2}, seed)}, {"h0", normal<double>(initial, seed + 1)},
-          {"W", normal<double>({3, 2}, seed + 2)},        {"U", normal<double>({3, 3}, seed + 3)},
-          {"b", normal<double>({3}, seed + 4)},           {"d", normal<double>({3}, seed + 5)}};
-}
 
 TEST(States, InitialValuesOfEveryRank) {
   const Cell cell = {kElman, {kH}};

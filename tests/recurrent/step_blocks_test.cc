@@ -1,10 +1,7 @@
 // Which operators of a step net run once per block.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
-#include "recurrent/builder.h"
-#include "recurrent/scratch.h"
-#include "tests/recurrent/unrolled.h"
+#include "tests/recurrent/programs.h"
 
 namespace stepnet::testing {
 namespace {
@@ -20,31 +17,13 @@ Feeds feeds_of(int64_t steps, int64_t batch) {
           {"lengths", Tensor::of<int32_t>({batch}, std::vector<int32_t>(batch, 1))}};
 }
 
-struct Counts {
-  int forward_blocks, forward_steps, backward_blocks, backward_steps;
-  bool operator==(const Counts&) const = default;
-};
-
-void PrintTo(const Counts& c, std::ostream* out) {
-  *out << fmt::format("{{{}, {}, {}, {}}}", c.forward_blocks, c.forward_steps, c.backward_blocks, c.backward_steps);
-}
-
-Counts counts_of(const Cell& cell, const Feeds& feeds) {
-  NetDef net = expanded_net(cell, feeds);
-  net.add_external_input("g");
-  add_gradient_operators(net, {.targets = {{"h_all", "g"}}, .wanted = {"X", "h0", "W", "U", "b"}, .stop = {}});
+OperatorCounts counts_of(const Cell& cell, const Feeds& feeds) {
   Workspace workspace;
-  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
-  workspace.tensor("g") = normal<double>(feeds[0].second.shape(), 7);
-  RunContext run;
-  run_net_once(net, workspace, run);
-  const auto& scratch = workspace.at("rnn/step_workspaces").get<RecurrentScratch>();
-  return {scratch.forward->block_operators(), scratch.forward->step_operators(), scratch.backward->block_operators(),
-          scratch.backward->step_operators()};
+  return operator_counts(run_programs(workspace, cell, feeds, "h_all", {"X", "h0", "W", "U", "b"}));
 }
 
 // Without fusion, which leaves hardly any operators to count.
-Counts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50) {
+OperatorCounts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50) {
   cell.disabled_passes.emplace_back("fuse");
   return counts_of(cell, feeds_of(steps, batch));
 }
@@ -52,23 +31,23 @@ Counts counts_of(Cell cell, int64_t steps = 9, int64_t batch = 50) {
 // The product with the sequence is hoisted; all of its gradient, and the other's gradients of parameters, are deferred.
 TEST(StepBlocks, ElmanCell) {
   const Lines step = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"};
-  EXPECT_EQ(counts_of({step, {kH}}), (Counts{1, 2, 3, 2}));
-  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist"}}), (Counts{0, 3, 3, 2}));
-  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist", "defer"}}), (Counts{0, 3, 0, 4}));
-  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"fold"}}), (Counts{1, 3, 3, 2}));
+  EXPECT_EQ(counts_of({step, {kH}}), (OperatorCounts{1, 2, 3, 2}));
+  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist"}}), (OperatorCounts{0, 3, 3, 2}));
+  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"hoist", "defer"}}), (OperatorCounts{0, 3, 0, 4}));
+  EXPECT_EQ(counts_of({step, {kH}, {}, {}, {"fold"}}), (OperatorCounts{1, 3, 3, 2}));
 }
 
 TEST(StepBlocks, InReverseAsForward) {
   Cell cell = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
   cell.reverse = true;
-  EXPECT_EQ(counts_of(cell), (Counts{1, 2, 3, 2}));
+  EXPECT_EQ(counts_of(cell), (OperatorCounts{1, 2, 3, 2}));
 }
 
 // The mask of the sequence is no obstacle, forward or backward.
 TEST(StepBlocks, WithLengths) {
   Cell cell = {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}};
   cell.lengths = "lengths";
-  const Counts counts = counts_of(cell);
+  const OperatorCounts counts = counts_of(cell);
   EXPECT_EQ(counts.forward_blocks, 2);
   EXPECT_EQ(counts.backward_blocks, 4);
 }
@@ -111,6 +90,69 @@ TEST(StepFolds, SumsStayWhereATermIsNeededOrCannotBeAdded) {
   EXPECT_EQ(counts_of({{a, r, "h = Sum(a, r)"}, {kH}}).forward_steps, 2);  // is linked to a row of the state
 }
 
+// What does not go through a product is written where the gradient of the state stands, by the loop before it.
+TEST(StepFolds, OtherTermsAreAddedUpBeforeTheLastProduct) {
+  const Feeds feeds = {{"X", normal<double>({9, 50, 8}, 1)},
+                       {"h0", normal<double>({50, 8}, 2)},
+                       {"W", normal<double>({8, 8}, 3)},
+                       {"U", normal<double>({8, 8}, 4)},
+                       {"b", normal<double>({8}, 5)}};
+  const Lines product = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "n = Tanh(s)"};
+  Cell residual = {product, {kH}}, gated = residual;
+  residual.step.emplace_back("h = Sum(n, h_prev)");
+  for (const char* line : {"old = Sub(h_prev, n)", "z = Sigmoid(a)", "kept = Mul(z, old)", "h = Sum(n, kept)"})
+    gated.step.emplace_back(line);
+  for (Cell cell : {residual, gated}) {
+    EXPECT_EQ(counts_of(cell, feeds).backward_steps, 2);  // a loop and a product
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+    cell.disabled_passes = {"fold"};
+    EXPECT_EQ(counts_of(cell, feeds).backward_steps, 3);
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+  }
+}
+
+TEST(StepFolds, NotWhereTheSumIsReadOrWrittenOnTheWay) {
+  const std::string r = "r = FC(h_prev, U, b) axis=2", t = "t = Tanh(h_prev)";
+  const Feeds feeds = feeds_of(9, 50);
+  for (const Lines& step : {Lines{t, r, "s = Sum(t, r)", "q = Mul(r, s)", "h = Tanh(q)"},
+                            Lines{t, "s = Sum(t, x)", r, "q = Sum(s, r)", "s = Sum(t, r)", "h = Sum(q, s)"},
+                            Lines{t, r, "r = Sum(r, t)", "q = Sum(r, t)", "h = Sum(q, h_prev)"}})
+    EXPECT_EQ(check_against_unrolled({step, {kH}}, {feeds[0], feeds[1], feeds[3], feeds[4]}), "");
+}
+
+// In one stage with the gates: it is not a cell of its own that several operators write a gradient in turn.
+TEST(StepStages, GradientsOfSlicesStayWithTheirCell) {
+  Lines step = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "a_0, a_1 = Split(a) axis=2",
+                "r_0, r_1 = Split(r) axis=2"};
+  for (const char* line : {"g = Mul(a_0, r_0)", "c = Sum(a_1, r_1)", "m = Mul(g, c)", "h = Tanh(m)"})
+    step.emplace_back(line);
+  const Feeds feeds = {{"X", normal<double>({9, 50, 8}, 1)},
+                       {"h0", normal<double>({50, 8}, 2)},
+                       {"W", normal<double>({16, 8}, 3)},
+                       {"U", normal<double>({16, 8}, 4)},
+                       {"b", normal<double>({16}, 5)}};
+  Workspace workspace;
+  const RecurrentScratch& scratch = run_programs(workspace, {step, {kH}}, feeds, "h_all", {"X", "h0", "W", "U", "b"});
+  EXPECT_EQ(scratch.backward->stages(), 1);
+  EXPECT_EQ(operator_counts(scratch).backward_steps, 2);
+  EXPECT_EQ(check_against_unrolled({step, {kH}}, feeds), "");
+}
+
+// The gradients of a normalisation's parameters read its output's shape alone, and wait for no timestep.
+TEST(StepBlocks, GradientsThatReadAShapeAreDeferred) {
+  const Lines step = {"r = FC(h_prev, U, b) axis=2",
+                      "y, mean, std = LayerNorm(r, gain, shift) axis=2 elementwise_affine=1", "s = Sum(x, y)",
+                      "h = Tanh(s)"};
+  const Feeds feeds = {{"X", normal<double>({9, 50, 8}, 1)}, {"h0", normal<double>({50, 8}, 2)},
+                       {"U", normal<double>({8, 8}, 4)},     {"b", normal<double>({8}, 5)},
+                       {"gain", normal<double>({8}, 6)},     {"shift", normal<double>({8}, 7)}};
+  Workspace workspace;
+  const OperatorCounts counts =
+      operator_counts(run_programs(workspace, {step, {kH}}, feeds, "h_all", {"X", "h0", "U", "b", "gain", "shift"}));
+  EXPECT_EQ(counts.backward_steps, 3);  // of tanh, of the normalisation's input, of the state
+  EXPECT_EQ(check_against_unrolled({step, {kH}}, feeds), "");
+}
+
 // Data of cells whose rows are long enough for the loop over pieces.
 Feeds wide_feeds(int64_t width, int64_t gates) {
   Feeds feeds = {{"X", normal<double>({9, 50, width}, 1)}, {"h0", normal<double>({50, width}, 2)}};
@@ -121,7 +163,7 @@ Feeds wide_feeds(int64_t width, int64_t gates) {
   return feeds;
 }
 
-Counts fused_counts(const Cell& cell, const Feeds& feeds) {
+OperatorCounts fused_counts(const Cell& cell, const Feeds& feeds) {
   EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "");
   return counts_of(cell, feeds);
 }
@@ -144,7 +186,7 @@ TEST(StepFusion, SlicesOfGates) {
                       "q = Tanh(g)",
                       "k = Mul(p, h_prev)",
                       "h = Add(k, q)"};
-  const Counts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
+  const OperatorCounts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
   EXPECT_EQ(fused.forward_steps, 2);
   EXPECT_LE(fused.backward_steps, 3);
 }
@@ -155,7 +197,7 @@ TEST(StepFusion, SplitGates) {
                       "s = Sum(a, r)",          "i, g = Split(s) axis=2",
                       "p = Sigmoid(i)",         "q = Tanh(g)",
                       "k = Mul(p, h_prev)",     "h = Add(k, q)"};
-  const Counts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
+  const OperatorCounts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
   EXPECT_EQ(fused.forward_steps, 2);
   EXPECT_LE(fused.backward_steps, 3);
 }

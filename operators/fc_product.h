@@ -1,0 +1,137 @@
+// What FC and FCColumns share: Y = X W[:, first : first + k]^T + b, where X is a matrix [m, k] and W [n, columns]. FC's
+// window is all of W's columns.
+//
+// Input 0 is X, 1 is W, and 2 is b, or of the gradients dY. An operator's arguments have `axis`, and say by
+//   std::optional<FcSizes> sizes_of(const Args&, const ShapeCall&)   what is known, after the check that X and W fit
+//   FcSizes sizes_of(const Args&, const Call&)
+// what the sizes are. Threads: pure functions.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/matmul.h"
+#include "operators/axis_rows.h"
+#include "operators/sum_rows.h"
+
+namespace stepnet {
+
+struct FcSizes {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t columns = 0;  // of W
+  int64_t first = 0;    // of them in the window
+  bool whole() const { return k == columns; }
+  ColumnsIn in_w() const { return {first, columns}; }
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+};
+
+inline Shape fc_output_shape(int32_t axis, const Shape& x, int64_t n) {
+  Shape y(x.dims().first(canonical_axis(axis, x.rank())));
+  y.push_back(n);
+  return y;
+}
+
+template <class Args>
+void infer_fc(const Args& a, ShapeCall& c) {
+  const std::optional<FcSizes> s = sizes_of(a, c);
+  if (!s) return;
+  if (c.known(2))
+    require(c.shape(2) == Shape{s->n}, "b is {}, but W {} gives {} outputs, so b must be [{}]", c.shape(2), c.shape(1),
+            s->n, s->n);
+  c.set(0, c.dtype(0), fc_output_shape(a.axis, c.shape(0), s->n));
+}
+
+template <class Args>
+void infer_fc_gradient(const Args& a, ShapeCall& c) {
+  const std::optional<FcSizes> s = sizes_of(a, c);
+  if (!s) return;
+  const Shape y = fc_output_shape(a.axis, c.shape(0), s->n);
+  if (c.known(2))
+    require(c.shape(2).size() == y.size(), "dY is {}, but X {} and W {} give an output of {}", c.shape(2), c.shape(0),
+            c.shape(1), y);
+  c.set_like(0, 1);
+  c.set(1, c.dtype(0), Shape{s->n});
+  c.set_like(2, 0);
+}
+
+template <class Args, class T>
+void fc_forward(const Args& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
+  const FcSizes s = sizes_of(a, call);
+  matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data(), call.accumulates(0), call.run.packs, b.data(),
+         s.in_w());
+}
+
+// Beside the window dW is zero, or stays as it is.
+template <class T>
+void fc_weight_gradient(const FcSizes& s, const T* dy, const T* x, Out<T> dw, bool accumulate) {
+  if (!accumulate && !s.whole()) std::ranges::fill(dw, T(0));
+  matmul(true, false, s.n, s.k, s.m, dy, x, dw.data(), accumulate || !s.whole(), nullptr, nullptr, {}, s.in_w());
+}
+
+template <class Args, class T>
+void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db, Out<T> dx, Call& call) {
+  const FcSizes s = sizes_of(a, call);
+  if (call.wants(0)) fc_weight_gradient(s, dy.data(), x.data(), dw, call.accumulates(0));
+  if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
+  if (call.wants(2))
+    matmul(false, false, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs,
+           static_cast<const T*>(nullptr), s.in_w());
+}
+
+template <class Args>
+double fc_flops(const Args& a, const ShapeCall& c) {
+  const std::optional<FcSizes> s = sizes_of(a, c);
+  return s ? s->flops() : 0;
+}
+
+template <class Args>
+double fc_gradient_flops(const Args& a, const ShapeCall& c) {
+  const double rows = c.known(2) && c.wants(1) ? static_cast<double>(c.shape(2).size()) : 0;
+  return fc_flops(a, c) * (int{c.wants(0)} + int{c.wants(2)}) + rows;
+}
+
+// The gradients of X, W and b, by the operator `gradient`. What it reads more than them are all inputs behind b.
+inline std::vector<Gradient> fc_derivatives(Formula& f, std::string gradient) {
+  std::vector<Value> inputs = {f.x("X"), f.x("W"), f.dy("Y")};
+  for (int i = 3; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
+  const std::vector<bool> wanted = {f.wants("W"), f.wants("b"), f.wants("X")};
+  const std::vector<Value> d = f.ops(std::move(gradient), inputs, f.forward_args(), wanted);
+  return {d[2], d[0], d[1]};
+}
+
+// Everything about the output of the operator, whose inputs are declared already.
+template <class Args>
+OpBuilder<Args>& declare_fc_output(OpBuilder<Args>& b) {
+  return b.output("Y", "the dimensions of X before axis, then N")
+      .accumulates()
+      .shape(infer_fc<Args>)
+      .flops(fc_flops<Args>)
+      .rowwise(leading_rows<Args>)
+      .cpu(fc_forward<Args, float>, fc_forward<Args, double>);
+}
+
+// Everything about the outputs of its gradient, whose inputs are declared already.
+template <class Args>
+OpBuilder<Args>& declare_fc_gradients(OpBuilder<Args>& b, std::string dw, std::string dx) {
+  return b.output("dW", std::move(dw))
+      .optional()
+      .uses({"X", "dY"})
+      .accumulates()
+      .output("db", "the sum of dY over its rows")
+      .optional()
+      .uses({"dY"})
+      .accumulates()
+      .output("dX", std::move(dx))
+      .optional()
+      .uses({"W", "dY"})
+      .accumulates()
+      .shape(infer_fc_gradient<Args>)
+      .flops(fc_gradient_flops<Args>)
+      .rowwise(leading_rows<Args>)
+      .sums_rows()
+      .cpu(fc_gradient<Args, float>, fc_gradient<Args, double>);
+}
+
+}  // namespace stepnet
