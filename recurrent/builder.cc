@@ -3,6 +3,7 @@
 #include "core/bound_op.h"
 #include "recurrent/cell_operators.h"
 #include "recurrent/expansion.h"
+#include "recurrent/merge_products.h"
 #include "recurrent/split_concats.h"
 
 namespace stepnet {
@@ -16,6 +17,26 @@ std::string scope_of(const OperatorDef& op) {
 bool is_disabled(const OperatorDef& op, const std::string& pass) {
   const Argument* passes = find_arg(op, "disabled_passes");
   return passes && contains(passes->strings(), pass);
+}
+
+void find_written(Expansion& e) {
+  e.written.clear();
+  for (const OperatorDef& op : e.step.op()) e.written.insert(op.output().begin(), op.output().end());
+}
+
+void merge_step_products(Expansion& e) {
+  if (is_disabled(e.op, "merge")) return;
+  MergeUse use;
+  use.inside.insert(e.def.timestep());
+  for (const SequenceLink& s : e.def.sequence()) use.inside.insert(s.inner());
+  for (const StateLink& s : e.def.state()) use.inside.insert(s.input());
+  use.kept.insert(e.def.recompute().begin(), e.def.recompute().end());
+  use.fresh = [&e](const std::string& base) { return e.fresh(base); };
+  use.fresh_outside = [&e](const std::string& base) { return e.fresh(e.scope + "/" + base); };
+  MergedProducts merged = merge_products(e.step, use);
+  e.step = std::move(merged.step);
+  e.before = std::move(merged.joins);
+  find_written(e);
 }
 
 // What the step net shows keeps its name, and where it is computed again, so are its terms.
@@ -35,13 +56,13 @@ void split_step_concats(Expansion& e) {
     return name;
   };
   e.step = split_concats(e.step, use);
-  e.written.clear();
-  for (const OperatorDef& op : e.step.op()) e.written.insert(op.output().begin(), op.output().end());
+  find_written(e);
 }
 
 void expand_net(NetDef& net, const std::string& prefix);
 
-void expand_op(OperatorDef& op, const std::string& scope) {
+// Returns what has to run before the operator. A nested network has no place for that.
+std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bool nested) {
   Expansion e{.op = op, .def = op.GetExtension(recurrent), .scope = scope};
   require(find_arg(op, "step_net") == nullptr, "the operator has both a short form and the argument \"step_net\"");
   e.step = e.def.step_net();
@@ -58,6 +79,7 @@ void expand_op(OperatorDef& op, const std::string& scope) {
   for (const std::string& name : {e.def.timestep(), e.def.lengths()}) e.taken.insert(name);
   check_names(e);
   mask_by_lengths(e);
+  if (!nested) merge_step_products(e);
   find_references(e);
   split_step_concats(e);
   link_states(e);
@@ -65,6 +87,17 @@ void expand_op(OperatorDef& op, const std::string& scope) {
   declare_step_net(e);
   build_backward(e);
   write_full_form(e);
+  return e.before;
+}
+
+// Puts the operators before operator i; returns its new place.
+int insert_before(NetDef& net, int i, const std::vector<OperatorDef>& ops) {
+  for (const OperatorDef& op : ops) {
+    *net.add_op() = op;
+    for (int at = net.op_size() - 1; at > i; --at) net.mutable_op()->SwapElements(at, at - 1);
+    ++i;
+  }
+  return i;
 }
 
 // `prefix` tells the blobs of nested networks apart from those of the surrounding net.
@@ -79,7 +112,7 @@ void expand_net(NetDef& net, const std::string& prefix) {
     try {
       if (!scopes.insert(prefix + scope_of(op)).second)
         throw Error(fmt::format("another operator has the name \"{}\" too", scope_of(op)), "give each its own name");
-      expand_op(op, prefix + scope_of(op));
+      i = insert_before(net, i, expand_op(op, prefix + scope_of(op), !prefix.empty()));
     } catch (Error& e) {
       if (!e.has("op")) e.prefix(op.type());
       const std::string where = source_text(op);

@@ -53,6 +53,7 @@ struct Expansion {
   std::vector<BuiltLink> links = {}, backward_links = {};
   Names spread = {};  // step blobs that only write a state's output once more
   NetDef backward = {};
+  std::vector<OperatorDef> before = {};  // operators of the net outside that run before this one
   std::vector<std::pair<std::string, std::string>> params = {};  // reference, its gradient in the backward step net
 
   std::string state_name(int i) const { return scope + "/" + def.state(i).input() + "_states"; }

@@ -105,11 +105,11 @@ void parse_rename(const OperatorDef& def, RecurrentSpec& spec) {
 }  // namespace
 
 const std::vector<std::string>& step_passes() {
-  static const std::vector<std::string> passes = {"activate", "defer", "fold",         "fuse",
-                                                  "hoist",    "lanes", "layout",       "overwrite",
-                                                  "sink",     "split", "split_concat", "wavefront"};
+  static const std::vector<std::string> passes = {"activate", "defer",        "fold",     "fuse",      "hoist",
+                                                  "lanes",    "layout",       "merge",    "overwrite", "sink",
+                                                  "split",    "split_concat", "wavefront"};
   return passes;
-}
+}  // namespace stepnet
 
 void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   using A = RecurrentArgs;

@@ -189,7 +189,29 @@ bool StepProgram::add_to_chain(Chain& chain, size_t index) const {
   return true;
 }
 
+// Slices of columns go to the first operator that reads one of them, so that nothing stands between them and its chain.
+void StepProgram::move_slices_to_readers() {
+  for (size_t i = ops_.size(); i-- > 0;) {
+    const Op& op = *ops_[i];
+    if (op.phase != Phase::step || columns_of(op, false).empty()) continue;
+    const auto may_change = [&](int s) { return s >= 0 && slots_[s]->kind == Kind::link && shares_storage(s); };
+    if (std::ranges::any_of(op.in_slots, may_change)) continue;
+    const auto uses_result = [&](int s) { return s >= 0 && std::ranges::count(op.out_slots, s) > 0; };
+    const auto is_source = [&](int s) { return s >= 0 && std::ranges::count(op.in_slots, s) > 0; };
+    size_t to = i;
+    while (to + 1 < ops_.size() && ops_[to + 1]->stage == op.stage &&
+           std::ranges::none_of(ops_[to + 1]->in_slots, uses_result) &&
+           std::ranges::none_of(ops_[to + 1]->out_slots, [&](int s) { return uses_result(s) || is_source(s); }))
+      ++to;
+    const bool read = to + 1 < ops_.size() && ops_[to + 1]->stage == op.stage && ops_[to + 1]->phase == Phase::step &&
+                      std::ranges::any_of(ops_[to + 1]->in_slots, uses_result);
+    const auto begin = ops_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (read) std::rotate(begin, begin + 1, ops_.begin() + static_cast<std::ptrdiff_t>(to) + 1);
+  }
+}
+
 void StepProgram::fuse_chains() {
+  move_slices_to_readers();
   std::vector<bool> gone(ops_.size(), false);
   Chain chain;
   const auto close = [&] {

@@ -248,6 +248,7 @@ class StepProgram {
   bool close_chain(Chain& chain);
   void fuse_chains();
   void keep_slices_in_steps();
+  void move_slices_to_readers();
   void fold_sums();
   bool fold_sum(size_t sum);
   bool fold_in_place(size_t sum);

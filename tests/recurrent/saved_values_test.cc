@@ -102,7 +102,7 @@ NetDef forward_only_net(const Cell& cell) {
 
 // Every operator in every timestep, so that there are no blobs of several timesteps but those that are kept.
 NetDef without_passes(NetDef net) {
-  *net.mutable_op(0)->add_arg() = make_arg("disabled_passes", std::vector<std::string>{"hoist", "defer"});
+  *network_in(net).add_arg() = make_arg("disabled_passes", std::vector<std::string>{"hoist", "defer"});
   return net;
 }
 

@@ -154,7 +154,7 @@ const Form kForms[] = {
      2 * kIn + kWidth},
     {"TwoReaders",
      {"cat = Concat(x, h_prev) axis=2", "a = FC(cat, W, b) axis=2", "r = FC(cat, W, b) axis=2", "s = Mul(a, r)", kTanh},
-     kProducts + "Sum " + kProducts + "Sum Mul Tanh",
+     kProducts + "Sum SplitByRows Mul Tanh",
      kIn + kWidth},
     {"FromTheEnd",
      {"cat = Concat(x, h_prev) axis=-1", "s = FC(cat, W, b) axis=-1", kTanh},

@@ -79,7 +79,7 @@ TEST(StepFolds, SumsOfProductsDisappear) {
   EXPECT_EQ(counts_of({hidden_first, {kH}}).forward_steps, 2);
   const Lines three = {"r = FC(h_prev, U, b) axis=2", "a = FC(x, W, b) axis=2", "q = FC(h_prev, W, b) axis=2",
                        "s = Sum(r, a, q)", "h = Tanh(s)"};
-  EXPECT_EQ(counts_of({three, {kH}}).forward_steps, 3);
+  EXPECT_EQ(counts_of({three, {kH}, {}, {}, {"merge"}}).forward_steps, 3);
 }
 
 TEST(StepFolds, SumsStayWhereATermIsNeededOrCannotBeAdded) {

@@ -58,7 +58,9 @@ NetDef recurrent_net(const Cell& cell, const Feeds& feeds);
 // The same operator in full form.
 NetDef expanded_net(const Cell& cell, const Feeds& feeds);
 
-// Arguments of a net's first operator: the one of that name, which must be there; and its removal.
+// The net's RecurrentNetwork; operators that join its weights may stand before it.
+OperatorDef& network_in(NetDef& net);
+// Its arguments: the one of that name, which must be there; and its removal.
 Argument& arg_of(NetDef& net, const std::string& name);
 void remove_arg(NetDef& net, const std::string& name);
 
