@@ -125,10 +125,10 @@ TEST_P(MergeForms, AreMergedWhereTheyCanBe) {
   const Cell cell = {GetParam().step, {kH}};
   Feeds feeds;
   const NetDef step = step_net_of(cell);
-  for (const auto& [name, value] : small_feeds()) {
-    const bool read =
-        std::ranges::any_of(step.op(), [&](const OperatorDef& op) { return std::ranges::count(op.input(), name) > 0; });
-    if (read || name == "X" || name == "h0") feeds.emplace_back(name, value);
+  for (const auto& feed : small_feeds()) {
+    const bool read = std::ranges::any_of(
+        step.op(), [&](const OperatorDef& op) { return std::ranges::count(op.input(), feed.first) > 0; });
+    if (read || feed.first == "X" || feed.first == "h0") feeds.push_back(feed);
   }
   EXPECT_EQ(types_of(cell, feeds), GetParam().types);
   EXPECT_EQ(check_against_unrolled(cell, feeds), "");
