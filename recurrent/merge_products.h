@@ -18,7 +18,8 @@ namespace stepnet {
 struct MergeUse {
   std::set<std::string> inside;  // names that the step net gets from links: no parameters
   std::set<std::string> kept;    // blobs that are made where they are, because they are computed again
-  std::function<std::string(const std::string&base)> fresh, fresh_outside;  // new names
+  // New names from such ones, for the step net and for the net outside.
+  std::function<std::string(const std::string&)> fresh, fresh_outside;
 };
 
 struct MergedProducts {

@@ -109,7 +109,7 @@ const std::vector<std::string>& step_passes() {
                                                   "lanes",    "layout",       "merge",    "overwrite", "sink",
                                                   "split",    "split_concat", "wavefront"};
   return passes;
-}  // namespace stepnet
+}
 
 void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   using A = RecurrentArgs;

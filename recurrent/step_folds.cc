@@ -32,7 +32,7 @@ size_t StepProgram::output_of(const Op& op, int slot) const {
 // Lets the operator write its output to `result`, or add it there.
 void StepProgram::redirect(Op& op, size_t output, int result, bool add) {
   if (add) op.accumulate |= 1U << output;
-  slots_[op.out_slots[output]]->unused = true;
+  if (op.out_slots[output] != result) slots_[op.out_slots[output]]->unused = true;
   op.out_slots[output] = result;
 }
 
@@ -127,8 +127,7 @@ void StepProgram::drop_term(Op& sum, int slot) {
   def.set_name(sum.op.def.name());
   for (const int s : sum.in_slots) def.add_input(slots_[s]->name);
   def.add_output(slots_[sum.out_slots[0]]->name);
-  const int place = sum.op.index;
-  sum.op = bind_op(def, net_name_, place);
+  sum.op = bind_op(def, net_name_, sum.op.index);
   sum.op.net_name = spec_.random_name;
   const StepSlot& result = *slots_[sum.out_slots[0]];
   const std::vector<TensorType> in(sum.in_slots.size(), TensorType::of(result.tensor.dtype(), result.tensor.shape()));
@@ -152,7 +151,6 @@ std::optional<size_t> StepProgram::fold_last_term(size_t index) {
   if (term == result && writers(result) != std::vector<size_t>{*last, index}) return {};
   if (!may_hold_the_rest(sum, index, *last, term)) return {};
   redirect(product, output, result, true);
-  slots_[result]->unused = false;
   drop_term(sum, term);
   std::rotate(ops_.begin() + static_cast<std::ptrdiff_t>(*last), ops_.begin() + static_cast<std::ptrdiff_t>(index),
               ops_.begin() + static_cast<std::ptrdiff_t>(index) + 1);
