@@ -138,12 +138,13 @@ PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& pack
       packing_(make_packing(plain_, packed_)) {}
 
 void PackedWeights::pack(const float* b, uint64_t run) {
-  const std::lock_guard lock(mutex_);
-  if (run_ == run) return;
+  if (run_.load(std::memory_order_acquire) == run) return;
+  const std::lock_guard lock(packing_now_);
+  if (run_.load(std::memory_order_relaxed) == run) return;
   set_data(plain_, b);
   const std::array<dnnl_exec_arg_t, 2> arguments = {{{DNNL_ARG_FROM, plain_.get()}, {DNNL_ARG_TO, packed_.get()}}};
   execute(packing_, arguments);
-  run_ = run;
+  run_.store(run, std::memory_order_release);
 }
 
 Product::Product(const ProductKey& key, bool packed)
@@ -199,7 +200,7 @@ class WeightStore {
   }
   bool holds(const void* b) const { return std::find(constant_.begin(), constant_.end(), b) != constant_.end(); }
   PackedWeights& get(const float* b, const Product& product) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lookup_);
     auto& layouts = packed_[b];
     for (const auto& known : layouts)
       if (known->plain() == product.plain_weights() && known->layout() == product.packed_weights()) return *known;
@@ -210,7 +211,7 @@ class WeightStore {
   uint64_t run = 0, filled = 0;
 
  private:
-  std::mutex mutex_;
+  SpinLock lookup_;
   std::vector<const void*> constant_;
   std::map<const void*, std::vector<std::unique_ptr<PackedWeights>>> packed_;
 };

@@ -3,11 +3,12 @@
 // Threads: one run at a time, on any thread; as many threads of OpenMP as there were when it was made.
 #pragma once
 
+#include <atomic>
 #include <dnnl.hpp>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "core/spin_lock.h"
 #include "core/tensor.h"
 #include "core/weight_packs.h"
 
@@ -40,8 +41,8 @@ class PackedWeights {
   mutable ProductMemory data_;
   dnnl::memory plain_, packed_;
   dnnl::reorder packing_;
-  std::mutex mutex_;
-  uint64_t run_ = 0;
+  SpinLock packing_now_;
+  std::atomic<uint64_t> run_{0};
 };
 
 class Product {

@@ -2,7 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
+#include <optional>
 #include <thread>
+#include <vector>
+
+#include "core/cpu_placement.h"
+#include "core/spin_lock.h"
 
 namespace stepnet {
 namespace {
@@ -17,14 +23,6 @@ constexpr int kSpins = 2000;  // some 50 microseconds
 // one thread alone between two products that are shared out.
 constexpr int kYields = 6000;
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
 // A ticket is the number of the job, how many parts it has, and which is the next to be taken.
 struct Ticket {
   uint64_t bits;
@@ -32,6 +30,16 @@ struct Ticket {
   uint32_t job() const { return static_cast<uint32_t>(bits >> 32); }
   int parts() const { return static_cast<int>(bits >> 16 & 0xffff); }
   int next() const { return static_cast<int>(bits & 0xffff); }
+};
+
+// What a worker says of itself. The CPU is written only when it changes: whoever has work to share out reads it.
+struct Worker {
+  std::atomic<int> thread{0}, cpu{-1};
+
+  void note_cpu() {
+    const int now = this_cpu();
+    if (cpu.load(std::memory_order_relaxed) != now) cpu.store(now, std::memory_order_relaxed);
+  }
 };
 
 class Team {
@@ -48,8 +56,7 @@ class Team {
     start_workers(parts - 1);
     fn_.store(&fn, std::memory_order_relaxed);
     finished_.store(0, std::memory_order_relaxed);
-    ticket_.store(Ticket::first(++job_, parts).bits, std::memory_order_seq_cst);
-    if (sleeping_.load(std::memory_order_seq_cst) > 0) ticket_.notify_all();
+    announce(parts);
     while (take_part()) {
     }
     wait_until_finished(parts);
@@ -60,7 +67,30 @@ class Team {
  private:
   // In the child of a fork there are no workers; it does all parts itself.
   void start_workers(int wanted) {
-    for (; workers_ < std::min(wanted, threads() - 1); ++workers_) std::thread([this] { work(); }).detach();
+    while (static_cast<int>(workers_.size()) < std::min(wanted, threads() - 1))
+      std::thread([this, &worker = workers_.emplace_back()] { work(worker); }).detach();
+  }
+
+  // The system likes to wake a thread on the core of the one that woke it, and a worker that yields there runs only
+  // when the caller is done: both would share one core while another idles.
+  void announce(int parts) {
+    std::optional<KeptOffCpu> kept_off;
+    const int cpu = this_cpu();
+    if (sleeping_.load(std::memory_order_relaxed) > 0 || any_worker_on(cpu))
+      kept_off.emplace(cpu, worker_threads(), threads());
+    ticket_.store(Ticket::first(++job_, parts).bits, std::memory_order_seq_cst);
+    if (sleeping_.load(std::memory_order_seq_cst) > 0) ticket_.notify_all();
+  }
+
+  bool any_worker_on(int cpu) const {
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [&](const Worker& worker) { return worker.cpu.load(std::memory_order_relaxed) == cpu; });
+  }
+
+  std::vector<int> worker_threads() const {
+    std::vector<int> ids;
+    for (const Worker& worker : workers_) ids.push_back(worker.thread.load(std::memory_order_relaxed));
+    return ids;
   }
 
   // A part that has been taken keeps the job from ending, so fn_ is read after taking.
@@ -87,21 +117,27 @@ class Team {
     }
   }
 
-  [[noreturn]] void work() {
+  [[noreturn]] void work(Worker& self) {
+    self.thread.store(this_thread(), std::memory_order_relaxed);
     while (true) {
       while (take_part()) {
       }
-      wait_for_job(Ticket{ticket_.load(std::memory_order_acquire)});
+      wait_for_job(Ticket{ticket_.load(std::memory_order_acquire)}, self);
     }
   }
 
-  void wait_for_job(Ticket old) {
+  bool new_job(Ticket old, Worker& self) const {
+    self.note_cpu();
+    return Ticket{ticket_.load(std::memory_order_relaxed)}.job() != old.job();
+  }
+
+  void wait_for_job(Ticket old, Worker& self) {
     for (int spins = 0; spins < kSpins; ++spins) {
-      if (Ticket{ticket_.load(std::memory_order_relaxed)}.job() != old.job()) return;
+      if (new_job(old, self)) return;
       relax();
     }
     for (int yields = 0; yields < kYields; ++yields) {
-      if (Ticket{ticket_.load(std::memory_order_relaxed)}.job() != old.job()) return;
+      if (new_job(old, self)) return;
       std::this_thread::yield();
     }
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
@@ -118,7 +154,7 @@ class Team {
   alignas(64) std::atomic<bool> busy_{false};
   std::atomic<const FunctionRef<int>*> fn_{nullptr};
   uint32_t job_ = 0;
-  int workers_ = 0;
+  std::deque<Worker> workers_;  // where they are stays theirs as more come
 };
 
 }  // namespace

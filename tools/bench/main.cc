@@ -42,9 +42,10 @@ void run(const Options& options) {
 void add_options(CLI::App& app, Options& options, bool& list) {
   app.add_option("--filter", options.filter, "only rows whose \"net T,B,I,H,layers\" has this text in it");
   app.add_option("--threads", options.threads, "numbers of threads")->check(CLI::Range(1, 1024))->capture_default_str();
-  auto* rounds = app.add_option("--rounds", options.rounds, "how often each contender is timed")
-                     ->check(CLI::Range(1, 1'000'000))
-                     ->capture_default_str();
+  auto* rounds =
+      app.add_option("--rounds", options.rounds, "how often each contender is timed; short ones five times as often")
+          ->check(CLI::Range(1, 1'000'000))
+          ->capture_default_str();
   app.add_option("--mode", options.mode, "what to measure")
       ->check(CLI::IsMember({"all", "forward", "training", "stream", "overhead", "wavefront"}))
       ->capture_default_str();

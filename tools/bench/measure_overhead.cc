@@ -113,7 +113,6 @@ class BareKernels : public Contender {
 
 void measure_overhead(const Options& options, Report& report) {
   if (!options.wants("overhead") || !options.wants("small_ops", kSize)) return;
-  constexpr int kRoundsPerRound = 10;  // they are short
   use_threads(1);
   SmallOps net;
   BareKernels bare;
@@ -121,7 +120,7 @@ void measure_overhead(const Options& options, Report& report) {
   bare.run();
   require(net.results() == bare.results(), "the step net of small operators and their kernels differ");
   const MachineLoad load;
-  const std::vector<Times> times = time_in_turns({&net, &bare}, kRoundsPerRound * options.rounds);
+  const std::vector<Times> times = time_in_turns({&net, &bare}, options.rounds);
   load.warn("the operators' overhead");
   Row row{net.name(), kSize, 1, "overhead", times[0], bare.name(), times[1]};
   row.overhead_ns = 1e6 * (times[0].minimum - times[1].minimum) / static_cast<double>(kSize.steps) /
