@@ -2,11 +2,8 @@
 
 #if defined(__linux__)
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 #endif
-
-#include <utility>
 
 namespace stepnet {
 
@@ -16,7 +13,7 @@ namespace {
 
 // Whether the thread had the CPU, or had it not, before.
 bool let_use(int thread, int cpu, bool allow, int needed) {
-  if (thread <= 0 || tgkill(getpid(), thread, 0) != 0) return false;  // of the parent of a fork, say
+  if (thread <= 0) return false;  // 0 would be the calling one
   cpu_set_t cpus;
   if (sched_getaffinity(thread, sizeof(cpus), &cpus) != 0) return false;
   if (CPU_COUNT(&cpus) < needed || (CPU_ISSET(cpu, &cpus) != 0) == allow) return false;
@@ -28,8 +25,9 @@ bool let_use(int thread, int cpu, bool allow, int needed) {
 
 int this_cpu() { return sched_getcpu(); }
 int this_thread() { return gettid(); }
+int this_process() { return getpid(); }
 
-KeptOffCpu::KeptOffCpu(int cpu, std::vector<int> threads, int needed) : cpu_(cpu), threads_(std::move(threads)) {
+KeptOffCpu::KeptOffCpu(int cpu, std::vector<int>& threads, int needed) : cpu_(cpu), threads_(threads) {
   if (cpu < 0 || cpu >= CPU_SETSIZE) threads_.clear();
   std::erase_if(threads_, [&](int thread) { return !let_use(thread, cpu, false, needed); });
 }
@@ -42,7 +40,10 @@ KeptOffCpu::~KeptOffCpu() {
 
 int this_cpu() { return -1; }
 int this_thread() { return 0; }
-KeptOffCpu::KeptOffCpu(int cpu, std::vector<int> /*threads*/, int /*needed*/) : cpu_(cpu) {}
+int this_process() { return 0; }
+KeptOffCpu::KeptOffCpu(int cpu, std::vector<int>& threads, int /*needed*/) : cpu_(cpu), threads_(threads) {
+  threads_.clear();
+}
 KeptOffCpu::~KeptOffCpu() = default;
 
 #endif

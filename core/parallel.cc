@@ -32,9 +32,10 @@ struct Ticket {
   int next() const { return static_cast<int>(bits & 0xffff); }
 };
 
-// What a worker says of itself. The CPU is written only when it changes: whoever has work to share out reads it.
+// What a worker says of itself. It is written only when it changes: whoever has work to share out reads it.
 struct Worker {
   std::atomic<int> thread{0}, cpu{-1};
+  std::atomic<bool> asleep{false};
 
   void note_cpu() {
     const int now = this_cpu();
@@ -69,28 +70,26 @@ class Team {
   void start_workers(int wanted) {
     while (static_cast<int>(workers_.size()) < std::min(wanted, threads() - 1))
       std::thread([this, &worker = workers_.emplace_back()] { work(worker); }).detach();
+    to_move_.reserve(workers_.size());
   }
 
   // The system likes to wake a thread on the core of the one that woke it, and a worker that yields there runs only
   // when the caller is done: both would share one core while another idles.
   void announce(int parts) {
-    std::optional<KeptOffCpu> kept_off;
     const int cpu = this_cpu();
-    if (sleeping_.load(std::memory_order_relaxed) > 0 || any_worker_on(cpu))
-      kept_off.emplace(cpu, worker_threads(), threads());
+    note_workers_to_move(cpu);
+    std::optional<KeptOffCpu> kept_off;
+    if (!to_move_.empty()) kept_off.emplace(cpu, to_move_, threads());
     ticket_.store(Ticket::first(++job_, parts).bits, std::memory_order_seq_cst);
     if (sleeping_.load(std::memory_order_seq_cst) > 0) ticket_.notify_all();
   }
 
-  bool any_worker_on(int cpu) const {
-    return std::any_of(workers_.begin(), workers_.end(),
-                       [&](const Worker& worker) { return worker.cpu.load(std::memory_order_relaxed) == cpu; });
-  }
-
-  std::vector<int> worker_threads() const {
-    std::vector<int> ids;
-    for (const Worker& worker : workers_) ids.push_back(worker.thread.load(std::memory_order_relaxed));
-    return ids;
+  void note_workers_to_move(int cpu) {
+    to_move_.clear();
+    for (const Worker& worker : workers_)
+      if (worker.asleep.load(std::memory_order_relaxed) || worker.cpu.load(std::memory_order_relaxed) == cpu)
+        to_move_.push_back(worker.thread.load(std::memory_order_relaxed));
+    if (!to_move_.empty() && this_process() != process_) to_move_.clear();  // they are the parent's
   }
 
   // A part that has been taken keeps the job from ending, so fn_ is read after taking.
@@ -140,11 +139,13 @@ class Team {
       if (new_job(old, self)) return;
       std::this_thread::yield();
     }
+    self.asleep.store(true, std::memory_order_relaxed);
     sleeping_.fetch_add(1, std::memory_order_seq_cst);
     for (uint64_t now = ticket_.load(std::memory_order_seq_cst); Ticket{now}.job() == old.job();
          now = ticket_.load(std::memory_order_seq_cst))
       ticket_.wait(now, std::memory_order_seq_cst);
     sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+    self.asleep.store(false, std::memory_order_relaxed);
   }
 
   // Each on a cache line of its own: they are written by different threads.
@@ -154,7 +155,9 @@ class Team {
   alignas(64) std::atomic<bool> busy_{false};
   std::atomic<const FunctionRef<int>*> fn_{nullptr};
   uint32_t job_ = 0;
-  std::deque<Worker> workers_;  // where they are stays theirs as more come
+  std::deque<Worker> workers_;  // their places stay theirs as more come
+  std::vector<int> to_move_;    // kept, as a run allocates nothing
+  const int process_ = this_process();
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "core/spin_lock.h"
 
@@ -51,7 +52,8 @@ TEST(CpuPlacement, KeepsAThreadOffACpuForAWhile) {
   if (CPU_COUNT(&before) < 2) GTEST_SKIP() << "this process may use one CPU only";
   const int cpu = this_cpu();
   {
-    const KeptOffCpu kept_off(cpu, {sleeper.id()}, 2);
+    std::vector<int> threads = {sleeper.id()};
+    const KeptOffCpu kept_off(cpu, threads, 2);
     const cpu_set_t during = cpus_of(sleeper.id());
     EXPECT_EQ(CPU_COUNT(&during), CPU_COUNT(&before) - 1);
     EXPECT_FALSE(CPU_ISSET(cpu, &during));
@@ -62,15 +64,17 @@ TEST(CpuPlacement, KeepsAThreadOffACpuForAWhile) {
 TEST(CpuPlacement, LeavesThreadsAloneThatNeedAllTheirCpus) {
   const Sleeper sleeper;
   const cpu_set_t before = cpus_of(sleeper.id());
-  const KeptOffCpu kept_off(this_cpu(), {sleeper.id()}, CPU_COUNT(&before) + 1);
+  std::vector<int> threads = {sleeper.id()};
+  const KeptOffCpu kept_off(this_cpu(), threads, CPU_COUNT(&before) + 1);
   EXPECT_TRUE(same(cpus_of(sleeper.id()), before));
 }
 
 TEST(CpuPlacement, ForgivesThreadsAndCpusThatAreNone) {
   const cpu_set_t before = cpus_of(0);
-  const KeptOffCpu no_threads(this_cpu(), {0, -1, 1}, 1);  // 1 is of another process
-  const KeptOffCpu no_cpu(-1, {this_thread()}, 1);
-  const KeptOffCpu far_cpu(CPU_SETSIZE, {this_thread()}, 1);
+  std::vector<int> none = {0, -1}, a = {this_thread()}, b = {this_thread()};
+  const KeptOffCpu no_threads(this_cpu(), none, 1);
+  const KeptOffCpu no_cpu(-1, a, 1);
+  const KeptOffCpu far_cpu(CPU_SETSIZE, b, 1);
   EXPECT_TRUE(same(cpus_of(0), before));
 }
 
