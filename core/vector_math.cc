@@ -75,6 +75,18 @@ void vec_log(std::span<const float> x, std::span<float> y) {
 void vec_log(std::span<const double> x, std::span<double> y) {
   mapped(x, y, [](const auto& v) { return v.log(); });
 }
+void vec_expm1(std::span<const float> x, std::span<float> y) {
+  mapped(x, y, [](const auto& v) { return v.expm1(); });
+}
+void vec_expm1(std::span<const double> x, std::span<double> y) {
+  mapped(x, y, [](const auto& v) { return v.expm1(); });
+}
+void vec_log1p(std::span<const float> x, std::span<float> y) {
+  mapped(x, y, [](const auto& v) { return v.log1p(); });
+}
+void vec_log1p(std::span<const double> x, std::span<double> y) {
+  mapped(x, y, [](const auto& v) { return v.log1p(); });
+}
 void vec_tanh(std::span<const float> x, std::span<float> y) { activations().tanh_float(x.data(), y.data(), x.size()); }
 void vec_tanh(std::span<const double> x, std::span<double> y) {
   activations().tanh_double(x.data(), y.data(), x.size());

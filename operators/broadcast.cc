@@ -51,15 +51,6 @@ Broadcast align_at_end(const Shape& a, const Shape& b) {
 
 }  // namespace
 
-OpBuilder<BroadcastArgs>& add_broadcast_args(OpBuilder<BroadcastArgs>& builder) {
-  using A = BroadcastArgs;
-  return builder.arg("broadcast", &A::broadcast, false, "let sizes of 1 and missing leading dimensions repeat")
-      .arg("axis", &A::axis, int64_t{-1}, "lay B over A from this dimension on; -1: align both at the end")
-      .arg("axis_str", &A::axis_str, std::string(), "the same as a letter of order")
-      .arg("order", &A::order, std::string(), "names of A's dimensions for axis_str, NCHW if not given")
-      .ignored_args({"use_grad_hack"});
-}
-
 Broadcast broadcast_shapes(const BroadcastArgs& args, const Shape& a, const Shape& b) {
   if (args.broadcast) return broadcast_like(args, a, b);
   require(!args.aligned(), "axis and axis_str need the argument broadcast: 1");

@@ -22,8 +22,20 @@ struct BroadcastArgs {
   bool aligned() const { return axis != -1 || !axis_str.empty(); }  // B is laid over A from an axis on
 };
 
-// The arguments that all these operators have.
-OpBuilder<BroadcastArgs>& add_broadcast_args(OpBuilder<BroadcastArgs>& builder);
+// The arguments that all these operators have. Args is or has as its base BroadcastArgs.
+template <class Args>
+OpBuilder<Args>& add_broadcast_args(OpBuilder<Args>& builder) {
+  return builder
+      .arg("broadcast", static_cast<bool Args::*>(&Args::broadcast), false,
+           "let sizes of 1 and missing leading dimensions repeat")
+      .arg("axis", static_cast<int64_t Args::*>(&Args::axis), int64_t{-1},
+           "lay B over A from this dimension on; -1: align both at the end")
+      .arg("axis_str", static_cast<std::string Args::*>(&Args::axis_str), std::string(),
+           "the same as a letter of order")
+      .arg("order", static_cast<std::string Args::*>(&Args::order), std::string(),
+           "names of A's dimensions for axis_str, NCHW if not given")
+      .ignored_args({"use_grad_hack"});
+}
 
 // The result's shape and where each operand moves along it.
 struct Broadcast {

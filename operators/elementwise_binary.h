@@ -1,4 +1,5 @@
-// What Add, Sub and Mul share: the kernel of C = A op B over broadcast operands, and their declaration.
+// What operators on two tensors share: the kernel of C = A op B over broadcast operands, and declarations of arithmetic
+// (Add, Sub, Mul, Div) and of what gives bools (comparisons and logic).
 #pragma once
 
 #include <functional>
@@ -11,8 +12,8 @@ namespace stepnet {
 
 constexpr double kBinaryCost = 0.3;  // about the nanoseconds of one element, for parallel_for
 
-template <class Op, class T>
-void apply_run(const BroadcastRun& run, const T* a, const T* b, T* c) {
+template <class Op, class T, class R>
+void apply_run(const BroadcastRun& run, const T* a, const T* b, R* c) {
   a += run.a;
   b += run.b;
   c += run.out;
@@ -30,8 +31,8 @@ void apply_run(const BroadcastRun& run, const T* a, const T* b, T* c) {
   }
 }
 
-template <class Op, class T>
-void elementwise_binary(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
+template <class Op, class T, class R>
+void elementwise_binary(const BroadcastArgs& args, In<T> a, In<T> b, Out<R> c, Call& call) {
   const Broadcast shapes = broadcast_shapes(args, call.in(0).shape(), call.in(1).shape());
   if (!shapes.plain())
     return BroadcastRuns(shapes).each(
@@ -43,29 +44,49 @@ void elementwise_binary(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, C
 }
 
 // `type`, whose sign is `sign`, with all but its doc, its kernels, in what it may be computed in place and derivatives.
-inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::string& sign, FusedCode code) {
+inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::string& sign) {
   OpBuilder<BroadcastArgs> b(type);
   add_broadcast_args(b)
       .input("A", "any shape")
       .input("B", "A's shape, or with broadcast one that goes with it")
       .output("C", "A " + sign + " B")
       .shape(infer_broadcast)
-      .rowwise(broadcast_rows)
-      .fused([code](const BroadcastArgs& a, int) {
-        return a.aligned() ? FusedBody{} : FusedBody{{code, 0, 1}};
-      });
+      .rowwise(broadcast_rows);
   return b;
 }
 
-// The gradient of A, or of B, from that of the operand as it was repeated. With an axis only B repeats.
-inline Gradient gradient_of_a(Formula& f, Value repeated) {
-  const auto& args = f.args<BroadcastArgs>();
-  if (!args.broadcast || args.aligned()) return repeated;
-  return f.op("SumReduceLike", {repeated, f.x("A")}, f.forward_args());
+// The same of one that is `code` when fused.
+inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::string& sign, FusedCode code) {
+  OpBuilder<BroadcastArgs> b = binary_op(type, sign);
+  b.fused([code](const BroadcastArgs& a, int) { return a.aligned() ? FusedBody{} : FusedBody{{code, 0, 1}}; });
+  return b;
 }
-inline Gradient gradient_of_b(Formula& f, Value repeated) {
-  if (!f.args<BroadcastArgs>().broadcast) return repeated;
-  return f.op("SumReduceLike", {repeated, f.x("B")}, f.forward_args());
+
+inline void infer_predicate(const BroadcastArgs& args, ShapeCall& call) {
+  if (!call.known(0) || !call.known(1)) return;
+  call.set(0, DType::boolean, broadcast_shapes(args, call.shape(0), call.shape(1)).out);
+}
+
+// The same of one whose C is bools, at which gradients end.
+inline OpBuilder<BroadcastArgs> predicate_op(const std::string& type, const std::string& sign) {
+  OpBuilder<BroadcastArgs> b = binary_op(type, sign);
+  b.types({DType::boolean}).shape(infer_predicate).stop_gradient();
+  return b;
+}
+
+// The gradient of A, or of B, from that of the operand as it was repeated. With an axis only B repeats. Args is or has
+// as its base BroadcastArgs; an operator may have other names for its inputs.
+template <class Args = BroadcastArgs>
+Gradient gradient_of_a(Formula& f, Value repeated, const char* a = "A") {
+  const BroadcastArgs& args = f.args<Args>();
+  if (!args.broadcast || args.aligned()) return repeated;
+  return f.op("SumReduceLike", {repeated, f.x(a)}, f.forward_args());
+}
+template <class Args = BroadcastArgs>
+Gradient gradient_of_b(Formula& f, Value repeated, const char* b = "B") {
+  const BroadcastArgs& args = f.args<Args>();
+  if (!args.broadcast) return repeated;
+  return f.op("SumReduceLike", {repeated, f.x(b)}, f.forward_args());
 }
 
 }  // namespace stepnet

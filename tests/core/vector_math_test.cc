@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 namespace stepnet {
@@ -39,6 +40,8 @@ template <class T>
 void expect_same_everywhere() {
   expect_same_everywhere<T>("exp", vec_exp, std::exp, -20, 9);
   expect_same_everywhere<T>("log", vec_log, std::log, T(0.01), 50);
+  expect_same_everywhere<T>("expm1", vec_expm1, std::expm1, -20, 9);
+  expect_same_everywhere<T>("log1p", vec_log1p, std::log1p, T(-0.9), 50);
   expect_same_everywhere<T>("tanh", vec_tanh, std::tanh, -7, 7);
   expect_same_everywhere<T>(
       "sigmoid", vec_sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -30, 30);
@@ -46,6 +49,26 @@ void expect_same_everywhere() {
 
 TEST(VectorMath, FloatsDoNotDependOnTheirPlace) { expect_same_everywhere<float>(); }
 TEST(VectorMath, DoublesDoNotDependOnTheirPlace) { expect_same_everywhere<double>(); }
+
+template <class T>
+void expect_small_results_exact() {
+  const T tolerance = 8 * std::numeric_limits<T>::epsilon();
+  for (double size = 1e-30; size < 0.5; size *= 3) {
+    for (const double x : {size, -size}) {
+      const T from = static_cast<T>(x);
+      T to = 0;
+      vec_expm1(std::span<const T>(&from, 1), std::span<T>(&to, 1));
+      EXPECT_NEAR(to / std::expm1(from), T(1), tolerance) << "expm1 of " << x;
+      vec_log1p(std::span<const T>(&from, 1), std::span<T>(&to, 1));
+      EXPECT_NEAR(to / std::log1p(from), T(1), tolerance) << "log1p of " << x;
+    }
+  }
+}
+
+TEST(VectorMath, SmallResultsAreExactInRelation) {
+  expect_small_results_exact<float>();
+  expect_small_results_exact<double>();
+}
 
 }  // namespace
 }  // namespace stepnet

@@ -1,0 +1,30 @@
+// Exp: Y = exp(X), element by element.
+//
+// dX = dY Y. It reads Y, not X, so a step net may drop X after the forward pass.
+
+#include "core/vector_math.h"
+#include "operators/activation.h"
+
+namespace stepnet {
+namespace {
+
+template <class T>
+void forward(In<T> x, Out<T> y) {
+  apply_activation(x, y, [](In<T> from, Out<T> to) { vec_exp(from, to); });
+}
+
+REGISTER(exp) {
+  return op("Exp")
+      .doc("The exponential function, element by element.")
+      .input("X", "any shape")
+      .output("Y", "exp(X)", like("X"))
+      .in_place("X", "Y")
+      .elementwise()
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Mul", {f.dy("Y"), f.y("Y")});
+      });
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,52 @@
+// HardSigmoid: Y = max(0, min(1, alpha X + beta)), element by element; NaN stays NaN.
+//
+// dX = alpha dY where 0 < Y < 1, else 0, at the bounds too. It reads Y, not X, so a step net may drop X after the
+// forward pass.
+
+#include "operators/activation.h"
+
+namespace stepnet {
+namespace {
+
+struct HardSigmoidArgs {
+  float alpha = 0, beta = 0;
+};
+
+template <class T>
+void forward(const HardSigmoidArgs& a, In<T> x, Out<T> y) {
+  const T alpha = static_cast<T>(a.alpha), beta = static_cast<T>(a.beta);
+  each_element(x, y, 0.3, [=](T v) {
+    const T line = alpha * v + beta;
+    return line < T(0) ? T(0) : line > T(1) ? T(1) : line;
+  });
+}
+
+template <class T>
+void gradient(const HardSigmoidArgs& a, In<T> y, In<T> dy, Out<T> dx) {
+  const T alpha = static_cast<T>(a.alpha);
+  each_element(y, dy, dx, 0.3, [=](T v, T d) { return v > T(0) && v < T(1) ? alpha * d : T(0); });
+}
+
+OpBuilder<HardSigmoidArgs>& add_args(OpBuilder<HardSigmoidArgs>& builder) {
+  return builder.arg("alpha", &HardSigmoidArgs::alpha, 0.2F, "the slope between the bounds")
+      .arg("beta", &HardSigmoidArgs::beta, 0.5F, "the value at 0");
+}
+
+REGISTER(hard_sigmoid) {
+  auto builder = activation<HardSigmoidArgs>("HardSigmoid");
+  builder.doc("A line between the bounds 0 and 1, element by element.");
+  return add_args(builder)
+      .output("Y", "max(0, min(1, alpha X + beta))", like("X"))
+      .cpu(forward<float>, forward<double>);
+}
+
+REGISTER(hard_sigmoid_gradient) {
+  auto builder = activation_gradient<HardSigmoidArgs>("HardSigmoid", [](Formula&) { return Gradient::none(); });
+  return add_args(builder)
+      .output("dX", "alpha dY where 0 < Y < 1, else 0")
+      .in_place("dY", "dX")
+      .cpu(gradient<float>, gradient<double>);
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,51 @@
+// LeakyRelu: Y = X where X > 0, else alpha X.
+//
+// dX = dY where X > 0, else alpha dY. X and Y are positive in the same places unless alpha is negative, so it reads Y,
+// or with a negative alpha X.
+
+#include "operators/activation.h"
+
+namespace stepnet {
+namespace {
+
+struct LeakyReluArgs {
+  float alpha = 0;
+};
+
+template <class T>
+void forward(const LeakyReluArgs& a, In<T> x, Out<T> y) {
+  each_element(x, y, 0.3, [alpha = static_cast<T>(a.alpha)](T v) { return v > T(0) ? v : alpha * v; });
+}
+
+template <class T>
+void gradient(const LeakyReluArgs& a, In<T> y, In<T> dy, Out<T> dx) {
+  each_element(y, dy, dx, 0.3, [alpha = static_cast<T>(a.alpha)](T v, T d) { return v > T(0) ? d : alpha * d; });
+}
+
+Gradient derivative(Formula& f) {
+  const Value positive = f.args<LeakyReluArgs>().alpha < 0 ? f.x("X") : f.y("Y");
+  return f.op("LeakyReluGradient", {positive, f.dy("Y")}, f.forward_args());
+}
+
+REGISTER(leaky_relu) {
+  return op<LeakyReluArgs>("LeakyRelu")
+      .doc("X where it is positive, else alpha X. Programs of 2018 took 0 for an alpha that is not given.")
+      .arg("alpha", &LeakyReluArgs::alpha, 0.01F, "the slope of what is negative")
+      .input("X", "any shape")
+      .output("Y", "X where X > 0, else alpha X", like("X"))
+      .in_place("X", "Y")
+      .elementwise()
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", derivative);
+}
+
+REGISTER(leaky_relu_gradient) {
+  return activation_gradient<LeakyReluArgs>("LeakyRelu", [](Formula&) { return Gradient::none(); })
+      .arg("alpha", &LeakyReluArgs::alpha, 0.01F, "as LeakyRelu's; of a negative one the first input is X")
+      .output("dX", "dY where Y > 0, else alpha dY")
+      .in_place("dY", "dX")
+      .cpu(gradient<float>, gradient<double>);
+}
+
+}  // namespace
+}  // namespace stepnet

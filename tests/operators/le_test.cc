@@ -1,0 +1,36 @@
+// LE against the comparison of numbers, with every kind of broadcasting.
+#include <limits>
+
+#include "tests/operators/elementwise_check.h"
+
+namespace stepnet::testing {
+namespace {
+
+double holds(double a, double b) { return a <= b ? 1 : 0; }
+
+TEST(LE, EveryTypeAndBroadcasting) {
+  EXPECT_EQ(check_predicate<float>("LE", holds), "");
+  EXPECT_EQ(check_predicate<double>("LE", holds), "");
+  EXPECT_EQ(check_predicate<int32_t>("LE", holds), "");
+  EXPECT_EQ(check_predicate<int64_t>("LE", holds), "");
+}
+
+TEST(LE, NotANumber) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  const Feeds feeds = {{"A", Tensor::of<float>({5}, {1, 1, 2, nan, nan})},
+                       {"B", Tensor::of<float>({5}, {1, 2, 1, 1, nan})}};
+  EXPECT_EQ(compare(run_op_on(make_op("LE", {"A", "B"}, {"C"}), feeds)[0],
+                    Tensor::of<bool>({5}, {true, true, false, false, false}), 0),
+            "");
+}
+
+TEST(LE, CannotBeInPlace) {
+  const Feeds feeds = {{"A", normal<float>({2})}, {"B", normal<float>({2})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("LE", {"A", "B"}, {"A"}), feeds);
+            }).find("output \"C\" cannot have the name of the input \"A\""),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace stepnet::testing
