@@ -32,31 +32,6 @@ std::optional<FcSizes> sizes_of(const FcArgs& a, const ShapeCall& c) {
 
 FcSizes sizes_of(const FcArgs& a, const Call& c) { return sizes_of(a, c.in(0).shape(), c.in(1).shape()); }
 
-Value sum_of(Formula& f, const std::vector<Value>& terms) { return terms.size() == 1 ? terms[0] : f.op("Sum", terms); }
-
-// FCGradient is linear in dY and in each of X and W, so its derivatives are products of the same kind. The last axis
-// of dY is its columns, whatever `axis` is.
-std::vector<Gradient> second_derivatives(Formula& f) {
-  const auto& a = f.args<FcArgs>();
-  const bool has_dw = f.has_dy("dW"), has_db = f.has_dy("db"), has_dx = f.has_dy("dX");
-  auto product = [&f](Value p, Value q, Value like, int axis_p, int axis_q, bool trans_p, bool trans_q, int axis_y) {
-    return f.op("MatMul", {p, q, like},
-                {make_arg("axis_a", axis_p), make_arg("axis_b", axis_q), make_arg("trans_a", trans_p),
-                 make_arg("trans_b", trans_q), make_arg("axis_y", axis_y)});
-  };
-  Gradient x, w, dy;
-  if (f.wants("X") && has_dw) x = product(f.x("dY"), f.dy("dW"), f.x("X"), -1, a.axis_w, false, false, a.axis);
-  if (f.wants("W") && has_dx) w = product(f.x("dY"), f.dy("dX"), f.x("W"), -1, a.axis, true, false, a.axis_w);
-  if (f.wants("dY")) {
-    std::vector<Value> terms;
-    if (has_dx) terms.push_back(product(f.dy("dX"), f.x("W"), f.x("dY"), a.axis, a.axis_w, false, true, -1));
-    if (has_dw) terms.push_back(product(f.x("X"), f.dy("dW"), f.x("dY"), a.axis, a.axis_w, false, true, -1));
-    if (has_db) terms.push_back(f.op("SumReduceLikeGradient", {f.x("dY"), f.dy("db")}));
-    dy = sum_of(f, terms);
-  }
-  return {x, w, dy};
-}
-
 OpBuilder<FcArgs>& declare(OpBuilder<FcArgs>& b, const char* axis, const char* axis_w) {
   return b.arg("axis", &FcArgs::axis, 1, axis)
       .arg("axis_w", &FcArgs::axis_w, 1, axis_w)
@@ -80,7 +55,9 @@ REGISTER(fc_gradient) {
       .input("X", "FC's X; its values are read for dW only")
       .input("W", "FC's W; its values are read for dX only")
       .input("dY", "gradient of FC's Y");
-  return declare_fc_gradients(b, "dY^T X", "dY W").derivatives({"X", "W", "dY"}, second_derivatives);
+  return declare_fc_gradients(b, "dY^T X", "dY W").derivatives({"X", "W", "dY"}, [](Formula& f) {
+    return fc_second_derivatives<FcArgs>(f, false);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What FC and FCColumns share: Y = X W[:, first : first + k]^T + b, where X is a matrix [m, k] and W [n, columns]. FC's
-// window is all of W's columns.
+// What FC and its kin share: Y = X W[:, first : first + k]^T + b, where X is a matrix [m, k] and W [n, columns]. FC's
+// window is all of W's columns. Or, of FCTransposed, Y = X W + b, where W is [k, n].
 //
 // Input 0 is X, 1 is W, and 2 is b, or of the gradients dY. An operator's arguments have `axis`, and say by
 //   std::optional<FcSizes> sizes_of(const Args&, const ShapeCall&)   what is known, after the check that X and W fit
@@ -20,10 +20,11 @@ namespace stepnet {
 
 struct FcSizes {
   int64_t m = 0, n = 0, k = 0;
-  int64_t columns = 0;  // of W
-  int64_t first = 0;    // of them in the window
-  bool whole() const { return k == columns; }
-  ColumnsIn in_w() const { return {first, columns}; }
+  int64_t columns = 0;      // of W
+  int64_t first = 0;        // of them in the window
+  bool transposed = false;  // W is [k, n], and has no window
+  bool whole() const { return transposed || k == columns; }
+  ColumnsIn in_w() const { return transposed ? ColumnsIn{} : ColumnsIn{first, columns}; }
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
@@ -59,13 +60,14 @@ void infer_fc_gradient(const Args& a, ShapeCall& c) {
 template <class Args, class T>
 void fc_forward(const Args& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
   const FcSizes s = sizes_of(a, call);
-  matmul(false, true, s.m, s.n, s.k, x.data(), w.data(), y.data(), call.accumulates(0), call.run.packs, b.data(),
-         s.in_w());
+  matmul(false, !s.transposed, s.m, s.n, s.k, x.data(), w.data(), y.data(), call.accumulates(0), call.run.packs,
+         b.data(), s.in_w());
 }
 
 // Beside the window dW is zero, or stays as it is.
 template <class T>
 void fc_weight_gradient(const FcSizes& s, const T* dy, const T* x, Out<T> dw, bool accumulate) {
+  if (s.transposed) return matmul(true, false, s.k, s.n, s.m, x, dy, dw.data(), accumulate);
   if (!accumulate && !s.whole()) std::ranges::fill(dw, T(0));
   matmul(true, false, s.n, s.k, s.m, dy, x, dw.data(), accumulate || !s.whole(), nullptr, nullptr, {}, s.in_w());
 }
@@ -76,7 +78,7 @@ void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db
   if (call.wants(0)) fc_weight_gradient(s, dy.data(), x.data(), dw, call.accumulates(0));
   if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
   if (call.wants(2))
-    matmul(false, false, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs,
+    matmul(false, s.transposed, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs,
            static_cast<const T*>(nullptr), s.in_w());
 }
 
@@ -99,6 +101,32 @@ inline std::vector<Gradient> fc_derivatives(Formula& f, std::string gradient) {
   const std::vector<bool> wanted = {f.wants("W"), f.wants("b"), f.wants("X")};
   const std::vector<Value> d = f.ops(std::move(gradient), inputs, f.forward_args(), wanted);
   return {d[2], d[0], d[1]};
+}
+
+// The gradients of FC and FCTransposed are linear in dY and in each of X and W, so their derivatives are products of
+// the same kind. The last axis of dY is its columns, whatever `axis` is.
+template <class Args>
+std::vector<Gradient> fc_second_derivatives(Formula& f, bool transposed) {
+  const auto& a = f.args<Args>();
+  const Value dw = f.dy("dW"), db = f.dy("db"), dx = f.dy("dX");
+  auto product = [&f](Value p, Value q, Value like, int axis_p, int axis_q, bool trans_p, bool trans_q, int axis_y) {
+    return f.op("MatMul", {p, q, like},
+                {make_arg("axis_a", axis_p), make_arg("axis_b", axis_q), make_arg("trans_a", trans_p),
+                 make_arg("trans_b", trans_q), make_arg("axis_y", axis_y)});
+  };
+  Gradient x, w, dy;
+  if (f.wants("X") && dw.defined()) x = product(f.x("dY"), dw, f.x("X"), -1, a.axis_w, false, transposed, a.axis);
+  if (f.wants("W") && dx.defined())
+    w = transposed ? product(dx, f.x("dY"), f.x("W"), a.axis, -1, true, false, a.axis_w)
+                   : product(f.x("dY"), dx, f.x("W"), -1, a.axis, true, false, a.axis_w);
+  if (f.wants("dY")) {
+    std::vector<Value> terms;
+    if (dx.defined()) terms.push_back(product(dx, f.x("W"), f.x("dY"), a.axis, a.axis_w, false, !transposed, -1));
+    if (dw.defined()) terms.push_back(product(f.x("X"), dw, f.x("dY"), a.axis, a.axis_w, false, !transposed, -1));
+    if (db.defined()) terms.push_back(f.op("SumReduceLikeGradient", {f.x("dY"), db}));
+    dy = terms.size() == 1 ? terms[0] : f.op("Sum", terms);
+  }
+  return {x, w, dy};
 }
 
 // Everything about the output of the operator, whose inputs are declared already.

@@ -23,7 +23,10 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "layer_norm_rows.h",
                                               "lstm_gates.h",
                                               "lstm_gates_rows.h",
+                                              "one_axis.h",
                                               "random_fill.h",
+                                              "reduce_axes.h",
+                                              "row_pairs.h",
                                               "sum_rows.h",
                                               "unit_rows.h"};
 

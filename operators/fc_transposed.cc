@@ -1,0 +1,66 @@
+// FCTransposed: Y = X W + b, with X flattened to [M, K] before `axis` and W to [K, N] before `axis_w`: an FC whose
+// weights are stored the other way round.
+//
+// dX = dY W^T, dW = X^T dY, db = the sum of dY over its M rows. Each reads only the values in its formula.
+
+#include "operators/fc_product.h"
+
+namespace stepnet {
+namespace {
+
+struct FcTransposedArgs {
+  int32_t axis = 1;
+  int32_t axis_w = 1;
+};
+
+FcSizes sizes_of(const FcTransposedArgs& a, const Shape& x, const Shape& w) {
+  const int axis = canonical_axis(a.axis, x.rank()), axis_w = canonical_axis(a.axis_w, w.rank());
+  return {.m = x.size_between(0, axis),
+          .n = w.size_between(axis_w, w.rank()),
+          .k = w.size_between(0, axis_w),
+          .transposed = true};
+}
+
+std::optional<FcSizes> sizes_of(const FcTransposedArgs& a, const ShapeCall& c) {
+  if (!c.known(0) || !c.known(1)) return std::nullopt;
+  const Shape &x = c.shape(0), &w = c.shape(1);
+  const FcSizes s = sizes_of(a, x, w);
+  const int axis = canonical_axis(a.axis, x.rank());
+  const int64_t row = x.size_between(axis, x.rank());
+  require(row == s.k, "X {} has rows of {} values from axis {} on, but W {} takes rows of {}", x, row, axis, w, s.k);
+  return s;
+}
+
+FcSizes sizes_of(const FcTransposedArgs& a, const Call& c) { return sizes_of(a, c.in(0).shape(), c.in(1).shape()); }
+
+OpBuilder<FcTransposedArgs>& declare(OpBuilder<FcTransposedArgs>& b, const char* axis, const char* axis_w) {
+  return b.arg("axis", &FcTransposedArgs::axis, 1, axis)
+      .arg("axis_w", &FcTransposedArgs::axis_w, 1, axis_w)
+      .ignored_args({"float16_compute"});
+}
+
+REGISTER(fc_transposed) {
+  auto b = op<FcTransposedArgs>("FCTransposed");
+  declare(b, "X is flattened to a matrix whose rows are the dimensions before this one", "the same for W")
+      .doc("Fully connected layer whose weights are [K, N]: Y = X W + b.")
+      .input("X", "[M, K] after flattening")
+      .input("W", "[K, N] after flattening")
+      .input("b", "[N]");
+  return declare_fc_output(b).derivatives({"X", "W", "b"},
+                                          [](Formula& f) { return fc_derivatives(f, "FCTransposedGradient"); });
+}
+
+REGISTER(fc_transposed_gradient) {
+  auto b = op<FcTransposedArgs>("FCTransposedGradient");
+  declare(b, "as FCTransposed's", "as FCTransposed's")
+      .doc("Gradients of FCTransposed. Outputs that are not wanted are left out or \"\", and cost nothing.")
+      .input("X", "FCTransposed's X; its values are read for dW only")
+      .input("W", "FCTransposed's W; its values are read for dX only")
+      .input("dY", "gradient of FCTransposed's Y");
+  return declare_fc_gradients(b, "X^T dY", "dY W^T").derivatives({"X", "W", "dY"}, [](Formula& f) {
+    return fc_second_derivatives<FcTransposedArgs>(f, true);
+  });
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,126 @@
+// LogSoftmax: Y = X - log(sum(exp(X))) per row. X is flattened before `axis`, so a row is everything from that axis on,
+// as in Softmax. The greatest element is taken out of the sum first, so that nothing overflows.
+//
+// dX = dY - exp(Y) sum(dY) per row. It reads Y, not X.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "core/parallel.h"
+#include "core/vector_math.h"
+#include "operators/axis_rows.h"
+
+namespace stepnet {
+namespace {
+
+struct LogSoftmaxArgs {
+  int32_t axis = 1;
+};
+
+// Calls fn(begin, exponentials) for one piece of the row after the other.
+template <class T, class Fn>
+void each_exponential(In<T> x, Fn fn) {
+  constexpr size_t kPiece = 256;
+  std::array<T, kPiece> buffer;
+  for (size_t begin = 0; begin < x.size(); begin += kPiece) {
+    const In<T> piece = x.subspan(begin, std::min(kPiece, x.size() - begin));
+    const Out<T> e(buffer.data(), piece.size());
+    vec_exp(piece, e);
+    fn(begin, In<T>(e));
+  }
+}
+
+template <class T>
+void log_softmax_row(In<T> x, Out<T> y) {
+  const T most = vec_max(x);
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] - most;
+  double sum = 0;
+  each_exponential(In<T>(y), [&](size_t, In<T> e) { sum += vec_sum(e); });
+  const T log_sum = static_cast<T>(std::log(sum));
+  for (T& value : y) value -= log_sum;
+}
+
+template <class T>
+void forward(const LogSoftmaxArgs& a, In<T> x, Out<T> y, Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  if (rows.size == 0) return;
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      log_softmax_row(x.subspan(r * rows.size, rows.size), y.subspan(r * rows.size, rows.size));
+  };
+  parallel_for(rows.count, 2.0 * static_cast<double>(rows.size), std::ref(range));
+}
+
+template <class T>
+void gradient_row(In<T> y, In<T> dy, Out<T> dx) {
+  const T sum = static_cast<T>(vec_sum(dy));
+  each_exponential(y, [&](size_t begin, In<T> p) {
+    for (size_t i = 0; i < p.size(); ++i) dx[begin + i] = dy[begin + i] - p[i] * sum;
+  });
+}
+
+template <class T>
+void gradient(const LogSoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t at = r * rows.size;
+      gradient_row(y.subspan(at, rows.size), dy.subspan(at, rows.size), dx.subspan(at, rows.size));
+    }
+  };
+  parallel_for(rows.count, 2.0 * static_cast<double>(rows.size), std::ref(range));
+}
+
+void infer(const LogSoftmaxArgs& a, ShapeCall& c) {
+  if (!c.known(0)) return;
+  canonical_axis(a.axis, c.shape(0).rank());
+  c.set_like(0, 0);
+}
+
+void infer_gradient(const LogSoftmaxArgs& a, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) require(c.shape(0) == c.shape(1), "Y is {}, but dY {}", c.shape(0), c.shape(1));
+  infer(a, c);
+}
+
+double flops(const LogSoftmaxArgs&, const ShapeCall& c) {
+  return c.known(0) ? 4 * static_cast<double>(c.shape(0).size()) : 0;
+}
+
+REGISTER(log_softmax) {
+  return op<LogSoftmaxArgs>("LogSoftmax")
+      .doc(
+          "The logarithm of Softmax, over everything from axis on, exact also where Softmax is too small for its type.")
+      .arg("axis", &LogSoftmaxArgs::axis, 1, "where a row begins")
+      .ignored_args({"order"})
+      .input("X", "scores, any shape of more than axis dimensions")
+      .output("Y", "logarithms of probabilities")
+      .in_place("X", "Y")
+      .shape(infer)
+      .flops(flops)
+      .rowwise(leading_rows<LogSoftmaxArgs>)
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("LogSoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
+      });
+}
+
+REGISTER(log_softmax_gradient) {
+  return op<LogSoftmaxArgs>("LogSoftmaxGradient")
+      .doc("Gradient of LogSoftmax, from its output.")
+      .arg("axis", &LogSoftmaxArgs::axis, 1, "as LogSoftmax's")
+      .ignored_args({"order"})
+      .input("Y", "LogSoftmax's output")
+      .input("dY", "its gradient")
+      .output("dX", "dY - exp(Y) sum(dY) per row")
+      .in_place("dY", "dX")
+      .shape(infer_gradient)
+      .flops(flops)
+      .rowwise(leading_rows<LogSoftmaxArgs>)
+      .cpu(gradient<float>, gradient<double>)
+      .no_gradient("second derivatives of LogSoftmax are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

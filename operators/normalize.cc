@@ -1,0 +1,96 @@
+// Normalize: Y = X / max(norm, 1e-12), where norm is the Euclidean norm of X along an axis.
+//
+// dX = (dY - Y sum(dY Y)) / norm along the axis, and dY / 1e-12 where the norm is no greater than that. It reads X.
+
+#include <algorithm>
+#include <cmath>
+
+#include "operators/one_axis.h"
+
+namespace stepnet {
+namespace {
+
+constexpr double kLeast = 1e-12;
+
+struct NormalizeArgs {
+  int32_t axis = -1;
+};
+
+template <class T>
+double dot(const T* x, const T* y, const OneAxis& axis) {
+  double sum = 0;
+  for (int64_t k = 0; k < axis.size; ++k)
+    sum += static_cast<double>(x[k * axis.inner]) * static_cast<double>(y[k * axis.inner]);
+  return sum;
+}
+
+template <class T>
+void forward(const NormalizeArgs& a, In<T> x, Out<T> y, Call& call) {
+  const OneAxis axis = one_axis(a, call.in(0).shape());
+  axis.each_line(1.5, [&](int64_t, int64_t first) {
+    const T* from = x.data() + first;
+    const double norm = std::max(std::sqrt(dot(from, from, axis)), kLeast);
+    for (int64_t k = 0; k < axis.size; ++k)
+      y[first + k * axis.inner] = static_cast<T>(static_cast<double>(from[k * axis.inner]) / norm);
+  });
+}
+
+template <class T>
+void gradient(const NormalizeArgs& a, In<T> x, In<T> dy, Out<T> dx, Call& call) {
+  const OneAxis axis = one_axis(a, call.in(0).shape());
+  axis.each_line(2.5, [&](int64_t, int64_t first) {
+    const T *from = x.data() + first, *given = dy.data() + first;
+    const double norm = std::sqrt(dot(from, from, axis));
+    const double along = norm > kLeast ? dot(from, given, axis) / (norm * norm) : 0;
+    for (int64_t at = 0; at < axis.size * axis.inner; at += axis.inner)
+      dx[first + at] = static_cast<T>((static_cast<double>(given[at]) - along * static_cast<double>(from[at])) /
+                                      std::max(norm, kLeast));
+  });
+}
+
+void infer(const NormalizeArgs& a, ShapeCall& c) {
+  if (!c.known(0)) return;
+  canonical_axis(a.axis, c.shape(0).rank());
+  c.set_like(0, 0);
+}
+
+void infer_gradient(const NormalizeArgs& a, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) require(c.shape(0) == c.shape(1), "X is {}, but dY {}", c.shape(0), c.shape(1));
+  infer(a, c);
+}
+
+constexpr const char* kAxis = "the dimension that lines run along, a negative one counted from the end";
+
+REGISTER(normalize) {
+  return op<NormalizeArgs>("Normalize")
+      .doc("Divides each line along an axis by its Euclidean norm, if that is not below 1e-12.")
+      .arg("axis", &NormalizeArgs::axis, -1, kAxis)
+      .input("X", "any shape of at least one dimension")
+      .output("Y", "like X, with norms of 1")
+      .shape(infer)
+      .rowwise(rows_before_axis<NormalizeArgs>)
+      .flops([](const NormalizeArgs&, const ShapeCall& c) {
+        return c.known(0) ? 3 * static_cast<double>(c.shape(0).size()) : 0;
+      })
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("NormalizeGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
+      });
+}
+
+REGISTER(normalize_gradient) {
+  return op<NormalizeArgs>("NormalizeGradient")
+      .doc("Gradient of Normalize.")
+      .arg("axis", &NormalizeArgs::axis, -1, kAxis)
+      .input("X", "Normalize's X")
+      .input("dY", "gradient of its Y")
+      .output("dX", "like X")
+      .in_place("dY", "dX")
+      .shape(infer_gradient)
+      .rowwise(rows_before_axis<NormalizeArgs>)
+      .cpu(gradient<float>, gradient<double>)
+      .no_gradient("second derivatives of Normalize are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

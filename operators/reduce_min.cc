@@ -1,0 +1,34 @@
+// ReduceMin: the minimum over some dimensions; NaN where there is one. A minimum of nothing is an Error.
+//
+// dX = dY where X equals the minimum, and 0 elsewhere. Of equal elements each gets all of dY, as in the public format.
+// It reads X and Y.
+
+#include <functional>
+
+#include "operators/reduce_axes.h"
+
+namespace stepnet {
+namespace {
+
+template <class T>
+void forward(const ReduceArgs& a, In<T> x, Out<T> y, Call& call) {
+  reduce_extreme(Reduction(a, call.in(0).shape()), x, y, greatest_value<T>(), std::less<>());
+}
+
+REGISTER(reduce_min) {
+  return reduction_op("ReduceMin", "the minima", infer_nonempty_reduction)
+      .doc("Minima over some dimensions. NaN counts as less than any number.")
+      .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
+      .derivative("X", [](Formula& f) {
+        return f.op("ReduceMinGradient", {f.dy("Y"), f.x("X"), f.y("Y")}, f.forward_args());
+      });
+}
+
+REGISTER(reduce_min_gradient) {
+  return reduction_gradient_op("ReduceMin", true, true)
+      .cpu(extreme_gradient<float>, extreme_gradient<double>)
+      .no_gradient("second derivatives of ReduceMin are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,28 @@
+// L1Distance against plain loops and central differences.
+#include <cmath>
+
+#include "tests/operators/row_pairs_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+double naive(const double* x, const double* y, int64_t size) {
+  double sum = 0;
+  for (int64_t i = 0; i < size; ++i) sum += std::abs(x[i] - y[i]);
+  return sum;
+}
+
+TEST(L1Distance, OfEachPairOfRows) { EXPECT_EQ(check_pairs("L1Distance", naive), ""); }
+TEST(L1Distance, Gradients) { EXPECT_EQ(check_pair_gradients("L1Distance"), ""); }
+TEST(L1Distance, BadShapesAreNamed) { EXPECT_EQ(check_pair_errors("L1Distance"), ""); }
+
+TEST(L1Distance, EqualElementsHaveTheGradientZero) {
+  const Tensor x = Tensor::of<float>({1, 3}, {1, 2, 3}), y = Tensor::of<float>({1, 3}, {1, 5, 1});
+  const auto d = run_op_on(make_op("L1DistanceGradient", {"X", "Y", "dZ"}, {"dX", "dY"}),
+                           {{"X", x}, {"Y", y}, {"dZ", Tensor::of<float>({1}, {4})}});
+  EXPECT_EQ(compare(d[0], Tensor::of<float>({1, 3}, {0, -4, 4}), 0), "");
+  EXPECT_EQ(compare(d[1], Tensor::of<float>({1, 3}, {0, 4, -4}), 0), "");
+}
+
+}  // namespace
+}  // namespace stepnet::testing

@@ -1,0 +1,83 @@
+// TopK against a sort of each line, and central differences.
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+OperatorDef topk(int k, int axis) {
+  return make_op("TopK", {"X"}, {"Values", "Indices", "Flat"}, {make_arg("k", k), make_arg("axis", axis)});
+}
+
+// Values, indices and flattened indices, by a stable sort.
+std::vector<Tensor> naive(const Tensor& x, int64_t k, int axis) {
+  const Shape shape = x.shape().with(axis, k);
+  std::vector<Tensor> y = {Tensor::zeros(DType::float64, shape), Tensor::zeros(DType::int64, shape),
+                           Tensor::zeros(DType::int64, {shape.size()})};
+  const int64_t size = x.dim(axis), inner = x.shape().from(axis + 1).size();
+  for (int64_t line = 0; line < x.size() / size; ++line) {
+    const int64_t first = line / inner * size * inner + line % inner, to = line / inner * k * inner + line % inner;
+    std::vector<int64_t> order(size);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, std::greater<>(), [&](int64_t i) { return x.data<double>()[first + i * inner]; });
+    for (int64_t n = 0; n < k; ++n) {
+      y[0].data<double>()[to + n * inner] = x.data<double>()[first + order[n] * inner];
+      y[1].data<int64_t>()[to + n * inner] = order[n];
+      y[2].data<int64_t>()[to + n * inner] = first + order[n] * inner;
+    }
+  }
+  return y;
+}
+
+TEST(TopK, SortsEachLine) {
+  for (const Tensor& x : {normal<double>({3, 4, 5}), integers<double>({3, 4, 5}, 0, 2)})
+    for (int axis = 0; axis < 3; ++axis)
+      for (const int k : {1, 2, 3}) {
+        const auto y = run_op_on(topk(k, axis - 3), {{"X", x}}), wanted = naive(x, k, axis);
+        for (int i = 0; i < 3; ++i) EXPECT_EQ(compare(y[i], wanted[i], 0), "") << axis << k << i;
+      }
+}
+
+TEST(TopK, TheDefaultIsTheLastAxis) {
+  const OperatorDef def = make_op("TopK", {"X"}, {"V", "I"}, {make_arg("k", 2)});
+  const auto y = run_op_on(def, {{"X", Tensor::of<int32_t>({2, 3}, {5, 7, 6, 3, 1, 2})}});
+  EXPECT_EQ(compare(y[0], Tensor::of<int32_t>({2, 2}, {7, 6, 3, 2}), 0), "");
+  EXPECT_EQ(compare(y[1], Tensor::of<int64_t>({2, 2}, {1, 2, 0, 2}), 0), "");
+}
+
+TEST(TopK, NaNCountsAsTheGreatest) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::of<float>({5}, {1, nan, 9, nan, 3});
+  const auto y = run_op_on(topk(4, 0), {{"X", x}});
+  EXPECT_EQ(compare(y[0], Tensor::of<float>({4}, {nan, nan, 9, 3}), 0), "");
+  EXPECT_EQ(compare(y[1], Tensor::of<int64_t>({4}, {1, 3, 2, 4}), 0), "");
+}
+
+TEST(TopK, Gradients) {
+  for (const int axis : {0, 1, 2})
+    EXPECT_EQ(check_gradient(topk(2, axis), {{"X", normal<double>({2, 3, 4})}}, {"X"}), "") << axis;
+  EXPECT_EQ(check_gradient(topk(1, 0), {{"X", normal<double>({1})}}, {"X"}), "");
+  EXPECT_EQ(check_gradient(topk(2, 1), {{"X", normal<double>({0, 3})}}, {"X"}), "");
+}
+
+TEST(TopK, BadInputIsNamed) {
+  auto error = [](int k, int axis) {
+    return error_of([&] { run_op_on(topk(k, axis), {{"X", normal<float>({2, 3})}}); });
+  };
+  EXPECT_NE(error(4, 1).find("argument \"k\" is 4, but X [2, 3] has 3 elements along axis 1"), std::string::npos);
+  EXPECT_NE(error(0, 1).find("argument \"k\" must be at least 1, but is 0"), std::string::npos);
+  EXPECT_NE(error(1, 2).find("axis 2 is out of range for 2 dimensions"), std::string::npos);
+  const std::string text = error_of([] {
+    run_op_on(
+        make_op("TopKGradient", {"dV", "I", "X"}, {"dX"}, {make_arg("k", 1)}),
+        {{"dV", normal<float>({2, 1})}, {"I", Tensor::of<int64_t>({2, 1}, {0, 3})}, {"X", normal<float>({2, 3})}});
+  });
+  EXPECT_NE(text.find("index 1 is 3, which is outside of 0 to 2"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace stepnet::testing
