@@ -24,6 +24,7 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "lstm_gates.h",
                                               "lstm_gates_rows.h",
                                               "random_fill.h",
+                                              "segment_lengths.h",
                                               "sum_rows.h",
                                               "unit_rows.h"};
 
