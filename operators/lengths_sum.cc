@@ -132,7 +132,7 @@ Registration dense(const std::string& type) {
       .output("OUTPUT", "[N, ...]")
       .shape(infer_sums)
       .cpu_for<float>(sums<float, kMean>)
-      .cpu_for<double>(sums<double, kMean>)
+      .template cpu_for<double>(sums<double, kMean>)
       .derivative("DATA", [type](Formula& f) {
         return f.op(type + "Gradient", {f.dy("OUTPUT"), f.x("LENGTHS")});
       });
@@ -151,7 +151,7 @@ Registration sparse(const std::string& type) {
       .output("OUTPUT", "[N, ...]")
       .shape(infer_sums)
       .cpu_for<float>(sparse_sums<float, kMean>)
-      .cpu_for<double>(sparse_sums<double, kMean>)
+      .template cpu_for<double>(sparse_sums<double, kMean>)
       .derivative("DATA", [type](Formula& f) {
         return Gradient::sparse(f.x("INDICES"), f.op(type + "Gradient", {f.dy("OUTPUT"), f.x("LENGTHS")}));
       });
