@@ -1,4 +1,5 @@
-// ConstantFill: every element of Y is one value. No derivative: the result does not depend on any input's values.
+// ConstantFill: every element of Y is one value. DiagonalFill: those on the diagonal, and the others are 0. No
+// derivatives: the results do not depend on any input's values.
 //
 // The element type: argument "dtype" if given, and then the value must stand in the field of that type. Without it a
 // value in `f`, or none, gives float and one in `i` int64, but a tensor like a double input is double, so that
@@ -65,23 +66,63 @@ void fill_any(const ConstantArgs& args, Call& call) {
     fail("argument \"dtype\" is {}, which cannot be filled", dtype_name(y.dtype()));
 }
 
-REGISTER(constant_fill) {
-  auto spec = op<ConstantArgs>("ConstantFill");
+void diagonal_shape(const ConstantArgs& args, ShapeCall& call) {
+  const std::optional<Shape> shape = fill_shape(args, call);
+  if (!shape) return;
+  require(shape->rank() >= 2, "a diagonal needs two dimensions or more, but the shape is {}", *shape);
+  const bool equal = std::all_of(shape->begin(), shape->end(), [&](int64_t size) { return size == (*shape)[0]; });
+  require(shape->rank() == 2 || equal,
+          "the diagonal of more than two dimensions needs equal sizes, but the shape is {}", *shape);
+  if (type_is_known(args, call)) call.set(0, element_type(args, call), *shape);
+}
+
+template <class T>
+void fill_diagonal(const ConstantArgs& args, Tensor& y) {
+  const Shape& shape = y.shape();
+  const T value = read_constant<T>(args.value);
+  int64_t step = 0;  // from one element of the diagonal to the next
+  for (int i = 1; i <= shape.rank(); ++i) step += shape.size_between(i, shape.rank());
+  y.fill_zero();
+  const int64_t count = *std::min_element(shape.begin(), shape.end());
+  if (y.size() == 0) return;
+  for (int64_t i = 0; i < count; ++i) y.data<T>()[i * step] = value;
+}
+
+void fill_any_diagonal(const ConstantArgs& args, Call& call) {
+  Tensor& y = call.out(0);
+  if (!with_type(y.dtype(), [&](auto zero) { fill_diagonal<decltype(zero)>(args, y); }))
+    fail("the elements would be {}, of which a diagonal cannot be", dtype_name(y.dtype()));
+}
+
+OpBuilder<ConstantArgs>& declare(OpBuilder<ConstantArgs>& spec) {
   declare_fill(spec);
   return spec
-      .doc(
-          "A tensor whose elements are all equal. Without \"dtype\" the type follows from the value's field (f: float, "
-          "i: int64, s: string), and a fill like a double input is double.")
       .arg("value", &ConstantArgs::value, {},
            "the value, in f, i or s as its type needs; 0 or the empty string if absent")
       .arg("dtype", &ConstantArgs::dtype, {}, "the element type as a number of the format")
       .output("output", "the filled tensor")
       .any_type()
       .in_place("input", "output")
+      .stop_gradient();
+}
+
+REGISTER(constant_fill) {
+  auto spec = op<ConstantArgs>("ConstantFill");
+  return declare(spec)
+      .doc(
+          "A tensor whose elements are all equal. Without \"dtype\" the type follows from the value's field (f: float, "
+          "i: int64, s: string), and a fill like a double input is double.")
       .shape(shape)
       .role(Role::fill_like)
-      .cpu(fill_any)
-      .stop_gradient();
+      .cpu(fill_any);
+}
+
+REGISTER(diagonal_fill) {
+  auto spec = op<ConstantArgs>("DiagonalFill");
+  return declare(spec)
+      .doc("A tensor that is one value where all indices are equal, and 0 elsewhere; the type is as ConstantFill's.")
+      .shape(diagonal_shape)
+      .cpu(fill_any_diagonal);
 }
 
 }  // namespace

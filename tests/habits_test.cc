@@ -27,6 +27,7 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "random_fill.h",
                                               "reduce_axes.h",
                                               "row_pairs.h",
+                                              "segment_lengths.h",
                                               "sum_rows.h",
                                               "unit_rows.h"};
 

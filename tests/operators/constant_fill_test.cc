@@ -49,5 +49,35 @@ TEST(ConstantFill, RefusesAValueInTheWrongField) {
   EXPECT_NE(error({make_arg("dtype", 99)}).find("99 is not the number"), std::string::npos);
 }
 
+Tensor diagonal(const std::vector<int>& shape, std::vector<Argument> args) {
+  args.push_back(make_arg("shape", shape));
+  return run_op_on(make_op("DiagonalFill", {}, {"Y"}, args), {})[0];
+}
+
+TEST(DiagonalFill, IsTheValueWhereAllIndicesAreEqual) {
+  const Argument seven = make_arg("value", 7.0f);
+  EXPECT_EQ(compare(diagonal({2, 3}, {seven}), Tensor::of<float>({2, 3}, {7, 0, 0, 0, 7, 0}), 0), "");
+  EXPECT_EQ(compare(diagonal({4, 2}, {seven}), Tensor::of<float>({4, 2}, {7, 0, 0, 7, 0, 0, 0, 0}), 0), "");
+  EXPECT_EQ(compare(diagonal({2, 2, 2}, {seven}), Tensor::of<float>({2, 2, 2}, {7, 0, 0, 0, 0, 0, 0, 7}), 0), "");
+  EXPECT_EQ(compare(diagonal({1, 1}, {seven}), Tensor::of<float>({1, 1}, {7}), 0), "");
+  EXPECT_EQ(diagonal({0, 3}, {seven}).str(), "float[0, 3]");
+  EXPECT_EQ(diagonal({2, 2}, {make_arg("value", 3)}).str(), "int64[2, 2]");
+  EXPECT_EQ(compare(diagonal({2, 2}, {dtype(DType::boolean), make_arg("value", 1)}),
+                    Tensor::of<bool>({2, 2}, {true, false, false, true}), 0),
+            "");
+}
+
+TEST(DiagonalFill, Errors) {
+  auto fact = [](const std::vector<int>& shape, const std::vector<Argument>& args) {
+    const std::string text = error_of([&] { diagonal(shape, args); });
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(fact({3}, {}), "DiagonalFill: a diagonal needs two dimensions or more, but the shape is [3]");
+  EXPECT_EQ(fact({2, 2, 3}, {}),
+            "DiagonalFill: the diagonal of more than two dimensions needs equal sizes, but the shape is [2, 2, 3]");
+  EXPECT_EQ(fact({2, 2}, {make_arg("value", "a")}),
+            "DiagonalFill: the elements would be string, of which a diagonal cannot be");
+}
+
 }  // namespace
 }  // namespace stepnet::testing
