@@ -43,7 +43,7 @@ struct GradientRow {
   int order = 1;
   bool right = true;
   double error = 0;                        // the largest difference, relative as the tolerance is
-  std::string where;                       // "[1, 2]" or "direction 3"
+  std::string where = {};                      // "[1, 2]" or "direction 3"
   double derivative = 0, differences = 0;  // there
   int64_t tried = 0, kinks = 0;            // elements or directions
 };
