@@ -5,6 +5,7 @@
 #include "core/net.h"
 #include "core/passes/gradients.h"
 #include "recurrent/model.h"
+#include "tools/check_inputs.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
 
@@ -19,22 +20,6 @@ struct CheckOptions {
   std::vector<std::string> shapes;
   bool strict = false;
 };
-
-// "x=2,3" or "x=int32,2,3"; without a type float.
-std::pair<std::string, TensorType> parse_shape(const std::string& text) {
-  const size_t equals = text.find('=');
-  require(equals != std::string::npos && equals > 0, "--shape takes BLOB=[TYPE,]SIZE,SIZE,..., but is \"{}\"", text);
-  DType dtype = DType::float32;
-  std::vector<int64_t> dims;
-  for (const std::string& part : CLI::detail::split(text.substr(equals + 1), ',')) {
-    int64_t size = 0;
-    if (CLI::detail::lexical_cast(part, size))
-      dims.push_back(size);
-    else if (!part.empty())
-      dtype = dtype_from_name(part);
-  }
-  return {text.substr(0, equals), TensorType::of(dtype, Shape(std::span<const int64_t>(dims)))};
-}
 
 // Blobs that the net reads before it writes them.
 std::vector<std::string> inputs_of(const NetDef& net) {
@@ -75,7 +60,11 @@ bool is_tensor(const OperatorDef& op, int output) {
 class Check {
  public:
   explicit Check(const CheckOptions& options) : options_(options) {
-    for (const std::string& text : options.shapes) known_.insert(parse_shape(text));
+    for (const std::string& text : options.shapes) {
+      const InputText input = parse_input("--shape", text, DType::float32);
+      require(!input.range, "--shape takes no range of values, but is \"{}\"", text);
+      known_.emplace(input.name, input.type);
+    }
   }
 
   void run() {
@@ -182,7 +171,7 @@ void add_check_command(CLI::App& app) {
       ->type_name("KIND");
   command->add_option("--shape", o->shapes, "The type and shape of an input; may be repeated")
       ->allow_extra_args(false)
-      ->type_name("BLOB=[TYPE,]SIZE,SIZE,...");
+      ->type_name("NAME=[TYPE,]SIZE,SIZE,...");
   command->add_option("--loss", o->loss, "Also check the gradients of this blob; a model's loss if not given")
       ->type_name("BLOB");
   command->add_flag("--strict", o->strict, "Treat warnings as errors");

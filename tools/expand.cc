@@ -1,11 +1,11 @@
 // `stepnet expand`: prints a net or plan in its full form, as the public format's readers take it.
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "core/error.h"
 #include "core/inner_nets.h"
+#include "core/io/atomic_file.h"
 #include "core/passes/gradients.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
@@ -47,9 +47,7 @@ void expand(const ExpandOptions& options) {
     std::cout << out << std::flush;
     return;
   }
-  std::ofstream stream(options.output, std::ios::binary);
-  stream << out << std::flush;
-  require(stream.good(), "cannot write \"{}\"", options.output);
+  write_file(options.output, out);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
-// The `stepnet` command. Exit codes: 0 done, 2 a mistake of the user (bad usage, bad net, bad data), 130 interrupted.
+// The `stepnet` command. Exit codes: 0 done, 1 gradients are wrong, 2 a mistake of the user (bad usage, bad net, bad
+// data), 130 interrupted.
+#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -19,10 +21,20 @@ int complain(std::string_view text) {
   return kMistake;
 }
 
+// Its operators stay for the life of the process: the registry points into it.
+void load_plugin(const std::string& path) {
+  if (!dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) stepnet::fail("cannot load the plugin: {}", dlerror());
+}
+
 int run_command(int argc, char** argv) {
   CLI::App app("Trains and runs recurrent networks that are written as protobuf text in the Caffe2 format.", "stepnet");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help of all subcommands");
+  app.add_option("--plugin", "A shared library with operators; may be repeated, before the subcommand")
+      ->each(load_plugin)
+      ->allow_extra_args(false)
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->type_name("FILE.so");
   stepnet::tools::add_run_command(app);
   stepnet::tools::add_check_command(app);
   stepnet::tools::add_expand_command(app);
@@ -30,8 +42,12 @@ int run_command(int argc, char** argv) {
   stepnet::tools::add_sample_command(app);
   stepnet::tools::add_text_db_command(app);
   stepnet::tools::add_convert_weights_command(app);
+  stepnet::tools::add_gradcheck_command(app);
+  stepnet::tools::add_ops_command(app);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RuntimeError& e) {
+    return e.get_exit_code();  // what was asked for was done, and its answer is no
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != 0) stepnet::tools::refuse_usage(app, e);
     return app.exit(e);  // help

@@ -130,7 +130,7 @@ TEST_F(RunCommandTest, CheckRunsNothing) {
 
 TEST_F(RunCommandTest, CheckFindsMistakes) {
   expect_command("check negative.pbtxt --shape x=2,3", 0, "y float[2, 3]");
-  expect_command("check negative.pbtxt --shape x", 2, "error: --shape takes BLOB=[TYPE,]SIZE,SIZE,..., but is \"x\"\n");
+  expect_command("check negative.pbtxt --shape x", 2, "error: --shape takes NAME=[TYPE,]SIZE,SIZE,..., but is \"x\"\n");
   const std::string product = net(R"(name: "n" op { type: "MatMul" input: "a" input: "b" output: "c" })");
   expect_command("check " + product + " --shape a=2,3 --shape b=4,5", 2, "error: MatMul: ");
   expect_command("check " + product + " --shape a=2,3 --shape b=3,5", 0, "no mistakes found\n");
