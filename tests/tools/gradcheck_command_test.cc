@@ -1,4 +1,5 @@
 // `stepnet gradcheck` and `stepnet ops` as a user sees them.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/op_spec.h"
@@ -35,7 +36,8 @@ TEST(GradcheckCommand, OfANet) {
   const std::string inputs =
       " --input x=3,2,4 --input h0=1,2,5 --input c0=1,2,5 --input W_x=20,4 --input b_x=20 --input W_h=20,5 --input "
       "b_h=20";
-  const Outcome outcome = stepnet("gradcheck ../../tools/examples/lstm.pbtxt --loss h_all --directions 4" + inputs);
+  const Outcome outcome =
+      stepnet(fmt::format("gradcheck ../../tools/examples/lstm.pbtxt --loss h_all --directions 4{}", inputs));
   EXPECT_EQ(outcome.code, 0) << outcome.text();
   for (const char* name : {"W_h", "b_x", "h0", "c0"}) EXPECT_NE(outcome.out.find(name), std::string::npos) << name;
 }
@@ -68,13 +70,13 @@ TEST(OpsCommand, TheReferenceHasEveryOperatorAndNoBlankCell) {
   EXPECT_EQ(page.code, 0);
   EXPECT_EQ(page.out.find("|  |"), std::string::npos);
   EXPECT_EQ(page.out.find("| - |"), std::string::npos) << page.out.substr(page.out.find("| - |") - 200, 300);
-  for (const std::string& line : {"## FC\n", "## RecurrentNetwork\n", "## LSTMUnit\n"})
+  for (const char* line : {"## FC\n", "## RecurrentNetwork\n", "## LSTMUnit\n"})
     EXPECT_NE(page.out.find(line), std::string::npos) << line;
 }
 
 TEST(Plugins, AreLoadedAndChecked) {
-  expect(std::string("--plugin ") + STEPNET_PLUGIN + " gradcheck ScaleBy --input X=2,3 --arg factor=3", 0, "right");
-  expect(std::string("--plugin ") + STEPNET_PLUGIN + " ops ScaleBy", 0, "Multiplies every element");
+  expect(fmt::format("--plugin {} gradcheck ScaleBy --input X=2,3 --arg factor=3", STEPNET_PLUGIN), 0, "right");
+  expect(fmt::format("--plugin {} ops ScaleBy", STEPNET_PLUGIN), 0, "Multiplies every element");
   expect("--plugin nowhere.so ops", 2, "error: cannot load the plugin: nowhere.so");
 }
 
