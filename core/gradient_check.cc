@@ -15,15 +15,6 @@ constexpr double kSameBits = 1e-12;  // relative: other orders of the same sums
 constexpr int kRefinements = 3;
 constexpr double kRefinement = 8;
 
-std::string place_text(const Shape& shape, int64_t i) {
-  std::string text;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    text = fmt::format("{}{}{}", i % shape[d], text.empty() ? "" : ", ", text);
-    i /= shape[d];
-  }
-  return "[" + text + "]";
-}
-
 double largest(const Tensor& values) {
   double most = 1;
   for (const double v : values.span<double>()) most = std::max(most, std::fabs(v));
@@ -249,6 +240,15 @@ std::string GradientReport::str() const {
                           row.differences);
   for (const std::string& sentence : broken) text += sentence + "\n";
   return text;
+}
+
+std::string place_text(const Shape& shape, int64_t i) {
+  std::string text;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    text = fmt::format("{}{}{}", i % shape[d], text.empty() ? "" : ", ", text);
+    i /= shape[d];
+  }
+  return "[" + text + "]";
 }
 
 GradientReport check_gradients(const GradientSubject& given, const GradientCheckOptions& options) {

@@ -55,6 +55,9 @@ struct GradientReport {
   std::string str() const;  // what is wrong, a line each; "" if nothing is
 };
 
+// Where element `i` of a tensor stands: "[1, 2]".
+std::string place_text(const Shape& shape, int64_t i);
+
 // Throws Error where there is nothing to compare: no derivative, an input that is not float64, a net that fails.
 GradientReport check_gradients(const GradientSubject& subject, const GradientCheckOptions& options = {});
 

@@ -8,12 +8,9 @@
 namespace stepnet {
 namespace {
 
+using testing::expect_command;
 using testing::Outcome;
 using testing::stepnet;
-
-void expect(const std::string& arguments, int code, const std::string& text) {
-  testing::expect_command(arguments, code, text);
-}
 
 TEST(GradcheckCommand, OfAnOperator) {
   const Outcome outcome = stepnet("gradcheck Tanh --input X=2,3 --order 2");
@@ -21,15 +18,15 @@ TEST(GradcheckCommand, OfAnOperator) {
   for (const char* word : {"input", "differences", "right", "X", "given/Y"})
     EXPECT_NE(outcome.out.find(word), std::string::npos) << word;
   EXPECT_EQ(outcome.out.find("WRONG"), std::string::npos);
-  expect("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --order 2", 0, "right");
-  expect("gradcheck Gather --input DATA=4,3 --input INDICES=int32,3,0..3", 0, "right");
-  expect("gradcheck Sum --input X0=2,3 --input X1=2,3", 0, "X1");
-  expect("gradcheck LayerNorm --input X=3,4 --arg axis=1 --arg epsilon=0.01 --directions 3", 0, "direction");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --order 2", 0, "right");
+  expect_command("gradcheck Gather --input DATA=4,3 --input INDICES=int32,3,0..3", 0, "right");
+  expect_command("gradcheck Sum --input X0=2,3 --input X1=2,3", 0, "X1");
+  expect_command("gradcheck LayerNorm --input X=3,4 --arg axis=1 --arg epsilon=0.01 --directions 3", 0, "direction");
 }
 
 TEST(GradcheckCommand, SaysWrongAndEndsWith1) {
-  expect("gradcheck Tanh --input X=2,3 --tolerance 1e-30", 1, "WRONG");
-  expect("gradcheck Tanh --input X=2,3 --tolerance 1e-30 --directions 1", 1, "WRONG");
+  expect_command("gradcheck Tanh --input X=2,3 --tolerance 1e-30", 1, "WRONG");
+  expect_command("gradcheck Tanh --input X=2,3 --tolerance 1e-30 --directions 1", 1, "WRONG");
 }
 
 TEST(GradcheckCommand, OfANet) {
@@ -43,16 +40,16 @@ TEST(GradcheckCommand, OfANet) {
 }
 
 TEST(GradcheckCommand, Mistakes) {
-  expect("gradcheck Tahn --input X=2", 2, "Tanh");
-  expect("gradcheck Tanh", 2, "error: Tanh needs --input X=SIZE,SIZE,... (");
-  expect("gradcheck Tanh --input X=2 --input Z=2", 2, "error: Tanh has no input \"Z\"");
-  expect("gradcheck Tanh --input X=2,a..3", 2, "error: \"a..3\" is no range");
-  expect("gradcheck Tanh --input X=-2", 2, "-2");
-  expect("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axes=1", 2, "FC has no argument \"axes\"");
-  expect("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axis=x", 2, "error: \"x\" is no number");
-  expect("gradcheck FC --input X=2,3 --input W=4,2 --input b=4", 2, "[4, 2]");
-  expect("gradcheck add.pbtxt --loss c", 2, "error: there is no input whose gradient is to be checked");
-  expect("gradcheck add.pbtxt", 2, "--loss BLOB");
+  expect_command("gradcheck Tahn --input X=2", 2, "Tanh");
+  expect_command("gradcheck Tanh", 2, "error: Tanh needs --input X=SIZE,SIZE,... (");
+  expect_command("gradcheck Tanh --input X=2 --input Z=2", 2, "error: Tanh has no input \"Z\"");
+  expect_command("gradcheck Tanh --input X=2,a..3", 2, "error: \"a..3\" is no range");
+  expect_command("gradcheck Tanh --input X=-2", 2, "-2");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axes=1", 2, "FC has no argument \"axes\"");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axis=x", 2, "error: \"x\" is no number");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,2 --input b=4", 2, "[4, 2]");
+  expect_command("gradcheck add.pbtxt --loss c", 2, "error: there is no input whose gradient is to be checked");
+  expect_command("gradcheck add.pbtxt", 2, "--loss BLOB");
 }
 
 TEST(OpsCommand, ListsAllAndShowsOne) {
@@ -62,7 +59,7 @@ TEST(OpsCommand, ListsAllAndShowsOne) {
   const Outcome one = stepnet("ops FC");
   for (const char* word : {"FC: ", "Inputs:", "axis_w", "Derivatives:", "double, float", "reads"})
     EXPECT_NE(one.out.find(word), std::string::npos) << word << " in " << one.text();
-  expect("ops Tahn", 2, "Tanh");
+  expect_command("ops Tahn", 2, "Tanh");
 }
 
 TEST(OpsCommand, TheReferenceHasEveryOperatorAndNoBlankCell) {
@@ -75,9 +72,9 @@ TEST(OpsCommand, TheReferenceHasEveryOperatorAndNoBlankCell) {
 }
 
 TEST(Plugins, AreLoadedAndChecked) {
-  expect(fmt::format("--plugin {} gradcheck ScaleBy --input X=2,3 --arg factor=3", STEPNET_PLUGIN), 0, "right");
-  expect(fmt::format("--plugin {} ops ScaleBy", STEPNET_PLUGIN), 0, "Multiplies every element");
-  expect("--plugin nowhere.so ops", 2, "error: cannot load the plugin: nowhere.so");
+  expect_command(fmt::format("--plugin {} gradcheck ScaleBy --input X=2,3 --arg factor=3", STEPNET_PLUGIN), 0, "right");
+  expect_command(fmt::format("--plugin {} ops ScaleBy", STEPNET_PLUGIN), 0, "Multiplies every element");
+  expect_command("--plugin nowhere.so ops", 2, "error: cannot load the plugin: nowhere.so");
 }
 
 }  // namespace
