@@ -12,17 +12,8 @@ namespace stepnet {
 namespace {
 
 constexpr double kSameBits = 1e-12;  // relative: other orders of the same sums
-constexpr int kRefinements = 2;
+constexpr int kRefinements = 3;
 constexpr double kRefinement = 8;
-
-std::string place_text(const Shape& shape, int64_t i) {
-  std::string text;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    text = fmt::format("{}{}{}", i % shape[d], text.empty() ? "" : ", ", text);
-    i /= shape[d];
-  }
-  return "[" + text + "]";
-}
 
 double largest(const Tensor& values) {
   double most = 1;
@@ -227,6 +218,13 @@ void check_subject(const GradientSubject& subject) {
   }
 }
 
+// A net that lists some of its inputs must list all.
+GradientSubject with_inputs_listed(GradientSubject subject) {
+  subject.net.clear_external_input();
+  for (const auto& feed : subject.feeds) subject.net.add_external_input(feed.first);
+  return subject;
+}
+
 }  // namespace
 
 bool GradientReport::right() const {
@@ -244,8 +242,18 @@ std::string GradientReport::str() const {
   return text;
 }
 
-GradientReport check_gradients(const GradientSubject& subject, const GradientCheckOptions& options) {
-  check_subject(subject);
+std::string place_text(const Shape& shape, int64_t i) {
+  std::string text;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    text = fmt::format("{}{}{}", i % shape[d], text.empty() ? "" : ", ", text);
+    i /= shape[d];
+  }
+  return "[" + text + "]";
+}
+
+GradientReport check_gradients(const GradientSubject& given, const GradientCheckOptions& options) {
+  check_subject(given);
+  const GradientSubject subject = with_inputs_listed(given);
   GradientReport report;
   Check first(subject, options, 1, report);
   first.run();

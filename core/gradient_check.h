@@ -3,7 +3,7 @@
 //
 // What is differentiated is L = sum of w .* y over the outputs, with random weights w: a plain sum hides mistakes that
 // are symmetric. For an element x of an input the differences are (L(x + h) - L(x - h)) / 2h with h = step max(1, |x|).
-// Where that disagrees with the derivative, h is made smaller twice, as x may be next to a kink; and where the slopes
+// Where that disagrees with the derivative, h is made smaller, as x may be next to a kink; and where the slopes
 // on both sides stay apart as h shrinks, x is a kink itself (Relu at 0), and any derivative from one slope to the other
 // is right. With `directions`, random directions v of each input are tried instead of its elements:
 // (L(x + h v) - L(x - h v)) / 2h against the sum of v .* dL/dx; a wrong one is then looked for element by element.
@@ -43,7 +43,7 @@ struct GradientRow {
   int order = 1;
   bool right = true;
   double error = 0;                        // the largest difference, relative as the tolerance is
-  std::string where = {};                      // "[1, 2]" or "direction 3"
+  std::string where = {};                  // "[1, 2]" or "direction 3"
   double derivative = 0, differences = 0;  // there
   int64_t tried = 0, kinks = 0;            // elements or directions
 };
@@ -54,6 +54,9 @@ struct GradientReport {
   bool right() const;
   std::string str() const;  // what is wrong, a line each; "" if nothing is
 };
+
+// Where element `i` of a tensor stands: "[1, 2]".
+std::string place_text(const Shape& shape, int64_t i);
 
 // Throws Error where there is nothing to compare: no derivative, an input that is not float64, a net that fails.
 GradientReport check_gradients(const GradientSubject& subject, const GradientCheckOptions& options = {});

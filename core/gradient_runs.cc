@@ -162,7 +162,6 @@ void MovedRuns::feed(const std::string& name) { workspace_.tensor(name) = subjec
 
 std::vector<Tensor> MovedRuns::at(const std::string& input, const std::function<void(std::span<double>)>& move) {
   for (const std::string& name : overwritten_) feed(name);
-  feed(input);
   move(workspace_.tensor(input).span<double>());
   std::vector<Tensor> values = run();
   feed(input);

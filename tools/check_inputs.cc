@@ -73,6 +73,13 @@ InputText parse_input(const std::string& option, const std::string& text, DType 
   return {text.substr(0, equals), TensorType::of(type, Shape(std::span<const int64_t>(dims))), range};
 }
 
+std::pair<std::string, std::string> parse_feed(const std::string& text) {
+  const size_t equals = text.find('=');
+  require(equals != std::string::npos && equals > 0 && equals + 1 < text.size(),
+          "--feed takes BLOB=FILE.npy, but is \"{}\"", text);
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
 Tensor random_values(const InputText& input, uint64_t key) {
   const auto [low, high] = input.range.value_or(std::pair{0.0, 1.0});
   const bool normal = !input.range;

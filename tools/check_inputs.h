@@ -20,6 +20,9 @@ struct InputText {
 // "x=2,3", "x=int32,2,3" or "x=2,3,0.5..2"; without a type, `type`. Throws Error that says how it is written.
 InputText parse_input(const std::string& option, const std::string& text, DType type);
 
+// The blob and the file of "BLOB=FILE.npy". Throws Error.
+std::pair<std::string, std::string> parse_feed(const std::string& text);
+
 // Values of that type and shape: floating ones normal, or uniform in the range; whole numbers in the range, both ends
 // included, or 0 and 1.
 Tensor random_values(const InputText& input, uint64_t key);

@@ -33,9 +33,8 @@ std::map<std::string, Tensor> given_values(const GradcheckOptions& options) {
     values[input.name] = random_values(input, options.check.seed + values.size());
   }
   for (const std::string& text : options.feeds) {
-    const size_t equals = text.find('=');
-    require(equals != std::string::npos, "--feed takes BLOB=FILE.npy, but is \"{}\"", text);
-    values[text.substr(0, equals)] = read_npy(text.substr(equals + 1));
+    const auto [name, path] = parse_feed(text);
+    values[name] = read_npy(path);
   }
   return values;
 }

@@ -6,6 +6,7 @@
 #include "core/parallel.h"
 #include "core/plan.h"
 #include "tools/blob_text.h"
+#include "tools/check_inputs.h"
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/net_file.h"
@@ -69,8 +70,7 @@ class RunCommand {
  private:
   void feed() {
     for (const std::string& text : options_.feeds) {
-      const auto [blob, path] = split(text);
-      require(!blob.empty() && !path.empty(), "--feed takes BLOB=FILE.npy, but is \"{}\"", text);
+      const auto [blob, path] = parse_feed(text);
       workspace_.tensor(blob) = read_npy(path);
     }
   }

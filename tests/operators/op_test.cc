@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "core/gradient_check.h"
 #include "core/passes/gradients.h"
 #include "core/random.h"
 
@@ -75,15 +76,6 @@ bool all_finite(const Tensor& t) {
   for (int64_t i = 0; i < t.size(); ++i)
     if (!std::isfinite(element(t, i))) return false;
   return true;
-}
-
-std::string place_text(const Shape& shape, int64_t i) {
-  std::string text;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    text = fmt::format("{}{}{}", i % shape[d], text.empty() ? "" : ", ", text);
-    i /= shape[d];
-  }
-  return "[" + text + "]";
 }
 
 // The operator's net and its gradients, run on one set of feeds.

@@ -154,7 +154,7 @@ TEST_F(RunCommandTest, ExpandPrintsGradientsOnRequest) {
   expect_command("expand " + folder_.file("net.bin"), 0, "type: \"Tanh\"");
   expect_command("expand " + path + " --loss loss", 2, "error: --loss is only used with --gradients\n");
   expect_command("expand " + path + " --gradients --loss z", 2, "\"z\"");
-  expect_command("expand " + path + " -o " + folder_.file("no/full.pbtxt"), 2, "cannot write ");
+  expect_command("expand " + path + " -o " + folder_.file("no/full.pbtxt"), 2, "cannot be used");
 }
 
 }  // namespace
