@@ -17,6 +17,12 @@ constexpr size_t kBlock = 16;
 template <class T>
 using Block = Eigen::Array<T, kBlock, 1>;
 
+// exp of more is not finite; some of Eigen's packets give the largest number there, others infinity.
+template <class T>
+constexpr T kMostExp = sizeof(T) == sizeof(float) ? T(88.7228317) : T(709.78271289338397);
+template <class T>
+constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
 template <class T, class Fn>
 void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
   const size_t whole = x.size() / kBlock * kBlock;
@@ -64,10 +70,10 @@ constexpr auto kSquared = [](double v) { return v * v; };
 }  // namespace
 
 void vec_exp(std::span<const float> x, std::span<float> y) {
-  mapped(x, y, [](const auto& v) { return v.exp(); });
+  mapped(x, y, [](const auto& v) { return (v > kMostExp<float>).select(kInfinity<float>, v.exp()).eval(); });
 }
 void vec_exp(std::span<const double> x, std::span<double> y) {
-  mapped(x, y, [](const auto& v) { return v.exp(); });
+  mapped(x, y, [](const auto& v) { return (v > kMostExp<double>).select(kInfinity<double>, v.exp()).eval(); });
 }
 void vec_log(std::span<const float> x, std::span<float> y) {
   mapped(x, y, [](const auto& v) { return v.log(); });

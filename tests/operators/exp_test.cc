@@ -14,11 +14,17 @@ TEST(Exp, ValuesAndGradient) {
             "");
 }
 
-TEST(Exp, OfLargeAndSmallNumbersIsFinite) {
-  const Tensor y = run_op_on(exp_op(), {{"X", Tensor::of<double>({4}, {-800, -600, 600, 800})}})[0];
-  for (const double v : y.span<double>()) EXPECT_TRUE(std::isfinite(v));
+TEST(Exp, OfLargeAndSmallNumbers) {
+  const Tensor y = run_op_on(exp_op(), {{"X", Tensor::of<double>({5}, {-800, -600, 600, 709, 800})}})[0];
+  EXPECT_NEAR(y.data<double>()[0], 0, 1e-300);
   EXPECT_NEAR(y.data<double>()[1] / std::exp(-600), 1, 1e-13);
   EXPECT_NEAR(y.data<double>()[2] / std::exp(600), 1, 1e-13);
+  EXPECT_NEAR(y.data<double>()[3] / std::exp(709), 1, 1e-13);
+  EXPECT_TRUE(std::isinf(y.data<double>()[4]));
+  const Tensor z = run_op_on(exp_op(), {{"X", Tensor::of<float>({3}, {88, 89, std::nanf("")})}})[0];
+  EXPECT_NEAR(z.data<float>()[0] / std::exp(88.0f), 1, 1e-6);
+  EXPECT_TRUE(std::isinf(z.data<float>()[1]));
+  EXPECT_TRUE(std::isnan(z.data<float>()[2]));
 }
 
 TEST(Exp, IntegersAreRefused) {
