@@ -15,6 +15,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,9 @@ struct GradientCheckOptions {
   double step = 1e-5;
   int directions = 0;  // of each input; 0: all its elements
   int order = 1;       // 2: also the gradients of the gradients
-  uint64_t seed = 1;   // of weights, directions and what the net draws
+  // Of order 2: leave out, and name in the report, what has no second derivative, which is an Error otherwise.
+  bool where_possible = false;
+  uint64_t seed = 1;  // of weights, directions and what the net draws
 };
 
 struct GradientRow {
@@ -50,7 +53,9 @@ struct GradientRow {
 
 struct GradientReport {
   std::vector<GradientRow> rows;
-  std::vector<std::string> broken;  // promises that do not hold, a sentence each
+  std::vector<std::string> broken;             // promises that do not hold, a sentence each
+  std::map<std::string, std::string> refused;  // inputs without a second derivative, and why
+  std::set<std::string> operators;             // types that ran, gradients' included
   bool right() const;
   std::string str() const;  // what is wrong, a line each; "" if nothing is
 };

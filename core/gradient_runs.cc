@@ -210,7 +210,8 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
   for (const auto& feed_value : subject.feeds) values.insert(feed_value.first);
   spoil_values_not_kept(workspace, values, d.result.kept);
   run_once(backward, seed);
-  GradientRun run{{}, unread(halves.backward, d.result)};
+  GradientRun run{{}, unread(halves.backward, d.result), {}};
+  for (const OperatorDef& op : d.net.op()) run.operators.insert(op.type());
   for (const std::string& input : inputs) {
     const auto found = d.result.gradients.find(input);
     if (found != d.result.gradients.end() && found->second.defined())
@@ -230,6 +231,15 @@ GradientSubject gradients_as_subject(const GradientSubject& subject, const Named
     if (const auto found = d.result.gradients.find(input); found != d.result.gradients.end())
       if (!found->second.is_sparse() && found->second.defined()) second.outputs.push_back(found->second.dense);
   return second;
+}
+
+std::string refusal(const GradientSubject& subject, const std::string& input) {
+  try {
+    differentiate(subject, {input});
+  } catch (const Error& e) {
+    if (e.fact().find("depends on none") == std::string::npos) return e.fact();
+  }
+  return "";
 }
 
 std::vector<std::pair<std::string, GradientSubject>> in_place_subjects(const GradientSubject& subject) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ class MovedRuns {
 struct GradientRun {
   NamedTensors gradients;            // of those of `inputs` that have one; sparse ones made dense
   std::vector<std::string> unasked;  // what the backward pass writes for nobody
+  std::set<std::string> operators;   // types of both passes
 };
 
 // The gradients of L for some of the subject's inputs, by its derivatives. Before the backward pass runs, every value
@@ -53,6 +55,9 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
 
 // The net with its first gradients as another subject: its outputs are the gradients, its inputs what they depend on.
 GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights);
+
+// Why there is no gradient of L with respect to this input; "" if there is one, or if L does not depend on it.
+std::string refusal(const GradientSubject& subject, const std::string& input);
 
 // If its net is one operator that may work in place: the same computed in place on a copy of the input, for each rule.
 std::vector<std::pair<std::string, GradientSubject>> in_place_subjects(const GradientSubject& subject);

@@ -156,6 +156,15 @@ struct DerivativeSpec {
   std::function<Gradient(Formula&, int)> element_fn = {};  // of a variadic input
 };
 
+// How the operator is called, for the gradient checker, the walk over bad input and the reference page. Either its
+// inputs and arguments as a command line gives them (core/input_text.h), or a net as text whose feeds these inputs are.
+struct OpExample {
+  std::vector<std::string> inputs, args;
+  int outputs = 1;  // of a variadic output
+  std::string net = {};
+  std::vector<std::string> losses = {};  // of a net: what is differentiated
+};
+
 struct OpSpec {
   std::string type, doc;
   std::vector<ArgSpec> args;
@@ -178,6 +187,7 @@ struct OpSpec {
   std::vector<Kernel> kernels;
   std::function<void(const void*, BlobCall&)> blob_kernel;
   std::function<void(const void*, const OperatorDef&, const Workspace&)> preflight;
+  std::vector<OpExample> examples;
   std::vector<DerivativeSpec> derivatives;
   std::function<std::vector<Gradient>(Formula&)> whole_derivative;
   GradientRule gradient_rule = GradientRule::undefined;

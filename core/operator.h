@@ -234,6 +234,19 @@ class OpBuilder {
     return *this;
   }
 
+  // A call that the gradient checker tries: example({"X=2,3", "LENGTHS=int32,2:3,1"}, {"axis=1"}). The syntax is that
+  // of `stepnet gradcheck`, see core/input_text.h; a variadic input's elements are named X0, X1, ...
+  OpBuilder& example(std::vector<std::string> inputs, std::vector<std::string> args = {}, int outputs = 1) {
+    spec_.examples.push_back({std::move(inputs), std::move(args), outputs});
+    return *this;
+  }
+  // The same for an operator that needs others or nets around it: the text of a net, its feeds, and what of its blobs
+  // is differentiated, if any. `$FOLDER` in the text is an empty folder for files.
+  OpBuilder& example_net(std::string net, std::vector<std::string> feeds = {}, std::vector<std::string> losses = {}) {
+    spec_.examples.push_back({std::move(feeds), {}, 1, std::move(net), std::move(losses)});
+    return *this;
+  }
+
   // The gradient of one input, as a formula over other operators.
   OpBuilder& derivative(std::string input, std::function<Gradient(Formula&)> fn) {
     spec_.derivatives.push_back(

@@ -45,7 +45,9 @@ REGISTER(fc) {
       .input("X", "[M, K] after flattening")
       .input("W", "[N, K] after flattening")
       .input("b", "[N]");
-  return declare_fc_output(b).derivatives({"X", "W", "b"}, [](Formula& f) { return fc_derivatives(f, "FCGradient"); });
+  return declare_fc_output(b).example({"X=2,3", "W=4,3", "b=4"})
+      .example({"X=2,3,2", "W=4,2", "b=4"}, {"axis=2"})
+      .derivatives({"X", "W", "b"}, [](Formula& f) { return fc_derivatives(f, "FCGradient"); });
 }
 
 REGISTER(fc_gradient) {

@@ -2,10 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "core/input_text.h"
 #include "core/net.h"
 #include "core/passes/gradients.h"
 #include "recurrent/model.h"
-#include "tools/check_inputs.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
 
@@ -62,7 +62,7 @@ class Check {
   explicit Check(const CheckOptions& options) : options_(options) {
     for (const std::string& text : options.shapes) {
       const InputText input = parse_input("--shape", text, DType::float32);
-      require(!input.range, "--shape takes no range of values, but is \"{}\"", text);
+      require(!input.range && input.values.empty(), "--shape takes no values, but is \"{}\"", text);
       known_.emplace(input.name, input.type);
     }
   }

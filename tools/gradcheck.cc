@@ -4,11 +4,13 @@
 #include <memory>
 #include <set>
 
+#include "core/example_check.h"
 #include "core/gradient_check.h"
+#include "core/input_text.h"
 #include "core/io/npy.h"
 #include "core/net.h"
+#include "core/op_example.h"
 #include "recurrent/model.h"
-#include "tools/check_inputs.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
 #include "tools/usage.h"
@@ -21,7 +23,8 @@ constexpr int kWrong = 1;
 struct GradcheckOptions {
   std::string target, loss;
   std::vector<std::string> inputs, args, feeds;
-  int64_t outputs = 0;
+  int outputs = 1;
+  bool all = false;
   GradientCheckOptions check;
 };
 
@@ -30,7 +33,7 @@ std::map<std::string, Tensor> given_values(const GradcheckOptions& options) {
   std::map<std::string, Tensor> values;
   for (const std::string& text : options.inputs) {
     const InputText input = parse_input("--input", text, DType::float64);
-    values[input.name] = random_values(input, options.check.seed + values.size());
+    values[input.name] = input_value(input, options.check.seed + values.size());
   }
   for (const std::string& text : options.feeds) {
     const auto [name, path] = parse_feed(text);
@@ -61,67 +64,10 @@ void fill_in_double(NetDef& net) {
   }
 }
 
-// The declared inputs that were given, in their order; those left out at the end are absent.
-void add_inputs(const OpSpec& spec, const std::map<std::string, Tensor>& values, OperatorDef& op) {
-  std::set<std::string> used;
-  for (const ParamSpec& p : spec.inputs) {
-    if (p.variadic) {
-      for (int i = 0; values.count(fmt::format("{}{}", p.name, i)) > 0; ++i)
-        op.add_input(*used.insert(fmt::format("{}{}", p.name, i)).first);
-      continue;
-    }
-    require(p.optional || values.count(p.name) > 0, "{} needs --input {}=SIZE,SIZE,... ({})", spec.type, p.name, p.doc);
-    op.add_input(values.count(p.name) > 0 ? *used.insert(p.name).first : "");
-  }
-  while (op.input_size() > 0 && op.input(op.input_size() - 1).empty()) op.mutable_input()->RemoveLast();
-  for (const auto& [name, value] : values)
-    require(used.count(name) > 0, "{} has no input \"{}\"; the elements of a list are named NAME0, NAME1, ...",
-            spec.type, name);
-}
-
-void add_outputs(const OpSpec& spec, int64_t several, OperatorDef& op) {
-  for (const ParamSpec& p : spec.outputs)
-    for (int64_t i = 0; i < (p.variadic ? std::max<int64_t>(several, p.at_least) : 1); ++i)
-      op.add_output(p.variadic                     ? fmt::format("{}{}", p.name, i)
-                    : spec.input_index(p.name) < 0 ? p.name
-                                                   : p.name + "_out");
-  for (const InPlaceRule& rule : spec.in_place)
-    if (rule.enforced) op.set_output(spec.output_index(rule.out), op.input(spec.input_index(rule.in)));
-}
-
-std::vector<std::string> floating_outputs(const NetDef& net, const std::map<std::string, Tensor>& feeds,
-                                          uint64_t seed) {
-  Workspace workspace;
-  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
-  RunContext context;
-  context.seed = seed;
-  run_net_once(net, workspace, context);
-  std::vector<std::string> names;
-  for (const std::string& name : net.op(net.op_size() - 1).output())
-    if (const Blob* blob = name.empty() ? nullptr : workspace.find(name))
-      if (blob->is_tensor() && !blob->empty() && blob->tensor().dtype() == DType::float64) names.push_back(name);
-  return names;
-}
-
-bool has_derivative(const OpSpec& spec, const std::string& input) {
-  return std::ranges::any_of(spec.derivatives,
-                             [&](const DerivativeSpec& d) { return std::ranges::count(d.inputs, input) > 0; });
-}
-
-GradientSubject operator_subject(const GradcheckOptions& options) {
+GradientSubject named_operator(const GradcheckOptions& options) {
   const OpSpec& spec = op_spec(options.target);
-  GradientSubject subject{{}, given_values(options), {}, {}};
-  OperatorDef& op = *subject.net.add_op();
-  op.set_type(spec.type);
-  for (const std::string& text : options.args) *op.add_arg() = parse_arg(spec, text);
-  add_inputs(spec, subject.feeds, op);
-  add_outputs(spec, options.outputs, op);
-  subject.outputs = floating_outputs(subject.net, subject.feeds, options.check.seed);
-  for (int i = 0; i < op.input_size(); ++i) {
-    const auto value = subject.feeds.find(op.input(i));
-    if (value == subject.feeds.end() || value->second.dtype() != DType::float64) continue;
-    if (spec.whole_derivative || has_derivative(spec, spec.input_spec(i)->name)) subject.inputs.push_back(op.input(i));
-  }
+  GradientSubject subject =
+      operator_subject(spec, given_values(options), options.args, options.outputs, options.check.seed);
   require(!subject.inputs.empty(), "{} has no gradient of what it is given{}{}", spec.type,
           spec.no_gradient_reason.empty() ? "" : ": ", spec.no_gradient_reason);
   return subject;
@@ -157,10 +103,10 @@ std::string row_text(const GradientRow& row) {
                      row.tried, row.error, row.where, row.derivative, row.differences, verdict, kinks);
 }
 
-void check(const GradcheckOptions& options) {
+void check_one(const GradcheckOptions& options) {
   const bool is_file = std::filesystem::exists(options.target);
   const GradientReport report =
-      check_gradients(is_file ? net_subject(options) : operator_subject(options), options.check);
+      check_gradients(is_file ? net_subject(options) : named_operator(options), options.check);
   fmt::print("{:<20} {:>5} {:>8} {:>12}  {:<14} {:>16} {:>16}  {}\n", "input", "order", "tried", "error", "at",
              "derivative", "differences", "verdict");
   for (const GradientRow& row : report.rows) fmt::print("{}", row_text(row));
@@ -168,12 +114,55 @@ void check(const GradcheckOptions& options) {
   if (!report.right()) throw CLI::RuntimeError(kWrong);
 }
 
+// One example's line; a wrong one is followed by what is wrong. Returns whether it is right.
+bool check_example_of(const OpSpec& spec, size_t number, const GradientCheckOptions& check,
+                      std::set<std::string>& covered) {
+  const GradientReport report = check_example(spec, spec.examples[number], check);
+  covered.insert(report.operators.begin(), report.operators.end());
+  double error = 0;
+  int order = 0;
+  for (const GradientRow& row : report.rows) error = std::max(error, row.error), order = std::max(order, row.order);
+  std::string refused;
+  for (const auto& [input, why] : report.refused) refused += (refused.empty() ? ", not twice by " : ", ") + input;
+  fmt::print("{:<32} {:>7} {:>5} {:>12} {}{}\n", spec.type, number + 1, order > 0 ? std::to_string(order) : "-",
+             order > 0 ? fmt::format("{:.2e}", error) : "-", report.right() ? "right" : "WRONG", refused);
+  fmt::print("{}", report.str());
+  return report.right();
+}
+
+void check_all(const GradcheckOptions& options) {
+  GradientCheckOptions check = options.check;
+  check.order = 2;
+  check.where_possible = true;
+  bool right = true;
+  std::set<std::string> covered;
+  fmt::print("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
+  for (const std::string& type : op_types())
+    for (size_t i = 0; i < op_spec(type).examples.size(); ++i)
+      right = check_example_of(op_spec(type), i, check, covered) && right;
+  for (const std::string& type : op_types())
+    if (covered.count(type) == 0) {
+      fmt::print("{:<32} has no example, and no gradient of one runs it\n", type);
+      right = false;
+    }
+  if (!right) throw CLI::RuntimeError(kWrong);
+}
+
+void check(const GradcheckOptions& options) {
+  require(options.all == options.target.empty(), "what is checked is an operator, a file with a net, or --all");
+  if (options.all)
+    check_all(options);
+  else
+    check_one(options);
+}
+
 }  // namespace
 
 void add_gradcheck_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("gradcheck", "Check gradients against differences; exits 1 if one is wrong");
   auto o = std::make_shared<GradcheckOptions>();  // shared with the callback, which runs after this returns
-  command->add_option("TARGET", o->target, "An operator, or a file with a net")->required()->type_name("");
+  command->add_option("TARGET", o->target, "An operator, or a file with a net")->type_name("");
+  command->add_flag("--all", o->all, "Check all operators, by their own examples, up to second order");
   command->add_option("--input", o->inputs, "The type, sizes and range of values of an input; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=[TYPE,]SIZE,...[,LOW..HIGH]");

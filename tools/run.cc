@@ -6,7 +6,6 @@
 #include "core/parallel.h"
 #include "core/plan.h"
 #include "tools/blob_text.h"
-#include "tools/check_inputs.h"
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/net_file.h"

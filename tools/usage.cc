@@ -60,6 +60,13 @@ CLI::Validator not_empty() {
   return CLI::Validator([](const std::string& text) { return text.empty() ? "must not be empty" : std::string(); }, "");
 }
 
+std::pair<std::string, std::string> parse_feed(const std::string& text) {
+  const size_t equals = text.find('=');
+  require(equals != std::string::npos && equals > 0 && equals + 1 < text.size(),
+          "--feed takes BLOB=FILE.npy, but is \"{}\"", text);
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
 void refuse_usage(const CLI::App& app, const CLI::ParseError& e) {
   const CLI::App* command = &app;
   if (const auto parsed = app.get_subcommands(); !parsed.empty()) command = parsed[0];

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace stepnet::tools {
 
@@ -14,6 +15,9 @@ CLI::Validator whole_number(int64_t least, int64_t most = INT64_MAX);
 CLI::Validator number_at_least(double least);
 CLI::Validator number_above(double bound);
 CLI::Validator not_empty();
+
+// The blob and the file of "BLOB=FILE.npy". Throws Error.
+std::pair<std::string, std::string> parse_feed(const std::string& text);
 
 // Throws Error for what CLI found wrong with the command line of one of the subcommands.
 [[noreturn]] void refuse_usage(const CLI::App& app, const CLI::ParseError& e);

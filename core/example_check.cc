@@ -1,0 +1,204 @@
+#include "core/example_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <memory>
+
+#include "core/error.h"
+#include "core/gradient_runs.h"
+#include "core/op_example.h"
+
+namespace stepnet {
+namespace {
+
+constexpr double kFloatError = 1e-4;  // of an output's largest element: float has 24 bits, and sums lose some
+constexpr double kSumError = 1e-12;
+
+// A folder for files that is gone with this object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "stepnet-XXXXXX").string();
+    require(mkdtemp(name.data()) != nullptr, "no folder for files can be made in {}",
+            std::filesystem::temp_directory_path().string());
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string str() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+bool is_floating(const Tensor& value) { return value.dtype() == DType::float32 || value.dtype() == DType::float64; }
+
+Tensor as(DType dtype, const Tensor& value) {
+  if (value.dtype() == dtype || !is_floating(value)) return value.clone();
+  Tensor converted = Tensor::empty(dtype, value.shape());
+  if (dtype == DType::float32)
+    std::ranges::transform(value.span<double>(), converted.data<float>(),
+                           [](double v) { return static_cast<float>(v); });
+  else
+    std::ranges::copy(value.span<float>(), converted.data<double>());
+  return converted;
+}
+
+void fill_with_nan(Tensor& value) {
+  if (value.dtype() == DType::float32)
+    std::ranges::fill(value.span<float>(), std::numeric_limits<float>::quiet_NaN());
+  else if (value.dtype() == DType::float64)
+    std::ranges::fill(value.span<double>(), std::numeric_limits<double>::quiet_NaN());
+}
+
+Tensor* tensor_of(Workspace& workspace, const std::string& name) {
+  Blob* blob = name.empty() ? nullptr : workspace.find(name);
+  return blob && blob->is_tensor() && !blob->empty() ? &blob->tensor() : nullptr;
+}
+
+// A net bound to its feeds in one floating type.
+class ForwardRuns {
+ public:
+  ForwardRuns(const GradientSubject& subject, DType dtype, uint64_t seed)
+      : subject_(subject), dtype_(dtype), seed_(seed) {
+    feed();
+    net_ = std::make_unique<Net>(subject.net, workspace_);
+  }
+
+  NamedTensors run() {
+    RunContext context;
+    context.seed = seed_;
+    net_->set_runs(0);
+    net_->run(context);
+    NamedTensors values;
+    for (const OperatorDef& op : subject_.net.op())
+      for (const std::string& name : op.output())
+        if (const Tensor* value = tensor_of(workspace_, name)) values[name] = value->clone();
+    return values;
+  }
+
+  // Again, over outputs that are NaN.
+  NamedTensors run_over_nan() {
+    for (const OperatorDef& op : subject_.net.op())
+      for (const std::string& name : op.output())
+        if (Tensor* value = tensor_of(workspace_, name)) fill_with_nan(*value);
+    feed();
+    return run();
+  }
+
+ private:
+  void feed() {
+    for (const auto& [name, value] : subject_.feeds) workspace_.tensor(name) = as(dtype_, value);
+  }
+
+  const GradientSubject& subject_;
+  DType dtype_;
+  uint64_t seed_;
+  Workspace workspace_;
+  std::unique_ptr<Net> net_;
+};
+
+// "" or where two values differ by more than `tolerance` times the largest element.
+std::string difference(const Tensor& a, const Tensor& b, double tolerance) {
+  if (a.shape() != b.shape()) return fmt::format("{} against {}", a.str(), b.str());
+  if (!is_floating(a) || !is_floating(b)) return "";
+  const Tensor x = as(DType::float64, a), y = as(DType::float64, b);
+  double scale = 1;
+  for (const double v : y.span<double>())
+    if (std::isfinite(v)) scale = std::max(scale, std::fabs(v));
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const double p = x.data<double>()[i], q = y.data<double>()[i];
+    if (p == q || (std::isnan(p) && std::isnan(q)) || std::fabs(p - q) <= tolerance * scale) continue;
+    return fmt::format("{}: {} against {}", place_text(x.shape(), i), p, q);
+  }
+  return "";
+}
+
+bool has_side_effects(const NetDef& net) {
+  return std::ranges::any_of(net.op(), [](const OperatorDef& op) {
+    const OpSpec& spec = op_spec(op.type());
+    return spec.side_effect || spec.blob_kernel;
+  });
+}
+
+bool runs_in(const OpSpec& spec, DType dtype) {
+  return std::ranges::any_of(spec.kernels, [&](const Kernel& kernel) {
+    return kernel.device == DeviceKind::cpu && (kernel.dtype == dtype || kernel.dtype == DType::undefined);
+  });
+}
+
+void check_forward(const OpSpec& spec, const GradientSubject& subject, uint64_t seed, GradientReport& report) {
+  ForwardRuns runs(subject, DType::float64, seed);
+  const NamedTensors values = runs.run();
+  for (const OperatorDef& op : subject.net.op()) report.operators.insert(op.type());
+  if (has_side_effects(subject.net)) return;
+  const NamedTensors again = runs.run_over_nan();
+  for (const auto& [name, value] : values)
+    if (const std::string differs = difference(again.at(name), value, 0); !differs.empty())
+      report.broken.push_back(fmt::format("\"{}\" is not written whole, or not the same twice, at {}", name, differs));
+  if (!runs_in(spec, DType::float32) || subject.net.op_size() != 1) return;
+  for (const auto& [name, value] : ForwardRuns(subject, DType::float32, seed).run())
+    if (const std::string differs = difference(value, values.at(name), kFloatError); !differs.empty())
+      report.broken.push_back(fmt::format("\"{}\" of float inputs is not that of double ones at {}", name, differs));
+}
+
+// The subject with input `second` read from the blob of input `first`; their values are equal.
+GradientSubject with_one_blob(GradientSubject subject, const std::string& first, const std::string& second) {
+  for (std::string& name : *subject.net.mutable_op(0)->mutable_input())
+    if (name == second) name = first;
+  subject.feeds.erase(second);
+  std::erase(subject.inputs, second);
+  return subject;
+}
+
+void check_shared(const GradientSubject& subject, const std::string& first, const std::string& second, uint64_t seed,
+                  GradientReport& report) {
+  GradientSubject equal = subject;
+  equal.feeds[second] = equal.feeds[first];
+  const NamedTensors weights = MovedRuns(equal, seed).weights();
+  const NamedTensors apart = run_gradients(equal, weights, seed, {first, second}).gradients;
+  const GradientSubject shared = with_one_blob(equal, first, second);
+  const NamedTensors together = run_gradients(shared, weights, seed, {first}).gradients;
+  Tensor sum = Tensor::zeros(DType::float64, subject.feeds.at(first).shape());
+  for (const auto& [name, gradient] : apart)
+    for (int64_t i = 0; i < sum.size(); ++i) sum.data<double>()[i] += gradient.data<double>()[i];
+  const Tensor found = together.count(first) > 0 ? together.at(first) : Tensor::zeros(DType::float64, sum.shape());
+  if (const std::string differs = difference(found, sum, kSumError); !differs.empty())
+    report.broken.push_back(fmt::format(
+        "with one blob as \"{}\" and \"{}\" the gradient is not the sum of theirs at {}", first, second, differs));
+}
+
+// The first two inputs that may be one blob.
+void check_shared_inputs(const GradientSubject& subject, uint64_t seed, GradientReport& report) {
+  const auto& written = subject.net.op(0).output();
+  for (size_t i = 0; i < subject.inputs.size(); ++i)
+    for (size_t j = i + 1; j < subject.inputs.size(); ++j) {
+      const std::string &a = subject.inputs[i], &b = subject.inputs[j];
+      if (subject.feeds.at(a).shape() != subject.feeds.at(b).shape()) continue;
+      if (std::ranges::count(written, a) + std::ranges::count(written, b) > 0) continue;
+      return check_shared(subject, a, b, seed, report);
+    }
+}
+
+}  // namespace
+
+GradientReport check_example(const OpSpec& spec, const OpExample& example, const GradientCheckOptions& options) {
+  const TemporaryFolder folder;
+  const GradientSubject subject = example_subject(spec, example, options.seed, folder.str());
+  GradientReport report;
+  if (!subject.inputs.empty() && !subject.outputs.empty()) report = check_gradients(subject, options);
+  const TemporaryFolder second_folder;
+  check_forward(spec, example_subject(spec, example, options.seed, second_folder.str()), options.seed, report);
+  if (!subject.inputs.empty() && subject.net.op_size() == 1) check_shared_inputs(subject, options.seed, report);
+  return report;
+}
+
+}  // namespace stepnet
