@@ -63,7 +63,8 @@ std::vector<Argument> activation_args(const Formula& f) {
   }
 }
 
-// `type` with all but its texts, arguments and kernels and what it is when fused. `reads`: what its gradient reads, "Y"
+// `type` with all but its texts, arguments and kernels and what it is when fused; its examples are without arguments.
+// `reads`: what its gradient reads, "Y"
 // or "X".
 template <class Args = NoArgs>
 OpBuilder<Args> activation(const std::string& type, const std::string& reads = "Y") {
@@ -73,6 +74,8 @@ OpBuilder<Args> activation(const std::string& type, const std::string& reads = "
   b.input("X", "any shape")
       .in_place("X", "Y", lost)
       .elementwise()
+      .example({"X=3,4,-2..2"})
+      .example({"X=0"})
       .derivative("X", [gradient = type + "Gradient", reads](Formula& f) {
         return f.op(gradient, {reads == "X" ? f.x("X") : f.y("Y"), f.dy("Y")}, activation_args<Args>(f));
       });

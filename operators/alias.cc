@@ -16,6 +16,7 @@ REGISTER(alias) {
       .any_type()
       .alias("input", "output")
       .role(Role::alias)
+      .example({"input=2,3"})
       .cpu(share)
       .derivative("input", [](Formula& f) { return f.dy("output"); });
 }

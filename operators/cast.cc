@@ -98,6 +98,13 @@ REGISTER(cast) {
       .any_type()
       .shape(shape)
       .elementwise()
+      .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" i: 13 } })", {"X=2,3"}, {"Y"})
+      .example_net(R"(op {
+        type: "Cast" input: "X" output: "Y"
+        arg { name: "to" s: "DOUBLE" } arg { name: "from_type" s: "DOUBLE" }
+      })",
+                   {"X=2,3"}, {"Y"})
+      .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" i: 2 } })", {"X=2,3,-9..9"})
       .cpu(cast)
       .derivative("input", gradient);
 }
@@ -114,6 +121,8 @@ REGISTER(cast_like) {
       .any_type()
       .shape(like_shape)
       .elementwise()
+      .example({"input=2,3", "like=double,1"})
+      .example({"input=2,3,-3..3", "like=int32,1"})
       .cpu(cast)
       .derivative("input",
                   [](Formula& f) {

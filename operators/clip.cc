@@ -44,6 +44,8 @@ REGISTER(clip) {
   return add_args(builder)
       .output("Y", "X, or the bound that it is beyond")
       .shape(infer)
+      .example({"X=3,4,-2..2"}, {"min=-0.5", "max=0.8"})
+      .example({"X=3,4,-2..2"}, {"max=0"})
       .cpu(forward<float>, forward<double>);
 }
 

@@ -114,6 +114,16 @@ REGISTER(constant_fill) {
           "i: int64, s: string), and a fill like a double input is double.")
       .shape(shape)
       .role(Role::fill_like)
+      .example({"input=2,3"})
+      .example({"input=int64,2:2,3"}, {"input_as_shape=1", "extra_shape=2"})
+      .example_net(
+          R"(op { type: "ConstantFill" output: "Y" arg { name: "shape" ints: 2 } arg { name: "value" f: 3 } })")
+      .example_net(R"(op {
+        type: "ConstantFill" output: "Y"
+        arg { name: "shape" ints: 2 } arg { name: "dtype" i: 2 } arg { name: "value" i: 3 }
+      })")
+      .example_net(
+          R"(op { type: "ConstantFill" output: "Y" arg { name: "shape" ints: 2 } arg { name: "value" s: "a" } })")
       .cpu(fill_any);
 }
 
@@ -122,6 +132,10 @@ REGISTER(diagonal_fill) {
   return declare(spec)
       .doc("A tensor that is one value where all indices are equal, and 0 elsewhere; the type is as ConstantFill's.")
       .shape(diagonal_shape)
+      .example({"input=2,3"})
+      .example_net(R"(op {
+        type: "DiagonalFill" output: "Y" arg { name: "shape" ints: 2 ints: 2 ints: 2 } arg { name: "value" f: 3 }
+      })")
       .cpu(fill_any_diagonal);
 }
 

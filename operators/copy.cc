@@ -16,6 +16,8 @@ REGISTER(copy) {
       .in_place("input", "output")
       .elementwise()
       .role(Role::copy)
+      .example({"input=2,3"})
+      .example({"input=string,2:one,two"})
       .cpu(copy_values)
       .derivative("input", [](Formula& f) { return f.op("Copy", {f.dy("output")}); });
 }

@@ -16,6 +16,7 @@ OpBuilder<> copy_op(const char* type, const char* back, const char* doc) {
       .any_type()
       .output("output", "its copy", like("input"))
       .any_type()
+      .example({"input=2,3"})
       .cpu(copy_values)
       .derivative("input", [back](Formula& f) { return f.op(back, {f.dy("output")}); });
   return spec;

@@ -43,9 +43,26 @@ void elementwise_binary(const BroadcastArgs& args, In<T> a, In<T> b, Out<R> c, C
   parallel_for(static_cast<int64_t>(c.size()), kBinaryCost, std::ref(range));
 }
 
+// Examples with B laid over A in every way. `values`: the elements' type and range as an example says them.
+inline void add_binary_examples(OpBuilder<BroadcastArgs>& b, const std::string& values) {
+  auto add = [&](const char* a_sizes, const char* b_sizes, std::vector<std::string> args) {
+    b.example({"A=" + values + "," + a_sizes, "B=" + values + "," + b_sizes}, std::move(args));
+  };
+  add("2,3", "2,3", {});
+  add("2,3,2", "2", {"broadcast=1"});
+  add("2,3,2", "3", {"broadcast=1", "axis=1"});
+  add("2,3,2", "3", {"broadcast=1", "axis_str=C"});
+  add("2,3", "1", {"broadcast=1"});
+  add("3,1,2", "2,1", {"broadcast=1"});
+  add("0,3", "3", {"broadcast=1"});
+}
+
 // `type`, whose sign is `sign`, with all but its doc, its kernels, in what it may be computed in place and derivatives.
-inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::string& sign) {
+// `values`: of its examples.
+inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::string& sign,
+                                          const std::string& values = "double,0.5..2") {
   OpBuilder<BroadcastArgs> b(type);
+  add_binary_examples(b, values);
   add_broadcast_args(b)
       .input("A", "any shape")
       .input("B", "A's shape, or with broadcast one that goes with it")
@@ -68,8 +85,9 @@ inline void infer_predicate(const BroadcastArgs& args, ShapeCall& call) {
 }
 
 // The same of one whose C is bools, at which gradients end.
-inline OpBuilder<BroadcastArgs> predicate_op(const std::string& type, const std::string& sign) {
-  OpBuilder<BroadcastArgs> b = binary_op(type, sign);
+inline OpBuilder<BroadcastArgs> predicate_op(const std::string& type, const std::string& sign,
+                                             const std::string& values = "double,0.5..2") {
+  OpBuilder<BroadcastArgs> b = binary_op(type, sign, values);
   b.types({DType::boolean}).shape(infer_predicate).stop_gradient();
   return b;
 }

@@ -33,7 +33,7 @@ void infer(const LinearArgs& a, ShapeCall& c) {
 void infer_gradient(const LinearArgs& a, ShapeCall& c) {
   if (!c.known(1)) return;
   const Shape& x = c.shape(1);
-  if (c.known(0)) require(c.shape(0).size() == x.size(), "dY is {}, but X {}", c.shape(0), x);
+  if (c.known(0)) require(c.shape(0) == x, "dY is {}, but X {}", c.shape(0), x);
   check_parameter(a, c, 2, "w", x);
   c.set_like(0, 1);
   for (const int i : {1, 2}) c.set(i, c.dtype(1), Shape{rows_of(a, x).size});
@@ -95,6 +95,38 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1], d[2]};
 }
 
+// One output of the gradient operator for other tensors.
+enum Which { kX, kW };
+Value gradient_of(Formula& f, Which which, Value dy, Value x, Value w) {
+  return f.ops("ElementwiseLinearGradient", {dy, x, w}, f.forward_args(), {which == kX, which == kW, false})[which];
+}
+
+// Of the gradient operator's dY, from the outer gradients u, v and s of dX, dw and db: u w + X v + s.
+Gradient second_by_dy(Formula& f) {
+  std::vector<Value> terms;
+  const bool has_v = f.has_dy("dw"), has_s = f.has_dy("db");
+  if (f.has_dy("dX")) terms.push_back(gradient_of(f, kX, f.dy("dX"), f.x("X"), f.x("w")));
+  if (has_v && !has_s) terms.push_back(gradient_of(f, kX, f.x("X"), f.x("X"), f.dy("dw")));
+  if (has_s) {
+    const Value x = has_v ? f.x("X") : f.op("ZerosLike", {f.x("dY")});
+    const Value w = has_v ? f.dy("dw") : f.op("ZerosLike", {f.dy("db")});
+    terms.push_back(f.op("ElementwiseLinear", {x, w, f.dy("db")}, f.forward_args()));
+  }
+  return terms.size() == 1 ? terms[0] : f.op("Sum", terms);
+}
+
+// Of X it is dY v.
+Gradient second_by_x(Formula& f) {
+  if (!f.has_dy("dw")) return Gradient::none();
+  return gradient_of(f, kX, f.x("dY"), f.x("X"), f.dy("dw"));
+}
+
+// Of w it is the sum of dY u over rows.
+Gradient second_by_w(Formula& f) {
+  if (!f.has_dy("dX")) return Gradient::none();
+  return gradient_of(f, kW, f.x("dY"), f.dy("dX"), f.x("w"));
+}
+
 REGISTER(elementwise_linear) {
   return op<LinearArgs>("ElementwiseLinear")
       .doc("A factor and an addend for each column: Y = X w + b.")
@@ -106,6 +138,10 @@ REGISTER(elementwise_linear) {
       .in_place("X", "Y", {"w"})
       .shape(infer)
       .rowwise(leading_rows<LinearArgs>)
+      .example({"X=2,3", "w=3", "b=3"})
+      .example({"X=2,3,2", "w=2", "b=2"}, {"axis=2"})
+      .example({"X=2,3", "w=6", "b=6"}, {"axis=0"})
+      .example({"X=0,3", "w=3", "b=3"})
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "w", "b"}, derivatives);
 }
@@ -132,7 +168,9 @@ REGISTER(elementwise_linear_gradient) {
       .rowwise(leading_rows<LinearArgs, 1>)
       .sums_rows()
       .cpu(gradient<float>, gradient<double>)
-      .no_gradient("second derivatives of ElementwiseLinear are not written");
+      .derivative("dY", second_by_dy)
+      .derivative("X", second_by_x)
+      .derivative("w", second_by_w);
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ REGISTER(elu) {
       .doc("X where it is positive, else alpha (exp(X) - 1).")
       .arg("alpha", &EluArgs::alpha, 1.0F, "minus the limit for small X", float_at_least(0))
       .output("Y", "X where X > 0, else alpha (exp(X) - 1)", like("X"))
+      .example({"X=3,4,-2..2"}, {"alpha=0.5"})
       .cpu(forward<float>, forward<double>);
 }
 

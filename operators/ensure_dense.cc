@@ -15,6 +15,7 @@ REGISTER(ensure_dense) {
       .any_type()
       .in_place("input", "output")
       .elementwise()
+      .example({"input=2,3"})
       .cpu(copy_values)
       .derivative("input", [](Formula& f) { return f.dy("output"); });
 }

@@ -20,6 +20,7 @@ REGISTER(exp) {
       .output("Y", "exp(X)", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .example({"X=3,4,-2..2"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("Mul", {f.dy("Y"), f.y("Y")});

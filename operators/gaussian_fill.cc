@@ -23,6 +23,10 @@ REGISTER(gaussian_fill) {
       .arg("mean", &GaussianArgs::mean, 0.0f, "the mean")
       .arg("std", &GaussianArgs::std, 1.0f, "the standard deviation", float_at_least(0))
       .shape(shape)
+      .example({}, {"shape=2,3"})
+      .example({"input=2,3"})
+      .example({"input=int64,2:2,3"}, {"input_as_shape=1", "extra_shape=2"})
+      .example({}, {"shape=2,3", "mean=2", "std=0.5"})
       .cpu(fill);
 }
 

@@ -70,6 +70,8 @@ REGISTER(gelu) {
       .output("Y", "X (1 + erf(X / sqrt 2)) / 2", like("X"))
       .in_place("X", "Y", {"X"})
       .elementwise()
+      .example({"X=3,4,-2..2"})
+      .example({"X=0"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("GeluGradient", {f.dy("Y"), f.x("X")}, f.forward_args());

@@ -68,7 +68,8 @@ void fill_any(const GivenArgs& args, Call& call) {
   }
 }
 
-OpBuilder<GivenArgs> given(const char* type, const char* doc) {
+// `values`: two of them, as an example's text says them.
+OpBuilder<GivenArgs> given(const std::string& type, const char* doc, const std::string& values) {
   auto spec = op<GivenArgs>(type);
   declare_fill(spec);
   spec.doc(doc)
@@ -76,37 +77,43 @@ OpBuilder<GivenArgs> given(const char* type, const char* doc) {
       .output("output", "the tensor of these values")
       .any_type()
       .in_place("input", "output")
+      .example_net("op { type: \"" + type + "\" output: \"Y\" arg { name: \"shape\" ints: 2 } arg { name: \"values\" " +
+                   values + " } }")
       .cpu(fill_any)
       .stop_gradient();
   return spec;
 }
 
 template <DType type>
-OpBuilder<GivenArgs> typed(const char* name, const char* doc) {
-  auto spec = given(name, doc);
+OpBuilder<GivenArgs> typed(const char* name, const char* doc, const std::string& values) {
+  auto spec = given(name, doc, values);
   spec.ignored_args({"dtype"}).shape([](const GivenArgs& args, ShapeCall& call) { typed_shape(type, args, call); });
   return spec;
 }
 
 REGISTER(given_tensor_fill) {
-  return given("GivenTensorFill", "A tensor of given values, float unless \"dtype\" says otherwise.")
+  return given("GivenTensorFill", "A tensor of given values, float unless \"dtype\" says otherwise.",
+               "floats: 0.5 floats: 2")
       .arg("dtype", &GivenArgs::dtype, int64_t{1}, "the element type as a number of the format")
       .shape([](const GivenArgs& args, ShapeCall& call) { typed_shape(dtype_from_number(args.dtype), args, call); });
 }
 REGISTER(given_tensor_int_fill) {
-  return typed<DType::int32>("GivenTensorIntFill", "An int32 tensor of given values.");
+  return typed<DType::int32>("GivenTensorIntFill", "An int32 tensor of given values.", "ints: -5 ints: 7");
 }
 REGISTER(given_tensor_int64_fill) {
-  return typed<DType::int64>("GivenTensorInt64Fill", "An int64 tensor of given values.");
+  return typed<DType::int64>("GivenTensorInt64Fill", "An int64 tensor of given values.", "ints: -5 ints: 7");
 }
 REGISTER(given_tensor_bool_fill) {
-  return typed<DType::boolean>("GivenTensorBoolFill", "A bool tensor of given values; integers other than 0 are true.");
+  return typed<DType::boolean>("GivenTensorBoolFill", "A bool tensor of given values; integers other than 0 are true.",
+                               "ints: 0 ints: 7");
 }
 REGISTER(given_tensor_double_fill) {
-  return typed<DType::float64>("GivenTensorDoubleFill", "A double tensor of given values, read from floats.");
+  return typed<DType::float64>("GivenTensorDoubleFill", "A double tensor of given values, read from floats.",
+                               "floats: 0.5 floats: 2");
 }
 REGISTER(given_tensor_string_fill) {
-  return typed<DType::string>("GivenTensorStringFill", "A string tensor of given values.");
+  return typed<DType::string>("GivenTensorStringFill", "A string tensor of given values.",
+                              "strings: \"a\" strings: \"\"");
 }
 
 }  // namespace

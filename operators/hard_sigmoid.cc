@@ -37,6 +37,7 @@ REGISTER(hard_sigmoid) {
   builder.doc("A line between the bounds 0 and 1, element by element.");
   return add_args(builder)
       .output("Y", "max(0, min(1, alpha X + beta))", like("X"))
+      .example({"X=3,4,-2..2"}, {"alpha=0.7", "beta=0.4"})
       .cpu(forward<float>, forward<double>);
 }
 

@@ -35,6 +35,9 @@ REGISTER(leaky_relu) {
       .output("Y", "X where X > 0, else alpha X", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .example({"X=3,4,-2..2"})
+      .example({"X=3,4,-2..2"}, {"alpha=0"})
+      .example({"X=3,4,-2..2"}, {"alpha=-0.5"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", derivative);
 }

@@ -18,6 +18,7 @@ REGISTER(log) {
       .output("Y", "ln(X)", like("X"))
       .in_place("X", "Y", {"X"})
       .elementwise()
+      .example({"X=3,4,0.5..2"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("Div", {f.dy("Y"), f.x("X")});

@@ -29,6 +29,8 @@ REGISTER(msra_fill) {
           "Initial weights, normal with deviation sqrt(2 / fan_out), where fan_out is the size over the second "
           "dimension.")
       .shape(shape)
+      .example({}, {"shape=2,3"})
+      .example({"input=2,3"})
       .cpu(fill);
 }
 

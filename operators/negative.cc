@@ -21,6 +21,7 @@ REGISTER(negative) {
       .in_place("X", "Y")
       .elementwise()
       .fused({{FusedCode::negative, 0}})
+      .example({"X=3,4,-2..2"})
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("X", [](Formula& f) { return f.op("Negative", {f.dy("Y")}); });
 }

@@ -16,6 +16,7 @@ REGISTER(logical_not) {
       .output("Y", "true where X is false", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .example({"X=bool,3,4"})
       .cpu(forward)
       .stop_gradient();
 }

@@ -142,6 +142,10 @@ REGISTER(prelu) {
       .in_place("X", "Y", {"X", "Slope"})
       .shape(infer)
       .rowwise(rows<0>)
+      .example({"X=2,3,2,-2..2", "Slope=3,0.1..0.9"})
+      .example({"X=2,3,-2..2", "Slope=1"})
+      .example({"X=2,3,2,-2..2", "Slope=2,0.1..0.9"}, {"order=NHWC"})
+      .example({"X=0,3", "Slope=3"})
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "Slope"}, derivatives);
 }

@@ -30,6 +30,8 @@ REGISTER(resize_like) {
       .any_type()
       .in_place("data", "output", {"data"})
       .shape(shape)
+      .example({"data=2,6", "shape_tensor=3,4"})
+      .example({"data=1", "shape_tensor=double,1,1"})
       .cpu(resize)
       .derivative("data",
                   [](Formula& f) {

@@ -29,6 +29,8 @@ REGISTER(scale) {
       .fused([](const ScaleArgs& a, int) {
         return FusedBody{{FusedCode::scale, 0, 0, a.scale}};
       })
+      .example({"X=3,4"}, {"scale=-0.7"})
+      .example({"X=0,3"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) { return f.op("Scale", {f.dy("Y")}, f.forward_args()); });
 }

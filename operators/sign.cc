@@ -16,6 +16,8 @@ REGISTER(sign) {
       .input("X", "any shape")
       .output("Y", "1 where X > 0, -1 where X < 0, else 0", like("X"))
       .elementwise()
+      .example({"X=3,4,-2..2"})
+      .example({"X=int32,5:-2,-1,0,1,2"})
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .stop_gradient();
 }

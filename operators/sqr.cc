@@ -20,6 +20,7 @@ REGISTER(sqr) {
       .output("Y", "X * X", like("X"))
       .in_place("X", "Y", {"X"})
       .elementwise()
+      .example({"X=3,4,-2..2"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         const Value half = f.op("Mul", {f.dy("Y"), f.x("X")});

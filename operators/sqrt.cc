@@ -21,6 +21,7 @@ REGISTER(sqrt) {
       .output("Y", "sqrt(X)", like("X"))
       .in_place("X", "Y")
       .elementwise()
+      .example({"X=3,4,0.5..2"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("Scale", {f.op("Div", {f.dy("Y"), f.y("Y")})}, {make_arg("scale", 0.5F)});

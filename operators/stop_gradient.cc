@@ -15,6 +15,7 @@ REGISTER(stop_gradient) {
       .any_type()
       .in_place("input", "output")
       .elementwise()
+      .example({"input=2,3"})
       .cpu(copy_values)
       .stop_gradient();
 }

@@ -76,6 +76,10 @@ REGISTER(sum) {
         for (int i = 2; i < inputs; ++i) body.push_back({FusedCode::add, inputs + i - 2, i});
         return body;
       })
+      .example({"X0=2,3"})
+      .example({"X0=2,3", "X1=2,3"})
+      .example({"X0=2,3", "X1=2,3", "X2=2,3"})
+      .example({"X0=0,3", "X1=0,3"})
       .cpu_for<float>(forward<float>)
       .cpu_for<double>(forward<double>)
       .cpu_for<int32_t>(forward<int32_t>)

@@ -79,6 +79,13 @@ REGISTER(sum_reduce_like) {
       .accumulates()
       .shape(infer)
       .role(Role::sum_to)
+      .example({"A=2,3", "B=2,3"})
+      .example({"A=2,3,2", "B=2"}, {"broadcast=1"})
+      .example({"A=2,3,2", "B=3"}, {"broadcast=1", "axis=1"})
+      .example({"A=2,3,2", "B=3"}, {"broadcast=1", "axis_str=C"})
+      .example({"A=2,3,2", "B=2,1,2"}, {"broadcast=1"})
+      .example({"A=2,3", "B=1"}, {"broadcast=1"})
+      .example({"A=0,3", "B=3"}, {"broadcast=1"})
       .cpu(reduce<float>, reduce<double>, reduce<int32_t>, reduce<int64_t>)
       .derivative("A",
                   [](Formula& f) {

@@ -48,6 +48,8 @@ REGISTER(swish) {
       .input("X", "any shape")
       .output("Y", "X / (1 + exp(-X))", like("X"))
       .elementwise()
+      .example({"X=3,4,-2..2"})
+      .example({"X=0"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SwishGradient", {f.x("X"), f.y("Y"), f.dy("Y")});

@@ -63,6 +63,8 @@ REGISTER(where) {
       .in_place("Y", "Z")
       .shape(infer)
       .rowwise(rows)
+      .example({"C=bool,2,3", "X=2,3", "Y=2,3"})
+      .example({"C=bool,3:1,0,1", "X=3,2", "Y=3,2"}, {"enable_broadcast=1"})
       .cpu_for<float>(forward<float>)
       .cpu_for<double>(forward<double>)
       .cpu_for<int32_t>(forward<int32_t>)

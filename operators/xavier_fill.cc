@@ -28,6 +28,8 @@ REGISTER(xavier_fill) {
   return declare_random_fill(spec)
       .doc("Initial weights, uniform in +-sqrt(3 / fan_in), where fan_in is the size over the first dimension.")
       .shape(shape)
+      .example({}, {"shape=2,3"})
+      .example({"input=2,3"})
       .cpu(fill);
 }
 

@@ -14,6 +14,10 @@ REGISTER(zero_gradient) {
       .input("input", "a tensor of any type")
       .any_type()
       .shape_only()
+      .example({"input=2,3"})
+      .example_net(R"(op { type: "Split" input: "X" output: "Y" output: "Z" arg { name: "axis" i: 1 } }
+                      op { type: "ZeroGradient" input: "Z" })",
+                   {"X=2,4"}, {"Y"})
       .cpu(nothing)
       .derivative("input", [](Formula& f) { return f.op("ConstantFill", {f.x("input")}, {make_arg("value", 0.0f)}); });
 }

@@ -16,6 +16,7 @@ REGISTER(zeros_like) {
       .shape_only()
       .output("Y", "zeros", like("X"))
       .any_type()
+      .example({"X=2,3"})
       .cpu(fill)
       .stop_gradient();
 }
