@@ -72,7 +72,8 @@ void forward(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> bias, In<T> est
         running_var[c] = static_cast<T>(keep * static_cast<double>(est_var[c]) + add * spread);
       }
       spread = 1 / std::sqrt(spread + static_cast<double>(a.epsilon));
-      if (!a.is_test) saved_mean[c] = static_cast<T>(center), saved_inv[c] = static_cast<T>(spread);
+      if (!saved_mean.empty()) saved_mean[c] = static_cast<T>(center);
+      if (!saved_inv.empty()) saved_inv[c] = static_cast<T>(spread);
     }
     normalize(channels, begin, end, x, scale, bias, mean, inv, y);
   });
@@ -225,7 +226,7 @@ OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
   b.doc("Gradients of " + type + " without is_test. An output that is not wanted is left out or \"\".");
   add_batch_norm_args(b)
       .input("X", type + "'s X")
-      .input("scale", "its scale; its values are read for dX only")
+      .input("scale", "its scale")
       .input("dY", "gradient of its Y; zeros if left out")
       .optional()
       .input("mean", "its saved_mean")
@@ -238,10 +239,8 @@ OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
       .optional()
       .output("dscale", "[C]")
       .optional()
-      .uses({"X", "dY", "mean", "inv_std"})
       .output("dbias", "[C]")
       .optional()
-      .uses({"dY"})
       .shape(infer_gradient)
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "scale", "dY", "mean", "inv_std", "dmean", "dinv_std"}, second_derivatives);

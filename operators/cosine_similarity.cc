@@ -144,7 +144,6 @@ REGISTER(cosine_similarity_second_gradient) {
       .optional()
       .output("dZ_grad", "like dZ")
       .optional()
-      .uses({"X", "Y", "ddX", "ddY"})
       .shape(infer_second)
       .rowwise(pairs_by_row)
       .cpu(second_gradient<float>, second_gradient<double>)

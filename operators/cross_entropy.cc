@@ -163,7 +163,7 @@ REGISTER(cross_entropy_second_gradient) {
       .optional()
       .output("label_grad", "like X")
       .optional()
-      .uses({"X", "dY", "ddX"})
+      .uses({"X", "dY", "ddX", "ddlabel"})
       .output("dY_grad", "like dY")
       .optional()
       .uses({"X", "label", "ddX", "ddlabel"})

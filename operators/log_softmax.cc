@@ -77,7 +77,7 @@ void gradient(const LogSoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call)
 // gy and gdy are empty where they are not wanted.
 template <class T>
 void second_gradient_row(In<T> y, In<T> dy, In<T> u, Out<T> gy, Out<T> gdy) {
-  const T sum = static_cast<T>(vec_sum(dy));
+  const T sum = gy.empty() ? T(0) : static_cast<T>(vec_sum(dy));
   double product = 0;
   each_exponential(y, [&](size_t begin, In<T> p) {
     for (size_t i = 0; i < p.size(); ++i) {

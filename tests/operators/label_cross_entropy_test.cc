@@ -58,8 +58,7 @@ TEST(LabelCrossEntropy, WhereTheProbabilityIsBoundedItsGradientIsConstant) {
                        {"label", Tensor::of<int32_t>({1}, {0})},
                        {"dY", Tensor::of<double>({1}, {1})},
                        {"u", Tensor::of<double>({2}, {3, 5})}};
-  const auto d =
-      run_op_on(make_op("LabelCrossEntropySecondGradient", {"X", "label", "dY", "u"}, {"gX", "gdY"}), feeds);
+  const auto d = run_op_on(make_op("LabelCrossEntropySecondGradient", {"X", "label", "dY", "u"}, {"gX", "gdY"}), feeds);
   EXPECT_EQ(compare(d[0], Tensor::zeros(DType::float64, {2}), 0), "");
   EXPECT_EQ(compare(d[1], Tensor::of<double>({1}, {-3e20}), 1e-12), "");
 }

@@ -116,10 +116,14 @@ TEST(LayerNorm, GradientsOfGradients) {
   for (const bool affine : {false, true})
     for (const Shape& x : {Shape{3, 4}, Shape{2, 1}, Shape{0, 4}, Shape{3, 0}, Shape{2, 2, 3}}) {
       const int64_t row = x.size_between(1, x.rank());
-      Feeds feeds = {{"dY", normal<double>(x, 1)},        {"Y", normal<double>(x, 2)},
-                     {"mean", normal<double>({x[0], 1}, 3)}, {"std", uniform<double>({x[0], 1}, 1, 2, 4)},
-                     {"X", normal<double>(x, 5)},         {"gamma", normal<double>({row}, 6)},
-                     {"dmean", normal<double>({x[0], 1}, 7)}, {"dstd", normal<double>({x[0], 1}, 8)}};
+      Feeds feeds = {{"dY", normal<double>(x, 1)},
+                     {"Y", normal<double>(x, 2)},
+                     {"mean", normal<double>({x[0], 1}, 3)},
+                     {"std", uniform<double>({x[0], 1}, 1, 2, 4)},
+                     {"X", normal<double>(x, 5)},
+                     {"gamma", normal<double>({row}, 6)},
+                     {"dmean", normal<double>({x[0], 1}, 7)},
+                     {"dstd", normal<double>({x[0], 1}, 8)}};
       std::vector<std::string> wrt = {"dY", "mean", "std", "X", "gamma", "dmean", "dstd"};
       if (!affine) std::erase(wrt, "gamma");
       const OperatorDef def =

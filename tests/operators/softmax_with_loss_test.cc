@@ -111,9 +111,9 @@ TEST(SoftmaxWithLoss, GradientsThroughTheSoftmaxAndOfTargetsAndWeights) {
   EXPECT_EQ(check_gradient(loss(true, {scale}), labels, {"X", "w"}), "");
   EXPECT_EQ(check_gradient(loss(true), labels, {"X"}, 1e-7, 1e-5, {"P"}), "");
   EXPECT_EQ(check_gradient(loss(true, {prob, scale}), {{"X", x}, {"T", t}, {"w", w}}, {"X", "T", "w"}), "");
-  EXPECT_EQ(check_gradient(loss(false, {prob, make_arg("axis", 2)}), {{"X", x.reshaped({2, 2, 3})}, {"T", t}},
-                           {"X", "T"}),
-            "");
+  EXPECT_EQ(
+      check_gradient(loss(false, {prob, make_arg("axis", 2)}), {{"X", x.reshaped({2, 2, 3})}, {"T", t}}, {"X", "T"}),
+      "");
   const Feeds unweighted = {{"X", x}, {"T", labels[1].second}, {"w", Tensor::zeros(DType::float64, {4})}};
   for (const Tensor& d : run_op_on(make_op("SoftmaxLossTargetGradient", {"X", "T", "one", "w"}, {"", "dw"}),
                                    {unweighted[0], unweighted[1], unweighted[2], {"one", Tensor::scalar(1.0)}}))
