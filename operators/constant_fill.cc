@@ -122,7 +122,10 @@ REGISTER(diagonal_fill) {
   return declare(spec)
       .doc("A tensor that is one value where all indices are equal, and 0 elsewhere; the type is as ConstantFill's.")
       .shape(diagonal_shape)
-      .cpu(fill_any_diagonal);
+      .cpu(fill_any_diagonal)
+      .example({}, {"shape=2,3"})
+      .example({"input=3,3"})
+      .example({"input=int64,2:2,2"}, {"input_as_shape=1", "extra_shape=2"});
 }
 
 }  // namespace
