@@ -54,6 +54,10 @@ REGISTER(gather) {
       .any_type()
       .shape(shape)
       .cpu(gather)
+      .example({"DATA=4,2", "INDICES=int32,3:2,0,2"})
+      .example({"DATA=4,2", "INDICES=int64,2,2:3,3,0,1"}, {"dense_gradient=1"})
+      .example({"DATA=3", "INDICES=int32,0"})
+      .example({"DATA=1,2", "INDICES=int32:0"})
       .derivative("DATA", gradient);
 }
 

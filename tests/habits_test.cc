@@ -29,6 +29,7 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "reduce_axes.h",
                                               "row_pairs.h",
                                               "segment_lengths.h",
+                                              "segment_rows.h",
                                               "softmax_loss.h",
                                               "sum_rows.h",
                                               "unit_rows.h"};
