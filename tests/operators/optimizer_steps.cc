@@ -38,6 +38,7 @@ class Run {
  public:
   Run(const OptimizerSteps& steps, DType type) : type_(type) {
     for (const auto& [name, value] : steps.feeds) workspace_.tensor(name) = as(type, value);
+    for (const char* name : {"g", "i"}) workspace_.create(name);  // fed with each step
     NetDef def;
     *def.add_op() = steps.def;
     net_ = std::make_unique<Net>(def, workspace_);
@@ -165,6 +166,7 @@ std::string step_error(const OptimizerSteps& steps, const std::string& feed, con
   Feeds feeds = steps.feeds;
   const bool sparse = std::ranges::count(steps.def.input(), "i") > 0;
   if (sparse) feeds.emplace_back("i", Tensor::of<int64_t>({2}, {0, 1}));
+  std::erase_if(feeds, [](const auto& fed) { return fed.first == "g"; });
   feeds.emplace_back("g", normal<double>(sparse ? Shape{2, steps.row} : Shape{steps.row}));
   for (auto& [name, tensor] : feeds)
     if (name == feed) tensor = value;
