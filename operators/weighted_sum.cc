@@ -80,9 +80,17 @@ void weight_gradient_shape(const NoArgs&, ShapeCall& call) {
     require(call.shape(0) == call.shape(1), "dY has shape {}, but X {}", call.shape(0), call.shape(1));
 }
 
+// With the gradient of the first weight the sum cannot stand in place of the first tensor; the net leaves that alone.
+const std::string kAllGradients = R"(op { type: "WeightedSum" input: "X" input: "a" input: "Y" input: "b" output: "S" }
+                                     op { type: "Exp" input: "S" output: "E" })";
+
 REGISTER(weighted_sum) {
   return op("WeightedSum")
-      .doc("The sum of tensors, each times its weight. Inputs are X_0, w_0, X_1, w_1, ...")
+      .doc(
+          "The sum of tensors, each times its weight. Inputs are X_0, w_0, X_1, w_1, ... With a parameter, the weight "
+          "1, its gradient and a negative learning rate it is plain gradient descent; with a gradient, 1, its "
+          "parameter "
+          "and a decay it adds weight decay to the gradient.")
       .ignored_args({"grad_on_w"})
       .input("inputs", "tensors of one type and shape, each followed by its weight, one float or double")
       .any_type()
@@ -92,11 +100,15 @@ REGISTER(weighted_sum) {
       .in_place("inputs", "output")
       .shape(shape)
       .cpu(weighted_sum_any)
-      .variadic_derivative("inputs", [](Formula& f, int i) -> Gradient {
-        const Value dy = f.dy("output");
-        if (i % 2 == 0) return f.op("WeightedSumGradient", {dy, f.x_at(i + 1)});
-        return f.op("WeightedSumWeightGradient", {dy, f.x_at(i - 1), f.x_at(i)});
-      });
+      .variadic_derivative("inputs",
+                           [](Formula& f, int i) -> Gradient {
+                             const Value dy = f.dy("output");
+                             if (i % 2 == 0) return f.op("WeightedSumGradient", {dy, f.x_at(i + 1)});
+                             return f.op("WeightedSumWeightGradient", {dy, f.x_at(i - 1), f.x_at(i)});
+                           })
+      .example({"inputs0=2,3", "inputs1=float,1:0.75", "inputs2=2,3", "inputs3=1"})
+      .example_net(kAllGradients, {"X=2,3", "a=1", "Y=2,3", "b="}, {"E"})
+      .example({"inputs0=0,2", "inputs1=float,1:0.75", "inputs2=0,2", "inputs3=1"});
 }
 
 REGISTER(weighted_sum_gradient) {

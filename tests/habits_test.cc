@@ -8,6 +8,8 @@ namespace {
 
 // Headers of operators/ that several files share on the CPU and that have no kernel of their own.
 const std::set<std::string> kSharedHeaders = {"activation.h",
+                                              "adagrad.h",
+                                              "adam.h",
                                               "axis_rows.h",
                                               "batch_norm.h",
                                               "broadcast.h",
@@ -24,7 +26,9 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "layer_norm_rows.h",
                                               "lstm_gates.h",
                                               "lstm_gates_rows.h",
+                                              "momentum.h",
                                               "one_axis.h",
+                                              "optimizer.h",
                                               "random_fill.h",
                                               "reduce_axes.h",
                                               "row_pairs.h",
