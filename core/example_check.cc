@@ -17,7 +17,7 @@ namespace stepnet {
 namespace {
 
 constexpr double kFloatError = 1e-4;  // of an output's largest element: float has 24 bits, and sums lose some
-constexpr double kSumError = 1e-12;
+constexpr double kSumError = 1e-12, kDeviceError = 1e-12;
 
 // A folder for files that is gone with this object.
 class TemporaryFolder {
@@ -53,11 +53,14 @@ Tensor as(DType dtype, const Tensor& value) {
   return converted;
 }
 
-void fill_with_nan(Tensor& value) {
+// The same, but floating elements are NaN; on the CPU.
+Tensor with_nan(const Tensor& given) {
+  Tensor value = placed(given, {});
   if (value.dtype() == DType::float32)
     std::ranges::fill(value.span<float>(), std::numeric_limits<float>::quiet_NaN());
   else if (value.dtype() == DType::float64)
     std::ranges::fill(value.span<double>(), std::numeric_limits<double>::quiet_NaN());
+  return value;
 }
 
 Tensor* tensor_of(Workspace& workspace, const std::string& name) {
@@ -68,10 +71,12 @@ Tensor* tensor_of(Workspace& workspace, const std::string& name) {
 // A net bound to its feeds in one floating type.
 class ForwardRuns {
  public:
-  ForwardRuns(const GradientSubject& subject, DType dtype, uint64_t seed)
-      : subject_(subject), dtype_(dtype), seed_(seed) {
+  ForwardRuns(const GradientSubject& subject, DType dtype, uint64_t seed, Device device = {})
+      : subject_(subject), dtype_(dtype), seed_(seed), device_(device) {
     feed();
-    net_ = std::make_unique<Net>(subject.net, workspace_);
+    NetDef net = subject.net;
+    if (device.kind == DeviceKind::cuda) net.mutable_device_option()->set_device_type(CUDA);
+    net_ = std::make_unique<Net>(net, workspace_);
   }
 
   NamedTensors run() {
@@ -84,7 +89,7 @@ class ForwardRuns {
     NamedTensors values;
     for (const OperatorDef& op : subject_.net.op())
       for (const std::string& name : op.output())
-        if (const Tensor* value = tensor_of(workspace_, name)) values[name] = value->clone();
+        if (const Tensor* value = tensor_of(workspace_, name)) values[name] = placed(*value, {});
     return values;
   }
 
@@ -92,19 +97,20 @@ class ForwardRuns {
   NamedTensors run_over_nan() {
     for (const OperatorDef& op : subject_.net.op())
       for (const std::string& name : op.output())
-        if (Tensor* value = tensor_of(workspace_, name)) fill_with_nan(*value);
+        if (Tensor* value = tensor_of(workspace_, name)) value->copy_from(with_nan(*value));
     feed();
     return run();
   }
 
  private:
   void feed() {
-    for (const auto& [name, value] : subject_.feeds) workspace_.tensor(name) = as(dtype_, value);
+    for (const auto& [name, value] : subject_.feeds) workspace_.tensor(name) = placed(as(dtype_, value), device_);
   }
 
   const GradientSubject& subject_;
   DType dtype_;
   uint64_t seed_;
+  Device device_;
   Workspace workspace_;
   std::unique_ptr<Net> net_;
 };
@@ -153,6 +159,15 @@ void check_forward(const OpSpec& spec, const GradientSubject& subject, uint64_t 
       report.broken.push_back(fmt::format("\"{}\" of float inputs is not that of double ones at {}", name, differs));
 }
 
+// `on_cpu` is the same subject with another folder for its files.
+void check_device(const GradientSubject& on_cpu, const GradientSubject& subject, uint64_t seed,
+                  GradientReport& report) {
+  const NamedTensors expected = ForwardRuns(on_cpu, DType::float64, seed).run();
+  for (const auto& [name, value] : ForwardRuns(subject, DType::float64, seed, subject.device).run())
+    if (const std::string differs = difference(value, expected.at(name), kDeviceError); !differs.empty())
+      report.broken.push_back(fmt::format("\"{}\" is not that of the CPU at {}", name, differs));
+}
+
 // The subject with input `second` read from the blob of input `first`; their values are equal.
 GradientSubject with_one_blob(GradientSubject subject, const std::string& first, const std::string& second) {
   for (std::string& name : *subject.net.mutable_op(0)->mutable_input())
@@ -193,15 +208,23 @@ void check_shared_inputs(const GradientSubject& subject, uint64_t seed, Gradient
 
 }  // namespace
 
-GradientReport check_example(const OpSpec& spec, const OpExample& example, const GradientCheckOptions& options) {
-  const TemporaryFolder folder;
-  const GradientSubject subject = example_subject(spec, example, options.seed, folder.str());
+GradientReport check_example(const OpSpec& spec, const OpExample& example, const GradientCheckOptions& options,
+                             Device device) {
+  const TemporaryFolder folder, second_folder;
+  GradientSubject subject = example_subject(spec, example, options.seed, folder.str());
+  subject.device = device;
   GradientReport report;
   if (!subject.inputs.empty() && !subject.outputs.empty()) report = check_gradients(subject, options);
-  const TemporaryFolder second_folder;
   report.operators.insert(spec.type);  // one that stands for others does not run itself
-  check_forward(spec, example_subject(spec, example, options.seed, second_folder.str()), options.seed, report);
-  if (!subject.inputs.empty() && subject.net.op_size() == 1) check_shared_inputs(subject, options.seed, report);
+  const GradientSubject again = example_subject(spec, example, options.seed, second_folder.str());
+  if (device.kind != DeviceKind::cpu) {
+    check_device(again, subject, options.seed, report);
+    return report;
+  }
+  check_forward(spec, again, options.seed, report);
+  // What runs a net reads inputs by names in it.
+  const bool may_share = subject.net.op_size() == 1 && !has_side_effects(subject.net);
+  if (!subject.inputs.empty() && may_share) check_shared_inputs(subject, options.seed, report);
   return report;
 }
 

@@ -12,7 +12,8 @@
 
 namespace stepnet {
 
-// Throws Error if the example cannot be run.
-GradientReport check_example(const OpSpec& spec, const OpExample& example, const GradientCheckOptions& options);
+// Throws Error if the example cannot be run. On another device than the CPU the outputs are compared with the CPU's.
+GradientReport check_example(const OpSpec& spec, const OpExample& example, const GradientCheckOptions& options,
+                             Device device = {});
 
 }  // namespace stepnet

@@ -219,8 +219,12 @@ void check_subject(const GradientSubject& subject) {
   }
 }
 
-// A net that lists some of its inputs must list all.
-GradientSubject with_inputs_listed(GradientSubject subject) {
+// A net that lists some of its inputs must list all. What operators say about devices counts before the net's word.
+GradientSubject prepared(GradientSubject subject) {
+  if (subject.device.kind == DeviceKind::cuda) {
+    subject.net.mutable_device_option()->set_device_type(CUDA);
+    subject.net.mutable_device_option()->set_cuda_gpu_id(subject.device.index);
+  }
   subject.net.clear_external_input();
   for (const auto& feed : subject.feeds) subject.net.add_external_input(feed.first);
   return subject;
@@ -263,7 +267,7 @@ std::string place_text(const Shape& shape, int64_t i) {
 
 GradientReport check_gradients(const GradientSubject& given, const GradientCheckOptions& options) {
   check_subject(given);
-  const GradientSubject subject = with_inputs_listed(given);
+  const GradientSubject subject = prepared(given);
   GradientReport report;
   Check first(subject, options, 1, report);
   first.run();

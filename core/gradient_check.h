@@ -29,6 +29,7 @@ struct GradientSubject {
   std::map<std::string, Tensor> feeds;  // all that the net reads
   std::vector<std::string> outputs;     // that L is made of: float64
   std::vector<std::string> inputs;      // whose gradients are checked: feeds, float64
+  Device device = {};                   // that the net runs on; feeds are given on the CPU
 };
 
 struct GradientCheckOptions {

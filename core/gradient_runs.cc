@@ -33,10 +33,11 @@ std::set<std::string> written_by(const NetDef& net) {
   return written;
 }
 
-const Tensor& float64_output(const Workspace& workspace, const std::string& name) {
+// A copy on the CPU.
+Tensor float64_output(const Workspace& workspace, const std::string& name) {
   const Tensor& value = workspace.fetch(name);
   require(value.dtype() == DType::float64, "\"{}\" is {}, but gradients are checked in double", name, value.str());
-  return value;
+  return placed(value, {});
 }
 
 // Forward and backward operators, each as a net of the whole one's name, which random draws depend on.
@@ -59,7 +60,9 @@ Tensor* float64_tensor(const Workspace& workspace, const std::string& name) {
 
 void fill_with_nan(Tensor& tensor) {
   if (!tensor.raw()) return;
-  std::ranges::fill(tensor.span<double>(), kNaN);
+  Tensor nan = Tensor::empty(DType::float64, tensor.shape());
+  std::ranges::fill(nan.span<double>(), kNaN);
+  tensor.copy_from(nan);
   tensor.mark_written();
 }
 
@@ -90,8 +93,8 @@ Tensor dense_rows(const Tensor& indices, const Tensor& values, const Shape& shap
 }
 
 Tensor gradient_value(const Workspace& workspace, const GradientName& name, const Shape& shape) {
-  if (!name.is_sparse()) return float64_output(workspace, name.dense).clone();
-  return dense_rows(workspace.fetch(name.indices), float64_output(workspace, name.values), shape);
+  if (!name.is_sparse()) return float64_output(workspace, name.dense);
+  return dense_rows(placed(workspace.fetch(name.indices), {}), float64_output(workspace, name.values), shape);
 }
 
 // Outputs of backward operators that are no results and that nobody reads.
@@ -147,6 +150,12 @@ GradientSubject moved_in_place(const GradientSubject& subject, int in, int out) 
 
 }  // namespace
 
+Tensor placed(const Tensor& value, Device device) {
+  Tensor copy = Tensor::empty(value.dtype(), value.shape(), device);
+  copy.copy_from(value);
+  return copy;
+}
+
 MovedRuns::MovedRuns(const GradientSubject& subject, uint64_t seed) : subject_(subject), seed_(seed) {
   for (const auto& [name, value] : subject.feeds) feed(name);
   for (const std::string& name : written_by(subject.net))
@@ -162,7 +171,9 @@ void MovedRuns::feed(const std::string& name) { workspace_.tensor(name) = subjec
 
 std::vector<Tensor> MovedRuns::at(const std::string& input, const std::function<void(std::span<double>)>& move) {
   for (const std::string& name : overwritten_) feed(name);
-  move(workspace_.tensor(input).span<double>());
+  Tensor moved = subject_.feeds.at(input).clone();
+  move(moved.span<double>());
+  workspace_.tensor(input) = placed(moved, subject_.device);
   std::vector<Tensor> values = run();
   feed(input);
   return values;
@@ -171,7 +182,7 @@ std::vector<Tensor> MovedRuns::at(const std::string& input, const std::function<
 std::vector<Tensor> MovedRuns::run() {
   run_once(*net_, seed_);
   std::vector<Tensor> values;
-  for (const std::string& output : subject_.outputs) values.push_back(workspace_.fetch(output).clone());
+  for (const std::string& output : subject_.outputs) values.push_back(float64_output(workspace_, output));
   return values;
 }
 
@@ -193,8 +204,8 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
   const Halves halves(d.net, d.result.first_gradient_op);
   Workspace workspace;
   auto feed = [&] {
-    for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = value.clone();
-    for (const auto& [name, value] : weights) workspace.tensor(given_name(name)) = value.clone();
+    for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = placed(value, subject.device);
+    for (const auto& [name, value] : weights) workspace.tensor(given_name(name)) = placed(value, subject.device);
   };
   feed();
   Net forward(halves.forward, workspace);
@@ -222,7 +233,7 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
 
 GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights) {
   Differentiated d = differentiate(subject, subject.inputs);
-  GradientSubject second{std::move(d.net), subject.feeds, {}, subject.inputs};
+  GradientSubject second{std::move(d.net), subject.feeds, {}, subject.inputs, subject.device};
   for (const auto& [output, value] : weights) {
     second.feeds[given_name(output)] = value;
     second.inputs.push_back(given_name(output));

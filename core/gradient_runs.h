@@ -19,6 +19,9 @@ namespace stepnet {
 
 using NamedTensors = std::map<std::string, Tensor>;
 
+// A copy on a device.
+Tensor placed(const Tensor& value, Device device);
+
 // The net bound once, run again and again on its feeds with one of them moved.
 class MovedRuns {
  public:

@@ -104,7 +104,7 @@ std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64
 
 GradientSubject operator_subject(const OpSpec& spec, const std::map<std::string, Tensor>& values,
                                  const std::vector<std::string>& args, int outputs, uint64_t seed) {
-  GradientSubject subject{{}, values, {}, {}};
+  GradientSubject subject{{}, values, {}, {}, {}};
   OperatorDef& op = *subject.net.add_op();
   op.set_type(spec.type);
   for (const std::string& text : args) *op.add_arg() = parse_arg(spec, text);

@@ -25,6 +25,7 @@ struct GradcheckOptions {
   std::vector<std::string> inputs, args, feeds;
   int outputs = 1;
   bool all = false;
+  std::string device = "cpu";
   GradientCheckOptions check;
 };
 
@@ -103,10 +104,18 @@ std::string row_text(const GradientRow& row) {
                      row.tried, row.error, row.where, row.derivative, row.differences, verdict, kinks);
 }
 
+// Throws Error where there is none.
+Device device_of(const GradcheckOptions& options) {
+  const Device device{options.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu, 0};
+  allocator(device);
+  return device;
+}
+
 void check_one(const GradcheckOptions& options) {
   const bool is_file = std::filesystem::exists(options.target);
-  const GradientReport report =
-      check_gradients(is_file ? net_subject(options) : named_operator(options), options.check);
+  GradientSubject subject = is_file ? net_subject(options) : named_operator(options);
+  subject.device = device_of(options);
+  const GradientReport report = check_gradients(subject, options.check);
   fmt::print("{:<20} {:>5} {:>8} {:>12}  {:<14} {:>16} {:>16}  {}\n", "input", "order", "tried", "error", "at",
              "derivative", "differences", "verdict");
   for (const GradientRow& row : report.rows) fmt::print("{}", row_text(row));
@@ -115,9 +124,9 @@ void check_one(const GradcheckOptions& options) {
 }
 
 // One example's line; a wrong one is followed by what is wrong. Returns whether it is right.
-bool check_example_of(const OpSpec& spec, size_t number, const GradientCheckOptions& check,
+bool check_example_of(const OpSpec& spec, size_t number, const GradientCheckOptions& check, Device device,
                       std::set<std::string>& covered) {
-  const GradientReport report = check_example(spec, spec.examples[number], check);
+  const GradientReport report = check_example(spec, spec.examples[number], check, device);
   covered.insert(report.operators.begin(), report.operators.end());
   double error = 0;
   int order = 0;
@@ -130,18 +139,24 @@ bool check_example_of(const OpSpec& spec, size_t number, const GradientCheckOpti
   return report.right();
 }
 
+bool runs_on(DeviceKind device, const OpSpec& spec) {
+  return device == DeviceKind::cpu ||
+         std::ranges::any_of(spec.kernels, [&](const Kernel& kernel) { return kernel.device == device; });
+}
+
 void check_all(const GradcheckOptions& options) {
   GradientCheckOptions check = options.check;
   check.order = 2;
   check.where_possible = true;
+  const Device device = device_of(options);
   bool right = true;
   std::set<std::string> covered;
   fmt::print("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
   for (const std::string& type : op_types())
-    for (size_t i = 0; i < op_spec(type).examples.size(); ++i)
-      right = check_example_of(op_spec(type), i, check, covered) && right;
+    for (size_t i = 0; i < op_spec(type).examples.size() && runs_on(device.kind, op_spec(type)); ++i)
+      right = check_example_of(op_spec(type), i, check, device, covered) && right;
   for (const std::string& type : op_types())
-    if (covered.count(type) == 0) {
+    if (covered.count(type) == 0 && runs_on(device.kind, op_spec(type))) {
       fmt::print("{:<32} has no example, and no gradient of one runs it\n", type);
       right = false;
     }
@@ -177,6 +192,10 @@ void add_gradcheck_command(CLI::App& app) {
       ->type_name("N");
   command->add_option("--loss", o->loss, "The blob of a net to differentiate; a model's loss if not given")
       ->type_name("BLOB");
+  command
+      ->add_option("--device", o->device, "Where to run, cpu or cuda; --all is then of operators with a kernel there")
+      ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
+      ->type_name("DEVICE");
   command->add_option("--order", o->check.order, "2: gradients of gradients too")->check(CLI::Range(1, 2));
   command->add_option("--directions", o->check.directions, "Try so many random directions instead of all elements")
       ->check(CLI::Range(0, 1'000'000));

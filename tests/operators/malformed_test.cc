@@ -1,0 +1,130 @@
+// Every operator on malformed inputs, arguments and names: an Error that says what is wrong, or a result, but no crash.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "core/net.h"
+#include "tests/core/temp_folder.h"
+#include "tests/operators/malformed_cases.h"
+
+namespace stepnet::testing {
+namespace {
+
+// Ends the program if one call takes too long, and says which.
+class Watchdog {
+ public:
+  Watchdog() : thread_([this] { watch(); }) {}
+  ~Watchdog() {
+    set("");
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  void set(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    what_ = what;
+    ++number_;
+  }
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    for (uint64_t seen = 0; !done_; seen = number_) {
+      changed_.wait_for(lock, std::chrono::seconds(60));
+      if (done_ || what_.empty() || number_ != seen) continue;
+      fmt::print(stderr, "this takes more than a minute: {}\n", what_);
+      std::abort();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string what_;
+  uint64_t number_ = 0;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+// Files whose names are made up go to a folder, and what is printed nowhere.
+class InFolder {
+ public:
+  explicit InFolder(const std::string& folder) : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(folder);
+    ::testing::internal::CaptureStdout();
+  }
+  ~InFolder() {
+    ::testing::internal::GetCapturedStdout();
+    std::filesystem::current_path(before_);
+  }
+  InFolder(const InFolder&) = delete;
+  InFolder& operator=(const InFolder&) = delete;
+
+ private:
+  std::filesystem::path before_;
+};
+
+// "" or the text of the Error.
+std::string run(const OpCall& call) {
+  try {
+    Workspace workspace;
+    for (const auto& [name, value] : call.feeds) workspace.tensor(name) = value.clone();
+    RunContext context;
+    if (call.before.op_size() > 0) empty_folder(call.folder);  // the operators before write its files
+    run_net_once(call.before, workspace, context);
+    NetDef net;
+    *net.add_op() = call.def;
+    run_net_once(net, workspace, context);
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+class Malformed : public ::testing::Test {
+ protected:
+  void walk(void (*mutate)(const OpCall&, const std::function<void(const Mutation&)>&)) {
+    const TempFolder folder;
+    const InFolder here(folder.path());
+    int runs = 0, errors = 0;
+    for (const auto& [type, calls] : calls_of_all_operators(folder.path()))
+      for (const OpCall& call : calls)
+        mutate(call, [&, type = type](const Mutation& m) {
+          ++runs;
+          errors += try_one(type, m) ? 1 : 0;
+        });
+    EXPECT_GT(errors, runs / 10);
+  }
+
+ private:
+  // Whether there was an Error.
+  bool try_one(const std::string& type, const Mutation& m) {
+    const std::string what = type + ", " + m.what;
+    watchdog_.set(what);
+    std::string text;
+    try {
+      text = run(m.call);
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << what << ": " << e.what();
+    }
+    if (text.empty()) return false;
+    EXPECT_NE(text.find(type), std::string::npos) << what << ": " << text;
+    EXPECT_NE(text.find(m.named), std::string::npos) << what << ": " << text;
+    return true;
+  }
+
+  Watchdog watchdog_;
+};
+
+TEST_F(Malformed, TypesAndShapes) { walk(mutate_inputs); }
+TEST_F(Malformed, Values) { walk(mutate_values); }
+TEST_F(Malformed, Arguments) { walk(mutate_arguments); }
+TEST_F(Malformed, Names) { walk(mutate_names); }
+
+}  // namespace
+}  // namespace stepnet::testing
