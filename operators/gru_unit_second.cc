@@ -11,7 +11,8 @@
 namespace stepnet {
 namespace {
 
-enum SecondInput { kHPrev, kGates, kLengths, kTimestep, kDH, kDHPrevGrad, kDGatesGrad };
+// Where the inputs stand.
+constexpr int kHPrev = 0, kGates = 1, kLengths = 2, kTimestep = 3, kDH = 4, kDHPrevGrad = 5, kDGatesGrad = 6;
 
 void infer(const UnitArgs& a, ShapeCall& call) {
   require(a.sequence_lengths == call.has(kLengths) && a.sequence_lengths == call.has(kTimestep),

@@ -19,7 +19,9 @@ struct SecondArgs : UnitArgs {
   float forget_bias = 0;
 };
 
-enum SecondInput { kCPrev, kGates, kLengths, kTimestep, kC, kDH, kDC, kDHPrevGrad, kDCPrevGrad, kDGatesGrad };
+// Where the inputs stand.
+constexpr int kCPrev = 0, kGates = 1, kLengths = 2, kTimestep = 3, kC = 4, kDH = 5, kDC = 6, kDHPrevGrad = 7,
+              kDCPrevGrad = 8, kDGatesGrad = 9;
 
 void infer(const SecondArgs& a, ShapeCall& call) {
   require(a.sequence_lengths == call.has(kLengths) && a.sequence_lengths == call.has(kTimestep),

@@ -128,7 +128,7 @@ void expand_net(NetDef& net, const std::string& prefix) {
 
 namespace {
 
-[[maybe_unused]] const bool registered = register_expansion(expand_recurrent);
+[[maybe_unused]] const bool kRegistered = register_expansion(expand_recurrent);
 
 }  // namespace
 
