@@ -32,6 +32,21 @@ void read(const NoArgs&, BlobCall& call) {
                                       call.out[1] ? call.out[1]->tensor() : unused_target);
 }
 
+// The text is the elements of a .npy file, behind the 128 bytes of its header.
+constexpr const char* kExample = R"(
+  op { type: 'SaveNpy' input: 'text' arg { name: 'path' s: '$FOLDER/text' } arg { name: 'absolute_path' i: 1 } }
+  op { type: 'CreateTextReader' output: 'reader' arg { name: 'file' s: '$FOLDER/text' } arg { name: 'batch' i: 2 }
+       arg { name: 'timesteps' i: 2 } arg { name: 'begin' i: 128 } }
+  op { type: 'ReadTextBatch' input: 'reader' output: 'X' output: 'target' }
+  op { type: 'ReadTextBatch' input: 'reader' output: 'X' output: 'target' })";
+
+constexpr const char* kSmallestExample = R"(
+  op { type: 'SaveNpy' input: 'text' arg { name: 'path' s: '$FOLDER/text' } arg { name: 'absolute_path' i: 1 } }
+  op { type: 'CreateTextReader' output: 'reader' arg { name: 'file' s: '$FOLDER/text' } arg { name: 'batch' i: 1 }
+       arg { name: 'timesteps' i: 1 } arg { name: 'begin' i: 129 } arg { name: 'end' i: 131 }
+       arg { name: 'vocabulary' s: 'cba' } }
+  op { type: 'ReadTextBatch' input: 'reader' output: 'X' output: 'target' })";
+
 REGISTER(create_text_reader) {
   return op<ReaderArgs>("CreateTextReader")
       .doc("Opens a text file as B streams of tokens that are read side by side. Running it again starts anew.")
@@ -45,6 +60,8 @@ REGISTER(create_text_reader) {
       .output("READER", "the reader")
       .object()
       .stop_gradient()
+      .example_net(kExample, {"text=uint8,10:97,98,97,99,98,98,97,10,99,97"})
+      .example_net(kSmallestExample, {"text=uint8,4:97,98,97,99"})
       .blobs(create);
 }
 
@@ -59,6 +76,7 @@ REGISTER(read_text_batch) {
       .types({DType::int32})
       .side_effect()
       .stop_gradient()
+      .example_net(kExample, {"text=uint8,9:97,98,97,99,98,98,97,99,97"})
       .blobs(read);
 }
 

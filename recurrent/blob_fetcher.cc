@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/operator.h"
+#include "recurrent/example_nets.h"
 #include "recurrent/scratch.h"
 
 namespace stepnet {
@@ -46,6 +47,7 @@ REGISTER(recurrent_network_blob_fetcher) {
       .output("names", "the names of the blobs that were made")
       .types({DType::string})
       .blobs(run)
+      .example_net(kFetcherExample, {"X=2,1,2", "h0=1,2"})
       .side_effect()
       .stop_gradient();
 }

@@ -75,6 +75,7 @@ std::string run(const OpCall& call) {
     Workspace workspace;
     for (const auto& [name, value] : call.feeds) workspace.tensor(name) = value.clone();
     RunContext context;
+    if (call.before.op_size() > 0) empty_folder(call.folder);  // the operators before write its files
     run_net_once(call.before, workspace, context);
     NetDef net;
     *net.add_op() = call.def;
