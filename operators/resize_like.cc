@@ -28,7 +28,7 @@ REGISTER(resize_like) {
       .shape_only()
       .output("output", "the elements in the new shape")
       .any_type()
-      .in_place("data", "output")
+      .in_place("data", "output", {"data"})
       .shape(shape)
       .example({"data=2,6", "shape_tensor=3,4"})
       .example({"data=1", "shape_tensor=double,1,1"})
