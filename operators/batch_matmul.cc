@@ -103,7 +103,9 @@ Gradient derivative_b(Formula& f) {
 
 REGISTER(batch_matmul) {
   return op<BatchArgs>("BatchMatMul")
-      .doc("Products of the matrices in two batches.")
+      .doc(
+          "Products of the matrices in two batches. A's gradient reads B, and B's reads A. With a third batch that is "
+          "added see BAddBMM, summed over the batch AddBMM.")
       .arg("trans_a", &BatchArgs::trans_a, false, "A's matrices are transposed")
       .arg("trans_b", &BatchArgs::trans_b, false, "the same for B")
       .arg("broadcast", &BatchArgs::broadcast, false, "let batch sizes of 1 and missing batch dimensions repeat")

@@ -46,7 +46,9 @@ std::vector<Gradient> second_derivatives(Formula& f) {
 
 REGISTER(dot_product) {
   return pair_op("DotProduct", "the products of the rows")
-      .doc("Dot products of rows.")
+      .doc(
+          "Dot products of rows; of two vectors, given as [1, K], it is one number. X's gradient reads Y, and Y's "
+          "reads X.")
       .cpu(forward<float>, forward<double>);
 }
 

@@ -95,9 +95,9 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1], d[2]};
 }
 
-// One output of the gradient operator for other tensors.
-enum Which { kX, kW };
-Value gradient_of(Formula& f, Which which, Value dy, Value x, Value w) {
+// The first or the second output of the gradient operator for other tensors.
+constexpr int kX = 0, kW = 1;
+Value gradient_of(Formula& f, int which, Value dy, Value x, Value w) {
   return f.ops("ElementwiseLinearGradient", {dy, x, w}, f.forward_args(), {which == kX, which == kW, false})[which];
 }
 

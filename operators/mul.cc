@@ -24,7 +24,7 @@ Gradient derivative_b(Formula& f) {
 
 REGISTER(mul) {
   return binary_op("Mul", "*", FusedCode::mul)
-      .doc("Product of two tensors, element by element.")
+      .doc("Product of two tensors, element by element. A's gradient reads B, and B's reads A.")
       .in_place("A", "C", {"B"})
       .in_place("B", "C", {"A"})
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)

@@ -1,6 +1,8 @@
 // UniformFill: Y[i] uniform from min to max. UniformIntFill: Y[i] an integer of [min, max], both ends included.
 // No derivative: the result does not depend on any input's values.
 
+#include <cmath>
+
 #include "core/parallel.h"
 #include "core/random.h"
 #include "operators/random_fill.h"
@@ -58,6 +60,7 @@ void draw_uniform(uint64_t key, double low, double high, Out<T> y) {
 void uniform_fill(const UniformArgs& args, Call& call) {
   const double min = bound(call, 1, args.min, 0), max = bound(call, 2, args.max, 1);
   require(min <= max, "min must not be greater than max, but they are {} and {}", min, max);
+  require(std::isfinite(max - min), "min and max must be finite, but they are {} and {}", min, max);
   if (call.out(0).dtype() == DType::float64) return draw_uniform(call.random_key, min, max, call.out_span<double>(0));
   draw_uniform(call.random_key, min, max, call.out_span<float>(0));
 }

@@ -1,4 +1,5 @@
 // BatchMatMul against plain loops and central differences.
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -86,6 +87,16 @@ TEST(BatchMatMul, BadShapesAreNamed) {
   EXPECT_TRUE(has(error({2, 3, 4}, {4, 6}, false), "without broadcast: 1 these must be equal"));
   EXPECT_TRUE(has(error({2, 3, 4}, {3, 4, 6}, true), "cannot be broadcast together: 2 against 3"));
   EXPECT_TRUE(has(error({4}, {4, 6}, true), "A is [4], but a matrix has two dimensions"));
+}
+
+TEST(BatchMatMul, EachGradientReadsTheOtherOperandAlone) {
+  for (const bool trans : {false, true})
+    for (const bool broadcast : {false, true}) {
+      const OperatorDef def =
+          make_op("BatchMatMul", {"A", "B"}, {"Y"}, {make_arg("trans_a", trans), make_arg("broadcast", broadcast)});
+      EXPECT_EQ(gradient_reads(def, "A"), "B");
+      EXPECT_EQ(gradient_reads(def, "B"), "A");
+    }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "tests/operators/elementwise_check.h"
+#include "tests/operators/gradient_reads.h"
 
 namespace stepnet::testing {
 namespace {
@@ -53,6 +54,12 @@ TEST(Div, BadShapesAreNamed) {
               run_op_on(div_op(), feeds);
             }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
             std::string::npos);
+}
+
+TEST(Div, NoGradientReadsTheDividend) {
+  const OperatorDef def = make_op("Div", {"A", "B"}, {"C"});
+  EXPECT_EQ(gradient_reads(def, "A"), "B");
+  EXPECT_EQ(gradient_reads(def, "B"), "B C");
 }
 
 }  // namespace

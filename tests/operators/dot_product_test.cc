@@ -1,4 +1,5 @@
 // DotProduct against plain loops and central differences, to the second order.
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/row_pairs_test.h"
 
 namespace stepnet::testing {
@@ -25,6 +26,19 @@ TEST(DotProduct, GradientsOfGradients) {
 
 TEST(DotProduct, OfRowsWithThemselves) {
   EXPECT_EQ(check_gradient(make_op("DotProduct", {"X", "X"}, {"Z"}), {{"X", normal<double>({3, 4})}}, {"X"}), "");
+}
+
+TEST(DotProduct, EachGradientReadsTheOtherInputAlone) {
+  const OperatorDef def = make_op("DotProduct", {"X", "Y"}, {"Z"});
+  EXPECT_EQ(gradient_reads(def, "X"), "Y");
+  EXPECT_EQ(gradient_reads(def, "Y"), "X");
+}
+
+// One dimension would be as many rows of one element.
+TEST(DotProduct, OfVectors) {
+  const Feeds feeds = {{"X", Tensor::of<double>({1, 3}, {1, 2, 3})}, {"Y", Tensor::of<double>({1, 3}, {4, 5, 6})}};
+  const OperatorDef def = make_op("DotProduct", {"X", "Y"}, {"Z"});
+  EXPECT_EQ(compare(run_op_on(def, feeds)[0], Tensor::of<double>({1}, {32}), 0), "");
 }
 
 }  // namespace

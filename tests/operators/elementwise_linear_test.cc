@@ -37,6 +37,22 @@ TEST(ElementwiseLinear, Gradients) {
     EXPECT_EQ(check_gradient(linear(axis), feeds_for<double>(x, axis), {"X", "w", "b"}), "") << x.str();
 }
 
+// Every choice of outputs that have gradients of their own.
+TEST(ElementwiseLinear, GradientOfGradient) {
+  const OperatorDef def = make_op("ElementwiseLinearGradient", {"dY", "X", "w"}, {"dX", "dw", "db"});
+  const std::vector<std::vector<std::string>> choices = {
+      {"dX"}, {"dw"}, {"db"}, {"dX", "dw"}, {"dX", "db"}, {"dw", "db"}, {"dX", "dw", "db"}};
+  for (const Shape& x : {Shape{3, 4}, Shape{1, 1}, Shape{0, 3}, Shape{3, 0}}) {
+    const Feeds feeds = {{"dY", normal<double>(x, 1)}, {"X", normal<double>(x, 2)}, {"w", normal<double>({x[1]}, 3)}};
+    for (const auto& outputs : choices) {
+      std::vector<std::string> wrt = {"dY"};
+      if (outputs != choices[0] && outputs != choices[2] && outputs != choices[4]) wrt.push_back("X");
+      if (outputs[0] == "dX") wrt.push_back("w");
+      EXPECT_EQ(check_gradient(def, feeds, wrt, 1e-7, 1e-5, outputs), "") << x.str() << ", " << outputs[0];
+    }
+  }
+}
+
 TEST(ElementwiseLinear, MayOverwriteXUnlessItIsRead) {
   const OperatorDef def = make_op("ElementwiseLinear", {"X", "w", "b"}, {"X"});
   const Feeds feeds = feeds_for<double>({3, 4}, 1);
@@ -50,6 +66,11 @@ TEST(ElementwiseLinear, BadInputIsNamed) {
   EXPECT_NE(error_of([&] {
               run_op_on(linear(1), feeds);
             }).find("w must be [4], as X [2, 4] has rows of 4 values from axis 1 on, but is [3]"),
+            std::string::npos);
+  const OperatorDef gradient = make_op("ElementwiseLinearGradient", {"dY", "X", "w"}, {"dX", "dw", "db"});
+  EXPECT_NE(error_of([&] {
+              run_op_on(gradient, {{"dY", normal<float>({4, 2})}, feeds[0], {"w", normal<float>({4})}});
+            }).find("dY is [4, 2], but X [2, 4]"),
             std::string::npos);
 }
 

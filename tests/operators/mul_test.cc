@@ -1,4 +1,5 @@
 // Mul against plain loops and central differences, with every kind of broadcasting.
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -77,6 +78,13 @@ TEST(Mul, BadShapesAreNamed) {
               run_op_on(mul_op({broadcast()}), feeds);
             }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
             std::string::npos);
+}
+
+TEST(Mul, EachGradientReadsTheOtherOperandAlone) {
+  for (const OperatorDef& def : {mul_op(), mul_op({broadcast()}), mul_op({broadcast(), make_arg("axis", 1)})}) {
+    EXPECT_EQ(gradient_reads(def, "A"), "B");
+    EXPECT_EQ(gradient_reads(def, "B"), "A");
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/parallel.h"
 #include "tests/operators/op_test.h"
@@ -55,6 +56,10 @@ TEST(UniformFill, RefusesBadArguments) {
               fill("UniformFill", {make_arg("min", 2.0f)});
             }).find("min must not be greater than max, but they are 2 and 1"),
             std::string::npos);
+  EXPECT_NE(error_of([] {
+              fill("UniformFill", {make_arg("max", std::numeric_limits<float>::infinity())});
+            }).find("min and max must be finite, but they are 0 and inf"),
+            std::string::npos);
   EXPECT_NE(error_of([] { fill("UniformFill", {make_arg("dtype", 2)}); }).find("must be float or double, but is int32"),
             std::string::npos);
 }
@@ -68,6 +73,17 @@ TEST(UniformIntFill, IncludesBothEnds) {
     ++count[v + 1];
   }
   for (const int c : count) EXPECT_NEAR(c, 1000, 140);
+}
+
+TEST(UniformIntFill, TakesItsBoundsAsInputs) {
+  const OperatorDef def = make_op("UniformIntFill", {"X", "a", "b"}, {"Y"});
+  Feeds feeds = {{"X", normal<float>({50})}, {"a", Tensor::scalar<int64_t>(7)}, {"b", Tensor::scalar<int32_t>(9)}};
+  for (const int32_t v : run_op_on(def, feeds)[0].span<int32_t>()) EXPECT_TRUE(v >= 7 && v <= 9) << v;
+  feeds[2].second = Tensor::scalar<float>(9);
+  EXPECT_NE(error_of([&] { run_op_on(def, feeds); }).find("max must be an integer, but is float[]"), std::string::npos);
+  feeds[2].second = Tensor::scalar<int64_t>(int64_t{1} << 31);
+  EXPECT_NE(error_of([&] { run_op_on(def, feeds); }).find("the value 2147483648 does not fit int32"),
+            std::string::npos);
 }
 
 TEST(UniformIntFill, NeedsMinBelowMax) {
