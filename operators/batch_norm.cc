@@ -164,7 +164,7 @@ std::vector<Gradient> test_derivatives(Formula& f) {
           scaled(f, by_var, -0.5F)};
 }
 
-OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
+void add_examples(OpBuilder<BatchNormArgs>& b, const std::string& type) {
   const std::string test =
       R"(op { type: ")" + type +
       R"(" input: "X" input: "scale" input: "bias" input: "mean" input: "var" output: "Y" arg { name: "is_test" i: 1 })";
@@ -174,6 +174,15 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
     feeds.insert(feeds.begin(), x);
     return feeds;
   };
+  b.example({"X=4,3", "scale=3", "bias=3", "est_mean=3", "est_var=3,0.5..2"}, {"epsilon=0.1"})
+      .example({"X=2,3,2", "scale=3", "bias=3", "est_mean=3", "est_var=3,0.5..2"}, {"epsilon=0.1", "momentum=0.5"})
+      .example({"X=2,2,3", "scale=3", "bias=3", "est_mean=3", "est_var=3,0.5..2"}, {"epsilon=0.1", "order=NHWC"})
+      .example({"X=2,1", "scale=1", "bias=1", "est_mean=1", "est_var=1,0.5..2"}, {"epsilon=0.1"})
+      .example_net(test + "}", with("X=2,3,2"), {"Y"})
+      .example_net(test + R"(arg { name: "order" s: "NHWC" }})", with("X=2,2,3"), {"Y"});
+}
+
+OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
   OpBuilder<BatchNormArgs> b(type);
   add_batch_norm_args(b)
       .input("X", "[N, C, ...], or with order NHWC [N, ..., C]")
@@ -197,16 +206,11 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
       .flops([](const BatchNormArgs&, const ShapeCall& c) {
         return c.known(0) ? 6 * static_cast<double>(c.shape(0).size()) : 0;
       })
-      .example({"X=4,3", "scale=3", "bias=3", "est_mean=3", "est_var=3,0.5..2"}, {"epsilon=0.1"})
-      .example({"X=2,3,2", "scale=3", "bias=3", "est_mean=3", "est_var=3,0.5..2"}, {"epsilon=0.1", "momentum=0.5"})
-      .example({"X=2,2,3", "scale=3", "bias=3", "est_mean=3", "est_var=3,0.5..2"}, {"epsilon=0.1", "order=NHWC"})
-      .example({"X=2,1", "scale=1", "bias=1", "est_mean=1", "est_var=1,0.5..2"}, {"epsilon=0.1"})
-      .example_net(test + "}", with("X=2,3,2"), {"Y"})
-      .example_net(test + R"(arg { name: "order" s: "NHWC" }})", with("X=2,2,3"), {"Y"})
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "scale", "bias", "est_mean", "est_var"}, [type](Formula& f) {
         return f.args<BatchNormArgs>().is_test ? test_derivatives(f) : train_derivatives(f, type);
       });
+  add_examples(b, type);
   return b;
 }
 

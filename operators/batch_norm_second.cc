@@ -14,8 +14,8 @@
 namespace stepnet {
 namespace {
 
-enum Input { kX, kScale, kDy, kMean, kInv, kDinv, kDdx, kDdscale, kDdbias };
-enum Output { kXGrad, kScaleGrad, kDyGrad, kMeanGrad, kInvGrad, kDmeanGrad, kDinvGrad };
+constexpr int kX = 0, kScale = 1, kDy = 2, kMean = 3, kInv = 4, kDinv = 5, kDdx = 6, kDdscale = 7, kDdbias = 8;
+constexpr int kXGrad = 0, kScaleGrad = 1, kDyGrad = 2, kMeanGrad = 3, kInvGrad = 4, kDmeanGrad = 5, kDinvGrad = 6;
 
 // The inputs, in double. Those that were left out count as zeros.
 template <class T>
@@ -24,16 +24,14 @@ class Inputs {
   explicit Inputs(const Call& c) {
     for (int i = 0; i <= kDdbias; ++i) values_[i] = c.has(i) ? c.in(i).data<T>() : nullptr;
   }
-  double operator()(Input input, int64_t i) const {
-    return values_[input] ? static_cast<double>(values_[input][i]) : 0;
-  }
+  double operator()(int input, int64_t i) const { return values_[input] ? static_cast<double>(values_[input][i]) : 0; }
 
  private:
   const T* values_[kDdbias + 1];
 };
 
 template <class T>
-void put(Call& c, Output output, int64_t i, double value) {
+void put(Call& c, int output, int64_t i, double value) {
   if (c.wants(output)) c.out(output).data<T>()[i] = static_cast<T>(value);
 }
 
@@ -117,8 +115,8 @@ void infer(const BatchNormArgs& a, ShapeCall& c) {
                   {kDinv, "dinv_std"},
                   {kDdscale, "ddscale"},
                   {kDdbias, "ddbias"}});
-  for (const Output i : {kXGrad, kDyGrad}) c.set_like(i, kX);
-  for (const Output i : {kScaleGrad, kMeanGrad, kInvGrad, kDmeanGrad, kDinvGrad})
+  for (const int i : {kXGrad, kDyGrad}) c.set_like(i, kX);
+  for (const int i : {kScaleGrad, kMeanGrad, kInvGrad, kDmeanGrad, kDinvGrad})
     c.set(i, c.dtype(kX), Shape{channels.count});
 }
 

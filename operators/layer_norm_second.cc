@@ -21,8 +21,8 @@ struct SecondArgs {
   int32_t axis = 1;
 };
 
-enum Input { kMean, kStd, kX, kDy, kGamma, kDstd, kDdx, kDdgamma, kDdbeta };
-enum Output { kDyGrad, kMeanGrad, kStdGrad, kXGrad, kGammaGrad, kDmeanGrad, kDstdGrad };
+constexpr int kMean = 0, kStd = 1, kX = 2, kDy = 3, kGamma = 4, kDstd = 5, kDdx = 6, kDdgamma = 7, kDdbeta = 8;
+constexpr int kDyGrad = 0, kMeanGrad = 1, kStdGrad = 2, kXGrad = 3, kGammaGrad = 4, kDmeanGrad = 5, kDstdGrad = 6;
 
 // The inputs of one row, in double. Those that were left out count as zeros, gamma as ones.
 template <class T>
