@@ -258,6 +258,7 @@ std::vector<std::pair<std::string, GradientSubject>> in_place_subjects(const Gra
   if (subject.net.op_size() != 1) return subjects;
   const OperatorDef& op = subject.net.op(0);
   const OpSpec& spec = op_spec(op.type());
+  if (spec.random) return subjects;  // what is drawn depends on the output's name
   for (const InPlaceRule& rule : spec.in_place) {
     const int in = spec.input_index(rule.in), out = spec.output_index(rule.out);
     if (rule.enforced || in >= op.input_size() || out >= op.output_size()) continue;

@@ -28,7 +28,7 @@ REGISTER(resize_like) {
       .shape_only()
       .output("output", "the elements in the new shape")
       .any_type()
-      .in_place("data", "output")
+      .in_place("data", "output", {"data"})
       .shape(shape)
       .cpu(resize)
       .derivative("data",

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -54,6 +55,12 @@ TEST(Readme, ItsNetRunsOverASequence) {
   EXPECT_EQ(states.shape(), (Shape{T, B, H}));
   EXPECT_EQ(testing::compare(states.rows(T - 1, 1), workspace.fetch("h_last"), 0), "");
   for (const float h : states.span<float>()) EXPECT_LT(std::abs(h), 1);
+}
+
+TEST(Readme, ItsOperatorIsTheExampleFile) {
+  const std::string file = read("tools/examples/plugin/scale_by.cc");
+  EXPECT_NE(read("README.md").find("```cpp\n" + file + "```"), std::string::npos);
+  EXPECT_LE(std::count(file.begin(), file.end(), '\n'), 20);
 }
 
 TEST(Readme, ItsModelIsTheExampleFiles) {

@@ -139,22 +139,41 @@ bool check_example_of(const OpSpec& spec, size_t number, const GradientCheckOpti
   return report.right();
 }
 
+void print_example_head() {
+  fmt::print("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
+}
+
+GradientCheckOptions both_orders(GradientCheckOptions check) {
+  check.order = 2;
+  check.where_possible = true;
+  return check;
+}
+
+// Of one operator.
+void check_examples(const GradcheckOptions& options) {
+  const OpSpec& spec = op_spec(options.target);
+  const Device device = device_of(options);
+  std::set<std::string> covered;
+  bool right = true;
+  print_example_head();
+  for (size_t i = 0; i < spec.examples.size(); ++i)
+    right = check_example_of(spec, i, both_orders(options.check), device, covered) && right;
+  if (!right) throw CLI::RuntimeError(kWrong);
+}
+
 bool runs_on(DeviceKind device, const OpSpec& spec) {
   return device == DeviceKind::cpu ||
          std::ranges::any_of(spec.kernels, [&](const Kernel& kernel) { return kernel.device == device; });
 }
 
 void check_all(const GradcheckOptions& options) {
-  GradientCheckOptions check = options.check;
-  check.order = 2;
-  check.where_possible = true;
   const Device device = device_of(options);
   bool right = true;
   std::set<std::string> covered;
-  fmt::print("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
+  print_example_head();
   for (const std::string& type : op_types())
     for (size_t i = 0; i < op_spec(type).examples.size() && runs_on(device.kind, op_spec(type)); ++i)
-      right = check_example_of(op_spec(type), i, check, device, covered) && right;
+      right = check_example_of(op_spec(type), i, both_orders(options.check), device, covered) && right;
   for (const std::string& type : op_types())
     if (covered.count(type) == 0 && runs_on(device.kind, op_spec(type))) {
       fmt::print("{:<32} has no example, and no gradient of one runs it\n", type);
@@ -165,8 +184,12 @@ void check_all(const GradcheckOptions& options) {
 
 void check(const GradcheckOptions& options) {
   require(options.all == options.target.empty(), "what is checked is an operator, a file with a net, or --all");
+  const bool given = !options.inputs.empty() || !options.feeds.empty() || !options.args.empty();
+  const OpSpec* spec = find_op(options.target);
   if (options.all)
     check_all(options);
+  else if (spec && !given && !spec->examples.empty())
+    check_examples(options);
   else
     check_one(options);
 }
@@ -176,7 +199,9 @@ void check(const GradcheckOptions& options) {
 void add_gradcheck_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("gradcheck", "Check gradients against differences; exits 1 if one is wrong");
   auto o = std::make_shared<GradcheckOptions>();  // shared with the callback, which runs after this returns
-  command->add_option("TARGET", o->target, "An operator, or a file with a net")->type_name("");
+  command
+      ->add_option("TARGET", o->target, "An operator, by its own examples if no --input is given, or a file with a net")
+      ->type_name("");
   command->add_flag("--all", o->all, "Check all operators, by their own examples, up to second order");
   command->add_option("--input", o->inputs, "The type, sizes and range of values of an input; may be repeated")
       ->allow_extra_args(false)

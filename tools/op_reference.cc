@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/input_text.h"
 
 namespace stepnet::tools {
 namespace {
@@ -45,10 +46,12 @@ Table args_table(const std::vector<ArgSpec>& args) {
   return table;
 }
 
-// An operator that has every input and output by its declared name.
+// An operator that has every input and output by its declared name, and the arguments of its first example.
 OperatorDef full_call(const OpSpec& spec) {
   OperatorDef def;
   def.set_type(spec.type);
+  if (!spec.examples.empty())
+    for (const std::string& text : spec.examples[0].args) *def.add_arg() = parse_arg(spec, text);
   for (const ParamSpec& p : spec.inputs) def.add_input(p.name);
   for (const ParamSpec& p : spec.outputs) def.add_output(p.name);
   return def;
@@ -61,7 +64,7 @@ std::vector<std::string> names_where(const std::vector<bool>& marks, const std::
   return names;
 }
 
-// The gradient of one input alone, with all arguments at their defaults.
+// The gradient of one input alone.
 std::vector<std::string> derivative_row(const OpSpec& spec, const std::string& input) {
   const OperatorDef def = full_call(spec);
   std::vector<bool> wanted(spec.inputs.size(), false);
@@ -133,6 +136,21 @@ std::vector<std::string> notes_of(const OpSpec& spec) {
   return notes;
 }
 
+// Of those with gradients, as others have nothing to check.
+std::vector<std::string> example_lines(const OpSpec& spec) {
+  std::vector<std::string> lines;
+  if (spec.derivatives.empty()) return lines;
+  for (const OpExample& example : spec.examples) {
+    if (!example.net.empty()) continue;
+    std::string line = "stepnet gradcheck " + spec.type;
+    for (const std::string& input : example.inputs) line += " --input " + input;
+    for (const std::string& arg : example.args) line += " --arg " + arg;
+    if (example.outputs > 1) line += fmt::format(" --outputs {}", example.outputs);
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
 std::vector<size_t> widths_of(const Table& table) {
   std::vector<size_t> widths;
   for (const std::string& head : table.head) widths.push_back(head.size());
@@ -169,13 +187,14 @@ std::string markdown(const OpReference& reference) {
   }
   if (!reference.notes.empty()) text += "\n";
   for (const std::string& note : reference.notes) text += fmt::format("- {}\n", note);
+  if (!reference.examples.empty()) text += fmt::format("\n```sh\n{}\n```\n", joined(reference.examples, "\n"));
   return text;
 }
 
 }  // namespace
 
 OpReference reference_of(const OpSpec& spec) {
-  OpReference reference{spec.type, spec.doc, {}, notes_of(spec)};
+  OpReference reference{spec.type, spec.doc, {}, notes_of(spec), example_lines(spec)};
   for (Table table : {params_table("Inputs", spec.inputs), params_table("Outputs", spec.outputs), args_table(spec.args),
                       derivatives_table(spec)})
     if (!table.rows.empty()) reference.tables.push_back(std::move(table));
@@ -191,12 +210,14 @@ std::string plain_text(const OpReference& reference) {
   }
   if (!reference.notes.empty()) text += "\n";
   for (const std::string& note : reference.notes) text += note + "\n";
+  for (const std::string& line : reference.examples) text += "  " + line + "\n";
   return text;
 }
 
 std::string markdown(const std::vector<OpReference>& references) {
   std::string text =
-      "# Operators\n\nWritten by `stepnet ops --markdown`. T is the one type that an operator's inputs share.\n\n";
+      "# Operators\n\nWritten by `stepnet ops --markdown -o operators/README.md`. T is the one type that an operator's "
+      "inputs share.\n\n";
   for (const OpReference& reference : references)
     text += fmt::format("[{0}](#{1}) ", reference.type, [&] {
       std::string anchor = reference.type;

@@ -20,7 +20,8 @@ struct Table {
 struct OpReference {
   std::string type, doc;
   std::vector<Table> tables;
-  std::vector<std::string> notes;  // in-place rules, devices, gradient rules: a sentence each
+  std::vector<std::string> notes;     // in-place rules, devices, gradient rules: a sentence each
+  std::vector<std::string> examples;  // command lines
 };
 
 OpReference reference_of(const OpSpec& spec);

@@ -53,7 +53,9 @@ void collect(const GradientSubject& subject, Calls& calls) {
 }
 
 // The subject's net with the gradients of its outputs, which are given.
-GradientSubject with_gradients(const GradientSubject& subject) {
+GradientSubject with_gradients(GradientSubject subject) {
+  subject.net.clear_external_input();
+  for (const auto& feed : subject.feeds) subject.net.add_external_input(feed.first);
   const MovedRuns runs(subject, kSeed);
   return gradients_as_subject(subject, runs.weights());
 }

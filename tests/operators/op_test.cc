@@ -1,26 +1,16 @@
-// Running one operator, reproducible tensors, and the check of derivatives by central differences.
+// Running one operator, reproducible tensors, and comparing them.
 #include "tests/operators/op_test.h"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <set>
 
 #include "core/gradient_check.h"
-#include "core/passes/gradients.h"
+#include "core/op_example.h"
 #include "core/random.h"
 
 namespace stepnet::testing {
 
 namespace {
-
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-const Tensor* find_feed(const Feeds& feeds, const std::string& name) {
-  for (const auto& [key, value] : feeds)
-    if (key == name) return &value;
-  return nullptr;
-}
 
 void feed_all(const Feeds& feeds, Workspace& workspace) {
   for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
@@ -39,8 +29,6 @@ RunContext context_of(uint64_t seed) {
   run.seed = seed;
   return run;
 }
-
-void add_element(Tensor& t, int64_t i, double delta) { t.data<double>()[i] += delta; }
 
 template <class T>
 double element_as_double(const Tensor& t, int64_t i) {
@@ -71,127 +59,6 @@ double element(const Tensor& t, int64_t i) {
       fail("a test reads numbers from {}", t.str());
   }
 }
-
-bool all_finite(const Tensor& t) {
-  for (int64_t i = 0; i < t.size(); ++i)
-    if (!std::isfinite(element(t, i))) return false;
-  return true;
-}
-
-// The operator's net and its gradients, run on one set of feeds.
-class GradientCheck {
- public:
-  GradientCheck(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& outputs)
-      : forward_(net_of(def, feeds)), feeds_(feeds) {
-    const std::vector<Tensor> values = run_op_on(def, feeds);
-    for (int i = 0; i < def.output_size(); ++i) {
-      const bool asked = std::find(outputs.begin(), outputs.end(), def.output(i)) != outputs.end();
-      const bool floating = values[i].defined() && values[i].dtype() == DType::float64;
-      if (outputs.empty() ? !floating : !asked) continue;
-      targets_.push_back(def.output(i));
-      weights_.push_back(normal<double>(values[i].shape(), 1000 + i));
-    }
-  }
-
-  const Tensor& feed(const std::string& name) const {
-    const Tensor* t = find_feed(feeds_, name);
-    require(t != nullptr, "\"{}\" is not fed", name);
-    require(t->dtype() == DType::float64, "\"{}\" is {}, but a gradient check needs double", name, t->str());
-    return *t;
-  }
-
-  // Gradients of `wanted` by the operator's derivative, after a second run into memory full of NaN.
-  std::vector<Tensor> analytic(const std::vector<std::string>& wanted) const {
-    NetDef net = forward_;
-    GradientRequest request;
-    for (const std::string& y : targets_) {
-      request.targets.emplace_back(y, given_name(y));
-      net.add_external_input(given_name(y));
-    }
-    request.wanted = {wanted.begin(), wanted.end()};
-    const GradientResult result = add_gradient_operators(net, request);
-    Workspace workspace;
-    feed_all(workspace);
-    Net bound(net, workspace);
-    run(bound);
-    fill_results_with_nan(net, workspace);
-    feed_all(workspace);
-    run(bound);
-    std::vector<Tensor> gradients;
-    for (const std::string& x : wanted) gradients.push_back(gradient_of(x, result, workspace));
-    return gradients;
-  }
-
-  Tensor numeric(const std::string& name, double step) const {
-    Workspace workspace;
-    Tensor gradient = Tensor::zeros(DType::float64, feed(name).shape());
-    feed_all(workspace);
-    Net bound(forward_, workspace);
-    for (int64_t i = 0; i < gradient.size(); ++i) {
-      const std::vector<Tensor> above = outputs_with(bound, name, i, step);
-      const std::vector<Tensor> below = outputs_with(bound, name, i, -step);
-      double sum = 0;
-      for (size_t k = 0; k < above.size(); ++k)
-        for (int64_t j = 0; j < above[k].size(); ++j)
-          sum += element(weights_[k], j) * (element(above[k], j) - element(below[k], j));
-      gradient.data<double>()[i] = sum / (2 * step);
-    }
-    return gradient;
-  }
-
- private:
-  static std::string given_name(const std::string& output) { return "given_" + output; }
-
-  static void run(Net& net) {
-    RunContext context = context_of(1);
-    net.set_runs(0);
-    net.run(context);
-  }
-
-  void feed_all(Workspace& workspace) const {
-    testing::feed_all(feeds_, workspace);
-    for (size_t k = 0; k < targets_.size(); ++k) workspace.tensor(given_name(targets_[k])) = weights_[k].clone();
-  }
-
-  static void fill_results_with_nan(const NetDef& net, Workspace& workspace) {
-    for (const OperatorDef& op : net.op())
-      for (const std::string& name : op.output()) {
-        Blob* blob = workspace.find(name);
-        if (!blob || !blob->is_tensor() || blob->tensor().dtype() != DType::float64) continue;
-        std::span<double> values = blob->tensor().span<double>();
-        std::fill(values.begin(), values.end(), kNaN);
-      }
-  }
-
-  std::vector<Tensor> outputs_with(Net& net, const std::string& name, int64_t i, double delta) const {
-    Workspace& workspace = net.workspace();
-    testing::feed_all(feeds_, workspace);
-    add_element(workspace.tensor(name), i, delta);
-    run(net);
-    std::vector<Tensor> values;
-    for (const std::string& y : targets_) values.push_back(workspace.fetch(y).clone());
-    return values;
-  }
-
-  Tensor gradient_of(const std::string& x, const GradientResult& result, const Workspace& workspace) const {
-    const auto found = result.gradients.find(x);
-    require(found != result.gradients.end() && found->second.defined(), "{} has no gradient", x);
-    if (!found->second.is_sparse()) return workspace.fetch(found->second.dense).clone();
-    const Tensor indices = to_double(workspace.fetch(found->second.indices));
-    const Tensor& values = workspace.fetch(found->second.values);
-    Tensor dense = Tensor::zeros(DType::float64, feed(x).shape());
-    const int64_t row = dense.shape().size_between(1, dense.rank());
-    for (int64_t n = 0; n < indices.size(); ++n)
-      for (int64_t j = 0; j < row; ++j)
-        dense.data<double>()[static_cast<int64_t>(element(indices, n)) * row + j] += element(values, n * row + j);
-    return dense;
-  }
-
-  NetDef forward_;
-  Feeds feeds_;
-  std::vector<std::string> targets_;
-  std::vector<Tensor> weights_;
-};
 
 }  // namespace
 
@@ -273,16 +140,9 @@ std::string compare(const Tensor& a, const Tensor& b, double tol) {
 
 std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& wrt, double tol,
                            double step, const std::vector<std::string>& outputs) {
-  const GradientCheck check(def, feeds, outputs);
-  const std::vector<Tensor> together = check.analytic(wrt);
-  for (size_t k = 0; k < wrt.size(); ++k) {
-    if (!all_finite(together[k])) return fmt::format("gradient of {} has elements that are not numbers", wrt[k]);
-    const std::string wrong = compare(together[k], check.numeric(wrt[k], step), tol);
-    if (!wrong.empty()) return fmt::format("gradient of {} (derivative against differences): {}", wrt[k], wrong);
-    const std::string differs = compare(check.analytic({wrt[k]})[0], together[k], 1e-12);
-    if (!differs.empty()) return fmt::format("gradient of {} (alone against together): {}", wrt[k], differs);
-  }
-  return "";
+  GradientSubject subject{net_of(def, feeds), {feeds.begin(), feeds.end()}, outputs, wrt};
+  if (outputs.empty()) subject.outputs = floating_outputs(subject, 1);
+  return check_gradients(subject, {.tolerance = tol, .step = step}).str();
 }
 
 }  // namespace stepnet::testing

@@ -30,11 +30,8 @@ template <class T>
 Tensor integers(const Shape& shape, int64_t low, int64_t high, uint64_t seed = 1);
 Tensor to_double(const Tensor& t);
 
-// Central differences in float64: the gradient of sum(w .* outputs), w random, by the operator's own derivative
-// (through add_gradient_operators and a Net) against (f(x+h) - f(x-h)) / 2h for every element of every input in `wrt`.
-// Feeds are float64 (others are passed through). Also checked: gradients asked one at a time equal those asked
-// together, and outputs pre-filled with NaN are fully written. Returns "" or what is wrong, with element and numbers.
-// Tolerance: max|a - n| <= tol * max(1, max|n|). `outputs`: those to differentiate; none means every floating one.
+// What core/gradient_check.h finds wrong with the operator's derivatives of first order; "" if nothing. `outputs`: those
+// to differentiate; none means every one that is float64.
 std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& wrt,
                            double tol = 1e-7, double step = 1e-5, const std::vector<std::string>& outputs = {});
 

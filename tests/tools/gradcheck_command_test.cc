@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "core/device.h"
 #include "core/op_spec.h"
+#include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 
 namespace stepnet {
@@ -46,10 +48,26 @@ TEST(GradcheckCommand, Mistakes) {
   expect_command("gradcheck Tanh --input X=2,a..3", 2, "error: \"a..3\" is no range");
   expect_command("gradcheck Tanh --input X=-2", 2, "-2");
   expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axes=1", 2, "FC has no argument \"axes\"");
-  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axis=x", 2, "error: \"x\" is no number");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axis=x", 2, "error: \"x\" is no whole number");
   expect_command("gradcheck FC --input X=2,3 --input W=4,2 --input b=4", 2, "[4, 2]");
   expect_command("gradcheck add.pbtxt --loss c", 2, "error: there is no input whose gradient is to be checked");
   expect_command("gradcheck add.pbtxt", 2, "--loss BLOB");
+}
+
+TEST(GradcheckCommand, OfAnOperatorsOwnExamples) {
+  const std::string printed = expect_command("gradcheck FC", 0, "right");
+  for (const char* text :
+       {"FC                                     1     2", "FC                                     2     2"})
+    EXPECT_NE(printed.find(text), std::string::npos) << printed;
+  expect_command("gradcheck FC --tolerance 1e-30", 1, "WRONG");
+  expect_command("gradcheck", 2, "an operator, a file with a net, or --all");
+  expect_command("gradcheck FC --all", 2, "an operator, a file with a net, or --all");
+}
+
+TEST(GradcheckCommand, OnADeviceThatIsNotThere) {
+  if (device_offered(DeviceKind::cuda)) GTEST_SKIP() << "this machine has a GPU";
+  for (const char* what : {"Tanh --input X=2,3", "--all", "FC"})
+    expect_command(fmt::format("gradcheck --device cuda {}", what), 2, "cuda:0");
 }
 
 TEST(OpsCommand, ListsAllAndShowsOne) {
@@ -62,13 +80,30 @@ TEST(OpsCommand, ListsAllAndShowsOne) {
   expect_command("ops Tahn", 2, "Tanh");
 }
 
-TEST(OpsCommand, TheReferenceHasEveryOperatorAndNoBlankCell) {
+TEST(OpsCommand, NothingIsLeftUndocumented) {
+  for (const std::string& type : op_types()) {
+    const OpSpec& spec = op_spec(type);
+    EXPECT_FALSE(spec.doc.empty()) << type;
+    for (const auto* params : {&spec.inputs, &spec.outputs})
+      for (const ParamSpec& p : *params) EXPECT_FALSE(p.doc.empty()) << type << " " << p.name;
+    for (const ArgSpec& arg : spec.args) EXPECT_FALSE(arg.doc.empty()) << type << " " << arg.name;
+  }
+}
+
+// What operators of a build with CUDA have more.
+std::string without_gpu_kernels(std::string page) {
+  for (size_t at = 0; (at = page.find(" T on GPUs: ", at)) != page.npos;) page.erase(at, page.find('\n', at) - at);
+  return page;
+}
+
+TEST(OpsCommand, TheReferencePageIsUpToDate) {
   const Outcome page = stepnet("ops --markdown");
   EXPECT_EQ(page.code, 0);
   EXPECT_EQ(page.out.find("|  |"), std::string::npos);
   EXPECT_EQ(page.out.find("| - |"), std::string::npos) << page.out.substr(page.out.find("| - |") - 200, 300);
-  for (const char* line : {"## FC\n", "## RecurrentNetwork\n", "## LSTMUnit\n"})
-    EXPECT_NE(page.out.find(line), std::string::npos) << line;
+  const std::string file = testing::read_all(STEPNET_SOURCE_DIR "/operators/README.md");
+  EXPECT_TRUE(without_gpu_kernels(file) == without_gpu_kernels(page.out))
+      << "write it again: stepnet ops --markdown -o operators/README.md";
 }
 
 TEST(Plugins, AreLoadedAndChecked) {

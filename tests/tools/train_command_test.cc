@@ -70,6 +70,19 @@ void expect_same_runs(const std::string& folder, const std::string& expected) {
   EXPECT_EQ(unfinished_files(folder), std::vector<std::string>());
 }
 
+TEST_F(TrainCommandTest, TrainsWithAnOperatorOfAPlugin) {
+  std::string net = testing::tiny_net_text();
+  const std::string gates = R"(output: "gates" })";
+  ASSERT_NE(net.find(gates), net.npos);
+  net.replace(net.find(gates), gates.size(),
+              R"(output: "sums" } op { type: "ScaleBy" input: "sums" output: "gates" arg { name: "factor" f: 0.9 } })");
+  write_all(net_, net);
+  expect_command(train("without", "--iterations 4"), 2, "ScaleBy");
+  std::vector<std::string> with = train("run", "--iterations 40 --validate-every 20");
+  with.insert(with.begin(), {"--plugin", STEPNET_PLUGIN});
+  testing::expect_contains(expect_command(with, 0, "trained 40 iterations in "), "the best so far\n");
+}
+
 TEST_F(TrainCommandTest, TrainsAndSamples) {
   const std::string printed = expect_command(train("run", "--iterations 60 --validate-every 30"), 0,
                                              "2576 parameters, 18 different bytes, 2859 bytes to train on, 150 held "
