@@ -240,9 +240,14 @@ GradientSubject gradients_as_subject(const GradientSubject& subject, const Named
     second.feeds[given_name(output)] = value;
     second.inputs.push_back(given_name(output));
   }
-  for (const std::string& input : subject.inputs)
-    if (const auto found = d.result.gradients.find(input); found != d.result.gradients.end())
-      if (!found->second.is_sparse() && found->second.defined()) second.outputs.push_back(found->second.dense);
+  for (const std::string& input : subject.inputs) {
+    const auto found = d.result.gradients.find(input);
+    if (found == d.result.gradients.end() || found->second.is_sparse() || !found->second.defined()) continue;
+    const std::string& gradient = found->second.dense;
+    // One that is given itself is made by no operator, and one may be that of several inputs.
+    if (second.feeds.count(gradient) == 0 && std::ranges::count(second.outputs, gradient) == 0)
+      second.outputs.push_back(gradient);
+  }
   return second;
 }
 

@@ -10,7 +10,7 @@ void forward(const BroadcastArgs& args, In<bool> a, In<bool> b, Out<bool> c, Cal
 }
 
 REGISTER(logical_and) {
-  return predicate_op("And", "and", "bool")
+  return predicate_op("And", "and", kBoolExamples)
       .doc("Where both A and B are true, element by element.")
       .in_place("A", "C")
       .in_place("B", "C")

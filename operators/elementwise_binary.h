@@ -43,10 +43,20 @@ void elementwise_binary(const BroadcastArgs& args, In<T> a, In<T> b, Out<R> c, C
   parallel_for(static_cast<int64_t>(c.size()), kBinaryCost, std::ref(range));
 }
 
-// Examples with B laid over A in every way. `values`: the elements' type and range as an example says them.
-inline void add_binary_examples(OpBuilder<BroadcastArgs>& b, const std::string& values) {
+// What stands before and behind the sizes in an example's inputs.
+struct ExampleValues {
+  const char *type, *range;
+};
+inline constexpr ExampleValues kRealExamples = {"", ",0.5..2"}, kBoolExamples = {"bool,", ""},
+                               kIntegerExamples = {"int32,", ",-1..1"};
+
+// Examples with B laid over A in every way.
+inline void add_binary_examples(OpBuilder<BroadcastArgs>& b, const ExampleValues& values) {
+  auto input = [&](const char* name, const char* sizes) {
+    return fmt::format("{}{}{}{}", name, values.type, sizes, values.range);
+  };
   auto add = [&](const char* a_sizes, const char* b_sizes, std::vector<std::string> args) {
-    b.example({"A=" + values + "," + a_sizes, "B=" + values + "," + b_sizes}, std::move(args));
+    b.example({input("A=", a_sizes), input("B=", b_sizes)}, std::move(args));
   };
   add("2,3", "2,3", {});
   add("2,3,2", "2", {"broadcast=1"});
@@ -60,7 +70,7 @@ inline void add_binary_examples(OpBuilder<BroadcastArgs>& b, const std::string& 
 // `type`, whose sign is `sign`, with all but its doc, its kernels, in what it may be computed in place and derivatives.
 // `values`: of its examples.
 inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::string& sign,
-                                          const std::string& values = "double,0.5..2") {
+                                          const ExampleValues& values = kRealExamples) {
   OpBuilder<BroadcastArgs> b(type);
   add_binary_examples(b, values);
   add_broadcast_args(b)
@@ -86,7 +96,7 @@ inline void infer_predicate(const BroadcastArgs& args, ShapeCall& call) {
 
 // The same of one whose C is bools, at which gradients end.
 inline OpBuilder<BroadcastArgs> predicate_op(const std::string& type, const std::string& sign,
-                                             const std::string& values = "double,0.5..2") {
+                                             const ExampleValues& values = kRealExamples) {
   OpBuilder<BroadcastArgs> b = binary_op(type, sign, values);
   b.types({DType::boolean}).shape(infer_predicate).stop_gradient();
   return b;

@@ -11,7 +11,7 @@ void forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<bool> c, Call& cal
 }
 
 REGISTER(eq) {
-  return predicate_op("EQ", "==", "int32,-1..1")
+  return predicate_op("EQ", "==", kIntegerExamples)
       .doc("Where A equals B, element by element.")
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>, forward<bool>);
 }

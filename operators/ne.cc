@@ -11,7 +11,7 @@ void forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<bool> c, Call& cal
 }
 
 REGISTER(ne) {
-  return predicate_op("NE", "!=", "int32,-1..1")
+  return predicate_op("NE", "!=", kIntegerExamples)
       .doc("Where A differs from B, element by element.")
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>, forward<bool>);
 }

@@ -10,7 +10,7 @@ void forward(const BroadcastArgs& args, In<bool> a, In<bool> b, Out<bool> c, Cal
 }
 
 REGISTER(logical_or) {
-  return predicate_op("Or", "or", "bool")
+  return predicate_op("Or", "or", kBoolExamples)
       .doc("Where A or B or both are true, element by element.")
       .in_place("A", "C")
       .in_place("B", "C")

@@ -10,7 +10,7 @@ void forward(const BroadcastArgs& args, In<bool> a, In<bool> b, Out<bool> c, Cal
 }
 
 REGISTER(logical_xor) {
-  return predicate_op("Xor", "xor", "bool")
+  return predicate_op("Xor", "xor", kBoolExamples)
       .doc("Where one of A and B is true, and not both, element by element.")
       .in_place("A", "C")
       .in_place("B", "C")

@@ -99,6 +99,16 @@ TEST(GradientCheck, InPlaceIsCheckedToo) {
   EXPECT_EQ(check_gradients(subject_of(make_op("Tanh", {"x"}, {"y"}), feeds), second_order()).str(), "");
 }
 
+// The gradient of a sum is the given one, and that of X to the power of 0 is 0 everywhere.
+TEST(GradientCheck, OfGradientsThatAreNotComputed) {
+  const Feeds feeds = {{"x", normal<double>({2, 3}, 1)}, {"z", normal<double>({2, 3}, 2)}};
+  EXPECT_EQ(check_gradients(subject_of(make_op("Add", {"x", "z"}, {"y"}), feeds), second_order()).str(), "");
+  const OperatorDef power = make_op("Pow", {"x"}, {"y"}, {make_arg("exponent", 0.0F)});
+  const GradientReport report = check_gradients(subject_of(power, {feeds[0]}), second_order());
+  EXPECT_EQ(report.str(), "");
+  EXPECT_EQ(report.rows.size(), 3);
+}
+
 TEST(GradientCheck, OfSparseGradientsAndIntegers) {
   const Feeds feeds = {{"d", normal<double>({4, 3})}, {"i", Tensor::of<int32_t>({3}, {1, 3, 1})}};
   EXPECT_EQ(check_gradients(subject_of(make_op("Gather", {"d", "i"}, {"y"}), feeds)).str(), "");
