@@ -9,6 +9,7 @@ namespace {
 // Headers of operators/ that several files share on the CPU and that have no kernel of their own.
 const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "axis_rows.h",
+                                              "batch_norm.h",
                                               "broadcast.h",
                                               "concat.h",
                                               "copy_elements.h",
@@ -28,6 +29,7 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "reduce_axes.h",
                                               "row_pairs.h",
                                               "segment_lengths.h",
+                                              "softmax_loss.h",
                                               "sum_rows.h",
                                               "unit_rows.h"};
 
