@@ -185,7 +185,7 @@ void add_examples(OpBuilder<BatchNormArgs>& b, const std::string& type) {
 OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
   OpBuilder<BatchNormArgs> b(type);
   add_batch_norm_args(b)
-      .input("X", "[N, C, ...], or with order NHWC [N, ..., C]")
+      .input("X", "[N, C, ...], or with order NHWC [N, ..., C]; without is_test each channel must have an element")
       .input("scale", "[C]")
       .input("bias", "[C]")
       .input("est_mean", "[C], the running mean; with is_test the mean")
@@ -253,7 +253,9 @@ OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
 
 REGISTER(batch_norm) {
   return batch_norm("BatchNorm")
-      .doc("Normalizes each channel by its mean and variance over the batch, then scales it.");
+      .doc(
+          "Normalizes each channel by its mean and variance over the batch and all other dimensions, then scales and "
+          "shifts it. Variances are divided by the number of elements, also the running ones.");
 }
 REGISTER(spatial_bn) { return batch_norm("SpatialBN").doc("BatchNorm, by its name in the public format."); }
 REGISTER(batch_norm_gradient) { return batch_norm_gradient("BatchNorm"); }

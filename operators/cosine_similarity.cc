@@ -118,7 +118,7 @@ std::vector<Gradient> second_derivatives(Formula& f) {
 
 REGISTER(cosine_similarity) {
   return pair_op("CosineSimilarity", "the cosines")
-      .doc("Cosines of the angles between rows.")
+      .doc("Cosines of the angles between rows. A norm below 1e-6 counts as 1e-6, so a row of zeros gives 0.")
       .cpu(forward<float>, forward<double>);
 }
 

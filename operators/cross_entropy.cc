@@ -116,7 +116,7 @@ std::vector<Gradient> derivatives(Formula& f) {
 
 REGISTER(cross_entropy) {
   return op("CrossEntropy")
-      .doc("Cross entropy of the probabilities in each row with a distribution.")
+      .doc("Cross entropy of the probabilities in each row with a distribution; one below 1e-20 counts as 1e-20.")
       .input("X", "probabilities, [N, ...] with the classes in all dimensions but the first; [D] is one row")
       .input("label", "distributions, like X")
       .output("Y", "[N]")

@@ -99,7 +99,7 @@ int leading_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.sha
 
 REGISTER(label_cross_entropy) {
   return op("LabelCrossEntropy")
-      .doc("Negative logarithm of the probability of each row's label.")
+      .doc("Negative logarithm of the probability of each row's label; one below 1e-20 counts as 1e-20.")
       .input("X", "probabilities, [N, ...] with the classes in all dimensions but the first; [D] is one row")
       .input("label", "[N] or [N, 1], from 0 to the number of classes - 1")
       .types({DType::int32, DType::int64})

@@ -161,7 +161,7 @@ REGISTER(log_softmax_gradient) {
       .input("Y", "LogSoftmax's output")
       .input("dY", "its gradient")
       .output("dX", "dY - exp(Y) sum(dY) per row")
-      .in_place("dY", "dX")
+      .in_place("dY", "dX", {"Y"})
       .shape(infer_gradient)
       .flops(flops)
       .rowwise(leading_rows<LogSoftmaxArgs>)

@@ -120,7 +120,7 @@ REGISTER(normalize_gradient) {
       .input("X", "Normalize's X")
       .input("dY", "gradient of its Y")
       .output("dX", "like X")
-      .in_place("dY", "dX")
+      .in_place("dY", "dX", {"X"})
       .shape(infer_gradient)
       .rowwise(rows_before_axis<NormalizeArgs>)
       .cpu(gradient<float>, gradient<double>)

@@ -21,7 +21,7 @@ void gradient(const ReduceArgs& a, In<T> dy, In<T> x, Out<T> dx, Call& call) {
 
 REGISTER(reduce_l1) {
   return reduction_op("ReduceL1", "the sums")
-      .doc("Sums of absolute values over some dimensions.")
+      .doc("Sums of absolute values over some dimensions. The gradient of an element of 0 is 0.")
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceL1Gradient", {f.dy("Y"), f.x("X")}, f.forward_args());

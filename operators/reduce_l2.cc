@@ -43,7 +43,7 @@ std::vector<Gradient> second_derivatives(Formula& f) {
 
 REGISTER(reduce_l2) {
   return reduction_op("ReduceL2", "the norms")
-      .doc("Euclidean norms over some dimensions.")
+      .doc("Euclidean norms over some dimensions. The gradient of a norm of 0 is 0.")
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceL2Gradient", {f.dy("Y"), f.x("X"), f.y("Y")}, f.forward_args());

@@ -126,7 +126,7 @@ REGISTER(softmax_gradient) {
       .input("Y", "Softmax's output")
       .input("dY", "its gradient")
       .output("dX", "Y (dY - sum(Y dY)) per row")
-      .in_place("dY", "dX")
+      .in_place("dY", "dX", {"Y"})
       .shape(infer_gradient)
       .rowwise(leading_rows<SoftmaxArgs>)
       .cpu(gradient<float>, gradient<double>)
