@@ -115,6 +115,8 @@ struct Differentiated {
 
 Differentiated differentiate(const GradientSubject& subject, const std::vector<std::string>& inputs) {
   Differentiated d{subject.net, {}};
+  if (d.net.external_input().empty())  // a net that lists some of its inputs must list all
+    for (const auto& feed : subject.feeds) d.net.add_external_input(feed.first);
   GradientRequest request;
   for (const std::string& output : subject.outputs) {
     request.targets.emplace_back(output, given_name(output));
