@@ -213,7 +213,7 @@ REGISTER(add_padding) {
       .example({"data_in=3,2", "lengths=int32,2:3,0", "start_padding=2"}, {"padding_width=2"})
       .example({"data_in=3,2", "lengths=int32,2:2,1", "start_padding=2", "end_padding=2"},
                {"padding_width=1", "end_padding_width=2"})
-      .example({"data_in=2"}, {"padding_width=0", "end_padding_width=1"})
+      .example({"data_in=2,2"}, {"padding_width=0", "end_padding_width=1"})
       .example({"data_in=0,2", "lengths=int32,0", "start_padding=2"})
       .derivative("data_in",
                   [](Formula& f) {

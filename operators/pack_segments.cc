@@ -37,7 +37,8 @@ void pack_shape(const PackArgs& args, ShapeCall& call) {
   if (!call.known(1)) return;
   const Shape& x = call.shape(1);
   require(x.rank() >= 1, "the tensor is one value, which has no rows");
-  require(!args.pad_minf || is_floating(call.dtype(1)), "argument \"pad_minf\" is set, but elements are {}",
+  const bool has_infinity = call.dtype(1) == DType::float32 || call.dtype(1) == DType::float64;
+  require(!args.pad_minf || has_infinity, "argument \"pad_minf\" is set, but elements are {}",
           dtype_name(call.dtype(1)));
   if (!call.value(0)) return;
   const int64_t longest = check_segment_lengths(*call.value(0), x[0], "rows").longest;
