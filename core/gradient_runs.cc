@@ -240,7 +240,8 @@ GradientSubject gradients_as_subject(const GradientSubject& subject, const Named
   }
   for (const std::string& input : subject.inputs)
     if (const auto found = d.result.gradients.find(input); found != d.result.gradients.end())
-      if (!found->second.is_sparse() && found->second.defined()) second.outputs.push_back(found->second.dense);
+      if (const std::string& dense = found->second.dense; !dense.empty() && second.feeds.count(dense) == 0)
+        second.outputs.push_back(dense);  // a gradient that is the given one depends on nothing else
   return second;
 }
 
