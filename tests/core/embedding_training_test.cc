@@ -39,8 +39,8 @@ class Embedding {
     *net_.add_op() = make_op("Iter", {"iter"}, {"iter"});
   }
 
-  // Returns the last loss. `shape` is that of the words of a batch.
-  double train(const Steps& steps, const Shape& shape) {
+  // `shape` is that of the words of a batch.
+  void train(const Steps& steps, const Shape& shape) {
     for (size_t s = 0; s < steps.size(); ++s) {
       workspace_.tensor("words") = Tensor::of<int64_t>(shape, std::span(steps[s]));
       Shape rows = shape;
@@ -50,7 +50,6 @@ class Embedding {
       RunContext run;
       bound_->run(run);
     }
-    return workspace_.fetch("loss").item<double>();
   }
   const Tensor& blob(const std::string& name) const { return workspace_.fetch(name); }
 
@@ -105,8 +104,7 @@ const Steps kAll = {{0, 1, 2, 3, 4, 5, 6}, {6, 5, 4, 3, 2, 1, 0}, {1, 0, 3, 2, 5
 void expect_same_tables(const Optimizer& sparse, const Optimizer& dense, float rate, const Steps& steps,
                         const Shape& shape) {
   Embedding by_rows(sparse, rate), as_table(dense, rate);
-  const double first = Embedding(sparse, 0).train(steps, shape);
-  EXPECT_LT(by_rows.train(steps, shape), first) << sparse.type << " does not learn";
+  by_rows.train(steps, shape);
   as_table.train(steps, shape);
   for (const char* name : {"table", "moment", "moment_2"})
     EXPECT_EQ(compare(by_rows.blob(name), as_table.blob(name), 1e-13), "") << sparse.type << ' ' << name;

@@ -45,6 +45,7 @@ TEST(Adagrad, RefusesWhatDoesNotFit) {
   EXPECT_EQ(step_error(adagrad({6}, 1.5), "", Tensor()), name + "argument \"decay\" must be from 0 to 1, but is 1.5");
   OptimizerSteps swapped = steps;
   swapped.def.set_output(0, "h");
+  swapped.def.set_output(1, "p");
   EXPECT_NE(step_error(swapped, "", Tensor()).find("cannot have the name of the input"), std::string::npos);
 }
 
