@@ -30,6 +30,7 @@ void infer_gradient(const UnitArgs& a, ShapeCall& c) {
   const int dh = index_of_dh(a);
   check_unit_inputs(a, c, 6);
   check_states(a, c);
+  require_input(c, dh, "dH");
   check_alike(c, dh, "dH", 0, "H_prev");
   c.set_like(0, 0);
   c.set_like(1, 1);

@@ -19,6 +19,7 @@ void infer(const UnitArgs& a, ShapeCall& call) {
           "seq_lengths and timestep must be given where sequence_lengths is 1, and only there; it is {}",
           int{a.sequence_lengths});
   check_unit_states(a, call, kHPrev, "H_prev", 3, "three");
+  require_input(call, kDH, "dH");
   check_alike(call, kDH, "dH", kHPrev, "H_prev");
   check_alike(call, kDHPrevGrad, "dH_prev_grad", kHPrev, "H_prev");
   check_alike(call, kDGatesGrad, "dgates_grad", kGates, "gates");

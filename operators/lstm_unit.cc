@@ -24,6 +24,7 @@ struct LstmArgs : UnitArgs {
 
 void check_states(const LstmArgs& a, const ShapeCall& c) {
   check_unit_states(a, c, 1, "C_prev", 4, "four");
+  require_input(c, 0, "H_prev");
   check_alike(c, 0, "H_prev", 1, "C_prev");
 }
 

@@ -28,6 +28,7 @@ void infer(const SecondArgs& a, ShapeCall& call) {
           "seq_lengths and timestep must be given where sequence_lengths is 1, and only there; it is {}",
           int{a.sequence_lengths});
   check_unit_states(a, call, kCPrev, "C_prev", 4, "four");
+  require_input(call, kC, "C");
   check_alike(call, kC, "C", kCPrev, "C_prev");
   check_alike(call, kDH, "dH", kCPrev, "C_prev");
   check_alike(call, kDC, "dC", kCPrev, "C_prev");

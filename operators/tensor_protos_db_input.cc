@@ -92,6 +92,11 @@ std::string example(const std::string& type, const std::string& batch_size) {
          " } }";
 }
 
+ArgCheck<int64_t> number_of_records() {
+  constexpr int64_t most = 1'000'000;  // the database starts over, so a batch takes as long as it is large
+  return [](const int64_t& v) { return v >= 0 && v <= most ? "" : "must be from 0 to 1000000"; };
+}
+
 REGISTER(tensor_protos_db_input) {
   return op<InputArgs>("TensorProtosDBInput")
       .doc(
@@ -99,7 +104,9 @@ REGISTER(tensor_protos_db_input) {
           "and "
           "over; nothing is read ahead.")
       .arg("batch_size", &InputArgs::batch_size, int64_t{0},
-           "0: one record, with its own shapes; else so many records, stacked along a new first dimension", at_least(0))
+           "0: one record, with its own shapes; else so many records, stacked along a new first dimension; at most a "
+           "million",
+           number_of_records())
       .input("reader", "a database reader, from CreateDB")
       .object()
       .output("tensors", "one for each tensor of a record")

@@ -23,10 +23,12 @@ void create(const ReaderArgs& args, BlobCall& call) {
   const std::string_view part = std::string_view(text).substr(args.begin, end - args.begin);
   const std::string what = fmt::format("\"{}\"", args.file);
   const Vocabulary vocabulary = args.vocabulary.empty() ? Vocabulary::of_text(part) : Vocabulary(args.vocabulary);
-  call.out[0]->emplace<TextStreams>(vocabulary.encode(part, what, args.begin), args.batch, args.timesteps, what);
+  if (call.out[0])
+    call.out[0]->emplace<TextStreams>(vocabulary.encode(part, what, args.begin), args.batch, args.timesteps, what);
 }
 
 void read(const NoArgs&, BlobCall& call) {
+  require(call.in[0] != nullptr, "the reader has an empty name");
   Tensor unused_input, unused_target;
   call.in[0]->get<TextStreams>().next(call.out[0] ? call.out[0]->tensor() : unused_input,
                                       call.out[1] ? call.out[1]->tensor() : unused_target);

@@ -43,6 +43,11 @@ inline Shape without_leading_ones(const Shape& shape) {
 }
 inline bool alike(const Shape& a, const Shape& b) { return without_leading_ones(a) == without_leading_ones(b); }
 
+// A gradient operator may be given inputs without names, which it reads nevertheless.
+inline void require_input(const ShapeCall& c, int i, std::string_view name) {
+  require(c.has(i), "{}, input {}, is missing", name, i);
+}
+
 // Inputs i and `like`, where both are known.
 inline void check_alike(const ShapeCall& c, int i, std::string_view name, int like, std::string_view like_name) {
   if (!c.known(i) || !c.known(like)) return;
@@ -69,6 +74,8 @@ inline void check_lengths_fit(const ShapeCall& c, int i, std::string_view name, 
 // the states.
 inline void check_unit_states(const UnitArgs& a, const ShapeCall& c, int i, std::string_view name, int times,
                               std::string_view times_in_words) {
+  require_input(c, i, name);
+  require_input(c, i + 1, "gates");
   check_timestep(c, i + (a.sequence_lengths ? 3 : 2));
   if (!c.known(i)) return;
   const Shape& states = c.shape(i);

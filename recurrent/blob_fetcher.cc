@@ -31,6 +31,7 @@ void run(const FetcherArgs& args, BlobCall& call) {
         fail("\"{}\" of timestep {} would be called \"{}\", as another blob is", blob, t, names.back());
       call.workspace.create(names.back()).tensor() = value.clone();
     }
+  if (!call.out[0]) return;
   Tensor& result = call.out[0]->tensor();
   result = Tensor::empty(DType::string, {static_cast<int64_t>(names.size())});
   std::ranges::move(names, result.data<std::string>());

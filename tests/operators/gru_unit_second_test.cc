@@ -118,6 +118,21 @@ TEST(GruUnitSecond, BadInputIsNamed) {
                   "seq_lengths and timestep must be given where sequence_lengths is 1, and only there; it is 0");
 }
 
+// A gradient operator's inputs may have no names.
+TEST(GruUnitSecond, WhatIsReadMustBeThere) {
+  const auto error = [](const std::string& type, std::vector<std::string> inputs, int missing) {
+    inputs[missing].clear();
+    OperatorDef def = make_op(type, inputs, {"a", "b"}, arguments({}));
+    def.set_is_gradient_op(true);
+    return error_of([&] { run_op_on(def, second_feeds<float>({2, 3})); });
+  };
+  for (const int i : {0, 1, 2, 3, 4}) expect_contains(error("GRUUnitGradientGradient", kInputs, i), "");
+  expect_contains(error("GRUUnitGradientGradient", kInputs, 4), "dH, input 4, is missing");
+  const std::vector<std::string> first = {"H_prev", "gates", "lengths", "t", "dH", "dH"};
+  for (const int i : {0, 1, 2, 3, 5}) expect_contains(error("GRUUnitGradient", first, i), "GRUUnitGradient");
+  expect_contains(error("GRUUnitGradient", first, 5), "dH, input 5, is missing");
+}
+
 TEST(GruUnitSecond, ThereAreNoThirdOnes) {
   NetDef net = subject_of({1, 1}, {}).net;
   const auto gradient_of = [&](const std::string& target) {

@@ -59,11 +59,11 @@ TEST_F(If, WithoutElseNothingHappens) {
 
 TEST_F(If, NetsAsTextAndNested) {
   run_net_once(net_of(R"(
-    op { type: 'If' input: 'C' input: 'X' output: 'Y' arg { name: 'then_net' s: "
-      op { type: 'Not' input: 'C' output: 'D' }
-      op { type: 'If' input: 'D' input: 'X' output: 'Y'
-           arg { name: 'then_net' n { op { type: 'Sqr' input: 'X' output: 'Y' } } }
-           arg { name: 'else_net' n { op { type: 'Abs' input: 'X' output: 'Y' } } } }" } })"),
+    op { type: 'If' input: 'C' input: 'X' output: 'Y' arg { name: 'then_net' s:
+      "op { type: 'Not' input: 'C' output: 'D' }"
+      "op { type: 'If' input: 'D' input: 'X' output: 'Y'"
+      "     arg { name: 'then_net' n { op { type: 'Sqr' input: 'X' output: 'Y' } } }"
+      "     arg { name: 'else_net' n { op { type: 'Abs' input: 'X' output: 'Y' } } } }" } })"),
                w_, run_);
   EXPECT_EQ(floats("Y"), (Floats{1, 2, 3}));
 }

@@ -130,6 +130,21 @@ TEST(LstmUnitSecond, BadInputIsNamed) {
                   "seq_lengths and timestep must be given where sequence_lengths is 1, and only there; it is 0");
 }
 
+// A gradient operator's inputs may have no names.
+TEST(LstmUnitSecond, WhatIsReadMustBeThere) {
+  const auto error = [](const std::string& type, std::vector<std::string> inputs, int missing) {
+    inputs[missing].clear();
+    OperatorDef def = make_op(type, inputs, {"a", "b"}, arguments({}));
+    def.set_is_gradient_op(true);
+    return error_of([&] { run_op_on(def, second_feeds<float>({2, 3})); });
+  };
+  for (const int i : {0, 1, 2, 3, 4}) expect_contains(error("LSTMUnitGradientGradient", kInputs, i), "");
+  expect_contains(error("LSTMUnitGradientGradient", kInputs, 1), "gates, input 1, is missing");
+  const std::vector<std::string> first = {"dH", "C_prev", "gates", "lengths", "t", "dC", "C", "dH", "dC"};
+  for (const int i : {0, 1, 2, 3, 4, 6}) expect_contains(error("LSTMUnitGradient", first, i), "LSTMUnitGradient");
+  expect_contains(error("LSTMUnitGradient", first, 0), "H_prev, input 0, is missing");
+}
+
 TEST(LstmUnitSecond, ThereAreNoThirdOnes) {
   NetDef net = subject_of({1, 1}, {}, {"H"}).net;
   const auto gradient_of = [&](const std::string& target) {
