@@ -39,14 +39,13 @@ void check_count(const std::vector<ParamSpec>& params, int count, std::string_vi
 void check_names(const BoundOp& op) {
   const OpSpec& spec = *op.spec;
   for (int i = 0; i < op.def.input_size(); ++i)
-    require(!op.def.input(i).empty() || op.def.is_gradient_op() || spec.input_spec(i)->optional,
-            "input {} (\"{}\") has an empty name", i, spec.input_spec(i)->name);
+    require(!op.def.input(i).empty() || spec.input_spec(i)->optional, "input {} (\"{}\") has an empty name", i,
+            spec.input_spec(i)->name);
   std::set<std::string> written;
   for (int i = 0; i < op.def.output_size(); ++i) {
     const std::string& name = op.def.output(i);
     const ParamSpec& p = *spec.output_spec(i);
-    require(!name.empty() || op.def.is_gradient_op() || p.optional || p.uses, "output {} (\"{}\") has an empty name", i,
-            p.name);
+    require(!name.empty() || p.optional || p.uses, "output {} (\"{}\") has an empty name", i, p.name);
     require(name.empty() || written.insert(name).second, "two outputs have the same name \"{}\"", name);
   }
 }

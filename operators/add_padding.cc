@@ -189,6 +189,7 @@ OpBuilder<PaddingArgs>& declare(OpBuilder<PaddingArgs>& spec, const char* rows) 
 
 OpBuilder<PaddingArgs>& declare_outputs(OpBuilder<PaddingArgs>& spec) {
   return spec.output("data_out", "[sum of lengths_out, ...]")
+      .optional()
       .any_type()
       .output("lengths_out", "[N], or [1] without lengths: how many rows each segment has now")
       .types({DType::int32})
@@ -242,6 +243,7 @@ REGISTER(gather_padding) {
   return declare(spec, "[sum of lengths, ...], float or double, padding included")
       .doc("The sum of all rows of padding in front of segments, and of those behind; or, with one output, of all.")
       .output("padding_sums", "one row or two")
+      .optional()
       .any_type()
       .variadic()
       .shape(infer_gather)

@@ -191,6 +191,7 @@ REGISTER(split_like) {
       .shape_only()
       .variadic()
       .output("outputs", "the parts")
+      .optional()
       .any_type()
       .variadic()
       .shape(split_like_shape)
