@@ -8,6 +8,8 @@ namespace {
 
 // Headers of operators/ that several files share on the CPU and that have no kernel of their own.
 const std::set<std::string> kSharedHeaders = {"activation.h",
+                                              "add_c.h",
+                                              "added_product.h",
                                               "axis_rows.h",
                                               "broadcast.h",
                                               "concat.h",
@@ -24,6 +26,7 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "lstm_gates.h",
                                               "lstm_gates_rows.h",
                                               "one_axis.h",
+                                              "outer_product.h",
                                               "random_fill.h",
                                               "reduce_axes.h",
                                               "row_pairs.h",
