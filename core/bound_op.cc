@@ -55,7 +55,7 @@ bool rule_covers(const BoundOp& op, const InPlaceRule& rule, int in, int out) {
   const int rule_in = op.spec->input_index(rule.in);
   const int rule_out = op.spec->output_index(rule.out);
   return op.spec->input_spec(in)->name == rule.in && op.spec->output_spec(out)->name == rule.out &&
-         in - rule_in == out - rule_out;
+         (rule.anywhere || in - rule_in == out - rule_out);
 }
 
 void check_in_place(const BoundOp& op) {

@@ -65,9 +65,15 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return text;
 }
 
+std::vector<void (*)(NetDef&)>& expansions() {
+  static std::vector<void (*)(NetDef&)> all;
+  return all;
+}
+
 GradientSubject net_subject(const OpSpec& spec, const OpExample& example, uint64_t seed, const std::string& folder) {
   GradientSubject subject;
   subject.net = parse_net_text(replaced(example.net, "$FOLDER", folder), "example of " + spec.type);
+  for (const auto expand : expansions()) expand(subject.net);
   subject.feeds = values_of(example.inputs, seed);
   subject.outputs = example.losses;
   if (subject.outputs.empty()) return subject;
@@ -77,6 +83,11 @@ GradientSubject net_subject(const OpSpec& spec, const OpExample& example, uint64
 }
 
 }  // namespace
+
+bool register_expansion(void (*expand)(NetDef&)) {
+  expansions().push_back(expand);
+  return true;
+}
 
 std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64_t seed) {
   Workspace workspace;

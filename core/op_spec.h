@@ -127,6 +127,7 @@ struct InPlaceRule {
   std::string in, out;
   bool enforced = false;
   std::vector<std::string> forbidden_if_wanted;
+  bool anywhere = false;  // of variadic ones: any output may be any input, not only the one in the same place
 };
 
 struct AliasRule {

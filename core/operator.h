@@ -142,6 +142,11 @@ class OpBuilder {
     spec_.in_place.push_back({std::move(in), std::move(out), true, {}});
     return *this;
   }
+  // Of variadic ones: any of the outputs may have the name of any of the inputs.
+  OpBuilder& in_place_anywhere(std::string in, std::string out) {
+    spec_.in_place.push_back({std::move(in), std::move(out), false, {}, true});
+    return *this;
+  }
   // The output is another name for the input's storage (Alias), always or as the kernel decides.
   OpBuilder& alias(std::string in, std::string out) {
     spec_.aliases.push_back({std::move(in), std::move(out)});
@@ -243,7 +248,10 @@ class OpBuilder {
   // The same for an operator that needs others or nets around it: the text of a net, its feeds, and what of its blobs
   // is differentiated, if any. `$FOLDER` in the text is an empty folder for files.
   OpBuilder& example_net(std::string net, std::vector<std::string> feeds = {}, std::vector<std::string> losses = {}) {
-    spec_.examples.push_back({std::move(feeds), {}, 1, std::move(net), std::move(losses)});
+    OpExample& example = spec_.examples.emplace_back();
+    example.inputs = std::move(feeds);
+    example.net = std::move(net);
+    example.losses = std::move(losses);
     return *this;
   }
 

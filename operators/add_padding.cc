@@ -2,9 +2,13 @@
 // is end_padding_width, or s if that is negative. Each row is start_padding or end_padding, or zeros. Without lengths
 // all rows are one segment. RemovePadding takes the rows away again; GatherPadding adds them up.
 //
-// AddPadding:    dDATA = RemovePadding(dY), dstart, dend = GatherPadding(dY), both by lengths_out.
-// RemovePadding: dDATA = AddPadding(dY) by lengths_out.
-// GatherPadding: dDATA = AddPadding(zeros, dstart, dend) on what RemovePadding leaves of DATA.
+// All three are linear, and each one's gradient is made of the others, as in the public format:
+// AddPadding:    dDATA = RemovePadding(dY), dstart, dend = GatherPadding(dY), both by lengths_out; with start_padding
+//                alone, which stands at both ends, dstart is the sum of both.
+// RemovePadding: dDATA = AddPadding(dY) by lengths_out, without rows of padding: what was taken away has zeros.
+// GatherPadding: dDATA = AddPadding(zeros, dstart, dend): each row of padding has its sum's gradient. The public format
+//                has no gradient there. The zeros have the shape of what RemovePadding leaves of DATA.
+// Backward reads lengths_out, or lengths, and shapes.
 
 #include <algorithm>
 
@@ -145,13 +149,12 @@ void gather_padding(const PaddingArgs& args, Call& call) {
   });
 }
 
-// The lengths by which gradients go: those of the output.
+// The lengths by which gradients go: those of the output, computed again if the net has no name for them.
 Value lengths_out(Formula& f, const char* type) {
+  if (!f.has_x("lengths")) return {};
   const Value lengths = f.y("lengths_out");
-  if (f.has_x("lengths") && !lengths.defined())
-    throw Error("the gradient needs the lengths of the output",
-                fmt::format("give {} its second output, lengths_out", type));
-  return f.has_x("lengths") ? lengths : Value();
+  if (lengths.defined()) return lengths;
+  return f.ops(type, {f.x("data_in"), f.x("lengths")}, f.forward_args(), {false, true})[1];
 }
 
 std::vector<Gradient> padding_gradients(Formula& f) {
@@ -165,9 +168,9 @@ std::vector<Gradient> padding_gradients(Formula& f) {
 }
 
 Gradient gather_gradient(Formula& f) {
-  const std::vector<Value> inner =
-      f.ops("RemovePadding", {f.x("data_in"), f.x("lengths")}, f.forward_args(), {true, f.has_x("lengths")});
-  std::vector<Value> inputs = {f.op("ZerosLike", {inner[0]}), inner[1]};
+  const std::vector<Value> inner = f.ops("RemovePadding", {f.op("ZerosLike", {f.x("data_in")}), f.x("lengths")},
+                                         f.forward_args(), {true, f.has_x("lengths")});
+  std::vector<Value> inputs = inner;
   for (int i = 0; i < f.outputs(); ++i) inputs.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {f.y_at(i)}));
   return f.ops("AddPadding", inputs, f.forward_args(), {true})[0];
 }
@@ -189,6 +192,7 @@ OpBuilder<PaddingArgs>& declare_outputs(OpBuilder<PaddingArgs>& spec) {
       .any_type()
       .output("lengths_out", "[N], or [1] without lengths: how many rows each segment has now")
       .types({DType::int32})
+      .uses({"lengths"})
       .optional();
 }
 
@@ -205,6 +209,12 @@ REGISTER(add_padding) {
   return declare_outputs(spec)
       .shape(infer_add)
       .cpu(add_padding)
+      .example({"data_in=4,2", "lengths=int32,2:3,1"})
+      .example({"data_in=3,2", "lengths=int32,2:3,0", "start_padding=2"}, {"padding_width=2"})
+      .example({"data_in=3,2", "lengths=int32,2:2,1", "start_padding=2", "end_padding=2"},
+               {"padding_width=1", "end_padding_width=2"})
+      .example({"data_in=2,2"}, {"padding_width=0", "end_padding_width=1"})
+      .example({"data_in=0,2", "lengths=int32,0", "start_padding=2"})
       .derivative("data_in",
                   [](Formula& f) {
                     return f.ops("RemovePadding", {f.dy("data_out"), lengths_out(f, "AddPadding")}, f.forward_args(),
@@ -216,9 +226,15 @@ REGISTER(add_padding) {
 REGISTER(remove_padding) {
   auto spec = op<PaddingArgs>("RemovePadding");
   declare(spec, "[sum of lengths, ...] of any type, padding included").doc("Takes the rows of padding away.");
-  return declare_outputs(spec).shape(infer_remove).cpu(remove_padding).derivative("data_in", [](Formula& f) {
-    return f.ops("AddPadding", {f.dy("data_out"), lengths_out(f, "RemovePadding")}, f.forward_args(), {true})[0];
-  });
+  return declare_outputs(spec)
+      .shape(infer_remove)
+      .cpu(remove_padding)
+      .example({"data_in=6,2", "lengths=int32,2:4,2"})
+      .example({"data_in=5"}, {"padding_width=1", "end_padding_width=2"})
+      .example({"data_in=2,2", "lengths=int32,1:2"})
+      .derivative("data_in", [](Formula& f) {
+        return f.ops("AddPadding", {f.dy("data_out"), lengths_out(f, "RemovePadding")}, f.forward_args(), {true})[0];
+      });
 }
 
 REGISTER(gather_padding) {
@@ -231,6 +247,9 @@ REGISTER(gather_padding) {
       .shape(infer_gather)
       .cpu_for<float>(gather_padding<float>)
       .cpu_for<double>(gather_padding<double>)
+      .example({"data_in=6,2", "lengths=int32,2:4,2"})
+      .example({"data_in=7,2", "lengths=int32,2:3,4"}, {"padding_width=1", "end_padding_width=2"}, 2)
+      .example({"data_in=3"}, {}, 2)
       .derivative("data_in", gather_gradient);
 }
 

@@ -15,6 +15,9 @@ void iter(const NoArgs&, BlobCall& call) {
   raise_counter(*call.out[0], false);
 }
 
+const std::string kExample = R"(op { type: "CreateMutex" output: "mutex" }
+                                op { type: "AtomicIter" input: "mutex" input: "iter" output: "iter" })";
+
 REGISTER(atomic_iter) {
   return op("AtomicIter")
       .doc("Adds one to a counter in place while it holds a mutex.")
@@ -27,7 +30,8 @@ REGISTER(atomic_iter) {
       .must_be_in_place("iter", "iter")
       .shape(shape)
       .blobs(iter)
-      .stop_gradient();
+      .stop_gradient()
+      .example_net(kExample, {"iter=int64,1:4"});
 }
 
 }  // namespace

@@ -34,6 +34,8 @@ REGISTER(averaged_loss) {
       .output("Y", "a scalar")
       .shape(infer)
       .flops([](const NoArgs&, const ShapeCall& c) { return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0; })
+      .example({"X=2,3"})
+      .example({"X=0,2"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("AveragedLossGradient", {f.x("X"), f.dy("Y")});

@@ -123,6 +123,13 @@ REGISTER(batch_matmul) {
       .shape(infer)
       .flops(flops)
       .rowwise(leading_rows)
+      .example({"A=2,2,3", "B=2,3,2"})
+      .example({"A=2,3,2", "B=2,3,2"}, {"trans_a=true"})
+      .example({"A=2,2,3", "B=2,2,3"}, {"trans_b=true"})
+      .example({"A=2,3,2", "B=2,2,3"}, {"trans_a=true", "trans_b=true"})
+      .example({"A=2,1,2,2", "B=3,2,2"}, {"broadcast=true"})
+      .example({"A=2,3", "B=2,2,3"}, {"broadcast=true", "trans_b=true"})
+      .example({"A=0,2,3", "B=1,3,1"}, {"broadcast=true"})
       .cpu(forward<float>, forward<double>)
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "operators/copy_elements.h"
+#include "operators/segment_lengths.h"
 
 namespace stepnet {
 
@@ -97,7 +98,7 @@ void concat(const ConcatArgs& args, Call& call) {
   for (int i = 0; i < call.inputs(); ++i) {
     const int64_t size = part_size(args, call.in(i).shape(), axis);
     if (call.wants(0)) put_part(call.in(i), call.out(0), axis, at, size);
-    if (call.wants(1)) call.out_span<int32_t>(1)[i] = static_cast<int32_t>(size);
+    if (call.wants(1)) call.out_span<int32_t>(1)[i] = to_int32(size, "the size of a part,");
     at += size;
   }
 }
@@ -171,6 +172,11 @@ REGISTER(concat) {
       .role(Role::concat_rows)
       .puts_columns([](const ConcatArgs& a, const ShapeCall& c) { return first_columns(a, c, 0); })
       .cpu(concat)
+      .example({"inputs0=2,3", "inputs1=2,1"})
+      .example({"inputs0=2,3", "inputs1=1,3", "inputs2=0,3"}, {"axis=0"})
+      .example({"inputs0=2,2", "inputs1=2,2"}, {"axis=-1", "add_axis=1"})
+      .example({"inputs0=2,1,1,2", "inputs1=2,3,1,2"}, {"order=NCHW"})
+      .example({"inputs0=2,3"}, {"axis=-1"})
       .whole_derivative(gradients);
 }
 
@@ -190,6 +196,9 @@ REGISTER(split_like) {
       .shape(split_like_shape)
       .takes_columns([](const ConcatArgs& a, const ShapeCall& c) { return first_columns(a, c, 1); })
       .cpu(split_like)
+      .example({"input=2,5", "parts0=2,2", "parts1=2,3"}, {}, 2)
+      .example({"input=2,2,3", "parts0=2,3", "parts1=2,3"}, {"axis=1", "add_axis=1"}, 2)
+      .example({"input=3,2", "parts0=0,2", "parts1=3,2"}, {"axis=0"}, 2)
       .derivative("input",
                   [](Formula& f) -> Gradient {
                     std::vector<Value> parts;

@@ -132,11 +132,10 @@ REGISTER(diagonal_fill) {
   return declare(spec)
       .doc("A tensor that is one value where all indices are equal, and 0 elsewhere; the type is as ConstantFill's.")
       .shape(diagonal_shape)
-      .example({"input=2,3"})
-      .example_net(R"(op {
-        type: "DiagonalFill" output: "Y" arg { name: "shape" ints: 2 ints: 2 ints: 2 } arg { name: "value" f: 3 }
-      })")
-      .cpu(fill_any_diagonal);
+      .cpu(fill_any_diagonal)
+      .example({}, {"shape=2,3"})
+      .example({"input=3,3"})
+      .example({"input=int64,2:2,2"}, {"input_as_shape=1", "extra_shape=2"});
 }
 
 }  // namespace

@@ -16,6 +16,12 @@ void run(const CreateDbArgs& a, BlobCall& c) {
   if (c.out[0]) c.out[0]->emplace<DbReader>(a.db_type, a.db, a.num_shards, a.shard_id);
 }
 
+std::string example(const std::string& type) {
+  const std::string place = " arg { name: 'db' s: '$FOLDER/data' } arg { name: 'db_type' s: '" + type + "' } ";
+  return "op { type: 'Save' input: 'X' arg { name: 'absolute_path' i: 1 }" + place +
+         "} op { type: 'CreateDB' output: 'reader'" + place + "} op { type: 'Load' input: 'reader' output: 'X' }";
+}
+
 REGISTER(create_db) {
   return op<CreateDbArgs>("CreateDB")
       .doc("Opens a database for reading. Running it again opens the database anew, at its first record.")
@@ -27,6 +33,8 @@ REGISTER(create_db) {
       .output("reader", "the reader; at the end of the database it starts over")
       .object()
       .blobs(run)
+      .example_net(example("minidb"), {"X=2,3"})
+      .example_net(example("lmdb"), {"X=1,0"})
       .side_effect()
       .stop_gradient();
 }

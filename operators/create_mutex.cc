@@ -14,7 +14,8 @@ REGISTER(create_mutex) {
       .output("mutex_ptr", "a blob that holds a mutex")
       .object()
       .blobs(create)
-      .stop_gradient();
+      .stop_gradient()
+      .example({});
 }
 
 }  // namespace

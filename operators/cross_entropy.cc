@@ -1,7 +1,9 @@
 // CrossEntropy: Y[n] = -sum(label[n, j] log(max(X[n, j], 1e-20))), where X holds probabilities and label distributions.
 //
 // dX[n, j] = -dY[n] label[n, j] / max(X[n, j], 1e-20) and dlabel[n, j] = -dY[n] log(max(X[n, j], 1e-20)). Of X both
-// read the values; dlabel does not read the labels.
+// read the values; dlabel does not read the labels. With u and v for the gradients of dX and dlabel, and X below 1e-20
+// taken as a constant, the derivatives of that are dY (u label / X^2 - v / X) of X, -dY u / X of the labels, and -sum(u
+// label / X + v log X) of dY.
 
 #include <algorithm>
 #include <cmath>
@@ -68,6 +70,42 @@ void gradient(In<T> x, In<T> label, In<T> dy, Out<T> dx, Out<T> dlabel, Call& ca
   });
 }
 
+// An empty u or v is zeros, and an empty output is not wanted.
+template <class T>
+void second_gradient(In<T> x, In<T> label, In<T> dy, In<T> u, In<T> v, Out<T> gx, Out<T> glabel, Out<T> gdy,
+                     Call& call) {
+  const Rows rows = rows_of(call.in(0).shape());
+  parallel_for(rows.count, 10.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      double sum = 0;
+      for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i) {
+        const T p = bounded(x[i]), of_x = u.empty() ? T(0) : u[i] / p, of_label = v.empty() ? T(0) : v[i];
+        if (!gx.empty()) gx[i] = x[i] > T(kLeast) ? dy[n] * (of_x * label[i] - of_label) / p : T(0);
+        if (!glabel.empty()) glabel[i] = -dy[n] * of_x;
+        if (!gdy.empty())
+          sum -=
+              static_cast<double>(of_x * label[i]) + static_cast<double>(of_label) * std::log(static_cast<double>(p));
+      }
+      if (!gdy.empty()) gdy[n] = static_cast<T>(sum);
+    }
+  });
+}
+
+void infer_second(const NoArgs& a, ShapeCall& c) {
+  infer_gradient(a, c);
+  for (const int i : {3, 4})
+    if (c.known(0) && c.known(i))
+      require(c.shape(0) == c.shape(i), "X is {}, but {} {}", c.shape(0), i == 3 ? "ddX" : "ddlabel", c.shape(i));
+  c.set_like(2, 2);
+}
+
+std::vector<Gradient> second_derivatives(Formula& f) {
+  const std::vector<Value> d =
+      f.ops("CrossEntropySecondGradient", {f.x("X"), f.x("label"), f.x("dY"), f.dy("dX"), f.dy("dlabel")}, {},
+            {f.wants("X"), f.wants("label"), f.wants("dY")});
+  return {d[0], d[1], d[2]};
+}
+
 int batch_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.shape(0).rank() > 1 ? 1 : 0; }
 
 std::vector<Gradient> derivatives(Formula& f) {
@@ -78,7 +116,7 @@ std::vector<Gradient> derivatives(Formula& f) {
 
 REGISTER(cross_entropy) {
   return op("CrossEntropy")
-      .doc("Cross entropy of the probabilities in each row with a distribution.")
+      .doc("Cross entropy of the probabilities in each row with a distribution; one below 1e-20 counts as 1e-20.")
       .input("X", "probabilities, [N, ...] with the classes in all dimensions but the first; [D] is one row")
       .input("label", "distributions, like X")
       .output("Y", "[N]")
@@ -86,6 +124,10 @@ REGISTER(cross_entropy) {
       .flops(
           [](const NoArgs&, const ShapeCall& c) { return c.known(0) ? 3 * static_cast<double>(c.shape(0).size()) : 0; })
       .rowwise(batch_rows)
+      .example({"X=3,4,0.1..1", "label=3,4,0..1"})
+      .example({"X=2,2,2,0.1..1", "label=2,2,2,0..1"})
+      .example({"X=4,0.1..1", "label=4,0..1"})
+      .example({"X=2,0", "label=2,0"})
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "label"}, derivatives);
 }
@@ -104,7 +146,31 @@ REGISTER(cross_entropy_gradient) {
       .shape(infer_gradient)
       .rowwise(batch_rows)
       .cpu(gradient<float>, gradient<double>)
-      .no_gradient("second derivatives of CrossEntropy are not written");
+      .derivatives({"X", "label", "dY"}, second_derivatives);
+}
+
+REGISTER(cross_entropy_second_gradient) {
+  return op("CrossEntropySecondGradient")
+      .doc("Gradients of CrossEntropyGradient. An output that is not wanted is left out or \"\".")
+      .input("X", "CrossEntropy's probabilities")
+      .input("label", "its distributions")
+      .input("dY", "gradient of its output")
+      .input("ddX", "gradient of CrossEntropyGradient's dX; zeros if left out")
+      .optional()
+      .input("ddlabel", "gradient of its dlabel; zeros if left out")
+      .optional()
+      .output("X_grad", "like X")
+      .optional()
+      .output("label_grad", "like X")
+      .optional()
+      .uses({"X", "dY", "ddX", "ddlabel"})
+      .output("dY_grad", "like dY")
+      .optional()
+      .uses({"X", "label", "ddX", "ddlabel"})
+      .shape(infer_second)
+      .rowwise(batch_rows)
+      .cpu(second_gradient<float>, second_gradient<double>)
+      .no_gradient("third derivatives of CrossEntropy are not written");
 }
 
 }  // namespace

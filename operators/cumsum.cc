@@ -1,6 +1,6 @@
-// CumSum: Y[k] = X[0] + ... + X[k] along an axis; with `exclusive` without X[k] itself, with `reverse` from the end on.
+// Cumsum: Y[k] = X[0] + ... + X[k] along an axis; with `exclusive` without X[k] itself, with `reverse` from the end on.
 //
-// dX = CumSum of dY in the other direction; nothing is read.
+// dX = Cumsum of dY in the other direction; nothing is read.
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 namespace stepnet {
 namespace {
 
-struct CumSumArgs {
+struct CumsumArgs {
   int32_t axis = 0;
   bool exclusive = false;
   bool reverse = false;
@@ -17,7 +17,7 @@ struct CumSumArgs {
 
 // What stands along the axis is added row by row, where a row is everything behind the axis.
 template <class T>
-void add_up(const CumSumArgs& a, const OneAxis& axis, const T* x, T* y) {
+void add_up(const CumsumArgs& a, const OneAxis& axis, const T* x, T* y) {
   const int64_t row = axis.inner, forth = a.reverse ? -row : row;
   int64_t at = a.reverse ? (axis.size - 1) * row : 0;
   for (int64_t k = 0; k < axis.size; ++k, at += forth) {
@@ -35,7 +35,7 @@ void add_up(const CumSumArgs& a, const OneAxis& axis, const T* x, T* y) {
 }
 
 template <class T>
-void forward(const CumSumArgs& a, In<T> x, Out<T> y, Call& call) {
+void forward(const CumsumArgs& a, In<T> x, Out<T> y, Call& call) {
   const OneAxis axis = one_axis(a, call.in(0).shape());
   const int64_t block = axis.size * axis.inner;
   auto range = [&](int64_t begin, int64_t end) {
@@ -44,26 +44,31 @@ void forward(const CumSumArgs& a, In<T> x, Out<T> y, Call& call) {
   parallel_for(axis.outer, 2.0 + static_cast<double>(block), range);
 }
 
-void infer(const CumSumArgs& a, ShapeCall& c) {
+void infer(const CumsumArgs& a, ShapeCall& c) {
   if (!c.known(0)) return;
   canonical_axis(a.axis, c.shape(0).rank());
   c.set_like(0, 0);
 }
 
 REGISTER(cumsum) {
-  return op<CumSumArgs>("CumSum")
+  return op<CumsumArgs>("Cumsum")
       .doc("Sums of all elements up to each along an axis.")
-      .required_arg("axis", &CumSumArgs::axis, "the dimension to add along, a negative one counted from the end")
-      .arg("exclusive", &CumSumArgs::exclusive, false, "leave the element itself out, so that the first sum is 0")
-      .arg("reverse", &CumSumArgs::reverse, false, "begin at the end")
+      .required_arg("axis", &CumsumArgs::axis, "the dimension to add along, a negative one counted from the end")
+      .arg("exclusive", &CumsumArgs::exclusive, false, "leave the element itself out, so that the first sum is 0")
+      .arg("reverse", &CumsumArgs::reverse, false, "begin at the end")
       .input("X", "any shape of at least one dimension")
       .output("Y", "like X")
       .shape(infer)
-      .rowwise(rows_before_axis<CumSumArgs>)
+      .rowwise(rows_before_axis<CumsumArgs>)
+      .example({"X=2,3"}, {"axis=0"})
+      .example({"X=2,3,2"}, {"axis=1", "exclusive=true"})
+      .example({"X=2,3,2"}, {"axis=-1", "reverse=true"})
+      .example({"X=3"}, {"axis=0", "exclusive=true", "reverse=true"})
+      .example({"X=2,0"}, {"axis=1"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
-        const auto& a = f.args<CumSumArgs>();
-        return f.op("CumSum", {f.dy("Y")},
+        const auto& a = f.args<CumsumArgs>();
+        return f.op("Cumsum", {f.dy("Y")},
                     {make_arg("axis", a.axis), make_arg("exclusive", a.exclusive), make_arg("reverse", !a.reverse)});
       });
 }

@@ -23,6 +23,13 @@ void run(const DbExistsArgs& a, BlobCall& c) {
   if (c.out[0]) c.out[0]->tensor() = Tensor::scalar(exists);
 }
 
+std::string example(const std::string& type) {
+  const std::string common = " arg { name: 'db_type' s: '" + type + "' } arg { name: 'absolute_path' i: 1 } ";
+  return "op { type: 'Save' input: 'X' arg { name: 'db' s: '$FOLDER/data' }" + common +
+         "} op { type: 'DBExists' output: 'is' arg { name: 'db_name' s: '$FOLDER/data' }" + common +
+         "} op { type: 'DBExists' output: 'is_not' arg { name: 'db_name' s: '$FOLDER/none' }" + common + "}";
+}
+
 REGISTER(db_exists) {
   return op<DbExistsArgs>("DBExists")
       .doc("Whether a database can be opened. An unknown type of database is an error.")
@@ -33,6 +40,8 @@ REGISTER(db_exists) {
       .types({DType::boolean})
       .shape([](const DbExistsArgs&, ShapeCall& c) { c.set(0, DType::boolean, Shape{}); })
       .blobs(run)
+      .example_net(example("minidb"), {"X=2,3"})
+      .example_net(example("lmdb"), {"X=1,0"})
       .side_effect()
       .stop_gradient();
 }

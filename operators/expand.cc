@@ -78,6 +78,10 @@ REGISTER(expand) {
       .cpu_for<double>(expand<double>)
       .cpu_for<int32_t>(expand<int32_t>)
       .cpu_for<int64_t>(expand<int64_t>)
+      .example({"X=2,1,3"}, {"shape=2,2,3"})
+      .example({"X=3"}, {"shape=2,-1"})
+      .example({"X=1", "shape=int64,2:2,2"})
+      .example({"X=2,1"}, {"shape=2,0"})
       .derivative("X", gradient);
 }
 

@@ -45,8 +45,11 @@ REGISTER(fc) {
       .input("X", "[M, K] after flattening")
       .input("W", "[N, K] after flattening")
       .input("b", "[N]");
-  return declare_fc_output(b).example({"X=2,3", "W=4,3", "b=4"})
+  return declare_fc_output(b)
+      .example({"X=2,3", "W=4,3", "b=4"})
       .example({"X=2,3,2", "W=4,2", "b=4"}, {"axis=2"})
+      .example({"X=2,3,2", "W=2,2,6", "b=4"}, {"axis=1", "axis_w=2"})
+      .example({"X=0,3", "W=1,3", "b=1"})
       .derivatives({"X", "W", "b"}, [](Formula& f) { return fc_derivatives(f, "FCGradient"); });
 }
 

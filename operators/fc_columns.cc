@@ -85,6 +85,32 @@ void declare(OpBuilder<ColumnsArgs>& b) {
   b.arg("from_end", &ColumnsArgs::from_end, false, "columns are counted from W's last one, not from its first");
 }
 
+// The gradient is linear in dY and in each of X and W, so its derivatives are FCColumns and its gradient again.
+std::vector<Gradient> second_derivatives(Formula& f) {
+  const Value dw = f.dy("dW"), db = f.dy("db"), dx = f.dy("dX");
+  const auto with_parts = [&f](std::vector<Value> inputs) {
+    for (int i = kParts; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
+    return inputs;
+  };
+  const auto product = [&](Value x, Value w) {
+    return f.op("FCColumns", with_parts({x, w, Value()}), f.forward_args());
+  };
+  const auto gradient = [&](Value x, Value w, const std::vector<bool>& wanted) {
+    return f.ops("FCColumnsGradient", with_parts({x, w, f.x("dY")}), f.forward_args(), wanted);
+  };
+  Gradient x, w, dy;
+  if (f.wants("X") && dw.defined()) x = gradient(f.x("X"), dw, {false, false, true})[2];
+  if (f.wants("W") && dx.defined()) w = gradient(dx, f.x("W"), {true, false, false})[0];
+  if (f.wants("dY")) {
+    std::vector<Value> terms;
+    if (dx.defined()) terms.push_back(product(dx, f.x("W")));
+    if (dw.defined()) terms.push_back(product(f.x("X"), dw));
+    if (db.defined()) terms.push_back(f.op("SumReduceLikeGradient", {f.x("dY"), db}));
+    dy = terms.size() == 1 ? terms[0] : f.op("Sum", terms);
+  }
+  return {x, w, dy};
+}
+
 REGISTER(fc_columns) {
   auto b = op<ColumnsArgs>("FCColumns");
   declare(b);
@@ -98,6 +124,10 @@ REGISTER(fc_columns) {
       .shape_only()
       .variadic();
   return declare_fc_output(b)
+      .example({"X=2,3", "W=4,5", "b=4"}, {"first=1"})
+      .example({"X=2,3", "W=4,6", "b=4", "parts0=2,1", "parts1=2,2"}, {"before=1"})
+      .example({"X=2,2,3", "W=4,6", "parts0=2,2,2"}, {"axis=2", "from_end=true"})
+      .example({"X=2,0", "W=3,2", "b=3"}, {"first=2"})
       .derivatives({"X", "W", "b"}, [](Formula& f) { return fc_derivatives(f, "FCColumnsGradient"); })
       .variadic_derivative("parts", [](Formula&, int) { return Gradient::none(); });
 }
@@ -114,7 +144,8 @@ REGISTER(fc_columns_gradient) {
       .shape_only()
       .variadic();
   return declare_fc_gradients(b, "dY^T X in the columns of X, else zero", "dY W[:, first : first + k]")
-      .no_gradient("second derivatives of FCColumns are not written; FC over a Concat of the parts has them");
+      .derivatives({"X", "W", "dY"}, second_derivatives)
+      .variadic_derivative("parts", [](Formula&, int) { return Gradient::none(); });
 }
 
 }  // namespace

@@ -46,8 +46,12 @@ REGISTER(fc_transposed) {
       .input("X", "[M, K] after flattening")
       .input("W", "[K, N] after flattening")
       .input("b", "[N]");
-  return declare_fc_output(b).derivatives({"X", "W", "b"},
-                                          [](Formula& f) { return fc_derivatives(f, "FCTransposedGradient"); });
+  return declare_fc_output(b)
+      .example({"X=2,3", "W=3,4", "b=4"})
+      .example({"X=2,3,2", "W=2,4", "b=4"}, {"axis=2"})
+      .example({"X=2,3,2", "W=3,2,4", "b=4"}, {"axis=1", "axis_w=2"})
+      .example({"X=1,0", "W=0,3", "b=3"})
+      .derivatives({"X", "W", "b"}, [](Formula& f) { return fc_derivatives(f, "FCTransposedGradient"); });
 }
 
 REGISTER(fc_transposed_gradient) {

@@ -43,6 +43,9 @@ REGISTER(flatten) {
       .shape(matrix_shape)
       .rowwise(leading_rows)
       .cpu(copy)
+      .example({"input=2,3,2"})
+      .example({"input=2,3,2"}, {"axis=2"})
+      .example({"input=2,3"}, {"axis=0"})
       .derivative("input", gradient);
 }
 
@@ -55,6 +58,9 @@ REGISTER(flatten_to_vec) {
       .any_type()
       .shape(vector_shape)
       .cpu(copy)
+      .example({"input=2,3"})
+      .example({"input="})
+      .example({"input=2,0"})
       .derivative("input", gradient);
 }
 

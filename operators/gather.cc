@@ -43,7 +43,10 @@ Gradient gradient(Formula& f) {
 
 REGISTER(gather) {
   return op<GatherArgs>("Gather")
-      .doc("Rows of a table by index.")
+      .doc(
+          "Rows of a table by index. The table's gradient is rows and their indices. Those of several lookups of one "
+          "table follow each other, for which their indices must have one type and differ in the first dimension at "
+          "most.")
       .arg("dense_gradient", &GatherArgs::dense_gradient, false,
            "give DATA a dense gradient of its full size instead of rows and their indices")
       .input("DATA", "[R, ...], the table, of any type")
@@ -54,6 +57,10 @@ REGISTER(gather) {
       .any_type()
       .shape(shape)
       .cpu(gather)
+      .example({"DATA=4,2", "INDICES=int32,3:2,0,2"})
+      .example({"DATA=4,2", "INDICES=int64,2,2:3,3,0,1"}, {"dense_gradient=1"})
+      .example({"DATA=3", "INDICES=int32,0"})
+      .example({"DATA=1,2", "INDICES=int32:0"})
       .derivative("DATA", gradient);
 }
 

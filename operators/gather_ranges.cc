@@ -106,6 +106,9 @@ REGISTER(gather_ranges) {
       .optional()
       .shape(shape)
       .cpu(gather)
+      .example({"DATA=5,2", "RANGES=int32,2,2,2:0,2,4,1,1,3,0,0"})
+      .example({"DATA=3", "RANGES=int64,1,1,2:0,3"})
+      .example({"DATA=2,2", "RANGES=int32,0,1,2"})
       .derivative("DATA", [](Formula& f) {
         return f.op("GatherRangesGradient", {f.x("DATA"), f.x("RANGES"), f.dy("OUTPUT")});
       });

@@ -130,7 +130,10 @@ REGISTER(global_norm_clip) {
       .in_place("gradients", "outputs")
       .shape(shape)
       .blobs(clip)
-      .no_gradient("it changes gradients on their way to an optimizer");
+      .no_gradient("it changes gradients on their way to an optimizer")
+      .example({"gradients0=2,3", "gradients1=float,4"}, {"max_norm=0.5"}, 3)
+      .example({"gradients0=2,3"}, {"max_norm=100"}, 2)
+      .example({"gradients0=0,3", "gradients1=1"}, {"max_norm=0.5"}, 3);
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ void infer_gradient(const UnitArgs& a, ShapeCall& c) {
   const int dh = index_of_dh(a);
   check_unit_inputs(a, c, 6);
   check_states(a, c);
-  if (c.known(0) && c.known(dh))
-    require(alike(c.shape(dh), c.shape(0)), "dH must be {} as H_prev is, but is {}", c.shape(0), c.shape(dh));
+  require_input(c, dh, "dH");
+  check_alike(c, dh, "dH", 0, "H_prev");
   c.set_like(0, 0);
   c.set_like(1, 1);
 }
@@ -137,6 +137,21 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1]};
 }
 
+// See gru_unit_second.cc.
+std::vector<Gradient> second_derivatives(Formula& f) {
+  const auto& a = f.args<UnitArgs>();
+  const int dh = index_of_dh(a);
+  std::vector<Value> inputs = {f.x_at(0), f.x_at(1), {}, {}, f.x_at(dh), f.dy_at(0), f.dy_at(1)};
+  if (a.sequence_lengths) inputs[2] = f.x_at(2), inputs[3] = f.x_at(3);
+  const std::vector<Value> d =
+      f.ops("GRUUnitGradientGradient", inputs, f.forward_args(), {f.wants_at(0), f.wants_at(1), f.wants_at(dh)});
+  std::vector<Gradient> results(f.inputs());
+  results[0] = d[0];
+  results[1] = d[1];
+  results[dh] = d[2];
+  return results;
+}
+
 OpBuilder<UnitArgs>& add_args(OpBuilder<UnitArgs>& builder) {
   return declare_unit_args(builder).ignored_args({"forget_bias"});
 }
@@ -155,6 +170,11 @@ REGISTER(gru_unit) {
       .types({DType::int32})
       .optional()
       .output("H", "like H_prev")
+      .example({"H_prev=1,3,2", "gates=1,3,6", "seq_lengths_or_timestep=int32,3:2,1,5", "timestep=int32,1:1"})
+      .example({"H_prev=3,2", "gates=3,6", "seq_lengths_or_timestep=int32,3:2,1,5", "timestep=int32,1:1"},
+               {"drop_states=1"})
+      .example({"H_prev=2,3", "gates=2,9", "seq_lengths_or_timestep=int32,1:1"}, {"sequence_lengths=0"})
+      .example({"H_prev=1,0,2", "gates=1,0,6", "seq_lengths_or_timestep=int32,1:0"}, {"sequence_lengths=0"})
       .shape(infer)
       .flops(flops)
       .rowwise(leading_rows)
@@ -191,7 +211,7 @@ REGISTER(gru_unit_gradient) {
       .rowwise(leading_rows)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
-      .no_gradient("second derivatives of GRUUnit are not written");
+      .whole_derivative(second_derivatives);
 }
 
 }  // namespace

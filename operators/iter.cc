@@ -44,7 +44,10 @@ REGISTER(iter) {
       .must_be_in_place("iter", "iter")
       .shape(shape)
       .blobs(iter)
-      .stop_gradient();
+      .stop_gradient()
+      .example({"iter=int64,1:4"})
+      .example({"iter=int32,:4"})
+      .example({});
 }
 
 }  // namespace

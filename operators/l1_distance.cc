@@ -1,6 +1,6 @@
 // L1Distance: Z[n] = sum(|X[n] - Y[n]|), row by row.
 //
-// dX = sign(X - Y) dZ, with 0 for the sign of 0, and dY = -dX. Both read X and Y.
+// dX = sign(X - Y) dZ, with 0 for the sign of 0, and dY = -dX. Both read X and Y. They change with dZ alone.
 
 #include <cmath>
 
@@ -33,6 +33,11 @@ void gradient(In<T> x, In<T> y, In<T> dz, Out<T> dx, Out<T> dy, Call& call) {
   });
 }
 
+// With w for the gradient of dX less that of dY: of dZ it is w sign(X - Y), added by row.
+Gradient second_derivative(Formula& f) {
+  return f.op("DotProduct", {gradient_of_difference(f), f.op("Sign", {f.op("Sub", {f.x("X"), f.x("Y")})})});
+}
+
 REGISTER(l1_distance) {
   return pair_op("L1Distance", "the distances")
       .doc("Sums of the absolute differences of rows.")
@@ -42,7 +47,9 @@ REGISTER(l1_distance) {
 REGISTER(l1_distance_gradient) {
   return pair_gradient_op("L1Distance")
       .cpu(gradient<float>, gradient<double>)
-      .no_gradient("second derivatives of L1Distance are not written");
+      .derivative("X", [](Formula&) { return Gradient::none(); })
+      .derivative("Y", [](Formula&) { return Gradient::none(); })
+      .derivative("dZ", second_derivative);
 }
 
 }  // namespace

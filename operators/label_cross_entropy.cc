@@ -1,6 +1,8 @@
 // LabelCrossEntropy: Y[n] = -log(max(X[n, label[n]], 1e-20)), where X holds probabilities.
 //
-// dX[n, label[n]] = -dY[n] / max(X[n, label[n]], 1e-20), and 0 elsewhere. It reads X, the labels and dY.
+// dX[n, label[n]] = -dY[n] / max(X[n, label[n]], 1e-20), and 0 elsewhere. It reads X, the labels and dY. With u for the
+// gradient of dX, that of X is u dY / X^2 at the labels, 0 where X is no greater than 1e-20, and that of dY is
+// -u[n, label[n]] / max(X[n, label[n]], 1e-20).
 
 #include <algorithm>
 #include <cmath>
@@ -65,17 +67,49 @@ void gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, Out<T> 
   });
 }
 
+template <class T>
+void second_gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, const Tensor& us, Out<T> gx, Out<T> gdy,
+                     Call& call) {
+  const T *x = xs.data<T>(), *dy = dys.data<T>(), *u = us.data<T>();
+  const Rows rows = rows_of(xs.shape());
+  with_labels(labels, rows.size, [&](auto label) {
+    std::fill(gx.begin(), gx.end(), T(0));
+    for (int64_t n = 0; n < rows.count; ++n) {
+      const int64_t at = n * rows.size + label[n];
+      const T share = u[at] / std::max(x[at], T(kLeast));
+      if (call.wants(0) && x[at] > T(kLeast)) gx[at] = share * (dy[n] / x[at]);
+      if (call.wants(1)) gdy[n] = -share;
+    }
+  });
+}
+
+void infer_second(const NoArgs& a, ShapeCall& c) {
+  infer_gradient(a, c);
+  if (c.known(0) && c.known(3)) require(c.shape(0) == c.shape(3), "X is {}, but ddX {}", c.shape(0), c.shape(3));
+  c.set_like(1, 2);
+}
+
+std::vector<Gradient> second_derivatives(Formula& f) {
+  const std::vector<Value> d = f.ops("LabelCrossEntropySecondGradient", {f.x("X"), f.x("label"), f.x("dY"), f.dy("dX")},
+                                     {}, {f.wants("X"), f.wants("dY")});
+  return {d[0], d[1]};
+}
+
 int leading_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.shape(0).rank() > 1 ? 1 : 0; }
 
 REGISTER(label_cross_entropy) {
   return op("LabelCrossEntropy")
-      .doc("Negative logarithm of the probability of each row's label.")
+      .doc("Negative logarithm of the probability of each row's label; one below 1e-20 counts as 1e-20.")
       .input("X", "probabilities, [N, ...] with the classes in all dimensions but the first; [D] is one row")
       .input("label", "[N] or [N, 1], from 0 to the number of classes - 1")
       .types({DType::int32, DType::int64})
       .output("Y", "[N]")
       .shape(infer)
       .rowwise(leading_rows)
+      .example({"X=3,4,0.1..1", "label=int32,3:2,0,3"})
+      .example({"X=2,2,2,0.1..1", "label=int64,2,1:3,1"})
+      .example({"X=4,0.1..1", "label=int32,1:2"})
+      .example({"X=0,3", "label=int32,0"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("LabelCrossEntropyGradient", {f.x("X"), f.x("label"), f.dy("Y")});
@@ -93,7 +127,26 @@ REGISTER(label_cross_entropy_gradient) {
       .shape(infer_gradient)
       .rowwise(leading_rows)
       .cpu(gradient<float>, gradient<double>)
-      .no_gradient("second derivatives of LabelCrossEntropy are not written");
+      .derivatives({"X", "dY"}, second_derivatives);
+}
+
+REGISTER(label_cross_entropy_second_gradient) {
+  return op("LabelCrossEntropySecondGradient")
+      .doc("Gradients of LabelCrossEntropyGradient. An output that is not wanted is left out or \"\".")
+      .input("X", "LabelCrossEntropy's probabilities")
+      .input("label", "its labels")
+      .types({DType::int32, DType::int64})
+      .input("dY", "gradient of its output")
+      .input("ddX", "gradient of LabelCrossEntropyGradient's dX")
+      .output("X_grad", "like X")
+      .optional()
+      .output("dY_grad", "like dY")
+      .optional()
+      .uses({"X", "label", "ddX"})
+      .shape(infer_second)
+      .rowwise(leading_rows)
+      .cpu(second_gradient<float>, second_gradient<double>)
+      .no_gradient("third derivatives of LabelCrossEntropy are not written");
 }
 
 }  // namespace

@@ -6,7 +6,8 @@
 // With e = dy, or dy gamma:
 //   dx = (e - sum(e) / n - u sum(e u) / n) / std + dmean / n + dstd u / n,  dgamma = sum of dy u over rows,
 //   dbeta = sum of dy over rows.
-// Backward reads X, mean and std, and gamma for dX alone; a missing dY, dmean or dstd is zero.
+// Backward reads X, mean and std, and gamma for dX alone; a missing dY, dmean or dstd is zero. Its derivatives are in
+// layer_norm_second.cc.
 
 #include <cmath>
 #include <functional>
@@ -148,6 +149,17 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1], d[2]};
 }
 
+std::vector<Gradient> second_derivatives(Formula& f) {
+  const auto optional = [&f](const char* name) { return f.has_x(name) ? f.x(name) : Value(); };
+  const auto wants = [&f](const char* name) { return f.has_x(name) && f.wants(name); };
+  const std::vector<Value> inputs = {f.x("mean"),      f.x("std"), f.x("X"),       optional("dY"), optional("gamma"),
+                                     optional("dstd"), f.dy("dX"), f.dy("dgamma"), f.dy("dbeta")};
+  const std::vector<Value> d =
+      f.ops("LayerNormSecondGradient", inputs, f.forward_args(),
+            {wants("dY"), wants("mean"), wants("std"), wants("X"), wants("gamma"), wants("dmean"), wants("dstd")});
+  return {d[0], d[1], d[2], d[3], d[4], d[5], d[6], Gradient::none()};
+}
+
 OpBuilder<LayerNormArgs>& add_args(OpBuilder<LayerNormArgs>& builder) {
   using A = LayerNormArgs;
   return builder.arg("axis", &A::axis, 1, "where a row begins")
@@ -171,6 +183,11 @@ REGISTER(layer_norm) {
       .optional()
       .shape(infer)
       .rowwise(leading_rows<LayerNormArgs>)
+      .example({"X=3,4"})
+      .example({"X=2,3", "gamma=3", "beta=3"}, {"elementwise_affine=true", "epsilon=0.1"})
+      .example({"X=2,2,3"}, {"axis=-1"})
+      .example({"X=1,2,2", "gamma=2,2", "beta=2,2"}, {"elementwise_affine=true"})
+      .example({"X=2,0", "gamma=0", "beta=0"}, {"elementwise_affine=true"})
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "gamma", "beta"}, derivatives);
 }
@@ -208,7 +225,7 @@ REGISTER(layer_norm_gradient) {
       .sums_rows()
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
-      .no_gradient("second derivatives of LayerNorm are not written");
+      .derivatives({"dY", "mean", "std", "X", "gamma", "dmean", "dstd", "Y"}, second_derivatives);
 }
 
 }  // namespace

@@ -144,7 +144,17 @@ REGISTER(learning_rate) {
       .types({DType::float32})
       .shape(shape)
       .cpu(learning_rate)
-      .stop_gradient();
+      .stop_gradient()
+      .example({"iter=int64,1:7"}, {"base_lr=-0.5", "policy=fixed"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=step", "gamma=0.5", "stepsize=3"})
+      .example({"iter=int32,1:7"}, {"base_lr=0.5", "policy=exp", "gamma=0.5"})
+      .example({"iter=int64,:7"}, {"base_lr=0.5", "policy=inv", "gamma=0.5", "power=2"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=poly", "power=2", "max_iter=10"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=linearWarmup", "start_multiplier=0.25", "num_iter=10"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=constantWarmup", "multiplier=0.25", "num_iter=10"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=alter", "active_period=3", "inactive_period=2"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=hill", "start_multiplier=0.25", "num_iter=5", "gamma=0.5",
+                                    "power=2", "end_multiplier=0.125"});
 }
 
 }  // namespace

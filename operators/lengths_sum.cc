@@ -9,11 +9,9 @@
 // Backward reads LENGTHS and INDICES.
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/operator.h"
-#include "core/parallel.h"
-#include "operators/segment_lengths.h"
+#include "operators/segment_rows.h"
 
 namespace stepnet {
 namespace {
@@ -39,49 +37,12 @@ void infer_rows(const NoArgs&, ShapeCall& call) {
   if (call.value(1)) call.set(0, call.dtype(0), dy.with(0, read_segment_lengths(*call.value(1)).sum));
 }
 
-// The row of DATA at a place of the segments: the place itself, or what INDICES has there.
-class RowIndices {
- public:
-  RowIndices() = default;
-  explicit RowIndices(const Tensor& indices) {
-    if (indices.dtype() == DType::int32) {
-      narrow_ = indices.data<int32_t>();
-    } else {
-      wide_ = indices.data<int64_t>();
-    }
-  }
-  int64_t operator[](int64_t place) const { return narrow_ ? narrow_[place] : wide_ ? wide_[place] : place; }
-
- private:
-  const int32_t* narrow_ = nullptr;
-  const int64_t* wide_ = nullptr;
-};
-
-// Calls fn(segment, first place, length) for every segment, in parallel if it is worth it.
-template <class Fn>
-void for_segments(const Tensor& lengths, double nanoseconds, const Fn& fn) {
-  with_indices(lengths, [&](auto counts) {
-    parallel_for(lengths.size(), nanoseconds, [&](int64_t begin, int64_t end) {
-      int64_t at = std::accumulate(counts.begin(), counts.begin() + begin, int64_t{0});
-      for (int64_t s = begin; s < end; ++s) {
-        fn(s, at, static_cast<int64_t>(counts[s]));
-        at += counts[s];
-      }
-    });
-  });
-}
-
-double cost(int64_t rows, int64_t row, int64_t segments) {
-  return 3 + 0.3 * static_cast<double>(row) * static_cast<double>(rows) /
-                 static_cast<double>(std::max<int64_t>(segments, 1));
-}
-
 template <class T, bool kMean>
 void sum_rows(const Tensor& data, const RowIndices& indices, int64_t rows, const Tensor& lengths, Out<T> sums) {
   const int64_t row = data.shape().size_between(1, data.rank());
   if (sums.empty()) return;
   const T* from = data.data<T>();
-  for_segments(lengths, cost(rows, row, lengths.size()), [&](int64_t segment, int64_t at, int64_t length) {
+  for_segments(lengths, segment_cost(rows, row, lengths.size()), [&](int64_t segment, int64_t at, int64_t length) {
     T* to = sums.data() + segment * row;
     std::fill_n(to, row, T(0));
     for (int64_t k = at; k < at + length; ++k) {
@@ -113,14 +74,12 @@ void repeat_rows(In<T> dy, const Tensor& lengths, Out<T> dx, Call& call) {
   if (dx.empty()) return;
   const Shape& shape = call.out(0).shape();
   const int64_t row = shape.size_between(1, shape.rank());
-  for_segments(lengths, cost(shape[0], row, lengths.size()), [&](int64_t segment, int64_t at, int64_t length) {
+  for_segments(lengths, segment_cost(shape[0], row, lengths.size()), [&](int64_t segment, int64_t at, int64_t length) {
     const T* from = dy.data() + segment * row;
     for (int64_t k = at; k < at + length; ++k)
       for (int64_t j = 0; j < row; ++j) dx[k * row + j] = kMean ? from[j] / static_cast<T>(length) : from[j];
   });
 }
-
-constexpr const char* kLengthsDoc = "[N], the number of rows of each segment";
 
 template <bool kMean>
 Registration dense(const std::string& type) {
@@ -133,6 +92,9 @@ Registration dense(const std::string& type) {
       .shape(infer_sums)
       .cpu_for<float>(sums<float, kMean>)
       .template cpu_for<double>(sums<double, kMean>)
+      .example({"DATA=6,2", "LENGTHS=int32,4:3,0,1,2"})
+      .example({"DATA=3", "LENGTHS=int64,1:3"})
+      .example({"DATA=0,2", "LENGTHS=int32,0"})
       .derivative("DATA", [type](Formula& f) {
         return f.op(type + "Gradient", {f.dy("OUTPUT"), f.x("LENGTHS")});
       });
@@ -152,6 +114,9 @@ Registration sparse(const std::string& type) {
       .shape(infer_sums)
       .cpu_for<float>(sparse_sums<float, kMean>)
       .template cpu_for<double>(sparse_sums<double, kMean>)
+      .example({"DATA=4,2", "INDICES=int32,6:3,0,3,1,1,2", "LENGTHS=int32,4:3,0,1,2"})
+      .example({"DATA=2", "INDICES=int64,1:1", "LENGTHS=int64,1:1"})
+      .example({"DATA=3,2", "INDICES=int32,0", "LENGTHS=int32,1:0"})
       .derivative("DATA", [type](Formula& f) {
         return Gradient::sparse(f.x("INDICES"), f.op(type + "Gradient", {f.dy("OUTPUT"), f.x("LENGTHS")}));
       });
@@ -183,6 +148,8 @@ REGISTER(lengths_tile) {
       .shape(infer_rows)
       .cpu(repeat_rows<float, false>, repeat_rows<double, false>)
       .cpu(repeat_rows<int32_t, false>, repeat_rows<int64_t, false>)
+      .example({"DATA=3,2", "LENGTHS=int32,3:2,0,1"})
+      .example({"DATA=1", "LENGTHS=int64,1:3"})
       .derivative("DATA", [](Formula& f) {
         return f.op("LengthsSum", {f.dy("OUTPUT"), f.x("LENGTHS")});
       });

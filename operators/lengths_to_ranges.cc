@@ -86,7 +86,9 @@ REGISTER(lengths_to_ranges) {
       .output("ranges", "[N, 2], int32")
       .types({DType::int32})
       .shape(infer_ranges)
-      .cpu(to_ranges);
+      .cpu(to_ranges)
+      .example({"lengths=int32,3:3,0,2"})
+      .example({"lengths=int32,0"});
 }
 
 REGISTER(lengths_to_segment_ids) {
@@ -96,7 +98,9 @@ REGISTER(lengths_to_segment_ids) {
       .output("segment_ids", "[sum of lengths], int32")
       .types({DType::int32})
       .shape([](const NoArgs&, ShapeCall& call) { infer_places(call, DType::int32); })
-      .cpu(to_segment_ids);
+      .cpu(to_segment_ids)
+      .example({"lengths=int32,3:3,0,2"})
+      .example({"lengths=int32,0"});
 }
 
 REGISTER(lengths_range_fill) {
@@ -106,7 +110,9 @@ REGISTER(lengths_range_fill) {
       .output("range_sequence", "[sum of lengths], int32")
       .types({DType::int32})
       .shape([](const NoArgs&, ShapeCall& call) { infer_places(call, DType::int32); })
-      .cpu(fill_ranges);
+      .cpu(fill_ranges)
+      .example({"lengths=int32,3:3,0,2"})
+      .example({"lengths=int32,0"});
 }
 
 REGISTER(lengths_to_weights) {
@@ -117,7 +123,9 @@ REGISTER(lengths_to_weights) {
       .output("weights", "[sum of lengths], float")
       .types({DType::float32})
       .shape([](const WeightArgs&, ShapeCall& call) { infer_places(call, DType::float32); })
-      .cpu_for<float>(to_weights);
+      .cpu_for<float>(to_weights)
+      .example({"lengths=int32,3:3,0,2"})
+      .example({"lengths=int32,1:1"}, {"power=2"});
 }
 
 REGISTER(lengths_to_shape) {
@@ -127,7 +135,9 @@ REGISTER(lengths_to_shape) {
       .output("shape", "[2], int32")
       .types({DType::int32})
       .shape(infer_shape)
-      .cpu(to_shape);
+      .cpu(to_shape)
+      .example({"lengths=int32,2:3,3"})
+      .example({"lengths=int32,0"});
 }
 
 }  // namespace

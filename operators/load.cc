@@ -67,6 +67,23 @@ void load(const LoadArgs& a, BlobCall& c) {
   loader.finish();
 }
 
+// Two databases, and one of them again through a reader.
+constexpr const char* kExample = R"(
+  op { type: 'Save' input: 'X' arg { name: 'db' s: '$FOLDER/x' } arg { name: 'db_type' s: 'minidb' }
+       arg { name: 'absolute_path' i: 1 } }
+  op { type: 'Save' input: 'N' arg { name: 'db' s: '$FOLDER/n' } arg { name: 'db_type' s: 'minidb' }
+       arg { name: 'absolute_path' i: 1 } }
+  op { type: 'Load' output: 'X' output: 'N' arg { name: 'dbs' strings: '$FOLDER/x' strings: '$FOLDER/n' }
+       arg { name: 'db_type' s: 'minidb' } arg { name: 'absolute_path' i: 1 } }
+  op { type: 'CreateDB' output: 'reader' arg { name: 'db' s: '$FOLDER/x' } arg { name: 'db_type' s: 'minidb' } }
+  op { type: 'Load' input: 'reader' output: 'in/X' arg { name: 'add_prefix' s: 'in/' } })";
+
+constexpr const char* kAllExample = R"(
+  op { type: 'Save' input: 'X' input: 'N' arg { name: 'db' s: '$FOLDER/all' } arg { name: 'db_type' s: 'lmdb' }
+       arg { name: 'absolute_path' i: 1 } }
+  op { type: 'Load' arg { name: 'db' s: '$FOLDER/all' } arg { name: 'db_type' s: 'lmdb' }
+       arg { name: 'absolute_path' i: 1 } arg { name: 'load_all' i: 1 } })";
+
 REGISTER(load) {
   return op<LoadArgs>("Load")
       .doc(
@@ -90,6 +107,8 @@ REGISTER(load) {
       .object()
       .variadic(0)
       .blobs(load)
+      .example_net(kExample, {"X=2,3", "N=int64,1:5"})
+      .example_net(kAllExample, {"X=2,3", "N=int64,0"})
       .side_effect()
       .stop_gradient();
 }

@@ -22,13 +22,10 @@ struct LstmArgs : UnitArgs {
   bool activated_gates = false;
 };
 
-void check_like(const ShapeCall& c, int i, const char* name, const Shape& states) {
-  if (c.known(i)) require(alike(c.shape(i), states), "{} must be {} as C_prev is, but is {}", name, states, c.shape(i));
-}
-
 void check_states(const LstmArgs& a, const ShapeCall& c) {
   check_unit_states(a, c, 1, "C_prev", 4, "four");
-  if (c.known(1)) check_like(c, 0, "H_prev", c.shape(1));
+  require_input(c, 0, "H_prev");
+  check_alike(c, 0, "H_prev", 1, "C_prev");
 }
 
 void infer(const LstmArgs& a, ShapeCall& c) {
@@ -51,11 +48,9 @@ void infer_gradient(const LstmArgs& a, ShapeCall& call) {
   require(call.has(in.c) && call.inputs() <= in.dc + 1, "with sequence_lengths: {} it takes {} inputs, but has {}",
           int{a.sequence_lengths}, in.dc + 1, call.inputs());
   check_states(a, call);
-  if (call.known(1)) {
-    check_like(call, in.c, "C", call.shape(1));
-    check_like(call, in.dh, "dH", call.shape(1));
-    check_like(call, in.dc, "dC", call.shape(1));
-  }
+  check_alike(call, in.c, "C", 1, "C_prev");
+  check_alike(call, in.dh, "dH", 1, "C_prev");
+  check_alike(call, in.dc, "dC", 1, "C_prev");
   call.set_like(0, 0);
   call.set_like(1, 1);
   call.set_like(2, 2);
@@ -112,9 +107,10 @@ void gradient(const LstmArgs& a, Call& call) {
   rows.each(
       nanoseconds_per_row<T>(rows.d),
       [&, d = rows.d](int64_t n) {
-        kernels.gradient(LstmGradientRow<T>{d, bias, t.c_prev + n * d, t.gates + n * 4 * d, t.c + n * d,
-                                            row_of(t.dh, n, d), row_of(t.dc, n, d), row_of(t.dc_prev, n, d),
-                                            row_of(t.dgates, n, 4 * d), a.activated_gates});
+        if (t.dc_prev || t.dgates)
+          kernels.gradient(LstmGradientRow<T>{d, bias, t.c_prev + n * d, t.gates + n * 4 * d, t.c + n * d,
+                                              row_of(t.dh, n, d), row_of(t.dc, n, d), row_of(t.dc_prev, n, d),
+                                              row_of(t.dgates, n, 4 * d), a.activated_gates});
         hold_row<T>(true, d, nullptr, row_of(t.dh_prev, n, d));
       },
       [&, d = rows.d](int64_t n) {
@@ -139,6 +135,24 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1], d[2]};
 }
 
+// See lstm_unit_second.cc.
+std::vector<Gradient> second_derivatives(Formula& f) {
+  const auto& a = f.args<LstmArgs>();
+  require(!a.activated_gates, "second derivatives of LSTMUnit are not written for activated_gates: 1");
+  const GradientInputs in(a);
+  std::vector<Value> inputs = {f.x_at(1), f.x_at(2), {}, {}, f.x_at(in.c), f.x_at(in.dh), f.x_at(in.dc)};
+  if (a.sequence_lengths) inputs[2] = f.x_at(3), inputs[3] = f.x_at(4);
+  for (int o = 0; o < 3; ++o) inputs.push_back(f.dy_at(o));
+  std::vector<int> targets = {1, 2, in.c, in.dh, in.dc};
+  std::vector<bool> wanted;
+  for (const int i : targets) wanted.push_back(i < f.inputs() && f.wants_at(i));
+  const std::vector<Value> d = f.ops("LSTMUnitGradientGradient", inputs, f.forward_args(), wanted);
+  std::vector<Gradient> results(f.inputs());
+  for (size_t k = 0; k < targets.size(); ++k)
+    if (wanted[k]) results[targets[k]] = d[k];
+  return results;
+}
+
 OpBuilder<LstmArgs>& add_args(OpBuilder<LstmArgs>& builder) {
   builder.arg("forget_bias", &LstmArgs::forget_bias, 0.0F, "added to the forget gate before its sigmoid");
   return declare_unit_args(builder).arg(
@@ -146,11 +160,31 @@ OpBuilder<LstmArgs>& add_args(OpBuilder<LstmArgs>& builder) {
       "the gradient reads the third output, the gates' values, in place of their sums");
 }
 
+void add_example(OpBuilder<LstmArgs>& builder, const std::string& args, bool lengths, const std::string& sizes) {
+  const std::string net = "op { type: 'LSTMUnit' input: 'H_prev' input: 'C_prev' input: 'gates' " +
+                          std::string(lengths ? "input: 'seq_lengths' " : "") +
+                          "input: 'timestep' output: 'H' output: 'C' " + args + " }";
+  std::vector<std::string> feeds = {"H_prev=" + sizes + ",2", "C_prev=" + sizes + ",2", "gates=" + sizes + ",8",
+                                    "timestep=int32,1:1"};
+  if (lengths) feeds.emplace_back("seq_lengths=int32,3:2,1,5");
+  builder.example_net(net, feeds, {"H", "C"});
+}
+
+void add_examples(OpBuilder<LstmArgs>& builder) {
+  const std::string bias = "arg { name: 'forget_bias' f: 1.5 } ", drop = "arg { name: 'drop_states' i: 1 } ";
+  const std::string no_lengths = "arg { name: 'sequence_lengths' i: 0 } ";
+  add_example(builder, bias, true, "1,3");
+  add_example(builder, drop, true, "3");
+  add_example(builder, no_lengths + bias, false, "1,2");
+  add_example(builder, no_lengths, false, "1,0");
+}
+
 REGISTER(lstm_unit) {
   auto builder = op<LstmArgs>("LSTMUnit");
   builder.doc(
       "One step of an LSTM from its gates' sums. Inputs are H_prev, C_prev, gates, seq_lengths, timestep, or without "
       "seq_lengths if sequence_lengths is 0.");
+  add_examples(builder);
   return add_args(builder)
       .input("H_prev", "[..., N, D], read only in rows past their length")
       .input("C_prev", "[..., N, D]")
@@ -212,7 +246,7 @@ REGISTER(lstm_unit_gradient) {
       .rowwise(leading_rows)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
-      .no_gradient("second derivatives of LSTMUnit are not written");
+      .whole_derivative(second_derivatives);
 }
 
 }  // namespace

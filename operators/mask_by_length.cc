@@ -90,6 +90,9 @@ REGISTER(mask_by_length) {
       })
       .role(Role::mask_by_length)
       .cpu(mask)
+      .example({"X=3,2,2", "lengths=int32,2:1,3", "timestep=int32,3:0,1,2", "BEYOND=3,2,2"})
+      .example({"X=3,2,2", "lengths=int32,2:1,3", "timestep=int32,3:0,1,2"}, {"beyond=1"})
+      .example({"X=3,2", "lengths=int32,3:0,1,2", "timestep=int32,1:1"})
       .derivative("X", [](Formula& f) { return gradient(f, f.args<MaskArgs>().beyond); })
       .derivative("BEYOND", [](Formula& f) { return gradient(f, true); });
 }

@@ -44,7 +44,11 @@ OpBuilder<Args>& declare(OpBuilder<Args>& spec) {
 
 REGISTER(merge_dim) {
   auto spec = op("MergeDim");
-  return declare(spec).doc("Makes one dimension of the first two.").shape(merged);
+  return declare(spec)
+      .doc("Makes one dimension of the first two.")
+      .shape(merged)
+      .example({"data=2,3,2"})
+      .example({"data=0,3"});
 }
 
 REGISTER(prepend_dim) {
@@ -52,7 +56,9 @@ REGISTER(prepend_dim) {
   return declare(spec)
       .doc("Makes two dimensions of the first.")
       .required_arg("dim_size", &PrependArgs::dim_size, "the size of the first of the two", at_least(1))
-      .shape(prepended);
+      .shape(prepended)
+      .example({"data=6,2"}, {"dim_size=3"})
+      .example({"data=4"}, {"dim_size=4"});
 }
 
 }  // namespace

@@ -44,6 +44,9 @@ REGISTER(mse_loss) {
       .shape(infer)
       .flops(
           [](const NoArgs&, const ShapeCall& c) { return c.known(0) ? 3 * static_cast<double>(c.shape(0).size()) : 0; })
+      .example({"X=2,3", "Y=2,3"})
+      .example({"X=1", "Y=1"})
+      .example({"X=0,2", "Y=0,2"})
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "Y"}, derivatives);
 }

@@ -38,6 +38,8 @@ REGISTER(one_hot) {
       .output("one_hots", "float [N, K]")
       .types({DType::float32})
       .shape(shape)
+      .example({"indices=int64,3:2,0,1", "index_size=int64,1:4"})
+      .example({"indices=int32,0", "index_size=int32:3"})
       .cpu(one_hot)
       .stop_gradient();
 }

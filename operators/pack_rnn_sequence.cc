@@ -104,6 +104,9 @@ REGISTER(pack_rnn_sequence) {
       .any_type()
       .shape(pack_shape)
       .cpu(pack)
+      .example({"values=6,2", "lengths=int32,3:3,1,2"})
+      .example({"values=3", "lengths=int32,2:0,3"})
+      .example({"values=0,2", "lengths=int32,0"})
       .derivative("values", [](Formula& f) {
         return f.op("UnpackRNNSequence", {f.dy("output"), f.x("lengths")});
       });
@@ -120,6 +123,9 @@ REGISTER(unpack_rnn_sequence) {
       .any_type()
       .shape(unpack_shape)
       .cpu(unpack)
+      .example({"values=3,3,2", "lengths=int32,3:3,1,2"})
+      .example({"values=3,2", "lengths=int32,2:0,1"})
+      .example({"values=0,2,2", "lengths=int32,2:0,0"})
       .derivative("values", [](Formula& f) {
         return f.op("UnpackRNNSequenceGradient", {f.x("values"), f.x("lengths"), f.dy("output")});
       });
@@ -139,6 +145,7 @@ REGISTER(unpack_rnn_sequence_gradient) {
       .any_type()
       .shape(gradient_shape)
       .cpu(unpack_gradient)
+      .derivative("values", [](Formula&) { return Gradient::none(); })
       .derivative("d_output", [](Formula& f) {
         return f.op("UnpackRNNSequence", {f.dy("d_values"), f.x("lengths")});
       });

@@ -93,6 +93,8 @@ REGISTER(print) {
       .input("X", "a tensor of any type, or another object, of which the type is printed")
       .object()
       .blobs(print)
+      .example({"X=2,3"}, {"limit=4"})
+      .example({"X=int32,0"}, {"every_n=2"})
       .side_effect()
       .stop_gradient();
 }

@@ -98,6 +98,10 @@ REGISTER(range) {
       .cpu_for<double>(range<double>)
       .cpu_for<int32_t>(range<int32_t>)
       .cpu_for<int64_t>(range<int64_t>)
+      .example({"bounds0=:3"})
+      .example({"bounds0=int32:1", "bounds1=int32:4"})
+      .example({"bounds0=:2", "bounds1=:-1", "bounds2=:-0.5"})
+      .example({"bounds0=int64:0"})
       .stop_gradient();
 }
 
@@ -110,6 +114,9 @@ REGISTER(range_fill) {
       .in_place("input", "output")
       .shape(infer_fill)
       .cpu(fill_range)
+      .example({}, {"shape=2,3"})
+      .example({"input=2,2"}, {"extra_shape=2"})
+      .example({"input=int64,1:3"}, {"input_as_shape=1"})
       .stop_gradient();
 }
 

@@ -162,6 +162,14 @@ void extreme_gradient(const ReduceArgs& a, In<T> dy, In<T> x, In<T> y, Out<T> dx
   Reduction(a, call.in(1).shape()).each_element([&](int64_t i, int64_t j) { dx[i] = x[i] == y[j] ? dy[j] : T(0); });
 }
 
+// What such a gradient is a factor of: 1 where an element equals the extreme, else 0, which is its gradient of ones. Of
+// dY it is therefore the gradient of dX, times that and summed.
+inline Gradient extreme_second_derivative(Formula& f, const std::string& type) {
+  const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
+  const Value slope = f.op(type + "Gradient", {ones, f.x("X"), f.x("Y")}, f.forward_args());
+  return f.op("ReduceSum", {f.op("Mul", {f.dy("dX"), slope})}, f.forward_args());
+}
+
 inline void infer_reduction(const ReduceArgs& a, ShapeCall& c) {
   if (c.known(0)) c.set(0, c.dtype(0), Reduction(a, c.shape(0)).y());
 }
@@ -204,6 +212,11 @@ inline OpBuilder<ReduceArgs> reduction_op(const std::string& type, const std::st
       .output("Y", result)
       .shape(infer)
       .rowwise(reduction_rows<0>)
+      .example({"X=2,3"})
+      .example({"X=2,3,2"}, {"axes=1"})
+      .example({"X=2,3,2"}, {"axes=-1,0", "keepdims=false"})
+      .example({"X=3,1,2"}, {"axes=0,1", "keepdims=false"})
+      .example({"X=0,2"}, {"axes=1"})
       .flops([](const ReduceArgs&, const ShapeCall& c) {
         return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0;
       });

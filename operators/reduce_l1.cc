@@ -1,6 +1,6 @@
 // ReduceL1: the sum of absolute values over some dimensions; 0 where there is nothing to add.
 //
-// dX = sign(X) dY, with 0 for the sign of 0. It reads X.
+// dX = sign(X) dY, with 0 for the sign of 0. It reads X. With u for its gradient, that of dY is the sum of sign(X) u.
 
 #include "operators/reduce_axes.h"
 
@@ -21,7 +21,7 @@ void gradient(const ReduceArgs& a, In<T> dy, In<T> x, Out<T> dx, Call& call) {
 
 REGISTER(reduce_l1) {
   return reduction_op("ReduceL1", "the sums")
-      .doc("Sums of absolute values over some dimensions.")
+      .doc("Sums of absolute values over some dimensions. The gradient of an element of 0 is 0.")
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceL1Gradient", {f.dy("Y"), f.x("X")}, f.forward_args());
@@ -31,7 +31,12 @@ REGISTER(reduce_l1) {
 REGISTER(reduce_l1_gradient) {
   return reduction_gradient_op("ReduceL1", true, false)
       .cpu(gradient<float>, gradient<double>)
-      .no_gradient("second derivatives of ReduceL1 are not written");
+      .derivative("dY",
+                  [](Formula& f) {
+                    return f.op("ReduceSum", {f.op("Mul", {f.dy("dX"), f.op("Sign", {f.x("X")})})}, f.forward_args());
+                  })
+      .derivative("X", [](Formula&) { return Gradient::none(); })
+      .derivative("Y", [](Formula&) { return Gradient::none(); });
 }
 
 }  // namespace

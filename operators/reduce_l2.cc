@@ -1,7 +1,8 @@
 // ReduceL2: the square root of the sum of squares over some dimensions; 0 where there is nothing to add.
 //
-// dX = X / Y dY, and 0 where Y is 0. It reads X and Y. Squares are added in X's type, so norms of floats are right
-// between about 1e-18 and 1e19.
+// dX = X / Y dY, and 0 where Y is 0. It reads X and Y. With u for its gradient, the derivatives of that are u / Y dY of
+// X, the sum of u X / Y of dY, and the sum of -u X / Y^2 dY of Y, all 0 where Y is 0. Squares are added in X's type, so
+// norms of floats are right between about 1e-18 and 1e19.
 
 #include "operators/reduce_axes.h"
 
@@ -21,9 +22,28 @@ void gradient(const ReduceArgs& a, In<T> dy, In<T> x, In<T> y, Out<T> dx, Call& 
   });
 }
 
+// The quotients by Y are gradients, which know about a Y of 0.
+std::vector<Gradient> second_derivatives(Formula& f) {
+  const auto gradient = [&f](Value dy, Value x) {
+    return f.op("ReduceL2Gradient", {dy, x, f.x("Y")}, f.forward_args());
+  };
+  const auto sum_of_product = [&f](Value a, Value b) {
+    return f.op("ReduceSum", {f.op("Mul", {a, b})}, f.forward_args());
+  };
+  Gradient dy, x, y;
+  Value slope, turned;
+  if (f.wants("dY") || f.wants("Y"))
+    slope = gradient(f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)}), f.x("X"));
+  if (f.wants("X") || f.wants("Y")) turned = gradient(f.x("dY"), f.dy("dX"));
+  if (f.wants("dY")) dy = sum_of_product(f.dy("dX"), slope);
+  if (f.wants("X")) x = turned;
+  if (f.wants("Y")) y = f.op("Negative", {sum_of_product(turned, slope)});
+  return {dy, x, y};
+}
+
 REGISTER(reduce_l2) {
   return reduction_op("ReduceL2", "the norms")
-      .doc("Euclidean norms over some dimensions.")
+      .doc("Euclidean norms over some dimensions. The gradient of a norm of 0 is 0.")
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceL2Gradient", {f.dy("Y"), f.x("X"), f.y("Y")}, f.forward_args());
@@ -33,7 +53,7 @@ REGISTER(reduce_l2) {
 REGISTER(reduce_l2_gradient) {
   return reduction_gradient_op("ReduceL2", true, true)
       .cpu(gradient<float>, gradient<double>)
-      .no_gradient("second derivatives of ReduceL2 are not written");
+      .derivatives({"dY", "X", "Y"}, second_derivatives);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "operators/copy_elements.h"
 #include "operators/fill_shape.h"
+#include "operators/segment_lengths.h"
 
 namespace stepnet {
 namespace {
@@ -75,7 +76,7 @@ void shape(const ReshapeArgs& args, ShapeCall& call) {
 
 void write_shape(const Shape& shape, Tensor& out) {
   if (out.dtype() == DType::int32) {
-    std::ranges::transform(shape.dims(), out.data<int32_t>(), [](int64_t d) { return static_cast<int32_t>(d); });
+    std::ranges::transform(shape.dims(), out.data<int32_t>(), [](int64_t d) { return to_int32(d, "the old size"); });
   } else {
     std::ranges::copy(shape.dims(), out.data<int64_t>());
   }
@@ -115,6 +116,11 @@ REGISTER(reshape) {
       .in_place("data", "reshaped")
       .shape(shape)
       .cpu(reshape)
+      .example({"data=2,6"}, {"shape=3,-1"})
+      .example({"data=2,6"}, {"shape=0,3,2"})
+      .example({"data=2,3", "new_shape=int64,2:3,2"})
+      .example({"data=0,3"}, {"shape=3,0"})
+      .example_net(R"(op { type: "Reshape" input: "X" output: "Y" arg { name: "shape" ints: 6 } })", {"X=2,3"}, {"Y"})
       .derivative("data", gradient);
 }
 

@@ -58,6 +58,9 @@ REGISTER(reverse_packed_segs) {
       .any_type()
       .shape(infer)
       .cpu(reverse)
+      .example({"data=3,3,2", "lengths=int32,3:3,1,2"})
+      .example({"data=2,1", "lengths=int64,1:0"})
+      .example({"data=0,2,2", "lengths=int32,2:0,0"})
       .derivative("data", [](Formula& f) {
         return f.op("ReversePackedSegs", {f.dy("reversed_data"), f.x("lengths")});
       });

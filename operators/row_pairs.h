@@ -56,6 +56,13 @@ inline std::vector<Gradient> pair_derivatives(Formula& f, const std::string& gra
   return {d[0], d[1]};
 }
 
+// For a gradient whose dY is -dX: the gradient of dX less that of dY, of which either may be missing.
+inline Value gradient_of_difference(Formula& f) {
+  const Value u = f.dy("dX"), v = f.dy("dY");
+  if (!v.defined()) return u;
+  return u.defined() ? f.op("Sub", {u, v}) : f.op("Negative", {v});
+}
+
 // The operator `type`, with all but its doc and kernels.
 inline OpBuilder<> pair_op(const std::string& type, const std::string& result) {
   OpBuilder<> b(type);
@@ -66,6 +73,10 @@ inline OpBuilder<> pair_op(const std::string& type, const std::string& result) {
       .flops(
           [](const NoArgs&, const ShapeCall& c) { return c.known(0) ? 2 * static_cast<double>(c.shape(0).size()) : 0; })
       .rowwise(pairs_by_row)
+      .example({"X=3,4", "Y=3,4"})
+      .example({"X=2,2,2", "Y=2,2,2"})
+      .example({"X=3", "Y=3"})
+      .example({"X=0,2", "Y=0,2"})
       .derivatives({"X", "Y"}, [type](Formula& f) { return pair_derivatives(f, type + "Gradient"); });
   return b;
 }

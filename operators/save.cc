@@ -91,6 +91,20 @@ void checkpoint(const SaveArgs& a, BlobCall& c) {
   if (count % a.every == 0) save_to(a, with_iteration(a.db, count), c);
 }
 
+// Save and Load of a database of one type, whose inputs and arguments of its own are named.
+std::string save_example(const std::string& type, const std::string& save, const std::string& load) {
+  const std::string place = " arg { name: 'db' s: '$FOLDER/data' } arg { name: 'db_type' s: '" + type +
+                            "' } arg { name: 'absolute_path' i: 1 } ";
+  return "op { type: 'Save' " + save + place + "} op { type: 'Load' " + load + place + "}";
+}
+
+std::string checkpoint_example(const std::string& type, const std::string& db_type) {
+  const std::string common = " arg { name: 'db_type' s: '" + db_type + "' } arg { name: 'absolute_path' i: 1 } ";
+  return "op { type: '" + type + "' input: 'iteration' input: 'X' arg { name: 'db' s: '$FOLDER/at_%04d' } " +
+         "arg { name: 'every' i: 2 }" + common + "} op { type: 'Load' output: 'X' " +
+         "arg { name: 'db' s: '$FOLDER/at_0006' }" + common + "}";
+}
+
 OpBuilder<SaveArgs> save_op(const char* type) {
   return op<SaveArgs>(type)
       .required_arg("db_type", &SaveArgs::db_type, "lmdb or minidb")
@@ -111,6 +125,8 @@ Registration checkpoint_op(const char* type) {
       .object()
       .variadic(0)
       .blobs(checkpoint)
+      .example_net(checkpoint_example(type, "minidb"), {"iteration=int64,1:6", "X=2,3"})
+      .example_net(checkpoint_example(type, "lmdb"), {"iteration=int64,1:6", "X=1,0"})
       .preflight(check_checkpoint)
       .side_effect()
       .no_gradient("it has no outputs");
@@ -127,6 +143,10 @@ REGISTER(save) {
       .object()
       .variadic()
       .blobs(save)
+      .example_net(save_example("minidb", "input: 'X' input: 'N'", "output: 'X' output: 'N'"), {"X=2,3", "N=int32,1,2"})
+      .example_net(save_example("lmdb", "input: 'a/X' arg { name: 'strip_prefix' s: 'a/' }",
+                                "output: 'Y' arg { name: 'source_blob_names' strings: 'X' }"),
+                   {"a/X=2,0"})
       .preflight(check_save)
       .side_effect()
       .no_gradient("it has no outputs");

@@ -46,6 +46,9 @@ REGISTER(scatter_assign) {
       .must_be_in_place("DATA", "OUTPUT")
       .shape(infer)
       .cpu(assign)
+      .example({"DATA=4,2", "INDICES=int32,2:3,0", "SLICES=2,2"})
+      .example({"DATA=3", "INDICES=int64,3:1,1,0", "SLICES=3"})
+      .example({"DATA=2,2", "INDICES=int32,0", "SLICES=0,2"})
       .no_gradient("it overwrites what it reads");
 }
 

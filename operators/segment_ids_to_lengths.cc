@@ -84,7 +84,10 @@ REGISTER(segment_ids_to_lengths) {
       .shape([](const NoArgs&, ShapeCall& call) {
         if (const auto n = segment_count(call)) call.set(0, DType::int32, Shape{*n});
       })
-      .cpu(to_lengths);
+      .cpu(to_lengths)
+      .example({"segment_ids=int32,5:0,0,2,2,2"})
+      .example({"segment_ids=int64,2:1,1", "data=4,2"})
+      .example({"segment_ids=int32,0"});
 }
 
 REGISTER(segment_ids_to_ranges) {
@@ -96,7 +99,10 @@ REGISTER(segment_ids_to_ranges) {
       .shape([](const NoArgs&, ShapeCall& call) {
         if (const auto n = segment_count(call)) call.set(0, DType::int32, Shape{*n, 2});
       })
-      .cpu(to_ranges);
+      .cpu(to_ranges)
+      .example({"segment_ids=int32,5:0,0,2,2,2"})
+      .example({"segment_ids=int64,2:1,1", "data=4,2"})
+      .example({"segment_ids=int32,0"});
 }
 
 }  // namespace

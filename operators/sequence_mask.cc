@@ -160,6 +160,16 @@ REGISTER(sequence_mask) {
       .shape(infer)
       .in_place("input", "masked_tensor")
       .cpu(mask<float>, mask<double>)
+      .example({"input=3,4", "sequence_lengths=int32,3:2,0,5"}, {"mode=sequence", "fill_val=-2"})
+      .example({"input=2,3,2", "sequence_lengths=int32,2:2,1"}, {"mode=sequence", "fill_val=-2", "repeat_from_axis=2"})
+      .example({"input=2,3,4", "sequence_lengths=int32,3:1,4,2"}, {"mode=sequence", "fill_val=0", "axis=2", "batch=0"})
+      .example({"input=3,4", "sequence_lengths=int32,3:0,2,7"}, {"mode=window", "radius=1", "fill_val=1"})
+      .example({"input=3,4"}, {"mode=upper", "fill_val=-2"})
+      .example({"input=3,4"}, {"mode=lower", "fill_val=-2"})
+      .example({"input=3,3"}, {"mode=upperdiag", "fill_val=-2"})
+      .example({"input=3,3"}, {"mode=lowerdiag", "grad=1"})
+      .example({"input=1,1"}, {"mode=lower", "fill_val=-2"})
+      .example_net(R"(op { type: "SequenceMask" input: "X" output: "Y" arg { name: "mode" s: "upper" } })", {"X=3,3"})
       .derivative("input", gradient);
 }
 

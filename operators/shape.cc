@@ -39,6 +39,8 @@ REGISTER(shape) {
       .types({DType::int64})
       .shape(infer)
       .cpu(write_shape)
+      .example({"X=2,3"})
+      .example({"X=2,3,0"}, {"axes=2,-3"})
       .stop_gradient();
 }
 
@@ -52,6 +54,8 @@ REGISTER(size) {
       .types({DType::int64})
       .shape(infer_size)
       .cpu(write_size)
+      .example({"X=2,3"})
+      .example({"X="})
       .stop_gradient();
 }
 

@@ -23,7 +23,7 @@ struct Range {
 };
 
 int64_t resolve(int64_t bound, int64_t size, const char* what, size_t axis) {
-  const int64_t at = bound < 0 ? size + 1 + bound : std::min(bound, size);
+  const int64_t at = bound < 0 ? size + (bound + 1) : std::min(bound, size);
   require(at >= 0, "the {} {} of dimension {} lies before its beginning; the size is {}", what, bound, axis, size);
   return at;
 }
@@ -155,6 +155,11 @@ REGISTER(slice) {
       .rowwise([](const SliceArgs& a, const ShapeCall& c) { return leading_dimensions(a, c, 1); })
       .takes_columns([](const SliceArgs& a, const ShapeCall& c) { return first_column(a, c, 1); })
       .cpu(slice)
+      .example({"data=4,3"}, {"starts=1,0", "ends=3,-1"})
+      .example({"data=3,4"}, {"starts=0,1", "ends=-1,-2"})
+      .example({"data=4,3", "starts=int32,1:2", "ends=int32,1:4"})
+      .example({"data=2,3"}, {"starts=1", "ends=1"})
+      .example({"data=2,3"})
       .derivative("data", gradient);
 }
 

@@ -109,6 +109,11 @@ REGISTER(split) {
       .rowwise(leading_dimensions)
       .takes_columns(first_columns)
       .cpu(split)
+      .example({"input=2,4"}, {}, 2)
+      .example({"input=2,5"}, {"split=2,0,3"}, 3)
+      .example({"input=5,2", "split=int32,2:3,2"}, {"axis=0"}, 2)
+      .example({"input=2,3,2"}, {"axis=1", "add_axis=1"}, 3)
+      .example({"input=1,2"}, {"axis=-1"}, 1)
       .derivative("input", gradient);
 }
 

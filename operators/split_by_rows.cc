@@ -78,6 +78,8 @@ REGISTER(split_by_rows) {
       .rowwise(leading_dimensions)
       .takes_columns(first_columns)
       .cpu(split)
+      .example({"X=2,5", "W0=2,3", "W1=3,1"}, {}, 2)
+      .example({"X=3,2", "W0=1,2", "W1=2"}, {"axis=0"}, 2)
       .derivative("X", gradient)
       .variadic_derivative("W", [](Formula&, int) { return Gradient::none(); });
 }

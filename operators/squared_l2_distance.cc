@@ -35,8 +35,7 @@ void gradient(In<T> x, In<T> y, In<T> dz, Out<T> dx, Out<T> dy, Call& call) {
 
 // With w for the gradient of dX less that of dY: of X it is w dZ, of Y -w dZ, and of dZ w (X - Y), added by row.
 std::vector<Gradient> second_derivatives(Formula& f) {
-  const Value u = f.dy("dX"), v = f.dy("dY");
-  const Value w = !v.defined() ? u : !u.defined() ? f.op("Negative", {v}) : f.op("Sub", {u, v});
+  const Value w = gradient_of_difference(f);
   Gradient x, y, z;
   if (f.wants("X") || f.wants("Y")) {
     const Value slope = f.ops("DotProductGradient", {w, w, f.x("dZ")}, {}, {true, false})[0];

@@ -72,16 +72,22 @@ Gradient by(Formula& f, const char* type) { return f.op(type, {f.dy("output")}, 
 
 REGISTER(squeeze) {
   auto builder = op<DimsArgs>("Squeeze");
-  return declare(builder).doc("Removes dimensions of size 1.").shape(squeezed).derivative("data", [](Formula& f) {
-    return by(f, "ExpandDims");
-  });
+  return declare(builder)
+      .doc("Removes dimensions of size 1.")
+      .shape(squeezed)
+      .example({"data=2,1,3,1"}, {"dims=1,3"})
+      .example({"data=1"}, {"dims=0"})
+      .derivative("data", [](Formula& f) { return by(f, "ExpandDims"); });
 }
 
 REGISTER(expand_dims) {
   auto builder = op<DimsArgs>("ExpandDims");
-  return declare(builder).doc("Inserts dimensions of size 1.").shape(expanded).derivative("data", [](Formula& f) {
-    return by(f, "Squeeze");
-  });
+  return declare(builder)
+      .doc("Inserts dimensions of size 1.")
+      .shape(expanded)
+      .example({"data=2,3"}, {"dims=0,2"})
+      .example({"data="}, {"dims=0"})
+      .derivative("data", [](Formula& f) { return by(f, "Squeeze"); });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SumElements: the sum or the mean of all elements, a scalar. dX = dY, or dY / n, everywhere; of X only the shape is
-// read. SumSqrElements: the same of the squares, for norms of gradients; it has no derivative.
+// read. SumSqrElements: the same of the squares. dX = 2 X dY, or 2 X dY / n; the gradient of SumElements brings dY to
+// X's shape.
 
 #include <algorithm>
 
@@ -41,6 +42,12 @@ void infer_gradient(const SumArgs&, ShapeCall& c) {
 
 double flops(const SumArgs&, const ShapeCall& c) { return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0; }
 
+Gradient derivative_of_squares(Formula& f) {
+  const Value share = f.op("SumElementsGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
+  const Value half = f.op("Mul", {share, f.x("X")});
+  return f.op("Add", {half, half});
+}
+
 REGISTER(sum_elements) {
   return op<SumArgs>("SumElements")
       .doc("The sum of all elements.")
@@ -49,6 +56,9 @@ REGISTER(sum_elements) {
       .output("Y", "a scalar")
       .shape(infer)
       .flops(flops)
+      .example({"X=2,3"})
+      .example({"X=2,3"}, {"average=true"})
+      .example({"X=0,2"}, {"average=true"})
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SumElementsGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
@@ -77,8 +87,10 @@ REGISTER(sum_sqr_elements) {
       .output("Y", "a scalar")
       .shape(infer)
       .flops(flops)
+      .example({"X=2,3"})
+      .example({"X=2,3"}, {"average=true"})
       .cpu(squares<float>, squares<double>)
-      .no_gradient("it measures gradients; use Sqr and SumElements for a loss");
+      .derivative("X", derivative_of_squares);
 }
 
 }  // namespace

@@ -81,6 +81,22 @@ void run(const InputArgs& a, BlobCall& c) {
     if (c.out[i]) c.out[i]->tensor() = std::move(batch[i]);
 }
 
+// No operator writes records of TensorProtos. But a blob is saved as a BlobProto, whose first field is its name, and
+// that of TensorProtos is a TensorProto: a name that is the bytes of one, here of int32[2] 3, 4, makes a record of it.
+std::string example(const std::string& type, const std::string& batch_size) {
+  const std::string place = " arg { name: 'db' s: '$FOLDER/data' } arg { name: 'db_type' s: '" + type + "' } ";
+  return "op { type: 'Save' input: 'X' arg { name: 'absolute_path' i: 1 } arg { name: 'blob_name_overrides' "
+         "strings: '\\010\\002\\020\\002\\042\\002\\003\\004' }" +
+         place + "} op { type: 'CreateDB' output: 'reader'" + place +
+         "} op { type: 'TensorProtosDBInput' input: 'reader' output: 'Y' arg { name: 'batch_size' i: " + batch_size +
+         " } }";
+}
+
+ArgCheck<int64_t> number_of_records() {
+  constexpr int64_t most = 1'000'000;  // the database starts over, so a batch takes as long as it is large
+  return [](const int64_t& v) { return v >= 0 && v <= most ? "" : "must be from 0 to 1000000"; };
+}
+
 REGISTER(tensor_protos_db_input) {
   return op<InputArgs>("TensorProtosDBInput")
       .doc(
@@ -88,12 +104,16 @@ REGISTER(tensor_protos_db_input) {
           "and "
           "over; nothing is read ahead.")
       .arg("batch_size", &InputArgs::batch_size, int64_t{0},
-           "0: one record, with its own shapes; else so many records, stacked along a new first dimension", at_least(0))
+           "0: one record, with its own shapes; else so many records, stacked along a new first dimension; at most a "
+           "million",
+           number_of_records())
       .input("reader", "a database reader, from CreateDB")
       .object()
       .output("tensors", "one for each tensor of a record")
       .variadic()
       .blobs(run)
+      .example_net(example("minidb", "0"), {"X=1"})
+      .example_net(example("lmdb", "3"), {"X=1"})
       .side_effect()
       .stop_gradient();
 }

@@ -23,14 +23,31 @@ void create(const ReaderArgs& args, BlobCall& call) {
   const std::string_view part = std::string_view(text).substr(args.begin, end - args.begin);
   const std::string what = fmt::format("\"{}\"", args.file);
   const Vocabulary vocabulary = args.vocabulary.empty() ? Vocabulary::of_text(part) : Vocabulary(args.vocabulary);
-  call.out[0]->emplace<TextStreams>(vocabulary.encode(part, what, args.begin), args.batch, args.timesteps, what);
+  if (call.out[0])
+    call.out[0]->emplace<TextStreams>(vocabulary.encode(part, what, args.begin), args.batch, args.timesteps, what);
 }
 
 void read(const NoArgs&, BlobCall& call) {
+  require(call.in[0] != nullptr, "the reader has an empty name");
   Tensor unused_input, unused_target;
   call.in[0]->get<TextStreams>().next(call.out[0] ? call.out[0]->tensor() : unused_input,
                                       call.out[1] ? call.out[1]->tensor() : unused_target);
 }
+
+// The text is the elements of a .npy file, behind the 128 bytes of its header.
+constexpr const char* kExample = R"(
+  op { type: 'SaveNpy' input: 'text' arg { name: 'path' s: '$FOLDER/text' } arg { name: 'absolute_path' i: 1 } }
+  op { type: 'CreateTextReader' output: 'reader' arg { name: 'file' s: '$FOLDER/text' } arg { name: 'batch' i: 2 }
+       arg { name: 'timesteps' i: 2 } arg { name: 'begin' i: 128 } }
+  op { type: 'ReadTextBatch' input: 'reader' output: 'X' output: 'target' }
+  op { type: 'ReadTextBatch' input: 'reader' output: 'X' output: 'target' })";
+
+constexpr const char* kSmallestExample = R"(
+  op { type: 'SaveNpy' input: 'text' arg { name: 'path' s: '$FOLDER/text' } arg { name: 'absolute_path' i: 1 } }
+  op { type: 'CreateTextReader' output: 'reader' arg { name: 'file' s: '$FOLDER/text' } arg { name: 'batch' i: 1 }
+       arg { name: 'timesteps' i: 1 } arg { name: 'begin' i: 129 } arg { name: 'end' i: 131 }
+       arg { name: 'vocabulary' s: 'cba' } }
+  op { type: 'ReadTextBatch' input: 'reader' output: 'X' output: 'target' })";
 
 REGISTER(create_text_reader) {
   return op<ReaderArgs>("CreateTextReader")
@@ -45,6 +62,8 @@ REGISTER(create_text_reader) {
       .output("READER", "the reader")
       .object()
       .stop_gradient()
+      .example_net(kExample, {"text=uint8,10:97,98,97,99,98,98,97,10,99,97"})
+      .example_net(kSmallestExample, {"text=uint8,4:97,98,97,99"})
       .blobs(create);
 }
 
@@ -59,6 +78,7 @@ REGISTER(read_text_batch) {
       .types({DType::int32})
       .side_effect()
       .stop_gradient()
+      .example_net(kExample, {"text=uint8,9:97,98,97,99,98,98,97,99,97"})
       .blobs(read);
 }
 

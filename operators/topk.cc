@@ -1,7 +1,8 @@
 // TopK: the k greatest elements along an axis, from the greatest down, and where they stand. Of equal elements the
 // first comes first; NaN counts as greater than any number.
 //
-// dX = d Values where the elements came from, and 0 elsewhere. It reads the indices; of X only the shape.
+// dX = d Values where the elements came from, and 0 elsewhere. It reads the indices; of X only the shape. The
+// derivative of that takes the elements at the indices, and has TopK's gradient as its own.
 
 #include <algorithm>
 #include <cmath>
@@ -90,6 +91,25 @@ void gradient(const TopKArgs& a, In<T> dvalues, const Tensor& indices, Out<T> dx
   });
 }
 
+template <class T>
+void second_gradient(const TopKArgs& a, In<T> ddx, const Tensor& indices, Out<T> y, Call& call) {
+  const OneAxis from = one_axis(a, call.in(0).shape()), to{from.outer, a.k, from.inner};
+  check_indices(indices, from.size);
+  with_indices(indices, [&](auto places) {
+    to.each_line(1.0, [&](int64_t line, int64_t first) {
+      for (int64_t at = first; at < first + to.size * to.inner; at += to.inner)
+        y[at] = ddx[from.first(line) + places[at] * from.inner];
+    });
+  });
+}
+
+void infer_second(const TopKArgs& a, ShapeCall& c) {
+  if (!c.known(0)) return;
+  const Shape y = values_shape(a, c.shape(0));
+  if (c.known(1)) require(c.shape(1) == y, "Indices is {}, but of ddX {} {}", c.shape(1), c.shape(0), y);
+  c.set(0, c.dtype(0), y);
+}
+
 Gradient derivative(Formula& f) {
   if (!f.has_dy("Values")) return Gradient::none();
   return f.op("TopKGradient", {f.dy("Values"), f.y("Indices"), f.x("X")}, f.forward_args());
@@ -115,6 +135,10 @@ REGISTER(topk) {
       .rowwise([](const TopKArgs& a, const ShapeCall& c) { return c.wants(2) ? 0 : rows_before_axis(a, c); })
       .flops(
           [](const TopKArgs&, const ShapeCall& c) { return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0; })
+      .example({"X=2,4"}, {"k=2"})
+      .example({"X=2,4,2"}, {"k=3", "axis=1"})
+      .example({"X=int32,2,3,0..9"}, {"k=2"})
+      .example({"X=0,1"}, {"k=1"})
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("X", derivative);
 }
@@ -132,7 +156,27 @@ REGISTER(topk_gradient) {
       .shape(infer_gradient)
       .rowwise(rows_before_axis<TopKArgs, 2>)
       .cpu(gradient<float>, gradient<double>)
-      .no_gradient("second derivatives of TopK are not written");
+      .derivative("dValues",
+                  [](Formula& f) {
+                    return f.op("TopKSecondGradient", {f.dy("dX"), f.x("Indices")}, f.forward_args());
+                  })
+      .derivative("X", [](Formula&) { return Gradient::none(); });
+}
+
+REGISTER(topk_second_gradient) {
+  auto builder = op<TopKArgs>("TopKSecondGradient");
+  return add_args(builder)
+      .doc("Gradient of TopKGradient: the elements at the indices.")
+      .input("ddX", "gradient of TopKGradient's dX")
+      .input("Indices", "TopK's Indices")
+      .types({DType::int64, DType::int32})
+      .output("dValues_grad", "like Indices")
+      .shape(infer_second)
+      .rowwise(rows_before_axis<TopKArgs>)
+      .cpu(second_gradient<float>, second_gradient<double>)
+      .derivative("ddX", [](Formula& f) {
+        return f.op("TopKGradient", {f.dy("dValues_grad"), f.x("Indices"), f.x("ddX")}, f.forward_args());
+      });
 }
 
 }  // namespace

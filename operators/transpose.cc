@@ -174,6 +174,10 @@ REGISTER(transpose) {
       .cpu_for<double>(transpose<double>)
       .cpu_for<int32_t>(transpose<int32_t>)
       .cpu_for<int64_t>(transpose<int64_t>)
+      .example({"data=2,3"})
+      .example({"data=2,3,2"}, {"axes=1,0,2"})
+      .example({"data=2,1,3,2"}, {"axes=3,0,2,1"})
+      .example({"data=0,3"})
       .derivative("data", gradient);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -42,6 +43,18 @@ inline Shape without_leading_ones(const Shape& shape) {
 }
 inline bool alike(const Shape& a, const Shape& b) { return without_leading_ones(a) == without_leading_ones(b); }
 
+// A gradient operator may be given inputs without names, which it reads nevertheless.
+inline void require_input(const ShapeCall& c, int i, std::string_view name) {
+  require(c.has(i), "{}, input {}, is missing", name, i);
+}
+
+// Inputs i and `like`, where both are known.
+inline void check_alike(const ShapeCall& c, int i, std::string_view name, int like, std::string_view like_name) {
+  if (!c.known(i) || !c.known(like)) return;
+  require(alike(c.shape(i), c.shape(like)), "{} must be {} as {} is, but is {}", name, c.shape(like), like_name,
+          c.shape(i));
+}
+
 // Input i is the index of the step.
 inline void check_timestep(const ShapeCall& c, int i) {
   if (!c.known(i)) return;
@@ -61,6 +74,8 @@ inline void check_lengths_fit(const ShapeCall& c, int i, std::string_view name, 
 // the states.
 inline void check_unit_states(const UnitArgs& a, const ShapeCall& c, int i, std::string_view name, int times,
                               std::string_view times_in_words) {
+  require_input(c, i, name);
+  require_input(c, i + 1, "gates");
   check_timestep(c, i + (a.sequence_lengths ? 3 : 2));
   if (!c.known(i)) return;
   const Shape& states = c.shape(i);
@@ -137,6 +152,36 @@ void hold_row(bool drop, int64_t d, const T* from, T* to) {
 template <class T>
 T* row_of(T* first, int64_t n, int64_t d) {
   return first ? first + n * d : nullptr;
+}
+
+// An activation with its derivatives, for second derivatives.
+template <class T>
+struct Curve {
+  T value, slope, bend;  // the function, its first and its second derivative
+};
+
+template <class T>
+Curve<T> sigmoid_curve(T x) {
+  const T s = T(1) / (T(1) + std::exp(-x)), slope = s * (T(1) - s);
+  return {s, slope, slope * (T(1) - 2 * s)};
+}
+
+template <class T>
+Curve<T> tanh_curve(T x) {
+  const T t = std::tanh(x), slope = T(1) - t * t;
+  return {t, slope, -2 * t * slope};
+}
+
+// Element j; zero of what is missing.
+template <class T>
+T value_at(const T* values, int64_t j) {
+  return values ? values[j] : T(0);
+}
+
+// What is not wanted has no place.
+template <class T>
+void put(T* values, int64_t j, T value) {
+  if (values) values[j] = value;
 }
 
 }  // namespace stepnet

@@ -82,7 +82,11 @@ void weight_gradient_shape(const NoArgs&, ShapeCall& call) {
 
 REGISTER(weighted_sum) {
   return op("WeightedSum")
-      .doc("The sum of tensors, each times its weight. Inputs are X_0, w_0, X_1, w_1, ...")
+      .doc(
+          "The sum of tensors, each times its weight. Inputs are X_0, w_0, X_1, w_1, ... With a parameter, the weight "
+          "1, its gradient and a negative learning rate it is plain gradient descent; with a gradient, 1, its "
+          "parameter "
+          "and a decay it adds weight decay to the gradient.")
       .ignored_args({"grad_on_w"})
       .input("inputs", "tensors of one type and shape, each followed by its weight, one float or double")
       .any_type()
@@ -92,11 +96,15 @@ REGISTER(weighted_sum) {
       .in_place("inputs", "output")
       .shape(shape)
       .cpu(weighted_sum_any)
-      .variadic_derivative("inputs", [](Formula& f, int i) -> Gradient {
-        const Value dy = f.dy("output");
-        if (i % 2 == 0) return f.op("WeightedSumGradient", {dy, f.x_at(i + 1)});
-        return f.op("WeightedSumWeightGradient", {dy, f.x_at(i - 1), f.x_at(i)});
-      });
+      .variadic_derivative("inputs",
+                           [](Formula& f, int i) -> Gradient {
+                             const Value dy = f.dy("output");
+                             if (i % 2 == 0) return f.op("WeightedSumGradient", {dy, f.x_at(i + 1)});
+                             return f.op("WeightedSumWeightGradient", {dy, f.x_at(i - 1), f.x_at(i)});
+                           })
+      .example({"inputs0=2,3", "inputs1=float,1:0.75", "inputs2=2,3", "inputs3=1"})
+      .example({"inputs0=2,3", "inputs1=1", "inputs2=2,3", "inputs3="})
+      .example({"inputs0=0,2", "inputs1=float,1:0.75", "inputs2=0,2", "inputs3=1"});
 }
 
 REGISTER(weighted_sum_gradient) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/operator.h"
+#include "recurrent/example_nets.h"
 #include "recurrent/scratch.h"
 
 namespace stepnet {
@@ -30,6 +31,7 @@ void run(const FetcherArgs& args, BlobCall& call) {
         fail("\"{}\" of timestep {} would be called \"{}\", as another blob is", blob, t, names.back());
       call.workspace.create(names.back()).tensor() = value.clone();
     }
+  if (!call.out[0]) return;
   Tensor& result = call.out[0]->tensor();
   result = Tensor::empty(DType::string, {static_cast<int64_t>(names.size())});
   std::ranges::move(names, result.data<std::string>());
@@ -46,6 +48,7 @@ REGISTER(recurrent_network_blob_fetcher) {
       .output("names", "the names of the blobs that were made")
       .types({DType::string})
       .blobs(run)
+      .example_net(kFetcherExample, {"X=2,1,2", "h0=1,2"})
       .side_effect()
       .stop_gradient();
 }

@@ -1,6 +1,7 @@
 #include "recurrent/builder.h"
 
 #include "core/bound_op.h"
+#include "core/op_example.h"
 #include "recurrent/cell_operators.h"
 #include "recurrent/expansion.h"
 #include "recurrent/merge_products.h"
@@ -122,6 +123,12 @@ void expand_net(NetDef& net, const std::string& prefix) {
     }
   }
 }
+
+}  // namespace
+
+namespace {
+
+[[maybe_unused]] const bool kRegistered = register_expansion(expand_recurrent);
 
 }  // namespace
 

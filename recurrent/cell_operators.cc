@@ -5,6 +5,7 @@
 #include "core/bound_op.h"
 #include "core/operator.h"
 #include "recurrent/cell_layers.h"
+#include "recurrent/example_nets.h"
 
 namespace stepnet {
 namespace {
@@ -54,7 +55,8 @@ Registration finish(OpBuilder<CellArgs>& builder, bool has_cell) {
 REGISTER(rnn) {
   auto builder = cell_operator("RNN");
   builder.doc("Layers of simple recurrent networks: h = tanh(w_ih x + b_ih + w_hh h_prev + b_hh).")
-      .arg("nonlinearity", &CellArgs::nonlinearity, std::string("tanh"), "tanh or relu", one_of({"tanh", "relu"}));
+      .arg("nonlinearity", &CellArgs::nonlinearity, std::string("tanh"), "tanh or relu", one_of({"tanh", "relu"}))
+      .example_net(kRnnExample, {"X=3,2,2", "w_ih=2,2", "w_hh=2,2", "b_ih=2", "b_hh=2"}, {"Y", "h_n"});
   return finish(builder, false);
 }
 
@@ -62,14 +64,22 @@ REGISTER(gru) {
   auto builder = cell_operator("GRU");
   builder.doc("Layers of gated recurrent units, gates in the order reset, update, candidate.")
       .arg("linear_before_reset", &CellArgs::linear_before_reset, true,
-           "the reset gate is applied behind the product with w_hh, not in front of it");
+           "the reset gate is applied behind the product with w_hh, not in front of it")
+      .example_net(kGruExample,
+                   {"X=3,2,1", "w_ih=6,1", "w_hh=6,2", "b_ih=6", "b_hh=6", "v_ih=6,1", "v_hh=6,2", "c_ih=6", "c_hh=6",
+                    "lengths=int32,2:3,1"},
+                   {"Y", "h_n"});
   return finish(builder, false);
 }
 
 REGISTER(lstm) {
   auto builder = cell_operator("LSTM");
   builder.doc("Layers of LSTMs, gates in the order i, f, o, g.")
-      .arg("forget_bias", &CellArgs::forget_bias, 0.0F, "added to the forget gate before its sigmoid");
+      .arg("forget_bias", &CellArgs::forget_bias, 0.0F, "added to the forget gate before its sigmoid")
+      .example_net(kLstmExample,
+                   {"X=2,2,2", "h0=2,2,1", "c0=2,2,1", "w_ih=4,2", "w_hh=4,1", "b_ih=4", "b_hh=4", "v_ih=4,1",
+                    "v_hh=4,1", "c_ih=4", "c_hh=4"},
+                   {"Y", "h_n", "c_n"});
   return finish(builder, true);
 }
 

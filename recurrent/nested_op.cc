@@ -32,8 +32,8 @@ std::map<std::string, TensorType> known_in_step(const RecurrentSpec& spec, const
 
 }  // namespace
 
-bool runs_a_net(const OpSpec& spec) {
-  return std::ranges::any_of(spec.args, [](const ArgSpec& arg) { return arg.holds_net; });
+bool is_recurrent(const OpSpec& spec) {
+  return spec.type == "RecurrentNetwork" || spec.type == "RecurrentNetworkGradient";
 }
 
 NestedOp::NestedOp(BoundOp op, Workspace& workspace) : op_(std::move(op)), workspace_(workspace) {

@@ -15,8 +15,9 @@
 
 namespace stepnet {
 
-// True if the operator runs a net, and so may stand in a step net though it works on blobs.
-bool runs_a_net(const OpSpec& spec);
+// True if the operator may stand in a step net though it works on blobs. Others that run nets may not: which values
+// they read and write is known only while they run.
+bool is_recurrent(const OpSpec& spec);
 
 class NestedOp {
  public:

@@ -11,6 +11,7 @@
 #include "core/bound_op.h"
 #include "core/operator.h"
 #include "recurrent/activated_gates.h"
+#include "recurrent/example_nets.h"
 #include "recurrent/extensions.h"
 #include "recurrent/states.h"
 
@@ -347,6 +348,9 @@ REGISTER(recurrent_network) {
       .shape(infer_outputs)
       .preflight(preflight)
       .blobs(run)
+      .example_net(kFullFormExample, {"X=3,2,2", "h0=2,2", "p=1,2,2"}, {"h_all", "h_last"})
+      .example_net(kFullFormExample, {"X=2,1,1", "h0=1", "p=1,1,1"}, {"h_last"})
+      .example_net(kShortFormExample, {"X=3,2,2", "lengths=int32,2:3,1", "W=2,2", "b=2"}, {"h_all", "h_last", "sums"})
       .whole_derivative(gradient);
 }
 

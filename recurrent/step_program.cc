@@ -179,7 +179,7 @@ void StepProgram::add_op(int index) {
   made->op = bind_op(spec_.net->op(index), net_name_, index);
   made->op.net_name = spec_.random_name;
   try {
-    if (runs_a_net(*made->op.spec)) {
+    if (is_recurrent(*made->op.spec)) {
       if (!nested_blobs_) nested_blobs_ = std::make_unique<Workspace>(spec_.workspace);
       made->nested = std::make_unique<NestedOp>(made->op, *nested_blobs_);
     }

@@ -6,6 +6,9 @@
 namespace stepnet {
 namespace {
 
+// Settings that checkpoints of older versions do not have; what they stand for did not exist then.
+const std::set<std::string> kAddedLater = {"weight-decay"};
+
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
 void each_setting(Options& o, F f) {
@@ -21,6 +24,7 @@ void each_setting(Options& o, F f) {
   f("beta1", o.optimizer.beta1);
   f("beta2", o.optimizer.beta2);
   f("epsilon", o.optimizer.epsilon);
+  f("weight-decay", o.optimizer.weight_decay);
   f("clip", o.optimizer.clip);
   f("batch", o.batch);
   f("timesteps", o.timesteps);
@@ -54,6 +58,7 @@ std::map<std::string, std::string> settings_of(const TrainOptions& options) {
 void take_settings(const std::map<std::string, std::string>& settings, TrainOptions& options) {
   each_setting(options, [&](const std::string& name, auto& value) {
     const auto found = settings.find(name);
+    if (found == settings.end() && kAddedLater.count(name) > 0) return;
     require(found != settings.end(), "the checkpoint does not say the run's {}", name);
     if (options.given.count(name) > 0 && to_setting(value) != found->second)
       throw Error(fmt::format("the run has {} {}, but now {} is asked for", name, found->second, to_setting(value)),

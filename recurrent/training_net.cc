@@ -23,7 +23,7 @@ void add_op(NetDef& net, const std::string& type, const std::vector<std::string>
 Argument number(const std::string& name, double value) { return make_arg(name, static_cast<float>(value)); }
 
 std::vector<Argument> rate_args(const OptimizerOptions& o, int64_t iterations) {
-  const bool positive = o.optimizer == "momentum";
+  const bool positive = o.optimizer == "momentum" || o.optimizer == "nesterov";
   std::vector<Argument> args = {number("base_lr", positive ? o.lr : -o.lr), make_arg("policy", o.lr_policy)};
   auto for_policies = [&](std::initializer_list<const char*> policies, const Argument& arg) {
     if (std::any_of(policies.begin(), policies.end(), [&](const char* p) { return o.lr_policy == p; }))
@@ -58,7 +58,8 @@ class Builder {
     add_op(result_.net, "Iter", {result_.iteration}, {result_.iteration});
     result_.net.add_external_output(result_.rate);
     result_.first_values.emplace_back(result_.iteration, Tensor::zeros(DType::int64, {1}));
-    if (options_.optimizer == "sgd") result_.first_values.emplace_back(kOne, Tensor::of<float>({1}, {1.0f}));
+    if (options_.optimizer == "sgd" || options_.optimizer == "rmsprop")
+      result_.first_values.emplace_back(kOne, Tensor::of<float>({1}, {1.0f}));
     return std::move(result_);
   }
 
@@ -100,17 +101,34 @@ class Builder {
   }
 
   void update(const std::string& p, const std::string& gradient) {
-    if (options_.optimizer == "adam") {
-      const std::string m1 = zeros_like(p, "_moment_1"), m2 = zeros_like(p, "_moment_2");
-      add_op(result_.net, "Adam", {p, m1, m2, gradient, result_.rate, result_.iteration}, {p, m1, m2},
-             {number("beta1", options_.beta1), number("beta2", options_.beta2), number("epsilon", options_.epsilon)});
-    } else if (options_.optimizer == "momentum") {
+    const std::string& o = options_.optimizer;
+    if (o == "adam" || o == "adamw") {
+      adam(p, gradient);
+    } else if (o == "momentum" || o == "nesterov") {
       const std::string m = zeros_like(p, "_momentum");
       add_op(result_.net, "MomentumSGDUpdate", {gradient, m, result_.rate, p}, {gradient, m, p},
-             {number("momentum", options_.momentum)});
+             {number("momentum", options_.momentum), make_arg("nesterov", o == "nesterov")});
+    } else if (o == "adagrad") {
+      const std::string h = zeros_like(p, "_moment");
+      add_op(result_.net, "Adagrad", {p, h, gradient, result_.rate}, {p, h}, {number("epsilon", options_.epsilon)});
+    } else if (o == "rmsprop") {
+      const std::string ms = zeros_like(p, "_mean_squares"), m = zeros_like(p, "_momentum");
+      add_op(result_.net, "RmsProp", {gradient, ms, m, result_.rate}, {gradient, ms, m},
+             {number("epsilon", options_.epsilon)});
+      add_op(result_.net, "WeightedSum", {p, kOne, gradient, kOne}, {p});
     } else {
       add_op(result_.net, "WeightedSum", {p, kOne, gradient, result_.rate}, {p});
     }
+  }
+
+  void adam(const std::string& p, const std::string& gradient) {
+    const bool decays = options_.optimizer == "adamw";
+    const std::string m1 = zeros_like(p, "_moment_1"), m2 = zeros_like(p, "_moment_2");
+    std::vector<Argument> args = {number("beta1", options_.beta1), number("beta2", options_.beta2),
+                                  number("epsilon", options_.epsilon)};
+    if (decays) args.push_back(number("weight_decay", options_.weight_decay));
+    add_op(result_.net, decays ? "AdamW" : "Adam", {p, m1, m2, gradient, result_.rate, result_.iteration}, {p, m1, m2},
+           args);
   }
 
   const Model& model_;
@@ -121,13 +139,19 @@ class Builder {
 
 }  // namespace
 
+std::vector<std::string> optimizer_names() {
+  return {"adam", "adamw", "adagrad", "rmsprop", "sgd", "momentum", "nesterov"};
+}
+
 void check_optimizer(const OptimizerOptions& o) {
-  const std::vector<std::string> known = {"adam", "sgd", "momentum"};
+  const std::vector<std::string> known = optimizer_names();
   require(std::find(known.begin(), known.end(), o.optimizer) != known.end(),
           "there is no optimizer \"{}\"; there are {}.{}", o.optimizer, fmt::join(known, ", "),
           suggest(o.optimizer, known));
   require(std::isfinite(o.lr) && o.lr > 0, "the learning rate must be greater than 0, but is {}", o.lr);
   require(std::isfinite(o.clip) && o.clip >= 0, "the clipping norm must be at least 0, but is {}", o.clip);
+  require(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "the weight decay must be at least 0, but is {}",
+          o.weight_decay);
   require(o.momentum >= 0 && o.momentum < 1, "the momentum must be from 0 to less than 1, but is {}", o.momentum);
 }
 

@@ -13,17 +13,20 @@
 namespace stepnet {
 
 struct OptimizerOptions {
-  std::string optimizer = "adam";   // adam, sgd or momentum
-  double lr = 0.003;                // always positive, whatever sign the operator wants
-  std::string lr_policy = "fixed";  // of the operator LearningRate
-  double lr_gamma = 0.5;            // step, exp, inv
-  double lr_power = 1;              // inv, poly
-  int64_t lr_stepsize = 1000;       // step
-  int64_t lr_warmup = 100;          // linearWarmup: iterations
-  double momentum = 0.9;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam
+  std::string optimizer = "adam";                     // one of optimizer_names()
+  double lr = 0.003;                                  // always positive, whatever sign the operator wants
+  std::string lr_policy = "fixed";                    // of the operator LearningRate
+  double lr_gamma = 0.5;                              // step, exp, inv
+  double lr_power = 1;                                // inv, poly
+  int64_t lr_stepsize = 1000;                         // step
+  int64_t lr_warmup = 100;                            // linearWarmup: iterations
+  double momentum = 0.9;                              // momentum, nesterov
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam and adamw; epsilon also adagrad and rmsprop
+  double weight_decay = 0.01;                         // adamw
   double clip = 5;                                    // of the norm of all gradients together; 0: off
 };
+
+std::vector<std::string> optimizer_names();
 
 // Throws Error on an unknown optimizer or a number out of range. Policies are checked by their operator.
 void check_optimizer(const OptimizerOptions& options);
@@ -34,7 +37,7 @@ struct TrainingNet {
   // first values; those of the optimizer are zeros like their parameter.
   std::vector<std::pair<std::string, Tensor>> first_values;
   std::vector<std::string> trained;  // parameters that the loss depends on
-  std::string rate = "train/rate";   // as the operator wants it, negative for adam and sgd
+  std::string rate = "train/rate";   // as the operator wants it, negative where the operator adds its step
   std::string iteration = "train/iteration";
 };
 

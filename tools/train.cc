@@ -81,8 +81,7 @@ CLI::Option* setting(CLI::App& command, TrainCommand& o, const std::string& name
 void add_settings(CLI::App& c, TrainCommand& o) {
   OptimizerOptions& p = o.options.optimizer;
   setting(c, o, "holdout", o.options.holdout, "Share of the text, at its end, that is only predicted");
-  setting(c, o, "optimizer", p.optimizer, "Which optimizer: adam, sgd or momentum")
-      ->check(CLI::IsMember({"adam", "sgd", "momentum"}));
+  setting(c, o, "optimizer", p.optimizer, "Which optimizer")->check(CLI::IsMember(optimizer_names()));
   setting(c, o, "lr", p.lr, "Learning rate");
   setting(c, o, "lr-policy", p.lr_policy, "How it changes: fixed, poly, exp, step, inv, linearWarmup, constantWarmup")
       ->check(CLI::IsMember({"fixed", "poly", "exp", "step", "inv", "linearWarmup", "constantWarmup"}));
@@ -91,7 +90,8 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   setting(c, o, "lr-stepsize", p.lr_stepsize, "Iterations between two changes of the policy step")
       ->check(whole_number(1));
   setting(c, o, "lr-warmup", p.lr_warmup, "Iterations of warm-up")->check(whole_number(1));
-  setting(c, o, "momentum", p.momentum, "Of the optimizer momentum");
+  setting(c, o, "momentum", p.momentum, "Of the optimizers momentum and nesterov");
+  setting(c, o, "weight-decay", p.weight_decay, "Of the optimizer adamw: times the rate, the share that weights lose");
   setting(c, o, "clip", p.clip, "Largest norm of all gradients together; 0: off");
   setting(c, o, "batch", o.options.batch, "Streams that are read side by side; else as the net says")
       ->check(whole_number(1));

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -85,6 +87,15 @@ TEST(Concat, RefusesPartsThatDoNotFit) {
             }).find("must have one type"),
             std::string::npos);
   EXPECT_NE(error_of([] { concat({normal<float>({2})}); }).find("axis 1 is out of range for 1"), std::string::npos);
+  const int64_t large = int64_t{1} << 32;
+  EXPECT_NE(error_of([&] {
+              concat({normal<float>({0, large})});
+            }).find("the size of a part, 4294967296 does not fit int32"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              concat({normal<float>({0, std::numeric_limits<int64_t>::max()}), normal<float>({0, 1})});
+            }).find("the parts are too large"),
+            std::string::npos);
   const std::vector<Argument> both = {make_arg("axis", 1), make_arg("order", "NCHW")};
   EXPECT_NE(error_of([&] { concat({normal<float>({2, 3})}, both); }).find("exclude each other"), std::string::npos);
   EXPECT_NE(error_of([] {

@@ -31,5 +31,22 @@ TEST(CosineSimilarity, GradientsOfTinyRows) {
   EXPECT_EQ(check_gradient(pair_def("CosineSimilarity"), feeds, {"X"}, 1e-7, 1e-8), "");
 }
 
+TEST(CosineSimilarity, GradientsOfGradients) {
+  EXPECT_EQ(check_pair_second_order("CosineSimilarity"), "");
+  Feeds feeds = {{"X", normal<double>({2, 3}, 1, 0, 1e-8)}, {"Y", normal<double>({2, 3}, 2)}};
+  feeds.emplace_back("dZ", normal<double>({2}, 3, 0, 1e-6));
+  const OperatorDef def = make_op("CosineSimilarityGradient", {"X", "Y", "dZ"}, {"dX", "dY"});
+  EXPECT_EQ(check_gradient(def, feeds, {"X", "Y", "dZ"}, 1e-6, 1e-8), "");
+}
+
+TEST(CosineSimilarity, BadSecondGradientsAreNamed) {
+  const Feeds feeds = {{"X", normal<float>({2, 3})},
+                       {"Y", normal<float>({2, 3})},
+                       {"dZ", normal<float>({2})},
+                       {"u", normal<float>({3, 2})}};
+  const OperatorDef def = make_op("CosineSimilaritySecondGradient", {"X", "Y", "dZ", "u"}, {"gX"});
+  EXPECT_NE(error_of([&] { run_op_on(def, feeds); }).find("ddX is [3, 2], but X [2, 3]"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -48,5 +48,17 @@ TEST(CrossEntropy, BadShapesAreNamed) {
   EXPECT_NE(text.find("dY is [3], but X [2, 3] has 2 rows"), std::string::npos) << text;
 }
 
+TEST(CrossEntropy, GradientsOfGradients) {
+  const OperatorDef def = make_op("CrossEntropyGradient", {"X", "label", "dY"}, {"dX", "dlabel"});
+  for (const Shape& shape : {Shape{4, 3}, Shape{1, 1}, Shape{0, 3}, Shape{3, 0}, Shape{5}, Shape{2, 2, 2}}) {
+    const Feeds feeds = {{"X", uniform<double>(shape, 0.2, 0.9)},
+                         {"label", uniform<double>(shape, 0, 1, 2)},
+                         {"dY", normal<double>({shape.rank() == 1 ? 1 : shape[0]}, 3)}};
+    EXPECT_EQ(check_gradient(def, feeds, {"X", "label", "dY"}), "") << shape.str();
+    EXPECT_EQ(check_gradient(def, feeds, {"X", "label", "dY"}, 1e-7, 1e-5, {"dX"}), "") << shape.str();
+    EXPECT_EQ(check_gradient(def, feeds, {"X", "dY"}, 1e-7, 1e-5, {"dlabel"}), "") << shape.str();
+  }
+}
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -1,11 +1,11 @@
-// CumSum against plain loops and central differences, to the second order.
+// Cumsum against plain loops and central differences, to the second order.
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
 namespace {
 
 OperatorDef cumsum(int axis, bool exclusive, bool reverse) {
-  return make_op("CumSum", {"X"}, {"Y"},
+  return make_op("Cumsum", {"X"}, {"Y"},
                  {make_arg("axis", axis), make_arg("exclusive", exclusive), make_arg("reverse", reverse)});
 }
 
@@ -21,7 +21,7 @@ Tensor naive(const Tensor& x, int axis, bool exclusive, bool reverse) {
   return y;
 }
 
-TEST(CumSum, AddsUpAlongTheAxis) {
+TEST(Cumsum, AddsUpAlongTheAxis) {
   const Tensor x = normal<double>({3, 4, 5});
   for (int axis = 0; axis < 3; ++axis)
     for (const bool exclusive : {false, true})
@@ -31,13 +31,13 @@ TEST(CumSum, AddsUpAlongTheAxis) {
       }
 }
 
-TEST(CumSum, Floats) {
+TEST(Cumsum, Floats) {
   const Tensor x = Tensor::of<float>({4}, {1, 2, 3, 4});
-  const OperatorDef def = make_op("CumSum", {"X"}, {"Y"}, {make_arg("axis", 0)});
+  const OperatorDef def = make_op("Cumsum", {"X"}, {"Y"}, {make_arg("axis", 0)});
   EXPECT_EQ(compare(run_op_on(def, {{"X", x}})[0], Tensor::of<float>({4}, {1, 3, 6, 10}), 0), "");
 }
 
-TEST(CumSum, Gradients) {
+TEST(Cumsum, Gradients) {
   for (const Shape& shape : {Shape{2, 3, 2}, Shape{1, 1}, Shape{0, 3}, Shape{3, 0}})
     for (const bool exclusive : {false, true})
       for (const bool reverse : {false, true})
@@ -45,12 +45,18 @@ TEST(CumSum, Gradients) {
             << shape.str() << exclusive << reverse;
 }
 
-TEST(CumSum, TheAxisMustBeGivenAndExist) {
+TEST(Cumsum, TheAxisMustBeGivenAndExist) {
   const Feeds feeds = {{"X", normal<float>({2, 3})}};
   EXPECT_NE(
       error_of([&] { run_op_on(cumsum(2, false, false), feeds); }).find("axis 2 is out of range for 2 dimensions"),
       std::string::npos);
-  EXPECT_NE(error_of([&] { run_op_on(make_op("CumSum", {"X"}, {"Y"}), feeds); }).find("axis"), std::string::npos);
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(error_of([&] { run_op_on(make_op("Cumsum", {"X"}, {"Y"}), feeds); }),
+                  "is missing: the dimension to add along"));
+  EXPECT_TRUE(has(error_of([&] {
+                    run_op_on(cumsum(0, false, false), {{"X", Tensor::scalar(1.0F)}});
+                  }),
+                  "axis 0 is out of range for 0 dimensions"));
 }
 
 }  // namespace

@@ -199,5 +199,14 @@ TEST(FcColumns, BadShapesAreNamed) {
             std::string::npos);
 }
 
+TEST(FcColumns, GradientsOfGradients) {
+  const Feeds f = {
+      {"X", normal<double>({3, 2}, 1)}, {"W", normal<double>({4, 9}, 2)}, {"dY", normal<double>({3, 4}, 3)}};
+  EXPECT_EQ(check_gradient(gradient_op({"dW", "db", "dX"}), f, {"X", "W", "dY"}), "");
+  EXPECT_EQ(check_gradient(gradient_op({"", "", "dX"}), f, {"W", "dY"}), "");
+  EXPECT_EQ(check_gradient(gradient_op({"dW"}), f, {"X", "dY"}), "");
+  EXPECT_EQ(check_gradient(gradient_op({"", "db"}), f, {"dY"}), "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing

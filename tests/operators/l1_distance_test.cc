@@ -24,5 +24,14 @@ TEST(L1Distance, EqualElementsHaveTheGradientZero) {
   EXPECT_EQ(compare(d[1], Tensor::of<float>({1, 3}, {0, 4, -4}), 0), "");
 }
 
+TEST(L1Distance, GradientsOfGradients) {
+  Feeds feeds = pair_feeds({3, 4});
+  feeds.emplace_back("dZ", normal<double>({3}, 3));
+  const OperatorDef def = make_op("L1DistanceGradient", {"X", "Y", "dZ"}, {"dX", "dY"});
+  EXPECT_EQ(check_gradient(def, feeds, {"dZ"}), "");
+  EXPECT_EQ(check_gradient(def, feeds, {"dZ"}, 1e-7, 1e-5, {"dX"}), "");
+  EXPECT_EQ(check_gradient(def, feeds, {"dZ"}, 1e-7, 1e-5, {"dY"}), "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -43,5 +43,25 @@ TEST(LabelCrossEntropy, BadInputIsNamed) {
             std::string::npos);
 }
 
+TEST(LabelCrossEntropy, GradientsOfGradients) {
+  const OperatorDef def = make_op("LabelCrossEntropyGradient", {"X", "label", "dY"}, {"dX"});
+  for (const int64_t rows : {0, 1, 4}) {
+    const Feeds feeds = {{"X", uniform<double>({rows, 3}, 0.1, 0.9)},
+                         {"label", integers<int32_t>({rows}, 0, 2)},
+                         {"dY", normal<double>({rows}, 2)}};
+    EXPECT_EQ(check_gradient(def, feeds, {"X", "dY"}), "") << rows;
+  }
+}
+
+TEST(LabelCrossEntropy, WhereTheProbabilityIsBoundedItsGradientIsConstant) {
+  const Feeds feeds = {{"X", Tensor::of<double>({2}, {0, 1})},
+                       {"label", Tensor::of<int32_t>({1}, {0})},
+                       {"dY", Tensor::of<double>({1}, {1})},
+                       {"u", Tensor::of<double>({2}, {3, 5})}};
+  const auto d = run_op_on(make_op("LabelCrossEntropySecondGradient", {"X", "label", "dY", "u"}, {"gX", "gdY"}), feeds);
+  EXPECT_EQ(compare(d[0], Tensor::zeros(DType::float64, {2}), 0), "");
+  EXPECT_EQ(compare(d[1], Tensor::of<double>({1}, {-3e20}), 1e-12), "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -111,5 +111,31 @@ TEST(LayerNorm, BadInputIsNamed) {
                   "the gradient reads the outputs mean and std"));
 }
 
+// Of the gradient operator, whose mean and std are inputs like any other.
+TEST(LayerNorm, GradientsOfGradients) {
+  for (const bool affine : {false, true})
+    for (const Shape& x : {Shape{3, 4}, Shape{2, 1}, Shape{0, 4}, Shape{3, 0}, Shape{2, 2, 3}}) {
+      const int64_t row = x.size_between(1, x.rank());
+      Feeds feeds = {{"dY", normal<double>(x, 1)},
+                     {"Y", normal<double>(x, 2)},
+                     {"mean", normal<double>({x[0], 1}, 3)},
+                     {"std", uniform<double>({x[0], 1}, 1, 2, 4)},
+                     {"X", normal<double>(x, 5)},
+                     {"gamma", normal<double>({row}, 6)},
+                     {"dmean", normal<double>({x[0], 1}, 7)},
+                     {"dstd", normal<double>({x[0], 1}, 8)}};
+      std::vector<std::string> wrt = {"dY", "mean", "std", "X", "gamma", "dmean", "dstd"};
+      if (!affine) std::erase(wrt, "gamma");
+      const OperatorDef def =
+          make_op("LayerNormGradient", {"dY", "Y", "mean", "std", "X", affine ? "gamma" : "", "dmean", "dstd"},
+                  {"dX", "dgamma", "dbeta"}, {make_arg("elementwise_affine", affine)});
+      if (!affine) std::erase_if(feeds, [](const auto& feed) { return feed.first == "gamma"; });
+      EXPECT_EQ(check_gradient(def, feeds, wrt), "") << x.str() << affine;
+      EXPECT_EQ(check_gradient(def, feeds, wrt, 1e-7, 1e-5, {"dX"}), "") << x.str() << affine;
+      EXPECT_EQ(check_gradient(def, feeds, {"dY", "mean", "std", "X"}, 1e-7, 1e-5, {"dgamma"}), "") << x.str();
+      EXPECT_EQ(check_gradient(def, feeds, {"dY"}, 1e-7, 1e-5, {"dbeta"}), "") << x.str();
+    }
+}
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -62,5 +62,14 @@ TEST(LogSoftmax, BadInputIsNamed) {
   EXPECT_NE(text.find("Y is [2, 3], but dY [3, 2]"), std::string::npos) << text;
 }
 
+TEST(LogSoftmax, GradientsOfGradients) {
+  for (const Shape& shape : {Shape{3, 4}, Shape{1, 1}, Shape{0, 4}, Shape{4, 0}, Shape{1, 300}, Shape{2, 2, 3}})
+    for (const int axis : {0, 1, -1}) {
+      const OperatorDef def = make_op("LogSoftmaxGradient", {"Y", "dY"}, {"dX"}, {make_arg("axis", axis)});
+      const Feeds feeds = {{"Y", uniform<double>(shape, -2, 0)}, {"dY", normal<double>(shape, 2, 0, 0.1)}};
+      EXPECT_EQ(check_gradient(def, feeds, {"Y", "dY"}), "") << shape.str() << axis;
+    }
+}
+
 }  // namespace
 }  // namespace stepnet::testing

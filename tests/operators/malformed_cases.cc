@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <set>
 
@@ -27,12 +28,13 @@ const Tensor* tensor_in(const Workspace& workspace, const std::string& name) {
 }
 
 // Runs the net operator by operator and keeps each one's call.
-void collect(const GradientSubject& subject, Calls& calls) {
+void collect(const GradientSubject& subject, const std::string& folder, Calls& calls) {
+  empty_folder(folder);
   Workspace workspace;
   for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = value.clone();
   NetDef before;
   for (const OperatorDef& op : subject.net.op()) {
-    OpCall call{op, before, {}};
+    OpCall call{op, before, {}, folder};
     bool objects = false;
     for (const std::string& name : op.input())
       if (const Tensor* value = tensor_in(workspace, name))
@@ -65,14 +67,14 @@ GradientSubject with_gradients(GradientSubject subject) {
   }
 }
 
-void collect_with_gradients(const GradientSubject& subject, Calls& calls) {
-  collect(subject, calls);
+void collect_with_gradients(const GradientSubject& subject, const std::string& folder, Calls& calls) {
+  collect(subject, folder, calls);
   if (subject.inputs.empty() || subject.outputs.empty()) return;
   GradientSubject first = with_gradients(subject);
-  collect(first, calls);
+  collect(first, folder, calls);
   std::erase_if(first.inputs, [&](const std::string& input) { return !refusal(first, input).empty(); });
   if (first.outputs.empty() || first.inputs.empty()) return;
-  collect(with_gradients(first), calls);
+  collect(with_gradients(first), folder, calls);
 }
 
 std::string key_of(const OpCall& call) {
@@ -187,6 +189,11 @@ std::vector<Argument> other_arguments(const ArgSpec& spec) {
 
 }  // namespace
 
+void empty_folder(const std::string& folder) {
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+}
+
 std::map<std::string, std::vector<OpCall>> calls_of_all_operators(const std::string& folder) {
   constexpr size_t kMostOfOthers = 3, kMostOwn = 12;
   Calls own, others;
@@ -195,7 +202,7 @@ std::map<std::string, std::vector<OpCall>> calls_of_all_operators(const std::str
     for (const OpExample& example : op_spec(type).examples) {
       const std::string place = fmt::format("{}/{}", folder, ++number);
       Calls calls;
-      collect_with_gradients(example_subject(op_spec(type), example, kSeed, place), calls);
+      collect_with_gradients(example_subject(op_spec(type), example, kSeed, place), place, calls);
       for (auto& [called, list] : calls) {
         auto& kept = called == type ? own[called] : others[called];
         std::ranges::move(list, std::back_inserter(kept));

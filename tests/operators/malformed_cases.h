@@ -17,11 +17,15 @@ struct OpCall {
   OperatorDef def;
   NetDef before;
   std::map<std::string, Tensor> feeds;
+  std::string folder;  // of the example's files
 };
 
 // The calls of `type` in the examples of all operators and in their gradients, of both orders, one for each set of
 // arguments and inputs: those of its own examples, or if it has none, the first that others make.
 std::map<std::string, std::vector<OpCall>> calls_of_all_operators(const std::string& folder);
+
+// Makes the folder, or empties it.
+void empty_folder(const std::string& folder);
 
 struct Mutation {
   std::string what;   // "X as int32[2, 3]"

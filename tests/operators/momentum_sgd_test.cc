@@ -1,4 +1,4 @@
-#include "tests/operators/op_test.h"
+#include "tests/operators/optimizer_steps.h"
 
 namespace stepnet::testing {
 namespace {
@@ -41,6 +41,26 @@ TEST(MomentumSGD, FollowsItsFormulas) {
         EXPECT_EQ(compare(apart[i], expected[i], 1e-14), "") << i;
       }
     }
+}
+
+// Several steps: what the momentum keeps of one is seen in the next.
+TEST(MomentumSGD, GoesOnFromStepToStep) {
+  for (const bool nesterov : {false, true}) {
+    const OptimizerSteps steps = {
+        make_op("MomentumSGDUpdate", {"g", "m", "lr", "p"}, {"g", "m", "p"},
+                {make_arg("momentum", 0.5f), make_arg("nesterov", nesterov)}),
+        {{"p", normal<double>({3, 2}, 1)}, {"m", normal<double>({3, 2}, 2)}, {"lr", Tensor::of<float>({1}, {0.25f})}},
+        {"p", "m"},
+        6,
+        [nesterov](int, int64_t, std::span<const double> grad, std::map<std::string, Values>& states) {
+          for (size_t i = 0; i < grad.size(); ++i) {
+            const double before = states["m"][i];
+            const double after = states["m"][i] = 0.5 * before + 0.25 * grad[i];
+            states["p"][i] -= nesterov ? 1.5 * after - 0.5 * before : after;
+          }
+        }};
+    EXPECT_EQ(check_dense_steps(steps, {3, 2}), "");
+  }
 }
 
 TEST(MomentumSGD, RunsInFloat) {

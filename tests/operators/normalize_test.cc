@@ -53,5 +53,14 @@ TEST(Normalize, BadInputIsNamed) {
   EXPECT_NE(text.find("X is [2, 3], but dY [3, 2]"), std::string::npos) << text;
 }
 
+TEST(Normalize, GradientsOfGradients) {
+  for (const Shape& shape : {Shape{3, 4}, Shape{1, 1}, Shape{0, 4}, Shape{4, 0}, Shape{2, 2, 3}})
+    for (const int axis : {0, 1, -1}) {
+      const OperatorDef def = make_op("NormalizeGradient", {"X", "dY"}, {"dX"}, {make_arg("axis", axis)});
+      const Feeds feeds = {{"X", normal<double>(shape)}, {"dY", normal<double>(shape, 2)}};
+      EXPECT_EQ(check_gradient(def, feeds, {"X", "dY"}, 1e-7, 1e-6), "") << shape.str() << axis;
+    }
+}
+
 }  // namespace
 }  // namespace stepnet::testing

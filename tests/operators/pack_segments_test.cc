@@ -1,4 +1,5 @@
 // PackSegments and UnpackSegments: against loops, there and back, and gradients where segments are padded further.
+#include <algorithm>
 #include <limits>
 
 #include "tests/operators/op_test.h"
@@ -76,6 +77,38 @@ TEST(PackSegments, OfAnyRankAndType) {
       "");
 }
 
+// Of each segment at most so many rows; the gradient of the others is zero.
+TEST(PackSegments, MaximalLength) {
+  for (const Segments& s : kSegments)
+    for (const int64_t most : {0, 1, 2, 5}) {
+      const auto segments = static_cast<int64_t>(s.lengths.size());
+      const Tensor x = normal<double>({s.sum, 2});
+      Tensor y = Tensor::zeros(DType::float64, {segments, most, 2}),
+             mask = Tensor::zeros(DType::boolean, {segments, most});
+      std::vector<double> kept;
+      for (int64_t n = 0, start = 0; n < segments; start += s.lengths[n++])
+        for (int64_t k = 0; k < std::min<int64_t>(most, s.lengths[n]); ++k) {
+          mask.data<bool>()[n * most + k] = true;
+          for (int64_t d = 0; d < 2; ++d) {
+            kept.push_back(x.data<double>()[(start + k) * 2 + d]);
+            y.data<double>()[(n * most + k) * 2 + d] = kept.back();
+          }
+        }
+      const std::vector<Argument> args = {make_arg("max_length", most), make_arg("return_presence_mask", true)};
+      const OperatorDef pack = make_op("PackSegments", {"L", "X"}, {"Y", "M"}, args);
+      const auto packed = run_op_on(pack, feeds_of(x, s.lengths));
+      EXPECT_EQ(compare(packed[0], y, 0), "");
+      EXPECT_EQ(compare(packed[1], mask, 0), "");
+      EXPECT_EQ(check_gradient(pack, feeds_of(x, s.lengths), {"X"}), "");
+      const OperatorDef unpack = make_op("UnpackSegments", {"L", "X"}, {"Y"}, {args[0]});
+      const Tensor rows = Tensor::of<double>({static_cast<int64_t>(kept.size()) / 2, 2}, kept);
+      EXPECT_EQ(compare(run_op_on(unpack, feeds_of(y, s.lengths))[0], rows, 0), "");
+      EXPECT_EQ(check_gradient(unpack, feeds_of(y, s.lengths), {"X"}), "");
+      const OperatorDef gradient = make_op("PackSegmentsGradient", {"L", "X"}, {"Y"}, {args[0]});
+      EXPECT_EQ(check_gradient(gradient, feeds_of(y, s.lengths), {"X"}), "");
+    }
+}
+
 TEST(PackSegments, Gradients) {
   for (const Segments& s : kSegments) {
     EXPECT_EQ(check_gradient(pack_op(), feeds_of(normal<double>({s.sum, 2}), s.lengths), {"X"}), "");
@@ -115,6 +148,19 @@ TEST(PackSegments, Errors) {
   EXPECT_EQ(fact_of(unpack_op(), feeds_of(segments, {1, -2})), unpack + "length 1 is -2, which is negative");
   EXPECT_EQ(fact_of(unpack_op(), feeds_of(normal<double>({3}), {1, 1, 1})),
             unpack + "the packed segments must be [N, longest, ...], but are [3]");
+  EXPECT_EQ(fact_of(pack_op({make_arg("max_length", -2)}), feeds_of(four, {4})),
+            pack + "argument \"max_length\" must be at least -1, but is -2");
+  EXPECT_NE(fact_of(pack_op({make_arg("max_length", most)}), feeds_of(four, {4})).find("64 bits can count"),
+            std::string::npos);
+  EXPECT_EQ(
+      fact_of(make_op("UnpackSegments", {"L", "X"}, {"Y"}, {make_arg("max_length", 4)}), feeds_of(segments, {1, 5})),
+      unpack + "length 1 is 5, but the packed segments [2, 3, 2] have 3 rows each");
+  const std::string back = "PackSegmentsGradient: ";
+  EXPECT_EQ(fact_of(make_op("PackSegmentsGradient", {"L", "X"}, {"Y"}), feeds_of(segments, {1, 2})),
+            back + "it needs the argument \"max_length\"");
+  EXPECT_EQ(fact_of(make_op("PackSegmentsGradient", {"L", "X"}, {"Y"}, {make_arg("max_length", 2)}),
+                    feeds_of(segments, {1, 5})),
+            back + "the gradient [2, 3, 2] has 3 rows for each segment, but max_length is 2");
   Feeds feeds = feeds_of(segments, {1, 2});
   feeds.emplace_back("d", normal<double>({2, 2}));
   EXPECT_EQ(fact_of(gradient_op(), feeds),

@@ -31,5 +31,7 @@ TEST(ReduceL1, TheGivenGradientHasTheShapeOfY) {
   EXPECT_NE(text.find("dY is [3], but X [2, 3] is reduced to [1, 1]"), std::string::npos) << text;
 }
 
+TEST(ReduceL1, GradientsOfGradients) { EXPECT_EQ(check_reduction_second_order("ReduceL1", {"dY"}), ""); }
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -33,5 +33,14 @@ TEST(ReduceL2, BadShapesAreNamed) {
   EXPECT_NE(text.find("Y is [1], but X [2, 3] is reduced to [1, 1]"), std::string::npos) << text;
 }
 
+TEST(ReduceL2, GradientsOfGradients) { EXPECT_EQ(check_reduction_second_order("ReduceL2", {"dY", "X", "Y"}), ""); }
+
+TEST(ReduceL2, ANormOfZeroHasDerivativesOfZero) {
+  const Tensor zero = Tensor::zeros(DType::float64, {1, 2}), one = Tensor::of<double>({1, 1}, {1});
+  const OperatorDef def = make_op("ReduceL2Gradient", {"dY", "X", "Y"}, {"dX"}, {make_arg("axes", Axes{1})});
+  const Feeds feeds = {{"dY", one}, {"X", zero}, {"Y", Tensor::zeros(DType::float64, {1, 1})}};
+  EXPECT_EQ(check_gradient(def, feeds, {"dY", "X"}), "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing

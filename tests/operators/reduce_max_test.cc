@@ -55,5 +55,7 @@ TEST(ReduceMax, OfNothingIsAnError) {
   EXPECT_EQ(run({0, 3})[0].shape(), Shape{0});
 }
 
+TEST(ReduceMax, GradientsOfGradients) { EXPECT_EQ(check_reduction_second_order("ReduceMax", {"dY"}), ""); }
+
 }  // namespace
 }  // namespace stepnet::testing

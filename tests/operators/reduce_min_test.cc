@@ -55,5 +55,7 @@ TEST(ReduceMin, OfNothingIsAnError) {
   EXPECT_EQ(run({0, 3})[0].shape(), Shape{0});
 }
 
+TEST(ReduceMin, GradientsOfGradients) { EXPECT_EQ(check_reduction_second_order("ReduceMin", {"dY"}), ""); }
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -87,4 +87,24 @@ inline Feeds gradient_feeds(const std::string& type, const Tensor& x, const Tens
   return {{"dY", dy}, {"X", x}, {"Y", run_op_on(make_op(type, {"X"}, {"Y"}), {{"X", x}})[0]}};
 }
 
+// Of the gradient operator, with respect to those of its inputs dY, X and Y that it has derivatives of.
+inline std::string check_reduction_second_order(const std::string& type, const std::vector<std::string>& wrt) {
+  for (const Shape& shape : {Shape{2, 3, 4}, Shape{1, 1, 1}, Shape{0, 3, 2}})
+    for (const Axes& axes : {Axes{1}, Axes{-1}, Axes{1, 2}, Axes{}})
+      for (const bool keepdims : {false, true}) {
+        OperatorDef def = reduction(type + "Gradient", axes, keepdims);
+        const Tensor x = normal<double>(shape);
+        const OperatorDef forward = reduction(type, axes, keepdims);
+        if (axes.empty() && x.size() == 0) continue;  // nothing has no maximum
+        const Tensor y = run_op_on(forward, {{"X", x}})[0];
+        def.clear_input();
+        for (const char* name : {"dY", "X", "Y"}) def.add_input(name);
+        const Feeds feeds = {{"dY", normal<double>(y.shape(), 2)}, {"X", x}, {"Y", y}};
+        def.set_output(0, "dX");
+        const std::string text = check_gradient(def, feeds, wrt, 1e-7, 1e-6);
+        if (!text.empty()) return fmt::format("{} over [{}]: {}", shape.str(), fmt::join(axes, ", "), text);
+      }
+  return "";
+}
+
 }  // namespace stepnet::testing

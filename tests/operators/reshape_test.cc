@@ -70,6 +70,11 @@ TEST(Reshape, RefusesShapesThatDoNotFit) {
   EXPECT_NE(error({-1, -1}).find("more than one -1"), std::string::npos);
   EXPECT_NE(error({2, 3, 0}).find("copies dimension 2"), std::string::npos);
   EXPECT_NE(error({-2, 3}).find("only -1 may be negative"), std::string::npos);
+  const Feeds large = {{"X", normal<float>({0, int64_t{1} << 32})}, {"S", Tensor::of<int32_t>({1}, {0})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("Reshape", {"X", "S"}, {"Y", "old"}), large);
+            }).find("the old size 4294967296 does not fit int32"),
+            std::string::npos);
   const Feeds feeds = {{"X", normal<float>({2})}, {"S", Tensor::of<int64_t>({1}, {2})}};
   EXPECT_NE(error_of([&] {
               run_op_on(make_op("Reshape", {"X", "S"}, {"Y"}, {to({2})}), feeds);

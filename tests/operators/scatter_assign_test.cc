@@ -42,6 +42,11 @@ TEST(ScatterAssign, Errors) {
             name + "SLICES [2, 3] has 6 elements, but there are 2 indices of rows of 2");
   EXPECT_EQ(fact(data, two, normal<double>({2, 2})), name + "SLICES must be float as DATA is, but is double");
   EXPECT_EQ(fact(normal<float>({}), two, normal<float>({2})), name + "DATA is a single value, which has no rows");
+  const Feeds itself = {{"D", normal<float>({2, 2})}, {"I", two}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("ScatterAssign", {"D", "I", "D"}, {"D"}), itself);
+            }).find("output \"OUTPUT\" cannot have the name of the input \"SLICES\""),
+            std::string::npos);
   const Feeds feeds = {{"D", data}, {"I", two}, {"S", normal<float>({2, 2})}};
   EXPECT_NE(error_of([&] {
               run_op_on(make_op("ScatterAssign", {"D", "I", "S"}, {"Y"}), feeds);

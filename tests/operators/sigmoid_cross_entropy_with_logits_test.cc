@@ -62,5 +62,18 @@ TEST(SigmoidCrossEntropyWithLogits, BadShapesAreNamed) {
   EXPECT_NE(gradient.find("dY is [3], but logits [2, 3]"), std::string::npos) << gradient;
 }
 
+TEST(SigmoidCrossEntropyWithLogits, GradientsOfGradients) {
+  const OperatorDef def =
+      make_op("SigmoidCrossEntropyWithLogitsGradient", {"dY", "logits", "targets"}, {"dlogits", "dtargets"});
+  for (const Shape& shape : {Shape{4, 3}, Shape{1, 1}, Shape{0, 3}, Shape{3, 0}, Shape{5}, Shape{2, 2, 2}}) {
+    const Feeds feeds = {{"dY", normal<double>(Shape(shape.dims().first(shape.rank() - 1)), 3)},
+                         {"logits", normal<double>(shape)},
+                         {"targets", uniform<double>(shape, 0, 1, 2)}};
+    EXPECT_EQ(check_gradient(def, feeds, {"dY", "logits", "targets"}), "") << shape.str();
+    EXPECT_EQ(check_gradient(def, feeds, {"dY", "logits", "targets"}, 1e-7, 1e-5, {"dlogits"}), "") << shape.str();
+    EXPECT_EQ(check_gradient(def, feeds, {"dY", "logits"}, 1e-7, 1e-5, {"dtargets"}), "") << shape.str();
+  }
+}
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -21,9 +23,48 @@ TEST(Slice, CutsOneDimension) {
   EXPECT_EQ(sliced({0, 2}, {2, 2}).str(), "float[2, 0]");
 }
 
+// Elements [begin, end) of dimension `axis`.
+Tensor cut(const Tensor& x, int axis, int64_t begin, int64_t end) {
+  const int64_t outer = x.shape().size_between(0, axis), inner = x.shape().size_between(axis + 1, x.rank());
+  Tensor y = Tensor::empty(DType::float64, x.shape().with(axis, end - begin));
+  int64_t at = 0;
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t a = begin; a < end; ++a)
+      for (int64_t i = 0; i < inner; ++i) y.data<double>()[at++] = x.data<double>()[(o * x.dim(axis) + a) * inner + i];
+  return y;
+}
+
+TEST(Slice, IsTheLoop) {
+  const Tensor x = normal<double>({3, 4, 2});
+  for (int axis = 0; axis < 3; ++axis)
+    for (int begin = 0; begin <= x.dim(axis); ++begin)
+      for (int end = begin; end <= x.dim(axis); ++end) {
+        std::vector<int> starts(3, 0), ends(3, -1);
+        starts[axis] = begin;
+        ends[axis] = end;
+        const OperatorDef def = slice(starts, ends);
+        EXPECT_EQ(compare(run_op_on(def, {{"X", x}})[0], cut(x, axis, begin, end), 0), "") << axis << begin << end;
+        EXPECT_EQ(check_gradient(def, {{"X", x}}, {"X"}), "") << axis << begin << end;
+      }
+}
+
 TEST(Slice, TakesUnlistedDimensionsWholeAndClampsTheEnd) {
   EXPECT_EQ(compare(sliced({1}, {100}), Tensor::of<float>({1, 3}, {3, 4, 5}), 0), "");
   EXPECT_EQ(compare(sliced({}, {}), kX, 0), "");
+}
+
+TEST(Slice, OfBoundsAndSizesAtTheLimits) {
+  const int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  auto slice_of = [](const Shape& x, int64_t start, int64_t end) {
+    const OperatorDef def =
+        make_op("Slice", {"X"}, {"Y"},
+                {make_arg("starts", std::vector<int64_t>{start}), make_arg("ends", std::vector<int64_t>{end})});
+    return run_op_on(def, {{"X", Tensor::empty(DType::float32, x)}})[0].shape();
+  };
+  EXPECT_EQ(slice_of({most, 0}, 0, -1), Shape({most, 0}));
+  EXPECT_EQ(slice_of({most, 0}, most - 1, most), Shape({1, 0}));
+  EXPECT_EQ(slice_of({3, 2}, most, most), Shape({0, 2}));
+  EXPECT_NE(error_of([&] { slice_of({most - 1, 0}, least, most); }).find("lies before its beginning"), std::string::npos);
 }
 
 TEST(Slice, TakesBoundsAsInputs) {

@@ -44,5 +44,24 @@ TEST(Softmax, AxisMustExist) {
   EXPECT_NE(error_of([] { run_op_on(softmax(2), {{"X", normal<float>({2, 3})}}); }).find('2'), std::string::npos);
 }
 
+TEST(Softmax, GradientsOfGradients) {
+  for (const Shape& shape : {Shape{3, 4}, Shape{1, 1}, Shape{0, 4}, Shape{4, 0}, Shape{2, 2, 3}})
+    for (const int axis : {0, 1, -1}) {
+      const OperatorDef def = make_op("SoftmaxGradient", {"Y", "dY"}, {"dX"}, {make_arg("axis", axis)});
+      const Feeds feeds = {{"Y", uniform<double>(shape, 0, 1)}, {"dY", normal<double>(shape, 2)}};
+      EXPECT_EQ(check_gradient(def, feeds, {"Y", "dY"}), "") << shape.str() << axis;
+    }
+}
+
+TEST(Softmax, BadGradientsAreNamed) {
+  const Feeds feeds = {{"Y", normal<float>({2, 3})}, {"dY", normal<float>({2, 4})}, {"u", normal<float>({5})}};
+  const std::string first = error_of([&] { run_op_on(make_op("SoftmaxGradient", {"Y", "dY"}, {"dX"}), feeds); });
+  EXPECT_NE(first.find("Y is [2, 3], but dY [2, 4]"), std::string::npos) << first;
+  const std::string second = error_of([&] {
+    run_op_on(make_op("SoftmaxSecondGradient", {"Y", "Y", "u"}, {"gY"}), feeds);
+  });
+  EXPECT_NE(second.find("Y is [2, 3], but ddX [5]"), std::string::npos) << second;
+}
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -104,12 +104,40 @@ TEST(SoftmaxWithLoss, Gradients) {
   EXPECT_EQ(check(loss(false, {make_arg("axis", 2)}), {{"X", x.reshaped({2, 2, 3})}, {"T", labels}}), "");
 }
 
-TEST(SoftmaxWithLoss, TheSoftmaxPassesNoGradientOn) {
-  const Feeds feeds = {{"X", normal<double>({2, 3})}, {"T", integers<int32_t>({2}, 0, 2)}};
-  EXPECT_NE(error_of([&] {
-              check_gradient(loss(false), feeds, {"X"});
-            }).find("the output \"P\" (P) passes no gradient on; differentiate the loss, or use Softmax"),
-            std::string::npos);
+TEST(SoftmaxWithLoss, GradientsThroughTheSoftmaxAndOfTargetsAndWeights) {
+  const Tensor x = normal<double>({4, 3}, 1), w = uniform<double>({4}, 0.5, 2, 5), t = distributions(4, 3);
+  const Feeds labels = {{"X", x}, {"T", integers<int32_t>({4}, 0, 2, 2)}, {"w", w}};
+  const Argument prob = make_arg("label_prob", 1), scale = make_arg("scale", 0.5F);
+  EXPECT_EQ(check_gradient(loss(true, {scale}), labels, {"X", "w"}), "");
+  EXPECT_EQ(check_gradient(loss(true), labels, {"X"}, 1e-7, 1e-5, {"P"}), "");
+  EXPECT_EQ(check_gradient(loss(true, {prob, scale}), {{"X", x}, {"T", t}, {"w", w}}, {"X", "T", "w"}), "");
+  EXPECT_EQ(
+      check_gradient(loss(false, {prob, make_arg("axis", 2)}), {{"X", x.reshaped({2, 2, 3})}, {"T", t}}, {"X", "T"}),
+      "");
+  const Tensor none = Tensor::zeros(DType::float64, {4});
+  const Feeds unweighted = {{"X", x}, {"T", labels[1].second}, {"one", Tensor::scalar(1.0)}, {"w", none}};
+  const OperatorDef of_weights = make_op("SoftmaxLossTargetGradient", {"X", "T", "one", "w"}, {"", "dw"});
+  EXPECT_EQ(compare(run_op_on(of_weights, unweighted)[1], none, 0), "");
+}
+
+TEST(SoftmaxWithLoss, GradientsOfGradients) {
+  const Tensor x = normal<double>({4, 3}, 1), p = uniform<double>({4, 3}, 0, 1, 2), w = uniform<double>({4}, 1, 2, 3);
+  const Tensor labels = integers<int32_t>({4}, 0, 2, 4), t = distributions(4, 3), dloss = Tensor::scalar(0.7);
+  const std::vector<std::string> inputs = {"X", "T", "w", "P", "dL"}, target = {"X", "T", "dL", "w"};
+  const Argument prob = make_arg("label_prob", 1), scale = make_arg("scale", 0.5F);
+  const OperatorDef of_labels = make_op("SoftmaxWithLossGradient", inputs, {"dX"}, {scale});
+  const OperatorDef of_shares = make_op("SoftmaxWithLossGradient", inputs, {"dX"}, {scale, prob});
+  const Feeds with_labels = {{"X", x}, {"T", labels}, {"w", w}, {"P", p}, {"dL", dloss}};
+  const Feeds with_shares = {{"X", x}, {"T", t}, {"w", w}, {"P", p}, {"dL", dloss}};
+  EXPECT_EQ(check_gradient(of_labels, with_labels, {"w", "P", "dL"}), "");
+  EXPECT_EQ(check_gradient(of_shares, with_shares, {"T", "w", "P", "dL"}), "");
+  const OperatorDef unweighted = make_op("SoftmaxWithLossGradient", {"X", "T", "P", "dL"}, {"dX"}, {prob});
+  EXPECT_EQ(check_gradient(unweighted, with_shares, {"T", "P", "dL"}), "");
+  const OperatorDef of_weights = make_op("SoftmaxLossTargetGradient", target, {"", "dw"}, {scale});
+  EXPECT_EQ(check_gradient(of_weights, with_labels, {"X", "dL", "w"}), "");
+  const OperatorDef of_both = make_op("SoftmaxLossTargetGradient", target, {"dT", "dw"}, {scale, prob});
+  EXPECT_EQ(check_gradient(of_both, with_shares, {"X", "T", "dL", "w"}), "");
+  EXPECT_EQ(check_gradient(of_both, with_shares, {"X", "dL", "w"}, 1e-7, 1e-5, {"dT"}), "");
 }
 
 TEST(SoftmaxWithLoss, BadInputIsNamed) {

@@ -25,6 +25,24 @@ TEST(Split, CutsByGivenSizes) {
   }
 }
 
+TEST(Split, IsTheLoop) {
+  const Tensor x = normal<double>({3, 4, 2});
+  const std::vector<std::vector<int>> sizes = {{1, 0, 2}, {3, 1, 0}, {0, 1, 1}};
+  for (int axis = 0; axis < 3; ++axis) {
+    const OperatorDef def =
+        make_op("Split", {"X"}, {"a", "b", "c"}, {make_arg("axis", axis), make_arg("split", sizes[axis])});
+    const auto parts = run_op_on(def, {{"X", x}});
+    const int64_t inner = x.shape().size_between(axis + 1, 3);
+    for (int64_t k = 0; k < x.size(); ++k) {
+      int64_t at = k / inner % x.dim(axis), part = 0;
+      while (at >= sizes[axis][part]) at -= sizes[axis][part++];
+      const int64_t row = k / inner / x.dim(axis) * sizes[axis][part] + at;
+      EXPECT_EQ(parts[part].data<double>()[row * inner + k % inner], x.data<double>()[k]) << axis << " " << k;
+    }
+    EXPECT_EQ(check_gradient(def, {{"X", x}}, {"X"}), "") << axis;
+  }
+}
+
 TEST(Split, DropsTheDimension) {
   const auto rows =
       run_op_on(make_op("Split", {"X"}, {"a", "b"}, {make_arg("axis", 0), make_arg("add_axis", 1)}), {{"X", kX}});

@@ -70,7 +70,7 @@ TEST_F(TensorProtosDbInput, Mistakes) {
   const std::string path = folder_.file("db");
   expect_contains(error_in(w_, read(0, {"x"})),
                   "record \"0\" of " + path + " has 2 tensors, but the operator has 1 out");
-  expect_contains(error_in(w_, read(-1)), "\"batch_size\" must be at least 0, but is -1");
+  expect_contains(error_in(w_, read(-1)), "\"batch_size\" must be from 0 to 1000000, but is -1");
   open({{"a", record_of({Tensor::scalar(1.0f), Tensor::scalar(2)})},
         {"b", record_of({Tensor::of<float>({1}, {1}), Tensor::scalar(2)})}});
   expect_contains(error_in(w_, read(2)),
@@ -89,7 +89,7 @@ TEST_F(TensorProtosDbInput, Mistakes) {
 TEST_F(TensorProtosDbInput, HugeBatchIsAnErrorAndNoCrash) {
   open({{"a", record_of({Tensor::of<double>({4}, {1, 2, 3, 4})})}});
   const OperatorDef def = make_op("TensorProtosDBInput", {"r"}, {"x"}, {make_arg("batch_size", int64_t{1} << 62)});
-  error_in(w_, def);
+  expect_contains(error_in(w_, def), "must be from 0 to 1000000");
 }
 
 }  // namespace

@@ -47,6 +47,40 @@ TEST(Tile, Gradients) {
   }
 }
 
+// The inputs win over the arguments.
+TEST(Tile, TakesTilesAndAxisAsInputs) {
+  for (const Case& c : kCases) {
+    const Tensor x = normal<double>(c.x);
+    const Feeds feeds = {{"X", x},
+                         {"n", Tensor::of<int32_t>({1}, {static_cast<int32_t>(c.tiles)})},
+                         {"a", Tensor::scalar<int64_t>(c.axis)}};
+    const std::vector<Argument> others = {make_arg("tiles", 7), make_arg("axis", 5)};
+    const OperatorDef both = make_op("Tile", {"X", "n", "a"}, {"Y"}, others);
+    EXPECT_EQ(compare(run_op_on(both, feeds)[0], tiled(c, x), 0), "");
+    EXPECT_EQ(check_gradient(both, feeds, {"X"}), "");
+    const OperatorDef one = make_op("Tile", {"X", "n"}, {"Y"}, {make_arg("axis", c.axis)});
+    EXPECT_EQ(compare(run_op_on(one, feeds)[0], tiled(c, x), 0), "");
+    EXPECT_EQ(check_gradient(one, feeds, {"X"}), "");
+  }
+}
+
+TEST(Tile, InputsThatAreNoNumberOfTiles) {
+  auto fact = [](const Tensor& tiles, const Tensor& axis) {
+    const Feeds feeds = {{"X", normal<float>({2})}, {"n", tiles}, {"a", axis}};
+    const std::string text = error_of([&] { run_op_on(make_op("Tile", {"X", "n", "a"}, {"Y"}), feeds); });
+    return text.substr(0, text.find('\n'));
+  };
+  const Tensor one = Tensor::scalar<int32_t>(1);
+  EXPECT_EQ(fact(Tensor::scalar<int32_t>(0), one), "Tile: the number of tiles must be at least 1, but is 0");
+  EXPECT_EQ(fact(Tensor::of<int32_t>({2}, {1, 1}), one),
+            "Tile: the number of tiles must be one integer, but is int32[2]");
+  EXPECT_EQ(fact(one, Tensor::of<int64_t>({0}, {})), "Tile: the axis must be one integer, but is int64[0]");
+  EXPECT_EQ(fact(one, Tensor::scalar<int64_t>(-2)), "Tile: axis -2 is out of range for 1 dimensions");
+  EXPECT_EQ(fact(Tensor::scalar<int64_t>(int64_t{1} << 62), Tensor::scalar<int32_t>(0)),
+            "Tile: 4611686018427387904 tiles of [2] are more than 64 bits can count");
+  EXPECT_NE(fact(normal<float>({1}), one).find("float"), std::string::npos);
+}
+
 TEST(Tile, Errors) {
   auto fact = [](const OperatorDef& def, const Shape& x) {
     const std::string text = error_of([&] { run_op_on(def, {{"X", normal<float>(x)}}); });

@@ -79,5 +79,18 @@ TEST(TopK, BadInputIsNamed) {
   EXPECT_NE(text.find("index 1 is 3, which is outside of 0 to 2"), std::string::npos) << text;
 }
 
+TEST(TopK, GradientsOfGradients) {
+  const Tensor indices = Tensor::of<int64_t>({2, 2}, {2, 0, 1, 1});
+  const Feeds feeds = {{"dV", normal<double>({2, 2}, 1)}, {"I", indices}, {"X", normal<double>({2, 3}, 2)}};
+  const OperatorDef def = make_op("TopKGradient", {"dV", "I", "X"}, {"dX"}, {make_arg("k", 2)});
+  EXPECT_EQ(check_gradient(def, feeds, {"dV"}), "");
+  const OperatorDef second = make_op("TopKSecondGradient", {"X", "I"}, {"V"}, {make_arg("k", 2)});
+  const Tensor x = Tensor::of<double>({2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(compare(run_op_on(second, {{"X", x}, {"I", indices}})[0], Tensor::of<double>({2, 2}, {3, 1, 5, 5}), 0), "");
+  EXPECT_EQ(check_gradient(second, {feeds[1], feeds[2]}, {"X"}), "");
+  const Feeds outside = {{"X", x}, {"I", Tensor::of<int64_t>({2, 2}, {0, 1, 2, -1})}};
+  EXPECT_NE(error_of([&] { run_op_on(second, outside); }).find("index 3 is -1"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing

@@ -67,10 +67,28 @@ TEST_F(TrainerErrors, Numbers) {
   expect_contains(with([](TrainOptions& o) { o.iterations = 0; }), "nothing says how long to train");
   expect_contains(with([](TrainOptions& o) { o.seconds = 5; }), "iterations and seconds are both given");
   expect_contains(with([](TrainOptions& o) { o.holdout = 1; }), "must be from 0 to less than 1, but is 1");
-  expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }), "Did you mean \"adam\"?");
+  expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }), "Did you mean \"adam\" or \"adamw\"?");
+  expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }),
+                  "there are adam, adamw, adagrad, rmsprop, sgd, momentum, nesterov.");
+  expect_contains(with([](TrainOptions& o) { o.optimizer.weight_decay = -1; }),
+                  "the weight decay must be at least 0, but is -1");
   expect_contains(with([](TrainOptions& o) { o.optimizer.lr = -1; }), "must be greater than 0, but is -1");
   expect_contains(with([](TrainOptions& o) { o.optimizer.lr_policy = "polly"; }), "Did you mean \"poly\"?");
   expect_contains(with([](TrainOptions& o) { o.resume = true; }), "resuming needs the folder of the run");
+}
+
+// A checkpoint of an older version does not have what was not there yet; of all others it must say the value.
+TEST_F(TrainerErrors, SettingsOfOlderRuns) {
+  TrainOptions o = options();
+  o.optimizer.lr = 0.25;
+  std::map<std::string, std::string> settings = settings_of(o);
+  settings.erase("weight-decay");
+  TrainOptions resumed = options();
+  take_settings(settings, resumed);
+  EXPECT_EQ(resumed.optimizer.lr, 0.25);
+  EXPECT_EQ(resumed.optimizer.weight_decay, OptimizerOptions().weight_decay);
+  settings.erase("lr");
+  EXPECT_EQ(error_text([&] { take_settings(settings, resumed); }), "the checkpoint does not say the run's lr");
 }
 
 TEST_F(TrainerErrors, Folders) {

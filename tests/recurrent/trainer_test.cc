@@ -43,10 +43,12 @@ class TrainerTest : public ::testing::Test {
 };
 
 TEST_F(TrainerTest, LossFalls) {
-  for (const char* optimizer : {"adam", "sgd", "momentum"}) {
+  const std::map<std::string, double> rates = {{"adam", 0.02}, {"adamw", 0.02},   {"adagrad", 0.1}, {"rmsprop", 0.01},
+                                               {"sgd", 1.0},   {"momentum", 0.2}, {"nesterov", 0.2}};
+  for (const std::string& optimizer : optimizer_names()) {
     TrainOptions o = options(150);
     o.optimizer.optimizer = optimizer;
-    o.optimizer.lr = optimizer == std::string("adam") ? 0.02 : optimizer == std::string("sgd") ? 1.0 : 0.2;
+    o.optimizer.lr = rates.at(optimizer);
     std::vector<double> losses;
     TrainEvents events;
     events.iteration = [&](const TrainProgress& p) { losses.push_back(p.loss); };
@@ -62,7 +64,7 @@ TEST_F(TrainerTest, LossFalls) {
 
 TEST_F(TrainerTest, ResumedRunsEndInTheSameBits) {
   // 3000 bytes less the held-out ones make 25 batches, so that 60 iterations pass the end of the text twice.
-  for (const std::string optimizer : {"adam", "sgd", "momentum"}) {
+  for (const std::string& optimizer : optimizer_names()) {
     TrainOptions whole = options(60, "whole-" + optimizer), parts = options(60, "parts-" + optimizer);
     for (TrainOptions* o : {&whole, &parts}) {
       o->optimizer.optimizer = optimizer;
@@ -84,6 +86,36 @@ TEST_F(TrainerTest, ResumedRunsEndInTheSameBits) {
     EXPECT_EQ(testing::saved_bytes(parts.out + "/best"), testing::saved_bytes(whole.out + "/best")) << optimizer;
     EXPECT_FALSE(testing::saved_bytes(whole.out).empty());
   }
+}
+
+TEST_F(TrainerTest, AdamWAloneDecaysWeights) {
+  for (const std::string& optimizer : optimizer_names()) {
+    TrainOptions o = options(3);
+    o.optimizer.optimizer = optimizer;
+    std::vector<double> losses[2];
+    for (const double decay : {0.5, 0.0}) {
+      o.optimizer.weight_decay = decay;
+      TrainEvents events;
+      events.iteration = [&](const TrainProgress& p) { losses[decay == 0].push_back(p.loss); };
+      Trainer(tiny_net(), o, events).run();
+    }
+    EXPECT_EQ(losses[0] != losses[1], optimizer == "adamw") << optimizer;
+  }
+}
+
+// Nesterov's step is another than that of plain momentum from the second iteration on.
+TEST_F(TrainerTest, NesterovIsNotMomentum) {
+  std::map<std::string, std::vector<double>> losses;
+  for (const std::string optimizer : {"momentum", "nesterov"}) {
+    TrainOptions o = options(4);
+    o.optimizer.optimizer = optimizer;
+    o.optimizer.lr = 0.2;
+    TrainEvents events;
+    events.iteration = [&](const TrainProgress& p) { losses[optimizer].push_back(p.loss); };
+    Trainer(tiny_net(), o, events).run();
+  }
+  EXPECT_EQ(losses["momentum"][0], losses["nesterov"][0]);
+  EXPECT_NE(losses["momentum"][3], losses["nesterov"][3]);
 }
 
 TEST_F(TrainerTest, AFinishedRunCanGoOn) {

@@ -84,7 +84,8 @@ TEST_F(TrainMistakes, Folders) {
 TEST_F(TrainMistakes, Options) {
   refuses(train(text_, out_, "--iteratons 2"), "no option --iteratons. Did you mean \"--iterations\"?\n");
   refuses(train(text_, out_, "--iterations 2 --nonsense=3"), "no option --nonsense.\n");
-  refuses(train(text_, out_, "--iterations 2 --optimizer adan"), "--optimizer: adan not in {adam,sgd,momentum}\n");
+  refuses(train(text_, out_, "--iterations 2 --optimizer adan"),
+          "--optimizer: adan not in {adam,adamw,adagrad,rmsprop,sgd,momentum,nesterov}\n");
   refuses(train(text_, out_, "--iterations 0"), "--iterations: must be at least 1, but is 0\n");
   refuses(train(text_, out_, "--iterations two"), "--iterations: must be a whole number, but is \"two\"\n");
   refuses(train(text_, out_, "--seconds nan"), "--seconds: must be above 0, but is nan\n");

@@ -1,0 +1,172 @@
+// LSTMUnitGradientGradient: the derivatives of LSTMUnit's gradient, given p of dC_prev, q of dgates and r of dH_prev.
+//
+// With the gates' values i, f, o, g and t = tanh(C), their first derivatives i', ... and second ones i'', ... by their
+// sums (t', t'' by C), e = dC + dH o t', and
+//   E = p f + q_i i' g + q_f f' C_prev + q_g i g', the derivative by e,
+// the derivatives of p dC_prev + q dgates in a row within its sequence are
+//   by dC: E,  by dH: E o t' + q_o o' t,  by C: dH (E o t'' + q_o o' t'),  by C_prev: q_f e f',
+//   by the gates' sums: e (q_i i'' g + q_g i' g'), e (p f' + q_f f'' C_prev), dH (E o' t' + q_o o'' t),
+//                       e (q_i i' g' + q_g i g'').
+// In a row that is over, the gradients passed through: r goes to dH and p to dC, or nothing with drop_states; all else
+// is zero. C counts as an input of its own here; that it is made of the others is LSTMUnit's derivative to know.
+
+#include "operators/unit_rows.h"
+
+namespace stepnet {
+namespace {
+
+struct SecondArgs : UnitArgs {
+  float forget_bias = 0;
+};
+
+// Where the inputs stand.
+constexpr int kCPrev = 0, kGates = 1, kLengths = 2, kTimestep = 3, kC = 4, kDH = 5, kDC = 6, kDHPrevGrad = 7,
+              kDCPrevGrad = 8, kDGatesGrad = 9;
+
+void infer(const SecondArgs& a, ShapeCall& call) {
+  require(a.sequence_lengths == call.has(kLengths) && a.sequence_lengths == call.has(kTimestep),
+          "seq_lengths and timestep must be given where sequence_lengths is 1, and only there; it is {}",
+          int{a.sequence_lengths});
+  check_unit_states(a, call, kCPrev, "C_prev", 4, "four");
+  require_input(call, kC, "C");
+  check_alike(call, kC, "C", kCPrev, "C_prev");
+  check_alike(call, kDH, "dH", kCPrev, "C_prev");
+  check_alike(call, kDC, "dC", kCPrev, "C_prev");
+  check_alike(call, kDHPrevGrad, "dH_prev_grad", kCPrev, "C_prev");
+  check_alike(call, kDCPrevGrad, "dC_prev_grad", kCPrev, "C_prev");
+  check_alike(call, kDGatesGrad, "dgates_grad", kGates, "gates");
+  call.set_like(0, kCPrev);
+  call.set_like(1, kGates);
+  call.set_like(2, kC);
+  call.set_like(3, call.has(kDH) ? kDH : kCPrev);
+  call.set_like(4, call.has(kDC) ? kDC : kCPrev);
+}
+
+// All null where they are missing, not wanted or not read.
+template <class T>
+struct SecondTensors {
+  const T *c_prev, *gates, *c, *dh, *dc, *r, *p, *q;
+  T *to_c_prev, *to_gates, *to_c, *to_dh, *to_dc;
+
+  explicit SecondTensors(Call& call)
+      : c_prev(call.in_span<T>(kCPrev).data()),
+        gates(call.in_span<T>(kGates).data()),
+        c(call.in_span<T>(kC).data()),
+        dh(call.in_span<T>(kDH).data()),
+        dc(call.in_span<T>(kDC).data()),
+        r(call.in_span<T>(kDHPrevGrad).data()),
+        p(call.in_span<T>(kDCPrevGrad).data()),
+        q(call.in_span<T>(kDGatesGrad).data()),
+        to_c_prev(call.out_span<T>(0).data()),
+        to_gates(call.out_span<T>(1).data()),
+        to_c(call.out_span<T>(2).data()),
+        to_dh(call.out_span<T>(3).data()),
+        to_dc(call.out_span<T>(4).data()) {}
+};
+
+// Element `s` of the states, whose gates start at `x` and stand d apart.
+template <class T>
+void second_element(const SecondTensors<T>& v, T forget_bias, int64_t s, int64_t x, int64_t d) {
+  const int64_t at_f = x + d, at_o = x + 2 * d, at_g = x + 3 * d;
+  const Curve<T> i = sigmoid_curve(value_at(v.gates, x)), f = sigmoid_curve(value_at(v.gates, at_f) + forget_bias);
+  const Curve<T> o = sigmoid_curve(value_at(v.gates, at_o)), g = tanh_curve(value_at(v.gates, at_g));
+  const Curve<T> t = tanh_curve(value_at(v.c, s));
+  const T c_prev = value_at(v.c_prev, s), dh = value_at(v.dh, s), e = value_at(v.dc, s) + dh * o.value * t.slope;
+  const T p = value_at(v.p, s), qi = value_at(v.q, x), qf = value_at(v.q, at_f);
+  const T qo = value_at(v.q, at_o), qg = value_at(v.q, at_g);
+  const T by_e = p * f.value + qi * i.slope * g.value + qf * f.slope * c_prev + qg * i.value * g.slope;
+  put(v.to_dc, s, by_e);
+  put(v.to_dh, s, by_e * o.value * t.slope + qo * o.slope * t.value);
+  put(v.to_c, s, dh * (by_e * o.value * t.bend + qo * o.slope * t.slope));
+  put(v.to_c_prev, s, qf * e * f.slope);
+  put(v.to_gates, x, e * (qi * i.bend * g.value + qg * i.slope * g.slope));
+  put(v.to_gates, at_f, e * (p * f.slope + qf * f.bend * c_prev));
+  put(v.to_gates, at_o, dh * (by_e * o.slope * t.slope + qo * o.bend * t.value));
+  put(v.to_gates, at_g, e * (qi * i.slope * g.slope + qg * i.value * g.bend));
+}
+
+template <class T>
+void second(const SecondArgs& a, Call& call) {
+  const SecondTensors<T> v(call);
+  const UnitRows rows(a, call, kCPrev);
+  constexpr double kNanosecondsPerElement = 80;
+  rows.each(
+      kNanosecondsPerElement * static_cast<double>(rows.d),
+      [&, d = rows.d](int64_t n) {
+        for (int64_t j = 0; j < d; ++j) second_element(v, static_cast<T>(a.forget_bias), n * d + j, n * 4 * d + j, d);
+      },
+      [&, d = rows.d](int64_t n) {
+        hold_row(a.drop_states, d, row_of(v.r, n, d), row_of(v.to_dh, n, d));
+        hold_row(a.drop_states, d, row_of(v.p, n, d), row_of(v.to_dc, n, d));
+        for (T* zero : {v.to_c_prev, v.to_c}) hold_row<T>(true, d, nullptr, row_of(zero, n, d));
+        hold_row<T>(true, 4 * d, nullptr, row_of(v.to_gates, n, 4 * d));
+      });
+}
+
+int leading_rows(const SecondArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, kCPrev); }
+
+double flops(const SecondArgs&, const ShapeCall& c) {
+  return c.known(kCPrev) ? 80 * static_cast<double>(c.shape(kCPrev).size()) : 0;
+}
+
+void declare_inputs(OpBuilder<SecondArgs>& b) {
+  b.input("C_prev", "LSTMUnit's, [..., N, D]")
+      .input("gates", "LSTMUnit's, [..., N, 4D]")
+      .input("seq_lengths", "LSTMUnit's, if sequence_lengths is 1")
+      .types({DType::int32})
+      .optional()
+      .input("timestep", "LSTMUnit's, if sequence_lengths is 1")
+      .types({DType::int32})
+      .optional()
+      .input("C", "LSTMUnit's output")
+      .input("dH", "LSTMUnitGradient's; missing, it counts as zeros")
+      .optional()
+      .input("dC", "LSTMUnitGradient's; missing, it counts as zeros")
+      .optional()
+      .input("dH_prev_grad", "the gradient of LSTMUnitGradient's dH_prev")
+      .optional()
+      .input("dC_prev_grad", "of its dC_prev")
+      .optional()
+      .input("dgates_grad", "of its dgates")
+      .optional();
+}
+
+void declare_outputs(OpBuilder<SecondArgs>& b) {
+  b.output("C_prev_grad", "like C_prev")
+      .optional()
+      .uses({"gates", "seq_lengths", "timestep", "C", "dH", "dC", "dgates_grad"})
+      .output("gates_grad", "like gates")
+      .optional()
+      .uses({"C_prev", "gates", "seq_lengths", "timestep", "C", "dH", "dC", "dC_prev_grad", "dgates_grad"})
+      .output("C_grad", "like C")
+      .optional()
+      .uses({"C_prev", "gates", "seq_lengths", "timestep", "C", "dH", "dC_prev_grad", "dgates_grad"})
+      .output("dH_grad", "like dH, or like C_prev without it")
+      .optional()
+      .uses({"C_prev", "gates", "seq_lengths", "timestep", "C", "dH_prev_grad", "dC_prev_grad", "dgates_grad"})
+      .output("dC_grad", "like dC, or like C_prev without it")
+      .optional()
+      .uses({"C_prev", "gates", "seq_lengths", "timestep", "dC_prev_grad", "dgates_grad"});
+}
+
+REGISTER(lstm_unit_gradient_gradient) {
+  auto builder = op<SecondArgs>("LSTMUnitGradientGradient");
+  builder
+      .doc(
+          "Gradients of LSTMUnitGradient, which are second derivatives of LSTMUnit. C counts as an input of its own. A "
+          "missing gradient counts as zeros.")
+      .arg("forget_bias", &SecondArgs::forget_bias, 0.0F, "LSTMUnit's")
+      .ignored_args({"activated_gates"});
+  declare_unit_args(builder);
+  declare_inputs(builder);
+  declare_outputs(builder);
+  return builder.shape(infer)
+      .flops(flops)
+      .rowwise(leading_rows)
+      .cpu_for<float>(second<float>)
+      .cpu_for<double>(second<double>)
+      .no_gradient("third derivatives of LSTMUnit are not written");
+}
+
+}  // namespace
+}  // namespace stepnet
