@@ -28,6 +28,11 @@ Matrix matrix_of(const Shape& shape, bool transposed) {
   return transposed ? Matrix{m.columns, m.rows} : m;
 }
 
+Shape with_rank(Shape batch, int rank) {
+  while (batch.rank() < rank) batch = batch.prepend(1);
+  return batch;
+}
+
 Broadcast batches_of(const BatchArgs& args, const Shape& a, const Shape& b) {
   BroadcastArgs broadcast;
   broadcast.broadcast = args.broadcast;
@@ -36,7 +41,8 @@ Broadcast batches_of(const BatchArgs& args, const Shape& a, const Shape& b) {
           "A {} and B {} are batches of matrices, but of {} and {}; without broadcast: 1 these must be equal", a, b, x,
           y);
   require(x.rank() == y.rank() || args.broadcast, "A {} and B {} have different ranks", a, b);
-  return broadcast_shapes(broadcast, x, y);
+  const int rank = std::max(x.rank(), y.rank());
+  return broadcast_shapes(broadcast, with_rank(x, rank), with_rank(y, rank));
 }
 
 void infer(const BatchArgs& args, ShapeCall& c) {

@@ -8,6 +8,8 @@ namespace {
 
 // Headers of operators/ that several files share on the CPU and that have no kernel of their own.
 const std::set<std::string> kSharedHeaders = {"activation.h",
+                                              "add_c.h",
+                                              "added_product.h",
                                               "adagrad.h",
                                               "adam.h",
                                               "axis_rows.h",
@@ -28,6 +30,7 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "lstm_gates_rows.h",
                                               "momentum.h",
                                               "one_axis.h",
+                                              "outer_product.h",
                                               "optimizer.h",
                                               "random_fill.h",
                                               "reduce_axes.h",

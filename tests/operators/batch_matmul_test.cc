@@ -27,6 +27,7 @@ const Case kCases[] = {
     {{2, 3, 0}, {2, 0, 2}, {2, 3, 2}},
     {{3, 2, 4}, {4, 5}, {3, 2, 5}, false, false, true},
     {{2, 4}, {3, 4, 5}, {3, 2, 5}, false, false, true},
+    {{2, 4}, {1, 4, 5}, {1, 2, 5}, false, false, true},
     {{3, 1, 2, 4}, {2, 5, 4}, {3, 2, 2, 5}, false, true, true},
     {{1, 4, 2}, {3, 4, 5}, {3, 2, 5}, true, false, true},
 };

@@ -43,12 +43,13 @@ TEST(GradcheckCommand, OfANet) {
 
 TEST(GradcheckCommand, Mistakes) {
   expect_command("gradcheck Tahn --input X=2", 2, "Tanh");
-  expect_command("gradcheck Tanh", 2, "error: Tanh needs --input X=SIZE,SIZE,... (");
+  expect_command("gradcheck FC --input X=2,3", 2, "error: FC needs --input W=SIZE,SIZE,... (");
   expect_command("gradcheck Tanh --input X=2 --input Z=2", 2, "error: Tanh has no input \"Z\"");
   expect_command("gradcheck Tanh --input X=2,a..3", 2, "error: \"a..3\" is no range");
   expect_command("gradcheck Tanh --input X=-2", 2, "-2");
   expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axes=1", 2, "FC has no argument \"axes\"");
-  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axis=x", 2, "error: \"x\" is no whole number");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axis=x", 2,
+                 "error: \"x\" is no whole number");
   expect_command("gradcheck FC --input X=2,3 --input W=4,2 --input b=4", 2, "[4, 2]");
   expect_command("gradcheck add.pbtxt --loss c", 2, "error: there is no input whose gradient is to be checked");
   expect_command("gradcheck add.pbtxt", 2, "--loss BLOB");
