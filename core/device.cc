@@ -1,7 +1,9 @@
 #include "core/device.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -36,6 +38,16 @@ void* from_system(size_t size) {
   return data;
 }
 
+int64_t machine_memory() {
+  const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+  return pages > 0 && page > 0 ? pages * page : INT64_MAX;
+}
+
+std::atomic<int64_t>& memory_limit() {
+  static std::atomic<int64_t> bytes{machine_memory()};
+  return bytes;
+}
+
 size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // Blocks are kept by exact size: a training run asks for the same sizes every iteration, and a fresh block from the
@@ -51,15 +63,14 @@ class CpuAllocator : public Allocator {
     if (bytes == 0) return nullptr;
     require(bytes <= SIZE_MAX - kAlignment, "{} bytes of memory were asked for", bytes);
     const size_t size = rounded(bytes);
-    void* data = take_kept(size);
-    if (!data) data = from_system(size);
-    if (!data) {
+    const bool fits = size <= static_cast<size_t>(std::max<int64_t>(0, memory_limit() - counters().live));
+    void* data = fits ? take_kept(size) : nullptr;
+    if (fits && !data) data = from_system(size);
+    if (fits && !data) {
       drop_kept();
       data = from_system(size);
     }
-    const MemoryCounters now = counters();
-    require(data != nullptr, "out of memory: {} bytes were asked for, {} are live, the peak was {}", size, now.live,
-            now.peak);
+    if (!data) refuse(size);
     const std::lock_guard lock(mutex_);
     counters_.live += static_cast<int64_t>(size);
     counters_.peak = std::max(counters_.peak, counters_.live);
@@ -95,6 +106,11 @@ class CpuAllocator : public Allocator {
   }
 
  private:
+  [[noreturn]] void refuse(size_t size) const {
+    const MemoryCounters now = counters();
+    fail("out of memory: {} bytes were asked for, {} are live of at most {}, the peak was {}", size, now.live,
+         memory_limit().load(), now.peak);
+  }
   void* take_kept(size_t size) {
     const std::lock_guard lock(mutex_);
     const auto it = kept_.find(size);
@@ -141,6 +157,9 @@ Allocator& allocator(Device device) {
         "run on the CPU with --device cpu, or build with -DSTEPNET_CUDA=ON where the CUDA toolkit is installed");
   return factory(device.index);
 }
+
+void limit_cpu_memory(int64_t bytes) { memory_limit() = bytes; }
+int64_t cpu_memory_limit() { return memory_limit(); }
 
 void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index)) {
   factories()[static_cast<size_t>(kind)].store(factory);

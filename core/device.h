@@ -42,6 +42,10 @@ class Allocator {
 
 // The device's allocator; throws Error if this build or this machine has no such device.
 Allocator& allocator(Device device);
+// Requests of CPU memory that would make more than this live are Errors. At first it is what the machine has, since the
+// system grants more than that and ends the process when it is written.
+void limit_cpu_memory(int64_t bytes);
+int64_t cpu_memory_limit();
 // A device module (gpu/) offers its allocators; the factory throws Error where the machine has no device.
 void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index));
 // This build and this machine have at least one such device.

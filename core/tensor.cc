@@ -6,12 +6,23 @@
 #include "core/error.h"
 
 namespace stepnet {
+namespace {
+
+// Strings are not the allocator's, but huge shapes of them are refused as it would.
+size_t countable_strings(size_t strings) {
+  require(strings <= static_cast<size_t>(cpu_memory_limit()) / sizeof(std::string),
+          "out of memory: {} strings were asked for", strings);
+  return strings;
+}
+
+}  // namespace
 
 Storage::Storage(size_t bytes, Device device) : bytes_(bytes), device_(device) {
   data_ = static_cast<std::byte*>(allocator(device).allocate(bytes));
 }
 
-Storage::Storage(size_t strings) : bytes_(strings * sizeof(std::string)), strings_(strings), owned_(false) {
+Storage::Storage(size_t strings)
+    : bytes_(strings * sizeof(std::string)), strings_(countable_strings(strings)), owned_(false) {
   data_ = reinterpret_cast<std::byte*>(strings_.data());
 }
 

@@ -39,8 +39,9 @@ void check_parameter(const LayerNormArgs& a, const ShapeCall& c, int i, const ch
 }
 
 void infer(const LayerNormArgs& a, ShapeCall& c) {
-  require(c.inputs() == (a.elementwise_affine ? 3 : 1), "with elementwise_affine: {} it takes {}, but has {} inputs",
-          int{a.elementwise_affine}, a.elementwise_affine ? "X, gamma and beta" : "X alone", c.inputs());
+  const bool whole = a.elementwise_affine ? c.inputs() == 3 && c.has(1) && c.has(2) : c.inputs() == 1;
+  require(whole, "with elementwise_affine: {} it takes {}, but has {} inputs", int{a.elementwise_affine},
+          a.elementwise_affine ? "X, gamma and beta" : "X alone", c.inputs());
   if (!c.known(0)) return;
   const Shape& x = c.shape(0);
   check_parameter(a, c, 1, "gamma", x);
