@@ -117,6 +117,7 @@ GradientInputs gradient_inputs(int count) { return count == 5 ? GradientInputs{2
 template <class Args>
 void infer_gradient(const Args& a, ShapeCall& c) {
   const GradientInputs in = gradient_inputs(c.inputs());
+  require(c.has(in.dloss), "of five inputs the last, dloss, is absent");
   if (c.known(0)) check_targets(a, c, c.shape(0), c.dtype(0), 1, in.weights);
   if (c.known(0) && c.known(in.p))
     require(c.shape(in.p).size() == c.shape(0).size(), "P is {}, but X {}", c.shape(in.p), c.shape(0));
