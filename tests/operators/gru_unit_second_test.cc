@@ -127,7 +127,7 @@ TEST(GruUnitSecond, WhatIsReadMustBeThere) {
     return error_of([&] { run_op_on(def, second_feeds<float>({2, 3})); });
   };
   for (const int i : {0, 1, 2, 3, 4}) expect_contains(error("GRUUnitGradientGradient", kInputs, i), "");
-  expect_contains(error("GRUUnitGradientGradient", kInputs, 4), "dH, input 4, is missing");
+  expect_contains(error("GRUUnitGradientGradient", kInputs, 4), "input 4 (\"dH\") has an empty name");
   const std::vector<std::string> first = {"H_prev", "gates", "lengths", "t", "dH", "dH"};
   for (const int i : {0, 1, 2, 3, 5}) expect_contains(error("GRUUnitGradient", first, i), "GRUUnitGradient");
   expect_contains(error("GRUUnitGradient", first, 5), "dH, input 5, is missing");

@@ -139,10 +139,10 @@ TEST(LstmUnitSecond, WhatIsReadMustBeThere) {
     return error_of([&] { run_op_on(def, second_feeds<float>({2, 3})); });
   };
   for (const int i : {0, 1, 2, 3, 4}) expect_contains(error("LSTMUnitGradientGradient", kInputs, i), "");
-  expect_contains(error("LSTMUnitGradientGradient", kInputs, 1), "gates, input 1, is missing");
+  expect_contains(error("LSTMUnitGradientGradient", kInputs, 1), "input 1 (\"gates\") has an empty name");
   const std::vector<std::string> first = {"dH", "C_prev", "gates", "lengths", "t", "dC", "C", "dH", "dC"};
   for (const int i : {0, 1, 2, 3, 4, 6}) expect_contains(error("LSTMUnitGradient", first, i), "LSTMUnitGradient");
-  expect_contains(error("LSTMUnitGradient", first, 0), "H_prev, input 0, is missing");
+  expect_contains(error("LSTMUnitGradient", first, 0), "input 0 (\"H_prev\") has an empty name");
 }
 
 TEST(LstmUnitSecond, ThereAreNoThirdOnes) {

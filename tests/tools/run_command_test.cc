@@ -139,7 +139,10 @@ TEST_F(RunCommandTest, CheckFindsMistakes) {
   const std::string measure = net(R"(name: "n" op { type: "SumSqrElements" input: "x" output: "y" })");
   expect_command("check " + measure, 0, "no mistakes found\n");
   expect_command("check " + measure + " --loss z", 2, "\"z\"");
-  expect_command("check " + measure + " --loss y", 2, "it measures gradients");
+  expect_command("check " + measure + " --loss y", 0, "for x");
+  const std::string clip = net(R"(name: "n" op {
+    type: "GlobalNormClip" input: "x" output: "x" output: "norm" arg { name: "max_norm" f: 1 } })");
+  expect_command("check " + clip + " --loss norm", 2, "it changes gradients on their way to an optimizer");
 }
 
 TEST_F(RunCommandTest, ExpandPrintsGradientsOnRequest) {
