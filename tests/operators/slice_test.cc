@@ -64,7 +64,10 @@ TEST(Slice, OfBoundsAndSizesAtTheLimits) {
   EXPECT_EQ(slice_of({most, 0}, 0, -1), Shape({most, 0}));
   EXPECT_EQ(slice_of({most, 0}, most - 1, most), Shape({1, 0}));
   EXPECT_EQ(slice_of({3, 2}, most, most), Shape({0, 2}));
-  EXPECT_NE(error_of([&] { slice_of({most - 1, 0}, least, most); }).find("lies before its beginning"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              slice_of({most - 1, 0}, least, most);
+            }).find("lies before its beginning"),
+            std::string::npos);
 }
 
 TEST(Slice, TakesBoundsAsInputs) {
