@@ -75,7 +75,7 @@ class InFolder {
 class LittleMemory {
  public:
   LittleMemory() : before_(cpu_memory_limit()) {
-    limit_cpu_memory(allocator(Device{}).counters().live + (int64_t{256} << 20));
+    limit_cpu_memory(allocator(Device{}).counters().live + (int64_t{16} << 20));
   }
   ~LittleMemory() { limit_cpu_memory(before_); }
   LittleMemory(const LittleMemory&) = delete;
