@@ -78,7 +78,8 @@ TEST(UniformIntFill, IncludesBothEnds) {
 TEST(UniformIntFill, TakesItsBoundsAsInputs) {
   const OperatorDef def = make_op("UniformIntFill", {"X", "a", "b"}, {"Y"});
   Feeds feeds = {{"X", normal<float>({50})}, {"a", Tensor::scalar<int64_t>(7)}, {"b", Tensor::scalar<int32_t>(9)}};
-  for (const int32_t v : run_op_on(def, feeds)[0].span<int32_t>()) EXPECT_TRUE(v >= 7 && v <= 9) << v;
+  const Tensor y = run_op_on(def, feeds)[0];
+  for (const int32_t v : y.span<int32_t>()) EXPECT_TRUE(v >= 7 && v <= 9) << v;
   feeds[2].second = Tensor::scalar<float>(9);
   EXPECT_NE(error_of([&] { run_op_on(def, feeds); }).find("max must be an integer, but is float[]"), std::string::npos);
   feeds[2].second = Tensor::scalar<int64_t>(int64_t{1} << 31);
