@@ -1,0 +1,60 @@
+#include "core/autograd/accumulate_grad.h"
+
+#include <limits>
+
+#include "core/autograd/gradient_sums.h"
+#include "core/autograd/variable_state.h"
+
+namespace stepnet::autograd {
+namespace {
+
+Variable copy_of(const Variable& v) { return v.requires_grad() ? v : Variable(v.value().clone()); }
+
+// The first gradient: taken over, or copied if somebody else sees it. One with history is kept as it is.
+VariableGradient first_gradient(VariableGradient g) {
+  if (is_only_holder(g)) {
+    count(TapeEvent::gradient_moved);
+    return g;
+  }
+  count(TapeEvent::gradient_copied);
+  return g.is_sparse() ? VariableGradient::sparse(copy_of(g.indices), copy_of(g.values)) : copy_of(g.dense);
+}
+
+}  // namespace
+
+AccumulateGrad::AccumulateGrad(Variable leaf)
+    : Node({}, {TensorType::of(leaf.dtype(), leaf.shape())}, {}), leaf_(std::move(leaf)) {
+  set_sequence(std::numeric_limits<uint64_t>::max());
+}
+
+std::vector<GradientHook> AccumulateGrad::output_hooks(int) const {
+  const auto& hooks = leaf_.state()->hooks;
+  return hooks ? hooks->of_gradient.all() : std::vector<GradientHook>{};
+}
+
+Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
+  if (!gradients[0].defined() || !leaf_.requires_grad()) return {};
+  VariableGradient g = std::move(gradients[0]);
+  gradients.clear();
+  accumulate_gradient(leaf_, std::move(g), run.recording);
+  if (const auto& hooks = leaf_.state()->hooks) {
+    const NoGrad no_grad;
+    for (const auto& hook : hooks->after.all()) hook(leaf_);
+  }
+  return {};
+}
+
+void accumulate_gradient(const Variable& variable, VariableGradient g, bool recording) {
+  VariableState& s = *variable.state();
+  const std::lock_guard lock(s.grad_lock);
+  if (!s.grad.defined()) {
+    s.grad = first_gradient(std::move(g));
+  } else if (recording || s.grad.is_sparse()) {
+    VariableGradient before = s.grad;  // which keeps its values for whoever has taken them
+    s.grad = add_gradients(std::move(before), std::move(g), TensorType::of(s.value.dtype(), s.value.shape()));
+  } else {
+    add_in_place(s.grad.dense, std::move(g));
+  }
+}
+
+}  // namespace stepnet::autograd

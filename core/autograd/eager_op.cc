@@ -1,0 +1,170 @@
+#include "core/autograd/eager_op.h"
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "core/error.h"
+
+namespace stepnet::autograd {
+namespace {
+
+constexpr size_t kMostKept = 4096;
+
+// Everything that tells two signatures apart.
+std::string key_of(const EagerOp::Signature& s) {
+  std::string key = s.type;
+  const auto add = [&](const std::vector<bool>& mask) {
+    key += '\0';
+    for (const bool bit : mask) key += bit ? '1' : '0';
+  };
+  add(s.inputs);
+  add(s.outputs);
+  for (const int i : s.in_place) key += fmt::format(",{}", i);
+  for (const Argument& arg : s.args) {
+    key += '\0';
+    arg.AppendToString(&key);
+  }
+  return key;
+}
+
+struct Cache {
+  std::shared_mutex mutex;
+  std::unordered_map<std::string, std::shared_ptr<const EagerOp>> ops;
+};
+Cache& cache() {
+  static Cache cache;
+  return cache;
+}
+
+std::string parameter_name(const ParamSpec* spec, int place) {
+  if (!spec) return fmt::format("more{}", place);
+  return spec->variadic ? fmt::format("{}{}", spec->name, place) : spec->name;
+}
+
+// The names by which messages call the inputs and outputs.
+std::vector<std::string> names_of(const OpSpec& spec, int count, bool inputs) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    const ParamSpec* p = inputs ? spec.input_spec(i) : spec.output_spec(i);
+    const int first = p ? (inputs ? spec.input_index(p->name) : spec.output_index(p->name)) : 0;
+    names.push_back(parameter_name(p, i - first));
+  }
+  return names;
+}
+
+OperatorDef def_of(const EagerOp::Signature& s, const std::vector<std::string>& inputs,
+                   std::vector<std::string>& outputs) {
+  OperatorDef def;
+  def.set_type(s.type);
+  def.set_is_gradient_op(true);  // which may leave inputs out
+  for (size_t i = 0; i < inputs.size(); ++i) def.add_input(s.inputs[i] ? inputs[i] : "");
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const int in = s.in_place.empty() ? -1 : s.in_place[o];
+    if (in >= 0) {
+      outputs[o] = inputs[in];
+    } else if (std::find(inputs.begin(), inputs.end(), outputs[o]) != inputs.end()) {
+      outputs[o] += "_out";
+    }
+    def.add_output(s.outputs[o] ? outputs[o] : "");
+  }
+  for (const Argument& arg : s.args) *def.add_arg() = arg;
+  return def;
+}
+
+int alias_input(const OpSpec& spec, int output) {
+  const ParamSpec* p = spec.output_spec(output);
+  for (const AliasRule& rule : spec.aliases)
+    if (p && rule.out == p->name) return spec.input_index(rule.in);
+  return -1;
+}
+
+EagerOp::Signature signature_of(const GradientProgram::Step& step) {
+  EagerOp::Signature s{.type = step.type, .inputs = {}, .outputs = {}, .args = step.args, .in_place = {}};
+  const OpSpec& spec = op_spec(step.type);
+  for (const int in : step.inputs) s.inputs.push_back(in >= 0);
+  // Outputs at the end that are not wanted are left out, unless their number means something.
+  size_t last = step.outputs.size();
+  while (last > 0 && step.outputs[last - 1] < 0 && !spec.output_spec(static_cast<int>(last) - 1)->variadic) --last;
+  for (size_t o = 0; o < last; ++o) s.outputs.push_back(step.outputs[o] >= 0);
+  return s;
+}
+
+std::vector<int> last_uses(const GradientProgram& program) {
+  const auto steps = static_cast<int>(program.steps.size());
+  std::vector<int> last(program.slots.size(), -1);
+  for (int s = 0; s < steps; ++s)
+    for (const int in : program.steps[s].inputs)
+      if (in >= 0) last[in] = s;
+  for (const Gradient& g : program.results)
+    for (const Value& v : {g.dense, g.indices, g.values})
+      if (v.defined()) last[v.slot] = steps;
+  return last;
+}
+
+}  // namespace
+
+struct EagerOp::Entry {
+  std::vector<bool> wanted, present;
+  EagerGradient gradient;
+  Entry* next;
+};
+
+std::shared_ptr<const EagerOp> EagerOp::get(const Signature& signature) {
+  Cache& c = cache();
+  const std::string key = key_of(signature);
+  {
+    const std::shared_lock lock(c.mutex);
+    if (const auto it = c.ops.find(key); it != c.ops.end()) return it->second;
+  }
+  auto made = std::make_shared<const EagerOp>(signature);
+  const std::unique_lock lock(c.mutex);
+  if (c.ops.size() >= kMostKept) c.ops.clear();  // arguments that differ in every call
+  return c.ops.emplace(key, std::move(made)).first->second;
+}
+
+EagerOp::EagerOp(const Signature& s) : present_inputs_(s.inputs), present_outputs_(s.outputs), in_place_(s.in_place) {
+  const OpSpec& spec = op_spec(s.type);
+  names_ = names_of(spec, static_cast<int>(s.inputs.size()), true);
+  output_names_ = names_of(spec, static_cast<int>(s.outputs.size()), false);
+  bound_ = bind_op(def_of(s, names_, output_names_), "", 0);
+  for (size_t o = 0; o < s.outputs.size(); ++o) alias_of_.push_back(alias_input(spec, static_cast<int>(o)));
+}
+
+EagerOp::~EagerOp() {
+  for (Entry* e = entries_.load(); e;) delete std::exchange(e, e->next);
+}
+
+const EagerGradient& EagerOp::gradient(const std::vector<bool>& wanted, const std::vector<bool>& present) const {
+  Entry* first = entries_.load(std::memory_order_acquire);
+  for (const Entry* e = first; e; e = e->next)
+    if (e->wanted == wanted && e->present == present) return e->gradient;
+  auto made = std::make_unique<Entry>(Entry{wanted, present, {}, first});
+  EagerGradient& g = made->gradient;
+  g.program = record_gradient(*bound_.spec, bound_.def, bound_.args.get(), wanted, present);
+  for (const GradientProgram::Step& step : g.program.steps) g.steps.push_back(get(signature_of(step)));
+  g.last_use = last_uses(g.program);
+  Entry* entry = made.release();
+  // Two threads may add the same entry: the one found first serves.
+  while (!entries_.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
+  }
+  return entry->gradient;
+}
+
+void EagerOp::check_in_place(const std::vector<bool>& wanted) const {
+  for (const InPlaceRule& rule : bound_.spec->in_place) {
+    const int i = bound_.spec->input_index(rule.in);
+    const int o = bound_.spec->output_index(rule.out);
+    if (o >= outputs() || in_place(o) != i) continue;
+    for (const std::string& other : rule.forbidden_if_wanted) {
+      const int at = bound_.spec->input_index(other);
+      if (at < static_cast<int>(wanted.size()) && wanted[at])
+        throw Error(fmt::format("{} is overwritten in place, but the gradient of {} is computed from it", names_[i],
+                                names_[at]),
+                    "write the output to another variable");
+    }
+  }
+}
+
+}  // namespace stepnet::autograd

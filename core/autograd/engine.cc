@@ -1,0 +1,127 @@
+#include "core/autograd/engine.h"
+
+#include <exception>
+#include <thread>
+
+#include "core/autograd/accumulate_grad.h"
+#include "core/autograd/gradient_sums.h"
+#include "core/autograd/graph_task.h"
+
+namespace stepnet::autograd {
+namespace {
+
+// So many passes inside one another share a stack; those inside of these get another one.
+constexpr int kMostOnOneStack = 60;
+
+Gradients run_pass(PassRequest request) {
+  GraphTask task(std::move(request));
+  const TapeState here = tape_state();
+  if (here.depth == 0 || here.depth % kMostOnOneStack != 0) return task.run();
+  Gradients results;
+  std::exception_ptr problem;
+  std::thread([&] {
+    tape_state() = here;
+    try {
+      results = task.run();
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    tape_state() = {};
+  }).join();
+  if (problem) std::rethrow_exception(problem);
+  return results;
+}
+
+// The gradients of the roots, checked; ones where none is given.
+Gradients root_gradients(const std::vector<Edge>& roots, Gradients given) {
+  require(given.empty() || given.size() == roots.size(), "{} gradients are given for {} roots", given.size(),
+          roots.size());
+  given.resize(roots.size());
+  for (size_t i = 0; i < roots.size(); ++i) {
+    const TensorType& type = roots[i].node->outputs()[roots[i].index];
+    if (given[i].defined()) {
+      given[i] = checked_gradient(std::move(given[i]), type, fmt::format("root {}", i));
+      continue;
+    }
+    if (type.shape.size() != 1)
+      throw Error(fmt::format("root {} is {}, and only one of a single element can start without a gradient", i, type),
+                  "give its gradient, or sum it up first");
+    given[i] = filled(type, {}, 1);
+  }
+  return given;
+}
+
+std::vector<Edge> edges_of(const std::vector<Variable>& variables, const char* what) {
+  std::vector<Edge> edges;
+  for (size_t i = 0; i < variables.size(); ++i) {
+    require(variables[i].defined(), "{} {} is undefined", what, i);
+    edges.push_back(variables[i].gradient_edge());
+    if (!edges.back().valid())
+      throw Error(fmt::format("{} {}, {}, does not require a gradient", what, i, variables[i].value()),
+                  "set requires_grad on the leaves that it is computed from");
+  }
+  return edges;
+}
+
+PassRequest request_for(std::vector<Edge> roots, Gradients gradients, bool recording, bool keep_saved) {
+  require(!roots.empty(), "there is no root to start from");
+  PassRequest request;
+  {
+    const NoGrad no_grad;
+    request.gradients = root_gradients(roots, std::move(gradients));
+  }
+  request.roots = std::move(roots);
+  request.recording = recording;
+  request.keep_saved = keep_saved || recording;
+  return request;
+}
+
+}  // namespace
+
+void backward_edges(const std::vector<Edge>& roots, Gradients gradients, const BackwardOptions& options) {
+  PassRequest request = request_for(roots, std::move(gradients), options.create_graph, options.keep_graph);
+  request.wanted = edges_of(options.inputs, "input");
+  for (const Variable& v : options.inputs) request.runs_node.push_back(v.is_leaf());
+  Gradients arrived = run_pass(std::move(request));
+  for (size_t i = 0; i < arrived.size(); ++i)
+    if (arrived[i].defined()) accumulate_gradient(options.inputs[i], std::move(arrived[i]), options.create_graph);
+}
+
+void backward(const std::vector<Variable>& roots, const Gradients& gradients, const BackwardOptions& options) {
+  backward_edges(edges_of(roots, "root"), gradients, options);
+}
+
+Gradients grad_edges(const std::vector<Edge>& outputs, const std::vector<Edge>& inputs, const GradOptions& options) {
+  require(!inputs.empty(), "grad needs at least one input");
+  PassRequest request = request_for(outputs, options.grad_outputs, options.create_graph, options.keep_graph);
+  request.wanted = inputs;
+  request.runs_node.assign(inputs.size(), false);
+  Gradients results = run_pass(std::move(request));
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].defined()) continue;
+    if (options.materialize) {
+      results[i] = filled(inputs[i].node->outputs()[inputs[i].index], {}, 0);
+    } else if (!options.allow_unused) {
+      throw Error(fmt::format("no output depends on input {}", i), "leave it out, or set allow_unused");
+    }
+  }
+  return results;
+}
+
+Gradients grad(const std::vector<Variable>& outputs, const std::vector<Variable>& inputs, const GradOptions& options) {
+  return grad_edges(edges_of(outputs, "output"), edges_of(inputs, "input"), options);
+}
+
+bool will_run(const Node& node) {
+  require(tape_state().task != nullptr, "no backward pass is running on this thread");
+  return tape_state().task->will_run(node);
+}
+
+void when_done(std::function<void()> fn) {
+  require(tape_state().task != nullptr, "no backward pass is running on this thread");
+  tape_state().task->when_done(std::move(fn));
+}
+
+uint64_t running_pass() { return tape_state().task ? tape_state().task->number() : 0; }
+
+}  // namespace stepnet::autograd

@@ -1,0 +1,125 @@
+#include "core/autograd/gradient_sums.h"
+
+#include "core/autograd/record.h"
+#include "core/autograd/variable_state.h"
+
+namespace stepnet::autograd {
+namespace {
+
+using Signature = EagerOp::Signature;
+
+Signature signature(Role role, size_t inputs, size_t outputs, std::vector<Argument> args = {},
+                    std::vector<int> in_place = {}) {
+  return {op_with_role(role).type, std::vector<bool>(inputs, true), std::vector<bool>(outputs, true), std::move(args),
+          std::move(in_place)};
+}
+
+bool holds_alone(const Variable& v) {
+  return v.shared_state().use_count() == 1 && !v.requires_grad() && v.value().storage().use_count() == 1;
+}
+
+Variable sum(const Variable& a, const Variable& b) {
+  static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::sum, 2, 1));
+  const Variable terms[] = {a, b};
+  count(TapeEvent::added_apart);
+  return run1(*op, terms);
+}
+
+// To the bytes of `a`, whoever sees them. Nothing is recorded.
+void add_to(Variable& a, const Variable& b) {
+  static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::sum, 2, 1, {}, {0}));
+  Tensor& target = a.state()->value;
+  const Tensor* in[] = {&target, &b.value()};
+  Tensor* out[] = {&target};
+  RunContext context;
+  run_op(op->bound(), in, out, context);
+  count(TapeEvent::added_in_place);
+}
+
+Variable concat(const Variable& a, const Variable& b) {
+  static const std::shared_ptr<const EagerOp> op =
+      EagerOp::get(signature(Role::concat_rows, 2, 2, {make_arg("axis", 0)}));
+  const Variable parts[] = {a, b};
+  return std::move(run(*op, parts)[0]);
+}
+
+Variable sum_to(const Variable& v, const TensorType& type) {
+  Tensor like;
+  like.set_type(type.dtype, type.shape);
+  static const std::shared_ptr<const EagerOp> op =
+      EagerOp::get(signature(Role::sum_to, 2, 1, {make_arg("broadcast", 1)}));
+  const Variable inputs[] = {v, Variable(std::move(like))};
+  return run1(*op, inputs);
+}
+
+// Whether a tensor of `from` may be broadcast to `to`: dimensions from the end are equal or 1.
+bool broadcasts(const Shape& from, const Shape& to) {
+  if (from.rank() > to.rank()) return false;
+  for (int i = 1; i <= from.rank(); ++i)
+    if (from.at(-i) != to.at(-i) && from.at(-i) != 1) return false;
+  return true;
+}
+
+}  // namespace
+
+bool is_only_holder(const VariableGradient& g) {
+  return g.is_sparse() ? holds_alone(g.indices) && holds_alone(g.values) : holds_alone(g.dense);
+}
+
+VariableGradient add_gradients(VariableGradient a, VariableGradient b, const TensorType& type) {
+  if (!a.defined()) return b;
+  if (!b.defined()) return a;
+  if (a.is_sparse() && b.is_sparse()) {
+    count(TapeEvent::added_apart);
+    return VariableGradient::sparse(concat(a.indices, b.indices), concat(a.values, b.values));
+  }
+  if (a.is_sparse()) a = make_dense(a, type);
+  if (b.is_sparse()) b = make_dense(b, type);
+  if (tape_state().recording) return sum(a.dense, b.dense);
+  if (!is_only_holder(a) && is_only_holder(b)) std::swap(a, b);
+  if (!is_only_holder(a)) return sum(a.dense, b.dense);
+  add_to(a.dense, b.dense);
+  return a;
+}
+
+void add_in_place(Variable& a, VariableGradient b) {
+  const Variable dense = b.is_sparse() ? make_dense(b, TensorType::of(a.dtype(), a.shape())) : b.dense;
+  add_to(a, dense);
+}
+
+Variable make_dense(const VariableGradient& gradient, const TensorType& type) {
+  if (!gradient.is_sparse()) return gradient.dense;
+  static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::rows_to_dense, 3, 1));
+  Tensor like;
+  like.set_type(type.dtype, type.shape);
+  const Variable inputs[] = {gradient.indices, gradient.values, Variable(std::move(like))};
+  return run1(*op, inputs);
+}
+
+Variable filled(const TensorType& type, Device device, float value) {
+  require(device.kind == DeviceKind::cpu, "the tape runs on the CPU");
+  const auto op = EagerOp::get(signature(Role::fill_like, 1, 1, {make_arg("value", value)}));
+  Tensor like;
+  like.set_type(type.dtype, type.shape);
+  const Variable inputs[] = {Variable(std::move(like))};
+  return run1(*op, inputs);
+}
+
+VariableGradient checked_gradient(VariableGradient g, const TensorType& type, const std::string& what) {
+  if (!g.defined()) return g;
+  if (g.is_sparse()) {
+    const Shape &rows = g.values.shape(), &like = type.shape;
+    const int lead = g.indices.shape().rank();
+    const bool fits = g.values.dtype() == type.dtype && rows.rank() == lead + like.rank() - 1 && like.rank() > 0 &&
+                      rows.from(lead) == like.from(1);
+    require(fits, "{} is of {}, but its gradient's rows are {}", what, type, g.values.value());
+    return g;
+  }
+  const Tensor& value = g.dense.value();
+  require(value.dtype() == type.dtype, "{} is {}, but its gradient is {}", what, type, value);
+  if (value.shape() == type.shape) return g;
+  require(broadcasts(type.shape, value.shape()), "{} is {}, but its gradient is {}", what, type, value);
+  return sum_to(g.dense, type);
+}
+
+}  // namespace stepnet::autograd

@@ -1,0 +1,23 @@
+// Sums of gradients on the tape, by the operators that have these roles in core/op_spec.h.
+// Threads: as Variable.
+#pragma once
+
+#include "core/autograd/node.h"
+
+namespace stepnet::autograd {
+
+// Nobody else holds the variable or its bytes, so that they may be written or taken over.
+bool is_only_holder(const VariableGradient& gradient);
+// a + b. In place in `a` or `b` if only the caller holds it and nothing is recorded; `a` and `b` are moved in.
+VariableGradient add_gradients(VariableGradient a, VariableGradient b, const TensorType& type);
+// The same in place in a dense `a` whoever else sees it, as a leaf's gradient keeps its identity.
+void add_in_place(Variable& a, VariableGradient b);
+// Sparse rows as a tensor of that type.
+Variable make_dense(const VariableGradient& gradient, const TensorType& type);
+// Zeros or ones of that type.
+Variable filled(const TensorType& type, Device device, float value);
+// Checks a gradient against the type of what it is the gradient of; one of a shape that broadcasts from it is summed
+// down to it. `what` names it in Errors.
+VariableGradient checked_gradient(VariableGradient gradient, const TensorType& type, const std::string& what);
+
+}  // namespace stepnet::autograd

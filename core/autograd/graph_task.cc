@@ -1,0 +1,247 @@
+#include "core/autograd/graph_task.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "core/autograd/accumulate_grad.h"
+#include "core/autograd/gradient_sums.h"
+#include "core/autograd/variable_state.h"
+
+namespace stepnet::autograd {
+namespace {
+
+std::atomic<uint64_t> g_passes{0};
+
+// For a scope: this thread runs that pass, and records or does not.
+class PassScope {
+ public:
+  PassScope(GraphTask& task, bool recording) : before_(tape_state()) {
+    TapeState& s = tape_state();
+    s.task = &task;
+    s.running = nullptr;
+    s.recording = recording;
+    ++s.depth;
+  }
+  ~PassScope() {
+    TapeState& s = tape_state();
+    s.task = before_.task;
+    s.running = before_.running;
+    s.recording = before_.recording;
+    s.depth = before_.depth;
+  }
+  PassScope(const PassScope&) = delete;
+  PassScope& operator=(const PassScope&) = delete;
+
+ private:
+  TapeState before_;
+};
+
+template <class T>
+bool any_nan(const Tensor& t) {
+  const auto values = t.span<T>();
+  return std::any_of(values.begin(), values.end(), [](T v) { return std::isnan(v); });
+}
+
+bool has_nan(const Variable& v) {
+  if (!v.defined()) return false;
+  if (v.dtype() == DType::float32) return any_nan<float>(v.value());
+  return v.dtype() == DType::float64 && any_nan<double>(v.value());
+}
+
+// What a hook returns in place of what it got.
+void replace(VariableGradient& gradient, VariableGradient other, const TensorType& type, const Node& node) {
+  if (!other.defined()) return;
+  gradient = checked_gradient(std::move(other), type, fmt::format("a hook's gradient of an output of {}", node.name()));
+}
+
+}  // namespace
+
+GraphTask::GraphTask(PassRequest request) : request_(std::move(request)), number_(++g_passes) {
+  results_.resize(request_.wanted.size());
+}
+
+bool GraphTask::wants(const Edge& edge) const {
+  if (!edge.node) return false;
+  if (request_.wanted.empty()) return true;
+  const auto it = visits_.find(edge.node.get());
+  if (it == visits_.end()) return false;
+  const Visit& v = it->second;
+  return v.needed ||
+         std::any_of(v.captures.begin(), v.captures.end(), [&](const Capture& c) { return c.output == edge.index; });
+}
+
+bool GraphTask::will_run(const Node& node) const {
+  const auto it = visits_.find(&node);
+  return it != visits_.end() && (it->second.needed || !it->second.captures.empty());
+}
+
+// Counts the gradients that will flow to each node.
+void GraphTask::discover() {
+  uint64_t least = 0;
+  if (!request_.wanted.empty()) {
+    least = UINT64_MAX;
+    for (const Edge& e : request_.wanted) least = std::min(least, e.node->height());
+  }
+  std::vector<Node*> open, found;
+  const auto visit = [&](const Edge& edge) {
+    if (!edge.node) return;
+    const auto [it, is_new] = visits_.try_emplace(edge.node.get());
+    ++it->second.waiting;
+    if (!is_new) return;
+    it->second.needed = request_.wanted.empty();
+    found.push_back(edge.node.get());
+    if (edge.node->height() > least || request_.wanted.empty()) open.push_back(edge.node.get());
+  };
+  for (const Edge& root : request_.roots) visit(root);
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    for (const Edge& edge : node->edges()) visit(edge);
+  }
+  if (!request_.wanted.empty()) mark_needed(std::move(found));
+}
+
+// A node runs if an edge of it leads to one that runs, or to a gradient that is taken. Nodes behind have lesser
+// heights, so in this order they are known first.
+void GraphTask::mark_needed(std::vector<Node*> found) {
+  for (size_t i = 0; i < request_.wanted.size(); ++i) {
+    const auto it = visits_.find(request_.wanted[i].node.get());
+    if (it == visits_.end()) continue;  // no root depends on it
+    if (request_.runs_node[i])
+      it->second.needed = true;
+    else
+      it->second.captures.push_back({request_.wanted[i].index, i});
+  }
+  std::sort(found.begin(), found.end(), [](const Node* a, const Node* b) { return a->height() < b->height(); });
+  for (const Node* node : found) {
+    Visit& v = visits_.at(node);
+    v.needed =
+        v.needed || std::any_of(node->edges().begin(), node->edges().end(), [&](const Edge& e) { return wants(e); });
+  }
+}
+
+Gradients GraphTask::run() {
+  const PassScope scope(*this, request_.recording);
+  discover();
+  for (size_t i = 0; i < request_.roots.size(); ++i)
+    deliver(request_.roots[i], std::move(request_.gradients[i]), "a root");
+  request_.gradients.clear();
+  while (!ready_.empty()) {
+    Node* node = ready_.top();
+    ready_.pop();
+    run_node(*node);
+  }
+  for (size_t i = 0; i < at_end_.size(); ++i) at_end_[i]();  // which may add others
+  return std::move(results_);
+}
+
+void GraphTask::deliver(const Edge& edge, VariableGradient gradient, const std::string& from) {
+  if (!edge.node) return;
+  const auto it = visits_.find(edge.node.get());
+  if (it == visits_.end()) return;
+  Visit& v = it->second;
+  if (gradient.defined() && wants(edge)) {
+    const TensorType& type = edge.node->outputs()[edge.index];
+    gradient = checked_gradient(std::move(gradient), type, fmt::format("what {} goes to", from));
+    v.gradients.resize(edge.node->outputs().size());
+    VariableGradient& sum = v.gradients[edge.index];
+    if (sum.defined()) {
+      sum = add_gradients(std::move(sum), std::move(gradient), type);
+    } else {
+      sum = std::move(gradient);
+      count(TapeEvent::gradient_moved);
+    }
+  }
+  if (--v.waiting == 0) ready_.push(edge.node.get());
+}
+
+void GraphTask::run_output_hooks(Node& node, Gradients& gradients) {
+  for (size_t o = 0; o < gradients.size(); ++o) {
+    if (!gradients[o].defined()) continue;
+    for (const GradientHook& hook : node.output_hooks(static_cast<int>(o)))
+      replace(gradients[o], hook(gradients[o]), node.outputs()[o], node);
+  }
+  if (!node.hooks_if_any()) return;
+  for (const auto& [o, weak] : node.hooks_if_any()->retained)
+    if (const auto state = weak.lock(); state && gradients[o].defined())
+      accumulate_gradient(Variable(state), gradients[o], request_.recording);
+}
+
+void GraphTask::capture(const Visit& visit, Node& node) {
+  for (const Capture& c : visit.captures) {
+    VariableGradient& result = results_[c.result];
+    result = visit.gradients[c.output];
+    if (result.is_sparse() && !node.takes_sparse()) result = make_dense(result, node.outputs()[c.output]);
+  }
+}
+
+void GraphTask::run_node(Node& node) {
+  Visit& visit = visits_.at(&node);
+  visit.gradients.resize(node.outputs().size());
+  if (!visit.needed && visit.captures.empty()) return;
+  run_output_hooks(node, visit.gradients);
+  capture(visit, node);
+  if (!visit.needed) {
+    visit.gradients.clear();
+    return;
+  }
+  Gradients computed = run_derivative(node, std::move(visit.gradients));
+  visit.gradients = {};
+  if (computed.empty()) computed.resize(node.edges().size());
+  require(computed.size() == node.edges().size(), "{} has made {} gradients for {} inputs", node.name(),
+          computed.size(), node.edges().size());
+  const TapeState& state = tape_state();
+  if (state.anomaly && state.anomaly_checks_nan) check_nan(node, computed);
+  const std::string name = node.edges().empty() ? "" : node.name();
+  for (size_t i = 0; i < computed.size(); ++i) deliver(node.edges()[i], std::move(computed[i]), name);
+}
+
+Gradients GraphTask::run_derivative(Node& node, Gradients gradients) {
+  if (!node.takes_sparse())
+    for (size_t o = 0; o < gradients.size(); ++o)
+      if (gradients[o].is_sparse()) gradients[o] = make_dense(gradients[o], node.outputs()[o]);
+  NodeHooks* hooks = node.hooks_if_any();
+  if (hooks)
+    for (const NodePreHook& hook : hooks->before.all()) {
+      Gradients others = hook(gradients);
+      for (size_t o = 0; o < others.size() && o < gradients.size(); ++o)
+        replace(gradients[o], std::move(others[o]), node.outputs()[o], node);
+    }
+  NodeRun run{.wanted = {}, .keep_saved = request_.keep_saved, .recording = request_.recording};
+  run.wanted.reserve(node.edges().size());
+  for (const Edge& edge : node.edges()) run.wanted.push_back(wants(edge));
+  TapeState& state = tape_state();
+  Node* before = std::exchange(state.running, &node);
+  count(TapeEvent::node_run);
+  const Gradients seen = hooks && !hooks->after.empty() ? gradients : Gradients{};
+  Gradients computed;
+  try {
+    computed = node.apply(std::move(gradients), run);
+    if (hooks = node.hooks_if_any(); hooks)
+      for (const NodePostHook& hook : hooks->after.all()) {
+        Gradients others = hook(computed, seen);
+        for (size_t i = 0; i < others.size() && i < computed.size(); ++i)
+          if (others[i].defined()) computed[i] = std::move(others[i]);
+      }
+  } catch (...) {
+    state.running = before;
+    throw;
+  }
+  state.running = before;
+  if (!request_.keep_saved) node.release();
+  return computed;
+}
+
+void GraphTask::check_nan(const Node& node, const Gradients& gradients) const {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!has_nan(gradients[i].dense) && !has_nan(gradients[i].values)) continue;
+    Error error(fmt::format("{} has made a NaN in the gradient of input {}", node.name(), i));
+    error.add("at", fmt::format("{} ran forward at {}", node.name(), node.place().str()));
+    for (const Node* p = node.parent().get(); p; p = p->parent().get())
+      error.add("for", fmt::format("{}, which ran forward at {}", p->name(), p->place().str()));
+    throw error;
+  }
+}
+
+}  // namespace stepnet::autograd

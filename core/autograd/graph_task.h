@@ -1,0 +1,68 @@
+// GraphTask: one backward pass.
+// Threads: belongs to the thread that runs it.
+#pragma once
+
+#include <functional>
+#include <queue>
+#include <unordered_map>
+#include <vector>
+
+#include "core/autograd/engine.h"
+
+namespace stepnet::autograd {
+
+// What a pass is to do, in terms of the graph.
+struct PassRequest {
+  std::vector<Edge> roots;
+  Gradients gradients;       // of the roots
+  std::vector<Edge> wanted;  // empty: every leaf
+  // Per wanted edge: run the node there (a leaf's) instead of taking what arrives.
+  std::vector<bool> runs_node;
+  bool recording = false, keep_saved = false;
+};
+
+class GraphTask {
+ public:
+  explicit GraphTask(PassRequest request);
+  // Runs the pass; the gradients that arrived at the wanted edges.
+  Gradients run();
+
+  bool will_run(const Node& node) const;
+  void when_done(std::function<void()> fn) { at_end_.push_back(std::move(fn)); }
+  uint64_t number() const { return number_; }
+
+ private:
+  struct Capture {
+    int output;     // of the forward operator
+    size_t result;  // place in the pass's results
+  };
+  struct Visit {
+    int waiting = 0;  // gradients that have yet to arrive
+    bool needed = false;
+    std::vector<Capture> captures;
+    Gradients gradients;  // per forward output, the sum so far
+  };
+
+  void discover();
+  void mark_needed(std::vector<Node*> found);
+  bool wants(const Edge& edge) const;
+  void deliver(const Edge& edge, VariableGradient gradient, const std::string& from);
+  void run_node(Node& node);
+  void capture(const Visit& visit, Node& node);
+  Gradients run_derivative(Node& node, Gradients gradients);
+  void run_output_hooks(Node& node, Gradients& gradients);
+  void check_nan(const Node& node, const Gradients& gradients) const;
+
+  PassRequest request_;
+  std::unordered_map<const Node*, Visit> visits_;
+  // The latest first; leaves before all.
+  struct Later {
+    bool operator()(const Node* a, const Node* b) const { return a->sequence() < b->sequence(); }
+  };
+  std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
+  Gradients results_;
+  std::vector<std::function<void()>> at_end_;
+  uint64_t number_;
+};
+
+}  // namespace stepnet::autograd

@@ -1,0 +1,47 @@
+// OpNode: the derivative of one operator that ran on variables.
+#pragma once
+
+#include <mutex>
+
+#include "core/autograd/eager_op.h"
+#include "core/autograd/node.h"
+#include "core/autograd/saved_value.h"
+
+namespace stepnet::autograd {
+
+class OpNode : public Node {
+ public:
+  // `needs`: per input, whether it requires a gradient; `recorded`: the derivative of these with every output's.
+  OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded, std::vector<bool> needs,
+         std::vector<Edge> edges, std::vector<TensorType> inputs, std::vector<TensorType> outputs, Place place);
+
+  std::string name() const override;
+  Gradients apply(Gradients gradients, const NodeRun& run) override;
+  void release() override;
+
+  const EagerOp& op() const { return *op_; }
+  void save_input(int i, const Tensor& value);
+  void save_output(int o, const Tensor& value);
+  // For looking at what is kept, and for hooks on it. Null if that value is not saved.
+  SavedValue* saved_input(int i) { return find(i); }
+  SavedValue* saved_output(int o) { return find(op_->inputs() + o); }
+
+ private:
+  struct Saved {
+    int place;  // an input, or behind the inputs an output
+    SavedValue value;
+  };
+  SavedValue* find(int place);
+  Variable slot_value(const GradientProgram& program, const GradientProgram::Slot& slot, const Gradients& gradients);
+  std::vector<Variable> run_steps(const EagerGradient& gradient, Gradients& gradients);
+
+  std::shared_ptr<const EagerOp> op_;
+  const EagerGradient* recorded_;
+  std::vector<bool> needs_;
+  std::vector<TensorType> input_types_;
+  std::vector<Saved> saved_;
+  std::recursive_mutex lock_;
+  bool released_ = false;
+};
+
+}  // namespace stepnet::autograd

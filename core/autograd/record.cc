@@ -1,0 +1,262 @@
+#include "core/autograd/record.h"
+
+#include <algorithm>
+
+#include "core/autograd/op_node.h"
+#include "core/autograd/variable_state.h"
+
+namespace stepnet::autograd {
+namespace {
+
+// One call of an operator on its way to being recorded.
+struct Recording {
+  const EagerOp& op;
+  std::span<const Variable> inputs;
+  Place place;
+  bool recorded = false;
+  std::vector<bool> needs = {};             // per input
+  const EagerGradient* gradient = nullptr;  // with every output's gradient
+  std::vector<Tensor> before = {};          // per input: what it was, where an output overwrites it
+  std::vector<Edge> edges = {};
+  std::vector<TensorType> input_types = {};
+};
+
+std::vector<bool> outputs_of(const EagerOp& op) {
+  std::vector<bool> wanted;
+  for (int o = 0; o < op.outputs(); ++o) wanted.push_back(op.wants_output(o));
+  return wanted;
+}
+
+void check_inputs(const EagerOp& op, std::span<const Variable> inputs) {
+  if (static_cast<int>(inputs.size()) != op.inputs())
+    fail("{} was bound for {} inputs, and gets {}", op.type(), op.inputs(), inputs.size());
+  for (int i = 0; i < op.inputs(); ++i) {
+    if (inputs[i].defined() != op.has_input(i))
+      fail("{}: input {} ({}) is {}", op.type(), i, op.input_name(i),
+           inputs[i].defined() ? "absent in what was bound" : "absent");
+    if (inputs[i].defined()) check_view(inputs[i]);
+  }
+}
+
+void find_needs(Recording& r) {
+  if (!tape_state().recording || r.op.spec().gradient_rule == GradientRule::stop) return;
+  for (const Variable& v : r.inputs)
+    if (v.requires_grad()) r.recorded = true;
+  if (!r.recorded) return;
+  for (const Variable& v : r.inputs) r.needs.push_back(v.requires_grad());
+  r.gradient = &r.op.gradient(r.needs, outputs_of(r.op));
+  for (const Variable& v : r.inputs) {
+    r.edges.push_back(v.gradient_edge());
+    r.input_types.push_back(v.defined() ? TensorType::of(v.dtype(), v.shape()) : TensorType{});
+  }
+}
+
+bool is_read(const Recording& r, int input) { return r.gradient && r.gradient->program.reads_input[input]; }
+
+// What an output overwrites is copied, if a formula reads it, or if the kernel reads it as another input too.
+void keep_overwritten(Recording& r) {
+  r.before.resize(r.inputs.size());
+  for (int o = 0; o < r.op.outputs(); ++o) {
+    const int target = r.op.in_place(o);
+    if (target < 0) continue;
+    check_writable(r.inputs[target], r.op.type());
+    if (r.recorded) r.op.check_in_place(r.needs);
+    Tensor copy;
+    for (int i = 0; i < r.op.inputs(); ++i) {
+      const Variable& v = r.inputs[i];
+      if (!v.defined() || !v.value().shares_storage(r.inputs[target].value())) continue;
+      const bool kernel_reads = i != target && !(r.op.spec().elementwise && v.is_same(r.inputs[target]));
+      if (!is_read(r, i) && !kernel_reads) continue;
+      if (!copy.defined() || copy.shape() != v.shape() || v.value().offset() != r.inputs[target].value().offset()) {
+        copy = v.value().clone();
+        count(TapeEvent::input_cloned);
+      }
+      r.before[i] = copy;
+    }
+  }
+}
+
+// Runs the kernel. The outputs' tensors; those in place are the variables' own.
+std::vector<Tensor> run_kernel(Recording& r) {
+  std::vector<const Tensor*> in;
+  in.reserve(r.inputs.size());
+  for (size_t i = 0; i < r.inputs.size(); ++i) {
+    in.push_back(!r.inputs[i].defined() ? nullptr : r.before[i].defined() ? &r.before[i] : &r.inputs[i].value());
+  }
+  std::vector<Tensor> made(r.op.outputs());
+  std::vector<Tensor*> out;
+  out.reserve(made.size());
+  for (int o = 0; o < r.op.outputs(); ++o) {
+    const int target = r.op.in_place(o);
+    if (target >= 0) {
+      out.push_back(&r.inputs[target].state()->value);
+      in[target] = out.back();
+      made[o] = *out.back();
+    } else {
+      out.push_back(r.op.wants_output(o) ? &made[o] : nullptr);
+    }
+  }
+  RunContext context;
+  if (r.op.spec().random) {
+    context.seed = random_state().seed;
+    context.iteration = next_draw();
+  }
+  run_op(r.op.bound(), in, out, context);
+  for (int o = 0; o < r.op.outputs(); ++o) {
+    const int target = r.op.in_place(o);
+    if (target < 0) continue;
+    Tensor& now = r.inputs[target].state()->value;
+    if (now.shape() == made[o].shape() && now.dtype() == made[o].dtype() && now.shares_storage(made[o])) continue;
+    const std::string became = now.str();
+    now = made[o];
+    fail("{}: the result is {}, which cannot be written over {}, {}", r.op.type(), became, r.op.input_name(target),
+         now);
+  }
+  return made;
+}
+
+std::shared_ptr<OpNode> make_node(Recording& r, const std::vector<Tensor>& outputs) {
+  std::vector<TensorType> types;
+  for (const Tensor& t : outputs) types.push_back(TensorType::of(t.dtype(), t.shape()));
+  auto node = std::make_shared<OpNode>(r.op.shared_from_this(), *r.gradient, std::move(r.needs), std::move(r.edges),
+                                       std::move(r.input_types), std::move(types), r.place);
+  const GradientProgram& program = r.gradient->program;
+  for (size_t i = 0; i < r.inputs.size(); ++i)
+    if (program.reads_input[i] && r.inputs[i].defined())
+      node->save_input(static_cast<int>(i), r.before[i].defined() ? r.before[i] : r.inputs[i].value());
+  for (size_t o = 0; o < outputs.size(); ++o)
+    if (program.reads_output[o] && outputs[o].defined()) node->save_output(static_cast<int>(o), outputs[o]);
+  return node;
+}
+
+Variable show_output(const Recording& r, int o, Tensor& value, const std::shared_ptr<OpNode>& node) {
+  const bool differentiable = node && is_floating(value.dtype());
+  if (const int target = r.op.in_place(o); target >= 0) {
+    if (differentiable) {
+      rebase_history(r.inputs[target], node, o);
+    } else if (tape_state().recording && r.inputs[target].requires_grad()) {
+      r.inputs[target].state()->grad_fn.reset();  // the operator stops the gradient
+    }
+    return r.inputs[target];
+  }
+  Variable v = differentiable ? variable_of(std::move(value), node, o) : Variable(std::move(value));
+  const int alias = r.op.alias_of(o);
+  if (alias >= 0 && r.inputs[alias].defined() && v.value().shares_storage(r.inputs[alias].value())) {
+    v.state()->is_view = true;
+    v.state()->view_version = v.version();
+  }
+  return v;
+}
+
+void add_place(Error& error, Place place) {
+  if (!error.has("at")) error.add("at", place.str());
+}
+
+std::vector<bool> always_there(const OpSpec& spec, int outputs) {
+  if (outputs >= 0) return std::vector<bool>(outputs, true);
+  std::vector<bool> wanted;
+  for (const ParamSpec& p : spec.outputs)
+    if (p.variadic) {
+      for (int i = 0; i < p.at_least; ++i) wanted.push_back(true);
+    } else if (!p.optional) {
+      wanted.push_back(true);
+    } else {
+      break;
+    }
+  return wanted;
+}
+
+}  // namespace
+
+std::vector<Variable> run(const EagerOp& op, std::span<const Variable> inputs, Place place) {
+  try {
+    check_inputs(op, inputs);
+    Recording r{op, inputs, place};
+    find_needs(r);
+    keep_overwritten(r);
+    std::vector<Tensor> made = run_kernel(r);
+    const std::shared_ptr<OpNode> node = r.recorded ? make_node(r, made) : nullptr;
+    std::vector<Variable> outputs;
+    outputs.reserve(made.size());
+    for (int o = 0; o < op.outputs(); ++o)
+      outputs.push_back(made[o].defined() ? show_output(r, o, made[o], node) : Variable());
+    return outputs;
+  } catch (Error& e) {
+    add_place(e, place);
+    throw;
+  }
+}
+
+Variable run1(const EagerOp& op, std::span<const Variable> inputs, Place place) {
+  return std::move(run(op, inputs, place)[0]);
+}
+
+std::vector<Variable> run(const std::string& type, const std::vector<Variable>& inputs,
+                          const std::vector<Argument>& args, const RunOptions& options, Place place) {
+  std::shared_ptr<const EagerOp> op;
+  try {
+    EagerOp::Signature signature{.type = type, .inputs = {}, .outputs = {}, .args = args, .in_place = {}};
+    for (const Variable& v : inputs) signature.inputs.push_back(v.defined());
+    signature.outputs = always_there(op_spec(type), options.outputs);
+    if (options.in_place) {
+      signature.in_place.assign(signature.outputs.size(), -1);
+      require(!inputs.empty() && !signature.outputs.empty(), "{} has no input to overwrite", type);
+      signature.in_place[0] = 0;
+    }
+    op = EagerOp::get(signature);
+  } catch (Error& e) {
+    add_place(e, place);
+    throw;
+  }
+  return run(*op, inputs, place);
+}
+
+bool is_recorded(std::span<const Variable> inputs) {
+  return tape_state().recording &&
+         std::any_of(inputs.begin(), inputs.end(), [](const Variable& v) { return v.requires_grad(); });
+}
+
+std::vector<Edge> gradient_edges(std::span<const Variable> inputs) {
+  std::vector<Edge> edges;
+  for (const Variable& v : inputs) edges.push_back(v.gradient_edge());
+  return edges;
+}
+
+Variable variable_of(Tensor value, std::shared_ptr<Node> node, int output) {
+  Variable v(std::move(value));
+  v.state()->grad_fn = std::move(node);
+  v.state()->output_index = output;
+  return v;
+}
+
+void check_writable(const Variable& variable, const std::string& by) {
+  const VariableState& s = *variable.state();
+  if (!tape_state().recording) return;
+  if (s.requires_grad)
+    throw Error(fmt::format("{} would write in place to a leaf that requires a gradient, {}", by, s.value),
+                "do it inside NoGrad, or on a copy");
+  if (s.is_view)
+    throw Error(
+        fmt::format("{} would write in place to a view, {}, and the history of what it is a view of would be wrong", by,
+                    s.value),
+        "write to the base, or to a copy");
+}
+
+void rebase_history(const Variable& variable, std::shared_ptr<Node> node, int output) {
+  VariableState& s = *variable.state();
+  if (s.retains_grad) {
+    if (s.grad_fn) s.grad_fn->hooks().retained.erase(s.output_index);
+    node->hooks().retained[output] = variable.shared_state();
+  }
+  s.grad_fn = std::move(node);
+  s.output_index = output;
+}
+
+void check_view(const Variable& variable) {
+  const VariableState& s = *variable.state();
+  if (!s.is_view || !s.grad_fn || s.view_version == s.value.version() || !tape_state().recording) return;
+  throw Error(fmt::format("{} is a view, and what it is a view of was written in place since it was taken", s.value),
+              "take the view again");
+}
+
+}  // namespace stepnet::autograd

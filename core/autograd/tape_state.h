@@ -1,0 +1,81 @@
+// What the tape knows per thread: whether it records, which node is running, and what is on for debugging.
+// Threads: every thread has its own; a backward that needs another thread takes its caller's along.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace stepnet::autograd {
+
+class Node;
+class GraphTask;
+struct SavedValueHooks;
+
+struct TapeState {
+  bool recording = true;
+  bool anomaly = false;
+  bool anomaly_checks_nan = true;
+  Node* running = nullptr;                       // whose derivative runs now
+  GraphTask* task = nullptr;                     // of that node
+  int depth = 0;                                 // of backward passes inside one another, on this thread
+  std::shared_ptr<const SavedValueHooks> hooks;  // for values that are saved from now on
+  const char* hooks_refused = nullptr;           // why no hooks may be set
+};
+TapeState& tape_state();
+
+// For a scope: nothing is recorded, so results need no gradient and nothing is saved. Writes still raise versions.
+class NoGrad {
+ public:
+  explicit NoGrad(bool recording = false) : before_(tape_state().recording) { tape_state().recording = recording; }
+  ~NoGrad() { tape_state().recording = before_; }
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool before_;
+};
+
+// For a scope inside NoGrad: records again.
+class EnableGrad : public NoGrad {
+ public:
+  EnableGrad() : NoGrad(true) {}
+};
+
+// For a scope: nodes remember which node was running when they were made, and a gradient with a NaN is an Error that
+// names the operator, and where it and those around it ran forward. Slow.
+class AnomalyMode {
+ public:
+  explicit AnomalyMode(bool check_nan = true);
+  ~AnomalyMode();
+  AnomalyMode(const AnomalyMode&) = delete;
+  AnomalyMode& operator=(const AnomalyMode&) = delete;
+
+ private:
+  bool before_, checked_;
+};
+
+// The draws of random operators that run on the tape: a seed, and a number that each run of such an operator raises.
+// One for the whole process, so that a program that runs its operators in one order draws the same numbers every time.
+struct RandomState {
+  uint64_t seed = 1;
+  int64_t draws = 0;
+};
+RandomState random_state();
+void set_random_state(const RandomState& state);
+int64_t next_draw();  // the number of a run of a random operator
+
+// What the tape has done in this process so far, for tests and reports.
+enum class TapeEvent {
+  gradient_moved,   // into an empty buffer or an empty leaf's gradient
+  gradient_copied,  // into a leaf's gradient, as somebody else holds it
+  added_in_place,   // a later gradient, into the sum of those before
+  added_apart,      // the same into a new tensor
+  input_cloned,     // an operator overwrites in place what a formula will read
+  node_run,         // its derivative ran
+  value_packed,     // by a hook on saved values
+  value_unpacked,
+};
+void count(TapeEvent event);
+int64_t counted(TapeEvent event);
+
+}  // namespace stepnet::autograd

@@ -1,0 +1,127 @@
+#include "core/autograd/variable.h"
+
+#include "core/autograd/accumulate_grad.h"
+#include "core/autograd/record.h"
+#include "core/autograd/variable_state.h"
+
+namespace stepnet::autograd {
+namespace {
+
+VariableState& state_of(const Variable& variable) {
+  require(variable.defined(), "the variable is undefined");
+  return *variable.state();
+}
+
+void check_floating(const Tensor& value) {
+  if (is_floating(value.dtype())) return;
+  throw Error(fmt::format("a variable of type {} cannot require a gradient", value.str()),
+              "only floating-point elements have gradients");
+}
+
+}  // namespace
+
+Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<VariableState>()) {
+  require(value.defined(), "a variable needs a tensor");
+  if (requires_grad) check_floating(value);
+  state_->value = std::move(value);
+  state_->requires_grad = requires_grad;
+}
+
+const Tensor& Variable::value() const { return state_of(*this).value; }
+Tensor& Variable::unchecked_value() { return state_of(*this).value; }
+std::string Variable::str() const { return defined() ? value().str() : "undefined"; }
+bool Variable::requires_grad() const { return state_ && (state_->requires_grad || state_->grad_fn); }
+bool Variable::is_leaf() const { return !state_of(*this).grad_fn; }
+bool Variable::is_view() const { return state_of(*this).is_view; }
+const std::shared_ptr<Node>& Variable::grad_fn() const { return state_of(*this).grad_fn; }
+int Variable::output_index() const { return state_of(*this).output_index; }
+
+Variable& Variable::set_requires_grad(bool requires_grad) {
+  VariableState& s = state_of(*this);
+  if (requires_grad) check_floating(s.value);
+  if (s.grad_fn) {
+    if (requires_grad) return *this;
+    throw Error("an interior variable requires a gradient, as what it was computed from does", "use detach()");
+  }
+  s.requires_grad = requires_grad;
+  return *this;
+}
+
+Edge Variable::gradient_edge() const {
+  if (!state_) return {};
+  if (state_->grad_fn) return {state_->grad_fn, state_->output_index};
+  if (!state_->requires_grad) return {};
+  const std::lock_guard lock(state_->grad_lock);
+  std::shared_ptr<Node> node = state_->accumulator.lock();
+  if (!node) {
+    node = std::make_shared<AccumulateGrad>(*this);
+    state_->accumulator = node;
+  }
+  return {std::move(node), 0};
+}
+
+const VariableGradient& Variable::grad() const { return state_of(*this).grad; }
+
+void Variable::set_grad(VariableGradient gradient) {
+  VariableState& s = state_of(*this);
+  if (gradient.dense.defined())
+    require(gradient.value().dtype() == s.value.dtype() && gradient.value().shape() == s.value.shape(),
+            "the gradient of {} cannot be {}", s.value, gradient.value());
+  s.grad = std::move(gradient);
+}
+
+void Variable::clear_grad() { state_of(*this).grad = {}; }
+
+void Variable::retain_grad() {
+  VariableState& s = state_of(*this);
+  require(requires_grad(), "a variable that requires no gradient cannot retain it");
+  if (!s.grad_fn) return;
+  s.retains_grad = true;
+  s.grad_fn->hooks().retained[s.output_index] = state_;
+}
+
+HookHandle Variable::register_hook(GradientHook hook) const {
+  VariableState& s = state_of(*this);
+  require(requires_grad(), "a variable that requires no gradient cannot have a hook on it");
+  if (s.grad_fn) return s.grad_fn->register_output_hook(s.output_index, std::move(hook));
+  const uint64_t id = s.leaf_hooks().of_gradient.add(std::move(hook));
+  return HookHandle([state = std::weak_ptr(state_), id] {
+    if (const auto s = state.lock()) s->leaf_hooks().of_gradient.remove(id);
+  });
+}
+
+HookHandle Variable::register_post_accumulate_hook(std::function<void(Variable&)> hook) const {
+  VariableState& s = state_of(*this);
+  require(s.requires_grad, "only a leaf that requires a gradient can have a hook after its accumulation");
+  const uint64_t id = s.leaf_hooks().after.add(std::move(hook));
+  return HookHandle([state = std::weak_ptr(state_), id] {
+    if (const auto s = state.lock()) s->leaf_hooks().after.remove(id);
+  });
+}
+
+Variable Variable::detach() const {
+  const VariableState& s = state_of(*this);
+  Variable v(s.value);
+  v.state_->is_view = true;
+  v.state_->view_version = s.value.version();
+  return v;
+}
+
+void Variable::detach_() {
+  VariableState& s = state_of(*this);
+  if (s.is_view && s.grad_fn)
+    throw Error("detach_: the variable is a view, and its base would still have a history", "use detach()");
+  s.grad_fn.reset();
+  s.output_index = 0;
+  s.requires_grad = false;
+  s.retains_grad = false;
+}
+
+VariableGradient VariableGradient::sparse(Variable indices, Variable values) {
+  VariableGradient g;
+  g.indices = std::move(indices);
+  g.values = std::move(values);
+  return g;
+}
+
+}  // namespace stepnet::autograd

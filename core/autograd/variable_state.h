@@ -1,0 +1,34 @@
+// What a Variable's handles share; for the tape's own files.
+#pragma once
+
+#include <mutex>
+#include <optional>
+
+#include "core/autograd/node.h"
+
+namespace stepnet::autograd {
+
+struct LeafHooks {
+  HookList<GradientHook> of_gradient;
+  HookList<std::function<void(Variable&)>> after;
+};
+
+struct VariableState {
+  Tensor value;
+  bool requires_grad = false;  // of a leaf
+  bool is_view = false;        // its bytes are another variable's
+  bool retains_grad = false;
+  std::shared_ptr<Node> grad_fn;  // of an interior variable
+  int output_index = 0;
+  uint64_t view_version = 0;        // of the storage when the view was taken
+  std::weak_ptr<Node> accumulator;  // of a leaf; the graph owns it
+  std::mutex grad_lock;
+  VariableGradient grad;
+  std::unique_ptr<LeafHooks> hooks;  // of a leaf; those of an interior variable are its node's
+  LeafHooks& leaf_hooks() {
+    if (!hooks) hooks = std::make_unique<LeafHooks>();
+    return *hooks;
+  }
+};
+
+}  // namespace stepnet::autograd
