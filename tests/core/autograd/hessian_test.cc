@@ -56,16 +56,6 @@ TEST(Hessian, OfSixHiddenLayersAndThreeInputs) {
   EXPECT_EQ(products_of([&] { bench::hessian(net, {false, true}); }).calls, 146);
 }
 
-// The first derivatives at x plus or minus a step in one input.
-Numbers gradient_at(const Mlp<double>& net, int64_t column, double step) {
-  Tensor moved = net.x().value().clone();
-  const auto values = moved.span<double>();
-  for (size_t i = static_cast<size_t>(column); i < values.size(); i += static_cast<size_t>(net.sizes().inputs))
-    values[i] += step;
-  const Variable x(std::move(moved), true), y = net(x);
-  return values_of(grad({y}, {x}, {.grad_outputs = {bench::ones<double>(y.shape())}})[0].dense);
-}
-
 TEST(Hessian, IsThatOfCentralDifferences) {
   const MlpSizes sizes{.layers = 4, .inputs = 3, .width = 6, .outputs = 1, .batch = 5};
   const Mlp<double> net(sizes, "Tanh");
@@ -74,7 +64,8 @@ TEST(Hessian, IsThatOfCentralDifferences) {
     const Hessian h = bench::hessian(net, {trimmed, false});
     double largest = 0;
     for (int64_t i = 0; i < sizes.inputs; ++i) {
-      const Numbers up = gradient_at(net, i, kStep), down = gradient_at(net, i, -kStep), row = values_of(h.rows[i]);
+      const Numbers up = bench::gradient_at(net, i, kStep), down = bench::gradient_at(net, i, -kStep),
+                    row = values_of(h.rows[i]);
       for (size_t k = 0; k < row.size(); ++k) {
         EXPECT_NEAR(row[k], (up[k] - down[k]) / (2 * kStep), 1e-8);
         largest = std::max(largest, std::abs(row[k]));

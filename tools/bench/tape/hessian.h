@@ -117,6 +117,18 @@ autograd::VariableGradient ones(const Shape& shape, int64_t column = -1) {
   return autograd::Variable(std::move(t));
 }
 
+// The first derivatives at x plus a step in one input, for central differences.
+inline std::vector<double> gradient_at(const Mlp<double>& net, int64_t input, double step) {
+  Tensor moved = net.x().value().clone();
+  const auto values = moved.span<double>();
+  const auto stride = static_cast<size_t>(net.sizes().inputs);
+  for (auto i = static_cast<size_t>(input); i < values.size(); i += stride) values[i] += step;
+  const autograd::Variable x(std::move(moved), true), y = net(x);
+  const autograd::Gradients g = autograd::grad({y}, {x}, {.grad_outputs = {ones<double>(y.shape())}});
+  const auto d = g[0].value().span<double>();
+  return {d.begin(), d.end()};
+}
+
 template <class T>
 Hessian hessian(const Mlp<T>& net, HessianKind kind) {
   using autograd::Variable;
