@@ -40,7 +40,8 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "segment_rows.h",
                                               "softmax_loss.h",
                                               "sum_rows.h",
-                                              "unit_rows.h"};
+                                              "unit_rows.h",
+                                              "unit_second.h"};
 
 std::string joined(const Findings& findings) {
   std::string text;
