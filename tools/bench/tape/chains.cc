@@ -1,19 +1,18 @@
 #include "tools/bench/tape/chains.h"
 
-#include <chrono>
 #include <functional>
 #include <map>
 
 #include "core/autograd/engine.h"
 #include "core/autograd/record.h"
 #include "core/error.h"
+#include "tools/bench/tape/cpu_clock.h"
 
 namespace stepnet::bench {
 namespace {
 
 using autograd::EagerOp;
 using autograd::Variable;
-using Clock = std::chrono::steady_clock;
 
 Variable one(bool requires_grad, const Shape& shape = {1}) {
   return Variable(Tensor::of<float>(shape, {1.0F}), requires_grad);
@@ -69,19 +68,15 @@ ChainTimes time_chain(const std::string& name, int count) {
   require(found != chains().end(), "there is no chain {}", name);
   const Link& link = found->second.link;
   const Variable x = one(true, found->second.start);
-  const auto start = Clock::now();
+  const double start = cpu_nanoseconds();
   Variable y = x;
   for (int i = 0; i < count; ++i) link(y);
-  const auto recorded = Clock::now();
+  const double recorded = cpu_nanoseconds();
   autograd::backward(y);
-  const auto differentiated = Clock::now();
+  const double differentiated = cpu_nanoseconds();
   y = {};
-  const auto released = Clock::now();
-  const auto per_operator = [count](Clock::duration d) {
-    return std::chrono::duration<double, std::nano>(d).count() / count;
-  };
-  return {per_operator(recorded - start), per_operator(differentiated - recorded),
-          per_operator(released - differentiated)};
+  const double released = cpu_nanoseconds();
+  return {(recorded - start) / count, (differentiated - recorded) / count, (released - differentiated) / count};
 }
 
 }  // namespace stepnet::bench

@@ -8,7 +8,7 @@
 namespace stepnet::bench {
 
 struct ChainTimes {
-  double forward = 0, backward = 0, release = 0;  // nanoseconds per operator
+  double forward = 0, backward = 0, release = 0;  // nanoseconds of the CPU per operator
   double sum() const { return forward + backward + release; }
 };
 

@@ -71,23 +71,23 @@ std::string serve_chain(std::istringstream& words) {
 class HessianServer {
  public:
   std::string answer(std::istringstream& words) {
-    std::string kind, more;
+    std::string kind, more, activation;
     MlpSizes s;
-    words >> kind >> more >> s.layers >> s.inputs >> s.width >> s.batch;
+    words >> kind >> more >> activation >> s.layers >> s.inputs >> s.width >> s.batch;
     require(!words.fail() && s.layers > 0 && s.inputs > 0 && s.width > 0 && s.batch > 0, "sizes are 1 or more");
-    const std::string sizes = fmt::format("{} {} {} {}", s.layers, s.inputs, s.width, s.batch);
-    if (sizes != sizes_) timer_.emplace(s);
-    sizes_ = sizes;
+    const std::string net = fmt::format("{} {} {} {} {}", activation, s.layers, s.inputs, s.width, s.batch);
+    if (net != net_) timer_.emplace(s, activation == "tanh" ? "Tanh" : "Relu");
+    net_ = net;
     return fmt::format("{:.0f}", 1e6 * timer_->run_ms({kind == "trimmed", more == "backward"}));
   }
 
  private:
-  std::string sizes_;
+  std::string net_;
   std::optional<HessianTimer> timer_;
 };
 
-// Answers "chain NAME COUNT" with nanoseconds per operator, and "hessian trimmed|untrimmed forward|backward LAYERS
-// INPUTS WIDTH BATCH" with nanoseconds.
+// Answers "chain NAME COUNT" with nanoseconds per operator, and "hessian trimmed|untrimmed forward|backward relu|tanh
+// LAYERS INPUTS WIDTH BATCH" with nanoseconds.
 void serve() {
   HessianServer hessians;
   for (std::string line; std::getline(std::cin, line);) {

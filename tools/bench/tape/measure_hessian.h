@@ -6,11 +6,11 @@
 
 namespace stepnet::bench {
 
-// One Hessian with ReLU layers of float, with the gradients and the buffers of the one before in place.
+// One Hessian with layers of float, with the gradients and the buffers of the one before in place.
 class HessianTimer {
  public:
-  explicit HessianTimer(const MlpSizes& sizes) : net_(sizes, "Relu") {}
-  double run_ms(HessianKind kind) const;
+  explicit HessianTimer(const MlpSizes& sizes, const std::string& activation = "Relu") : net_(sizes, activation) {}
+  double run_ms(HessianKind kind) const;  // of the CPU at one thread, else by the clock
   ProductCount count(HessianKind kind) const;
 
  private:

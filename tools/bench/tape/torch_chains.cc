@@ -2,15 +2,16 @@
 // nanoseconds per operator: forward, backward, release.
 #include <torch/torch.h>
 
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string>
 
+#include "tools/bench/tape/cpu_clock.h"
+
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using stepnet::bench::cpu_nanoseconds;
 
 torch::Tensor one(bool requires_grad, torch::IntArrayRef shape = {1}) {
   return torch::ones(shape, torch::TensorOptions().requires_grad(requires_grad));
@@ -18,19 +19,16 @@ torch::Tensor one(bool requires_grad, torch::IntArrayRef shape = {1}) {
 
 template <class Link>
 void time_chain(int count, const torch::Tensor& x, const Link& link) {
-  const auto start = Clock::now();
+  const double start = cpu_nanoseconds();
   torch::Tensor y = x;
   for (int i = 0; i < count; ++i) y = link(y);
-  const auto recorded = Clock::now();
+  const double recorded = cpu_nanoseconds();
   y.backward();
-  const auto differentiated = Clock::now();
+  const double differentiated = cpu_nanoseconds();
   y = torch::Tensor();
-  const auto released = Clock::now();
-  const auto per_operator = [count](Clock::duration d) {
-    return std::chrono::duration<double, std::nano>(d).count() / count;
-  };
-  std::printf("%.1f %.1f %.1f\n", per_operator(recorded - start), per_operator(differentiated - recorded),
-              per_operator(released - differentiated));
+  const double released = cpu_nanoseconds();
+  std::printf("%.1f %.1f %.1f\n", (recorded - start) / count, (differentiated - recorded) / count,
+              (released - differentiated) / count);
   std::fflush(stdout);
 }
 

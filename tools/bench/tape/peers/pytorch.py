@@ -16,6 +16,7 @@ except ImportError:
 
 class Mlp:
     def __init__(self, job):
+        self.activation = getattr(torch, job.activation)
         self.weights, self.biases = [], []
         for rows, columns in coprocess.layer_sizes(job):
             scale = 1.5 / columns**0.5
@@ -28,7 +29,7 @@ class Mlp:
 
     def __call__(self, x):
         for i, (w, b) in enumerate(zip(self.weights, self.biases)):
-            x = F.linear(F.relu(x) if i > 0 else x, w, b)
+            x = F.linear(self.activation(x) if i > 0 else x, w, b)
         return x
 
 
