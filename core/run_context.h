@@ -17,7 +17,6 @@ struct RunContext {
   int64_t timestep = 0;          // inside a recurrent network, else 0
   Profiler* profiler = nullptr;  // records time and bytes per operator if set
   std::ostream* out = nullptr;   // where Print writes; standard output if null
-  bool keeps_values = false;     // another backward pass will read what the forward pass kept: it may not be overwritten
   WeightPacks* packs = nullptr;  // matrices that do not change while the operators of a step net run
   void* stream = nullptr;        // the CUDA stream that kernels are launched on
 };

@@ -11,6 +11,7 @@
 // at zero), and of the other sequences; "" if not wanted.
 #include <algorithm>
 
+#include "core/keep_values.h"
 #include "core/operator.h"
 #include "recurrent/activated_gates.h"
 #include "recurrent/backward_run.h"
@@ -128,7 +129,7 @@ void bind_program(Backward& b) {
   std::map<std::string, Tensor> slabs;
   for (const auto& [name, type] : scratch.types)
     if (const Tensor slab = scratch.forward->slab(name); slab.defined()) slabs[name] = slab;
-  const bool may_stay = !(b.call.run.keeps_values && scratch.backward && scratch.backward->overwrites());
+  const bool may_stay = !(KeepValues::now() && scratch.backward && scratch.backward->overwrites());
   if (may_stay && scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
     for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link);
     for (size_t i = 0; i < totals.size(); ++i) scratch.backward->rebind_total(i, totals[i].second);
@@ -146,7 +147,7 @@ void bind_program(Backward& b) {
   program.batch = b.batch;
   program.block = block_of(b.batch, kDeferredRows);
   program.disabled_passes = b.spec.disabled_passes;
-  if (scratch.is_fetched || b.call.run.keeps_values) program.disabled_passes.insert("overwrite");
+  if (scratch.is_fetched || KeepValues::now()) program.disabled_passes.insert("overwrite");
   for (const StepOutput& output : b.spec.outputs) program.visible.insert(output.internal);
   program.backward = true;
   program.descending = !b.spec.reverse;

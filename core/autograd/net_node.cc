@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/record.h"
+#include "core/keep_values.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -87,7 +88,7 @@ std::vector<Tensor> NetNode::run_kept(const NetGradient& gradient, const std::ve
   Net net(plan.net(), workspace);
   RunContext context;
   context.seed = draw_.seed;
-  context.keeps_values = keep_saved;
+  const KeepValues keep_values(keep_saved);
   net.set_runs(draw_.number);
   net.run(context);
   std::vector<Tensor> made;

@@ -53,8 +53,8 @@ void drop_unread(const NetPlan& plan, const NetRecording& recording, Workspace& 
 }
 
 // What stays in the workspace is saved for its version alone.
-NetSaved save(const NetRecording& recording, std::span<const Variable> inputs,
-              const std::vector<Tensor>& made, NetRunner& runner) {
+NetSaved save(const NetRecording& recording, std::span<const Variable> inputs, const std::vector<Tensor>& made,
+              NetRunner& runner) {
   NetSaved saved;
   for (size_t i = 0; i < inputs.size(); ++i)
     saved.inputs.push_back(recording.saves_input[i] ? SavedValue(inputs[i].value()) : SavedValue());
