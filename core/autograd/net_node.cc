@@ -128,7 +128,7 @@ Gradients NetNode::apply(Gradients gradients, const NodeRun& run) {
   for (const VariableGradient& g : gradients) present.push_back(g.defined());
   Gradients results(edges().size());
   if (std::ranges::find(present, true) == present.end()) return results;
-  const NetGradient& gradient = plan_->gradient(recording_, run.wanted, present);
+  const NetGradient& gradient = plan_->gradient(recording_, run.wanted, present, run.recording);
   std::vector<Variable> made;
   if (gradient.plan && saved_.runner) {
     const std::lock_guard lock(lock_);

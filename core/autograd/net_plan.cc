@@ -33,6 +33,16 @@ NetDef checked(NetDef net, const std::vector<std::string>& inputs, const std::ve
   return net;
 }
 
+// The input that an output must overwrite, or -1.
+int overwritten_input(const OperatorDef& op, int output) {
+  const OpSpec& spec = op_spec(op.type());
+  for (const InPlaceRule& rule : spec.in_place) {
+    const int i = spec.input_index(rule.in);
+    if (rule.enforced && spec.output_index(rule.out) == output && i < op.input_size()) return i;
+  }
+  return -1;
+}
+
 }  // namespace
 
 // A net's backward part for some targets: its operators, and what they and the results read of the forward run.
@@ -42,7 +52,38 @@ struct NetPlan::Reads {
   std::map<std::string, int> given;  // name of a target's gradient, to its place among the targets
   std::vector<std::string> names;    // gradients of targets too
   std::set<std::string> values, written;
+
+  void write_apart();
 };
+
+// Gives a name of its own to everything that an operator writes, unless it must be written in place.
+void NetPlan::Reads::write_apart() {
+  std::map<std::string, std::string> now;
+  std::set<std::string> taken(names.begin(), names.end());
+  taken.insert(written.begin(), written.end());
+  std::set<std::string> used(names.begin(), names.end());
+  for (OperatorDef& op : *net.mutable_op()) {
+    const OperatorDef before = op;
+    for (std::string& name : *op.mutable_input())
+      if (const auto it = now.find(name); it != now.end()) name = it->second;
+    for (int o = 0; o < op.output_size(); ++o) {
+      const std::string& name = before.output(o);
+      if (name.empty()) continue;
+      std::string fresh = name;
+      if (const int i = overwritten_input(before, o); i >= 0) {
+        fresh = op.input(i);
+      } else if (!used.insert(name).second) {
+        for (int n = 1; !taken.insert(fresh).second; ++n) fresh = fmt::format("{}/{}", name, n);
+      }
+      written.insert(fresh);
+      now[name] = fresh;
+      op.set_output(o, fresh);
+    }
+  }
+  for (auto& [input, gradient] : gradients)
+    for (std::string* name : {&gradient.dense, &gradient.indices, &gradient.values})
+      if (const auto it = now.find(*name); it != now.end()) *name = it->second;
+}
 
 NetPlan::NetPlan(NetDef net, std::vector<std::string> inputs, std::vector<std::string> outputs)
     : net_(checked(std::move(net), inputs, outputs)),
@@ -164,10 +205,11 @@ std::unique_ptr<NetRecording> NetPlan::make_recording(const Mask& needs, const M
   return recording;
 }
 
-const NetGradient& NetPlan::gradient(const NetRecording& recording, const Mask& wanted, const Mask& present) const {
+const NetGradient& NetPlan::gradient(const NetRecording& recording, const Mask& wanted, const Mask& present,
+                                     bool recorded) const {
   const std::lock_guard lock(recording.mutex);
-  std::unique_ptr<NetGradient>& entry = recording.gradients[{wanted, present}];
-  if (!entry) entry = make_gradient(recording, wanted, present);
+  std::unique_ptr<NetGradient>& entry = recording.gradients[{wanted, present, recorded}];
+  if (!entry) entry = make_gradient(recording, wanted, present, recorded);
   return *entry;
 }
 
@@ -185,8 +227,8 @@ NetValue NetPlan::find(const NetRecording& recording, const std::map<std::string
   return {Kind::workspace, 0};
 }
 
-std::unique_ptr<NetGradient> NetPlan::make_gradient(const NetRecording& r, const Mask& wanted,
-                                                    const Mask& present) const {
+std::unique_ptr<NetGradient> NetPlan::make_gradient(const NetRecording& r, const Mask& wanted, const Mask& present,
+                                                    bool recorded) const {
   auto gradient = std::make_unique<NetGradient>();
   gradient->results.resize(inputs_.size());
   const std::set<VersionedBlob> dependents = this->dependents(wanted);
@@ -201,6 +243,7 @@ std::unique_ptr<NetGradient> NetPlan::make_gradient(const NetRecording& r, const
   if (targets.empty()) return gradient;
   Reads reads = backward_part(wanted, targets);
   for (auto& [name, place] : reads.given) place = places[place];
+  if (recorded && !r.keeps_workspace) reads.write_apart();
   std::vector<std::string> outputs;
   const auto result = [&](const std::string& name) -> NetValue {
     if (name.empty()) return {};

@@ -13,6 +13,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/autograd/net_runner.h"
@@ -60,7 +61,7 @@ struct NetRecording {
   bool keeps_workspace = false;     // operators on blobs are differentiated, and find there what they kept
   mutable NetRunners runners;
   mutable std::mutex mutex;
-  mutable std::map<std::pair<Mask, Mask>, std::unique_ptr<NetGradient>> gradients;
+  mutable std::map<std::tuple<Mask, Mask, bool>, std::unique_ptr<NetGradient>> gradients;
 };
 
 // The draws of a run's random operators.
@@ -87,8 +88,9 @@ class NetPlan : public std::enable_shared_from_this<NetPlan> {
   // `differentiable`: the outputs that may get a gradient. Throws Error if one that depends on what needs a gradient
   // cannot be differentiated.
   const NetRecording& recording(const Mask& needs, const Mask& differentiable) const;
-  // `present`: per output of the node.
-  const NetGradient& gradient(const NetRecording& recording, const Mask& wanted, const Mask& present) const;
+  // `present`: per output of the node. `recorded`: the gradient net can be differentiated, so it writes no blob twice.
+  const NetGradient& gradient(const NetRecording& recording, const Mask& wanted, const Mask& present,
+                              bool recorded) const;
 
  private:
   struct Reads;
@@ -98,8 +100,8 @@ class NetPlan : public std::enable_shared_from_this<NetPlan> {
   std::string given_name(const std::string& output) const;
   Reads backward_part(const Mask& wanted, const std::vector<std::string>& targets) const;
   std::unique_ptr<NetRecording> make_recording(const Mask& needs, const Mask& differentiable) const;
-  std::unique_ptr<NetGradient> make_gradient(const NetRecording& recording, const Mask& wanted,
-                                             const Mask& present) const;
+  std::unique_ptr<NetGradient> make_gradient(const NetRecording& recording, const Mask& wanted, const Mask& present,
+                                             bool recorded) const;
   NetValue find(const NetRecording& recording, const std::map<std::string, int>& given, const std::string& name,
                 bool by_value) const;
   void check_inputs(std::span<const Variable> inputs) const;

@@ -219,12 +219,12 @@ std::vector<Variable> run(const std::string& type, const std::vector<Variable>& 
     EagerOp::Signature signature{.type = type, .inputs = {}, .outputs = {}, .args = args, .in_place = {}};
     for (const Variable& v : inputs) signature.inputs.push_back(v.defined());
     signature.outputs = always_there(op_spec(type), options.outputs);
+    if (op_spec(type).blob_kernel) return run_on_blobs(std::move(signature), inputs, options, place);
     if (options.in_place) {
       signature.in_place.assign(signature.outputs.size(), -1);
       require(!inputs.empty() && !signature.outputs.empty(), "{} has no input to overwrite", type);
       signature.in_place[0] = 0;
     }
-    if (op_spec(type).blob_kernel) return run_on_blobs(std::move(signature), inputs, options, place);
     op = EagerOp::get(signature);
   } catch (Error& e) {
     add_place(e, place);
