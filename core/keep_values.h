@@ -1,11 +1,17 @@
-// KeepValues: says to operators on blobs that a backward pass runs whose kept values another pass will read.
+// What operators on blobs keep between a forward and a backward pass, for whoever runs these apart from each other.
 //
-// Threads: of the thread that is in the scope.
+// Threads: a scope is of its thread; registration runs before main.
 #pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/workspace.h"
 
 namespace stepnet {
 
-// For a scope: a backward pass must leave what the forward pass kept as it is, where it would otherwise overwrite it.
+// For a scope: a backward pass must leave what the forward pass kept as it is, where it would otherwise overwrite it,
+// because another pass will read it.
 class KeepValues {
  public:
   explicit KeepValues(bool keep = true);
@@ -17,5 +23,14 @@ class KeepValues {
  private:
   bool before_;
 };
+
+// The tensors that an object keeps. They may be emptied, and must be what they were when a backward pass runs.
+using KeptTensors = std::vector<Tensor*>;
+
+// Adds a function for objects of one type, which does as `settle_kept` says, or nothing if the blob holds another.
+bool register_settling(std::optional<KeptTensors> (*settle)(Blob&));
+// Tells the object in the blob that it has run for now: it lets go of everything but what a backward pass reads. No
+// tensors if the blob holds no such object.
+KeptTensors settle_kept(Blob& blob);
 
 }  // namespace stepnet

@@ -72,8 +72,7 @@ std::vector<Variable> NetNode::run_gradient(const NetGradient& gradient, const G
   return gradient.plan->run(inputs, draw_, place());
 }
 
-std::vector<Tensor> NetNode::run_kept(const NetGradient& gradient, const std::vector<Variable>& inputs,
-                                      bool keep_saved) {
+void NetNode::fill_workspace(const NetGradient& gradient, const std::vector<Variable>& inputs) {
   const NetPlan& plan = *gradient.plan;
   Workspace& workspace = saved_.runner->workspace();
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -85,20 +84,39 @@ std::vector<Tensor> NetNode::run_kept(const NetGradient& gradient, const std::ve
            : plan.overwrites(i)                  ? value.clone()
                                                  : value;
   }
-  Net net(plan.net(), workspace);
-  RunContext context;
-  context.seed = draw_.seed;
-  const KeepValues keep_values(keep_saved);
-  net.set_runs(draw_.number);
-  net.run(context);
+  for (const NetSaved::Kept& kept : saved_.kept) *kept.place = kept.value.unpack({}, *this, "what it keeps").value();
+}
+
+// Leaves what was there before a backward run, for the next one.
+void NetNode::settle_workspace(const NetGradient& gradient) {
+  const NetPlan& plan = *gradient.plan;
+  Workspace& workspace = saved_.runner->workspace();
+  for (const std::string& name : workspace.names()) {
+    settle_kept(workspace.at(name));
+    if (saved_.blobs.count(name) == 0) workspace.at(name).clear();
+  }
+  for (size_t i = 0; i < gradient.inputs.size(); ++i)
+    if (gradient.inputs[i].kind != Kind::workspace) workspace.create(plan.inputs()[i]).clear();
+  for (const NetSaved::Kept& kept : saved_.kept) kept.place->drop_bytes();
+}
+
+std::vector<Tensor> NetNode::run_kept(const NetGradient& gradient, const std::vector<Variable>& inputs,
+                                      bool keep_saved) {
+  const NetPlan& plan = *gradient.plan;
+  Workspace& workspace = saved_.runner->workspace();
+  fill_workspace(gradient, inputs);
+  {
+    Net net(plan.net(), workspace);
+    RunContext context;
+    context.seed = draw_.seed;
+    // What hooks have unpacked may be theirs.
+    const KeepValues keep_values(keep_saved || !saved_.kept.empty());
+    net.set_runs(draw_.number);
+    net.run(context);
+  }
   std::vector<Tensor> made;
   for (const std::string& name : plan.outputs()) made.push_back(workspace.fetch(name));
-  for (const OperatorDef& op : plan.net().op())
-    for (const std::string& name : op.output())
-      if (Blob* blob = name.empty() ? nullptr : workspace.find(name)) blob->clear();
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (gradient.inputs[i].kind == Kind::gradient || gradient.inputs[i].kind == Kind::type)
-      workspace.create(plan.inputs()[i]).clear();
+  if (keep_saved) settle_workspace(gradient);
   // A part of what the operators hold would keep all of that alive, or be overwritten by their next run.
   for (Tensor& t : made)
     if (t.storage() && (t.storage()->bytes() > t.bytes() || (keep_saved && t.storage().use_count() > 1))) t = t.clone();
@@ -161,6 +179,7 @@ void NetNode::release() {
               std::ranges::any_of(saved_.outputs, holds);
   for (SavedValue& value : saved_.inputs) value.release();
   for (SavedValue& value : saved_.outputs) value.release();
+  saved_.kept.clear();
   saved_.runner.reset();
 }
 

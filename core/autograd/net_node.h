@@ -14,9 +14,16 @@ namespace stepnet::autograd {
 
 // Everything that a run leaves for its derivative.
 struct NetSaved {
+  // A value that stays with the workspace, or is taken from it by hooks until the node runs.
+  struct Kept {
+    Tensor* place;
+    SavedValue value;
+  };
   std::vector<SavedValue> inputs, outputs;  // hidden outputs behind the visible ones; nothing where nothing is read
   std::vector<TensorType> types;            // as NetRecording::types
   std::unique_ptr<NetRunner> runner;        // null unless the workspace is kept
+  std::set<std::string> blobs;              // of the workspace when the net has run
+  std::vector<Kept> kept;                   // of the workspace, with hooks on saved values; else it keeps them
 };
 
 class NetNode : public Node {
@@ -37,6 +44,8 @@ class NetNode : public Node {
   std::vector<Variable> run_gradient(const NetGradient& gradient, const Gradients& gradients);
   std::vector<Variable> run_in_workspace(const NetGradient& gradient, const std::vector<Variable>& inputs,
                                          bool keep_saved);
+  void fill_workspace(const NetGradient& gradient, const std::vector<Variable>& inputs);
+  void settle_workspace(const NetGradient& gradient);
   std::vector<Tensor> run_kept(const NetGradient& gradient, const std::vector<Variable>& inputs, bool keep_saved);
 
   std::shared_ptr<const NetPlan> plan_;

@@ -126,6 +126,10 @@ bool NetPlan::is_input(const std::string& name) const {
   return i >= 0 && !overwritten_[i];
 }
 
+bool NetPlan::is_saved_by_name(const std::string& name) const {
+  return is_input(name) || place_in(outputs_, name) >= 0;
+}
+
 std::string NetPlan::given_name(const std::string& output) const {
   std::string name = output + "_grad";
   while (versions_.has(name) || place_in(inputs_, name) >= 0) name = "given/" + name;

@@ -80,6 +80,8 @@ class NetPlan : public std::enable_shared_from_this<NetPlan> {
   const std::vector<std::string>& outputs() const { return outputs_; }
   std::string title() const;  // such as `net "decoder"`
   bool overwrites(size_t input) const { return overwritten_[input]; }
+  // An input or output, which a node saves as such if it is read.
+  bool is_saved_by_name(const std::string& name) const;
   bool has_objects() const { return has_objects_; }  // an operator on blobs: what is not a tensor may be among them
   bool draws() const { return draws_; }              // an operator may be random
   // Errors of a run name this place, unless they name another.
@@ -107,6 +109,9 @@ class NetPlan : public std::enable_shared_from_this<NetPlan> {
   void check_inputs(std::span<const Variable> inputs) const;
   std::unique_ptr<NetRunner> run_net(std::span<const Variable> inputs, const NetRecording* recording,
                                      const NetDraw& draw) const;
+  std::shared_ptr<Node> make_node(const NetRecording& recording, std::span<const Variable> inputs,
+                                  const std::vector<Tensor>& made, std::unique_ptr<NetRunner>& runner,
+                                  const NetDraw& draw, Place place) const;
   std::vector<Variable> run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
 
   NetDef net_;

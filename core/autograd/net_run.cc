@@ -4,21 +4,10 @@
 #include "core/autograd/net_node.h"
 #include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
+#include "core/keep_values.h"
 
 namespace stepnet::autograd {
 namespace {
-
-// For a scope: what is saved does not go through hooks.
-class WithoutHooks {
- public:
-  WithoutHooks() : before_(std::exchange(tape_state().hooks, nullptr)) {}
-  ~WithoutHooks() { tape_state().hooks = before_; }
-  WithoutHooks(const WithoutHooks&) = delete;
-  WithoutHooks& operator=(const WithoutHooks&) = delete;
-
- private:
-  std::shared_ptr<const SavedValueHooks> before_;
-};
 
 // The net's outputs; undefined where operators on blobs have put something else.
 std::vector<Tensor> outputs_of(const NetPlan& plan, NetRunner& runner) {
@@ -52,26 +41,37 @@ void drop_unread(const NetPlan& plan, const NetRecording& recording, Workspace& 
   }
 }
 
-// What stays in the workspace is saved for its version alone.
 NetSaved save(const NetRecording& recording, std::span<const Variable> inputs, const std::vector<Tensor>& made,
-              NetRunner& runner) {
+              const Workspace& workspace) {
   NetSaved saved;
   for (size_t i = 0; i < inputs.size(); ++i)
     saved.inputs.push_back(recording.saves_input[i] ? SavedValue(inputs[i].value()) : SavedValue());
-  const auto save_outputs = [&] {
-    for (size_t k = 0; k < made.size(); ++k)
-      saved.outputs.push_back(recording.saves_output[k] && made[k].defined() ? SavedValue(made[k]) : SavedValue());
-  };
-  if (recording.keeps_workspace) {
-    const WithoutHooks without_hooks;
-    save_outputs();
-  } else {
-    save_outputs();
-  }
-  for (const std::string& name : recording.hidden)
-    saved.outputs.emplace_back(std::as_const(runner.workspace().at(name)).tensor());
-  for (const std::string& name : recording.types) saved.types.push_back(type_of(runner.workspace().at(name)));
+  for (size_t k = 0; k < made.size(); ++k)
+    saved.outputs.push_back(recording.saves_output[k] && made[k].defined() ? SavedValue(made[k]) : SavedValue());
+  for (const std::string& name : recording.hidden) saved.outputs.emplace_back(workspace.fetch(name));
+  for (const std::string& name : recording.types) saved.types.push_back(type_of(workspace.at(name)));
   return saved;
+}
+
+// What the workspace itself keeps; with hooks on saved values that goes through them, and the workspace is left empty.
+std::vector<NetSaved::Kept> settle_workspace(const NetPlan& plan, const NetRecording& recording, Workspace& workspace) {
+  drop_unread(plan, recording, workspace);
+  std::vector<Tensor*> places;
+  for (const std::string& name : workspace.names()) {
+    Blob& blob = workspace.at(name);
+    const KeptTensors kept = settle_kept(blob);
+    places.insert(places.end(), kept.begin(), kept.end());
+    if (blob.is_tensor() && tape_state().hooks && plan.is_saved_by_name(name)) blob.tensor().drop_bytes();
+    if (blob.is_tensor()) places.push_back(&blob.tensor());
+  }
+  std::vector<NetSaved::Kept> packed;
+  if (!tape_state().hooks) return packed;
+  for (Tensor* place : places) {
+    if (!place->storage()) continue;
+    packed.push_back({place, SavedValue(*place)});
+    place->drop_bytes();
+  }
+  return packed;
 }
 
 // Variables that show bytes which another name shows too.
@@ -112,6 +112,24 @@ std::unique_ptr<NetRunner> NetPlan::run_net(std::span<const Variable> inputs, co
   return runner;
 }
 
+std::shared_ptr<Node> NetPlan::make_node(const NetRecording& recording, std::span<const Variable> inputs,
+                                         const std::vector<Tensor>& made, std::unique_ptr<NetRunner>& runner,
+                                         const NetDraw& draw, Place place) const {
+  if (std::ranges::find(recording.depends, true) == recording.depends.end()) return nullptr;
+  Workspace& workspace = runner->workspace();
+  NetSaved saved = save(recording, inputs, made, workspace);
+  std::vector<TensorType> types;
+  for (const Tensor& t : made) types.push_back(TensorType::of(t.dtype(), t.shape()));
+  for (const std::string& name : recording.hidden) types.push_back(type_of(workspace.at(name)));
+  if (recording.keeps_workspace) {
+    saved.kept = settle_workspace(*this, recording, workspace);
+    for (const std::string& name : workspace.names()) saved.blobs.insert(name);
+    saved.runner = std::move(runner);
+  }
+  return std::make_shared<NetNode>(shared_from_this(), recording, std::move(saved), gradient_edges(inputs),
+                                   std::move(types), draw, place);
+}
+
 std::vector<Variable> NetPlan::run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   check_inputs(inputs);
   const NetRecording* recording = nullptr;
@@ -126,20 +144,8 @@ std::vector<Variable> NetPlan::run_checked(std::span<const Variable> inputs, con
     for (const Tensor& t : made) floating.push_back(t.defined() && is_floating(t.dtype()));
     recording = &this->recording(needs, floating);
   }
-  std::shared_ptr<Node> node;
-  if (recording && std::ranges::find(recording->depends, true) != recording->depends.end()) {
-    NetSaved saved = save(*recording, inputs, made, *runner);
-    std::vector<TensorType> types;
-    for (const Tensor& t : made) types.push_back(TensorType::of(t.dtype(), t.shape()));
-    for (const std::string& name : recording->hidden) types.push_back(type_of(runner->workspace().at(name)));
-    if (recording->keeps_workspace) {
-      drop_unread(*this, *recording, runner->workspace());
-      saved.runner = std::move(runner);
-    }
-    node = std::make_shared<NetNode>(shared_from_this(), *recording, std::move(saved), gradient_edges(inputs),
-                                     std::move(types), draw, place);
-  }
-  if (runner && !has_objects_) {
+  const std::shared_ptr<Node> node = recording ? make_node(*recording, inputs, made, runner, draw, place) : nullptr;
+  if (!has_objects_) {
     runner->clear();
     (recording ? recording->runners : runners_).put_back(std::move(runner));
   }
