@@ -1,29 +1,9 @@
 // What recurrent networks on the tape keep goes through hooks on saved values, and no more is held than is read.
-#include "core/autograd/saved_value.h"
 #include "core/autograd/variable_state.h"
 #include "tests/recurrent/tape_layers.h"
 
 namespace stepnet::autograd::testing {
 namespace {
-
-// Saved values wait in memory that the allocator does not count.
-SavedValueHooks stored_elsewhere() {
-  struct Stored {
-    DType dtype;
-    Shape shape;
-    std::vector<std::byte> bytes;
-  };
-  return {[](const Tensor& t) {
-            return std::any(std::make_shared<Stored>(
-                Stored{t.dtype(), t.shape(), std::vector<std::byte>(t.raw(), t.raw() + t.bytes())}));
-          },
-          [](const std::any& packed) {
-            const auto& stored = *std::any_cast<std::shared_ptr<Stored>>(packed);
-            Tensor t = Tensor::empty(stored.dtype, stored.shape);
-            if (t.bytes() > 0) std::memcpy(t.raw(), stored.bytes.data(), t.bytes());
-            return t;
-          }};
-}
 
 Variable loss_of(const Layer& l, const std::string& type, const std::vector<Variable>& inputs, bool hooks) {
   if (!hooks) return sum_of(run(type, inputs, l.args)[0]);

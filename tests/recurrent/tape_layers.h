@@ -1,6 +1,7 @@
 // Layers of recurrent networks for tests of the tape.
 #pragma once
 
+#include "core/autograd/saved_value.h"
 #include "tests/core/autograd/net_testing.h"
 
 namespace stepnet::autograd::testing {
@@ -44,6 +45,25 @@ inline Layer layer(const std::string& type, int64_t steps = 5) {
   l.args = {make_arg("hidden", 4)};
   l.text = op_text(type, l.inputs, l.outputs, "arg { name: \"hidden\" i: 4 }");
   return l;
+}
+
+// Saved values wait in memory that the allocator does not count.
+inline SavedValueHooks stored_elsewhere() {
+  struct Stored {
+    DType dtype;
+    Shape shape;
+    std::vector<std::byte> bytes;
+  };
+  return {[](const Tensor& t) {
+            return std::any(std::make_shared<Stored>(
+                Stored{t.dtype(), t.shape(), std::vector<std::byte>(t.raw(), t.raw() + t.bytes())}));
+          },
+          [](const std::any& packed) {
+            const auto& stored = *std::any_cast<std::shared_ptr<Stored>>(packed);
+            Tensor t = Tensor::empty(stored.dtype, stored.shape);
+            if (t.bytes() > 0) std::memcpy(t.raw(), stored.bytes.data(), t.bytes());
+            return t;
+          }};
 }
 
 }  // namespace stepnet::autograd::testing
