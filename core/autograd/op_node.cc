@@ -33,8 +33,8 @@ OpNode::OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded,
 
 std::string OpNode::name() const { return op_->type() + "Gradient"; }
 
-void OpNode::save_input(int i, const Tensor& value) { saved_.push_back({i, SavedValue(value)}); }
-void OpNode::save_output(int o, const Tensor& value) { saved_.push_back({op_->inputs() + o, SavedValue(value)}); }
+void OpNode::save_input(int i, const Tensor& value) { saved_.push_back({i, SavedValue(value, this)}); }
+void OpNode::save_output(int o, const Tensor& value) { saved_.push_back({op_->inputs() + o, SavedValue(value, this)}); }
 
 SavedValue* OpNode::find(int place) {
   for (Saved& s : saved_)

@@ -22,9 +22,8 @@ void check_floating(const Tensor& value) {
 
 Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<VariableState>()) {
   require(value.defined(), "a variable needs a tensor");
-  if (requires_grad) check_floating(value);
   state_->value = std::move(value);
-  state_->requires_grad = requires_grad;
+  if (requires_grad) set_requires_grad();
 }
 
 const Tensor& Variable::value() const { return state_of(*this).value; }
@@ -44,6 +43,7 @@ Variable& Variable::set_requires_grad(bool requires_grad) {
     throw Error("an interior variable requires a gradient, as what it was computed from does", "use detach()");
   }
   s.requires_grad = requires_grad;
+  s.mark = ParameterMark(requires_grad ? s.value.storage().get() : nullptr);
   return *this;
 }
 
@@ -114,6 +114,7 @@ void Variable::detach_() {
   s.grad_fn.reset();
   s.output_index = 0;
   s.requires_grad = false;
+  s.mark = {};
   s.retains_grad = false;
 }
 

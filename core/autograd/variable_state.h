@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/autograd/node.h"
+#include "core/autograd/parameters.h"
 
 namespace stepnet::autograd {
 
@@ -16,6 +17,7 @@ struct LeafHooks {
 struct VariableState {
   Tensor value;
   bool requires_grad = false;  // of a leaf
+  ParameterMark mark = {};     // the same, of its bytes
   bool is_view = false;        // its bytes are another variable's
   bool retains_grad = false;
   std::shared_ptr<Node> grad_fn;  // of an interior variable
