@@ -14,22 +14,31 @@ struct LeafHooks {
   HookList<std::function<void(Variable&)>> after;
 };
 
-struct VariableState {
-  Tensor value;
-  bool requires_grad = false;  // of a leaf
-  ParameterMark mark = {};     // the same, of its bytes
-  bool is_view = false;        // its bytes are another variable's
-  bool retains_grad = false;
-  std::shared_ptr<Node> grad_fn;  // of an interior variable
-  int output_index = 0;
-  uint64_t view_version = 0;        // of the storage when the view was taken
-  std::weak_ptr<Node> accumulator;  // of a leaf; the graph owns it
-  std::mutex grad_lock;
+// What leaves have, and interior variables that retain their gradient.
+struct GradientState {
+  std::mutex lock;  // of the gradient, and of making an accumulator
   VariableGradient grad;
+  std::weak_ptr<Node> accumulator;   // of a leaf; the graph owns it
+  ParameterMark mark;                // of a leaf that requires a gradient, on its bytes
   std::unique_ptr<LeafHooks> hooks;  // of a leaf; those of an interior variable are its node's
   LeafHooks& leaf_hooks() {
     if (!hooks) hooks = std::make_unique<LeafHooks>();
     return *hooks;
+  }
+};
+
+struct VariableState {
+  Tensor value;
+  std::shared_ptr<Node> grad_fn;  // of an interior variable
+  uint64_t view_version = 0;      // of the storage when the view was taken
+  int output_index = 0;
+  bool requires_grad = false;  // of a leaf
+  bool is_view = false;        // its bytes are another variable's
+  bool retains_grad = false;
+  std::unique_ptr<GradientState> gradient;  // null: no gradient was ever asked for
+  GradientState& make_gradient() {
+    if (!gradient) gradient = std::make_unique<GradientState>();
+    return *gradient;
   }
 };
 
