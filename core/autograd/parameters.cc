@@ -4,35 +4,37 @@
 #include <unordered_map>
 
 namespace stepnet::autograd {
-namespace {
 
-struct Marks {
+struct ParameterMarks {
   std::mutex mutex;
   std::unordered_map<const Storage*, int> count;
 };
 
-Marks& marks() {
-  static auto* marks = new Marks;  // never destroyed, as leaves may live until the process ends
-  return *marks;
+namespace {
+
+const std::shared_ptr<ParameterMarks>& marks() {
+  static const auto marks = std::make_shared<ParameterMarks>();
+  return marks;
 }
 
 }  // namespace
 
 ParameterMark::ParameterMark(const Storage* storage) : storage_(storage) {
   if (!storage_) return;
-  const std::lock_guard lock(marks().mutex);
-  ++marks().count[storage_];
+  all_ = marks();
+  const std::lock_guard lock(all_->mutex);
+  ++all_->count[storage_];
 }
 
 ParameterMark::~ParameterMark() {
-  if (!storage_) return;
-  const std::lock_guard lock(marks().mutex);
-  if (const auto it = marks().count.find(storage_); --it->second == 0) marks().count.erase(it);
+  if (!all_) return;
+  const std::lock_guard lock(all_->mutex);
+  if (const auto it = all_->count.find(storage_); --it->second == 0) all_->count.erase(it);
 }
 
 bool is_parameter(const Tensor& value) {
-  const std::lock_guard lock(marks().mutex);
-  return marks().count.contains(value.storage().get());
+  const std::lock_guard lock(marks()->mutex);
+  return marks()->count.contains(value.storage().get());
 }
 
 }  // namespace stepnet::autograd

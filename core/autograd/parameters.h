@@ -2,25 +2,30 @@
 // Threads: may be used from any thread.
 #pragma once
 
+#include <memory>
 #include <utility>
 
 #include "core/tensor.h"
 
 namespace stepnet::autograd {
 
+struct ParameterMarks;
+
 // Held by a leaf for as long as it is one.
 class ParameterMark {
  public:
   ParameterMark() = default;
   explicit ParameterMark(const Storage* storage);
-  ParameterMark(ParameterMark&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)) {}
+  ParameterMark(ParameterMark&& other) noexcept = default;
   ParameterMark& operator=(ParameterMark&& other) noexcept {
+    std::swap(all_, other.all_);
     std::swap(storage_, other.storage_);
     return *this;
   }
   ~ParameterMark();
 
  private:
+  std::shared_ptr<ParameterMarks> all_;  // shared, as leaves may outlive the process's statics; null: no mark
   const Storage* storage_ = nullptr;
 };
 
