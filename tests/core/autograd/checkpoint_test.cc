@@ -323,6 +323,25 @@ TEST_F(TapeCheckpoint, GradInsideARegion) {
   EXPECT_EQ(grad_of(x), (Numbers{36, 81}));
 }
 
+TEST_F(TapeCheckpoint, APassOnSeveralThreads) {
+  const auto branch = [](const Variable& v) {
+    return mul(run("Dropout", {tanh_of(v)}, {make_arg("ratio", 0.5F)}, {.outputs = 2})[0], exp_of(v));
+  };
+  const auto fn = [&](const Variable& x, bool again) {
+    set_random_state({3, 0});
+    Variable total = tanh_of(x);
+    for (int i = 0; i < 8; ++i) total = mul(total, again ? checkpoint1(branch, x) : branch(x));
+    return run("SumElements", {total})[0];
+  };
+  const auto bits = [](const Gradients& g) {
+    const auto span = g[0].value().span<float>();
+    return std::vector<float>(span.begin(), span.end());
+  };
+  const Variable x(Tensor::of<float>({64}, std::vector<float>(64, 1.5F)), true);
+  const std::vector<float> expected = bits(grad({fn(x, false)}, {x}));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(bits(grad({fn(x, true)}, {x}, {.threads = 4})), expected);
+}
+
 // A chain of n operators in k regions; the peak of forward and backward above what was live, in values of S bytes.
 double peak_of_chain(int n, int k, int64_t elements) {
   const Variable x(Tensor::zeros(DType::float64, {elements}), true);

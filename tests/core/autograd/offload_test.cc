@@ -310,6 +310,18 @@ TEST_F(TapeOffload, SeveralThreadsUseOneScopesValues) {
   roots.clear();
 }
 
+TEST_F(TapeOffload, APassOnSeveralThreads) {
+  const auto fn = [](const Variable& x) {
+    Variable total = tanh_of(x);
+    for (int branch = 0; branch < 8; ++branch) total = mul(total, tanh_of(exp_of(tanh_of(x))));
+    return sum_of(total);
+  };
+  const Variable x(Tensor::zeros(DType::float64, {1 << 10}), true);
+  const Numbers expected = values_of(grad({fn(x)}, {x})[0].dense);
+  const OffloadScope scope(options());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(values_of(grad({fn(x)}, {x}, {.threads = 4})[0].dense), expected);
+}
+
 TEST_F(TapeOffload, ScopesOnSeveralThreads) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
