@@ -298,7 +298,7 @@ TEST_F(TapeOffload, SeveralThreadsUseOneScopesValues) {
   const OffloadScope scope(options());
   std::vector<Variable> leaves, roots;
   for (int t = 0; t < kThreads; ++t) {
-    leaves.push_back(Variable(Tensor::zeros(DType::float64, {1 << 12}), true));
+    leaves.emplace_back(Tensor::zeros(DType::float64, {1 << 12}), true);
     Variable y = leaves.back();
     for (int i = 0; i < 20; ++i) y = exp_of(tanh_of(y));
     roots.push_back(sum_of(y));
