@@ -35,13 +35,9 @@ Tensor typed(const TensorType& type) {
 
 }  // namespace
 
-NetNode::NetNode(std::shared_ptr<const NetPlan> plan, const NetRecording& recording, NetSaved saved,
-                 std::vector<Edge> edges, std::vector<TensorType> outputs, NetDraw draw, Place place)
-    : Node(std::move(edges), std::move(outputs), place),
-      plan_(std::move(plan)),
-      recording_(recording),
-      saved_(std::move(saved)),
-      draw_(draw) {}
+NetNode::NetNode(std::shared_ptr<const NetPlan> plan, const NetRecording& recording, std::vector<Edge> edges,
+                 std::vector<TensorType> outputs, NetDraw draw, Place place)
+    : Node(std::move(edges), std::move(outputs), place), plan_(std::move(plan)), recording_(recording), draw_(draw) {}
 
 Variable NetNode::read(const NetValue& value, const Gradients& gradients) {
   const int i = value.index;

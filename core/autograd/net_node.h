@@ -28,13 +28,14 @@ struct NetSaved {
 
 class NetNode : public Node {
  public:
-  NetNode(std::shared_ptr<const NetPlan> plan, const NetRecording& recording, NetSaved saved, std::vector<Edge> edges,
+  NetNode(std::shared_ptr<const NetPlan> plan, const NetRecording& recording, std::vector<Edge> edges,
           std::vector<TensorType> outputs, NetDraw draw, Place place);
 
   std::string name() const override { return "the gradient of " + plan_->title(); }
   Gradients apply(Gradients gradients, const NodeRun& run) override;
   void release() override;
 
+  void keep(NetSaved saved) { saved_ = std::move(saved); }  // once, before it is differentiated
   // For looking at what is kept, and for hooks on it; those of a place where nothing is saved hold nothing.
   SavedValue& saved_input(int i) { return saved_.inputs[i]; }
   SavedValue& saved_output(int k) { return saved_.outputs[k]; }

@@ -42,19 +42,20 @@ void drop_unread(const NetPlan& plan, const NetRecording& recording, Workspace& 
 }
 
 NetSaved save(const NetRecording& recording, std::span<const Variable> inputs, const std::vector<Tensor>& made,
-              const Workspace& workspace) {
+              const Workspace& workspace, const Node& node) {
   NetSaved saved;
   for (size_t i = 0; i < inputs.size(); ++i)
-    saved.inputs.push_back(recording.saves_input[i] ? SavedValue(inputs[i].value()) : SavedValue());
+    saved.inputs.push_back(recording.saves_input[i] ? SavedValue(inputs[i].value(), &node) : SavedValue());
   for (size_t k = 0; k < made.size(); ++k)
-    saved.outputs.push_back(recording.saves_output[k] && made[k].defined() ? SavedValue(made[k]) : SavedValue());
-  for (const std::string& name : recording.hidden) saved.outputs.emplace_back(workspace.fetch(name));
+    saved.outputs.push_back(recording.saves_output[k] && made[k].defined() ? SavedValue(made[k], &node) : SavedValue());
+  for (const std::string& name : recording.hidden) saved.outputs.emplace_back(workspace.fetch(name), &node);
   for (const std::string& name : recording.types) saved.types.push_back(type_of(workspace.at(name)));
   return saved;
 }
 
 // What the workspace itself keeps; with hooks on saved values that goes through them, and the workspace is left empty.
-std::vector<NetSaved::Kept> settle_workspace(const NetPlan& plan, const NetRecording& recording, Workspace& workspace) {
+std::vector<NetSaved::Kept> settle_workspace(const NetPlan& plan, const NetRecording& recording, Workspace& workspace,
+                                             const Node& node) {
   drop_unread(plan, recording, workspace);
   std::vector<Tensor*> places;
   for (const std::string& name : workspace.names()) {
@@ -68,7 +69,7 @@ std::vector<NetSaved::Kept> settle_workspace(const NetPlan& plan, const NetRecor
   if (!tape_state().hooks) return packed;
   for (Tensor* place : places) {
     if (!place->storage()) continue;
-    packed.push_back({place, SavedValue(*place)});
+    packed.push_back({place, SavedValue(*place, &node)});
     place->drop_bytes();
   }
   return packed;
@@ -117,17 +118,19 @@ std::shared_ptr<Node> NetPlan::make_node(const NetRecording& recording, std::spa
                                          const NetDraw& draw, Place place) const {
   if (std::ranges::find(recording.depends, true) == recording.depends.end()) return nullptr;
   Workspace& workspace = runner->workspace();
-  NetSaved saved = save(recording, inputs, made, workspace);
   std::vector<TensorType> types;
   for (const Tensor& t : made) types.push_back(TensorType::of(t.dtype(), t.shape()));
   for (const std::string& name : recording.hidden) types.push_back(type_of(workspace.at(name)));
+  auto node =
+      std::make_shared<NetNode>(shared_from_this(), recording, gradient_edges(inputs), std::move(types), draw, place);
+  NetSaved saved = save(recording, inputs, made, workspace, *node);
   if (recording.keeps_workspace) {
-    saved.kept = settle_workspace(*this, recording, workspace);
+    saved.kept = settle_workspace(*this, recording, workspace, *node);
     for (const std::string& name : workspace.names()) saved.blobs.insert(name);
     saved.runner = std::move(runner);
   }
-  return std::make_shared<NetNode>(shared_from_this(), recording, std::move(saved), gradient_edges(inputs),
-                                   std::move(types), draw, place);
+  node->keep(std::move(saved));
+  return node;
 }
 
 std::vector<Variable> NetPlan::run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {

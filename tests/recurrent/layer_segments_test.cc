@@ -1,6 +1,8 @@
 // Layers that run in segments of timesteps: the values of the whole, and the memory of the segments at work.
 #include "recurrent/layer_segments.h"
 
+#include "core/autograd/offload.h"
+#include "tests/core/temp_folder.h"
 #include "tests/recurrent/tape_layers.h"
 
 namespace stepnet::autograd::testing {
@@ -75,6 +77,31 @@ TEST(LayerSegments, HooksHoldThePeakToTwoSegments) {
   const int64_t one = peak_of(50, false);
   EXPECT_GT(peak_of(1000, false), 10 * one);
   EXPECT_LT(peak_of(1000, true), 2 * one);
+}
+
+// Files hold what a segment keeps: two of them are in memory, and what one reads as it runs.
+TEST(LayerSegments, OffloadHoldsThePeakToTwoSegments) {
+  const int64_t one = peak_of(50, false);
+  const stepnet::testing::TempFolder folder;
+  OffloadOptions options;
+  options.folder = folder.path();
+  options.at_least = 1024;
+  const Layer l = layer("LSTM", 1000);
+  std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
+  inputs[0].set_requires_grad(false);
+  const auto run_it = [&] { return sum_of(run_in_segments("LSTM", inputs, l.args, {50, false})[1]); };
+  const Gradients expected = grad({run_it()}, {inputs[3]});
+  const int64_t before = live_bytes();
+  allocator(Device{}).reset_peak();
+  Variable loss;
+  {
+    const OffloadScope scope(options);
+    loss = run_it();
+    EXPECT_GT(scope.counters().written, 20);
+  }
+  const Gradients g = grad({loss}, {inputs[3]});
+  EXPECT_EQ(values_of(g[0].dense), values_of(expected[0].dense));
+  EXPECT_LT(allocator(Device{}).counters().peak - before, 3 * one);
 }
 
 TEST(LayerSegments, Errors) {
