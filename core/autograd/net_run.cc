@@ -24,6 +24,14 @@ std::vector<Tensor> outputs_of(const NetPlan& plan, NetRunner& runner) {
   return made;
 }
 
+// An output that shows a small part of what an operator on blobs keeps (the last of all states) would hold all of that.
+void take_small_parts(std::vector<Tensor>& outputs, std::span<const Variable> inputs) {
+  for (Tensor& t : outputs) {
+    const auto shares = [&](const Variable& v) { return v.value().shares_storage(t); };
+    if (t.storage() && t.storage()->bytes() >= 2 * t.bytes() && !std::ranges::any_of(inputs, shares)) t = t.clone();
+  }
+}
+
 TensorType type_of(const Blob& blob) {
   if (!blob.is_tensor() || !blob.tensor().defined()) return {};
   return TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
@@ -142,6 +150,7 @@ std::vector<Variable> NetPlan::run_checked(std::span<const Variable> inputs, con
   if (recorded && !has_objects_) recording = &this->recording(needs, Mask(outputs_.size(), true));
   std::unique_ptr<NetRunner> runner = run_net(inputs, recording, draw);
   std::vector<Tensor> made = outputs_of(*this, *runner);
+  if (has_objects_) take_small_parts(made, inputs);
   if (recorded && has_objects_) {
     Mask floating;
     for (const Tensor& t : made) floating.push_back(t.defined() && is_floating(t.dtype()));
