@@ -33,7 +33,7 @@ std::vector<GradientHook> AccumulateGrad::output_hooks(int) const {
 }
 
 Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
-  if (!gradients[0].defined() || !leaf_.requires_grad()) return {};
+  if (!gradients[0].defined() || !leaf_.state()->requires_grad) return {};  // it may be no leaf any more
   VariableGradient g = std::move(gradients[0]);
   gradients.clear();
   accumulate_gradient(leaf_, std::move(g), run.recording);
@@ -49,7 +49,7 @@ void accumulate_gradient(const Variable& variable, VariableGradient g, bool reco
   const std::lock_guard lock(s.grad_lock);
   if (!s.grad.defined()) {
     s.grad = first_gradient(std::move(g));
-  } else if (recording || s.grad.is_sparse()) {
+  } else if (recording || s.grad.is_sparse() || s.grad.dense.requires_grad()) {
     VariableGradient before = s.grad;  // which keeps its values for whoever has taken them
     s.grad = add_gradients(std::move(before), std::move(g), TensorType::of(s.value.dtype(), s.value.shape()));
   } else {

@@ -152,19 +152,4 @@ const EagerGradient& EagerOp::gradient(const std::vector<bool>& wanted, const st
   return entry->gradient;
 }
 
-void EagerOp::check_in_place(const std::vector<bool>& wanted) const {
-  for (const InPlaceRule& rule : bound_.spec->in_place) {
-    const int i = bound_.spec->input_index(rule.in);
-    const int o = bound_.spec->output_index(rule.out);
-    if (o >= outputs() || in_place(o) != i) continue;
-    for (const std::string& other : rule.forbidden_if_wanted) {
-      const int at = bound_.spec->input_index(other);
-      if (at < static_cast<int>(wanted.size()) && wanted[at])
-        throw Error(fmt::format("{} is overwritten in place, but the gradient of {} is computed from it", names_[i],
-                                names_[at]),
-                    "write the output to another variable");
-    }
-  }
-}
-
 }  // namespace stepnet::autograd

@@ -42,6 +42,18 @@ SavedValue* OpNode::find(int place) {
   return nullptr;
 }
 
+Variable OpNode::read_input(int i) {
+  const SavedValue* saved = find(i);
+  return saved ? saved->unpack(edges()[i], *this, op_->input_name(i)) : Variable();
+}
+
+Variable OpNode::read_output(int o) {
+  const SavedValue* saved = find(op_->inputs() + o);
+  if (!saved) return {};
+  const Edge self{shared_from_this(), o};
+  return saved->unpack(is_floating(outputs()[o].dtype) ? self : Edge{}, *this, op_->output_name(o));
+}
+
 Variable OpNode::slot_value(const GradientProgram& program, const GradientProgram::Slot& slot,
                             const Gradients& gradients) {
   if (slot.kind == SlotKind::output_gradient) return gradients[slot.index].dense;
@@ -49,12 +61,7 @@ Variable OpNode::slot_value(const GradientProgram& program, const GradientProgra
   const bool is_input = slot.kind == SlotKind::input;
   const bool reads = is_input ? program.reads_input[slot.index] : program.reads_output[slot.index];
   if (!reads) return shape_of(is_input ? input_types_[slot.index] : outputs()[slot.index]);
-  const std::string& what = is_input ? op_->input_name(slot.index) : op_->output_name(slot.index);
-  const SavedValue* saved = find(is_input ? slot.index : op_->inputs() + slot.index);
-  require(saved != nullptr, "{}: {} is read, but was not saved", name(), what);
-  if (is_input) return saved->unpack(edges()[slot.index], *this, what);
-  const Edge self{shared_from_this(), slot.index};
-  return saved->unpack(is_floating(outputs()[slot.index].dtype) ? self : Edge{}, *this, what);
+  return is_input ? read_input(slot.index) : read_output(slot.index);
 }
 
 std::vector<Variable> OpNode::run_steps(const EagerGradient& gradient, Gradients& gradients) {

@@ -53,48 +53,65 @@ void find_needs(Recording& r) {
 
 bool is_read(const Recording& r, int input) { return r.gradient && r.gradient->program.reads_input[input]; }
 
-// What an output overwrites is copied, if a formula reads it, or if the kernel reads it as another input too.
-void keep_overwritten(Recording& r) {
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.shares_storage(b) && a.offset() < b.offset() + b.bytes() && b.offset() < a.offset() + a.bytes();
+}
+
+// What an output overwrites is copied, if a formula reads it, or if the kernel reads it as another input too. Inputs
+// that are one value share a copy.
+void keep_overwritten(Recording& r, int target) {
+  const Variable& written = r.inputs[target];
+  const Tensor* last = nullptr;  // that was copied
+  Tensor copy;
+  for (int i = 0; i < r.op.inputs(); ++i) {
+    const Variable& v = r.inputs[i];
+    if (!v.defined() || !overlap(v.value(), written.value())) continue;
+    const bool same = v.value().offset() == written.value().offset() && v.shape() == written.shape();
+    const bool kernel_reads = i != target && !(r.op.spec().elementwise && same);
+    if (!is_read(r, i) && !kernel_reads) continue;
+    if (!last || last->offset() != v.value().offset() || last->shape() != v.shape()) {
+      last = &v.value();
+      copy = last->clone();
+      count(TapeEvent::input_cloned);
+    }
+    r.before[i] = copy;
+  }
+}
+
+void prepare_writes(Recording& r) {
   r.before.resize(r.inputs.size());
   for (int o = 0; o < r.op.outputs(); ++o) {
     const int target = r.op.in_place(o);
     if (target < 0) continue;
-    check_writable(r.inputs[target], r.op.type());
-    if (r.recorded) r.op.check_in_place(r.needs);
-    Tensor copy;
-    for (int i = 0; i < r.op.inputs(); ++i) {
-      const Variable& v = r.inputs[i];
-      if (!v.defined() || !v.value().shares_storage(r.inputs[target].value())) continue;
-      const bool kernel_reads = i != target && !(r.op.spec().elementwise && v.is_same(r.inputs[target]));
-      if (!is_read(r, i) && !kernel_reads) continue;
-      if (!copy.defined() || copy.shape() != v.shape() || v.value().offset() != r.inputs[target].value().offset()) {
-        copy = v.value().clone();
-        count(TapeEvent::input_cloned);
-      }
-      r.before[i] = copy;
-    }
+    require(r.inputs[target].defined(), "{}: there is no {} to overwrite", r.op.type(), r.op.input_name(target));
+    check_writable(r.inputs[target], r.op.type(), r.recorded);
+    keep_overwritten(r, target);
   }
 }
 
-// Runs the kernel. The outputs' tensors; those in place are the variables' own.
-std::vector<Tensor> run_kernel(Recording& r) {
+// The result must be in the bytes of what it overwrites.
+void check_result(const Recording& r, int target, const Tensor& made) {
+  const Tensor& before = r.inputs[target].value();
+  if (made.shape() == before.shape() && made.dtype() == before.dtype() && made.shares_storage(before)) return;
+  fail("{}: the result is {}, which cannot be written over {}, {}", r.op.type(), made, r.op.input_name(target), before);
+}
+
+// Runs the kernel. The outputs' tensors; those in place are in the variables' own bytes.
+std::vector<Tensor> run_kernel(const Recording& r) {
   std::vector<const Tensor*> in;
   in.reserve(r.inputs.size());
-  for (size_t i = 0; i < r.inputs.size(); ++i) {
+  for (size_t i = 0; i < r.inputs.size(); ++i)
     in.push_back(!r.inputs[i].defined() ? nullptr : r.before[i].defined() ? &r.before[i] : &r.inputs[i].value());
-  }
   std::vector<Tensor> made(r.op.outputs());
   std::vector<Tensor*> out;
   out.reserve(made.size());
   for (int o = 0; o < r.op.outputs(); ++o) {
     const int target = r.op.in_place(o);
     if (target >= 0) {
-      out.push_back(&r.inputs[target].state()->value);
-      in[target] = out.back();
-      made[o] = *out.back();
-    } else {
-      out.push_back(r.op.wants_output(o) ? &made[o] : nullptr);
+      made[o] = r.inputs[target].value();
+      in[target] = &made[o];
     }
+    out.push_back(r.op.wants_output(o) ? &made[o] : nullptr);
   }
   RunContext context;
   if (r.op.spec().random) {
@@ -102,16 +119,8 @@ std::vector<Tensor> run_kernel(Recording& r) {
     context.iteration = next_draw();
   }
   run_op(r.op.bound(), in, out, context);
-  for (int o = 0; o < r.op.outputs(); ++o) {
-    const int target = r.op.in_place(o);
-    if (target < 0) continue;
-    Tensor& now = r.inputs[target].state()->value;
-    if (now.shape() == made[o].shape() && now.dtype() == made[o].dtype() && now.shares_storage(made[o])) continue;
-    const std::string became = now.str();
-    now = made[o];
-    fail("{}: the result is {}, which cannot be written over {}, {}", r.op.type(), became, r.op.input_name(target),
-         now);
-  }
+  for (int o = 0; o < r.op.outputs(); ++o)
+    if (const int target = r.op.in_place(o); target >= 0) check_result(r, target, made[o]);
   return made;
 }
 
@@ -135,16 +144,14 @@ Variable show_output(const Recording& r, int o, Tensor& value, const std::shared
     if (differentiable) {
       rebase_history(r.inputs[target], node, o);
     } else if (tape_state().recording && r.inputs[target].requires_grad()) {
-      r.inputs[target].state()->grad_fn.reset();  // the operator stops the gradient
+      drop_history(r.inputs[target]);  // the operator stops the gradient
     }
     return r.inputs[target];
   }
   Variable v = differentiable ? variable_of(std::move(value), node, o) : Variable(std::move(value));
   const int alias = r.op.alias_of(o);
-  if (alias >= 0 && r.inputs[alias].defined() && v.value().shares_storage(r.inputs[alias].value())) {
-    v.state()->is_view = true;
-    v.state()->view_version = v.version();
-  }
+  if (alias >= 0 && r.inputs[alias].defined() && v.value().shares_storage(r.inputs[alias].value()))
+    make_view(v, r.inputs[alias]);
   return v;
 }
 
@@ -173,7 +180,7 @@ std::vector<Variable> run(const EagerOp& op, std::span<const Variable> inputs, P
     check_inputs(op, inputs);
     Recording r{op, inputs, place};
     find_needs(r);
-    keep_overwritten(r);
+    prepare_writes(r);
     std::vector<Tensor> made = run_kernel(r);
     const std::shared_ptr<OpNode> node = r.recorded ? make_node(r, made) : nullptr;
     std::vector<Variable> outputs;
@@ -227,36 +234,6 @@ Variable variable_of(Tensor value, std::shared_ptr<Node> node, int output) {
   v.state()->grad_fn = std::move(node);
   v.state()->output_index = output;
   return v;
-}
-
-void check_writable(const Variable& variable, const std::string& by) {
-  const VariableState& s = *variable.state();
-  if (!tape_state().recording) return;
-  if (s.requires_grad)
-    throw Error(fmt::format("{} would write in place to a leaf that requires a gradient, {}", by, s.value),
-                "do it inside NoGrad, or on a copy");
-  if (s.is_view)
-    throw Error(
-        fmt::format("{} would write in place to a view, {}, and the history of what it is a view of would be wrong", by,
-                    s.value),
-        "write to the base, or to a copy");
-}
-
-void rebase_history(const Variable& variable, std::shared_ptr<Node> node, int output) {
-  VariableState& s = *variable.state();
-  if (s.retains_grad) {
-    if (s.grad_fn) s.grad_fn->hooks().retained.erase(s.output_index);
-    node->hooks().retained[output] = variable.shared_state();
-  }
-  s.grad_fn = std::move(node);
-  s.output_index = output;
-}
-
-void check_view(const Variable& variable) {
-  const VariableState& s = *variable.state();
-  if (!s.is_view || !s.grad_fn || s.view_version == s.value.version() || !tape_state().recording) return;
-  throw Error(fmt::format("{} is a view, and what it is a view of was written in place since it was taken", s.value),
-              "take the view again");
 }
 
 }  // namespace stepnet::autograd

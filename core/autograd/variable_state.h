@@ -13,6 +13,12 @@ struct LeafHooks {
   HookList<std::function<void(Variable&)>> after;
 };
 
+// What a variable shares with its views.
+struct ViewFamily {
+  std::weak_ptr<VariableState> base;
+  uint64_t history_version = 0;  // of the storage, when the base was last given another history
+};
+
 struct VariableState {
   Tensor value;
   bool requires_grad = false;  // of a leaf
@@ -20,8 +26,9 @@ struct VariableState {
   bool retains_grad = false;
   std::shared_ptr<Node> grad_fn;  // of an interior variable
   int output_index = 0;
-  uint64_t view_version = 0;        // of the storage when the view was taken
-  std::weak_ptr<Node> accumulator;  // of a leaf; the graph owns it
+  uint64_t view_version = 0;           // of the storage when the view was taken
+  std::shared_ptr<ViewFamily> family;  // of a view by an operator, and of what there are such views of
+  std::weak_ptr<Node> accumulator;     // of a leaf; the graph owns it
   std::mutex grad_lock;
   VariableGradient grad;
   std::unique_ptr<LeafHooks> hooks;  // of a leaf; those of an interior variable are its node's
