@@ -28,7 +28,7 @@ AccumulateGrad::AccumulateGrad(Variable leaf)
 }
 
 std::vector<GradientHook> AccumulateGrad::output_hooks(int) const {
-  const auto& hooks = leaf_.state()->hooks;
+  const auto& hooks = leaf_.state()->gradient->hooks;
   return hooks ? hooks->of_gradient.all() : std::vector<GradientHook>{};
 }
 
@@ -37,7 +37,7 @@ Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
   VariableGradient g = std::move(gradients[0]);
   gradients.clear();
   accumulate_gradient(leaf_, std::move(g), run.recording);
-  if (const auto& hooks = leaf_.state()->hooks) {
+  if (const auto& hooks = leaf_.state()->gradient->hooks) {
     const NoGrad no_grad;
     for (const auto& hook : hooks->after.all()) hook(leaf_);
   }
@@ -45,13 +45,14 @@ Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
 }
 
 void accumulate_gradient(const Variable& variable, VariableGradient g, bool recording) {
-  VariableState& s = *variable.state();
-  const std::lock_guard lock(s.grad_lock);
+  const Tensor& value = variable.value();
+  GradientState& s = variable.state()->make_gradient();
+  const std::lock_guard lock(s.lock);
   if (!s.grad.defined()) {
     s.grad = first_gradient(std::move(g));
   } else if (recording || s.grad.is_sparse() || s.grad.dense.requires_grad()) {
     VariableGradient before = s.grad;  // which keeps its values for whoever has taken them
-    s.grad = add_gradients(std::move(before), std::move(g), TensorType::of(s.value.dtype(), s.value.shape()));
+    s.grad = add_gradients(std::move(before), std::move(g), TensorType::of(value.dtype(), value.shape()));
   } else {
     add_in_place(s.grad.dense, std::move(g));
   }

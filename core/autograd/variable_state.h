@@ -13,6 +13,18 @@ struct LeafHooks {
   HookList<std::function<void(Variable&)>> after;
 };
 
+// What leaves have, and interior variables that retain their gradient.
+struct GradientState {
+  std::mutex lock;  // of the gradient, and of making an accumulator
+  VariableGradient grad;
+  std::weak_ptr<Node> accumulator;   // of a leaf; the graph owns it
+  std::unique_ptr<LeafHooks> hooks;  // of a leaf; those of an interior variable are its node's
+  LeafHooks& leaf_hooks() {
+    if (!hooks) hooks = std::make_unique<LeafHooks>();
+    return *hooks;
+  }
+};
+
 // What a variable shares with its views.
 struct ViewFamily {
   std::weak_ptr<VariableState> base;
@@ -21,20 +33,17 @@ struct ViewFamily {
 
 struct VariableState {
   Tensor value;
+  std::shared_ptr<Node> grad_fn;       // of an interior variable
+  std::shared_ptr<ViewFamily> family;  // of a view by an operator, and of what there are such views of
+  uint64_t view_version = 0;           // of the storage when the view was taken
+  int output_index = 0;
   bool requires_grad = false;  // of a leaf
   bool is_view = false;        // its bytes are another variable's
   bool retains_grad = false;
-  std::shared_ptr<Node> grad_fn;  // of an interior variable
-  int output_index = 0;
-  uint64_t view_version = 0;           // of the storage when the view was taken
-  std::shared_ptr<ViewFamily> family;  // of a view by an operator, and of what there are such views of
-  std::weak_ptr<Node> accumulator;     // of a leaf; the graph owns it
-  std::mutex grad_lock;
-  VariableGradient grad;
-  std::unique_ptr<LeafHooks> hooks;  // of a leaf; those of an interior variable are its node's
-  LeafHooks& leaf_hooks() {
-    if (!hooks) hooks = std::make_unique<LeafHooks>();
-    return *hooks;
+  std::unique_ptr<GradientState> gradient;  // null: no gradient was ever asked for
+  GradientState& make_gradient() {
+    if (!gradient) gradient = std::make_unique<GradientState>();
+    return *gradient;
   }
 };
 
