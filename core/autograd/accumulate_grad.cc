@@ -8,16 +8,14 @@
 namespace stepnet::autograd {
 namespace {
 
-Variable copy_of(const Variable& v) { return v.requires_grad() ? v : Variable(v.value().clone()); }
-
-// The first gradient: taken over, or copied if somebody else sees it. One with history is kept as it is.
+// The first gradient: taken over, or copied if somebody else sees it.
 VariableGradient first_gradient(VariableGradient g) {
   if (is_only_holder(g)) {
     count(TapeEvent::gradient_moved);
     return g;
   }
   count(TapeEvent::gradient_copied);
-  return g.is_sparse() ? VariableGradient::sparse(copy_of(g.indices), copy_of(g.values)) : copy_of(g.dense);
+  return g.is_sparse() ? VariableGradient::sparse(copied(g.indices), copied(g.values)) : copied(g.dense);
 }
 
 }  // namespace

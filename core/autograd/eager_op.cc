@@ -55,7 +55,7 @@ std::vector<std::string> names_of(const OpSpec& spec, int count, bool inputs) {
 }
 
 OperatorDef def_of(const EagerOp::Signature& s, const std::vector<std::string>& inputs,
-                   std::vector<std::string>& outputs) {
+                   std::vector<std::string> outputs) {
   OperatorDef def;
   def.set_type(s.type);
   def.set_is_gradient_op(true);  // which may leave inputs out

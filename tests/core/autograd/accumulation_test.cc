@@ -28,7 +28,7 @@ TEST_F(TapeAccumulation, AccumulateGrad) {
   EXPECT_TRUE(x.grad().dense.is_same(first));
   EXPECT_EQ(values_of(first), (Numbers{8, 12}));
   EXPECT_EQ(copied(), 0);
-  EXPECT_EQ(apart(), 1);  // the two gradients of x * x, of which the first flows on while the second is made
+  EXPECT_EQ(apart(), 0);
   backward(y, {.create_graph = true});
   EXPECT_FALSE(x.grad().dense.is_same(first));
   EXPECT_EQ(values_of(first), (Numbers{8, 12}));
@@ -47,6 +47,28 @@ TEST_F(TapeAccumulation, AccumulateGradOntoARecordedOne) {
   EXPECT_EQ(values_of(first), (Numbers{12, 27}));
   EXPECT_EQ(values_of(grad({sum_of(first)}, {x})[0].dense), (Numbers{12, 18}));
   x.clear_grad();
+}
+
+// Two leaves to which one recorded gradient flows have gradients of their own, with the same history.
+TEST_F(TapeAccumulation, RecordedGradientsAreNotShared) {
+  Variable a = var({2, 3}), b = var({5, 7}), w = var({1, 2});
+  backward(sum_of(apply("Mul", {apply("Add", {a, b}), w})), {.create_graph = true});
+  {
+    const NoGrad no_grad;
+    apply_in_place("Mul", {a.grad().dense, constant({0, 0})});
+  }
+  EXPECT_EQ(grad_of(a), (Numbers{0, 0}));
+  EXPECT_EQ(grad_of(b), (Numbers{1, 2}));
+  EXPECT_EQ(values_of(grad({sum_of(b.grad().dense)}, {w})[0].dense), (Numbers{1, 1}));
+  for (Variable* v : {&a, &b, &w}) v->clear_grad();
+}
+
+// A gradient with history that the caller gives is kept without it by a pass that does not record.
+TEST_F(TapeAccumulation, HistoryOfTheCallersGradient) {
+  const Variable x = var({2, 3}), w = var({5, 7});
+  backward({x}, {apply("Negative", {w})});
+  EXPECT_FALSE(x.grad().dense.requires_grad());
+  EXPECT_EQ(grad_of(x), (Numbers{-5, -7}));
 }
 
 // A leaf's gradient stays the same variable when dense or sparse ones are added, and never takes a dense one as rows.
@@ -198,7 +220,7 @@ TEST_F(TapeAccumulation, InvalidGradients) {
     return Gradients{constant({1, 2, 3})};
   });
   expect_contains(error_text([&] { backward(sum_of(wrong)); }),
-                  "what OwnGradient goes to is double[2], but its gradient is double[3]");
+                  "what gets a gradient from OwnGradient is double[2], but its gradient is double[3]");
   const Variable wide = own({x}, constant({1, 1}), [](const Gradients&, const NodeRun&) {
     return Gradients{var({3, 2}, {1, 2, 3, 4, 5, 6}, false)};
   });

@@ -65,7 +65,7 @@ TEST_F(TapeSaving, IndexBackwardDoesNotSaveTensor) {
   const Variable rows = apply("Gather", {table, indices});
   EXPECT_FALSE(keeps_input(rows, 0));
   EXPECT_TRUE(keeps_input(rows, 1));
-  apply_in_place("Mul", {table, constant({0})});
+  apply_in_place("Mul", {table, table});
   backward(sum_of(rows));
   EXPECT_EQ(grad_of(x), (Numbers{-1, 0, -1}));
 }
@@ -119,7 +119,7 @@ TEST_F(TapeSaving, SavedVariableVersionCounter) {
 // A saved output knows which output it is.
 TEST_F(TapeSaving, SaveOutputNr) {
   const Variable x = var({2, 2}, {1, 2, 3, 5});
-  const std::vector<Variable> y = run("LayerNorm", {x});
+  const std::vector<Variable> y = run("LayerNorm", {x}, {}, {.outputs = 3});
   ASSERT_TRUE(keeps_output(y[0], 2));
   EXPECT_EQ(node_of(y[0]).read_output(2).output_index(), 2);
   EXPECT_EQ(node_of(y[0]).read_output(2).grad_fn(), y[0].grad_fn());

@@ -66,7 +66,7 @@ TEST_F(TapeStale, NoGradModifiesVersion) {
   EXPECT_EQ(x.version(), 1U);
   backward(y);
   EXPECT_EQ(error_text([&] { backward(sum_of(z)); }),
-            "MulGradient: A, double[2], was saved at version 0 and is at version 1 now: it was written in place since\n"
+            "MulGradient: B, double[2], was saved at version 0 and is at version 1 now: it was written in place since\n"
             "  at  Mul ran forward at model.cc:12\n"
             "  fix write to another variable, or copy it before");
 }
