@@ -7,7 +7,7 @@ namespace {
 
 class CopyNode : public Node {
  public:
-  CopyNode(std::vector<Edge> edges, TensorType type, Place place) : Node(std::move(edges), {std::move(type)}, place) {}
+  CopyNode(std::vector<Edge> edges, const TensorType& type, Place place) : Node(std::move(edges), {type}, place) {}
   std::string name() const override { return "CopyGradient"; }
   Gradients apply(Gradients gradients, const NodeRun& run) override {
     if (!run.wanted[0]) gradients[0] = {};

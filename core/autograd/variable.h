@@ -94,10 +94,10 @@ class Variable {
   // The same bytes and version, without history.
   Variable detach() const;
   // Cuts this variable off from its history. Throws Error on a view.
-  void detach_();
+  void detach_();  // NOLINT(readability-identifier-naming): as all that writes in place
   // Overwrites the values with those of `source`, of the same type and shape; the history is that of `source` from now
   // on. Throws Error on a leaf that requires a gradient and on a recorded view.
-  void copy_(const Variable& source, Place place = Place::here());
+  void copy_(const Variable& source, Place place = Place::here());  // NOLINT(readability-identifier-naming)
 
   VariableState* state() const { return state_.get(); }
   const std::shared_ptr<VariableState>& shared_state() const { return state_; }
