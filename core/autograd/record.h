@@ -41,7 +41,7 @@ std::vector<Edge> gradient_edges(std::span<const Variable> inputs);
 // An interior variable.
 Variable variable_of(Tensor value, std::shared_ptr<Node> node, int output);
 // Throws Error if the variable may not be overwritten now. `tracked`: by what requires a gradient.
-void check_writable(const Variable& variable, const std::string& by, bool tracked);
+void check_writable(const Variable& variable, const std::string& by, bool tracked = true);
 // The variable becomes output `output` of `node`; the wish to retain the gradient goes with it, and hooks stay with
 // what it was.
 void rebase_history(const Variable& variable, std::shared_ptr<Node> node, int output);
