@@ -11,9 +11,9 @@ namespace stepnet::autograd {
 struct OffloadStore::Entry {
   enum class Stage { queued, stored, failed };
 
-  uint64_t order = 0;  // of saving
-  uint64_t group = 0;  // the sequence number of the node that saved it first
-  std::string who;     // saved it, for messages
+  uint64_t order = 0;            // of saving
+  std::vector<uint64_t> groups;  // the sequence numbers of the nodes that saved it
+  std::string who;               // saved it first, for messages
   size_t bytes = 0;
   Device device;
 

@@ -17,8 +17,14 @@ namespace {
 
 std::atomic<uint64_t> g_stores{0};
 
-// A node's number, or one of its own for a value that no node is known to save.
-uint64_t group_of(const Node* node, uint64_t order) { return node ? node->sequence() : order | 1ULL << 63; }
+// As which of the nodes that saved a value the running one reads it: itself, or the region that is run again for it.
+uint64_t asking_group(const std::vector<uint64_t>& groups) {
+  const Node* running = tape_state().running;
+  uint64_t best = 0;
+  for (const uint64_t g : groups)
+    if (running && g <= running->sequence()) best = std::max(best, g);
+  return best > 0 ? best : groups.front();
+}
 
 std::string saver_text(const Node* node) {
   return node ? fmt::format("a value of {}, which ran forward at {}", node->name(), node->place().str())
@@ -51,18 +57,19 @@ void OffloadStore::check_lost() const {
 std::shared_ptr<OffloadStore::Ticket> OffloadStore::put(const Tensor& value, const Node* node) {
   const Place place{value.storage().get(), value.offset(), value.bytes()};
   const auto size = static_cast<int64_t>(place.bytes);
-  std::shared_ptr<Ticket> ticket;  // is let go of after the lock
+  std::shared_ptr<Ticket> before, ticket;  // if let go of, then after the lock
   Lock lock(mutex_);
-  if (const auto it = known_.find(place); it != known_.end()) ticket = it->second.lock();
-  if (ticket && ticket->entry()->in_memory() == value.storage()) {
+  if (const auto it = known_.find(place); it != known_.end()) before = it->second.lock();
+  if (before && before->entry()->in_memory() == value.storage()) {
     ++counters_.shared;
-    return ticket;
+    add_to_group(before->entry(), node);
+    return before;
   }
   changed_.wait(lock, [&] { return pending_ == 0 || pending_bytes_ + size <= options_.most_pending; });
   check_lost();
+  start_thread();
   const auto entry = std::make_shared<Entry>();
   entry->order = ++saved_;
-  entry->group = group_of(node, entry->order);
   entry->who = saver_text(node);
   entry->bytes = place.bytes;
   entry->device = value.device();
@@ -70,22 +77,28 @@ std::shared_ptr<OffloadStore::Ticket> OffloadStore::put(const Tensor& value, con
   entry->value = value;
   entry->memory = value.storage();
   entry->offset = value.offset();
-  auto made = std::make_shared<Ticket>(shared_from_this(), entry, place);
-  known_[place] = made;
-  entries_[entry->order] = entry;
+  ticket = std::make_shared<Ticket>(shared_from_this(), entry, place);
+  known_[place] = ticket;
+  add_to_group(entry, node);
   ++pending_;
   pending_bytes_ += size;
   largest_ = std::max(largest_, size);
   writes_.push_back(entry);
-  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   work_.notify_one();
-  return made;
+  return ticket;
+}
+
+// A node's number, or one of its own for a value that no node is known to save.
+void OffloadStore::add_to_group(const std::shared_ptr<Entry>& entry, const Node* node) {
+  const uint64_t group = node ? node->sequence() : entry->order | 1ULL << 63;
+  if (!by_group_.emplace(std::pair(group, entry->order), entry).second) return;
+  entry->groups.push_back(group);
 }
 
 void OffloadStore::drop(const std::shared_ptr<Entry>& entry, const Place& place) {
   Lock lock(mutex_);
   entry->given_up = true;
-  entries_.erase(entry->order);
+  for (const uint64_t group : entry->groups) by_group_.erase({group, entry->order});
   if (const auto it = known_.find(place); it != known_.end() && it->second.expired()) known_.erase(it);
   if (const auto it = std::find(reads_.begin(), reads_.end(), entry); it != reads_.end()) reads_.erase(it);
   if (const auto it = std::find(writes_.begin(), writes_.end(), entry); it != writes_.end()) {
@@ -100,12 +113,13 @@ void OffloadStore::drop(const std::shared_ptr<Entry>& entry, const Place& place)
 
 Tensor OffloadStore::get(const std::shared_ptr<Entry>& entry, DType dtype, const Shape& shape) {
   let_go_at_end_of_pass();
-  const Node* asking = tape_state().running;
   Lock lock(mutex_);
+  const uint64_t asking = asking_group(entry->groups);
+  drop_passed(asking);
   std::shared_ptr<Storage> storage = read(entry, lock);
   entry->ahead.reset();
   const size_t offset = entry->offset;
-  plan_reads(*entry, asking ? asking->sequence() : entry->group);
+  plan_reads(asking);
   return Tensor::view(storage, offset, dtype, shape);
 }
 
@@ -123,34 +137,40 @@ std::shared_ptr<Storage> OffloadStore::read(const std::shared_ptr<Entry>& entry,
   }
 }
 
-// First what else the asking node will read, then what the one before it will, from the last saved on.
-void OffloadStore::plan_reads(const Entry& entry, uint64_t asking) {
-  auto it = entries_.find(entry.order);
-  while (std::next(it) != entries_.end() && std::next(it)->second->group == entry.group) ++it;
-  const uint64_t last = it->first;
+// Of the node that backward comes to next; the same if there is none.
+uint64_t OffloadStore::group_before(uint64_t group) const {
+  const auto it = by_group_.lower_bound({group, 0});
+  return it == by_group_.begin() ? group : std::prev(it)->first.first;
+}
+
+// Lets go of what was read ahead for nodes that the pass has left behind, or out.
+void OffloadStore::drop_passed(uint64_t asking) {
+  const uint64_t next = group_before(asking);
   std::erase_if(ahead_, [&](const std::weak_ptr<Entry>& weak) {
     const std::shared_ptr<Entry> e = weak.lock();
-    if (e && e->order > last) e->ahead.reset();  // the pass has gone by
-    return !e || !e->ahead;
+    if (!e || !e->ahead) return true;
+    const bool wanted =
+        std::any_of(e->groups.begin(), e->groups.end(), [&](uint64_t g) { return g == asking || g == next; });
+    if (!wanted) e->ahead.reset();
+    return !wanted;
   });
-  uint64_t next_group = entry.group == asking ? 0 : entry.group;
-  for (;; --it) {
-    const std::shared_ptr<Entry>& e = it->second;
-    if (e->group != asking) {
-      if (next_group == 0) next_group = e->group;
-      if (e->group != next_group) return;
-    }
-    const bool in_use_alone = e.get() == &entry && e->group == asking;
-    if (!in_use_alone && !read_ahead(e)) return;
-    if (it == entries_.begin()) return;
+}
+
+// First what else the asking node will read, then what the one before it will, from the last saved on.
+void OffloadStore::plan_reads(uint64_t asking) {
+  const uint64_t next = group_before(asking);
+  for (auto it = by_group_.upper_bound({asking, UINT64_MAX}); it != by_group_.begin();) {
+    --it;
+    const uint64_t group = it->first.first;
+    if ((group != asking && group != next) || !read_ahead(it->second, group != asking)) return;
   }
 }
 
-// False if there is no room for it.
-bool OffloadStore::read_ahead(const std::shared_ptr<Entry>& entry) {
+// False if there is no room for it. `hold`: if it is in memory, it stays there for the next node.
+bool OffloadStore::read_ahead(const std::shared_ptr<Entry>& entry, bool hold) {
   if (entry->stage != Entry::Stage::stored || entry->to_be_read) return true;
   if (std::shared_ptr<Storage> storage = entry->in_memory()) {
-    if (!entry->ahead && !entry->is_original) {
+    if (hold && !entry->ahead && !entry->is_original) {
       entry->ahead = std::move(storage);
       ahead_.push_back(entry);
     }

@@ -65,12 +65,16 @@ class OffloadStore : public std::enable_shared_from_this<OffloadStore> {
   std::shared_ptr<Storage> read(const std::shared_ptr<Entry>& entry, Lock& lock);
   void drop(const std::shared_ptr<Entry>& entry, const Place& place);
 
-  void plan_reads(const Entry& entry, uint64_t asking);
-  bool read_ahead(const std::shared_ptr<Entry>& entry);
+  void add_to_group(const std::shared_ptr<Entry>& entry, const Node* node);
+  uint64_t group_before(uint64_t group) const;
+  void plan_reads(uint64_t asking);
+  bool read_ahead(const std::shared_ptr<Entry>& entry, bool hold);
+  void drop_passed(uint64_t asking);
   int64_t bytes_in_memory();
   void let_go_at_end_of_pass();
   void forget_read_ahead();
 
+  void start_thread();
   void work();
   void write_next(Lock& lock);
   void write_bytes(Entry& entry) const;
@@ -90,11 +94,11 @@ class OffloadStore : public std::enable_shared_from_this<OffloadStore> {
   std::condition_variable work_, changed_;
   std::deque<std::shared_ptr<Entry>> writes_, reads_;
   std::shared_ptr<Entry> writing_;
-  std::map<uint64_t, std::shared_ptr<Entry>> entries_;  // in order of saving
-  std::map<Place, std::weak_ptr<Ticket>> known_;        // what was packed from there
-  std::weak_ptr<Entry> lost_;                           // the first that could not be written
-  std::vector<HandedOut> handed_out_;                   // what was read
-  std::vector<std::weak_ptr<Entry>> ahead_;             // what was read and not asked for
+  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<Entry>> by_group_;  // and order of saving
+  std::map<Place, std::weak_ptr<Ticket>> known_;                              // what was packed from there
+  std::weak_ptr<Entry> lost_;                                                 // the first that could not be written
+  std::vector<HandedOut> handed_out_;                                         // what was read
+  std::vector<std::weak_ptr<Entry>> ahead_;                                   // what was read and not asked for
   uint64_t saved_ = 0;
   int64_t pending_bytes_ = 0, reading_bytes_ = 0, largest_ = 0;
   int pending_ = 0;

@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <system_error>
 
 #include "core/autograd/offload_entry.h"
 #include "core/autograd/offload_file.h"
+#include "core/error.h"
 
 namespace stepnet::autograd {
 
@@ -17,6 +19,15 @@ OffloadStore::~OffloadStore() {
   if (thread_.joinable()) thread_.join();
   std::error_code ignored;
   if (made_folder_) std::filesystem::remove(options_.folder, ignored);  // if it is empty
+}
+
+void OffloadStore::start_thread() {
+  if (thread_.joinable()) return;
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& e) {
+    fail("offload: there can be no thread in the background: {}", e.what());
+  }
 }
 
 void OffloadStore::work() {

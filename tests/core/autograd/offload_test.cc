@@ -273,24 +273,59 @@ TEST_F(TapeOffload, ThePeakIsTwoSavedValuesHoweverManyThereAre) {
   }
 }
 
-// Values of many sizes, and nothing but them: each is summed up at once.
+// Values of many sizes whose gradients are small: rows of data, summed up with trained weights.
 TEST_F(TapeOffload, ThePeakIsTheLargestTwoSavedValues) {
-  const int64_t unit = 1 << 12;
-  const Variable scale = var({0.5});
-  OffloadOptions where = options(4096);
-  const int64_t before = live_bytes();
-  allocator(Device{}).reset_peak();
-  {
-    const OffloadScope scope(where);
+  const int64_t columns = 1 << 12;
+  const std::vector<int64_t> rows = {3, 9, 1, 7, 9, 2, 5, 9, 4};
+  const Variable weights(Tensor::zeros(DType::float64, {columns, 1}), true);
+  const auto peak = [&](const std::optional<OffloadOptions>& where) {
+    const int64_t before = live_bytes();
+    allocator(Device{}).reset_peak();
+    std::optional<OffloadScope> scope;
+    if (where) scope.emplace(*where);
     Variable total(Tensor::scalar(0.0));
-    for (const int64_t size : {3, 9, 1, 7, 9, 2, 5, 9, 4}) {
-      const Variable data(Tensor::zeros(DType::float64, {size * unit}));
-      total = apply("Add", {total, sum_of(mul(data, broadcast("Mul", data, scale)))});
+    for (const int64_t count : rows) {
+      const Variable data(Tensor::zeros(DType::float64, {count, columns}));
+      total = apply("Add", {total, sum_of(apply("MatMul", {data, weights}))});
     }
-  }
-  const double peak = static_cast<double>(allocator(Device{}).counters().peak - before) / static_cast<double>(8 * unit);
-  EXPECT_LE(peak, 4 * 9 + 1);  // data, its multiple and the product, and one value that waits
-  EXPECT_EQ(files(), 0);
+    backward(total);
+    const auto bytes = static_cast<double>(allocator(Device{}).counters().peak - before);
+    Variable(weights).clear_grad();
+    return bytes / static_cast<double>(8 * columns);
+  };
+  const double gradients = 2.1;  // of the weights, the sum and what is added to it
+  EXPECT_GE(peak({}), 49);
+  EXPECT_LE(peak(options()), 9 + 9 + gradients);
+}
+
+// Values that a node far behind reads again are not kept in memory until then.
+TEST_F(TapeOffload, ThePeakWithConnectionsOverManyNodes) {
+  const int64_t elements = 1 << 14;
+  const Variable x(Tensor::zeros(DType::float64, {elements}), true);
+  const auto peak_of = [&](int depth) {
+    const int64_t before = live_bytes();
+    {
+      const OffloadScope scope(options());
+      Variable root;
+      {
+        std::vector<Variable> skipped;
+        Variable h = x;
+        for (int i = 0; i < depth; ++i) skipped.push_back(h = tanh_of(h));
+        for (int i = 0; i < depth; ++i) {
+          h = mul(h, skipped.back());
+          skipped.pop_back();
+        }
+        root = sum_of(h);
+        scope.wait();
+      }
+      allocator(Device{}).reset_peak();
+      const Gradients g = grad({root}, {x});
+    }
+    return static_cast<double>(allocator(Device{}).counters().peak - before) / static_cast<double>(elements * 8);
+  };
+  // The gradients of the skipped values wait for their nodes, one each.
+  EXPECT_LE(peak_of(16) - peak_of(8), 8.01);
+  EXPECT_LE(peak_of(8), 8 + 3.01);
 }
 
 TEST_F(TapeOffload, SeveralThreadsUseOneScopesValues) {
