@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <thread>
+#include <unordered_set>
 
 #include "core/autograd/accumulate_grad.h"
 #include "core/autograd/gradient_sums.h"
@@ -83,8 +84,10 @@ void backward_edges(const std::vector<Edge>& roots, Gradients gradients, const B
   request.wanted = edges_of(options.inputs, "input");
   for (const Variable& v : options.inputs) request.runs_node.push_back(v.is_leaf());
   Gradients arrived = run_pass(std::move(request));
+  std::unordered_set<VariableState*> done;
   for (size_t i = 0; i < arrived.size(); ++i)
-    if (arrived[i].defined()) accumulate_gradient(options.inputs[i], std::move(arrived[i]), options.create_graph);
+    if (arrived[i].defined() && done.insert(options.inputs[i].state()).second)
+      accumulate_gradient(options.inputs[i], std::move(arrived[i]), options.create_graph);
 }
 
 void backward(const std::vector<Variable>& roots, const Gradients& gradients, const BackwardOptions& options) {

@@ -33,7 +33,8 @@ struct GradOptions {
   bool materialize = false;   // it has zeros instead; implies allow_unused
 };
 
-// The gradients of the sum of `outputs` by each of `inputs`; no variable's own gradient changes.
+// The gradients of the sum of `outputs` by each of `inputs`. No variable's own gradient changes, but for interior ones
+// on the way that retain theirs.
 Gradients grad(const std::vector<Variable>& outputs, const std::vector<Variable>& inputs,
                const GradOptions& options = {});
 

@@ -14,6 +14,11 @@ struct LeafHooks {
 };
 
 struct VariableState {
+  VariableState() = default;
+  ~VariableState() { let_go(std::move(grad_fn)); }
+  VariableState(const VariableState&) = delete;
+  VariableState& operator=(const VariableState&) = delete;
+
   Tensor value;
   bool requires_grad = false;  // of a leaf
   bool is_view = false;        // its bytes are another variable's
@@ -24,10 +29,10 @@ struct VariableState {
   std::weak_ptr<Node> accumulator;  // of a leaf; the graph owns it
   std::mutex grad_lock;
   VariableGradient grad;
-  std::unique_ptr<LeafHooks> hooks;  // of a leaf; those of an interior variable are its node's
-  LeafHooks& leaf_hooks() {
-    if (!hooks) hooks = std::make_unique<LeafHooks>();
-    return *hooks;
+  std::shared_ptr<LeafHooks> hooks;  // of a leaf, shared with its accumulator; an interior variable's are its node's
+  const std::shared_ptr<LeafHooks>& leaf_hooks() {
+    if (!hooks) hooks = std::make_shared<LeafHooks>();
+    return hooks;
   }
 };
 
