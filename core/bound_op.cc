@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/inline_vector.h"
 #include "core/profile.h"
 #include "core/random.h"
 
@@ -91,8 +92,9 @@ DType generic_type(const BoundOp& op, std::span<const TensorType> in) {
       found = in[i].dtype;
       first = static_cast<int>(i);
     }
-    require(found == in[i].dtype, "inputs \"{}\" and \"{}\" must have the same type, but are {} and {}",
-            op.def.input(first), op.def.input(static_cast<int>(i)), in[first], in[i]);
+    if (found != in[i].dtype)
+      fail("inputs \"{}\" and \"{}\" must have the same type, but are {} and {}", op.def.input(first),
+           op.def.input(static_cast<int>(i)), in[first], in[i]);
   }
   return found;
 }
@@ -136,9 +138,31 @@ bool is_alias(const OpSpec& spec, int out) {
   return std::any_of(spec.aliases.begin(), spec.aliases.end(), [&](const AliasRule& a) { return a.out == p->name; });
 }
 
-void call_kernel(const BoundOp& op, std::vector<const Tensor*> in, std::span<Tensor* const> out, RunContext& run,
+// What operators of few inputs and outputs need without allocating.
+constexpr size_t kFew = 8;
+using TypesOfFew = InlineVector<TensorType, kFew>;
+
+// An in-place output may change the shape of the tensor that is also the input: the kernel then gets the old one, which
+// is kept in `before`.
+void keep_reshaped(const BoundOp& op, std::span<const Tensor*> in, const Tensor* out, size_t o, const TensorType& type,
+                   std::vector<Tensor>& before) {
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i] != out || (in[i]->dtype() == type.dtype && in[i]->shape() == type.shape)) continue;
+    // A derivative that asks for the input's shape would be given the output's.
+    require(op.spec->derivatives.empty() || in[i]->size() == type.shape.size(),
+            "output {} is to be written in place of input {}, but would be {} instead of {}; write to another blob", o,
+            i, type.shape, in[i]->shape());
+    before.resize(in.size());
+    before[i] = *in[i];
+    in[i] = &before[i];
+  }
+}
+
+void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::span<Tensor* const> out, RunContext& run,
                  uint32_t accumulate_mask) {
-  std::vector<TensorType> in_types(in.size()), out_types(out.size());
+  InlineVector<const Tensor*, kFew> in(given.size());
+  std::copy(given.begin(), given.end(), in.begin());
+  TypesOfFew in_types(in.size()), out_types(out.size());
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i]) {
       in_types[i] = TensorType::of(in[i]->dtype(), in[i]->shape());
@@ -149,19 +173,10 @@ void call_kernel(const BoundOp& op, std::vector<const Tensor*> in, std::span<Ten
   }
   for (size_t o = 0; o < out.size(); ++o) out_types[o].absent = out[o] == nullptr;
   infer_types(op, in_types, out_types);
-  // An in-place output may change the shape of the tensor that is also the input: the kernel then gets the old one.
-  std::vector<Tensor> before(in.size());
+  std::vector<Tensor> before;
   for (size_t o = 0; o < out.size(); ++o) {
     if (!out[o] || !out_types[o].known || is_alias(*op.spec, static_cast<int>(o))) continue;
-    for (size_t i = 0; i < in.size(); ++i) {
-      if (in[i] != out[o] || (in[i]->dtype() == out_types[o].dtype && in[i]->shape() == out_types[o].shape)) continue;
-      // A derivative that asks for the input's shape would be given the output's.
-      require(op.spec->derivatives.empty() || in[i]->size() == out_types[o].shape.size(),
-              "output {} is to be written in place of input {}, but would be {} instead of {}; write to another blob",
-              o, i, out_types[o].shape, in[i]->shape());
-      before[i] = *in[i];
-      in[i] = &before[i];
-    }
+    keep_reshaped(op, in, out[o], o, out_types[o], before);
     out[o]->resize(out_types[o].dtype, out_types[o].shape, op.device);
   }
   Call call(in, out, run);
@@ -242,7 +257,7 @@ const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std
 void run_op(const BoundOp& op, std::span<const Tensor* const> in, std::span<Tensor* const> out, RunContext& run,
             uint32_t accumulate_mask) {
   try {
-    call_kernel(op, {in.begin(), in.end()}, out, run, accumulate_mask);
+    call_kernel(op, in, out, run, accumulate_mask);
   } catch (Error& e) {
     if (!e.has("op")) {
       const std::vector<std::string> shapes = shape_texts(op, in);

@@ -25,7 +25,7 @@ VariableGradient first_gradient(VariableGradient g) {
 AccumulateGrad::AccumulateGrad(const Variable& leaf)
     : Node({}, {TensorType::of(leaf.dtype(), leaf.shape())}, {}),
       leaf_(leaf.shared_state()),
-      hooks_(leaf.state()->leaf_hooks()) {
+      hooks_(leaf.state()->make_gradient().leaf_hooks()) {
   set_sequence(std::numeric_limits<uint64_t>::max());
 }
 
@@ -43,13 +43,14 @@ Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
 }
 
 void accumulate_gradient(const Variable& variable, VariableGradient g, bool recording) {
-  VariableState& s = *variable.state();
-  const std::lock_guard lock(s.grad_lock);
+  const Tensor& value = variable.value();
+  GradientState& s = variable.state()->make_gradient();
+  const std::lock_guard lock(s.lock);
   if (!s.grad.defined()) {
     s.grad = first_gradient(std::move(g));
   } else if (recording || s.grad.is_sparse()) {
     VariableGradient before = s.grad;  // which keeps its values for whoever has taken them
-    s.grad = add_gradients(std::move(before), std::move(g), TensorType::of(s.value.dtype(), s.value.shape()));
+    s.grad = add_gradients(std::move(before), std::move(g), TensorType::of(value.dtype(), value.shape()));
   } else {
     add_in_place(s.grad.dense, std::move(g));
   }

@@ -103,10 +103,19 @@ std::vector<int> last_uses(const GradientProgram& program) {
   return last;
 }
 
+void list_reads(EagerGradient& g) {
+  for (size_t i = 0; i < g.program.reads_input.size(); ++i)
+    if (g.program.reads_input[i]) g.saved_inputs.push_back(static_cast<int>(i));
+  for (size_t o = 0; o < g.program.reads_output.size(); ++o)
+    if (g.program.reads_output[o]) g.saved_outputs.push_back(static_cast<int>(o));
+  for (const GradientProgram::Slot& slot : g.program.slots)
+    if (slot.kind == GradientProgram::SlotKind::input && !g.program.reads_input[slot.index]) g.reads_types = true;
+}
+
 }  // namespace
 
 struct EagerOp::Entry {
-  std::vector<bool> wanted, present;
+  Flags wanted, present;
   EagerGradient gradient;
   Entry* next;
 };
@@ -136,15 +145,16 @@ EagerOp::~EagerOp() {
   for (Entry* e = entries_.load(); e;) delete std::exchange(e, e->next);
 }
 
-const EagerGradient& EagerOp::gradient(const std::vector<bool>& wanted, const std::vector<bool>& present) const {
+const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present) const {
   Entry* first = entries_.load(std::memory_order_acquire);
   for (const Entry* e = first; e; e = e->next)
     if (e->wanted == wanted && e->present == present) return e->gradient;
   auto made = std::make_unique<Entry>(Entry{wanted, present, {}, first});
   EagerGradient& g = made->gradient;
-  g.program = record_gradient(*bound_.spec, bound_.def, bound_.args.get(), wanted, present);
+  g.program = record_gradient(*bound_.spec, bound_.def, bound_.args.get(), wanted.all(), present.all());
   for (const GradientProgram::Step& step : g.program.steps) g.steps.push_back(get(signature_of(step)));
   g.last_use = last_uses(g.program);
+  list_reads(g);
   Entry* entry = made.release();
   // Two threads may add the same entry: the one found first serves.
   while (!entries_.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
@@ -152,7 +162,7 @@ const EagerGradient& EagerOp::gradient(const std::vector<bool>& wanted, const st
   return entry->gradient;
 }
 
-void EagerOp::check_in_place(const std::vector<bool>& wanted) const {
+void EagerOp::check_in_place(const Flags& wanted) const {
   for (const InPlaceRule& rule : bound_.spec->in_place) {
     const int i = bound_.spec->input_index(rule.in);
     const int o = bound_.spec->output_index(rule.out);

@@ -60,6 +60,16 @@ bool broadcasts(const Shape& from, const Shape& to) {
   return true;
 }
 
+// Rows of a tensor of that type, with one index each.
+bool rows_fit(const VariableGradient& g, const TensorType& type) {
+  const Shape &rows = g.values.shape(), &like = type.shape;
+  const int lead = g.indices.shape().rank();
+  return g.values.dtype() == type.dtype && like.rank() > 0 && rows.rank() == lead + like.rank() - 1 &&
+         rows.from(lead) == like.from(1);
+}
+
+std::string name_of(const Node* node) { return node ? node->name() : ""; }
+
 }  // namespace
 
 bool is_only_holder(const VariableGradient& g) {
@@ -105,20 +115,17 @@ Variable filled(const TensorType& type, Device device, float value) {
   return run1(*op, inputs);
 }
 
-VariableGradient checked_gradient(VariableGradient g, const TensorType& type, const std::string& what) {
+VariableGradient checked_gradient(VariableGradient g, const TensorType& type, std::string_view what, const Node* node) {
   if (!g.defined()) return g;
   if (g.is_sparse()) {
-    const Shape &rows = g.values.shape(), &like = type.shape;
-    const int lead = g.indices.shape().rank();
-    const bool fits = g.values.dtype() == type.dtype && rows.rank() == lead + like.rank() - 1 && like.rank() > 0 &&
-                      rows.from(lead) == like.from(1);
-    require(fits, "{} is of {}, but its gradient's rows are {}", what, type, g.values.value());
+    if (!rows_fit(g, type))
+      fail("{}{} is of {}, but its gradient's rows are {}", what, name_of(node), type, g.values.value());
     return g;
   }
   const Tensor& value = g.dense.value();
-  require(value.dtype() == type.dtype, "{} is {}, but its gradient is {}", what, type, value);
-  if (value.shape() == type.shape) return g;
-  require(broadcasts(type.shape, value.shape()), "{} is {}, but its gradient is {}", what, type, value);
+  if (value.dtype() == type.dtype && value.shape() == type.shape) return g;
+  if (value.dtype() != type.dtype || !broadcasts(type.shape, value.shape()))
+    fail("{}{} is {}, but its gradient is {}", what, name_of(node), type, value);
   return sum_to(g.dense, type);
 }
 

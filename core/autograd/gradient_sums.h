@@ -17,7 +17,8 @@ Variable make_dense(const VariableGradient& gradient, const TensorType& type);
 // Zeros or ones of that type.
 Variable filled(const TensorType& type, Device device, float value);
 // Checks a gradient against the type of what it is the gradient of; one of a shape that broadcasts from it is summed
-// down to it. `what` names it in Errors.
-VariableGradient checked_gradient(VariableGradient gradient, const TensorType& type, const std::string& what);
+// down to it. `what`, and the node's name behind it, name it in Errors.
+VariableGradient checked_gradient(VariableGradient gradient, const TensorType& type, std::string_view what,
+                                  const Node* node = nullptr);
 
 }  // namespace stepnet::autograd

@@ -52,7 +52,7 @@ bool has_nan(const Variable& v) {
 // What a hook returns in place of what it got.
 void replace(VariableGradient& gradient, VariableGradient other, const TensorType& type, const Node& node) {
   if (!other.defined()) return;
-  gradient = checked_gradient(std::move(other), type, fmt::format("a hook's gradient of an output of {}", node.name()));
+  gradient = checked_gradient(std::move(other), type, "a hook's gradient for ", &node);
 }
 
 }  // namespace
@@ -127,7 +127,7 @@ Gradients GraphTask::run() {
   const PassScope scope(*this, request_.recording);
   discover();
   for (size_t i = 0; i < request_.roots.size(); ++i)
-    deliver(request_.roots[i], std::move(request_.gradients[i]), "a root");
+    deliver(request_.roots[i], std::move(request_.gradients[i]), nullptr);
   request_.gradients.clear();
   while (!ready_.empty()) {
     Node* node = ready_.top();
@@ -141,15 +141,15 @@ Gradients GraphTask::run() {
   return std::move(results_);
 }
 
-void GraphTask::deliver(const Edge& edge, VariableGradient gradient, const std::string& from) {
+void GraphTask::deliver(const Edge& edge, VariableGradient gradient, const Node* from) {
   if (!edge.node) return;
   const auto it = visits_.find(edge.node.get());
   if (it == visits_.end()) return;
   Visit& v = it->second;
   if (gradient.defined() && wants(edge)) {
     const TensorType& type = edge.node->outputs()[edge.index];
-    gradient = checked_gradient(std::move(gradient), type, fmt::format("what {} goes to", from));
-    v.gradients.resize(edge.node->outputs().size());
+    gradient = checked_gradient(std::move(gradient), type, "what gets a gradient from ", from);
+    if (v.gradients.empty()) v.gradients.resize(edge.node->outputs().size());
     VariableGradient& sum = v.gradients[edge.index];
     if (sum.defined()) {
       sum = add_gradients(std::move(sum), std::move(gradient), type);
@@ -197,18 +197,17 @@ void GraphTask::run_node(Node& node) {
   if (!visit.needed) {
     visit.gradients.clear();
     if (!visit.expanded) return;
-    for (const Edge& edge : node.edges()) deliver(edge, {}, "");  // whoever waits for it is not to wait for ever
+    for (const Edge& edge : node.edges()) deliver(edge, {}, nullptr);  // whoever waits for it is not to wait for ever
     return;
   }
   Gradients computed = run_derivative(node, std::move(visit.gradients));
   visit.gradients = {};
   if (computed.empty()) computed.resize(node.edges().size());
-  require(computed.size() == node.edges().size(), "{} has made {} gradients for {} inputs", node.name(),
-          computed.size(), node.edges().size());
+  if (computed.size() != node.edges().size())
+    fail("{} has made {} gradients for {} inputs", node.name(), computed.size(), node.edges().size());
   const TapeState& state = tape_state();
   if (state.anomaly && state.anomaly_checks_nan) check_nan(node, computed);
-  const std::string name = node.edges().empty() ? "" : node.name();
-  for (size_t i = 0; i < computed.size(); ++i) deliver(node.edges()[i], std::move(computed[i]), name);
+  for (size_t i = 0; i < computed.size(); ++i) deliver(node.edges()[i], std::move(computed[i]), &node);
 }
 
 Gradients GraphTask::run_derivative(Node& node, Gradients gradients) {

@@ -47,7 +47,7 @@ class GraphTask {
   void discover();
   void mark_needed(std::vector<Node*> found);
   bool wants(const Edge& edge) const;
-  void deliver(const Edge& edge, VariableGradient gradient, const std::string& from);
+  void deliver(const Edge& edge, VariableGradient gradient, const Node* from);
   void run_node(Node& node);
   void capture(const Visit& visit, Node& node);
   Gradients run_derivative(Node& node, Gradients gradients);

@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "core/autograd/record.h"
+#include "core/inline_vector.h"
 
 namespace stepnet::autograd {
 namespace {
 
 using SlotKind = GradientProgram::SlotKind;
+constexpr size_t kFew = 4;
 
 // A value of which only the type is read.
 Variable shape_of(const TensorType& type) {
@@ -17,14 +19,14 @@ Variable shape_of(const TensorType& type) {
 }
 
 // A sum to a shape that is there already.
-bool sums_nothing(const EagerOp& op, const std::vector<Variable>& inputs) {
+bool sums_nothing(const EagerOp& op, std::span<const Variable> inputs) {
   return op.spec().role == Role::sum_to && inputs.size() == 2 && inputs[0].shape() == inputs[1].shape();
 }
 
 }  // namespace
 
-OpNode::OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded, std::vector<bool> needs,
-               std::vector<Edge> edges, std::vector<TensorType> inputs, std::vector<TensorType> outputs, Place place)
+OpNode::OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded, Flags needs, std::vector<Edge> edges,
+               std::vector<TensorType> inputs, std::vector<TensorType> outputs, Place place)
     : Node(std::move(edges), std::move(outputs), place),
       op_(std::move(op)),
       recorded_(&recorded),
@@ -33,8 +35,13 @@ OpNode::OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded,
 
 std::string OpNode::name() const { return op_->type() + "Gradient"; }
 
-void OpNode::save_input(int i, const Tensor& value) { saved_.push_back({i, SavedValue(value)}); }
-void OpNode::save_output(int o, const Tensor& value) { saved_.push_back({op_->inputs() + o, SavedValue(value)}); }
+void OpNode::save(std::span<const Tensor* const> inputs, std::span<const Tensor> outputs) {
+  saved_.reserve(recorded_->saved_inputs.size() + recorded_->saved_outputs.size());
+  for (const int i : recorded_->saved_inputs)
+    if (inputs[i]) saved_.push_back({i, SavedValue(*inputs[i])});
+  for (const int o : recorded_->saved_outputs)
+    if (outputs[o].defined()) saved_.push_back({op_->inputs() + o, SavedValue(outputs[o])});
+}
 
 SavedValue* OpNode::find(int place) {
   for (Saved& s : saved_)
@@ -43,7 +50,7 @@ SavedValue* OpNode::find(int place) {
 }
 
 Variable OpNode::slot_value(const GradientProgram& program, const GradientProgram::Slot& slot,
-                            const Gradients& gradients) {
+                            const Gradients& gradients, std::unique_lock<std::mutex>& lock) {
   if (slot.kind == SlotKind::output_gradient) return gradients[slot.index].dense;
   if (slot.kind == SlotKind::temporary) return {};
   const bool is_input = slot.kind == SlotKind::input;
@@ -52,54 +59,65 @@ Variable OpNode::slot_value(const GradientProgram& program, const GradientProgra
   const std::string& what = is_input ? op_->input_name(slot.index) : op_->output_name(slot.index);
   const SavedValue* saved = find(is_input ? slot.index : op_->inputs() + slot.index);
   require(saved != nullptr, "{}: {} is read, but was not saved", name(), what);
-  if (is_input) return saved->unpack(edges()[slot.index], *this, what);
-  const Edge self{shared_from_this(), slot.index};
-  return saved->unpack(is_floating(outputs()[slot.index].dtype) ? self : Edge{}, *this, what);
+  Edge self;
+  if (!is_input && is_floating(outputs()[slot.index].dtype)) self = {shared_from_this(), slot.index};
+  const Edge& edge = is_input ? edges()[slot.index] : self;
+  if (!saved->packed()) return saved->unpack(edge, *this, what);
+  // A hook may run a whole pass, which may come here on another thread.
+  const SavedValue packed = *saved;
+  lock.unlock();
+  Variable value = packed.unpack(edge, *this, what);
+  lock.lock();
+  return value;
 }
 
-std::vector<Variable> OpNode::run_steps(const EagerGradient& gradient, Gradients& gradients) {
+void OpNode::run_steps(const EagerGradient& gradient, std::span<Variable> slots) {
   const GradientProgram& program = gradient.program;
-  std::vector<Variable> slots;
-  slots.reserve(program.slots.size());
-  {
-    const std::lock_guard lock(lock_);
-    for (const GradientProgram::Slot& slot : program.slots) slots.push_back(slot_value(program, slot, gradients));
-  }
-  gradients.clear();  // so that a step is the last to hold them
-  std::vector<Variable> inputs;
   for (size_t s = 0; s < program.steps.size(); ++s) {
     const GradientProgram::Step& step = program.steps[s];
-    inputs.clear();
-    for (const int in : step.inputs) inputs.push_back(in < 0 ? Variable() : slots[in]);
-    for (const int in : step.inputs)
-      if (in >= 0 && gradient.last_use[in] == static_cast<int>(s)) slots[in] = {};
-    if (sums_nothing(*gradient.steps[s], inputs)) {
-      slots[step.outputs[0]] = inputs[0];
+    const EagerOp& op = *gradient.steps[s];
+    InlineVector<Variable, kFew> inputs(step.inputs.size()), made(static_cast<size_t>(op.outputs()));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const int in = step.inputs[i];
+      if (in < 0) continue;
+      // The last reader holds a value alone.
+      const bool again =
+          std::find(step.inputs.begin() + static_cast<int64_t>(i) + 1, step.inputs.end(), in) != step.inputs.end();
+      inputs[i] = gradient.last_use[in] == static_cast<int>(s) && !again ? std::move(slots[in]) : slots[in];
+    }
+    if (sums_nothing(op, inputs)) {
+      slots[step.outputs[0]] = std::move(inputs[0]);
       continue;
     }
-    std::vector<Variable> made = run(*gradient.steps[s], inputs, place());
+    run_into(op, inputs, made, place());
     for (size_t o = 0; o < made.size(); ++o)
       if (step.outputs[o] >= 0) slots[step.outputs[o]] = std::move(made[o]);
   }
-  return slots;
 }
 
 Gradients OpNode::apply(Gradients gradients, const NodeRun& run) {
-  if (released_) fail_released();
-  std::vector<bool> present;
-  present.reserve(gradients.size());
-  bool any = false, all = true;
-  for (size_t o = 0; o < gradients.size(); ++o) {
-    present.push_back(gradients[o].defined());
-    any = any || present.back();
-    all = all && (present.back() || !op_->wants_output(static_cast<int>(o)));
-  }
+  Flags present(gradients.size());
+  bool any = false;
+  for (size_t o = 0; o < gradients.size(); ++o)
+    if (gradients[o].defined()) {
+      present.set(o);
+      any = true;
+    }
   Gradients results(edges().size());
   if (!any) return results;
-  const EagerGradient& gradient = all && run.wanted == needs_ ? *recorded_ : op_->gradient(run.wanted, present);
-  std::vector<Variable> slots = run_steps(gradient, gradients);
+  const Flags wanted(run.wanted);
+  const EagerGradient& gradient =
+      wanted == needs_ && present == op_->wanted_outputs() ? *recorded_ : op_->gradient(wanted, present);
+  const GradientProgram& program = gradient.program;
+  InlineVector<Variable, 2 * kFew> slots(program.slots.size());
+  std::unique_lock lock(lock_);
+  if (released_) fail_released();
+  for (size_t s = 0; s < slots.size(); ++s) slots[s] = slot_value(program, program.slots[s], gradients, lock);
+  lock.unlock();
+  gradients.clear();  // so that the steps hold them alone
+  run_steps(gradient, slots);
   for (size_t i = 0; i < results.size(); ++i) {
-    const Gradient& g = gradient.program.results[i];
+    const Gradient& g = program.results[i];
     if (g.dense.defined()) results[i].dense = slots[g.dense.slot];
     if (g.is_sparse()) results[i] = VariableGradient::sparse(slots[g.indices.slot], slots[g.values.slot]);
   }

@@ -12,16 +12,16 @@ namespace stepnet::autograd {
 class OpNode : public Node {
  public:
   // `needs`: per input, whether it requires a gradient; `recorded`: the derivative of these with every output's.
-  OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded, std::vector<bool> needs,
-         std::vector<Edge> edges, std::vector<TensorType> inputs, std::vector<TensorType> outputs, Place place);
+  OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded, Flags needs, std::vector<Edge> edges,
+         std::vector<TensorType> inputs, std::vector<TensorType> outputs, Place place);
 
   std::string name() const override;
   Gradients apply(Gradients gradients, const NodeRun& run) override;
   void release() override;
 
   const EagerOp& op() const { return *op_; }
-  void save_input(int i, const Tensor& value);
-  void save_output(int o, const Tensor& value);
+  // What the recorded derivative reads, of these; `inputs` are as they were before the operator ran.
+  void save(std::span<const Tensor* const> inputs, std::span<const Tensor> outputs);
   // For looking at what is kept, and for hooks on it. Null if that value is not saved.
   SavedValue* saved_input(int i) { return find(i); }
   SavedValue* saved_output(int o) { return find(op_->inputs() + o); }
@@ -32,15 +32,16 @@ class OpNode : public Node {
     SavedValue value;
   };
   SavedValue* find(int place);
-  Variable slot_value(const GradientProgram& program, const GradientProgram::Slot& slot, const Gradients& gradients);
-  std::vector<Variable> run_steps(const EagerGradient& gradient, Gradients& gradients);
+  Variable slot_value(const GradientProgram& program, const GradientProgram::Slot& slot, const Gradients& gradients,
+                      std::unique_lock<std::mutex>& lock);
+  void run_steps(const EagerGradient& gradient, std::span<Variable> slots);
 
   std::shared_ptr<const EagerOp> op_;
   const EagerGradient* recorded_;
-  std::vector<bool> needs_;
+  Flags needs_;
   std::vector<TensorType> input_types_;
   std::vector<Saved> saved_;
-  std::recursive_mutex lock_;
+  std::mutex lock_;
   bool released_ = false;
 };
 

@@ -4,9 +4,12 @@
 
 #include "core/autograd/op_node.h"
 #include "core/autograd/variable_state.h"
+#include "core/inline_vector.h"
 
 namespace stepnet::autograd {
 namespace {
+
+constexpr size_t kFew = 4;
 
 // One call of an operator on its way to being recorded.
 struct Recording {
@@ -14,41 +17,43 @@ struct Recording {
   std::span<const Variable> inputs;
   Place place;
   bool recorded = false;
-  std::vector<bool> needs = {};             // per input
+  Flags needs{inputs.size()};
   const EagerGradient* gradient = nullptr;  // with every output's gradient
-  std::vector<Tensor> before = {};          // per input: what it was, where an output overwrites it
+  std::vector<Tensor> before = {};          // per input: what it was, where an output overwrites it; or empty
   std::vector<Edge> edges = {};
   std::vector<TensorType> input_types = {};
+  const Tensor* input(size_t i) const {
+    if (!before.empty() && before[i].defined()) return &before[i];
+    return inputs[i].defined() ? &inputs[i].state()->value : nullptr;
+  }
 };
-
-std::vector<bool> outputs_of(const EagerOp& op) {
-  std::vector<bool> wanted;
-  for (int o = 0; o < op.outputs(); ++o) wanted.push_back(op.wants_output(o));
-  return wanted;
-}
 
 void check_inputs(const EagerOp& op, std::span<const Variable> inputs) {
   if (static_cast<int>(inputs.size()) != op.inputs())
     fail("{} was bound for {} inputs, and gets {}", op.type(), op.inputs(), inputs.size());
   for (int i = 0; i < op.inputs(); ++i) {
     if (inputs[i].defined() != op.has_input(i))
-      fail("{}: input {} ({}) is {}", op.type(), i, op.input_name(i),
-           inputs[i].defined() ? "absent in what was bound" : "absent");
+      fail("{}: input {} ({}) is absent {}", op.type(), i, op.input_name(i),
+           inputs[i].defined() ? "in what was bound, and there in the call" : "");
     if (inputs[i].defined()) check_view(inputs[i]);
   }
 }
 
 void find_needs(Recording& r) {
   if (!tape_state().recording || r.op.spec().gradient_rule == GradientRule::stop) return;
-  for (const Variable& v : r.inputs)
-    if (v.requires_grad()) r.recorded = true;
+  for (size_t i = 0; i < r.inputs.size(); ++i)
+    if (r.inputs[i].requires_grad()) {
+      r.needs.set(i);
+      r.recorded = true;
+    }
   if (!r.recorded) return;
-  for (const Variable& v : r.inputs) r.needs.push_back(v.requires_grad());
-  r.gradient = &r.op.gradient(r.needs, outputs_of(r.op));
-  for (const Variable& v : r.inputs) {
-    r.edges.push_back(v.gradient_edge());
+  r.gradient = &r.op.gradient(r.needs, r.op.wanted_outputs());
+  r.edges.reserve(r.inputs.size());
+  for (const Variable& v : r.inputs) r.edges.push_back(v.gradient_edge());
+  if (!r.gradient->reads_types) return;
+  r.input_types.reserve(r.inputs.size());
+  for (const Variable& v : r.inputs)
     r.input_types.push_back(v.defined() ? TensorType::of(v.dtype(), v.shape()) : TensorType{});
-  }
 }
 
 bool is_read(const Recording& r, int input) { return r.gradient && r.gradient->program.reads_input[input]; }
@@ -61,40 +66,49 @@ void keep_overwritten(Recording& r) {
     if (target < 0) continue;
     check_writable(r.inputs[target], r.op.type());
     if (r.recorded) r.op.check_in_place(r.needs);
-    Tensor copy;
+    const Tensor& old = r.inputs[target].value();
     for (int i = 0; i < r.op.inputs(); ++i) {
       const Variable& v = r.inputs[i];
-      if (!v.defined() || !v.value().shares_storage(r.inputs[target].value())) continue;
-      const bool kernel_reads = i != target && !(r.op.spec().elementwise && v.is_same(r.inputs[target]));
+      if (!v.defined() || !v.value().shares_storage(old)) continue;
+      const bool same = v.value().offset() == old.offset() && v.shape() == old.shape();
+      const bool kernel_reads = i != target && !(r.op.spec().elementwise && same);
       if (!is_read(r, i) && !kernel_reads) continue;
-      if (!copy.defined() || copy.shape() != v.shape() || v.value().offset() != r.inputs[target].value().offset()) {
-        copy = v.value().clone();
-        count(TapeEvent::input_cloned);
-      }
-      r.before[i] = copy;
+      r.before[i] = same && r.before[target].defined() ? r.before[target] : v.value().clone();
+      if (!(same && i != target && r.before[target].defined())) count(TapeEvent::input_cloned);
     }
   }
 }
 
-// Runs the kernel. The outputs' tensors; those in place are the variables' own.
-std::vector<Tensor> run_kernel(Recording& r) {
-  std::vector<const Tensor*> in;
-  in.reserve(r.inputs.size());
-  for (size_t i = 0; i < r.inputs.size(); ++i) {
-    in.push_back(!r.inputs[i].defined() ? nullptr : r.before[i].defined() ? &r.before[i] : &r.inputs[i].value());
-  }
-  std::vector<Tensor> made(r.op.outputs());
-  std::vector<Tensor*> out;
-  out.reserve(made.size());
+void check_overwritten(const Recording& r, const std::vector<Tensor>& before) {
   for (int o = 0; o < r.op.outputs(); ++o) {
     const int target = r.op.in_place(o);
-    if (target >= 0) {
-      out.push_back(&r.inputs[target].state()->value);
-      in[target] = out.back();
-      made[o] = *out.back();
-    } else {
-      out.push_back(r.op.wants_output(o) ? &made[o] : nullptr);
+    if (target < 0) continue;
+    const Tensor& was = before[o];
+    Tensor& now = r.inputs[target].state()->value;
+    if (now.shape() == was.shape() && now.dtype() == was.dtype() && now.shares_storage(was)) continue;
+    const std::string became = now.str();
+    now = was;
+    fail("{}: the result is {}, which cannot be written over {}, {}", r.op.type(), became, r.op.input_name(target),
+         now);
+  }
+}
+
+// Runs the kernel. The outputs' tensors; those in place are the variables' own.
+void run_kernel(Recording& r, std::span<Tensor> made) {
+  InlineVector<const Tensor*, kFew> in(r.inputs.size());
+  for (size_t i = 0; i < in.size(); ++i) in[i] = r.input(i);
+  InlineVector<Tensor*, kFew> out(made.size());
+  std::vector<Tensor> old;
+  for (int o = 0; o < r.op.outputs(); ++o) {
+    const int target = r.op.in_place(o);
+    if (target < 0) {
+      out[o] = r.op.wants_output(o) ? &made[o] : nullptr;
+      continue;
     }
+    out[o] = &r.inputs[target].state()->value;
+    in[target] = out[o];
+    old.resize(made.size());
+    old[o] = *out[o];
   }
   RunContext context;
   if (r.op.spec().random) {
@@ -102,30 +116,21 @@ std::vector<Tensor> run_kernel(Recording& r) {
     context.iteration = next_draw();
   }
   run_op(r.op.bound(), in, out, context);
-  for (int o = 0; o < r.op.outputs(); ++o) {
-    const int target = r.op.in_place(o);
-    if (target < 0) continue;
-    Tensor& now = r.inputs[target].state()->value;
-    if (now.shape() == made[o].shape() && now.dtype() == made[o].dtype() && now.shares_storage(made[o])) continue;
-    const std::string became = now.str();
-    now = made[o];
-    fail("{}: the result is {}, which cannot be written over {}, {}", r.op.type(), became, r.op.input_name(target),
-         now);
-  }
-  return made;
+  if (old.empty()) return;
+  check_overwritten(r, old);
+  for (size_t o = 0; o < old.size(); ++o)
+    if (old[o].defined()) made[o] = std::move(old[o]);
 }
 
-std::shared_ptr<OpNode> make_node(Recording& r, const std::vector<Tensor>& outputs) {
+std::shared_ptr<OpNode> make_node(Recording& r, std::span<const Tensor> outputs) {
   std::vector<TensorType> types;
+  types.reserve(outputs.size());
   for (const Tensor& t : outputs) types.push_back(TensorType::of(t.dtype(), t.shape()));
   auto node = std::make_shared<OpNode>(r.op.shared_from_this(), *r.gradient, std::move(r.needs), std::move(r.edges),
                                        std::move(r.input_types), std::move(types), r.place);
-  const GradientProgram& program = r.gradient->program;
-  for (size_t i = 0; i < r.inputs.size(); ++i)
-    if (program.reads_input[i] && r.inputs[i].defined())
-      node->save_input(static_cast<int>(i), r.before[i].defined() ? r.before[i] : r.inputs[i].value());
-  for (size_t o = 0; o < outputs.size(); ++o)
-    if (program.reads_output[o] && outputs[o].defined()) node->save_output(static_cast<int>(o), outputs[o]);
+  InlineVector<const Tensor*, kFew> inputs(r.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = r.input(i);
+  node->save(inputs, outputs);
   return node;
 }
 
@@ -168,27 +173,33 @@ std::vector<bool> always_there(const OpSpec& spec, int outputs) {
 
 }  // namespace
 
-std::vector<Variable> run(const EagerOp& op, std::span<const Variable> inputs, Place place) {
+void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Variable> outputs, Place place) {
   try {
     check_inputs(op, inputs);
     Recording r{op, inputs, place};
     find_needs(r);
-    keep_overwritten(r);
-    std::vector<Tensor> made = run_kernel(r);
+    if (op.is_in_place()) keep_overwritten(r);
+    InlineVector<Tensor, kFew> made(outputs.size());
+    run_kernel(r, made);
     const std::shared_ptr<OpNode> node = r.recorded ? make_node(r, made) : nullptr;
-    std::vector<Variable> outputs;
-    outputs.reserve(made.size());
     for (int o = 0; o < op.outputs(); ++o)
-      outputs.push_back(made[o].defined() ? show_output(r, o, made[o], node) : Variable());
-    return outputs;
+      if (made[o].defined()) outputs[o] = show_output(r, o, made[o], node);
   } catch (Error& e) {
     add_place(e, place);
     throw;
   }
 }
 
+std::vector<Variable> run(const EagerOp& op, std::span<const Variable> inputs, Place place) {
+  std::vector<Variable> outputs(static_cast<size_t>(op.outputs()));
+  run_into(op, inputs, outputs, place);
+  return outputs;
+}
+
 Variable run1(const EagerOp& op, std::span<const Variable> inputs, Place place) {
-  return std::move(run(op, inputs, place)[0]);
+  InlineVector<Variable, kFew> outputs(static_cast<size_t>(op.outputs()));
+  run_into(op, inputs, outputs, place);
+  return std::move(outputs[0]);
 }
 
 std::vector<Variable> run(const std::string& type, const std::vector<Variable>& inputs,

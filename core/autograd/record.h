@@ -27,6 +27,9 @@ std::vector<Variable> run(const std::string& type, const std::vector<Variable>& 
                           Place place = Place::here());
 // The same of an operator bound before, which takes less time.
 std::vector<Variable> run(const EagerOp& op, std::span<const Variable> inputs, Place place = Place::here());
+// The same into as many variables as the operator has outputs, without allocating a list of them.
+void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Variable> outputs,
+              Place place = Place::here());
 // Its only output.
 Variable run1(const EagerOp& op, std::span<const Variable> inputs, Place place = Place::here());
 

@@ -22,9 +22,8 @@ void check_floating(const Tensor& value) {
 
 Variable::Variable(Tensor value, bool requires_grad) : state_(std::make_shared<VariableState>()) {
   require(value.defined(), "a variable needs a tensor");
-  if (requires_grad) check_floating(value);
   state_->value = std::move(value);
-  state_->requires_grad = requires_grad;
+  if (requires_grad) set_requires_grad();
 }
 
 const Tensor& Variable::value() const { return state_of(*this).value; }
@@ -43,6 +42,7 @@ Variable& Variable::set_requires_grad(bool requires_grad) {
     if (requires_grad) return *this;
     throw Error("an interior variable requires a gradient, as what it was computed from does", "use detach()");
   }
+  if (requires_grad) s.make_gradient();
   s.requires_grad = requires_grad;
   return *this;
 }
@@ -51,32 +51,40 @@ Edge Variable::gradient_edge() const {
   if (!state_) return {};
   if (state_->grad_fn) return {state_->grad_fn, state_->output_index};
   if (!state_->requires_grad) return {};
-  const std::lock_guard lock(state_->grad_lock);
-  std::shared_ptr<Node> node = state_->accumulator.lock();
+  GradientState& gradient = *state_->gradient;
+  const std::lock_guard lock(gradient.lock);
+  std::shared_ptr<Node> node = gradient.accumulator.lock();
   if (!node) {
     node = std::make_shared<AccumulateGrad>(*this);
-    state_->accumulator = node;
+    gradient.accumulator = node;
   }
   return {std::move(node), 0};
 }
 
-const VariableGradient& Variable::grad() const { return state_of(*this).grad; }
+const VariableGradient& Variable::grad() const {
+  static const VariableGradient none;
+  const VariableState& s = state_of(*this);
+  return s.gradient ? s.gradient->grad : none;
+}
 
 void Variable::set_grad(VariableGradient gradient) {
   VariableState& s = state_of(*this);
   if (gradient.dense.defined())
     require(gradient.value().dtype() == s.value.dtype() && gradient.value().shape() == s.value.shape(),
             "the gradient of {} cannot be {}", s.value, gradient.value());
-  s.grad = std::move(gradient);
+  s.make_gradient().grad = std::move(gradient);
 }
 
-void Variable::clear_grad() { state_of(*this).grad = {}; }
+void Variable::clear_grad() {
+  if (const auto& gradient = state_of(*this).gradient) gradient->grad = {};
+}
 
 void Variable::retain_grad() {
   VariableState& s = state_of(*this);
   require(requires_grad(), "a variable that requires no gradient cannot retain it");
   if (!s.grad_fn) return;
   s.retains_grad = true;
+  s.make_gradient();
   s.grad_fn->hooks().retained[s.output_index] = state_;
 }
 
@@ -84,18 +92,18 @@ HookHandle Variable::register_hook(GradientHook hook) const {
   VariableState& s = state_of(*this);
   require(requires_grad(), "a variable that requires no gradient cannot have a hook on it");
   if (s.grad_fn) return s.grad_fn->register_output_hook(s.output_index, std::move(hook));
-  const uint64_t id = s.leaf_hooks()->of_gradient.add(std::move(hook));
+  const uint64_t id = s.gradient->leaf_hooks()->of_gradient.add(std::move(hook));
   return HookHandle([state = std::weak_ptr(state_), id] {
-    if (const auto s = state.lock()) s->leaf_hooks()->of_gradient.remove(id);
+    if (const auto s = state.lock()) s->gradient->leaf_hooks()->of_gradient.remove(id);
   });
 }
 
 HookHandle Variable::register_post_accumulate_hook(std::function<void(Variable&)> hook) const {
   VariableState& s = state_of(*this);
   require(s.requires_grad, "only a leaf that requires a gradient can have a hook after its accumulation");
-  const uint64_t id = s.leaf_hooks()->after.add(std::move(hook));
+  const uint64_t id = s.gradient->leaf_hooks()->after.add(std::move(hook));
   return HookHandle([state = std::weak_ptr(state_), id] {
-    if (const auto s = state.lock()) s->leaf_hooks()->after.remove(id);
+    if (const auto s = state.lock()) s->gradient->leaf_hooks()->after.remove(id);
   });
 }
 

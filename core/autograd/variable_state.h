@@ -13,6 +13,18 @@ struct LeafHooks {
   HookList<std::function<void(Variable&)>> after;
 };
 
+// What leaves have, and interior variables that retain their gradient.
+struct GradientState {
+  std::mutex lock;  // of the gradient, and of making an accumulator
+  VariableGradient grad;
+  std::weak_ptr<Node> accumulator;   // of a leaf; the graph owns it
+  std::shared_ptr<LeafHooks> hooks;  // of a leaf, shared with its accumulator; an interior variable's are its node's
+  const std::shared_ptr<LeafHooks>& leaf_hooks() {
+    if (!hooks) hooks = std::make_shared<LeafHooks>();
+    return hooks;
+  }
+};
+
 struct VariableState {
   VariableState() = default;
   ~VariableState() { let_go(std::move(grad_fn)); }
@@ -20,19 +32,16 @@ struct VariableState {
   VariableState& operator=(const VariableState&) = delete;
 
   Tensor value;
+  std::shared_ptr<Node> grad_fn;  // of an interior variable
+  uint64_t view_version = 0;      // of the storage when the view was taken
+  int output_index = 0;
   bool requires_grad = false;  // of a leaf
   bool is_view = false;        // its bytes are another variable's
   bool retains_grad = false;
-  std::shared_ptr<Node> grad_fn;  // of an interior variable
-  int output_index = 0;
-  uint64_t view_version = 0;        // of the storage when the view was taken
-  std::weak_ptr<Node> accumulator;  // of a leaf; the graph owns it
-  std::mutex grad_lock;
-  VariableGradient grad;
-  std::shared_ptr<LeafHooks> hooks;  // of a leaf, shared with its accumulator; an interior variable's are its node's
-  const std::shared_ptr<LeafHooks>& leaf_hooks() {
-    if (!hooks) hooks = std::make_shared<LeafHooks>();
-    return hooks;
+  std::unique_ptr<GradientState> gradient;  // null: no gradient was ever asked for
+  GradientState& make_gradient() {
+    if (!gradient) gradient = std::make_unique<GradientState>();
+    return *gradient;
   }
 };
 
