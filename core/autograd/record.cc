@@ -4,6 +4,7 @@
 
 #include "core/autograd/op_node.h"
 #include "core/autograd/variable_state.h"
+#include "core/profile.h"
 #include "core/inline_vector.h"
 
 namespace stepnet::autograd {
@@ -115,7 +116,10 @@ void run_kernel(Recording& r, std::span<Tensor> made) {
     context.seed = random_state().seed;
     context.iteration = next_draw();
   }
+  Profiler* const profiler = tape_state().profiler;
+  const double start = profiler ? now_seconds() : 0;
   run_op(r.op.bound(), in, out, context);
+  if (profiler) profiler->record(r.op.type(), now_seconds() - start, 0, 0);
   if (old.empty()) return;
   check_overwritten(r, old);
   for (size_t o = 0; o < old.size(); ++o)

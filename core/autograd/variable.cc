@@ -119,6 +119,7 @@ void Variable::detach_() {
   VariableState& s = state_of(*this);
   if (s.is_view && s.grad_fn)
     throw Error("detach_: the variable is a view, and its base would still have a history", "use detach()");
+  if (s.retains_grad && s.grad_fn) s.grad_fn->hooks().retained.erase(s.output_index);
   s.grad_fn.reset();
   s.output_index = 0;
   s.requires_grad = false;

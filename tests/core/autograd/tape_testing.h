@@ -1,6 +1,8 @@
 // What tests of the tape share.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -43,5 +45,26 @@ using Numbers = std::vector<double>;
 
 // Bytes that the CPU's allocator has handed out.
 inline int64_t live_bytes() { return allocator(Device{}).counters().live; }
+
+// A suite whose tests leave no bytes behind: no variable, node or saved value owns itself.
+class TapeTest : public ::testing::Test {
+ protected:
+  void SetUp() override { bytes_ = live_bytes(); }
+  void TearDown() override { EXPECT_EQ(live_bytes(), bytes_) << "bytes are left behind"; }
+
+ private:
+  int64_t bytes_ = 0;
+};
+
+// How often something has happened since this was made.
+class Count {
+ public:
+  explicit Count(TapeEvent event) : event_(event), before_(counted(event)) {}
+  int64_t operator()() const { return counted(event_) - before_; }
+
+ private:
+  TapeEvent event_;
+  int64_t before_;
+};
 
 }  // namespace stepnet::autograd::testing
