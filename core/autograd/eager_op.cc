@@ -108,8 +108,6 @@ void list_reads(EagerGradient& g) {
     if (g.program.reads_input[i]) g.saved_inputs.push_back(static_cast<int>(i));
   for (size_t o = 0; o < g.program.reads_output.size(); ++o)
     if (g.program.reads_output[o]) g.saved_outputs.push_back(static_cast<int>(o));
-  for (const GradientProgram::Slot& slot : g.program.slots)
-    if (slot.kind == GradientProgram::SlotKind::input && !g.program.reads_input[slot.index]) g.reads_types = true;
 }
 
 }  // namespace

@@ -53,7 +53,6 @@ struct EagerGradient {
   std::vector<std::shared_ptr<const EagerOp>> steps;  // operators of the program's steps
   std::vector<int> last_use;                     // per slot: the last step that reads it; as many as steps: a result
   std::vector<int> saved_inputs, saved_outputs;  // whose values are read
-  bool reads_types = false;                      // of some input the type alone is read
 };
 
 class EagerOp : public std::enable_shared_from_this<EagerOp> {

@@ -13,6 +13,7 @@ namespace {
 
 // So many passes inside one another share a stack; those inside of these get another one.
 constexpr int kMostOnOneStack = 60;
+constexpr int kMostThreads = 1024;
 
 Gradients run_pass(PassRequest request) {
   GraphTask task(std::move(request));
@@ -64,7 +65,8 @@ std::vector<Edge> edges_of(const std::vector<Variable>& variables, const char* w
   return edges;
 }
 
-PassRequest request_for(std::vector<Edge> roots, Gradients gradients, bool recording, bool keep_saved) {
+template <class Options>
+PassRequest request_for(std::vector<Edge> roots, Gradients gradients, const Options& options) {
   require(!roots.empty(), "there is no root to start from");
   PassRequest request;
   {
@@ -72,15 +74,18 @@ PassRequest request_for(std::vector<Edge> roots, Gradients gradients, bool recor
     request.gradients = root_gradients(roots, std::move(gradients));
   }
   request.roots = std::move(roots);
-  request.recording = recording;
-  request.keep_saved = keep_saved || recording;
+  request.recording = options.create_graph;
+  request.keep_saved = options.keep_graph || options.create_graph;
+  require(options.threads > 0 && options.threads <= kMostThreads, "a backward pass takes 1 to {} threads, not {}",
+          kMostThreads, options.threads);
+  request.threads = options.threads;
   return request;
 }
 
 }  // namespace
 
 void backward_edges(const std::vector<Edge>& roots, Gradients gradients, const BackwardOptions& options) {
-  PassRequest request = request_for(roots, std::move(gradients), options.create_graph, options.keep_graph);
+  PassRequest request = request_for(roots, std::move(gradients), options);
   request.wanted = edges_of(options.inputs, "input");
   for (const Variable& v : options.inputs) request.runs_node.push_back(v.is_leaf());
   Gradients arrived = run_pass(std::move(request));
@@ -96,7 +101,7 @@ void backward(const std::vector<Variable>& roots, const Gradients& gradients, co
 
 Gradients grad_edges(const std::vector<Edge>& outputs, const std::vector<Edge>& inputs, const GradOptions& options) {
   require(!inputs.empty(), "grad needs at least one input");
-  PassRequest request = request_for(outputs, options.grad_outputs, options.create_graph, options.keep_graph);
+  PassRequest request = request_for(outputs, options.grad_outputs, options);
   request.wanted = inputs;
   request.runs_node.assign(inputs.size(), false);
   Gradients results = run_pass(std::move(request));

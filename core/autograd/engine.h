@@ -17,6 +17,7 @@ struct BackwardOptions {
   bool create_graph = false;          // record the derivatives, so that they can be differentiated
   bool keep_graph = false;            // keep saved values, for another pass; create_graph implies it
   std::vector<Variable> inputs = {};  // accumulate in these alone (they may be interior); empty: in every leaf
+  int threads = 1;                    // see GradOptions
 };
 
 // Adds the gradients of `roots` to those of the leaves. `gradients`: of each root, undefined where it is one, for a
@@ -31,6 +32,10 @@ struct GradOptions {
   bool keep_graph = false;
   bool allow_unused = false;  // an input that no output depends on has an undefined gradient, instead of an Error
   bool materialize = false;   // it has zeros instead; implies allow_unused
+  // With more than one, independent nodes run at the same time, each on one core, and hooks are called by any of these
+  // threads. Gradients are added in the same order, so the bits are those of a pass with set_threads(1); those that
+  // wait for their turn are held until then.
+  int threads = 1;
 };
 
 // The gradients of the sum of `outputs` by each of `inputs`. No variable's own gradient changes, but for interior ones

@@ -127,8 +127,9 @@ Gradients GraphTask::run() {
   const PassScope scope(*this, request_.recording);
   discover();
   for (size_t i = 0; i < request_.roots.size(); ++i)
-    deliver(request_.roots[i], std::move(request_.gradients[i]), nullptr);
+    deliver(request_.roots[i], std::move(request_.gradients[i]), nullptr, i);
   request_.gradients.clear();
+  if (request_.threads > 1) run_on_threads();
   while (!ready_.empty()) {
     Node* node = ready_.top();
     ready_.pop();
@@ -141,24 +142,37 @@ Gradients GraphTask::run() {
   return std::move(results_);
 }
 
-void GraphTask::deliver(const Edge& edge, VariableGradient gradient, const Node* from) {
+// `place`: of the edge among those of the node that the gradient is from.
+void GraphTask::deliver(const Edge& edge, VariableGradient gradient, const Node* from, size_t place) {
   if (!edge.node) return;
   const auto it = visits_.find(edge.node.get());
   if (it == visits_.end()) return;
   Visit& v = it->second;
-  if (gradient.defined() && wants(edge)) {
-    const TensorType& type = edge.node->outputs()[edge.index];
-    gradient = checked_gradient(std::move(gradient), type, "what gets a gradient from ", from);
-    if (v.gradients.empty()) v.gradients.resize(edge.node->outputs().size());
-    VariableGradient& sum = v.gradients[edge.index];
-    if (sum.defined()) {
-      sum = add_gradients(std::move(sum), std::move(gradient), type);
-    } else {
-      sum = std::move(gradient);
-      count(TapeEvent::gradient_moved);
-    }
+  const bool arrives = gradient.defined() && wants(edge);
+  if (arrives)
+    gradient =
+        checked_gradient(std::move(gradient), edge.node->outputs()[edge.index], "what gets a gradient from ", from);
+  if (request_.threads > 1) {
+    const std::lock_guard lock(lock_);
+    if (arrives) v.arrivals.push_back({from ? from->sequence() : UINT64_MAX, place, edge.index, std::move(gradient)});
+    if (--v.waiting > 0) return;
+    ready_.push(edge.node.get());
+    changed_.notify_one();
+    return;
   }
+  if (arrives) add(v, edge, std::move(gradient));
   if (--v.waiting == 0) ready_.push(edge.node.get());
+}
+
+void GraphTask::add(Visit& visit, const Edge& edge, VariableGradient gradient) {
+  if (visit.gradients.empty()) visit.gradients.resize(edge.node->outputs().size());
+  VariableGradient& sum = visit.gradients[edge.index];
+  if (sum.defined()) {
+    sum = add_gradients(std::move(sum), std::move(gradient), edge.node->outputs()[edge.index]);
+  } else {
+    sum = std::move(gradient);
+    count(TapeEvent::gradient_moved);
+  }
 }
 
 void GraphTask::run_output_hooks(Node& node, Gradients& gradients) {
@@ -190,6 +204,7 @@ void GraphTask::capture(const Visit& visit, Node& node) {
 
 void GraphTask::run_node(Node& node) {
   Visit& visit = visits_.at(&node);
+  if (!visit.arrivals.empty()) add_arrivals(node, visit);
   visit.gradients.resize(node.outputs().size());
   if (visit.needed || !visit.captures.empty()) run_output_hooks(node, visit.gradients);
   if (visit.needed) retain(visit, node);
@@ -197,7 +212,8 @@ void GraphTask::run_node(Node& node) {
   if (!visit.needed) {
     visit.gradients.clear();
     if (!visit.expanded) return;
-    for (const Edge& edge : node.edges()) deliver(edge, {}, nullptr);  // whoever waits for it is not to wait for ever
+    // Whoever waits for it is not to wait for ever.
+    for (size_t i = 0; i < node.edges().size(); ++i) deliver(node.edges()[i], {}, &node, i);
     return;
   }
   Gradients computed = run_derivative(node, std::move(visit.gradients));
@@ -207,7 +223,7 @@ void GraphTask::run_node(Node& node) {
     fail("{} has made {} gradients for {} inputs", node.name(), computed.size(), node.edges().size());
   const TapeState& state = tape_state();
   if (state.anomaly && state.anomaly_checks_nan) check_nan(node, computed);
-  for (size_t i = 0; i < computed.size(); ++i) deliver(node.edges()[i], std::move(computed[i]), &node);
+  for (size_t i = 0; i < computed.size(); ++i) deliver(node.edges()[i], std::move(computed[i]), &node, i);
 }
 
 Gradients GraphTask::run_derivative(Node& node, Gradients gradients) {

@@ -1,8 +1,11 @@
 // GraphTask: one backward pass.
-// Threads: belongs to the thread that runs it.
+// Threads: belongs to the thread that runs it, and to those that help it.
 #pragma once
 
+#include <condition_variable>
+#include <exception>
 #include <functional>
+#include <mutex>
 #include <queue>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +22,7 @@ struct PassRequest {
   // Per wanted edge: run the node there (a leaf's) instead of taking what arrives.
   std::vector<bool> runs_node;
   bool recording = false, keep_saved = false;
+  int threads = 1;
 };
 
 class GraphTask {
@@ -28,7 +32,7 @@ class GraphTask {
   Gradients run();
 
   bool will_run(const Node& node) const;
-  void when_done(std::function<void()> fn) { at_end_.push_back(std::move(fn)); }
+  void when_done(std::function<void()> fn);
   uint64_t number() const { return number_; }
 
  private:
@@ -36,18 +40,30 @@ class GraphTask {
     int output;     // of the forward operator
     size_t result;  // place in the pass's results
   };
+  // A gradient that waits for those that are added before it.
+  struct Arrival {
+    uint64_t sequence;  // of the node that it is from
+    size_t edge;
+    int output;
+    VariableGradient gradient;
+  };
   struct Visit {
     int waiting = 0;  // gradients that have yet to arrive
     bool needed = false;
     bool expanded = false;  // what its edges lead to was counted
     std::vector<Capture> captures;
-    Gradients gradients;  // per forward output, the sum so far
+    Gradients gradients;            // per forward output, the sum so far
+    std::vector<Arrival> arrivals;  // with several threads
   };
 
   void discover();
   void mark_needed(std::vector<Node*> found);
   bool wants(const Edge& edge) const;
-  void deliver(const Edge& edge, VariableGradient gradient, const Node* from);
+  void deliver(const Edge& edge, VariableGradient gradient, const Node* from, size_t place);
+  void add(Visit& visit, const Edge& edge, VariableGradient gradient);
+  void run_on_threads();
+  void work();
+  void add_arrivals(Node& node, Visit& visit);
   void run_node(Node& node);
   void capture(const Visit& visit, Node& node);
   Gradients run_derivative(Node& node, Gradients gradients);
@@ -65,6 +81,12 @@ class GraphTask {
   Gradients results_;
   std::vector<std::function<void()>> at_end_;
   uint64_t number_;
+
+  // With several threads: of what waits and of what is ready.
+  std::mutex lock_;
+  std::condition_variable changed_;
+  int running_ = 0;
+  std::exception_ptr problem_;
 };
 
 }  // namespace stepnet::autograd

@@ -4,8 +4,8 @@
 
 #include "core/autograd/op_node.h"
 #include "core/autograd/variable_state.h"
-#include "core/profile.h"
 #include "core/inline_vector.h"
+#include "core/profile.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -51,7 +51,6 @@ void find_needs(Recording& r) {
   r.gradient = &r.op.gradient(r.needs, r.op.wanted_outputs());
   r.edges.reserve(r.inputs.size());
   for (const Variable& v : r.inputs) r.edges.push_back(v.gradient_edge());
-  if (!r.gradient->reads_types) return;
   r.input_types.reserve(r.inputs.size());
   for (const Variable& v : r.inputs)
     r.input_types.push_back(v.defined() ? TensorType::of(v.dtype(), v.shape()) : TensorType{});

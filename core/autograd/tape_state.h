@@ -59,7 +59,8 @@ class AnomalyMode {
   bool before_, checked_;
 };
 
-// For a scope: the operators that this thread runs on the tape, forward and backward, are recorded there by their types.
+// For a scope: the operators that this thread runs on the tape, forward and backward, are recorded there by their
+// types.
 class ProfileScope {
  public:
   explicit ProfileScope(Profiler& profiler) : before_(tape_state().profiler) { tape_state().profiler = &profiler; }

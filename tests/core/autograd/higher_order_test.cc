@@ -49,7 +49,9 @@ TEST_F(TapeHigherOrder, Grad) {
   EXPECT_EQ(numbers(second[0]), (Numbers{3, 3, 3, 3}));
   EXPECT_EQ(numbers(second[1]), (Numbers{3, 3, 3, 3}));
   EXPECT_FALSE(x.grad().defined() || y.grad().defined());
-  expect_contains(error_text([&] { grad({sum}, {x}, {.grad_outputs = {constant({1, 2, 3})}}); }),
+  expect_contains(error_text([&] {
+                    grad({sum}, {x}, {.grad_outputs = {constant({1, 2, 3})}});
+                  }),
                   "root 0 is double[2, 2], but its gradient is double[3]");
 }
 

@@ -17,9 +17,7 @@ using stepnet::testing::expect_contains;
 
 Numbers numbers(const VariableGradient& g) { return g.defined() ? values_of(g.dense) : Numbers{}; }
 Variable scaled(const Variable& x, float by) { return run("Scale", {x}, {make_arg("scale", by)})[0]; }
-void scale_in_place(const Variable& x, float by) {
-  run("Scale", {x}, {make_arg("scale", by)}, {.in_place = true});
-}
+void scale_in_place(const Variable& x, float by) { run("Scale", {x}, {make_arg("scale", by)}, {.in_place = true}); }
 NodePreHook times(float by) {
   return [by](const Gradients& g) -> Gradients {
     Gradients others(g.size());
@@ -220,7 +218,10 @@ TEST_F(TapeHooks, MultiGradAllHooksWithoutAGradient) {
   const Function first_alone({
       .name = "FirstAlone",
       .forward = [](FunctionCall& call) { return std::vector<Variable>{scaled(call.input(0), 1)}; },
-      .backward = [](FunctionRun&, const Gradients& dy) { return Gradients{dy[0], {}}; },
+      .backward =
+          [](FunctionRun&, const Gradients& dy) {
+            return Gradients{dy[0], {}};
+          },
   });
   std::vector<Gradients> seen;
   register_all_hook({a, b}, [&](const Gradients& g) { seen.push_back(g); });

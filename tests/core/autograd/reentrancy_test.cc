@@ -57,7 +57,8 @@ TEST_F(TapeReentrancy, SimpleReentrant) {
 
 TEST_F(TapeReentrancy, ReentrantChildError) {
   const Variable a = var({1}), b = var({2});
-  const Variable bad = identity([](FunctionRun&, const Gradients&) -> Gradients { throw Error("Simulate error"); })({a})[0];
+  const Variable bad =
+      identity([](FunctionRun&, const Gradients&) -> Gradients { throw Error("Simulate error"); })({a})[0];
   const Function outer = identity([&](FunctionRun&, const Gradients& dy) {
     backward({bad}, {}, {.keep_graph = true});
     return dy;
@@ -232,7 +233,9 @@ TEST_F(TapeReentrancy, PynodeDestructionDeadlock) {
   Variable sum = apply("Exp", {x});
   for (int i = 0; i < 10; ++i) sum = apply("Add", {sum, bad({apply("Exp", {x})})[0]});
   for (int i = 0; i < 3; ++i) {
-    std::thread([&] { expect_contains(error_text([&] { backward({sum}, {}, {.keep_graph = true}); }), "broken"); }).join();
+    std::thread([&] {
+      expect_contains(error_text([&] { backward({sum}, {}, {.keep_graph = true}); }), "broken");
+    }).join();
   }
 }
 
