@@ -42,6 +42,8 @@ Gradients root_gradients(const std::vector<Edge>& roots, Gradients given) {
   for (size_t i = 0; i < roots.size(); ++i) {
     const TensorType& type = roots[i].node->outputs()[roots[i].index];
     if (given[i].defined()) {
+      if (!given[i].is_sparse() && given[i].value().shape() != type.shape)
+        fail("root {} is {}, but its gradient is {}", i, type, given[i].value());
       given[i] = checked_gradient(std::move(given[i]), type, fmt::format("root {}", i));
       continue;
     }
@@ -117,7 +119,8 @@ Gradients grad_edges(const std::vector<Edge>& outputs, const std::vector<Edge>& 
 }
 
 Gradients grad(const std::vector<Variable>& outputs, const std::vector<Variable>& inputs, const GradOptions& options) {
-  return grad_edges(edges_of(outputs, "output"), edges_of(inputs, "input"), options);
+  const std::vector<Edge> roots = edges_of(outputs, "output");
+  return grad_edges(roots, edges_of(inputs, "input"), options);
 }
 
 bool will_run(const Node& node) {

@@ -59,15 +59,16 @@ TEST_F(TapeHooks, GradFnPrehooks) {
   y.grad_fn()->register_pre_hook(times(2));
   y.grad_fn()->register_pre_hook([](const Gradients&) -> Gradients { return {}; });  // keeps what it gets
   y.grad_fn()->register_pre_hook(times(3));
-  backward({y}, {}, {.keep_graph = true});
+  backward(y);
   EXPECT_EQ(grad_of(x), (Numbers{24}));
-  y.grad_fn()->register_pre_hook([](const Gradients&) -> Gradients { return {constant({1, 2})}; });
-  expect_contains(error_text([&] { backward({y}, {}, {}); }), "is double[1], but its gradient is double[2]");
+  const Variable z = scaled(var({1, 2}), 1);
+  z.grad_fn()->register_pre_hook([](const Gradients&) -> Gradients { return {constant({1, 2, 3})}; });
+  expect_contains(error_text([&] { backward(sum_of(z)); }), "is double[2], but its gradient is double[3]");
 }
 
 TEST_F(TapeHooks, GradFnPrehooksMultipleOutputs) {
   const Variable x = var({1, 2});
-  const std::vector<Variable> parts = run("Split", {x}, {}, {.outputs = 2});
+  const std::vector<Variable> parts = run("Split", {x}, {make_arg("axis", 0)}, {.outputs = 2});
   parts[0].grad_fn()->register_pre_hook([](const Gradients& g) -> Gradients {
     EXPECT_EQ(g.size(), 2U);
     return {scaled(g[1].dense, 2), scaled(g[0].dense, 3)};
@@ -101,7 +102,7 @@ TEST_F(TapeHooks, GradFnPrehooksRemoveHooks) {
 
 TEST_F(TapeHooks, GradNonleafRegisterHook) {
   const Variable x = var({1, 2, 3});
-  const std::vector<Variable> parts = run("Split", {x}, {}, {.outputs = 3});
+  const std::vector<Variable> parts = run("Split", {x}, {make_arg("axis", 0)}, {.outputs = 3});
   std::vector<Numbers> seen, others;
   parts[0].register_hook(keep_in(seen));
   parts[1].register_hook(keep_in(others));
@@ -203,7 +204,7 @@ TEST_F(TapeHooks, MultiGradAllHooks) {
   grad({z}, {b}, {.keep_graph = true});
   EXPECT_EQ(seen.size(), 3U);  // of h alone
   // A pass that fails is forgotten.
-  HookHandle failing = a.register_hook([](const VariableGradient&) -> VariableGradient { throw Error("no"); });
+  HookHandle failing = h.register_hook([](const VariableGradient&) -> VariableGradient { throw Error("no"); });
   expect_contains(error_text([&] { backward({z}, {}, {.keep_graph = true}); }), "no");
   EXPECT_EQ(seen.size(), 3U);
   failing.remove();

@@ -104,6 +104,7 @@ TEST_F(TapeReentrancy, DeepReentrant) {
 TEST_F(TapeReentrancy, DeepReentrantError) {
   std::function<Gradients(int)> go = [&](int depth) -> Gradients {
     if (depth == 0) throw Error("at the bottom");
+    const EnableGrad enable;
     const Variable x = var({1});
     const Function fn = identity([&go, depth](FunctionRun&, const Gradients& dy) {
       go(depth - 1);

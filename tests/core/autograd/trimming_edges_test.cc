@@ -44,7 +44,7 @@ TEST_F(TapeTrimming, GradToNodeSet) {
 
 TEST_F(TapeTrimming, GradientEdgeOutput) {
   const Variable x = var({2, 3});
-  const std::vector<Variable> parts = run("Split", {x}, {}, {.outputs = 2});
+  const std::vector<Variable> parts = run("Split", {x}, {make_arg("axis", 0)}, {.outputs = 2});
   const std::vector<Edge> roots = {parts[0].gradient_edge(), parts[1].gradient_edge()};
   backward_edges(roots, {constant({3}), constant({5})}, {.keep_graph = true});
   EXPECT_EQ(grad_of(x), (Numbers{3, 5}));
@@ -68,21 +68,29 @@ TEST_F(TapeTrimming, GradientEdgeGraphOwnership) {
   EXPECT_TRUE(node.expired());
 }
 
-// Gradients by the states at the border of two segments, then by what is before them, add up to those of one pass.
+// Gradients by groups of interior variables, and then one pass from all of these, are those of one pass.
 TEST_F(TapeTrimming, ShardedGrad) {
-  const Variable w = var({0.5, 2}), x = constant({3, 4});
-  std::vector<Variable> losses, states = {apply("Mul", {w, x})};
-  for (int t = 0; t < 4; ++t) {
-    states.push_back(apply("Mul", {apply("Tanh", {states.back()}), w}));
-    losses.push_back(sum_of(states.back()));
+  std::vector<Variable> leaves, between;
+  for (int i = 0; i < 10; ++i) {
+    leaves.push_back(var({1.0 + i}));
+    between.push_back(apply("Mul", {apply("Scale", {leaves[i]}), leaves[i]}));
   }
-  backward(losses, Gradients(losses.size()), {.keep_graph = true});
-  const Numbers whole = grad_of(w);
-  Variable(w).clear_grad();
-  const Variable& border = states[2];
-  const Gradients late = grad({losses[2], losses[3]}, {border, w}, {.keep_graph = true});
-  backward({border, losses[0], losses[1]}, {late[0], {}, {}});
-  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(numbers(late[1])[i] + grad_of(w)[i], whole[i], 1e-14);
+  Variable loss = apply("Mul", {between[0], between[9]});
+  for (const Variable& v : between) loss = apply("Add", {loss, apply("Exp", {v})});
+  backward({loss}, {}, {.keep_graph = true});
+  std::vector<Numbers> whole;
+  for (Variable& leaf : leaves) {
+    whole.push_back(grad_of(leaf));
+    leaf.clear_grad();
+  }
+  Gradients gradients;
+  for (int begin = 0; begin < 10; begin += 4) {
+    const auto first = between.begin() + begin, last = between.begin() + std::min(begin + 4, 10);
+    for (const VariableGradient& g : grad({loss}, {first, last}, {.keep_graph = true})) gradients.push_back(g);
+  }
+  for (const Variable& leaf : leaves) EXPECT_FALSE(leaf.grad().defined());
+  backward(between, gradients);
+  for (size_t i = 0; i < leaves.size(); ++i) EXPECT_EQ(grad_of(leaves[i]), whole[i]);
 }
 
 // A leaf's node runs before the nodes of operators, also if it has got no gradient.

@@ -82,12 +82,12 @@ TEST_F(TapeTrimming, CopySlicesGraphTaskUpdates) {
   const Variable scaled = apply("Scale", {x});
   base.copy_(scaled);
   const Variable bad = never(y);
-  apply_in_place("Mul", {base, bad});
+  apply_in_place("Add", {base, bad});
   const Variable z = sum_of(base);
-  EXPECT_EQ(numbers(grad({z}, {x}, {.keep_graph = true})[0]), (Numbers{3, 4}));
-  EXPECT_EQ(numbers(grad({z}, {scaled}, {.keep_graph = true})[0]), (Numbers{3, 4}));
+  EXPECT_EQ(numbers(grad({z}, {x}, {.keep_graph = true})[0]), (Numbers{1, 1}));
+  EXPECT_EQ(numbers(grad({z}, {scaled}, {.keep_graph = true})[0]), (Numbers{1, 1}));
   backward({z}, {}, {.keep_graph = true, .inputs = {x}});
-  EXPECT_EQ(grad_of(x), (Numbers{3, 4}));
+  EXPECT_EQ(grad_of(x), (Numbers{1, 1}));
   expect_contains(error_text([&] { grad({z}, {y}); }), "Never has run");
 }
 
