@@ -8,16 +8,14 @@
 namespace stepnet::autograd {
 namespace {
 
-Variable copy_of(const Variable& v) { return v.requires_grad() ? v : Variable(v.value().clone()); }
-
-// The first gradient: taken over, or copied if somebody else sees it. One with history is kept as it is.
+// The first gradient: taken over, or copied if somebody else sees it.
 VariableGradient first_gradient(VariableGradient g) {
   if (is_only_holder(g)) {
     count(TapeEvent::gradient_moved);
     return g;
   }
   count(TapeEvent::gradient_copied);
-  return g.is_sparse() ? VariableGradient::sparse(copy_of(g.indices), copy_of(g.values)) : copy_of(g.dense);
+  return g.is_sparse() ? VariableGradient::sparse(copied(g.indices), copied(g.values)) : copied(g.dense);
 }
 
 }  // namespace
@@ -33,7 +31,8 @@ std::vector<GradientHook> AccumulateGrad::output_hooks(int) const { return hooks
 
 Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
   Variable variable = leaf();
-  if (!gradients[0].defined() || !variable.requires_grad()) return {};
+  // It may be gone, or no leaf any more.
+  if (!gradients[0].defined() || !variable.defined() || !variable.state()->requires_grad) return {};
   VariableGradient g = std::move(gradients[0]);
   gradients.clear();
   accumulate_gradient(variable, std::move(g), run.recording);
@@ -48,7 +47,7 @@ void accumulate_gradient(const Variable& variable, VariableGradient g, bool reco
   const std::lock_guard lock(s.lock);
   if (!s.grad.defined()) {
     s.grad = first_gradient(std::move(g));
-  } else if (recording || s.grad.is_sparse()) {
+  } else if (recording || s.grad.is_sparse() || s.grad.dense.requires_grad()) {
     VariableGradient before = s.grad;  // which keeps its values for whoever has taken them
     s.grad = add_gradients(std::move(before), std::move(g), TensorType::of(value.dtype(), value.shape()));
   } else {

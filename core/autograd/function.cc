@@ -46,7 +46,7 @@ void FunctionCall::save(const std::string& name, const Variable& value) {
 void FunctionCall::overwrites(const Variable& input) {
   require(index_of(inputs_, input) >= 0, "what is overwritten must be an input");
   const NoGrad as_called(recording_);
-  check_writable(input, name_);
+  check_writable(input, name_, std::find(needs_.begin(), needs_.end(), true) != needs_.end());
   overwritten_.push_back(input);
 }
 
@@ -63,14 +63,14 @@ Variable FunctionCall::show(const Variable& output, const std::shared_ptr<Functi
     if (differentiable)
       rebase_history(output, node, index);
     else if (recording_ && output.requires_grad())
-      output.state()->grad_fn.reset();
+      drop_history(output);
     return output;
   }
   const Variable shown = differentiable ? variable_of(output.value(), node, index) : Variable(output.value());
   for (const Variable& in : inputs_) {
     if (!share_bytes(in, shown)) continue;
-    shown.state()->is_view = true;
-    shown.state()->view_version = shown.version();
+    make_view(shown, in);
+    break;
   }
   return shown;
 }

@@ -49,6 +49,12 @@ bool has_nan(const Variable& v) {
   return v.dtype() == DType::float64 && any_nan<double>(v.value());
 }
 
+// With anomaly mode: the nodes whose derivatives made this one, the nearest first.
+void add_makers(Error& error, const Node& node) {
+  for (const Node* p = node.parent().get(); p; p = p->parent().get())
+    error.add("for", fmt::format("{}, which ran forward at {}", p->name(), p->place().str()));
+}
+
 // What a hook returns in place of what it got.
 void replace(VariableGradient& gradient, VariableGradient other, const TensorType& type, const Node& node) {
   if (!other.defined()) return;
@@ -253,6 +259,10 @@ Gradients GraphTask::run_derivative(Node& node, Gradients gradients) {
         for (size_t i = 0; i < others.size() && i < computed.size(); ++i)
           if (others[i].defined()) computed[i] = std::move(others[i]);
       }
+  } catch (Error& e) {
+    state.running = before;
+    if (!e.has("for")) add_makers(e, node);
+    throw;
   } catch (...) {
     state.running = before;
     throw;
@@ -266,9 +276,8 @@ void GraphTask::check_nan(const Node& node, const Gradients& gradients) const {
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!has_nan(gradients[i].dense) && !has_nan(gradients[i].values)) continue;
     Error error(fmt::format("{} has made a NaN in the gradient of input {}", node.name(), i));
-    error.add("at", fmt::format("{} ran forward at {}", node.name(), node.place().str()));
-    for (const Node* p = node.parent().get(); p; p = p->parent().get())
-      error.add("for", fmt::format("{}, which ran forward at {}", p->name(), p->place().str()));
+    node.add_place(error);
+    add_makers(error, node);
     throw error;
   }
 }

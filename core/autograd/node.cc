@@ -48,10 +48,14 @@ Node::~Node() {
   let_go(std::move(parent_));
 }
 
+void Node::add_place(Error& error) const {
+  error.add("at", fmt::format("{} ran forward at {}", forward_name(), place_.str()));
+}
+
 void Node::fail_released() const {
   Error error(fmt::format("{}: a backward pass has run here before and let go of the values that were saved", name()),
               "keep the graph in the pass before (keep_graph)");
-  error.add("at", fmt::format("{} ran forward at {}", name(), place().str()));
+  add_place(error);
   throw error;
 }
 

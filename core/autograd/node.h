@@ -72,7 +72,8 @@ class Node : public std::enable_shared_from_this<Node> {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  virtual std::string name() const = 0;  // such as "MulGradient" for a Mul
+  virtual std::string name() const = 0;                        // such as "MulGradient" for a Mul
+  virtual std::string forward_name() const { return name(); }  // what messages say ran forward, such as "Mul"
   // One gradient per edge, undefined where it is not wanted or none. Those given are undefined where nothing arrived.
   virtual Gradients apply(Gradients gradients, const NodeRun& run) = 0;
   virtual void release() {}  // lets go of saved values
@@ -91,6 +92,7 @@ class Node : public std::enable_shared_from_this<Node> {
   // With anomaly mode: the node whose derivative made this one.
   const std::shared_ptr<Node>& parent() const { return parent_; }
 
+  void add_place(Error& error) const;       // a line that says where it ran forward
   [[noreturn]] void fail_released() const;  // a backward pass has run here and let go of what was saved
 
   NodeHooks& hooks();  // made when first asked for

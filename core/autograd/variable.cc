@@ -111,20 +111,17 @@ Variable Variable::detach() const {
   const VariableState& s = state_of(*this);
   Variable v(s.value);
   v.state_->is_view = true;
-  v.state_->view_version = s.value.version();
   return v;
 }
 
 void Variable::detach_() {
-  VariableState& s = state_of(*this);
-  if (s.is_view && s.grad_fn)
+  const VariableState& s = state_of(*this);
+  if (s.is_view && s.family && s.grad_fn)
     throw Error("detach_: the variable is a view, and its base would still have a history", "use detach()");
-  if (s.retains_grad && s.grad_fn) s.grad_fn->hooks().retained.erase(s.output_index);
-  s.grad_fn.reset();
-  s.output_index = 0;
-  s.requires_grad = false;
-  s.retains_grad = false;
+  drop_history(*this);
 }
+
+void Variable::bump_version() { state_of(*this).value.mark_written(); }
 
 VariableGradient VariableGradient::sparse(Variable indices, Variable values) {
   VariableGradient g;

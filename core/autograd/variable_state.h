@@ -25,6 +25,12 @@ struct GradientState {
   }
 };
 
+// What a variable shares with its views.
+struct ViewFamily {
+  std::weak_ptr<VariableState> base;
+  uint64_t history_version = 0;  // of the storage, when the base was last given another history
+};
+
 struct VariableState {
   VariableState() = default;
   ~VariableState() { let_go(std::move(grad_fn)); }
@@ -32,8 +38,9 @@ struct VariableState {
   VariableState& operator=(const VariableState&) = delete;
 
   Tensor value;
-  std::shared_ptr<Node> grad_fn;  // of an interior variable
-  uint64_t view_version = 0;      // of the storage when the view was taken
+  std::shared_ptr<Node> grad_fn;       // of an interior variable
+  std::shared_ptr<ViewFamily> family;  // of a view by an operator, and of what there are such views of
+  uint64_t view_version = 0;           // of the storage when the view was taken
   int output_index = 0;
   bool requires_grad = false;  // of a leaf
   bool is_view = false;        // its bytes are another variable's
