@@ -96,7 +96,7 @@ std::shared_ptr<FunctionNode> Function::record(FunctionCall& call, const std::ve
   for (FunctionCall::Saved& s : call.saved_) {
     FunctionNode::Saved kept{.name = std::move(s.name), .value = {}};
     if (s.value.defined()) {
-      kept.value = SavedValue(s.value.value());
+      kept.value = SavedValue(s.value.value(), node.get());
       kept.output = index_of(outputs, s.value);
       if (kept.output >= 0 && call.is_constant(s.value)) kept.output = -1;
       if (kept.output < 0) kept.input = index_of(call.inputs(), s.value);

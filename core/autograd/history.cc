@@ -1,4 +1,5 @@
 // What a write in place does to a variable's history, and what it may not do.
+#include "core/autograd/offload.h"
 #include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
 
@@ -29,8 +30,9 @@ void stop_retaining(VariableState& s) {
 }  // namespace
 
 void check_writable(const Variable& variable, const std::string& by, bool tracked) {
-  if (!tape_state().recording) return;
   const VariableState& s = *variable.state();
+  finish_offload_of(s.value);
+  if (!tape_state().recording) return;
   if (s.requires_grad)
     throw Error(fmt::format("{} would write in place to a leaf that requires a gradient, {}", by, s.value),
                 "do it inside NoGrad, or on a copy");
@@ -54,6 +56,7 @@ void drop_history(const Variable& variable) {
   s.grad_fn.reset();
   s.output_index = 0;
   s.requires_grad = false;
+  if (s.gradient) s.gradient->mark = {};
   s.retains_grad = false;
 }
 
