@@ -55,7 +55,7 @@ std::vector<std::string> names_of(const OpSpec& spec, int count, bool inputs) {
 }
 
 OperatorDef def_of(const EagerOp::Signature& s, const std::vector<std::string>& inputs,
-                   std::vector<std::string>& outputs) {
+                   std::vector<std::string> outputs) {
   OperatorDef def;
   def.set_type(s.type);
   def.set_is_gradient_op(true);  // which may leave inputs out
@@ -158,21 +158,6 @@ const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present
   while (!entries_.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
   }
   return entry->gradient;
-}
-
-void EagerOp::check_in_place(const Flags& wanted) const {
-  for (const InPlaceRule& rule : bound_.spec->in_place) {
-    const int i = bound_.spec->input_index(rule.in);
-    const int o = bound_.spec->output_index(rule.out);
-    if (o >= outputs() || in_place(o) != i) continue;
-    for (const std::string& other : rule.forbidden_if_wanted) {
-      const int at = bound_.spec->input_index(other);
-      if (at < static_cast<int>(wanted.size()) && wanted[at])
-        throw Error(fmt::format("{} is overwritten in place, but the gradient of {} is computed from it", names_[i],
-                                names_[at]),
-                    "write the output to another variable");
-    }
-  }
 }
 
 }  // namespace stepnet::autograd
