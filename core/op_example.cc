@@ -7,6 +7,7 @@
 #include "core/input_text.h"
 #include "core/io/text.h"
 #include "core/net.h"
+#include "core/net_expansions.h"
 
 namespace stepnet {
 namespace {
@@ -65,15 +66,10 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return text;
 }
 
-std::vector<void (*)(NetDef&)>& expansions() {
-  static std::vector<void (*)(NetDef&)> all;
-  return all;
-}
-
 GradientSubject net_subject(const OpSpec& spec, const OpExample& example, uint64_t seed, const std::string& folder) {
   GradientSubject subject;
   subject.net = parse_net_text(replaced(example.net, "$FOLDER", folder), "example of " + spec.type);
-  for (const auto expand : expansions()) expand(subject.net);
+  expand_net(subject.net);
   subject.feeds = values_of(example.inputs, seed);
   subject.outputs = example.losses;
   if (subject.outputs.empty()) return subject;
@@ -83,11 +79,6 @@ GradientSubject net_subject(const OpSpec& spec, const OpExample& example, uint64
 }
 
 }  // namespace
-
-bool register_expansion(void (*expand)(NetDef&)) {
-  expansions().push_back(expand);
-  return true;
-}
 
 std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64_t seed) {
   Workspace workspace;

@@ -22,10 +22,6 @@ GradientSubject example_subject(const OpSpec& spec, const OpExample& example, ui
 GradientSubject operator_subject(const OpSpec& spec, const std::map<std::string, Tensor>& values,
                                  const std::vector<std::string>& args, int outputs, uint64_t seed);
 
-// Adds a function that replaces what stands for several operators in an example's net by these, so that the net can
-// run. Called before main; returns true.
-bool register_expansion(void (*expand)(NetDef&));
-
 // The blobs of type float64 that the net's last operator writes, after a run.
 std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64_t seed);
 

@@ -121,7 +121,7 @@ std::vector<RowSum> take_outside_gradients(Backward& b) {
 void take_output_gradients(Backward& b) {
   for (size_t i = 0; i < b.spec.outputs.size(); ++i) {
     const StepOutput& output = b.spec.outputs[i];
-    const Tensor slab = output_over_time(output, *b.scratch.forward);
+    const Tensor slab = output_over_time(b.scratch.slab(output.internal));
     Tensor& gradient = b.gradients[b.renamed(output.external + "_grad")];
     for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k)
       if (static_cast<size_t>(b.spec.outputs_with_grads[k]) == b.spec.views.size() + i)

@@ -1,7 +1,7 @@
 #include "recurrent/builder.h"
 
 #include "core/bound_op.h"
-#include "core/op_example.h"
+#include "core/net_expansions.h"
 #include "recurrent/cell_operators.h"
 #include "recurrent/expansion.h"
 #include "recurrent/merge_products.h"

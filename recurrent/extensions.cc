@@ -110,14 +110,11 @@ void check_outputs(const RecurrentSpec& spec, const StepProgram& program, int64_
   }
 }
 
-Tensor output_over_time(const StepOutput& output, const StepProgram& program) {
-  const Tensor slab = output_slab(output, program);
-  return slab.reshaped(slab.shape().from(2).prepend(slab.dim(0)));
-}
+Tensor output_over_time(const Tensor& slab) { return slab.reshaped(slab.shape().from(2).prepend(slab.dim(0))); }
 
 void show_outputs(const RecurrentSpec& spec, const StepProgram& program, Workspace& workspace) {
   for (const StepOutput& output : spec.outputs)
-    workspace.create(output.external).tensor() = output_over_time(output, program);
+    workspace.create(output.external).tensor() = output_over_time(output_slab(output, program));
 }
 
 int64_t output_bytes(const RecurrentSpec& spec, const StepProgram& program) {

@@ -28,7 +28,7 @@ void check_lengths(const RecurrentSpec& spec, const BlobCall& call, int64_t step
 
 // Outputs that the step net writes are slabs of the program. Throws Error unless one timestep of each is [1, B, ...].
 void check_outputs(const RecurrentSpec& spec, const StepProgram& program, int64_t batch);
-Tensor output_over_time(const StepOutput& output, const StepProgram& program);  // [T, B, ...]
+Tensor output_over_time(const Tensor& slab);  // [T, B, ...]
 void show_outputs(const RecurrentSpec& spec, const StepProgram& program, Workspace& workspace);
 int64_t output_bytes(const RecurrentSpec& spec, const StepProgram& program);
 

@@ -167,6 +167,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
     for (const Link& link : links_for_backward(spec)) program.keep.erase(link.internal);
   for (const StepOutput& output : spec.outputs) program.keep.insert(output.internal);
   scratch.backward.reset();
+  scratch.forward_slabs.clear();
   scratch.forward.reset();  // its slabs go before new ones come
   scratch.forward = std::make_unique<StepProgram>(std::move(program));
   check_outputs(spec, *scratch.forward, call.in[0]->tensor().dim(1));
@@ -285,6 +286,27 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
   return result;
 }
 
+// With the operators alone that the wanted gradients need; `targets` are the inputs that these are of.
+RecurrentSpec needed_part(const RecurrentSpec& spec, const OperatorDef& def, const std::vector<int>& targets,
+                          const std::vector<bool>& wanted) {
+  RecurrentSpec part = spec;
+  std::set<std::string> unwanted, needed;
+  const size_t params = spec.params.size(), states = spec.states.size();
+  for (size_t k = 0; k < targets.size(); ++k)
+    if (!wanted[k] && (k == 0 || k > params + states)) unwanted.insert(def.input(targets[k]) + "_grad");
+  for (const Link& link : spec.backward_links)
+    if (unwanted.count(link.external) == 0) needed.insert(link.internal);
+  part.params.clear();
+  for (size_t i = 0; i < params; ++i) {
+    if (spec.params[i].grad.empty()) return spec;  // a name that is known when it runs
+    if (!wanted[i + 1]) continue;
+    needed.insert(spec.params[i].grad);
+    part.params.push_back(spec.params[i]);
+  }
+  part.backward_net = needed_operators(spec.backward_net, std::move(needed));
+  return part;
+}
+
 std::vector<Gradient> gradient(Formula& f) {
   const auto& args = f.args<RecurrentArgs>();
   const RecurrentSpec spec = parse_recurrent(args, f.def(), f.inputs());
@@ -322,7 +344,8 @@ std::vector<Gradient> gradient(Formula& f) {
   for (Argument& arg : forwarded)
     if (arg.name() == "outputs_with_grads") arg = make_arg("outputs_with_grads", present);
   const std::vector<Value> made = f.ops("RecurrentNetworkGradient", inputs, forwarded, wanted);
-  f.set_reads(gradient_reads(spec, f.def(), before, static_cast<size_t>(f.outputs())));
+  f.set_reads(
+      gradient_reads(needed_part(spec, f.def(), targets, wanted), f.def(), before, static_cast<size_t>(f.outputs())));
   for (size_t k = 0; k < targets.size(); ++k) {
     if (!wanted[k]) continue;
     Gradient& g = results[targets[k]];

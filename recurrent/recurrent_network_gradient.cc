@@ -11,6 +11,7 @@
 // at zero), and of the other sequences; "" if not wanted.
 #include <algorithm>
 
+#include "core/keep_values.h"
 #include "core/operator.h"
 #include "recurrent/activated_gates.h"
 #include "recurrent/backward_run.h"
@@ -20,7 +21,6 @@
 namespace stepnet {
 namespace {
 
-// Operators of the backward step net that some wanted gradient needs, with outputs that none needs left empty.
 NetDef needed_operators(const Backward& b) {
   std::set<std::string> needed;
   for (const Link& link : b.spec.backward_links) {
@@ -29,26 +29,7 @@ NetDef needed_operators(const Backward& b) {
   }
   for (size_t i = 0; i < b.spec.params.size(); ++i)
     if (b.output(static_cast<int>(i) + 1)) needed.insert(b.spec.params[i].grad);
-  NetDef net = b.spec.backward_net;
-  net.clear_op();
-  std::vector<OperatorDef> kept;
-  for (int i = b.spec.backward_net.op_size() - 1; i >= 0; --i) {
-    OperatorDef op = b.spec.backward_net.op(i);
-    const OpSpec& schema = op_spec(op.type());
-    bool any = schema.side_effect;
-    for (int o = 0; o < op.output_size(); ++o) {
-      if (needed.count(op.output(o)) > 0) {
-        any = true;
-      } else if (schema.output_spec(o) && schema.output_spec(o)->uses) {
-        op.set_output(o, "");
-      }
-    }
-    if (!any) continue;
-    for (const std::string& name : op.input()) needed.insert(name);
-    kept.push_back(std::move(op));
-  }
-  for (auto it = kept.rbegin(); it != kept.rend(); ++it) *net.add_op() = *it;
-  return net;
+  return needed_operators(b.spec.backward_net, std::move(needed));
 }
 
 std::map<std::string, LinkTarget> link_targets(const Backward& b) {
@@ -127,8 +108,9 @@ void bind_program(Backward& b) {
   ShapeKey key = shape_key(b, links, totals);
   std::map<std::string, Tensor> slabs;
   for (const auto& [name, type] : scratch.types)
-    if (const Tensor slab = scratch.forward->slab(name); slab.defined()) slabs[name] = slab;
-  if (scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
+    if (const Tensor slab = scratch.slab(name); slab.defined()) slabs[name] = slab;
+  const bool may_stay = !(KeepValues::now() && scratch.backward && scratch.backward->overwrites());
+  if (may_stay && scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
     for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link);
     for (size_t i = 0; i < totals.size(); ++i) scratch.backward->rebind_total(i, totals[i].second);
     for (const auto& [name, slab] : slabs) scratch.backward->rebind_slab(name, slab);
@@ -145,7 +127,7 @@ void bind_program(Backward& b) {
   program.batch = b.batch;
   program.block = block_of(b.batch, kDeferredRows);
   program.disabled_passes = b.spec.disabled_passes;
-  if (scratch.is_fetched) program.disabled_passes.insert("overwrite");
+  if (scratch.is_fetched || KeepValues::now()) program.disabled_passes.insert("overwrite");
   for (const StepOutput& output : b.spec.outputs) program.visible.insert(output.internal);
   program.backward = true;
   program.descending = !b.spec.reverse;
@@ -203,7 +185,7 @@ void preflight(const RecurrentArgs& args, const OperatorDef& def, const Workspac
 
 void run_backward(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.in.size() - 1;
-  require(call.in[last] && call.in[last]->holds<RecurrentScratch>() && call.in[last]->get<RecurrentScratch>().forward,
+  require(call.in[last] && call.in[last]->holds<RecurrentScratch>() && call.in[last]->get<RecurrentScratch>().has_run(),
           "the last input must be the scratch output of a RecurrentNetwork that has run");
   auto& scratch = call.in[last]->get<RecurrentScratch>();
   if (scratch.backward_of != args.identity) {

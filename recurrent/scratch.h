@@ -28,6 +28,12 @@ struct StateInTurn {
 inline constexpr const char* kBlobFetcher = "RecurrentNetworkBlobFetcher";
 
 struct RecurrentScratch {
+  // Of the forward run: what the step net's blob was over time, [T, ...]; undefined if it was not kept.
+  Tensor slab(const std::string& name) const;
+  bool has_run() const { return forward || is_settled; }
+  // Drops the compiled programs and keeps what a backward pass reads, in `forward_slabs`.
+  void settle();
+
   Shape sequence;  // [T, B, ...] of the last forward run
   std::unique_ptr<StepProgram> forward, backward;
   KeptBytes kept;                       // the forward program's slabs
@@ -35,7 +41,8 @@ struct RecurrentScratch {
   std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives
   std::map<std::string, StateInTurn> in_turn;
   std::map<std::string, StateInTurn> gradients_in_turn;  // of states
-  bool is_fetched = false;
+  bool is_fetched = false, is_settled = false;
+  std::map<std::string, Tensor> forward_slabs;  // once it is settled
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values
   RecurrentSpec forward_spec, backward_spec;
@@ -60,6 +67,9 @@ struct BackwardReads {
   std::set<std::string> values, shapes;
 };
 BackwardReads backward_reads(const RecurrentSpec& spec);
+
+// The operators of a backward step net that these of its blobs need, with outputs that none needs left empty.
+NetDef needed_operators(const NetDef& backward_net, std::set<std::string> needed);
 
 // The forward links, and for the backward step net also those of blobs that are only other names of linked ones.
 std::vector<Link> links_for_backward(const RecurrentSpec& spec);

@@ -131,6 +131,14 @@ std::shared_ptr<const EagerOp> EagerOp::get(const Signature& signature) {
   return c.ops.emplace(key, std::move(made)).first->second;
 }
 
+OperatorDef EagerOp::definition(const Signature& s) {
+  const OpSpec& spec = op_spec(s.type);
+  std::vector<std::string> outputs = names_of(spec, static_cast<int>(s.outputs.size()), false);
+  OperatorDef def = def_of(s, names_of(spec, static_cast<int>(s.inputs.size()), true), outputs);
+  def.clear_is_gradient_op();
+  return def;
+}
+
 EagerOp::EagerOp(const Signature& s) : present_inputs_(s.inputs), present_outputs_(s.outputs), in_place_(s.in_place) {
   const OpSpec& spec = op_spec(s.type);
   names_ = names_of(spec, static_cast<int>(s.inputs.size()), true);

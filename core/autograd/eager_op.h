@@ -68,6 +68,8 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
   };
   // Kept for the process and shared; throws Error if the operator is unknown or cannot be called so.
   static std::shared_ptr<const EagerOp> get(const Signature& signature);
+  // The operator with the names that messages use, as it would stand in a net.
+  static OperatorDef definition(const Signature& signature);
   explicit EagerOp(const Signature& signature);
   ~EagerOp();
   EagerOp(const EagerOp&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/autograd/net_function.h"
 #include "core/autograd/op_node.h"
 #include "core/autograd/variable_state.h"
 #include "core/inline_vector.h"
@@ -177,6 +178,16 @@ std::vector<bool> always_there(const OpSpec& spec, int outputs) {
   return wanted;
 }
 
+// A net of one operator. It has all declared outputs unless it is told how many.
+std::vector<Variable> run_on_blobs(EagerOp::Signature signature, const std::vector<Variable>& inputs,
+                                   const RunOptions& options, Place place) {
+  require(!options.in_place, "{} works on blobs, and cannot overwrite a variable", signature.type);
+  const OpSpec& spec = op_spec(signature.type);
+  for (size_t o = signature.outputs.size(); options.outputs < 0 && o < spec.outputs.size(); ++o)
+    if (!spec.outputs[o].variadic) signature.outputs.push_back(true);
+  return run(EagerOp::definition(signature), inputs, place);
+}
+
 }  // namespace
 
 void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Variable> outputs, Place place) {
@@ -215,6 +226,7 @@ std::vector<Variable> run(const std::string& type, const std::vector<Variable>& 
     EagerOp::Signature signature{.type = type, .inputs = {}, .outputs = {}, .args = args, .in_place = {}};
     for (const Variable& v : inputs) signature.inputs.push_back(v.defined());
     signature.outputs = always_there(op_spec(type), options.outputs);
+    if (op_spec(type).blob_kernel) return run_on_blobs(std::move(signature), inputs, options, place);
     if (options.in_place) {
       signature.in_place.assign(signature.outputs.size(), -1);
       require(!inputs.empty() && !signature.outputs.empty(), "{} has no input to overwrite", type);

@@ -1,0 +1,60 @@
+// NetNode: the derivative of a net that ran on variables.
+//
+// It keeps what the net's backward part reads; where operators on blobs are differentiated, also the workspace in which
+// they left what is no tensor, until it is released. Such a net has first derivatives only.
+#pragma once
+
+#include <mutex>
+
+#include "core/autograd/net_plan.h"
+#include "core/autograd/node.h"
+#include "core/autograd/saved_value.h"
+
+namespace stepnet::autograd {
+
+// Everything that a run leaves for its derivative.
+struct NetSaved {
+  // A value that stays with the workspace, or is taken from it by hooks until the node runs.
+  struct Kept {
+    Tensor* place;
+    SavedValue value;
+  };
+  std::vector<SavedValue> inputs, outputs;  // hidden outputs behind the visible ones; nothing where nothing is read
+  std::vector<TensorType> types;            // as NetRecording::types
+  std::unique_ptr<NetRunner> runner;        // null unless the workspace is kept
+  std::set<std::string> blobs;              // of the workspace when the net has run
+  std::vector<Kept> kept;                   // of the workspace, with hooks on saved values; else it keeps them
+};
+
+class NetNode : public Node {
+ public:
+  NetNode(std::shared_ptr<const NetPlan> plan, const NetRecording& recording, std::vector<Edge> edges,
+          std::vector<TensorType> outputs, NetDraw draw, Place place);
+
+  std::string name() const override { return "the gradient of " + plan_->title(); }
+  Gradients apply(Gradients gradients, const NodeRun& run) override;
+  void release() override;
+
+  void keep(NetSaved saved) { saved_ = std::move(saved); }  // once, before it is differentiated
+  // For looking at what is kept, and for hooks on it; those of a place where nothing is saved hold nothing.
+  SavedValue& saved_input(int i) { return saved_.inputs[i]; }
+  SavedValue& saved_output(int k) { return saved_.outputs[k]; }
+
+ private:
+  Variable read(const NetValue& value, const Gradients& gradients);
+  std::vector<Variable> run_gradient(const NetGradient& gradient, const Gradients& gradients);
+  std::vector<Variable> run_in_workspace(const NetGradient& gradient, const std::vector<Variable>& inputs,
+                                         bool keep_saved);
+  void fill_workspace(const NetGradient& gradient, const std::vector<Variable>& inputs);
+  void settle_workspace(const NetGradient& gradient);
+  std::vector<Tensor> run_kept(const NetGradient& gradient, const std::vector<Variable>& inputs, bool keep_saved);
+
+  std::shared_ptr<const NetPlan> plan_;
+  const NetRecording& recording_;
+  NetSaved saved_;
+  NetDraw draw_;
+  std::recursive_mutex lock_;
+  bool released_ = false;
+};
+
+}  // namespace stepnet::autograd

@@ -1,0 +1,64 @@
+// What recurrent networks on the tape keep goes through hooks on saved values, and no more is held than is read.
+#include "core/autograd/variable_state.h"
+#include "tests/recurrent/tape_layers.h"
+
+namespace stepnet::autograd::testing {
+namespace {
+
+Variable loss_of(const Layer& l, const std::string& type, const std::vector<Variable>& inputs, bool hooks) {
+  if (!hooks) return sum_of(run(type, inputs, l.args)[0]);
+  const SavedValueHooksScope scope(stored_elsewhere());
+  return sum_of(run(type, inputs, l.args)[0]);
+}
+
+class TapeHooks : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TapeHooks, GiveTheSameGradients) {
+  const Layer l = layer(GetParam());
+  const std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
+  const Gradients expected = grad({loss_of(l, GetParam(), inputs, false)}, inputs);
+  const Variable loss = loss_of(l, GetParam(), inputs, true);
+  for (const bool keep : {true, true, false}) {
+    const Gradients g = grad({loss}, inputs, {.keep_graph = keep});
+    for (size_t i = 0; i < inputs.size(); ++i)
+      EXPECT_EQ(values_of(g[i].dense), values_of(expected[i].dense)) << l.inputs[i];
+  }
+  expect_error([&] { grad({loss}, inputs); }, {"a backward pass has run here before"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, TapeHooks, ::testing::Values("RNN", "GRU", "LSTM"));
+
+TEST(TapeHooks, LeaveNothingBehindInTheWorkspace) {
+  const Layer l = layer("LSTM", 50);
+  const std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
+  const int64_t before = live_bytes();
+  const Variable plain = loss_of(l, "LSTM", inputs, false);
+  const int64_t held = live_bytes() - before;
+  const int64_t between = live_bytes();
+  const Variable hooked = loss_of(l, "LSTM", inputs, true);
+  EXPECT_LE(live_bytes() - between, 64);  // the loss, and what is counted by the word
+  EXPECT_GT(held, 50 * 2 * 4 * 8 * 5);    // h, c and the gates
+  const int64_t packed = live_bytes();
+  grad({hooked}, inputs, {.keep_graph = true});
+  EXPECT_LE(live_bytes() - packed, 50 * 2 * 4 * 8);
+}
+
+// The programs of the forward pass are dropped with it, and with them all that they see.
+TEST(TapeHooks, OnlyWhatIsReadIsHeldWithoutThem) {
+  const Layer l = layer("RNN", 50);
+  std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
+  for (const size_t i : {2, 3, 4, 5}) inputs[i].set_requires_grad(false);
+  Variable loss;
+  const int64_t before = live_bytes();
+  {
+    const Variable x(numbers({50, 2, 3}, 1), true);
+    loss = sum_of(run("RNN", {x, inputs[1], inputs[2], inputs[3], inputs[4], inputs[5]}, l.args)[0]);
+    std::weak_ptr<Storage> bytes = x.value().storage();
+    x.state()->value.drop_bytes();
+    EXPECT_TRUE(bytes.expired());
+  }
+  EXPECT_LE(live_bytes() - before, (51 * 2 * 4 + 50 * 2 * 4) * 8 + 64);
+}
+
+}  // namespace
+}  // namespace stepnet::autograd::testing
