@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <sstream>
 
 #include "core/error.h"
 #include "core/gradient_runs.h"
+#include "core/io/temporary_folder.h"
 #include "core/op_example.h"
 
 namespace stepnet {
@@ -18,27 +18,6 @@ namespace {
 
 constexpr double kFloatError = 1e-4;  // of an output's largest element: float has 24 bits, and sums lose some
 constexpr double kSumError = 1e-12, kDeviceError = 1e-12;
-
-// A folder for files that is gone with this object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "stepnet-XXXXXX").string();
-    require(mkdtemp(name.data()) != nullptr, "no folder for files can be made in {}",
-            std::filesystem::temp_directory_path().string());
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string str() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 bool is_floating(const Tensor& value) { return value.dtype() == DType::float32 || value.dtype() == DType::float64; }
 
@@ -211,12 +190,12 @@ void check_shared_inputs(const GradientSubject& subject, uint64_t seed, Gradient
 GradientReport check_example(const OpSpec& spec, const OpExample& example, const GradientCheckOptions& options,
                              Device device) {
   const TemporaryFolder folder, second_folder;
-  GradientSubject subject = example_subject(spec, example, options.seed, folder.str());
+  GradientSubject subject = example_subject(spec, example, options.seed, folder.path());
   subject.device = device;
   GradientReport report;
   if (!subject.inputs.empty() && !subject.outputs.empty()) report = check_gradients(subject, options);
   report.operators.insert(spec.type);  // one that stands for others does not run itself
-  const GradientSubject again = example_subject(spec, example, options.seed, second_folder.str());
+  const GradientSubject again = example_subject(spec, example, options.seed, second_folder.path());
   if (device.kind != DeviceKind::cpu) {
     check_device(again, subject, options.seed, report);
     return report;

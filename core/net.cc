@@ -42,6 +42,16 @@ void check_external_outputs(const NetDef& def, const std::set<std::string>& defi
             def.name(), suggest(name, {defined.begin(), defined.end()}));
 }
 
+void preflight(const BoundOp& op, const Workspace& workspace) {
+  if (!op.spec->preflight) return;
+  try {
+    op.spec->preflight(op.args.get(), op.def, workspace);
+  } catch (Error& e) {
+    add_op_context(e, op);
+    throw;
+  }
+}
+
 }  // namespace
 
 struct Net::Step {
@@ -73,7 +83,7 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
     steps_.push_back(std::move(step));
   }
   check_external_outputs(def, defined);
-  preflight_net(def, workspace);
+  for (const auto& step : steps_) preflight(step->op, workspace);
   if (options.release_intermediates) plan_release(options, existing);
 }
 
@@ -181,20 +191,6 @@ void check_net(const NetDef& def, const std::set<std::string>* available, std::v
   }
   check_external_outputs(def, defined);
 }
-
-namespace {
-
-void preflight(const BoundOp& op, const Workspace& workspace) {
-  if (!op.spec->preflight) return;
-  try {
-    op.spec->preflight(op.args.get(), op.def, workspace);
-  } catch (Error& e) {
-    add_op_context(e, op);
-    throw;
-  }
-}
-
-}  // namespace
 
 void preflight_net(const NetDef& def, const Workspace& workspace) {
   for (int i = 0; i < def.op_size(); ++i) preflight(bind_op(def.op(i), def.name(), i), workspace);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/matmul.h"
 #include "operators/added_product.h"
 
 namespace stepnet {
@@ -14,18 +13,11 @@ void infer(const AddedArgs&, ShapeCall& c) {
   if (const auto product = batch_product(c)) set_added(c, "M", {product->rows, product->columns});
 }
 
-double flops(const AddedArgs&, const ShapeCall& c) {
-  const auto product = batch_product(c);
-  return product ? product->flops() : 0;
-}
-
 template <class T>
 void forward(const AddedArgs& args, In<T> m, In<T> a, In<T> b, Out<T> y, Call& call) {
   const BatchProduct p = batch_product(call.in(1).shape(), call.in(2).shape());
   if (p.batch == 0) std::fill(y.begin(), y.end(), T(0));
-  for (int64_t i = 0; i < p.batch; ++i)
-    matmul(false, false, p.rows, p.columns, p.inner, a.data() + i * p.rows * p.inner,
-           b.data() + i * p.inner * p.columns, y.data(), i > 0);
+  multiply_batch(p, true, a, b, y);
   blend(args, m, y);
 }
 
@@ -43,14 +35,13 @@ REGISTER(add_bmm) {
   return added_product_op("AddBMM")
       .doc(
           "The sum of a batch's matrix products, added to a matrix. M is not repeated; for one that is smaller see "
-          "Add. "
-          "M's gradient reads nothing of the forward pass, A's reads B, and B's reads A.")
+          "Add. M's gradient reads nothing of the forward pass, A's reads B, and B's reads A.")
       .input("M", "[N, P]")
       .input("A", "[batch, N, K]")
       .input("B", "[batch, K, P]")
       .output("Y", "[N, P]: beta M + alpha (A_0 B_0 + A_1 B_1 + ...)")
       .shape(infer)
-      .flops(flops)
+      .flops(batch_product_flops)
       .example({"M=2,3", "A=2,2,4", "B=2,4,3"})
       .example({"M=2,3", "A=3,2,1", "B=3,1,3"}, {"alpha=0.5", "beta=-2"})
       .example({"M=2,3", "A=0,2,4", "B=0,4,3"})

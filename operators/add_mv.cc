@@ -36,8 +36,7 @@ REGISTER(add_mv) {
   return added_product_op("AddMV")
       .doc(
           "A matrix times a vector, added to a vector, which is not repeated. V's gradient reads nothing of the "
-          "forward "
-          "pass, A's reads X, and X's reads A.")
+          "forward pass, A's reads X, and X's reads A.")
       .input("V", "[N]")
       .input("A", "[N, K]")
       .input("X", "[K]")

@@ -25,8 +25,7 @@ REGISTER(add_r) {
   return added_product_op("AddR")
       .doc(
           "The outer product of two vectors, added to a matrix, which is not repeated. M's gradient reads nothing of "
-          "the "
-          "forward pass, X's reads Y, and Y's reads X.")
+          "the forward pass, X's reads Y, and Y's reads X.")
       .input("M", "[N, K]")
       .input("X", "[N]")
       .input("Y", "[K]")

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/matmul.h"
 #include "core/operator.h"
 #include "core/parallel.h"
 
@@ -72,6 +73,19 @@ inline std::optional<BatchProduct> batch_product(const ShapeCall& c) {
   require(a[0] == b[0], "A {} has {} matrices, but B {} has {}", a, a[0], b, b[0]);
   require(a[2] == b[1], "matrices of A {} have {} columns, but those of B {} have {} rows", a, a[2], b, b[1]);
   return batch_product(a, b);
+}
+
+inline double batch_product_flops(const AddedArgs&, const ShapeCall& c) {
+  const auto product = batch_product(c);
+  return product ? product->flops() : 0;
+}
+
+// The products of the batch, one after the other, or their sum.
+template <class T>
+void multiply_batch(const BatchProduct& p, bool sum, In<T> a, In<T> b, Out<T> y) {
+  for (int64_t i = 0; i < p.batch; ++i)
+    matmul(false, false, p.rows, p.columns, p.inner, a.data() + i * p.rows * p.inner,
+           b.data() + i * p.inner * p.columns, y.data() + (sum ? 0 : i * p.rows * p.columns), sum && i > 0);
 }
 
 // Y has the shape of the product, and so must input 0 have.

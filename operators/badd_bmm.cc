@@ -2,7 +2,6 @@
 //
 // dM = beta dY, which reads nothing; dA_i = alpha dY_i B_i^T, which reads B; dB_i = alpha A_i^T dY_i, which reads A.
 
-#include "core/matmul.h"
 #include "operators/added_product.h"
 
 namespace stepnet {
@@ -12,17 +11,9 @@ void infer(const AddedArgs&, ShapeCall& c) {
   if (const auto product = batch_product(c)) set_added(c, "M", {product->batch, product->rows, product->columns});
 }
 
-double flops(const AddedArgs&, const ShapeCall& c) {
-  const auto product = batch_product(c);
-  return product ? product->flops() : 0;
-}
-
 template <class T>
 void forward(const AddedArgs& args, In<T> m, In<T> a, In<T> b, Out<T> y, Call& call) {
-  const BatchProduct p = batch_product(call.in(1).shape(), call.in(2).shape());
-  for (int64_t i = 0; i < p.batch; ++i)
-    matmul(false, false, p.rows, p.columns, p.inner, a.data() + i * p.rows * p.inner,
-           b.data() + i * p.inner * p.columns, y.data() + i * p.rows * p.columns);
+  multiply_batch(batch_product(call.in(1).shape(), call.in(2).shape()), false, a, b, y);
   blend(args, m, y);
 }
 
@@ -37,14 +28,13 @@ REGISTER(badd_bmm) {
   return added_product_op("BAddBMM")
       .doc(
           "Products of the matrices in two batches, each added to a matrix of a third batch. M is not repeated; for "
-          "one "
-          "that is smaller see Add. M's gradient reads nothing of the forward pass, A's reads B, and B's reads A.")
+          "one that is smaller see Add. M's gradient reads nothing of the forward pass, A's reads B, and B's reads A.")
       .input("M", "[batch, N, P]")
       .input("A", "[batch, N, K]")
       .input("B", "[batch, K, P]")
       .output("Y", "[batch, N, P]: beta M_i + alpha A_i B_i")
       .shape(infer)
-      .flops(flops)
+      .flops(batch_product_flops)
       .rowwise([](const AddedArgs&, const ShapeCall&) { return 1; })
       .example({"M=2,2,3", "A=2,2,4", "B=2,4,3"})
       .example({"M=2,2,3", "A=2,2,1", "B=2,1,3"}, {"alpha=0.5", "beta=-2"})

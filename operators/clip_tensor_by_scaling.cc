@@ -35,9 +35,8 @@ REGISTER(clip_tensor_by_scaling) {
   return op<ClipArgs>("ClipTensorByScaling")
       .doc(
           "Scales a tensor down if a value, such as its norm, is greater than a threshold, by their ratio. A value "
-          "that "
-          "is not a number is not greater. For the norm of several tensors together, with a check that it is finite, "
-          "there is GlobalNormClip.")
+          "that is not a number is not greater. For the norm of several tensors together, with a check that it is "
+          "finite, there is GlobalNormClip.")
       .required_arg("threshold", &ClipArgs::threshold, "the greatest value that changes nothing", greater_than(0))
       .input("input_tensor", "float or double, any shape")
       .input("val", "the value that is compared, one float or double")

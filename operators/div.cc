@@ -43,8 +43,7 @@ REGISTER(div) {
   return binary_op("Div", "/")
       .doc(
           "Quotient of two tensors, element by element. Integers are truncated, and cannot be divided by 0. A's "
-          "gradient "
-          "reads B, and B's reads B and C.")
+          "gradient reads B, and B's reads B and C.")
       .in_place("A", "C")
       .in_place("B", "C", {"A", "B"})
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)

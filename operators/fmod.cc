@@ -52,8 +52,7 @@ REGISTER(fmod) {
   return binary_op("FMod", "mod")
       .doc(
           "The remainder of a division, with A's sign, element by element; NaN where B is 0. A's gradient reads "
-          "nothing of "
-          "the forward pass, and B's reads A and B.")
+          "nothing of the forward pass, and B's reads A and B.")
       .in_place("A", "C", {"B"})
       .in_place("B", "C", {"B"})
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)

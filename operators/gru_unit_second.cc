@@ -6,18 +6,16 @@
 //   by the gates' sums: 0, dH (p u' + q_u (H_prev - o) u'' - q_o u' o'), dH (q_o (1 - u) o'' - q_u u' o').
 // In a row that is over, p goes to dH, or nothing with drop_states; all else is zero.
 
-#include "operators/unit_rows.h"
+#include "operators/unit_second.h"
 
 namespace stepnet {
 namespace {
 
 // Where the inputs stand.
-constexpr int kHPrev = 0, kGates = 1, kLengths = 2, kTimestep = 3, kDH = 4, kDHPrevGrad = 5, kDGatesGrad = 6;
+constexpr int kHPrev = 0, kDH = 4, kDHPrevGrad = 5, kDGatesGrad = 6;
 
 void infer(const UnitArgs& a, ShapeCall& call) {
-  require(a.sequence_lengths == call.has(kLengths) && a.sequence_lengths == call.has(kTimestep),
-          "seq_lengths and timestep must be given where sequence_lengths is 1, and only there; it is {}",
-          int{a.sequence_lengths});
+  check_second_lengths(a, call);
   check_unit_states(a, call, kHPrev, "H_prev", 3, "three");
   require_input(call, kDH, "dH");
   check_alike(call, kDH, "dH", kHPrev, "H_prev");
@@ -87,15 +85,8 @@ REGISTER(gru_unit_gradient_gradient) {
   builder
       .doc("Gradients of GRUUnitGradient, which are second derivatives of GRUUnit. A missing gradient counts as zeros.")
       .ignored_args({"forget_bias"});
-  return declare_unit_args(builder)
-      .input("H_prev", "GRUUnit's, [..., N, D]")
-      .input("gates", "GRUUnit's, [..., N, 3D]")
-      .input("seq_lengths", "GRUUnit's, if sequence_lengths is 1")
-      .types({DType::int32})
-      .optional()
-      .input("timestep", "GRUUnit's, if sequence_lengths is 1")
-      .types({DType::int32})
-      .optional()
+  declare_unit_args(builder);
+  return declare_second_inputs(builder, "GRUUnit", "H_prev", 3)
       .input("dH", "GRUUnitGradient's")
       .input("dH_prev_grad", "the gradient of GRUUnitGradient's dH_prev")
       .optional()

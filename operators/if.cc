@@ -3,8 +3,7 @@
 // Which net runs is known only then, so there is no derivative: a blob that one of them writes has the gradient of
 // neither.
 
-#include "core/inner_net.h"
-#include "core/operator.h"
+#include "operators/conditional_nets.h"
 
 namespace stepnet {
 namespace {
@@ -15,9 +14,7 @@ struct IfArgs {
 };
 
 void check(const IfArgs& a, const OperatorDef&, const Workspace&) {
-  require(a.then_net.present, "argument \"then_net\" holds no net");
-  check_inner_net("then_net", a.then_net);
-  check_inner_net("else_net", a.else_net);
+  check_conditional_nets("then_net", a.then_net, "else_net", a.else_net);
 }
 
 void run(const IfArgs& a, BlobCall& c) {
@@ -39,7 +36,8 @@ constexpr const char* kInPlaceExample = R"(
        arg { name: 'then_net' n { op { type: 'Mul' input: 'X' input: 'W' output: 'X' } } } })";
 
 REGISTER(if) {
-  return op<IfArgs>("If")
+  auto spec = op<IfArgs>("If");
+  return declare_conditional(spec, "one bool")
       .doc(
           "Runs one of two nets on the workspace that it stands in: then_net if the condition is true, else else_net, "
           "or nothing if there is none. Its inputs should name all that the nets read, and its outputs all that they "
@@ -47,19 +45,8 @@ REGISTER(if) {
           "the net which ran did not write keeps its value. It has no gradient and cannot stand in a step net.")
       .required_arg("then_net", &IfArgs::then_net, "what runs if the condition is true")
       .arg("else_net", &IfArgs::else_net, NetArg{}, "what runs if it is false; none: nothing")
-      .input("condition", "one bool")
-      .object()
-      .input("externals", "what the nets read")
-      .object()
-      .variadic(0)
-      .output("results", "what the nets write")
-      .object()
-      .variadic(0)
-      .in_place_anywhere("condition", "results")
-      .in_place_anywhere("externals", "results")
       .blobs(run)
       .preflight(check)
-      .side_effect()
       .example_net(kExample, {"C=bool,1:1", "X=2,3"})
       .example_net(kExample, {"C=bool,1:0", "X=2,0"})
       .example_net(kInPlaceExample, {"C=bool,1:0", "X=2", "W=2"})

@@ -79,40 +79,37 @@ OpBuilder<Args>& declare(OpBuilder<Args>& spec) {
   return spec.input("lengths", "[N], the length of each segment").types({DType::int32}).stop_gradient();
 }
 
-REGISTER(lengths_to_ranges) {
-  auto spec = op("LengthsToRanges");
+// With whole numbers in its output, for segments that may be empty.
+OpBuilder<>& declare_numbers(OpBuilder<>& spec, const char* output, const char* doc) {
   return declare(spec)
-      .doc("The first place and the length of each segment.")
-      .output("ranges", "[N, 2], int32")
+      .output(output, doc)
       .types({DType::int32})
-      .shape(infer_ranges)
-      .cpu(to_ranges)
       .example({"lengths=int32,3:3,0,2"})
       .example({"lengths=int32,0"});
+}
+
+REGISTER(lengths_to_ranges) {
+  auto spec = op("LengthsToRanges");
+  return declare_numbers(spec, "ranges", "[N, 2], int32")
+      .doc("The first place and the length of each segment.")
+      .shape(infer_ranges)
+      .cpu(to_ranges);
 }
 
 REGISTER(lengths_to_segment_ids) {
   auto spec = op("LengthsToSegmentIds");
-  return declare(spec)
+  return declare_numbers(spec, "segment_ids", "[sum of lengths], int32")
       .doc("The segment that each place belongs to.")
-      .output("segment_ids", "[sum of lengths], int32")
-      .types({DType::int32})
       .shape([](const NoArgs&, ShapeCall& call) { infer_places(call, DType::int32); })
-      .cpu(to_segment_ids)
-      .example({"lengths=int32,3:3,0,2"})
-      .example({"lengths=int32,0"});
+      .cpu(to_segment_ids);
 }
 
 REGISTER(lengths_range_fill) {
   auto spec = op("LengthsRangeFill");
-  return declare(spec)
+  return declare_numbers(spec, "range_sequence", "[sum of lengths], int32")
       .doc("The numbers from 0 to length - 1, for each segment.")
-      .output("range_sequence", "[sum of lengths], int32")
-      .types({DType::int32})
       .shape([](const NoArgs&, ShapeCall& call) { infer_places(call, DType::int32); })
-      .cpu(fill_ranges)
-      .example({"lengths=int32,3:3,0,2"})
-      .example({"lengths=int32,0"});
+      .cpu(fill_ranges);
 }
 
 REGISTER(lengths_to_weights) {

@@ -10,7 +10,7 @@
 // In a row that is over, the gradients passed through: r goes to dH and p to dC, or nothing with drop_states; all else
 // is zero. C counts as an input of its own here; that it is made of the others is LSTMUnit's derivative to know.
 
-#include "operators/unit_rows.h"
+#include "operators/unit_second.h"
 
 namespace stepnet {
 namespace {
@@ -20,13 +20,10 @@ struct SecondArgs : UnitArgs {
 };
 
 // Where the inputs stand.
-constexpr int kCPrev = 0, kGates = 1, kLengths = 2, kTimestep = 3, kC = 4, kDH = 5, kDC = 6, kDHPrevGrad = 7,
-              kDCPrevGrad = 8, kDGatesGrad = 9;
+constexpr int kCPrev = 0, kC = 4, kDH = 5, kDC = 6, kDHPrevGrad = 7, kDCPrevGrad = 8, kDGatesGrad = 9;
 
 void infer(const SecondArgs& a, ShapeCall& call) {
-  require(a.sequence_lengths == call.has(kLengths) && a.sequence_lengths == call.has(kTimestep),
-          "seq_lengths and timestep must be given where sequence_lengths is 1, and only there; it is {}",
-          int{a.sequence_lengths});
+  check_second_lengths(a, call);
   check_unit_states(a, call, kCPrev, "C_prev", 4, "four");
   require_input(call, kC, "C");
   check_alike(call, kC, "C", kCPrev, "C_prev");
@@ -110,14 +107,7 @@ double flops(const SecondArgs&, const ShapeCall& c) {
 }
 
 void declare_inputs(OpBuilder<SecondArgs>& b) {
-  b.input("C_prev", "LSTMUnit's, [..., N, D]")
-      .input("gates", "LSTMUnit's, [..., N, 4D]")
-      .input("seq_lengths", "LSTMUnit's, if sequence_lengths is 1")
-      .types({DType::int32})
-      .optional()
-      .input("timestep", "LSTMUnit's, if sequence_lengths is 1")
-      .types({DType::int32})
-      .optional()
+  declare_second_inputs(b, "LSTMUnit", "C_prev", 4)
       .input("C", "LSTMUnit's output")
       .input("dH", "LSTMUnitGradient's; missing, it counts as zeros")
       .optional()

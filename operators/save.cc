@@ -136,8 +136,7 @@ REGISTER(save) {
   return save_op("Save")
       .doc(
           "Writes blobs to a new database. An lmdb database must not exist yet; a minidb file is replaced. If "
-          "something "
-          "goes wrong, nothing is left half-written.")
+          "something goes wrong, nothing is left half-written.")
       .required_arg("db", &SaveArgs::db, "path of the database")
       .input("blobs", "tensors, strings, database readers or mutexes")
       .object()

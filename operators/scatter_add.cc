@@ -63,8 +63,7 @@ REGISTER(scatter_add) {
   return op<ScatterAddArgs>("ScatterAdd")
       .doc(
           "Adds single elements to a tensor, each at its own index along one axis; those of equal places add up. "
-          "DATA's "
-          "gradient reads nothing of the forward pass, and SRC's reads INDICES.")
+          "DATA's gradient reads nothing of the forward pass, and SRC's reads INDICES.")
       .arg("axis", &ScatterAddArgs::axis, 0, "the dimension that is indexed")
       .input("DATA", "any shape but a single value's")
       .input("INDICES", "DATA's shape but for the axis; each from 0 to DATA's size along the axis less 1")

@@ -65,6 +65,7 @@ void to_ranges(Call& call) {
   for (int64_t s = 1; s < segments; ++s) ranges[2 * s] = ranges[2 * s - 2] + ranges[2 * s - 1];
 }
 
+// The inputs, and the examples, which are those of both.
 OpBuilder<>& declare(OpBuilder<>& spec) {
   return spec.input("segment_ids", "the segment of each place, one dimension, none less than the one before")
       .types({DType::int32, DType::int64})
@@ -72,7 +73,10 @@ OpBuilder<>& declare(OpBuilder<>& spec) {
       .any_type()
       .shape_only()
       .optional()
-      .stop_gradient();
+      .stop_gradient()
+      .example({"segment_ids=int32,5:0,0,2,2,2"})
+      .example({"segment_ids=int64,2:1,1", "data=4,2"})
+      .example({"segment_ids=int32,0"});
 }
 
 REGISTER(segment_ids_to_lengths) {
@@ -84,10 +88,7 @@ REGISTER(segment_ids_to_lengths) {
       .shape([](const NoArgs&, ShapeCall& call) {
         if (const auto n = segment_count(call)) call.set(0, DType::int32, Shape{*n});
       })
-      .cpu(to_lengths)
-      .example({"segment_ids=int32,5:0,0,2,2,2"})
-      .example({"segment_ids=int64,2:1,1", "data=4,2"})
-      .example({"segment_ids=int32,0"});
+      .cpu(to_lengths);
 }
 
 REGISTER(segment_ids_to_ranges) {
@@ -99,10 +100,7 @@ REGISTER(segment_ids_to_ranges) {
       .shape([](const NoArgs&, ShapeCall& call) {
         if (const auto n = segment_count(call)) call.set(0, DType::int32, Shape{*n, 2});
       })
-      .cpu(to_ranges)
-      .example({"segment_ids=int32,5:0,0,2,2,2"})
-      .example({"segment_ids=int64,2:1,1", "data=4,2"})
-      .example({"segment_ids=int32,0"});
+      .cpu(to_ranges);
 }
 
 }  // namespace

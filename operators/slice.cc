@@ -144,8 +144,7 @@ REGISTER(slice) {
   auto spec = op<SliceArgs>("Slice");
   spec.doc(
           "A range of indices of one dimension. A negative bound v means size + 1 + v; bounds past the end are the "
-          "end; "
-          "dimensions after those listed are taken whole.")
+          "end; dimensions after those listed are taken whole.")
       .input("data", "a tensor of any type")
       .any_type();
   return declare_bounds(spec)

@@ -197,30 +197,55 @@ void check_like(const ShapeCall& c, int i, int like, const char* name, const cha
     require(c.shape(i).size() == c.shape(like).size(), "{} is {}, but {} {}", name, c.shape(i), other, c.shape(like));
 }
 
+// Of the gradients of the first three inputs and of the weights.
+void set_like_inputs(ShapeCall& c, int weights) {
+  for (int i = 0; i < 3; ++i) c.set_like(i, i);
+  c.set_like(3, weights);
+}
+
 void infer_second(const LossArgs& a, ShapeCall& c) {
   check_inputs(a, c, 4);
   check_like(c, 3, 0, "ddX", "P");
-  c.set_like(0, 0);
-  c.set_like(1, 1);
-  c.set_like(2, 2);
-  c.set_like(3, 4);
+  set_like_inputs(c, 4);
 }
 
 void infer_target_second(const LossArgs& a, ShapeCall& c) {
   check_inputs(a, c, 5);
   check_like(c, 3, 1, "ddT", "T");
   check_like(c, 4, 5, "ddweights", "weights");
-  c.set_like(0, 0);
-  c.set_like(1, 1);
-  c.set_like(2, 2);
-  c.set_like(3, 5);
+  set_like_inputs(c, 5);
 }
 
-OpBuilder<LossArgs>& add_args(OpBuilder<LossArgs>& builder) {
+constexpr std::initializer_list<DType> kTargetTypes = {DType::int32, DType::int64, DType::float32, DType::float64};
+
+// The arguments and the first three inputs.
+OpBuilder<LossArgs>& declare(OpBuilder<LossArgs>& builder, const char* first, const char* what_first_is) {
   return builder.arg("label_prob", &LossArgs::label_prob, false, "as the loss's")
       .arg("scale", &LossArgs::scale, 1.0F, "as the loss's")
       .arg("axis", &LossArgs::axis, 1, "as the loss's")
-      .arg("spatial", &LossArgs::spatial, false, "the loss is SpatialSoftmaxWithLoss");
+      .arg("spatial", &LossArgs::spatial, false, "the loss is SpatialSoftmaxWithLoss")
+      .input(first, what_first_is)
+      .input("T", "its labels or distributions")
+      .types(kTargetTypes)
+      .input("dloss", "gradient of the loss");
+}
+
+OpBuilder<LossArgs>& declare_weights(OpBuilder<LossArgs>& builder) {
+  return builder.input("weights", "the loss's weights; ones if left out").optional();
+}
+
+// The outputs of an operator of second order.
+OpBuilder<LossArgs>& declare_gradients(OpBuilder<LossArgs>& builder, const char* of_first, const char* like_first) {
+  return builder.output(of_first, like_first)
+      .optional()
+      .output("T_grad", "like T, if these are distributions")
+      .types({DType::float32, DType::float64})
+      .optional()
+      .output("dloss_grad", "like dloss")
+      .optional()
+      .output("weights_grad", "like weights, which must be there")
+      .optional()
+      .no_gradient("third derivatives of SoftmaxWithLoss are not written");
 }
 
 std::vector<Gradient> target_derivatives(Formula& f) {
@@ -232,18 +257,10 @@ std::vector<Gradient> target_derivatives(Formula& f) {
   return {d[0], d[1], d[2], d[3]};
 }
 
-constexpr std::initializer_list<DType> kTargetTypes = {DType::int32, DType::int64, DType::float32, DType::float64};
-
 REGISTER(softmax_loss_target_gradient) {
   auto builder = op<LossArgs>("SoftmaxLossTargetGradient");
   builder.doc("Gradients of SoftmaxWithLoss through its loss with respect to distributions and weights.");
-  return add_args(builder)
-      .input("X", "the loss's scores")
-      .input("T", "its labels or distributions")
-      .types(kTargetTypes)
-      .input("dloss", "gradient of the loss")
-      .input("weights", "the loss's weights; ones if left out")
-      .optional()
+  return declare_weights(declare(builder, "X", "the loss's scores"))
       .output("dT", "like T, if these are distributions")
       .types({DType::float32, DType::float64})
       .optional()
@@ -257,54 +274,23 @@ REGISTER(softmax_loss_target_gradient) {
 REGISTER(softmax_loss_second_gradient) {
   auto builder = op<LossArgs>("SoftmaxLossSecondGradient");
   builder.doc("Gradients of SoftmaxWithLossGradient and of SpatialSoftmaxWithLossGradient.");
-  return add_args(builder)
-      .input("P", "the loss's probabilities")
-      .input("T", "its labels or distributions")
-      .types(kTargetTypes)
-      .input("dloss", "gradient of the loss")
-      .input("ddX", "gradient of dX")
-      .input("weights", "the loss's weights; ones if left out")
-      .optional()
-      .output("P_grad", "like P")
-      .optional()
-      .output("T_grad", "like T, if these are distributions")
-      .types({DType::float32, DType::float64})
-      .optional()
-      .output("dloss_grad", "like dloss")
-      .optional()
-      .output("weights_grad", "like weights, which must be there")
-      .optional()
+  declare_weights(declare(builder, "P", "the loss's probabilities").input("ddX", "gradient of dX"));
+  return declare_gradients(builder, "P_grad", "like P")
       .shape(infer_second)
-      .cpu(second_gradient<float>, second_gradient<double>)
-      .no_gradient("third derivatives of SoftmaxWithLoss are not written");
+      .cpu(second_gradient<float>, second_gradient<double>);
 }
 
 REGISTER(softmax_loss_target_second_gradient) {
   auto builder = op<LossArgs>("SoftmaxLossTargetSecondGradient");
   builder.doc("Gradients of SoftmaxLossTargetGradient.");
-  return add_args(builder)
-      .input("X", "the loss's scores")
-      .input("T", "its labels or distributions")
-      .types(kTargetTypes)
-      .input("dloss", "gradient of the loss")
-      .input("ddT", "gradient of dT; zeros if left out")
-      .optional()
-      .input("ddweights", "gradient of dweights; zeros if left out")
-      .optional()
-      .input("weights", "the loss's weights; ones if left out")
-      .optional()
-      .output("X_grad", "like X")
-      .optional()
-      .output("T_grad", "like T, if these are distributions")
-      .types({DType::float32, DType::float64})
-      .optional()
-      .output("dloss_grad", "like dloss")
-      .optional()
-      .output("weights_grad", "like weights, which must be there")
-      .optional()
+  declare_weights(declare(builder, "X", "the loss's scores")
+                      .input("ddT", "gradient of dT; zeros if left out")
+                      .optional()
+                      .input("ddweights", "gradient of dweights; zeros if left out")
+                      .optional());
+  return declare_gradients(builder, "X_grad", "like X")
       .shape(infer_target_second)
-      .cpu(target_second_gradient<float>, target_second_gradient<double>)
-      .no_gradient("third derivatives of SoftmaxWithLoss are not written");
+      .cpu(target_second_gradient<float>, target_second_gradient<double>);
 }
 
 }  // namespace

@@ -101,8 +101,7 @@ REGISTER(tensor_protos_db_input) {
   return op<InputArgs>("TensorProtosDBInput")
       .doc(
           "Reads the next record of a database, or a batch of them. Records come in the order of the database, over "
-          "and "
-          "over; nothing is read ahead.")
+          "and over; nothing is read ahead.")
       .arg("batch_size", &InputArgs::batch_size, int64_t{0},
            "0: one record, with its own shapes; else so many records, stacked along a new first dimension; at most a "
            "million",

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -152,36 +151,6 @@ void hold_row(bool drop, int64_t d, const T* from, T* to) {
 template <class T>
 T* row_of(T* first, int64_t n, int64_t d) {
   return first ? first + n * d : nullptr;
-}
-
-// An activation with its derivatives, for second derivatives.
-template <class T>
-struct Curve {
-  T value, slope, bend;  // the function, its first and its second derivative
-};
-
-template <class T>
-Curve<T> sigmoid_curve(T x) {
-  const T s = T(1) / (T(1) + std::exp(-x)), slope = s * (T(1) - s);
-  return {s, slope, slope * (T(1) - 2 * s)};
-}
-
-template <class T>
-Curve<T> tanh_curve(T x) {
-  const T t = std::tanh(x), slope = T(1) - t * t;
-  return {t, slope, -2 * t * slope};
-}
-
-// Element j; zero of what is missing.
-template <class T>
-T value_at(const T* values, int64_t j) {
-  return values ? values[j] : T(0);
-}
-
-// What is not wanted has no place.
-template <class T>
-void put(T* values, int64_t j, T value) {
-  if (values) values[j] = value;
 }
 
 }  // namespace stepnet

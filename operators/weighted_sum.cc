@@ -85,8 +85,7 @@ REGISTER(weighted_sum) {
       .doc(
           "The sum of tensors, each times its weight. Inputs are X_0, w_0, X_1, w_1, ... With a parameter, the weight "
           "1, its gradient and a negative learning rate it is plain gradient descent; with a gradient, 1, its "
-          "parameter "
-          "and a decay it adds weight decay to the gradient.")
+          "parameter and a decay it adds weight decay to the gradient.")
       .ignored_args({"grad_on_w"})
       .input("inputs", "tensors of one type and shape, each followed by its weight, one float or double")
       .any_type()

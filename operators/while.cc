@@ -6,10 +6,9 @@
 
 #include <algorithm>
 
-#include "core/inner_net.h"
 #include "core/inner_nets.h"
-#include "core/operator.h"
 #include "core/random.h"
+#include "operators/conditional_nets.h"
 
 namespace stepnet {
 namespace {
@@ -28,9 +27,7 @@ bool writes(NetDef net, const std::string& name) {
 }
 
 void check(const WhileArgs& a, const OperatorDef& def, const Workspace&) {
-  require(a.loop_net.present, "argument \"loop_net\" holds no net");
-  check_inner_net("loop_net", a.loop_net);
-  check_inner_net("cond_net", a.cond_net);
+  check_conditional_nets("loop_net", a.loop_net, "cond_net", a.cond_net);
   require(writes(a.loop_net.net, def.input(0)) || writes(a.cond_net.net, def.input(0)),
           "no operator of loop_net or cond_net writes the condition \"{}\", so the loop could not end", def.input(0));
 }
@@ -61,7 +58,8 @@ constexpr const char* kConditionExample = R"(
                                   op { type: 'Or' input: 'C' input: 'done' output: 'done' } } } })";
 
 REGISTER(while) {
-  return op<WhileArgs>("While")
+  auto spec = op<WhileArgs>("While");
+  return declare_conditional(spec, "one bool, which one of the nets writes")
       .doc(
           "Runs loop_net on the workspace that it stands in as long as the condition is true. With cond_net, that net "
           "runs first each time and writes the condition. Nothing bounds the number of rounds, and a first interrupt "
@@ -70,19 +68,8 @@ REGISTER(while) {
           "It has no gradient and cannot stand in a step net.")
       .required_arg("loop_net", &WhileArgs::loop_net, "what runs in each round")
       .arg("cond_net", &WhileArgs::cond_net, NetArg{}, "what runs before each look at the condition; none: nothing")
-      .input("condition", "one bool, which one of the nets writes")
-      .object()
-      .input("externals", "what the nets read")
-      .object()
-      .variadic(0)
-      .output("results", "what the nets write")
-      .object()
-      .variadic(0)
-      .in_place_anywhere("condition", "results")
-      .in_place_anywhere("externals", "results")
       .blobs(run)
       .preflight(check)
-      .side_effect()
       .example_net(kExample, {"C=bool,1:1", "X=2,3"})
       .example_net(kConditionExample, {"C=bool,1:1", "X=1,0", "done=bool,1:0"})
       .no_gradient("how often its nets run is known only when it runs");

@@ -264,9 +264,8 @@ REGISTER(recurrent_network_gradient) {
   return b
       .doc(
           "The gradient of RecurrentNetwork: runs its backward step net from the last timestep to the first. Inputs "
-          "are "
-          "the gradients of the outputs with gradients, all forward inputs and all forward outputs; outputs are the "
-          "gradients of the sequence, of the parameters, and of the initial states.")
+          "are the gradients of the outputs with gradients, all forward inputs and all forward outputs; outputs are "
+          "the gradients of the sequence, of the parameters, and of the initial states.")
       .input("inputs", "output gradients, forward inputs, forward outputs")
       .object()
       .optional()

@@ -23,9 +23,7 @@ std::vector<Link> parse_links(const std::vector<std::string>& internal, const st
   for (size_t i = 0; i < internal.size(); ++i) {
     Link link{internal[i], external[i], offset[i], window ? (*window)[i] : 1};
     require(!link.internal.empty() && !link.external.empty(),
-            "\"{}link_internal\" or \"{}link_external\" has an empty "
-            "name at position {}",
-            prefix, prefix, i);
+            "\"{}link_internal\" or \"{}link_external\" has an empty name at position {}", prefix, prefix, i);
     require(link.offset >= 0 && link.offset <= kMaxRows, "\"{}link_offset\" of \"{}\" is {}; it must be from 0 to {}",
             prefix, link.internal, link.offset, kMaxRows);
     require(link.window >= 0 && link.window <= kMaxRows, "\"link_window\" of \"{}\" is {}; it must be from 0 to {}",

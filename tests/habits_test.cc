@@ -16,6 +16,7 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "batch_norm.h",
                                               "broadcast.h",
                                               "concat.h",
+                                              "conditional_nets.h",
                                               "copy_elements.h",
                                               "create_mutex.h",
                                               "elementwise_binary.h",
@@ -40,7 +41,8 @@ const std::set<std::string> kSharedHeaders = {"activation.h",
                                               "segment_rows.h",
                                               "softmax_loss.h",
                                               "sum_rows.h",
-                                              "unit_rows.h"};
+                                              "unit_rows.h",
+                                              "unit_second.h"};
 
 std::string joined(const Findings& findings) {
   std::string text;

@@ -1,8 +1,11 @@
 // `stepnet gradcheck`: whether the gradients of an operator, or of a net, are right.
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "core/example_check.h"
 #include "core/gradient_check.h"
@@ -123,6 +126,21 @@ void check_one(const GradcheckOptions& options) {
   if (!report.right()) throw CLI::RuntimeError(kWrong);
 }
 
+// Why there is no derivative, without the operator and the input, which are named before.
+std::string reason_alone(const std::string& fact) {
+  const size_t colon = fact.rfind(": ");
+  return colon == std::string::npos ? fact : fact.substr(colon + 2);
+}
+
+// What has no second derivative, each reason once: ", not twice by A, B (why)".
+std::string refused_text(const GradientReport& report) {
+  std::map<std::string, std::vector<std::string>> inputs;
+  for (const auto& [input, why] : report.refused) inputs[reason_alone(why)].push_back(input);
+  std::string text;
+  for (const auto& [why, names] : inputs) text += fmt::format(", not twice by {} ({})", fmt::join(names, ", "), why);
+  return text;
+}
+
 // One example's line; a wrong one is followed by what is wrong. Returns whether it is right.
 bool check_example_of(const OpSpec& spec, size_t number, const GradientCheckOptions& check, Device device,
                       std::set<std::string>& covered) {
@@ -136,10 +154,8 @@ bool check_example_of(const OpSpec& spec, size_t number, const GradientCheckOpti
   double error = 0;
   int order = 0;
   for (const GradientRow& row : report.rows) error = std::max(error, row.error), order = std::max(order, row.order);
-  std::string refused;
-  for (const auto& [input, why] : report.refused) refused += (refused.empty() ? ", not twice by " : ", ") + input;
   fmt::print("{:<32} {:>7} {:>5} {:>12} {}{}\n", spec.type, number + 1, order > 0 ? std::to_string(order) : "-",
-             order > 0 ? fmt::format("{:.2e}", error) : "-", report.right() ? "right" : "WRONG", refused);
+             order > 0 ? fmt::format("{:.2e}", error) : "-", report.right() ? "right" : "WRONG", refused_text(report));
   fmt::print("{}", report.str());
   return report.right();
 }

@@ -139,8 +139,8 @@ void GradientPass::seed_targets() {
   if (any || request_.targets.empty() || request_.wanted.empty()) return;
   std::vector<std::string> targets;
   for (const auto& [blob, given] : request_.targets) targets.push_back(blob);
-  fail("{} of net \"{}\" depends on none of the blobs whose gradients are wanted: {}", fmt::join(targets, ", "),
-       net_.name(), fmt::join(request_.wanted, ", "));
+  throw NoDependence(fmt::format("{} of net \"{}\" depends on none of the blobs whose gradients are wanted: {}",
+                                 fmt::join(targets, ", "), net_.name(), fmt::join(request_.wanted, ", ")));
 }
 
 void GradientPass::add_contribution(const Ref& ref, GradientName c) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "proto/net.pb.h"
 
 namespace stepnet {
@@ -41,8 +42,14 @@ struct GradientResult {
   std::set<std::string> kept;  // forward values, parameters included, that the backward pass reads
 };
 
-// Appends to `net`. Throws Error: unknown target, a target that depends on no wanted blob, a needed value overwritten
-// (the text has the words "version"), an operator without a derivative on the way.
+// No target depends on a blob whose gradient is wanted: all these gradients are zero.
+class NoDependence : public Error {
+ public:
+  using Error::Error;
+};
+
+// Appends to `net`. Throws Error: unknown target, targets that depend on no wanted blob (NoDependence), a needed value
+// overwritten (the text has the words "version"), an operator without a derivative on the way.
 GradientResult add_gradient_operators(NetDef& net, const GradientRequest& request);
 
 }  // namespace stepnet

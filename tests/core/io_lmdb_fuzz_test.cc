@@ -1,6 +1,7 @@
 // Damaged LMDB files: opening and walking them must work or throw Error, and never crash or hang.
 //
 // Each case runs in a process of its own, so that a crash is the failure of one case with its number.
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

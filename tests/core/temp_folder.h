@@ -1,40 +1,22 @@
-// A folder for one test's files, removed at the end. Threads: one thread per folder.
+// A folder for one test's files, and whole files. Threads: one thread per folder.
 #pragma once
-
-#include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "core/io/temporary_folder.h"
+
 namespace stepnet::testing {
 
-class TempFolder {
+class TempFolder : public TemporaryFolder {
  public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "stepnet-test-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
   // How many entries it has.
   int count() const {
-    const std::filesystem::directory_iterator all(path_);
+    const std::filesystem::directory_iterator all(path());
     return static_cast<int>(std::distance(begin(all), end(all)));
   }
-
- private:
-  std::string path_;
 };
 
 inline std::string read_all(const std::string& path) {

@@ -1,96 +1,30 @@
 // ScatterAdd and its gradient against plain loops and central differences, in place, and what its gradients read.
-#include "tests/operators/gradient_reads.h"
-#include "tests/operators/op_test.h"
+#include "tests/operators/indexed_add_test.h"
 
 namespace stepnet::testing {
 namespace {
 
-OperatorDef scatter_add(int axis, const char* output = "Y") {
-  return make_op("ScatterAdd", {"DATA", "INDICES", "SRC"}, {output}, {make_arg("axis", axis)});
-}
+const IndexedAdd kAdd = {"ScatterAdd", true};
 
-template <class T>
-Feeds feeds_for(const Shape& data, int axis, int64_t count) {
-  const Shape source = data.with(axis, count);
-  return {{"DATA", normal<T>(data, 1)},
-          {"INDICES", integers<int64_t>(source, 0, data[axis] - 1, 2)},
-          {"SRC", normal<T>(source, 3)}};
-}
+TEST(ScatterAdd, ForwardIsTheFormula) { expect_forward_is_the_formula(kAdd); }
 
-Tensor naive(const Feeds& feeds, int axis) {
-  Tensor y = to_double(feeds[0].second);
-  const Tensor source = to_double(feeds[2].second);
-  const int64_t inner = y.shape().size_between(axis + 1, y.rank()), count = source.dim(axis);
-  for (int64_t i = 0; i < source.size(); ++i) {
-    const int64_t outer = i / inner / count, row = feeds[1].second.data<int64_t>()[i];
-    y.data<double>()[(outer * y.dim(axis) + row) * inner + i % inner] += source.data<double>()[i];
-  }
-  return y;
-}
+TEST(ScatterAdd, Gradients) { expect_gradients_are_right(kAdd); }
 
-struct Case {
-  Shape data;
-  int axis;
-  int64_t count;
-};
-const Case kCases[] = {{{4, 3}, 0, 6}, {{4, 3}, 1, 2}, {{2, 3, 2}, 1, 4}, {{5}, 0, 7},
-                       {{1, 1}, 0, 1}, {{3, 0}, 0, 2}, {{4, 3}, 0, 0},    {{3, 2000}, 0, 4}};
+TEST(ScatterAdd, GradientOfGradient) { expect_second_order_is_right(kAdd, Tensor::of<int32_t>({2, 2}, {2, 0, 1, 1})); }
 
-TEST(ScatterAdd, ForwardIsTheFormula) {
-  for (const Case& c : kCases) {
-    const Feeds feeds = feeds_for<double>(c.data, c.axis, c.count), single = feeds_for<float>(c.data, c.axis, c.count);
-    EXPECT_EQ(compare(run_op_on(scatter_add(c.axis), feeds)[0], naive(feeds, c.axis), 1e-15), "") << c.data.str();
-    EXPECT_EQ(compare(run_op_on(scatter_add(c.axis - c.data.rank()), feeds)[0], naive(feeds, c.axis), 1e-15), "");
-    EXPECT_EQ(compare(run_op_on(scatter_add(c.axis), single)[0], naive(single, c.axis), 1e-6), "") << c.data.str();
-  }
-}
+TEST(ScatterAdd, OnlyTheSourcesGradientReadsTheIndices) { expect_only_the_sources_gradient_reads_the_indices(kAdd); }
 
-TEST(ScatterAdd, Gradients) {
-  for (const Case& c : kCases)
-    if (c.data.size() < 100) {
-      EXPECT_EQ(check_gradient(scatter_add(c.axis), feeds_for<double>(c.data, c.axis, c.count), {"DATA", "SRC"}), "")
-          << c.data.str();
-    }
-}
-
-TEST(ScatterAdd, GradientOfGradient) {
-  const OperatorDef def = make_op("ScatterAddGradient", {"INDICES", "dY"}, {"dSRC"}, {make_arg("axis", 1)});
-  const Feeds feeds = {{"INDICES", Tensor::of<int32_t>({2, 2}, {2, 0, 1, 1})}, {"dY", normal<double>({2, 3}, 1)}};
-  EXPECT_EQ(check_gradient(def, feeds, {"dY"}), "");
-}
-
-TEST(ScatterAdd, OnlyTheSourcesGradientReadsTheIndices) {
-  EXPECT_EQ(gradient_reads(scatter_add(0), "DATA"), "");
-  EXPECT_EQ(gradient_reads(scatter_add(0), "SRC"), "INDICES");
-}
-
-TEST(ScatterAdd, InPlaceOfData) {
-  const Feeds feeds = feeds_for<double>({4, 3}, 0, 6);
-  EXPECT_EQ(compare(run_op_on(scatter_add(0, "DATA"), feeds)[0], naive(feeds, 0), 1e-15), "");
-  EXPECT_EQ(check_gradient(scatter_add(0, "DATA"), feeds, {"DATA", "SRC"}), "");
-  // What is added must not change while it is.
-  EXPECT_NE(error_of([&] {
-              run_op_on(make_op("ScatterAdd", {"DATA", "INDICES", "DATA"}, {"DATA"}),
-                        {feeds[0], {"INDICES", integers<int32_t>({4, 3}, 0, 3)}});
-            }).find("output \"Y\" cannot have the name of the input \"SRC\""),
-            std::string::npos);
-}
-
-std::string error_with(int input, const Tensor& value, int axis = 0) {
-  Feeds feeds = feeds_for<float>({4, 2}, 0, 1);
-  feeds[input].second = value;
-  return error_of([&] { run_op_on(scatter_add(axis), feeds); });
-}
+TEST(ScatterAdd, InPlaceOfData) { expect_in_place_of_data(kAdd, integers<int32_t>({4, 3}, 0, 3)); }
 
 TEST(ScatterAdd, BadInputIsNamed) {
-  EXPECT_NE(error_with(1, Tensor::of<int32_t>({1, 2}, {0, 4})).find("index 1 is 4, which is outside of 0 to 3"),
-            std::string::npos);
-  EXPECT_NE(error_with(1, Tensor::of<int32_t>({1, 2}, {-1, 0})).find("index 0 is -1, which is outside of 0 to 3"),
-            std::string::npos);
-  EXPECT_NE(error_with(1, Tensor::of<int32_t>({2}, {0, 1}))
-                .find("INDICES [2] must have the shape of DATA [4, 2] but for axis 0"),
-            std::string::npos);
-  EXPECT_NE(error_with(2, normal<float>({2, 2})).find("SRC is [2, 2], but INDICES [1, 2]"), std::string::npos);
+  const auto error_with = [](int input, const Tensor& value, int axis = 0) {
+    return indexed_error(kAdd, indexed_feeds<float>(kAdd, {4, 2}, 0, 1), input, value, axis);
+  };
+  expect_contains(error_with(1, Tensor::of<int32_t>({1, 2}, {0, 4})), "index 1 is 4, which is outside of 0 to 3");
+  expect_contains(error_with(1, Tensor::of<int32_t>({1, 2}, {-1, 0})), "index 0 is -1, which is outside of 0 to 3");
+  expect_contains(error_with(1, Tensor::of<int32_t>({2}, {0, 1})),
+                  "INDICES [2] must have the shape of DATA [4, 2] but for axis 0");
+  expect_contains(error_with(2, normal<float>({2, 2})), "SRC is [2, 2], but INDICES [1, 2]");
   error_with(1, Tensor::of<int32_t>({1, 2}, {0, 1}), 2);
   error_with(0, Tensor::scalar<float>(1));
 }
