@@ -78,7 +78,7 @@ int main() {
     std::printf("loss before: %.6f\n", loss_of(net, x, y).value().item<double>());
     for (int i = 0; i < 1000; ++i) step(net, loss_of(net, x, y));
     std::printf("loss after: %.6f\n", loss_of(net, x, y).value().item<double>());
-    std::printf("curvature: %.6f\n", curvature(loss_of(net, x, y), net.second.b));
+    std::printf("curvature: %.3f\n", curvature(loss_of(net, x, y), net.second.b));
 
     int64_t bytes = 0;
     const stepnet::autograd::SavedValueHooksScope scope(elsewhere(bytes));
