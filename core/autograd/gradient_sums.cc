@@ -1,5 +1,6 @@
 #include "core/autograd/gradient_sums.h"
 
+#include "core/autograd/offload.h"
 #include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
 
@@ -27,6 +28,7 @@ Variable sum(const Variable& a, const Variable& b) {
 
 // To the bytes of `a`, whoever sees them. Nothing is recorded.
 void add_to(Variable& a, const Variable& b) {
+  finish_offload_of(a.value());
   static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::sum, 2, 1, {}, {0}));
   Tensor& target = a.state()->value;
   const Tensor* in[] = {&target, &b.value()};

@@ -38,9 +38,9 @@ std::string OpNode::name() const { return op_->type() + "Gradient"; }
 void OpNode::save(std::span<const Tensor* const> inputs, std::span<const Tensor> outputs) {
   saved_.reserve(recorded_->saved_inputs.size() + recorded_->saved_outputs.size());
   for (const int i : recorded_->saved_inputs)
-    if (inputs[i]) saved_.push_back({i, SavedValue(*inputs[i])});
+    if (inputs[i]) saved_.push_back({i, SavedValue(*inputs[i], this)});
   for (const int o : recorded_->saved_outputs)
-    if (outputs[o].defined()) saved_.push_back({op_->inputs() + o, SavedValue(outputs[o])});
+    if (outputs[o].defined()) saved_.push_back({op_->inputs() + o, SavedValue(outputs[o], this)});
 }
 
 SavedValue* OpNode::find(int place) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/autograd/offload.h"
 #include "core/autograd/op_node.h"
 #include "core/autograd/variable_state.h"
 #include "core/inline_vector.h"
@@ -241,6 +242,7 @@ Variable variable_of(Tensor value, std::shared_ptr<Node> node, int output) {
 
 void check_writable(const Variable& variable, const std::string& by) {
   const VariableState& s = *variable.state();
+  finish_offload_of(s.value);
   if (!tape_state().recording) return;
   if (s.requires_grad)
     throw Error(fmt::format("{} would write in place to a leaf that requires a gradient, {}", by, s.value),

@@ -16,6 +16,18 @@ void check_version(const Tensor& tensor, uint64_t saved, const Node& node, std::
   throw error;
 }
 
+// For a scope: hooks can see which node a value is saved for.
+class SavingScope {
+ public:
+  explicit SavingScope(const Node* node) : before_(std::exchange(tape_state().saving, node)) {}
+  ~SavingScope() { tape_state().saving = before_; }
+  SavingScope(const SavingScope&) = delete;
+  SavingScope& operator=(const SavingScope&) = delete;
+
+ private:
+  const Node* before_;
+};
+
 }  // namespace
 
 SavedValueHooksScope::SavedValueHooksScope(SavedValueHooks hooks) : before_(tape_state().hooks) {
@@ -30,8 +42,9 @@ NoSavedValueHooks::NoSavedValueHooks(const char* reason) : before_(tape_state().
 }
 NoSavedValueHooks::~NoSavedValueHooks() { tape_state().hooks_refused = before_; }
 
-SavedValue::SavedValue(const Tensor& value) : version_(value.version()) {
+SavedValue::SavedValue(const Tensor& value, const Node* node) : version_(value.version()) {
   if (const auto& hooks = tape_state().hooks) {
+    const SavingScope saving(node);
     pack(hooks, value);
   } else {
     kind_ = Kind::tensor;
@@ -60,15 +73,27 @@ void SavedValue::register_hooks(SavedValueHooks hooks) {
   tensor_ = {};
 }
 
+Tensor SavedValue::unpack_by_hook(const Node& node, std::string_view what) const {
+  const NoGrad no_grad;
+  const std::shared_ptr<Packed> packed = packed_;  // which a hook might release
+  Tensor tensor;
+  try {
+    tensor = packed->hooks->unpack(packed->object);
+    require(tensor.defined(), "the hook that unpacks a saved value returned nothing");
+  } catch (Error& e) {
+    e.add("for", fmt::format("{} of {}, which ran forward at {}", what, node.name(), node.place().str()));
+    throw;
+  }
+  count(TapeEvent::value_unpacked);
+  return tensor;
+}
+
 Variable SavedValue::unpack(const Edge& edge, const Node& node, std::string_view what) const {
   if (kind_ == Kind::nothing) return {};
   if (kind_ == Kind::released) node.fail_released();
   Tensor tensor = tensor_;
   if (kind_ == Kind::packed) {
-    const NoGrad no_grad;
-    tensor = packed_->hooks->unpack(packed_->object);
-    require(tensor.defined(), "{}: the hook that unpacks {} returned nothing", node.name(), what);
-    count(TapeEvent::value_unpacked);
+    tensor = unpack_by_hook(node, what);
     // A packed object of its own does not care what happened to the original.
     if (tensor.storage() && tensor.storage() == packed_->from.lock()) check_version(tensor, version_, node, what);
   } else {

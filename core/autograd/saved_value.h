@@ -49,7 +49,8 @@ class NoSavedValueHooks {
 class SavedValue {
  public:
   SavedValue() = default;  // nothing was saved: reads as undefined
-  explicit SavedValue(const Tensor& value);
+  // `node`: which saves it, for hooks to know.
+  explicit SavedValue(const Tensor& value, const Node* node = nullptr);
 
   bool holds() const { return kind_ != Kind::nothing; }
   bool is_released() const { return kind_ == Kind::released; }
@@ -71,6 +72,7 @@ class SavedValue {
     std::weak_ptr<Storage> from;  // whose version counts if the unpacked tensor shares it
   };
   void pack(std::shared_ptr<const SavedValueHooks> hooks, const Tensor& tensor);
+  Tensor unpack_by_hook(const Node& node, std::string_view what) const;
 
   Kind kind_ = Kind::nothing;
   uint64_t version_ = 0;

@@ -29,14 +29,24 @@ AnomalyMode::~AnomalyMode() {
   tape_state().anomaly_checks_nan = checked_;
 }
 
-RandomState random_state() { return {g_seed.load(), g_draws.load()}; }
+RandomState random_state() {
+  if (const RandomState* own = tape_state().draws) return *own;
+  return {g_seed.load(), g_draws.load()};
+}
 
 void set_random_state(const RandomState& state) {
+  if (RandomState* own = tape_state().draws) {
+    *own = state;
+    return;
+  }
   g_seed = state.seed;
   g_draws = state.draws;
 }
 
-int64_t next_draw() { return g_draws.fetch_add(1, std::memory_order_relaxed); }
+int64_t next_draw() {
+  if (RandomState* own = tape_state().draws) return own->draws++;
+  return g_draws.fetch_add(1, std::memory_order_relaxed);
+}
 
 void count(TapeEvent event) { g_events[static_cast<size_t>(event)].fetch_add(1, std::memory_order_relaxed); }
 int64_t counted(TapeEvent event) { return g_events[static_cast<size_t>(event)].load(std::memory_order_relaxed); }

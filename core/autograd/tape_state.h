@@ -9,7 +9,9 @@ namespace stepnet::autograd {
 
 class Node;
 class GraphTask;
+class RecomputeGroup;
 struct SavedValueHooks;
+struct RandomState;
 
 struct TapeState {
   bool recording = true;
@@ -20,6 +22,9 @@ struct TapeState {
   int depth = 0;                                 // of backward passes inside one another, on this thread
   std::shared_ptr<const SavedValueHooks> hooks;  // for values that are saved from now on
   const char* hooks_refused = nullptr;           // why no hooks may be set
+  const Node* saving = nullptr;                  // inside a hook that packs: whose value, if that is known
+  RandomState* draws = nullptr;                  // in place of the process's
+  RecomputeGroup* group = nullptr;               // of passes that share what they recompute
 };
 TapeState& tape_state();
 
@@ -63,6 +68,21 @@ struct RandomState {
 RandomState random_state();
 void set_random_state(const RandomState& state);
 int64_t next_draw();  // the number of a run of a random operator
+
+// For a scope: this thread draws from `state` on, and nobody else notices.
+class RandomStateScope {
+ public:
+  explicit RandomStateScope(const RandomState& state) : state_(state), before_(tape_state().draws) {
+    tape_state().draws = &state_;
+  }
+  ~RandomStateScope() { tape_state().draws = before_; }
+  RandomStateScope(const RandomStateScope&) = delete;
+  RandomStateScope& operator=(const RandomStateScope&) = delete;
+
+ private:
+  RandomState state_;
+  RandomState* before_;
+};
 
 // What the tape has done in this process so far, for tests and reports.
 enum class TapeEvent {

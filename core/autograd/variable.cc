@@ -42,8 +42,9 @@ Variable& Variable::set_requires_grad(bool requires_grad) {
     if (requires_grad) return *this;
     throw Error("an interior variable requires a gradient, as what it was computed from does", "use detach()");
   }
-  if (requires_grad) s.make_gradient();
   s.requires_grad = requires_grad;
+  if (requires_grad) s.make_gradient();
+  if (s.gradient) s.gradient->mark = ParameterMark(requires_grad ? s.value.storage().get() : nullptr);
   return *this;
 }
 
@@ -122,6 +123,7 @@ void Variable::detach_() {
   s.grad_fn.reset();
   s.output_index = 0;
   s.requires_grad = false;
+  if (s.gradient) s.gradient->mark = {};
   s.retains_grad = false;
 }
 

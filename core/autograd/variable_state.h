@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/autograd/node.h"
+#include "core/autograd/parameters.h"
 
 namespace stepnet::autograd {
 
@@ -18,6 +19,7 @@ struct GradientState {
   std::mutex lock;  // of the gradient, and of making an accumulator
   VariableGradient grad;
   std::weak_ptr<Node> accumulator;   // of a leaf; the graph owns it
+  ParameterMark mark;                // of a leaf that requires a gradient, on its bytes
   std::unique_ptr<LeafHooks> hooks;  // of a leaf; those of an interior variable are its node's
   LeafHooks& leaf_hooks() {
     if (!hooks) hooks = std::make_unique<LeafHooks>();

@@ -1,0 +1,75 @@
+#include "core/autograd/offload.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "core/autograd/offload_store.h"
+#include "core/autograd/tape_state.h"
+
+namespace stepnet::autograd {
+namespace {
+
+// All stores, so that a write in place can ask them.
+struct Stores {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<OffloadStore>> all;
+  std::atomic<bool> any{false};
+
+  void add(const std::shared_ptr<OffloadStore>& store) {
+    const std::lock_guard lock(mutex);
+    std::erase_if(all, [](const auto& weak) { return weak.expired(); });
+    all.push_back(store);
+    any = true;
+  }
+  std::vector<std::shared_ptr<OffloadStore>> living() {
+    const std::lock_guard lock(mutex);
+    std::vector<std::shared_ptr<OffloadStore>> list;
+    for (const auto& weak : all)
+      if (auto store = weak.lock()) list.push_back(std::move(store));
+    any = !list.empty();
+    return list;
+  }
+};
+
+Stores& stores() {
+  static Stores stores;
+  return stores;
+}
+
+struct Packed {
+  std::shared_ptr<OffloadStore::Ticket> ticket;
+  DType dtype;
+  Shape shape;
+};
+
+SavedValueHooks hooks_of(const std::shared_ptr<OffloadStore>& store) {
+  const auto pack = [store](const Tensor& value) -> std::any {
+    if (!store->takes(value)) return value;
+    return Packed{store->put(value, tape_state().saving), value.dtype(), value.shape()};
+  };
+  const auto unpack = [](const std::any& object) {
+    if (const auto* kept = std::any_cast<Tensor>(&object)) return *kept;
+    const auto& packed = *std::any_cast<Packed>(&object);
+    return packed.ticket->get(packed.dtype, packed.shape);
+  };
+  return {pack, unpack};
+}
+
+std::shared_ptr<OffloadStore> make_store(const OffloadOptions& options) {
+  auto store = std::make_shared<OffloadStore>(options);
+  stores().add(store);
+  return store;
+}
+
+}  // namespace
+
+OffloadScope::OffloadScope(const OffloadOptions& options) : store_(make_store(options)), scope_(hooks_of(store_)) {}
+OffloadCounters OffloadScope::counters() const { return store_->counters(); }
+void OffloadScope::wait() const { store_->wait(); }
+
+void finish_offload_of(const Tensor& value) {
+  if (!stores().any || !value.storage()) return;
+  for (const std::shared_ptr<OffloadStore>& store : stores().living()) store->wait_for(value.storage().get());
+}
+
+}  // namespace stepnet::autograd
