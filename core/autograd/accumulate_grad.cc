@@ -20,25 +20,24 @@ VariableGradient first_gradient(VariableGradient g) {
 
 }  // namespace
 
-AccumulateGrad::AccumulateGrad(Variable leaf)
-    : Node({}, {TensorType::of(leaf.dtype(), leaf.shape())}, {}), leaf_(std::move(leaf)) {
+AccumulateGrad::AccumulateGrad(const Variable& leaf)
+    : Node({}, {TensorType::of(leaf.dtype(), leaf.shape())}, {}),
+      leaf_(leaf.shared_state()),
+      hooks_(leaf.state()->make_gradient().leaf_hooks()) {
   set_sequence(std::numeric_limits<uint64_t>::max());
 }
 
-std::vector<GradientHook> AccumulateGrad::output_hooks(int) const {
-  const auto& hooks = leaf_.state()->gradient->hooks;
-  return hooks ? hooks->of_gradient.all() : std::vector<GradientHook>{};
-}
+std::vector<GradientHook> AccumulateGrad::output_hooks(int) const { return hooks_->of_gradient.all(); }
 
 Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
-  if (!gradients[0].defined() || !leaf_.state()->requires_grad) return {};  // it may be no leaf any more
+  Variable variable = leaf();
+  // It may be gone, or no leaf any more.
+  if (!gradients[0].defined() || !variable.defined() || !variable.state()->requires_grad) return {};
   VariableGradient g = std::move(gradients[0]);
   gradients.clear();
-  accumulate_gradient(leaf_, std::move(g), run.recording);
-  if (const auto& hooks = leaf_.state()->gradient->hooks) {
-    const NoGrad no_grad;
-    for (const auto& hook : hooks->after.all()) hook(leaf_);
-  }
+  accumulate_gradient(variable, std::move(g), run.recording);
+  const NoGrad no_grad;
+  for (const auto& hook : hooks_->after.all()) hook(variable);
   return {};
 }
 

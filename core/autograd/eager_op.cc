@@ -141,6 +141,11 @@ OperatorDef EagerOp::definition(const Signature& s) {
 
 EagerOp::EagerOp(const Signature& s) : present_inputs_(s.inputs), present_outputs_(s.outputs), in_place_(s.in_place) {
   const OpSpec& spec = op_spec(s.type);
+  for (size_t o = 0; o < s.in_place.size(); ++o) {
+    const int in = s.in_place[o];
+    require(in < 0 || (in < static_cast<int>(s.inputs.size()) && s.inputs[in] && o < s.outputs.size() && s.outputs[o]),
+            "{}: output {} cannot overwrite input {}, as one of them is absent", s.type, o, in);
+  }
   names_ = names_of(spec, static_cast<int>(s.inputs.size()), true);
   output_names_ = names_of(spec, static_cast<int>(s.outputs.size()), false);
   bound_ = bind_op(def_of(s, names_, output_names_), "", 0);

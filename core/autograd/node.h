@@ -1,7 +1,8 @@
 // Node: the derivative of one recorded operator. Its inputs are the gradients of the operator's outputs, its outputs
 // those of the operator's inputs, and its edges say where these flow to.
 //
-// A node owns the nodes behind it. A chain of any length is let go of without recursion.
+// A node owns the nodes behind it. A chain of any length is let go of without recursion, also one that leads through
+// variables that a node's saved values or hooks hold.
 // Threads: building one belongs to the recording thread; several backward passes may run one node in turn, under its
 // lock.
 #pragma once
@@ -59,6 +60,9 @@ struct NodeHooks {
   HookList<NodePreHook> before;
   HookList<NodePostHook> after;
 };
+
+// Lets go of a node; from inside the destruction of another one only later, so that nothing recurses.
+void let_go(std::shared_ptr<Node> node);
 
 class Node : public std::enable_shared_from_this<Node> {
  public:

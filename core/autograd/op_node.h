@@ -37,7 +37,11 @@ class OpNode : public Node {
     SavedValue value;
   };
   SavedValue* find(int place);
-  Variable slot_value(const GradientProgram& program, const GradientProgram::Slot& slot, const Gradients& gradients);
+  Variable read(int place, const Edge& edge, const std::string& what, std::unique_lock<std::mutex>& lock);
+  Variable read_input(int i, std::unique_lock<std::mutex>& lock);
+  Variable read_output(int o, std::unique_lock<std::mutex>& lock);
+  Variable slot_value(const GradientProgram& program, const GradientProgram::Slot& slot, const Gradients& gradients,
+                      std::unique_lock<std::mutex>& lock);
   void run_steps(const EagerGradient& gradient, std::span<Variable> slots);
 
   std::shared_ptr<const EagerOp> op_;
@@ -45,7 +49,7 @@ class OpNode : public Node {
   Flags needs_;
   std::vector<TensorType> input_types_;
   std::vector<Saved> saved_;
-  std::recursive_mutex lock_;
+  std::mutex lock_;
   bool released_ = false;
 };
 

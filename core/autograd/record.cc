@@ -6,6 +6,7 @@
 #include "core/autograd/op_node.h"
 #include "core/autograd/variable_state.h"
 #include "core/inline_vector.h"
+#include "core/profile.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -123,7 +124,10 @@ void run_kernel(const Recording& r, std::span<Tensor> made) {
     context.seed = random_state().seed;
     context.iteration = next_draw();
   }
+  Profiler* const profiler = tape_state().profiler;
+  const double start = profiler ? now_seconds() : 0;
   run_op(r.op.bound(), in, out, context);
+  if (profiler) profiler->record(r.op.type(), now_seconds() - start, 0, 0);
   if (r.op.is_in_place()) check_overwritten(r, made);
 }
 

@@ -93,18 +93,18 @@ HookHandle Variable::register_hook(GradientHook hook) const {
   VariableState& s = state_of(*this);
   require(requires_grad(), "a variable that requires no gradient cannot have a hook on it");
   if (s.grad_fn) return s.grad_fn->register_output_hook(s.output_index, std::move(hook));
-  const uint64_t id = s.gradient->leaf_hooks().of_gradient.add(std::move(hook));
+  const uint64_t id = s.gradient->leaf_hooks()->of_gradient.add(std::move(hook));
   return HookHandle([state = std::weak_ptr(state_), id] {
-    if (const auto s = state.lock()) s->gradient->leaf_hooks().of_gradient.remove(id);
+    if (const auto s = state.lock()) s->gradient->leaf_hooks()->of_gradient.remove(id);
   });
 }
 
 HookHandle Variable::register_post_accumulate_hook(std::function<void(Variable&)> hook) const {
   VariableState& s = state_of(*this);
   require(s.requires_grad, "only a leaf that requires a gradient can have a hook after its accumulation");
-  const uint64_t id = s.gradient->leaf_hooks().after.add(std::move(hook));
+  const uint64_t id = s.gradient->leaf_hooks()->after.add(std::move(hook));
   return HookHandle([state = std::weak_ptr(state_), id] {
-    if (const auto s = state.lock()) s->gradient->leaf_hooks().after.remove(id);
+    if (const auto s = state.lock()) s->gradient->leaf_hooks()->after.remove(id);
   });
 }
 
