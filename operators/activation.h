@@ -82,6 +82,10 @@ OpBuilder<Args> activation(const std::string& type, const std::string& reads = "
   return b;
 }
 
+// The derivative by what it reads, of a gradient that is constant in it but for jumps: zeros, not nothing, so that the
+// second derivative of a net of layers is defined, and is 0.
+inline Gradient zeros_like_read(Formula& f) { return f.op("ZerosLike", {f.x_at(0)}); }
+
 // The same of its gradient, and `of_read`, this gradient's derivative by what it reads.
 template <class Args = NoArgs>
 OpBuilder<Args> activation_gradient(const std::string& type, Gradient (*of_read)(Formula&),

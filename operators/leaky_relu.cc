@@ -43,7 +43,7 @@ REGISTER(leaky_relu) {
 }
 
 REGISTER(leaky_relu_gradient) {
-  return activation_gradient<LeakyReluArgs>("LeakyRelu", [](Formula&) { return Gradient::none(); })
+  return activation_gradient<LeakyReluArgs>("LeakyRelu", zeros_like_read)
       .arg("alpha", &LeakyReluArgs::alpha, 0.01F, "as LeakyRelu's; of a negative one the first input is X")
       .output("dX", "dY where Y > 0, else alpha dY")
       .in_place("dY", "dX")

@@ -32,7 +32,7 @@ REGISTER(relu) {
 }
 
 REGISTER(relu_gradient) {
-  return activation_gradient("Relu", [](Formula&) { return Gradient::none(); })
+  return activation_gradient("Relu", zeros_like_read)
       .output("dX", "dY where Y > 0, else 0")
       .in_place("dY", "dX")
       .fused({{FusedCode::if_positive, 0, 1}})

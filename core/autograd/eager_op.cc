@@ -47,7 +47,7 @@ std::vector<std::string> names_of(const OpSpec& spec, int count, bool inputs) {
 }
 
 OperatorDef def_of(const EagerOp::Signature& s, const std::vector<std::string>& inputs,
-                   std::vector<std::string>& outputs) {
+                   std::vector<std::string> outputs) {
   OperatorDef def;
   def.set_type(s.type);
   def.set_is_gradient_op(true);  // which may leave inputs out
@@ -170,6 +170,11 @@ OperatorDef EagerOp::definition(const Signature& s) {
 
 EagerOp::EagerOp(const Signature& s) : present_inputs_(s.inputs), present_outputs_(s.outputs), in_place_(s.in_place) {
   const OpSpec& spec = op_spec(s.type);
+  for (size_t o = 0; o < s.in_place.size(); ++o) {
+    const int in = s.in_place[o];
+    require(in < 0 || (in < static_cast<int>(s.inputs.size()) && s.inputs[in] && o < s.outputs.size() && s.outputs[o]),
+            "{}: output {} cannot overwrite input {}, as one of them is absent", s.type, o, in);
+  }
   names_ = names_of(spec, static_cast<int>(s.inputs.size()), true);
   output_names_ = names_of(spec, static_cast<int>(s.outputs.size()), false);
   bound_ = bind_op(def_of(s, names_, output_names_), "", 0);
@@ -197,21 +202,6 @@ const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present
   while (!entries_.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
   }
   return entry->gradient;
-}
-
-void EagerOp::check_in_place(const Flags& wanted) const {
-  for (const InPlaceRule& rule : bound_.spec->in_place) {
-    const int i = bound_.spec->input_index(rule.in);
-    const int o = bound_.spec->output_index(rule.out);
-    if (o >= outputs() || in_place(o) != i) continue;
-    for (const std::string& other : rule.forbidden_if_wanted) {
-      const int at = bound_.spec->input_index(other);
-      if (at < static_cast<int>(wanted.size()) && wanted[at])
-        throw Error(fmt::format("{} is overwritten in place, but the gradient of {} is computed from it", names_[i],
-                                names_[at]),
-                    "write the output to another variable");
-    }
-  }
 }
 
 }  // namespace stepnet::autograd

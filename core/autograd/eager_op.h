@@ -91,8 +91,6 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
 
   // Throws Error if a wanted input has no derivative.
   const EagerGradient& gradient(const Flags& wanted, const Flags& present) const;
-  // Why an operator written in place may not be differentiated by these inputs; throws Error if so.
-  void check_in_place(const Flags& wanted) const;
 
  private:
   struct Entry;

@@ -1,0 +1,161 @@
+// The Hessian of a net of fully connected layers by its input, on the tape, and how many matrix products it takes.
+//
+// y = net(x), g = grad(y, x), and then for each input i the row grad(g, x) from ones in column i. The parameters
+// require gradients, as in training. Trimmed, only x is asked for; untrimmed, the parameters too, which is what an
+// engine does that runs every formula. The second kind of step goes on with a loss on y and all rows, and its gradient
+// by every leaf. Threads: as Variable.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/autograd/engine.h"
+#include "core/autograd/record.h"
+#include "core/random.h"
+
+namespace stepnet::bench {
+
+struct MlpSizes {
+  int64_t layers = 7, inputs = 3, width = 256, outputs = 1, batch = 1000;
+  int64_t rows(int64_t layer) const { return layer == layers - 1 ? outputs : width; }
+  int64_t columns(int64_t layer) const { return layer == 0 ? inputs : width; }
+};
+
+// What runs take in matrix products.
+struct ProductCount {
+  int64_t calls = 0;
+  double flops = 0;
+  bool operator==(const ProductCount&) const = default;
+};
+
+struct HessianKind {
+  bool trimmed = true;
+  bool with_backward = false;
+};
+
+// Of L layers and d inputs: 2L + 2(L-1)d products trimmed and 3L + (4(L-1)+1)d untrimmed, and 2L + 2(L-1)d more for the
+// gradient of the loss, if the activation's second derivative is 0. A product of layer l has FLOPs of its own.
+inline ProductCount expected_products(const MlpSizes& s, HessianKind kind) {
+  double all = 0, last = 0;
+  for (int64_t l = 0; l < s.layers; ++l)
+    all += last =
+        2.0 * static_cast<double>(s.batch) * static_cast<double>(s.rows(l)) * static_cast<double>(s.columns(l));
+  const int64_t layers = s.layers, d = s.inputs;
+  const auto count = [&](int64_t whole, int64_t but_last, int64_t only_last) {
+    return ProductCount{whole * layers + d * (but_last * (layers - 1) + only_last),
+                        static_cast<double>(whole) * all +
+                            static_cast<double>(d) *
+                                (static_cast<double>(but_last) * (all - last) + static_cast<double>(only_last) * last)};
+  };
+  ProductCount sum = kind.trimmed ? count(2, 2, 0) : count(3, 4, 1);
+  if (!kind.with_backward) return sum;
+  const ProductCount more = count(2, 2, 0);
+  return {sum.calls + more.calls, sum.flops + more.flops};
+}
+
+template <class T>
+class Mlp {
+ public:
+  Mlp(const MlpSizes& sizes, const std::string& activation) : sizes_(sizes) {
+    activation_ = autograd::EagerOp::get({activation, {true}, {true}});
+    for (int64_t l = 0; l < sizes.layers; ++l) {
+      const double scale = 1.5 / std::sqrt(static_cast<double>(sizes.columns(l)));
+      weights_.push_back(uniform({sizes.rows(l), sizes.columns(l)}, scale, 2 * l + 1));
+      biases_.push_back(uniform({sizes.rows(l)}, scale, 2 * l + 2));
+    }
+    x_ = uniform({sizes.batch, sizes.inputs}, 1, 0);
+  }
+
+  const MlpSizes& sizes() const { return sizes_; }
+  const autograd::Variable& x() const { return x_; }
+  std::vector<autograd::Variable> leaves() const {  // x is the first
+    std::vector<autograd::Variable> all = {x_};
+    all.insert(all.end(), weights_.begin(), weights_.end());
+    all.insert(all.end(), biases_.begin(), biases_.end());
+    return all;
+  }
+  autograd::Variable operator()(const autograd::Variable& x) const {
+    autograd::Variable h = x;
+    for (size_t l = 0; l < weights_.size(); ++l) {
+      if (l > 0) h = autograd::run1(*activation_, {&h, 1});
+      const autograd::Variable in[] = {h, weights_[l], biases_[l]};
+      h = autograd::run1(*fc_, in);
+    }
+    return h;
+  }
+
+ private:
+  static autograd::Variable uniform(const Shape& shape, double scale, int64_t key) {
+    Tensor t = Tensor::empty(dtype_of<T>(), shape);
+    uint64_t i = 0;
+    for (T& v : t.template span<T>())
+      v = static_cast<T>(scale * (2 * random_uniform(static_cast<uint64_t>(key), i++) - 1));
+    return autograd::Variable(std::move(t), true);
+  }
+
+  MlpSizes sizes_;
+  std::shared_ptr<const autograd::EagerOp> activation_;
+  std::shared_ptr<const autograd::EagerOp> fc_ = autograd::EagerOp::get({"FC", {true, true, true}, {true}});
+  std::vector<autograd::Variable> weights_, biases_;
+  autograd::Variable x_;
+};
+
+struct Hessian {
+  autograd::Variable value;              // [batch, outputs]
+  autograd::Variable gradient;           // [batch, inputs]
+  std::vector<autograd::Variable> rows;  // of each input: [batch, inputs]
+};
+
+// A gradient of ones in column `column`, or everywhere if that is -1.
+template <class T>
+autograd::VariableGradient ones(const Shape& shape, int64_t column = -1) {
+  Tensor t = Tensor::zeros(dtype_of<T>(), shape);
+  const auto values = t.template span<T>();
+  for (int64_t i = 0; i < t.size(); ++i)
+    if (column < 0 || i % shape.at(-1) == column) values[i] = T(1);
+  return autograd::Variable(std::move(t));
+}
+
+// The first derivatives at x plus a step in one input, for central differences.
+inline std::vector<double> gradient_at(const Mlp<double>& net, int64_t input, double step) {
+  Tensor moved = net.x().value().clone();
+  const auto values = moved.span<double>();
+  const auto stride = static_cast<size_t>(net.sizes().inputs);
+  for (auto i = static_cast<size_t>(input); i < values.size(); i += stride) values[i] += step;
+  const autograd::Variable x(std::move(moved), true), y = net(x);
+  const autograd::Gradients g = autograd::grad({y}, {x}, {.grad_outputs = {ones<double>(y.shape())}});
+  const auto d = g[0].value().span<double>();
+  return {d.begin(), d.end()};
+}
+
+template <class T>
+Hessian hessian(const Mlp<T>& net, HessianKind kind) {
+  using autograd::Variable;
+  Hessian h;
+  h.value = net(net.x());
+  const std::vector<Variable> wanted = kind.trimmed ? std::vector<Variable>{net.x()} : net.leaves();
+  h.gradient =
+      autograd::grad({h.value}, wanted, {.grad_outputs = {ones<T>(h.value.shape())}, .create_graph = true})[0].dense;
+  const int64_t d = net.sizes().inputs;
+  for (int64_t i = 0; i < d; ++i) {
+    const autograd::GradOptions options{
+        .grad_outputs = {ones<T>(h.gradient.shape(), i)},
+        .create_graph = kind.with_backward,
+        .keep_graph = i + 1 < d,
+        .allow_unused = !kind.trimmed};  // no row depends on the biases of the last layer
+    h.rows.push_back(autograd::grad({h.gradient}, wanted, options)[0].dense);
+  }
+  if (!kind.with_backward) return h;
+  std::vector<Variable> squares = {autograd::run("Sqr", {h.value})[0]};
+  Variable loss = autograd::run("SumElements", squares)[0];
+  for (const Variable& row : h.rows) {
+    const Variable part = autograd::run("SumElements", autograd::run("Sqr", {row}))[0];
+    loss = autograd::run("Add", {loss, part})[0];
+  }
+  for (Variable& leaf : net.leaves()) leaf.clear_grad();
+  autograd::backward(loss);
+  return h;
+}
+
+}  // namespace stepnet::bench

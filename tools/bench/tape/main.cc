@@ -1,0 +1,159 @@
+// `stepnet_tape_bench`: times the tape, and counts its matrix products and the bytes that it holds. Exit codes: 0 done,
+// 2 a mistake in the call, or a count that is not what it should be.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/parallel.h"
+#include "tools/bench/tape/chains.h"
+#include "tools/bench/tape/held.h"
+#include "tools/bench/tape/measure_hessian.h"
+
+namespace stepnet::bench {
+namespace {
+
+constexpr int kMistake = 2;
+
+struct Options {
+  MlpSizes sizes;
+  bool with_backward = false;
+  int threads = 1, rounds = 10, count = 2000;
+  std::string chain;
+};
+
+bool run_hessian(const Options& options) {
+  const bool values = check_hessian_values(options.sizes);
+  return measure_hessian(options.sizes, options.with_backward, options.rounds) && values;
+}
+
+// The least of many short rounds, as other work on the machine only ever adds.
+void run_overhead(const Options& options) {
+  for (const std::string& name : chain_names()) {
+    if (!options.chain.empty() && name != options.chain) continue;
+    ChainTimes best;
+    for (int round = 0; round < options.rounds; ++round)
+      if (const ChainTimes t = time_chain(name, options.count); round == 0 || t.sum() < best.sum()) best = t;
+    fmt::print("{:12} {:6.0f} ns: forward {:.0f}, backward {:.0f}, release {:.0f}\n", name, best.sum(), best.forward,
+               best.backward, best.release);
+  }
+}
+
+// Lines of name, inputs that require gradients, and bytes, between tabs. False if bytes are more or less than expected.
+bool run_memory() {
+  bool right = true;
+  for (const HeldCase& c : held_cases())
+    for (const std::string& trained : c.choices()) {
+      held_bytes(c, trained);
+      const int64_t bytes = held_bytes(c, trained);
+      fmt::print("{}\t{}\t{}\n", c.name, trained, bytes);
+      if (bytes == c.expected_bytes(trained)) continue;
+      fmt::print(stderr, "{}, {}: {} bytes are expected\n", c.name, trained, c.expected_bytes(trained));
+      right = false;
+    }
+  return right;
+}
+
+std::string serve_chain(std::istringstream& words) {
+  std::string name;
+  int count = 0;
+  words >> name >> count;
+  require(count > 0, "a chain is of 1 or more, not {}", count);
+  const ChainTimes t = time_chain(name, count);
+  return fmt::format("{:.1f} {:.1f} {:.1f}", t.forward, t.backward, t.release);
+}
+
+class HessianServer {
+ public:
+  std::string answer(std::istringstream& words) {
+    std::string kind, more, activation;
+    MlpSizes s;
+    words >> kind >> more >> activation >> s.layers >> s.inputs >> s.width >> s.batch;
+    require(!words.fail() && s.layers > 0 && s.inputs > 0 && s.width > 0 && s.batch > 0, "sizes are 1 or more");
+    const std::string net = fmt::format("{} {} {} {} {}", activation, s.layers, s.inputs, s.width, s.batch);
+    if (net != net_) timer_.emplace(s, activation == "tanh" ? "Tanh" : "Relu");
+    net_ = net;
+    return fmt::format("{:.0f}", 1e6 * timer_->run_ms({kind == "trimmed", more == "backward"}));
+  }
+
+ private:
+  std::string net_;
+  std::optional<HessianTimer> timer_;
+};
+
+// Answers "chain NAME COUNT" with nanoseconds per operator, and "hessian trimmed|untrimmed forward|backward relu|tanh
+// LAYERS INPUTS WIDTH BATCH" with nanoseconds.
+void serve() {
+  HessianServer hessians;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string verb;
+    words >> verb;
+    require(verb == "chain" || verb == "hessian", "there is no {} to serve", verb);
+    fmt::print("{}\n", verb == "chain" ? serve_chain(words) : hessians.answer(words));
+    std::fflush(stdout);
+  }
+}
+
+void add_size(CLI::App& app, const char* name, int64_t& size, const char* doc) {
+  app.add_option(name, size, doc)->check(CLI::Range(1, 1'000'000))->capture_default_str();
+}
+
+void add_hessian_options(CLI::App& app, Options& options) {
+  add_size(app, "--layers", options.sizes.layers, "fully connected layers");
+  add_size(app, "--inputs", options.sizes.inputs, "rows of the Hessian");
+  add_size(app, "--width", options.sizes.width, "of the hidden layers");
+  add_size(app, "--batch", options.sizes.batch, "rows of the input");
+  app.add_flag("--with-backward", options.with_backward, "a loss on value and Hessian, and its gradient");
+}
+
+int run_command(int argc, char** argv) {
+  Options options;
+  CLI::App app("Times the tape.");
+  app.require_subcommand(1);
+  app.add_option("--threads", options.threads, "of matrix products")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--rounds", options.rounds, "how often each thing is timed")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  auto* hessian = app.add_subcommand("hessian", "a Hessian, trimmed and untrimmed: products, FLOPs, times");
+  add_hessian_options(*hessian, options);
+  auto* overhead = app.add_subcommand("overhead", "nanoseconds per operator on one element");
+  overhead->add_option("--chain", options.chain, "this chain alone")->check(CLI::IsMember(chain_names()));
+  overhead->add_option("--count", options.count, "operators of a chain")->check(CLI::Range(1, 10'000'000));
+  auto* memory = app.add_subcommand("memory", "bytes held for backward");
+  app.add_subcommand("serve", "answers lines on standard input; for tools/bench/tape/compare");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kMistake;
+  }
+  set_threads(options.threads);
+  bool right = true;
+  if (*hessian) {
+    right = run_hessian(options);
+  } else if (*overhead) {
+    run_overhead(options);
+  } else if (*memory) {
+    right = run_memory();
+  } else {
+    serve();
+  }
+  return right ? 0 : kMistake;
+}
+
+}  // namespace
+}  // namespace stepnet::bench
+
+int main(int argc, char** argv) {
+  try {
+    return stepnet::bench::run_command(argc, argv);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "stepnet_tape_bench: {}\n", e.what());
+    return stepnet::bench::kMistake;
+  }
+}

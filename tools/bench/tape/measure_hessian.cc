@@ -1,0 +1,92 @@
+#include "tools/bench/tape/measure_hessian.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "core/matmul.h"
+#include "core/parallel.h"
+#include "tools/bench/tape/cpu_clock.h"
+
+namespace stepnet::bench {
+namespace {
+
+constexpr std::array<bool, 2> kTrimmed = {true, false};
+
+const char* name_of(bool trimmed) { return trimmed ? "trimmed" : "untrimmed"; }
+
+// False if the counts differ from the formulas'.
+bool print_counts(const HessianTimer& timer, const MlpSizes& sizes, bool with_backward) {
+  bool right = true;
+  for (const bool trimmed : kTrimmed) {
+    const HessianKind kind{trimmed, with_backward};
+    const ProductCount is = timer.count(kind), should = expected_products(sizes, kind);
+    const bool same = is == should;
+    right = right && same;
+    fmt::print("{:10} {:4} products, {:8.3f} GFLOP{}\n", name_of(trimmed), is.calls, is.flops / 1e9,
+               same ? ", as the formula says"
+                    : fmt::format("; the formula says {} and {:.3f}", should.calls, should.flops / 1e9));
+  }
+  return right;
+}
+
+}  // namespace
+
+double HessianTimer::run_ms(HessianKind kind) const {
+  const auto start = std::chrono::steady_clock::now();
+  const double cpu_start = cpu_nanoseconds();
+  hessian(net_, kind);
+  if (threads() == 1) return (cpu_nanoseconds() - cpu_start) / 1e6;
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+ProductCount HessianTimer::count(HessianKind kind) const {
+  count_matmuls(true);
+  const MatmulCounters before = matmul_counters();
+  hessian(net_, kind);
+  const MatmulCounters after = matmul_counters();
+  count_matmuls(false);
+  return {after.calls - before.calls, after.flops - before.flops};
+}
+
+bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds) {
+  const HessianTimer timer(sizes);
+  fmt::print("{} layers, {} inputs, width {}, batch {}, ReLU{}\n", sizes.layers, sizes.inputs, sizes.width, sizes.batch,
+             with_backward ? ", with backward" : "");
+  const bool right = print_counts(timer, sizes, with_backward);
+  std::array<double, 2> best = {1e300, 1e300};
+  for (int round = 0; round < rounds; ++round)
+    for (size_t i = 0; i < kTrimmed.size(); ++i)
+      best[i] = std::min(best[i], timer.run_ms({kTrimmed[i], with_backward}));
+  const double of_flops =
+      expected_products(sizes, {false, with_backward}).flops / expected_products(sizes, {true, with_backward}).flops;
+  const double of_times = best[1] / best[0];
+  fmt::print(
+      "trimmed {:.2f} ms, untrimmed {:.2f} ms, the least of {} rounds: {:.3f} times, of the FLOPs {:.3f}, {:.3f}\n",
+      best[0], best[1], rounds, of_times, of_flops, of_times / of_flops);
+  return right;
+}
+
+bool check_hessian_values(MlpSizes sizes) {
+  constexpr double kStep = 1e-5, kTolerance = 1e-7;
+  sizes.batch = std::min<int64_t>(sizes.batch, 20);
+  sizes.width = std::min<int64_t>(sizes.width, 32);
+  const Mlp<double> net(sizes, "Tanh");
+  const Hessian h = hessian(net, {});
+  double largest = 0, off = 0;
+  for (int64_t i = 0; i < sizes.inputs; ++i) {
+    const std::vector<double> up = gradient_at(net, i, kStep), down = gradient_at(net, i, -kStep);
+    const auto row = h.rows[i].value().span<double>();
+    for (size_t k = 0; k < row.size(); ++k) {
+      largest = std::max(largest, std::abs(row[k]));
+      off = std::max(off, std::abs(row[k] - (up[k] - down[k]) / (2 * kStep)));
+    }
+  }
+  fmt::print("with tanh the largest second derivative is {:.4f}, and central differences are off by {:.1e} at most\n",
+             largest, off);
+  return off <= kTolerance * std::max(largest, 1.0);
+}
+
+}  // namespace stepnet::bench

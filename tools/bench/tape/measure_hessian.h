@@ -1,0 +1,26 @@
+// The times of a Hessian, and the check of how many matrix products it takes.
+// Threads: for the main thread.
+#pragma once
+
+#include "tools/bench/tape/hessian.h"
+
+namespace stepnet::bench {
+
+// One Hessian with layers of float, with the gradients and the buffers of the one before in place.
+class HessianTimer {
+ public:
+  explicit HessianTimer(const MlpSizes& sizes, const std::string& activation = "Relu") : net_(sizes, activation) {}
+  double run_ms(HessianKind kind) const;  // of the CPU at one thread, else by the clock
+  ProductCount count(HessianKind kind) const;
+
+ private:
+  Mlp<float> net_;
+};
+
+// Prints products, FLOPs and times, trimmed and untrimmed in turns. False if the products are not as many as the
+// formulas say.
+bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds);
+// Prints the second derivatives of a net with tanh layers beside central differences. False if they differ.
+bool check_hessian_values(MlpSizes sizes);
+
+}  // namespace stepnet::bench
