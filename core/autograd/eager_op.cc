@@ -4,6 +4,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/error.h"
 
@@ -27,15 +28,6 @@ std::string key_of(const EagerOp::Signature& s) {
     arg.AppendToString(&key);
   }
   return key;
-}
-
-struct Cache {
-  std::shared_mutex mutex;
-  std::unordered_map<std::string, std::shared_ptr<const EagerOp>> ops;
-};
-Cache& cache() {
-  static Cache cache;
-  return cache;
 }
 
 std::string parameter_name(const ParamSpec* spec, int place) {
@@ -118,6 +110,43 @@ struct EagerOp::Entry {
   Entry* next;
 };
 
+// Operators hold one another, and often themselves, through their derivatives. What only such circles hold goes when
+// there are too many, and at the end of the process.
+struct EagerOp::Cache {
+  std::shared_mutex mutex;
+  std::unordered_map<std::string, std::shared_ptr<const EagerOp>> ops;
+  size_t most = kMostKept;
+
+  ~Cache() { drop_unused(); }
+  void drop_unused() {
+    std::unordered_map<const EagerOp*, int64_t> held;  // by derivatives
+    for (const auto& [key, op] : ops) for_each_step(*op, [&](const EagerOp& step) { ++held[&step]; });
+    std::vector<const EagerOp*> open;
+    for (const auto& [key, op] : ops)
+      if (op.use_count() > held[op.get()] + 1) open.push_back(op.get());
+    std::unordered_set<const EagerOp*> used;
+    while (!open.empty()) {
+      const EagerOp* op = open.back();
+      open.pop_back();
+      if (used.insert(op).second) for_each_step(*op, [&](const EagerOp& step) { open.push_back(&step); });
+    }
+    for (const auto& [key, op] : ops)
+      if (!used.contains(op.get())) op->drop_gradients();
+    std::erase_if(ops, [&](const auto& entry) { return !used.contains(entry.second.get()); });
+    most = std::max(kMostKept, 2 * ops.size());
+  }
+  template <class Fn>
+  static void for_each_step(const EagerOp& op, Fn fn) {
+    for (const Entry* e = op.entries_.load(std::memory_order_acquire); e; e = e->next)
+      for (const std::shared_ptr<const EagerOp>& step : e->gradient.steps) fn(*step);
+  }
+};
+
+EagerOp::Cache& EagerOp::cache() {
+  static Cache cache;
+  return cache;
+}
+
 std::shared_ptr<const EagerOp> EagerOp::get(const Signature& signature) {
   Cache& c = cache();
   const std::string key = key_of(signature);
@@ -127,7 +156,7 @@ std::shared_ptr<const EagerOp> EagerOp::get(const Signature& signature) {
   }
   auto made = std::make_shared<const EagerOp>(signature);
   const std::unique_lock lock(c.mutex);
-  if (c.ops.size() >= kMostKept) c.ops.clear();  // arguments that differ in every call
+  if (c.ops.size() >= c.most) c.drop_unused();  // arguments that differ in every call
   return c.ops.emplace(key, std::move(made)).first->second;
 }
 
@@ -152,8 +181,10 @@ EagerOp::EagerOp(const Signature& s) : present_inputs_(s.inputs), present_output
   for (size_t o = 0; o < s.outputs.size(); ++o) alias_of_.push_back(alias_input(spec, static_cast<int>(o)));
 }
 
-EagerOp::~EagerOp() {
-  for (Entry* e = entries_.load(); e;) delete std::exchange(e, e->next);
+EagerOp::~EagerOp() { drop_gradients(); }
+
+void EagerOp::drop_gradients() const {
+  for (Entry* e = entries_.exchange(nullptr); e;) delete std::exchange(e, e->next);
 }
 
 const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present) const {

@@ -94,6 +94,9 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
 
  private:
   struct Entry;
+  struct Cache;
+  static Cache& cache();
+  void drop_gradients() const;  // when nobody can run them
   BoundOp bound_;
   Flags present_inputs_, present_outputs_;
   std::vector<int> in_place_, alias_of_;
