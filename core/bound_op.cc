@@ -186,8 +186,8 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
         random_key(op.def.device_option().has_random_seed() ? op.def.device_option().random_seed() : run.seed,
                    op.net_name, op.def.output_size() > 0 ? op.def.output(0) : "", run.iteration, run.timestep);
   pick_kernel(op, in_types, out_types).run(op.args.get(), call);
-  for (Tensor* t : out)
-    if (t) t->mark_written();
+  for (size_t o = 0; o < out.size(); ++o)
+    if (out[o] && !is_alias(*op.spec, static_cast<int>(o))) out[o]->mark_written();
 }
 
 }  // namespace

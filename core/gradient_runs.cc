@@ -12,8 +12,6 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-std::string given_name(const std::string& output) { return "given/" + output; }
-
 void run_once(Net& net, uint64_t seed) {
   RunContext context;
   context.seed = seed;
@@ -119,8 +117,8 @@ Differentiated differentiate(const GradientSubject& subject, const std::vector<s
   for (const auto& feed : subject.feeds) d.net.add_external_input(feed.first);
   GradientRequest request;
   for (const std::string& output : subject.outputs) {
-    request.targets.emplace_back(output, given_name(output));
-    d.net.add_external_input(given_name(output));
+    request.targets.emplace_back(output, given_gradient(output));
+    d.net.add_external_input(given_gradient(output));
   }
   request.wanted = {inputs.begin(), inputs.end()};
   d.result = add_gradient_operators(d.net, request);
@@ -151,6 +149,8 @@ GradientSubject moved_in_place(const GradientSubject& subject, int in, int out) 
 }
 
 }  // namespace
+
+std::string given_gradient(const std::string& output) { return "given/" + output; }
 
 Tensor placed(const Tensor& value, Device device) {
   Tensor copy = Tensor::empty(value.dtype(), value.shape(), device);
@@ -207,7 +207,7 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
   Workspace workspace;
   auto feed = [&] {
     for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = placed(value, subject.device);
-    for (const auto& [name, value] : weights) workspace.tensor(given_name(name)) = placed(value, subject.device);
+    for (const auto& [name, value] : weights) workspace.tensor(given_gradient(name)) = placed(value, subject.device);
   };
   feed();
   Net forward(halves.forward, workspace);
@@ -233,20 +233,22 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
   return run;
 }
 
-GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights) {
+GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights,
+                                     std::vector<std::string>* of) {
   Differentiated d = differentiate(subject, subject.inputs);
   GradientSubject second{std::move(d.net), subject.feeds, {}, subject.inputs, subject.device};
   for (const auto& [output, value] : weights) {
-    second.feeds[given_name(output)] = value;
-    second.inputs.push_back(given_name(output));
+    second.feeds[given_gradient(output)] = value;
+    second.inputs.push_back(given_gradient(output));
   }
   for (const std::string& input : subject.inputs) {
     const auto found = d.result.gradients.find(input);
     if (found == d.result.gradients.end() || found->second.is_sparse() || !found->second.defined()) continue;
     const std::string& gradient = found->second.dense;
     // One that is given itself is made by no operator, and one may be that of several inputs.
-    if (second.feeds.count(gradient) == 0 && std::ranges::count(second.outputs, gradient) == 0)
-      second.outputs.push_back(gradient);
+    if (second.feeds.count(gradient) > 0 || std::ranges::count(second.outputs, gradient) > 0) continue;
+    second.outputs.push_back(gradient);
+    if (of) of->push_back(input);
   }
   return second;
 }

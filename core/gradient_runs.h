@@ -57,7 +57,11 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
                           const std::vector<std::string>& inputs);
 
 // The net with its first gradients as another subject: its outputs are the gradients, its inputs what they depend on.
-GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights);
+// `of`: gets, for each output, the input that it is the gradient of.
+GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights,
+                                     std::vector<std::string>* of = nullptr);
+// What the gradient of an output is called there, and where else it is given.
+std::string given_gradient(const std::string& output);
 
 // Why there is no gradient of L with respect to this input; "" if there is one, or if L does not depend on it.
 std::string refusal(const GradientSubject& subject, const std::string& input);

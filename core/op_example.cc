@@ -93,6 +93,17 @@ std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64
   return names;
 }
 
+void find_differentiable(GradientSubject& subject, uint64_t seed) {
+  const OperatorDef& op = subject.net.op(0);
+  const OpSpec& spec = op_spec(op.type());
+  subject.inputs.clear();
+  subject.outputs.clear();
+  for (int i = 0; i < op.input_size(); ++i)
+    if (is_double(subject, op.input(i)) && has_derivative(spec, spec.input_spec(i)->name))
+      subject.inputs.push_back(op.input(i));
+  if (!subject.inputs.empty()) subject.outputs = floating_outputs(subject, seed);
+}
+
 GradientSubject operator_subject(const OpSpec& spec, const std::map<std::string, Tensor>& values,
                                  const std::vector<std::string>& args, int outputs, uint64_t seed) {
   GradientSubject subject{{}, values, {}, {}, {}};
@@ -101,10 +112,7 @@ GradientSubject operator_subject(const OpSpec& spec, const std::map<std::string,
   for (const std::string& text : args) *op.add_arg() = parse_arg(spec, text);
   add_inputs(spec, values, op);
   add_outputs(spec, outputs, op);
-  for (int i = 0; i < op.input_size(); ++i)
-    if (is_double(subject, op.input(i)) && has_derivative(spec, spec.input_spec(i)->name))
-      subject.inputs.push_back(op.input(i));
-  if (!subject.inputs.empty()) subject.outputs = floating_outputs(subject, seed);
+  find_differentiable(subject, seed);
   return subject;
 }
 

@@ -22,6 +22,10 @@ GradientSubject example_subject(const OpSpec& spec, const OpExample& example, ui
 GradientSubject operator_subject(const OpSpec& spec, const std::map<std::string, Tensor>& values,
                                  const std::vector<std::string>& args, int outputs, uint64_t seed);
 
+// Sets the inputs and outputs of a subject whose net is one operator to those that can be differentiated:
+// floating-point numbers of double precision with a derivative. None if there are none.
+void find_differentiable(GradientSubject& subject, uint64_t seed);
+
 // The blobs of type float64 that the net's last operator writes, after a run.
 std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64_t seed);
 

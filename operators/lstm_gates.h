@@ -19,7 +19,8 @@ struct LstmRow {
   T *h, *c, *activated = nullptr;
 };
 
-// dh and dc are null where the gradient is missing and counts as zeros; the outputs where they are not wanted.
+// dh and dc are null where the gradient is missing and counts as zeros; the outputs where they are not wanted, and
+// c_prev where dgates is not.
 // `activated`: what stands in gates is i, f, o and g.
 template <class T>
 struct LstmGradientRow {

@@ -92,9 +92,10 @@ static inline void lstm_piece(const LstmGradientRow<T>& r, int64_t at) {
   static constexpr T kZeros[N] = {};
   T unwanted[N];
   lstm_gradient_lanes<N, Active>(
-      r.forget_bias, LstmSlopes<T>{r.c_prev + at, lstm_gates_at(r.gates + at, r.d), r.c + at, r.dh ? r.dh + at : kZeros,
-                                   r.dc ? r.dc + at : kZeros, r.dc_prev ? r.dc_prev + at : unwanted,
-                                   lstm_gates_at(r.dgates ? r.dgates + at : unwanted, r.dgates ? r.d : 0)});
+      r.forget_bias,
+      LstmSlopes<T>{r.c_prev ? r.c_prev + at : kZeros, lstm_gates_at(r.gates + at, r.d), r.c + at,
+                    r.dh ? r.dh + at : kZeros, r.dc ? r.dc + at : kZeros, r.dc_prev ? r.dc_prev + at : unwanted,
+                    lstm_gates_at(r.dgates ? r.dgates + at : unwanted, r.dgates ? r.d : 0)});
 }
 
 // The row in pieces of 32, then 16, 8 and 4, whose loops need no remainder, and single elements.

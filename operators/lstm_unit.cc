@@ -108,7 +108,7 @@ void gradient(const LstmArgs& a, Call& call) {
       nanoseconds_per_row<T>(rows.d),
       [&, d = rows.d](int64_t n) {
         if (t.dc_prev || t.dgates)
-          kernels.gradient(LstmGradientRow<T>{d, bias, t.c_prev + n * d, t.gates + n * 4 * d, t.c + n * d,
+          kernels.gradient(LstmGradientRow<T>{d, bias, row_of(t.c_prev, n, d), t.gates + n * 4 * d, t.c + n * d,
                                               row_of(t.dh, n, d), row_of(t.dc, n, d), row_of(t.dc_prev, n, d),
                                               row_of(t.dgates, n, 4 * d), a.activated_gates});
         hold_row<T>(true, d, nullptr, row_of(t.dh_prev, n, d));

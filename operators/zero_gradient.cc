@@ -19,7 +19,11 @@ REGISTER(zero_gradient) {
                       op { type: "ZeroGradient" input: "Z" })",
                    {"X=2,4"}, {"Y"})
       .cpu(nothing)
-      .derivative("input", [](Formula& f) { return f.op("ConstantFill", {f.x("input")}, {make_arg("value", 0.0f)}); });
+      .derivative("input", [](Formula& f) {
+        const Value zeros = f.op("ConstantFill", {f.x("input")}, {make_arg("value", 0.0f)});
+        f.set_reads({false});
+        return zeros;
+      });
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ class Segments {
     if (lengths_.defined()) inputs_.back() = lengths_in(first, count);
     OperatorDef op = op_;
     for (size_t i = 0; i < inputs_.size(); ++i) op.add_input(inputs_[i].defined() ? fmt::format("in{}", i) : "");
-    op.add_output(options_.sequence_wanted ? "Y" : "");
+    op.add_output(std::string(options_.sequence_wanted ? "Y" : ""));
     for (size_t s = 0; s < states_; ++s) op.add_output(fmt::format("last{}", s));
     std::vector<Variable> made = run(op, inputs_, place_);
     if (options_.sequence_wanted) sequences_.push_back(std::move(made[0]));

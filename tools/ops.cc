@@ -5,6 +5,7 @@
 #include "core/io/atomic_file.h"
 #include "tools/commands.h"
 #include "tools/op_reference.h"
+#include "tools/typed_calls.h"
 
 namespace stepnet::tools {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 struct OpsOptions {
   std::vector<std::string> names;
   std::string output;
-  bool markdown = false;
+  bool markdown = false, cpp = false;
 };
 
 // A line each, of the first sentence.
@@ -26,6 +27,7 @@ std::string list_text() {
 }
 
 std::string text_of(const OpsOptions& options) {
+  if (options.cpp) return typed_calls();
   if (options.names.empty() && !options.markdown) return list_text();
   std::vector<OpReference> references;
   for (const std::string& type : options.names.empty() ? op_types() : options.names)
@@ -50,7 +52,9 @@ void add_ops_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("ops", "List operators, or print what is known of some");
   auto o = std::make_shared<OpsOptions>();  // shared with the callback, which runs after this returns
   command->add_option("NAME", o->names, "Operators; all if none is given")->type_name("");
-  command->add_flag("--markdown", o->markdown, "Write a reference page in Markdown");
+  CLI::Option* markdown = command->add_flag("--markdown", o->markdown, "Write a reference page in Markdown");
+  command->add_flag("--cpp", o->cpp, "Write a C++ header with a typed function for each operator on tensors")
+      ->excludes(markdown);
   command->add_option("-o,--output", o->output, "Write to this file instead of standard output")->type_name("FILE");
   command->callback([o] { show_ops(*o); });
 }

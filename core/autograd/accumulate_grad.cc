@@ -8,39 +8,36 @@
 namespace stepnet::autograd {
 namespace {
 
-Variable copy_of(const Variable& v) { return v.requires_grad() ? v : Variable(v.value().clone()); }
-
-// The first gradient: taken over, or copied if somebody else sees it. One with history is kept as it is.
+// The first gradient: taken over, or copied if somebody else sees it.
 VariableGradient first_gradient(VariableGradient g) {
   if (is_only_holder(g)) {
     count(TapeEvent::gradient_moved);
     return g;
   }
   count(TapeEvent::gradient_copied);
-  return g.is_sparse() ? VariableGradient::sparse(copy_of(g.indices), copy_of(g.values)) : copy_of(g.dense);
+  return g.is_sparse() ? VariableGradient::sparse(copied(g.indices), copied(g.values)) : copied(g.dense);
 }
 
 }  // namespace
 
-AccumulateGrad::AccumulateGrad(Variable leaf)
-    : Node({}, {TensorType::of(leaf.dtype(), leaf.shape())}, {}), leaf_(std::move(leaf)) {
+AccumulateGrad::AccumulateGrad(const Variable& leaf)
+    : Node({}, {TensorType::of(leaf.dtype(), leaf.shape())}, {}),
+      leaf_(leaf.shared_state()),
+      hooks_(leaf.state()->make_gradient().leaf_hooks()) {
   set_sequence(std::numeric_limits<uint64_t>::max());
 }
 
-std::vector<GradientHook> AccumulateGrad::output_hooks(int) const {
-  const auto& hooks = leaf_.state()->gradient->hooks;
-  return hooks ? hooks->of_gradient.all() : std::vector<GradientHook>{};
-}
+std::vector<GradientHook> AccumulateGrad::output_hooks(int) const { return hooks_->of_gradient.all(); }
 
 Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
-  if (!gradients[0].defined() || !leaf_.requires_grad()) return {};
+  Variable variable = leaf();
+  // It may be gone, or no leaf any more.
+  if (!gradients[0].defined() || !variable.defined() || !variable.state()->requires_grad) return {};
   VariableGradient g = std::move(gradients[0]);
   gradients.clear();
-  accumulate_gradient(leaf_, std::move(g), run.recording);
-  if (const auto& hooks = leaf_.state()->gradient->hooks) {
-    const NoGrad no_grad;
-    for (const auto& hook : hooks->after.all()) hook(leaf_);
-  }
+  accumulate_gradient(variable, std::move(g), run.recording);
+  const NoGrad no_grad;
+  for (const auto& hook : hooks_->after.all()) hook(variable);
   return {};
 }
 
@@ -50,7 +47,7 @@ void accumulate_gradient(const Variable& variable, VariableGradient g, bool reco
   const std::lock_guard lock(s.lock);
   if (!s.grad.defined()) {
     s.grad = first_gradient(std::move(g));
-  } else if (recording || s.grad.is_sparse()) {
+  } else if (recording || s.grad.is_sparse() || s.grad.dense.requires_grad()) {
     VariableGradient before = s.grad;  // which keeps its values for whoever has taken them
     s.grad = add_gradients(std::move(before), std::move(g), TensorType::of(value.dtype(), value.shape()));
   } else {

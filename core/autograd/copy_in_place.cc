@@ -7,7 +7,7 @@ namespace {
 
 class CopyNode : public Node {
  public:
-  CopyNode(std::vector<Edge> edges, TensorType type, Place place) : Node(std::move(edges), {std::move(type)}, place) {}
+  CopyNode(std::vector<Edge> edges, const TensorType& type, Place place) : Node(std::move(edges), {type}, place) {}
   std::string name() const override { return "CopyGradient"; }
   Gradients apply(Gradients gradients, const NodeRun& run) override {
     if (!run.wanted[0]) gradients[0] = {};
@@ -23,18 +23,16 @@ void Variable::copy_(const Variable& source, Place place) {
   require(source.dtype() == s.value.dtype() && source.shape() == s.value.shape(), "copy_: {} cannot be written over {}",
           source.value(), s.value);
   if (source.is_same(*this)) return;
-  check_writable(*this, "copy_");
+  const bool tracked = tape_state().recording && source.requires_grad();
+  check_writable(*this, "copy_", tracked);
   check_view(source);
-  s.value.copy_from(source.value());
+  // Bytes that overlap are copied by way of others.
+  s.value.copy_from(source.value().shares_storage(s.value) ? source.value().clone() : source.value());
   s.value.mark_written();
   if (!tape_state().recording) return;
-  if (source.requires_grad()) {
-    const TensorType type = TensorType::of(s.value.dtype(), s.value.shape());
-    rebase_history(*this, std::make_shared<CopyNode>(gradient_edges({&source, 1}), type, place), 0);
-  } else {
-    s.grad_fn.reset();
-    s.output_index = 0;
-  }
+  if (!tracked) return drop_history(*this);
+  const TensorType type = TensorType::of(s.value.dtype(), s.value.shape());
+  rebase_history(*this, std::make_shared<CopyNode>(gradient_edges({&source, 1}), type, place), 0);
 }
 
 }  // namespace stepnet::autograd

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/error.h"
 
@@ -29,15 +30,6 @@ std::string key_of(const EagerOp::Signature& s) {
   return key;
 }
 
-struct Cache {
-  std::shared_mutex mutex;
-  std::unordered_map<std::string, std::shared_ptr<const EagerOp>> ops;
-};
-Cache& cache() {
-  static Cache cache;
-  return cache;
-}
-
 std::string parameter_name(const ParamSpec* spec, int place) {
   if (!spec) return fmt::format("more{}", place);
   return spec->variadic ? fmt::format("{}{}", spec->name, place) : spec->name;
@@ -55,7 +47,7 @@ std::vector<std::string> names_of(const OpSpec& spec, int count, bool inputs) {
 }
 
 OperatorDef def_of(const EagerOp::Signature& s, const std::vector<std::string>& inputs,
-                   std::vector<std::string>& outputs) {
+                   std::vector<std::string> outputs) {
   OperatorDef def;
   def.set_type(s.type);
   def.set_is_gradient_op(true);  // which may leave inputs out
@@ -118,6 +110,43 @@ struct EagerOp::Entry {
   Entry* next;
 };
 
+// Operators hold one another, and often themselves, through their derivatives. What only such circles hold goes when
+// there are too many, and at the end of the process.
+struct EagerOp::Cache {
+  std::shared_mutex mutex;
+  std::unordered_map<std::string, std::shared_ptr<const EagerOp>> ops;
+  size_t most = kMostKept;
+
+  ~Cache() { drop_unused(); }
+  void drop_unused() {
+    std::unordered_map<const EagerOp*, int64_t> held;  // by derivatives
+    for (const auto& [key, op] : ops) for_each_step(*op, [&](const EagerOp& step) { ++held[&step]; });
+    std::vector<const EagerOp*> open;
+    for (const auto& [key, op] : ops)
+      if (op.use_count() > held[op.get()] + 1) open.push_back(op.get());
+    std::unordered_set<const EagerOp*> used;
+    while (!open.empty()) {
+      const EagerOp* op = open.back();
+      open.pop_back();
+      if (used.insert(op).second) for_each_step(*op, [&](const EagerOp& step) { open.push_back(&step); });
+    }
+    for (const auto& [key, op] : ops)
+      if (!used.contains(op.get())) op->drop_gradients();
+    std::erase_if(ops, [&](const auto& entry) { return !used.contains(entry.second.get()); });
+    most = std::max(kMostKept, 2 * ops.size());
+  }
+  template <class Fn>
+  static void for_each_step(const EagerOp& op, Fn fn) {
+    for (const Entry* e = op.entries_.load(std::memory_order_acquire); e; e = e->next)
+      for (const std::shared_ptr<const EagerOp>& step : e->gradient.steps) fn(*step);
+  }
+};
+
+EagerOp::Cache& EagerOp::cache() {
+  static Cache cache;
+  return cache;
+}
+
 std::shared_ptr<const EagerOp> EagerOp::get(const Signature& signature) {
   Cache& c = cache();
   const std::string key = key_of(signature);
@@ -127,28 +156,35 @@ std::shared_ptr<const EagerOp> EagerOp::get(const Signature& signature) {
   }
   auto made = std::make_shared<const EagerOp>(signature);
   const std::unique_lock lock(c.mutex);
-  if (c.ops.size() >= kMostKept) c.ops.clear();  // arguments that differ in every call
+  if (c.ops.size() >= c.most) c.drop_unused();  // arguments that differ in every call
   return c.ops.emplace(key, std::move(made)).first->second;
 }
 
 OperatorDef EagerOp::definition(const Signature& s) {
   const OpSpec& spec = op_spec(s.type);
   std::vector<std::string> outputs = names_of(spec, static_cast<int>(s.outputs.size()), false);
-  OperatorDef def = def_of(s, names_of(spec, static_cast<int>(s.inputs.size()), true), outputs);
+  OperatorDef def = def_of(s, names_of(spec, static_cast<int>(s.inputs.size()), true), std::move(outputs));
   def.clear_is_gradient_op();
   return def;
 }
 
 EagerOp::EagerOp(const Signature& s) : present_inputs_(s.inputs), present_outputs_(s.outputs), in_place_(s.in_place) {
   const OpSpec& spec = op_spec(s.type);
+  for (size_t o = 0; o < s.in_place.size(); ++o) {
+    const int in = s.in_place[o];
+    require(in < 0 || (in < static_cast<int>(s.inputs.size()) && s.inputs[in] && o < s.outputs.size() && s.outputs[o]),
+            "{}: output {} cannot overwrite input {}, as one of them is absent", s.type, o, in);
+  }
   names_ = names_of(spec, static_cast<int>(s.inputs.size()), true);
   output_names_ = names_of(spec, static_cast<int>(s.outputs.size()), false);
   bound_ = bind_op(def_of(s, names_, output_names_), "", 0);
   for (size_t o = 0; o < s.outputs.size(); ++o) alias_of_.push_back(alias_input(spec, static_cast<int>(o)));
 }
 
-EagerOp::~EagerOp() {
-  for (Entry* e = entries_.load(); e;) delete std::exchange(e, e->next);
+EagerOp::~EagerOp() { drop_gradients(); }
+
+void EagerOp::drop_gradients() const {
+  for (Entry* e = entries_.exchange(nullptr); e;) delete std::exchange(e, e->next);
 }
 
 const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present) const {
@@ -166,21 +202,6 @@ const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present
   while (!entries_.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
   }
   return entry->gradient;
-}
-
-void EagerOp::check_in_place(const Flags& wanted) const {
-  for (const InPlaceRule& rule : bound_.spec->in_place) {
-    const int i = bound_.spec->input_index(rule.in);
-    const int o = bound_.spec->output_index(rule.out);
-    if (o >= outputs() || in_place(o) != i) continue;
-    for (const std::string& other : rule.forbidden_if_wanted) {
-      const int at = bound_.spec->input_index(other);
-      if (at < static_cast<int>(wanted.size()) && wanted[at])
-        throw Error(fmt::format("{} is overwritten in place, but the gradient of {} is computed from it", names_[i],
-                                names_[at]),
-                    "write the output to another variable");
-    }
-  }
 }
 
 }  // namespace stepnet::autograd

@@ -91,11 +91,12 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
 
   // Throws Error if a wanted input has no derivative.
   const EagerGradient& gradient(const Flags& wanted, const Flags& present) const;
-  // Why an operator written in place may not be differentiated by these inputs; throws Error if so.
-  void check_in_place(const Flags& wanted) const;
 
  private:
   struct Entry;
+  struct Cache;
+  static Cache& cache();
+  void drop_gradients() const;  // when nobody can run them
   BoundOp bound_;
   Flags present_inputs_, present_outputs_;
   std::vector<int> in_place_, alias_of_;

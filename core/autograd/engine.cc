@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <thread>
+#include <unordered_set>
 
 #include "core/autograd/accumulate_grad.h"
 #include "core/autograd/gradient_sums.h"
@@ -41,6 +42,8 @@ Gradients root_gradients(const std::vector<Edge>& roots, Gradients given) {
   for (size_t i = 0; i < roots.size(); ++i) {
     const TensorType& type = roots[i].node->outputs()[roots[i].index];
     if (given[i].defined()) {
+      if (!given[i].is_sparse() && given[i].value().shape() != type.shape)
+        fail("root {} is {}, but its gradient is {}", i, type, given[i].value());
       given[i] = checked_gradient(std::move(given[i]), type, fmt::format("root {}", i));
       continue;
     }
@@ -88,8 +91,10 @@ void backward_edges(const std::vector<Edge>& roots, Gradients gradients, const B
   request.wanted = edges_of(options.inputs, "input");
   for (const Variable& v : options.inputs) request.runs_node.push_back(v.is_leaf());
   Gradients arrived = run_pass(std::move(request));
+  std::unordered_set<VariableState*> done;
   for (size_t i = 0; i < arrived.size(); ++i)
-    if (arrived[i].defined()) accumulate_gradient(options.inputs[i], std::move(arrived[i]), options.create_graph);
+    if (arrived[i].defined() && done.insert(options.inputs[i].state()).second)
+      accumulate_gradient(options.inputs[i], std::move(arrived[i]), options.create_graph);
 }
 
 void backward(const std::vector<Variable>& roots, const Gradients& gradients, const BackwardOptions& options) {
@@ -114,7 +119,8 @@ Gradients grad_edges(const std::vector<Edge>& outputs, const std::vector<Edge>& 
 }
 
 Gradients grad(const std::vector<Variable>& outputs, const std::vector<Variable>& inputs, const GradOptions& options) {
-  return grad_edges(edges_of(outputs, "output"), edges_of(inputs, "input"), options);
+  const std::vector<Edge> roots = edges_of(outputs, "output");
+  return grad_edges(roots, edges_of(inputs, "input"), options);
 }
 
 bool will_run(const Node& node) {

@@ -38,7 +38,8 @@ struct GradOptions {
   int threads = 1;
 };
 
-// The gradients of the sum of `outputs` by each of `inputs`; no variable's own gradient changes.
+// The gradients of the sum of `outputs` by each of `inputs`. No variable's own gradient changes, but for interior ones
+// on the way that retain theirs.
 Gradients grad(const std::vector<Variable>& outputs, const std::vector<Variable>& inputs,
                const GradOptions& options = {});
 

@@ -74,6 +74,12 @@ std::string name_of(const Node* node) { return node ? node->name() : ""; }
 
 }  // namespace
 
+Variable copied(const Variable& v) {
+  if (!is_recorded({&v, 1})) return Variable(v.value().clone());
+  static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::copy, 1, 1));
+  return run1(*op, {&v, 1});
+}
+
 bool is_only_holder(const VariableGradient& g) {
   return g.is_sparse() ? holds_alone(g.indices) && holds_alone(g.values) : holds_alone(g.dense);
 }

@@ -8,6 +8,8 @@ namespace stepnet::autograd {
 
 // Nobody else holds the variable or its bytes, so that they may be written or taken over.
 bool is_only_holder(const VariableGradient& gradient);
+// The same numbers in bytes of their own; with the history, if the thread records.
+Variable copied(const Variable& v);
 // a + b. In place in `a` or `b` if only the caller holds it and nothing is recorded; `a` and `b` are moved in.
 VariableGradient add_gradients(VariableGradient a, VariableGradient b, const TensorType& type);
 // The same in place in a dense `a` whoever else sees it, as a leaf's gradient keeps its identity.

@@ -49,6 +49,12 @@ bool has_nan(const Variable& v) {
   return v.dtype() == DType::float64 && any_nan<double>(v.value());
 }
 
+// With anomaly mode: the nodes whose derivatives made this one, the nearest first.
+void add_makers(Error& error, const Node& node) {
+  for (const Node* p = node.parent().get(); p; p = p->parent().get())
+    error.add("for", fmt::format("{}, which ran forward at {}", p->name(), p->place().str()));
+}
+
 // What a hook returns in place of what it got.
 void replace(VariableGradient& gradient, VariableGradient other, const TensorType& type, const Node& node) {
   if (!other.defined()) return;
@@ -91,7 +97,9 @@ void GraphTask::discover() {
     if (!is_new) return;
     it->second.needed = request_.wanted.empty();
     found.push_back(edge.node.get());
-    if (edge.node->height() > least || request_.wanted.empty()) open.push_back(edge.node.get());
+    if (edge.node->height() <= least && !request_.wanted.empty()) return;  // nothing wanted is behind it
+    it->second.expanded = true;
+    open.push_back(edge.node.get());
   };
   for (const Edge& root : request_.roots) visit(root);
   while (!open.empty()) {
@@ -133,7 +141,10 @@ Gradients GraphTask::run() {
     ready_.pop();
     run_node(*node);
   }
-  for (size_t i = 0; i < at_end_.size(); ++i) at_end_[i]();  // which may add others
+  for (size_t i = 0; i < at_end_.size(); ++i) {  // which may add others
+    const std::function<void()> fn = std::move(at_end_[i]);
+    fn();
+  }
   return std::move(results_);
 }
 
@@ -176,10 +187,17 @@ void GraphTask::run_output_hooks(Node& node, Gradients& gradients) {
     for (const GradientHook& hook : node.output_hooks(static_cast<int>(o)))
       replace(gradients[o], hook(gradients[o]), node.outputs()[o], node);
   }
+}
+
+// A gradient that is taken goes to whoever has asked for it, and is not added a second time.
+void GraphTask::retain(const Visit& visit, Node& node) const {
   if (!node.hooks_if_any()) return;
-  for (const auto& [o, weak] : node.hooks_if_any()->retained)
-    if (const auto state = weak.lock(); state && gradients[o].defined())
-      accumulate_gradient(Variable(state), gradients[o], request_.recording);
+  for (const auto& [o, weak] : node.hooks_if_any()->retained) {
+    const auto is_this = [output = o](const Capture& c) { return c.output == output; };
+    if (std::any_of(visit.captures.begin(), visit.captures.end(), is_this)) continue;
+    if (const auto state = weak.lock(); state && visit.gradients[o].defined())
+      accumulate_gradient(Variable(state), visit.gradients[o], request_.recording);
+  }
 }
 
 void GraphTask::capture(const Visit& visit, Node& node) {
@@ -194,11 +212,14 @@ void GraphTask::run_node(Node& node) {
   Visit& visit = visits_.at(&node);
   if (!visit.arrivals.empty()) add_arrivals(node, visit);
   visit.gradients.resize(node.outputs().size());
-  if (!visit.needed && visit.captures.empty()) return;
-  run_output_hooks(node, visit.gradients);
+  if (visit.needed || !visit.captures.empty()) run_output_hooks(node, visit.gradients);
+  if (visit.needed) retain(visit, node);
   capture(visit, node);
   if (!visit.needed) {
     visit.gradients.clear();
+    if (!visit.expanded) return;
+    // Whoever waits for it is not to wait for ever.
+    for (size_t i = 0; i < node.edges().size(); ++i) deliver(node.edges()[i], {}, &node, i);
     return;
   }
   Gradients computed = run_derivative(node, std::move(visit.gradients));
@@ -238,6 +259,10 @@ Gradients GraphTask::run_derivative(Node& node, Gradients gradients) {
         for (size_t i = 0; i < others.size() && i < computed.size(); ++i)
           if (others[i].defined()) computed[i] = std::move(others[i]);
       }
+  } catch (Error& e) {
+    state.running = before;
+    if (!e.has("for")) add_makers(e, node);
+    throw;
   } catch (...) {
     state.running = before;
     throw;
@@ -251,9 +276,8 @@ void GraphTask::check_nan(const Node& node, const Gradients& gradients) const {
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!has_nan(gradients[i].dense) && !has_nan(gradients[i].values)) continue;
     Error error(fmt::format("{} has made a NaN in the gradient of input {}", node.name(), i));
-    error.add("at", fmt::format("{} ran forward at {}", node.name(), node.place().str()));
-    for (const Node* p = node.parent().get(); p; p = p->parent().get())
-      error.add("for", fmt::format("{}, which ran forward at {}", p->name(), p->place().str()));
+    node.add_place(error);
+    add_makers(error, node);
     throw error;
   }
 }

@@ -50,6 +50,7 @@ class GraphTask {
   struct Visit {
     int waiting = 0;  // gradients that have yet to arrive
     bool needed = false;
+    bool expanded = false;  // what its edges lead to was counted
     std::vector<Capture> captures;
     Gradients gradients;            // per forward output, the sum so far
     std::vector<Arrival> arrivals;  // with several threads
@@ -67,6 +68,7 @@ class GraphTask {
   void capture(const Visit& visit, Node& node);
   Gradients run_derivative(Node& node, Gradients gradients);
   void run_output_hooks(Node& node, Gradients& gradients);
+  void retain(const Visit& visit, Node& node) const;
   void check_nan(const Node& node, const Gradients& gradients) const;
 
   PassRequest request_;

@@ -90,10 +90,13 @@ void mark_views(std::vector<Variable>& outputs, std::span<const Variable> inputs
     const auto shares = [&](const Variable& other) {
       return v.defined() && other.defined() && v.value().shares_storage(other.value());
     };
-    const std::span<const Variable> earlier(outputs.data(), k);
-    if (!std::ranges::any_of(inputs, shares) && !(v.requires_grad() && std::ranges::any_of(earlier, shares))) continue;
-    v.state()->is_view = true;
-    v.state()->view_version = v.version();
+    const std::span<const Variable> earlier(outputs.data(), v.requires_grad() ? k : 0);
+    const auto input = std::ranges::find_if(inputs, shares);
+    if (input != inputs.end()) {
+      make_view(v, *input);
+    } else if (const auto output = std::ranges::find_if(earlier, shares); output != earlier.end()) {
+      make_view(v, *output);
+    }
   }
 }
 

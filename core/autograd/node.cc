@@ -10,24 +10,27 @@ namespace {
 
 std::atomic<uint64_t> g_last_sequence{0};
 
-// Lets go of nodes one after another: a node that is destroyed by that hands its own on instead of recursing.
-void let_go(std::vector<Edge>& edges) {
-  thread_local std::vector<std::shared_ptr<Node>> waiting;
-  thread_local bool draining = false;
-  for (Edge& edge : edges)
-    if (edge.node) waiting.push_back(std::move(edge.node));
-  if (draining) return;
-  draining = true;
-  while (!waiting.empty()) {
-    std::shared_ptr<Node> next = std::move(waiting.back());
-    waiting.pop_back();
-    next.reset();
-  }
-  draining = false;
-  waiting.shrink_to_fit();
-}
+// While nodes are being let go of: those that are to follow. It is on the stack of whoever began, so that it outlives
+// whatever a thread destroys at its end.
+thread_local std::vector<std::shared_ptr<Node>>* g_waiting = nullptr;
 
 }  // namespace
+
+void let_go(std::shared_ptr<Node> node) {
+  if (!node || node.use_count() > 1) return;
+  if (g_waiting) {
+    g_waiting->push_back(std::move(node));
+    return;
+  }
+  std::vector<std::shared_ptr<Node>> waiting;
+  g_waiting = &waiting;
+  node.reset();
+  while (!waiting.empty()) {
+    const std::shared_ptr<Node> next = std::move(waiting.back());
+    waiting.pop_back();
+  }
+  g_waiting = nullptr;
+}
 
 Node::Node(std::vector<Edge> edges, std::vector<TensorType> outputs, Place place)
     : edges_(std::move(edges)),
@@ -41,14 +44,18 @@ Node::Node(std::vector<Edge> edges, std::vector<TensorType> outputs, Place place
 }
 
 Node::~Node() {
-  if (parent_) edges_.push_back({std::move(parent_), 0});
-  let_go(edges_);
+  for (Edge& edge : edges_) let_go(std::move(edge.node));
+  let_go(std::move(parent_));
+}
+
+void Node::add_place(Error& error) const {
+  error.add("at", fmt::format("{} ran forward at {}", forward_name(), place_.str()));
 }
 
 void Node::fail_released() const {
   Error error(fmt::format("{}: a backward pass has run here before and let go of the values that were saved", name()),
               "keep the graph in the pass before (keep_graph)");
-  error.add("at", fmt::format("{} ran forward at {}", name(), place().str()));
+  add_place(error);
   throw error;
 }
 

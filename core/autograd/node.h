@@ -1,7 +1,8 @@
 // Node: the derivative of one recorded operator. Its inputs are the gradients of the operator's outputs, its outputs
 // those of the operator's inputs, and its edges say where these flow to.
 //
-// A node owns the nodes behind it. A chain of any length is let go of without recursion.
+// A node owns the nodes behind it. A chain of any length is let go of without recursion, also one that leads through
+// variables that a node's saved values or hooks hold.
 // Threads: building one belongs to the recording thread; several backward passes may run one node in turn, under its
 // lock.
 #pragma once
@@ -60,6 +61,9 @@ struct NodeHooks {
   HookList<NodePostHook> after;
 };
 
+// Lets go of a node; from inside the destruction of another one only later, so that nothing recurses.
+void let_go(std::shared_ptr<Node> node);
+
 class Node : public std::enable_shared_from_this<Node> {
  public:
   // `outputs`: of the forward operator, to check gradients against and to make zeros.
@@ -68,7 +72,8 @@ class Node : public std::enable_shared_from_this<Node> {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  virtual std::string name() const = 0;  // such as "MulGradient" for a Mul
+  virtual std::string name() const = 0;                        // such as "MulGradient" for a Mul
+  virtual std::string forward_name() const { return name(); }  // what messages say ran forward, such as "Mul"
   // One gradient per edge, undefined where it is not wanted or none. Those given are undefined where nothing arrived.
   virtual Gradients apply(Gradients gradients, const NodeRun& run) = 0;
   virtual void release() {}  // lets go of saved values
@@ -87,6 +92,7 @@ class Node : public std::enable_shared_from_this<Node> {
   // With anomaly mode: the node whose derivative made this one.
   const std::shared_ptr<Node>& parent() const { return parent_; }
 
+  void add_place(Error& error) const;       // a line that says where it ran forward
   [[noreturn]] void fail_released() const;  // a backward pass has run here and let go of what was saved
 
   NodeHooks& hooks();  // made when first asked for

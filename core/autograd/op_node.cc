@@ -49,19 +49,46 @@ SavedValue* OpNode::find(int place) {
   return nullptr;
 }
 
+// A hook that unpacks may run a whole pass, which may come here on another thread: it runs without the lock.
+Variable OpNode::read(int place, const Edge& edge, const std::string& what, std::unique_lock<std::mutex>& lock) {
+  const SavedValue* saved = find(place);
+  if (!saved) return {};
+  if (!saved->packed()) return saved->unpack(edge, *this, what);
+  const SavedValue packed = *saved;
+  lock.unlock();
+  Variable value = packed.unpack(edge, *this, what);
+  lock.lock();
+  return value;
+}
+
+Variable OpNode::read_input(int i, std::unique_lock<std::mutex>& lock) {
+  return read(i, edges()[i], op_->input_name(i), lock);
+}
+
+Variable OpNode::read_output(int o, std::unique_lock<std::mutex>& lock) {
+  const Edge self{shared_from_this(), o};
+  const int place = op_->inputs() + o;
+  return read(place, is_floating(outputs()[o].dtype) ? self : Edge{}, op_->output_name(o), lock);
+}
+
+Variable OpNode::read_input(int i) {
+  std::unique_lock lock(lock_);
+  return read_input(i, lock);
+}
+
+Variable OpNode::read_output(int o) {
+  std::unique_lock lock(lock_);
+  return read_output(o, lock);
+}
+
 Variable OpNode::slot_value(const GradientProgram& program, const GradientProgram::Slot& slot,
-                            const Gradients& gradients) {
+                            const Gradients& gradients, std::unique_lock<std::mutex>& lock) {
   if (slot.kind == SlotKind::output_gradient) return gradients[slot.index].dense;
   if (slot.kind == SlotKind::temporary) return {};
   const bool is_input = slot.kind == SlotKind::input;
   const bool reads = is_input ? program.reads_input[slot.index] : program.reads_output[slot.index];
   if (!reads) return shape_of(is_input ? input_types_[slot.index] : outputs()[slot.index]);
-  const std::string& what = is_input ? op_->input_name(slot.index) : op_->output_name(slot.index);
-  const SavedValue* saved = find(is_input ? slot.index : op_->inputs() + slot.index);
-  require(saved != nullptr, "{}: {} is read, but was not saved", name(), what);
-  if (is_input) return saved->unpack(edges()[slot.index], *this, what);
-  const Edge self{shared_from_this(), slot.index};
-  return saved->unpack(is_floating(outputs()[slot.index].dtype) ? self : Edge{}, *this, what);
+  return is_input ? read_input(slot.index, lock) : read_output(slot.index, lock);
 }
 
 void OpNode::run_steps(const EagerGradient& gradient, std::span<Variable> slots) {
@@ -89,7 +116,6 @@ void OpNode::run_steps(const EagerGradient& gradient, std::span<Variable> slots)
 }
 
 Gradients OpNode::apply(Gradients gradients, const NodeRun& run) {
-  if (released_) fail_released();
   Flags present(gradients.size());
   bool any = false;
   for (size_t o = 0; o < gradients.size(); ++o)
@@ -104,10 +130,10 @@ Gradients OpNode::apply(Gradients gradients, const NodeRun& run) {
       wanted == needs_ && present == op_->wanted_outputs() ? *recorded_ : op_->gradient(wanted, present);
   const GradientProgram& program = gradient.program;
   InlineVector<Variable, 2 * kFew> slots(program.slots.size());
-  {
-    const std::lock_guard lock(lock_);
-    for (size_t s = 0; s < slots.size(); ++s) slots[s] = slot_value(program, program.slots[s], gradients);
-  }
+  std::unique_lock lock(lock_);
+  if (released_) fail_released();
+  for (size_t s = 0; s < slots.size(); ++s) slots[s] = slot_value(program, program.slots[s], gradients, lock);
+  lock.unlock();
   gradients.clear();  // so that the steps hold them alone
   run_steps(gradient, slots);
   for (size_t i = 0; i < results.size(); ++i) {

@@ -16,6 +16,7 @@ class OpNode : public Node {
          std::vector<TensorType> inputs, std::vector<TensorType> outputs, Place place);
 
   std::string name() const override;
+  std::string forward_name() const override { return op_->type(); }
   Gradients apply(Gradients gradients, const NodeRun& run) override;
   void release() override;
 
@@ -25,6 +26,10 @@ class OpNode : public Node {
   // For looking at what is kept, and for hooks on it. Null if that value is not saved.
   SavedValue* saved_input(int i) { return find(i); }
   SavedValue* saved_output(int o) { return find(op_->inputs() + o); }
+  // The same as a formula reads it, with its history; undefined if that value is not saved. Throws Error once the node
+  // has let go of it, or if it is stale.
+  Variable read_input(int i);
+  Variable read_output(int o);
 
  private:
   struct Saved {
@@ -32,7 +37,11 @@ class OpNode : public Node {
     SavedValue value;
   };
   SavedValue* find(int place);
-  Variable slot_value(const GradientProgram& program, const GradientProgram::Slot& slot, const Gradients& gradients);
+  Variable read(int place, const Edge& edge, const std::string& what, std::unique_lock<std::mutex>& lock);
+  Variable read_input(int i, std::unique_lock<std::mutex>& lock);
+  Variable read_output(int o, std::unique_lock<std::mutex>& lock);
+  Variable slot_value(const GradientProgram& program, const GradientProgram::Slot& slot, const Gradients& gradients,
+                      std::unique_lock<std::mutex>& lock);
   void run_steps(const EagerGradient& gradient, std::span<Variable> slots);
 
   std::shared_ptr<const EagerOp> op_;
@@ -40,7 +49,7 @@ class OpNode : public Node {
   Flags needs_;
   std::vector<TensorType> input_types_;
   std::vector<Saved> saved_;
-  std::recursive_mutex lock_;
+  std::mutex lock_;
   bool released_ = false;
 };
 

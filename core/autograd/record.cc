@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/autograd/net_function.h"
-#include "core/autograd/offload.h"
 #include "core/autograd/op_node.h"
 #include "core/autograd/variable_state.h"
 #include "core/inline_vector.h"
+#include "core/profile.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -37,7 +37,7 @@ void check_inputs(const EagerOp& op, std::span<const Variable> inputs) {
     if (inputs[i].defined() != op.has_input(i))
       fail("{}: input {} ({}) is absent {}", op.type(), i, op.input_name(i),
            inputs[i].defined() ? "in what was bound, and there in the call" : "");
-    if (inputs[i].defined()) check_view(inputs[i]);
+    if (inputs[i].defined() && inputs[i].state()->is_view) check_view(inputs[i]);
   }
 }
 
@@ -59,68 +59,76 @@ void find_needs(Recording& r) {
 
 bool is_read(const Recording& r, int input) { return r.gradient && r.gradient->program.reads_input[input]; }
 
-// What an output overwrites is copied, if a formula reads it, or if the kernel reads it as another input too.
-void keep_overwritten(Recording& r) {
+bool overlap(const Tensor& a, const Tensor& b) {
+  return a.shares_storage(b) && a.offset() < b.offset() + b.bytes() && b.offset() < a.offset() + a.bytes();
+}
+
+// What an output overwrites is copied, if a formula reads it, or if the kernel reads it as another input too. Inputs
+// that are one value share a copy.
+void keep_overwritten(Recording& r, int target) {
+  const Variable& written = r.inputs[target];
+  const Tensor* last = nullptr;  // that was copied
+  Tensor copy;
+  for (int i = 0; i < r.op.inputs(); ++i) {
+    const Variable& v = r.inputs[i];
+    if (!v.defined() || !overlap(v.value(), written.value())) continue;
+    const bool same = v.value().offset() == written.value().offset() && v.shape() == written.shape();
+    const bool kernel_reads = i != target && !(r.op.spec().elementwise && same);
+    if (!is_read(r, i) && !kernel_reads) continue;
+    if (!last || last->offset() != v.value().offset() || last->shape() != v.shape()) {
+      last = &v.value();
+      copy = last->clone();
+      count(TapeEvent::input_cloned);
+    }
+    r.before[i] = copy;
+  }
+}
+
+void prepare_writes(Recording& r) {
   r.before.resize(r.inputs.size());
   for (int o = 0; o < r.op.outputs(); ++o) {
     const int target = r.op.in_place(o);
     if (target < 0) continue;
-    check_writable(r.inputs[target], r.op.type());
-    if (r.recorded) r.op.check_in_place(r.needs);
-    const Tensor& old = r.inputs[target].value();
-    for (int i = 0; i < r.op.inputs(); ++i) {
-      const Variable& v = r.inputs[i];
-      if (!v.defined() || !v.value().shares_storage(old)) continue;
-      const bool same = v.value().offset() == old.offset() && v.shape() == old.shape();
-      const bool kernel_reads = i != target && !(r.op.spec().elementwise && same);
-      if (!is_read(r, i) && !kernel_reads) continue;
-      r.before[i] = same && r.before[target].defined() ? r.before[target] : v.value().clone();
-      if (!(same && i != target && r.before[target].defined())) count(TapeEvent::input_cloned);
-    }
+    require(r.inputs[target].defined(), "{}: there is no {} to overwrite", r.op.type(), r.op.input_name(target));
+    check_writable(r.inputs[target], r.op.type(), r.recorded);
+    keep_overwritten(r, target);
   }
 }
 
-void check_overwritten(const Recording& r, const std::vector<Tensor>& before) {
+// A result in place must be in the bytes of what it overwrites.
+void check_overwritten(const Recording& r, std::span<const Tensor> made) {
   for (int o = 0; o < r.op.outputs(); ++o) {
     const int target = r.op.in_place(o);
     if (target < 0) continue;
-    const Tensor& was = before[o];
-    Tensor& now = r.inputs[target].state()->value;
-    if (now.shape() == was.shape() && now.dtype() == was.dtype() && now.shares_storage(was)) continue;
-    const std::string became = now.str();
-    now = was;
-    fail("{}: the result is {}, which cannot be written over {}, {}", r.op.type(), became, r.op.input_name(target),
-         now);
+    const Tensor& was = r.inputs[target].value();
+    if (made[o].shape() == was.shape() && made[o].dtype() == was.dtype() && made[o].shares_storage(was)) continue;
+    fail("{}: the result is {}, which cannot be written over {}, {}", r.op.type(), made[o], r.op.input_name(target),
+         was);
   }
 }
 
-// Runs the kernel. The outputs' tensors; those in place are the variables' own.
-void run_kernel(Recording& r, std::span<Tensor> made) {
+// Runs the kernel. The outputs' tensors; those in place are in the variables' own bytes.
+void run_kernel(const Recording& r, std::span<Tensor> made) {
   InlineVector<const Tensor*, kFew> in(r.inputs.size());
   for (size_t i = 0; i < in.size(); ++i) in[i] = r.input(i);
   InlineVector<Tensor*, kFew> out(made.size());
-  std::vector<Tensor> old;
   for (int o = 0; o < r.op.outputs(); ++o) {
-    const int target = r.op.in_place(o);
-    if (target < 0) {
-      out[o] = r.op.wants_output(o) ? &made[o] : nullptr;
-      continue;
+    if (const int target = r.op.in_place(o); target >= 0) {
+      made[o] = r.inputs[target].value();
+      in[target] = &made[o];
     }
-    out[o] = &r.inputs[target].state()->value;
-    in[target] = out[o];
-    old.resize(made.size());
-    old[o] = *out[o];
+    out[o] = r.op.wants_output(o) ? &made[o] : nullptr;
   }
   RunContext context;
   if (r.op.spec().random) {
     context.seed = random_state().seed;
     context.iteration = next_draw();
   }
+  Profiler* const profiler = tape_state().profiler;
+  const double start = profiler ? now_seconds() : 0;
   run_op(r.op.bound(), in, out, context);
-  if (old.empty()) return;
-  check_overwritten(r, old);
-  for (size_t o = 0; o < old.size(); ++o)
-    if (old[o].defined()) made[o] = std::move(old[o]);
+  if (profiler) profiler->record(r.op.type(), now_seconds() - start, 0, 0);
+  if (r.op.is_in_place()) check_overwritten(r, made);
 }
 
 std::shared_ptr<OpNode> make_node(Recording& r, std::span<const Tensor> outputs) {
@@ -141,16 +149,14 @@ Variable show_output(const Recording& r, int o, Tensor& value, const std::shared
     if (differentiable) {
       rebase_history(r.inputs[target], node, o);
     } else if (tape_state().recording && r.inputs[target].requires_grad()) {
-      r.inputs[target].state()->grad_fn.reset();  // the operator stops the gradient
+      drop_history(r.inputs[target]);  // the operator stops the gradient
     }
     return r.inputs[target];
   }
   Variable v = differentiable ? variable_of(std::move(value), node, o) : Variable(std::move(value));
   const int alias = r.op.alias_of(o);
-  if (alias >= 0 && r.inputs[alias].defined() && v.value().shares_storage(r.inputs[alias].value())) {
-    v.state()->is_view = true;
-    v.state()->view_version = v.version();
-  }
+  if (alias >= 0 && r.inputs[alias].defined() && v.value().shares_storage(r.inputs[alias].value()))
+    make_view(v, r.inputs[alias]);
   return v;
 }
 
@@ -189,7 +195,7 @@ void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Var
     check_inputs(op, inputs);
     Recording r{op, inputs, place};
     find_needs(r);
-    if (op.is_in_place()) keep_overwritten(r);
+    if (op.is_in_place()) prepare_writes(r);
     InlineVector<Tensor, kFew> made(outputs.size());
     run_kernel(r, made);
     const std::shared_ptr<OpNode> node = r.recorded ? make_node(r, made) : nullptr;
@@ -250,37 +256,6 @@ Variable variable_of(Tensor value, std::shared_ptr<Node> node, int output) {
   v.state()->grad_fn = std::move(node);
   v.state()->output_index = output;
   return v;
-}
-
-void check_writable(const Variable& variable, const std::string& by) {
-  const VariableState& s = *variable.state();
-  finish_offload_of(s.value);
-  if (!tape_state().recording) return;
-  if (s.requires_grad)
-    throw Error(fmt::format("{} would write in place to a leaf that requires a gradient, {}", by, s.value),
-                "do it inside NoGrad, or on a copy");
-  if (s.is_view)
-    throw Error(
-        fmt::format("{} would write in place to a view, {}, and the history of what it is a view of would be wrong", by,
-                    s.value),
-        "write to the base, or to a copy");
-}
-
-void rebase_history(const Variable& variable, std::shared_ptr<Node> node, int output) {
-  VariableState& s = *variable.state();
-  if (s.retains_grad) {
-    if (s.grad_fn) s.grad_fn->hooks().retained.erase(s.output_index);
-    node->hooks().retained[output] = variable.shared_state();
-  }
-  s.grad_fn = std::move(node);
-  s.output_index = output;
-}
-
-void check_view(const Variable& variable) {
-  const VariableState& s = *variable.state();
-  if (!s.is_view || !s.grad_fn || s.view_version == s.value.version() || !tape_state().recording) return;
-  throw Error(fmt::format("{} is a view, and what it is a view of was written in place since it was taken", s.value),
-              "take the view again");
 }
 
 }  // namespace stepnet::autograd

@@ -40,11 +40,17 @@ bool is_recorded(std::span<const Variable> inputs);
 std::vector<Edge> gradient_edges(std::span<const Variable> inputs);
 // An interior variable.
 Variable variable_of(Tensor value, std::shared_ptr<Node> node, int output);
-// Throws Error if the variable may not be overwritten now.
-void check_writable(const Variable& variable, const std::string& by);
-// The variable becomes output `output` of `node`; hooks and the wish to retain the gradient stay with what it is.
+// Throws Error if the variable may not be overwritten now. `tracked`: by what requires a gradient.
+void check_writable(const Variable& variable, const std::string& by, bool tracked = true);
+// The variable becomes output `output` of `node`; the wish to retain the gradient goes with it, and hooks stay with
+// what it was.
 void rebase_history(const Variable& variable, std::shared_ptr<Node> node, int output);
-// Throws Error if the variable is a view of something that was overwritten since it was taken.
+// The variable becomes a leaf that requires no gradient.
+void drop_history(const Variable& variable);
+// The variable, an output of an operator, shows the bytes of `base`.
+void make_view(const Variable& view, const Variable& base);
+// Throws Error if the variable is a view of something that was overwritten since it was taken, so that its history is
+// not that of its values.
 void check_view(const Variable& variable);
 
 }  // namespace stepnet::autograd

@@ -12,7 +12,7 @@ void check_version(const Tensor& tensor, uint64_t saved, const Node& node, std::
   Error error(fmt::format("{}: {}, {}, was saved at version {} and is at version {} now: it was written in place since",
                           node.name(), what, tensor, saved, tensor.version()),
               "write to another variable, or copy it before");
-  error.add("at", fmt::format("{} ran forward at {}", node.name(), node.place().str()));
+  node.add_place(error);
   throw error;
 }
 

@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <memory>
 
+namespace stepnet {
+class Profiler;
+}
+
 namespace stepnet::autograd {
 
 class Node;
@@ -22,6 +26,7 @@ struct TapeState {
   int depth = 0;                                 // of backward passes inside one another, on this thread
   std::shared_ptr<const SavedValueHooks> hooks;  // for values that are saved from now on
   const char* hooks_refused = nullptr;           // why no hooks may be set
+  Profiler* profiler = nullptr;                  // gets the operators that run
   const Node* saving = nullptr;                  // inside a hook that packs: whose value, if that is known
   RandomState* draws = nullptr;                  // in place of the process's
   RecomputeGroup* group = nullptr;               // of passes that share what they recompute
@@ -57,6 +62,19 @@ class AnomalyMode {
 
  private:
   bool before_, checked_;
+};
+
+// For a scope: the operators that this thread runs on the tape, forward and backward, are recorded there by their
+// types.
+class ProfileScope {
+ public:
+  explicit ProfileScope(Profiler& profiler) : before_(tape_state().profiler) { tape_state().profiler = &profiler; }
+  ~ProfileScope() { tape_state().profiler = before_; }
+  ProfileScope(const ProfileScope&) = delete;
+  ProfileScope& operator=(const ProfileScope&) = delete;
+
+ private:
+  Profiler* before_;
 };
 
 // The draws of random operators that run on the tape: a seed, and a number that each run of such an operator raises.

@@ -93,18 +93,18 @@ HookHandle Variable::register_hook(GradientHook hook) const {
   VariableState& s = state_of(*this);
   require(requires_grad(), "a variable that requires no gradient cannot have a hook on it");
   if (s.grad_fn) return s.grad_fn->register_output_hook(s.output_index, std::move(hook));
-  const uint64_t id = s.gradient->leaf_hooks().of_gradient.add(std::move(hook));
+  const uint64_t id = s.gradient->leaf_hooks()->of_gradient.add(std::move(hook));
   return HookHandle([state = std::weak_ptr(state_), id] {
-    if (const auto s = state.lock()) s->gradient->leaf_hooks().of_gradient.remove(id);
+    if (const auto s = state.lock()) s->gradient->leaf_hooks()->of_gradient.remove(id);
   });
 }
 
 HookHandle Variable::register_post_accumulate_hook(std::function<void(Variable&)> hook) const {
   VariableState& s = state_of(*this);
   require(s.requires_grad, "only a leaf that requires a gradient can have a hook after its accumulation");
-  const uint64_t id = s.gradient->leaf_hooks().after.add(std::move(hook));
+  const uint64_t id = s.gradient->leaf_hooks()->after.add(std::move(hook));
   return HookHandle([state = std::weak_ptr(state_), id] {
-    if (const auto s = state.lock()) s->gradient->leaf_hooks().after.remove(id);
+    if (const auto s = state.lock()) s->gradient->leaf_hooks()->after.remove(id);
   });
 }
 
@@ -112,20 +112,17 @@ Variable Variable::detach() const {
   const VariableState& s = state_of(*this);
   Variable v(s.value);
   v.state_->is_view = true;
-  v.state_->view_version = s.value.version();
   return v;
 }
 
 void Variable::detach_() {
-  VariableState& s = state_of(*this);
-  if (s.is_view && s.grad_fn)
+  const VariableState& s = state_of(*this);
+  if (s.is_view && s.family && s.grad_fn)
     throw Error("detach_: the variable is a view, and its base would still have a history", "use detach()");
-  s.grad_fn.reset();
-  s.output_index = 0;
-  s.requires_grad = false;
-  if (s.gradient) s.gradient->mark = {};
-  s.retains_grad = false;
+  drop_history(*this);
 }
+
+void Variable::bump_version() { state_of(*this).value.mark_written(); }
 
 VariableGradient VariableGradient::sparse(Variable indices, Variable values) {
   VariableGradient g;

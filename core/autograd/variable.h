@@ -5,8 +5,10 @@
 // no leaf holds the graph, so that dropping the last interior variable drops the graph.
 //
 // Views (outputs of operators whose schema says that they share an input's storage, and `detach`) share bytes and
-// version with what they are views of. Writing in place through a view that is recorded is refused, and so is using a
-// recorded view after its base was written: take the view again.
+// version with what they are views of. A view by an operator has the history of its base. So writing in place through
+// it is refused if the base requires a gradient, or would have to from then on; and so is using a recorded view after
+// its base was written, or any view after its base was given another history: take the view again. `detach` has none,
+// and may be written: the base does not learn of it but by its version.
 //
 // Formulas: reverse mode of automatic differentiation, as in Griewank and Walther, "Evaluating Derivatives".
 // Threads: different variables may be used by different threads; one variable by one thread at a time, but for its
@@ -65,8 +67,9 @@ class Variable {
   Tensor& unchecked_value();
   DType dtype() const { return value().dtype(); }
   const Shape& shape() const { return value().shape(); }
-  uint64_t version() const { return value().version(); }
-  std::string str() const;  // "float[2, 3]" or "undefined"
+  uint64_t version() const { return value().version(); }  // of the bytes; rises with every write in place
+  void bump_version();                                    // after a write by other means
+  std::string str() const;                                // "float[2, 3]" or "undefined"
 
   bool requires_grad() const;  // the leaf's flag, or whether it is interior
   Variable& set_requires_grad(bool requires_grad = true);
@@ -91,10 +94,10 @@ class Variable {
   // The same bytes and version, without history.
   Variable detach() const;
   // Cuts this variable off from its history. Throws Error on a view.
-  void detach_();
+  void detach_();  // NOLINT(readability-identifier-naming): as all that writes in place
   // Overwrites the values with those of `source`, of the same type and shape; the history is that of `source` from now
   // on. Throws Error on a leaf that requires a gradient and on a recorded view.
-  void copy_(const Variable& source, Place place = Place::here());
+  void copy_(const Variable& source, Place place = Place::here());  // NOLINT(readability-identifier-naming)
 
   VariableState* state() const { return state_.get(); }
   const std::shared_ptr<VariableState>& shared_state() const { return state_; }

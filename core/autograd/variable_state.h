@@ -20,17 +20,29 @@ struct GradientState {
   VariableGradient grad;
   std::weak_ptr<Node> accumulator;   // of a leaf; the graph owns it
   ParameterMark mark;                // of a leaf that requires a gradient, on its bytes
-  std::unique_ptr<LeafHooks> hooks;  // of a leaf; those of an interior variable are its node's
-  LeafHooks& leaf_hooks() {
-    if (!hooks) hooks = std::make_unique<LeafHooks>();
-    return *hooks;
+  std::shared_ptr<LeafHooks> hooks;  // of a leaf, shared with its accumulator; an interior variable's are its node's
+  const std::shared_ptr<LeafHooks>& leaf_hooks() {
+    if (!hooks) hooks = std::make_shared<LeafHooks>();
+    return hooks;
   }
 };
 
+// What a variable shares with its views.
+struct ViewFamily {
+  std::weak_ptr<VariableState> base;
+  uint64_t history_version = 0;  // of the storage, when the base was last given another history
+};
+
 struct VariableState {
+  VariableState() = default;
+  ~VariableState() { let_go(std::move(grad_fn)); }
+  VariableState(const VariableState&) = delete;
+  VariableState& operator=(const VariableState&) = delete;
+
   Tensor value;
-  std::shared_ptr<Node> grad_fn;  // of an interior variable
-  uint64_t view_version = 0;      // of the storage when the view was taken
+  std::shared_ptr<Node> grad_fn;       // of an interior variable
+  std::shared_ptr<ViewFamily> family;  // of a view by an operator, and of what there are such views of
+  uint64_t view_version = 0;           // of the storage when the view was taken
   int output_index = 0;
   bool requires_grad = false;  // of a leaf
   bool is_view = false;        // its bytes are another variable's

@@ -119,6 +119,16 @@ TEST(OpsCommand, TheReferencePageIsUpToDate) {
       << "write it again: stepnet ops --markdown -o operators/README.md";
 }
 
+TEST(OpsCommand, TheTypedCallsAreUpToDate) {
+  const Outcome header = stepnet("ops --cpp");
+  EXPECT_EQ(header.code, 0);
+  EXPECT_TRUE(header.out == testing::read_all(STEPNET_SOURCE_DIR "/operators/ops.h"))
+      << "write them again: stepnet ops --cpp -o operators/ops.h";
+  for (size_t begin = 0; begin < header.out.size(); begin = header.out.find('\n', begin) + 1)
+    EXPECT_LE(header.out.find('\n', begin) - begin, 120U) << header.out.substr(begin, 200);
+  expect_command("ops --cpp --markdown", 2, "--markdown");
+}
+
 TEST(Plugins, AreLoadedAndChecked) {
   expect_command(fmt::format("--plugin {} gradcheck ScaleBy --input X=2,3 --arg factor=3", STEPNET_PLUGIN), 0, "right");
   expect_command(fmt::format("--plugin {} ops ScaleBy", STEPNET_PLUGIN), 0, "Multiplies every element");
