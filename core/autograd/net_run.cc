@@ -90,12 +90,11 @@ void mark_views(std::vector<Variable>& outputs, std::span<const Variable> inputs
     const auto shares = [&](const Variable& other) {
       return v.defined() && other.defined() && v.value().shares_storage(other.value());
     };
-    const std::span<const Variable> earlier(outputs.data(), v.requires_grad() ? k : 0);
-    const auto input = std::ranges::find_if(inputs, shares);
-    if (input != inputs.end()) {
-      make_view(v, *input);
-    } else if (const auto output = std::ranges::find_if(earlier, shares); output != earlier.end()) {
-      make_view(v, *output);
+    const std::span<const Variable> earlier(outputs.data(), k);
+    if (const auto base = std::ranges::find_if(inputs, shares); base != inputs.end()) {
+      make_view(v, *base);
+    } else if (const auto first = std::ranges::find_if(earlier, shares); v.requires_grad() && first != earlier.end()) {
+      make_view(v, *first);
     }
   }
 }
