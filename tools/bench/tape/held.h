@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "core/autograd/node.h"
 #include "core/autograd/record.h"
 #include "core/device.h"
+#include "core/error.h"
 
 namespace stepnet::bench {
 
