@@ -11,9 +11,9 @@ Variable loss_of(const Layer& l, const std::string& type, const std::vector<Vari
   return sum_of(run(type, inputs, l.args)[0]);
 }
 
-class TapeHooks : public ::testing::TestWithParam<const char*> {};
+class TapeLayerHooks : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(TapeHooks, GiveTheSameGradients) {
+TEST_P(TapeLayerHooks, GiveTheSameGradients) {
   const Layer l = layer(GetParam());
   const std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
   const Gradients expected = grad({loss_of(l, GetParam(), inputs, false)}, inputs);
@@ -26,9 +26,9 @@ TEST_P(TapeHooks, GiveTheSameGradients) {
   expect_error([&] { grad({loss}, inputs); }, {"a backward pass has run here before"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, TapeHooks, ::testing::Values("RNN", "GRU", "LSTM"));
+INSTANTIATE_TEST_SUITE_P(Types, TapeLayerHooks, ::testing::Values("RNN", "GRU", "LSTM"));
 
-TEST(TapeHooks, LeaveNothingBehindInTheWorkspace) {
+TEST(TapeLayersWithHooks, LeaveNothingBehindInTheWorkspace) {
   const Layer l = layer("LSTM", 50);
   const std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
   const int64_t before = live_bytes();
@@ -44,7 +44,7 @@ TEST(TapeHooks, LeaveNothingBehindInTheWorkspace) {
 }
 
 // The programs of the forward pass are dropped with it, and with them all that they see.
-TEST(TapeHooks, OnlyWhatIsReadIsHeldWithoutThem) {
+TEST(TapeLayersWithHooks, OnlyWhatIsReadIsHeldWithoutThem) {
   const Layer l = layer("RNN", 50);
   std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
   for (const size_t i : {2, 3, 4, 5}) inputs[i].set_requires_grad(false);
