@@ -41,7 +41,7 @@ class InlineVector {
   operator std::span<const T>() const { return {data_, size_}; }
 
  private:
-  alignas(T) std::byte bytes_[N * sizeof(T)];
+  alignas(T) std::byte bytes_[N * sizeof(T)];  // NOLINT(bugprone-sizeof-expression): also of pointers
   std::vector<T> more_;
   T* data_;
   size_t size_;
