@@ -80,7 +80,8 @@ PassRequest request_for(std::vector<Edge> roots, Gradients gradients, const Opti
   request.keep_saved = options.keep_graph || options.create_graph;
   require(options.threads > 0 && options.threads <= kMostThreads, "a backward pass takes 1 to {} threads, not {}",
           kMostThreads, options.threads);
-  request.threads = options.threads;
+  // What is recorded is numbered in the order of running, which the next pass adds gradients by.
+  request.threads = options.create_graph ? 1 : options.threads;
   return request;
 }
 
