@@ -3,7 +3,8 @@
 // Each segment is one node, which starts from the last states of the segment before. What a segment keeps for its
 // backward pass is let go of when that has run, and can be packed by hooks on saved values before the next segment
 // runs forward: beside the sequence, its gradient and the outputs, which are there as a whole, no more than the
-// segments at work are in memory. Values are those of the whole; gradients of weights are sums over segments, which
+// segments at work are in memory. Values are those of the whole but for the rounding of
+// products of fewer rows; gradients of weights are sums over segments, which
 // differ by rounding.
 // Threads: as Variable.
 #pragma once

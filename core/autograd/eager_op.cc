@@ -117,7 +117,10 @@ struct EagerOp::Cache {
   std::unordered_map<std::string, std::shared_ptr<const EagerOp>> ops;
   size_t most = kMostKept;
 
-  ~Cache() { drop_unused(); }
+  // Calls that were made before this stay longer, so what they hold counts as unused, too.
+  ~Cache() {
+    for (const auto& [key, op] : ops) op->drop_gradients();
+  }
   void drop_unused() {
     std::unordered_map<const EagerOp*, int64_t> held;  // by derivatives
     for (const auto& [key, op] : ops) for_each_step(*op, [&](const EagerOp& step) { ++held[&step]; });

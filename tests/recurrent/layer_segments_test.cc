@@ -18,6 +18,11 @@ void PrintTo(const Case& c, std::ostream* out) {
        << c.steps;
 }
 
+void expect_near(const Numbers& x, const Numbers& y, const std::string& what) {
+  ASSERT_EQ(x.size(), y.size()) << what;
+  for (size_t k = 0; k < x.size(); ++k) EXPECT_NEAR(x[k], y[k], 1e-13) << what;
+}
+
 class LayerSegments : public ::testing::TestWithParam<Case> {};
 
 TEST_P(LayerSegments, AreTheWhole) {
@@ -36,16 +41,15 @@ TEST_P(LayerSegments, AreTheWhole) {
   ASSERT_EQ(parts.size(), whole.size());
   Gradients given;
   for (size_t k = 0; k < whole.size(); ++k) {
-    EXPECT_TRUE(same(whole[k].value(), parts[k].value())) << l.outputs[k];
+    // The sequence's product is made for fewer rows at once, which may round otherwise.
+    expect_near(values_of(whole[k]), values_of(parts[k]), l.outputs[k]);
     given.emplace_back(Variable(numbers(whole[k].shape(), 1 + static_cast<double>(k))));
   }
   backward(whole, given);
   backward(parts, given);
   for (size_t i = 0; i < a.size(); ++i) {
     if (!a[i].defined() || !a[i].requires_grad()) continue;
-    const Numbers x = grad_of(a[i]), y = grad_of(b[i]);
-    ASSERT_EQ(x.size(), y.size());
-    for (size_t k = 0; k < x.size(); ++k) EXPECT_NEAR(x[k], y[k], 1e-13) << l.inputs[i];
+    expect_near(grad_of(a[i]), grad_of(b[i]), l.inputs[i]);
   }
 }
 
