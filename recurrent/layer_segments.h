@@ -4,8 +4,7 @@
 // backward pass is let go of when that has run, and can be packed by hooks on saved values before the next segment
 // runs forward: beside the sequence, its gradient and the outputs, which are there as a whole, no more than the
 // segments at work are in memory. Values are those of the whole but for the rounding of
-// products of fewer rows; gradients of weights are sums over segments, which
-// differ by rounding.
+// products of fewer rows, and gradients of weights but for that of sums over segments.
 // Threads: as Variable.
 #pragma once
 
