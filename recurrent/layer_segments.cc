@@ -103,7 +103,7 @@ std::vector<Variable> run_in_segments(const std::string& type, const std::vector
   try {
     return Segments(type, inputs, args, options, place).run_all();
   } catch (Error& e) {
-    if (!e.has("at")) e.add("at", place.str());
+    add_call_place(e, place);
     throw;
   }
 }

@@ -87,7 +87,7 @@ std::vector<Variable> run(const OperatorDef& op, const std::vector<Variable>& in
     for (const int k : net->outputs) outputs.push_back(k < 0 ? Variable() : made[k]);
     return outputs;
   } catch (Error& e) {
-    if (!e.has("at")) e.add("at", place.str());
+    add_call_place(e, place);
     throw;
   }
 }

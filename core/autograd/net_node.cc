@@ -151,7 +151,7 @@ Gradients NetNode::apply(Gradients gradients, const NodeRun& run) {
     try {
       made = run_in_workspace(gradient, inputs, run.keep_saved);
     } catch (Error& e) {
-      if (!e.has("at")) e.add("at", place().str());
+      add_call_place(e, place());
       throw;
     }
   } else if (gradient.plan) {

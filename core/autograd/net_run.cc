@@ -178,7 +178,7 @@ std::vector<Variable> NetPlan::run(std::span<const Variable> inputs, const NetDr
   try {
     return run_checked(inputs, draw, place);
   } catch (Error& e) {
-    if (!e.has("at")) e.add("at", place.str());
+    add_call_place(e, place);
     throw;
   }
 }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,16 +9,13 @@
 
 #include "core/error.h"
 #include "core/io/atomic_file.h"
+#include "core/io/crc32.h"
 #include "core/io/file_reader.h"
 
 namespace stepnet::autograd {
 namespace {
 
 constexpr size_t kPiece = 1 << 20;  // bytes between two looks at whether to go on
-
-uint32_t checksum_of(uint32_t start, const std::byte* data, size_t bytes) {
-  return static_cast<uint32_t>(::crc32_z(start, reinterpret_cast<const Bytef*>(data), bytes));
-}
 
 // An open file that is gone again unless it is kept.
 class NewFile {
@@ -64,7 +60,7 @@ uint32_t write_offload_file(const std::string& path, const std::byte* data, size
   uint32_t checksum = 0;
   for (size_t at = 0; at < bytes && !given_up; at += kPiece) {
     const size_t piece = std::min(kPiece, bytes - at);
-    checksum = checksum_of(checksum, data + at, piece);
+    checksum = crc32_of(data + at, piece, checksum);
     file.write(data + at, piece);
   }
   file.keep();
@@ -75,7 +71,7 @@ void read_offload_file(const std::string& path, std::byte* to, size_t bytes, uin
   const FileReader file(path);
   require(file.size() == bytes, "{} was written with {} bytes, and has {} now", path, bytes, file.size());
   file.read_at(0, to, bytes);
-  require(checksum_of(0, to, bytes) == checksum, "{} is damaged: its bytes are not those that were written", path);
+  require(crc32_of(to, bytes) == checksum, "{} is damaged: its bytes are not those that were written", path);
 }
 
 void remove_offload_file(const std::string& path) noexcept { ::unlink(path.c_str()); }

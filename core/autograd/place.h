@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "core/error.h"
+
 namespace stepnet::autograd {
 
 struct Place {
@@ -15,5 +17,10 @@ struct Place {
   bool known() const { return line > 0; }
   std::string str() const { return known() ? fmt::format("{}:{}", file, line) : "an unknown place"; }
 };
+
+// Says where the call was made that an Error came from, unless that is known from a call inside it.
+inline void add_call_place(Error& error, Place place) {
+  if (!error.has("at")) error.add("at", place.str());
+}
 
 }  // namespace stepnet::autograd

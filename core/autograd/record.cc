@@ -160,10 +160,6 @@ Variable show_output(const Recording& r, int o, Tensor& value, const std::shared
   return v;
 }
 
-void add_place(Error& error, Place place) {
-  if (!error.has("at")) error.add("at", place.str());
-}
-
 std::vector<bool> always_there(const OpSpec& spec, int outputs) {
   if (outputs >= 0) return std::vector<bool>(outputs, true);
   std::vector<bool> wanted;
@@ -202,7 +198,7 @@ void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Var
     for (int o = 0; o < op.outputs(); ++o)
       if (made[o].defined()) outputs[o] = show_output(r, o, made[o], node);
   } catch (Error& e) {
-    add_place(e, place);
+    add_call_place(e, place);
     throw;
   }
 }
@@ -234,7 +230,7 @@ std::vector<Variable> run(const std::string& type, const std::vector<Variable>& 
     }
     op = EagerOp::get(signature);
   } catch (Error& e) {
-    add_place(e, place);
+    add_call_place(e, place);
     throw;
   }
   return run(*op, inputs, place);

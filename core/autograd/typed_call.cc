@@ -63,7 +63,7 @@ const EagerOp& TypedCall::bound(std::span<const Variable> inputs, const ArgList&
     kept = EagerOp::get(s);
     return *kept;
   } catch (Error& e) {
-    if (!e.has("at")) e.add("at", place.str());
+    add_call_place(e, place);
     throw;
   }
 }

@@ -1,13 +1,12 @@
 // Lengths are checked against the file's size before memory is taken, and every byte by a CRC before it is believed.
 #include "core/io/checkpoint_file.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
 #include "core/io/atomic_file.h"
+#include "core/io/crc32.h"
 #include "core/io/file_reader.h"
 #include "core/io/tensor_proto.h"
 
@@ -23,10 +22,6 @@ void append(std::string& to, T value) {
   to.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-uint32_t crc_of(const void* data, size_t bytes, uint32_t start = 0) {
-  return static_cast<uint32_t>(::crc32_z(start, static_cast<const Bytef*>(data), bytes));
-}
-
 class Writer {
  public:
   explicit Writer(const std::string& path) : file_(path) {}
@@ -34,7 +29,7 @@ class Writer {
     std::string text(kMagic);
     append(text, kCheckpointVersion);
     append(text, save_number);
-    append(text, crc_of(text.data(), text.size()));
+    append(text, crc32_of(text.data(), text.size()));
     file_.write(text);
   }
   // The body is `text` and then `bytes` more.
@@ -42,13 +37,13 @@ class Writer {
     std::string head;
     append<uint32_t>(head, kind);
     append<uint64_t>(head, text.size() + bytes);
-    append(head, crc_of(head.data(), head.size()));
+    append(head, crc32_of(head.data(), head.size()));
     file_.write(head);
     file_.write(text);
-    uint32_t crc = crc_of(text.data(), text.size());
+    uint32_t crc = crc32_of(text.data(), text.size());
     if (bytes > 0) {
       file_.write(data, bytes);
-      crc = crc_of(data, bytes, crc);
+      crc = crc32_of(data, bytes, crc);
     }
     file_.write(&crc, sizeof(crc));
     ++records_;
@@ -130,7 +125,7 @@ uint64_t Reader::header() {
           "{} is not a checkpoint of Stepnet", file_.path());
   const auto version = file_.value_at<uint32_t>(8);
   const std::string text = file_.text_at(0, kHeaderBytes - 4);
-  check(crc_of(text.data(), text.size()) == file_.value_at<uint32_t>(kHeaderBytes - 4), "its header is not whole");
+  check(crc32_of(text.data(), text.size()) == file_.value_at<uint32_t>(kHeaderBytes - 4), "its header is not whole");
   require(version == kCheckpointVersion, "the checkpoint {} has version {} of the format, but this build reads {}",
           file_.path(), version, kCheckpointVersion);
   at_ = kHeaderBytes;
@@ -140,7 +135,7 @@ uint64_t Reader::header() {
 void Reader::begin_record() {
   check(file_.size() - at_ >= kRecordHeaderBytes, "it is truncated at byte {}", file_.size());
   const std::string head = file_.text_at(at_, 12);
-  check(crc_of(head.data(), head.size()) == file_.value_at<uint32_t>(at_ + 12), "the record at byte {} is not whole",
+  check(crc32_of(head.data(), head.size()) == file_.value_at<uint32_t>(at_ + 12), "the record at byte {} is not whole",
         at_);
   kind_ = file_.value_at<uint32_t>(at_);
   left_ = file_.value_at<uint64_t>(at_ + 4);
@@ -161,7 +156,7 @@ void Reader::take(void* to, uint64_t bytes) {
   check(bytes <= left_, "the record at byte {} is too short", at_);
   if (bytes == 0) return;
   file_.read_at(at_, to, bytes);
-  crc_ = crc_of(to, bytes, crc_);
+  crc_ = crc32_of(to, bytes, crc_);
   at_ += bytes;
   left_ -= bytes;
 }

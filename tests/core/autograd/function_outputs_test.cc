@@ -1,21 +1,15 @@
 // Functions of the user's own: outputs without gradients, in place, absent gradients, and what a backward returns.
 #include <gtest/gtest.h>
 
-#include "core/autograd/function.h"
-#include "tests/core/autograd/tape_testing.h"
+#include "tests/core/autograd/function_testing.h"
 #include "tests/core/errors.h"
 
 namespace stepnet::autograd::testing {
-
-class TapeFunction : public TapeTest {};
-
 namespace {
 
 using stepnet::testing::error_text;
 using stepnet::testing::expect_contains;
 
-Numbers numbers(const VariableGradient& g) { return g.defined() ? values_of(g.dense) : Numbers{}; }
-Variable mul(const Variable& a, const Variable& b) { return testing::apply("Mul", {a, b}); }
 Variable twice(const Variable& x) { return run("Scale", {x}, {make_arg("scale", 2.0F)})[0]; }
 Variable copy_of(const Variable& x) { return Variable(x.value().clone()); }
 

@@ -3,20 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/core/autograd/tape_testing.h"
+#include "tests/core/autograd/function_testing.h"
 #include "tests/core/errors.h"
 
 namespace stepnet::autograd::testing {
-
-class TapeFunction : public TapeTest {};
-
 namespace {
 
 using stepnet::testing::error_text;
 using stepnet::testing::expect_contains;
 
-Numbers numbers(const VariableGradient& g) { return g.defined() ? values_of(g.dense) : Numbers{}; }
-Variable mul(const Variable& a, const Variable& b) { return testing::apply("Mul", {a, b}); }
 Variable exp_of(const Variable& a) { return testing::apply("Exp", {a}); }
 FunctionNode& node_of_function(const Variable& v) { return dynamic_cast<FunctionNode&>(*v.grad_fn()); }
 

@@ -1,0 +1,14 @@
+// What the tests of functions of the user's own share.
+#pragma once
+
+#include "core/autograd/function.h"
+#include "tests/core/autograd/tape_testing.h"
+
+namespace stepnet::autograd::testing {
+
+class TapeFunction : public TapeTest {};
+
+inline Numbers numbers(const VariableGradient& g) { return g.defined() ? values_of(g.dense) : Numbers{}; }
+inline Variable mul(const Variable& a, const Variable& b) { return testing::apply("Mul", {a, b}); }
+
+}  // namespace stepnet::autograd::testing
