@@ -51,7 +51,7 @@ Tensor given_gradient(const Backward& b, size_t k, const std::string& output, co
 
 void prepare_state_gradients(Backward& b) {
   for (const StateSpec& state : b.spec.states) {
-    const Tensor& whole = b.state(state);
+    const Tensor whole = b.state(state);
     require(whole.rank() >= 3 && whole.dim(0) >= b.steps,
             "the state \"{}\" is now {}, not what the forward run made it", state.name, whole);
     const std::string name = b.state_gradient(state);
@@ -103,7 +103,7 @@ std::vector<RowSum> take_outside_gradients(Backward& b) {
     const auto state = std::find_if(b.spec.states.begin(), b.spec.states.end(),
                                     [&](const StateSpec& s) { return s.name == view.state; });
     const Tensor& whole = b.gradients.at(b.state_gradient(*state));
-    const Tensor& over_time = b.state(*state);
+    const Tensor over_time = b.state(*state);
     const Rows rows = shown_rows(view, over_time, b.spec.reverse);
     const Tensor given = given_gradient(b, k, view.output, over_time.rows(rows.first, rows.count));
     if (!given.defined()) continue;

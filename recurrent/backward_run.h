@@ -9,6 +9,7 @@
 
 #include "core/op_spec.h"
 #include "recurrent/scratch.h"
+#include "recurrent/states.h"
 
 namespace stepnet {
 
@@ -28,7 +29,8 @@ struct Backward {
     const auto it = spec.rename.find(name);
     return it == spec.rename.end() ? name : it->second;
   }
-  const Tensor& state(const StateSpec& s) const { return call.workspace.fetch(s.name); }  // [T + L, B, ...]
+  // [T + L, B, ...], perhaps without bytes.
+  Tensor state(const StateSpec& s) const { return state_over_time(scratch, call.workspace, s.name); }
   std::string state_gradient(const StateSpec& s) const { return renamed(s.name + "_grad"); }
   std::string sequence_gradient(int input) const { return renamed(forward_name(input) + "_grad"); }
   // Each sequence's input, and the output with its gradient.

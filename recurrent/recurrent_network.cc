@@ -13,6 +13,7 @@
 #include "recurrent/activated_gates.h"
 #include "recurrent/example_nets.h"
 #include "recurrent/extensions.h"
+#include "recurrent/segmented_run.h"
 #include "recurrent/states.h"
 
 namespace stepnet {
@@ -101,12 +102,18 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
   return whole;
 }
 
-int64_t block_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + batch - 1) / batch; }
+namespace {
 
+constexpr int64_t kSmallBatch = 8;
+
+int64_t steps_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + batch - 1) / batch; }
+
+}  // namespace
+
+int64_t hoisted_block(int64_t batch) { return batch < kSmallBatch ? 2 * steps_of(batch, 64) : steps_of(batch, 128); }
+int64_t deferred_block(int64_t batch) { return 2 * hoisted_block(batch); }
 int64_t staged_block(int64_t batch, int64_t block) {
-  // Products of fewer rows are slow; with more, stages wait longer for their first block.
-  constexpr int64_t kSmallBatch = 8, kRows = 50;
-  return batch < kSmallBatch ? std::min(block, block_of(batch, kRows)) : block;
+  return batch < kSmallBatch ? std::min(block, steps_of(batch, 64)) : block;
 }
 
 namespace {
@@ -116,23 +123,6 @@ void check_sequence(const std::string& name, const Shape& shape) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();  // the timestep is an int32
   require(shape[0] <= most, "the sequence \"{}\" has {} timesteps, more than the {} that can be counted", name,
           shape[0], most);
-}
-
-std::map<std::string, LinkTarget> link_targets(const RecurrentScratch& scratch, const Workspace& workspace) {
-  std::map<std::string, LinkTarget> targets;
-  for (const Link& link : scratch.forward_spec.links) {
-    LinkTarget& target = targets[link.internal];
-    target.offset = link.offset;
-    target.window = link.window;
-    if (const auto turn = scratch.in_turn.find(link.external); turn != scratch.in_turn.end()) {
-      target.whole = turn->second.latest;
-      target.rows = turn->second.rows;
-      target.kept = turn->second.kept;
-    } else {
-      target.whole = linked_tensor(workspace, "link_external", link.internal, link.external);
-    }
-  }
-  return targets;
 }
 
 ShapeKey shape_key(const BlobCall& call, const std::map<std::string, LinkTarget>& links) {
@@ -154,7 +144,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.timestep = spec.timestep;
   program.steps = steps;
   program.batch = call.in[0]->tensor().dim(1);
-  program.block = block_of(program.batch, kHoistedRows);
+  program.block = hoisted_block(program.batch);
   program.disabled_passes = spec.disabled_passes;
   program.descending = spec.reverse;
   program.links = links;
@@ -165,13 +155,18 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
       if (spec.recompute.count(name) == 0) program.keep.insert(name);
   if (spec.has_backward)
     for (const Link& link : links_for_backward(spec)) program.keep.erase(link.internal);
-  for (const StepOutput& output : spec.outputs) program.keep.insert(output.internal);
+  for (const StepOutput& output : spec.outputs) {
+    program.keep.insert(output.internal);
+    program.visible.insert(output.internal);
+  }
+  if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
   scratch.backward.reset();
   scratch.forward_slabs.clear();
   scratch.forward.reset();  // its slabs go before new ones come
   scratch.forward = std::make_unique<StepProgram>(std::move(program));
   check_outputs(spec, *scratch.forward, call.in[0]->tensor().dim(1));
   scratch.types = scratch.forward->types();
+  plan_segments(scratch);
 }
 
 // States and views are blobs that the run creates. They must not replace the scratch or each other, nor may a state
@@ -238,8 +233,9 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   const int64_t steps = shape[0];
   check_more_sequences(spec, call, shape);
   check_lengths(spec, call, steps, shape[1]);
+  if (!choose_segments(scratch, call, steps, shape[1])) scratch.forward.reset();
   initialise_states(scratch, call, steps, shape[1]);
-  const auto links = link_targets(scratch, call.workspace);
+  const auto links = forward_links(scratch, call.workspace);
   ShapeKey key = shape_key(call, links);
   if (!scratch.forward || key != scratch.forward_key || !scratch.forward->rebind_externals()) {
     compile(scratch, call, links, steps);
@@ -249,8 +245,13 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   }
   scratch.sequence = shape;
   scratch.overwritten = false;
-  scratch.forward->run(call.run);
-  scratch.kept.set(scratch.forward->slab_bytes() - output_bytes(spec, *scratch.forward));
+  if (scratch.segments.used) {
+    run_segments_forward(scratch, call.run);
+    scratch.kept.set(scratch.segments.kept_bytes());
+  } else {
+    scratch.forward->run(call.run);
+    scratch.kept.set(scratch.forward->slab_bytes() - output_bytes(spec, *scratch.forward));
+  }
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.forward->copied();
   count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});
@@ -268,7 +269,8 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
   const std::vector<Link> links = links_for_backward(spec);
   std::vector<bool> result(before, true);
   for (const std::string& input : def.input()) {
-    bool read = reads.values.count(input) > 0;
+    const bool runs_again = spec.segment_steps > 0 && spec.segment_room >= 0;
+    bool read = runs_again || reads.values.count(input) > 0;
     for (const Link& link : links) read = read || (link.external == input && reads.values.count(link.internal) > 0);
     result.push_back(read);
   }

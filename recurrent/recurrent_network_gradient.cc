@@ -15,6 +15,7 @@
 #include "core/operator.h"
 #include "recurrent/activated_gates.h"
 #include "recurrent/backward_run.h"
+#include "recurrent/segmented_run.h"
 #include "recurrent/split_sums.h"
 #include "recurrent/states.h"
 
@@ -36,10 +37,18 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
   std::map<std::string, LinkTarget> targets;
   std::set<std::string> changing;
   for (const StateSpec& state : b.spec.states) changing.insert(b.state_gradient(state));
-  for (const Link& link : b.spec.links)
-    targets[b.renamed(link.internal)] = {
-        linked_tensor(b.call.workspace, "link_external", link.internal, b.renamed(link.external)), link.offset,
-        link.window};
+  const Segments& segments = b.scratch.segments;
+  for (const Link& link : b.spec.links) {
+    LinkTarget& target = targets[b.renamed(link.internal)];
+    target.offset = link.offset;
+    target.window = link.window;
+    if (const auto state = segments.states.find(link.external); segments.used && state != segments.states.end()) {
+      target.whole = segments.work.states.at(link.external);
+      target.segment_of = state->second.rows;
+    } else {
+      target.whole = linked_tensor(b.call.workspace, "link_external", link.internal, b.renamed(link.external));
+    }
+  }
   for (const Link& link : b.spec.backward_links) {
     const std::string external = b.renamed(link.external);
     Tensor whole;
@@ -93,8 +102,11 @@ ShapeKey shape_key(const Backward& b, const std::map<std::string, LinkTarget>& l
 // States' gradients that operators see which run for a block of timesteps get all their rows.
 void complete_gradients(Backward& b) {
   RecurrentScratch& scratch = b.scratch;
-  const auto is_seen = [&](const auto& turn) {
-    return turn.second.rows > 0 && scratch.backward->is_seen_in_blocks(turn.second.latest);
+  const auto is_seen = [&](auto& turn) {
+    if (turn.second.rows == 0 || !scratch.backward->is_seen_in_blocks(turn.second.latest)) return false;
+    scratch.backward->let_go_of(turn.second.latest);
+    b.gradients.erase(turn.first);
+    return true;
   };
   if (std::erase_if(scratch.gradients_in_turn, is_seen) == 0) return;
   prepare_state_gradients(b);
@@ -106,9 +118,7 @@ void bind_program(Backward& b) {
   const std::map<std::string, LinkTarget> links = link_targets(b);
   const std::vector<std::pair<std::string, Tensor>> totals = prepare_totals(b);
   ShapeKey key = shape_key(b, links, totals);
-  std::map<std::string, Tensor> slabs;
-  for (const auto& [name, type] : scratch.types)
-    if (const Tensor slab = scratch.slab(name); slab.defined()) slabs[name] = slab;
+  std::map<std::string, Tensor> slabs = scratch.slabs();
   const bool may_stay = !(KeepValues::now() && scratch.backward && scratch.backward->overwrites());
   if (may_stay && scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
     for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link);
@@ -125,7 +135,7 @@ void bind_program(Backward& b) {
   program.timestep = b.spec.timestep;
   program.steps = b.steps;
   program.batch = b.batch;
-  program.block = block_of(b.batch, kDeferredRows);
+  program.block = deferred_block(b.batch);
   program.disabled_passes = b.spec.disabled_passes;
   if (scratch.is_fetched || KeepValues::now()) program.disabled_passes.insert("overwrite");
   for (const StepOutput& output : b.spec.outputs) program.visible.insert(output.internal);
@@ -133,6 +143,7 @@ void bind_program(Backward& b) {
   program.descending = !b.spec.reverse;
   program.links = links;
   program.slabs = std::move(slabs);
+  if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
   const BackwardReads reads = backward_reads(b.spec);
@@ -143,6 +154,35 @@ void bind_program(Backward& b) {
   scratch.backward = std::make_unique<StepProgram>(std::move(program));
   complete_gradients(b);
   scratch.backward_key = shape_key(b, link_targets(b), totals);
+}
+
+// Points the backward program to a segment's values, and runs it there.
+void run_segment(Backward& b, const std::vector<RowSum>& outside, const SegmentValues& values, const StepRange& range,
+                 bool first) {
+  const Segments& segments = b.scratch.segments;
+  StepProgram& program = *b.scratch.backward;
+  for (const Link& link : b.spec.links) {
+    const auto state = segments.states.find(link.external);
+    if (state == segments.states.end()) continue;
+    LinkTarget target{values.states.at(link.external), link.offset, link.window};
+    target.segment_of = state->second.rows;
+    target.origin = range.first;
+    program.rebind_link(b.renamed(link.internal), target);
+  }
+  for (const auto& [name, view] : segments.views)
+    program.rebind_slab(name, values.slabs.at(view.slab).reshaped(view.shape), range.first);
+  program.run_range(b.call.run, outside, range, first);
+}
+
+void run_program(Backward& b, const std::vector<RowSum>& outside) {
+  if (!b.scratch.segments.used) return b.scratch.backward->run(b.call.run, outside);
+  require(b.scratch.segments.steps % b.scratch.backward->segment_unit() == 0,
+          "segments of {} timesteps do not hold whole blocks of {}", b.scratch.segments.steps,
+          b.scratch.backward->segment_unit());
+  run_segments_backward(b.scratch, b.call.workspace, b.call.run,
+                        [&](const SegmentValues& values, const StepRange& range, bool first) {
+                          run_segment(b, outside, values, range, first);
+                        });
 }
 
 void check_layout(const Backward& b) {
@@ -219,6 +259,9 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
           sequence.shape(), scratch.sequence);
   b.steps = sequence.dim(0);
   b.batch = sequence.dim(1);
+  const bool is_gone = scratch.segments.used && scratch.segments.next == scratch.segments.plan.actions.size();
+  require(!is_gone,
+          "what RecurrentNetwork kept of its segments is gone after an earlier backward run; run it again before");
   prepare_state_gradients(b);
   prepare_sequence_gradients(b);
   take_output_gradients(b);
@@ -229,7 +272,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
           "what RecurrentNetwork kept has been overwritten by the gradients of an earlier run; run it again before, or "
           "name \"overwrite\" in \"disabled_passes\"");
   scratch.overwritten = scratch.backward->overwrites();
-  scratch.backward->run(call.run, outside);
+  run_program(b, outside);
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.backward->copied();
   count_recurrent({.copied = per_step.copied * b.steps, .initial = 0, .spread = per_step.spread * b.steps});

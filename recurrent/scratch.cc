@@ -11,6 +11,7 @@ std::optional<KeptTensors> settle(Blob& blob) {
   scratch.settle();
   KeptTensors kept;
   for (auto& [name, slab] : scratch.forward_slabs) kept.push_back(&slab);
+  scratch.segments.add_tensors(kept);
   return kept;
 }
 
@@ -47,11 +48,25 @@ Tensor RecurrentScratch::slab(const std::string& name) const {
   return it == forward_slabs.end() ? Tensor() : it->second;
 }
 
+std::map<std::string, Tensor> RecurrentScratch::slabs() const {
+  std::map<std::string, Tensor> slabs;
+  for (const auto& [name, type] : types) {
+    const auto view = segments.views.find(name);
+    const Tensor slab = segments.used && view != segments.views.end()
+                            ? segments.work.slabs.at(view->second.slab).reshaped(view->second.shape)
+                            : this->slab(name);
+    if (slab.defined()) slabs[name] = slab;
+  }
+  return slabs;
+}
+
 void RecurrentScratch::settle() {
   backward.reset();
   if (!forward) return;
+  if (segments.used) forward->let_go_of_segment();
+  if (segments.used && segments.plan.reruns) return;  // the backward pass needs the program
   for (const auto& [name, type] : types)
-    if (const Tensor slab = forward->slab(name); slab.defined()) forward_slabs[name] = slab;
+    if (const Tensor slab = forward->slab(name); slab.storage()) forward_slabs[name] = slab;
   forward.reset();
   is_settled = true;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/bound_op.h"
+#include "recurrent/segments.h"
 #include "recurrent/spec.h"
 #include "recurrent/step_program.h"
 
@@ -31,7 +32,9 @@ struct RecurrentScratch {
   // Of the forward run: what the step net's blob was over time, [T, ...]; undefined if it was not kept.
   Tensor slab(const std::string& name) const;
   bool has_run() const { return forward || is_settled; }
-  // Drops the compiled programs and keeps what a backward pass reads, in `forward_slabs`.
+  // The same of all values that were kept; where the network runs by segments, of the segment at work.
+  std::map<std::string, Tensor> slabs() const;
+  // Drops the compiled programs and keeps what a backward pass reads, in `forward_slabs` and `segments`.
   void settle();
 
   Shape sequence;  // [T, B, ...] of the last forward run
@@ -43,6 +46,7 @@ struct RecurrentScratch {
   std::map<std::string, StateInTurn> gradients_in_turn;  // of states
   bool is_fetched = false, is_settled = false;
   std::map<std::string, Tensor> forward_slabs;  // once it is settled
+  Segments segments;
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values
   RecurrentSpec forward_spec, backward_spec;
@@ -80,14 +84,14 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
 
 // Row `index` of a state tensor is what its name says; the tensor's number of rows is T + L.
 int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, ...]
-// How many timesteps an operator takes at once that need not wait for any: together at least `rows`, which is what
-// matrix products need to be fast, and more where they add up over rows: a total is read and written each time. The
-// result does not depend on it but for rounding.
-constexpr int64_t kHoistedRows = 128, kDeferredRows = 256;
-int64_t block_of(int64_t batch, int64_t rows);
-// How many where stages hand blocks to each other, at most `block`: with small batches fewer, so that a stage need not
-// wait long for the first.
-int64_t staged_block(int64_t batch, int64_t block);
+// How many timesteps operators take at once that need not wait for any: together some 128 rows, which is what matrix
+// products need to be fast, and twice as many where they add up over rows, as a total is read and written each time.
+// Where stages hand blocks to each other and the batch is small, half as many, so that a stage need not wait long for
+// the first. Each is a multiple of the next smaller, so that a segment of whole deferred blocks is one of all of them.
+// The result does not depend on it but for rounding.
+int64_t hoisted_block(int64_t batch);
+int64_t deferred_block(int64_t batch);
+int64_t staged_block(int64_t batch, int64_t block);  // at most `block`
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch);
 
 }  // namespace stepnet

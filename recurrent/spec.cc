@@ -147,6 +147,11 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg("output_grads", &A::output_grads, Strings{}, "their rows' gradients in the backward step net");
   b.arg("reverse", &A::reverse, false, "runs from the last timestep to the first; states start behind the last");
   b.arg("sequence_lengths_id", &A::sequence_lengths_id, int64_t{-1}, "the input with the samples' lengths, int32 [B]");
+  b.arg("segment_steps", &A::segment_steps, int64_t{0},
+        "timesteps that run and are kept for the backward pass together, rounded up to whole blocks; 0: all");
+  b.arg("segment_room", &A::segment_room, int64_t{-1},
+        "bytes for what is kept of segments, and states before them, beside the segment at work; the rest runs again; "
+        "-1: no bound");
   b.ignored_args({"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug", "*.rename"});
 }
 

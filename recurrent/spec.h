@@ -37,6 +37,7 @@ struct RecurrentArgs {
   std::vector<std::string> output_internal, output_external, output_grads;
   bool reverse = false;
   int64_t sequence_lengths_id = -1;
+  int64_t segment_steps = 0, segment_room = -1;
   // Tells the operators of two nets apart that share one scratch blob, so that none runs what the other compiled.
   std::shared_ptr<const int> identity = std::make_shared<int>();
 };
@@ -86,6 +87,8 @@ struct RecurrentSpec {
   std::vector<int> more_sequences;      // inputs that are sequences, beside input 0
   bool reverse = false;                 // timesteps go from T-1 to 0
   int lengths = -1;                     // the input with the samples' lengths; -1: there is none
+  int64_t segment_steps = 0;            // timesteps of a segment, rounded up to whole blocks; 0: runs in one piece
+  int64_t segment_room = -1;            // bytes for what is held beside the segment at work; less than 0: no bound
   std::set<std::string> recompute;
   std::set<std::string> disabled_passes;
   std::set<std::string> activated;            // blobs that hold activated gates, see activated_gates.h

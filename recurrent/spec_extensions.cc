@@ -76,6 +76,11 @@ void parse_extensions(const RecurrentArgs& args, int inputs, RecurrentSpec& spec
   require(args.sequence_lengths_id >= -1 && args.sequence_lengths_id < inputs,
           "\"sequence_lengths_id\" is {}, but the operator has inputs 0 to {}", args.sequence_lengths_id, inputs - 1);
   spec.lengths = static_cast<int>(args.sequence_lengths_id);
+  require(args.segment_steps >= 0, "\"segment_steps\" is {}; it must be at least 0", args.segment_steps);
+  require(args.segment_room >= -1, "\"segment_room\" is {}; it must be a number of bytes, or -1 for no bound",
+          args.segment_room);
+  spec.segment_steps = args.segment_steps;
+  spec.segment_room = args.segment_room;
 }
 
 }  // namespace stepnet

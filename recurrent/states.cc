@@ -69,15 +69,17 @@ int64_t rows_ahead(const RecurrentSpec& spec, const StateSpec& state, int64_t in
            });
   };
   if (std::ranges::none_of(spec.links, is_read)) return 0;
-  const int64_t block = staged_block(batch, std::max<int64_t>(std::min(block_of(batch, kHoistedRows), steps), 1));
+  const int64_t block = staged_block(batch, std::max<int64_t>(std::min(hoisted_block(batch), steps), 1));
   return block * (static_cast<int64_t>(spec.states.size()) + 1 + initial / block);
 }
 
 }  // namespace
 
-std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
+namespace {
+
+// Of which nobody outside sees more than the last row, and the step net single rows.
+std::set<std::string> hidden_states(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
   std::set<std::string> names;
-  if (spec.has_backward) return names;
   for (const StateSpec& state : spec.states)
     if (!is_named_outside(state.name, def, net)) names.insert(state.name);
   for (const Link& link : spec.links)
@@ -85,6 +87,16 @@ std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const Oper
   for (const StateView& view : spec.views)
     if (view.offset != -1) names.erase(view.state);
   return names;
+}
+
+}  // namespace
+
+std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
+  return spec.has_backward ? std::set<std::string>{} : hidden_states(spec, def, net);
+}
+
+std::set<std::string> states_in_segments(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
+  return spec.has_backward ? hidden_states(spec, def, net) : std::set<std::string>{};
 }
 
 namespace {
@@ -119,13 +131,44 @@ const Tensor& tensor_input(const BlobCall& call, int i) {
   return tensor;
 }
 
+Tensor state_over_time(const RecurrentScratch& scratch, const Workspace& workspace, const std::string& state) {
+  Tensor over_time;
+  const Segments& segments = scratch.segments;
+  if (const auto part = segments.states.find(state); segments.used && part != segments.states.end()) {
+    const Tensor& work = segments.work.states.at(state);
+    over_time.set_type(work.dtype(), work.shape().with(0, part->second.rows));
+  } else if (const auto turn = scratch.in_turn.find(state); turn != scratch.in_turn.end()) {
+    const Tensor& latest = turn->second.latest;
+    over_time.set_type(latest.dtype(), latest.shape().with(0, turn->second.rows));
+  } else {
+    over_time = workspace.fetch(state);
+  }
+  return over_time;
+}
+
+namespace {
+
+// A segment's rows of the state; the first ones are where segment 0 starts.
+Tensor& segment_of_state(Segments& segments, const std::string& name, Shape& shape) {
+  Segments::State& state = segments.states.at(name);
+  state.rows = shape[0];
+  state.lead = shape[0] - segments.total;
+  shape = shape.with(0, segments.steps + state.lead);
+  return segments.work.states[name];
+}
+
+}  // namespace
+
 void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch) {
   const RecurrentSpec& spec = scratch.forward_spec;
   for (const StateSpec& state : spec.states) {
     auto [dtype, shape] = state_type(spec, state, call, steps, batch);
     const auto turn = scratch.in_turn.find(state.name);
-    Tensor& whole = turn == scratch.in_turn.end() ? call.workspace.create(state.name).tensor() : turn->second.latest;
     const int64_t count = shape[0] - steps;
+    const bool in_segments = scratch.segments.used && scratch.segments.states.count(state.name) > 0;
+    Tensor& whole = in_segments                     ? segment_of_state(scratch.segments, state.name, shape)
+                    : turn == scratch.in_turn.end() ? call.workspace.create(state.name).tensor()
+                                                    : turn->second.latest;
     if (turn != scratch.in_turn.end()) {
       turn->second.rows = shape[0];
       const int64_t ahead = rows_ahead(spec, state, count, steps, batch);
@@ -135,7 +178,8 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
     Tensor held;  // may be a view of this very state from the run before
     if (state.initial >= 0) held = tensor_input(call, state.initial);
     if (!(whole.defined() && whole.dtype() == dtype && whole.shape() == shape)) whole = Tensor::empty(dtype, shape);
-    const Tensor first = whole.rows(spec.reverse ? steps % shape[0] : 0, count);
+    const Tensor first = in_segments ? scratch.segments.rows_before(scratch.segments.work, state.name, 0)
+                                     : whole.rows(spec.reverse ? steps % shape[0] : 0, count);
     write_initial_rows(held, first);
     count_recurrent({.copied = 0, .initial = static_cast<int64_t>(first.bytes()), .spread = 0});
     whole.mark_written();
@@ -144,14 +188,19 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
 
 void show_views(const RecurrentScratch& scratch, Workspace& workspace) {
   for (const StateView& view : scratch.forward_spec.views) {
-    const auto turn = scratch.in_turn.find(view.state);
-    const bool all = turn == scratch.in_turn.end();
-    const Tensor& whole = all ? workspace.fetch(view.state) : turn->second.latest;
-    Tensor over_time;
-    over_time.set_type(whole.dtype(), all ? whole.shape() : whole.shape().with(0, turn->second.rows));
+    const Tensor over_time = state_over_time(scratch, workspace, view.state);
     const Rows rows = shown_rows(view, over_time, scratch.forward_spec.reverse);
-    workspace.create(view.output).tensor() =
-        all ? whole.rows(rows.first, rows.count) : whole.rows(turn->second.place(rows.first), 1);
+    Tensor& shown = workspace.create(view.output).tensor();
+    const Segments& segments = scratch.segments;
+    if (segments.used && segments.states.count(view.state) > 0) {
+      // Segments that run again would write over it.
+      const Tensor& work = segments.work.states.at(view.state);
+      shown.copy_from(work.rows(rows.first - segments.range(segments.count() - 1).first, 1));
+    } else if (const auto turn = scratch.in_turn.find(view.state); turn != scratch.in_turn.end()) {
+      shown = turn->second.latest.rows(turn->second.place(rows.first), 1);
+    } else {
+      shown = over_time.rows(rows.first, rows.count);
+    }
   }
 }
 

@@ -22,6 +22,12 @@ std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const Oper
 // the step at t reads one and writes the other, and no name outside shows an earlier one.
 std::set<std::string> gradients_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
 
+// Of a network with a backward pass: the names of the states that may have the rows of a segment of timesteps alone.
+std::set<std::string> states_in_segments(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
+
+// The state's type and shape over all timesteps, without bytes if only a part of it is there.
+Tensor state_over_time(const RecurrentScratch& scratch, const Workspace& workspace, const std::string& state);
+
 // Creates the state tensors and writes their first rows: the one copy that a state ever costs.
 void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch);
 

@@ -234,10 +234,9 @@ void StepProgram::plan_block_size() {
     return op->phase != Phase::after ||
            (std::ranges::none_of(op->in_slots, in_block) && std::ranges::none_of(op->out_slots, in_block));
   });
-  // Where nothing that they read is written again, they run in larger blocks, after the last step.
-  constexpr int64_t kRows = 1024;
+  // Where nothing that they read is written again, they run after the last step.
+  after_block_ = spec_.block;
   if (stages_ > 1 && after_last_) spec_.block = staged_block(spec_.batch, spec_.block);
-  after_block_ = after_last_ ? (kRows + spec_.batch - 1) / std::max<int64_t>(spec_.batch, 1) : spec_.block;
   ring_ = spec_.block * stages_;
 }
 

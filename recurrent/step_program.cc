@@ -12,7 +12,7 @@ size_t row_bytes(const Tensor& whole) {
 }
 
 StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t steps) {
-  const int64_t rows = link.rows > 0 ? link.rows : link.whole.dim(0);
+  const int64_t rows = link.segment_of > 0 ? link.segment_of : link.rows > 0 ? link.rows : link.whole.dim(0);
   const int64_t last = steps - 1 + link.offset + link.window;  // offset and window have 31 bits
   if (steps > 0 && last > rows)
     fail("the step blob \"{}\" is linked to rows {} to {} of a tensor {}{}, which has only {} rows", name, link.offset,
@@ -41,10 +41,17 @@ bool has_alias(const OpSpec& spec, int* in, int* out) {
 void StepSlot::lead_to(const LinkTarget& link) {
   whole = link.whole;
   stride = row_bytes(whole);
-  base = whole.offset() + (link.rows > 0 ? 0 : static_cast<size_t>(link.offset) * stride);
+  base = whole.offset() + (link.rows > 0 ? 0 : static_cast<size_t>(link.offset - link.origin) * stride);
   cycle = link.rows > 0 ? whole.dim(0) - link.kept : 0;
   kept = link.kept;
   first = link.offset;
+  in_segment = link.segment_of > 0;
+}
+
+void StepSlot::take_slab(const Tensor& rows, int64_t origin) {
+  whole = rows;
+  base = whole.offset() - static_cast<size_t>(origin) * stride;
+  show(origin);
 }
 
 StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)), net_name_(spec_.net->name()) {
@@ -57,6 +64,10 @@ StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)), net_nam
   plan_blocks();
   bind_pointers();
   spec_.net = nullptr;
+  // Slots hold what a run needs; these would keep bytes that others have let go of.
+  spec_.links.clear();
+  spec_.slabs.clear();
+  spec_.totals.clear();
 }
 
 int StepProgram::add_slot(StepSlot slot) {
@@ -89,6 +100,7 @@ void StepProgram::add_given_slots() {
     slot.whole = whole;
     slot.stride = row_bytes(whole);
     slot.base = whole.offset();
+    slot.in_segment = spec_.slab_steps > 0 && spec_.visible.count(name) == 0;
     slot.row = whole.shape().from(1);
     slot.show(0);
     add_slot(std::move(slot));
@@ -153,7 +165,9 @@ void StepProgram::keep_sources_of_aliases() {
     const OpSpec* schema = find_op(op.type());
     int in = 0, out = 0;
     if (!schema || !has_alias(*schema, &in, &out) || in >= op.input_size() || out >= op.output_size()) continue;
-    if (spec_.keep.count(op.output(out)) > 0 && writes_.count(op.input(in)) > 0) spec_.keep.insert(op.input(in));
+    if (writes_.count(op.input(in)) == 0) continue;
+    for (std::set<std::string>* names : {&spec_.keep, &spec_.visible})
+      if (names->count(op.output(out)) > 0) names->insert(op.input(in));
   }
 }
 
@@ -269,7 +283,8 @@ void StepProgram::fit_output(int index, const TensorType& type) {
   }
   slot.typed = true;
   if (slot.kind == Kind::slab) {
-    slot.whole = Tensor::empty(type.dtype, type.shape.prepend(spec_.steps));
+    slot.in_segment = spec_.slab_steps > 0 && spec_.visible.count(slot.name) == 0;
+    slot.whole = Tensor::empty(type.dtype, type.shape.prepend(slot.in_segment ? spec_.slab_steps : spec_.steps));
     slot.stride = row_bytes(slot.whole);
     slot.row = type.shape;
     slot.show(0);

@@ -46,6 +46,13 @@ struct LinkTarget {
   // The number of rows if `whole` has the first `kept`, and behind them the latest in turn. If it `changes`, operators
   // are planned as if all rows were there, see is_seen_in_blocks.
   int64_t rows = 0, kept = 0;
+  // > 0: `whole` has rows of a tensor of so many, from row `origin` on; timesteps that need others are not run.
+  int64_t segment_of = 0, origin = 0;
+};
+
+// Timesteps [first, first + count).
+struct StepRange {
+  int64_t first = 0, count = 0;
 };
 
 struct StepSlot {
@@ -68,12 +75,15 @@ struct StepSlot {
   int64_t cycle = 0;        // link: rows of `whole` that are taken in turn; 0: rows follow one another
   int64_t kept = 0;         // link with a cycle: rows in front of it that are not
   int64_t first = 0;        // link with a cycle: its row at timestep 0, where `base` is that of row 0
+  bool in_segment = false;  // link and slab: `whole` has the rows of some timesteps alone
   Tensor stacked;           // what operators see that run for a block of timesteps
 
-  void lead_to(const LinkTarget& link);  // link: lets it be rows of that tensor
+  void lead_to(const LinkTarget& link);                // link: lets it be rows of that tensor
+  void take_slab(const Tensor& rows, int64_t origin);  // slab: lets it be these, the first that of timestep `origin`
   void show(
       int64_t t);  // link, slab and block: lets `tensor` be the timestep's part of `whole`; t of a block is below K
-  // Bytes from the start of the storage to what a link or slab shows at timestep t.
+  // Bytes from the start of the storage to what a link or slab shows at timestep t. With rows from an origin on `base`
+  // may be before that start, which is less than 0 but for 2^64.
   size_t place(int64_t t) const { return base + static_cast<size_t>(cycle > 0 ? in_turn(t + first) : t) * stride; }
   int64_t in_turn(int64_t r) const { return r < kept ? r : kept + (r - kept) % cycle; }
   Shape stack(int64_t steps) const;  // the shape of so many timesteps one after the other
@@ -94,6 +104,7 @@ struct StepProgramSpec {
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
   std::set<std::string> visible;             // of the slabs, those that are outputs and stay as they are
   std::set<std::string> keep;                // own values to keep per timestep in slabs
+  int64_t slab_steps = 0;                    // rows of own slabs that are not visible; 0: one for each timestep
   bool keep_all = false;                     // and all others whose shapes are known, which nobody relies on
   // Own values that are added up over time, and the tensors that they are added to. One value may have several.
   struct Sum {
@@ -124,12 +135,25 @@ class StepProgram {
   // rows where the latest were given.
   void rebind_link(const std::string& internal, const LinkTarget& link);
   void rebind_total(size_t gradient, const Tensor& total);
-  void rebind_slab(const std::string& name, const Tensor& whole);
+  // `whole` begins with the row of timestep `origin`.
+  void rebind_slab(const std::string& name, const Tensor& whole, int64_t origin = 0);
   // False if a blob outside has changed its type or shape, so that the program does not fit any more.
   bool rebind_externals();
 
-  // All timesteps.
+  // All timesteps, or these; the first and, but for the last of all, the end must be multiples of segment_unit().
+  // `row_sums` are in timesteps of the whole. Matrices that earlier ranges have packed are packed again only if
+  // `again`.
   void run(RunContext& run, const std::vector<RowSum>& row_sums = {});
+  void run_range(RunContext& run, const std::vector<RowSum>& row_sums, const StepRange& range, bool again);
+  int64_t segment_unit() const { return std::max(spec_.block, after_block_); }
+  // The own slab that is not visible and that the name is one of; "" if there is none.
+  std::string own_slab_of(const std::string& name) const;
+  // All of them, as they are without the shape that the last operator gave them.
+  std::map<std::string, Tensor> own_slabs() const;
+  // Lets go of the bytes that links to this tensor show, until they are bound again.
+  void let_go_of(const Tensor& linked);
+  // Lets go of the bytes of all links and slabs that show rows of a segment, until they are bound again.
+  void let_go_of_segment();
 
   // The slab [T, ...] of a kept value; undefined if the step net does not write that name.
   Tensor slab(const std::string& name) const;
@@ -276,7 +300,8 @@ class StepProgram {
   bool shares_storage(int slot) const;
   int stage_of_storage(const void* storage) const;
   static bool packs_weights(int64_t products);
-  void start_run();
+  void start_run(bool again);
+  void drop_bytes(size_t slot);
   int lanes_for(int threads) const;
   bool may_use_lanes() const;
   void prepare_lanes();
@@ -287,12 +312,10 @@ class StepProgram {
   std::unique_ptr<Lane> make_lane(int stage, int index, int count);
   void bind_lane(Lane& lane);
   bool has_steps(int stage) const;
-  // Timesteps [first, first + count).
-  struct Block {
-    int64_t first, count;
-  };
+  using Block = StepRange;
   int64_t timestep_at(const Block& block, int64_t i) const;
   Block block_at(int64_t size, int64_t i) const;
+  int64_t blocks_of(int64_t size) const { return (range_.count + size - 1) / size; }
   void run_lane(Lane& lane, const Block& block, const RunContext& run);
   void run_lanes(int stage, const Block& block, const RunContext& run);
   void run_steps(int stage, const Block& block, RunContext& run);
@@ -337,6 +360,7 @@ class StepProgram {
   int64_t ring_ = 1;                           // how many timesteps have rows in the slots of blocks: K for each stage
   int64_t after_block_ = 0;                    // how many timesteps wait for what runs after them
   bool after_last_ = false;                    // they all wait for the last
+  StepRange range_;                            // of the present run
   std::vector<std::vector<RowSum>> row_sums_;  // of the present run, by stage
 };
 

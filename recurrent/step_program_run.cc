@@ -21,16 +21,44 @@ void add_elements(const Tensor& from, Tensor to) {
 void StepProgram::rebind_link(const std::string& internal, const LinkTarget& link) {
   StepSlot& slot = *slots_[slot_of(internal)];
   slot.lead_to(link);
-  slot.show(0);
+  slot.show(link.origin);
+  if (slot.stacked.defined()) slot.stacked = slot.whole;
 }
 
-void StepProgram::rebind_slab(const std::string& name, const Tensor& whole) {
+void StepProgram::rebind_slab(const std::string& name, const Tensor& whole, int64_t origin) {
   const int index = slot_of(name);
   if (index < 0 || slots_[index]->kind != Kind::slab) return;
   StepSlot& slot = *slots_[index];
-  slot.base = whole.offset();
-  slot.whole = whole;
-  slot.show(0);
+  slot.take_slab(whole, origin);
+  if (slot.stacked.defined()) slot.stacked = slot.whole;
+}
+
+std::map<std::string, Tensor> StepProgram::own_slabs() const {
+  std::map<std::string, Tensor> slabs;
+  for (const auto& slot : slots_)
+    if (slot->kind == Kind::slab && slot->in_segment && !slot->unused) slabs[slot->name] = slot->whole;
+  return slabs;
+}
+
+std::string StepProgram::own_slab_of(const std::string& name) const {
+  const int index = slot_of(name);
+  if (index < 0 || slots_[index]->kind != Kind::slab || !slots_[index]->in_segment) return "";
+  return slots_[index]->name;
+}
+
+void StepProgram::drop_bytes(size_t slot) {
+  for (Tensor* t : {&slots_[slot]->tensor, &slots_[slot]->whole, &slots_[slot]->stacked}) t->drop_bytes();
+  for (const auto& lane : lanes_) lane->tensors[slot].drop_bytes();
+}
+
+void StepProgram::let_go_of(const Tensor& linked) {
+  for (size_t s = 0; s < slots_.size(); ++s)
+    if (slots_[s]->kind == Kind::link && slots_[s]->whole.shares_storage(linked)) drop_bytes(s);
+}
+
+void StepProgram::let_go_of_segment() {
+  for (size_t s = 0; s < slots_.size(); ++s)
+    if (slots_[s]->in_segment) drop_bytes(s);
 }
 
 void StepProgram::rebind_total(size_t gradient, const Tensor& total) {
@@ -61,8 +89,8 @@ bool StepProgram::rebind_externals() {
 // Packing a weight costs about as much as a few products with it.
 bool StepProgram::packs_weights(int64_t products) { return products >= 4; }
 
-void StepProgram::start_run() {
-  if (!packs_weights(spec_.steps)) return;
+void StepProgram::start_run(bool again) {
+  if (!packs_weights(spec_.steps) || !again) return;
   constants_.clear();
   for (const auto& slot : slots_)
     if (slot->kind == Kind::external && slot->tensor.dtype() == DType::float32)

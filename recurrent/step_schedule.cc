@@ -41,11 +41,10 @@ int64_t StepProgram::timestep_at(const Block& block, int64_t i) const {
   return spec_.descending ? block.first + block.count - 1 - i : block.first + i;
 }
 
-// The i-th block of so many timesteps, in the order of the run. Blocks are aligned to timestep 0.
+// The i-th block of so many timesteps of the range, in the order of the run. Blocks are aligned to timestep 0.
 StepProgram::Block StepProgram::block_at(int64_t size, int64_t i) const {
-  const int64_t blocks = (spec_.steps + size - 1) / size;
-  const int64_t first = (spec_.descending ? blocks - 1 - i : i) * size;
-  return {first, std::min(size, spec_.steps - first)};
+  const int64_t first = (spec_.descending ? blocks_of(size) - 1 - i : i) * size;
+  return {range_.first + first, std::min(size, range_.count - first)};
 }
 
 // A stage adds to the rows of those states that its operators use.
@@ -94,8 +93,8 @@ void StepProgram::run_after(RunContext& run, const Block& block) {
 
 // Stage s is s blocks behind the first.
 void StepProgram::run_wave(int64_t turn, RunContext& run) {
-  const int64_t blocks = (spec_.steps + spec_.block - 1) / spec_.block;
-  const int64_t first = std::max<int64_t>(turn - blocks + 1, 0), end = std::min<int64_t>(turn + 1, stages_);
+  const int64_t first = std::max<int64_t>(turn - blocks_of(spec_.block) + 1, 0);
+  const int64_t end = std::min<int64_t>(turn + 1, stages_);
   const auto block_of_stage = [&](int64_t stage) { return block_at(spec_.block, turn - stage); };
   for (int64_t stage = first; stage < end; ++stage)
     run_block(Phase::before, static_cast<int>(stage), block_of_stage(stage), run);
@@ -106,11 +105,16 @@ void StepProgram::run_wave(int64_t turn, RunContext& run) {
 }
 
 void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {
+  run_range(run, row_sums, {0, spec_.steps}, true);
+}
+
+void StepProgram::run_range(RunContext& run, const std::vector<RowSum>& row_sums, const StepRange& range, bool again) {
+  range_ = range;
   prepare_row_sums(row_sums);
-  start_run();
+  start_run(again);
   prepare_lanes();
   const bool wave = wave_ && !run.profiler;  // which would mix up the times of stages
-  const int64_t blocks = (spec_.steps + spec_.block - 1) / spec_.block;
+  const int64_t blocks = blocks_of(spec_.block);
   const int64_t behind = wave ? stages_ - 1 : 0;
   for (int64_t turn = 0; turn < blocks + behind; ++turn) {
     if (wave) {
@@ -120,8 +124,7 @@ void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {
     }
     if (!after_last_ && turn >= behind) run_after(run, block_at(spec_.block, turn - behind));
   }
-  for (int64_t first = 0; after_last_ && first < spec_.steps; first += after_block_)
-    run_after(run, block_at(after_block_, first / after_block_));
+  for (int64_t i = 0; after_last_ && i < blocks_of(after_block_); ++i) run_after(run, block_at(after_block_, i));
 }
 
 }  // namespace stepnet

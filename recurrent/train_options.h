@@ -31,6 +31,7 @@ struct TrainOptions {
 
   // When resuming, settings come from the run; those named here (as by settings_of) must agree with it.
   std::set<std::string> given;
+  std::string offload;  // folder for what recurrent networks keep for their backward passes; "": it stays in memory
   const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
   Profiler* profiler = nullptr;
 };

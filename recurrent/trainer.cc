@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "core/autograd/offload.h"
 #include "core/parallel.h"
 #include "core/profile.h"
 #include "recurrent/evaluator.h"
@@ -65,6 +66,7 @@ struct Trainer::State {
   TrainEvents events;
   std::optional<RunFolder> folder;
   std::optional<TrainingText> text;
+  std::optional<autograd::OffloadPacker> packer;
   std::unique_ptr<TrainingSession> session;
   std::unique_ptr<Evaluator> evaluator;
   std::unique_ptr<MetricsLog> metrics;
@@ -96,6 +98,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
   total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
+  if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
                                               total > 0 ? total : kNoEnd);
   check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());
@@ -141,7 +144,7 @@ void Trainer::State::fix_iterations() {
 
 void Trainer::State::step() {
   const double before = now_seconds();
-  loss = session->step(options.profiler);
+  loss = session->step(options.profiler, packer ? &*packer : nullptr);
   const double took = std::max(now_seconds() - before, 1e-9);
   pace.add(took);
   const auto chars = static_cast<double>(options.batch * options.timesteps);

@@ -48,12 +48,13 @@ void TrainingSession::build_net(int64_t iterations) {
 
 void TrainingSession::set_schedule_end(int64_t iterations) { build_net(iterations); }
 
-double TrainingSession::step(Profiler* profiler) {
+double TrainingSession::step(Profiler* profiler, TensorPacker* packer) {
   if (streams_.at_start()) states_->reset(streams_.batch());
   streams_.next(workspace_.tensor(model_.input), workspace_.tensor(model_.target));
   RunContext run;
   run.seed = seed_;
   run.profiler = profiler;
+  run.packer = packer;
   net_->run(run);
   states_->advance();
   const auto loss = workspace_.fetch(model_.loss).item<double>();

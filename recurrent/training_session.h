@@ -21,7 +21,8 @@ class TrainingSession {
   // Runs the init net. `iterations`: the end of the schedule.
   TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed, int64_t iterations);
 
-  double step(Profiler* profiler = nullptr);          // the loss in nats; throws Error if it is not finite
+  // The loss in nats; throws Error if it is not finite. A packer takes what recurrent networks keep.
+  double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr);
   int64_t iteration() const { return net_->runs(); }  // steps so far
   double learning_rate() const;                       // of the last step, positive
   void set_schedule_end(int64_t iterations);          // from the next step on

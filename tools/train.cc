@@ -121,6 +121,9 @@ void add_train_command(CLI::App& app) {
   add_settings(*command, *o);
   command->add_option("--out", o->options.out, "Folder for checkpoints and metrics; made if it is not there");
   command->add_flag("--resume", o->options.resume, "Go on from the last checkpoint in --out");
+  command->add_option("--offload", o->options.offload,
+                      "Folder on a disk for what recurrent networks keep for their backward passes; made if it is not "
+                      "there");
   command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
   command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
   command->add_flag("--quiet", o->quiet, "Print the last line only");

@@ -1,10 +1,12 @@
 // NetPlan's runs: the net on variables, what it saves, and its node.
 #include <algorithm>
+#include <optional>
 
 #include "core/autograd/net_node.h"
 #include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
 #include "core/keep_values.h"
+#include "core/tensor_packer.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -32,10 +34,11 @@ void take_small_parts(std::vector<Tensor>& outputs, std::span<const Variable> in
   }
 }
 
-TensorType type_of(const Blob& blob) {
-  if (!blob.is_tensor() || !blob.tensor().defined()) return {};
-  return TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
+TensorType type_of(const Tensor& tensor) {
+  return tensor.defined() ? TensorType::of(tensor.dtype(), tensor.shape()) : TensorType{};
 }
+
+TensorType type_of(const Blob& blob) { return blob.is_tensor() ? type_of(blob.tensor()) : TensorType{}; }
 
 // Lets go of what the net's operators name and the backward part does not read.
 void drop_unread(const NetPlan& plan, const NetRecording& recording, Workspace& workspace) {
@@ -83,6 +86,42 @@ std::vector<NetSaved::Kept> settle_workspace(const NetPlan& plan, const NetRecor
   return packed;
 }
 
+// Packs by the hooks on saved values what operators on blobs keep while they still run.
+class HookPacker : public TensorPacker {
+ public:
+  explicit HookPacker(std::shared_ptr<const SavedValueHooks> hooks) : hooks_(std::move(hooks)) {}
+
+  std::unique_ptr<PackedTensors> pack(std::vector<Tensor> values) override {
+    auto packed = std::make_unique<Packed>();
+    packed->hooks = hooks_;
+    for (Tensor& value : values) {
+      packed->types.push_back(type_of(value));
+      packed->objects.push_back(hooks_->pack(value));
+      value = {};
+    }
+    return packed;
+  }
+
+ private:
+  struct Packed : PackedTensors {
+    std::vector<Tensor> unpack() override {
+      std::vector<Tensor> values;
+      for (size_t i = 0; i < objects.size(); ++i) {
+        values.push_back(hooks->unpack(objects[i]));
+        const TensorType type = type_of(values[i]);
+        require(type.dtype == types[i].dtype && type.shape == types[i].shape,
+                "what a recurrent network kept was packed as {} and unpacked as {}", types[i].str(), type.str());
+      }
+      return values;
+    }
+    std::shared_ptr<const SavedValueHooks> hooks;
+    std::vector<std::any> objects;
+    std::vector<TensorType> types;
+  };
+
+  std::shared_ptr<const SavedValueHooks> hooks_;
+};
+
 // Variables that show bytes which another name shows too.
 void mark_views(std::vector<Variable>& outputs, std::span<const Variable> inputs) {
   for (size_t k = 0; k < outputs.size(); ++k) {
@@ -119,7 +158,9 @@ std::unique_ptr<NetRunner> NetPlan::run_net(std::span<const Variable> inputs, co
   std::unique_ptr<NetRunner> runner = runners.take(net_, options);
   for (size_t i = 0; i < inputs.size(); ++i)
     runner->workspace().tensor(inputs_[i]) = overwritten_[i] ? inputs[i].value().clone() : inputs[i].value();
-  runner->run(draw.seed, draw.number);
+  std::optional<HookPacker> packer;
+  if (has_objects_ && tape_state().hooks && is_recorded(inputs)) packer.emplace(tape_state().hooks);
+  runner->run(draw.seed, draw.number, packer ? &*packer : nullptr);
   return runner;
 }
 

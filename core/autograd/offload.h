@@ -23,6 +23,7 @@
 #include <string>
 
 #include "core/autograd/saved_value.h"
+#include "core/tensor_packer.h"
 
 namespace stepnet::autograd {
 
@@ -54,6 +55,18 @@ class OffloadScope {
  private:
   std::shared_ptr<OffloadStore> store_;
   SavedValueHooksScope scope_;
+};
+
+// The same store for operators that keep things piece by piece, without a tape: what is packed together waits and is
+// read ahead as the saved values of one node are. The store goes after the last values that were packed.
+class OffloadPacker : public TensorPacker {
+ public:
+  explicit OffloadPacker(const OffloadOptions& options);
+  std::unique_ptr<PackedTensors> pack(std::vector<Tensor> values) override;
+  OffloadCounters counters() const;
+
+ private:
+  std::shared_ptr<OffloadStore> store_;
 };
 
 // Before bytes are overwritten: waits until those of them that wait to be written have been.

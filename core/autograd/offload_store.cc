@@ -16,6 +16,7 @@ namespace stepnet::autograd {
 namespace {
 
 std::atomic<uint64_t> g_stores{0};
+constexpr uint64_t kWithoutNode = uint64_t{1} << 63;  // marks groups that are no node's
 
 // As which of the nodes that saved a value the running one reads it: itself, or the region that is run again for it.
 uint64_t asking_group(const std::vector<uint64_t>& groups) {
@@ -54,7 +55,12 @@ void OffloadStore::check_lost() const {
   throw Error(entry->problem).add("for", entry->who);
 }
 
-std::shared_ptr<OffloadStore::Ticket> OffloadStore::put(const Tensor& value, const Node* node) {
+uint64_t OffloadStore::new_group() {
+  const std::lock_guard lock(mutex_);
+  return (saved_ + 1) | kWithoutNode;
+}
+
+std::shared_ptr<OffloadStore::Ticket> OffloadStore::put(const Tensor& value, const Node* node, uint64_t group) {
   const Place place{value.storage().get(), value.offset(), value.bytes()};
   const auto size = static_cast<int64_t>(place.bytes);
   std::shared_ptr<Ticket> before, ticket;  // if let go of, then after the lock
@@ -62,7 +68,7 @@ std::shared_ptr<OffloadStore::Ticket> OffloadStore::put(const Tensor& value, con
   if (const auto it = known_.find(place); it != known_.end()) before = it->second.lock();
   if (before && before->entry()->in_memory() == value.storage()) {
     ++counters_.shared;
-    add_to_group(before->entry(), node);
+    add_to_group(before->entry(), node, group);
     return before;
   }
   changed_.wait(lock, [&] { return pending_ == 0 || pending_bytes_ + size <= options_.most_pending; });
@@ -79,7 +85,7 @@ std::shared_ptr<OffloadStore::Ticket> OffloadStore::put(const Tensor& value, con
   entry->offset = value.offset();
   ticket = std::make_shared<Ticket>(shared_from_this(), entry, place);
   known_[place] = ticket;
-  add_to_group(entry, node);
+  add_to_group(entry, node, group);
   ++pending_;
   pending_bytes_ += size;
   largest_ = std::max(largest_, size);
@@ -88,9 +94,10 @@ std::shared_ptr<OffloadStore::Ticket> OffloadStore::put(const Tensor& value, con
   return ticket;
 }
 
-// A node's number, or one of its own for a value that no node is known to save.
-void OffloadStore::add_to_group(const std::shared_ptr<Entry>& entry, const Node* node) {
-  const uint64_t group = node ? node->sequence() : entry->order | 1ULL << 63;
+// A node's number, or the given one, or one of its own for a value that no node is known to save.
+void OffloadStore::add_to_group(const std::shared_ptr<Entry>& entry, const Node* node, uint64_t group) {
+  if (node) group = node->sequence();
+  if (group == 0) group = entry->order | kWithoutNode;
   if (!by_group_.emplace(std::pair(group, entry->order), entry).second) return;
   entry->groups.push_back(group);
 }

@@ -48,10 +48,12 @@ class OffloadStore : public std::enable_shared_from_this<OffloadStore> {
   OffloadStore(const OffloadStore&) = delete;
   OffloadStore& operator=(const OffloadStore&) = delete;
 
+  // A number for values that are saved together, and not by a node.
+  uint64_t new_group();
   // Whether a value goes here at all.
   bool takes(const Tensor& value);
   // `node`: which saves it, or null.
-  std::shared_ptr<Ticket> put(const Tensor& value, const Node* node);
+  std::shared_ptr<Ticket> put(const Tensor& value, const Node* node, uint64_t group = 0);
   OffloadCounters counters() const;
   void wait();
   void wait_for(const Storage* storage);  // until none of its bytes wait to be written
@@ -65,7 +67,7 @@ class OffloadStore : public std::enable_shared_from_this<OffloadStore> {
   std::shared_ptr<Storage> read(const std::shared_ptr<Entry>& entry, Lock& lock);
   void drop(const std::shared_ptr<Entry>& entry, const Place& place);
 
-  void add_to_group(const std::shared_ptr<Entry>& entry, const Node* node);
+  void add_to_group(const std::shared_ptr<Entry>& entry, const Node* node, uint64_t group);
   uint64_t group_before(uint64_t group) const;
   void plan_reads(uint64_t asking);
   bool read_ahead(const std::shared_ptr<Entry>& entry, bool hold);

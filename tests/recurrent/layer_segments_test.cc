@@ -108,6 +108,32 @@ TEST(LayerSegments, OffloadHoldsThePeakToTwoSegments) {
   EXPECT_LT(allocator(Device{}).counters().peak - before, 3 * one);
 }
 
+// A layer that is called as a whole runs by segments of its own where hooks take what it keeps.
+TEST(LayerSegments, OffloadHoldsThePeakOfAWholeLayerToTwoSegments) {
+  const Layer l = layer("LSTM", 1000);
+  std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
+  inputs[0].set_requires_grad(false);
+  const int64_t row = 2 * 4 * 8;  // B = 2, H = 4, in float64
+  const stepnet::testing::TempFolder folder;
+  const auto peak = [&](bool offloads) {
+    const int64_t before = live_bytes();
+    allocator(Device{}).reset_peak();
+    Variable loss;
+    {
+      std::optional<OffloadScope> scope;
+      if (offloads) scope.emplace(OffloadOptions{.folder = folder.path(), .at_least = 1024});
+      loss = sum_of(run("LSTM", inputs, l.args)[1]);
+    }
+    grad({loss}, {inputs[3]});
+    return allocator(Device{}).counters().peak - before;
+  };
+  const int64_t whole = peak(false), offloaded = peak(true);
+  const int64_t kept = 1000 * 5 * row;  // gates and c
+  EXPECT_GT(whole, kept);
+  // Two segments of 256 timesteps, and what the backward step net adds up over blocks of as many rows.
+  EXPECT_LE(offloaded, whole - kept + 2 * 257 * 5 * row + 256 * 4 * row);
+}
+
 TEST(LayerSegments, Errors) {
   const Layer l = layer("LSTM");
   const std::vector<Variable> inputs = leaves(l.feeds, l.inputs);

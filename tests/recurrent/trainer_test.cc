@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "core/parallel.h"
@@ -60,6 +61,27 @@ TEST_F(TrainerTest, LossFalls) {
     EXPECT_LT(r.validation_loss, 0.6 * losses.front()) << optimizer;
     EXPECT_GE(r.validation_loss, r.best_loss);
   }
+}
+
+// So many streams that a batch has several segments.
+TEST_F(TrainerTest, WhatWaitsOnDiskChangesNoBits) {
+  testing::write_all(text_, testing::tiny_text(20000));
+  TrainOptions plain = options(8, "plain"), offloaded = options(8, "offloaded");
+  for (TrainOptions* o : {&plain, &offloaded}) {
+    o->batch = 64;
+    o->timesteps = 64;
+  }
+  offloaded.offload = folder_.file("values");
+  const TrainResult expected = train(plain), result = train(offloaded);
+  EXPECT_EQ(result.loss, expected.loss);
+  EXPECT_EQ(testing::saved_bytes(offloaded.out), testing::saved_bytes(plain.out));
+  EXPECT_FALSE(std::filesystem::exists(offloaded.offload));  // made by the run, and gone with it
+}
+
+TEST_F(TrainerTest, AFolderThatCannotBeMadeIsSaidBeforeTraining) {
+  TrainOptions o = options(8);
+  o.offload = text_ + "/values";
+  EXPECT_THROW(Trainer(tiny_net(), o), Error);
 }
 
 TEST_F(TrainerTest, ResumedRunsEndInTheSameBits) {
