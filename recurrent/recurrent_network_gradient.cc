@@ -115,7 +115,7 @@ void complete_gradients(Backward& b) {
 
 void bind_program(Backward& b) {
   RecurrentScratch& scratch = b.scratch;
-  const std::map<std::string, LinkTarget> links = link_targets(b);
+  std::map<std::string, LinkTarget> links = link_targets(b);
   const std::vector<std::pair<std::string, Tensor>> totals = prepare_totals(b);
   ShapeKey key = shape_key(b, links, totals);
   std::map<std::string, Tensor> slabs = scratch.slabs();
@@ -141,7 +141,7 @@ void bind_program(Backward& b) {
   for (const StepOutput& output : b.spec.outputs) program.visible.insert(output.internal);
   program.backward = true;
   program.descending = !b.spec.reverse;
-  program.links = links;
+  program.links = std::move(links);
   program.slabs = std::move(slabs);
   if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
