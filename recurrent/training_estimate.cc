@@ -105,6 +105,7 @@ class Builder {
 Model model_of(const NetDef& net, const NetDef& init, const std::string& loss) {
   Model model;
   model.source = model.forward = net;
+  model.forward.clear_external_input();  // training reads more
   model.init = init;
   model.loss = loss;
   if (!loss.empty()) return model;
