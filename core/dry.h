@@ -5,8 +5,7 @@
 // real run would have. What a kernel takes beside its outputs, it says by OpBuilder::workspace; what needs the elements
 // of a dry tensor is an Error, never a guess.
 // Tensors may outlive their scope; its counters then still go down as they go.
-// Threads: a scope belongs to the thread that made it, which does all work serially meanwhile; lanes and parts are
-// counted as if each had a thread of its own.
+// Threads: a scope belongs to the thread that made it, which does all work meanwhile.
 #pragma once
 
 #include <map>
@@ -51,7 +50,6 @@ class DryScope {
   double flops = 0;          // of all operators so far, as their registrations say
   double product_flops = 0;  // of all matrix products so far
   double times = 1;          // how often what runs now would run: of many timesteps that are alike, few run dry
-  int thread = 0;            // whose work this is; 0: the caller's
   bool counts_flops = true;
 
   // For Storage: a block, which goes with the last copy of the result. `place` gets its address; null for no bytes. So
@@ -71,10 +69,10 @@ class DryScope {
     DryScope& scope_;
     bool before_;
   };
-  // An object of the scope's, one for each thread that the work is counted for.
+  // An object of the scope's.
   template <class T>
   T& own() {
-    std::shared_ptr<void>& object = objects_[{std::type_index(typeid(T)), thread}];
+    std::shared_ptr<void>& object = objects_[typeid(T)];
     if (!object) object = std::make_shared<T>();
     return *static_cast<T*>(object.get());
   }
@@ -83,7 +81,7 @@ class DryScope {
   DeviceKind claims_;
   DryScope* before_;
   std::shared_ptr<DryMemory> memory_;  // shared with the blocks, which tell it when they go
-  std::map<std::pair<std::type_index, int>, std::shared_ptr<void>> objects_;
+  std::map<std::type_index, std::shared_ptr<void>> objects_;
   bool in_workspace_ = false;
 };
 

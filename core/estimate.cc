@@ -53,6 +53,7 @@ class Recorder : public NetObserver {
     e.type = op.def.type();
     e.name = !op.def.name().empty() || op.def.output().empty() ? op.def.name() : op.def.output(0);
     e.backward = op.index >= session_.differentiated.first_gradient_op;
+    e.update = op.index >= session_.first_update && e.backward;
     e.memory.before = dry_.counters().live;
     flops_before_ = dry_.flops;
     block_before_ = blocks().size();

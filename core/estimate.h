@@ -18,7 +18,8 @@ namespace stepnet {
 struct OpEstimate {
   int index = 0;
   std::string type, name;  // the operator's name, or its first output's
-  bool backward = false;   // of the gradient pass, or of the update of parameters
+  bool backward = false;   // of the gradient pass, or behind it
+  bool update = false;     // of parameters, and what prepares it
   std::string kernel;      // that is assumed to run
   OpMemory memory;
   int64_t inputs_kept = 0;   // bytes of its inputs that its gradient reads

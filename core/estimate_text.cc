@@ -15,7 +15,7 @@ std::string count_text(double count) {
   return unit == 0 ? fmt::format("{:.0f}", count) : fmt::format("{:.2f}{}", count, units[unit]);
 }
 
-std::string phase_text(const OpEstimate& e) { return e.backward ? "backward" : "forward"; }
+std::string phase_text(const OpEstimate& e) { return e.update ? "update" : e.backward ? "backward" : "forward"; }
 
 std::string row_text(const OpEstimate& e) {
   return fmt::format("{:>5} {:<9} {:<28} {:<22} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}  {}\n", e.index,
@@ -45,11 +45,11 @@ std::string json_kinds(const MemoryByKind& kinds) {
 
 std::string json_op(const OpEstimate& e) {
   return fmt::format(
-      "{{\"index\": {}, \"type\": {}, \"name\": {}, \"backward\": {}, \"kernel\": {}, \"live_before\": {}, "
+      "{{\"index\": {}, \"type\": {}, \"name\": {}, \"phase\": {}, \"kernel\": {}, \"live_before\": {}, "
       "\"live_peak\": {}, \"live_after\": {}, \"inputs_kept\": {}, \"outputs\": {}, \"outputs_kept\": {}, "
       "\"own_kept\": {}, \"temporaries\": {}, \"workspace\": {}, \"flops\": {:.0f}, \"bytes_moved\": {:.0f}, "
       "\"alive_at_peak\": {}}}",
-      e.index, quoted(e.type), quoted(e.name), e.backward, quoted(e.kernel), e.memory.before, e.memory.peak,
+      e.index, quoted(e.type), quoted(e.name), quoted(phase_text(e)), quoted(e.kernel), e.memory.before, e.memory.peak,
       e.memory.after, e.inputs_kept, e.outputs, e.outputs_kept, e.own_kept, e.temporaries, e.workspace, e.flops,
       e.bytes_moved, json_kinds(e.at_peak));
 }

@@ -7,12 +7,36 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "core/dry.h"
 #include "core/error.h"
 #include "core/matmul.h"
 
 namespace stepnet {
+
+// The latest products of a thread. Of so many sizes none is made anew; a program with ever new ones does not grow for
+// ever: when `latest_` is full it becomes `before_`, and what is not asked for until that happens again is dropped.
+constexpr size_t kMostProducts = 256;
+
+class ProductCache {
+ public:
+  Product& get(const ProductKey& key) {
+    if (const auto found = latest_.find(key); found != latest_.end()) return *found->second;
+    auto node = before_.extract(key);
+    // The parts of one product are asked for one after the other, and must all be there at once.
+    if (latest_.size() >= kMostProducts && key.part == 0) {
+      before_ = std::move(latest_);
+      latest_.clear();
+    }
+    if (node) return *latest_.insert(std::move(node)).position->second;
+    return *latest_.emplace(key, std::make_unique<Product>(key)).first->second;
+  }
+
+ private:
+  std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
+};
+
 namespace {
 
 using dnnl::memory;
@@ -54,27 +78,7 @@ int64_t counted(const Tensor& memory) {
   return (static_cast<int64_t>(memory.bytes()) + kBlock - 1) / kBlock * kBlock;
 }
 
-// The latest products of a thread. Of so many sizes none is made anew; a program with ever new ones does not grow for
-// ever: when `latest_` is full it becomes `before_`, and what is not asked for until that happens again is dropped.
-constexpr size_t kMostProducts = 256;
-
-class ProductCache {
- public:
-  Product& get(const ProductKey& key) {
-    if (const auto found = latest_.find(key); found != latest_.end()) return *found->second;
-    auto node = before_.extract(key);
-    // The parts of one product are asked for one after the other, and must all be there at once.
-    if (latest_.size() >= kMostProducts && key.part == 0) {
-      before_ = std::move(latest_);
-      latest_.clear();
-    }
-    if (node) return *latest_.insert(std::move(node)).position->second;
-    return *latest_.emplace(key, std::make_unique<Product>(key)).first->second;
-  }
-
- private:
-  std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
-};
+thread_local constinit ProductCache* products_in_use = nullptr;
 
 ProductCache& thread_products() {
   thread_local ProductCache products;
@@ -213,9 +217,18 @@ void PreparedProduct::run() const {
   product->run(part);
 }
 
+Products::Products() : cache_(std::make_unique<ProductCache>()) {}
+Products::~Products() = default;
+Products::Use::Use(Products& products) : before_(std::exchange(products_in_use, products.cache_.get())) {}
+Products::Use::~Use() { products_in_use = before_; }
+
 PreparedProduct cached_product(const ProductPart& part) {
-  DryScope* dry = DryScope::now();
-  return {&(dry ? dry->own<ProductCache>() : thread_products()).get(part.key), part};
+  ProductCache* products = products_in_use;
+  if (!products) {
+    DryScope* dry = DryScope::now();
+    products = dry ? &dry->own<ProductCache>() : &thread_products();
+  }
+  return {&products->get(part.key), part};
 }
 
 // The packed matrices of one run. Products of the same layout share them, whatever their number of rows.

@@ -183,6 +183,7 @@ void StepProgram::prepare_lanes() {
 }
 
 void StepProgram::run_lane(Lane& lane, const Block& block, const RunContext& run) {
+  const Products::Use products(lane.products);
   RunContext step = run;
   step.packs = packs_weights(spec_.steps) ? &lane.packs : nullptr;
   if (lane.first > 0) step.profiler = nullptr;  // one lane's time stands for all

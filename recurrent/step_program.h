@@ -194,6 +194,7 @@ class StepProgram {
     Tensor* timestep = nullptr;  // its own, because lanes are not at the same one
     std::vector<Operator> ops;
     WeightPacks packs;
+    Products products;
     std::exception_ptr error;
   };
 

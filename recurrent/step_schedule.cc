@@ -45,14 +45,10 @@ void run_at_once(std::span<const std::unique_ptr<Lane>> lanes, Work work) {
       lanes[i]->error = std::current_exception();
     }
   };
-  if (DryScope* dry = DryScope::now()) {
+  if (DryScope::now()) {
     std::optional<SerialScope> serial;
     if (lanes.size() > 1) serial.emplace();
-    for (size_t i = 0; i < lanes.size(); ++i) {
-      dry->thread = static_cast<int>(i);
-      part(static_cast<int>(i));
-    }
-    dry->thread = 0;
+    for (size_t i = 0; i < lanes.size(); ++i) part(static_cast<int>(i));
   } else {
     parallel_parts(static_cast<int>(lanes.size()), std::ref(part));
   }

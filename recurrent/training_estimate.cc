@@ -79,7 +79,6 @@ class Builder {
     states_ = std::make_shared<CarriedStates>(model_, type, session_->blobs);
     session_->advance = [states = states_] { states->advance(); };  // shared with nobody once this has returned
     for (const std::string& name : states_->read()) session_->kinds[name] = MemoryKind::input;
-    for (const std::string& name : states_->written()) session_->kinds[name] = MemoryKind::input;
   }
 
   // The operators behind the gradient pass clip gradients, and change parameters.
