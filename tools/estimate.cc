@@ -8,6 +8,7 @@
 #include "core/estimate_text.h"
 #include "core/io/atomic_file.h"
 #include "core/parallel.h"
+#include "core/profile.h"
 #include "recurrent/builder.h"
 #include "recurrent/training_estimate.h"
 #include "tools/commands.h"
@@ -73,12 +74,16 @@ class EstimateCommand {
       if (options_.batch > 0) model_->batch = options_.batch;
       if (options_.timesteps > 0) model_->timesteps = options_.timesteps;
     }
+    const double start = now_seconds();
     DryScope scope(options_.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu);
     for (const auto& [name, type] : parse_types("--bound", options_.bounds))
       scope.bounds[name] = {type.dtype, type.shape};
     feeds_ = parse_types("--feed", options_.feeds);
     const auto session = options_.train ? training() : forward();
-    print(*session, estimate_session(*session, scope));
+    const Estimate estimate = estimate_session(*session, scope);
+    const double seconds = now_seconds() - start;
+    print(*session, estimate);
+    if (!options_.json) fmt::print("estimated in {:.1f} ms\n", seconds * 1e3);
   }
 
  private:
