@@ -17,10 +17,19 @@ std::vector<bool> wanted_outputs(const BoundOp& op) {
   return wanted;
 }
 
-const Tensor* tensor_of(const Workspace& blobs, const std::string& name) {
-  const Blob* blob = name.empty() ? nullptr : blobs.find(name);
+const Tensor* tensor_of(const Blob* blob) {
   return blob && blob->is_tensor() && !blob->empty() ? &std::as_const(*blob).tensor() : nullptr;
 }
+
+const Tensor* tensor_of(const Workspace& blobs, const std::string& name) {
+  return name.empty() ? nullptr : tensor_of(blobs.find(name));
+}
+
+// An operator of the net with its blobs, looked up once.
+struct BoundBlobs {
+  const BoundOp* op = nullptr;
+  std::vector<const Blob*> in, out;
+};
 
 std::string kernel_text(const BoundOp& op, const DryScope& dry, DType dtype) {
   if (op.spec->blob_kernel) return "on the host, of other operators";
@@ -40,13 +49,14 @@ class Recorder : public NetObserver {
 
   void start_run() {
     ops.clear();
-    first_block_ = blocks().size();
     input_blocks_.clear();
+    output_blocks_.clear();
     peak_events.clear();
     note_standing();
   }
 
   void before(const BoundOp& op) override {
+    look_up(op);
     dry_.reset_peak();
     OpEstimate& e = ops.emplace_back();
     e.index = op.index;
@@ -57,10 +67,10 @@ class Recorder : public NetObserver {
     e.memory.before = dry_.counters().live;
     flops_before_ = dry_.flops;
     block_before_ = blocks().size();
-    note_reads(op, e);
+    note_reads(bound[ops.size() - 1], e);
   }
 
-  void after(const BoundOp& op) override {
+  void after(const BoundOp&) override {
     OpEstimate& e = ops.back();
     const MemoryCounters now = dry_.counters();
     e.memory.peak = now.peak;
@@ -68,14 +78,23 @@ class Recorder : public NetObserver {
     e.flops = dry_.flops - flops_before_;
     peak_events.resize(ops.size());
     peak_events.back() = dry_.peak_event();
-    note_outputs(op, e);
+    note_outputs(bound[ops.size() - 1], e);
     note_rest(e);
   }
 
   std::vector<OpEstimate> ops;
   std::vector<int64_t> peak_events;
+  std::vector<BoundBlobs> bound;  // by operator, in order
 
  private:
+  void look_up(const BoundOp& op) {
+    if (bound.size() > ops.size()) return;
+    BoundBlobs& b = bound.emplace_back();
+    b.op = &op;
+    for (const std::string& name : op.def.input()) b.in.push_back(name.empty() ? nullptr : session_.blobs.find(name));
+    for (const std::string& name : op.def.output()) b.out.push_back(name.empty() ? nullptr : session_.blobs.find(name));
+  }
+
   const std::vector<DryBlock>& blocks() const { return dry_.blocks(); }
 
   int64_t block_of(const Tensor* tensor) const {
@@ -114,18 +133,21 @@ class Recorder : public NetObserver {
     f.standing = true;
   }
 
-  void note_reads(const BoundOp& op, OpEstimate& e) {
+  void note_reads(const BoundBlobs& b, OpEstimate& e) {
+    const BoundOp& op = *b.op;
     const std::vector<bool> reads = value_reads(*op.spec, op.def.input_size(), wanted_outputs(op));
     std::vector<int64_t>& of_inputs = input_blocks_.emplace_back();
     for (int i = 0; i < op.def.input_size(); ++i) {
-      const Tensor* tensor = tensor_of(session_.blobs, op.def.input(i));
+      const Tensor* tensor = tensor_of(b.in[i]);
       of_inputs.push_back(block_of(tensor));
       if (!tensor && reads[i]) note_object(op, i);
       if (!tensor || !reads[i]) continue;
       e.bytes_moved += static_cast<double>(tensor->bytes());
-      const int64_t b = of_inputs.back();
-      if (b >= 0 && e.backward && facts(b).op >= 0 && facts(b).op < session_.differentiated.first_gradient_op)
-        facts(b).kept = true;
+      const int64_t block = of_inputs.back();
+      if (block >= 0 && e.backward && facts(block).op >= 0 &&
+          facts(block).op < session_.differentiated.first_gradient_op &&
+          session_.differentiated.kept.count(op.def.input(i)) > 0)
+        facts(block).kept = true;
     }
   }
 
@@ -139,15 +161,22 @@ class Recorder : public NetObserver {
           if (blocks()[static_cast<size_t>(b)].gone < 0) facts(b).kept = true;
   }
 
-  void note_outputs(const BoundOp& op, OpEstimate& e) {
-    for (const std::string& name : op.def.output()) {
-      const Tensor* tensor = tensor_of(session_.blobs, name);
+  void note_outputs(const BoundBlobs& blobs, OpEstimate& e) {
+    const BoundOp& op = *blobs.op;
+    std::vector<int64_t>& made = output_blocks_.emplace_back();
+    for (size_t o = 0; o < blobs.out.size(); ++o) {
+      const std::string& name = op.def.output(static_cast<int>(o));
+      const Tensor* tensor = tensor_of(blobs.out[o]);
       if (!tensor) continue;
       e.bytes_moved += static_cast<double>(tensor->bytes());
       if (const int64_t b = block_of(tensor); b >= 0) {
         Facts& f = facts(b);
         f.named = true;
-        if (f.op < 0 || static_cast<size_t>(b) >= block_before_) f.op = op.index;
+        if (!f.standing && (f.op < 0 || static_cast<size_t>(b) >= block_before_)) f.op = op.index;
+        if (f.op == op.index && std::ranges::find(made, b) == made.end()) {
+          made.push_back(b);
+          e.outputs += blocks()[static_cast<size_t>(b)].bytes;
+        }
       }
       if (const auto kind = session_.kinds.find(name); kind != session_.kinds.end()) note(name, kind->second);
     }
@@ -163,9 +192,7 @@ class Recorder : public NetObserver {
       const auto id = static_cast<int64_t>(b);
       if (block.workspace) {
         workspace_of_[e.index].push_back(id);
-      } else if (facts(id).op == e.index) {
-        e.outputs += block.bytes;
-      } else {
+      } else if (facts(id).op != e.index) {
         made_inside_[e.index].push_back(id);
       }
     }
@@ -184,16 +211,16 @@ class Recorder : public NetObserver {
  public:
   // Once all operators have run: what is kept, and what was alive when.
   void finish_run(MemoryByKind& totals) {
-    for (size_t b = first_block_; b < std::min(blocks().size(), facts_.size()); ++b)
-      if (facts_[b].kept && facts_[b].op >= 0 && facts_[b].op < static_cast<int>(ops.size()))
-        ops[static_cast<size_t>(facts_[b].op)].outputs_kept += blocks()[b].bytes;
+    for (size_t i = 0; i < ops.size(); ++i)
+      for (const int64_t b : output_blocks_[i])
+        if (facts(b).kept) ops[i].outputs_kept += blocks()[static_cast<size_t>(b)].bytes;
     for (const DifferentiatedOp& d : session_.differentiated.differentiated) note_kept_inputs(d);
     go_through_events(totals);
   }
 
  private:
   void note_kept_inputs(const DifferentiatedOp& d) {
-    const BoundOp op = bind_op(session_.net->def().op(d.op), session_.net->name(), d.op);
+    const BoundOp& op = *bound[d.op].op;
     const GradientProgram program = record_gradient(*op.spec, op.def, op.args.get(), d.wanted, d.present);
     std::set<int64_t> kept;
     for (size_t i = 0; i < program.reads_input.size(); ++i)
@@ -227,8 +254,8 @@ class Recorder : public NetObserver {
   std::vector<Facts> facts_;  // by block
   std::map<int, std::vector<int64_t>> made_inside_;
   std::map<int, std::vector<int64_t>> workspace_of_;
-  std::vector<std::vector<int64_t>> input_blocks_;  // of the present run, by operator
-  size_t first_block_ = 0, block_before_ = 0;
+  std::vector<std::vector<int64_t>> input_blocks_, output_blocks_;  // of the present run, by operator
+  size_t block_before_ = 0;
   double flops_before_ = 0;
 };
 
@@ -241,14 +268,14 @@ int64_t output_bytes(const NetSession& session) {
   return bytes;
 }
 
-void add_kernels(const NetSession& session, const DryScope& dry, std::vector<OpEstimate>& ops) {
-  for (OpEstimate& e : ops) {
-    const BoundOp op = bind_op(session.net->def().op(e.index), session.net->name(), e.index);
+void add_kernels(const std::vector<BoundBlobs>& bound, const DryScope& dry, std::vector<OpEstimate>& ops) {
+  for (size_t i = 0; i < ops.size(); ++i) {
     DType dtype = DType::undefined;
-    for (const auto* names : {&op.def.input(), &op.def.output()})
-      for (const std::string& name : *names)
-        if (const Tensor* t = tensor_of(session.blobs, name); t && dtype == DType::undefined) dtype = t->dtype();
-    e.kernel = kernel_text(op, dry, dtype);
+    for (const auto* blobs : {&bound[i].in, &bound[i].out})
+      for (const Blob* blob : *blobs)
+        if (const Tensor* t = tensor_of(blob); t && (dtype == DType::undefined || !is_floating(dtype)))
+          dtype = t->dtype();
+    ops[i].kernel = kernel_text(*bound[i].op, dry, dtype);
   }
 }
 
@@ -293,7 +320,7 @@ Estimate estimate_session(NetSession& session, DryScope& scope) {
   }
   result.between = scope.counters().live;
   result.outputs = output_bytes(session);
-  add_kernels(session, scope, result.ops);
+  add_kernels(recorder.bound, scope, result.ops);
   if (scope.claims() == DeviceKind::cuda && result.product_flops > 0)
     result.notes.push_back(
         fmt::format("cuBLASLt's workspace is not in it: at most {} bytes more (bounded)", kBlasWorkspace));
