@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/dry_run.h"
 #include "core/inline_vector.h"
 #include "core/profile.h"
 #include "core/random.h"
@@ -166,13 +167,14 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i]) {
       in_types[i] = TensorType::of(in[i]->dtype(), in[i]->shape());
-      in_types[i].value = in[i];
+      if (!in[i]->is_dry() || in[i]->storage()->readable()) in_types[i].value = in[i];
     } else {
       in_types[i].absent = true;
     }
   }
   for (size_t o = 0; o < out.size(); ++o) out_types[o].absent = out[o] == nullptr;
   infer_types(op, in_types, out_types);
+  bound_outputs(op, out, out_types);
   std::vector<Tensor> before;
   for (size_t o = 0; o < out.size(); ++o) {
     if (!out[o] || !out_types[o].known || is_alias(*op.spec, static_cast<int>(o))) continue;
@@ -185,7 +187,7 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
     call.random_key =
         random_key(op.def.device_option().has_random_seed() ? op.def.device_option().random_seed() : run.seed,
                    op.net_name, op.def.output_size() > 0 ? op.def.output(0) : "", run.iteration, run.timestep);
-  pick_kernel(op, in_types, out_types).run(op.args.get(), call);
+  call_or_dry(op, pick_kernel(op, in_types, out_types), call);
   for (size_t o = 0; o < out.size(); ++o)
     if (out[o] && !is_alias(*op.spec, static_cast<int>(o))) out[o]->mark_written();
 }

@@ -51,6 +51,7 @@ void InnerNet::run(const char* argument, const NetArg& net, const BlobCall& call
         throw Error(fmt::format("the {} reads \"{}\", which the net around has let go of", argument, name),
                     "name it among the operator's inputs");
     RunContext inner = context;
+    inner.observer = nullptr;
     net_->set_runs(iteration);
     net_->run(inner);
   } catch (Error& e) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 
+#include "core/dry.h"
 #include "core/error.h"
 #include "core/onednn_product.h"
 #include "core/parallel.h"
@@ -81,9 +82,11 @@ void row_product(const Matmul<float>& p) {
   constexpr int64_t kCacheLine = 16;
   const RowProductKernels& kernels = row_products();
   RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate, p.ldb, p.bias};
-  if (!p.trans_b) return row_times_plain(row);
+  const bool dry = DryScope::now() != nullptr;
+  if (!p.trans_b) return dry ? void() : row_times_plain(row);
   const float* panels =
       p.packs && p.packs->holds(p.stored_b) ? p.packs->panels_of(p.b, p.n, p.k, p.ldb, kernels.panel_columns) : nullptr;
+  if (dry) return;
   if (!panels) return row_in_blocks(row, kCacheLine, kernels.transposed);
   row.b = panels;
   row_in_blocks(row, kernels.panel_columns, kernels.panels);
@@ -141,6 +144,7 @@ PreparedProduct prepared_part(const Matmul<float>& p, int index, int count, bool
 bool run_parts(const Matmul<float>& p, int parts, bool packed) {
   std::array<PreparedProduct, kMostParts> prepared;
   for (int i = 0; i < parts; ++i) prepared[i] = prepared_part(p, i, parts, packed);
+  if (DryScope::now()) return true;
   std::atomic<bool> failed{false};
   auto run = [&](int i) {
     try {
@@ -191,10 +195,19 @@ void product(const Matmul<double>& p) {
   }
 }
 
+// Takes what the product takes; Eigen's, of double, take nothing from the allocator.
+template <class T>
+void dry_product(DryScope& dry, const Matmul<T>& p) {
+  dry.product_flops += dry.times * p.flops();
+  if constexpr (std::is_same_v<T, float>)
+    if (p.k > 0 && dry.claims() == DeviceKind::cpu) product(p);
+}
+
 template <class T>
 void checked_product(const Matmul<T>& p) {
   if (p.m == 0 || p.n == 0) return;
   assert(p.ldb >= (p.trans_b ? p.k : p.n) && p.ldc >= p.n);
+  if (DryScope* dry = DryScope::now()) return dry_product(*dry, p);
   if (p.k == 0) {
     if (!p.accumulate || p.bias) start_with_bias(p);
     return;

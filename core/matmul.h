@@ -40,5 +40,7 @@ void count_matmuls(bool on);  // off by default: two clock reads per product
 
 // Bytes that products keep at present: packed matrices, and what oneDNN works on. The allocator counts them, too.
 int64_t product_bytes();
+// Drops the calling thread's products of the sizes that it had so far; what they keep is free again.
+void forget_products();
 
 }  // namespace stepnet

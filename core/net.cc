@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/dry_run.h"
+#include "core/net_observer.h"
 #include "core/profile.h"
 
 namespace stepnet {
@@ -114,9 +116,11 @@ void Net::plan_release(const NetOptions& options, const std::set<std::string>& e
 void Net::run(RunContext& run) {
   run.iteration = runs_;
   for (const auto& step : steps_) {
+    if (run.observer) run.observer->before(step->op);
     run_step(*step, run);
     for (Blob* blob : step->release)
       if (blob->is_tensor()) blob->tensor().drop_bytes();
+    if (run.observer) run.observer->after(step->op);
   }
   ++runs_;
 }
@@ -127,7 +131,7 @@ void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* 
                   RunContext& run, const NetDef& net) {
   BlobCall call{op.def, in, out, workspace, run, net};
   try {
-    op.spec->blob_kernel(op.args.get(), call);
+    if (!run_blobs_dry(op, out)) op.spec->blob_kernel(op.args.get(), call);
   } catch (Error& e) {
     std::vector<std::string> shapes;
     for (size_t i = 0; i < in.size(); ++i)

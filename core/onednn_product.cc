@@ -7,11 +7,36 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <utility>
 
+#include "core/dry.h"
 #include "core/error.h"
 #include "core/matmul.h"
 
 namespace stepnet {
+
+// The latest products of a thread. Of so many sizes none is made anew; a program with ever new ones does not grow for
+// ever: when `latest_` is full it becomes `before_`, and what is not asked for until that happens again is dropped.
+constexpr size_t kMostProducts = 256;
+
+class ProductCache {
+ public:
+  Product& get(const ProductKey& key) {
+    if (const auto found = latest_.find(key); found != latest_.end()) return *found->second;
+    auto node = before_.extract(key);
+    // The parts of one product are asked for one after the other, and must all be there at once.
+    if (latest_.size() >= kMostProducts && key.part == 0) {
+      before_ = std::move(latest_);
+      latest_.clear();
+    }
+    if (node) return *latest_.insert(std::move(node)).position->second;
+    return *latest_.emplace(key, std::make_unique<Product>(key)).first->second;
+  }
+
+ private:
+  std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
+};
+
 namespace {
 
 using dnnl::memory;
@@ -53,27 +78,12 @@ int64_t counted(const Tensor& memory) {
   return (static_cast<int64_t>(memory.bytes()) + kBlock - 1) / kBlock * kBlock;
 }
 
-// The latest products of a thread. Of so many sizes none is made anew; a program with ever new ones does not grow for
-// ever: when `latest_` is full it becomes `before_`, and what is not asked for until that happens again is dropped.
-constexpr size_t kMostProducts = 256;
+thread_local constinit ProductCache* products_in_use = nullptr;
 
-class ProductCache {
- public:
-  Product& get(const ProductKey& key) {
-    if (const auto found = latest_.find(key); found != latest_.end()) return *found->second;
-    auto node = before_.extract(key);
-    // The parts of one product are asked for one after the other, and must all be there at once.
-    if (latest_.size() >= kMostProducts && key.part == 0) {
-      before_ = std::move(latest_);
-      latest_.clear();
-    }
-    if (node) return *latest_.insert(std::move(node)).position->second;
-    return *latest_.emplace(key, std::make_unique<Product>(key)).first->second;
-  }
-
- private:
-  std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
-};
+ProductCache& thread_products() {
+  thread_local ProductCache products;
+  return products;
+}
 
 // oneDNN takes the number of threads from OpenMP, some primitives when they are made; the team of core/parallel.h
 // shares work out instead, and OpenMP's threads, which wait for more of it awake, would be in its way.
@@ -108,6 +118,19 @@ dnnl::reorder make_packing(const memory& plain, const memory& packed) {
   return {plain, packed};
 }
 
+// Descriptions of the products of dry runs, which ask for the same sizes again and again.
+dnnl::matmul::primitive_desc described_before(ProductKey key, bool packed) {
+  static std::mutex mutex;
+  static std::map<std::pair<ProductKey, bool>, dnnl::matmul::primitive_desc> known;
+  key.part = 0;
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find({key, packed}); found != known.end()) return found->second;
+  const Making making;
+  const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
+  const auto made = describe(key, packed ? any : layout(key.k, key.n, key.trans_b, key.ldb));
+  return known.emplace(std::pair(key, packed), made).first->second;
+}
+
 // The C++ interface's own way, with a map of the arguments, allocates in every call.
 void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> arguments) {
   const OneThread limit;
@@ -122,12 +145,16 @@ void set_data(memory& m, const float* data) { m.set_data_handle(const_cast<float
 }  // namespace
 
 ProductMemory::ProductMemory(size_t bytes) : bytes_(Tensor::empty(DType::uint8, {static_cast<int64_t>(bytes)})) {
-  kept_bytes += counted(bytes_);
+  if (!bytes_.is_dry()) kept_bytes += counted(bytes_);
 }
 
-ProductMemory::~ProductMemory() { kept_bytes -= counted(bytes_); }
+ProductMemory::~ProductMemory() {
+  if (!bytes_.is_dry()) kept_bytes -= counted(bytes_);
+}
 
 int64_t product_bytes() { return kept_bytes; }
+
+void forget_products() { thread_products() = {}; }
 
 PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& packed)
     : plain_layout_(plain),
@@ -135,10 +162,10 @@ PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& pack
       data_(packed.get_size()),
       plain_(plain, cpu(), nullptr),
       packed_(packed, cpu(), data_.data()),
-      packing_(make_packing(plain_, packed_)) {}
+      packing_(DryScope::now() ? dnnl::reorder() : make_packing(plain_, packed_)) {}
 
 void PackedWeights::pack(const float* b, uint64_t run) {
-  if (run_.load(std::memory_order_acquire) == run) return;
+  if (run_.load(std::memory_order_acquire) == run || data_.is_dry()) return;
   const std::lock_guard lock(packing_now_);
   if (run_.load(std::memory_order_relaxed) == run) return;
   set_data(plain_, b);
@@ -149,6 +176,11 @@ void PackedWeights::pack(const float* b, uint64_t run) {
 
 Product::Product(const ProductKey& key, bool packed)
     : b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
+  if (DryScope::now()) {
+    desc_ = described_before(key, packed);
+    scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
+    return;
+  }
   const Making making;
   const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
   desc_ = describe(key, packed ? any : b_layout_);
@@ -167,7 +199,9 @@ Product::Product(const ProductKey& key, bool packed)
   arguments_.push_back({DNNL_ARG_BIAS, bias_.get()});
 }
 
-void Product::use(const PackedWeights& weights) { b_.set_data_handle(weights.data()); }
+void Product::use(const PackedWeights& weights) {
+  if (b_) b_.set_data_handle(weights.data());
+}
 
 void Product::run(const ProductPart& part) {
   set_data(a_, part.a);
@@ -178,13 +212,23 @@ void Product::run(const ProductPart& part) {
 }
 
 void PreparedProduct::run() const {
+  if (DryScope::now()) return;
   if (weights) weights->pack(part.b, run_number);
   product->run(part);
 }
 
+Products::Products() : cache_(std::make_unique<ProductCache>()) {}
+Products::~Products() = default;
+Products::Use::Use(Products& products) : before_(std::exchange(products_in_use, products.cache_.get())) {}
+Products::Use::~Use() { products_in_use = before_; }
+
 PreparedProduct cached_product(const ProductPart& part) {
-  thread_local ProductCache products;
-  return {&products.get(part.key), part};
+  ProductCache* products = products_in_use;
+  if (!products) {
+    DryScope* dry = DryScope::now();
+    products = dry ? &dry->own<ProductCache>() : &thread_products();
+  }
+  return {&products->get(part.key), part};
 }
 
 // The packed matrices of one run. Products of the same layout share them, whatever their number of rows.

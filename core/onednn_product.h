@@ -22,6 +22,7 @@ class ProductMemory {
   ProductMemory(const ProductMemory&) = delete;
   ProductMemory& operator=(const ProductMemory&) = delete;
   void* data() { return bytes_.raw(); }
+  bool is_dry() const { return bytes_.is_dry(); }
 
  private:
   Tensor bytes_;

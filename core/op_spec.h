@@ -186,6 +186,10 @@ struct OpSpec {
   bool elementwise = false, sums_rows = false, sums_inputs = false, random = false, side_effect = false;
   Role role = Role::none;
   std::vector<Kernel> kernels;
+  // Of a dry run (core/dry.h).
+  std::vector<Kernel> workspace;
+  std::function<void(const void*, Call&)> known_outputs;
+  bool runs_dry = false;
   std::function<void(const void*, BlobCall&)> blob_kernel;
   std::function<void(const void*, const OperatorDef&, const Workspace&)> preflight;
   std::vector<OpExample> examples;

@@ -230,6 +230,23 @@ class OpBuilder {
     spec_.blob_kernel = [fn](const void* a, BlobCall& c) { fn(*static_cast<const Args*>(a), c); };
     return *this;
   }
+  // Of a dry run (core/dry.h), which leaves kernels out: the part of the kernel that takes memory beside its outputs,
+  // its products by core/matmul.h, by element type. The kernel calls it, too; it must not touch an element itself.
+  template <class... Fn>
+  OpBuilder& workspace(Fn... fns) {
+    (spec_.workspace.push_back(adapt_kernel<Args>(fns)), ...);
+    return *this;
+  }
+  // The part of the kernel that writes outputs which follow from shapes; the others stay as they are.
+  OpBuilder& known_outputs(void (*fn)(const Args&, Call&)) {
+    spec_.known_outputs = [fn](const void* a, Call& c) { fn(*static_cast<const Args*>(a), c); };
+    return *this;
+  }
+  // The kernel on blobs runs in a dry run too: it looks at no element of a tensor that is dry.
+  OpBuilder& runs_dry() {
+    spec_.runs_dry = true;
+    return *this;
+  }
   // What can be said to be wrong before anything runs, such as a file that is already there: throws Error. Called once
   // for each operator of a plan before its first net runs; the operator's inputs may not exist yet.
   OpBuilder& preflight(void (*fn)(const Args&, const OperatorDef&, const Workspace&)) {

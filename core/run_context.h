@@ -8,19 +8,21 @@
 
 namespace stepnet {
 
+class NetObserver;
 class Profiler;
 class TensorPacker;
 class WeightPacks;
 
 struct RunContext {
-  uint64_t seed = 1;               // of the whole run; random operators mix in net, output and iteration
-  int64_t iteration = 0;           // how often the net has run before
-  int64_t timestep = 0;            // inside a recurrent network, else 0
-  Profiler* profiler = nullptr;    // records time and bytes per operator if set
-  std::ostream* out = nullptr;     // where Print writes; standard output if null
-  WeightPacks* packs = nullptr;    // matrices that do not change while the operators of a step net run
-  void* stream = nullptr;          // the CUDA stream that kernels are launched on
-  TensorPacker* packer = nullptr;  // takes what recurrent networks keep for their backward pass, segment by segment
+  uint64_t seed = 1;                // of the whole run; random operators mix in net, output and iteration
+  int64_t iteration = 0;            // how often the net has run before
+  int64_t timestep = 0;             // inside a recurrent network, else 0
+  Profiler* profiler = nullptr;     // records time and bytes per operator if set
+  NetObserver* observer = nullptr;  // sees the operators of the net, not those of nets inside, before and after each
+  std::ostream* out = nullptr;      // where Print writes; standard output if null
+  WeightPacks* packs = nullptr;     // matrices that do not change while the operators of a step net run
+  void* stream = nullptr;           // the CUDA stream that kernels are launched on
+  TensorPacker* packer = nullptr;   // takes what recurrent networks keep for their backward pass, segment by segment
 };
 
 }  // namespace stepnet

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/dry.h"
 #include "core/error.h"
 
 namespace stepnet {
@@ -18,6 +19,13 @@ size_t countable_strings(size_t strings) {
 }  // namespace
 
 Storage::Storage(size_t bytes, Device device) : bytes_(bytes), device_(device) {
+  if (DryScope* dry = DryScope::now()) {
+    owner_ = dry->take(bytes, &data_);
+    owned_ = readable_ = false;
+    dry_ = true;
+    return;
+  }
+  readable_ = device.kind == DeviceKind::cpu;
   data_ = static_cast<std::byte*>(allocator(device).allocate(bytes));
 }
 
@@ -28,6 +36,8 @@ Storage::Storage(size_t strings)
 
 Storage::Storage(std::shared_ptr<void> owner, void* data, size_t bytes)
     : data_(static_cast<std::byte*>(data)), bytes_(bytes), owner_(std::move(owner)), owned_(false) {}
+
+void Storage::set_known(bool known) { readable_ = known && bytes_ <= DryScope::kMostKnown; }
 
 Storage::~Storage() {
   if (owned_) allocator(device_).release(data_, bytes_);
@@ -58,6 +68,10 @@ template <class T>
 Tensor Tensor::of(const Shape& shape, std::span<const T> values) {
   require(static_cast<int64_t>(values.size()) == shape.size(), "{} values do not fill shape {}", values.size(), shape);
   Tensor t = empty(dtype_of<T>(), shape);
+  if (t.is_dry()) {
+    t.storage_->set_known(std::is_integral_v<T>);
+    if (!t.storage_->readable()) return t;
+  }
   std::copy(values.begin(), values.end(), t.data<T>());
   return t;
 }
@@ -94,11 +108,18 @@ std::string Tensor::str() const {
   return fmt::format("{}{}", dtype_name(dtype_), shape_.str());
 }
 
+void Tensor::refuse_unless_asked() const {
+  if (const DryScope* dry = DryScope::now(); dry && dry->gives_addresses()) return;
+  throw Error(fmt::format("the elements of {} are needed, but a dry run has none", str()),
+              "what depends on data cannot be known without it");
+}
+
 void Tensor::check_access(DType dtype) const {
   if (dtype != dtype_) [[unlikely]] {
     fail("a tensor of {} is needed here, not {}", dtype_name(dtype), str());
   }
-  if (storage_ && storage_->device().kind != DeviceKind::cpu) [[unlikely]] {
+  if (storage_ && !storage_->readable()) [[unlikely]] {
+    if (storage_->is_dry()) return refuse_unless_asked();
     fail("{} is on {}, where the CPU cannot read it", str(), device().str());
   }
 }
@@ -159,6 +180,8 @@ void Tensor::copy_from(const Tensor& source) {
   }
   const Device to = defined() && storage_ ? device() : source.device();
   resize(source.dtype(), source.shape(), to);
+  if (is_dry()) return copy_known(source);
+  if (source.is_dry()) source.refuse_unless_asked();
   if (dtype_ == DType::string) {
     std::copy_n(source.data<std::string>(), size(), data<std::string>());
   } else if (to.kind == DeviceKind::cpu) {
@@ -170,7 +193,14 @@ void Tensor::copy_from(const Tensor& source) {
   }
 }
 
+void Tensor::copy_known(const Tensor& source) {
+  const bool whole = storage_->bytes() == bytes();
+  storage_->set_known(whole && (!source.storage_ || source.storage_->readable()));
+  if (storage_->readable() && bytes() > 0) std::memmove(raw(), source.raw(), bytes());
+}
+
 void Tensor::fill_zero() {
+  if (is_dry()) return;
   if (dtype_ == DType::string) {
     for (std::string& s : span<std::string>()) s.clear();
   } else if (device().kind == DeviceKind::cpu) {

@@ -4,6 +4,7 @@
 // view or an alias is just another tensor. Elements are dense, in row-major order.
 // A Storage has one version, shared by all its tensors, that every in-place write raises (`mark_written`).
 // Strings are held as std::string objects, on the CPU only.
+// In a dry run (core/dry.h) storages have no bytes: copies and fills do nothing, and reading elements is an Error.
 //
 // Threads: a Tensor is a value; concurrent reads of the bytes are fine, writes need the caller's order.
 #pragma once
@@ -31,6 +32,10 @@ class Storage {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  bool readable() const { return readable_; }  // the CPU can read the elements
+  bool is_dry() const { return dry_; }
+  // Of a dry one of few bytes: whether they are there after all, because they follow from shapes.
+  void set_known(bool known);
   uint64_t version() const { return version_.load(std::memory_order_relaxed); }
   void mark_written() { version_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -38,6 +43,7 @@ class Storage {
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   Device device_;
+  bool readable_ = true, dry_ = false;
   std::atomic<uint64_t> version_{0};
   std::vector<std::string> strings_;
   std::shared_ptr<void> owner_;
@@ -103,6 +109,10 @@ class Tensor {
   void mark_written() {
     if (storage_) storage_->mark_written();
   }
+  bool is_dry() const { return storage_ && storage_->is_dry(); }
+  void set_known(bool known) {  // see Storage
+    if (is_dry()) storage_->set_known(known);
+  }
   bool shares_storage(const Tensor& other) const { return storage_ && storage_ == other.storage_; }
 
   // Gives this tensor a dtype and shape for writing. Same dtype and number of elements: the bytes stay, so a view stays
@@ -137,6 +147,8 @@ class Tensor {
 
  private:
   void check_access(DType dtype) const;
+  void refuse_unless_asked() const;
+  void copy_known(const Tensor& source);  // both dry, or this one
 
   DType dtype_ = DType::undefined;
   Shape shape_;

@@ -28,6 +28,7 @@ struct ProductPart {
 };
 
 class PackedWeights;
+class ProductCache;
 class WeightStore;
 
 // A product that is ready to run, which may happen on another thread.
@@ -37,6 +38,29 @@ struct PreparedProduct {
   PackedWeights* weights = nullptr;  // B, packed when the first product of the run needs it
   uint64_t run_number = 0;
   void run() const;
+};
+
+// Products of some work that any thread may do: while a Use is alive, its thread takes these instead of its own, so
+// that what they keep does not depend on who does the work. Threads: one Use at a time.
+class Products {
+ public:
+  Products();
+  ~Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+  class Use {
+   public:
+    explicit Use(Products& products);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    ProductCache* before_;
+  };
+
+ private:
+  std::unique_ptr<ProductCache> cache_;
 };
 
 class WeightPacks {

@@ -14,10 +14,14 @@ void infer(const AddedArgs&, ShapeCall& c) {
 }
 
 template <class T>
+void product(const AddedArgs&, In<T>, In<T> a, In<T> b, Out<T> y, Call& call) {
+  multiply_batch(batch_product(call.in(1).shape(), call.in(2).shape()), true, a, b, y);
+}
+
+template <class T>
 void forward(const AddedArgs& args, In<T> m, In<T> a, In<T> b, Out<T> y, Call& call) {
-  const BatchProduct p = batch_product(call.in(1).shape(), call.in(2).shape());
-  if (p.batch == 0) std::fill(y.begin(), y.end(), T(0));
-  multiply_batch(p, true, a, b, y);
+  if (call.in(1).dim(0) == 0) std::fill(y.begin(), y.end(), T(0));
+  product(args, m, a, b, y, call);
   blend(args, m, y);
 }
 
@@ -46,6 +50,7 @@ REGISTER(add_bmm) {
       .example({"M=2,3", "A=3,2,1", "B=3,1,3"}, {"alpha=0.5", "beta=-2"})
       .example({"M=2,3", "A=0,2,4", "B=0,4,3"})
       .cpu(forward<float>, forward<double>)
+      .workspace(product<float>, product<double>)
       .derivative("M", [](Formula& f) { return gradient_of_added(f, "Y"); })
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);

@@ -22,8 +22,13 @@ double flops(const AddedArgs&, const ShapeCall& c) {
 }
 
 template <class T>
-void forward(const AddedArgs& args, In<T> v, In<T> a, In<T> x, Out<T> y) {
+void product(const AddedArgs&, In<T>, In<T> a, In<T> x, Out<T> y) {
   matmul(false, false, static_cast<int64_t>(y.size()), 1, static_cast<int64_t>(x.size()), a.data(), x.data(), y.data());
+}
+
+template <class T>
+void forward(const AddedArgs& args, In<T> v, In<T> a, In<T> x, Out<T> y) {
+  product(args, v, a, x, y);
   blend(args, v, y);
 }
 
@@ -47,6 +52,7 @@ REGISTER(add_mv) {
       .example({"V=1", "A=1,2", "X=2"}, {"alpha=0.5", "beta=-2"})
       .example({"V=3", "A=3,0", "X=0"})
       .cpu(forward<float>, forward<double>)
+      .workspace(product<float>, product<double>)
       .derivative("V", [](Formula& f) { return gradient_of_added(f, "Y"); })
       .derivative("A", derivative_a)
       .derivative("X", derivative_x);

@@ -30,6 +30,7 @@ REGISTER(atomic_iter) {
       .must_be_in_place("iter", "iter")
       .shape(shape)
       .blobs(iter)
+      .runs_dry()
       .stop_gradient()
       .example_net(kExample, {"iter=int64,1:4"});
 }

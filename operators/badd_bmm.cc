@@ -12,8 +12,13 @@ void infer(const AddedArgs&, ShapeCall& c) {
 }
 
 template <class T>
-void forward(const AddedArgs& args, In<T> m, In<T> a, In<T> b, Out<T> y, Call& call) {
+void product(const AddedArgs&, In<T>, In<T> a, In<T> b, Out<T> y, Call& call) {
   multiply_batch(batch_product(call.in(1).shape(), call.in(2).shape()), false, a, b, y);
+}
+
+template <class T>
+void forward(const AddedArgs& args, In<T> m, In<T> a, In<T> b, Out<T> y, Call& call) {
+  product(args, m, a, b, y, call);
   blend(args, m, y);
 }
 
@@ -40,6 +45,7 @@ REGISTER(badd_bmm) {
       .example({"M=2,2,3", "A=2,2,1", "B=2,1,3"}, {"alpha=0.5", "beta=-2"})
       .example({"M=2,2,3", "A=2,2,0", "B=2,0,3"})
       .cpu(forward<float>, forward<double>)
+      .workspace(product<float>, product<double>)
       .derivative("M", [](Formula& f) { return gradient_of_added(f, "Y"); })
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);

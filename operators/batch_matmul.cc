@@ -131,6 +131,7 @@ REGISTER(batch_matmul) {
       .example({"A=2,3", "B=2,2,3"}, {"broadcast=true", "trans_b=true"})
       .example({"A=0,2,3", "B=1,3,1"}, {"broadcast=true"})
       .cpu(forward<float>, forward<double>)
+      .workspace(forward<float>, forward<double>)
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);
 }

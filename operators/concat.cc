@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "core/dry.h"
 #include "operators/copy_elements.h"
 #include "operators/segment_lengths.h"
 
@@ -103,6 +104,14 @@ void concat(const ConcatArgs& args, Call& call) {
   }
 }
 
+void know_sizes(const ConcatArgs& args, Call& call) {
+  if (!call.wants(1) || call.out(1).bytes() > DryScope::kMostKnown) return;
+  call.out(1).set_known(true);
+  const int axis = concat_axis(args, call.in(0).rank(), args.add_axis);
+  for (int i = 0; i < call.inputs(); ++i)
+    call.out_span<int32_t>(1)[i] = to_int32(part_size(args, call.in(i).shape(), axis), "the size of a part,");
+}
+
 // Dimensions before the axis are rows; split_info has none.
 int leading_dimensions(const ConcatArgs& args, const ShapeCall& call) {
   return call.known(0) && !call.wants(1) ? concat_axis(args, call.shape(0).rank(), args.add_axis) : 0;
@@ -172,6 +181,7 @@ REGISTER(concat) {
       .role(Role::concat_rows)
       .puts_columns([](const ConcatArgs& a, const ShapeCall& c) { return first_columns(a, c, 0); })
       .cpu(concat)
+      .known_outputs(know_sizes)
       .example({"inputs0=2,3", "inputs1=2,1"})
       .example({"inputs0=2,3", "inputs1=1,3", "inputs2=0,3"}, {"axis=0"})
       .example({"inputs0=2,2", "inputs1=2,2"}, {"axis=-1", "add_axis=1"})

@@ -14,6 +14,7 @@ REGISTER(create_mutex) {
       .output("mutex_ptr", "a blob that holds a mutex")
       .object()
       .blobs(create)
+      .runs_dry()
       .stop_gradient()
       .example({});
 }

@@ -64,22 +64,28 @@ void fc_forward(const Args& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) 
          b.data(), s.in_w());
 }
 
-// Beside the window dW is zero, or stays as it is.
 template <class T>
-void fc_weight_gradient(const FcSizes& s, const T* dy, const T* x, Out<T> dw, bool accumulate) {
+void fc_weight_product(const FcSizes& s, const T* dy, const T* x, Out<T> dw, bool accumulate) {
   if (s.transposed) return matmul(true, false, s.k, s.n, s.m, x, dy, dw.data(), accumulate);
-  if (!accumulate && !s.whole()) std::ranges::fill(dw, T(0));
   matmul(true, false, s.n, s.k, s.m, dy, x, dw.data(), accumulate || !s.whole(), nullptr, nullptr, {}, s.in_w());
 }
 
 template <class Args, class T>
-void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db, Out<T> dx, Call& call) {
+void fc_gradient_products(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T>, Out<T> dx, Call& call) {
   const FcSizes s = sizes_of(a, call);
-  if (call.wants(0)) fc_weight_gradient(s, dy.data(), x.data(), dw, call.accumulates(0));
-  if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
+  if (call.wants(0)) fc_weight_product(s, dy.data(), x.data(), dw, call.accumulates(0));
   if (call.wants(2))
     matmul(false, s.transposed, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs,
            static_cast<const T*>(nullptr), s.in_w());
+}
+
+// Beside the window dW is zero, or stays as it is.
+template <class Args, class T>
+void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db, Out<T> dx, Call& call) {
+  const FcSizes s = sizes_of(a, call);
+  if (call.wants(0) && !call.accumulates(0) && !s.whole()) std::ranges::fill(dw, T(0));
+  if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
+  fc_gradient_products(a, x, w, dy, dw, db, dx, call);
 }
 
 template <class Args>
@@ -137,7 +143,8 @@ OpBuilder<Args>& declare_fc_output(OpBuilder<Args>& b) {
       .shape(infer_fc<Args>)
       .flops(fc_flops<Args>)
       .rowwise(leading_rows<Args>)
-      .cpu(fc_forward<Args, float>, fc_forward<Args, double>);
+      .cpu(fc_forward<Args, float>, fc_forward<Args, double>)
+      .workspace(fc_forward<Args, float>, fc_forward<Args, double>);
 }
 
 // Everything about the outputs of its gradient, whose inputs are declared already.
@@ -159,7 +166,8 @@ OpBuilder<Args>& declare_fc_gradients(OpBuilder<Args>& b, std::string dw, std::s
       .flops(fc_gradient_flops<Args>)
       .rowwise(leading_rows<Args>)
       .sums_rows()
-      .cpu(fc_gradient<Args, float>, fc_gradient<Args, double>);
+      .cpu(fc_gradient<Args, float>, fc_gradient<Args, double>)
+      .workspace(fc_gradient_products<Args, float>, fc_gradient_products<Args, double>);
 }
 
 }  // namespace stepnet

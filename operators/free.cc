@@ -29,6 +29,7 @@ REGISTER(free) {
       .variadic()
       .must_be_in_place("blobs", "emptied")
       .blobs(run)
+      .runs_dry()
       .preflight(check)
       .side_effect()
       .example_net(

@@ -89,8 +89,9 @@ void check_inputs(const BlobCall& call) {
 
 void clip(const ClipArgs& args, BlobCall& call) {
   check_inputs(call);
+  const bool dry = std::ranges::any_of(call.in, [](const Blob* in) { return in->tensor().is_dry(); });
   double sum = 0;
-  for (Blob* in : call.in) sum += sum_squares(in->tensor());
+  for (Blob* in : call.in) sum += dry ? 0 : sum_squares(in->tensor());
   const double norm = std::sqrt(sum);
   if (!std::isfinite(norm)) report(call);
   const double factor = norm > args.max_norm ? args.max_norm / norm : 1;
@@ -100,12 +101,12 @@ void clip(const ClipArgs& args, BlobCall& call) {
     const Tensor from = call.in[i]->tensor();
     Tensor& to = call.out[i]->tensor();
     to.resize(from.dtype(), from.shape());
-    scale_into(from, to, factor);
+    if (!dry) scale_into(from, to, factor);
     to.mark_written();
   }
   if (Blob* out = call.out.back()) {
     out->tensor().resize(DType::float32, Shape{});
-    *out->tensor().data<float>() = static_cast<float>(norm);
+    if (!dry) *out->tensor().data<float>() = static_cast<float>(norm);
     out->tensor().mark_written();
   }
 }
@@ -130,6 +131,7 @@ REGISTER(global_norm_clip) {
       .in_place("gradients", "outputs")
       .shape(shape)
       .blobs(clip)
+      .runs_dry()
       .no_gradient("it changes gradients on their way to an optimizer")
       .example({"gradients0=2,3", "gradients1=float,4"}, {"max_norm=0.5"}, 3)
       .example({"gradients0=2,3"}, {"max_norm=100"}, 2)

@@ -14,12 +14,12 @@ void raise_counter(Blob& blob, bool may_start) {
   int64_t value = 0;
   Shape shape{1};
   if (counter.defined()) {
-    value = counter.item<int64_t>();
+    value = counter.is_dry() ? 0 : counter.item<int64_t>();
     shape = counter.shape();
   }
   require(value < std::numeric_limits<int64_t>::max(), "the counter cannot go beyond {}", value);
   counter.resize(DType::int64, shape);
-  *counter.data<int64_t>() = value + 1;
+  if (!counter.is_dry()) *counter.data<int64_t>() = value + 1;
   counter.mark_written();
 }
 
@@ -44,6 +44,7 @@ REGISTER(iter) {
       .must_be_in_place("iter", "iter")
       .shape(shape)
       .blobs(iter)
+      .runs_dry()
       .stop_gradient()
       .example({"iter=int64,1:4"})
       .example({"iter=int32,:4"})

@@ -118,6 +118,7 @@ REGISTER(matmul) {
       .example({"A=2,3,2", "B=3,2,2"}, {"axis_a=2", "axis_b=2", "trans_a=true", "trans_b=false"})
       .example({"A=2,0", "B=0,1"})
       .cpu(forward<float>, forward<double>)
+      .workspace(forward<float>, forward<double>)
       .derivative("A", derivative_a)
       .derivative("B", derivative_b)
       .derivative("Y_shape", [](Formula&) { return Gradient::none(); });

@@ -58,6 +58,7 @@ REGISTER(mv) {
       .example({"A=4,3", "X=4"}, {"trans=1"})
       .example({"A=3,0", "X=0"})
       .cpu(forward<float>, forward<double>)
+      .workspace(forward<float>, forward<double>)
       .derivative("A", derivative_a)
       .derivative("X", derivative_x);
 }

@@ -82,6 +82,12 @@ void write_shape(const Shape& shape, Tensor& out) {
   }
 }
 
+void know_old_shape(const ReshapeArgs&, Call& call) {
+  if (!call.wants(1)) return;
+  call.out(1).set_known(true);
+  write_shape(call.in(0).shape(), call.out(1));
+}
+
 void reshape(Call& call) {
   const Shape old_shape = call.in(0).shape();
   if (call.wants(0)) copy_values(call.in(0), call.out(0));
@@ -116,6 +122,7 @@ REGISTER(reshape) {
       .in_place("data", "reshaped")
       .shape(shape)
       .cpu(reshape)
+      .known_outputs(know_old_shape)
       .example({"data=2,6"}, {"shape=3,-1"})
       .example({"data=2,6"}, {"shape=0,3,2"})
       .example({"data=2,3", "new_shape=int64,2:3,2"})

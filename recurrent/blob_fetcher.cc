@@ -48,6 +48,7 @@ REGISTER(recurrent_network_blob_fetcher) {
       .output("names", "the names of the blobs that were made")
       .types({DType::string})
       .blobs(run)
+      .runs_dry()
       .example_net(kFetcherExample, {"X=2,1,2", "h0=1,2"})
       .side_effect()
       .stop_gradient();

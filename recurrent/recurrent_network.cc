@@ -373,6 +373,7 @@ REGISTER(recurrent_network) {
       .shape(infer_outputs)
       .preflight(preflight)
       .blobs(run)
+      .runs_dry()
       .example_net(kFullFormExample, {"X=3,2,2", "h0=2,2", "p=1,2,2"}, {"h_all", "h_last"})
       .example_net(kFullFormExample, {"X=2,1,1", "h0=1", "p=1,1,1"}, {"h_last"})
       .example_net(kShortFormExample, {"X=3,2,2", "lengths=int32,2:3,1", "W=2,2", "b=2"}, {"h_all", "h_last", "sums"})

@@ -301,6 +301,7 @@ REGISTER(recurrent_network_gradient) {
       .variadic()
       .preflight(preflight)
       .blobs(run)
+      .runs_dry()
       .no_gradient("second derivatives of recurrent networks are not available");
 }
 

@@ -264,6 +264,7 @@ void StepProgram::run_block(Phase phase, int stage, const Block& block, RunConte
     if (!slot->stacked.defined()) continue;
     if (slot->kind == Kind::timestep) {
       slot->stacked.set_view({block.count}, slot->stacked.offset());
+      if (slot->stacked.is_dry()) continue;
       const std::span<int32_t> timesteps = slot->stacked.span<int32_t>();
       std::iota(timesteps.begin(), timesteps.end(), static_cast<int32_t>(block.first));
       continue;
@@ -281,7 +282,7 @@ void StepProgram::run_block(Phase phase, int stage, const Block& block, RunConte
       const double start = run.profiler ? now_seconds() : 0;
       Call call(op->block_in, op->block_out, in_block);
       call.accumulate_mask = op->accumulate;
-      op->kernel->run(op->op.args.get(), call);
+      run_kernel(*op, call);
       if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);
     } catch (Error& e) {
       add_place(e, *op);

@@ -5,6 +5,7 @@
 // that threads work on different stages. Otherwise operators use threads inside.
 #include <algorithm>
 
+#include "core/dry.h"
 #include "core/parallel.h"
 #include "core/profile.h"
 #include "recurrent/step_program.h"
@@ -182,13 +183,14 @@ void StepProgram::prepare_lanes() {
 }
 
 void StepProgram::run_lane(Lane& lane, const Block& block, const RunContext& run) {
+  const Products::Use products(lane.products);
   RunContext step = run;
   step.packs = packs_weights(spec_.steps) ? &lane.packs : nullptr;
   if (lane.first > 0) step.profiler = nullptr;  // one lane's time stands for all
-  for (int64_t i = 0; i < block.count; ++i) {
-    const int64_t t = timestep_at(block, i);
+  for (StepsAlike i(block.count, 1); i.more(); i.next()) {
+    const int64_t t = timestep_at(block, *i);
     step.timestep = t;
-    if (lane.timestep) *lane.timestep->data<int32_t>() = static_cast<int32_t>(t);
+    if (lane.timestep && !lane.timestep->is_dry()) *lane.timestep->data<int32_t>() = static_cast<int32_t>(t);
     for (const Lane::Moving& m : lane.moving)
       m.tensor->set_offset(m.slot->place(m.slot->kind == Kind::block ? t % ring_ : t) + m.before);
     for (const Lane::Operator& op : lane.ops) {
@@ -196,7 +198,7 @@ void StepProgram::run_lane(Lane& lane, const Block& block, const RunContext& run
       Call call(op.in, op.out, step);
       call.accumulate_mask = op.op->accumulate;
       try {
-        op.op->kernel->run(op.op->op.args.get(), call);
+        run_kernel(*op.op, call);
       } catch (Error& e) {
         add_step_place(e, *op.op, t);
         throw;

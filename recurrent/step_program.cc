@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/dry_run.h"
+
 namespace stepnet {
 namespace {
 
@@ -236,6 +238,8 @@ void StepProgram::infer(Op& op) {
       forget_shape(*slots_[op.out_slots[o]]);
     }
   }
+  op.flops_known = known && !op.nested;
+  if (op.flops_known) step_flops_ += op_flops(op.op, in, out);
   const Role role = op.op.spec->role;
   if ((role == Role::copy || role == Role::alias) && slots_[op.out_slots[0]]->kind == Kind::link) {
     const auto bytes = static_cast<int64_t>(slots_[op.out_slots[0]]->tensor.bytes());

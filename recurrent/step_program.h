@@ -185,6 +185,7 @@ class StepProgram {
     std::vector<Tensor*> out;
     uint32_t accumulate = 0;
     std::unique_ptr<Kernel> fused;  // of several operators
+    bool flops_known = false;       // they are part of step_flops_
     bool plain_copy = false;        // an alias that must be written because its destination is linked
     std::unique_ptr<NestedOp> nested;
   };
@@ -217,6 +218,7 @@ class StepProgram {
     Tensor* timestep = nullptr;  // its own, because lanes are not at the same one
     std::vector<Operator> ops;
     WeightPacks packs;
+    Products products;
     std::exception_ptr error;
   };
 
@@ -334,6 +336,7 @@ class StepProgram {
   void lay_out_scratch();
   void bind_block(Op& op);
   void call(Op& op, RunContext& run);
+  static void run_kernel(const Op& op, Call& call);
   void call_nested(Op& op, const RunContext& run);
   void check_outputs(const Op& op);
   void add_totals();
@@ -355,6 +358,7 @@ class StepProgram {
   std::vector<std::unique_ptr<Lane>> lanes_;  // stage by stage, the same number in each
   int threads_ = 0;                           // that the lanes were made for
   bool wave_ = false;                         // stages work at the same time
+  double step_flops_ = 0;                     // of a timestep, of operators whose shapes are known
   bool overwrites_ = false;
   int stages_ = 1;
   int64_t ring_ = 1;                           // how many timesteps have rows in the slots of blocks: K for each stage

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/dry.h"
+#include "core/dry_run.h"
 #include "core/profile.h"
 #include "core/random.h"
 #include "core/vector_math.h"
@@ -11,6 +13,7 @@ namespace stepnet {
 using Kind = StepSlot::Kind;
 
 void add_elements(const Tensor& from, Tensor to) {
+  if (to.is_dry()) return;
   if (to.dtype() == DType::float32) {
     vec_axpy(1.0F, from.span<float>(), to.span<float>());
   } else {
@@ -104,7 +107,7 @@ void StepProgram::run_step(int stage, int64_t t, RunContext& run) {
     if (slot->reshaped && slot->whole.defined()) slot->tensor.set_view(slot->row, slot->base);
     const int64_t row = slot->kind == Kind::block ? t % ring_ : t;
     if (slot->stride > 0) slot->tensor.set_offset(slot->place(row));
-    if (slot->kind == Kind::timestep) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
+    if (slot->kind == Kind::timestep && !slot->tensor.is_dry()) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
   }
   RunContext step = run;
   step.packs = packs_weights(spec_.steps) ? &packs_ : nullptr;
@@ -140,7 +143,10 @@ void StepProgram::call(Op& op, RunContext& run) {
   }
   if (op.nested) return call_nested(op, run);
   if (!op.kernel) {
+    DryScope* dry = DryScope::now();
+    if (dry) dry->counts_flops = !op.flops_known;
     run_op(op.op, op.in, op.out, run, op.accumulate);
+    if (dry) dry->counts_flops = false;
     check_outputs(op);
     return;
   }
@@ -151,7 +157,13 @@ void StepProgram::call(Op& op, RunContext& run) {
     const uint64_t seed = device.has_random_seed() ? device.random_seed() : run.seed;
     call.random_key = random_key(seed, spec_.random_name, op.op.def.output(0), run.iteration, run.timestep);
   }
-  op.kernel->run(op.op.args.get(), call);
+  run_kernel(op, call);
+}
+
+// Chains take nothing beside their outputs.
+void StepProgram::run_kernel(const Op& op, Call& call) {
+  if (!op.fused) return call_or_dry(op.op, *op.kernel, call);
+  if (!DryScope::now()) op.kernel->run(op.op.args.get(), call);
 }
 
 // What a nested network made is copied to where the step has a place for it, and else taken as it is.

@@ -4,14 +4,36 @@
 // had in the turn before. What can run for a whole block at once, before its timesteps and after them, uses all threads
 // between the turns.
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include "core/dry.h"
 #include "core/parallel.h"
 #include "recurrent/step_program.h"
 
 namespace stepnet {
 namespace {
+
+// In a dry run, counts the operators of all timesteps at once, and not again as they run.
+class CountsSteps {
+ public:
+  CountsSteps(double flops, int64_t steps) : dry_(DryScope::now()) {
+    if (!dry_) return;
+    before_ = dry_->counts_flops;
+    dry_->counts_flops = false;
+    dry_->flops += dry_->times * flops * static_cast<double>(steps);
+  }
+  ~CountsSteps() {
+    if (dry_) dry_->counts_flops = before_;
+  }
+  CountsSteps(const CountsSteps&) = delete;
+  CountsSteps& operator=(const CountsSteps&) = delete;
+
+ private:
+  DryScope* dry_;
+  bool before_ = true;
+};
 
 // Each lane on a thread; throws what one of them has thrown.
 template <class Lane, class Work>
@@ -23,7 +45,13 @@ void run_at_once(std::span<const std::unique_ptr<Lane>> lanes, Work work) {
       lanes[i]->error = std::current_exception();
     }
   };
-  parallel_parts(static_cast<int>(lanes.size()), std::ref(part));
+  if (DryScope::now()) {
+    std::optional<SerialScope> serial;
+    if (lanes.size() > 1) serial.emplace();
+    for (size_t i = 0; i < lanes.size(); ++i) part(static_cast<int>(i));
+  } else {
+    parallel_parts(static_cast<int>(lanes.size()), std::ref(part));
+  }
   for (const auto& lane : lanes)
     if (lane->error) std::rethrow_exception(std::exchange(lane->error, nullptr));
 }
@@ -67,8 +95,8 @@ int StepProgram::stage_of_storage(const void* storage) const {
 
 void StepProgram::run_steps(int stage, const Block& block, RunContext& run) {
   if (!lanes_.empty()) return run_lanes(stage, block, run);
-  for (int64_t i = 0; i < block.count; ++i) {
-    const int64_t t = timestep_at(block, i);
+  for (StepsAlike i(block.count, 1); i.more(); i.next()) {
+    const int64_t t = timestep_at(block, *i);
     run_step(stage, t, run);
     for (const RowSum& sum : row_sums_[stage]) sum.add(t, 0, spec_.batch);
   }
@@ -109,6 +137,7 @@ void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {
 }
 
 void StepProgram::run_range(RunContext& run, const std::vector<RowSum>& row_sums, const StepRange& range, bool again) {
+  const CountsSteps counts(step_flops_, range.count);
   range_ = range;
   prepare_row_sums(row_sums);
   start_run(again);
@@ -116,7 +145,8 @@ void StepProgram::run_range(RunContext& run, const std::vector<RowSum>& row_sums
   const bool wave = wave_ && !run.profiler;  // which would mix up the times of stages
   const int64_t blocks = blocks_of(spec_.block);
   const int64_t behind = wave ? stages_ - 1 : 0;
-  for (int64_t turn = 0; turn < blocks + behind; ++turn) {
+  for (StepsAlike next(blocks + behind, stages_ + 1); next.more(); next.next()) {
+    const int64_t turn = *next;
     if (wave) {
       run_wave(turn, run);
     } else {
@@ -124,7 +154,8 @@ void StepProgram::run_range(RunContext& run, const std::vector<RowSum>& row_sums
     }
     if (!after_last_ && turn >= behind) run_after(run, block_at(spec_.block, turn - behind));
   }
-  for (int64_t i = 0; after_last_ && i < blocks_of(after_block_); ++i) run_after(run, block_at(after_block_, i));
+  const int64_t after = after_last_ ? blocks_of(after_block_) : 0;
+  for (StepsAlike i(after, 1); i.more(); i.next()) run_after(run, block_at(after_block_, *i));
 }
 
 }  // namespace stepnet

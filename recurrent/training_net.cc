@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/arguments.h"
-#include "core/passes/gradients.h"
 
 namespace stepnet {
 namespace {
@@ -69,7 +68,7 @@ class Builder {
     request.targets.emplace_back(model_.loss, "");
     request.wanted.insert(parameters.begin(), parameters.end());
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
-    const GradientResult result = add_gradient_operators(result_.net, request);
+    const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
     std::vector<std::string> gradients;
     for (const std::string& p : parameters) {
       const auto found = result.gradients.find(p);
@@ -78,7 +77,7 @@ class Builder {
       gradients.push_back(own_gradient(p, name, gradients));
       result_.trained.push_back(p);
     }
-    return gradients;
+    return result_.gradients = gradients;
   }
 
   // A dense gradient under a name that no other parameter's gradient has: clipping and momentum write to it.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/passes/gradients.h"
 #include "core/tensor.h"
 #include "recurrent/model.h"
 
@@ -36,7 +37,9 @@ struct TrainingNet {
   // Blobs that must exist, beside parameters, carried states, input and target, before the net is built, with their
   // first values; those of the optimizer are zeros like their parameter.
   std::vector<std::pair<std::string, Tensor>> first_values;
-  std::vector<std::string> trained;  // parameters that the loss depends on
+  std::vector<std::string> trained;    // parameters that the loss depends on
+  std::vector<std::string> gradients;  // of each of them
+  GradientResult differentiated;
   std::string rate = "train/rate";   // as the operator wants it, negative where the operator adds its step
   std::string iteration = "train/iteration";
 };

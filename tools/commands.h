@@ -16,6 +16,7 @@ void add_sample_command(CLI::App& app);
 void add_text_db_command(CLI::App& app);
 void add_convert_weights_command(CLI::App& app);
 void add_gradcheck_command(CLI::App& app);
+void add_estimate_command(CLI::App& app);
 void add_ops_command(CLI::App& app);
 
 }  // namespace stepnet::tools

@@ -167,6 +167,7 @@ void GradientPass::differentiate(ForwardOp& f) {
     check_in_place(f);
     check_versions(f, program);
     emit(f, program);
+    result_.differentiated.push_back({f.op.index, f.wanted, present});
   } catch (Error& e) {
     add_op_context(e, f.op);
     throw;

@@ -35,11 +35,19 @@ struct GradientRequest {
   std::set<std::string> stop;
 };
 
+// A forward operator that was differentiated: which of its inputs' gradients are wanted, and which of its outputs have
+// one.
+struct DifferentiatedOp {
+  int op = 0;
+  std::vector<bool> wanted, present;
+};
+
 struct GradientResult {
   // Blob (in its final version, or for external inputs the first) to its gradient.
   std::map<std::string, GradientName> gradients;
   int first_gradient_op = 0;   // operators of the net from here on are the backward pass
   std::set<std::string> kept;  // forward values, parameters included, that the backward pass reads
+  std::vector<DifferentiatedOp> differentiated;
 };
 
 // No target depends on a blob whose gradient is wanted: all these gradients are zero.

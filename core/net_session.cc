@@ -1,0 +1,102 @@
+#include "core/net_session.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/net_observer.h"
+
+namespace stepnet {
+namespace {
+
+class Counters {
+ public:
+  MemoryCounters now() const { return dry_ ? dry_->counters() : allocator(Device{}).counters(); }
+  void reset_peak() const { dry_ ? dry_->reset_peak() : allocator(Device{}).reset_peak(); }
+
+ private:
+  DryScope* dry_ = DryScope::now();
+};
+
+class Measure : public NetObserver {
+ public:
+  explicit Measure(int64_t base) : base_(base) {}
+  void before(const BoundOp&) override {
+    counters_.reset_peak();
+    figures.push_back({counters_.now().live - base_, 0, 0});
+  }
+  void after(const BoundOp&) override {
+    const MemoryCounters now = counters_.now();
+    figures.back().peak = now.peak - base_;
+    figures.back().after = now.live - base_;
+  }
+
+  std::vector<OpMemory> figures;
+
+ private:
+  Counters counters_;
+  int64_t base_;
+};
+
+}  // namespace
+
+const char* memory_kind_name(MemoryKind kind) {
+  static constexpr std::array<const char*, kMemoryKinds> names = {
+      "net inputs",  "parameters",       "optimizer state", "parameter gradients",
+      "kept values", "transient values", "operators' own",  "kernel workspace"};
+  return names[static_cast<size_t>(kind)];
+}
+
+std::vector<OpMemory> run_measured(NetSession& session, int64_t base) {
+  Measure measure(base);
+  RunContext run;
+  run.observer = &measure;
+  session.net->run(run);
+  if (session.advance) session.advance();
+  return std::move(measure.figures);
+}
+
+std::vector<std::string> missing_inputs(const NetDef& net, const Workspace& known,
+                                        const std::map<std::string, TensorType>& feeds) {
+  std::set<std::string> written;
+  std::vector<std::string> missing;
+  for (const OperatorDef& op : net.op()) {
+    for (const std::string& name : op.input())
+      if (!name.empty() && written.count(name) == 0 && feeds.count(name) == 0 && !known.find(name) &&
+          std::ranges::find(missing, name) == missing.end())
+        missing.push_back(name);
+    written.insert(op.output().begin(), op.output().end());
+  }
+  return missing;
+}
+
+void require_inputs(const NetDef& net, const Workspace& known, const std::map<std::string, TensorType>& feeds) {
+  const std::vector<std::string> missing = missing_inputs(net, known, feeds);
+  if (missing.empty()) return;
+  throw Error(
+      fmt::format("net \"{}\" reads blobs whose shapes are not known: {}", net.name(), fmt::join(missing, ", ")),
+      fmt::format("give each one's, such as --feed {}=float[32,128], or name a net that makes them with --init",
+                  missing[0]));
+}
+
+std::unique_ptr<NetSession> forward_session(const NetDef& net, const ForwardOptions& options) {
+  auto session = std::make_unique<NetSession>();
+  RunContext run;
+  if (options.init.op_size() > 0) run_net_once(options.init, session->parameters, run);
+  for (const auto& [name, type] : options.parameters)
+    session->parameters.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape);
+  for (const std::string& name : session->parameters.names()) session->kinds[name] = MemoryKind::parameter;
+  require_inputs(net, session->parameters, options.feeds);
+  for (const auto& [name, type] : options.feeds) {
+    session->blobs.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape);
+    session->kinds[name] = MemoryKind::input;
+  }
+  NetOptions net_options;
+  net_options.release_intermediates = !options.keep_all;
+  net_options.keep = options.keep;
+  net_options.force_cpu = true;
+  session->net = std::make_unique<Net>(net, session->blobs, net_options);
+  session->differentiated.first_gradient_op = session->first_update = net.op_size();
+  return session;
+}
+
+}  // namespace stepnet

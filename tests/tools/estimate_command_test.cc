@@ -1,0 +1,55 @@
+// `stepnet estimate` as a user starts it.
+#include "tests/core/temp_folder.h"
+#include "tests/tools/command.h"
+
+#include <gtest/gtest.h>
+
+namespace stepnet::testing {
+namespace {
+
+const std::string kLstm = std::string(STEPNET_SOURCE_DIR) + "/tools/examples/lstm.pbtxt";
+const std::string kModel = std::string(STEPNET_SOURCE_DIR) + "/tools/examples/char_lstm.pbtxt";
+const std::string kShapes =
+    " --feed x=float[7,2,3] --feed h0=[1,2,4] --feed c0=[1,2,4] --parameter W_x=[16,3] --parameter b_x=[16]"
+    " --parameter W_h=[16,4] --parameter b_h=[16]";
+
+TEST(EstimateCommand, TellsOfAForwardRun) {
+  const std::string text = expect_command("estimate " + kLstm + kShapes, 0, "RecurrentNetwork");
+  EXPECT_NE(text.find("peak"), std::string::npos);
+  EXPECT_EQ(text.find("backward"), std::string::npos);
+}
+
+TEST(EstimateCommand, TellsOfATrainingStepAndWhy) {
+  const std::string text =
+      expect_command("estimate " + kLstm + kShapes + " --train --optimizer sgd --why", 0, "RecurrentNetworkGradient");
+  EXPECT_NE(text.find("read by the gradient of W_x by RecurrentNetwork (operator 0)"), std::string::npos) << text;
+  EXPECT_NE(text.find("parameter gradients"), std::string::npos);
+}
+
+TEST(EstimateCommand, TrainsAModelWithItsOwnSizes) {
+  expect_command("estimate " + kModel + " --train", 0, "Adam");
+  expect_command("estimate " + kModel + " --train --device cuda --batch 3 --timesteps 5 --json", 0,
+                 "\"device\": \"cuda\"");
+  expect_command("estimate " + kModel, 0, "SoftmaxWithLoss");
+}
+
+TEST(EstimateCommand, WritesAPicture) {
+  const TempFolder folder;
+  const std::string path = folder.file("timeline.svg");
+  expect_command("estimate " + kLstm + kShapes + " --train --plot " + path, 0, "peak");
+  EXPECT_NE(read_all(path).find("<polygon"), std::string::npos);
+}
+
+TEST(EstimateCommand, SaysWhatIsWrong) {
+  expect_command("estimate " + kLstm + " --feed x=float[7,2,3]", 2, "h0, c0, W_x, b_x, W_h, b_h");
+  expect_command("estimate " + kLstm + " --feed x=7,2,3", 2, "write it like --feed x=float[32,128]");
+  expect_command("estimate " + kLstm + " --feed x=float[7,,3]", 2, "does not say a blob's type");
+  expect_command("estimate " + kLstm + " --feed x=flaot[7]", 2, "flaot");
+  expect_command("estimate " + kLstm + " --feed x=float[-7]", 2, "-7");
+  expect_command("estimate " + kLstm + kShapes + " --feed x=float[7,2,3]", 2, "gives \"x\" twice");
+  expect_command("estimate " + kLstm + kShapes + " --train --loss nothing", 2, "nothing");
+  expect_command("estimate " + kLstm + " --train --feed x=float[7,2,3]", 2, "there are no parameters to train");
+}
+
+}  // namespace
+}  // namespace stepnet::testing

@@ -1,0 +1,166 @@
+// `stepnet estimate`: memory and arithmetic of a net without running it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <memory>
+
+#include "core/estimate_text.h"
+#include "core/io/atomic_file.h"
+#include "core/parallel.h"
+#include "core/profile.h"
+#include "recurrent/builder.h"
+#include "recurrent/training_estimate.h"
+#include "tools/commands.h"
+#include "tools/net_file.h"
+#include "tools/usage.h"
+
+namespace stepnet::tools {
+namespace {
+
+struct EstimateOptions {
+  std::string file, init, loss, device = "cpu", plot;
+  std::vector<std::string> feeds, parameters, bounds;
+  OptimizerOptions optimizer;
+  int64_t batch = 0, timesteps = 0;
+  int threads = 0;
+  bool train = false, why = false, json = false, keep_all = false;
+};
+
+using Types = std::map<std::string, TensorType>;
+
+// "BLOB=float[32,128]"; without a type, float.
+std::pair<std::string, TensorType> parse_type(const std::string& option, const std::string& text) {
+  const size_t equals = text.find('='), open = text.find('[');
+  const auto refuse = [&]() {
+    throw Error(fmt::format("{} \"{}\" does not say a blob's type", option, text),
+                fmt::format("write it like {} x=float[32,128]", option));
+  };
+  if (equals == std::string::npos || equals == 0 || open == std::string::npos || open < equals || text.back() != ']')
+    refuse();
+  const std::string type = text.substr(equals + 1, open - equals - 1);
+  std::vector<int64_t> dims;
+  for (size_t at = open + 1; at < text.size() - 1;) {
+    while (text[at] == ' ') ++at;
+    int64_t size = 0;
+    const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size() - 1, size);
+    if (error != std::errc() || (*end != ',' && *end != ']')) refuse();
+    dims.push_back(size);
+    at = static_cast<size_t>(end - text.data()) + 1;
+  }
+  return {text.substr(0, equals),
+          TensorType::of(type.empty() ? DType::float32 : dtype_from_name(type), Shape(std::span<const int64_t>(dims)))};
+}
+
+Types parse_types(const std::string& option, const std::vector<std::string>& texts) {
+  Types types;
+  for (const std::string& text : texts) {
+    auto [name, type] = parse_type(option, text);
+    require(types.emplace(name, type).second, "{} gives \"{}\" twice", option, name);
+  }
+  return types;
+}
+
+class EstimateCommand {
+ public:
+  explicit EstimateCommand(const EstimateOptions& options) : options_(options) {}
+
+  void run() {
+    set_threads(options_.threads);
+    net_ = load_net(options_.file);
+    if (!options_.init.empty()) init_ = load_net(options_.init);
+    if (net_.HasExtension(stepnet::model)) {
+      model_ = read_model(net_);
+      if (options_.batch > 0) model_->batch = options_.batch;
+      if (options_.timesteps > 0) model_->timesteps = options_.timesteps;
+    }
+    const double start = now_seconds();
+    DryScope scope(options_.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu);
+    for (const auto& [name, type] : parse_types("--bound", options_.bounds))
+      scope.bounds[name] = {type.dtype, type.shape};
+    feeds_ = parse_types("--feed", options_.feeds);
+    const auto session = options_.train ? training() : forward();
+    const Estimate estimate = estimate_session(*session, scope);
+    const double seconds = now_seconds() - start;
+    print(*session, estimate);
+    if (!options_.json) fmt::print("estimated in {:.1f} ms\n", seconds * 1e3);
+  }
+
+ private:
+  std::unique_ptr<NetSession> training() {
+    TrainingEstimate training{.model = model_ ? *model_ : model_of(net_, init_, options_.loss)};
+    training.optimizer = options_.optimizer;
+    training.feeds = feeds_;
+    training.parameters = parse_types("--parameter", options_.parameters);
+    return training_session(training);
+  }
+
+  std::unique_ptr<NetSession> forward() {
+    ForwardOptions forward{.feeds = feeds_, .init = model_ ? model_->init : init_};
+    forward.keep_all = options_.keep_all;
+    for (auto& [name, type] : parse_types("--parameter", options_.parameters)) forward.parameters[name] = type;
+    NetDef net = net_;
+    if (model_) {
+      net = expanded_forward(*model_, Mode::evaluate);
+      forward.feeds[model_->input] = TensorType::of(DType::int32, {model_->timesteps, model_->batch});
+      forward.feeds[model_->target] = TensorType::of(DType::int32, {model_->timesteps * model_->batch});
+      for (const CarryLink& link : model_->carry)
+        forward.feeds[link.to()] = TensorType::of(DType::float32, {1, model_->batch, link.size()});
+    } else {
+      expand_recurrent(net);
+      expand_recurrent(forward.init);
+    }
+    return forward_session(net, forward);
+  }
+
+  void print(const NetSession& session, const Estimate& estimate) const {
+    std::vector<KeptValue> kept;
+    if (options_.why) kept = kept_values(session);
+    if (options_.json)
+      fmt::print("{}", estimate_json(estimate, options_.why ? &kept : nullptr));
+    else
+      fmt::print("{}{}", estimate_table(estimate), options_.why ? kept_table(kept) : "");
+    if (!options_.plot.empty()) write_file(options_.plot, estimate_svg(estimate, session.net->name()));
+  }
+
+  const EstimateOptions& options_;
+  NetDef net_, init_;
+  std::optional<Model> model_;
+  Types feeds_;
+};
+
+}  // namespace
+
+void add_estimate_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("estimate", "Tell a net's memory and arithmetic without running it");
+  auto o = std::make_shared<EstimateOptions>();  // shared with the callback, which runs after this returns
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
+    command->add_option(name, values, help)->allow_extra_args(false)->type_name("BLOB=TYPE[SIZE,...]");
+  };
+  command->add_option("FILE", o->file, "The net, as protobuf text or in binary form")->required()->type_name("");
+  list("--feed", o->feeds, "The type of a blob that is fed; may be repeated");
+  list("--parameter", o->parameters, "The type of a parameter that no init net makes; may be repeated");
+  list("--bound", o->bounds, "The largest type of a blob whose shape depends on data; may be repeated");
+  command->add_option("--init", o->init, "A net that makes parameters; of a model, its own")->type_name("NET");
+  command->add_option("--device", o->device, "Where it would run, cpu or cuda; the device need not be there")
+      ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
+      ->type_name("DEVICE");
+  command->add_flag("--train", o->train, "A training step: with gradients, and the update of parameters");
+  command->add_option("--loss", o->loss, "What is differentiated; of a model, its loss")->type_name("BLOB");
+  command->add_option("--optimizer", o->optimizer.optimizer, "Which optimizer")
+      ->check(CLI::IsMember(optimizer_names()).description(""))
+      ->type_name("NAME");
+  command->add_option("--clip", o->optimizer.clip, "Largest norm of all gradients together; 0: off");
+  command->add_option("--batch", o->batch, "Of a model; else as it says")->check(whole_number(1));
+  command->add_option("--timesteps", o->timesteps, "Of a model; else as it says")->check(whole_number(1));
+  command->add_option("--threads", o->threads, "Threads that it would use; 0: one per core")
+      ->check(whole_number(0, 1024))
+      ->type_name("N");
+  command->add_flag("--keep-all", o->keep_all, "Intermediates stay until the next run");
+  command->add_flag("--why", o->why, "Name for each value that is kept who reads it");
+  command->add_flag("--json", o->json, "Print one JSON object");
+  command->add_option("--plot", o->plot, "Write the timeline of live bytes as a picture")->type_name("FILE.svg");
+  command->callback([o] { EstimateCommand(*o).run(); });
+}
+
+}  // namespace stepnet::tools
