@@ -1,0 +1,96 @@
+#include "core/net_values.h"
+
+#include <algorithm>
+#include <map>
+
+namespace stepnet {
+namespace {
+
+// Whether a name stands somewhere in an operator, be it in nets inside it or in nets as text. May be wrong in saying
+// yes: then a value lives longer than it must.
+class Mentions {
+ public:
+  explicit Mentions(const OperatorDef& op) : bytes_(op.SerializeAsString()) {}
+  bool has(const std::string& name) const {
+    constexpr size_t kOneByteLength = 128;
+    const bool is_short = name.size() < kOneByteLength;
+    const std::string field = (is_short ? std::string(1, static_cast<char>(name.size())) : "") + name;
+    return contains(field) || contains('"' + name + '"') || contains('\'' + name + '\'');
+  }
+
+ private:
+  bool contains(const std::string& text) const { return bytes_.find(text) != std::string::npos; }
+  std::string bytes_;
+};
+
+class Walk {
+ public:
+  Walk(std::span<const NetStep> steps, const std::set<std::string>& visible) : steps_(steps), names_(visible) {}
+
+  NetValues take() {
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      read(static_cast<int>(s));
+      write(static_cast<int>(s));
+    }
+    for (NetValue& value : values_.all) value.is_visible = visible_.count(value.blob) > 0;
+    return std::move(values_);
+  }
+
+ private:
+  void read(int s) {
+    const NetStep& step = steps_[s];
+    std::vector<bool> wanted;
+    for (const Blob* blob : step.out) wanted.push_back(blob != nullptr);
+    const std::vector<bool> reads = value_reads(*step.op->spec, static_cast<int>(step.in.size()), wanted);
+    for (size_t i = 0; i < step.in.size(); ++i) {
+      if (!step.in[i]) continue;
+      const auto now = now_.find(step.in[i]);
+      if (now == now_.end()) {
+        if (visible_.insert(step.in[i]).second) values_.read_first.push_back(step.in[i]);
+      } else if (reads[i]) {
+        values_.all[now->second].last = s;
+      }
+    }
+    if (!step.op->spec->blob_kernel) return;
+    const Mentions mentions(step.op->def);
+    for (const auto& [blob, value] : now_)
+      if (mentions.has(written_names_.at(blob))) values_.all[value].last = s;
+  }
+
+  void write(int s) {
+    const NetStep& step = steps_[s];
+    std::vector<int>& made = values_.made.emplace_back(step.out.size(), -1);
+    for (size_t o = 0; o < step.out.size(); ++o) {
+      Blob* blob = step.out[o];
+      if (!blob) continue;
+      const auto now = now_.find(blob);
+      const bool goes_on = step.op->spec->blob_kernel || std::ranges::find(step.in, blob) != step.in.end();
+      if (now != now_.end() && goes_on) {
+        made[o] = now->second;
+        values_.all[made[o]].last = s;
+        continue;
+      }
+      made[o] = static_cast<int>(values_.all.size());
+      values_.all.push_back({blob, s, s});
+      now_[blob] = made[o];
+      const std::string& name = step.op->def.output(static_cast<int>(o));
+      written_names_[blob] = name;
+      if (names_.count(name) > 0) visible_.insert(blob);
+    }
+  }
+
+  std::span<const NetStep> steps_;
+  const std::set<std::string>& names_;
+  std::set<const Blob*> visible_;
+  std::map<const Blob*, int> now_;  // the value that a blob holds
+  std::map<const Blob*, std::string> written_names_;
+  NetValues values_;
+};
+
+}  // namespace
+
+NetValues values_of(std::span<const NetStep> steps, const std::set<std::string>& visible) {
+  return Walk(steps, visible).take();
+}
+
+}  // namespace stepnet
