@@ -50,14 +50,15 @@ constexpr int64_t kBytes = 256;
 TEST(NetArena, AChainOfInPlaceOperatorsHasOnePlace) {
   Both both(net_of(R"(external_input: 'X' external_output: 'Z'
       op { type: 'Exp' input: 'X' output: 'A' } op { type: 'Negative' input: 'A' output: 'B' }
-      op { type: 'Sigmoid' input: 'B' output: 'C' } op { type: 'Scale' input: 'C' output: 'D' }
-      op { type: 'SumElements' input: 'D' output: 'Z' })"),
+      op { type: 'Reshape' input: 'B' output: 'C' arg { name: 'shape' ints: 8 ints: 8 } }
+      op { type: 'Transpose' input: 'C' output: 'D' } op { type: 'Scale' input: 'D' output: 'E' }
+      op { type: 'SumElements' input: 'E' output: 'Z' })"),
             {{"X", kX}});
   both.run(4);
   EXPECT_TRUE(both.memory().planned);
-  EXPECT_EQ(both.memory().values, 4);
-  EXPECT_EQ(both.memory().written_over, 2);  // Sigmoid has no rule for its output in place
-  EXPECT_EQ(both.memory().apart, 4 * kBytes);
+  EXPECT_EQ(both.memory().values, 5);
+  EXPECT_EQ(both.memory().written_over, 3);  // not by Transpose
+  EXPECT_EQ(both.memory().apart, 5 * kBytes);
   EXPECT_EQ(both.memory().block, 2 * kBytes);
   EXPECT_EQ(both.planned.allocations(), 0);
 }
@@ -176,14 +177,15 @@ TEST(NetArena, OtherInputTypesHaveAPlanOfTheirOwn) {
 // The rows that are taken depend on values; the input types stay the same.
 TEST(NetArena, ATypeThatDependsOnValuesStaysApart) {
   Both both(net_of(R"(external_input: 'X' external_input: 'S' external_output: 'Z'
-      op { type: 'Transpose' input: 'X' output: 'T' } op { type: 'Transpose' input: 'T' output: 'U' }
+      op { type: 'Tile' input: 'X' output: 'T' arg { name: 'tiles' i: 8 } arg { name: 'axis' i: 0 } }
+      op { type: 'Negative' input: 'T' output: 'U' }
       op { type: 'Slice' input: 'U' input: 'S' input: 'E' output: 'A' } op { type: 'Exp' input: 'A' output: 'B' }
       op { type: 'SumElements' input: 'B' output: 'Z' } external_input: 'E')"),
-            {{"X", kX}, {"S", Tensor::of<int32_t>({2}, {0, 0})}, {"E", Tensor::of<int32_t>({2}, {-1, -1})}});
+            {{"X", kX}, {"S", Tensor::of<int32_t>({2}, {0, 0})}, {"E", Tensor::of<int32_t>({2}, {16, 4})}});
   both.run(3);
   EXPECT_EQ(both.memory().values, 4);
   for (const int32_t start : {3, 5, 0, 15, 2}) {
-    both.feed({{"S", Tensor::of<int32_t>({2}, {start, 1})}});
+    both.feed({{"S", Tensor::of<int32_t>({2}, {start, 0})}});
     both.run();
   }
   both.run(2);
@@ -217,9 +219,9 @@ TEST(NetArena, OperatorsOnBlobsMakeTheirOwnOutputs) {
 
 // What the inner net reads by name alone is alive until then.
 TEST(NetArena, WhatANetInsideReadsIsKeptForIt) {
-  Both both(net_of(R"(external_input: 'X' external_input: 'C' external_output: 'Z'
+  Both both(net_of(R"(external_input: 'X' external_input: 'C' external_output: 'Y' external_output: 'Z'
       op { type: 'Exp' input: 'X' output: 'A' } op { type: 'Transpose' input: 'A' output: 'T' }
-      op { type: 'Transpose' input: 'T' output: 'U' } op { type: 'SumElements' input: 'U' output: 'V' }
+      op { type: 'Negative' input: 'T' output: 'U' } op { type: 'SumElements' input: 'U' output: 'Y' }
       op { type: 'If' input: 'C' output: 'W' arg { name: 'then_net' n { op { type: 'Negative' input: 'A' output: 'W' } } } }
       op { type: 'SumElements' input: 'W' output: 'Z' })"),
             {{"X", kX}, {"C", Tensor::of<bool>({1}, {true})}});
@@ -253,8 +255,8 @@ REGISTER(hold_for_test) {
 TEST(NetArena, WhatSomebodyHoldsIsNotWrittenOver) {
   Both both(net_of(R"(external_input: 'X' external_output: 'Z'
       op { type: 'Exp' input: 'X' output: 'A' } op { type: 'HoldForTest' input: 'A' output: 'B' }
-      op { type: 'Transpose' input: 'B' output: 'C' } op { type: 'Transpose' input: 'C' output: 'D' }
-      op { type: 'Transpose' input: 'D' output: 'E' } op { type: 'SumElements' input: 'E' output: 'Z' })"),
+      op { type: 'Negative' input: 'B' output: 'C' } op { type: 'Negative' input: 'C' output: 'D' }
+      op { type: 'Negative' input: 'D' output: 'E' } op { type: 'SumElements' input: 'E' output: 'Z' })"),
             {{"X", kX}});
   both.run(3);
   EXPECT_EQ(both.memory().values, 5);
