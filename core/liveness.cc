@@ -107,7 +107,7 @@ int64_t bytes_apart(std::span<const Lifetime> values) {
   return total;
 }
 
-ArenaPlan plan_arena(std::span<const Lifetime> values, int trials) {
+ArenaPlan plan_arena(std::span<const Lifetime> values, int64_t effort) {
   bytes_apart(values);  // no sum below is larger
   const int64_t least = most_alive(values);
   ArenaPlan best;
@@ -117,11 +117,10 @@ ArenaPlan plan_arena(std::span<const Lifetime> values, int trials) {
     ArenaPlan plan = place_in(order_by(values, key), values);
     if (plan.bytes < best.bytes) best = std::move(plan);
   }
-  constexpr int64_t kMostComparisons = 20'000'000;
   const auto count = static_cast<int64_t>(values.size());
-  const int64_t affordable = std::min<int64_t>(trials, kMostComparisons / std::max<int64_t>(1, count * count));
+  const int64_t trials = effort / std::max<int64_t>(1, count * count);
   for (const auto key : {lateness_of, earliness_of, duration_of})
-    if (best.bytes > least) search_on(order_by(values, key), values, affordable, least, best);
+    if (best.bytes > least) search_on(order_by(values, key), values, trials, least, best);
   best.most_alive = least;
   return best;
 }

@@ -47,8 +47,8 @@ NetLayout lay_out(std::span<const StoredValue> values, std::vector<int> over) {
     else
       places.push_back(life);
   }
-  constexpr int kTrials = 400;  // a net is planned once for each set of input types
-  const ArenaPlan plan = plan_arena(places, kTrials);
+  constexpr int64_t kEffort = 10'000'000;  // a net is planned once for each set of input types
+  const ArenaPlan plan = plan_arena(places, kEffort);
   NetLayout layout{.written_over = std::move(over), .bytes = plan.bytes, .most_alive = plan.most_alive};
   for (const int place : place_of) layout.offsets.push_back(plan.offsets[place]);
   return layout;

@@ -6,23 +6,6 @@
 namespace stepnet {
 namespace {
 
-// Whether a name stands somewhere in an operator, be it in nets inside it or in nets as text. May be wrong in saying
-// yes: then a value lives longer than it must.
-class Mentions {
- public:
-  explicit Mentions(const OperatorDef& op) : bytes_(op.SerializeAsString()) {}
-  bool has(const std::string& name) const {
-    constexpr size_t kOneByteLength = 128;
-    const bool is_short = name.size() < kOneByteLength;
-    const std::string field = (is_short ? std::string(1, static_cast<char>(name.size())) : "") + name;
-    return contains(field) || contains('"' + name + '"') || contains('\'' + name + '\'');
-  }
-
- private:
-  bool contains(const std::string& text) const { return bytes_.find(text) != std::string::npos; }
-  std::string bytes_;
-};
-
 class Walk {
  public:
   Walk(std::span<const NetStep> steps, const std::set<std::string>& visible) : steps_(steps), names_(visible) {}
@@ -52,9 +35,9 @@ class Walk {
       }
     }
     if (!step.op->spec->blob_kernel) return;
-    const Mentions mentions(step.op->def);
+    const std::string serialized = step.op->def.SerializeAsString();
     for (const auto& [blob, value] : now_)
-      if (mentions.has(written_names_.at(blob))) values_.all[value].last = s;
+      if (may_mention(serialized, written_names_.at(blob))) values_.all[value].last = s;
   }
 
   void write(int s) {
@@ -88,6 +71,14 @@ class Walk {
 };
 
 }  // namespace
+
+// A short text in a message stands behind a byte with its length.
+bool may_mention(const std::string& serialized, const std::string& name) {
+  constexpr size_t kOneByteLength = 128;
+  const std::string length = name.size() < kOneByteLength ? std::string(1, static_cast<char>(name.size())) : "";
+  const auto has = [&](const std::string& text) { return serialized.find(text) != std::string::npos; };
+  return has(length + name) || has('"' + name + '"') || has('\'' + name + '\'');
+}
 
 NetValues values_of(std::span<const NetStep> steps, const std::set<std::string>& visible) {
   return Walk(steps, visible).take();
