@@ -51,9 +51,10 @@ bool check_over(const OpCall& call, OneRun& apart, int i, int o) {
   over.run();
   EXPECT_EQ(over.out[o].storage(), storage);
   for (size_t k = 0; k < apart.out.size(); ++k)
-    if (apart.out[k].defined() && apart.out[k].dtype() != DType::string)
+    if (apart.out[k].defined() && apart.out[k].dtype() != DType::string) {
       EXPECT_TRUE(same_bits(apart.out[k], over.out[k]))
           << "output " << k << " of " << call.def.ShortDebugString() << " with output " << o << " over input " << i;
+    }
   return true;
 }
 
