@@ -73,7 +73,10 @@ void NetArena::Plan::drop_block() {
 }
 
 NetArena::NetArena(std::vector<NetStep> steps, const std::set<std::string>& visible)
-    : steps_(std::move(steps)), values_(values_of(steps_, visible)), ends_(steps_.size()) {
+    : steps_(std::move(steps)),
+      values_(values_of(steps_, visible)),
+      ends_(steps_.size()),
+      stays_(values_.all.size(), false) {
   for (size_t v = 0; v < values_.all.size(); ++v)
     if (!values_.all[v].is_visible) ends_[values_.all[v].last].push_back(static_cast<int>(v));
 }
@@ -133,7 +136,9 @@ void NetArena::after(size_t step) {
   if (observation_) observation_->see(s);
   if (in_block_) check_made(s);
   for (const int v : ends_[step]) {
-    drop_bytes(*values_.all[v].blob);
+    const NetValue& value = values_.all[v];
+    if (observation_ && steps_[value.first].op->spec->blob_kernel && observation_->is_held(v)) stays_[v] = true;
+    if (!stays_[v]) drop_bytes(*value.blob);
     if (observation_) observation_->see_end(s, v);
   }
   if (in_block_) check_ended(s);

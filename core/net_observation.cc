@@ -77,6 +77,11 @@ void NetObservation::see_output(int step, int output, int value) {
   stored_of_[value] = now;
 }
 
+bool NetObservation::is_held(int value) const {
+  const int k = stored_of_[value];
+  return k >= 0 && stored_[k].storage.use_count() > stored_[k].names;
+}
+
 void NetObservation::see_end(int step, int value) {
   const int k = stored_of_[value];
   if (k < 0) return;

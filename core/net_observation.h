@@ -18,6 +18,8 @@ class NetObservation {
   // `apart`: operator and output of values that are to be left out. All must outlive the observation.
   NetObservation(std::span<const NetStep> steps, const NetValues& values, const std::set<std::pair<int, int>>& apart);
 
+  // Whether others than the net's own blobs hold the value's bytes.
+  bool is_held(int value) const;
   // After the operator has run; and after the net has let go of a value behind it.
   void see(int step);
   void see_end(int step, int value);

@@ -8,18 +8,41 @@ namespace {
 
 class Walk {
  public:
-  Walk(std::span<const NetStep> steps, const std::set<std::string>& visible) : steps_(steps), names_(visible) {}
+  Walk(std::span<const NetStep> steps, const std::set<std::string>& visible) : steps_(steps), names_(visible) {
+    for (const NetStep& step : steps) find_shared(step);
+  }
 
   NetValues take() {
     for (size_t s = 0; s < steps_.size(); ++s) {
       read(static_cast<int>(s));
       write(static_cast<int>(s));
     }
-    for (NetValue& value : values_.all) value.is_visible = visible_.count(value.blob) > 0;
+    // What shares bytes with a visible blob is seen, too.
+    std::set<const Blob*> seen;
+    for (const Blob* blob : visible_) seen.insert(first_of(blob));
+    for (NetValue& value : values_.all) value.is_visible = seen.count(first_of(value.blob)) > 0;
     return std::move(values_);
   }
 
  private:
+  // Blobs that may share bytes, by the operators' rules.
+  void find_shared(const NetStep& step) {
+    for (const AliasRule& rule : step.op->spec->aliases) {
+      const auto i = static_cast<size_t>(step.op->spec->input_index(rule.in));
+      const auto o = static_cast<size_t>(step.op->spec->output_index(rule.out));
+      if (i >= step.in.size() || o >= step.out.size() || !step.in[i] || !step.out[o]) continue;
+      shared_.insert({step.in[i], step.out[o]});
+      if (const Blob* a = first_of(step.in[i]), *b = first_of(step.out[o]); a != b) first_[a] = b;
+    }
+    if (step.op->spec->blob_kernel) shared_.insert(step.out.begin(), step.out.end());
+  }
+
+  // Of the blobs that may share bytes with it: the same for all of them.
+  const Blob* first_of(const Blob* blob) const {
+    for (auto at = first_.find(blob); at != first_.end(); at = first_.find(blob)) blob = at->second;
+    return blob;
+  }
+
   void read(int s) {
     const NetStep& step = steps_[s];
     std::vector<bool> wanted;
@@ -47,7 +70,8 @@ class Walk {
       Blob* blob = step.out[o];
       if (!blob) continue;
       const auto now = now_.find(blob);
-      const bool goes_on = step.op->spec->blob_kernel || std::ranges::find(step.in, blob) != step.in.end();
+      const bool goes_on =
+          step.op->spec->blob_kernel || shared_.count(blob) > 0 || std::ranges::find(step.in, blob) != step.in.end();
       if (now != now_.end() && goes_on) {
         made[o] = now->second;
         values_.all[made[o]].last = s;
@@ -65,7 +89,9 @@ class Walk {
   std::span<const NetStep> steps_;
   const std::set<std::string>& names_;
   std::set<const Blob*> visible_;
-  std::map<const Blob*, int> now_;  // the value that a blob holds
+  std::set<const Blob*> shared_;              // a write to one of these may be seen under another name
+  std::map<const Blob*, const Blob*> first_;  // links between blobs that share bytes
+  std::map<const Blob*, int> now_;            // the value that a blob holds
   std::map<const Blob*, std::string> written_names_;
   NetValues values_;
 };

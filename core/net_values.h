@@ -1,7 +1,8 @@
 // The values of a net: what one name holds from an operator that writes it to the last that reads it.
 //
 // A blob that is written twice holds two values, one after the other. An operator in place goes on with the value that
-// is there, and so does one on blobs, which may leave an output as it is.
+// is there, and so does one on blobs, which may leave an output as it is. So does any operator that writes a blob which
+// may share bytes with another: the other sees what is written.
 // Threads: pure functions.
 #pragma once
 

@@ -75,6 +75,8 @@ RandomNet random_net(uint64_t seed) {
     for (int k = 0; k < made.inputs; ++k) in.push_back(dice.pick(blobs));
     const std::string fresh = "h" + std::to_string(i);
     std::string out = dice.chance(0.2) ? dice.pick(in) : dice.chance(0.15) ? dice.pick(blobs) : fresh;
+    // Of a name that another operator writes too, the next run would begin with another blob's bytes.
+    if (std::string(made.type) == "Alias") out = fresh;
     if (std::string(made.type) == "Concat") {
       const std::string wide = "w" + std::to_string(i), other = "g" + std::to_string(i);
       add(make_op("Concat", in, {wide, wide + "_sizes"}, made.args));
