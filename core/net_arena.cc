@@ -136,9 +136,8 @@ void NetArena::after(size_t step) {
   if (observation_) observation_->see(s);
   if (in_block_) check_made(s);
   for (const int v : ends_[step]) {
-    const NetValue& value = values_.all[v];
-    if (observation_ && steps_[value.first].op->spec->blob_kernel && observation_->is_held(v)) stays_[v] = true;
-    if (!stays_[v]) drop_bytes(*value.blob);
+    if (observation_ && observation_->is_held(v)) stays_[v] = true;
+    if (!stays_[v]) drop_bytes(*values_.all[v].blob);
     if (observation_) observation_->see_end(s, v);
   }
   if (in_block_) check_ended(s);

@@ -53,7 +53,7 @@ class NetArena {
   std::vector<NetStep> steps_;
   NetValues values_;
   std::vector<std::vector<int>> ends_;   // by operator: the values that nobody needs behind it
-  std::vector<bool> stays_;              // by value: the operator on blobs that made it holds its bytes anyway
+  std::vector<bool> stays_;              // by value: somebody holds its bytes anyway
   std::set<std::pair<int, int>> apart_;  // operator and output of values that have their own memory
   std::vector<std::unique_ptr<Plan>> plans_;
   Plan* plan_ = nullptr;  // of the present or latest run

@@ -159,6 +159,7 @@ Trained train(const NetDef& net, bool plan_memory, int steps) {
 }
 
 TEST(PlannedNets, TrainingOfALanguageModelHasTheSameBits) {
+  train(tiny_net(), false, 1);  // what the process keeps for itself is there
   const Trained planned = train(tiny_net(), true, 12), kept = train(tiny_net(), false, 12);
   EXPECT_TRUE(planned.memory.planned);
   EXPECT_EQ(kept.memory.values, 0);
