@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/dry_run.h"
+#include "core/in_place.h"
 #include "core/inline_vector.h"
 #include "core/profile.h"
 #include "core/random.h"
@@ -52,21 +53,12 @@ void check_names(const BoundOp& op) {
   }
 }
 
-bool rule_covers(const BoundOp& op, const InPlaceRule& rule, int in, int out) {
-  const int rule_in = op.spec->input_index(rule.in);
-  const int rule_out = op.spec->output_index(rule.out);
-  return op.spec->input_spec(in)->name == rule.in && op.spec->output_spec(out)->name == rule.out &&
-         (rule.anywhere || in - rule_in == out - rule_out);
-}
-
 void check_in_place(const BoundOp& op) {
   const OpSpec& spec = *op.spec;
   for (int i = 0; i < op.def.input_size(); ++i) {
     for (int o = 0; o < op.def.output_size(); ++o) {
       if (op.def.input(i).empty() || op.def.input(i) != op.def.output(o)) continue;
-      const bool allowed = std::any_of(spec.in_place.begin(), spec.in_place.end(),
-                                       [&](const InPlaceRule& r) { return rule_covers(op, r, i, o); });
-      if (!allowed)
+      if (!may_write_over(spec, i, o))
         throw Error(fmt::format("output \"{}\" cannot have the name of the input \"{}\" ({})",
                                 spec.output_spec(o)->name, spec.input_spec(i)->name, op.def.input(i)),
                     "write to another blob");

@@ -35,11 +35,13 @@ int64_t bytes_apart(std::span<const Lifetime> values);
 //
 // Values are taken in some order, each at the lowest offset at which it fits between those that live with it; of
 // several orders, the one with the smallest arena is taken: large values first, long-lived ones first, those with the
-// largest product of both first, and by the point where they begin, which is best where all sizes are equal. Finding
-// the best of all arrangements is NP-hard; the arena is often as small as most_alive says, which ends the search. At
-// most quadratic in the number of values, for each of the orders. Source: taking large tensors first is the scheme
-// "greedy by size for offset calculation" of Y. Pisarchyk and J. Lee, Efficient Memory Management for Deep Neural Net
-// Inference, 2020; the other orders are variants of it.
-ArenaPlan plan_arena(std::span<const Lifetime> values);
+// largest product of both first, by the point where they begin, which is best where all sizes are equal, and those that
+// end last first, which suits a net and its gradient: values of the forward pass make room for gradients in the order
+// in which these come. More orders, each a change of one before, are tried for `effort`, which counts pairs of values.
+// Finding the best of all arrangements is NP-hard; the arena is often as small as most_alive says, which ends the
+// search. At most quadratic in the number of values, for each of the orders. Source: taking large tensors first is the
+// scheme "greedy by size for offset calculation" of Y. Pisarchyk and J. Lee, Efficient Memory Management for Deep Neural
+// Net Inference, 2020; the other orders are variants of it.
+ArenaPlan plan_arena(std::span<const Lifetime> values, int64_t effort = 0);
 
 }  // namespace stepnet

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/dry_run.h"
+#include "core/net_arena.h"
 #include "core/net_observer.h"
 #include "core/profile.h"
 
@@ -86,17 +87,21 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
   }
   check_external_outputs(def, defined);
   for (const auto& step : steps_) preflight(step->op, workspace);
-  if (options.release_intermediates) plan_release(options, existing);
+  if (!options.release_intermediates && !options.plan_memory) return;
+  existing.insert(def_.external_output().begin(), def_.external_output().end());
+  existing.insert(def_.external_input().begin(), def_.external_input().end());
+  existing.insert(options.keep.begin(), options.keep.end());
+  if (options.plan_memory)
+    plan_memory(existing);
+  else
+    plan_release(existing);
 }
 
 Net::~Net() = default;
 
 // A blob is an intermediate if the net writes it before reading it, and nobody outside asks for it.
-void Net::plan_release(const NetOptions& options, const std::set<std::string>& existing) {
-  std::set<std::string> outside(def_.external_output().begin(), def_.external_output().end());
-  outside.insert(def_.external_input().begin(), def_.external_input().end());
-  outside.insert(options.keep.begin(), options.keep.end());
-  outside.insert(existing.begin(), existing.end());
+void Net::plan_release(const std::set<std::string>& visible) {
+  std::set<std::string> outside = visible;
   std::map<std::string, size_t> last;
   for (size_t s = 0; s < steps_.size(); ++s) {
     const OperatorDef& op = steps_[s]->op.def;
@@ -113,16 +118,46 @@ void Net::plan_release(const NetOptions& options, const std::set<std::string>& e
     if (!name.empty() && outside.count(name) == 0) steps_[s]->release.push_back(workspace_.find(name));
 }
 
+void Net::plan_memory(const std::set<std::string>& visible) {
+  std::vector<NetStep> steps;
+  for (const auto& step : steps_) steps.push_back({&step->op, step->in, step->out});
+  arena_ = std::make_unique<NetArena>(std::move(steps), visible);
+}
+
 void Net::run(RunContext& run) {
   run.iteration = runs_;
-  for (const auto& step : steps_) {
-    if (run.observer) run.observer->before(step->op);
-    run_step(*step, run);
-    for (Blob* blob : step->release)
-      if (blob->is_tensor()) blob->tensor().drop_bytes();
-    if (run.observer) run.observer->after(step->op);
+  if (arena_) {
+    arena_->start();
+    try {
+      run_steps(run);
+    } catch (...) {
+      arena_->stop();
+      throw;
+    }
+    arena_->finish();
+  } else {
+    run_steps(run);
   }
   ++runs_;
+}
+
+void Net::run_steps(RunContext& run) {
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const Step& step = *steps_[s];
+    if (run.observer) run.observer->before(step.op);
+    if (arena_) arena_->before(s);
+    run_step(*steps_[s], run);
+    if (arena_) arena_->after(s);
+    for (Blob* blob : step.release)
+      if (blob->is_tensor()) blob->tensor().drop_bytes();
+    if (run.observer) run.observer->after(step.op);
+  }
+}
+
+NetMemory Net::memory() const { return arena_ ? arena_->memory() : NetMemory{}; }
+
+void Net::let_go_of_memory() {
+  if (arena_) arena_->let_go();
 }
 
 namespace {

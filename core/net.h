@@ -13,13 +13,19 @@
 #include <vector>
 
 #include "core/bound_op.h"
+#include "core/net_memory.h"
 
 namespace stepnet {
+
+class NetArena;
 
 struct NetOptions {
   // Drop the tensor of an intermediate after its last reader in the net, so that it does not stay until the next run.
   // Kept: external inputs and outputs, blobs that existed before the net was built, and `keep`.
   bool release_intermediates = false;
+  // Do so, and from the second run with the same types of inputs on give intermediates fixed places in one block of
+  // memory where they share bytes (core/net_arena.h). Results have the same bits.
+  bool plan_memory = false;
   std::set<std::string> keep = {};
   // Run what asks for an accelerator on the CPU.
   bool force_cpu = false;
@@ -42,14 +48,22 @@ class Net {
   void set_runs(int64_t runs) { runs_ = runs; }  // a resumed run goes on counting
   Workspace& workspace() const { return workspace_; }
 
+  // Of the latest run, with plan_memory; zeros otherwise.
+  NetMemory memory() const;
+  // Gives the block of planned memory back until the next run, for whoever runs another net in between.
+  void let_go_of_memory();
+
  private:
   struct Step;
   void run_step(Step& step, RunContext& run);
-  void plan_release(const NetOptions& options, const std::set<std::string>& existing);
+  void run_steps(RunContext& run);
+  void plan_release(const std::set<std::string>& visible);
+  void plan_memory(const std::set<std::string>& visible);
 
   NetDef def_;
   Workspace& workspace_;
   std::vector<std::unique_ptr<Step>> steps_;
+  std::unique_ptr<NetArena> arena_;  // null: memory is not planned
   int64_t runs_ = 0;
 };
 

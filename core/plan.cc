@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "core/net_values.h"
 #include "core/parallel.h"
 #include "core/plan_threads.h"
 #include "core/random.h"
@@ -118,8 +119,23 @@ class PlanRun {
     auto& made = nets[name];
     if (made) return *made;
     const std::lock_guard lock(building_);  // workspaces and the list of warnings are shared
-    made = std::make_unique<PlanNet>(*defs_.at(name), workspace, options_.net);
+    made = std::make_unique<PlanNet>(*defs_.at(name), workspace, options_of(*defs_.at(name)));
     return *made;
+  }
+
+  // Other nets, and steps, may read what a net writes.
+  NetOptions options_of(const NetDef& net) const {
+    NetOptions options = options_.net;
+    if (!options.plan_memory && !options.release_intermediates) return options;
+    std::vector<std::string> others;
+    for (const NetDef& other : plan_.network())
+      if (&other != &net) others.push_back(other.SerializeAsString());
+    for (const ExecutionStep& step : plan_.execution_step()) others.push_back(step.SerializeAsString());
+    for (const OperatorDef& op : net.op())
+      for (const std::string& name : op.output())
+        if (std::ranges::any_of(others, [&](const std::string& text) { return may_mention(text, name); }))
+          options.keep.insert(name);
+    return options;
   }
 
   // --- Running ---

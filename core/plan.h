@@ -13,9 +13,9 @@
 namespace stepnet {
 
 struct PlanOptions {
-  NetOptions net;
-  std::optional<int64_t> iterations;                             // replaces the largest num_iter of the plan
-  const std::atomic<bool>* stop = nullptr;                       // set by a signal: the running iteration is the last
+  NetOptions net;                           // what other nets of the plan or its steps name is kept
+  std::optional<int64_t> iterations;        // replaces the largest num_iter of the plan
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
   std::function<void(const Net&, int64_t iteration)> after_net;  // called after each run of a net in the main thread
 };
 

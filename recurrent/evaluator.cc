@@ -20,7 +20,7 @@ TextStreams make_streams(std::string tokens, int64_t batch, int64_t timesteps, s
 }  // namespace
 
 Evaluator::Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
-                     int64_t timesteps, std::string_view what)
+                     int64_t timesteps, std::string_view what, bool plan_memory)
     : workspace_(&parameters),
       loss_(model.loss),
       input_(workspace_.create_local(model.input)),
@@ -29,7 +29,7 @@ Evaluator::Evaluator(const Model& model, Workspace& parameters, DType dtype, std
       states_(model, dtype, workspace_) {
   NetDef def = needed_for(expanded_forward(model, Mode::evaluate), model.loss, states_.written());
   def.set_name(model.forward.name() + "_evaluate");
-  net_ = std::make_unique<Net>(def, workspace_, NetOptions{.release_intermediates = true});
+  net_ = std::make_unique<Net>(def, workspace_, NetOptions{.plan_memory = plan_memory});
 }
 
 double Evaluator::run(int64_t begin, int64_t count, int64_t first, int64_t streams) {
@@ -50,6 +50,7 @@ double Evaluator::loss() {
   const int last = static_cast<int>(batch) - 1;
   if (end > length) states_.gather({&last, 1});
   for (int64_t t = length; t < end; t += timesteps) sum += run(t, std::min(timesteps, end - t), batch - 1, 1);
+  net_->let_go_of_memory();
   return sum / static_cast<double>(predicted());
 }
 
@@ -61,7 +62,9 @@ double Evaluator::estimate_seconds() {
   if (batches < 1) return 0;
   const double start = now_seconds();
   for (int64_t k = 1; k <= batches; ++k) run(k * timesteps, timesteps, 0, streams_.batch());
-  return (now_seconds() - start) / static_cast<double>(batches) * static_cast<double>(streams_.batches() + 1);
+  const double seconds = now_seconds() - start;
+  net_->let_go_of_memory();
+  return seconds / static_cast<double>(batches) * static_cast<double>(streams_.batches() + 1);
 }
 
 }  // namespace stepnet

@@ -19,7 +19,7 @@ class Evaluator {
  public:
   // `tokens`: at least two. Streams and timesteps are fewer than asked for if the text is short.
   Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
-            int64_t timesteps, std::string_view what);
+            int64_t timesteps, std::string_view what, bool plan_memory = true);
 
   double loss();  // nats per predicted byte
   // Seconds that loss() will take, from running a few batches.

@@ -100,11 +100,11 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
   if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
-                                              total > 0 ? total : kNoEnd);
+                                              total > 0 ? total : kNoEnd, !options.keep_all);
   check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());
   if (!text->validation.empty())
     evaluator = std::make_unique<Evaluator>(session->model(), session->parameters(), session->dtype(), text->validation,
-                                            options.batch, options.timesteps, text->validation_name);
+                                            options.batch, options.timesteps, text->validation_name, !options.keep_all);
   if (options.resume) resume(saved);
   if (total > 0) set_total(total);
   if (options.metrics.empty() && folder) options.metrics = folder->file("metrics.jsonl");
@@ -131,6 +131,7 @@ void Trainer::State::set_total(int64_t iterations) {
 
 // So many iterations that the run, its validations included, ends near the given time. At least one is left.
 void Trainer::State::fix_iterations() {
+  session->let_go_of_memory();
   const double validation = evaluator ? evaluator->estimate_seconds() : 0;
   const double left = options.seconds - seconds();
   const bool rhythm = options.validate_every > 0;
@@ -160,6 +161,7 @@ void Trainer::State::step() {
 
 void Trainer::State::validate() {
   if (!evaluator) return;
+  session->let_go_of_memory();
   validation_loss = evaluator->loss();
   const bool best = best_loss < 0 || validation_loss < best_loss;
   if (best) best_loss = validation_loss;

@@ -11,11 +11,12 @@ constexpr const char* kPosition = "position";  // iteration and place in the tex
 }  // namespace
 
 TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed,
-                                 int64_t iterations)
+                                 int64_t iterations, bool plan_memory)
     : model_(std::move(model)),
       optimizer_(std::move(optimizer)),
       streams_(std::move(streams)),
       seed_(seed),
+      plan_memory_(plan_memory),
       workspace_(&parameters_) {
   check_optimizer(optimizer_);
   RunContext run;
@@ -42,7 +43,7 @@ void TrainingSession::build_net(int64_t iterations) {
   workspace_.create_local(model_.input);
   workspace_.create_local(model_.target);
   const int64_t runs = net_ ? net_->runs() : 0;
-  net_ = std::make_unique<Net>(training_.net, workspace_, NetOptions{.release_intermediates = true});
+  net_ = std::make_unique<Net>(training_.net, workspace_, NetOptions{.plan_memory = plan_memory_});
   net_->set_runs(runs);
 }
 

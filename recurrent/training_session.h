@@ -18,14 +18,18 @@ namespace stepnet {
 
 class TrainingSession {
  public:
-  // Runs the init net. `iterations`: the end of the schedule.
-  TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed, int64_t iterations);
+  // Runs the init net. `iterations`: the end of the schedule. `plan_memory`: intermediates share memory.
+  TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed, int64_t iterations,
+                  bool plan_memory = true);
 
   // The loss in nats; throws Error if it is not finite. A packer takes what recurrent networks keep.
   double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr);
   int64_t iteration() const { return net_->runs(); }  // steps so far
   double learning_rate() const;                       // of the last step, positive
   void set_schedule_end(int64_t iterations);          // from the next step on
+
+  NetMemory memory() const { return net_->memory(); }    // of the last step
+  void let_go_of_memory() { net_->let_go_of_memory(); }  // what a step needs and the next one can make again
 
   const Model& model() const { return model_; }
   const TextStreams& streams() const { return streams_; }
@@ -44,6 +48,7 @@ class TrainingSession {
   OptimizerOptions optimizer_;
   TextStreams streams_;
   uint64_t seed_;
+  bool plan_memory_;
   Workspace parameters_, workspace_;
   DType dtype_ = DType::float32;
   std::vector<std::string> names_;

@@ -11,6 +11,7 @@ namespace stepnet::tools {
 void add_run_command(CLI::App& app);
 void add_check_command(CLI::App& app);
 void add_expand_command(CLI::App& app);
+void add_draw_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_sample_command(CLI::App& app);
 void add_text_db_command(CLI::App& app);

@@ -38,6 +38,7 @@ int run_command(int argc, char** argv) {
   stepnet::tools::add_run_command(app);
   stepnet::tools::add_check_command(app);
   stepnet::tools::add_expand_command(app);
+  stepnet::tools::add_draw_command(app);
   stepnet::tools::add_train_command(app);
   stepnet::tools::add_sample_command(app);
   stepnet::tools::add_text_db_command(app);

@@ -27,6 +27,7 @@ struct RunOptions {
   uint64_t seed = 1;
   bool strict = false;
   bool profile = false;
+  bool keep_all = false;
 };
 
 // "BLOB=FILE" in two; the file is empty if there is no '='.
@@ -61,12 +62,20 @@ class RunCommand {
     context_.seed = options_.seed;
     if (!options_.init.empty()) run_net_once(init, workspace_, context_, net_options_);
     feed();
+    share_memory();
     run_main();
     warnings_.print();
     fetch();
   }
 
  private:
+  // Values that nobody asks for share memory.
+  void share_memory() {
+    net_options_.plan_memory = !options_.keep_all;
+    for (const std::string& text : options_.fetches) net_options_.keep.insert(split(text).first);
+    net_options_.keep.insert(options_.watches.begin(), options_.watches.end());
+  }
+
   void feed() {
     for (const std::string& text : options_.feeds) {
       const auto [blob, path] = parse_feed(text);
@@ -211,6 +220,7 @@ void add_run_command(CLI::App& app) {
       ->check(whole_number(0, 1024))
       ->type_name("N");
   command->add_option("--seed", o->seed, "Seed of all random draws")->type_name("N");
+  command->add_flag("--keep-all", o->keep_all, "Let no intermediates share memory");
   command->add_flag("--strict", o->strict, "Treat warnings as errors");
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { RunCommand(*o).run(); });

@@ -126,6 +126,7 @@ void add_train_command(CLI::App& app) {
                       "there");
   command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
   command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
+  command->add_flag("--keep-all", o->options.keep_all, "Let no intermediates share memory");
   command->add_flag("--quiet", o->quiet, "Print the last line only");
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { o->run(); });

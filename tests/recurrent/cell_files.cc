@@ -14,7 +14,8 @@ namespace stepnet::testing {
 namespace {
 
 std::string path_of(const std::string& name) {
-  return fmt::format("{}/tools/examples/cells/{}.pbtxt", STEPNET_SOURCE_DIR, name);
+  const bool has_folder = name.find('/') != std::string::npos;
+  return fmt::format("{}/tools/examples/{}{}.pbtxt", STEPNET_SOURCE_DIR, has_folder ? "" : "cells/", name);
 }
 
 // "4H" is 4 sizes['H'], "I+D" a sum, "1" a number.

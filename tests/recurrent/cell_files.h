@@ -56,7 +56,8 @@ const std::vector<CellFile>& cell_files();  // one for each file, by name
 
 using Sizes = std::map<char, int64_t>;
 
-// The net of the file, as it is written or with all Dropouts in evaluation; and its sources' comment read as feeds.
+// The net of the file, as it is written or with all Dropouts in evaluation; and its sources' comment read as feeds. A
+// name with a folder is of another file in tools/examples.
 NetDef cell_net(const std::string& name, bool evaluate = false);
 Feeds cell_feeds(const std::string& name, DType dtype, const Sizes& sizes);
 

@@ -1,0 +1,17 @@
+#include "core/in_place.h"
+
+#include <algorithm>
+
+namespace stepnet {
+
+bool may_write_over(const OpSpec& spec, int in, int out) {
+  const ParamSpec* input = spec.input_spec(in);
+  const ParamSpec* output = spec.output_spec(out);
+  if (!input || !output) return false;
+  return std::ranges::any_of(spec.in_place, [&](const InPlaceRule& rule) {
+    if (input->name != rule.in || output->name != rule.out) return false;
+    return rule.anywhere || in - spec.input_index(rule.in) == out - spec.output_index(rule.out);
+  });
+}
+
+}  // namespace stepnet

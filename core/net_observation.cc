@@ -1,0 +1,111 @@
+#include "core/net_observation.h"
+
+#include <algorithm>
+
+namespace stepnet {
+namespace {
+
+const Tensor* stored_tensor(const Blob* blob) {
+  const bool is_stored = blob && blob->is_tensor() && blob->tensor().storage();
+  return is_stored ? &blob->tensor() : nullptr;
+}
+
+int64_t rounded_bytes(const StoredValue& v) { return (byte_size(v.dtype, v.shape) + 63) / 64 * 64; }
+
+}  // namespace
+
+NetObservation::NetObservation(std::span<const NetStep> steps, const NetValues& values,
+                               const std::set<std::pair<int, int>>& apart)
+    : steps_(steps), values_(values), apart_(apart), stored_of_(values.all.size(), -1) {}
+
+// A storage that is gone may have left its address to another.
+int NetObservation::find(const Tensor& tensor) const {
+  const auto at = std::ranges::find_if(alive_, [&](int k) {
+    return stored_[k].address == tensor.storage().get() && stored_[k].storage.lock() == tensor.storage();
+  });
+  return at == alive_.end() ? -1 : *at;
+}
+
+int NetObservation::add(int step, int output, const Tensor& t) {
+  Stored made;
+  made.value.first = step;
+  made.value.output = output;
+  made.value.dtype = t.dtype();
+  made.value.shape = t.shape();
+  made.storage = t.storage();
+  made.address = t.storage().get();
+  const bool is_whole = t.offset() == 0 && t.storage()->bytes() == t.bytes() && t.storage().use_count() == 1;
+  const bool is_plain = t.dtype() != DType::string && t.device() == Device{};
+  made.apart =
+      !is_whole || !is_plain || steps_[step].op->spec->blob_kernel != nullptr || apart_.count({step, output}) > 0;
+  stored_.push_back(std::move(made));
+  alive_.push_back(static_cast<int>(stored_.size()) - 1);
+  return alive_.back();
+}
+
+void NetObservation::see(int step) {
+  live_.push_back(allocator({}).counters().live);
+  for (const int k : alive_) {
+    stored_[k].value.last_inputs.clear();
+    stored_[k].value.last_written = false;
+  }
+  for (size_t i = 0; i < steps_[step].in.size(); ++i)
+    if (const Tensor* t = stored_tensor(steps_[step].in[i]))
+      if (const int k = find(*t); k >= 0) stored_[k].value.last_inputs.push_back(static_cast<int>(i));
+  for (size_t o = 0; o < steps_[step].out.size(); ++o)
+    if (const int v = values_.made[step][o]; v >= 0) see_output(step, static_cast<int>(o), v);
+}
+
+// An output shows bytes that are known already, under another name or in place, or new ones.
+void NetObservation::see_output(int step, int output, int value) {
+  const int before = stored_of_[value];
+  const Tensor* t = stored_tensor(values_.all[value].blob);
+  int now = t ? find(*t) : -1;
+  if (t && now < 0) now = add(step, output, *t);
+  if (now >= 0) {
+    stored_[now].value.last_written = true;
+    if (values_.all[value].is_visible) stored_[now].apart = true;
+  }
+  if (now == before) return;
+  // An operator in place that has left its place: neither place is one that can be planned.
+  if (before >= 0) {
+    stored_[before].apart = true;
+    if (now >= 0) stored_[now].apart = true;
+    --stored_[before].names;
+  }
+  if (now >= 0) ++stored_[now].names;
+  stored_of_[value] = now;
+}
+
+bool NetObservation::is_held(int value) const {
+  const int k = stored_of_[value];
+  return k >= 0 && stored_[k].storage.use_count() > stored_[k].names;
+}
+
+void NetObservation::see_end(int step, int value) {
+  const int k = stored_of_[value];
+  if (k < 0) return;
+  Stored& stored = stored_[k];
+  if (--stored.names > 0) return;
+  stored.value.last = step;
+  if (!stored.storage.expired()) stored.apart = true;  // somebody else holds it
+  std::erase(alive_, k);
+}
+
+std::vector<StoredValue> NetObservation::movable() const {
+  std::vector<StoredValue> found;
+  for (const Stored& s : stored_)
+    if (!s.apart && s.names == 0) found.push_back(s.value);
+  return found;
+}
+
+int64_t NetObservation::most_live() const { return live_.empty() ? 0 : std::ranges::max(live_); }
+
+int64_t NetObservation::most_live(std::span<const StoredValue> values, int64_t block) const {
+  std::vector<int64_t> others = live_;
+  for (const StoredValue& v : values)
+    for (int s = v.first; s <= v.last; ++s) others[s] -= rounded_bytes(v);
+  return others.empty() ? 0 : std::ranges::max(others) + block;
+}
+
+}  // namespace stepnet

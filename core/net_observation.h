@@ -1,0 +1,56 @@
+// NetObservation: one run of a net watched from outside, to know which bytes its values have and for how long.
+//
+// Storages count, not names: what an operator shows of its input's storage is not new, whatever the operator is.
+// Threads: one run at a time.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/net_layout.h"
+
+namespace stepnet {
+
+class NetObservation {
+ public:
+  // `apart`: operator and output of values that are to be left out. All must outlive the observation.
+  NetObservation(std::span<const NetStep> steps, const NetValues& values, const std::set<std::pair<int, int>>& apart);
+
+  // Whether others than the net's own blobs hold the value's bytes.
+  bool is_held(int value) const;
+  // After the operator has run; and after the net has let go of a value behind it.
+  void see(int step);
+  void see_end(int step, int value);
+
+  // After the run: the bytes that could be elsewhere, in the order in which they are made. Those that others saw or
+  // held, that an operator on blobs made, strings, and what is not on the CPU are not among them.
+  std::vector<StoredValue> movable() const;
+  // The most bytes that were live at an operator, and would have been with these values in a block of so many bytes.
+  int64_t most_live() const;
+  int64_t most_live(std::span<const StoredValue> values, int64_t block) const;
+
+ private:
+  struct Stored {
+    StoredValue value;
+    std::weak_ptr<Storage> storage;
+    const Storage* address = nullptr;
+    int names = 0;  // values that show it and are still needed
+    bool apart = false;
+  };
+
+  int find(const Tensor& tensor) const;
+  int add(int step, int output, const Tensor& tensor);
+  void see_output(int step, int output, int value);
+
+  std::span<const NetStep> steps_;
+  const NetValues& values_;
+  const std::set<std::pair<int, int>>& apart_;
+  std::vector<Stored> stored_;
+  std::vector<int> stored_of_;  // by value of the net; -1: none yet
+  std::vector<int> alive_;      // of stored_
+  std::vector<int64_t> live_;   // bytes of the CPU's allocator, by operator
+};
+
+}  // namespace stepnet
