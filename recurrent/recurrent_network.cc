@@ -269,7 +269,7 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
   const std::vector<Link> links = links_for_backward(spec);
   std::vector<bool> result(before, true);
   for (const std::string& input : def.input()) {
-    const bool runs_again = spec.segment_steps > 0 && spec.segment_room >= 0;
+    const bool runs_again = spec.memory_budget || (spec.segment_steps > 0 && spec.segment_room >= 0);
     bool read = runs_again || reads.values.count(input) > 0;
     for (const Link& link : links) read = read || (link.external == input && reads.values.count(link.internal) > 0);
     result.push_back(read);

@@ -47,6 +47,8 @@ struct RecurrentScratch {
   bool is_fetched = false, is_settled = false;
   std::map<std::string, Tensor> forward_slabs;  // once it is settled
   Segments segments;
+  SegmentChoice choice;  // for this run
+  ShapeKey choice_key;   // what it was made for by a budget
   ShapeKey forward_key, backward_key;
   std::map<std::string, TensorType> types;  // of the forward step net's values
   RecurrentSpec forward_spec, backward_spec;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/keep_values.h"
+#include "recurrent/segment_budget.h"
 #include "recurrent/states.h"
 
 namespace stepnet {
@@ -18,9 +19,8 @@ int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit;
 
 // Timesteps of a segment; 0 for one piece.
 int64_t segment_steps(const RecurrentScratch& scratch, const BlobCall& call, int64_t steps, int64_t batch) {
-  const RecurrentSpec& spec = scratch.forward_spec;
-  if (!spec.has_backward || scratch.is_fetched || batch == 0) return 0;
-  int64_t wanted = std::min(spec.segment_steps, steps);
+  if (!scratch.forward_spec.has_backward || scratch.is_fetched || batch == 0) return 0;
+  int64_t wanted = std::min(scratch.choice.steps, steps);
   if (wanted == 0 && call.run.packer) wanted = round_up(steps, kPackedSegments) / kPackedSegments;
   if (wanted == 0) return 0;
   const int64_t least = round_up(steps, kMostSegments) / kMostSegments;
@@ -51,11 +51,32 @@ std::map<std::string, LinkTarget> forward_links(const RecurrentScratch& scratch,
   return targets;
 }
 
+namespace {
+
+// A budget's choice holds for the same types of inputs.
+void choose(RecurrentScratch& scratch, const BlobCall& call) {
+  const RecurrentSpec& spec = scratch.forward_spec;
+  if (!spec.memory_budget) {
+    scratch.choice = {spec.segment_steps, spec.segment_room};
+    return;
+  }
+  ShapeKey key;
+  for (const Blob* blob : call.in)
+    if (blob && blob->is_tensor()) key.emplace_back(blob->tensor().dtype(), blob->tensor().shape());
+  if (!key.empty() && key == scratch.choice_key) return;
+  scratch.choice = segments_within(*spec.memory_budget, call);
+  scratch.choice_key = std::move(key);
+}
+
+}  // namespace
+
 bool choose_segments(RecurrentScratch& scratch, const BlobCall& call, int64_t steps, int64_t batch) {
+  choose(scratch, call);
   Segments& segments = scratch.segments;
   const int64_t size = segment_steps(scratch, call, steps, batch);
   const bool packs = size > 0 && call.run.packer;
-  if (segments.used == (size > 0) && (size == 0 || (segments.steps == size && segments.total == steps))) {
+  const bool same_room = packs || scratch.choice.room == segments.room;
+  if (segments.used == (size > 0) && (size == 0 || (segments.steps == size && segments.total == steps && same_room))) {
     segments.packs = packs;
     return true;
   }
@@ -64,6 +85,7 @@ bool choose_segments(RecurrentScratch& scratch, const BlobCall& call, int64_t st
   if (!segments.used) return false;
   segments.steps = size;
   segments.total = steps;
+  segments.room = scratch.choice.room;
   segments.reverse = scratch.forward_spec.reverse;
   segments.packs = packs;
   for (const std::string& name : states_in_segments(scratch.forward_spec, call.def, call.net))
@@ -82,7 +104,7 @@ void plan_segments(RecurrentScratch& scratch) {
     if (const std::string slab = scratch.forward->own_slab_of(name); !slab.empty())
       segments.views[name] = {slab, scratch.forward->slab(name).shape()};
   // A packer has room for all.
-  segments.plan_for(segments.packs ? -1 : scratch.forward_spec.segment_room);
+  segments.plan_for(segments.packs ? -1 : scratch.choice.room);
 }
 
 void run_segments_forward(RecurrentScratch& scratch, RunContext& run) {

@@ -19,6 +19,13 @@
 
 namespace stepnet {
 
+// Which segments a network runs by.
+struct SegmentChoice {
+  int64_t steps = 0;  // of a segment, rounded up to whole blocks; 0: in one piece
+  int64_t room = -1;  // bytes for what is held beside the segment at work; less than 0: no bound
+  bool operator==(const SegmentChoice&) const = default;
+};
+
 // By name: what the forward program keeps, and states; both with rows from the segment's first timestep on.
 struct SegmentValues {
   std::map<std::string, Tensor> slabs, states;
@@ -39,6 +46,7 @@ struct Segments {
   bool used = false;
   int64_t steps = 0;  // of a segment
   int64_t total = 0;  // T
+  int64_t room = -1;
   bool reverse = false;
   bool packs = false;  // there is a packer
   std::map<std::string, State> states;

@@ -152,6 +152,9 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg("segment_room", &A::segment_room, int64_t{-1},
         "bytes for what is kept of segments, and states before them, beside the segment at work; the rest runs again; "
         "-1: no bound");
+  b.arg(
+      "memory_budget_bytes", &A::memory_budget_bytes, std::optional<int64_t>{},
+      "the most bytes that a forward and backward pass take beside inputs and given gradients; segments are chosen so");
   b.ignored_args({"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug", "*.rename"});
 }
 

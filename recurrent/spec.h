@@ -38,6 +38,7 @@ struct RecurrentArgs {
   bool reverse = false;
   int64_t sequence_lengths_id = -1;
   int64_t segment_steps = 0, segment_room = -1;
+  std::optional<int64_t> memory_budget_bytes;
   // Tells the operators of two nets apart that share one scratch blob, so that none runs what the other compiled.
   std::shared_ptr<const int> identity = std::make_shared<int>();
 };
@@ -83,12 +84,12 @@ struct RecurrentSpec {
   std::vector<ParamSpecGrad> params;
   bool unnamed_params = false;  // the argument that names their gradients is absent
   std::vector<StepOutput> outputs;
-  std::vector<int> outputs_with_grads;  // forward outputs: the views, then the step outputs, in their order
-  std::vector<int> more_sequences;      // inputs that are sequences, beside input 0
-  bool reverse = false;                 // timesteps go from T-1 to 0
-  int lengths = -1;                     // the input with the samples' lengths; -1: there is none
-  int64_t segment_steps = 0;            // timesteps of a segment, rounded up to whole blocks; 0: runs in one piece
-  int64_t segment_room = -1;            // bytes for what is held beside the segment at work; less than 0: no bound
+  std::vector<int> outputs_with_grads;           // forward outputs: the views, then the step outputs, in their order
+  std::vector<int> more_sequences;               // inputs that are sequences, beside input 0
+  bool reverse = false;                          // timesteps go from T-1 to 0
+  int lengths = -1;                              // the input with the samples' lengths; -1: there is none
+  int64_t segment_steps = 0, segment_room = -1;  // see SegmentChoice
+  std::optional<int64_t> memory_budget;          // bytes; it chooses segments instead
   std::set<std::string> recompute;
   std::set<std::string> disabled_passes;
   std::set<std::string> activated;            // blobs that hold activated gates, see activated_gates.h

@@ -81,6 +81,11 @@ void parse_extensions(const RecurrentArgs& args, int inputs, RecurrentSpec& spec
           args.segment_room);
   spec.segment_steps = args.segment_steps;
   spec.segment_room = args.segment_room;
+  require(!args.memory_budget_bytes || *args.memory_budget_bytes > 0,
+          "\"memory_budget_bytes\" is {}; it must be more than 0", args.memory_budget_bytes.value_or(0));
+  require(!args.memory_budget_bytes || (args.segment_steps == 0 && args.segment_room == -1),
+          "\"memory_budget_bytes\" chooses segments, so \"segment_steps\" and \"segment_room\" cannot be given, too");
+  spec.memory_budget = args.memory_budget_bytes;
 }
 
 }  // namespace stepnet

@@ -40,7 +40,7 @@ struct TrainingNet {
   std::vector<std::string> trained;    // parameters that the loss depends on
   std::vector<std::string> gradients;  // of each of them
   GradientResult differentiated;
-  std::string rate = "train/rate";   // as the operator wants it, negative where the operator adds its step
+  std::string rate = "train/rate";  // as the operator wants it, negative where the operator adds its step
   std::string iteration = "train/iteration";
 };
 
