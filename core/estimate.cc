@@ -75,6 +75,7 @@ class Recorder : public NetObserver {
     const MemoryCounters now = dry_.counters();
     e.memory.peak = now.peak;
     e.memory.after = now.live;
+    e.memory.products = dry_.workspace();
     e.flops = dry_.flops - flops_before_;
     peak_events.resize(ops.size());
     peak_events.back() = dry_.peak_event();

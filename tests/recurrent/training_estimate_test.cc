@@ -2,6 +2,7 @@
 #include "recurrent/training_estimate.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/io/text.h"
 #include "core/matmul.h"
@@ -227,6 +228,28 @@ TEST_P(TrainingEstimateOf, WhatIsKeptIsStillThereWhenTheBackwardPassBegins) {
     run.observer = &watch;
     session->net->run(run);
     EXPECT_EQ(watch.kept, estimated);
+  }
+}
+
+TEST_P(TrainingEstimateOf, KindsAddUpToWhatIsLive) {
+  std::vector<EstimateNet> nets = estimate_nets(GetParam());
+  for (EstimateNet& n : estimate_cells(GetParam())) nets.push_back(std::move(n));
+  for (const EstimateNet& n : nets) {
+    SCOPED_TRACE(n.name);
+    DryScope scope;
+    TrainingEstimate training{.model = model_of(n.net, {}, n.loss)};
+    training.feeds = n.data;
+    training.parameters = n.parameters;
+    const auto session = training_session(training);
+    const Estimate estimate = estimate_session(*session, scope);
+    for (const OpEstimate& e : estimate.ops) {
+      EXPECT_EQ(std::accumulate(e.at_peak.begin(), e.at_peak.end(), int64_t{0}), e.memory.peak) << e.type;
+      EXPECT_LE(e.outputs_kept, e.outputs) << e.type;
+      EXPECT_LE(e.inputs_kept, e.memory.before) << e.type;
+    }
+    const int64_t kept = estimate.ops[static_cast<size_t>(session->differentiated.first_gradient_op)]
+                             .at_peak[static_cast<size_t>(MemoryKind::kept)];
+    EXPECT_GT(kept, 0);
   }
 }
 
