@@ -10,6 +10,7 @@
 #include "recurrent/metrics_log.h"
 #include "recurrent/run_folder.h"
 #include "recurrent/run_setup.h"
+#include "recurrent/training_estimate.h"
 #include "recurrent/training_session.h"
 
 namespace stepnet {
@@ -96,6 +97,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
   total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
+  require_training_fits(model, options.optimizer);
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
                                               total > 0 ? total : kNoEnd);
   check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());

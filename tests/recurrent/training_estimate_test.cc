@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/dry_run.h"
 #include "core/io/text.h"
 #include "core/matmul.h"
 #include "core/net_observer.h"
@@ -173,6 +174,29 @@ TEST(TrainingEstimate, SaysWhoKeepsWhat) {
   ASSERT_NE(h, kept.end());
   EXPECT_EQ(h->reasons, (std::vector<std::string>{"the gradient of W2 by FC (operator 2)",
                                                   "the gradient of a by Tanh (operator 1)"}));
+}
+
+// Per timestep two products, their sum, and what LSTMUnit says; by hand, whatever passes make of it.
+TEST(TrainingEstimate, CountsTheArithmeticOfAnLstm) {
+  constexpr int64_t T = 1000, B = 6, I = 5, H = 7;
+  NetDef net = load_net(fmt::format("{}/tools/examples/lstm.pbtxt", STEPNET_SOURCE_DIR));
+  expand_recurrent(net);
+  const auto type = [](std::initializer_list<int64_t> dims) { return TensorType::of(DType::float32, Shape(dims)); };
+  const ForwardOptions options{
+      .feeds = {{"x", type({T, B, I})}, {"h0", type({1, B, H})}, {"c0", type({1, B, H})}},
+      .parameters = {
+          {"W_x", type({4 * H, I})}, {"b_x", type({4 * H})}, {"W_h", type({4 * H, H})}, {"b_h", type({4 * H})}}};
+  const NetDef unit = parse_net_text("op { type: 'LSTMUnit' input: 'h' input: 'c' input: 'g' input: 't'"
+                                     " output: 'h1' output: 'c1' arg { name: 'sequence_lengths' i: 0 } }");
+  const TensorType state = type({1, B, H});
+  const std::vector<TensorType> in = {state, state, type({1, B, 4 * H}), TensorType::of(DType::int32, Shape{1})};
+  const double of_unit = op_flops(bind_op(unit.op(0), "n", 0), in, std::vector<TensorType>{state, state});
+  DryScope scope;
+  const auto session = forward_session(net, options);
+  const Estimate estimate = estimate_session(*session, scope);
+  EXPECT_EQ(estimate.product_flops, 2.0 * T * B * 4 * H * (I + H));
+  EXPECT_GE(of_unit, 2.0 * B * H);
+  EXPECT_EQ(estimate.flops, estimate.product_flops + T * (static_cast<double>(B * 4 * H) + of_unit));
 }
 
 // A value is kept if its storage is still there when the backward pass begins.
