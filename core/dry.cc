@@ -17,7 +17,7 @@ constexpr uintptr_t kFirstPlace = uintptr_t{1} << 56;
 
 struct DryMemory {
   MemoryCounters counters;
-  int64_t events = 0, peak_event = 0;
+  int64_t events = 0, peak_event = 0, workspace = 0;
   uintptr_t next = kFirstPlace;
   std::vector<DryBlock> blocks;
   std::unordered_map<const void*, size_t> latest;  // block at a place
@@ -66,6 +66,7 @@ struct Held {
     DryBlock& gone = memory->blocks[block];
     gone.gone = memory->events++;
     memory->counters.live -= gone.bytes;
+    if (gone.workspace) memory->workspace -= gone.bytes;
     if (!known) memory->kept[size].push_back(place);
   }
 };
@@ -88,6 +89,7 @@ void DryScope::reset_peak() {
 }
 
 int64_t DryScope::peak_event() const { return memory_->peak_event; }
+int64_t DryScope::workspace() const { return memory_->workspace; }
 int64_t DryScope::events() const { return memory_->events; }
 int64_t DryScope::block_at(const void* place) const {
   const auto found = memory_->latest.find(place);
@@ -115,6 +117,7 @@ std::shared_ptr<void> DryScope::take(size_t bytes, std::byte** place) {
   m.blocks.push_back({*place, size, m.events++, -1, in_workspace_});
   ++m.counters.allocations;
   m.counters.live += size;
+  if (in_workspace_) m.workspace += size;
   if (m.counters.live > m.counters.peak) {
     m.counters.peak = m.counters.live;
     m.peak_event = m.events;

@@ -42,6 +42,7 @@ class DryScope {
   void reset_peak();
   int64_t peak_event() const;  // when the peak since the last reset was reached first
   int64_t events() const;      // so far
+  int64_t workspace() const;   // live bytes of it
   const std::vector<DryBlock>& blocks() const;
   int64_t block_at(const void* place) const;  // the latest one there; -1 if there is none
 

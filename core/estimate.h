@@ -49,6 +49,10 @@ struct Estimate {
 // Runs the session dry; it must have been made in the same scope.
 Estimate estimate_session(NetSession& session, DryScope& scope);
 
+// Throws Error with the figures if the estimate's peak is more than so many bytes; `what` needs it, and `fix` is how it
+// would need less.
+void require_fits(const Estimate& estimate, int64_t bytes, const std::string& what, const std::string& fix);
+
 // A value that the backward pass keeps alive, and why.
 struct KeptValue {
   std::string name, type;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/matmul.h"
 #include "core/net_observer.h"
 
 namespace stepnet {
@@ -11,6 +12,7 @@ namespace {
 class Counters {
  public:
   MemoryCounters now() const { return dry_ ? dry_->counters() : allocator(Device{}).counters(); }
+  int64_t products() const { return dry_ ? dry_->workspace() : product_bytes(); }
   void reset_peak() const { dry_ ? dry_->reset_peak() : allocator(Device{}).reset_peak(); }
 
  private:
@@ -19,22 +21,23 @@ class Counters {
 
 class Measure : public NetObserver {
  public:
-  explicit Measure(int64_t base) : base_(base) {}
+  explicit Measure(const LiveBytes& base) : base_(base) {}
   void before(const BoundOp&) override {
     counters_.reset_peak();
-    figures.push_back({counters_.now().live - base_, 0, 0});
+    figures.push_back({.before = counters_.now().live - base_.all});
   }
   void after(const BoundOp&) override {
     const MemoryCounters now = counters_.now();
-    figures.back().peak = now.peak - base_;
-    figures.back().after = now.live - base_;
+    figures.back().peak = now.peak - base_.all;
+    figures.back().after = now.live - base_.all;
+    figures.back().products = counters_.products() - base_.products;
   }
 
   std::vector<OpMemory> figures;
 
  private:
   Counters counters_;
-  int64_t base_;
+  LiveBytes base_;
 };
 
 }  // namespace
@@ -46,8 +49,13 @@ const char* memory_kind_name(MemoryKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
-std::vector<OpMemory> run_measured(NetSession& session, int64_t base) {
-  Measure measure(base);
+LiveBytes live_bytes() {
+  const Counters counters;
+  return {counters.now().live, counters.products()};
+}
+
+std::vector<OpMemory> run_measured(NetSession& session, const LiveBytes& before) {
+  Measure measure(before);
   RunContext run;
   run.observer = &measure;
   session.net->run(run);

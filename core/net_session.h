@@ -36,12 +36,17 @@ struct NetSession {
 // gone.
 struct OpMemory {
   int64_t before = 0, peak = 0, after = 0;
+  int64_t products = 0;  // of what is live behind it, what products keep: packed weights and scratchpads
   bool operator==(const OpMemory&) const = default;
 };
 
 // Runs the net once; one figure for each operator. They are those of the scope that is alive on this thread, else of
-// the CPU's allocator, beyond `base` bytes.
-std::vector<OpMemory> run_measured(NetSession& session, int64_t base = 0);
+// the CPU's allocator, beyond what was live before.
+struct LiveBytes {
+  int64_t all = 0, products = 0;
+};
+LiveBytes live_bytes();
+std::vector<OpMemory> run_measured(NetSession& session, const LiveBytes& before = {});
 
 struct ForwardOptions {
   std::map<std::string, TensorType> feeds;

@@ -6,6 +6,7 @@
 #include "core/net.h"
 #include "recurrent/builder.h"
 #include "recurrent/carried_states.h"
+#include "recurrent/segment_budget.h"
 
 namespace stepnet {
 namespace {
@@ -130,6 +131,7 @@ NetDef expanded_forward(const Model& model, Mode mode) {
       if (op.HasExtension(recurrent)) op.MutableExtension(recurrent)->set_forward_only(true);
   }
   expand_recurrent(net);
+  if (mode == Mode::train && model.segments.steps > 0) apply_segments(net, model.segments);
   net.clear_external_output();
   for (const CarryLink& link : model.carry) net.add_external_output(link.from());
   net.add_external_output(model.loss);

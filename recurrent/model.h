@@ -9,6 +9,7 @@
 
 #include "core/workspace.h"
 #include "proto/recurrent.pb.h"
+#include "recurrent/segments.h"
 
 namespace stepnet {
 
@@ -19,6 +20,7 @@ struct Model {
   std::string loss, input, target, logits;
   std::vector<CarryLink> carry;
   int64_t timesteps = 0, batch = 0;
+  SegmentChoice segments = {};  // that its recurrent networks run by in training
 };
 
 // Throws Error: no extension, a missing or unknown name, a name in the wrong role, sizes below 1.

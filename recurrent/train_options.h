@@ -32,6 +32,7 @@ struct TrainOptions {
 
   // When resuming, settings come from the run; those named here (as by settings_of) must agree with it.
   std::set<std::string> given;
+  int64_t memory_budget = 0;  // the most bytes that tensors may take in a training step; 0: what the machine has
   std::string offload;  // folder for what recurrent networks keep for their backward passes; "": it stays in memory
   const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
   Profiler* profiler = nullptr;

@@ -5,12 +5,15 @@
 #include <optional>
 
 #include "core/autograd/offload.h"
+#include "core/estimate_text.h"
 #include "core/parallel.h"
 #include "core/profile.h"
 #include "recurrent/evaluator.h"
 #include "recurrent/metrics_log.h"
 #include "recurrent/run_folder.h"
 #include "recurrent/run_setup.h"
+#include "recurrent/training_budget.h"
+#include "recurrent/training_estimate.h"
 #include "recurrent/training_session.h"
 
 namespace stepnet {
@@ -49,6 +52,7 @@ struct Trainer::State {
 
   TrainResult run();
   void step();
+  void keep_to_budget(Model& model) const;
   void fix_iterations();
   void set_total(int64_t iterations);
   void validate();
@@ -99,6 +103,8 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
   if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
+  if (options.memory_budget > 0) keep_to_budget(model);
+  require_training_fits(model, options.optimizer);
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
                                               total > 0 ? total : kNoEnd, !options.keep_all);
   check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());
@@ -109,6 +115,17 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (total > 0) set_total(total);
   if (options.metrics.empty() && folder) options.metrics = folder->file("metrics.jsonl");
   metrics = std::make_unique<MetricsLog>(options.metrics, session->iteration());
+}
+
+void Trainer::State::keep_to_budget(Model& model) const {
+  const SegmentAnswer answer = fit_training(model, options.optimizer, options.memory_budget);
+  model.segments = answer.choice;
+  if (answer.choice.steps == 0) return;
+  note(
+      fmt::format("to keep to {}, segments of {} timesteps run one after the other: {} instead of {}, for {:.1f}% more "
+                  "arithmetic",
+                  bytes_text(options.memory_budget), answer.choice.steps, bytes_text(answer.figures.peak),
+                  bytes_text(answer.in_one.peak), 100 * (answer.figures.flops / answer.in_one.flops - 1)));
 }
 
 void Trainer::State::resume(const Checkpoint& saved) {

@@ -1,8 +1,10 @@
 #include "recurrent/training_estimate.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
+#include "core/estimate.h"
 #include "recurrent/carried_states.h"
 
 namespace stepnet {
@@ -115,6 +117,21 @@ Model model_of(const NetDef& net, const NetDef& init, const std::string& loss) {
                 "name it with --loss");
   model.loss = outputs[0];
   return model;
+}
+
+void require_training_fits(const Model& model, const OptimizerOptions& optimizer) {
+  std::optional<Estimate> estimate;
+  try {
+    DryScope scope;
+    const TrainingEstimate training{.model = model, .optimizer = optimizer};
+    const auto session = training_session(training);
+    estimate = estimate_session(*session, scope);
+  } catch (const Error&) {
+    return;  // the run says it, if it is no matter of data
+  }
+  require_fits(*estimate, cpu_memory_limit() - allocator(Device{}).counters().live,
+               fmt::format("a training step of a batch of {} and {} timesteps", model.batch, model.timesteps),
+               "use a smaller batch or fewer timesteps");
 }
 
 std::unique_ptr<NetSession> training_session(const TrainingEstimate& training) { return Builder(training).build(); }

@@ -24,6 +24,10 @@ struct TrainingEstimate {
 // nobody reads. Throws Error if there are several.
 Model model_of(const NetDef& net, const NetDef& init, const std::string& loss);
 
+// Throws Error with the figures if a training step of the model needs more CPU memory than is left. What cannot be
+// known without data is left to the run.
+void require_training_fits(const Model& model, const OptimizerOptions& optimizer);
+
 // Makes the session and runs the init net. Throws Error that lists the blobs whose types are missing.
 std::unique_ptr<NetSession> training_session(const TrainingEstimate& training);
 

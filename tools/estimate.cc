@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <memory>
 
@@ -80,6 +81,7 @@ class EstimateCommand {
       scope.bounds[name] = {type.dtype, type.shape};
     feeds_ = parse_types("--feed", options_.feeds);
     const auto session = options_.train ? training() : forward();
+    require_outputs(session->net->def(), scope);
     const Estimate estimate = estimate_session(*session, scope);
     const double seconds = now_seconds() - start;
     print(*session, estimate);
@@ -87,6 +89,15 @@ class EstimateCommand {
   }
 
  private:
+  // A bound of a blob that no operator makes would be of no use.
+  static void require_outputs(const NetDef& net, const DryScope& scope) {
+    std::vector<std::string> made;
+    for (const OperatorDef& op : net.op()) made.insert(made.end(), op.output().begin(), op.output().end());
+    for (const auto& [name, bound] : scope.bounds)
+      require(std::ranges::find(made, name) != made.end(), "--bound names \"{}\", which no operator makes.{}", name,
+              suggest(name, made));
+  }
+
   std::unique_ptr<NetSession> training() {
     TrainingEstimate training{.model = model_ ? *model_ : model_of(net_, init_, options_.loss)};
     training.optimizer = options_.optimizer;

@@ -121,6 +121,13 @@ void add_train_command(CLI::App& app) {
   add_settings(*command, *o);
   command->add_option("--out", o->options.out, "Folder for checkpoints and metrics; made if it is not there");
   command->add_flag("--resume", o->options.resume, "Go on from the last checkpoint in --out");
+  command
+      ->add_option("--memory-budget", o->options.memory_budget,
+                   "The most memory that a training step may take, such as 200M; what has no room is computed again")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(number_above(0))
+      ->type_name("BYTES")
+      ->default_str("");
   command->add_option("--offload", o->options.offload,
                       "Folder on a disk for what recurrent networks keep for their backward passes; made if it is not "
                       "there");

@@ -47,7 +47,7 @@ struct RealRun {
 
 RealRun real_run(const NetDef& net, const std::map<std::string, Tensor>& feeds) {
   forget_products();
-  const int64_t base = allocator(Device{}).counters().live;
+  const LiveBytes base = live_bytes();
   const auto session = session_of(net, feeds);
   const double before = matmul_counters().flops;
   count_matmuls(true);

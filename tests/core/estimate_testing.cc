@@ -24,9 +24,9 @@ Run dry_run(const MakeSession& make) {
 
 Run real_run(const MakeSession& make) {
   forget_products();
-  const int64_t base = allocator(Device{}).counters().live;
+  const LiveBytes base = live_bytes();
   const auto session = make();
-  Run result{allocator(Device{}).counters().live - base, {}, 0};
+  Run result{live_bytes().all - base.all, {}, 0};
   const double before = matmul_counters().flops;
   count_matmuls(true);
   for (int i = 0; i < kRuns; ++i) result.runs.push_back(run_measured(*session, base));
@@ -35,7 +35,9 @@ Run real_run(const MakeSession& make) {
   return result;
 }
 
-std::string text_of(const OpMemory& m) { return fmt::format("{} / {} / {}", m.before, m.peak, m.after); }
+std::string text_of(const OpMemory& m) {
+  return fmt::format("{} / {} / {} ({} of products)", m.before, m.peak, m.after, m.products);
+}
 
 }  // namespace
 

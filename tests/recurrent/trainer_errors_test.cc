@@ -52,6 +52,18 @@ TEST_F(TrainerErrors, Texts) {
   expect_contains(error(o), "is not a regular file");
 }
 
+TEST_F(TrainerErrors, MoreMemoryThanIsLeft) {
+  const int64_t before = cpu_memory_limit();
+  limit_cpu_memory(allocator(Device{}).counters().live + 100'000);
+  const int64_t allocations = allocator(Device{}).counters().allocations;
+  const std::string text = error(options());
+  EXPECT_EQ(allocator(Device{}).counters().allocations, allocations);  // nothing was tried
+  limit_cpu_memory(before);
+  expect_contains(text, "a training step of a batch of 4 and 7 timesteps needs ");
+  expect_contains(text, "but only 100.00 kB are left; then there are net inputs ");
+  expect_contains(text, "fix use a smaller batch or fewer timesteps");
+}
+
 TEST_F(TrainerErrors, FewerClassesThanBytes) {
   EXPECT_EQ(error(options(), tiny_net(8)),
             "the text has 18 different bytes, but the net gives scores to 8 classes (logits is float[7, 4, 8])\n"

@@ -2,7 +2,9 @@
 #include "recurrent/training_estimate.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "core/dry_run.h"
 #include "core/io/text.h"
 #include "core/matmul.h"
 #include "core/net_observer.h"
@@ -174,6 +176,29 @@ TEST(TrainingEstimate, SaysWhoKeepsWhat) {
                                                   "the gradient of a by Tanh (operator 1)"}));
 }
 
+// Per timestep two products, their sum, and what LSTMUnit says; by hand, whatever passes make of it.
+TEST(TrainingEstimate, CountsTheArithmeticOfAnLstm) {
+  constexpr int64_t T = 1000, B = 6, I = 5, H = 7;
+  NetDef net = load_net(fmt::format("{}/tools/examples/lstm.pbtxt", STEPNET_SOURCE_DIR));
+  expand_recurrent(net);
+  const auto type = [](std::initializer_list<int64_t> dims) { return TensorType::of(DType::float32, Shape(dims)); };
+  const ForwardOptions options{
+      .feeds = {{"x", type({T, B, I})}, {"h0", type({1, B, H})}, {"c0", type({1, B, H})}},
+      .parameters = {
+          {"W_x", type({4 * H, I})}, {"b_x", type({4 * H})}, {"W_h", type({4 * H, H})}, {"b_h", type({4 * H})}}};
+  const NetDef unit = parse_net_text("op { type: 'LSTMUnit' input: 'h' input: 'c' input: 'g' input: 't'"
+                                     " output: 'h1' output: 'c1' arg { name: 'sequence_lengths' i: 0 } }");
+  const TensorType state = type({1, B, H});
+  const std::vector<TensorType> in = {state, state, type({1, B, 4 * H}), TensorType::of(DType::int32, Shape{1})};
+  const double of_unit = op_flops(bind_op(unit.op(0), "n", 0), in, std::vector<TensorType>{state, state});
+  DryScope scope;
+  const auto session = forward_session(net, options);
+  const Estimate estimate = estimate_session(*session, scope);
+  EXPECT_EQ(estimate.product_flops, 2.0 * T * B * 4 * H * (I + H));
+  EXPECT_GE(of_unit, 2.0 * B * H);
+  EXPECT_EQ(estimate.flops, estimate.product_flops + T * (static_cast<double>(B * 4 * H) + of_unit));
+}
+
 // A value is kept if its storage is still there when the backward pass begins.
 class Watch : public NetObserver {
  public:
@@ -227,6 +252,28 @@ TEST_P(TrainingEstimateOf, WhatIsKeptIsStillThereWhenTheBackwardPassBegins) {
     run.observer = &watch;
     session->net->run(run);
     EXPECT_EQ(watch.kept, estimated);
+  }
+}
+
+TEST_P(TrainingEstimateOf, KindsAddUpToWhatIsLive) {
+  std::vector<EstimateNet> nets = estimate_nets(GetParam());
+  for (EstimateNet& n : estimate_cells(GetParam())) nets.push_back(std::move(n));
+  for (const EstimateNet& n : nets) {
+    SCOPED_TRACE(n.name);
+    DryScope scope;
+    TrainingEstimate training{.model = model_of(n.net, {}, n.loss)};
+    training.feeds = n.data;
+    training.parameters = n.parameters;
+    const auto session = training_session(training);
+    const Estimate estimate = estimate_session(*session, scope);
+    for (const OpEstimate& e : estimate.ops) {
+      EXPECT_EQ(std::accumulate(e.at_peak.begin(), e.at_peak.end(), int64_t{0}), e.memory.peak) << e.type;
+      EXPECT_LE(e.outputs_kept, e.outputs) << e.type;
+      EXPECT_LE(e.inputs_kept, e.memory.before) << e.type;
+    }
+    const int64_t kept = estimate.ops[static_cast<size_t>(session->differentiated.first_gradient_op)]
+                             .at_peak[static_cast<size_t>(MemoryKind::kept)];
+    EXPECT_GT(kept, 0);
   }
 }
 

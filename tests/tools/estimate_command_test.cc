@@ -47,6 +47,7 @@ TEST(EstimateCommand, SaysWhatIsWrong) {
   expect_command("estimate " + kLstm + " --feed x=flaot[7]", 2, "flaot");
   expect_command("estimate " + kLstm + " --feed x=float[-7]", 2, "-7");
   expect_command("estimate " + kLstm + kShapes + " --feed x=float[7,2,3]", 2, "gives \"x\" twice");
+  expect_command("estimate " + kLstm + kShapes + " --bound h_al=float[1]", 2, "Did you mean \"h_all\"?");
   expect_command("estimate " + kLstm + kShapes + " --train --loss nothing", 2, "nothing");
   expect_command("estimate " + kLstm + " --train --feed x=float[7,2,3]", 2, "there are no parameters to train");
 }

@@ -1,0 +1,16 @@
+// A training step within a number of bytes.
+//
+// Threads: pure functions.
+#pragma once
+
+#include "recurrent/segment_budget.h"
+#include "recurrent/training_estimate.h"
+
+namespace stepnet {
+
+// The segments that the model's recurrent networks have to run by, so that a training step takes at most `budget` bytes
+// of tensors: parameters, optimizer, inputs and everything else. By dry runs, so the step keeps to it to the byte.
+// Throws Error if no choice does; it says the smallest budget.
+SegmentAnswer fit_training(const Model& model, const OptimizerOptions& optimizer, int64_t budget);
+
+}  // namespace stepnet
