@@ -32,8 +32,9 @@ struct NetArena::Plan {
   Types types;
   std::vector<StoredValue> values;
   NetLayout layout;
-  int observed = 0;      // runs
-  bool is_used = false;  // the block takes no more memory than values apart
+  int observed = 0;              // runs
+  bool is_used = false;          // the block takes no more memory than values apart
+  std::vector<bool> stays = {};  // by value of the net: it stays until the next run, though it has no place
 
   // While the block is there:
   Tensor block;
@@ -81,7 +82,9 @@ NetArena::NetArena(std::vector<NetStep> steps, const std::set<std::string>& visi
     if (!values_.all[v].is_visible) ends_[values_.all[v].last].push_back(static_cast<int>(v));
 }
 
-NetArena::~NetArena() { let_go(); }
+NetArena::~NetArena() {
+  if (plan_) plan_->drop_block();
+}
 
 NetArena::Types NetArena::types() const {
   Types types;
@@ -137,7 +140,7 @@ void NetArena::after(size_t step) {
   if (in_block_) check_made(s);
   for (const int v : ends_[step]) {
     if (observation_ && observation_->is_held(v)) stays_[v] = true;
-    if (!stays_[v]) drop_bytes(*values_.all[v].blob);
+    if (!stays_[v] && !(in_block_ && plan_->stays[v])) drop_bytes(*values_.all[v].blob);
     if (observation_) observation_->see_end(s, v);
   }
   if (in_block_) check_ended(s);
@@ -177,8 +180,14 @@ void NetArena::make_plan() {
   plan_->values = observation_->movable();
   plan_->layout = lay_out(steps_, plan_->values);
   ++plan_->observed;
-  plan_->is_used = !plan_->values.empty() &&
-                   observation_->most_live(plan_->values, plan_->layout.bytes) <= observation_->most_live();
+  const int64_t most = observation_->most_live(), block = plan_->layout.bytes;
+  plan_->is_used = !plan_->values.empty() && observation_->most_live(plan_->values, block) <= most;
+  plan_->stays.assign(values_.all.size(), false);
+  const std::vector<StoredValue> staying = observation_->stayable();
+  // A thousandth more is worth it that a run allocates nothing.
+  const int64_t with_staying = observation_->most_live(plan_->values, block, staying);
+  if (!plan_->is_used || with_staying > most + most / 1000) return;
+  for (const StoredValue& v : staying) plan_->stays[values_.made[v.first][v.output]] = true;
 }
 
 void NetArena::finish() {
@@ -199,7 +208,10 @@ void NetArena::stop() noexcept {
 }
 
 void NetArena::let_go() {
-  if (plan_) plan_->drop_block();
+  if (!plan_) return;
+  plan_->drop_block();
+  for (size_t v = 0; v < plan_->stays.size(); ++v)
+    if (plan_->stays[v]) drop_bytes(*values_.all[v].blob);
 }
 
 NetMemory NetArena::memory() const {

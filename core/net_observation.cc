@@ -36,8 +36,9 @@ int NetObservation::add(int step, int output, const Tensor& t) {
   made.address = t.storage().get();
   const bool is_whole = t.offset() == 0 && t.storage()->bytes() == t.bytes() && t.storage().use_count() == 1;
   const bool is_plain = t.dtype() != DType::string && t.device() == Device{};
-  made.apart =
-      !is_whole || !is_plain || steps_[step].op->spec->blob_kernel != nullptr || apart_.count({step, output}) > 0;
+  const bool by_blobs = steps_[step].op->spec->blob_kernel != nullptr;
+  made.may_stay = is_whole && is_plain && by_blobs;
+  made.apart = !is_whole || !is_plain || by_blobs || apart_.count({step, output}) > 0;
   stored_.push_back(std::move(made));
   alive_.push_back(static_cast<int>(stored_.size()) - 1);
   return alive_.back();
@@ -64,13 +65,13 @@ void NetObservation::see_output(int step, int output, int value) {
   if (t && now < 0) now = add(step, output, *t);
   if (now >= 0) {
     stored_[now].value.last_written = true;
-    if (values_.all[value].is_visible) stored_[now].apart = true;
+    if (values_.all[value].is_visible) keep_out(stored_[now]);
   }
   if (now == before) return;
   // An operator in place that has left its place: neither place is one that can be planned.
   if (before >= 0) {
-    stored_[before].apart = true;
-    if (now >= 0) stored_[now].apart = true;
+    keep_out(stored_[before]);
+    if (now >= 0) keep_out(stored_[now]);
     --stored_[before].names;
   }
   if (now >= 0) ++stored_[now].names;
@@ -88,7 +89,7 @@ void NetObservation::see_end(int step, int value) {
   Stored& stored = stored_[k];
   if (--stored.names > 0) return;
   stored.value.last = step;
-  if (!stored.storage.expired()) stored.apart = true;  // somebody else holds it
+  if (!stored.storage.expired()) keep_out(stored);  // somebody else holds it
   std::erase(alive_, k);
 }
 
@@ -99,12 +100,23 @@ std::vector<StoredValue> NetObservation::movable() const {
   return found;
 }
 
+std::vector<StoredValue> NetObservation::stayable() const {
+  std::vector<StoredValue> found;
+  for (const Stored& s : stored_)
+    if (s.may_stay && s.names == 0) found.push_back(s.value);
+  return found;
+}
+
 int64_t NetObservation::most_live() const { return live_.empty() ? 0 : std::ranges::max(live_); }
 
-int64_t NetObservation::most_live(std::span<const StoredValue> values, int64_t block) const {
+int64_t NetObservation::most_live(std::span<const StoredValue> moved, int64_t block,
+                                  std::span<const StoredValue> staying) const {
   std::vector<int64_t> others = live_;
-  for (const StoredValue& v : values)
+  for (const StoredValue& v : moved)
     for (int s = v.first; s <= v.last; ++s) others[s] -= rounded_bytes(v);
+  for (const StoredValue& v : staying)
+    for (int s = 0; s < static_cast<int>(others.size()); ++s)
+      if (s < v.first || s > v.last) others[s] += rounded_bytes(v);
   return others.empty() ? 0 : std::ranges::max(others) + block;
 }
 

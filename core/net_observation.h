@@ -27,9 +27,12 @@ class NetObservation {
   // After the run: the bytes that could be elsewhere, in the order in which they are made. Those that others saw or
   // held, that an operator on blobs made, strings, and what is not on the CPU are not among them.
   std::vector<StoredValue> movable() const;
-  // The most bytes that were live at an operator, and would have been with these values in a block of so many bytes.
+  // What operators on blobs made and nobody held; it could stay for the next run.
+  std::vector<StoredValue> stayable() const;
+  // The most bytes that were live at an operator, and would have been with `moved` in a block of so many bytes and with
+  // `staying` there all the time.
   int64_t most_live() const;
-  int64_t most_live(std::span<const StoredValue> values, int64_t block) const;
+  int64_t most_live(std::span<const StoredValue> moved, int64_t block, std::span<const StoredValue> staying = {}) const;
 
  private:
   struct Stored {
@@ -38,8 +41,13 @@ class NetObservation {
     const Storage* address = nullptr;
     int names = 0;  // values that show it and are still needed
     bool apart = false;
+    bool may_stay = false;
   };
 
+  static void keep_out(Stored& stored) {
+    stored.apart = true;
+    stored.may_stay = false;
+  }
   int find(const Tensor& tensor) const;
   int add(int step, int output, const Tensor& tensor);
   void see_output(int step, int output, int value);

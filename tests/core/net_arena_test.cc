@@ -10,6 +10,10 @@
 #include "tests/core/heap_counter.h"
 #include "tests/core/planned_runs.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace stepnet::testing {
 namespace {
 
@@ -229,9 +233,35 @@ TEST(NetArena, WhatANetInsideReadsIsKeptForIt) {
   EXPECT_TRUE(both.memory().planned);
 }
 
+// The output of If is large while the block would lie idle.
+TEST(NetArena, WhereABlockWouldTakeMoreMemoryValuesStayApart) {
+  const NetDef net = net_of(R"(external_input: 'X' external_input: 'C' external_output: 'Y' external_output: 'Z'
+      op { type: 'Transpose' input: 'X' output: 'A' } op { type: 'Transpose' input: 'A' output: 'B' }
+      op { type: 'SumElements' input: 'B' output: 'Y' }
+      op { type: 'If' input: 'C' input: 'X' output: 'W'
+           arg { name: 'then_net' n { op { type: 'Tile' input: 'X' output: 'W' arg { name: 'tiles' i: 8 } } } } }
+      op { type: 'SumElements' input: 'W' output: 'Z' })");
+  const Feeds feeds = {{"X", kX}, {"C", Tensor::of<bool>({1}, {true})}};
+  int64_t most = 0;
+  {
+    NetRuns released(net, feeds, {.release_intermediates = true});
+    for (int i = 0; i < 4; ++i) released.run();
+    most = released.peak();
+  }
+  NetRuns planned(net, feeds, kPlanned);
+  for (int i = 0; i < 4; ++i) planned.run();
+  EXPECT_EQ(planned.net().memory().values, 2);
+  EXPECT_FALSE(planned.net().memory().planned);
+  EXPECT_LE(planned.peak(), most);
+}
+
 Tensor& held() {
   static Tensor tensor;
   return tensor;
+}
+const void*& address_seen() {
+  static const void* address = nullptr;
+  return address;
 }
 bool& holds() {
   static bool value = false;
@@ -246,11 +276,25 @@ REGISTER(hold_for_test) {
       .output("Y", "the same elements", like("X"))
       .cpu(+[](const Tensor& x, Tensor& y) {
         y.copy_from(x);
+        address_seen() = x.raw();
         if (holds()) held() = x;
       })
       .example({"X=2"})
       .stop_gradient();
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+// Reads what another value's place was, at the address that it keeps.
+TEST(NetArena, DeadBytesArePoisoned) {
+  const NetDef net = net_of(R"(external_input: 'X' external_output: 'Z'
+      op { type: 'Exp' input: 'X' output: 'A' } op { type: 'HoldForTest' input: 'A' output: 'B' }
+      op { type: 'Transpose' input: 'B' output: 'C' } op { type: 'SumElements' input: 'C' output: 'Z' })");
+  NetRuns runs(net, {{"X", kX}}, kPlanned);
+  for (int i = 0; i < 3; ++i) runs.run();
+  ASSERT_TRUE(runs.net().memory().planned);
+  EXPECT_NE(__asan_region_is_poisoned(const_cast<void*>(address_seen()), kBytes), nullptr);
+}
+#endif
 
 TEST(NetArena, WhatSomebodyHoldsIsNotWrittenOver) {
   Both both(net_of(R"(external_input: 'X' external_output: 'Z'

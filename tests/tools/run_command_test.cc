@@ -54,6 +54,31 @@ TEST_F(RunCommandTest, HelpExplainsEveryOption) {
   }
 }
 
+TEST_F(RunCommandTest, SharedMemoryChangesNoResult) {
+  const std::string line = "run " + net(R"(name: "n" external_output: "z"
+      op { type: "UniformFill" output: "u" arg { name: "shape" ints: 3 } }
+      op { type: "Exp" input: "u" output: "v" } op { type: "Negative" input: "v" output: "w" }
+      op { type: "Sqr" input: "w" output: "z" })") +
+                           " --iterations 5 --fetch v --fetch z --watch w";
+  EXPECT_EQ(expect_command(line, 0, "v is float[3]"), expect_command(line + " --keep-all", 0, "v is float[3]"));
+}
+
+// What no net lists as an output is kept if another net or a step names it.
+TEST_F(RunCommandTest, NetsOfAPlanReadWhatOthersWrote) {
+  const std::string plan = net(R"(name: "p"
+      network { name: "a"
+        op { type: "Iter" input: "i" output: "i" } op { type: "Cast" input: "i" output: "x" arg { name: "to" i: 1 } }
+        op { type: "Scale" input: "x" output: "y" arg { name: "scale" f: 2 } }
+        op { type: "GT" input: "x" input: "limit" output: "enough" } }
+      network { name: "b" op { type: "Sqr" input: "y" output: "z" } op { type: "Scale" input: "z" output: "last" } }
+      network { name: "init" op { type: "ConstantFill" output: "i" arg { name: "shape" ints: 1 } arg { name: "dtype" i: 10 } }
+        op { type: "ConstantFill" output: "limit" arg { name: "shape" ints: 1 } arg { name: "value" f: 6.5 } } }
+      execution_step { name: "init" network: "init" }
+      execution_step { name: "loop" network: "a" network: "b" should_stop_blob: "enough" })");
+  const std::string line = "run " + plan + " --fetch last --fetch x";
+  EXPECT_EQ(expect_command(line, 0, "last = 144"), expect_command(line + " --keep-all", 0, "x = 7"));
+}
+
 TEST_F(RunCommandTest, TheSeedDecidesRandomDraws) {
   const std::string line = "run " + uniform() + " --fetch u --seed ";
   const std::string first = expect_command(line + "5", 0, "u is float[3]\n");
