@@ -76,6 +76,7 @@ void check_options(const TrainOptions& o) {
   require(o.iterations == 0 || o.seconds == 0, "iterations and seconds are both given");
   if (o.iterations == 0 && o.seconds == 0 && !o.resume)
     throw Error("nothing says how long to train", "give --iterations or --seconds");
+  require(o.memory_budget >= 0, "the memory budget must be more than 0 bytes, but is {}", o.memory_budget);
   require(o.batch >= 0, "the batch must be at least 1, but is {}", o.batch);
   require(o.timesteps >= 0, "the number of timesteps must be at least 1, but is {}", o.timesteps);
   require(o.validate_every >= 0, "the iterations between validations must be at least 1, but are {}", o.validate_every);

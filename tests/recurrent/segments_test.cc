@@ -16,22 +16,12 @@
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/recurrent/layers.h"
+#include "tests/recurrent/segment_testing.h"
 
 namespace stepnet::testing {
 namespace {
 
 constexpr int64_t kAll = -1;
-
-NetDef in_segments(const NetDef& net, int64_t steps, int64_t room) {
-  NetDef full = net;
-  expand_recurrent(full);
-  for (OperatorDef& op : *full.mutable_op()) {
-    if (op.type() != "RecurrentNetwork") continue;
-    *op.add_arg() = make_arg("segment_steps", steps);
-    *op.add_arg() = make_arg("segment_room", room);
-  }
-  return full;
-}
 
 Sizes sizes(int64_t steps, int64_t batch) {
   return {{'T', steps}, {'B', batch}, {'I', 2}, {'H', 3}, {'P', 2}, {'D', 2}, {'S', 4}, {'A', 3}};
@@ -48,11 +38,6 @@ CellData data_of(const NetDef& net, Feeds feeds) {
         name, like.dtype() == DType::float64 ? normal<double>(like.shape(), seed) : normal<float>(like.shape(), seed));
   }
   return data;
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         (a.bytes() == 0 || !std::memcmp(a.raw(), b.raw(), a.bytes()));
 }
 
 // The names of all results in which two nets differ, on the same data twice.
@@ -121,54 +106,6 @@ TEST(Segments, OfLayersWithLengthsAndInBothDirectionsGiveTheSameBits) {
           EXPECT_EQ(differences(whole, in_segments(net, 4, room), data), "") << room;
       }
 }
-
-const CellState kH = {"h_prev", "h", "h0", "h_all", "h_last"};
-const CellState kC = {"c_prev", "c", "c0", "", "c_last"};
-
-Cell lstm() {
-  return {{"a = FC(x, Wx, bx) axis=2", "r = FC(h_prev, Wh, bh) axis=2", "gates = Sum(a, r)",
-           "h, c = LSTMUnit(h_prev, c_prev, gates, timestep) sequence_lengths=0"},
-          {kH, kC}};
-}
-
-Feeds lstm_feeds(int64_t t, int64_t b, int64_t h) {
-  return {{"X", normal<float>({t, b, h}, 1)},  {"h0", normal<float>({1, b, h}, 2)},
-          {"c0", normal<float>({1, b, h}, 3)}, {"Wx", normal<float>({4 * h, h}, 4, 0, 0.1)},
-          {"bx", normal<float>({4 * h}, 5)},   {"Wh", normal<float>({4 * h, h}, 6, 0, 0.1)},
-          {"bh", normal<float>({4 * h}, 7)},   {"dh_all", normal<float>({t, b, h}, 8)}};
-}
-
-// A training step in a workspace; where its memory goes is looked at from outside.
-class Training {
- public:
-  Training(const NetDef& forward, const Feeds& feeds) : net_(forward) {
-    for (const auto& [name, value] : feeds) workspace_.tensor(name) = value.clone();
-    add_gradient_operators(net_,
-                           {.targets = {{"h_all", "dh_all"}}, .wanted = {"X", "Wx", "bx", "Wh", "bh"}, .stop = {}});
-    bound_.emplace(net_, workspace_);
-  }
-  // The largest number of bytes at once, beyond what was there before; the first run also makes what stays.
-  int64_t run(TensorPacker* packer = nullptr) {
-    const int64_t before = allocator({}).counters().live;
-    allocator({}).reset_peak();
-    RunContext run;
-    run.packer = packer;
-    bound_->run(run);
-    return allocator({}).counters().peak - before;
-  }
-  const Tensor& operator[](const std::string& name) const { return workspace_.fetch(name); }
-  Workspace& workspace() { return workspace_; }
-  const Segments& segments() const {
-    for (const std::string& name : workspace_.names())
-      if (workspace_.at(name).holds<RecurrentScratch>()) return workspace_.at(name).get<RecurrentScratch>().segments;
-    throw Error("the workspace has no RecurrentNetwork");
-  }
-
- private:
-  NetDef net_;
-  Workspace workspace_;
-  std::optional<Net> bound_;
-};
 
 // Copies, as files would be; counts what it has.
 class Elsewhere : public TensorPacker {

@@ -8,6 +8,7 @@
 
 #include "core/parallel.h"
 #include "recurrent/metrics_log.h"
+#include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 
 namespace stepnet {
@@ -76,6 +77,34 @@ TEST_F(TrainerTest, WhatWaitsOnDiskChangesNoBits) {
   EXPECT_EQ(result.loss, expected.loss);
   EXPECT_EQ(testing::saved_bytes(offloaded.out), testing::saved_bytes(plain.out));
   EXPECT_FALSE(std::filesystem::exists(offloaded.offload));  // made by the run, and gone with it
+}
+
+TEST_F(TrainerTest, ABudgetIsKeptAndChangesNoBits) {
+  testing::write_all(text_, testing::tiny_text(20000));
+  TrainOptions plain = options(4, "plain");
+  plain.batch = 64;
+  plain.timesteps = 64;
+  plain.holdout = 0;
+  const TrainResult expected = train(plain);
+  TrainOptions small = plain;
+  small.out = "";
+  small.memory_budget = 1;
+  const std::string text = testing::error_text([&] { train(small); });
+  const std::string before = "takes at least ";
+  ASSERT_NE(text.find(before), std::string::npos) << text;
+  const int64_t least = std::stoll(text.substr(text.find(before) + before.size()));
+  for (const int64_t budget : {least, least * 11 / 10, int64_t{1} << 30}) {
+    TrainOptions o = plain;
+    o.out = folder_.file(fmt::format("budget-{}", budget));
+    o.memory_budget = budget;
+    const int64_t live = allocator({}).counters().live;
+    allocator({}).reset_peak();
+    EXPECT_EQ(train(o).loss, expected.loss);
+    EXPECT_LE(allocator({}).counters().peak - live, budget);
+    EXPECT_EQ(testing::saved_bytes(o.out), testing::saved_bytes(plain.out)) << budget;
+  }
+  small.memory_budget = -1;
+  EXPECT_NE(testing::error_text([&] { train(small); }).find("must be"), std::string::npos);
 }
 
 TEST_F(TrainerTest, AFolderThatCannotBeMadeIsSaidBeforeTraining) {

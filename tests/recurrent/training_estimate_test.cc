@@ -186,8 +186,9 @@ TEST(TrainingEstimate, CountsTheArithmeticOfAnLstm) {
       .feeds = {{"x", type({T, B, I})}, {"h0", type({1, B, H})}, {"c0", type({1, B, H})}},
       .parameters = {
           {"W_x", type({4 * H, I})}, {"b_x", type({4 * H})}, {"W_h", type({4 * H, H})}, {"b_h", type({4 * H})}}};
-  const NetDef unit = parse_net_text("op { type: 'LSTMUnit' input: 'h' input: 'c' input: 'g' input: 't'"
-                                     " output: 'h1' output: 'c1' arg { name: 'sequence_lengths' i: 0 } }");
+  const NetDef unit = parse_net_text(
+      "op { type: 'LSTMUnit' input: 'h' input: 'c' input: 'g' input: 't'"
+      " output: 'h1' output: 'c1' arg { name: 'sequence_lengths' i: 0 } }");
   const TensorType state = type({1, B, H});
   const std::vector<TensorType> in = {state, state, type({1, B, 4 * H}), TensorType::of(DType::int32, Shape{1})};
   const double of_unit = op_flops(bind_op(unit.op(0), "n", 0), in, std::vector<TensorType>{state, state});
