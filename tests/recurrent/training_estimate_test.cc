@@ -1,6 +1,8 @@
 // Estimated memory against real runs: every operator's live bytes before, in and behind it, forward alone and training.
 #include "recurrent/training_estimate.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <numeric>
 
