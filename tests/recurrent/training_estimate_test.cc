@@ -72,6 +72,27 @@ TEST_P(TrainingEstimateOf, PassesIsExact) {
     }
 }
 
+TEST_P(TrainingEstimateOf, NetworksInStepNetsIsExact) {
+  const Cell inner = {.step = {"a = FC(g_prev, U, d) axis=2", "m = Mul(a, q)", "z = Sum(m, x)", "g = Tanh(z)"},
+                      .states = {{"g_prev", "g", "h_prev", "g_all", "g_last"}},
+                      .sequences = {{"Q", "q"}}};
+  OperatorDef nested = recurrent_net(inner, {}).op(0);
+  nested.set_name("inner");
+  const Cell outer = {.step = {"g_all = Nested()", "s = Sum(g_last, x)", "h = Tanh(s)"},
+                      .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
+                      .nested = {nested}};
+  const auto draw = static_cast<int64_t>(GetParam());
+  const int64_t steps = 3 + 9 * draw, batch = 1 + 2 * draw, h = 5 + 3 * draw;
+  const auto type = [](std::initializer_list<int64_t> dims) { return TensorType::of(DType::float32, Shape(dims)); };
+  const EstimateNet n{"nested",
+                      recurrent_net(outer, {}),
+                      {{"X", type({steps, batch, h})}, {"Q", type({1 + draw, batch, h})}, {"h0", type({batch, h})}},
+                      {{"U", type({h, h})}, {"d", type({h})}},
+                      "h_all"};
+  EXPECT_EQ(compare_forward(n), "");
+  EXPECT_EQ(compare_training(n, "sgd"), "");
+}
+
 TEST_P(TrainingEstimateOf, RecomputedValuesIsExact) {
   NetDef net = load_net(fmt::format("{}/tools/examples/lstm.pbtxt", STEPNET_SOURCE_DIR));
   recurrent_op(net).MutableExtension(recurrent)->add_recompute("gates");
@@ -188,8 +209,9 @@ TEST(TrainingEstimate, CountsTheArithmeticOfAnLstm) {
       .feeds = {{"x", type({T, B, I})}, {"h0", type({1, B, H})}, {"c0", type({1, B, H})}},
       .parameters = {
           {"W_x", type({4 * H, I})}, {"b_x", type({4 * H})}, {"W_h", type({4 * H, H})}, {"b_h", type({4 * H})}}};
-  const NetDef unit = parse_net_text("op { type: 'LSTMUnit' input: 'h' input: 'c' input: 'g' input: 't'"
-                                     " output: 'h1' output: 'c1' arg { name: 'sequence_lengths' i: 0 } }");
+  const NetDef unit = parse_net_text(
+      "op { type: 'LSTMUnit' input: 'h' input: 'c' input: 'g' input: 't'"
+      " output: 'h1' output: 'c1' arg { name: 'sequence_lengths' i: 0 } }");
   const TensorType state = type({1, B, H});
   const std::vector<TensorType> in = {state, state, type({1, B, 4 * H}), TensorType::of(DType::int32, Shape{1})};
   const double of_unit = op_flops(bind_op(unit.op(0), "n", 0), in, std::vector<TensorType>{state, state});
