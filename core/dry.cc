@@ -40,8 +40,6 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr int64_t kMostBytes = int64_t{1} << 60;
 
-thread_local constinit DryScope* innermost = nullptr;
-
 // The CPU's allocator rounds sizes up, the one of CUDA counts what was asked for.
 int64_t counted(size_t bytes, DeviceKind device) {
   require(bytes <= static_cast<size_t>(kMostBytes), "{} bytes are more than can be counted", bytes);
@@ -73,13 +71,11 @@ struct Held {
 
 }  // namespace
 
-DryScope::DryScope(DeviceKind claims) : claims_(claims), before_(innermost), memory_(std::make_shared<DryMemory>()) {
-  innermost = this;
+DryScope::DryScope(DeviceKind claims) : claims_(claims), before_(innermost_), memory_(std::make_shared<DryMemory>()) {
+  innermost_ = this;
 }
 
-DryScope::~DryScope() { innermost = before_; }
-
-DryScope* DryScope::now() { return innermost; }
+DryScope::~DryScope() { innermost_ = before_; }
 
 MemoryCounters DryScope::counters() const { return memory_->counters; }
 

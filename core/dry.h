@@ -35,7 +35,7 @@ class DryScope {
   ~DryScope();
   DryScope(const DryScope&) = delete;
   DryScope& operator=(const DryScope&) = delete;
-  static DryScope* now();  // the calling thread's innermost; null if there is none
+  static DryScope* now() { return innermost_; }  // the calling thread's innermost; null if there is none
 
   DeviceKind claims() const { return claims_; }
   MemoryCounters counters() const;
@@ -79,6 +79,8 @@ class DryScope {
   }
 
  private:
+  inline static constinit thread_local DryScope* innermost_ = nullptr;
+
   DeviceKind claims_;
   DryScope* before_;
   std::shared_ptr<DryMemory> memory_;  // shared with the blocks, which tell it when they go

@@ -127,8 +127,7 @@ std::vector<KeptValue> kept_values(const NetSession& session) {
     const Blob* blob = session.blobs.find(name);
     value.type = blob ? blob->type_str() : "";
     if (const Tensor* t = tensor_of(session.blobs.find(name))) value.bytes = static_cast<int64_t>(t->bytes());
-    const auto first = std::ranges::unique(value.reasons).begin();
-    value.reasons.erase(first, value.reasons.end());
+    value.reasons.erase(std::unique(value.reasons.begin(), value.reasons.end()), value.reasons.end());
     result.push_back(std::move(value));
   }
   return result;

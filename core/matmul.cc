@@ -77,16 +77,19 @@ void row_in_blocks(const RowProduct& row, int64_t block, void (*kernel)(const Ro
                std::ref(blocks));
 }
 
+// The packed panels of the matrix that a row is multiplied by; null where it is read as it is.
+const float* panels_for(const Matmul<float>& p) {
+  if (!p.trans_b || !p.packs || !p.packs->holds(p.stored_b)) return nullptr;
+  return p.packs->panels_of(p.b, p.n, p.k, p.ldb, row_products().panel_columns);
+}
+
 // One row: memory is the limit; for a matrix in the second-level cache, sums over the lanes of vectors are.
 void row_product(const Matmul<float>& p) {
   constexpr int64_t kCacheLine = 16;
   const RowProductKernels& kernels = row_products();
   RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate, p.ldb, p.bias};
-  const bool dry = DryScope::now() != nullptr;
-  if (!p.trans_b) return dry ? void() : row_times_plain(row);
-  const float* panels =
-      p.packs && p.packs->holds(p.stored_b) ? p.packs->panels_of(p.b, p.n, p.k, p.ldb, kernels.panel_columns) : nullptr;
-  if (dry) return;
+  if (!p.trans_b) return row_times_plain(row);
+  const float* panels = panels_for(p);
   if (!panels) return row_in_blocks(row, kCacheLine, kernels.transposed);
   row.b = panels;
   row_in_blocks(row, kernels.panel_columns, kernels.panels);
@@ -144,7 +147,6 @@ PreparedProduct prepared_part(const Matmul<float>& p, int index, int count, bool
 bool run_parts(const Matmul<float>& p, int parts, bool packed) {
   std::array<PreparedProduct, kMostParts> prepared;
   for (int i = 0; i < parts; ++i) prepared[i] = prepared_part(p, i, parts, packed);
-  if (DryScope::now()) return true;
   std::atomic<bool> failed{false};
   auto run = [&](int i) {
     try {
@@ -195,12 +197,20 @@ void product(const Matmul<double>& p) {
   }
 }
 
-// Takes what the product takes; Eigen's, of double, take nothing from the allocator.
+// Takes what the product takes, and no more; Eigen's, of double, take nothing from the allocator.
 template <class T>
 void dry_product(DryScope& dry, const Matmul<T>& p) {
   dry.product_flops += dry.times * p.flops();
-  if constexpr (std::is_same_v<T, float>)
-    if (p.k > 0 && dry.claims() == DeviceKind::cpu) product(p);
+  if constexpr (std::is_same_v<T, float>) {
+    if (p.k == 0 || dry.claims() != DeviceKind::cpu) return;
+    if (p.m == 1) {
+      panels_for(p);
+      return;
+    }
+    const int parts = product_parts(p);
+    const bool packed = p.packs && p.packs->holds(p.stored_b);
+    for (int i = 0; i < parts; ++i) prepared_part(p, i, parts, packed);
+  }
 }
 
 template <class T>

@@ -212,7 +212,6 @@ void Product::run(const ProductPart& part) {
 }
 
 void PreparedProduct::run() const {
-  if (DryScope::now()) return;
   if (weights) weights->pack(part.b, run_number);
   product->run(part);
 }

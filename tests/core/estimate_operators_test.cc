@@ -1,4 +1,6 @@
 // Every operator's examples, dry and for real: what a kernel takes beside its outputs must be declared.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <set>

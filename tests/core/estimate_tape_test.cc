@@ -1,4 +1,6 @@
 // The tape on the dry device: forward and backward take what they take for real.
+#include <gtest/gtest.h>
+
 #include "core/autograd/engine.h"
 #include "core/matmul.h"
 #include "operators/ops.h"

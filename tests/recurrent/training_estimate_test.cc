@@ -1,6 +1,8 @@
 // Estimated memory against real runs: every operator's live bytes before, in and behind it, forward alone and training.
 #include "recurrent/training_estimate.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -68,6 +70,27 @@ TEST_P(TrainingEstimateOf, PassesIsExact) {
       without.net = without_passes(n.net, passes);
       EXPECT_EQ(compare_training(without, "sgd"), "");
     }
+}
+
+TEST_P(TrainingEstimateOf, NetworksInStepNetsIsExact) {
+  const Cell inner = {.step = {"a = FC(g_prev, U, d) axis=2", "m = Mul(a, q)", "z = Sum(m, x)", "g = Tanh(z)"},
+                      .states = {{"g_prev", "g", "h_prev", "g_all", "g_last"}},
+                      .sequences = {{"Q", "q"}}};
+  OperatorDef nested = recurrent_net(inner, {}).op(0);
+  nested.set_name("inner");
+  const Cell outer = {.step = {"g_all = Nested()", "s = Sum(g_last, x)", "h = Tanh(s)"},
+                      .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
+                      .nested = {nested}};
+  const auto draw = static_cast<int64_t>(GetParam());
+  const int64_t steps = 3 + 9 * draw, batch = 1 + 2 * draw, h = 5 + 3 * draw;
+  const auto type = [](std::initializer_list<int64_t> dims) { return TensorType::of(DType::float32, Shape(dims)); };
+  const EstimateNet n{"nested",
+                      recurrent_net(outer, {}),
+                      {{"X", type({steps, batch, h})}, {"Q", type({1 + draw, batch, h})}, {"h0", type({batch, h})}},
+                      {{"U", type({h, h})}, {"d", type({h})}},
+                      "h_all"};
+  EXPECT_EQ(compare_forward(n), "");
+  EXPECT_EQ(compare_training(n, "sgd"), "");
 }
 
 TEST_P(TrainingEstimateOf, RecomputedValuesIsExact) {
