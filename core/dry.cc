@@ -121,4 +121,9 @@ std::shared_ptr<void> DryScope::take(size_t bytes, std::byte** place) {
   return held;
 }
 
+MemoryCounters memory_counters() {
+  const DryScope* dry = DryScope::now();
+  return dry ? dry->counters() : allocator(Device{}).counters();
+}
+
 }  // namespace stepnet

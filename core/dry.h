@@ -88,6 +88,9 @@ class DryScope {
   bool in_workspace_ = false;
 };
 
+// Those of the calling thread's dry run, or if there is none, of the CPU's allocator.
+MemoryCounters memory_counters();
+
 // The steps of a loop over many that are alike: all of them, but in a dry run the first and the last few, which meet
 // every size, and one that stands for those between.
 //

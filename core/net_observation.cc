@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/dry.h"
+
 namespace stepnet {
 namespace {
 
@@ -45,7 +47,7 @@ int NetObservation::add(int step, int output, const Tensor& t) {
 }
 
 void NetObservation::see(int step) {
-  live_.push_back(allocator({}).counters().live);
+  live_.push_back(memory_counters().live);
   for (const int k : alive_) {
     stored_[k].value.last_inputs.clear();
     stored_[k].value.last_written = false;

@@ -118,7 +118,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
 }
 
 void Trainer::State::keep_to_budget(Model& model) const {
-  const SegmentAnswer answer = fit_training(model, options.optimizer, options.memory_budget);
+  const SegmentAnswer answer = fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget);
   model.segments = answer.choice;
   if (answer.choice.steps == 0) return;
   note(

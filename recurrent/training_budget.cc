@@ -2,37 +2,58 @@
 
 #include <algorithm>
 
-#include "core/estimate.h"
 #include "core/estimate_text.h"
+#include "recurrent/scratch.h"
 
 namespace stepnet {
 namespace {
 
-SegmentFigures measure_step(Model model, const OptimizerOptions& optimizer, const SegmentChoice& choice) {
-  model.segments = choice;
+// Also says how many networks there are, and the sizes of the longest. The first run is watched, the second makes the
+// block, and the third is like all later ones.
+SegmentFigures measure_step(TrainingEstimate training, const SegmentChoice& choice, SegmentQuestion& question) {
+  training.model.segments = choice;
+  training.plan_memory = true;
   DryScope scope;
-  const auto session = training_session({.model = std::move(model), .optimizer = optimizer});
-  const Estimate estimate = estimate_session(*session, scope);
-  return {estimate.peak, estimate.flops};
+  const auto session = training_session(training);
+  double flops = 0;
+  for (int i = 0; i < 3; ++i) {
+    flops = scope.flops;
+    RunContext run;
+    session->net->run(run);
+    if (session->advance) session->advance();
+  }
+  question.networks = 0;
+  for (const std::string& name : session->blobs.names()) {
+    const Blob& blob = session->blobs.at(name);
+    if (!blob.holds<RecurrentScratch>()) continue;
+    const Shape& sequence = blob.get<RecurrentScratch>().sequence;
+    ++question.networks;
+    if (sequence[0] <= question.steps) continue;
+    question.steps = sequence[0];
+    question.batch = sequence[1];
+  }
+  question.networks = std::max<int64_t>(question.networks, 1);
+  return {scope.counters().peak, scope.flops - flops};
 }
 
 }  // namespace
 
-SegmentAnswer fit_training(const Model& model, const OptimizerOptions& optimizer, int64_t budget) {
+int64_t training_peak(const TrainingEstimate& training) {
+  SegmentQuestion question;
+  return measure_step(training, training.model.segments, question).peak;
+}
+
+SegmentAnswer fit_training(const TrainingEstimate& training, int64_t budget) {
   require(budget > 0, "the memory budget must be more than 0 bytes, but is {}", budget);
-  const NetDef forward = expanded_forward(model, Mode::train);
-  const auto networks =
-      std::ranges::count_if(forward.op(), [](const OperatorDef& op) { return op.type() == "RecurrentNetwork"; });
-  const SegmentQuestion question{
-      .budget = budget, .steps = model.timesteps, .batch = model.batch, .networks = std::max<int64_t>(networks, 1)};
+  SegmentQuestion question{.budget = budget};
+  measure_step(training, {}, question);
   const SegmentAnswer answer =
-      best_segments(question, [&](const SegmentChoice& choice) { return measure_step(model, optimizer, choice); });
+      best_segments(question, [&](const SegmentChoice& choice) { return measure_step(training, choice, question); });
   if (!answer.fits)
-    throw Error(
-        fmt::format("a training step of a batch of {} and {} timesteps takes at least {} bytes ({}), and the "
-                    "budget is {}; with nothing computed again it takes {}",
-                    model.batch, model.timesteps, answer.least, bytes_text(answer.least), budget, answer.in_one.peak),
-        "give it that many, or use a smaller batch or fewer timesteps");
+    throw Error(fmt::format("a training step takes at least {} bytes ({}), and the budget is {}; with nothing computed "
+                            "again it takes {}",
+                            answer.least, bytes_text(answer.least), budget, answer.in_one.peak),
+                "give it that many, or use a smaller batch or fewer timesteps");
   return answer;
 }
 

@@ -43,7 +43,10 @@ class Builder {
     session_->first_update = first_update(net);
     require_inputs(net.net, session_->blobs, feeds_);
     session_->net = std::make_unique<Net>(net.net, session_->blobs,
-                                          NetOptions{.release_intermediates = true, .keep = {}, .force_cpu = true});
+                                          NetOptions{.release_intermediates = !training_.plan_memory,
+                                                     .plan_memory = training_.plan_memory,
+                                                     .keep = {},
+                                                     .force_cpu = true});
     if (states_) states_->reset(model_.batch);
     return std::move(session_);
   }

@@ -45,11 +45,10 @@ Types types_of_inputs(const DrawOptions& options, const NetDef& net) {
   Types types;
   std::set<std::string> names;
   for (const OperatorDef& op : net.op()) names.insert(op.input().begin(), op.input().end());
-  for (const std::string& text : options.feeds) {
-    auto [name, type] = parse_type("--feed", text);
-    require(names.count(name) > 0, "--feed {}: the net does not read \"{}\".{}", text, name,
+  for (auto& [name, type] : parse_types("--feed", options.feeds)) {
+    require(names.count(name) > 0, "--feed {}={}: the net does not read \"{}\".{}", name, type, name,
             suggest(name, {names.begin(), names.end()}));
-    require(types.emplace(name, type).second, "--feed gives \"{}\" twice", name);
+    types.emplace(name, type);
   }
   if (!options.init.empty()) types.merge(infer_net(load_expanded_net(options.init), {}));
   if (net.HasExtension(model)) add_model_types(net.GetExtension(model), types);

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <memory>
 
 #include "core/estimate_text.h"
@@ -11,9 +10,10 @@
 #include "core/parallel.h"
 #include "core/profile.h"
 #include "recurrent/builder.h"
-#include "recurrent/training_estimate.h"
+#include "recurrent/training_budget.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
+#include "tools/type_text.h"
 #include "tools/usage.h"
 
 namespace stepnet::tools {
@@ -25,42 +25,9 @@ struct EstimateOptions {
   OptimizerOptions optimizer;
   int64_t batch = 0, timesteps = 0;
   int threads = 0;
+  int64_t memory_budget = 0;
   bool train = false, why = false, json = false, keep_all = false;
 };
-
-using Types = std::map<std::string, TensorType>;
-
-// "BLOB=float[32,128]"; without a type, float.
-std::pair<std::string, TensorType> parse_type(const std::string& option, const std::string& text) {
-  const size_t equals = text.find('='), open = text.find('[');
-  const auto refuse = [&]() {
-    throw Error(fmt::format("{} \"{}\" does not say a blob's type", option, text),
-                fmt::format("write it like {} x=float[32,128]", option));
-  };
-  if (equals == std::string::npos || equals == 0 || open == std::string::npos || open < equals || text.back() != ']')
-    refuse();
-  const std::string type = text.substr(equals + 1, open - equals - 1);
-  std::vector<int64_t> dims;
-  for (size_t at = open + 1; at < text.size() - 1;) {
-    while (text[at] == ' ') ++at;
-    int64_t size = 0;
-    const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size() - 1, size);
-    if (error != std::errc() || (*end != ',' && *end != ']')) refuse();
-    dims.push_back(size);
-    at = static_cast<size_t>(end - text.data()) + 1;
-  }
-  return {text.substr(0, equals),
-          TensorType::of(type.empty() ? DType::float32 : dtype_from_name(type), Shape(std::span<const int64_t>(dims)))};
-}
-
-Types parse_types(const std::string& option, const std::vector<std::string>& texts) {
-  Types types;
-  for (const std::string& text : texts) {
-    auto [name, type] = parse_type(option, text);
-    require(types.emplace(name, type).second, "{} gives \"{}\" twice", option, name);
-  }
-  return types;
-}
 
 class EstimateCommand {
  public:
@@ -84,6 +51,7 @@ class EstimateCommand {
     require_outputs(session->net->def(), scope);
     const Estimate estimate = estimate_session(*session, scope);
     const double seconds = now_seconds() - start;
+    if (options_.train && !options_.json) planned_peak_ = training_peak(training_);
     print(*session, estimate);
     if (!options_.json) fmt::print("estimated in {:.1f} ms\n", seconds * 1e3);
   }
@@ -99,11 +67,12 @@ class EstimateCommand {
   }
 
   std::unique_ptr<NetSession> training() {
-    TrainingEstimate training{.model = model_ ? *model_ : model_of(net_, init_, options_.loss)};
-    training.optimizer = options_.optimizer;
-    training.feeds = feeds_;
-    training.parameters = parse_types("--parameter", options_.parameters);
-    return training_session(training);
+    training_.model = model_ ? *model_ : model_of(net_, init_, options_.loss);
+    training_.optimizer = options_.optimizer;
+    training_.feeds = feeds_;
+    training_.parameters = parse_types("--parameter", options_.parameters);
+    if (options_.memory_budget > 0) training_.model.segments = fit_training(training_, options_.memory_budget).choice;
+    return training_session(training_);
   }
 
   std::unique_ptr<NetSession> forward() {
@@ -131,6 +100,9 @@ class EstimateCommand {
       fmt::print("{}", estimate_json(estimate, options_.why ? &kept : nullptr));
     else
       fmt::print("{}{}", estimate_table(estimate), options_.why ? kept_table(kept) : "");
+    if (planned_peak_ > 0)
+      fmt::print("as stepnet train runs it, with intermediates in one block: peak {} ({} bytes)\n",
+                 bytes_text(planned_peak_), planned_peak_);
     if (!options_.plot.empty()) write_file(options_.plot, estimate_svg(estimate, session.net->name()));
   }
 
@@ -138,6 +110,8 @@ class EstimateCommand {
   NetDef net_, init_;
   std::optional<Model> model_;
   Types feeds_;
+  TrainingEstimate training_;
+  int64_t planned_peak_ = 0;
 };
 
 }  // namespace
@@ -167,6 +141,11 @@ void add_estimate_command(CLI::App& app) {
   command->add_option("--threads", o->threads, "Threads that it would use; 0: one per core")
       ->check(whole_number(0, 1024))
       ->type_name("N");
+  command->add_option("--memory-budget", o->memory_budget, "With --train: the most memory that the step may take")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(number_above(0))
+      ->type_name("BYTES")
+      ->default_str("");
   command->add_flag("--keep-all", o->keep_all, "Intermediates stay until the next run");
   command->add_flag("--why", o->why, "Name for each value that is kept who reads it");
   command->add_flag("--json", o->json, "Print one JSON object");

@@ -23,7 +23,8 @@ std::pair<std::string, TensorType> parse_type(const std::string& option, const s
   const size_t open = text.rfind('[');
   const size_t equals = open == std::string::npos ? open : text.rfind('=', open);
   if (equals == std::string::npos || equals == 0 || text.back() != ']') refuse(option, text);
-  const DType dtype = dtype_from_name(text.substr(equals + 1, open - equals - 1));
+  const std::string type = text.substr(equals + 1, open - equals - 1);
+  const DType dtype = type.empty() ? DType::float32 : dtype_from_name(type);
   std::vector<int64_t> sizes;
   std::string_view rest(text.data() + open + 1, text.size() - open - 2);
   while (!rest.empty()) {
@@ -35,6 +36,15 @@ std::pair<std::string, TensorType> parse_type(const std::string& option, const s
   const Shape shape(sizes);
   byte_size(dtype, shape);  // must be countable
   return {text.substr(0, equals), TensorType::of(dtype, shape)};
+}
+
+Types parse_types(const std::string& option, const std::vector<std::string>& texts) {
+  Types types;
+  for (const std::string& text : texts) {
+    auto [name, type] = parse_type(option, text);
+    require(types.emplace(name, type).second, "{} gives \"{}\" twice", option, name);
+  }
+  return types;
 }
 
 }  // namespace stepnet::tools

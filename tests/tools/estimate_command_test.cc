@@ -42,8 +42,8 @@ TEST(EstimateCommand, WritesAPicture) {
 
 TEST(EstimateCommand, SaysWhatIsWrong) {
   expect_command("estimate " + kLstm + " --feed x=float[7,2,3]", 2, "h0, c0, W_x, b_x, W_h, b_h");
-  expect_command("estimate " + kLstm + " --feed x=7,2,3", 2, "write it like --feed x=float[32,128]");
-  expect_command("estimate " + kLstm + " --feed x=float[7,,3]", 2, "does not say a blob's type");
+  expect_command("estimate " + kLstm + " --feed x=7,2,3", 2, "write it as in X=float[32,128]");
+  expect_command("estimate " + kLstm + " --feed x=float[7,,3]", 2, "must be BLOB=TYPE[SIZE,...]");
   expect_command("estimate " + kLstm + " --feed x=flaot[7]", 2, "flaot");
   expect_command("estimate " + kLstm + " --feed x=float[-7]", 2, "-7");
   expect_command("estimate " + kLstm + kShapes + " --feed x=float[7,2,3]", 2, "gives \"x\" twice");
