@@ -1,0 +1,61 @@
+// NetValues: what a training net computes, by values and storages instead of names, for passes that plan its memory.
+//
+// A value is what one operator writes to one output, or what a blob holds before the net runs. It is there until the
+// next write to its storage: names that an Alias makes, blobs written in place and blobs written again share one.
+// Operators before `forward` are the forward part, those from there on everything after it.
+// Threads: immutable once built.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "core/passes/net_memory.h"
+
+namespace stepnet {
+
+struct NetValue {
+  static constexpr int kNever = std::numeric_limits<int>::max();
+  int writer = -1;  // operator; -1: it is there before the net runs
+  int storage = 0;
+  int alias_of = -1;         // the value that its writer made another name of
+  int overwritten = kNever;  // the operator that writes the storage next
+  std::vector<int> readers;  // operators that read its elements, rising
+  // Some operator that reads it must find it under its own name: it works on blobs, or writes in place.
+  bool by_name = false;
+};
+
+struct NetStorage {
+  int64_t bytes = 0;
+  int first = NetValue::kNever;  // the operators that touch it, from here ...
+  int last_forward = -1;         // ... to here in the forward part
+  int last = -1;                 // ... to here in all
+  bool lasting = false;          // not dropped while the net runs
+};
+
+struct NetValues {
+  struct Op {
+    SizedOp sized;
+    std::vector<int> inputs;   // values whose elements are read; -1 for all other inputs
+    std::vector<int> outputs;  // values; -1 for one that is absent
+    // Running it again would not give the same values, or do more than give values: it writes files, works on blobs,
+    // makes shapes that depend on data, or reads what is overwritten and cannot be made again.
+    bool fixed = false;
+  };
+
+  int forward = 0;
+  std::vector<Op> ops;
+  std::vector<NetValue> values;
+  std::vector<NetStorage> storages;
+  int64_t lasting = 0;  // bytes of storages that are not dropped
+
+  bool is_lasting(int value) const { return storages[values[value].storage].lasting; }
+  bool is_read_backward(int value) const {
+    return !values[value].readers.empty() && values[value].readers.back() >= forward;
+  }
+  bool is_read_forward_from(int value, int op) const;  // by an operator of the forward part, from `op` on
+};
+
+// Throws Error as size_ops does.
+NetValues value_net(const NetDef& net, int forward, const MemoryQuestion& question);
+
+}  // namespace stepnet
