@@ -43,10 +43,11 @@ bool is_made_again(const NetValues& net, int value, int begin, int end) {
   return !net.is_read_backward(value) || !stays(net, value, end);
 }
 
-// A storage that is there in the segment's time, by operators of the forward part and of the rest.
+// A storage that is there in the segment's time, by operators of the forward part and of the rest, and if it is not
+// there until Rerun::before, by the last position in Rerun::ops that reads it.
 struct Held {
   int64_t bytes = 0;
-  int first = 0, last_forward = 0, last = -1;
+  int first = 0, last_forward = 0, last = -1, last_again = -1;
 };
 
 // A storage of the second run, by positions in Rerun::ops, and the last backward operator that reads it.
@@ -55,10 +56,37 @@ struct Fresh {
   int first = 0, last = 0, last_backward = -1;
 };
 
+// A few values of many that have small numbers, in the order in which they came.
+template <class T>
+class Table {
+ public:
+  explicit Table(size_t keys) : places_(keys, -1) {}
+  T* find(int key) { return places_[key] < 0 ? nullptr : &entries_[places_[key]].second; }
+  T& get(int key, const T& first = {}) {
+    if (places_[key] < 0) {
+      places_[key] = static_cast<int>(entries_.size());
+      entries_.emplace_back(key, first);
+    }
+    return entries_[places_[key]].second;
+  }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+ private:
+  std::vector<int> places_;
+  std::vector<std::pair<int, T>> entries_;
+};
+
 class Profile {
  public:
   Profile(const NetValues& net, const Segment& segment, const Rerun& rerun)
-      : net_(net), segment_(segment), rerun_(rerun) {
+      : net_(net),
+        segment_(segment),
+        rerun_(rerun),
+        sources_(net.values.size()),
+        kept_(net.storages.size()),
+        crossing_(net.storages.size()),
+        fresh_(net.storages.size()) {
     find_fresh();
     hold_kept();
   }
@@ -75,10 +103,11 @@ class Profile {
     for (const int value : crossing) {
       const NetValue& v = net_.values[value];
       if (net_.is_lasting(value) || !net_.is_read_backward(value)) continue;
-      const bool is_known = v.readers.front() >= segment_.begin && crossing_.count(v.storage) == 0;
-      Held& held = crossing_[v.storage];
+      const bool is_known = v.readers.front() >= segment_.begin && !crossing_.find(v.storage);
+      Held& held = crossing_.get(v.storage);
       held = held_storage(v.storage);
-      held.last = is_known ? std::max(last_use(net_, value), until(value)) : NetValue::kNever;
+      held.last = is_known ? last_use(net_, value) : NetValue::kNever;
+      if (const Held* source = sources_.find(value)) held = longer(held, *source);
     }
   }
 
@@ -112,10 +141,9 @@ class Profile {
     const int size = static_cast<int>(rerun_.ops.size());
     std::vector<int64_t> changes(size + 1);
     changes[0] = live;
-    for (const auto& [storage, held] : kept_)
-      if (held.last >= rerun_.before) changes[0] += held.bytes;
-    for (const auto& [storage, held] : crossing_)
-      if (held.last < rerun_.before) changes[0] -= held.bytes;
+    const auto last = [&](const Held& held) { return held.last >= rerun_.before ? size : held.last_again; };
+    for (const auto& [storage, held] : kept_) add_within(changes, 0, size, 0, last(held), held.bytes);
+    for (const auto& [storage, held] : crossing_) add_within(changes, 0, size, last(held) + 1, size, -held.bytes);
     for (const auto& [storage, fresh] : fresh_) add_within(changes, 0, size, fresh.first, fresh.last, fresh.bytes);
     return largest_sum(changes);
   }
@@ -126,35 +154,35 @@ class Profile {
     return {s.bytes, s.first, s.last_forward, -1};
   }
 
-  void hold(int value, int last) {
+  static Held longer(Held held, const Held& other) {
+    held.last = std::max(held.last, other.last);
+    held.last_again = std::max(held.last_again, other.last_again);
+    return held;
+  }
+
+  void hold(int value, const Held& time) {
     if (net_.is_lasting(value)) return;
     const int storage = net_.values[value].storage;
-    Held& held = kept_.try_emplace(storage, held_storage(storage)).first->second;
-    held.last = std::max(held.last, last);
+    Held& held = kept_.get(storage, held_storage(storage));
+    held = longer(held, time);
   }
 
-  bool runs_again(int op) const { return std::binary_search(rerun_.ops.begin(), rerun_.ops.end(), op); }
-
-  // How long a value must stay for the second run.
-  int until(int value) const {
-    const auto found = sources_.find(value);
-    return found == sources_.end() ? -1 : found->second;
-  }
+  bool runs_again(int op) const { return std::ranges::binary_search(rerun_.ops, op); }
 
   void find_fresh() {
-    for (const int source : rerun_.sources) sources_[source] = rerun_.before;
+    for (const int source : rerun_.sources) sources_.get(source).last = rerun_.before - 1;
     for (size_t at = 0; at < rerun_.ops.size(); ++at) {
       const NetValues::Op& op = net_.ops[rerun_.ops[at]];
       for (const int value : op.inputs) extend(value, static_cast<int>(at));
       for (size_t o = 0; o < op.outputs.size(); ++o) {
         const int value = op.outputs[o];
         if (value < 0) continue;
-        const bool is_read = rerun_.dropped.count(value) > 0;
+        const bool is_read = std::ranges::binary_search(rerun_.dropped, value);
         if (net_.values[value].alias_of >= 0) {
           if (is_read) extend_source(value);
           continue;
         }
-        Fresh& fresh = fresh_.try_emplace(net_.values[value].storage, Fresh{0, static_cast<int>(at), 0}).first->second;
+        Fresh& fresh = fresh_.get(net_.values[value].storage, Fresh{.first = static_cast<int>(at)});
         fresh.bytes = std::max(fresh.bytes, op.sized.out_bytes[o]);
         fresh.last = std::max(fresh.last, static_cast<int>(at));
         if (is_read) read_backward(fresh, value);
@@ -168,60 +196,87 @@ class Profile {
   }
 
   void extend(int value, int at) {
-    if (value < 0 || rerun_.sources.count(value) > 0) return;
-    const auto found = fresh_.find(net_.values[value].storage);
-    if (found != fresh_.end()) found->second.last = std::max(found->second.last, at);
+    if (value < 0) return;
+    const int root = root_of(value);
+    if (Held* source = sources_.find(root)) {
+      source->last_again = std::max(source->last_again, at);
+    } else if (Fresh* fresh = fresh_.find(net_.values[value].storage)) {
+      fresh->last = std::max(fresh->last, at);
+    }
   }
 
-  // Another name that is made again keeps the storage that it is a name of.
+  // What a name that is made again is a name of.
+  int root_of(int value) const {
+    while (net_.values[value].alias_of >= 0 && runs_again(net_.values[value].writer))
+      value = net_.values[value].alias_of;
+    return value;
+  }
+
   void extend_source(int value) {
-    int root = value;
-    while (net_.values[root].alias_of >= 0 && runs_again(net_.values[root].writer)) root = net_.values[root].alias_of;
-    const auto source = sources_.find(root);
-    if (source != sources_.end()) source->second = std::max(source->second, net_.values[value].readers.back());
-    const auto found = fresh_.find(net_.values[root].storage);
-    if (source == sources_.end() && found != fresh_.end()) read_backward(found->second, value);
+    const int root = root_of(value);
+    if (Held* source = sources_.find(root)) {
+      source->last = std::max(source->last, net_.values[value].readers.back());
+    } else if (Fresh* fresh = fresh_.find(net_.values[root].storage)) {
+      read_backward(*fresh, value);
+    }
   }
 
   void hold_kept() {
     for (int i = segment_.begin; i < segment_.end; ++i)
       for (const int value : net_.ops[i].outputs)
-        if (value >= 0 && net_.is_read_backward(value) && rerun_.dropped.count(value) == 0)
-          hold(value, last_use(net_, value));
-    for (const auto& [source, last] : sources_) {
+        if (value >= 0 && net_.is_read_backward(value) && !std::ranges::binary_search(rerun_.dropped, value))
+          hold(value, Held{.last = last_use(net_, value)});
+    for (const auto& [source, time] : sources_) {
       // Segments before keep what the backward part reads.
       const bool is_kept_before = net_.is_read_backward(source) && net_.values[source].writer < segment_.begin;
-      if (!is_kept_before) hold(source, last);
+      if (!is_kept_before) hold(source, time);
     }
   }
 
   const NetValues& net_;
   const Segment& segment_;
   const Rerun& rerun_;
-  std::map<int, int> sources_;    // value to the last operator that it stays for
-  std::map<int, Held> kept_;      // by storage: what stays because of this segment
-  std::map<int, Held> crossing_;  // by storage: what stays because of segments before, and is read here
-  std::map<int, Fresh> fresh_;    // by storage that it stands in for
+  Table<Held> sources_;   // by value: how long it stays for the second run
+  Table<Held> kept_;      // by storage: what stays because of this segment
+  Table<Held> crossing_;  // by storage: what stays because of segments before, and is read here
+  Table<Fresh> fresh_;    // by storage that it stands in for
 };
+
+}  // namespace
+
+namespace {
+
+void sort_once(std::vector<int>& numbers) {
+  std::ranges::sort(numbers);
+  const auto rest = std::ranges::unique(numbers);
+  numbers.erase(rest.begin(), rest.end());
+}
+
+void find_dropped(const NetValues& net, int begin, int end, Rerun& rerun) {
+  rerun.before = NetValue::kNever;
+  for (int i = begin; i < end; ++i)
+    for (const int value : net.ops[i].outputs) {
+      if (value < 0 || !net.is_read_backward(value) || !is_made_again(net, value, begin, end)) continue;
+      const std::vector<int>& readers = net.values[value].readers;
+      rerun.before = std::min(rerun.before, *std::ranges::lower_bound(readers, net.forward));
+      rerun.dropped.push_back(value);
+    }
+  sort_once(rerun.dropped);
+}
 
 }  // namespace
 
 Rerun plan_rerun(const NetValues& net, int begin, int end) {
   Rerun rerun;
-  rerun.before = NetValue::kNever;
-  for (int i = begin; i < end; ++i)
-    for (const int value : net.ops[i].outputs)
-      if (value >= 0 && net.is_read_backward(value) && is_made_again(net, value, begin, end)) {
-        const std::vector<int>& readers = net.values[value].readers;
-        rerun.before = std::min(rerun.before, *std::lower_bound(readers.begin(), readers.end(), net.forward));
-        rerun.dropped.insert(value);
-      }
-  std::vector<int> open(rerun.dropped.begin(), rerun.dropped.end());
-  std::set<int> ops;
+  find_dropped(net, begin, end, rerun);
+  std::vector<int> open = rerun.dropped;
+  std::vector<char> runs(end - begin, 0);
   while (!open.empty()) {
     const int writer = net.values[open.back()].writer;
     open.pop_back();
-    if (!ops.insert(writer).second) continue;
+    if (runs[writer - begin]) continue;
+    runs[writer - begin] = 1;
+    rerun.ops.push_back(writer);
     for (const int input : net.ops[writer].inputs) {
       if (input < 0) continue;
       if (is_made_again(net, input, begin, end)) {
@@ -229,11 +284,12 @@ Rerun plan_rerun(const NetValues& net, int begin, int end) {
       } else if (net.values[input].overwritten < rerun.before) {
         return rerun;
       } else {
-        rerun.sources.insert(input);
+        rerun.sources.push_back(input);
       }
     }
   }
-  rerun.ops.assign(ops.begin(), ops.end());
+  std::ranges::sort(rerun.ops);
+  sort_once(rerun.sources);
   rerun.possible = !rerun.dropped.empty();
   return rerun;
 }

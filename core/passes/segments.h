@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "core/passes/net_values.h"
@@ -23,11 +22,11 @@ struct Segment {
 
 // What running a segment again means.
 struct Rerun {
-  bool possible = false;  // false also if nothing would be dropped
-  int before = 0;         // the backward operator that it runs right before
-  std::vector<int> ops;   // that run again, rising
-  std::set<int> dropped;  // values that the backward part reads from the second run
-  std::set<int> sources;  // values that it reads and that stay until then
+  bool possible = false;     // false also if nothing would be dropped
+  int before = 0;            // the backward operator that it runs right before
+  std::vector<int> ops;      // that run again, rising
+  std::vector<int> dropped;  // values that the backward part reads from the second run, rising
+  std::vector<int> sources;  // values that it reads and that stay until then, rising
 };
 
 Rerun plan_rerun(const NetValues& net, int begin, int end);
