@@ -100,6 +100,7 @@ class Blobs {
       require(type.known || given != question.bytes.end(), "the type of \"{}\" is not known", name);
       blobs_[name] = {type, allocate(type.known ? allocated_bytes(type) : rounded(given->second))};
     }
+    counter_.live += question.reserved;
     plan_release();
   }
 

@@ -3,7 +3,7 @@
 // The count follows Net with `release_intermediates`, byte for byte: blobs are resized as Tensor::resize does, blobs of
 // one storage count once, sizes are rounded up to the allocator's 64 bytes, and what nobody outside asks for is dropped
 // after its last reader. What lasts is there before the second run, so the peak is that of the second run. Memory that
-// kernels take for themselves and give back is not counted.
+// kernels take for themselves, and what matrix products keep (product_bytes()), is not counted.
 // Threads: pure functions.
 #pragma once
 
@@ -23,6 +23,8 @@ struct MemoryQuestion {
   std::set<std::string> keep = {};  // as NetOptions::keep
   // Of blobs whose types cannot be said without data, or that hold objects: the most bytes that they take.
   std::map<std::string, int64_t> bytes = {};
+  // Bytes beside the blobs that are to be counted with them, such as the most that kernels take for themselves.
+  int64_t reserved = 0;
 };
 
 // Bytes of a tensor, rounded up as the allocator does; none of strings, which it does not hold. The type is known.
@@ -49,7 +51,7 @@ std::set<std::string> lasting_blobs(const NetDef& net, const MemoryQuestion& que
 int aliased_input(const OpSpec& spec, int output);
 
 struct NetMemory {
-  int64_t peak = 0;           // bytes of all blobs together
+  int64_t peak = 0;           // bytes of all blobs together, and those that are reserved
   int peak_op = -1;           // the operator that runs then; -1 if none takes more than what lasts
   int64_t lasting = 0;        // bytes that are there between two runs
   std::vector<int64_t> live;  // per operator, while it runs

@@ -11,6 +11,7 @@ class Valuing {
       : lasting_(lasting_blobs(net, question)), question_(question) {
     result_.forward = forward;
     for (SizedOp& sized : size_ops(net, question)) add_op(std::move(sized));
+    result_.lasting = question.reserved;
     for (const NetStorage& s : result_.storages)
       if (s.lasting) result_.lasting += s.bytes;
     add_unread_feeds();

@@ -46,7 +46,7 @@ struct NetValues {
   std::vector<Op> ops;
   std::vector<NetValue> values;
   std::vector<NetStorage> storages;
-  int64_t lasting = 0;  // bytes of storages that are not dropped
+  int64_t lasting = 0;  // bytes of storages that are not dropped, and those that are reserved
 
   bool is_lasting(int value) const { return storages[values[value].storage].lasting; }
   bool is_read_backward(int value) const {

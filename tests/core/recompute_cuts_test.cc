@@ -84,14 +84,14 @@ TrainingCase small_residual() {
 TEST(RecomputeCuts, CostsAddUpToThePeak) {
   for (const TrainingCase& c : {small_chain(), small_residual()}) {
     const AllDivisions divisions(c);
-    EXPECT_GT(divisions.all().size(), 100U);
+    EXPECT_GT(divisions.all().size(), 30U);
     for (const Tried& t : divisions.all()) EXPECT_EQ(t.cost_peak, t.peak) << c.name;
   }
 }
 
 TEST(RecomputeCuts, NoDivisionThatFitsIsCheaper) {
   std::vector<TrainingCase> cases = {small_chain(), small_residual()};
-  for (uint64_t seed = 0; seed < 20; ++seed) cases.push_back(random_case(seed, 4));
+  for (uint64_t seed = 0; seed < 20; ++seed) cases.push_back(random_case(seed, 7));
   for (const TrainingCase& c : cases) {
     const AllDivisions divisions(c);
     const CutPlanner cuts(divisions.values());
@@ -112,7 +112,7 @@ TEST(RecomputeCuts, NoDivisionThatFitsIsCheaper) {
 TEST(RecomputeCuts, CostsAreCloseToWhatNetsReallyTake) {
   int asked = 0, dearer = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const TrainingCase c = random_case(seed, 4);
+    const TrainingCase c = random_case(seed, 7);
     const AllDivisions divisions(c);
     const RecomputePlanner planner(c.net, c.first_gradient_op, c.question);
     for (const Tried& t : divisions.all()) {

@@ -72,7 +72,7 @@ TEST(RecomputeInput, ShapesThatDependOnDataNeedABound) {
       "reshaped",
       {"t = Tanh(w)", "r, old = Reshape(t, shape)", "s = Swish(r)", "z = Mul(s, s)", "loss = AveragedLoss(z)"}, feeds,
       {"w"});
-  expect_contains(error_text([&] { plan_for(c, 1 << 20); }), "the bytes of \"r\"");
+  expect_contains(error_text([&] { plan_for(c, 1 << 20); }), "\"r\"");
   for (const OperatorDef& op : c.net.op())
     for (const std::string& name : op.output()) c.question.bytes[name] = 32 * 16 * 4;
   const RecomputePlan plan = plan_for(c, RecomputePlanner(c.net, c.first_gradient_op, c.question).least_bytes());
@@ -132,12 +132,11 @@ TEST(RecomputeInput, OperatorsWithSideEffectsRunOnce) {
 
 TEST(RecomputeInput, FreshNamesAreFresh) {
   TrainingCase c = chain();
-  for (const char* name : {"t_again", "d_again", "u_again", "s_again", "g_again"}) {
-    *c.net.add_op() = make_op("Copy", {"x"}, {name});
-  }
+  const std::vector<std::string> taken = {"t_again", "d_again", "m_again", "u_again", "s_again", "g_again", "v_again"};
+  for (const std::string& name : taken) *c.net.add_op() = make_op("Copy", {"x"}, {name});
   const RecomputePlan plan = check_tightest(c);
   EXPECT_FALSE(plan.again.empty());
-  for (const std::string& name : plan.again) EXPECT_TRUE(name.find("_again_1") != std::string::npos) << name;
+  for (const std::string& name : plan.again) EXPECT_EQ(std::ranges::count(taken, name), 0) << name;
 }
 
 }  // namespace

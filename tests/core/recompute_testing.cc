@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/matmul.h"
 #include "core/random.h"
 
 namespace stepnet::testing {
@@ -145,8 +146,8 @@ TrainingCase in_place(Dice& dice, uint64_t seed) {
   for (int layer = 0; layer < 5; ++layer) {
     const std::string y = fmt::format("y{}", layer);
     s.fc(at, y, width, width);
-    s.lines.push_back(fmt::format("{0} = Relu({0})", y));
-    s.lines.push_back(fmt::format("{0}, m{0} = Dropout({0})", y));
+    if (layer % 2 == 0) s.lines.push_back(fmt::format("{0} = Relu({0})", y));
+    if (layer % 2 == 1) s.lines.push_back(fmt::format("{0}, m{0} = Dropout({0})", y));
     s.lines.push_back(fmt::format("other{0} = Alias({0})", y));
     at = layer % 2 == 0 ? y : "other" + y;
   }
@@ -225,18 +226,23 @@ TrainingCase random_case(uint64_t seed, int operators) {
 
 TrainingRun run_training(const TrainingCase& c, const NetDef& net) {
   TrainingRun result;
-  const int64_t before = allocator(Device{}).counters().live;
+  // What products keep for themselves is the process's, and no blob's.
+  const int64_t before = allocator(Device{}).counters().live - product_bytes();
   Workspace workspace;
   for (const auto& [name, value] : c.feeds) workspace.tensor(name) = value.clone();
   Net bound(net, workspace, {.release_intermediates = true, .keep = c.question.keep});
   std::vector<Tensor> results;
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 2 || (result.peak == 0 && i < 6); ++i) {
     RunContext run;
-    int64_t others = 0;
+    int64_t others = product_bytes();
     for (const Tensor& t : results) others += allocated_bytes(TensorType::of(t.dtype(), t.shape()));
     allocator(Device{}).reset_peak();
+    const int64_t products = product_bytes();
     bound.run(run);
-    result.peak = std::max(result.peak, allocator(Device{}).counters().peak - before - others);
+    // A run that makes products, or drops some, says nothing.
+    if (i > 0 && products == product_bytes())
+      result.peak = std::max(result.peak, allocator(Device{}).counters().peak - before - others);
+    if (i >= 2) continue;
     for (const std::string& name : c.question.keep) results.push_back(workspace.fetch(name).clone());
     for (const std::string& name : c.trained) results.push_back(workspace.fetch(name).clone());
   }
