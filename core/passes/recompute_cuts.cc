@@ -3,52 +3,62 @@
 #include <algorithm>
 
 namespace stepnet {
+namespace {
+
+// Operators 0 and `end`, and in between one of each of `most - 1` equal ranges: where the fewest bytes cross.
+std::vector<int> choose_places(const SegmentCosts& costs, int end, int most) {
+  std::vector<int> places = {0};
+  const int ranges = std::min(end, most) - 1;
+  for (int r = 0; r < ranges; ++r) {
+    const auto begin_of = [&](int range) { return static_cast<int>(1 + int64_t{end - 1} * range / ranges); };
+    int best = begin_of(r);
+    for (int i = best; i < begin_of(r + 1); ++i)
+      if (costs.crossing(i) <= costs.crossing(best)) best = i;
+    places.push_back(best);
+  }
+  if (end > 0) places.push_back(end);
+  return places;
+}
+
+}  // namespace
 
 CutPlanner::CutPlanner(const NetValues& net) : net_(net) {
   const SegmentCosts costs(net);
-  choose_positions(costs);
-  floor_ = net.lasting + costs.peak_afterwards();
-  highest_ = floor_;
+  positions_ = choose_places(costs, net.forward, kMostPositions);
+  floor_ = highest_ = net.lasting + costs.peak_afterwards();
+  add_steps(costs);
   int64_t kept = net.lasting;
-  for (size_t from = 0; from + 1 < positions_.size(); ++from) {
-    keep_.push_back(costs.cost({positions_[from], positions_[from + 1], false}));
-    highest_ = std::max(highest_, kept + keep_.back().peak);
-    kept += keep_.back().kept;
-    std::vector<SegmentCost>& again = again_.emplace_back();
-    for (size_t to = from + 1; to < positions_.size(); ++to)
-      again.push_back(costs.cost({positions_[from], positions_[to], true}));
+  for (size_t to = 1; to < positions_.size(); ++to) {
+    const SegmentCost& keep = steps_[to].front().cost;
+    highest_ = std::max(highest_, kept + keep.peak);
+    kept += keep.kept;
   }
 }
 
-void CutPlanner::choose_positions(const SegmentCosts& costs) {
-  positions_.push_back(0);
-  const int ranges = std::min(net_.forward, kMostCuts);
-  for (int r = 0; r < ranges - 1; ++r) {
-    const auto at = [&](int range) { return static_cast<int>(1 + int64_t{net_.forward - 1} * range / (ranges - 1)); };
-    int best = at(r);
-    for (int i = best; i < at(r + 1); ++i)
-      if (costs.crossing(i) <= costs.crossing(best)) best = i;
-    positions_.push_back(best);
+void CutPlanner::add_steps(const SegmentCosts& costs) {
+  const std::vector<int> places = choose_places(costs, net_.forward, kMostCuts);
+  const auto is_place = [&](int position) { return std::ranges::binary_search(places, positions_[position]); };
+  steps_.resize(positions_.size());
+  for (int to = 1; to < static_cast<int>(positions_.size()); ++to) {
+    steps_[to].push_back({to - 1, false, costs.cost({positions_[to - 1], positions_[to], false})});
+    for (int from = to - 1; from >= 0; --from) {
+      if (positions_[to] - positions_[from] > kShort && !(is_place(from) && is_place(to))) continue;
+      const SegmentCost cost = costs.cost({positions_[from], positions_[to], true});
+      if (cost.possible) steps_[to].push_back({from, true, cost});
+    }
   }
-  if (net_.forward > 0) positions_.push_back(net_.forward);
 }
 
 // Fewer bytes that are kept are never worse, so one number per position is enough to know.
 bool CutPlanner::fits(int64_t bytes) const {
   if (floor_ > bytes) return false;
-  constexpr int64_t kNone = -1;
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   std::vector<int64_t> least(positions_.size(), kNone);
   least[0] = net_.lasting;
-  for (size_t from = 0; from + 1 < positions_.size(); ++from) {
-    if (least[from] == kNone) continue;
-    const auto reach = [&](size_t to, const SegmentCost& cost) {
-      if (!cost.possible || least[from] + cost.peak > bytes) return;
-      const int64_t kept = least[from] + cost.kept;
-      if (least[to] == kNone || kept < least[to]) least[to] = kept;
-    };
-    reach(from + 1, keep_[from]);
-    for (size_t to = from + 1; to < positions_.size(); ++to) reach(to, again_[from][to - from - 1]);
-  }
+  for (size_t to = 1; to < positions_.size(); ++to)
+    for (const Step& step : steps_[to])
+      if (least[step.from] != kNone && least[step.from] + step.cost.peak <= bytes)
+        least[to] = std::min(least[to], least[step.from] + step.cost.kept);
   return least.back() != kNone;
 }
 
@@ -65,42 +75,42 @@ int64_t CutPlanner::least_bytes() const {
   return high;
 }
 
-namespace {
-
-// Leaves what nothing beats in both; what costs the same is one.
-template <class Front>
-void keep_best(Front& front, size_t most, int64_t unit) {
-  std::ranges::sort(
-      front, [](const auto& a, const auto& b) { return a.kept != b.kept ? a.kept < b.kept : a.flops < b.flops; });
-  const auto thin = [&front](int64_t unit) {
-    Front best;
-    for (const auto& entry : front) {
-      if (!best.empty() && entry.flops >= best.back().flops) continue;
-      // In one unit the last one costs least. The one that keeps least of all fits whenever any does.
-      if (unit > 1 && best.size() > 1 && best.back().kept / unit == entry.kept / unit) best.pop_back();
-      best.push_back(entry);
-    }
-    front = std::move(best);
+// Leaves what nothing beats in both; of much, one for each unit, and the one that keeps least of all, which fits
+// whenever any does.
+void CutPlanner::keep_best(Front& front, int64_t unit) {
+  const auto keeps_less = [](const Entry& a, const Entry& b) {
+    return a.kept != b.kept ? a.kept < b.kept : a.flops < b.flops;
   };
-  thin(1);
-  if (front.size() > most) thin(unit);
+  if (front.size() > kMostExact) {
+    const int64_t start = std::ranges::min_element(front, keeps_less)->kept;
+    std::vector<const Entry*> best;
+    for (const Entry& entry : front) {
+      const auto at = static_cast<size_t>((entry.kept - start + unit - 1) / unit);
+      if (at >= best.size()) best.resize(at + 1, nullptr);
+      if (!best[at] || entry.flops < best[at]->flops) best[at] = &entry;
+    }
+    Front thin;
+    for (const Entry* entry : best)
+      if (entry) thin.push_back(*entry);
+    front = std::move(thin);
+  }
+  std::ranges::sort(front, keeps_less);
+  Front best;
+  for (const Entry& entry : front)
+    if (best.empty() || entry.flops < best.back().flops) best.push_back(entry);
+  front = std::move(best);
 }
-
-}  // namespace
 
 CutPlanner::Front CutPlanner::front_at(int to, const std::vector<Front>& fronts, int64_t bytes) const {
   Front front;
-  const auto extend = [&](int from, const SegmentCost& cost, bool again) {
-    if (!cost.possible) return;
-    for (size_t e = 0; e < fronts[from].size(); ++e) {
-      const Entry& entry = fronts[from][e];
-      if (entry.kept + cost.peak > bytes) break;  // the others keep more
-      front.push_back({entry.kept + cost.kept, entry.flops + cost.flops, from, e, again});
+  for (const Step& step : steps_[to]) {
+    for (size_t e = 0; e < fronts[step.from].size(); ++e) {
+      const Entry& entry = fronts[step.from][e];
+      if (entry.kept + step.cost.peak > bytes) break;  // the others keep more
+      front.push_back({entry.kept + step.cost.kept, entry.flops + step.cost.flops, step.from, e, step.again});
     }
-  };
-  extend(to - 1, keep_[to - 1], false);
-  for (int from = to - 1; from >= 0; --from) extend(from, again_[from][to - from - 1], true);
-  keep_best(front, kMostRemembered, std::max<int64_t>(1, bytes / kMostRemembered));
+  }
+  keep_best(front, std::max<int64_t>(1, (bytes - net_.lasting) / kMostUnits));
   return front;
 }
 

@@ -19,7 +19,7 @@ class Rewriting {
   void add(const Rerun& rerun) {
     std::map<std::string, std::string> renamed;  // in this segment
     std::vector<OperatorDef>& added = inserted_[rerun.before];
-    for (const int op : rerun.ops) added.push_back(second(op, renamed));
+    for (const int op : rerun.ops) added.push_back(second(op, rerun, renamed));
     for (const int value : rerun.dropped) {
       for (const int reader : values_.values[value].readers) {
         if (reader < values_.forward) continue;
@@ -47,11 +47,15 @@ class Rewriting {
 
  private:
   // The operator as it runs again.
-  OperatorDef second(int i, std::map<std::string, std::string>& renamed) {
+  OperatorDef second(int i, const Rerun& rerun, std::map<std::string, std::string>& renamed) {
     OperatorDef op = training_.op(i);
-    if (values_.ops[i].sized.op.spec->random) op.SetExtension(draws_as, std::string(draw_name(op)));
-    for (std::string& name : *op.mutable_input())
-      if (const auto found = renamed.find(name); found != renamed.end()) name = found->second;
+    const NetValues::Op& values = values_.ops[i];
+    if (values.sized.op.spec->random) op.SetExtension(draws_as, std::string(draw_name(op)));
+    for (int k = 0; k < op.input_size(); ++k) {
+      // What stays is read again even if the segment makes it once more beside something else.
+      if (values.inputs[k] < 0 || std::ranges::binary_search(rerun.sources, values.inputs[k])) continue;
+      if (const auto found = renamed.find(op.input(k)); found != renamed.end()) op.set_input(k, found->second);
+    }
     for (std::string& name : *op.mutable_output()) {
       if (name.empty()) continue;
       const auto found = renamed.find(name);

@@ -30,6 +30,7 @@ void check_sweep(const TrainingCase& c, uint64_t seed, int points) {
     EXPECT_LE(run.peak, budget) << place(c, seed, budget);
     EXPECT_EQ(run.peak, plan.peak) << place(c, seed, budget);
     EXPECT_EQ(first_difference(c, whole, run), "") << place(c, seed, budget);
+    if (first_difference(c, whole, run) != "") { for (auto& l : lines_of(plan.net)) std::cout << l << "\n"; return; }
     if (before >= 0) {
       EXPECT_LE(plan.extra_flops, before) << place(c, seed, budget);
     }
@@ -39,12 +40,12 @@ void check_sweep(const TrainingCase& c, uint64_t seed, int points) {
 }
 
 TEST(Recompute, SweepsOfTheExampleNetsKeepBitsAndBudgets) {
-  for (const uint64_t seed : {1, 2, 3})
+  for (const uint64_t seed : {11,12,13,14,15,16,17,18,19,20,21,22,23,24,25})
     for (const TrainingCase& c : example_cases(seed)) check_sweep(c, seed, 9);
 }
 
 TEST(Recompute, SweepsOfRandomNetsKeepBitsAndBudgets) {
-  for (uint64_t seed = 0; seed < 60; ++seed) check_sweep(random_case(seed, 4 + static_cast<int>(seed % 20)), seed, 5);
+  for (uint64_t seed = 0; seed < 300; ++seed) check_sweep(random_case(seed, 4 + static_cast<int>(seed % 30)), seed, 5);
 }
 
 }  // namespace
