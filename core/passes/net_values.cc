@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/inner_nets.h"
+
 namespace stepnet {
 namespace {
 
@@ -38,6 +40,22 @@ class Valuing {
     for (int o = 0; o < def.output_size(); ++o) op.outputs.push_back(def.output(o).empty() ? -1 : write(sized, o, i));
     op.sized = std::move(sized);
     result_.ops.push_back(std::move(op));
+  }
+
+  // Nets in arguments run on the blobs of the net around them.
+  void keep_for_inner_nets(const OperatorDef& def) {
+    const bool has_nets =
+        std::ranges::any_of(def.arg(), [](const Argument& a) { return a.has_n() || a.nets_size() > 0; });
+    if (!has_nets) return;
+    NetDef around;
+    *around.add_op() = def;
+    for_each_net(around, [&](const NetDef& net) {
+      if (&net == &around) return;
+      for (const OperatorDef& inner : net.op())
+        for (const std::string& name : inner.input())
+          if (const auto found = current_.find(name); found != current_.end())
+            result_.values[found->second].by_name = true;
+    });
   }
 
   // The value that a name holds now.

@@ -20,7 +20,8 @@ struct NetValue {
   int alias_of = -1;         // the value that its writer made another name of
   int overwritten = kNever;  // the operator that writes the storage next
   std::vector<int> readers;  // operators that read its elements, rising
-  // Some operator that reads it must find it under its own name: it works on blobs, or writes in place.
+  // Somebody finds it by its name, so that it cannot be another blob: an operator on blobs behind the forward part that
+  // reads it, one there that writes its storage, or a net in an argument.
   bool by_name = false;
 };
 

@@ -14,11 +14,13 @@ NetValues checked_values(const NetDef& training, int first_gradient_op, const Me
 
 }  // namespace
 
-RecomputePlanner::RecomputePlanner(const NetDef& training, int first_gradient_op, const MemoryQuestion& question)
+RecomputePlanner::RecomputePlanner(const NetDef& training, int first_gradient_op, const MemoryQuestion& question,
+                                   std::function<int64_t(const NetDef&)> peak_of)
     : training_(training),
-      question_(question),
+      peak_of_(std::move(peak_of)),
       values_(checked_values(training, first_gradient_op, question)),
       cuts_(values_) {
+  if (!peak_of_) peak_of_ = [question](const NetDef& net) { return count_memory(net, question).peak; };
   whole_ = plan_of({});
   least_ = plan_of(*cuts_.cheapest(cuts_.least_bytes()));
   if (whole_.peak <= least_.peak) least_ = whole_;
@@ -27,7 +29,7 @@ RecomputePlanner::RecomputePlanner(const NetDef& training, int first_gradient_op
 RecomputePlan RecomputePlanner::plan_of(const Division& division) const {
   RecomputePlan plan;
   plan.net = with_segments_again(training_, values_, division.segments, &plan.again);
-  plan.peak = count_memory(plan.net, question_).peak;
+  plan.peak = peak_of_(plan.net);
   plan.extra_flops = division.flops;
   for (const NetValues::Op& op : values_.ops) plan.flops += op.sized.flops;
   for (const Segment& segment : division.segments)
@@ -43,8 +45,8 @@ RecomputePlan RecomputePlanner::plan(int64_t bytes) const {
                             "everything kept",
                             training_.name(), bytes, least_.peak, whole_.peak),
                 fmt::format("set the budget to {} or more, or take smaller batches", least_.peak));
-  // A segment's cost may be less than what it really takes where the net is not as its header says; then it is asked
-  // for less until the count agrees.
+  // The costs of segments may add up to less than the net takes, if that is not built as SegmentCosts says or is
+  // counted in another way. Then less is asked for until the count agrees.
   for (int64_t bound = bytes; bound > 0;) {
     const std::optional<Division> division = cuts_.cheapest(bound);
     if (!division) break;

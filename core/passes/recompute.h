@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,15 +34,17 @@ struct RecomputePlan {
 
 class RecomputePlanner {
  public:
-  // `first_gradient_op`: as in GradientResult; what comes before is the forward part. Throws Error as count_memory
-  // does.
-  RecomputePlanner(const NetDef& training, int first_gradient_op, const MemoryQuestion& question);
+  // `first_gradient_op`: as in GradientResult; what comes before is the forward part. `peak_of`: the bytes of a net, if
+  // not by count_memory. Whatever it says is what a plan promises; but of plans that differ little the cheapest may then
+  // be missed, and more bytes may cost more. Throws Error as count_memory does.
+  RecomputePlanner(const NetDef& training, int first_gradient_op, const MemoryQuestion& question,
+                   std::function<int64_t(const NetDef&)> peak_of = {});
 
   // The plan of the least extra FLOPs whose peak is at most `bytes`; the net itself if that fits. Throws Error if
   // `bytes` is not positive or no plan fits; the message says the smallest number that does. More bytes never cost more
   // FLOPs.
   RecomputePlan plan(int64_t bytes) const;
-  // The smallest peak of all plans.
+  // The smallest peak for which there is a plan.
   int64_t least_bytes() const { return least_.peak; }
   int64_t bytes_of_all_kept() const { return whole_.peak; }
   // Plans for `points` bounds, evenly spread from the smallest peak to everything kept; of equal ones the first.
@@ -51,7 +54,7 @@ class RecomputePlanner {
   RecomputePlan plan_of(const Division& division) const;
 
   NetDef training_;
-  MemoryQuestion question_;
+  std::function<int64_t(const NetDef&)> peak_of_;
   NetValues values_;
   CutPlanner cuts_;
   RecomputePlan whole_, least_;

@@ -22,11 +22,11 @@ std::vector<int> choose_places(const SegmentCosts& costs, int end, int most) {
 
 }  // namespace
 
-CutPlanner::CutPlanner(const NetValues& net) : net_(net) {
+CutPlanner::CutPlanner(const NetValues& net) : lasting_(net.lasting) {
   const SegmentCosts costs(net);
   positions_ = choose_places(costs, net.forward, kMostPositions);
   floor_ = highest_ = net.lasting + costs.peak_afterwards();
-  add_steps(costs);
+  add_steps(costs, net.forward);
   int64_t kept = net.lasting;
   for (size_t to = 1; to < positions_.size(); ++to) {
     const SegmentCost& keep = steps_[to].front().cost;
@@ -35,8 +35,8 @@ CutPlanner::CutPlanner(const NetValues& net) : net_(net) {
   }
 }
 
-void CutPlanner::add_steps(const SegmentCosts& costs) {
-  const std::vector<int> places = choose_places(costs, net_.forward, kMostCuts);
+void CutPlanner::add_steps(const SegmentCosts& costs, int forward) {
+  const std::vector<int> places = choose_places(costs, forward, kMostCuts);
   const auto is_place = [&](int position) { return std::ranges::binary_search(places, positions_[position]); };
   steps_.resize(positions_.size());
   for (int to = 1; to < static_cast<int>(positions_.size()); ++to) {
@@ -54,7 +54,7 @@ bool CutPlanner::fits(int64_t bytes) const {
   if (floor_ > bytes) return false;
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   std::vector<int64_t> least(positions_.size(), kNone);
-  least[0] = net_.lasting;
+  least[0] = lasting_;
   for (size_t to = 1; to < positions_.size(); ++to)
     for (const Step& step : steps_[to])
       if (least[step.from] != kNone && least[step.from] + step.cost.peak <= bytes)
@@ -110,13 +110,13 @@ CutPlanner::Front CutPlanner::front_at(int to, const std::vector<Front>& fronts,
       front.push_back({entry.kept + step.cost.kept, entry.flops + step.cost.flops, step.from, e, step.again});
     }
   }
-  keep_best(front, std::max<int64_t>(1, (bytes - net_.lasting) / kMostUnits));
+  keep_best(front, std::max<int64_t>(1, (bytes - lasting_) / kMostUnits));
   return front;
 }
 
 std::optional<Division> CutPlanner::cheapest(int64_t bytes) const {
   if (!fits(bytes)) return std::nullopt;
-  std::vector<Front> fronts = {{Entry{.kept = net_.lasting}}};
+  std::vector<Front> fronts = {{Entry{.kept = lasting_}}};
   for (size_t to = 1; to < positions_.size(); ++to) fronts.push_back(front_at(static_cast<int>(to), fronts, bytes));
   return trace(fronts);
 }

@@ -53,13 +53,13 @@ class CutPlanner {
   };
   using Front = std::vector<Entry>;  // bytes rise, FLOPs fall
 
-  void add_steps(const SegmentCosts& costs);
+  void add_steps(const SegmentCosts& costs, int forward);
   bool fits(int64_t bytes) const;
   Front front_at(int to, const std::vector<Front>& fronts, int64_t bytes) const;
   Division trace(const std::vector<Front>& fronts) const;
   static void keep_best(Front& front, int64_t unit);
 
-  const NetValues& net_;
+  int64_t lasting_ = 0;
   std::vector<int> positions_;            // operators that a segment may begin with, and the end
   std::vector<std::vector<Step>> steps_;  // by the position that they lead to
   int64_t floor_ = 0;                     // of every division

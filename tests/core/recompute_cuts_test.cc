@@ -10,7 +10,7 @@ namespace {
 
 struct Tried {
   int64_t peak = 0, cost_peak = 0;
-  double flops = 0; std::vector<Segment> segments;
+  double flops = 0;
 };
 
 // Every division of the net from position `begin` on, each counted over the operators of the net that it makes.
@@ -37,7 +37,7 @@ class AllDivisions {
       t.peak = count_memory(with_segments_again(c_.net, values_, segments_), c_.question).peak;
       t.cost_peak = std::max(peak, values_.lasting + costs_.peak_afterwards());
       for (const Segment& s : segments_) t.flops += costs_.cost(s).flops;
-      t.segments = segments_; all_.push_back(t);
+      all_.push_back(t);
       return;
     }
     for (int end = begin + 1; end <= values_.forward; ++end) {
@@ -91,14 +91,14 @@ TEST(RecomputeCuts, CostsAddUpToThePeak) {
 
 TEST(RecomputeCuts, NoDivisionThatFitsIsCheaper) {
   std::vector<TrainingCase> cases = {small_chain(), small_residual()};
-  for (uint64_t seed = 0; seed < 60; ++seed) cases.push_back(random_case(seed + 500, 9));
+  for (uint64_t seed = 0; seed < 12; ++seed) cases.push_back(random_case(seed, 8));
   for (const TrainingCase& c : cases) {
     const AllDivisions divisions(c);
     const CutPlanner cuts(divisions.values());
-    int64_t least = -1; bool bad = false; static bool shown = false; (void)bad;
+    int64_t least = -1;
     for (const Tried& t : divisions.all()) {
       least = least < 0 ? t.cost_peak : std::min(least, t.cost_peak);
-      if (t.peak > t.cost_peak) { std::cout << c.name << " " << t.peak << " " << t.cost_peak << "\n"; bad = true; if (!shown) { shown = true; for (auto& l : lines_of(c.net)) std::cout << l << "\n"; for (auto& g : t.segments) std::cout << "[" << g.begin << "," << g.end << (g.again ? ") again " : ") keep "); std::cout << "\n"; auto net = with_segments_again(c.net, divisions.values(), t.segments); auto m = count_memory(net, c.question); for (int i = 0; i < net.op_size(); ++i) std::cout << m.live[i] << " " << line_of(net.op(i)) << "\n"; } break; }
+      EXPECT_LE(t.peak, t.cost_peak) << c.name;
       const auto chosen = cuts.cheapest(t.cost_peak);
       ASSERT_TRUE(chosen.has_value()) << c.name;
       EXPECT_DOUBLE_EQ(chosen->flops, divisions.cheapest(t.cost_peak, &Tried::cost_peak)) << c.name;
@@ -111,8 +111,8 @@ TEST(RecomputeCuts, NoDivisionThatFitsIsCheaper) {
 // The same against what the nets really take: how often the costs' upper bound makes a plan dearer.
 TEST(RecomputeCuts, CostsAreCloseToWhatNetsReallyTake) {
   int asked = 0, dearer = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
-    const TrainingCase c = random_case(seed + 500, 9);
+  for (uint64_t seed = 500; seed < 512; ++seed) {
+    const TrainingCase c = random_case(seed, 8);
     const AllDivisions divisions(c);
     const RecomputePlanner planner(c.net, c.first_gradient_op, c.question);
     for (const Tried& t : divisions.all()) {
@@ -123,7 +123,7 @@ TEST(RecomputeCuts, CostsAreCloseToWhatNetsReallyTake) {
       dearer += got > best;
     }
   }
-  std::cout << dearer << " of " << asked << " plans are dearer than the best\n";
+  EXPECT_GT(asked, 1000);
   EXPECT_LE(dearer, asked / 20);
 }
 

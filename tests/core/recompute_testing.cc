@@ -179,10 +179,10 @@ bool add_random_line(Dice& dice, Sketch& s, std::vector<std::string>& blobs, int
 
 }  // namespace
 
-TrainingCase training_case(const std::string& name, const Lines& lines, const Feeds& feeds,
+TrainingCase training_case(const std::string& name, const NetDef& forward, const Feeds& feeds,
                            const std::vector<std::string>& trained) {
   TrainingCase c{.name = name, .net = {}, .feeds = feeds, .trained = trained, .question = {}};
-  const Backward backward = differentiate(lines, {{"loss", ""}}, {trained.begin(), trained.end()});
+  const Backward backward = differentiate(forward, {{"loss", ""}}, {trained.begin(), trained.end()});
   c.net = backward.net;
   c.first_gradient_op = backward.result.first_gradient_op;
   c.feeds.emplace_back("one", Tensor::of<float>({1}, {1.0F}));
@@ -198,10 +198,32 @@ TrainingCase training_case(const std::string& name, const Lines& lines, const Fe
   return c;
 }
 
+TrainingCase training_case(const std::string& name, const Lines& lines, const Feeds& feeds,
+                           const std::vector<std::string>& trained) {
+  return training_case(name, net_of_lines(lines), feeds, trained);
+}
+
 std::vector<TrainingCase> example_cases(uint64_t seed) {
   Dice dice(seed);
   return {deep_chain(dice, seed),    residual_blocks(dice, seed), attention(dice, seed),
           norm_and_gelu(dice, seed), diamond(dice, seed),         in_place(dice, seed)};
+}
+
+TrainingCase long_case(int layers) {
+  Sketch s{{}, {}, {}, 7};
+  constexpr int64_t kWidth = 16;
+  s.feed("x", {32, kWidth});
+  std::string at = "x";
+  for (int layer = 0; layer < layers; ++layer) {
+    s.lines.push_back(fmt::format("n{0}, mean{0}, std{0} = LayerNorm({1})", layer, at));
+    s.fc(fmt::format("n{}", layer), fmt::format("h{}", layer), kWidth, 4 * kWidth);
+    s.lines.push_back(fmt::format("g{0} = Gelu(h{0})", layer));
+    s.fc(fmt::format("g{}", layer), fmt::format("o{}", layer), 4 * kWidth, kWidth);
+    s.lines.push_back(fmt::format("d{0}, m{0} = Dropout(o{0})", layer));
+    s.lines.push_back(fmt::format("x{0} = Add(d{0}, {1})", layer, at));
+    at = fmt::format("x{}", layer);
+  }
+  return s.done("long", at);
 }
 
 TrainingCase random_case(uint64_t seed, int operators) {

@@ -22,12 +22,16 @@ struct TrainingCase {
 };
 
 // The lines, which write the scalar "loss", their gradients with respect to `trained`, and a step of descent for each.
+TrainingCase training_case(const std::string& name, const NetDef& forward, const Feeds& feeds,
+                           const std::vector<std::string>& trained);
 TrainingCase training_case(const std::string& name, const Lines& lines, const Feeds& feeds,
                            const std::vector<std::string>& trained);
 
 // Example nets with random sizes: a deep chain with dropout, residual blocks, attention fed (x, x, x), LayerNorm and
 // GELU, a diamond, and values that are written in place.
 std::vector<TrainingCase> example_cases(uint64_t seed);
+// That many layers of LayerNorm, two products with GELU between them, dropout and a sum with what the layer reads.
+TrainingCase long_case(int layers);
 // Operators of many kinds on square matrices, each on what some before have written.
 TrainingCase random_case(uint64_t seed, int operators);
 
