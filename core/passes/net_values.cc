@@ -37,6 +37,7 @@ class Valuing {
       v.by_name = v.by_name || (sized.op.spec->blob_kernel && i >= result_.forward);
       touch(v.storage, i);
     }
+    keep_for_inner_nets(def);
     for (int o = 0; o < def.output_size(); ++o) op.outputs.push_back(def.output(o).empty() ? -1 : write(sized, o, i));
     op.sized = std::move(sized);
     result_.ops.push_back(std::move(op));

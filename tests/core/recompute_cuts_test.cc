@@ -80,6 +80,17 @@ TrainingCase small_residual() {
                        feeds, {"W", "b"});
 }
 
+// Behind the gradients, two names of the forward part are used for something else.
+TrainingCase reused_names() {
+  TrainingCase c = small_chain();
+  c.name = "reused names";
+  for (const char* name : {"t", "s"}) {
+    *c.net.add_op() = make_op("Sqr", {"x"}, {name});
+    *c.net.add_op() = make_op("Sqr", {name}, {name});
+  }
+  return c;
+}
+
 // The costs of segments add up to what the net takes, or to more.
 TEST(RecomputeCuts, CostsAddUpToThePeak) {
   for (const TrainingCase& c : {small_chain(), small_residual()}) {
@@ -90,7 +101,7 @@ TEST(RecomputeCuts, CostsAddUpToThePeak) {
 }
 
 TEST(RecomputeCuts, NoDivisionThatFitsIsCheaper) {
-  std::vector<TrainingCase> cases = {small_chain(), small_residual()};
+  std::vector<TrainingCase> cases = {small_chain(), small_residual(), reused_names()};
   for (uint64_t seed = 0; seed < 12; ++seed) cases.push_back(random_case(seed, 8));
   for (const TrainingCase& c : cases) {
     const AllDivisions divisions(c);

@@ -44,7 +44,10 @@ TEST(Recompute, SweepsOfTheExampleNetsKeepBitsAndBudgets) {
 }
 
 TEST(Recompute, SweepsOfRandomNetsKeepBitsAndBudgets) {
-  for (uint64_t seed = 0; seed < 60; ++seed) check_sweep(random_case(seed, 4 + static_cast<int>(seed % 20)), seed, 5);
+  // The first ones have once been wrong: a segment read what it had made once more beside something else.
+  std::vector<uint64_t> seeds = {926, 953, 1708, 2274};
+  for (uint64_t seed = 0; seed < 60; ++seed) seeds.push_back(seed);
+  for (const uint64_t seed : seeds) check_sweep(random_case(seed, 4 + static_cast<int>(seed % 30)), seed, 5);
 }
 
 // The nets are so alike that most bytes of their forward part are worth computing again.

@@ -34,6 +34,13 @@ TrainingCase recurrent_case() {
   return c;
 }
 
+// The inputs of the first operator of that type.
+std::vector<std::string> inputs_of(const NetDef& net, const std::string& type) {
+  for (const OperatorDef& op : net.op())
+    if (op.type() == type) return {op.input().begin(), op.input().end()};
+  return {};
+}
+
 TEST(RecomputeAroundNetworks, TheyRunOnceAndBitsStay) {
   const TrainingCase c = recurrent_case();
   const RecomputePlanner planner(c.net, c.first_gradient_op, c.question);
@@ -48,6 +55,15 @@ TEST(RecomputeAroundNetworks, TheyRunOnceAndBitsStay) {
   }
   const RecomputePlan least = planner.plan(planner.least_bytes());
   EXPECT_LT(run_training(c, least.net).peak, whole.peak);
+}
+
+TEST(RecomputeAroundNetworks, TheirGradientsReadWhatTheyRead) {
+  const TrainingCase c = recurrent_case();
+  const NetValues values = value_net(c.net, c.first_gradient_op, c.question);
+  std::vector<std::string> again;
+  const NetDef net = with_segments_again(c.net, values, {{0, values.forward, true}}, &again);
+  EXPECT_FALSE(again.empty());
+  EXPECT_EQ(inputs_of(net, "RecurrentNetworkGradient"), inputs_of(c.net, "RecurrentNetworkGradient"));
 }
 
 }  // namespace
