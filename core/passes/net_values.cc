@@ -153,6 +153,12 @@ class Valuing {
 
 }  // namespace
 
+int NetValues::last_use(int value) const {
+  const NetValue& v = values[value];
+  const int read = v.readers.empty() ? -1 : v.readers.back();
+  return v.by_name ? std::max(read, storages[v.storage].last) : read;
+}
+
 bool NetValues::is_read_forward_from(int value, int op) const {
   const std::vector<int>& readers = values[value].readers;
   const auto next = std::lower_bound(readers.begin(), readers.end(), op);

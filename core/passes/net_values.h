@@ -53,6 +53,8 @@ struct NetValues {
   bool is_read_backward(int value) const {
     return !values[value].readers.empty() && values[value].readers.back() >= forward;
   }
+  // The last operator that needs the value where it is; -1 if none does.
+  int last_use(int value) const;
   bool is_read_forward_from(int value, int op) const;  // by an operator of the forward part, from `op` on
 };
 
