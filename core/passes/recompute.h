@@ -42,7 +42,7 @@ class RecomputePlanner {
 
   // The plan of the least extra FLOPs whose peak is at most `bytes`; the net itself if that fits. Throws Error if
   // `bytes` is not positive or no plan fits; the message says the smallest number that does. More bytes never cost more
-  // FLOPs.
+  // FLOPs where the cuts are exact.
   RecomputePlan plan(int64_t bytes) const;
   // The smallest peak for which there is a plan.
   int64_t least_bytes() const { return least_.peak; }

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "tests/core/errors.h"
 #include "tests/core/recompute_testing.h"
 
@@ -61,6 +64,28 @@ TEST(Recompute, LongNetsFitIntoMuchLess) {
   const RecomputePlan cheap = planner.plan(lasting + all * 6 / 10);  // without a matrix product more
   EXPECT_LT(cheap.extra_flops, cheap.flops / 100);
   EXPECT_EQ(run_training(c, cheap.net).peak, cheap.peak);
+}
+
+std::string readme() {
+  std::ifstream in(STEPNET_SOURCE_DIR "/README.md", std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// One row for each part of the bytes that all values take.
+TEST(Recompute, TheTableInTheReadmeIsRight) {
+  const TrainingCase c = long_case(48, 128, 64);
+  const RecomputePlanner planner = planner_of(c);
+  const int64_t lasting = count_memory(c.net, c.question).lasting;
+  const int64_t all = planner.bytes_of_all_kept() - lasting;
+  const auto row = [&](int64_t bytes) {
+    const RecomputePlan plan = planner.plan(lasting + bytes);
+    return fmt::format("| {:.2f} MB | {:.0f}% | {:.2f}% |", static_cast<double>(plan.peak - lasting) / 1e6,
+                       100.0 * static_cast<double>(plan.peak - lasting) / static_cast<double>(all),
+                       100 * plan.extra_flops / plan.flops);
+  };
+  const std::string text = readme();
+  for (const int64_t percent : {100, 80, 60, 50, 40, 30, 20, 10}) expect_contains(text, row(all * percent / 100));
+  expect_contains(text, row(planner.least_bytes() - lasting));
 }
 
 TEST(Recompute, PlansKeepToWhatSomebodyElseCounts) {

@@ -209,16 +209,15 @@ std::vector<TrainingCase> example_cases(uint64_t seed) {
           norm_and_gelu(dice, seed), diamond(dice, seed),         in_place(dice, seed)};
 }
 
-TrainingCase long_case(int layers) {
+TrainingCase long_case(int layers, int64_t batch, int64_t width) {
   Sketch s{{}, {}, {}, 7};
-  constexpr int64_t kWidth = 16;
-  s.feed("x", {32, kWidth});
+  s.feed("x", {batch, width});
   std::string at = "x";
   for (int layer = 0; layer < layers; ++layer) {
     s.lines.push_back(fmt::format("n{0}, mean{0}, std{0} = LayerNorm({1})", layer, at));
-    s.fc(fmt::format("n{}", layer), fmt::format("h{}", layer), kWidth, 4 * kWidth);
+    s.fc(fmt::format("n{}", layer), fmt::format("h{}", layer), width, 4 * width);
     s.lines.push_back(fmt::format("g{0} = Gelu(h{0})", layer));
-    s.fc(fmt::format("g{}", layer), fmt::format("o{}", layer), 4 * kWidth, kWidth);
+    s.fc(fmt::format("g{}", layer), fmt::format("o{}", layer), 4 * width, width);
     s.lines.push_back(fmt::format("d{0}, m{0} = Dropout(o{0})", layer));
     s.lines.push_back(fmt::format("x{0} = Add(d{0}, {1})", layer, at));
     at = fmt::format("x{}", layer);

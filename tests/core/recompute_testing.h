@@ -31,7 +31,7 @@ TrainingCase training_case(const std::string& name, const Lines& lines, const Fe
 // GELU, a diamond, and values that are written in place.
 std::vector<TrainingCase> example_cases(uint64_t seed);
 // That many layers of LayerNorm, two products with GELU between them, dropout and a sum with what the layer reads.
-TrainingCase long_case(int layers);
+TrainingCase long_case(int layers, int64_t batch = 32, int64_t width = 16);
 // Operators of many kinds on square matrices, each on what some before have written.
 TrainingCase random_case(uint64_t seed, int operators);
 
