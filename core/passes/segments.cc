@@ -29,8 +29,7 @@ bool is_made_again(const NetValues& net, int value, int begin, int end) {
 
 void sort_once(std::vector<int>& numbers) {
   std::ranges::sort(numbers);
-  const auto rest = std::ranges::unique(numbers);
-  numbers.erase(rest.begin(), rest.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
 }
 
 void find_dropped(const NetValues& net, int begin, int end, Rerun& rerun) {
