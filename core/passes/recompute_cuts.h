@@ -29,7 +29,7 @@ struct Division {
 class CutPlanner {
  public:
   static constexpr int kMostCuts = 128, kShort = 32, kMostPositions = 2048;
-  static constexpr int kMostExact = 1 << 14, kMostUnits = 2048;
+  static constexpr int kMostExact = 1 << 16, kMostUnits = 4096;
 
   explicit CutPlanner(const NetValues& net);
 

@@ -66,6 +66,22 @@ TEST(Recompute, LongNetsFitIntoMuchLess) {
   EXPECT_EQ(run_training(c, cheap.net).peak, cheap.peak);
 }
 
+// So many divisions differ that not all of them are remembered.
+TEST(Recompute, NetsOfManyDivisionsKeepTheirBudgets) {
+  const TrainingCase c = uneven_case(40);
+  const RecomputePlanner planner = planner_of(c);
+  double before = -1;
+  for (int i = 0; i <= 8; ++i) {
+    const int64_t bytes = planner.least_bytes() + (planner.bytes_of_all_kept() - planner.least_bytes()) * i / 8;
+    const RecomputePlan plan = planner.plan(bytes);
+    EXPECT_LE(plan.peak, bytes);
+    if (before >= 0) {
+      EXPECT_LE(plan.extra_flops, before);
+    }
+    before = plan.extra_flops;
+  }
+}
+
 std::string readme() {
   std::ifstream in(STEPNET_SOURCE_DIR "/README.md", std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -225,6 +225,22 @@ TrainingCase long_case(int layers, int64_t batch, int64_t width) {
   return s.done("long", at);
 }
 
+TrainingCase uneven_case(int layers) {
+  Sketch s{{}, {}, {}, 9};
+  Dice dice(9);
+  int64_t width = 16;
+  s.feed("x", {64, width});
+  std::string at = "x";
+  for (int layer = 0; layer < layers; ++layer) {
+    const int64_t next = dice.between(8, 200);
+    s.fc(at, fmt::format("y{}", layer), width, next);
+    s.lines.push_back(fmt::format("a{0} = {1}(y{0})", layer, layer % 2 == 0 ? "Gelu" : "Swish"));
+    at = fmt::format("a{}", layer);
+    width = next;
+  }
+  return s.done("uneven", at);
+}
+
 TrainingCase random_case(uint64_t seed, int operators) {
   // What is overwritten but read by a gradient is an error of the gradient pass; then the dice are thrown again.
   for (uint64_t attempt = 0;; ++attempt) {

@@ -32,6 +32,8 @@ TrainingCase training_case(const std::string& name, const Lines& lines, const Fe
 std::vector<TrainingCase> example_cases(uint64_t seed);
 // That many layers of LayerNorm, two products with GELU between them, dropout and a sum with what the layer reads.
 TrainingCase long_case(int layers, int64_t batch = 32, int64_t width = 16);
+// A chain of products and functions whose widths are all different, so that hardly two segments cost the same.
+TrainingCase uneven_case(int layers);
 // Operators of many kinds on square matrices, each on what some before have written.
 TrainingCase random_case(uint64_t seed, int operators);
 
