@@ -5,7 +5,7 @@
 namespace stepnet {
 namespace {
 
-NetValues checked_values(const NetDef& training, int first_gradient_op, const MemoryQuestion& question) {
+MemoryValues checked_values(const NetDef& training, int first_gradient_op, const MemoryQuestion& question) {
   require(first_gradient_op >= 0 && first_gradient_op <= training.op_size(),
           "the first gradient operator of net \"{}\" cannot be {}: it has {} operators", training.name(),
           first_gradient_op, training.op_size());
@@ -31,7 +31,7 @@ RecomputePlan RecomputePlanner::plan_of(const Division& division) const {
   plan.net = with_segments_again(training_, values_, division.segments, &plan.again);
   plan.peak = peak_of_(plan.net);
   plan.extra_flops = division.flops;
-  for (const NetValues::Op& op : values_.ops) plan.flops += op.sized.flops;
+  for (const MemoryValues::Op& op : values_.ops) plan.flops += op.sized.flops;
   for (const Segment& segment : division.segments)
     if (segment.again) plan.segments.push_back(segment);
   return plan;
@@ -45,7 +45,7 @@ RecomputePlan RecomputePlanner::plan(int64_t bytes) const {
                             "everything kept",
                             training_.name(), bytes, least_.peak, whole_.peak),
                 fmt::format("set the budget to {} or more, or take smaller batches", least_.peak));
-  // The costs of segments may add up to less than the net takes, if that is not built as SegmentCosts says or is
+  // The costs of segments may add up to less than the net takes, if that is not built as RerunCosts says or is
   // counted in another way. Then less is asked for until the count agrees.
   for (int64_t bound = bytes; bound > 0;) {
     const std::optional<Division> division = cuts_.cheapest(bound);

@@ -2,15 +2,15 @@
 // again right before the gradient operators that read them.
 //
 // Whole numbers of operators are run again, once each (a single level), in segments between cuts of the forward part:
-// see core/passes/segments.h for what stays and what is dropped, and core/passes/recompute_cuts.h for how the cuts are
-// chosen and in which sense they are the best. An operator that runs again writes to fresh names and reads what it read
-// before, so all results have the same bits; a random one draws the same (`draws_as`). Never run again: operators with
-// side effects or on blobs (a RecurrentNetwork has arguments of its own for that), those whose shapes depend on data,
-// and those that read what has been overwritten in place.
+// see core/passes/rerun_segments.h for what stays and what is dropped, and core/passes/recompute_cuts.h for how the
+// cuts are chosen and in which sense they are the best. An operator that runs again writes to fresh names and reads
+// what it read before, so all results have the same bits; a random one draws the same (`draws_as`). Never run again:
+// operators with side effects or on blobs (a RecurrentNetwork has arguments of its own for that), those whose shapes
+// depend on data, and those that read what has been overwritten in place.
 //
 // Bytes are all that the net's blobs take on the CPU while it runs with NetOptions::release_intermediates, those that
 // exist before included, in every run from the first on. The promised peak is counted over the operators of the net
-// that is returned (core/passes/net_memory.h), so it holds for each.
+// that is returned (core/passes/memory_count.h), so it holds for each.
 // Threads: immutable once built.
 #pragma once
 
@@ -35,8 +35,8 @@ struct RecomputePlan {
 class RecomputePlanner {
  public:
   // `first_gradient_op`: as in GradientResult; what comes before is the forward part. `peak_of`: the bytes of a net, if
-  // not by count_memory. Whatever it says is what a plan promises; but of plans that differ little the cheapest may then
-  // be missed, and more bytes may cost more. Throws Error as count_memory does.
+  // not by count_memory. Whatever it says is what a plan promises; but of plans that differ little the cheapest may
+  // then be missed, and more bytes may cost more. Throws Error as count_memory does.
   RecomputePlanner(const NetDef& training, int first_gradient_op, const MemoryQuestion& question,
                    std::function<int64_t(const NetDef&)> peak_of = {});
 
@@ -55,7 +55,7 @@ class RecomputePlanner {
 
   NetDef training_;
   std::function<int64_t(const NetDef&)> peak_of_;
-  NetValues values_;
+  MemoryValues values_;
   CutPlanner cuts_;
   RecomputePlan whole_, least_;
 };
@@ -65,7 +65,7 @@ RecomputePlan plan_recompute(const NetDef& training, int first_gradient_op, cons
 
 // The net in which these segments run again. `values` are the net's. Segments that cannot are left as they are.
 // `again` gets the fresh names that gradient operators read, if it is given.
-NetDef with_segments_again(const NetDef& training, const NetValues& values, const std::vector<Segment>& segments,
+NetDef with_segments_again(const NetDef& training, const MemoryValues& values, const std::vector<Segment>& segments,
                            std::vector<std::string>* again = nullptr);
 
 }  // namespace stepnet

@@ -6,7 +6,7 @@ namespace stepnet {
 namespace {
 
 // Operators 0 and `end`, and in between one of each of `most - 1` equal ranges: where the fewest bytes cross.
-std::vector<int> choose_places(const SegmentCosts& costs, int end, int most) {
+std::vector<int> choose_places(const RerunCosts& costs, int end, int most) {
   std::vector<int> places = {0};
   const int ranges = std::min(end, most) - 1;
   for (int r = 0; r < ranges; ++r) {
@@ -22,20 +22,20 @@ std::vector<int> choose_places(const SegmentCosts& costs, int end, int most) {
 
 }  // namespace
 
-CutPlanner::CutPlanner(const NetValues& net) : lasting_(net.lasting) {
-  const SegmentCosts costs(net);
+CutPlanner::CutPlanner(const MemoryValues& net) : lasting_(net.lasting) {
+  const RerunCosts costs(net);
   positions_ = choose_places(costs, net.forward, kMostPositions);
   floor_ = highest_ = net.lasting + costs.peak_afterwards();
   add_steps(costs, net.forward);
   int64_t kept = net.lasting;
   for (size_t to = 1; to < positions_.size(); ++to) {
-    const SegmentCost& keep = steps_[to].front().cost;
+    const RerunCost& keep = steps_[to].front().cost;
     highest_ = std::max(highest_, kept + keep.peak);
     kept += keep.kept;
   }
 }
 
-void CutPlanner::add_steps(const SegmentCosts& costs, int forward) {
+void CutPlanner::add_steps(const RerunCosts& costs, int forward) {
   const std::vector<int> places = choose_places(costs, forward, kMostCuts);
   const auto is_place = [&](int position) { return std::ranges::binary_search(places, positions_[position]); };
   steps_.resize(positions_.size());
@@ -43,7 +43,7 @@ void CutPlanner::add_steps(const SegmentCosts& costs, int forward) {
     steps_[to].push_back({to - 1, false, costs.cost({positions_[to - 1], positions_[to], false})});
     for (int from = to - 1; from >= 0; --from) {
       if (positions_[to] - positions_[from] > kShort && !(is_place(from) && is_place(to))) continue;
-      const SegmentCost cost = costs.cost({positions_[from], positions_[to], true});
+      const RerunCost cost = costs.cost({positions_[from], positions_[to], true});
       if (cost.possible) steps_[to].push_back({from, true, cost});
     }
   }

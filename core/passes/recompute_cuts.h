@@ -1,9 +1,9 @@
 // Cuts: which segments a net's forward part is divided into so that its peak is under a bound at the least extra FLOPs.
 //
-// Divisions into segments (core/passes/segments.h), each kept or run again, are compared by dynamic programming over
-// the operators between which a cut may lie: of all divisions of what lies before a position, those are remembered that
-// no other beats both in the bytes that they keep and in FLOPs.
-// The result is exact, the cheapest of all divisions by the costs of SegmentCosts, as long as
+// Divisions into segments (core/passes/rerun_segments.h), each kept or run again, are compared by dynamic programming
+// over the operators between which a cut may lie: of all divisions of what lies before a position, those are remembered
+// that no other beats both in the bytes that they keep and in FLOPs. The result is exact, the cheapest of all divisions
+// by the costs of RerunCosts, as long as
 //   - the forward part has at most kMostCuts operators. In a longer one, a segment that runs again has at most
 //     kShort operators, or begins and ends at one of kMostCuts places: of as many equal ranges, in each the one where
 //     the fewest bytes cross. Beyond kMostPositions operators, cuts lie only at so many places, chosen alike;
@@ -17,7 +17,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/passes/segments.h"
+#include "core/passes/rerun_segments.h"
 
 namespace stepnet {
 
@@ -31,7 +31,7 @@ class CutPlanner {
   static constexpr int kMostCuts = 128, kShort = 32, kMostPositions = 2048;
   static constexpr int kMostExact = 1 << 16, kMostUnits = 4096;
 
-  explicit CutPlanner(const NetValues& net);
+  explicit CutPlanner(const MemoryValues& net);
 
   // The cheapest division whose peak, by the costs of its segments, is at most that; none if there is none.
   std::optional<Division> cheapest(int64_t bytes) const;
@@ -42,7 +42,7 @@ class CutPlanner {
   struct Step {
     int from = 0;  // position
     bool again = false;
-    SegmentCost cost;
+    RerunCost cost;
   };
   struct Entry {
     int64_t kept = 0;
@@ -53,7 +53,7 @@ class CutPlanner {
   };
   using Front = std::vector<Entry>;  // bytes rise, FLOPs fall
 
-  void add_steps(const SegmentCosts& costs, int forward);
+  void add_steps(const RerunCosts& costs, int forward);
   bool fits(int64_t bytes) const;
   Front front_at(int to, const std::vector<Front>& fronts, int64_t bytes) const;
   Division trace(const std::vector<Front>& fronts) const;

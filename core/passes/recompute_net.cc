@@ -8,7 +8,7 @@ namespace {
 
 class Rewriting {
  public:
-  Rewriting(const NetDef& training, const NetValues& values) : training_(training), values_(values) {
+  Rewriting(const NetDef& training, const MemoryValues& values) : training_(training), values_(values) {
     for (const OperatorDef& op : training.op()) {
       taken_.insert(op.input().begin(), op.input().end());
       taken_.insert(op.output().begin(), op.output().end());
@@ -23,7 +23,7 @@ class Rewriting {
     for (const int value : rerun.dropped) {
       for (const int reader : values_.values[value].readers) {
         if (reader < values_.forward) continue;
-        const NetValues::Op& op = values_.ops[reader];
+        const MemoryValues::Op& op = values_.ops[reader];
         for (size_t k = 0; k < op.inputs.size(); ++k)
           if (op.inputs[k] == value) read_instead_[{reader, static_cast<int>(k)}] = stand_in(value, op, k, renamed);
       }
@@ -49,7 +49,7 @@ class Rewriting {
   // The operator as it runs again.
   OperatorDef second(int i, const Rerun& rerun, std::map<std::string, std::string>& renamed) {
     OperatorDef op = training_.op(i);
-    const NetValues::Op& values = values_.ops[i];
+    const MemoryValues::Op& values = values_.ops[i];
     if (values.sized.op.spec->random) op.SetExtension(draws_as, std::string(draw_name(op)));
     for (int k = 0; k < op.input_size(); ++k) {
       // What stays is read again even if the segment makes it once more beside something else.
@@ -65,11 +65,11 @@ class Rewriting {
   }
 
   // What the gradient operator reads in place of its input `k`.
-  std::string stand_in(int value, const NetValues::Op& reader, size_t k,
+  std::string stand_in(int value, const MemoryValues::Op& reader, size_t k,
                        const std::map<std::string, std::string>& renamed) {
     auto found = renamed.find(reader.sized.op.def.input(static_cast<int>(k)));
     if (found == renamed.end()) {  // it reads it by another name of the same storage
-      const NetValues::Op& writer = values_.ops[values_.values[value].writer];
+      const MemoryValues::Op& writer = values_.ops[values_.values[value].writer];
       const auto o = std::ranges::find(writer.outputs, value) - writer.outputs.begin();
       found = renamed.find(writer.sized.op.def.output(static_cast<int>(o)));
     }
@@ -85,7 +85,7 @@ class Rewriting {
   }
 
   const NetDef& training_;
-  const NetValues& values_;
+  const MemoryValues& values_;
   std::set<std::string> taken_;
   std::map<int, std::vector<OperatorDef>> inserted_;         // by the operator that they run right before
   std::map<std::pair<int, int>, std::string> read_instead_;  // by operator and input
@@ -94,7 +94,7 @@ class Rewriting {
 
 }  // namespace
 
-NetDef with_segments_again(const NetDef& training, const NetValues& values, const std::vector<Segment>& segments,
+NetDef with_segments_again(const NetDef& training, const MemoryValues& values, const std::vector<Segment>& segments,
                            std::vector<std::string>* again) {
   Rewriting rewriting(training, values);
   for (const Segment& segment : segments) {

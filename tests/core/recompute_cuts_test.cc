@@ -21,7 +21,7 @@ class AllDivisions {
     extend(0, values_.lasting, 0);
   }
   const std::vector<Tried>& all() const { return all_; }
-  const NetValues& values() const { return values_; }
+  const MemoryValues& values() const { return values_; }
 
   double cheapest(int64_t bytes, int64_t Tried::*peak) const {
     double least = -1;
@@ -43,7 +43,7 @@ class AllDivisions {
     for (int end = begin + 1; end <= values_.forward; ++end) {
       for (const bool again : {false, true}) {
         if (!again && end > begin + 1) continue;  // several kept ones are the same as one
-        const SegmentCost cost = costs_.cost({begin, end, again});
+        const RerunCost cost = costs_.cost({begin, end, again});
         if (!cost.possible) continue;
         segments_.push_back({begin, end, again});
         extend(end, kept + cost.kept, std::max(peak, kept + cost.peak));
@@ -53,8 +53,8 @@ class AllDivisions {
   }
 
   const TrainingCase& c_;
-  NetValues values_;
-  SegmentCosts costs_;
+  MemoryValues values_;
+  RerunCosts costs_;
   std::vector<Segment> segments_;
   std::vector<Tried> all_;
 };

@@ -126,7 +126,7 @@ TEST(RecomputeInput, WhatReadsOverwrittenFeedsRunsOnce) {
                                         "z = Mul(s, s)", "loss = AveragedLoss(z)"},
                                        feeds, {"w"});
   check_plans(c);
-  const NetValues values = value_net(c.net, c.first_gradient_op, c.question);
+  const MemoryValues values = value_net(c.net, c.first_gradient_op, c.question);
   const NetDef again = with_segments_again(c.net, values, {{0, values.forward, true}});
   EXPECT_EQ(times_run(again, "Add"), 1);
   EXPECT_EQ(times_run(again, "Tanh"), 2);
@@ -160,7 +160,7 @@ TEST(RecomputeInput, WhatNetsInArgumentsReadStays) {
   c.question.keep.insert("y");
   c.question.bytes["y"] = 64 * 16 * 4;
   EXPECT_GT(check_plans(c).extra_flops, 0);
-  const NetValues values = value_net(c.net, c.first_gradient_op, c.question);
+  const MemoryValues values = value_net(c.net, c.first_gradient_op, c.question);
   const NetDef again = with_segments_again(c.net, values, {{0, values.forward, true}});
   EXPECT_EQ(first_difference(c, run_training(c, c.net), run_training(c, again)), "");
 }

@@ -59,7 +59,7 @@ TEST(RecomputeAroundNetworks, TheyRunOnceAndBitsStay) {
 
 TEST(RecomputeAroundNetworks, TheirGradientsReadWhatTheyRead) {
   const TrainingCase c = recurrent_case();
-  const NetValues values = value_net(c.net, c.first_gradient_op, c.question);
+  const MemoryValues values = value_net(c.net, c.first_gradient_op, c.question);
   std::vector<std::string> again;
   const NetDef net = with_segments_again(c.net, values, {{0, values.forward, true}}, &again);
   EXPECT_FALSE(again.empty());

@@ -50,13 +50,13 @@ std::set<std::string> lasting_blobs(const NetDef& net, const MemoryQuestion& que
 // For every output that the kernel makes another name of an input's storage, that input; -1 for all others.
 int aliased_input(const OpSpec& spec, int output);
 
-struct NetMemory {
+struct MemoryCount {
   int64_t peak = 0;           // bytes of all blobs together, and those that are reserved
   int peak_op = -1;           // the operator that runs then; -1 if none takes more than what lasts
   int64_t lasting = 0;        // bytes that are there between two runs
   std::vector<int64_t> live;  // per operator, while it runs
 };
 
-NetMemory count_memory(const NetDef& net, const MemoryQuestion& question);
+MemoryCount count_memory(const NetDef& net, const MemoryQuestion& question);
 
 }  // namespace stepnet

@@ -5,13 +5,13 @@
 // before the first backward operator that reads one, the operators that make them run once more, from values that stay.
 // Values that cannot be made again stay in either case: of operators that are `fixed`, and those that are overwritten
 // after the forward part or read there by an operator on blobs.
-// Threads: pure functions; SegmentCosts is immutable.
+// Threads: pure functions; RerunCosts is immutable.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "core/passes/net_values.h"
+#include "core/passes/memory_values.h"
 
 namespace stepnet {
 
@@ -29,9 +29,9 @@ struct Rerun {
   std::vector<int> sources;  // values that it reads and that stay until then, rising
 };
 
-Rerun plan_rerun(const NetValues& net, int begin, int end);
+Rerun plan_rerun(const MemoryValues& net, int begin, int end);
 
-struct SegmentCost {
+struct RerunCost {
   bool possible = true;
   int64_t peak =
       0;  // the most bytes while it runs, forward or backward, beside those that last and those kept before it
@@ -43,18 +43,18 @@ struct SegmentCost {
 // is the net's peak, if every backward operator reads values of the forward operator that it is for, in reverse order,
 // as in what add_gradient_operators appends. It is an upper bound where a value with readers in several segments is
 // dead before the segments behind the last one run, or is what several segments run again from.
-class SegmentCosts {
+class RerunCosts {
  public:
-  explicit SegmentCosts(const NetValues& net);
+  explicit RerunCosts(const MemoryValues& net);
 
-  SegmentCost cost(const Segment& segment) const;
+  RerunCost cost(const Segment& segment) const;
   // Bytes that are there beside the values of the forward part after the last of these has been read.
   int64_t peak_afterwards() const;
   // Bytes of the values that operators before read and operators from there on read as well.
   int64_t crossing(int op) const;
 
  private:
-  const NetValues& net_;
+  const MemoryValues& net_;
   std::vector<int64_t> forward_live_;   // per forward operator: bytes of its part's storages, if nothing stays
   std::vector<int64_t> backward_live_;  // per operator: bytes of storages that the rest of the net makes
   std::vector<int64_t> between_live_;   // per operator: those of these that live before and in it

@@ -1,4 +1,4 @@
-// SegmentProfile: the bytes of one segment of a net over time, for SegmentCosts.
+// SegmentProfile: the bytes of one segment of a net over time, for RerunCosts.
 //
 // Three stretches of time count: while the segment runs in the forward part, while it runs again, and while backward
 // operators read its values. What segments before it keep is not counted, apart from what of it is counted twice or is
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/passes/segments.h"
+#include "core/passes/rerun_segments.h"
 
 namespace stepnet {
 
@@ -37,7 +37,7 @@ class NumberedTable {
 class SegmentProfile {
  public:
   // `crossing`: values that operators before the segment write, and that it or later ones read.
-  SegmentProfile(const NetValues& net, const Segment& segment, const Rerun& rerun, const std::vector<int>& crossing);
+  SegmentProfile(const MemoryValues& net, const Segment& segment, const Rerun& rerun, const std::vector<int>& crossing);
 
   // Bytes that stay because of the segment.
   int64_t kept() const;
@@ -71,7 +71,7 @@ class SegmentProfile {
   bool runs_again(int op) const;
   int root_of(int value) const;  // what a name that is made again is a name of
 
-  const NetValues& net_;
+  const MemoryValues& net_;
   const Segment& segment_;
   const Rerun& rerun_;
   NumberedTable<Held> sources_;   // by value: how long it stays for the second run

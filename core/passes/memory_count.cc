@@ -1,4 +1,4 @@
-#include "core/passes/net_memory.h"
+#include "core/passes/memory_count.h"
 
 #include <algorithm>
 #include <memory>
@@ -104,8 +104,8 @@ class Blobs {
     plan_release();
   }
 
-  NetMemory run() {
-    NetMemory memory;
+  MemoryCount run() {
+    MemoryCount memory;
     memory.live.assign(ops_.size(), 0);
     for (int pass = 0; pass < 2; ++pass)
       for (size_t i = 0; i < ops_.size(); ++i) memory.live[i] = run_op(i);
@@ -227,6 +227,6 @@ int aliased_input(const OpSpec& spec, int output) {
   return -1;
 }
 
-NetMemory count_memory(const NetDef& net, const MemoryQuestion& question) { return Blobs(net, question).run(); }
+MemoryCount count_memory(const NetDef& net, const MemoryQuestion& question) { return Blobs(net, question).run(); }
 
 }  // namespace stepnet

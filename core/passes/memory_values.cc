@@ -1,4 +1,4 @@
-#include "core/passes/net_values.h"
+#include "core/passes/memory_values.h"
 
 #include <algorithm>
 
@@ -14,17 +14,17 @@ class Valuing {
     result_.forward = forward;
     for (SizedOp& sized : size_ops(net, question)) add_op(std::move(sized));
     result_.lasting = question.reserved;
-    for (const NetStorage& s : result_.storages)
+    for (const MemoryStorage& s : result_.storages)
       if (s.lasting) result_.lasting += s.bytes;
     add_unread_feeds();
     for (int i = 0; i < forward; ++i) result_.ops[i].fixed = is_fixed(result_.ops[i]);
   }
 
-  NetValues result() { return std::move(result_); }
+  MemoryValues result() { return std::move(result_); }
 
  private:
   void add_op(SizedOp sized) {
-    NetValues::Op op;
+    MemoryValues::Op op;
     const OperatorDef& def = sized.op.def;
     const int i = static_cast<int>(result_.ops.size());
     for (int k = 0; k < def.input_size(); ++k) {
@@ -32,7 +32,7 @@ class Valuing {
       const int value = def.input(k).empty() ? -1 : current(def.input(k), sized.in_bytes[k]);
       op.inputs.push_back(read ? value : -1);
       if (!read) continue;
-      NetValue& v = result_.values[value];
+      MemoryValue& v = result_.values[value];
       if (v.readers.empty() || v.readers.back() != i) v.readers.push_back(i);
       v.by_name = v.by_name || (sized.op.spec->blob_kernel && i >= result_.forward);
       touch(v.storage, i);
@@ -90,7 +90,7 @@ class Valuing {
     return value;
   }
 
-  void overwrite(NetValue& v, int i) {
+  void overwrite(MemoryValue& v, int i) {
     v.overwritten = std::min(v.overwritten, i);
     // What comes after the forward part writes its storage, so it cannot be another one.
     if (i >= result_.forward) v.by_name = true;
@@ -103,7 +103,7 @@ class Valuing {
   }
 
   int add_value(int storage, int writer) {
-    NetValue v;
+    MemoryValue v;
     v.writer = writer;
     v.storage = storage;
     result_.values.push_back(std::move(v));
@@ -121,7 +121,7 @@ class Valuing {
   }
 
   void touch(int storage, int i) {
-    NetStorage& s = result_.storages[storage];
+    MemoryStorage& s = result_.storages[storage];
     s.first = std::min(s.first, i);
     if (i < result_.forward) s.last_forward = i;
     s.last = i;
@@ -132,19 +132,19 @@ class Valuing {
       if (storage_of_.count(name) == 0 && type.known) result_.lasting += allocated_bytes(type);
   }
 
-  bool is_fixed(const NetValues::Op& op) const {
+  bool is_fixed(const MemoryValues::Op& op) const {
     const OpSpec& spec = *op.sized.op.spec;
     if (spec.side_effect || spec.blob_kernel) return true;
     for (size_t o = 0; o < op.outputs.size(); ++o)
       if (op.outputs[o] >= 0 && !op.sized.out[o].known) return true;
     return std::any_of(op.inputs.begin(), op.inputs.end(), [&](int input) {
       if (input < 0) return false;
-      const NetValue& v = result_.values[input];
+      const MemoryValue& v = result_.values[input];
       return v.overwritten < result_.forward && (v.writer < 0 || result_.ops[v.writer].fixed);
     });
   }
 
-  NetValues result_;
+  MemoryValues result_;
   const std::set<std::string> lasting_;
   const MemoryQuestion& question_;
   std::map<std::string, int> current_, storage_of_;
@@ -153,19 +153,19 @@ class Valuing {
 
 }  // namespace
 
-int NetValues::last_use(int value) const {
-  const NetValue& v = values[value];
+int MemoryValues::last_use(int value) const {
+  const MemoryValue& v = values[value];
   const int read = v.readers.empty() ? -1 : v.readers.back();
   return v.by_name ? std::max(read, storages[v.storage].last) : read;
 }
 
-bool NetValues::is_read_forward_from(int value, int op) const {
+bool MemoryValues::is_read_forward_from(int value, int op) const {
   const std::vector<int>& readers = values[value].readers;
   const auto next = std::lower_bound(readers.begin(), readers.end(), op);
   return next != readers.end() && *next < forward;
 }
 
-NetValues value_net(const NetDef& net, int forward, const MemoryQuestion& question) {
+MemoryValues value_net(const NetDef& net, int forward, const MemoryQuestion& question) {
   return Valuing(net, forward, question).result();
 }
 

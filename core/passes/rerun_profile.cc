@@ -1,4 +1,4 @@
-#include "core/passes/segment_profile.h"
+#include "core/passes/rerun_profile.h"
 
 #include <algorithm>
 
@@ -25,7 +25,7 @@ int64_t largest_sum(const std::vector<int64_t>& changes) {
 
 }  // namespace
 
-SegmentProfile::SegmentProfile(const NetValues& net, const Segment& segment, const Rerun& rerun,
+SegmentProfile::SegmentProfile(const MemoryValues& net, const Segment& segment, const Rerun& rerun,
                                const std::vector<int>& crossing)
     : net_(net),
       segment_(segment),
@@ -49,12 +49,12 @@ int64_t SegmentProfile::kept() const {
 // not needed any more, is taken off.
 void SegmentProfile::find_crossing(const std::vector<int>& crossing) {
   for (const int value : crossing) {
-    const NetValue& v = net_.values[value];
+    const MemoryValue& v = net_.values[value];
     if (net_.is_lasting(value) || !net_.is_read_backward(value)) continue;
     const bool is_known = v.readers.front() >= segment_.begin && !crossing_.find(v.storage);
     Held& held = crossing_.get(v.storage);
     held = held_storage(v.storage);
-    held.last = is_known ? net_.last_use(value) : NetValue::kNever;
+    held.last = is_known ? net_.last_use(value) : MemoryValue::kNever;
     if (const Held* source = sources_.find(value)) held = longer(held, *source);
   }
 }
@@ -95,7 +95,7 @@ int64_t SegmentProfile::rerun_peak(int64_t live) const {
 }
 
 SegmentProfile::Held SegmentProfile::held_storage(int storage) const {
-  const NetStorage& s = net_.storages[storage];
+  const MemoryStorage& s = net_.storages[storage];
   return {s.bytes, s.first, s.last_forward, -1};
 }
 
@@ -117,7 +117,7 @@ bool SegmentProfile::runs_again(int op) const { return std::ranges::binary_searc
 void SegmentProfile::find_fresh() {
   for (const int source : rerun_.sources) sources_.get(source).last = rerun_.before - 1;
   for (size_t at = 0; at < rerun_.ops.size(); ++at) {
-    const NetValues::Op& op = net_.ops[rerun_.ops[at]];
+    const MemoryValues::Op& op = net_.ops[rerun_.ops[at]];
     for (const int value : op.inputs) extend(value, static_cast<int>(at));
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const int value = op.outputs[o];

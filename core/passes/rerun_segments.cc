@@ -1,10 +1,10 @@
-#include "core/passes/segments.h"
+#include "core/passes/rerun_segments.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 
-#include "core/passes/segment_profile.h"
+#include "core/passes/rerun_profile.h"
 
 namespace stepnet {
 namespace {
@@ -16,13 +16,13 @@ void add_between(std::vector<int64_t>& changes, int first, int last, int64_t byt
 }
 
 // A value of a segment that the backward part reads, and that stays even if the segment runs again.
-bool stays(const NetValues& net, int value, int end) {
-  const NetValue& v = net.values[value];
+bool stays(const MemoryValues& net, int value, int end) {
+  const MemoryValue& v = net.values[value];
   return net.ops[v.writer].fixed || v.by_name || net.is_read_forward_from(value, end);
 }
 
-bool is_made_again(const NetValues& net, int value, int begin, int end) {
-  const NetValue& v = net.values[value];
+bool is_made_again(const MemoryValues& net, int value, int begin, int end) {
+  const MemoryValue& v = net.values[value];
   if (v.writer < begin || v.writer >= end || net.is_lasting(value) || net.ops[v.writer].fixed) return false;
   return !net.is_read_backward(value) || !stays(net, value, end);
 }
@@ -32,8 +32,8 @@ void sort_once(std::vector<int>& numbers) {
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
 }
 
-void find_dropped(const NetValues& net, int begin, int end, Rerun& rerun) {
-  rerun.before = NetValue::kNever;
+void find_dropped(const MemoryValues& net, int begin, int end, Rerun& rerun) {
+  rerun.before = MemoryValue::kNever;
   for (int i = begin; i < end; ++i)
     for (const int value : net.ops[i].outputs) {
       if (value < 0 || !net.is_read_backward(value) || !is_made_again(net, value, begin, end)) continue;
@@ -46,7 +46,7 @@ void find_dropped(const NetValues& net, int begin, int end, Rerun& rerun) {
 
 }  // namespace
 
-Rerun plan_rerun(const NetValues& net, int begin, int end) {
+Rerun plan_rerun(const MemoryValues& net, int begin, int end) {
   Rerun rerun;
   find_dropped(net, begin, end, rerun);
   std::vector<int> open = rerun.dropped;
@@ -74,13 +74,13 @@ Rerun plan_rerun(const NetValues& net, int begin, int end) {
   return rerun;
 }
 
-SegmentCosts::SegmentCosts(const NetValues& net)
+RerunCosts::RerunCosts(const MemoryValues& net)
     : net_(net), settled_(net.forward + 1, net.forward), crossing_(net.forward + 1) {
   const int size = static_cast<int>(net.ops.size());
   forward_live_.resize(size + 1);
   backward_live_.resize(size + 1);
   between_live_.resize(size + 1);
-  for (const NetStorage& s : net.storages) {
+  for (const MemoryStorage& s : net.storages) {
     if (s.lasting || s.first >= size) continue;
     if (s.first < net.forward) {
       add_between(forward_live_, s.first, s.last_forward, s.bytes);
@@ -92,7 +92,7 @@ SegmentCosts::SegmentCosts(const NetValues& net)
   for (std::vector<int64_t>* live : {&forward_live_, &backward_live_, &between_live_})
     std::partial_sum(live->begin(), live->end(), live->begin());
   for (size_t value = 0; value < net.values.size(); ++value) {
-    const NetValue& v = net.values[value];
+    const MemoryValue& v = net.values[value];
     const int id = static_cast<int>(value);
     if (v.writer < 0 || v.writer >= net.forward || net.is_lasting(id)) continue;
     if (net.is_read_backward(id)) settled_[v.writer] = std::max(settled_[v.writer], net.last_use(id) + 1);
@@ -101,8 +101,8 @@ SegmentCosts::SegmentCosts(const NetValues& net)
   for (int i = net.forward - 1; i >= 0; --i) settled_[i] = std::max(settled_[i], settled_[i + 1]);
 }
 
-SegmentCost SegmentCosts::cost(const Segment& segment) const {
-  SegmentCost cost;
+RerunCost RerunCosts::cost(const Segment& segment) const {
+  RerunCost cost;
   const Rerun rerun = segment.again ? plan_rerun(net_, segment.begin, segment.end) : Rerun();
   const int begin = settled_[segment.end], end = settled_[segment.begin];
   cost.possible = !segment.again || (rerun.possible && rerun.before >= begin);
@@ -115,11 +115,11 @@ SegmentCost SegmentCosts::cost(const Segment& segment) const {
   return cost;
 }
 
-int64_t SegmentCosts::peak_afterwards() const {
+int64_t RerunCosts::peak_afterwards() const {
   return *std::max_element(backward_live_.begin() + settled_[0], backward_live_.end());
 }
 
-int64_t SegmentCosts::crossing(int op) const {
+int64_t RerunCosts::crossing(int op) const {
   std::map<int, int64_t> storages;
   for (const int value : crossing_[op])
     storages[net_.values[value].storage] = net_.storages[net_.values[value].storage].bytes;

@@ -1,4 +1,4 @@
-// NetValues: what a training net computes, by values and storages instead of names, for passes that plan its memory.
+// MemoryValues: what a training net computes, by values and storages instead of names, for passes that plan its memory.
 //
 // A value is what one operator writes to one output, or what a blob holds before the net runs. It is there until the
 // next write to its storage: names that an Alias makes, blobs written in place and blobs written again share one.
@@ -9,11 +9,11 @@
 #include <limits>
 #include <vector>
 
-#include "core/passes/net_memory.h"
+#include "core/passes/memory_count.h"
 
 namespace stepnet {
 
-struct NetValue {
+struct MemoryValue {
   static constexpr int kNever = std::numeric_limits<int>::max();
   int writer = -1;  // operator; -1: it is there before the net runs
   int storage = 0;
@@ -25,15 +25,15 @@ struct NetValue {
   bool by_name = false;
 };
 
-struct NetStorage {
+struct MemoryStorage {
   int64_t bytes = 0;
-  int first = NetValue::kNever;  // the operators that touch it, from here ...
-  int last_forward = -1;         // ... to here in the forward part
-  int last = -1;                 // ... to here in all
-  bool lasting = false;          // not dropped while the net runs
+  int first = MemoryValue::kNever;  // the operators that touch it, from here ...
+  int last_forward = -1;            // ... to here in the forward part
+  int last = -1;                    // ... to here in all
+  bool lasting = false;             // not dropped while the net runs
 };
 
-struct NetValues {
+struct MemoryValues {
   struct Op {
     SizedOp sized;
     std::vector<int> inputs;   // values whose elements are read; -1 for all other inputs
@@ -45,8 +45,8 @@ struct NetValues {
 
   int forward = 0;
   std::vector<Op> ops;
-  std::vector<NetValue> values;
-  std::vector<NetStorage> storages;
+  std::vector<MemoryValue> values;
+  std::vector<MemoryStorage> storages;
   int64_t lasting = 0;  // bytes of storages that are not dropped, and those that are reserved
 
   bool is_lasting(int value) const { return storages[values[value].storage].lasting; }
@@ -59,6 +59,6 @@ struct NetValues {
 };
 
 // Throws Error as size_ops does.
-NetValues value_net(const NetDef& net, int forward, const MemoryQuestion& question);
+MemoryValues value_net(const NetDef& net, int forward, const MemoryQuestion& question);
 
 }  // namespace stepnet
