@@ -178,7 +178,7 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
   if (op.spec->random)
     call.random_key =
         random_key(op.def.device_option().has_random_seed() ? op.def.device_option().random_seed() : run.seed,
-                   op.net_name, op.def.output_size() > 0 ? op.def.output(0) : "", run.iteration, run.timestep);
+                   op.net_name, draw_name(op.def), run.iteration, run.timestep);
   call_or_dry(op, pick_kernel(op, in_types, out_types), call);
   for (size_t o = 0; o < out.size(); ++o)
     if (out[o] && !is_alias(*op.spec, static_cast<int>(o))) out[o]->mark_written();
@@ -279,6 +279,11 @@ std::string source_text(const OperatorDef& def) {
   if (!def.HasExtension(source)) return "";
   const SourcePosition& at = def.GetExtension(source);
   return fmt::format("{}:{}:{}", at.file(), at.line(), at.column());
+}
+
+std::string_view draw_name(const OperatorDef& def) {
+  if (def.HasExtension(draws_as)) return def.GetExtension(draws_as);
+  return def.output_size() > 0 ? std::string_view(def.output(0)) : std::string_view();
 }
 
 Device device_of(const OperatorDef& def, const NetDef& net) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/op_spec.h"
@@ -45,6 +46,9 @@ void add_op_context(Error& error, const BoundOp& op, std::span<const std::string
 
 // "file.pbtxt:14:3" if the position is known, else "".
 std::string source_text(const OperatorDef& def);
+
+// The output name that an operator's random draws are made from: its first, or the one that it says.
+std::string_view draw_name(const OperatorDef& def);
 
 // Which device an operator asks for; `fallback` if it does not say.
 Device device_of(const OperatorDef& def, const NetDef& net);

@@ -155,7 +155,7 @@ void StepProgram::call(Op& op, RunContext& run) {
   if (op.op.spec->random) {
     const DeviceOption& device = op.op.def.device_option();
     const uint64_t seed = device.has_random_seed() ? device.random_seed() : run.seed;
-    call.random_key = random_key(seed, spec_.random_name, op.op.def.output(0), run.iteration, run.timestep);
+    call.random_key = random_key(seed, spec_.random_name, draw_name(op.op.def), run.iteration, run.timestep);
   }
   run_kernel(op, call);
 }

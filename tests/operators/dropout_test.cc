@@ -31,6 +31,15 @@ TEST(Dropout, DependsOnTheSeedAlone) {
   EXPECT_EQ(compare(run_op_on(def, feeds)[1], once[1], 0), "");
 }
 
+TEST(Dropout, DrawsAsAnotherIfItSaysSo) {
+  const Feeds feeds = {{"L", normal<float>({30, 30})}};
+  const Tensor mask = run_op_on(make_op("Dropout", {"L"}, {"Y", "M"}), feeds)[1];
+  OperatorDef other = make_op("Dropout", {"L"}, {"Z", "N"});
+  EXPECT_NE(compare(run_op_on(other, feeds)[1], mask, 0), "");
+  other.SetExtension(draws_as, "Y");
+  EXPECT_EQ(compare(run_op_on(other, feeds)[1], mask, 0), "");
+}
+
 TEST(Dropout, IsTheIdentityInTest) {
   const Tensor x = normal<float>({3, 2});
   const Argument test = make_arg("is_test", 1);

@@ -206,5 +206,21 @@ TEST(StepBlocks, RandomOperatorsStay) {
   EXPECT_EQ(counts_of({{"d, mask = Dropout(x)", "h = Sum(d, h_prev)"}, {kH}}).forward_blocks, 0);
 }
 
+TEST(StepBlocks, RandomOperatorsDrawAsAnotherIfTheySaySo) {
+  Cell cell = {{}, {kH}};
+  const Feeds feeds = feeds_of(3, 4);
+  const auto sum_with = [&](const std::string& name, const std::string& draws) {
+    cell.step_net = net_of_lines({name + ", mask = Dropout(x)", "h = Sum(" + name + ", h_prev)"});
+    if (!draws.empty()) cell.step_net.mutable_op(0)->SetExtension(draws_as, draws);
+    Workspace workspace;
+    for (const auto& [blob, value] : feeds) workspace.tensor(blob) = value.clone();
+    RunContext run;
+    run_net_once(expanded_net(cell, feeds), workspace, run);
+    return workspace.fetch("h_all").clone();
+  };
+  EXPECT_NE(compare(sum_with("e", ""), sum_with("d", ""), 0), "");
+  EXPECT_EQ(compare(sum_with("e", "d"), sum_with("d", ""), 0), "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing

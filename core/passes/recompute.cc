@@ -1,0 +1,76 @@
+#include "core/passes/recompute.h"
+
+#include <algorithm>
+
+namespace stepnet {
+namespace {
+
+MemoryValues checked_values(const NetDef& training, int first_gradient_op, const MemoryQuestion& question) {
+  require(first_gradient_op >= 0 && first_gradient_op <= training.op_size(),
+          "the first gradient operator of net \"{}\" cannot be {}: it has {} operators", training.name(),
+          first_gradient_op, training.op_size());
+  return value_net(training, first_gradient_op, question);
+}
+
+}  // namespace
+
+RecomputePlanner::RecomputePlanner(const NetDef& training, int first_gradient_op, const MemoryQuestion& question,
+                                   std::function<int64_t(const NetDef&)> peak_of)
+    : training_(training),
+      peak_of_(std::move(peak_of)),
+      values_(checked_values(training, first_gradient_op, question)),
+      cuts_(values_) {
+  if (!peak_of_) peak_of_ = [question](const NetDef& net) { return count_memory(net, question).peak; };
+  whole_ = plan_of({});
+  least_ = plan_of(*cuts_.cheapest(cuts_.least_bytes()));
+  if (whole_.peak <= least_.peak) least_ = whole_;
+}
+
+RecomputePlan RecomputePlanner::plan_of(const Division& division) const {
+  RecomputePlan plan;
+  plan.net = with_segments_again(training_, values_, division.segments, &plan.again);
+  plan.peak = peak_of_(plan.net);
+  plan.extra_flops = division.flops;
+  for (const MemoryValues::Op& op : values_.ops) plan.flops += op.sized.flops;
+  for (const Segment& segment : division.segments)
+    if (segment.again) plan.segments.push_back(segment);
+  return plan;
+}
+
+RecomputePlan RecomputePlanner::plan(int64_t bytes) const {
+  require(bytes > 0, "a memory budget must be positive, but is {} bytes", bytes);
+  if (whole_.peak <= bytes) return whole_;
+  if (least_.peak > bytes)
+    throw Error(fmt::format("net \"{}\" does not fit a memory budget of {} bytes: it takes at least {}, and {} with "
+                            "everything kept",
+                            training_.name(), bytes, least_.peak, whole_.peak),
+                fmt::format("set the budget to {} or more, or take smaller batches", least_.peak));
+  // The costs of segments may add up to less than the net takes, if that is not built as RerunCosts says or is
+  // counted in another way. Then less is asked for until the count agrees.
+  for (int64_t bound = bytes; bound > 0;) {
+    const std::optional<Division> division = cuts_.cheapest(bound);
+    if (!division) break;
+    RecomputePlan plan = plan_of(*division);
+    if (plan.peak <= bytes) return plan.extra_flops < least_.extra_flops ? plan : least_;
+    bound -= plan.peak - bytes;
+  }
+  return least_;
+}
+
+std::vector<RecomputePlan> RecomputePlanner::curve(int points) const {
+  std::vector<RecomputePlan> plans;
+  for (int i = 0; i < points; ++i) {
+    const double part = points > 1 ? static_cast<double>(i) / (points - 1) : 1;
+    const int64_t bytes = least_.peak + static_cast<int64_t>(part * static_cast<double>(whole_.peak - least_.peak));
+    RecomputePlan next = plan(bytes);
+    if (plans.empty() || next.extra_flops < plans.back().extra_flops) plans.push_back(std::move(next));
+  }
+  return plans;
+}
+
+RecomputePlan plan_recompute(const NetDef& training, int first_gradient_op, const MemoryQuestion& question,
+                             int64_t bytes) {
+  return RecomputePlanner(training, first_gradient_op, question).plan(bytes);
+}
+
+}  // namespace stepnet
