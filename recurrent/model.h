@@ -4,9 +4,11 @@
 // Threads: immutable after reading.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
+#include "core/passes/rerun_segments.h"
 #include "core/workspace.h"
 #include "proto/recurrent.pb.h"
 #include "recurrent/segments.h"
@@ -21,6 +23,13 @@ struct Model {
   std::vector<CarryLink> carry;
   int64_t timesteps = 0, batch = 0;
   SegmentChoice segments = {};  // that its recurrent networks run by in training
+  // What of the training net's forward part runs again (core/passes/recompute.h), and the bytes of blobs whose types
+  // only a run says.
+  struct Recomputation {
+    std::vector<Segment> segments;
+    std::map<std::string, int64_t> bytes;
+  };
+  Recomputation again = {};
 };
 
 // Throws Error: no extension, a missing or unknown name, a name in the wrong role, sizes below 1.

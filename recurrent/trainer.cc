@@ -118,14 +118,12 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
 }
 
 void Trainer::State::keep_to_budget(Model& model) const {
-  const SegmentAnswer answer = fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget);
-  model.segments = answer.choice;
-  if (answer.choice.steps == 0) return;
-  note(
-      fmt::format("to keep to {}, segments of {} timesteps run one after the other: {} instead of {}, for {:.1f}% more "
-                  "arithmetic",
-                  bytes_text(options.memory_budget), answer.choice.steps, bytes_text(answer.figures.peak),
-                  bytes_text(answer.in_one.peak), 100 * (answer.figures.flops / answer.in_one.flops - 1)));
+  FittedTraining fitted = fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget);
+  model = std::move(fitted.model);
+  if (model.segments.steps == 0 && model.again.segments.empty()) return;
+  note(fmt::format("to keep to {}, a step takes {} instead of {}, for {:.1f}% more arithmetic",
+                   bytes_text(options.memory_budget), bytes_text(fitted.figures.peak), bytes_text(fitted.in_one.peak),
+                   100 * (fitted.figures.flops / fitted.in_one.flops - 1)));
 }
 
 void Trainer::State::resume(const Checkpoint& saved) {

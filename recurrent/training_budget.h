@@ -1,5 +1,8 @@
 // A training step within a number of bytes.
 //
+// First, recurrent networks run by segments of timesteps (recurrent/segment_budget.h). If no choice of these fits,
+// operators of the forward part run again, too (core/passes/recompute.h). Bytes are those of dry runs of the very step,
+// so it keeps to them. All results have the same bits.
 // Threads: pure functions.
 #pragma once
 
@@ -11,9 +14,13 @@ namespace stepnet {
 // The most bytes that a training step takes as `stepnet train` runs it: with the intermediates in one block.
 int64_t training_peak(const TrainingEstimate& training);
 
-// The segments that the model's recurrent networks have to run by, so that a training step takes at most `budget` bytes
-// of tensors: parameters, optimizer, inputs and everything else. By dry runs, so the step keeps to it to the byte.
-// Throws Error if no choice does; it says the smallest budget.
-SegmentAnswer fit_training(const TrainingEstimate& training, int64_t budget);
+struct FittedTraining {
+  Model model;                     // with the plan
+  SegmentFigures figures, in_one;  // of the plan, and of the model as it was given
+};
+
+// A plan for which a training step takes at most `budget` bytes of tensors: parameters, optimizer, inputs and
+// everything else. Throws Error if there is none; it says the smallest budget.
+FittedTraining fit_training(const TrainingEstimate& training, int64_t budget);
 
 }  // namespace stepnet

@@ -42,7 +42,8 @@ class Builder {
     session_->differentiated = net.differentiated;
     session_->first_update = first_update(net);
     require_inputs(net.net, session_->blobs, feeds_);
-    session_->net = std::make_unique<Net>(net.net, session_->blobs,
+    const NetDef def = training_.net ? *training_.net : with_recomputation(net, model_, session_->blobs);
+    session_->net = std::make_unique<Net>(def, session_->blobs,
                                           NetOptions{.release_intermediates = !training_.plan_memory,
                                                      .plan_memory = training_.plan_memory,
                                                      .keep = {},

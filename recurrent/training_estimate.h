@@ -18,6 +18,7 @@ struct TrainingEstimate {
   OptimizerOptions optimizer = {};
   std::map<std::string, TensorType> feeds = {};       // beside the model's input and target
   std::map<std::string, TensorType> parameters = {};  // beside those that the model's init net makes
+  const NetDef* net = nullptr;                        // runs in place of the one that is built from the model
   bool plan_memory = false;  // intermediates have places in one block, as `stepnet train` runs it
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/arguments.h"
+#include "core/passes/recompute.h"
 
 namespace stepnet {
 namespace {
@@ -158,6 +159,32 @@ TrainingNet build_training_net(const Model& model, const std::vector<std::string
                                const Workspace& workspace, const OptimizerOptions& options, int64_t iterations) {
   check_optimizer(options);
   return Builder(model, workspace, options).build(parameters, iterations);
+}
+
+MemoryQuestion training_question(const Model& model, const NetDef& net, const Workspace& blobs) {
+  MemoryQuestion question;
+  for (const Workspace* w = &blobs; w; w = w->parent())
+    for (const std::string& name : w->names()) {
+      const Blob& blob = w->at(name);
+      if (!blob.is_tensor() || !blob.tensor().defined()) continue;
+      question.feeds.emplace(name, TensorType::of(blob.tensor().dtype(), blob.tensor().shape()));
+    }
+  if (!model.input.empty()) {
+    question.feeds[model.input] = TensorType::of(DType::int32, {model.timesteps, model.batch});
+    question.feeds[model.target] = TensorType::of(DType::int32, {model.timesteps * model.batch});
+  }
+  question.bytes = model.again.bytes;
+  // What they keep is in no blob's size; runs say what it takes.
+  for (const OperatorDef& op : net.op())
+    if (op.type() == "RecurrentNetwork") question.bytes[op.output(op.output_size() - 1)] = 0;
+  return question;
+}
+
+NetDef with_recomputation(const TrainingNet& training, const Model& model, const Workspace& blobs) {
+  if (model.again.segments.empty()) return training.net;
+  const int forward = training.differentiated.first_gradient_op;
+  const MemoryQuestion question = training_question(model, training.net, blobs);
+  return with_segments_again(training.net, value_net(training.net, forward, question), model.again.segments);
 }
 
 }  // namespace stepnet

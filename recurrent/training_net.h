@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/passes/gradients.h"
+#include "core/passes/memory_count.h"
 #include "core/tensor.h"
 #include "recurrent/model.h"
 
@@ -43,6 +44,13 @@ struct TrainingNet {
   std::string rate = "train/rate";  // as the operator wants it, negative where the operator adds its step
   std::string iteration = "train/iteration";
 };
+
+// What the recomputation of a training net asks (core/passes/recompute.h): the types of all blobs that are there before
+// it is built.
+MemoryQuestion training_question(const Model& model, const NetDef& net, const Workspace& blobs);
+
+// The net, with what the model says is to run again.
+NetDef with_recomputation(const TrainingNet& training, const Model& model, const Workspace& blobs);
 
 // `iterations`: the end of the schedule, for policy poly. `parameters`: where the parameters are.
 TrainingNet build_training_net(const Model& model, const std::vector<std::string>& parameters,

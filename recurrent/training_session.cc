@@ -43,7 +43,8 @@ void TrainingSession::build_net(int64_t iterations) {
   workspace_.create_local(model_.input);
   workspace_.create_local(model_.target);
   const int64_t runs = net_ ? net_->runs() : 0;
-  net_ = std::make_unique<Net>(training_.net, workspace_, NetOptions{.plan_memory = plan_memory_});
+  const NetDef def = with_recomputation(training_, model_, workspace_);
+  net_ = std::make_unique<Net>(def, workspace_, NetOptions{.plan_memory = plan_memory_});
   net_->set_runs(runs);
 }
 

@@ -71,7 +71,7 @@ class EstimateCommand {
     training_.optimizer = options_.optimizer;
     training_.feeds = feeds_;
     training_.parameters = parse_types("--parameter", options_.parameters);
-    if (options_.memory_budget > 0) training_.model.segments = fit_training(training_, options_.memory_budget).choice;
+    if (options_.memory_budget > 0) training_.model = fit_training(training_, options_.memory_budget).model;
     return training_session(training_);
   }
 
