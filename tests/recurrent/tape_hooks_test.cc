@@ -1,5 +1,8 @@
 // What recurrent networks on the tape keep goes through hooks on saved values, and no more is held than is read.
+#include <optional>
+
 #include "core/autograd/variable_state.h"
+#include "recurrent/builder.h"
 #include "tests/recurrent/tape_layers.h"
 
 namespace stepnet::autograd::testing {
@@ -11,13 +14,20 @@ Variable loss_of(const Layer& l, const std::string& type, const std::vector<Vari
   return sum_of(run(type, inputs, l.args)[0]);
 }
 
-class TapeLayerHooks : public ::testing::TestWithParam<const char*> {};
+struct HookCase {
+  const char* type;
+  int64_t steps;  // 600 of them run by segments
+};
+
+void PrintTo(const HookCase& c, std::ostream* out) { *out << c.type << c.steps; }
+
+class TapeLayerHooks : public ::testing::TestWithParam<HookCase> {};
 
 TEST_P(TapeLayerHooks, GiveTheSameGradients) {
-  const Layer l = layer(GetParam());
+  const Layer l = layer(GetParam().type, GetParam().steps);
   const std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
-  const Gradients expected = grad({loss_of(l, GetParam(), inputs, false)}, inputs);
-  const Variable loss = loss_of(l, GetParam(), inputs, true);
+  const Gradients expected = grad({loss_of(l, GetParam().type, inputs, false)}, inputs);
+  const Variable loss = loss_of(l, GetParam().type, inputs, true);
   for (const bool keep : {true, true, false}) {
     const Gradients g = grad({loss}, inputs, {.keep_graph = keep});
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -26,7 +36,35 @@ TEST_P(TapeLayerHooks, GiveTheSameGradients) {
   expect_error([&] { grad({loss}, inputs); }, {"a backward pass has run here before"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, TapeLayerHooks, ::testing::Values("RNN", "GRU", "LSTM"));
+INSTANTIATE_TEST_SUITE_P(Types, TapeLayerHooks,
+                         ::testing::Values(HookCase{"RNN", 5}, HookCase{"GRU", 5}, HookCase{"LSTM", 5},
+                                           HookCase{"RNN", 600}, HookCase{"GRU", 600}, HookCase{"LSTM", 600}));
+
+// Segments that run again do so for each backward pass, if the graph is kept.
+TEST(TapeRecurrentBudget, HoldsInEachBackwardPass) {
+  const Layer l = layer("LSTM", 600);
+  NetDef net = net_from(l.text);
+  expand_recurrent(net);
+  NetDef budgeted = net;
+  for (OperatorDef& op : *budgeted.mutable_op())
+    if (op.type() == "RecurrentNetwork") {
+      *op.add_arg() = make_arg("segment_steps", 1);
+      *op.add_arg() = make_arg("segment_room", 0);
+    }
+  const std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
+  const Gradients expected = grad({sum_of(NetFunction(net, l.inputs, l.outputs)(inputs)[0])}, inputs);
+  for (const bool hooks : {false, true}) {
+    std::optional<SavedValueHooksScope> scope;
+    if (hooks) scope.emplace(stored_elsewhere());
+    const Variable loss = sum_of(NetFunction(budgeted, l.inputs, l.outputs)(inputs)[0]);
+    scope.reset();
+    for (const bool keep : {true, true, false}) {
+      const Gradients g = grad({loss}, inputs, {.keep_graph = keep});
+      for (size_t i = 0; i < inputs.size(); ++i)
+        EXPECT_EQ(values_of(g[i].dense), values_of(expected[i].dense)) << l.inputs[i] << hooks << keep;
+    }
+  }
+}
 
 TEST(TapeLayersWithHooks, LeaveNothingBehindInTheWorkspace) {
   const Layer l = layer("LSTM", 50);
