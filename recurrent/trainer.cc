@@ -26,6 +26,17 @@ constexpr int64_t kCalibrationIterations = 4;
 constexpr int64_t kNoEnd = int64_t{1} << 40;
 constexpr int64_t kValidations = 5;  // in a run, unless the options say otherwise
 
+// As the net's argument says it; 0 if there is none.
+int64_t budget_of(const NetDef& net) {
+  for (const Argument& arg : net.arg()) {
+    if (arg.name() != "memory_budget_bytes") continue;
+    require(arg.has_i() && arg.i() > 0, "\"memory_budget_bytes\" of the net \"{}\" must be a whole number above 0",
+            net.name());
+    return arg.i();
+  }
+  return 0;
+}
+
 // Seconds per step: the mean of the first hundred, then a mean over about as many. A session's first step also
 // prepares, and says nothing about the others.
 class Pace {
@@ -103,6 +114,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
   if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
+  if (options.memory_budget == 0) options.memory_budget = budget_of(model.source);
   if (options.memory_budget > 0) keep_to_budget(model);
   require_training_fits(model, options.optimizer);
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "core/arguments.h"
 #include "core/parallel.h"
 #include "recurrent/metrics_log.h"
 #include "tests/core/errors.h"
@@ -103,6 +104,12 @@ TEST_F(TrainerTest, ABudgetIsKeptAndChangesNoBits) {
     EXPECT_LE(allocator({}).counters().peak - live, budget);
     EXPECT_EQ(testing::saved_bytes(o.out), testing::saved_bytes(plain.out)) << budget;
   }
+  NetDef net = tiny_net();
+  *net.add_arg() = make_arg("memory_budget_bytes", least - 1);
+  small.memory_budget = 0;
+  EXPECT_NE(testing::error_text([&] { Trainer(net, small).run(); }).find(before), std::string::npos);
+  *net.mutable_arg(0) = make_arg("memory_budget_bytes", 0);
+  EXPECT_NE(testing::error_text([&] { Trainer(net, small).run(); }).find("above 0"), std::string::npos);
   small.memory_budget = -1;
   EXPECT_NE(testing::error_text([&] { train(small); }).find("must be"), std::string::npos);
 }
