@@ -71,11 +71,11 @@ struct Held {
 
 }  // namespace
 
-DryScope::DryScope(DeviceKind claims) : claims_(claims), before_(innermost_), memory_(std::make_shared<DryMemory>()) {
-  innermost_ = this;
+DryScope::DryScope(DeviceKind claims) : claims_(claims), before_(innermost), memory_(std::make_shared<DryMemory>()) {
+  innermost = this;
 }
 
-DryScope::~DryScope() { innermost_ = before_; }
+DryScope::~DryScope() { innermost = before_; }
 
 MemoryCounters DryScope::counters() const { return memory_->counters; }
 

@@ -35,7 +35,7 @@ class DryScope {
   ~DryScope();
   DryScope(const DryScope&) = delete;
   DryScope& operator=(const DryScope&) = delete;
-  static DryScope* now() { return innermost_; }  // the calling thread's innermost; null if there is none
+  static DryScope* now() { return innermost; }  // the calling thread's innermost; null if there is none
 
   DeviceKind claims() const { return claims_; }
   MemoryCounters counters() const;
@@ -79,7 +79,7 @@ class DryScope {
   }
 
  private:
-  inline static constinit thread_local DryScope* innermost_ = nullptr;
+  inline static constinit thread_local DryScope* innermost = nullptr;
 
   DeviceKind claims_;
   DryScope* before_;
