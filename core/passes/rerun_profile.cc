@@ -3,14 +3,14 @@
 #include <algorithm>
 
 namespace stepnet {
-namespace {
 
-// Adds bytes to all points from first to last.
 void add_between(std::vector<int64_t>& changes, int first, int last, int64_t bytes) {
   if (first > last) return;
   changes[first] += bytes;
   changes[last + 1] -= bytes;
 }
+
+namespace {
 
 // The same, of points that are counted from `begin` to before `end`.
 void add_within(std::vector<int64_t>& changes, int begin, int end, int first, int last, int64_t bytes) {

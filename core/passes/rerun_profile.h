@@ -80,4 +80,7 @@ class SegmentProfile {
   NumberedTable<Fresh> fresh_;    // by storage that it stands in for
 };
 
+// Changes from point to point: adds bytes to all points from first to last.
+void add_between(std::vector<int64_t>& changes, int first, int last, int64_t bytes);
+
 }  // namespace stepnet

@@ -9,12 +9,6 @@
 namespace stepnet {
 namespace {
 
-void add_between(std::vector<int64_t>& changes, int first, int last, int64_t bytes) {
-  if (first > last) return;
-  changes[first] += bytes;
-  changes[last + 1] -= bytes;
-}
-
 // A value of a segment that the backward part reads, and that stays even if the segment runs again.
 bool stays(const MemoryValues& net, int value, int end) {
   const MemoryValue& v = net.values[value];
