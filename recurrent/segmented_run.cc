@@ -56,7 +56,7 @@ namespace {
 // A budget's choice holds for the same types of inputs.
 void choose(RecurrentScratch& scratch, const BlobCall& call) {
   const RecurrentSpec& spec = scratch.forward_spec;
-  if (!spec.memory_budget) {
+  if (!spec.memory_budget || !spec.has_backward) {
     scratch.choice = {spec.segment_steps, spec.segment_room};
     return;
   }

@@ -73,6 +73,18 @@ TEST_F(SegmentBudget, FollowsShapes) {
     }
 }
 
+TEST_F(SegmentBudget, IsForTraining) {
+  NetDef forward = with_budget(net_, 1);
+  for (OperatorDef& op : *forward.mutable_op())
+    for (int i = op.arg_size(); i-- > 0;)
+      if (op.arg(i).name().find("backward") != std::string::npos) op.mutable_arg()->DeleteSubrange(i, 1);
+  Workspace workspace;
+  for (const auto& [name, value] : feeds_) workspace.tensor(name) = value.clone();
+  RunContext run;
+  run_net_once(forward, workspace, run);
+  EXPECT_EQ(workspace.fetch("h_all").dim(0), 1000);
+}
+
 TEST_F(SegmentBudget, MeansNothingBelowOne) {
   for (const int64_t bytes : {0, -5})
     expect_contains(error_text([&] { Training(with_budget(net_, bytes), feeds_).run(); }),
