@@ -14,6 +14,7 @@ constexpr int kMostObserved = 2;   // in its first run an operator may also make
 
 void mark_dead([[maybe_unused]] Tensor& bytes, [[maybe_unused]] bool dead) {
 #if defined(__SANITIZE_ADDRESS__)
+  if (bytes.is_dry()) return;
   if (dead)
     __asan_poison_memory_region(bytes.raw(), bytes.bytes());
   else
