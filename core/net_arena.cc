@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/dry.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -14,7 +16,6 @@ constexpr int kMostObserved = 2;   // in its first run an operator may also make
 
 void mark_dead([[maybe_unused]] Tensor& bytes, [[maybe_unused]] bool dead) {
 #if defined(__SANITIZE_ADDRESS__)
-  if (bytes.is_dry()) return;
   if (dead)
     __asan_poison_memory_region(bytes.raw(), bytes.bytes());
   else
@@ -182,7 +183,8 @@ void NetArena::make_plan() {
   plan_->layout = lay_out(steps_, plan_->values);
   ++plan_->observed;
   const int64_t most = observation_->most_live(), block = plan_->layout.bytes;
-  plan_->is_used = !plan_->values.empty() && observation_->most_live(plan_->values, block) <= most;
+  // A dry run stays with the observed one, which takes the most: places in a block have no identity of their own there.
+  plan_->is_used = !plan_->values.empty() && !DryScope::now() && observation_->most_live(plan_->values, block) <= most;
   plan_->stays.assign(values_.all.size(), false);
   const std::vector<StoredValue> staying = observation_->stayable();
   // A thousandth more is worth it that a run allocates nothing.

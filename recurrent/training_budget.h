@@ -11,7 +11,9 @@
 
 namespace stepnet {
 
-// The most bytes that a training step takes as `stepnet train` runs it: with the intermediates in one block.
+// The most bytes that a training step takes as `stepnet train` runs it: those of its first run, in which each of the
+// intermediates has memory of its own until its last reader; later ones have them in one block, and take no more but
+// for a thousandth at the most (core/net_arena.h).
 int64_t training_peak(const TrainingEstimate& training);
 
 struct FittedTraining {
