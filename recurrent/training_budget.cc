@@ -56,6 +56,13 @@ void add_unknown_sizes(NetSession& session, MemoryQuestion& question) {
     }
 }
 
+// Of such a run and all later ones, which may take a thousandth more (core/net_arena.h).
+SegmentFigures bound_step(TrainingEstimate training) {
+  SegmentFigures figures = measure_step(std::move(training));
+  figures.peak += figures.peak / 1000;
+  return figures;
+}
+
 // Runs operators of the forward part again as well; throws Error if that does not fit, either.
 FittedTraining recompute_too(TrainingEstimate training, const SegmentAnswer& answer, int64_t budget) {
   training.model.segments = answer.choice;
@@ -67,7 +74,7 @@ FittedTraining recompute_too(TrainingEstimate training, const SegmentAnswer& ans
   const auto peak_of = [&](const NetDef& net) {
     TrainingEstimate other = training;
     other.net = &net;
-    return measure_step(std::move(other)).peak;
+    return bound_step(std::move(other)).peak;
   };
   const RecomputePlanner planner(session->net->def(), session->differentiated.first_gradient_op, question, peak_of);
   if (planner.least_bytes() > budget)
@@ -91,7 +98,7 @@ FittedTraining fit_training(const TrainingEstimate& training, int64_t budget) {
   const SegmentAnswer answer = best_segments(question, [&](const SegmentChoice& choice) {
     TrainingEstimate other = training;
     other.model.segments = choice;
-    return measure_step(std::move(other));
+    return bound_step(std::move(other));
   });
   if (!answer.fits) return recompute_too(training, answer, budget);
   FittedTraining fitted{training.model, answer.figures, answer.in_one};

@@ -2,7 +2,7 @@
 //
 // First, recurrent networks run by segments of timesteps (recurrent/segment_budget.h). If no choice of these fits,
 // operators of the forward part run again, too (core/passes/recompute.h). Bytes are those of dry runs of the very step,
-// so it keeps to them. All results have the same bits.
+// with a thousandth more for later steps, so it keeps to them. All results have the same bits.
 // Threads: pure functions.
 #pragma once
 
