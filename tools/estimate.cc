@@ -101,8 +101,7 @@ class EstimateCommand {
     else
       fmt::print("{}{}", estimate_table(estimate), options_.why ? kept_table(kept) : "");
     if (planned_peak_ > 0)
-      fmt::print("as stepnet train runs it: peak {} ({} bytes)\n",
-                 bytes_text(planned_peak_), planned_peak_);
+      fmt::print("as stepnet train runs it: peak {} ({} bytes)\n", bytes_text(planned_peak_), planned_peak_);
     if (!options_.plot.empty()) write_file(options_.plot, estimate_svg(estimate, session.net->name()));
   }
 
