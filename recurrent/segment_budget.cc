@@ -29,15 +29,14 @@ void use_room(const SegmentQuestion& question, int64_t steps, const SegmentFigur
   }
 }
 
-void set_arg(OperatorDef& op, const Argument& arg) {
-  for (int i = op.arg_size(); i-- > 0;)
-    if (op.arg(i).name() == arg.name()) op.mutable_arg()->DeleteSubrange(i, 1);
-  *op.add_arg() = arg;
-}
-
 void remove_arg(OperatorDef& op, const std::string& name) {
   for (int i = op.arg_size(); i-- > 0;)
     if (op.arg(i).name() == name) op.mutable_arg()->DeleteSubrange(i, 1);
+}
+
+void set_arg(OperatorDef& op, const Argument& arg) {
+  remove_arg(op, arg.name());
+  *op.add_arg() = arg;
 }
 
 }  // namespace

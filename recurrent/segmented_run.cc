@@ -75,8 +75,9 @@ bool choose_segments(RecurrentScratch& scratch, const BlobCall& call, int64_t st
   Segments& segments = scratch.segments;
   const int64_t size = segment_steps(scratch, call, steps, batch);
   const bool packs = size > 0 && call.run.packer;
-  const bool same_room = packs || scratch.choice.room == segments.room;
-  if (segments.used == (size > 0) && (size == 0 || (segments.steps == size && segments.total == steps && same_room))) {
+  const int64_t room = packs ? -1 : scratch.choice.room;  // a packer has room for all
+  const bool same = segments.steps == size && segments.total == steps && segments.room == room;
+  if (segments.used == (size > 0) && (size == 0 || same)) {
     segments.packs = packs;
     return true;
   }
@@ -85,7 +86,7 @@ bool choose_segments(RecurrentScratch& scratch, const BlobCall& call, int64_t st
   if (!segments.used) return false;
   segments.steps = size;
   segments.total = steps;
-  segments.room = scratch.choice.room;
+  segments.room = room;
   segments.reverse = scratch.forward_spec.reverse;
   segments.packs = packs;
   for (const std::string& name : states_in_segments(scratch.forward_spec, call.def, call.net))
@@ -103,8 +104,7 @@ void plan_segments(RecurrentScratch& scratch) {
   for (const auto& [name, type] : scratch.types)
     if (const std::string slab = scratch.forward->own_slab_of(name); !slab.empty())
       segments.views[name] = {slab, scratch.forward->slab(name).shape()};
-  // A packer has room for all.
-  segments.plan_for(segments.packs ? -1 : scratch.choice.room);
+  segments.plan_for(segments.room);
 }
 
 void run_segments_forward(RecurrentScratch& scratch, RunContext& run) {

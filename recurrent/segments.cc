@@ -113,25 +113,25 @@ void Segments::load(int64_t segment) {
   ready_ = segment;
 }
 
-// The next segment gets its first states before these are packed.
+// A packer lets go of the values before the next segment gets room, so what that starts from is copied before.
 void Segments::stash(int64_t segment, TensorPacker* packer) {
   SegmentValues values = std::move(work);
   work = {};
+  std::map<std::string, Tensor> left;
+  for (const auto& [name, state] : states) {
+    const Tensor rows = rows_after(values, name, segment);
+    left[name] = packer ? rows.clone() : rows;
+  }
   if (packer) {
-    std::map<std::string, Tensor> left;
-    for (const auto& [name, state] : states) left[name] = rows_after(values, name, segment).clone();
     std::vector<Tensor> tensors;
     for (auto* all : {&values.slabs, &values.states})
       for (auto& [name, tensor] : *all) tensors.push_back(std::move(tensor));
     packed[segment] = packer->pack(std::move(tensors));
-    make_room();
-    for (const auto& [name, state] : states) rows_before(work, name, segment + 1).copy_from(left.at(name));
   } else {
-    make_room();
-    for (const auto& [name, state] : states)
-      rows_before(work, name, segment + 1).copy_from(rows_after(values, name, segment));
     held[segment] = std::move(values);
   }
+  make_room();
+  for (const auto& [name, rows] : left) rows_before(work, name, segment + 1).copy_from(rows);
   ready_ = segment + 1;
 }
 

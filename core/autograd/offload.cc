@@ -80,6 +80,7 @@ std::shared_ptr<OffloadStore> make_store(const OffloadOptions& options) {
 
 OffloadScope::OffloadScope(const OffloadOptions& options) : store_(make_store(options)), scope_(hooks_of(store_)) {}
 OffloadCounters OffloadScope::counters() const { return store_->counters(); }
+void OffloadScope::wait() const { store_->wait(); }
 
 OffloadPacker::OffloadPacker(const OffloadOptions& options) : store_(make_store(options)) {}
 OffloadCounters OffloadPacker::counters() const { return store_->counters(); }
@@ -94,8 +95,6 @@ std::unique_ptr<PackedTensors> OffloadPacker::pack(std::vector<Tensor> values) {
   }
   return std::make_unique<Pieces>(std::move(packed));
 }
-
-void OffloadScope::wait() const { store_->wait(); }
 
 void finish_offload_of(const Tensor& value) {
   if (!stores().any || !value.storage()) return;

@@ -218,6 +218,19 @@ TEST(Segments, FollowShapesThatChange) {
     }
 }
 
+TEST(Segments, APackerMayComeAndGo) {
+  const Feeds feeds = lstm_feeds(100, 32, 4);
+  const NetDef net = expanded_net(lstm(), feeds);
+  Training whole(net, feeds), parts(in_segments(net, 16, 0), feeds);
+  whole.run();
+  Elsewhere elsewhere;
+  for (TensorPacker* packer : std::initializer_list<TensorPacker*>{nullptr, &elsewhere, nullptr}) {
+    parts.run(packer);
+    EXPECT_EQ(parts.segments().plan.reruns, packer == nullptr);
+    EXPECT_TRUE(same_bits(parts["Wh_grad"], whole["Wh_grad"]));
+  }
+}
+
 TEST(Segments, AfterAPackerHasFailedTheNextRunIsWhole) {
   const Feeds feeds = lstm_feeds(100, 32, 4);
   const NetDef net = expanded_net(lstm(), feeds);
