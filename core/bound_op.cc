@@ -151,6 +151,40 @@ void keep_reshaped(const BoundOp& op, std::span<const Tensor*> in, const Tensor*
   }
 }
 
+// Shapes may follow from values: where one is unknown so far, integers on a GPU are brought to the host, which waits
+// for what is queued there.
+void infer_from_values(const BoundOp& op, std::span<const Tensor* const> in, std::span<TensorType> in_types,
+                       std::span<TensorType> out_types) {
+  const bool known = std::ranges::all_of(out_types, [](const TensorType& t) { return t.absent || t.known; });
+  if (known || !op.spec->shape) return;
+  std::vector<Tensor> values(in.size());
+  for (size_t i = 0; i < in.size(); ++i) {
+    const bool integers = in[i] && (in[i]->dtype() == DType::int32 || in[i]->dtype() == DType::int64);
+    if (!integers || in[i]->is_dry() || in[i]->device().kind == DeviceKind::cpu) continue;
+    values[i] = Tensor::empty(in[i]->dtype(), in[i]->shape());
+    values[i].copy_from(*in[i]);
+    in_types[i].value = &values[i];
+  }
+  infer_types(op, in_types, out_types);
+  for (size_t i = 0; i < in.size(); ++i)
+    if (values[i].defined()) in_types[i].value = nullptr;
+}
+
+thread_local const BoundOp* running = nullptr;
+
+class RunningScope {
+ public:
+  explicit RunningScope(const BoundOp& op) : before_(running) {
+    if (op.device.kind != DeviceKind::cpu) running = &op;
+  }
+  ~RunningScope() { running = before_; }
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
+
+ private:
+  const BoundOp* before_;
+};
+
 void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::span<Tensor* const> out, RunContext& run,
                  uint32_t accumulate_mask) {
   InlineVector<const Tensor*, kFew> in(given.size());
@@ -159,13 +193,14 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i]) {
       in_types[i] = TensorType::of(in[i]->dtype(), in[i]->shape());
-      if (!in[i]->is_dry() || in[i]->storage()->readable()) in_types[i].value = in[i];
+      if (!in[i]->storage() || in[i]->storage()->readable()) in_types[i].value = in[i];
     } else {
       in_types[i].absent = true;
     }
   }
   for (size_t o = 0; o < out.size(); ++o) out_types[o].absent = out[o] == nullptr;
   infer_types(op, in_types, out_types);
+  if (op.device.kind != DeviceKind::cpu) infer_from_values(op, in, in_types, out_types);
   bound_outputs(op, out, out_types);
   std::vector<Tensor> before;
   for (size_t o = 0; o < out.size(); ++o) {
@@ -179,12 +214,15 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
     call.random_key =
         random_key(op.def.device_option().has_random_seed() ? op.def.device_option().random_seed() : run.seed,
                    op.net_name, draw_name(op.def), run.iteration, run.timestep);
+  const RunningScope scope(op);
   call_or_dry(op, pick_kernel(op, in_types, out_types), call);
   for (size_t o = 0; o < out.size(); ++o)
     if (out[o] && !is_alias(*op.spec, static_cast<int>(o))) out[o]->mark_written();
 }
 
 }  // namespace
+
+const BoundOp* running_op() { return running; }
 
 BoundOp bind_op(const OperatorDef& def, const std::string& net_name, int index, Device device,
                 std::vector<std::string>* warnings) {

@@ -41,6 +41,10 @@ const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std
 void run_op(const BoundOp& op, std::span<const Tensor* const> in, std::span<Tensor* const> out, RunContext& run,
             uint32_t accumulate_mask = 0);
 
+// The operator whose kernel the calling thread is in, if it is one of a GPU; null otherwise. What the kernel queues may
+// fail later, when only its name can still be told.
+const BoundOp* running_op();
+
 // Adds "op  y = Mul(a, b), a is float[2, 3], ..." and the operator's place to an error on its way up.
 void add_op_context(Error& error, const BoundOp& op, std::span<const std::string> shapes = {});
 

@@ -48,7 +48,7 @@ std::atomic<int64_t>& memory_limit() {
   return bytes;
 }
 
-size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t rounded(size_t bytes) { return block_bytes(DeviceKind::cpu, bytes); }
 
 // Blocks are kept by exact size: a training run asks for the same sizes every iteration, and a fresh block from the
 // system costs page faults each time.
@@ -103,6 +103,9 @@ class CpuAllocator : public Allocator {
   void copy_to_host(void* to, const void* from, size_t bytes) override { copy_within(to, from, bytes); }
   void copy_within(void* to, const void* from, size_t bytes) override {
     if (bytes > 0) std::memmove(to, from, bytes);
+  }
+  void fill_zero(void* to, size_t bytes) override {
+    if (bytes > 0) std::memset(to, 0, bytes);
   }
 
  private:

@@ -40,10 +40,9 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr int64_t kMostBytes = int64_t{1} << 60;
 
-// The CPU's allocator rounds sizes up, the one of CUDA counts what was asked for.
 int64_t counted(size_t bytes, DeviceKind device) {
   require(bytes <= static_cast<size_t>(kMostBytes), "{} bytes are more than can be counted", bytes);
-  return static_cast<int64_t>(device == DeviceKind::cpu ? (bytes + kAlignment - 1) / kAlignment * kAlignment : bytes);
+  return static_cast<int64_t>(block_bytes(device, bytes));
 }
 
 struct alignas(kAlignment) KnownBytes {

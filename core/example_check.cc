@@ -17,7 +17,7 @@ namespace stepnet {
 namespace {
 
 constexpr double kFloatError = 1e-4;  // of an output's largest element: float has 24 bits, and sums lose some
-constexpr double kSumError = 1e-12, kDeviceError = 1e-12;
+constexpr double kSumError = 1e-12, kDeviceError = 1e-12, kDeviceFloatError = 1e-5;
 
 bool is_floating(const Tensor& value) { return value.dtype() == DType::float32 || value.dtype() == DType::float64; }
 
@@ -94,10 +94,12 @@ class ForwardRuns {
   std::unique_ptr<Net> net_;
 };
 
-// "" or where two values differ by more than `tolerance` times the largest element.
+// "" or where two values differ by more than `tolerance` times the largest element; integers must be equal.
 std::string difference(const Tensor& a, const Tensor& b, double tolerance) {
   if (a.shape() != b.shape()) return fmt::format("{} against {}", a.str(), b.str());
-  if (!is_floating(a) || !is_floating(b)) return "";
+  if (a.dtype() != b.dtype()) return fmt::format("{} against {}", a.str(), b.str());
+  if (a.dtype() == DType::string) return "";
+  if (!is_floating(a)) return std::equal(a.raw(), a.raw() + a.bytes(), b.raw()) ? "" : "some element";
   const Tensor x = as(DType::float64, a), y = as(DType::float64, b);
   double scale = 1;
   for (const double v : y.span<double>())
@@ -139,12 +141,16 @@ void check_forward(const OpSpec& spec, const GradientSubject& subject, uint64_t 
 }
 
 // `on_cpu` is the same subject with another folder for its files.
-void check_device(const GradientSubject& on_cpu, const GradientSubject& subject, uint64_t seed,
+void check_device(const OpSpec& spec, const GradientSubject& on_cpu, const GradientSubject& subject, uint64_t seed,
                   GradientReport& report) {
-  const NamedTensors expected = ForwardRuns(on_cpu, DType::float64, seed).run();
-  for (const auto& [name, value] : ForwardRuns(subject, DType::float64, seed, subject.device).run())
-    if (const std::string differs = difference(value, expected.at(name), kDeviceError); !differs.empty())
-      report.broken.push_back(fmt::format("\"{}\" is not that of the CPU at {}", name, differs));
+  for (const auto& [dtype, error] : {std::pair{DType::float64, kDeviceError}, {DType::float32, kDeviceFloatError}}) {
+    if (!runs_in(spec, dtype)) continue;
+    const NamedTensors expected = ForwardRuns(on_cpu, dtype, seed).run();
+    for (const auto& [name, value] : ForwardRuns(subject, dtype, seed, subject.device).run())
+      if (const std::string differs = difference(value, expected.at(name), error); !differs.empty())
+        report.broken.push_back(
+            fmt::format("\"{}\" of {} inputs is not that of the CPU at {}", name, dtype_name(dtype), differs));
+  }
 }
 
 // The subject with input `second` read from the blob of input `first`; their values are equal.
@@ -197,7 +203,7 @@ GradientReport check_example(const OpSpec& spec, const OpExample& example, const
   report.operators.insert(spec.type);  // one that stands for others does not run itself
   const GradientSubject again = example_subject(spec, example, options.seed, second_folder.path());
   if (device.kind != DeviceKind::cpu) {
-    check_device(again, subject, options.seed, report);
+    check_device(spec, again, subject, options.seed, report);
     return report;
   }
   check_forward(spec, again, options.seed, report);

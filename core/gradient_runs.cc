@@ -169,7 +169,7 @@ MovedRuns::MovedRuns(const GradientSubject& subject, uint64_t seed) : subject_(s
     weights_[output] = random_weights(float64_output(workspace_, output).shape(), ++key);
 }
 
-void MovedRuns::feed(const std::string& name) { workspace_.tensor(name) = subject_.feeds.at(name).clone(); }
+void MovedRuns::feed(const std::string& name) { workspace_.tensor(name) = placed(subject_.feeds.at(name), subject_.device); }
 
 std::vector<Tensor> MovedRuns::at(const std::string& input, const std::function<void(std::span<double>)>& move) {
   for (const std::string& name : overwritten_) feed(name);

@@ -21,7 +21,6 @@ struct RunContext {
   NetObserver* observer = nullptr;  // sees the operators of the net, not those of nets inside, before and after each
   std::ostream* out = nullptr;      // where Print writes; standard output if null
   WeightPacks* packs = nullptr;     // matrices that do not change while the operators of a step net run
-  void* stream = nullptr;           // the CUDA stream that kernels are launched on
   TensorPacker* packer = nullptr;   // takes what recurrent networks keep for their backward pass, segment by segment
 };
 

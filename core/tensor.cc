@@ -203,11 +203,8 @@ void Tensor::fill_zero() {
   if (is_dry()) return;
   if (dtype_ == DType::string) {
     for (std::string& s : span<std::string>()) s.clear();
-  } else if (device().kind == DeviceKind::cpu) {
-    if (bytes() > 0) std::memset(raw(), 0, bytes());
   } else {
-    const std::vector<std::byte> zeros(bytes());
-    allocator(device()).copy_from_host(raw(), zeros.data(), bytes());
+    allocator(device()).fill_zero(raw(), bytes());
   }
 }
 

@@ -53,7 +53,7 @@ float Event::milliseconds_since(const Event& start) const {
 
 Stream::Stream() {
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreate(&stream));
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   stream_.reset(stream);
 }
 

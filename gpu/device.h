@@ -51,8 +51,7 @@ class Event {
   std::unique_ptr<CUevent_st, Destroy> event_;
 };
 
-// A queue of work on the device that was current when it was made. It waits for the null stream and is waited for by
-// it, so that copies by an Allocator see its results.
+// A queue of work on the device that was current when it was made. It is ordered with other streams by events alone.
 class Stream {
  public:
   Stream();

@@ -1,11 +1,12 @@
-// The allocators of CUDA memory, offered to core/device.h when the library is loaded.
-//
-// Counted bytes are the bytes asked for; what the driver adds for its own granularity is not counted.
+#include "gpu/memory.h"
+
 #include <mutex>
 #include <vector>
 
 #include "core/error.h"
-#include "gpu/device.h"
+#include "gpu/block_cache.h"
+#include "gpu/faults.h"
+#include "gpu/stream.h"
 
 namespace stepnet::gpu {
 namespace {
@@ -16,23 +17,31 @@ class CudaAllocator : public Allocator {
 
   void* allocate(size_t bytes) override {
     if (bytes == 0) return nullptr;
+    require(bytes <= SIZE_MAX / 2, "{} bytes of memory were asked for", bytes);
+    const size_t size = block_bytes(DeviceKind::cuda, bytes);
+    cudaStream_t stream = current_stream(index_);
     const DeviceScope scope(index_);
-    void* data = nullptr;
-    const cudaError_t result = cudaMalloc(&data, bytes);
-    if (result == cudaErrorMemoryAllocation) fail_out_of_memory(bytes);
-    check(result);
     const std::lock_guard lock(mutex_);
-    counters_.live += static_cast<int64_t>(bytes);
+    const Block* block = take(size, stream);
+    counters_.live += static_cast<int64_t>(size);
     counters_.peak = std::max(counters_.peak, counters_.live);
     ++counters_.allocations;
-    return data;
+    return block->data;
   }
 
+  // What was queued on other streams is waited for, on the device. A failure at the end of the process, when there may
+  // be no driver any more, is of no use to anyone.
   void release(void* data, size_t bytes) noexcept override {
     if (!data) return;
-    cudaFree(data);  // finds the device by the address; a failure at the end of the process is of no use to anyone
-    const std::lock_guard lock(mutex_);
-    counters_.live -= static_cast<int64_t>(bytes);
+    try {
+      const std::lock_guard lock(mutex_);
+      counters_.live -= static_cast<int64_t>(block_bytes(DeviceKind::cuda, bytes));
+      Block* block = cache_.find(static_cast<std::byte*>(data));
+      if (!block) return;
+      for (const void* user : block->users) wait_for(index_, stream_of(block->stream), stream_of(user));
+      cache_.give_back(block->data);
+    } catch (const Error&) {
+    }
   }
 
   MemoryCounters counters() const override {
@@ -46,51 +55,127 @@ class CudaAllocator : public Allocator {
 
   void copy_from_host(void* to, const void* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyHostToDevice);
+    if (bytes > 0) synchronize();
   }
   void copy_to_host(void* to, const void* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyDeviceToHost);
+    if (bytes > 0) synchronize();
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyDeviceToDevice);
   }
+  void fill_zero(void* to, size_t bytes) override {
+    if (bytes == 0) return;
+    const DeviceScope scope(index_);
+    check(cudaMemsetAsync(to, 0, bytes, current_stream(index_)));
+  }
+  void synchronize() override {
+    const DeviceScope scope(index_);
+    check(cudaStreamSynchronize(current_stream(index_)));
+    raise_faults(index_);
+  }
+
+  void record_use(const void* data, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    Block* block = cache_.find(static_cast<std::byte*>(const_cast<void*>(data)));
+    if (block && block->stream != stream) block->users.insert(stream);
+  }
+  size_t reserved() const {
+    const std::lock_guard lock(mutex_);
+    return cache_.reserved();
+  }
+  void drop_cached() {
+    const std::lock_guard lock(mutex_);
+    drop_segments();
+  }
 
  private:
-  [[noreturn]] void fail_out_of_memory(size_t bytes) const {
+  static cudaStream_t stream_of(const void* stream) { return static_cast<cudaStream_t>(const_cast<void*>(stream)); }
+
+  // A stream that is being captured cannot wait for one that is not.
+  Block* take(size_t size, cudaStream_t stream) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream, &capture));
+    const void* from = nullptr;
+    Block* block = cache_.take(size, stream, capture == cudaStreamCaptureStatusNone, &from);
+    if (!block) {
+      const size_t segment = BlockCache::segment_size(size);
+      cache_.add_segment(from_driver(segment, size), segment, stream);
+      block = cache_.take(size, stream, false, &from);
+    }
+    if (from) wait_for(index_, stream, stream_of(from));
+    return block;
+  }
+
+  std::byte* from_driver(size_t segment, size_t asked) {
+    void* data = nullptr;
+    cudaError_t result = cudaMalloc(&data, segment);
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      drop_segments();
+      result = cudaMalloc(&data, segment);
+    }
+    if (result == cudaErrorMemoryAllocation) refuse(asked);
+    check(result);
+    return static_cast<std::byte*>(data);
+  }
+
+  // The driver waits for the device before it takes memory back.
+  void drop_segments() {
+    const DeviceScope scope(index_);
+    for (std::byte* segment : cache_.drop_free_segments()) check(cudaFree(segment));
+  }
+
+  [[noreturn]] void refuse(size_t bytes) const {
     cudaGetLastError();
     size_t free_bytes = 0, total = 0;
     check(cudaMemGetInfo(&free_bytes, &total));
-    const MemoryCounters now = counters();
-    throw Error(fmt::format("cuda:{}: out of memory: {} bytes were asked for, {} of {} are free, {} are live here",
-                            index_, bytes, free_bytes, total, now.live),
-                "use a smaller batch or fewer timesteps");
+    throw Error(
+        fmt::format("cuda:{}: out of memory: {} bytes were asked for, {} of {} are free, {} are live here, the "
+                    "peak was {}",
+                    index_, bytes, free_bytes, total, counters_.live, counters_.peak),
+        "use a smaller batch or fewer timesteps; `stepnet estimate --device cuda` says beforehand what is needed");
   }
 
   void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) const {
     if (bytes == 0) return;
     const DeviceScope scope(index_);
-    check(cudaMemcpy(to, from, bytes, kind));
-    // A copy within the device returns before it is done, and callers were promised that it is.
-    if (kind == cudaMemcpyDeviceToDevice) check(cudaStreamSynchronize(nullptr));
+    check(cudaMemcpyAsync(to, from, bytes, kind, current_stream(index_)));
   }
 
   const int index_;
   mutable std::mutex mutex_;
   MemoryCounters counters_;
+  BlockCache cache_;
 };
 
 // Throws Error where the machine has no such device.
-Allocator& allocator_of(int index) {
+CudaAllocator& cuda_allocator(int index) {
   // Never destroyed: tensors in other static objects may be released after it would be.
   static std::mutex& mutex = *new std::mutex;
   static auto& all = *new std::vector<std::unique_ptr<CudaAllocator>>;
-  const DeviceScope scope(index);
   const std::lock_guard lock(mutex);
+  if (index >= 0 && index < static_cast<int>(all.size())) return *all[static_cast<size_t>(index)];
+  const DeviceScope scope(index);
   while (static_cast<int>(all.size()) <= index)
     all.push_back(std::make_unique<CudaAllocator>(static_cast<int>(all.size())));
-  return *all[index];
+  return *all[static_cast<size_t>(index)];
 }
 
+Allocator& allocator_of(int index) { return cuda_allocator(index); }
 const bool offered = (offer_allocators(DeviceKind::cuda, allocator_of), true);
 
 }  // namespace
+
+void record_use(int device, const void* data, cudaStream_t stream) { cuda_allocator(device).record_use(data, stream); }
+size_t reserved_bytes(int device) { return cuda_allocator(device).reserved(); }
+void drop_cached(int device) { cuda_allocator(device).drop_cached(); }
+
+PinnedBytes::PinnedBytes(size_t bytes) : size_(bytes) {
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable));
+  data_ = static_cast<std::byte*>(data);
+}
+PinnedBytes::~PinnedBytes() { cudaFreeHost(data_); }
+
 }  // namespace stepnet::gpu

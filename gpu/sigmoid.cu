@@ -1,7 +1,7 @@
 // CUDA kernels for Sigmoid and SigmoidGradient. Meaning and derivative: see operators/sigmoid.cc.
 #include "gpu/launch.h"
 
-namespace stepnet {
+namespace stepnet::gpu_sigmoid {
 namespace {
 
 // exp of a negative number only, so that nothing overflows.
@@ -22,4 +22,4 @@ REGISTER(sigmoid_cuda) { return cuda("Sigmoid", forward<float>, forward<double>)
 REGISTER(sigmoid_gradient_cuda) { return cuda("SigmoidGradient", gradient<float>, gradient<double>); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::gpu_sigmoid

@@ -1,7 +1,7 @@
 // CUDA kernels for Tanh and TanhGradient. Meaning and derivative: see operators/tanh.cc.
 #include "gpu/launch.h"
 
-namespace stepnet {
+namespace stepnet::gpu_tanh {
 namespace {
 
 template <class T>
@@ -18,4 +18,4 @@ REGISTER(tanh_cuda) { return cuda("Tanh", forward<float>, forward<double>); }
 REGISTER(tanh_gradient_cuda) { return cuda("TanhGradient", gradient<float>, gradient<double>); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::gpu_tanh

@@ -19,18 +19,23 @@ struct AdamStep {
 
   // Throws Error on a negative iteration.
   AdamStep(const AdamArgs& args, const Tensor& lr, const Tensor& iter)
-      : beta1(args.beta1), beta2(args.beta2), epsilon(args.epsilon) {
-    const auto at = iter.item<int64_t>();
-    require(at >= 0, "iter is {}, which is negative", at);
-    const double t = static_cast<double>(at) + 1, base = lr.item<double>();
-    rate =
-        static_cast<T>(base * std::sqrt(1 - std::pow(double{args.beta2}, t)) / (1 - std::pow(double{args.beta1}, t)));
-    decay = static_cast<T>(base * args.weight_decay);
+      : AdamStep(args, lr.item<double>(), static_cast<double>(checked(iter.item<int64_t>()))) {}
+  constexpr AdamStep(const AdamArgs& args, double lr, double iter)
+      : beta1(args.beta1),
+        beta2(args.beta2),
+        epsilon(args.epsilon),
+        rate(static_cast<T>(lr * std::sqrt(1 - std::pow(double{args.beta2}, iter + 1)) /
+                            (1 - std::pow(double{args.beta1}, iter + 1)))),
+        decay(static_cast<T>(lr * args.weight_decay)) {}
+
+  static int64_t checked(int64_t iter) {
+    require(iter >= 0, "iter is {}, which is negative", iter);
+    return iter;
   }
 
   // On a run of elements; the results may stand where the values were.
-  void operator()(int64_t size, const T* grad, const T* param, const T* m1, const T* m2, T* new_param, T* new_m1,
-                  T* new_m2) const {
+  constexpr void operator()(int64_t size, const T* grad, const T* param, const T* m1, const T* m2, T* new_param,
+                            T* new_m1, T* new_m2) const {
     for (int64_t i = 0; i < size; ++i) {
       const T g = grad[i];
       const T a = new_m1[i] = beta1 * m1[i] + (1 - beta1) * g;

@@ -7,20 +7,15 @@
 // dX = DropoutGrad(dY, mask) = dY mask / (1 - ratio), which reads the mask alone; with is_test the gradient of X is the
 // gradient of Y itself.
 
+#include "operators/dropout.h"
+
 #include <algorithm>
 
 #include "core/operator.h"
 #include "core/parallel.h"
-#include "core/random.h"
 
 namespace stepnet {
 namespace {
-
-struct DropoutArgs {
-  float ratio = 0;
-  bool is_test = false;
-  bool channels = false;
-};
 
 ArgCheck<float> probability_below_one() {
   return [](const float& v) { return v >= 0 && v < 1 ? "" : "must be from 0 to less than 1"; };
@@ -56,7 +51,7 @@ void dropout(const DropoutArgs& args, In<T> x, Out<T> y, Out<bool> mask, Call& c
   const auto draws = static_cast<int64_t>(x.size()) / size;
   parallel_for(draws, 14 + static_cast<double>(size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      drop_run(random_uniform(call.random_key, i) >= ratio, scale, i * size, size, x, y, mask);
+      drop_run(dropout_keeps(call.random_key, i, ratio), scale, i * size, size, x, y, mask);
   });
 }
 

@@ -3,6 +3,8 @@
 // The gradient of DATA is sparse: the rows dY at INDICES, with no operator at all. With dense_gradient = 1 it is
 // SparseToDense(INDICES, dY, DATA), which reads DATA's shape only.
 
+#include "operators/gather.h"
+
 #include "core/operator.h"
 #include "core/parallel.h"
 #include "operators/copy_elements.h"
@@ -10,10 +12,6 @@
 
 namespace stepnet {
 namespace {
-
-struct GatherArgs {
-  bool dense_gradient = false;
-};
 
 void shape(const GatherArgs&, ShapeCall& call) {
   if (call.known(0)) require(call.shape(0).rank() >= 1, "DATA is a single value, which has no rows");

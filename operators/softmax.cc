@@ -4,6 +4,8 @@
 // dX = Y (dY - sum(Y dY)) per row. It reads Y, not X. That is the same product of a symmetric matrix with dY, so its
 // derivative of dY is itself; with u for the gradient of dX that of Y is u (dY - sum(Y dY)) - dY sum(Y u).
 
+#include "operators/softmax.h"
+
 #include <functional>
 
 #include "core/parallel.h"
@@ -12,10 +14,6 @@
 
 namespace stepnet {
 namespace {
-
-struct SoftmaxArgs {
-  int32_t axis = 1;
-};
 
 template <class T>
 void softmax_row(In<T> x, Out<T> y) {

@@ -48,11 +48,11 @@ TEST_F(GpuTest, MemoryIsCountedAndCopied) {
   memory.copy_within(b, a, sizeof(values));
   memory.copy_to_host(back, b, sizeof(values));
   EXPECT_EQ(std::vector<float>(back, back + 3), (std::vector<float>{1, 2, 3}));
-  EXPECT_EQ(memory.counters().live - before.live, 24);
+  EXPECT_EQ(memory.counters().live - before.live, 1024);
   memory.release(a, sizeof(values));
   memory.release(b, sizeof(values));
   EXPECT_EQ(memory.counters().live, before.live);
-  EXPECT_EQ(memory.counters().peak - before.live, 24);
+  EXPECT_EQ(memory.counters().peak - before.live, 1024);
   EXPECT_EQ(memory.counters().allocations - before.allocations, 2);
   EXPECT_EQ(memory.allocate(0), nullptr);
 }

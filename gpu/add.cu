@@ -1,0 +1,17 @@
+// CUDA kernel for Add. Meaning and derivative: see operators/add.cc.
+#include "gpu/elementwise.h"
+
+namespace stepnet::gpu_add {
+namespace {
+
+template <class T>
+void forward(const BroadcastArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T> c, Call& call) {
+  gpu::binary<std::plus<T>>(args, a, b, c, call);
+}
+
+REGISTER(add_cuda) {
+  return cuda<BroadcastArgs>("Add", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_add

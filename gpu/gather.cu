@@ -1,0 +1,42 @@
+// CUDA kernel for Gather. Meaning and derivative: see operators/gather.cc.
+#include "operators/gather.h"
+
+#include "gpu/scalar.h"
+
+namespace stepnet::gpu_gather {
+namespace {
+
+// Elements are copied as they are, whatever their type; a bad index gives zeros and an error.
+template <class T>
+void copy_rows(Call& call, const Tensor& data, Tensor& y) {
+  const gpu::Indices indices(call.in(1));
+  const gpu::Bounds bounds = gpu::bounds(call, "an index");
+  const int64_t table = data.dim(0), size = data.shape().size_between(1, data.rank());
+  const auto from = reinterpret_cast<const T*>(data.raw());
+  const auto to = reinterpret_cast<T*>(y.raw());
+  gpu::each(call, static_cast<size_t>(indices.size * size), [=] __device__(size_t i) {
+    const int64_t row = indices[i / size];
+    to[i] = bounds.inside(row, table) ? from[row * size + i % size] : T{0};
+  });
+}
+
+void gather(Call& call) {
+  const Tensor& data = call.in(0);
+  switch (dtype_size(data.dtype())) {
+    case 1:
+      return copy_rows<uint8_t>(call, data, call.out(0));
+    case 2:
+      return copy_rows<uint16_t>(call, data, call.out(0));
+    case 4:
+      return copy_rows<uint32_t>(call, data, call.out(0));
+    case 8:
+      return copy_rows<uint64_t>(call, data, call.out(0));
+    default:
+      fail("{} cannot be on a GPU", data.str());
+  }
+}
+
+REGISTER(gather_cuda) { return cuda<GatherArgs>("Gather", gather); }
+
+}  // namespace
+}  // namespace stepnet::gpu_gather

@@ -1,0 +1,41 @@
+// Matrix products on a GPU, by cuBLASLt.
+//
+//   C = op(A) op(B), plus C if `accumulate`, and plus `bias`, [n], on each row if that is not null
+//
+// Row-major, as in core/matmul.h: op(A) is [m, k], op(B) is [k, n], C is [m, n]; A is stored [k, m] if trans_a, B is
+// [n, k] if trans_b. Any size may be 0 (k = 0 gives zeros). C must not overlap A or B. `batch` products at a time, the
+// matrices of each `stride` elements behind those of the one before; a stride of 0 uses one matrix for all, of A and B.
+// float32 products are of float32 unless TF32 is allowed, whose mantissas have 10 bits.
+// Errors: what cuBLASLt refuses is an Error with its words. Threads: may be called from several threads.
+#pragma once
+
+#include <cstdint>
+
+#include "core/op_spec.h"
+
+namespace stepnet::gpu {
+
+struct ProductSizes {
+  bool trans_a = false, trans_b = false;
+  int64_t m = 0, n = 0, k = 0;
+  bool accumulate = false;
+  int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one stored row to the next; 0: rows are dense
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+  auto operator<=>(const ProductSizes&) const = default;
+};
+
+// With no lda, ldb or ldc left 0.
+ProductSizes with_strides(ProductSizes sizes);
+
+void matmul(const Call& call, const ProductSizes& sizes, const float* a, const float* b, float* c,
+            const float* bias = nullptr);
+void matmul(const Call& call, const ProductSizes& sizes, const double* a, const double* b, double* c,
+            const double* bias = nullptr);
+
+void allow_tf32(bool allow);  // off at first
+bool tf32_allowed();
+
+// Bytes of device memory that products work on, for each stream that runs any; the allocator counts them, too.
+constexpr int64_t kProductWorkspace = int64_t{32} << 20;
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,37 @@
+// Memory of CUDA devices beyond what core/device.h offers: use on several streams, and host memory for copies.
+//
+// The allocators are offered to core/device.h when the library is loaded. A block belongs to the stream that was
+// current when it was made; another stream gets it again only behind an event of the first. Counted bytes are those of
+// blocks, multiples of 512. Threads: all may be called from several threads.
+#pragma once
+
+#include <cstddef>
+
+#include "gpu/device.h"
+
+namespace stepnet::gpu {
+
+// Work queued on this stream so far touches the block that holds these bytes, so when the block is released its own
+// stream waits for that work. Bytes that no allocator handed out are ignored.
+void record_use(int device, const void* data, cudaStream_t stream);
+
+// Bytes taken from the driver, live and cached; and a return of what is cached as whole segments.
+size_t reserved_bytes(int device);
+void drop_cached(int device);
+
+// Host memory that the device copies to and from by itself while the host goes on.
+class PinnedBytes {
+ public:
+  explicit PinnedBytes(size_t bytes);  // throws Error if there is none left
+  ~PinnedBytes();
+  PinnedBytes(const PinnedBytes&) = delete;
+  PinnedBytes& operator=(const PinnedBytes&) = delete;
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,14 @@
+// The products that a library of the device's does, below gpu/matmul.h; sizes are not 0, and strides are given.
+#pragma once
+
+#include "gpu/matmul.h"
+
+namespace stepnet::gpu {
+
+// Returns whether the bias has been added; if not, the caller does.
+bool run_vendor_product(int device, const ProductSizes& sizes, const float* a, const float* b, float* c,
+                        const float* bias);
+bool run_vendor_product(int device, const ProductSizes& sizes, const double* a, const double* b, double* c,
+                        const double* bias);
+
+}  // namespace stepnet::gpu

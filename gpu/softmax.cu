@@ -1,0 +1,62 @@
+// CUDA kernels for Softmax and its gradients. Meaning and derivatives: see operators/softmax.cc.
+#include "operators/softmax.h"
+
+#include "gpu/launch.h"
+#include "operators/axis_rows.h"
+
+namespace stepnet::gpu_softmax {
+namespace {
+
+template <class T>
+void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  const size_t size = static_cast<size_t>(rows.size);
+  if (size == 0) return;
+  gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
+    const size_t first = r * size;
+    T most = x[first];
+    for (size_t i = team.thread; i < size; i += team.size) most = x[first + i] > most ? x[first + i] : most;
+    most = team.reduce(most, [](T p, T q) { return p > q ? p : q; });
+    T sum = 0;
+    for (size_t i = team.thread; i < size; i += team.size) sum += exp(x[first + i] - most);
+    sum = team.sum(sum);
+    for (size_t i = team.thread; i < size; i += team.size) y[first + i] = exp(x[first + i] - most) / sum;
+  });
+}
+
+template <class T>
+void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  const size_t size = static_cast<size_t>(rows.size);
+  gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
+    T dot = 0;
+    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) dot += y[i] * dy[i];
+    dot = team.sum(dot);
+    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) dx[i] = y[i] * (dy[i] - dot);
+  });
+}
+
+template <class T>
+void second_gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::In<T> u, gpu::Out<T> gy, Call& call) {
+  const Rows rows = rows_of(a, call.in(0).shape());
+  const size_t size = static_cast<size_t>(rows.size);
+  gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
+    T s = 0, t = 0;
+    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) {
+      s += y[i] * dy[i];
+      t += y[i] * u[i];
+    }
+    s = team.sum(s);
+    t = team.sum(t);
+    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) gy[i] = u[i] * (dy[i] - s) - dy[i] * t;
+  });
+}
+
+REGISTER(softmax_cuda) { return cuda<SoftmaxArgs>("Softmax", forward<float>, forward<double>); }
+REGISTER(softmax_gradient_cuda) { return cuda<SoftmaxArgs>("SoftmaxGradient", gradient<float>, gradient<double>); }
+REGISTER(softmax_second_gradient_cuda) {
+  return cuda<SoftmaxArgs>("SoftmaxSecondGradient", second_gradient<float>, second_gradient<double>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_softmax

@@ -1,0 +1,60 @@
+#include "gpu/stream.h"
+
+#include <array>
+#include <mutex>
+#include <vector>
+
+#include "core/error.h"
+
+namespace stepnet::gpu {
+namespace {
+
+constexpr int kMostDevices = 128;  // indices are seven bits
+
+thread_local std::array<cudaStream_t, kMostDevices> current{};
+
+}  // namespace
+
+cudaStream_t main_stream(int device) {
+  // Never destroyed: tensors in static objects may be released after they would be.
+  static std::mutex& mutex = *new std::mutex;
+  static auto& streams = *new std::vector<std::unique_ptr<Stream>>(kMostDevices);
+  require(device >= 0 && device < kMostDevices, "{} is no GPU's index", device);
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Stream>& stream = streams[static_cast<size_t>(device)];
+  if (!stream) {
+    const DeviceScope scope(device);
+    stream = std::make_unique<Stream>();
+  }
+  return stream->get();
+}
+
+cudaStream_t current_stream(int device) {
+  require(device >= 0 && device < kMostDevices, "{} is no GPU's index", device);
+  const cudaStream_t stream = current[static_cast<size_t>(device)];
+  return stream ? stream : main_stream(device);
+}
+
+void wait_for(int device, cudaStream_t waiting, cudaStream_t first) {
+  if (waiting == first) return;
+  const DeviceScope scope(device);
+  Event event;
+  event.record(first);
+  check(cudaStreamWaitEvent(waiting, event.get()));
+}
+
+StreamScope::StreamScope(int device, cudaStream_t stream)
+    : device_(device), before_(current_stream(device)), stream_(stream) {
+  wait_for(device, stream, before_);
+  current[static_cast<size_t>(device)] = stream;
+}
+
+StreamScope::~StreamScope() {
+  current[static_cast<size_t>(device_)] = before_;
+  try {
+    wait_for(device_, before_, stream_);
+  } catch (const Error&) {  // the device is lost: the next call on it says so
+  }
+}
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,197 @@
+// Matrix products by cuBLASLt, whose matrices are column-major: a row-major C = A B is its C' = B' A'.
+//
+// For each kind and size the library is asked once for its best algorithm; descriptors and the answer are kept.
+#include <cublasLt.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+
+#include "core/error.h"
+#include "gpu/products.h"
+#include "gpu/stream.h"
+#include "gpu/vendor/library.h"
+
+namespace stepnet::gpu {
+namespace {
+
+struct CublasLt {
+  Library library{"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so"}};
+  decltype(&cublasLtCreate) create = library.function<decltype(cublasLtCreate)>("cublasLtCreate");
+  decltype(&cublasLtMatmulDescCreate) desc_create =
+      library.function<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate");
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy =
+      library.function<decltype(cublasLtMatmulDescDestroy)>("cublasLtMatmulDescDestroy");
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set =
+      library.function<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute");
+  decltype(&cublasLtMatrixLayoutCreate) layout_create =
+      library.function<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate");
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy =
+      library.function<decltype(cublasLtMatrixLayoutDestroy)>("cublasLtMatrixLayoutDestroy");
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set =
+      library.function<decltype(cublasLtMatrixLayoutSetAttribute)>("cublasLtMatrixLayoutSetAttribute");
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create =
+      library.function<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate");
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy =
+      library.function<decltype(cublasLtMatmulPreferenceDestroy)>("cublasLtMatmulPreferenceDestroy");
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set =
+      library.function<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute");
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic =
+      library.function<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic");
+  decltype(&cublasLtMatmul) matmul = library.function<decltype(cublasLtMatmul)>("cublasLtMatmul");
+  decltype(&cublasLtGetStatusString) text =
+      library.function<decltype(cublasLtGetStatusString)>("cublasLtGetStatusString");
+};
+
+const CublasLt& lt() {
+  static const CublasLt& loaded = *new CublasLt;
+  return loaded;
+}
+
+void check(cublasStatus_t status, const char* call) {
+  require(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {} ({})", lt().text(status), call);
+}
+
+struct DestroyDesc {
+  void operator()(cublasLtMatmulDesc_t d) const { lt().desc_destroy(d); }
+};
+struct DestroyLayout {
+  void operator()(cublasLtMatrixLayout_t l) const { lt().layout_destroy(l); }
+};
+struct DestroyPreference {
+  void operator()(cublasLtMatmulPreference_t p) const { lt().preference_destroy(p); }
+};
+using Desc = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, DestroyDesc>;
+using Layout = std::unique_ptr<std::remove_pointer_t<cublasLtMatrixLayout_t>, DestroyLayout>;
+using Preference = std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, DestroyPreference>;
+
+// A matrix as it is stored, [rows, columns] row-major, is [columns, rows] column-major.
+Layout layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld, int64_t batch, int64_t stride) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check(lt().layout_create(&made, type, static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), ld),
+        "cublasLtMatrixLayoutCreate");
+  Layout l(made);
+  const auto count = static_cast<int32_t>(batch);
+  if (batch > 1) {
+    check(lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)), "batch count");
+    check(lt().layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)), "batch stride");
+  }
+  return l;
+}
+
+struct ProductKind {
+  ProductSizes sizes;
+  bool is_double = false, tf32 = false, bias = false;
+  auto operator<=>(const ProductKind&) const = default;
+};
+
+struct Prepared {
+  Desc desc;
+  Layout a, b, c;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+Desc make_desc(const ProductKind& kind) {
+  const cublasComputeType_t compute = kind.is_double ? CUBLAS_COMPUTE_64F
+                                      : kind.tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                     : CUBLAS_COMPUTE_32F;
+  cublasLtMatmulDesc_t made = nullptr;
+  check(lt().desc_create(&made, compute, kind.is_double ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate");
+  Desc desc(made);
+  const cublasOperation_t a = kind.sizes.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t b = kind.sizes.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  check(lt().desc_set(made, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof(a)), "transposition");
+  check(lt().desc_set(made, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b)), "transposition");
+  if (kind.bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    check(lt().desc_set(made, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)), "bias");
+  }
+  return desc;
+}
+
+cublasLtMatmulAlgo_t best_algorithm(cublasLtHandle_t handle, const ProductKind& kind, const Prepared& p) {
+  cublasLtMatmulPreference_t made = nullptr;
+  check(lt().preference_create(&made), "cublasLtMatmulPreferenceCreate");
+  const Preference preference(made);
+  const auto most = static_cast<uint64_t>(kProductWorkspace);
+  check(lt().preference_set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof(most)), "workspace");
+  // Rows of a step's slab may begin anywhere.
+  const uint32_t alignment = kind.is_double ? 8 : 4;
+  for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    check(lt().preference_set(made, which, &alignment, sizeof(alignment)), "alignment");
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  check(lt().heuristic(handle, p.desc.get(), p.b.get(), p.a.get(), p.c.get(), p.c.get(), made, 1, &result, &found),
+        "cublasLtMatmulAlgoGetHeuristic");
+  require(found > 0, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]", kind.sizes.m, kind.sizes.k,
+          kind.sizes.k, kind.sizes.n);
+  return result.algo;
+}
+
+// What a device keeps for its products.
+struct DeviceProducts {
+  cublasLtHandle_t handle = nullptr;
+  std::map<ProductKind, Prepared> prepared;
+  std::map<cudaStream_t, std::shared_ptr<Storage>> workspaces;
+  std::mutex mutex;
+};
+
+DeviceProducts& products_of(int device) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& all = *new std::map<int, std::unique_ptr<DeviceProducts>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<DeviceProducts>& products = all[device];
+  if (!products) {
+    products = std::make_unique<DeviceProducts>();
+    check(lt().create(&products->handle), "cublasLtCreate");
+  }
+  return *products;
+}
+
+const Prepared& prepare(DeviceProducts& products, const ProductKind& kind) {
+  const auto [it, is_new] = products.prepared.try_emplace(kind);
+  if (!is_new) return it->second;
+  Prepared& p = it->second;
+  const ProductSizes& s = kind.sizes;
+  const cudaDataType_t type = kind.is_double ? CUDA_R_64F : CUDA_R_32F;
+  p.desc = make_desc(kind);
+  p.a = layout(type, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda, s.batch, s.stride_a);
+  p.b = layout(type, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb, s.batch, s.stride_b);
+  p.c = layout(type, s.m, s.n, s.ldc, s.batch, s.stride_c);
+  p.algorithm = best_algorithm(products.handle, kind, p);
+  return p;
+}
+
+template <class T>
+void run_product(int device, const ProductKind& kind, const T* a, const T* b, T* c, const T* bias) {
+  const DeviceScope scope(device);
+  const cudaStream_t stream = current_stream(device);
+  DeviceProducts& products = products_of(device);
+  const std::lock_guard lock(products.mutex);
+  std::shared_ptr<Storage>& workspace = products.workspaces[stream];
+  if (!workspace)
+    workspace = std::make_shared<Storage>(static_cast<size_t>(kProductWorkspace),
+                                          Device{DeviceKind::cuda, static_cast<int8_t>(device)});
+  const Prepared& p = prepare(products, kind);
+  if (kind.bias) check(lt().desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "bias");
+  const T one = 1, add = kind.sizes.accumulate ? 1 : 0;
+  check(lt().matmul(products.handle, p.desc.get(), &one, b, p.b.get(), a, p.a.get(), &add, c, p.c.get(), c, p.c.get(),
+                    &p.algorithm, workspace->data(), workspace->bytes(), stream),
+        "cublasLtMatmul");
+}
+
+}  // namespace
+
+bool run_vendor_product(int device, const ProductSizes& s, const float* a, const float* b, float* c,
+                        const float* bias) {
+  run_product(device, ProductKind{s, false, tf32_allowed(), bias != nullptr}, a, b, c, bias);
+  return bias != nullptr;
+}
+bool run_vendor_product(int device, const ProductSizes& s, const double* a, const double* b, double* c, const double*) {
+  run_product<double>(device, ProductKind{s, true, false, false}, a, b, c, nullptr);
+  return false;
+}
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,114 @@
+// Blocks of threads of the imitated runtime: one after another as long as nobody synchronises, else as fibers.
+//
+// A block starts thread by thread on one stack of its own; a thread that comes to __syncthreads leaves its stack as it
+// is and the next one starts on another.
+#include <cuda_runtime.h>
+#include <ucontext.h>
+
+#include <memory>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace emulated {
+namespace {
+
+constexpr size_t kStack = size_t{256} << 10;
+
+struct Fiber {
+  ucontext_t context{};
+  std::unique_ptr<char[]> stack;
+  bool done = false;
+  void* fake_stack = nullptr;
+};
+
+struct Scheduler {
+  ucontext_t main{};
+  std::vector<Fiber> fibers;
+  size_t now = 0;
+  const std::function<void()>* body = nullptr;
+  const void* main_stack = nullptr;
+  size_t main_size = 0;
+};
+
+thread_local Scheduler* scheduler = nullptr;
+
+void before_switch([[maybe_unused]] void** save, [[maybe_unused]] const void* bottom, [[maybe_unused]] size_t size) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(save, bottom, size);
+#endif
+}
+void behind_switch([[maybe_unused]] void* saved, [[maybe_unused]] const void** bottom, [[maybe_unused]] size_t* size) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(saved, bottom, size);
+#endif
+}
+
+void fiber_main() {
+  Scheduler& s = *scheduler;
+  behind_switch(nullptr, &s.main_stack, &s.main_size);
+  (*s.body)();
+  s.fibers[s.now].done = true;
+  before_switch(nullptr, s.main_stack, s.main_size);
+  swapcontext(&s.fibers[s.now].context, &s.main);
+}
+
+void switch_to(Scheduler& s, size_t fiber) {
+  s.now = fiber;
+  threadIdx.x = static_cast<unsigned>(fiber);
+  Fiber& f = s.fibers[fiber];
+  void* saved = nullptr;
+  before_switch(&saved, f.stack.get(), kStack);
+  swapcontext(&s.main, &f.context);
+  behind_switch(saved, nullptr, nullptr);
+}
+
+}  // namespace
+
+void run_block(unsigned block, unsigned blocks, unsigned threads, const std::function<void()>& body) {
+  static thread_local Scheduler here;
+  scheduler = &here;
+  here.body = &body;
+  if (here.fibers.size() < threads) here.fibers.resize(threads);
+  blockIdx.x = block;
+  gridDim.x = blocks;
+  blockDim.x = threads;
+  if (threads == 1) {
+    threadIdx.x = 0;
+    return body();
+  }
+  for (unsigned t = 0; t < threads; ++t) {
+    Fiber& f = here.fibers[t];
+    if (!f.stack) f.stack = std::make_unique<char[]>(kStack);
+    f.done = false;
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(f.stack.get(), kStack);  // of frames that never returned
+#endif
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = f.stack.get();
+    f.context.uc_stack.ss_size = kStack;
+    f.context.uc_link = nullptr;
+    makecontext(&f.context, fiber_main, 0);
+  }
+  for (bool any = true; any;) {
+    any = false;
+    for (unsigned t = 0; t < threads; ++t) {
+      if (here.fibers[t].done) continue;
+      switch_to(here, t);
+      any |= !here.fibers[t].done;
+    }
+  }
+}
+
+}  // namespace emulated
+
+void __syncthreads() {
+  emulated::Scheduler& s = *emulated::scheduler;
+  emulated::Fiber& f = s.fibers[s.now];
+  emulated::before_switch(&f.fake_stack, s.main_stack, s.main_size);
+  swapcontext(&f.context, &s.main);
+  emulated::behind_switch(f.fake_stack, &s.main_stack, &s.main_size);
+}

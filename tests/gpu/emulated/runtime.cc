@@ -1,0 +1,296 @@
+// Streams, events, graphs and memory of the imitated runtime; see cuda_runtime.h.
+#include <cuda_runtime.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace {
+
+using Work = std::function<void()>;
+
+std::recursive_mutex& lock_of_all() {
+  static auto& mutex = *new std::recursive_mutex;
+  return mutex;
+}
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t fails(cudaError_t error) {
+  last_error = error;
+  return error;
+}
+
+}  // namespace
+
+struct CUgraph_st {
+  std::vector<Work> work;
+};
+struct CUgraphExec_st {
+  std::vector<Work> work;
+};
+
+// A point in a stream; `reached` when the stream has come to it.
+struct EventPoint {
+  CUstream_st* stream = nullptr;
+  bool reached = false;
+};
+struct CUevent_st {
+  std::shared_ptr<EventPoint> point;
+  CUgraph_st* capture = nullptr;
+};
+struct CUstream_st {
+  std::deque<Work> queue;
+  bool running = false;
+  CUgraph_st* capture = nullptr;
+  bool began = false;  // the capture
+};
+
+namespace {
+
+CUstream_st& stream_at(cudaStream_t stream) {
+  static auto& legacy = *new CUstream_st;
+  return stream ? *stream : legacy;
+}
+
+std::vector<CUstream_st*>& all_streams() {
+  static auto& streams = *new std::vector<CUstream_st*>;
+  return streams;
+}
+
+// `until`: a point in this stream, or null for all of its work.
+void run_stream(CUstream_st& stream, const EventPoint* until) {
+  while (!stream.queue.empty() && !(until && until->reached)) {
+    const Work work = std::move(stream.queue.front());
+    stream.queue.pop_front();
+    work();
+  }
+}
+
+void run_until(const std::shared_ptr<EventPoint>& point) {
+  if (point && !point->reached && point->stream) run_stream(*point->stream, point.get());
+}
+
+std::map<void*, size_t>& pinned() {
+  static auto& blocks = *new std::map<void*, size_t>;
+  return blocks;
+}
+
+bool is_pinned(const void* data) {
+  auto it = pinned().upper_bound(const_cast<void*>(data));
+  if (it == pinned().begin()) return false;
+  --it;
+  return static_cast<const char*>(data) < static_cast<const char*>(it->first) + it->second;
+}
+
+}  // namespace
+
+namespace emulated {
+
+void enqueue(cudaStream_t stream, std::function<void()> work) {
+  const Lock lock(lock_of_all());
+  CUstream_st& s = stream_at(stream);
+  if (s.capture)
+    s.capture->work.push_back(std::move(work));
+  else
+    s.queue.push_back(std::move(work));
+}
+
+}  // namespace emulated
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    default:
+      return "operation not permitted when stream is capturing";
+  }
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    default:
+      return "cudaErrorStreamCaptureUnsupported";
+  }
+}
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const char* text = std::getenv("STEPNET_EMULATED_GPUS");
+  *count = text ? std::atoi(text) : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  int count = 0;
+  cudaGetDeviceCount(&count);
+  if (device < 0 || device >= count) return fails(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (bytes > size_t{1} << 34) return fails(cudaErrorMemoryAllocation);
+  *data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
+  return *data ? cudaSuccess : fails(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void* data) {
+  const Lock lock(lock_of_all());
+  for (CUstream_st* stream : all_streams()) run_stream(*stream, nullptr);
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  const Lock lock(lock_of_all());
+  *data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  pinned()[*data] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  const Lock lock(lock_of_all());
+  pinned().erase(data);
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
+  *free_bytes = *total = size_t{1} << 34;
+  return cudaSuccess;
+}
+
+// Pageable memory is read or written before the call returns, pinned memory whenever the stream comes to it.
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  const Lock lock(lock_of_all());
+  if (kind == cudaMemcpyHostToDevice && !is_pinned(from)) {
+    auto copy =
+        std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
+    emulated::enqueue(stream, [=] { std::memcpy(to, copy->data(), bytes); });
+    return cudaSuccess;
+  }
+  emulated::enqueue(stream, [=] { std::memmove(to, from, bytes); });
+  if (kind == cudaMemcpyDeviceToHost && !is_pinned(to)) return cudaStreamSynchronize(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  emulated::enqueue(stream, [=] { std::memset(to, value, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const Lock lock(lock_of_all());
+  *stream = new CUstream_st;
+  all_streams().push_back(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const Lock lock(lock_of_all());
+  run_stream(*stream, nullptr);
+  std::erase(all_streams(), stream);
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const Lock lock(lock_of_all());
+  CUstream_st& s = stream_at(stream);
+  if (s.capture) return fails(cudaErrorStreamCaptureUnsupported);
+  run_stream(s, nullptr);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const Lock lock(lock_of_all());
+  CUstream_st& s = stream_at(stream);
+  if (event->capture) {  // the stream joins the capture; its work is recorded in the order of the calls
+    s.capture = event->capture;
+    return cudaSuccess;
+  }
+  if (s.capture) return fails(cudaErrorStreamCaptureIsolation);
+  s.queue.emplace_back([point = event->point] { run_until(point); });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const Lock lock(lock_of_all());
+  *status = stream_at(stream).capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const Lock lock(lock_of_all());
+  if (stream_at(stream).capture) return fails(cudaErrorStreamCaptureUnsupported);
+  stream_at(stream).capture = new CUgraph_st;
+  stream_at(stream).began = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const Lock lock(lock_of_all());
+  CUstream_st& s = stream_at(stream);
+  if (!s.began) return fails(cudaErrorInvalidValue);
+  *graph = s.capture;
+  for (CUstream_st* other : all_streams())
+    if (other->capture == *graph) other->capture = nullptr;
+  s.capture = nullptr;
+  s.began = false;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new CUgraphExec_st{graph->work};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  for (const Work& work : exec->work) emulated::enqueue(stream, work);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const Lock lock(lock_of_all());
+  CUstream_st& s = stream_at(stream);
+  event->capture = s.capture;
+  if (s.capture) return cudaSuccess;
+  event->point = std::make_shared<EventPoint>(EventPoint{&s});
+  s.queue.emplace_back([point = event->point] { point->reached = true; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const Lock lock(lock_of_all());
+  run_until(event->point);
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 0;
+  return cudaSuccess;
+}
