@@ -170,21 +170,6 @@ void infer_from_values(const BoundOp& op, std::span<const Tensor* const> in, std
     if (values[i].defined()) in_types[i].value = nullptr;
 }
 
-thread_local const BoundOp* running = nullptr;
-
-class RunningScope {
- public:
-  explicit RunningScope(const BoundOp& op) : before_(running) {
-    if (op.device.kind != DeviceKind::cpu) running = &op;
-  }
-  ~RunningScope() { running = before_; }
-  RunningScope(const RunningScope&) = delete;
-  RunningScope& operator=(const RunningScope&) = delete;
-
- private:
-  const BoundOp* before_;
-};
-
 void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::span<Tensor* const> out, RunContext& run,
                  uint32_t accumulate_mask) {
   InlineVector<const Tensor*, kFew> in(given.size());
@@ -214,15 +199,12 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
     call.random_key =
         random_key(op.def.device_option().has_random_seed() ? op.def.device_option().random_seed() : run.seed,
                    op.net_name, draw_name(op.def), run.iteration, run.timestep);
-  const RunningScope scope(op);
   call_or_dry(op, pick_kernel(op, in_types, out_types), call);
   for (size_t o = 0; o < out.size(); ++o)
     if (out[o] && !is_alias(*op.spec, static_cast<int>(o))) out[o]->mark_written();
 }
 
 }  // namespace
-
-const BoundOp* running_op() { return running; }
 
 BoundOp bind_op(const OperatorDef& def, const std::string& net_name, int index, Device device,
                 std::vector<std::string>* warnings) {

@@ -92,11 +92,31 @@ void share_aliases(const BoundOp& op, const Call& call) {
   }
 }
 
+thread_local const BoundOp* running = nullptr;
+
+class RunningScope {
+ public:
+  explicit RunningScope(const BoundOp& op) : before_(running) {
+    if (op.device.kind != DeviceKind::cpu) running = &op;
+  }
+  ~RunningScope() { running = before_; }
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
+
+ private:
+  const BoundOp* before_;
+};
+
 }  // namespace
+
+const BoundOp* running_op() { return running; }
 
 void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
   DryScope* dry = DryScope::now();
-  if (!dry) return kernel.run(op.args.get(), call);
+  if (!dry) {
+    const RunningScope scope(op);
+    return kernel.run(op.args.get(), call);
+  }
   if (!op.spec->aliases.empty()) return share_aliases(op, call);
   count_flops(*dry, op, call);
   const bool computed = follows_from_shapes(op, call);

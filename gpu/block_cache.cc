@@ -31,8 +31,10 @@ Block* BlockCache::take(size_t size, const void* stream, bool others, const void
   *from = nullptr;
   Block* found = smallest(free_[stream], size);
   if (!found && others)
-    for (auto& [other, blocks] : free_)
-      if (Block* block = smallest(blocks, size); block && (!found || BySize()(block, found))) found = block;
+    for (auto& [other, blocks] : free_) {
+      Block* block = reserved_pools_.count(other) > 0 ? nullptr : smallest(blocks, size);
+      if (block && (!found || BySize()(block, found))) found = block;
+    }
   if (!found) return nullptr;
   if (found->stream != stream) *from = found->stream;
   free_[found->stream].erase(found);
@@ -100,7 +102,8 @@ void BlockCache::give_back(std::byte* data) {
 
 std::vector<std::byte*> BlockCache::drop_free_segments() {
   std::vector<std::byte*> dropped;
-  for (auto& [stream, blocks] : free_)
+  for (auto& [stream, blocks] : free_) {
+    if (reserved_pools_.count(stream) > 0) continue;
     for (auto it = blocks.begin(); it != blocks.end();) {
       Block* block = *it;
       if (block->before || block->behind) {
@@ -112,7 +115,25 @@ std::vector<std::byte*> BlockCache::drop_free_segments() {
       reserved_ -= block->size;
       blocks_.erase(block->data);
     }
+  }
   return dropped;
+}
+
+void BlockCache::hand_over(const void* pool, const void* stream) {
+  reserved_pools_.erase(pool);
+  free_.erase(pool);
+  std::vector<std::byte*> free;
+  for (auto& [data, block] : blocks_) {
+    if (block->stream != pool) continue;
+    block->stream = stream;
+    if (block->free) free.push_back(data);
+  }
+  for (std::byte* data : free) {
+    const auto it = blocks_.find(data);  // gone if it has joined its neighbour
+    if (it == blocks_.end()) continue;
+    it->second->free = false;
+    give_back(data);
+  }
 }
 
 }  // namespace stepnet::gpu

@@ -36,7 +36,12 @@ class BlockCache {
   void give_back(std::byte* data);
   Block* find(std::byte* data);  // a taken block; null if there is none
 
-  // Takes the segments out that are free as a whole: their addresses.
+  // Blocks under this name instead of a stream's are for nobody else, until they all become those of a stream: what a
+  // captured graph works on, which is written whenever it is replayed.
+  void reserve(const void* pool) { reserved_pools_.insert(pool); }
+  void hand_over(const void* pool, const void* stream);
+
+  // Takes the segments out that are free as a whole, but reserved ones: their addresses.
   std::vector<std::byte*> drop_free_segments();
   size_t reserved() const { return reserved_; }  // bytes of all segments
 
@@ -53,6 +58,7 @@ class BlockCache {
 
   std::map<const void*, FreeBlocks> free_;  // by stream
   std::map<std::byte*, std::unique_ptr<Block>> blocks_;
+  std::set<const void*> reserved_pools_;
   size_t reserved_ = 0;
 };
 

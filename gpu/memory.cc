@@ -1,5 +1,6 @@
 #include "gpu/memory.h"
 
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -10,6 +11,8 @@
 
 namespace stepnet::gpu {
 namespace {
+
+thread_local const void* pool_here = nullptr;  // see PoolScope
 
 class CudaAllocator : public Allocator {
  public:
@@ -38,7 +41,7 @@ class CudaAllocator : public Allocator {
       counters_.live -= static_cast<int64_t>(block_bytes(DeviceKind::cuda, bytes));
       Block* block = cache_.find(static_cast<std::byte*>(data));
       if (!block) return;
-      for (const void* user : block->users) wait_for(index_, stream_of(block->stream), stream_of(user));
+      for (const void* user : block->users) wait_for(index_, stream_to_reuse_on(*block), stream_of(user));
       cache_.give_back(block->data);
     } catch (const Error&) {
     }
@@ -88,23 +91,44 @@ class CudaAllocator : public Allocator {
     const std::lock_guard lock(mutex_);
     drop_segments();
   }
+  void hand_over(const void* pool) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, name] : pools_)
+      if (key.first == pool) cache_.hand_over(name.get(), main_stream(index_));
+    std::erase_if(pools_, [pool](const auto& entry) { return entry.first.first == pool; });
+  }
 
  private:
   static cudaStream_t stream_of(const void* stream) { return static_cast<cudaStream_t>(const_cast<void*>(stream)); }
 
-  // A stream that is being captured cannot wait for one that is not.
   Block* take(size_t size, cudaStream_t stream) {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &capture));
+    const void* pool = pool_here ? pool_of(stream) : stream;
     const void* from = nullptr;
-    Block* block = cache_.take(size, stream, capture == cudaStreamCaptureStatusNone, &from);
+    Block* block = cache_.take(size, pool, !pool_here, &from);
     if (!block) {
       const size_t segment = BlockCache::segment_size(size);
-      cache_.add_segment(from_driver(segment, size), segment, stream);
-      block = cache_.take(size, stream, false, &from);
+      cache_.add_segment(from_driver(segment, size), segment, pool);
+      block = cache_.take(size, pool, false, &from);
     }
     if (from) wait_for(index_, stream, stream_of(from));
     return block;
+  }
+
+  // A block of a pool is named after it, not after a stream.
+  cudaStream_t stream_to_reuse_on(const Block& block) const {
+    for (const auto& [key, name] : pools_)
+      if (name.get() == block.stream) return key.second;
+    return stream_of(block.stream);
+  }
+
+  // What the present pool has for one stream: streams run at the same time.
+  const void* pool_of(cudaStream_t stream) {
+    std::unique_ptr<char>& name = pools_[{pool_here, stream}];
+    if (!name) {
+      name = std::make_unique<char>();
+      cache_.reserve(name.get());
+    }
+    return name.get();
   }
 
   std::byte* from_driver(size_t segment, size_t asked) {
@@ -147,6 +171,7 @@ class CudaAllocator : public Allocator {
   mutable std::mutex mutex_;
   MemoryCounters counters_;
   BlockCache cache_;
+  std::map<std::pair<const void*, cudaStream_t>, std::unique_ptr<char>> pools_;
 };
 
 // Throws Error where the machine has no such device.
@@ -170,6 +195,10 @@ const bool offered = (offer_allocators(DeviceKind::cuda, allocator_of), true);
 void record_use(int device, const void* data, cudaStream_t stream) { cuda_allocator(device).record_use(data, stream); }
 size_t reserved_bytes(int device) { return cuda_allocator(device).reserved(); }
 void drop_cached(int device) { cuda_allocator(device).drop_cached(); }
+
+PoolScope::PoolScope(const void* name) { pool_here = name; }
+PoolScope::~PoolScope() { pool_here = nullptr; }
+void release_pool(int device, const void* name) { cuda_allocator(device).hand_over(name); }
 
 PinnedBytes::PinnedBytes(size_t bytes) : size_(bytes) {
   void* data = nullptr;

@@ -19,6 +19,19 @@ void record_use(int device, const void* data, cudaStream_t stream);
 size_t reserved_bytes(int device);
 void drop_cached(int device);
 
+// While one is alive, what the calling thread allocates comes from a pool of this name, and what is freed of it is
+// reused in it alone, and on the same stream: for work that is captured and runs again later. It lasts until
+// release_pool.
+class PoolScope {
+ public:
+  explicit PoolScope(const void* name);
+  ~PoolScope();
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+};
+// Its blocks are free for others, behind what is queued on the device's main stream.
+void release_pool(int device, const void* name);
+
 // Host memory that the device copies to and from by itself while the host goes on.
 class PinnedBytes {
  public:

@@ -43,6 +43,12 @@ void wait_for(int device, cudaStream_t waiting, cudaStream_t first) {
   check(cudaStreamWaitEvent(waiting, event.get()));
 }
 
+CurrentStream::CurrentStream(int device, cudaStream_t stream)
+    : device_(device), before_(current[static_cast<size_t>(device)]) {
+  current[static_cast<size_t>(device)] = stream;
+}
+CurrentStream::~CurrentStream() { current[static_cast<size_t>(device_)] = before_; }
+
 StreamScope::StreamScope(int device, cudaStream_t stream)
     : device_(device), before_(current_stream(device)), stream_(stream) {
   wait_for(device, stream, before_);

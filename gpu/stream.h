@@ -26,6 +26,19 @@ class StreamScope {
   cudaStream_t before_, stream_;
 };
 
+// The same without any waiting.
+class CurrentStream {
+ public:
+  CurrentStream(int device, cudaStream_t stream);
+  ~CurrentStream();
+  CurrentStream(const CurrentStream&) = delete;
+  CurrentStream& operator=(const CurrentStream&) = delete;
+
+ private:
+  int device_;
+  cudaStream_t before_;
+};
+
 // `waiting` does what is queued on it from now on after what is queued on `first` so far; the host does not wait.
 void wait_for(int device, cudaStream_t waiting, cudaStream_t first);
 

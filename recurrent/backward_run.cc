@@ -63,7 +63,7 @@ void prepare_state_gradients(Backward& b) {
     Tensor& gradient = in_turn ? turn->second.latest : b.call.workspace.create(name).tensor();
     const Shape shape = in_turn ? whole.shape().with(0, 2) : whole.shape();
     if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == shape))
-      gradient = Tensor::empty(whole.dtype(), shape);
+      gradient = Tensor::empty(whole.dtype(), shape, b.scratch.device);
     b.gradients[name] = gradient;
   }
 }
@@ -88,7 +88,7 @@ void prepare_sequence_gradients(Backward& b) {
     Tensor& gradient = b.gradients[name];  // undefined if nobody wants it
     Blob* out = b.output(output);
     if (!out) continue;
-    out->tensor().resize(sequence.dtype(), sequence.shape());
+    out->tensor().resize(sequence.dtype(), sequence.shape(), b.scratch.device);
     gradient = out->tensor();
     if (!every_row_is_written(b, name, 0)) gradient.fill_zero();
   }
@@ -129,7 +129,7 @@ void take_output_gradients(Backward& b) {
     if (gradient.defined() || output.gradient.empty()) continue;
     Tensor& zeros = b.scratch.zeros[output.external];
     if (!(zeros.defined() && zeros.dtype() == slab.dtype() && zeros.shape() == slab.shape()))
-      zeros = Tensor::zeros(slab.dtype(), slab.shape());
+      zeros = Tensor::zeros(slab.dtype(), slab.shape(), b.scratch.device);
     gradient = zeros;
   }
 }
@@ -147,7 +147,7 @@ void finish_initial_states(const Backward& b) {
       out->tensor() = gradient.reshaped(initial.shape());
       continue;
     }
-    out->tensor().resize(initial.dtype(), initial.shape());
+    out->tensor().resize(initial.dtype(), initial.shape(), b.scratch.device);
     out->tensor().fill_zero();
     if (!is_floating(initial.dtype())) continue;
     for (int64_t r = 0; r < b.batch; ++r) add_rows(gradient.row(0).row(r), out->tensor());

@@ -112,6 +112,9 @@ int64_t steps_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + 
 
 int64_t hoisted_block(int64_t batch) { return batch < kSmallBatch ? 2 * steps_of(batch, 64) : steps_of(batch, 128); }
 int64_t deferred_block(int64_t batch) { return 2 * hoisted_block(batch); }
+int64_t blocks_at_once(const RecurrentScratch& scratch) {
+  return scratch.device.kind == DeviceKind::cpu || scratch.segments.used ? 1 : 8;
+}
 int64_t staged_block(int64_t batch, int64_t block) {
   return batch < kSmallBatch ? std::min(block, steps_of(batch, 64)) : block;
 }
@@ -143,8 +146,9 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.random_name = spec.step_net.name();
   program.timestep = spec.timestep;
   program.steps = steps;
+  program.device = scratch.device;
   program.batch = call.in[0]->tensor().dim(1);
-  program.block = hoisted_block(program.batch);
+  program.block = hoisted_block(program.batch) * blocks_at_once(scratch);
   program.disabled_passes = spec.disabled_passes;
   program.descending = spec.reverse;
   program.links = links;
@@ -231,6 +235,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   check_sequence(call.def.input(0), sequence.shape());
   const Shape shape = sequence.shape();
   const int64_t steps = shape[0];
+  scratch.device = sequence.device();
   check_more_sequences(spec, call, shape);
   check_lengths(spec, call, steps, shape[1]);
   if (!choose_segments(scratch, call, steps, shape[1])) scratch.forward.reset();

@@ -74,7 +74,7 @@ std::vector<std::pair<std::string, Tensor>> prepare_totals(const Backward& b) {
     Blob* out = b.output(static_cast<int>(i) + 1);
     if (!out) continue;
     const Tensor& value = b.forward_input(b.spec.params[i].input);
-    out->tensor().resize(value.dtype(), value.shape());
+    out->tensor().resize(value.dtype(), value.shape(), b.scratch.device);
     out->tensor().fill_zero();
     if (is_floating(value.dtype())) totals.emplace_back(b.spec.params[i].grad, out->tensor());
   }
@@ -135,7 +135,8 @@ void bind_program(Backward& b) {
   program.timestep = b.spec.timestep;
   program.steps = b.steps;
   program.batch = b.batch;
-  program.block = deferred_block(b.batch);
+  program.block = deferred_block(b.batch) * blocks_at_once(b.scratch);
+  program.device = b.scratch.device;
   program.disabled_passes = b.spec.disabled_passes;
   if (scratch.is_fetched || KeepValues::now()) program.disabled_passes.insert("overwrite");
   for (const StepOutput& output : b.spec.outputs) program.visible.insert(output.internal);

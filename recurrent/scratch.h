@@ -44,6 +44,7 @@ struct RecurrentScratch {
   std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives
   std::map<std::string, StateInTurn> in_turn;
   std::map<std::string, StateInTurn> gradients_in_turn;  // of states
+  Device device;                                         // the sequence's, and of all that the network makes
   bool is_fetched = false, is_settled = false;
   std::map<std::string, Tensor> forward_slabs;  // once it is settled
   Segments segments;
@@ -94,6 +95,8 @@ int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 
 int64_t hoisted_block(int64_t batch);
 int64_t deferred_block(int64_t batch);
 int64_t staged_block(int64_t batch, int64_t block);  // at most `block`
+// A GPU needs more rows to be busy: so many blocks are one there, but in segments, which are whole blocks.
+int64_t blocks_at_once(const RecurrentScratch& scratch);
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch);
 
 }  // namespace stepnet

@@ -87,6 +87,7 @@ bool choose_segments(RecurrentScratch& scratch, const BlobCall& call, int64_t st
   segments.steps = size;
   segments.total = steps;
   segments.room = room;
+  segments.device = scratch.device;
   segments.reverse = scratch.forward_spec.reverse;
   segments.packs = packs;
   for (const std::string& name : states_in_segments(scratch.forward_spec, call.def, call.net))

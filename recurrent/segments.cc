@@ -13,9 +13,9 @@ std::map<std::string, TensorType> types_of(const std::map<std::string, Tensor>& 
   return types;
 }
 
-std::map<std::string, Tensor> made_of(const std::map<std::string, TensorType>& types) {
+std::map<std::string, Tensor> made_of(const std::map<std::string, TensorType>& types, Device device) {
   std::map<std::string, Tensor> made;
-  for (const auto& [name, type] : types) made[name] = Tensor::empty(type.dtype, type.shape);
+  for (const auto& [name, type] : types) made[name] = Tensor::empty(type.dtype, type.shape, device);
   return made;
 }
 
@@ -72,8 +72,8 @@ void Segments::start() {
 }
 
 void Segments::make_room() {
-  if (work.slabs.empty()) work.slabs = made_of(slab_types_);
-  if (work.states.empty()) work.states = made_of(state_types_);
+  if (work.slabs.empty()) work.slabs = made_of(slab_types_, device);
+  if (work.states.empty()) work.states = made_of(state_types_, device);
 }
 
 void Segments::bind(StepProgram& forward, const std::vector<Link>& links, int64_t segment) const {

@@ -47,6 +47,7 @@ struct Segments {
   int64_t steps = 0;  // of a segment
   int64_t total = 0;  // T
   int64_t room = -1;
+  Device device;
   bool reverse = false;
   bool packs = false;  // there is a packer
   std::map<std::string, State> states;

@@ -103,9 +103,9 @@ void parse_rename(const OperatorDef& def, RecurrentSpec& spec) {
 }  // namespace
 
 const std::vector<std::string>& step_passes() {
-  static const std::vector<std::string> passes = {"activate", "defer",        "fold",     "fuse",      "hoist",
-                                                  "lanes",    "layout",       "merge",    "overwrite", "sink",
-                                                  "split",    "split_concat", "wavefront"};
+  static const std::vector<std::string> passes = {"activate", "defer", "fold",         "fuse",     "graph",
+                                                  "hoist",    "lanes", "layout",       "merge",    "overwrite",
+                                                  "sink",     "split", "split_concat", "wavefront"};
   return passes;
 }
 

@@ -177,7 +177,8 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
     }
     Tensor held;  // may be a view of this very state from the run before
     if (state.initial >= 0) held = tensor_input(call, state.initial);
-    if (!(whole.defined() && whole.dtype() == dtype && whole.shape() == shape)) whole = Tensor::empty(dtype, shape);
+    if (!(whole.defined() && whole.dtype() == dtype && whole.shape() == shape))
+      whole = Tensor::empty(dtype, shape, scratch.device);
     const Tensor first = in_segments ? scratch.segments.rows_before(scratch.segments.work, state.name, 0)
                                      : whole.rows(spec.reverse ? steps % shape[0] : 0, count);
     write_initial_rows(held, first);

@@ -245,8 +245,8 @@ void StepProgram::bind_block(Op& op) {
     if (s < 0) return nullptr;
     StepSlot& slot = *slots_[s];
     if (!varies(s) || is_total(s)) return &slot.tensor;
-    slot.stacked =
-        slot.kind == Kind::timestep ? Tensor::empty(DType::int32, {std::max(spec_.block, after_block_)}) : slot.whole;
+    const bool writes = slot.kind == Kind::timestep && slot.stride == 0;
+    slot.stacked = writes ? Tensor::empty(DType::int32, {std::max(spec_.block, after_block_)}) : slot.whole;
     return &slot.stacked;
   };
   for (const int s : op.in_slots) op.block_in.push_back(stacked(s));
@@ -262,7 +262,7 @@ void StepProgram::run_block(Phase phase, int stage, const Block& block, RunConte
       continue;
     }
     if (!slot->stacked.defined()) continue;
-    if (slot->kind == Kind::timestep) {
+    if (slot->kind == Kind::timestep && slot->stride == 0) {
       slot->stacked.set_view({block.count}, slot->stacked.offset());
       if (slot->stacked.is_dry()) continue;
       const std::span<int32_t> timesteps = slot->stacked.span<int32_t>();

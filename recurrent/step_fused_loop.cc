@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/device_work.h"
 #include "core/parallel.h"
 #include "recurrent/step_fusion.h"
 
@@ -11,9 +12,34 @@ using Kind = StepSlot::Kind;
 
 namespace {
 
+// The rows of a call, and how wide they are: those that follow one another everywhere are one.
+struct RowsOfChain {
+  int64_t count = 0, width = 0;
+};
+template <class Place>
+RowsOfChain rows_of_chain(const std::vector<Place>& places, size_t sources, int64_t width, const Call& call) {
+  const int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
+  const bool dense = std::ranges::all_of(places, [=](const Place& p) { return p.row_size == width && !p.vector; });
+  return dense ? RowsOfChain{1, width * rows} : RowsOfChain{rows, width};
+}
+
+template <class Place>
+void run_on_device(const FusedChain& chain, DType dtype, const std::vector<Place>& places, size_t sources,
+                   const RowsOfChain& rows, Call& call) {
+  std::vector<FusedOperand<void>> tensors(places.size());
+  for (size_t p = 0; p < places.size(); ++p) {
+    const auto i = static_cast<int>(p);
+    const std::byte* first =
+        p < sources ? call.in(i).raw() : std::as_const(call.out(i - static_cast<int>(sources))).raw();
+    tensors[p] = {const_cast<std::byte*>(first) + static_cast<size_t>(places[p].column) * dtype_size(dtype),
+                  places[p].vector ? 0 : places[p].row_size};
+  }
+  chain.run(tensors, rows.width, rows.count);
+}
+
 template <class T, class Place>
 void run_chain(const std::vector<Place>& places, size_t sources, const std::vector<FusedInstruction>& code,
-               int64_t width, Call& call) {
+               const RowsOfChain& rows, Call& call) {
   FusedOperand<T> tensors[kMostFusedTensors];
   for (size_t p = 0; p < places.size(); ++p) {
     const auto i = static_cast<int>(p);
@@ -21,17 +47,12 @@ void run_chain(const std::vector<Place>& places, size_t sources, const std::vect
                            : call.out_span<T>(i - static_cast<int>(sources)).data();
     tensors[p] = {first + places[p].column, places[p].vector ? 0 : places[p].row_size};
   }
-  int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
-  // Rows that follow one another everywhere are one.
-  if (std::ranges::all_of(places, [width](const Place& p) { return p.row_size == width && !p.vector; })) {
-    width *= rows;
-    rows = 1;
-  }
-  const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors, static_cast<int>(places.size()), width};
+  const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors, static_cast<int>(places.size()),
+                          rows.width};
   double cost = 0;
   for (const FusedInstruction& i : code) cost += fused_nanoseconds(i.code);
   const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin, end); };
-  parallel_for(rows * fused_pieces(width), cost * kFusedPiece, std::ref(range));
+  parallel_for(rows.count * fused_pieces(rows.width), cost * kFusedPiece, std::ref(range));
 }
 
 }  // namespace
@@ -125,11 +146,19 @@ bool StepProgram::close_chain(Chain& chain) {
   op.out_slots.clear();
   for (size_t p = 0; p < places.size(); ++p) (p < sources ? op.in_slots : op.out_slots).push_back(places[p].slot);
   op.fused = std::make_unique<Kernel>();
-  op.fused->run = [places, sources, code = chain.code, width = chain.width, dtype = chain.dtype](const void*, Call& c) {
-    if (dtype == DType::float32) {
-      run_chain<float>(places, sources, code, width, c);
+  std::shared_ptr<const FusedChain> on_device;
+  if (spec_.device.kind != DeviceKind::cpu)
+    on_device =
+        device_work(spec_.device.kind).fuse(spec_.device, chain.dtype, chain.code, static_cast<int>(places.size()));
+  op.fused->run = [places, sources, code = chain.code, width = chain.width, dtype = chain.dtype, on_device](const void*,
+                                                                                                            Call& c) {
+    const RowsOfChain rows = rows_of_chain(places, sources, width, c);
+    if (on_device) {
+      run_on_device(*on_device, dtype, places, sources, rows, c);
+    } else if (dtype == DType::float32) {
+      run_chain<float>(places, sources, code, rows, c);
     } else {
-      run_chain<double>(places, sources, code, width, c);
+      run_chain<double>(places, sources, code, rows, c);
     }
   };
   op.kernel = op.fused.get();

@@ -99,7 +99,7 @@ bool StepProgram::may_use_lanes() const {
 
 // How many lanes there are in each stage for so many threads; 0 if operators use threads inside.
 int StepProgram::lanes_for(int threads) const {
-  if (!runs_pass("lanes") || spec_.steps == 0) return 0;
+  if (!runs_pass("lanes") || spec_.steps == 0 || spec_.device.kind != DeviceKind::cpu) return 0;
   const auto lanes = static_cast<int>(std::min<int64_t>(threads, spec_.batch / kLeastSamples));
   if (lanes < 2 || !may_use_lanes()) return 0;
   if (spec_.batch / lanes < kManySamples && step_weight_bytes() > kMostWeights) return 0;
@@ -116,7 +116,7 @@ void StepProgram::bind_lane(Lane& lane) {
   for (size_t s = 0; s < slots_.size(); ++s) {
     const StepSlot& slot = *slots_[s];
     Tensor& tensor = lane.tensors[s];
-    if (slot.kind == Kind::timestep) {
+    if (slot.kind == Kind::timestep && slot.stride == 0) {
       if (!tensor.defined()) tensor = Tensor::zeros(DType::int32, {1});
       lane.timestep = &tensor;
       continue;
@@ -172,7 +172,8 @@ void StepProgram::prepare_lanes() {
     int count = lanes_for(most);
     int with_steps = 0;
     for (int s = 0; s < stages_; ++s) with_steps += has_steps(s) ? 1 : 0;
-    wave_ = count == 0 && most > 1 && with_steps > 1 && runs_pass("wavefront") && may_use_lanes();
+    const bool at_once = most > 1 || spec_.device.kind != DeviceKind::cpu;
+    wave_ = count == 0 && at_once && with_steps > 1 && runs_pass("wavefront") && may_use_lanes();
     if (wave_) count = 1;
     for (int s = 0; s < stages_; ++s)
       for (int i = 0; i < count; ++i) lanes_.push_back(make_lane(s, i, count));
@@ -185,7 +186,7 @@ void StepProgram::prepare_lanes() {
 void StepProgram::run_lane(Lane& lane, const Block& block, const RunContext& run) {
   const Products::Use products(lane.products);
   RunContext step = run;
-  step.packs = packs_weights(spec_.steps) ? &lane.packs : nullptr;
+  step.packs = packs_weights(spec_.steps) && spec_.device.kind == DeviceKind::cpu ? &lane.packs : nullptr;
   if (lane.first > 0) step.profiler = nullptr;  // one lane's time stands for all
   for (StepsAlike i(block.count, 1); i.more(); i.next()) {
     const int64_t t = timestep_at(block, *i);

@@ -44,14 +44,14 @@ void StepProgram::lay_out_blocks() {
     StepSlot& slot = *slots_[s];
     if (slot.kind != Kind::block || slot.unused) continue;
     if (!runs_pass("layout") || slot.tensor.dtype() == DType::string) {
-      use(slot, Tensor::empty(slot.tensor.dtype(), slot.row.prepend(ring_)));
+      use(slot, Tensor::empty(slot.tensor.dtype(), slot.row.prepend(ring_), spec_.device));
       continue;
     }
     shared.push_back(&slot);
     lifetimes.push_back(block_lifetime(static_cast<int>(s)));
   }
   const ArenaPlan plan = plan_arena(lifetimes);
-  const Tensor arena = Tensor::empty(DType::uint8, {plan.bytes});
+  const Tensor arena = Tensor::empty(DType::uint8, {plan.bytes}, spec_.device);
   for (size_t i = 0; i < shared.size(); ++i)
     use(*shared[i], Tensor::view(arena.storage(), static_cast<size_t>(plan.offsets[i]), shared[i]->tensor.dtype(),
                                  shared[i]->row.prepend(ring_)));
@@ -72,7 +72,7 @@ void StepProgram::allocate_scratch() {
     StepSlot& slot = *slots_[s];
     if (slot.kind != Kind::scratch || !slot.typed || slot.unused || slot.shape_only || slot.tensor.storage()) continue;
     slot.laid_out = may_lay_out(static_cast<int>(s));
-    if (!slot.laid_out) slot.tensor = Tensor::empty(slot.tensor.dtype(), slot.tensor.shape());
+    if (!slot.laid_out) slot.tensor = Tensor::empty(slot.tensor.dtype(), slot.tensor.shape(), spec_.device);
   }
 }
 
@@ -108,10 +108,11 @@ void StepProgram::lay_out_scratch() {
   for (const Lane* lane : lanes) bytes += plans.emplace_back(plan_arena(scratch_lifetimes(slots, lane))).bytes;
   // Parts of a few bytes may take more than the whole does, because each is rounded up.
   if (bytes > bytes_apart(scratch_lifetimes(slots, nullptr))) {
-    for (const int s : slots) slots_[s]->tensor = Tensor::empty(slots_[s]->tensor.dtype(), slots_[s]->tensor.shape());
+    for (const int s : slots)
+      slots_[s]->tensor = Tensor::empty(slots_[s]->tensor.dtype(), slots_[s]->tensor.shape(), spec_.device);
     return;
   }
-  const Tensor arena = Tensor::empty(DType::uint8, {bytes});
+  const Tensor arena = Tensor::empty(DType::uint8, {bytes}, spec_.device);
   int64_t start = 0;
   for (size_t l = 0; l < lanes.size(); start += plans[l++].bytes) {
     for (size_t i = 0; i < slots.size(); ++i) {

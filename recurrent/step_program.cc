@@ -1,6 +1,7 @@
 #include "recurrent/step_program.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/dry_run.h"
 
@@ -91,8 +92,10 @@ void StepProgram::add_given_slots() {
   time.name = spec_.timestep;
   time.kind = Kind::timestep;
   time.typed = true;
-  time.tensor = Tensor::zeros(DType::int32, {1});
-  if (slot_of(spec_.timestep) < 0) add_slot(std::move(time));
+  if (slot_of(spec_.timestep) < 0) {
+    show_timesteps(time);
+    add_slot(std::move(time));
+  }
   for (const auto& [name, whole] : spec_.slabs) {
     if (slot_of(name) >= 0) continue;
     StepSlot slot;
@@ -117,6 +120,19 @@ void StepProgram::add_given_slots() {
     add_slot(std::move(slot));
     written_.insert(name);
   }
+}
+
+void StepProgram::show_timesteps(StepSlot& slot) const {
+  slot.tensor = Tensor::zeros(DType::int32, {1});
+  if (spec_.device.kind == DeviceKind::cpu) return;
+  std::vector<int32_t> all(static_cast<size_t>(spec_.steps));
+  std::iota(all.begin(), all.end(), 0);
+  slot.whole = Tensor::empty(DType::int32, {spec_.steps}, spec_.device);
+  slot.whole.copy_from(Tensor::of<int32_t>({spec_.steps}, all));
+  slot.row = {1};
+  slot.stride = sizeof(int32_t);
+  slot.tensor = slot.whole;
+  if (spec_.steps > 0) slot.show(0);
 }
 
 int StepProgram::input_slot(const std::string& name) {
@@ -192,7 +208,8 @@ bool StepProgram::share_slot(const Op& op) {
 
 void StepProgram::add_op(int index) {
   auto made = std::make_unique<Op>();
-  made->op = bind_op(spec_.net->op(index), net_name_, index);
+  const OperatorDef& def = spec_.net->op(index);
+  made->op = bind_op(def, net_name_, index, def.has_device_option() ? device_of(def, *spec_.net) : spec_.device);
   made->op.net_name = spec_.random_name;
   try {
     if (is_recurrent(*made->op.spec)) {
@@ -288,7 +305,8 @@ void StepProgram::fit_output(int index, const TensorType& type) {
   slot.typed = true;
   if (slot.kind == Kind::slab) {
     slot.in_segment = spec_.slab_steps > 0 && spec_.visible.count(slot.name) == 0;
-    slot.whole = Tensor::empty(type.dtype, type.shape.prepend(slot.in_segment ? spec_.slab_steps : spec_.steps));
+    slot.whole =
+        Tensor::empty(type.dtype, type.shape.prepend(slot.in_segment ? spec_.slab_steps : spec_.steps), spec_.device);
     slot.stride = row_bytes(slot.whole);
     slot.row = type.shape;
     slot.show(0);

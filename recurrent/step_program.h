@@ -6,7 +6,7 @@
 //   slab      one row per timestep of a [T, ...] tensor, because the backward pass reads it
 //   scratch   a buffer that all timesteps reuse, and other slots within a timestep (step_layout.cc)
 //   external  a blob of the surrounding workspace (a parameter, lengths, an encoder's output), read only
-//   timestep  the step's index, int32 [1]
+//   timestep  the step's index, int32 [1]; on a GPU, where nobody can write it between two steps, a row of all indices
 //   block     rows of a buffer of K timesteps, which other slots may use within a block
 // An operator whose output another name shares (a schema's alias) costs nothing: both names are one slot.
 // Operators that no timestep waits for run for a block of K timesteps at once (step_blocks.cc), on tensors whose rows
@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "core/bound_op.h"
+#include "core/device_work.h"
 #include "core/liveness.h"
 #include "core/weight_packs.h"
 #include "recurrent/counters.h"
@@ -114,6 +115,7 @@ struct StepProgramSpec {
   };
   std::vector<Sum> totals;
   Workspace* workspace = nullptr;
+  Device device;  // of all that the program makes, and of operators that do not say their own
 };
 
 // to += from, of one dtype and size.
@@ -227,6 +229,7 @@ class StepProgram {
   int add_slot(StepSlot slot);
   void keep_sources_of_aliases();
   void add_given_slots();
+  void show_timesteps(StepSlot& slot) const;
   void add_op(int index);
   bool share_slot(const Op& op);
   int input_slot(const std::string& name);
@@ -326,6 +329,10 @@ class StepProgram {
   void run_in_turn(const Block& block, RunContext& run);
   void run_wave(int64_t turn, RunContext& run);
   void run_after(RunContext& run, const Block& block);
+  void run_blocks(RunContext& run);
+  bool may_capture(const RunContext& run) const;
+  std::vector<const void*> addresses() const;
+  void run_captured(RunContext& run);
   void bind_pointers();
   bool may_lay_out(int slot) const;
   Lifetime block_lifetime(int slot) const;
@@ -366,6 +373,9 @@ class StepProgram {
   bool after_last_ = false;                    // they all wait for the last
   StepRange range_;                            // of the present run
   std::vector<std::vector<RowSum>> row_sums_;  // of the present run, by stage
+  std::unique_ptr<DeviceGraph> graph_;         // on a GPU: the loop at these addresses
+  std::vector<const void*> graph_addresses_, last_addresses_;
+  bool graph_refused_ = false;
 };
 
 }  // namespace stepnet

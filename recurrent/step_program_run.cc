@@ -12,8 +12,29 @@
 namespace stepnet {
 using Kind = StepSlot::Kind;
 
+namespace {
+
+// By the operator that sums, in place.
+void add_on_device(const Tensor& from, Tensor& to) {
+  OperatorDef def;
+  def.set_type(op_with_role(Role::sum).type);
+  for (const char* input : {"total", "step"}) def.add_input(input);
+  def.add_output("total");
+  static const BoundOp bound = bind_op(def, "sums over time", 0);
+  BoundOp op = bound;
+  op.device = to.device();
+  const Tensor flat = from.reshaped(to.shape());
+  const Tensor* in[] = {&to, &flat};
+  Tensor* out[] = {&to};
+  RunContext run;
+  run_op(op, in, out, run);
+}
+
+}  // namespace
+
 void add_elements(const Tensor& from, Tensor to) {
   if (to.is_dry()) return;
+  if (to.device().kind != DeviceKind::cpu) return add_on_device(from, to);
   if (to.dtype() == DType::float32) {
     vec_axpy(1.0F, from.span<float>(), to.span<float>());
   } else {
@@ -93,7 +114,7 @@ bool StepProgram::rebind_externals() {
 bool StepProgram::packs_weights(int64_t products) { return products >= 4; }
 
 void StepProgram::start_run(bool again) {
-  if (!packs_weights(spec_.steps) || !again) return;
+  if (!packs_weights(spec_.steps) || !again || spec_.device.kind != DeviceKind::cpu) return;
   constants_.clear();
   for (const auto& slot : slots_)
     if (slot->kind == Kind::external && slot->tensor.dtype() == DType::float32)
@@ -107,10 +128,11 @@ void StepProgram::run_step(int stage, int64_t t, RunContext& run) {
     if (slot->reshaped && slot->whole.defined()) slot->tensor.set_view(slot->row, slot->base);
     const int64_t row = slot->kind == Kind::block ? t % ring_ : t;
     if (slot->stride > 0) slot->tensor.set_offset(slot->place(row));
-    if (slot->kind == Kind::timestep && !slot->tensor.is_dry()) *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
+    if (slot->kind == Kind::timestep && slot->stride == 0 && !slot->tensor.is_dry())
+      *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
   }
   RunContext step = run;
-  step.packs = packs_weights(spec_.steps) ? &packs_ : nullptr;
+  step.packs = packs_weights(spec_.steps) && spec_.device.kind == DeviceKind::cpu ? &packs_ : nullptr;
   for (const auto& op : ops_) {
     if (op->phase != Phase::step || op->stage != stage) continue;
     try {

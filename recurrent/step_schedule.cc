@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "core/device_work.h"
 #include "core/dry.h"
 #include "core/parallel.h"
 #include "recurrent/step_program.h"
@@ -128,6 +129,10 @@ void StepProgram::run_wave(int64_t turn, RunContext& run) {
     run_block(Phase::before, static_cast<int>(stage), block_of_stage(stage), run);
   // Alone in the first turn and in the last, a stage has all threads for its products.
   if (end - first == 1) return run_lane(*lanes_[first], block_of_stage(first), run);
+  if (spec_.device.kind != DeviceKind::cpu)
+    return device_work(spec_.device.kind).branches(spec_.device, static_cast<int>(end - first), [&](int i) {
+      run_lane(*lanes_[first + i], block_of_stage(first + i), run);
+    });
   run_at_once(std::span<const std::unique_ptr<Lane>>(lanes_).subspan(first, end - first),
               [&](Lane& lane) { run_lane(lane, block_of_stage(lane.stage), run); });
 }
@@ -142,6 +147,14 @@ void StepProgram::run_range(RunContext& run, const std::vector<RowSum>& row_sums
   prepare_row_sums(row_sums);
   start_run(again);
   prepare_lanes();
+  if (may_capture(run)) {
+    run_captured(run);
+  } else {
+    run_blocks(run);
+  }
+}
+
+void StepProgram::run_blocks(RunContext& run) {
   const bool wave = wave_ && !run.profiler;  // which would mix up the times of stages
   const int64_t blocks = blocks_of(spec_.block);
   const int64_t behind = wave ? stages_ - 1 : 0;

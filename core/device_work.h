@@ -1,0 +1,47 @@
+// What executors need of a device beyond its memory and its kernels; a device module (gpu/) offers it.
+//
+// Threads: as the parts say; offers are made when the library is loaded.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/device.h"
+#include "core/fused.h"
+#include "core/parallel.h"
+#include "core/shape.h"
+
+namespace stepnet {
+
+// Work that was queued once, with all its addresses, and is queued again as a whole by one call. Threads: one at a
+// time.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  virtual void replay() = 0;
+};
+
+// A chain of elementwise instructions (core/fused.h), ready to run on rows. Threads: may be used from several threads.
+class FusedChain {
+ public:
+  virtual ~FusedChain() = default;
+  // `tensors`: the operands that are tensors; rows of `width` elements.
+  virtual void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const = 0;
+};
+
+struct DeviceWork {
+  // What `work` queues on the calling thread's current stream, which does not run meanwhile. Throws what `work` throws,
+  // and Error if it waits for the device, or touches what lies outside of a stream.
+  std::unique_ptr<DeviceGraph> (*capture)(Device device, FunctionRef<> work) = nullptr;
+  // work(i) for every i < count, each on a stream of its own: what is queued runs at the same time, behind what is
+  // queued on the current stream so far, which then waits for all of it.
+  void (*branches)(Device device, int count, FunctionRef<int> work) = nullptr;
+  // `tensors` of the operands are tensors, the first ones; the others are values in between.
+  std::shared_ptr<const FusedChain> (*fuse)(Device device, DType dtype, const std::vector<FusedInstruction>& code,
+                                            int tensors) = nullptr;
+};
+
+void offer_device_work(DeviceKind kind, const DeviceWork& work);
+const DeviceWork& device_work(DeviceKind kind);  // throws Error if nobody offers it
+
+}  // namespace stepnet

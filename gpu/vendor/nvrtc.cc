@@ -1,0 +1,118 @@
+#include "gpu/vendor/nvrtc.h"
+
+#include <nvrtc.h>
+
+#include <map>
+#include <mutex>
+
+#include "core/error.h"
+#include "gpu/fused.h"
+#include "gpu/vendor/library.h"
+
+namespace stepnet::gpu {
+namespace {
+
+struct Nvrtc {
+  Library library{"NVRTC", {"libnvrtc.so.13", "libnvrtc.so"}};
+  decltype(&nvrtcCreateProgram) create = library.function<decltype(nvrtcCreateProgram)>("nvrtcCreateProgram");
+  decltype(&nvrtcDestroyProgram) destroy = library.function<decltype(nvrtcDestroyProgram)>("nvrtcDestroyProgram");
+  decltype(&nvrtcCompileProgram) compile = library.function<decltype(nvrtcCompileProgram)>("nvrtcCompileProgram");
+  decltype(&nvrtcGetProgramLogSize) log_size =
+      library.function<decltype(nvrtcGetProgramLogSize)>("nvrtcGetProgramLogSize");
+  decltype(&nvrtcGetProgramLog) log = library.function<decltype(nvrtcGetProgramLog)>("nvrtcGetProgramLog");
+  decltype(&nvrtcGetCUBINSize) code_size = library.function<decltype(nvrtcGetCUBINSize)>("nvrtcGetCUBINSize");
+  decltype(&nvrtcGetCUBIN) code = library.function<decltype(nvrtcGetCUBIN)>("nvrtcGetCUBIN");
+  decltype(&nvrtcGetErrorString) text = library.function<decltype(nvrtcGetErrorString)>("nvrtcGetErrorString");
+};
+
+const Nvrtc& nvrtc() {
+  static const Nvrtc& loaded = *new Nvrtc;
+  return loaded;
+}
+
+void check(nvrtcResult result, const char* call) {
+  require(result == NVRTC_SUCCESS, "NVRTC: {} ({})", nvrtc().text(result), call);
+}
+
+class Program {
+ public:
+  explicit Program(const std::string& source) {
+    check(nvrtc().create(&program_, source.c_str(), "chain.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
+  }
+  ~Program() { nvrtc().destroy(&program_); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  nvrtcProgram get() const { return program_; }
+
+ private:
+  nvrtcProgram program_ = nullptr;
+};
+
+// A kernel of one device, for the life of the process.
+class LoadedChain : public CompiledChain {
+ public:
+  explicit LoadedChain(const std::vector<char>& code) {
+    gpu::check(cudaLibraryLoadData(&library_, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+    gpu::check(cudaLibraryGetKernel(&kernel_, library_, "chain"));
+  }
+  ~LoadedChain() override { cudaLibraryUnload(library_); }
+  LoadedChain(const LoadedChain&) = delete;
+  LoadedChain& operator=(const LoadedChain&) = delete;
+
+  void launch(cudaStream_t stream, const FusedOperands& operands, int64_t width, int64_t rows) const override {
+    constexpr int64_t kThreads = 256, kMostBlocks = 1 << 16;
+    const int64_t blocks = std::min((width * rows + kThreads - 1) / kThreads, kMostBlocks);
+    long long sizes[] = {width, rows};
+    void* parameters[] = {const_cast<FusedOperands*>(&operands), &sizes[0], &sizes[1]};
+    gpu::check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel_), dim3(static_cast<unsigned>(blocks)),
+                                dim3(kThreads), parameters, 0, stream));
+  }
+
+ private:
+  cudaLibrary_t library_ = nullptr;
+  cudaKernel_t kernel_ = nullptr;
+};
+
+// Machine code by capability and source: nets are compiled anew for other shapes, with the same chains.
+const std::vector<char>& cached_code(const std::string& source, int capability) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& all = *new std::map<std::pair<int, std::string>, std::vector<char>>;
+  const std::lock_guard lock(mutex);
+  std::vector<char>& code = all[{capability, source}];
+  if (code.empty()) code = compile_kernel(source, capability);
+  return code;
+}
+
+}  // namespace
+
+std::vector<char> compile_kernel(const std::string& source, int capability) {
+  const Program program(source);
+  const std::string architecture = fmt::format("--gpu-architecture=sm_{}", capability);
+  const char* options[] = {architecture.c_str(), "--fmad=true"};
+  if (nvrtc().compile(program.get(), 2, options) != NVRTC_SUCCESS) {
+    size_t size = 0;
+    check(nvrtc().log_size(program.get(), &size), "nvrtcGetProgramLogSize");
+    std::string log(size, '\0');
+    check(nvrtc().log(program.get(), log.data()), "nvrtcGetProgramLog");
+    fail("NVRTC cannot compile a chain: {}", log);
+  }
+  size_t size = 0;
+  check(nvrtc().code_size(program.get(), &size), "nvrtcGetCUBINSize");
+  std::vector<char> code(size);
+  check(nvrtc().code(program.get(), code.data()), "nvrtcGetCUBIN");
+  return code;
+}
+
+std::unique_ptr<CompiledChain> compile_chain(int device, const std::string& source) {
+  const DeviceScope scope(device);
+  int major = 0, minor = 0;
+  gpu::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  gpu::check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  try {
+    return std::make_unique<LoadedChain>(cached_code(source, 10 * major + minor));
+  } catch (const Error&) {
+    return nullptr;  // no NVRTC: the chain is read instruction by instruction
+  }
+}
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,8 @@
+// The imitated device has no compiler: chains are read instruction by instruction.
+#include "gpu/fused.h"
+
+namespace stepnet::gpu {
+
+std::unique_ptr<CompiledChain> compile_chain(int, const std::string&) { return nullptr; }
+
+}  // namespace stepnet::gpu
