@@ -152,12 +152,6 @@ GradientSubject moved_in_place(const GradientSubject& subject, int in, int out) 
 
 std::string given_gradient(const std::string& output) { return "given/" + output; }
 
-Tensor placed(const Tensor& value, Device device) {
-  Tensor copy = Tensor::empty(value.dtype(), value.shape(), device);
-  copy.copy_from(value);
-  return copy;
-}
-
 MovedRuns::MovedRuns(const GradientSubject& subject, uint64_t seed) : subject_(subject), seed_(seed) {
   for (const auto& [name, value] : subject.feeds) feed(name);
   for (const std::string& name : written_by(subject.net))
@@ -169,7 +163,9 @@ MovedRuns::MovedRuns(const GradientSubject& subject, uint64_t seed) : subject_(s
     weights_[output] = random_weights(float64_output(workspace_, output).shape(), ++key);
 }
 
-void MovedRuns::feed(const std::string& name) { workspace_.tensor(name) = placed(subject_.feeds.at(name), subject_.device); }
+void MovedRuns::feed(const std::string& name) {
+  workspace_.tensor(name) = placed(subject_.feeds.at(name), subject_.device);
+}
 
 std::vector<Tensor> MovedRuns::at(const std::string& input, const std::function<void(std::span<double>)>& move) {
   for (const std::string& name : overwritten_) feed(name);

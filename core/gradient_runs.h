@@ -13,14 +13,12 @@
 #include "core/gradient_check.h"
 #include "core/net.h"
 #include "core/passes/gradients.h"
+#include "core/placement.h"
 #include "core/workspace.h"
 
 namespace stepnet {
 
 using NamedTensors = std::map<std::string, Tensor>;
-
-// A copy on a device.
-Tensor placed(const Tensor& value, Device device);
 
 // The net bound once, run again and again on its feeds with one of them moved.
 class MovedRuns {

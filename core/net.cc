@@ -5,6 +5,7 @@
 #include "core/dry_run.h"
 #include "core/net_arena.h"
 #include "core/net_observer.h"
+#include "core/placement.h"
 #include "core/profile.h"
 
 namespace stepnet {
@@ -86,15 +87,34 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
     steps_.push_back(std::move(step));
   }
   check_external_outputs(def, defined);
+  check_twins();
   for (const auto& step : steps_) preflight(step->op, workspace);
   if (!options.release_intermediates && !options.plan_memory) return;
   existing.insert(def_.external_output().begin(), def_.external_output().end());
   existing.insert(def_.external_input().begin(), def_.external_input().end());
   existing.insert(options.keep.begin(), options.keep.end());
-  if (options.plan_memory)
+  // A device's allocator reuses blocks in the order in which work is queued; planned places are for the CPU.
+  const bool on_cpu = std::ranges::all_of(steps_, [](const auto& s) { return s->op.device.kind == DeviceKind::cpu; });
+  if (options.plan_memory && on_cpu)
     plan_memory(existing);
   else
     plan_release(existing);
+}
+
+// All operators at once that cannot run where they are to.
+void Net::check_twins() const {
+  std::map<std::string, std::set<std::string>> missing;
+  for (const auto& step : steps_) {
+    const BoundOp& op = step->op;
+    if (op.device.kind == DeviceKind::cpu || op.spec->blob_kernel) continue;
+    const bool has = std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == op.device.kind; });
+    if (!has) missing[op.device.str()].insert(op.def.type());
+  }
+  if (missing.empty()) return;
+  const auto& [device, types] = *missing.begin();
+  throw Error(
+      fmt::format("these operators of net \"{}\" have no kernel for {}: {}", name(), device, fmt::join(types, ", ")),
+      "give them device_option { device_type: 0 }, with copies between the devices, or run all on the CPU");
 }
 
 Net::~Net() = default;
@@ -176,6 +196,16 @@ void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* 
   }
 }
 
+// What an operator on blobs has made on the host goes to the operator's device, unless nets inside of it made it.
+void bring_outputs(const BoundOp& op, std::span<Blob* const> out) {
+  if (std::ranges::any_of(op.spec->args, [](const ArgSpec& a) { return a.holds_net; })) return;
+  for (Blob* blob : out) {
+    if (!blob || !blob->is_tensor() || !std::as_const(*blob).tensor().defined()) continue;
+    Tensor& value = blob->tensor();
+    if (value.dtype() != DType::string && !value.is_dry()) value = available(value, op.device);
+  }
+}
+
 double tensor_bytes(std::span<const Tensor* const> tensors) {
   double bytes = 0;
   for (const Tensor* t : tensors)
@@ -191,6 +221,7 @@ void Net::run_step(Step& step, RunContext& run) {
   double bytes = 0;
   if (op.spec->blob_kernel) {
     run_on_blobs(op, step.in, step.out, workspace_, run, def_);
+    if (op.device.kind != DeviceKind::cpu) bring_outputs(op, step.out);
   } else {
     step.in_tensors.clear();
     step.out_tensors.clear();
@@ -209,6 +240,7 @@ void Net::run_step(Step& step, RunContext& run) {
     if (run.profiler)
       bytes = tensor_bytes(step.in_tensors) + tensor_bytes({step.out_tensors.begin(), step.out_tensors.end()});
   }
+  if (run.profiler && op.device.kind != DeviceKind::cpu) allocator(op.device).synchronize();
   if (run.profiler) run.profiler->record(op.def.type(), now_seconds() - start, bytes, 0);
 }
 

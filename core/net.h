@@ -57,6 +57,7 @@ class Net {
   struct Step;
   void run_step(Step& step, RunContext& run);
   void run_steps(RunContext& run);
+  void check_twins() const;
   void plan_release(const std::set<std::string>& visible);
   void plan_memory(const std::set<std::string>& visible);
 

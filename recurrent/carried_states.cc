@@ -1,12 +1,11 @@
 #include "recurrent/carried_states.h"
 
-#include <cstring>
 #include <utility>
 
 namespace stepnet {
 
 CarriedStates::CarriedStates(const Model& model, DType dtype, Workspace& workspace)
-    : dtype_(dtype), workspace_(workspace) {
+    : dtype_(dtype), device_(model.device), workspace_(workspace) {
   for (const CarryLink& link : model.carry) {
     from_.push_back(link.from());
     to_.push_back(link.to());
@@ -16,9 +15,21 @@ CarriedStates::CarriedStates(const Model& model, DType dtype, Workspace& workspa
   }
 }
 
+void feed(Workspace& workspace, const Model& model, const Tensor& input, const Tensor& target) {
+  for (const auto& [name, value] : {std::pair{&model.input, &input}, {&model.target, &target}}) {
+    Tensor& blob = workspace.tensor(*name);
+    if (model.device.kind == DeviceKind::cpu) {
+      blob = *value;
+      continue;
+    }
+    blob.resize(value->dtype(), value->shape(), model.device);
+    blob.copy_from(*value);
+  }
+}
+
 void CarriedStates::reset(int64_t batch) {
   for (size_t i = 0; i < to_.size(); ++i)
-    workspace_.create_local(to_[i]).tensor() = Tensor::zeros(dtype_, {1, batch, sizes_[i]});
+    workspace_.create_local(to_[i]).tensor() = Tensor::zeros(dtype_, {1, batch, sizes_[i]}, device_);
 }
 
 void CarriedStates::advance() {
@@ -41,12 +52,13 @@ void CarriedStates::gather(std::span<const int> rows) {
   for (size_t i = 0; i < to_.size(); ++i) {
     Tensor& to = workspace_.at(to_[i]).tensor();
     const int64_t batch = to.size() / sizes_[i];
-    const size_t bytes = dtype_size(dtype_) * static_cast<size_t>(sizes_[i]);
-    Tensor gathered = Tensor::zeros(dtype_, {1, static_cast<int64_t>(rows.size()), sizes_[i]});
-    for (size_t row = 0; row < rows.size(); ++row) {
-      require(rows[row] >= 0 && rows[row] < batch, "the carried state \"{}\" has no row {}: it is {}", to_[i],
-              rows[row], to);
-      std::memcpy(gathered.raw() + row * bytes, to.raw() + static_cast<size_t>(rows[row]) * bytes, bytes);
+    const auto count = static_cast<int64_t>(rows.size());
+    Tensor gathered = Tensor::zeros(dtype_, {1, count, sizes_[i]}, device_);
+    const Tensor from = to.reshaped({batch, sizes_[i]}), all = gathered.reshaped({count, sizes_[i]});
+    for (int64_t row = 0; row < count; ++row) {
+      const int source = rows[static_cast<size_t>(row)];
+      require(source >= 0 && source < batch, "the carried state \"{}\" has no row {}: it is {}", to_[i], source, to);
+      all.row(row).copy_from(from.row(source));
     }
     to = std::move(gathered);
   }

@@ -31,7 +31,11 @@ class CarriedStates {
   std::vector<std::string> from_, to_;
   std::vector<int64_t> sizes_;
   DType dtype_;
+  Device device_;
   Workspace& workspace_;
 };
+
+// Gives the net a batch of tokens from the host: on the CPU the tensors themselves.
+void feed(Workspace& workspace, const Model& model, const Tensor& input, const Tensor& target);
 
 }  // namespace stepnet

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/placement.h"
 #include "core/profile.h"
 
 namespace stepnet {
@@ -22,22 +23,23 @@ TextStreams make_streams(std::string tokens, int64_t batch, int64_t timesteps, s
 Evaluator::Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
                      int64_t timesteps, std::string_view what, bool plan_memory)
     : workspace_(&parameters),
-      loss_(model.loss),
-      input_(workspace_.create_local(model.input)),
-      target_(workspace_.create_local(model.target)),
+      model_(model),
       streams_(make_streams(std::move(tokens), batch, timesteps, what)),
       states_(model, dtype, workspace_) {
+  workspace_.create_local(model.input);
+  workspace_.create_local(model.target);
   NetDef def = needed_for(expanded_forward(model, Mode::evaluate), model.loss, states_.written());
   def.set_name(model.forward.name() + "_evaluate");
   net_ = std::make_unique<Net>(def, workspace_, NetOptions{.plan_memory = plan_memory});
 }
 
 double Evaluator::run(int64_t begin, int64_t count, int64_t first, int64_t streams) {
-  streams_.copy(begin, count, first, streams, input_.tensor(), target_.tensor());
+  streams_.copy(begin, count, first, streams, input_, target_);
+  feed(workspace_, model_, input_, target_);
   RunContext context;
   net_->run(context);
   states_.advance();
-  return workspace_.fetch(loss_).item<double>() * static_cast<double>(count * streams);
+  return available(workspace_.fetch(model_.loss), {}).item<double>() * static_cast<double>(count * streams);
 }
 
 double Evaluator::loss() {

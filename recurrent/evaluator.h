@@ -30,9 +30,8 @@ class Evaluator {
   double run(int64_t begin, int64_t count, int64_t first, int64_t streams);  // summed loss
 
   Workspace workspace_;
-  std::string loss_;
-  Blob& input_;
-  Blob& target_;
+  Model model_;
+  Tensor input_, target_;  // the latest batch, on the host
   TextStreams streams_;
   CarriedStates states_;
   std::unique_ptr<Net> net_;

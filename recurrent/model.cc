@@ -111,6 +111,7 @@ Model read_model(const NetDef& net) {
   m.carry.assign(def.carry().begin(), def.carry().end());
   m.timesteps = def.timesteps();
   m.batch = def.batch();
+  m.device = device_of(OperatorDef(), net);
   const Names names = names_of(m.forward);
   require_written(names, m.loss, "loss");
   require_written(names, m.logits, "logits");
@@ -176,8 +177,8 @@ int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, 
   Workspace own(&workspace);
   CarriedStates states(model, dtype, own);
   states.reset(model.batch);
-  own.create_local(model.input).tensor() = Tensor::zeros(DType::int32, {model.timesteps, model.batch});
-  own.create_local(model.target).tensor() = Tensor::zeros(DType::int32, {model.timesteps * model.batch});
+  own.create_local(model.input).tensor() = Tensor::zeros(DType::int32, {model.timesteps, model.batch}, model.device);
+  own.create_local(model.target).tensor() = Tensor::zeros(DType::int32, {model.timesteps * model.batch}, model.device);
   RunContext run;
   run_net_once(expanded_forward(model, Mode::evaluate), own, run);
   const Tensor& loss = own.fetch(model.loss);

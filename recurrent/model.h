@@ -22,6 +22,7 @@ struct Model {
   std::string loss, input, target, logits;
   std::vector<CarryLink> carry;
   int64_t timesteps = 0, batch = 0;
+  Device device;                // that its nets run on, as the forward net says; the init net runs on the CPU
   SegmentChoice segments = {};  // that its recurrent networks run by in training
   // What of the training net's forward part runs again (core/passes/recompute.h), and the bytes of blobs whose types
   // only a run says.

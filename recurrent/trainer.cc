@@ -96,6 +96,8 @@ struct Trainer::State {
 Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : options(std::move(o)), events(std::move(e)) {
   check_options(options);
   Model model = read_model(net);
+  require(model.device.kind == DeviceKind::cpu || (options.memory_budget == 0 && options.offload.empty()),
+          "budgets and offloading are for training on the CPU");
   Checkpoint saved;
   if (!options.out.empty())
     folder.emplace(options.out, options.resume ? RunFolder::Open::existing : RunFolder::Open::fresh);
@@ -116,7 +118,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
   if (options.memory_budget == 0) options.memory_budget = budget_of(model.source);
   if (options.memory_budget > 0) keep_to_budget(model);
-  require_training_fits(model, options.optimizer);
+  if (model.device.kind == DeviceKind::cpu) require_training_fits(model, options.optimizer);
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
                                               total > 0 ? total : kNoEnd, !options.keep_all);
   check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <set>
 
+#include "core/placement.h"
+
 namespace stepnet {
 namespace {
 
@@ -21,7 +23,10 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextSt
   check_optimizer(optimizer_);
   RunContext run;
   run.seed = seed_;
-  run_net_once(model_.init, parameters_, run);
+  run_net_once(model_.init, parameters_, run, NetOptions{.force_cpu = true});
+  for (const std::string& name : parameters_.names())
+    if (Blob& blob = parameters_.at(name); blob.is_tensor() && blob.tensor().defined())
+      blob.tensor() = available(blob.tensor(), model_.device);
   names_ = stepnet::parameter_names(model_, parameters_);
   dtype_ = parameters_.fetch(names_.front()).dtype();
   states_ = std::make_unique<CarriedStates>(model_, dtype_, workspace_);
@@ -38,7 +43,7 @@ void TrainingSession::build_net(int64_t iterations) {
   for (const std::string& name : workspace_.names())
     if (stay.count(name) == 0) workspace_.remove(name);
   for (const auto& [name, value] : training_.first_values)
-    if (!workspace_.find(name)) workspace_.create_local(name).tensor() = value;
+    if (!workspace_.find(name)) workspace_.create_local(name).tensor() = available(value, model_.device);
   for (const std::string& name : states_->written()) workspace_.create_local(name);
   workspace_.create_local(model_.input);
   workspace_.create_local(model_.target);
@@ -52,14 +57,15 @@ void TrainingSession::set_schedule_end(int64_t iterations) { build_net(iteration
 
 double TrainingSession::step(Profiler* profiler, TensorPacker* packer) {
   if (streams_.at_start()) states_->reset(streams_.batch());
-  streams_.next(workspace_.tensor(model_.input), workspace_.tensor(model_.target));
+  streams_.next(input_, target_);
+  feed(workspace_, model_, input_, target_);
   RunContext run;
   run.seed = seed_;
   run.profiler = profiler;
   run.packer = packer;
   net_->run(run);
   states_->advance();
-  const auto loss = workspace_.fetch(model_.loss).item<double>();
+  const auto loss = available(workspace_.fetch(model_.loss), {}).item<double>();
   if (!std::isfinite(loss))
     throw Error(fmt::format("the loss is {} in iteration {}", loss, iteration()),
                 "use a smaller learning rate, or clip the gradients at a smaller norm");
@@ -67,7 +73,7 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer) {
 }
 
 double TrainingSession::learning_rate() const {
-  return iteration() > 0 ? std::abs(workspace_.fetch(training_.rate).item<double>()) : optimizer_.lr;
+  return iteration() > 0 ? std::abs(available(workspace_.fetch(training_.rate), {}).item<double>()) : optimizer_.lr;
 }
 
 std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
@@ -80,7 +86,7 @@ std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
 
 std::map<std::string, Tensor> TrainingSession::save() const {
   std::map<std::string, Tensor> saved;
-  for (const auto& [name, blob] : saved_blobs()) saved[name] = blob->tensor();
+  for (const auto& [name, blob] : saved_blobs()) saved[name] = available(blob->tensor(), {});
   saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), streams_.position()});
   return saved;
 }

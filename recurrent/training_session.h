@@ -37,7 +37,8 @@ class TrainingSession {
   const std::vector<std::string>& parameter_names() const { return names_; }
   DType dtype() const { return dtype_; }
 
-  std::map<std::string, Tensor> save() const;  // the tensors share bytes with the session's until its next step
+  // The tensors are on the CPU; there they share bytes with the session's until its next step.
+  std::map<std::string, Tensor> save() const;
   void restore(const std::map<std::string, Tensor>& saved);  // throws Error if they do not fit
 
  private:
@@ -47,6 +48,7 @@ class TrainingSession {
   Model model_;
   OptimizerOptions optimizer_;
   TextStreams streams_;
+  Tensor input_, target_;  // the latest batch, on the host
   uint64_t seed_;
   bool plan_memory_;
   Workspace parameters_, workspace_;

@@ -20,4 +20,7 @@ const std::map<std::string, DeviceChoice>& device_names();
 //   kernel. automatic: on the GPU if there is one and it has kernels for all operators, else on the CPU.
 bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets);
 
+// Lets the net and the nets in it ask for the CPU, for those who do not take NetOptions.
+void use_cpu(NetDef& net);
+
 }  // namespace stepnet::tools

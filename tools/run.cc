@@ -4,6 +4,7 @@
 
 #include "core/io/npy.h"
 #include "core/parallel.h"
+#include "core/placement.h"
 #include "core/plan.h"
 #include "tools/blob_text.h"
 #include "tools/commands.h"
@@ -79,7 +80,8 @@ class RunCommand {
   void feed() {
     for (const std::string& text : options_.feeds) {
       const auto [blob, path] = parse_feed(text);
-      workspace_.tensor(blob) = read_npy(path);
+      const bool on_cpu = file_.is_plan() || net_options_.force_cpu;
+      workspace_.tensor(blob) = available(read_npy(path), on_cpu ? Device{} : device_of(OperatorDef(), file_.net()));
     }
   }
 

@@ -8,6 +8,7 @@
 #include "recurrent/metrics_log.h"
 #include "recurrent/trainer.h"
 #include "tools/commands.h"
+#include "tools/device_choice.h"
 #include "tools/profile_table.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -20,6 +21,7 @@ struct TrainCommand {
   std::string file;
   TrainOptions options;
   int threads = 0;
+  DeviceChoice device = DeviceChoice::automatic;
   bool quiet = false, profile = false;
 
   void run();
@@ -39,7 +41,9 @@ void TrainCommand::run() {
                              bits_per_char(v.loss), v.best ? ", the best so far" : ""));
   };
   events.note = [&](const std::string& text) { display.line("note: " + text); };
-  Trainer trainer(load_net(file), options, events);
+  NetDef net = load_net(file);
+  if (choose_device(device, {&net})) use_cpu(net);
+  Trainer trainer(net, options, events);
   display.line(
       fmt::format("{} parameters, {} different bytes, {} bytes to train on, {} held out, batch {}, {} timesteps",
                   trainer.parameter_count(), trainer.vocabulary_size(), trainer.training_bytes(),
@@ -133,6 +137,9 @@ void add_train_command(CLI::App& app) {
                       "there");
   command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
   command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
+  command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
+      ->transform(CLI::CheckedTransformer(device_names()).description(""))
+      ->default_str("auto");
   command->add_flag("--keep-all", o->options.keep_all, "Let no intermediates share memory");
   command->add_flag("--quiet", o->quiet, "Print the last line only");
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
