@@ -73,7 +73,8 @@ void raise_faults(int device) {
   const Fault fault = *faults->fault;
   *faults->fault = {};
   const Source& from = faults->sources.at(fault.launch);
-  Error error(fmt::format("{}: {} is {}, outside of [0, {})", from.type, from.what, fault.value, fault.limit));
+  const std::string range = fault.limit == kNoLimit ? "" : fmt::format(", outside of [0, {})", fault.limit);
+  Error error(fmt::format("{}: {} is {}{}", from.type, from.what, fault.value, range));
   error.add("in", fmt::format("{}{}operator {} of net \"{}\"", from.place, from.place.empty() ? "" : ", ", from.index,
                               from.net));
   throw error.add("op", from.op);

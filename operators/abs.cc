@@ -2,6 +2,8 @@
 //
 // dX = dY where X > 0, -dY where X < 0, and 0 where X is 0. It reads X.
 
+#include "operators/abs.h"
+
 #include <cmath>
 
 #include "operators/activation.h"
@@ -16,7 +18,7 @@ void forward(In<T> x, Out<T> y) {
 
 template <class T>
 void gradient(In<T> x, In<T> dy, Out<T> dx) {
-  each_element(x, dy, dx, 0.3, [](T v, T d) { return v > T(0) ? d : v < T(0) ? -d : T(0); });
+  each_element(x, dy, dx, 0.3, AbsSlope<T>());
 }
 
 REGISTER(abs) {

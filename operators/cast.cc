@@ -4,21 +4,12 @@
 // dX = Cast(dY) to the type that argument "from_type" names, or CastLike(dY, X), which reads X's type only. A cast to
 // integers has no gradient: its derivative is 0 almost everywhere.
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
+#include "operators/cast.h"
 
-#include "core/operator.h"
 #include "core/parallel.h"
-#include "core/with_type.h"
 
 namespace stepnet {
 namespace {
-
-struct CastArgs {
-  Argument to;
-  std::optional<Argument> from_type;
-};
 
 DType read_type(const Argument& arg) {
   require(arg.has_i() || arg.has_s(), "argument \"{}\" must be the number (i) or the name (s) of a data type",
@@ -40,21 +31,6 @@ void like_shape(const NoArgs&, ShapeCall& call) {
 }
 
 template <class From, class To>
-To convert(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
-    return x != From{};
-  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    if (std::isnan(x)) return 0;
-    // The bounds as floating point; the upper one may round up to a value that no longer fits.
-    if (x <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
-    if (x >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
-    return static_cast<To>(x);
-  } else {
-    return static_cast<To>(x);
-  }
-}
-
-template <class From, class To>
 void convert_all(const Tensor& x, Tensor& y) {
   const In<From> from = x.span<From>();
   const Out<To> to = y.span<To>();
@@ -63,17 +39,10 @@ void convert_all(const Tensor& x, Tensor& y) {
   });
 }
 
-template <class Fn>
-void with_castable(DType type, const Fn& fn) {
-  if (!with_type(type, fn)) fail("elements of type {} cannot be cast", dtype_name(type));
-}
-
 void cast(Call& call) {
   const Tensor& x = call.in(0);
   Tensor& y = call.out(0);
-  with_castable(x.dtype(), [&](auto from) {
-    with_castable(y.dtype(), [&](auto to) { convert_all<decltype(from), decltype(to)>(x, y); });
-  });
+  with_castable(x.dtype(), y.dtype(), [&](auto from, auto to) { convert_all<decltype(from), decltype(to)>(x, y); });
 }
 
 Gradient gradient(Formula& f) {

@@ -3,29 +3,21 @@
 // dX = dY where min < Y < max, else 0, at the bounds too. It reads Y, not X, so a step net may drop X after the forward
 // pass.
 
-#include <limits>
+#include "operators/clip.h"
 
 #include "operators/activation.h"
 
 namespace stepnet {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-struct ClipArgs {
-  float min = -kInfinity, max = kInfinity;
-};
-
 template <class T>
 void forward(const ClipArgs& a, In<T> x, Out<T> y) {
-  const T least = static_cast<T>(a.min), most = static_cast<T>(a.max);
-  each_element(x, y, 0.3, [=](T v) { return v < least ? least : v > most ? most : v; });
+  each_element(x, y, 0.3, ClipValue<T>{static_cast<T>(a.min), static_cast<T>(a.max)});
 }
 
 template <class T>
 void gradient(const ClipArgs& a, In<T> y, In<T> dy, Out<T> dx) {
-  const T least = static_cast<T>(a.min), most = static_cast<T>(a.max);
-  each_element(y, dy, dx, 0.3, [=](T v, T d) { return v > least && v < most ? d : T(0); });
+  each_element(y, dy, dx, 0.3, ClipSlope<T>{static_cast<T>(a.min), static_cast<T>(a.max)});
 }
 
 void infer(const ClipArgs& a, ShapeCall& c) {
@@ -34,8 +26,8 @@ void infer(const ClipArgs& a, ShapeCall& c) {
 }
 
 OpBuilder<ClipArgs>& add_args(OpBuilder<ClipArgs>& builder) {
-  return builder.arg("min", &ClipArgs::min, -kInfinity, "the least value")
-      .arg("max", &ClipArgs::max, kInfinity, "the greatest value");
+  return builder.arg("min", &ClipArgs::min, ClipArgs().min, "the least value")
+      .arg("max", &ClipArgs::max, ClipArgs().max, "the greatest value");
 }
 
 REGISTER(clip) {

@@ -5,18 +5,14 @@
 // value in `f`, or none, gives float and one in `i` int64, but a tensor like a double input is double, so that
 // gradients of double nets start as double.
 
+#include "operators/constant_fill.h"
+
 #include <algorithm>
 
 #include "core/with_type.h"
-#include "operators/fill_shape.h"
 
 namespace stepnet {
 namespace {
-
-struct ConstantArgs : FillShape {
-  std::optional<Argument> value;
-  std::optional<int64_t> dtype;
-};
 
 DType element_type(const ConstantArgs& args, const ShapeCall& call) {
   if (args.dtype) return dtype_from_number(*args.dtype);
@@ -34,24 +30,6 @@ bool type_is_known(const ConstantArgs& args, const ShapeCall& call) {
 void shape(const ConstantArgs& args, ShapeCall& call) {
   const std::optional<Shape> shape = fill_shape(args, call);
   if (shape && type_is_known(args, call)) call.set(0, element_type(args, call), *shape);
-}
-
-template <class T>
-T read_constant(const std::optional<Argument>& value) {
-  if (!value) return T{};
-  if constexpr (std::is_same_v<T, std::string>) {
-    std::string text;
-    read_value(*value, text);
-    return text;
-  } else if constexpr (std::is_floating_point_v<T>) {
-    float number = 0;
-    read_value(*value, number);
-    return static_cast<T>(number);
-  } else {
-    int64_t number = 0;
-    read_value(*value, number);
-    return to_element<T>(number);
-  }
 }
 
 template <class T>
@@ -80,8 +58,7 @@ template <class T>
 void fill_diagonal(const ConstantArgs& args, Tensor& y) {
   const Shape& shape = y.shape();
   const T value = read_constant<T>(args.value);
-  int64_t step = 0;  // from one element of the diagonal to the next
-  for (int i = 1; i <= shape.rank(); ++i) step += shape.size_between(i, shape.rank());
+  const int64_t step = diagonal_step(shape);
   y.fill_zero();
   const int64_t count = *std::min_element(shape.begin(), shape.end());
   if (y.size() == 0) return;

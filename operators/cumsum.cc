@@ -2,18 +2,14 @@
 //
 // dX = Cumsum of dY in the other direction; nothing is read.
 
+#include "operators/cumsum.h"
+
 #include <algorithm>
 
 #include "operators/one_axis.h"
 
 namespace stepnet {
 namespace {
-
-struct CumsumArgs {
-  int32_t axis = 0;
-  bool exclusive = false;
-  bool reverse = false;
-};
 
 // What stands along the axis is added row by row, where a row is everything behind the axis.
 template <class T>

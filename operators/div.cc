@@ -4,6 +4,8 @@
 // dA = dC / B and dB = -dC C / B, each summed over the dimensions in which the operand repeats. Of A the derivative
 // reads B, of B it reads B and C.
 
+#include "operators/div.h"
+
 #include <algorithm>
 #include <type_traits>
 
@@ -11,17 +13,6 @@
 
 namespace stepnet {
 namespace {
-
-template <class T>
-struct Quotient {
-  T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      // The least integer has no negative: it stays.
-      if (b == -1) return static_cast<T>(std::make_unsigned_t<T>(0) - static_cast<std::make_unsigned_t<T>>(a));
-    }
-    return a / b;
-  }
-};
 
 template <class T>
 void forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {

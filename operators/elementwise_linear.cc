@@ -2,6 +2,8 @@
 //
 // dX = dY w, dw = the sum of dY X over rows, db = the sum of dY over rows. Each reads only the values in its formula.
 
+#include "operators/elementwise_linear.h"
+
 #include <algorithm>
 #include <functional>
 
@@ -11,10 +13,6 @@
 
 namespace stepnet {
 namespace {
-
-struct LinearArgs {
-  int32_t axis = 1;
-};
 
 void check_parameter(const LinearArgs& a, const ShapeCall& c, int i, const char* name, const Shape& x) {
   if (!c.known(i)) return;

@@ -2,15 +2,13 @@
 //
 // dX = dY where Y > 0, else dY (Y + alpha). It reads Y, not X, so a step net may drop X after the forward pass.
 
+#include "operators/elu.h"
+
 #include "core/vector_math.h"
 #include "operators/activation.h"
 
 namespace stepnet {
 namespace {
-
-struct EluArgs {
-  float alpha = 1;
-};
 
 template <class T>
 void forward(const EluArgs& a, In<T> x, Out<T> y) {
@@ -26,7 +24,7 @@ void forward(const EluArgs& a, In<T> x, Out<T> y) {
 
 template <class T>
 void gradient(const EluArgs& a, In<T> y, In<T> dy, Out<T> dx) {
-  each_element(y, dy, dx, 0.3, [alpha = static_cast<T>(a.alpha)](T v, T d) { return v > T(0) ? d : d * (v + alpha); });
+  each_element(y, dy, dx, 0.3, EluSlope<T>{static_cast<T>(a.alpha)});
 }
 
 // d(dY (Y + alpha)) / dY, times the outer gradient G: G dY where Y < 0.

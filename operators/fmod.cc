@@ -4,31 +4,15 @@
 // dA = dC, which reads nothing; dB = -dC t, which reads A and B. Each is summed over the dimensions in which the
 // operand repeats. t is constant almost everywhere: gradients end at TruncDiv.
 
+#include "operators/fmod.h"
+
 #include <algorithm>
-#include <cmath>
 #include <type_traits>
 
 #include "operators/elementwise_binary.h"
 
 namespace stepnet {
 namespace {
-
-template <class T>
-struct Remainder {
-  T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      return b == -1 ? T(0) : a % b;  // of the least integer, -1 would overflow
-    } else {
-      return std::fmod(a, b);
-    }
-  }
-};
-
-// By way of the remainder, as a / b may be rounded up to a whole number.
-template <class T>
-struct WholeQuotient {
-  T operator()(T a, T b) const { return std::round((a - std::fmod(a, b)) / b); }
-};
 
 template <class T>
 void forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {

@@ -1,14 +1,10 @@
 // GaussianFill: Y[i] normal with the given mean and standard deviation.
 // No derivative: the result does not depend on any input's values.
 
-#include "operators/random_fill.h"
+#include "operators/gaussian_fill.h"
 
 namespace stepnet {
 namespace {
-
-struct GaussianArgs : RandomFillArgs {
-  float mean = 0, std = 0;
-};
 
 void shape(const GaussianArgs& args, ShapeCall& call) {
   if (const auto shape = fill_shape(args, call)) call.set(0, args.element_type(), *shape);

@@ -2,37 +2,21 @@
 //
 // dX = dY (P(X) + X p(X)), with the normal density p. It reads X.
 
-#include <cmath>
-#include <numbers>
+#include "operators/gelu.h"
 
 #include "operators/activation.h"
 
 namespace stepnet {
 namespace {
 
-struct GeluArgs {
-  bool fast_gelu = false;
-};
-
-constexpr double kDensityAtZero = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
-
-// By erfc, so that small values are exact too.
-template <class T>
-T distribution(T v) {
-  return T(0.5) * std::erfc(-v / std::numbers::sqrt2_v<T>);
-}
-
 template <class T>
 void forward(const GeluArgs&, In<T> x, Out<T> y) {
-  each_element(x, y, 10, [](T v) { return v * distribution(v); });
+  each_element(x, y, 10, GeluValue<T>());
 }
 
 template <class T>
 void gradient(const GeluArgs&, In<T> dy, In<T> x, Out<T> dx) {
-  each_element(dy, x, dx, 15, [](T d, T v) {
-    const T density = static_cast<T>(kDensityAtZero) * std::exp(T(-0.5) * v * v);
-    return d * (distribution(v) + v * density);
-  });
+  each_element(dy, x, dx, 15, GeluSlope<T>());
 }
 
 void infer_gradient(const GeluArgs&, ShapeCall& c) {
@@ -43,7 +27,7 @@ void infer_gradient(const GeluArgs&, ShapeCall& c) {
 // The density at X. Scale has a factor in float: the rest of the constant is added.
 Value density(Formula& f, Value squares) {
   const Value bell = f.op("Exp", {f.op("Scale", {squares}, {make_arg("scale", -0.5F)})});
-  const float most = static_cast<float>(kDensityAtZero), rest = static_cast<float>(kDensityAtZero - most);
+  const float most = static_cast<float>(kNormalDensityAtZero), rest = static_cast<float>(kNormalDensityAtZero - most);
   return f.op("Add",
               {f.op("Scale", {bell}, {make_arg("scale", most)}), f.op("Scale", {bell}, {make_arg("scale", rest)})});
 }

@@ -1,17 +1,12 @@
 // GivenTensorFill and its typed forms: Y holds the values that the net itself carries, which is how saved parameters
 // become an init net. As many values as the shape has elements. No derivative: the values are constants.
 
-#include <algorithm>
+#include "operators/given_tensor_fill.h"
 
-#include "operators/fill_shape.h"
+#include <algorithm>
 
 namespace stepnet {
 namespace {
-
-struct GivenArgs : FillShape {
-  Argument values;
-  int64_t dtype = 0;  // of GivenTensorFill alone
-};
 
 // One of the three lists, or an Error that names the one needed.
 template <class T>
@@ -48,25 +43,7 @@ void fill(const GivenArgs& args, Tensor& y) {
   }
 }
 
-void fill_any(const GivenArgs& args, Call& call) {
-  Tensor& y = call.out(0);
-  switch (y.dtype()) {
-    case DType::float32:
-      return fill<float>(args, y);
-    case DType::float64:
-      return fill<double>(args, y);
-    case DType::int32:
-      return fill<int32_t>(args, y);
-    case DType::int64:
-      return fill<int64_t>(args, y);
-    case DType::boolean:
-      return fill<bool>(args, y);
-    case DType::string:
-      return fill<std::string>(args, y);
-    default:
-      fail("argument \"dtype\" must be float, double, int32, int64, bool or string, but is {}", dtype_name(y.dtype()));
-  }
-}
+void fill_any(const GivenArgs& args, Call& call) { fill_given(args, call.out(0)); }
 
 // `values`: two of them, as an example's text says them.
 OpBuilder<GivenArgs> given(const std::string& type, const char* doc, const std::string& values) {
@@ -117,4 +94,24 @@ REGISTER(given_tensor_string_fill) {
 }
 
 }  // namespace
+
+void fill_given(const GivenArgs& args, Tensor& y) {
+  switch (y.dtype()) {
+    case DType::float32:
+      return fill<float>(args, y);
+    case DType::float64:
+      return fill<double>(args, y);
+    case DType::int32:
+      return fill<int32_t>(args, y);
+    case DType::int64:
+      return fill<int64_t>(args, y);
+    case DType::boolean:
+      return fill<bool>(args, y);
+    case DType::string:
+      return fill<std::string>(args, y);
+    default:
+      fail("argument \"dtype\" must be float, double, int32, int64, bool or string, but is {}", dtype_name(y.dtype()));
+  }
+}
+
 }  // namespace stepnet

@@ -3,28 +3,21 @@
 // dX = alpha dY where 0 < Y < 1, else 0, at the bounds too. It reads Y, not X, so a step net may drop X after the
 // forward pass.
 
+#include "operators/hard_sigmoid.h"
+
 #include "operators/activation.h"
 
 namespace stepnet {
 namespace {
 
-struct HardSigmoidArgs {
-  float alpha = 0, beta = 0;
-};
-
 template <class T>
 void forward(const HardSigmoidArgs& a, In<T> x, Out<T> y) {
-  const T alpha = static_cast<T>(a.alpha), beta = static_cast<T>(a.beta);
-  each_element(x, y, 0.3, [=](T v) {
-    const T line = alpha * v + beta;
-    return line < T(0) ? T(0) : line > T(1) ? T(1) : line;
-  });
+  each_element(x, y, 0.3, HardSigmoidValue<T>{static_cast<T>(a.alpha), static_cast<T>(a.beta)});
 }
 
 template <class T>
 void gradient(const HardSigmoidArgs& a, In<T> y, In<T> dy, Out<T> dx) {
-  const T alpha = static_cast<T>(a.alpha);
-  each_element(y, dy, dx, 0.3, [=](T v, T d) { return v > T(0) && v < T(1) ? alpha * d : T(0); });
+  each_element(y, dy, dx, 0.3, HardSigmoidSlope<T>{static_cast<T>(a.alpha)});
 }
 
 OpBuilder<HardSigmoidArgs>& add_args(OpBuilder<HardSigmoidArgs>& builder) {

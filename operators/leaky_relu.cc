@@ -3,23 +3,21 @@
 // dX = dY where X > 0, else alpha dY. X and Y are positive in the same places unless alpha is negative, so it reads Y,
 // or with a negative alpha X.
 
+#include "operators/leaky_relu.h"
+
 #include "operators/activation.h"
 
 namespace stepnet {
 namespace {
 
-struct LeakyReluArgs {
-  float alpha = 0;
-};
-
 template <class T>
 void forward(const LeakyReluArgs& a, In<T> x, Out<T> y) {
-  each_element(x, y, 0.3, [alpha = static_cast<T>(a.alpha)](T v) { return v > T(0) ? v : alpha * v; });
+  each_element(x, y, 0.3, LeakyReluValue<T>{static_cast<T>(a.alpha)});
 }
 
 template <class T>
 void gradient(const LeakyReluArgs& a, In<T> y, In<T> dy, Out<T> dx) {
-  each_element(y, dy, dx, 0.3, [alpha = static_cast<T>(a.alpha)](T v, T d) { return v > T(0) ? d : alpha * d; });
+  each_element(y, dy, dx, 0.3, LeakyReluSlope<T>{static_cast<T>(a.alpha)});
 }
 
 Gradient derivative(Formula& f) {

@@ -1,8 +1,6 @@
 // MSRAFill: Y[i] normal with mean 0 and standard deviation sqrt(2 / fan_out), fan_out = size / second dimension
 // (He et al. 2015, "Delving deep into rectifiers"). No derivative: the result does not depend on any input's values.
 
-#include <cmath>
-
 #include "operators/random_fill.h"
 
 namespace stepnet {
@@ -17,9 +15,7 @@ void shape(const RandomFillArgs& args, ShapeCall& call) {
 
 void fill(const RandomFillArgs&, Call& call) {
   Tensor& y = call.out(0);
-  if (y.size() == 0) return;
-  const auto fan_out = static_cast<double>(y.size() / y.dim(1));
-  fill_normal(call.random_key, 0, std::sqrt(2 / fan_out), y);
+  if (y.size() > 0) fill_normal(call.random_key, 0, msra_deviation(y.shape()), y);
 }
 
 REGISTER(msra_fill) {

@@ -4,6 +4,8 @@
 // dX = dY e X^(e - 1) and de = dY Y ln(X), each summed over the dimensions in which the operand repeats. Of X the
 // derivative reads X and e; of e it reads X and Y, and is NaN where X is not positive.
 
+#include "operators/pow.h"
+
 #include <cmath>
 
 #include "operators/activation.h"
@@ -11,15 +13,6 @@
 
 namespace stepnet {
 namespace {
-
-struct PowArgs : BroadcastArgs {
-  std::optional<float> exponent;
-};
-
-template <class T>
-struct Power {
-  T operator()(T x, T e) const { return std::pow(x, e); }
-};
 
 template <class T>
 void forward(const PowArgs& a, In<T> x, In<T> exponent, Out<T> y, Call& call) {

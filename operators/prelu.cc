@@ -4,27 +4,14 @@
 // dX = dY where X > 0, else slope dY; dSlope = the sum of dY X over the places where X is not positive. dX reads X and
 // the slope, dSlope X. PReluGradient has Y among its inputs, as the public format does, but of it only the shape.
 
+#include "operators/prelu.h"
+
 #include <algorithm>
 
 #include "operators/elementwise_binary.h"
 
 namespace stepnet {
 namespace {
-
-struct PReluArgs {
-  std::string order = "NCHW";
-
-  bool channels_last() const { return order == "NHWC"; }
-  // The slope as it is laid over X.
-  BroadcastArgs layout() const {
-    return {.broadcast = true, .axis = channels_last() ? -1 : 1, .axis_str = "", .order = ""};
-  }
-};
-
-template <class T>
-struct Bent {
-  T operator()(T x, T slope) const { return x > T(0) ? x : slope * x; }
-};
 
 void check_slope(const PReluArgs& a, const Shape& x, const Shape& slope) {
   if (slope.size() == 1 && slope.rank() <= 1) return;

@@ -1,6 +1,8 @@
 // Random fills of float and double tensors.
 #include "operators/random_fill.h"
 
+#include <cmath>
+
 #include "core/parallel.h"
 #include "core/random.h"
 
@@ -29,6 +31,9 @@ DType RandomFillArgs::element_type() const {
           dtype_name(type));
   return type;
 }
+
+double xavier_limit(const Shape& shape) { return std::sqrt(3 / static_cast<double>(shape.size() / shape[0])); }
+double msra_deviation(const Shape& shape) { return std::sqrt(2 / static_cast<double>(shape.size() / shape[1])); }
 
 void fill_normal(uint64_t key, double mean, double std, Tensor& y) {
   fill_any(y, 50, [=](uint64_t i) { return mean + std * random_normal(key, i); });

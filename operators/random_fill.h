@@ -25,6 +25,10 @@ OpBuilder<Args>& declare_random_fill(OpBuilder<Args>& op) {
       .stop_gradient();
 }
 
+// The range of XavierFill and the standard deviation of MSRAFill for tensors of this shape, which has elements.
+double xavier_limit(const Shape& shape);
+double msra_deviation(const Shape& shape);
+
 // Normal with this mean and standard deviation; Y is float or double.
 void fill_normal(uint64_t key, double mean, double std, Tensor& y);
 // Uniform in [-limit, limit); Y is float or double.

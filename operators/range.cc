@@ -1,46 +1,12 @@
 // Range: start, start + step, ... as long as stop is not reached. RangeFill: 0, 1, 2, ... in any shape. No derivatives:
 // the results do not depend smoothly on anything.
 
-#include <cmath>
+#include "operators/range.h"
 
 #include "operators/fill_shape.h"
 
 namespace stepnet {
 namespace {
-
-template <class T>
-struct Bounds {
-  T start = 0, stop = 0, step = 1;
-};
-
-template <class T, class GetInput>
-Bounds<T> read_bounds(int inputs, const GetInput& input) {
-  Bounds<T> b;
-  if (inputs > 1) b.start = input(0).template item<T>();
-  b.stop = input(inputs > 1 ? 1 : 0).template item<T>();
-  if (inputs > 2) b.step = input(2).template item<T>();
-  return b;
-}
-
-template <class T>
-int64_t count_of(const Bounds<T>& b) {
-  require(b.step != 0, "step is 0, so that {} is never reached from {}", b.stop, b.start);
-  if constexpr (std::is_integral_v<T>) {
-    if (b.start == b.stop || (b.start < b.stop) != (b.step > 0)) return 0;
-    // Without signs, in which the distance always fits.
-    auto distance = [](int64_t from, int64_t to) { return static_cast<uint64_t>(to) - static_cast<uint64_t>(from); };
-    const uint64_t way = b.step > 0 ? distance(b.start, b.stop) : distance(b.stop, b.start);
-    const uint64_t step = b.step > 0 ? distance(0, b.step) : distance(b.step, 0);
-    const uint64_t count = way / step + (way % step != 0 ? 1 : 0);
-    require(count <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()),
-            "there are too many steps of {} from {} to {}", b.step, b.start, b.stop);
-    return static_cast<int64_t>(count);
-  } else {
-    const double count = std::ceil((static_cast<double>(b.stop) - b.start) / b.step);
-    require(count < 1e18, "there are too many steps of {} from {} to {}", b.step, b.start, b.stop);
-    return count > 0 ? static_cast<int64_t>(count) : 0;
-  }
-}
 
 // Calls fn(T{}) for the types that there are kernels for.
 template <class Fn>
@@ -59,23 +25,16 @@ void infer(const NoArgs&, ShapeCall& call) {
   }
   with_number(call.dtype(0), [&](auto zero) {
     using T = decltype(zero);
-    const auto bounds = read_bounds<T>(call.inputs(), [&](int i) -> const Tensor& { return *call.value(i); });
+    const auto bounds = read_range<T>(call.inputs(), [&](int i) -> const Tensor& { return *call.value(i); });
     call.set(0, call.dtype(0), Shape{count_of(bounds)});
   });
 }
 
 template <class T>
 void range(Call& call) {
-  const auto bounds = read_bounds<T>(call.inputs(), [&](int i) -> const Tensor& { return call.in(i); });
+  const auto bounds = read_range<T>(call.inputs(), [&](int i) -> const Tensor& { return call.in(i); });
   const Out<T> y = call.out_span<T>(0);
-  for (size_t i = 0; i < y.size(); ++i) {
-    if constexpr (std::is_integral_v<T>) {
-      // Between start and stop, but the product alone may be too large for a signed number.
-      y[i] = static_cast<T>(static_cast<uint64_t>(bounds.start) + i * static_cast<uint64_t>(bounds.step));
-    } else {
-      y[i] = bounds.start + static_cast<T>(i) * bounds.step;
-    }
-  }
+  for (size_t i = 0; i < y.size(); ++i) y[i] = bounds[i];
 }
 
 void fill_range(Call& call) {

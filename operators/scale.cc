@@ -1,13 +1,11 @@
 // Scale: Y = scale X, element by element. dX = scale dY; nothing is read.
 
+#include "operators/scale.h"
+
 #include "core/operator.h"
 
 namespace stepnet {
 namespace {
-
-struct ScaleArgs {
-  float scale = 1;
-};
 
 template <class T>
 void forward(const ScaleArgs& a, In<T> x, Out<T> y) {

@@ -2,7 +2,7 @@
 //
 // dX = dY / (1 + |X|)^2. It reads X: (1 - |Y|)^2 is the same, but inexact where |Y| is near 1.
 
-#include <cmath>
+#include "operators/softsign.h"
 
 #include "operators/activation.h"
 
@@ -11,15 +11,12 @@ namespace {
 
 template <class T>
 void forward(In<T> x, Out<T> y) {
-  each_element(x, y, 0.5, [](T v) { return v / (T(1) + std::abs(v)); });
+  each_element(x, y, 0.5, SoftsignValue<T>());
 }
 
 template <class T>
 void gradient(In<T> x, In<T> dy, Out<T> dx) {
-  each_element(x, dy, dx, 0.5, [](T v, T d) {
-    const T size = T(1) + std::abs(v);
-    return d / (size * size);
-  });
+  each_element(x, dy, dx, 0.5, SoftsignSlope<T>());
 }
 
 // d(dY / (1 + |X|)^2) / dX, times the outer gradient G: -2 G dY / (1 + |X|)^3, with the sign of X.

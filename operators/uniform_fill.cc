@@ -1,24 +1,17 @@
 // UniformFill: Y[i] uniform from min to max. UniformIntFill: Y[i] an integer of [min, max], both ends included.
 // No derivative: the result does not depend on any input's values.
 
+#include "operators/uniform_fill.h"
+
 #include <cmath>
 
 #include "core/parallel.h"
 #include "core/random.h"
-#include "operators/random_fill.h"
 
 namespace stepnet {
 namespace {
 
 constexpr double kNanosecondsPerDraw = 15;
-
-struct UniformArgs : RandomFillArgs {
-  std::optional<float> min, max;
-};
-
-struct UniformIntArgs : FillShape {
-  std::optional<int32_t> min, max;
-};
 
 template <class Args>
 void check_bounds_given_once(const Args& args, const ShapeCall& call) {

@@ -3,20 +3,16 @@
 //
 // Draw i swaps the i-th candidate with one of those from the i-th on (Fisher and Yates); only what was swapped is kept.
 
+#include "operators/unique_uniform_fill.h"
+
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
 
 #include "core/random.h"
-#include "operators/fill_shape.h"
 
 namespace stepnet {
 namespace {
-
-struct UniqueArgs : FillShape {
-  int64_t min = 0, max = 0;
-  int64_t dtype = 0;
-};
 
 DType element_type(const UniqueArgs& args) {
   const DType type = dtype_from_number(args.dtype);
@@ -32,9 +28,9 @@ void shape(const UniqueArgs& args, ShapeCall& call) {
 }
 
 // The integers to avoid that are from min to max, sorted, each once.
-std::vector<int64_t> avoided(const UniqueArgs& args, const Call& call) {
-  if (!call.has(1)) return {};
-  std::vector<int64_t> values = read_integers(call.in(1), "avoid");
+std::vector<int64_t> avoided(const UniqueArgs& args, const Tensor* avoid) {
+  if (!avoid) return {};
+  std::vector<int64_t> values = read_integers(*avoid, "avoid");
   std::erase_if(values, [&](int64_t v) { return v < args.min || v > args.max; });
   std::ranges::sort(values);
   values.erase(std::unique(values.begin(), values.end()), values.end());
@@ -86,13 +82,7 @@ void draw(uint64_t key, const Candidates& candidates, Tensor& y) {
 }
 
 void fill(const UniqueArgs& args, Call& call) {
-  Tensor& y = call.out(0);
-  const Candidates candidates(args, avoided(args, call));
-  require(y.size() <= candidates.count(),
-          "{} different integers are to be drawn, but from min {} to max {} there are {} that are not to be avoided",
-          y.size(), args.min, args.max, candidates.count());
-  if (y.dtype() == DType::int32) return draw<int32_t>(call.random_key, candidates, y);
-  draw<int64_t>(call.random_key, candidates, y);
+  draw_unique(args, call.random_key, call.has(1) ? &call.in(1) : nullptr, call.out(0));
 }
 
 REGISTER(unique_uniform_fill) {
@@ -117,4 +107,14 @@ REGISTER(unique_uniform_fill) {
 }
 
 }  // namespace
+
+void draw_unique(const UniqueArgs& args, uint64_t key, const Tensor* avoid, Tensor& y) {
+  const Candidates candidates(args, avoided(args, avoid));
+  require(y.size() <= candidates.count(),
+          "{} different integers are to be drawn, but from min {} to max {} there are {} that are not to be avoided",
+          y.size(), args.min, args.max, candidates.count());
+  if (y.dtype() == DType::int32) return draw<int32_t>(key, candidates, y);
+  draw<int64_t>(key, candidates, y);
+}
+
 }  // namespace stepnet

@@ -2,16 +2,14 @@
 //
 // dX = dZ where C is true, else 0, and dY = dZ where C is false, else 0. Both read C alone.
 
+#include "operators/where.h"
+
 #include <algorithm>
 
 #include "core/operator.h"
 
 namespace stepnet {
 namespace {
-
-struct WhereArgs {
-  bool enable_broadcast = false;
-};
 
 template <class T>
 void forward(const WhereArgs& a, In<bool> c, In<T> x, In<T> y, Out<T> z) {

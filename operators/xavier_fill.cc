@@ -2,8 +2,6 @@
 // variance of X (Glorot and Bengio 2010, "Understanding the difficulty of training deep feedforward neural networks",
 // by the fan-in alone). No derivative: the result does not depend on any input's values.
 
-#include <cmath>
-
 #include "operators/random_fill.h"
 
 namespace stepnet {
@@ -18,9 +16,7 @@ void shape(const RandomFillArgs& args, ShapeCall& call) {
 
 void fill(const RandomFillArgs&, Call& call) {
   Tensor& y = call.out(0);
-  if (y.size() == 0) return;
-  const auto fan_in = static_cast<double>(y.size() / y.dim(0));
-  fill_centred(call.random_key, std::sqrt(3 / fan_in), y);
+  if (y.size() > 0) fill_centred(call.random_key, xavier_limit(y.shape()), y);
 }
 
 REGISTER(xavier_fill) {

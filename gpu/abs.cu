@@ -1,0 +1,23 @@
+// CUDA kernels for Abs and AbsGradient. Meaning and derivative: see operators/abs.cc.
+#include "operators/abs.h"
+
+#include "gpu/elementwise.h"
+
+namespace stepnet::gpu_abs {
+namespace {
+
+template <class T>
+void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
+  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = fabs(x[i]); });
+}
+
+template <class T>
+void gradient(Call& call, gpu::In<T> x, gpu::In<T> dy, gpu::Out<T> dx) {
+  gpu::map(call, x, dy, dx, AbsSlope<T>());
+}
+
+REGISTER(abs_cuda) { return cuda("Abs", forward<float>, forward<double>); }
+REGISTER(abs_gradient_cuda) { return cuda("AbsGradient", gradient<float>, gradient<double>); }
+
+}  // namespace
+}  // namespace stepnet::gpu_abs

@@ -1,0 +1,19 @@
+// CUDA kernel for Div. Meaning and derivative: see operators/div.cc.
+#include "operators/div.h"
+
+#include "gpu/division.h"
+
+namespace stepnet::gpu_div {
+namespace {
+
+template <class T>
+void forward(const BroadcastArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T> c, Call& call) {
+  gpu::divide<Quotient<T>>(args, a, b, c, call);
+}
+
+REGISTER(div_cuda) {
+  return cuda<BroadcastArgs>("Div", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_div

@@ -1,0 +1,15 @@
+// CUDA kernel for Exp. Meaning and derivative: see operators/exp.cc.
+#include "gpu/launch.h"
+
+namespace stepnet::gpu_exp {
+namespace {
+
+template <class T>
+void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
+  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = exp(x[i]); });
+}
+
+REGISTER(exp_cuda) { return cuda("Exp", forward<float>, forward<double>); }
+
+}  // namespace
+}  // namespace stepnet::gpu_exp

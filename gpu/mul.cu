@@ -1,0 +1,17 @@
+// CUDA kernel for Mul. Meaning and derivative: see operators/mul.cc.
+#include "gpu/elementwise.h"
+
+namespace stepnet::gpu_mul {
+namespace {
+
+template <class T>
+void forward(const BroadcastArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T> c, Call& call) {
+  gpu::binary<std::multiplies<T>>(args, a, b, c, call);
+}
+
+REGISTER(mul_cuda) {
+  return cuda<BroadcastArgs>("Mul", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_mul

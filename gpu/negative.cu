@@ -1,0 +1,17 @@
+// CUDA kernel for Negative. Meaning and derivative: see operators/negative.cc.
+#include "gpu/launch.h"
+
+namespace stepnet::gpu_negative {
+namespace {
+
+template <class T>
+void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
+  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = -x[i]; });
+}
+
+REGISTER(negative_cuda) {
+  return cuda("Negative", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_negative

@@ -1,0 +1,18 @@
+// CUDA kernel for Scale. Meaning and derivative: see operators/scale.cc.
+#include "operators/scale.h"
+
+#include "gpu/launch.h"
+
+namespace stepnet::gpu_scale {
+namespace {
+
+template <class T>
+void forward(const ScaleArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  const T factor = static_cast<T>(a.scale);
+  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = factor * x[i]; });
+}
+
+REGISTER(scale_cuda) { return cuda<ScaleArgs>("Scale", forward<float>, forward<double>); }
+
+}  // namespace
+}  // namespace stepnet::gpu_scale

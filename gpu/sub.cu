@@ -1,0 +1,17 @@
+// CUDA kernel for Sub. Meaning and derivative: see operators/sub.cc.
+#include "gpu/elementwise.h"
+
+namespace stepnet::gpu_sub {
+namespace {
+
+template <class T>
+void forward(const BroadcastArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T> c, Call& call) {
+  gpu::binary<std::minus<T>>(args, a, b, c, call);
+}
+
+REGISTER(sub_cuda) {
+  return cuda<BroadcastArgs>("Sub", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_sub
