@@ -10,12 +10,9 @@
 #include "core/matmul.h"
 #include "core/operator.h"
 #include "core/parallel.h"
+#include "operators/added_sizes.h"
 
 namespace stepnet {
-
-struct AddedArgs {
-  float beta = 1, alpha = 1;
-};
 
 inline OpBuilder<AddedArgs> added_product_op(const std::string& type) {
   OpBuilder<AddedArgs> b(type);
@@ -49,18 +46,6 @@ inline Gradient gradient_of_added(Formula& f, const char* output) {
   return times(f, f.dy(output), f.args<AddedArgs>().beta);
 }
 inline Gradient times_alpha(Formula& f, Value gradient) { return times(f, gradient, f.args<AddedArgs>().alpha); }
-
-// The sizes of a product of A [batch, rows, inner] and B [batch, inner, columns], inputs 1 and 2.
-struct BatchProduct {
-  int64_t batch = 0, rows = 0, inner = 0, columns = 0;
-
-  double flops() const {
-    return 2.0 * static_cast<double>(batch) * static_cast<double>(rows) * static_cast<double>(inner) *
-           static_cast<double>(columns);
-  }
-};
-
-inline BatchProduct batch_product(const Shape& a, const Shape& b) { return {a[0], a[1], a[2], b[2]}; }
 
 // The same, checked; nothing if it is not known yet.
 inline std::optional<BatchProduct> batch_product(const ShapeCall& c) {

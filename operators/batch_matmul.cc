@@ -5,52 +5,19 @@
 // The derivatives are BatchMatMuls again, summed over the batch dimensions in which the operand repeats: of A they read
 // B, and of B they read A.
 
-#include <algorithm>
+#include "operators/batch_matmul.h"
 
 #include "core/matmul.h"
-#include "operators/broadcast.h"
 
 namespace stepnet {
 namespace {
 
-struct BatchArgs {
-  bool trans_a = false;
-  bool trans_b = false;
-  bool broadcast = false;
-};
-
-struct Matrix {
-  int64_t rows = 0, columns = 0;  // of op(A)
-};
-
-Matrix matrix_of(const Shape& shape, bool transposed) {
-  const Matrix m{shape.at(-2), shape.at(-1)};
-  return transposed ? Matrix{m.columns, m.rows} : m;
-}
-
-Shape with_rank(Shape batch, int rank) {
-  while (batch.rank() < rank) batch = batch.prepend(1);
-  return batch;
-}
-
-Broadcast batches_of(const BatchArgs& args, const Shape& a, const Shape& b) {
-  BroadcastArgs broadcast;
-  broadcast.broadcast = args.broadcast;
-  const Shape x(a.dims().first(a.rank() - 2)), y(b.dims().first(b.rank() - 2));
-  require(args.broadcast || x == y,
-          "A {} and B {} are batches of matrices, but of {} and {}; without broadcast: 1 these must be equal", a, b, x,
-          y);
-  require(x.rank() == y.rank() || args.broadcast, "A {} and B {} have different ranks", a, b);
-  const int rank = std::max(x.rank(), y.rank());
-  return broadcast_shapes(broadcast, with_rank(x, rank), with_rank(y, rank));
-}
-
-void infer(const BatchArgs& args, ShapeCall& c) {
+void infer(const BatchMatmulArgs& args, ShapeCall& c) {
   for (const int i : {0, 1})
     if (c.known(i))
       require(c.shape(i).rank() >= 2, "{} is {}, but a matrix has two dimensions", i == 0 ? "A" : "B", c.shape(i));
   if (!c.known(0) || !c.known(1)) return;
-  const Matrix a = matrix_of(c.shape(0), args.trans_a), b = matrix_of(c.shape(1), args.trans_b);
+  const MatrixSizes a = batch_matrix(c.shape(0), args.trans_a), b = batch_matrix(c.shape(1), args.trans_b);
   require(a.columns == b.rows, "A {}{} has {} columns, but B {}{} has {} rows", c.shape(0),
           args.trans_a ? " transposed" : "", a.columns, c.shape(1), args.trans_b ? " transposed" : "", b.rows);
   Shape y = batches_of(args, c.shape(0), c.shape(1)).out;
@@ -60,8 +27,9 @@ void infer(const BatchArgs& args, ShapeCall& c) {
 }
 
 template <class T>
-void forward(const BatchArgs& args, In<T> a, In<T> b, Out<T> y, Call& call) {
-  const Matrix x = matrix_of(call.in(0).shape(), args.trans_a), z = matrix_of(call.in(1).shape(), args.trans_b);
+void forward(const BatchMatmulArgs& args, In<T> a, In<T> b, Out<T> y, Call& call) {
+  const MatrixSizes x = batch_matrix(call.in(0).shape(), args.trans_a),
+                    z = batch_matrix(call.in(1).shape(), args.trans_b);
   auto product = [&](int64_t i, int64_t j, int64_t k) {
     matmul(args.trans_a, args.trans_b, x.rows, z.columns, x.columns, a.data() + i * x.rows * x.columns,
            b.data() + j * z.rows * z.columns, y.data() + k * x.rows * z.columns, call.accumulates(0));
@@ -72,21 +40,21 @@ void forward(const BatchArgs& args, In<T> a, In<T> b, Out<T> y, Call& call) {
   });
 }
 
-double flops(const BatchArgs& args, const ShapeCall& c) {
+double flops(const BatchMatmulArgs& args, const ShapeCall& c) {
   if (!c.known(0) || !c.known(1)) return 0;
-  const Matrix a = matrix_of(c.shape(0), args.trans_a), b = matrix_of(c.shape(1), args.trans_b);
+  const MatrixSizes a = batch_matrix(c.shape(0), args.trans_a), b = batch_matrix(c.shape(1), args.trans_b);
   const double batches = static_cast<double>(batches_of(args, c.shape(0), c.shape(1)).out.size());
   return 2.0 * batches * static_cast<double>(a.rows) * static_cast<double>(a.columns) * static_cast<double>(b.columns);
 }
 
 // The batch dimensions, as long as both operands have them.
-int leading_rows(const BatchArgs&, const ShapeCall& c) {
+int leading_rows(const BatchMatmulArgs&, const ShapeCall& c) {
   return c.known(0) && c.known(1) && c.shape(0).rank() == c.shape(1).rank() ? c.shape(0).rank() - 2 : 0;
 }
 
 // op(P) op(Q), summed to the shape of `like`.
 Value product(Formula& f, Value p, bool trans_p, Value q, bool trans_q, Value like) {
-  const bool broadcast = f.args<BatchArgs>().broadcast;
+  const bool broadcast = f.args<BatchMatmulArgs>().broadcast;
   std::vector<Argument> args = {make_arg("trans_a", trans_p), make_arg("trans_b", trans_q)};
   if (broadcast) args.push_back(make_arg("broadcast", true));
   const Value d = f.op("BatchMatMul", {p, q}, std::move(args));
@@ -95,26 +63,26 @@ Value product(Formula& f, Value p, bool trans_p, Value q, bool trans_q, Value li
 
 // Y = A' B' gives dA' = dY B'^T; if A is stored transposed, dA = B' dY^T.
 Gradient derivative_a(Formula& f) {
-  const auto& a = f.args<BatchArgs>();
+  const auto& a = f.args<BatchMatmulArgs>();
   if (a.trans_a) return product(f, f.x("B"), a.trans_b, f.dy("Y"), true, f.x("A"));
   return product(f, f.dy("Y"), false, f.x("B"), !a.trans_b, f.x("A"));
 }
 
 // Likewise dB' = A'^T dY; if B is stored transposed, dB = dY^T A'.
 Gradient derivative_b(Formula& f) {
-  const auto& a = f.args<BatchArgs>();
+  const auto& a = f.args<BatchMatmulArgs>();
   if (a.trans_b) return product(f, f.dy("Y"), true, f.x("A"), a.trans_a, f.x("B"));
   return product(f, f.x("A"), !a.trans_a, f.dy("Y"), false, f.x("B"));
 }
 
 REGISTER(batch_matmul) {
-  return op<BatchArgs>("BatchMatMul")
+  return op<BatchMatmulArgs>("BatchMatMul")
       .doc(
           "Products of the matrices in two batches. A's gradient reads B, and B's reads A. With a third batch that is "
           "added see BAddBMM, summed over the batch AddBMM.")
-      .arg("trans_a", &BatchArgs::trans_a, false, "A's matrices are transposed")
-      .arg("trans_b", &BatchArgs::trans_b, false, "the same for B")
-      .arg("broadcast", &BatchArgs::broadcast, false, "let batch sizes of 1 and missing batch dimensions repeat")
+      .arg("trans_a", &BatchMatmulArgs::trans_a, false, "A's matrices are transposed")
+      .arg("trans_b", &BatchMatmulArgs::trans_b, false, "the same for B")
+      .arg("broadcast", &BatchMatmulArgs::broadcast, false, "let batch sizes of 1 and missing batch dimensions repeat")
       .ignored_args({"use_scratch"})
       .input("A", "[..., M, K] after transposing")
       .input("B", "[..., K, N] after transposing")

@@ -9,13 +9,12 @@
 //   dinv: -inv^2 sum(h u) / m,  u: -scale inv (h sum(dy u) + dy sum(h u)) / m - dinv inv^2 h / m + k dy =: v, and so
 //   x: v inv,  mean: -inv sum(v),  inv: sum(v u) / inv + scale r - 2 dinv inv sum(h u) / m.
 
-#include "operators/batch_norm.h"
+#include "operators/batch_norm_second.h"
 
 namespace stepnet {
 namespace {
 
-constexpr int kX = 0, kScale = 1, kDy = 2, kMean = 3, kInv = 4, kDinv = 5, kDdx = 6, kDdscale = 7, kDdbias = 8;
-constexpr int kXGrad = 0, kScaleGrad = 1, kDyGrad = 2, kMeanGrad = 3, kInvGrad = 4, kDmeanGrad = 5, kDinvGrad = 6;
+using namespace batch_norm_second;
 
 // The inputs, in double. Those that were left out count as zeros.
 template <class T>

@@ -2,14 +2,12 @@
 //
 // dA = B x dC, which reads B; dB = dC x A, which reads A.
 
+#include "operators/cross.h"
+
 #include "operators/one_axis.h"
 
 namespace stepnet {
 namespace {
-
-struct CrossArgs {
-  int32_t axis = -1;
-};
 
 void infer(const CrossArgs& args, ShapeCall& c) {
   if (c.known(0) && c.known(1)) require(c.shape(0) == c.shape(1), "A is {}, but B {}", c.shape(0), c.shape(1));

@@ -8,88 +8,27 @@
 // front of X, the window begins behind those; with `from_end`, it ends in front of the rest. Parts on the other side
 // are there so that all of W's columns can be checked to have a part.
 
+#include "operators/fc_columns.h"
+
 #include "operators/fc_product.h"
 
 namespace stepnet {
 namespace {
 
-struct ColumnsArgs {
-  int32_t axis = 1;
-  int64_t first = 0;
-  int64_t before = 0;
-  bool from_end = false;
-};
-
-int64_t width(const Shape& part, int32_t axis) {
-  return part.size_between(canonical_axis(axis, part.rank()), part.rank());
-}
-
-// `part(i)` is the shape of part i of the others, of which there are `parts`.
-template <class Part>
-FcSizes sizes_of(const ColumnsArgs& a, const Shape& x, const Shape& w, int parts, Part part) {
-  require(w.rank() >= 1, "W {} has no columns", w);
-  const int axis = canonical_axis(a.axis, x.rank());
-  FcSizes s{x.size_between(0, axis), w[0], x.size_between(axis, x.rank()), w.size_between(1, w.rank())};
-  require(a.before <= parts, "argument \"before\" is {}, but there are {} other parts", a.before, parts);
-  require(a.first == 0 || (parts == 0 && !a.from_end),
-          "argument \"first\" is {}, but the other parts, or \"from_end\", say already where the columns begin",
-          a.first);
-  int64_t in_front = a.first, behind = 0;
-  for (int i = 0; i < parts; ++i) {
-    const Shape& other = part(i);
-    require(other.rank() == x.rank(), "X {} and the part {} beside it differ in their number of dimensions", x, other);
-    int64_t& side = i < a.before ? in_front : behind;
-    require(!__builtin_add_overflow(side, width(other, a.axis), &side), "the parts are too large");
-  }
-  s.first = a.from_end ? s.columns - s.k - behind : in_front;
-  require(s.first >= 0 && s.first <= s.columns && s.k <= s.columns - s.first,
-          "X {} takes {} columns of W {} from column {} on, but W has {}", x, s.k, w, s.first, s.columns);
-  const bool all = a.from_end ? a.before > 0 : parts > a.before;
-  require(!all || in_front + s.k + behind == s.columns,
-          "X {} and the parts beside it have rows of {} values from axis {} on, but W {} takes rows of {}", x,
-          in_front + s.k + behind, axis, w, s.columns);
-  return s;
-}
-
-// The other parts follow input 2, which is b or dY.
-constexpr int kParts = 3;
-
-bool sizes_known(const ShapeCall& c) {
-  bool known = c.known(0) && c.known(1);
-  for (int i = kParts; i < c.inputs(); ++i) {
-    require(c.has(i), "part {} has an empty name", i - kParts);
-    known = known && c.known(i);
-  }
-  return known;
-}
-
-int parts_of(int inputs) { return std::max(inputs - kParts, 0); }
-
-std::optional<FcSizes> sizes_of(const ColumnsArgs& a, const ShapeCall& c) {
-  if (!sizes_known(c)) return std::nullopt;
-  const auto part = [&](int i) -> const Shape& { return c.shape(kParts + i); };
-  return sizes_of(a, c.shape(0), c.shape(1), parts_of(c.inputs()), part);
-}
-
-FcSizes sizes_of(const ColumnsArgs& a, const Call& c) {
-  const auto part = [&](int i) -> const Shape& { return c.in(kParts + i).shape(); };
-  return sizes_of(a, c.in(0).shape(), c.in(1).shape(), parts_of(c.inputs()), part);
-}
-
-void declare(OpBuilder<ColumnsArgs>& b) {
-  b.arg("axis", &ColumnsArgs::axis, 1, "X is flattened to a matrix whose rows are the dimensions before this one");
-  b.arg("first", &ColumnsArgs::first, int64_t{0}, "the first of W's columns that X is multiplied by; not with parts",
+void declare(OpBuilder<FcColumnsArgs>& b) {
+  b.arg("axis", &FcColumnsArgs::axis, 1, "X is flattened to a matrix whose rows are the dimensions before this one");
+  b.arg("first", &FcColumnsArgs::first, int64_t{0}, "the first of W's columns that X is multiplied by; not with parts",
         at_least(0));
-  b.arg("before", &ColumnsArgs::before, int64_t{0},
+  b.arg("before", &FcColumnsArgs::before, int64_t{0},
         "how many of the parts have the columns before X's; the others follow X's", at_least(0));
-  b.arg("from_end", &ColumnsArgs::from_end, false, "columns are counted from W's last one, not from its first");
+  b.arg("from_end", &FcColumnsArgs::from_end, false, "columns are counted from W's last one, not from its first");
 }
 
 // The gradient is linear in dY and in each of X and W, so its derivatives are FCColumns and its gradient again.
 std::vector<Gradient> second_derivatives(Formula& f) {
   const Value dw = f.dy("dW"), db = f.dy("db"), dx = f.dy("dX");
   const auto with_parts = [&f](std::vector<Value> inputs) {
-    for (int i = kParts; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
+    for (int i = kFcParts; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
     return inputs;
   };
   const auto product = [&](Value x, Value w) {
@@ -112,7 +51,7 @@ std::vector<Gradient> second_derivatives(Formula& f) {
 }
 
 REGISTER(fc_columns) {
-  auto b = op<ColumnsArgs>("FCColumns");
+  auto b = op<FcColumnsArgs>("FCColumns");
   declare(b);
   b.doc("Fully connected layer with some columns of the weights: Y = X W[:, first : first + k]^T + b.")
       .input("X", "[M, k] after flattening")
@@ -133,7 +72,7 @@ REGISTER(fc_columns) {
 }
 
 REGISTER(fc_columns_gradient) {
-  auto b = op<ColumnsArgs>("FCColumnsGradient");
+  auto b = op<FcColumnsArgs>("FCColumnsGradient");
   declare(b);
   b.doc("Gradients of FCColumns. Outputs that are not wanted are left out or \"\", and cost nothing.")
       .input("X", "FCColumns' X; its values are read for dW only")

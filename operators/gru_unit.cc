@@ -6,11 +6,12 @@
 //   dh_prev = dh u, dx_reset = 0, dx_update = dh (h_prev - o) u (1 - u), dx_candidate = dh (1 - u) (1 - o^2);
 // in a row that is over dgates = 0 and dh_prev = dh, or zeros with drop_states. Backward reads H_prev and gates.
 
+#include "operators/gru_unit.h"
+
 #include <algorithm>
 #include <array>
 
 #include "core/vector_math.h"
-#include "operators/unit_rows.h"
 
 namespace stepnet {
 namespace {
@@ -23,11 +24,8 @@ void infer(const UnitArgs& a, ShapeCall& c) {
   c.set_like(0, 0);
 }
 
-// The gradient's inputs: H_prev, gates, [seq_lengths,] timestep, H, dH.
-int index_of_dh(const UnitArgs& a) { return a.sequence_lengths ? 5 : 4; }
-
 void infer_gradient(const UnitArgs& a, ShapeCall& c) {
-  const int dh = index_of_dh(a);
+  const int dh = gru_gradient_dh(a);
   check_unit_inputs(a, c, 6);
   check_states(a, c);
   require_input(c, dh, "dH");
@@ -104,7 +102,7 @@ template <class T>
 void gradient(const UnitArgs& a, Call& call) {
   const UnitRows rows(a, call, 0);
   const T *h_prev = call.in_span<T>(0).data(), *gates = call.in_span<T>(1).data();
-  const T* dh = call.in_span<T>(index_of_dh(a)).data();
+  const T* dh = call.in_span<T>(gru_gradient_dh(a)).data();
   T *dh_prev = call.out_span<T>(0).data(), *dgates = call.out_span<T>(1).data();
   rows.each(
       nanoseconds_per_row<T>(rows.d),
@@ -140,7 +138,7 @@ std::vector<Gradient> derivatives(Formula& f) {
 // See gru_unit_second.cc.
 std::vector<Gradient> second_derivatives(Formula& f) {
   const auto& a = f.args<UnitArgs>();
-  const int dh = index_of_dh(a);
+  const int dh = gru_gradient_dh(a);
   std::vector<Value> inputs = {f.x_at(0), f.x_at(1), {}, {}, f.x_at(dh), f.dy_at(0), f.dy_at(1)};
   if (a.sequence_lengths) inputs[2] = f.x_at(2), inputs[3] = f.x_at(3);
   const std::vector<Value> d =

@@ -6,13 +6,12 @@
 //   by the gates' sums: 0, dH (p u' + q_u (H_prev - o) u'' - q_o u' o'), dH (q_o (1 - u) o'' - q_u u' o').
 // In a row that is over, p goes to dH, or nothing with drop_states; all else is zero.
 
-#include "operators/unit_second.h"
+#include "operators/gru_unit_second.h"
 
 namespace stepnet {
 namespace {
 
-// Where the inputs stand.
-constexpr int kHPrev = 0, kDH = 4, kDHPrevGrad = 5, kDGatesGrad = 6;
+using namespace gru_second;
 
 void infer(const UnitArgs& a, ShapeCall& call) {
   check_second_lengths(a, call);
@@ -26,40 +25,10 @@ void infer(const UnitArgs& a, ShapeCall& call) {
   call.set_like(2, kDH);
 }
 
-// All null where they are missing, not wanted or not read.
-template <class T>
-struct SecondTensors {
-  const T *h_prev, *gates, *dh, *p, *q;
-  T *to_h_prev, *to_gates, *to_dh;
-
-  explicit SecondTensors(Call& call)
-      : h_prev(call.in_span<T>(kHPrev).data()),
-        gates(call.in_span<T>(kGates).data()),
-        dh(call.in_span<T>(kDH).data()),
-        p(call.in_span<T>(kDHPrevGrad).data()),
-        q(call.in_span<T>(kDGatesGrad).data()),
-        to_h_prev(call.out_span<T>(0).data()),
-        to_gates(call.out_span<T>(1).data()),
-        to_dh(call.out_span<T>(2).data()) {}
-};
-
-// Element `s` of the states, whose gates start at `x` and stand d apart.
-template <class T>
-void second_element(const SecondTensors<T>& v, int64_t s, int64_t x, int64_t d) {
-  const int64_t at_u = x + d, at_o = x + 2 * d;
-  const Curve<T> u = sigmoid_curve(value_at(v.gates, at_u)), o = tanh_curve(value_at(v.gates, at_o));
-  const T more = value_at(v.h_prev, s) - o.value, open = T(1) - u.value, dh = value_at(v.dh, s);
-  const T p = value_at(v.p, s), qu = value_at(v.q, at_u), qo = value_at(v.q, at_o);
-  put(v.to_dh, s, p * u.value + qu * more * u.slope + qo * open * o.slope);
-  put(v.to_h_prev, s, qu * dh * u.slope);
-  put(v.to_gates, x, T(0));
-  put(v.to_gates, at_u, dh * (p * u.slope + qu * more * u.bend - qo * u.slope * o.slope));
-  put(v.to_gates, at_o, dh * (qo * open * o.bend - qu * u.slope * o.slope));
-}
-
 template <class T>
 void second(const UnitArgs& a, Call& call) {
-  const SecondTensors<T> v(call);
+  const GruSecond<T> v([&](int i) { return call.in_span<T>(i).data(); },
+                       [&](int o) { return call.out_span<T>(o).data(); });
   const UnitRows rows(a, call, kHPrev);
   constexpr double kNanosecondsPerElement = 40;
   rows.each(

@@ -9,6 +9,8 @@
 // Backward reads X, mean and std, and gamma for dX alone; a missing dY, dmean or dstd is zero. Its derivatives are in
 // layer_norm_second.cc.
 
+#include "operators/layer_norm.h"
+
 #include <cmath>
 #include <functional>
 
@@ -18,12 +20,6 @@
 
 namespace stepnet {
 namespace {
-
-struct LayerNormArgs {
-  int32_t axis = 1;
-  float epsilon = 1e-5F;
-  bool elementwise_affine = false;
-};
 
 Shape statistics(const LayerNormArgs& a, const Shape& x) {
   Shape s(x.dims().first(canonical_axis(a.axis, x.rank())));

@@ -8,6 +8,8 @@
 //   dy: gamma a + k u + b,  gamma: dy a, added over rows,  dmean: sum(h) / n,  dstd: sum(h u) / n,
 //   u: h dstd / n + dy k - c =: v, and so x: v / std,  mean: -sum(v) / std,  std: -(sum(v u) + sum(a e)) / std.
 
+#include "operators/layer_norm_second.h"
+
 #include <algorithm>
 #include <vector>
 
@@ -17,12 +19,7 @@
 namespace stepnet {
 namespace {
 
-struct SecondArgs {
-  int32_t axis = 1;
-};
-
-constexpr int kMean = 0, kStd = 1, kX = 2, kDy = 3, kGamma = 4, kDstd = 5, kDdx = 6, kDdgamma = 7, kDdbeta = 8;
-constexpr int kDyGrad = 0, kMeanGrad = 1, kStdGrad = 2, kXGrad = 3, kGammaGrad = 4, kDmeanGrad = 5, kDstdGrad = 6;
+using namespace layer_norm_second;
 
 // The inputs of one row, in double. Those that were left out count as zeros, gamma as ones.
 template <class T>
@@ -101,7 +98,7 @@ void add_gamma(Call& c, const Rows& rows) {
 }
 
 template <class T>
-void second_gradient(const SecondArgs& a, Call& c) {
+void second_gradient(const LayerNormSecondArgs& a, Call& c) {
   const Rows rows = rows_of(a, c.in(kX).shape());
   parallel_for(rows.count, 20.0 + 10.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) second_row<T>(c, r, rows.size);
@@ -114,7 +111,7 @@ void check_size(const ShapeCall& c, int i, const char* name, int64_t size, const
     require(c.shape(i).size() == size, "{} is {}, but X {} has {} {}", name, c.shape(i), c.shape(kX), size, of);
 }
 
-void infer(const SecondArgs& a, ShapeCall& c) {
+void infer(const LayerNormSecondArgs& a, ShapeCall& c) {
   if (!c.known(kX)) return;
   const Rows rows = rows_of(a, c.shape(kX));
   for (const auto& [i, name] : {std::pair{kMean, "mean"}, {kStd, "std"}, {kDstd, "dstd"}})
@@ -133,9 +130,9 @@ void infer(const SecondArgs& a, ShapeCall& c) {
 }
 
 REGISTER(layer_norm_second_gradient) {
-  return op<SecondArgs>("LayerNormSecondGradient")
+  return op<LayerNormSecondArgs>("LayerNormSecondGradient")
       .doc("Gradients of LayerNormGradient. An input left out counts as zeros, gamma as ones.")
-      .arg("axis", &SecondArgs::axis, 1, "as LayerNorm's")
+      .arg("axis", &LayerNormSecondArgs::axis, 1, "as LayerNorm's")
       .ignored_args({"epsilon", "elementwise_affine"})
       .input("mean", "LayerNorm's")
       .input("std", "LayerNorm's")
@@ -167,7 +164,7 @@ REGISTER(layer_norm_second_gradient) {
       .output("dstd_grad", "like std")
       .optional()
       .shape(infer)
-      .rowwise(leading_rows<SecondArgs, kX>)
+      .rowwise(leading_rows<LayerNormSecondArgs, kX>)
       .sums_rows()
       .cpu_for<float>(second_gradient<float>)
       .cpu_for<double>(second_gradient<double>)

@@ -11,16 +11,12 @@
 // With activated_gates the third output has i, f, o and g, and the gradient reads them as its gates, so that it need
 // not work them out again. A step net gets this by itself (recurrent/activated_gates.cc).
 
+#include "operators/lstm_unit.h"
+
 #include "operators/lstm_gates.h"
-#include "operators/unit_rows.h"
 
 namespace stepnet {
 namespace {
-
-struct LstmArgs : UnitArgs {
-  float forget_bias = 0;
-  bool activated_gates = false;
-};
 
 void check_states(const LstmArgs& a, const ShapeCall& c) {
   check_unit_states(a, c, 1, "C_prev", 4, "four");
@@ -37,14 +33,8 @@ void infer(const LstmArgs& a, ShapeCall& c) {
   c.set_like(2, 2);
 }
 
-// Where the gradient's inputs stand: H_prev, C_prev, gates, [seq_lengths,] timestep, H, C, dH, dC.
-struct GradientInputs {
-  int c, dh, dc;
-  explicit GradientInputs(const LstmArgs& a) : c(a.sequence_lengths ? 6 : 5), dh(c + 1), dc(dh + 1) {}
-};
-
 void infer_gradient(const LstmArgs& a, ShapeCall& call) {
-  const GradientInputs in(a);
+  const LstmGradientInputs in(a);
   require(call.has(in.c) && call.inputs() <= in.dc + 1, "with sequence_lengths: {} it takes {} inputs, but has {}",
           int{a.sequence_lengths}, in.dc + 1, call.inputs());
   check_states(a, call);
@@ -87,7 +77,7 @@ struct GradientTensors {
   const T *c_prev, *gates, *c, *dh, *dc;
   T *dh_prev, *dc_prev, *dgates;
 
-  GradientTensors(const GradientInputs& in, Call& call)
+  GradientTensors(const LstmGradientInputs& in, Call& call)
       : c_prev(call.in_span<T>(1).data()),
         gates(call.in_span<T>(2).data()),
         c(call.in_span<T>(in.c).data()),
@@ -100,7 +90,7 @@ struct GradientTensors {
 
 template <class T>
 void gradient(const LstmArgs& a, Call& call) {
-  const GradientTensors<T> t(GradientInputs(a), call);
+  const GradientTensors<T> t(LstmGradientInputs(a), call);
   const UnitRows rows(a, call, 1);
   const T bias = static_cast<T>(a.forget_bias);
   const LstmKernels& kernels = lstm_kernels();
@@ -139,7 +129,7 @@ std::vector<Gradient> derivatives(Formula& f) {
 std::vector<Gradient> second_derivatives(Formula& f) {
   const auto& a = f.args<LstmArgs>();
   require(!a.activated_gates, "second derivatives of LSTMUnit are not written for activated_gates: 1");
-  const GradientInputs in(a);
+  const LstmGradientInputs in(a);
   std::vector<Value> inputs = {f.x_at(1), f.x_at(2), {}, {}, f.x_at(in.c), f.x_at(in.dh), f.x_at(in.dc)};
   if (a.sequence_lengths) inputs[2] = f.x_at(3), inputs[3] = f.x_at(4);
   for (int o = 0; o < 3; ++o) inputs.push_back(f.dy_at(o));

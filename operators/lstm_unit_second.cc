@@ -10,19 +10,14 @@
 // In a row that is over, the gradients passed through: r goes to dH and p to dC, or nothing with drop_states; all else
 // is zero. C counts as an input of its own here; that it is made of the others is LSTMUnit's derivative to know.
 
-#include "operators/unit_second.h"
+#include "operators/lstm_unit_second.h"
 
 namespace stepnet {
 namespace {
 
-struct SecondArgs : UnitArgs {
-  float forget_bias = 0;
-};
+using namespace lstm_second;
 
-// Where the inputs stand.
-constexpr int kCPrev = 0, kC = 4, kDH = 5, kDC = 6, kDHPrevGrad = 7, kDCPrevGrad = 8, kDGatesGrad = 9;
-
-void infer(const SecondArgs& a, ShapeCall& call) {
+void infer(const LstmSecondArgs& a, ShapeCall& call) {
   check_second_lengths(a, call);
   check_unit_states(a, call, kCPrev, "C_prev", 4, "four");
   require_input(call, kC, "C");
@@ -39,52 +34,10 @@ void infer(const SecondArgs& a, ShapeCall& call) {
   call.set_like(4, call.has(kDC) ? kDC : kCPrev);
 }
 
-// All null where they are missing, not wanted or not read.
 template <class T>
-struct SecondTensors {
-  const T *c_prev, *gates, *c, *dh, *dc, *r, *p, *q;
-  T *to_c_prev, *to_gates, *to_c, *to_dh, *to_dc;
-
-  explicit SecondTensors(Call& call)
-      : c_prev(call.in_span<T>(kCPrev).data()),
-        gates(call.in_span<T>(kGates).data()),
-        c(call.in_span<T>(kC).data()),
-        dh(call.in_span<T>(kDH).data()),
-        dc(call.in_span<T>(kDC).data()),
-        r(call.in_span<T>(kDHPrevGrad).data()),
-        p(call.in_span<T>(kDCPrevGrad).data()),
-        q(call.in_span<T>(kDGatesGrad).data()),
-        to_c_prev(call.out_span<T>(0).data()),
-        to_gates(call.out_span<T>(1).data()),
-        to_c(call.out_span<T>(2).data()),
-        to_dh(call.out_span<T>(3).data()),
-        to_dc(call.out_span<T>(4).data()) {}
-};
-
-// Element `s` of the states, whose gates start at `x` and stand d apart.
-template <class T>
-void second_element(const SecondTensors<T>& v, T forget_bias, int64_t s, int64_t x, int64_t d) {
-  const int64_t at_f = x + d, at_o = x + 2 * d, at_g = x + 3 * d;
-  const Curve<T> i = sigmoid_curve(value_at(v.gates, x)), f = sigmoid_curve(value_at(v.gates, at_f) + forget_bias);
-  const Curve<T> o = sigmoid_curve(value_at(v.gates, at_o)), g = tanh_curve(value_at(v.gates, at_g));
-  const Curve<T> t = tanh_curve(value_at(v.c, s));
-  const T c_prev = value_at(v.c_prev, s), dh = value_at(v.dh, s), e = value_at(v.dc, s) + dh * o.value * t.slope;
-  const T p = value_at(v.p, s), qi = value_at(v.q, x), qf = value_at(v.q, at_f);
-  const T qo = value_at(v.q, at_o), qg = value_at(v.q, at_g);
-  const T by_e = p * f.value + qi * i.slope * g.value + qf * f.slope * c_prev + qg * i.value * g.slope;
-  put(v.to_dc, s, by_e);
-  put(v.to_dh, s, by_e * o.value * t.slope + qo * o.slope * t.value);
-  put(v.to_c, s, dh * (by_e * o.value * t.bend + qo * o.slope * t.slope));
-  put(v.to_c_prev, s, qf * e * f.slope);
-  put(v.to_gates, x, e * (qi * i.bend * g.value + qg * i.slope * g.slope));
-  put(v.to_gates, at_f, e * (p * f.slope + qf * f.bend * c_prev));
-  put(v.to_gates, at_o, dh * (by_e * o.slope * t.slope + qo * o.bend * t.value));
-  put(v.to_gates, at_g, e * (qi * i.slope * g.slope + qg * i.value * g.bend));
-}
-
-template <class T>
-void second(const SecondArgs& a, Call& call) {
-  const SecondTensors<T> v(call);
+void second(const LstmSecondArgs& a, Call& call) {
+  const LstmSecond<T> v([&](int i) { return call.in_span<T>(i).data(); },
+                        [&](int o) { return call.out_span<T>(o).data(); });
   const UnitRows rows(a, call, kCPrev);
   constexpr double kNanosecondsPerElement = 80;
   rows.each(
@@ -100,13 +53,13 @@ void second(const SecondArgs& a, Call& call) {
       });
 }
 
-int leading_rows(const SecondArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, kCPrev); }
+int leading_rows(const LstmSecondArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, kCPrev); }
 
-double flops(const SecondArgs&, const ShapeCall& c) {
+double flops(const LstmSecondArgs&, const ShapeCall& c) {
   return c.known(kCPrev) ? 80 * static_cast<double>(c.shape(kCPrev).size()) : 0;
 }
 
-void declare_inputs(OpBuilder<SecondArgs>& b) {
+void declare_inputs(OpBuilder<LstmSecondArgs>& b) {
   declare_second_inputs(b, "LSTMUnit", "C_prev", 4)
       .input("C", "LSTMUnit's output")
       .input("dH", "LSTMUnitGradient's; missing, it counts as zeros")
@@ -121,7 +74,7 @@ void declare_inputs(OpBuilder<SecondArgs>& b) {
       .optional();
 }
 
-void declare_outputs(OpBuilder<SecondArgs>& b) {
+void declare_outputs(OpBuilder<LstmSecondArgs>& b) {
   b.output("C_prev_grad", "like C_prev")
       .optional()
       .uses({"gates", "seq_lengths", "timestep", "C", "dH", "dC", "dgates_grad"})
@@ -140,12 +93,12 @@ void declare_outputs(OpBuilder<SecondArgs>& b) {
 }
 
 REGISTER(lstm_unit_gradient_gradient) {
-  auto builder = op<SecondArgs>("LSTMUnitGradientGradient");
+  auto builder = op<LstmSecondArgs>("LSTMUnitGradientGradient");
   builder
       .doc(
           "Gradients of LSTMUnitGradient, which are second derivatives of LSTMUnit. C counts as an input of its own. A "
           "missing gradient counts as zeros.")
-      .arg("forget_bias", &SecondArgs::forget_bias, 0.0F, "LSTMUnit's")
+      .arg("forget_bias", &LstmSecondArgs::forget_bias, 0.0F, "LSTMUnit's")
       .ignored_args({"activated_gates"});
   declare_unit_args(builder);
   declare_inputs(builder);

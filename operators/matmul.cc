@@ -4,41 +4,24 @@
 // The derivatives are MatMuls again: of A they read B, and of B they read A. A third input gives Y its shape, which is
 // how a gradient gets all the dimensions of A back.
 
-#include "core/matmul.h"
+#include "operators/matmul.h"
 
-#include "core/operator.h"
+#include "core/matmul.h"
 
 namespace stepnet {
 namespace {
 
-struct MatMulArgs {
-  int32_t axis_a = 1;
-  int32_t axis_b = 1;
-  bool trans_a = false;
-  bool trans_b = false;
-  int32_t axis_y = 1;
-};
-
-struct Matrix {
-  int64_t rows = 0, columns = 0;  // of op(A)
-};
-
-Matrix flatten(const Shape& shape, int32_t axis, bool transposed) {
-  const int a = canonical_axis(axis, shape.rank());
-  const Matrix m{shape.size_between(0, a), shape.size_between(a, shape.rank())};
-  return transposed ? Matrix{m.columns, m.rows} : m;
-}
-
 void infer(const MatMulArgs& args, ShapeCall& c) {
   if (!c.known(0) || !c.known(1)) return;
-  const Matrix a = flatten(c.shape(0), args.axis_a, args.trans_a), b = flatten(c.shape(1), args.axis_b, args.trans_b);
+  const MatrixSizes a = flattened_matrix(c.shape(0), args.axis_a, args.trans_a),
+                    b = flattened_matrix(c.shape(1), args.axis_b, args.trans_b);
   require(a.columns == b.rows,
           "A {}{} is a matrix of [{}, {}] and B {}{} of [{}, {}], so A has {} columns but B {} rows", c.shape(0),
           args.trans_a ? " transposed" : "", a.rows, a.columns, c.shape(1), args.trans_b ? " transposed" : "", b.rows,
           b.columns, a.columns, b.rows);
   if (!c.has(2)) return c.set(0, c.dtype(0), Shape{a.rows, b.columns});
   if (!c.known(2)) return;
-  const Matrix y = flatten(c.shape(2), args.axis_y, false);
+  const MatrixSizes y = flattened_matrix(c.shape(2), args.axis_y, false);
   require(y.rows == a.rows && y.columns == b.columns, "Y_shape {} is a matrix of [{}, {}], but the product is [{}, {}]",
           c.shape(2), y.rows, y.columns, a.rows, b.columns);
   c.set(0, c.dtype(0), c.shape(2));
@@ -46,15 +29,16 @@ void infer(const MatMulArgs& args, ShapeCall& c) {
 
 template <class T>
 void forward(const MatMulArgs& args, In<T> x, In<T> z, Out<T> y, Call& call) {
-  const Matrix a = flatten(call.in(0).shape(), args.axis_a, args.trans_a);
-  const Matrix b = flatten(call.in(1).shape(), args.axis_b, args.trans_b);
+  const MatrixSizes a = flattened_matrix(call.in(0).shape(), args.axis_a, args.trans_a);
+  const MatrixSizes b = flattened_matrix(call.in(1).shape(), args.axis_b, args.trans_b);
   matmul(args.trans_a, args.trans_b, a.rows, b.columns, a.columns, x.data(), z.data(), y.data(), call.accumulates(0),
          call.run.packs);
 }
 
 double flops(const MatMulArgs& args, const ShapeCall& c) {
   if (!c.known(0) || !c.known(1)) return 0;
-  const Matrix a = flatten(c.shape(0), args.axis_a, args.trans_a), b = flatten(c.shape(1), args.axis_b, args.trans_b);
+  const MatrixSizes a = flattened_matrix(c.shape(0), args.axis_a, args.trans_a),
+                    b = flattened_matrix(c.shape(1), args.axis_b, args.trans_b);
   return 2.0 * static_cast<double>(a.rows) * static_cast<double>(a.columns) * static_cast<double>(b.columns);
 }
 

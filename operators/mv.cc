@@ -2,15 +2,13 @@
 //
 // dA = dY X^T (its transpose if A is stored transposed), which reads X; dX = op(A)^T dY, which reads A.
 
+#include "operators/mv.h"
+
 #include "core/matmul.h"
 #include "core/operator.h"
 
 namespace stepnet {
 namespace {
-
-struct MVArgs {
-  bool trans = false;
-};
 
 void infer(const MVArgs& a, ShapeCall& c) {
   if (c.known(0)) require(c.shape(0).rank() == 2, "A is {}, but a matrix has two dimensions", c.shape(0));

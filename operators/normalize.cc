@@ -5,6 +5,8 @@
 // and e = X / norm, that of X is
 //   (e (3 sum(u e) sum(dY e) - sum(u dY)) - u sum(dY e) - dY sum(u e)) / norm^2, or 0 where the norm is too small.
 
+#include "operators/normalize.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -12,12 +14,6 @@
 
 namespace stepnet {
 namespace {
-
-constexpr double kLeast = 1e-12;
-
-struct NormalizeArgs {
-  int32_t axis = -1;
-};
 
 template <class T>
 double dot(const T* x, const T* y, const OneAxis& axis) {
@@ -32,7 +28,7 @@ void forward(const NormalizeArgs& a, In<T> x, Out<T> y, Call& call) {
   const OneAxis axis = one_axis(a, call.in(0).shape());
   axis.each_line(1.5, [&](int64_t, int64_t first) {
     const T* from = x.data() + first;
-    const double norm = std::max(std::sqrt(dot(from, from, axis)), kLeast);
+    const double norm = std::max(std::sqrt(dot(from, from, axis)), kLeastNorm);
     for (int64_t k = 0; k < axis.size; ++k)
       y[first + k * axis.inner] = static_cast<T>(static_cast<double>(from[k * axis.inner]) / norm);
   });
@@ -44,10 +40,10 @@ void gradient(const NormalizeArgs& a, In<T> x, In<T> dy, Out<T> dx, Call& call) 
   axis.each_line(2.5, [&](int64_t, int64_t first) {
     const T *from = x.data() + first, *given = dy.data() + first;
     const double norm = std::sqrt(dot(from, from, axis));
-    const double along = norm > kLeast ? dot(from, given, axis) / (norm * norm) : 0;
+    const double along = norm > kLeastNorm ? dot(from, given, axis) / (norm * norm) : 0;
     for (int64_t at = 0; at < axis.size * axis.inner; at += axis.inner)
       dx[first + at] = static_cast<T>((static_cast<double>(given[at]) - along * static_cast<double>(from[at])) /
-                                      std::max(norm, kLeast));
+                                      std::max(norm, kLeastNorm));
   });
 }
 
@@ -56,7 +52,7 @@ void second_gradient(const NormalizeArgs& a, In<T> x, In<T> dy, In<T> ddx, Out<T
   const OneAxis axis = one_axis(a, call.in(0).shape());
   axis.each_line(4.0, [&](int64_t, int64_t first) {
     const T *from = x.data() + first, *given = dy.data() + first, *u = ddx.data() + first;
-    const double norm = std::sqrt(dot(from, from, axis)), by = norm > kLeast ? 1 / norm : 0;
+    const double norm = std::sqrt(dot(from, from, axis)), by = norm > kLeastNorm ? 1 / norm : 0;
     const double along = dot(from, given, axis) * by, along_u = dot(from, u, axis) * by;
     const double of_e = 3 * along * along_u - dot(u, given, axis);
     for (int64_t at = 0; at < axis.size * axis.inner; at += axis.inner) {

@@ -42,26 +42,26 @@ struct Curve {
 };
 
 template <class T>
-Curve<T> sigmoid_curve(T x) {
+constexpr Curve<T> sigmoid_curve(T x) {
   const T s = T(1) / (T(1) + std::exp(-x)), slope = s * (T(1) - s);
   return {s, slope, slope * (T(1) - 2 * s)};
 }
 
 template <class T>
-Curve<T> tanh_curve(T x) {
+constexpr Curve<T> tanh_curve(T x) {
   const T t = std::tanh(x), slope = T(1) - t * t;
   return {t, slope, -2 * t * slope};
 }
 
 // Element j; zero of what is missing.
 template <class T>
-T value_at(const T* values, int64_t j) {
+constexpr T value_at(const T* values, int64_t j) {
   return values ? values[j] : T(0);
 }
 
 // What is not wanted has no place.
 template <class T>
-void put(T* values, int64_t j, T value) {
+constexpr void put(T* values, int64_t j, T value) {
   if (values) values[j] = value;
 }
 

@@ -1,0 +1,19 @@
+// CUDA kernels for FCColumns and its gradient. Meaning and derivatives: see operators/fc_columns.cc.
+#include "operators/fc_columns.h"
+
+#include "gpu/fc_product.h"
+
+namespace stepnet::gpu_fc_columns {
+namespace {
+
+REGISTER(fc_columns_cuda) {
+  return cuda<FcColumnsArgs>("FCColumns", gpu::fc_forward<FcColumnsArgs, float>,
+                             gpu::fc_forward<FcColumnsArgs, double>);
+}
+REGISTER(fc_columns_gradient_cuda) {
+  return cuda<FcColumnsArgs>("FCColumnsGradient", gpu::fc_gradient<FcColumnsArgs, float>,
+                             gpu::fc_gradient<FcColumnsArgs, double>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_fc_columns

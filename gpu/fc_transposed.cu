@@ -1,0 +1,19 @@
+// CUDA kernels for FCTransposed and its gradient. Meaning and derivatives: see operators/fc_transposed.cc.
+#include "operators/fc_transposed.h"
+
+#include "gpu/fc_product.h"
+
+namespace stepnet::gpu_fc_transposed {
+namespace {
+
+REGISTER(fc_transposed_cuda) {
+  return cuda<FcTransposedArgs>("FCTransposed", gpu::fc_forward<FcTransposedArgs, float>,
+                                gpu::fc_forward<FcTransposedArgs, double>);
+}
+REGISTER(fc_transposed_gradient_cuda) {
+  return cuda<FcTransposedArgs>("FCTransposedGradient", gpu::fc_gradient<FcTransposedArgs, float>,
+                                gpu::fc_gradient<FcTransposedArgs, double>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_fc_transposed
