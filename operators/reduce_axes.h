@@ -7,20 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <string>
-#include <type_traits>
-#include <vector>
 
 #include "core/parallel.h"
 #include "operators/broadcast.h"
+#include "operators/reduce_args.h"
 
 namespace stepnet {
-
-struct ReduceArgs {
-  std::vector<int64_t> axes;
-  bool keepdims = true;
-};
 
 class Reduction {
  public:
@@ -73,26 +66,11 @@ class Reduction {
   }
 
  private:
-  static std::array<bool, Shape::kMaxRank> reduced_dims(const ReduceArgs& args, int rank) {
-    std::array<bool, Shape::kMaxRank> reduced{};
-    if (args.axes.empty()) reduced.fill(true);
-    for (const int64_t axis : args.axes) {
-      bool& here = reduced[canonical_axis(axis, rank)];
-      require(!here, "argument \"axes\" names dimension {} twice", canonical_axis(axis, rank));
-      here = true;
-    }
-    return reduced;
-  }
-
   int leading_;
   Shape y_;
   int64_t per_value_ = 1, blocks_ = 1, x_size_ = 1, y_size_ = 1;
   BroadcastRuns runs_{Broadcast{}};
 };
-
-// Stretches of floats are reduced in double.
-template <class T>
-using ReductionType = std::conditional_t<std::is_floating_point_v<T>, double, T>;
 
 // In lanes of fixed position, which are joined in a fixed order.
 template <class T, class Map, class Join>
@@ -142,18 +120,6 @@ void reduce_extreme(const Reduction& reduction, In<T> x, Out<T> y, T start, Befo
         else
           return before(b, a) ? b : a;
       });
-}
-
-// What is less than all other numbers.
-template <class T>
-constexpr T least_value() {
-  using Limits = std::numeric_limits<T>;
-  return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-}
-template <class T>
-constexpr T greatest_value() {
-  using Limits = std::numeric_limits<T>;
-  return Limits::has_infinity ? Limits::infinity() : Limits::max();
 }
 
 // The gradient of an extreme goes, undivided, to each element that equals it.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,11 @@ struct LossArgs {
   bool spatial = false;
 };
 
+struct SpatialLossArgs : LossArgs {
+  std::string order;
+  SpatialLossArgs() { spatial = true; }
+};
+
 // A line runs over the classes; there are as many as rows before the axis, or spatial places.
 inline OneAxis loss_lines(const LossArgs& a, const Shape& x) {
   if (!a.spatial) {
@@ -30,7 +36,8 @@ inline OneAxis loss_lines(const LossArgs& a, const Shape& x) {
   return {x[0], x[1], x.size_between(2, x.rank())};
 }
 
-inline constexpr int64_t kIgnored = -1;  // the label of a place that has none; of a spatial loss only
+inline constexpr double kSumError = 1e-4;  // of a distribution
+inline constexpr int64_t kIgnored = -1;    // the label of a place that has none; of a spatial loss only
 
 // Inputs `t` and, if that is not -1, `weights`, against the X of shape `x`.
 inline void check_targets(const LossArgs& a, const ShapeCall& c, const Shape& x, DType type, int t, int weights) {
@@ -45,6 +52,14 @@ inline void check_targets(const LossArgs& a, const ShapeCall& c, const Shape& x,
   if (weights >= 0 && c.known(weights))
     require(c.shape(weights).size() == lines.lines(), "weights is {}, but X {} has {} rows", c.shape(weights), x,
             lines.lines());
+}
+
+// The gradient's inputs are X, T, [weights,] P, dloss.
+struct GradientInputs {
+  int weights, p, dloss;
+};
+inline GradientInputs gradient_inputs(int count) {
+  return count == 5 ? GradientInputs{2, 3, 4} : GradientInputs{-1, 2, 3};
 }
 
 // The targets and weights of lines. The constructor throws Error if a label is no class.

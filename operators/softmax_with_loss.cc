@@ -16,11 +16,6 @@
 namespace stepnet {
 namespace {
 
-struct SpatialLossArgs : LossArgs {
-  std::string order;
-  SpatialLossArgs() { spatial = true; }
-};
-
 template <class Args>
 void infer(const Args& a, ShapeCall& c) {
   if (!c.known(0)) return;
@@ -28,8 +23,6 @@ void infer(const Args& a, ShapeCall& c) {
   c.set_like(0, 0);
   c.set(1, c.dtype(0), Shape{});
 }
-
-constexpr double kSumError = 1e-4;  // of a distribution
 
 template <class T>
 void check_distributions(const LossTargets<T>& targets, const OneAxis& lines) {
@@ -107,12 +100,6 @@ void forward(const Args& a, In<T> x, const Tensor& target, In<T> weights, Out<T>
   });
   loss[0] = static_cast<T>(static_cast<double>(a.scale) * targets.mean(losses));
 }
-
-// The gradient's inputs are X, T, [weights,] P, dloss.
-struct GradientInputs {
-  int weights, p, dloss;
-};
-GradientInputs gradient_inputs(int count) { return count == 5 ? GradientInputs{2, 3, 4} : GradientInputs{-1, 2, 3}; }
 
 template <class Args>
 void infer_gradient(const Args& a, ShapeCall& c) {

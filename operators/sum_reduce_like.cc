@@ -3,20 +3,14 @@
 //
 // The derivative is that broadcast, SumReduceLikeGradient. Both read only the shape of what they are like.
 
+#include "operators/sum_reduce_like.h"
+
 #include <algorithm>
 
 #include "core/vector_math.h"
-#include "operators/broadcast.h"
 
 namespace stepnet {
 namespace {
-
-Broadcast checked(const BroadcastArgs& args, const Shape& a, const Shape& b) {
-  const Broadcast shapes = broadcast_like(args, a, b);
-  require(shapes.a == shapes.out && shapes.out.rank() == a.rank(),
-          "A {} is not B {} broadcast, so it cannot be summed to it", a, b);
-  return shapes;
-}
 
 template <class T>
 T total(const T* values, int64_t size) {
@@ -31,7 +25,7 @@ T total(const T* values, int64_t size) {
 
 template <class T>
 void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
-  const Broadcast shapes = checked(args, call.in(0).shape(), call.in(1).shape());
+  const Broadcast shapes = sum_like_shapes(args, call.in(0).shape(), call.in(1).shape());
   if (!call.accumulates(0)) std::fill(c.begin(), c.end(), T(0));
   BroadcastRuns(shapes).each([&](const BroadcastRun& run) {
     const T* from = a.data() + run.a;
@@ -47,7 +41,7 @@ void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
 
 template <class T>
 void spread(const BroadcastArgs& args, In<T>, In<T> dc, Out<T> da, Call& call) {
-  BroadcastRuns(checked(args, call.in(0).shape(), call.in(1).shape())).each([&](const BroadcastRun& run) {
+  BroadcastRuns(sum_like_shapes(args, call.in(0).shape(), call.in(1).shape())).each([&](const BroadcastRun& run) {
     const T* from = dc.data() + run.b;
     T* to = da.data() + run.out;
     if (run.b_moves) {
@@ -59,12 +53,12 @@ void spread(const BroadcastArgs& args, In<T>, In<T> dc, Out<T> da, Call& call) {
 }
 
 void infer(const BroadcastArgs& args, ShapeCall& c) {
-  if (c.known(0) && c.known(1)) checked(args, c.shape(0), c.shape(1));
+  if (c.known(0) && c.known(1)) sum_like_shapes(args, c.shape(0), c.shape(1));
   c.set_like(0, 1);
 }
 
 void infer_gradient(const BroadcastArgs& args, ShapeCall& c) {
-  if (c.known(0) && c.known(1)) checked(args, c.shape(0), c.shape(1));
+  if (c.known(0) && c.known(1)) sum_like_shapes(args, c.shape(0), c.shape(1));
   c.set_like(0, 0);
 }
 

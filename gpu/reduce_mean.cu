@@ -1,0 +1,32 @@
+// CUDA kernels for ReduceMean and its gradient. Meaning and derivatives: see operators/reduce_mean.cc.
+#include "gpu/reduce_axes.h"
+
+namespace stepnet::gpu_reduce_mean {
+namespace {
+
+struct Divided {
+  double by;
+  constexpr double operator()(double sum) const { return sum / by; }
+};
+
+template <class T>
+void forward(const ReduceArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  const int64_t count = gpu::values_of_each(a, call.in(0).shape());
+  const Divided mean{count == 0 ? 1.0 : static_cast<double>(count)};
+  gpu::reduce_values(a, x, y, call, 0, gpu::Same(), std::plus<double>(), mean);
+}
+
+template <class T>
+void gradient(const ReduceArgs& a, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  const T count = static_cast<T>(gpu::values_of_each(a, call.in(1).shape()));
+  const gpu::Strided place = gpu::places_in_result(a, call);
+  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[place.find(i)] / count; });
+}
+
+REGISTER(reduce_mean_cuda) { return cuda<ReduceArgs>("ReduceMean", forward<float>, forward<double>); }
+REGISTER(reduce_mean_gradient_cuda) {
+  return cuda<ReduceArgs>("ReduceMeanGradient", gradient<float>, gradient<double>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_reduce_mean

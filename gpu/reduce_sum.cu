@@ -1,0 +1,22 @@
+// CUDA kernels for ReduceSum and its gradient. Meaning and derivatives: see operators/reduce_sum.cc.
+#include "gpu/reduce_axes.h"
+
+namespace stepnet::gpu_reduce_sum {
+namespace {
+
+template <class T>
+void forward(const ReduceArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  gpu::reduce_values(a, x, y, call, 0, gpu::Same(), std::plus<double>(), gpu::Same());
+}
+
+template <class T>
+void gradient(const ReduceArgs& a, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  const gpu::Strided place = gpu::places_in_result(a, call);
+  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[place.find(i)]; });
+}
+
+REGISTER(reduce_sum_cuda) { return cuda<ReduceArgs>("ReduceSum", forward<float>, forward<double>); }
+REGISTER(reduce_sum_gradient_cuda) { return cuda<ReduceArgs>("ReduceSumGradient", gradient<float>, gradient<double>); }
+
+}  // namespace
+}  // namespace stepnet::gpu_reduce_sum
