@@ -61,8 +61,6 @@ void take_part(const Tensor& whole, Tensor& part, int axis, int64_t begin, int64
 
 namespace {
 
-int64_t part_size(const ConcatArgs& args, const Shape& part, int axis) { return args.add_axis ? 1 : part[axis]; }
-
 Shape insert_dimension(const Shape& shape, int at, int64_t size) {
   Shape wider;
   for (int i = 0; i < at; ++i) wider.push_back(shape[i]);

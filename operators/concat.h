@@ -20,6 +20,9 @@ struct ConcatArgs {
 // of the new one, 0 to rank.
 int concat_axis(const ConcatArgs& args, int rank, bool new_axis = false);
 
+// The size of a part along it.
+inline int64_t part_size(const ConcatArgs& args, const Shape& part, int axis) { return args.add_axis ? 1 : part[axis]; }
+
 // Declares "axis", "order" and "add_axis"; `Args` derives from ConcatArgs.
 template <class Args>
 void declare_axis(OpBuilder<Args>& op) {

@@ -1,7 +1,7 @@
 // Copies of runs of elements between tensors of one type, whatever the type is: what operators that only move elements
 // (Concat, Split, Slice, Gather) are made of.
 //
-// Tensors are on the CPU. Threads: thread-safe on ranges that do not overlap.
+// Tensors are on the CPU, but for those of copy_values. Threads: thread-safe on ranges that do not overlap.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct BlockCopy {
 };
 void copy_blocks(const Tensor& from, Tensor& to, const BlockCopy& plan);
 
-// to = from, element by element; the shapes may differ, not the number of elements. Nothing to do if they are the same
-// bytes already (an operator in place).
+// to = from, element by element, on any device; the shapes may differ, not the number of elements. Nothing to do if
+// they are the same bytes already (an operator in place).
 void copy_values(const Tensor& from, Tensor& to);
 
 }  // namespace stepnet

@@ -4,6 +4,8 @@
 // listed ones are taken whole.
 // dX = SliceGradient(X, dY): dY at its place, zeros elsewhere. Backward reads X's shape, dY, and the bounds.
 
+#include "operators/slice.h"
+
 #include <algorithm>
 
 #include "operators/copy_elements.h"
@@ -12,26 +14,18 @@
 namespace stepnet {
 namespace {
 
-struct SliceArgs {
-  std::vector<int64_t> starts, ends;
-};
-
-// The one range that is cut out: [begin, begin + size) of dimension `axis`.
-struct Range {
-  int axis = 0;
-  int64_t begin = 0, size = 0;
-};
-
 int64_t resolve(int64_t bound, int64_t size, const char* what, size_t axis) {
   const int64_t at = bound < 0 ? size + (bound + 1) : std::min(bound, size);
   require(at >= 0, "the {} {} of dimension {} lies before its beginning; the size is {}", what, bound, axis, size);
   return at;
 }
 
-Range cut_range(const Shape& x, const std::vector<int64_t>& starts, const std::vector<int64_t>& ends) {
+}  // namespace
+
+SliceRange cut_range(const Shape& x, const std::vector<int64_t>& starts, const std::vector<int64_t>& ends) {
   require(starts.size() == ends.size(), "there are {} starts and {} ends", starts.size(), ends.size());
   require(static_cast<int>(starts.size()) <= x.rank(), "{} ranges are given for shape {}", starts.size(), x);
-  Range range{0, 0, x.rank() > 0 ? x[0] : 1};
+  SliceRange range{0, 0, x.rank() > 0 ? x[0] : 1};
   bool cut = false;
   for (size_t i = 0; i < starts.size(); ++i) {
     const int64_t size = x[static_cast<int>(i)];
@@ -46,8 +40,10 @@ Range cut_range(const Shape& x, const std::vector<int64_t>& starts, const std::v
   return range;
 }
 
+namespace {
+
 // From inputs `first` and `first + 1` if they are there, else from the arguments.
-Range range_of(const SliceArgs& args, const Shape& x, const Tensor* starts, const Tensor* ends) {
+SliceRange range_of(const SliceArgs& args, const Shape& x, const Tensor* starts, const Tensor* ends) {
   if (!starts) return cut_range(x, args.starts, args.ends);
   return cut_range(x, read_integers(*starts, "starts"), read_integers(*ends, "ends"));
 }
@@ -62,12 +58,12 @@ bool bounds_known(const ShapeCall& call, int first) {
   return !call.has(first) || (call.value(first) && call.value(first + 1));
 }
 
-Range range_of(const SliceArgs& args, const Call& call, int first) {
+SliceRange range_of(const SliceArgs& args, const Call& call, int first) {
   const bool given = call.has(first);
   return range_of(args, call.in(0).shape(), given ? &call.in(first) : nullptr, given ? &call.in(first + 1) : nullptr);
 }
 
-BlockCopy plan_of(const Shape& whole, const Range& range) {
+BlockCopy plan_of(const Shape& whole, const SliceRange& range) {
   BlockCopy plan;
   const int64_t inner = whole.rank() > 0 ? whole.size_between(range.axis + 1, whole.rank()) : 1;
   plan.blocks = whole.size_between(0, range.axis);
@@ -78,12 +74,12 @@ BlockCopy plan_of(const Shape& whole, const Range& range) {
   return plan;
 }
 
-Shape cut_shape(const Shape& x, const Range& range) { return x.rank() > 0 ? x.with(range.axis, range.size) : x; }
+Shape cut_shape(const Shape& x, const SliceRange& range) { return x.rank() > 0 ? x.with(range.axis, range.size) : x; }
 
 void shape(const SliceArgs& args, ShapeCall& call) {
   check_bounds_given_once(args, call, 1);
   if (!call.known(0) || !bounds_known(call, 1)) return;
-  const Range range = range_of(args, call.shape(0), call.value(1), call.value(2));
+  const SliceRange range = range_of(args, call.shape(0), call.value(1), call.value(2));
   call.set(0, call.dtype(0), cut_shape(call.shape(0), range));
 }
 
@@ -96,7 +92,7 @@ void gradient_shape(const SliceArgs& args, ShapeCall& call) {
   if (!call.known(0) || !call.known(1)) return;
   call.set(0, call.dtype(1), call.shape(0));
   if (!bounds_known(call, 2)) return;
-  const Range range = range_of(args, call.shape(0), call.value(2), call.value(3));
+  const SliceRange range = range_of(args, call.shape(0), call.value(2), call.value(3));
   require(cut_shape(call.shape(0), range) == call.shape(1), "the slice has shape {}, but its gradient {}",
           cut_shape(call.shape(0), range), call.shape(1));
 }
@@ -113,14 +109,14 @@ void slice_gradient(const SliceArgs& args, Call& call) {
 // Dimensions before the one that is cut are rows.
 int leading_dimensions(const SliceArgs& args, const ShapeCall& call, int first) {
   if (!call.known(0) || call.has(first)) return 0;
-  const Range range = cut_range(call.shape(0), args.starts, args.ends);
+  const SliceRange range = cut_range(call.shape(0), args.starts, args.ends);
   return range.size == call.shape(0).size_between(range.axis, range.axis + 1) ? call.shape(0).rank() : range.axis;
 }
 
 // Empty if it is not columns that are cut out.
 std::vector<int64_t> first_column(const SliceArgs& args, const ShapeCall& call, int first) {
   if (!call.known(0) || call.has(first)) return {};
-  const Range range = cut_range(call.shape(0), args.starts, args.ends);
+  const SliceRange range = cut_range(call.shape(0), args.starts, args.ends);
   if (range.axis != call.shape(0).rank() - 1) return {};
   return {range.begin};
 }

@@ -2,17 +2,14 @@
 //
 // dX = Concat(dY_0, dY_1, ...). A part without a gradient counts as zeros of its shape. Backward reads nothing.
 
+#include "operators/split.h"
+
 #include <numeric>
 
-#include "operators/concat.h"
 #include "operators/fill_shape.h"
 
 namespace stepnet {
 namespace {
-
-struct SplitArgs : ConcatArgs {
-  std::vector<int64_t> split;
-};
 
 std::vector<int64_t> equal_sizes(int64_t size, int parts) {
   require(size % parts == 0, "size {} cannot be split into {} equal parts", size, parts);
@@ -31,7 +28,8 @@ void check_sizes(const SplitArgs& args, const std::vector<int64_t>& sizes, int64
   require(sum == total, "the parts' sizes add up to {}, but the input has {}", sum, total);
 }
 
-// The size of each part. `given` is the second input, null if there is none.
+}  // namespace
+
 std::vector<int64_t> part_sizes(const SplitArgs& args, const Shape& x, const Tensor* given, int parts) {
   const int64_t total = x[concat_axis(args, x.rank())];
   require(!given || args.split.empty(), "the sizes are given by the argument \"split\" and by an input");
@@ -41,6 +39,8 @@ std::vector<int64_t> part_sizes(const SplitArgs& args, const Shape& x, const Ten
   check_sizes(args, sizes, total, parts);
   return sizes;
 }
+
+namespace {
 
 Shape without(const Shape& shape, int axis) {
   Shape narrower;

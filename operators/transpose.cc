@@ -2,25 +2,17 @@
 //
 // dX = Transpose(dY) by the inverse permutation; backward reads nothing.
 
+#include "operators/transpose.h"
+
 #include <algorithm>
-#include <array>
 
 #include "core/operator.h"
 #include "core/parallel.h"
 
 namespace stepnet {
-namespace {
 
-struct TransposeArgs {
-  std::vector<int64_t> axes;
-};
-
-// Arrays, because vectors would allocate in every timestep.
-using Order = std::array<int, Shape::kMaxRank>;
-
-// The permutation of the first `rank` dimensions, checked; reverses them if none is given.
-Order permutation(const std::vector<int64_t>& axes, int rank) {
-  Order order{};
+TransposeOrder permutation(const std::vector<int64_t>& axes, int rank) {
+  TransposeOrder order{};
   if (axes.empty()) {
     for (int i = 0; i < rank; ++i) order[i] = rank - 1 - i;
     return order;
@@ -38,24 +30,8 @@ Order permutation(const std::vector<int64_t>& axes, int rank) {
   return order;
 }
 
-void shape(const TransposeArgs& args, ShapeCall& call) {
-  if (!call.known(0)) return;
-  const Shape& x = call.shape(0);
-  const Order order = permutation(args.axes, x.rank());
-  Shape y;
-  for (int i = 0; i < x.rank(); ++i) y.push_back(x[order[i]]);
-  call.set(0, call.dtype(0), y);
-}
-
-// The output's dimensions with the input's stride of each; dimensions that stay neighbours are merged into one, and
-// those of size 1 left out.
-struct Layout {
-  std::array<int64_t, Shape::kMaxRank> sizes{}, strides{};
-  size_t dims = 0;
-};
-
-Layout merge(const Shape& x, const Order& order) {
-  Layout layout;
+TransposeLayout transpose_layout(const Shape& x, const TransposeOrder& order) {
+  TransposeLayout layout;
   for (int i = 0; i < x.rank(); ++i) {
     const int axis = order[i];
     if (x[axis] == 1) continue;
@@ -70,14 +46,15 @@ Layout merge(const Shape& x, const Order& order) {
   return layout;
 }
 
-// Where in the input the `index`-th of the first `dims` output dimensions starts.
-int64_t input_offset(const Layout& layout, size_t dims, int64_t index) {
-  int64_t offset = 0;
-  for (size_t d = dims; d-- > 0;) {
-    offset += index % layout.sizes[d] * layout.strides[d];
-    index /= layout.sizes[d];
-  }
-  return offset;
+namespace {
+
+void shape(const TransposeArgs& args, ShapeCall& call) {
+  if (!call.known(0)) return;
+  const Shape& x = call.shape(0);
+  const TransposeOrder order = permutation(args.axes, x.rank());
+  Shape y;
+  for (int i = 0; i < x.rank(); ++i) y.push_back(x[order[i]]);
+  call.set(0, call.dtype(0), y);
 }
 
 // One plane: y[r, c] = x[r * row_stride + c * column_stride], in tiles that stay in the first cache.
@@ -98,7 +75,7 @@ void transpose_rows(const T* x, T* y, int64_t begin, int64_t end, int64_t column
 // The last output dimension is not the input's last: planes of the last two output dimensions, the outer ones in
 // parallel, or the plane's rows if there is one plane.
 template <class T>
-void transpose_planes(const Layout& layout, const T* x, T* y, int64_t size) {
+void transpose_planes(const TransposeLayout& layout, const T* x, T* y, int64_t size) {
   const size_t dims = layout.dims;
   const int64_t rows = layout.sizes[dims - 2], columns = layout.sizes[dims - 1];
   const int64_t row_stride = layout.strides[dims - 2], column_stride = layout.strides[dims - 1];
@@ -119,7 +96,7 @@ void transpose_planes(const Layout& layout, const T* x, T* y, int64_t size) {
 
 // The last dimension stays the last: whole rows are copied.
 template <class T>
-void copy_rows(const Layout& layout, const T* x, T* y, int64_t size) {
+void copy_rows(const TransposeLayout& layout, const T* x, T* y, int64_t size) {
   const size_t dims = layout.dims;
   const int64_t row = layout.sizes[dims - 1];
   parallel_for(size / row, 2.0 + 0.3 * static_cast<double>(row), [&](int64_t begin, int64_t end) {
@@ -132,7 +109,7 @@ void transpose(const TransposeArgs& args, Call& call) {
   const Tensor& x = call.in(0);
   const Out<T> y = call.out_span<T>(0);
   if (y.empty()) return;
-  const Layout layout = merge(x.shape(), permutation(args.axes, x.rank()));
+  const TransposeLayout layout = transpose_layout(x.shape(), permutation(args.axes, x.rank()));
   const T* from = x.data<T>();
   if (layout.dims <= 1) {
     std::copy_n(from, y.size(), y.data());
@@ -146,7 +123,7 @@ void transpose(const TransposeArgs& args, Call& call) {
 int fixed_leading_dimensions(const TransposeArgs& args, const ShapeCall& call) {
   if (!call.known(0)) return 0;
   const int rank = call.shape(0).rank();
-  const Order order = permutation(args.axes, rank);
+  const TransposeOrder order = permutation(args.axes, rank);
   int fixed = 0;
   while (fixed < rank && order[fixed] == fixed) ++fixed;
   return fixed;
