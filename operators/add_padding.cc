@@ -9,6 +9,7 @@
 // GatherPadding: dDATA = AddPadding(zeros, dstart, dend): each row of padding has its sum's gradient. The public format
 //                has no gradient there. The zeros have the shape of what RemovePadding leaves of DATA.
 // Backward reads lengths_out, or lengths, and shapes.
+#include "operators/add_padding.h"
 
 #include <algorithm>
 
@@ -18,21 +19,6 @@
 
 namespace stepnet {
 namespace {
-
-struct PaddingArgs {
-  int64_t padding_width = 1, end_padding_width = -1;
-
-  int64_t start() const { return padding_width; }
-  int64_t end() const { return end_padding_width < 0 ? padding_width : end_padding_width; }
-};
-
-// Rows of padding in each segment.
-int64_t padding_rows(const PaddingArgs& args) {
-  int64_t rows = 0;
-  require(!__builtin_add_overflow(args.start(), args.end(), &rows), "paddings of {} and {} rows are too large",
-          args.start(), args.end());
-  return rows;
-}
 
 Shape check_rows(const ShapeCall& call) {
   require_one_dimension(call, 1, "lengths");

@@ -3,9 +3,9 @@
 //
 // dDATA = LengthsMaxGradient(dY): the segment's gradient, undivided, for each element that equals the maximum. Its own
 // derivative with respect to dY is the sum over those elements. Backward reads DATA, OUTPUT and LENGTHS.
+#include "operators/lengths_max.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/operator.h"
 #include "operators/segment_rows.h"
@@ -33,11 +33,6 @@ void infer_gradient(const NoArgs&, ShapeCall& call) {
 }
 
 template <class T>
-T larger(T a, T b) {
-  return a >= b || std::isnan(a) ? a : b;
-}
-
-template <class T>
 void maxima(const Tensor& data, const Tensor& lengths, Out<T> y) {
   check_segment_lengths(lengths, data.dim(0), "rows");
   if (y.empty()) return;
@@ -48,7 +43,7 @@ void maxima(const Tensor& data, const Tensor& lengths, Out<T> y) {
     if (rows == 0) std::fill_n(to, row, T(0));
     if (rows > 0) std::copy_n(from + at * row, row, to);
     for (int64_t k = at + 1; k < at + rows; ++k)
-      for (int64_t j = 0; j < row; ++j) to[j] = larger(to[j], from[k * row + j]);
+      for (int64_t j = 0; j < row; ++j) to[j] = LargerOrNan()(to[j], from[k * row + j]);
   });
 }
 
@@ -62,8 +57,7 @@ void maxima_gradient(In<T> data, In<T> y, const Tensor& lengths, In<T> dy, Out<T
     for (int64_t k = at; k < at + rows; ++k)
       for (int64_t j = 0; j < row; ++j) {
         const int64_t i = k * row + j, s = segment * row + j;
-        const bool largest = data[i] == y[s] || (std::isnan(data[i]) && std::isnan(y[s]));
-        dx[i] = largest ? dy[s] : T(0);
+        dx[i] = is_maximum(data[i], y[s]) ? dy[s] : T(0);
       }
   });
 }

@@ -3,6 +3,7 @@
 //   LengthsRangeFill     0, 1, ... in each                   LengthsToWeights     1 / length^power at each place
 //   LengthsToShape       [number of segments, length], where all have one length
 // No derivatives: lengths are integers.
+#include "operators/lengths_to_ranges.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +14,6 @@
 
 namespace stepnet {
 namespace {
-
-struct WeightArgs {
-  float power = 0.5f;
-};
 
 void infer_ranges(const NoArgs&, ShapeCall& call) {
   require_one_dimension(call, 0, "lengths");
@@ -55,7 +52,7 @@ void fill_ranges(In<int32_t> lengths, Out<int32_t> places) {
   });
 }
 
-void to_weights(const WeightArgs& args, In<int32_t> lengths, Out<float> weights) {
+void to_weights(const LengthsToWeightsArgs& args, In<int32_t> lengths, Out<float> weights) {
   for_segments(lengths, [&](int64_t, int64_t at, int32_t length) {
     std::fill_n(weights.data() + at, length, static_cast<float>(std::pow(static_cast<double>(length), -args.power)));
   });
@@ -113,13 +110,13 @@ REGISTER(lengths_range_fill) {
 }
 
 REGISTER(lengths_to_weights) {
-  auto spec = op<WeightArgs>("LengthsToWeights");
+  auto spec = op<LengthsToWeightsArgs>("LengthsToWeights");
   return declare(spec)
       .doc("A weight for each place, by the length of its segment.")
-      .arg("power", &WeightArgs::power, 0.5f, "the weight is 1 / length^power")
+      .arg("power", &LengthsToWeightsArgs::power, 0.5f, "the weight is 1 / length^power")
       .output("weights", "[sum of lengths], float")
       .types({DType::float32})
-      .shape([](const WeightArgs&, ShapeCall& call) { infer_places(call, DType::float32); })
+      .shape([](const LengthsToWeightsArgs&, ShapeCall& call) { infer_places(call, DType::float32); })
       .cpu_for<float>(to_weights)
       .example({"lengths=int32,3:3,0,2"})
       .example({"lengths=int32,1:1"}, {"power=2"});

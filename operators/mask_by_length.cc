@@ -4,6 +4,8 @@
 // there goes nowhere.
 //
 // dX = MaskByLength(dY), dBEYOND = MaskByLength(dY) with the other side; only lengths and timesteps are read.
+#include "operators/mask_by_length.h"
+
 #include <algorithm>
 
 #include "core/operator.h"
@@ -13,12 +15,8 @@
 namespace stepnet {
 namespace {
 
-struct MaskArgs {
-  bool beyond = false;
-};
-
 // Several timesteps stand one after the other, [R, B, ...]; a single one may be [B, ...] too.
-void infer(const MaskArgs& a, ShapeCall& call) {
+void infer(const MaskByLengthArgs& a, ShapeCall& call) {
   require(!(a.beyond && call.has(3)), "with \"beyond\" there is no input BEYOND");
   if (call.known(1))
     require(call.shape(1).rank() == 1, "lengths must be [B], one for each sample, but is {}", call.shape(1));
@@ -39,7 +37,7 @@ void infer(const MaskArgs& a, ShapeCall& call) {
   call.set_like(0, 0);
 }
 
-void mask(const MaskArgs& a, Call& call) {
+void mask(const MaskByLengthArgs& a, Call& call) {
   const Tensor& x = call.in(0);
   const auto lengths = call.in_span<int32_t>(1), timesteps = call.in_span<int32_t>(2);
   Tensor& y = call.out(0);
@@ -68,9 +66,9 @@ Gradient gradient(Formula& f, bool beyond) {
 }
 
 REGISTER(mask_by_length) {
-  return op<MaskArgs>("MaskByLength")
+  return op<MaskByLengthArgs>("MaskByLength")
       .doc("Rows of samples that are not over; in the others zero, or another tensor's rows.")
-      .arg("beyond", &MaskArgs::beyond, false, "keep the rows of samples that are over, and no others")
+      .arg("beyond", &MaskByLengthArgs::beyond, false, "keep the rows of samples that are over, and no others")
       .input("X", "[R, B, ...] for R timesteps, or [B, ...] for one; numbers of any type")
       .any_type()
       .input("lengths", "[B], how many timesteps each sample has")
@@ -84,7 +82,7 @@ REGISTER(mask_by_length) {
       .any_type()
       .shape(infer)
       .in_place("X", "Y")
-      .rowwise([](const MaskArgs&, const ShapeCall& call) {
+      .rowwise([](const MaskByLengthArgs&, const ShapeCall& call) {
         return call.known(2) && call.known(0) && call.shape(0).rank() > 1 && call.shape(0)[0] == call.shape(2)[0] ? 1
                                                                                                                   : 0;
       })
@@ -93,7 +91,7 @@ REGISTER(mask_by_length) {
       .example({"X=3,2,2", "lengths=int32,2:1,3", "timestep=int32,3:0,1,2", "BEYOND=3,2,2"})
       .example({"X=3,2,2", "lengths=int32,2:1,3", "timestep=int32,3:0,1,2"}, {"beyond=1"})
       .example({"X=3,2", "lengths=int32,3:0,1,2", "timestep=int32,1:1"})
-      .derivative("X", [](Formula& f) { return gradient(f, f.args<MaskArgs>().beyond); })
+      .derivative("X", [](Formula& f) { return gradient(f, f.args<MaskByLengthArgs>().beyond); })
       .derivative("BEYOND", [](Formula& f) { return gradient(f, true); });
 }
 

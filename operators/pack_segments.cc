@@ -6,6 +6,7 @@
 // The gradient of packing is unpacking, or with max_length PackSegmentsGradient, which gives zeros for what was lost.
 // That of unpacking is UnpackSegmentsGradient, which packs into the shape that the packed tensor had: it may be longer
 // than the longest segment. Backward reads the lengths.
+#include "operators/pack_segments.h"
 
 #include <algorithm>
 #include <limits>
@@ -17,20 +18,7 @@
 namespace stepnet {
 namespace {
 
-constexpr int64_t kNoMaximum = -1;
-
-struct UnpackArgs {
-  int64_t max_length = kNoMaximum;
-
-  // How much of a segment the packed tensor holds.
-  int64_t kept(int64_t length) const { return max_length < 0 ? length : std::min(length, max_length); }
-};
-
-struct PackArgs : UnpackArgs {
-  bool pad_minf = false, return_presence_mask = false;
-};
-
-void pack_shape(const PackArgs& args, ShapeCall& call) {
+void pack_shape(const PackSegmentsArgs& args, ShapeCall& call) {
   require(args.return_presence_mask || !call.wants(1),
           "there is an output for the presence mask, but argument \"return_presence_mask\" is not set");
   require_one_dimension(call, 0, "lengths");
@@ -48,7 +36,7 @@ void pack_shape(const PackArgs& args, ShapeCall& call) {
 }
 
 // How many rows of the segments the packed tensor, input 1, holds.
-int64_t kept_rows(const UnpackArgs& args, const ShapeCall& call) {
+int64_t kept_rows(const UnpackSegmentsArgs& args, const ShapeCall& call) {
   const Shape& packed = call.shape(1);
   const Tensor& lengths = *call.value(0);
   require(packed.rank() >= 2, "the packed segments must be [N, longest, ...], but are {}", packed);
@@ -67,17 +55,17 @@ int64_t kept_rows(const UnpackArgs& args, const ShapeCall& call) {
   return sum;
 }
 
-Shape unpacked_shape(const UnpackArgs& args, const ShapeCall& call) {
+Shape unpacked_shape(const UnpackSegmentsArgs& args, const ShapeCall& call) {
   const int64_t rows = kept_rows(args, call);
   return call.shape(1).from(2).prepend(rows);
 }
 
-void unpack_shape(const UnpackArgs& args, ShapeCall& call) {
+void unpack_shape(const UnpackSegmentsArgs& args, ShapeCall& call) {
   require_one_dimension(call, 0, "lengths");
   if (call.known(1) && call.value(0)) call.set(0, call.dtype(1), unpacked_shape(args, call));
 }
 
-void unpack_gradient_shape(const UnpackArgs& args, ShapeCall& call) {
+void unpack_gradient_shape(const UnpackSegmentsArgs& args, ShapeCall& call) {
   require_one_dimension(call, 0, "lengths");
   if (call.known(1) && call.value(0) && call.known(2)) {
     const Shape expected = unpacked_shape(args, call);
@@ -88,7 +76,7 @@ void unpack_gradient_shape(const UnpackArgs& args, ShapeCall& call) {
 }
 
 // lengths, the gradient of the packed tensor.
-void pack_gradient_shape(const UnpackArgs& args, ShapeCall& call) {
+void pack_gradient_shape(const UnpackSegmentsArgs& args, ShapeCall& call) {
   require_one_dimension(call, 0, "lengths");
   require(args.max_length >= 0, "it needs the argument \"max_length\"");
   if (!call.known(1) || !call.value(0)) return;
@@ -101,7 +89,8 @@ void pack_gradient_shape(const UnpackArgs& args, ShapeCall& call) {
 // Calls fn(first row among the segments, first row among the packed ones, rows) for each segment. What is not kept
 // has its place among the segments if `with_lost`.
 template <class Fn>
-void for_segments(const UnpackArgs& args, const Tensor& lengths, int64_t longest, bool with_lost, const Fn& fn) {
+void for_segments(const UnpackSegmentsArgs& args, const Tensor& lengths, int64_t longest, bool with_lost,
+                  const Fn& fn) {
   with_indices(lengths, [&](auto values) {
     int64_t at = 0;
     for (size_t n = 0; n < values.size(); ++n) {
@@ -120,7 +109,8 @@ void fill_minus_infinity(Tensor& t) {
   }
 }
 
-void put_segments(const UnpackArgs& args, const Tensor& lengths, const Tensor& values, Tensor& packed, bool with_lost) {
+void put_segments(const UnpackSegmentsArgs& args, const Tensor& lengths, const Tensor& values, Tensor& packed,
+                  bool with_lost) {
   if (packed.size() == 0) return;
   const int64_t row = packed.shape().size_between(2, packed.rank());
   for_segments(args, lengths, packed.dim(1), with_lost, [&](int64_t from, int64_t to, int64_t rows) {
@@ -128,7 +118,7 @@ void put_segments(const UnpackArgs& args, const Tensor& lengths, const Tensor& v
   });
 }
 
-void take_segments(const UnpackArgs& args, const Tensor& lengths, const Tensor& packed, Tensor& values,
+void take_segments(const UnpackSegmentsArgs& args, const Tensor& lengths, const Tensor& packed, Tensor& values,
                    bool with_lost) {
   if (values.size() == 0 || packed.size() == 0) return;
   const int64_t row = values.shape().size_between(1, values.rank());
@@ -137,7 +127,7 @@ void take_segments(const UnpackArgs& args, const Tensor& lengths, const Tensor& 
   });
 }
 
-void pack(const PackArgs& args, Call& call) {
+void pack(const PackSegmentsArgs& args, Call& call) {
   const Tensor& lengths = call.in(0);
   if (call.wants(0)) {
     Tensor& packed = call.out(0);
@@ -155,16 +145,17 @@ void pack(const PackArgs& args, Call& call) {
                [&](int64_t, int64_t to, int64_t rows) { std::fill_n(mask.data<bool>() + to, rows, true); });
 }
 
-void pack_gradient(const UnpackArgs& args, const Tensor& lengths, const Tensor& dy, Tensor& dx) {
+void pack_gradient(const UnpackSegmentsArgs& args, const Tensor& lengths, const Tensor& dy, Tensor& dx) {
   dx.fill_zero();
   take_segments(args, lengths, dy, dx, true);
 }
 
-void unpack(const UnpackArgs& args, const Tensor& lengths, const Tensor& packed, Tensor& values) {
+void unpack(const UnpackSegmentsArgs& args, const Tensor& lengths, const Tensor& packed, Tensor& values) {
   take_segments(args, lengths, packed, values, false);
 }
 
-void unpack_gradient(const UnpackArgs& args, const Tensor& lengths, const Tensor&, const Tensor& dy, Tensor& dx) {
+void unpack_gradient(const UnpackSegmentsArgs& args, const Tensor& lengths, const Tensor&, const Tensor& dy,
+                     Tensor& dx) {
   dx.fill_zero();
   put_segments(args, lengths, dy, dx, false);
 }
@@ -172,7 +163,7 @@ void unpack_gradient(const UnpackArgs& args, const Tensor& lengths, const Tensor
 template <class Args>
 OpBuilder<Args>& declare_lengths(OpBuilder<Args>& spec) {
   return spec
-      .arg("max_length", static_cast<int64_t Args::*>(&UnpackArgs::max_length), kNoMaximum,
+      .arg("max_length", static_cast<int64_t Args::*>(&UnpackSegmentsArgs::max_length), UnpackSegmentsArgs::kNoMaximum,
            "how many rows of each segment are kept, and the length of the packed ones; -1: that of the longest",
            at_least(-1))
       .input("lengths", "[N], the number of rows of each segment")
@@ -189,10 +180,10 @@ Gradient of_packed(Formula& f, const char* type, const char* output, int64_t max
 }
 
 REGISTER(pack_segments) {
-  auto spec = op<PackArgs>("PackSegments");
+  auto spec = op<PackSegmentsArgs>("PackSegments");
   spec.doc("Segments that stand one after the other become rows of one length.")
-      .arg("pad_minf", &PackArgs::pad_minf, false, "minus infinity, not zero, stands behind the ends")
-      .arg("return_presence_mask", &PackArgs::return_presence_mask, false, "there is a second output");
+      .arg("pad_minf", &PackSegmentsArgs::pad_minf, false, "minus infinity, not zero, stands behind the ends")
+      .arg("return_presence_mask", &PackSegmentsArgs::return_presence_mask, false, "there is a second output");
   return declare_lengths(spec)
       .input("tensor", "[sum of lengths, ...] of any type; with pad_minf float or double")
       .any_type()
@@ -210,13 +201,13 @@ REGISTER(pack_segments) {
       .example_net(R"(op { type: "PackSegments" input: "L" input: "X" output: "Y" arg { name: "pad_minf" i: 1 } })",
                    {"L=int32,2:2,1", "X=3"})
       .derivative("tensor", [](Formula& f) {
-        const int64_t most = f.args<PackArgs>().max_length;
+        const int64_t most = f.args<PackSegmentsArgs>().max_length;
         return of_packed(f, most < 0 ? "UnpackSegments" : "PackSegmentsGradient", "packed_tensor", most);
       });
 }
 
 REGISTER(pack_segments_gradient) {
-  auto spec = op<UnpackArgs>("PackSegmentsGradient");
+  auto spec = op<UnpackSegmentsArgs>("PackSegmentsGradient");
   return declare_lengths(spec)
       .doc("Gradient of PackSegments with max_length: rows that were not kept have zeros.")
       .input("d_packed_tensor", "[N, max_length, ...]")
@@ -225,12 +216,13 @@ REGISTER(pack_segments_gradient) {
       .any_type()
       .shape(pack_gradient_shape)
       .cpu(pack_gradient)
-      .derivative("d_packed_tensor",
-                  [](Formula& f) { return of_packed(f, "PackSegments", "d_tensor", f.args<UnpackArgs>().max_length); });
+      .derivative("d_packed_tensor", [](Formula& f) {
+        return of_packed(f, "PackSegments", "d_tensor", f.args<UnpackSegmentsArgs>().max_length);
+      });
 }
 
 REGISTER(unpack_segments) {
-  auto spec = op<UnpackArgs>("UnpackSegments");
+  auto spec = op<UnpackSegmentsArgs>("UnpackSegments");
   return declare_lengths(spec)
       .doc("Rows of one length become segments that stand one after the other; what is behind their ends is dropped.")
       .input("tensor", "[N, longest or more, ...] of any type; with max_length that many rows are enough")
@@ -245,12 +237,12 @@ REGISTER(unpack_segments) {
       .example({"lengths=int32,0", "tensor=0,0,2"})
       .derivative("tensor", [](Formula& f) {
         return f.op("UnpackSegmentsGradient", {f.x("lengths"), f.x("tensor"), f.dy("packed_tensor")},
-                    max_length_arg(f.args<UnpackArgs>().max_length));
+                    max_length_arg(f.args<UnpackSegmentsArgs>().max_length));
       });
 }
 
 REGISTER(unpack_segments_gradient) {
-  auto spec = op<UnpackArgs>("UnpackSegmentsGradient");
+  auto spec = op<UnpackSegmentsArgs>("UnpackSegmentsGradient");
   return declare_lengths(spec)
       .doc("Gradient of UnpackSegments with respect to the packed segments.")
       .input("tensor", "[N, longest or more, ...]; its values are not read")
@@ -264,7 +256,7 @@ REGISTER(unpack_segments_gradient) {
       .cpu(unpack_gradient)
       .derivative("tensor", [](Formula&) { return Gradient::none(); })
       .derivative("d_packed_tensor", [](Formula& f) {
-        return of_packed(f, "UnpackSegments", "d_tensor", f.args<UnpackArgs>().max_length);
+        return of_packed(f, "UnpackSegments", "d_tensor", f.args<UnpackSegmentsArgs>().max_length);
       });
 }
 

@@ -6,104 +6,28 @@
 // With `repeat_from_axis`, j ends there, and what lies behind is masked together.
 //
 // dX = SequenceMask(dY) with grad = 1, which puts zeros in place of fill_val; backward reads lengths or centers alone.
+#include "operators/sequence_mask.h"
 
-#include <algorithm>
 #include <limits>
 
-#include "core/operator.h"
 #include "core/parallel.h"
 
 namespace stepnet {
 namespace {
 
-struct MaskArgs {
-  std::string mode;
-  int64_t axis = 1, radius = 10;
-  std::optional<int64_t> batch, repeat_from_axis;
-  bool grad = false;
-  float fill_val = 0;
-};
+bool has_values(const SequenceMaskArgs& a) { return a.mode == "sequence" || a.mode == "window"; }
 
-bool has_values(const MaskArgs& a) { return a.mode == "sequence" || a.mode == "window"; }
-
-struct Layout {
-  int64_t matrices = 1, rows = 1, columns = 1, repeats = 1;
-};
-
-Layout layout_of(const MaskArgs& a, const Shape& x) {
-  const int axis = canonical_axis(a.axis, x.rank());
-  int first_row = 0, repeat = x.rank();
-  if (a.batch) {
-    const int batch = canonical_axis(*a.batch, x.rank());
-    require(batch < axis, "argument \"batch\" is dimension {}, which must come before \"axis\", dimension {}", batch,
-            axis);
-    first_row = batch + 1;
-  }
-  if (a.repeat_from_axis) {
-    require(a.mode == "sequence", "argument \"repeat_from_axis\" goes with mode \"sequence\", not \"{}\"", a.mode);
-    repeat = canonical_axis(*a.repeat_from_axis, x.rank());
-    require(repeat >= axis, "argument \"repeat_from_axis\" is dimension {}, which comes before \"axis\", dimension {}",
-            repeat, axis);
-  }
-  return {x.size_between(0, first_row), x.size_between(first_row, axis), x.size_between(axis, repeat),
-          x.size_between(repeat, x.rank())};
-}
-
-void infer(const MaskArgs& a, ShapeCall& c) {
+void infer(const SequenceMaskArgs& a, ShapeCall& c) {
   require(!has_values(a) || c.has(1), "mode \"{}\" needs a second input, with {} for each row", a.mode,
           a.mode == "window" ? "the centre" : "the length");
   require(has_values(a) || !c.has(1), "mode \"{}\" takes no second input", a.mode);
   require(a.radius >= 0, "argument \"radius\" must be at least 0, but is {}", a.radius);
   if (!c.known(0)) return;
-  const Layout l = layout_of(a, c.shape(0));
+  const MaskLayout l = mask_layout(a, c.shape(0));
   if (c.known(1))
     require(c.shape(1).size() == l.rows, "the input {} has {} rows to mask, but sequence_lengths {} has {} values",
             c.shape(0), l.rows, c.shape(1), c.shape(1).size());
   c.set_like(0, 0);
-}
-
-// The columns that are not masked.
-struct Kept {
-  int64_t begin = 0, end = 0;
-};
-
-enum class Mode { sequence, window, upper, lower, upperdiag, lowerdiag };
-
-Mode mode_of(const std::string& name) {
-  if (name == "sequence") return Mode::sequence;
-  if (name == "window") return Mode::window;
-  if (name == "upper") return Mode::upper;
-  if (name == "lower") return Mode::lower;
-  return name == "upperdiag" ? Mode::upperdiag : Mode::lowerdiag;
-}
-
-Kept kept_columns(Mode mode, int64_t radius, In<int32_t> values, int64_t row, int64_t columns) {
-  Kept kept{0, columns};
-  switch (mode) {
-    case Mode::sequence:
-      kept.end = values[row];
-      break;
-    case Mode::window:
-      // A radius of 2^32 reaches every column that a centre can be far from.
-      radius = std::min(radius, int64_t{1} << 32);
-      kept = {values[row] - radius, values[row] + radius + 1};
-      break;
-    case Mode::upper:
-      kept.end = row + 1;
-      break;
-    case Mode::upperdiag:
-      kept.end = row;
-      break;
-    case Mode::lower:
-      kept.begin = row;
-      break;
-    case Mode::lowerdiag:
-      kept.begin = row + 1;
-      break;
-  }
-  kept.begin = std::clamp<int64_t>(kept.begin, 0, columns);
-  kept.end = std::clamp<int64_t>(kept.end, kept.begin, columns);
-  return kept;
 }
 
 void check_lengths(In<int32_t> lengths) {
@@ -112,16 +36,17 @@ void check_lengths(In<int32_t> lengths) {
 }
 
 template <class T>
-void mask(const MaskArgs& a, In<T> x, In<int32_t> values, Out<T> y, Call& call) {
-  const Layout l = layout_of(a, call.in(0).shape());
-  const Mode mode = mode_of(a.mode);
-  if (mode == Mode::sequence) check_lengths(values);
+void mask(const SequenceMaskArgs& a, In<T> x, In<int32_t> values, Out<T> y, Call& call) {
+  const MaskLayout l = mask_layout(a, call.in(0).shape());
+  const MaskMode mode = mask_mode(a.mode);
+  if (mode == MaskMode::sequence) check_lengths(values);
   if (y.empty()) return;
   const T masked = a.grad ? T(0) : static_cast<T>(a.fill_val);
   const int64_t row_size = l.columns * l.repeats;
   parallel_for(l.matrices * l.rows, 2 + 0.2 * static_cast<double>(row_size), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      const Kept kept = kept_columns(mode, a.radius, values, r % l.rows, l.columns);
+      const KeptColumns kept =
+          kept_columns(mode, a.radius, values.empty() ? 0 : values[r % l.rows], r % l.rows, l.columns);
       const T* from = x.data() + r * row_size;
       T* to = y.data() + r * row_size;
       const int64_t first = kept.begin * l.repeats, last = kept.end * l.repeats;
@@ -141,17 +66,20 @@ Gradient gradient(Formula& f) {
 }
 
 REGISTER(sequence_mask) {
-  return op<MaskArgs>("SequenceMask")
+  return op<SequenceMaskArgs>("SequenceMask")
       .doc("Puts one value in place of what lies behind a length, outside of a window, or beside a diagonal.")
-      .required_arg("mode", &MaskArgs::mode, "what is masked: sequence, window, upper, lower, upperdiag, lowerdiag",
+      .required_arg("mode", &SequenceMaskArgs::mode,
+                    "what is masked: sequence, window, upper, lower, upperdiag, lowerdiag",
                     one_of({"sequence", "window", "upper", "lower", "upperdiag", "lowerdiag"}))
-      .arg("axis", &MaskArgs::axis, int64_t{1}, "the first dimension that is columns; those before it are rows")
-      .arg("radius", &MaskArgs::radius, int64_t{10}, "mode window: how far from the centre is kept")
-      .arg("batch", &MaskArgs::batch, {}, "dimensions up to this one are no rows: each index has a matrix of its own")
-      .arg("repeat_from_axis", &MaskArgs::repeat_from_axis, {},
+      .arg("axis", &SequenceMaskArgs::axis, int64_t{1}, "the first dimension that is columns; those before it are rows")
+      .arg("radius", &SequenceMaskArgs::radius, int64_t{10}, "mode window: how far from the centre is kept")
+      .arg("batch", &SequenceMaskArgs::batch, {},
+           "dimensions up to this one are no rows: each index has a matrix of its own")
+      .arg("repeat_from_axis", &SequenceMaskArgs::repeat_from_axis, {},
            "mode sequence: dimensions from this one on are no columns but masked together")
-      .arg("fill_val", &MaskArgs::fill_val, -std::numeric_limits<float>::infinity(), "what stands in masked places")
-      .arg("grad", &MaskArgs::grad, false, "masked places are 0, whatever fill_val says")
+      .arg("fill_val", &SequenceMaskArgs::fill_val, -std::numeric_limits<float>::infinity(),
+           "what stands in masked places")
+      .arg("grad", &SequenceMaskArgs::grad, false, "masked places are 0, whatever fill_val says")
       .input("input", "one dimension or more")
       .input("sequence_lengths", "modes sequence and window: the length, or the centre, of each row")
       .types({DType::int32})

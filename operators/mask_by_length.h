@@ -1,0 +1,10 @@
+// What MaskByLength's kernels share.
+#pragma once
+
+namespace stepnet {
+
+struct MaskByLengthArgs {
+  bool beyond = false;
+};
+
+}  // namespace stepnet
