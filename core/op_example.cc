@@ -8,6 +8,7 @@
 #include "core/io/text.h"
 #include "core/net.h"
 #include "core/net_expansions.h"
+#include "core/placement.h"
 
 namespace stepnet {
 namespace {
@@ -82,7 +83,8 @@ GradientSubject net_subject(const OpSpec& spec, const OpExample& example, uint64
 
 std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64_t seed) {
   Workspace workspace;
-  for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = value.clone();
+  const Device device = device_of(OperatorDef(), subject.net);
+  for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = placed(value, device);
   RunContext context;
   context.seed = seed;
   run_net_once(subject.net, workspace, context);

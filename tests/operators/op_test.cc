@@ -3,17 +3,34 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 
 #include "core/gradient_check.h"
 #include "core/op_example.h"
+#include "core/placement.h"
 #include "core/random.h"
 
 namespace stepnet::testing {
 
+Device test_device() {
+  static const Device device = [] {
+    const char* text = std::getenv("STEPNET_TEST_DEVICE");
+    if (!text || std::string_view(text) == "cpu") return Device{};
+    require(std::string_view(text) == "cuda", "STEPNET_TEST_DEVICE is {}, neither cpu nor cuda", text);
+    return Device{DeviceKind::cuda, 0};
+  }();
+  return device;
+}
+
+void use_test_device(NetDef& net) {
+  if (test_device().kind == DeviceKind::cuda) net.mutable_device_option()->set_device_type(CUDA);
+}
+
 namespace {
 
 void feed_all(const Feeds& feeds, Workspace& workspace) {
-  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
+  for (const auto& [name, value] : feeds) workspace.tensor(name) = placed(value, test_device());
 }
 
 NetDef net_of(const OperatorDef& def, const Feeds& feeds) {
@@ -21,6 +38,7 @@ NetDef net_of(const OperatorDef& def, const Feeds& feeds) {
   net.set_name("test");
   for (const auto& feed : feeds) net.add_external_input(feed.first);
   *net.add_op() = def;
+  use_test_device(net);
   return net;
 }
 
@@ -80,7 +98,7 @@ std::vector<Tensor> run_op_on(const OperatorDef& def, const Feeds& feeds, uint64
   std::vector<Tensor> outputs;
   for (const std::string& name : def.output()) {
     const Blob* blob = name.empty() ? nullptr : workspace.find(name);
-    outputs.push_back(blob && blob->is_tensor() && !blob->empty() ? blob->tensor().clone() : Tensor());
+    outputs.push_back(blob && blob->is_tensor() && !blob->empty() ? placed(blob->tensor(), {}) : Tensor());
   }
   return outputs;
 }
@@ -141,6 +159,7 @@ std::string compare(const Tensor& a, const Tensor& b, double tol) {
 std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& wrt, double tol,
                            double step, const std::vector<std::string>& outputs) {
   GradientSubject subject{net_of(def, feeds), {feeds.begin(), feeds.end()}, outputs, wrt};
+  subject.device = test_device();
   if (outputs.empty()) subject.outputs = floating_outputs(subject, 1);
   return check_gradients(subject, {.tolerance = tol, .step = step}).str();
 }

@@ -1,5 +1,6 @@
 // What operator tests share: run one operator on given tensors, and check its gradients by central differences.
 //
+// With STEPNET_TEST_DEVICE=cuda in the environment operators run on the first GPU; values come from and go to the CPU.
 // Threads: not for concurrent use.
 #pragma once
 
@@ -15,6 +16,10 @@ namespace stepnet::testing {
 // OperatorDef in one line: make_op("FC", {"X", "W", "b"}, {"Y"}, {make_arg("axis", 2)}).
 OperatorDef make_op(const std::string& type, const std::vector<std::string>& inputs,
                     const std::vector<std::string>& outputs, const std::vector<Argument>& args = {});
+
+// Where tests run their operators, and what tells a net to.
+Device test_device();
+void use_test_device(NetDef& net);
 
 using Feeds = std::vector<std::pair<std::string, Tensor>>;
 

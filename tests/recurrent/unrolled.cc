@@ -6,6 +6,7 @@
 
 #include "core/net.h"
 #include "core/passes/gradients.h"
+#include "core/placement.h"
 #include "recurrent/builder.h"
 #include "recurrent/counters.h"
 
@@ -22,9 +23,17 @@ const Tensor& feed_of(const Feeds& feeds, const std::string& name) {
 
 std::string given(const std::string& output) { return fmt::format("{}_given", output); }
 
+// On a GPU always to the same places, so that graphs which were captured are replayed.
+void feed(Workspace& workspace, const std::string& name, const Tensor& value) {
+  Tensor& blob = workspace.tensor(name);
+  if (test_device() == Device{}) blob = Tensor();
+  blob.resize(value.dtype(), value.shape(), test_device());
+  blob.copy_from(value);
+}
+
 void feed_all(Workspace& workspace, const CellData& data) {
-  for (const auto& [name, value] : data.feeds) workspace.tensor(name) = value.clone();
-  for (const auto& [name, value] : data.outside) workspace.tensor(given(name)) = value.clone();
+  for (const auto& [name, value] : data.feeds) feed(workspace, name, value);
+  for (const auto& [name, value] : data.outside) feed(workspace, given(name), value);
 }
 
 Tensor zeros_like(const Tensor& t) { return Tensor::zeros(t.dtype(), t.shape()); }
@@ -42,12 +51,12 @@ CellResults run_once(Net& net, const GradientResult& gradients, const Feeds& fee
   for (const OperatorDef& op : net.def().op())
     for (const std::string& name : op.output())
       if (const Blob* blob = workspace.find(name); blob && blob->is_tensor() && !blob->empty())
-        results.outputs[name] = blob->tensor().clone();
+        results.outputs[name] = placed(blob->tensor(), {});
   for (const auto& [name, value] : feeds) {
     if (!is_floating_feed(value)) continue;
     const auto found = gradients.gradients.find(name);
     const bool has = found != gradients.gradients.end() && found->second.defined();
-    results.gradients[name] = has ? workspace.fetch(found->second.dense).clone() : zeros_like(value);
+    results.gradients[name] = has ? placed(workspace.fetch(found->second.dense), {}) : zeros_like(value);
   }
   return results;
 }
@@ -348,6 +357,7 @@ std::vector<CellResults> run_in_turn(const NetDef& forward, const std::vector<Ce
   const GradientResult gradients = request.targets.empty() ? GradientResult() : add_gradient_operators(net, request);
   Workspace workspace;
   feed_all(workspace, data.at(0));
+  use_test_device(net);
   Net bound(net, workspace);
   std::vector<CellResults> results;
   for (const CellData& d : data) {
@@ -361,7 +371,9 @@ CellResults run_with_gradients(const NetDef& forward, const Feeds& feeds, const 
   CellData poison = {feeds, outside};
   for (Feeds* all : {&poison.feeds, &poison.outside})
     for (auto& [name, value] : *all) value = poisoned(value);
-  return run_in_turn(forward, {poison, {feeds, outside}})[1];
+  std::vector<CellData> data = {poison, {feeds, outside}};
+  if (test_device().kind == DeviceKind::cuda) data.insert(data.end(), {poison, data[1]});  // captures, and replays
+  return run_in_turn(forward, data).back();
 }
 
 CellResults run_recurrent(const Cell& cell, const Feeds& feeds, const Feeds& outside) {
