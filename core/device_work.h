@@ -36,6 +36,13 @@ struct DeviceWork {
   // work(i) for every i < count, each on a stream of its own: what is queued runs at the same time, behind what is
   // queued on the current stream so far, which then waits for all of it.
   void (*branches)(Device device, int count, FunctionRef<int> work) = nullptr;
+  // Streams by number; 0 is the one that all threads start with. The calling thread's current one; another in its
+  // place, without any waiting; `waiting` goes on only after what is queued on `first` so far; and work queued on the
+  // stream so far reads the block that holds these bytes, which is not reused before.
+  int (*current_stream)(Device device) = nullptr;
+  void (*set_stream)(Device device, int number) = nullptr;
+  void (*wait)(Device of_waiting, int waiting, Device of_first, int first) = nullptr;
+  void (*record_use)(Device device, const void* data, int number) = nullptr;
   // `tensors` of the operands are tensors, the first ones; the others are values in between.
   std::shared_ptr<const FusedChain> (*fuse)(Device device, DType dtype, const std::vector<FusedInstruction>& code,
                                             int tensors) = nullptr;

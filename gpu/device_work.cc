@@ -93,7 +93,26 @@ void branches(Device device, int count, FunctionRef<int> work) {
   for (int i = 0; i < count; ++i) wait_for(device.index, here, side_stream(device.index, i));
 }
 
-const bool offered = (offer_device_work(DeviceKind::cuda, {capture, branches, fuse}), true);
+int current_number(Device device) { return stream_number(device.index, current_stream(device.index)); }
+
+void set_number(Device device, int number) { set_current_stream(device.index, stream_of_number(device.index, number)); }
+
+void wait_numbers(Device of_waiting, int waiting, Device of_first, int first) {
+  wait_for(of_first.index, stream_of_number(of_waiting.index, waiting), stream_of_number(of_first.index, first));
+}
+
+void record_number(Device device, const void* data, int number) {
+  gpu::record_use(device.index, data, stream_of_number(device.index, number));
+}
+
+const bool offered = (offer_device_work(DeviceKind::cuda, {.capture = capture,
+                                                           .branches = branches,
+                                                           .current_stream = current_number,
+                                                           .set_stream = set_number,
+                                                           .wait = wait_numbers,
+                                                           .record_use = record_number,
+                                                           .fuse = fuse}),
+                      true);
 
 }  // namespace
 }  // namespace stepnet::gpu

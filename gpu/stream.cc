@@ -1,5 +1,6 @@
 #include "gpu/stream.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <vector>
@@ -42,6 +43,40 @@ void wait_for(int device, cudaStream_t waiting, cudaStream_t first) {
   event.record(first);
   check(cudaStreamWaitEvent(waiting, event.get()));
 }
+
+namespace {
+
+// Of one device, in the order in which they were first asked for.
+struct Numbered {
+  std::mutex mutex;
+  std::array<std::vector<cudaStream_t>, kMostDevices> streams;
+};
+Numbered& numbered() {
+  static Numbered& all = *new Numbered;
+  return all;
+}
+
+}  // namespace
+
+int stream_number(int device, cudaStream_t stream) {
+  const cudaStream_t main = main_stream(device);
+  Numbered& all = numbered();
+  const std::lock_guard lock(all.mutex);
+  std::vector<cudaStream_t>& streams = all.streams.at(static_cast<size_t>(device));
+  if (streams.empty()) streams.push_back(main);
+  auto it = std::find(streams.begin(), streams.end(), stream);
+  if (it == streams.end()) it = streams.insert(it, stream);
+  return static_cast<int>(it - streams.begin());
+}
+
+cudaStream_t stream_of_number(int device, int number) {
+  if (number == 0) return main_stream(device);
+  Numbered& all = numbered();
+  const std::lock_guard lock(all.mutex);
+  return all.streams.at(static_cast<size_t>(device)).at(static_cast<size_t>(number));
+}
+
+void set_current_stream(int device, cudaStream_t stream) { current[static_cast<size_t>(device)] = stream; }
 
 CurrentStream::CurrentStream(int device, cudaStream_t stream)
     : device_(device), before_(current[static_cast<size_t>(device)]) {

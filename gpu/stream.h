@@ -11,6 +11,7 @@ namespace stepnet::gpu {
 
 cudaStream_t main_stream(int device);  // throws Error if the machine has no such device
 cudaStream_t current_stream(int device);
+void set_current_stream(int device, cudaStream_t stream);  // for the calling thread, without any waiting
 
 // The stream is the calling thread's current one of that device while the scope is alive. What was queued before on
 // the stream in force until then is waited for, on the device; at the end that stream waits for this one.
@@ -39,7 +40,12 @@ class CurrentStream {
   cudaStream_t before_;
 };
 
+// Streams by number, for those who know no CUDA: 0 is the main one.
+int stream_number(int device, cudaStream_t stream);
+cudaStream_t stream_of_number(int device, int number);
+
 // `waiting` does what is queued on it from now on after what is queued on `first` so far; the host does not wait.
+// They may be of different devices; `device` is that of `first`.
 void wait_for(int device, cudaStream_t waiting, cudaStream_t first);
 
 }  // namespace stepnet::gpu

@@ -184,7 +184,28 @@ EagerOp::EagerOp(const Signature& s) : present_inputs_(s.inputs), present_output
   for (size_t o = 0; o < s.outputs.size(); ++o) alias_of_.push_back(alias_input(spec, static_cast<int>(o)));
 }
 
-EagerOp::~EagerOp() { drop_gradients(); }
+struct EagerOp::Elsewhere {
+  BoundOp bound;
+  Elsewhere* next;
+};
+
+const BoundOp& EagerOp::bound_on(Device device) const {
+  if (device == bound_.device) return bound_;
+  Elsewhere* first = elsewhere_.load(std::memory_order_acquire);
+  for (const Elsewhere* e = first; e; e = e->next)
+    if (e->bound.device == device) return e->bound;
+  auto made = std::make_unique<Elsewhere>(Elsewhere{bound_, first});
+  made->bound.device = device;
+  Elsewhere* added = made.release();
+  while (!elsewhere_.compare_exchange_weak(added->next, added, std::memory_order_acq_rel)) {
+  }
+  return added->bound;
+}
+
+EagerOp::~EagerOp() {
+  drop_gradients();
+  for (Elsewhere* e = elsewhere_; e;) delete std::exchange(e, e->next);
+}
 
 void EagerOp::drop_gradients() const {
   for (Entry* e = entries_.exchange(nullptr); e;) delete std::exchange(e, e->next);

@@ -76,6 +76,7 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
   EagerOp& operator=(const EagerOp&) = delete;
 
   const BoundOp& bound() const { return bound_; }
+  const BoundOp& bound_on(Device device) const;  // the same for kernels of that device
   const OpSpec& spec() const { return *bound_.spec; }
   const std::string& type() const { return bound_.def.type(); }
   int inputs() const { return bound_.def.input_size(); }
@@ -102,6 +103,8 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
   std::vector<int> in_place_, alias_of_;
   std::vector<std::string> names_, output_names_;
   mutable std::atomic<Entry*> entries_{nullptr};
+  struct Elsewhere;
+  mutable std::atomic<Elsewhere*> elsewhere_{nullptr};  // bound for other devices than the CPU
 };
 
 }  // namespace stepnet::autograd

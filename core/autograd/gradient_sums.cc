@@ -34,7 +34,7 @@ void add_to(Variable& a, const Variable& b) {
   const Tensor* in[] = {&target, &b.value()};
   Tensor* out[] = {&target};
   RunContext context;
-  run_op(op->bound(), in, out, context);
+  run_op(op->bound_on(target.device()), in, out, context);
   count(TapeEvent::added_in_place);
 }
 
@@ -115,7 +115,7 @@ Variable make_dense(const VariableGradient& gradient, const TensorType& type) {
 }
 
 Variable filled(const TensorType& type, Device device, float value) {
-  require(device.kind == DeviceKind::cpu, "the tape runs on the CPU");
+  const OnDevice scope(device);
   const auto op = EagerOp::get(signature(Role::fill_like, 1, 1, {make_arg("value", value)}));
   Tensor like;
   like.set_type(type.dtype, type.shape);

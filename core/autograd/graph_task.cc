@@ -6,7 +6,9 @@
 
 #include "core/autograd/accumulate_grad.h"
 #include "core/autograd/gradient_sums.h"
+#include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
+#include "core/placement.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -39,7 +41,8 @@ class PassScope {
 
 template <class T>
 bool any_nan(const Tensor& t) {
-  const auto values = t.span<T>();
+  const Tensor here = available(t, {});
+  const auto values = here.span<T>();
   return std::any_of(values.begin(), values.end(), [](T v) { return std::isnan(v); });
 }
 
@@ -141,11 +144,19 @@ Gradients GraphTask::run() {
     ready_.pop();
     run_node(*node);
   }
+  join_streams();
   for (size_t i = 0; i < at_end_.size(); ++i) {  // which may add others
     const std::function<void()> fn = std::move(at_end_[i]);
     fn();
   }
   return std::move(results_);
+}
+
+// The caller's streams go on after all that the pass has queued anywhere.
+void GraphTask::join_streams() {
+  for (const StreamId& used : streams_)
+    if (const std::optional<StreamId> now = stream_now(used.device); now != used) wait({*now, used});
+  streams_.clear();
 }
 
 // `place`: of the edge among those of the node that the gradient is from.
@@ -155,19 +166,46 @@ void GraphTask::deliver(const Edge& edge, VariableGradient gradient, const Node*
   if (it == visits_.end()) return;
   Visit& v = it->second;
   const bool arrives = gradient.defined() && wants(edge);
+  const std::optional<StreamId> producer = from ? from->stream() : stream_now(device_of_gradient(gradient));
   if (arrives)
     gradient =
         checked_gradient(std::move(gradient), edge.node->outputs()[edge.index], "what gets a gradient from ", from);
   if (request_.threads > 1) {
     const std::lock_guard lock(lock_);
-    if (arrives) v.arrivals.push_back({from ? from->sequence() : UINT64_MAX, place, edge.index, std::move(gradient)});
+    if (arrives)
+      v.arrivals.push_back({from ? from->sequence() : UINT64_MAX, place, edge.index, producer, std::move(gradient)});
     if (--v.waiting > 0) return;
     ready_.push(edge.node.get());
     changed_.notify_one();
     return;
   }
-  if (arrives) add(v, edge, std::move(gradient));
+  if (arrives) add(v, edge, std::move(gradient), producer);
   if (--v.waiting == 0) ready_.push(edge.node.get());
+}
+
+// On a GPU, on the consumer's stream and behind what made it; see core/autograd/stream_plan.h.
+StreamPlan GraphTask::plan_of(const Edge& edge, const VariableGradient& gradient,
+                              std::optional<StreamId> producer) const {
+  std::vector<Device> parts;
+  for (const Variable* part : {&gradient.dense, &gradient.indices, &gradient.values})
+    if (part->defined()) parts.push_back(part->value().device());
+  std::optional<StreamId> consumer = edge.node->stream();
+  if (!consumer) consumer = stream_now(parts.at(0));  // a leaf adds where the caller is
+  return plan_streams(parts, producer, consumer);
+}
+
+void GraphTask::add(Visit& visit, const Edge& edge, VariableGradient gradient, std::optional<StreamId> producer) {
+  if (device_of_gradient(gradient).kind == DeviceKind::cpu) return add(visit, edge, std::move(gradient));
+  const StreamPlan plan = plan_of(edge, gradient, producer);
+  prepare_to_add(plan, gradient);
+  if (plan.at_node) visit.waits.push_back(*plan.at_node);
+  {
+    const std::lock_guard lock(lock_);
+    streams_.push_back(*plan.adds);
+  }
+  const OnStream stream(plan.adds);
+  const OnDevice device(plan.adds->device);
+  add(visit, edge, std::move(gradient));
 }
 
 void GraphTask::add(Visit& visit, const Edge& edge, VariableGradient gradient) {
@@ -212,6 +250,9 @@ void GraphTask::run_node(Node& node) {
   Visit& visit = visits_.at(&node);
   if (!visit.arrivals.empty()) add_arrivals(node, visit);
   visit.gradients.resize(node.outputs().size());
+  for (const StreamWait& w : visit.waits) wait(w);
+  const OnStream stream(node.stream());
+  const OnDevice device(node.stream() ? node.stream()->device : Device{});
   if (visit.needed || !visit.captures.empty()) run_output_hooks(node, visit.gradients);
   if (visit.needed) retain(visit, node);
   capture(visit, node);

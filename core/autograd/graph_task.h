@@ -45,6 +45,7 @@ class GraphTask {
     uint64_t sequence;  // of the node that it is from
     size_t edge;
     int output;
+    std::optional<StreamId> producer;
     VariableGradient gradient;
   };
   struct Visit {
@@ -54,6 +55,7 @@ class GraphTask {
     std::vector<Capture> captures;
     Gradients gradients;            // per forward output, the sum so far
     std::vector<Arrival> arrivals;  // with several threads
+    std::vector<StreamWait> waits;  // before its node runs
   };
 
   void discover();
@@ -61,6 +63,9 @@ class GraphTask {
   bool wants(const Edge& edge) const;
   void deliver(const Edge& edge, VariableGradient gradient, const Node* from, size_t place);
   void add(Visit& visit, const Edge& edge, VariableGradient gradient);
+  void add(Visit& visit, const Edge& edge, VariableGradient gradient, std::optional<StreamId> producer);
+  StreamPlan plan_of(const Edge& edge, const VariableGradient& gradient, std::optional<StreamId> producer) const;
+  void join_streams();
   void run_on_threads();
   void work();
   void add_arrivals(Node& node, Visit& visit);
@@ -80,6 +85,7 @@ class GraphTask {
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
   Gradients results_;
   std::vector<std::function<void()>> at_end_;
+  std::vector<StreamId> streams_;  // that the pass has queued work on
   uint64_t number_;
 
   // With several threads: of what waits and of what is ready.

@@ -61,7 +61,7 @@ void GraphTask::add_arrivals(Node& node, Visit& visit) {
     return a.sequence != b.sequence ? a.sequence > b.sequence : a.edge < b.edge;
   });
   const std::shared_ptr<Node> target = node.shared_from_this();
-  for (Arrival& a : visit.arrivals) add(visit, {target, a.output}, std::move(a.gradient));
+  for (Arrival& a : visit.arrivals) add(visit, {target, a.output}, std::move(a.gradient), a.producer);
   visit.arrivals = {};
 }
 

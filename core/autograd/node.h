@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/autograd/stream_plan.h"
 #include "core/autograd/tape_state.h"
 #include "core/autograd/variable.h"
 #include "core/op_spec.h"
@@ -89,6 +90,9 @@ class Node : public std::enable_shared_from_this<Node> {
   // Length of the longest path to a node without edges. If a path leads from a to b, a's is larger.
   uint64_t height() const { return height_; }
   Place place() const { return place_; }
+  // On a GPU: the stream that the operator ran on, where its derivative runs, too.
+  const std::optional<StreamId>& stream() const { return stream_; }
+  void set_stream(std::optional<StreamId> stream) { stream_ = stream; }
   // With anomaly mode: the node whose derivative made this one.
   const std::shared_ptr<Node>& parent() const { return parent_; }
 
@@ -112,6 +116,7 @@ class Node : public std::enable_shared_from_this<Node> {
   uint64_t sequence_;
   uint64_t height_ = 0;
   Place place_;
+  std::optional<StreamId> stream_;
 };
 
 }  // namespace stepnet::autograd

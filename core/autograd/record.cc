@@ -4,6 +4,7 @@
 
 #include "core/autograd/net_function.h"
 #include "core/autograd/op_node.h"
+#include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
 #include "core/inline_vector.h"
 #include "core/profile.h"
@@ -126,7 +127,8 @@ void run_kernel(const Recording& r, std::span<Tensor> made) {
   }
   Profiler* const profiler = tape_state().profiler;
   const double start = profiler ? now_seconds() : 0;
-  run_op(r.op.bound(), in, out, context);
+  const Device device = device_of_inputs({in.begin(), in.size()}, tape_state().device);
+  run_op(r.op.bound_on(device), in, out, context);
   if (profiler) profiler->record(r.op.type(), now_seconds() - start, 0, 0);
   if (r.op.is_in_place()) check_overwritten(r, made);
 }
@@ -135,11 +137,15 @@ std::shared_ptr<OpNode> make_node(Recording& r, std::span<const Tensor> outputs)
   std::vector<TensorType> types;
   types.reserve(outputs.size());
   for (const Tensor& t : outputs) types.push_back(TensorType::of(t.dtype(), t.shape()));
+  Device device;
+  for (const Tensor& t : outputs)
+    if (t.storage() && t.device().kind != DeviceKind::cpu) device = t.device();
   auto node = std::make_shared<OpNode>(r.op.shared_from_this(), *r.gradient, std::move(r.needs), std::move(r.edges),
                                        std::move(r.input_types), std::move(types), r.place);
   InlineVector<const Tensor*, kFew> inputs(r.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = r.input(i);
   node->save(inputs, outputs);
+  node->set_stream(stream_now(device));
   return node;
 }
 

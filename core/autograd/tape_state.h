@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/device.h"
+
 namespace stepnet {
 class Profiler;
 }
@@ -30,8 +32,21 @@ struct TapeState {
   const Node* saving = nullptr;                  // inside a hook that packs: whose value, if that is known
   RandomState* draws = nullptr;                  // in place of the process's
   RecomputeGroup* group = nullptr;               // of passes that share what they recompute
+  Device device;                                 // for operators whose inputs have no bytes anywhere
 };
 TapeState& tape_state();
+
+// For a scope: where operators run whose inputs do not say it.
+class OnDevice {
+ public:
+  explicit OnDevice(Device device) : before_(tape_state().device) { tape_state().device = device; }
+  ~OnDevice() { tape_state().device = before_; }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  Device before_;
+};
 
 // For a scope: nothing is recorded, so results need no gradient and nothing is saved. Writes still raise versions.
 class NoGrad {

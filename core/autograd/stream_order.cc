@@ -1,0 +1,52 @@
+#include "core/autograd/stream_order.h"
+
+#include <array>
+
+#include "core/device_work.h"
+
+namespace stepnet::autograd {
+
+std::optional<StreamId> stream_now(Device device) {
+  if (device.kind == DeviceKind::cpu) return std::nullopt;
+  return StreamId{device, device_work(device.kind).current_stream(device)};
+}
+
+Device device_of_inputs(std::span<const Tensor* const> inputs, Device otherwise) {
+  for (const Tensor* t : inputs)
+    if (t && t->storage() && t->device().kind != DeviceKind::cpu) return t->device();
+  for (const Tensor* t : inputs)
+    if (t && t->storage()) return t->device();
+  return otherwise;
+}
+
+Device device_of_gradient(const VariableGradient& gradient) {
+  const Variable& part = gradient.is_sparse() ? gradient.values : gradient.dense;
+  return part.defined() ? part.value().device() : Device{};
+}
+
+OnStream::OnStream(std::optional<StreamId> stream) {
+  if (!stream) return;
+  before_ = stream_now(stream->device);
+  device_work(stream->device.kind).set_stream(stream->device, stream->number);
+}
+
+OnStream::~OnStream() {
+  if (before_) device_work(before_->device.kind).set_stream(before_->device, before_->number);
+}
+
+void wait(const StreamWait& w) {
+  device_work(w.first.device.kind).wait(w.waiting.device, w.waiting.number, w.first.device, w.first.number);
+}
+
+void prepare_to_add(const StreamPlan& plan, const VariableGradient& gradient) {
+  for (const StreamWait& w : plan.before) wait(w);
+  const std::array<const Variable*, 2> parts = {gradient.is_sparse() ? &gradient.indices : &gradient.dense,
+                                                &gradient.values};
+  for (const int part : plan.recorded) {
+    const Tensor& value = parts.at(static_cast<size_t>(part))->value();
+    if (value.storage())
+      device_work(plan.adds->device.kind).record_use(plan.adds->device, value.storage()->data(), plan.adds->number);
+  }
+}
+
+}  // namespace stepnet::autograd

@@ -1,0 +1,29 @@
+// What only a build with CUDA has: chains compiled at run time. Compiling needs no GPU.
+#if __has_include(<nvrtc.h>)
+#include "gpu/fused.h"
+#include "gpu/vendor/nvrtc.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace stepnet::testing {
+namespace {
+
+std::vector<FusedInstruction> lstm_like() {
+  return {{FusedCode::sigmoid, 0, 0, 0, 3},   {FusedCode::tanh, 1, 1, 0, 4}, {FusedCode::mul, 3, 4, 0, 3},
+          {FusedCode::one_minus, 3, 3, 0, 4}, {FusedCode::relu, 4, 4, 0, 4}, {FusedCode::scale, 4, 4, 1e-30, 2}};
+}
+
+TEST(GpuCompiler, CompilesChains) {
+  for (const DType dtype : {DType::float32, DType::float64})
+    for (const int capability : {75, 90})
+      EXPECT_GT(gpu::compile_kernel(gpu::fused_source(dtype, lstm_like(), 3), capability).size(), 500U);
+}
+
+TEST(GpuCompiler, SaysWhatIsWrong) {
+  const std::string text = error_of([] { gpu::compile_kernel("this is no source", 90); });
+  EXPECT_NE(text.find("NVRTC cannot compile a chain"), text.npos) << text;
+  EXPECT_NE(text.find("error"), text.npos) << text;
+}
+
+}  // namespace
+}  // namespace stepnet::testing
+#endif
