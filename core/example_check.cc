@@ -136,7 +136,9 @@ void check_forward(const OpSpec& spec, const GradientSubject& subject, uint64_t 
       report.broken.push_back(fmt::format("\"{}\" is not written whole, or not the same twice, at {}", name, differs));
   if (!runs_in(spec, DType::float32) || subject.net.op_size() != 1) return;
   for (const auto& [name, value] : ForwardRuns(subject, DType::float32, seed).run())
-    if (const std::string differs = difference(value, values.at(name), kFloatError); !differs.empty())
+    if (const std::string differs =
+            difference(as(DType::float64, value), as(DType::float64, values.at(name)), kFloatError);
+        !differs.empty())
       report.broken.push_back(fmt::format("\"{}\" of float inputs is not that of double ones at {}", name, differs));
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gpu/launch.h"
-#include "operators/add_c.h"
+#include "operators/add_c_args.h"
 
 namespace stepnet::gpu {
 

@@ -19,7 +19,7 @@ void total(const Call& call, size_t count, T first, Value value, Op op, Store st
     reduce_axis(call, {1, static_cast<int64_t>(count), 1}, first, element, op, whole);
     return;
   }
-  Tensor parts = Tensor::empty(DType::uint8, {static_cast<int64_t>(teams * sizeof(T))}, place_of(call));
+  Tensor parts = Tensor::empty(DType::uint8, Shape{static_cast<int64_t>(teams * sizeof(T))}, place_of(call));
   T* const part = reinterpret_cast<T*>(parts.raw());
   each_team(call, teams, [=] __device__(size_t t, const Team& team) {
     T partial = first;

@@ -7,12 +7,9 @@
 
 #include "core/operator.h"
 #include "core/parallel.h"
+#include "operators/add_c_args.h"
 
 namespace stepnet {
-
-struct AddCArgs {
-  float value = 1;
-};
 
 inline void infer_added(const AddCArgs&, ShapeCall& c) {
   static constexpr const char* kNames[] = {"T", "A", "B"};

@@ -1,0 +1,10 @@
+// The arguments of AddCMul and AddCDiv; see add_c.h.
+#pragma once
+
+namespace stepnet {
+
+struct AddCArgs {
+  float value = 1;
+};
+
+}  // namespace stepnet
