@@ -15,6 +15,9 @@
 
 namespace stepnet::gpu {
 
+// The limit of a value that is wrong by itself, such as a divisor of 0.
+constexpr int64_t kNoLimit = -1;
+
 // In host memory that the device writes. `launch` is 0 as long as nothing was found.
 struct Fault {
   unsigned long long launch = 0;

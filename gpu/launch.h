@@ -18,7 +18,8 @@
 
 namespace stepnet::gpu {
 
-// The elements of a tensor on a device: copied into kernels by value, dereferenced there only.
+// The elements of a tensor on a device: copied into kernels by value, dereferenced there only. Null for a tensor of
+// which only the shape is kept.
 template <class T>
 struct Span {
   T* data = nullptr;
@@ -178,14 +179,13 @@ void reduce_axis(const Call& call, const Axis& axis, T first, Value value, Op op
   });
 }
 
-// The tensor's elements; throws Error if it has another type, or is not on a CUDA device. Null if it has no bytes, as
-// an input that this call does not read may have none.
+// The tensor's elements; throws Error if it has another type, or is not on a CUDA device.
 template <class T, class S>
 S device_span(S span, const Tensor& tensor, decltype(S::data) data) {
   require(tensor.dtype() == dtype_of<T>(), "a tensor of {} is needed here, not {}", dtype_name(dtype_of<T>()),
           tensor.str());
-  require(tensor.size() == 0 || !tensor.storage() || tensor.device().kind == DeviceKind::cuda,
-          "{} is on {}, where a GPU cannot read it", tensor.str(), tensor.device().str());
+  const bool reachable = tensor.size() == 0 || !tensor.storage() || tensor.device().kind == DeviceKind::cuda;
+  require(reachable, "{} is on {}, where a GPU cannot read it", tensor.str(), tensor.device().str());
   span.data = data;
   span.size = static_cast<size_t>(tensor.size());
   return span;
