@@ -179,8 +179,7 @@ void reduce_axis(const Call& call, const Axis& axis, T first, Value value, Op op
   });
 }
 
-// The tensor's elements; throws Error if it has another type, or is not on a CUDA device. Null if it has no bytes, as
-// an input that this call does not read may have none.
+// The tensor's elements; throws Error if it has another type, or is not on a CUDA device.
 template <class T, class S>
 S device_span(S span, const Tensor& tensor, decltype(S::data) data) {
   require(tensor.dtype() == dtype_of<T>(), "a tensor of {} is needed here, not {}", dtype_name(dtype_of<T>()),

@@ -16,90 +16,22 @@ namespace {
 
 using namespace batch_norm_second;
 
-// The inputs, in double. Those that were left out count as zeros.
-template <class T>
-class Inputs {
- public:
-  explicit Inputs(const Call& c) {
-    for (int i = 0; i <= kDdbias; ++i) values_[i] = c.has(i) ? c.in(i).data<T>() : nullptr;
-  }
-  double operator()(int input, int64_t i) const { return values_[input] ? static_cast<double>(values_[input][i]) : 0; }
-
- private:
-  const T* values_[kDdbias + 1];
-};
-
-template <class T>
-void put(Call& c, int output, int64_t i, double value) {
-  if (c.wants(output)) c.out(output).data<T>()[i] = static_cast<T>(value);
-}
-
-// The sums of a channel.
-struct Sums {
-  double h = 0, dy = 0, hu = 0, dyu = 0, hdy = 0;  // of products
-  double v = 0, vu = 0;
-};
-
-template <class T>
-class Range {
- public:
-  Range(Call& call, const Channels& channels, int64_t begin, int64_t end)
-      : call_(call),
-        in_(call),
-        channels_(channels),
-        begin_(begin),
-        end_(end),
-        sums_(static_cast<size_t>(end - begin)) {}
-
-  void run() {
-    channels_.each_element(begin_, end_, [this](int64_t c, int64_t i) { add_element(sums_[c], begin_ + c, i); });
-    channels_.each_element(begin_, end_, [this](int64_t c, int64_t i) { put_element(sums_[c], begin_ + c, i); });
-    for (int64_t c = begin_; c < end_; ++c) put_channel(sums_[c - begin_], c);
-  }
-
- private:
-  double u(int64_t c, int64_t i) const { return (in_(kX, i) - in_(kMean, c)) * in_(kInv, c); }
-
-  void add_element(Sums& s, int64_t c, int64_t i) const {
-    const double h = in_(kDdx, i), dy = in_(kDy, i), here = u(c, i);
-    s.h += h;
-    s.dy += dy;
-    s.hu += h * here;
-    s.dyu += dy * here;
-    s.hdy += h * dy;
-  }
-
-  void put_element(Sums& s, int64_t c, int64_t i) {
-    const double h = in_(kDdx, i), dy = in_(kDy, i), here = u(c, i), k = in_(kDdscale, c), inv = in_(kInv, c);
-    const double factor = in_(kScale, c) * inv;
-    const double v = k * dy - (factor * (h * s.dyu + dy * s.hu) + in_(kDinv, c) * inv * inv * h) / size_;
-    s.v += v;
-    s.vu += v * here;
-    put<T>(call_, kDyGrad, i, factor * (h - (s.h + here * s.hu) / size_) + k * here + in_(kDdbias, c));
-    put<T>(call_, kXGrad, i, v * inv);
-  }
-
-  void put_channel(const Sums& s, int64_t c) {
-    const double inv = in_(kInv, c), r = s.hdy - (s.h * s.dy + s.hu * s.dyu) / size_;
-    put<T>(call_, kScaleGrad, c, inv * r);
-    put<T>(call_, kMeanGrad, c, -inv * s.v);
-    put<T>(call_, kInvGrad, c, s.vu / inv + in_(kScale, c) * r - 2 * in_(kDinv, c) * inv * s.hu / size_);
-    put<T>(call_, kDmeanGrad, c, s.h / size_);
-    put<T>(call_, kDinvGrad, c, -inv * inv * s.hu / size_);
-  }
-
-  Call& call_;
-  Inputs<T> in_;
-  const Channels& channels_;
-  int64_t begin_, end_;
-  double size_ = static_cast<double>(channels_.size());
-  std::vector<Sums> sums_;
-};
-
 template <class T>
 void second_gradient(const BatchNormArgs& a, Call& call) {
   const Channels channels(a, call.in(kX).shape());
-  channels.each_range(10.0, [&](int64_t begin, int64_t end) { Range<T>(call, channels, begin, end).run(); });
+  const BatchNormSecond<T> t(
+      static_cast<double>(channels.size()), [&](int i) { return call.in_span<T>(i).data(); },
+      [&](int o) { return call.out_span<T>(o).data(); });
+  channels.each_range(10.0, [&](int64_t begin, int64_t end) {
+    std::vector<BatchNormSecondSums> sums(static_cast<size_t>(end - begin));
+    channels.each_element(begin, end, [&](int64_t c, int64_t i) { t.add_element(sums[c], begin + c, i); });
+    channels.each_element(begin, end, [&](int64_t c, int64_t i) {
+      const double v = t.put_element(sums[c], begin + c, i);
+      sums[c].v += v;
+      sums[c].vu += v * t.u(begin + c, i);
+    });
+    for (int64_t c = begin; c < end; ++c) t.put_channel(sums[c - begin], c);
+  });
 }
 
 void infer(const BatchNormArgs& a, ShapeCall& c) {

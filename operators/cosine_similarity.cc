@@ -4,33 +4,25 @@
 // dX = (Y / (|X| |Y|) - X Z / |X|^2) dZ, without the second term where |X| is below 1e-6; likewise dY. Both read X and
 // Y. The derivatives of that are a kernel of their own.
 
-#include <algorithm>
+#include "operators/cosine_similarity.h"
+
 #include <array>
-#include <cmath>
 
 #include "operators/row_pairs.h"
 
 namespace stepnet {
 namespace {
 
-constexpr double kLeast = 1e-12;  // of a squared norm
-
 template <class T>
-struct PairOfRows {
-  double xx, yy, xy, scale;
-  PairOfRows(const T* x, const T* y, int64_t size)
-      : xx(row_dot(x, x, size)),
-        yy(row_dot(y, y, size)),
-        xy(row_dot(x, y, size)),
-        scale(1 / (std::sqrt(std::max(xx, kLeast)) * std::sqrt(std::max(yy, kLeast)))) {}
-};
+CosineSums<T> sums_of(const T* x, const T* y, int64_t size) {
+  return {row_dot(x, x, size), row_dot(y, y, size), row_dot(x, y, size)};
+}
 
 template <class T>
 void forward(In<T> x, In<T> y, Out<T> z, Call& call) {
   const Rows rows = pair_rows(call.in(0).shape());
   each_row(rows, [&](int64_t n, int64_t first) {
-    const PairOfRows<T> p(x.data() + first, y.data() + first, rows.size);
-    z[n] = static_cast<T>(p.xy * p.scale);
+    z[n] = static_cast<T>(sums_of(x.data() + first, y.data() + first, rows.size).cosine());
   });
 }
 
@@ -47,10 +39,10 @@ void gradient(In<T> xs, In<T> ys, In<T> dzs, Out<T> dx, Out<T> dy, Call& call) {
   const bool wants_dx = call.wants(0), wants_dy = call.wants(1);
   each_row(rows, [&](int64_t n, int64_t first) {
     const T *x = xs.data() + first, *y = ys.data() + first;
-    const PairOfRows<T> p(x, y, rows.size);
-    const double cosine = p.xy * p.scale, dz = static_cast<double>(dzs[n]);
-    if (wants_dx) slope(rows.size, x, y, p.scale, p.xx > kLeast ? cosine / p.xx : 0, dz, dx.data() + first);
-    if (wants_dy) slope(rows.size, y, x, p.scale, p.yy > kLeast ? cosine / p.yy : 0, dz, dy.data() + first);
+    const CosineSums<T> p = sums_of(x, y, rows.size);
+    const double dz = static_cast<double>(dzs[n]);
+    if (wants_dx) slope(rows.size, x, y, p.scale, p.along_x(), dz, dx.data() + first);
+    if (wants_dy) slope(rows.size, y, x, p.scale, p.along_y(), dz, dy.data() + first);
   });
 }
 
@@ -84,19 +76,15 @@ void second_gradient(In<T> xs, In<T> ys, In<T> dzs, In<T> us, In<T> vs, Out<T> g
   each_row(rows, [&](int64_t n, int64_t first) {
     const T *x = xs.data() + first, *y = ys.data() + first;
     const T *u = us.empty() ? nullptr : us.data() + first, *v = vs.empty() ? nullptr : vs.data() + first;
-    const PairOfRows<T> p(x, y, rows.size);
-    const double s = p.scale, cosine = p.xy * s, dz = static_cast<double>(dzs[n]);
-    const double by_xx = p.xx > kLeast ? 1 / p.xx : 0, by_yy = p.yy > kLeast ? 1 / p.yy : 0;
-    const double ux = dot_or_zero(u, x, rows.size) * by_xx, vy = dot_or_zero(v, y, rows.size) * by_yy;
-    const double w = ux + vy;
-    const double g = s * (dot_or_zero(u, y, rows.size) + dot_or_zero(v, x, rows.size)) - cosine * w;
-    const double along_x = by_xx * (2 * cosine * ux - g), along_y = by_yy * (2 * cosine * vy - g);
-    if (!gz.empty()) gz[n] = static_cast<T>(g);
+    const CosineSecond<T> p(sums_of(x, y, rows.size), dot_or_zero(u, x, rows.size), dot_or_zero(v, y, rows.size),
+                            dot_or_zero(u, y, rows.size), dot_or_zero(v, x, rows.size));
+    const double dz = static_cast<double>(dzs[n]), s = dz * p.s, across = -dz * p.s * p.w;
+    if (!gz.empty()) gz[n] = static_cast<T>(p.g);
     if (!gx.empty())
-      add_terms<T>(rows.size, {{{dz * s, v}, {-dz * cosine * by_xx, u}, {-dz * s * w, y}, {dz * along_x, x}}},
+      add_terms<T>(rows.size, {{{s, v}, {-dz * p.cosine * p.by_xx, u}, {across, y}, {dz * p.along_x, x}}},
                    gx.data() + first);
     if (!gy.empty())
-      add_terms<T>(rows.size, {{{dz * s, u}, {-dz * cosine * by_yy, v}, {-dz * s * w, x}, {dz * along_y, y}}},
+      add_terms<T>(rows.size, {{{s, u}, {-dz * p.cosine * p.by_yy, v}, {across, x}, {dz * p.along_y, y}}},
                    gy.data() + first);
   });
 }

@@ -21,43 +21,36 @@ namespace {
 
 using namespace layer_norm_second;
 
-// The inputs of one row, in double. Those that were left out count as zeros, gamma as ones.
 template <class T>
-struct Row {
-  int64_t n = 0;
-  double mean = 0, deviation = 1, dstd = 0;
-  const T *x = nullptr, *dy = nullptr, *gamma = nullptr, *h = nullptr, *k = nullptr, *b = nullptr;
+NormSecondRow<T> row_of(const Call& c, int64_t r, int64_t size) {
+  const auto value = [&](int i) { return c.has(i) ? static_cast<double>(c.in(i).data<T>()[r]) : 0; };
+  const auto row = [&](int i) { return c.has(i) ? c.in(i).data<T>() + r * size : nullptr; };
+  const auto parameter = [&](int i) { return c.has(i) ? c.in(i).data<T>() : nullptr; };
+  return {.n = size,
+          .mean = value(kMean),
+          .deviation = value(kStd),
+          .dstd = value(kDstd),
+          .x = row(kX),
+          .dy = row(kDy),
+          .gamma = parameter(kGamma),
+          .h = row(kDdx),
+          .k = parameter(kDdgamma),
+          .b = parameter(kDdbeta)};
+}
 
-  Row(const Call& c, int64_t r, int64_t size) : n(size) {
-    const auto value = [&](int i) { return c.has(i) ? static_cast<double>(c.in(i).data<T>()[r]) : 0; };
-    const auto row = [&](int i) { return c.has(i) ? c.in(i).data<T>() + r * n : nullptr; };
-    const auto parameter = [&](int i) { return c.has(i) ? c.in(i).data<T>() : nullptr; };
-    mean = value(kMean), deviation = value(kStd), dstd = value(kDstd);
-    x = row(kX), dy = row(kDy), h = row(kDdx);
-    gamma = parameter(kGamma), k = parameter(kDdgamma), b = parameter(kDdbeta);
-  }
-
-  static double at(const T* values, int64_t j) { return values ? static_cast<double>(values[j]) : 0; }
-  double u(int64_t j) const { return (static_cast<double>(x[j]) - mean) / deviation; }
-  double e(int64_t j) const { return at(dy, j) * (gamma ? static_cast<double>(gamma[j]) : 1); }
-};
-
-// The sums of a row, each divided by n.
 template <class T>
-struct RowMeans {
-  double h = 0, hu = 0, eu = 0;
-  explicit RowMeans(const Row<T>& row) {
-    for (int64_t j = 0; j < row.n; ++j) {
-      const double u = row.u(j), of_h = Row<T>::at(row.h, j);
-      h += of_h;
-      hu += of_h * u;
-      eu += row.e(j) * u;
-    }
-    const double n = static_cast<double>(std::max<int64_t>(row.n, 1));
-    h /= n, hu /= n, eu /= n;
+NormSecondMeans means_of(const NormSecondRow<T>& row) {
+  NormSecondMeans m;
+  for (int64_t j = 0; j < row.n; ++j) {
+    const double u = row.u(j), of_h = row.at(row.h, j);
+    m.h += of_h;
+    m.hu += of_h * u;
+    m.eu += row.e(j) * u;
   }
-  double a(const Row<T>& row, int64_t j) const { return (Row<T>::at(row.h, j) - h - row.u(j) * hu) / row.deviation; }
-};
+  const double n = static_cast<double>(std::max<int64_t>(row.n, 1));
+  m.h /= n, m.hu /= n, m.eu /= n;
+  return m;
+}
 
 template <class T>
 void put(Call& c, int output, int64_t i, double value) {
@@ -66,17 +59,14 @@ void put(Call& c, int output, int64_t i, double value) {
 
 template <class T>
 void second_row(Call& c, int64_t r, int64_t size) {
-  const Row<T> row(c, r, size);
-  const RowMeans<T> means(row);
-  const double n = static_cast<double>(size);
+  const NormSecondRow<T> row = row_of<T>(c, r, size);
+  const NormSecondMeans means = means_of(row);
   double sum = 0, along = 0;
   for (int64_t j = 0; j < size; ++j) {
-    const double u = row.u(j), e = row.e(j), h = row.at(row.h, j), a = means.a(row, j), k = row.at(row.k, j);
-    const double v = h * row.dstd / n + row.at(row.dy, j) * k - (means.hu * e + means.eu * h) / row.deviation;
+    const double v = means.v(row, j);
     sum += v;
-    along += v * u + a * e;
-    put<T>(c, kDyGrad, r * size + j,
-           (row.gamma ? static_cast<double>(row.gamma[j]) : 1) * a + k * u + row.at(row.b, j));
+    along += v * row.u(j) + means.a(row, j) * row.e(j);
+    put<T>(c, kDyGrad, r * size + j, means.dy(row, j));
     put<T>(c, kXGrad, r * size + j, v / row.deviation);
   }
   put<T>(c, kMeanGrad, r, -sum / row.deviation);
@@ -90,8 +80,8 @@ template <class T>
 void add_gamma(Call& c, const Rows& rows) {
   std::vector<double> sums(static_cast<size_t>(rows.size), 0.0);
   for (int64_t r = 0; r < rows.count; ++r) {
-    const Row<T> row(c, r, rows.size);
-    const RowMeans<T> means(row);
+    const NormSecondRow<T> row = row_of<T>(c, r, rows.size);
+    const NormSecondMeans means = means_of(row);
     for (int64_t j = 0; j < rows.size; ++j) sums[j] += row.at(row.dy, j) * means.a(row, j);
   }
   for (int64_t j = 0; j < rows.size; ++j) put<T>(c, kGammaGrad, j, sums[j]);

@@ -1,0 +1,24 @@
+// Memory that a kernel works on, and two sums that are taken together. Threads: as gpu/launch.h.
+#pragma once
+
+#include "gpu/launch.h"
+
+namespace stepnet::gpu {
+
+// Uninitialised elements on the call's device, which are given back in stream order.
+template <class T>
+struct Temporary {
+  Tensor bytes;
+  T* data;
+
+  Temporary(const Call& call, int64_t size)
+      : bytes(Tensor::empty(DType::uint8, {size * static_cast<int64_t>(sizeof(T))}, place_of(call))),
+        data(reinterpret_cast<T*>(bytes.raw())) {}
+};
+
+struct Pair {
+  double first = 0, second = 0;
+  friend constexpr Pair operator+(const Pair& a, const Pair& b) { return {a.first + b.first, a.second + b.second}; }
+};
+
+}  // namespace stepnet::gpu
