@@ -1,17 +1,14 @@
 // ArgMax: where along an axis the greatest element stands, as int64. Of equal elements it is the first; NaN counts as
 // greater than any number. A line without elements is an Error. No derivative: indices are integers.
 
+#include "operators/argmax.h"
+
 #include <cmath>
 
 #include "operators/one_axis.h"
 
 namespace stepnet {
 namespace {
-
-struct ArgMaxArgs {
-  int32_t axis = -1;
-  bool keepdims = true;
-};
 
 void infer(const ArgMaxArgs& a, ShapeCall& c) {
   if (!c.known(0)) return;

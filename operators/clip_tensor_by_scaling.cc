@@ -3,23 +3,21 @@
 // `val` is the tensor's norm, or the common norm of several, that another operator has computed. No derivative: it
 // changes gradients on their way to an optimizer.
 
+#include "operators/clip_tensor_by_scaling.h"
+
 #include "operators/optimizer.h"
 
 namespace stepnet {
 namespace {
 
-struct ClipArgs {
-  float threshold = 0;
-};
-
-void shape(const ClipArgs&, ShapeCall& call) {
+void shape(const ScalingClipArgs&, ShapeCall& call) {
   require_one_value(call, 1, "val");
   require_one_value(call, 2, "additional_threshold");
   call.set_like(0, 0);
 }
 
 template <class T>
-void clip(const ClipArgs& args, In<T> x, Out<T> y, Call& call) {
+void clip(const ScalingClipArgs& args, In<T> x, Out<T> y, Call& call) {
   const double more = call.has(2) ? call.in(2).item<double>() : 1;
   if (!(more >= 0)) fail("additional_threshold is {}, but must be at least 0", more);
   const double limit = args.threshold * more;
@@ -32,12 +30,13 @@ void clip(const ClipArgs& args, In<T> x, Out<T> y, Call& call) {
 }
 
 REGISTER(clip_tensor_by_scaling) {
-  return op<ClipArgs>("ClipTensorByScaling")
+  return op<ScalingClipArgs>("ClipTensorByScaling")
       .doc(
           "Scales a tensor down if a value, such as its norm, is greater than a threshold, by their ratio. A value "
           "that is not a number is not greater. For the norm of several tensors together, with a check that it is "
           "finite, there is GlobalNormClip.")
-      .required_arg("threshold", &ClipArgs::threshold, "the greatest value that changes nothing", greater_than(0))
+      .required_arg("threshold", &ScalingClipArgs::threshold, "the greatest value that changes nothing",
+                    greater_than(0))
       .input("input_tensor", "float or double, any shape")
       .input("val", "the value that is compared, one float or double")
       .types({DType::float32, DType::float64})

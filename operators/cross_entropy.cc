@@ -5,19 +5,14 @@
 // taken as a constant, the derivatives of that are dY (u label / X^2 - v / X) of X, -dY u / X of the labels, and -sum(u
 // label / X + v log X) of dY.
 
-#include <algorithm>
+#include "operators/cross_entropy.h"
+
 #include <cmath>
 
 #include "core/parallel.h"
-#include "operators/axis_rows.h"
 
 namespace stepnet {
 namespace {
-
-constexpr double kLeast = 1e-20;
-
-// One dimension is one row.
-Rows rows_of(const Shape& x) { return x.rank() == 1 ? Rows{1, x[0]} : Rows{x[0], x.size_between(1, x.rank())}; }
 
 void check_shapes(const ShapeCall& c) {
   if (c.known(0)) require(c.shape(0).rank() >= 1, "X must have a dimension for the classes, but is a scalar");
@@ -26,13 +21,13 @@ void check_shapes(const ShapeCall& c) {
 
 void infer(const NoArgs&, ShapeCall& c) {
   check_shapes(c);
-  if (c.known(0)) c.set(0, c.dtype(0), Shape{rows_of(c.shape(0)).count});
+  if (c.known(0)) c.set(0, c.dtype(0), Shape{class_rows(c.shape(0)).count});
 }
 
 void infer_gradient(const NoArgs&, ShapeCall& c) {
   check_shapes(c);
   if (c.known(0) && c.known(2)) {
-    const int64_t rows = rows_of(c.shape(0)).count;
+    const int64_t rows = class_rows(c.shape(0)).count;
     require(c.shape(2) == Shape{rows}, "dY is {}, but X {} has {} rows", c.shape(2), c.shape(0), rows);
   }
   c.set_like(0, 0);
@@ -40,13 +35,8 @@ void infer_gradient(const NoArgs&, ShapeCall& c) {
 }
 
 template <class T>
-T bounded(T probability) {
-  return std::max(probability, T(kLeast));
-}
-
-template <class T>
 void forward(In<T> x, In<T> label, Out<T> y, Call& call) {
-  const Rows rows = rows_of(call.in(0).shape());
+  const Rows rows = class_rows(call.in(0).shape());
   parallel_for(rows.count, 5.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       double sum = 0;
@@ -59,7 +49,7 @@ void forward(In<T> x, In<T> label, Out<T> y, Call& call) {
 
 template <class T>
 void gradient(In<T> x, In<T> label, In<T> dy, Out<T> dx, Out<T> dlabel, Call& call) {
-  const Rows rows = rows_of(call.in(0).shape());
+  const Rows rows = class_rows(call.in(0).shape());
   const bool wants_dx = call.wants(0), wants_dlabel = call.wants(1);
   parallel_for(rows.count, 5.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n)
@@ -74,13 +64,13 @@ void gradient(In<T> x, In<T> label, In<T> dy, Out<T> dx, Out<T> dlabel, Call& ca
 template <class T>
 void second_gradient(In<T> x, In<T> label, In<T> dy, In<T> u, In<T> v, Out<T> gx, Out<T> glabel, Out<T> gdy,
                      Call& call) {
-  const Rows rows = rows_of(call.in(0).shape());
+  const Rows rows = class_rows(call.in(0).shape());
   parallel_for(rows.count, 10.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       double sum = 0;
       for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i) {
         const T p = bounded(x[i]), of_x = u.empty() ? T(0) : u[i] / p, of_label = v.empty() ? T(0) : v[i];
-        if (!gx.empty()) gx[i] = x[i] > T(kLeast) ? dy[n] * (of_x * label[i] - of_label) / p : T(0);
+        if (!gx.empty()) gx[i] = x[i] > T(kLeastProbability) ? dy[n] * (of_x * label[i] - of_label) / p : T(0);
         if (!glabel.empty()) glabel[i] = -dy[n] * of_x;
         if (!gdy.empty())
           sum -=

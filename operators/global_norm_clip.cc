@@ -5,20 +5,23 @@
 // norm that is not finite is an Error that names the gradient at fault, before any parameter is harmed.
 // No derivative: it changes gradients on their way to an optimizer.
 
+#include "operators/global_norm_clip.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "core/operator.h"
 #include "core/parallel.h"
 #include "core/vector_math.h"
 
 namespace stepnet {
-namespace {
 
-struct ClipArgs {
-  float max_norm = 0;
-};
+NormClipOnDevice& norm_clip_on_device() {
+  static NormClipOnDevice clip = nullptr;
+  return clip;
+}
+
+namespace {
 
 constexpr int64_t kBlock = 1 << 16;
 
@@ -87,9 +90,12 @@ void check_inputs(const BlobCall& call) {
   }
 }
 
-void clip(const ClipArgs& args, BlobCall& call) {
+void clip(const NormClipArgs& args, BlobCall& call) {
   check_inputs(call);
   const bool dry = std::ranges::any_of(call.in, [](const Blob* in) { return in->tensor().is_dry(); });
+  const bool elsewhere =
+      std::ranges::any_of(call.in, [](const Blob* in) { return in->tensor().device().kind != DeviceKind::cpu; });
+  if (elsewhere && !dry && norm_clip_on_device()) return norm_clip_on_device()(args, call);
   double sum = 0;
   for (Blob* in : call.in) sum += dry ? 0 : sum_squares(in->tensor());
   const double norm = std::sqrt(sum);
@@ -111,7 +117,7 @@ void clip(const ClipArgs& args, BlobCall& call) {
   }
 }
 
-void shape(const ClipArgs&, ShapeCall& call) {
+void shape(const NormClipArgs&, ShapeCall& call) {
   require(call.outputs() == call.inputs() + 1, "{} gradients need {} outputs, the last for the norm, but there are {}",
           call.inputs(), call.inputs() + 1, call.outputs());
   for (int i = 0; i < call.inputs(); ++i) call.set_like(i, i);
@@ -119,9 +125,9 @@ void shape(const ClipArgs&, ShapeCall& call) {
 }
 
 REGISTER(global_norm_clip) {
-  return op<ClipArgs>("GlobalNormClip")
+  return op<NormClipArgs>("GlobalNormClip")
       .doc("Scales gradients down together so that their common Euclidean norm is at most max_norm.")
-      .required_arg("max_norm", &ClipArgs::max_norm, "the largest norm that stays as it is", greater_than(0))
+      .required_arg("max_norm", &NormClipArgs::max_norm, "the largest norm that stays as it is", greater_than(0))
       .input("gradients", "float or double, any shapes")
       .any_type()
       .variadic()

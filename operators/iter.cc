@@ -8,9 +8,19 @@
 
 namespace stepnet {
 
+RaiseOnDevice& raise_on_device() {
+  static RaiseOnDevice raise = nullptr;
+  return raise;
+}
+
 void raise_counter(Blob& blob, bool may_start) {
   require(may_start || !blob.empty(), "the counter holds nothing yet");
   Tensor& counter = blob.tensor();
+  if (counter.device().kind != DeviceKind::cpu && !counter.is_dry() && raise_on_device()) {
+    require(counter.size() == 1, "{} is not a single value", counter);
+    raise_on_device()(counter);
+    return counter.mark_written();
+  }
   int64_t value = 0;
   Shape shape{1};
   if (counter.defined()) {

@@ -9,4 +9,8 @@ namespace stepnet {
 // int64. Throws Error if it holds no single number.
 void raise_counter(Blob& blob, bool may_start);
 
+// The same for a counter that is a tensor of one number on a GPU; gpu/iter.cu puts it here.
+using RaiseOnDevice = void (*)(Tensor& counter);
+RaiseOnDevice& raise_on_device();
+
 }  // namespace stepnet

@@ -8,24 +8,16 @@
 #include <cmath>
 
 #include "core/operator.h"
+#include "operators/cross_entropy.h"
 #include "operators/labels.h"
 
 namespace stepnet {
 namespace {
 
-constexpr double kLeast = 1e-20;
-
-struct Rows {
-  int64_t count = 1, size = 0;
-};
-
-// One dimension is one row.
-Rows rows_of(const Shape& x) { return x.rank() == 1 ? Rows{1, x[0]} : Rows{x[0], x.size_between(1, x.rank())}; }
-
 void check_shapes(const ShapeCall& c) {
   require(c.shape(0).rank() >= 1, "X must have a dimension for the classes, but is a scalar");
   const Shape& label = c.shape(1);
-  const int64_t rows = rows_of(c.shape(0)).count;
+  const int64_t rows = class_rows(c.shape(0)).count;
   require(label == Shape{rows} || label == Shape({rows, 1}), "X is {}, so label must be [{}] or [{}, 1], but is {}",
           c.shape(0), rows, rows, label);
 }
@@ -33,13 +25,13 @@ void check_shapes(const ShapeCall& c) {
 void infer(const NoArgs&, ShapeCall& c) {
   if (!c.known(0) || !c.known(1)) return;
   check_shapes(c);
-  c.set(0, c.dtype(0), Shape{rows_of(c.shape(0)).count});
+  c.set(0, c.dtype(0), Shape{class_rows(c.shape(0)).count});
 }
 
 void infer_gradient(const NoArgs&, ShapeCall& c) {
   if (c.known(0) && c.known(1)) check_shapes(c);
   if (c.known(0) && c.known(2)) {
-    const int64_t rows = rows_of(c.shape(0)).count;
+    const int64_t rows = class_rows(c.shape(0)).count;
     require(c.shape(2).size() == rows, "dY is {}, but X {} has {} rows", c.shape(2), c.shape(0), rows);
   }
   c.set_like(0, 0);
@@ -48,21 +40,21 @@ void infer_gradient(const NoArgs&, ShapeCall& c) {
 template <class T>
 void forward(const Tensor& xs, const Tensor& labels, Out<T> y) {
   const T* x = xs.data<T>();
-  const Rows rows = rows_of(xs.shape());
+  const Rows rows = class_rows(xs.shape());
   with_labels(labels, rows.size, [&](auto label) {
-    for (int64_t n = 0; n < rows.count; ++n) y[n] = -std::log(std::max(x[n * rows.size + label[n]], T(kLeast)));
+    for (int64_t n = 0; n < rows.count; ++n) y[n] = -std::log(bounded(x[n * rows.size + label[n]]));
   });
 }
 
 template <class T>
 void gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, Out<T> dx) {
   const T *x = xs.data<T>(), *dy = dys.data<T>();
-  const Rows rows = rows_of(xs.shape());
+  const Rows rows = class_rows(xs.shape());
   with_labels(labels, rows.size, [&](auto label) {
     std::fill(dx.begin(), dx.end(), T(0));
     for (int64_t n = 0; n < rows.count; ++n) {
       const int64_t at = n * rows.size + label[n];
-      dx[at] = -dy[n] / std::max(x[at], T(kLeast));
+      dx[at] = -dy[n] / bounded(x[at]);
     }
   });
 }
@@ -71,13 +63,13 @@ template <class T>
 void second_gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, const Tensor& us, Out<T> gx, Out<T> gdy,
                      Call& call) {
   const T *x = xs.data<T>(), *dy = dys.data<T>(), *u = us.data<T>();
-  const Rows rows = rows_of(xs.shape());
+  const Rows rows = class_rows(xs.shape());
   with_labels(labels, rows.size, [&](auto label) {
     std::fill(gx.begin(), gx.end(), T(0));
     for (int64_t n = 0; n < rows.count; ++n) {
       const int64_t at = n * rows.size + label[n];
-      const T share = u[at] / std::max(x[at], T(kLeast));
-      if (call.wants(0) && x[at] > T(kLeast)) gx[at] = share * (dy[n] / x[at]);
+      const T share = u[at] / bounded(x[at]);
+      if (call.wants(0) && x[at] > T(kLeastProbability)) gx[at] = share * (dy[n] / x[at]);
       if (call.wants(1)) gdy[n] = -share;
     }
   });
@@ -95,7 +87,7 @@ std::vector<Gradient> second_derivatives(Formula& f) {
   return {d[0], d[1]};
 }
 
-int leading_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.shape(0).rank() > 1 ? 1 : 0; }
+int batch_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.shape(0).rank() > 1 ? 1 : 0; }
 
 REGISTER(label_cross_entropy) {
   return op("LabelCrossEntropy")
@@ -105,7 +97,7 @@ REGISTER(label_cross_entropy) {
       .types({DType::int32, DType::int64})
       .output("Y", "[N]")
       .shape(infer)
-      .rowwise(leading_rows)
+      .rowwise(batch_rows)
       .example({"X=3,4,0.1..1", "label=int32,3:2,0,3"})
       .example({"X=2,2,2,0.1..1", "label=int64,2,1:3,1"})
       .example({"X=4,0.1..1", "label=int32,1:2"})
@@ -125,7 +117,7 @@ REGISTER(label_cross_entropy_gradient) {
       .input("dY", "gradient of its output")
       .output("dX", "like X")
       .shape(infer_gradient)
-      .rowwise(leading_rows)
+      .rowwise(batch_rows)
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "dY"}, second_derivatives);
 }
@@ -144,7 +136,7 @@ REGISTER(label_cross_entropy_second_gradient) {
       .optional()
       .uses({"X", "label", "ddX"})
       .shape(infer_second)
-      .rowwise(leading_rows)
+      .rowwise(batch_rows)
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of LabelCrossEntropy are not written");
 }

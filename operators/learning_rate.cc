@@ -12,22 +12,10 @@
 //
 // No derivative: iter is an integer.
 
-#include <algorithm>
-#include <cmath>
-
-#include "core/operator.h"
+#include "operators/learning_rate.h"
 
 namespace stepnet {
 namespace {
-
-struct RateArgs {
-  float base_lr = 0;
-  std::string policy;
-  std::optional<float> gamma, power, start_multiplier;
-  std::optional<int64_t> stepsize, max_iter, num_iter, active_period, inactive_period;
-  float multiplier = 0, end_multiplier = 0;
-  bool active_first = true;
-};
 
 template <class T>
 T needed(const RateArgs& args, const std::optional<T>& value, const char* name) {
@@ -41,76 +29,85 @@ int64_t positive(const RateArgs& args, const std::optional<int64_t>& value, cons
   return v;
 }
 
-double gamma(const RateArgs& args) { return needed(args, args.gamma, "gamma"); }
-double power(const RateArgs& args) { return needed(args, args.power, "power"); }
+float gamma(const RateArgs& args) { return needed(args, args.gamma, "gamma"); }
+float power(const RateArgs& args) { return needed(args, args.power, "power"); }
 
-double step(const RateArgs& args, int64_t iter) {
-  return std::pow(gamma(args), static_cast<double>(iter / positive(args, args.stepsize, "stepsize")));
+void plan_step(const RateArgs& args, RatePlan& plan) {
+  plan.gamma = gamma(args);
+  plan.length = positive(args, args.stepsize, "stepsize");
 }
 
-double inverse(const RateArgs& args, int64_t iter) {
-  return std::pow(1 + gamma(args) * static_cast<double>(iter), -power(args));
+void plan_inverse(const RateArgs& args, RatePlan& plan) {
+  plan.gamma = gamma(args);
+  plan.power = power(args);
 }
 
-double polynomial(const RateArgs& args, int64_t iter) {
-  const auto last = static_cast<double>(positive(args, args.max_iter, "max_iter"));
-  return std::pow(std::max(0.0, 1 - static_cast<double>(iter) / last), power(args));
+void plan_polynomial(const RateArgs& args, RatePlan& plan) {
+  plan.power = power(args);
+  plan.length = positive(args, args.max_iter, "max_iter");
 }
 
-double linear_warmup(const RateArgs& args, int64_t iter) {
-  const double start = needed(args, args.start_multiplier, "start_multiplier");
-  const int64_t length = positive(args, args.num_iter, "num_iter");
-  return iter >= length ? 1 : start + (1 - start) * static_cast<double>(iter) / static_cast<double>(length);
+void plan_linear_warmup(const RateArgs& args, RatePlan& plan) {
+  plan.start = needed(args, args.start_multiplier, "start_multiplier");
+  plan.length = positive(args, args.num_iter, "num_iter");
 }
 
-double constant_warmup(const RateArgs& args, int64_t iter) {
-  return iter >= positive(args, args.num_iter, "num_iter") ? 1 : args.multiplier;
+void plan_constant_warmup(const RateArgs& args, RatePlan& plan) {
+  plan.start = args.multiplier;
+  plan.length = positive(args, args.num_iter, "num_iter");
 }
 
-double alternate(const RateArgs& args, int64_t iter) {
+void plan_alternate(const RateArgs& args, RatePlan& plan) {
   const int64_t active = positive(args, args.active_period, "active_period");
   const int64_t inactive = positive(args, args.inactive_period, "inactive_period");
-  int64_t period = 0;
-  require(!__builtin_add_overflow(active, inactive, &period), "active_period and inactive_period are too large");
-  const bool first_part = iter % period < (args.active_first ? active : inactive);
-  return first_part == args.active_first ? 1 : 0;
+  require(!__builtin_add_overflow(active, inactive, &plan.period), "active_period and inactive_period are too large");
+  plan.length = args.active_first ? active : inactive;
+  plan.active_first = args.active_first;
 }
 
-double hill(const RateArgs& args, int64_t iter) {
-  const int64_t length = positive(args, args.num_iter, "num_iter");
-  const double decayed = inverse(args, std::max<int64_t>(iter - length, 0));
-  const double warm = linear_warmup(args, iter);
-  return iter < length ? warm : std::max<double>(decayed, args.end_multiplier);
+void plan_hill(const RateArgs& args, RatePlan& plan) {
+  plan_linear_warmup(args, plan);
+  plan_inverse(args, plan);
+  plan.end = args.end_multiplier;
 }
 
-using Policy = double (*)(const RateArgs&, int64_t);
 struct NamedPolicy {
   const char* name;
-  Policy multiplier;
+  RatePolicy policy;
+  void (*plan)(const RateArgs&, RatePlan&);
 };
 const NamedPolicy kPolicies[] = {
-    {"fixed", [](const RateArgs&, int64_t) { return 1.0; }},
-    {"step", step},
-    {"exp", [](const RateArgs& args, int64_t iter) { return std::pow(gamma(args), static_cast<double>(iter)); }},
-    {"inv", inverse},
-    {"poly", polynomial},
-    {"linearWarmup", linear_warmup},
-    {"constantWarmup", constant_warmup},
-    {"alter", alternate},
-    {"hill", hill},
+    {"fixed", RatePolicy::fixed, [](const RateArgs&, RatePlan&) {}},
+    {"step", RatePolicy::step, plan_step},
+    {"exp", RatePolicy::exp, [](const RateArgs& args, RatePlan& plan) { plan.gamma = gamma(args); }},
+    {"inv", RatePolicy::inv, plan_inverse},
+    {"poly", RatePolicy::poly, plan_polynomial},
+    {"linearWarmup", RatePolicy::linear_warmup, plan_linear_warmup},
+    {"constantWarmup", RatePolicy::constant_warmup, plan_constant_warmup},
+    {"alter", RatePolicy::alter, plan_alternate},
+    {"hill", RatePolicy::hill, plan_hill},
 };
 
-Policy find_policy(const std::string& name) {
+}  // namespace
+
+RatePlan plan_rate(const RateArgs& args) {
   std::vector<std::string> names;
   for (const NamedPolicy& p : kPolicies) {
-    if (name == p.name) return p.multiplier;
     names.emplace_back(p.name);
+    if (args.policy != p.name) continue;
+    RatePlan plan;
+    plan.policy = p.policy;
+    plan.base = args.base_lr;
+    p.plan(args, plan);
+    return plan;
   }
-  fail("there is no policy \"{}\"; there are {}.{}", name, fmt::join(names, ", "), suggest(name, names));
+  fail("there is no policy \"{}\"; there are {}.{}", args.policy, fmt::join(names, ", "), suggest(args.policy, names));
 }
 
+namespace {
+
 void shape(const RateArgs& args, ShapeCall& call) {
-  find_policy(args.policy)(args, 0);  // missing arguments show before the first run
+  plan_rate(args);  // missing arguments show before the first run
   if (call.known(0)) require(call.shape(0).size() == 1, "iter must be one value, but has shape {}", call.shape(0));
   call.set(0, DType::float32, Shape{});
 }
@@ -118,7 +115,7 @@ void shape(const RateArgs& args, ShapeCall& call) {
 void learning_rate(const RateArgs& args, const Tensor& iter, Tensor& rate) {
   const auto at = iter.item<int64_t>();
   require(at >= 0, "iter is {}, which is negative", at);
-  *rate.data<float>() = static_cast<float>(args.base_lr * find_policy(args.policy)(args, at));
+  *rate.data<float>() = static_cast<float>(rate_at(plan_rate(args), at));
 }
 
 REGISTER(learning_rate) {

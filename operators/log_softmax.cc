@@ -4,6 +4,8 @@
 // dX = dY - exp(Y) sum(dY) per row. It reads Y, not X. With u for the gradient of dX, that of Y is
 // -u exp(Y) sum(dY), and that of dY is u - sum(u exp(Y)).
 
+#include "operators/log_softmax.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,10 +17,6 @@
 
 namespace stepnet {
 namespace {
-
-struct LogSoftmaxArgs {
-  int32_t axis = 1;
-};
 
 // Calls fn(begin, exponentials) for one piece of the row after the other.
 template <class T, class Fn>

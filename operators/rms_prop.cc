@@ -5,16 +5,12 @@
 // The step is mom, written where the gradient was; another operator adds it to the parameter, or subtracts it, as the
 // sign of lr wants. No derivative: it changes gradients on their way to the parameter.
 
-#include <cmath>
+#include "operators/rms_prop.h"
 
 #include "operators/optimizer.h"
 
 namespace stepnet {
 namespace {
-
-struct RmsPropArgs {
-  float decay = 0, momentum = 0, epsilon = 0;
-};
 
 void shape(const RmsPropArgs&, ShapeCall& call) {
   require_same_shape(call, 1, "mean_squares", 0, "grad");
@@ -27,13 +23,9 @@ template <class T>
 void rms_prop(const RmsPropArgs& args, In<T> grad, In<T> mean_squares, In<T> mom, const Tensor& lr, Out<T> step,
               Out<T> new_mean_squares, Out<T> new_mom) {
   const T rate = static_cast<T>(lr.item<double>());
-  const T decay = args.decay, momentum = args.momentum, epsilon = args.epsilon;
   parallel_for(static_cast<int64_t>(grad.size()), 2, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const T g = grad[i];
-      const T ms = new_mean_squares[i] = mean_squares[i] + (1 - decay) * (g * g - mean_squares[i]);
-      step[i] = new_mom[i] = momentum * mom[i] + rate * g / std::sqrt(epsilon + ms);
-    }
+    rms_prop_run(args, rate, end - begin, grad.data() + begin, mean_squares.data() + begin, mom.data() + begin,
+                 step.data() + begin, new_mean_squares.data() + begin, new_mom.data() + begin);
   });
 }
 

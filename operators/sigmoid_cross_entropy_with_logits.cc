@@ -6,20 +6,12 @@
 // the targets. With u and v for the gradients of these, their derivatives are dY (u p (1 - p) - v) / D of the logits,
 // -dY u / D of the targets, and sum(u (p - targets) - v logits) / D of dY.
 
-#include <algorithm>
-#include <cmath>
+#include "operators/sigmoid_cross_entropy_with_logits.h"
 
 #include "core/parallel.h"
-#include "operators/axis_rows.h"
 
 namespace stepnet {
 namespace {
-
-// A scalar is one row of one element.
-Rows rows_of(const Shape& x) {
-  const int before = std::max(x.rank() - 1, 0);
-  return {x.size_between(0, before), x.size_between(before, x.rank())};
-}
 
 Shape without_last(const Shape& x) { return Shape(x.dims().first(std::max(x.rank() - 1, 0))); }
 
@@ -42,22 +34,14 @@ void infer_gradient(const NoArgs&, ShapeCall& c) {
   c.set_like(1, 1);
 }
 
-double element_loss(double x, double t) { return std::max(x, 0.0) - x * t + std::log1p(std::exp(-std::abs(x))); }
-
-// exp is of a negative number only.
-double sigmoid(double x) {
-  const double e = std::exp(-std::abs(x));
-  return (x < 0 ? e : 1) / (1 + e);
-}
-
 template <class T>
 void forward(In<T> logits, In<T> targets, Out<T> y, Call& call) {
-  const Rows rows = rows_of(call.in(0).shape());
+  const Rows rows = logit_rows(call.in(0).shape());
   parallel_for(rows.count, 15.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       double sum = 0;
       for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i)
-        sum += element_loss(static_cast<double>(logits[i]), static_cast<double>(targets[i]));
+        sum += logit_loss(static_cast<double>(logits[i]), static_cast<double>(targets[i]));
       y[n] = rows.size > 0 ? static_cast<T>(sum / static_cast<double>(rows.size)) : T(0);
     }
   });
@@ -65,14 +49,14 @@ void forward(In<T> logits, In<T> targets, Out<T> y, Call& call) {
 
 template <class T>
 void gradient(In<T> dy, In<T> logits, In<T> targets, Out<T> dlogits, Out<T> dtargets, Call& call) {
-  const Rows rows = rows_of(call.in(1).shape());
+  const Rows rows = logit_rows(call.in(1).shape());
   const bool wants_dlogits = call.wants(0), wants_dtargets = call.wants(1);
   parallel_for(rows.count, 10.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const double share = static_cast<double>(dy[n]) / static_cast<double>(rows.size);
       for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i) {
         const double x = static_cast<double>(logits[i]);
-        if (wants_dlogits) dlogits[i] = static_cast<T>(share * (sigmoid(x) - static_cast<double>(targets[i])));
+        if (wants_dlogits) dlogits[i] = static_cast<T>(share * (logit_sigmoid(x) - static_cast<double>(targets[i])));
         if (wants_dtargets) dtargets[i] = static_cast<T>(-share * x);
       }
     }
@@ -83,16 +67,16 @@ void gradient(In<T> dy, In<T> logits, In<T> targets, Out<T> dlogits, Out<T> dtar
 template <class T>
 void second_gradient(In<T> dy, In<T> logits, In<T> targets, In<T> u, In<T> v, Out<T> gdy, Out<T> glogits,
                      Out<T> gtargets, Call& call) {
-  const Rows rows = rows_of(call.in(1).shape());
+  const Rows rows = logit_rows(call.in(1).shape());
   const auto at = [](In<T> values, int64_t i) { return values.empty() ? 0.0 : static_cast<double>(values[i]); };
   parallel_for(rows.count, 15.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const double given = static_cast<double>(dy[n]), size = static_cast<double>(rows.size);
       double sum = 0;
       for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i) {
-        const double x = static_cast<double>(logits[i]), p = sigmoid(x);
+        const double x = static_cast<double>(logits[i]), p = logit_sigmoid(x);
         sum += at(u, i) * (p - static_cast<double>(targets[i])) - at(v, i) * x;
-        if (!glogits.empty()) glogits[i] = static_cast<T>(given * (at(u, i) * p * sigmoid(-x) - at(v, i)) / size);
+        if (!glogits.empty()) glogits[i] = static_cast<T>(given * (at(u, i) * p * logit_sigmoid(-x) - at(v, i)) / size);
         if (!gtargets.empty()) gtargets[i] = static_cast<T>(-given * at(u, i) / size);
       }
       if (!gdy.empty()) gdy[n] = rows.size > 0 ? static_cast<T>(sum / size) : T(0);

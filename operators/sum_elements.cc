@@ -2,33 +2,28 @@
 // read. SumSqrElements: the same of the squares. dX = 2 X dY, or 2 X dY / n; the gradient of SumElements brings dY to
 // X's shape.
 
+#include "operators/sum_elements.h"
+
 #include <algorithm>
 
-#include "core/operator.h"
 #include "core/vector_math.h"
 
 namespace stepnet {
 namespace {
 
-struct SumArgs {
-  bool average = false;
-};
-
-double divisor(const SumArgs& a, size_t size) { return a.average && size > 0 ? static_cast<double>(size) : 1; }
-
 template <class T>
 void forward(const SumArgs& a, In<T> x, Out<T> y) {
-  y[0] = static_cast<T>(vec_sum(x) / divisor(a, x.size()));
+  y[0] = static_cast<T>(vec_sum(x) / sum_divisor(a, x.size()));
 }
 
 template <class T>
 void squares(const SumArgs& a, In<T> x, Out<T> y) {
-  y[0] = static_cast<T>(vec_sum_squares(x) / divisor(a, x.size()));
+  y[0] = static_cast<T>(vec_sum_squares(x) / sum_divisor(a, x.size()));
 }
 
 template <class T>
 void gradient(const SumArgs& a, In<T>, In<T> dy, Out<T> dx) {
-  std::fill(dx.begin(), dx.end(), static_cast<T>(dy[0] / divisor(a, dx.size())));
+  std::fill(dx.begin(), dx.end(), static_cast<T>(dy[0] / sum_divisor(a, dx.size())));
 }
 
 void infer(const SumArgs&, ShapeCall& c) {

@@ -3,6 +3,8 @@
 // dX = TileGradient(dY), the sum of the copies' gradients, whose own derivative is Tile. Backward reads the number of
 // copies and the axis, where they are inputs.
 
+#include "operators/tile.h"
+
 #include <algorithm>
 
 #include "core/parallel.h"
@@ -11,11 +13,6 @@
 
 namespace stepnet {
 namespace {
-
-struct TileArgs {
-  int64_t tiles = 1;
-  int32_t axis = 0;
-};
 
 // The tensor's one integer.
 int64_t read_integer(const Tensor& value, const char* what) {

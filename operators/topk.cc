@@ -4,6 +4,8 @@
 // dX = d Values where the elements came from, and 0 elsewhere. It reads the indices; of X only the shape. The
 // derivative of that takes the elements at the indices, and has TopK's gradient as its own.
 
+#include "operators/topk.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,11 +15,6 @@
 
 namespace stepnet {
 namespace {
-
-struct TopKArgs {
-  int64_t k = 1;
-  int32_t axis = -1;
-};
 
 Shape values_shape(const TopKArgs& a, const Shape& x) {
   const int axis = canonical_axis(a.axis, x.rank());
