@@ -11,7 +11,7 @@ struct OneAxis {
   int64_t outer = 1, size = 1, inner = 1;  // sizes of what comes before the axis, of itself, and behind it
 
   int64_t lines() const { return outer * inner; }
-  int64_t first(int64_t line) const { return line / inner * size * inner + line % inner; }
+  constexpr int64_t first(int64_t line) const { return line / inner * size * inner + line % inner; }
 
   // Calls fn(line, first) for each line, where `first` is the place of its first element. fn must not throw.
   template <class Fn>
