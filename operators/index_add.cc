@@ -3,6 +3,8 @@
 //
 // dDATA = dY, with no operator; dSRC reads INDICES alone. INDICES have no derivative.
 
+#include "operators/index_add.h"
+
 #include <algorithm>
 
 #include "operators/copy_elements.h"
@@ -11,10 +13,6 @@
 
 namespace stepnet {
 namespace {
-
-struct IndexAddArgs {
-  int32_t axis = 0;
-};
 
 void check_shapes(const IndexAddArgs& args, const Shape& data, const Shape& indices) {
   require(indices.rank() == 1, "INDICES must have one dimension, but are {}", indices);

@@ -7,8 +7,9 @@
 // dX = PadGradient(dY), which adds each element where it came from; its own derivative is Pad with value 0. Backward
 // reads nothing: X's shape is dY's less the pads.
 
+#include "operators/pad.h"
+
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "core/operator.h"
@@ -17,26 +18,13 @@
 namespace stepnet {
 namespace {
 
-enum class Mode { constant, edge, reflect };
-
-struct PadArgs {
-  std::vector<int64_t> pads;
-  std::string mode;
-  float value = 0;
-
-  Mode kind() const { return mode == "edge" ? Mode::edge : mode == "reflect" ? Mode::reflect : Mode::constant; }
-  int rank() const { return static_cast<int>(pads.size() / 2); }
-  int64_t begin(int axis) const { return pads[axis]; }
-  int64_t end(int axis) const { return pads[pads.size() / 2 + axis]; }
-};
-
 constexpr int64_t kMostPads = int64_t{1} << 62;  // so that sums of two of them fit
 
 void check_axis(const PadArgs& a, int axis, int64_t size) {
   const int64_t most = std::max(a.begin(axis), a.end(axis));
   if (most <= 0) return;
-  if (a.kind() == Mode::edge) require(size > 0, "dimension {} has no element to repeat {} times", axis, most);
-  if (a.kind() == Mode::reflect)
+  if (a.kind() == PadMode::edge) require(size > 0, "dimension {} has no element to repeat {} times", axis, most);
+  if (a.kind() == PadMode::reflect)
     require(most < size, "dimension {} of size {} cannot be reflected {} elements far", axis, size, most);
 }
 
@@ -68,14 +56,6 @@ void infer_gradient(const PadArgs& a, ShapeCall& call) {
   if (call.known(0)) call.set(0, call.dtype(0), padded(a, call.shape(0), -1));
 }
 
-// The input's element at `i`, which may lie outside of 0 to size - 1; -1 if there is none.
-int64_t source(Mode mode, int64_t i, int64_t size) {
-  if (i >= 0 && i < size) return i;
-  if (mode == Mode::constant) return -1;
-  if (mode == Mode::edge) return i < 0 ? 0 : size - 1;
-  return i < 0 ? -i : 2 * (size - 1) - i;
-}
-
 // Rows of the padded tensor, along its last dimension, and where in the other they come from.
 struct PadRows {
   PadRows(const PadArgs& args, const Shape& inner, const Shape& outer)
@@ -90,7 +70,7 @@ struct PadRows {
   int64_t first(int64_t r) const {
     int64_t at = 0, stride = source_size();
     for (int d = y.rank() - 2; d >= 0; --d) {
-      const int64_t i = source(mode, r % y[d] - a.begin(d), x[d]);
+      const int64_t i = pad_source(mode, r % y[d] - a.begin(d), x[d]);
       if (i < 0) return -1;
       at += i * stride;
       stride *= x[d];
@@ -106,36 +86,26 @@ struct PadRows {
     const int64_t from = std::clamp<int64_t>(begin(), 0, size());
     const int64_t to = std::clamp<int64_t>(begin() + source_size(), from, size());
     if (to > from) fn(from, from - begin(), to - from);
-    if (mode == Mode::constant) return;
-    for (int64_t o = 0; o < from; ++o) fn(o, source(mode, o - begin(), source_size()), int64_t{1});
-    for (int64_t o = to; o < size(); ++o) fn(o, source(mode, o - begin(), source_size()), int64_t{1});
+    if (mode == PadMode::constant) return;
+    for (int64_t o = 0; o < from; ++o) fn(o, pad_source(mode, o - begin(), source_size()), int64_t{1});
+    for (int64_t o = to; o < size(); ++o) fn(o, pad_source(mode, o - begin(), source_size()), int64_t{1});
   }
 
   const PadArgs& a;
-  Mode mode;
+  PadMode mode;
   const Shape &x, &y;
 };
 
 template <class T>
-T fill_value(const PadArgs& a) {
-  if constexpr (std::is_integral_v<T>) {
-    // A float holds whole numbers up to 2^24 exactly.
-    require(a.value == std::trunc(a.value) && std::fabs(a.value) <= 16777216.0f,
-            "argument \"value\" is {}, which is no whole number that fits the elements", a.value);
-  }
-  return static_cast<T>(a.value);
-}
-
-template <class T>
 void pad(const PadArgs& a, In<T> x, Out<T> y, Call& call) {
-  const T value = fill_value<T>(a);
+  const T value = pad_value<T>(a);
   if (y.empty()) return;
   const PadRows rows(a, call.in(0).shape(), call.out(0).shape());
   parallel_for(rows.count(), 5 + 0.2 * static_cast<double>(rows.size()), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       T* to = y.data() + r * rows.size();
       const int64_t first = rows.first(r);
-      if (first < 0 || rows.mode == Mode::constant) std::fill_n(to, rows.size(), value);
+      if (first < 0 || rows.mode == PadMode::constant) std::fill_n(to, rows.size(), value);
       if (first < 0) continue;
       rows.each_run([&](int64_t o, int64_t i, int64_t count) { std::copy_n(x.data() + first + i, count, to + o); });
     }

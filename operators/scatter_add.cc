@@ -4,16 +4,14 @@
 //
 // dDATA = dY, with no operator; dSRC reads INDICES alone. INDICES have no derivative.
 
+#include "operators/scatter_add.h"
+
 #include "operators/copy_elements.h"
 #include "operators/indices.h"
 #include "operators/one_axis.h"
 
 namespace stepnet {
 namespace {
-
-struct ScatterAddArgs {
-  int32_t axis = 0;
-};
 
 void check_indices_shape(const ScatterAddArgs& args, const Shape& data, const Shape& indices) {
   const int axis = canonical_axis(args.axis, data.rank());

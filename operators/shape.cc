@@ -1,14 +1,12 @@
 // Shape: the sizes of X's dimensions, or of those in `axes`. Size: the number of X's elements. Of X only the shape is
 // read. No derivative: the results do not depend on X's values.
 
+#include "operators/shape.h"
+
 #include "core/operator.h"
 
 namespace stepnet {
 namespace {
-
-struct ShapeArgs {
-  std::vector<int64_t> axes;
-};
 
 void infer(const ShapeArgs& args, ShapeCall& call) {
   if (!call.known(0)) return;
