@@ -100,20 +100,23 @@ void BlockCache::give_back(std::byte* data) {
   free_[whole->stream].insert(whole);
 }
 
+// A segment may be free in pieces, of several streams.
 std::vector<std::byte*> BlockCache::drop_free_segments() {
   std::vector<std::byte*> dropped;
-  for (auto& [stream, blocks] : free_) {
-    if (reserved_pools_.count(stream) > 0) continue;
-    for (auto it = blocks.begin(); it != blocks.end();) {
-      Block* block = *it;
-      if (block->before || block->behind) {
-        ++it;
-        continue;
-      }
-      it = blocks.erase(it);
-      dropped.push_back(block->data);
-      reserved_ -= block->size;
-      blocks_.erase(block->data);
+  for (auto it = blocks_.begin(); it != blocks_.end();) {
+    Block* first = it->second.get();
+    bool used = first->before != nullptr;
+    for (const Block* b = first; b && !used; b = b->behind) used = !b->free || reserved_pools_.count(b->stream) > 0;
+    if (used) {
+      ++it;
+      continue;
+    }
+    dropped.push_back(first->data);
+    for (Block *b = first, *next = nullptr; b; b = next) {
+      next = b->behind;
+      reserved_ -= b->size;
+      free_[b->stream].erase(b);
+      it = blocks_.erase(it);
     }
   }
   return dropped;

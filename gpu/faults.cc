@@ -1,10 +1,12 @@
 #include "gpu/faults.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "core/bound_op.h"
 #include "core/error.h"
@@ -15,9 +17,10 @@ namespace {
 
 // An operator is described once for all its launches.
 struct Source {
-  std::string type, op, net, place;
+  std::string type = {}, op = {}, net = {}, place = {};
   int index = 0;
   const char* what = "";
+  std::vector<std::string> names = {};  // of outputs and inputs
 };
 
 struct DeviceFaults {
@@ -40,11 +43,17 @@ std::unique_ptr<DeviceFaults>& faults_of(int device) {
 Source describe(const BoundOp& op, const char* what) {
   const std::string text =
       fmt::format("{} = {}({})", fmt::join(op.def.output(), ", "), op.def.type(), fmt::join(op.def.input(), ", "));
-  return {op.def.type(), text, op.net_name, source_text(op.def), op.index, what};
+  std::vector<std::string> names(op.def.output().begin(), op.def.output().end());
+  names.insert(names.end(), op.def.input().begin(), op.def.input().end());
+  return {op.def.type(), text, op.net_name, source_text(op.def), op.index, what, std::move(names)};
 }
 
 bool describes(const Source& source, const BoundOp& op) {
-  return source.type == op.def.type() && source.net == op.net_name && source.index == op.index;
+  const auto outputs = op.def.output_size();
+  return source.type == op.def.type() && source.net == op.net_name && source.index == op.index &&
+         source.names.size() == static_cast<size_t>(outputs + op.def.input_size()) &&
+         std::equal(op.def.output().begin(), op.def.output().end(), source.names.begin()) &&
+         std::equal(op.def.input().begin(), op.def.input().end(), source.names.begin() + outputs);
 }
 
 }  // namespace
@@ -61,7 +70,7 @@ Bounds bounds(int device, const char* what) {
   // Another operator may be where one was that is gone.
   if (number == 0 || (op && !describes(faults->sources.at(number), *op))) {
     number = faults->sources.size() + 1;
-    faults->sources[number] = op ? describe(*op, what) : Source{{}, {}, {}, {}, 0, what};
+    faults->sources[number] = op ? describe(*op, what) : Source{.what = what};
   }
   return {faults->fault, number};
 }

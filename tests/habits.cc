@@ -141,7 +141,7 @@ Findings check_twins(const std::set<std::string>& paths, const std::set<std::str
     if (fs::path(path).parent_path() == "operators" && path.ends_with(".h") && !shared.contains(stem + ".h") &&
         !paths.contains("gpu/" + stem + ".cu"))
       found.push_back(fmt::format("{} is there, but gpu/{}.cu is not", path, stem));
-    if (path.ends_with(".cu") && !paths.contains("operators/" + stem + ".cc"))
+    if (path.starts_with("gpu/") && path.ends_with(".cu") && !paths.contains("operators/" + stem + ".cc"))
       found.push_back(fmt::format("{} is there, but operators/{}.cc is not", path, stem));
   }
   for (const std::string& name : shared)

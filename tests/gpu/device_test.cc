@@ -11,8 +11,6 @@
 namespace stepnet::testing {
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-
 TEST(GpuDevice, IsOfferedWhereTheMachineHasOne) {
   EXPECT_EQ(device_offered(DeviceKind::cuda), gpu::device_count() > 0);
 }

@@ -13,6 +13,14 @@ class GpuTest : public ::testing::Test {
   }
 };
 
+constexpr Device kGpu{DeviceKind::cuda, 0};
+
+// A copy on that device.
+Tensor on_device(const Tensor& t, Device device = kGpu);
+
+// Runs the operator on a GPU, in a workspace of its own, and returns copies of its outputs in order on the CPU.
+std::vector<Tensor> run_op_on_gpu(OperatorDef def, const Feeds& feeds);
+
 // The operator with the same inputs on the CPU and on the GPU, by nets in workspaces of their own: returns "" or the
 // first output that differs by more than `tol`.
 std::string compare_devices(OperatorDef def, const Feeds& feeds, double tol);

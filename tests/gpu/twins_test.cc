@@ -3,32 +3,6 @@
 
 namespace stepnet::testing {
 
-std::string compare_devices(OperatorDef def, const Feeds& feeds, double tol) {
-  const Device gpu{DeviceKind::cuda, 0};
-  const std::vector<Tensor> expected = run_op_on(def, feeds);
-  Feeds moved = feeds;
-  for (auto& [name, tensor] : moved) {
-    Tensor there = Tensor::empty(tensor.dtype(), tensor.shape(), gpu);
-    there.copy_from(tensor);
-    tensor = there;
-  }
-  def.mutable_device_option()->set_device_type(CUDA);
-  Workspace workspace;
-  NetDef net;
-  *net.add_op() = def;
-  for (const auto& [name, tensor] : moved) workspace.tensor(name) = tensor;
-  RunContext run;
-  run_net_once(net, workspace, run);
-  for (int i = 0; i < def.output_size(); ++i) {
-    const Tensor& there = workspace.fetch(def.output(i));
-    if (there.device() != gpu) return def.output(i) + " is not on the GPU";
-    Tensor back = Tensor::empty(there.dtype(), there.shape());
-    back.copy_from(there);
-    if (const std::string wrong = compare(back, expected.at(i), tol); !wrong.empty()) return wrong;
-  }
-  return "";
-}
-
 namespace {
 
 template <class T>

@@ -1,0 +1,37 @@
+#include "tests/gpu/gpu_test.h"
+
+namespace stepnet::testing {
+
+Tensor on_device(const Tensor& t, Device device) {
+  Tensor there = Tensor::empty(t.dtype(), t.shape(), device);
+  there.copy_from(t);
+  return there;
+}
+
+std::vector<Tensor> run_op_on_gpu(OperatorDef def, const Feeds& feeds) {
+  def.mutable_device_option()->set_device_type(CUDA);
+  Workspace workspace;
+  NetDef net;
+  *net.add_op() = def;
+  for (const auto& [name, tensor] : feeds) workspace.tensor(name) = on_device(tensor);
+  RunContext run;
+  run_net_once(net, workspace, run);
+  std::vector<Tensor> outputs;
+  for (const std::string& name : def.output()) {
+    const Tensor& there = workspace.fetch(name);
+    if (there.device() != kGpu) ADD_FAILURE() << name << " is not on the GPU";
+    outputs.push_back(on_device(there, {}));
+  }
+  return outputs;
+}
+
+std::string compare_devices(OperatorDef def, const Feeds& feeds, double tol) {
+  const std::vector<Tensor> expected = run_op_on(def, feeds), found = run_op_on_gpu(def, feeds);
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found[i].dtype() != expected[i].dtype()) return found[i].str() + " against " + expected[i].str();
+    if (const std::string wrong = compare(found[i], expected[i], tol); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+}  // namespace stepnet::testing
