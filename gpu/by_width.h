@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "gpu/launch.h"
 
@@ -24,14 +25,16 @@ void by_width(const Tensor& t, const Fn& fn) {
   }
 }
 
-// The elements of a tensor as such integers.
+// The elements of a tensor as such integers; throws Error if a GPU cannot read them.
 template <class W>
 const W* elements(const Tensor& t) {
+  require(t.size() == 0 || t.device().kind == DeviceKind::cuda, "{} is on {}, where a GPU cannot read it", t.str(),
+          t.device().str());
   return reinterpret_cast<const W*>(t.raw());
 }
 template <class W>
 W* elements(Tensor& t) {
-  return reinterpret_cast<W*>(t.raw());
+  return const_cast<W*>(elements<W>(std::as_const(t)));
 }
 
 }  // namespace stepnet::gpu
