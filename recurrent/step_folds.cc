@@ -127,7 +127,7 @@ void StepProgram::drop_term(Op& sum, int slot) {
   def.set_name(sum.op.def.name());
   for (const int s : sum.in_slots) def.add_input(slots_[s]->name);
   def.add_output(slots_[sum.out_slots[0]]->name);
-  sum.op = bind_op(def, net_name_, sum.op.index);
+  sum.op = bind_op(def, net_name_, sum.op.index, sum.op.device);
   sum.op.net_name = spec_.random_name;
   const StepSlot& result = *slots_[sum.out_slots[0]];
   const std::vector<TensorType> in(sum.in_slots.size(), TensorType::of(result.tensor.dtype(), result.tensor.shape()));
