@@ -103,7 +103,7 @@ OpBuilder<FlatArgs>& declare_access(OpBuilder<FlatArgs>& b) {
       .arg("input_type", &FlatArgs::input_type, std::string(),
            "recurrent: what is applied to the state; anything else: to the input")
       .ignored_args({"dropout", "seed", "is_test"})
-      .input("input", "X [T, B, I], of which only the shape is read")
+      .input("input", "X [T, B, I]")
       .shape_only()
       .input("all_params", "all weights of Recurrent, in any shape");
 }

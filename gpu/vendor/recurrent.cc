@@ -44,11 +44,11 @@ RnnDescriptor rnn_descriptor(const VendorLayers& layers, const DropoutDescriptor
   const FlatArgs& args = layers.args;
   RnnDescriptor d = empty_rnn_descriptor();
   const int hidden = whole(args.hidden);
-  const bool tf32 = layers.dtype == DType::float32 && tf32_allowed();
+  const bool exact = layers.dtype == DType::float32 && !tf32_allowed();
   cudnn_call(set, "cudnnSetRNNDescriptor_v8", d.get(), CUDNN_RNN_ALGO_STANDARD, mode_of(args), CUDNN_RNN_DOUBLE_BIAS,
              args.bidirectional ? CUDNN_BIDIRECTIONAL : CUDNN_UNIDIRECTIONAL,
              args.input_mode == "skip" ? CUDNN_SKIP_INPUT : CUDNN_LINEAR_INPUT, cudnn_type(layers.dtype),
-             cudnn_type(layers.dtype), tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH, whole(layers.x[2]), hidden, hidden,
+             cudnn_type(layers.dtype), exact ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH, whole(layers.x[2]), hidden, hidden,
              whole(args.layers), dropout.get(), static_cast<uint32_t>(CUDNN_RNN_PADDED_IO_ENABLED));
   return d;
 }
