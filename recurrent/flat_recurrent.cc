@@ -88,6 +88,13 @@ Tensor* wanted(const Call& call, int i) { return call.wants(i) ? &call.out(i) : 
 // What a GPU's library takes is known to it alone.
 bool is_dry_gpu() { return DryScope::now() && DryScope::now()->claims() != DeviceKind::cpu; }
 
+void dry_scratch(const FlatArgs& args, Call& call) {
+  if (!is_dry_gpu() || !call.wants(Out::scratch)) return;
+  const Tensor& x = call.in(In::x);
+  Tensor& scratch = call.out(Out::scratch);
+  scratch.resize(DType::uint8, {reserve_bytes(args, x.shape(), x.dtype())}, scratch.device());
+}
+
 void forward(const FlatArgs& args, Call& call) {
   if (is_dry_gpu()) return;
   const uint64_t key = flat_key(args, call.random_key);
@@ -109,7 +116,11 @@ uint64_t key_of(const FlatArgs& args, const Call& call) {
 }
 
 void backward(const FlatArgs& args, Call& call) {
-  if (is_dry_gpu()) return;
+  if (is_dry_gpu()) {  // unless it may overwrite the scratch, it works on a copy
+    const bool copies = call.has(GradIn::scratch) && !call.wants(GradOut::scratch);
+    const Tensor copy = copies ? call.in(GradIn::scratch).clone() : Tensor();
+    return;
+  }
   auto given = [&](int i) { return call.has(i) ? call.in(i) : Tensor(); };
   const FlatOutputGradients dy = {given(GradIn::dy), given(GradIn::d_hidden), given(GradIn::d_cell)};
   const FlatInputGradients dx = {wanted(call, GradOut::dx), wanted(call, GradOut::d_hidden),
@@ -148,6 +159,16 @@ OpBuilder<FlatArgs>& declare_args(OpBuilder<FlatArgs>& b) {
 }
 
 }  // namespace
+
+int64_t reserve_bytes(const FlatArgs& args, const Shape& x, DType dtype) {
+  const int64_t row = x[0] * x[1] * args.hidden, directions = args.directions();
+  if (args.is_test || row == 0) return 0;
+  const int64_t per_part = args.cell() == CellKind::lstm ? 5 : args.cell() == CellKind::gru ? 6 : 1;
+  const int64_t between = args.layers - 1, elements = row * (per_part * args.parts() + directions * between);
+  const int64_t masks = args.drop() > 0 ? between * directions * ((row * directions + 7) / 8) : 0;
+  constexpr int64_t kHeader = 256;
+  return kHeader + elements * static_cast<int64_t>(dtype_size(dtype)) + masks;
+}
 
 OpBuilder<FlatArgs>& declare_layers(OpBuilder<FlatArgs>& b) {
   return b.required_arg("hidden_size", &FlatArgs::hidden, "H, the width of a state", from_one_to(kMostWide))
@@ -196,6 +217,7 @@ REGISTER(recurrent) {
       .cpu_for<float>(forward)
       .cpu_for<double>(forward)
       .workspace(forward)
+      .known_outputs(dry_scratch)
       .derivatives({"INPUT", "HIDDEN_INPUT", "CELL_INPUT", "WEIGHT"}, gradient)
       .example({"INPUT=3,2,2", "HIDDEN_INPUT=4,2,1", "CELL_INPUT=4,2,1", "WEIGHT=80"},
                {"rnn_mode=lstm", "hidden_size=1", "num_layers=2", "bidirectional=1", "input_mode=linear"})

@@ -46,8 +46,11 @@ struct RecurrentGradientOut {
   static constexpr int dx = 0, d_hidden = 1, d_cell = 2, d_weights = 3, dropout_states = 4, scratch = 5;
 };
 
-// Bytes of the scratch on the CPU: the key of the dropouts' draws. On a GPU it is cuDNN's reserve.
+// Bytes of the scratch on the CPU: the key of the dropouts' draws.
 constexpr int64_t kKeyBytes = 8;
+// On a GPU it is cuDNN's reserve. This is what cudnnGetRNNTempSpaceSizes of cuDNN 9.19 says for its standard algorithm,
+// for estimates; a run asks the library.
+int64_t reserve_bytes(const FlatArgs& args, const Shape& x, DType dtype);
 
 // The layers for sequences of this shape; throws Error if it is not [T, B, I].
 FlatWeights flat_weights(const FlatArgs& args, const Shape& x);

@@ -6,10 +6,10 @@
 // Layers above the first read D * H values. With `skip` the first layer has no matrices of the input: these are the
 // identity. So the vector has L * D * G * H * (H + 2) elements and those of the input's matrices.
 //
-// Sources: the layout is what cudnnGetRNNWeightParams of cuDNN 9 gives addresses in ("pseudo-layers" are our layers and
-// directions, "linLayerID" is kind * G + gate); the functions LstmForwardTraining and GruForwardTraining of Apache
-// MXNet's rnn_impl.h read the same vector on the CPU, and Keras's _canonical_to_params (recurrent_v2.py) writes it. On
-// a GPU it is compared with the library's addresses before weights are used.
+// Source: cudnnGetRNNWeightParams of cuDNN, whose "pseudo-layers" are our layers and directions, and whose "linLayerID"
+// is kind * G + gate. cuDNN 9.19 gives these places for LSTM, GRU and RNN of two layers, in one direction and in both,
+// with and without `skip`; a GPU compares them with those of its library before it uses weights. LstmForwardTraining in
+// Apache MXNet's rnn_impl.h reads the same vector on the CPU.
 //
 // Threads: pure functions.
 #pragma once

@@ -1,6 +1,7 @@
 // Recurrent and its gradient against loops over the same flat weights, and by central differences.
 #include <cmath>
 
+#include "core/dry.h"
 #include "core/passes/gradients.h"
 #include "recurrent/builder.h"
 #include "recurrent/flat_weights.h"
@@ -169,6 +170,42 @@ TEST(RecurrentDropout, GradientHasTheSameDraws) {
     const FlatCase c{.mode = mode, .layers = 3, .directions = 2, .lengths = true};
     const Feeds feeds = flat_feeds(c, DType::float64, 3, 2);
     EXPECT_EQ(check_gradient(with_dropout(recurrent_op(c), 0.4F), feeds, {"X", "hidden", "weights"}), "") << mode;
+  }
+}
+
+// Numbers that cudnnGetRNNTempSpaceSizes of cuDNN 9.19 gave, of B = 8, I = 16, H = 32 in float.
+TEST(RecurrentEstimate, OfAGpuHasTheReserve) {
+  struct Sizes {
+    const char* mode;
+    int64_t layers, directions, steps;
+    float dropout;
+    int64_t bytes;
+  };
+  for (const Sizes& s : {Sizes{"lstm", 1, 1, 5, 1, 25856},
+                         {"lstm", 2, 1, 10, 1, 112896},
+                         {"lstm", 2, 2, 5, 1, 112896},
+                         {"lstm", 2, 1, 10, 0.5F, 113216},
+                         {"lstm", 2, 2, 10, 0.5F, 226816},
+                         {"gru", 2, 2, 10, 1, 266496},
+                         {"gru", 1, 1, 5, 1, 30976},
+                         {"rnn_tanh", 2, 1, 10, 1, 30976},
+                         {"rnn_relu", 1, 2, 5, 1, 10496}}) {
+    const FlatCase c{s.mode, s.layers, s.directions, false, false, true, 16, 32};
+    NetDef net;
+    *net.add_op() = recurrent_op(c);
+    *net.mutable_op(0)->add_arg() = make_arg("dropout", s.dropout);
+    const DryScope scope(DeviceKind::cuda);
+    Workspace blobs;
+    for (const char* name : {"X", "hidden", "cell", "weights"}) {
+      const bool is_state = name != std::string("X") && name != std::string("weights");
+      const Shape state{s.layers * s.directions, 8, 32};
+      blobs.tensor(name) = Tensor::empty(DType::float32, name == std::string("X") ? Shape{s.steps, 8, 16}
+                                                         : is_state               ? state
+                                                                                  : Shape{reference_size(c)});
+    }
+    RunContext run;
+    run_net_once(net, blobs, run);
+    EXPECT_EQ(blobs.fetch("scratch").size(), s.bytes) << s.mode;
   }
 }
 
