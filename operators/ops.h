@@ -1940,6 +1940,126 @@ inline Variable range_fill_(const Variable& input, const RangeFillArgs& args = {
   return call.run1({&input, 1}, args.list(), place);
 }
 
+struct RecurrentArgs {
+  std::optional<int64_t> hidden_size = {};  // H, the width of a state; required
+  std::optional<int64_t> num_layers = {};  // L, how many stand on each other; required
+  // each layer also runs from the last timestep to the first; false if not given
+  std::optional<bool> bidirectional = {};
+  // lstm, gru (whose reset gate is applied behind the product), rnn_tanh or rnn_relu; required
+  std::optional<std::string> rnn_mode = {};
+  // linear; or skip: in place of matrices of the first layer's input there is the identity; required
+  std::optional<std::string> input_mode = {};
+  // if less than 1, the probability of 0 between layers; 1 or more: nothing is dropped; 1 if not given
+  std::optional<float> dropout = {};
+  std::optional<int64_t> seed = {};  // makes other draws of the dropout; 0 if not given
+  std::optional<bool> is_test = {};  // drop nothing, and keep nothing for a gradient; false if not given
+  int outputs = 4;  // how many are asked for, the first so many of 5
+  ArgList list() const {
+    return ArgList()
+        .add("hidden_size", hidden_size)
+        .add("num_layers", num_layers)
+        .add("bidirectional", bidirectional)
+        .add("rnn_mode", rnn_mode)
+        .add("input_mode", input_mode)
+        .add("dropout", dropout)
+        .add("seed", seed)
+        .add("is_test", is_test);
+  }
+};
+struct RecurrentOutputs {
+  // [T, B, D * H], zeros behind the end of a sample; undefined if not asked for
+  Variable output;
+  // [L * D, B, H], the last states; undefined if not asked for
+  Variable hidden_output;
+  // like HIDDEN_OUTPUT, zeros unless it is lstm; undefined if not asked for
+  Variable cell_output;
+  // bytes for the gradient: on a GPU cuDNN's reserve; undefined if not asked for
+  Variable rnn_scratch;
+  // bytes for the gradient: on a GPU the states of cuDNN's random numbers; undefined if not asked for
+  Variable dropout_states;
+  operator const Variable&() const { return output; }
+};
+// Layers of LSTM, GRU or RNN with all weights in one vector, in the order of cuDNN (recurrent/flat_weights.h), which
+// runs them on a GPU; on the CPU they run as step nets.
+inline RecurrentOutputs recurrent(const Variable& input, const Variable& hidden_input, const Variable& cell_input,
+    const Variable& weight, const Variable& lengths, const RecurrentArgs& args, Place place = Place::here()) {
+  static const TypedCall call("Recurrent");
+  const Variable given[] = {input, hidden_input, cell_input, weight, lengths};
+  std::array<Variable, 5> made;
+  call.run_into(made, given, args.list(), args.outputs, place);
+  return {std::move(made[0]), std::move(made[1]), std::move(made[2]), std::move(made[3]), std::move(made[4])};
+}
+
+struct RecurrentParamGetArgs {
+  std::optional<int64_t> hidden_size = {};  // H, the width of a state; required
+  std::optional<int64_t> num_layers = {};  // L, how many stand on each other; required
+  // each layer also runs from the last timestep to the first; false if not given
+  std::optional<bool> bidirectional = {};
+  // lstm, gru (whose reset gate is applied behind the product), rnn_tanh or rnn_relu; required
+  std::optional<std::string> rnn_mode = {};
+  // linear; or skip: in place of matrices of the first layer's input there is the identity; required
+  std::optional<std::string> input_mode = {};
+  std::optional<int64_t> layer = {};  // its number; of layers in both directions layer * 2 + direction; 0 if not given
+  // the gate, and w for its matrix or b for its bias: of lstm input_gate_w, forget_gate_w, cell_w, output_gate_w,
+  // input_gate_b and so on; of gru reset_gate_w, update_gate_w, cell_w; of others cell_w; required
+  std::optional<std::string> param_type = {};
+  // recurrent: what is applied to the state; anything else: to the input; "" if not given
+  std::optional<std::string> input_type = {};
+  ArgList list() const {
+    return ArgList()
+        .add("hidden_size", hidden_size)
+        .add("num_layers", num_layers)
+        .add("bidirectional", bidirectional)
+        .add("rnn_mode", rnn_mode)
+        .add("input_mode", input_mode)
+        .add("layer", layer)
+        .add("param_type", param_type)
+        .add("input_type", input_type);
+  }
+};
+// Reads one matrix or bias out of the weights of Recurrent.
+inline Variable recurrent_param_get(const Variable& input, const Variable& all_params,
+    const RecurrentParamGetArgs& args, Place place = Place::here()) {
+  static const TypedCall call("RecurrentParamGet");
+  const Variable given[] = {input, all_params};
+  return call.run1(given, args.list(), place);
+}
+
+struct RecurrentParamSetArgs {
+  std::optional<int64_t> hidden_size = {};  // H, the width of a state; required
+  std::optional<int64_t> num_layers = {};  // L, how many stand on each other; required
+  // each layer also runs from the last timestep to the first; false if not given
+  std::optional<bool> bidirectional = {};
+  // lstm, gru (whose reset gate is applied behind the product), rnn_tanh or rnn_relu; required
+  std::optional<std::string> rnn_mode = {};
+  // linear; or skip: in place of matrices of the first layer's input there is the identity; required
+  std::optional<std::string> input_mode = {};
+  std::optional<int64_t> layer = {};  // its number; of layers in both directions layer * 2 + direction; 0 if not given
+  // the gate, and w for its matrix or b for its bias: of lstm input_gate_w, forget_gate_w, cell_w, output_gate_w,
+  // input_gate_b and so on; of gru reset_gate_w, update_gate_w, cell_w; of others cell_w; required
+  std::optional<std::string> param_type = {};
+  // recurrent: what is applied to the state; anything else: to the input; "" if not given
+  std::optional<std::string> input_type = {};
+  ArgList list() const {
+    return ArgList()
+        .add("hidden_size", hidden_size)
+        .add("num_layers", num_layers)
+        .add("bidirectional", bidirectional)
+        .add("rnn_mode", rnn_mode)
+        .add("input_mode", input_mode)
+        .add("layer", layer)
+        .add("param_type", param_type)
+        .add("input_type", input_type);
+  }
+};
+// Writes one matrix or bias into the weights of Recurrent.
+inline Variable recurrent_param_set_(const Variable& input, const Variable& all_params, const Variable& param,
+    const RecurrentParamSetArgs& args, Place place = Place::here()) {
+  static const TypedCall call("RecurrentParamSet", {1});
+  const Variable given[] = {input, all_params, param};
+  return call.run1(given, args.list(), place);
+}
+
 struct ReduceL1Args {
   ListArg<int64_t> axes = {};  // the dimensions to reduce, negative ones counted from the end; all if not given
   std::optional<bool> keepdims = {};  // whether they stay in the result, with size 1; true if not given

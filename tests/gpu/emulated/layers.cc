@@ -1,0 +1,72 @@
+// Layers of the imitated device: by step nets. What the real library needs is asked for, and checked to be there.
+#include "gpu/layers.h"
+
+#include <cstring>
+
+#include "core/run_context.h"
+#include "gpu/stream.h"
+#include "recurrent/flat_run.h"
+
+namespace stepnet::gpu {
+namespace {
+
+constexpr size_t kWorkspace = 64, kReserve = 24, kStates = 16;
+constexpr uint8_t kSpoiled = 0xEE;
+
+// The device's memory is the host's.
+Tensor at(const void* data, DType dtype, const Shape& shape) {
+  if (!data) return {};
+  const size_t bytes = static_cast<size_t>(shape.size()) * dtype_size(dtype);
+  return Tensor::view(std::make_shared<Storage>(nullptr, const_cast<void*>(data), bytes), 0, dtype, shape);
+}
+
+Shape state_shape(const VendorLayers& l) { return {l.args.parts(), l.x[1], l.args.hidden}; }
+Shape y_shape(const VendorLayers& l) { return {l.x[0], l.x[1], l.args.directions() * l.args.hidden}; }
+
+FlatInputs tensors_of(const VendorLayers& l, const VendorInputs& in) {
+  const Shape weights{flat_size(l.weights())}, state = state_shape(l);
+  return {at(in.x, l.dtype, l.x), at(in.hidden, l.dtype, state), at(in.cell, l.dtype, state),
+          at(in.weights, l.dtype, weights), Tensor::of<int32_t>({l.x[1]}, l.lengths)};
+}
+
+}  // namespace
+
+VendorBytes vendor_bytes(int, const VendorLayers& layers) {
+  return {layers.args.is_test ? 0 : kReserve, kWorkspace, layers.args.drop() > 0 ? kStates : 0};
+}
+
+void run_vendor_layers(int device, const VendorLayers& layers, const VendorInputs& in, const VendorOutputs& out,
+                       uint64_t key) {
+  emulated::enqueue(current_stream(device), [=] {
+    std::memset(in.workspace, kSpoiled, kWorkspace);
+    Tensor y = at(out.y, layers.dtype, y_shape(layers)), hidden = at(out.hidden, layers.dtype, state_shape(layers)),
+           cell = at(out.cell, layers.dtype, state_shape(layers));
+    run_flat(layers.args, tensors_of(layers, in),
+             {&y, hidden.defined() ? &hidden : nullptr, cell.defined() ? &cell : nullptr}, key, RunContext{});
+    if (in.bytes.reserve > 0) std::memcpy(in.reserve, &key, sizeof(key));
+    if (in.bytes.dropout_states > 0) std::memcpy(in.dropout_states, &key, sizeof(key));
+  });
+}
+
+// Draws by the reserve and, as the real one may, spoils it.
+void run_vendor_layers_backward(int device, const VendorLayers& layers, const VendorInputs& in,
+                                const VendorGradients& g) {
+  emulated::enqueue(current_stream(device), [=] {
+    std::memset(in.workspace, kSpoiled, kWorkspace);
+    uint64_t key = 0;
+    std::memcpy(&key, in.reserve, sizeof(key));
+    std::memset(in.reserve, kSpoiled, kReserve);
+    const Shape state = state_shape(layers), weights{flat_size(layers.weights())};
+    const DType dtype = layers.dtype;
+    Tensor dx = at(g.dx, dtype, layers.x), hidden = at(g.d_hidden, dtype, state), cell = at(g.d_cell, dtype, state),
+           w = at(g.d_weights, dtype, weights);
+    const FlatOutputGradients dy = {at(g.dy, dtype, y_shape(layers)), at(g.d_last_hidden, dtype, state),
+                                    at(g.d_last_cell, dtype, state)};
+    run_flat_gradient(
+        layers.args, tensors_of(layers, in), dy,
+        {&dx, hidden.defined() ? &hidden : nullptr, cell.defined() ? &cell : nullptr, w.defined() ? &w : nullptr}, key,
+        RunContext{});
+  });
+}
+
+}  // namespace stepnet::gpu
