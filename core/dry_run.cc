@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/dry.h"
+#include "core/running_op.h"
 
 namespace stepnet {
 namespace {
@@ -94,22 +95,14 @@ void share_aliases(const BoundOp& op, const Call& call) {
 
 thread_local const BoundOp* running = nullptr;
 
-class RunningScope {
- public:
-  explicit RunningScope(const BoundOp& op) : before_(running) {
-    if (op.device.kind != DeviceKind::cpu) running = &op;
-  }
-  ~RunningScope() { running = before_; }
-  RunningScope(const RunningScope&) = delete;
-  RunningScope& operator=(const RunningScope&) = delete;
-
- private:
-  const BoundOp* before_;
-};
-
 }  // namespace
 
 const BoundOp* running_op() { return running; }
+
+RunningScope::RunningScope(const BoundOp& op) : before_(running) {
+  if (op.device.kind != DeviceKind::cpu) running = &op;
+}
+RunningScope::~RunningScope() { running = before_; }
 
 void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
   DryScope* dry = DryScope::now();

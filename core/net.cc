@@ -7,6 +7,7 @@
 #include "core/net_observer.h"
 #include "core/placement.h"
 #include "core/profile.h"
+#include "core/running_op.h"
 
 namespace stepnet {
 namespace {
@@ -185,6 +186,7 @@ namespace {
 void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* const> out, Workspace& workspace,
                   RunContext& run, const NetDef& net) {
   BlobCall call{op.def, in, out, workspace, run, net};
+  const RunningScope scope(op);
   try {
     if (!run_blobs_dry(op, out)) op.spec->blob_kernel(op.args.get(), call);
   } catch (Error& e) {
