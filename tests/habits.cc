@@ -141,7 +141,8 @@ Findings check_twins(const std::set<std::string>& paths, const std::set<std::str
     if (fs::path(path).parent_path() == "operators" && path.ends_with(".h") && !shared.contains(stem + ".h") &&
         !paths.contains("gpu/" + stem + ".cu"))
       found.push_back(fmt::format("{} is there, but gpu/{}.cu is not", path, stem));
-    if (path.starts_with("gpu/") && path.ends_with(".cu") && !paths.contains("operators/" + stem + ".cc"))
+    const bool is_kernels = path.starts_with("gpu/") && path.ends_with(".cu");
+    if (is_kernels && !paths.contains("operators/" + stem + ".cc") && !paths.contains("gpu/" + stem + ".h"))
       found.push_back(fmt::format("{} is there, but operators/{}.cc is not", path, stem));
   }
   for (const std::string& name : shared)
