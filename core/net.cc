@@ -167,6 +167,7 @@ void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* 
   BlobCall call{op.def, in, out, workspace, run, net};
   try {
     if (!run_blobs_dry(op, out)) op.spec->blob_kernel(op.args.get(), call);
+    count_blob_flops(op, in, out);
   } catch (Error& e) {
     std::vector<std::string> shapes;
     for (size_t i = 0; i < in.size(); ++i)

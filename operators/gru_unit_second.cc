@@ -6,6 +6,7 @@
 //   by the gates' sums: 0, dH (p u' + q_u (H_prev - o) u'' - q_o u' o'), dH (q_o (1 - u) o'' - q_u u' o').
 // In a row that is over, p goes to dH, or nothing with drop_states; all else is zero.
 
+#include "operators/flops.h"
 #include "operators/unit_second.h"
 
 namespace stepnet {
@@ -76,9 +77,7 @@ void second(const UnitArgs& a, Call& call) {
 
 int leading_rows(const UnitArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, kHPrev); }
 
-double flops(const UnitArgs&, const ShapeCall& c) {
-  return c.known(kHPrev) ? 40 * static_cast<double>(c.shape(kHPrev).size()) : 0;
-}
+double flops(const UnitArgs&, const ShapeCall& c) { return 37 * input_size(c, kHPrev); }
 
 REGISTER(gru_unit_gradient_gradient) {
   auto builder = op<UnitArgs>("GRUUnitGradientGradient");

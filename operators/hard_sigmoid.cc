@@ -4,6 +4,7 @@
 // forward pass.
 
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -38,6 +39,7 @@ REGISTER(hard_sigmoid) {
   return add_args(builder)
       .output("Y", "max(0, min(1, alpha X + beta))", like("X"))
       .example({"X=3,4,-2..2"}, {"alpha=0.7", "beta=0.4"})
+      .flops(flops_per_output(2))
       .cpu(forward<float>, forward<double>);
 }
 
@@ -46,6 +48,7 @@ REGISTER(hard_sigmoid_gradient) {
   return add_args(builder)
       .output("dX", "alpha dY where 0 < Y < 1, else 0")
       .in_place("dY", "dX")
+      .flops(flops_per_output(1))
       .cpu(gradient<float>, gradient<double>);
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/operator.h"
+#include "operators/flops.h"
 #include "operators/labels.h"
 
 namespace stepnet {
@@ -110,6 +111,7 @@ REGISTER(label_cross_entropy) {
       .example({"X=2,2,2,0.1..1", "label=int64,2,1:3,1"})
       .example({"X=4,0.1..1", "label=int32,1:2"})
       .example({"X=0,3", "label=int32,0"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("LabelCrossEntropyGradient", {f.x("X"), f.x("label"), f.dy("Y")});
@@ -126,6 +128,7 @@ REGISTER(label_cross_entropy_gradient) {
       .output("dX", "like X")
       .shape(infer_gradient)
       .rowwise(leading_rows)
+      .flops(flops_per_input(1, 2))
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "dY"}, second_derivatives);
 }
@@ -145,6 +148,7 @@ REGISTER(label_cross_entropy_second_gradient) {
       .uses({"X", "label", "ddX"})
       .shape(infer_second)
       .rowwise(leading_rows)
+      .flops([](const auto&, const ShapeCall& c) { return input_size(c, 2) * (1 + 2 * int{c.wants(0)}); })
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of LabelCrossEntropy are not written");
 }

@@ -4,6 +4,7 @@
 // or with a negative alpha X.
 
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -38,6 +39,7 @@ REGISTER(leaky_relu) {
       .example({"X=3,4,-2..2"})
       .example({"X=3,4,-2..2"}, {"alpha=0"})
       .example({"X=3,4,-2..2"}, {"alpha=-0.5"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", derivative);
 }
@@ -47,6 +49,7 @@ REGISTER(leaky_relu_gradient) {
       .arg("alpha", &LeakyReluArgs::alpha, 0.01F, "as LeakyRelu's; of a negative one the first input is X")
       .output("dX", "dY where Y > 0, else alpha dY")
       .in_place("dY", "dX")
+      .flops(flops_per_output(1))
       .cpu(gradient<float>, gradient<double>);
 }
 

@@ -87,30 +87,31 @@ using Policy = double (*)(const RateArgs&, int64_t);
 struct NamedPolicy {
   const char* name;
   Policy multiplier;
+  int flops;
 };
 const NamedPolicy kPolicies[] = {
-    {"fixed", [](const RateArgs&, int64_t) { return 1.0; }},
-    {"step", step},
-    {"exp", [](const RateArgs& args, int64_t iter) { return std::pow(gamma(args), static_cast<double>(iter)); }},
-    {"inv", inverse},
-    {"poly", polynomial},
-    {"linearWarmup", linear_warmup},
-    {"constantWarmup", constant_warmup},
-    {"alter", alternate},
-    {"hill", hill},
+    {"fixed", [](const RateArgs&, int64_t) { return 1.0; }, 0},
+    {"step", step, 1},
+    {"exp", [](const RateArgs& args, int64_t iter) { return std::pow(gamma(args), static_cast<double>(iter)); }, 1},
+    {"inv", inverse, 3},
+    {"poly", polynomial, 3},
+    {"linearWarmup", linear_warmup, 3},
+    {"constantWarmup", constant_warmup, 0},
+    {"alter", alternate, 0},
+    {"hill", hill, 6},
 };
 
-Policy find_policy(const std::string& name) {
+const NamedPolicy& find_policy(const std::string& name) {
   std::vector<std::string> names;
   for (const NamedPolicy& p : kPolicies) {
-    if (name == p.name) return p.multiplier;
+    if (name == p.name) return p;
     names.emplace_back(p.name);
   }
   fail("there is no policy \"{}\"; there are {}.{}", name, fmt::join(names, ", "), suggest(name, names));
 }
 
 void shape(const RateArgs& args, ShapeCall& call) {
-  find_policy(args.policy)(args, 0);  // missing arguments show before the first run
+  find_policy(args.policy).multiplier(args, 0);  // missing arguments show before the first run
   if (call.known(0)) require(call.shape(0).size() == 1, "iter must be one value, but has shape {}", call.shape(0));
   call.set(0, DType::float32, Shape{});
 }
@@ -118,8 +119,10 @@ void shape(const RateArgs& args, ShapeCall& call) {
 void learning_rate(const RateArgs& args, const Tensor& iter, Tensor& rate) {
   const auto at = iter.item<int64_t>();
   require(at >= 0, "iter is {}, which is negative", at);
-  *rate.data<float>() = static_cast<float>(args.base_lr * find_policy(args.policy)(args, at));
+  *rate.data<float>() = static_cast<float>(args.base_lr * find_policy(args.policy).multiplier(args, at));
 }
+
+double flops(const RateArgs& args, const ShapeCall&) { return 1 + find_policy(args.policy).flops; }
 
 REGISTER(learning_rate) {
   return op<RateArgs>("LearningRate")
@@ -143,6 +146,7 @@ REGISTER(learning_rate) {
       .output("learning_rate", "float, no dimensions")
       .types({DType::float32})
       .shape(shape)
+      .flops(flops)
       .cpu(learning_rate)
       .stop_gradient()
       .example({"iter=int64,1:7"}, {"base_lr=-0.5", "policy=fixed"})

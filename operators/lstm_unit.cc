@@ -11,6 +11,7 @@
 // With activated_gates the third output has i, f, o and g, and the gradient reads them as its gates, so that it need
 // not work them out again. A step net gets this by itself (recurrent/activated_gates.cc).
 
+#include "operators/flops.h"
 #include "operators/lstm_gates.h"
 #include "operators/unit_rows.h"
 
@@ -120,8 +121,11 @@ void gradient(const LstmArgs& a, Call& call) {
       });
 }
 
-double flops(const LstmArgs&, const ShapeCall& c) {
-  return c.known(1) ? 30 * static_cast<double>(c.shape(1).size()) : 0;
+double flops(const LstmArgs&, const ShapeCall& c) { return 16 * input_size(c, 1); }
+
+// Of the gates' activations, of what comes through C, of dC_prev and of dgates.
+double gradient_flops(const LstmArgs& a, const ShapeCall& c) {
+  return input_size(c, 1) * (23 + (a.activated_gates ? 0 : 11));
 }
 
 int leading_rows(const LstmArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, 1); }
@@ -242,7 +246,7 @@ REGISTER(lstm_unit_gradient) {
       .uses({"C_prev", "gates", "seq_lengths_or_timestep", "timestep_or_H", "H_or_C", "C_or_dH", "dH_or_dC", "dC"})
       .in_place("gates", "dgates")
       .shape(infer_gradient)
-      .flops(flops)
+      .flops(gradient_flops)
       .rowwise(leading_rows)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)

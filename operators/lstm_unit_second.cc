@@ -10,6 +10,7 @@
 // In a row that is over, the gradients passed through: r goes to dH and p to dC, or nothing with drop_states; all else
 // is zero. C counts as an input of its own here; that it is made of the others is LSTMUnit's derivative to know.
 
+#include "operators/flops.h"
 #include "operators/unit_second.h"
 
 namespace stepnet {
@@ -102,9 +103,7 @@ void second(const SecondArgs& a, Call& call) {
 
 int leading_rows(const SecondArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, kCPrev); }
 
-double flops(const SecondArgs&, const ShapeCall& c) {
-  return c.known(kCPrev) ? 80 * static_cast<double>(c.shape(kCPrev).size()) : 0;
-}
+double flops(const SecondArgs&, const ShapeCall& c) { return 84 * input_size(c, kCPrev); }
 
 void declare_inputs(OpBuilder<SecondArgs>& b) {
   declare_second_inputs(b, "LSTMUnit", "C_prev", 4)

@@ -1,6 +1,7 @@
 // Scale: Y = scale X, element by element. dX = scale dY; nothing is read.
 
 #include "core/operator.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -31,6 +32,7 @@ REGISTER(scale) {
       })
       .example({"X=3,4"}, {"scale=-0.7"})
       .example({"X=0,3"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) { return f.op("Scale", {f.dy("Y")}, f.forward_args()); });
 }
