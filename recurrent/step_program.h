@@ -114,6 +114,7 @@ struct StepProgramSpec {
   };
   std::vector<Sum> totals;
   Workspace* workspace = nullptr;
+  std::shared_ptr<PackMemory> packs = nullptr;  // shared with programs that run in turn with this one
 };
 
 // to += from, of one dtype and size.
