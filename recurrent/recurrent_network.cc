@@ -258,6 +258,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});
   show_views(scratch, call.workspace);
   show_outputs(spec, *scratch.forward, call.workspace);
+  if (!scratch.segments.used && !scratch.is_fetched) scratch.forward->let_go_of_outside();  // segments run again
 }
 
 void run(const RecurrentArgs& args, BlobCall& call) {

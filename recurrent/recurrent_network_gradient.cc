@@ -278,6 +278,8 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
   const RecurrentCounters& per_step = scratch.backward->copied();
   count_recurrent({.copied = per_step.copied * b.steps, .initial = 0, .spread = per_step.spread * b.steps});
   finish_initial_states(b);
+  if (!scratch.is_fetched) scratch.backward->let_go_of_outside();
+  if (scratch.segments.used && scratch.forward && !scratch.is_fetched) scratch.forward->let_go_of_outside();
 }
 
 void run(const RecurrentArgs& args, BlobCall& call) {
