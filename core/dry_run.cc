@@ -62,11 +62,7 @@ void bound_outputs(const BoundOp& op, std::span<Tensor* const> out, std::span<Te
 double op_flops(const BoundOp& op, std::span<const TensorType> in, std::span<const TensorType> out) {
   std::vector<TensorType> outputs(out.begin(), out.end());
   const ShapeCall call(in, outputs);
-  if (op.spec->flops) return op.spec->flops(op.args.get(), call);
-  double elements = 0;
-  for (const TensorType& t : out)
-    if (t.known && !t.absent) elements += static_cast<double>(t.shape.size());
-  return elements;
+  return op.spec->flops ? op.spec->flops(op.args.get(), call) : 0;
 }
 
 namespace {
@@ -138,6 +134,22 @@ bool run_blobs_dry(const BoundOp& op, std::span<Blob* const> out) {
     out[o]->tensor().resize(type.dtype, type.shape);
   }
   return true;
+}
+
+void count_blob_flops(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* const> out) {
+  DryScope* dry = DryScope::now();
+  if (!dry || !dry->counts_flops || !op.spec->flops) return;
+  const auto types_of = [](std::span<Blob* const> blobs) {
+    std::vector<TensorType> types;
+    for (const Blob* blob : blobs) {
+      TensorType& type = types.emplace_back();
+      type.absent = blob == nullptr;
+      if (blob && blob->is_tensor() && !blob->empty())
+        type = TensorType::of(blob->tensor().dtype(), blob->tensor().shape());
+    }
+    return types;
+  };
+  dry->flops += dry->times * op_flops(op, types_of(in), types_of(out));
 }
 
 }  // namespace stepnet

@@ -189,6 +189,7 @@ void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* 
   const RunningScope scope(op);
   try {
     if (!run_blobs_dry(op, out)) op.spec->blob_kernel(op.args.get(), call);
+    count_blob_flops(op, in, out);
   } catch (Error& e) {
     std::vector<std::string> shapes;
     for (size_t i = 0; i < in.size(); ++i)

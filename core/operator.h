@@ -125,7 +125,7 @@ class OpBuilder {
     spec_.shape = [fn = std::move(fn)](const void* a, ShapeCall& c) { fn(*static_cast<const Args*>(a), c); };
     return *this;
   }
-  // Floating-point operations of one run; the default is one per output element.
+  // Floating-point operations of one run (core/dry_run.h); none if it only moves data.
   OpBuilder& flops(std::function<double(const Args&, const ShapeCall&)> fn) {
     spec_.flops = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
       return fn(*static_cast<const Args*>(a), c);

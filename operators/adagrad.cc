@@ -6,6 +6,7 @@
 // lr is NEGATIVE, as for Adam. No derivative: it changes parameters.
 
 #include "operators/adagrad.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -42,6 +43,7 @@ REGISTER(adagrad) {
       .in_place("param", "output_param")
       .in_place("moment", "output_moment_1")
       .shape(shape)
+      .flops(flops_per_input(8, 2))
       .cpu(adagrad<float>, adagrad<double>)
       .example({"param=2,3", "moment=2,3,0..2", "grad=2,3", "lr=1:-0.125"})
       .example({"param=1", "moment=1,0..2", "grad=1", "lr=float,1:-0.125"}, {"decay=0.5", "epsilon=0.125"})

@@ -14,8 +14,8 @@ struct AdagradArgs {
 
 // One step on a run of elements; the results may stand where the values were.
 template <class T>
-constexpr void adagrad_run(const AdagradArgs& args, T rate, int64_t size, const T* grad, const T* param, const T* moment,
-                 T* new_param, T* new_moment) {
+constexpr void adagrad_run(const AdagradArgs& args, T rate, int64_t size, const T* grad, const T* param,
+                           const T* moment, T* new_param, T* new_moment) {
   const T epsilon = args.epsilon, decay = args.decay;
   for (int64_t i = 0; i < size; ++i) {
     const T g = grad[i];

@@ -7,6 +7,7 @@
 // lr is NEGATIVE, as for WeightedSum. No derivative: it changes parameters.
 
 #include "operators/adam.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -19,6 +20,7 @@ REGISTER(adam) {
       .doc(
           "One step of Adam. The learning rate is negative: the step is added. Where the second moment and epsilon are "
           "both 0 the result is not a number.")
+      .flops([](const auto&, const ShapeCall& c) { return 12 * input_size(c, 3) + 7; })
       .example({"param=2,3", "moment_1=2,3", "moment_2=2,3,0..2", "grad=2,3", "lr=1:-0.125", "iter=int64,1:4"})
       .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
                {"beta1=0.5", "beta2=0.75", "epsilon=0.125"})

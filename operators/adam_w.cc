@@ -8,6 +8,7 @@
 // lr is NEGATIVE, as for Adam. No derivative: it changes parameters.
 
 #include "operators/adam.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -23,6 +24,7 @@ REGISTER(adam_w) {
           "One step of Adam with decoupled weight decay. The learning rate is negative: the step is added. Decay that "
           "goes through the moments, as a penalty on the squares of the parameters does, is made with Adam and a "
           "WeightedSum before it that adds the parameter times the decay to the gradient.")
+      .flops([](const auto&, const ShapeCall& c) { return 14 * input_size(c, 3) + 8; })
       .example({"param=2,3", "moment_1=2,3", "moment_2=2,3,0..2", "grad=2,3", "lr=1:-0.125", "iter=int64,1:4"})
       .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
                {"weight_decay=0.5"})

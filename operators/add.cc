@@ -4,6 +4,7 @@
 // and without broadcasting no operator is needed.
 
 #include "operators/elementwise_binary.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -19,6 +20,7 @@ REGISTER(add) {
       .in_place("A", "C")
       .in_place("B", "C")
       .sums_inputs()
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("A", [](Formula& f) { return gradient_of_a(f, f.dy("C")); })
       .derivative("B", [](Formula& f) { return gradient_of_b(f, f.dy("C")); });

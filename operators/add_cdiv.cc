@@ -3,6 +3,7 @@
 // dT = dC, with no operator; dA = value dC / B, which reads B; dB = -value dC A / B^2, which reads A and B.
 
 #include "operators/add_c.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -24,6 +25,7 @@ REGISTER(add_cdiv) {
           "nothing of the forward pass, A's reads B, and B's reads A and B.")
       .in_place("A", "C", {"B"})
       .in_place("B", "C", {"A", "B"})
+      .flops(flops_per_output(3))
       .cpu(forward<float>, forward<double>)
       .derivative("A",
                   [](Formula& f) {

@@ -3,6 +3,7 @@
 // dT = dC, with no operator; dA = value dC B, which reads B; dB = value dC A, which reads A.
 
 #include "operators/add_c.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -19,6 +20,7 @@ REGISTER(add_cmul) {
           "nothing of the forward pass, A's reads B, and B's reads A.")
       .in_place("A", "C", {"B"})
       .in_place("B", "C", {"A"})
+      .flops(flops_per_output(3))
       .cpu(forward<float>, forward<double>)
       .derivative("A",
                   [](Formula& f) {

@@ -17,9 +17,7 @@ void infer(const AddedArgs&, ShapeCall& c) {
   set_added(c, "V", {a[0]});
 }
 
-double flops(const AddedArgs&, const ShapeCall& c) {
-  return c.known(1) ? 2.0 * static_cast<double>(c.shape(1).size()) : 0;
-}
+double flops(const AddedArgs&, const ShapeCall& c) { return 2 * input_size(c, 1) + 3 * input_size(c, 0); }
 
 template <class T>
 void product(const AddedArgs&, In<T>, In<T> a, In<T> x, Out<T> y) {

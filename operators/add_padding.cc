@@ -15,6 +15,7 @@
 
 #include "core/operator.h"
 #include "operators/copy_elements.h"
+#include "operators/flops.h"
 #include "operators/segment_lengths.h"
 
 namespace stepnet {
@@ -64,6 +65,13 @@ void infer_gather(const PaddingArgs& args, ShapeCall& call) {
   const Shape row = check_rows(call).from(1);
   if (!call.has(1) || call.known(1)) padded_shape(args, call, -1);
   for (int i = 0; i < call.outputs(); ++i) call.set(i, call.dtype(0), row);
+}
+
+double gather_flops(const PaddingArgs& args, const ShapeCall& call) {
+  if (!call.known(0) || call.shape(0).rank() == 0) return 0;
+  const double segments = call.has(1) ? input_size(call, 1) : 1;
+  const auto row = static_cast<double>(call.shape(0).size_between(1, call.shape(0).rank()));
+  return segments * static_cast<double>(padding_rows(args)) * row;
 }
 
 // Calls fn(segment, first row of the data, rows) for each segment, whose lengths, of `rows` in all, each hold `least`.
@@ -233,6 +241,7 @@ REGISTER(gather_padding) {
       .any_type()
       .variadic()
       .shape(infer_gather)
+      .flops(gather_flops)
       .cpu_for<float>(gather_padding<float>)
       .cpu_for<double>(gather_padding<double>)
       .example({"data_in=6,2", "lengths=int32,2:4,2"})

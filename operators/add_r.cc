@@ -3,6 +3,7 @@
 // dM = beta dZ, which reads nothing; dX = alpha dZ Y, which reads Y; dY = alpha dZ^T X, which reads X.
 
 #include "operators/added_product.h"
+#include "operators/flops.h"
 #include "operators/outer_product.h"
 
 namespace stepnet {
@@ -35,6 +36,7 @@ REGISTER(add_r) {
       .example({"M=3,4", "X=3", "Y=4"})
       .example({"M=3,1", "X=3", "Y=1"}, {"alpha=0.5", "beta=-2"})
       .example({"M=0,4", "X=0", "Y=4"})
+      .flops(flops_per_output(4))
       .cpu(forward<float>, forward<double>)
       .derivative("M", [](Formula& f) { return gradient_of_added(f, "Z"); })
       .derivative("X",

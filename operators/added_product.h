@@ -11,6 +11,7 @@
 #include "core/operator.h"
 #include "core/parallel.h"
 #include "operators/added_sizes.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 
@@ -62,7 +63,7 @@ inline std::optional<BatchProduct> batch_product(const ShapeCall& c) {
 
 inline double batch_product_flops(const AddedArgs&, const ShapeCall& c) {
   const auto product = batch_product(c);
-  return product ? product->flops() : 0;
+  return product ? product->flops() + 3 * input_size(c, 0) : 0;
 }
 
 // The products of the batch, one after the other, or their sum.

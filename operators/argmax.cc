@@ -51,8 +51,6 @@ REGISTER(argmax) {
       .types({DType::int64})
       .shape(infer)
       .rowwise(rows_before_axis<ArgMaxArgs>)
-      .flops(
-          [](const ArgMaxArgs&, const ShapeCall& c) { return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0; })
       .example({"X=2,3"})
       .example({"X=2,3,2"}, {"axis=1", "keepdims=false"})
       .example({"X=int32,2,3,0..9"}, {"axis=0"})

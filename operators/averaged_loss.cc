@@ -4,6 +4,7 @@
 
 #include "core/operator.h"
 #include "core/vector_math.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -33,9 +34,9 @@ REGISTER(averaged_loss) {
       .input("X", "any shape")
       .output("Y", "a scalar")
       .shape(infer)
-      .flops([](const NoArgs&, const ShapeCall& c) { return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0; })
       .example({"X=2,3"})
       .example({"X=0,2"})
+      .flops([](const auto&, const ShapeCall& c) { return input_size(c, 0) + 1; })
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("AveragedLossGradient", {f.x("X"), f.dy("Y")});
@@ -50,6 +51,7 @@ REGISTER(averaged_loss_gradient) {
       .input("dY", "one number")
       .output("dX", "like X")
       .shape(infer_gradient)
+      .flops([](const auto&, const ShapeCall&) { return 1; })
       .cpu(gradient<float>, gradient<double>)
       .derivative("X", [](Formula&) { return Gradient::none(); })
       .derivative("dY", [](Formula& f) { return f.op("AveragedLoss", {f.dy("dX")}); });

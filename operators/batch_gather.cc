@@ -8,6 +8,7 @@
 #include "core/operator.h"
 #include "core/parallel.h"
 #include "operators/copy_elements.h"
+#include "operators/flops.h"
 #include "operators/indices.h"
 
 namespace stepnet {
@@ -103,6 +104,7 @@ REGISTER(batch_gather_gradient) {
       .input("d_OUTPUT", "[B], then the indices' shape, then the shape of a row")
       .output("d_DATA", "as DATA")
       .shape(infer_gradient)
+      .flops(flops_per_input(1, 2))
       .cpu(scatter<float>, scatter<double>)
       .derivative("DATA", [](Formula&) { return Gradient::none(); })
       .derivative("d_OUTPUT", [](Formula& f) {

@@ -11,6 +11,7 @@
 // are in batch_norm_second.cc.
 
 #include "operators/batch_norm.h"
+#include "operators/flops.h"
 
 #include <cmath>
 
@@ -203,8 +204,8 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
       .must_be_in_place("est_mean", "running_mean")
       .must_be_in_place("est_var", "running_var")
       .shape(infer)
-      .flops([](const BatchNormArgs&, const ShapeCall& c) {
-        return c.known(0) ? 6 * static_cast<double>(c.shape(0).size()) : 0;
+      .flops([](const auto& a, const ShapeCall& c) {
+        return input_size(c, 0) * (a.is_test ? 4 : 8) + input_size(c, 1) * (a.is_test ? 3 : 11);
       })
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "scale", "bias", "est_mean", "est_var"}, [type](Formula& f) {
@@ -246,6 +247,9 @@ OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
       .output("dbias", "[C]")
       .optional()
       .shape(infer_gradient)
+      .flops([](const auto&, const ShapeCall& c) {
+        return input_size(c, 0) * (5 + 4 * int{c.wants(0)}) + input_size(c, 1) * 9 * int{c.wants(0)};
+      })
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "scale", "dY", "mean", "inv_std", "dmean", "dinv_std"}, second_derivatives);
   return b;

@@ -10,6 +10,8 @@
 //   x: v inv,  mean: -inv sum(v),  inv: sum(v u) / inv + scale r - 2 dinv inv sum(h u) / m.
 
 #include "operators/batch_norm_second.h"
+#include "operators/batch_norm.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -84,6 +86,7 @@ REGISTER(batch_norm_second_gradient) {
       .output("dinv_std_grad", "[C]")
       .optional()
       .shape(infer)
+      .flops([](const auto&, const ShapeCall& c) { return 29 * input_size(c, 0) + 22 * input_size(c, 1); })
       .cpu_for<float>(second_gradient<float>)
       .cpu_for<double>(second_gradient<double>)
       .no_gradient("third derivatives of BatchNorm are not written");

@@ -5,6 +5,7 @@
 
 #include "operators/clip_tensor_by_scaling.h"
 
+#include "operators/flops.h"
 #include "operators/optimizer.h"
 
 namespace stepnet {
@@ -46,6 +47,7 @@ REGISTER(clip_tensor_by_scaling) {
       .output("clipped", "the scaled tensor", like("input_tensor"))
       .in_place("input_tensor", "clipped")
       .shape(shape)
+      .flops([](const auto&, const ShapeCall& c) { return input_size(c, 0) + 1 + int{c.has(2)}; })
       .cpu(clip<float>, clip<double>)
       .no_gradient("it changes gradients on their way to an optimizer")
       .example({"input_tensor=2,3", "val=1:4"}, {"threshold=0.5"})

@@ -8,6 +8,7 @@
 
 #include <array>
 
+#include "operators/flops.h"
 #include "operators/row_pairs.h"
 
 namespace stepnet {
@@ -107,11 +108,16 @@ std::vector<Gradient> second_derivatives(Formula& f) {
 REGISTER(cosine_similarity) {
   return pair_op("CosineSimilarity", "the cosines")
       .doc("Cosines of the angles between rows. A norm below 1e-6 counts as 1e-6, so a row of zeros gives 0.")
+      .flops([](const auto&, const ShapeCall& c) { return 6 * input_size(c, 0) + 5 * output_size(c, 0); })
       .cpu(forward<float>, forward<double>);
 }
 
 REGISTER(cosine_similarity_gradient) {
   return pair_gradient_op("CosineSimilarity")
+      .flops([](const auto&, const ShapeCall& c) {
+        return 6 * input_size(c, 0) + 5 * input_size(c, 2) +
+               (int{c.wants(0)} + int{c.wants(1)}) * (4 * input_size(c, 0) + input_size(c, 2));
+      })
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "Y", "dZ"}, second_derivatives);
 }
@@ -134,6 +140,10 @@ REGISTER(cosine_similarity_second_gradient) {
       .optional()
       .shape(infer_second)
       .rowwise(pairs_by_row)
+      .flops([](const auto&, const ShapeCall& c) {
+        return 14 * input_size(c, 0) + 12 * input_size(c, 2) +
+               (int{c.wants(0)} + int{c.wants(1)}) * (7 * input_size(c, 0) + 9 * input_size(c, 2));
+      })
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of CosineSimilarity are not written");
 }

@@ -10,6 +10,8 @@
 #include <cmath>
 
 #include "core/parallel.h"
+#include "operators/axis_rows.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -111,13 +113,12 @@ REGISTER(cross_entropy) {
       .input("label", "distributions, like X")
       .output("Y", "[N]")
       .shape(infer)
-      .flops(
-          [](const NoArgs&, const ShapeCall& c) { return c.known(0) ? 3 * static_cast<double>(c.shape(0).size()) : 0; })
       .rowwise(batch_rows)
       .example({"X=3,4,0.1..1", "label=3,4,0..1"})
       .example({"X=2,2,2,0.1..1", "label=2,2,2,0..1"})
       .example({"X=4,0.1..1", "label=4,0..1"})
       .example({"X=2,0", "label=2,0"})
+      .flops(flops_per_input(3))
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "label"}, derivatives);
 }
@@ -135,6 +136,7 @@ REGISTER(cross_entropy_gradient) {
       .uses({"X", "dY"})
       .shape(infer_gradient)
       .rowwise(batch_rows)
+      .flops([](const auto&, const ShapeCall& c) { return 2 * (output_size(c, 0) + output_size(c, 1)); })
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "label", "dY"}, second_derivatives);
 }
@@ -159,6 +161,9 @@ REGISTER(cross_entropy_second_gradient) {
       .uses({"X", "label", "ddX", "ddlabel"})
       .shape(infer_second)
       .rowwise(batch_rows)
+      .flops([](const auto&, const ShapeCall& c) {
+        return input_size(c, 0) * (1 + 4 * int{c.wants(0)} + int{c.wants(1)} + 5 * int{c.wants(2)});
+      })
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of CrossEntropy are not written");
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "operators/flops.h"
 #include "operators/one_axis.h"
 
 namespace stepnet {
@@ -61,6 +62,7 @@ REGISTER(cumsum) {
       .example({"X=2,3,2"}, {"axis=-1", "reverse=true"})
       .example({"X=3"}, {"axis=0", "exclusive=true", "reverse=true"})
       .example({"X=2,0"}, {"axis=1"})
+      .flops(flops_per_input(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         const auto& a = f.args<CumsumArgs>();

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "operators/elementwise_binary.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -37,6 +38,7 @@ REGISTER(div) {
           "gradient reads B, and B's reads B and C.")
       .in_place("A", "C")
       .in_place("B", "C", {"A", "B"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);

@@ -2,6 +2,7 @@
 //
 // dX = Y dZ and dY = X dZ. Each reads only the values in its formula. The derivatives of that are both operators again.
 
+#include "operators/flops.h"
 #include "operators/row_pairs.h"
 
 namespace stepnet {
@@ -49,11 +50,13 @@ REGISTER(dot_product) {
       .doc(
           "Dot products of rows; of two vectors, given as [1, K], it is one number. X's gradient reads Y, and Y's "
           "reads X.")
+      .flops(flops_per_input(2))
       .cpu(forward<float>, forward<double>);
 }
 
 REGISTER(dot_product_gradient) {
   return pair_gradient_op("DotProduct", true)
+      .flops([](const auto&, const ShapeCall& c) { return output_size(c, 0) + output_size(c, 1); })
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "Y", "dZ"}, second_derivatives);
 }

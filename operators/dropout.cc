@@ -13,6 +13,8 @@
 
 #include "core/operator.h"
 #include "core/parallel.h"
+#include "core/random.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -101,6 +103,7 @@ REGISTER(dropout) {
       .in_place("data", "output")
       .shape(shape)
       .random()
+      .flops([](const auto& a, const ShapeCall& c) { return a.is_test ? 0 : output_size(c, 0); })
       .cpu(dropout<float>, dropout<double>)
       .derivative("data", gradient)
       .example({"data=2,3"})
@@ -121,6 +124,7 @@ REGISTER(dropout_grad) {
       .in_place("dY", "dX")
       .shape(grad_shape)
       .elementwise()
+      .flops([](const auto& a, const ShapeCall& c) { return a.is_test ? 0 : output_size(c, 0); })
       .cpu(dropout_grad<float>, dropout_grad<double>)
       .derivative("dY", [](Formula& f) {
         return f.op("DropoutGrad", {f.dy("dX"), f.x("mask")}, f.forward_args());

@@ -9,6 +9,7 @@
 
 #include "core/parallel.h"
 #include "operators/axis_rows.h"
+#include "operators/flops.h"
 #include "operators/sum_rows.h"
 
 namespace stepnet {
@@ -140,6 +141,7 @@ REGISTER(elementwise_linear) {
       .example({"X=2,3,2", "w=2", "b=2"}, {"axis=2"})
       .example({"X=2,3", "w=6", "b=6"}, {"axis=0"})
       .example({"X=0,3", "w=3", "b=3"})
+      .flops(flops_per_output(2))
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "w", "b"}, derivatives);
 }
@@ -165,6 +167,9 @@ REGISTER(elementwise_linear_gradient) {
       .shape(infer_gradient)
       .rowwise(leading_rows<LinearArgs, 1>)
       .sums_rows()
+      .flops([](const auto&, const ShapeCall& c) {
+        return input_size(c, 0) * (int{c.wants(0)} + 2 * int{c.wants(1)} + int{c.wants(2)});
+      })
       .cpu(gradient<float>, gradient<double>)
       .derivative("dY", second_by_dy)
       .derivative("X", second_by_x)

@@ -6,6 +6,7 @@
 
 #include "core/vector_math.h"
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -38,6 +39,7 @@ REGISTER(elu) {
       .arg("alpha", &EluArgs::alpha, 1.0F, "minus the limit for small X", float_at_least(0))
       .output("Y", "X where X > 0, else alpha (exp(X) - 1)", like("X"))
       .example({"X=3,4,-2..2"}, {"alpha=0.5"})
+      .flops(flops_per_output(3))
       .cpu(forward<float>, forward<double>);
 }
 
@@ -46,6 +48,7 @@ REGISTER(elu_gradient) {
       .arg("alpha", &EluArgs::alpha, 1.0F, "as Elu's", float_at_least(0))
       .output("dX", "dY where Y > 0, else dY (Y + alpha)")
       .in_place("dY", "dX", {"Y"})
+      .flops(flops_per_output(2))
       .cpu(gradient<float>, gradient<double>);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/vector_math.h"
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -21,6 +22,7 @@ REGISTER(exp) {
       .in_place("X", "Y")
       .elementwise()
       .example({"X=3,4,-2..2"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("Mul", {f.dy("Y"), f.y("Y")});

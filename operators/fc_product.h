@@ -15,6 +15,7 @@
 #include "core/matmul.h"
 #include "operators/axis_rows.h"
 #include "operators/fc_sizes.h"
+#include "operators/flops.h"
 #include "operators/sum_rows.h"
 
 namespace stepnet {
@@ -74,15 +75,20 @@ void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db
 }
 
 template <class Args>
-double fc_flops(const Args& a, const ShapeCall& c) {
+double fc_product_flops(const Args& a, const ShapeCall& c) {
   const std::optional<FcSizes> s = sizes_of(a, c);
   return s ? s->flops() : 0;
 }
 
 template <class Args>
+double fc_flops(const Args& a, const ShapeCall& c) {
+  return fc_product_flops(a, c) + (c.has(2) ? output_size(c, 0) : 0);
+}
+
+template <class Args>
 double fc_gradient_flops(const Args& a, const ShapeCall& c) {
   const double rows = c.known(2) && c.wants(1) ? static_cast<double>(c.shape(2).size()) : 0;
-  return fc_flops(a, c) * (int{c.wants(0)} + int{c.wants(2)}) + rows;
+  return fc_product_flops(a, c) * (int{c.wants(0)} + int{c.wants(2)}) + rows;
 }
 
 // The gradients of X, W and b, by the operator `gradient`. What it reads more than them are all inputs behind b.

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "operators/elementwise_binary.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -39,6 +40,7 @@ REGISTER(fmod) {
           "nothing of the forward pass, and B's reads A and B.")
       .in_place("A", "C", {"B"})
       .in_place("B", "C", {"B"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("A", [](Formula& f) { return gradient_of_a(f, f.dy("C")); })
       .derivative("B", derivative_b);
@@ -47,6 +49,7 @@ REGISTER(fmod) {
 REGISTER(trunc_div) {
   return binary_op("TruncDiv", "/")
       .doc("The quotient without its fraction, element by element; NaN where B is 0. Gradients end here.")
+      .flops(flops_per_output(1))
       .cpu(quotient<float>, quotient<double>)
       .stop_gradient();
 }

@@ -8,6 +8,7 @@
 
 #include "core/operator.h"
 #include "operators/copy_elements.h"
+#include "operators/flops.h"
 #include "operators/segment_lengths.h"
 
 namespace stepnet {
@@ -125,6 +126,7 @@ REGISTER(gather_ranges_gradient) {
       .input("d_OUTPUT", "[rows of all ranges, ...]")
       .output("d_DATA", "as DATA")
       .shape(gradient_shape)
+      .flops(flops_per_input(1, 2))
       .cpu(scatter<float>, scatter<double>)
       .derivative("DATA", [](Formula&) { return Gradient::none(); })
       .derivative("d_OUTPUT", [](Formula& f) {

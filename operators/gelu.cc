@@ -5,6 +5,7 @@
 #include "operators/gelu.h"
 
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -56,6 +57,7 @@ REGISTER(gelu) {
       .elementwise()
       .example({"X=3,4,-2..2"})
       .example({"X=0"})
+      .flops(flops_per_output(4))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("GeluGradient", {f.dy("Y"), f.x("X")}, f.forward_args());
@@ -72,6 +74,7 @@ REGISTER(gelu_gradient) {
       .in_place("dY", "dX", {"X"})
       .shape(infer_gradient)
       .elementwise()
+      .flops(flops_per_output(10))
       .cpu(gradient<float>, gradient<double>)
       .derivative("dY",
                   [](Formula& f) {

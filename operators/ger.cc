@@ -2,6 +2,7 @@
 //
 // dX = dZ Y, which reads Y; dY = dZ^T X, which reads X.
 
+#include "operators/flops.h"
 #include "operators/outer_product.h"
 
 namespace stepnet {
@@ -25,6 +26,7 @@ REGISTER(ger) {
       .shape(infer)
       .example({"X=3", "Y=4"})
       .example({"X=1", "Y=0"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X",
                   [](Formula& f) {

@@ -13,6 +13,7 @@
 
 #include "core/parallel.h"
 #include "core/vector_math.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 
@@ -136,6 +137,11 @@ REGISTER(global_norm_clip) {
       .variadic(2)
       .in_place("gradients", "outputs")
       .shape(shape)
+      .flops([](const auto&, const ShapeCall& c) {
+        double elements = 0;
+        for (int i = 0; i < c.inputs(); ++i) elements += input_size(c, i);
+        return 3 * elements + 2;
+      })
       .blobs(clip)
       .runs_dry()
       .no_gradient("it changes gradients on their way to an optimizer")

@@ -12,6 +12,8 @@
 #include <array>
 
 #include "core/vector_math.h"
+#include "operators/flops.h"
+#include "operators/unit_rows.h"
 
 namespace stepnet {
 namespace {
@@ -115,9 +117,9 @@ void gradient(const UnitArgs& a, Call& call) {
       });
 }
 
-double flops(const UnitArgs&, const ShapeCall& c) {
-  return c.known(0) ? 20 * static_cast<double>(c.shape(0).size()) : 0;
-}
+double flops(const UnitArgs&, const ShapeCall& c) { return 8 * input_size(c, 0); }
+
+double gradient_flops(const UnitArgs&, const ShapeCall& c) { return input_size(c, 0) * (4 + 11 * int{c.wants(1)}); }
 
 int leading_rows(const UnitArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, 0); }
 
@@ -205,7 +207,7 @@ REGISTER(gru_unit_gradient) {
       .uses({"H_prev", "gates", "seq_lengths_or_timestep", "timestep_or_H", "H_or_dH", "dH"})
       .in_place("gates", "dgates")
       .shape(infer_gradient)
-      .flops(flops)
+      .flops(gradient_flops)
       .rowwise(leading_rows)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)

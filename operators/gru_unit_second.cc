@@ -7,6 +7,8 @@
 // In a row that is over, p goes to dH, or nothing with drop_states; all else is zero.
 
 #include "operators/gru_unit_second.h"
+#include "operators/flops.h"
+#include "operators/unit_second.h"
 
 namespace stepnet {
 namespace {
@@ -45,9 +47,7 @@ void second(const UnitArgs& a, Call& call) {
 
 int leading_rows(const UnitArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, kHPrev); }
 
-double flops(const UnitArgs&, const ShapeCall& c) {
-  return c.known(kHPrev) ? 40 * static_cast<double>(c.shape(kHPrev).size()) : 0;
-}
+double flops(const UnitArgs&, const ShapeCall& c) { return 37 * input_size(c, kHPrev); }
 
 REGISTER(gru_unit_gradient_gradient) {
   auto builder = op<UnitArgs>("GRUUnitGradientGradient");

@@ -6,6 +6,7 @@
 #include "operators/hard_sigmoid.h"
 
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -31,6 +32,7 @@ REGISTER(hard_sigmoid) {
   return add_args(builder)
       .output("Y", "max(0, min(1, alpha X + beta))", like("X"))
       .example({"X=3,4,-2..2"}, {"alpha=0.7", "beta=0.4"})
+      .flops(flops_per_output(2))
       .cpu(forward<float>, forward<double>);
 }
 
@@ -39,6 +41,7 @@ REGISTER(hard_sigmoid_gradient) {
   return add_args(builder)
       .output("dX", "alpha dY where 0 < Y < 1, else 0")
       .in_place("dY", "dX")
+      .flops(flops_per_output(1))
       .cpu(gradient<float>, gradient<double>);
 }
 

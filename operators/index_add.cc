@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "operators/copy_elements.h"
+#include "operators/flops.h"
 #include "operators/indices.h"
 #include "operators/one_axis.h"
 
@@ -84,6 +85,7 @@ REGISTER(index_add) {
       .example({"DATA=3,2", "INDICES=int32,4:2,0,2,1", "SRC=4,2"})
       .example({"DATA=2,3,2", "INDICES=int64,2:1,1", "SRC=2,2,2"}, {"axis=1"})
       .example({"DATA=2,3", "INDICES=int32,0", "SRC=2,0"}, {"axis=-1"})
+      .flops(flops_per_input(1, 2))
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("DATA", [](Formula& f) { return f.dy("Y"); })
       .derivative("SRC", [](Formula& f) {

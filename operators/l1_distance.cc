@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "operators/flops.h"
 #include "operators/row_pairs.h"
 
 namespace stepnet {
@@ -41,6 +42,7 @@ Gradient second_derivative(Formula& f) {
 REGISTER(l1_distance) {
   return pair_op("L1Distance", "the distances")
       .doc("Sums of the absolute differences of rows.")
+      .flops(flops_per_input(2))
       .cpu(forward<float>, forward<double>);
 }
 

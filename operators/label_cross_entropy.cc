@@ -9,6 +9,7 @@
 
 #include "core/operator.h"
 #include "operators/cross_entropy.h"
+#include "operators/flops.h"
 #include "operators/labels.h"
 
 namespace stepnet {
@@ -102,6 +103,7 @@ REGISTER(label_cross_entropy) {
       .example({"X=2,2,2,0.1..1", "label=int64,2,1:3,1"})
       .example({"X=4,0.1..1", "label=int32,1:2"})
       .example({"X=0,3", "label=int32,0"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("LabelCrossEntropyGradient", {f.x("X"), f.x("label"), f.dy("Y")});
@@ -118,6 +120,7 @@ REGISTER(label_cross_entropy_gradient) {
       .output("dX", "like X")
       .shape(infer_gradient)
       .rowwise(batch_rows)
+      .flops(flops_per_input(1, 2))
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "dY"}, second_derivatives);
 }
@@ -137,6 +140,7 @@ REGISTER(label_cross_entropy_second_gradient) {
       .uses({"X", "label", "ddX"})
       .shape(infer_second)
       .rowwise(batch_rows)
+      .flops([](const auto&, const ShapeCall& c) { return input_size(c, 2) * (1 + 2 * int{c.wants(0)}); })
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of LabelCrossEntropy are not written");
 }

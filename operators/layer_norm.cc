@@ -16,6 +16,7 @@
 
 #include "core/parallel.h"
 #include "operators/axis_rows.h"
+#include "operators/flops.h"
 #include "operators/layer_norm_rows.h"
 
 namespace stepnet {
@@ -65,6 +66,18 @@ void forward(const LayerNormArgs& a, In<T> x, In<T> gamma, In<T> beta, Out<T> y,
     }
   };
   parallel_for(rows.count, 20.0 + 0.3 * static_cast<double>(rows.size), std::ref(range));
+}
+
+double flops(const LayerNormArgs& a, const ShapeCall& c) {
+  if (!c.known(0)) return 0;
+  const Rows rows = rows_of(a, c.shape(0));
+  return input_size(c, 0) * (a.elementwise_affine ? 8 : 6) + 4 * static_cast<double>(rows.count);
+}
+
+double gradient_flops(const LayerNormArgs& a, const ShapeCall& c) {
+  const bool dx = c.wants(0);
+  const int each = 2 + (dx ? 10 + int{a.elementwise_affine} : 0) + 2 * int{c.wants(1)} + int{c.wants(2)};
+  return each * input_size(c, 4) + 4 * int{dx} * input_size(c, 2);
 }
 
 // The gradient's inputs: dY, Y, mean, std, X, gamma, dmean, dstd. Absent ones are empty.
@@ -185,6 +198,7 @@ REGISTER(layer_norm) {
       .example({"X=2,2,3"}, {"axis=-1"})
       .example({"X=1,2,2", "gamma=2,2", "beta=2,2"}, {"elementwise_affine=true"})
       .example({"X=2,0", "gamma=0", "beta=0"}, {"elementwise_affine=true"})
+      .flops(flops)
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "gamma", "beta"}, derivatives);
 }
@@ -220,6 +234,7 @@ REGISTER(layer_norm_gradient) {
       .shape(infer_gradient)
       .rowwise(leading_rows<LayerNormArgs, 4>)
       .sums_rows()
+      .flops(gradient_flops)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
       .derivatives({"dY", "mean", "std", "X", "gamma", "dmean", "dstd", "Y"}, second_derivatives);

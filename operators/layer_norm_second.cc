@@ -15,6 +15,7 @@
 
 #include "core/parallel.h"
 #include "operators/axis_rows.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -156,6 +157,7 @@ REGISTER(layer_norm_second_gradient) {
       .shape(infer)
       .rowwise(leading_rows<LayerNormSecondArgs, kX>)
       .sums_rows()
+      .flops([](const auto&, const ShapeCall& c) { return 33 * input_size(c, kX) + 7 * input_size(c, kMean); })
       .cpu_for<float>(second_gradient<float>)
       .cpu_for<double>(second_gradient<double>)
       .no_gradient("third derivatives of LayerNorm are not written");

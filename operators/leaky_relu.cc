@@ -6,6 +6,7 @@
 #include "operators/leaky_relu.h"
 
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -36,6 +37,7 @@ REGISTER(leaky_relu) {
       .example({"X=3,4,-2..2"})
       .example({"X=3,4,-2..2"}, {"alpha=0"})
       .example({"X=3,4,-2..2"}, {"alpha=-0.5"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", derivative);
 }
@@ -45,6 +47,7 @@ REGISTER(leaky_relu_gradient) {
       .arg("alpha", &LeakyReluArgs::alpha, 0.01F, "as LeakyRelu's; of a negative one the first input is X")
       .output("dX", "dY where Y > 0, else alpha dY")
       .in_place("dY", "dX")
+      .flops(flops_per_output(1))
       .cpu(gradient<float>, gradient<double>);
 }
 

@@ -75,17 +75,18 @@ struct NamedPolicy {
   const char* name;
   RatePolicy policy;
   void (*plan)(const RateArgs&, RatePlan&);
+  int flops;
 };
 const NamedPolicy kPolicies[] = {
-    {"fixed", RatePolicy::fixed, [](const RateArgs&, RatePlan&) {}},
-    {"step", RatePolicy::step, plan_step},
-    {"exp", RatePolicy::exp, [](const RateArgs& args, RatePlan& plan) { plan.gamma = gamma(args); }},
-    {"inv", RatePolicy::inv, plan_inverse},
-    {"poly", RatePolicy::poly, plan_polynomial},
-    {"linearWarmup", RatePolicy::linear_warmup, plan_linear_warmup},
-    {"constantWarmup", RatePolicy::constant_warmup, plan_constant_warmup},
-    {"alter", RatePolicy::alter, plan_alternate},
-    {"hill", RatePolicy::hill, plan_hill},
+    {"fixed", RatePolicy::fixed, [](const RateArgs&, RatePlan&) {}, 0},
+    {"step", RatePolicy::step, plan_step, 1},
+    {"exp", RatePolicy::exp, [](const RateArgs& args, RatePlan& plan) { plan.gamma = gamma(args); }, 1},
+    {"inv", RatePolicy::inv, plan_inverse, 3},
+    {"poly", RatePolicy::poly, plan_polynomial, 3},
+    {"linearWarmup", RatePolicy::linear_warmup, plan_linear_warmup, 3},
+    {"constantWarmup", RatePolicy::constant_warmup, plan_constant_warmup, 0},
+    {"alter", RatePolicy::alter, plan_alternate, 0},
+    {"hill", RatePolicy::hill, plan_hill, 6},
 };
 
 }  // namespace
@@ -118,6 +119,11 @@ void learning_rate(const RateArgs& args, const Tensor& iter, Tensor& rate) {
   *rate.data<float>() = static_cast<float>(rate_at(plan_rate(args), at));
 }
 
+double flops(const RateArgs& args, const ShapeCall&) {
+  const auto named = std::ranges::find_if(kPolicies, [&](const NamedPolicy& p) { return args.policy == p.name; });
+  return named == std::end(kPolicies) ? 1 : 1 + named->flops;
+}
+
 REGISTER(learning_rate) {
   return op<RateArgs>("LearningRate")
       .doc("base_lr times a multiplier that depends on the iteration; see the policies.")
@@ -140,6 +146,7 @@ REGISTER(learning_rate) {
       .output("learning_rate", "float, no dimensions")
       .types({DType::float32})
       .shape(shape)
+      .flops(flops)
       .cpu(learning_rate)
       .stop_gradient()
       .example({"iter=int64,1:7"}, {"base_lr=-0.5", "policy=fixed"})

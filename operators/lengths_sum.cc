@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "core/operator.h"
+#include "operators/flops.h"
 #include "operators/segment_rows.h"
 
 namespace stepnet {
@@ -81,6 +82,10 @@ void repeat_rows(In<T> dy, const Tensor& lengths, Out<T> dx, Call& call) {
   });
 }
 
+double row_size(const ShapeCall& c) {
+  return c.known(0) ? static_cast<double>(c.shape(0).size_between(1, c.shape(0).rank())) : 0;
+}
+
 template <bool kMean>
 Registration dense(const std::string& type) {
   return op(type)
@@ -90,7 +95,8 @@ Registration dense(const std::string& type) {
       .types({DType::int32, DType::int64})
       .output("OUTPUT", "[N, ...]")
       .shape(infer_sums)
-      .cpu_for<float>(sums<float, kMean>)
+      .flops([](const auto&, const ShapeCall& c) { return input_size(c, 0) + (kMean ? output_size(c, 0) : 0); })
+      .template cpu_for<float>(sums<float, kMean>)
       .template cpu_for<double>(sums<double, kMean>)
       .example({"DATA=6,2", "LENGTHS=int32,4:3,0,1,2"})
       .example({"DATA=3", "LENGTHS=int64,1:3"})
@@ -112,7 +118,10 @@ Registration sparse(const std::string& type) {
       .types({DType::int32, DType::int64})
       .output("OUTPUT", "[N, ...]")
       .shape(infer_sums)
-      .cpu_for<float>(sparse_sums<float, kMean>)
+      .flops([](const auto&, const ShapeCall& c) {
+        return input_size(c, 1) * row_size(c) + (kMean ? output_size(c, 0) : 0);
+      })
+      .template cpu_for<float>(sparse_sums<float, kMean>)
       .template cpu_for<double>(sparse_sums<double, kMean>)
       .example({"DATA=4,2", "INDICES=int32,6:3,0,3,1,1,2", "LENGTHS=int32,4:3,0,1,2"})
       .example({"DATA=2", "INDICES=int64,1:1", "LENGTHS=int64,1:1"})
@@ -132,6 +141,7 @@ Registration rows_of_segments(const std::string& type) {
       .types({DType::int32, DType::int64})
       .output("DATA_GRADS", "[sum of lengths, ...]")
       .shape(infer_rows)
+      .flops(flops_per_input(kMean ? 1 : 0))
       .cpu(repeat_rows<float, kMean>, repeat_rows<double, kMean>)
       .derivative("SEGMENT_GRADS", [](Formula& f) {
         return f.op(kMean ? "LengthsMean" : "LengthsSum", {f.dy("DATA_GRADS"), f.x("LENGTHS")});

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "core/operator.h"
+#include "operators/flops.h"
 #include "operators/segment_lengths.h"
 
 namespace stepnet {
@@ -117,6 +118,7 @@ REGISTER(lengths_to_weights) {
       .output("weights", "[sum of lengths], float")
       .types({DType::float32})
       .shape([](const LengthsToWeightsArgs&, ShapeCall& call) { infer_places(call, DType::float32); })
+      .flops(flops_per_output(2))
       .cpu_for<float>(to_weights)
       .example({"lengths=int32,3:3,0,2"})
       .example({"lengths=int32,1:1"}, {"power=2"});

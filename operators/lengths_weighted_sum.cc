@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "core/operator.h"
+#include "operators/flops.h"
 #include "operators/segment_rows.h"
 
 namespace stepnet {
@@ -158,6 +159,11 @@ OpBuilder<>& declare_places(OpBuilder<>& spec, bool sparse) {
   return spec.input("LENGTHS", kLengthsDoc).types({DType::int32, DType::int64});
 }
 
+// A product and a sum for each element of a row of DATA, input 0, at each of so many places.
+double flops_of_places(const ShapeCall& c, double places) {
+  return c.known(0) ? 2 * places * static_cast<double>(c.shape(0).size_between(1, c.shape(0).rank())) : 0;
+}
+
 Registration weighted_sum(bool sparse) {
   auto spec = op(name(sparse, ""));
   declare_data(spec, sparse).input("WEIGHTS", "[sum of lengths], what each row is multiplied by");
@@ -168,6 +174,7 @@ Registration weighted_sum(bool sparse) {
       .ignored_args({"grad_on_weights"})
       .output("OUTPUT", "[N, ...]")
       .shape(infer_sums)
+      .flops([](const auto&, const ShapeCall& c) { return flops_of_places(c, input_size(c, 1)); })
       .cpu_for<float>(sums<float>)
       .cpu_for<double>(sums<double>)
       .derivative("DATA", [sparse](Formula& f) { return rows_gradient(f, sparse, f.x("WEIGHTS"), f.dy("OUTPUT")); })
@@ -192,6 +199,7 @@ Registration rows_of_segments(bool sparse) {
       .types({DType::int32, DType::int64})
       .output("DATA_GRADS", "[sum of lengths, ...]")
       .shape(infer_rows)
+      .flops(flops_per_output(1))
       .cpu_for<float>(weighted_rows<float>)
       .cpu_for<double>(weighted_rows<double>)
       .derivative("WEIGHTS",
@@ -211,6 +219,7 @@ Registration weights_of_rows(bool sparse) {
       .doc("The product of each row with its segment's gradient.")
       .output("WEIGHTS_GRADS", "[sum of lengths]")
       .shape(infer_weights)
+      .flops([](const auto&, const ShapeCall& c) { return flops_of_places(c, output_size(c, 0)); })
       .cpu_for<float>(products<float>)
       .cpu_for<double>(products<double>)
       .derivative(

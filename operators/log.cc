@@ -2,6 +2,7 @@
 
 #include "core/vector_math.h"
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -19,6 +20,7 @@ REGISTER(log) {
       .in_place("X", "Y", {"X"})
       .elementwise()
       .example({"X=3,4,0.5..2"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("Div", {f.dy("Y"), f.x("X")});

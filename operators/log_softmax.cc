@@ -14,6 +14,7 @@
 #include "core/parallel.h"
 #include "core/vector_math.h"
 #include "operators/axis_rows.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -124,10 +125,6 @@ std::vector<Gradient> second_derivatives(Formula& f) {
   return {d[0], d[1]};
 }
 
-double flops(const LogSoftmaxArgs&, const ShapeCall& c) {
-  return c.known(0) ? 4 * static_cast<double>(c.shape(0).size()) : 0;
-}
-
 REGISTER(log_softmax) {
   return op<LogSoftmaxArgs>("LogSoftmax")
       .doc(
@@ -138,13 +135,15 @@ REGISTER(log_softmax) {
       .output("Y", "logarithms of probabilities")
       .in_place("X", "Y")
       .shape(infer)
-      .flops(flops)
       .rowwise(leading_rows<LogSoftmaxArgs>)
       .example({"X=3,4"})
       .example({"X=2,3,2"}, {"axis=2"})
       .example({"X=2,3"}, {"axis=0"})
       .example({"X=2,1"}, {"axis=-1"})
       .example({"X=2,0"})
+      .flops([](const auto& a, const ShapeCall& c) {
+        return 4 * input_size(c, 0) + (c.known(0) ? static_cast<double>(rows_of(a, c.shape(0)).count) : 0);
+      })
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("LogSoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
@@ -161,8 +160,8 @@ REGISTER(log_softmax_gradient) {
       .output("dX", "dY - exp(Y) sum(dY) per row")
       .in_place("dY", "dX", {"Y"})
       .shape(infer_gradient)
-      .flops(flops)
       .rowwise(leading_rows<LogSoftmaxArgs>)
+      .flops(flops_per_output(4))
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"Y", "dY"}, second_derivatives);
 }
@@ -181,8 +180,10 @@ REGISTER(log_softmax_second_gradient) {
       .optional()
       .uses({"Y", "ddX"})
       .shape(infer_second)
-      .flops(flops)
       .rowwise(leading_rows<LogSoftmaxArgs>)
+      .flops([](const auto&, const ShapeCall& c) {
+        return input_size(c, 0) * (2 + 2 * int{c.wants(0)} + 2 * int{c.wants(1)});
+      })
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of LogSoftmax are not written");
 }

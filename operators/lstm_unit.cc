@@ -13,6 +13,7 @@
 
 #include "operators/lstm_unit.h"
 
+#include "operators/flops.h"
 #include "operators/lstm_gates.h"
 
 namespace stepnet {
@@ -110,8 +111,11 @@ void gradient(const LstmArgs& a, Call& call) {
       });
 }
 
-double flops(const LstmArgs&, const ShapeCall& c) {
-  return c.known(1) ? 30 * static_cast<double>(c.shape(1).size()) : 0;
+double flops(const LstmArgs&, const ShapeCall& c) { return 16 * input_size(c, 1); }
+
+// Of the gates' activations, of what comes through C, of dC_prev and of dgates.
+double gradient_flops(const LstmArgs& a, const ShapeCall& c) {
+  return input_size(c, 1) * (23 + (a.activated_gates ? 0 : 11));
 }
 
 int leading_rows(const LstmArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, 1); }
@@ -232,7 +236,7 @@ REGISTER(lstm_unit_gradient) {
       .uses({"C_prev", "gates", "seq_lengths_or_timestep", "timestep_or_H", "H_or_C", "C_or_dH", "dH_or_dC", "dC"})
       .in_place("gates", "dgates")
       .shape(infer_gradient)
-      .flops(flops)
+      .flops(gradient_flops)
       .rowwise(leading_rows)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)

@@ -11,6 +11,8 @@
 // is zero. C counts as an input of its own here; that it is made of the others is LSTMUnit's derivative to know.
 
 #include "operators/lstm_unit_second.h"
+#include "operators/flops.h"
+#include "operators/unit_second.h"
 
 namespace stepnet {
 namespace {
@@ -55,9 +57,7 @@ void second(const LstmSecondArgs& a, Call& call) {
 
 int leading_rows(const LstmSecondArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, kCPrev); }
 
-double flops(const LstmSecondArgs&, const ShapeCall& c) {
-  return c.known(kCPrev) ? 80 * static_cast<double>(c.shape(kCPrev).size()) : 0;
-}
+double flops(const LstmSecondArgs&, const ShapeCall& c) { return 84 * input_size(c, kCPrev); }
 
 void declare_inputs(OpBuilder<LstmSecondArgs>& b) {
   declare_second_inputs(b, "LSTMUnit", "C_prev", 4)

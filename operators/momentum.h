@@ -14,7 +14,7 @@ struct MomentumArgs {
 // One step on a run of elements; the results may stand where the values were. Without `param`, the step alone.
 template <class T>
 constexpr void momentum_run(const MomentumArgs& args, T rate, int64_t size, const T* grad, const T* momentum, T* step,
-                  T* new_momentum, const T* param = nullptr, T* new_param = nullptr) {
+                            T* new_momentum, const T* param = nullptr, T* new_param = nullptr) {
   const T mu = args.momentum;
   for (int64_t i = 0; i < size; ++i) {
     const T before = momentum[i];

@@ -6,6 +6,7 @@
 // Both write the step where the gradient was; MomentumSGDUpdate also sets param = param - step. No derivative: they
 // change parameters.
 
+#include "operators/flops.h"
 #include "operators/momentum.h"
 
 namespace stepnet {
@@ -55,6 +56,7 @@ REGISTER(momentum_sgd) {
       .in_place("grad", "output_grad")
       .in_place("momentum", "output_momentum")
       .shape(shape)
+      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * (a.nesterov ? 6 : 3); })
       .cpu(momentum_sgd<float>, momentum_sgd<double>)
       .example({"grad=2,3", "momentum=2,3", "lr=1:0.125"}, {"momentum=0.75"})
       .example({"grad=2,3", "momentum=2,3", "lr=float,1:0.125"}, {"momentum=0.75", "nesterov=1"})
@@ -73,6 +75,7 @@ REGISTER(momentum_sgd_update) {
       .in_place("momentum", "output_momentum")
       .in_place("param", "output_param")
       .shape(shape)
+      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * (a.nesterov ? 7 : 4); })
       .cpu(momentum_sgd_update<float>, momentum_sgd_update<double>)
       .example({"grad=2,3", "momentum=2,3", "lr=1:0.125", "param=2,3"}, {"momentum=0.75"})
       .example({"grad=2,3", "momentum=2,3", "lr=float,1:0.125", "param=2,3"}, {"momentum=0.75", "nesterov=1"})

@@ -5,6 +5,7 @@
 // derivatives of any order.
 
 #include "core/operator.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -42,11 +43,10 @@ REGISTER(mse_loss) {
       .input("Y", "like X")
       .output("loss", "a scalar")
       .shape(infer)
-      .flops(
-          [](const NoArgs&, const ShapeCall& c) { return c.known(0) ? 3 * static_cast<double>(c.shape(0).size()) : 0; })
       .example({"X=2,3", "Y=2,3"})
       .example({"X=1", "Y=1"})
       .example({"X=0,2", "Y=0,2"})
+      .flops([](const auto&, const ShapeCall& c) { return 3 * input_size(c, 0) + 1; })
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "Y"}, derivatives);
 }

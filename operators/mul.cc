@@ -4,6 +4,7 @@
 // and of B it reads A, each only if it is wanted.
 
 #include "operators/elementwise_binary.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -27,6 +28,7 @@ REGISTER(mul) {
       .doc("Product of two tensors, element by element. A's gradient reads B, and B's reads A.")
       .in_place("A", "C", {"B"})
       .in_place("B", "C", {"A"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("A", derivative_a)
       .derivative("B", derivative_b);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "operators/flops.h"
 #include "operators/one_axis.h"
 
 namespace stepnet {
@@ -63,6 +64,11 @@ void second_gradient(const NormalizeArgs& a, In<T> x, In<T> dy, In<T> ddx, Out<T
   });
 }
 
+template <int kEach, int kPerLine>
+double flops_of_lines(const NormalizeArgs& a, const ShapeCall& c) {
+  return c.known(0) ? kEach * input_size(c, 0) + kPerLine * static_cast<double>(one_axis(a, c.shape(0)).lines()) : 0;
+}
+
 void infer(const NormalizeArgs& a, ShapeCall& c) {
   if (!c.known(0)) return;
   canonical_axis(a.axis, c.shape(0).rank());
@@ -96,13 +102,11 @@ REGISTER(normalize) {
       .output("Y", "like X, with norms of 1")
       .shape(infer)
       .rowwise(rows_before_axis<NormalizeArgs>)
-      .flops([](const NormalizeArgs&, const ShapeCall& c) {
-        return c.known(0) ? 3 * static_cast<double>(c.shape(0).size()) : 0;
-      })
       .example({"X=3,4"})
       .example({"X=2,3,2"}, {"axis=1"})
       .example({"X=3,1"}, {"axis=0"})
       .example({"X=2,0"})
+      .flops(flops_of_lines<3, 1>)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("NormalizeGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
@@ -119,6 +123,7 @@ REGISTER(normalize_gradient) {
       .in_place("dY", "dX", {"X"})
       .shape(infer_gradient)
       .rowwise(rows_before_axis<NormalizeArgs>)
+      .flops(flops_of_lines<7, 2>)
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "dY"}, second_derivatives);
 }
@@ -133,6 +138,7 @@ REGISTER(normalize_second_gradient) {
       .output("X_grad", "like X")
       .shape(infer_second)
       .rowwise(rows_before_axis<NormalizeArgs>)
+      .flops(flops_of_lines<16, 7>)
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of Normalize are not written");
 }

@@ -14,6 +14,7 @@
 
 #include "core/operator.h"
 #include "core/parallel.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -182,6 +183,7 @@ REGISTER(pad_gradient) {
       .output("dX", "gradient of X: each size less by its two pads")
       .shape(infer_gradient)
       .rowwise(leading_rows)
+      .flops([](const auto& a, const ShapeCall& c) { return a.mode == "constant" ? 0 : input_size(c, 0); })
       .cpu(pad_gradient<float>, pad_gradient<double>)
       .derivative("dY", [](Formula& f) { return f.op("Pad", {f.dy("dX")}, where(f)); });
 }

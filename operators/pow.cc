@@ -10,6 +10,7 @@
 
 #include "operators/activation.h"
 #include "operators/elementwise_binary.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -82,6 +83,7 @@ REGISTER(pow) {
       .example({"X=2,3,0.5..2", "exponent=3"}, {"broadcast=1"})
       .example({"X=2,1,3,0.5..2", "exponent=2,1"}, {"broadcast=1"})
       .example({"X=2,3,2,0.5..2", "exponent=3"}, {"broadcast=1", "axis=1"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", derivative_x)
       .derivative("exponent", derivative_exponent);

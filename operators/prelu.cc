@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "operators/elementwise_binary.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -133,6 +134,7 @@ REGISTER(prelu) {
       .example({"X=2,3,-2..2", "Slope=1"})
       .example({"X=2,3,2,-2..2", "Slope=2,0.1..0.9"}, {"order=NHWC"})
       .example({"X=0,3", "Slope=3"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "Slope"}, derivatives);
 }
@@ -156,6 +158,8 @@ REGISTER(prelu_gradient) {
       .shape(infer_gradient)
       .rowwise(rows<2>)
       .sums_rows()
+      .flops(
+          [](const auto&, const ShapeCall& c) { return output_size(c, 0) + (c.wants(1) ? 2 * input_size(c, 2) : 0); })
       .cpu(gradient<float>, gradient<double>)
       .derivative("Y", [](Formula&) { return Gradient::none(); })
       .derivative("dY", second_by_dy)

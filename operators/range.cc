@@ -4,6 +4,7 @@
 #include "operators/range.h"
 
 #include "operators/fill_shape.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -53,6 +54,7 @@ REGISTER(range) {
       .variadic()
       .output("output", "the numbers, one dimension, of the inputs' type")
       .shape(infer)
+      .flops(flops_per_output(2))
       .cpu_for<float>(range<float>)
       .cpu_for<double>(range<double>)
       .cpu_for<int32_t>(range<int32_t>)

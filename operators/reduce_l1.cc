@@ -2,6 +2,7 @@
 //
 // dX = sign(X) dY, with 0 for the sign of 0. It reads X. With u for its gradient, that of dY is the sum of sign(X) u.
 
+#include "operators/flops.h"
 #include "operators/reduce_axes.h"
 
 namespace stepnet {
@@ -22,6 +23,7 @@ void gradient(const ReduceArgs& a, In<T> dy, In<T> x, Out<T> dx, Call& call) {
 REGISTER(reduce_l1) {
   return reduction_op("ReduceL1", "the sums")
       .doc("Sums of absolute values over some dimensions. The gradient of an element of 0 is 0.")
+      .flops(flops_per_input(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceL1Gradient", {f.dy("Y"), f.x("X")}, f.forward_args());

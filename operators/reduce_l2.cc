@@ -4,6 +4,7 @@
 // X, the sum of u X / Y of dY, and the sum of -u X / Y^2 dY of Y, all 0 where Y is 0. Squares are added in X's type, so
 // norms of floats are right between about 1e-18 and 1e19.
 
+#include "operators/flops.h"
 #include "operators/reduce_axes.h"
 
 namespace stepnet {
@@ -44,6 +45,7 @@ std::vector<Gradient> second_derivatives(Formula& f) {
 REGISTER(reduce_l2) {
   return reduction_op("ReduceL2", "the norms")
       .doc("Euclidean norms over some dimensions. The gradient of a norm of 0 is 0.")
+      .flops([](const auto&, const ShapeCall& c) { return 2 * input_size(c, 0) + output_size(c, 0); })
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceL2Gradient", {f.dy("Y"), f.x("X"), f.y("Y")}, f.forward_args());
@@ -52,6 +54,7 @@ REGISTER(reduce_l2) {
 
 REGISTER(reduce_l2_gradient) {
   return reduction_gradient_op("ReduceL2", true, true)
+      .flops(flops_per_output(2))
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"dY", "X", "Y"}, second_derivatives);
 }

@@ -3,6 +3,7 @@
 // dX = dY / n, repeated along the dimensions that were reduced, for n elements per mean; of X only the shape is read.
 // The derivative of that is ReduceMean again.
 
+#include "operators/flops.h"
 #include "operators/reduce_axes.h"
 
 namespace stepnet {
@@ -26,6 +27,7 @@ void gradient(const ReduceArgs& a, In<T> dy, Out<T> dx, Call& call) {
 REGISTER(reduce_mean) {
   return reduction_op("ReduceMean", "the means; 0 for those of nothing")
       .doc("Means over some dimensions.")
+      .flops([](const auto&, const ShapeCall& c) { return input_size(c, 0) + output_size(c, 0); })
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceMeanGradient", {f.dy("Y"), f.x("X")}, f.forward_args());
@@ -34,6 +36,7 @@ REGISTER(reduce_mean) {
 
 REGISTER(reduce_mean_gradient) {
   return reduction_gradient_op("ReduceMean", false, false)
+      .flops(flops_per_input(1))
       .cpu(gradient<float>, gradient<double>)
       .derivative("dY", [](Formula& f) { return f.op("ReduceMean", {f.dy("dX")}, f.forward_args()); })
       .derivative("X", [](Formula&) { return Gradient::none(); })

@@ -3,6 +3,7 @@
 // dX = dY, repeated along the dimensions that were reduced; of X only the shape is read. The derivative of that is
 // ReduceSum again.
 
+#include "operators/flops.h"
 #include "operators/reduce_axes.h"
 
 namespace stepnet {
@@ -21,6 +22,7 @@ void gradient(const ReduceArgs& a, In<T> dy, Out<T> dx, Call& call) {
 REGISTER(reduce_sum) {
   return reduction_op("ReduceSum", "the sums")
       .doc("Sums over some dimensions.")
+      .flops(flops_per_input(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceSumGradient", {f.dy("Y"), f.x("X")}, f.forward_args());

@@ -7,6 +7,7 @@
 
 #include "operators/rms_prop.h"
 
+#include "operators/flops.h"
 #include "operators/optimizer.h"
 
 namespace stepnet {
@@ -49,6 +50,7 @@ REGISTER(rms_prop) {
       .in_place("mean_squares", "output_mean_squares")
       .in_place("mom", "output_mom")
       .shape(shape)
+      .flops(flops_per_input(10))
       .cpu(rms_prop<float>, rms_prop<double>)
       .no_gradient("it changes gradients on their way to the parameter")
       .example({"grad=2,3", "mean_squares=2,3,0..2", "mom=2,3", "lr=1:-0.125"})

@@ -70,8 +70,6 @@ inline OpBuilder<> pair_op(const std::string& type, const std::string& result) {
       .input("Y", "like X")
       .output("Z", "[N], " + result)
       .shape(infer_pairs)
-      .flops(
-          [](const NoArgs&, const ShapeCall& c) { return c.known(0) ? 2 * static_cast<double>(c.shape(0).size()) : 0; })
       .rowwise(pairs_by_row)
       .example({"X=3,4", "Y=3,4"})
       .example({"X=2,2,2", "Y=2,2,2"})

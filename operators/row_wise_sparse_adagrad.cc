@@ -5,6 +5,7 @@
 // A table of R rows needs R moments instead of one for each element. No derivative: it changes parameters.
 
 #include "operators/adagrad.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -51,6 +52,7 @@ REGISTER(row_wise_sparse_adagrad) {
           "One step of Adagrad, with one moment for a whole row, on those rows of a table that the gradient has; all "
           "others stay as they are. The learning rate is negative: the step is added.")
       .shape(shape)
+      .flops([](const auto&, const ShapeCall& c) { return 4 * input_size(c, 3) + 5 * input_size(c, 2); })
       .cpu(row_wise<float>, row_wise<double>)
       .example({"param=4,2", "moment=4,0.5..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125"})
       .example({"param=3", "moment=3,1,0.5..2", "indices=int32,1,2:1,2", "grad=1,2", "lr=float,1:-0.125"},

@@ -3,6 +3,7 @@
 #include "operators/scale.h"
 
 #include "core/operator.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -29,6 +30,7 @@ REGISTER(scale) {
       })
       .example({"X=3,4"}, {"scale=-0.7"})
       .example({"X=0,3"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) { return f.op("Scale", {f.dy("Y")}, f.forward_args()); });
 }

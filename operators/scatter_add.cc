@@ -7,6 +7,7 @@
 #include "operators/scatter_add.h"
 
 #include "operators/copy_elements.h"
+#include "operators/flops.h"
 #include "operators/indices.h"
 #include "operators/one_axis.h"
 
@@ -74,6 +75,7 @@ REGISTER(scatter_add) {
       .example({"DATA=3,2", "INDICES=int32,4,2:2,0,0,1,2,1,1,1", "SRC=4,2"})
       .example({"DATA=2,3,2", "INDICES=int64,2,1,2:0,2,1,1", "SRC=2,1,2"}, {"axis=1"})
       .example({"DATA=2,3", "INDICES=int32,2,0", "SRC=2,0"}, {"axis=-1"})
+      .flops(flops_per_input(1, 2))
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("DATA", [](Formula& f) { return f.dy("Y"); })
       .derivative("SRC", [](Formula& f) {

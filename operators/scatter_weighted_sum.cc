@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "operators/flops.h"
 #include "operators/optimizer.h"
 
 namespace stepnet {
@@ -87,6 +88,11 @@ REGISTER(scatter_weighted_sum) {
       .output("output", "X_0 with the new rows")
       .must_be_in_place("X_0", "output")
       .shape(shape)
+      .flops([](const auto&, const ShapeCall& c) {
+        double elements = 0;
+        for (int j = kFirst; j < c.inputs(); j += 2) elements += 2 * input_size(c, j);
+        return input_size(c, kFirst) + elements;
+      })
       .cpu(scatter<float>, scatter<double>)
       .no_gradient("it overwrites what it reads")
       .example({"X_0=4,2", "weight_0=1:1", "INDICES=int64,3:2,0,2", "inputs0=3,2", "inputs1=1:-0.125"})

@@ -4,6 +4,7 @@
 
 #include "core/vector_math.h"
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -33,6 +34,7 @@ REGISTER(sigmoid) {
       .doc("Logistic function, element by element.")
       .output("Y", "1 / (1 + exp(-X))", like("X"))
       .fused({{FusedCode::sigmoid, 0}})
+      .flops(flops_per_output(3))
       .cpu(forward<float>, forward<double>);
 }
 
@@ -41,6 +43,7 @@ REGISTER(sigmoid_gradient) {
       .output("dX", "dY Y (1 - Y)")
       .in_place("dY", "dX", {"Y"})
       .fused({{FusedCode::one_minus, 0}, {FusedCode::mul, 0, 2}, {FusedCode::mul, 1, 3}})
+      .flops(flops_per_output(3))
       .cpu(gradient<float>, gradient<double>);
 }
 

@@ -9,6 +9,8 @@
 #include "operators/sigmoid_cross_entropy_with_logits.h"
 
 #include "core/parallel.h"
+#include "operators/axis_rows.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -123,13 +125,12 @@ REGISTER(sigmoid_cross_entropy_with_logits) {
       .input("targets", "probabilities, like logits")
       .output("Y", "the dimensions of logits but the last")
       .shape(infer)
-      .flops(
-          [](const NoArgs&, const ShapeCall& c) { return c.known(0) ? 6 * static_cast<double>(c.shape(0).size()) : 0; })
       .rowwise(rows_before_last<0>)
       .example({"logits=3,4", "targets=3,4,0..1"})
       .example({"logits=2,2,3", "targets=2,2,3,0..1"})
       .example({"logits=4", "targets=4,0..1"})
       .example({"logits=2,0", "targets=2,0"})
+      .flops([](const auto&, const ShapeCall& c) { return 6 * input_size(c, 0) + output_size(c, 0); })
       .cpu(forward<float>, forward<double>)
       .derivatives({"logits", "targets"}, derivatives);
 }
@@ -147,6 +148,8 @@ REGISTER(sigmoid_cross_entropy_with_logits_gradient) {
       .uses({"dY", "logits"})
       .shape(infer_gradient)
       .rowwise(rows_before_last<1>)
+      .flops(
+          [](const auto&, const ShapeCall& c) { return input_size(c, 0) + 5 * output_size(c, 0) + output_size(c, 1); })
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"dY", "logits", "targets"}, second_derivatives);
 }
@@ -169,6 +172,10 @@ REGISTER(sigmoid_cross_entropy_with_logits_second_gradient) {
       .optional()
       .shape(infer_second)
       .rowwise(rows_before_last<1>)
+      .flops([](const auto&, const ShapeCall& c) {
+        return input_size(c, 0) * (1 + int{c.wants(0)}) +
+               input_size(c, 1) * (3 + 5 * int{c.wants(0)} + 5 * int{c.wants(1)} + int{c.wants(2)});
+      })
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of SigmoidCrossEntropyWithLogits are not written");
 }

@@ -11,6 +11,7 @@
 #include "core/parallel.h"
 #include "core/vector_math.h"
 #include "operators/axis_rows.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -110,6 +111,7 @@ REGISTER(softmax) {
       .example({"X=2,3"}, {"axis=0"})
       .example({"X=2,1"}, {"axis=-1"})
       .example({"X=2,0"})
+      .flops(flops_per_output(4))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
@@ -127,6 +129,7 @@ REGISTER(softmax_gradient) {
       .in_place("dY", "dX", {"Y"})
       .shape(infer_gradient)
       .rowwise(leading_rows<SoftmaxArgs>)
+      .flops(flops_per_output(4))
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"Y", "dY"}, second_derivatives);
 }
@@ -142,6 +145,7 @@ REGISTER(softmax_second_gradient) {
       .output("Y_grad", "ddX (dY - sum(Y dY)) - dY sum(Y ddX) per row")
       .shape(infer_second)
       .rowwise(leading_rows<SoftmaxArgs>)
+      .flops(flops_per_output(8))
       .cpu(second_gradient<float>, second_gradient<double>)
       .no_gradient("third derivatives of Softmax are not written");
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <type_traits>
 
+#include "operators/flops.h"
 #include "operators/softmax_loss.h"
 
 namespace stepnet {
@@ -143,9 +144,21 @@ void gradient(const Args& a, Call& call) {
   });
 }
 
+// Of a class, of a line, and of the mean over lines, with distributions, labels or weights.
 template <class Args>
-double flops(const Args&, const ShapeCall& c) {
-  return c.known(0) ? 5 * static_cast<double>(c.shape(0).size()) : 0;
+double flops(const Args& a, const ShapeCall& c) {
+  if (!c.known(0)) return 0;
+  const bool weighted = c.has(2);
+  const auto lines = static_cast<double>(loss_lines(a, c.shape(0)).lines());
+  return input_size(c, 0) * (a.label_prob ? 7 : 4) + lines * (3 + 2 * int{weighted} + int{!a.label_prob}) + 2;
+}
+
+template <class Args>
+double gradient_flops(const Args& a, const ShapeCall& c) {
+  if (!c.known(0)) return 0;
+  const bool weighted = gradient_inputs(c.inputs()).weights >= 0 && c.has(2);
+  const auto lines = static_cast<double>(loss_lines(a, c.shape(0)).lines());
+  return input_size(c, 0) * (a.label_prob ? 4 : 1) + lines * (1 + 2 * int{weighted}) + 2;
 }
 
 // How the operators of second order are told what the loss was.
@@ -243,6 +256,7 @@ Registration loss_gradient(const std::string& type) {
       .optional()
       .output("dX", "like X")
       .shape(infer_gradient<Args>)
+      .flops(gradient_flops<Args>)
       .template cpu_for<float>(gradient<Args, float>)
       .template cpu_for<double>(gradient<Args, double>)
       .derivatives({"X", "T", "weights_or_P", "P_or_dloss", "dloss"}, second_derivatives<Args>);

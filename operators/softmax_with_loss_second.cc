@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "operators/flops.h"
 #include "operators/softmax_loss.h"
 
 namespace stepnet {
@@ -257,6 +258,17 @@ std::vector<Gradient> target_derivatives(Formula& f) {
   return {d[0], d[1], d[2], d[3]};
 }
 
+// Whole, whatever is wanted: so many for each class, for each line, for each weight that is there, and once.
+struct LossFlops {
+  double each, line, weight, once;
+};
+
+double flops(const LossArgs& a, const ShapeCall& c, int weights, const LossFlops& f) {
+  if (!c.known(0)) return 0;
+  const auto lines = static_cast<double>(loss_lines(a, c.shape(0)).lines());
+  return f.each * input_size(c, 0) + lines * (f.line + (c.has(weights) ? f.weight : 0)) + f.once;
+}
+
 REGISTER(softmax_loss_target_gradient) {
   auto builder = op<LossArgs>("SoftmaxLossTargetGradient");
   builder.doc("Gradients of SoftmaxWithLoss through its loss with respect to distributions and weights.");
@@ -267,6 +279,9 @@ REGISTER(softmax_loss_target_gradient) {
       .output("dweights", "like weights, which must be there")
       .optional()
       .shape(infer_target)
+      .flops([](const LossArgs& a, const ShapeCall& c) {
+        return flops(a, c, 3, {8, 5, 3, 3});
+      })
       .cpu(target_gradient<float>, target_gradient<double>)
       .derivatives({"X", "T", "dloss", "weights"}, target_derivatives);
 }
@@ -277,6 +292,9 @@ REGISTER(softmax_loss_second_gradient) {
   declare_weights(declare(builder, "P", "the loss's probabilities").input("ddX", "gradient of dX"));
   return declare_gradients(builder, "P_grad", "like P")
       .shape(infer_second)
+      .flops([](const LossArgs& a, const ShapeCall& c) {
+        return flops(a, c, 4, {8, 6, 3, 4});
+      })
       .cpu(second_gradient<float>, second_gradient<double>);
 }
 
@@ -290,6 +308,9 @@ REGISTER(softmax_loss_target_second_gradient) {
                       .optional());
   return declare_gradients(builder, "X_grad", "like X")
       .shape(infer_target_second)
+      .flops([](const LossArgs& a, const ShapeCall& c) {
+        return flops(a, c, 5, {18, 16, 5, 8});
+      })
       .cpu(target_second_gradient<float>, target_second_gradient<double>);
 }
 

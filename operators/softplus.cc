@@ -7,6 +7,7 @@
 
 #include "core/vector_math.h"
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -44,6 +45,7 @@ REGISTER(softplus) {
   return activation("Softplus")
       .doc("ln(1 + exp(X)), element by element: a smooth Relu.")
       .output("Y", "ln(1 + exp(X))", like("X"))
+      .flops(flops_per_output(3))
       .cpu(forward<float>, forward<double>);
 }
 
@@ -51,6 +53,7 @@ REGISTER(softplus_gradient) {
   return activation_gradient("Softplus", second_derivative)
       .output("dX", "dY (1 - exp(-Y))")
       .in_place("dY", "dX", {"Y"})
+      .flops(flops_per_output(3))
       .cpu(gradient<float>, gradient<double>);
 }
 

@@ -5,6 +5,7 @@
 #include "operators/softsign.h"
 
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -32,6 +33,7 @@ REGISTER(softsign) {
   return activation("Softsign", "X")
       .doc("X / (1 + |X|), element by element.")
       .output("Y", "X / (1 + |X|)", like("X"))
+      .flops(flops_per_output(2))
       .cpu(forward<float>, forward<double>);
 }
 
@@ -39,6 +41,7 @@ REGISTER(softsign_gradient) {
   return activation_gradient("Softsign", second_derivative, "X")
       .output("dX", "dY / (1 + |X|)^2")
       .in_place("dY", "dX", {"X"})
+      .flops(flops_per_output(3))
       .cpu(gradient<float>, gradient<double>);
 }
 

@@ -6,6 +6,7 @@
 // derivative: it changes parameters.
 
 #include "operators/adagrad.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -40,6 +41,7 @@ REGISTER(sparse_adagrad) {
           "One step of Adagrad on those rows of a table that the gradient has; all others stay as they are. The "
           "learning rate is negative: the step is added.")
       .shape(shape)
+      .flops(flops_per_input(7, 3))
       .cpu(sparse_adagrad<float>, sparse_adagrad<double>)
       .example({"param=4,2", "moment=4,2,0..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125"})
       .example({"param=3", "moment=3,0..2", "indices=int32,1,2:1,2", "grad=1,2", "lr=float,1:-0.125"},

@@ -3,6 +3,7 @@
 // parameters.
 
 #include "operators/adam.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -40,6 +41,7 @@ REGISTER(sparse_adam) {
       .must_be_in_place("moment_1", "output_moment_1")
       .must_be_in_place("moment_2", "output_moment_2")
       .shape([](const AdamArgs&, ShapeCall& call) { adam_shape(call, true); })
+      .flops([](const auto&, const ShapeCall& c) { return 12 * input_size(c, 4) + 7; })
       .cpu(sparse_adam<float>, sparse_adam<double>)
       .example({"param=4,2", "moment_1=4,2", "moment_2=4,2,0..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125",
                 "iter=int64,1:4"})

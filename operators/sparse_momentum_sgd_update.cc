@@ -2,6 +2,7 @@
 // in place; see momentum_sgd.cc for the formulas. lr POSITIVE. A row without a gradient keeps its momentum and does not
 // move on with it. No derivative: it changes parameters.
 
+#include "operators/flops.h"
 #include "operators/momentum.h"
 
 namespace stepnet {
@@ -46,6 +47,7 @@ REGISTER(sparse_momentum_sgd_update) {
       .must_be_in_place("momentum", "output_momentum")
       .must_be_in_place("param", "output_param")
       .shape(shape)
+      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * (a.nesterov ? 7 : 4); })
       .cpu(update<float>, update<double>)
       .example({"grad=3,2", "momentum=4,2", "lr=1:0.125", "param=4,2", "indices=int64,3:2,0,2"}, {"momentum=0.75"})
       .example({"grad=1,2", "momentum=3", "lr=float,1:0.125", "param=3", "indices=int32,1,2:1,2"},

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/operator.h"
+#include "operators/flops.h"
 #include "operators/indices.h"
 
 namespace stepnet {
@@ -88,6 +89,7 @@ REGISTER(sparse_to_dense) {
       .example({"indices=int64,2,2:3,3,0,1", "values=2,2,2"}, {"output_first_dim=5"})
       .example({"indices=int32,2:1,1", "values=2,2", "data_to_infer_dim=4,1"})
       .example({"indices=int32,0", "values=0,2"})
+      .flops(flops_per_input(1, 1))
       .cpu_for<float>(scatter<float>)
       .cpu_for<double>(scatter<double>)
       .cpu_for<int32_t>(scatter<int32_t>)

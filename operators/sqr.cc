@@ -1,6 +1,7 @@
 // Sqr: Y = X^2, element by element. dX = 2 X dY.
 
 #include "core/operator.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -21,6 +22,7 @@ REGISTER(sqr) {
       .in_place("X", "Y", {"X"})
       .elementwise()
       .example({"X=3,4,-2..2"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         const Value half = f.op("Mul", {f.dy("Y"), f.x("X")});

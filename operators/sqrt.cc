@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -22,6 +23,7 @@ REGISTER(sqrt) {
       .in_place("X", "Y")
       .elementwise()
       .example({"X=3,4,0.5..2"})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("Scale", {f.op("Div", {f.dy("Y"), f.y("Y")})}, {make_arg("scale", 0.5F)});

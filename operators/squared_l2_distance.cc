@@ -2,6 +2,7 @@
 //
 // dX = (X - Y) dZ and dY = -dX. Both read X and Y. The derivatives of that are dot products and their gradients.
 
+#include "operators/flops.h"
 #include "operators/row_pairs.h"
 
 namespace stepnet {
@@ -49,11 +50,13 @@ std::vector<Gradient> second_derivatives(Formula& f) {
 REGISTER(squared_l2_distance) {
   return pair_op("SquaredL2Distance", "half the squared distances")
       .doc("Half the squared Euclidean distances of rows.")
+      .flops([](const auto&, const ShapeCall& c) { return 3 * input_size(c, 0) + output_size(c, 0); })
       .cpu(forward<float>, forward<double>);
 }
 
 REGISTER(squared_l2_distance_gradient) {
   return pair_gradient_op("SquaredL2Distance")
+      .flops(flops_per_input(2))
       .cpu(gradient<float>, gradient<double>)
       .derivatives({"X", "Y", "dZ"}, second_derivatives);
 }

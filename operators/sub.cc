@@ -3,6 +3,7 @@
 // dA = dC and dB = -dC, summed over the dimensions in which the operand repeats. Nothing of the forward pass is read.
 
 #include "operators/elementwise_binary.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -17,6 +18,7 @@ REGISTER(sub) {
       .doc("Difference of two tensors, element by element.")
       .in_place("A", "C")
       .in_place("B", "C")
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("A", [](Formula& f) { return gradient_of_a(f, f.dy("C")); })
       .derivative("B", [](Formula& f) { return gradient_of_b(f, f.op("Negative", {f.dy("C")})); });

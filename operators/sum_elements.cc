@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/vector_math.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -35,8 +36,6 @@ void infer_gradient(const SumArgs&, ShapeCall& c) {
   c.set_like(0, 0);
 }
 
-double flops(const SumArgs&, const ShapeCall& c) { return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0; }
-
 Gradient derivative_of_squares(Formula& f) {
   const Value share = f.op("SumElementsGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
   const Value half = f.op("Mul", {share, f.x("X")});
@@ -50,10 +49,10 @@ REGISTER(sum_elements) {
       .input("X", "any shape")
       .output("Y", "a scalar")
       .shape(infer)
-      .flops(flops)
       .example({"X=2,3"})
       .example({"X=2,3"}, {"average=true"})
       .example({"X=0,2"}, {"average=true"})
+      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) + (a.average ? 1 : 0); })
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SumElementsGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
@@ -69,6 +68,7 @@ REGISTER(sum_elements_gradient) {
       .input("dY", "one number")
       .output("dX", "like X")
       .shape(infer_gradient)
+      .flops([](const auto& a, const ShapeCall&) { return a.average ? 1 : 0; })
       .cpu(gradient<float>, gradient<double>)
       .derivative("X", [](Formula&) { return Gradient::none(); })
       .derivative("dY", [](Formula& f) { return f.op("SumElements", {f.dy("dX")}, f.forward_args()); });
@@ -81,9 +81,9 @@ REGISTER(sum_sqr_elements) {
       .input("X", "any shape")
       .output("Y", "a scalar")
       .shape(infer)
-      .flops(flops)
       .example({"X=2,3"})
       .example({"X=2,3"}, {"average=true"})
+      .flops([](const auto& a, const ShapeCall& c) { return 2 * input_size(c, 0) + (a.average ? 1 : 0); })
       .cpu(squares<float>, squares<double>)
       .derivative("X", derivative_of_squares);
 }

@@ -8,6 +8,8 @@
 #include <algorithm>
 
 #include "core/vector_math.h"
+#include "operators/broadcast.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -80,6 +82,8 @@ REGISTER(sum_reduce_like) {
       .example({"A=2,3,2", "B=2,1,2"}, {"broadcast=1"})
       .example({"A=2,3", "B=1"}, {"broadcast=1"})
       .example({"A=0,3", "B=3"}, {"broadcast=1"})
+      .flops(
+          [](const auto&, const ShapeCall& c) { return input_size(c, 0) == output_size(c, 0) ? 0 : input_size(c, 0); })
       .cpu(reduce<float>, reduce<double>, reduce<int32_t>, reduce<int64_t>)
       .derivative("A",
                   [](Formula& f) {

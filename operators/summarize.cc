@@ -13,6 +13,7 @@
 #include "core/io/file_reader.h"
 #include "core/io/tensor_proto.h"
 #include "core/operator.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -104,6 +105,7 @@ REGISTER(summarize) {
       .output("Y", "[4], of X's type: smallest, largest, mean, standard deviation")
       .object()
       .optional()
+      .flops([](const auto&, const ShapeCall& c) { return 4 * input_size(c, 0) + 3; })
       .blobs(run)
       .preflight(check)
       .side_effect()

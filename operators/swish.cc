@@ -5,6 +5,7 @@
 
 #include "core/vector_math.h"
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -50,6 +51,7 @@ REGISTER(swish) {
       .elementwise()
       .example({"X=3,4,-2..2"})
       .example({"X=0"})
+      .flops(flops_per_output(3))
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SwishGradient", {f.x("X"), f.y("Y"), f.dy("Y")});
@@ -67,6 +69,7 @@ REGISTER(swish_gradient) {
       .in_place("dY", "dX", {"X"})
       .shape(infer_gradient)
       .elementwise()
+      .flops(flops_per_output(8))
       .cpu(gradient<float>, gradient<double>)
       .derivative("X", second_derivative)
       .derivative("Y", [](Formula&) { return Gradient::none(); })

@@ -4,6 +4,7 @@
 
 #include "core/vector_math.h"
 #include "operators/activation.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -32,6 +33,7 @@ REGISTER(tanh) {
       .doc("Hyperbolic tangent, element by element.")
       .output("Y", "tanh(X)", like("X"))
       .fused({{FusedCode::tanh, 0}})
+      .flops(flops_per_output(1))
       .cpu(forward<float>, forward<double>);
 }
 
@@ -40,6 +42,7 @@ REGISTER(tanh_gradient) {
       .output("dX", "dY (1 - Y^2)")
       .in_place("dY", "dX", {"Y"})
       .fused({{FusedCode::mul, 0, 0}, {FusedCode::one_minus, 2}, {FusedCode::mul, 1, 3}})
+      .flops(flops_per_output(3))
       .cpu(gradient<float>, gradient<double>);
 }
 

@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "operators/axis_rows.h"
 #include "operators/copy_elements.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -140,6 +141,8 @@ REGISTER(tile_gradient) {
       .output("dX", "their sum")
       .shape(infer_gradient)
       .rowwise(fixed_leading_rows)
+      .flops(
+          [](const auto&, const ShapeCall& c) { return input_size(c, 0) == output_size(c, 0) ? 0 : input_size(c, 0); })
       .cpu_for<float>(sum_tiles<float>)
       .cpu_for<double>(sum_tiles<double>)
       .derivative("dY", [](Formula& f) { return by(f, "Tile", f.dy("dX")); });

@@ -130,8 +130,6 @@ REGISTER(topk) {
       .optional()
       .shape(infer)
       .rowwise([](const TopKArgs& a, const ShapeCall& c) { return c.wants(2) ? 0 : rows_before_axis(a, c); })
-      .flops(
-          [](const TopKArgs&, const ShapeCall& c) { return c.known(0) ? static_cast<double>(c.shape(0).size()) : 0; })
       .example({"X=2,4"}, {"k=2"})
       .example({"X=2,4,2"}, {"k=3", "axis=1"})
       .example({"X=int32,2,3,0..9"}, {"k=2"})

@@ -5,6 +5,7 @@
 
 #include "core/operator.h"
 #include "core/parallel.h"
+#include "operators/flops.h"
 
 namespace stepnet {
 namespace {
@@ -94,6 +95,7 @@ REGISTER(weighted_sum) {
       .any_type()
       .in_place("inputs", "output")
       .shape(shape)
+      .flops([](const auto&, const ShapeCall& c) { return output_size(c, 0) * (c.inputs() - 1); })
       .cpu(weighted_sum_any)
       .variadic_derivative("inputs",
                            [](Formula& f, int i) -> Gradient {
@@ -115,6 +117,7 @@ REGISTER(weighted_sum_gradient) {
       .output("dX", "gradient of the tensor", like("dY"))
       .in_place("dY", "dX")
       .shape(gradient_shape)
+      .flops(flops_per_output(1))
       .cpu(gradient<float>, gradient<double>)
       .derivative("dY",
                   [](Formula& f) {
@@ -136,6 +139,7 @@ REGISTER(weighted_sum_weight_gradient) {
       .output("dw", "gradient of the weight", like("w"))
       .types({DType::float32, DType::float64})
       .shape(weight_gradient_shape)
+      .flops(flops_per_input(2))
       .cpu(weight_gradient<float>, weight_gradient<double>)
       .derivative("dY",
                   [](Formula& f) {

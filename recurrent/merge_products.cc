@@ -71,7 +71,8 @@ class Merger {
   std::string join(const std::vector<int>& group, int input, const std::string& name, MergedProducts& result) const {
     OperatorDef& op = result.joins.emplace_back();
     op.set_type(op_with_role(Role::concat_rows).type);
-    *op.mutable_device_option() = step_.op(group.front()).device_option();
+    const OperatorDef& like = step_.op(group.front());
+    if (like.has_device_option()) *op.mutable_device_option() = like.device_option();
     for (const int i : group) op.add_input(step_.op(i).input(input));
     op.add_output(use_.fresh_outside(name));
     *op.add_arg() = make_arg("axis", int64_t{0});
@@ -88,7 +89,7 @@ class Merger {
     product.set_output(0, use_.fresh(first.output(0) + "_merged"));
     OperatorDef& parts = *result.step.add_op();
     parts.set_type("SplitByRows");
-    *parts.mutable_device_option() = first.device_option();
+    if (first.has_device_option()) *parts.mutable_device_option() = first.device_option();
     parts.add_input(product.output(0));
     for (const int i : group) {
       parts.add_input(step_.op(i).input(1));

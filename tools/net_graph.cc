@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/bound_op.h"
+#include "core/dry_run.h"
 #include "recurrent/scratch.h"
 #include "tools/dot_text.h"
 
@@ -44,13 +45,7 @@ double flops_of(const DrawnOp& d) {
   const auto is_known = [](const TensorType& t) { return t.known || t.absent; };
   if (d.op.spec->blob_kernel || !std::ranges::all_of(d.in, is_known) || !std::ranges::all_of(d.out, is_known))
     return -1;
-  std::vector<TensorType> out = d.out;
-  const ShapeCall call(d.in, out);
-  if (d.op.spec->flops) return d.op.spec->flops(d.op.args.get(), call);
-  double elements = 0;
-  for (const TensorType& t : out)
-    if (!t.absent) elements += static_cast<double>(t.shape.size());
-  return elements;
+  return op_flops(d.op, d.in, d.out);
 }
 
 // Rows of a tensor over time, as a step sees them.

@@ -172,7 +172,7 @@ TEST(Estimate, TellsItInATableAsJsonAndAsAPicture) {
   expect_contains(svg, "a &lt; b: live bytes");
   expect_contains(svg, "transient values");
   EXPECT_EQ(estimate.product_flops, 2.0 * 32 * (33 * 17 + 5 * 33));
-  EXPECT_EQ(estimate.flops, estimate.product_flops + 32 * 33);
+  EXPECT_EQ(estimate.flops, estimate.product_flops + 32 * (33 + 5) + 32 * 33);  // biases, Tanh
   EXPECT_EQ(bytes_text(999), "999 B");
   EXPECT_EQ(bytes_text(1250000), "1.25 MB");
 }

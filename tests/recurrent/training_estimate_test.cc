@@ -184,7 +184,7 @@ TEST(TrainingEstimate, SaysWhoKeepsWhat) {
   EXPECT_EQ(tanh.outputs_kept, kInside);
   EXPECT_EQ(last.inputs_kept, kInside + kW2);
   EXPECT_EQ(last.outputs_kept, 0);
-  EXPECT_EQ(fc.flops, 2.0 * 32 * 33 * 17);
+  EXPECT_EQ(fc.flops, 2.0 * 32 * 33 * 17 + 32 * 33);
   EXPECT_EQ(fc.bytes_moved, 4.0 * (32 * 17 + 33 * 17 + 33 + 32 * 33));
   const auto kind = [&](MemoryKind k) { return estimate.totals[static_cast<size_t>(k)]; };
   constexpr int64_t kParameters = 2304 + 192 + 704 + 64;
@@ -200,7 +200,7 @@ TEST(TrainingEstimate, SaysWhoKeepsWhat) {
                                                   "the gradient of a by Tanh (operator 1)"}));
 }
 
-// Per timestep two products, their sum, and what LSTMUnit says; by hand, whatever passes make of it.
+// Per timestep two products with a bias, their sum, and what LSTMUnit says; by hand, whatever passes make of it.
 TEST(TrainingEstimate, CountsTheArithmeticOfAnLstm) {
   constexpr int64_t T = 1000, B = 6, I = 5, H = 7;
   NetDef net = load_net(fmt::format("{}/tools/examples/lstm.pbtxt", STEPNET_SOURCE_DIR));
@@ -220,8 +220,8 @@ TEST(TrainingEstimate, CountsTheArithmeticOfAnLstm) {
   const auto session = forward_session(net, options);
   const Estimate estimate = estimate_session(*session, scope);
   EXPECT_EQ(estimate.product_flops, 2.0 * T * B * 4 * H * (I + H));
-  EXPECT_GE(of_unit, 2.0 * B * H);
-  EXPECT_EQ(estimate.flops, estimate.product_flops + T * (static_cast<double>(B * 4 * H) + of_unit));
+  EXPECT_EQ(of_unit, 16.0 * B * H);
+  EXPECT_EQ(estimate.flops, estimate.product_flops + T * (3.0 * B * 4 * H + of_unit));
 }
 
 // A value is kept if its storage is still there when the backward pass begins.

@@ -1,0 +1,228 @@
+// References of operators that work element by element.
+#include <numbers>
+
+#include "tests/operators/counted.h"
+
+namespace stepnet::testing {
+namespace {
+
+// For arguments: fn(call) makes the function of one or two elements.
+template <class Make>
+Reference each1_by(Make make) {
+  return [make](CountedCall& c) { each1(make(c))(c); };
+}
+template <class Make>
+Reference each2_by(Make make) {
+  return [make](CountedCall& c) { each2(make(c))(c); };
+}
+
+// The element of B that is laid over element i of A's shape.
+int64_t laid_over(const CountedCall& c, int64_t i) {
+  const Shape &whole = c.out[0].shape, &b = c.x(1).shape;
+  const int64_t axis = c.text("axis_str") == "C" ? 1 : c.whole("axis", -1);
+  const int first = axis >= 0 ? static_cast<int>(axis) : whole.rank() - b.rank();
+  int64_t at = 0;
+  for (int d = 0; d < b.rank(); ++d) {
+    const int64_t index = i / whole.size_between(first + d + 1, whole.rank()) % whole[first + d];
+    at = at * b[d] + (b[d] == 1 ? 0 : index);
+  }
+  return at;
+}
+
+// C = fn(A, B), where A has C's shape and B is laid over it; other outputs are only counted.
+template <class Fn>
+Reference binary(Fn fn) {
+  return [fn](CountedCall& c) {
+    c.compares = c.x(0).shape == c.out[0].shape;
+    for (int64_t i = 0; i < c.out[0].size(); ++i)
+      c.y(0)[i] = c.compares ? fn(c.x(0).v[i], c.x(1).v[laid_over(c, i)]) : fn(1, 1);
+  };
+}
+
+Counted distribution(Counted v) { return 0.5 * erfc(-v / std::numbers::sqrt2); }
+
+Counted gelu_gradient(Counted d, Counted v) {
+  constexpr double at_zero = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+  return d * (distribution(v) + v * (at_zero * exp(-0.5 * v * v)));
+}
+
+Counted swish_gradient(Counted v, Counted d) {
+  const Counted s = sigmoid(v);
+  return d * s * (1 + v * (1 - s));
+}
+
+Counted softsign_gradient(Counted v, Counted d) {
+  const Counted size = 1 + abs(v);
+  return d / (size * size);
+}
+
+void add_activations(References& r) {
+  r["Exp"] = each1([](Counted x) { return exp(x); });
+  r["Log"] = each1([](Counted x) { return log(x); });
+  r["Sqr"] = each1([](Counted x) { return x * x; });
+  r["Sqrt"] = each1([](Counted x) { return sqrt(x); });
+  r["Tanh"] = each1([](Counted x) { return tanh(x); });
+  r["TanhGradient"] = each2([](Counted y, Counted d) { return d * (1 - y * y); });
+  r["Sigmoid"] = each1([](Counted x) { return sigmoid(x); });
+  r["SigmoidGradient"] = each2([](Counted y, Counted d) { return d * y * (1 - y); });
+  r["Softplus"] = each1([](Counted x) { return max(x, 0) + log1p(exp(-abs(x))); });
+  r["SoftplusGradient"] = each2([](Counted y, Counted d) { return d * (1 - exp(-y)); });
+  r["Softsign"] = each1([](Counted x) { return x / (1 + abs(x)); });
+  r["SoftsignGradient"] = each2(softsign_gradient);
+  r["Swish"] = each1([](Counted x) { return x / (1 + exp(-x)); });
+  r["SwishGradient"] = [](CountedCall& c) {
+    for (size_t i = 0; i < c.y(0).size(); ++i) c.y(0)[i] = swish_gradient(c.x(0).v[i], c.x(2).v[i]);
+  };
+  r["Gelu"] = each1([](Counted x) { return x * distribution(x); });
+  r["GeluGradient"] = each2(gelu_gradient);
+}
+
+void add_piecewise(References& r) {
+  r["Elu"] = each1_by([](const CountedCall& c) {
+    return [alpha = c.arg("alpha", 1)](Counted x) {
+      const Counted below = alpha * (exp(x) - 1);
+      return x > 0 ? x : below;
+    };
+  });
+  r["EluGradient"] = each2_by([](const CountedCall& c) {
+    return [alpha = c.arg("alpha", 1)](Counted y, Counted d) {
+      const Counted below = d * (y + alpha);
+      return y > 0 ? d : below;
+    };
+  });
+  r["LeakyRelu"] = each1_by([](const CountedCall& c) {
+    return [alpha = c.arg("alpha", 0.01)](Counted x) {
+      const Counted below = alpha * x;
+      return x > 0 ? x : below;
+    };
+  });
+  r["LeakyReluGradient"] = each2_by([](const CountedCall& c) {
+    return [alpha = c.arg("alpha", 0.01)](Counted y, Counted d) {
+      const Counted below = alpha * d;
+      return y > 0 ? d : below;
+    };
+  });
+  r["HardSigmoid"] = each1_by([](const CountedCall& c) {
+    return [alpha = c.arg("alpha", 0.2), beta = c.arg("beta", 0.5)](Counted x) {
+      return max(0, min(1, alpha * x + beta));
+    };
+  });
+  r["HardSigmoidGradient"] = each2_by([](const CountedCall& c) {
+    return [alpha = c.arg("alpha", 0.2)](Counted y, Counted d) {
+      const Counted inside = alpha * d;
+      return y > 0 && y < 1 ? inside : Counted();
+    };
+  });
+}
+
+// The slope of element i, where `channels` of them stand in dimension 1 or the last.
+int64_t channel(const CountedCall& c, const Shape& x, int64_t slopes, int64_t i) {
+  if (slopes == 1) return 0;
+  const bool last = c.text("order") == "NHWC";
+  return last ? i % slopes : i / x.size_between(2, x.rank()) % slopes;
+}
+
+void prelu(CountedCall& c) {
+  for (int64_t i = 0; i < c.x(0).size(); ++i) {
+    const Counted below = c.x(1).v[channel(c, c.x(0).shape, c.x(1).size(), i)] * c.x(0).v[i];
+    c.y(0)[i] = c.x(0).v[i] > 0 ? c.x(0).v[i] : below;
+  }
+}
+
+void prelu_gradient(CountedCall& c) {
+  for (int64_t i = 0; i < c.x(2).size(); ++i) {
+    const int64_t k = channel(c, c.x(2).shape, c.x(3).size(), i);
+    const Counted x = c.x(2).v[i], d = c.x(1).v[i];
+    if (c.wants(0)) {
+      const Counted below = c.x(3).v[k] * d;
+      c.y(0)[i] = x > 0 ? d : below;
+    }
+    if (c.wants(1)) {
+      const Counted share = d * x;
+      c.y(1)[k] += x > 0 ? Counted() : share;
+    }
+  }
+}
+
+void power(CountedCall& c) {
+  if (c.x(1).there) return binary([](Counted x, Counted e) { return pow(x, e); })(c);
+  each1([e = c.arg("exponent", 1)](Counted x) { return pow(x, e); })(c);
+}
+
+void add_binary(References& r) {
+  r["Add"] = binary([](Counted a, Counted b) { return a + b; });
+  r["Sub"] = binary([](Counted a, Counted b) { return a - b; });
+  r["Mul"] = binary([](Counted a, Counted b) { return a * b; });
+  r["Div"] = binary([](Counted a, Counted b) { return a / b; });
+  r["FMod"] = binary([](Counted a, Counted b) { return fmod(a, b); });
+  r["TruncDiv"] = binary([](Counted a, Counted b) { return trunc(a / b); });
+  r["Pow"] = power;
+  r["PRelu"] = prelu;
+  r["PReluGradient"] = prelu_gradient;
+}
+
+// T + value fn(A, B)
+template <class Fn>
+Reference add_c(Fn fn) {
+  return [fn](CountedCall& c) {
+    for (int64_t i = 0; i < c.out[0].size(); ++i)
+      c.y(0)[i] = c.x(0).v[i] + c.arg("value", 1) * fn(c.x(1).v[i], c.x(2).v[i]);
+  };
+}
+
+// Which elements stay is drawn; the mask is an output.
+void dropout(CountedCall& c) {
+  c.compares = false;
+  const double factor = 1 / (1 - c.arg("ratio", 0.5));
+  for (int64_t i = 0; i < c.out[0].size() && c.whole("is_test", 0) == 0; ++i) c.y(0)[i] = c.x(0).v[i] * factor;
+}
+
+void dropout_gradient(CountedCall& c) {
+  const double factor = 1 / (1 - c.arg("ratio", 0.5));
+  for (int64_t i = 0; i < c.out[0].size(); ++i) {
+    const Counted d = c.x(0).v[i];
+    if (c.whole("is_test", 0) != 0) {
+      c.y(0)[i] = d;
+    } else {
+      const Counted kept = d * factor;
+      c.y(0)[i] = c.x(1).v[i] > 0 ? kept : Counted();
+    }
+  }
+}
+
+void cross(CountedCall& c) {
+  const Shape& s = c.out[0].shape;
+  const int axis = canonical_axis(c.whole("axis", -1), s.rank());
+  const int64_t inner = s.size_between(axis + 1, s.rank());
+  for (int64_t i = 0; i < c.out[0].size(); ++i) {
+    const int64_t k = i / inner % 3, first = i - k * inner, p = first + (k + 1) % 3 * inner,
+                  q = first + (k + 2) % 3 * inner;
+    c.y(0)[i] = c.x(0).v[p] * c.x(1).v[q] - c.x(0).v[q] * c.x(1).v[p];
+  }
+}
+
+}  // namespace
+
+void add_elementwise_references(References& r) {
+  add_activations(r);
+  add_piecewise(r);
+  add_binary(r);
+  r["Scale"] =
+      each1_by([](const CountedCall& c) { return [scale = c.arg("scale", 1)](Counted x) { return scale * x; }; });
+  r["AddCMul"] = add_c([](Counted a, Counted b) { return a * b; });
+  r["AddCDiv"] = add_c([](Counted a, Counted b) { return a / b; });
+  r["Dropout"] = dropout;
+  r["DropoutGrad"] = dropout_gradient;
+  r["Cross"] = cross;
+  r["LengthsToWeights"] = [](CountedCall& c) {
+    size_t at = 0;
+    for (const Counted& length : c.x(0).v)
+      for (double k = 0; k < length.value; ++k) c.y(0)[at++] = 1 / pow(length, c.arg("power", 0.5));
+  };
+  r["Range"] = [](CountedCall& c) {
+    c.compares = false;
+    for (size_t i = 0; i < c.y(0).size(); ++i) c.y(0)[i] = Counted(1) + Counted(static_cast<double>(i)) * Counted(2);
+  };
+}
+
+}  // namespace stepnet::testing

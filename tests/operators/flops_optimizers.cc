@@ -1,0 +1,151 @@
+// References of optimizers. What is the same for all elements is counted once, but constants of arguments alone.
+#include "tests/operators/counted.h"
+
+namespace stepnet::testing {
+namespace {
+
+int64_t row_size(const Shape& s) { return s.size_between(1, s.rank()); }
+
+// The places in the table of the gradient's elements; of a dense optimizer (indices -1) as they stand.
+std::vector<size_t> places(const CountedCall& c, int param, int indices, int64_t count) {
+  std::vector<size_t> at;
+  const int64_t row = indices < 0 ? 1 : row_size(c.x(param).shape);
+  for (int64_t i = 0; i < count; ++i)
+    at.push_back(
+        static_cast<size_t>(indices < 0 ? i : static_cast<int64_t>(c.x(indices).v[i / row].value) * row + i % row));
+  return at;
+}
+
+Reference adam(bool sparse, bool decays) {
+  return [=](CountedCall& c) {
+    const int grad = sparse ? 4 : 3;
+    const double beta1 = c.arg("beta1", 0.9F), beta2 = c.arg("beta2", 0.999F), t = c.x(grad + 2).v[0].value + 1;
+    const Counted lr = c.x(grad + 1).v[0], rate = lr * sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t));
+    const Counted decay = decays ? lr * c.arg("weight_decay", 0.01F) : 0;
+    for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
+    const std::vector<size_t> at = places(c, 0, sparse ? 3 : -1, c.x(grad).size());
+    for (size_t i = 0; i < at.size(); ++i) {
+      Counted &p = c.y(0)[at[i]], &m1 = c.y(1)[at[i]], &m2 = c.y(2)[at[i]];
+      const Counted g = c.x(grad).v[i];
+      m1 = beta1 * m1 + (1 - beta1) * g;
+      m2 = beta2 * m2 + (1 - beta2) * g * g;
+      if (decays) p += decay * p;
+      p += rate * m1 / (sqrt(m2) + c.arg("epsilon", 1e-5F));
+    }
+  };
+}
+
+// Inputs are param, moment, [indices,] grad, lr.
+Reference adagrad(bool sparse) {
+  return [=](CountedCall& c) {
+    const int grad = sparse ? 3 : 2;
+    for (int o = 0; o < 2; ++o) c.y(o) = c.x(o).v;
+    const std::vector<size_t> at = places(c, 0, sparse ? 2 : -1, c.x(grad).size());
+    for (size_t i = 0; i < at.size(); ++i) {
+      const Counted g = c.x(grad).v[i];
+      Counted &p = c.y(0)[at[i]], &h = c.y(1)[at[i]];
+      h = sparse ? h + g * g : c.arg("decay", 1) * h + g * g;
+      p += c.x(grad + 1).v[0] * g / (sqrt(h) + c.arg("epsilon", 1e-5F));
+    }
+  };
+}
+
+void row_wise_adagrad(CountedCall& c) {
+  const int64_t row = row_size(c.x(0).shape);
+  for (int o = 0; o < 2; ++o) c.y(o) = c.x(o).v;
+  for (int64_t k = 0; k < c.x(2).size(); ++k) {
+    const auto at = static_cast<int64_t>(c.x(2).v[k].value);
+    Counted squares;
+    for (int64_t i = 0; i < row; ++i) squares += c.x(3).v[k * row + i] * c.x(3).v[k * row + i];
+    Counted& h = c.y(1)[at] += squares / std::max(1.0, static_cast<double>(row));
+    const Counted step = c.x(4).v[0] / (sqrt(h) + c.arg("epsilon", 1e-5F));
+    for (int64_t i = 0; i < row; ++i) c.y(0)[at * row + i] += step * c.x(3).v[k * row + i];
+  }
+}
+
+// Inputs are grad, momentum, lr, and where there are ones param and indices.
+void momentum(CountedCall& c) {
+  const double mu = c.arg("momentum", 0);
+  const bool nesterov = c.whole("nesterov", 0) != 0;
+  c.y(1) = c.x(1).v;
+  if (c.wants(2)) c.y(2) = c.x(3).v;
+  const std::vector<size_t> at = places(c, 3, c.x(4).there ? 4 : -1, c.x(0).size());
+  for (size_t i = 0; i < at.size(); ++i) {
+    Counted& m = c.y(1)[at[i]];
+    const Counted before = m;
+    m = mu * before + c.x(2).v[0] * c.x(0).v[i];
+    const Counted step = nesterov ? (1 + mu) * m - mu * before : m;
+    c.y(0)[i] = step;
+    if (c.wants(2)) c.y(2)[at[i]] -= step;
+  }
+}
+
+void rms_prop(CountedCall& c) {
+  const double decay = c.arg("decay", 0.9F);
+  for (size_t i = 0; i < c.x(0).v.size(); ++i) {
+    const Counted g = c.x(0).v[i], ms = c.x(1).v[i];
+    c.y(1)[i] = ms + (1 - decay) * (g * g - ms);
+    c.y(0)[i] = c.y(2)[i] =
+        c.arg("momentum", 0) * c.x(2).v[i] + c.x(3).v[0] * g / sqrt(c.arg("epsilon", 1e-5F) + c.y(1)[i]);
+  }
+}
+
+Counted inverse(const CountedCall& c, Counted iter) { return pow(1 + c.arg("gamma", 0) * iter, -c.arg("power", 0)); }
+
+Counted warmup(const CountedCall& c, Counted iter) {
+  const double start = c.arg("start_multiplier", 0), length = c.arg("num_iter", 0);
+  const Counted rising = start + (1 - start) * iter / length;
+  return iter < length ? rising : 1;
+}
+
+Counted multiplier(const CountedCall& c, Counted iter) {
+  const std::string policy = c.text("policy");
+  if (policy == "step") return pow(c.arg("gamma", 0), std::floor(iter.value / c.arg("stepsize", 1)));
+  if (policy == "exp") return pow(c.arg("gamma", 0), iter);
+  if (policy == "inv") return inverse(c, iter);
+  if (policy == "poly") return pow(max(0, 1 - iter / c.arg("max_iter", 1)), c.arg("power", 0));
+  if (policy == "linearWarmup") return warmup(c, iter);
+  if (policy == "constantWarmup") return iter < c.arg("num_iter", 0) ? c.arg("multiplier", 0.5) : 1;
+  if (policy == "alter")
+    return std::fmod(iter.value, c.arg("active_period", 1) + c.arg("inactive_period", 1)) < c.arg("active_period", 1);
+  if (policy != "hill") return 1;
+  const Counted decayed = inverse(c, max(iter.value - c.arg("num_iter", 0), 0)), warm = warmup(c, iter);
+  return iter < c.arg("num_iter", 0) ? warm : max(decayed, c.arg("end_multiplier", 0));
+}
+
+// The last output is the norm.
+void global_norm_clip(CountedCall& c) {
+  Counted squares;
+  for (const CountedTensor& gradient : c.in)
+    for (const Counted& g : gradient.v) squares += g * g;
+  const Counted norm = sqrt(squares), limit = c.arg("max_norm", 0);
+  const Counted ratio = limit / norm, factor = norm > limit ? ratio : 1;
+  for (int i = 0; i < static_cast<int>(c.in.size()); ++i)
+    for (size_t k = 0; k < c.y(i).size(); ++k) c.y(i)[k] = factor * c.x(i).v[k];
+  c.y(static_cast<int>(c.in.size())) = {norm};
+}
+
+void clip_by_scaling(CountedCall& c) {
+  const double threshold = c.arg("threshold", 0);
+  const Counted limit = c.x(2).there ? threshold * c.x(2).v[0] : threshold, ratio = limit / c.x(1).v[0];
+  const Counted factor = c.x(1).v[0] > limit ? ratio : 1;
+  for (size_t i = 0; i < c.y(0).size(); ++i) c.y(0)[i] = factor * c.x(0).v[i];
+}
+
+}  // namespace
+
+void add_optimizer_references(References& r) {
+  r["Adam"] = adam(false, false);
+  r["AdamW"] = adam(false, true);
+  r["SparseAdam"] = adam(true, false);
+  r["Adagrad"] = adagrad(false);
+  r["SparseAdagrad"] = adagrad(true);
+  r["RowWiseSparseAdagrad"] = row_wise_adagrad;
+  r["MomentumSGD"] = r["MomentumSGDUpdate"] = r["SparseMomentumSGDUpdate"] = momentum;
+  r["RmsProp"] = rms_prop;
+  r["LearningRate"] = [](CountedCall& c) { c.y(0)[0] = c.arg("base_lr", 0) * multiplier(c, c.x(0).v[0]); };
+  r["GlobalNormClip"] = global_norm_clip;
+  r["ClipTensorByScaling"] = clip_by_scaling;
+}
+
+}  // namespace stepnet::testing

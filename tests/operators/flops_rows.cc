@@ -1,0 +1,238 @@
+// References of operators on rows: softmaxes, pairs of rows, lines along an axis.
+#include "tests/operators/counted.h"
+
+namespace stepnet::testing {
+namespace {
+
+Counted dot(const Counted* a, const Counted* b, int64_t size) {
+  Counted sum;
+  for (int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Calls fn(row, first, size) for rows of the input `i`, flattened before `axis`.
+template <class Fn>
+void each_row(const CountedCall& c, int i, int64_t axis, Fn fn) {
+  const CountedRows rows = rows_before(c.x(i).shape, axis);
+  for (int64_t n = 0; n < rows.count; ++n) fn(n, n * rows.size, rows.size);
+}
+int64_t axis_of(const CountedCall& c) { return c.whole("axis", 1); }
+
+void softmax(CountedCall& c) {
+  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
+    Counted most = -HUGE_VAL, sum;
+    for (int64_t i = first; i < first + size; ++i) most = max(most, c.x(0).v[i]);
+    for (int64_t i = first; i < first + size; ++i) sum += c.y(0)[i] = exp(c.x(0).v[i] - most);
+    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.y(0)[i] / sum;
+  });
+}
+
+void softmax_gradient(CountedCall& c) {
+  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
+    const Counted along = dot(c.x(0).v.data() + first, c.x(1).v.data() + first, size);
+    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.x(0).v[i] * (c.x(1).v[i] - along);
+  });
+}
+
+void softmax_second(CountedCall& c) {
+  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
+    const Counted s = dot(c.x(0).v.data() + first, c.x(1).v.data() + first, size);
+    const Counted t = dot(c.x(0).v.data() + first, c.x(2).v.data() + first, size);
+    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.x(2).v[i] * (c.x(1).v[i] - s) - c.x(1).v[i] * t;
+  });
+}
+
+void log_softmax(CountedCall& c) {
+  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
+    Counted most = -HUGE_VAL, sum;
+    for (int64_t i = first; i < first + size; ++i) most = max(most, c.x(0).v[i]);
+    for (int64_t i = first; i < first + size; ++i) sum += exp(c.y(0)[i] = c.x(0).v[i] - most);
+    const Counted log_sum = log(sum);
+    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] -= log_sum;
+  });
+}
+
+void log_softmax_gradient(CountedCall& c) {
+  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
+    Counted sum;
+    for (int64_t i = first; i < first + size; ++i) sum += c.x(1).v[i];
+    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.x(1).v[i] - exp(c.x(0).v[i]) * sum;
+  });
+}
+
+void log_softmax_second(CountedCall& c) {
+  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
+    Counted sum, product;
+    for (int64_t i = first; c.wants(0) && i < first + size; ++i) sum += c.x(1).v[i];
+    for (int64_t i = first; i < first + size; ++i) {
+      const Counted share = c.x(2).v[i] * exp(c.x(0).v[i]);
+      if (c.wants(0)) c.y(0)[i] = -share * sum;
+      if (c.wants(1)) product += share;
+    }
+    for (int64_t i = first; c.wants(1) && i < first + size; ++i) c.y(1)[i] = c.x(2).v[i] - product;
+  });
+}
+
+// The elements of lines along the axis, of input `i`: fn(indices).
+template <class Fn>
+void each_line(const CountedCall& c, int i, Fn fn) {
+  const Shape& s = c.x(i).shape;
+  const int axis = canonical_axis(c.whole("axis", -1), s.rank());
+  const int64_t inner = s.size_between(axis + 1, s.rank()), lines = s.size_between(0, axis) * inner;
+  for (int64_t n = 0; n < lines; ++n) {
+    std::vector<size_t> at;
+    for (int64_t k = 0; k < s[axis]; ++k)
+      at.push_back(static_cast<size_t>(n / inner * inner * s[axis] + k * inner + n % inner));
+    fn(at);
+  }
+}
+
+Counted dot(const Numbers& a, const Numbers& b, const std::vector<size_t>& at) {
+  Counted sum;
+  for (const size_t i : at) sum += a[i] * b[i];
+  return sum;
+}
+
+void normalize(CountedCall& c) {
+  each_line(c, 0, [&](const std::vector<size_t>& at) {
+    const Counted norm = max(sqrt(dot(c.x(0).v, c.x(0).v, at)), 1e-12);
+    for (const size_t i : at) c.y(0)[i] = c.x(0).v[i] / norm;
+  });
+}
+
+void normalize_gradient(CountedCall& c) {
+  const Numbers &x = c.x(0).v, &dy = c.x(1).v;
+  each_line(c, 0, [&](const std::vector<size_t>& at) {
+    const Counted squares = dot(x, x, at), norm = sqrt(squares), along = dot(x, dy, at) / squares;
+    for (const size_t i : at) c.y(0)[i] = (dy[i] - along * x[i]) / norm;
+  });
+}
+
+void normalize_second(CountedCall& c) {
+  const Numbers &x = c.x(0).v, &dy = c.x(1).v, &u = c.x(2).v;
+  each_line(c, 0, [&](const std::vector<size_t>& at) {
+    const Counted by = 1 / sqrt(dot(x, x, at));
+    const Counted along = dot(x, dy, at) * by, along_u = dot(x, u, at) * by;
+    const Counted of_e = 3 * along * along_u - dot(u, dy, at);
+    for (const size_t i : at) c.y(0)[i] = (x[i] * by * of_e - u[i] * along - dy[i] * along_u) * by * by;
+  });
+}
+
+// Pairs of rows: a vector is rows of one element.
+template <class Fn>
+void each_pair(const CountedCall& c, Fn fn) {
+  each_row(c, 0, c.x(0).shape.rank() == 0 ? 0 : 1, fn);
+}
+
+// Z = last(sum of fn(x, y))
+template <class Fn, class Last>
+Reference of_pairs(Fn fn, Last last) {
+  return [fn, last](CountedCall& c) {
+    each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
+      Counted sum;
+      for (int64_t i = first; i < first + size; ++i) sum += fn(c.x(0).v[i], c.x(1).v[i]);
+      c.y(0)[n] = last(sum);
+    });
+  };
+}
+
+void dot_gradient(CountedCall& c) {
+  each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
+    for (int64_t i = first; i < first + size; ++i) {
+      if (c.wants(0)) c.y(0)[i] = c.x(1).v[i] * c.x(2).v[n];
+      if (c.wants(1)) c.y(1)[i] = c.x(0).v[i] * c.x(2).v[n];
+    }
+  });
+}
+
+// dX = fn(x, y, dz), dY = -dX
+template <class Fn>
+Reference opposite_gradients(Fn fn) {
+  return [fn](CountedCall& c) {
+    each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
+      for (int64_t i = first; i < first + size; ++i) {
+        const Counted slope = fn(c.x(0).v[i], c.x(1).v[i], c.x(2).v[n]);
+        if (c.wants(0)) c.y(0)[i] = slope;
+        if (c.wants(1)) c.y(1)[i] = -slope;
+      }
+    });
+  };
+}
+
+struct Cosine {
+  Counted xx, yy, scale, value;
+  Cosine(const Counted* x, const Counted* y, int64_t size)
+      : xx(dot(x, x, size)), yy(dot(y, y, size)), scale(1 / (sqrt(max(xx, 1e-12)) * sqrt(max(yy, 1e-12)))) {
+    value = dot(x, y, size) * scale;
+  }
+};
+
+void cosine(CountedCall& c) {
+  each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
+    c.y(0)[n] = Cosine(c.x(0).v.data() + first, c.x(1).v.data() + first, size).value;
+  });
+}
+
+void cosine_gradient(CountedCall& c) {
+  each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
+    const Counted *x = c.x(0).v.data() + first, *y = c.x(1).v.data() + first, dz = c.x(2).v[n];
+    const Cosine z(x, y, size);
+    const auto slope = [&](const Counted* a, const Counted* b, Counted aa, Counted* d) {
+      const Counted along = z.value / aa;
+      for (int64_t i = 0; i < size; ++i) d[i] = (b[i] * z.scale - a[i] * along) * dz;
+    };
+    if (c.wants(0)) slope(x, y, z.xx, c.y(0).data() + first);
+    if (c.wants(1)) slope(y, x, z.yy, c.y(1).data() + first);
+  });
+}
+
+// Inputs are X, Y, dZ, and the gradients u of dX and v of dY, zeros if they are left out.
+void cosine_second(CountedCall& c) {
+  Numbers u = c.x(3).v, v = c.x(4).v;
+  u.resize(c.x(0).v.size()), v.resize(c.x(0).v.size());
+  each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
+    const Counted *x = c.x(0).v.data() + first, *y = c.x(1).v.data() + first, *p = u.data() + first,
+                  *q = v.data() + first, dz = c.x(2).v[n];
+    const Cosine z(x, y, size);
+    const Counted ux = dot(p, x, size) / z.xx, vy = dot(q, y, size) / z.yy, w = ux + vy;
+    const Counted g = z.scale * (dot(p, y, size) + dot(q, x, size)) - z.value * w;
+    const auto add = [&](const Counted* a, const Counted* b, const Counted* of_a, const Counted* of_b, Counted aa,
+                         Counted along, Counted* d) {
+      const Counted by_b = dz * z.scale, by_a = dz * z.value / aa, cross = by_b * w;
+      const Counted own = dz * (2 * z.value * along - g) / aa;
+      for (int64_t i = 0; i < size; ++i) d[i] = by_b * of_b[i] - by_a * of_a[i] - cross * b[i] + own * a[i];
+    };
+    if (c.wants(0)) add(x, y, p, q, z.xx, ux, c.y(0).data() + first);
+    if (c.wants(1)) add(y, x, q, p, z.yy, vy, c.y(1).data() + first);
+    if (c.wants(2)) c.y(2)[n] = g;
+  });
+}
+
+}  // namespace
+
+void add_row_references(References& r) {
+  r["Softmax"] = softmax;
+  r["SoftmaxGradient"] = softmax_gradient;
+  r["SoftmaxSecondGradient"] = softmax_second;
+  r["LogSoftmax"] = log_softmax;
+  r["LogSoftmaxGradient"] = log_softmax_gradient;
+  r["LogSoftmaxSecondGradient"] = log_softmax_second;
+  r["Normalize"] = normalize;
+  r["NormalizeGradient"] = normalize_gradient;
+  r["NormalizeSecondGradient"] = normalize_second;
+  const auto as_it_is = [](Counted sum) { return sum; };
+  r["DotProduct"] = of_pairs([](Counted x, Counted y) { return x * y; }, as_it_is);
+  r["DotProductGradient"] = dot_gradient;
+  r["L1Distance"] = of_pairs([](Counted x, Counted y) { return abs(x - y); }, as_it_is);
+  r["L1DistanceGradient"] = opposite_gradients([](Counted x, Counted y, Counted dz) {
+    return x > y ? dz : x < y ? -dz : Counted();
+  });
+  r["SquaredL2Distance"] =
+      of_pairs([](Counted x, Counted y) { return square(x - y); }, [](Counted sum) { return sum / 2; });
+  r["SquaredL2DistanceGradient"] = opposite_gradients([](Counted x, Counted y, Counted dz) { return (x - y) * dz; });
+  r["CosineSimilarity"] = cosine;
+  r["CosineSimilarityGradient"] = cosine_gradient;
+  r["CosineSimilaritySecondGradient"] = cosine_second;
+}
+
+}  // namespace stepnet::testing

@@ -1,0 +1,137 @@
+// References of operators on rows by index or by segment.
+#include "tests/operators/counted.h"
+
+namespace stepnet::testing {
+namespace {
+
+int64_t row_size(const Shape& s) { return s.size_between(1, s.rank()); }
+
+// Calls fn(segment, place) for the places of all segments.
+template <class Fn>
+void each_place(const CountedTensor& lengths, Fn fn) {
+  int64_t place = 0;
+  for (int64_t s = 0; s < lengths.size(); ++s)
+    for (double k = 0; k < lengths.v[s].value; ++k) fn(s, place++);
+}
+
+// Rows of DATA by place, weighted and by index where there are such inputs; -1: there is none.
+struct Bag {
+  int weights, indices, lengths;
+};
+
+void bag(CountedCall& c, const Bag& in, bool mean) {
+  const CountedTensor& lengths = c.x(in.lengths);
+  const int64_t row = row_size(c.x(0).shape);
+  each_place(lengths, [&](int64_t s, int64_t k) {
+    const int64_t from = in.indices < 0 ? k : static_cast<int64_t>(c.x(in.indices).v[k].value);
+    for (int64_t i = 0; i < row; ++i) {
+      const Counted x = c.x(0).v[from * row + i];
+      c.y(0)[s * row + i] += in.weights < 0 ? x : c.x(in.weights).v[k] * x;
+    }
+  });
+  for (int64_t i = 0; mean && i < c.out[0].size(); ++i) c.y(0)[i] = c.y(0)[i] / max(lengths.v[i / row], 1);
+}
+
+// Inputs are SEGMENT_GRADS and LENGTHS.
+void mean_gradient(CountedCall& c) {
+  const int64_t row = row_size(c.x(0).shape);
+  Numbers share = c.x(0).v;
+  for (int64_t i = 0; i < c.x(0).size(); ++i) share[i] = share[i] / max(c.x(1).v[i / row], 1);
+  each_place(c.x(1), [&](int64_t s, int64_t k) {
+    for (int64_t i = 0; i < row; ++i) c.y(0)[k * row + i] = share[s * row + i];
+  });
+}
+
+// Inputs are WEIGHTS, SEGMENT_GRADS and LENGTHS.
+void weighted_gradient(CountedCall& c) {
+  const int64_t row = row_size(c.x(1).shape);
+  each_place(c.x(2), [&](int64_t s, int64_t k) {
+    for (int64_t i = 0; i < row; ++i) c.y(0)[k * row + i] = c.x(0).v[k] * c.x(1).v[s * row + i];
+  });
+}
+
+// Inputs are DATA, SEGMENT_GRADS, [INDICES,] and LENGTHS.
+Reference weights_gradient(int indices, int lengths) {
+  return [=](CountedCall& c) {
+    c.compares = false;
+    const int64_t row = row_size(c.x(0).shape);
+    each_place(c.x(lengths), [&](int64_t s, int64_t k) {
+      const int64_t from = indices < 0 ? k : static_cast<int64_t>(c.x(indices).v[k].value);
+      for (int64_t i = 0; i < row; ++i) c.y(0)[k] += c.x(0).v[from * row + i] * c.x(1).v[s * row + i];
+    });
+  };
+}
+
+// Each element of input `i` is added where it belongs: only counted.
+Reference adds_up(int i) {
+  return [i](CountedCall& c) {
+    c.compares = false;
+    Counted sum;
+    for (const Counted& x : c.x(i).v) sum += x;
+  };
+}
+
+void sparse_to_dense(CountedCall& c) {
+  const int64_t row = row_size(c.out[0].shape);
+  for (int64_t k = 0; k < c.x(0).size(); ++k)
+    for (int64_t i = 0; i < row; ++i)
+      c.y(0)[static_cast<int64_t>(c.x(0).v[k].value) * row + i] += c.x(1).v[k * row + i];
+}
+
+void scatter_weighted_sum(CountedCall& c) {
+  const int64_t row = row_size(c.x(0).shape);
+  c.y(0) = c.x(0).v;
+  const auto each = [&](auto fn) {
+    for (int64_t k = 0; k < c.x(2).size(); ++k)
+      for (int64_t i = 0; i < row; ++i) {
+        Counted& y = c.y(0)[static_cast<int64_t>(c.x(2).v[k].value) * row + i];
+        y = fn(y, k * row + i);
+      }
+  };
+  each([&](Counted y, int64_t) { return c.x(1).v[0] * y; });
+  for (int j = 3; j < static_cast<int>(c.in.size()); j += 2)
+    each([&](Counted y, int64_t i) { return y + c.x(j + 1).v[0] * c.x(j).v[i]; });
+}
+
+// Sums of the rows in front of segments and behind them.
+void gather_padding(CountedCall& c) {
+  const int64_t row = row_size(c.x(0).shape), start = c.whole("padding_width", 1);
+  const int64_t end = c.whole("end_padding_width", -1) < 0 ? start : c.whole("end_padding_width", -1);
+  const CountedTensor whole{true, Shape{1}, {static_cast<double>(c.x(0).shape[0])}};
+  const CountedTensor& lengths = c.x(1).there ? c.x(1) : whole;
+  int64_t first = 0;
+  for (const Counted& length : lengths.v) {
+    const auto rows = static_cast<int64_t>(length.value);
+    for (int64_t k = 0; k < rows; ++k)
+      for (int64_t i = 0; i < row && (k < start || k >= rows - end); ++i)
+        c.y(k < start || !c.wants(1) ? 0 : 1)[i] += c.x(0).v[(first + k) * row + i];
+    first += rows;
+  }
+}
+
+}  // namespace
+
+void add_segment_references(References& r) {
+  for (const bool mean : {false, true}) {
+    const std::string name = mean ? "Mean" : "Sum";
+    r["Lengths" + name] = [=](CountedCall& c) { bag(c, {-1, -1, 1}, mean); };
+    r["SparseLengths" + name] = [=](CountedCall& c) { bag(c, {-1, 1, 2}, mean); };
+  }
+  r["LengthsMeanGradient"] = r["SparseLengthsMeanGradient"] = mean_gradient;
+  r["LengthsWeightedSum"] = [](CountedCall& c) { bag(c, {1, -1, 2}, false); };
+  r["SparseLengthsWeightedSum"] = [](CountedCall& c) { bag(c, {1, 2, 3}, false); };
+  r["LengthsWeightedSumGradient"] = r["SparseLengthsWeightedSumGradient"] = weighted_gradient;
+  r["LengthsWeightedSumWeightsGradient"] = weights_gradient(-1, 2);
+  r["SparseLengthsWeightedSumWeightsGradient"] = weights_gradient(2, 3);
+  r["ScatterAdd"] = r["IndexAdd"] = adds_up(2);
+  r["BatchGatherGradient"] = r["GatherRangesGradient"] = adds_up(2);
+  r["PadGradient"] = [](CountedCall& c) {
+    c.compares = false;
+    if (c.text("mode") == "edge" || c.text("mode") == "reflect") adds_up(0)(c);
+  };
+  r["SparseToDense"] = sparse_to_dense;
+  r["ScatterWeightedSum"] = scatter_weighted_sum;
+  r["GatherPadding"] = gather_padding;
+}
+
+}  // namespace stepnet::testing
