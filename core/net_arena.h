@@ -7,13 +7,13 @@
 // let_go(), so that it allocates nothing for them. If that would take more memory at a time than the observed run,
 // there is no block.
 //
-// Not in the block: values that others may see, outputs of operators on blobs that cannot run dry (they may keep or
-// replace them), strings, and what changed its type between runs of the same input types. If somebody holds a value
-// beyond its last reader in a later run, no more values of that run are put into the block, and the value has memory of
-// its own from then on. What somebody holds beyond its last reader stays in its blob between runs, as it would be made
-// anew beside what is held; outputs of operators on blobs do so, too, where this takes at most a thousandth more
-// memory. In a build with the address sanitizer, bytes of the block that hold no value are poisoned. Threads: one run
-// at a time.
+// Not in the block: values that others may see, outputs of operators on blobs (they may keep or replace them), strings,
+// and what changed its type between runs of the same input types. If somebody holds a value beyond its last reader in a
+// later run, no more values of that run are put into the block, and the value has memory of its own from then on.
+// What somebody holds beyond its last reader stays in its blob between runs, as it would be made anew beside what is
+// held; outputs of operators on blobs do so, too, where this takes at most a thousandth more memory.
+// In a build with the address sanitizer, bytes of the block that hold no value are poisoned.
+// Threads: one run at a time.
 #pragma once
 
 #include <memory>
