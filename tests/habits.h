@@ -26,7 +26,7 @@ Findings check_length(const SourceFile& file);
 // REGISTER is the only macro with arguments, no header opens a namespace to its readers, nothing is left to be done.
 Findings check_text(const SourceFile& file);
 // operators/x.h needs gpu/x.cu, unless it is one of `shared` (headers of several operators); gpu/x.cu needs
-// operators/x.cc.
+// operators/x.cc, or gpu/x.h where it is no operator's.
 Findings check_twins(const std::set<std::string>& paths, const std::set<std::string>& shared);
 
 }  // namespace stepnet::testing
