@@ -1,4 +1,4 @@
-// Data and passes for a Cell: gradients from outside, padding, and central differences.
+// Data, arguments and passes for a Cell: gradients from outside, padding, and central differences.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -50,6 +50,24 @@ const std::vector<std::vector<std::string>>& pass_choices() {
     return made;
   }();
   return choices;
+}
+
+OperatorDef& network_in(NetDef& net) {
+  for (OperatorDef& op : *net.mutable_op())
+    if (op.type() == "RecurrentNetwork") return op;
+  fail("the test's net has no RecurrentNetwork");
+}
+
+Argument& arg_of(NetDef& net, const std::string& name) {
+  for (Argument& arg : *network_in(net).mutable_arg())
+    if (arg.name() == name) return arg;
+  throw Error(fmt::format("the test's net has no argument \"{}\"", name));
+}
+
+void remove_arg(NetDef& net, const std::string& name) {
+  auto& args = *network_in(net).mutable_arg();
+  for (int i = args.size() - 1; i >= 0; --i)
+    if (args[i].name() == name) args.DeleteSubrange(i, 1);
 }
 
 Tensor poisoned(const Tensor& like) {

@@ -327,24 +327,6 @@ NetDef expanded_net(const Cell& cell, const Feeds& feeds) {
   return net;
 }
 
-OperatorDef& network_in(NetDef& net) {
-  for (OperatorDef& op : *net.mutable_op())
-    if (op.type() == "RecurrentNetwork") return op;
-  fail("the test's net has no RecurrentNetwork");
-}
-
-Argument& arg_of(NetDef& net, const std::string& name) {
-  for (Argument& arg : *network_in(net).mutable_arg())
-    if (arg.name() == name) return arg;
-  throw Error(fmt::format("the test's net has no argument \"{}\"", name));
-}
-
-void remove_arg(NetDef& net, const std::string& name) {
-  auto& args = *network_in(net).mutable_arg();
-  for (int i = args.size() - 1; i >= 0; --i)
-    if (args[i].name() == name) args.DeleteSubrange(i, 1);
-}
-
 std::vector<CellResults> run_in_turn(const NetDef& forward, const std::vector<CellData>& data) {
   NetDef net = forward;
   GradientRequest request;
