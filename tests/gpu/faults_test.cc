@@ -2,7 +2,7 @@
 #include "gpu/faults.h"
 
 #include "core/io/text.h"
-#include "gpu/launch.h"
+#include "gpu/launches.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing {

@@ -1,5 +1,4 @@
 // The loops of gpu/launch.h, against sums by hand.
-#include "gpu/launch.h"
 
 #include "tests/gpu/gpu_test.h"
 #include "tests/gpu/loops.h"
