@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/placement.h"
 #include "recurrent/states.h"
 
 namespace stepnet {
@@ -95,8 +96,7 @@ void check_lengths(const RecurrentSpec& spec, const BlobCall& call, int64_t step
   if (lengths.dtype() != DType::int32 || !(lengths.shape() == Shape{batch}))
     fail("the lengths \"{}\" must be int32[{}], one for each sample, but are {}", name, batch, lengths);
   if (lengths.is_dry()) return;
-  Tensor values = Tensor::empty(lengths.dtype(), lengths.shape());
-  values.copy_from(lengths);
+  const Tensor values = available(lengths, {});
   for (int64_t b = 0; b < batch; ++b)
     if (const int32_t length = values.data<int32_t>()[b]; length < 0 || length > steps)
       fail("the length of sample {} in \"{}\" is {}; it must be from 0 to the {} timesteps of the sequence", b, name,

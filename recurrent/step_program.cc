@@ -209,7 +209,8 @@ bool StepProgram::share_slot(const Op& op) {
 void StepProgram::add_op(int index) {
   auto made = std::make_unique<Op>();
   const OperatorDef& def = spec_.net->op(index);
-  made->op = bind_op(def, net_name_, index, def.has_device_option() ? device_of(def, *spec_.net) : spec_.device);
+  const bool says = spec_.device.kind != DeviceKind::cpu && def.device_option().has_device_type();
+  made->op = bind_op(def, net_name_, index, says ? device_of(def, *spec_.net) : spec_.device);
   made->op.net_name = spec_.random_name;
   try {
     if (is_recurrent(*made->op.spec)) {
