@@ -12,6 +12,7 @@
 #include "core/passes/gradients.h"
 #include "core/run_context.h"
 #include "recurrent/builder.h"
+#include "tools/source_path.h"
 
 namespace stepnet::bench {
 namespace {
@@ -84,7 +85,7 @@ NetDef whole_net(const NetFile& file, const Size& size, Mode mode) {
 }  // namespace
 
 NetDef load_net(const std::string& path, int64_t hidden) {
-  const std::string whole = STEPNET_SOURCE_DIR "/" + path;
+  const std::string whole = source_path(path);
   std::ifstream in(whole, std::ios::binary);
   require(in.good(), "cannot read {}", whole);
   std::string text(std::istreambuf_iterator<char>(in), {});
