@@ -13,6 +13,7 @@
 
 #include "core/autograd/engine.h"
 #include "core/autograd/record.h"
+#include "core/placement.h"
 #include "core/random.h"
 
 namespace stepnet::bench {
@@ -58,7 +59,8 @@ inline ProductCount expected_products(const MlpSizes& s, HessianKind kind) {
 template <class T>
 class Mlp {
  public:
-  Mlp(const MlpSizes& sizes, const std::string& activation) : sizes_(sizes) {
+  // Its parameters and its input are on the device; they are the same numbers on each.
+  Mlp(const MlpSizes& sizes, const std::string& activation, Device device = {}) : sizes_(sizes), device_(device) {
     activation_ = autograd::EagerOp::get({activation, {true}, {true}});
     for (int64_t l = 0; l < sizes.layers; ++l) {
       const double scale = 1.5 / std::sqrt(static_cast<double>(sizes.columns(l)));
@@ -69,6 +71,7 @@ class Mlp {
   }
 
   const MlpSizes& sizes() const { return sizes_; }
+  Device device() const { return device_; }
   const autograd::Variable& x() const { return x_; }
   std::vector<autograd::Variable> leaves() const {  // x is the first
     std::vector<autograd::Variable> all = {x_};
@@ -87,15 +90,16 @@ class Mlp {
   }
 
  private:
-  static autograd::Variable uniform(const Shape& shape, double scale, int64_t key) {
+  autograd::Variable uniform(const Shape& shape, double scale, int64_t key) const {
     Tensor t = Tensor::empty(dtype_of<T>(), shape);
     uint64_t i = 0;
     for (T& v : t.template span<T>())
       v = static_cast<T>(scale * (2 * random_uniform(static_cast<uint64_t>(key), i++) - 1));
-    return autograd::Variable(std::move(t), true);
+    return autograd::Variable(available(t, device_), true);
   }
 
   MlpSizes sizes_;
+  Device device_;
   std::shared_ptr<const autograd::EagerOp> activation_;
   std::shared_ptr<const autograd::EagerOp> fc_ = autograd::EagerOp::get({"FC", {true, true, true}, {true}});
   std::vector<autograd::Variable> weights_, biases_;
@@ -110,12 +114,12 @@ struct Hessian {
 
 // A gradient of ones in column `column`, or everywhere if that is -1.
 template <class T>
-autograd::VariableGradient ones(const Shape& shape, int64_t column = -1) {
+autograd::VariableGradient ones(const Shape& shape, int64_t column = -1, Device device = {}) {
   Tensor t = Tensor::zeros(dtype_of<T>(), shape);
   const auto values = t.template span<T>();
   for (int64_t i = 0; i < t.size(); ++i)
     if (column < 0 || i % shape.at(-1) == column) values[i] = T(1);
-  return autograd::Variable(std::move(t));
+  return autograd::Variable(available(t, device));
 }
 
 // The first derivatives at x plus a step in one input, for central differences.
@@ -136,12 +140,13 @@ Hessian hessian(const Mlp<T>& net, HessianKind kind) {
   Hessian h;
   h.value = net(net.x());
   const std::vector<Variable> wanted = kind.trimmed ? std::vector<Variable>{net.x()} : net.leaves();
-  h.gradient =
-      autograd::grad({h.value}, wanted, {.grad_outputs = {ones<T>(h.value.shape())}, .create_graph = true})[0].dense;
+  h.gradient = autograd::grad({h.value}, wanted,
+                              {.grad_outputs = {ones<T>(h.value.shape(), -1, net.device())}, .create_graph = true})[0]
+                   .dense;
   const int64_t d = net.sizes().inputs;
   for (int64_t i = 0; i < d; ++i) {
     const autograd::GradOptions options{
-        .grad_outputs = {ones<T>(h.gradient.shape(), i)},
+        .grad_outputs = {ones<T>(h.gradient.shape(), i, net.device())},
         .create_graph = kind.with_backward,
         .keep_graph = i + 1 < d,
         .allow_unused = !kind.trimmed};  // no row depends on the biases of the last layer

@@ -86,9 +86,15 @@ def make(job):
 
 
 def main():
+    arguments = coprocess.parse_arguments()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    coprocess.serve(make)
+    if arguments.device == "cpu":
+        coprocess.serve(make)
+        return
+    torch.set_default_device("cuda")
+    torch.backends.cuda.matmul.allow_tf32 = arguments.tf32
+    coprocess.serve(make, torch.cuda.synchronize)
 
 
 if __name__ == "__main__":
