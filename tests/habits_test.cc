@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tools/source_path.h"
+
 namespace stepnet::testing {
 namespace {
 
@@ -52,14 +54,14 @@ std::string joined(const Findings& findings) {
 
 Findings all_of_tree(Findings (*check)(const SourceFile&)) {
   Findings all;
-  for (const SourceFile& file : read_tree(STEPNET_SOURCE_DIR))
+  for (const SourceFile& file : read_tree(source_path("")))
     for (const std::string& f : check(file)) all.push_back(f);
   return all;
 }
 
 TEST(Habits, TheTreeIsFound) {
   std::set<std::string> paths;
-  for (const SourceFile& file : read_tree(STEPNET_SOURCE_DIR)) {
+  for (const SourceFile& file : read_tree(source_path(""))) {
     paths.insert(file.path);
     EXPECT_FALSE(file.text.empty()) << file.path;
   }
@@ -72,7 +74,7 @@ TEST(Habits, TextIsClean) { EXPECT_EQ(joined(all_of_tree(check_text)), ""); }
 
 TEST(Habits, TwinsHaveTheirNames) {
   std::set<std::string> paths;
-  for (const SourceFile& file : read_tree(STEPNET_SOURCE_DIR)) paths.insert(file.path);
+  for (const SourceFile& file : read_tree(source_path(""))) paths.insert(file.path);
   EXPECT_EQ(joined(check_twins(paths, kSharedHeaders)), "");
 }
 

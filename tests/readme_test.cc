@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -14,12 +13,13 @@
 #include "recurrent/builder.h"
 #include "tests/operators/op_test.h"
 #include "tests/tools/command.h"
+#include "tools/source_path.h"
 
 namespace stepnet {
 namespace {
 
 std::string read(const std::string& path) {
-  std::ifstream in(std::filesystem::path(STEPNET_SOURCE_DIR) / path, std::ios::binary);
+  std::ifstream in(source_path(path), std::ios::binary);
   EXPECT_TRUE(in) << path;
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -40,7 +40,7 @@ TEST(Readme, ItsNetIsTheExampleFile) {
 }
 
 TEST(Readme, ItsNetRunsOverASequence) {
-  NetDef def = load_net(STEPNET_SOURCE_DIR "/tools/examples/lstm.pbtxt");
+  NetDef def = load_net(source_path("tools/examples/lstm.pbtxt"));
   expand_recurrent(def);
   EXPECT_NO_THROW(check_net(def, nullptr));
   constexpr int64_t T = 5, B = 3, I = 4, H = 2;

@@ -2,13 +2,14 @@
 #include <dlfcn.h>
 
 #include "tests/operators/op_test.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
 
 // Loaded once, and never unloaded: the registry points into it.
 void load_plugin() {
-  static void* plugin = dlopen(STEPNET_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  static void* plugin = dlopen(place("STEPNET_PLUGIN", STEPNET_PLUGIN).c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(plugin, nullptr) << dlerror();
 }
 

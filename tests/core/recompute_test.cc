@@ -8,6 +8,7 @@
 
 #include "tests/core/errors.h"
 #include "tests/core/recompute_testing.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -83,7 +84,7 @@ TEST(Recompute, NetsOfManyDivisionsKeepTheirBudgets) {
 }
 
 std::string readme() {
-  std::ifstream in(STEPNET_SOURCE_DIR "/README.md", std::ios::binary);
+  std::ifstream in(source_path("README.md"), std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 

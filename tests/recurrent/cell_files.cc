@@ -9,13 +9,14 @@
 #include "core/io/text.h"
 #include "core/net.h"
 #include "recurrent/builder.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
 
 std::string path_of(const std::string& name) {
   const bool has_folder = name.find('/') != std::string::npos;
-  return fmt::format("{}/tools/examples/{}{}.pbtxt", STEPNET_SOURCE_DIR, has_folder ? "" : "cells/", name);
+  return source_path(fmt::format("tools/examples/{}{}.pbtxt", has_folder ? "" : "cells/", name));
 }
 
 // "4H" is 4 sizes['H'], "I+D" a sum, "1" a number.

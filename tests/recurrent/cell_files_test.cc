@@ -4,6 +4,7 @@
 
 #include "tests/recurrent/cell_files.h"
 #include "tests/tools/command.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -55,7 +56,7 @@ TEST_P(CellFiles, WorkOnBatchesOfNothing) {
 }
 
 TEST_P(CellFiles, AreAccepted) {
-  const std::string path = fmt::format("{}/tools/examples/cells/{}.pbtxt", STEPNET_SOURCE_DIR, GetParam().name);
+  const std::string path = source_path(fmt::format("tools/examples/cells/{}.pbtxt", GetParam().name));
   EXPECT_EQ(stepnet({"check", "--strict", path}).code, 0) << stepnet({"check", path}).text();
 }
 
@@ -65,8 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Examples, CellFiles, ::testing::ValuesIn(cell_files()),
 TEST(CellFilesOfTheFolder, AllHaveAReference) {
   std::set<std::string> names, files;
   for (const CellFile& c : cell_files()) names.insert(c.name + ".pbtxt");
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(STEPNET_SOURCE_DIR) + "/tools/examples/cells"))
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tools/examples/cells")))
     files.insert(entry.path().filename().string());
   EXPECT_EQ(files, names);
 }

@@ -6,6 +6,7 @@
 #include "recurrent/cell_operators.h"
 #include "tests/recurrent/layers.h"
 #include "tests/tools/command.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -152,7 +153,7 @@ TEST(CellOperatorsOfNets, MistakesAreNamed) {
 }
 
 TEST(CellOperatorsOfNets, TheExampleIsAccepted) {
-  const std::string path = std::string(STEPNET_SOURCE_DIR) + "/tools/examples/bidirectional_lstm.pbtxt";
+  const std::string path = source_path("tools/examples/bidirectional_lstm.pbtxt");
   EXPECT_EQ(stepnet({"check", "--strict", path}).code, 0) << stepnet({"check", "--strict", path}).text();
 }
 

@@ -10,13 +10,14 @@
 #include "core/io/load_blobs.h"
 #include "recurrent/text_db.h"
 #include "tests/core/temp_folder.h"
+#include "tools/source_path.h"
 
 namespace stepnet {
 namespace {
 
 using testing::TempFolder;
 
-const std::string kPlan = STEPNET_SOURCE_DIR "/tests/data/char_rnn_plan.pbtxt";
+const std::string kPlan = source_path("tests/data/char_rnn_plan.pbtxt");
 
 std::string some_text() {
   std::string text;
@@ -31,7 +32,8 @@ struct CommandRun {
 };
 
 CommandRun run_in(const std::string& folder, const std::string& arguments) {
-  const std::string command = fmt::format("cd '{}' && '{}' {} 2>&1", folder, STEPNET_COMMAND, arguments);
+  const std::string command =
+      fmt::format("cd '{}' && '{}' {} 2>&1", folder, place("STEPNET_COMMAND", STEPNET_COMMAND), arguments);
   CommandRun run;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer;

@@ -8,6 +8,7 @@
 
 #include "core/io/text.h"
 #include "tests/recurrent/cell_files.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -123,7 +124,7 @@ EstimateNet normed(Draw& draw) {
 }
 
 std::string text_of(const std::string& example) {
-  std::ifstream file(fmt::format("{}/tools/examples/{}", STEPNET_SOURCE_DIR, example));
+  std::ifstream file(source_path("tools/examples/" + example));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -7,12 +7,13 @@
 #include "core/io/text.h"
 #include "recurrent/builder.h"
 #include "tests/recurrent/unrolled.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
 
-const std::string kShort = STEPNET_SOURCE_DIR "/tests/data/sum_cell.pbtxt";
-const std::string kFull = STEPNET_SOURCE_DIR "/tests/data/sum_cell_full.pbtxt";
+const std::string kShort = source_path("tests/data/sum_cell.pbtxt");
+const std::string kFull = source_path("tests/data/sum_cell_full.pbtxt");
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);

@@ -6,11 +6,12 @@
 #include "core/passes/gradients.h"
 #include "recurrent/builder.h"
 #include "tests/recurrent/unrolled.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
 
-const std::string kFull = STEPNET_SOURCE_DIR "/tests/data/sum_cell_full.pbtxt";
+const std::string kFull = source_path("tests/data/sum_cell_full.pbtxt");
 const Cell kCell = {{"s = Sum(x, h_prev, p)", "h = Tanh(s)"}, {{"h_prev", "h", "h0", "h_all", "h_last"}}};
 
 Feeds feeds_of(int64_t steps, int64_t batch, int64_t width) {

@@ -14,6 +14,7 @@
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/recurrent/tiny_model.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -196,9 +197,9 @@ TEST(PlannedNets, TheTableOfTheReadme) {
   Feeds feeds = cell_feeds("attention_additive", DType::float32, sizes);
   const NetDef decoder = cell_descent("attention_additive", feeds);
   table += row("`attention_additive`, training", run_all(decoder, feeds, {.plan_memory = true}).memory);
-  const NetDef model = load_net(STEPNET_SOURCE_DIR "/tools/examples/char_lstm.pbtxt");
+  const NetDef model = load_net(source_path("tools/examples/char_lstm.pbtxt"));
   table += row("`char_lstm`, training", train(model, true, 4).memory);
-  const std::string readme = read_all(STEPNET_SOURCE_DIR "/README.md");
+  const std::string readme = read_all(source_path("README.md"));
   EXPECT_NE(readme.find(table), std::string::npos) << "the README does not have\n" << table;
 }
 

@@ -5,6 +5,7 @@
 #include "core/parallel.h"
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/segment_testing.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -49,7 +50,7 @@ TEST(SegmentCurve, TheTableOfTheReadme) {
   const NetDef net = expanded_net(lstm(), feeds);
   const Point whole = measure(net, feeds, {});
   const int64_t kept = kSteps * kBatch * kWidth * 4 * 5, rest = whole.peak - kept;
-  const std::string readme = read_all(STEPNET_SOURCE_DIR "/README.md");
+  const std::string readme = read_all(source_path("README.md"));
   std::string table;
   bool is_there = true;
   for (const double share : {100., 50., 25., 10., 5., 3., 2., 1.5}) {

@@ -4,11 +4,12 @@
 #include "core/io/text.h"
 #include "recurrent/builder.h"
 #include "tests/recurrent/unrolled.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
 
-const std::string kFolder = STEPNET_SOURCE_DIR "/tests/data/";
+const std::string kFolder = source_path("tests/data/");
 
 using Change = std::function<void(NetDef&)>;
 

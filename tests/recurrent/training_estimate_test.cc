@@ -18,6 +18,7 @@
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/recurrent/estimate_nets.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -95,7 +96,7 @@ TEST_P(TrainingEstimateOf, NetworksInStepNetsIsExact) {
 }
 
 TEST_P(TrainingEstimateOf, RecomputedValuesIsExact) {
-  NetDef net = load_net(fmt::format("{}/tools/examples/lstm.pbtxt", STEPNET_SOURCE_DIR));
+  NetDef net = load_net(source_path("tools/examples/lstm.pbtxt"));
   recurrent_op(net).MutableExtension(recurrent)->add_recompute("gates");
   const auto draw = static_cast<int64_t>(GetParam());
   const int64_t steps = 11 * draw, batch = 1 + 3 * draw, in = 4 + draw, h = 3 + 5 * draw;  // of no timesteps, too
@@ -111,7 +112,7 @@ TEST_P(TrainingEstimateOf, RecomputedValuesIsExact) {
 }
 
 TEST_P(TrainingEstimateOf, ALanguageModelIsExact) {
-  const NetDef net = load_net(fmt::format("{}/tools/examples/char_lstm.pbtxt", STEPNET_SOURCE_DIR));
+  const NetDef net = load_net(source_path("tools/examples/char_lstm.pbtxt"));
   TrainingEstimate training{.model = read_model(net)};
   const auto draw = static_cast<int64_t>(GetParam());
   training.model.timesteps = 1 + 13 * draw;
@@ -203,7 +204,7 @@ TEST(TrainingEstimate, SaysWhoKeepsWhat) {
 // Per timestep two products with a bias, their sum, and what LSTMUnit says; by hand, whatever passes make of it.
 TEST(TrainingEstimate, CountsTheArithmeticOfAnLstm) {
   constexpr int64_t T = 1000, B = 6, I = 5, H = 7;
-  NetDef net = load_net(fmt::format("{}/tools/examples/lstm.pbtxt", STEPNET_SOURCE_DIR));
+  NetDef net = load_net(source_path("tools/examples/lstm.pbtxt"));
   expand_recurrent(net);
   const auto type = [](std::initializer_list<int64_t> dims) { return TensorType::of(DType::float32, Shape(dims)); };
   const ForwardOptions options{
@@ -304,7 +305,7 @@ TEST_P(TrainingEstimateOf, KindsAddUpToWhatIsLive) {
 
 // What `stepnet train` itself takes, by the allocator, with all that is around the net.
 TEST(TrainingEstimate, IsThePeakOfATrainingSession) {
-  Model model = read_model(load_net(fmt::format("{}/tools/examples/char_lstm.pbtxt", STEPNET_SOURCE_DIR)));
+  Model model = read_model(load_net(source_path("tools/examples/char_lstm.pbtxt")));
   model.timesteps = 20;
   model.batch = 9;
   const int64_t peak = training_peak({.model = model});

@@ -12,6 +12,8 @@
 #include <sstream>
 #include <thread>
 
+#include "tools/source_path.h"
+
 namespace stepnet::testing {
 namespace {
 
@@ -29,15 +31,15 @@ std::string written(int file) {
 
 Command::Command(const std::vector<std::string>& arguments)
     : out_(::memfd_create("out", MFD_CLOEXEC)), err_(::memfd_create("err", MFD_CLOEXEC)) {
-  std::vector<std::string> all = {STEPNET_COMMAND};
+  std::vector<std::string> all = {place("STEPNET_COMMAND", STEPNET_COMMAND)};
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : all) argv.push_back(argument.data());
   argv.push_back(nullptr);
+  const std::string folder = source_path("tests/data");
   process_ = ::fork();
   if (process_ != 0) return;
-  if (::chdir(STEPNET_SOURCE_DIR "/tests/data") == 0 && ::dup2(out_, STDOUT_FILENO) >= 0 &&
-      ::dup2(err_, STDERR_FILENO) >= 0)
+  if (::chdir(folder.c_str()) == 0 && ::dup2(out_, STDOUT_FILENO) >= 0 && ::dup2(err_, STDERR_FILENO) >= 0)
     ::execv(argv[0], argv.data());
   ::_exit(127);
 }

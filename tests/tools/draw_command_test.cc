@@ -13,6 +13,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -170,13 +171,13 @@ TEST_F(DrawCommand, StepNetsAreClustersAndLinksAreDashed) {
 
 // Tensors outside of a cluster are not drawn in it.
 TEST_F(DrawCommand, EveryCellIsDrawn) {
-  for (const auto& entry : std::filesystem::directory_iterator(STEPNET_SOURCE_DIR "/tools/examples/cells")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tools/examples/cells"))) {
     SCOPED_TRACE(entry.path().filename());
     const Drawn d = draw({entry.path()});
     EXPECT_FALSE(d.clusters.empty());
     for (const std::string& id : d.ids("x")) EXPECT_EQ(d.cluster_of.at(id), "");
   }
-  for (const auto& entry : std::filesystem::directory_iterator(STEPNET_SOURCE_DIR "/tools/examples/nets"))
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tools/examples/nets")))
     draw({entry.path(), "--loss", "loss"});
 }
 

@@ -1,14 +1,15 @@
 // `stepnet estimate` as a user starts it.
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
+#include "tools/source_path.h"
 
 #include <gtest/gtest.h>
 
 namespace stepnet::testing {
 namespace {
 
-const std::string kLstm = std::string(STEPNET_SOURCE_DIR) + "/tools/examples/lstm.pbtxt";
-const std::string kModel = std::string(STEPNET_SOURCE_DIR) + "/tools/examples/char_lstm.pbtxt";
+const std::string kLstm = source_path("tools/examples/lstm.pbtxt");
+const std::string kModel = source_path("tools/examples/char_lstm.pbtxt");
 const std::string kShapes =
     " --feed x=float[7,2,3] --feed h0=[1,2,4] --feed c0=[1,2,4] --parameter W_x=[16,3] --parameter b_x=[16]"
     " --parameter W_h=[16,4] --parameter b_h=[16]";

@@ -9,6 +9,7 @@
 #include "core/op_spec.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
+#include "tools/source_path.h"
 
 namespace stepnet {
 namespace {
@@ -116,7 +117,7 @@ TEST(OpsCommand, TheReferencePageIsUpToDate) {
   EXPECT_EQ(page.code, 0);
   EXPECT_EQ(page.out.find("|  |"), std::string::npos);
   EXPECT_EQ(page.out.find("| - |"), std::string::npos) << page.out.substr(page.out.find("| - |") - 200, 300);
-  const std::string file = testing::read_all(STEPNET_SOURCE_DIR "/operators/README.md");
+  const std::string file = testing::read_all(source_path("operators/README.md"));
   EXPECT_TRUE(without_gpu_kernels(file) == without_gpu_kernels(page.out))
       << "write it again: stepnet ops --markdown -o operators/README.md";
 }
@@ -124,7 +125,7 @@ TEST(OpsCommand, TheReferencePageIsUpToDate) {
 TEST(OpsCommand, TheTypedCallsAreUpToDate) {
   const Outcome header = stepnet("ops --cpp");
   EXPECT_EQ(header.code, 0);
-  EXPECT_TRUE(header.out == testing::read_all(STEPNET_SOURCE_DIR "/operators/ops.h"))
+  EXPECT_TRUE(header.out == testing::read_all(source_path("operators/ops.h")))
       << "write them again: stepnet ops --cpp -o operators/ops.h";
   for (size_t begin = 0; begin < header.out.size(); begin = header.out.find('\n', begin) + 1)
     EXPECT_LE(header.out.find('\n', begin) - begin, 120U) << header.out.substr(begin, 200);
@@ -132,8 +133,9 @@ TEST(OpsCommand, TheTypedCallsAreUpToDate) {
 }
 
 TEST(Plugins, AreLoadedAndChecked) {
-  expect_command(fmt::format("--plugin {} gradcheck ScaleBy --input X=2,3 --arg factor=3", STEPNET_PLUGIN), 0, "right");
-  expect_command(fmt::format("--plugin {} ops ScaleBy", STEPNET_PLUGIN), 0, "Multiplies every element");
+  const std::string plugin = place("STEPNET_PLUGIN", STEPNET_PLUGIN);
+  expect_command(fmt::format("--plugin {} gradcheck ScaleBy --input X=2,3 --arg factor=3", plugin), 0, "right");
+  expect_command(fmt::format("--plugin {} ops ScaleBy", plugin), 0, "Multiplies every element");
   expect_command("--plugin nowhere.so ops", 2, "error: cannot load the plugin: nowhere.so");
 }
 

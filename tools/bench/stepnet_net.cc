@@ -8,10 +8,13 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/inner_nets.h"
 #include "core/io/text.h"
 #include "core/passes/gradients.h"
+#include "core/placement.h"
 #include "core/run_context.h"
 #include "recurrent/builder.h"
+#include "tools/source_path.h"
 
 namespace stepnet::bench {
 namespace {
@@ -84,7 +87,7 @@ NetDef whole_net(const NetFile& file, const Size& size, Mode mode) {
 }  // namespace
 
 NetDef load_net(const std::string& path, int64_t hidden) {
-  const std::string whole = STEPNET_SOURCE_DIR "/" + path;
+  const std::string whole = source_path(path);
   std::ifstream in(whole, std::ios::binary);
   require(in.good(), "cannot read {}", whole);
   std::string text(std::istreambuf_iterator<char>(in), {});
@@ -96,7 +99,8 @@ NetDef load_net(const std::string& path, int64_t hidden) {
   return parse_net_text(text, whole);
 }
 
-StepnetNet::StepnetNet(const NetFile& file, const CellData& data, Mode mode) : Contender(file.name) {
+StepnetNet::StepnetNet(const NetFile& file, const CellData& data, Mode mode, Device device)
+    : Contender(file.name), device_(device) {
   const Size& size = data.size;
   feed("x", {size.steps, size.batch, size.inputs}, data.x);
   for (int k = 0; k < size.layers; ++k)
@@ -109,6 +113,8 @@ StepnetNet::StepnetNet(const NetFile& file, const CellData& data, Mode mode) : C
     feed("dy", {size.steps, size.batch, size.hidden}, data.dy);
     add_gradients(def, top);
   }
+  if (device.kind == DeviceKind::cuda)
+    for_each_net(def, [](NetDef& net) { net.mutable_device_option()->set_device_type(CUDA); });
   net_ = std::make_unique<Net>(def, workspace_);
 }
 
@@ -120,7 +126,8 @@ void StepnetNet::run() {
 Values StepnetNet::results() const {
   Values values;
   for (const auto& [result, blob] : blobs_) {
-    const std::span<const float> elements = workspace_.fetch(blob).span<float>();
+    const Tensor tensor = available(workspace_.fetch(blob), Device{});
+    const std::span<const float> elements = tensor.span<float>();
     values[result].assign(elements.begin(), elements.end());
   }
   return values;
@@ -131,7 +138,7 @@ void StepnetNet::keep_state(const std::string& initial, const std::string& last)
 }
 
 void StepnetNet::feed(const std::string& blob, const std::vector<int64_t>& shape, const std::vector<float>& values) {
-  workspace_.tensor(blob) = Tensor::of<float>(Shape(shape), values);
+  workspace_.tensor(blob) = available(Tensor::of<float>(Shape(shape), values), device_);
 }
 
 // Of everything that is fed.

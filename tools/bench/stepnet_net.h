@@ -14,7 +14,7 @@ NetDef load_net(const std::string& path, int64_t hidden);
 
 class StepnetNet : public Contender {
  public:
-  StepnetNet(const NetFile& file, const CellData& data, Mode mode);
+  StepnetNet(const NetFile& file, const CellData& data, Mode mode, Device device = {});
   void run() override;
   Values results() const override;
   // The first layer's state for the next run: what the net wrote as `last` is what it reads as `initial`.
@@ -24,6 +24,7 @@ class StepnetNet : public Contender {
   void feed(const std::string& blob, const std::vector<int64_t>& shape, const std::vector<float>& values);
   void add_gradients(NetDef& def, const std::string& top);
 
+  Device device_;
   Workspace workspace_;
   std::map<std::string, std::string> blobs_;  // result to blob
   std::unique_ptr<Net> net_;

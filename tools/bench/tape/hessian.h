@@ -13,6 +13,7 @@
 
 #include "core/autograd/engine.h"
 #include "core/autograd/record.h"
+#include "core/placement.h"
 #include "core/random.h"
 
 namespace stepnet::bench {
@@ -55,10 +56,21 @@ inline ProductCount expected_products(const MlpSizes& s, HessianKind kind) {
   return {sum.calls + more.calls, sum.flops + more.flops};
 }
 
+// A gradient of ones in column `column`, or everywhere if that is -1.
+template <class T>
+autograd::VariableGradient ones(const Shape& shape, int64_t column = -1, Device device = {}) {
+  Tensor t = Tensor::zeros(dtype_of<T>(), shape);
+  const auto values = t.template span<T>();
+  for (int64_t i = 0; i < t.size(); ++i)
+    if (column < 0 || i % shape.at(-1) == column) values[i] = T(1);
+  return autograd::Variable(available(t, device));
+}
+
 template <class T>
 class Mlp {
  public:
-  Mlp(const MlpSizes& sizes, const std::string& activation) : sizes_(sizes) {
+  // Its parameters and its input are on the device; they are the same numbers on each.
+  Mlp(const MlpSizes& sizes, const std::string& activation, Device device = {}) : sizes_(sizes), device_(device) {
     activation_ = autograd::EagerOp::get({activation, {true}, {true}});
     for (int64_t l = 0; l < sizes.layers; ++l) {
       const double scale = 1.5 / std::sqrt(static_cast<double>(sizes.columns(l)));
@@ -66,15 +78,25 @@ class Mlp {
       biases_.push_back(uniform({sizes.rows(l)}, scale, 2 * l + 2));
     }
     x_ = uniform({sizes.batch, sizes.inputs}, 1, 0);
+    if (device.kind == DeviceKind::cpu) return;
+    seeds_.push_back(ones<T>({sizes.batch, sizes.outputs}, -1, device));
+    for (int64_t i = 0; i < sizes.inputs; ++i) seeds_.push_back(ones<T>({sizes.batch, sizes.inputs}, i, device));
   }
 
   const MlpSizes& sizes() const { return sizes_; }
+  Device device() const { return device_; }
   const autograd::Variable& x() const { return x_; }
   std::vector<autograd::Variable> leaves() const {  // x is the first
     std::vector<autograd::Variable> all = {x_};
     all.insert(all.end(), weights_.begin(), weights_.end());
     all.insert(all.end(), biases_.begin(), biases_.end());
     return all;
+  }
+  // Ones for the value's gradient, if column is -1, or for that of one input. On a GPU they are made once, so that no
+  // run copies them from the host.
+  autograd::VariableGradient seed(int64_t column) const {
+    if (!seeds_.empty()) return seeds_[static_cast<size_t>(column + 1)];
+    return ones<T>({sizes_.batch, column < 0 ? sizes_.outputs : sizes_.inputs}, column);
   }
   autograd::Variable operator()(const autograd::Variable& x) const {
     autograd::Variable h = x;
@@ -87,19 +109,21 @@ class Mlp {
   }
 
  private:
-  static autograd::Variable uniform(const Shape& shape, double scale, int64_t key) {
+  autograd::Variable uniform(const Shape& shape, double scale, int64_t key) const {
     Tensor t = Tensor::empty(dtype_of<T>(), shape);
     uint64_t i = 0;
     for (T& v : t.template span<T>())
       v = static_cast<T>(scale * (2 * random_uniform(static_cast<uint64_t>(key), i++) - 1));
-    return autograd::Variable(std::move(t), true);
+    return autograd::Variable(available(t, device_), true);
   }
 
   MlpSizes sizes_;
+  Device device_;
   std::shared_ptr<const autograd::EagerOp> activation_;
   std::shared_ptr<const autograd::EagerOp> fc_ = autograd::EagerOp::get({"FC", {true, true, true}, {true}});
   std::vector<autograd::Variable> weights_, biases_;
   autograd::Variable x_;
+  std::vector<autograd::VariableGradient> seeds_;
 };
 
 struct Hessian {
@@ -107,16 +131,6 @@ struct Hessian {
   autograd::Variable gradient;           // [batch, inputs]
   std::vector<autograd::Variable> rows;  // of each input: [batch, inputs]
 };
-
-// A gradient of ones in column `column`, or everywhere if that is -1.
-template <class T>
-autograd::VariableGradient ones(const Shape& shape, int64_t column = -1) {
-  Tensor t = Tensor::zeros(dtype_of<T>(), shape);
-  const auto values = t.template span<T>();
-  for (int64_t i = 0; i < t.size(); ++i)
-    if (column < 0 || i % shape.at(-1) == column) values[i] = T(1);
-  return autograd::Variable(std::move(t));
-}
 
 // The first derivatives at x plus a step in one input, for central differences.
 inline std::vector<double> gradient_at(const Mlp<double>& net, int64_t input, double step) {
@@ -136,12 +150,11 @@ Hessian hessian(const Mlp<T>& net, HessianKind kind) {
   Hessian h;
   h.value = net(net.x());
   const std::vector<Variable> wanted = kind.trimmed ? std::vector<Variable>{net.x()} : net.leaves();
-  h.gradient =
-      autograd::grad({h.value}, wanted, {.grad_outputs = {ones<T>(h.value.shape())}, .create_graph = true})[0].dense;
+  h.gradient = autograd::grad({h.value}, wanted, {.grad_outputs = {net.seed(-1)}, .create_graph = true})[0].dense;
   const int64_t d = net.sizes().inputs;
   for (int64_t i = 0; i < d; ++i) {
     const autograd::GradOptions options{
-        .grad_outputs = {ones<T>(h.gradient.shape(), i)},
+        .grad_outputs = {net.seed(i)},
         .create_graph = kind.with_backward,
         .keep_graph = i + 1 < d,
         .allow_unused = !kind.trimmed};  // no row depends on the biases of the last layer

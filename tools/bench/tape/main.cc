@@ -11,6 +11,9 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+#ifdef STEPNET_HAS_GPU
+#include "gpu/matmul.h"
+#endif
 #include "tools/bench/tape/chains.h"
 #include "tools/bench/tape/held.h"
 #include "tools/bench/tape/measure_hessian.h"
@@ -24,12 +27,27 @@ struct Options {
   MlpSizes sizes;
   bool with_backward = false;
   int threads = 1, rounds = 10, count = 2000;
-  std::string chain;
+  std::string chain, device = "cpu";
+  bool tf32 = false;
 };
+
+void allow_tf32() {
+#ifdef STEPNET_HAS_GPU
+  gpu::allow_tf32(true);
+#else
+  throw Error("--tf32 is for GPUs, and this program was built without any");
+#endif
+}
+
+Device device_of(const Options& options) {
+  if (options.device == "cpu") return {};
+  if (!device_offered(DeviceKind::cuda)) throw Error("there is no CUDA device here", "use --device cpu");
+  return {DeviceKind::cuda, 0};
+}
 
 bool run_hessian(const Options& options) {
   const bool values = check_hessian_values(options.sizes);
-  return measure_hessian(options.sizes, options.with_backward, options.rounds) && values;
+  return measure_hessian(options.sizes, options.with_backward, options.rounds, device_of(options)) && values;
 }
 
 // The least of many short rounds, as other work on the machine only ever adds.
@@ -70,26 +88,28 @@ std::string serve_chain(std::istringstream& words) {
 
 class HessianServer {
  public:
+  explicit HessianServer(Device device) : device_(device) {}
   std::string answer(std::istringstream& words) {
     std::string kind, more, activation;
     MlpSizes s;
     words >> kind >> more >> activation >> s.layers >> s.inputs >> s.width >> s.batch;
     require(!words.fail() && s.layers > 0 && s.inputs > 0 && s.width > 0 && s.batch > 0, "sizes are 1 or more");
     const std::string net = fmt::format("{} {} {} {} {}", activation, s.layers, s.inputs, s.width, s.batch);
-    if (net != net_) timer_.emplace(s, activation == "tanh" ? "Tanh" : "Relu");
+    if (net != net_) timer_.emplace(s, activation == "tanh" ? "Tanh" : "Relu", device_);
     net_ = net;
     return fmt::format("{:.0f}", 1e6 * timer_->run_ms({kind == "trimmed", more == "backward"}));
   }
 
  private:
+  Device device_;
   std::string net_;
   std::optional<HessianTimer> timer_;
 };
 
 // Answers "chain NAME COUNT" with nanoseconds per operator, and "hessian trimmed|untrimmed forward|backward relu|tanh
 // LAYERS INPUTS WIDTH BATCH" with nanoseconds.
-void serve() {
-  HessianServer hessians;
+void serve(Device device) {
+  HessianServer hessians(device);
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string verb;
@@ -120,6 +140,10 @@ int run_command(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "how often each thing is timed")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
+  app.add_option("--device", options.device, "of Hessians")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_flag("--tf32", options.tf32, "a GPU's products of float32 in TF32");
   auto* hessian = app.add_subcommand("hessian", "a Hessian, trimmed and untrimmed: products, FLOPs, times");
   add_hessian_options(*hessian, options);
   auto* overhead = app.add_subcommand("overhead", "nanoseconds per operator on one element");
@@ -133,6 +157,7 @@ int run_command(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : kMistake;
   }
   set_threads(options.threads);
+  if (options.tf32) allow_tf32();
   bool right = true;
   if (*hessian) {
     right = run_hessian(options);
@@ -141,7 +166,7 @@ int run_command(int argc, char** argv) {
   } else if (*memory) {
     right = run_memory();
   } else {
-    serve();
+    serve(device_of(options));
   }
   return right ? 0 : kMistake;
 }

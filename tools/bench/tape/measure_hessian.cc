@@ -35,10 +35,13 @@ bool print_counts(const HessianTimer& timer, const MlpSizes& sizes, bool with_ba
 }  // namespace
 
 double HessianTimer::run_ms(HessianKind kind) const {
+  const bool on_cpu = net_.device().kind == DeviceKind::cpu;
+  if (!on_cpu) allocator(net_.device()).synchronize();
   const auto start = std::chrono::steady_clock::now();
   const double cpu_start = cpu_nanoseconds();
   hessian(net_, kind);
-  if (threads() == 1) return (cpu_nanoseconds() - cpu_start) / 1e6;
+  if (!on_cpu) allocator(net_.device()).synchronize();
+  if (on_cpu && threads() == 1) return (cpu_nanoseconds() - cpu_start) / 1e6;
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -51,11 +54,11 @@ ProductCount HessianTimer::count(HessianKind kind) const {
   return {after.calls - before.calls, after.flops - before.flops};
 }
 
-bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds) {
-  const HessianTimer timer(sizes);
-  fmt::print("{} layers, {} inputs, width {}, batch {}, ReLU{}\n", sizes.layers, sizes.inputs, sizes.width, sizes.batch,
-             with_backward ? ", with backward" : "");
-  const bool right = print_counts(timer, sizes, with_backward);
+bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds, Device device) {
+  const HessianTimer timer(sizes, "Relu", device);
+  fmt::print("{} layers, {} inputs, width {}, batch {}, ReLU{}, on {}\n", sizes.layers, sizes.inputs, sizes.width,
+             sizes.batch, with_backward ? ", with backward" : "", device.str());
+  const bool right = device.kind != DeviceKind::cpu || print_counts(timer, sizes, with_backward);
   std::array<double, 2> best = {1e300, 1e300};
   for (int round = 0; round < rounds; ++round)
     for (size_t i = 0; i < kTrimmed.size(); ++i)

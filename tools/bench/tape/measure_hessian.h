@@ -9,8 +9,10 @@ namespace stepnet::bench {
 // One Hessian with layers of float, with the gradients and the buffers of the one before in place.
 class HessianTimer {
  public:
-  explicit HessianTimer(const MlpSizes& sizes, const std::string& activation = "Relu") : net_(sizes, activation) {}
-  double run_ms(HessianKind kind) const;  // of the CPU at one thread, else by the clock
+  explicit HessianTimer(const MlpSizes& sizes, const std::string& activation = "Relu", Device device = {})
+      : net_(sizes, activation, device) {}
+  // Of the CPU at one thread, else by the clock; on a GPU from when it is idle until it is done.
+  double run_ms(HessianKind kind) const;
   ProductCount count(HessianKind kind) const;
 
  private:
@@ -18,8 +20,8 @@ class HessianTimer {
 };
 
 // Prints products, FLOPs and times, trimmed and untrimmed in turns. False if the products are not as many as the
-// formulas say.
-bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds);
+// formulas say; on a GPU nobody counts them.
+bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds, Device device = {});
 // Prints the second derivatives of a net with tanh layers beside central differences. False if they differ.
 bool check_hessian_values(MlpSizes sizes);
 

@@ -1,5 +1,6 @@
-"""What the peers share: a process that answers each line on standard input with nanoseconds of the
-CPU on standard output."""
+"""What the peers share: a process that answers each line on standard input with nanoseconds on standard output: of
+the CPU, or with --device cuda by the clock, from when the device is idle until it is done."""
+import argparse
 import sys
 import time
 from collections import namedtuple
@@ -20,13 +21,24 @@ def layer_sizes(job):
     return [(rows, columns) for columns, rows in zip(widths, widths[1:])]
 
 
-def serve(make):
-    """make(job) returns the function that is timed; jobs of one kind share it."""
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--tf32", action="store_true")
+    return parser.parse_args()
+
+
+def serve(make, synchronize=None):
+    """make(job) returns the function that is timed; jobs of one kind share it. synchronize() waits for a GPU."""
+    clock = time.perf_counter_ns if synchronize else time.process_time_ns
+    synchronize = synchronize or (lambda: None)
     kept = {}
     for line in sys.stdin:
         job = parse(line)
         if job not in kept:
             kept[job] = make(job)
-        start = time.process_time_ns()
+        synchronize()
+        start = clock()
         kept[job]()
-        print(time.process_time_ns() - start, flush=True)
+        synchronize()
+        print(clock() - start, flush=True)

@@ -3,13 +3,17 @@ it finds that the Hessian is zero, and computes the value and the first derivati
 import functools
 import os
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+import coprocess
+
+arguments = coprocess.parse_arguments()
+if arguments.device == "cpu":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+else:  # there are others on the device
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
 import jax.numpy as jnp
-
-import coprocess
 
 
 def uniform(key, shape, scale):
@@ -50,5 +54,14 @@ def make(job):
     return lambda: jax.block_until_ready(run(parameters, batch))
 
 
+def main():
+    if arguments.device == "cpu":
+        coprocess.serve(make)
+        return
+    assert jax.default_backend() == "gpu", "JAX finds no GPU"
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if arguments.tf32 else "highest")
+    coprocess.serve(make, lambda: None)  # what is timed waits for the device
+
+
 if __name__ == "__main__":
-    coprocess.serve(make)
+    main()

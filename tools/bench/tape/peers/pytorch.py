@@ -23,6 +23,15 @@ class Mlp:
             self.weights.append(torch.empty(rows, columns).uniform_(-scale, scale).requires_grad_())
             self.biases.append(torch.empty(rows).uniform_(-scale, scale).requires_grad_())
         self.x = torch.empty(job.batch, job.inputs).uniform_(-1, 1).requires_grad_()
+        self.seeds = [self.seed(column) for column in range(-1, job.inputs)] if self.x.is_cuda else None
+
+    def seed(self, column):
+        """Ones for the value's gradient, if column is -1, or for that of one input; on a GPU made once."""
+        if column < 0:
+            return torch.ones(len(self.x), 1)
+        ones = torch.zeros_like(self.x)
+        ones[:, column] = 1
+        return ones
 
     def leaves(self):
         return [self.x] + self.weights + self.biases
@@ -44,14 +53,13 @@ def differentiate_loss(net, value, rows):
 
 def by_rows(net, job):
     wanted = [net.x] if job.trimmed else net.leaves()
+    seed = (lambda column: net.seeds[column + 1]) if net.seeds else net.seed
     value = net(net.x)
-    gradient = torch.autograd.grad(value, wanted, torch.ones_like(value), create_graph=True)[0]
+    gradient = torch.autograd.grad(value, wanted, seed(-1), create_graph=True)[0]
     rows = []
     for i in range(job.inputs):
-        column = torch.zeros_like(gradient)
-        column[:, i] = 1
         keep = job.with_backward or i + 1 < job.inputs
-        rows.append(torch.autograd.grad(gradient, wanted, column, retain_graph=keep, create_graph=job.with_backward,
+        rows.append(torch.autograd.grad(gradient, wanted, seed(i), retain_graph=keep, create_graph=job.with_backward,
                                         allow_unused=not job.trimmed)[0])
     if job.with_backward:
         differentiate_loss(net, value, rows)
@@ -86,9 +94,15 @@ def make(job):
 
 
 def main():
+    arguments = coprocess.parse_arguments()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    coprocess.serve(make)
+    if arguments.device == "cpu":
+        coprocess.serve(make)
+        return
+    torch.set_default_device("cuda")
+    torch.backends.cuda.matmul.allow_tf32 = arguments.tf32
+    coprocess.serve(make, torch.cuda.synchronize)
 
 
 if __name__ == "__main__":

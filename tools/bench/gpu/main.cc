@@ -1,0 +1,163 @@
+// `stepnet_gpu_bench`: times cells written as Stepnet nets on a GPU, and prints one table of them and of peers whose
+// times are in a file (tools/bench/gpu/peers.py). Exit codes: 0 done, or with --check also where there is no device;
+// 2 a mistake in the call, no device, or wrong results.
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+
+#include "core/error.h"
+#include "gpu/device.h"
+#include "gpu/matmul.h"
+#include "tools/bench/exact_cells.h"
+#include "tools/bench/gpu/gpu_times.h"
+#include "tools/bench/gpu/machine.h"
+#include "tools/bench/gpu/table.h"
+#include "tools/bench/stepnet_net.h"
+
+namespace stepnet::bench {
+namespace {
+
+constexpr int kMistake = 2;
+constexpr Device kGpu{DeviceKind::cuda, 0};
+constexpr Size kSmallSize{5, 3, 8, 16, 1};  // what results are checked at, and what --check runs
+
+struct Options {
+  std::string filter, mode = "all", peer_times;
+  std::vector<std::string> cells = {"lstm", "twin"};
+  int rounds = 20;
+  double seconds = 3;
+  bool quick = false, check = false, list = false, tf32 = false, verify = false;
+
+  std::vector<Size> sizes() const {
+    if (check) return {kSmallSize};
+    std::vector<Size> sizes = quick ? quick_grid() : grid();
+    if (!quick)
+      for (const Size& more : {Size{50, 64, 1024, 1024, 1}, {512, 64, 512, 512, 4}, {1024, 16, 768, 768, 1}})
+        sizes.push_back(more);  // (1000, 1, 512, 512, 1) is in the grid
+    return sizes;
+  }
+  std::vector<Mode> modes() const {
+    std::vector<Mode> modes;
+    for (const Mode m : {Mode::forward, Mode::training})
+      if (mode == "all" || mode == mode_name(m)) modes.push_back(m);
+    return modes;
+  }
+  bool wants(const std::string& net, const Size& size) const {
+    return (net + " " + size.str()).find(filter) != std::string::npos;
+  }
+  bool wants_any(const Cell& cell, const Size& size) const {
+    return std::any_of(cell.nets.begin(), cell.nets.end(), [&](const NetFile& net) { return wants(net.name, size); });
+  }
+  double tolerance() const { return tf32 ? 2e-2 : 1e-4; }  // of the largest value
+};
+
+Values results_on(const NetFile& file, const CellData& data, Mode mode, Device device) {
+  StepnetNet net(file, data, mode, device);
+  net.run();
+  return net.results();
+}
+
+// Against float64.
+void check_small(const Options& options, const Cell& cell) {
+  const CellData data = random_data(cell, kSmallSize);
+  const ExactValues exact = exact_results(data);
+  for (const NetFile& file : cell.nets)
+    for (const Mode mode : options.modes())
+      check_agreement(results_on(file, data, mode, kGpu), exact, mode, options.tolerance(),
+                      fmt::format("{} at {}, {}", file.name, kSmallSize.str(), mode_name(mode)));
+}
+
+// Against the same net on the CPU.
+void verify(const Options& options, const NetFile& file, const CellData& data, Mode mode, const Values& values) {
+  ExactValues expected;
+  for (const auto& [name, elements] : results_on(file, data, mode, Device{}))
+    expected[name].assign(elements.begin(), elements.end());
+  check_agreement(values, expected, mode, options.tolerance(),
+                  fmt::format("{} at {}, {}, beside the CPU", file.name, data.size.str(), mode_name(mode)));
+}
+
+void measure(const Options& options, const Cell& cell, const Size& size, const GpuTable& table) {
+  const CellData data = random_data(cell, size);
+  for (const NetFile& file : cell.nets) {
+    if (!options.wants(file.name, size)) continue;
+    for (const Mode mode : options.modes()) {
+      StepnetNet net(file, data, mode, kGpu);
+      const GpuTimes times = time_on_gpu(net, options.rounds, options.seconds);
+      if (options.verify) verify(options, file, data, mode, net.results());
+      table.add({cell.name, file.name, size, mode, times});
+    }
+  }
+}
+
+void run(const Options& options) {
+  gpu::allow_tf32(options.tf32);
+  const GpuTable table(options.peer_times);
+  fmt::print("{}; float32 {}. Stepnet has no cells in bfloat16 yet, so there are no rows of them.\n", machine_line(),
+             options.tf32 ? "with products in TF32" : "without TF32");
+  fmt::print("Medians of up to {} samples, by CUDA events; wall is by the host's clock.\n\n", options.rounds);
+  for (const std::string& name : options.cells) {
+    const Cell& c = cell(name);
+    check_small(options, c);
+    for (const Size& size : options.sizes()) measure(options, c, size, table);
+  }
+  table.print_notes();
+}
+
+// For the peers.
+void print_list(const Options& options) {
+  for (const std::string& name : options.cells)
+    for (const Size& size : options.sizes())
+      if (options.wants_any(cell(name), size)) fmt::print("{}\t{}\n", name, size.str());
+}
+
+void add_options(CLI::App& app, Options& options) {
+  app.add_option("--filter", options.filter, "only rows whose \"net T,B,I,H,layers\" has this text in it");
+  app.add_option("--cells", options.cells, "lstm, lstm_layer_norm, gru, twin")->capture_default_str();
+  app.add_option("--mode", options.mode, "what to measure")
+      ->check(CLI::IsMember({"all", "forward", "training"}))
+      ->capture_default_str();
+  app.add_option("--rounds", options.rounds, "samples of each")->check(CLI::Range(1, 100'000))->capture_default_str();
+  app.add_option("--seconds", options.seconds, "for the samples of each")->capture_default_str();
+  app.add_option("--peer-times", options.peer_times, "what tools/bench/gpu/peers.py printed");
+  app.add_flag("--quick", options.quick, "few sizes");
+  app.add_flag("--tf32", options.tf32, "products of float32 in TF32");
+  app.add_flag("--verify", options.verify, "compare all results with the CPU's, which takes its time");
+  app.add_flag("--list", options.list, "print cells and sizes, and measure nothing");
+  app.add_flag("--check", options.check, "the smallest case alone; done where there is no device, too");
+}
+
+int run_command(int argc, char** argv) {
+  Options options;
+  CLI::App app("Times cells written as Stepnet nets on GPU 0, beside their peers.", "stepnet_gpu_bench");
+  add_options(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kMistake;
+  }
+  if (options.list) {
+    print_list(options);
+    return 0;
+  }
+  if (gpu::device_count() == 0) {
+    fmt::print("there is no CUDA device here: nothing was measured\n");
+    return options.check ? 0 : kMistake;
+  }
+  if (options.check) options.rounds = std::min(options.rounds, 3);
+  run(options);
+  return 0;
+}
+
+}  // namespace
+}  // namespace stepnet::bench
+
+int main(int argc, char** argv) {
+  try {
+    return stepnet::bench::run_command(argc, argv);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "stepnet_gpu_bench: {}\n", e.what());
+    return stepnet::bench::kMistake;
+  }
+}

@@ -1,0 +1,59 @@
+// Reading peers' times, and the formats of rows.
+#include "tools/bench/gpu/table.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace stepnet::bench {
+
+GpuTable::GpuTable(const std::string& peer_times_path) {
+  if (peer_times_path.empty()) return;
+  std::ifstream in(peer_times_path);
+  require(in.good(), "cannot read {}", peer_times_path);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with('#')) {
+      notes_.push_back(line.substr(1));
+      continue;
+    }
+    PeerTime time;
+    std::istringstream fields(line);
+    for (std::string* field : {&time.peer, &time.cell, &time.size, &time.mode})
+      require(static_cast<bool>(std::getline(fields, *field, '\t')), "{}: \"{}\" has fewer than five fields",
+              peer_times_path, line);
+    require(fields >> time.ms && time.ms > 0, "{}: \"{}\" has no time", peer_times_path, line);
+    peers_.push_back(std::move(time));
+  }
+}
+
+std::string GpuTable::peers_of(const GpuRow& row) const {
+  std::string text;
+  for (const PeerTime& time : peers_)
+    if (time.cell == row.cell && time.size == row.size.str() && time.mode == mode_name(row.mode))
+      text +=
+          fmt::format("{}{} {:.3f} ({:.2f})", text.empty() ? "" : "; ", time.peer, time.ms, row.times.median / time.ms);
+  return text.empty() ? "-" : text;
+}
+
+void GpuTable::add(const GpuRow& row) const {
+  if (!has_head_)
+    fmt::print(
+        "| net | T,B,I,H,layers | mode | ms | least | wall | us per timestep | peers: ms (Stepnet's ms / peer's) |\n"
+        "|---|---|---|---|---|---|---|---|\n");
+  has_head_ = true;
+  fmt::print("| {} | {} | {} | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {} |\n", row.net, row.size.str(),
+             mode_name(row.mode), row.times.median, row.times.least, row.times.wall,
+             1000 * row.times.median / static_cast<double>(row.size.steps), peers_of(row));
+  std::fflush(stdout);
+}
+
+void GpuTable::print_notes() const {
+  if (!notes_.empty()) fmt::print("\n");
+  for (const std::string& note : notes_) fmt::print("-{}\n", note);
+}
+
+}  // namespace stepnet::bench

@@ -1,0 +1,39 @@
+// Stepnet's times and those of peers in processes of their own, as one table in Markdown.
+//
+// Peers' times are lines of five fields between tabs: peer, cell, "T,B,I,H,layers", mode, milliseconds; a line that
+// begins with "#" is a note, which is printed below the table. Threads: for the main thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/bench/gpu/gpu_times.h"
+
+namespace stepnet::bench {
+
+struct GpuRow {
+  std::string cell, net;
+  Size size;
+  Mode mode;
+  GpuTimes times;
+};
+
+class GpuTable {
+ public:
+  explicit GpuTable(const std::string& peer_times_path);  // "": no peers; throws Error
+  void add(const GpuRow& row) const;                      // prints it; the first with the table's head
+  void print_notes() const;
+
+ private:
+  struct PeerTime {
+    std::string peer, cell, size, mode;
+    double ms = 0;
+  };
+  std::string peers_of(const GpuRow& row) const;
+
+  std::vector<PeerTime> peers_;
+  std::vector<std::string> notes_;
+  mutable bool has_head_ = false;
+};
+
+}  // namespace stepnet::bench
