@@ -216,8 +216,11 @@ TEST(RecurrentTraining, LearnsToRememberTheFirstValue) {
   NetDef net;
   *net.add_op() = recurrent_op(c);
   *net.add_op() =
-      make_op("Slice", {"Y"}, {"part"},
-              {make_arg("starts", std::vector<int64_t>{4, 0, 0}), make_arg("ends", std::vector<int64_t>{5, 8, 1})});
+      make_op("Slice", {"Y"}, {"last"},
+              {make_arg("starts", std::vector<int64_t>{4, 0, 0}), make_arg("ends", std::vector<int64_t>{5, 8, 6})});
+  *net.add_op() =
+      make_op("Slice", {"last"}, {"part"},
+              {make_arg("starts", std::vector<int64_t>{0, 0, 0}), make_arg("ends", std::vector<int64_t>{1, 8, 1})});
   *net.add_op() = make_op("Reshape", {"part"}, {"guess", "shape"}, {make_arg("shape", std::vector<int64_t>{8})});
   *net.add_op() = make_op("SquaredL2Distance", {"guess", "target"}, {"distance"});
   *net.add_op() = make_op("SumElements", {"distance"}, {"loss"});
