@@ -22,7 +22,7 @@ std::vector<int> gates_of(CellKind cell, WeightOrder order) {
 
 void copy_bytes(const Tensor& from, int64_t from_at, Tensor& to, int64_t to_at, int64_t count) {
   const size_t size = dtype_size(from.dtype());
-  if (count > 0) std::memcpy(to.raw() + to_at * size, from.raw() + from_at * size, count * size);
+  if (count > 0 && !to.is_dry()) std::memcpy(to.raw() + to_at * size, from.raw() + from_at * size, count * size);
 }
 
 // Blocks of rows from one order of gates to another.

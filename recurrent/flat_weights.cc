@@ -100,11 +100,11 @@ std::vector<Tensor> from_flat(const FlatWeights& w, const Tensor& flat) {
 
 void to_flat(const FlatWeights& w, const std::vector<Tensor>& weights, Tensor& flat) {
   check_size(w, flat);
-  if (flat.is_dry()) return;
   std::vector<Tensor> all = weights;
   for (size_t i = 0; i < all.size(); ++i)
     if (!all[i].defined()) all[i] = Tensor::zeros(flat.dtype(), shape_of(w, static_cast<int64_t>(i) / kPerPart, i % 4));
   all = convert_weights(layers_of(w), WeightOrder::stepnet, WeightOrder::pytorch, all);
+  if (flat.is_dry()) return;
   for (size_t i = 0; i < all.size(); ++i) {
     const int64_t part = static_cast<int64_t>(i) / kPerPart;
     const int kind = static_cast<int>(i) % kPerPart;
