@@ -232,13 +232,13 @@ TEST(RecurrentTraining, LearnsToRememberTheFirstValue) {
   Net bound(net, blobs);
   RunContext run;
   double first = 0, last = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 700; ++i) {
     bound.run(run);
     last = blobs.fetch("loss").item<double>();
     if (i == 0) first = last;
     const Tensor& gradient = blobs.fetch(found.gradients.at("weights").dense);
     for (int64_t k = 0; k < gradient.size(); ++k)
-      blobs.tensor("weights").data<double>()[k] -= 0.1 * gradient.data<double>()[k];
+      blobs.tensor("weights").data<double>()[k] -= gradient.data<double>()[k];
   }
   EXPECT_LT(last, first / 10) << first;
 }
