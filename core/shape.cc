@@ -28,6 +28,7 @@ constexpr DTypeInfo kTypes[] = {
     {DType::int64, "int64", "INT64", 8},
     {DType::float16, "float16", "FLOAT16", 2},
     {DType::float64, "double", "DOUBLE", 8},
+    {DType::bfloat16, "bfloat16", "BFLOAT16", 2},
 };
 
 const DTypeInfo& info(DType dtype) {

@@ -12,7 +12,7 @@
 
 namespace stepnet {
 
-// Numbers are those of TensorProto.DataType, so a conversion is a cast.
+// Numbers are those of TensorProto.DataType, so a conversion is a cast. bfloat16, which that lacks, has ONNX's.
 enum class DType : int8_t {
   undefined = 0,
   float32 = 1,
@@ -26,13 +26,16 @@ enum class DType : int8_t {
   int64 = 10,
   float16 = 12,
   float64 = 13,
+  bfloat16 = 16,
 };
 
 std::string_view dtype_name(DType dtype);      // "float", "double", "int32", ...
 size_t dtype_size(DType dtype);                // bytes of an element; of a string, its in-memory object
 DType dtype_from_number(int64_t number);       // throws Error on a number that is no type
 DType dtype_from_name(std::string_view name);  // by the format's names ("FLOAT", "bool"), any case
-constexpr bool is_floating(DType d) { return d == DType::float32 || d == DType::float64 || d == DType::float16; }
+constexpr bool is_floating(DType d) {
+  return d == DType::float32 || d == DType::float64 || d == DType::float16 || d == DType::bfloat16;
+}
 
 template <class T>
 constexpr DType dtype_of();

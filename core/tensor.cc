@@ -5,6 +5,7 @@
 
 #include "core/dry.h"
 #include "core/error.h"
+#include "core/half.h"
 
 namespace stepnet {
 namespace {
@@ -98,6 +99,10 @@ T Tensor::item() const {
       return static_cast<T>(*data<uint16_t>());
     case DType::int16:
       return static_cast<T>(*data<int16_t>());
+    case DType::float16:
+      return static_cast<T>(float{*data<float16>()});
+    case DType::bfloat16:
+      return static_cast<T>(float{*data<bfloat16>()});
     default:
       fail("{} is not a number", str());
   }

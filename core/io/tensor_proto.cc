@@ -29,6 +29,7 @@ int64_t payload_size(const TensorProto& proto, DType dtype) {
     case DType::string:
       return proto.string_data_size();
     case DType::float16:
+    case DType::bfloat16:
       if (!proto.has_byte_data()) return proto.int32_data_size();
       require(proto.byte_data().size() % 2 == 0, "half-precision data has an odd number of bytes, {}",
               proto.byte_data().size());
@@ -97,6 +98,7 @@ void append_payload(const Tensor& t, int64_t begin, int64_t end, TensorProto* pr
     case DType::int16:
       return append(t.data<int16_t>() + begin, count, proto->mutable_int32_data());
     case DType::float16:
+    case DType::bfloat16:
       return append_half(t.raw() + 2 * begin, count, proto);
     case DType::string:
       for (int64_t i = begin; i < end; ++i) proto->add_string_data(t.data<std::string>()[i]);
@@ -195,6 +197,7 @@ void copy_segment(const TensorProto& proto, const TensorSegment& s, Tensor& to) 
     case DType::int16:
       return narrow(proto, to.data<int16_t>() + at);
     case DType::float16:
+    case DType::bfloat16:
       return copy_half(proto, to.raw() + 2 * at);
     case DType::undefined:
       return;
