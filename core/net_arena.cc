@@ -12,7 +12,7 @@ namespace stepnet {
 namespace {
 
 constexpr size_t kMostPlans = 16;  // for different types of inputs
-constexpr int kMostObserved = 2;   // in its first run an operator may also make what it keeps for later runs
+constexpr int kObserved = 2;       // runs: in the first an operator also makes what it keeps for later ones
 
 void mark_dead([[maybe_unused]] Tensor& bytes, [[maybe_unused]] bool dead) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -122,7 +122,7 @@ void NetArena::start() {
   in_block_ = plan_ && plan_->is_used;
   if (in_block_) {
     plan_->make_block(steps_.size());
-  } else if (!plan_ || plan_->observed < kMostObserved) {
+  } else if (!plan_ || plan_->observed < kObserved) {
     types_at_start_ = types();  // the run may change them
     observation_ = std::make_unique<NetObservation>(steps_, values_, apart_);
   }
@@ -181,11 +181,11 @@ void NetArena::make_plan() {
   }
   plan_->values = observation_->movable();
   plan_->layout = lay_out(steps_, plan_->values);
-  ++plan_->observed;
+  plan_->stays.assign(values_.all.size(), false);
+  if (++plan_->observed < kObserved) return;
   const int64_t most = observation_->most_live(), block = plan_->layout.bytes;
   // A dry run stays with the observed one, which takes the most: places in a block have no identity of their own there.
   plan_->is_used = !plan_->values.empty() && !DryScope::now() && observation_->most_live(plan_->values, block) <= most;
-  plan_->stays.assign(values_.all.size(), false);
   const std::vector<StoredValue> staying = observation_->stayable();
   // A thousandth more is worth it that a run allocates nothing.
   const int64_t with_staying = observation_->most_live(plan_->values, block, staying);

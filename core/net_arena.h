@@ -1,19 +1,19 @@
 // NetArena: the intermediates of a net at fixed places of one block of memory, where values that are not alive at the
 // same time share bytes.
 //
-// The first run with given types of what the net reads from outside is observed: each value has memory of its own, and
-// goes after its last reader. What had the same storage, was held by others or is not on the CPU is known then,
-// whatever the operators' rules say. The next run with these types has all other values in the block, which stays until
-// let_go(), so that it allocates nothing for them. If that would take more memory at a time than the observed run,
-// there is no block.
+// The first two runs with given types of what the net reads from outside are observed: each value has memory of its
+// own, and goes after its last reader. What had the same storage, was held by others or is not on the CPU is known
+// then, whatever the operators' rules say, and by the second run what operators keep for later ones is there. The next
+// run with these types has all other values in the block, which stays until let_go(), so that it allocates nothing for
+// them. If that would take more memory at a time than the second run, there is no block.
 //
-// Not in the block: values that others may see, outputs of operators on blobs (they may keep or replace them), strings,
-// and what changed its type between runs of the same input types. If somebody holds a value beyond its last reader in a
-// later run, no more values of that run are put into the block, and the value has memory of its own from then on.
-// What somebody holds beyond its last reader stays in its blob between runs, as it would be made anew beside what is
-// held; outputs of operators on blobs do so, too, where this takes at most a thousandth more memory.
-// In a build with the address sanitizer, bytes of the block that hold no value are poisoned.
-// Threads: one run at a time.
+// Not in the block: values that others may see, outputs of operators on blobs that cannot run dry (they may keep or
+// replace them), strings, and what changed its type between runs of the same input types. If somebody holds a value
+// beyond its last reader in a later run, no more values of that run are put into the block, and the value has memory of
+// its own from then on. What somebody holds beyond its last reader stays in its blob between runs, as it would be made
+// anew beside what is held; outputs of operators on blobs do so, too, where this takes at most a thousandth more
+// memory. In a build with the address sanitizer, bytes of the block that hold no value are poisoned. Threads: one run
+// at a time.
 #pragma once
 
 #include <memory>

@@ -38,7 +38,9 @@ int NetObservation::add(int step, int output, const Tensor& t) {
   made.address = t.storage().get();
   const bool is_whole = t.offset() == 0 && t.storage()->bytes() == t.bytes() && t.storage().use_count() == 1;
   const bool is_plain = t.dtype() != DType::string && t.device() == Device{};
-  const bool by_blobs = steps_[step].op->spec->blob_kernel != nullptr;
+  // An operator on blobs that runs dry looks at no element of what it makes, and resizes it as others do.
+  const OpSpec& spec = *steps_[step].op->spec;
+  const bool by_blobs = spec.blob_kernel && !spec.runs_dry;
   made.may_stay = is_whole && is_plain && by_blobs;
   made.apart = !is_whole || !is_plain || by_blobs || apart_.count({step, output}) > 0;
   stored_.push_back(std::move(made));

@@ -156,10 +156,10 @@ int64_t product_bytes() { return kept_bytes; }
 
 void forget_products() { thread_products() = {}; }
 
-PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& packed)
+PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& packed, ProductMemory& memory)
     : plain_layout_(plain),
       layout_(packed),
-      data_(packed.get_size()),
+      data_(memory),
       plain_(plain, cpu(), nullptr),
       packed_(packed, cpu(), data_.data()),
       packing_(DryScope::now() ? dnnl::reorder() : make_packing(plain_, packed_)) {}
@@ -230,12 +230,28 @@ PreparedProduct cached_product(const ProductPart& part) {
   return {&products->get(part.key), part};
 }
 
+ProductMemory& PackMemory::take(size_t bytes, std::vector<std::shared_ptr<ProductMemory>>& taken) {
+  std::shared_ptr<ProductMemory> best;
+  std::erase_if(all_, [](const auto& block) { return block.expired(); });
+  for (const auto& known : all_) {
+    std::shared_ptr<ProductMemory> block = known.lock();
+    if (block->size() < bytes || std::ranges::find(taken, block) != taken.end()) continue;
+    if (!best || block->size() < best->size()) best = std::move(block);
+  }
+  if (!best) all_.push_back(best = std::make_shared<ProductMemory>(bytes));
+  return *taken.emplace_back(std::move(best));
+}
+
 // The packed matrices of one run. Products of the same layout share them, whatever their number of rows.
 class WeightStore {
  public:
+  explicit WeightStore(std::shared_ptr<PackMemory> memory)
+      : memory_(memory ? std::move(memory) : std::make_shared<PackMemory>()) {}
+
   void start(const std::vector<const void*>& constant) {
     if (constant != constant_) {
       packed_.clear();
+      taken_.clear();
       ++filled;
     }
     constant_ = constant;
@@ -247,14 +263,20 @@ class WeightStore {
     auto& layouts = packed_[b];
     for (const auto& known : layouts)
       if (known->plain() == product.plain_weights() && known->layout() == product.packed_weights()) return *known;
-    layouts.push_back(std::make_unique<PackedWeights>(product.plain_weights(), product.packed_weights()));
+    layouts.push_back(make(product.plain_weights(), product.packed_weights()));
     return *layouts.back();
+  }
+  std::unique_ptr<PackedWeights> make(const memory::desc& plain, const memory::desc& packed) {
+    const std::lock_guard lock(taking_);
+    return std::make_unique<PackedWeights>(plain, packed, memory_->take(packed.get_size(), taken_));
   }
 
   uint64_t run = 0, filled = 0;
 
  private:
-  SpinLock lookup_;
+  SpinLock lookup_, taking_;
+  std::shared_ptr<PackMemory> memory_;                 // shared with others that take turns
+  std::vector<std::shared_ptr<ProductMemory>> taken_;  // and these blocks of it
   std::vector<const void*> constant_;
   std::map<const void*, std::vector<std::unique_ptr<PackedWeights>>> packed_;
 };
@@ -268,12 +290,13 @@ struct WeightPacks::Entry {
 struct WeightPacks::Panels {
   const float* b;
   int64_t n, k, ld;
-  PackedWeights weights;
+  std::unique_ptr<PackedWeights> weights;
   uint64_t run = 0;
   int64_t products = 0;  // in this run
 };
 
-WeightPacks::WeightPacks() : store_(std::make_shared<WeightStore>()) {}
+WeightPacks::WeightPacks(std::shared_ptr<PackMemory> memory)
+    : store_(std::make_shared<WeightStore>(std::move(memory))) {}
 WeightPacks::WeightPacks(WeightPacks& other) : store_(other.store_) {}
 WeightPacks::~WeightPacks() = default;
 
@@ -309,14 +332,14 @@ const float* WeightPacks::panels_of(const float* b, int64_t n, int64_t k, int64_
     const memory::dims sizes = {n / columns, columns, k};
     const memory::desc plain(sizes, memory::data_type::f32, memory::dims{columns * ld, ld, 1});
     const memory::desc packed(sizes, memory::data_type::f32, memory::dims{columns * k, 1, columns});
-    known = panels_.emplace(known, new Panels{b, n, k, ld, {plain, packed}});
+    known = panels_.emplace(known, new Panels{b, n, k, ld, store_->make(plain, packed)});
   }
   Panels& panels = **known;
   if (panels.run != store_->run) panels.products = 0;
   panels.run = store_->run;
   if (++panels.products <= kProductsToPay) return nullptr;
-  panels.weights.pack(b, panels.run);
-  return static_cast<const float*>(panels.weights.data());
+  panels.weights->pack(b, panels.run);
+  return static_cast<const float*>(panels.weights->data());
 }
 
 }  // namespace stepnet

@@ -22,6 +22,7 @@ class ProductMemory {
   ProductMemory(const ProductMemory&) = delete;
   ProductMemory& operator=(const ProductMemory&) = delete;
   void* data() { return bytes_.raw(); }
+  size_t size() const { return bytes_.bytes(); }
   bool is_dry() const { return bytes_.is_dry(); }
 
  private:
@@ -31,7 +32,8 @@ class ProductMemory {
 // A matrix in a layout of oneDNN's own. Threads: any; the first to ask in a run packs, others wait for it.
 class PackedWeights {
  public:
-  PackedWeights(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed);
+  // `memory` has room for the layout, and outlives it.
+  PackedWeights(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed, ProductMemory& memory);
   const dnnl::memory::desc& plain() const { return plain_layout_; }
   const dnnl::memory::desc& layout() const { return layout_; }
   void* data() const { return data_.data(); }
@@ -39,7 +41,7 @@ class PackedWeights {
 
  private:
   dnnl::memory::desc plain_layout_, layout_;
-  mutable ProductMemory data_;
+  ProductMemory& data_;
   dnnl::memory plain_, packed_;
   dnnl::reorder packing_;
   SpinLock packing_now_;

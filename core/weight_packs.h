@@ -29,6 +29,7 @@ struct ProductPart {
 
 class PackedWeights;
 class ProductCache;
+class ProductMemory;
 class WeightStore;
 
 // A product that is ready to run, which may happen on another thread.
@@ -63,9 +64,20 @@ class Products {
   std::unique_ptr<ProductCache> cache_;
 };
 
+// Memory for the packed matrices of several WeightPacks that take turns: what one has packed the next may overwrite.
+// Threads: one at a time.
+class PackMemory {
+ public:
+  // At least so many bytes that are not `taken` yet, in which they are put; the best that is there, or new ones.
+  ProductMemory& take(size_t bytes, std::vector<std::shared_ptr<ProductMemory>>& taken);
+
+ private:
+  std::vector<std::weak_ptr<ProductMemory>> all_;  // owned by who has taken them
+};
+
 class WeightPacks {
  public:
-  WeightPacks();
+  explicit WeightPacks(std::shared_ptr<PackMemory> memory = nullptr);  // null: memory of its own
   // With products of its own and the other's packed matrices; both may be used at once, each by one thread.
   explicit WeightPacks(WeightPacks& other);
   ~WeightPacks();

@@ -18,10 +18,20 @@ struct FetcherArgs {
   std::string prefix;
 };
 
+// The network has let go of them.
+void bring_back_links(const RecurrentScratch& scratch, const Workspace& workspace) {
+  for (const Link& link : scratch.forward_spec.links) {
+    const Blob* blob = workspace.find(link.external);
+    if (blob && blob->is_tensor() && blob->tensor().defined())
+      scratch.forward->bring_back(link.internal, {blob->tensor(), link.offset, link.window});
+  }
+}
+
 void run(const FetcherArgs& args, BlobCall& call) {
   require(call.in[0] && call.in[0]->holds<RecurrentScratch>() && call.in[0]->get<RecurrentScratch>().forward,
           "the input must be the scratch output of a RecurrentNetwork that has run");
   const auto& scratch = call.in[0]->get<RecurrentScratch>();
+  bring_back_links(scratch, call.workspace);
   std::vector<std::string> names;
   std::set<std::string> made;
   for (int64_t t = 0; t < scratch.sequence[0]; ++t)

@@ -164,6 +164,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
     program.visible.insert(output.internal);
   }
   if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
+  if (!scratch.segments.used) program.packs = scratch.packs;
   scratch.backward.reset();
   scratch.forward_slabs.clear();
   scratch.forward.reset();  // its slabs go before new ones come
@@ -262,6 +263,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});
   show_views(scratch, call.workspace);
   show_outputs(spec, *scratch.forward, call.workspace);
+  if (!scratch.segments.used && !scratch.is_fetched) scratch.forward->let_go_of_outside();  // segments run again
 }
 
 void run(const RecurrentArgs& args, BlobCall& call) {

@@ -145,6 +145,7 @@ void bind_program(Backward& b) {
   program.links = std::move(links);
   program.slabs = std::move(slabs);
   if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
+  if (!scratch.segments.used) program.packs = scratch.packs;
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
   const BackwardReads reads = backward_reads(b.spec);
@@ -278,6 +279,8 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
   const RecurrentCounters& per_step = scratch.backward->copied();
   count_recurrent({.copied = per_step.copied * b.steps, .initial = 0, .spread = per_step.spread * b.steps});
   finish_initial_states(b);
+  if (!scratch.is_fetched) scratch.backward->let_go_of_outside();
+  if (scratch.segments.used && scratch.forward && !scratch.is_fetched) scratch.forward->let_go_of_outside();
 }
 
 void run(const RecurrentArgs& args, BlobCall& call) {

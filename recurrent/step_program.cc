@@ -57,7 +57,8 @@ void StepSlot::take_slab(const Tensor& rows, int64_t origin) {
   show(origin);
 }
 
-StepProgram::StepProgram(StepProgramSpec spec) : spec_(std::move(spec)), net_name_(spec_.net->name()) {
+StepProgram::StepProgram(StepProgramSpec spec)
+    : spec_(std::move(spec)), net_name_(spec_.net->name()), packs_(spec_.packs) {
   for (const OperatorDef& op : spec_.net->op()) writes_.insert(op.output().begin(), op.output().end());
   keep_sources_of_aliases();
   add_given_slots();

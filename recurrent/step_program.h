@@ -116,6 +116,7 @@ struct StepProgramSpec {
   std::vector<Sum> totals;
   Workspace* workspace = nullptr;
   Device device;  // of all that the program makes, and of operators that do not say their own
+  std::shared_ptr<PackMemory> packs = nullptr;  // shared with programs that run in turn with this one
 };
 
 // to += from, of one dtype and size.
@@ -154,6 +155,10 @@ class StepProgram {
   std::map<std::string, Tensor> own_slabs() const;
   // Lets go of the bytes that links to this tensor show, until they are bound again.
   void let_go_of(const Tensor& linked);
+  // The same of all links, totals and blobs outside, behind a run: else they would stay while the next run's are made.
+  void let_go_of_outside();
+  // Binds a link again that was let go of, if the tensor is like the one before.
+  void bring_back(const std::string& internal, const LinkTarget& link);
   // Lets go of the bytes of all links and slabs that show rows of a segment, until they are bound again.
   void let_go_of_segment();
 

@@ -80,6 +80,22 @@ void StepProgram::let_go_of(const Tensor& linked) {
     if (slots_[s]->kind == Kind::link && slots_[s]->whole.shares_storage(linked)) drop_bytes(s);
 }
 
+void StepProgram::let_go_of_outside() {
+  for (size_t s = 0; s < slots_.size(); ++s)
+    if (slots_[s]->kind == Kind::link || slots_[s]->kind == Kind::external) drop_bytes(s);
+  for (Total& t : totals_) {
+    t.tensor.drop_bytes();
+    if (t.accumulated_by_kernel) drop_bytes(static_cast<size_t>(t.slot));
+  }
+  row_sums_.clear();
+}
+
+void StepProgram::bring_back(const std::string& internal, const LinkTarget& link) {
+  const Tensor& before = slots_[slot_of(internal)]->whole;
+  if (before.storage() || before.dtype() != link.whole.dtype() || !(before.shape() == link.whole.shape())) return;
+  rebind_link(internal, link);
+}
+
 void StepProgram::let_go_of_segment() {
   for (size_t s = 0; s < slots_.size(); ++s)
     if (slots_[s]->in_segment) drop_bytes(s);
@@ -257,6 +273,7 @@ std::map<std::string, Tensor> StepProgram::blobs(int64_t t) const {
     if (slot.kind == Kind::timestep) {
       blobs[name] = Tensor::of<int32_t>({1}, {static_cast<int32_t>(t)});
     } else if (slot.kind == Kind::slab || (slot.kind == Kind::link && slot.cycle == 0)) {
+      if (!slot.whole.storage() && slot.whole.bytes() > 0) continue;
       slot.show(t);
       blobs[name] = slot.reshaped && slot.typed ? slot.tensor.reshaped(slot.made) : slot.tensor;
     }

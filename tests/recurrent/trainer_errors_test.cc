@@ -54,13 +54,13 @@ TEST_F(TrainerErrors, Texts) {
 
 TEST_F(TrainerErrors, MoreMemoryThanIsLeft) {
   const int64_t before = cpu_memory_limit();
-  limit_cpu_memory(allocator(Device{}).counters().live + 100'000);
+  limit_cpu_memory(allocator(Device{}).counters().live + 50'000);
   const int64_t allocations = allocator(Device{}).counters().allocations;
   const std::string text = error(options());
   EXPECT_EQ(allocator(Device{}).counters().allocations, allocations);  // nothing was tried
   limit_cpu_memory(before);
   expect_contains(text, "a training step of a batch of 4 and 7 timesteps needs ");
-  expect_contains(text, "but only 100.00 kB are left; then there are net inputs ");
+  expect_contains(text, "but only 50.00 kB are left; then there are net inputs ");
   expect_contains(text, "fix use a smaller batch or fewer timesteps");
 }
 
