@@ -255,8 +255,10 @@ class WeightStore {
       ++filled;
     }
     constant_ = constant;
+    memory_->owner = this;
     ++run;
   }
+  bool is_its_turn() const { return run > 0 && memory_->owner == this; }
   bool holds(const void* b) const { return std::find(constant_.begin(), constant_.end(), b) != constant_.end(); }
   PackedWeights& get(const float* b, const Product& product) {
     const std::lock_guard lock(lookup_);
@@ -301,6 +303,8 @@ WeightPacks::WeightPacks(WeightPacks& other) : store_(other.store_) {}
 WeightPacks::~WeightPacks() = default;
 
 void WeightPacks::start(const std::vector<const void*>& constant) { store_->start(constant); }
+
+bool WeightPacks::is_its_turn() const { return store_->is_its_turn(); }
 
 bool WeightPacks::holds(const float* b) const { return store_->holds(b); }
 

@@ -71,6 +71,8 @@ class PackMemory {
   // At least so many bytes that are not `taken` yet, in which they are put; the best that is there, or new ones.
   ProductMemory& take(size_t bytes, std::vector<std::shared_ptr<ProductMemory>>& taken);
 
+  const void* owner = nullptr;  // whose matrices are in it
+
  private:
   std::vector<std::weak_ptr<ProductMemory>> all_;  // owned by who has taken them
 };
@@ -86,6 +88,8 @@ class WeightPacks {
   // From now on these matrices, of which products may take some columns, named by the place of their elements, do not
   // change; what was packed is out of date.
   void start(const std::vector<const void*>& constant);
+  // Whether nobody has had a turn with the memory since the last start.
+  bool is_its_turn() const;
   bool holds(const float* b) const;
   // A part of a product with a matrix that is held, or with columns of it.
   PreparedProduct prepare(const ProductPart& part);

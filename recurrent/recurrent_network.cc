@@ -164,7 +164,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
     program.visible.insert(output.internal);
   }
   if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
-  if (!scratch.segments.used) program.packs = scratch.packs;
+  program.packs = scratch.packs;
   scratch.backward.reset();
   scratch.forward_slabs.clear();
   scratch.forward.reset();  // its slabs go before new ones come

@@ -145,7 +145,7 @@ void bind_program(Backward& b) {
   program.links = std::move(links);
   program.slabs = std::move(slabs);
   if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
-  if (!scratch.segments.used) program.packs = scratch.packs;
+  program.packs = scratch.packs;
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
   const BackwardReads reads = backward_reads(b.spec);

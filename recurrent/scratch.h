@@ -48,7 +48,7 @@ struct RecurrentScratch {
   bool is_fetched = false, is_settled = false;
   std::map<std::string, Tensor> forward_slabs;  // once it is settled
   Segments segments;
-  // Of both programs, unless the forward one runs again between segments of the backward one.
+  // Of both programs, which take turns; between segments, too.
   std::shared_ptr<PackMemory> packs = std::make_shared<PackMemory>();
   SegmentChoice choice;  // for this run
   ShapeKey choice_key;   // what it was made for by a budget

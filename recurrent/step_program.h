@@ -145,7 +145,7 @@ class StepProgram {
 
   // All timesteps, or these; the first and, but for the last of all, the end must be multiples of segment_unit().
   // `row_sums` are in timesteps of the whole. Matrices that earlier ranges have packed are packed again only if
-  // `again`.
+  // `again`, or if another program has used the memory for them meanwhile.
   void run(RunContext& run, const std::vector<RowSum>& row_sums = {});
   void run_range(RunContext& run, const std::vector<RowSum>& row_sums, const StepRange& range, bool again);
   int64_t segment_unit() const { return std::max(spec_.block, after_block_); }

@@ -130,7 +130,8 @@ bool StepProgram::rebind_externals() {
 bool StepProgram::packs_weights(int64_t products) { return products >= 4; }
 
 void StepProgram::start_run(bool again) {
-  if (!packs_weights(spec_.steps) || !again || spec_.device.kind != DeviceKind::cpu) return;
+  if (!packs_weights(spec_.steps) || spec_.device.kind != DeviceKind::cpu) return;
+  if (!again && packs_.is_its_turn()) return;
   constants_.clear();
   for (const auto& slot : slots_)
     if (slot->kind == Kind::external && slot->tensor.dtype() == DType::float32)
