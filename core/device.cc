@@ -1,5 +1,6 @@
 #include "core/device.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/free_memory.h"
 
 namespace stepnet {
 namespace {
@@ -91,6 +93,14 @@ class CpuAllocator : public Allocator {
     }
   }
 
+  void drop_kept() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [size, blocks] : kept_)
+      for (void* block : blocks) std::free(block);
+    kept_.clear();
+    kept_bytes_ = 0;
+  }
+
   MemoryCounters counters() const override {
     const std::lock_guard lock(mutex_);
     return counters_;
@@ -123,13 +133,6 @@ class CpuAllocator : public Allocator {
     kept_bytes_ -= size;
     return data;
   }
-  void drop_kept() {
-    const std::lock_guard lock(mutex_);
-    for (auto& [size, blocks] : kept_)
-      for (void* block : blocks) std::free(block);
-    kept_.clear();
-    kept_bytes_ = 0;
-  }
 
   mutable std::mutex mutex_;
   MemoryCounters counters_;
@@ -143,22 +146,31 @@ std::array<std::atomic<Factory>, 2>& factories() {
   return all;
 }
 
+CpuAllocator& cpu_allocator() {
+  // Never destroyed: tensors in other static objects may be released after it would be.
+  static CpuAllocator& cpu = *new CpuAllocator;
+  return cpu;
+}
+
 }  // namespace
 
 std::string Device::str() const { return kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", index); }
 
 Allocator& allocator(Device device) {
-  if (device.kind == DeviceKind::cpu) {
-    // Never destroyed: tensors in other static objects may be released after it would be.
-    static CpuAllocator& cpu = *new CpuAllocator;
-    return cpu;
-  }
+  if (device.kind == DeviceKind::cpu) return cpu_allocator();
   const Factory factory = factories()[static_cast<size_t>(device.kind)].load();
   if (!factory)
     throw Error(
         fmt::format("this build has no device {}", device.str()),
         "run on the CPU with --device cpu, or build with -DSTEPNET_CUDA=ON where the CUDA toolkit is installed");
   return factory(device.index);
+}
+
+void give_back_free_memory() {
+  cpu_allocator().drop_kept();
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
 }
 
 void limit_cpu_memory(int64_t bytes) { memory_limit() = bytes; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/dry.h"
+#include "core/free_memory.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -186,6 +187,8 @@ void NetArena::make_plan() {
   const int64_t most = observation_->most_live(), block = plan_->layout.bytes;
   // A dry run stays with the observed one, which takes the most: places in a block have no identity of their own there.
   plan_->is_used = !plan_->values.empty() && !DryScope::now() && observation_->most_live(plan_->values, block) <= most;
+  // From now on the block is asked for in place of what these runs have left behind.
+  if (plan_->is_used) give_back_free_memory();
   const std::vector<StoredValue> staying = observation_->stayable();
   // A thousandth more is worth it that a run allocates nothing.
   const int64_t with_staying = observation_->most_live(plan_->values, block, staying);
