@@ -7,6 +7,7 @@
 
 #include "operators/cast.h"
 
+#include "core/half_kernel.h"
 #include "core/parallel.h"
 
 namespace stepnet {
@@ -53,6 +54,8 @@ Gradient gradient(Formula& f) {
   if (!is_floating(from)) return Gradient::none();
   return f.op("Cast", {f.dy("output")}, {make_arg("to", static_cast<int>(from))});
 }
+
+const bool offered = offer_cast(DeviceKind::cpu, cast);
 
 REGISTER(cast) {
   return op<CastArgs>("Cast")

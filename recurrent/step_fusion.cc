@@ -174,7 +174,7 @@ bool StepProgram::add_to_chain(Chain& chain, size_t index) const {
     const int like = chain_begin(op);
     if (like < 0) return false;
     const Tensor& first = slots_[like]->tensor;
-    if (!is_floating(first.dtype()) || first.size() == 0) return false;
+    if ((first.dtype() != DType::float32 && first.dtype() != DType::float64) || first.size() == 0) return false;
     chain.dtype = first.dtype();
     chain.width = last_dim(first);
     if (chain.width < kNarrow) return false;
