@@ -23,9 +23,8 @@ void fill_any(const ConstantArgs& args, Call& call) {
     std::ranges::fill(y.span<std::string>(), read_constant<std::string>(args.value));
     return;
   }
-  const auto value = [&](auto zero) { fill(call, read_constant<decltype(zero)>(args.value), y); };
-  const auto half = [&](auto zero) { fill<decltype(zero)>(call, read_constant<float>(args.value), y); };
-  if (!with_type(y.dtype(), value) && !with_half(y.dtype(), half))
+  const auto fill_with = [&](auto zero) { fill(call, read_constant<decltype(zero)>(args.value), y); };
+  if (!with_type(y.dtype(), fill_with) && !with_half(y.dtype(), fill_with))
     fail("argument \"dtype\" is {}, which cannot be filled", dtype_name(y.dtype()));
 }
 
@@ -40,9 +39,8 @@ void fill_diagonal(const Call& call, T value, Tensor& y) {
 
 void fill_any_diagonal(const ConstantArgs& args, Call& call) {
   Tensor& y = call.out(0);
-  const auto value = [&](auto zero) { fill_diagonal(call, read_constant<decltype(zero)>(args.value), y); };
-  const auto half = [&](auto zero) { fill_diagonal<decltype(zero)>(call, read_constant<float>(args.value), y); };
-  if (!with_type(y.dtype(), value) && !with_half(y.dtype(), half))
+  const auto fill_with = [&](auto zero) { fill_diagonal(call, read_constant<decltype(zero)>(args.value), y); };
+  if (!with_type(y.dtype(), fill_with) && !with_half(y.dtype(), fill_with))
     fail("the elements would be {}, of which a diagonal cannot be", dtype_name(y.dtype()));
 }
 
