@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/dry_run.h"
+#include "core/half_kernel.h"
 #include "core/in_place.h"
 #include "core/inline_vector.h"
 #include "core/profile.h"
@@ -86,8 +87,9 @@ DType generic_type(const BoundOp& op, std::span<const TensorType> in) {
       first = static_cast<int>(i);
     }
     if (found != in[i].dtype)
-      fail("inputs \"{}\" and \"{}\" must have the same type, but are {} and {}", op.def.input(first),
-           op.def.input(static_cast<int>(i)), in[first], in[i]);
+      throw Error(fmt::format("inputs \"{}\" and \"{}\" must have the same type, but are {} and {}",
+                              op.def.input(first), op.def.input(static_cast<int>(i)), in[first], in[i]),
+                  is_half(found) || is_half(in[i].dtype) ? "bring one of them to the other's type with Cast" : "");
   }
   return found;
 }
@@ -96,7 +98,7 @@ void check_fixed_types(const BoundOp& op, std::span<const TensorType> in) {
   for (size_t i = 0; i < in.size(); ++i) {
     const ParamSpec& p = *op.spec->input_spec(static_cast<int>(i));
     if (p.types.empty() || in[i].absent || !in[i].known) continue;
-    if (std::find(p.types.begin(), p.types.end(), in[i].dtype) != p.types.end()) continue;
+    if (is_one_of(p.types, in[i].dtype)) continue;
     std::vector<std::string> names;
     for (const DType t : p.types) names.emplace_back(dtype_name(t));
     fail("input \"{}\" ({}) must be {}, but is {}", op.def.input(static_cast<int>(i)), p.name, fmt::join(names, " or "),
@@ -106,12 +108,9 @@ void check_fixed_types(const BoundOp& op, std::span<const TensorType> in) {
 
 void check_has_kernel(const BoundOp& op, DType dtype) {
   if (dtype == DType::undefined || op.spec->kernels.empty()) return;
-  const auto& kernels = op.spec->kernels;
-  const bool any = std::any_of(kernels.begin(), kernels.end(),
-                               [&](const Kernel& k) { return k.dtype == dtype || k.dtype == DType::undefined; });
-  if (any) return;
+  if (has_kernel_for(*op.spec, dtype)) return;
   std::vector<std::string> names;
-  for (const Kernel& k : kernels)
+  for (const Kernel& k : op.spec->kernels)
     if (std::find(names.begin(), names.end(), dtype_name(k.dtype)) == names.end())
       names.emplace_back(dtype_name(k.dtype));
   fail("there is no kernel for elements of type {}; there are kernels for {}", dtype_name(dtype),
@@ -263,6 +262,8 @@ const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std
     }
   }
   require(device_has_any, "there is no kernel for {}", op.device);
+  if ((!found && is_half(dtype)) || needs_casts(*op.spec, in))
+    if (const Kernel* on_casts = kernel_on_casts(*op.spec, op.device.kind)) return *on_casts;
   if (!found) check_has_kernel(op, dtype);
   require(found != nullptr, "there is no kernel for {} and elements of type {}", op.device, dtype_name(dtype));
   return *found;

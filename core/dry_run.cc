@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/dry.h"
+#include "core/half_kernel.h"
 #include "core/running_op.h"
 
 namespace stepnet {
@@ -111,10 +112,13 @@ void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
   const bool computed = follows_from_shapes(op, call);
   set_known(call, computed);
   if (computed) return kernel.run(op.args.get(), call);
-  if (op.spec->known_outputs) op.spec->known_outputs(op.args.get(), call);
+  std::optional<FloatCall> floats;
+  if (is_on_casts(kernel)) floats.emplace(*op.spec, call);
+  Call& real = floats ? floats->call() : call;
+  if (op.spec->known_outputs) op.spec->known_outputs(op.args.get(), real);
   if (const Kernel* workspace = kernel_for(op.spec->workspace, kernel)) {
     const DryScope::Workspace asking(*dry);
-    workspace->run(op.args.get(), call);
+    workspace->run(op.args.get(), real);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "core/dry_run.h"
 #include "core/estimate_recorder.h"
 #include "core/estimate_text.h"
+#include "core/half.h"
 
 namespace stepnet {
 namespace {
@@ -14,9 +15,14 @@ std::string kernel_text(const BoundOp& op, const DryScope& dry, DType dtype) {
   if (op.spec->blob_kernel) return "on the host, of other operators";
   const std::string type(dtype == DType::undefined ? "any type" : dtype_name(dtype));
   const char* device = dry.claims() == DeviceKind::cpu ? "cpu" : "cuda";
-  const bool exists = std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == dry.claims(); });
-  std::string text = fmt::format("{}, {}", device, type);
-  if (!op.spec->workspace.empty() && dtype == DType::float32)
+  const auto has = [&](auto fits) {
+    return std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == dry.claims() && fits(k); });
+  };
+  const bool exists = has([](const Kernel&) { return true; });
+  const bool on_casts = is_half(dtype) && exists &&
+                        !has([&](const Kernel& k) { return k.dtype == dtype || k.dtype == DType::undefined; });
+  std::string text = fmt::format("{}, {}{}", device, type, on_casts ? ": float kernel on casts" : "");
+  if (!op.spec->workspace.empty() && (dtype == DType::float32 || on_casts))
     text += dry.claims() == DeviceKind::cpu ? ", oneDNN" : ", cuBLASLt";
   return exists ? text : text + " (assumed: this build has none)";
 }

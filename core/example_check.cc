@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <memory>
 #include <set>
-#include <sstream>
 
 #include "core/error.h"
+#include "core/example_runs.h"
 #include "core/gradient_runs.h"
 #include "core/io/temporary_folder.h"
 #include "core/op_example.h"
@@ -19,106 +16,6 @@ namespace {
 
 constexpr double kFloatError = 1e-4;  // of an output's largest element: float has 24 bits, and sums lose some
 constexpr double kSumError = 1e-12, kDeviceError = 1e-12, kDeviceFloatError = 1e-5;
-
-bool is_floating(const Tensor& value) { return value.dtype() == DType::float32 || value.dtype() == DType::float64; }
-
-Tensor as(DType dtype, const Tensor& value) {
-  if (value.dtype() == dtype || !is_floating(value)) return value.clone();
-  Tensor converted = Tensor::empty(dtype, value.shape());
-  if (dtype == DType::float32)
-    std::ranges::transform(value.span<double>(), converted.data<float>(),
-                           [](double v) { return static_cast<float>(v); });
-  else
-    std::ranges::copy(value.span<float>(), converted.data<double>());
-  return converted;
-}
-
-// The same, but floating elements are NaN; on the CPU.
-Tensor with_nan(const Tensor& given) {
-  Tensor value = placed(given, {});
-  if (value.dtype() == DType::float32)
-    std::ranges::fill(value.span<float>(), std::numeric_limits<float>::quiet_NaN());
-  else if (value.dtype() == DType::float64)
-    std::ranges::fill(value.span<double>(), std::numeric_limits<double>::quiet_NaN());
-  return value;
-}
-
-Tensor* tensor_of(Workspace& workspace, const std::string& name) {
-  Blob* blob = name.empty() ? nullptr : workspace.find(name);
-  return blob && blob->is_tensor() && !blob->empty() ? &blob->tensor() : nullptr;
-}
-
-// A net bound to its feeds in one floating type.
-class ForwardRuns {
- public:
-  ForwardRuns(const GradientSubject& subject, DType dtype, uint64_t seed, Device device = {})
-      : subject_(subject), dtype_(dtype), seed_(seed), device_(device) {
-    feed();
-    NetDef net = subject.net;
-    if (device.kind == DeviceKind::cuda) net.mutable_device_option()->set_device_type(CUDA);
-    net_ = std::make_unique<Net>(net, workspace_);
-  }
-
-  NamedTensors run() {
-    std::ostringstream printed;
-    RunContext context;
-    context.seed = seed_;
-    context.out = &printed;
-    net_->set_runs(0);
-    net_->run(context);
-    NamedTensors values;
-    for (const OperatorDef& op : subject_.net.op())
-      for (const std::string& name : op.output())
-        if (const Tensor* value = tensor_of(workspace_, name)) values[name] = placed(*value, {});
-    return values;
-  }
-
-  // Again, over outputs that are NaN.
-  NamedTensors run_over_nan() {
-    for (const OperatorDef& op : subject_.net.op())
-      for (const std::string& name : op.output())
-        if (Tensor* value = tensor_of(workspace_, name)) value->copy_from(with_nan(*value));
-    feed();
-    return run();
-  }
-
- private:
-  void feed() {
-    for (const auto& [name, value] : subject_.feeds) workspace_.tensor(name) = placed(as(dtype_, value), device_);
-  }
-
-  const GradientSubject& subject_;
-  DType dtype_;
-  uint64_t seed_;
-  Device device_;
-  Workspace workspace_;
-  std::unique_ptr<Net> net_;
-};
-
-// "" or where two values differ by more than `tolerance` times the largest element; integers must be equal.
-std::string difference(const Tensor& a, const Tensor& b, double tolerance) {
-  if (a.shape() != b.shape()) return fmt::format("{} against {}", a.str(), b.str());
-  if (a.dtype() != b.dtype()) return fmt::format("{} against {}", a.str(), b.str());
-  if (a.dtype() == DType::string) return "";
-  if (!is_floating(a)) return std::equal(a.raw(), a.raw() + a.bytes(), b.raw()) ? "" : "some element";
-  const Tensor x = as(DType::float64, a), y = as(DType::float64, b);
-  double scale = 1;
-  for (const double v : y.span<double>())
-    if (std::isfinite(v)) scale = std::max(scale, std::fabs(v));
-  for (int64_t i = 0; i < x.size(); ++i) {
-    const double p = x.data<double>()[i], q = y.data<double>()[i];
-    if (p == q || (std::isnan(p) && std::isnan(q)) || std::fabs(p - q) <= tolerance * scale) continue;
-    return fmt::format("{}: {} against {}", place_text(x.shape(), i), p, q);
-  }
-  return "";
-}
-
-bool has_side_effects(const NetDef& net) {
-  return std::ranges::any_of(net.op(), [](const OperatorDef& op) {
-    const OpSpec& spec = op_spec(op.type());
-    return spec.side_effect || spec.blob_kernel;
-  });
-}
 
 bool runs_in(const OpSpec& spec, DType dtype) {
   return std::ranges::any_of(spec.kernels, [&](const Kernel& kernel) {
@@ -138,18 +35,9 @@ void check_forward(const OpSpec& spec, const GradientSubject& subject, uint64_t 
   if (!runs_in(spec, DType::float32) || subject.net.op_size() != 1) return;
   for (const auto& [name, value] : ForwardRuns(subject, DType::float32, seed).run())
     if (const std::string differs =
-            difference(as(DType::float64, value), as(DType::float64, values.at(name)), kFloatError);
+            difference(in_type(DType::float64, value), in_type(DType::float64, values.at(name)), kFloatError);
         !differs.empty())
       report.broken.push_back(fmt::format("\"{}\" of float inputs is not that of double ones at {}", name, differs));
-}
-
-// Outputs that are objects, such as what an operator keeps for its gradient, are each device's own business.
-std::set<std::string> objects_of(const NetDef& net) {
-  std::set<std::string> names;
-  for (const OperatorDef& op : net.op())
-    for (int o = 0; o < op.output_size(); ++o)
-      if (op_spec(op.type()).output_spec(o)->object) names.insert(op.output(o));
-  return names;
 }
 
 // `on_cpu` is the same subject with another folder for its files.
@@ -160,7 +48,7 @@ void check_device(const OpSpec& spec, const GradientSubject& on_cpu, const Gradi
     if (!runs_in(spec, dtype)) continue;
     const NamedTensors expected = ForwardRuns(on_cpu, dtype, seed).run();
     for (const auto& [name, value] : ForwardRuns(subject, dtype, seed, subject.device).run()) {
-      if (objects.count(name) > 0 && !is_floating(value)) continue;
+      if (objects.count(name) > 0 && !is_floating(value.dtype())) continue;
       if (const std::string differs = difference(value, expected.at(name), error); !differs.empty())
         report.broken.push_back(
             fmt::format("\"{}\" of {} inputs is not that of the CPU at {}", name, dtype_name(dtype), differs));

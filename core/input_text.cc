@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/error.h"
+#include "core/half.h"
 #include "core/random.h"
 
 namespace stepnet {
@@ -71,6 +72,10 @@ Tensor numbers(const InputText& input, const std::function<double(uint64_t)>& re
       return filled<double>(shape, real);
     case DType::float32:
       return filled<float>(shape, real);
+    case DType::float16:
+      return filled<float16>(shape, real);
+    case DType::bfloat16:
+      return filled<bfloat16>(shape, real);
     case DType::int32:
       return filled<int32_t>(shape, whole);
     case DType::int64:

@@ -1,4 +1,5 @@
 // CUDA kernel for Add. Meaning and derivative: see operators/add.cc.
+#include "gpu/accumulate.h"
 #include "gpu/elementwise.h"
 
 namespace stepnet::gpu_add {
@@ -6,11 +7,12 @@ namespace {
 
 template <class T>
 void forward(const BroadcastArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T> c, Call& call) {
-  gpu::binary<std::plus<T>>(args, a, b, c, call);
+  gpu::binary<std::plus<gpu::Accumulate<T>>>(args, a, b, c, call);
 }
 
 REGISTER(add_cuda) {
-  return cuda<BroadcastArgs>("Add", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+  return cuda<BroadcastArgs>("Add", forward<float>, forward<double>, forward<float16>, forward<bfloat16>,
+                             forward<int32_t>, forward<int64_t>);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // CUDA kernels for AveragedLoss and its gradient. Meaning and derivatives: see operators/averaged_loss.cc.
+#include "gpu/accumulate.h"
 #include "gpu/reduce.h"
 
 namespace stepnet::gpu_averaged_loss {
@@ -15,12 +16,16 @@ void forward(gpu::In<T> x, gpu::Out<T> y, Call& call) {
 
 template <class T>
 void gradient(const Tensor&, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  const T count = static_cast<T>(dx.size);
+  const auto count = static_cast<gpu::Accumulate<T>>(dx.size);
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[0] / count; });
 }
 
-REGISTER(averaged_loss_cuda) { return cuda("AveragedLoss", forward<float>, forward<double>); }
-REGISTER(averaged_loss_gradient_cuda) { return cuda("AveragedLossGradient", gradient<float>, gradient<double>); }
+REGISTER(averaged_loss_cuda) {
+  return cuda("AveragedLoss", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
+REGISTER(averaged_loss_gradient_cuda) {
+  return cuda("AveragedLossGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_averaged_loss

@@ -28,7 +28,9 @@ void forward(const BatchMatmulArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T
   });
 }
 
-REGISTER(batch_matmul_cuda) { return cuda<BatchMatmulArgs>("BatchMatMul", forward<float>, forward<double>); }
+REGISTER(batch_matmul_cuda) {
+  return cuda<BatchMatmulArgs>("BatchMatMul", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_batch_matmul

@@ -1,6 +1,7 @@
 // CUDA kernels for Cast and CastLike. Meaning and derivative: see operators/cast.cc.
 #include "operators/cast.h"
 
+#include "core/half_kernel.h"
 #include "gpu/elementwise.h"
 
 namespace stepnet::gpu_cast {
@@ -22,6 +23,8 @@ void cast(Call& call) {
   with_castable(x.dtype(), y.dtype(),
                 [&](auto from, auto to) { convert_all<decltype(from), decltype(to)>(call, x, y); });
 }
+
+const bool offered = offer_cast(DeviceKind::cuda, cast);
 
 REGISTER(cast_cuda) { return cuda<CastArgs>("Cast", cast); }
 REGISTER(cast_like_cuda) { return cuda("CastLike", cast); }

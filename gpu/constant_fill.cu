@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/half.h"
 #include "core/with_type.h"
 #include "gpu/launch.h"
 
@@ -22,7 +23,8 @@ void fill_any(const ConstantArgs& args, Call& call) {
     std::ranges::fill(y.span<std::string>(), read_constant<std::string>(args.value));
     return;
   }
-  if (!with_type(y.dtype(), [&](auto zero) { fill(call, read_constant<decltype(zero)>(args.value), y); }))
+  const auto fill_with = [&](auto zero) { fill(call, read_constant<decltype(zero)>(args.value), y); };
+  if (!with_type(y.dtype(), fill_with) && !with_half(y.dtype(), fill_with))
     fail("argument \"dtype\" is {}, which cannot be filled", dtype_name(y.dtype()));
 }
 
@@ -37,7 +39,8 @@ void fill_diagonal(const Call& call, T value, Tensor& y) {
 
 void fill_any_diagonal(const ConstantArgs& args, Call& call) {
   Tensor& y = call.out(0);
-  if (!with_type(y.dtype(), [&](auto zero) { fill_diagonal(call, read_constant<decltype(zero)>(args.value), y); }))
+  const auto fill_with = [&](auto zero) { fill_diagonal(call, read_constant<decltype(zero)>(args.value), y); };
+  if (!with_type(y.dtype(), fill_with) && !with_half(y.dtype(), fill_with))
     fail("the elements would be {}, of which a diagonal cannot be", dtype_name(y.dtype()));
 }
 

@@ -1,6 +1,7 @@
 // CUDA kernel for Div. Meaning and derivative: see operators/div.cc.
 #include "operators/div.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/division.h"
 
 namespace stepnet::gpu_div {
@@ -8,11 +9,12 @@ namespace {
 
 template <class T>
 void forward(const BroadcastArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T> c, Call& call) {
-  gpu::divide<Quotient<T>>(args, a, b, c, call);
+  gpu::divide<Quotient<gpu::Accumulate<T>>>(args, a, b, c, call);
 }
 
 REGISTER(div_cuda) {
-  return cuda<BroadcastArgs>("Div", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+  return cuda<BroadcastArgs>("Div", forward<float>, forward<double>, forward<float16>, forward<bfloat16>,
+                             forward<int32_t>, forward<int64_t>);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // CUDA kernels for ElementwiseLinear and its gradient. Meaning and derivative: see operators/elementwise_linear.cc.
 #include "operators/elementwise_linear.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 #include "operators/axis_rows.h"
 
@@ -18,12 +19,14 @@ template <class T>
 void sum_columns(const Call& call, Rows rows, const T* dy, const T* x, gpu::Out<T> sums, bool accumulate) {
   const auto n = static_cast<size_t>(rows.size);
   gpu::reduce_axis(
-      call, {1, rows.count, rows.size}, T(0),
+      call, {1, rows.count, rows.size}, gpu::Accumulate<T>(0),
       [=] __device__(size_t, size_t r, size_t j) {
         const size_t i = r * n + j;
-        return x ? dy[i] * x[i] : dy[i];
+        const gpu::Accumulate<T> d = dy[i];
+        return x ? d * x[i] : d;
       },
-      std::plus<T>(), [=] __device__(size_t, size_t j, T sum) { sums[j] = accumulate ? sums[j] + sum : sum; });
+      std::plus<gpu::Accumulate<T>>(),
+      [=] __device__(size_t, size_t j, gpu::Accumulate<T> sum) { sums[j] = accumulate ? sums[j] + sum : sum; });
 }
 
 // Values of X and w are there if they are needed.
@@ -37,9 +40,12 @@ void gradient(const LinearArgs& a, gpu::In<T> dy, gpu::In<T> x, gpu::In<T> w, gp
   if (call.wants(2)) sum_columns<T>(call, rows, dy.data, nullptr, db, call.accumulates(2));
 }
 
-REGISTER(elementwise_linear_cuda) { return cuda<LinearArgs>("ElementwiseLinear", forward<float>, forward<double>); }
+REGISTER(elementwise_linear_cuda) {
+  return cuda<LinearArgs>("ElementwiseLinear", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
 REGISTER(elementwise_linear_gradient_cuda) {
-  return cuda<LinearArgs>("ElementwiseLinearGradient", gradient<float>, gradient<double>);
+  return cuda<LinearArgs>("ElementwiseLinearGradient", gradient<float>, gradient<double>, gradient<float16>,
+                          gradient<bfloat16>);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // CUDA kernels for Elu and EluGradient. Meaning and derivative: see operators/elu.cc.
 #include "operators/elu.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/elementwise.h"
 
 namespace stepnet::gpu_elu {
@@ -8,17 +9,24 @@ namespace {
 
 template <class T>
 void forward(const EluArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  const T alpha = static_cast<T>(a.alpha);
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = x[i] > T(0) ? x[i] : alpha * expm1(x[i]); });
+  const auto alpha = static_cast<gpu::Accumulate<T>>(a.alpha);
+  gpu::each(call, y.size, [=] __device__(size_t i) {
+    const gpu::Accumulate<T> v = x[i];
+    y[i] = v > 0 ? v : alpha * expm1(v);
+  });
 }
 
 template <class T>
 void gradient(const EluArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  gpu::map(call, y, dy, dx, EluSlope<T>{static_cast<T>(a.alpha)});
+  gpu::map(call, y, dy, dx, EluSlope<gpu::Accumulate<T>>{a.alpha});
 }
 
-REGISTER(elu_cuda) { return cuda<EluArgs>("Elu", forward<float>, forward<double>); }
-REGISTER(elu_gradient_cuda) { return cuda<EluArgs>("EluGradient", gradient<float>, gradient<double>); }
+REGISTER(elu_cuda) {
+  return cuda<EluArgs>("Elu", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
+REGISTER(elu_gradient_cuda) {
+  return cuda<EluArgs>("EluGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_elu

@@ -1,4 +1,5 @@
 // CUDA kernel for Expand. Meaning and derivative: see operators/expand.cc.
+#include "core/half.h"
 #include "gpu/reduce.h"
 
 namespace stepnet::gpu_expand {
@@ -15,7 +16,10 @@ void expand(gpu::In<T> x, gpu::Out<T> y, Call& call) {
   gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = x[place.find(i)]; });
 }
 
-REGISTER(expand_cuda) { return cuda("Expand", expand<float>, expand<double>, expand<int32_t>, expand<int64_t>); }
+REGISTER(expand_cuda) {
+  return cuda("Expand", expand<float>, expand<double>, expand<float16>, expand<bfloat16>, expand<int32_t>,
+              expand<int64_t>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_expand

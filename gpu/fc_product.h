@@ -2,6 +2,7 @@
 // Threads: as gpu/launch.h.
 #pragma once
 
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 #include "gpu/matmul.h"
 #include "operators/fc_sizes.h"
@@ -12,9 +13,11 @@ namespace stepnet::gpu {
 template <class T>
 void sum_rows(const Call& call, int64_t m, int64_t n, const T* dy, T* db, bool accumulate) {
   const size_t columns = static_cast<size_t>(n);
+  using Sum = Accumulate<T>;
   reduce_axis(
-      call, {1, m, n}, T(0), [=] __device__(size_t, size_t c, size_t i) { return dy[c * columns + i]; }, std::plus<T>(),
-      [=] __device__(size_t, size_t i, T sum) { db[i] = accumulate ? db[i] + sum : sum; });
+      call, {1, m, n}, Sum(0),
+      [=] __device__(size_t, size_t c, size_t i) { return static_cast<Sum>(dy[c * columns + i]); }, std::plus<Sum>(),
+      [=] __device__(size_t, size_t i, Sum sum) { db[i] = accumulate ? db[i] + sum : sum; });
 }
 
 // W, or the columns of the window in it, as the second operand of a product.

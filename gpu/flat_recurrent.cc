@@ -158,7 +158,7 @@ Registration kernels(const char* type, void (*run)(const FlatArgs&, Call&)) {
   Registration r;
   r.kernels_only = true;
   r.spec.type = type;
-  for (const DType dtype : {DType::float32, DType::float64}) {
+  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
     Kernel kernel = adapt_kernel<FlatArgs>(run);
     kernel.device = DeviceKind::cuda;
     kernel.dtype = dtype;

@@ -1,6 +1,7 @@
 // CUDA kernel for chains of elementwise instructions. Meaning: see core/fused.h.
 #include "gpu/fused.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu {
@@ -42,16 +43,17 @@ void interpret(int device, const FusedInstruction* code, int instructions, int t
                int64_t width, int64_t rows) {
   each(device, static_cast<size_t>(width * rows), [=] __device__(size_t at) {
     const int64_t row = static_cast<int64_t>(at) / width, column = static_cast<int64_t>(at) % width;
-    T values[kMostFusedValues];
+    using Wide = Accumulate<T>;
+    Wide values[kMostFusedValues];
     const auto place = [&](int operand) {
       const FusedOperand<void>& t = operands.tensors[operand];
       return static_cast<T*>(t.first) + row * t.stride + column;
     };
     for (int k = 0; k < instructions; ++k) {
       const FusedInstruction& i = code[k];
-      const T a = i.a < tensors ? *place(i.a) : values[i.a - tensors];
-      const T b = i.b < tensors ? *place(i.b) : values[i.b - tensors];
-      const T result = fused_value(i, a, b);
+      const Wide a = i.a < tensors ? Wide(*place(i.a)) : values[i.a - tensors];
+      const Wide b = i.b < tensors ? Wide(*place(i.b)) : values[i.b - tensors];
+      const Wide result = fused_value(i, a, b);
       if (i.to < tensors)
         *place(i.to) = result;
       else
@@ -64,8 +66,7 @@ class CudaChain : public FusedChain {
  public:
   CudaChain(int device, DType dtype, const std::vector<FusedInstruction>& code, int tensors)
       : device_(device), dtype_(dtype), instructions_(static_cast<int>(code.size())), tensors_(tensors) {
-    require(dtype == DType::float32 || dtype == DType::float64, "a chain of {} cannot be run on a GPU",
-            dtype_name(dtype));
+    require(is_floating(dtype), "a chain of {} cannot be run on a GPU", dtype_name(dtype));
     require(tensors <= kMostFusedTensors, "a chain of {} tensors has more than {}", tensors, kMostFusedTensors);
     compiled_ = compile_chain(device, fused_source(dtype, code, tensors));
     if (compiled_) return;
@@ -83,10 +84,11 @@ class CudaChain : public FusedChain {
       return compiled_->launch(current_stream(device_), operands, width, rows);
     }
     const auto* code = reinterpret_cast<const FusedInstruction*>(code_.raw());
-    if (dtype_ == DType::float32)
-      interpret<float>(device_, code, instructions_, tensors_, operands, width, rows);
-    else
-      interpret<double>(device_, code, instructions_, tensors_, operands, width, rows);
+    const auto run_as = [&](auto zero) {
+      interpret<decltype(zero)>(device_, code, instructions_, tensors_, operands, width, rows);
+    };
+    if (with_half(dtype_, run_as)) return;
+    dtype_ == DType::float32 ? run_as(float{}) : run_as(double{});
   }
 
  private:

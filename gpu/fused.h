@@ -1,6 +1,10 @@
 // Chains of elementwise instructions as one kernel: compiled from generated source where NVRTC is there, else read
 // instruction by instruction.
 //
+// Chains of halves compute in float: a tensor's element becomes float where it is read and is rounded where it is
+// written, and what only the chain reads is never rounded. So results differ from those of the operators one by one by
+// the roundings that are left out.
+//
 // Threads: chains may be used from several threads.
 #pragma once
 

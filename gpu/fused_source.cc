@@ -8,8 +8,41 @@
 namespace stepnet::gpu {
 namespace {
 
-constexpr const char* kStart = R"(struct Operand {{ {0}* first; long long stride; }};
-struct Operands {{ Operand tensors[{1}]; }};
+// How elements are read and written. There are no headers where this is compiled.
+constexpr const char* kWhole = R"(typedef {0} Element;
+__device__ {0} load({0} x) {{ return x; }}
+__device__ {0} store({0} x) {{ return x; }}
+)";
+constexpr const char* kFloat16 = R"(typedef unsigned short Element;
+__device__ float load(Element x) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x));
+  return value;
+}
+__device__ Element store(float value) {
+  Element x;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(x) : "f"(value));
+  return x;
+}
+)";
+// The upper half of a float, rounded to even; what is not a number stays so.
+constexpr const char* kBfloat16 = R"(typedef unsigned short Element;
+__device__ float load(Element x) { return __uint_as_float((unsigned)x << 16); }
+__device__ Element store(float value) {
+  const unsigned all = __float_as_uint(value);
+  if ((all & 0x7fffffffu) > 0x7f800000u) return (Element)((all >> 16) | 0x40);
+  return (Element)((all + 0x7fffu + ((all >> 16) & 1)) >> 16);
+}
+)";
+
+std::string element_text(DType dtype, const char* type) {
+  if (dtype == DType::float16) return kFloat16;
+  if (dtype == DType::bfloat16) return kBfloat16;
+  return fmt::format(kWhole, type);
+}
+
+constexpr const char* kStart = R"(struct Operand {{ Element* first; long long stride; }};
+struct Operands {{ Operand tensors[{0}]; }};
 extern "C" __global__ void chain(const Operands o, long long width, long long rows) {{
   const long long step = (long long)gridDim.x * blockDim.x;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < width * rows; i += step) {{
@@ -60,20 +93,20 @@ bool reads_second(FusedCode code) {
 }  // namespace
 
 std::string fused_source(DType dtype, const std::vector<FusedInstruction>& code, int tensors) {
-  const char* type = dtype == DType::float32 ? "float" : "double";
-  std::string text = fmt::format(kStart, type, kMostFusedTensors);
+  const char* type = dtype == DType::float64 ? "double" : "float";
+  std::string text = element_text(dtype, type) + fmt::format(kStart, kMostFusedTensors);
   std::set<int> there;  // operands whose variable has a value
   const auto read = [&](int operand) {
     if (!there.insert(operand).second) return;
     require(operand < tensors, "a chain reads value {} before it is there", operand);
-    text += fmt::format("    {} {} = {};\n", type, name(operand), place(operand));
+    text += fmt::format("    {} {} = load({});\n", type, name(operand), place(operand));
   };
   for (const FusedInstruction& i : code) {
     read(i.a);
     if (reads_second(i.code)) read(i.b);
     const bool is_new = there.insert(i.to).second;
     text += fmt::format("    {}{} = {};\n", is_new ? std::string(type) + " " : "", name(i.to), value_of(i, type));
-    if (i.to < tensors) text += fmt::format("    {} = {};\n", place(i.to), name(i.to));
+    if (i.to < tensors) text += fmt::format("    {} = store({});\n", place(i.to), name(i.to));
   }
   return text + "  }\n}\n";
 }

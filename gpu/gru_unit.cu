@@ -14,7 +14,8 @@ void forward(const UnitArgs& a, gpu::Out<T> h, Call& call) {
   gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
     const size_t n = s / rows.d, x = 3 * n * rows.d + s % rows.d;
     if (!rows.valid(n)) return gpu::hold(drop, h_prev, h.data, s);
-    const T u = gpu::sigmoid(gates[x + rows.d]), o = std::tanh(gates[x + 2 * rows.d]);
+    const gpu::Accumulate<T> u = gpu::sigmoid(gates[x + rows.d]), candidate = gates[x + 2 * rows.d],
+                             o = std::tanh(candidate);
     h[s] = u * (h_prev[s] - o) + o;
   });
 }
@@ -32,19 +33,23 @@ void gradient(const UnitArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dgates, Call& 
       gpu::hold(drop, dh, dh_prev.data, s);
       return gpu::hold_zeros(dgates.data, x, d, 3);
     }
-    const T u = gpu::sigmoid(gates[x + d]), e = dh[s];
+    const gpu::Accumulate<T> u = gpu::sigmoid(gates[x + d]), e = dh[s];
     if (dgates.data) {
-      const T o = std::tanh(gates[x + 2 * d]), before = h_prev[s];
+      const gpu::Accumulate<T> candidate = gates[x + 2 * d], o = std::tanh(candidate), before = h_prev[s];
       dgates[x] = T(0);
-      dgates[x + d] = e * (before - o) * u * (T(1) - u);
-      dgates[x + 2 * d] = e * (T(1) - u) * (T(1) - o * o);
+      dgates[x + d] = e * (before - o) * u * (1 - u);
+      dgates[x + 2 * d] = e * (1 - u) * (1 - o * o);
     }
     if (dh_prev.data) dh_prev[s] = e * u;
   });
 }
 
-REGISTER(gru_unit_cuda) { return cuda<UnitArgs>("GRUUnit", forward<float>, forward<double>); }
-REGISTER(gru_unit_gradient_cuda) { return cuda<UnitArgs>("GRUUnitGradient", gradient<float>, gradient<double>); }
+REGISTER(gru_unit_cuda) {
+  return cuda<UnitArgs>("GRUUnit", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
+REGISTER(gru_unit_gradient_cuda) {
+  return cuda<UnitArgs>("GRUUnitGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_gru_unit

@@ -15,7 +15,7 @@ namespace stepnet::gpu {
 struct VendorLayers {
   FlatArgs args;
   Shape x;
-  DType dtype = DType::float32;       // or float64
+  DType dtype = DType::float32;       // or another floating type; halves are added up in float
   std::vector<int32_t> lengths = {};  // of each sample
   FlatWeights weights() const { return flat_weights(args, x); }
 };

@@ -1,6 +1,7 @@
 // CUDA kernels for LeakyRelu and LeakyReluGradient. Meaning and derivative: see operators/leaky_relu.cc.
 #include "operators/leaky_relu.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/elementwise.h"
 
 namespace stepnet::gpu_leaky_relu {
@@ -8,17 +9,20 @@ namespace {
 
 template <class T>
 void forward(const LeakyReluArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  gpu::map(call, x, y, LeakyReluValue<T>{static_cast<T>(a.alpha)});
+  gpu::map(call, x, y, LeakyReluValue<gpu::Accumulate<T>>{a.alpha});
 }
 
 template <class T>
 void gradient(const LeakyReluArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  gpu::map(call, y, dy, dx, LeakyReluSlope<T>{static_cast<T>(a.alpha)});
+  gpu::map(call, y, dy, dx, LeakyReluSlope<gpu::Accumulate<T>>{a.alpha});
 }
 
-REGISTER(leaky_relu_cuda) { return cuda<LeakyReluArgs>("LeakyRelu", forward<float>, forward<double>); }
+REGISTER(leaky_relu_cuda) {
+  return cuda<LeakyReluArgs>("LeakyRelu", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
 REGISTER(leaky_relu_gradient_cuda) {
-  return cuda<LeakyReluArgs>("LeakyReluGradient", gradient<float>, gradient<double>);
+  return cuda<LeakyReluArgs>("LeakyReluGradient", gradient<float>, gradient<double>, gradient<float16>,
+                             gradient<bfloat16>);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // CUDA kernel for Log. Meaning and derivative: see operators/log.cc.
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_log {
@@ -6,10 +7,10 @@ namespace {
 
 template <class T>
 void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = log(x[i]); });
+  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = log(static_cast<gpu::Accumulate<T>>(x[i])); });
 }
 
-REGISTER(log_cuda) { return cuda("Log", forward<float>, forward<double>); }
+REGISTER(log_cuda) { return cuda("Log", forward<float>, forward<double>, forward<float16>, forward<bfloat16>); }
 
 }  // namespace
 }  // namespace stepnet::gpu_log

@@ -1,6 +1,7 @@
 // CUDA kernels for LogSoftmax and its gradients. Meaning and derivatives: see operators/log_softmax.cc.
 #include "operators/log_softmax.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/lines.h"
 #include "operators/axis_rows.h"
 
@@ -22,12 +23,13 @@ struct ForwardLine {
   template <class Worker>
   __device__ void operator()(size_t n, const Worker& worker) const {
     const size_t begin = n * size + worker.thread, end = (n + 1) * size;
-    T most = -std::numeric_limits<T>::infinity();
-    for (size_t i = begin; i < end; i += Worker::size) most = x[i] > most ? x[i] : most;
-    most = worker.reduce(most, [](T a, T b) { return a > b ? a : b; });
+    using Wide = gpu::Accumulate<T>;
+    Wide most = -std::numeric_limits<Wide>::infinity();
+    for (size_t i = begin; i < end; i += Worker::size) most = x[i] > most ? Wide(x[i]) : most;
+    most = worker.reduce(most, [](Wide a, Wide b) { return a > b ? a : b; });
     double sum = 0;
     for (size_t i = begin; i < end; i += Worker::size) sum += static_cast<double>(exp(x[i] - most));
-    const T log_sum = static_cast<T>(log(worker.sum(sum)));
+    const auto log_sum = static_cast<Wide>(log(worker.sum(sum)));
     for (size_t i = begin; i < end; i += Worker::size) y[i] = x[i] - most - log_sum;
   }
 };
@@ -44,8 +46,8 @@ struct GradientLine {
     const size_t begin = n * size + worker.thread, end = (n + 1) * size;
     double sum = 0;
     for (size_t i = begin; i < end; i += Worker::size) sum += static_cast<double>(dy[i]);
-    const T all = static_cast<T>(worker.sum(sum));
-    for (size_t i = begin; i < end; i += Worker::size) dx[i] = dy[i] - exp(y[i]) * all;
+    const auto all = static_cast<gpu::Accumulate<T>>(worker.sum(sum));
+    for (size_t i = begin; i < end; i += Worker::size) dx[i] = dy[i] - exp(gpu::Accumulate<T>(y[i])) * all;
   }
 };
 
@@ -58,16 +60,17 @@ struct SecondLine {
   template <class Worker>
   __device__ void operator()(size_t n, const Worker& worker) const {
     const size_t begin = n * size + worker.thread, end = (n + 1) * size;
+    using Wide = gpu::Accumulate<T>;
     double sum = 0, product = 0;
     for (size_t i = begin; i < end; i += Worker::size) {
       if (gy.data) sum += static_cast<double>(dy[i]);
-      product += static_cast<double>(u[i] * exp(y[i]));
+      product += static_cast<double>(u[i] * exp(Wide(y[i])));
     }
     sum = worker.sum(sum);
     product = worker.sum(product);
     for (size_t i = begin; i < end; i += Worker::size) {
-      if (gy.data) gy[i] = -u[i] * exp(y[i]) * static_cast<T>(sum);
-      if (gdy.data) gdy[i] = u[i] - static_cast<T>(product);
+      if (gy.data) gy[i] = -u[i] * exp(Wide(y[i])) * static_cast<Wide>(sum);
+      if (gdy.data) gdy[i] = u[i] - static_cast<Wide>(product);
     }
   }
 };
@@ -91,12 +94,16 @@ void second_gradient(const LogSoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::
   gpu::each_line(call, lines, SecondLine<T>{static_cast<size_t>(lines.size), y, dy, u, gy, gdy});
 }
 
-REGISTER(log_softmax_cuda) { return cuda<LogSoftmaxArgs>("LogSoftmax", forward<float>, forward<double>); }
+REGISTER(log_softmax_cuda) {
+  return cuda<LogSoftmaxArgs>("LogSoftmax", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
 REGISTER(log_softmax_gradient_cuda) {
-  return cuda<LogSoftmaxArgs>("LogSoftmaxGradient", gradient<float>, gradient<double>);
+  return cuda<LogSoftmaxArgs>("LogSoftmaxGradient", gradient<float>, gradient<double>, gradient<float16>,
+                              gradient<bfloat16>);
 }
 REGISTER(log_softmax_second_gradient_cuda) {
-  return cuda<LogSoftmaxArgs>("LogSoftmaxSecondGradient", second_gradient<float>, second_gradient<double>);
+  return cuda<LogSoftmaxArgs>("LogSoftmaxSecondGradient", second_gradient<float>, second_gradient<double>,
+                              second_gradient<float16>, second_gradient<bfloat16>);
 }
 
 }  // namespace

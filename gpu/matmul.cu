@@ -21,7 +21,9 @@ void forward(const MatMulArgs& args, gpu::In<T> x, gpu::In<T> z, gpu::Out<T> y, 
               x.data, z.data, y.data);
 }
 
-REGISTER(matmul_cuda) { return cuda<MatMulArgs>("MatMul", forward<float>, forward<double>); }
+REGISTER(matmul_cuda) {
+  return cuda<MatMulArgs>("MatMul", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_matmul

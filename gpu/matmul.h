@@ -5,12 +5,14 @@
 // Row-major, as in core/matmul.h: op(A) is [m, k], op(B) is [k, n], C is [m, n]; A is stored [k, m] if trans_a, B is
 // [n, k] if trans_b. Any size may be 0 (k = 0 gives zeros). C must not overlap A or B. `batch` products at a time, the
 // matrices of each `stride` elements behind those of the one before; a stride of 0 uses one matrix for all, of A and B.
-// float32 products are of float32 unless TF32 is allowed, whose mantissas have 10 bits.
+// float32 products are of float32 unless TF32 is allowed, whose mantissas have 10 bits. Those of halves are added up in
+// float32, bias and all, and rounded once.
 // Errors: what cuBLASLt refuses is an Error with its words. Threads: may be called from several threads.
 #pragma once
 
 #include <cstdint>
 
+#include "core/half.h"
 #include "core/op_spec.h"
 
 namespace stepnet::gpu {
@@ -31,6 +33,10 @@ void matmul(const Call& call, const ProductSizes& sizes, const float* a, const f
             const float* bias = nullptr);
 void matmul(const Call& call, const ProductSizes& sizes, const double* a, const double* b, double* c,
             const double* bias = nullptr);
+void matmul(const Call& call, const ProductSizes& sizes, const float16* a, const float16* b, float16* c,
+            const float16* bias = nullptr);
+void matmul(const Call& call, const ProductSizes& sizes, const bfloat16* a, const bfloat16* b, bfloat16* c,
+            const bfloat16* bias = nullptr);
 
 void allow_tf32(bool allow);  // off at first
 bool tf32_allowed();

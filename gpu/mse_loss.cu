@@ -1,4 +1,5 @@
 // CUDA kernel for MSELoss. Meaning and derivatives: see operators/mse_loss.cc.
+#include "core/half.h"
 #include "gpu/reduce.h"
 
 namespace stepnet::gpu_mse_loss {
@@ -16,7 +17,9 @@ void forward(gpu::In<T> x, gpu::In<T> y, gpu::Out<T> loss, Call& call) {
       std::plus<double>(), [=] __device__(size_t, size_t, double sum) { loss[0] = static_cast<T>(sum / count); });
 }
 
-REGISTER(mse_loss_cuda) { return cuda("MSELoss", forward<float>, forward<double>); }
+REGISTER(mse_loss_cuda) {
+  return cuda("MSELoss", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_mse_loss

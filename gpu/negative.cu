@@ -1,4 +1,5 @@
 // CUDA kernel for Negative. Meaning and derivative: see operators/negative.cc.
+#include "core/half.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_negative {
@@ -10,7 +11,8 @@ void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
 }
 
 REGISTER(negative_cuda) {
-  return cuda("Negative", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+  return cuda("Negative", forward<float>, forward<double>, forward<float16>, forward<bfloat16>, forward<int32_t>,
+              forward<int64_t>);
 }
 
 }  // namespace

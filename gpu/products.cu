@@ -33,5 +33,13 @@ void matmul(const Call& call, const ProductSizes& s, const float* a, const float
 void matmul(const Call& call, const ProductSizes& s, const double* a, const double* b, double* c, const double* bias) {
   product(call, s, a, b, c, bias);
 }
+void matmul(const Call& call, const ProductSizes& s, const float16* a, const float16* b, float16* c,
+            const float16* bias) {
+  product(call, s, a, b, c, bias);
+}
+void matmul(const Call& call, const ProductSizes& s, const bfloat16* a, const bfloat16* b, bfloat16* c,
+            const bfloat16* bias) {
+  product(call, s, a, b, c, bias);
+}
 
 }  // namespace stepnet::gpu

@@ -10,5 +10,9 @@ bool run_vendor_product(int device, const ProductSizes& sizes, const float* a, c
                         const float* bias);
 bool run_vendor_product(int device, const ProductSizes& sizes, const double* a, const double* b, double* c,
                         const double* bias);
+bool run_vendor_product(int device, const ProductSizes& sizes, const float16* a, const float16* b, float16* c,
+                        const float16* bias);
+bool run_vendor_product(int device, const ProductSizes& sizes, const bfloat16* a, const bfloat16* b, bfloat16* c,
+                        const bfloat16* bias);
 
 }  // namespace stepnet::gpu

@@ -1,6 +1,7 @@
 // What the CUDA kernels of the reductions over dimensions share; see operators/reduce_axes.h. Threads: as gpu/launch.h.
 #pragma once
 
+#include "gpu/accumulate.h"
 #include "gpu/reduce.h"
 #include "operators/reduce_args.h"
 
@@ -13,11 +14,13 @@ struct Same {
   }
 };
 
-// Each y is finish(map(x) of its elements, joined by join), from `first`. Functors, in ReductionType.
+// Each y is finish(map(x) of its elements, joined by join), from `first`. Functors, in Reduced.
+template <class T>
+using Reduced = ReductionType<Accumulate<T>>;
 template <class T, class Map, class Join, class Finish>
-void reduce_values(const ReduceArgs& a, In<T> x, Out<T> y, Call& call, ReductionType<T> first, Map map, Join join,
+void reduce_values(const ReduceArgs& a, In<T> x, Out<T> y, Call& call, Reduced<T> first, Map map, Join join,
                    Finish finish) {
-  using Wide = ReductionType<T>;
+  using Wide = Reduced<T>;
   const Shape& shape = call.in(0).shape();
   reduce_dims(
       call, ReducedDims(shape, reduced_shape(a, shape)), first,

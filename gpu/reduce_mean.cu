@@ -1,4 +1,5 @@
 // CUDA kernels for ReduceMean and its gradient. Meaning and derivatives: see operators/reduce_mean.cc.
+#include "gpu/accumulate.h"
 #include "gpu/reduce_axes.h"
 
 namespace stepnet::gpu_reduce_mean {
@@ -18,14 +19,17 @@ void forward(const ReduceArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
 
 template <class T>
 void gradient(const ReduceArgs& a, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  const T count = static_cast<T>(gpu::values_of_each(a, call.in(1).shape()));
+  const auto count = static_cast<gpu::Accumulate<T>>(gpu::values_of_each(a, call.in(1).shape()));
   const gpu::Strided place = gpu::places_in_result(a, call);
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[place.find(i)] / count; });
 }
 
-REGISTER(reduce_mean_cuda) { return cuda<ReduceArgs>("ReduceMean", forward<float>, forward<double>); }
+REGISTER(reduce_mean_cuda) {
+  return cuda<ReduceArgs>("ReduceMean", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
 REGISTER(reduce_mean_gradient_cuda) {
-  return cuda<ReduceArgs>("ReduceMeanGradient", gradient<float>, gradient<double>);
+  return cuda<ReduceArgs>("ReduceMeanGradient", gradient<float>, gradient<double>, gradient<float16>,
+                          gradient<bfloat16>);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // CUDA kernels for ReduceSum and its gradient. Meaning and derivatives: see operators/reduce_sum.cc.
+#include "gpu/accumulate.h"
 #include "gpu/reduce_axes.h"
 
 namespace stepnet::gpu_reduce_sum {
@@ -15,8 +16,13 @@ void gradient(const ReduceArgs& a, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[place.find(i)]; });
 }
 
-REGISTER(reduce_sum_cuda) { return cuda<ReduceArgs>("ReduceSum", forward<float>, forward<double>); }
-REGISTER(reduce_sum_gradient_cuda) { return cuda<ReduceArgs>("ReduceSumGradient", gradient<float>, gradient<double>); }
+REGISTER(reduce_sum_cuda) {
+  return cuda<ReduceArgs>("ReduceSum", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
+REGISTER(reduce_sum_gradient_cuda) {
+  return cuda<ReduceArgs>("ReduceSumGradient", gradient<float>, gradient<double>, gradient<float16>,
+                          gradient<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_reduce_sum

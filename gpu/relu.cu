@@ -1,4 +1,5 @@
 // CUDA kernels for Relu and ReluGradient. Meaning and derivative: see operators/relu.cc.
+#include "core/half.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_relu {
@@ -15,8 +16,10 @@ void gradient(Call& call, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = y[i] > T(0) ? dy[i] : T(0); });
 }
 
-REGISTER(relu_cuda) { return cuda("Relu", forward<float>, forward<double>); }
-REGISTER(relu_gradient_cuda) { return cuda("ReluGradient", gradient<float>, gradient<double>); }
+REGISTER(relu_cuda) { return cuda("Relu", forward<float>, forward<double>, forward<float16>, forward<bfloat16>); }
+REGISTER(relu_gradient_cuda) {
+  return cuda("ReluGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_relu

@@ -1,6 +1,7 @@
 // A tensor of one number, such as a learning rate, for kernels: wherever it is, and of whatever type.
 #pragma once
 
+#include "core/half.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu {
@@ -10,8 +11,7 @@ class Scalar {
   // A tensor of one value; of one on the CPU the value is read now. Throws Error on a type that is no number.
   explicit Scalar(const Tensor& t) : dtype_(t.dtype()) {
     require(t.size() == 1, "{} is not a single value", t);
-    require(dtype_ == DType::float32 || dtype_ == DType::float64 || dtype_ == DType::int32 || dtype_ == DType::int64,
-            "{} is not a number", t.str());
+    require(is_floating(dtype_) || dtype_ == DType::int32 || dtype_ == DType::int64, "{} is not a number", t.str());
     if (t.device().kind == DeviceKind::cpu)
       value_ = t.item<double>();
     else
@@ -24,6 +24,10 @@ class Scalar {
         return *reinterpret_cast<const float*>(place_);
       case DType::float64:
         return *reinterpret_cast<const double*>(place_);
+      case DType::float16:
+        return *reinterpret_cast<const float16*>(place_);
+      case DType::bfloat16:
+        return *reinterpret_cast<const bfloat16*>(place_);
       case DType::int32:
         return *reinterpret_cast<const int32_t*>(place_);
       default:

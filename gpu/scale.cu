@@ -1,6 +1,7 @@
 // CUDA kernel for Scale. Meaning and derivative: see operators/scale.cc.
 #include "operators/scale.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_scale {
@@ -8,11 +9,13 @@ namespace {
 
 template <class T>
 void forward(const ScaleArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  const T factor = static_cast<T>(a.scale);
+  const auto factor = static_cast<gpu::Accumulate<T>>(a.scale);
   gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = factor * x[i]; });
 }
 
-REGISTER(scale_cuda) { return cuda<ScaleArgs>("Scale", forward<float>, forward<double>); }
+REGISTER(scale_cuda) {
+  return cuda<ScaleArgs>("Scale", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_scale

@@ -1,4 +1,5 @@
 // CUDA kernels for Sigmoid and SigmoidGradient. Meaning and derivative: see operators/sigmoid.cc.
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_sigmoid {
@@ -8,8 +9,8 @@ namespace {
 template <class T>
 void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
   gpu::each(call, y.size, [=] __device__(size_t i) {
-    const T e = exp(x[i] < 0 ? x[i] : -x[i]);
-    y[i] = (x[i] < 0 ? e : T{1}) / (1 + e);
+    const gpu::Accumulate<T> v = x[i], e = exp(v < 0 ? v : -v);
+    y[i] = (v < 0 ? e : 1) / (1 + e);
   });
 }
 
@@ -18,8 +19,10 @@ void gradient(Call& call, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[i] * y[i] * (1 - y[i]); });
 }
 
-REGISTER(sigmoid_cuda) { return cuda("Sigmoid", forward<float>, forward<double>); }
-REGISTER(sigmoid_gradient_cuda) { return cuda("SigmoidGradient", gradient<float>, gradient<double>); }
+REGISTER(sigmoid_cuda) { return cuda("Sigmoid", forward<float>, forward<double>, forward<float16>, forward<bfloat16>); }
+REGISTER(sigmoid_gradient_cuda) {
+  return cuda("SigmoidGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_sigmoid

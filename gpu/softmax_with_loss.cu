@@ -1,5 +1,6 @@
 // CUDA kernels for SoftmaxWithLoss, SpatialSoftmaxWithLoss and their gradients. Meaning and derivatives: see
 // operators/softmax_with_loss.cc.
+#include "gpu/accumulate.h"
 #include "gpu/softmax_loss.h"
 
 namespace stepnet::gpu_softmax_with_loss {
@@ -24,15 +25,16 @@ struct ForwardLine {
   __device__ void operator()(size_t n, const Worker& worker) const {
     const size_t first = static_cast<size_t>(lines.first(static_cast<int64_t>(n))),
                  size = static_cast<size_t>(lines.size), inner = static_cast<size_t>(lines.inner);
-    T most = x[first];
+    using Wide = gpu::Accumulate<T>;
+    Wide most = x[first];
     for (size_t j = worker.thread; j < size; j += Worker::size)
-      most = x[first + j * inner] > most ? x[first + j * inner] : most;
-    most = worker.reduce(most, [](T a, T b) { return a > b ? a : b; });
+      most = x[first + j * inner] > most ? Wide(x[first + j * inner]) : most;
+    most = worker.reduce(most, [](Wide a, Wide b) { return a > b ? a : b; });
     double sum = 0;
     for (size_t j = worker.thread; j < size; j += Worker::size)
       sum += static_cast<double>(exp(x[first + j * inner] - most));
     sum = worker.sum(sum);
-    const T scale = static_cast<T>(1 / sum);
+    const auto scale = static_cast<Wide>(1 / sum);
     for (size_t j = worker.thread; p.data && j < size; j += Worker::size)
       p[first + j * inner] = scale * exp(x[first + j * inner] - most);
     const double log_sum = static_cast<double>(most) + log(sum);
@@ -92,12 +94,13 @@ struct GradientLine {
   __device__ void operator()(size_t n, const Worker& worker) const {
     const size_t first = static_cast<size_t>(lines.first(static_cast<int64_t>(n)));
     const double factor = scale * static_cast<double>(dloss[0]) * weighted.by_total() * targets.weight(n);
-    const T f = static_cast<T>(factor), of_p = static_cast<T>(factor * targets.shares_sum(n, worker));
+    using Wide = gpu::Accumulate<T>;
+    const auto f = static_cast<Wide>(factor), of_p = static_cast<Wide>(factor * targets.shares_sum(n, worker));
     const bool ignored = targets.ignored(n);
     targets.check(n);
     for (size_t j = worker.thread; j < static_cast<size_t>(lines.size); j += Worker::size) {
       const size_t at = first + j * static_cast<size_t>(lines.inner);
-      const T share = ignored ? T(0) : static_cast<T>(targets.share(n, j));
+      const Wide share = ignored ? Wide(0) : static_cast<Wide>(targets.share(n, j));
       dx[at] = of_p * p[at] - share * f;
     }
   }
@@ -121,16 +124,19 @@ void gradient(const Args& a, Call& call) {
 // The gradients take no In<T> by which their type would be known.
 template <class Args>
 void any_gradient(const Args& a, Call& call) {
+  if (with_half(call.out(0).dtype(), [&](auto zero) { gradient<Args, decltype(zero)>(a, call); })) return;
   if (call.out(0).dtype() == DType::float64) return gradient<Args, double>(a, call);
   gradient<Args, float>(a, call);
 }
 
 REGISTER(softmax_with_loss_cuda) {
-  return cuda<LossArgs>("SoftmaxWithLoss", forward<LossArgs, float>, forward<LossArgs, double>);
+  return cuda<LossArgs>("SoftmaxWithLoss", forward<LossArgs, float>, forward<LossArgs, double>,
+                        forward<LossArgs, float16>, forward<LossArgs, bfloat16>);
 }
 REGISTER(spatial_softmax_with_loss_cuda) {
   return cuda<SpatialLossArgs>("SpatialSoftmaxWithLoss", forward<SpatialLossArgs, float>,
-                               forward<SpatialLossArgs, double>);
+                               forward<SpatialLossArgs, double>, forward<SpatialLossArgs, float16>,
+                               forward<SpatialLossArgs, bfloat16>);
 }
 REGISTER(softmax_with_loss_gradient_cuda) { return cuda<LossArgs>("SoftmaxWithLossGradient", any_gradient<LossArgs>); }
 REGISTER(spatial_softmax_with_loss_gradient_cuda) {

@@ -1,6 +1,7 @@
 // CUDA kernels for Softsign and SoftsignGradient. Meaning and derivative: see operators/softsign.cc.
 #include "operators/softsign.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/elementwise.h"
 
 namespace stepnet::gpu_softsign {
@@ -8,16 +9,20 @@ namespace {
 
 template <class T>
 void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::map(call, x, y, SoftsignValue<T>());
+  gpu::map(call, x, y, SoftsignValue<gpu::Accumulate<T>>());
 }
 
 template <class T>
 void gradient(Call& call, gpu::In<T> x, gpu::In<T> dy, gpu::Out<T> dx) {
-  gpu::map(call, x, dy, dx, SoftsignSlope<T>());
+  gpu::map(call, x, dy, dx, SoftsignSlope<gpu::Accumulate<T>>());
 }
 
-REGISTER(softsign_cuda) { return cuda("Softsign", forward<float>, forward<double>); }
-REGISTER(softsign_gradient_cuda) { return cuda("SoftsignGradient", gradient<float>, gradient<double>); }
+REGISTER(softsign_cuda) {
+  return cuda("Softsign", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
+REGISTER(softsign_gradient_cuda) {
+  return cuda("SoftsignGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_softsign

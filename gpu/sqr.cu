@@ -1,4 +1,5 @@
 // CUDA kernel for Sqr. Meaning and derivative: see operators/sqr.cc.
+#include "core/half.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_sqr {
@@ -9,7 +10,7 @@ void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
   gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = x[i] * x[i]; });
 }
 
-REGISTER(sqr_cuda) { return cuda("Sqr", forward<float>, forward<double>); }
+REGISTER(sqr_cuda) { return cuda("Sqr", forward<float>, forward<double>, forward<float16>, forward<bfloat16>); }
 
 }  // namespace
 }  // namespace stepnet::gpu_sqr

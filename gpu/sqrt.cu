@@ -1,4 +1,5 @@
 // CUDA kernel for Sqrt. Meaning and derivative: see operators/sqrt.cc.
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_sqrt {
@@ -6,10 +7,10 @@ namespace {
 
 template <class T>
 void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = sqrt(x[i]); });
+  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = sqrt(static_cast<gpu::Accumulate<T>>(x[i])); });
 }
 
-REGISTER(sqrt_cuda) { return cuda("Sqrt", forward<float>, forward<double>); }
+REGISTER(sqrt_cuda) { return cuda("Sqrt", forward<float>, forward<double>, forward<float16>, forward<bfloat16>); }
 
 }  // namespace
 }  // namespace stepnet::gpu_sqrt

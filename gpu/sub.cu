@@ -1,4 +1,5 @@
 // CUDA kernel for Sub. Meaning and derivative: see operators/sub.cc.
+#include "gpu/accumulate.h"
 #include "gpu/elementwise.h"
 
 namespace stepnet::gpu_sub {
@@ -6,11 +7,12 @@ namespace {
 
 template <class T>
 void forward(const BroadcastArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T> c, Call& call) {
-  gpu::binary<std::minus<T>>(args, a, b, c, call);
+  gpu::binary<std::minus<gpu::Accumulate<T>>>(args, a, b, c, call);
 }
 
 REGISTER(sub_cuda) {
-  return cuda<BroadcastArgs>("Sub", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+  return cuda<BroadcastArgs>("Sub", forward<float>, forward<double>, forward<float16>, forward<bfloat16>,
+                             forward<int32_t>, forward<int64_t>);
 }
 
 }  // namespace

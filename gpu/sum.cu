@@ -1,4 +1,5 @@
 // CUDA kernel for Sum. Meaning and derivative: see operators/sum.cc.
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_sum {
@@ -17,7 +18,8 @@ struct Terms {
 template <class T>
 void add(const Call& call, size_t size, const T* from, const Terms<T>& terms, T* to) {
   gpu::each(call, size, [=] __device__(size_t i) {
-    T sum = from ? from[i] + terms.x[0][i] : terms.x[0][i];
+    gpu::Accumulate<T> sum = terms.x[0][i];
+    if (from) sum = from[i] + sum;
     for (int k = 1; k < terms.count; ++k) sum += terms.x[k][i];
     to[i] = sum;
   });
@@ -39,7 +41,10 @@ void forward(Call& call, gpu::Out<T> y) {
   }
 }
 
-REGISTER(sum_cuda) { return cuda("Sum", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>); }
+REGISTER(sum_cuda) {
+  return cuda("Sum", forward<float>, forward<double>, forward<float16>, forward<bfloat16>, forward<int32_t>,
+              forward<int64_t>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_sum

@@ -2,6 +2,7 @@
 // operators/sum_elements.cc.
 #include "operators/sum_elements.h"
 
+#include "core/half.h"
 #include "gpu/reduce.h"
 
 namespace stepnet::gpu_sum_elements {
@@ -31,9 +32,15 @@ void gradient(const SumArgs& a, const Tensor&, gpu::In<T> dy, gpu::Out<T> dx, Ca
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = static_cast<T>(static_cast<double>(dy[0]) / divisor); });
 }
 
-REGISTER(sum_elements_cuda) { return cuda<SumArgs>("SumElements", forward<float>, forward<double>); }
-REGISTER(sum_elements_gradient_cuda) { return cuda<SumArgs>("SumElementsGradient", gradient<float>, gradient<double>); }
-REGISTER(sum_sqr_elements_cuda) { return cuda<SumArgs>("SumSqrElements", squares<float>, squares<double>); }
+REGISTER(sum_elements_cuda) {
+  return cuda<SumArgs>("SumElements", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
+REGISTER(sum_elements_gradient_cuda) {
+  return cuda<SumArgs>("SumElementsGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
+REGISTER(sum_sqr_elements_cuda) {
+  return cuda<SumArgs>("SumSqrElements", squares<float>, squares<double>, squares<float16>, squares<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_sum_elements

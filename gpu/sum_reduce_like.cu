@@ -1,6 +1,7 @@
 // CUDA kernels for SumReduceLike and its gradient. Meaning and derivatives: see operators/sum_reduce_like.cc.
 #include "operators/sum_reduce_like.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/reduce.h"
 #include "operators/reduce_args.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 template <class T>
 void reduce(const BroadcastArgs& args, gpu::In<T> a, gpu::Out<T> c, Call& call) {
-  using Wide = ReductionType<T>;
+  using Wide = ReductionType<gpu::Accumulate<T>>;
   const Broadcast shapes = sum_like_shapes(args, call.in(0).shape(), call.in(1).shape());
   const bool adds = call.accumulates(0);
   gpu::reduce_dims(
@@ -26,10 +27,12 @@ void spread(const BroadcastArgs& args, const Tensor&, gpu::In<T> dc, gpu::Out<T>
 }
 
 REGISTER(sum_reduce_like_cuda) {
-  return cuda<BroadcastArgs>("SumReduceLike", reduce<float>, reduce<double>, reduce<int32_t>, reduce<int64_t>);
+  return cuda<BroadcastArgs>("SumReduceLike", reduce<float>, reduce<double>, reduce<float16>, reduce<bfloat16>,
+                             reduce<int32_t>, reduce<int64_t>);
 }
 REGISTER(sum_reduce_like_gradient_cuda) {
-  return cuda<BroadcastArgs>("SumReduceLikeGradient", spread<float>, spread<double>, spread<int32_t>, spread<int64_t>);
+  return cuda<BroadcastArgs>("SumReduceLikeGradient", spread<float>, spread<double>, spread<float16>, spread<bfloat16>,
+                             spread<int32_t>, spread<int64_t>);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // CUDA kernels for Swish and SwishGradient. Meaning and derivative: see operators/swish.cc.
+#include "gpu/accumulate.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_swish {
@@ -13,19 +14,24 @@ __device__ T logistic(T x) {
 
 template <class T>
 void forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
-  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = x[i] * logistic(x[i]); });
+  gpu::each(call, y.size, [=] __device__(size_t i) {
+    const gpu::Accumulate<T> v = x[i];
+    y[i] = v * logistic(v);
+  });
 }
 
 template <class T>
 void gradient(Call& call, gpu::In<T> x, const Tensor&, gpu::In<T> dy, gpu::Out<T> dx) {
   gpu::each(call, dx.size, [=] __device__(size_t i) {
-    const T s = logistic(x[i]);
-    dx[i] = dy[i] * s * (1 + x[i] * (1 - s));
+    const gpu::Accumulate<T> v = x[i], s = logistic(v);
+    dx[i] = dy[i] * s * (1 + v * (1 - s));
   });
 }
 
-REGISTER(swish_cuda) { return cuda("Swish", forward<float>, forward<double>); }
-REGISTER(swish_gradient_cuda) { return cuda("SwishGradient", gradient<float>, gradient<double>); }
+REGISTER(swish_cuda) { return cuda("Swish", forward<float>, forward<double>, forward<float16>, forward<bfloat16>); }
+REGISTER(swish_gradient_cuda) {
+  return cuda("SwishGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_swish

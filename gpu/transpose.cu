@@ -1,6 +1,7 @@
 // CUDA kernel for Transpose. Meaning and derivative: see operators/transpose.cc.
 #include "operators/transpose.h"
 
+#include "core/half.h"
 #include "gpu/copy_elements.h"
 
 namespace stepnet::gpu_transpose {
@@ -113,11 +114,13 @@ void transpose(const TransposeArgs& args, gpu::In<T> x, gpu::Out<T> y, Call& cal
   const TransposeLayout layout = transpose_layout(shape, permutation(args.axes, shape.rank()));
   if (layout.dims <= 1) return copy_values(call.in(0), call.out(0));
   if (layout.strides[layout.dims - 1] == 1) return copy_rows(call, layout, call.in(0), call.out(0));
-  transpose_as<T, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>(call, layout, x, y);
+  transpose_as<T, std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>>(
+      call, layout, x, y);
 }
 
 REGISTER(transpose_cuda) {
-  return cuda<TransposeArgs>("Transpose", transpose<float>, transpose<double>, transpose<int32_t>, transpose<int64_t>);
+  return cuda<TransposeArgs>("Transpose", transpose<float>, transpose<double>, transpose<float16>, transpose<bfloat16>,
+                             transpose<int32_t>, transpose<int64_t>);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // that may be missing. See operators/unit_rows.h. Threads: as gpu/launch.h.
 #pragma once
 
+#include "gpu/accumulate.h"
 #include "gpu/scalar.h"
 #include "operators/unit_rows.h"
 
@@ -52,8 +53,8 @@ __device__ void hold_zeros(T* to, size_t first, size_t step, int count) {
 }
 
 template <class T>
-__device__ T sigmoid(T x) {
-  return T(1) / (T(1) + std::exp(-x));
+__device__ Accumulate<T> sigmoid(T x) {
+  return 1 / (1 + std::exp(-static_cast<Accumulate<T>>(x)));
 }
 
 }  // namespace stepnet::gpu

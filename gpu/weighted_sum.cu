@@ -1,4 +1,5 @@
 // CUDA kernels for WeightedSum and its gradients. Meaning and derivative: see operators/weighted_sum.cc.
+#include "gpu/accumulate.h"
 #include "gpu/scalar.h"
 #include "gpu/total.h"
 
@@ -9,16 +10,17 @@ namespace {
 constexpr int kMost = 32;
 template <class T>
 struct Terms {
+  using Wide = gpu::Accumulate<T>;
   const T* x[kMost] = {};
   const float* weight[kMost] = {};        // on the device: in one of these,
   const double* wide_weight[kMost] = {};  // or these
-  T known_weight[kMost] = {};             // of one on the CPU
+  Wide known_weight[kMost] = {};          // of one on the CPU
   int count = 0;
 
   void add(const Tensor& tensor, const Tensor& factor) {
     x[count] = gpu::in_span<T>(tensor).data;
     if (factor.device().kind == DeviceKind::cpu) {
-      known_weight[count] = static_cast<T>(factor.item<double>());
+      known_weight[count] = static_cast<Wide>(factor.item<double>());
     } else if (factor.dtype() == DType::float64) {
       wide_weight[count] = gpu::in_span<double>(factor).data;
     } else {
@@ -26,10 +28,10 @@ struct Terms {
     }
     ++count;
   }
-  __host__ __device__ T term(int k, size_t i) const {
-    const T w = weight[k]        ? static_cast<T>(*weight[k])
-                : wide_weight[k] ? static_cast<T>(*wide_weight[k])
-                                 : known_weight[k];
+  __host__ __device__ Wide term(int k, size_t i) const {
+    const Wide w = weight[k]        ? static_cast<Wide>(*weight[k])
+                   : wide_weight[k] ? static_cast<Wide>(*wide_weight[k])
+                                    : known_weight[k];
     return w * x[k][i];
   }
 };
@@ -38,7 +40,7 @@ struct Terms {
 template <class T>
 void add(const Call& call, const Terms<T>& terms, bool accumulate, gpu::Out<T> y) {
   gpu::each(call, y.size, [=] __device__(size_t i) {
-    T sum = accumulate ? y[i] + terms.term(0, i) : terms.term(0, i);
+    gpu::Accumulate<T> sum = accumulate ? y[i] + terms.term(0, i) : terms.term(0, i);
     for (int k = 1; k < terms.count; ++k) sum += terms.term(k, i);
     y[i] = sum;
   });
@@ -58,6 +60,7 @@ void weighted_sum(Call& call) {
 void weighted_sum_any(Call& call) {
   const DType type = call.in(0).dtype();
   if (type == DType::float32) return weighted_sum<float>(call);
+  if (with_half(type, [&](auto zero) { weighted_sum<decltype(zero)>(call); })) return;
   require(type == DType::float64, "tensors must be float or double, but are {}", dtype_name(type));
   weighted_sum<double>(call);
 }
@@ -65,7 +68,8 @@ void weighted_sum_any(Call& call) {
 template <class T>
 void gradient(Call& call, gpu::In<T> dy, const Tensor& w, gpu::Out<T> dx) {
   const gpu::Scalar weight(w);
-  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = static_cast<T>(weight.value()) * dy[i]; });
+  gpu::each(call, dx.size,
+            [=] __device__(size_t i) { dx[i] = static_cast<gpu::Accumulate<T>>(weight.value()) * dy[i]; });
 }
 
 // dw = the sum of dY X, added in double.
@@ -83,9 +87,12 @@ void weight_gradient(Call& call, gpu::In<T> dy, gpu::In<T> x, const Tensor&, Ten
 }
 
 REGISTER(weighted_sum_cuda) { return cuda("WeightedSum", weighted_sum_any); }
-REGISTER(weighted_sum_gradient_cuda) { return cuda("WeightedSumGradient", gradient<float>, gradient<double>); }
+REGISTER(weighted_sum_gradient_cuda) {
+  return cuda("WeightedSumGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 REGISTER(weighted_sum_weight_gradient_cuda) {
-  return cuda("WeightedSumWeightGradient", weight_gradient<float>, weight_gradient<double>);
+  return cuda("WeightedSumWeightGradient", weight_gradient<float>, weight_gradient<double>, weight_gradient<float16>,
+              weight_gradient<bfloat16>);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // CUDA kernel for Where. Meaning and derivative: see operators/where.cc.
 #include "operators/where.h"
 
+#include "core/half.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_where {
@@ -15,7 +16,8 @@ void forward(const WhereArgs&, const Tensor& condition, gpu::In<T> x, gpu::In<T>
 }
 
 REGISTER(where_cuda) {
-  return cuda<WhereArgs>("Where", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>, forward<bool>);
+  return cuda<WhereArgs>("Where", forward<float>, forward<double>, forward<float16>, forward<bfloat16>,
+                         forward<int32_t>, forward<int64_t>, forward<bool>);
 }
 
 }  // namespace

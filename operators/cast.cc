@@ -1,11 +1,13 @@
 // Cast: Y = X in another element type. From floating point to integers it truncates, and what does not fit becomes the
-// nearest value that does (NaN: 0), so that the result is the same on every machine. To bool: whether it is not 0.
+// nearest value that does (NaN: 0), so that the result is the same on every machine. To bool: whether it is not 0. To
+// float16 and bfloat16: the nearest value, ties to even; what is too large for float16 becomes infinite.
 //
 // dX = Cast(dY) to the type that argument "from_type" names, or CastLike(dY, X), which reads X's type only. A cast to
 // integers has no gradient: its derivative is 0 almost everywhere.
 
 #include "operators/cast.h"
 
+#include "core/half_kernel.h"
 #include "core/parallel.h"
 
 namespace stepnet {
@@ -15,8 +17,7 @@ DType read_type(const Argument& arg) {
   require(arg.has_i() || arg.has_s(), "argument \"{}\" must be the number (i) or the name (s) of a data type",
           arg.name());
   const DType type = arg.has_s() ? dtype_from_name(arg.s()) : dtype_from_number(arg.i());
-  require(type != DType::string && type != DType::float16, "argument \"{}\" is {}, to which nothing can be cast",
-          arg.name(), dtype_name(type));
+  require(type != DType::string, "argument \"{}\" is {}, to which nothing can be cast", arg.name(), dtype_name(type));
   return type;
 }
 
@@ -54,11 +55,13 @@ Gradient gradient(Formula& f) {
   return f.op("Cast", {f.dy("output")}, {make_arg("to", static_cast<int>(from))});
 }
 
+const bool offered = offer_cast(DeviceKind::cpu, cast);
+
 REGISTER(cast) {
   return op<CastArgs>("Cast")
       .doc(
           "Converts the element type. Floating point is truncated to integers; what does not fit becomes the nearest "
-          "value that does, and NaN 0.")
+          "value that does, and NaN 0. To FLOAT16 and BFLOAT16 it rounds to the nearest, ties to even.")
       .required_arg("to", &CastArgs::to, "the type, as a number of the format or by name")
       .arg("from_type", &CastArgs::from_type, {}, "the input's type, in which its gradient is made; known without")
       .input("input", "numbers or bools")
@@ -74,6 +77,7 @@ REGISTER(cast) {
       })",
                    {"X=2,3"}, {"Y"})
       .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" i: 2 } })", {"X=2,3,-9..9"})
+      .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" s: "BFLOAT16" } })", {"X=2,3,-9..9"})
       .cpu(cast)
       .derivative("input", gradient);
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "core/half.h"
 #include "core/operator.h"
 #include "core/with_type.h"
 
@@ -15,10 +16,18 @@ struct CastArgs {
   std::optional<Argument> from_type;
 };
 
-// Of NaN, 0; of what does not fit, the nearest value that does.
+template <class T>
+constexpr bool is_half_type = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+
+// To integers: of NaN, 0; of what does not fit, the nearest value that does. To half types: the nearest value, of
+// double and of integers the nearest to their float32.
 template <class From, class To>
 constexpr To convert(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
+  if constexpr (is_half_type<From> && !std::is_same_v<From, To>) {
+    return convert<float, To>(static_cast<float>(x));
+  } else if constexpr (is_half_type<To>) {
+    return static_cast<To>(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<To, bool>) {
     return x != From{};
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     if (x != x) return 0;  // NaN
@@ -35,7 +44,7 @@ constexpr To convert(From x) {
 template <class Fn>
 void with_castable(DType from_type, DType to_type, const Fn& fn) {
   auto with = [](DType type, const auto& call) {
-    if (!with_type(type, call)) fail("elements of type {} cannot be cast", dtype_name(type));
+    if (!with_type(type, call) && !with_half(type, call)) fail("elements of type {} cannot be cast", dtype_name(type));
   };
   with(from_type, [&](auto from) { with(to_type, [&](auto to) { fn(from, to); }); });
 }

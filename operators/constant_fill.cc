@@ -2,8 +2,8 @@
 // derivatives: the results do not depend on any input's values.
 //
 // The element type: argument "dtype" if given, and then the value must stand in the field of that type. Without it a
-// value in `f`, or none, gives float and one in `i` int64, but a tensor like a double input is double, so that
-// gradients of double nets start as double.
+// value in `f`, or none, gives float and one in `i` int64, but a tensor like an input of another floating type has that
+// type, so that gradients of such nets start in it.
 
 #include "operators/constant_fill.h"
 
@@ -18,8 +18,8 @@ DType element_type(const ConstantArgs& args, const ShapeCall& call) {
   if (args.dtype) return dtype_from_number(*args.dtype);
   if (args.value && args.value->has_i()) return DType::int64;
   if (args.value && args.value->has_s()) return DType::string;
-  const bool like_double = call.known(0) && !args.input_as_shape && call.dtype(0) == DType::float64;
-  return like_double ? DType::float64 : DType::float32;
+  const bool like_floating = call.known(0) && !args.input_as_shape && is_floating(call.dtype(0));
+  return like_floating ? call.dtype(0) : DType::float32;
 }
 
 // Whether the type can be told without the input's.
@@ -40,7 +40,8 @@ void fill(const ConstantArgs& args, Tensor& y) {
 void fill_any(const ConstantArgs& args, Call& call) {
   Tensor& y = call.out(0);
   if (y.dtype() == DType::string) return fill<std::string>(args, y);
-  if (!with_type(y.dtype(), [&](auto zero) { fill<decltype(zero)>(args, y); }))
+  const auto with_zero = [&](auto zero) { fill<decltype(zero)>(args, y); };
+  if (!with_type(y.dtype(), with_zero) && !with_half(y.dtype(), with_zero))
     fail("argument \"dtype\" is {}, which cannot be filled", dtype_name(y.dtype()));
 }
 
@@ -67,7 +68,8 @@ void fill_diagonal(const ConstantArgs& args, Tensor& y) {
 
 void fill_any_diagonal(const ConstantArgs& args, Call& call) {
   Tensor& y = call.out(0);
-  if (!with_type(y.dtype(), [&](auto zero) { fill_diagonal<decltype(zero)>(args, y); }))
+  const auto with_zero = [&](auto zero) { fill_diagonal<decltype(zero)>(args, y); };
+  if (!with_type(y.dtype(), with_zero) && !with_half(y.dtype(), with_zero))
     fail("the elements would be {}, of which a diagonal cannot be", dtype_name(y.dtype()));
 }
 
@@ -88,7 +90,7 @@ REGISTER(constant_fill) {
   return declare(spec)
       .doc(
           "A tensor whose elements are all equal. Without \"dtype\" the type follows from the value's field (f: float, "
-          "i: int64, s: string), and a fill like a double input is double.")
+          "i: int64, s: string), and a fill like an input of another floating type has that type.")
       .shape(shape)
       .role(Role::fill_like)
       .example({"input=2,3"})

@@ -1,6 +1,7 @@
 // The arguments of ConstantFill and DiagonalFill, and the value that they say; see constant_fill.cc.
 #pragma once
 
+#include "core/half.h"
 #include "operators/fill_shape.h"
 
 namespace stepnet {
@@ -18,7 +19,7 @@ T read_constant(const std::optional<Argument>& value) {
     std::string text;
     read_value(*value, text);
     return text;
-  } else if constexpr (std::is_floating_point_v<T>) {
+  } else if constexpr (is_floating(dtype_of<T>())) {
     float number = 0;
     read_value(*value, number);
     return static_cast<T>(number);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/half.h"
+
 namespace stepnet {
 namespace {
 
@@ -34,7 +36,7 @@ void typed_shape(DType type, const GivenArgs& args, ShapeCall& call) {
 template <class T>
 void fill(const GivenArgs& args, Tensor& y) {
   const std::span<T> out = y.span<T>();
-  if constexpr (std::is_floating_point_v<T>) {
+  if constexpr (is_floating(dtype_of<T>())) {
     std::ranges::copy(list_of<float>(args), out.begin());
   } else if constexpr (std::is_same_v<T, std::string>) {
     std::ranges::copy(list_of<std::string>(args), out.begin());
@@ -101,6 +103,10 @@ void fill_given(const GivenArgs& args, Tensor& y) {
       return fill<float>(args, y);
     case DType::float64:
       return fill<double>(args, y);
+    case DType::float16:
+      return fill<float16>(args, y);
+    case DType::bfloat16:
+      return fill<bfloat16>(args, y);
     case DType::int32:
       return fill<int32_t>(args, y);
     case DType::int64:
@@ -110,7 +116,8 @@ void fill_given(const GivenArgs& args, Tensor& y) {
     case DType::string:
       return fill<std::string>(args, y);
     default:
-      fail("argument \"dtype\" must be float, double, int32, int64, bool or string, but is {}", dtype_name(y.dtype()));
+      fail("argument \"dtype\" must be float, double, float16, bfloat16, int32, int64, bool or string, but is {}",
+           dtype_name(y.dtype()));
   }
 }
 

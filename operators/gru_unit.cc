@@ -195,7 +195,7 @@ REGISTER(gru_unit_gradient) {
       .input("seq_lengths_or_timestep", "GRUUnit's")
       .types({DType::int32})
       .input("timestep_or_H", "GRUUnit's; H is not read")
-      .types({DType::int32, DType::float32, DType::float64})
+      .types({DType::int32, DType::float32, DType::float64, DType::float16, DType::bfloat16})
       .input("H_or_dH", "GRUUnit's output, which is not read, or its gradient")
       .input("dH", "of six inputs the gradient of H")
       .optional()

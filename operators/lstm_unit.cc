@@ -217,7 +217,7 @@ REGISTER(lstm_unit_gradient) {
       .input("seq_lengths_or_timestep", "LSTMUnit's")
       .types({DType::int32})
       .input("timestep_or_H", "LSTMUnit's; H is not read")
-      .types({DType::int32, DType::float32, DType::float64})
+      .types({DType::int32, DType::float32, DType::float64, DType::float16, DType::bfloat16})
       .input("H_or_C", "LSTMUnit's outputs; H is not read")
       .input("C_or_dH", "LSTMUnit's output, or the gradient of H")
       .optional()

@@ -4,12 +4,11 @@
 //
 // No derivative: it has no outputs.
 
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 
+#include "core/half.h"
 #include "core/io/atomic_file.h"
 #include "core/io/tensor_proto.h"
 #include "core/operator.h"
@@ -27,30 +26,16 @@ struct PrintArgs {
 
 template <class T>
 void append_values(const Tensor& t, int64_t count, std::string& line) {
-  for (const T& v : t.span<T>().first(static_cast<size_t>(count))) fmt::format_to(std::back_inserter(line), " {}", v);
-}
-
-// The value of a half from its bits: sign, 5 bits of exponent, 10 of fraction.
-float half_value(uint16_t bits) {
-  const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
-  const float size = exponent == 31  ? (fraction ? NAN : INFINITY)
-                     : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                     : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
-  return bits & 0x8000 ? -size : size;
-}
-
-void append_halves(const Tensor& t, int64_t count, std::string& line) {
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, t.raw() + 2 * i, sizeof(bits));
-    fmt::format_to(std::back_inserter(line), " {}", half_value(bits));
-  }
+  // Of a half type the float that it is.
+  using Shown = std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, const T&>;
+  for (const T& v : t.span<T>().first(static_cast<size_t>(count)))
+    fmt::format_to(std::back_inserter(line), " {}", static_cast<Shown>(v));
 }
 
 void append_any(const Tensor& t, int64_t count, std::string& line) {
   if (with_type(t.dtype(), [&](auto zero) { append_values<decltype(zero)>(t, count, line); })) return;
   if (t.dtype() == DType::string) append_values<std::string>(t, count, line);
-  if (t.dtype() == DType::float16) append_halves(t, count, line);
+  with_half(t.dtype(), [&](auto zero) { append_values<decltype(zero)>(t, count, line); });
 }
 
 std::string line_of(const std::string& name, const Blob& blob, int64_t limit) {

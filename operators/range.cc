@@ -3,6 +3,7 @@
 
 #include "operators/range.h"
 
+#include "core/half.h"
 #include "operators/fill_shape.h"
 #include "operators/flops.h"
 
@@ -12,7 +13,7 @@ namespace {
 // Calls fn(T{}) for the types that there are kernels for.
 template <class Fn>
 void with_number(DType dtype, const Fn& fn) {
-  if (dtype == DType::float32) return fn(float{});
+  if (dtype == DType::float32 || is_half(dtype)) return fn(float{});  // halves count in float
   if (dtype == DType::float64) return fn(double{});
   if (dtype == DType::int32) return fn(int32_t{});
   if (dtype == DType::int64) return fn(int64_t{});

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "core/half.h"
 #include "operators/flops.h"
 #include "operators/optimizer.h"
 
@@ -18,7 +19,8 @@ constexpr int kIndices = 2, kFirst = 3;  // inputs: X_0, weight_0, INDICES, X_1,
 void check_weight(const ShapeCall& call, int i, int number) {
   if (!call.known(i)) return;
   require(call.shape(i).size() == 1, "weight {} must be one value, but has shape {}", number, call.shape(i));
-  require(call.dtype(i) == DType::float32 || call.dtype(i) == DType::float64,
+  const bool like_table = is_half(call.dtype(i)) && call.known(0) && call.dtype(i) == call.dtype(0);
+  require(call.dtype(i) == DType::float32 || call.dtype(i) == DType::float64 || like_table,
           "weight {} must be float or double, but is {}", number, dtype_name(call.dtype(i)));
 }
 

@@ -3,6 +3,7 @@
 //
 // dX_i reads w_i, dw_i reads X_i.
 
+#include "core/half_kernel.h"
 #include "core/operator.h"
 #include "core/parallel.h"
 #include "operators/flops.h"
@@ -47,9 +48,16 @@ void weighted_sum(Call& call) {
   });
 }
 
+void weighted_sum_on_casts(Call& call) {
+  FloatCall floats(op_spec("WeightedSum"), call);
+  weighted_sum<float>(floats.call());
+  floats.cast_results();
+}
+
 void weighted_sum_any(Call& call) {
   const DType type = call.in(0).dtype();
   if (type == DType::float32) return weighted_sum<float>(call);
+  if (is_half(type)) return weighted_sum_on_casts(call);
   require(type == DType::float64, "tensors must be float or double, but are {}", dtype_name(type));
   weighted_sum<double>(call);
 }
@@ -88,7 +96,7 @@ REGISTER(weighted_sum) {
           "1, its gradient and a negative learning rate it is plain gradient descent; with a gradient, 1, its "
           "parameter and a decay it adds weight decay to the gradient.")
       .ignored_args({"grad_on_w"})
-      .input("inputs", "tensors of one type and shape, each followed by its weight, one float or double")
+      .input("inputs", "tensors of one type and shape, each followed by its weight, one floating value")
       .any_type()
       .variadic(2)
       .output("output", "the sum, in the tensors' type")

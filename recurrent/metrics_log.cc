@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <string_view>
 
@@ -55,9 +56,11 @@ void MetricsLog::line(const std::string& text) {
   require(ok, "cannot write the metrics file {}: {}", path_, system_text(errno));
 }
 
+// A loss that overflowed is no number of JSON.
 void MetricsLog::training(int64_t iteration, double loss, double chars_per_second, double lr, double seconds) {
+  const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; };
   line(fmt::format("{}{},\"loss\":{},\"bpc\":{},\"chars_per_second\":{:.0f},\"lr\":{:.6g},\"seconds\":{:.3f}}}\n",
-                   kStart, iteration, loss, bits_per_char(loss), chars_per_second, lr, seconds));
+                   kStart, iteration, number(loss), number(bits_per_char(loss)), chars_per_second, lr, seconds));
 }
 
 void MetricsLog::validation(int64_t iteration, double loss) {

@@ -13,6 +13,12 @@ namespace {
 
 constexpr int64_t kNarrow = 8;  // rows of fewer elements are faster one operator after the other
 
+// Chains of halves run on devices with an arithmetic for them.
+bool has_chains(DeviceKind device, DType type) {
+  if (device != DeviceKind::cpu) return is_floating(type);
+  return type == DType::float32 || type == DType::float64;
+}
+
 }  // namespace
 
 // The columns that the operator takes from its input, or puts its inputs into; empty if it does not do that alone.
@@ -174,7 +180,7 @@ bool StepProgram::add_to_chain(Chain& chain, size_t index) const {
     const int like = chain_begin(op);
     if (like < 0) return false;
     const Tensor& first = slots_[like]->tensor;
-    if (!is_floating(first.dtype()) || first.size() == 0) return false;
+    if (!has_chains(spec_.device.kind, first.dtype()) || first.size() == 0) return false;
     chain.dtype = first.dtype();
     chain.width = last_dim(first);
     if (chain.width < kNarrow) return false;

@@ -4,6 +4,7 @@
 
 #include "core/dry.h"
 #include "core/dry_run.h"
+#include "core/half.h"
 #include "core/profile.h"
 #include "core/random.h"
 #include "core/vector_math.h"
@@ -35,6 +36,12 @@ void add_on_device(const Tensor& from, Tensor& to) {
 void add_elements(const Tensor& from, Tensor to) {
   if (to.is_dry()) return;
   if (to.device().kind != DeviceKind::cpu) return add_on_device(from, to);
+  const auto add_halves = [&](auto zero) {
+    const auto sum = to.span<decltype(zero)>();
+    const auto more = from.span<decltype(zero)>();
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + more[i];
+  };
+  if (with_half(to.dtype(), add_halves)) return;
   if (to.dtype() == DType::float32) {
     vec_axpy(1.0F, from.span<float>(), to.span<float>());
   } else {

@@ -1,5 +1,6 @@
 #include "recurrent/train_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -7,7 +8,7 @@ namespace stepnet {
 namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
-const std::set<std::string> kAddedLater = {"weight-decay"};
+const std::set<std::string> kAddedLater = {"weight-decay", "precision", "loss-scale"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
@@ -31,6 +32,8 @@ void each_setting(Options& o, F f) {
   f("validate-every", o.validate_every);
   f("checkpoint-every", o.checkpoint_every);
   f("seed", o.seed);
+  f("precision", o.precision);
+  f("loss-scale", o.loss_scale);
 }
 
 std::string to_setting(const std::string& value) { return value; }
@@ -47,7 +50,30 @@ void from_setting(const std::string& name, const std::string& text, T& value) {
           text);
 }
 
+constexpr double kFirstScale = 65536;  // of a dynamic one
+
 }  // namespace
+
+std::vector<std::string> precision_names() { return {"float32", "bfloat16", "float16"}; }
+
+DType precision_type(const std::string& name) {
+  const std::vector<std::string> known = precision_names();
+  require(std::ranges::count(known, name) > 0, "there is no precision \"{}\"; there are {}.{}", name,
+          fmt::join(known, ", "), suggest(name, known));
+  return name == "float16" ? DType::float16 : name == "bfloat16" ? DType::bfloat16 : DType::float32;
+}
+
+void choose_loss_scale(TrainOptions& o) {
+  const bool dynamic = o.loss_scale == "dynamic" || (o.loss_scale.empty() && o.precision == "float16");
+  o.optimizer.dynamic_scale = dynamic;
+  o.optimizer.loss_scale = dynamic ? kFirstScale : 0;
+  if (dynamic || o.loss_scale.empty() || o.loss_scale == "none") return;
+  double& scale = o.optimizer.loss_scale;
+  const char* end = o.loss_scale.data() + o.loss_scale.size();
+  const auto [rest, error] = std::from_chars(o.loss_scale.data(), end, scale);
+  require(error == std::errc() && rest == end && std::isfinite(scale) && scale > 0 && scale < 3e38,
+          "the scale of the loss must be dynamic, none or a number above 0, but is \"{}\"", o.loss_scale);
+}
 
 std::map<std::string, std::string> settings_of(const TrainOptions& options) {
   std::map<std::string, std::string> settings;
@@ -69,6 +95,7 @@ void take_settings(const std::map<std::string, std::string>& settings, TrainOpti
 
 void check_options(const TrainOptions& o) {
   check_optimizer(o.optimizer);
+  precision_type(o.precision);
   require(!o.text.empty(), "no text to train on is given");
   require(o.holdout >= 0 && o.holdout < 1, "the held-out share must be from 0 to less than 1, but is {}", o.holdout);
   require(o.iterations >= 0, "the number of iterations must be at least 0, but is {}", o.iterations);

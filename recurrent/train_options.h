@@ -21,11 +21,13 @@ struct TrainOptions {
   int64_t iterations = 0;  // of the whole run; 0: as `seconds` says
   double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
   OptimizerOptions optimizer;
-  int64_t batch = 0, timesteps = 0;  // 0: the model's
-  int64_t validate_every = 0;        // iterations; 0: five times in the run
-  int64_t checkpoint_every = 0;      // 0: with each validation
-  std::string out;                   // folder of the run; "": nothing is written
-  bool resume = false;               // go on from the folder's last checkpoint
+  std::string precision = "float32";  // that the forward net computes in: float32, bfloat16, float16
+  std::string loss_scale;             // "dynamic", "none" or a number; "": dynamic for float16, else none
+  int64_t batch = 0, timesteps = 0;   // 0: the model's
+  int64_t validate_every = 0;         // iterations; 0: five times in the run
+  int64_t checkpoint_every = 0;       // 0: with each validation
+  std::string out;                    // folder of the run; "": nothing is written
+  bool resume = false;                // go on from the folder's last checkpoint
   uint64_t seed = 1;
   bool keep_all = false;  // intermediates stay until the next step, each in memory of its own
   std::string metrics;    // path of a file of JSON lines; "": metrics.jsonl in the folder
@@ -37,6 +39,12 @@ struct TrainOptions {
   const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
   Profiler* profiler = nullptr;
 };
+
+// The names of precisions, and which type one is; throws Error.
+std::vector<std::string> precision_names();
+DType precision_type(const std::string& name);
+// Sets the optimizer's loss scale as the other options say; throws Error.
+void choose_loss_scale(TrainOptions& options);
 
 // The options that the arithmetic and the rhythm of a run depend on, as text.
 std::map<std::string, std::string> settings_of(const TrainOptions& options);

@@ -10,6 +10,7 @@
 #include "core/profile.h"
 #include "recurrent/evaluator.h"
 #include "recurrent/metrics_log.h"
+#include "recurrent/mixed_precision.h"
 #include "recurrent/run_folder.h"
 #include "recurrent/run_setup.h"
 #include "recurrent/training_budget.h"
@@ -112,6 +113,8 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (options.timesteps == 0) options.timesteps = model.timesteps;
   model.batch = options.batch;
   model.timesteps = options.timesteps;
+  choose_loss_scale(options);
+  use_precision(model, precision_type(options.precision));
   text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
   total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
@@ -176,6 +179,9 @@ void Trainer::State::step() {
   const double before = now_seconds();
   loss = session->step(options.profiler, packer ? &*packer : nullptr);
   const double took = std::max(now_seconds() - before, 1e-9);
+  if (session->skipped())
+    note(fmt::format("iteration {}: gradients overflowed, so nothing was updated; the loss scale is {:g} now",
+                     session->iteration(), session->loss_scale()));
   pace.add(took);
   const auto chars = static_cast<double>(options.batch * options.timesteps);
   metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds());

@@ -10,6 +10,8 @@ namespace stepnet {
 namespace {
 
 constexpr const char* kOne = "train/one";
+constexpr const char* kGoodSteps = "train/good_steps";
+constexpr const char* kUpdateScale = "UpdateLossScale";
 
 void add_op(NetDef& net, const std::string& type, const std::vector<std::string>& inputs,
             const std::vector<std::string>& outputs, const std::vector<Argument>& args = {}) {
@@ -48,6 +50,7 @@ class Builder {
 
   TrainingNet build(const std::vector<std::string>& parameters, int64_t iterations) {
     const std::vector<std::string> gradients = differentiate(parameters);
+    if (options_.loss_scale > 0) unscale(gradients);
     if (options_.clip > 0) {
       std::vector<std::string> outputs = gradients;
       outputs.emplace_back("train/gradient_norm");
@@ -66,7 +69,7 @@ class Builder {
  private:
   std::vector<std::string> differentiate(const std::vector<std::string>& parameters) {
     GradientRequest request;
-    request.targets.emplace_back(model_.loss, "");
+    request.targets.emplace_back(model_.loss, options_.loss_scale > 0 ? scaled_loss_gradient() : "");
     request.wanted.insert(parameters.begin(), parameters.end());
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
     const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
@@ -79,6 +82,27 @@ class Builder {
       result_.trained.push_back(p);
     }
     return result_.gradients = gradients;
+  }
+
+  // What the backward pass starts with in place of 1.
+  std::string scaled_loss_gradient() {
+    const std::string gradient = "train/loss_gradient";
+    result_.scaled = true;
+    result_.first_values.emplace_back(result_.scale, Tensor::scalar(static_cast<float>(options_.loss_scale)));
+    result_.first_values.emplace_back(kGoodSteps, Tensor::scalar(int32_t{0}));
+    add_op(result_.net, "ConstantFill", {model_.loss}, {"train/loss_gradient_one"}, {number("value", 1)});
+    add_op(result_.net, "Mul", {"train/loss_gradient_one", result_.scale}, {gradient}, {make_arg("broadcast", true)});
+    return gradient;
+  }
+
+  void unscale(const std::vector<std::string>& gradients) {
+    std::vector<std::string> inputs = gradients, outputs = gradients;
+    inputs.insert(inputs.begin(), result_.scale);
+    outputs.insert(outputs.begin(), result_.finite);
+    add_op(result_.net, "UnscaleGradients", inputs, outputs);
+    std::vector<Argument> args;
+    if (!options_.dynamic_scale) args = {number("growth_factor", 1), number("backoff_factor", 1)};
+    add_op(result_.net, kUpdateScale, {result_.scale, kGoodSteps, result_.finite}, {result_.scale, kGoodSteps}, args);
   }
 
   // A dense gradient under a name that no other parameter's gradient has: clipping and momentum write to it.
@@ -152,7 +176,15 @@ void check_optimizer(const OptimizerOptions& o) {
   require(std::isfinite(o.clip) && o.clip >= 0, "the clipping norm must be at least 0, but is {}", o.clip);
   require(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "the weight decay must be at least 0, but is {}",
           o.weight_decay);
+  require(std::isfinite(o.loss_scale) && o.loss_scale >= 0, "the scale of the loss must be above 0, but is {}",
+          o.loss_scale);
   require(o.momentum >= 0 && o.momentum < 1, "the momentum must be from 0 to less than 1, but is {}", o.momentum);
+}
+
+int update_begin(const NetDef& net) {
+  for (int i = net.op_size() - 1; i >= 0; --i)
+    if (net.op(i).type() == kUpdateScale) return i + 1;
+  return -1;
 }
 
 TrainingNet build_training_net(const Model& model, const std::vector<std::string>& parameters,

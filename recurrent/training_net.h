@@ -26,6 +26,8 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam and adamw; epsilon also adagrad and rmsprop
   double weight_decay = 0.01;                         // adamw
   double clip = 5;                                    // of the norm of all gradients together; 0: off
+  double loss_scale = 0;      // gradients are those of the loss times this, and divided by it; 0: they are the loss's
+  bool dynamic_scale = true;  // the scale is halved by a step whose gradients overflow, doubled by 2000 that do not
 };
 
 std::vector<std::string> optimizer_names();
@@ -43,7 +45,14 @@ struct TrainingNet {
   GradientResult differentiated;
   std::string rate = "train/rate";  // as the operator wants it, negative where the operator adds its step
   std::string iteration = "train/iteration";
+  // Of a net with a scaled loss; the blobs hold the next step's scale, and whether this step's gradients are finite.
+  std::string scale = "train/loss_scale", finite = "train/finite";
+  bool scaled = false;
 };
+
+// A step whose gradients are not finite is to leave parameters, the optimizer's state and its iteration as they are, so
+// a net with a scaled loss is run in two parts: the second, from this operator on, if they are. -1: in one.
+int update_begin(const NetDef& net);
 
 // What the recomputation of a training net asks (core/passes/recompute.h): the types of all blobs that are there before
 // it is built.

@@ -1,5 +1,6 @@
 #include "recurrent/training_session.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -9,6 +10,11 @@ namespace stepnet {
 namespace {
 
 constexpr const char* kPosition = "position";  // iteration and place in the text, int64 [2]
+
+void remove_output(NetDef& net, const std::string& name) {
+  auto& outputs = *net.mutable_external_output();
+  outputs.erase(std::remove(outputs.begin(), outputs.end(), name), outputs.end());
+}
 
 }  // namespace
 
@@ -48,8 +54,22 @@ void TrainingSession::build_net(int64_t iterations) {
   workspace_.create_local(model_.input);
   workspace_.create_local(model_.target);
   const int64_t runs = net_ ? net_->runs() : 0;
-  const NetDef def = with_recomputation(training_, model_, workspace_);
-  net_ = std::make_unique<Net>(def, workspace_, NetOptions{.plan_memory = plan_memory_});
+  NetDef def = with_recomputation(training_, model_, workspace_);
+  NetOptions options{.plan_memory = plan_memory_};
+  if (const int begin = update_begin(def); begin >= 0) {
+    NetDef second = def;
+    second.mutable_op()->DeleteSubrange(0, begin);
+    def.mutable_op()->DeleteSubrange(begin, def.op_size() - begin);
+    remove_output(def, training_.rate);
+    second.clear_external_output();
+    second.add_external_output(training_.rate);
+    options.keep = {training_.gradients.begin(), training_.gradients.end()};
+    options.keep.insert(training_.finite);
+    net_ = std::make_unique<Net>(def, workspace_, options);
+    update_ = std::make_unique<Net>(second, workspace_, NetOptions{.plan_memory = plan_memory_});
+  } else {
+    net_ = std::make_unique<Net>(def, workspace_, options);
+  }
   net_->set_runs(runs);
 }
 
@@ -64,16 +84,31 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer) {
   run.profiler = profiler;
   run.packer = packer;
   net_->run(run);
+  if (update_) update(run);
   states_->advance();
   const auto loss = available(workspace_.fetch(model_.loss), {}).item<double>();
-  if (!std::isfinite(loss))
+  // A scale below 1 has been halved so often that it is not at fault.
+  const bool may_be_scale = skipped_ && optimizer_.dynamic_scale && loss_scale() >= 1;
+  if (!std::isfinite(loss) && !may_be_scale)
     throw Error(fmt::format("the loss is {} in iteration {}", loss, iteration()),
                 "use a smaller learning rate, or clip the gradients at a smaller norm");
   return loss;
 }
 
+void TrainingSession::update(RunContext& run) {
+  skipped_ = !*available(workspace_.fetch(training_.finite), {}).data<bool>();
+  if (!skipped_) update_->run(run);
+}
+
+double TrainingSession::loss_scale() const {
+  return training_.scaled ? available(workspace_.fetch(training_.scale), {}).item<double>() : 0;
+}
+
+// Until an update has made it, that of the options.
 double TrainingSession::learning_rate() const {
-  return iteration() > 0 ? std::abs(available(workspace_.fetch(training_.rate), {}).item<double>()) : optimizer_.lr;
+  const Blob* rate = workspace_.find(training_.rate);
+  const bool made = iteration() > 0 && rate && rate->is_tensor() && !rate->empty() && rate->tensor().defined();
+  return made ? std::abs(available(rate->tensor(), {}).item<double>()) : optimizer_.lr;
 }
 
 std::map<std::string, Blob*> TrainingSession::saved_blobs() const {

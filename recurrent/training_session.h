@@ -1,6 +1,7 @@
 // TrainingSession: a model in training, and everything that its arithmetic depends on.
 //
-// A step reads the next batch, runs the training net, and hands the carried states on. What save() returns is all that
+// A step reads the next batch, runs the training net, and hands the carried states on. With a scaled loss, a step whose
+// gradients are not finite changes nothing but the scale. What save() returns is all that
 // restore() needs to go on to the same bits, on the same number of threads.
 // Threads: one thread at a time.
 #pragma once
@@ -22,10 +23,13 @@ class TrainingSession {
   TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed, int64_t iterations,
                   bool plan_memory = true);
 
-  // The loss in nats; throws Error if it is not finite. A packer takes what recurrent networks keep.
+  // The loss in nats; throws Error if it is not finite, unless that may be the scale's fault. A packer takes what
+  // recurrent networks keep.
   double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr);
   int64_t iteration() const { return net_->runs(); }  // steps so far
   double learning_rate() const;                       // of the last step, positive
+  bool skipped() const { return skipped_; }           // the last step: gradients overflowed
+  double loss_scale() const;                          // for the next step; 0: the loss is not scaled
   void set_schedule_end(int64_t iterations);          // from the next step on
 
   NetMemory memory() const { return net_->memory(); }    // of the last step
@@ -43,6 +47,7 @@ class TrainingSession {
 
  private:
   void build_net(int64_t iterations);
+  void update(RunContext& run);
   std::map<std::string, Blob*> saved_blobs() const;
 
   Model model_;
@@ -56,7 +61,8 @@ class TrainingSession {
   std::vector<std::string> names_;
   TrainingNet training_;
   std::unique_ptr<CarriedStates> states_;
-  std::unique_ptr<Net> net_;
+  std::unique_ptr<Net> net_, update_;  // of a scaled loss the second part of a step; else null
+  bool skipped_ = false;
 };
 
 }  // namespace stepnet

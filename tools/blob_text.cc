@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/half.h"
 #include "core/with_type.h"
 
 namespace stepnet::tools {
@@ -15,6 +16,8 @@ template <class T>
 std::string number_text(T value) {
   if constexpr (sizeof(T) == 1)
     return fmt::format("{}", static_cast<int>(value));
+  else if constexpr (is_half(dtype_of<T>()))
+    return fmt::format("{}", static_cast<float>(value));
   else
     return fmt::format("{}", value);
 }
@@ -22,7 +25,8 @@ std::string number_text(T value) {
 // Calls `fn` with the elements as a typed span; nothing for types that have no plain numbers.
 template <class Fn>
 bool visit_numbers(const Tensor& t, const Fn& fn) {
-  return with_type(t.dtype(), [&](auto zero) { fn(t.span<decltype(zero)>()); });
+  const auto with_zero = [&](auto zero) { fn(t.span<decltype(zero)>()); };
+  return with_type(t.dtype(), with_zero) || with_half(t.dtype(), with_zero);
 }
 
 std::vector<std::string> element_texts(const Tensor& t) {

@@ -10,6 +10,8 @@
 #include "core/parallel.h"
 #include "core/profile.h"
 #include "recurrent/builder.h"
+#include "recurrent/mixed_precision.h"
+#include "recurrent/train_options.h"
 #include "recurrent/training_budget.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
@@ -20,7 +22,7 @@ namespace stepnet::tools {
 namespace {
 
 struct EstimateOptions {
-  std::string file, init, loss, device = "cpu", plot;
+  std::string file, init, loss, device = "cpu", plot, precision = "float32";
   std::vector<std::string> feeds, parameters, bounds;
   OptimizerOptions optimizer;
   int64_t batch = 0, timesteps = 0;
@@ -71,8 +73,16 @@ class EstimateCommand {
     training_.optimizer = options_.optimizer;
     training_.feeds = feeds_;
     training_.parameters = parse_types("--parameter", options_.parameters);
+    compute_in(precision_type(options_.precision));
     if (options_.memory_budget > 0) training_.model = fit_training(training_, options_.memory_budget).model;
     return training_session(training_);
+  }
+
+  void compute_in(DType type) {
+    std::map<std::string, TensorType> more = training_.feeds;
+    more.insert(training_.parameters.begin(), training_.parameters.end());
+    use_precision(training_.model, type, more);
+    if (type == DType::float16) training_.optimizer.loss_scale = 1;
   }
 
   std::unique_ptr<NetSession> forward() {
@@ -134,6 +144,10 @@ void add_estimate_command(CLI::App& app) {
   command->add_option("--optimizer", o->optimizer.optimizer, "Which optimizer")
       ->check(CLI::IsMember(optimizer_names()).description(""))
       ->type_name("NAME");
+  command
+      ->add_option("--precision", o->precision, "With --train: what the net computes in: float32, bfloat16 or float16")
+      ->check(CLI::IsMember(precision_names()).description(""))
+      ->type_name("TYPE");
   command->add_option("--clip", o->optimizer.clip, "Largest norm of all gradients together; 0: off");
   command->add_option("--batch", o->batch, "Of a model; else as it says")->check(whole_number(1));
   command->add_option("--timesteps", o->timesteps, "Of a model; else as it says")->check(whole_number(1));

@@ -9,6 +9,7 @@
 
 #include "core/example_check.h"
 #include "core/gradient_check.h"
+#include "core/half_check.h"
 #include "core/input_text.h"
 #include "core/io/npy.h"
 #include "core/net.h"
@@ -28,7 +29,7 @@ struct GradcheckOptions {
   std::vector<std::string> inputs, args, feeds;
   int outputs = 1;
   bool all = false;
-  std::string device = "cpu";
+  std::string device = "cpu", precision = "double";
   GradientCheckOptions check;
 };
 
@@ -141,12 +142,21 @@ std::string refused_text(const GradientReport& report) {
   return text;
 }
 
+GradientCheckOptions both_orders(GradientCheckOptions check) {
+  check.order = 2;
+  check.where_possible = true;
+  return check;
+}
+
 // One example's line; a wrong one is followed by what is wrong. Returns whether it is right.
-bool check_example_of(const OpSpec& spec, size_t number, const GradientCheckOptions& check, Device device,
+bool check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions& options, Device device,
                       std::set<std::string>& covered) {
   GradientReport report;
   try {
-    report = check_example(spec, spec.examples[number], check, device);
+    report = options.precision == "double"
+                 ? check_example(spec, spec.examples[number], both_orders(options.check), device)
+                 : check_in_half(spec, spec.examples[number], dtype_from_name(options.precision), options.check.seed,
+                                 device);
   } catch (const Error& e) {
     report.broken.emplace_back(e.what());
   }
@@ -164,12 +174,6 @@ void print_example_head() {
   fmt::print("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
 }
 
-GradientCheckOptions both_orders(GradientCheckOptions check) {
-  check.order = 2;
-  check.where_possible = true;
-  return check;
-}
-
 // Of one operator.
 void check_examples(const GradcheckOptions& options) {
   const OpSpec& spec = op_spec(options.target);
@@ -178,13 +182,21 @@ void check_examples(const GradcheckOptions& options) {
   bool right = true;
   print_example_head();
   for (size_t i = 0; i < spec.examples.size(); ++i)
-    right = check_example_of(spec, i, both_orders(options.check), device, covered) && right;
+    right = check_example_of(spec, i, options, device, covered) && right;
   if (!right) throw CLI::RuntimeError(kWrong);
 }
 
 bool runs_on(DeviceKind device, const OpSpec& spec) {
   return device == DeviceKind::cpu ||
          std::ranges::any_of(spec.kernels, [&](const Kernel& kernel) { return kernel.device == device; });
+}
+
+// What was run without kernels for its type.
+void print_on_casts(const std::set<std::string>& types, DType half, DeviceKind device) {
+  std::vector<std::string> on_casts;
+  for (const std::string& type : types)
+    if (!op_spec(type).kernels.empty() && !has_own_kernel(op_spec(type), half, device)) on_casts.push_back(type);
+  fmt::print("in float32 on casts ({} of {}): {}\n", on_casts.size(), types.size(), fmt::join(on_casts, ", "));
 }
 
 void check_all(const GradcheckOptions& options) {
@@ -194,12 +206,13 @@ void check_all(const GradcheckOptions& options) {
   print_example_head();
   for (const std::string& type : op_types())
     for (size_t i = 0; i < op_spec(type).examples.size() && runs_on(device.kind, op_spec(type)); ++i)
-      right = check_example_of(op_spec(type), i, both_orders(options.check), device, covered) && right;
+      right = check_example_of(op_spec(type), i, options, device, covered) && right;
   for (const std::string& type : op_types())
-    if (covered.count(type) == 0 && runs_on(device.kind, op_spec(type))) {
+    if (options.precision == "double" && covered.count(type) == 0 && runs_on(device.kind, op_spec(type))) {
       fmt::print("{:<32} has no example, and no gradient of one runs it\n", type);
       right = false;
     }
+  if (options.precision != "double") print_on_casts(covered, dtype_from_name(options.precision), device.kind);
   if (!right) throw CLI::RuntimeError(kWrong);
 }
 
@@ -207,6 +220,8 @@ void check(const GradcheckOptions& options) {
   require(options.all == options.target.empty(), "what is checked is an operator, a file with a net, or --all");
   const bool given = !options.inputs.empty() || !options.feeds.empty() || !options.args.empty();
   const OpSpec* spec = find_op(options.target);
+  require(options.precision == "double" || options.all || (spec && !given),
+          "--precision {} is for operators, by their own examples", options.precision);
   if (options.all)
     check_all(options);
   else if (spec && !given && !spec->examples.empty())
@@ -242,6 +257,12 @@ void add_gradcheck_command(CLI::App& app) {
       ->add_option("--device", o->device, "Where to run, cpu or cuda; --all is then of operators with a kernel there")
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
       ->type_name("DEVICE");
+  command
+      ->add_option("--precision", o->precision,
+                   "float16 or bfloat16: outputs and gradients of operators' examples are those of double, but for "
+                   "roundings; differences are not tried")
+      ->check(CLI::IsMember({"double", "float16", "bfloat16"}).description(""))
+      ->type_name("TYPE");
   command->add_option("--order", o->check.order, "2: gradients of gradients too")->check(CLI::Range(1, 2));
   command->add_option("--directions", o->check.directions, "Try so many random directions instead of all elements")
       ->check(CLI::Range(0, 1'000'000));

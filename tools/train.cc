@@ -97,6 +97,11 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   setting(c, o, "momentum", p.momentum, "Of the optimizers momentum and nesterov");
   setting(c, o, "weight-decay", p.weight_decay, "Of the optimizer adamw: times the rate, the share that weights lose");
   setting(c, o, "clip", p.clip, "Largest norm of all gradients together; 0: off");
+  setting(c, o, "precision", o.options.precision,
+          "What the net computes in: float32, bfloat16 or float16; parameters stay float32")
+      ->check(CLI::IsMember(precision_names()));
+  setting(c, o, "loss-scale", o.options.loss_scale,
+          "What the loss is multiplied by for its gradients: a number, dynamic or none; else dynamic for float16");
   setting(c, o, "batch", o.options.batch, "Streams that are read side by side; else as the net says")
       ->check(whole_number(1));
   setting(c, o, "timesteps", o.options.timesteps, "Length of a batch; else as the net says")->check(whole_number(1));

@@ -164,7 +164,9 @@ std::string header_of(const Tensor& tensor) {
     const char order = c.code.back() == '1' ? '|' : '<';
     return fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}", order, c.code, shape);
   }
-  fail("{} cannot be written as .npy", tensor.str());
+  throw Error(
+      fmt::format("{} cannot be written as .npy", tensor.str()),
+      tensor.dtype() == DType::bfloat16 ? "the format has no bfloat16; Cast it to FLOAT, which loses nothing" : "");
 }
 
 // Any byte but 0 and 1 would be no bool to C++.

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "gpu/accumulate.h"
 #include "gpu/products.h"
 #include "gpu/stream.h"
 #include "gpu/vendor/library.h"
@@ -82,9 +83,13 @@ Layout layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld, in
 
 struct ProductKind {
   ProductSizes sizes;
-  bool is_double = false, tf32 = false, bias = false;
+  cudaDataType_t type = CUDA_R_32F;
+  bool tf32 = false, bias = false;
+  uint32_t alignment = 4;  // bytes that the matrices' addresses are multiples of
   auto operator<=>(const ProductKind&) const = default;
 };
+
+bool is_double(const ProductKind& kind) { return kind.type == CUDA_R_64F; }
 
 struct Prepared {
   Desc desc;
@@ -93,11 +98,11 @@ struct Prepared {
 };
 
 Desc make_desc(const ProductKind& kind) {
-  const cublasComputeType_t compute = kind.is_double ? CUBLAS_COMPUTE_64F
-                                      : kind.tf32    ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                     : CUBLAS_COMPUTE_32F;
+  const cublasComputeType_t compute = is_double(kind) ? CUBLAS_COMPUTE_64F
+                                      : kind.tf32     ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                      : CUBLAS_COMPUTE_32F;
   cublasLtMatmulDesc_t made = nullptr;
-  check(lt().desc_create(&made, compute, kind.is_double ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate");
+  check(lt().desc_create(&made, compute, is_double(kind) ? CUDA_R_64F : CUDA_R_32F), "cublasLtMatmulDescCreate");
   Desc desc(made);
   const cublasOperation_t a = kind.sizes.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t b = kind.sizes.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -116,11 +121,9 @@ cublasLtMatmulAlgo_t best_algorithm(cublasLtHandle_t handle, const ProductKind& 
   const Preference preference(made);
   const auto most = static_cast<uint64_t>(kProductWorkspace);
   check(lt().preference_set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof(most)), "workspace");
-  // Rows of a step's slab may begin anywhere.
-  const uint32_t alignment = kind.is_double ? 8 : 4;
   for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    check(lt().preference_set(made, which, &alignment, sizeof(alignment)), "alignment");
+    check(lt().preference_set(made, which, &kind.alignment, sizeof(kind.alignment)), "alignment");
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
   check(lt().heuristic(handle, p.desc.get(), p.b.get(), p.a.get(), p.c.get(), p.c.get(), made, 1, &result, &found),
@@ -155,11 +158,10 @@ const Prepared& prepare(DeviceProducts& products, const ProductKind& kind) {
   if (!is_new) return it->second;
   Prepared& p = it->second;
   const ProductSizes& s = kind.sizes;
-  const cudaDataType_t type = kind.is_double ? CUDA_R_64F : CUDA_R_32F;
   p.desc = make_desc(kind);
-  p.a = layout(type, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda, s.batch, s.stride_a);
-  p.b = layout(type, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb, s.batch, s.stride_b);
-  p.c = layout(type, s.m, s.n, s.ldc, s.batch, s.stride_c);
+  p.a = layout(kind.type, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda, s.batch, s.stride_a);
+  p.b = layout(kind.type, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb, s.batch, s.stride_b);
+  p.c = layout(kind.type, s.m, s.n, s.ldc, s.batch, s.stride_c);
   p.algorithm = best_algorithm(products.handle, kind, p);
   return p;
 }
@@ -176,22 +178,48 @@ void run_product(int device, const ProductKind& kind, const T* a, const T* b, T*
                                           Device{DeviceKind::cuda, static_cast<int8_t>(device)});
   const Prepared& p = prepare(products, kind);
   if (kind.bias) check(lt().desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "bias");
-  const T one = 1, add = kind.sizes.accumulate ? 1 : 0;
+  const Accumulate<T> one = 1, add = kind.sizes.accumulate ? 1 : 0;
   check(lt().matmul(products.handle, p.desc.get(), &one, b, p.b.get(), a, p.a.get(), &add, c, p.c.get(), c, p.c.get(),
                     &p.algorithm, workspace->data(), workspace->bytes(), stream),
         "cublasLtMatmul");
+}
+
+// Rows of a step's slab may begin anywhere; but tensor cores are fed with 16 bytes at a time, so products of halves are
+// told apart by what their addresses allow. A bias that lies across such units is added afterwards.
+constexpr uintptr_t kUnit = 16;
+uint32_t alignment_of(const void* a, const void* b, const void* c) {
+  const auto all = reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | reinterpret_cast<uintptr_t>(c);
+  uintptr_t alignment = kUnit;
+  while (all % alignment != 0) alignment /= 2;
+  return static_cast<uint32_t>(alignment);
+}
+
+template <class T>
+bool run_half_product(int device, const ProductSizes& s, cudaDataType_t type, const T* a, const T* b, T* c,
+                      const T* bias) {
+  const bool adds = bias != nullptr && reinterpret_cast<uintptr_t>(bias) % kUnit == 0;
+  run_product(device, ProductKind{s, type, false, adds, alignment_of(a, b, c)}, a, b, c, bias);
+  return adds;
 }
 
 }  // namespace
 
 bool run_vendor_product(int device, const ProductSizes& s, const float* a, const float* b, float* c,
                         const float* bias) {
-  run_product(device, ProductKind{s, false, tf32_allowed(), bias != nullptr}, a, b, c, bias);
+  run_product(device, ProductKind{s, CUDA_R_32F, tf32_allowed(), bias != nullptr, sizeof(float)}, a, b, c, bias);
   return bias != nullptr;
 }
 bool run_vendor_product(int device, const ProductSizes& s, const double* a, const double* b, double* c, const double*) {
-  run_product<double>(device, ProductKind{s, true, false, false}, a, b, c, nullptr);
+  run_product<double>(device, ProductKind{s, CUDA_R_64F, false, false, sizeof(double)}, a, b, c, nullptr);
   return false;
+}
+bool run_vendor_product(int device, const ProductSizes& s, const float16* a, const float16* b, float16* c,
+                        const float16* bias) {
+  return run_half_product(device, s, CUDA_R_16F, a, b, c, bias);
+}
+bool run_vendor_product(int device, const ProductSizes& s, const bfloat16* a, const bfloat16* b, bfloat16* c,
+                        const bfloat16* bias) {
+  return run_half_product(device, s, CUDA_R_16BF, a, b, c, bias);
 }
 
 }  // namespace stepnet::gpu

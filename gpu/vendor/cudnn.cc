@@ -62,8 +62,9 @@ CudnnScope::CudnnScope(int device) : device_(device) {
 }
 
 cudnnDataType_t cudnn_type(DType dtype) {
-  require(dtype == DType::float32 || dtype == DType::float64, "cuDNN is used for float and double, not for {}",
-          dtype_name(dtype));
+  require(is_floating(dtype), "cuDNN is used for floating elements, not for {}", dtype_name(dtype));
+  if (dtype == DType::float16) return CUDNN_DATA_HALF;
+  if (dtype == DType::bfloat16) return CUDNN_DATA_BFLOAT16;
   return dtype == DType::float64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
 }
 

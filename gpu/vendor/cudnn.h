@@ -47,7 +47,7 @@ class CudnnScope {
   cudnnHandle_t handle_ = nullptr;
 };
 
-cudnnDataType_t cudnn_type(DType dtype);  // float32 or float64
+cudnnDataType_t cudnn_type(DType dtype);  // of floating elements; throws Error on others
 
 struct DestroyTensorDescriptor {
   void operator()(cudnnTensorDescriptor_t d) const;

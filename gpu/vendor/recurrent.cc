@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/half.h"
 #include "gpu/layers.h"
 #include "gpu/matmul.h"
 #include "gpu/vendor/cudnn.h"
@@ -48,8 +49,9 @@ RnnDescriptor rnn_descriptor(const VendorLayers& layers, const DropoutDescriptor
   cudnn_call(set, "cudnnSetRNNDescriptor_v8", d.get(), CUDNN_RNN_ALGO_STANDARD, mode_of(args), CUDNN_RNN_DOUBLE_BIAS,
              args.bidirectional ? CUDNN_BIDIRECTIONAL : CUDNN_UNIDIRECTIONAL,
              args.input_mode == "skip" ? CUDNN_SKIP_INPUT : CUDNN_LINEAR_INPUT, cudnn_type(layers.dtype),
-             cudnn_type(layers.dtype), exact ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH, whole(layers.x[2]), hidden, hidden,
-             whole(args.layers), dropout.get(), static_cast<uint32_t>(CUDNN_RNN_PADDED_IO_ENABLED));
+             cudnn_type(is_half(layers.dtype) ? DType::float32 : layers.dtype),
+             exact ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH, whole(layers.x[2]), hidden, hidden, whole(args.layers),
+             dropout.get(), static_cast<uint32_t>(CUDNN_RNN_PADDED_IO_ENABLED));
   return d;
 }
 

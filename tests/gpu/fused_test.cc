@@ -57,9 +57,9 @@ TEST_F(GpuTest, ChainsDoWhatTheirInstructionsSay) {
 
 TEST(GpuFused, SourceReadsOnceAndWritesWhatIsSeen) {
   const std::string source = gpu::fused_source(DType::float32, all_instructions(), 4);
-  EXPECT_EQ(source.find("x0 = o.tensors[0]"), source.rfind("x0 = o.tensors[0]")) << source;
-  EXPECT_NE(source.find("o.tensors[3].first[row * o.tensors[3].stride + column] = x3"), source.npos) << source;
-  EXPECT_EQ(source.find("x2 = o.tensors[2]"), source.npos) << "a result is read\n" << source;
+  EXPECT_EQ(source.find("x0 = load(o.tensors[0]"), source.rfind("x0 = load(o.tensors[0]")) << source;
+  EXPECT_NE(source.find("o.tensors[3].first[row * o.tensors[3].stride + column] = store(x3)"), source.npos) << source;
+  EXPECT_EQ(source.find("x2 = load(o.tensors[2]"), source.npos) << "a result is read\n" << source;
 }
 
 TEST(GpuFused, AChainMustNotReadWhatIsNotThere) {

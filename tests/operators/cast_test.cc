@@ -11,14 +11,15 @@ Tensor cast(const Tensor& x, T to) {
 }
 
 TEST(Cast, ConvertsBetweenAllTypes) {
-  const DType types[] = {DType::float32, DType::float64, DType::int32,  DType::int64, DType::boolean,
-                         DType::uint8,   DType::int8,    DType::uint16, DType::int16};
+  const DType types[] = {DType::float32, DType::float64, DType::int32, DType::int64,   DType::boolean, DType::uint8,
+                         DType::int8,    DType::uint16,  DType::int16, DType::float16, DType::bfloat16};
   const Tensor x = Tensor::of<float>({2, 2}, {0, 1, 1, 0});
   for (const DType from : types)
     for (const DType to : types) {
       const Tensor y = cast(cast(x, static_cast<int>(from)), static_cast<int>(to));
       EXPECT_EQ(y.dtype(), to);
-      EXPECT_EQ(compare(y, x, 0), "") << dtype_name(from) << " to " << dtype_name(to);
+      EXPECT_EQ(compare(is_floating(to) ? cast(y, "FLOAT") : y, x, 0), "")
+          << dtype_name(from) << " to " << dtype_name(to);
     }
   EXPECT_EQ(cast(normal<float>({0, 3}), "INT32").str(), "int32[0, 3]");
 }
@@ -30,6 +31,23 @@ TEST(Cast, TruncatesAndSaturates) {
   EXPECT_EQ(compare(cast(x, "int32"), Tensor::of<int32_t>({6}, {1, -1, high, low, high, 0}), 0), "");
   EXPECT_EQ(compare(cast(x, "bool"), Tensor::of<bool>({6}, {true, true, true, true, true, true}), 0), "");
   EXPECT_EQ(cast(x, "INT64").data<int64_t>()[4], std::numeric_limits<int64_t>::max());
+}
+
+// The values of the types' definitions, ties to even; through float from what is longer.
+TEST(Cast, RoundsToHalfTypes) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor x = Tensor::of<float>({5}, {1 + 0x1p-8f, 1 + 0x1p-7f + 0x1p-8f, 65519, 65520, -1e30f});
+  const Tensor b = Tensor::of<float>({5}, {1, 1 + 0x1p-6f, 65536, 65536, -1.00025555e30f});
+  const Tensor h = Tensor::of<float>({5}, {1 + 0x1p-8f, 1 + 0x1p-7f + 0x1p-8f, 65504, inf, -inf});
+  EXPECT_EQ(cast(x, "bfloat16").str(), "bfloat16[5]");
+  EXPECT_EQ(compare(cast(cast(x, "BFLOAT16"), 1), b, 1e-6), "");
+  EXPECT_EQ(compare(cast(cast(x, 12), 1), h, 0), "");
+  EXPECT_EQ(compare(cast(cast(Tensor::of<double>({2}, {0.1, -3}), "float16"), "double"),
+                    Tensor::of<double>({2}, {0.0999755859375, -3}), 0),
+            "");
+  EXPECT_EQ(compare(cast(cast(Tensor::of<int32_t>({2}, {70000, -7}), "float16"), "int32"),
+                    Tensor::of<int32_t>({2}, {std::numeric_limits<int32_t>::max(), -7}), 0),
+            "");
 }
 
 TEST(Cast, Gradient) {

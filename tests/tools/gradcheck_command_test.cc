@@ -25,6 +25,8 @@ TEST(GradcheckCommand, OfAnOperator) {
     EXPECT_NE(outcome.out.find(word), std::string::npos) << word;
   EXPECT_EQ(outcome.out.find("WRONG"), std::string::npos);
   expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --order 2", 0, "right");
+  expect_command("gradcheck Tanh --precision bfloat16", 0, "right");
+  expect_command("gradcheck Tanh --precision float16 --input X=2,3", 2, "by their own examples");
   expect_command("gradcheck Gather --input DATA=4,3 --input INDICES=int32,3,0..3", 0, "right");
   expect_command("gradcheck Sum --input X0=2,3 --input X1=2,3", 0, "X1");
   expect_command("gradcheck LayerNorm --input X=3,4 --arg axis=1 --arg epsilon=0.01 --directions 3", 0, "direction");

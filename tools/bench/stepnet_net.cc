@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/example_runs.h"
 #include "core/inner_nets.h"
 #include "core/io/text.h"
 #include "core/passes/gradients.h"
@@ -99,8 +100,8 @@ NetDef load_net(const std::string& path, int64_t hidden) {
   return parse_net_text(text, whole);
 }
 
-StepnetNet::StepnetNet(const NetFile& file, const CellData& data, Mode mode, Device device)
-    : Contender(file.name), device_(device) {
+StepnetNet::StepnetNet(const NetFile& file, const CellData& data, Mode mode, Device device, DType dtype)
+    : Contender(file.name), device_(device), dtype_(dtype) {
   const Size& size = data.size;
   feed("x", {size.steps, size.batch, size.inputs}, data.x);
   for (int k = 0; k < size.layers; ++k)
@@ -126,7 +127,7 @@ void StepnetNet::run() {
 Values StepnetNet::results() const {
   Values values;
   for (const auto& [result, blob] : blobs_) {
-    const Tensor tensor = available(workspace_.fetch(blob), Device{});
+    const Tensor tensor = in_type(DType::float32, available(workspace_.fetch(blob), Device{}));
     const std::span<const float> elements = tensor.span<float>();
     values[result].assign(elements.begin(), elements.end());
   }
@@ -138,7 +139,7 @@ void StepnetNet::keep_state(const std::string& initial, const std::string& last)
 }
 
 void StepnetNet::feed(const std::string& blob, const std::vector<int64_t>& shape, const std::vector<float>& values) {
-  workspace_.tensor(blob) = available(Tensor::of<float>(Shape(shape), values), device_);
+  workspace_.tensor(blob) = available(in_type(dtype_, Tensor::of<float>(Shape(shape), values)), device_);
 }
 
 // Of everything that is fed.

@@ -14,7 +14,8 @@ NetDef load_net(const std::string& path, int64_t hidden);
 
 class StepnetNet : public Contender {
  public:
-  StepnetNet(const NetFile& file, const CellData& data, Mode mode, Device device = {});
+  // All that is fed is rounded to the type, and results are float again.
+  StepnetNet(const NetFile& file, const CellData& data, Mode mode, Device device = {}, DType dtype = DType::float32);
   void run() override;
   Values results() const override;
   // The first layer's state for the next run: what the net wrote as `last` is what it reads as `initial`.
@@ -25,6 +26,7 @@ class StepnetNet : public Contender {
   void add_gradients(NetDef& def, const std::string& top);
 
   Device device_;
+  DType dtype_;
   Workspace workspace_;
   std::map<std::string, std::string> blobs_;  // result to blob
   std::unique_ptr<Net> net_;

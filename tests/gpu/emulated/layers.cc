@@ -1,8 +1,11 @@
-// Layers of the imitated device: by step nets. What the real library needs is asked for, and checked to be there.
+// Layers of the imitated device: by step nets, in float for halves. What the real library needs is asked for, and
+// checked to be there.
 #include "gpu/layers.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "core/half.h"
 #include "core/run_context.h"
 #include "gpu/stream.h"
 #include "recurrent/flat_run.h"
@@ -20,13 +23,37 @@ Tensor at(const void* data, DType dtype, const Shape& shape) {
   return Tensor::view(std::make_shared<Storage>(nullptr, const_cast<void*>(data), bytes), 0, dtype, shape);
 }
 
+Tensor read(const void* data, DType dtype, const Shape& shape) {
+  const Tensor given = at(data, dtype, shape);
+  if (!given.defined() || !is_half(dtype)) return given;
+  Tensor wide = Tensor::empty(DType::float32, shape);
+  with_half(dtype, [&](auto zero) { std::ranges::copy(given.span<decltype(zero)>(), wide.data<float>()); });
+  return wide;
+}
+
+// What is written. Halves get their values in the end.
+struct Results {
+  std::vector<std::pair<Tensor, Tensor>> wide_and_half = {};
+
+  Tensor at(void* data, DType dtype, const Shape& shape) {
+    const Tensor place = gpu::at(data, dtype, shape);
+    if (!place.defined() || !is_half(dtype)) return place;
+    wide_and_half.emplace_back(Tensor::zeros(DType::float32, shape), place);
+    return wide_and_half.back().first;
+  }
+  void finish() {
+    for (auto& [wide, half] : wide_and_half)
+      with_half(half.dtype(), [&](auto zero) { std::ranges::copy(wide.span<float>(), half.data<decltype(zero)>()); });
+  }
+};
+
 Shape state_shape(const VendorLayers& l) { return {l.args.parts(), l.x[1], l.args.hidden}; }
 Shape y_shape(const VendorLayers& l) { return {l.x[0], l.x[1], l.args.directions() * l.args.hidden}; }
 
 FlatInputs tensors_of(const VendorLayers& l, const VendorInputs& in) {
   const Shape weights{flat_size(l.weights())}, state = state_shape(l);
-  return {at(in.x, l.dtype, l.x), at(in.hidden, l.dtype, state), at(in.cell, l.dtype, state),
-          at(in.weights, l.dtype, weights), Tensor::of<int32_t>({l.x[1]}, l.lengths)};
+  return {read(in.x, l.dtype, l.x), read(in.hidden, l.dtype, state), read(in.cell, l.dtype, state),
+          read(in.weights, l.dtype, weights), Tensor::of<int32_t>({l.x[1]}, l.lengths)};
 }
 
 }  // namespace
@@ -39,10 +66,13 @@ void run_vendor_layers(int device, const VendorLayers& layers, const VendorInput
                        uint64_t key) {
   emulated::enqueue(current_stream(device), [=] {
     std::memset(in.workspace, kSpoiled, kWorkspace);
-    Tensor y = at(out.y, layers.dtype, y_shape(layers)), hidden = at(out.hidden, layers.dtype, state_shape(layers)),
-           cell = at(out.cell, layers.dtype, state_shape(layers));
+    Results results;
+    const Shape state = state_shape(layers);
+    Tensor y = results.at(out.y, layers.dtype, y_shape(layers)), hidden = results.at(out.hidden, layers.dtype, state),
+           cell = results.at(out.cell, layers.dtype, state);
     run_flat(layers.args, tensors_of(layers, in),
              {&y, hidden.defined() ? &hidden : nullptr, cell.defined() ? &cell : nullptr}, key, RunContext{});
+    results.finish();
     if (in.bytes.reserve > 0) std::memcpy(in.reserve, &key, sizeof(key));
     if (in.bytes.dropout_states > 0) std::memcpy(in.dropout_states, &key, sizeof(key));
   });
@@ -58,14 +88,16 @@ void run_vendor_layers_backward(int device, const VendorLayers& layers, const Ve
     std::memset(in.reserve, kSpoiled, kReserve);
     const Shape state = state_shape(layers), weights{flat_size(layers.weights())};
     const DType dtype = layers.dtype;
-    Tensor dx = at(g.dx, dtype, layers.x), hidden = at(g.d_hidden, dtype, state), cell = at(g.d_cell, dtype, state),
-           w = at(g.d_weights, dtype, weights);
-    const FlatOutputGradients dy = {at(g.dy, dtype, y_shape(layers)), at(g.d_last_hidden, dtype, state),
-                                    at(g.d_last_cell, dtype, state)};
+    Results results;
+    Tensor dx = results.at(g.dx, dtype, layers.x), hidden = results.at(g.d_hidden, dtype, state),
+           cell = results.at(g.d_cell, dtype, state), w = results.at(g.d_weights, dtype, weights);
+    const FlatOutputGradients dy = {read(g.dy, dtype, y_shape(layers)), read(g.d_last_hidden, dtype, state),
+                                    read(g.d_last_cell, dtype, state)};
     run_flat_gradient(
         layers.args, tensors_of(layers, in), dy,
         {&dx, hidden.defined() ? &hidden : nullptr, cell.defined() ? &cell : nullptr, w.defined() ? &w : nullptr}, key,
         RunContext{});
+    results.finish();
   });
 }
 

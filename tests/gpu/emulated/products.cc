@@ -1,6 +1,7 @@
-// Matrix products of the imitated device: naive loops.
+// Matrix products of the imitated device: naive loops, which add halves up in float.
 #include "gpu/products.h"
 
+#include "gpu/accumulate.h"
 #include "gpu/stream.h"
 
 namespace stepnet::gpu {
@@ -14,7 +15,7 @@ bool run(int device, const ProductSizes& s, const T* a, const T* b, T* c, const 
         for (int64_t j = 0; j < s.n; ++j) {
           const T *left = a + at * s.stride_a, *right = b + at * s.stride_b;
           T& to = c[at * s.stride_c + i * s.ldc + j];
-          T sum = 0;
+          Accumulate<T> sum = 0;
           for (int64_t x = 0; x < s.k; ++x)
             sum += left[s.trans_a ? x * s.lda + i : i * s.lda + x] * right[s.trans_b ? j * s.ldb + x : x * s.ldb + j];
           to = sum + (s.accumulate ? to : T(0)) + (bias ? bias[j] : T(0));
@@ -33,6 +34,14 @@ bool run_vendor_product(int device, const ProductSizes& s, const float* a, const
 bool run_vendor_product(int device, const ProductSizes& s, const double* a, const double* b, double* c, const double*) {
   run<double>(device, s, a, b, c, nullptr);
   return false;
+}
+bool run_vendor_product(int device, const ProductSizes& s, const float16* a, const float16* b, float16* c,
+                        const float16* bias) {
+  return run(device, s, a, b, c, bias);
+}
+bool run_vendor_product(int device, const ProductSizes& s, const bfloat16* a, const bfloat16* b, bfloat16* c,
+                        const bfloat16* bias) {
+  return run(device, s, a, b, c, bias);
 }
 
 }  // namespace stepnet::gpu

@@ -28,17 +28,17 @@ def twin(gates_x, parameters, states):
 CELLS = {"lstm": (lstm, 4, False), "twin": (twin, 5, True)}
 
 
-def random_layers(cell, size):
+def random_layers(cell, size, kind):
     """For each layer W_x, b_x and the step's parameters, and its two initial states."""
     random, (_, gates, has_c) = numpy.random.default_rng(1), CELLS[cell]
     bound = size.hidden**-0.5
 
     def weights(rows, columns):
-        return [jnp.asarray(random.uniform(-bound, bound, shape), jnp.float32)
+        return [jnp.asarray(random.uniform(-bound, bound, shape), kind)
                 for shape in ((rows * size.hidden, columns), (rows * size.hidden,))]
 
     def state():
-        return jnp.asarray(random.standard_normal((size.batch, size.hidden)), jnp.float32)
+        return jnp.asarray(random.standard_normal((size.batch, size.hidden)), kind)
 
     layers = []
     for k in range(size.layers):
@@ -60,11 +60,11 @@ def run_layers(cell, layers, x):
     return x
 
 
-def samples(cell, size):
+def samples(cell, size, kind):
     random = numpy.random.default_rng(2)
-    x = jnp.asarray(random.standard_normal((size.steps, size.batch, size.inputs)), jnp.float32)
-    dy = jnp.asarray(random.standard_normal((size.steps, size.batch, size.hidden)), jnp.float32)
-    layers = random_layers(cell, size)
+    x = jnp.asarray(random.standard_normal((size.steps, size.batch, size.inputs)), kind)
+    dy = jnp.asarray(random.standard_normal((size.steps, size.batch, size.hidden)), kind)
+    layers = random_layers(cell, size, kind)
     forward = jax.jit(lambda layers, x: run_layers(cell, layers, x))
 
     @jax.jit
@@ -91,6 +91,8 @@ def time_all(wanted, arguments, time_peer, note):
     note(f"JAX {jax.__version__}, {jax.devices()[0].device_kind}, by the clock")
     for cell in sorted({cell for cell, _ in wanted} - set(CELLS)):
         note(f"JAX scan: left out for {cell}, which nobody wrote down for it")
-    for cell, size in wanted:
-        if cell in CELLS:
-            time_peer("JAX scan", cell, size, arguments, lambda cell=cell, size=size: samples(cell, size))
+    for kind in arguments.types:
+        for cell, size in wanted:
+            if cell in CELLS:
+                time_peer("JAX scan", cell, size, kind, arguments,
+                          lambda cell=cell, size=size, kind=kind: samples(cell, size, getattr(jnp, kind)))

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "core/error.h"
+#include "core/half.h"
 #include "gpu/device.h"
 #include "gpu/matmul.h"
 #include "tools/bench/exact_cells.h"
@@ -25,7 +26,7 @@ constexpr Size kSmallSize{5, 3, 8, 16, 1};  // what results are checked at, and 
 
 struct Options {
   std::string filter, mode = "all", peer_times;
-  std::vector<std::string> cells = {"lstm", "twin"};
+  std::vector<std::string> cells = {"lstm", "twin"}, types = {"float32", "bfloat16"};
   int rounds = 20;
   double seconds = 3;
   bool quick = false, check = false, list = false, tf32 = false, verify = false;
@@ -50,43 +51,51 @@ struct Options {
   bool wants_any(const Cell& cell, const Size& size) const {
     return std::any_of(cell.nets.begin(), cell.nets.end(), [&](const NetFile& net) { return wants(net.name, size); });
   }
-  double tolerance() const { return tf32 ? 2e-2 : 1e-4; }  // of the largest value
+  // Of the largest value. Halves keep 8 or 11 bits of each state and gradient.
+  double tolerance(DType type) const {
+    if (is_half(type)) return type == DType::bfloat16 ? 6e-2 : 1e-2;
+    return tf32 ? 2e-2 : 1e-4;
+  }
 };
 
-Values results_on(const NetFile& file, const CellData& data, Mode mode, Device device) {
-  StepnetNet net(file, data, mode, device);
+DType type_of(const std::string& name) { return name == "float32" ? DType::float32 : dtype_from_name(name); }
+
+Values results_on(const NetFile& file, const CellData& data, Mode mode, Device device, DType type = DType::float32) {
+  StepnetNet net(file, data, mode, device, type);
   net.run();
   return net.results();
 }
 
 // Against float64.
-void check_small(const Options& options, const Cell& cell) {
+void check_small(const Options& options, const Cell& cell, const std::string& type) {
   const CellData data = random_data(cell, kSmallSize);
   const ExactValues exact = exact_results(data);
   for (const NetFile& file : cell.nets)
     for (const Mode mode : options.modes())
-      check_agreement(results_on(file, data, mode, kGpu), exact, mode, options.tolerance(),
-                      fmt::format("{} at {}, {}", file.name, kSmallSize.str(), mode_name(mode)));
+      check_agreement(results_on(file, data, mode, kGpu, type_of(type)), exact, mode, options.tolerance(type_of(type)),
+                      fmt::format("{} at {}, {}, {}", file.name, kSmallSize.str(), mode_name(mode), type));
 }
 
-// Against the same net on the CPU.
-void verify(const Options& options, const NetFile& file, const CellData& data, Mode mode, const Values& values) {
+// Against the same net on the CPU, in float32.
+void verify(const Options& options, const NetFile& file, const CellData& data, Mode mode, const std::string& type,
+            const Values& values) {
   ExactValues expected;
   for (const auto& [name, elements] : results_on(file, data, mode, Device{}))
     expected[name].assign(elements.begin(), elements.end());
-  check_agreement(values, expected, mode, options.tolerance(),
-                  fmt::format("{} at {}, {}, beside the CPU", file.name, data.size.str(), mode_name(mode)));
+  check_agreement(values, expected, mode, options.tolerance(type_of(type)),
+                  fmt::format("{} at {}, {}, {}, beside the CPU", file.name, data.size.str(), mode_name(mode), type));
 }
 
-void measure(const Options& options, const Cell& cell, const Size& size, const GpuTable& table) {
+void measure(const Options& options, const Cell& cell, const Size& size, const std::string& type,
+             const GpuTable& table) {
   const CellData data = random_data(cell, size);
   for (const NetFile& file : cell.nets) {
     if (!options.wants(file.name, size)) continue;
     for (const Mode mode : options.modes()) {
-      StepnetNet net(file, data, mode, kGpu);
+      StepnetNet net(file, data, mode, kGpu, type_of(type));
       const GpuTimes times = time_on_gpu(net, options.rounds, options.seconds);
-      if (options.verify) verify(options, file, data, mode, net.results());
-      table.add({cell.name, file.name, size, mode, times});
+      if (options.verify) verify(options, file, data, mode, type, net.results());
+      table.add({cell.name, file.name, size, mode, type, times});
     }
   }
 }
@@ -94,13 +103,14 @@ void measure(const Options& options, const Cell& cell, const Size& size, const G
 void run(const Options& options) {
   gpu::allow_tf32(options.tf32);
   const GpuTable table(options.peer_times);
-  fmt::print("{}; float32 {}. Stepnet has no cells in bfloat16 yet, so there are no rows of them.\n", machine_line(),
+  fmt::print("{}; float32 {}; halves with sums in float32.\n", machine_line(),
              options.tf32 ? "with products in TF32" : "without TF32");
   fmt::print("Medians of up to {} samples, by CUDA events; wall is by the host's clock.\n\n", options.rounds);
   for (const std::string& name : options.cells) {
     const Cell& c = cell(name);
-    check_small(options, c);
-    for (const Size& size : options.sizes()) measure(options, c, size, table);
+    for (const std::string& type : options.types) check_small(options, c, type);
+    for (const Size& size : options.sizes())
+      for (const std::string& type : options.types) measure(options, c, size, type, table);
   }
   table.print_notes();
 }
@@ -115,6 +125,9 @@ void print_list(const Options& options) {
 void add_options(CLI::App& app, Options& options) {
   app.add_option("--filter", options.filter, "only rows whose \"net T,B,I,H,layers\" has this text in it");
   app.add_option("--cells", options.cells, "lstm, lstm_layer_norm, gru, twin")->capture_default_str();
+  app.add_option("--types", options.types, "float32, bfloat16, float16")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}).description(""))
+      ->capture_default_str();
   app.add_option("--mode", options.mode, "what to measure")
       ->check(CLI::IsMember({"all", "forward", "training"}))
       ->capture_default_str();

@@ -3,7 +3,7 @@
 Python, torch.compile of the loop and of its step alone, and JAX's scan. What is not installed is left out, with a note.
 
 Reads lines 'cell TAB T,B,I,H,layers' from standard input, as stepnet_gpu_bench --list writes them, and writes lines
-'peer TAB cell TAB size TAB mode TAB milliseconds', and notes that begin with '#'. PyTorch's times are medians by CUDA
+'peer TAB cell TAB size TAB mode TAB type TAB milliseconds', and notes that begin with '#'. PyTorch's times are medians by CUDA
 events; JAX has none to offer, so that its times are by the clock, until the device is done. Products of float32 are
 without TF32 everywhere unless --tf32 is given.
 """
@@ -34,6 +34,7 @@ def parse_arguments():
     parser.add_argument("--compile-steps", type=int, default=50,
                         help="most timesteps times layers of a loop that is compiled as a whole")
     parser.add_argument("--only", action="append", choices=["pytorch", "jax"], default=[])
+    parser.add_argument("--types", nargs="+", choices=["float32", "bfloat16", "float16"], default=["float32", "bfloat16"])
     parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--device", default="cuda", help="cpu: to try this script without a GPU")
     return parser.parse_args()
@@ -63,7 +64,7 @@ def median_ms(sample, arguments):
     return statistics.median(samples)
 
 
-def time_peer(peer, cell, size, arguments, make_samples):
+def time_peer(peer, cell, size, kind, arguments, make_samples):
     """make_samples() returns, or yields, pairs of a mode and sample(runs)."""
     def stop(*_):
         raise TookTooLong(f"more than {arguments.limit} seconds")
@@ -74,10 +75,10 @@ def time_peer(peer, cell, size, arguments, make_samples):
     try:
         for mode, sample in make_samples():
             if arguments.mode in (mode, "all"):
-                print(peer, cell, where, mode, f"{median_ms(sample, arguments):.5f}", sep="\t", flush=True)
+                print(peer, cell, where, mode, kind, f"{median_ms(sample, arguments):.5f}", sep="\t", flush=True)
     except Exception as error:  # whatever a compiler may throw: the other peers go on
         words = str(error).strip().splitlines() or [""]
-        note(f"{peer}, {cell} at {where}: left out, {type(error).__name__}: {words[0][:200]}")
+        note(f"{peer}, {cell} at {where}, {kind}: left out, {type(error).__name__}: {words[0][:200]}")
     finally:
         signal.alarm(0)
 

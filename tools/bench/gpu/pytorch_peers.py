@@ -109,6 +109,8 @@ def time_all(wanted, arguments, time_peer, note):
     if longer:
         note(f"PyTorch compiled loop: left out for timesteps x layers beyond {arguments.compile_steps} "
              f"({', '.join(longer)}), which take torch.compile minutes; the compiled step is there. See --compile-steps")
-    for cell, size in wanted:
-        for peer, make in peers_of(cell, size, arguments):
-            time_peer(peer, cell, size, arguments, lambda make=make: samples(*make(), size, device))
+    for kind in arguments.types:
+        torch.set_default_dtype(getattr(torch, kind))  # of all that is made without naming one
+        for cell, size in wanted:
+            for peer, make in peers_of(cell, size, arguments):
+                time_peer(peer, cell, size, kind, arguments, lambda make=make: samples(*make(), size, device))

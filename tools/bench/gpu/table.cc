@@ -11,7 +11,16 @@
 
 namespace stepnet::bench {
 
+namespace {
+
+// An H100 SXM; times of the recurrent part alone, and of training forward and backward, by its authors.
+const char* const kFlashRnn = "FlashRNN fused, as published, without the inputs' product";
+
+}  // namespace
+
 GpuTable::GpuTable(const std::string& peer_times_path) {
+  peers_ = {{kFlashRnn, "lstm", "1024,16,768,768,1", "forward", "bfloat16", 4.87},
+            {kFlashRnn, "lstm", "1024,16,768,768,1", "training", "bfloat16", 13.61}};
   if (peer_times_path.empty()) return;
   std::ifstream in(peer_times_path);
   require(in.good(), "cannot read {}", peer_times_path);
@@ -22,8 +31,8 @@ GpuTable::GpuTable(const std::string& peer_times_path) {
     }
     PeerTime time;
     std::istringstream fields(line);
-    for (std::string* field : {&time.peer, &time.cell, &time.size, &time.mode})
-      require(static_cast<bool>(std::getline(fields, *field, '\t')), "{}: \"{}\" has fewer than five fields",
+    for (std::string* field : {&time.peer, &time.cell, &time.size, &time.mode, &time.type})
+      require(static_cast<bool>(std::getline(fields, *field, '\t')), "{}: \"{}\" has fewer than six fields",
               peer_times_path, line);
     require(fields >> time.ms && time.ms > 0, "{}: \"{}\" has no time", peer_times_path, line);
     peers_.push_back(std::move(time));
@@ -33,7 +42,8 @@ GpuTable::GpuTable(const std::string& peer_times_path) {
 std::string GpuTable::peers_of(const GpuRow& row) const {
   std::string text;
   for (const PeerTime& time : peers_)
-    if (time.cell == row.cell && time.size == row.size.str() && time.mode == mode_name(row.mode))
+    if (time.cell == row.cell && time.size == row.size.str() && time.mode == mode_name(row.mode) &&
+        time.type == row.type)
       text +=
           fmt::format("{}{} {:.3f} ({:.2f})", text.empty() ? "" : "; ", time.peer, time.ms, row.times.median / time.ms);
   return text.empty() ? "-" : text;
@@ -42,11 +52,12 @@ std::string GpuTable::peers_of(const GpuRow& row) const {
 void GpuTable::add(const GpuRow& row) const {
   if (!has_head_)
     fmt::print(
-        "| net | T,B,I,H,layers | mode | ms | least | wall | us per timestep | peers: ms (Stepnet's ms / peer's) |\n"
-        "|---|---|---|---|---|---|---|---|\n");
+        "| net | T,B,I,H,layers | mode | type | ms | least | wall | us per timestep | peers: ms (Stepnet's ms / "
+        "peer's) |\n"
+        "|---|---|---|---|---|---|---|---|---|\n");
   has_head_ = true;
-  fmt::print("| {} | {} | {} | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {} |\n", row.net, row.size.str(),
-             mode_name(row.mode), row.times.median, row.times.least, row.times.wall,
+  fmt::print("| {} | {} | {} | {} | {:.3f} | {:.3f} | {:.3f} | {:.2f} | {} |\n", row.net, row.size.str(),
+             mode_name(row.mode), row.type, row.times.median, row.times.least, row.times.wall,
              1000 * row.times.median / static_cast<double>(row.size.steps), peers_of(row));
   std::fflush(stdout);
 }

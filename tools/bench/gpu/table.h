@@ -1,7 +1,8 @@
 // Stepnet's times and those of peers in processes of their own, as one table in Markdown.
 //
-// Peers' times are lines of five fields between tabs: peer, cell, "T,B,I,H,layers", mode, milliseconds; a line that
-// begins with "#" is a note, which is printed below the table. Threads: for the main thread.
+// Peers' times are lines of six fields between tabs: peer, cell, "T,B,I,H,layers", mode, type, milliseconds; a line
+// that begins with "#" is a note, which is printed below the table. Some peers' times are published ones, on another
+// machine, and are called so. Threads: for the main thread.
 #pragma once
 
 #include <string>
@@ -15,6 +16,7 @@ struct GpuRow {
   std::string cell, net;
   Size size;
   Mode mode;
+  std::string type;  // "float32", "bfloat16" or "float16"
   GpuTimes times;
 };
 
@@ -26,7 +28,7 @@ class GpuTable {
 
  private:
   struct PeerTime {
-    std::string peer, cell, size, mode;
+    std::string peer, cell, size, mode, type;
     double ms = 0;
   };
   std::string peers_of(const GpuRow& row) const;

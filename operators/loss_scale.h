@@ -1,0 +1,26 @@
+// The arguments and the arithmetic of UpdateLossScale; see update_loss_scale.cc. Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+
+namespace stepnet {
+
+struct LossScaleArgs {
+  float growth_factor = 2, backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+};
+
+struct LossScale {
+  float scale = 1;
+  int32_t good_steps = 0;
+};
+
+// What does not fit a float stays as it is.
+constexpr LossScale updated_scale(LossScale now, bool finite, LossScaleArgs args) {
+  if (!finite) return {now.scale * args.backoff_factor, 0};
+  if (now.good_steps + 1 < args.growth_interval) return {now.scale, now.good_steps + 1};
+  const float grown = now.scale * args.growth_factor;
+  return {grown - grown == 0 ? grown : now.scale, 0};
+}
+
+}  // namespace stepnet
