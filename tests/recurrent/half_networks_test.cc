@@ -32,11 +32,21 @@ Feeds fed(Feeds feeds, bool as_half) {
   return feeds;
 }
 
-// All external outputs, and the gradients of the sum of their products with themselves (the squares' is 2 y).
+// Weights of variance 1 would make a network of this width chaotic: small differences grow from step to step.
+Feeds smaller(Feeds feeds) {
+  for (auto& [name, value] : feeds)
+    if (value.dtype() == DType::float32)
+      for (float& element : value.span<float>()) element *= 0.25F;
+  return feeds;
+}
+
+// The outputs of the last operator, and the gradients of the sum of their products with themselves (the squares' is 2
+// y).
 std::map<std::string, Tensor> run_with_squares(NetDef net, const Feeds& feeds) {
-  expand_recurrent(net);
   GradientRequest request;
-  for (const std::string& name : net.external_output()) request.targets.emplace_back(name, name);
+  for (const std::string& name : net.op(net.op_size() - 1).output())
+    if (!name.empty()) request.targets.emplace_back(name, name);
+  expand_recurrent(net);
   for (const auto& [name, value] : feeds)
     if (is_floating(value.dtype())) request.wanted.insert(name);
   const GradientResult gradients = add_gradient_operators(net, request);
@@ -57,6 +67,7 @@ void check_near(const NetDef& net, const Feeds& feeds, double tolerance) {
   const auto expected = run_with_squares(net, fed<Half>(feeds, false));
   const auto halves = run_with_squares(net, fed<Half>(feeds, true));
   EXPECT_EQ(halves.size(), expected.size());
+  EXPECT_GE(halves.size(), 6u);
   for (const auto& [name, value] : halves) {
     ASSERT_EQ(value.dtype(), dtype_of<Half>()) << name;
     EXPECT_EQ(compare(converted<float, Half>(value), expected.at(name), tolerance), "") << name;
@@ -68,7 +79,7 @@ TEST(HalfNetworks, LayersAreNearThoseOfFloat) {
   for (const CellKind cell : {CellKind::rnn, CellKind::gru, CellKind::lstm})
     for (const bool lengths : {false, true}) {
       const Layers l{.cell = cell, .layers = 2, .directions = 2, .lengths = lengths, .width = 16, .inputs = 8};
-      const Feeds feeds = feeds_of(l, DType::float32, 6, 3);
+      const Feeds feeds = smaller(feeds_of(l, DType::float32, 6, 3));
       SCOPED_TRACE(name_of(l));
       check_near<bfloat16>(net_of(l), feeds, 0.06);
       check_near<float16>(net_of(l), feeds, 0.008);
