@@ -1,5 +1,5 @@
 // CUDA kernel for UpdateLossScale. Meaning: see operators/update_loss_scale.cc.
-#include "operators/loss_scale.h"
+#include "operators/update_loss_scale.h"
 
 #include "gpu/launch.h"
 

@@ -3,7 +3,7 @@
 // (Micikevicius et al. 2018, "Mixed precision training".) No derivative: it is no part of the model.
 
 #include "core/operator.h"
-#include "operators/loss_scale.h"
+#include "operators/update_loss_scale.h"
 
 namespace stepnet {
 namespace {
