@@ -1,7 +1,7 @@
 // CUDA kernels for Softmax and its gradients. Meaning and derivatives: see operators/softmax.cc.
 #include "operators/softmax.h"
 
-#include "gpu/launch.h"
+#include "gpu/softmax_rows.h"
 #include "operators/axis_rows.h"
 
 namespace stepnet::gpu_softmax {
@@ -11,7 +11,7 @@ template <class T>
 void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   const Rows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
-  if (size == 0) return;
+  if (size == 0 || gpu::vendor_softmax(call, rows, false, x, y)) return;
   gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
     const size_t first = r * size;
     T most = x[first];
@@ -28,6 +28,7 @@ template <class T>
 void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
   const Rows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
+  if (gpu::vendor_softmax_backward(call, rows, false, y, dy, dx)) return;
   gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
     T dot = 0;
     for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) dot += y[i] * dy[i];

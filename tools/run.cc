@@ -27,7 +27,7 @@ struct RunOptions {
   int threads = 0;
   uint64_t seed = 1;
   bool strict = false;
-  bool profile = false;
+  bool profile = false, tf32 = false;
   bool keep_all = false;
 };
 
@@ -59,6 +59,7 @@ class RunCommand {
     for (const NetDef* net : nets)
       if (!file_.is_plan() || net == &init) preflight_net(*net, workspace_);  // a plan does so itself
     net_options_.force_cpu = choose_device(options_.device, nets);
+    if (options_.tf32) allow_tf32(!net_options_.force_cpu);
     net_options_.warnings = &warnings_.list;
     context_.seed = options_.seed;
     if (!options_.init.empty()) run_net_once(init, workspace_, context_, net_options_);
@@ -223,6 +224,7 @@ void add_run_command(CLI::App& app) {
       ->type_name("N");
   command->add_option("--seed", o->seed, "Seed of all random draws")->type_name("N");
   command->add_flag("--keep-all", o->keep_all, "Let no intermediates share memory");
+  command->add_flag("--tf32", o->tf32, kTf32Help);
   command->add_flag("--strict", o->strict, "Treat warnings as errors");
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { RunCommand(*o).run(); });

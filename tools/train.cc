@@ -22,7 +22,7 @@ struct TrainCommand {
   TrainOptions options;
   int threads = 0;
   DeviceChoice device = DeviceChoice::automatic;
-  bool quiet = false, profile = false;
+  bool quiet = false, profile = false, tf32 = false;
 
   void run();
   void print_end(const TrainResult& result) const;
@@ -42,7 +42,9 @@ void TrainCommand::run() {
   };
   events.note = [&](const std::string& text) { display.line("note: " + text); };
   NetDef net = load_net(file);
-  if (choose_device(device, {&net})) use_cpu(net);
+  const bool on_cpu = choose_device(device, {&net});
+  if (on_cpu) use_cpu(net);
+  if (tf32) allow_tf32(!on_cpu);
   Trainer trainer(net, options, events);
   display.line(
       fmt::format("{} parameters, {} different bytes, {} bytes to train on, {} held out, batch {}, {} timesteps",
@@ -140,6 +142,7 @@ void add_train_command(CLI::App& app) {
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))
       ->default_str("auto");
+  command->add_flag("--tf32", o->tf32, kTf32Help);
   command->add_flag("--keep-all", o->options.keep_all, "Let no intermediates share memory");
   command->add_flag("--quiet", o->quiet, "Print the last line only");
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");

@@ -1,0 +1,29 @@
+#include "tools/net_session.h"
+
+#include "recurrent/builder.h"
+
+namespace stepnet::tools {
+
+std::optional<Model> model_in(const NetDef& net, int64_t batch, int64_t timesteps) {
+  if (!net.HasExtension(stepnet::model)) return std::nullopt;
+  Model model = read_model(net);
+  if (batch > 0) model.batch = batch;
+  if (timesteps > 0) model.timesteps = timesteps;
+  return model;
+}
+
+std::unique_ptr<NetSession> net_session(const NetDef& net, const std::optional<Model>& model, ForwardOptions options) {
+  if (model) {
+    options.feeds[model->input] = TensorType::of(DType::int32, {model->timesteps, model->batch});
+    options.feeds[model->target] = TensorType::of(DType::int32, {model->timesteps * model->batch});
+    for (const CarryLink& link : model->carry)
+      options.feeds[link.to()] = TensorType::of(DType::float32, {1, model->batch, link.size()});
+    return forward_session(expanded_forward(*model, Mode::evaluate), options);
+  }
+  NetDef expanded = net;
+  expand_recurrent(expanded);
+  expand_recurrent(options.init);
+  return forward_session(expanded, options);
+}
+
+}  // namespace stepnet::tools

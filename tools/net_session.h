@@ -1,0 +1,18 @@
+// Sessions of the nets that command lines name. Threads: pure functions.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "recurrent/training_estimate.h"
+
+namespace stepnet::tools {
+
+// The net's model, of another batch or number of timesteps where these are not 0; nothing if it has none.
+std::optional<Model> model_in(const NetDef& net, int64_t batch, int64_t timesteps);
+
+// A forward session: of the net, or of its model, whose input, target and carried states are fed beside
+// `options.feeds`.
+std::unique_ptr<NetSession> net_session(const NetDef& net, const std::optional<Model>& model, ForwardOptions options);
+
+}  // namespace stepnet::tools
