@@ -9,7 +9,6 @@
 #include <type_traits>
 
 #include "core/error.h"
-#include "core/memory_category.h"
 #include "gpu/products.h"
 #include "gpu/stream.h"
 #include "gpu/vendor/library.h"
@@ -172,11 +171,9 @@ void run_product(int device, const ProductKind& kind, const T* a, const T* b, T*
   DeviceProducts& products = products_of(device);
   const std::lock_guard lock(products.mutex);
   std::shared_ptr<Storage>& workspace = products.workspaces[stream];
-  if (!workspace) {
-    const MemoryScope memory(MemoryCategory::workspace);
+  if (!workspace)
     workspace = std::make_shared<Storage>(static_cast<size_t>(kProductWorkspace),
                                           Device{DeviceKind::cuda, static_cast<int8_t>(device)});
-  }
   const Prepared& p = prepare(products, kind);
   if (kind.bias) check(lt().desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "bias");
   const T one = 1, add = kind.sizes.accumulate ? 1 : 0;
