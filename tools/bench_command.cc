@@ -34,6 +34,8 @@ struct BenchOptions {
   bool train = false, tf32 = false, json = false;
 };
 
+std::string milliseconds(double value) { return fmt::format("{:.6g}", value); }
+
 // Sorted milliseconds of one run each.
 struct Samples {
   std::vector<double> device, wall;  // by the device's own clock, on the CPU the same as by the host's
@@ -64,17 +66,17 @@ class BenchCommand {
     parameters_ = parse_types("--parameter", options_.parameters);
     BenchResult result;
     result.net = net_.name().empty() ? options_.file : net_.name();
+    const bool on_cpu = choose_device(options_.device, {&net_});
+    if (options_.tf32) allow_tf32(!on_cpu);
+    result.device = on_cpu ? Device{} : device_of(OperatorDef(), net_);
     std::string unknown;
     try {
-      DryScope scope;
+      DryScope scope(result.device.kind);
       result.estimate = estimate_session(*session(Device{}), scope);
     } catch (const Error& e) {
       unknown = e.fact();  // if it is no matter of data, the run says it
     }
-    const bool on_cpu = choose_device(options_.device, {&net_});
-    if (options_.tf32) allow_tf32(!on_cpu);
-    result.device = on_cpu ? Device{} : device_of(OperatorDef(), net_);
-    measure(result);
+    with_estimate([&] { measure(result); }, result.device, [&] { return session(Device{}); });
     if (!unknown.empty()) fmt::print(stderr, "note: FLOPs are not known: {}\n", unknown);
     fmt::print("{}", options_.json ? json(result) : text(result));
   }
@@ -212,8 +214,9 @@ class BenchCommand {
         "\"median_ms\": {}, \"min_ms\": {}, \"wall_median_ms\": {}, \"peak_bytes\": {}, \"reserve_bytes\": {}, "
         "\"workspace_bytes\": {}, \"flops\": {}, \"flops_per_second\": {}}}\n",
         json_text(r.net), r.device, options_.train, options_.tf32, threads(), s.device.size(),
-        Samples::median(s.device), s.device.front(), Samples::median(s.wall), r.peak, peak(MemoryCategory::reserve),
-        peak(MemoryCategory::workspace), r.estimate ? fmt::format("{:.0f}", r.estimate->flops) : "null",
+        milliseconds(Samples::median(s.device)), milliseconds(s.device.front()), milliseconds(Samples::median(s.wall)),
+        r.peak, peak(MemoryCategory::reserve), peak(MemoryCategory::workspace),
+        r.estimate ? fmt::format("{:.0f}", r.estimate->flops) : "null",
         r.estimate ? fmt::format("{:.6g}", flops_per_second(r)) : "null");
   }
 

@@ -9,6 +9,7 @@
 #include "recurrent/trainer.h"
 #include "tools/commands.h"
 #include "tools/device_choice.h"
+#include "tools/net_session.h"
 #include "tools/profile_table.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -45,13 +46,23 @@ void TrainCommand::run() {
   const bool on_cpu = choose_device(device, {&net});
   if (on_cpu) use_cpu(net);
   if (tf32) allow_tf32(!on_cpu);
-  Trainer trainer(net, options, events);
+  std::optional<Trainer> made;
+  const auto session = [&] {
+    TrainingEstimate training{.model = *model_in(net, options.batch, options.timesteps)};
+    training.model.device = {};
+    training.optimizer = options.optimizer;
+    return training_session(training);
+  };
+  const Device place = device_of(OperatorDef(), net);
+  with_estimate([&] { made.emplace(net, options, events); }, place, session);
+  Trainer& trainer = *made;
   display.line(
       fmt::format("{} parameters, {} different bytes, {} bytes to train on, {} held out, batch {}, {} timesteps",
                   trainer.parameter_count(), trainer.vocabulary_size(), trainer.training_bytes(),
                   trainer.validation_bytes(), trainer.options().batch, trainer.options().timesteps));
   if (options.resume) display.line(fmt::format("going on after iteration {}", trainer.iteration()));
-  const TrainResult result = trainer.run();
+  TrainResult result;
+  with_estimate([&] { result = trainer.run(); }, place, session);
   display.line("");
   print_end(result);
   if (table) fmt::print("{}", table->text());
