@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device_scratch.h"
 #include "core/dry.h"
 #include "core/running_op.h"
 
@@ -89,6 +90,15 @@ void share_aliases(const BoundOp& op, const Call& call) {
   }
 }
 
+// For the time of the kernel.
+void take_scratch(DryScope& dry, const BoundOp& op, const Call& call) {
+  const DeviceScratchOf* scratch = device_scratch(op.spec->type);
+  if (!scratch) return;
+  const DryScope::Workspace asking(dry);
+  std::vector<Tensor> held;
+  for (const int64_t bytes : (*scratch)(op.args.get(), call)) held.push_back(Tensor::empty(DType::uint8, {bytes}));
+}
+
 thread_local const BoundOp* running = nullptr;
 
 }  // namespace
@@ -111,6 +121,7 @@ void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
   const bool computed = follows_from_shapes(op, call);
   set_known(call, computed);
   if (computed) return kernel.run(op.args.get(), call);
+  if (dry->claims() != DeviceKind::cpu) take_scratch(*dry, op, call);
   if (op.spec->known_outputs) op.spec->known_outputs(op.args.get(), call);
   if (const Kernel* workspace = kernel_for(op.spec->workspace, kernel)) {
     const DryScope::Workspace asking(*dry);
