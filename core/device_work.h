@@ -46,6 +46,11 @@ struct DeviceWork {
   // `tensors` of the operands are tensors, the first ones; the others are values in between.
   std::shared_ptr<const FusedChain> (*fuse)(Device device, DType dtype, const std::vector<FusedInstruction>& code,
                                             int tensors) = nullptr;
+  // Milliseconds on the device from what the current stream has queued so far to the end of what `work` queues on it,
+  // which is waited for.
+  double (*milliseconds)(Device device, FunctionRef<> work) = nullptr;
+  // Whether products of float32 may round their factors to TF32, whose mantissas have 10 bits, from now on.
+  void (*allow_tf32)(bool allow) = nullptr;
 };
 
 void offer_device_work(DeviceKind kind, const DeviceWork& work);

@@ -17,7 +17,8 @@ constexpr uintptr_t kFirstPlace = uintptr_t{1} << 56;
 
 struct DryMemory {
   MemoryCounters counters;
-  int64_t events = 0, peak_event = 0, workspace = 0;
+  int64_t events = 0, peak_event = 0;
+  CategoryCounts categories;
   uintptr_t next = kFirstPlace;
   std::vector<DryBlock> blocks;
   std::unordered_map<const void*, size_t> latest;  // block at a place
@@ -63,7 +64,7 @@ struct Held {
     DryBlock& gone = memory->blocks[block];
     gone.gone = memory->events++;
     memory->counters.live -= gone.bytes;
-    if (gone.workspace) memory->workspace -= gone.bytes;
+    memory->categories.add(gone.category, -gone.bytes);
     if (!known) memory->kept[size].push_back(place);
   }
 };
@@ -81,10 +82,12 @@ MemoryCounters DryScope::counters() const { return memory_->counters; }
 void DryScope::reset_peak() {
   memory_->counters.peak = memory_->counters.live;
   memory_->peak_event = memory_->events;
+  memory_->categories.reset_peaks();
 }
 
 int64_t DryScope::peak_event() const { return memory_->peak_event; }
-int64_t DryScope::workspace() const { return memory_->workspace; }
+MemoryByCategory DryScope::categories() const { return memory_->categories.bytes(); }
+int64_t DryScope::workspace() const { return categories()[static_cast<size_t>(MemoryCategory::workspace)].live; }
 int64_t DryScope::events() const { return memory_->events; }
 int64_t DryScope::block_at(const void* place) const {
   const auto found = memory_->latest.find(place);
@@ -109,10 +112,11 @@ std::shared_ptr<void> DryScope::take(size_t bytes, std::byte** place) {
   }
   *place = held->place;
   m.latest[*place] = m.blocks.size();
-  m.blocks.push_back({*place, size, m.events++, -1, in_workspace_});
+  const MemoryCategory category = in_workspace_ ? MemoryCategory::workspace : MemoryScope::now();
+  m.blocks.push_back({*place, size, m.events++, -1, category});
   ++m.counters.allocations;
   m.counters.live += size;
-  if (in_workspace_) m.workspace += size;
+  m.categories.add(category, size);
   if (m.counters.live > m.counters.peak) {
     m.counters.peak = m.counters.live;
     m.peak_event = m.events;

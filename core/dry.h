@@ -14,7 +14,7 @@
 #include <typeindex>
 #include <vector>
 
-#include "core/device.h"
+#include "core/memory_category.h"
 #include "core/shape.h"
 
 namespace stepnet {
@@ -24,7 +24,7 @@ struct DryBlock {
   const void* place = nullptr;  // what Storage::data() says; no two that live at once have the same
   int64_t bytes = 0;            // as the device's allocator counts them
   int64_t made = 0, gone = -1;  // -1: it is still there
-  bool workspace = false;       // what a kernel works on, and keeps for the next run
+  MemoryCategory category = MemoryCategory::value;
 };
 
 struct DryMemory;
@@ -43,6 +43,7 @@ class DryScope {
   int64_t peak_event() const;  // when the peak since the last reset was reached first
   int64_t events() const;      // so far
   int64_t workspace() const;   // live bytes of it
+  MemoryByCategory categories() const;
   const std::vector<DryBlock>& blocks() const;
   int64_t block_at(const void* place) const;  // the latest one there; -1 if there is none
 

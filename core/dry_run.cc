@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device_scratch.h"
 #include "core/dry.h"
 #include "core/half_kernel.h"
 #include "core/running_op.h"
@@ -90,6 +91,15 @@ void share_aliases(const BoundOp& op, const Call& call) {
   }
 }
 
+// For the time of the kernel.
+void take_scratch(DryScope& dry, const BoundOp& op, const Call& call) {
+  const DeviceScratchOf* scratch = device_scratch(op.spec->type);
+  if (!scratch) return;
+  const DryScope::Workspace asking(dry);
+  std::vector<Tensor> held;
+  for (const int64_t bytes : (*scratch)(op.args.get(), call)) held.push_back(Tensor::empty(DType::uint8, {bytes}));
+}
+
 thread_local const BoundOp* running = nullptr;
 
 }  // namespace
@@ -115,6 +125,7 @@ void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
   std::optional<FloatCall> floats;
   if (is_on_casts(kernel)) floats.emplace(*op.spec, call);
   Call& real = floats ? floats->call() : call;
+  if (dry->claims() != DeviceKind::cpu) take_scratch(*dry, op, real);
   if (op.spec->known_outputs) op.spec->known_outputs(op.args.get(), real);
   if (const Kernel* workspace = kernel_for(op.spec->workspace, kernel)) {
     const DryScope::Workspace asking(*dry);

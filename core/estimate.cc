@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/device_products.h"
 #include "core/dry_run.h"
 #include "core/estimate_recorder.h"
 #include "core/estimate_text.h"
@@ -56,8 +57,6 @@ void run_recorded(NetSession& session, EstimateRecorder& recorder) {
   if (session.advance) session.advance();
 }
 
-constexpr int64_t kBlasWorkspace = int64_t{32} << 20;
-
 }  // namespace
 
 Estimate estimate_session(NetSession& session, DryScope& scope) {
@@ -91,7 +90,8 @@ Estimate estimate_session(NetSession& session, DryScope& scope) {
   add_kernels(recorder.bound, scope, result.ops);
   if (scope.claims() == DeviceKind::cuda && result.product_flops > 0)
     result.notes.push_back(
-        fmt::format("cuBLASLt's workspace is not in it: at most {} bytes more (bounded)", kBlasWorkspace));
+        fmt::format("{} bytes are cuBLASLt's workspace of one stream; every other one that runs products has its own",
+                    kDeviceProductWorkspace));
   return result;
 }
 

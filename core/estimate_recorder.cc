@@ -79,7 +79,8 @@ EstimateRecorder::Facts& EstimateRecorder::facts(int64_t block) {
 
 MemoryKind EstimateRecorder::kind_of(size_t b) const {
   const Facts f = b < facts_.size() ? facts_[b] : Facts{};
-  if (blocks()[b].workspace) return MemoryKind::workspace;
+  if (blocks()[b].category == MemoryCategory::workspace) return MemoryKind::workspace;
+  if (blocks()[b].category == MemoryCategory::reserve) return MemoryKind::reserve;
   if (f.standing) return f.kind;
   if (f.kept) return MemoryKind::kept;
   return f.named ? MemoryKind::transient : MemoryKind::own;
@@ -152,7 +153,7 @@ void EstimateRecorder::note_rest(OpEstimate& e) {
     if (block.gone >= 0) continue;
     made += block.bytes;
     const auto id = static_cast<int64_t>(b);
-    if (block.workspace) {
+    if (block.category == MemoryCategory::workspace) {
       workspace_of_[e.index].push_back(id);
     } else if (facts(id).op != e.index) {
       made_inside_[e.index].push_back(id);

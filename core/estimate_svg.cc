@@ -11,8 +11,8 @@ namespace {
 constexpr double kWidth = 1000, kHeight = 460, kLeft = 90, kTop = 40, kRight = 220, kBottom = 50;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 // One for each kind.
-constexpr std::array<const char*, kMemoryKinds> kColors = {"#9aa5b1", "#3b6ea8", "#7a4fa3", "#c8553d",
-                                                           "#e0a526", "#6aa84f", "#2a9d8f", "#8d6e63"};
+constexpr std::array<const char*, kMemoryKinds> kColors = {"#9aa5b1", "#3b6ea8", "#7a4fa3", "#c8553d", "#e0a526",
+                                                           "#6aa84f", "#2a9d8f", "#c2185b", "#8d6e63"};
 
 std::string escaped(std::string_view text) {
   std::string out;

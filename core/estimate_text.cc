@@ -24,22 +24,10 @@ std::string row_text(const OpEstimate& e) {
                      bytes_text(e.workspace), bytes_text(e.memory.peak), count_text(e.flops), e.kernel);
 }
 
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    else
-      out += c;
-  }
-  return out + "\"";
-}
-
 std::string json_kinds(const MemoryByKind& kinds) {
   std::vector<std::string> items;
   for (size_t k = 0; k < kinds.size(); ++k)
-    items.push_back(fmt::format("{}: {}", quoted(memory_kind_name(static_cast<MemoryKind>(k))), kinds[k]));
+    items.push_back(fmt::format("{}: {}", json_text(memory_kind_name(static_cast<MemoryKind>(k))), kinds[k]));
   return fmt::format("{{{}}}", fmt::join(items, ", "));
 }
 
@@ -49,16 +37,16 @@ std::string json_op(const OpEstimate& e) {
       "\"live_peak\": {}, \"live_after\": {}, \"inputs_kept\": {}, \"outputs\": {}, \"outputs_kept\": {}, "
       "\"own_kept\": {}, \"temporaries\": {}, \"workspace\": {}, \"flops\": {:.0f}, \"bytes_moved\": {:.0f}, "
       "\"alive_at_peak\": {}}}",
-      e.index, quoted(e.type), quoted(e.name), quoted(phase_text(e)), quoted(e.kernel), e.memory.before, e.memory.peak,
-      e.memory.after, e.inputs_kept, e.outputs, e.outputs_kept, e.own_kept, e.temporaries, e.workspace, e.flops,
-      e.bytes_moved, json_kinds(e.at_peak));
+      e.index, json_text(e.type), json_text(e.name), json_text(phase_text(e)), json_text(e.kernel), e.memory.before,
+      e.memory.peak, e.memory.after, e.inputs_kept, e.outputs, e.outputs_kept, e.own_kept, e.temporaries, e.workspace,
+      e.flops, e.bytes_moved, json_kinds(e.at_peak));
 }
 
 std::string json_kept(const KeptValue& v) {
   std::vector<std::string> reasons;
-  for (const std::string& r : v.reasons) reasons.push_back(quoted(r));
-  return fmt::format("{{\"name\": {}, \"type\": {}, \"bytes\": {}, \"reasons\": [{}]}}", quoted(v.name), quoted(v.type),
-                     v.bytes, fmt::join(reasons, ", "));
+  for (const std::string& r : v.reasons) reasons.push_back(json_text(r));
+  return fmt::format("{{\"name\": {}, \"type\": {}, \"bytes\": {}, \"reasons\": [{}]}}", json_text(v.name),
+                     json_text(v.type), v.bytes, fmt::join(reasons, ", "));
 }
 
 template <class T, class Fn>
@@ -69,6 +57,18 @@ std::string json_list(const std::vector<T>& values, Fn fn) {
 }
 
 }  // namespace
+
+std::string json_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    else
+      out += c;
+  }
+  return out + "\"";
+}
 
 std::string bytes_text(int64_t bytes) {
   static constexpr std::array<const char*, 6> units = {"kB", "MB", "GB", "TB", "PB", "EB"};
@@ -113,9 +113,9 @@ std::string estimate_json(const Estimate& e, const std::vector<KeptValue>* kept)
       "{{\"device\": {}, \"peak\": {}, \"peak_operator\": {}, \"between_runs\": {}, \"net_outputs\": {}, "
       "\"flops\": {:.0f}, \"product_flops\": {:.0f}, \"bytes_moved\": {:.0f},\n \"alive_at_peak\": {},\n "
       "\"most_alive\": {},\n \"notes\": {},\n \"operators\": {}",
-      quoted(e.device == DeviceKind::cpu ? "cpu" : "cuda"), e.peak, e.peak_op, e.between, e.outputs, e.flops,
+      json_text(e.device == DeviceKind::cpu ? "cpu" : "cuda"), e.peak, e.peak_op, e.between, e.outputs, e.flops,
       e.product_flops, e.bytes_moved, json_kinds(e.at_peak), json_kinds(e.totals),
-      json_list(e.notes, [](const std::string& n) { return quoted(n); }), json_list(e.ops, json_op));
+      json_list(e.notes, [](const std::string& n) { return json_text(n); }), json_list(e.ops, json_op));
   if (kept) out += fmt::format(",\n \"kept_values\": {}", json_list(*kept, json_kept));
   return out + "}\n";
 }

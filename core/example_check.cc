@@ -15,7 +15,7 @@ namespace stepnet {
 namespace {
 
 constexpr double kFloatError = 1e-4;  // of an output's largest element: float has 24 bits, and sums lose some
-constexpr double kSumError = 1e-12, kDeviceError = 1e-12, kDeviceFloatError = 1e-5;
+constexpr double kSumError = 1e-12, kDeviceError = 1e-12;
 
 bool runs_in(const OpSpec& spec, DType dtype) {
   return std::ranges::any_of(spec.kernels, [&](const Kernel& kernel) {
@@ -41,13 +41,14 @@ void check_forward(const OpSpec& spec, const GradientSubject& subject, uint64_t 
 }
 
 // `on_cpu` is the same subject with another folder for its files.
-void check_device(const OpSpec& spec, const GradientSubject& on_cpu, const GradientSubject& subject, uint64_t seed,
-                  GradientReport& report) {
+void check_device(const OpSpec& spec, const GradientSubject& on_cpu, const GradientSubject& subject,
+                  const GradientCheckOptions& options, GradientReport& report) {
   const std::set<std::string> objects = objects_of(subject.net);
-  for (const auto& [dtype, error] : {std::pair{DType::float64, kDeviceError}, {DType::float32, kDeviceFloatError}}) {
+  for (const auto& [dtype, error] :
+       {std::pair{DType::float64, kDeviceError}, {DType::float32, options.device_float_error}}) {
     if (!runs_in(spec, dtype)) continue;
-    const NamedTensors expected = ForwardRuns(on_cpu, dtype, seed).run();
-    for (const auto& [name, value] : ForwardRuns(subject, dtype, seed, subject.device).run()) {
+    const NamedTensors expected = ForwardRuns(on_cpu, dtype, options.seed).run();
+    for (const auto& [name, value] : ForwardRuns(subject, dtype, options.seed, subject.device).run()) {
       if (objects.count(name) > 0 && !is_floating(value.dtype())) continue;
       if (const std::string differs = difference(value, expected.at(name), error); !differs.empty())
         report.broken.push_back(
@@ -106,7 +107,7 @@ GradientReport check_example(const OpSpec& spec, const OpExample& example, const
   report.operators.insert(spec.type);  // one that stands for others does not run itself
   const GradientSubject again = example_subject(spec, example, options.seed, second_folder.path());
   if (device.kind != DeviceKind::cpu) {
-    check_device(spec, again, subject, options.seed, report);
+    check_device(spec, again, subject, options, report);
     return report;
   }
   check_forward(spec, again, options.seed, report);

@@ -39,6 +39,8 @@ struct GradientCheckOptions {
   int order = 1;       // 2: also the gradients of the gradients
   // Of order 2: leave out, and name in the report, what has no second derivative, which is an Error otherwise.
   bool where_possible = false;
+  // Of outputs of float on another device, the largest difference from the CPU's, of their largest element.
+  double device_float_error = 1e-5;
   uint64_t seed = 1;  // of weights, directions and what the net draws
 };
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 
+#include "core/device_products.h"
 #include "core/dry.h"
 #include "core/error.h"
 #include "core/onednn_product.h"
@@ -197,10 +198,20 @@ void product(const Matmul<double>& p) {
   }
 }
 
+// On a GPU products share a workspace, which the first of them makes.
+struct DeviceWorkspace {
+  Tensor bytes;
+  DeviceWorkspace() {
+    const MemoryScope scope(MemoryCategory::workspace);
+    bytes = Tensor::empty(DType::uint8, {kDeviceProductWorkspace});
+  }
+};
+
 // Takes what the product takes, and no more; Eigen's, of double, take nothing from the allocator.
 template <class T>
 void dry_product(DryScope& dry, const Matmul<T>& p) {
   dry.product_flops += dry.times * p.flops();
+  if (dry.claims() != DeviceKind::cpu && p.k > 0) dry.own<DeviceWorkspace>();
   if constexpr (std::is_same_v<T, float>) {
     if (p.k == 0 || dry.claims() != DeviceKind::cpu) return;
     if (p.m == 1) {

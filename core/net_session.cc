@@ -5,6 +5,7 @@
 
 #include "core/matmul.h"
 #include "core/net_observer.h"
+#include "core/placement.h"
 
 namespace stepnet {
 namespace {
@@ -44,8 +45,8 @@ class Measure : public NetObserver {
 
 const char* memory_kind_name(MemoryKind kind) {
   static constexpr std::array<const char*, kMemoryKinds> names = {
-      "net inputs",  "parameters",       "optimizer state", "parameter gradients",
-      "kept values", "transient values", "operators' own",  "kernel workspace"};
+      "net inputs",       "parameters",     "optimizer state", "parameter gradients", "kept values",
+      "transient values", "operators' own", "reserves",        "kernel workspace"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -77,6 +78,14 @@ std::vector<std::string> missing_inputs(const NetDef& net, const Workspace& know
   return missing;
 }
 
+void make_parameters(const NetDef& init, Workspace& parameters, RunContext& run, Device device) {
+  run_net_once(init, parameters, run, {.keep = {}, .force_cpu = true});
+  if (device.kind == DeviceKind::cpu) return;
+  for (const std::string& name : parameters.names())
+    if (Blob& blob = parameters.at(name); blob.is_tensor() && blob.tensor().defined())
+      blob.tensor() = available(blob.tensor(), device);
+}
+
 void require_inputs(const NetDef& net, const Workspace& known, const std::map<std::string, TensorType>& feeds) {
   const std::vector<std::string> missing = missing_inputs(net, known, feeds);
   if (missing.empty()) return;
@@ -89,19 +98,20 @@ void require_inputs(const NetDef& net, const Workspace& known, const std::map<st
 std::unique_ptr<NetSession> forward_session(const NetDef& net, const ForwardOptions& options) {
   auto session = std::make_unique<NetSession>();
   RunContext run;
-  if (options.init.op_size() > 0) run_net_once(options.init, session->parameters, run);
+  if (options.init.op_size() > 0) make_parameters(options.init, session->parameters, run, options.device);
   for (const auto& [name, type] : options.parameters)
-    session->parameters.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape);
+    session->parameters.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape, options.device);
   for (const std::string& name : session->parameters.names()) session->kinds[name] = MemoryKind::parameter;
   require_inputs(net, session->parameters, options.feeds);
   for (const auto& [name, type] : options.feeds) {
-    session->blobs.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape);
+    session->blobs.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape, options.device);
     session->kinds[name] = MemoryKind::input;
   }
   NetOptions net_options;
-  net_options.release_intermediates = !options.keep_all;
+  net_options.release_intermediates = !options.keep_all && !options.plan_memory;
+  net_options.plan_memory = options.plan_memory;
   net_options.keep = options.keep;
-  net_options.force_cpu = true;
+  net_options.force_cpu = options.device.kind == DeviceKind::cpu;
   session->net = std::make_unique<Net>(net, session->blobs, net_options);
   session->differentiated.first_gradient_op = session->first_update = net.op_size();
   return session;

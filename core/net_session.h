@@ -17,9 +17,9 @@
 namespace stepnet {
 
 // What bytes are there for. `kept`: made by the forward pass, and read by the backward pass. `own`: of an operator, not
-// one of its outputs. `transient`: all other values.
-enum class MemoryKind { input, parameter, optimizer, gradient, kept, transient, own, workspace };
-inline constexpr int kMemoryKinds = 8;
+// one of its outputs. `transient`: all other values. `reserve` and `workspace`: see core/memory_category.h.
+enum class MemoryKind { input, parameter, optimizer, gradient, kept, transient, own, reserve, workspace };
+inline constexpr int kMemoryKinds = 9;
 const char* memory_kind_name(MemoryKind kind);  // "net inputs", "parameters", ...
 using MemoryByKind = std::vector<int64_t>;      // kMemoryKinds of them
 
@@ -53,12 +53,17 @@ struct ForwardOptions {
   std::map<std::string, TensorType> parameters = {};
   NetDef init = {};                 // makes parameters; runs once
   bool keep_all = false;            // intermediates stay until the next run
+  bool plan_memory = false;         // they share a block from the second run on, as `stepnet run` has it
   std::set<std::string> keep = {};  // intermediates that stay
+  Device device = {};               // of feeds and parameters; a net that asks for a GPU gets the CPU if that is it
 };
 
 // A session of a net that only runs forward. Feeds are zeros. Throws Error that lists the blobs whose types are
 // missing.
 std::unique_ptr<NetSession> forward_session(const NetDef& net, const ForwardOptions& options);
+
+// Runs a net that makes parameters, on the CPU, whose draws are the same everywhere, and moves them to the device.
+void make_parameters(const NetDef& init, Workspace& parameters, RunContext& run, Device device);
 
 // What the net reads that neither it nor anything in `known` makes.
 std::vector<std::string> missing_inputs(const NetDef& net, const Workspace& known,

@@ -4,9 +4,72 @@
 #include <cmath>
 
 #include "gpu/channels.h"
+#include "gpu/norms.h"
 
 namespace stepnet::gpu_batch_norm {
 namespace {
+
+template <class T>
+gpu::VendorChannels vendor_channels(const BatchNormArgs& a, const Channels& c) {
+  return {dtype_of<T>(), c.outer, c.count, c.inner, static_cast<double>(a.epsilon)};
+}
+
+// Numbers for each channel: where they are wanted, else in `room`.
+template <class T>
+void* or_room(gpu::Out<T> wanted, T* room) {
+  return wanted.data ? wanted.data : room;
+}
+
+// What a run gives; absent where nobody wants it.
+template <class T>
+struct NormOutputs {
+  gpu::Out<T> y, running_mean, running_var, saved_mean, saved_inv;
+};
+
+// The running statistics, from the variance divided by m - 1.
+template <class T>
+void update_running(const BatchNormArgs& a, const Channels& channels, const T* mean, const T* variance,
+                    gpu::In<T> est_mean, gpu::In<T> est_var, const NormOutputs<T>& out, const Call& call) {
+  const double keep = static_cast<double>(a.momentum), add = static_cast<double>(1.0F - a.momentum);
+  const double m = static_cast<double>(channels.size());
+  const gpu::Out<T> running_mean = out.running_mean, running_var = out.running_var;
+  gpu::each(call, static_cast<size_t>(channels.count), [=] __device__(size_t c) {
+    const double spread = static_cast<double>(variance[c]) * ((m - 1) / m);
+    running_mean[c] = static_cast<T>(keep * static_cast<double>(est_mean[c]) + add * static_cast<double>(mean[c]));
+    running_var[c] = static_cast<T>(keep * static_cast<double>(est_var[c]) + add * spread);
+  });
+}
+
+// Both return whether the device's library did it.
+template <class T>
+bool train_by_vendor(const BatchNormArgs& a, const Channels& channels, gpu::In<T> x, gpu::In<T> scale, gpu::In<T> bias,
+                     gpu::In<T> est_mean, gpu::In<T> est_var, const NormOutputs<T>& out, const Call& call) {
+  const auto sizes = vendor_channels<T>(a, channels);
+  if (!vendor_takes(sizes, gpu::NormRun::training) || x.data == out.y.data) return false;
+  const int device = gpu::device_of(call);
+  const std::optional<size_t> bytes = gpu::vendor_norm_workspace(device, sizes, false);
+  if (!bytes) return false;
+  const gpu::Temporary<std::byte> workspace(call, static_cast<int64_t>(*bytes));
+  const int64_t count = channels.count;
+  const gpu::Temporary<T> room(call, 4 * count);
+  Tensor batch = room.bytes.reshaped({4, count * static_cast<int64_t>(sizeof(T))}).rows(0, 2);
+  batch.fill_zero();
+  const gpu::VendorStatistics statistics{room.data, room.data + count, or_room(out.saved_mean, room.data + 2 * count),
+                                         or_room(out.saved_inv, room.data + 3 * count)};
+  if (!run_vendor_norm(device, sizes, x.data, scale.data, bias.data, out.y.data, statistics, workspace.data, *bytes))
+    return false;
+  update_running<T>(a, channels, room.data, room.data + count, est_mean, est_var, out, call);
+  return true;
+}
+
+template <class T>
+bool evaluate_by_vendor(const BatchNormArgs& a, const Channels& channels, gpu::In<T> x, gpu::In<T> scale,
+                        gpu::In<T> bias, gpu::In<T> est_mean, gpu::In<T> est_var, gpu::Out<T> y, const Call& call) {
+  const auto sizes = vendor_channels<T>(a, channels);
+  return vendor_takes(sizes, gpu::NormRun::evaluation) && x.data != y.data &&
+         run_vendor_norm_evaluation(gpu::device_of(call), sizes, x.data, scale.data, bias.data, est_mean.data,
+                                    est_var.data, y.data);
+}
 
 // What is done once for each channel. `stats` gets its mean and 1 / sqrt(variance + epsilon).
 template <class T>
@@ -54,6 +117,12 @@ void forward(const BatchNormArgs& a, gpu::In<T> x, gpu::In<T> scale, gpu::In<T> 
              gpu::In<T> est_var, gpu::Out<T> y, gpu::Out<T> running_mean, gpu::Out<T> running_var,
              gpu::Out<T> saved_mean, gpu::Out<T> saved_inv, Call& call) {
   const Channels channels(a, call.in(0).shape());
+  if (a.is_test) {
+    if (evaluate_by_vendor(a, channels, x, scale, bias, est_mean, est_var, y, call)) return;
+  } else if (train_by_vendor<T>(a, channels, x, scale, bias, est_mean, est_var,
+                                {y, running_mean, running_var, saved_mean, saved_inv}, call)) {
+    return;
+  }
   const gpu::Temporary<gpu::Pair> room(call, channels.count);
   const gpu::Pair* const stats = room.data;
   const Statistics<T> statistics{static_cast<double>(a.momentum),
@@ -99,11 +168,29 @@ struct Slopes {
   }
 };
 
+// By the device's library, which knows no gradients of the statistics; whether it did it.
+template <class T>
+bool gradient_by_vendor(const BatchNormArgs& a, const Channels& channels, const Slopes<T>& s, gpu::Out<T> dx,
+                        gpu::Out<T> dscale, gpu::Out<T> dbias, const Call& call) {
+  const auto sizes = vendor_channels<T>(a, channels);
+  if (!dx.data || !s.dy.data || s.dmean.data || s.dinv.data) return false;
+  if (!vendor_takes(sizes, gpu::NormRun::training)) return false;
+  const int device = gpu::device_of(call);
+  const std::optional<size_t> bytes = gpu::vendor_norm_workspace(device, sizes, true);
+  if (!bytes) return false;
+  const gpu::Temporary<std::byte> workspace(call, static_cast<int64_t>(*bytes));
+  const gpu::Temporary<T> room(call, 2 * channels.count);
+  return run_vendor_norm_backward(device, sizes, s.x.data, s.scale.data, s.dy.data, s.means.data, s.invs.data,
+                                  {dx.data, or_room(dscale, room.data), or_room(dbias, room.data + channels.count)},
+                                  workspace.data, *bytes);
+}
+
 template <class T>
 void gradient(const BatchNormArgs& a, gpu::In<T> x, gpu::In<T> scale, gpu::In<T> dy, gpu::In<T> means, gpu::In<T> invs,
               gpu::In<T> dmean, gpu::In<T> dinv, gpu::Out<T> dx, gpu::Out<T> dscale, gpu::Out<T> dbias, Call& call) {
   const Channels channels(a, call.in(0).shape());
   const Slopes<T> s{x, scale, dy, means, invs, dmean, dinv, static_cast<double>(channels.size())};
+  if (gradient_by_vendor(a, channels, s, dx, dscale, dbias, call)) return;
   const gpu::Temporary<gpu::Pair> room(call, channels.count);
   gpu::Pair* const common = room.data;
   gpu::sum_channels(

@@ -13,6 +13,8 @@
 #include <set>
 #include <vector>
 
+#include "core/memory_category.h"
+
 namespace stepnet::gpu {
 
 struct Block {
@@ -20,8 +22,9 @@ struct Block {
   size_t size = 0;
   const void* stream = nullptr;  // that a free one may be reused on as it is
   bool free = true;
-  Block *before = nullptr, *behind = nullptr;  // neighbours in the segment
-  std::set<const void*> users;                 // other streams whose work touches it
+  Block *before = nullptr, *behind = nullptr;       // neighbours in the segment
+  std::set<const void*> users;                      // other streams whose work touches it
+  MemoryCategory category = MemoryCategory::value;  // of a taken one
 };
 
 class BlockCache {

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "gpu/fused.h"
+#include "gpu/matmul.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 
@@ -105,13 +106,26 @@ void record_number(Device device, const void* data, int number) {
   gpu::record_use(device.index, data, stream_of_number(device.index, number));
 }
 
+double milliseconds(Device device, FunctionRef<> work) {
+  const DeviceScope scope(device.index);
+  const cudaStream_t stream = current_stream(device.index);
+  Event start(true), end(true);
+  start.record(stream);
+  work();
+  end.record(stream);
+  allocator(device).synchronize();  // which also raises what kernels have to complain of
+  return static_cast<double>(end.milliseconds_since(start));
+}
+
 const bool offered = (offer_device_work(DeviceKind::cuda, {.capture = capture,
                                                            .branches = branches,
                                                            .current_stream = current_number,
                                                            .set_stream = set_number,
                                                            .wait = wait_numbers,
                                                            .record_use = record_number,
-                                                           .fuse = fuse}),
+                                                           .fuse = fuse,
+                                                           .milliseconds = milliseconds,
+                                                           .allow_tf32 = allow_tf32}),
                       true);
 
 }  // namespace

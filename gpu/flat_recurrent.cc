@@ -2,6 +2,7 @@
 // the layers (gpu/layers.h) does not do by itself. Meaning: see recurrent/flat_recurrent.cc.
 //
 // The scratch is the library's reserve. The gradient overwrites it, so unless it is written in place a copy is made.
+#include "core/memory_category.h"
 #include "core/operator.h"
 #include "gpu/layers.h"
 
@@ -19,7 +20,9 @@ Tensor* wanted(const Call& call, int o) { return call.wants(o) ? &call.out(o) : 
 // Of the sequence, which every call has.
 Device place_of(const Call& call) { return call.in(CallIn::x).device(); }
 
-Tensor bytes_on(Device place, size_t count) {
+// Bytes that the library works on.
+Tensor workspace_on(Device place, size_t count) {
+  const MemoryScope scope(MemoryCategory::workspace);
   return Tensor::empty(DType::uint8, {static_cast<int64_t>(count)}, place);
 }
 
@@ -54,9 +57,10 @@ VendorInputs inputs_of(const Call& call, const VendorBytes& bytes, Tensor& works
   return in;
 }
 
-// The output with as many bytes, or some for this run alone.
-Tensor bytes_in(Tensor* output, size_t count, Device place) {
-  if (!output) return bytes_on(place, count);
+// What the backward run is given: the output with as many bytes, or some for this run alone.
+Tensor reserve_in(Tensor* output, size_t count, Device place) {
+  const MemoryScope scope(MemoryCategory::reserve);
+  if (!output) return Tensor::empty(DType::uint8, {static_cast<int64_t>(count)}, place);
   output->resize(DType::uint8, {static_cast<int64_t>(count)}, place);
   return *output;
 }
@@ -66,7 +70,7 @@ void forward_of_nothing(const FlatArgs& args, Call& call) {
   copy_or_zero({}, wanted(call, CallOut::y));
   copy_or_zero(given(call, CallIn::hidden), wanted(call, CallOut::hidden));
   copy_or_zero(has_cell ? given(call, CallIn::cell) : Tensor(), wanted(call, CallOut::cell));
-  for (const int o : {CallOut::scratch, CallOut::dropout_states}) bytes_in(wanted(call, o), 0, place_of(call));
+  for (const int o : {CallOut::scratch, CallOut::dropout_states}) reserve_in(wanted(call, o), 0, place_of(call));
 }
 
 void forward(const FlatArgs& args, Call& call) {
@@ -75,9 +79,9 @@ void forward(const FlatArgs& args, Call& call) {
   const Device place = place_of(call);
   const VendorLayers layers = layers_of(args, call, CallIn::lengths);
   const VendorBytes bytes = vendor_bytes(place.index, layers);
-  Tensor workspace = bytes_on(place, bytes.workspace);
-  Tensor reserve = bytes_in(wanted(call, CallOut::scratch), bytes.reserve, place);
-  Tensor states = bytes_in(wanted(call, CallOut::dropout_states), bytes.dropout_states, place);
+  Tensor workspace = workspace_on(place, bytes.workspace);
+  Tensor reserve = reserve_in(wanted(call, CallOut::scratch), bytes.reserve, place);
+  Tensor states = reserve_in(wanted(call, CallOut::dropout_states), bytes.dropout_states, place);
   VendorInputs in = inputs_of(call, bytes, workspace);
   in.reserve = reserve.raw();
   in.dropout_states = states.raw();
@@ -108,6 +112,7 @@ Tensor own_reserve(const Call& call, const VendorBytes& bytes) {
   require(given.bytes() == bytes.reserve, "the scratch is {}, but cuDNN's reserve for this call has {} bytes", given,
           bytes.reserve);
   Tensor* out = wanted(call, GradOut::scratch);
+  const MemoryScope scope(MemoryCategory::reserve);
   if (!out) return given.clone();
   if (out->raw() != given.raw()) out->copy_from(given);
   return *out;
@@ -116,7 +121,7 @@ Tensor own_reserve(const Call& call, const VendorBytes& bytes) {
 Tensor dropout_states(const Call& call, const VendorBytes& bytes) {
   const Tensor states = given(call, GradIn::dropout_states);
   if (bytes.dropout_states == 0 || (states.defined() && states.bytes() == bytes.dropout_states)) return states;
-  return bytes_in(wanted(call, GradOut::dropout_states), bytes.dropout_states, place_of(call));
+  return reserve_in(wanted(call, GradOut::dropout_states), bytes.dropout_states, place_of(call));
 }
 
 VendorGradients gradients_of(const FlatArgs& args, const Call& call, Tensor& dy, Tensor& dx) {
@@ -140,7 +145,7 @@ void backward(const FlatArgs& args, Call& call) {
   const Device place = place_of(call);
   const VendorLayers layers = layers_of(args, call, GradIn::lengths);
   const VendorBytes bytes = vendor_bytes(place.index, layers);
-  Tensor workspace = bytes_on(place, bytes.workspace), reserve = own_reserve(call, bytes);
+  Tensor workspace = workspace_on(place, bytes.workspace), reserve = own_reserve(call, bytes);
   Tensor states = dropout_states(call, bytes);
   VendorInputs in = inputs_of(call, bytes, workspace);
   in.reserve = reserve.raw();

@@ -3,6 +3,7 @@
 
 #include "gpu/accumulate.h"
 #include "gpu/lines.h"
+#include "gpu/softmax_rows.h"
 #include "operators/axis_rows.h"
 
 namespace stepnet::gpu_log_softmax {
@@ -77,12 +78,14 @@ struct SecondLine {
 
 template <class T>
 void forward(const LogSoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  if (gpu::vendor_softmax(call, rows_of(a, call.in(0).shape()), true, x, y)) return;
   const OneAxis lines = lines_of(a, call.in(0).shape());
   gpu::each_line(call, lines, ForwardLine<T>{static_cast<size_t>(lines.size), x, y});
 }
 
 template <class T>
 void gradient(const LogSoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  if (gpu::vendor_softmax_backward(call, rows_of(a, call.in(0).shape()), true, y, dy, dx)) return;
   const OneAxis lines = lines_of(a, call.in(0).shape());
   gpu::each_line(call, lines, GradientLine<T>{static_cast<size_t>(lines.size), y, dy, dx});
 }

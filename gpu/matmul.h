@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "core/device_products.h"
 #include "core/half.h"
 #include "core/op_spec.h"
 
@@ -42,6 +43,6 @@ void allow_tf32(bool allow);  // off at first
 bool tf32_allowed();
 
 // Bytes of device memory that products work on, for each stream that runs any; the allocator counts them, too.
-constexpr int64_t kProductWorkspace = int64_t{32} << 20;
+constexpr int64_t kProductWorkspace = kDeviceProductWorkspace;
 
 }  // namespace stepnet::gpu

@@ -14,7 +14,7 @@ namespace {
 
 thread_local const void* pool_here = nullptr;  // see PoolScope
 
-class CudaAllocator : public Allocator {
+class CudaAllocator : public Allocator, public CountsCategories {
  public:
   explicit CudaAllocator(int index) : index_(index) {}
 
@@ -25,7 +25,9 @@ class CudaAllocator : public Allocator {
     cudaStream_t stream = current_stream(index_);
     const DeviceScope scope(index_);
     const std::lock_guard lock(mutex_);
-    const Block* block = take(size, stream);
+    Block* block = take(size, stream);
+    block->category = MemoryScope::now();
+    categories_.add(block->category, static_cast<int64_t>(size));
     counters_.live += static_cast<int64_t>(size);
     counters_.peak = std::max(counters_.peak, counters_.live);
     ++counters_.allocations;
@@ -41,6 +43,7 @@ class CudaAllocator : public Allocator {
       counters_.live -= static_cast<int64_t>(block_bytes(DeviceKind::cuda, bytes));
       Block* block = cache_.find(static_cast<std::byte*>(data));
       if (!block) return;
+      categories_.add(block->category, -static_cast<int64_t>(block_bytes(DeviceKind::cuda, bytes)));
       for (const void* user : block->users) wait_for(index_, stream_to_reuse_on(*block), stream_of(user));
       cache_.give_back(block->data);
     } catch (const Error&) {
@@ -54,7 +57,9 @@ class CudaAllocator : public Allocator {
   void reset_peak() override {
     const std::lock_guard lock(mutex_);
     counters_.peak = counters_.live;
+    categories_.reset_peaks();
   }
+  MemoryByCategory categories() const override { return categories_.bytes(); }
 
   void copy_from_host(void* to, const void* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyHostToDevice);
@@ -170,6 +175,7 @@ class CudaAllocator : public Allocator {
   const int index_;
   mutable std::mutex mutex_;
   MemoryCounters counters_;
+  CategoryCounts categories_;
   BlockCache cache_;
   std::map<std::pair<const void*, cudaStream_t>, std::unique_ptr<char>> pools_;
 };

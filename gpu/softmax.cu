@@ -1,23 +1,28 @@
 // CUDA kernels for Softmax and its gradients. Meaning and derivatives: see operators/softmax.cc.
 #include "operators/softmax.h"
 
-#include "gpu/launch.h"
+#include "core/half.h"
+#include "gpu/softmax_rows.h"
 #include "operators/axis_rows.h"
 
 namespace stepnet::gpu_softmax {
 namespace {
 
+// What sums are taken in: halves are too narrow for them.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 template <class T>
 void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   const Rows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
-  if (size == 0) return;
+  if (size == 0 || gpu::vendor_softmax(call, rows, false, x, y)) return;
   gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
     const size_t first = r * size;
-    T most = x[first];
-    for (size_t i = team.thread; i < size; i += team.size) most = x[first + i] > most ? x[first + i] : most;
-    most = team.reduce(most, [](T p, T q) { return p > q ? p : q; });
-    T sum = 0;
+    Wide<T> most = x[first];
+    for (size_t i = team.thread; i < size; i += team.size) most = x[first + i] > most ? Wide<T>(x[first + i]) : most;
+    most = team.reduce(most, [](Wide<T> p, Wide<T> q) { return p > q ? p : q; });
+    Wide<T> sum = 0;
     for (size_t i = team.thread; i < size; i += team.size) sum += exp(x[first + i] - most);
     sum = team.sum(sum);
     for (size_t i = team.thread; i < size; i += team.size) y[first + i] = exp(x[first + i] - most) / sum;
@@ -28,9 +33,10 @@ template <class T>
 void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
   const Rows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
+  if (gpu::vendor_softmax_backward(call, rows, false, y, dy, dx)) return;
   gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
-    T dot = 0;
-    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) dot += y[i] * dy[i];
+    Wide<T> dot = 0;
+    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) dot += Wide<T>(y[i]) * Wide<T>(dy[i]);
     dot = team.sum(dot);
     for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) dx[i] = y[i] * (dy[i] - dot);
   });
@@ -41,10 +47,10 @@ void second_gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::In<
   const Rows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
   gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
-    T s = 0, t = 0;
+    Wide<T> s = 0, t = 0;
     for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) {
-      s += y[i] * dy[i];
-      t += y[i] * u[i];
+      s += Wide<T>(y[i]) * Wide<T>(dy[i]);
+      t += Wide<T>(y[i]) * Wide<T>(u[i]);
     }
     s = team.sum(s);
     t = team.sum(t);
@@ -52,10 +58,15 @@ void second_gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::In<
   });
 }
 
-REGISTER(softmax_cuda) { return cuda<SoftmaxArgs>("Softmax", forward<float>, forward<double>); }
-REGISTER(softmax_gradient_cuda) { return cuda<SoftmaxArgs>("SoftmaxGradient", gradient<float>, gradient<double>); }
+REGISTER(softmax_cuda) {
+  return cuda<SoftmaxArgs>("Softmax", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
+REGISTER(softmax_gradient_cuda) {
+  return cuda<SoftmaxArgs>("SoftmaxGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
 REGISTER(softmax_second_gradient_cuda) {
-  return cuda<SoftmaxArgs>("SoftmaxSecondGradient", second_gradient<float>, second_gradient<double>);
+  return cuda<SoftmaxArgs>("SoftmaxSecondGradient", second_gradient<float>, second_gradient<double>,
+                           second_gradient<float16>, second_gradient<bfloat16>);
 }
 
 }  // namespace

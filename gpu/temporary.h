@@ -1,9 +1,16 @@
 // Memory that a kernel works on, and two sums that are taken together. Threads: as gpu/launch.h.
 #pragma once
 
+#include "core/memory_category.h"
 #include "gpu/launch.h"
 
 namespace stepnet::gpu {
+
+// Bytes for the time of a kernel.
+inline Tensor workspace(const Call& call, int64_t bytes) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  return Tensor::empty(DType::uint8, {bytes}, place_of(call));
+}
 
 // Uninitialised elements on the call's device, which are given back in stream order.
 template <class T>
@@ -12,8 +19,7 @@ struct Temporary {
   T* data;
 
   Temporary(const Call& call, int64_t size)
-      : bytes(Tensor::empty(DType::uint8, {size * static_cast<int64_t>(sizeof(T))}, place_of(call))),
-        data(reinterpret_cast<T*>(bytes.raw())) {}
+      : bytes(workspace(call, size * static_cast<int64_t>(sizeof(T)))), data(reinterpret_cast<T*>(bytes.raw())) {}
 };
 
 struct Pair {

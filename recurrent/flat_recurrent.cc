@@ -92,6 +92,7 @@ void dry_scratch(const FlatArgs& args, Call& call) {
   if (!is_dry_gpu() || !call.wants(Out::scratch)) return;
   const Tensor& x = call.in(In::x);
   Tensor& scratch = call.out(Out::scratch);
+  const MemoryScope scope(MemoryCategory::reserve);
   scratch.resize(DType::uint8, {reserve_bytes(args, x.shape(), x.dtype())}, scratch.device());
 }
 
@@ -118,6 +119,7 @@ uint64_t key_of(const FlatArgs& args, const Call& call) {
 void backward(const FlatArgs& args, Call& call) {
   if (is_dry_gpu()) {  // unless it may overwrite the scratch, it works on a copy
     const bool copies = call.has(GradIn::scratch) && !call.wants(GradOut::scratch);
+    const MemoryScope scope(MemoryCategory::reserve);
     const Tensor copy = copies ? call.in(GradIn::scratch).clone() : Tensor();
     return;
   }

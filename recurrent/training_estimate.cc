@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/estimate.h"
+#include "core/placement.h"
 #include "recurrent/carried_states.h"
 
 namespace stepnet {
@@ -21,8 +22,8 @@ std::vector<std::string> unread_outputs(const NetDef& net) {
   return unread;
 }
 
-void make_zeros(Workspace& blobs, const std::string& name, const TensorType& type) {
-  blobs.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape);
+void make_zeros(Workspace& blobs, const std::string& name, const TensorType& type, Device device) {
+  blobs.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape, device);
 }
 
 class Builder {
@@ -31,11 +32,11 @@ class Builder {
 
   std::unique_ptr<NetSession> build() {
     make_parameters();
-    for (const auto& [name, type] : feeds_) make_zeros(session_->blobs, name, type);
+    for (const auto& [name, type] : feeds_) make_zeros(session_->blobs, name, type, training_.device);
     const TrainingNet net =
         build_training_net(model_, parameters_, session_->parameters, training_.optimizer, kIterations);
     for (const auto& [name, value] : net.first_values) {
-      session_->blobs.create_local(name).tensor() = value;
+      session_->blobs.create_local(name).tensor() = on_device(value);
       session_->kinds[name] = MemoryKind::optimizer;
     }
     for (const std::string& name : net.gradients) session_->kinds[name] = MemoryKind::gradient;
@@ -47,18 +48,23 @@ class Builder {
                                           NetOptions{.release_intermediates = !training_.plan_memory,
                                                      .plan_memory = training_.plan_memory,
                                                      .keep = {},
-                                                     .force_cpu = true});
+                                                     .force_cpu = training_.device.kind == DeviceKind::cpu});
     if (states_) states_->reset(model_.batch);
     return std::move(session_);
   }
 
  private:
+  Tensor on_device(const Tensor& value) const {
+    return training_.device.kind == DeviceKind::cpu ? value : available(value, training_.device);
+  }
+
   static constexpr int64_t kIterations = int64_t{1} << 40;
 
   void make_parameters() {
     RunContext run;
-    if (model_.init.op_size() > 0) run_net_once(model_.init, session_->parameters, run);
-    for (const auto& [name, type] : training_.parameters) make_zeros(session_->parameters, name, type);
+    if (model_.init.op_size() > 0) stepnet::make_parameters(model_.init, session_->parameters, run, training_.device);
+    for (const auto& [name, type] : training_.parameters)
+      make_zeros(session_->parameters, name, type, training_.device);
     for (const std::string& name : session_->parameters.names()) {
       const Blob& blob = session_->parameters.at(name);
       if (!blob.is_tensor() || !is_floating(blob.tensor().dtype())) continue;

@@ -20,6 +20,7 @@ struct TrainingEstimate {
   std::map<std::string, TensorType> parameters = {};  // beside those that the model's init net makes
   const NetDef* net = nullptr;                        // runs in place of the one that is built from the model
   bool plan_memory = false;  // intermediates have places in one block, as `stepnet train` runs it
+  Device device = {};        // of all of it; a net that asks for a GPU gets the CPU if that is it
 };
 
 // The net, whose recurrent operators are in short form, with `loss` to be differentiated; "" for its only output that

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/device_work.h"
 #include "core/inner_nets.h"
 #include "core/op_spec.h"
 
@@ -77,6 +78,11 @@ bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets) {
   }
   if (any_asks_for_gpu(nets)) fmt::print(stderr, "note: the net asks for a GPU; it runs on the CPU\n");
   return true;
+}
+
+void allow_tf32(bool on_gpu) {
+  if (!on_gpu) throw Error("--tf32 is for a GPU, and this runs on the CPU", "add --device cuda, or leave --tf32 out");
+  device_work(DeviceKind::cuda).allow_tf32(true);
 }
 
 void use_cpu(NetDef& net) {

@@ -20,6 +20,11 @@ const std::map<std::string, DeviceChoice>& device_names();
 //   kernel. automatic: on the GPU if there is one and it has kernels for all operators, else on the CPU.
 bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets);
 
+// --tf32: lets products of float32 on the GPU round their factors to TF32 (10 bits), for the rest of the process.
+// Throws Error where nothing runs on a GPU.
+void allow_tf32(bool on_gpu);
+constexpr const char* kTf32Help = "On a GPU, products of float32 by TF32, whose factors have 10 bits";
+
 // Lets the net and the nets in it ask for the CPU, for those who do not take NetOptions.
 void use_cpu(NetDef& net);
 

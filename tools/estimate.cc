@@ -15,6 +15,7 @@
 #include "recurrent/training_budget.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
+#include "tools/net_session.h"
 #include "tools/type_text.h"
 #include "tools/usage.h"
 
@@ -39,11 +40,7 @@ class EstimateCommand {
     set_threads(options_.threads);
     net_ = load_net(options_.file);
     if (!options_.init.empty()) init_ = load_net(options_.init);
-    if (net_.HasExtension(stepnet::model)) {
-      model_ = read_model(net_);
-      if (options_.batch > 0) model_->batch = options_.batch;
-      if (options_.timesteps > 0) model_->timesteps = options_.timesteps;
-    }
+    model_ = model_in(net_, options_.batch, options_.timesteps);
     const double start = now_seconds();
     DryScope scope(options_.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu);
     for (const auto& [name, type] : parse_types("--bound", options_.bounds))
@@ -89,18 +86,7 @@ class EstimateCommand {
     ForwardOptions forward{.feeds = feeds_, .init = model_ ? model_->init : init_};
     forward.keep_all = options_.keep_all;
     for (auto& [name, type] : parse_types("--parameter", options_.parameters)) forward.parameters[name] = type;
-    NetDef net = net_;
-    if (model_) {
-      net = expanded_forward(*model_, Mode::evaluate);
-      forward.feeds[model_->input] = TensorType::of(DType::int32, {model_->timesteps, model_->batch});
-      forward.feeds[model_->target] = TensorType::of(DType::int32, {model_->timesteps * model_->batch});
-      for (const CarryLink& link : model_->carry)
-        forward.feeds[link.to()] = TensorType::of(DType::float32, {1, model_->batch, link.size()});
-    } else {
-      expand_recurrent(net);
-      expand_recurrent(forward.init);
-    }
-    return forward_session(net, forward);
+    return net_session(net_, model_, std::move(forward));
   }
 
   void print(const NetSession& session, const Estimate& estimate) const {

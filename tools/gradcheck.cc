@@ -16,6 +16,7 @@
 #include "core/op_example.h"
 #include "recurrent/model.h"
 #include "tools/commands.h"
+#include "tools/device_choice.h"
 #include "tools/net_file.h"
 #include "tools/usage.h"
 
@@ -28,7 +29,7 @@ struct GradcheckOptions {
   std::string target, loss;
   std::vector<std::string> inputs, args, feeds;
   int outputs = 1;
-  bool all = false;
+  bool all = false, tf32 = false;
   std::string device = "cpu", precision = "double";
   GradientCheckOptions check;
 };
@@ -216,7 +217,12 @@ void check_all(const GradcheckOptions& options) {
   if (!right) throw CLI::RuntimeError(kWrong);
 }
 
-void check(const GradcheckOptions& options) {
+void check(GradcheckOptions options) {
+  constexpr double kTf32Error = 1e-2;
+  if (options.tf32) {
+    allow_tf32(options.device == "cuda" && device_offered(DeviceKind::cuda));
+    options.check.device_float_error = kTf32Error;
+  }
   require(options.all == options.target.empty(), "what is checked is an operator, a file with a net, or --all");
   const bool given = !options.inputs.empty() || !options.feeds.empty() || !options.args.empty();
   const OpSpec* spec = find_op(options.target);
@@ -263,6 +269,7 @@ void add_gradcheck_command(CLI::App& app) {
                    "roundings; differences are not tried")
       ->check(CLI::IsMember({"double", "float16", "bfloat16"}).description(""))
       ->type_name("TYPE");
+  command->add_flag("--tf32", o->tf32, std::string(kTf32Help) + "; outputs of float then may differ by so much");
   command->add_option("--order", o->check.order, "2: gradients of gradients too")->check(CLI::Range(1, 2));
   command->add_option("--directions", o->check.directions, "Try so many random directions instead of all elements")
       ->check(CLI::Range(0, 1'000'000));

@@ -10,6 +10,7 @@
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/net_file.h"
+#include "tools/net_session.h"
 #include "tools/profile_table.h"
 #include "tools/signals.h"
 #include "tools/usage.h"
@@ -27,7 +28,7 @@ struct RunOptions {
   int threads = 0;
   uint64_t seed = 1;
   bool strict = false;
-  bool profile = false;
+  bool profile = false, tf32 = false;
   bool keep_all = false;
 };
 
@@ -59,17 +60,44 @@ class RunCommand {
     for (const NetDef* net : nets)
       if (!file_.is_plan() || net == &init) preflight_net(*net, workspace_);  // a plan does so itself
     net_options_.force_cpu = choose_device(options_.device, nets);
+    if (options_.tf32) allow_tf32(!net_options_.force_cpu);
     net_options_.warnings = &warnings_.list;
     context_.seed = options_.seed;
     if (!options_.init.empty()) run_net_once(init, workspace_, context_, net_options_);
     feed();
     share_memory();
-    run_main();
+    with_estimate([&] { run_main(); }, device(), [&] { return session(); });
     warnings_.print();
     fetch();
   }
 
  private:
+  Device device() {
+    return net_options_.force_cpu || file_.is_plan() ? Device{} : device_of(OperatorDef(), file_.net());
+  }
+
+  // Of the net, with what is fed and what the init net made.
+  std::unique_ptr<NetSession> session() {
+    require(!file_.is_plan(), "a plan has several nets");
+    ForwardOptions forward{.feeds = {}};
+    for (const std::string& name : workspace_.names()) {
+      const Blob& blob = workspace_.at(name);
+      if (blob.is_tensor() && blob.tensor().defined() && read(file_.net(), name))
+        forward.feeds[name] = TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
+    }
+    forward.keep_all = options_.keep_all;
+    forward.keep = net_options_.keep;
+    return forward_session(file_.net(), forward);
+  }
+
+  static bool read(const NetDef& net, const std::string& blob) {
+    for (const OperatorDef& op : net.op()) {
+      if (std::count(op.input().begin(), op.input().end(), blob) > 0) return true;
+      if (std::count(op.output().begin(), op.output().end(), blob) > 0) return false;
+    }
+    return false;
+  }
+
   // Values that nobody asks for share memory.
   void share_memory() {
     net_options_.plan_memory = !options_.keep_all;
@@ -80,8 +108,7 @@ class RunCommand {
   void feed() {
     for (const std::string& text : options_.feeds) {
       const auto [blob, path] = parse_feed(text);
-      const bool on_cpu = file_.is_plan() || net_options_.force_cpu;
-      workspace_.tensor(blob) = available(read_npy(path), on_cpu ? Device{} : device_of(OperatorDef(), file_.net()));
+      workspace_.tensor(blob) = available(read_npy(path), device());
     }
   }
 
@@ -223,6 +250,7 @@ void add_run_command(CLI::App& app) {
       ->type_name("N");
   command->add_option("--seed", o->seed, "Seed of all random draws")->type_name("N");
   command->add_flag("--keep-all", o->keep_all, "Let no intermediates share memory");
+  command->add_flag("--tf32", o->tf32, kTf32Help);
   command->add_flag("--strict", o->strict, "Treat warnings as errors");
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { RunCommand(*o).run(); });

@@ -9,6 +9,7 @@
 #include "recurrent/trainer.h"
 #include "tools/commands.h"
 #include "tools/device_choice.h"
+#include "tools/net_session.h"
 #include "tools/profile_table.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -22,7 +23,7 @@ struct TrainCommand {
   TrainOptions options;
   int threads = 0;
   DeviceChoice device = DeviceChoice::automatic;
-  bool quiet = false, profile = false;
+  bool quiet = false, profile = false, tf32 = false;
 
   void run();
   void print_end(const TrainResult& result) const;
@@ -42,14 +43,26 @@ void TrainCommand::run() {
   };
   events.note = [&](const std::string& text) { display.line("note: " + text); };
   NetDef net = load_net(file);
-  if (choose_device(device, {&net})) use_cpu(net);
-  Trainer trainer(net, options, events);
+  const bool on_cpu = choose_device(device, {&net});
+  if (on_cpu) use_cpu(net);
+  if (tf32) allow_tf32(!on_cpu);
+  std::optional<Trainer> made;
+  const auto session = [&] {
+    TrainingEstimate training{.model = *model_in(net, options.batch, options.timesteps)};
+    training.model.device = {};
+    training.optimizer = options.optimizer;
+    return training_session(training);
+  };
+  const Device place = device_of(OperatorDef(), net);
+  with_estimate([&] { made.emplace(net, options, events); }, place, session);
+  Trainer& trainer = *made;
   display.line(
       fmt::format("{} parameters, {} different bytes, {} bytes to train on, {} held out, batch {}, {} timesteps",
                   trainer.parameter_count(), trainer.vocabulary_size(), trainer.training_bytes(),
                   trainer.validation_bytes(), trainer.options().batch, trainer.options().timesteps));
   if (options.resume) display.line(fmt::format("going on after iteration {}", trainer.iteration()));
-  const TrainResult result = trainer.run();
+  TrainResult result;
+  with_estimate([&] { result = trainer.run(); }, place, session);
   display.line("");
   print_end(result);
   if (table) fmt::print("{}", table->text());
@@ -145,6 +158,7 @@ void add_train_command(CLI::App& app) {
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))
       ->default_str("auto");
+  command->add_flag("--tf32", o->tf32, kTf32Help);
   command->add_flag("--keep-all", o->options.keep_all, "Let no intermediates share memory");
   command->add_flag("--quiet", o->quiet, "Print the last line only");
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");

@@ -167,7 +167,7 @@ TEST(Estimate, TellsItInATableAsJsonAndAsAPicture) {
   const bool has_twin =
       std::ranges::any_of(op_spec("FC").kernels, [](const Kernel& k) { return k.device == DeviceKind::cuda; });
   expect_contains(table, has_twin ? "cuda, float, cuBLASLt\n" : "cuda, float, cuBLASLt (assumed: this build has none)");
-  expect_contains(table, "cuBLASLt's workspace is not in it: at most 33554432 bytes more (bounded)");
+  expect_contains(table, "33554432 bytes are cuBLASLt's workspace of one stream");
   expect_contains(json, "\"device\": \"cuda\"");
   expect_contains(json, fmt::format("\"peak\": {}", estimate.peak));
   const std::string svg = estimate_svg(estimate, "a < b");

@@ -1,12 +1,14 @@
 // Streams, events, graphs and memory of the imitated runtime; see cuda_runtime.h.
 #include <cuda_runtime.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -40,6 +42,7 @@ struct CUgraphExec_st {
 struct EventPoint {
   CUstream_st* stream = nullptr;
   bool reached = false;
+  std::chrono::steady_clock::time_point when = {};
 };
 struct CUevent_st {
   std::shared_ptr<EventPoint> point;
@@ -75,6 +78,17 @@ void run_stream(CUstream_st& stream, const EventPoint* until) {
 
 void run_until(const std::shared_ptr<EventPoint>& point) {
   if (point && !point->reached && point->stream) run_stream(*point->stream, point.get());
+}
+
+// Of all devices together: 16 GiB, or as many bytes as the environment variable STEPNET_EMULATED_BYTES says.
+struct DeviceMemory {
+  size_t total = size_t{1} << 34, taken = 0;
+  std::map<void*, size_t> blocks;
+};
+DeviceMemory& device_memory() {
+  static auto& memory = *new DeviceMemory;
+  if (const char* text = std::getenv("STEPNET_EMULATED_BYTES")) memory.total = std::strtoull(text, nullptr, 10);
+  return memory;
 }
 
 std::map<void*, size_t>& pinned() {
@@ -152,13 +166,19 @@ cudaError_t cudaSetDevice(int device) {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
-  if (bytes > size_t{1} << 34) return fails(cudaErrorMemoryAllocation);
+  const Lock lock(lock_of_all());
+  DeviceMemory& memory = device_memory();
+  if (memory.taken + bytes > memory.total) return fails(cudaErrorMemoryAllocation);
   *data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
-  return *data ? cudaSuccess : fails(cudaErrorMemoryAllocation);
+  if (!*data) return fails(cudaErrorMemoryAllocation);
+  memory.taken += memory.blocks[*data] = bytes;
+  return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
   const Lock lock(lock_of_all());
   for (CUstream_st* stream : all_streams()) run_stream(*stream, nullptr);
+  device_memory().taken -= device_memory().blocks[data];
+  device_memory().blocks.erase(data);
   std::free(data);
   return cudaSuccess;
 }
@@ -175,7 +195,9 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
-  *free_bytes = *total = size_t{1} << 34;
+  const Lock lock(lock_of_all());
+  *total = device_memory().total;
+  *free_bytes = *total - device_memory().taken;
   return cudaSuccess;
 }
 
@@ -282,7 +304,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->capture = s.capture;
   if (s.capture) return cudaSuccess;
   event->point = std::make_shared<EventPoint>(EventPoint{&s});
-  s.queue.emplace_back([point = event->point] { point->reached = true; });
+  s.queue.emplace_back([point = event->point] {
+    point->reached = true;
+    point->when = std::chrono::steady_clock::now();
+  });
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -290,7 +315,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   run_until(event->point);
   return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0;
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->point->when - start->point->when).count();
   return cudaSuccess;
 }
