@@ -14,16 +14,6 @@ std::array<CastFunction, 2>& casts() {
   return offered;
 }
 
-void run_cast(const Tensor& from, Tensor& to, RunContext& run) {
-  if (from.size() == 0 || to.is_dry() || from.is_dry()) return;
-  const CastFunction cast = casts().at(static_cast<size_t>(to.device().kind));
-  require(cast != nullptr, "there are no casts on {}", to.device());
-  const Tensor* in[] = {&from};
-  Tensor* out[] = {&to};
-  Call call(in, out, run);
-  cast(call);
-}
-
 const Kernel* float_kernel(const OpSpec& spec, DeviceKind device) {
   const auto found = std::ranges::find_if(
       spec.kernels, [&](const Kernel& k) { return k.device == device && k.dtype == DType::float32; });
@@ -49,6 +39,16 @@ bool overlay(const Tensor& a, const Tensor& b) {
 bool offer_cast(DeviceKind kind, CastFunction cast) {
   casts().at(static_cast<size_t>(kind)) = cast;
   return true;
+}
+
+void cast_elements(const Tensor& from, Tensor& to, RunContext& run) {
+  if (from.size() == 0 || to.is_dry() || from.is_dry()) return;
+  const CastFunction cast = casts().at(static_cast<size_t>(to.device().kind));
+  require(cast != nullptr, "there are no casts on {}", to.device());
+  const Tensor* in[] = {&from};
+  Tensor* out[] = {&to};
+  Call call(in, out, run);
+  cast(call);
 }
 
 bool has_kernel_for(const OpSpec& spec, DType dtype) {
@@ -108,7 +108,7 @@ FloatCall::FloatCall(const OpSpec& spec, const Call& half)
 
 Tensor FloatCall::cast(const Tensor& from) {
   Tensor to = Tensor::empty(DType::float32, from.shape(), from.device());
-  run_cast(from, to, half_.run);
+  cast_elements(from, to, half_.run);
   return to;
 }
 
@@ -162,7 +162,7 @@ void FloatCall::cast_results() {
       continue;
     }
     to.resize(is_half(to.dtype()) ? to.dtype() : half, out_[o].shape(), out_[o].device());
-    run_cast(out_[o], to, half_.run);
+    cast_elements(out_[o], to, half_.run);
   }
 }
 

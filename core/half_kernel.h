@@ -19,6 +19,8 @@ namespace stepnet {
 // module for its device, when the library is loaded.
 using CastFunction = void (*)(Call& call);
 bool offer_cast(DeviceKind kind, CastFunction cast);
+// `to` gets the elements of `from` in its type; both have the same number of them, and are on one device.
+void cast_elements(const Tensor& from, Tensor& to, RunContext& run);
 
 // Whether the operator may have inputs of this type: it has a kernel for it, or for float32, on some device.
 bool has_kernel_for(const OpSpec& spec, DType dtype);

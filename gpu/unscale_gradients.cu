@@ -1,25 +1,25 @@
 // CUDA kernel for UnscaleGradients. Meaning: see operators/unscale_gradients.cc.
 #include "core/half.h"
-#include "gpu/launch.h"
+#include "gpu/scalar.h"
 
 namespace stepnet::gpu_unscale_gradients {
 namespace {
 
 // Threads that find an element that is not finite all write the same.
 template <class T>
-void divide(const Call& call, const float* scale, const Tensor& from, Tensor& to, bool* finite) {
+void divide(const Call& call, const gpu::Scalar& scale, const Tensor& from, Tensor& to, bool* finite) {
   using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const auto x = gpu::in_span<T>(from);
   const auto y = gpu::out_span<T>(to);
   gpu::each(call, y.size, [=] __device__(size_t i) {
     const auto value = static_cast<Real>(x[i]);
     if (!isfinite(value)) *finite = false;
-    y[i] = static_cast<T>(value * static_cast<Real>(1.0 / *scale));
+    y[i] = static_cast<T>(value * static_cast<Real>(1 / scale.value()));
   });
 }
 
 void unscale(Call& call) {
-  const float* scale = gpu::in_span<float>(call.in(0)).data;
+  const gpu::Scalar scale(call.in(0));
   bool* finite = gpu::out_span<bool>(call.out(0)).data;
   gpu::each(call, 1, [=] __device__(size_t) { *finite = true; });
   for (int i = 1; i < call.inputs(); ++i) {

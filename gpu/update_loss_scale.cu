@@ -1,21 +1,22 @@
 // CUDA kernel for UpdateLossScale. Meaning: see operators/update_loss_scale.cc.
-#include "operators/loss_scale.h"
+#include "operators/update_loss_scale.h"
 
 #include "gpu/launch.h"
 
 namespace stepnet::gpu_update_loss_scale {
 namespace {
 
-void update(const LossScaleArgs& args, gpu::In<float> scale, gpu::In<int32_t> good_steps, gpu::In<bool> finite,
-            gpu::Out<float> new_scale, gpu::Out<int32_t> new_steps, Call& call) {
+template <class T>
+void update(const LossScaleArgs& args, gpu::In<T> scale, gpu::In<int32_t> good_steps, gpu::In<bool> finite,
+            gpu::Out<T> new_scale, gpu::Out<int32_t> new_steps, Call& call) {
   gpu::each(call, 1, [=] __device__(size_t) {
-    const LossScale next = updated_scale({scale[0], good_steps[0]}, finite[0], args);
+    const LossScale<T> next = updated_scale(LossScale<T>{scale[0], good_steps[0]}, finite[0], args);
     new_scale[0] = next.scale;
     new_steps[0] = next.good_steps;
   });
 }
 
-REGISTER(update_loss_scale_cuda) { return cuda<LossScaleArgs>("UpdateLossScale", update); }
+REGISTER(update_loss_scale_cuda) { return cuda<LossScaleArgs>("UpdateLossScale", update<float>, update<double>); }
 
 }  // namespace
 }  // namespace stepnet::gpu_update_loss_scale

@@ -3082,6 +3082,49 @@ inline Variable unpack_segments(const Variable& lengths, const Variable& tensor,
   return call.run1(given, args.list(), place);
 }
 
+// Divides gradients by the scale that their loss had, and says whether all of them are finite.
+inline std::vector<Variable> unscale_gradients(const Variable& scale, const std::vector<Variable>& gradients,
+    int outputs, Place place = Place::here()) {
+  static const TypedCall call("UnscaleGradients");
+  return call.run(joined({scale}, gradients), {}, outputs, place);
+}
+
+struct UpdateLossScaleArgs {
+  std::optional<float> growth_factor = {};  // of the scale after growth_interval good steps; 2 if not given
+  std::optional<float> backoff_factor = {};  // of the scale after a step that overflowed; 0.5 if not given
+  std::optional<int64_t> growth_interval = {};  // good steps in a row; 2000 if not given
+  ArgList list() const {
+    return ArgList()
+        .add("growth_factor", growth_factor)
+        .add("backoff_factor", backoff_factor)
+        .add("growth_interval", growth_interval);
+  }
+};
+struct UpdateLossScaleOutputs {
+  // for the next step
+  Variable scale;
+  // with this step
+  Variable good_steps;
+};
+// Makes the scale of the loss smaller after gradients that overflowed, and larger after many that did not.
+inline UpdateLossScaleOutputs update_loss_scale(const Variable& scale, const Variable& good_steps,
+    const Variable& finite, const UpdateLossScaleArgs& args = {}, Place place = Place::here()) {
+  static const TypedCall call("UpdateLossScale");
+  const Variable given[] = {scale, good_steps, finite};
+  std::array<Variable, 2> made;
+  call.run_into(made, given, args.list(), 2, place);
+  return {std::move(made[0]), std::move(made[1])};
+}
+// The same, written over scale, good_steps.
+inline UpdateLossScaleOutputs update_loss_scale_(const Variable& scale, const Variable& good_steps,
+    const Variable& finite, const UpdateLossScaleArgs& args = {}, Place place = Place::here()) {
+  static const TypedCall call("UpdateLossScale", {0, 1});
+  const Variable given[] = {scale, good_steps, finite};
+  std::array<Variable, 2> made;
+  call.run_into(made, given, args.list(), 2, place);
+  return {std::move(made[0]), std::move(made[1])};
+}
+
 // The sum of tensors, each times its weight.
 inline Variable weighted_sum(const std::vector<Variable>& inputs, Place place = Place::here()) {
   static const TypedCall call("WeightedSum");

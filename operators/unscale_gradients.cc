@@ -63,8 +63,8 @@ void unscale(Call& call) {
 REGISTER(unscale_gradients) {
   return op("UnscaleGradients")
       .doc("Divides gradients by the scale that their loss had, and says whether all of them are finite.")
-      .input("scale", "one float")
-      .types({DType::float32})
+      .input("scale", "one float or double")
+      .types({DType::float32, DType::float64})
       .input("gradients", "floating, any shapes")
       .any_type()
       .variadic()
@@ -82,9 +82,9 @@ REGISTER(unscale_gradients) {
       })
       .cpu(unscale)
       .no_gradient("it changes gradients on their way to an optimizer")
-      .example({"scale=float,1:4", "gradients0=2,3", "gradients1=float,4"}, {}, 2)
-      .example({"scale=float,:0.5", "gradients0=bfloat16,3"}, {}, 1)
-      .example({"scale=float,1:4", "gradients0=0,3", "gradients1=float16,1"}, {}, 2);
+      .example({"scale=1:4", "gradients0=2,3", "gradients1=float,4"}, {}, 2)
+      .example({"scale=:0.5", "gradients0=bfloat16,3"}, {}, 1)
+      .example({"scale=1:4", "gradients0=0,3", "gradients1=float16,1"}, {}, 2);
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ struct Backward {
   BlobCall& call;
   int first_input = 0;  // of the forward inputs among the inputs
   int64_t steps = 0, batch = 0;
-  std::map<std::string, Tensor> gradients;  // by the name that links use
+  std::map<std::string, Tensor> gradients;            // by the name that links use
+  std::vector<std::pair<Tensor, Blob*>> wide_totals;  // sums in float32, and the outputs of half types that they become
 
   const Tensor& forward_input(int i) const { return std::as_const(*call.in[first_input + i]).tensor(); }
   const std::string& forward_name(int i) const { return call.def.input(first_input + i); }

@@ -11,6 +11,7 @@
 // at zero), and of the other sequences; "" if not wanted.
 #include <algorithm>
 
+#include "core/half_kernel.h"
 #include "core/keep_values.h"
 #include "core/operator.h"
 #include "recurrent/activated_gates.h"
@@ -68,7 +69,8 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
 }
 
 // Total gradients of the wanted parameters, zero, with the name of the one-timestep gradient. Integers have none.
-std::vector<std::pair<std::string, Tensor>> prepare_totals(const Backward& b) {
+// Those of half types are summed in float32 on the CPU.
+std::vector<std::pair<std::string, Tensor>> prepare_totals(Backward& b) {
   std::vector<std::pair<std::string, Tensor>> totals;
   for (size_t i = 0; i < b.spec.params.size(); ++i) {
     Blob* out = b.output(static_cast<int>(i) + 1);
@@ -76,9 +78,19 @@ std::vector<std::pair<std::string, Tensor>> prepare_totals(const Backward& b) {
     const Tensor& value = b.forward_input(b.spec.params[i].input);
     out->tensor().resize(value.dtype(), value.shape(), b.scratch.device);
     out->tensor().fill_zero();
-    if (is_floating(value.dtype())) totals.emplace_back(b.spec.params[i].grad, out->tensor());
+    if (!is_floating(value.dtype())) continue;
+    Tensor total = out->tensor();
+    if (is_half(value.dtype()) && b.scratch.device.kind == DeviceKind::cpu) {
+      total = Tensor::zeros(DType::float32, value.shape());
+      b.wide_totals.emplace_back(total, out);
+    }
+    totals.emplace_back(b.spec.params[i].grad, total);
   }
   return totals;
+}
+
+void finish_totals(Backward& b) {
+  for (auto& [total, out] : b.wide_totals) cast_elements(total, out->tensor(), b.call.run);
 }
 
 // What is summed over time can be deferred where it stands in an operator of its own.
@@ -247,6 +259,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
              static_cast<int>(scratch.backward_spec.outputs_with_grads.size()),
              0,
              0,
+             {},
              {}};
   require(b.spec.has_backward, "argument \"backward_step_net\" is missing");
   require(b.spec.activated == scratch.forward_spec.activated,
@@ -275,6 +288,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
   scratch.overwritten = scratch.backward->overwrites();
   run_program(b, outside);
   call.run.timestep = 0;
+  finish_totals(b);
   const RecurrentCounters& per_step = scratch.backward->copied();
   count_recurrent({.copied = per_step.copied * b.steps, .initial = 0, .spread = per_step.spread * b.steps});
   finish_initial_states(b);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/dry_run.h"
+#include "core/half_kernel.h"
 
 namespace stepnet {
 namespace {
@@ -323,14 +324,17 @@ void StepProgram::plan_totals() {
     Total total{gradient, slot_of(name), tensor, false};
     require(total.slot >= 0, "the backward step net has no blob \"{}\", which is to be a parameter's gradient", name);
     const StepSlot& slot = *slots_[total.slot];
-    require(!slot.typed || (slot.tensor.size() == tensor.size() && slot.tensor.dtype() == tensor.dtype()),
+    const bool wide = slot.typed && is_half(slot.tensor.dtype()) && tensor.dtype() == DType::float32;
+    require(!slot.typed || (slot.tensor.size() == tensor.size() && (wide || slot.tensor.dtype() == tensor.dtype())),
             "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, slot.tensor, tensor);
     const std::vector<size_t> by = writers(total.slot);
     Op* const writer = by.empty() ? nullptr : ops_[by.back()].get();
     const size_t output = writer ? output_of(*writer, total.slot) : 0;
     const bool shared = std::count_if(spec_.totals.begin(), spec_.totals.end(),
                                       [&](const auto& other) { return slot_of(other.name) == total.slot; }) > 1;
-    if (writer && uses_of(total.slot) == 1 && !shared && slot.kind == Kind::scratch && writer->kernel &&
+    // A kernel on casts adds to a float32 total as it is.
+    const bool adds = writer && writer->kernel && (!wide || (is_on_casts(*writer->kernel) && kernels_fit(*writer)));
+    if (adds && uses_of(total.slot) == 1 && !shared && slot.kind == Kind::scratch &&
         writer->op.spec->output_spec(static_cast<int>(output))->accumulates) {
       writer->accumulate |= 1U << output;
       total.accumulated_by_kernel = true;

@@ -118,7 +118,7 @@ struct StepProgramSpec {
   Device device;  // of all that the program makes, and of operators that do not say their own
 };
 
-// to += from, of one dtype and size.
+// to += from, of one dtype and size; on the CPU `from` may be of a half type where `to` is float32.
 void add_elements(const Tensor& from, Tensor to);
 
 // After the timestep t, row t + shift of `to` [rows, B, ...] gets row t + shift - start of `from` added, if that has

@@ -37,11 +37,13 @@ void add_elements(const Tensor& from, Tensor to) {
   if (to.is_dry()) return;
   if (to.device().kind != DeviceKind::cpu) return add_on_device(from, to);
   const auto add_halves = [&](auto zero) {
-    const auto sum = to.span<decltype(zero)>();
     const auto more = from.span<decltype(zero)>();
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + more[i];
+    const auto add = [&](auto sum) {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + more[i];
+    };
+    to.dtype() == DType::float32 ? add(to.span<float>()) : add(to.span<decltype(zero)>());
   };
-  if (with_half(to.dtype(), add_halves)) return;
+  if (with_half(from.dtype(), add_halves)) return;
   if (to.dtype() == DType::float32) {
     vec_axpy(1.0F, from.span<float>(), to.span<float>());
   } else {
@@ -234,7 +236,8 @@ void StepProgram::add_totals() {
   for (Total& total : totals_) {
     if (total.accumulated_by_kernel) continue;
     const Tensor& step = slots_[total.slot]->tensor;
-    require(step.dtype() == total.tensor.dtype() && step.size() == total.tensor.size(),
+    const bool wide = is_half(step.dtype()) && total.tensor.dtype() == DType::float32;
+    require((wide || step.dtype() == total.tensor.dtype()) && step.size() == total.tensor.size(),
             "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", slots_[total.slot]->name, step,
             total.tensor);
     add_elements(step, total.tensor);

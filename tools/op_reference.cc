@@ -217,7 +217,7 @@ std::string plain_text(const OpReference& reference) {
 std::string markdown(const std::vector<OpReference>& references) {
   std::string text =
       "# Operators\n\nWritten by `stepnet ops --markdown -o operators/README.md`. T is the one type that an operator's "
-      "inputs share.\n\n";
+      "inputs share. Where it may be float, it may be float16 or bfloat16, too, and is computed in float.\n\n";
   for (const OpReference& reference : references)
     text += fmt::format("[{0}](#{1}) ", reference.type, [&] {
       std::string anchor = reference.type;

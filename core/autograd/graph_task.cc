@@ -8,6 +8,7 @@
 #include "core/autograd/gradient_sums.h"
 #include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
+#include "core/half.h"
 #include "core/placement.h"
 
 namespace stepnet::autograd {
@@ -43,11 +44,13 @@ template <class T>
 bool any_nan(const Tensor& t) {
   const Tensor here = available(t, {});
   const auto values = here.span<T>();
-  return std::any_of(values.begin(), values.end(), [](T v) { return std::isnan(v); });
+  return std::any_of(values.begin(), values.end(), [](T v) { return v != v; });
 }
 
 bool has_nan(const Variable& v) {
   if (!v.defined()) return false;
+  bool found = false;
+  if (with_half(v.dtype(), [&](auto zero) { found = any_nan<decltype(zero)>(v.value()); })) return found;
   if (v.dtype() == DType::float32) return any_nan<float>(v.value());
   return v.dtype() == DType::float64 && any_nan<double>(v.value());
 }

@@ -7,10 +7,12 @@
 #include <set>
 #include <sstream>
 
+#include "core/dry.h"
 #include "core/io/temporary_folder.h"
+#include "core/io/text.h"
 #include "core/net.h"
 #include "core/op_example.h"
-#include "core/placement.h"
+#include "tests/core/estimate_testing.h"
 
 namespace stepnet {
 namespace {
@@ -110,6 +112,78 @@ void check_all() {
 
 TEST(HalfKernel, EveryOperatorRunsInBfloat16AsInFloatRoundedOnce) { check_all<bfloat16>(); }
 TEST(HalfKernel, EveryOperatorRunsInFloat16AsInFloatRoundedOnce) { check_all<float16>(); }
+
+std::unique_ptr<NetSession> session_of(const NetDef& net, const std::map<std::string, Tensor>& feeds) {
+  auto session = std::make_unique<NetSession>();
+  for (const auto& [name, value] : feeds) {
+    Tensor& blob = session->blobs.create_local(name).tensor();
+    blob = Tensor::empty(DType::bfloat16, value.shape());
+    if (!blob.is_dry()) blob.fill_zero();
+  }
+  session->net = std::make_unique<Net>(net, session->blobs, NetOptions{.release_intermediates = true});
+  return session;
+}
+
+TEST(HalfKernel, AnEstimateCountsTemporariesToTheByte) {
+  const char* nets[] = {
+      R"(op { type: "FC" input: "X" input: "W" input: "b" output: "y" } op { type: "Tanh" input: "y" output: "y" })",
+      R"(op { type: "Add" input: "X" input: "X" output: "y" } op { type: "Softmax" input: "y" output: "p" })",
+      R"(op { type: "LayerNorm" input: "X" output: "y" output: "m" output: "s" })",
+      R"(op { type: "BatchMatMul" input: "X" input: "X" output: "y" arg { name: "trans_b" i: 1 } })"};
+  for (const char* text : nets) {
+    const std::map<std::string, Tensor> feeds = {{"X", Tensor::zeros(DType::float64, {37, 64})},
+                                                 {"W", Tensor::zeros(DType::float64, {50, 64})},
+                                                 {"b", Tensor::zeros(DType::float64, {50})}};
+    const NetDef net = parse_net_text(text, "net");
+    EXPECT_EQ(testing::compare_with_real([&] { return session_of(net, feeds); }), "") << text;
+  }
+  DryScope scope;
+  const auto session = session_of(parse_net_text(nets[0], "net"), {{"X", Tensor::zeros(DType::float64, {37, 64})},
+                                                                   {"W", Tensor::zeros(DType::float64, {50, 64})},
+                                                                   {"b", Tensor::zeros(DType::float64, {50})}});
+  EXPECT_NE(estimate_session(*session, scope).ops[1].kernel.find("bfloat16: float kernel on casts"), std::string::npos);
+}
+
+Tensor bfloats(const Shape& shape, std::initializer_list<float> values) {
+  Tensor t = Tensor::empty(DType::bfloat16, shape);
+  std::ranges::copy(values, t.data<bfloat16>());
+  return t;
+}
+
+// What a kernel adds to keeps its value, also where it is float32 beside inputs of a half type.
+TEST(HalfKernel, KernelsThatAddDoSoInFloat) {
+  const OpSpec& spec = op_spec("Scale");
+  const Tensor x = bfloats({2}, {1.5, -2});
+  for (const DType type : {DType::bfloat16, DType::float32}) {
+    Tensor y = Tensor::zeros(type, {2});
+    RunContext run;
+    cast_elements(bfloats({2}, {256, 8}), y, run);
+    const Tensor* in[] = {&x};
+    Tensor* out[] = {&y};
+    Call call(in, out, run);
+    call.accumulate_mask = 1;
+    FloatCall floats(spec, call);
+    ASSERT_EQ(floats.call().out(0).dtype(), DType::float32);
+    EXPECT_EQ(floats.call().out(0).data<float>()[0], 256);
+    floats.call().out(0).data<float>()[0] += floats.call().in(0).data<float>()[0];
+    floats.cast_results();
+    // 257.5 is between two bfloat16s, 256 and 258.
+    EXPECT_EQ(y.row(0).item<float>(), type == DType::bfloat16 ? 258 : 257.5F);
+  }
+}
+
+TEST(HalfKernel, InPlaceIsInPlaceInTheTemporariesToo) {
+  Tensor x = bfloats({2}, {1.5, -2});
+  const Tensor other = bfloats({2}, {3, 4});
+  const Tensor* in[] = {&x, &other, &other};
+  Tensor* out[] = {&x};
+  RunContext run;
+  const Call call(in, out, run);
+  FloatCall floats(op_spec("Sum"), call);
+  EXPECT_EQ(floats.call().out(0).raw(), floats.call().in(0).raw());
+  EXPECT_EQ(floats.call().in(1).raw(), floats.call().in(2).raw());  // cast once
+  EXPECT_NE(floats.call().in(0).raw(), x.raw());
+}
 
 }  // namespace
 }  // namespace stepnet

@@ -10,16 +10,18 @@ struct LossScaleArgs {
   int64_t growth_interval = 2000;
 };
 
+template <class T>
 struct LossScale {
-  float scale = 1;
+  T scale = 1;
   int32_t good_steps = 0;
 };
 
-// What does not fit a float stays as it is.
-constexpr LossScale updated_scale(LossScale now, bool finite, LossScaleArgs args) {
-  if (!finite) return {now.scale * args.backoff_factor, 0};
+// A scale that would be infinite stays as it is.
+template <class T>
+constexpr LossScale<T> updated_scale(LossScale<T> now, bool finite, LossScaleArgs args) {
+  if (!finite) return {now.scale * static_cast<T>(args.backoff_factor), 0};
   if (now.good_steps + 1 < args.growth_interval) return {now.scale, now.good_steps + 1};
-  const float grown = now.scale * args.growth_factor;
+  const T grown = now.scale * static_cast<T>(args.growth_factor);
   return {grown - grown == 0 ? grown : now.scale, 0};
 }
 
