@@ -7,14 +7,16 @@
 namespace stepnet::gpu_clip {
 namespace {
 
+// Limits are rounded to the element type, so that what is clipped equals them.
+
 template <class T>
 void forward(const ClipArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  gpu::map(call, x, y, ClipValue<gpu::Accumulate<T>>{a.min, a.max});
+  gpu::map(call, x, y, ClipValue<gpu::Accumulate<T>>{static_cast<T>(a.min), static_cast<T>(a.max)});
 }
 
 template <class T>
 void gradient(const ClipArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  gpu::map(call, y, dy, dx, ClipSlope<gpu::Accumulate<T>>{a.min, a.max});
+  gpu::map(call, y, dy, dx, ClipSlope<gpu::Accumulate<T>>{static_cast<T>(a.min), static_cast<T>(a.max)});
 }
 
 REGISTER(clip_cuda) {

@@ -44,11 +44,17 @@ void take_rows(const Call& call, const gpu::Segments& segments, const Tensor& pa
   });
 }
 
+// Its bits.
+uint64_t minus_infinity(DType type) {
+  if (type == DType::float16) return 0xfc00;
+  if (type == DType::bfloat16) return 0xff80;
+  return type == DType::float32 ? 0xff800000 : 0xfff0000000000000;
+}
+
 void put(const Call& call, const gpu::Segments& segments, const Tensor& values, Tensor& packed, bool infinity) {
   gpu::by_width(values, [&](auto element) {
     using W = decltype(element);
-    const uint64_t pad = !infinity ? 0 : sizeof(W) == 4 ? 0xff800000u : 0xfff0000000000000u;
-    put_rows<W>(call, segments, values, packed, static_cast<W>(pad));
+    put_rows<W>(call, segments, values, packed, infinity ? static_cast<W>(minus_infinity(values.dtype())) : W{0});
   });
 }
 

@@ -2,6 +2,7 @@
 // along which axis, is known from the shapes.
 #include "operators/tile.h"
 
+#include "core/half.h"
 #include "gpu/reduce.h"
 
 namespace stepnet::gpu_tile {
@@ -58,6 +59,7 @@ void sum_tiles(Call& call) {
 }
 
 void gradient(Call& call) {
+  if (with_half(call.out(0).dtype(), [&](auto zero) { sum_tiles<decltype(zero)>(call); })) return;
   if (call.out(0).dtype() == DType::float64) return sum_tiles<double>(call);
   sum_tiles<float>(call);
 }

@@ -13,7 +13,8 @@ struct Terms {
   using Wide = gpu::Accumulate<T>;
   const T* x[kMost] = {};
   const float* weight[kMost] = {};        // on the device: in one of these,
-  const double* wide_weight[kMost] = {};  // or these
+  const double* wide_weight[kMost] = {};  // or these,
+  const T* like_weight[kMost] = {};       // of the tensors' own type,
   Wide known_weight[kMost] = {};          // of one on the CPU
   int count = 0;
 
@@ -21,6 +22,8 @@ struct Terms {
     x[count] = gpu::in_span<T>(tensor).data;
     if (factor.device().kind == DeviceKind::cpu) {
       known_weight[count] = static_cast<Wide>(factor.item<double>());
+    } else if (is_half(factor.dtype())) {
+      like_weight[count] = gpu::in_span<T>(factor).data;
     } else if (factor.dtype() == DType::float64) {
       wide_weight[count] = gpu::in_span<double>(factor).data;
     } else {
@@ -31,6 +34,7 @@ struct Terms {
   __host__ __device__ Wide term(int k, size_t i) const {
     const Wide w = weight[k]        ? static_cast<Wide>(*weight[k])
                    : wide_weight[k] ? static_cast<Wide>(*wide_weight[k])
+                   : like_weight[k] ? static_cast<Wide>(*like_weight[k])
                                     : known_weight[k];
     return w * x[k][i];
   }

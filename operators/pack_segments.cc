@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/half.h"
 #include "core/operator.h"
 #include "operators/copy_elements.h"
 #include "operators/segment_lengths.h"
@@ -25,7 +26,7 @@ void pack_shape(const PackSegmentsArgs& args, ShapeCall& call) {
   if (!call.known(1)) return;
   const Shape& x = call.shape(1);
   require(x.rank() >= 1, "the tensor is one value, which has no rows");
-  const bool has_infinity = call.dtype(1) == DType::float32 || call.dtype(1) == DType::float64;
+  const bool has_infinity = is_floating(call.dtype(1));
   require(!args.pad_minf || has_infinity, "argument \"pad_minf\" is set, but elements are {}",
           dtype_name(call.dtype(1)));
   if (!call.value(0)) return;
@@ -102,8 +103,10 @@ void for_segments(const UnpackSegmentsArgs& args, const Tensor& lengths, int64_t
 }
 
 void fill_minus_infinity(Tensor& t) {
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  if (with_half(t.dtype(), [&](auto zero) { std::ranges::fill(t.span<decltype(zero)>(), kLeast); })) return;
   if (t.dtype() == DType::float32) {
-    std::ranges::fill(t.span<float>(), -std::numeric_limits<float>::infinity());
+    std::ranges::fill(t.span<float>(), kLeast);
   } else {
     std::ranges::fill(t.span<double>(), -std::numeric_limits<double>::infinity());
   }
@@ -185,7 +188,7 @@ REGISTER(pack_segments) {
       .arg("pad_minf", &PackSegmentsArgs::pad_minf, false, "minus infinity, not zero, stands behind the ends")
       .arg("return_presence_mask", &PackSegmentsArgs::return_presence_mask, false, "there is a second output");
   return declare_lengths(spec)
-      .input("tensor", "[sum of lengths, ...] of any type; with pad_minf float or double")
+      .input("tensor", "[sum of lengths, ...] of any type; with pad_minf a floating one")
       .any_type()
       .output("packed_tensor", "[N, longest, ...], or [N, max_length, ...]")
       .any_type()

@@ -249,7 +249,7 @@ Registration loss_gradient(const std::string& type) {
       .input("X", type + "'s scores")
       .shape_only()
       .input("T", "its labels or distributions")
-      .types({DType::int32, DType::int64, DType::float32, DType::float64})
+      .types({DType::int32, DType::int64, DType::float32, DType::float64, DType::float16, DType::bfloat16})
       .input("weights_or_P", "of five inputs the weights, of four the probabilities")
       .input("P_or_dloss", "of five inputs the probabilities, of four the loss's gradient")
       .input("dloss", "of five inputs the loss's gradient")
@@ -269,7 +269,7 @@ REGISTER(softmax_with_loss) {
       .input("X", "scores, N rows of D classes after flattening")
       .input("T",
              "N labels (int32 or int64), or with label_prob N * D probabilities, of which each row sums to 1 +- 1e-4")
-      .types({DType::int32, DType::int64, DType::float32, DType::float64});
+      .types({DType::int32, DType::int64, DType::float32, DType::float64, DType::float16, DType::bfloat16});
   return declare_loss(b, "SoftmaxWithLoss")
       .example({"X=3,4", "T=int32,3:2,0,3"}, {"scale=0.5"})
       .example({"X=3,4", "T=int64,3:2,0,3", "weights=3,0.5..2"})
