@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/dry.h"
 #include "core/dry_run.h"
 #include "core/half_kernel.h"
 #include "core/in_place.h"
@@ -243,6 +244,18 @@ void infer_types(const BoundOp& op, std::span<const TensorType> in, std::span<Te
   if (op.spec->shape) op.spec->shape(op.args.get(), call);
 }
 
+namespace {
+
+// Of a dry run no kernel runs: those of the CPU stand in for what this build does not have.
+DeviceKind device_of_kernels(const BoundOp& op) {
+  const DeviceKind wanted = op.device.kind;
+  if (wanted == DeviceKind::cpu || !DryScope::now()) return wanted;
+  const bool has = std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == wanted; });
+  return has ? wanted : DeviceKind::cpu;
+}
+
+}  // namespace
+
 const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std::span<const TensorType> out) {
   DType dtype = generic_type(op, in);
   if (dtype == DType::undefined)
@@ -253,8 +266,9 @@ const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std
       }
   const Kernel* found = nullptr;
   bool device_has_any = false;
+  const DeviceKind device = device_of_kernels(op);
   for (const Kernel& k : op.spec->kernels) {
-    if (k.device != op.device.kind) continue;
+    if (k.device != device) continue;
     device_has_any = true;
     if (k.dtype == dtype || k.dtype == DType::undefined) {
       found = &k;

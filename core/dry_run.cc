@@ -43,6 +43,14 @@ const Kernel* kernel_for(const std::vector<Kernel>& kernels, const Kernel& like)
   return found == kernels.end() ? nullptr : &*found;
 }
 
+// What is known without data is known to the host, whatever device the run claims.
+const Kernel& host_kernel(const BoundOp& op, const Kernel& like) {
+  const auto found = std::ranges::find_if(op.spec->kernels, [&](const Kernel& k) {
+    return k.device == DeviceKind::cpu && (k.dtype == like.dtype || k.dtype == DType::undefined);
+  });
+  return found == op.spec->kernels.end() ? like : *found;
+}
+
 }  // namespace
 
 TensorType bound_of(const BoundOp& op, int output) {
@@ -121,7 +129,7 @@ void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
   count_flops(*dry, op, call);
   const bool computed = follows_from_shapes(op, call);
   set_known(call, computed);
-  if (computed) return kernel.run(op.args.get(), call);
+  if (computed) return host_kernel(op, kernel).run(op.args.get(), call);
   std::optional<FloatCall> floats;
   if (is_on_casts(kernel)) floats.emplace(*op.spec, call);
   Call& real = floats ? floats->call() : call;

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/memory_category.h"
 #include "core/parallel.h"
 #include "core/vector_math.h"
 #include "operators/flops.h"
@@ -97,6 +98,10 @@ void clip(const NormClipArgs& args, BlobCall& call) {
   const bool elsewhere =
       std::ranges::any_of(call.in, [](const Blob* in) { return in->tensor().device().kind != DeviceKind::cpu; });
   if (elsewhere && !dry && norm_clip_on_device()) return norm_clip_on_device()(args, call);
+  if (elsewhere && dry) {  // what gpu/global_norm_clip.cu works on
+    const MemoryScope scope(MemoryCategory::workspace);
+    Tensor::empty(DType::float64, {static_cast<int64_t>(call.in.size()) + 2});
+  }
   double sum = 0;
   for (Blob* in : call.in) sum += dry ? 0 : sum_squares(in->tensor());
   const double norm = std::sqrt(sum);

@@ -28,7 +28,9 @@ void raise_counter(Blob& blob, bool may_start) {
     shape = counter.shape();
   }
   require(value < std::numeric_limits<int64_t>::max(), "the counter cannot go beyond {}", value);
-  counter.resize(DType::int64, shape);
+  if (counter.is_dry() && counter.device().kind != DeviceKind::cpu)  // a new tensor, as gpu/iter.cu makes it
+    counter = Tensor::empty(DType::int64, shape, counter.device());
+  counter.resize(DType::int64, shape, counter.device());
   if (!counter.is_dry()) *counter.data<int64_t>() = value + 1;
   counter.mark_written();
 }

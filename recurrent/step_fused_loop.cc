@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "core/device_work.h"
+#include "core/dry.h"
 #include "core/parallel.h"
 #include "recurrent/step_fusion.h"
 
@@ -147,7 +148,7 @@ bool StepProgram::close_chain(Chain& chain) {
   for (size_t p = 0; p < places.size(); ++p) (p < sources ? op.in_slots : op.out_slots).push_back(places[p].slot);
   op.fused = std::make_unique<Kernel>();
   std::shared_ptr<const FusedChain> on_device;
-  if (spec_.device.kind != DeviceKind::cpu)
+  if (spec_.device.kind != DeviceKind::cpu && !DryScope::now())
     on_device =
         device_work(spec_.device.kind).fuse(spec_.device, chain.dtype, chain.code, static_cast<int>(places.size()));
   op.fused->run = [places, sources, code = chain.code, width = chain.width, dtype = chain.dtype, on_device](const void*,

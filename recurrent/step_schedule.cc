@@ -129,7 +129,7 @@ void StepProgram::run_wave(int64_t turn, RunContext& run) {
     run_block(Phase::before, static_cast<int>(stage), block_of_stage(stage), run);
   // Alone in the first turn and in the last, a stage has all threads for its products.
   if (end - first == 1) return run_lane(*lanes_[first], block_of_stage(first), run);
-  if (spec_.device.kind != DeviceKind::cpu)
+  if (spec_.device.kind != DeviceKind::cpu && !DryScope::now())
     return device_work(spec_.device.kind).branches(spec_.device, static_cast<int>(end - first), [&](int i) {
       run_lane(*lanes_[first + i], block_of_stage(first + i), run);
     });

@@ -27,7 +27,7 @@ void look_at_networks(const NetSession& session, SegmentQuestion& question) {
 // Two runs: the first also makes what stays.
 SegmentFigures measure_step(TrainingEstimate training, SegmentQuestion* question = nullptr) {
   training.plan_memory = true;
-  DryScope scope;
+  DryScope scope(training.device.kind);
   const auto session = training_session(training);
   double flops = 0;
   for (int i = 0; i < 2; ++i) {
@@ -66,7 +66,7 @@ SegmentFigures bound_step(TrainingEstimate training) {
 // Runs operators of the forward part again as well; throws Error if that does not fit, either.
 FittedTraining recompute_too(TrainingEstimate training, const SegmentAnswer& answer, int64_t budget) {
   training.model.segments = answer.choice;
-  DryScope scope;
+  DryScope scope(training.device.kind);
   const auto session = training_session(training);
   MemoryQuestion question = training_question(training.model, session->net->def(), session->blobs);
   add_unknown_sizes(*session, question);

@@ -72,11 +72,11 @@ class BenchCommand {
     std::string unknown;
     try {
       DryScope scope(result.device.kind);
-      result.estimate = estimate_session(*session(Device{}), scope);
+      result.estimate = estimate_session(*session(result.device), scope);
     } catch (const Error& e) {
       unknown = e.fact();  // if it is no matter of data, the run says it
     }
-    with_estimate([&] { measure(result); }, result.device, [&] { return session(Device{}); });
+    with_estimate([&] { measure(result); }, result.device, [&] { return session(result.device); });
     if (!unknown.empty()) fmt::print(stderr, "note: FLOPs are not known: {}\n", unknown);
     fmt::print("{}", options_.json ? json(result) : text(result));
   }

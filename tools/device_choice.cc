@@ -46,13 +46,6 @@ std::set<std::string> missing_on_gpu(const std::vector<NetDef*>& nets) {
   return missing;
 }
 
-void mark_for_gpu(const std::vector<NetDef*>& nets) {
-  for (NetDef* net : nets)
-    for_each_net(*net, [](NetDef& inner) {
-      if (!inner.has_device_option()) inner.mutable_device_option()->set_device_type(CUDA);
-    });
-}
-
 }  // namespace
 
 const std::map<std::string, DeviceChoice>& device_names() {
@@ -69,7 +62,7 @@ bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets) {
   if (offered) {
     const std::set<std::string> missing = missing_on_gpu(nets);
     if (missing.empty()) {
-      mark_for_gpu(nets);
+      for (NetDef* net : nets) use_gpu(*net);
       return false;
     }
     if (choice == DeviceChoice::cuda)
@@ -83,6 +76,12 @@ bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets) {
 void allow_tf32(bool on_gpu) {
   if (!on_gpu) throw Error("--tf32 is for a GPU, and this runs on the CPU", "add --device cuda, or leave --tf32 out");
   device_work(DeviceKind::cuda).allow_tf32(true);
+}
+
+void use_gpu(NetDef& net) {
+  for_each_net(net, [](NetDef& inner) {
+    if (!inner.has_device_option()) inner.mutable_device_option()->set_device_type(CUDA);
+  });
 }
 
 void use_cpu(NetDef& net) {

@@ -25,6 +25,9 @@ bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets);
 void allow_tf32(bool on_gpu);
 constexpr const char* kTf32Help = "On a GPU, products of float32 by TF32, whose factors have 10 bits";
 
+// Lets the net and the nets in it that do not say where they run ask for the GPU.
+void use_gpu(NetDef& net);
+
 // Lets the net and the nets in it ask for the CPU, for those who do not take NetOptions.
 void use_cpu(NetDef& net);
 

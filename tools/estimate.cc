@@ -14,6 +14,7 @@
 #include "recurrent/train_options.h"
 #include "recurrent/training_budget.h"
 #include "tools/commands.h"
+#include "tools/device_choice.h"
 #include "tools/net_file.h"
 #include "tools/net_session.h"
 #include "tools/type_text.h"
@@ -40,9 +41,10 @@ class EstimateCommand {
     set_threads(options_.threads);
     net_ = load_net(options_.file);
     if (!options_.init.empty()) init_ = load_net(options_.init);
+    if (device().kind != DeviceKind::cpu) use_gpu(net_);
     model_ = model_in(net_, options_.batch, options_.timesteps);
     const double start = now_seconds();
-    DryScope scope(options_.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu);
+    DryScope scope(device().kind);
     for (const auto& [name, type] : parse_types("--bound", options_.bounds))
       scope.bounds[name] = {type.dtype, type.shape};
     feeds_ = parse_types("--feed", options_.feeds);
@@ -56,6 +58,8 @@ class EstimateCommand {
   }
 
  private:
+  Device device() const { return {options_.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu, 0}; }
+
   // A bound of a blob that no operator makes would be of no use.
   static void require_outputs(const NetDef& net, const DryScope& scope) {
     std::vector<std::string> made;
@@ -67,6 +71,7 @@ class EstimateCommand {
 
   std::unique_ptr<NetSession> training() {
     training_.model = model_ ? *model_ : model_of(net_, init_, options_.loss);
+    training_.model.device = training_.device = device();
     training_.optimizer = options_.optimizer;
     training_.feeds = feeds_;
     training_.parameters = parse_types("--parameter", options_.parameters);
@@ -84,6 +89,7 @@ class EstimateCommand {
 
   std::unique_ptr<NetSession> forward() {
     ForwardOptions forward{.feeds = feeds_, .init = model_ ? model_->init : init_};
+    forward.device = device();
     forward.keep_all = options_.keep_all;
     for (auto& [name, type] : parse_types("--parameter", options_.parameters)) forward.parameters[name] = type;
     return net_session(net_, model_, std::move(forward));

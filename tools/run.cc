@@ -87,6 +87,7 @@ class RunCommand {
     }
     forward.keep_all = options_.keep_all;
     forward.keep = net_options_.keep;
+    forward.device = device();
     return forward_session(file_.net(), forward);
   }
 

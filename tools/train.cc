@@ -46,14 +46,14 @@ void TrainCommand::run() {
   const bool on_cpu = choose_device(device, {&net});
   if (on_cpu) use_cpu(net);
   if (tf32) allow_tf32(!on_cpu);
+  const Device place = device_of(OperatorDef(), net);
   std::optional<Trainer> made;
   const auto session = [&] {
     TrainingEstimate training{.model = *model_in(net, options.batch, options.timesteps)};
-    training.model.device = {};
+    training.model.device = training.device = place;
     training.optimizer = options.optimizer;
     return training_session(training);
   };
-  const Device place = device_of(OperatorDef(), net);
   with_estimate([&] { made.emplace(net, options, events); }, place, session);
   Trainer& trainer = *made;
   display.line(

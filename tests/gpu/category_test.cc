@@ -44,7 +44,8 @@ TEST_F(GpuTest, AReserveOfRecurrentIsOne) {
   Workspace blobs;
   NetDef net;
   *net.add_op() = make_op("Recurrent", {"X", "", "", "weights"}, {"Y", "h", "c", "scratch", "states"},
-                          {make_arg("hidden_size", 3), make_arg("rnn_mode", "lstm"), make_arg("input_mode", "linear")});
+                          {make_arg("hidden_size", 3), make_arg("num_layers", 1), make_arg("rnn_mode", "lstm"),
+                           make_arg("input_mode", "linear")});
   net.mutable_op(0)->mutable_device_option()->set_device_type(CUDA);
   blobs.tensor("X") = on_device(normal<float>({4, 2, 2}, 1));
   blobs.tensor("weights") = on_device(normal<float>({4 * 3 * (2 + 3 + 2)}, 2));

@@ -85,7 +85,7 @@ Peaks estimated(const EstimateNet& n, Make make) {
         return now;
       },
       [&] { scope.reset_peak(); }, 0);
-  const auto session = make(n, Device{});
+  const auto session = make(n, kGpu);
   run_watched(*session, peaks);
   return peaks;
 }
