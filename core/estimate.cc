@@ -6,6 +6,7 @@
 #include "core/dry_run.h"
 #include "core/estimate_recorder.h"
 #include "core/estimate_text.h"
+#include "core/op_devices.h"
 
 namespace stepnet {
 namespace {
@@ -14,11 +15,10 @@ std::string kernel_text(const BoundOp& op, const DryScope& dry, DType dtype) {
   if (op.spec->blob_kernel) return "on the host, of other operators";
   const std::string type(dtype == DType::undefined ? "any type" : dtype_name(dtype));
   const char* device = dry.claims() == DeviceKind::cpu ? "cpu" : "cuda";
-  const bool exists = std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == dry.claims(); });
   std::string text = fmt::format("{}, {}", device, type);
   if (!op.spec->workspace.empty() && dtype == DType::float32)
     text += dry.claims() == DeviceKind::cpu ? ", oneDNN" : ", cuBLASLt";
-  return exists ? text : text + " (assumed: this build has none)";
+  return has_kernel(*op.spec, dry.claims()) ? text : text + " (assumed: this build has none)";
 }
 
 int64_t output_bytes(const NetSession& session) {
