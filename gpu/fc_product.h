@@ -2,8 +2,8 @@
 // Threads: as gpu/launch.h.
 #pragma once
 
-#include "gpu/launch.h"
 #include "gpu/matmul.h"
+#include "gpu/reduce.h"
 #include "operators/fc_sizes.h"
 
 namespace stepnet::gpu {
@@ -12,7 +12,7 @@ namespace stepnet::gpu {
 template <class T>
 void sum_rows(const Call& call, int64_t m, int64_t n, const T* dy, T* db, bool accumulate) {
   const size_t columns = static_cast<size_t>(n);
-  reduce_axis(
+  reduce(
       call, {1, m, n}, T(0), [=] __device__(size_t, size_t c, size_t i) { return dy[c * columns + i]; }, std::plus<T>(),
       [=] __device__(size_t, size_t i, T sum) { db[i] = accumulate ? db[i] + sum : sum; });
 }

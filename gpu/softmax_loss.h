@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gpu/lines.h"
+#include "gpu/temporary.h"
 #include "gpu/reduce.h"
 #include "operators/softmax_loss.h"
 
