@@ -21,8 +21,8 @@ class DeviceGraph {
   virtual void replay() = 0;
 };
 
-// A point in a stream's work that other streams wait for, on the device; it may be moved on to a later one. Threads: one
-// at a time.
+// A point in a stream's work that other streams wait for, on the device; it may be moved on to a later one. Threads:
+// one at a time.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;

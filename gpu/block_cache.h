@@ -40,7 +40,8 @@ class BlockCache {
   static size_t segment_size(size_t size);
 
   // A block that is no longer free, or null if a segment has to be added first. `from`: the stream that it was freed
-  // on, which the caller's has to wait for, or null if it is the caller's own. So has the caller for its fences. `others`: may be one of another stream.
+  // on, which the caller's has to wait for, or null if it is the caller's own. So has the caller for its fences.
+  // `others`: may be one of another stream.
   Block* take(size_t size, const void* stream, bool others, const void** from);
   void add_segment(std::byte* data, size_t size, const void* stream);
   void give_back(std::byte* data, Fences fences = {});

@@ -35,8 +35,8 @@ class CudaAllocator : public Allocator {
     return block->data;
   }
 
-  // What was queued on other streams is waited for, on the device, by whoever gets the bytes next. A failure at the end of the process, when there may
-  // be no driver any more, is of no use to anyone.
+  // What was queued on other streams is waited for, on the device, by whoever gets the bytes next. A failure at the end
+  // of the process, when there may be no driver any more, is of no use to anyone.
   void release(void* data, size_t bytes) noexcept override {
     if (!data) return;
     try {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "gpu/lines.h"
-#include "gpu/temporary.h"
 #include "gpu/reduce.h"
+#include "gpu/temporary.h"
 #include "operators/softmax_loss.h"
 
 namespace stepnet::gpu {

@@ -24,9 +24,7 @@ Device device_of_gradient(const VariableGradient& gradient) {
   return part.defined() ? part.value().device() : Device{};
 }
 
-void set_stream(const StreamId& stream) {
-  device_work(stream.device.kind).set_stream(stream.device, stream.number);
-}
+void set_stream(const StreamId& stream) { device_work(stream.device.kind).set_stream(stream.device, stream.number); }
 
 OnStream::OnStream(std::optional<StreamId> stream) {
   if (!stream) return;
