@@ -8,6 +8,7 @@
 #include "core/half_kernel.h"
 #include "core/in_place.h"
 #include "core/inline_vector.h"
+#include "core/placement.h"
 #include "core/profile.h"
 #include "core/random.h"
 
@@ -161,8 +162,7 @@ void infer_from_values(const BoundOp& op, std::span<const Tensor* const> in, std
   for (size_t i = 0; i < in.size(); ++i) {
     const bool integers = in[i] && (in[i]->dtype() == DType::int32 || in[i]->dtype() == DType::int64);
     if (!integers || in[i]->is_dry() || in[i]->device().kind == DeviceKind::cpu) continue;
-    values[i] = Tensor::empty(in[i]->dtype(), in[i]->shape());
-    values[i].copy_from(*in[i]);
+    values[i] = placed(*in[i], {});
     in_types[i].value = &values[i];
   }
   infer_types(op, in_types, out_types);

@@ -21,6 +21,15 @@ class DeviceGraph {
   virtual void replay() = 0;
 };
 
+// A point in a stream's work that other streams wait for, on the device; it may be moved on to a later one. Threads:
+// one at a time.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  virtual void record() = 0;  // it is what is queued so far on the calling thread's current stream
+  virtual void wait() = 0;    // the calling thread's current stream goes on behind it
+};
+
 // A chain of elementwise instructions (core/fused.h), ready to run on rows. Threads: may be used from several threads.
 class FusedChain {
  public:
@@ -43,6 +52,12 @@ struct DeviceWork {
   void (*set_stream)(Device device, int number) = nullptr;
   void (*wait)(Device of_waiting, int waiting, Device of_first, int first) = nullptr;
   void (*record_use)(Device device, const void* data, int number) = nullptr;
+  std::unique_ptr<DeviceEvent> (*event)(Device device) = nullptr;
+  // The number of the i-th of the streams that branches run on, which all threads share.
+  int (*side_stream)(Device device, int i) = nullptr;
+  // Whether what the calling thread allocates comes from memory that the same stream has freed, or from new memory,
+  // without waiting for other streams. Returns what was.
+  bool (*keep_apart)(bool on) = nullptr;
   // `tensors` of the operands are tensors, the first ones; the others are values in between.
   std::shared_ptr<const FusedChain> (*fuse)(Device device, DType dtype, const std::vector<FusedInstruction>& code,
                                             int tensors) = nullptr;

@@ -45,6 +45,7 @@ const Kernel* kernel_for(const std::vector<Kernel>& kernels, const Kernel& like)
 
 // What is known without data is known to the host, whatever device the run claims.
 const Kernel& host_kernel(const BoundOp& op, const Kernel& like) {
+  if (is_on_casts(like)) return *kernel_on_casts(*op.spec, DeviceKind::cpu);
   const auto found = std::ranges::find_if(op.spec->kernels, [&](const Kernel& k) {
     return k.device == DeviceKind::cpu && (k.dtype == like.dtype || k.dtype == DType::undefined);
   });

@@ -8,6 +8,7 @@
 #include "core/estimate_recorder.h"
 #include "core/estimate_text.h"
 #include "core/half.h"
+#include "core/op_devices.h"
 
 namespace stepnet {
 namespace {
@@ -19,7 +20,7 @@ std::string kernel_text(const BoundOp& op, const DryScope& dry, DType dtype) {
   const auto has = [&](auto fits) {
     return std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == dry.claims() && fits(k); });
   };
-  const bool exists = has([](const Kernel&) { return true; });
+  const bool exists = has_kernel(*op.spec, dry.claims());
   const bool on_casts = is_half(dtype) && exists &&
                         !has([&](const Kernel& k) { return k.dtype == dtype || k.dtype == DType::undefined; });
   std::string text = fmt::format("{}, {}{}", device, type, on_casts ? ": float kernel on casts" : "");

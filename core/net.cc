@@ -6,6 +6,8 @@
 #include "core/dry_run.h"
 #include "core/net_arena.h"
 #include "core/net_observer.h"
+#include "core/net_streams.h"
+#include "core/op_devices.h"
 #include "core/placement.h"
 #include "core/profile.h"
 #include "core/running_op.h"
@@ -28,6 +30,18 @@ void check_header(const NetDef& def) {
   std::set<std::string> names;
   for (const Argument& arg : def.arg())
     require(names.insert(arg.name()).second, "net \"{}\" has the argument \"{}\" twice", def.name(), arg.name());
+}
+
+constexpr int kStreams = 4, kMostStreams = 16;
+
+int most_streams(const NetDef& def) {
+  for (const Argument& arg : def.arg()) {
+    if (arg.name() != "streams") continue;
+    require(arg.has_i() && arg.i() >= 1 && arg.i() <= kMostStreams,
+            "the argument \"streams\" of net \"{}\" must be an integer from 1 to {}", def.name(), kMostStreams);
+    return static_cast<int>(arg.i());
+  }
+  return kStreams;
 }
 
 // One output name may be read later under the same name; the set holds what exists so far.
@@ -91,6 +105,7 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
   check_external_outputs(def, defined);
   check_twins();
   for (const auto& step : steps_) preflight(step->op, workspace);
+  plan_streams();
   if (!options.release_intermediates && !options.plan_memory) return;
   existing.insert(def_.external_output().begin(), def_.external_output().end());
   existing.insert(def_.external_input().begin(), def_.external_input().end());
@@ -109,9 +124,7 @@ void Net::check_twins() const {
   std::map<std::string, std::set<std::string>> missing;
   for (const auto& step : steps_) {
     const BoundOp& op = step->op;
-    if (op.device.kind == DeviceKind::cpu || op.spec->blob_kernel) continue;
-    const bool has = std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == op.device.kind; });
-    if (!has) missing[op.device.str()].insert(op.def.type());
+    if (!runs_on(*op.spec, op.device.kind)) missing[op.device.str()].insert(op.def.type());
   }
   if (missing.empty()) return;
   const auto& [device, types] = *missing.begin();
@@ -147,6 +160,25 @@ void Net::plan_memory(const std::set<std::string>& visible) {
   arena_ = std::make_unique<NetArena>(std::move(steps), visible);
 }
 
+void Net::plan_streams() {
+  std::vector<NetStep> steps;
+  Device device;
+  for (const auto& step : steps_) {
+    steps.push_back({&step->op, step->in, step->out});
+    if (step->op.device.kind == DeviceKind::cpu) continue;
+    if (device.kind != DeviceKind::cpu && !(device == step->op.device)) return;  // several devices
+    device = step->op.device;
+  }
+  const int most = most_streams(def_);
+  if (device.kind == DeviceKind::cpu) return;
+  StreamSchedule schedule = schedule_streams(steps, device, most);
+  if (schedule.streams > 1) streams_ = std::make_unique<NetStreams>(std::move(steps), device, std::move(schedule));
+}
+
+bool Net::runs_on_streams(const RunContext& run) const {
+  return streams_ && !run.observer && !run.profiler && !DryScope::now() && streams_->holds();
+}
+
 void Net::run(RunContext& run) {
   run.iteration = runs_;
   if (arena_) {
@@ -158,10 +190,33 @@ void Net::run(RunContext& run) {
       throw;
     }
     arena_->finish();
+  } else if (runs_on_streams(run)) {
+    run_on_streams(run);
   } else {
     run_steps(run);
   }
   ++runs_;
+}
+
+void Net::run_on_streams(RunContext& run) {
+  streams_->start();
+  try {
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      streams_->before(s);
+      run_step(*steps_[s], run);
+      streams_->after(s);
+      drop_released(*steps_[s]);
+    }
+  } catch (...) {
+    streams_->stop();
+    throw;
+  }
+  streams_->finish();
+}
+
+void Net::drop_released(const Step& step) {
+  for (Blob* blob : step.release)
+    if (blob->is_tensor()) blob->tensor().drop_bytes();
 }
 
 void Net::run_steps(RunContext& run) {
@@ -171,8 +226,7 @@ void Net::run_steps(RunContext& run) {
     if (arena_) arena_->before(s);
     run_step(*steps_[s], run);
     if (arena_) arena_->after(s);
-    for (Blob* blob : step.release)
-      if (blob->is_tensor()) blob->tensor().drop_bytes();
+    drop_released(step);
     if (run.observer) run.observer->after(step.op);
   }
 }

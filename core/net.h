@@ -2,7 +2,12 @@
 //
 // Building it checks every operator against its schema, and every input against the external inputs, earlier outputs
 // and the workspace, and asks each what it can say before it runs. A run infers shapes with the values at hand,
-// allocates outputs and calls kernels. Threads: one run at a time per net; nets on one workspace may run at the same
+// allocates outputs and calls kernels.
+// On a GPU, chains of operators that do not depend on each other run at the same time, on up to four streams, if there
+// are at least two operators in each (core/stream_schedule.h); the net's argument `streams` says how many streams at
+// most, 1 for none but the caller's. A run that is observed or profiled has one. Results have the
+// same bits.
+// Threads: one run at a time per net; nets on one workspace may run at the same
 // time if they share no written blob.
 #pragma once
 
@@ -18,6 +23,7 @@
 namespace stepnet {
 
 class NetArena;
+class NetStreams;
 
 struct NetOptions {
   // Drop the tensor of an intermediate after its last reader in the net, so that it does not stay until the next run.
@@ -57,14 +63,19 @@ class Net {
   struct Step;
   void run_step(Step& step, RunContext& run);
   void run_steps(RunContext& run);
+  void run_on_streams(RunContext& run);
+  static void drop_released(const Step& step);
   void check_twins() const;
   void plan_release(const std::set<std::string>& visible);
   void plan_memory(const std::set<std::string>& visible);
+  void plan_streams();
+  bool runs_on_streams(const RunContext& run) const;
 
   NetDef def_;
   Workspace& workspace_;
   std::vector<std::unique_ptr<Step>> steps_;
-  std::unique_ptr<NetArena> arena_;  // null: memory is not planned
+  std::unique_ptr<NetArena> arena_;      // null: memory is not planned
+  std::unique_ptr<NetStreams> streams_;  // null: all runs on the caller's stream
   int64_t runs_ = 0;
 };
 

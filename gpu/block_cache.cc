@@ -1,5 +1,7 @@
 #include "gpu/block_cache.h"
 
+#include <algorithm>
+
 namespace stepnet::gpu {
 namespace {
 
@@ -9,6 +11,11 @@ constexpr size_t kSmallSegment = 2 * kMebi;
 constexpr size_t kMedium = 10 * kMebi;  // and up to this size, segments of
 constexpr size_t kMediumSegment = 20 * kMebi;
 constexpr size_t kLeastRest = 512;  // of a small block, what is worth cutting off; of a large one, kSmall
+
+void add_fences(Fences& fences, const Fences& others) {
+  for (const auto& [stream, fence] : others)
+    if (Fence& kept = fences[stream]; kept.number < fence.number) kept = fence;
+}
 
 }  // namespace
 
@@ -52,6 +59,7 @@ void BlockCache::split(Block& block, size_t size) {
   behind.data = block.data + size;
   behind.size = rest;
   behind.stream = block.stream;
+  behind.fences = block.fences;
   behind.before = &block;
   behind.behind = block.behind;
   if (block.behind) block.behind->before = &behind;
@@ -83,15 +91,17 @@ void BlockCache::join(Block& block, Block* other) {
   Block &first = other == block.before ? *other : block, &second = other == block.before ? block : *other;
   first.size += second.size;
   first.behind = second.behind;
+  add_fences(first.fences, second.fences);
   if (first.behind) first.behind->before = &first;
   blocks_.erase(second.data);
 }
 
-void BlockCache::give_back(std::byte* data) {
+void BlockCache::give_back(std::byte* data, Fences fences) {
   Block* block = find(data);
   if (!block) return;
   block->free = true;
   block->users.clear();
+  block->fences = std::move(fences);
   join(*block, block->behind);
   Block* before = block->before;
   const bool joins = before && before->free && before->stream == block->stream;
@@ -123,20 +133,33 @@ std::vector<std::byte*> BlockCache::drop_free_segments() {
 }
 
 void BlockCache::hand_over(const void* pool, const void* stream) {
-  reserved_pools_.erase(pool);
+  const bool was_pool = reserved_pools_.erase(pool) > 0;
   free_.erase(pool);
   std::vector<std::byte*> free;
   for (auto& [data, block] : blocks_) {
     if (block->stream != pool) continue;
     block->stream = stream;
+    if (was_pool) block->fences.clear();  // points in a captured graph
     if (block->free) free.push_back(data);
   }
   for (std::byte* data : free) {
     const auto it = blocks_.find(data);  // gone if it has joined its neighbour
     if (it == blocks_.end()) continue;
     it->second->free = false;
-    give_back(data);
+    give_back(data, std::move(it->second->fences));
   }
+}
+
+bool BlockCache::remembers(const void* stream) const {
+  return std::ranges::any_of(blocks_, [stream](const auto& entry) {
+    return entry.second->stream == stream || entry.second->users.count(stream) > 0;
+  });
+}
+
+void BlockCache::forget(const void* stream, const void* other) {
+  hand_over(stream, other);
+  for (auto& [data, block] : blocks_)
+    if (block->users.erase(stream) > 0 && block->stream != other) block->users.insert(other);
 }
 
 }  // namespace stepnet::gpu

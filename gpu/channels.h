@@ -1,7 +1,7 @@
 // Sums over the channels of BatchNorm's X on a GPU; see operators/batch_norm.h. Threads: as gpu/launch.h.
 #pragma once
 
-#include "gpu/temporary.h"
+#include "gpu/reduce.h"
 #include "operators/batch_norm.h"
 
 namespace stepnet::gpu {
@@ -19,11 +19,11 @@ template <class Value, class Store>
 void sum_channels(const Call& call, const Channels& channels, Value value, Store store) {
   const size_t count = static_cast<size_t>(channels.count), inner = static_cast<size_t>(channels.inner);
   if (inner == 1)
-    return reduce_axis(
+    return reduce(
         call, {1, channels.outer, channels.count}, Pair(),
         [=] __device__(size_t, size_t o, size_t c) { return value(c, o * count + c); }, std::plus<Pair>(),
         [=] __device__(size_t, size_t c, Pair sum) { store(c, sum); });
-  reduce_axis(
+  reduce(
       call, {channels.count, channels.size(), 1}, Pair(),
       [=] __device__(size_t c, size_t m, size_t) { return value(c, (m / inner * count + c) * inner + m % inner); },
       std::plus<Pair>(), [=] __device__(size_t c, size_t, Pair sum) { store(c, sum); });

@@ -3,18 +3,14 @@
 // Threads: as gpu/launch.h.
 #pragma once
 
-#include "gpu/launch.h"
+#include "gpu/by_width.h"
 #include "operators/copy_elements.h"
 
 namespace stepnet::gpu {
 
 // The bytes of a tensor that a kernel can reach; throws Error if it is elsewhere.
-inline const std::byte* bytes_of(const Tensor& t) {
-  require(t.size() == 0 || t.device().kind == DeviceKind::cuda, "{} is on {}, where a GPU cannot read it", t.str(),
-          t.device().str());
-  return t.raw();
-}
-inline std::byte* bytes_of(Tensor& t) { return const_cast<std::byte*>(bytes_of(std::as_const(t))); }
+inline const std::byte* bytes_of(const Tensor& t) { return elements<std::byte>(t); }
+inline std::byte* bytes_of(Tensor& t) { return elements<std::byte>(t); }
 inline size_t width_of(const Tensor& t) { return dtype_size(t.dtype()); }
 inline size_t width_of(const Tensor& t, int64_t elements) { return static_cast<size_t>(elements) * width_of(t); }
 inline size_t address(const std::byte* data) { return reinterpret_cast<uintptr_t>(data); }
@@ -32,22 +28,6 @@ void with_unit(size_t all, const Fn& fn) {
   if (all % 4 == 0) return fn(uint32_t{0});
   if (all % 2 == 0) return fn(uint16_t{0});
   fn(uint8_t{0});
-}
-// The same for single elements of a tensor.
-template <class Fn>
-void with_element(const Tensor& t, const Fn& fn) {
-  switch (width_of(t)) {
-    case 1:
-      return fn(uint8_t{0});
-    case 2:
-      return fn(uint16_t{0});
-    case 4:
-      return fn(uint32_t{0});
-    case 8:
-      return fn(uint64_t{0});
-    default:
-      fail("{} cannot be on a GPU", t.str());
-  }
 }
 
 // Runs of `count` units whose starts lie so many units apart.

@@ -1,8 +1,20 @@
 #include "gpu/device.h"
 
+#include <vector>
+
 #include "core/error.h"
 
 namespace stepnet::gpu {
+namespace {
+
+using Forget = void (*)(int device, cudaStream_t stream);
+
+std::vector<Forget>& who_forgets() {  // filled while the library is loaded
+  static auto& all = *new std::vector<Forget>;
+  return all;
+}
+
+}  // namespace
 
 void check(cudaError_t result, std::source_location where) {
   if (result == cudaSuccess) [[likely]]
@@ -51,10 +63,25 @@ float Event::milliseconds_since(const Event& start) const {
   return milliseconds;
 }
 
+void when_stream_ends(void (*forget)(int device, cudaStream_t stream)) { who_forgets().push_back(forget); }
+
 Stream::Stream() {
   cudaStream_t stream = nullptr;
+  int device = 0;
+  check(cudaGetDevice(&device));
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  stream_.reset(stream);
+  stream_ = {stream, Destroy(device)};
+}
+
+// At the end of the process there may be no driver any more.
+void Stream::Destroy::operator()(cudaStream_t stream) const {
+  for (const Forget forget : who_forgets()) {
+    try {
+      forget(device, stream);
+    } catch (const Error&) {
+    }
+  }
+  cudaStreamDestroy(stream);
 }
 
 void Stream::wait_for(const Event& event) { check(cudaStreamWaitEvent(get(), event.get())); }

@@ -51,6 +51,10 @@ class Event {
   std::unique_ptr<CUevent_st, Destroy> event_;
 };
 
+// Called with each stream before it is destroyed: whoever remembers streams forgets it, as another one may get its
+// handle. What is queued on it may still run.
+void when_stream_ends(void (*forget)(int device, cudaStream_t stream));
+
 // A queue of work on the device that was current when it was made. It is ordered with other streams by events alone.
 class Stream {
  public:
@@ -61,7 +65,10 @@ class Stream {
 
  private:
   struct Destroy {
-    void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+    Destroy() : device(0) {}
+    explicit Destroy(int of_device) : device(of_device) {}
+    int device;
+    void operator()(cudaStream_t stream) const;
   };
   std::unique_ptr<CUstream_st, Destroy> stream_;
 };

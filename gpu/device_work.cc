@@ -3,6 +3,7 @@
 
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "core/error.h"
 #include "gpu/fused.h"
@@ -30,39 +31,109 @@ struct Recording {
   Recording& operator=(const Recording&) = delete;
 };
 
-class CudaGraph : public DeviceGraph {
+// A stream of the current device that nobody else records on meanwhile. They are kept for the life of the process: what
+// remembers streams (cached memory, workspaces) does not grow with each capture.
+class CaptureStream {
  public:
-  CudaGraph(int device, FunctionRef<> work) : device_(device) {
-    const DeviceScope device_scope(device);
-    const Stream stream;
-    Recording recording(stream.get());
-    {
-      const CurrentStream capture(device, stream.get());
-      const PoolScope pool(this);
-      work();
-    }
-    check(cudaStreamEndCapture(stream.get(), &recording.graph));
-    check(cudaGraphInstantiate(&exec_, recording.graph, 0));
+  explicit CaptureStream(int device) : device_(device) {
+    Free& free = free_ones();
+    const std::lock_guard lock(free.mutex);
+    std::vector<std::unique_ptr<Stream>>& here = free.by_device[device];
+    if (here.empty()) here.push_back(std::make_unique<Stream>());
+    stream_ = std::move(here.back());
+    here.pop_back();
   }
-  ~CudaGraph() override {
-    if (exec_) cudaGraphExecDestroy(exec_);
+  ~CaptureStream() {
+    Free& free = free_ones();
+    const std::lock_guard lock(free.mutex);
+    free.by_device[device_].push_back(std::move(stream_));
+  }
+  CaptureStream(const CaptureStream&) = delete;
+  CaptureStream& operator=(const CaptureStream&) = delete;
+  cudaStream_t get() const { return stream_->get(); }
+
+ private:
+  struct Free {
+    std::mutex mutex;
+    std::map<int, std::vector<std::unique_ptr<Stream>>> by_device;
+  };
+  static Free& free_ones() {
+    static Free& all = *new Free;
+    return all;
+  }
+  int device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// The memory that a graph works on, of which a part is taken even if its capture fails.
+class GraphPool {
+ public:
+  explicit GraphPool(int device) : device_(device) {}
+  ~GraphPool() {
     try {
       release_pool(device_, this);
     } catch (const Error&) {  // the device is lost
     }
   }
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
+  GraphPool(const GraphPool&) = delete;
+  GraphPool& operator=(const GraphPool&) = delete;
+
+ private:
+  int device_;
+};
+
+class CudaGraph : public DeviceGraph {
+ public:
+  CudaGraph(int device, FunctionRef<> work) : device_(device), pool_(device) {
+    const DeviceScope device_scope(device);
+    const CaptureStream stream(device);
+    Recording recording(stream.get());
+    {
+      const CurrentStream capture(device, stream.get());
+      const PoolScope pool(&pool_);
+      work();
+    }
+    check(cudaStreamEndCapture(stream.get(), &recording.graph));
+    cudaGraphExec_t exec = nullptr;
+    check(cudaGraphInstantiate(&exec, recording.graph, 0));
+    exec_.reset(exec);
+  }
 
   void replay() override {
     const DeviceScope scope(device_);
-    check(cudaGraphLaunch(exec_, current_stream(device_)));
+    check(cudaGraphLaunch(exec_.get(), current_stream(device_)));
+  }
+
+ private:
+  struct Destroy {
+    void operator()(cudaGraphExec_t exec) const { cudaGraphExecDestroy(exec); }
+  };
+  int device_;
+  GraphPool pool_;  // goes after what works on it
+  std::unique_ptr<CUgraphExec_st, Destroy> exec_;
+};
+
+class CudaEvent : public DeviceEvent {
+ public:
+  explicit CudaEvent(int device) : device_(device) {}
+  void record() override {
+    const DeviceScope scope(device_);
+    event_.record(current_stream(device_));
+  }
+  void wait() override {
+    const DeviceScope scope(device_);
+    check(cudaStreamWaitEvent(current_stream(device_), event_.get()));
   }
 
  private:
   int device_;
-  cudaGraphExec_t exec_ = nullptr;
+  Event event_;
 };
+
+std::unique_ptr<DeviceEvent> make_event(Device device) {
+  const DeviceScope scope(device.index);
+  return std::make_unique<CudaEvent>(device.index);
+}
 
 std::unique_ptr<DeviceGraph> capture(Device device, FunctionRef<> work) {
   return std::make_unique<CudaGraph>(device.index, work);
@@ -79,9 +150,12 @@ cudaStream_t side_stream(int device, int number) {
   static auto& all = *new std::map<std::pair<int, int>, std::unique_ptr<Stream>>;
   const std::lock_guard lock(mutex);
   std::unique_ptr<Stream>& stream = all[{device, number}];
+  const DeviceScope scope(device);
   if (!stream) stream = std::make_unique<Stream>();
   return stream->get();
 }
+
+int side_number(Device device, int i) { return stream_number(device.index, side_stream(device.index, i)); }
 
 void branches(Device device, int count, FunctionRef<int> work) {
   const DeviceScope scope(device.index);
@@ -123,6 +197,9 @@ const bool offered = (offer_device_work(DeviceKind::cuda, {.capture = capture,
                                                            .set_stream = set_number,
                                                            .wait = wait_numbers,
                                                            .record_use = record_number,
+                                                           .event = make_event,
+                                                           .side_stream = side_number,
+                                                           .keep_apart = keep_apart,
                                                            .fuse = fuse,
                                                            .milliseconds = milliseconds,
                                                            .allow_tf32 = allow_tf32}),

@@ -5,8 +5,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "core/bound_op.h"
 #include "core/error.h"
@@ -15,20 +15,37 @@
 namespace stepnet::gpu {
 namespace {
 
-// An operator is described once for all its launches.
+// An operator is noted once for all its launches.
 struct Source {
-  std::string type = {}, op = {}, net = {}, place = {};
-  int index = 0;
+  std::optional<BoundOp> op = {};
   const char* what = "";
-  std::vector<std::string> names = {};  // of outputs and inputs
 };
+
+// More are forgotten, the oldest first; one that runs again is noted anew.
+constexpr size_t kMostSources = 1 << 14;
 
 struct DeviceFaults {
   PinnedBytes memory{sizeof(Fault)};
   Fault* fault = new (memory.data()) Fault;
   std::map<std::pair<const BoundOp*, const char*>, unsigned long long> numbers;
   std::map<unsigned long long, Source> sources;
+  unsigned long long last = 0;
+
+  unsigned long long note(const BoundOp* op, const char* what);
 };
+
+// Its name and place; what it works with is not kept alive.
+BoundOp named(const BoundOp& op) { return {op.def, op.spec, nullptr, op.device, op.net_name, op.index}; }
+
+unsigned long long DeviceFaults::note(const BoundOp* op, const char* what) {
+  if (sources.size() == kMostSources) {
+    const unsigned long long oldest = sources.begin()->first;
+    std::erase_if(numbers, [oldest](const auto& entry) { return entry.second == oldest; });
+    sources.erase(sources.begin());
+  }
+  sources[++last] = {op ? std::optional(named(*op)) : std::nullopt, what};
+  return last;
+}
 
 std::mutex& faults_mutex() {
   static std::mutex& mutex = *new std::mutex;
@@ -40,20 +57,11 @@ std::unique_ptr<DeviceFaults>& faults_of(int device) {
   return all.at(static_cast<size_t>(device));
 }
 
-Source describe(const BoundOp& op, const char* what) {
-  const std::string text =
-      fmt::format("{} = {}({})", fmt::join(op.def.output(), ", "), op.def.type(), fmt::join(op.def.input(), ", "));
-  std::vector<std::string> names(op.def.output().begin(), op.def.output().end());
-  names.insert(names.end(), op.def.input().begin(), op.def.input().end());
-  return {op.def.type(), text, op.net_name, source_text(op.def), op.index, what, std::move(names)};
-}
-
-bool describes(const Source& source, const BoundOp& op) {
-  const auto outputs = op.def.output_size();
-  return source.type == op.def.type() && source.net == op.net_name && source.index == op.index &&
-         source.names.size() == static_cast<size_t>(outputs + op.def.input_size()) &&
-         std::equal(op.def.output().begin(), op.def.output().end(), source.names.begin()) &&
-         std::equal(op.def.input().begin(), op.def.input().end(), source.names.begin() + outputs);
+bool names(const Source& source, const BoundOp& op) {
+  const auto same = [](const auto& a, const auto& b) { return std::ranges::equal(a, b); };
+  return source.op && source.op->def.type() == op.def.type() && source.op->net_name == op.net_name &&
+         source.op->index == op.index && same(source.op->def.output(), op.def.output()) &&
+         same(source.op->def.input(), op.def.input());
 }
 
 }  // namespace
@@ -66,12 +74,12 @@ Bounds bounds(int device, const char* what) {
     faults = std::make_unique<DeviceFaults>();
   }
   const BoundOp* op = running_op();
-  unsigned long long& number = faults->numbers[{op, what}];
+  const auto found = faults->numbers.find({op, what});
   // Another operator may be where one was that is gone.
-  if (number == 0 || (op && !describes(faults->sources.at(number), *op))) {
-    number = faults->sources.size() + 1;
-    faults->sources[number] = op ? describe(*op, what) : Source{.what = what};
-  }
+  if (found != faults->numbers.end() && (!op || names(faults->sources.at(found->second), *op)))
+    return {faults->fault, found->second};
+  const unsigned long long number = faults->note(op, what);
+  faults->numbers[{op, what}] = number;
   return {faults->fault, number};
 }
 
@@ -81,12 +89,12 @@ void raise_faults(int device) {
   if (!faults || faults->fault->launch == 0) return;
   const Fault fault = *faults->fault;
   *faults->fault = {};
-  const Source& from = faults->sources.at(fault.launch);
+  const auto from = faults->sources.find(fault.launch);
   const std::string range = fault.limit == kNoLimit ? "" : fmt::format(", outside of [0, {})", fault.limit);
-  Error error(fmt::format("{}: {} is {}{}", from.type, from.what, fault.value, range));
-  error.add("in", fmt::format("{}{}operator {} of net \"{}\"", from.place, from.place.empty() ? "" : ", ", from.index,
-                              from.net));
-  throw error.add("op", from.op);
+  Error error(
+      fmt::format("{} is {}{}", from == faults->sources.end() ? "a value" : from->second.what, fault.value, range));
+  if (from != faults->sources.end() && from->second.op) add_op_context(error, *from->second.op);
+  throw error;
 }
 
 }  // namespace stepnet::gpu

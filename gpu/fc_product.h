@@ -3,8 +3,8 @@
 #pragma once
 
 #include "gpu/accumulate.h"
-#include "gpu/launch.h"
 #include "gpu/matmul.h"
+#include "gpu/reduce.h"
 #include "operators/fc_sizes.h"
 
 namespace stepnet::gpu {
@@ -14,7 +14,7 @@ template <class T>
 void sum_rows(const Call& call, int64_t m, int64_t n, const T* dy, T* db, bool accumulate) {
   const size_t columns = static_cast<size_t>(n);
   using Sum = Accumulate<T>;
-  reduce_axis(
+  reduce(
       call, {1, m, n}, Sum(0),
       [=] __device__(size_t, size_t c, size_t i) { return static_cast<Sum>(dy[c * columns + i]); }, std::plus<Sum>(),
       [=] __device__(size_t, size_t i, Sum sum) { db[i] = accumulate ? db[i] + sum : sum; });

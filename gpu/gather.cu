@@ -1,6 +1,7 @@
 // CUDA kernel for Gather. Meaning and derivative: see operators/gather.cc.
 #include "operators/gather.h"
 
+#include "gpu/by_width.h"
 #include "gpu/scalar.h"
 
 namespace stepnet::gpu_gather {
@@ -22,18 +23,7 @@ void copy_rows(Call& call, const Tensor& data, Tensor& y) {
 
 void gather(Call& call) {
   const Tensor& data = call.in(0);
-  switch (dtype_size(data.dtype())) {
-    case 1:
-      return copy_rows<uint8_t>(call, data, call.out(0));
-    case 2:
-      return copy_rows<uint16_t>(call, data, call.out(0));
-    case 4:
-      return copy_rows<uint32_t>(call, data, call.out(0));
-    case 8:
-      return copy_rows<uint64_t>(call, data, call.out(0));
-    default:
-      fail("{} cannot be on a GPU", data.str());
-  }
+  gpu::by_width(data, [&](auto element) { copy_rows<decltype(element)>(call, data, call.out(0)); });
 }
 
 REGISTER(gather_cuda) { return cuda<GatherArgs>("Gather", gather); }

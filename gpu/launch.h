@@ -13,7 +13,9 @@
 #include <algorithm>
 
 #include "core/operator.h"
+#include "core/placement.h"
 #include "gpu/faults.h"
+#include "gpu/launches.h"
 #include "gpu/stream.h"
 
 namespace stepnet::gpu {
@@ -41,22 +43,15 @@ inline int device_of(const Call& call) {
 }
 inline Device place_of(const Call& call) { return {DeviceKind::cuda, static_cast<int8_t>(device_of(call))}; }
 
-// For kernels whose outputs' shapes depend on values: the output with this shape, and an input's values on the host,
-// for which all work queued so far is waited for.
+// For kernels whose outputs' shapes depend on values: the output with this shape. An input's values on the host, for
+// which all work queued so far is waited for, are placed(input, {}).
 inline Tensor& sized_output(const Call& call, int o, DType dtype, const Shape& shape) {
   call.out(o).resize(dtype, shape, place_of(call));
   return call.out(o);
 }
-inline Tensor on_host(const Tensor& t) {
-  Tensor copy = Tensor::empty(t.dtype(), t.shape());
-  copy.copy_from(t);
-  return copy;
-}
 
 inline Bounds bounds(const Call& call, const char* what) { return bounds(device_of(call), what); }
 
-// Whether every launch is waited for, so that a kernel that fails is told from those behind it. Off at first.
-void wait_for_launches(bool on);
 // After a launch: throws Error if it failed, or, if launches are waited for, if the kernel did.
 void check_launch(cudaStream_t stream);
 

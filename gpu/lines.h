@@ -46,14 +46,4 @@ void each_line(const Call& call, const OneAxis& lines, Fn fn) {
   each_team(call, count, [=] __device__(size_t line, const Team& team) { fn(line, team); });
 }
 
-// Numbers for the time of a kernel, in double.
-class Scratch {
- public:
-  Scratch(const Call& call, int64_t size) : tensor_(Tensor::empty(DType::float64, {size}, place_of(call))) {}
-  double* data() { return reinterpret_cast<double*>(tensor_.raw()); }
-
- private:
-  Tensor tensor_;
-};
-
 }  // namespace stepnet::gpu

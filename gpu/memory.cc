@@ -1,7 +1,9 @@
 #include "gpu/memory.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -13,6 +15,7 @@ namespace stepnet::gpu {
 namespace {
 
 thread_local const void* pool_here = nullptr;  // see PoolScope
+thread_local bool apart_here = false;          // see keep_apart
 
 class CudaAllocator : public Allocator, public CountsCategories {
  public:
@@ -34,8 +37,8 @@ class CudaAllocator : public Allocator, public CountsCategories {
     return block->data;
   }
 
-  // What was queued on other streams is waited for, on the device. A failure at the end of the process, when there may
-  // be no driver any more, is of no use to anyone.
+  // What was queued on other streams is waited for, on the device, by whoever gets the bytes next. A failure at the end
+  // of the process, when there may be no driver any more, is of no use to anyone.
   void release(void* data, size_t bytes) noexcept override {
     if (!data) return;
     try {
@@ -44,8 +47,7 @@ class CudaAllocator : public Allocator, public CountsCategories {
       Block* block = cache_.find(static_cast<std::byte*>(data));
       if (!block) return;
       categories_.add(block->category, -static_cast<int64_t>(block_bytes(DeviceKind::cuda, bytes)));
-      for (const void* user : block->users) wait_for(index_, stream_to_reuse_on(*block), stream_of(user));
-      cache_.give_back(block->data);
+      cache_.give_back(block->data, fences_of(*block));
     } catch (const Error&) {
     }
   }
@@ -67,7 +69,7 @@ class CudaAllocator : public Allocator, public CountsCategories {
   }
   void copy_to_host(void* to, const void* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyDeviceToHost);
-    if (bytes > 0) synchronize();
+    synchronize();  // also for no bytes: whoever made them may have something to say
   }
   void copy_within(void* to, const void* from, size_t bytes) override {
     copy(to, from, bytes, cudaMemcpyDeviceToDevice);
@@ -96,6 +98,22 @@ class CudaAllocator : public Allocator, public CountsCategories {
     const std::lock_guard lock(mutex_);
     drop_segments();
   }
+  void forget(cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    const bool has_pool = std::ranges::any_of(pools_, [&](const auto& entry) { return entry.first.second == stream; });
+    if (!has_pool && !cache_.remembers(stream)) return;
+    const cudaStream_t main = main_stream(index_);
+    wait_for(index_, main, stream);
+    for (auto it = pools_.begin(); it != pools_.end();) {
+      const auto at = it++;
+      if (at->first.second != stream) continue;
+      auto pool = pools_.extract(at);
+      pool.key().second = main;
+      const auto [now, was_none, rest] = pools_.insert(std::move(pool));
+      if (!was_none) cache_.hand_over(rest.mapped().get(), now->second.get());
+    }
+    cache_.forget(stream, main);
+  }
   void hand_over(const void* pool) {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, name] : pools_)
@@ -109,21 +127,31 @@ class CudaAllocator : public Allocator, public CountsCategories {
   Block* take(size_t size, cudaStream_t stream) {
     const void* pool = pool_here ? pool_of(stream) : stream;
     const void* from = nullptr;
-    Block* block = cache_.take(size, pool, !pool_here, &from);
+    Block* block = cache_.take(size, pool, !pool_here && !apart_here, &from);
     if (!block) {
       const size_t segment = BlockCache::segment_size(size);
-      cache_.add_segment(from_driver(segment, size), segment, pool);
-      block = cache_.take(size, pool, false, &from);
+      if (std::byte* data = from_driver(segment)) cache_.add_segment(data, segment, pool);
+      block = cache_.take(size, pool, !pool_here, &from);
     }
+    if (!block) refuse(size);
     if (from) wait_for(index_, stream, stream_of(from));
+    for (const auto& [user, fence] : block->fences)
+      if (user != stream) check(cudaStreamWaitEvent(stream, static_cast<const Event*>(fence.event.get())->get()));
+    block->fences.clear();
     return block;
   }
 
-  // A block of a pool is named after it, not after a stream.
-  cudaStream_t stream_to_reuse_on(const Block& block) const {
-    for (const auto& [key, name] : pools_)
-      if (name.get() == block.stream) return key.second;
-    return stream_of(block.stream);
+  // Behind what the other streams that touch the block have queued so far.
+  Fences fences_of(const Block& block) {
+    Fences fences;
+    if (block.users.empty()) return fences;
+    const DeviceScope scope(index_);
+    for (const void* user : block.users) {
+      auto event = std::make_shared<Event>();
+      event->record(stream_of(user));
+      fences[user] = {++fences_, std::move(event)};
+    }
+    return fences;
   }
 
   // What the present pool has for one stream: streams run at the same time.
@@ -136,7 +164,8 @@ class CudaAllocator : public Allocator, public CountsCategories {
     return name.get();
   }
 
-  std::byte* from_driver(size_t segment, size_t asked) {
+  // Null if there is none left.
+  std::byte* from_driver(size_t segment) {
     void* data = nullptr;
     cudaError_t result = cudaMalloc(&data, segment);
     if (result == cudaErrorMemoryAllocation) {
@@ -144,7 +173,10 @@ class CudaAllocator : public Allocator, public CountsCategories {
       drop_segments();
       result = cudaMalloc(&data, segment);
     }
-    if (result == cudaErrorMemoryAllocation) refuse(asked);
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
     check(result);
     return static_cast<std::byte*>(data);
   }
@@ -156,7 +188,6 @@ class CudaAllocator : public Allocator, public CountsCategories {
   }
 
   [[noreturn]] void refuse(size_t bytes) const {
-    cudaGetLastError();
     size_t free_bytes = 0, total = 0;
     check(cudaMemGetInfo(&free_bytes, &total));
     throw Error(
@@ -177,6 +208,7 @@ class CudaAllocator : public Allocator, public CountsCategories {
   MemoryCounters counters_;
   CategoryCounts categories_;
   BlockCache cache_;
+  uint64_t fences_ = 0;
   std::map<std::pair<const void*, cudaStream_t>, std::unique_ptr<char>> pools_;
 };
 
@@ -194,13 +226,16 @@ CudaAllocator& cuda_allocator(int index) {
 }
 
 Allocator& allocator_of(int index) { return cuda_allocator(index); }
-const bool offered = (offer_allocators(DeviceKind::cuda, allocator_of), true);
+void forget(int device, cudaStream_t stream) { cuda_allocator(device).forget(stream); }
+const bool offered = (offer_allocators(DeviceKind::cuda, allocator_of), when_stream_ends(forget), true);
 
 }  // namespace
 
 void record_use(int device, const void* data, cudaStream_t stream) { cuda_allocator(device).record_use(data, stream); }
 size_t reserved_bytes(int device) { return cuda_allocator(device).reserved(); }
 void drop_cached(int device) { cuda_allocator(device).drop_cached(); }
+
+bool keep_apart(bool on) { return std::exchange(apart_here, on); }
 
 PoolScope::PoolScope(const void* name) { pool_here = name; }
 PoolScope::~PoolScope() { pool_here = nullptr; }

@@ -1,7 +1,8 @@
 // Memory of CUDA devices beyond what core/device.h offers: use on several streams, and host memory for copies.
 //
 // The allocators are offered to core/device.h when the library is loaded. A block belongs to the stream that was
-// current when it was made; another stream gets it again only behind an event of the first. Counted bytes are those of
+// current when it was made; another stream gets it again only behind an event of the first. Of a stream that is
+// destroyed, blocks become the main stream's. Counted bytes are those of
 // blocks, multiples of 512. Threads: all may be called from several threads.
 #pragma once
 
@@ -11,9 +12,13 @@
 
 namespace stepnet::gpu {
 
-// Work queued on this stream so far touches the block that holds these bytes, so when the block is released its own
-// stream waits for that work. Bytes that no allocator handed out are ignored.
+// Work queued on this stream so far touches the block that holds these bytes, so when the block has been released
+// whoever gets it next waits for that work. Bytes that no allocator handed out are ignored.
 void record_use(int device, const void* data, cudaStream_t stream);
+
+// Whether the calling thread, as long as there is memory, takes what others have freed on the same stream alone: it
+// waits for nobody then, and streams that are to run at the same time do. Off at first; returns what was.
+bool keep_apart(bool on);
 
 // Bytes taken from the driver, live and cached; and a return of what is cached as whole segments.
 size_t reserved_bytes(int device);

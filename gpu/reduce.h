@@ -8,7 +8,7 @@
 
 #include <functional>
 
-#include "gpu/launch.h"
+#include "gpu/temporary.h"
 
 namespace stepnet::gpu {
 
@@ -87,7 +87,7 @@ inline size_t parts_of(const Axis& axis) {
   return std::max<size_t>(1, std::min(static_cast<size_t>(axis.count) / part, kManyTeams / teams));
 }
 
-// store(o, i, op over value(o, c, i) for all c, from `first`), for every o and i. T is a type of tensors.
+// store(o, i, op over value(o, c, i) for all c, from `first`), for every o and i.
 template <class T, class Value, class Op, class Store>
 void reduce(const Call& call, const Axis& axis, T first, Value value, Op op, Store store) {
   const auto outer = static_cast<size_t>(axis.outer), count = static_cast<size_t>(axis.count),
@@ -101,8 +101,8 @@ void reduce(const Call& call, const Axis& axis, T first, Value value, Op op, Sto
     });
   const size_t parts = parts_of(axis), size = (count + parts - 1) / parts;
   if (parts == 1) return reduce_axis(call, axis, first, value, op, store);
-  Tensor scratch = Tensor::empty(dtype_of<T>(), {static_cast<int64_t>(outer * parts), axis.inner}, place_of(call));
-  const auto partial = reinterpret_cast<T*>(scratch.raw());
+  const Temporary<T> scratch(call, static_cast<int64_t>(outer * parts * inner));
+  T* const partial = scratch.data;
   const auto of_part = [=] __device__(size_t o, size_t k, size_t i) {
     const size_t c = o % parts * size + k;
     return c < count ? value(o / parts, c, i) : first;

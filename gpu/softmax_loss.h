@@ -4,6 +4,7 @@
 
 #include "gpu/lines.h"
 #include "gpu/reduce.h"
+#include "gpu/temporary.h"
 #include "operators/softmax_loss.h"
 
 namespace stepnet::gpu {

@@ -81,9 +81,9 @@ void forward(const Args& a, gpu::In<T> x, const Tensor& target, gpu::In<T> weigh
   const gpu::DeviceTargets<T> targets(call, a, lines, target, weights);
   const gpu::Bounds probability = gpu::bounds(call, "a probability of T, in millionths,"),
                     miss = gpu::bounds(call, "the distance of the sum of a row of T from 1, in millionths,");
-  gpu::Scratch losses(call, lines.lines()), sums(call, 2);
-  gpu::each_line(call, lines, ForwardLine<T>{lines, targets, probability, miss, x, p, losses.data()});
-  const gpu::WeightedSums weighted = gpu::weighted_sums(call, targets, losses.data(), sums.data());
+  gpu::Temporary<double> losses(call, lines.lines()), sums(call, 2);
+  gpu::each_line(call, lines, ForwardLine<T>{lines, targets, probability, miss, x, p, losses.data});
+  const gpu::WeightedSums weighted = gpu::weighted_sums(call, targets, losses.data, sums.data);
   const double scale = static_cast<double>(a.scale);
   gpu::each(call, loss.size, [=] __device__(size_t i) { loss[i] = static_cast<T>(scale * weighted.mean()); });
 }
@@ -122,8 +122,8 @@ void gradient(const Args& a, Call& call) {
                    weights =
                        in.weights < 0 || !call.has(in.weights) ? gpu::In<T>{} : gpu::in_span<T>(call.in(in.weights));
   const gpu::DeviceTargets<T> targets(call, a, lines, call.in(1), weights);
-  gpu::Scratch sums(call, 1);
-  const gpu::WeightedSums weighted = gpu::weighted_sums(call, targets, nullptr, sums.data());
+  gpu::Temporary<double> sums(call, 1);
+  const gpu::WeightedSums weighted = gpu::weighted_sums(call, targets, nullptr, sums.data);
   gpu::each_line(
       call, lines,
       GradientLine<T>{lines, targets, weighted, static_cast<double>(a.scale), p, dloss, gpu::out_span<T>(call.out(0))});

@@ -61,14 +61,14 @@ struct Context {
 // The losses of lines, with their mean.
 template <class T>
 struct Losses {
-  gpu::Scratch log_sums, losses, sums;
+  gpu::Temporary<double> log_sums, losses, sums;
   gpu::WeightedSums weighted;
 
   Losses(const Call& call, const Context<T>& context, gpu::In<T> x)
       : log_sums(call, context.targets.count), losses(call, context.targets.count), sums(call, 2) {
     gpu::each_line(call, context.lines,
-                   LossOfLine<T>{context.lines, context.targets, x, log_sums.data(), losses.data()});
-    weighted = gpu::weighted_sums(call, context.targets, losses.data(), sums.data());
+                   LossOfLine<T>{context.lines, context.targets, x, log_sums.data, losses.data});
+    weighted = gpu::weighted_sums(call, context.targets, losses.data, sums.data);
   }
 };
 
@@ -98,7 +98,7 @@ void target_gradient(const LossArgs& a, gpu::In<T> x, const Tensor& target, gpu:
   const Context<T> context(call, a, target, weights, dloss);
   Losses<T> of(call, context, x);
   gpu::each_line(call, context.lines,
-                 TargetLine<T>{context, of.weighted, of.log_sums.data(), of.losses.data(), x, dt, dw});
+                 TargetLine<T>{context, of.weighted, of.log_sums.data, of.losses.data, x, dt, dw});
 }
 
 // P's and T's gradients, and q.
@@ -142,11 +142,11 @@ void second_gradient(const LossArgs& a, gpu::In<T> p, const Tensor& target, gpu:
                      gpu::In<T> weights, gpu::Out<T> gp, gpu::Out<T> gt, gpu::Out<T> gdloss, gpu::Out<T> gw,
                      Call& call) {
   const Context<T> context(call, a, target, weights, dloss);
-  gpu::Scratch q(call, context.targets.count), sums(call, 2), all(call, 1);
-  const gpu::WeightedSums total = gpu::weighted_sums(call, context.targets, nullptr, all.data());
-  gpu::each_line(call, context.lines, SecondLine<T>{context, total, p, u, gp, gt, q.data()});
-  const gpu::WeightedSums weighted = gpu::weighted_sums(call, context.targets, q.data(), sums.data());
-  const double* const of_line = q.data();
+  gpu::Temporary<double> q(call, context.targets.count), sums(call, 2), all(call, 1);
+  const gpu::WeightedSums total = gpu::weighted_sums(call, context.targets, nullptr, all.data);
+  gpu::each_line(call, context.lines, SecondLine<T>{context, total, p, u, gp, gt, q.data});
+  const gpu::WeightedSums weighted = gpu::weighted_sums(call, context.targets, q.data, sums.data);
+  const double* const of_line = q.data;
   gpu::each(call, gw.size, [=] __device__(size_t n) {
     gw[n] =
         context.targets.ignored(n) ? T(0) : static_cast<T>(context.factor(weighted) * (of_line[n] - weighted.mean()));
@@ -231,18 +231,18 @@ void target_second_gradient(const LossArgs& a, gpu::In<T> x, const Tensor& targe
   const Context<T> context(call, a, target, weights, dloss);
   const int64_t count = context.targets.count;
   Losses<T> of(call, context, x);
-  gpu::Scratch along(call, count), z_sums(call, 2), along_sums(call, 2);
-  const TargetSecond<T> second{context,      x, v, z, of.log_sums.data(), of.losses.data(), of.weighted, along.data(),
-                               z_sums.data()};
+  gpu::Temporary<double> along(call, count), z_sums(call, 2), along_sums(call, 2);
+  const TargetSecond<T> second{context,      x, v, z, of.log_sums.data, of.losses.data, of.weighted, along.data,
+                               z_sums.data};
   gpu::each_line(call, context.lines, AlongLine<T>{second});
-  double* const sums = z_sums.data();
+  double* const sums = z_sums.data;
   gpu::reduce(
       call, {2, count, 1}, 0.0,
       [=] __device__(size_t which, size_t n, size_t) {
         return second.z_of(n) * (which == 0 ? 1 : second.losses[n] - second.weighted.mean());
       },
       std::plus<double>(), [=] __device__(size_t which, size_t, double sum) { sums[which] = sum; });
-  const gpu::WeightedSums of_along = gpu::weighted_sums(call, context.targets, along.data(), along_sums.data());
+  const gpu::WeightedSums of_along = gpu::weighted_sums(call, context.targets, along.data, along_sums.data);
   gpu::each_line(call, context.lines, TargetSecondLine<T>{second, gx, gt});
   put_sums(call, second, of_along, gdloss, gw);
 }

@@ -56,6 +56,14 @@ Numbered& numbered() {
   return all;
 }
 
+void forget(int device, cudaStream_t stream) {
+  Numbered& all = numbered();
+  const std::lock_guard lock(all.mutex);
+  std::vector<cudaStream_t>& streams = all.streams.at(static_cast<size_t>(device));
+  if (!streams.empty()) std::replace(streams.begin() + 1, streams.end(), stream, streams[0]);
+}
+const bool forgets = (when_stream_ends(forget), true);
+
 }  // namespace
 
 int stream_number(int device, cudaStream_t stream) {
@@ -80,18 +88,18 @@ void set_current_stream(int device, cudaStream_t stream) { current[static_cast<s
 
 CurrentStream::CurrentStream(int device, cudaStream_t stream)
     : device_(device), before_(current[static_cast<size_t>(device)]) {
-  current[static_cast<size_t>(device)] = stream;
+  set_current_stream(device, stream);
 }
-CurrentStream::~CurrentStream() { current[static_cast<size_t>(device_)] = before_; }
+CurrentStream::~CurrentStream() { set_current_stream(device_, before_); }
 
 StreamScope::StreamScope(int device, cudaStream_t stream)
     : device_(device), before_(current_stream(device)), stream_(stream) {
   wait_for(device, stream, before_);
-  current[static_cast<size_t>(device)] = stream;
+  set_current_stream(device, stream);
 }
 
 StreamScope::~StreamScope() {
-  current[static_cast<size_t>(device_)] = before_;
+  set_current_stream(device_, before_);
   try {
     wait_for(device_, before_, stream_);
   } catch (const Error&) {  // the device is lost: the next call on it says so

@@ -40,7 +40,7 @@ class CurrentStream {
   cudaStream_t before_;
 };
 
-// Streams by number, for those who know no CUDA: 0 is the main one.
+// Streams by number, for those who know no CUDA: 0 is the main one, which also stands in for one that is gone.
 int stream_number(int device, cudaStream_t stream);
 cudaStream_t stream_of_number(int device, int number);
 

@@ -3,6 +3,7 @@
 #include "operators/tile.h"
 
 #include "core/half.h"
+#include "gpu/by_width.h"
 #include "gpu/reduce.h"
 
 namespace stepnet::gpu_tile {
@@ -31,18 +32,7 @@ void copy_tiles(Call& call) {
 }
 
 void tile(Call& call) {
-  switch (dtype_size(call.in(0).dtype())) {
-    case 1:
-      return copy_tiles<uint8_t>(call);
-    case 2:
-      return copy_tiles<uint16_t>(call);
-    case 4:
-      return copy_tiles<uint32_t>(call);
-    case 8:
-      return copy_tiles<uint64_t>(call);
-    default:
-      fail("{} cannot be on a GPU", call.in(0).str());
-  }
+  gpu::by_width(call.in(0), [&](auto element) { copy_tiles<decltype(element)>(call); });
 }
 
 template <class T>

@@ -10,8 +10,8 @@
 
 #include "core/half.h"
 #include "core/io/atomic_file.h"
-#include "core/io/tensor_proto.h"
 #include "core/operator.h"
+#include "core/placement.h"
 #include "core/with_type.h"
 
 namespace stepnet {
@@ -41,7 +41,7 @@ void append_any(const Tensor& t, int64_t count, std::string& line) {
 std::string line_of(const std::string& name, const Blob& blob, int64_t limit) {
   std::string line = fmt::format("{} {}", name, blob.type_str());
   if (!blob.is_tensor() || blob.empty()) return line + "\n";
-  const Tensor host = on_cpu(blob.tensor());
+  const Tensor host = available(blob.tensor(), {});
   const int64_t count = std::min(host.size(), limit == 0 ? kDefaultLimit : limit);
   line += ":";
   append_any(host, count, line);

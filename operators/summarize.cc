@@ -11,8 +11,8 @@
 
 #include "core/io/atomic_file.h"
 #include "core/io/file_reader.h"
-#include "core/io/tensor_proto.h"
 #include "core/operator.h"
+#include "core/placement.h"
 #include "operators/flops.h"
 
 namespace stepnet {
@@ -78,7 +78,7 @@ void run(const SummarizeArgs& a, BlobCall& c) {
   require(type == DType::float32 || type == DType::float64, "\"{}\" must be float or double, but is {}", c.def.input(0),
           c.in[0]->type_str());
   require(given.size() > 0, "\"{}\" is {} and has no elements", c.def.input(0), given);
-  const Tensor x = on_cpu(given);
+  const Tensor x = available(given, {});
   Blob* out = c.out.empty() ? nullptr : c.out[0];
   const auto [low, high, mean, deviation] =
       type == DType::float32 ? summarize_as<float>(x, out) : summarize_as<double>(x, out);

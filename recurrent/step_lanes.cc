@@ -186,7 +186,7 @@ void StepProgram::prepare_lanes() {
 void StepProgram::run_lane(Lane& lane, const Block& block, const RunContext& run) {
   const Products::Use products(lane.products);
   RunContext step = run;
-  step.packs = packs_weights(spec_.steps) && spec_.device.kind == DeviceKind::cpu ? &lane.packs : nullptr;
+  step.packs = packs_weights(spec_.steps) ? &lane.packs : nullptr;
   if (lane.first > 0) step.profiler = nullptr;  // one lane's time stands for all
   for (StepsAlike i(block.count, 1); i.more(); i.next()) {
     const int64_t t = timestep_at(block, *i);

@@ -309,7 +309,7 @@ class StepProgram {
   std::vector<size_t> writers(int slot) const;
   bool shares_storage(int slot) const;
   int stage_of_storage(const void* storage) const;
-  static bool packs_weights(int64_t products);
+  bool packs_weights(int64_t products) const;
   void start_run(bool again);
   void drop_bytes(size_t slot);
   int lanes_for(int threads) const;

@@ -136,10 +136,12 @@ bool StepProgram::rebind_externals() {
 }
 
 // Packing a weight costs about as much as a few products with it.
-bool StepProgram::packs_weights(int64_t products) { return products >= 4; }
+bool StepProgram::packs_weights(int64_t products) const {
+  return products >= 4 && spec_.device.kind == DeviceKind::cpu;
+}
 
 void StepProgram::start_run(bool again) {
-  if (!packs_weights(spec_.steps) || spec_.device.kind != DeviceKind::cpu) return;
+  if (!packs_weights(spec_.steps)) return;
   if (!again && packs_.is_its_turn()) return;
   constants_.clear();
   for (const auto& slot : slots_)
@@ -158,7 +160,7 @@ void StepProgram::run_step(int stage, int64_t t, RunContext& run) {
       *slot->tensor.data<int32_t>() = static_cast<int32_t>(t);
   }
   RunContext step = run;
-  step.packs = packs_weights(spec_.steps) && spec_.device.kind == DeviceKind::cpu ? &packs_ : nullptr;
+  step.packs = packs_weights(spec_.steps) ? &packs_ : nullptr;
   for (const auto& op : ops_) {
     if (op->phase != Phase::step || op->stage != stage) continue;
     try {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/half.h"
+#include "core/placement.h"
 #include "core/with_type.h"
 
 namespace stepnet::tools {
@@ -58,14 +59,6 @@ std::string range_text(const Tensor& t) {
   return nans == 0 ? text : text + fmt::format(", {} of {} are NaN", nans, t.size());
 }
 
-// The tensor where the CPU can read it.
-Tensor on_host(const Tensor& t) {
-  if (t.device().kind == DeviceKind::cpu) return t;
-  Tensor copy = Tensor::empty(t.dtype(), t.shape());
-  allocator(t.device()).copy_to_host(copy.raw(), t.raw(), t.bytes());
-  return copy;
-}
-
 // Rows of the last dimension, one a line.
 std::string rows_text(const Tensor& t) {
   const std::vector<std::string> texts = element_texts(t);
@@ -79,14 +72,14 @@ std::string rows_text(const Tensor& t) {
 
 std::string blob_text(const std::string& name, const Blob& blob) {
   if (blob.empty() || !blob.is_tensor()) return fmt::format("{} is {}", name, blob.type_str());
-  const Tensor t = on_host(blob.tensor());
+  const Tensor t = available(blob.tensor(), {});
   if (t.size() == 1 || t.size() > kMostPrinted) return blob_summary(name, blob);
   return fmt::format("{} is {}{}", name, t.str(), rows_text(t));
 }
 
 std::string blob_summary(const std::string& name, const Blob& blob) {
   if (blob.empty() || !blob.is_tensor()) return fmt::format("{} is {}", name, blob.type_str());
-  const Tensor t = on_host(blob.tensor());
+  const Tensor t = available(blob.tensor(), {});
   const std::vector<std::string> only = t.size() == 1 ? element_texts(t) : std::vector<std::string>{};
   if (only.size() == 1) return fmt::format("{} = {}", name, only[0]);
   return fmt::format("{} is {}{}", name, t.str(), range_text(t));

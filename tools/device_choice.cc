@@ -5,7 +5,7 @@
 
 #include "core/device_work.h"
 #include "core/inner_nets.h"
-#include "core/op_spec.h"
+#include "core/op_devices.h"
 
 namespace stepnet::tools {
 namespace {
@@ -26,12 +26,6 @@ bool any_asks_for_gpu(const std::vector<NetDef*>& nets) {
   return found;
 }
 
-bool has_gpu_kernel(const OpSpec& spec) {
-  if (spec.blob_kernel) return true;
-  return std::any_of(spec.kernels.begin(), spec.kernels.end(),
-                     [](const Kernel& k) { return k.device == DeviceKind::cuda; });
-}
-
 // Types of operators that would run on the GPU but cannot.
 std::set<std::string> missing_on_gpu(const std::vector<NetDef*>& nets) {
   std::set<std::string> missing;
@@ -40,7 +34,7 @@ std::set<std::string> missing_on_gpu(const std::vector<NetDef*>& nets) {
       for (const OperatorDef& op : inner.op()) {
         const DeviceOption* option = device_option(op, inner);
         const OpSpec* spec = find_op(op.type());
-        if (spec && (!option || asks_for_gpu(option)) && !has_gpu_kernel(*spec)) missing.insert(op.type());
+        if (spec && (!option || asks_for_gpu(option)) && !runs_on(*spec, DeviceKind::cuda)) missing.insert(op.type());
       }
     });
   return missing;

@@ -13,6 +13,7 @@
 #include "core/input_text.h"
 #include "core/io/npy.h"
 #include "core/net.h"
+#include "core/op_devices.h"
 #include "core/op_example.h"
 #include "recurrent/model.h"
 #include "tools/commands.h"
@@ -187,9 +188,8 @@ void check_examples(const GradcheckOptions& options) {
   if (!right) throw CLI::RuntimeError(kWrong);
 }
 
-bool runs_on(DeviceKind device, const OpSpec& spec) {
-  return device == DeviceKind::cpu ||
-         std::ranges::any_of(spec.kernels, [&](const Kernel& kernel) { return kernel.device == device; });
+bool is_checked_on(DeviceKind device, const OpSpec& spec) {
+  return device == DeviceKind::cpu || has_kernel(spec, device);
 }
 
 // What was run without kernels for its type.
@@ -206,10 +206,10 @@ void check_all(const GradcheckOptions& options) {
   std::set<std::string> covered;
   print_example_head();
   for (const std::string& type : op_types())
-    for (size_t i = 0; i < op_spec(type).examples.size() && runs_on(device.kind, op_spec(type)); ++i)
+    for (size_t i = 0; i < op_spec(type).examples.size() && is_checked_on(device.kind, op_spec(type)); ++i)
       right = check_example_of(op_spec(type), i, options, device, covered) && right;
   for (const std::string& type : op_types())
-    if (options.precision == "double" && covered.count(type) == 0 && runs_on(device.kind, op_spec(type))) {
+    if (options.precision == "double" && covered.count(type) == 0 && is_checked_on(device.kind, op_spec(type))) {
       fmt::print("{:<32} has no example, and no gradient of one runs it\n", type);
       right = false;
     }

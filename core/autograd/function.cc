@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/record.h"
+#include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
 
 namespace stepnet::autograd {
@@ -92,6 +93,8 @@ void FunctionCall::check_writes(const std::vector<uint64_t>& before, const std::
 std::shared_ptr<FunctionNode> Function::record(FunctionCall& call, const std::vector<Variable>& outputs,
                                                Place place) const {
   auto node = std::make_shared<FunctionNode>(spec_, gradient_edges(call.inputs()), types_of(outputs), place);
+  for (const Variable& v : outputs)
+    if (v.defined() && v.value().device().kind != DeviceKind::cpu) node->set_stream(stream_now(v.value().device()));
   node->data = std::move(call.data);
   for (FunctionCall::Saved& s : call.saved_) {
     FunctionNode::Saved kept{.name = std::move(s.name), .value = {}};

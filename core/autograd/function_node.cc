@@ -94,7 +94,8 @@ Gradients FunctionNode::apply(Gradients gradients, const NodeRun& run) {
   }
   if (spec_->zeros_for_absent)
     for (size_t o = 0; o < gradients.size(); ++o)
-      if (!gradients[o].defined() && is_floating(outputs()[o].dtype)) gradients[o] = filled(outputs()[o], {}, 0);
+      if (!gradients[o].defined() && is_floating(outputs()[o].dtype))
+        gradients[o] = filled(outputs()[o], stream() ? stream()->device : Device{}, 0);
   Gradients made = run_backward(gradients, run);
   const size_t inputs = edges().size();
   while (made.size() > inputs && !made.back().defined()) made.pop_back();

@@ -249,11 +249,18 @@ void GraphTask::capture(const Visit& visit, Node& node) {
   }
 }
 
+// The gradients go on from the caller's stream: a leaf adds there what was made on the node's.
 void GraphTask::run_node(Node& node) {
   Visit& visit = visits_.at(&node);
   if (!visit.arrivals.empty()) add_arrivals(node, visit);
   visit.gradients.resize(node.outputs().size());
   for (const StreamWait& w : visit.waits) wait(w);
+  Gradients computed = run_on_its_stream(node, visit);
+  for (size_t i = 0; i < computed.size(); ++i) deliver(node.edges()[i], std::move(computed[i]), &node, i);
+}
+
+// One gradient for each edge of the node, or none at all if nobody waits for them.
+Gradients GraphTask::run_on_its_stream(Node& node, Visit& visit) {
   const OnStream stream(node.stream());
   const OnDevice device(node.stream() ? node.stream()->device : Device{});
   if (visit.needed || !visit.captures.empty()) run_output_hooks(node, visit.gradients);
@@ -261,10 +268,7 @@ void GraphTask::run_node(Node& node) {
   capture(visit, node);
   if (!visit.needed) {
     visit.gradients.clear();
-    if (!visit.expanded) return;
-    // Whoever waits for it is not to wait for ever.
-    for (size_t i = 0; i < node.edges().size(); ++i) deliver(node.edges()[i], {}, &node, i);
-    return;
+    return Gradients(visit.expanded ? node.edges().size() : 0);  // whoever waits for it is not to wait for ever
   }
   Gradients computed = run_derivative(node, std::move(visit.gradients));
   visit.gradients = {};
@@ -273,7 +277,7 @@ void GraphTask::run_node(Node& node) {
     fail("{} has made {} gradients for {} inputs", node.name(), computed.size(), node.edges().size());
   const TapeState& state = tape_state();
   if (state.anomaly && state.anomaly_checks_nan) check_nan(node, computed);
-  for (size_t i = 0; i < computed.size(); ++i) deliver(node.edges()[i], std::move(computed[i]), &node, i);
+  return computed;
 }
 
 Gradients GraphTask::run_derivative(Node& node, Gradients gradients) {

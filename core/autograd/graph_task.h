@@ -67,9 +67,11 @@ class GraphTask {
   StreamPlan plan_of(const Edge& edge, const VariableGradient& gradient, std::optional<StreamId> producer) const;
   void join_streams();
   void run_on_threads();
+  std::vector<StreamId> streams_here() const;
   void work();
   void add_arrivals(Node& node, Visit& visit);
   void run_node(Node& node);
+  Gradients run_on_its_stream(Node& node, Visit& visit);
   void capture(const Visit& visit, Node& node);
   Gradients run_derivative(Node& node, Gradients gradients);
   void run_output_hooks(Node& node, Gradients& gradients);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/autograd/graph_task.h"
+#include "core/autograd/stream_order.h"
 #include "core/parallel.h"
 
 namespace stepnet::autograd {
@@ -17,9 +18,11 @@ void GraphTask::when_done(std::function<void()> fn) {
 
 void GraphTask::run_on_threads() {
   const TapeState here = tape_state();
+  const std::vector<StreamId> streams = streams_here();
   std::vector<std::thread> helpers;
   const auto help = [&] {
     tape_state() = here;
+    for (const StreamId& s : streams) set_stream(s);
     work();
     tape_state() = {};
   };
@@ -31,6 +34,18 @@ void GraphTask::run_on_threads() {
   work();
   for (std::thread& helper : helpers) helper.join();
   if (problem_) std::rethrow_exception(problem_);
+}
+
+// The calling thread's streams of the devices that the pass runs on: leaves add there.
+std::vector<StreamId> GraphTask::streams_here() const {
+  std::vector<StreamId> streams;
+  for (const auto& [node, visit] : visits_) {
+    if (!node->stream()) continue;
+    const Device device = node->stream()->device;
+    if (std::ranges::none_of(streams, [&](const StreamId& s) { return s.device == device; }))
+      streams.push_back(*stream_now(device));
+  }
+  return streams;
 }
 
 void GraphTask::work() {

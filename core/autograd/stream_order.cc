@@ -24,14 +24,16 @@ Device device_of_gradient(const VariableGradient& gradient) {
   return part.defined() ? part.value().device() : Device{};
 }
 
+void set_stream(const StreamId& stream) { device_work(stream.device.kind).set_stream(stream.device, stream.number); }
+
 OnStream::OnStream(std::optional<StreamId> stream) {
   if (!stream) return;
   before_ = stream_now(stream->device);
-  device_work(stream->device.kind).set_stream(stream->device, stream->number);
+  set_stream(*stream);
 }
 
 OnStream::~OnStream() {
-  if (before_) device_work(before_->device.kind).set_stream(before_->device, before_->number);
+  if (before_) set_stream(*before_);
 }
 
 void wait(const StreamWait& w) {

@@ -18,6 +18,8 @@ std::optional<StreamId> stream_now(Device device);
 Device device_of_inputs(std::span<const Tensor* const> inputs, Device otherwise);
 Device device_of_gradient(const VariableGradient& gradient);
 
+void set_stream(const StreamId& stream);  // is the calling thread's current one, without any waiting
+
 // The stream is the calling thread's current one for a scope, without any waiting; none: nothing changes.
 class OnStream {
  public:

@@ -8,7 +8,7 @@
 #include "core/io/atomic_file.h"
 #include "core/io/crc32.h"
 #include "core/io/file_reader.h"
-#include "core/io/tensor_proto.h"
+#include "core/placement.h"
 
 namespace stepnet {
 namespace {
@@ -67,7 +67,7 @@ void append_name(std::string& to, const std::string& name) {
 
 void write_tensor(Writer& writer, const std::string& name, const Tensor& tensor) {
   require(tensor.defined(), "the checkpoint's tensor \"{}\" holds nothing", name);
-  const Tensor host = on_cpu(tensor);
+  const Tensor host = available(tensor, {});
   std::string body;
   append_name(body, name);
   append(body, static_cast<uint8_t>(host.dtype()));

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/io/atomic_file.h"
 #include "core/io/file_reader.h"
-#include "core/io/tensor_proto.h"
+#include "core/placement.h"
 
 namespace stepnet {
 namespace {
@@ -209,7 +209,7 @@ Tensor read_npy(const std::string& path) {
 }
 
 void write_npy(const std::string& path, const Tensor& tensor) {
-  const Tensor host = on_cpu(tensor);
+  const Tensor host = available(tensor, {});
   std::string header = header_of(host);
   constexpr size_t kStart = 10, kAlignment = 64;
   header.append(kAlignment - (kStart + header.size()) % kAlignment, ' ');

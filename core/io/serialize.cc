@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/io/db_reader.h"
+#include "core/placement.h"
 
 namespace stepnet {
 namespace {
@@ -23,7 +24,7 @@ std::string to_bytes(const BlobProto& proto) {
 }
 
 void serialize_tensor(const Tensor& tensor, const std::string& name, const PutRecord& put, int64_t chunk) {
-  const Tensor host = on_cpu(tensor);
+  const Tensor host = available(tensor, {});
   const int64_t size = tensor.size();
   int64_t k = 0;
   // A tensor without elements has one record too.
@@ -154,11 +155,7 @@ std::string BlobAssembler::progress() const {
 }
 
 void BlobAssembler::move_into(Blob& blob, Device device) {
-  if (value_.is_tensor() && device.kind != DeviceKind::cpu) {
-    Tensor moved = Tensor::empty(value_.tensor().dtype(), value_.tensor().shape(), device);
-    moved.copy_from(value_.tensor());
-    value_.tensor() = std::move(moved);
-  }
+  if (value_.is_tensor()) value_.tensor() = available(value_.tensor(), device);
   blob = std::move(value_);
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/placement.h"
 
 namespace stepnet {
 namespace {
@@ -123,16 +124,9 @@ TensorProto header_of(const Tensor& tensor, const std::string& name) {
 
 }  // namespace
 
-Tensor on_cpu(const Tensor& tensor) {
-  if (tensor.device().kind == DeviceKind::cpu) return tensor;
-  Tensor host = Tensor::empty(tensor.dtype(), tensor.shape());
-  host.copy_from(tensor);
-  return host;
-}
-
 TensorProto tensor_to_proto(const Tensor& tensor, const std::string& name) {
   TensorProto proto = header_of(tensor, name);
-  append_payload(on_cpu(tensor), 0, tensor.size(), &proto);
+  append_payload(available(tensor, {}), 0, tensor.size(), &proto);
   return proto;
 }
 
@@ -140,7 +134,7 @@ TensorProto tensor_segment_to_proto(const Tensor& tensor, const std::string& nam
   TensorProto proto = header_of(tensor, name);
   proto.mutable_segment()->set_begin(begin);
   proto.mutable_segment()->set_end(end);
-  append_payload(on_cpu(tensor), begin, end, &proto);
+  append_payload(available(tensor, {}), begin, end, &proto);
   return proto;
 }
 

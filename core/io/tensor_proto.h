@@ -30,7 +30,4 @@ TensorSegment read_segment(const TensorProto& proto);
 // Writes the payload to its place in a CPU tensor of the segment's type and shape.
 void copy_segment(const TensorProto& proto, const TensorSegment& segment, Tensor& to);
 
-// A tensor that the CPU can read: the same one, or a copy.
-Tensor on_cpu(const Tensor& tensor);
-
 }  // namespace stepnet

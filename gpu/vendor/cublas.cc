@@ -141,17 +141,35 @@ struct DeviceProducts {
   std::mutex mutex;
 };
 
+struct AllProducts {
+  std::mutex mutex;
+  std::map<int, std::unique_ptr<DeviceProducts>> by_device;
+};
+AllProducts& all_products() {
+  static AllProducts& all = *new AllProducts;
+  return all;
+}
+
 DeviceProducts& products_of(int device) {
-  static std::mutex& mutex = *new std::mutex;
-  static auto& all = *new std::map<int, std::unique_ptr<DeviceProducts>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<DeviceProducts>& products = all[device];
+  AllProducts& all = all_products();
+  const std::lock_guard lock(all.mutex);
+  std::unique_ptr<DeviceProducts>& products = all.by_device[device];
   if (!products) {
     products = std::make_unique<DeviceProducts>();
     check(lt().create(&products->handle), "cublasLtCreate");
   }
   return *products;
 }
+
+void forget(int device, cudaStream_t stream) {
+  AllProducts& all = all_products();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_device.find(device);
+  if (found == all.by_device.end() || !found->second) return;
+  const std::lock_guard lock_of_device(found->second->mutex);
+  found->second->workspaces.erase(stream);
+}
+const bool forgets = (when_stream_ends(forget), true);
 
 const Prepared& prepare(DeviceProducts& products, const ProductKind& kind) {
   const auto [it, is_new] = products.prepared.try_emplace(kind);
@@ -166,16 +184,28 @@ const Prepared& prepare(DeviceProducts& products, const ProductKind& kind) {
   return p;
 }
 
+// A stream's own, which is kept. What is captured runs again on any stream, also while this one works, and gets memory
+// of the graph's instead, which comes from its pool and goes back to it in stream order.
+std::shared_ptr<Storage> workspace_on(DeviceProducts& products, int device, cudaStream_t stream) {
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &capturing));
+  const auto make = [&] {
+    return std::make_shared<Storage>(static_cast<size_t>(kProductWorkspace),
+                                     Device{DeviceKind::cuda, static_cast<int8_t>(device)});
+  };
+  if (capturing != cudaStreamCaptureStatusNone) return make();
+  std::shared_ptr<Storage>& workspace = products.workspaces[stream];
+  if (!workspace) workspace = make();
+  return workspace;
+}
+
 template <class T>
 void run_product(int device, const ProductKind& kind, const T* a, const T* b, T* c, const T* bias) {
   const DeviceScope scope(device);
   const cudaStream_t stream = current_stream(device);
   DeviceProducts& products = products_of(device);
   const std::lock_guard lock(products.mutex);
-  std::shared_ptr<Storage>& workspace = products.workspaces[stream];
-  if (!workspace)
-    workspace = std::make_shared<Storage>(static_cast<size_t>(kProductWorkspace),
-                                          Device{DeviceKind::cuda, static_cast<int8_t>(device)});
+  const std::shared_ptr<Storage> workspace = workspace_on(products, device, stream);
   const Prepared& p = prepare(products, kind);
   if (kind.bias) check(lt().desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "bias");
   const Accumulate<T> one = 1, add = kind.sizes.accumulate ? 1 : 0;

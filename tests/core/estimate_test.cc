@@ -2,6 +2,7 @@
 
 #include "core/estimate_text.h"
 #include "core/io/text.h"
+#include "core/op_devices.h"
 #include "core/passes/gradients.h"
 #include "tests/core/errors.h"
 #include "tests/core/estimate_testing.h"
@@ -164,8 +165,7 @@ TEST(Estimate, TellsItInATableAsJsonAndAsAPicture) {
   const auto session = forward_session(net, mlp_feeds());
   const Estimate estimate = estimate_session(*session, scope);
   const std::string table = estimate_table(estimate), json = estimate_json(estimate, nullptr);
-  const bool has_twin =
-      std::ranges::any_of(op_spec("FC").kernels, [](const Kernel& k) { return k.device == DeviceKind::cuda; });
+  const bool has_twin = has_kernel(op_spec("FC"), DeviceKind::cuda);
   expect_contains(table, has_twin ? "cuda, float, cuBLASLt\n" : "cuda, float, cuBLASLt (assumed: this build has none)");
   expect_contains(table, "33554432 bytes are cuBLASLt's workspace of one stream");
   expect_contains(json, "\"device\": \"cuda\"");

@@ -2,6 +2,7 @@
 #include "gpu/faults.h"
 
 #include "core/io/text.h"
+#include "core/running_op.h"
 #include "gpu/launches.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -82,6 +83,27 @@ TEST_F(GpuFaults, AreToldAtOnceIfLaunchesAreWaitedFor) {
   });
   EXPECT_NE(text.find("an index is 7"), text.npos) << text;
   EXPECT_NE(text.find("operator 0 of net"), text.npos) << text;
+}
+
+// More operators than are remembered.
+TEST_F(GpuFaults, ManyOperatorsPassBy) {
+  BoundOp op = bind_op(parse_net_text(R"(op { type: "Gather" input: "X" input: "bad" output: "Y" })", "many").op(0),
+                       "many", 0, kGpu);
+  for (int i = 0; i < 40000; ++i) {
+    op.index = i;
+    const RunningScope scope(op);
+    gpu::bounds(0, "an index");
+  }
+  run(R"(op { type: "Gather" input: "X" input: "bad" output: "A" })");
+  const std::string text = error_of([&] { fetched("A"); });
+  EXPECT_NE(text.find("op  A = Gather(X, bad)"), text.npos) << text;
+}
+
+// There are no elements to fetch, and yet it is told.
+TEST_F(GpuFaults, AreToldWhereNothingIsFetched) {
+  workspace_.tensor("nothing") = on_device(Tensor::empty(DType::float32, {3, 0}));
+  run(R"(op { type: "LengthsSum" input: "nothing" input: "bad" output: "A" })");
+  EXPECT_NE(error_of([&] { fetched("A"); }).find("op  A = LengthsSum(nothing, bad)"), std::string::npos);
 }
 
 TEST_F(GpuFaults, AreOfOneDevice) {

@@ -3,6 +3,7 @@
 #include "gpu/memory.h"
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "gpu/stream.h"
@@ -123,6 +124,50 @@ TEST_F(GpuMemory, AReleasedBlockWaitsForTheStreamsThatUseIt) {
   wait(side());
   EXPECT_EQ(value_of(seen), 3);
   release(second);
+}
+
+// What was queued on a stream that is gone comes before what its memory is used for next.
+TEST_F(GpuMemory, StreamsThatAreGoneAreForgotten) {
+  const gpu::PinnedBytes of_freed(kBytes), of_read(kBytes);
+  void *read = allocate(), *freed = nullptr;
+  fill(read, 1, gpu::current_stream(0));
+  int number = 0;
+  {
+    const gpu::Stream gone;
+    number = gpu::stream_number(0, gone.get());
+    const gpu::StreamScope scope(0, gone.get());
+    freed = allocate();
+    fill(freed, 2, gone.get());
+    fetch(of_freed, freed, gone.get());
+    release(freed);
+    fetch(of_read, read, gone.get());
+    gpu::record_use(0, read, gone.get());
+  }
+  EXPECT_EQ(gpu::stream_of_number(0, number), gpu::main_stream(0));
+  release(read);
+  void *first = allocate(), *second = allocate();
+  EXPECT_EQ(std::set<void*>({first, second}), std::set<void*>({read, freed}));
+  fill(first, 3, gpu::current_stream(0));
+  fill(second, 3, gpu::current_stream(0));
+  wait(gpu::current_stream(0));
+  EXPECT_EQ(value_of(of_freed), 2);
+  EXPECT_EQ(value_of(of_read), 1);
+  release(first);
+  release(second);
+}
+
+TEST_F(GpuMemory, StreamsThatAreKeptApartTakeNewMemory) {
+  void* first = allocate();
+  release(first);
+  const gpu::StreamScope scope(0, side());
+  EXPECT_FALSE(gpu::keep_apart(true));
+  void* second = allocate();
+  EXPECT_TRUE(gpu::keep_apart(false));
+  void* third = allocate();
+  EXPECT_NE(second, first);
+  EXPECT_EQ(third, first);
+  release(second);
+  release(third);
 }
 
 TEST_F(GpuMemory, UsesThatMeanNothingAreIgnored) {

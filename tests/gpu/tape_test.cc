@@ -1,5 +1,7 @@
 // The tape on a GPU: what it makes by itself is made where the variables are.
+#include "core/autograd/function.h"
 #include "core/placement.h"
+#include "gpu/stream.h"
 #include "tests/gpu/gpu_test.h"
 #include "tools/bench/tape/hessian.h"
 
@@ -35,6 +37,44 @@ TEST_F(GpuTape, ZerosAreWhereTheLeafIs) {
   const Variable loss = autograd::run("SumElements", {x})[0];
   const autograd::Gradients g = autograd::grad({loss}, {unused}, {.materialize = true});
   EXPECT_EQ(compare_on_cpu(g[0].dense, leaf({0, 0}), 0), "");
+}
+
+// The second gradient is added to the first on the caller's stream, behind the stream that makes it.
+TEST_F(GpuTape, LeavesAddOnTheCallersStream) {
+  static const gpu::Stream &side = *new gpu::Stream, &caller = *new gpu::Stream;
+  for (const int threads : {1, 2}) {
+    const gpu::StreamScope here(0, caller.get());
+    Variable x = leaf({1, -2, 3}), w = leaf({2, 2, 2});
+    for (int pass = 0; pass < 3; ++pass) {
+      Variable loss;
+      {
+        const gpu::StreamScope there(0, side.get());
+        loss = autograd::run("SumElements", autograd::run("Mul", {autograd::run("Sqr", {x})[0], w}))[0];
+      }
+      autograd::backward(loss, {.threads = threads});
+    }
+    EXPECT_EQ(compare_on_cpu(x.grad().dense, leaf({12, -24, 36}), 0), "") << threads;
+    EXPECT_EQ(compare_on_cpu(w.grad().dense, leaf({3, 12, 27}), 0), "") << threads;
+  }
+}
+
+TEST_F(GpuTape, ZerosForAbsentGradientsAreWhereTheOutputsAre) {
+  const autograd::Function halves(
+      {.name = "Halves",
+       .forward =
+           [](autograd::FunctionCall& call) {
+             const Variable& v = call.inputs()[0];
+             return std::vector<Variable>{autograd::run("Scale", {v})[0], autograd::run("Sqr", {v})[0]};
+           },
+       .backward =
+           [](autograd::FunctionRun&, const autograd::Gradients& g) {
+             EXPECT_EQ(g[1].dense.value().device(), kGpu);
+             return autograd::Gradients{autograd::run("Add", {g[0].dense, g[1].dense})[0]};
+           },
+       .zeros_for_absent = true});
+  Variable x = leaf({1, -2});
+  autograd::backward(autograd::run("SumElements", {halves({x})[0]})[0]);
+  EXPECT_EQ(compare_on_cpu(x.grad().dense, leaf({1, 1}), 0), "");
 }
 
 TEST_F(GpuTape, HessiansAndTheirGradientsAreTheCpus) {

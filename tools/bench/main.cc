@@ -7,13 +7,13 @@
 
 #include "core/error.h"
 #include "tools/bench/bound.h"
+#include "tools/bench/command.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/timing.h"
 
 namespace stepnet::bench {
 namespace {
 
-constexpr int kMistake = 2;
 constexpr int kQuickRounds = 3;
 
 // For the peers in processes of their own: what measure_cells would measure.
@@ -63,24 +63,14 @@ int run_command(int argc, char** argv) {
   CLI::App app("Times cells written as Stepnet nets against their peers, in turns in one process; ms are minima.",
                "stepnet_bench");
   add_options(app, options, list);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : kMistake;
-  }
-  if (options.quick) options.rounds = kQuickRounds;
-  list ? print_list(options) : run(options);
-  return 0;
+  return run_app(app, argc, argv, [&] {
+    if (options.quick) options.rounds = kQuickRounds;
+    list ? print_list(options) : run(options);
+    return 0;
+  });
 }
 
 }  // namespace
 }  // namespace stepnet::bench
 
-int main(int argc, char** argv) {
-  try {
-    return stepnet::bench::run_command(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "error: {}\n", e.what());
-    return stepnet::bench::kMistake;
-  }
-}
+int main(int argc, char** argv) { return stepnet::bench::run_command(argc, argv); }

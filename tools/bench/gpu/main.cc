@@ -11,6 +11,7 @@
 #include "core/half.h"
 #include "gpu/device.h"
 #include "gpu/matmul.h"
+#include "tools/bench/command.h"
 #include "tools/bench/exact_cells.h"
 #include "tools/bench/gpu/gpu_times.h"
 #include "tools/bench/gpu/machine.h"
@@ -20,7 +21,6 @@
 namespace stepnet::bench {
 namespace {
 
-constexpr int kMistake = 2;
 constexpr Device kGpu{DeviceKind::cuda, 0};
 constexpr Size kSmallSize{5, 3, 8, 16, 1};  // what results are checked at, and what --check runs
 
@@ -145,32 +145,22 @@ int run_command(int argc, char** argv) {
   Options options;
   CLI::App app("Times cells written as Stepnet nets on GPU 0, beside their peers.", "stepnet_gpu_bench");
   add_options(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : kMistake;
-  }
-  if (options.list) {
-    print_list(options);
+  return run_app(app, argc, argv, [&] {
+    if (options.list) {
+      print_list(options);
+      return 0;
+    }
+    if (gpu::device_count() == 0) {
+      fmt::print("there is no CUDA device here: nothing was measured\n");
+      return options.check ? 0 : kMistake;
+    }
+    if (options.check) options.rounds = std::min(options.rounds, 3);
+    run(options);
     return 0;
-  }
-  if (gpu::device_count() == 0) {
-    fmt::print("there is no CUDA device here: nothing was measured\n");
-    return options.check ? 0 : kMistake;
-  }
-  if (options.check) options.rounds = std::min(options.rounds, 3);
-  run(options);
-  return 0;
+  });
 }
 
 }  // namespace
 }  // namespace stepnet::bench
 
-int main(int argc, char** argv) {
-  try {
-    return stepnet::bench::run_command(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "stepnet_gpu_bench: {}\n", e.what());
-    return stepnet::bench::kMistake;
-  }
-}
+int main(int argc, char** argv) { return stepnet::bench::run_command(argc, argv); }

@@ -14,14 +14,13 @@
 #ifdef STEPNET_HAS_GPU
 #include "gpu/matmul.h"
 #endif
+#include "tools/bench/command.h"
 #include "tools/bench/tape/chains.h"
 #include "tools/bench/tape/held.h"
 #include "tools/bench/tape/measure_hessian.h"
 
 namespace stepnet::bench {
 namespace {
-
-constexpr int kMistake = 2;
 
 struct Options {
   MlpSizes sizes;
@@ -134,7 +133,7 @@ void add_hessian_options(CLI::App& app, Options& options) {
 
 int run_command(int argc, char** argv) {
   Options options;
-  CLI::App app("Times the tape.");
+  CLI::App app("Times the tape.", "stepnet_tape_bench");
   app.require_subcommand(1);
   app.add_option("--threads", options.threads, "of matrix products")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--rounds", options.rounds, "how often each thing is timed")
@@ -151,34 +150,24 @@ int run_command(int argc, char** argv) {
   overhead->add_option("--count", options.count, "operators of a chain")->check(CLI::Range(1, 10'000'000));
   auto* memory = app.add_subcommand("memory", "bytes held for backward");
   app.add_subcommand("serve", "answers lines on standard input; for tools/bench/tape/compare");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : kMistake;
-  }
-  set_threads(options.threads);
-  if (options.tf32) allow_tf32();
-  bool right = true;
-  if (*hessian) {
-    right = run_hessian(options);
-  } else if (*overhead) {
-    run_overhead(options);
-  } else if (*memory) {
-    right = run_memory();
-  } else {
-    serve(device_of(options));
-  }
-  return right ? 0 : kMistake;
+  return run_app(app, argc, argv, [&] {
+    set_threads(options.threads);
+    if (options.tf32) allow_tf32();
+    bool right = true;
+    if (*hessian) {
+      right = run_hessian(options);
+    } else if (*overhead) {
+      run_overhead(options);
+    } else if (*memory) {
+      right = run_memory();
+    } else {
+      serve(device_of(options));
+    }
+    return right ? 0 : kMistake;
+  });
 }
 
 }  // namespace
 }  // namespace stepnet::bench
 
-int main(int argc, char** argv) {
-  try {
-    return stepnet::bench::run_command(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "stepnet_tape_bench: {}\n", e.what());
-    return stepnet::bench::kMistake;
-  }
-}
+int main(int argc, char** argv) { return stepnet::bench::run_command(argc, argv); }
