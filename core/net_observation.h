@@ -25,7 +25,8 @@ class NetObservation {
   void see_end(int step, int value);
 
   // After the run: the bytes that could be elsewhere, in the order in which they are made. Those that others saw or
-  // held, that an operator on blobs made which does not run dry, strings, and what is not on the CPU are not among them.
+  // held, that an operator on blobs made which does not run dry, strings, and what is not on the CPU are not among
+  // them.
   std::vector<StoredValue> movable() const;
   // What operators on blobs made and nobody held; it could stay for the next run.
   std::vector<StoredValue> stayable() const;

@@ -66,8 +66,7 @@ struct Losses {
 
   Losses(const Call& call, const Context<T>& context, gpu::In<T> x)
       : log_sums(call, context.targets.count), losses(call, context.targets.count), sums(call, 2) {
-    gpu::each_line(call, context.lines,
-                   LossOfLine<T>{context.lines, context.targets, x, log_sums.data, losses.data});
+    gpu::each_line(call, context.lines, LossOfLine<T>{context.lines, context.targets, x, log_sums.data, losses.data});
     weighted = gpu::weighted_sums(call, context.targets, losses.data, sums.data);
   }
 };
@@ -97,8 +96,7 @@ void target_gradient(const LossArgs& a, gpu::In<T> x, const Tensor& target, gpu:
                      gpu::Out<T> dt, gpu::Out<T> dw, Call& call) {
   const Context<T> context(call, a, target, weights, dloss);
   Losses<T> of(call, context, x);
-  gpu::each_line(call, context.lines,
-                 TargetLine<T>{context, of.weighted, of.log_sums.data, of.losses.data, x, dt, dw});
+  gpu::each_line(call, context.lines, TargetLine<T>{context, of.weighted, of.log_sums.data, of.losses.data, x, dt, dw});
 }
 
 // P's and T's gradients, and q.
@@ -232,8 +230,8 @@ void target_second_gradient(const LossArgs& a, gpu::In<T> x, const Tensor& targe
   const int64_t count = context.targets.count;
   Losses<T> of(call, context, x);
   gpu::Temporary<double> along(call, count), z_sums(call, 2), along_sums(call, 2);
-  const TargetSecond<T> second{context,      x, v, z, of.log_sums.data, of.losses.data, of.weighted, along.data,
-                               z_sums.data};
+  const TargetSecond<T> second{context,        x,           v,          z,          of.log_sums.data,
+                               of.losses.data, of.weighted, along.data, z_sums.data};
   gpu::each_line(call, context.lines, AlongLine<T>{second});
   double* const sums = z_sums.data;
   gpu::reduce(
