@@ -46,7 +46,7 @@ constexpr uint16_t half_of_float(float value) {
   return static_cast<uint16_t>(sign | (kept + (up ? 1 : 0)));
 }
 
-struct float16 {
+struct float16 {  // NOLINT(readability-identifier-naming): like float and double
   uint16_t bits;
 
   float16() = default;
@@ -70,7 +70,7 @@ struct float16 {
   }
 };
 
-struct bfloat16 {
+struct bfloat16 {  // NOLINT(readability-identifier-naming)
   uint16_t bits;
 
   bfloat16() = default;

@@ -103,15 +103,15 @@ class Rewriter {
     return result;
   }
 
-  void cast(const std::string& from, const std::string& to, DType from_type, DType to_type_) {
+  void cast(const std::string& from, const std::string& to, DType type, DType result) {
     OperatorDef& op = *result_.add_op();
     op.set_type("Cast");
     op.add_input(from);
     op.add_output(to);
-    *op.add_arg() = to_type("to", to_type_);
-    *op.add_arg() = to_type("from_type", from_type);
+    *op.add_arg() = to_type("to", result);
+    *op.add_arg() = to_type("from_type", type);
     if (const auto known = types_.find(from); known != types_.end() && known->second.known)
-      types_[to] = TensorType::of(to_type_, known->second.shape);
+      types_[to] = TensorType::of(result, known->second.shape);
   }
 
   void in_float32(const std::string& name) {

@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "core/half.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -48,6 +49,22 @@ TEST(Cast, RoundsToHalfTypes) {
   EXPECT_EQ(compare(cast(cast(Tensor::of<int32_t>({2}, {70000, -7}), "float16"), "int32"),
                     Tensor::of<int32_t>({2}, {std::numeric_limits<int32_t>::max(), -7}), 0),
             "");
+}
+
+// Many at a time, in all lengths: each element by itself is what core/half.h says.
+TEST(Cast, ManyHalvesAreCastAsOne) {
+  Tensor x = normal<float>({1000}, 3, 0, 1e-4);  // float16 has subnormals there
+  x.data<float>()[7] = 65520;
+  x.data<float>()[8] = -65519.9F;
+  x.data<float>()[9] = 0x1p-25F;
+  x.data<float>()[10] = 0x1.8p-25F;
+  for (const int64_t size : {1, 7, 8, 9, 31, 1000}) {
+    const Tensor all = cast(x.rows(0, size).clone(), "FLOAT16"), back = cast(all, "FLOAT");
+    for (int64_t i = 0; i < size; ++i) {
+      EXPECT_EQ(all.data<float16>()[i].bits, float16(x.data<float>()[i]).bits) << i;
+      EXPECT_EQ(back.data<float>()[i], float{all.data<float16>()[i]}) << i;
+    }
+  }
 }
 
 TEST(Cast, Gradient) {
