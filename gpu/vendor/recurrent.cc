@@ -40,8 +40,18 @@ struct Descriptors {
   size_t weight_bytes = 0;
 };
 
+// Throws Error if this cuDNN has no layers of the type.
+void check_type(DType type) {
+  constexpr size_t kFirst = 91300;
+  static const size_t version = cudnn_function<decltype(cudnnGetVersion)>("cudnnGetVersion")();
+  require(type != DType::bfloat16 || version >= kFirst,
+          "layers of bfloat16 need cuDNN 9.13, but this is {}.{}; cast to float or float16", version / 10000,
+          version / 100 % 100);
+}
+
 RnnDescriptor rnn_descriptor(const VendorLayers& layers, const DropoutDescriptor& dropout) {
   static const auto set = cudnn_function<decltype(cudnnSetRNNDescriptor_v8)>("cudnnSetRNNDescriptor_v8");
+  check_type(layers.dtype);
   const FlatArgs& args = layers.args;
   RnnDescriptor d = empty_rnn_descriptor();
   const int hidden = whole(args.hidden);

@@ -62,7 +62,7 @@ Tensor product_on_gpu(const gpu::ProductSizes& s, const Tensor& a, const Tensor&
   T* there_c = place(c);
   RunContext run;
   gpu::matmul(Call({}, {}, run), s, there_a, there_b, there_c, there_bias);
-  return on_device(blocks.back(), {}).rows(shift, c.size() + shift).reshaped(c.shape());
+  return on_device(blocks.back(), {}).rows(shift, c.size()).reshaped(c.shape());
 }
 
 void check_product(DType half, const gpu::ProductSizes& s, bool has_bias, int64_t shift) {
@@ -101,7 +101,7 @@ TEST_F(GpuTest, SumsOfHalvesGrowInFloat) {
     const Feeds feeds = {{"X", column}, {"dY", column}, {"W", ones(half, {8, 8})}, {"like", ones(half, {8})}};
     const auto all = [&](const std::vector<Tensor>& found) {
       for (const Tensor& t : found)
-        EXPECT_EQ(compare(in_type(DType::float64, t).rows(0, 1), Tensor::of<double>({1}, {double{kCount}}), 0), "");
+        for (const double v : in_type(DType::float64, t).span<double>()) EXPECT_EQ(v, double{kCount});
     };
     all(run_op_on_gpu(
         make_op("ReduceSum", {"X"}, {"Y"}, {make_arg("axes", std::vector<int64_t>{0}), make_arg("keepdims", false)}),
@@ -109,7 +109,7 @@ TEST_F(GpuTest, SumsOfHalvesGrowInFloat) {
     all(run_op_on_gpu(make_op("SumReduceLike", {"X", "like"}, {"Y"}, {make_arg("broadcast", 1)}),
                       {feeds[0], feeds[3]}));
     const auto found = run_op_on_gpu(make_op("FCGradient", {"X", "W", "dY"}, {"dW", "db"}), feeds);
-    all({found[0].reshaped({64}), found[1]});
+    all(found);
   }
 }
 
