@@ -179,7 +179,7 @@ TEST_F(GpuNetStreams, TheirNumberIsChecked) {
   for (const int streams : {0, 17})
     EXPECT_NE(error_of([&] {
                 Net(with_streams(two_chains(), streams), workspace);
-              }).find("the argument \"streams\" of net \"two.pbtxt\" must be an integer from 1 to 16"),
+              }).find("the argument \"streams\" of net \"\" must be an integer from 1 to 16"),
               std::string::npos);
 }
 
