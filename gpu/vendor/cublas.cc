@@ -188,7 +188,7 @@ const Prepared& prepare(DeviceProducts& products, const ProductKind& kind) {
 // of the graph's instead, which comes from its pool and goes back to it in stream order.
 std::shared_ptr<Storage> workspace_on(DeviceProducts& products, int device, cudaStream_t stream) {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &capturing));
+  gpu::check(cudaStreamIsCapturing(stream, &capturing));
   const auto make = [&] {
     return std::make_shared<Storage>(static_cast<size_t>(kProductWorkspace),
                                      Device{DeviceKind::cuda, static_cast<int8_t>(device)});
