@@ -273,8 +273,8 @@ REGISTER(softmax_with_loss) {
   return declare_loss(b, "SoftmaxWithLoss")
       .example({"X=3,4", "T=int32,3:2,0,3"}, {"scale=0.5"})
       .example({"X=3,4", "T=int64,3:2,0,3", "weights=3,0.5..2"})
-      .example({"X=2,3", "T=6:0.2,0.3,0.5,0.1,0.6,0.3"}, {"label_prob=true"})
-      .example({"X=2,3", "T=6:0.2,0.3,0.5,0.1,0.6,0.3", "weights=2,0.5..2"}, {"label_prob=true", "scale=2"})
+      .example({"X=2,3", "T=6:0.25,0.25,0.5,0.125,0.625,0.25"}, {"label_prob=true"})
+      .example({"X=2,3", "T=6:0.25,0.25,0.5,0.125,0.625,0.25", "weights=2,0.5..2"}, {"label_prob=true", "scale=2"})
       .example({"X=2,2,3", "T=int32,2,2:2,0,1,1"}, {"axis=2"})
       .example({"X=0,3", "T=int32,0"});
 }

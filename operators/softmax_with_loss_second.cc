@@ -217,7 +217,8 @@ void infer_target_second(const LossArgs& a, ShapeCall& c) {
   set_like_inputs(c, 5);
 }
 
-constexpr std::initializer_list<DType> kTargetTypes = {DType::int32, DType::int64, DType::float32, DType::float64};
+constexpr std::initializer_list<DType> kTargetTypes = {DType::int32,   DType::int64,   DType::float32,
+                                                       DType::float64, DType::float16, DType::bfloat16};
 
 // The arguments and the first three inputs.
 OpBuilder<LossArgs>& declare(OpBuilder<LossArgs>& builder, const char* first, const char* what_first_is) {
