@@ -66,7 +66,11 @@ class RunCommand {
     if (!options_.init.empty()) run_net_once(init, workspace_, context_, net_options_);
     feed();
     share_memory();
-    with_estimate([&] { run_main(); }, device(), [&] { return session(); });
+    const auto run = [&] {
+      move_feeds();
+      run_main();
+    };
+    with_estimate(run, device(), [&] { return session(); });
     warnings_.print();
     fetch();
   }
@@ -109,7 +113,14 @@ class RunCommand {
   void feed() {
     for (const std::string& text : options_.feeds) {
       const auto [blob, path] = parse_feed(text);
-      workspace_.tensor(blob) = available(read_npy(path), device());
+      workspace_.tensor(blob) = read_npy(path);
+    }
+  }
+
+  void move_feeds() {
+    for (const std::string& text : options_.feeds) {
+      Tensor& value = workspace_.tensor(parse_feed(text).first);
+      value = available(value, device());
     }
   }
 

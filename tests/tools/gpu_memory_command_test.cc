@@ -17,12 +17,14 @@ class GpuMemoryCommand : public ::testing::Test {
   void SetUp() override {
     if (!device_offered(DeviceKind::cuda) || !std::getenv("STEPNET_EMULATED_GPUS"))
       GTEST_SKIP() << "no GPU is imitated";
-    setenv("STEPNET_EMULATED_BYTES", "8388608", 1);
+    limit("8388608");
   }
   void TearDown() override { unsetenv("STEPNET_EMULATED_BYTES"); }
 
+  static void limit(const char* bytes) { setenv("STEPNET_EMULATED_BYTES", bytes, 1); }
+
   static void expect_sentences(const std::string& text) {
-    for (const char* part : {"cuda:0: out of memory: ", " bytes were asked for, ", " of 8388608 are free, ",
+    for (const char* part : {"cuda:0: out of memory: ", " bytes were asked for, ", " are free, ",
                              " are live here, the peak was ", " by stepnet estimate", "fix use a smaller batch"})
       EXPECT_NE(text.find(part), text.npos) << part << " is not in " << text;
   }
@@ -41,10 +43,17 @@ TEST_F(GpuMemoryCommand, OfARun) {
   const std::string net = written(R"(name: "wide" external_input: "X" external_output: "Y"
     op { type: "Tanh" input: "X" output: "h" } op { type: "Exp" input: "h" output: "Y" })");
   write_npy(folder_.file("x.npy"), Tensor::zeros(DType::float32, {1000, 1000}));
-  const std::string text =
-      expect_command("run " + net + " --device cuda --feed X=" + folder_.file("x.npy"), 2, "error");
+  const std::string call = "run " + net + " --device cuda --feed X=" + folder_.file("x.npy");
+  std::string text = expect_command(call, 2, "error");  // nothing has room, not even what is fed
   expect_sentences(text);
-  EXPECT_NE(text.find("12000256 bytes (12.00 MB) by stepnet estimate, at operator 1 (Exp)"), text.npos) << text;
+  EXPECT_NE(text.find(" of 8388608 are free, 0 are live here"), text.npos) << text;
+  EXPECT_NE(text.find("12000768 bytes (12.00 MB) by stepnet estimate"), text.npos) << text;
+  limit("25000000");
+  expect_command(call, 0, "");
+  write_npy(folder_.file("x.npy"), Tensor::zeros(DType::float32, {2000, 1000}));
+  text = expect_command(call, 2, "error: Exp: cuda:0: out of memory: 8000000 bytes were asked for");
+  expect_sentences(text);
+  EXPECT_NE(text.find("24000000 bytes (24.00 MB) by stepnet estimate"), text.npos) << text;
 }
 
 TEST_F(GpuMemoryCommand, OfATrainingRun) {
