@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/io/text.h"
+#include <iterator>
+#include <sstream>
+
 #include "core/workspace.h"
 
 namespace stepnet {
