@@ -23,4 +23,13 @@ void for_each_net(NetDef& net, const Fn& fn) {
     for_each_net(*net.MutableExtension(model)->mutable_init(), fn);
 }
 
+// Lets the net, the nets in it and their operators ask for the CPU where they ask for a device.
+inline void use_cpu(NetDef& net) {
+  for_each_net(net, [](NetDef& inner) {
+    if (inner.has_device_option()) inner.mutable_device_option()->set_device_type(CPU);
+    for (OperatorDef& op : *inner.mutable_op())
+      if (op.has_device_option()) op.mutable_device_option()->set_device_type(CPU);
+  });
+}
+
 }  // namespace stepnet

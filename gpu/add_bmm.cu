@@ -1,5 +1,6 @@
 // CUDA kernel for AddBMM. Meaning and derivatives: see operators/add_bmm.cc.
 #include "gpu/added_product.h"
+#include "gpu/temporary.h"
 
 namespace stepnet::gpu_add_bmm {
 namespace {
@@ -22,7 +23,7 @@ void forward(const AddedArgs& args, gpu::In<T> m, gpu::In<T> a, gpu::In<T> b, gp
   const T* left = a.data;
   Tensor wide;
   if (p.batch > 1) {
-    wide = Tensor::empty(dtype_of<T>(), call.in(1).shape(), gpu::place_of(call));
+    wide = gpu::workspace(call, dtype_of<T>(), call.in(1).shape());
     lay_side_by_side(call, p, a.data, reinterpret_cast<T*>(wide.raw()));
     left = reinterpret_cast<const T*>(wide.raw());
   }

@@ -1,5 +1,6 @@
 // CUDA kernels for GatherRanges and its gradient. Meaning and derivatives: see operators/gather_ranges.cc.
 #include "gpu/indexed_slices.h"
+#include "gpu/temporary.h"
 
 namespace stepnet::gpu_gather_ranges {
 namespace {
@@ -45,8 +46,8 @@ Tensor rows_of(const Call& call, const Tensor& given, int64_t rows, int64_t tota
   const Ranges ranges{gpu::Indices(given), gpu::bounds(call, "the beginning or the size of a range"), rows};
   const gpu::Bounds sums = gpu::bounds(call, "the number of rows of all ranges");
   const size_t size = ranges.size();
-  Tensor before = Tensor::empty(DType::int64, Shape{static_cast<int64_t>(size) + 1}, gpu::place_of(call));
-  Tensor found = Tensor::empty(DType::int64, Shape{total}, gpu::place_of(call));
+  Tensor before = gpu::workspace(call, DType::int64, {static_cast<int64_t>(size) + 1});
+  Tensor found = gpu::workspace(call, DType::int64, {total});
   int64_t* const starts = gpu::out_span<int64_t>(before).data;
   int64_t* const out = gpu::out_span<int64_t>(found).data;
   sum_before(call, ranges, starts);

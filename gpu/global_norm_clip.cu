@@ -93,7 +93,7 @@ void clip(const NormClipArgs& args, BlobCall& blobs) {
   for (Blob* in : blobs.in) gradients.push_back(&std::as_const(*in).tensor());
   const Call call(gradients, {}, blobs.run);
   const Device device = gpu::place_of(call);
-  Tensor scratch = Tensor::empty(DType::float64, {static_cast<int64_t>(gradients.size()) + 2}, device);
+  Tensor scratch = gpu::workspace(call, DType::float64, {static_cast<int64_t>(gradients.size()) + 2});
   const auto state = reinterpret_cast<double*>(scratch.raw());
   put_state(call, gradients, static_cast<double>(args.max_norm), state, state + 2);
   for (size_t i = 0; i < gradients.size(); ++i) {

@@ -14,7 +14,7 @@ void row_wise(const AdagradArgs& args, gpu::Out<T> param, gpu::Out<T> moment, Ca
   const Tensor& indices = call.in(2);
   const Shape& table = call.in(0).shape();
   const int64_t row = table.size_between(1, table.rank());
-  Tensor scratch = Tensor::empty(dtype_of<T>(), {indices.size()}, gpu::place_of(call));
+  Tensor scratch = gpu::workspace(call, dtype_of<T>(), {indices.size()});
   T* const moments = reinterpret_cast<T*>(scratch.raw());
   gpu::reduce(
       call, {indices.size(), row, 1}, 0.0,

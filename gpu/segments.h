@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "gpu/scalar.h"
+#include "gpu/temporary.h"
 
 namespace stepnet::gpu {
 
@@ -115,7 +116,7 @@ __device__ inline int64_t sum_before(const Team& team, int64_t value) {
 
 // One segment of all places.
 inline Tensor single_start(const Call& call, int64_t places) {
-  Tensor starts = Tensor::empty(DType::int64, {2}, place_of(call));
+  Tensor starts = workspace(call, DType::int64, {2});
   const Out<int64_t> to = out_span<int64_t>(starts);
   each(call, 2, [=] __device__(size_t i) { to[i] = i == 0 ? 0 : places; });
   return starts;
@@ -164,8 +165,8 @@ inline Tensor segment_starts(const Call& call, const Tensor& lengths, const Segm
                                bounds(call, "the sum of the lengths"),
                                bounds(call, "the number of rows behind the last segment")};
   const int64_t parts = std::max<int64_t>(1, (lengths.size() - 1) / kLengthsOfPart + 1);
-  Tensor starts = Tensor::empty(DType::int64, {lengths.size() + 1}, place_of(call));
-  Tensor sums = Tensor::empty(DType::int64, {parts}, place_of(call));
+  Tensor starts = workspace(call, DType::int64, {lengths.size() + 1});
+  Tensor sums = workspace(call, DType::int64, {parts});
   if (parts > 1) add_up_parts(call, checked, out_span<int64_t>(sums));
   write_starts(call, checked, out_span<int64_t>(sums), out_span<int64_t>(starts));
   return starts;

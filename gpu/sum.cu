@@ -1,6 +1,6 @@
 // CUDA kernel for Sum. Meaning and derivative: see operators/sum.cc.
 #include "gpu/accumulate.h"
-#include "gpu/launch.h"
+#include "gpu/temporary.h"
 
 namespace stepnet::gpu_sum {
 namespace {
@@ -30,7 +30,7 @@ template <class T>
 void forward(Call& call, gpu::Out<T> y) {
   const int inputs = call.inputs();
   Tensor scratch;
-  if (inputs > kMost) scratch = Tensor::empty(dtype_of<T>(), call.out(0).shape(), gpu::place_of(call));
+  if (inputs > kMost) scratch = gpu::workspace(call, dtype_of<T>(), call.out(0).shape());
   T* so_far = nullptr;
   for (int at = 0; at < inputs; at += kMost) {
     Terms<T> terms;

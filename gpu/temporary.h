@@ -6,11 +6,12 @@
 
 namespace stepnet::gpu {
 
-// Bytes for the time of a kernel.
-inline Tensor workspace(const Call& call, int64_t bytes) {
+// Memory for the time of a kernel.
+inline Tensor workspace(const Call& call, DType dtype, const Shape& shape) {
   const MemoryScope scope(MemoryCategory::workspace);
-  return Tensor::empty(DType::uint8, {bytes}, place_of(call));
+  return Tensor::empty(dtype, shape, place_of(call));
 }
+inline Tensor workspace(const Call& call, int64_t bytes) { return workspace(call, DType::uint8, {bytes}); }
 
 // Uninitialised elements on the call's device, which are given back in stream order.
 template <class T>

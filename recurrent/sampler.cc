@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/inner_nets.h"
 #include "core/random.h"
 #include "recurrent/beam_search.h"
 #include "recurrent/run_folder.h"
@@ -46,6 +47,8 @@ Sampler::Sampler(const NetDef& net, const Checkpoint& checkpoint) : Sampler(read
 Sampler::Sampler(Model model, const Checkpoint& checkpoint)
     : model_(std::move(model)), vocabulary_(saved_vocabulary(checkpoint)) {
   model_.timesteps = model_.batch = 1;
+  use_cpu(model_.init);  // it may have been trained on another device
+  use_cpu(model_.forward);
   load_parameters(checkpoint);
   const DType dtype = workspace_.fetch(stepnet::parameter_names(model_, workspace_).front()).dtype();
   check_by_running(model_, workspace_, dtype, vocabulary_.size());

@@ -1,6 +1,6 @@
 // Sampler: text from a trained model, drawn one byte at a time or searched for.
 //
-// The forward net, pruned to what the scores need, runs with T = 1, and its states are carried on. Draws are
+// The forward net, pruned to what the scores need, runs on the CPU with T = 1, and its states are carried on. Draws are
 // counter-based: the same checkpoint, prompt and seed give the same text. A search runs its beams as the net's batch.
 // Threads: one thread at a time.
 #pragma once

@@ -78,12 +78,4 @@ void use_gpu(NetDef& net) {
   });
 }
 
-void use_cpu(NetDef& net) {
-  for_each_net(net, [](NetDef& inner) {
-    if (inner.has_device_option()) inner.mutable_device_option()->set_device_type(CPU);
-    for (OperatorDef& op : *inner.mutable_op())
-      if (op.has_device_option()) op.mutable_device_option()->set_device_type(CPU);
-  });
-}
-
 }  // namespace stepnet::tools

@@ -28,7 +28,4 @@ constexpr const char* kTf32Help = "On a GPU, products of float32 by TF32, whose 
 // Lets the net and the nets in it that do not say where they run ask for the GPU.
 void use_gpu(NetDef& net);
 
-// Lets the net and the nets in it ask for the CPU, for those who do not take NetOptions.
-void use_cpu(NetDef& net);
-
 }  // namespace stepnet::tools

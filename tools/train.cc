@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/inner_nets.h"
 #include "core/io/text.h"
 #include "core/parallel.h"
 #include "recurrent/metrics_log.h"

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "core/memory_category.h"
 #include "gpu/accumulate.h"
 #include "gpu/products.h"
 #include "gpu/stream.h"
@@ -190,6 +191,7 @@ std::shared_ptr<Storage> workspace_on(DeviceProducts& products, int device, cuda
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   gpu::check(cudaStreamIsCapturing(stream, &capturing));
   const auto make = [&] {
+    const MemoryScope category(MemoryCategory::workspace);
     return std::make_shared<Storage>(static_cast<size_t>(kProductWorkspace),
                                      Device{DeviceKind::cuda, static_cast<int8_t>(device)});
   };

@@ -66,6 +66,16 @@ TEST_F(GpuMemoryCommand, OfABenchmark) {
   expect_sentences(expect_command("bench " + kModel + " --train --device cuda --batch 64", 2, "error"));
 }
 
+// Texts are drawn where the host reads the scores.
+TEST_F(GpuMemoryCommand, SamplesWhatWasTrainedThere) {
+  limit("268435456");
+  const std::string run = folder_.file("run");
+  expect_command("train " + kModel + " --text " + source_path("README.md") +
+                     " --iterations 1 --device cuda --batch 2 --timesteps 4 --out " + run,
+                 0, "");
+  expect_command("sample --out " + run + " --length 3 --seed 1", 0, "");
+}
+
 // A machine without a GPU is one that imitates none.
 TEST_F(GpuMemoryCommand, WithoutAGpu) {
   setenv("STEPNET_EMULATED_GPUS", "0", 1);
