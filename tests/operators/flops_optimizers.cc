@@ -132,6 +132,22 @@ void clip_by_scaling(CountedCall& c) {
   for (size_t i = 0; i < c.y(0).size(); ++i) c.y(0)[i] = factor * c.x(0).v[i];
 }
 
+// By which factor the gradients are multiplied is known once; the first output is whether they are finite.
+void unscale_gradients(CountedCall& c) {
+  const Counted factor = 1 / c.x(0).v[0];
+  for (int i = 1; i < static_cast<int>(c.in.size()); ++i)
+    for (size_t k = 0; k < c.y(i).size(); ++k) c.y(i)[k] = factor * c.x(i).v[k];
+}
+
+void update_loss_scale(CountedCall& c) {
+  const bool finite = c.x(2).v[0].value != 0;
+  const double good = finite ? c.x(1).v[0].value + 1 : 0;
+  const bool grows = good >= c.arg("growth_interval", 2000);
+  const double factor = !finite ? c.arg("backoff_factor", 0.5) : grows ? c.arg("growth_factor", 2) : 1;
+  c.put(0, 0, c.x(0).v[0] * factor);
+  c.put(1, 0, grows ? 0 : good);
+}
+
 }  // namespace
 
 void add_optimizer_references(References& r) {
@@ -146,6 +162,8 @@ void add_optimizer_references(References& r) {
   r["LearningRate"] = [](CountedCall& c) { c.y(0)[0] = c.arg("base_lr", 0) * multiplier(c, c.x(0).v[0]); };
   r["GlobalNormClip"] = global_norm_clip;
   r["ClipTensorByScaling"] = clip_by_scaling;
+  r["UnscaleGradients"] = unscale_gradients;
+  r["UpdateLossScale"] = update_loss_scale;
 }
 
 }  // namespace stepnet::testing
