@@ -3,12 +3,12 @@
 // Building it checks every operator against its schema, and every input against the external inputs, earlier outputs
 // and the workspace, and asks each what it can say before it runs. A run infers shapes with the values at hand,
 // allocates outputs and calls kernels.
+//
 // On a GPU, chains of operators that do not depend on each other run at the same time, on up to four streams, if there
 // are at least two operators in each (core/stream_schedule.h); the net's argument `streams` says how many streams at
-// most, 1 for none but the caller's. A run that is observed or profiled has one. Results have the
-// same bits.
-// Threads: one run at a time per net; nets on one workspace may run at the same
-// time if they share no written blob.
+// most, 1 for none but the caller's. A run that is observed or profiled has one. Results have the same bits.
+//
+// Threads: one run at a time per net; nets on one workspace may run at the same time if they share no written blob.
 #pragma once
 
 #include <map>

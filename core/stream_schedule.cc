@@ -69,8 +69,7 @@ class Walk {
       else
         follow(static_cast<int>(s));
       std::ranges::sort(now.all, std::greater<>());
-      const auto [first, last] = std::ranges::unique(now.all);
-      now.all.erase(first, last);
+      now.all.erase(std::unique(now.all.begin(), now.all.end()), now.all.end());
     }
     return std::move(all_);
   }
