@@ -270,7 +270,9 @@ class WeightStore {
   }
   std::unique_ptr<PackedWeights> make(const memory::desc& plain, const memory::desc& packed) {
     const std::lock_guard lock(taking_);
-    return std::make_unique<PackedWeights>(plain, packed, memory_->take(packed.get_size(), taken_));
+    ProductMemory& memory = memory_->take(packed.get_size(), taken_);
+    if (std::ranges::find(held_, taken_.back()) == held_.end()) held_.push_back(taken_.back());
+    return std::make_unique<PackedWeights>(plain, packed, memory);
   }
 
   uint64_t run = 0, filled = 0;
@@ -278,7 +280,9 @@ class WeightStore {
  private:
   SpinLock lookup_, taking_;
   std::shared_ptr<PackMemory> memory_;                 // shared with others that take turns
-  std::vector<std::shared_ptr<ProductMemory>> taken_;  // and these blocks of it
+  std::vector<std::shared_ptr<ProductMemory>> taken_;  // these blocks of it are in use
+  // And these stay for when the matrices are others, so that a run takes the same wherever they lie.
+  std::vector<std::shared_ptr<ProductMemory>> held_;
   std::vector<const void*> constant_;
   std::map<const void*, std::vector<std::unique_ptr<PackedWeights>>> packed_;
 };
