@@ -19,14 +19,14 @@ constexpr int64_t kNumber = sizeof(double), kPair = 2 * kNumber, kPlace = sizeof
 int64_t element(const Call& c, int i) { return static_cast<int64_t>(dtype_size(c.in(i).dtype())); }
 
 // gpu/sum.cu: sums of more terms than one launch adds grow beside the output.
-const bool of_sum = offer_scratch("Sum", [](const void*, const Call& c) {
+const bool kOfSum = offer_scratch("Sum", [](const void*, const Call& c) {
   constexpr int kTerms = 64;
   if (c.inputs() <= kTerms) return DeviceScratch{};
   return DeviceScratch{static_cast<int64_t>(c.out(0).bytes())};
 });
 
 // gpu/add_bmm.cu: matrices side by side.
-const bool of_add_bmm = offer_device_scratch<AddedArgs>("AddBMM", [](const AddedArgs&, const Call& c) {
+const bool kOfAddBmm = offer_device_scratch<AddedArgs>("AddBMM", [](const AddedArgs&, const Call& c) {
   if (c.in(1).dim(0) <= 1) return DeviceScratch{};
   return DeviceScratch{static_cast<int64_t>(c.in(1).bytes())};
 });
@@ -44,11 +44,11 @@ DeviceScratch batch_norm_gradient(const BatchNormArgs& a, const Call& c) {
   const bool by_library = c.has(2) && !c.has(5) && !c.has(6) && c.wants(0) && channels.size() > 1;
   return {(by_library ? 2 * element(c, 0) : kPair) * channels.count};
 }
-const bool of_batch_norm = offer_device_scratch<BatchNormArgs>("BatchNorm", batch_norm) &&
-                           offer_device_scratch<BatchNormArgs>("SpatialBN", batch_norm) &&
-                           offer_device_scratch<BatchNormArgs>("BatchNormGradient", batch_norm_gradient) &&
-                           offer_device_scratch<BatchNormArgs>("SpatialBNGradient", batch_norm_gradient);
-const bool of_batch_norm_second =
+const bool kOfBatchNorm = offer_device_scratch<BatchNormArgs>("BatchNorm", batch_norm) &&
+                          offer_device_scratch<BatchNormArgs>("SpatialBN", batch_norm) &&
+                          offer_device_scratch<BatchNormArgs>("BatchNormGradient", batch_norm_gradient) &&
+                          offer_device_scratch<BatchNormArgs>("SpatialBNGradient", batch_norm_gradient);
+const bool kOfBatchNormSecond =
     offer_device_scratch<BatchNormArgs>("BatchNormSecondGradient", [](const BatchNormArgs& a, const Call& c) {
       return DeviceScratch{static_cast<int64_t>(sizeof(BatchNormSecondSums)) * Channels(a, c.in(0).shape()).count};
     });
@@ -57,7 +57,7 @@ const bool of_batch_norm_second =
 DeviceScratch sums_of_lines(const NormalizeArgs& a, const Call& c) {
   return {kPair * one_axis(a, c.in(0).shape()).lines()};
 }
-const bool of_normalize =
+const bool kOfNormalize =
     offer_device_scratch<NormalizeArgs>("Normalize", sums_of_lines) &&
     offer_device_scratch<NormalizeArgs>("NormalizeGradient", sums_of_lines) &&
     offer_device_scratch<NormalizeArgs>("NormalizeSecondGradient", [](const NormalizeArgs& a, const Call& c) {
@@ -65,7 +65,7 @@ const bool of_normalize =
     });
 
 // gpu/layer_norm_second.cu
-const bool of_layer_norm_second = offer_device_scratch<LayerNormSecondArgs>(
+const bool kOfLayerNormSecond = offer_device_scratch<LayerNormSecondArgs>(
     "LayerNormSecondGradient", [](const LayerNormSecondArgs& a, const Call& c) {
       return DeviceScratch{kPair * rows_of(a, c.in(0).shape()).count};
     });
@@ -76,14 +76,14 @@ DeviceScratch losses(const Args& a, const Call& c) {
   return {kNumber * loss_lines(a, c.in(0).shape()).lines(), 2 * kNumber};
 }
 DeviceScratch one_number(const void*, const Call&) { return {kNumber}; }
-const bool of_losses = offer_device_scratch<LossArgs>("SoftmaxWithLoss", losses<LossArgs>) &&
+const bool kOfLosses = offer_device_scratch<LossArgs>("SoftmaxWithLoss", losses<LossArgs>) &&
                        offer_device_scratch<SpatialLossArgs>("SpatialSoftmaxWithLoss", losses<SpatialLossArgs>) &&
                        offer_scratch("SoftmaxWithLossGradient", one_number) &&
                        offer_scratch("SpatialSoftmaxWithLossGradient", one_number);
 
 // gpu/gather_ranges.cu: where each range begins, and the place of each row.
 DeviceScratch places(int64_t ranges, int64_t rows) { return {kPlace * (ranges + 1), kPlace * rows}; }
-const bool of_gather_ranges =
+const bool kOfGatherRanges =
     offer_scratch("GatherRanges",
                   [](const void*, const Call& c) {
                     return c.wants(0) ? places(c.in(1).size() / 2, c.out(0).dim(0)) : DeviceScratch{};
@@ -92,7 +92,7 @@ const bool of_gather_ranges =
                   [](const void*, const Call& c) { return places(c.in(1).size() / 2, c.in(2).dim(0)); });
 
 // gpu/row_wise_sparse_adagrad.cu: a moment for each index.
-const bool of_row_wise = offer_scratch(
+const bool kOfRowWise = offer_scratch(
     "RowWiseSparseAdagrad", [](const void*, const Call& c) { return DeviceScratch{element(c, 0) * c.in(2).size()}; });
 
 }  // namespace

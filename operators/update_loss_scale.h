@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace stepnet {
 
@@ -20,7 +21,9 @@ struct LossScale {
 template <class T>
 constexpr LossScale<T> updated_scale(LossScale<T> now, bool finite, LossScaleArgs args) {
   if (!finite) return {now.scale * static_cast<T>(args.backoff_factor), 0};
-  if (now.good_steps + 1 < args.growth_interval) return {now.scale, now.good_steps + 1};
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  const int32_t good = now.good_steps < kMost ? now.good_steps + 1 : kMost;
+  if (good < args.growth_interval) return {now.scale, good};
   const T grown = now.scale * static_cast<T>(args.growth_factor);
   return {grown - grown == 0 ? grown : now.scale, 0};
 }
