@@ -83,7 +83,7 @@ Gradient gradient(Formula& f) {
   return f.op("Cast", {f.dy("output")}, {make_arg("to", static_cast<int>(from))});
 }
 
-const bool offered = offer_cast(DeviceKind::cpu, cast);
+const bool kOffered = offer_cast(DeviceKind::cpu, cast);
 
 REGISTER(cast) {
   return op<CastArgs>("Cast")

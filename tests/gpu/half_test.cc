@@ -100,8 +100,10 @@ TEST_F(GpuTest, SumsOfHalvesGrowInFloat) {
     const Tensor row = ones(half, {kCount}), column = ones(half, {kCount, 8});
     const Feeds feeds = {{"X", column}, {"dY", column}, {"W", ones(half, {8, 8})}, {"like", ones(half, {8})}};
     const auto all = [&](const std::vector<Tensor>& found) {
-      for (const Tensor& t : found)
-        for (const double v : in_type(DType::float64, t).span<double>()) EXPECT_EQ(v, double{kCount});
+      for (const Tensor& t : found) {
+        const Tensor values = in_type(DType::float64, t);
+        for (const double v : values.span<double>()) EXPECT_EQ(v, double{kCount});
+      }
     };
     all(run_op_on_gpu(
         make_op("ReduceSum", {"X"}, {"Y"}, {make_arg("axes", std::vector<int64_t>{0}), make_arg("keepdims", false)}),
