@@ -1,6 +1,7 @@
 // CUDA kernel for chains of elementwise instructions. Meaning: see core/fused.h.
 #include "gpu/fused.h"
 
+#include "core/memory_category.h"
 #include "gpu/accumulate.h"
 #include "gpu/launch.h"
 
@@ -71,6 +72,7 @@ class CudaChain : public FusedChain {
     compiled_ = compile_chain(device, fused_source(dtype, code, tensors));
     if (compiled_) return;
     const auto bytes = static_cast<int64_t>(code.size() * sizeof(FusedInstruction));
+    const MemoryScope scope(MemoryCategory::workspace);
     code_ = Tensor::empty(DType::uint8, {bytes}, Device{DeviceKind::cuda, static_cast<int8_t>(device)});
     allocator(code_.device()).copy_from_host(code_.raw(), code.data(), static_cast<size_t>(bytes));
   }

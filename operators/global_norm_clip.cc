@@ -98,9 +98,10 @@ void clip(const NormClipArgs& args, BlobCall& call) {
   const bool elsewhere =
       std::ranges::any_of(call.in, [](const Blob* in) { return in->tensor().device().kind != DeviceKind::cpu; });
   if (elsewhere && !dry && norm_clip_on_device()) return norm_clip_on_device()(args, call);
-  if (elsewhere && dry) {  // what gpu/global_norm_clip.cu works on
+  Tensor scratch;  // what gpu/global_norm_clip.cu works on, up to its end
+  if (elsewhere && dry) {
     const MemoryScope scope(MemoryCategory::workspace);
-    Tensor::empty(DType::float64, {static_cast<int64_t>(call.in.size()) + 2});
+    scratch = Tensor::empty(DType::float64, {static_cast<int64_t>(call.in.size()) + 2});
   }
   double sum = 0;
   for (Blob* in : call.in) sum += dry ? 0 : sum_squares(in->tensor());

@@ -47,7 +47,8 @@ Sampler::Sampler(const NetDef& net, const Checkpoint& checkpoint) : Sampler(read
 Sampler::Sampler(Model model, const Checkpoint& checkpoint)
     : model_(std::move(model)), vocabulary_(saved_vocabulary(checkpoint)) {
   model_.timesteps = model_.batch = 1;
-  use_cpu(model_.init);  // it may have been trained on another device
+  model_.device = {};  // it may have been trained on another one
+  use_cpu(model_.init);
   use_cpu(model_.forward);
   load_parameters(checkpoint);
   const DType dtype = workspace_.fetch(stepnet::parameter_names(model_, workspace_).front()).dtype();
