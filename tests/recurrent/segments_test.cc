@@ -169,7 +169,9 @@ TEST(Segments, WithAPackerTakeTheBytesOfThoseAtWork) {
   const TempFolder folder;
   autograd::OffloadPacker packer({.folder = folder.path()});
   for (int i = 0; i < 3; ++i) EXPECT_LE(offloaded.run(&packer), rest + 2 * segment) << i;
-  EXPECT_EQ(packer.counters().read, packer.counters().written);
+  // What is asked for before it has been let go of is not read: of each run the last values, if the disk is slow.
+  EXPECT_LE(packer.counters().read, packer.counters().written);
+  EXPECT_GE(packer.counters().read, packer.counters().written - 3 * 2);
   EXPECT_GE(packer.counters().written, 2 * (segments.count() - 1));
   for (const char* name : {"h_all", "c_last", "X_grad", "Wx_grad", "Wh_grad", "bh_grad"})
     EXPECT_TRUE(same_bits(offloaded[name], whole[name])) << name;
