@@ -8,6 +8,7 @@
 #include "core/half_kernel.h"
 #include "core/in_place.h"
 #include "core/inline_vector.h"
+#include "core/op_devices.h"
 #include "core/placement.h"
 #include "core/profile.h"
 #include "core/random.h"
@@ -250,8 +251,7 @@ namespace {
 DeviceKind device_of_kernels(const BoundOp& op) {
   const DeviceKind wanted = op.device.kind;
   if (wanted == DeviceKind::cpu || !DryScope::now()) return wanted;
-  const bool has = std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == wanted; });
-  return has ? wanted : DeviceKind::cpu;
+  return has_kernel(*op.spec, wanted) ? wanted : DeviceKind::cpu;
 }
 
 }  // namespace
@@ -277,7 +277,7 @@ const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std
   }
   require(device_has_any, "there is no kernel for {}", op.device);
   if ((!found && is_half(dtype)) || needs_casts(*op.spec, in))
-    if (const Kernel* on_casts = kernel_on_casts(*op.spec, op.device.kind)) return *on_casts;
+    if (const Kernel* on_casts = kernel_on_casts(*op.spec, device)) return *on_casts;
   if (!found) check_has_kernel(op, dtype);
   require(found != nullptr, "there is no kernel for {} and elements of type {}", op.device, dtype_name(dtype));
   return *found;

@@ -17,12 +17,8 @@ std::string kernel_text(const BoundOp& op, const DryScope& dry, DType dtype) {
   if (op.spec->blob_kernel) return "on the host, of other operators";
   const std::string type(dtype == DType::undefined ? "any type" : dtype_name(dtype));
   const char* device = dry.claims() == DeviceKind::cpu ? "cpu" : "cuda";
-  const auto has = [&](auto fits) {
-    return std::ranges::any_of(op.spec->kernels, [&](const Kernel& k) { return k.device == dry.claims() && fits(k); });
-  };
   const bool exists = has_kernel(*op.spec, dry.claims());
-  const bool on_casts = is_half(dtype) && exists &&
-                        !has([&](const Kernel& k) { return k.dtype == dtype || k.dtype == DType::undefined; });
+  const bool on_casts = is_half(dtype) && exists && !has_kernel(*op.spec, dry.claims(), dtype);
   std::string text = fmt::format("{}, {}{}", device, type, on_casts ? ": float kernel on casts" : "");
   if (!op.spec->workspace.empty() && (dtype == DType::float32 || on_casts))
     text += dry.claims() == DeviceKind::cpu ? ", oneDNN" : ", cuBLASLt";

@@ -9,6 +9,7 @@
 #include "core/example_runs.h"
 #include "core/half.h"
 #include "core/io/temporary_folder.h"
+#include "core/op_devices.h"
 #include "core/op_example.h"
 
 namespace stepnet {
@@ -27,9 +28,7 @@ GradientSubject rounded(GradientSubject subject, DType half) {
 }
 
 DType widest_of(const OpSpec& spec) {
-  const bool has_double = std::ranges::any_of(spec.kernels, [](const Kernel& kernel) {
-    return kernel.device == DeviceKind::cpu && (kernel.dtype == DType::float64 || kernel.dtype == DType::undefined);
-  });
+  const bool has_double = has_kernel(spec, DeviceKind::cpu, DType::float64);
   return has_double || spec.kernels.empty() ? DType::float64 : DType::float32;
 }
 
@@ -59,12 +58,6 @@ void compare(const NamedTensors& values, const NamedTensors& expected, const std
 }
 
 }  // namespace
-
-bool has_own_kernel(const OpSpec& spec, DType half, DeviceKind device) {
-  return std::ranges::any_of(spec.kernels, [&](const Kernel& kernel) {
-    return kernel.device == device && (kernel.dtype == half || kernel.dtype == DType::undefined);
-  });
-}
 
 GradientReport check_in_half(const OpSpec& spec, const OpExample& example, DType half, uint64_t seed, Device device) {
   require(is_half(half), "{} is no half type", dtype_name(half));

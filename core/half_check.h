@@ -14,7 +14,4 @@ namespace stepnet {
 GradientReport check_in_half(const OpSpec& spec, const OpExample& example, DType half, uint64_t seed,
                              Device device = {});
 
-// Whether the operator has a kernel of its own for this type there, and is not run in float32 on casts.
-bool has_own_kernel(const OpSpec& spec, DType half, DeviceKind device);
-
 }  // namespace stepnet

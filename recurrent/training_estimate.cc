@@ -36,7 +36,7 @@ class Builder {
     const TrainingNet net =
         build_training_net(model_, parameters_, session_->parameters, training_.optimizer, kIterations);
     for (const auto& [name, value] : net.first_values) {
-      session_->blobs.create_local(name).tensor() = on_device(value);
+      session_->blobs.create_local(name).tensor() = available(value, training_.device);
       session_->kinds[name] = MemoryKind::optimizer;
     }
     for (const std::string& name : net.gradients) session_->kinds[name] = MemoryKind::gradient;
@@ -54,10 +54,6 @@ class Builder {
   }
 
  private:
-  Tensor on_device(const Tensor& value) const {
-    return training_.device.kind == DeviceKind::cpu ? value : available(value, training_.device);
-  }
-
   static constexpr int64_t kIterations = int64_t{1} << 40;
 
   void make_parameters() {

@@ -196,7 +196,7 @@ bool is_checked_on(DeviceKind device, const OpSpec& spec) {
 void print_on_casts(const std::set<std::string>& types, DType half, DeviceKind device) {
   std::vector<std::string> on_casts;
   for (const std::string& type : types)
-    if (!op_spec(type).kernels.empty() && !has_own_kernel(op_spec(type), half, device)) on_casts.push_back(type);
+    if (!op_spec(type).kernels.empty() && !has_kernel(op_spec(type), device, half)) on_casts.push_back(type);
   fmt::print("in float32 on casts ({} of {}): {}\n", on_casts.size(), types.size(), fmt::join(on_casts, ", "));
 }
 

@@ -202,7 +202,7 @@ NamedTensors run_lstm(NetDef net, const Feeds& feeds, Device device, DType half)
     for_each_net(net, [&](NetDef& inner) {
       inner.mutable_device_option()->set_device_type(CUDA);
       for (const OperatorDef& op : inner.op())
-        EXPECT_TRUE(op_spec(op.type()).kernels.empty() || has_own_kernel(op_spec(op.type()), half, DeviceKind::cuda))
+        EXPECT_TRUE(op_spec(op.type()).kernels.empty() || has_kernel(op_spec(op.type()), DeviceKind::cuda, half))
             << op.type() << " runs on casts";
     });
   Workspace blobs;
