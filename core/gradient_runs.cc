@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "core/in_place.h"
 #include "core/op_spec.h"
 #include "core/random.h"
 
@@ -265,15 +266,17 @@ std::vector<std::pair<std::string, GradientSubject>> in_place_subjects(const Gra
   const OperatorDef& op = subject.net.op(0);
   const OpSpec& spec = op_spec(op.type());
   if (spec.random) return subjects;  // what is drawn depends on the output's name
-  for (const InPlaceRule& rule : spec.in_place) {
-    const int in = spec.input_index(rule.in), out = spec.output_index(rule.out);
-    if (rule.enforced || in >= op.input_size() || out >= op.output_size()) continue;
-    if (std::ranges::count(op.input(), op.input(in)) > 1 || op.input(in).empty() || op.output(out).empty()) continue;
-    const bool forbidden = std::ranges::any_of(
-        rule.forbidden_if_wanted, [&](const std::string& name) { return checks_gradient_of(subject, op, spec, name); });
-    if (forbidden) continue;
-    subjects.emplace_back(op.output(out) + " in place of " + op.input(in), moved_in_place(subject, in, out));
-  }
+  for (int in = 0; in < op.input_size(); ++in)
+    for (int out = 0; out < op.output_size(); ++out) {
+      const InPlaceRule* rule = in_place_rule(spec, in, out);
+      if (!rule || rule->enforced) continue;
+      if (std::ranges::count(op.input(), op.input(in)) > 1 || op.input(in).empty() || op.output(out).empty()) continue;
+      const bool forbidden = std::ranges::any_of(rule->forbidden_if_wanted, [&](const std::string& name) {
+        return checks_gradient_of(subject, op, spec, name);
+      });
+      if (forbidden) continue;
+      subjects.emplace_back(op.output(out) + " in place of " + op.input(in), moved_in_place(subject, in, out));
+    }
   return subjects;
 }
 

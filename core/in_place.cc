@@ -4,14 +4,15 @@
 
 namespace stepnet {
 
-bool may_write_over(const OpSpec& spec, int in, int out) {
+const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out) {
   const ParamSpec* input = spec.input_spec(in);
   const ParamSpec* output = spec.output_spec(out);
-  if (!input || !output) return false;
-  return std::ranges::any_of(spec.in_place, [&](const InPlaceRule& rule) {
+  if (!input || !output) return nullptr;
+  const auto found = std::ranges::find_if(spec.in_place, [&](const InPlaceRule& rule) {
     if (input->name != rule.in || output->name != rule.out) return false;
     return rule.anywhere || in - spec.input_index(rule.in) == out - spec.output_index(rule.out);
   });
+  return found == spec.in_place.end() ? nullptr : &*found;
 }
 
 }  // namespace stepnet

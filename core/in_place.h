@@ -8,7 +8,9 @@
 
 namespace stepnet {
 
-// Of actual inputs and outputs.
-bool may_write_over(const OpSpec& spec, int in, int out);
+// The rule that lets the operator write output `out` over input `in`, both actual ones; null if none does.
+const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out);
+
+inline bool may_write_over(const OpSpec& spec, int in, int out) { return in_place_rule(spec, in, out) != nullptr; }
 
 }  // namespace stepnet

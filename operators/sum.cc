@@ -64,7 +64,7 @@ REGISTER(sum) {
       .input("X", "the terms")
       .variadic()
       .output("Y", "their sum")
-      .in_place("X", "Y")
+      .in_place_anywhere("X", "Y")
       .shape(infer)
       .flops(flops)
       .elementwise()

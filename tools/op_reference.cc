@@ -117,8 +117,10 @@ std::string device_note(const OpSpec& spec) {
   return note;
 }
 
-std::string in_place_note(const InPlaceRule& rule) {
-  std::string note = fmt::format("{} {} in place of {}", rule.out, rule.enforced ? "must be" : "may be", rule.in);
+std::string in_place_note(const OpSpec& spec, const InPlaceRule& rule) {
+  const bool any_element = rule.anywhere && spec.inputs[spec.input_index(rule.in)].variadic;
+  std::string note = fmt::format("{} {} in place of {}{}", rule.out, rule.enforced ? "must be" : "may be",
+                                 any_element ? "any of " : "", rule.in);
   if (!rule.forbidden_if_wanted.empty())
     note += fmt::format(", unless the gradient of {} is wanted", joined(rule.forbidden_if_wanted, " or "));
   return note + ".";
@@ -126,7 +128,7 @@ std::string in_place_note(const InPlaceRule& rule) {
 
 std::vector<std::string> notes_of(const OpSpec& spec) {
   std::vector<std::string> notes;
-  for (const InPlaceRule& rule : spec.in_place) notes.push_back(in_place_note(rule));
+  for (const InPlaceRule& rule : spec.in_place) notes.push_back(in_place_note(spec, rule));
   for (const AliasRule& rule : spec.aliases)
     notes.push_back(fmt::format("{} may be another name for the bytes of {}.", rule.out, rule.in));
   if (spec.random) notes.emplace_back("It draws random numbers, by the seed of the run.");

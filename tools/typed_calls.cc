@@ -121,7 +121,7 @@ class Writer {
     if (in_place_[0] >= 0) return text + doc + function(in_place_name);
     text += doc + function(name_);
     for (const InPlaceRule& rule : spec_.in_place)
-      if (!rule.anywhere && !spec_.inputs.empty()) overwrite(rule);
+      if (!(rule.anywhere && spec_.blob_kernel) && !spec_.inputs.empty()) overwrite(rule);
     if (in_place_[0] != 0) return text;
     std::vector<std::string> names;
     for (size_t o = 0; o < most(); ++o)

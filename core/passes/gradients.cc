@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/in_place.h"
 #include "core/passes/gradient_names.h"
 #include "core/passes/gradient_sums.h"
 #include "core/passes/versioned_net.h"
@@ -20,12 +21,8 @@ struct ForwardOp {
 
 // True if the step's output `slot` may have the name of its input `i`.
 bool works_in_place(const GradientProgram::Step& step, int i, int slot) {
-  const OpSpec& spec = op_spec(step.type);
-  const ParamSpec* in = spec.input_spec(i);
-  return in && std::any_of(spec.in_place.begin(), spec.in_place.end(), [&](const InPlaceRule& r) {
-           const int o = spec.output_index(r.out);
-           return r.in == in->name && o < static_cast<int>(step.outputs.size()) && step.outputs[o] == slot;
-         });
+  const auto o = std::ranges::find(step.outputs, slot) - step.outputs.begin();
+  return may_write_over(op_spec(step.type), i, static_cast<int>(o));
 }
 
 class GradientPass {
@@ -179,11 +176,11 @@ void GradientPass::differentiate(ForwardOp& f) {
 
 void GradientPass::check_in_place(const ForwardOp& f) const {
   const OpSpec& spec = *f.op.spec;
-  for (const InPlaceRule& rule : spec.in_place) {
-    const int i = spec.input_index(rule.in);
-    const int o = spec.output_index(rule.out);
-    if (i >= f.op.def.input_size() || o >= f.op.def.output_size() || f.op.def.input(i) != f.op.def.output(o)) continue;
-    for (const std::string& other : rule.forbidden_if_wanted) {
+  for (int i = 0; i < f.op.def.input_size(); ++i) {
+    const auto o = std::ranges::find(f.op.def.output(), f.op.def.input(i)) - f.op.def.output().begin();
+    const InPlaceRule* rule = o < f.op.def.output_size() ? in_place_rule(spec, i, static_cast<int>(o)) : nullptr;
+    if (!rule || f.op.def.input(i).empty()) continue;
+    for (const std::string& other : rule->forbidden_if_wanted) {
       const int at = spec.input_index(other);
       if (at < static_cast<int>(f.wanted.size()) && f.wanted[at])
         throw Error(fmt::format("\"{}\" is overwritten in place, but the gradient of \"{}\" is computed from it",

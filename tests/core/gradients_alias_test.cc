@@ -44,6 +44,15 @@ TEST(GradientsAlias, TheOtherNameHoldsTheNewValue) {
   EXPECT_EQ(check({"k = Alias(u)", "k = Negative(k)", "u = Sigmoid(u)", "y = Mul(w, k)"}), "");
 }
 
+// The total may lie where any of its terms was, under the name of the term or an alias of it.
+TEST(GradientsAlias, SumsInPlaceOfAnyTerm) {
+  EXPECT_EQ(check({"v = Negative(u)", "v = Sum(v, v)", "y = Mul(v, w)"}), "");
+  EXPECT_EQ(check({"v = Negative(u)", "v = Sum(w, v)", "y = Mul(v, w)"}), "");
+  EXPECT_EQ(check({"v = Negative(u)", "s = Sigmoid(w)", "v = Sum(s, v, s, v)", "v = Sum(v, u, v)", "y = Mul(v, v)"}),
+            "");
+  EXPECT_EQ(check({"v = Copy(u)", "k = Alias(v)", "v = Sum(w, k)", "y = Mul(k, w)"}), "");
+}
+
 // The last value is found under either name.
 TEST(GradientsAlias, TargetsUnderEitherName) {
   EXPECT_EQ(check({"s = Mul(u, w)", "k = Alias(s)", "k = Tanh(k)"}, "k"), "");

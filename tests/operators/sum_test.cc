@@ -21,6 +21,19 @@ TEST(Sum, OneBlobSeveralTimes) {
   EXPECT_EQ(compare(run_op_on(make_op("Sum", {"a", "a", "a"}, {"y"}), {{"a", a}})[0], thrice, 0), "");
 }
 
+// Any of the inputs may be the output, once or several times.
+TEST(Sum, InPlaceOfAnyInput) {
+  const Feeds feeds = {{"a", integers<int64_t>({700}, -9, 9, 1)},
+                       {"b", integers<int64_t>({700}, -9, 9, 2)},
+                       {"c", integers<int64_t>({700}, -9, 9, 3)}};
+  for (const std::vector<std::string>& in : std::vector<std::vector<std::string>>{
+           {"b", "a"}, {"a", "a"}, {"b", "c", "a"}, {"b", "a", "c"}, {"a", "b", "a"}, {"a", "a", "a"}}) {
+    const Tensor apart = run_op_on(make_op("Sum", in, {"y"}), feeds)[0];
+    EXPECT_EQ(compare(run_op_on(make_op("Sum", in, {"a"}), feeds)[0], apart, 0), "")
+        << fmt::format("{}", fmt::join(in, " "));
+  }
+}
+
 TEST(Sum, Gradients) {
   for (const Shape& shape : {Shape{}, Shape{0, 2}, Shape{3, 2}}) {
     const Feeds feeds = {{"a", normal<double>(shape, 1)}, {"b", normal<double>(shape, 2)}};
