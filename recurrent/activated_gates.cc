@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/op_spec.h"
+#include "recurrent/net_storage.h"
 
 namespace stepnet {
 namespace {
@@ -37,9 +38,11 @@ int only_reader(const NetDef& step_net, int index, const NetDef& backward_net, c
   return gradient.type() == rule.gradient && belongs(gradient, step_net.op(index)) ? readers[0] : -1;
 }
 
-// `fixed`: blobs that must keep the values that the step net gives them. Returns the blobs that are overwritten.
+// `fixed`: blobs that must keep the values that the step net gives them. Returns the blobs that are overwritten. A blob
+// with other names is left alone: whoever reads one of these would see the activated gates.
 std::set<std::string> overwrite(NetDef& step_net, NetDef& backward_net, const std::set<std::string>& fixed) {
   std::set<std::string> overwritten;
+  const NetStorage forward(step_net), backward(backward_net);
   for (int i = 0; i < step_net.op_size(); ++i) {
     OperatorDef& op = *step_net.mutable_op(i);
     const OpSpec* schema = find_op(op.type());
@@ -50,6 +53,7 @@ std::set<std::string> overwrite(NetDef& step_net, NetDef& backward_net, const st
     if (input >= op.input_size() || op.output_size() >= outputs) continue;
     const std::string name = op.input(input);
     if (fixed.count(name) > 0 || std::ranges::count(op.input(), name) > 1) continue;
+    if (forward.has_other_names(name) || backward.has_other_names(name)) continue;
     const int reader = only_reader(step_net, i, backward_net, rule, name);
     if (reader < 0) continue;
     while (op.output_size() < outputs - 1) op.add_output("");

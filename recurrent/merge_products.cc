@@ -6,6 +6,7 @@
 
 #include "core/arguments.h"
 #include "core/op_spec.h"
+#include "recurrent/net_storage.h"
 
 namespace stepnet {
 namespace {
@@ -17,10 +18,7 @@ int64_t axis_of(const OperatorDef& op) {
 
 class Merger {
  public:
-  Merger(const NetDef& step, const MergeUse& use) : step_(step), use_(use) {
-    for (const OperatorDef& op : step.op())
-      for (const std::string& name : op.output()) ++writes_[name];
-  }
+  Merger(const NetDef& step, const MergeUse& use) : step_(step), storage_(step), use_(use) {}
 
   MergedProducts result() {
     MergedProducts result{step_, {}};
@@ -42,16 +40,16 @@ class Merger {
 
  private:
   bool is_parameter(const std::string& name) const {
-    return !name.empty() && writes_.count(name) == 0 && use_.inside.count(name) == 0;
+    return !name.empty() && storage_.writers(name) == 0 && !storage_.has_other_names(name) &&
+           use_.inside.count(name) == 0;
   }
 
   // An FC by weights from outside, whose input has one value and whose output nobody writes twice.
   bool may_merge(const OperatorDef& op) const {
     if (op.type() != "FC" || op.input_size() != 3 || op.output_size() != 1) return false;
     const bool plain = std::ranges::all_of(op.arg(), [](const Argument& a) { return a.name() == "axis" && a.has_i(); });
-    const auto times = writes_.find(op.input(0));
-    return plain && (times == writes_.end() || times->second == 1) && is_parameter(op.input(1)) &&
-           is_parameter(op.input(2)) && writes_.at(op.output(0)) == 1 && use_.kept.count(op.output(0)) == 0;
+    return plain && storage_.writers(op.input(0)) <= 1 && is_parameter(op.input(1)) && is_parameter(op.input(2)) &&
+           storage_.writers(op.output(0)) == 1 && use_.kept.count(op.output(0)) == 0;
   }
 
   // Operators that read the same input in the same way, in order.
@@ -99,8 +97,8 @@ class Merger {
   }
 
   const NetDef& step_;
+  NetStorage storage_;
   const MergeUse& use_;
-  std::map<std::string, int> writes_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "recurrent/activated_gates.h"
 #include "recurrent/example_nets.h"
 #include "recurrent/extensions.h"
+#include "recurrent/net_storage.h"
 #include "recurrent/segmented_run.h"
 #include "recurrent/states.h"
 
@@ -281,6 +282,10 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
     for (const Link& link : links) read = read || (link.external == input && reads.values.count(link.internal) > 0);
     result.push_back(read);
   }
+  const NetStorage storage(spec.step_net);
+  const auto is_read = [&](const std::string& blob) {
+    return std::ranges::any_of(reads.values, [&](const auto& name) { return storage.of(name) == storage.of(blob); });
+  };
   // A view shows the rows of a state, which are read under the state's own name.
   for (size_t i = 0; i < after; ++i) {
     bool read = i + 1 == after;
@@ -289,7 +294,7 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
              (i < spec.views.size() && link.external == spec.views[i].state && reads.values.count(link.internal) > 0);
     const size_t output = i - spec.views.size();
     if (i >= spec.views.size() && output < spec.outputs.size())
-      read = read || reads.values.count(spec.outputs[output].internal) > 0;
+      read = read || is_read(spec.outputs[output].internal);
     result.push_back(read);
   }
   return result;

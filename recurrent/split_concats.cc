@@ -7,6 +7,7 @@
 
 #include "core/arguments.h"
 #include "core/op_spec.h"
+#include "recurrent/net_storage.h"
 
 namespace stepnet {
 namespace {
@@ -50,7 +51,7 @@ Neighbours neighbours_of(const std::vector<bool>& changing, int part) {
 
 class Splitter {
  public:
-  Splitter(const NetDef& net, const ConcatUse& use) : net_(net), use_(use), changing_(use.states) {
+  Splitter(const NetDef& net, const ConcatUse& use) : net_(net), use_(use), storage_(net), changing_(use.states) {
     for (const OperatorDef& op : net.op()) {
       const bool changes = std::ranges::any_of(op.input(), [&](const auto& name) { return changing_.count(name) > 0; });
       if (changes) changing_.insert(op.output().begin(), op.output().end());
@@ -81,19 +82,13 @@ class Splitter {
     return readers;
   }
 
-  bool is_written_between(const std::string& blob, int first, int end) const {
-    for (int i = first; i < end; ++i)
-      if (std::ranges::count(net_.op(i).output(), blob) > 0) return true;
-    return false;
-  }
-
   // Whether the Concat may go if all readers of its result do without it.
   bool can_go(int concat) const {
     const OperatorDef& op = net_.op(concat);
     const std::string& joined = op.output(0);
     if (op.output_size() > 1 && (use_.shown.count(op.output(1)) > 0 || !readers_of(op.output(1)).empty())) return false;
-    return use_.shown.count(joined) == 0 && !is_written_between(joined, 0, concat) &&
-           !is_written_between(joined, concat + 1, net_.op_size());
+    return use_.shown.count(joined) == 0 && !storage_.is_written_between(joined, 0, concat) &&
+           !storage_.is_written_between(joined, concat + 1, net_.op_size());
   }
 
   // The Concat that makes a part, if it makes it for operator `reader` alone; or -1.
@@ -107,15 +102,15 @@ class Splitter {
     return -1;
   }
 
-  // Those of Concats inside of it too, if the parts still are what they were when operator `end` runs. `concats` are
-  // all of these.
-  bool collect_parts(int concat, int end, Strings& parts, std::set<int>& concats) const {
+  // Those of Concats inside of it too, if the parts stay what they are to the end of the step, when the products'
+  // gradients read them. `concats` are all of these.
+  bool collect_parts(int concat, Strings& parts, std::set<int>& concats) const {
     concats.insert(concat);
     for (const std::string& part : net_.op(concat).input()) {
       if (const int inner = inner_concat(part, concat); inner >= 0) {
-        if (!collect_parts(inner, end, parts, concats)) return false;
+        if (!collect_parts(inner, parts, concats)) return false;
       } else {
-        if (is_written_between(part, concat + 1, end)) return false;
+        if (storage_.is_written_between(part, concat + 1, net_.op_size())) return false;
         parts.push_back(part);
       }
     }
@@ -133,7 +128,7 @@ class Splitter {
     if (readers.empty() || !can_go(concat) || !std::ranges::all_of(readers, fits)) return;
     Strings parts;
     std::set<int> concats;
-    if (!collect_parts(concat, readers.back(), parts, concats) || parts.size() < 2) return;
+    if (!collect_parts(concat, parts, concats) || parts.size() < 2) return;
     dropped_.merge(concats);
     for (const int reader : readers) parts_[reader] = parts;
   }
@@ -171,6 +166,7 @@ class Splitter {
 
   const NetDef& net_;
   const ConcatUse& use_;
+  NetStorage storage_;
   std::set<std::string> changing_;  // what depends on a state
   std::map<int, Strings> parts_;    // of the products that are split
   std::set<int> dropped_;           // Concats

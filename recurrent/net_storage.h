@@ -1,0 +1,36 @@
+// NetStorage: which names of a net show one storage, and who reads and writes it.
+//
+// An operator that makes its output another name of its input (a schema's alias) joins the two names, for the whole
+// net: a pass that asks here instead of comparing names sees `b` overwritten where `a = Alias(b)` is written in place.
+// Operators are told by their index; one that only makes a name neither reads nor writes the storage.
+//
+// Owns: what it says; the net may go. Threads: immutable once built. Errors: those of unknown operators.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "proto/net.pb.h"
+
+namespace stepnet {
+
+class NetStorage {
+ public:
+  explicit NetStorage(const NetDef& net);
+
+  // The name that stands for all names of its storage.
+  const std::string& of(const std::string& name) const;
+  bool has_other_names(const std::string& name) const;
+  // True if operator `op` writes the storage of `name`, under whatever name.
+  bool is_written_by(int op, const std::string& name) const;
+  bool is_written_between(const std::string& name, int begin, int end) const;  // by operators from `begin` to `end` - 1
+  int writers(const std::string& name) const;  // how many operators write the storage of `name`
+
+ private:
+  std::map<std::string, std::string> of_;         // only of names that are not their own
+  std::map<std::string, int> names_;              // by storage: how many others it has
+  std::vector<std::vector<std::string>> writes_;  // by operator: storages
+};
+
+}  // namespace stepnet
