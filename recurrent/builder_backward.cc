@@ -1,7 +1,11 @@
 // The backward step net of a short form, derived from its operators' derivatives, and the links of its gradients. See
 // recurrent/expansion.h.
+#include <algorithm>
+#include <map>
+
 #include "core/op_spec.h"
 #include "core/passes/gradients.h"
+#include "core/passes/versioned_net.h"
 #include "recurrent/counters.h"
 #include "recurrent/expansion.h"
 
@@ -19,25 +23,66 @@ OperatorDef nested_again(Expansion& e, OperatorDef op) {
   return op;
 }
 
-// The operators that make blobs which are not kept go in front of the backward step net once more.
-void recompute(Expansion& e) {
-  const Names wanted(e.def.recompute().begin(), e.def.recompute().end());
-  for (const std::string& name : wanted)
-    require(e.written.count(name) > 0, "\"recompute\" names \"{}\", which the step net does not write.{}", name,
-            suggest(name, {e.written.begin(), e.written.end()}));
-  for (const OperatorDef& op : e.step.op()) {
-    if (op_spec(op.type()).blob_kernel) {
-      *e.backward.add_op() = nested_again(e, op);
-      continue;
+// Puts operators of the step net in front of the backward one, to make blobs that are not kept once more.
+class Recomputation {
+ public:
+  explicit Recomputation(Expansion& e)
+      : e_(e), wanted_(e.def.recompute().begin(), e.def.recompute().end()), versions_(e.step) {}
+
+  void add() {
+    for (const std::string& name : wanted_)
+      require(e_.written.count(name) > 0, "\"recompute\" names \"{}\", which the step net does not write.{}", name,
+              suggest(name, {e_.written.begin(), e_.written.end()}));
+    for (int i = 0; i < versions_.size(); ++i) {
+      const OperatorDef& op = e_.step.op(i);
+      const bool nested = op_spec(op.type()).blob_kernel != nullptr;
+      if (!nested && std::ranges::none_of(op.output(), [&](const auto& o) { return wanted_.count(o) > 0; })) continue;
+      for (const std::string& output : op.output())
+        require(nested || wanted_.count(output) > 0,
+                "\"recompute\" has an output of {} but not \"{}\", which it writes too", op.type(), output);
+      OperatorDef again = with_inputs_of(i);
+      *e_.backward.add_op() = nested ? nested_again(e_, std::move(again)) : std::move(again);
     }
-    if (std::none_of(op.output().begin(), op.output().end(), [&](const auto& o) { return wanted.count(o) > 0; }))
-      continue;
-    for (const std::string& output : op.output())
-      require(wanted.count(output) > 0, "\"recompute\" has an output of {} but not \"{}\", which it writes too",
-              op.type(), output);
-    *e.backward.add_op() = op;
   }
-}
+
+ private:
+  // What the operator read may have been overwritten by the end of the step: then that is made once more, too, under a
+  // name of its own. A blob that is made again anyway has its versions in the same order as in the step.
+  OperatorDef with_inputs_of(int index) {
+    OperatorDef op = e_.step.op(index);
+    for (int i = 0; i < op.input_size(); ++i) {
+      const VersionedBlob& read = versions_.op(index).inputs[i];
+      const bool is_there =
+          op.input(i).empty() || wanted_.count(op.input(i)) > 0 || versions_.last(op.input(i)) == read;
+      if (!is_there) op.set_input(i, made_again(read));
+    }
+    return op;
+  }
+
+  const std::string& made_again(const VersionedBlob& blob) {
+    const auto known = again_.find(blob);
+    if (known != again_.end()) return known->second;
+    for (int i = versions_.size(); i-- > 0;) {
+      const std::vector<VersionedBlob>& made = versions_.op(i).outputs;
+      if (std::ranges::find(made, blob) == made.end()) continue;
+      OperatorDef op = with_inputs_of(i);
+      op.SetExtension(draws_as, std::string(draw_name(e_.step.op(i))));
+      for (int o = 0; o < op.output_size(); ++o) {
+        if (op.output(o).empty()) continue;
+        op.set_output(o, e_.fresh(op.output(o) + "_before"));
+        again_[made[o]] = op.output(o);
+      }
+      *e_.backward.add_op() = std::move(op);
+      return again_.at(blob);
+    }
+    fail("\"{}\" is to be computed again, but what it was before an operator has written it is not known", blob.name);
+  }
+
+  Expansion& e_;
+  const Names wanted_;
+  const VersionedNet versions_;
+  std::map<VersionedBlob, std::string> again_;
+};
 
 GradientRequest request_of(Expansion& e) {
   GradientRequest request;
@@ -64,7 +109,7 @@ GradientResult derive(Expansion& e) {
   for (const BuiltOutput& output : e.outputs) both.add_external_input(output.gradient);
   GradientResult result = add_gradient_operators(both, request);
   e.backward.set_name(e.scope + "/backward_step");
-  recompute(e);
+  Recomputation(e).add();
   for (int i = result.first_gradient_op; i < both.op_size(); ++i) {
     OperatorDef& op = *e.backward.add_op();
     op = both.op(i);
