@@ -3,16 +3,37 @@
 
 #include "core/bound_op.h"
 #include "recurrent/expansion.h"
+#include "recurrent/net_storage.h"
 
 namespace stepnet {
 namespace {
 
+[[noreturn]] void refuse_operator(const Expansion& e, int op, Error error) {
+  add_op_context(error, bind_op(e.step.op(op), e.step.name(), op));
+  throw Error(std::move(error));
+}
+
+// An input may have other names in the step net, which an operator in place would write.
+void check_is_only_read(const Expansion& e, const NetStorage& storage, const std::string& name, const char* what) {
+  for (int i = 0; i < e.step.op_size(); ++i) {
+    if (!storage.is_written_by(i, name)) continue;
+    for (const std::string& output : e.step.op(i).output())
+      if (storage.of(output) == storage.of(name))
+        refuse_operator(e, i,
+                        Error(fmt::format("it writes \"{}\", another name of the step net's input \"{}\", a {}", output,
+                                          name, what),
+                              fmt::format("write to another blob, or let Copy make \"{}\"", output)));
+  }
+}
+
 void check_inputs_are_distinct(const Expansion& e) {
+  const NetStorage storage(e.step);
   Names seen;
   auto once = [&](const std::string& name, const char* what) {
     require(!name.empty(), "a {} has an empty name", what);
     require(seen.insert(name).second, "the step net's input \"{}\" is given twice, as a {} too", name, what);
     require(e.written.count(name) == 0, "the step net writes its own input \"{}\", a {}", name, what);
+    check_is_only_read(e, storage, name, what);
   };
   for (const SequenceLink& s : e.def.sequence()) once(s.inner(), "sequence");
   for (const StateLink& s : e.def.state()) once(s.input(), "state");
@@ -90,11 +111,6 @@ void check_step_blobs(const Expansion& e) {
   for (const OutputLink& o : e.def.output()) check(o.inner(), fmt::format("which \"{}\" is to show", o.outer()));
 }
 
-[[noreturn]] void refuse_input(const Expansion& e, int op, Error error) {
-  add_op_context(error, bind_op(e.step.op(op), e.step.name(), op));
-  throw Error(std::move(error));
-}
-
 }  // namespace
 
 void check_names(const Expansion& e) {
@@ -115,14 +131,14 @@ void find_references(Expansion& e) {
     for (const std::string& name : e.step.op(i).input()) {
       if (name.empty() || inside.count(name) > 0 || so_far.count(name) > 0 || contains(e.references, name)) continue;
       if (e.written.count(name) > 0)
-        refuse_input(e, i,
-                     Error(fmt::format("the step net reads \"{}\" before an operator writes it", name),
-                           "make it a state if it is the value of the timestep before"));
+        refuse_operator(e, i,
+                        Error(fmt::format("the step net reads \"{}\" before an operator writes it", name),
+                              "make it a state if it is the value of the timestep before"));
       if (!listed.empty() && !contains(listed, name))
-        refuse_input(e, i,
-                     Error(fmt::format("the step net reads \"{}\", which no operator writes and which is no "
-                                       "external_input.{}",
-                                       name, suggest(name, {so_far.begin(), so_far.end()}))));
+        refuse_operator(e, i,
+                        Error(fmt::format("the step net reads \"{}\", which no operator writes and which is no "
+                                          "external_input.{}",
+                                          name, suggest(name, {so_far.begin(), so_far.end()}))));
       e.references.push_back(name);
     }
     so_far.insert(e.step.op(i).output().begin(), e.step.op(i).output().end());

@@ -37,6 +37,7 @@ std::map<std::string, LinkTarget> forward_links(const RecurrentScratch& scratch,
     LinkTarget& target = targets[link.internal];
     target.offset = link.offset;
     target.window = link.window;
+    target.read_only = !is_state(scratch.forward_spec, link.external);
     if (const auto turn = scratch.in_turn.find(link.external); turn != scratch.in_turn.end()) {
       target.whole = turn->second.latest;
       target.rows = turn->second.rows;

@@ -4,6 +4,7 @@
 // name and length is checked, and nothing else in recurrent/ sees the lists. Threads: value types.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -97,6 +98,10 @@ struct RecurrentSpec {
 
   bool runs_pass(const std::string& pass) const { return disabled_passes.count(pass) == 0; }
 };
+
+inline bool is_state(const RecurrentSpec& spec, const std::string& name) {
+  return std::ranges::any_of(spec.states, [&](const StateSpec& state) { return state.name == name; });
+}
 
 // The part of parse_recurrent that is about what the public format does not have; the rest must be parsed.
 void parse_extensions(const RecurrentArgs& args, int inputs, RecurrentSpec& spec);
