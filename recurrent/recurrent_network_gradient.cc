@@ -36,13 +36,15 @@ NetDef needed_operators(const Backward& b) {
 
 std::map<std::string, LinkTarget> link_targets(const Backward& b) {
   std::map<std::string, LinkTarget> targets;
-  std::set<std::string> changing;
+  std::set<std::string> changing, given;
   for (const StateSpec& state : b.spec.states) changing.insert(b.state_gradient(state));
+  for (const StepOutput& output : b.spec.outputs) given.insert(b.renamed(output.external + "_grad"));
   const Segments& segments = b.scratch.segments;
   for (const Link& link : b.spec.links) {
     LinkTarget& target = targets[b.renamed(link.internal)];
     target.offset = link.offset;
     target.window = link.window;
+    target.read_only = !is_state(b.spec, link.external);
     if (const auto state = segments.states.find(link.external); segments.used && state != segments.states.end()) {
       target.whole = segments.work.states.at(link.external);
       target.segment_of = state->second.rows;
@@ -59,7 +61,9 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
     } else {
       whole = linked_tensor(b.call.workspace, "backward_link_external", link.internal, external);
     }
-    LinkTarget target = {whole, link.offset, link.window, changing.count(external) > 0};
+    LinkTarget target{whole, link.offset, link.window};
+    target.read_only = given.count(external) > 0;
+    target.changes = changing.count(external) > 0;
     if (const auto turn = b.scratch.gradients_in_turn.find(external); turn != b.scratch.gradients_in_turn.end())
       target.rows = turn->second.rows;
     require(targets.emplace(b.renamed(link.internal), target).second,
@@ -111,6 +115,18 @@ ShapeKey shape_key(const Backward& b, const std::map<std::string, LinkTarget>& l
   return key;
 }
 
+// The slabs that show outputs, under whatever name.
+std::set<std::string> visible_slabs(const Backward& b, const std::map<std::string, Tensor>& slabs) {
+  std::set<std::string> visible;
+  for (const StepOutput& output : b.spec.outputs) {
+    visible.insert(output.internal);
+    const auto shown = slabs.find(output.internal);
+    for (const auto& [name, slab] : slabs)
+      if (shown != slabs.end() && slab.shares_storage(shown->second)) visible.insert(name);
+  }
+  return visible;
+}
+
 // States' gradients that operators see which run for a block of timesteps get all their rows.
 void complete_gradients(Backward& b) {
   RecurrentScratch& scratch = b.scratch;
@@ -151,7 +167,7 @@ void bind_program(Backward& b) {
   program.device = b.scratch.device;
   program.disabled_passes = b.spec.disabled_passes;
   if (scratch.is_fetched || KeepValues::now()) program.disabled_passes.insert("overwrite");
-  for (const StepOutput& output : b.spec.outputs) program.visible.insert(output.internal);
+  program.visible = visible_slabs(b, slabs);
   program.backward = true;
   program.descending = !b.spec.reverse;
   program.links = std::move(links);

@@ -190,6 +190,11 @@ bool StepProgram::runs_after(size_t index) const {
   return true;
 }
 
+// Whether a kernel adds to a total instead of writing the slot.
+bool StepProgram::is_accumulator(int slot) const {
+  return std::ranges::any_of(totals_, [&](const Total& t) { return t.slot == slot && t.accumulated_by_kernel; });
+}
+
 // A scratch buffer gets a row for each timestep of a block.
 void StepProgram::widen(int index) {
   if (index < 0 || slots_[index]->kind != Kind::scratch || slots_[index]->shape_only || is_total(index)) return;
@@ -214,18 +219,27 @@ void StepProgram::plan_blocks() {
     if (runs_pass("fuse")) fuse_chains();
     return;
   }
+  const auto check = [this](const char* pass, bool placed = false) {
+    if (kChecksPasses) check_pass(pass, placed);
+  };
   plan_stages();
+  check("split");
   for (size_t i = 0; runs_pass("hoist") && i < ops_.size(); ++i)
     if (runs_before(i)) ops_[i]->phase = Phase::before;
   if (runs_pass("fuse")) keep_slices_in_steps();
+  check("hoist");
   for (size_t i = ops_.size(); spec_.backward && runs_pass("defer") && i-- > 0;)
     if (runs_after(i)) ops_[i]->phase = Phase::after;
+  check("defer");
   if (runs_pass("fold")) fold_sums();
+  check("fold");
   for (size_t i = 0; i < ops_.size(); ++i)
     if (ops_[i]->phase != Phase::step) place(i, ops_[i]->phase);
   widen_between_stages();
+  check("split", true);
   if (runs_pass("fuse")) fuse_chains();
   plan_block_size();
+  check("fuse", true);
 }
 
 void StepProgram::plan_block_size() {
@@ -244,7 +258,7 @@ void StepProgram::bind_block(Op& op) {
   auto stacked = [&](int s) -> Tensor* {
     if (s < 0) return nullptr;
     StepSlot& slot = *slots_[s];
-    if (!varies(s) || is_total(s)) return &slot.tensor;
+    if (!varies(s) || is_accumulator(s)) return &slot.tensor;
     const bool writes = slot.kind == Kind::timestep && slot.stride == 0;
     slot.stacked = writes ? Tensor::empty(DType::int32, {std::max(spec_.block, after_block_)}) : slot.whole;
     return &slot.stacked;

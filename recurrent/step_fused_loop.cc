@@ -143,6 +143,8 @@ bool StepProgram::close_chain(Chain& chain) {
   places.insert(places.end(), results.begin(), results.end());
   number_operands(chain.code, static_cast<int>(places.size()));
   Op& op = *ops_[chain.ops.back()];
+  for (const size_t i : chain.ops)
+    op.parts.push_back({ops_[i]->meaning, ops_[i]->in_slots, ops_[i]->out_slots, ops_[i]->accumulate});
   op.in_slots.clear();
   op.out_slots.clear();
   for (size_t p = 0; p < places.size(); ++p) (p < sources ? op.in_slots : op.out_slots).push_back(places[p].slot);

@@ -23,6 +23,10 @@ bool StepProgram::may_overwrite(const Op& op, int slab, int output) const {
   if (old.kind != Kind::slab || spec_.visible.count(old.name) > 0 || uses_of(slab) != 1 || made.kind != Kind::scratch ||
       !made.typed)
     return false;
+  const auto shows_it = [&](const auto& other) {
+    return other.get() != &old && other->whole.shares_storage(old.whole);
+  };
+  if (std::ranges::any_of(slots_, shows_it)) return false;
   if (old.reshaped || made.reshaped || old.tensor.dtype() != made.tensor.dtype()) return false;
   if (!(old.tensor.shape() == made.tensor.shape()) || writers(output).size() != 1) return false;
   const auto is_made = [&](const StepProgramSpec::Sum& sum) { return slot_of(sum.name) == output; };

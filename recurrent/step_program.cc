@@ -26,6 +26,7 @@ StepSlot link_slot(const std::string& name, const LinkTarget& link, int64_t step
   slot.kind = Kind::link;
   slot.typed = true;
   slot.changes = link.changes;
+  slot.read_only = link.read_only;
   slot.lead_to(link);
   // Made anew, so that its size is checked: without timesteps no number of rows bounds it.
   slot.row = Shape(link.whole.shape().with(0, link.window).dims());
@@ -64,10 +65,14 @@ StepProgram::StepProgram(StepProgramSpec spec)
   keep_sources_of_aliases();
   add_given_slots();
   for (int i = 0; i < spec_.net->op_size(); ++i) add_op(i);
+  if (kChecksPasses) check_pass("");
   overwrite_slabs();
+  if (kChecksPasses) check_pass("overwrite");
   plan_totals();
   plan_blocks();
   bind_pointers();
+  if (kChecksPasses) check_pass("layout");
+  expected_.clear();
   spec_.net = nullptr;
   // Slots hold what a run needs; these would keep bytes that others have let go of.
   spec_.links.clear();
@@ -168,8 +173,10 @@ int StepProgram::output_slot(const std::string& name) {
   if (name.empty()) return -1;
   written_.insert(name);
   if (const int known = slot_of(name); known >= 0) {
-    require(slots_[known]->kind != Kind::external && slots_[known]->kind != Kind::timestep,
-            "the step net writes \"{}\", which it has only to read", name);
+    const StepSlot& slot = *slots_[known];
+    require(slot.kind != Kind::external && slot.kind != Kind::timestep && !slot.read_only,
+            "the step net writes \"{}\", which it has only to read{}", name,
+            slot.name == name ? "" : fmt::format(" because it is another name of \"{}\"", slot.name));
     return known;
   }
   StepSlot slot;
@@ -214,6 +221,7 @@ void StepProgram::add_op(int index) {
   const bool says = spec_.device.kind != DeviceKind::cpu && def.device_option().has_device_type();
   made->op = bind_op(def, net_name_, index, says ? device_of(def, *spec_.net) : spec_.device);
   made->op.net_name = spec_.random_name;
+  made->meaning = meaning_of(made->op);
   try {
     if (is_recurrent(*made->op.spec)) {
       if (!nested_blobs_) nested_blobs_ = std::make_unique<Workspace>(spec_.workspace);

@@ -52,12 +52,13 @@ std::vector<size_t> StepProgram::users(int slot) const {
   return result;
 }
 
-// Within a timestep, who reads the slot waits for who writes it.
+// Within a timestep, who reads the slot waits for who writes it. A value whose shape is not known before the run cannot
+// get a row for each timestep, so that all who use it stay together.
 void StepProgram::order_slot(Orders& orders, int slot) const {
   const std::vector<size_t> by = writers(slot);
   if (by.empty()) return;
   const std::vector<size_t> all = users(slot);
-  if (by.size() > 1 || slots_[slot]->reshaped || all.front() < by[0]) return orders.bind(all);
+  if (by.size() > 1 || slots_[slot]->reshaped || !slots_[slot]->typed || all.front() < by[0]) return orders.bind(all);
   for (const size_t i : all) orders.add(by[0], i);
 }
 
