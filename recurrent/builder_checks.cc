@@ -2,8 +2,8 @@
 #include <map>
 
 #include "core/bound_op.h"
+#include "core/passes/versioned_net.h"
 #include "recurrent/expansion.h"
-#include "recurrent/net_storage.h"
 
 namespace stepnet {
 namespace {
@@ -13,27 +13,25 @@ namespace {
   throw Error(std::move(error));
 }
 
-// An input may have other names in the step net, which an operator in place would write.
-void check_is_only_read(const Expansion& e, const NetStorage& storage, const std::string& name, const char* what) {
-  for (int i = 0; i < e.step.op_size(); ++i) {
-    if (!storage.is_written_by(i, name)) continue;
-    for (const std::string& output : e.step.op(i).output())
-      if (storage.of(output) == storage.of(name))
-        refuse_operator(e, i,
-                        Error(fmt::format("it writes \"{}\", another name of the step net's input \"{}\", a {}", output,
-                                          name, what),
-                              fmt::format("write to another blob, or let Copy make \"{}\"", output)));
-  }
+// An input may have another name in the step net at the time when an operator writes that.
+void check_is_only_read(const Expansion& e, const VersionedNet& versions, const std::string& name, const char* what) {
+  if (!versions.has(name) || versions.last(name) == VersionedBlob{name, 0}) return;
+  const BoundOp& writer = *versions.last_writer(name);
+  const std::string& output = versions.last(name).name;
+  refuse_operator(e, writer.index,
+                  Error(fmt::format("it writes another name of the step net's input \"{}\", a {}", name, what),
+                        output == name ? "write to another blob"
+                                       : fmt::format("write to another blob, or let Copy make \"{}\"", output)));
 }
 
 void check_inputs_are_distinct(const Expansion& e) {
-  const NetStorage storage(e.step);
+  const VersionedNet versions(e.step);
   Names seen;
   auto once = [&](const std::string& name, const char* what) {
     require(!name.empty(), "a {} has an empty name", what);
     require(seen.insert(name).second, "the step net's input \"{}\" is given twice, as a {} too", name, what);
     require(e.written.count(name) == 0, "the step net writes its own input \"{}\", a {}", name, what);
-    check_is_only_read(e, storage, name, what);
+    check_is_only_read(e, versions, name, what);
   };
   for (const SequenceLink& s : e.def.sequence()) once(s.inner(), "sequence");
   for (const StateLink& s : e.def.state()) once(s.input(), "state");

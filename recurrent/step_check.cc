@@ -20,7 +20,7 @@ uint64_t mix(uint64_t a, uint64_t b) {  // the finaliser of splitmix64
   return x ^ (x >> 31);
 }
 
-// Bytes [at, at + size) of a memory, of which each row is written as a whole.
+// The rows of a tensor, each written as a whole; of an arena, where values of several sizes take turns in its bytes.
 class Memory {
  public:
   // What the row holds; before it is written, a number of its place. A row of which other values have taken a part is
@@ -28,11 +28,11 @@ class Memory {
   uint64_t read(uint64_t place, size_t at, size_t size) const {
     const auto it = rows_.find(at);
     if (it != rows_.end() && it->second.size == size) return it->second.value;
-    const bool is_torn = overlapping(at, size) != rows_.end();
-    return mix(mix(place, at), is_torn ? 2 : 1);
+    return mix(mix(place, at), overlapping(at, size) != rows_.end() ? 2 : 1);
   }
   void write(size_t at, size_t size, uint64_t value) {
-    for (auto it = overlapping(at, size); it != rows_.end(); it = overlapping(at, size)) rows_.erase(it);
+    if (is_arena)
+      for (auto it = overlapping(at, size); it != rows_.end(); it = overlapping(at, size)) rows_.erase(it);
     rows_[at] = {size, value};
   }
   struct Row {
@@ -40,6 +40,8 @@ class Memory {
     uint64_t value;
   };
   const std::map<size_t, Row>& rows() const { return rows_; }
+
+  bool is_arena = false;
 
  private:
   std::map<size_t, Row>::const_iterator overlapping(size_t at, size_t size) const {
@@ -63,6 +65,7 @@ class SymbolicRun {
       const auto index = static_cast<int>(i);
       const void* storage = s.slots[i]->whole.storage().get();
       memory_of_.push_back(storage ? by_storage.emplace(storage, index).first->second : index);
+      if (s.slots[i]->kind == Kind::block) memories_[memory_of_[i]].is_arena = true;
       apart_.push_back(!s.placed && s.slots[i]->kind == Kind::scratch && crosses(index));
     }
   }
@@ -235,6 +238,7 @@ class SymbolicRun {
   uint64_t read(int slot, int64_t t) const {
     if (slot < 0) return 5;
     if (s_.slots[slot]->kind == Kind::timestep) return mix(7, static_cast<uint64_t>(t));
+    if (s_.slots[slot]->shape_only) return number_of(slot);
     const Place place = place_of(slot, t);
     const Memory& memory = memories_[memory_of_[slot]];
     uint64_t value = memory.read(number_of(slot), place.at, place.row);
@@ -340,7 +344,9 @@ void StepProgram::check_pass(const std::string& pass, bool placed) {
     return;
   }
   check_results(now, expected_, run_on_symbols(now, false), pass);
-  if (stages_ > 1 && runs_pass("wavefront")) check_results(now, expected_, run_on_symbols(now, true), "wavefront");
+  const bool has_room = ring_ >= spec_.block * stages_;
+  if (stages_ > 1 && has_room && runs_pass("wavefront"))
+    check_results(now, expected_, run_on_symbols(now, true), "wavefront");
 }
 
 }  // namespace stepnet
