@@ -102,12 +102,25 @@ GradientRequest request_of(Expansion& e) {
   return request;
 }
 
+// Where nothing that the step net gives depends on what it reads, all gradients are zero and no operator is needed.
+GradientResult gradient_operators(NetDef& net, const GradientRequest& request) {
+  const NetDef forward = net;
+  try {
+    return add_gradient_operators(net, request);
+  } catch (const NoDependence&) {
+    net = forward;
+    GradientResult none;
+    none.first_gradient_op = net.op_size();
+    return none;
+  }
+}
+
 GradientResult derive(Expansion& e) {
   NetDef both = e.step;
   const GradientRequest request = request_of(e);
   // What arrives for an output belongs to others, and is not written; a state's is ours.
   for (const BuiltOutput& output : e.outputs) both.add_external_input(output.gradient);
-  GradientResult result = add_gradient_operators(both, request);
+  GradientResult result = gradient_operators(both, request);
   e.backward.set_name(e.scope + "/backward_step");
   Recomputation(e).add();
   for (int i = result.first_gradient_op; i < both.op_size(); ++i) {

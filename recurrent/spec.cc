@@ -161,7 +161,9 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
 RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def, int inputs) {
   RecurrentSpec spec;
   spec.step_net = args.step_net.net;
-  spec.has_backward = args.backward_step_net.present && args.backward_step_net.net.op_size() > 0;
+  // A backward step net may have no operator, where no output depends on an input; its links say that it is one.
+  spec.has_backward = args.backward_step_net.present &&
+                      (args.backward_step_net.net.op_size() > 0 || !args.backward_link_internal.empty());
   spec.backward_net = args.backward_step_net.net;
   spec.timestep = args.timestep;
   for (const std::string& pass : args.disabled_passes) {

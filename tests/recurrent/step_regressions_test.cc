@@ -1,0 +1,170 @@
+// Step nets that once came out wrong, or were refused though they are valid, each shrunk to what it takes. All are
+// compared with the same net unrolled.
+#include <gtest/gtest.h>
+
+#include "core/net.h"
+#include "core/workspace.h"
+#include "recurrent/builder.h"
+#include "tests/core/errors.h"
+#include "tests/recurrent/unrolled.h"
+
+namespace stepnet::testing {
+namespace {
+
+const CellState kState = {"h_prev", "h", "h0", "h_all"};
+
+Feeds sized(int64_t steps, int64_t batch, int64_t width) {
+  return {{"X", normal<double>({steps, batch, width}, 1)}, {"h0", normal<double>({1, batch, width}, 2)}};
+}
+
+// A [1, B, D] tensor from outside that the step simply adds: its gradient of one timestep is the output's row, which an
+// operator before the block reads for all timesteps.
+TEST(StepRegressions, ASumOverTimeOfABlobThatIsReadInBlocks) {
+  for (const int64_t steps : {2, 4, 9}) {
+    for (const int64_t batch : {1, 3, 130}) {
+      Feeds feeds = sized(steps, batch, 4);
+      feeds.emplace_back("k", normal<double>({1, batch, 4}, 3));
+      feeds.emplace_back("W", normal<double>({4, 4}, 4));
+      feeds.emplace_back("b", normal<double>({4}, 5));
+      const Cell delay = {.step = {"v = Add(k, h_prev)", "y = Sub(v, x)", "h = Negative(x)"},
+                          .states = {kState},
+                          .outputs = {{"y", "Y"}}};
+      EXPECT_EQ(check_against_unrolled(delay, feeds), "") << steps << ' ' << batch;
+      const Cell product = {.step = {"v = FC(h_prev, W, b) axis=2", "h = Tanh(h_prev)", "y = Add(k, v)"},
+                            .states = {kState},
+                            .outputs = {{"y", "Y"}}};
+      EXPECT_EQ(check_against_unrolled(product, feeds), "") << steps << ' ' << batch;
+    }
+  }
+}
+
+// The gradients of a Concat's parts have sizes that the compiler does not know, so they cannot cross to another stage.
+TEST(StepRegressions, StacksWhoseLayersJoinBlobs) {
+  Feeds feeds = {{"X", normal<double>({4, 2, 3}, 1)},    {"h1_0", normal<double>({1, 2, 4}, 2)},
+                 {"h2_0", normal<double>({1, 2, 4}, 3)}, {"W1", normal<double>({4, 3}, 4)},
+                 {"U1", normal<double>({4, 4}, 5)},      {"b1", normal<double>({4}, 6)},
+                 {"W2", normal<double>({4, 8}, 7)},      {"b2", normal<double>({4}, 8)}};
+  const Lines first = {"x1 = FC(x, W1, b1) axis=2", "u1 = FC(h1_prev, U1, b1) axis=2", "s1 = Sum(x1, u1)",
+                       "h1 = Tanh(s1)"};
+  const Lines seconds[] = {
+      {"j, sizes = Concat(h1, h2_prev) axis=2", "z = FC(j, W2, b2) axis=2", "h2 = Tanh(z)"},
+      {"j, sizes = Concat(h1, h2_prev) axis=2", "t = Tanh(j)", "z = FC(t, W2, b2) axis=2", "h2 = Tanh(z)"}};
+  for (const Lines& second : seconds) {
+    Cell cell = {.step = first, .states = {{"h1_prev", "h1", "h1_0", "h1_all"}, {"h2_prev", "h2", "h2_0", "h2_all"}}};
+    cell.step.insert(cell.step.end(), second.begin(), second.end());
+    for (const std::vector<std::string>& disabled : pass_choices()) {
+      cell.disabled_passes = disabled;
+      EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+    }
+  }
+}
+
+Feeds unit_feeds() {
+  return {{"X", normal<double>({2, 2, 3}, 1)},
+          {"h0", normal<double>({1, 2, 2}, 2)},
+          {"c0", normal<double>({1, 2, 2}, 3)},
+          {"W", normal<double>({8, 3}, 4)},
+          {"b", normal<double>({8}, 5)}};
+}
+
+// The unit saves activated gates in place of its input, which the step shows, or reads again, under another name.
+TEST(StepRegressions, UnitsThatReadTheirGatesUnderAnotherName) {
+  const std::vector<CellState> states = {kState, {"c_prev", "c", "c0", "c_all"}};
+  const Cell shown = {.step = {"gates = FC(x, W, b) axis=2", "sums = Alias(gates)",
+                               "h, c = LSTMUnit(h_prev, c_prev, sums, timestep) sequence_lengths=0"},
+                      .states = states,
+                      .outputs = {{"gates", "Y"}}};
+  EXPECT_EQ(check_against_unrolled(shown, unit_feeds()), "");
+  const Cell read = {.step = {"gates = FC(x, W, b) axis=2", "same = Alias(gates)", "q = Sqr(same)",
+                              "h, c = LSTMUnit(h_prev, c_prev, gates, timestep) sequence_lengths=0"},
+                     .states = states,
+                     .outputs = {{"q", "Y"}}};
+  EXPECT_EQ(check_against_unrolled(read, unit_feeds()), "");
+}
+
+// What is computed again reads what the forward pass read, though an operator has overwritten that since.
+TEST(StepRegressions, RecomputedFromWhatIsOverwritten) {
+  Feeds feeds = sized(2, 2, 4);
+  feeds.emplace_back("W", normal<double>({4, 4}, 3));
+  feeds.emplace_back("b", normal<double>({4}, 4));
+  const Lines step = {"z = FC(x, W, b) axis=2", "p = Softmax(z) axis=2", "z = Sigmoid(z)", "q = Mul(p, h_prev)",
+                      "h = Add(q, z)"};
+  for (const std::vector<std::string>& names : {std::vector<std::string>{"p"}, {"p", "q"}, {"z", "p"}, {"z"}}) {
+    const Cell cell = {.step = step, .states = {kState}, .recompute = names};
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+  }
+}
+
+TEST(StepRegressions, RecomputedDrawsFromWhatIsOverwritten) {
+  const Cell cell = {
+      .step = {"z = Mul(x, h_prev)", "z, mask = Dropout(z)", "p = Tanh(z)", "z = Sigmoid(z)", "h = Add(p, z)"},
+      .states = {kState},
+      .recompute = {"p"}};
+  EXPECT_EQ(check_differences(cell, sized(3, 2, 4)), "");
+}
+
+TEST(StepRegressions, AnInputUnderAnotherNameIsNotWritten) {
+  const Cell cell = {.step = {"a = Alias(x)", "a = Add(a, h_prev)", "h = Tanh(a)"}, .states = {kState}};
+  const std::string text = error_of([&] { expanded_net(cell, sized(2, 2, 4)); });
+  EXPECT_EQ(text.substr(0, text.find('\n')), "Add: it writes another name of the step net's input \"x\", a sequence");
+  EXPECT_NE(text.find("let Copy make \"a\""), std::string::npos) << text;
+  const Cell other = {.step = {"k = Alias(x)", "s = Sum(k, h_prev)", "v = Tanh(s)", "k = Alias(v)", "h = Tanh(k)"},
+                      .states = {kState}};
+  EXPECT_EQ(check_against_unrolled(other, sized(2, 2, 4)), "");
+}
+
+// Each state starts from the other's last row of the run before; the rows of both are taken in turn.
+TEST(StepRegressions, StatesThatStartFromEachOther) {
+  for (const int64_t steps : {1, 2, 3, 4}) {
+    const Cell cell = {.step = {"a = Sum(x, a_prev)", "b = Mul(x, b_prev)"},
+                       .states = {{"a_prev", "a", "a0", "", "a_last"}, {"b_prev", "b", "b0", "", "b_last"}}};
+    const Tensor rows[] = {normal<double>({1, 2, 3}, 2), normal<double>({1, 2, 3}, 3)};
+    const Feeds feeds = {{"X", normal<double>({steps, 2, 3}, 1)}, {"a0", rows[0]}, {"b0", rows[1]}};
+    NetDef net = recurrent_net(cell, feeds);
+    network_in(net).MutableExtension(recurrent)->set_forward_only(true);
+    expand_recurrent(net);
+    Workspace blobs, apart;
+    for (const auto& [name, value] : feeds) blobs.create(name).tensor() = apart.create(name).tensor() = value.clone();
+    RunContext context;
+    Net shared(net, blobs), plain(net, apart);
+    for (int run = 0; run < 4; ++run) {
+      shared.run(context);
+      plain.run(context);
+      for (const char* name : {"a_last", "b_last"}) EXPECT_EQ(compare(blobs.fetch(name), apart.fetch(name), 0), "");
+      for (const auto& [initial, last] : {std::pair("a0", "b_last"), std::pair("b0", "a_last")}) {
+        blobs.create(initial).tensor() = blobs.fetch(last);
+        apart.create(initial).tensor() = apart.fetch(last).clone();
+      }
+    }
+  }
+}
+
+// A Concat is left alone where the product's gradient would read a part that is overwritten after it.
+TEST(StepRegressions, AConcatOfWhatIsOverwrittenLater) {
+  Feeds feeds = sized(2, 2, 4);
+  feeds.emplace_back("W", normal<double>({4, 8}, 3));
+  feeds.emplace_back("b", normal<double>({4}, 4));
+  for (const char* write : {"e = Tanh(e)", "e = Alias(o)"}) {
+    const Cell cell = {.step = {"e = Negative(x)", "j, sizes = Concat(e, h_prev) axis=2", "z = FC(j, W, b) axis=2",
+                                "o = Tanh(z)", write, "s = Add(z, e)", "h = Tanh(s)"},
+                       .states = {kState}};
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "") << write;
+  }
+}
+
+TEST(StepRegressions, ASumInPlaceOfAnyTerm) {
+  const Cell cell = {.step = {"v = Negative(x)", "v = Sum(v, v)", "v = Sum(h_prev, v)", "h = Tanh(v)"},
+                     .states = {kState}};
+  EXPECT_EQ(check_against_unrolled(cell, sized(3, 2, 4)), "");
+}
+
+// Where nothing depends on an input, all gradients are zero.
+TEST(StepRegressions, OutputsThatDependOnNoInput) {
+  for (const char* line : {"h = Sign(x)", "h = ZerosLike(x)"}) {
+    const Cell cell = {.step = {line}, .states = {kState}};
+    EXPECT_EQ(check_differences(cell, sized(2, 3, 4)), "") << line;
+  }
+}
+
+}  // namespace
+}  // namespace stepnet::testing
