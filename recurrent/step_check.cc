@@ -123,10 +123,10 @@ class SymbolicRun {
     }
   }
 
-  // The last stage first, so that none sees what an earlier one makes in the same turn.
+  // Timesteps of the last stage first, so that none sees what an earlier one makes in the same turn.
   void run_wave(int64_t turn, int64_t blocks) {
     const auto works = [&](int stage) { return turn - stage >= 0 && turn - stage < blocks; };
-    for (int stage = s_.stages; stage-- > 0;)
+    for (int stage = 0; stage < s_.stages; ++stage)
       if (works(stage)) run_block(Phase::before, stage, block_at(s_.block, turn - stage));
     for (int stage = s_.stages; stage-- > 0;)
       if (works(stage)) run_steps(stage, block_at(s_.block, turn - stage));
