@@ -62,6 +62,7 @@ void StepProgram::rebind_slab(const std::string& name, const Tensor& whole, int6
   const int index = slot_of(name);
   if (index < 0 || slots_[index]->kind != Kind::slab) return;
   StepSlot& slot = *slots_[index];
+  if (slot.name != name) return;  // what the step net makes is in another one's place
   slot.take_slab(whole, origin);
   if (slot.stacked.defined()) slot.stacked = slot.whole;
 }

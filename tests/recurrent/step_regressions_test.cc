@@ -103,6 +103,23 @@ TEST(StepRegressions, RecomputedDrawsFromWhatIsOverwritten) {
   EXPECT_EQ(check_differences(cell, sized(3, 2, 4)), "");
 }
 
+// What is made again is written over another kept value; from the second run on, it went to the output itself.
+TEST(StepRegressions, AShownBlobIsRecomputedInPlaceOfAnother) {
+  Feeds feeds = sized(1, 1, 8);
+  feeds.emplace_back("g0", normal<double>({1, 1, 4}, 3));
+  feeds.emplace_back("c0", normal<double>({1, 1, 4}, 4));
+  feeds.emplace_back("W", normal<double>({16, 8}, 5));
+  feeds.emplace_back("b", normal<double>({16}, 6));
+  feeds.emplace_back("k", normal<double>({1, 1, 16}, 7));
+  const Cell cell = {.step = {"a = FC(h_prev, W, b) axis=2", "s = Sum(a, k)",
+                              "g, c = LSTMUnit(g_prev, c_prev, s, timestep) sequence_lengths=0"},
+                     .states = {{"h_prev", "h_prev", "h0"}, {"g_prev", "g", "g0"}, {"c_prev", "c", "c0"}},
+                     .recompute = {"s"},
+                     .outputs = {{"s", "Y"}}};
+  const Feeds outside = outside_gradients(cell, feeds);
+  EXPECT_EQ(compare_results(run_recurrent(cell, feeds, outside), run_unrolled(cell, feeds, outside), 1e-10), "");
+}
+
 TEST(StepRegressions, AnInputUnderAnotherNameIsNotWritten) {
   const Cell cell = {.step = {"a = Alias(x)", "a = Add(a, h_prev)", "h = Tanh(a)"}, .states = {kState}};
   const std::string text = error_of([&] { expanded_net(cell, sized(2, 2, 4)); });
