@@ -69,8 +69,15 @@ void replace(VariableGradient& gradient, VariableGradient other, const TensorTyp
 
 }  // namespace
 
-GraphTask::GraphTask(PassRequest request) : request_(std::move(request)), number_(++g_passes) {
+GraphTask::GraphTask(PassRequest request)
+    : request_(std::move(request)), outer_(tape_state().task), number_(++g_passes) {
   results_.resize(request_.wanted.size());
+}
+
+bool GraphTask::is_within(const GraphTask& other) const {
+  const GraphTask* task = this;
+  while (task && task != &other) task = task->outer_;
+  return task != nullptr;
 }
 
 bool GraphTask::wants(const Edge& edge) const {

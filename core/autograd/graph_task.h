@@ -34,6 +34,8 @@ class GraphTask {
   bool will_run(const Node& node) const;
   void when_done(std::function<void()> fn);
   uint64_t number() const { return number_; }
+  // True of itself, and of a pass that a hook or a derivative of `other` has started, on whichever thread.
+  bool is_within(const GraphTask& other) const;
 
  private:
   struct Capture {
@@ -79,6 +81,7 @@ class GraphTask {
   void check_nan(const Node& node, const Gradients& gradients) const;
 
   PassRequest request_;
+  const GraphTask* outer_;  // inside which this pass was made
   std::unordered_map<const Node*, Visit> visits_;
   // The latest first; leaves before all.
   struct Later {

@@ -97,6 +97,7 @@ NetPlan::NetPlan(NetDef net, std::vector<std::string> inputs, std::vector<std::s
     draws_ = draws_ || versions_.op(i).op.spec->random;
   }
   draws_ = draws_ || has_objects_;  // which may run nets of their own
+  turns_ = net_turns(net_, inputs_);
 }
 
 std::string NetPlan::title() const { return fmt::format("net \"{}\"", net_.name()); }
@@ -206,6 +207,8 @@ std::unique_ptr<NetRecording> NetPlan::make_recording(const Mask& needs, const M
       r.depends.push_back(is_in(dependents, name));
     }
   }
+  r.hidden_turns = net_turns(net_, r.hidden);
+  for (const std::string& name : r.hidden) r.saved_late.push_back(may_have_alias(net_, name));
   return recording;
 }
 

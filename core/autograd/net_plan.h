@@ -7,6 +7,7 @@
 // Threads: immutable but for what is found out once and kept, which any thread may add.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "core/autograd/net_runner.h"
+#include "core/autograd/net_turns.h"
 #include "core/autograd/variable.h"
 #include "core/passes/versioned_net.h"
 
@@ -55,6 +57,8 @@ struct NetRecording {
   Mask needs;                       // per input
   Mask saves_input, saves_output;   // outputs: the visible ones
   std::vector<std::string> hidden;  // saved as well
+  NetTurns hidden_turns;            // in the forward net
+  Mask saved_late;                  // per hidden value: only when the net is done, as another name shows its bytes
   Mask depends;                     // per output, hidden ones behind: computed from an input that needs a gradient
   std::vector<std::string> types;   // blobs of which the type alone is read
   std::set<std::string> kept;       // every blob whose value is read
@@ -86,6 +90,10 @@ class NetPlan : public std::enable_shared_from_this<NetPlan> {
   bool draws() const { return draws_; }              // an operator may be random
   // Errors of a run name this place, unless they name another.
   std::vector<Variable> run(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
+  // The outputs of a run that is not recorded. Each input is asked for right before the first operator that names it,
+  // and dropped when the last one has read it.
+  using TakeInput = std::function<Tensor(size_t input)>;
+  std::vector<Tensor> run_taking(const TakeInput& take, const NetDraw& draw, Place place) const;
 
   // `differentiable`: the outputs that may get a gradient. Throws Error if one that depends on what needs a gradient
   // cannot be differentiated.
@@ -107,17 +115,17 @@ class NetPlan : public std::enable_shared_from_this<NetPlan> {
   NetValue find(const NetRecording& recording, const std::map<std::string, int>& given, const std::string& name,
                 bool by_value) const;
   void check_inputs(std::span<const Variable> inputs) const;
-  std::unique_ptr<NetRunner> run_net(std::span<const Variable> inputs, const NetRecording* recording,
-                                     const NetDraw& draw) const;
-  std::shared_ptr<Node> make_node(const NetRecording& recording, std::span<const Variable> inputs,
-                                  const std::vector<Tensor>& made, std::unique_ptr<NetRunner>& runner,
-                                  const NetDraw& draw, Place place) const;
+  void feed(NetRunner& runner, std::span<const Variable> inputs) const;
+  struct Made;
+  Made run_tensors(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
+  Made run_objects(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
   std::vector<Variable> run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
 
   NetDef net_;
   std::vector<std::string> inputs_, outputs_;
   VersionedNet versions_;
   Mask overwritten_;  // per input: the net writes to its bytes
+  NetTurns turns_;    // of the inputs
   bool has_objects_ = false, draws_ = false;
   mutable NetRunners runners_;  // of runs that are not recorded
   mutable std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
 #include "core/keep_values.h"
+#include "core/net_observer.h"
 #include "core/tensor_packer.h"
 
 namespace stepnet::autograd {
@@ -52,17 +53,90 @@ void drop_unread(const NetPlan& plan, const NetRecording& recording, Workspace& 
   }
 }
 
-NetSaved save(const NetRecording& recording, std::span<const Variable> inputs, const std::vector<Tensor>& made,
-              const Workspace& workspace, const Node& node) {
-  NetSaved saved;
+std::vector<SavedValue> saved_inputs(const NetRecording& recording, std::span<const Variable> inputs,
+                                     const Node& node) {
+  std::vector<SavedValue> saved;
   for (size_t i = 0; i < inputs.size(); ++i)
-    saved.inputs.push_back(recording.saves_input[i] ? SavedValue(inputs[i].value(), &node) : SavedValue());
-  for (size_t k = 0; k < made.size(); ++k)
-    saved.outputs.push_back(recording.saves_output[k] && made[k].defined() ? SavedValue(made[k], &node) : SavedValue());
-  for (const std::string& name : recording.hidden) saved.outputs.emplace_back(workspace.fetch(name), &node);
-  for (const std::string& name : recording.types) saved.types.push_back(type_of(workspace.at(name)));
+    saved.push_back(recording.saves_input[i] ? SavedValue(inputs[i].value(), &node) : SavedValue());
   return saved;
 }
+
+// Of a net that has run: the outputs, and the hidden values that are not saved yet.
+void save_results(const NetRecording& recording, const std::vector<Tensor>& made, const Workspace& workspace,
+                  std::vector<SavedValue> hidden, const Node& node, NetSaved& saved) {
+  hidden.resize(recording.hidden.size());
+  for (size_t h = 0; h < hidden.size(); ++h)
+    if (!hidden[h].holds()) hidden[h] = SavedValue(workspace.fetch(recording.hidden[h]), &node);
+  for (size_t k = 0; k < made.size(); ++k)
+    saved.outputs.push_back(recording.saves_output[k] && made[k].defined() ? SavedValue(made[k], &node) : SavedValue());
+  for (SavedValue& value : hidden) saved.outputs.push_back(std::move(value));
+  for (const std::string& name : recording.types) saved.types.push_back(type_of(workspace.at(name)));
+}
+
+std::vector<TensorType> output_types(const NetRecording& recording, const std::vector<Tensor>& made,
+                                     const Workspace& workspace) {
+  std::vector<TensorType> types;
+  for (const Tensor& t : made) types.push_back(TensorType::of(t.dtype(), t.shape()));
+  for (const std::string& name : recording.hidden) types.push_back(type_of(workspace.at(name)));
+  return types;
+}
+
+bool has_gradient(const NetRecording* recording) {
+  return recording && std::ranges::find(recording->depends, true) != recording->depends.end();
+}
+
+Mask needs_of(std::span<const Variable> inputs) {
+  Mask needs;
+  for (const Variable& v : inputs) needs.push_back(v.requires_grad());
+  return needs;
+}
+
+// With hooks on saved values: a hidden value goes through them as soon as no operator writes it any more, and leaves
+// the workspace when the last one has read it.
+class HiddenValues : public NetObserver {
+ public:
+  HiddenValues(const NetRecording& recording, Workspace& workspace, const Node& node)
+      : recording_(recording), workspace_(workspace), node_(node), saved_(recording.hidden.size()) {}
+  void before(const BoundOp&) override {}
+  void after(const BoundOp& op) override {
+    for (const size_t h : recording_.hidden_turns.last_written[op.index])
+      if (!recording_.saved_late[h]) saved_[h] = SavedValue(workspace_.fetch(recording_.hidden[h]), &node_);
+    for (const size_t h : recording_.hidden_turns.last_used[op.index])
+      if (saved_[h].holds()) workspace_.tensor(recording_.hidden[h]).drop_bytes();
+  }
+  std::vector<SavedValue> take() { return std::move(saved_); }
+
+ private:
+  const NetRecording& recording_;
+  Workspace& workspace_;
+  const Node& node_;
+  std::vector<SavedValue> saved_;
+};
+
+// Asks for the inputs of a run one by one, when their turn comes.
+class InputsInTurn : public NetObserver {
+ public:
+  InputsInTurn(const NetPlan& plan, const NetTurns& turns, Workspace& workspace, const NetPlan::TakeInput& take)
+      : plan_(plan), turns_(turns), workspace_(workspace), take_(take) {}
+  void before(const BoundOp& op) override {
+    for (const size_t i : turns_.first_named[op.index]) {
+      Tensor value = take_(i);
+      require(value.defined(), "{}: the input \"{}\" is undefined", plan_.title(), plan_.inputs()[i]);
+      workspace_.tensor(plan_.inputs()[i]) = plan_.overwrites(i) ? value.clone() : std::move(value);
+    }
+  }
+  void after(const BoundOp& op) override {
+    for (const size_t i : turns_.last_used[op.index])
+      if (const std::string& name = plan_.inputs()[i]; std::ranges::count(plan_.outputs(), name) == 0)
+        workspace_.tensor(name).drop_bytes();
+  }
+
+ private:
+  const NetPlan& plan_;
+  const NetTurns& turns_;
+  Workspace& workspace_;
+  const NetPlan::TakeInput& take_;
+};
 
 // What the workspace itself keeps; with hooks on saved values that goes through them, and the workspace is left empty.
 std::vector<NetSaved::Kept> settle_workspace(const NetPlan& plan, const NetRecording& recording, Workspace& workspace,
@@ -148,71 +222,112 @@ void NetPlan::check_inputs(std::span<const Variable> inputs) const {
   }
 }
 
-// Where objects may be among the outputs, what is to be kept is known only after the run, so nothing is let go of.
-std::unique_ptr<NetRunner> NetPlan::run_net(std::span<const Variable> inputs, const NetRecording* recording,
-                                            const NetDraw& draw) const {
-  NetRunners& runners = recording ? recording->runners : runners_;
-  NetOptions options;
-  options.release_intermediates = !has_objects_;
-  if (recording) options.keep = recording->kept;
-  std::unique_ptr<NetRunner> runner = runners.take(net_, options);
+void NetPlan::feed(NetRunner& runner, std::span<const Variable> inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i)
-    runner->workspace().tensor(inputs_[i]) = overwritten_[i] ? inputs[i].value().clone() : inputs[i].value();
-  std::optional<HookPacker> packer;
-  if (has_objects_ && tape_state().hooks && is_recorded(inputs)) packer.emplace(tape_state().hooks);
-  runner->run(draw.seed, draw.number, packer ? &*packer : nullptr);
-  return runner;
+    runner.workspace().tensor(inputs_[i]) = overwritten_[i] ? inputs[i].value().clone() : inputs[i].value();
 }
 
-std::shared_ptr<Node> NetPlan::make_node(const NetRecording& recording, std::span<const Variable> inputs,
-                                         const std::vector<Tensor>& made, std::unique_ptr<NetRunner>& runner,
-                                         const NetDraw& draw, Place place) const {
-  if (std::ranges::find(recording.depends, true) == recording.depends.end()) return nullptr;
+// What a run has made, and how it was recorded: a null node if no gradient can be wanted.
+struct NetPlan::Made {
+  std::vector<Tensor> outputs;
+  const NetRecording* recording = nullptr;
+  std::shared_ptr<NetNode> node = nullptr;
+};
+
+// The node is there before the net runs: what is saved on the way is saved for it.
+NetPlan::Made NetPlan::run_tensors(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
+  Made made;
+  NetOptions options;
+  options.release_intermediates = true;
+  if (is_recorded(inputs)) {
+    made.recording = &recording(needs_of(inputs), Mask(outputs_.size(), true));
+    options.keep = made.recording->kept;
+  }
+  NetRunners& runners = made.recording ? made.recording->runners : runners_;
+  std::unique_ptr<NetRunner> runner = runners.take(net_, options);
   Workspace& workspace = runner->workspace();
-  std::vector<TensorType> types;
-  for (const Tensor& t : made) types.push_back(TensorType::of(t.dtype(), t.shape()));
-  for (const std::string& name : recording.hidden) types.push_back(type_of(workspace.at(name)));
-  auto node =
-      std::make_shared<NetNode>(shared_from_this(), recording, gradient_edges(inputs), std::move(types), draw, place);
-  NetSaved saved = save(recording, inputs, made, workspace, *node);
-  if (recording.keeps_workspace) {
-    saved.kept = settle_workspace(*this, recording, workspace, *node);
+  feed(*runner, inputs);
+  NetSaved saved;
+  std::optional<HiddenValues> hidden;
+  if (has_gradient(made.recording)) {
+    made.node = std::make_shared<NetNode>(shared_from_this(), *made.recording, gradient_edges(inputs), draw, place);
+    saved.inputs = saved_inputs(*made.recording, inputs, *made.node);
+    if (tape_state().hooks) hidden.emplace(*made.recording, workspace, *made.node);
+  }
+  runner->run(draw.seed, draw.number, nullptr, hidden ? &*hidden : nullptr);
+  made.outputs = outputs_of(*this, *runner);
+  if (made.node) {
+    save_results(*made.recording, made.outputs, workspace, hidden ? hidden->take() : std::vector<SavedValue>{},
+                 *made.node, saved);
+    made.node->keep(std::move(saved), output_types(*made.recording, made.outputs, workspace));
+  }
+  runner->clear();
+  runners.put_back(std::move(runner));
+  return made;
+}
+
+// Where objects may be among the outputs, what is to be kept is known only after the run, so nothing is let go of.
+NetPlan::Made NetPlan::run_objects(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
+  Made made;
+  const Mask needs = needs_of(inputs);
+  const bool recorded = is_recorded(inputs);
+  auto runner = std::make_unique<NetRunner>(net_, NetOptions{});
+  feed(*runner, inputs);
+  std::optional<HookPacker> packer;
+  if (recorded && tape_state().hooks) packer.emplace(tape_state().hooks);
+  runner->run(draw.seed, draw.number, packer ? &*packer : nullptr);
+  made.outputs = outputs_of(*this, *runner);
+  take_small_parts(made.outputs, inputs);
+  if (!recorded) return made;
+  Mask floating;
+  for (const Tensor& t : made.outputs) floating.push_back(t.defined() && is_floating(t.dtype()));
+  made.recording = &recording(needs, floating);
+  if (!has_gradient(made.recording)) return made;
+  Workspace& workspace = runner->workspace();
+  made.node = std::make_shared<NetNode>(shared_from_this(), *made.recording, gradient_edges(inputs), draw, place);
+  NetSaved saved;
+  saved.inputs = saved_inputs(*made.recording, inputs, *made.node);
+  save_results(*made.recording, made.outputs, workspace, {}, *made.node, saved);
+  std::vector<TensorType> types = output_types(*made.recording, made.outputs, workspace);
+  if (made.recording->keeps_workspace) {
+    saved.kept = settle_workspace(*this, *made.recording, workspace, *made.node);
     for (const std::string& name : workspace.names()) saved.blobs.insert(name);
     saved.runner = std::move(runner);
   }
-  node->keep(std::move(saved));
-  return node;
+  made.node->keep(std::move(saved), std::move(types));
+  return made;
 }
 
 std::vector<Variable> NetPlan::run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   check_inputs(inputs);
-  const NetRecording* recording = nullptr;
-  Mask needs;
-  for (const Variable& v : inputs) needs.push_back(v.requires_grad());
-  const bool recorded = is_recorded(inputs);
-  if (recorded && !has_objects_) recording = &this->recording(needs, Mask(outputs_.size(), true));
-  std::unique_ptr<NetRunner> runner = run_net(inputs, recording, draw);
-  std::vector<Tensor> made = outputs_of(*this, *runner);
-  if (has_objects_) take_small_parts(made, inputs);
-  if (recorded && has_objects_) {
-    Mask floating;
-    for (const Tensor& t : made) floating.push_back(t.defined() && is_floating(t.dtype()));
-    recording = &this->recording(needs, floating);
-  }
-  const std::shared_ptr<Node> node = recording ? make_node(*recording, inputs, made, runner, draw, place) : nullptr;
-  if (!has_objects_) {
-    runner->clear();
-    (recording ? recording->runners : runners_).put_back(std::move(runner));
-  }
+  Made made = has_objects_ ? run_objects(inputs, draw, place) : run_tensors(inputs, draw, place);
   std::vector<Variable> outputs;
-  for (size_t k = 0; k < made.size(); ++k) {
-    const bool differentiable = node && recording->depends[k] && is_floating(made[k].dtype());
-    outputs.push_back(!made[k].defined() ? Variable()
-                      : differentiable   ? variable_of(std::move(made[k]), node, static_cast<int>(k))
-                                         : Variable(std::move(made[k])));
+  for (size_t k = 0; k < made.outputs.size(); ++k) {
+    Tensor& t = made.outputs[k];
+    const bool differentiable = made.node && made.recording->depends[k] && is_floating(t.dtype());
+    outputs.push_back(!t.defined()     ? Variable()
+                      : differentiable ? variable_of(std::move(t), made.node, static_cast<int>(k))
+                                       : Variable(std::move(t)));
   }
   mark_views(outputs, inputs);
   return outputs;
+}
+
+std::vector<Tensor> NetPlan::run_taking(const TakeInput& take, const NetDraw& draw, Place place) const {
+  try {
+    NetOptions options;
+    options.release_intermediates = true;
+    std::unique_ptr<NetRunner> runner = runners_.take(net_, options);
+    InputsInTurn inputs(*this, turns_, runner->workspace(), take);
+    runner->run(draw.seed, draw.number, nullptr, &inputs);
+    std::vector<Tensor> made = outputs_of(*this, *runner);
+    runner->clear();
+    runners_.put_back(std::move(runner));
+    return made;
+  } catch (Error& e) {
+    add_call_place(e, place);
+    throw;
+  }
 }
 
 std::vector<Variable> NetPlan::run(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {

@@ -11,10 +11,11 @@ NetRunner::NetRunner(const NetDef& net, const NetOptions& options) : net_(net, w
   for (const std::string& name : workspace_.names()) blobs_.push_back(workspace_.find(name));
 }
 
-void NetRunner::run(uint64_t seed, int64_t iteration, TensorPacker* packer) {
+void NetRunner::run(uint64_t seed, int64_t iteration, TensorPacker* packer, NetObserver* observer) {
   RunContext context;
   context.seed = seed;
   context.packer = packer;
+  context.observer = observer;
   net_.set_runs(iteration);
   net_.run(context);
 }

@@ -17,7 +17,7 @@ class NetRunner {
  public:
   NetRunner(const NetDef& net, const NetOptions& options);
   Workspace& workspace() { return workspace_; }
-  void run(uint64_t seed, int64_t iteration, TensorPacker* packer = nullptr);
+  void run(uint64_t seed, int64_t iteration, TensorPacker* packer = nullptr, NetObserver* observer = nullptr);
   // Lets go of everything in the workspace.
   void clear();
 

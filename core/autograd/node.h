@@ -107,6 +107,8 @@ class Node : public std::enable_shared_from_this<Node> {
 
  protected:
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
+  // Of a node that is made before the operator has run.
+  void set_outputs(std::vector<TensorType> outputs) { outputs_ = std::move(outputs); }
 
  private:
   std::vector<Edge> edges_;

@@ -40,6 +40,36 @@ INSTANTIATE_TEST_SUITE_P(Types, TapeLayerHooks,
                          ::testing::Values(HookCase{"RNN", 5}, HookCase{"GRU", 5}, HookCase{"LSTM", 5},
                                            HookCase{"RNN", 600}, HookCase{"GRU", 600}, HookCase{"LSTM", 600}));
 
+// A hook may run a pass through the layer whose value it unpacks before the layer's gradient has begun, and is told off
+// in the middle of it, where that pass would wait for itself.
+TEST(TapeLayersWithHooks, MayRunAPassThroughTheirLayerUnlessItIsAtWork) {
+  const Layer l = layer("LSTM", 600);
+  const std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
+  const Gradients expected = grad({loss_of(l, "LSTM", inputs, false)}, inputs);
+  int unpacked = 0, at = -1;
+  Variable loss;
+  Gradients inner;
+  SavedValueHooks hooks = stored_elsewhere();
+  hooks.unpack = [&, plain = hooks.unpack](const std::any& object) {
+    if (unpacked++ == at) inner = grad({loss}, inputs, {.keep_graph = true, .threads = 2});
+    return plain(object);
+  };
+  {
+    const SavedValueHooksScope scope(hooks);
+    loss = sum_of(run("LSTM", inputs, l.args)[0]);
+  }
+  grad({loss}, inputs, {.keep_graph = true});
+  const int all = std::exchange(unpacked, 0);
+  at = 0;
+  const Gradients outer = grad({loss}, inputs, {.keep_graph = true});
+  for (const Gradients& g : {outer, inner})
+    for (size_t i = 0; i < inputs.size(); ++i)
+      EXPECT_EQ(values_of(g[i].dense), values_of(expected[i].dense)) << l.inputs[i];
+  unpacked = 0;
+  at = all - 1;
+  expect_error([&] { grad({loss}, inputs, {.keep_graph = true}); }, {"is at work", "runs a backward pass through it"});
+}
+
 // Segments that run again do so for each backward pass, if the graph is kept.
 TEST(TapeRecurrentBudget, HoldsInEachBackwardPass) {
   const Layer l = layer("LSTM", 600);
