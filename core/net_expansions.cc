@@ -10,6 +10,11 @@ std::vector<void (*)(NetDef&)>& expansions() {
   return all;
 }
 
+std::vector<void (*)(NetDef&)>& strippings() {
+  static std::vector<void (*)(NetDef&)> all;
+  return all;
+}
+
 }  // namespace
 
 bool register_expansion(void (*expand)(NetDef&)) {
@@ -19,6 +24,16 @@ bool register_expansion(void (*expand)(NetDef&)) {
 
 void expand_net(NetDef& net) {
   for (const auto expand : expansions()) expand(net);
+}
+
+bool register_forward_only(void (*strip)(NetDef&)) {
+  strippings().push_back(strip);
+  return true;
+}
+
+NetDef forward_only(NetDef net) {
+  for (const auto strip : strippings()) strip(net);
+  return net;
 }
 
 }  // namespace stepnet

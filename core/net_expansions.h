@@ -13,4 +13,11 @@ bool register_expansion(void (*expand)(NetDef&));
 // Calls them all. A net without such operators stays as it is. Throws Error with the operator's place.
 void expand_net(NetDef& net);
 
+// Adds a function that takes from a net's operators on blobs what tells them to keep values for a gradient, but where
+// another operator of the net reads what they keep. Returns true.
+bool register_forward_only(void (*strip)(NetDef&));
+
+// The net as these functions leave it: its outputs are the same, but nothing can be differentiated behind it.
+NetDef forward_only(NetDef net);
+
 }  // namespace stepnet

@@ -122,6 +122,11 @@ bool NetPlan::is_in(const std::set<VersionedBlob>& blobs, const std::string& nam
   return blobs.count(versions_.has(name) ? versions_.last(name) : VersionedBlob{name, 0}) > 0;
 }
 
+bool NetPlan::reaches_output(const Mask& needs) const {
+  const std::set<VersionedBlob> dependents = this->dependents(needs);
+  return std::ranges::any_of(outputs_, [&](const std::string& name) { return is_in(dependents, name); });
+}
+
 bool NetPlan::is_input(const std::string& name) const {
   const int i = place_in(inputs_, name);
   return i >= 0 && !overwritten_[i];

@@ -106,6 +106,7 @@ class NetPlan : public std::enable_shared_from_this<NetPlan> {
   struct Reads;
   std::set<VersionedBlob> dependents(const Mask& wanted) const;
   bool is_in(const std::set<VersionedBlob>& blobs, const std::string& name) const;
+  bool reaches_output(const Mask& needs) const;  // one of these inputs
   bool is_input(const std::string& name) const;
   std::string given_name(const std::string& output) const;
   Reads backward_part(const Mask& wanted, const std::vector<std::string>& targets) const;

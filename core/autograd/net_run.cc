@@ -6,6 +6,7 @@
 #include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
 #include "core/keep_values.h"
+#include "core/net_expansions.h"
 #include "core/net_observer.h"
 #include "core/tensor_packer.h"
 
@@ -266,12 +267,13 @@ NetPlan::Made NetPlan::run_tensors(std::span<const Variable> inputs, const NetDr
   return made;
 }
 
-// Where objects may be among the outputs, what is to be kept is known only after the run, so nothing is let go of.
+// Where objects may be among the outputs, what is to be kept is known only after the run, so nothing is let go of. If
+// no gradient can be wanted, operators on blobs keep nothing for it either.
 NetPlan::Made NetPlan::run_objects(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   Made made;
   const Mask needs = needs_of(inputs);
-  const bool recorded = is_recorded(inputs);
-  auto runner = std::make_unique<NetRunner>(net_, NetOptions{});
+  const bool recorded = is_recorded(inputs) && reaches_output(needs);
+  auto runner = std::make_unique<NetRunner>(recorded ? net_ : forward_only(net_), NetOptions{});
   feed(*runner, inputs);
   std::optional<HookPacker> packer;
   if (recorded && tape_state().hooks) packer.emplace(tape_state().hooks);
