@@ -10,23 +10,23 @@ namespace {
 
 std::atomic<uint64_t> g_last_sequence{0};
 
-// While nodes are being let go of: those that are to follow. It is on the stack of whoever began, so that it outlives
+// While something is being let go of: what is to follow. It is on the stack of whoever began, so that it outlives
 // whatever a thread destroys at its end.
-thread_local std::vector<std::shared_ptr<Node>>* g_waiting = nullptr;
+thread_local std::vector<std::shared_ptr<void>>* g_waiting = nullptr;
 
 }  // namespace
 
-void let_go(std::shared_ptr<Node> node) {
-  if (!node || node.use_count() > 1) return;
+void let_go(std::shared_ptr<void> object) {
+  if (!object || object.use_count() > 1) return;
   if (g_waiting) {
-    g_waiting->push_back(std::move(node));
+    g_waiting->push_back(std::move(object));
     return;
   }
-  std::vector<std::shared_ptr<Node>> waiting;
+  std::vector<std::shared_ptr<void>> waiting;
   g_waiting = &waiting;
-  node.reset();
+  object.reset();
   while (!waiting.empty()) {
-    const std::shared_ptr<Node> next = std::move(waiting.back());
+    const std::shared_ptr<void> next = std::move(waiting.back());
     waiting.pop_back();
   }
   g_waiting = nullptr;

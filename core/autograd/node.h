@@ -62,8 +62,9 @@ struct NodeHooks {
   HookList<NodePostHook> after;
 };
 
-// Lets go of a node; from inside the destruction of another one only later, so that nothing recurses.
-void let_go(std::shared_ptr<Node> node);
+// Lets go of a node, or of what may hold variables and so nodes; from inside the destruction of another one only later,
+// so that nothing recurses.
+void let_go(std::shared_ptr<void> object);
 
 class Node : public std::enable_shared_from_this<Node> {
  public:

@@ -35,7 +35,10 @@ struct ViewFamily {
 
 struct VariableState {
   VariableState() = default;
-  ~VariableState() { let_go(std::move(grad_fn)); }
+  ~VariableState() {
+    let_go(std::move(grad_fn));
+    let_go(std::move(gradient));  // which may hold other variables: as the gradient, or in hooks
+  }
   VariableState(const VariableState&) = delete;
   VariableState& operator=(const VariableState&) = delete;
 
@@ -47,9 +50,9 @@ struct VariableState {
   bool requires_grad = false;  // of a leaf
   bool is_view = false;        // its bytes are another variable's
   bool retains_grad = false;
-  std::unique_ptr<GradientState> gradient;  // null: no gradient was ever asked for
+  std::shared_ptr<GradientState> gradient;  // null: no gradient was ever asked for
   GradientState& make_gradient() {
-    if (!gradient) gradient = std::make_unique<GradientState>();
+    if (!gradient) gradient = std::make_shared<GradientState>();
     return *gradient;
   }
 };

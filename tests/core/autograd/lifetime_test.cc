@@ -94,6 +94,21 @@ TEST_F(TapeLifetime, FreeDeepGraphThroughGradients) {
   }
 }
 
+TEST_F(TapeLifetime, FreeLongChainsOfLeaves) {
+  Variable by_hook = var({1}), by_hook_after = var({1}), by_gradient = var({1});
+  for (int i = 0; i < 100000; ++i) {
+    Variable next = var({1});
+    next.register_hook([by_hook](const VariableGradient&) -> VariableGradient { return {}; });
+    by_hook = next;
+    next = var({1});
+    next.register_post_accumulate_hook([by_hook_after](Variable&) {});
+    by_hook_after = next;
+    next = var({1});
+    next.set_grad(by_gradient);
+    by_gradient = next;
+  }
+}
+
 TEST_F(TapeLifetime, RetainGradCycle) {
   const Variable x = var({1});
   std::weak_ptr<VariableState> state;
