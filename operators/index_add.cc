@@ -81,6 +81,7 @@ REGISTER(index_add) {
       .input("SRC", "like DATA, but with K slices along the axis")
       .output("Y", "DATA with the slices added")
       .in_place("DATA", "Y")
+      .role(Role::add_rows)
       .shape(infer)
       .example({"DATA=3,2", "INDICES=int32,4:2,0,2,1", "SRC=4,2"})
       .example({"DATA=2,3,2", "INDICES=int64,2:1,1", "SRC=2,2,2"}, {"axis=1"})

@@ -38,6 +38,31 @@ void add_to(Variable& a, const Variable& b) {
   count(TapeEvent::added_in_place);
 }
 
+// The same of rows, of which no dense tensor is made.
+void add_rows_to(Variable& a, const VariableGradient& rows) {
+  finish_offload_of(a.value());
+  static const std::shared_ptr<const EagerOp> op =
+      EagerOp::get(signature(Role::add_rows, 3, 1, {make_arg("axis", 0)}, {0}));
+  Tensor& target = a.state()->value;
+  const Tensor indices = rows.indices.value().reshaped({rows.indices.shape().size()});
+  const Tensor values = rows.values.value().reshaped(target.shape().with(0, indices.size()));
+  const Tensor* in[] = {&target, &indices, &values};
+  Tensor* out[] = {&target};
+  RunContext context;
+  run_op(op->bound_on(target.device()), in, out, context);
+  count(TapeEvent::added_in_place);
+}
+
+// Neither is recorded. In a copy of the dense tensor, unless only the caller holds it.
+Variable add_rows(Variable dense, const VariableGradient& rows) {
+  if (!holds_alone(dense)) {
+    dense = copied(dense);
+    count(TapeEvent::added_apart);
+  }
+  add_rows_to(dense, rows);
+  return dense;
+}
+
 Variable concat(const Variable& a, const Variable& b) {
   static const std::shared_ptr<const EagerOp> op =
       EagerOp::get(signature(Role::concat_rows, 2, 2, {make_arg("axis", 0)}));
@@ -91,9 +116,9 @@ VariableGradient add_gradients(VariableGradient a, VariableGradient b, const Ten
     count(TapeEvent::added_apart);
     return VariableGradient::sparse(concat(a.indices, b.indices), concat(a.values, b.values));
   }
-  if (a.is_sparse()) a = make_dense(a, type);
-  if (b.is_sparse()) b = make_dense(b, type);
-  if (tape_state().recording) return sum(a.dense, b.dense);
+  if (tape_state().recording) return sum(make_dense(a, type), make_dense(b, type));
+  if (a.is_sparse()) return add_rows(std::move(b.dense), a);
+  if (b.is_sparse()) return add_rows(std::move(a.dense), b);
   if (!is_only_holder(a) && is_only_holder(b)) std::swap(a, b);
   if (!is_only_holder(a)) return sum(a.dense, b.dense);
   add_to(a.dense, b.dense);
@@ -101,8 +126,8 @@ VariableGradient add_gradients(VariableGradient a, VariableGradient b, const Ten
 }
 
 void add_in_place(Variable& a, VariableGradient b) {
-  const Variable dense = b.is_sparse() ? make_dense(b, TensorType::of(a.dtype(), a.shape())) : b.dense;
-  add_to(a, dense);
+  if (b.is_sparse()) return add_rows_to(a, b);
+  add_to(a, b.dense);
 }
 
 Variable make_dense(const VariableGradient& gradient, const TensorType& type) {

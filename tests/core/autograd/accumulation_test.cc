@@ -1,6 +1,7 @@
 // How gradients add up: in buffers of nodes and in leaves, in which bytes, dense and sparse.
 #include <gtest/gtest.h>
 
+#include "core/autograd/variable_state.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
@@ -280,6 +281,50 @@ TEST_F(TapeAccumulation, LaterPassesAddInPlace) {
   EXPECT_EQ(x.grad().value().raw(), bytes);
   EXPECT_EQ(added(), 3);
   EXPECT_EQ(apart(), 0);
+}
+
+// A few rows are added to a dense gradient where they belong, and no table is made of them: in the leaf, and in the
+// sum that flows on from an interior variable.
+TEST_F(TapeAccumulation, SparseRowsOntoADenseGradientMakeNoTable) {
+  constexpr int64_t kRows = 20000, kColumns = 16, kTable = kRows * kColumns * 8;
+  const auto expect_rows = [&](const Variable& g) {
+    const auto values = g.value().span<double>();
+    for (const auto& [row, times] : {std::pair{0, 0}, {3, 2}, {19999, 1}}) EXPECT_EQ(values[row * kColumns], 5 + times);
+  };
+  const auto given = [] {
+    Tensor t = Tensor::empty(DType::float64, {kRows, kColumns});
+    std::ranges::fill(t.span<double>(), 5);
+    return Variable(std::move(t));
+  };
+  const Variable table(Tensor::zeros(DType::float64, {kRows, kColumns}), true);
+  table.state()->make_gradient().grad = given();
+  int64_t before = live_bytes();
+  allocator(Device{}).reset_peak();
+  backward(sum_of(rows_of(table, {3, 19999, 3})));
+  EXPECT_LE(allocator(Device{}).counters().peak - before, kTable / 100);
+  expect_rows(table.grad().dense);
+  for (const bool rows_first : {false, true}) {
+    const Variable h = run("Scale", {table}, {make_arg("scale", 1.0F)})[0];
+    Variable rows = rows_first ? Variable() : rows_of(h, {3, 19999, 3});  // the later one is differentiated first
+    const Variable whole = own({h}, var({0}), [&](const Gradients&, const NodeRun&) { return Gradients{given()}; });
+    if (rows_first) rows = rows_of(h, {3, 19999, 3});
+    before = live_bytes();
+    allocator(Device{}).reset_peak();
+    const Gradients g = grad({sum_of(rows), whole}, {h});
+    EXPECT_LE(allocator(Device{}).counters().peak - before, kTable + kTable / 100) << rows_first;
+    expect_rows(g[0].dense);
+  }
+}
+
+// What somebody else holds stays as it is.
+TEST_F(TapeAccumulation, SparseRowsOntoADenseGradientThatIsHeldMakeACopy) {
+  const Variable table = var({3, 1}, {1, 2, 3});
+  const Variable kept = var({3, 1}, {10, 20, 30}, false);
+  const Variable h = run("Scale", {table}, {make_arg("scale", 1.0F)})[0];
+  const Variable whole = own({h}, var({0}), [&](const Gradients&, const NodeRun&) { return Gradients{kept}; });
+  const Gradients g = grad({sum_of(rows_of(h, {2, 0, 2})), whole}, {h});
+  EXPECT_EQ(values_of(g[0].dense), (Numbers{11, 20, 32}));
+  EXPECT_EQ(values_of(kept), (Numbers{10, 20, 30}));
 }
 
 }  // namespace
