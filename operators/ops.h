@@ -384,7 +384,8 @@ struct BatchNormArgs {
   std::optional<float> epsilon = {};  // added to variances; 1e-05 if not given
   std::optional<float> momentum = {};  // how much of the running statistics stays with each run; 0.9 if not given
   std::optional<std::string> order = {};  // NCHW: channels are dimension 1; NHWC: the last one; "NCHW" if not given
-  int outputs = 5;  // how many are asked for, the first so many of 5
+  // how many are asked for, the first so many of 5; 5 if not given, and with is_test 1
+  std::optional<int> outputs = {};
   ArgList list() const {
     return ArgList()
         .add("is_test", is_test)
@@ -412,7 +413,7 @@ inline BatchNormOutputs batch_norm(const Variable& x, const Variable& scale, con
   static const TypedCall call("BatchNorm", {-1, 3, 4, -1, -1});
   const Variable given[] = {x, scale, bias, est_mean, est_var};
   std::array<Variable, 5> made;
-  call.run_into(made, given, args.list(), args.outputs, place);
+  call.run_into(made, given, args.list(), args.outputs.value_or(args.is_test.value_or(false) ? 1 : 5), place);
   return {std::move(made[0]), std::move(made[1]), std::move(made[2]), std::move(made[3]), std::move(made[4])};
 }
 // The same, written over x, est_mean, est_var.
@@ -421,7 +422,7 @@ inline BatchNormOutputs batch_norm_(const Variable& x, const Variable& scale, co
   static const TypedCall call("BatchNorm", {0, 3, 4, -1, -1});
   const Variable given[] = {x, scale, bias, est_mean, est_var};
   std::array<Variable, 5> made;
-  call.run_into(made, given, args.list(), args.outputs, place);
+  call.run_into(made, given, args.list(), args.outputs.value_or(args.is_test.value_or(false) ? 1 : 5), place);
   return {std::move(made[0]), std::move(made[1]), std::move(made[2]), std::move(made[3]), std::move(made[4])};
 }
 
@@ -2622,7 +2623,8 @@ struct SpatialBNArgs {
   std::optional<float> epsilon = {};  // added to variances; 1e-05 if not given
   std::optional<float> momentum = {};  // how much of the running statistics stays with each run; 0.9 if not given
   std::optional<std::string> order = {};  // NCHW: channels are dimension 1; NHWC: the last one; "NCHW" if not given
-  int outputs = 5;  // how many are asked for, the first so many of 5
+  // how many are asked for, the first so many of 5; 5 if not given, and with is_test 1
+  std::optional<int> outputs = {};
   ArgList list() const {
     return ArgList()
         .add("is_test", is_test)
@@ -2650,7 +2652,7 @@ inline SpatialBNOutputs spatial_bn(const Variable& x, const Variable& scale, con
   static const TypedCall call("SpatialBN", {-1, 3, 4, -1, -1});
   const Variable given[] = {x, scale, bias, est_mean, est_var};
   std::array<Variable, 5> made;
-  call.run_into(made, given, args.list(), args.outputs, place);
+  call.run_into(made, given, args.list(), args.outputs.value_or(args.is_test.value_or(false) ? 1 : 5), place);
   return {std::move(made[0]), std::move(made[1]), std::move(made[2]), std::move(made[3]), std::move(made[4])};
 }
 // The same, written over x, est_mean, est_var.
@@ -2659,7 +2661,7 @@ inline SpatialBNOutputs spatial_bn_(const Variable& x, const Variable& scale, co
   static const TypedCall call("SpatialBN", {0, 3, 4, -1, -1});
   const Variable given[] = {x, scale, bias, est_mean, est_var};
   std::array<Variable, 5> made;
-  call.run_into(made, given, args.list(), args.outputs, place);
+  call.run_into(made, given, args.list(), args.outputs.value_or(args.is_test.value_or(false) ? 1 : 5), place);
   return {std::move(made[0]), std::move(made[1]), std::move(made[2]), std::move(made[3]), std::move(made[4])};
 }
 

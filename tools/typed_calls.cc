@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/error.h"
@@ -103,12 +104,35 @@ size_t usual_outputs(const OpSpec& spec) {
   return count;
 }
 
+// A switch with which the operator has fewer outputs than usual, as an example of its own net shows.
+struct FewerOutputs {
+  std::string arg;
+  size_t outputs;
+};
+
+std::optional<FewerOutputs> fewer_outputs(const OpSpec& spec, size_t usual) {
+  for (const OpExample& example : spec.examples) {
+    if (example.net.empty()) continue;
+    const GradientSubject subject = example_subject(spec, example, 1);
+    for (const OperatorDef& op : subject.net.op()) {
+      if (op.type() != spec.type || op.output_size() >= static_cast<int>(usual)) continue;
+      for (const ArgSpec& arg : spec.args)
+        for (const Argument& given : op.arg())
+          if (arg.type == "bool" && given.name() == arg.name && given.i() != 0)
+            return FewerOutputs{arg.name, static_cast<size_t>(op.output_size())};
+    }
+  }
+  return {};
+}
+
 // One operator's function, or its two.
 class Writer {
  public:
   explicit Writer(const OpSpec& spec) : spec_(spec), name_(function_name(spec.type)) {
     lists_ = spec.outputs.back().variadic;
     chooses_ = !lists_ && std::ranges::any_of(spec.outputs, [](const auto& p) { return p.optional; });
+    if (chooses_) usual_ = usual_outputs(spec);
+    if (chooses_) fewer_ = fewer_outputs(spec, usual_);
     in_place_.assign(spec.outputs.size(), -1);
     for (const InPlaceRule& rule : spec.in_place)
       if (rule.enforced) overwrite(rule);
@@ -166,9 +190,13 @@ class Writer {
       text += member(arg);
       list += fmt::format("{}.add(\"{}\", {})", many ? "\n        " : "", arg.name, member_name(arg));
     }
-    if (chooses_)
-      text += fmt::format("  int outputs = {};  // how many are asked for, the first so many of {}\n",
-                          usual_outputs(spec_), most());
+    if (fewer_)
+      text += comment(fmt::format("how many are asked for, the first so many of {}; {} if not given, and with {} {}",
+                                  most(), usual_, fewer_->arg, fewer_->outputs),
+                      "  ") +
+              "  std::optional<int> outputs = {};\n";
+    else if (chooses_)
+      text += fmt::format("  int outputs = {};  // how many are asked for, the first so many of {}\n", usual_, most());
     if (!many) return text + fmt::format("  ArgList list() const {{ return ArgList(){}; }}\n}};\n", list);
     return text + fmt::format("  ArgList list() const {{\n    return ArgList(){};\n  }}\n}};\n", list);
   }
@@ -232,7 +260,10 @@ class Writer {
     text += fmt::format("  static const TypedCall call(\"{}\"{});\n{}", spec_.type, in_place, line);
     if (lists_) return text + fmt::format("  return call.run({}, {}, outputs, place);\n}}\n", span, args);
     if (spec_.outputs.size() == 1) return text + fmt::format("  return call.run1({}, {}, place);\n}}\n", span, args);
-    const std::string count = chooses_ ? "args.outputs" : std::to_string(most());
+    const std::string count = fewer_     ? fmt::format("args.outputs.value_or(args.{}.value_or(false) ? {} : {})",
+                                                       fewer_->arg, fewer_->outputs, usual_)
+                              : chooses_ ? "args.outputs"
+                                         : std::to_string(most());
     text += fmt::format("  std::array<Variable, {}> made;\n  call.run_into(made, {}, {}, {}, place);\n", most(), span,
                         args, count);
     std::vector<std::string> members;
@@ -244,6 +275,8 @@ class Writer {
   std::string name_;
   std::vector<int> in_place_;             // per declared output
   bool chooses_ = false, lists_ = false;  // outputs may be left out; are a list
+  size_t usual_ = 0;                      // how many there are if nobody says it
+  std::optional<FewerOutputs> fewer_;
 };
 
 // Breaks lines of code that are too long after a comma.

@@ -62,6 +62,21 @@ TEST(TypedCalls, GiveTheFirstOfOutputsThatMayBeAbsent) {
   EXPECT_EQ(grad_of(a), (Numbers{1}));
 }
 
+// BatchNorm has one output with is_test, and five without.
+TEST(TypedCalls, GiveAsManyOutputsAsTheArgumentsAllow) {
+  const Variable x = var({2, 1}, {1, 3}), scale = var({2}), bias = var({5}), mean = constant({1}),
+                 spread = constant({4});
+  const ops::BatchNormOutputs tested = ops::batch_norm(x, scale, bias, mean, spread, {.is_test = true, .epsilon = 0});
+  EXPECT_EQ(values_of(tested), (Numbers{5, 7}));
+  EXPECT_FALSE(tested.running_mean.defined());
+  backward(ops::sum_elements(tested));
+  EXPECT_EQ(grad_of(x), (Numbers{1, 1}));
+  EXPECT_EQ(values_of(ops::spatial_bn(x, scale, bias, mean, spread, {.is_test = true, .epsilon = 0})), (Numbers{5, 7}));
+  EXPECT_TRUE(ops::batch_norm(x, scale, bias, mean, spread, {.is_test = false}).saved_inv_std.defined());
+  expect_contains(error_text([&] { ops::batch_norm(x, scale, bias, mean, spread, {.is_test = true, .outputs = 5}); }),
+                  "the output Y alone");
+}
+
 TEST(TypedCalls, GiveAListOfOutputs) {
   const std::vector<Variable> parts = ops::split(var({1, 2, 3, 4}), {}, 2, {.axis = 0});
   ASSERT_EQ(parts.size(), 2U);
