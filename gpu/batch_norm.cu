@@ -193,16 +193,17 @@ void gradient(const BatchNormArgs& a, gpu::In<T> x, gpu::In<T> scale, gpu::In<T>
   if (gradient_by_vendor(a, channels, s, dx, dscale, dbias, call)) return;
   const gpu::Temporary<gpu::Pair> room(call, channels.count);
   gpu::Pair* const common = room.data;
+  const bool needs_u = dx.data || dscale.data, needs_common = dx.data;  // what is read for others may be missing
   gpu::sum_channels(
       call, channels,
       [=] __device__(size_t c, size_t i) {
         const double given = s.at(dy, i);
-        return gpu::Pair{given, given * s.u(c, i)};
+        return gpu::Pair{given, needs_u ? given * s.u(c, i) : 0};
       },
       [=] __device__(size_t c, gpu::Pair sum) {
         if (dbias.data) dbias[c] = static_cast<T>(sum.first);
         if (dscale.data) dscale[c] = static_cast<T>(sum.second);
-        common[c] = s.common(c, sum);
+        if (needs_common) common[c] = s.common(c, sum);
       });
   if (!dx.data) return;
   const gpu::ChannelOf channel(channels);

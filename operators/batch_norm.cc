@@ -6,9 +6,9 @@
 // With m elements per channel and sums over them, for a given dY, dmean and dinv:
 //   dX = scale inv (dY - sum(dY) / m - u sum(dY u) / m) + dmean / m - dinv inv^2 u / m,
 //   dscale = sum(dY u), dbias = sum(dY).
-// Backward reads X, scale, saved_mean and saved_inv_std. What comes to running_mean and running_var from outside is put
-// into dmean and dinv. With is_test the gradients are formulas over other operators. The derivatives of the gradient
-// are in batch_norm_second.cc.
+// Backward reads X, scale, saved_mean and saved_inv_std; dscale no scale, and dbias none of them. What comes to
+// running_mean and running_var from outside is put into dmean and dinv. With is_test the gradients are formulas over
+// other operators. The derivatives of the gradient are in batch_norm_second.cc.
 
 #include "operators/batch_norm.h"
 #include "operators/flops.h"
@@ -80,11 +80,24 @@ void forward(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> bias, In<T> est
   });
 }
 
-// An empty dY, dmean or dinv is zeros, and an empty output is not wanted.
+// dbias, which needs dY alone.
+template <class T>
+void sum_gradients(const Channels& channels, In<T> dy, Out<T> dbias) {
+  channels.each_range(1.0, [&](int64_t begin, int64_t end) {
+    PerChannel sum = zeros_for(begin, end);
+    if (!dy.empty())
+      channels.each_element(begin, end, [&](int64_t c, int64_t i) { sum[c] += static_cast<double>(dy[i]); });
+    for (int64_t c = begin; c < end; ++c) dbias[c] = static_cast<T>(sum[c - begin]);
+  });
+}
+
+// An empty dY, dmean or dinv is zeros, and an empty output is not wanted. The bytes of an input that no wanted output
+// uses may be missing.
 template <class T>
 void gradient(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> dy, In<T> means, In<T> invs, In<T> dmean, In<T> dinv,
               Out<T> dx, Out<T> dscale, Out<T> dbias, Call& call) {
   const Channels channels(a, call.in(0).shape());
+  if (!call.wants(0) && !call.wants(1)) return sum_gradients(channels, dy, dbias);
   const double m = static_cast<double>(channels.size());
   const auto at = [](In<T> values, int64_t i) { return values.empty() ? 0.0 : static_cast<double>(values[i]); };
   channels.each_range(4.0, [&](int64_t begin, int64_t end) {
@@ -100,6 +113,7 @@ void gradient(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> dy, In<T> mean
       double &constant = sum[c - begin], &slope = along[c - begin];
       if (!dbias.empty()) dbias[c] = static_cast<T>(constant);
       if (!dscale.empty()) dscale[c] = static_cast<T>(slope);
+      if (dx.empty()) continue;
       const double inv = static_cast<double>(invs[c]), factor = static_cast<double>(scale[c]) * inv;
       constant = (at(dmean, c) - factor * constant) / m;
       slope = -(factor * slope + at(dinv, c) * inv * inv) / m;
@@ -132,17 +146,19 @@ Value scaled(Formula& f, Value x, float factor) { return f.op("Scale", {x}, {mak
 std::vector<Gradient> train_derivatives(Formula& f, const std::string& type) {
   const auto& a = f.args<BatchNormArgs>();
   const auto given = [&f](const char* name) { return f.has_dy(name) ? f.dy(name) : Value(); };
-  Value from_mean = given("running_mean"), from_var = given("running_var");
-  const Value kept_mean = from_mean, kept_var = from_var;
+  const Value kept_mean = given("running_mean"), kept_var = given("running_var");
+  // What comes to the statistics from outside flows on to X alone.
+  const auto for_x = [&f](Value v) { return f.wants("X") ? v : Value(); };
+  Value from_mean = for_x(kept_mean), from_var = for_x(kept_var);
   if (from_mean.defined()) from_mean = scaled(f, from_mean, 1.0F - a.momentum);
   if (from_var.defined())  // the variance is inv^-2 - epsilon
     from_var = scaled(f, f.op("Mul", {from_var, f.op("Pow", {f.y("saved_inv_std")}, {make_arg("exponent", -3.0F)})}),
                       -2.0F * (1.0F - a.momentum));
-  const std::vector<Value> d =
-      f.ops(type + "Gradient",
-            {f.x("X"), f.x("scale"), given("Y"), f.y("saved_mean"), f.y("saved_inv_std"),
-             total(f, given("saved_mean"), from_mean), total(f, given("saved_inv_std"), from_var)},
-            f.forward_args(), {f.wants("X"), f.wants("scale"), f.wants("bias")});
+  const Value dmean = total(f, for_x(given("saved_mean")), from_mean);
+  const Value dinv = total(f, for_x(given("saved_inv_std")), from_var);
+  const std::vector<Value> d = f.ops(
+      type + "Gradient", {f.x("X"), f.x("scale"), given("Y"), f.y("saved_mean"), f.y("saved_inv_std"), dmean, dinv},
+      f.forward_args(), {f.wants("X"), f.wants("scale"), f.wants("bias")});
   Gradient mean, variance;
   if (kept_mean.defined() && f.wants("est_mean")) mean = scaled(f, kept_mean, a.momentum);
   if (kept_var.defined() && f.wants("est_var")) variance = scaled(f, kept_var, a.momentum);
@@ -242,12 +258,16 @@ OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
       .optional()
       .output("dX", "like X")
       .optional()
+      .uses({"X", "scale", "dY", "mean", "inv_std", "dmean", "dinv_std"})
       .output("dscale", "[C]")
       .optional()
+      .uses({"X", "dY", "mean", "inv_std"})
       .output("dbias", "[C]")
       .optional()
+      .uses({"dY"})
       .shape(infer_gradient)
       .flops([](const auto&, const ShapeCall& c) {
+        if (!c.wants(0) && !c.wants(1)) return input_size(c, 0);
         return input_size(c, 0) * (5 + 4 * int{c.wants(0)}) + input_size(c, 1) * 9 * int{c.wants(0)};
       })
       .cpu(gradient<float>, gradient<double>)

@@ -126,6 +126,11 @@ std::vector<Gradient> derivatives(Formula& f) {
   for (const Value& v : {f.y("H"), f.y("C"), f.dy("H"), f.dy("C")}) inputs.push_back(v);
   const std::vector<Value> d =
       f.ops("LSTMUnitGradient", inputs, f.forward_args(), {f.wants("H_prev"), f.wants("C_prev"), f.wants("gates")});
+  const bool lengths = f.args<LstmArgs>().sequence_lengths, slopes = f.wants("C_prev") || f.wants("gates");
+  std::vector<bool> reads = {false, f.wants("gates"), slopes, lengths};
+  if (lengths) reads.push_back(true);
+  reads.insert(reads.end(), {false, slopes, true, true});  // H is there because the public format has it
+  f.set_reads(std::move(reads));
   return {d[0], d[1], d[2]};
 }
 

@@ -1,6 +1,8 @@
 // BatchNorm and SpatialBN against plain loops and central differences, to the second order.
 #include <cmath>
+#include <map>
 
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -163,6 +165,37 @@ TEST(BatchNorm, BadInputIsNamed) {
   EXPECT_TRUE(has(error(apart, feeds_for<float>({4, 3}, 3)),
                   "output \"running_mean\" must be the same blob as input \"est_mean\" (mean), not \"other\""));
   EXPECT_TRUE(has(error(batch_norm("BatchNorm", true, "CHWN"), feeds_for<float>({4, 3}, 3)), "argument \"order\""));
+}
+
+TEST(BatchNorm, EachGradientReadsWhatItNeeds) {
+  for (const char* type : kNames) {
+    OperatorDef def = batch_norm(type, false);
+    EXPECT_EQ(gradient_reads(def, "bias"), "");
+    EXPECT_EQ(gradient_reads(def, "scale"), "X saved inv");
+    EXPECT_EQ(gradient_reads(def, "X"), "X scale saved inv");
+  }
+}
+
+// The gradient of one input alone, of whatever else there is nothing but the shape.
+TEST(BatchNorm, OneGradientAlone) {
+  for (const char* order : {"NCHW", "NHWC"})
+    for (const char* one : {"scale", "bias"}) {
+      const OperatorDef def = batch_norm("BatchNorm", false, order);
+      const Feeds feeds = feeds_for<double>({3, 2, 2}, 2);
+      std::map<std::string, Tensor> given(feeds.begin(), feeds.end());
+      given["saved"] = normal<double>({2}, 6);
+      given["inv"] = uniform<double>({2}, 0.5, 2, 7);
+      given["dY"] = normal<double>({3, 2, 2}, 8);
+      const bool bias = std::string(one) == "bias";
+      const auto gradient = [&](bool all) {
+        return make_op("BatchNormGradient", {"X", "scale", "dY", "saved", "inv"},
+                       {all ? "dX" : "", all || !bias ? "dscale" : "", all || bias ? "dbias" : ""},
+                       {make_arg("order", std::string(order))});
+      };
+      const Feeds fed(given.begin(), given.end());
+      const auto all = run_op_on(gradient(true), fed), alone = run_op_on(gradient(false), fed);
+      EXPECT_EQ(compare(alone[bias ? 2 : 1], all[bias ? 2 : 1], 0), "") << one << order;
+    }
 }
 
 }  // namespace

@@ -138,8 +138,12 @@ void batch_norm_gradient(CountedCall& c) {
   for (const Group& g : channels_of(c, 0)) {
     const int64_t k = g.index;
     const double m = g.size();
-    const Counted inv = c.x(4).v[k];
     const auto dy = [&](int64_t i) { return c.x(2).at(i); };
+    if (!c.wants(0) && !c.wants(1)) {
+      c.y(2)[k] = sum(g, dy);
+      continue;
+    }
+    const Counted inv = c.x(4).v[k];
     Numbers u;
     for (const int64_t i : g.at) u.push_back((c.x(0).v[i] - c.x(3).v[k]) * inv);
     Counted constant, slope;

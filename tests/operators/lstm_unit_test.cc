@@ -1,6 +1,7 @@
 // LSTMUnit against a plain loop and central differences, in both of its forms.
 #include <cmath>
 
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -63,6 +64,16 @@ TEST(LstmUnit, ForwardIsTheFormula) {
       EXPECT_EQ(compare(y[0], h, 1e-14), "") << states.str();
       EXPECT_EQ(compare(y[1], c, 1e-14), "") << states.str();
     }
+}
+
+TEST(LstmUnit, EachGradientReadsWhatItNeeds) {
+  const Options with, without = {0, false, false};
+  EXPECT_EQ(gradient_reads(unit(with), "H_prev"), "lengths t");
+  EXPECT_EQ(gradient_reads(unit(without), "H_prev"), "");
+  EXPECT_EQ(gradient_reads(unit(with), "C_prev"), "gates lengths t C");
+  EXPECT_EQ(gradient_reads(unit(without), "C_prev"), "gates C");
+  EXPECT_EQ(gradient_reads(unit(with), "gates"), "C_prev gates lengths t C");
+  EXPECT_EQ(gradient_reads(unit(without), "gates"), "C_prev gates C");
 }
 
 TEST(LstmUnit, FloatIsCloseToDouble) {
