@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 void forward(gpu::In<T> x, gpu::In<T> label, gpu::Out<T> y, Call& call) {
-  const Rows rows = class_rows(call.in(0).shape());
+  const AxisRows rows = class_rows(call.in(0).shape());
   const auto size = static_cast<size_t>(rows.size);
   gpu::reduce(
       call, {rows.count, rows.size, 1}, 0.0,
@@ -33,7 +33,7 @@ void gradient(gpu::In<T> x, gpu::In<T> label, gpu::In<T> dy, gpu::Out<T> dx, gpu
 template <class T>
 void second_gradient(gpu::In<T> x, gpu::In<T> label, gpu::In<T> dy, gpu::In<T> u, gpu::In<T> v, gpu::Out<T> gx,
                      gpu::Out<T> glabel, gpu::Out<T> gdy, Call& call) {
-  const Rows rows = class_rows(call.in(0).shape());
+  const AxisRows rows = class_rows(call.in(0).shape());
   const auto size = static_cast<size_t>(rows.size);
   gpu::each(call, x.size, [=] __device__(size_t i) {
     const T p = bounded(x[i]), up = dy[i / size], of_x = u.data ? u[i] / p : T(0), of_label = v.data ? v[i] : T(0);

@@ -16,7 +16,7 @@ void forward(const LinearArgs& a, gpu::In<T> x, gpu::In<T> w, gpu::In<T> b, gpu:
 
 // sums, [N], is the sum of dy x over the rows, or of dy if there is no x; or is added to.
 template <class T>
-void sum_columns(const Call& call, Rows rows, const T* dy, const T* x, gpu::Out<T> sums, bool accumulate) {
+void sum_columns(const Call& call, AxisRows rows, const T* dy, const T* x, gpu::Out<T> sums, bool accumulate) {
   const auto n = static_cast<size_t>(rows.size);
   gpu::reduce_axis(
       call, {1, rows.count, rows.size}, gpu::Accumulate<T>(0),
@@ -33,7 +33,7 @@ void sum_columns(const Call& call, Rows rows, const T* dy, const T* x, gpu::Out<
 template <class T>
 void gradient(const LinearArgs& a, gpu::In<T> dy, gpu::In<T> x, gpu::In<T> w, gpu::Out<T> dx, gpu::Out<T> dw,
               gpu::Out<T> db, Call& call) {
-  const Rows rows = rows_of(a, call.in(1).shape());
+  const AxisRows rows = rows_of(a, call.in(1).shape());
   const auto n = static_cast<size_t>(rows.size);
   gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = dy[i] * w[i % n]; });
   if (call.wants(1)) sum_columns(call, rows, dy.data, x.data, dw, call.accumulates(1));

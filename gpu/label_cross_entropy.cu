@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 void forward(gpu::In<T> x, const Tensor& labels, gpu::Out<T> y, Call& call) {
-  const Rows rows = class_rows(call.in(0).shape());
+  const AxisRows rows = class_rows(call.in(0).shape());
   const gpu::Indices label(labels);
   const gpu::Bounds bounds = gpu::bounds(call, "a label");
   gpu::each(call, y.size, [=] __device__(size_t n) {
@@ -19,7 +19,7 @@ void forward(gpu::In<T> x, const Tensor& labels, gpu::Out<T> y, Call& call) {
 
 template <class T>
 void gradient(gpu::In<T> x, const Tensor& labels, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  const Rows rows = class_rows(call.in(0).shape());
+  const AxisRows rows = class_rows(call.in(0).shape());
   const gpu::Indices label(labels);
   const gpu::Bounds bounds = gpu::bounds(call, "a label");
   gpu::each(call, dx.size, [=] __device__(size_t i) {
@@ -33,7 +33,7 @@ void gradient(gpu::In<T> x, const Tensor& labels, gpu::In<T> dy, gpu::Out<T> dx,
 template <class T>
 void second_gradient(gpu::In<T> x, const Tensor& labels, gpu::In<T> dy, gpu::In<T> u, gpu::Out<T> gx, gpu::Out<T> gdy,
                      Call& call) {
-  const Rows rows = class_rows(call.in(0).shape());
+  const AxisRows rows = class_rows(call.in(0).shape());
   const gpu::Indices label(labels);
   const gpu::Bounds bounds = gpu::bounds(call, "a label");
   gpu::each(call, gx.size, [=] __device__(size_t i) {

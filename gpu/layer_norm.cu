@@ -15,7 +15,7 @@ template <class T>
 void forward(const LayerNormArgs& a, gpu::In<T> x, gpu::In<T> gamma, gpu::In<T> beta, gpu::Out<T> y, gpu::Out<T> means,
              gpu::Out<T> deviations, Call& call) {
   using Wide = gpu::Accumulate<T>;
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
   const double epsilon = static_cast<double>(a.epsilon), n = size > 0 ? static_cast<double>(size) : 1;
   const bool affine = a.elementwise_affine;
@@ -44,7 +44,7 @@ struct Inputs {
   size_t size;
   gpu::In<T> dy, mean, deviation, x, gamma, dmean, dstd;
 
-  Inputs(const Call& c, const Rows& rows)
+  Inputs(const Call& c, const AxisRows& rows)
       : size(static_cast<size_t>(rows.size)),
         dy(in(c, 0)),
         mean(in(c, 2)),
@@ -80,7 +80,7 @@ struct Inputs {
 
 // The sums over rows, or what they come to.
 template <class T>
-void sum_gradients(const Call& call, const Rows& rows, const Inputs<T>& in, gpu::Out<T> dgamma, gpu::Out<T> dbeta) {
+void sum_gradients(const Call& call, const AxisRows& rows, const Inputs<T>& in, gpu::Out<T> dgamma, gpu::Out<T> dbeta) {
   using Wide = gpu::Accumulate<T>;
   const gpu::Axis axis{1, in.dy.data ? rows.count : 0, rows.size};
   const bool adds_gamma = call.accumulates(1), adds_beta = call.accumulates(2);
@@ -98,7 +98,7 @@ void sum_gradients(const Call& call, const Rows& rows, const Inputs<T>& in, gpu:
 
 template <class T>
 void gradient(const LayerNormArgs& a, gpu::Out<T> dx, gpu::Out<T> dgamma, gpu::Out<T> dbeta, Call& call) {
-  const Rows rows = rows_of(a, call.in(4).shape());
+  const AxisRows rows = rows_of(a, call.in(4).shape());
   const Inputs<T> in(call, rows);
   if (dx.data)
     gpu::each_team(call, static_cast<size_t>(rows.count),

@@ -16,7 +16,7 @@ struct Tensors {
   const T* in[at::kDdbeta + 1];
   T* out[at::kDstdGrad + 1];
 
-  Tensors(const Call& c, const Rows& rows) : size(static_cast<size_t>(rows.size)) {
+  Tensors(const Call& c, const AxisRows& rows) : size(static_cast<size_t>(rows.size)) {
     for (int i = 0; i <= at::kDdbeta; ++i) in[i] = c.has(i) ? gpu::in_span<T>(c.in(i)).data : nullptr;
     for (int o = 0; o <= at::kDstdGrad; ++o) out[o] = c.wants(o) ? gpu::out_span<T>(c.out(o)).data : nullptr;
   }
@@ -76,7 +76,7 @@ struct Tensors {
 
 template <class T>
 void second_gradient(const LayerNormSecondArgs& a, gpu::Out<T>, Call& call) {
-  const Rows rows = rows_of(a, call.in(at::kX).shape());
+  const AxisRows rows = rows_of(a, call.in(at::kX).shape());
   const Tensors<T> t(call, rows);
   const gpu::Temporary<gpu::Pair> room(call, rows.count);
   gpu::Pair* const kept = room.data;

@@ -10,7 +10,7 @@ namespace stepnet::gpu_log_softmax {
 namespace {
 
 OneAxis lines_of(const LogSoftmaxArgs& a, const Shape& x) {
-  const Rows rows = rows_of(a, x);
+  const AxisRows rows = rows_of(a, x);
   return {rows.count, rows.size, 1};
 }
 

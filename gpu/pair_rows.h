@@ -9,7 +9,7 @@ namespace stepnet::gpu {
 // z[n] is the sum of term(x, y) over row n, in double, times `factor`.
 template <class T, class Term>
 void sum_pairs(const Call& call, In<T> x, In<T> y, Out<T> z, Term term, double factor) {
-  const Rows rows = pair_rows(call.in(0).shape());
+  const AxisRows rows = pair_rows(call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
   reduce_axis(
       call, {rows.count, rows.size, 1}, 0.0,

@@ -9,7 +9,7 @@ namespace {
 
 template <class T>
 void forward(gpu::In<T> logits, gpu::In<T> targets, gpu::Out<T> y, Call& call) {
-  const Rows rows = logit_rows(call.in(0).shape());
+  const AxisRows rows = logit_rows(call.in(0).shape());
   const auto size = static_cast<size_t>(rows.size);
   gpu::reduce(
       call, {rows.count, rows.size, 1}, 0.0,
@@ -44,7 +44,7 @@ __device__ double value_or_zero(gpu::In<T> values, size_t i) {
 template <class T>
 void second_gradient(gpu::In<T> dy, gpu::In<T> logits, gpu::In<T> targets, gpu::In<T> u, gpu::In<T> v, gpu::Out<T> gdy,
                      gpu::Out<T> glogits, gpu::Out<T> gtargets, Call& call) {
-  const Rows rows = logit_rows(call.in(1).shape());
+  const AxisRows rows = logit_rows(call.in(1).shape());
   const auto size = static_cast<size_t>(rows.size);
   const double count = static_cast<double>(rows.size);
   gpu::each(call, logits.size, [=] __device__(size_t i) {

@@ -14,7 +14,7 @@ using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 template <class T>
 void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
   if (size == 0 || gpu::vendor_softmax(call, rows, false, x, y)) return;
   gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
@@ -31,7 +31,7 @@ void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
 
 template <class T>
 void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
   if (gpu::vendor_softmax_backward(call, rows, false, y, dy, dx)) return;
   gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
@@ -44,7 +44,7 @@ void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx,
 
 template <class T>
 void second_gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::In<T> u, gpu::Out<T> gy, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   const size_t size = static_cast<size_t>(rows.size);
   gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
     Wide<T> s = 0, t = 0;

@@ -9,13 +9,13 @@
 namespace stepnet::gpu {
 
 template <class T>
-bool vendor_softmax(const Call& call, const Rows& rows, bool log, In<T> x, Out<T> y) {
+bool vendor_softmax(const Call& call, const AxisRows& rows, bool log, In<T> x, Out<T> y) {
   const VendorRows sizes{dtype_of<T>(), rows.count, rows.size, log};
   return vendor_takes(sizes) && x.data != y.data && run_vendor_softmax(device_of(call), sizes, x.data, y.data);
 }
 
 template <class T>
-bool vendor_softmax_backward(const Call& call, const Rows& rows, bool log, In<T> y, In<T> dy, Out<T> dx) {
+bool vendor_softmax_backward(const Call& call, const AxisRows& rows, bool log, In<T> y, In<T> dy, Out<T> dx) {
   const VendorRows sizes{dtype_of<T>(), rows.count, rows.size, log};
   return vendor_takes(sizes) && run_vendor_softmax_backward(device_of(call), sizes, y.data, dy.data, dx.data);
 }

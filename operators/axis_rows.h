@@ -7,12 +7,12 @@
 
 namespace stepnet {
 
-struct Rows {
+struct AxisRows {
   int64_t count = 0, size = 0;
 };
 
 template <class Args>
-Rows rows_of(const Args& a, const Shape& x) {
+AxisRows rows_of(const Args& a, const Shape& x) {
   const int axis = canonical_axis(a.axis, x.rank());
   return {x.size_between(0, axis), x.size_between(axis, x.rank())};
 }

@@ -21,7 +21,7 @@ CosineSums<T> sums_of(const T* x, const T* y, int64_t size) {
 
 template <class T>
 void forward(In<T> x, In<T> y, Out<T> z, Call& call) {
-  const Rows rows = pair_rows(call.in(0).shape());
+  const AxisRows rows = pair_rows(call.in(0).shape());
   each_row(rows, [&](int64_t n, int64_t first) {
     z[n] = static_cast<T>(sums_of(x.data() + first, y.data() + first, rows.size).cosine());
   });
@@ -36,7 +36,7 @@ void slope(int64_t size, const T* a, const T* b, double scale, double along, dou
 
 template <class T>
 void gradient(In<T> xs, In<T> ys, In<T> dzs, Out<T> dx, Out<T> dy, Call& call) {
-  const Rows rows = pair_rows(call.in(0).shape());
+  const AxisRows rows = pair_rows(call.in(0).shape());
   const bool wants_dx = call.wants(0), wants_dy = call.wants(1);
   each_row(rows, [&](int64_t n, int64_t first) {
     const T *x = xs.data() + first, *y = ys.data() + first;
@@ -73,7 +73,7 @@ double dot_or_zero(const T* x, const T* y, int64_t size) {
 //   s v - Z u / |X|^2 - s w Y + (2 Z u X / |X|^2 - g) X / |X|^2.
 template <class T>
 void second_gradient(In<T> xs, In<T> ys, In<T> dzs, In<T> us, In<T> vs, Out<T> gx, Out<T> gy, Out<T> gz, Call& call) {
-  const Rows rows = pair_rows(call.in(0).shape());
+  const AxisRows rows = pair_rows(call.in(0).shape());
   each_row(rows, [&](int64_t n, int64_t first) {
     const T *x = xs.data() + first, *y = ys.data() + first;
     const T *u = us.empty() ? nullptr : us.data() + first, *v = vs.empty() ? nullptr : vs.data() + first;

@@ -38,7 +38,7 @@ void infer_gradient(const NoArgs&, ShapeCall& c) {
 
 template <class T>
 void forward(In<T> x, In<T> label, Out<T> y, Call& call) {
-  const Rows rows = class_rows(call.in(0).shape());
+  const AxisRows rows = class_rows(call.in(0).shape());
   parallel_for(rows.count, 5.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       double sum = 0;
@@ -51,7 +51,7 @@ void forward(In<T> x, In<T> label, Out<T> y, Call& call) {
 
 template <class T>
 void gradient(In<T> x, In<T> label, In<T> dy, Out<T> dx, Out<T> dlabel, Call& call) {
-  const Rows rows = class_rows(call.in(0).shape());
+  const AxisRows rows = class_rows(call.in(0).shape());
   const bool wants_dx = call.wants(0), wants_dlabel = call.wants(1);
   parallel_for(rows.count, 5.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n)
@@ -66,7 +66,7 @@ void gradient(In<T> x, In<T> label, In<T> dy, Out<T> dx, Out<T> dlabel, Call& ca
 template <class T>
 void second_gradient(In<T> x, In<T> label, In<T> dy, In<T> u, In<T> v, Out<T> gx, Out<T> glabel, Out<T> gdy,
                      Call& call) {
-  const Rows rows = class_rows(call.in(0).shape());
+  const AxisRows rows = class_rows(call.in(0).shape());
   parallel_for(rows.count, 10.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       double sum = 0;

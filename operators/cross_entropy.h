@@ -14,8 +14,8 @@ constexpr T bounded(T probability) {
 }
 
 // The classes are in all dimensions but the first. One dimension is one row.
-inline Rows class_rows(const Shape& x) {
-  return x.rank() == 1 ? Rows{1, x[0]} : Rows{x[0], x.size_between(1, x.rank())};
+inline AxisRows class_rows(const Shape& x) {
+  return x.rank() == 1 ? AxisRows{1, x[0]} : AxisRows{x[0], x.size_between(1, x.rank())};
 }
 
 }  // namespace stepnet

@@ -10,14 +10,14 @@ namespace {
 
 template <class T>
 void forward(In<T> x, In<T> y, Out<T> z, Call& call) {
-  const Rows rows = pair_rows(call.in(0).shape());
+  const AxisRows rows = pair_rows(call.in(0).shape());
   each_row(rows, [&](int64_t n, int64_t first) {
     z[n] = static_cast<T>(row_dot(x.data() + first, y.data() + first, rows.size));
   });
 }
 
 template <class T>
-void scale_rows(const Rows& rows, In<T> x, In<T> factors, Out<T> y) {
+void scale_rows(const AxisRows& rows, In<T> x, In<T> factors, Out<T> y) {
   each_row(rows, [&](int64_t n, int64_t first) {
     for (int64_t i = 0; i < rows.size; ++i) y[first + i] = x[first + i] * factors[n];
   });
@@ -25,7 +25,7 @@ void scale_rows(const Rows& rows, In<T> x, In<T> factors, Out<T> y) {
 
 template <class T>
 void gradient(In<T> x, In<T> y, In<T> dz, Out<T> dx, Out<T> dy, Call& call) {
-  const Rows rows = pair_rows(call.in(0).shape());
+  const AxisRows rows = pair_rows(call.in(0).shape());
   if (call.wants(0)) scale_rows(rows, y, dz, dx);
   if (call.wants(1)) scale_rows(rows, x, dz, dy);
 }

@@ -40,7 +40,7 @@ void infer_gradient(const LinearArgs& a, ShapeCall& c) {
 
 // fn(row, the row's first element) for all rows, in parallel.
 template <class Fn>
-void each_row(Rows rows, Fn fn) {
+void each_row(AxisRows rows, Fn fn) {
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) fn(r * rows.size);
   };
@@ -49,7 +49,7 @@ void each_row(Rows rows, Fn fn) {
 
 template <class T>
 void forward(const LinearArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   each_row(rows, [&, size = rows.size](int64_t at) {
     const T *from = x.data() + at, *factor = w.data(), *more = b.data();
     T* to = y.data() + at;
@@ -61,7 +61,7 @@ void forward(const LinearArgs& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& cal
 // sums, [N], is the sum of dy x over the rows; or is added to. Columns are shared out among threads, so that each sum
 // has one order.
 template <class T>
-void sum_products(Rows rows, const T* dy, const T* x, T* sums, bool accumulate) {
+void sum_products(AxisRows rows, const T* dy, const T* x, T* sums, bool accumulate) {
   auto columns = [=](int64_t begin, int64_t end) {
     if (!accumulate) std::fill(sums + begin, sums + end, T(0));
     for (int64_t at = 0; at < rows.count * rows.size; at += rows.size) {
@@ -74,7 +74,7 @@ void sum_products(Rows rows, const T* dy, const T* x, T* sums, bool accumulate) 
 
 template <class T>
 void gradient(const LinearArgs& a, In<T> dy, In<T> x, In<T> w, Out<T> dx, Out<T> dw, Out<T> db, Call& call) {
-  const Rows rows = rows_of(a, call.in(1).shape());
+  const AxisRows rows = rows_of(a, call.in(1).shape());
   if (call.wants(0))
     each_row(rows, [&, size = rows.size](int64_t at) {
       const T *from = dy.data() + at, *factor = w.data();

@@ -41,7 +41,7 @@ void infer_gradient(const NoArgs&, ShapeCall& c) {
 template <class T>
 void forward(const Tensor& xs, const Tensor& labels, Out<T> y) {
   const T* x = xs.data<T>();
-  const Rows rows = class_rows(xs.shape());
+  const AxisRows rows = class_rows(xs.shape());
   with_labels(labels, rows.size, [&](auto label) {
     for (int64_t n = 0; n < rows.count; ++n) y[n] = -std::log(bounded(x[n * rows.size + label[n]]));
   });
@@ -50,7 +50,7 @@ void forward(const Tensor& xs, const Tensor& labels, Out<T> y) {
 template <class T>
 void gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, Out<T> dx) {
   const T *x = xs.data<T>(), *dy = dys.data<T>();
-  const Rows rows = class_rows(xs.shape());
+  const AxisRows rows = class_rows(xs.shape());
   with_labels(labels, rows.size, [&](auto label) {
     std::fill(dx.begin(), dx.end(), T(0));
     for (int64_t n = 0; n < rows.count; ++n) {
@@ -64,7 +64,7 @@ template <class T>
 void second_gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, const Tensor& us, Out<T> gx, Out<T> gdy,
                      Call& call) {
   const T *x = xs.data<T>(), *dy = dys.data<T>(), *u = us.data<T>();
-  const Rows rows = class_rows(xs.shape());
+  const AxisRows rows = class_rows(xs.shape());
   with_labels(labels, rows.size, [&](auto label) {
     std::fill(gx.begin(), gx.end(), T(0));
     for (int64_t n = 0; n < rows.count; ++n) {

@@ -50,7 +50,7 @@ void infer(const LayerNormArgs& a, ShapeCall& c) {
 template <class T>
 void forward(const LayerNormArgs& a, In<T> x, In<T> gamma, In<T> beta, Out<T> y, Out<T> mean, Out<T> deviation,
              Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   if (rows.size == 0) {
     std::ranges::fill(mean, T(0));
     std::ranges::fill(deviation, static_cast<T>(std::sqrt(static_cast<double>(a.epsilon))));
@@ -70,7 +70,7 @@ void forward(const LayerNormArgs& a, In<T> x, In<T> gamma, In<T> beta, Out<T> y,
 
 double flops(const LayerNormArgs& a, const ShapeCall& c) {
   if (!c.known(0)) return 0;
-  const Rows rows = rows_of(a, c.shape(0));
+  const AxisRows rows = rows_of(a, c.shape(0));
   return input_size(c, 0) * (a.elementwise_affine ? 8 : 6) + 4 * static_cast<double>(rows.count);
 }
 
@@ -104,7 +104,7 @@ void gradient_row(const GradientTensors<T>& t, int64_t r, int64_t size, T* dx) {
 
 // Columns are shared out among threads, so that each sum has one order.
 template <class T>
-void sum_rows(const GradientTensors<T>& t, Rows rows, T* dgamma, T* dbeta, const Call& call) {
+void sum_rows(const GradientTensors<T>& t, AxisRows rows, T* dgamma, T* dbeta, const Call& call) {
   if (dgamma && !call.accumulates(1)) std::fill_n(dgamma, rows.size, T(0));
   if (dbeta && !call.accumulates(2)) std::fill_n(dbeta, rows.size, T(0));
   if (t.dy.empty()) return;
@@ -120,7 +120,7 @@ void sum_rows(const GradientTensors<T>& t, Rows rows, T* dgamma, T* dbeta, const
 template <class T>
 void gradient(const LayerNormArgs& a, Call& call) {
   const GradientTensors<T> t(call);
-  const Rows rows = rows_of(a, call.in(4).shape());
+  const AxisRows rows = rows_of(a, call.in(4).shape());
   if (call.wants(0)) {
     T* dx = call.out_span<T>(0).data();
     auto range = [&](int64_t begin, int64_t end) {

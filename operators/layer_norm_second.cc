@@ -78,7 +78,7 @@ void second_row(Call& c, int64_t r, int64_t size) {
 
 // Row by row, so that each sum has one order.
 template <class T>
-void add_gamma(Call& c, const Rows& rows) {
+void add_gamma(Call& c, const AxisRows& rows) {
   std::vector<double> sums(static_cast<size_t>(rows.size), 0.0);
   for (int64_t r = 0; r < rows.count; ++r) {
     const NormSecondRow<T> row = row_of<T>(c, r, rows.size);
@@ -90,7 +90,7 @@ void add_gamma(Call& c, const Rows& rows) {
 
 template <class T>
 void second_gradient(const LayerNormSecondArgs& a, Call& c) {
-  const Rows rows = rows_of(a, c.in(kX).shape());
+  const AxisRows rows = rows_of(a, c.in(kX).shape());
   parallel_for(rows.count, 20.0 + 10.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) second_row<T>(c, r, rows.size);
   });
@@ -104,7 +104,7 @@ void check_size(const ShapeCall& c, int i, const char* name, int64_t size, const
 
 void infer(const LayerNormSecondArgs& a, ShapeCall& c) {
   if (!c.known(kX)) return;
-  const Rows rows = rows_of(a, c.shape(kX));
+  const AxisRows rows = rows_of(a, c.shape(kX));
   for (const auto& [i, name] : {std::pair{kMean, "mean"}, {kStd, "std"}, {kDstd, "dstd"}})
     check_size(c, i, name, rows.count, "rows");
   for (const auto& [i, name] : {std::pair{kDy, "dY"}, {kDdx, "ddX"}})

@@ -44,7 +44,7 @@ void log_softmax_row(In<T> x, Out<T> y) {
 
 template <class T>
 void forward(const LogSoftmaxArgs& a, In<T> x, Out<T> y, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   if (rows.size == 0) return;
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
@@ -63,7 +63,7 @@ void gradient_row(In<T> y, In<T> dy, Out<T> dx) {
 
 template <class T>
 void gradient(const LogSoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t at = r * rows.size;
@@ -90,7 +90,7 @@ void second_gradient_row(In<T> y, In<T> dy, In<T> u, Out<T> gy, Out<T> gdy) {
 
 template <class T>
 void second_gradient(const LogSoftmaxArgs& a, In<T> y, In<T> dy, In<T> u, Out<T> gy, Out<T> gdy, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   const auto row = [&](Out<T> all, int64_t r) { return all.empty() ? all : all.subspan(r * rows.size, rows.size); };
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {

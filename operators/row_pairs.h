@@ -11,7 +11,9 @@
 
 namespace stepnet {
 
-inline Rows pair_rows(const Shape& x) { return x.rank() == 0 ? Rows{1, 1} : Rows{x[0], x.size_between(1, x.rank())}; }
+inline AxisRows pair_rows(const Shape& x) {
+  return x.rank() == 0 ? AxisRows{1, 1} : AxisRows{x[0], x.size_between(1, x.rank())};
+}
 
 inline void check_pair(const ShapeCall& c) {
   if (c.known(0) && c.known(1)) require(c.shape(0) == c.shape(1), "X is {}, but Y {}", c.shape(0), c.shape(1));
@@ -36,7 +38,7 @@ inline int pairs_by_row(const NoArgs&, const ShapeCall& c) { return c.known(0) &
 
 // Calls fn(n, first) for each row n, whose first element is at `first`. fn must not throw.
 template <class Fn>
-void each_row(const Rows& rows, Fn fn) {
+void each_row(const AxisRows& rows, Fn fn) {
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) fn(n, n * rows.size);
   };

@@ -38,7 +38,7 @@ void infer_gradient(const NoArgs&, ShapeCall& c) {
 
 template <class T>
 void forward(In<T> logits, In<T> targets, Out<T> y, Call& call) {
-  const Rows rows = logit_rows(call.in(0).shape());
+  const AxisRows rows = logit_rows(call.in(0).shape());
   parallel_for(rows.count, 15.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       double sum = 0;
@@ -51,7 +51,7 @@ void forward(In<T> logits, In<T> targets, Out<T> y, Call& call) {
 
 template <class T>
 void gradient(In<T> dy, In<T> logits, In<T> targets, Out<T> dlogits, Out<T> dtargets, Call& call) {
-  const Rows rows = logit_rows(call.in(1).shape());
+  const AxisRows rows = logit_rows(call.in(1).shape());
   const bool wants_dlogits = call.wants(0), wants_dtargets = call.wants(1);
   parallel_for(rows.count, 10.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
@@ -69,7 +69,7 @@ void gradient(In<T> dy, In<T> logits, In<T> targets, Out<T> dlogits, Out<T> dtar
 template <class T>
 void second_gradient(In<T> dy, In<T> logits, In<T> targets, In<T> u, In<T> v, Out<T> gdy, Out<T> glogits,
                      Out<T> gtargets, Call& call) {
-  const Rows rows = logit_rows(call.in(1).shape());
+  const AxisRows rows = logit_rows(call.in(1).shape());
   const auto at = [](In<T> values, int64_t i) { return values.empty() ? 0.0 : static_cast<double>(values[i]); };
   parallel_for(rows.count, 15.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {

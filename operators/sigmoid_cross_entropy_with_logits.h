@@ -9,7 +9,7 @@
 namespace stepnet {
 
 // A scalar is one row of one element.
-inline Rows logit_rows(const Shape& x) {
+inline AxisRows logit_rows(const Shape& x) {
   const int before = std::max(x.rank() - 1, 0);
   return {x.size_between(0, before), x.size_between(before, x.rank())};
 }

@@ -27,7 +27,7 @@ void softmax_row(In<T> x, Out<T> y) {
 
 template <class T>
 void forward(const SoftmaxArgs& a, In<T> x, Out<T> y, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   if (rows.size == 0) return;
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
@@ -38,7 +38,7 @@ void forward(const SoftmaxArgs& a, In<T> x, Out<T> y, Call& call) {
 
 template <class T>
 void gradient(const SoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t at = r * rows.size;
@@ -59,7 +59,7 @@ double dot(In<T> x, In<T> y) {
 
 template <class T>
 void second_gradient(const SoftmaxArgs& a, In<T> y, In<T> dy, In<T> u, Out<T> gy, Call& call) {
-  const Rows rows = rows_of(a, call.in(0).shape());
+  const AxisRows rows = rows_of(a, call.in(0).shape());
   auto range = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t at = r * rows.size;

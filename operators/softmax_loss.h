@@ -29,7 +29,7 @@ struct SpatialLossArgs : LossArgs {
 // A line runs over the classes; there are as many as rows before the axis, or spatial places.
 inline OneAxis loss_lines(const LossArgs& a, const Shape& x) {
   if (!a.spatial) {
-    const Rows rows = rows_of(a, x);
+    const AxisRows rows = rows_of(a, x);
     return {rows.count, rows.size, 1};
   }
   require(x.rank() >= 2, "X is {}, but must be [N, D, ...], with the classes in dimension 1", x);

@@ -10,7 +10,7 @@ namespace {
 
 template <class T>
 void forward(In<T> x, In<T> y, Out<T> z, Call& call) {
-  const Rows rows = pair_rows(call.in(0).shape());
+  const AxisRows rows = pair_rows(call.in(0).shape());
   each_row(rows, [&](int64_t n, int64_t first) {
     double sum = 0;
     for (int64_t i = first; i < first + rows.size; ++i) {
@@ -23,7 +23,7 @@ void forward(In<T> x, In<T> y, Out<T> z, Call& call) {
 
 template <class T>
 void gradient(In<T> x, In<T> y, In<T> dz, Out<T> dx, Out<T> dy, Call& call) {
-  const Rows rows = pair_rows(call.in(0).shape());
+  const AxisRows rows = pair_rows(call.in(0).shape());
   const bool wants_dx = call.wants(0), wants_dy = call.wants(1);
   each_row(rows, [&](int64_t n, int64_t first) {
     for (int64_t i = first; i < first + rows.size; ++i) {

@@ -42,7 +42,7 @@ Tiles tiles_of(const TileArgs& args, const Call& call) {
   return tiles_of(args, call.in(0).rank(), call.has(1) ? &call.in(1) : nullptr, call.has(2) ? &call.in(2) : nullptr);
 }
 
-Rows rows_at(int axis, const Shape& x) { return {x.size_between(0, axis), x.size_between(axis, x.rank())}; }
+AxisRows rows_at(int axis, const Shape& x) { return {x.size_between(0, axis), x.size_between(axis, x.rank())}; }
 
 void infer(const TileArgs& args, ShapeCall& call) {
   const std::optional<Tiles> tiles = known_tiles(args, call);
@@ -69,7 +69,7 @@ void tile(const TileArgs& args, Call& call) {
   Tensor& y = call.out(0);
   if (y.size() == 0) return;
   const Tiles tiles = tiles_of(args, call);
-  const Rows rows = rows_at(tiles.axis, x.shape());
+  const AxisRows rows = rows_at(tiles.axis, x.shape());
   const double nanoseconds = 3 + 0.1 * static_cast<double>(rows.size) * static_cast<double>(dtype_size(x.dtype()));
   parallel_for(rows.count * tiles.count, nanoseconds, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) copy_elements(x, t / tiles.count * rows.size, y, t * rows.size, rows.size);
@@ -82,7 +82,7 @@ void sum_tiles(const TileArgs& args, Call& call) {
   if (dx.empty()) return;
   const T* dy = call.in(0).data<T>();
   const Tiles tiles = tiles_of(args, call);
-  const Rows rows = rows_at(tiles.axis, call.out(0).shape());
+  const AxisRows rows = rows_at(tiles.axis, call.out(0).shape());
   const double nanoseconds = 0.3 * static_cast<double>(rows.size) * static_cast<double>(tiles.count);
   parallel_for(rows.count, nanoseconds, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {

@@ -104,7 +104,7 @@ std::vector<RowSum> take_outside_gradients(Backward& b) {
                                     [&](const StateSpec& s) { return s.name == view.state; });
     const Tensor& whole = b.gradients.at(b.state_gradient(*state));
     const Tensor over_time = b.state(*state);
-    const Rows rows = shown_rows(view, over_time, b.spec.reverse);
+    const RowRange rows = shown_rows(view, over_time, b.spec.reverse);
     const Tensor given = given_gradient(b, k, view.output, over_time.rows(rows.first, rows.count));
     if (!given.defined()) continue;
     const int64_t more = over_time.dim(0) - b.steps;

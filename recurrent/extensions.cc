@@ -71,7 +71,7 @@ void infer_outputs(const RecurrentArgs& args, ShapeCall& call) {
   }
 }
 
-Rows shown_rows(const StateView& view, const Tensor& state, bool reverse) {
+RowRange shown_rows(const StateView& view, const Tensor& state, bool reverse) {
   const int64_t rows = state.dim(0);
   const int64_t left_out = view.offset >= 0 ? view.offset : rows + view.offset;
   if (left_out < 0 || left_out > rows)

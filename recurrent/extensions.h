@@ -17,10 +17,10 @@ TensorType infer_state(const RecurrentArgs& args, const ShapeCall& call, size_t 
 void infer_outputs(const RecurrentArgs& args, ShapeCall& call);
 
 // Which rows of a state a view shows. Throws Error if there are not that many.
-struct Rows {
+struct RowRange {
   int64_t first = 0, count = 0;
 };
-Rows shown_rows(const StateView& view, const Tensor& state, bool reverse);
+RowRange shown_rows(const StateView& view, const Tensor& state, bool reverse);
 
 // Throws Error if a sequence has another T or B than the first, or a sample's length is not from 0 to T.
 void check_more_sequences(const RecurrentSpec& spec, const BlobCall& call, const Shape& first);

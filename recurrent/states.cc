@@ -215,7 +215,7 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
 void show_views(const RecurrentScratch& scratch, Workspace& workspace) {
   for (const StateView& view : scratch.forward_spec.views) {
     const Tensor over_time = state_over_time(scratch, workspace, view.state);
-    const Rows rows = shown_rows(view, over_time, scratch.forward_spec.reverse);
+    const RowRange rows = shown_rows(view, over_time, scratch.forward_spec.reverse);
     Tensor& shown = workspace.create(view.output).tensor();
     const Segments& segments = scratch.segments;
     if (segments.used && segments.states.count(view.state) > 0) {
