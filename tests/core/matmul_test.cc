@@ -37,7 +37,8 @@ TEST(Matmul, EqualsPlainLoops) {
       Tensor c = normal<float>({s.m * s.n}, 3);
       const Tensor wanted = reference(trans_a, trans_b, s, a, b, add ? c : Tensor::zeros(DType::float32, c.shape()));
       matmul(trans_a, trans_b, s.m, s.n, s.k, a.data<float>(), b.data<float>(), c.data<float>(), add);
-      EXPECT_EQ(compare(c, wanted, 1e-5), "") << fmt::format("{} {} {}, form {}", s.m, s.n, s.k, form);
+      EXPECT_EQ(compare(c, wanted, 1e-5, ErrorScale::tensor), "")
+          << fmt::format("{} {} {}, form {}", s.m, s.n, s.k, form);
     }
 }
 
@@ -128,7 +129,8 @@ TEST(Matmul, OneRowInSeveralParts) {
         Tensor c = before.clone();
         matmul(false, trans_b, 1, n, k, a.data<float>(), b.data<float>(), c.data<float>(), add);
         const Tensor from = add ? before : Tensor::zeros(DType::float32, {n});
-        EXPECT_EQ(compare(c, reference(false, trans_b, {1, n, k}, a, b, from), 1e-5), "") << count << trans_b << add;
+        EXPECT_EQ(compare(c, reference(false, trans_b, {1, n, k}, a, b, from), 1e-5, ErrorScale::tensor), "")
+            << count << trans_b << add;
       }
   }
   set_threads(0);

@@ -69,7 +69,7 @@ std::map<std::string, Tensor> run_layers(const OperatorDef& op, const Feeds& fee
 void compare_layers(const OperatorDef& op, const Feeds& feeds, double tol) {
   const auto expected = run_layers(op, feeds, {});
   for (const auto& [name, value] : run_layers(op, feeds, kGpu))
-    EXPECT_EQ(compare(value, expected.at(name), tol), "") << name;
+    EXPECT_EQ(compare(value, expected.at(name), tol, ErrorScale::tensor), "") << name;
 }
 
 TEST_F(GpuTest, Recurrent) {

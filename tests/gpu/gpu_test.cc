@@ -29,7 +29,7 @@ std::string compare_devices(OperatorDef def, const Feeds& feeds, double tol) {
   const std::vector<Tensor> expected = run_op_on(def, feeds), found = run_op_on_gpu(def, feeds);
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i].dtype() != expected[i].dtype()) return found[i].str() + " against " + expected[i].str();
-    if (const std::string wrong = compare(found[i], expected[i], tol); !wrong.empty()) return wrong;
+    if (const std::string wrong = compare(found[i], expected[i], tol, ErrorScale::tensor); !wrong.empty()) return wrong;
   }
   return "";
 }

@@ -224,8 +224,9 @@ TEST_F(GpuTest, AnLstmOfHalvesCastsNothing) {
       ASSERT_EQ(found.size(), 8U);
       for (const auto& [name, value] : found) {
         EXPECT_EQ(value.dtype(), half) << name;
-        EXPECT_EQ(
-            compare(in_type(DType::float64, value), in_type(DType::float64, expected.at(name)), 8 * epsilon(half)), "")
+        EXPECT_EQ(compare(in_type(DType::float64, value), in_type(DType::float64, expected.at(name)), 8 * epsilon(half),
+                          ErrorScale::tensor),
+                  "")
             << name;
       }
     }

@@ -43,7 +43,8 @@ void check_product(const gpu::ProductSizes& given, bool has_bias, double tol) {
   gpu::matmul(call, given, reinterpret_cast<const T*>(there_a.raw()), reinterpret_cast<const T*>(there_b.raw()),
               reinterpret_cast<T*>(there.raw()), has_bias ? reinterpret_cast<const T*>(there_bias.raw()) : nullptr);
   const std::vector<double> expected = by_hand(given, a, b, c, has_bias ? &bias : nullptr);
-  EXPECT_EQ(compare(to_double(on_device(there, {})), Tensor::of<double>(c.shape(), expected), tol), "")
+  EXPECT_EQ(compare(to_double(on_device(there, {})), Tensor::of<double>(c.shape(), expected), tol, ErrorScale::tensor),
+            "")
       << "m " << s.m << " n " << s.n << " k " << s.k << " trans " << s.trans_a << s.trans_b << " accumulate "
       << s.accumulate << " bias " << has_bias << " ld " << s.lda << " " << s.ldb << " " << s.ldc << " batch " << s.batch
       << " by " << s.stride_a << " " << s.stride_b << " " << s.stride_c;

@@ -43,7 +43,8 @@ void expect_equal(const OperatorDef& op, const Feeds& feeds, const std::set<std:
   for (const bool by_library : {true, false}) {
     gpu::use_vendor_norms(by_library);
     for (const auto& [name, value] : run_norm(op, feeds, wanted, kGpu))
-      EXPECT_EQ(compare(value, expected.at(name), tol), "") << name << (by_library ? " by the library" : "");
+      EXPECT_EQ(compare(value, expected.at(name), tol, ErrorScale::tensor), "")
+          << name << (by_library ? " by the library" : "");
   }
 }
 
@@ -116,7 +117,7 @@ TEST_F(GpuNorms, BatchNormInPlaceAndWithFewOutputs) {
     for (const bool by_library : {true, false}) {
       gpu::use_vendor_norms(by_library);
       for (const auto& [name, value] : run_forward(op, feeds, kGpu))
-        EXPECT_EQ(compare(value, expected.at(name), 1e-12), "") << name;
+        EXPECT_EQ(compare(value, expected.at(name), 1e-12, ErrorScale::tensor), "") << name;
     }
   }
 }

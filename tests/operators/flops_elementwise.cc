@@ -91,24 +91,24 @@ void add_piecewise(References& r) {
     };
   });
   r["LeakyRelu"] = each1_by([](const CountedCall& c) {
-    return [alpha = c.arg("alpha", 0.01)](Counted x) {
+    return [alpha = c.arg("alpha", 0.01F)](Counted x) {
       const Counted below = alpha * x;
       return x > 0 ? x : below;
     };
   });
   r["LeakyReluGradient"] = each2_by([](const CountedCall& c) {
-    return [alpha = c.arg("alpha", 0.01)](Counted y, Counted d) {
+    return [alpha = c.arg("alpha", 0.01F)](Counted y, Counted d) {
       const Counted below = alpha * d;
       return y > 0 ? d : below;
     };
   });
   r["HardSigmoid"] = each1_by([](const CountedCall& c) {
-    return [alpha = c.arg("alpha", 0.2), beta = c.arg("beta", 0.5)](Counted x) {
+    return [alpha = c.arg("alpha", 0.2F), beta = c.arg("beta", 0.5)](Counted x) {
       return max(0, min(1, alpha * x + beta));
     };
   });
   r["HardSigmoidGradient"] = each2_by([](const CountedCall& c) {
-    return [alpha = c.arg("alpha", 0.2)](Counted y, Counted d) {
+    return [alpha = c.arg("alpha", 0.2F)](Counted y, Counted d) {
       const Counted inside = alpha * d;
       return y > 0 && y < 1 ? inside : Counted();
     };

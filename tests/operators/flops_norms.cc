@@ -44,7 +44,7 @@ void layer_norm(CountedCall& c) {
     const auto x = [&](int64_t i) { return c.x(0).v[i]; };
     const auto off = [&](Counted mean) { return [&x, mean](int64_t i) { return square(x(i) - mean); }; };
     const double n = std::max(g.size(), 1.0);
-    const Counted mean = sum(g, x) / n, deviation = sqrt(sum(g, off(mean)) / n + c.arg("epsilon", 1e-5));
+    const Counted mean = sum(g, x) / n, deviation = sqrt(sum(g, off(mean)) / n + c.arg("epsilon", 1e-5F));
     for (const int64_t i : g.at) {
       const Counted u = (x(i) - mean) / deviation;
       const int64_t j = i - g.at[0];

@@ -140,21 +140,25 @@ Tensor to_double(const Tensor& t) {
   return copy;
 }
 
-std::string compare(const Tensor& a, const Tensor& b, double tol) {
+std::string compare(const Tensor& a, const Tensor& b, double tol, ErrorScale scale) {
   if (!a.defined() || !b.defined()) return fmt::format("{} against {}", a.str(), b.str());
   if (a.shape() != b.shape()) return fmt::format("shape {} against {}", a.shape().str(), b.shape().str());
-  double scale = 1, worst = -1;
-  int64_t place = 0;
+  double largest = 1, worst = 0;
+  for (int64_t i = 0; i < b.size() && scale == ErrorScale::tensor; ++i)
+    if (const double y = std::fabs(element(b, i)); std::isfinite(y)) largest = std::max(largest, y);
+  int64_t place = -1;
   for (int64_t i = 0; i < a.size(); ++i) {
     const double x = element(a, i), y = element(b, i);
-    const bool equal = x == y || (std::isnan(x) && std::isnan(y));  // infinities have no difference
-    const double difference = equal ? 0 : std::isfinite(x - y) ? std::fabs(x - y) : HUGE_VAL;
-    if (std::isfinite(y)) scale = std::max(scale, std::fabs(y));
-    if (difference > worst) worst = difference, place = i;
+    if (x == y) continue;  // infinities have no difference
+    const double size = std::max(largest, scale == ErrorScale::element ? std::fabs(y) : 0);
+    const double error = std::isfinite(x - y) ? std::fabs(x - y) / size : HUGE_VAL;
+    if (error > tol && error > worst) worst = error, place = i;
   }
-  if (worst <= tol * scale) return "";
+  if (place < 0) return "";
   return fmt::format("{} is {:.9g} against {:.9g}", place_text(a.shape(), place), element(a, place), element(b, place));
 }
+
+std::string compare(const Tensor& a, const Tensor& b, double tol) { return compare(a, b, tol, ErrorScale::element); }
 
 std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& wrt, double tol,
                            double step, const std::vector<std::string>& outputs) {

@@ -40,8 +40,14 @@ Tensor to_double(const Tensor& t);
 std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& wrt,
                            double tol = 1e-7, double step = 1e-5, const std::vector<std::string>& outputs = {});
 
-// max|a - b| <= tol * max(1, max|b|), same shape; returns "" or the first place that differs most.
+// What an error is measured by: the element that it is of, or the tensor's largest, for sums of terms as large as that
+// whose own result may be small.
+enum class ErrorScale { element, tensor };
+
+// |a - b| <= tol * max(1, |b|) with that |b|, same shape; returns "" or the first place that differs most. Infinities
+// are equal to themselves, and NaN to nothing: a test whose reference is NaN says so by std::isnan.
 std::string compare(const Tensor& a, const Tensor& b, double tol);
+std::string compare(const Tensor& a, const Tensor& b, double tol, ErrorScale scale);
 
 // Runs `fn`, which must throw Error, and returns its text; "" (and a test failure) if it does not.
 template <class Fn>

@@ -316,6 +316,18 @@ TEST_F(TapeAccumulation, SparseRowsOntoADenseGradientMakeNoTable) {
   }
 }
 
+TEST_F(TapeAccumulation, SparseRowsOntoADenseGradientOfAHalfType) {
+  const auto halves = [](const Variable& v) {
+    return Variable(run("Cast", {v}, {make_arg("to", std::string("bfloat16"))})[0].value());
+  };
+  Variable table = halves(constant({1, 2, 3}));
+  table = Variable(table.value().reshaped({3, 1}), true);
+  table.set_grad(Variable(halves(constant({10, 20, 30})).value().reshaped({3, 1})));
+  backward({rows_of(table, {2, 0, 2})}, {Variable(halves(constant({1, 1, 1})).value().reshaped({3, 1}))});
+  EXPECT_EQ(values_of(run("Cast", {table.grad().dense}, {make_arg("to", std::string("double"))})[0]),
+            (Numbers{11, 20, 32}));
+}
+
 // What somebody else holds stays as it is.
 TEST_F(TapeAccumulation, SparseRowsOntoADenseGradientThatIsHeldMakeACopy) {
   const Variable table = var({3, 1}, {1, 2, 3});

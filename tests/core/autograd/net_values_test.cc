@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "core/autograd/checkpoint.h"
 #include "core/autograd/offload.h"
 #include "tests/core/autograd/net_testing.h"
 #include "tests/core/temp_folder.h"
@@ -144,6 +145,17 @@ TEST(NetValues, ThatAnotherNameOverwritesAreThoseOfTheStaticNet) {
   const SavedValueHooksScope scope(watched.hooks());
   const Variable y = f({x})[0];
   EXPECT_TRUE(same(grad({y}, {x}, {.grad_outputs = {Variable(dy)}})[0].dense.value(), expected));
+}
+
+// The second run of a region ends with the last value that the net in it saves.
+TEST(NetValues, OfANetInARegionAreMadeAgain) {
+  const NetFunction f = chain(6);
+  const auto region = [&](const std::vector<Variable>& in) { return f(in); };
+  const Variable x(numbers({6}, 1), true);
+  const Numbers expected = values_of(grad({sum_of(eager_chain(x, 12))}, {x})[0].dense);
+  const Variable y = checkpoint(region, checkpoint(region, {x}))[0];
+  for (const bool keep : {true, false})
+    EXPECT_EQ(values_of(grad({sum_of(y)}, {x}, {.keep_graph = keep})[0].dense), expected);
 }
 
 // When it first unpacks, the hook runs a pass of several threads through the node that asks. There is always a thread
