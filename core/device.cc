@@ -2,7 +2,6 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/free_memory.h"
+#include "core/machine_memory.h"
 
 namespace stepnet {
 namespace {
@@ -40,14 +40,16 @@ void* from_system(size_t size) {
   return data;
 }
 
-int64_t machine_memory() {
-  const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
-  return pages > 0 && page > 0 ? pages * page : INT64_MAX;
+// As it was set; less than 0: what the machine has.
+std::atomic<int64_t>& given_limit() {
+  static std::atomic<int64_t> bytes{-1};
+  return bytes;
 }
 
-std::atomic<int64_t>& memory_limit() {
-  static std::atomic<int64_t> bytes{machine_memory()};
-  return bytes;
+int64_t standing_limit() {
+  static const int64_t machine = most_memory();
+  const int64_t given = given_limit();
+  return given >= 0 ? given : machine;
 }
 
 size_t rounded(size_t bytes) { return block_bytes(DeviceKind::cpu, bytes); }
@@ -65,12 +67,12 @@ class CpuAllocator : public Allocator {
     if (bytes == 0) return nullptr;
     require(bytes <= SIZE_MAX - kAlignment, "{} bytes of memory were asked for", bytes);
     const size_t size = rounded(bytes);
-    const bool fits = size <= static_cast<size_t>(std::max<int64_t>(0, memory_limit() - counters().live));
+    const bool fits = size <= static_cast<size_t>(std::max<int64_t>(0, standing_limit() - counters().live));
     void* data = fits ? take_kept(size) : nullptr;
-    if (fits && !data) data = from_system(size);
+    if (fits && !data && is_left(size)) data = from_system(size);
     if (fits && !data) {
       drop_kept();
-      data = from_system(size);
+      if (is_left(size)) data = from_system(size);
     }
     if (!data) refuse(size);
     const std::lock_guard lock(mutex_);
@@ -101,6 +103,11 @@ class CpuAllocator : public Allocator {
     kept_bytes_ = 0;
   }
 
+  int64_t kept_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(kept_bytes_);
+  }
+
   MemoryCounters counters() const override {
     const std::lock_guard lock(mutex_);
     return counters_;
@@ -119,10 +126,15 @@ class CpuAllocator : public Allocator {
   }
 
  private:
+  // Asking the system takes some microseconds, so small requests do without.
+  static bool is_left(size_t size) {
+    constexpr size_t kLarge = size_t{32} << 20;
+    return size < kLarge || given_limit() >= 0 || static_cast<int64_t>(size) <= memory_left().least();
+  }
   [[noreturn]] void refuse(size_t size) const {
     const MemoryCounters now = counters();
     fail("out of memory: {} bytes were asked for, {} are live of at most {}, the peak was {}", size, now.live,
-         memory_limit().load(), now.peak);
+         cpu_memory_limit(), now.peak);
   }
   void* take_kept(size_t size) {
     const std::lock_guard lock(mutex_);
@@ -173,8 +185,14 @@ void give_back_free_memory() {
 #endif
 }
 
-void limit_cpu_memory(int64_t bytes) { memory_limit() = bytes; }
-int64_t cpu_memory_limit() { return memory_limit(); }
+void limit_cpu_memory(int64_t bytes) { given_limit() = bytes; }
+
+int64_t cpu_memory_limit() {
+  if (const int64_t given = given_limit(); given >= 0) return given;
+  const int64_t mine = cpu_allocator().counters().live + cpu_allocator().kept_bytes();
+  const int64_t left = memory_left().least();
+  return left > INT64_MAX - mine ? standing_limit() : std::min(standing_limit(), mine + left);
+}
 
 void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index)) {
   factories()[static_cast<size_t>(kind)].store(factory);
