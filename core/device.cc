@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/free_memory.h"
+#include "core/live_peak.h"
 #include "core/machine_memory.h"
 
 namespace stepnet {
@@ -54,6 +55,8 @@ int64_t standing_limit() {
 
 size_t rounded(size_t bytes) { return block_bytes(DeviceKind::cpu, bytes); }
 
+}  // namespace
+
 // Blocks are kept by exact size: a training run asks for the same sizes every iteration, and a fresh block from the
 // system costs page faults each time.
 class CpuAllocator : public Allocator {
@@ -78,6 +81,7 @@ class CpuAllocator : public Allocator {
     const std::lock_guard lock(mutex_);
     counters_.live += static_cast<int64_t>(size);
     counters_.peak = std::max(counters_.peak, counters_.live);
+    for (LivePeak* watch : watches_) watch->bytes_ = std::max(watch->bytes_, counters_.live);
     ++counters_.allocations;
     return data;
   }
@@ -101,6 +105,20 @@ class CpuAllocator : public Allocator {
       for (void* block : blocks) std::free(block);
     kept_.clear();
     kept_bytes_ = 0;
+  }
+
+  void watch(LivePeak& watch) {
+    const std::lock_guard lock(mutex_);
+    watch.bytes_ = counters_.live;
+    if (std::ranges::find(watches_, &watch) == watches_.end()) watches_.push_back(&watch);
+  }
+  void forget(LivePeak& watch) {
+    const std::lock_guard lock(mutex_);
+    std::erase(watches_, &watch);
+  }
+  int64_t peak_of(const LivePeak& watch) const {
+    const std::lock_guard lock(mutex_);
+    return watch.bytes_;
   }
 
   int64_t kept_bytes() const {
@@ -150,7 +168,10 @@ class CpuAllocator : public Allocator {
   MemoryCounters counters_;
   std::map<size_t, std::vector<void*>> kept_;
   size_t kept_bytes_ = 0;
+  std::vector<LivePeak*> watches_;
 };
+
+namespace {
 
 using Factory = Allocator& (*)(int);
 std::array<std::atomic<Factory>, 2>& factories() {
@@ -184,6 +205,11 @@ void give_back_free_memory() {
   malloc_trim(0);
 #endif
 }
+
+LivePeak::LivePeak() { cpu_allocator().watch(*this); }
+LivePeak::~LivePeak() { cpu_allocator().forget(*this); }
+void LivePeak::restart() { cpu_allocator().watch(*this); }
+int64_t LivePeak::peak() const { return cpu_allocator().peak_of(*this); }
 
 void limit_cpu_memory(int64_t bytes) { given_limit() = bytes; }
 

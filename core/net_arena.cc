@@ -130,6 +130,7 @@ void NetArena::start() {
 }
 
 void NetArena::before(size_t step) {
+  if (observation_) observation_->begin();
   if (!in_block_) return;
   for (const int v : plan_->starts[step]) {
     mark_dead(plan_->places[v], false);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/dry.h"
+#include "core/half.h"
+#include "core/parallel.h"
 
 namespace stepnet {
 namespace {
@@ -48,8 +50,31 @@ int NetObservation::add(int step, int output, const Tensor& t) {
   return alive_.back();
 }
 
+void NetObservation::begin() {
+  before_ = memory_counters().live;
+  peak_.restart();
+}
+
+// Threads that run steps of a network each cast for themselves; how much of that is there at a time differs from run to
+// run, but no more than what one of them takes, for each.
+NetObservation::Live NetObservation::live_at(int step) const {
+  Live live;
+  live.behind = live.most = live.bound = memory_counters().live;
+  if (DryScope::now()) return live;
+  live.most = live.bound = std::max(live.behind, peak_.peak());
+  const NetStep& s = steps_[step];
+  const auto is_in_half = [](const Blob* blob) {
+    const Tensor* t = stored_tensor(blob);
+    return t && is_half(t->dtype());
+  };
+  if (!s.op->spec->blob_kernel || serial_here()) return live;
+  if (std::ranges::none_of(s.in, is_in_half) && std::ranges::none_of(s.out, is_in_half)) return live;
+  live.bound += (threads() - 1) * (live.most - std::max(before_, live.behind));
+  return live;
+}
+
 void NetObservation::see(int step) {
-  live_.push_back(memory_counters().live);
+  live_.push_back(live_at(step));
   for (const int k : alive_) {
     stored_[k].value.last_inputs.clear();
     stored_[k].value.last_written = false;
@@ -111,17 +136,29 @@ std::vector<StoredValue> NetObservation::stayable() const {
   return found;
 }
 
-int64_t NetObservation::most_live() const { return live_.empty() ? 0 : std::ranges::max(live_); }
+int64_t NetObservation::most_live() const {
+  int64_t most = 0;
+  for (const Live& live : live_) most = std::max(most, live.most);
+  return most;
+}
 
+// What an operator on blobs makes may be made behind its peak, which then counts with all of that.
 int64_t NetObservation::most_live(std::span<const StoredValue> moved, int64_t block,
                                   std::span<const StoredValue> staying) const {
-  std::vector<int64_t> others = live_;
+  std::vector<Live> others = live_;
+  const auto add = [&](int s, int64_t bytes, bool is_made_here) {
+    others[s].behind += bytes;
+    const bool may_be_late = steps_[s].op->spec->blob_kernel && live_[s].most > live_[s].behind;
+    if (!is_made_here || !may_be_late) others[s].bound += bytes;
+  };
   for (const StoredValue& v : moved)
-    for (int s = v.first; s <= v.last; ++s) others[s] -= rounded_bytes(v);
+    for (int s = v.first; s <= v.last; ++s) add(s, -rounded_bytes(v), s == v.first);
   for (const StoredValue& v : staying)
     for (int s = 0; s < static_cast<int>(others.size()); ++s)
-      if (s < v.first || s > v.last) others[s] += rounded_bytes(v);
-  return others.empty() ? 0 : std::ranges::max(others) + block;
+      if (s < v.first || s > v.last) add(s, rounded_bytes(v), false);
+  int64_t most = 0;
+  for (const Live& live : others) most = std::max({most, live.behind, live.bound});
+  return most + block;
 }
 
 }  // namespace stepnet

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/live_peak.h"
 #include "core/net_layout.h"
 
 namespace stepnet {
@@ -20,7 +21,8 @@ class NetObservation {
 
   // Whether others than the net's own blobs hold the value's bytes.
   bool is_held(int value) const;
-  // After the operator has run; and after the net has let go of a value behind it.
+  // Before the operator runs; after it has; and after the net has let go of a value behind it.
+  void begin();
   void see(int step);
   void see_end(int step, int value);
 
@@ -30,8 +32,8 @@ class NetObservation {
   std::vector<StoredValue> movable() const;
   // What operators on blobs made and nobody held; it could stay for the next run.
   std::vector<StoredValue> stayable() const;
-  // The most bytes that were live at an operator, and would have been with `moved` in a block of so many bytes and with
-  // `staying` there all the time.
+  // The most bytes that were live at an operator, what its kernel took for itself included; and that may be in a later
+  // run with `moved` in a block of so many bytes and with `staying` there all the time.
   int64_t most_live() const;
   int64_t most_live(std::span<const StoredValue> moved, int64_t block, std::span<const StoredValue> staying = {}) const;
 
@@ -49,7 +51,13 @@ class NetObservation {
     stored.apart = true;
     stored.may_stay = false;
   }
+  // Bytes at an operator: behind it, at most while it ran, and at most if all threads take as much at the same time.
+  struct Live {
+    int64_t behind = 0, most = 0, bound = 0;
+  };
+
   int find(const Tensor& tensor) const;
+  Live live_at(int step) const;
   int add(int step, int output, const Tensor& tensor);
   void see_output(int step, int output, int value);
 
@@ -59,7 +67,9 @@ class NetObservation {
   std::vector<Stored> stored_;
   std::vector<int> stored_of_;  // by value of the net; -1: none yet
   std::vector<int> alive_;      // of stored_
-  std::vector<int64_t> live_;   // bytes of the CPU's allocator, by operator
+  std::vector<Live> live_;      // of the CPU's allocator, by operator
+  LivePeak peak_;               // of the present one
+  int64_t before_ = 0;          // live before it
 };
 
 }  // namespace stepnet
