@@ -1,6 +1,9 @@
 #include "core/dry.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
@@ -46,8 +49,22 @@ int64_t counted(size_t bytes, DeviceKind device) {
   return static_cast<int64_t>(block_bytes(device, bytes));
 }
 
-struct alignas(kAlignment) KnownBytes {
-  std::byte bytes[DryScope::kMostKnown];
+// Zeros; of many bytes the system makes those that are touched.
+class KnownBytes {
+ public:
+  explicit KnownBytes(size_t bytes) : all_(std::calloc(bytes + kAlignment, 1)) {
+    if (!all_) throw std::bad_alloc();
+  }
+  ~KnownBytes() { std::free(all_); }
+  KnownBytes(const KnownBytes&) = delete;
+  KnownBytes& operator=(const KnownBytes&) = delete;
+  std::byte* first() const {
+    const auto address = reinterpret_cast<uintptr_t>(all_);
+    return static_cast<std::byte*>(all_) + (kAlignment - address % kAlignment) % kAlignment;
+  }
+
+ private:
+  void* all_;
 };
 
 // Tells the memory when the last holder lets go.
@@ -96,6 +113,8 @@ int64_t DryScope::block_at(const void* place) const {
 
 const std::vector<DryBlock>& DryScope::blocks() const { return memory_->blocks; }
 
+bool DryScope::has_bytes(const void* place) { return reinterpret_cast<uintptr_t>(place) < kFirstPlace; }
+
 std::shared_ptr<void> DryScope::take(size_t bytes, std::byte** place) {
   *place = nullptr;
   if (bytes == 0) return nullptr;
@@ -104,9 +123,9 @@ std::shared_ptr<void> DryScope::take(size_t bytes, std::byte** place) {
   require(size <= kMostBytes - m.counters.live, "{} bytes are more than can be counted beside the {} that are live",
           bytes, m.counters.live);
   auto held = std::make_shared<Held>(memory_, m.blocks.size(), (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (bytes <= kMostKnown) {
-    held->known = std::make_unique<KnownBytes>();
-    held->place = held->known->bytes;
+  if (bytes <= most_known_) {
+    held->known = std::make_unique<KnownBytes>(bytes);
+    held->place = held->known->first();
   } else {
     held->place = m.place_for(held->size);
   }
@@ -122,6 +141,35 @@ std::shared_ptr<void> DryScope::take(size_t bytes, std::byte** place) {
     m.peak_event = m.events;
   }
   return held;
+}
+
+DryAtOnce::DryAtOnce() {
+  const DryScope* dry = DryScope::now();
+  if (!dry) return;
+  memory_ = dry->memory_;
+  live_ = part_live_ = memory_->counters.live;
+  peak_ = std::exchange(memory_->counters.peak, live_);
+  peak_event_ = memory_->peak_event;
+}
+
+void DryAtOnce::end_part() {
+  together_ += memory_->counters.peak - part_live_;
+  if (memory_->counters.peak > highest_) {
+    highest_ = memory_->counters.peak;
+    highest_event_ = memory_->peak_event;
+  }
+  part_live_ = memory_->counters.peak = memory_->counters.live;
+}
+
+void DryAtOnce::next() {
+  if (memory_) end_part();
+}
+
+DryAtOnce::~DryAtOnce() {
+  if (!memory_) return;
+  end_part();
+  memory_->counters.peak = std::max(peak_, live_ + together_);
+  memory_->peak_event = live_ + together_ > peak_ ? highest_event_ : peak_event_;
 }
 
 MemoryCounters memory_counters() {

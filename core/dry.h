@@ -53,11 +53,28 @@ class DryScope {
   double product_flops = 0;  // of all matrix products so far
   double times = 1;          // how often what runs now would run: of many timesteps that are alike, few run dry
   bool counts_flops = true;
+  bool skips_steps = true;  // of many that are alike; false where each writes numbers that are read later
 
   // For Storage: a block, which goes with the last copy of the result. `place` gets its address; null for no bytes. So
-  // few bytes that they may be a shape are really there, for what is known without data.
+  // few bytes that they may be a shape are really there, for what is known without data; of whole numbers as many as
+  // are a shape for each of many timesteps.
   std::shared_ptr<void> take(size_t bytes, std::byte** place);
-  static constexpr size_t kMostKnown = 1024;
+  static constexpr size_t kMostKnown = 1024, kMostWhole = size_t{1} << 20;
+  static bool has_bytes(const void* place);  // whether that address is one of such bytes
+  class WholeNumbers {                       // alive while a block for whole numbers is taken, if there is a dry run
+   public:
+    explicit WholeNumbers(bool whole) : scope_(whole ? now() : nullptr) {
+      if (scope_) scope_->most_known_ = kMostWhole;
+    }
+    ~WholeNumbers() {
+      if (scope_) scope_->most_known_ = kMostKnown;
+    }
+    WholeNumbers(const WholeNumbers&) = delete;
+    WholeNumbers& operator=(const WholeNumbers&) = delete;
+
+   private:
+    DryScope* scope_;
+  };
   // For kernels that are asked what they take: dry tensors let them compute addresses, which lead nowhere.
   bool gives_addresses() const { return in_workspace_; }
   class Workspace {  // alive while a kernel is asked
@@ -80,6 +97,7 @@ class DryScope {
   }
 
  private:
+  friend class DryAtOnce;
   inline static constinit thread_local DryScope* innermost = nullptr;
 
   DeviceKind claims_;
@@ -87,6 +105,7 @@ class DryScope {
   std::shared_ptr<DryMemory> memory_;  // shared with the blocks, which tell it when they go
   std::map<std::type_index, std::shared_ptr<void>> objects_;
   bool in_workspace_ = false;
+  size_t most_known_ = kMostKnown;
 };
 
 // Those of the calling thread's dry run, or if there is none, of the CPU's allocator.
@@ -100,6 +119,7 @@ class StepsAlike {
  public:
   StepsAlike(int64_t steps, int64_t at_each_end)
       : steps_(steps), end_(at_each_end), dry_(steps > 2 * at_each_end + 1 ? DryScope::now() : nullptr) {
+    if (dry_ && !dry_->skips_steps) dry_ = nullptr;
     if (dry_) before_ = dry_->times;
   }
   ~StepsAlike() {
@@ -118,6 +138,28 @@ class StepsAlike {
   int64_t steps_, end_, step_ = 0;
   DryScope* dry_;
   double before_ = 1;
+};
+
+// Parts of work that threads do at the same time, which a dry run does one after the other: its peak is what they take
+// together, if each is at its own peak.
+//
+//   DryAtOnce at_once;
+//   for (Part& part : parts) at_once.next(), part.run();
+class DryAtOnce {
+ public:
+  DryAtOnce();
+  ~DryAtOnce();
+  DryAtOnce(const DryAtOnce&) = delete;
+  DryAtOnce& operator=(const DryAtOnce&) = delete;
+  void next();  // before each part
+
+ private:
+  void end_part();
+
+  std::shared_ptr<DryMemory> memory_;             // null: the run is not dry
+  int64_t live_ = 0, peak_ = 0, peak_event_ = 0;  // before all of them
+  int64_t part_live_ = 0;                         // before the present one
+  int64_t together_ = 0, highest_ = 0, highest_event_ = 0;
 };
 
 }  // namespace stepnet

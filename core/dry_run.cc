@@ -14,7 +14,7 @@ bool is_whole(DType type) { return !is_floating(type) && type != DType::string &
 
 bool may_be_known(const Tensor& t) {
   return is_whole(t.dtype()) && t.bytes() <= DryScope::kMostKnown && t.storage() && t.storage()->is_dry() &&
-         t.storage()->bytes() <= DryScope::kMostKnown;
+         DryScope::has_bytes(t.storage()->data());
 }
 
 bool is_known(const Tensor& t) { return !t.storage() || t.storage()->readable(); }

@@ -39,7 +39,7 @@ Storage::Storage(size_t strings)
 Storage::Storage(std::shared_ptr<void> owner, void* data, size_t bytes)
     : data_(static_cast<std::byte*>(data)), bytes_(bytes), owner_(std::move(owner)), owned_(false) {}
 
-void Storage::set_known(bool known) { readable_ = known && bytes_ <= DryScope::kMostKnown; }
+void Storage::set_known(bool known) { readable_ = known && DryScope::has_bytes(data_); }
 
 Storage::~Storage() {
   if (owned_) allocator(device_).release(data_, bytes_);
@@ -141,6 +141,7 @@ void Tensor::resize(DType dtype, const Shape& shape, Device device) {
                     storage_->bytes() >= static_cast<size_t>(bytes) && offset_ == 0;
   if (!fits) {
     storage_.reset();  // before the new one, so that both are never live at once
+    const DryScope::WholeNumbers numbers(dtype == DType::int32 || dtype == DType::int64);
     storage_ = dtype == DType::string ? std::make_shared<Storage>(static_cast<size_t>(shape.size()))
                                       : std::make_shared<Storage>(static_cast<size_t>(bytes), device);
     offset_ = 0;

@@ -16,24 +16,28 @@
 namespace stepnet {
 namespace {
 
-// In a dry run, counts the operators of all timesteps at once, and not again as they run.
+// In a dry run, counts the operators of all timesteps at once, and not again as they run. `all`: none is skipped.
 class CountsSteps {
  public:
-  CountsSteps(double flops, int64_t steps) : dry_(DryScope::now()) {
+  CountsSteps(double flops, int64_t steps, bool all) : dry_(DryScope::now()) {
     if (!dry_) return;
     before_ = dry_->counts_flops;
+    skips_ = dry_->skips_steps;
     dry_->counts_flops = false;
+    if (all) dry_->skips_steps = false;
     dry_->flops += dry_->times * flops * static_cast<double>(steps);
   }
   ~CountsSteps() {
-    if (dry_) dry_->counts_flops = before_;
+    if (!dry_) return;
+    dry_->counts_flops = before_;
+    dry_->skips_steps = skips_;
   }
   CountsSteps(const CountsSteps&) = delete;
   CountsSteps& operator=(const CountsSteps&) = delete;
 
  private:
   DryScope* dry_;
-  bool before_ = true;
+  bool before_ = true, skips_ = true;
 };
 
 // Each lane on a thread; throws what one of them has thrown.
@@ -49,7 +53,11 @@ void run_at_once(std::span<const std::unique_ptr<Lane>> lanes, Work work) {
   if (DryScope::now()) {
     std::optional<SerialScope> serial;
     if (lanes.size() > 1) serial.emplace();
-    for (size_t i = 0; i < lanes.size(); ++i) part(static_cast<int>(i));
+    DryAtOnce at_once;
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      at_once.next();
+      part(static_cast<int>(i));
+    }
   } else {
     parallel_parts(static_cast<int>(lanes.size()), std::ref(part));
   }
@@ -142,7 +150,14 @@ void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {
 }
 
 void StepProgram::run_range(RunContext& run, const std::vector<RowSum>& row_sums, const StepRange& range, bool again) {
-  const CountsSteps counts(step_flops_, range.count);
+  // Shapes that timesteps hand to the backward step net as numbers, or take from there, are those of each.
+  const auto holds_numbers = [](const auto& slot) {
+    const DType type = slot->tensor.dtype();
+    return slot->kind == StepSlot::Kind::slab && (type == DType::int32 || type == DType::int64);
+  };
+  const auto takes_numbers = [](const auto& op) { return !op->kernel && !op->nested && !op->plain_copy; };
+  const bool all = std::ranges::any_of(slots_, holds_numbers) || std::ranges::any_of(ops_, takes_numbers);
+  const CountsSteps counts(step_flops_, range.count, all);
   range_ = range;
   prepare_row_sums(row_sums);
   start_run(again);
