@@ -5,6 +5,7 @@
 #include "core/device_scratch.h"
 #include "core/dry.h"
 #include "core/half_kernel.h"
+#include "core/half_pieces.h"
 #include "core/running_op.h"
 
 namespace stepnet {
@@ -132,7 +133,8 @@ void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
   set_known(call, computed);
   if (computed) return host_kernel(op, kernel).run(op.args.get(), call);
   std::optional<FloatCall> floats;
-  if (is_on_casts(kernel)) floats.emplace(*op.spec, call);
+  const bool in_pieces = dry->claims() == DeviceKind::cpu && runs_in_pieces(*op.spec, op.args.get(), call);
+  if (is_on_casts(kernel) && !in_pieces) floats.emplace(*op.spec, call);
   Call& real = floats ? floats->call() : call;
   if (dry->claims() != DeviceKind::cpu) take_scratch(*dry, op, real);
   if (op.spec->known_outputs) op.spec->known_outputs(op.args.get(), real);

@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 
+#include "core/half_pieces.h"
+
 namespace stepnet {
 namespace {
 
@@ -71,9 +73,10 @@ const Kernel* kernel_on_casts(const OpSpec& spec, DeviceKind device) {
   auto kernel = std::make_unique<Kernel>();
   kernel->device = device;
   kernel->dtype = DType::float32;  // whose workspace a dry run counts
-  kernel->run = [&spec, run = base->run](const void* args, Call& half) {
+  kernel->run = [&spec, base](const void* args, Call& half) {
+    if (base->device == DeviceKind::cpu && runs_in_pieces(spec, args, half)) return run_in_pieces(*base, args, half);
     FloatCall floats(spec, half);
-    run(args, floats.call());
+    base->run(args, floats.call());
     floats.cast_results();
   };
   return (made().kernels[{&spec, device}] = std::move(kernel)).get();

@@ -3,8 +3,8 @@
 // The inputs that are float16 or bfloat16 are cast to float32 temporaries, the kernel writes float32 temporaries, and
 // these are cast to the type that the outputs are to have. So each result is rounded once, and sums inside the kernel
 // are float32's. An output that is written in place of an input is so in the temporaries, and what the kernel adds to
-// is cast there before. Temporaries live as long as the call; a dry run counts them. Threads: kernels may run on
-// several threads, on different tensors.
+// is cast there before. Temporaries live as long as the call; a dry run counts them. Elementwise operators on the CPU
+// do without (core/half_pieces.h). Threads: kernels may run on several threads, on different tensors.
 #pragma once
 
 #include <optional>
