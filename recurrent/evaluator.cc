@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/matmul.h"
 #include "core/placement.h"
 #include "core/profile.h"
 
@@ -20,52 +21,65 @@ TextStreams make_streams(std::string tokens, int64_t batch, int64_t timesteps, s
 
 }  // namespace
 
-Evaluator::Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
-                     int64_t timesteps, std::string_view what, bool plan_memory)
-    : workspace_(&parameters),
-      model_(model),
-      streams_(make_streams(std::move(tokens), batch, timesteps, what)),
-      states_(model, dtype, workspace_) {
-  workspace_.create_local(model.input);
-  workspace_.create_local(model.target);
-  NetDef def = needed_for(expanded_forward(model, Mode::evaluate), model.loss, states_.written());
-  def.set_name(model.forward.name() + "_evaluate");
-  net_ = std::make_unique<Net>(def, workspace_, NetOptions{.plan_memory = plan_memory});
+NetDef evaluation_net(const Model& model) {
+  std::vector<std::string> written;
+  for (const CarryLink& link : model.carry) written.push_back(link.from());
+  NetDef net = needed_for(expanded_forward(model, Mode::evaluate), model.loss, written);
+  net.set_name(model.forward.name() + "_evaluate");
+  return net;
 }
 
-double Evaluator::run(int64_t begin, int64_t count, int64_t first, int64_t streams) {
-  streams_.copy(begin, count, first, streams, input_, target_);
-  feed(workspace_, model_, input_, target_);
+Evaluator::Running::Running(const Model& model, Workspace& parameters, DType dtype, bool plan_memory)
+    : blobs(&parameters),
+      states(model, dtype, blobs),
+      net((blobs.create_local(model.input), blobs.create_local(model.target), evaluation_net(model)), blobs,
+          NetOptions{.plan_memory = plan_memory}) {}
+
+Evaluator::Running::~Running() { forget_products(); }
+
+Evaluator::Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
+                     int64_t timesteps, std::string_view what, bool plan_memory)
+    : model_(model),
+      parameters_(parameters),
+      dtype_(dtype),
+      plan_memory_(plan_memory),
+      streams_(make_streams(std::move(tokens), batch, timesteps, what)) {
+  const Running tried(model_, parameters_, dtype_, plan_memory_);  // what is wrong with the net shows before training
+}
+
+double Evaluator::run(Running& running, int64_t begin, int64_t count, int64_t first, int64_t streams) const {
+  streams_.copy(begin, count, first, streams, running.input, running.target);
+  feed(running.blobs, model_, running.input, running.target);
   RunContext context;
-  net_->run(context);
-  states_.advance();
-  return available(workspace_.fetch(model_.loss), {}).item<double>() * static_cast<double>(count * streams);
+  running.net.run(context);
+  running.states.advance();
+  return available(running.blobs.fetch(model_.loss), {}).item<double>() * static_cast<double>(count * streams);
 }
 
 double Evaluator::loss() {
   const int64_t batch = streams_.batch(), length = streams_.length(), timesteps = streams_.timesteps();
+  Running running(model_, parameters_, dtype_, plan_memory_);
   double sum = 0;
-  states_.reset(batch);
-  for (int64_t t = 0; t < length; t += timesteps) sum += run(t, std::min(timesteps, length - t), 0, batch);
+  running.states.reset(batch);
+  for (int64_t t = 0; t < length; t += timesteps) sum += run(running, t, std::min(timesteps, length - t), 0, batch);
   // The text's last bytes go on where the last stream stopped.
   const int64_t end = length + streams_.tail();
   const int last = static_cast<int>(batch) - 1;
-  if (end > length) states_.gather({&last, 1});
-  for (int64_t t = length; t < end; t += timesteps) sum += run(t, std::min(timesteps, end - t), batch - 1, 1);
-  net_->let_go_of_memory();
+  if (end > length) running.states.gather({&last, 1});
+  for (int64_t t = length; t < end; t += timesteps) sum += run(running, t, std::min(timesteps, end - t), batch - 1, 1);
   return sum / static_cast<double>(predicted());
 }
 
 double Evaluator::estimate_seconds() {
   constexpr int64_t kBatches = 4;
   const int64_t timesteps = streams_.timesteps(), batches = std::min(kBatches, streams_.batches() - 1);
-  states_.reset(streams_.batch());
-  run(0, timesteps, 0, streams_.batch());  // the first run also prepares
+  Running running(model_, parameters_, dtype_, plan_memory_);
+  running.states.reset(streams_.batch());
+  run(running, 0, timesteps, 0, streams_.batch());  // the first run also prepares
   if (batches < 1) return 0;
   const double start = now_seconds();
-  for (int64_t k = 1; k <= batches; ++k) run(k * timesteps, timesteps, 0, streams_.batch());
+  for (int64_t k = 1; k <= batches; ++k) run(running, k * timesteps, timesteps, 0, streams_.batch());
   const double seconds = now_seconds() - start;
-  net_->let_go_of_memory();
   return seconds / static_cast<double>(batches) * static_cast<double>(streams_.batches() + 1);
 }
 

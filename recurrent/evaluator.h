@@ -2,6 +2,7 @@
 //
 // The text is read as several streams with states of their own, and every byte but the first of each stream's context
 // counts once: nothing is left out at the end. Training's blobs are not touched; parameters are read where they are.
+// Between two calls of loss() it holds no memory but the text's.
 // Threads: one thread at a time.
 #pragma once
 
@@ -15,6 +16,9 @@
 
 namespace stepnet {
 
+// The operators of the model's forward net that the loss and the next carried states depend on, in evaluation.
+NetDef evaluation_net(const Model& model);
+
 class Evaluator {
  public:
   // `tokens`: at least two. Streams and timesteps are fewer than asked for if the text is short.
@@ -27,14 +31,26 @@ class Evaluator {
   int64_t predicted() const { return streams_.length() * streams_.batch() + streams_.tail(); }
 
  private:
-  double run(int64_t begin, int64_t count, int64_t first, int64_t streams);  // summed loss
+  // The net with its blobs.
+  struct Running {
+    Running(const Model& model, Workspace& parameters, DType dtype, bool plan_memory);
+    ~Running();
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
 
-  Workspace workspace_;
+    Workspace blobs;
+    CarriedStates states;
+    Tensor input, target;  // the latest batch, on the host
+    Net net;
+  };
+
+  double run(Running& running, int64_t begin, int64_t count, int64_t first, int64_t streams) const;  // summed loss
+
   Model model_;
-  Tensor input_, target_;  // the latest batch, on the host
+  Workspace& parameters_;
+  DType dtype_;
+  bool plan_memory_;
   TextStreams streams_;
-  CarriedStates states_;
-  std::unique_ptr<Net> net_;
 };
 
 }  // namespace stepnet

@@ -180,7 +180,8 @@ int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, 
   own.create_local(model.input).tensor() = Tensor::zeros(DType::int32, {model.timesteps, model.batch}, model.device);
   own.create_local(model.target).tensor() = Tensor::zeros(DType::int32, {model.timesteps * model.batch}, model.device);
   RunContext run;
-  run_net_once(expanded_forward(model, Mode::evaluate), own, run);
+  run_net_once(expanded_forward(model, Mode::evaluate), own, run,
+               {.release_intermediates = true, .keep = {model.loss, model.logits}});
   const Tensor& loss = own.fetch(model.loss);
   require(loss.size() == 1 && is_floating(loss.dtype()), "the loss \"{}\" must be one floating value, but is {}",
           model.loss, loss);

@@ -135,7 +135,8 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
 }
 
 void Trainer::State::keep_to_budget(Model& model) const {
-  FittedTraining fitted = fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget);
+  FittedTraining fitted =
+      fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget, !text->validation.empty());
   model = std::move(fitted.model);
   if (model.segments.steps == 0 && model.again.segments.empty()) return;
   note(fmt::format("to keep to {}, a step takes {} instead of {}, for {:.1f}% more arithmetic",

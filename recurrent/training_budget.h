@@ -21,8 +21,13 @@ struct FittedTraining {
   SegmentFigures figures, in_one;  // of the plan, and of the model as it was given
 };
 
+// The most bytes that predicting a held-out text takes between two steps (recurrent/evaluator.h), with what then stands
+// of the training.
+int64_t validation_peak(const TrainingEstimate& training);
+
 // A plan for which a training step takes at most `budget` bytes of tensors: parameters, optimizer, inputs and
-// everything else. Throws Error if there is none; it says the smallest budget.
-FittedTraining fit_training(const TrainingEstimate& training, int64_t budget);
+// everything else; and so does a validation, if there is any. Throws Error if there is none; it says the smallest
+// budget.
+FittedTraining fit_training(const TrainingEstimate& training, int64_t budget, bool validates = false);
 
 }  // namespace stepnet

@@ -49,7 +49,6 @@ class Builder {
                                                      .plan_memory = training_.plan_memory,
                                                      .keep = {},
                                                      .force_cpu = training_.device.kind == DeviceKind::cpu});
-    if (states_) states_->reset(model_.batch);
     return std::move(session_);
   }
 
@@ -85,6 +84,7 @@ class Builder {
     if (model_.carry.empty()) return;
     const DType type = session_->parameters.fetch(parameters_.front()).dtype();
     states_ = std::make_shared<CarriedStates>(model_, type, session_->blobs);
+    states_->reset(model_.batch);
     session_->advance = [states = states_] { states->advance(); };  // shared with nobody once this has returned
     for (const std::string& name : states_->read()) session_->kinds[name] = MemoryKind::input;
   }

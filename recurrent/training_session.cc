@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/matmul.h"
 #include "core/placement.h"
 
 namespace stepnet {
@@ -36,8 +37,8 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextSt
   names_ = stepnet::parameter_names(model_, parameters_);
   dtype_ = parameters_.fetch(names_.front()).dtype();
   states_ = std::make_unique<CarriedStates>(model_, dtype_, workspace_);
+  states_->reset(streams_.batch());  // first, for what runs again depends on their types
   build_net(iterations);
-  states_->reset(streams_.batch());
 }
 
 // Blobs of a net built before are dropped, so that the new net sees them as intermediates of its own.
@@ -66,11 +67,23 @@ void TrainingSession::build_net(int64_t iterations) {
     options.keep = {training_.gradients.begin(), training_.gradients.end()};
     options.keep.insert(training_.finite);
     net_ = std::make_unique<Net>(def, workspace_, options);
-    update_ = std::make_unique<Net>(second, workspace_, NetOptions{.plan_memory = plan_memory_});
+    // What it makes besides is small, and a block of its own would be there while the first part runs.
+    update_ = std::make_unique<Net>(second, workspace_, NetOptions{.release_intermediates = plan_memory_});
   } else {
     net_ = std::make_unique<Net>(def, workspace_, options);
   }
   net_->set_runs(runs);
+}
+
+void TrainingSession::let_go_of_memory() {
+  net_->let_go_of_memory();
+  if (update_) update_->let_go_of_memory();
+  std::set<std::string> stay(states_->read().begin(), states_->read().end());
+  for (const auto& [name, value] : training_.first_values) stay.insert(name);
+  for (const std::string& name : {training_.rate, training_.finite, model_.loss}) stay.insert(name);
+  for (const std::string& name : workspace_.names())
+    if (stay.count(name) == 0) workspace_.at(name).clear();
+  forget_products();
 }
 
 void TrainingSession::set_schedule_end(int64_t iterations) { build_net(iterations); }
@@ -98,6 +111,8 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer) {
 void TrainingSession::update(RunContext& run) {
   skipped_ = !*available(workspace_.fetch(training_.finite), {}).data<bool>();
   if (!skipped_) update_->run(run);
+  // Kept for the second part alone; in a step of one part they would be gone as well.
+  for (const std::string& name : training_.gradients) workspace_.at(name).tensor().drop_bytes();
 }
 
 double TrainingSession::loss_scale() const {

@@ -32,8 +32,8 @@ class TrainingSession {
   double loss_scale() const;                          // for the next step; 0: the loss is not scaled
   void set_schedule_end(int64_t iterations);          // from the next step on
 
-  NetMemory memory() const { return net_->memory(); }    // of the last step
-  void let_go_of_memory() { net_->let_go_of_memory(); }  // what a step needs and the next one can make again
+  NetMemory memory() const { return net_->memory(); }  // of the last step
+  void let_go_of_memory();                             // of all that a step needs and the next one can make again
 
   const Model& model() const { return model_; }
   const TextStreams& streams() const { return streams_; }
