@@ -142,9 +142,9 @@ class BenchCommand {
   void measure(BenchResult& result) const {
     Allocator& memory = allocator(result.device);
     const int64_t before = memory.counters().live;
-    memory.reset_peak();
     const auto made = session(result.device);
     fill(*made);
+    memory.reset_peak();  // what was drawn is the command's own
     RunContext context;
     context.seed = options_.seed;
     const auto once = [&] {

@@ -147,8 +147,7 @@ void add_estimate_command(CLI::App& app) {
       ->check(whole_number(0, 1024))
       ->type_name("N");
   command->add_option("--memory-budget", o->memory_budget, "With --train: the most memory that the step may take")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(number_above(0))
+      ->transform(byte_count())
       ->type_name("BYTES")
       ->default_str("");
   command->add_flag("--keep-all", o->keep_all, "Intermediates stay until the next run");

@@ -147,8 +147,7 @@ void add_train_command(CLI::App& app) {
   command
       ->add_option("--memory-budget", o->options.memory_budget,
                    "The most memory that a training step may take, such as 200M; what has no room is computed again")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(number_above(0))
+      ->transform(byte_count())
       ->type_name("BYTES")
       ->default_str("");
   command->add_option("--offload", o->options.offload,

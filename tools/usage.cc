@@ -1,5 +1,10 @@
 #include "tools/usage.h"
 
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
 #include "core/error.h"
 
 namespace stepnet::tools {
@@ -14,6 +19,16 @@ CLI::Validator number_check(Check check) {
         return check(value);
       },
       "");
+}
+
+// What "M", "MB" or "MiB" stands for, in any case; "": 1.
+std::optional<double> bytes_of_unit(std::string unit) {
+  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.ends_with('b')) unit.pop_back();
+  if (unit.empty()) return 1;
+  const size_t power = std::string("kmgtpe").find(unit[0]);
+  if (power == std::string::npos || (unit.size() > 1 && unit.substr(1) != "i")) return {};
+  return std::pow(unit.size() > 1 ? 1024.0 : 1000.0, static_cast<double>(power + 1));
 }
 
 std::string option_name(const std::string& argument) { return argument.substr(0, argument.find('=')); }
@@ -58,6 +73,29 @@ CLI::Validator number_above(double bound) {
 
 CLI::Validator not_empty() {
   return CLI::Validator([](const std::string& text) { return text.empty() ? "must not be empty" : std::string(); }, "");
+}
+
+CLI::Validator byte_count() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const auto refuse = [&](const char* what) {
+          return fmt::format("must be {} bytes, such as 200M or 1.5GiB, but is \"{}\"", what, text);
+        };
+        int64_t whole = 0;
+        const char* end = text.data() + text.size();
+        if (const auto [rest, error] = std::from_chars(text.data(), end, whole); error == std::errc() && rest == end)
+          return whole > 0 ? std::string() : refuse("more than 0");
+        double number = 0;
+        const auto [rest, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+        const std::optional<double> unit = bytes_of_unit(std::string(rest, end));
+        if (error != std::errc() || !unit || !std::isfinite(number)) return refuse("a number of");
+        const double bytes = std::round(number * *unit);
+        if (bytes < 1) return refuse("more than 0");
+        if (bytes >= 0x1p63) return refuse("fewer");
+        text = fmt::format("{}", static_cast<int64_t>(bytes));
+        return std::string();
+      },
+      "");
 }
 
 std::pair<std::string, std::string> parse_feed(const std::string& text) {

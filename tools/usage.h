@@ -15,6 +15,9 @@ CLI::Validator whole_number(int64_t least, int64_t most = INT64_MAX);
 CLI::Validator number_at_least(double least);
 CLI::Validator number_above(double bound);
 CLI::Validator not_empty();
+// For CLI::Option::transform: a number of bytes such as 200M (of 10^6), 24.5MB or 1.5GiB (of 2^30), which must be above
+// 0, becomes a whole one.
+CLI::Validator byte_count();
 
 // The blob and the file of "BLOB=FILE.npy". Throws Error.
 std::pair<std::string, std::string> parse_feed(const std::string& text);

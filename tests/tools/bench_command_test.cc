@@ -52,6 +52,16 @@ TEST(BenchCommand, TellsNumbersAsJson) {
   EXPECT_LT(number(json, "peak_bytes"), 1.2 * number(estimate, "peak"));
 }
 
+// What it draws is its own, and gone before the first run.
+TEST(BenchCommand, ThePeakIsTheNets) {
+  const TempFolder folder;
+  const std::string net = folder.file("sum.pbtxt");
+  write_all(net, "op { type: 'SumElements' input: 'X' output: 'Y' }");
+  const std::string json =
+      expect_command("bench " + net + " --feed X=float[1000,1000] --device cpu --iterations 3 --json", 0, "{");
+  EXPECT_LT(number(json, "peak_bytes"), 4.1e6);
+}
+
 TEST(BenchCommand, TimesAModelAndValuesFromFiles) {
   expect_command("bench " + kModel + " --device cpu --train --batch 2 --timesteps 3 --iterations 2", 0,
                  "a training step on cpu");

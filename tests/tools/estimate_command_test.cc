@@ -42,6 +42,14 @@ TEST(EstimateCommand, WritesAPicture) {
 }
 
 TEST(EstimateCommand, SaysWhatIsWrong) {
+  for (const char* budget : {"30.5M", "30.5MB", "0.03GiB", "30500000"})
+    expect_command("estimate " + kModel + " --train --memory-budget " + budget, 0, "as stepnet train runs it");
+  for (const char* budget : {"24.5X", "M", "1e9", "nan", "24,5M", "24.5 M B"})
+    expect_command({"estimate", kModel, "--train", "--memory-budget", budget}, 2,
+                   fmt::format("must be a number of bytes, such as 200M or 1.5GiB, but is \"{}\"", budget));
+  for (const char* budget : {"0", "-5", "0.0001K", "-1.5M"})
+    expect_command({"estimate", kModel, "--train", "--memory-budget", budget}, 2, "must be more than 0 bytes");
+  expect_command("estimate " + kModel + " --train --memory-budget 99E", 2, "must be fewer bytes");
   expect_command("estimate " + kLstm + " --feed x=float[7,2,3]", 2, "h0, c0, W_x, b_x, W_h, b_h");
   expect_command("estimate " + kLstm + " --feed x=7,2,3", 2, "write it as in X=float[32,128]");
   expect_command("estimate " + kLstm + " --feed x=float[7,,3]", 2, "must be BLOB=TYPE[SIZE,...]");
