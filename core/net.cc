@@ -6,6 +6,7 @@
 #include "core/dry_run.h"
 #include "core/net_arena.h"
 #include "core/net_observer.h"
+#include "core/net_sharing.h"
 #include "core/net_streams.h"
 #include "core/op_devices.h"
 #include "core/placement.h"
@@ -72,12 +73,20 @@ void preflight(const BoundOp& op, const Workspace& workspace) {
   }
 }
 
+template <class Steps>
+std::vector<NetStep> views_of(const Steps& steps) {
+  std::vector<NetStep> views;
+  for (const auto& step : steps) views.push_back({&step->op, step->in, step->out});
+  return views;
+}
+
 }  // namespace
 
 struct Net::Step {
   BoundOp op;
   std::vector<Blob*> in, out;
   std::vector<Blob*> release;
+  StepSharing sharing;
   std::vector<const Tensor*> in_tensors;
   std::vector<Tensor*> out_tensors;
 };
@@ -105,6 +114,8 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
   check_external_outputs(def, defined);
   check_twins();
   for (const auto& step : steps_) preflight(step->op, workspace);
+  const std::vector<StepSharing> sharing = find_sharing(views_of(steps_));
+  for (size_t s = 0; s < steps_.size(); ++s) steps_[s]->sharing = sharing[s];
   plan_streams();
   if (!options.release_intermediates && !options.plan_memory) return;
   existing.insert(def_.external_output().begin(), def_.external_output().end());
@@ -155,16 +166,13 @@ void Net::plan_release(const std::set<std::string>& visible) {
 }
 
 void Net::plan_memory(const std::set<std::string>& visible) {
-  std::vector<NetStep> steps;
-  for (const auto& step : steps_) steps.push_back({&step->op, step->in, step->out});
-  arena_ = std::make_unique<NetArena>(std::move(steps), visible);
+  arena_ = std::make_unique<NetArena>(views_of(steps_), visible);
 }
 
 void Net::plan_streams() {
-  std::vector<NetStep> steps;
+  std::vector<NetStep> steps = views_of(steps_);
   Device device;
   for (const auto& step : steps_) {
-    steps.push_back({&step->op, step->in, step->out});
     if (step->op.device.kind == DeviceKind::cpu) continue;
     if (device.kind != DeviceKind::cpu && !(device == step->op.device)) return;  // several devices
     device = step->op.device;
@@ -295,7 +303,14 @@ void Net::run_step(Step& step, RunContext& run) {
       throw;
     }
     for (Blob* blob : step.out) step.out_tensors.push_back(blob ? &blob->tensor() : nullptr);
-    run_op(op, step.in_tensors, step.out_tensors, run);
+    if (step.sharing.blobs) {
+      const NetStep here{&op, step.in, step.out};
+      const SharedOutputs outputs(here, step.sharing, step.in_tensors);
+      run_op(op, step.in_tensors, step.out_tensors, run);
+      outputs.check();
+    } else {
+      run_op(op, step.in_tensors, step.out_tensors, run);
+    }
     if (run.profiler)
       bytes = tensor_bytes(step.in_tensors) + tensor_bytes({step.out_tensors.begin(), step.out_tensors.end()});
   }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/dry_run.h"
+#include "core/in_place.h"
 
 namespace stepnet {
 namespace {
@@ -143,8 +144,12 @@ class Blobs {
   void plan_release() {
     const std::set<std::string> lasting = lasting_blobs(net_, question_);
     std::map<std::string, size_t> last;
+    std::set<std::string> touched;
     for (size_t i = 0; i < ops_.size(); ++i) {
       const OperatorDef& def = ops_[i].op.def;
+      touched.insert(def.input().begin(), def.input().end());
+      for (int o = 0; o < def.output_size(); ++o)
+        if (touched.insert(def.output(o)).second) begins_.insert({i, o});
       for (int k = 0; k < def.input_size(); ++k)
         if (ops_[i].reads[k]) last[def.input(k)] = i;
       for (const std::string& name : def.output()) last[name] = i;
@@ -168,6 +173,9 @@ class Blobs {
         continue;
       }
       HeldBlob& blob = blobs_[name];
+      // A name that shows what others do gets bytes of its own, unless the operator works in place.
+      const bool begins = begins_.count({i, o}) > 0;
+      if (blob.storage.use_count() > 1 && !op.op.spec->blob_kernel && (begins || !is_over(op, o))) blob.storage.reset();
       for (int k = 0; k < def.input_size(); ++k)
         if (def.input(k) == name && !same(blob.type, op.out[o])) before.push_back(blob.storage);
       resize(blob, op.out[o], op.out_bytes[o]);
@@ -175,6 +183,17 @@ class Blobs {
     before.clear();
     for (const std::string& name : release_[i]) blobs_[name].storage.reset();
     return counter_.peak;
+  }
+
+  bool is_over(const SizedOp& op, int o) const {
+    const OperatorDef& def = op.op.def;
+    for (int k = 0; k < def.input_size(); ++k) {
+      const auto input = blobs_.find(def.input(k));
+      if (input != blobs_.end() && input->second.storage == blobs_.at(def.output(o)).storage &&
+          may_write_over(*op.op.spec, k, o))
+        return true;
+    }
+    return false;
   }
 
   static bool same(const TensorType& a, const TensorType& b) {
@@ -196,6 +215,7 @@ class Blobs {
   Counter counter_;
   std::vector<SizedOp> ops_;
   std::vector<std::vector<std::string>> release_;
+  std::set<std::pair<size_t, int>> begins_;  // operators and outputs that are the first to touch their blobs in a run
   std::map<std::string, HeldBlob> blobs_;
 };
 

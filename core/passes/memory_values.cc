@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/in_place.h"
 #include "core/inner_nets.h"
 
 namespace stepnet {
@@ -78,7 +79,9 @@ class Valuing {
       return current_[name] = value;
     }
     const auto bound = storage_of_.find(name);
-    const int storage = bound != storage_of_.end() ? bound->second : bind(name, add_storage(0));
+    const bool stays = bound != storage_of_.end() &&
+                       (names_[bound->second].size() == 1 || sized.op.spec->blob_kernel || is_over(sized, o));
+    const int storage = stays ? bound->second : bind(name, add_storage(0));
     result_.storages[storage].bytes = std::max(result_.storages[storage].bytes, sized.out_bytes[o]);
     touch(storage, i);
     const int value = add_value(storage, i);
@@ -88,6 +91,17 @@ class Valuing {
       current_[other] = value;
     }
     return value;
+  }
+
+  // True if the output is written over the bytes that an input shows, be it under another name.
+  bool is_over(const SizedOp& sized, int o) const {
+    const OperatorDef& def = sized.op.def;
+    const int storage = storage_of_.at(def.output(o));
+    for (int k = 0; k < def.input_size(); ++k) {
+      const auto input = storage_of_.find(def.input(k));
+      if (input != storage_of_.end() && input->second == storage && may_write_over(*sized.op.spec, k, o)) return true;
+    }
+    return false;
   }
 
   void overwrite(MemoryValue& v, int i) {

@@ -62,7 +62,7 @@ std::vector<RecomputePlan> RecomputePlanner::curve(int points) const {
   for (int i = 0; i < points; ++i) {
     const double part = points > 1 ? static_cast<double>(i) / (points - 1) : 1;
     const int64_t bytes = least_.peak + static_cast<int64_t>(part * static_cast<double>(whole_.peak - least_.peak));
-    RecomputePlan next = plan(bytes);
+    RecomputePlan next = plan(std::max<int64_t>(bytes, 1));  // a net of empty blobs takes none
     if (plans.empty() || next.extra_flops < plans.back().extra_flops) plans.push_back(std::move(next));
   }
   return plans;
