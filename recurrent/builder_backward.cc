@@ -117,7 +117,8 @@ GradientResult gradient_operators(NetDef& net, const GradientRequest& request) {
 
 GradientResult derive(Expansion& e) {
   NetDef both = e.step;
-  const GradientRequest request = request_of(e);
+  GradientRequest request = request_of(e);
+  request.fixed_storages = true;
   // What arrives for an output belongs to others, and is not written; a state's is ours.
   for (const BuiltOutput& output : e.outputs) both.add_external_input(output.gradient);
   GradientResult result = gradient_operators(both, request);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/in_place.h"
+#include "core/passes/gradient_checks.h"
 #include "core/passes/gradient_names.h"
 #include "core/passes/gradient_sums.h"
 #include "core/passes/versioned_net.h"
@@ -28,7 +29,7 @@ bool works_in_place(const GradientProgram::Step& step, int i, int slot) {
 class GradientPass {
  public:
   GradientPass(NetDef& net, const GradientRequest& request)
-      : net_(net), request_(request), names_(net), sums_(net_, names_), versions_(net) {}
+      : net_(net), request_(request), names_(net), sums_(net_, names_), versions_(net, request.fixed_storages) {}
 
   GradientResult run() {
     result_.first_gradient_op = net_.op_size();
@@ -61,9 +62,6 @@ class GradientPass {
   std::string name_output(const ForwardOp& f, const GradientProgram& program, size_t s, int slot,
                           const std::map<int, std::string>& named);
   std::string slot_name(const ForwardOp& f, const GradientProgram::Slot& slot) const;
-  void check_versions(const ForwardOp& f, const GradientProgram& program);
-  void check_in_place(const ForwardOp& f) const;
-  void check_shared(const ForwardOp& f) const;
   void contribute(ForwardOp& f, const GradientProgram& program, const std::map<int, std::string>& named);
   void finish_blobs_first_read_by(int op);
   void densify(const Ref& ref, Done& done, const OperatorDef& like);
@@ -119,6 +117,8 @@ void GradientPass::seed_targets() {
       fail("there is no blob \"{}\" in net \"{}\" to differentiate.{}", blob, net_.name(),
            suggest(blob, versions_.names()));
     const Ref ref = versions_.last(blob);
+    require(!versions_.replaced(ref),
+            "\"{}\" is to be differentiated, but its storage was overwritten under another name", blob);
     GradientName name{.dense = given, .indices = "", .values = ""};
     if (given.empty()) {
       name.dense = names_.fresh(names_.gradient_of(blob, "_autogen_grad"));
@@ -156,13 +156,13 @@ void GradientPass::differentiate(ForwardOp& f) {
   }
   if (!any) return;
   try {
-    check_shared(f);
+    check_shared(versions_, f.op.index, f.wanted);
     for (const Ref& ref : f.outputs)
       if (const auto it = done_.find(ref); it != done_.end() && it->second.name.is_sparse())
         densify(ref, it->second, f.op.def);
     const GradientProgram program = record_gradient(*f.op.spec, f.op.def, f.op.args.get(), f.wanted, present);
-    check_in_place(f);
-    check_versions(f, program);
+    check_in_place(f.op, f.wanted);
+    check_versions(versions_, f.op.index, program, result_.kept);
     emit(f, program);
     result_.differentiated.push_back({f.op.index, f.wanted, present});
   } catch (Error& e) {
@@ -172,55 +172,6 @@ void GradientPass::differentiate(ForwardOp& f) {
   // The gradients of this operator's outputs have been read for the last time.
   for (const Ref& ref : f.outputs)
     if (const auto it = done_.find(ref); it != done_.end()) names_.release(it->second.name);
-}
-
-void GradientPass::check_in_place(const ForwardOp& f) const {
-  const OpSpec& spec = *f.op.spec;
-  for (int i = 0; i < f.op.def.input_size(); ++i) {
-    const auto o = std::ranges::find(f.op.def.output(), f.op.def.input(i)) - f.op.def.output().begin();
-    const InPlaceRule* rule = o < f.op.def.output_size() ? in_place_rule(spec, i, static_cast<int>(o)) : nullptr;
-    if (!rule || f.op.def.input(i).empty()) continue;
-    for (const std::string& other : rule->forbidden_if_wanted) {
-      const int at = spec.input_index(other);
-      if (at < static_cast<int>(f.wanted.size()) && f.wanted[at])
-        throw Error(fmt::format("\"{}\" is overwritten in place, but the gradient of \"{}\" is computed from it",
-                                f.op.def.input(i), f.op.def.input(at)),
-                    "write the output to another blob");
-    }
-  }
-}
-
-// Two names of one storage, of which one was written anew.
-void GradientPass::check_shared(const ForwardOp& f) const {
-  for (size_t i = 0; i < f.inputs.size(); ++i) {
-    if (!f.wanted[i] || !versions_.replaced(f.inputs[i])) continue;
-    const std::string& name = f.inputs[i].name;
-    const BoundOp& writer = *versions_.last_writer(name);
-    throw Error(
-        fmt::format("it reads \"{}\", whose storage operator {} ({}) has overwritten under another name, so its "
-                    "gradient is not known",
-                    name, writer.index, writer.def.type()),
-        fmt::format("let {} write to a blob that is no alias of \"{}\"", writer.def.type(), name));
-  }
-}
-
-void GradientPass::check_versions(const ForwardOp& f, const GradientProgram& program) {
-  auto check = [&](const std::string& name, const Ref& ref) {
-    result_.kept.insert(name);
-    if (versions_.last(name) == ref) return;
-    const BoundOp& writer = *versions_.last_writer(name);
-    const auto& written = writer.def.output();
-    const bool by_name = std::find(written.begin(), written.end(), name) != written.end();
-    throw Error(
-        fmt::format("the gradient reads version {} of \"{}\", but operator {} ({}) has made it version {}{}",
-                    ref.version, ref.name, writer.index, writer.def.type(), versions_.last_version(name),
-                    by_name ? "" : fmt::format(" by writing \"{}\", which is an alias", written[0])),
-        fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), by_name ? name : written[0]));
-  };
-  for (size_t i = 0; i < f.inputs.size(); ++i)
-    if (program.reads_input[i]) check(f.op.def.input(static_cast<int>(i)), f.inputs[i]);
-  for (size_t o = 0; o < f.outputs.size(); ++o)
-    if (program.reads_output[o]) check(f.op.def.output(static_cast<int>(o)), f.outputs[o]);
 }
 
 std::string GradientPass::slot_name(const ForwardOp& f, const GradientProgram::Slot& slot) const {

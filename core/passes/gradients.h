@@ -33,6 +33,8 @@ struct GradientRequest {
   std::set<std::string> wanted;
   // Blobs that are never differentiated (labels, masks), beside those that the schemas stop at.
   std::set<std::string> stop;
+  // The net is a step net: names of one storage go on sharing it when one of them is written, in place or not.
+  bool fixed_storages = false;
 };
 
 // A forward operator that was differentiated: which of its inputs' gradients are wanted, and which of its outputs have

@@ -1,8 +1,10 @@
 #include "core/passes/versioned_net.h"
 
+#include "core/in_place.h"
+
 namespace stepnet {
 
-VersionedNet::VersionedNet(const NetDef& net) {
+VersionedNet::VersionedNet(const NetDef& net, bool fixed_storages) : fixed_storages_(fixed_storages) {
   for (int i = 0; i < net.op_size(); ++i) {
     Op op;
     op.op = bind_op(net.op(i), net.name(), i);
@@ -10,8 +12,9 @@ VersionedNet::VersionedNet(const NetDef& net) {
       op.inputs.push_back(now(name));
       readers_[op.inputs.back()].push_back(i);
     }
-    for (const std::string& name : net.op(i).output()) {
-      if (!name.empty()) write(name, op);
+    for (int o = 0; o < net.op(i).output_size(); ++o) {
+      const std::string& name = net.op(i).output(o);
+      if (!name.empty()) write(op, o);
       op.outputs.push_back(name.empty() ? VersionedBlob{} : now(name));
     }
     for (const AliasRule& rule : op.op.spec->aliases) {
@@ -28,27 +31,36 @@ VersionedBlob VersionedNet::now(const std::string& name) {
   return now_.emplace(name, VersionedBlob{name, 0}).first->second;
 }
 
-// An Alias gives the name another storage and touches none; everything else writes what is there.
-void VersionedNet::write(const std::string& name, const Op& op) {
+// An Alias gives the name another storage and touches none.
+void VersionedNet::write(const Op& op, int output) {
+  const OperatorDef& def = op.op.def;
+  const std::string& name = def.output(output);
   const VersionedBlob written{name, ++last_[name]};
   const auto found = shared_.find(name);
-  const bool alias = !op.op.spec->aliases.empty();
-  if (found != shared_.end() && alias) {
-    found->second->erase(name);
-    shared_.erase(found);
-  } else if (found != shared_.end()) {
+  if (found != shared_.end()) {
+    const bool alias = !op.op.spec->aliases.empty();
     bool in_place = false;
-    for (const std::string& input : op.op.def.input()) in_place = in_place || found->second->count(input) > 0;
-    for (const std::string& other : *found->second) {
-      if (other == name) continue;
-      const VersionedBlob own{other, ++last_[other]};
-      if (!in_place) replaced_[own] = now_[other];
-      now_[other] = in_place ? written : own;
-      last_writer_[other] = op.op.index;
+    for (int i = 0; i < def.input_size(); ++i)
+      in_place = in_place || (found->second->count(def.input(i)) > 0 && may_write_over(*op.op.spec, i, output));
+    if (alias || (!in_place && !fixed_storages_)) {
+      found->second->erase(name);
+      shared_.erase(found);
+    } else {
+      write_others(op, *found->second, written, in_place);
     }
   }
   now_[name] = written;
   last_writer_[name] = op.op.index;
+}
+
+void VersionedNet::write_others(const Op& op, const Names& names, const VersionedBlob& written, bool in_place) {
+  for (const std::string& other : names) {
+    if (other == written.name) continue;
+    const VersionedBlob own{other, ++last_[other]};
+    if (!in_place) replaced_[own] = now_[other];
+    now_[other] = in_place ? written : own;
+    last_writer_[other] = op.op.index;
+  }
 }
 
 void VersionedNet::share(const std::string& from, const std::string& to) {

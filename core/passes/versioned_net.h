@@ -1,9 +1,10 @@
 // VersionedNet: a net's operators, bound, with the version of every blob that they read and write.
 //
 // Every write makes a new version of a blob; version 0 is what it holds before the net runs. Names that an Alias makes
-// share one storage: writing one of them makes a new version of all. If the operator works in place, what the others
-// hold then is the new version of the one that was written. If it does not, they hold its values or their own,
-// depending on whether the new value fits the storage, and reading them is for the caller to refuse.
+// share one storage: if an operator writes one of them in place, what the others hold then is the new version of that
+// one. If it does not work in place, the name that it writes gets a storage of its own (core/net_sharing.h). Where
+// storages are fixed, as in step nets, it keeps the one that it shares; the others then hold the new values or their
+// own, and reading them is for the caller to refuse.
 // Threads: immutable once built.
 #pragma once
 
@@ -32,7 +33,7 @@ class VersionedNet {
     std::vector<VersionedBlob> outputs;  // as written
   };
 
-  explicit VersionedNet(const NetDef& net);
+  explicit VersionedNet(const NetDef& net, bool fixed_storages = false);
 
   int size() const { return static_cast<int>(ops_.size()); }
   const Op& op(int i) const { return ops_[i]; }
@@ -48,17 +49,19 @@ class VersionedNet {
   bool is_external(const std::string& name) const { return readers_.count({name, 0}) > 0; }
   // What a caller means who says no version: what comes from outside, or else what the net leaves behind.
   VersionedBlob meant(const std::string& name) const { return is_external(name) ? VersionedBlob{name, 0} : last(name); }
-  // Of a blob whose storage an operator has overwritten under another name, not in place: what it was before. Else
-  // null.
+  // Where storages are fixed, of a blob whose storage an operator has overwritten under another name, not in place:
+  // what it was before. Else null.
   const VersionedBlob* replaced(const VersionedBlob& blob) const;
 
  private:
   using Names = std::set<std::string>;
 
-  void write(const std::string& name, const Op& op);
+  void write(const Op& op, int output);
+  void write_others(const Op& op, const Names& names, const VersionedBlob& written, bool in_place);
   void share(const std::string& from, const std::string& to);
   VersionedBlob now(const std::string& name);
 
+  bool fixed_storages_;
   std::vector<Op> ops_;
   std::map<std::string, int> last_;
   std::map<std::string, VersionedBlob> now_;  // what a name holds; its own last version unless it shares another's

@@ -1,0 +1,112 @@
+#include "core/passes/gradient_checks.h"
+
+#include <algorithm>
+
+#include "core/in_place.h"
+
+namespace stepnet {
+namespace {
+
+// True if output `o` has the shape that the blob of the same name had before: it is written in place of an input of
+// that shape.
+bool keeps_shape(const BoundOp& op, int o) {
+  for (int i = 0; i < op.def.input_size(); ++i) {
+    if (op.def.input(i) != op.def.output(o) || !may_write_over(*op.spec, i, o)) continue;
+    const std::string& like = op.spec->output_spec(o)->rule.like;
+    if (op.spec->elementwise || like == op.spec->input_spec(i)->name) return true;
+  }
+  return false;
+}
+
+// The first operator from `from` on that may have given the name another shape; null if none has.
+const BoundOp* find_reshaper(const VersionedNet& net, const std::string& name, int from) {
+  for (int i = from; i < net.size(); ++i) {
+    const BoundOp& op = net.op(i).op;
+    for (int o = 0; o < op.def.output_size(); ++o)
+      if (op.def.output(o) == name && !keeps_shape(op, o)) return &op;
+  }
+  return nullptr;
+}
+
+// By slot of the program: some step is given it.
+std::vector<bool> used_slots(const GradientProgram& program) {
+  std::vector<bool> used(program.slots.size(), false);
+  for (const GradientProgram::Step& step : program.steps)
+    for (const int slot : step.inputs)
+      if (slot >= 0) used[slot] = true;
+  return used;
+}
+
+void check_value(const VersionedNet& net, const std::string& name, const VersionedBlob& blob) {
+  if (net.last(name) == blob) return;
+  const BoundOp& writer = *net.last_writer(name);
+  const auto& written = writer.def.output();
+  const bool by_name = std::find(written.begin(), written.end(), name) != written.end();
+  throw Error(fmt::format("the gradient reads version {} of \"{}\", but operator {} ({}) has made it version {}{}",
+                          blob.version, blob.name, writer.index, writer.def.type(), net.last_version(name),
+                          by_name ? "" : fmt::format(" by writing \"{}\", which is an alias", written[0])),
+              fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), by_name ? name : written[0]));
+}
+
+void check_shape(const VersionedNet& net, const std::string& name, const VersionedBlob& blob, int from) {
+  const BoundOp* writer = find_reshaper(net, name, from);
+  if (!writer) return;
+  throw Error(
+      fmt::format("the gradient reads the shape of version {} of \"{}\", but operator {} ({}) may have given it "
+                  "another",
+                  blob.version, name, writer->index, writer->def.type()),
+      fmt::format("let {} write to another blob than \"{}\"", writer->def.type(), name));
+}
+
+}  // namespace
+
+void check_in_place(const BoundOp& op, const std::vector<bool>& wanted) {
+  const OpSpec& spec = *op.spec;
+  for (int i = 0; i < op.def.input_size(); ++i) {
+    const auto o = std::ranges::find(op.def.output(), op.def.input(i)) - op.def.output().begin();
+    const InPlaceRule* rule = o < op.def.output_size() ? in_place_rule(spec, i, static_cast<int>(o)) : nullptr;
+    if (!rule || op.def.input(i).empty()) continue;
+    for (const std::string& other : rule->forbidden_if_wanted) {
+      const int at = spec.input_index(other);
+      if (at < static_cast<int>(wanted.size()) && wanted[at])
+        throw Error(fmt::format("\"{}\" is overwritten in place, but the gradient of \"{}\" is computed from it",
+                                op.def.input(i), op.def.input(at)),
+                    "write the output to another blob");
+    }
+  }
+}
+
+// Two names of one storage, of which one was written anew.
+void check_shared(const VersionedNet& net, int op, const std::vector<bool>& wanted) {
+  const std::vector<VersionedBlob>& inputs = net.op(op).inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!wanted[i] || !net.replaced(inputs[i])) continue;
+    const std::string& name = inputs[i].name;
+    const BoundOp& writer = *net.last_writer(name);
+    throw Error(
+        fmt::format("it reads \"{}\", whose storage operator {} ({}) has overwritten under another name, so its "
+                    "gradient is not known",
+                    name, writer.index, writer.def.type()),
+        fmt::format("let {} write to a blob that is no alias of \"{}\"", writer.def.type(), name));
+  }
+}
+
+void check_versions(const VersionedNet& net, int index, const GradientProgram& program, std::set<std::string>& kept) {
+  const VersionedNet::Op& op = net.op(index);
+  const std::vector<bool> used = used_slots(program);
+  for (size_t s = 0; s < program.slots.size(); ++s) {
+    const auto& [kind, k, hint] = program.slots[s];
+    const bool is_input = kind == GradientProgram::SlotKind::input;
+    if (!is_input && kind != GradientProgram::SlotKind::output) continue;
+    const std::string& name = is_input ? op.op.def.input(k) : op.op.def.output(k);
+    const VersionedBlob& blob = is_input ? op.inputs[k] : op.outputs[k];
+    if (is_input ? program.reads_input[k] : program.reads_output[k]) {
+      kept.insert(name);
+      check_value(net, name, blob);
+    } else if (used[s]) {
+      check_shape(net, name, blob, is_input ? index : index + 1);
+    }
+  }
+}
+
+}  // namespace stepnet

@@ -1,0 +1,25 @@
+// Whether the gradient of an operator can be computed from what the blobs of its net hold when the net has run.
+//
+// Every check throws Error: what has been overwritten, by which operator, and what would be right.
+// Threads: pure functions.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/passes/versioned_net.h"
+
+namespace stepnet {
+
+// That no output in place has destroyed what the operator's rules say a wanted gradient is computed from.
+void check_in_place(const BoundOp& op, const std::vector<bool>& wanted);
+
+// That the operator reads no blob with a wanted gradient whose storage was written anew under another name.
+void check_shared(const VersionedNet& net, int op, const std::vector<bool>& wanted);
+
+// That what the gradient's program reads is still there: values as they were, and where it reads a shape alone, blobs
+// that nothing has given another. `kept` gets the names of the values.
+void check_versions(const VersionedNet& net, int op, const GradientProgram& program, std::set<std::string>& kept);
+
+}  // namespace stepnet
