@@ -121,7 +121,12 @@ double gradient_flops(const LstmArgs& a, const ShapeCall& c) {
 int leading_rows(const LstmArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, 1); }
 
 std::vector<Gradient> derivatives(Formula& f) {
-  std::vector<Value> inputs = {f.x("H_prev"), f.x("C_prev"), f.x("gates"), f.x("seq_lengths_or_timestep")};
+  require(!f.has_dy("activated"), "there is no derivative of the output \"activated\"");
+  const bool reads_activated = f.args<LstmArgs>().activated_gates;
+  require(!reads_activated || (f.outputs() > 2 && !f.def().output(2).empty()),
+          "with activated_gates its gradient reads the output \"activated\", which is not there");
+  const Value gates = reads_activated ? f.y("activated") : f.x("gates");
+  std::vector<Value> inputs = {f.x("H_prev"), f.x("C_prev"), gates, f.x("seq_lengths_or_timestep")};
   if (f.args<LstmArgs>().sequence_lengths) inputs.push_back(f.x("timestep"));
   for (const Value& v : {f.y("H"), f.y("C"), f.dy("H"), f.dy("C")}) inputs.push_back(v);
   const std::vector<Value> d =
