@@ -27,7 +27,7 @@ OperatorDef nested_again(Expansion& e, OperatorDef op) {
 class Recomputation {
  public:
   explicit Recomputation(Expansion& e)
-      : e_(e), wanted_(e.def.recompute().begin(), e.def.recompute().end()), versions_(e.step) {}
+      : e_(e), wanted_(e.def.recompute().begin(), e.def.recompute().end()), versions_(e.step, true) {}
 
   void add() {
     for (const std::string& name : wanted_)

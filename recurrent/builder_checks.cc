@@ -25,7 +25,7 @@ void check_is_only_read(const Expansion& e, const VersionedNet& versions, const 
 }
 
 void check_inputs_are_distinct(const Expansion& e) {
-  const VersionedNet versions(e.step);
+  const VersionedNet versions(e.step, true);
   Names seen;
   auto once = [&](const std::string& name, const char* what) {
     require(!name.empty(), "a {} has an empty name", what);

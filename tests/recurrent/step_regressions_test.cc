@@ -125,6 +125,8 @@ TEST(StepRegressions, AnInputUnderAnotherNameIsNotWritten) {
   const std::string text = error_of([&] { expanded_net(cell, sized(2, 2, 4)); });
   EXPECT_EQ(text.substr(0, text.find('\n')), "Add: it writes another name of the step net's input \"x\", a sequence");
   EXPECT_NE(text.find("let Copy make \"a\""), std::string::npos) << text;
+  const Cell apart = {.step = {"a = Alias(x)", "a = Tanh(h_prev)", "h = Add(a, x)"}, .states = {kState}};
+  EXPECT_EQ(error_of([&] { expanded_net(apart, sized(2, 2, 4)); }).substr(0, 4), "Tanh");
   const Cell other = {.step = {"k = Alias(x)", "s = Sum(k, h_prev)", "v = Tanh(s)", "k = Alias(v)", "h = Tanh(k)"},
                       .states = {kState}};
   EXPECT_EQ(check_against_unrolled(other, sized(2, 2, 4)), "");
