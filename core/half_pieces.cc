@@ -13,7 +13,7 @@
 namespace stepnet {
 namespace {
 
-constexpr int64_t kPiece = 1024;   // elements
+constexpr int64_t kPiece = 4096;   // elements
 constexpr double kCost = 3;        // about the nanoseconds of one, casts included
 constexpr size_t kAlignment = 64;  // of the allocator's blocks, which kernels are used to
 
@@ -67,8 +67,8 @@ class Pieces {
       : half_(half), kernel_(kernel), args_(args), in_(half.inputs()), out_(half.outputs()) {
     const auto count = static_cast<size_t>(half.inputs() + half.outputs());
     size_t bytes = count * kPiece * sizeof(float) + kAlignment;
-    buffers_.resize(bytes);
-    void* first = buffers_.data();
+    buffers_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    void* first = buffers_.get();
     auto* buffer = static_cast<float*>(std::align(kAlignment, bytes - kAlignment, first, bytes));
     operands_.reserve(count);
     for (int i = 0; i < half.inputs(); ++i)
@@ -97,7 +97,7 @@ class Pieces {
   const Call& half_;
   const Kernel& kernel_;
   const void* args_;
-  std::vector<std::byte> buffers_;
+  std::unique_ptr<std::byte[]> buffers_;
   std::vector<Operand> operands_;
   size_t inputs_ = 0;
   std::vector<const Tensor*> in_;

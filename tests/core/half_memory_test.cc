@@ -55,6 +55,8 @@ TEST(HalfMemory, PlannedRunsTakeNoMoreThanThoseBefore) {
     }
 }
 
+constexpr int64_t kColumns = 3500;  // several pieces, of which the last is shorter
+
 // A call of the example's operator with floating inputs of many elements in a half type. Others are as in the example.
 struct LargeCall {
   LargeCall(const OpSpec& spec, const OpExample& example, DType half) {
@@ -65,9 +67,10 @@ struct LargeCall {
     std::map<std::string, Tensor> values;
     for (const auto& [name, value] : subject.feeds) {
       const bool repeats = value.dtype() == DType::boolean || is_floating(value.dtype());
-      values[name] = repeats ? Tensor::zeros(DType::float32, {3, 1500}) : value.clone();
+      values[name] = repeats ? Tensor::zeros(DType::float32, {3, kColumns}) : value.clone();
       if (!repeats) continue;
-      for (int64_t i = 0; i < 4500; ++i) values[name].data<float>()[i] = 0.25F + static_cast<float>(i * 7 % 97) / 50;
+      for (int64_t i = 0; i < 3 * kColumns; ++i)
+        values[name].data<float>()[i] = 0.25F + static_cast<float>(i * 7 % 97) / 50;
       values[name] = in_type(value.dtype() == DType::boolean ? DType::boolean : half, values[name]);
     }
     for (const std::string& name : op.def.input()) in.push_back(name.empty() ? Tensor() : values.at(name));
