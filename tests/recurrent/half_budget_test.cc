@@ -1,6 +1,7 @@
 // Estimates and budgets of training steps that half types, or shapes handed on as numbers, once made wrong.
 #include <gtest/gtest.h>
 
+#include "core/example_runs.h"
 #include "core/io/text.h"
 #include "core/matmul.h"
 #include "core/parallel.h"
@@ -58,6 +59,28 @@ TEST_P(HalfBudget, TheOneThatTheMessageOffersIsKept) {
   }
 }
 
+NetDef within(NetDef net, int64_t budget) {
+  for (OperatorDef& op : *net.mutable_op())
+    if (op.type() == "RecurrentNetwork") *op.add_arg() = make_arg("memory_budget_bytes", budget);
+  return net;
+}
+
+TEST_P(HalfBudget, OfANetworkIsKept) {
+  for (const DType type : {DType::bfloat16, DType::float32}) {
+    SCOPED_TRACE(dtype_name(type));
+    Feeds feeds = lstm_feeds(96, 24, 32);
+    for (auto& [name, value] : feeds) value = in_type(type, value);
+    const NetDef net = expanded_net(lstm(), feeds);
+    const int64_t all = Training(net, feeds).run();
+    const int64_t least = offered([&] { Training(within(net, 1), feeds).run(); });
+    EXPECT_LT(least, all);
+    for (const int64_t budget : {least, (least + all) / 2}) {
+      Training some(within(net, budget), feeds);
+      for (int i = 0; i < 3; ++i) EXPECT_LE(some.run(), budget) << least << " " << all;
+    }
+  }
+}
+
 // With a scaled loss a step runs in two parts, of which each has its own plan.
 TEST_P(HalfBudget, EstimatesOfSessionsHold) {
   for (const DType type : {DType::bfloat16, DType::float16, DType::float32})
@@ -70,6 +93,46 @@ TEST_P(HalfBudget, EstimatesOfSessionsHold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, HalfBudget, ::testing::Values(1, 2));
+
+// The most bytes that are live in two forward runs, or, in a dry run, that it says.
+int64_t forward_peak(const NetDef& net, const ForwardOptions& options) {
+  const LiveBytes base = live_bytes();
+  const auto session = forward_session(net, options);
+  int64_t most = 0;
+  for (int i = 0; i < 2; ++i)
+    for (const OpMemory& op : run_measured(*session, base)) most = std::max(most, op.peak);
+  return most;
+}
+
+// Each thread casts the weights for its samples in every timestep.
+TEST(HalfLanes, CastsOfAllThreadsAreEstimated) {
+  constexpr int64_t kWidth = 160, kBatch = 8;
+  ForwardOptions options;
+  Feeds feeds = lstm_feeds(60, kBatch, kWidth);
+  feeds.pop_back();  // of the gradient
+  for (auto& [name, value] : feeds) {
+    // The product of a whole block takes little.
+    if (name == "X") value = normal<float>({60, kBatch, 2}, 1);
+    if (name == "Wx") value = normal<float>({4 * kWidth, 2}, 4);
+    value = in_type(DType::bfloat16, value);
+    options.feeds[name] = TensorType::of(value.dtype(), value.shape());
+  }
+  NetDef net = recurrent_net(lstm(), feeds);
+  net.mutable_op(0)->MutableExtension(recurrent)->set_forward_only(true);
+  expand_recurrent(net);
+  std::vector<int64_t> said;
+  for (const int threads : {1, 2}) {
+    set_threads(threads);
+    {
+      const DryScope scope;
+      said.push_back(forward_peak(net, options));
+    }
+    forget_products();
+    EXPECT_LE(forward_peak(net, options), said.back()) << threads;
+  }
+  set_threads(0);
+  EXPECT_GE(said[1], said[0] + 4 * kWidth * kWidth * static_cast<int64_t>(sizeof(float)));
+}
 
 const CellState kH = {"h_prev", "h", "h0", "h_all", "h_last"};
 const Lines kJoined = {"a = FC(x, Wx, bx) axis=2", "r = FC(h_prev, Wh, bh) axis=2", "j, sizes = Concat(a, r) axis=2",
@@ -110,15 +173,9 @@ TEST(ShapesAsNumbers, StepNetsRunWithinABudget) {
   const NetDef net = expanded_net({kJoined, {kH}}, feeds);
   Training whole(net, feeds);
   const int64_t all = whole.run();
-  const auto within = [&](int64_t budget) {
-    NetDef copy = net;
-    for (OperatorDef& op : *copy.mutable_op())
-      if (op.type() == "RecurrentNetwork") *op.add_arg() = make_arg("memory_budget_bytes", budget);
-    return copy;
-  };
-  const int64_t least = offered([&] { Training(within(1), feeds).run(); });
+  const int64_t least = offered([&] { Training(within(net, 1), feeds).run(); });
   EXPECT_LT(least, all);
-  Training some(within(least), feeds);
+  Training some(within(net, least), feeds);
   EXPECT_LE(some.run(), least);
   EXPECT_TRUE(some.segments().used);
   for (const char* name : {"h_all", "X_grad", "Wx_grad", "Wh_grad"})

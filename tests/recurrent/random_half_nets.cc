@@ -226,9 +226,10 @@ class RecurrentNet {
 
   // A few operators that work element by element.
   void composed(const std::string& x, int64_t in, int64_t h, const std::string& before, const std::string& name) {
-    std::vector<std::string> values = {before, sum_of_products(x, in, h, before)};
+    const std::string products = sum_of_products(x, in, h, before);
+    std::vector<std::string> values = {before, products};
     for (int64_t i = dice_.from(1, 8); i > 0; --i) values.push_back(step_.elementwise(values));
-    end(fmt::format("Tanh({})", values.back()), name);
+    end(fmt::format("Tanh({})", step_.line(fmt::format("Add({}, {})", values.back(), products))), name);
   }
   void normed(const std::string& x, int64_t in, int64_t h, const std::string& before, const std::string& name) {
     const std::string y = step_.fresh();

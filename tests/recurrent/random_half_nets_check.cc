@@ -71,6 +71,7 @@ TrainingEstimate training_of(const HalfNet& net) {
   more.insert(net.net.parameters.begin(), net.net.parameters.end());
   use_precision(training.model, net.type, more);
   if (net.type == DType::float16) training.optimizer.loss_scale = 1;
+  if (is_half(net.type)) training.optimizer.clip = 0;  // which would refuse gradients that overflow
   return training;
 }
 
