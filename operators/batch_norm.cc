@@ -83,6 +83,7 @@ void forward(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> bias, In<T> est
 // dbias, which needs dY alone.
 template <class T>
 void sum_gradients(const Channels& channels, In<T> dy, Out<T> dbias) {
+  if (dbias.empty()) return;
   channels.each_range(1.0, [&](int64_t begin, int64_t end) {
     PerChannel sum = zeros_for(begin, end);
     if (!dy.empty())
