@@ -98,6 +98,8 @@ NetPlan::NetPlan(NetDef net, std::vector<std::string> inputs, std::vector<std::s
   }
   draws_ = draws_ || has_objects_;  // which may run nets of their own
   turns_ = net_turns(net_, inputs_);
+  for (std::vector<size_t>& places : turns_.last_used)  // an output stays
+    std::erase_if(places, [this](size_t i) { return place_in(outputs_, inputs_[i]) >= 0; });
 }
 
 std::string NetPlan::title() const { return fmt::format("net \"{}\"", net_.name()); }

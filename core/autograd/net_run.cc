@@ -117,25 +117,23 @@ class HiddenValues : public NetObserver {
 // Asks for the inputs of a run one by one, when their turn comes.
 class InputsInTurn : public NetObserver {
  public:
-  InputsInTurn(const NetPlan& plan, const NetTurns& turns, Workspace& workspace, const NetPlan::TakeInput& take)
-      : plan_(plan), turns_(turns), workspace_(workspace), take_(take) {}
+  InputsInTurn(const NetPlan& plan, const NetTurns& turns, NetRunner& runner, const NetPlan::TakeInput& take)
+      : plan_(plan), turns_(turns), runner_(runner), take_(take) {}
   void before(const BoundOp& op) override {
     for (const size_t i : turns_.first_named[op.index]) {
       Tensor value = take_(i);
-      require(value.defined(), "{}: the input \"{}\" is undefined", plan_.title(), plan_.inputs()[i]);
-      workspace_.tensor(plan_.inputs()[i]) = plan_.overwrites(i) ? value.clone() : std::move(value);
+      if (!value.defined()) fail("{}: the input \"{}\" is undefined", plan_.title(), plan_.inputs()[i]);
+      runner_.input(i) = plan_.overwrites(i) ? value.clone() : std::move(value);
     }
   }
   void after(const BoundOp& op) override {
-    for (const size_t i : turns_.last_used[op.index])
-      if (const std::string& name = plan_.inputs()[i]; std::ranges::count(plan_.outputs(), name) == 0)
-        workspace_.tensor(name).drop_bytes();
+    for (const size_t i : turns_.last_used[op.index]) runner_.input(i).drop_bytes();
   }
 
  private:
   const NetPlan& plan_;
   const NetTurns& turns_;
-  Workspace& workspace_;
+  NetRunner& runner_;
   const NetPlan::TakeInput& take_;
 };
 
@@ -225,7 +223,7 @@ void NetPlan::check_inputs(std::span<const Variable> inputs) const {
 
 void NetPlan::feed(NetRunner& runner, std::span<const Variable> inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i)
-    runner.workspace().tensor(inputs_[i]) = overwritten_[i] ? inputs[i].value().clone() : inputs[i].value();
+    runner.input(i) = overwritten_[i] ? inputs[i].value().clone() : inputs[i].value();
 }
 
 // What a run has made, and how it was recorded: a null node if no gradient can be wanted.
@@ -320,7 +318,7 @@ std::vector<Tensor> NetPlan::run_taking(const TakeInput& take, const NetDraw& dr
     NetOptions options;
     options.release_intermediates = true;
     std::unique_ptr<NetRunner> runner = runners_.take(net_, options);
-    InputsInTurn inputs(*this, turns_, runner->workspace(), take);
+    InputsInTurn inputs(*this, turns_, *runner, take);
     runner->run(draw.seed, draw.number, nullptr, &inputs);
     std::vector<Tensor> made = outputs_of(*this, *runner);
     runner->clear();

@@ -8,6 +8,7 @@ constexpr size_t kMostWaiting = 16;
 }  // namespace
 
 NetRunner::NetRunner(const NetDef& net, const NetOptions& options) : net_(net, workspace_, options) {
+  for (const std::string& name : net.external_input()) inputs_.push_back(&workspace_.create(name));
   for (const std::string& name : workspace_.names()) blobs_.push_back(workspace_.find(name));
 }
 

@@ -17,6 +17,7 @@ class NetRunner {
  public:
   NetRunner(const NetDef& net, const NetOptions& options);
   Workspace& workspace() { return workspace_; }
+  Tensor& input(size_t place) { return inputs_[place]->tensor(); }  // by its place among the net's external inputs
   void run(uint64_t seed, int64_t iteration, TensorPacker* packer = nullptr, NetObserver* observer = nullptr);
   // Lets go of everything in the workspace.
   void clear();
@@ -25,6 +26,7 @@ class NetRunner {
   Workspace workspace_;
   Net net_;
   std::vector<Blob*> blobs_;  // all that the net names
+  std::vector<Blob*> inputs_;
 };
 
 class NetRunners {
