@@ -5,7 +5,8 @@
 // own, and goes after its last reader. What had the same storage, was held by others or is not on the CPU is known
 // then, whatever the operators' rules say, and by the second run what operators keep for later ones is there. The next
 // run with these types has all other values in the block, which stays until let_go(), so that it allocates nothing for
-// them. If that would take more memory at a time than the second run, there is no block.
+// them. If that would take more memory at a time than the second run, what kernels take while they run included, there
+// is no block.
 //
 // Not in the block: values that others may see, outputs of operators on blobs that cannot run dry (they may keep or
 // replace them), strings, and what changed its type between runs of the same input types. If somebody holds a value
