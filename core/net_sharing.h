@@ -4,6 +4,7 @@
 // before. An operator that may write over an input writes these bytes, and every name of them shows the new value. Any
 // other gives the name it writes bytes of its own, and the other names keep what they show. So does the first that
 // touches a name in a run, as what the name still shows is the last run's.
+// Only the net's own aliases are known: a name that an Alias of another net has made to share bytes is written there.
 // Threads: one run at a time.
 #pragma once
 

@@ -48,8 +48,9 @@ TEST(NetSharing, ReadWhileItsOtherNameIsWritten) {
 }
 
 TEST(NetSharing, OutputsOfOneOperator) {
-  const Lines lines = {"a = Copy(w)", "b = Alias(a)", "a, b = Split(x) split=1/2,axis=0", "c, d = Concat(a, b) axis=0"};
-  EXPECT_EQ(compare(after_runs(lines, "c"), fed("x"), 0), "");
+  const Lines lines = {"s, i = Concat(x, w) axis=0", "a = Copy(w)", "b = Alias(a)", "a, b = Split(s) axis=0"};
+  EXPECT_EQ(compare(after_runs(lines, "a"), fed("x"), 0), "");
+  EXPECT_EQ(compare(after_runs(lines, "b"), fed("w"), 0), "");
 }
 
 // What a name still shows of the run before does not make the first write of a run one in place.

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "tests/core/random_nets.h"
 
@@ -27,6 +28,9 @@ std::string check_random_net(const RandomNet& r, uint64_t seed, NetCounts& count
 
 // The smallest net found, by leaving out operators, outputs, targets and what is wanted, of which `is_wrong` is true.
 RandomNet shrink(RandomNet r, const std::function<bool(const RandomNet&)>& is_wrong);
+
+// How many seeds STEPNET_RANDOM_NETS asks for, and the first; none if it is not set.
+std::pair<uint64_t, uint64_t> campaign_seeds();
 
 // As protobuf text, with what it is fed and asked for.
 std::string text_of(const RandomNet& r);

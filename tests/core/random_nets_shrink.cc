@@ -1,6 +1,8 @@
 // Smaller nets with the same fault.
 #include <algorithm>
+#include <cstdlib>
 #include <set>
+#include <sstream>
 
 #include "tests/core/random_nets_check.h"
 
@@ -96,6 +98,14 @@ RandomNet shrink(RandomNet r, const std::function<bool(const RandomNet&)>& is_wr
     }
   }
   return r;
+}
+
+std::pair<uint64_t, uint64_t> campaign_seeds() {
+  const char* text = std::getenv("STEPNET_RANDOM_NETS");
+  std::istringstream given(text ? text : "");
+  uint64_t count = 0, first = 1;
+  given >> count >> first;
+  return {count, first};
 }
 
 std::string text_of(const RandomNet& r) {

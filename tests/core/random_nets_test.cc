@@ -3,9 +3,6 @@
 // `tests/random_nets N [FIRST]` runs a campaign of N seeds.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <sstream>
-
 #include "tests/core/random_nets_check.h"
 
 namespace stepnet::testing {
@@ -45,13 +42,9 @@ TEST(RandomNets, AreThoseOfTheReference) {
   EXPECT_GT(counts.recomputed, 20) << text_of(counts);
 }
 
-// STEPNET_RANDOM_NETS: how many seeds, and the first.
 TEST(RandomNets, Campaign) {
-  const char* text = std::getenv("STEPNET_RANDOM_NETS");
-  if (!text) GTEST_SKIP() << "for tests/random_nets";
-  std::istringstream given(text);
-  uint64_t count = 0, first = 1;
-  given >> count >> first;
+  const auto [count, first] = campaign_seeds();
+  if (count == 0) GTEST_SKIP() << "for tests/random_nets";
   NetCounts counts;
   uint64_t wrong = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
