@@ -62,7 +62,7 @@ void prepare_state_gradients(Backward& b) {
     if (turn != b.scratch.gradients_in_turn.end() && !in_turn) turn->second.latest = Tensor();
     Tensor& gradient = in_turn ? turn->second.latest : b.call.workspace.create(name).tensor();
     const Shape shape = in_turn ? whole.shape().with(0, 2) : whole.shape();
-    if (!(gradient.defined() && gradient.dtype() == whole.dtype() && gradient.shape() == shape))
+    if (!(gradient.storage() && gradient.dtype() == whole.dtype() && gradient.shape() == shape))
       gradient = Tensor::empty(whole.dtype(), shape, b.scratch.device);
     b.gradients[name] = gradient;
   }

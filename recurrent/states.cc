@@ -202,7 +202,7 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
       turn->second.kept = ahead > 0 ? count : 0;
       shape = shape.with(0, std::min(shape[0], count + std::max<int64_t>(ahead, 1)));
     }
-    if (!(whole.defined() && whole.dtype() == dtype && whole.shape() == shape))
+    if (!(whole.storage() && whole.dtype() == dtype && whole.shape() == shape))
       whole = Tensor::empty(dtype, shape, scratch.device);
     const Tensor first = in_segments ? scratch.segments.rows_before(scratch.segments.work, state.name, 0)
                                      : whole.rows(spec.reverse ? steps % shape[0] : 0, count);
