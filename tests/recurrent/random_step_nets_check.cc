@@ -1,0 +1,325 @@
+// Trials: one Net over several shapes of data in turn, and what its results differ in.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "core/io/text.h"
+#include "core/net.h"
+#include "core/parallel.h"
+#include "core/passes/gradients.h"
+#include "core/placement.h"
+#include "recurrent/builder.h"
+#include "tests/recurrent/random_step_nets_run.h"
+
+namespace stepnet::testing {
+namespace {
+
+bool is_float(const Tensor& t) { return t.dtype() == DType::float64 || t.dtype() == DType::float32; }
+
+std::string given(const std::string& output) { return output + "_given"; }
+
+class ThreadScope {
+ public:
+  explicit ThreadScope(int count) : before_(threads()) { set_threads(count); }
+  ~ThreadScope() { set_threads(before_); }
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+
+ private:
+  int before_;
+};
+
+// On a GPU to the same places, so that graphs which were captured are replayed, unless other blobs show them too.
+void feed(Workspace& workspace, const std::string& name, const Tensor& value, bool anew) {
+  Tensor& blob = workspace.tensor(name);
+  if (anew || test_device() == Device{}) blob = Tensor();
+  blob.resize(value.dtype(), value.shape(), test_device());
+  blob.copy_from(value);
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0);
+}
+
+// Adds `factor` times the second to the first; undefined ones are zero.
+void add_scaled(Tensor& sum, const Tensor& more, double factor) {
+  for (int64_t i = 0; i < sum.size(); ++i) sum.data<double>()[i] += factor * more.data<double>()[i];
+}
+
+constexpr double kTwinFactor = 0.5;
+
+// One Net and its data.
+class Runner {
+ public:
+  Runner(const StepNet& net, const Trial& trial, int64_t budget)
+      : net_(net), trial_(trial), type_(trial.setting.float32 ? DType::float32 : DType::float64) {
+    load(trial.shapes.at(0));
+    NetDef def = net_of(net, trial.setting, feeds_);
+    if (budget > 0)
+      for (OperatorDef& op : *def.mutable_op()) *op.add_arg() = make_arg("memory_budget_bytes", budget);
+    expand_recurrent(def);
+    if (trial.setting.full_form) def = parse_net_text(to_text(def));
+    if (has_gradients()) differentiate(def);
+    NetOptions options;
+    options.plan_memory = trial.setting.planned;
+    for (const auto& [name, g] : outside_) options.keep.insert(name), options.keep.insert(name + "_twin");
+    for (const auto& [name, gradient] : gradients_.gradients) options.keep.insert(gradient.dense);
+    use_test_device(def);
+    feed_all();
+    bound_.emplace(def, workspace_, options);
+  }
+
+  bool has_gradients() const { return !trial_.setting.forward_only && !trial_.setting.carried; }
+  const Feeds& outside() const { return outside_; }
+
+  void load(const NetShape& shape) {
+    feeds_ = feeds_of(net_, shape, trial_.data, type_);
+    if (trial_.setting.bad_padding) feeds_ = with_bad_padding(net_.cell, feeds_);
+    outside_ = outside_of(net_, shape, trial_.data, type_);
+  }
+
+  void poison() {
+    for (Feeds* all : {&feeds_, &outside_})
+      for (auto& [name, value] : *all) value = poisoned(value);
+  }
+
+  void feed_all() {
+    for (const auto& [name, value] : feeds_) feed(workspace_, name, value, trial_.setting.carried);
+    if (!has_gradients()) return;
+    for (const auto& [name, value] : outside_) {
+      feed(workspace_, given(name), value, false);
+      if (!trial_.setting.twin) continue;
+      Tensor half = value.clone();
+      for (int64_t i = 0; i < half.size(); ++i)
+        if (type_ == DType::float64)
+          half.data<double>()[i] *= kTwinFactor;
+        else
+          half.data<float>()[i] *= static_cast<float>(kTwinFactor);
+      feed(workspace_, given(name + "_twin"), half, false);
+    }
+  }
+
+  // Lets states start from what others have ended with, where it lies.
+  void carry() {
+    for (const auto& [initial, last] : carried_states(net_)) workspace_.tensor(initial) = workspace_.fetch(last);
+  }
+
+  void run() {
+    RunContext run;
+    bound_->run(run);
+  }
+
+  CellResults results() const {
+    CellResults results;
+    for (const auto& [name, g] : outside_) {
+      results.outputs[name] = placed(workspace_.fetch(name), {}).clone();
+      if (trial_.setting.twin) results.outputs[name + "_twin"] = placed(workspace_.fetch(name + "_twin"), {}).clone();
+    }
+    if (!has_gradients()) return results;
+    for (const auto& [name, value] : feeds_) {
+      if (!is_float(value)) continue;
+      const auto it = gradients_.gradients.find(name);
+      results.gradients[name] = it != gradients_.gradients.end() && it->second.defined()
+                                    ? placed(workspace_.fetch(it->second.dense), {}).clone()
+                                    : Tensor::zeros(value.dtype(), value.shape());
+    }
+    return results;
+  }
+
+  // An input whose bytes are not those that were fed, or "".
+  std::string changed_input() const {
+    for (const auto& [name, value] : feeds_)
+      if (!same_bits(placed(workspace_.fetch(name), {}), value)) return name;
+    if (!has_gradients()) return "";
+    for (const auto& [name, value] : outside_)
+      if (!same_bits(placed(workspace_.fetch(given(name)), {}), value)) return given(name);
+    return "";
+  }
+
+ private:
+  void differentiate(NetDef& def) {
+    GradientRequest request;
+    for (const auto& [name, value] : outside_)
+      for (const std::string& output : trial_.setting.twin ? std::vector{name, name + "_twin"} : std::vector{name}) {
+        request.targets.emplace_back(output, given(output));
+        def.add_external_input(given(output));
+      }
+    for (const auto& [name, value] : feeds_)
+      if (is_float(value)) request.wanted.insert(name);
+    gradients_ = add_gradient_operators(def, request);
+  }
+
+  const StepNet& net_;
+  const Trial& trial_;
+  DType type_;
+  Feeds feeds_, outside_;
+  GradientResult gradients_;
+  Workspace workspace_;
+  std::optional<Net> bound_;
+};
+
+double tolerance_of(const Trial& trial) { return trial.setting.float32 ? 2e-4 : 1e-10; }
+
+// What the unrolled net's results are in this setting.
+CellResults expected_of(const Trial& trial, const CellResults& reference) {
+  CellResults expected;
+  for (const auto& [name, value] : reference.outputs) expected.outputs[name] = value;
+  if (trial.setting.twin)
+    for (const auto& [name, value] : reference.outputs) expected.outputs[name + "_twin"] = value;
+  if (trial.setting.forward_only || trial.setting.carried) return expected;
+  for (const auto& [name, value] : reference.gradients) {
+    expected.gradients[name] = value.clone();
+    if (trial.setting.twin) add_scaled(expected.gradients[name], value, kTwinFactor);
+  }
+  return expected;
+}
+
+CellResults in_double(const CellResults& results) {
+  CellResults wide;
+  for (const auto& [name, value] : results.outputs) wide.outputs[name] = to_double(value);
+  for (const auto& [name, value] : results.gradients) wide.gradients[name] = to_double(value);
+  return wide;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// The smallest budget that is accepted, as the error says it; 0 if the net cannot have one.
+int64_t least_budget(const StepNet& net, const Trial& trial) {
+  try {
+    Runner runner(net, trial, 1);
+    runner.run();
+  } catch (const Error& e) {
+    const std::string text = e.what(), before = "takes at least ";
+    if (text.find(before) == text.npos) return 0;
+    return std::stoll(text.substr(text.find(before) + before.size()));
+  }
+  return 0;
+}
+
+std::string difference_at(const StepNet& net, const Trial& trial, const NetShape& shape, const CellResults& made,
+                          const CellResults& reference) {
+  const double tol = tolerance_of(trial);
+  const std::string wrong = compare_results(in_double(made), expected_of(trial, reference), tol);
+  if (wrong.empty() || is_ill_conditioned(net, shape, trial.data, tol)) return "";
+  return fmt::format("{} (T {}, B {})", first_line(wrong), shape.steps, shape.batch);
+}
+
+// The same inputs once more: the same bits, in the outputs and in the inputs.
+std::string check_again(Runner& runner, const CellResults& first) {
+  if (const std::string name = runner.changed_input(); !name.empty())
+    return fmt::format("the input {} is changed by a run", name);
+  runner.run();
+  const CellResults second = runner.results();
+  for (const auto& [name, value] : first.outputs)
+    if (!same_bits(value, second.outputs.at(name))) return fmt::format("{} has other bits in a second run", name);
+  for (const auto& [name, value] : first.gradients)
+    if (!same_bits(value, second.gradients.at(name)))
+      return fmt::format("the gradient of {} has other bits in a second run", name);
+  if (const std::string name = runner.changed_input(); !name.empty())
+    return fmt::format("the input {} is changed by a second run", name);
+  return "";
+}
+
+// A net that writes over what it is given must be refused, or leave its inputs as they are.
+Finding check_overwriting(const StepNet& net, const Trial& trial) {
+  try {
+    Runner runner(net, trial, 0);
+    for (const NetShape& shape : trial.shapes) {
+      runner.load(shape);
+      runner.feed_all();
+      runner.run();
+      if (const std::string name = runner.changed_input(); !name.empty())
+        return {Finding::Kind::wrong, fmt::format("the input {} is changed by a run", name)};
+    }
+  } catch (const Error&) {
+  }
+  return {};
+}
+
+std::string run_shapes(const StepNet& net, const Trial& trial, Runner& runner, References& known) {
+  if (trial.setting.poison_first) {
+    runner.poison();
+    runner.feed_all();
+    runner.run();
+  }
+  for (const NetShape& shape : trial.shapes) {
+    runner.load(shape);
+    runner.feed_all();
+    runner.run();
+    const CellResults made = runner.results();
+    const Reference& reference = reference_of(net, shape, trial.data, known);
+    std::string wrong = difference_at(net, trial, shape, made, reference.results);
+    if (wrong.empty()) wrong = check_again(runner, made);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+// Each run starts from what the one before has left in the outputs.
+std::string run_carried(const StepNet& net, const Trial& trial, Runner& runner) {
+  const std::map<std::string, std::string> carried = carried_states(net);
+  std::map<std::string, Tensor> last;
+  for (const NetShape& shape : trial.shapes) {
+    runner.load(shape);
+    runner.feed_all();
+    if (!last.empty()) runner.carry();
+    runner.run();
+    const CellResults made = runner.results();
+    Feeds feeds = feeds_of(net, shape, trial.data);
+    for (auto& [name, value] : feeds)
+      if (const auto it = carried.find(name); it != carried.end() && !last.empty()) value = last.at(it->second);
+    const CellResults reference = run_unrolled(net.cell, feeds, {});
+    const std::string wrong = difference_at(net, trial, shape, made, reference);
+    if (!wrong.empty()) return wrong;
+    for (const auto& [initial, output] : carried) last[output] = to_double(made.outputs.at(output));
+  }
+  return "";
+}
+
+// A net whose unrolled form is refused must be refused, too, or be right.
+Finding check_refused(const StepNet& net, const Trial& trial, const std::string& refusal) {
+  Trial plain = trial;
+  plain.setting.twin = plain.setting.float32 = plain.setting.bad_padding = false;
+  if (net.has_kinks || plain.setting.carried || plain.setting.forward_only) return {};
+  try {
+    Runner runner(net, plain, 0);
+    const NetShape& shape = plain.shapes[0];
+    runner.load(shape);
+    runner.feed_all();
+    runner.run();
+    Finding finding = check_along_direction(net, runner.results().gradients, shape, plain.data);
+    if (finding.kind == Finding::Kind::wrong && !is_ill_conditioned(net, shape, plain.data, 1e-7))
+      return {Finding::Kind::wrong, fmt::format("{}; unrolled it is refused: {}", finding.text, first_line(refusal))};
+  } catch (const Error&) {
+  }
+  return {};
+}
+
+}  // namespace
+
+Finding check_trial(const StepNet& net, const Trial& trial, References& known) {
+  const ThreadScope threads(trial.setting.threads);
+  if (net.overwrites_input) return check_overwriting(net, trial);
+  for (NetShape shape : trial.shapes) {
+    shape.steps = std::max<int64_t>(shape.steps, 1);  // no step has nothing that could be refused
+    const std::string& refusal = reference_of(net, shape, trial.data, known).refusal;
+    if (!refusal.empty()) return check_refused(net, trial, refusal);
+  }
+  try {
+    int64_t budget = 0;
+    if (trial.setting.budget) {
+      budget = least_budget(net, trial);
+      if (budget == 0) return {};
+    }
+    Runner runner(net, trial, budget);
+    const std::string wrong =
+        trial.setting.carried ? run_carried(net, trial, runner) : run_shapes(net, trial, runner, known);
+    return {wrong.empty() ? Finding::Kind::none : Finding::Kind::wrong, wrong};
+  } catch (const Error& e) {
+    return {Finding::Kind::refused, e.what()};
+  }
+}
+
+}  // namespace stepnet::testing

@@ -1,0 +1,16 @@
+// What the files random_step_nets_*.cc share about runs.
+// Threads: not for concurrent use.
+#pragma once
+
+#include "tests/recurrent/random_step_nets.h"
+
+namespace stepnet::testing {
+
+// The initial values, by name, that states take from another state's last row in the run before.
+std::map<std::string, std::string> carried_states(const StepNet& net);
+
+// Gradients along a random direction against differences of the unrolled net's outputs.
+Finding check_along_direction(const StepNet& net, const std::map<std::string, Tensor>& gradients, const NetShape& shape,
+                              uint64_t data);
+
+}  // namespace stepnet::testing

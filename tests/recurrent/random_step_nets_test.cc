@@ -1,0 +1,81 @@
+// Random step nets against the same nets unrolled, in many settings. See tests/recurrent/random_step_nets.h.
+//
+// The command tests/random_step_nets runs as many as one likes: it gives the seeds in the environment.
+#include "tests/recurrent/random_step_nets.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "core/io/text.h"
+
+namespace stepnet::testing {
+namespace {
+
+struct Counts {
+  int64_t nets = 0, trials = 0, invalid = 0, documented = 0, wrong = 0, refused = 0;
+};
+
+// The first finding of the seed, if there is one.
+std::optional<Shrunk> check_seed(uint64_t seed, Counts& counts) {
+  const StepNet net = random_step_net(seed);
+  References known;
+  ++counts.nets;
+  const std::vector<Trial> trials = random_trials(net, seed);
+  const Reference& reference = reference_of(net, trials[0].shapes[0], seed, known);
+  if (!reference.refusal.empty()) ++counts.invalid;
+  const bool differences = seed % 4 == 0 && !net.has_kinks && trials[0].shapes[0].steps < 20;
+  if (differences) {
+    const Finding finding = check_reference(net, trials[0].shapes[0], seed, known);
+    EXPECT_EQ(finding.text, "") << "unrolled, seed " << seed;
+  }
+  for (const Trial& trial : trials) {
+    ++counts.trials;
+    const Finding finding = check_trial(net, trial, known);
+    if (finding.kind == Finding::Kind::none) continue;
+    if (finding.kind == Finding::Kind::refused && finding.text.find("depends on data") != std::string::npos) {
+      ++counts.documented;
+      continue;
+    }
+    ++(finding.kind == Finding::Kind::wrong ? counts.wrong : counts.refused);
+    return shrink(net, trial);
+  }
+  return std::nullopt;
+}
+
+TEST(RandomStepNets, EqualTheUnrolledNets) {
+  Counts counts;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    const std::optional<Shrunk> found = check_seed(seed, counts);
+    if (found) ADD_FAILURE() << "seed " << seed << "\n" << text_of(*found);
+  }
+  EXPECT_LT(counts.invalid, counts.nets / 10);
+}
+
+// STEPNET_STEP_NETS is "FIRST COUNT FOLDER"; what is found is written into the folder.
+TEST(RandomStepNets, Campaign) {
+  const char* text = std::getenv("STEPNET_STEP_NETS");
+  if (!text) GTEST_SKIP() << "tests/random_step_nets runs it";
+  std::istringstream words(text);
+  uint64_t first = 0, count = 0;
+  std::string folder;
+  words >> first >> count >> folder;
+  Counts counts;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    std::cout << "seed " << seed << std::endl;
+    const std::optional<Shrunk> found = check_seed(seed, counts);
+    if (!found) continue;
+    std::ofstream(std::filesystem::path(folder) / fmt::format("seed_{}.pbtxt", seed)) << text_of(*found);
+    std::cout << "found " << seed << " " << cause_of(*found) << std::endl;
+  }
+  std::cout << fmt::format("nets {} trials {} invalid {} documented {} wrong {} refused {}", counts.nets, counts.trials,
+                           counts.invalid, counts.documented, counts.wrong, counts.refused)
+            << std::endl;
+}
+
+}  // namespace
+}  // namespace stepnet::testing
