@@ -77,6 +77,17 @@ StepValue delay_cell(Draft& d, const StepValue& x) {
   return before;
 }
 
+// What the state was one timestep before its last value is a state of its own.
+StepValue far_cell(Draft& d, const StepValue& x) {
+  const StepValue near{add_state(d, x.width).input, x.width}, far{add_state(d, x.width).input, x.width};
+  const std::string both = emit(d, d.dice.chance(0.5) ? "Mul" : "Sub", {near.name, far.name}, x.width);
+  const std::string next = emit(d, "Tanh", {emit(d, "Sum", {both, x.name}, x.width)}, x.width);
+  const size_t count = d.net.cell.states.size();
+  d.net.cell.states[count - 2].output = next;
+  d.net.cell.states[count - 1].output = near.name;
+  return {next, x.width};
+}
+
 StepValue lonely_cell(Draft& d, const StepValue&) {
   const int64_t width = d.dice.pick(d.widths);
   const StepValue before{add_state(d, width).input, width};
@@ -215,7 +226,8 @@ CellState& add_state(Draft& d, int64_t width) {
 
 StepValue add_cell(Draft& d, const StepValue& x) {
   static const std::vector<StepValue (*)(Draft&, const StepValue&)> cells = {
-      simple_cell, simple_cell, lstm_cell, lstm_cell, gru_cell, delay_cell, lonely_cell, open_cell, open_cell};
+      simple_cell, simple_cell, lstm_cell, lstm_cell,   gru_cell,  gru_cell,
+      delay_cell,  delay_cell,  far_cell,  lonely_cell, open_cell, open_cell};
   return d.dice.pick(cells)(d, x);
 }
 

@@ -55,6 +55,7 @@ struct RunSetting {
   bool budget = false;        // the smallest one in bytes that is accepted
   bool planned = false;       // memory of the net around it
   bool full_form = false;     // written as text and read again
+  bool two_rows = false;      // in full form, a state and its value of the timestep before as one; forward only
   bool forward_only = false;  // without gradients
   bool float32 = false;
   bool twin = false;          // a second network of the same step net, inputs and parameters
@@ -107,7 +108,8 @@ struct Shrunk {
 };
 Shrunk shrink(const StepNet& net, const Trial& trial);
 
-// Which passes cure the finding if they alone are left out, and the net's operators: equal for like causes.
+// Which passes cure the finding if they alone are left out; and that with the net's operators. Equal for like causes.
+std::string cures_of(const Shrunk& shrunk);
 std::string cause_of(const Shrunk& shrunk);
 
 // Protobuf text, with what is wrong and how to see it in the first lines.

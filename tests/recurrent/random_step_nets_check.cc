@@ -48,6 +48,14 @@ void add_scaled(Tensor& sum, const Tensor& more, double factor) {
   for (int64_t i = 0; i < sum.size(); ++i) sum.data<double>()[i] += factor * more.data<double>()[i];
 }
 
+// As programs of the public format write it: step nets are text inside of text.
+NetDef as_public_text(NetDef net) {
+  for (OperatorDef& op : *net.mutable_op())
+    for (Argument& arg : *op.mutable_arg())
+      if (arg.has_n()) *arg.mutable_s() = to_text(arg.n()), arg.clear_n();
+  return parse_net_text(to_text(net));
+}
+
 constexpr double kTwinFactor = 0.5;
 
 // One Net and its data.
@@ -60,7 +68,8 @@ class Runner {
     if (budget > 0)
       for (OperatorDef& op : *def.mutable_op()) *op.add_arg() = make_arg("memory_budget_bytes", budget);
     expand_recurrent(def);
-    if (trial.setting.full_form) def = parse_net_text(to_text(def));
+    if (const auto delayed = delayed_state(net); trial.setting.two_rows && delayed) merge_rows(def, *delayed);
+    if (trial.setting.full_form) def = as_public_text(def);
     if (has_gradients()) differentiate(def);
     NetOptions options;
     options.plan_memory = trial.setting.planned;

@@ -13,4 +13,12 @@ std::map<std::string, std::string> carried_states(const StepNet& net);
 Finding check_along_direction(const StepNet& net, const std::map<std::string, Tensor>& gradients, const NetShape& shape,
                               uint64_t data);
 
+// A state that is another's value of the timestep before, and that other one.
+struct DelayedState {
+  CellState first, later;
+};
+std::optional<DelayedState> delayed_state(const StepNet& net);
+// Makes them one state of two initial rows, in a net in full form whose last operator is the network.
+void merge_rows(NetDef& net, const DelayedState& states);
+
 }  // namespace stepnet::testing

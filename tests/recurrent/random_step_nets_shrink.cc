@@ -159,9 +159,10 @@ std::vector<Trial> simpler_trials(const Trial& trial) {
   add([](Trial& t) { t.setting = {}; });
   for (size_t i = 0; i < trial.shapes.size() && trial.shapes.size() > 1; ++i)
     add([&](Trial& t) { t.shapes.erase(t.shapes.begin() + i); });
-  for (bool RunSetting::*flag : {&RunSetting::budget, &RunSetting::planned, &RunSetting::full_form,
-                                 &RunSetting::forward_only, &RunSetting::float32, &RunSetting::twin,
-                                 &RunSetting::carried, &RunSetting::poison_first, &RunSetting::bad_padding})
+  for (bool RunSetting::*flag :
+       {&RunSetting::budget, &RunSetting::planned, &RunSetting::full_form, &RunSetting::two_rows,
+        &RunSetting::forward_only, &RunSetting::float32, &RunSetting::twin, &RunSetting::carried,
+        &RunSetting::poison_first, &RunSetting::bad_padding})
     add([&](Trial& t) { t.setting.*flag = false; });
   add([](Trial& t) { t.setting.segment_steps = 0, t.setting.segment_room = -1; });
   add([](Trial& t) { t.setting.segment_room = -1; });
@@ -198,7 +199,7 @@ class Shrinker {
   }
 
  private:
-  static constexpr int kMostTries = 3000;
+  static constexpr int kMostTries = 1500;
 
   static Finding find(const StepNet& net, const Trial& trial) {
     References known;
@@ -243,7 +244,7 @@ std::string joined(const std::vector<std::string>& parts) { return fmt::format("
 
 Shrunk shrink(const StepNet& net, const Trial& trial) { return Shrinker(net, trial).run(); }
 
-std::string cause_of(const Shrunk& shrunk) {
+std::string cures_of(const Shrunk& shrunk) {
   std::vector<std::string> cures;
   for (const std::string& pass : step_passes()) {
     Trial without = shrunk.trial;
@@ -251,11 +252,14 @@ std::string cause_of(const Shrunk& shrunk) {
     References known;
     if (check_trial(shrunk.net, without, known).kind == Finding::Kind::none) cures.push_back(pass);
   }
+  return fmt::format("{}: cured without [{}]", shrunk.finding.kind == Finding::Kind::refused ? "refused" : "wrong",
+                     joined(cures));
+}
+
+std::string cause_of(const Shrunk& shrunk) {
   std::set<std::string> types;
   for (const OperatorDef& op : shrunk.net.cell.step_net.op()) types.insert(op.type());
-  return fmt::format("{}: cured without [{}]; operators {}",
-                     shrunk.finding.kind == Finding::Kind::refused ? "refused" : "wrong", joined(cures),
-                     fmt::join(types, " "));
+  return fmt::format("{}; operators {}", cures_of(shrunk), fmt::join(types, " "));
 }
 
 std::string text_of(const Trial& trial) {
@@ -268,6 +272,7 @@ std::string text_of(const Trial& trial) {
   for (const auto& [flag, name] : {std::pair{s.budget, "least budget"},
                                    {s.planned, "planned memory"},
                                    {s.full_form, "full form as text"},
+                                   {s.two_rows, "a state and its value of the timestep before as one of two rows"},
                                    {s.forward_only, "forward_only"},
                                    {s.float32, "float32"},
                                    {s.twin, "two networks"},

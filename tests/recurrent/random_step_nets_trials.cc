@@ -54,6 +54,10 @@ RunSetting random_setting(const StepNet& net, const std::vector<NetShape>& shape
   s.poison_first = dice.chance(0.2);
   s.bad_padding = !net.cell.lengths.empty() && dice.chance(0.4);
   s.carried = dice.chance(0.15) && !carried_states(net).empty();
+  if (dice.chance(0.3) && delayed_state(net)) {
+    s.two_rows = s.forward_only = true;
+    s.carried = s.twin = false;
+  }
   if (s.forward_only || s.budget) s.segment_steps = 0, s.segment_room = -1;
   if (s.forward_only) s.budget = false;
   if (s.carried) s.poison_first = s.float32 = s.twin = s.budget = s.bad_padding = false;
