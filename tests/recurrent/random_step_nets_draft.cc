@@ -57,7 +57,7 @@ std::string overwritten(Draft& d, const std::string& type, const std::vector<std
   const std::string root = root_of(d, name);
   if (d.needed.count(root) > 0 && !d.dice.chance(0.03)) return "";
   if (d.own.count(root) == 0) {
-    if (!d.dice.chance(0.03)) return "";
+    if (!d.dice.chance(0.15)) return "";
     d.net.overwrites_input = true;
   }
   return binds(make_op(type, inputs, {name}, args)) ? name : "";
