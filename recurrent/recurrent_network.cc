@@ -293,8 +293,7 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
       read = read ||
              (i < spec.views.size() && link.external == spec.views[i].state && reads.values.count(link.internal) > 0);
     const size_t output = i - spec.views.size();
-    if (i >= spec.views.size() && output < spec.outputs.size())
-      read = read || is_read(spec.outputs[output].internal);
+    if (i >= spec.views.size() && output < spec.outputs.size()) read = read || is_read(spec.outputs[output].internal);
     result.push_back(read);
   }
   return result;
