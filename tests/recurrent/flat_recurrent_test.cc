@@ -96,7 +96,7 @@ TEST(FlatWeightsOfLayers, GiveStepNetsTheSameResults) {
     const Feeds feeds = flat_feeds(c, DType::float32, 6, 4);
     auto expected = run_flat_reference(c, feeds);
     for (const auto& [name, value] : run_as_step_net(c, feeds))
-      EXPECT_EQ(compare(to_double(value), expected[name], 1e-5), "") << name;
+      EXPECT_EQ(compare(to_double(value), expected[name], 1e-5, ErrorScale::tensor), "") << name;
   }
 }
 
