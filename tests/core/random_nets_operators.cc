@@ -19,7 +19,7 @@ struct Kind {
   Args args = {};
 };
 
-const std::vector<Kind>& kinds() {
+const std::vector<Kind>& simple_kinds() {
   static const std::vector<Kind> all = {
       {"Tanh", "f"},
       {"Sigmoid", "f"},
@@ -51,6 +51,12 @@ const std::vector<Kind>& kinds() {
       {"Cumsum", "f"},
       {"Normalize", "f"},
       {"LayerNorm", "f", 3},
+  };
+  return all;
+}
+
+const std::vector<Kind>& other_kinds() {
+  static const std::vector<Kind> all = {
       {"LayerNorm", "fww", 3, {make_arg("elementwise_affine", 1)}},
       {"ElementwiseLinear", "fww"},
       {"PRelu", "fw"},
@@ -105,8 +111,14 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
+const Kind& draw_kind(NetDice& dice) {
+  const std::vector<Kind>&first = simple_kinds(), &others = other_kinds();
+  const auto k = static_cast<size_t>(dice.below(static_cast<int64_t>(first.size() + others.size())));
+  return k < first.size() ? first[k] : others[k - first.size()];
+}
+
 bool add_kind(NetBuilder& b) {
-  const Kind& kind = b.dice.pick(kinds());
+  const Kind& kind = draw_kind(b.dice);
   Names in;
   for (const char* c = kind.inputs; *c; ++c) {
     if (*c == 'f') in.push_back(b.pick_float());
