@@ -208,7 +208,7 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
       .input("bias", "[C]")
       .input("est_mean", "[C], the running mean; with is_test the mean")
       .input("est_var", "[C], the running variance; with is_test the variance")
-      .output("Y", "like X")
+      .output("Y", "like X", like("X"))
       .output("running_mean", "est_mean, updated in place; not with is_test, nor any of the following")
       .optional()
       .output("running_var", "est_var, updated in place")

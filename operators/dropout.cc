@@ -96,7 +96,7 @@ REGISTER(dropout) {
           "Sets elements, or whole channels, to 0 at random and scales the others by 1 / (1 - ratio), so that the mean "
           "stays.")
       .input("data", "any shape; with channels, at least two dimensions")
-      .output("output", "the data with gaps")
+      .output("output", "the data with gaps", like("data"))
       .output("mask", "true where the data was kept")
       .types({DType::boolean})
       .optional()

@@ -76,7 +76,7 @@ inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::st
   add_broadcast_args(b)
       .input("A", "any shape")
       .input("B", "A's shape, or with broadcast one that goes with it")
-      .output("C", "A " + sign + " B")
+      .output("C", "A " + sign + " B", like("A"))
       .shape(infer_broadcast)
       .rowwise(broadcast_rows);
   return b;

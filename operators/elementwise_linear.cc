@@ -133,7 +133,7 @@ REGISTER(elementwise_linear) {
       .input("X", "[M, N] after flattening")
       .input("w", "[N]")
       .input("b", "[N]")
-      .output("Y", "X w + b, like X")
+      .output("Y", "X w + b, like X", like("X"))
       .in_place("X", "Y", {"w"})
       .shape(infer)
       .rowwise(leading_rows<LinearArgs>)

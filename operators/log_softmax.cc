@@ -132,7 +132,7 @@ REGISTER(log_softmax) {
       .arg("axis", &LogSoftmaxArgs::axis, 1, "where a row begins")
       .ignored_args({"order"})
       .input("X", "scores, any shape of more than axis dimensions")
-      .output("Y", "logarithms of probabilities")
+      .output("Y", "logarithms of probabilities", like("X"))
       .in_place("X", "Y")
       .shape(infer)
       .rowwise(leading_rows<LogSoftmaxArgs>)

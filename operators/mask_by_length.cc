@@ -78,7 +78,7 @@ REGISTER(mask_by_length) {
       .input("BEYOND", "as X: the rows of samples that are over")
       .any_type()
       .optional()
-      .output("Y", "as X")
+      .output("Y", "as X", like("X"))
       .any_type()
       .shape(infer)
       .in_place("X", "Y")

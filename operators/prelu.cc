@@ -126,7 +126,7 @@ REGISTER(prelu) {
   return add_args(builder)
       .input("X", "any shape; with more than one slope it has channels")
       .input("Slope", "one number, or [channels]")
-      .output("Y", "X where X > 0, else slope X")
+      .output("Y", "X where X > 0, else slope X", like("X"))
       .in_place("X", "Y", {"X", "Slope"})
       .shape(infer)
       .rowwise(rows<0>)

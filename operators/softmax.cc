@@ -102,7 +102,7 @@ REGISTER(softmax) {
       .arg("axis", &SoftmaxArgs::axis, 1, "where a row begins")
       .ignored_args({"order"})
       .input("X", "scores, any shape of more than axis dimensions")
-      .output("Y", "probabilities")
+      .output("Y", "probabilities", like("X"))
       .in_place("X", "Y")
       .shape(infer)
       .rowwise(leading_rows<SoftmaxArgs>)

@@ -56,7 +56,7 @@ REGISTER(where) {
       .types({DType::boolean})
       .input("X", "any shape")
       .input("Y", "like X")
-      .output("Z", "X where C is true, else Y")
+      .output("Z", "X where C is true, else Y", like("X"))
       .in_place("X", "Z")
       .in_place("Y", "Z")
       .shape(infer)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/arguments.h"
 #include "core/in_place.h"
 
 namespace stepnet {
@@ -14,6 +15,8 @@ bool keeps_shape(const BoundOp& op, int o) {
     if (op.def.input(i) != op.def.output(o) || !may_write_over(*op.spec, i, o)) continue;
     const std::string& like = op.spec->output_spec(o)->rule.like;
     if (op.spec->elementwise || like == op.spec->input_spec(i)->name) return true;
+    // Of two operands of one shape, the output may be either.
+    if (!like.empty() && !find_arg(op.def, "broadcast")) return true;
   }
   return false;
 }
