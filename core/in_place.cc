@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/arguments.h"
+
 namespace stepnet {
 
 const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out) {
@@ -13,6 +15,13 @@ const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out) {
     return rule.anywhere || in - spec.input_index(rule.in) == out - spec.output_index(rule.out);
   });
   return found == spec.in_place.end() ? nullptr : &*found;
+}
+
+bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out) {
+  if (!may_write_over(spec, in, out)) return false;
+  const std::string& like = spec.output_spec(out)->rule.like;
+  // Without broadcasting, operands that the output may be written over have one shape.
+  return spec.elementwise || like == spec.input_spec(in)->name || (!like.empty() && !find_arg(def, "broadcast"));
 }
 
 }  // namespace stepnet

@@ -11,6 +11,9 @@ namespace stepnet {
 // The rule that lets the operator write output `out` over input `in`, both actual ones; null if none does.
 const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out);
 
+// True if the output, written over that input, surely has its shape.
+bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out);
+
 inline bool may_write_over(const OpSpec& spec, int in, int out) { return in_place_rule(spec, in, out) != nullptr; }
 
 }  // namespace stepnet

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/arguments.h"
 #include "core/in_place.h"
 
 namespace stepnet {
@@ -10,14 +9,9 @@ namespace {
 
 // True if output `o` has the shape that the blob of the same name had before: it is written in place of an input of
 // that shape.
-bool keeps_shape(const BoundOp& op, int o) {
-  for (int i = 0; i < op.def.input_size(); ++i) {
-    if (op.def.input(i) != op.def.output(o) || !may_write_over(*op.spec, i, o)) continue;
-    const std::string& like = op.spec->output_spec(o)->rule.like;
-    if (op.spec->elementwise || like == op.spec->input_spec(i)->name) return true;
-    // Of two operands of one shape, the output may be either.
-    if (!like.empty() && !find_arg(op.def, "broadcast")) return true;
-  }
+bool has_shape_of_before(const BoundOp& op, int o) {
+  for (int i = 0; i < op.def.input_size(); ++i)
+    if (op.def.input(i) == op.def.output(o) && keeps_shape(*op.spec, op.def, i, o)) return true;
   return false;
 }
 
@@ -26,7 +20,7 @@ const BoundOp* find_reshaper(const VersionedNet& net, const std::string& name, i
   for (int i = from; i < net.size(); ++i) {
     const BoundOp& op = net.op(i).op;
     for (int o = 0; o < op.def.output_size(); ++o)
-      if (op.def.output(o) == name && !keeps_shape(op, o)) return &op;
+      if (op.def.output(o) == name && !has_shape_of_before(op, o)) return &op;
   }
   return nullptr;
 }

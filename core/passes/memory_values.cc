@@ -32,6 +32,7 @@ class Valuing {
       const bool read = sized.reads[k] && !def.input(k).empty();
       const int value = def.input(k).empty() ? -1 : current(def.input(k), sized.in_bytes[k]);
       op.inputs.push_back(read ? value : -1);
+      if (!read && value >= 0) op.shape_inputs.push_back(value);
       if (!read) continue;
       MemoryValue& v = result_.values[value];
       if (v.readers.empty() || v.readers.back() != i) v.readers.push_back(i);
@@ -151,6 +152,9 @@ class Valuing {
     if (spec.side_effect || spec.blob_kernel) return true;
     for (size_t o = 0; o < op.outputs.size(); ++o)
       if (op.outputs[o] >= 0 && !op.sized.out[o].known) return true;
+    // It would read the shape of what the blob holds by then.
+    if (std::ranges::any_of(op.shape_inputs, [&](int v) { return result_.values[v].overwritten < result_.forward; }))
+      return true;
     return std::any_of(op.inputs.begin(), op.inputs.end(), [&](int input) {
       if (input < 0) return false;
       const MemoryValue& v = result_.values[input];

@@ -36,8 +36,9 @@ struct MemoryStorage {
 struct MemoryValues {
   struct Op {
     SizedOp sized;
-    std::vector<int> inputs;   // values whose elements are read; -1 for all other inputs
-    std::vector<int> outputs;  // values; -1 for one that is absent
+    std::vector<int> inputs;        // values whose elements are read; -1 for all other inputs
+    std::vector<int> outputs;       // values; -1 for one that is absent
+    std::vector<int> shape_inputs;  // values of which it reads the shapes alone
     // Running it again would not give the same values, or do more than give values: it writes files, works on blobs,
     // makes shapes that depend on data, or reads what is overwritten and cannot be made again.
     bool fixed = false;

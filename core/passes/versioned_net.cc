@@ -39,26 +39,29 @@ void VersionedNet::write(const Op& op, int output) {
   const auto found = shared_.find(name);
   if (found != shared_.end()) {
     const bool alias = !op.op.spec->aliases.empty();
-    bool in_place = false;
-    for (int i = 0; i < def.input_size(); ++i)
-      in_place = in_place || (found->second->count(def.input(i)) > 0 && may_write_over(*op.op.spec, i, output));
+    bool in_place = false, same_shape = false;
+    for (int i = 0; i < def.input_size(); ++i) {
+      if (found->second->count(def.input(i)) == 0) continue;
+      in_place = in_place || may_write_over(*op.op.spec, i, output);
+      same_shape = same_shape || keeps_shape(*op.op.spec, def, i, output);
+    }
     if (alias || (!in_place && !fixed_storages_)) {
       found->second->erase(name);
       shared_.erase(found);
     } else {
-      write_others(op, *found->second, written, in_place);
+      write_others(op, *found->second, written, same_shape);
     }
   }
   now_[name] = written;
   last_writer_[name] = op.op.index;
 }
 
-void VersionedNet::write_others(const Op& op, const Names& names, const VersionedBlob& written, bool in_place) {
+void VersionedNet::write_others(const Op& op, const Names& names, const VersionedBlob& written, bool same) {
   for (const std::string& other : names) {
     if (other == written.name) continue;
     const VersionedBlob own{other, ++last_[other]};
-    if (!in_place) replaced_[own] = now_[other];
-    now_[other] = in_place ? written : own;
+    if (!same) replaced_[own] = now_[other];
+    now_[other] = same ? written : own;
     last_writer_[other] = op.op.index;
   }
 }

@@ -49,15 +49,15 @@ class VersionedNet {
   bool is_external(const std::string& name) const { return readers_.count({name, 0}) > 0; }
   // What a caller means who says no version: what comes from outside, or else what the net leaves behind.
   VersionedBlob meant(const std::string& name) const { return is_external(name) ? VersionedBlob{name, 0} : last(name); }
-  // Where storages are fixed, of a blob whose storage an operator has overwritten under another name, not in place:
-  // what it was before. Else null.
+  // Of a blob whose storage an operator has overwritten under another name, where it is not known to hold that one's
+  // value in its own shape: what it was before. Else null.
   const VersionedBlob* replaced(const VersionedBlob& blob) const;
 
  private:
   using Names = std::set<std::string>;
 
   void write(const Op& op, int output);
-  void write_others(const Op& op, const Names& names, const VersionedBlob& written, bool in_place);
+  void write_others(const Op& op, const Names& names, const VersionedBlob& written, bool same);
   void share(const std::string& from, const std::string& to);
   VersionedBlob now(const std::string& name);
 

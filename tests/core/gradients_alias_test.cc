@@ -81,6 +81,16 @@ TEST(GradientsAlias, OverwrittenWhereAFormulaReads) {
             "  fix let Tanh write to another blob than \"x\"");
 }
 
+// The other name shows the new values in its own shape, which has no gradient of the new one's.
+TEST(GradientsAlias, GivenAnotherShapeInPlaceUnderTheOtherName) {
+  EXPECT_EQ(error({"s = Sum(x, w)", "k = Alias(s)", "k = ExpandDims(k) dims=0/1", "y = Mul(s, w)"}),
+            "Mul: it reads \"s\", whose storage operator 2 (ExpandDims) has overwritten under another name, so its "
+            "gradient is not known\n"
+            "  in  operator 3 of net \"lines\"\n"
+            "  op  y = Mul(s, w)\n"
+            "  fix let ExpandDims write to a blob that is no alias of \"s\"");
+}
+
 // A formula may read a shape alone, which a blob has as long as it is written in place of itself.
 TEST(GradientsAlias, GivenAnotherShapeWhereAFormulaReadsIt) {
   EXPECT_EQ(error({"b = SumElements(x)", "s = Add(w, b) broadcast=1", "b = Copy(w)", "y = Mul(s, b)"}),

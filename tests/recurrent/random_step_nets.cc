@@ -215,7 +215,7 @@ CellState& add_state(Draft& d, int64_t width) {
     state.initial = d.dice.pick(like);
   } else {
     state.initial = fmt::format("i{}", index);
-    NetFeed feed{.name = state.initial, .sizes = {1, kBatch, width}, .scale = 0.5};
+    StepFeed feed{.name = state.initial, .sizes = {1, kBatch, width}, .scale = 0.5};
     if (d.dice.chance(0.3)) feed.sizes.erase(feed.sizes.begin());
     if (d.dice.chance(0.2)) feed.sizes = {width};
     d.net.feeds.push_back(feed);
@@ -255,7 +255,7 @@ StepNet random_step_net(uint64_t seed) {
   d.net.cell.reverse = d.dice.chance(0.2);
   if (!d.net.mixes_samples && d.dice.chance(0.2)) {
     d.net.cell.lengths = "len";
-    d.net.feeds.push_back({.name = "len", .sizes = {kBatch}, .kind = NetFeed::Kind::lengths});
+    d.net.feeds.push_back({.name = "len", .sizes = {kBatch}, .kind = StepFeed::Kind::lengths});
   }
   return d.net;
 }

@@ -17,10 +17,10 @@
 
 namespace stepnet::testing {
 
-// Sizes of a NetFeed that a shape gives.
+// Sizes of a StepFeed that a shape gives.
 constexpr int64_t kSteps = -1, kBatch = -2;
 
-struct NetFeed {
+struct StepFeed {
   enum class Kind { normal, lengths, integers };
   std::string name;
   std::vector<int64_t> sizes;
@@ -31,7 +31,7 @@ struct NetFeed {
 
 struct StepNet {
   Cell cell;  // with `step_net`, and the first sequence "X"
-  std::vector<NetFeed> feeds;
+  std::vector<StepFeed> feeds;
   std::map<std::string, int64_t> widths;  // D of every blob of the step that is [1, B, D]
   bool mixes_samples = false;             // some operator does not work on each sample by itself
   bool has_kinks = false;                 // some operator has no derivative somewhere

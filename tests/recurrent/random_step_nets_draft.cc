@@ -25,7 +25,7 @@ bool gradient_reads_outputs(const std::string& type) {
 
 bool is_integers(const Draft& d, const std::string& name) {
   return std::ranges::any_of(
-      d.net.feeds, [&](const NetFeed& feed) { return feed.name == name && feed.kind == NetFeed::Kind::integers; });
+      d.net.feeds, [&](const StepFeed& feed) { return feed.name == name && feed.kind == StepFeed::Kind::integers; });
 }
 
 bool has_unknown_shape(const Draft& d, const std::vector<std::string>& inputs) {
@@ -74,13 +74,13 @@ std::string add_feed(Draft& d, const std::string& prefix, std::vector<int64_t> s
 std::string add_integers(Draft& d, std::vector<int64_t> values) {
   const std::string name = fmt::format("n{}", d.parameters++);
   const auto count = static_cast<int64_t>(values.size());
-  d.net.feeds.push_back({.name = name, .sizes = {count}, .kind = NetFeed::Kind::integers, .values = std::move(values)});
+  d.net.feeds.push_back({.name = name, .sizes = {count}, .kind = StepFeed::Kind::integers, .values = std::move(values)});
   return name;
 }
 
 std::string add_weights(Draft& d, int64_t n, int64_t k) {
   std::vector<std::string> like;
-  for (const NetFeed& feed : d.net.feeds)
+  for (const StepFeed& feed : d.net.feeds)
     if (feed.name[0] == 'W' && feed.sizes == std::vector<int64_t>{n, k}) like.push_back(feed.name);
   if (!like.empty() && d.dice.chance(0.2)) return d.dice.pick(like);
   return add_feed(d, "W", {n, k}, 0.6 / std::sqrt(static_cast<double>(k)));
@@ -88,7 +88,7 @@ std::string add_weights(Draft& d, int64_t n, int64_t k) {
 
 std::string add_bias(Draft& d, int64_t n) {
   std::vector<std::string> like;
-  for (const NetFeed& feed : d.net.feeds)
+  for (const StepFeed& feed : d.net.feeds)
     if (feed.name[0] == 'b' && feed.sizes == std::vector<int64_t>{n}) like.push_back(feed.name);
   if (!like.empty() && d.dice.chance(0.2)) return d.dice.pick(like);
   return add_feed(d, "b", {n}, 0.3);

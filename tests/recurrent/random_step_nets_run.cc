@@ -36,11 +36,11 @@ Tensor lengths_of(const NetShape& shape, uint64_t seed) {
   return integers<int32_t>({shape.batch}, 0, shape.steps, seed);
 }
 
-Tensor value_of(const NetFeed& feed, const NetShape& shape, uint64_t data, DType dtype) {
+Tensor value_of(const StepFeed& feed, const NetShape& shape, uint64_t data, DType dtype) {
   const uint64_t seed = seed_of(feed.name, shape, data);
   const Shape sizes = shape_of(feed.sizes, shape);
-  if (feed.kind == NetFeed::Kind::lengths) return lengths_of(shape, seed);
-  if (feed.kind == NetFeed::Kind::normal) return numbers(sizes, feed.scale, seed, dtype);
+  if (feed.kind == StepFeed::Kind::lengths) return lengths_of(shape, seed);
+  if (feed.kind == StepFeed::Kind::normal) return numbers(sizes, feed.scale, seed, dtype);
   return Tensor::of<int64_t>(sizes, feed.values);
 }
 
@@ -62,7 +62,7 @@ Reference run_reference(const StepNet& net, const Feeds& feeds, const Feeds& out
 
 Feeds feeds_of(const StepNet& net, const NetShape& shape, uint64_t data, DType dtype) {
   Feeds feeds;
-  for (const NetFeed& feed : net.feeds) feeds.emplace_back(feed.name, value_of(feed, shape, data, dtype));
+  for (const StepFeed& feed : net.feeds) feeds.emplace_back(feed.name, value_of(feed, shape, data, dtype));
   return feeds;
 }
 
@@ -185,7 +185,7 @@ std::map<std::string, std::string> carried_states(const StepNet& net) {
   for (const CellState& s : net.cell.states) ++uses[s.initial];
   for (const CellState& s : net.cell.states) {
     if (s.last.empty() || uses[s.initial] != 1) continue;
-    for (const NetFeed& feed : net.feeds)
+    for (const StepFeed& feed : net.feeds)
       if (feed.name == s.initial && feed.sizes.size() == 3) by_width[feed.sizes[2]].push_back(&s);
   }
   std::map<std::string, std::string> carried;

@@ -23,7 +23,7 @@ void drop_unused(StepNet& net) {
   for (const CellOutput& o : net.cell.outputs) read.insert(o.inner);
   read.insert(net.cell.lengths);
   for (const CellSequence& s : net.cell.sequences) read.insert(s.outer);
-  std::erase_if(net.feeds, [&](const NetFeed& feed) { return read.count(feed.name) == 0; });
+  std::erase_if(net.feeds, [&](const StepFeed& feed) { return read.count(feed.name) == 0; });
 }
 
 bool is_made(const StepNet& net, const std::string& name) {
@@ -291,9 +291,9 @@ std::string text_of(const Shrunk& shrunk) {
     const Tensor& value = feeds[i].second;
     std::vector<int64_t> sizes(value.shape().begin(), value.shape().end());
     inputs += fmt::format(" --input {}={}", feeds[i].first, fmt::join(sizes, ","));
-    const NetFeed& feed = shrunk.net.feeds[i];
-    if (feed.kind == NetFeed::Kind::integers) inputs += fmt::format(" (int64: {})", fmt::join(feed.values, ","));
-    if (feed.kind == NetFeed::Kind::lengths) inputs += " (int32, lengths)";
+    const StepFeed& feed = shrunk.net.feeds[i];
+    if (feed.kind == StepFeed::Kind::integers) inputs += fmt::format(" (int64: {})", fmt::join(feed.values, ","));
+    if (feed.kind == StepFeed::Kind::lengths) inputs += " (int32, lengths)";
   }
   std::string text = fmt::format("# {}; {}\n", shrunk.finding.kind == Finding::Kind::refused ? "refused" : "wrong",
                                  text_of(shrunk.trial));
