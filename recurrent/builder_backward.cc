@@ -8,6 +8,7 @@
 #include "core/passes/versioned_net.h"
 #include "recurrent/counters.h"
 #include "recurrent/expansion.h"
+#include "recurrent/net_storage.h"
 
 namespace stepnet {
 namespace {
@@ -84,12 +85,40 @@ class Recomputation {
   std::map<VersionedBlob, std::string> again_;
 };
 
+// By state: whether an output of the operator shows it, or depends on it in this timestep or a later one. To others no
+// gradient ever arrives.
+std::vector<bool> states_that_are_seen(const Expansion& e) {
+  const NetStorage storage(e.step);
+  Names needed;
+  const auto need = [&](const std::string& name) { return needed.insert(storage.of(name)).second; };
+  for (const BuiltOutput& output : e.outputs) need(output.internal);
+  const size_t count = e.state_output.size();
+  std::vector<bool> seen(count);
+  for (size_t i = 0; i < count; ++i)
+    seen[i] = std::ranges::any_of(
+        e.views, [&](const BuiltView& view) { return view.state == e.state_name(static_cast<int>(i)); });
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t i = 0; i < count; ++i) {
+      seen[i] = seen[i] || needed.count(storage.of(e.def.state(static_cast<int>(i)).input())) > 0;
+      if (seen[i]) more = need(e.state_output[i]) || more;
+    }
+    for (int i = e.step.op_size() - 1; i >= 0; --i) {
+      const OperatorDef& op = e.step.op(i);
+      if (std::ranges::any_of(op.output(), [&](const auto& name) { return needed.count(storage.of(name)) > 0; }))
+        for (const std::string& name : op.input()) more = need(name) || more;
+    }
+  }
+  return seen;
+}
+
 GradientRequest request_of(Expansion& e) {
   GradientRequest request;
-  for (const std::string& output : e.state_output) {
-    const std::string given = output + "_grad";
+  const std::vector<bool> seen = states_that_are_seen(e);
+  for (size_t i = 0; i < seen.size(); ++i) {
+    const std::string given = e.state_output[i] + "_grad";
     e.taken.insert(given);
-    request.targets.emplace_back(output, given);
+    if (seen[i]) request.targets.emplace_back(e.state_output[i], given);
   }
   for (BuiltOutput& output : e.outputs) {
     output.gradient = output.internal + "_grad";

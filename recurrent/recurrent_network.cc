@@ -69,20 +69,25 @@ std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
   std::vector<Link> links = spec.links;
   std::set<std::string> backward;
   for (const OperatorDef& op : spec.backward_net.op()) backward.insert(op.output().begin(), op.output().end());
-  auto link_of = [&](const std::string& name) {
-    return std::find_if(links.begin(), links.end(), [&](const Link& l) { return l.internal == name; });
+  const auto link_of = [&](const std::string& name) {
+    return std::ranges::find_if(spec.links, [&](const Link& l) { return l.internal == name; });
   };
-  std::map<std::string, int> writes;
-  for (const OperatorDef& op : spec.step_net.op())
-    for (const std::string& name : op.output()) ++writes[name];
+  // Names that show another's storage at the end of the step; writing one in place changes nothing in that.
+  std::map<std::string, std::string> shows;
+  const auto shown_by = [&](const std::string& name) {
+    const auto it = shows.find(name);
+    return it == shows.end() ? name : it->second;
+  };
   for (const OperatorDef& op : spec.step_net.op()) {
     const OpSpec* schema = find_op(op.type());
     if (!schema || schema->role != Role::alias || op.input_size() != 1 || op.output_size() != 1) continue;
-    if (backward.count(op.output(0)) > 0 || writes[op.output(0)] > 1) continue;  // made again
-    const auto source = link_of(op.input(0));
-    if (source == links.end() || link_of(op.output(0)) != links.end()) continue;
+    if (link_of(op.output(0)) == spec.links.end()) shows[op.output(0)] = shown_by(op.input(0));
+  }
+  for (const auto& [name, storage] : shows) {
+    const auto source = link_of(storage);
+    if (source == spec.links.end() || backward.count(name) > 0) continue;  // made again
     Link link = *source;
-    link.internal = op.output(0);
+    link.internal = name;
     links.push_back(std::move(link));
   }
   return links;

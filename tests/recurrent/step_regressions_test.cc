@@ -177,6 +177,23 @@ TEST(StepRegressions, ASumInPlaceOfAnyTerm) {
   EXPECT_EQ(check_against_unrolled(cell, sized(3, 2, 4)), "");
 }
 
+// A state under another name, which an operator in place writes, is written itself.
+TEST(StepRegressions, AStateThatIsWrittenInPlaceUnderAnotherName) {
+  const Cell cell = {.step = {"h = Sum(x, h_prev)", "a = Alias(h)", "a = Sigmoid(a)", "b = Alias(a)", "y = Mul(b, x)"},
+                     .states = {kState},
+                     .outputs = {{"y", "Y"}}};
+  EXPECT_EQ(check_against_unrolled(cell, sized(3, 2, 4)), "");
+}
+
+// No gradient arrives at a state that no output depends on, so its operators may overwrite what that would read.
+TEST(StepRegressions, AStateThatNoOutputDependsOn) {
+  Feeds feeds = sized(3, 2, 4);
+  feeds.emplace_back("g0", normal<double>({1, 2, 4}, 3));
+  const Cell cell = {.step = {"h = Tanh(h_prev)", "g = Negative(h_prev)", "g = Mul(g, g_prev)"},
+                     .states = {kState, {"g_prev", "g", "g0"}}};
+  EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+}
+
 // Where nothing depends on an input, all gradients are zero.
 TEST(StepRegressions, OutputsThatDependOnNoInput) {
   for (const char* line : {"h = Sign(x)", "h = ZerosLike(x)"}) {
