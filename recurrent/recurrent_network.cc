@@ -67,8 +67,12 @@ std::string place_of(const BlobCall& call) {
 
 std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
   std::vector<Link> links = spec.links;
-  std::set<std::string> backward;
-  for (const OperatorDef& op : spec.backward_net.op()) backward.insert(op.output().begin(), op.output().end());
+  std::set<std::string> read, written;
+  for (const OperatorDef& op : spec.backward_net.op()) {
+    read.insert(op.input().begin(), op.input().end());
+    written.insert(op.output().begin(), op.output().end());
+  }
+  for (const ParamSpecGrad& p : spec.params) read.insert(p.grad);
   const auto link_of = [&](const std::string& name) {
     return std::ranges::find_if(spec.links, [&](const Link& l) { return l.internal == name; });
   };
@@ -85,7 +89,7 @@ std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
   }
   for (const auto& [name, storage] : shows) {
     const auto source = link_of(storage);
-    if (source == spec.links.end() || backward.count(name) > 0) continue;  // made again
+    if (source == spec.links.end() || read.count(name) == 0 || written.count(name) > 0) continue;  // or made again
     Link link = *source;
     link.internal = name;
     links.push_back(std::move(link));

@@ -157,36 +157,27 @@ Tensor& segment_of_state(Segments& segments, const std::string& name, Shape& sha
   return segments.work.states[name];
 }
 
-// The tensor that the run before has left for the state; undefined if there is none.
-Tensor state_before(const RecurrentScratch& scratch, const Workspace& workspace, const std::string& name) {
-  if (const auto turn = scratch.in_turn.find(name); turn != scratch.in_turn.end()) return turn->second.latest;
-  const auto part = scratch.segments.work.states.find(name);
-  if (scratch.segments.used && part != scratch.segments.work.states.end()) return part->second;
-  const Blob* blob = workspace.find(name);
-  return blob && blob->is_tensor() ? blob->tensor() : Tensor();
+// By state; undefined for zeros.
+std::vector<Tensor> initial_values(const RecurrentSpec& spec, const BlobCall& call) {
+  std::vector<Tensor> values;
+  for (const StateSpec& state : spec.states)
+    values.push_back(state.initial < 0 ? Tensor() : tensor_input(call, state.initial));
+  return values;
 }
 
-// The initial values, by state. One may be rows of a state from the run before: a single row of the same one stays
-// where it is until it is copied, but another's first rows may be written over it before.
-std::vector<Tensor> initial_values(const RecurrentScratch& scratch, const BlobCall& call) {
-  const std::vector<StateSpec>& states = scratch.forward_spec.states;
-  std::vector<Tensor> values(states.size());
-  for (size_t i = 0; i < states.size(); ++i) {
-    if (states[i].initial < 0) continue;
-    values[i] = tensor_input(call, states[i].initial);
-    const size_t end = initial_rows(values[i]) > 1 ? i + 1 : i;
-    for (size_t j = 0; j < end; ++j)
-      if (values[i].shares_storage(state_before(scratch, call.workspace, states[j].name)))
-        values[i] = values[i].clone();
-  }
-  return values;
+// Before state `index` gets its first rows: copies initial values that lie in its tensor, where a run before has left
+// them. A single row of its own stays where it is until it is copied.
+void save_values_in(const Tensor& state, size_t index, std::vector<Tensor>& initial) {
+  for (size_t i = index; i < initial.size(); ++i)
+    if (initial[i].shares_storage(state) && (i > index || initial_rows(initial[i]) > 1))
+      initial[i] = initial[i].clone();
 }
 
 }  // namespace
 
 void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch) {
   const RecurrentSpec& spec = scratch.forward_spec;
-  const std::vector<Tensor> initial = initial_values(scratch, call);
+  std::vector<Tensor> initial = initial_values(spec, call);
   for (size_t i = 0; i < spec.states.size(); ++i) {
     const StateSpec& state = spec.states[i];
     auto [dtype, shape] = state_type(spec, state, call, steps, batch);
@@ -206,6 +197,7 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
       whole = Tensor::empty(dtype, shape, scratch.device);
     const Tensor first = in_segments ? scratch.segments.rows_before(scratch.segments.work, state.name, 0)
                                      : whole.rows(spec.reverse ? steps % shape[0] : 0, count);
+    save_values_in(whole, i, initial);
     write_initial_rows(initial[i], first);
     count_recurrent({.copied = 0, .initial = static_cast<int64_t>(first.bytes()), .spread = 0});
     whole.mark_written();

@@ -319,10 +319,10 @@ Schedule StepProgram::schedule() const {
     for (size_t i = 0; i < op->block_in.size(); ++i)
       made.one_timestep.push_back(varies(op->in_slots[i]) && op->block_in[i] == &slots_[op->in_slots[i]]->tensor);
   }
-  for (const StepProgramSpec::Sum& sum : spec_.totals) {
-    if (const int slot = slot_of(sum.name); slot >= 0)
-      schedule.totals.push_back({slot, sum.gradient, is_accumulator(slot)});
-  }
+  // Not by slot_of(), whose calls are counted.
+  for (const StepProgramSpec::Sum& sum : spec_.totals)
+    if (const auto slot = slots_by_name_.find(sum.name); slot != slots_by_name_.end())
+      schedule.totals.push_back({slot->second, sum.gradient, is_accumulator(slot->second)});
   std::set<const void*> seen;
   for (size_t s = 0; s < slots_.size(); ++s) {
     const StepSlot& slot = *slots_[s];

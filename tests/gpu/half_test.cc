@@ -9,6 +9,7 @@
 #include "core/half_check.h"
 #include "core/inner_nets.h"
 #include "core/io/text.h"
+#include "core/op_devices.h"
 #include "core/passes/gradients.h"
 #include "gpu/fused.h"
 #include "gpu/matmul.h"

@@ -36,9 +36,9 @@ TEST_P(Recurrent, IsCudnnsEquations) {
       const auto out = run_op_on(recurrent_op(c), feeds);
       auto expected = run_flat_reference(c, feeds);
       const double tol = dtype == DType::float64 ? 1e-10 : 1e-5;
-      EXPECT_EQ(compare(to_double(out[0]), expected["Y"], tol), "");
-      EXPECT_EQ(compare(to_double(out[1]), expected["last_hidden"], tol), "");
-      EXPECT_EQ(compare(to_double(out[2]), expected["last_cell"], tol), "");
+      EXPECT_EQ(compare(to_double(out[0]), expected["Y"], tol, ErrorScale::tensor), "");
+      EXPECT_EQ(compare(to_double(out[1]), expected["last_hidden"], tol, ErrorScale::tensor), "");
+      EXPECT_EQ(compare(to_double(out[2]), expected["last_cell"], tol, ErrorScale::tensor), "");
       EXPECT_EQ(out[0].dtype(), dtype);
     }
 }
