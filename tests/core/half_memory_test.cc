@@ -57,6 +57,18 @@ TEST(HalfMemory, PlannedRunsTakeNoMoreThanThoseBefore) {
 
 constexpr int64_t kColumns = 3500;  // several pieces, of which the last is shorter
 
+Tensor many_numbers(DType half) {
+  Tensor numbers = Tensor::zeros(DType::float32, {3, kColumns});
+  for (int64_t i = 0; i < 3 * kColumns; ++i) numbers.data<float>()[i] = 0.25F + static_cast<float>(i * 7 % 97) / 50;
+  return in_type(half, numbers);
+}
+
+Tensor many_truths() {
+  Tensor truths = Tensor::zeros(DType::boolean, {3, kColumns});
+  for (int64_t i = 0; i < 3 * kColumns; ++i) truths.data<bool>()[i] = i * 7 % 97 < 48;
+  return truths;
+}
+
 // A call of the example's operator with floating inputs of many elements in a half type. Others are as in the example.
 struct LargeCall {
   LargeCall(const OpSpec& spec, const OpExample& example, DType half) {
@@ -66,12 +78,9 @@ struct LargeCall {
     op = bind_op(subject.net.op(0), "large", 0);
     std::map<std::string, Tensor> values;
     for (const auto& [name, value] : subject.feeds) {
-      const bool repeats = value.dtype() == DType::boolean || is_floating(value.dtype());
-      values[name] = repeats ? Tensor::zeros(DType::float32, {3, kColumns}) : value.clone();
-      if (!repeats) continue;
-      for (int64_t i = 0; i < 3 * kColumns; ++i)
-        values[name].data<float>()[i] = 0.25F + static_cast<float>(i * 7 % 97) / 50;
-      values[name] = in_type(value.dtype() == DType::boolean ? DType::boolean : half, values[name]);
+      values[name] = is_floating(value.dtype())        ? many_numbers(half)
+                     : value.dtype() == DType::boolean ? many_truths()
+                                                       : value.clone();
     }
     for (const std::string& name : op.def.input()) in.push_back(name.empty() ? Tensor() : values.at(name));
     std::vector<TensorType> in_types, out_types(op.def.output_size());

@@ -1,6 +1,7 @@
 // Estimates and budgets of random nets in float32, bfloat16 and float16. STEPNET_HALF_NETS="N FIRST" in the environment
 // has N seeds, from FIRST on, in place of a few (tests/random_half_nets).
 #include "tests/recurrent/random_half_nets.h"
+#include "tests/core/heap_counter.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@ namespace stepnet::testing {
 namespace {
 
 TEST(RandomHalfNets, TakeNoMoreThanWasSaidBefore) {
-  uint64_t count = 24, first = 1;
+  uint64_t count = counts_heap() ? 24 : 8, first = 1;  // a sanitizer takes some ten times as long
   const char* asked = std::getenv("STEPNET_HALF_NETS");
   if (asked) std::istringstream(asked) >> count >> first;
   int failed = 0;
