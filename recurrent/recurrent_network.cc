@@ -78,14 +78,12 @@ std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
   };
   // Names that show another's storage at the end of the step; writing one in place changes nothing in that.
   std::map<std::string, std::string> shows;
-  const auto shown_by = [&](const std::string& name) {
-    const auto it = shows.find(name);
-    return it == shows.end() ? name : it->second;
-  };
   for (const OperatorDef& op : spec.step_net.op()) {
     const OpSpec* schema = find_op(op.type());
     if (!schema || schema->role != Role::alias || op.input_size() != 1 || op.output_size() != 1) continue;
-    if (link_of(op.output(0)) == spec.links.end()) shows[op.output(0)] = shown_by(op.input(0));
+    const auto shown = shows.find(op.input(0));
+    const std::string storage = shown == shows.end() ? op.input(0) : shown->second;
+    if (link_of(op.output(0)) == spec.links.end()) shows[op.output(0)] = storage;
   }
   for (const auto& [name, storage] : shows) {
     const auto source = link_of(storage);
@@ -112,13 +110,9 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
   return whole;
 }
 
-namespace {
-
 constexpr int64_t kSmallBatch = 8;
 
-int64_t steps_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + batch - 1) / batch; }
-
-}  // namespace
+static int64_t steps_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + batch - 1) / batch; }
 
 int64_t hoisted_block(int64_t batch) { return batch < kSmallBatch ? 2 * steps_of(batch, 64) : steps_of(batch, 128); }
 int64_t deferred_block(int64_t batch) { return 2 * hoisted_block(batch); }
@@ -292,9 +286,8 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
     result.push_back(read);
   }
   const NetStorage storage(spec.step_net);
-  const auto is_read = [&](const std::string& blob) {
-    return std::ranges::any_of(reads.values, [&](const auto& name) { return storage.of(name) == storage.of(blob); });
-  };
+  std::set<std::string> storages_read;
+  for (const std::string& name : reads.values) storages_read.insert(storage.of(name));
   // A view shows the rows of a state, which are read under the state's own name.
   for (size_t i = 0; i < after; ++i) {
     bool read = i + 1 == after;
@@ -302,7 +295,8 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
       read = read ||
              (i < spec.views.size() && link.external == spec.views[i].state && reads.values.count(link.internal) > 0);
     const size_t output = i - spec.views.size();
-    if (i >= spec.views.size() && output < spec.outputs.size()) read = read || is_read(spec.outputs[output].internal);
+    if (i >= spec.views.size() && output < spec.outputs.size())
+      read = read || storages_read.count(storage.of(spec.outputs[output].internal)) > 0;
     result.push_back(read);
   }
   return result;
