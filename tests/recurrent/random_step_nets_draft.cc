@@ -74,7 +74,8 @@ std::string add_feed(Draft& d, const std::string& prefix, std::vector<int64_t> s
 std::string add_integers(Draft& d, std::vector<int64_t> values) {
   const std::string name = fmt::format("n{}", d.parameters++);
   const auto count = static_cast<int64_t>(values.size());
-  d.net.feeds.push_back({.name = name, .sizes = {count}, .kind = StepFeed::Kind::integers, .values = std::move(values)});
+  d.net.feeds.push_back(
+      {.name = name, .sizes = {count}, .kind = StepFeed::Kind::integers, .values = std::move(values)});
   return name;
 }
 

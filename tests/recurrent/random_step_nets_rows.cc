@@ -26,8 +26,8 @@ int place_of(const Strings& names, const std::string& name) {
 bool starts_alone(const StepNet& net, const CellState& state) {
   const auto starts = [&](const CellState& s) { return s.initial == state.initial; };
   if (state.initial.empty() || std::ranges::count_if(net.cell.states, starts) != 1) return false;
-  return std::ranges::any_of(net.feeds,
-                             [&](const StepFeed& feed) { return feed.name == state.initial && feed.sizes.size() == 3; });
+  return std::ranges::any_of(
+      net.feeds, [&](const StepFeed& feed) { return feed.name == state.initial && feed.sizes.size() == 3; });
 }
 
 std::string rows_of(const CellState& state) { return fmt::format("rnn/{}_states", state.input); }
