@@ -1,10 +1,10 @@
-// NetStorage: which names of a net show one storage, and who reads and writes it.
+// NetStorage: which names of a net show one storage, and which operators write it.
 //
 // An operator that makes its output another name of its input (a schema's alias) joins the two names, for the whole
 // net: a pass that asks here instead of comparing names sees `b` overwritten where `a = Alias(b)` is written in place.
 // Operators are told by their index; one that only makes a name neither reads nor writes the storage.
 //
-// Owns: what it says; the net may go. Threads: immutable once built. Errors: those of unknown operators.
+// Owns: what it says; the net may go. Threads: immutable once built. Errors: none; an unknown operator joins no names.
 #pragma once
 
 #include <map>

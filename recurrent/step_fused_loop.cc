@@ -143,7 +143,7 @@ bool StepProgram::close_chain(Chain& chain) {
   places.insert(places.end(), results.begin(), results.end());
   number_operands(chain.code, static_cast<int>(places.size()));
   Op& op = *ops_[chain.ops.back()];
-  for (const size_t i : chain.ops)
+  for (const size_t i : kChecksPasses ? chain.ops : std::vector<size_t>())
     op.parts.push_back({ops_[i]->meaning, ops_[i]->in_slots, ops_[i]->out_slots, ops_[i]->accumulate});
   op.in_slots.clear();
   op.out_slots.clear();

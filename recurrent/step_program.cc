@@ -221,7 +221,7 @@ void StepProgram::add_op(int index) {
   const bool says = spec_.device.kind != DeviceKind::cpu && def.device_option().has_device_type();
   made->op = bind_op(def, net_name_, index, says ? device_of(def, *spec_.net) : spec_.device);
   made->op.net_name = spec_.random_name;
-  made->meaning = meaning_of(made->op);
+  if (kChecksPasses) made->meaning = meaning_of(made->op);
   try {
     if (is_recurrent(*made->op.spec)) {
       if (!nested_blobs_) nested_blobs_ = std::make_unique<Workspace>(spec_.workspace);
