@@ -231,6 +231,18 @@ StepValue add_cell(Draft& d, const StepValue& x) {
   return d.dice.pick(cells)(d, x);
 }
 
+// Writes over an input of the step net, by another name of it.
+void overwrite_input(Draft& d) {
+  const StepValue x = any_value(d);
+  if (d.own.count(root_of(d, x.name)) > 0) return;
+  const StepValue other{fresh(d), x.width};
+  emit_to(d, "Alias", {x.name}, {other});
+  OperatorDef op = make_op("Tanh", {other.name}, {other.name});
+  if (d.dice.chance(0.5)) op = make_op("Add", {other.name, value_of_width(d, x.width).name}, {other.name});
+  *d.net.cell.step_net.add_op() = op;
+  d.net.overwrites_input = true;
+}
+
 StepNet random_step_net(uint64_t seed) {
   Draft d(seed);
   d.net.cell.sequences = {{"X", "x"}};
@@ -249,6 +261,7 @@ StepNet random_step_net(uint64_t seed) {
   for (size_t i = 0; i < d.net.cell.states.size(); ++i)
     if (d.net.cell.states[i].output.empty()) give_output(d, d.net.cell.states[i]);
   for (int64_t i = d.dice.below(3); i > 0; --i) add_random_operators(d);
+  if (d.dice.chance(0.04)) overwrite_input(d);
   show_states(d);
   show_values(d);
   choose_recomputed(d);

@@ -7,6 +7,11 @@
 #include "core/bound_op.h"
 
 namespace stepnet::testing {
+std::string root_of(const Draft& d, std::string name) {
+  for (auto it = d.storage.find(name); it != d.storage.end(); it = d.storage.find(name)) name = it->second;
+  return name;
+}
+
 namespace {
 
 // What gradients read, so that it must not be overwritten. Where that is not known, both.
@@ -31,11 +36,6 @@ bool is_integers(const Draft& d, const std::string& name) {
 bool has_unknown_shape(const Draft& d, const std::vector<std::string>& inputs) {
   return std::ranges::any_of(
       inputs, [&](const std::string& name) { return d.unknown.count(name) > 0 || is_integers(d, name); });
-}
-
-std::string root_of(const Draft& d, std::string name) {
-  for (auto it = d.storage.find(name); it != d.storage.end(); it = d.storage.find(name)) name = it->second;
-  return name;
 }
 
 bool binds(const OperatorDef& op) {

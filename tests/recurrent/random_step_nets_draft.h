@@ -48,6 +48,9 @@ struct Draft {
   int names = 0, parameters = 0;
 };
 
+// The blob whose storage the name shows.
+std::string root_of(const Draft& d, std::string name);
+
 // Inputs of the step net.
 std::string add_feed(Draft& d, const std::string& prefix, std::vector<int64_t> sizes, double scale = 1);
 std::string add_integers(Draft& d, std::vector<int64_t> values);
