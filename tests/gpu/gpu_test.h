@@ -22,7 +22,8 @@ Tensor on_device(const Tensor& t, Device device = kGpu);
 std::vector<Tensor> run_op_on_gpu(OperatorDef def, const Feeds& feeds);
 
 // The operator with the same inputs on the CPU and on the GPU, by nets in workspaces of their own: returns "" or the
-// first output that differs by more than `tol`.
-std::string compare_devices(OperatorDef def, const Feeds& feeds, double tol);
+// first output that differs by more than `tol`. That many elements of the outputs must be NaN, on both in the same
+// places.
+std::string compare_devices(OperatorDef def, const Feeds& feeds, double tol, int64_t nans = 0);
 
 }  // namespace stepnet::testing
