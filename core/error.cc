@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/visible_text.h"
+
 namespace stepnet {
 
 Error::Error(std::string fact, std::string fix) : fact_(std::move(fact)), fix_(std::move(fix)) { compose(); }
@@ -23,9 +25,10 @@ bool Error::has(std::string_view label) const {
 }
 
 void Error::compose() {
-  text_ = fact_;
-  for (const auto& [label, line] : lines_) text_ += fmt::format("\n  {:<3} {}", label, line);
-  if (!fix_.empty()) text_ += fmt::format("\n  fix {}", fix_);
+  const auto shown = [](const std::string& text) { return visible_text(text, LineEnds::written_out); };
+  text_ = shown(fact_);
+  for (const auto& [label, line] : lines_) text_ += fmt::format("\n  {:<3} {}", label, shown(line));
+  if (!fix_.empty()) text_ += fmt::format("\n  fix {}", shown(fix_));
 }
 
 int edit_distance(std::string_view a, std::string_view b) {

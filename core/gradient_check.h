@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "core/io/file_place.h"
 #include "core/tensor.h"
 #include "proto/net.pb.h"
 
@@ -30,6 +31,7 @@ struct GradientSubject {
   std::vector<std::string> outputs;     // that L is made of: float64
   std::vector<std::string> inputs;      // whose gradients are checked: feeds, float64
   Device device = {};                   // that the net runs on; feeds are given on the CPU
+  FileRootPtr files = {};               // below which the net may open files; null: anywhere
 };
 
 struct GradientCheckOptions {

@@ -154,6 +154,7 @@ GradientSubject moved_in_place(const GradientSubject& subject, int in, int out) 
 std::string given_gradient(const std::string& output) { return "given/" + output; }
 
 MovedRuns::MovedRuns(const GradientSubject& subject, uint64_t seed) : subject_(subject), seed_(seed) {
+  workspace_.confine(subject.files);
   for (const auto& [name, value] : subject.feeds) feed(name);
   for (const std::string& name : written_by(subject.net))
     if (subject.feeds.count(name) > 0) overwritten_.push_back(name);
@@ -202,6 +203,7 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
   const Differentiated d = differentiate(subject, inputs);
   const Halves halves(d.net, d.result.first_gradient_op);
   Workspace workspace;
+  workspace.confine(subject.files);
   auto feed = [&] {
     for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = placed(value, subject.device);
     for (const auto& [name, value] : weights) workspace.tensor(given_gradient(name)) = placed(value, subject.device);

@@ -97,6 +97,7 @@ void require_inputs(const NetDef& net, const Workspace& known, const std::map<st
 
 std::unique_ptr<NetSession> forward_session(const NetDef& net, const ForwardOptions& options) {
   auto session = std::make_unique<NetSession>();
+  session->parameters.confine(options.files);
   RunContext run;
   if (options.init.op_size() > 0) make_parameters(options.init, session->parameters, run, options.device);
   for (const auto& [name, type] : options.parameters)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/dry.h"
+#include "core/io/file_place.h"
 #include "core/net.h"
 #include "core/passes/gradients.h"
 
@@ -55,6 +56,7 @@ struct ForwardOptions {
   bool keep_all = false;            // intermediates stay until the next run
   bool plan_memory = false;         // they share a block from the second run on, as `stepnet run` has it
   std::set<std::string> keep = {};  // intermediates that stay
+  FileRootPtr files = {};           // below which the nets may open files; null: anywhere
   Device device = {};               // of feeds and parameters; a net that asks for a GPU gets the CPU if that is it
 };
 

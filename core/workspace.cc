@@ -39,6 +39,12 @@ std::string Blob::type_str() const {
   return text;
 }
 
+std::shared_ptr<const FileRoot> Workspace::file_root() const {
+  for (const Workspace* w = this; w; w = w->parent_)
+    if (w->file_root_) return w->file_root_;
+  return nullptr;
+}
+
 Blob* Workspace::find(const std::string& name) const {
   count_name_lookup();
   {

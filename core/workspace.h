@@ -18,6 +18,8 @@
 
 namespace stepnet {
 
+class FileRoot;
+
 // How often a blob was looked up by its name so far in this process. Running a net that is bound should add little.
 int64_t name_lookups();
 void count_name_lookup();
@@ -62,13 +64,18 @@ class Workspace {
   const Tensor& fetch(const std::string& name) const;  // throws Error if absent or no tensor
   Workspace* parent() const { return parent_; }
 
-  // Where relative database paths start; "." unless set.
+  // Where relative paths of files start; "." unless set. Without meaning in a confined workspace.
   std::string root_folder = ".";
+  // Confines all files that nets in this workspace, and in those below it, name to this root (core/io/net_file.h). The
+  // nearest workspace that is confined counts.
+  void confine(std::shared_ptr<const FileRoot> root) { file_root_ = std::move(root); }
+  std::shared_ptr<const FileRoot> file_root() const;  // null: files anywhere
 
  private:
   Workspace* parent_;
   mutable std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Blob>, std::less<>> blobs_;
+  std::shared_ptr<const FileRoot> file_root_;  // shared with other workspaces, and with places in it
 };
 
 template <class T>

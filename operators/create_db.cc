@@ -1,6 +1,7 @@
 // CreateDB: opens a database for reading and puts a reader into a blob. No derivative: it is no tensor.
 
 #include "core/io/db_reader.h"
+#include "core/io/net_file.h"
 #include "core/operator.h"
 
 namespace stepnet {
@@ -13,7 +14,8 @@ struct CreateDbArgs {
 
 void run(const CreateDbArgs& a, BlobCall& c) {
   require(!a.db.empty(), "argument \"db\" must be the path of a database, but is empty");
-  if (c.out[0]) c.out[0]->emplace<DbReader>(a.db_type, a.db, a.num_shards, a.shard_id);
+  if (c.out[0])
+    c.out[0]->emplace<DbReader>(a.db_type, net_file(c.workspace, a.db, PathStart::as_it_is), a.num_shards, a.shard_id);
 }
 
 std::string example(const std::string& type) {

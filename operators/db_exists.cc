@@ -1,7 +1,7 @@
 // DBExists: whether a database can be opened for reading. No derivative: the result is a truth value.
 
 #include "core/io/db.h"
-#include "core/io/save_blobs.h"
+#include "core/io/net_file.h"
 #include "core/operator.h"
 
 namespace stepnet {
@@ -15,8 +15,10 @@ struct DbExistsArgs {
 void run(const DbExistsArgs& a, BlobCall& c) {
   check_db_type(a.db_type);
   bool exists = true;
+  const FilePlace place =
+      a.db_name.empty() ? FilePlace() : net_file(c.workspace, a.db_name, path_start(a.absolute_path));
   try {
-    open_db(a.db_type, db_path(c.workspace, a.db_name, a.absolute_path), DbMode::read);
+    open_db(a.db_type, place, DbMode::read);
   } catch (const Error&) {
     exists = false;
   }

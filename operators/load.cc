@@ -4,7 +4,7 @@
 
 #include "core/io/db_reader.h"
 #include "core/io/load_blobs.h"
-#include "core/io/save_blobs.h"
+#include "core/io/net_file.h"
 #include "core/operator.h"
 
 namespace stepnet {
@@ -16,17 +16,17 @@ struct LoadArgs {
   bool absolute_path = false, keep_device = false, load_all = false, allow_incomplete = false;
 };
 
-std::vector<std::string> paths_of(const LoadArgs& a, const Workspace& workspace) {
+std::vector<FilePlace> places_of(const LoadArgs& a, const Workspace& workspace) {
   const std::vector<std::string> dbs = a.dbs.empty() ? std::vector<std::string>{a.db} : a.dbs;
   require(!dbs[0].empty(), "it needs a database reader as input, or the argument \"db\" or \"dbs\"");
   require(!a.db_type.empty(), "argument \"db_type\" is needed where there is no database reader as input");
   std::set<std::string> seen;
-  std::vector<std::string> paths;
+  std::vector<FilePlace> places;
   for (const std::string& db : dbs) {
     require(seen.insert(db).second, "argument \"dbs\" has {} twice", db);
-    paths.push_back(db_path(workspace, db, a.absolute_path));
+    places.push_back(net_file(workspace, db, path_start(a.absolute_path)));
   }
-  return paths;
+  return places;
 }
 
 void check_names(const LoadArgs& a, const OperatorDef& def) {
@@ -63,7 +63,7 @@ void load(const LoadArgs& a, BlobCall& c) {
     reader.with_cursor([&](DbCursor& cursor) { loader.read(cursor, reader.bytes(), reader.path()); });
   }
   if (c.in.empty())
-    for (const std::string& path : paths_of(a, c.workspace)) loader.read_all(a.db_type, path);
+    for (const FilePlace& place : places_of(a, c.workspace)) loader.read_all(a.db_type, place);
   loader.finish();
 }
 

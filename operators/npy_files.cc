@@ -1,8 +1,7 @@
 // LoadNpy and SaveNpy: one tensor from and to a .npy file, NumPy's format. No derivatives: they read and write files.
 
-#include <filesystem>
-
 #include "core/io/atomic_file.h"
+#include "core/io/net_file.h"
 #include "core/io/npy.h"
 #include "core/operator.h"
 
@@ -14,18 +13,17 @@ struct NpyArgs {
   bool absolute_path = false;
 };
 
-std::string path_of(const NpyArgs& a, const Workspace& workspace) {
+FilePlace place_of(const NpyArgs& a, const Workspace& workspace) {
   require(!a.path.empty(), "argument \"path\" must be the path of a .npy file, but is empty");
-  return a.absolute_path ? a.path : workspace.root_folder + "/" + a.path;
+  return net_file(workspace, a.path, path_start(a.absolute_path));
 }
 
 void check_save(const NpyArgs& a, const OperatorDef&, const Workspace& workspace) {
-  const std::string path = path_of(a, workspace);
-  std::error_code ignored;
-  const auto found = std::filesystem::status(path, ignored);
-  require(!std::filesystem::exists(found) || std::filesystem::is_regular_file(found),
-          "{} exists and is not a file, so no .npy file can replace it", path);
-  require_writable_folder(folder_of(path));
+  const FilePlace place = place_of(a, workspace);
+  struct stat found {};
+  require(PlaceFolder(place).look(found) != 0 || S_ISREG(found.st_mode),
+          "{} exists and is not a file, so no .npy file can replace it", place);
+  require_writable_folder_of(place);
 }
 
 void save(const NpyArgs& a, BlobCall& c) {
@@ -33,13 +31,13 @@ void save(const NpyArgs& a, BlobCall& c) {
   const Tensor& x = std::as_const(*c.in[0]).tensor();
   require(x.defined(), "the input \"{}\" holds nothing yet", c.def.input(0));
   check_save(a, c.def, c.workspace);
-  write_npy(path_of(a, c.workspace), x);
+  write_npy(place_of(a, c.workspace), x);
 }
 
-void check_load(const NpyArgs& a, const OperatorDef&, const Workspace& workspace) { path_of(a, workspace); }
+void check_load(const NpyArgs& a, const OperatorDef&, const Workspace& workspace) { place_of(a, workspace); }
 
 void load(const NpyArgs& a, BlobCall& c) {
-  Tensor value = read_npy(path_of(a, c.workspace));
+  Tensor value = read_npy(place_of(a, c.workspace));
   if (c.out[0]) c.out[0]->tensor() = std::move(value);
 }
 

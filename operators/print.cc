@@ -4,14 +4,13 @@
 //
 // No derivative: it has no outputs.
 
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "core/half.h"
-#include "core/io/atomic_file.h"
+#include "core/io/net_file.h"
 #include "core/operator.h"
 #include "core/placement.h"
+#include "core/visible_text.h"
 #include "core/with_type.h"
 
 namespace stepnet {
@@ -40,21 +39,13 @@ void append_any(const Tensor& t, int64_t count, std::string& line) {
 
 std::string line_of(const std::string& name, const Blob& blob, int64_t limit) {
   std::string line = fmt::format("{} {}", name, blob.type_str());
-  if (!blob.is_tensor() || blob.empty()) return line + "\n";
+  if (!blob.is_tensor() || blob.empty()) return visible_text(line) + "\n";
   const Tensor host = available(blob.tensor(), {});
   const int64_t count = std::min(host.size(), limit == 0 ? kDefaultLimit : limit);
   line += ":";
   append_any(host, count, line);
   if (count < host.size()) fmt::format_to(std::back_inserter(line), " ... ({} more)", host.size() - count);
-  return line + "\n";
-}
-
-void write_to_file(const std::string& path, const std::string& line, bool anew) {
-  std::error_code ignored;  // the file says it
-  std::filesystem::create_directories(folder_of(path), ignored);
-  std::ofstream file(path, anew ? std::ios::trunc : std::ios::app);
-  file << line << std::flush;
-  require(file.good(), "cannot write {}", path);
+  return visible_text(line) + "\n";
 }
 
 void print(const PrintArgs& a, BlobCall& c) {
@@ -63,7 +54,9 @@ void print(const PrintArgs& a, BlobCall& c) {
   const std::string& name = c.def.input(0);
   const std::string line = line_of(name, *c.in[0], a.limit);
   if (a.to_file) {
-    write_to_file(c.workspace.root_folder + "/" + name + ".log", line, c.run.iteration == 0 && c.run.timestep == 0);
+    const FilePlace file = net_file(c.workspace, name + ".log", PathStart::root_folder);
+    make_folders_of(file);
+    append_line(file, line, c.run.iteration == 0 && c.run.timestep == 0);
   } else {
     (c.run.out ? *c.run.out : std::cout) << line << std::flush;
   }

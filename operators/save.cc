@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/io/db.h"
+#include "core/io/net_file.h"
 #include "core/io/save_blobs.h"
 #include "core/operator.h"
 
@@ -33,7 +34,7 @@ std::vector<std::string> stored_names(const SaveArgs& a, const OperatorDef& def)
 
 void check_save(const SaveArgs& a, const OperatorDef& def, const Workspace& workspace) {
   stored_names(a, def);
-  check_db_target(a.db_type, db_path(workspace, a.db, a.absolute_path));
+  check_db_target(a.db_type, net_file(workspace, a.db, path_start(a.absolute_path)));
 }
 
 void save_to(const SaveArgs& a, const std::string& db, BlobCall& c) {
@@ -43,7 +44,7 @@ void save_to(const SaveArgs& a, const std::string& db, BlobCall& c) {
     require(c.in[i] != nullptr, "input {} has an empty name", i);
     blobs.push_back({names[i], c.in[i]});
   }
-  save_blobs(a.db_type, db_path(c.workspace, db, a.absolute_path), blobs);
+  save_blobs(a.db_type, net_file(c.workspace, db, path_start(a.absolute_path)), blobs);
 }
 
 void save(const SaveArgs& a, BlobCall& c) { save_to(a, a.db, c); }

@@ -1,16 +1,12 @@
 // Summarize: the smallest and the largest element of a tensor, their mean and their standard deviation, over n - 1.
 // All are NaN if an element is NaN. No derivative: the numbers are for people to read.
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 
 #include "core/io/atomic_file.h"
-#include "core/io/file_reader.h"
+#include "core/io/net_file.h"
 #include "core/operator.h"
 #include "core/placement.h"
 #include "operators/flops.h"
@@ -51,24 +47,13 @@ Statistics summarize_as(const Tensor& x, Blob* out) {
 }
 
 // Scopes in a blob's name are no folders.
-std::string file_of(const Workspace& workspace, std::string name) {
+FilePlace file_of(const Workspace& workspace, std::string name) {
   std::ranges::replace(name, '/', '#');
-  return workspace.root_folder + "/" + name + ".summary";
+  return net_file(workspace, name + ".summary", PathStart::root_folder);
 }
 
-// The line is there whole or not at all.
-void append_line(const std::string& path, const std::string& line) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  require(fd >= 0, "cannot write {}: {}", path, system_text(errno));
-  const off_t before = ::lseek(fd, 0, SEEK_END);
-  const bool written = ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  const bool restored = written || before < 0 || ::ftruncate(fd, before) == 0;
-  ::close(fd);
-  require(written, "cannot write {}{}", path, restored ? "" : ", whose last line is broken");
-}
-
-void check(const SummarizeArgs& a, const OperatorDef&, const Workspace& workspace) {
-  if (a.to_file) require_writable_folder(workspace.root_folder);
+void check(const SummarizeArgs& a, const OperatorDef& def, const Workspace& workspace) {
+  if (a.to_file) require_writable_folder_of(file_of(workspace, def.input(0)));
 }
 
 void run(const SummarizeArgs& a, BlobCall& c) {
@@ -83,12 +68,12 @@ void run(const SummarizeArgs& a, BlobCall& c) {
   const auto [low, high, mean, deviation] =
       type == DType::float32 ? summarize_as<float>(x, out) : summarize_as<double>(x, out);
   if (!a.to_file) return;
-  const std::string path = file_of(c.workspace, c.def.input(0));
+  const FilePlace file = file_of(c.workspace, c.def.input(0));
   const std::string line = fmt::format("{} {} {} {}\n", low, high, mean, deviation);
   if (c.run.iteration == 0 && c.run.timestep == 0) {
-    write_file(path, line);
+    write_file(file, line);
   } else {
-    append_line(path, line);
+    append_line(file, line);
   }
 }
 

@@ -3,6 +3,7 @@
 // The reader is a TextStreams object: B parts of the text read side by side, T timesteps at a time, so that each batch
 // continues where the last one stopped; after the last batch it starts again. There is no derivative.
 
+#include "core/io/net_file.h"
 #include "core/io/text_stream.h"
 #include "core/operator.h"
 
@@ -15,7 +16,7 @@ struct ReaderArgs {
 };
 
 void create(const ReaderArgs& args, BlobCall& call) {
-  const std::string text = read_text_file(args.file);
+  const std::string text = read_text_file(net_file(call.workspace, args.file, PathStart::as_it_is));
   const auto size = static_cast<int64_t>(text.size());
   const int64_t end = args.end < 0 ? size : args.end;
   require(args.begin <= end && end <= size, "the range from {} to {} is not in the {} bytes of \"{}\"", args.begin, end,

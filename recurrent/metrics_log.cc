@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <string_view>
 
 #include "core/error.h"
@@ -23,8 +22,8 @@ int64_t iteration_of(std::string_view line) {
   return iteration;
 }
 
-void drop_later_lines(const std::string& path, int64_t last) {
-  const FileReader file(path);
+void drop_later_lines(const FilePlace& place, int64_t last) {
+  const FileReader file(place);
   const std::string text = file.text_at(0, file.size());
   std::string kept;
   for (size_t begin = 0; begin < text.size();) {
@@ -35,18 +34,21 @@ void drop_later_lines(const std::string& path, int64_t last) {
     if (iteration >= 0 && iteration <= last) kept.append(line).push_back('\n');
     begin = end + 1;
   }
-  write_file(path, kept);
+  write_file(place, kept);
 }
 
 }  // namespace
 
 double bits_per_char(double nats) { return nats / 0.69314718055994530942; }
 
-MetricsLog::MetricsLog(std::string path, int64_t resumed_at) : path_(std::move(path)), file_(nullptr, std::fclose) {
-  if (path_.empty()) return;
-  const bool goes_on = resumed_at > 0 && std::filesystem::exists(path_);
-  if (goes_on) drop_later_lines(path_, resumed_at);
-  file_.reset(std::fopen(path_.c_str(), goes_on ? "ae" : "we"));
+MetricsLog::MetricsLog(const FilePlace& place, int64_t resumed_at) : path_(place.str()), file_(nullptr, std::fclose) {
+  if (place.path().empty()) return;
+  struct stat info {};
+  const bool goes_on = resumed_at > 0 && PlaceFolder(place).look(info) == 0;
+  if (goes_on) drop_later_lines(place, resumed_at);
+  const int flags = O_WRONLY | O_CREAT | (goes_on ? O_APPEND : O_TRUNC);
+  const int fd = place.confined() ? open_regular(place, flags) : PlaceFolder(place).open(flags, 0666);
+  file_.reset(fd < 0 ? nullptr : ::fdopen(fd, goes_on ? "a" : "w"));
   require(file_ != nullptr, "cannot write the metrics file {}: {}", path_, system_text(errno));
 }
 

@@ -11,13 +11,15 @@
 #include <memory>
 #include <string>
 
+#include "core/io/file_place.h"
+
 namespace stepnet {
 
 class MetricsLog {
  public:
   // Starts a new file, or goes on with one after dropping all lines of iterations greater than `resumed_at`.
   // Throws Error if it cannot be written. An empty path: nothing is written.
-  MetricsLog(std::string path, int64_t resumed_at);
+  MetricsLog(const FilePlace& place, int64_t resumed_at);
 
   void training(int64_t iteration, double loss, double chars_per_second, double lr, double seconds);
   void validation(int64_t iteration, double loss);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/io/file_place.h"
 #include "core/passes/rerun_segments.h"
 #include "core/workspace.h"
 #include "proto/recurrent.pb.h"
@@ -22,6 +23,7 @@ struct Model {
   std::string loss, input, target, logits;
   std::vector<CarryLink> carry;
   int64_t timesteps = 0, batch = 0;
+  FileRootPtr files = {};       // below which its nets may open files (Workspace::confine); null: anywhere
   Device device;                // that its nets run on, as the forward net says; the init net runs on the CPU
   SegmentChoice segments = {};  // that its recurrent networks run by in training
   // What of the training net's forward part runs again (core/passes/recompute.h), and the bytes of blobs whose types

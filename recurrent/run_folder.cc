@@ -35,16 +35,36 @@ bool is_abandoned(const std::string& name) {
   return process == ::getpid() || (::kill(process, 0) != 0 && errno == ESRCH);
 }
 
-void remove_abandoned(const std::string& folder) {
-  std::error_code ignored;  // such a file does no harm
-  std::vector<std::filesystem::path> abandoned;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    if (entry.is_regular_file(ignored) && is_abandoned(entry.path().filename().string()))
-      abandoned.push_back(entry.path());
-  for (const std::filesystem::path& path : abandoned) std::filesystem::remove(path, ignored);
+constexpr const char* kParameters = "parameters.minidb";
+constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kBestFolder = "best";
+constexpr const char* kBestFile = "best/best.ckpt";
+
+bool is_regular(const FilePlace& place) {
+  struct stat info {};
+  return PlaceFolder(place).look(info) == 0 && S_ISREG(info.st_mode);
 }
 
-std::string best_file(const std::string& folder) { return folder + "/best/best.ckpt"; }
+void remove_abandoned(const FilePlace& folder) {
+  try {
+    for (const std::string& name : names_in(folder))
+      if (is_abandoned(name) && is_regular(folder.in_folder(name))) remove_aside(folder.in_folder(name));
+  } catch (const Error&) {
+    return;  // such a file does no harm
+  }
+}
+
+// Whether something of that name is there, in a folder of the root; throws Error if a link leads there.
+bool is_there(const FilePlace& place) {
+  struct stat info {};
+  if (place.path() == kBestFile && !is_there(FilePlace(place.root(), kBestFolder))) return false;
+  return PlaceFolder(place).look(info) == 0;
+}
+
+// What would fail in the middle of a run, or at its end, is said before it starts.
+void require_regular(const FilePlace& place) {
+  require(!is_there(place) || is_regular(place), "{} is not a regular file, which a run would write", place);
+}
 
 template <class T>
 T parse(const Checkpoint& contents, const std::string& name) {
@@ -63,15 +83,18 @@ RunFolder::RunFolder(std::string path, Open how) : path_(std::move(path)) {
   if (how == Open::fresh) {
     if (!there) make_folder(path_);
     made_ = !there;
-    if (load_latest(path_))
+    root_ = std::make_shared<const FileRoot>(path_);
+    if (load_latest(file(".")))
       throw Error(fmt::format("the folder \"{}\" holds a run already", path_),
                   "go on with it by --resume, or give another folder");
   } else {
     require(there, "there is no folder \"{}\" to resume from", path_);
+    root_ = std::make_shared<const FileRoot>(path_);
   }
   require_writable_folder(path_);
-  remove_abandoned(path_);
-  remove_abandoned(path_ + "/best");
+  for (const char* name : {"latest", kBestFile, kParameters, kMetrics}) require_regular(file(name));
+  remove_abandoned(file("."));
+  remove_abandoned(file(kBestFolder));
 }
 
 RunFolder::~RunFolder() {
@@ -79,30 +102,31 @@ RunFolder::~RunFolder() {
 }
 
 LoadedCheckpoint RunFolder::latest() const {
-  std::optional<LoadedCheckpoint> loaded = load_latest(path_);
+  std::optional<LoadedCheckpoint> loaded = load_latest(file("."));
   require(loaded.has_value(), "the folder \"{}\" has no checkpoint to resume from", path_);
   return std::move(*loaded);
 }
 
 void RunFolder::save(const Checkpoint& contents, int64_t iteration) {
-  save_checkpoint(path_, fmt::format("iteration-{}", iteration), contents);
+  save_checkpoint(file("."), fmt::format("iteration-{}", iteration), contents);
 }
 
 void RunFolder::save_best(const Checkpoint& contents) {
-  make_folder(path_ + "/best");
-  save_checkpoint(path_ + "/best", "best", contents);
+  make_folders_of(file(kBestFile));
+  save_checkpoint(file(kBestFolder), "best", contents);
 }
 
 void RunFolder::save_parameters(const Workspace& workspace, const std::vector<std::string>& names) {
   std::vector<NamedBlob> blobs;
   for (const std::string& name : names) blobs.push_back({name, &workspace.at(name)});
-  save_blobs("minidb", file("parameters.minidb"), blobs);
+  save_blobs("minidb", file(kParameters), blobs);
 }
 
 Checkpoint load_best(const std::string& folder) {
-  if (std::filesystem::exists(best_file(folder))) return load_checkpoint(best_file(folder));
   require(std::filesystem::is_directory(folder), "there is no folder \"{}\"", folder);
-  std::optional<LoadedCheckpoint> loaded = load_latest(folder);
+  const auto root = std::make_shared<const FileRoot>(folder);
+  if (is_there(FilePlace(root, kBestFile))) return load_checkpoint(FilePlace(root, kBestFile));
+  std::optional<LoadedCheckpoint> loaded = load_latest(FilePlace(root, "."));
   require(loaded.has_value(), "the folder \"{}\" has no checkpoint", folder);
   return std::move(loaded->contents);
 }

@@ -6,7 +6,8 @@
 //   <folder>/metrics.jsonl                unless another file was asked for
 //
 // Every file is whole at any moment: whatever kills the process, the run goes on from a checkpoint before. What a
-// killed process was writing aside is removed when the run goes on. Threads: one thread at a time.
+// killed process was writing aside is removed when the run goes on. A run folder may come from anybody: what is in it
+// is found without following links, and must be regular files. Threads: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  FilePlace file(const std::string& name) const { return {root_, name}; }
   LoadedCheckpoint latest() const;
   void save(const Checkpoint& contents, int64_t iteration);
   void save_best(const Checkpoint& contents);
@@ -35,6 +36,7 @@ class RunFolder {
 
  private:
   std::string path_;
+  FileRootPtr root_;
   bool made_ = false;
 };
 

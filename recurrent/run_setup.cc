@@ -1,7 +1,11 @@
 #include "recurrent/run_setup.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 
+#include "core/bound_op.h"
 #include "core/io/text.h"
 
 namespace stepnet {
@@ -14,6 +18,20 @@ std::string fingerprint_of(std::string_view text) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
   return fmt::format("{} bytes, {:016x}", text.size(), hash);
+}
+
+void require_fills(const NetDef& init) {
+  for (int i = 0; i < init.op_size(); ++i) {
+    if (only_fills(op_spec(init.op(i).type()))) continue;
+    std::vector<std::string> fills = op_types();
+    std::erase_if(fills, [](const std::string& type) { return !only_fills(op_spec(type)); });
+    Error error(
+        fmt::format("the init net of a checkpoint may only fill tensors, but has the operator {}; it may have {}",
+                    init.op(i).type(), fmt::join(fills, ", ")),
+        "if you trust the net, name its file: stepnet sample FILE");
+    add_op_context(error, {init.op(i), nullptr, nullptr, {}, init.name(), i});
+    throw Error(std::move(error));
+  }
 }
 
 }  // namespace
@@ -60,8 +78,15 @@ void check_same_model(const Model& model, const Checkpoint& checkpoint) {
                 "resume with the same net, or start another run");
 }
 
+bool only_fills(const OpSpec& spec) {
+  const bool on_tensors = !spec.blob_kernel && !spec.side_effect && !spec.outputs.empty();
+  return on_tensors && std::ranges::all_of(spec.inputs, [](const ParamSpec& p) { return p.optional && !p.variadic; });
+}
+
 Model saved_model(const Checkpoint& checkpoint) {
-  return read_model(parse_net_text(checkpoint_text(checkpoint, "net"), "checkpoint"));
+  Model model = read_model(parse_net_text(checkpoint_text(checkpoint, "net"), "checkpoint"));
+  require_fills(model.init);
+  return model;
 }
 
 Vocabulary saved_vocabulary(const Checkpoint& checkpoint) {

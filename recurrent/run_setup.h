@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/io/text_stream.h"
+#include "core/op_spec.h"
 #include "recurrent/model.h"
 #include "recurrent/run_folder.h"
 #include "recurrent/train_options.h"
@@ -28,7 +29,12 @@ TrainingText load_training_text(const TrainOptions& options, const Checkpoint* r
 void add_facts(const Model& model, const TrainOptions& options, const TrainingText& text, Checkpoint& checkpoint);
 std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint);
 void check_same_model(const Model& model, const Checkpoint& checkpoint);  // throws Error if the net is another
+// The model that was trained. Throws Error if its init net does more than fill tensors, because a checkpoint need not
+// be trusted.
 Model saved_model(const Checkpoint& checkpoint);
+// Whether an operator of this type makes tensors of its arguments, of the shape that an input says, and by chance, and
+// does nothing else: its kernels are on tensors, every input may be left out, and it has no side effects.
+bool only_fills(const OpSpec& spec);
 Vocabulary saved_vocabulary(const Checkpoint& checkpoint);
 
 }  // namespace stepnet

@@ -40,12 +40,15 @@ int draw(std::span<const double> scores, double temperature, double uniform) {
   return best;  // rounding left a little over
 }
 
-Sampler::Sampler(const Checkpoint& checkpoint) : Sampler(saved_model(checkpoint), checkpoint) {}
+Sampler::Sampler(const Checkpoint& checkpoint, FileRootPtr files)
+    : Sampler(saved_model(checkpoint), checkpoint, std::move(files)) {}
 
-Sampler::Sampler(const NetDef& net, const Checkpoint& checkpoint) : Sampler(read_model(net), checkpoint) {}
+Sampler::Sampler(const NetDef& net, const Checkpoint& checkpoint, FileRootPtr files)
+    : Sampler(read_model(net), checkpoint, std::move(files)) {}
 
-Sampler::Sampler(Model model, const Checkpoint& checkpoint)
+Sampler::Sampler(Model model, const Checkpoint& checkpoint, FileRootPtr files)
     : model_(std::move(model)), vocabulary_(saved_vocabulary(checkpoint)) {
+  workspace_.confine(files ? std::move(files) : std::make_shared<const FileRoot>());
   model_.timesteps = model_.batch = 1;
   model_.device = {};  // it may have been trained on another one
   use_cpu(model_.init);

@@ -46,10 +46,13 @@ void check_options(const SampleOptions& options);
 
 class Sampler {
  public:
-  // Model and vocabulary from the checkpoint of a training run. Throws Error if it is not one.
-  explicit Sampler(const Checkpoint& checkpoint);
+  // Model and vocabulary from the checkpoint of a training run. Throws Error if it is not one. A checkpoint may come
+  // from anybody: its init net may only fill tensors, and its nets open files below `files` alone, none if that is
+  // null.
+  explicit Sampler(const Checkpoint& checkpoint, FileRootPtr files = {});
   // The checkpoint's parameters and vocabulary in another net, whose parameters must have the same names and shapes.
-  Sampler(const NetDef& net, const Checkpoint& checkpoint);
+  // It opens files as above, and its init net may do anything else.
+  Sampler(const NetDef& net, const Checkpoint& checkpoint, FileRootPtr files = {});
 
   // Throws Error: a byte of the prompt or of the stop text that is not in the vocabulary.
   void check_texts(const std::string& prompt, const std::string& stop) const;
@@ -61,7 +64,7 @@ class Sampler {
   std::vector<FoundText> search(const SearchOptions& options, const std::function<bool()>& go_on = {});
 
  private:
-  Sampler(Model model, const Checkpoint& checkpoint);
+  Sampler(Model model, const Checkpoint& checkpoint, FileRootPtr files);
   void load_parameters(const Checkpoint& checkpoint);
   // Scores of the next byte after one more token in each row of the batch: [rows, bytes of the vocabulary].
   std::span<double> scores_after(std::span<const int> tokens);

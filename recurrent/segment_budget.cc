@@ -109,6 +109,7 @@ SegmentFigures measure_alone(const BlobCall& call, const SegmentChoice& choice) 
   apply_segments(net, choice);
   const std::vector<std::string> outputs = outputs_with_gradients(call.def);
   Workspace workspace;
+  workspace.confine(call.workspace.file_root());
   make_inputs(call, net, outputs, workspace);
   GradientRequest request;
   for (const std::string& name : outputs) request.targets.emplace_back(name, given(name));

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "core/io/file_place.h"
 #include "recurrent/training_net.h"
 
 namespace stepnet {
@@ -38,6 +39,7 @@ struct TrainOptions {
   std::string offload;  // folder for what recurrent networks keep for their backward passes; "": it stays in memory
   const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
   Profiler* profiler = nullptr;
+  FileRootPtr files;  // below which the nets may open files; null: anywhere
 };
 
 // The names of precisions, and which type one is; throws Error.

@@ -113,6 +113,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (options.timesteps == 0) options.timesteps = model.timesteps;
   model.batch = options.batch;
   model.timesteps = options.timesteps;
+  model.files = options.files;
   choose_loss_scale(options);
   use_precision(model, precision_type(options.precision));
   text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
@@ -130,8 +131,9 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
                                             options.batch, options.timesteps, text->validation_name, !options.keep_all);
   if (options.resume) resume(saved);
   if (total > 0) set_total(total);
-  if (options.metrics.empty() && folder) options.metrics = folder->file("metrics.jsonl");
-  metrics = std::make_unique<MetricsLog>(options.metrics, session->iteration());
+  const bool in_folder = options.metrics.empty() && folder;
+  const FilePlace lines = in_folder ? folder->file("metrics.jsonl") : FilePlace(options.metrics);
+  metrics = std::make_unique<MetricsLog>(lines, session->iteration());
 }
 
 void Trainer::State::keep_to_budget(Model& model) const {

@@ -56,6 +56,7 @@ class Builder {
   static constexpr int64_t kIterations = int64_t{1} << 40;
 
   void make_parameters() {
+    session_->parameters.confine(model_.files);
     RunContext run;
     if (model_.init.op_size() > 0) stepnet::make_parameters(model_.init, session_->parameters, run, training_.device);
     for (const auto& [name, type] : training_.parameters)

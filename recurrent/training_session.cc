@@ -28,6 +28,7 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextSt
       plan_memory_(plan_memory),
       workspace_(&parameters_) {
   check_optimizer(optimizer_);
+  parameters_.confine(model_.files);
   RunContext run;
   run.seed = seed_;
   run_net_once(model_.init, parameters_, run, NetOptions{.force_cpu = true});

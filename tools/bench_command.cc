@@ -17,6 +17,7 @@
 #include "tools/device_choice.h"
 #include "tools/net_file.h"
 #include "tools/net_session.h"
+#include "tools/printing.h"
 #include "tools/type_text.h"
 #include "tools/usage.h"
 
@@ -24,7 +25,7 @@ namespace stepnet::tools {
 namespace {
 
 struct BenchOptions {
-  std::string file, init, loss;
+  std::string file, init, loss, root;
   std::vector<std::string> feeds, parameters;
   DeviceChoice device = DeviceChoice::automatic;
   OptimizerOptions optimizer;
@@ -60,6 +61,7 @@ class BenchCommand {
 
   void run() {
     set_threads(options_.threads);
+    files_ = root_of(options_.root);
     net_ = load_net(options_.file);
     if (!options_.init.empty()) init_ = load_net(options_.init);
     read_feeds();
@@ -77,8 +79,8 @@ class BenchCommand {
       unknown = e.fact();  // if it is no matter of data, the run says it
     }
     with_estimate([&] { measure(result); }, result.device, [&] { return session(result.device); });
-    if (!unknown.empty()) fmt::print(stderr, "note: FLOPs are not known: {}\n", unknown);
-    fmt::print("{}", options_.json ? json(result) : text(result));
+    if (!unknown.empty()) print_note("note: FLOPs are not known: {}\n", unknown);
+    print_text("{}", options_.json ? json(result) : text(result));
   }
 
  private:
@@ -103,10 +105,12 @@ class BenchCommand {
       ForwardOptions forward{.feeds = feeds_, .parameters = parameters_, .init = model ? model->init : init_};
       forward.plan_memory = true;
       forward.device = device;
+      forward.files = files_;
       return net_session(net_, model, std::move(forward));
     }
     TrainingEstimate training{.model = model ? *model : model_of(net_, init_, options_.loss)};
     training.model.device = training.device = device;
+    training.model.files = files_;
     training.optimizer = options_.optimizer;
     training.feeds = feeds_;
     training.parameters = parameters_;
@@ -222,6 +226,7 @@ class BenchCommand {
 
   const BenchOptions& options_;
   NetDef net_, init_;
+  FileRootPtr files_;
   Types feeds_, parameters_;
   std::map<std::string, Tensor> values_;
 };
@@ -238,6 +243,7 @@ void add_bench_command(CLI::App& app) {
   list("--feed", o->feeds, "BLOB=TYPE[SIZE,...]|FILE.npy", "A blob that is fed: its type, or values; may be repeated");
   list("--parameter", o->parameters, "BLOB=TYPE[SIZE,...]", "A parameter that no init net makes; may be repeated");
   command->add_option("--init", o->init, "A net that makes parameters; of a model, its own")->type_name("NET");
+  add_root_option(*command, o->root);
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))
       ->type_name("DEVICE");

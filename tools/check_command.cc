@@ -8,6 +8,8 @@
 #include "recurrent/model.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
+#include "tools/printing.h"
+#include "tools/usage.h"
 
 namespace stepnet::tools {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 using Types = std::map<std::string, TensorType>;
 
 struct CheckOptions {
-  std::string file, loss;
+  std::string file, loss, root;
   ReadAs as = ReadAs::automatic;
   std::vector<std::string> shapes;
   bool strict = false;
@@ -46,7 +48,7 @@ std::string list_text(const std::vector<std::string>& items) {
 }
 
 void print_line(std::string_view label, const std::vector<std::string>& items) {
-  if (!items.empty()) fmt::print("  {:<11} {}\n", label, list_text(items));
+  if (!items.empty()) print_text("  {:<11} {}\n", label, list_text(items));
 }
 
 std::string counted(int count, std::string_view what) {
@@ -59,7 +61,7 @@ bool is_tensor(const OperatorDef& op, int output) {
 
 class Check {
  public:
-  explicit Check(const CheckOptions& options) : options_(options) {
+  explicit Check(const CheckOptions& options) : options_(options), files_(root_of(options.root)) {
     for (const std::string& text : options.shapes) {
       const InputText input = parse_input("--shape", text, DType::float32);
       require(!input.range && input.values.empty(), "--shape takes no values, but is \"{}\"", text);
@@ -77,7 +79,7 @@ class Check {
     else
       check_one(file.net());
     warnings.print();
-    fmt::print("no mistakes found\n");
+    print_text("no mistakes found\n");
   }
 
  private:
@@ -85,7 +87,7 @@ class Check {
     require(options_.loss.empty(), "--loss takes a net, but the file holds a plan");
     std::map<std::string, const NetDef*> nets;
     for (const NetDef& net : plan.network()) nets[net.name()] = &net;
-    fmt::print("plan \"{}\": {}\n", plan.name(), counted(plan.network_size(), "network"));
+    print_text("plan \"{}\": {}\n", plan.name(), counted(plan.network_size(), "network"));
     for (const ExecutionStep& step : plan.execution_step()) check_step(step, nets);
     std::vector<std::string> unused;
     for (const NetDef& net : plan.network())
@@ -106,9 +108,11 @@ class Check {
       read_model(net);  // what `train` would refuse
       take_types(net.GetExtension(model));
     }
-    preflight_net(net, Workspace());
+    Workspace workspace;
+    workspace.confine(files_);
+    preflight_net(net, workspace);
     known_ = infer_net(net, std::move(known_));
-    fmt::print("net \"{}\": {}\n", net.name(), counted(net.op_size(), "operator"));
+    print_text("net \"{}\": {}\n", net.name(), counted(net.op_size(), "operator"));
     std::vector<std::string> inputs, parameters, unknown;
     for (const std::string& name : inputs_of(net))
       (parameters_.count(name) > 0 ? parameters : inputs).push_back(typed(name, known_));
@@ -151,11 +155,12 @@ class Check {
       const auto it = result.gradients.find(name);
       if (it != result.gradients.end() && it->second.defined()) names.push_back(name);
     }
-    fmt::print("  {:<11} of {}, by {} more, for {}\n", "gradients", loss,
+    print_text("  {:<11} of {}, by {} more, for {}\n", "gradients", loss,
                counted(both.op_size() - result.first_gradient_op, "operator"), list_text(names));
   }
 
   CheckOptions options_;
+  FileRootPtr files_;
   Types known_;
   std::set<std::string> parameters_, checked_;
 };
@@ -174,6 +179,7 @@ void add_check_command(CLI::App& app) {
       ->type_name("NAME=[TYPE,]SIZE,SIZE,...");
   command->add_option("--loss", o->loss, "Also check the gradients of this blob; a model's loss if not given")
       ->type_name("BLOB");
+  add_root_option(*command, o->root);
   command->add_flag("--strict", o->strict, "Treat warnings as errors");
   command->callback([o] { Check(*o).run(); });
 }

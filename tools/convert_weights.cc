@@ -9,6 +9,7 @@
 #include "core/io/npy.h"
 #include "recurrent/cell_weights.h"
 #include "tools/commands.h"
+#include "tools/printing.h"
 #include "tools/usage.h"
 
 namespace stepnet::tools {
@@ -48,7 +49,7 @@ void convert(const ConvertOptions& o) {
       throw Error(fmt::format("{} is already there", path(name)), "name another folder with --out");
   for (size_t i = 0; i < names.size(); ++i) {
     write_npy(path(names[i]), weights[i]);
-    fmt::print("{} is {}\n", path(names[i]), weights[i].str());
+    print_text("{} is {}\n", path(names[i]), weights[i].str());
   }
 }
 

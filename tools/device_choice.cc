@@ -6,6 +6,7 @@
 #include "core/device_work.h"
 #include "core/inner_nets.h"
 #include "core/op_devices.h"
+#include "tools/printing.h"
 
 namespace stepnet::tools {
 namespace {
@@ -63,7 +64,7 @@ bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets) {
       throw Error(fmt::format("these operators have no CUDA kernel: {}", fmt::join(missing, ", ")),
                   "use --device cpu, or give them device_option { device_type: 0 }");
   }
-  if (any_asks_for_gpu(nets)) fmt::print(stderr, "note: the net asks for a GPU; it runs on the CPU\n");
+  if (any_asks_for_gpu(nets)) print_note("note: the net asks for a GPU; it runs on the CPU\n");
   return true;
 }
 

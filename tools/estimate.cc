@@ -17,6 +17,7 @@
 #include "tools/device_choice.h"
 #include "tools/net_file.h"
 #include "tools/net_session.h"
+#include "tools/printing.h"
 #include "tools/type_text.h"
 #include "tools/usage.h"
 
@@ -24,7 +25,7 @@ namespace stepnet::tools {
 namespace {
 
 struct EstimateOptions {
-  std::string file, init, loss, device = "cpu", plot, precision = "float32";
+  std::string file, init, loss, root, device = "cpu", plot, precision = "float32";
   std::vector<std::string> feeds, parameters, bounds;
   OptimizerOptions optimizer;
   int64_t batch = 0, timesteps = 0;
@@ -39,6 +40,7 @@ class EstimateCommand {
 
   void run() {
     set_threads(options_.threads);
+    files_ = root_of(options_.root);
     net_ = load_net(options_.file);
     if (!options_.init.empty()) init_ = load_net(options_.init);
     if (device().kind != DeviceKind::cpu) use_gpu(net_);
@@ -54,7 +56,7 @@ class EstimateCommand {
     const double seconds = now_seconds() - start;
     if (options_.train && !options_.json) planned_peak_ = training_peak(training_);
     print(*session, estimate);
-    if (!options_.json) fmt::print("estimated in {:.1f} ms\n", seconds * 1e3);
+    if (!options_.json) print_text("estimated in {:.1f} ms\n", seconds * 1e3);
   }
 
  private:
@@ -72,6 +74,7 @@ class EstimateCommand {
   std::unique_ptr<NetSession> training() {
     training_.model = model_ ? *model_ : model_of(net_, init_, options_.loss);
     training_.model.device = training_.device = device();
+    training_.model.files = files_;
     training_.optimizer = options_.optimizer;
     training_.feeds = feeds_;
     training_.parameters = parse_types("--parameter", options_.parameters);
@@ -90,6 +93,7 @@ class EstimateCommand {
   std::unique_ptr<NetSession> forward() {
     ForwardOptions forward{.feeds = feeds_, .init = model_ ? model_->init : init_};
     forward.device = device();
+    forward.files = files_;
     forward.keep_all = options_.keep_all;
     for (auto& [name, type] : parse_types("--parameter", options_.parameters)) forward.parameters[name] = type;
     return net_session(net_, model_, std::move(forward));
@@ -99,16 +103,17 @@ class EstimateCommand {
     std::vector<KeptValue> kept;
     if (options_.why) kept = kept_values(session);
     if (options_.json)
-      fmt::print("{}", estimate_json(estimate, options_.why ? &kept : nullptr));
+      print_text("{}", estimate_json(estimate, options_.why ? &kept : nullptr));
     else
-      fmt::print("{}{}", estimate_table(estimate), options_.why ? kept_table(kept) : "");
+      print_text("{}{}", estimate_table(estimate), options_.why ? kept_table(kept) : "");
     if (planned_peak_ > 0)
-      fmt::print("as stepnet train runs it: peak {} ({} bytes)\n", bytes_text(planned_peak_), planned_peak_);
+      print_text("as stepnet train runs it: peak {} ({} bytes)\n", bytes_text(planned_peak_), planned_peak_);
     if (!options_.plot.empty()) write_file(options_.plot, estimate_svg(estimate, session.net->name()));
   }
 
   const EstimateOptions& options_;
   NetDef net_, init_;
+  FileRootPtr files_;
   std::optional<Model> model_;
   Types feeds_;
   TrainingEstimate training_;
@@ -132,6 +137,7 @@ void add_estimate_command(CLI::App& app) {
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
       ->type_name("DEVICE");
   command->add_flag("--train", o->train, "A training step: with gradients, and the update of parameters");
+  add_root_option(*command, o->root);
   command->add_option("--loss", o->loss, "What is differentiated; of a model, its loss")->type_name("BLOB");
   command->add_option("--optimizer", o->optimizer.optimizer, "Which optimizer")
       ->check(CLI::IsMember(optimizer_names()).description(""))

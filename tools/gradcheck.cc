@@ -19,6 +19,7 @@
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/net_file.h"
+#include "tools/printing.h"
 #include "tools/usage.h"
 
 namespace stepnet::tools {
@@ -27,7 +28,7 @@ namespace {
 constexpr int kWrong = 1;
 
 struct GradcheckOptions {
-  std::string target, loss;
+  std::string target, loss, root;
   std::vector<std::string> inputs, args, feeds;
   int outputs = 1;
   bool all = false, tf32 = false;
@@ -88,8 +89,10 @@ GradientSubject net_subject(const GradcheckOptions& options) {
   fill_in_double(net);
   GradientSubject subject{net, given_values(options), {options.loss.empty() ? def.loss() : options.loss}, {}};
   require(!subject.outputs[0].empty(), "which blob is differentiated is said by --loss BLOB");
+  subject.files = root_of(options.root);
   if (def.has_init()) {
     Workspace workspace;
+    workspace.confine(subject.files);
     RunContext context;
     context.seed = options.check.seed;
     run_net_once(def.init(), workspace, context);
@@ -122,10 +125,10 @@ void check_one(const GradcheckOptions& options) {
   GradientSubject subject = is_file ? net_subject(options) : named_operator(options);
   subject.device = device_of(options);
   const GradientReport report = check_gradients(subject, options.check);
-  fmt::print("{:<20} {:>5} {:>8} {:>12}  {:<14} {:>16} {:>16}  {}\n", "input", "order", "tried", "error", "at",
+  print_text("{:<20} {:>5} {:>8} {:>12}  {:<14} {:>16} {:>16}  {}\n", "input", "order", "tried", "error", "at",
              "derivative", "differences", "verdict");
-  for (const GradientRow& row : report.rows) fmt::print("{}", row_text(row));
-  for (const std::string& sentence : report.broken) fmt::print("{}\n", sentence);
+  for (const GradientRow& row : report.rows) print_text("{}", row_text(row));
+  for (const std::string& sentence : report.broken) print_text("{}\n", sentence);
   if (!report.right()) throw CLI::RuntimeError(kWrong);
 }
 
@@ -166,14 +169,14 @@ bool check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions&
   double error = 0;
   int order = 0;
   for (const GradientRow& row : report.rows) error = std::max(error, row.error), order = std::max(order, row.order);
-  fmt::print("{:<32} {:>7} {:>5} {:>12} {}{}\n", spec.type, number + 1, order > 0 ? std::to_string(order) : "-",
+  print_text("{:<32} {:>7} {:>5} {:>12} {}{}\n", spec.type, number + 1, order > 0 ? std::to_string(order) : "-",
              order > 0 ? fmt::format("{:.2e}", error) : "-", report.right() ? "right" : "WRONG", refused_text(report));
-  fmt::print("{}", report.str());
+  print_text("{}", report.str());
   return report.right();
 }
 
 void print_example_head() {
-  fmt::print("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
+  print_text("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
 }
 
 // Of one operator.
@@ -197,7 +200,7 @@ void print_on_casts(const std::set<std::string>& types, DType half, DeviceKind d
   std::vector<std::string> on_casts;
   for (const std::string& type : types)
     if (!op_spec(type).kernels.empty() && !has_kernel(op_spec(type), device, half)) on_casts.push_back(type);
-  fmt::print("in float32 on casts ({} of {}): {}\n", on_casts.size(), types.size(), fmt::join(on_casts, ", "));
+  print_text("in float32 on casts ({} of {}): {}\n", on_casts.size(), types.size(), fmt::join(on_casts, ", "));
 }
 
 void check_all(const GradcheckOptions& options) {
@@ -210,7 +213,7 @@ void check_all(const GradcheckOptions& options) {
       right = check_example_of(op_spec(type), i, options, device, covered) && right;
   for (const std::string& type : op_types())
     if (options.precision == "double" && covered.count(type) == 0 && is_checked_on(device.kind, op_spec(type))) {
-      fmt::print("{:<32} has no example, and no gradient of one runs it\n", type);
+      print_text("{:<32} has no example, and no gradient of one runs it\n", type);
       right = false;
     }
   if (options.precision != "double") print_on_casts(covered, dtype_from_name(options.precision), device.kind);
@@ -257,6 +260,7 @@ void add_gradcheck_command(CLI::App& app) {
   command->add_option("--outputs", o->outputs, "How many outputs, of an operator that has several of a kind")
       ->check(whole_number(1, 1024))
       ->type_name("N");
+  add_root_option(*command, o->root);
   command->add_option("--loss", o->loss, "The blob of a net to differentiate; a model's loss if not given")
       ->type_name("BLOB");
   command

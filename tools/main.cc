@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "tools/commands.h"
+#include "tools/printing.h"
 #include "tools/signals.h"
 #include "tools/usage.h"
 
@@ -17,7 +18,7 @@ namespace {
 constexpr int kMistake = 2;
 
 int complain(std::string_view text) {
-  fmt::print(stderr, "error: {}\n", text);
+  stepnet::tools::print_note("error: {}\n", text);
   return kMistake;
 }
 

@@ -4,6 +4,7 @@
 #include "core/net.h"
 #include "core/plan.h"
 #include "recurrent/builder.h"
+#include "tools/printing.h"
 
 namespace stepnet::tools {
 
@@ -34,7 +35,7 @@ std::vector<NetDef*> nets_of(LoadedFile& file) {
 
 void Warnings::print() {
   for (const std::string& warning : list)
-    if (printed_.insert(warning).second) fmt::print(stderr, "warning: {}\n", warning);
+    if (printed_.insert(warning).second) print_note("warning: {}\n", warning);
 }
 
 void Warnings::refuse() const {

@@ -10,6 +10,7 @@
 
 #include "core/profile.h"
 #include "recurrent/metrics_log.h"
+#include "tools/printing.h"
 
 namespace stepnet::tools {
 namespace {
@@ -90,7 +91,7 @@ void ProgressDisplay::clear() {
 void ProgressDisplay::line(const std::string& text) {
   if (quiet_) return;
   clear();
-  fmt::print(stderr, "{}\n", text);
+  print_note("{}\n", text);
 }
 
 }  // namespace stepnet::tools

@@ -11,6 +11,7 @@
 #include "tools/device_choice.h"
 #include "tools/net_file.h"
 #include "tools/net_session.h"
+#include "tools/printing.h"
 #include "tools/profile_table.h"
 #include "tools/signals.h"
 #include "tools/usage.h"
@@ -19,7 +20,7 @@ namespace stepnet::tools {
 namespace {
 
 struct RunOptions {
-  std::string file, init;
+  std::string file, init, root;
   ReadAs as = ReadAs::automatic;
   DeviceChoice device = DeviceChoice::automatic;
   std::vector<std::string> feeds, fetches, watches;
@@ -45,6 +46,7 @@ class RunCommand {
 
   void run() {
     set_threads(options_.threads);
+    workspace_.confine(root_of(options_.root));
     file_ = load_expanded(options_.file, options_.as);
     std::vector<NetDef*> nets = nets_of(file_);
     NetDef init;
@@ -92,6 +94,7 @@ class RunCommand {
     forward.keep_all = options_.keep_all;
     forward.keep = net_options_.keep;
     forward.device = device();
+    forward.files = workspace_.file_root();
     return forward_session(file_.net(), forward);
   }
 
@@ -138,8 +141,8 @@ class RunCommand {
     } else {
       run_net(stop);
     }
-    if (stop) fmt::print(stderr, "note: stopped by a signal after the running iteration\n");
-    if (table) fmt::print("{}", table->text());
+    if (stop) print_note("note: stopped by a signal after the running iteration\n");
+    if (table) print_text("{}", table->text());
   }
 
   void run_net(const std::atomic<bool>& stop) {
@@ -181,7 +184,7 @@ class RunCommand {
     if ((iteration + 1) % options_.every != 0) return;
     for (const std::string& name : options_.watches) {
       if (!writes(net.def(), name)) continue;
-      fmt::print("iteration {}  {}\n", iteration + 1, blob_summary(name, net.workspace().at(name)));
+      print_text("iteration {}  {}\n", iteration + 1, blob_summary(name, net.workspace().at(name)));
       std::fflush(stdout);
     }
   }
@@ -208,7 +211,7 @@ class RunCommand {
   void fetch(const std::pair<std::string, std::string>& what) {
     const auto& [name, path] = what;
     if (path.empty())
-      fmt::print("{}\n", blob_text(name, workspace_.at(name)));
+      print_text("{}\n", blob_text(name, workspace_.at(name)));
     else
       write_npy(path, workspace_.fetch(name));
   }
@@ -250,6 +253,7 @@ void add_run_command(CLI::App& app) {
   list("--feed", o->feeds, "BLOB=FILE.npy", "Give a blob its value; may be repeated");
   list("--fetch", o->fetches, "BLOB[=FILE.npy]", "Print a blob at the end, or write it; may be repeated");
   command->add_option("--init", o->init, "A net to run once before, for parameters")->type_name("NET");
+  add_root_option(*command, o->root);
   command->add_option("--iterations", o->iterations, "Replaces a plan's largest num_iter; how often to run a net")
       ->check(whole_number(0))
       ->type_name("N");

@@ -17,7 +17,7 @@ namespace stepnet::tools {
 namespace {
 
 struct SampleCommand {
-  std::string file, out, checkpoint;
+  std::string file, out, checkpoint, root;
   SampleOptions options;
   bool greedy = false, all = false;
   int beams = 0;  // 0: bytes are drawn
@@ -31,7 +31,8 @@ struct SampleCommand {
       throw Error("nothing says which parameters to use", "give the folder of a run with --out, or a --checkpoint");
     set_threads(threads);
     const Checkpoint loaded = checkpoint.empty() ? load_best(out) : load_checkpoint(checkpoint);
-    Sampler sampler = file.empty() ? Sampler(loaded) : Sampler(load_net(file), loaded);
+    const FileRootPtr files = root_of(root);
+    Sampler sampler = file.empty() ? Sampler(loaded, files) : Sampler(load_net(file), loaded, files);
     sampler.check_texts(options.prompt, options.stop);
     const std::atomic<bool>& stop = stop_on_signals();
     if (!all) std::fwrite(options.prompt.data(), 1, options.prompt.size(), stdout);
@@ -66,6 +67,8 @@ void add_sample_command(CLI::App& app) {
   command->add_option("FILE", o->file, "The net; else the one that was trained");
   command->add_option("--out", o->out, "Folder of a run; its best checkpoint is used");
   command->add_option("--checkpoint", o->checkpoint, "A checkpoint file");
+  add_root_option(*command, o->root)
+      ->description("Nets may open files, below this folder, by paths from there; else none");
   command->add_option("--length", o->options.length, "Bytes to draw")->check(whole_number(0));
   command->add_option("--prompt", o->options.prompt, "What the text starts with");
   CLI::Option* stop =

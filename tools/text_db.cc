@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "tools/commands.h"
+#include "tools/printing.h"
 
 namespace stepnet::tools {
 namespace {
@@ -29,7 +30,7 @@ std::string read_file(const std::string& path) {
 
 void make(const TextDbCommand& c) {
   const int64_t records = write_text_db(read_file(c.text), c.out, c.options);
-  fmt::print("{}: {} records of {} timesteps and {} sequences\n", c.out, records, c.options.timesteps, c.options.batch);
+  print_text("{}: {} records of {} timesteps and {} sequences\n", c.out, records, c.options.timesteps, c.options.batch);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/device_choice.h"
 #include "tools/net_session.h"
+#include "tools/printing.h"
 #include "tools/profile_table.h"
 #include "tools/progress.h"
 #include "tools/signals.h"
@@ -20,7 +21,7 @@ namespace stepnet::tools {
 namespace {
 
 struct TrainCommand {
-  std::string file;
+  std::string file, root;
   TrainOptions options;
   int threads = 0;
   DeviceChoice device = DeviceChoice::automatic;
@@ -35,6 +36,7 @@ void TrainCommand::run() {
   std::optional<ProfileTable> table;
   if (profile) options.profiler = &table.emplace().profiler();
   options.stop = &stop_on_signals();
+  options.files = root_of(root);
   ProgressDisplay display(quiet, options.seconds);
   TrainEvents events;
   events.iteration = [&](const TrainProgress& p) { display.show(p); };
@@ -52,6 +54,7 @@ void TrainCommand::run() {
   const auto session = [&] {
     TrainingEstimate training{.model = *model_in(net, options.batch, options.timesteps)};
     training.model.device = training.device = place;
+    training.model.files = options.files;
     training.optimizer = options.optimizer;
     return training_session(training);
   };
@@ -66,25 +69,25 @@ void TrainCommand::run() {
   with_estimate([&] { result = trainer.run(); }, place, session);
   display.line("");
   print_end(result);
-  if (table) fmt::print("{}", table->text());
+  if (table) print_text("{}", table->text());
   if (result.finished || !options.out.empty()) interrupt_was_handled();
 }
 
 void TrainCommand::print_end(const TrainResult& r) const {
   if (!r.finished) {
-    fmt::print("stopped after iteration {} of {}\n", r.iteration, r.total);
+    print_text("stopped after iteration {} of {}\n", r.iteration, r.total);
     if (options.out.empty())
-      fmt::print("nothing was saved, because no folder was given by --out\n");
+      print_text("nothing was saved, because no folder was given by --out\n");
     else
-      fmt::print("to go on: stepnet train {} --text {} --out {} --resume\n", file, options.text, options.out);
+      print_text("to go on: stepnet train {} --text {} --out {} --resume\n", file, options.text, options.out);
     return;
   }
-  fmt::print("trained {} iterations in {:.1f} s, last loss {:.3f}", r.iteration, r.seconds, r.loss);
+  print_text("trained {} iterations in {:.1f} s, last loss {:.3f}", r.iteration, r.seconds, r.loss);
   if (r.best_loss >= 0)
-    fmt::print(", held-out part: {:.4f} bits/char, best {:.4f}", bits_per_char(r.validation_loss),
+    print_text(", held-out part: {:.4f} bits/char, best {:.4f}", bits_per_char(r.validation_loss),
                bits_per_char(r.best_loss));
-  fmt::print("\n");
-  if (!options.out.empty()) fmt::print("to see text from it: stepnet sample --out {}\n", options.out);
+  print_text("\n");
+  if (!options.out.empty()) print_text("to see text from it: stepnet sample --out {}\n", options.out);
 }
 
 // Options that a resumed run takes from its checkpoint unless they are given. Where 0 stands for something else, that
@@ -153,6 +156,7 @@ void add_train_command(CLI::App& app) {
   command->add_option("--offload", o->options.offload,
                       "Folder on a disk for what recurrent networks keep for their backward passes; made if it is not "
                       "there");
+  add_root_option(*command, o->root);
   command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
   command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "core/error.h"
@@ -103,6 +104,19 @@ std::pair<std::string, std::string> parse_feed(const std::string& text) {
   require(equals != std::string::npos && equals > 0 && equals + 1 < text.size(),
           "--feed takes BLOB=FILE.npy, but is \"{}\"", text);
   return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+CLI::Option* add_root_option(CLI::App& command, std::string& folder) {
+  return command
+      .add_option("--root", folder,
+                  "Nets open files below this folder only, by paths from there; links are not followed")
+      ->check(not_empty())
+      ->type_name("DIR")
+      ->default_str("");
+}
+
+FileRootPtr root_of(const std::string& folder) {
+  return folder.empty() ? nullptr : std::make_shared<const FileRoot>(folder);
 }
 
 void refuse_usage(const CLI::App& app, const CLI::ParseError& e) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "core/io/file_place.h"
+
 namespace stepnet::tools {
 
 // Checks for CLI::Option::check.
@@ -21,6 +23,11 @@ CLI::Validator byte_count();
 
 // The blob and the file of "BLOB=FILE.npy". Throws Error.
 std::pair<std::string, std::string> parse_feed(const std::string& text);
+
+// The option --root, for commands that run nets or ask their operators what is wrong; "" if it is not given.
+CLI::Option* add_root_option(CLI::App& command, std::string& folder);
+// What it means: null without it. Throws Error if there is no such folder.
+FileRootPtr root_of(const std::string& folder);
 
 // Throws Error for what CLI found wrong with the command line of one of the subcommands.
 [[noreturn]] void refuse_usage(const CLI::App& app, const CLI::ParseError& e);

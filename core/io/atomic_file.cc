@@ -15,9 +15,10 @@
 namespace stepnet {
 namespace {
 
-bool exists(const std::string& path) {
+// Of a link, too, wherever it leads.
+bool exists(const PlaceFolder& folder) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0;
+  return ::fstatat(folder.fd(), folder.name().c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 std::string without_end_slashes(std::string path) {
@@ -25,23 +26,32 @@ std::string without_end_slashes(std::string path) {
   return path;
 }
 
+// Some file systems cannot sync a folder and say so; there is nothing more to be done there.
+void sync(int fd, const FilePlace& folder) {
+  if (fd < 0) fail("cannot open the folder {}: {}", folder, system_text(errno));
+  const int failed = ::fsync(fd);
+  const int reason = errno;
+  ::close(fd);
+  require(failed == 0 || reason == EINVAL, "cannot sync the folder {}: {}", folder, system_text(reason));
+}
+
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
-  require(!path_.empty(), "the file name is empty");
+AtomicFile::AtomicFile(const FilePlace& place) : place_(place) {
+  require(!place.path().empty(), "the file name is empty");
   struct stat info {};
-  const bool there = ::stat(path_.c_str(), &info) == 0;
-  require(!there || S_ISREG(info.st_mode), "{} exists and is not a regular file", path_);
-  require_writable_folder(folder_of(path_));
-  aside_ = unused_sibling(path_);
-  fd_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const bool there = PlaceFolder(place).look(info) == 0;
+  require(!there || S_ISREG(info.st_mode), "{} exists and is not a regular file", place);
+  require_writable_folder_of(place);
+  aside_ = unused_sibling(place);
+  fd_ = PlaceFolder(aside_).open(O_WRONLY | O_CREAT | O_EXCL, 0666);
   if (fd_ < 0) fail("cannot create {}: {}", aside_, system_text(errno));
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(aside_.c_str());
+  remove_aside(aside_);
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
@@ -49,21 +59,21 @@ void AtomicFile::write(const void* data, size_t bytes) {
   while (bytes > 0) {
     const ssize_t put = ::write(fd_, from, std::min<size_t>(bytes, 1 << 30));
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("cannot write {}: {}", path_, system_text(errno));
+    if (put < 0) fail("cannot write {}: {}", place_, system_text(errno));
     from += put;
     bytes -= static_cast<size_t>(put);
   }
 }
 
 void AtomicFile::commit() {
-  if (::fsync(fd_) != 0) fail("cannot write {}: {}", path_, system_text(errno));
-  rename_into_place(aside_, path_, IfExists::replace);
+  if (::fsync(fd_) != 0) fail("cannot write {}: {}", place_, system_text(errno));
+  rename_into_place(aside_, place_, IfExists::replace);
   ::close(fd_);
   fd_ = -1;
 }
 
-void write_file(const std::string& path, std::string_view content) {
-  AtomicFile file(path);
+void write_file(const FilePlace& place, std::string_view content) {
+  AtomicFile file(place);
   file.write(content);
   file.commit();
 }
@@ -82,39 +92,57 @@ void require_writable_folder(const std::string& folder) {
   if (::access(folder.c_str(), W_OK | X_OK) != 0) fail("the folder {} is not writable: {}", folder, system_text(errno));
 }
 
-std::string unused_sibling(const std::string& path) {
-  const std::string bare = without_end_slashes(path);
+void require_writable_folder_of(const FilePlace& place) {
+  if (!place.confined()) return require_writable_folder(folder_of(place.path()));
+  const PlaceFolder folder(place);
+  if (::faccessat(folder.fd(), ".", W_OK | X_OK, 0) != 0)
+    fail("the folder of {} is not writable: {}", place, system_text(errno));
+}
+
+FilePlace unused_sibling(const FilePlace& place) {
   for (int i = 0;; ++i) {
-    std::string name = fmt::format("{}.part-{}-{}", bare, ::getpid(), i);
-    if (!exists(name)) return name;
+    FilePlace sibling = place.with_ending(fmt::format(".part-{}-{}", ::getpid(), i));
+    if (!exists(PlaceFolder(sibling))) return sibling;
   }
 }
 
-void rename_into_place(const std::string& aside, const std::string& path, IfExists rule) {
-  const std::string target = without_end_slashes(path);
+// Nobody is told of what cannot be removed: an error is on its way already.
+void remove_aside(const FilePlace& aside) {
+  try {
+    const PlaceFolder folder(aside);
+    if (::unlinkat(folder.fd(), folder.name().c_str(), 0) == 0 || errno != EISDIR) return;
+    for (const std::string& name : names_in(aside)) {
+      const PlaceFolder inside(aside.in_folder(name));
+      ::unlinkat(inside.fd(), inside.name().c_str(), 0);
+    }
+    ::unlinkat(folder.fd(), folder.name().c_str(), AT_REMOVEDIR);
+  } catch (const Error&) {
+    return;
+  }
+}
+
+void rename_into_place(const FilePlace& aside, const FilePlace& place, IfExists rule) {
+  const PlaceFolder folder(place.with_ending("")), from(aside);
+  const char* target = folder.name().c_str();
+  const auto rename = [&](unsigned flags) {
+    return ::renameat2(from.fd(), from.name().c_str(), folder.fd(), target, flags);
+  };
   int failed = 0;
   if (rule == IfExists::replace) {
-    failed = ::rename(aside.c_str(), target.c_str());
+    failed = rename(0);
   } else {
-    failed = ::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE);
+    failed = rename(RENAME_NOREPLACE);
     if (failed != 0 && (errno == EINVAL || errno == ENOSYS)) {  // a file system without this kind of rename
-      require(!exists(target), "{} already exists", path);
-      failed = ::rename(aside.c_str(), target.c_str());
+      require(!exists(folder), "{} already exists", place);
+      failed = rename(0);
     }
-    require(failed == 0 || errno != EEXIST, "{} already exists", path);
+    require(failed == 0 || errno != EEXIST, "{} already exists", place);
   }
-  if (failed != 0) fail("cannot write {}: {}", path, system_text(errno));
-  sync_folder(folder_of(path));
+  if (failed != 0) fail("cannot write {}: {}", place, system_text(errno));
+  if (!place.confined()) return sync_folder(folder_of(place.path()));
+  sync(::openat(folder.fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), place);
 }
 
-void sync_folder(const std::string& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail("cannot open the folder {}: {}", folder, system_text(errno));
-  const int failed = ::fsync(fd);
-  const int reason = errno;
-  ::close(fd);
-  // Some file systems cannot sync a folder and say so; there is nothing more to be done there.
-  require(failed == 0 || reason == EINVAL, "cannot sync the folder {}: {}", folder, system_text(reason));
-}
+void sync_folder(const FilePlace& folder) { sync(PlaceFolder(folder).open(O_RDONLY | O_DIRECTORY), folder); }
 
 }  // namespace stepnet

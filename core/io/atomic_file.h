@@ -10,12 +10,14 @@
 #include <string>
 #include <string_view>
 
+#include "core/io/file_place.h"
+
 namespace stepnet {
 
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);  // throws Error if the folder is missing or not writable
-  ~AtomicFile();                          // drops the temporary file unless committed
+  explicit AtomicFile(const FilePlace& place);  // throws Error if the folder is missing or not writable
+  ~AtomicFile();                                // drops the temporary file unless committed
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
@@ -24,22 +26,26 @@ class AtomicFile {
   void commit();
 
  private:
-  std::string path_, aside_;
+  FilePlace place_, aside_;
   int fd_ = -1;
 };
 
-void write_file(const std::string& path, std::string_view content);
+void write_file(const FilePlace& place, std::string_view content);
 
 // The folder a path is in; "." for a bare name.
 std::string folder_of(const std::string& path);
-// Throws Error unless `folder` is a folder in which files can be made.
+// Throws Error unless it is a folder, or the folder of the place, in which files can be made.
 void require_writable_folder(const std::string& folder);
+void require_writable_folder_of(const FilePlace& place);
 
-// A name beside `path` that nothing has yet, for what is written aside.
-std::string unused_sibling(const std::string& path);
+// A place beside `place` where nothing is yet, for what is written aside.
+FilePlace unused_sibling(const FilePlace& place);
+// Removes a file, or a folder of files, if it is there.
+void remove_aside(const FilePlace& aside);
 enum class IfExists { replace, fail };
-// Gives what was written aside its name, and syncs the folder. Throws Error.
-void rename_into_place(const std::string& aside, const std::string& path, IfExists rule);
-void sync_folder(const std::string& folder);
+// Gives what was written aside, beside `place`, its name, and syncs the folder. Throws Error.
+void rename_into_place(const FilePlace& aside, const FilePlace& place, IfExists rule);
+// Syncs what was written to a folder, or nothing if it is none.
+void sync_folder(const FilePlace& folder);
 
 }  // namespace stepnet

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "core/error.h"
 #include "core/io/atomic_file.h"
@@ -25,16 +24,10 @@ struct Saved {
 };
 
 // The files with a checkpoint's ending, newest first.
-std::vector<Saved> saved_in(const std::string& folder) {
+std::vector<Saved> saved_in(const FilePlace& folder) {
   std::vector<Saved> all;
-  std::error_code failed;
-  std::filesystem::directory_iterator entries(folder, failed);
-  require(!failed, "cannot read the folder {}: {}", folder, failed.message());
-  for (const auto& entry : entries) {
-    const std::string file = entry.path().filename().string();
-    if (!file.ends_with(kEnding)) continue;
-    all.push_back({checkpoint_number(folder + "/" + file).value_or(0), file});
-  }
+  for (const std::string& file : names_in(folder))
+    if (file.ends_with(kEnding)) all.push_back({checkpoint_number(folder.in_folder(file)).value_or(0), file});
   std::sort(all.begin(), all.end(), [](const Saved& a, const Saved& b) {
     return a.number != b.number ? a.number > b.number : a.file < b.file;
   });
@@ -42,9 +35,9 @@ std::vector<Saved> saved_in(const std::string& folder) {
 }
 
 // What the file `latest` says; "" if there is none that can be right.
-std::string read_latest(const std::string& folder) {
+std::string read_latest(const FilePlace& folder) {
   try {
-    const FileReader file(folder + "/" + kLatest);
+    const FileReader file(folder.in_folder(kLatest));
     if (file.size() > kLongestName + 1) return "";
     std::string name = file.text_at(0, file.size());
     if (name.ends_with('\n')) name.pop_back();
@@ -56,26 +49,25 @@ std::string read_latest(const std::string& folder) {
 
 }  // namespace
 
-std::string save_checkpoint(const std::string& folder, const std::string& name, const Checkpoint& contents) {
+std::string save_checkpoint(const FilePlace& folder, const std::string& name, const Checkpoint& contents) {
   require(!name.empty() && name.find('/') == std::string::npos && name.size() + 5 <= kLongestName,
           "\"{}\" cannot be a checkpoint's name", name);
   const std::vector<Saved> before = saved_in(folder);
-  const std::string file = name + kEnding, path = folder + "/" + file;
-  write_checkpoint_file(path, before.empty() ? 1 : before[0].number + 1, contents);
-  write_file(folder + "/" + kLatest, file + "\n");
+  const std::string file = name + kEnding;
+  write_checkpoint_file(folder.in_folder(file), before.empty() ? 1 : before[0].number + 1, contents);
+  write_file(folder.in_folder(kLatest), file + "\n");
   size_t kept = 1;
   for (const Saved& s : before) {
     // A file without a checkpoint's header may be anybody's.
     if (s.file == file || s.number == 0 || kept++ < kKept) continue;
-    std::error_code ignored;  // an old file too many does no harm
-    std::filesystem::remove(folder + "/" + s.file, ignored);
+    remove_aside(folder.in_folder(s.file));  // an old file too many does no harm
   }
-  return path;
+  return folder.in_folder(file).str();
 }
 
-Checkpoint load_checkpoint(const std::string& path) { return read_checkpoint_file(path); }
+Checkpoint load_checkpoint(const FilePlace& place) { return read_checkpoint_file(place); }
 
-std::optional<LoadedCheckpoint> load_latest(const std::string& folder) {
+std::optional<LoadedCheckpoint> load_latest(const FilePlace& folder) {
   std::vector<std::string> files;
   for (const Saved& s : saved_in(folder)) files.push_back(s.file);
   if (const std::string latest = read_latest(folder); !latest.empty()) {
@@ -85,9 +77,9 @@ std::optional<LoadedCheckpoint> load_latest(const std::string& folder) {
   if (files.empty()) return std::nullopt;
   std::vector<std::string> notes;
   for (const std::string& file : files) {
-    const std::string path = folder + "/" + file;
+    const FilePlace place = folder.in_folder(file);
     try {
-      return LoadedCheckpoint{load_checkpoint(path), path, notes};
+      return LoadedCheckpoint{load_checkpoint(place), place.str(), notes};
     } catch (const Error& e) {
       notes.push_back(e.fact());
     }

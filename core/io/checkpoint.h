@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "core/io/file_place.h"
 #include "core/tensor.h"
 
 namespace stepnet {
@@ -33,10 +34,10 @@ struct Checkpoint {
 
 // Writes <folder>/<name>.ckpt, makes it the latest, and drops all but the two newest. Returns its path. The folder must
 // exist.
-std::string save_checkpoint(const std::string& folder, const std::string& name, const Checkpoint& contents);
+std::string save_checkpoint(const FilePlace& folder, const std::string& name, const Checkpoint& contents);
 
 // Throws Error that names the file: no checkpoint, another version, truncated, damaged.
-Checkpoint load_checkpoint(const std::string& path);
+Checkpoint load_checkpoint(const FilePlace& place);
 
 struct LoadedCheckpoint {
   Checkpoint contents;
@@ -44,6 +45,6 @@ struct LoadedCheckpoint {
   std::vector<std::string> notes;  // about newer checkpoints that could not be read
 };
 // The newest checkpoint that can be read; nothing if the folder has none. Throws Error if it has some, all unreadable.
-std::optional<LoadedCheckpoint> load_latest(const std::string& folder);
+std::optional<LoadedCheckpoint> load_latest(const FilePlace& folder);
 
 }  // namespace stepnet

@@ -24,7 +24,7 @@ void append(std::string& to, T value) {
 
 class Writer {
  public:
-  explicit Writer(const std::string& path) : file_(path) {}
+  explicit Writer(const FilePlace& place) : file_(place) {}
   void header(uint64_t save_number) {
     std::string text(kMagic);
     append(text, kCheckpointVersion);
@@ -84,7 +84,7 @@ void write_tensor(Writer& writer, const std::string& name, const Tensor& tensor)
 // Reads one record after the other; positions never leave the file.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : file_(path) {}
+  explicit Reader(const FilePlace& place) : file_(place) {}
   uint64_t header();
   Checkpoint contents();
 
@@ -230,8 +230,8 @@ Checkpoint Reader::contents() {
 
 }  // namespace
 
-void write_checkpoint_file(const std::string& path, uint64_t save_number, const Checkpoint& contents) {
-  Writer writer(path);
+void write_checkpoint_file(const FilePlace& place, uint64_t save_number, const Checkpoint& contents) {
+  Writer writer(place);
   writer.header(save_number);
   for (const auto& [key, value] : contents.texts) {
     std::string body;
@@ -242,15 +242,15 @@ void write_checkpoint_file(const std::string& path, uint64_t save_number, const 
   writer.finish();
 }
 
-Checkpoint read_checkpoint_file(const std::string& path) {
-  Reader reader(path);
+Checkpoint read_checkpoint_file(const FilePlace& place) {
+  Reader reader(place);
   reader.header();
   return reader.contents();
 }
 
-std::optional<uint64_t> checkpoint_number(const std::string& path) {
+std::optional<uint64_t> checkpoint_number(const FilePlace& place) {
   try {
-    return Reader(path).header();
+    return Reader(place).header();
   } catch (const Error&) {
     return std::nullopt;
   }

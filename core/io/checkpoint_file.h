@@ -10,9 +10,9 @@ namespace stepnet {
 
 inline constexpr uint32_t kCheckpointVersion = 1;
 
-void write_checkpoint_file(const std::string& path, uint64_t save_number, const Checkpoint& contents);
-Checkpoint read_checkpoint_file(const std::string& path);
+void write_checkpoint_file(const FilePlace& place, uint64_t save_number, const Checkpoint& contents);
+Checkpoint read_checkpoint_file(const FilePlace& place);
 // The number of the save; nothing if the file's header is not a checkpoint's.
-std::optional<uint64_t> checkpoint_number(const std::string& path);
+std::optional<uint64_t> checkpoint_number(const FilePlace& place);
 
 }  // namespace stepnet

@@ -16,7 +16,7 @@ namespace {
 struct Type {
   std::string_view name, other_name;
   bool replaces;
-  std::unique_ptr<Db> (*open)(const std::string& path, DbMode mode);
+  std::unique_ptr<Db> (*open)(const FilePlace& place, DbMode mode);
 };
 constexpr Type kTypes[] = {
     {"lmdb", "LMDB", false, open_lmdb},
@@ -37,10 +37,10 @@ const Type& find_type(const std::string& name) {
 
 }  // namespace
 
-std::unique_ptr<Db> open_db(const std::string& type, const std::string& path, DbMode mode) {
+std::unique_ptr<Db> open_db(const std::string& type, const FilePlace& place, DbMode mode) {
   const Type& t = find_type(type);
-  require(!path.empty(), "the path of the {} database is empty", t.name);
-  return t.open(path, mode);
+  require(!place.path().empty(), "the path of the {} database is empty", t.name);
+  return t.open(place, mode);
 }
 
 std::vector<std::string> db_types() {
@@ -53,17 +53,18 @@ void check_db_type(const std::string& type) { find_type(type); }
 
 bool db_replaces(const std::string& type) { return find_type(type).replaces; }
 
-void check_db_target(const std::string& type, const std::string& path) {
+void check_db_target(const std::string& type, const FilePlace& place) {
   const Type& t = find_type(type);
-  require(!path.empty(), "the path of the {} database is empty", t.name);
+  require(!place.path().empty(), "the path of the {} database is empty", t.name);
   struct stat info {};
-  if (::lstat(path.c_str(), &info) == 0) {
+  const PlaceFolder folder(place);
+  if (::fstatat(folder.fd(), folder.name().c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
     if (!t.replaces)
-      throw Error(fmt::format("the {} database {} already exists", t.name, path), "remove it, or choose another path");
-    require(S_ISREG(info.st_mode) || S_ISLNK(info.st_mode),
-            "{} exists and is not a file, so no {} database can replace it", path, t.name);
+      throw Error(fmt::format("the {} database {} already exists", t.name, place), "remove it, or choose another path");
+    require(S_ISREG(info.st_mode) || (S_ISLNK(info.st_mode) && !place.confined()),
+            "{} exists and is not a file, so no {} database can replace it", place, t.name);
   }
-  require_writable_folder(folder_of(path));
+  require_writable_folder_of(place);
 }
 
 }  // namespace stepnet

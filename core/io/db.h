@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/io/file_place.h"
+
 namespace stepnet {
 
 enum class DbMode {
@@ -51,14 +53,14 @@ class Db {
 };
 
 // Throws Error: unknown type, missing or damaged files, an existing target that must not be replaced.
-std::unique_ptr<Db> open_db(const std::string& type, const std::string& path, DbMode mode);
+std::unique_ptr<Db> open_db(const std::string& type, const FilePlace& place, DbMode mode);
 
 // The types of this build, under one name each.
 std::vector<std::string> db_types();
 // Throws Error with the types that exist.
 void check_db_type(const std::string& type);
-// Throws Error if a database cannot be created at `path`, so that it is known before the work of filling it starts.
-void check_db_target(const std::string& type, const std::string& path);
+// Throws Error if a database cannot be created at `place`, so that it is known before the work of filling it starts.
+void check_db_target(const std::string& type, const FilePlace& place);
 // Whether mode create puts a new database in an old one's place.
 bool db_replaces(const std::string& type);
 

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "core/io/db.h"
 
 namespace stepnet {
 
-std::unique_ptr<Db> open_minidb(const std::string& path, DbMode mode);
-std::unique_ptr<Db> open_lmdb(const std::string& path, DbMode mode);
+std::unique_ptr<Db> open_minidb(const FilePlace& place, DbMode mode);
+std::unique_ptr<Db> open_lmdb(const FilePlace& place, DbMode mode);
 
 }  // namespace stepnet

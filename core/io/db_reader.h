@@ -17,9 +17,10 @@ namespace stepnet {
 class DbReader {
  public:
   // Throws Error: no such database, no records, fewer records than shards ask for.
-  DbReader(std::string type, std::string path, int64_t num_shards = 1, int64_t shard_id = 0);
-  // Opens what a saved reader read, at its record if the type of database can look for it.
-  explicit DbReader(const DBReaderProto& saved);
+  DbReader(std::string type, FilePlace place, int64_t num_shards = 1, int64_t shard_id = 0);
+  // Opens what a saved reader read, at its record if the type of database can look for it. The path that it was saved
+  // with is confined to `root`, unless that is null.
+  DbReader(const DBReaderProto& saved, FileRootPtr root);
 
   void read(std::string& key, std::string& value);
 
@@ -31,13 +32,14 @@ class DbReader {
   }
 
   DBReaderProto to_proto(const std::string& name) const;
-  const std::string& path() const { return path_; }
+  std::string path() const { return place_.str(); }  // for messages
   uint64_t bytes() const { return db_->bytes(); }
 
  private:
   void to_start();
 
-  std::string type_, path_;
+  std::string type_;
+  FilePlace place_;
   int64_t num_shards_, shard_id_;
   mutable std::mutex mutex_;
   std::unique_ptr<Db> db_;

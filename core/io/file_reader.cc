@@ -1,4 +1,4 @@
-// Opening with O_NONBLOCK keeps a pipe from blocking before its type can be checked; regular files ignore it.
+// See the header.
 #include "core/io/file_reader.h"
 
 #include <fcntl.h>
@@ -15,14 +15,9 @@ namespace stepnet {
 
 std::string system_text(int error_number) { return std::generic_category().message(error_number); }
 
-FileReader::FileReader(std::string path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) fail("cannot open {}: {}", path_, system_text(errno));
+FileReader::FileReader(const FilePlace& place) : path_(place.str()), fd_(open_regular(place, O_RDONLY)) {
   struct stat info {};
-  if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd_);
-    fail("{} is not a regular file", path_);
-  }
+  ::fstat(fd_, &info);
   size_ = static_cast<uint64_t>(info.st_size);
 }
 

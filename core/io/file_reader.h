@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/io/file_place.h"
+
 namespace stepnet {
 
 // What the system says about an error number, such as "No such file or directory".
@@ -16,12 +18,13 @@ std::string system_text(int error_number);
 
 class FileReader {
  public:
-  explicit FileReader(std::string path);
+  explicit FileReader(const FilePlace& place);
   ~FileReader();
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  // for messages
+  int fd() const { return fd_; }
   uint64_t size() const { return size_; }
 
   // Exactly these bytes; throws Error if the file does not have them.

@@ -3,6 +3,7 @@
 // LMDB believes what the file says and crashes where it lies, so core/io/lmdb_check.h looks at it first.
 #include <lmdb.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -19,18 +20,32 @@ namespace {
 // is limited gets the largest that can be had.
 constexpr size_t kMapSizes[] = {size_t{1} << 40, size_t{1} << 36, size_t{1} << 33, size_t{1} << 30};
 constexpr mdb_mode_t kFileMode = 0664;
+constexpr const char* kDataFile = "data.mdb";
+
+class OpenFile {
+ public:
+  explicit OpenFile(int fd) : fd_(fd) {}
+  ~OpenFile() { ::close(fd_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
 
 void check(int code, const std::string& path) {
   require(code != MDB_MAP_FULL, "the LMDB database {} is full: no more address space can be had for it", path);
   require(code == MDB_SUCCESS, "LMDB database {}: {}", path, mdb_strerror(code));
 }
 
+// LMDB opens by path, which is the folder's, or of an open data file its own (MDB_NOSUBDIR). `path` is for messages.
 class Environment {
  public:
-  Environment(const std::string& path, unsigned flags, size_t map_size) : path_(path) {
+  Environment(const std::string& path, const std::string& opened, unsigned flags, size_t map_size) : path_(path) {
     code_ = mdb_env_create(&env_);
     if (code_ == MDB_SUCCESS) code_ = mdb_env_set_mapsize(env_, map_size);
-    if (code_ == MDB_SUCCESS) code_ = mdb_env_open(env_, path.c_str(), flags, kFileMode);
+    if (code_ == MDB_SUCCESS) code_ = mdb_env_open(env_, opened.c_str(), flags, kFileMode);
   }
   ~Environment() { mdb_env_close(env_); }
   Environment(const Environment&) = delete;
@@ -154,12 +169,13 @@ class LmdbDb : public Db {
   uint64_t bytes_;
 };
 
-std::shared_ptr<Environment> open_growing(const std::string& path, unsigned flags, uint64_t at_least) {
+std::shared_ptr<Environment> open_growing(const std::string& path, const std::string& opened, unsigned flags,
+                                          uint64_t at_least) {
   std::shared_ptr<Environment> env;
   for (const size_t size : kMapSizes) {
     if (size < at_least) break;
     env.reset();  // closed before it is opened again
-    env = std::make_shared<Environment>(path, flags, size);
+    env = std::make_shared<Environment>(path, opened, flags, size);
     if (env->code() != ENOMEM) break;
   }
   require(env != nullptr, "the LMDB database {} has {} bytes, which is too many to add to it", path, at_least);
@@ -167,22 +183,44 @@ std::shared_ptr<Environment> open_growing(const std::string& path, unsigned flag
   return env;
 }
 
-std::unique_ptr<Db> create(const std::string& path) {
-  if (::mkdir(path.c_str(), 0755) != 0) fail("cannot create the LMDB database {}: {}", path, system_text(errno));
+// A file that is open already, as a path: LMDB then follows no link that was put in its place.
+std::string path_of_open(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+std::unique_ptr<Db> create(const FilePlace& place) {
+  const std::string path = place.str();
+  const PlaceFolder above(place);
+  if (::mkdirat(above.fd(), above.name().c_str(), 0755) != 0)
+    fail("cannot create the LMDB database {}: {}", path, system_text(errno));
   // Nobody else can have it open yet, so it needs no locks.
-  return std::make_unique<LmdbDb>(open_growing(path, MDB_NOTLS | MDB_NOLOCK, 0), true, 0);
+  constexpr unsigned kFlags = MDB_NOTLS | MDB_NOLOCK;
+  if (!place.confined()) return std::make_unique<LmdbDb>(open_growing(path, path, kFlags, 0), true, 0);
+  const OpenFile data(open_regular(place.in_folder(kDataFile), O_RDWR | O_CREAT | O_EXCL));
+  auto env = open_growing(path, path_of_open(data.fd()), kFlags | MDB_NOSUBDIR, 0);
+  return std::make_unique<LmdbDb>(std::move(env), true, 0);
+}
+
+void require_folder(const FilePlace& place) {
+  struct stat info {};
+  if (PlaceFolder(place).look(info) != 0) fail("cannot open the LMDB database {}: {}", place, system_text(errno));
+  require(S_ISDIR(info.st_mode), "{} is not an LMDB database, which is a folder with a file data.mdb", place);
 }
 
 }  // namespace
 
-std::unique_ptr<Db> open_lmdb(const std::string& path, DbMode mode) {
-  if (mode == DbMode::create) return create(path);
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) fail("cannot open the LMDB database {}: {}", path, system_text(errno));
-  require(S_ISDIR(info.st_mode), "{} is not an LMDB database, which is a folder with a file data.mdb", path);
-  const uint64_t bytes = check_lmdb_file(path + "/data.mdb").file_bytes;
-  if (mode == DbMode::write) return std::make_unique<LmdbDb>(open_growing(path, MDB_NOTLS, bytes), true, bytes);
-  auto env = std::make_shared<Environment>(path, MDB_RDONLY | MDB_NOTLS | MDB_NOLOCK, bytes);
+std::unique_ptr<Db> open_lmdb(const FilePlace& place, DbMode mode) {
+  if (mode == DbMode::create) return create(place);
+  const std::string path = place.str();
+  require_folder(place);
+  const FileReader data(place.in_folder(kDataFile));
+  const uint64_t bytes = check_lmdb_file(data).file_bytes;
+  if (mode == DbMode::write) {
+    require(!place.confined(), "the LMDB database {} can only be read or made anew by a confined net", path);
+    return std::make_unique<LmdbDb>(open_growing(path, path, MDB_NOTLS, bytes), true, bytes);
+  }
+  constexpr unsigned kFlags = MDB_RDONLY | MDB_NOTLS | MDB_NOLOCK;
+  auto env = place.confined()
+                 ? std::make_shared<Environment>(path, path_of_open(data.fd()), kFlags | MDB_NOSUBDIR, bytes)
+                 : std::make_shared<Environment>(path, path, kFlags, bytes);
   check(env->code(), path);
   return std::make_unique<LmdbDb>(std::move(env), false, bytes);
 }

@@ -70,7 +70,7 @@ struct Node {
 
 class Checker {
  public:
-  explicit Checker(const std::string& path) : file_(path) {}
+  explicit Checker(const FileReader& file) : file_(file) {}
   LmdbSummary run();
 
  private:
@@ -98,7 +98,7 @@ class Checker {
   void check_free_pages();
   void use_pages(uint64_t first, uint64_t count);
 
-  FileReader file_;
+  const FileReader& file_;
   uint32_t page_size_ = 0;
   uint64_t pages_ = 0;      // that lie wholly in the file
   uint64_t last_page_ = 0;  // by the meta page
@@ -328,6 +328,7 @@ void Checker::check_free_list(const Node& n, uint64_t number, uint64_t overflow_
 
 }  // namespace
 
-LmdbSummary check_lmdb_file(const std::string& data_file) { return Checker(data_file).run(); }
+LmdbSummary check_lmdb_file(const FileReader& data_file) { return Checker(data_file).run(); }
+LmdbSummary check_lmdb_file(const FilePlace& data_file) { return check_lmdb_file(FileReader(data_file)); }
 
 }  // namespace stepnet

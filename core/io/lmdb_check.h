@@ -12,7 +12,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+
+#include "core/io/file_reader.h"
 
 namespace stepnet {
 
@@ -23,6 +24,7 @@ struct LmdbSummary {
 };
 
 // Throws Error that names the file and what is wrong.
-LmdbSummary check_lmdb_file(const std::string& data_file);
+LmdbSummary check_lmdb_file(const FileReader& data_file);
+LmdbSummary check_lmdb_file(const FilePlace& data_file);
 
 }  // namespace stepnet

@@ -58,16 +58,16 @@ void BlobLoader::read(DbCursor& cursor, uint64_t bytes, const std::string& sourc
 }
 
 void BlobLoader::take(Item& item, std::string_view value, int64_t& element_budget) {
-  item.assembler.add(parse_blob_proto(value), element_budget);
+  item.assembler.add(parse_blob_proto(value), element_budget, workspace_.file_root());
   if (!item.assembler.complete()) return;
   item.assembler.move_into(*item.blob, options_.keep_device ? item.assembler.recorded_device() : options_.device);
   if (item.wanted) ++complete_wanted_;
 }
 
-void BlobLoader::read_all(const std::string& db_type, const std::string& path) {
-  const auto db = open_db(db_type, path, DbMode::read);
+void BlobLoader::read_all(const std::string& db_type, const FilePlace& place) {
+  const auto db = open_db(db_type, place, DbMode::read);
   const auto cursor = db->cursor();
-  read(*cursor, db->bytes(), path);
+  read(*cursor, db->bytes(), place.str());
 }
 
 void BlobLoader::finish() const {

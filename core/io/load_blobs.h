@@ -37,7 +37,7 @@ class BlobLoader {
   // Reads from where the cursor stands to the end, or until everything that is wanted has come; then the cursor stays
   // on the last record that was read. `source` is for messages, `bytes` the size of the database.
   void read(DbCursor& cursor, uint64_t bytes, const std::string& source);
-  void read_all(const std::string& db_type, const std::string& path);
+  void read_all(const std::string& db_type, const FilePlace& place);
   // Throws Error if a blob came in part, or not at all without allow_incomplete.
   void finish() const;
 

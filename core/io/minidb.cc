@@ -107,7 +107,7 @@ void MiniDbTransaction::commit() {
 
 class MiniDb : public Db {
  public:
-  MiniDb(std::string path, DbMode mode);
+  MiniDb(const FilePlace& place, DbMode mode);
   ~MiniDb() override {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -116,33 +116,32 @@ class MiniDb : public Db {
 
   std::unique_ptr<DbCursor> cursor() override {
     // In the writing modes each cursor sees what was committed before it.
-    return std::make_unique<MiniDbCursor>(fd_ < 0 ? file_ : std::make_shared<const FileReader>(path_));
+    return std::make_unique<MiniDbCursor>(fd_ < 0 ? file_ : std::make_shared<const FileReader>(place_));
   }
   std::unique_ptr<DbTransaction> transaction() override {
-    require(fd_ >= 0, "the minidb database {} is open for reading only", path_);
-    return std::make_unique<MiniDbTransaction>(fd_, path_);
+    require(fd_ >= 0, "the minidb database {} is open for reading only", place_);
+    return std::make_unique<MiniDbTransaction>(fd_, place_.str());
   }
   uint64_t bytes() const override { return file_->size(); }
 
  private:
-  std::string path_;
+  FilePlace place_;
   int fd_ = -1;
   std::shared_ptr<const FileReader> file_;
 };
 
-MiniDb::MiniDb(std::string path, DbMode mode) : path_(std::move(path)) {
-  if (mode != DbMode::create) file_ = std::make_shared<const FileReader>(path_);
+MiniDb::MiniDb(const FilePlace& place, DbMode mode) : place_(place) {
+  if (mode != DbMode::create) file_ = std::make_shared<const FileReader>(place_);
   if (mode == DbMode::read) return;
   struct stat info {};
-  require(::stat(path_.c_str(), &info) != 0 || S_ISREG(info.st_mode), "{} exists and is not a regular file", path_);
+  require(PlaceFolder(place_).look(info) != 0 || S_ISREG(info.st_mode), "{} exists and is not a regular file", place_);
   const int flags = mode == DbMode::create ? O_CREAT | O_TRUNC : O_APPEND;
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | flags, 0666);
-  if (fd_ < 0) fail("cannot open {} for writing: {}", path_, system_text(errno));
-  if (!file_) file_ = std::make_shared<const FileReader>(path_);
+  fd_ = open_regular(place_, O_WRONLY | flags, " for writing");
+  if (!file_) file_ = std::make_shared<const FileReader>(place_);
 }
 
 }  // namespace
 
-std::unique_ptr<Db> open_minidb(const std::string& path, DbMode mode) { return std::make_unique<MiniDb>(path, mode); }
+std::unique_ptr<Db> open_minidb(const FilePlace& place, DbMode mode) { return std::make_unique<MiniDb>(place, mode); }
 
 }  // namespace stepnet

@@ -179,8 +179,9 @@ void check_bools(const Tensor& tensor, const std::string& path) {
 
 }  // namespace
 
-Tensor read_npy(const std::string& path) {
-  const FileReader file(path);
+Tensor read_npy(const FilePlace& place) {
+  const std::string path = place.str();
+  const FileReader file(place);
   constexpr uint64_t kStart = 10;
   require(file.size() >= kStart && file.text_at(0, kMagic.size()) == kMagic, "{} is not a .npy file", path);
   const auto version = file.value_at<uint8_t>(6);
@@ -208,14 +209,14 @@ Tensor read_npy(const std::string& path) {
   return tensor;
 }
 
-void write_npy(const std::string& path, const Tensor& tensor) {
+void write_npy(const FilePlace& place, const Tensor& tensor) {
   const Tensor host = available(tensor, {});
   std::string header = header_of(host);
   constexpr size_t kStart = 10, kAlignment = 64;
   header.append(kAlignment - (kStart + header.size()) % kAlignment, ' ');
   header.back() = '\n';
   const auto length = static_cast<uint16_t>(header.size());  // at most 8 dimensions, so it always fits
-  AtomicFile file(path);
+  AtomicFile file(place);
   file.write(kMagic);
   file.write(std::string_view("\x01\x00", 2));
   file.write(&length, sizeof(length));

@@ -5,13 +5,12 @@
 // Threads: pure functions.
 #pragma once
 
-#include <string>
-
+#include "core/io/file_place.h"
 #include "core/tensor.h"
 
 namespace stepnet {
 
-Tensor read_npy(const std::string& path);
-void write_npy(const std::string& path, const Tensor& tensor);
+Tensor read_npy(const FilePlace& place);
+void write_npy(const FilePlace& place, const Tensor& tensor);
 
 }  // namespace stepnet

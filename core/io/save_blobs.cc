@@ -1,7 +1,6 @@
 // See the header.
 #include "core/io/save_blobs.h"
 
-#include <filesystem>
 #include <set>
 
 #include "core/error.h"
@@ -17,21 +16,18 @@ constexpr size_t kBytesPerCommit = size_t{64} << 20;  // bounds the memory that 
 // Removes what was written aside, unless it got its name before.
 class Aside {
  public:
-  explicit Aside(const std::string& path) : path_(unused_sibling(path)) {}
-  ~Aside() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+  explicit Aside(const FilePlace& place) : place_(unused_sibling(place)) {}
+  ~Aside() { remove_aside(place_); }
   Aside(const Aside&) = delete;
   Aside& operator=(const Aside&) = delete;
-  const std::string& path() const { return path_; }
+  const FilePlace& place() const { return place_; }
 
  private:
-  std::string path_;
+  FilePlace place_;
 };
 
-void write_records(const std::string& db_type, const std::string& path, std::span<const NamedBlob> blobs) {
-  const auto db = open_db(db_type, path, DbMode::create);
+void write_records(const std::string& db_type, const FilePlace& place, std::span<const NamedBlob> blobs) {
+  const auto db = open_db(db_type, place, DbMode::create);
   const auto transaction = db->transaction();
   size_t pending = 0;
   for (const NamedBlob& b : blobs) {
@@ -48,20 +44,16 @@ void write_records(const std::string& db_type, const std::string& path, std::spa
 
 }  // namespace
 
-void save_blobs(const std::string& db_type, const std::string& path, std::span<const NamedBlob> blobs) {
+void save_blobs(const std::string& db_type, const FilePlace& place, std::span<const NamedBlob> blobs) {
   std::set<std::string> names;
   for (const NamedBlob& b : blobs)
     require(names.insert(b.name).second, "two blobs would be saved under the name \"{}\"", b.name);
-  check_db_target(db_type, path);
-  const Aside aside(path);
-  write_records(db_type, aside.path(), blobs);
-  if (std::filesystem::is_directory(aside.path())) sync_folder(aside.path());
-  rename_into_place(aside.path(), path, db_replaces(db_type) ? IfExists::replace : IfExists::fail);
-}
-
-std::string db_path(const Workspace& workspace, const std::string& db, bool absolute) {
-  require(!db.empty(), "the path of the database is empty");
-  return absolute ? db : workspace.root_folder + "/" + db;
+  check_db_target(db_type, place);
+  const Aside aside(place);
+  write_records(db_type, aside.place(), blobs);
+  struct stat info {};
+  if (PlaceFolder(aside.place()).look(info) == 0 && S_ISDIR(info.st_mode)) sync_folder(aside.place());
+  rename_into_place(aside.place(), place, db_replaces(db_type) ? IfExists::replace : IfExists::fail);
 }
 
 std::string strip_prefix(const std::string& name, const std::string& prefix) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "core/io/file_place.h"
 #include "core/workspace.h"
 
 namespace stepnet {
@@ -18,10 +19,8 @@ struct NamedBlob {
 
 // Throws Error: the target exists (lmdb), the folder is not writable, two blobs of one name, a blob that cannot be
 // saved.
-void save_blobs(const std::string& db_type, const std::string& path, std::span<const NamedBlob> blobs);
+void save_blobs(const std::string& db_type, const FilePlace& place, std::span<const NamedBlob> blobs);
 
-// Where a database that a net names lies: under the workspace's root folder, unless the path is absolute.
-std::string db_path(const Workspace& workspace, const std::string& db, bool absolute);
 // The name after the first place where it contains `prefix`; the whole name if it does not.
 std::string strip_prefix(const std::string& name, const std::string& prefix);
 

@@ -96,11 +96,11 @@ BlobProto parse_blob_proto(std::string_view value) {
   return proto;
 }
 
-void BlobAssembler::add(const BlobProto& record, int64_t& element_budget) {
+void BlobAssembler::add(const BlobProto& record, int64_t& element_budget, const FileRootPtr& root) {
   require(!complete_, "a record is there twice");
   if (record.type() != kTensorType) {
     require(!started_, "records of a tensor and of a {} have its name", record.type());
-    add_object(record);
+    add_object(record, root);
     complete_ = true;
   } else {
     require(record.has_tensor(), "its record has no tensor");
@@ -133,7 +133,7 @@ void BlobAssembler::add_tensor(const TensorProto& proto, int64_t& element_budget
   complete_ = received_ == whole_.shape.size();
 }
 
-void BlobAssembler::add_object(const BlobProto& record) {
+void BlobAssembler::add_object(const BlobProto& record, const FileRootPtr& root) {
   require(!record.has_content_num_chunks() || record.content_num_chunks() == 1,
           "objects of type {} in {} chunks are not read", record.type(), record.content_num_chunks());
   if (record.type() == kStringType) {
@@ -141,7 +141,7 @@ void BlobAssembler::add_object(const BlobProto& record) {
   } else if (record.type() == kReaderType) {
     DBReaderProto reader;
     require(reader.ParseFromString(record.content()), "its record is not a database reader");
-    value_.emplace<DbReader>(reader);
+    value_.emplace<DbReader>(reader, root);
   } else if (record.type() == kMutexType) {
     value_.emplace<std::mutex>();
   } else {

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/io/file_place.h"
 #include "core/io/tensor_proto.h"
 #include "core/workspace.h"
 
@@ -36,7 +37,8 @@ class BlobAssembler {
  public:
   // A new tensor's elements are taken off `element_budget`, and it is an Error if they do not fit: a database cannot
   // hold more elements than bytes, whatever the first segment of a tensor promises.
-  void add(const BlobProto& record, int64_t& element_budget);
+  // A database reader opens what it read when it was saved, confined to `root` unless that is null.
+  void add(const BlobProto& record, int64_t& element_budget, const FileRootPtr& root = {});
   bool complete() const { return complete_; }
   // The elements that have come and that are due; for messages.
   std::string progress() const;
@@ -47,7 +49,7 @@ class BlobAssembler {
 
  private:
   void add_tensor(const TensorProto& proto, int64_t& element_budget);
-  void add_object(const BlobProto& record);
+  void add_object(const BlobProto& record, const FileRootPtr& root);
 
   bool started_ = false, complete_ = false;
   Blob value_;

@@ -44,9 +44,9 @@ std::string Vocabulary::encode(std::string_view text, std::string_view what, int
   return tokens;
 }
 
-std::string read_text_file(const std::string& path) {
-  const FileReader file(path);
-  require(file.size() > 0, "the text file \"{}\" is empty", path);
+std::string read_text_file(const FilePlace& place) {
+  const FileReader file(place);
+  require(file.size() > 0, "the text file \"{}\" is empty", place);
   return file.text_at(0, file.size());
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/io/file_place.h"
 #include "core/tensor.h"
 
 namespace stepnet {
@@ -40,7 +41,7 @@ class Vocabulary {
 std::string byte_text(char byte);
 
 // A whole file. Throws Error if it cannot be read or is empty.
-std::string read_text_file(const std::string& path);
+std::string read_text_file(const FilePlace& place);
 
 class TextStreams {
  public:

@@ -29,14 +29,14 @@ std::string written(int file) {
 
 }  // namespace
 
-Command::Command(const std::vector<std::string>& arguments)
+Command::Command(const std::vector<std::string>& arguments, const std::string& in_folder)
     : out_(::memfd_create("out", MFD_CLOEXEC)), err_(::memfd_create("err", MFD_CLOEXEC)) {
   std::vector<std::string> all = {place("STEPNET_COMMAND", STEPNET_COMMAND)};
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : all) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  const std::string folder = source_path("tests/data");
+  const std::string folder = in_folder.empty() ? source_path("tests/data") : in_folder;
   process_ = ::fork();
   if (process_ != 0) return;
   if (::chdir(folder.c_str()) == 0 && ::dup2(out_, STDOUT_FILENO) >= 0 && ::dup2(err_, STDERR_FILENO) >= 0)

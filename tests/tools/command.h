@@ -20,8 +20,8 @@ struct Outcome {
 
 class Command {
  public:
-  // Starts it in tests/data.
-  explicit Command(const std::vector<std::string>& arguments);
+  // Starts it in `folder`, tests/data if that is empty.
+  explicit Command(const std::vector<std::string>& arguments, const std::string& folder = "");
   ~Command();  // kills it if it still runs
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
