@@ -1,5 +1,6 @@
 // `stepnet sample`: text from a trained net.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -7,6 +8,7 @@
 
 #include "core/io/text.h"
 #include "core/parallel.h"
+#include "core/visible_text.h"
 #include "recurrent/run_folder.h"
 #include "recurrent/sampler.h"
 #include "tools/commands.h"
@@ -15,6 +17,29 @@
 
 namespace stepnet::tools {
 namespace {
+
+// Text as it is, but on a terminal without control characters: what a net of somebody's draws must not rule it.
+class TextOutput {
+ public:
+  void put(char byte) {
+    const char last_two[] = {before_, byte};
+    before_ = byte;
+    if (!terminal_) {
+      std::fputc(byte, stdout);
+      return;
+    }
+    const size_t shown_before = visible_text({last_two, 1}).size();
+    const std::string shown = visible_text({last_two, 2}).substr(shown_before);
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+  }
+  void put(const std::string& text) {
+    for (const char byte : text) put(byte);
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDOUT_FILENO) != 0;
+  char before_ = ' ';
+};
 
 struct SampleCommand {
   std::string file, out, checkpoint, root;
@@ -35,23 +60,24 @@ struct SampleCommand {
     Sampler sampler = file.empty() ? Sampler(loaded, files) : Sampler(load_net(file), loaded, files);
     sampler.check_texts(options.prompt, options.stop);
     const std::atomic<bool>& stop = stop_on_signals();
-    if (!all) std::fwrite(options.prompt.data(), 1, options.prompt.size(), stdout);
-    if (beams > 0) return search(sampler, stop);
+    TextOutput text;
+    if (!all) text.put(options.prompt);
+    if (beams > 0) return search(sampler, stop, text);
     sampler.sample(options, [&](char byte) {
-      std::fputc(byte, stdout);
+      text.put(byte);
       std::fflush(stdout);
       return !stop;
     });
-    std::fputc('\n', stdout);
+    text.put('\n');
   }
 
-  void search(Sampler& sampler, const std::atomic<bool>& stop) const {
+  void search(Sampler& sampler, const std::atomic<bool>& stop, TextOutput& text) const {
     const SearchOptions how{beams, options.length, length_penalty, options.prompt, options.stop};
     for (const FoundText& f : sampler.search(how, [&] { return !stop; })) {
       if (all) {
         fmt::print("{:.6f}\t{:.6f}\t{:?}\n", f.score, f.log_probability, f.text);
       } else {
-        fmt::print("{}\n", f.text);
+        text.put(f.text + "\n");
         return;
       }
     }

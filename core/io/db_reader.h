@@ -20,7 +20,7 @@ class DbReader {
   DbReader(std::string type, FilePlace place, int64_t num_shards = 1, int64_t shard_id = 0);
   // Opens what a saved reader read, at its record if the type of database can look for it. The path that it was saved
   // with is confined to `root`, unless that is null.
-  DbReader(const DBReaderProto& saved, FileRootPtr root);
+  explicit DbReader(const DBReaderProto& saved, FileRootPtr root = {});
 
   void read(std::string& key, std::string& value);
 

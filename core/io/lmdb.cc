@@ -202,6 +202,7 @@ std::unique_ptr<Db> create(const FilePlace& place) {
 void require_folder(const FilePlace& place) {
   struct stat info {};
   if (PlaceFolder(place).look(info) != 0) fail("cannot open the LMDB database {}: {}", place, system_text(errno));
+  require(!S_ISLNK(info.st_mode), "cannot open the LMDB database {}: it is a link, and links are not followed", place);
   require(S_ISDIR(info.st_mode), "{} is not an LMDB database, which is a folder with a file data.mdb", place);
 }
 
