@@ -14,6 +14,7 @@
 #include "core/io/temporary_folder.h"
 #include "core/net.h"
 #include "core/passes/gradients.h"
+#include "core/visible_text.h"
 #include "tools/commands.h"
 #include "tools/net_file.h"
 #include "tools/net_graph.h"
@@ -108,7 +109,7 @@ void draw(const DrawOptions& options) {
   }
   const std::string dot = draw_net(net, types_of_inputs(options, net));
   if (options.output.empty())
-    std::cout << dot << std::flush;
+    std::cout << visible_text(dot) << std::flush;
   else
     write_file(options.output, svg ? svg_of(dot) : dot);
 }

@@ -59,6 +59,7 @@ TEST(VisibleText, CommandsPrintNone) {
       {"bench", folder.file("good"), "--iterations", "1", "--json"},
       {"gradcheck", folder.file("good"), "--loss", name},
       {"expand", folder.file("good")},
+      {"draw", folder.file("good")},
       {"run", folder.file("\033[8mnone")},
       {"run", "--\033[9moption"},
       {"ops", "\033[1mnone"},

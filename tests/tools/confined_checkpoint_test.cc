@@ -1,13 +1,17 @@
 // Run folders and checkpoints from anybody: `stepnet sample` and `stepnet train --resume` touch nothing outside of
 // them.
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "recurrent/run_folder.h"
 #include "recurrent/run_setup.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 #include "tests/tools/command.h"
+#include "tools/source_path.h"
 
 namespace stepnet::testing {
 namespace {
@@ -164,6 +168,37 @@ TEST_F(ConfinedCheckpoint, AResumedRunWritesThroughNoLink) {
   }
   const Outcome outcome = resume();
   EXPECT_EQ(outcome.code, 0) << outcome.text();
+}
+
+// What the command prints on a terminal.
+std::string on_terminal(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), place("STEPNET_COMMAND", STEPNET_COMMAND));
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  int terminal = -1;
+  const pid_t process = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (process == 0) {
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<size_t>(n));
+  ::waitpid(process, nullptr, 0);
+  ::close(terminal);
+  return text;
+}
+
+TEST_F(ConfinedCheckpoint, ATextRulesNoTerminal) {
+  write_all(file("text"), "\033[2J" + tiny_text());
+  TrainOptions o = tiny_options(file("text"), 1);
+  o.out = run_ = file("other");
+  Trainer(tiny_net(), o).run();
+  const std::vector<std::string> call = {"sample", "--out", run_, "--length", "1", "--prompt", "\033[2J\nthe"};
+  const std::string shown = on_terminal(call);
+  EXPECT_TRUE(shown.starts_with("\\x1b[2J\r\nthe")) << shown;
+  EXPECT_TRUE(stepnet(call).out.starts_with("\033[2J\nthe"));
 }
 
 TEST_F(ConfinedCheckpoint, TrainingIsConfinedByRoot) {
