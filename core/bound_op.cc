@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/anomaly.h"
 #include "core/dry.h"
 #include "core/dry_run.h"
 #include "core/half_kernel.h"
@@ -286,7 +287,9 @@ const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std
 void run_op(const BoundOp& op, std::span<const Tensor* const> in, std::span<Tensor* const> out, RunContext& run,
             uint32_t accumulate_mask) {
   try {
+    const AnomalyCheck anomaly(op, in);
     call_kernel(op, in, out, run, accumulate_mask);
+    anomaly.after(out);
   } catch (Error& e) {
     if (!e.has("op")) {
       const std::vector<std::string> shapes = shape_texts(op, in);

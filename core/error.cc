@@ -46,11 +46,19 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+namespace {
+constexpr size_t kNear = 2;
+// A longer word is no slip of the finger, and the distance takes the product of two lengths.
+constexpr size_t kLongestSuggested = 256;
+}  // namespace
+
 std::string suggest(std::string_view word, const std::vector<std::string>& names) {
   std::vector<std::pair<int, std::string>> near;
+  if (word.size() > kLongestSuggested) return "";
   for (const std::string& name : names) {
+    if (std::max(word.size(), name.size()) - std::min(word.size(), name.size()) > kNear) continue;
     const int d = edit_distance(word, name);
-    if (d <= 2 && d < static_cast<int>(name.size())) near.emplace_back(d, name);
+    if (d <= static_cast<int>(kNear) && d < static_cast<int>(name.size())) near.emplace_back(d, name);
   }
   if (near.empty()) return "";
   std::sort(near.begin(), near.end());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/anomaly.h"
 #include "core/dry.h"
 #include "core/dry_run.h"
 #include "core/net_arena.h"
@@ -184,7 +185,7 @@ void Net::plan_streams() {
 }
 
 bool Net::runs_on_streams(const RunContext& run) const {
-  return streams_ && !run.observer && !run.profiler && !DryScope::now() && streams_->holds();
+  return streams_ && !run.observer && !run.profiler && !AnomalyWatch::here() && !DryScope::now() && streams_->holds();
 }
 
 void Net::run(RunContext& run) {
@@ -252,7 +253,9 @@ void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* 
   BlobCall call{op.def, in, out, workspace, run, net};
   const RunningScope scope(op);
   try {
+    const AnomalyCheck anomaly(op, in);
     if (!run_blobs_dry(op, out)) op.spec->blob_kernel(op.args.get(), call);
+    anomaly.after(out);
     count_blob_flops(op, in, out);
   } catch (Error& e) {
     std::vector<std::string> shapes;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <unordered_map>
 
 #include "core/op_spec.h"
 
@@ -29,11 +30,12 @@ bool matches(const std::string& pattern, const std::string& name) {
 }
 
 void merge_duplicates(const OperatorDef& def) {
-  for (int i = 0; i < def.arg_size(); ++i)
-    for (int j = i + 1; j < def.arg_size(); ++j)
-      require(
-          def.arg(i).name() != def.arg(j).name() || def.arg(i).SerializeAsString() == def.arg(j).SerializeAsString(),
-          "argument \"{}\" is given twice, with different values", def.arg(i).name());
+  std::unordered_map<std::string_view, const Argument*> first;
+  for (const Argument& arg : def.arg()) {
+    const auto [known, is_new] = first.emplace(arg.name(), &arg);
+    require(is_new || known->second->SerializeAsString() == arg.SerializeAsString(),
+            "argument \"{}\" is given twice, with different values", arg.name());
+  }
 }
 
 void report_unknown(const OpSpec& spec, const OperatorDef& def, std::vector<std::string>* warnings) {

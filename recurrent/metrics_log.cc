@@ -58,15 +58,23 @@ void MetricsLog::line(const std::string& text) {
   require(ok, "cannot write the metrics file {}: {}", path_, system_text(errno));
 }
 
-// A loss that overflowed is no number of JSON.
+namespace {
+
+// What is not finite is no number of JSON.
+std::string number(double value, const char* format = "{}") {
+  return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "null";
+}
+
+}  // namespace
+
 void MetricsLog::training(int64_t iteration, double loss, double chars_per_second, double lr, double seconds) {
-  const auto number = [](double value) { return std::isfinite(value) ? fmt::format("{}", value) : "null"; };
-  line(fmt::format("{}{},\"loss\":{},\"bpc\":{},\"chars_per_second\":{:.0f},\"lr\":{:.6g},\"seconds\":{:.3f}}}\n",
-                   kStart, iteration, number(loss), number(bits_per_char(loss)), chars_per_second, lr, seconds));
+  line(fmt::format("{}{},\"loss\":{},\"bpc\":{},\"chars_per_second\":{},\"lr\":{},\"seconds\":{}}}\n", kStart,
+                   iteration, number(loss), number(bits_per_char(loss)), number(chars_per_second, "{:.0f}"),
+                   number(lr, "{:.6g}"), number(seconds, "{:.3f}")));
 }
 
 void MetricsLog::validation(int64_t iteration, double loss) {
-  line(fmt::format("{}{},\"validation_bpc\":{}}}\n", kStart, iteration, bits_per_char(loss)));
+  line(fmt::format("{}{},\"validation_bpc\":{}}}\n", kStart, iteration, number(bits_per_char(loss))));
 }
 
 }  // namespace stepnet

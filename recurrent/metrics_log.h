@@ -3,6 +3,8 @@
 //   {"iteration":120,"loss":1.42,"bpc":2.05,"chars_per_second":210000,"lr":0.003,"seconds":8.1}
 //   {"iteration":120,"validation_bpc":2.11}
 //
+// A number that is not finite is null.
+//
 // Threads: one thread at a time.
 #pragma once
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/anomaly.h"
 #include "core/bound_op.h"
 #include "core/operator.h"
 #include "recurrent/activated_gates.h"
@@ -231,6 +232,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     scratch.forward.reset();
     scratch.forward_of.reset();
     scratch.forward_spec = parse_forward(args, call.def);
+    if (AnomalyWatch::here()) scratch.forward_spec.disabled_passes = {step_passes().begin(), step_passes().end()};
     look_around(scratch, call);
     if (!scratch.is_fetched) activate_gates(scratch.forward_spec);
     scratch.forward_of = args.identity;

@@ -11,6 +11,7 @@
 // at zero), and of the other sequences; "" if not wanted.
 #include <algorithm>
 
+#include "core/anomaly.h"
 #include "core/half_kernel.h"
 #include "core/keep_values.h"
 #include "core/operator.h"
@@ -263,6 +264,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
     scratch.backward_of.reset();
     scratch.backward_spec = parse_recurrent(args, call.def, call.def.input_size());
     name_param_gradients(scratch.backward_spec, call.def);
+    if (AnomalyWatch::here()) scratch.backward_spec.disabled_passes = {step_passes().begin(), step_passes().end()};
     if (!scratch.is_fetched) activate_gates(scratch.backward_spec);
     scratch.backward_spec.links = links_for_backward(scratch.backward_spec);
     scratch.gradients_in_turn.clear();

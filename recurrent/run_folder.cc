@@ -37,6 +37,7 @@ bool is_abandoned(const std::string& name) {
 
 constexpr const char* kParameters = "parameters.minidb";
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kLock = "lock";
 constexpr const char* kBestFolder = "best";
 constexpr const char* kBestFile = "best/best.ckpt";
 
@@ -84,20 +85,24 @@ RunFolder::RunFolder(std::string path, Open how) : path_(std::move(path)) {
     if (!there) make_folder(path_);
     made_ = !there;
     root_ = std::make_shared<const FileRoot>(path_);
+    require_writable_folder(path_);
+    lock_.emplace(file(kLock));
     if (load_latest(file(".")))
       throw Error(fmt::format("the folder \"{}\" holds a run already", path_),
                   "go on with it by --resume, or give another folder");
   } else {
     require(there, "there is no folder \"{}\" to resume from", path_);
     root_ = std::make_shared<const FileRoot>(path_);
+    require_writable_folder(path_);
+    lock_.emplace(file(kLock));
   }
-  require_writable_folder(path_);
   for (const char* name : {"latest", kBestFile, kParameters, kMetrics}) require_regular(file(name));
   remove_abandoned(file("."));
   remove_abandoned(file(kBestFolder));
 }
 
 RunFolder::~RunFolder() {
+  lock_.reset();
   if (made_) ::rmdir(path_.c_str());  // which refuses if something is in it
 }
 

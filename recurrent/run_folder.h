@@ -4,6 +4,7 @@
 //   <folder>/best/best.ckpt               the checkpoint of the best validation so far
 //   <folder>/parameters.minidb            the last parameters, as a database of the public format
 //   <folder>/metrics.jsonl                unless another file was asked for
+//   <folder>/lock                         while a run writes there (core/io/folder_lock.h)
 //
 // Every file is whole at any moment: whatever kills the process, the run goes on from a checkpoint before. What a
 // killed process was writing aside is removed when the run goes on. A run folder may come from anybody: what is in it
@@ -11,9 +12,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/io/checkpoint.h"
+#include "core/io/folder_lock.h"
 #include "core/workspace.h"
 
 namespace stepnet {
@@ -22,13 +25,14 @@ class RunFolder {
  public:
   enum class Open { fresh, existing };
   // fresh: makes the folder, not its parents, which goes again if nothing is written; throws Error if a run is in it.
-  // existing: throws Error if none is. Both throw Error if files cannot be made in it.
+  // existing: throws Error if none is. Both throw Error if files cannot be made in it, or another run has it.
   RunFolder(std::string path, Open how);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   FilePlace file(const std::string& name) const { return {root_, name}; }
+  const std::string& note() const { return lock_->note(); }  // "" if nothing is to be said
   LoadedCheckpoint latest() const;
   void save(const Checkpoint& contents, int64_t iteration);
   void save_best(const Checkpoint& contents);
@@ -38,6 +42,7 @@ class RunFolder {
   std::string path_;
   FileRootPtr root_;
   bool made_ = false;
+  std::optional<FolderLock> lock_;
 };
 
 // The run's best checkpoint, or the latest if there is no best. Throws Error if there is neither.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/anomaly.h"
 #include "core/dry.h"
 #include "core/dry_run.h"
 #include "core/half.h"
@@ -201,6 +202,7 @@ void StepProgram::call(Op& op, RunContext& run) {
     check_outputs(op);
     return;
   }
+  const AnomalyCheck anomaly(op.op, op.in);
   Call call(op.in, op.out, run);
   call.accumulate_mask = op.accumulate;
   if (op.op.spec->random) {
@@ -209,6 +211,7 @@ void StepProgram::call(Op& op, RunContext& run) {
     call.random_key = random_key(seed, spec_.random_name, draw_name(op.op.def), run.iteration, run.timestep);
   }
   run_kernel(op, call);
+  anomaly.after(op.out);
 }
 
 // Chains take nothing beside their outputs.

@@ -39,7 +39,8 @@ struct TrainOptions {
   std::string offload;  // folder for what recurrent networks keep for their backward passes; "": it stays in memory
   const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
   Profiler* profiler = nullptr;
-  FileRootPtr files;  // below which the nets may open files; null: anywhere
+  bool detect_anomaly = false;  // name the operator that makes the first value that is not finite; slow
+  FileRootPtr files;            // below which the nets may open files; null: anywhere
 };
 
 // The names of precisions, and which type one is; throws Error.

@@ -67,7 +67,10 @@ struct Trainer::State {
   void keep_to_budget(Model& model) const;
   void fix_iterations();
   void set_total(int64_t iterations);
+  double run_step();
   void validate();
+  void require_finite() const;
+  void say_last_checkpoint(Error& e) const;
   void save();
   Checkpoint checkpoint() const;
   void resume(const Checkpoint& saved);
@@ -102,6 +105,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   Checkpoint saved;
   if (!options.out.empty())
     folder.emplace(options.out, options.resume ? RunFolder::Open::existing : RunFolder::Open::fresh);
+  if (folder && !folder->note().empty()) note(folder->note());
   if (options.resume) {
     LoadedCheckpoint loaded = folder->latest();
     for (const std::string& n : loaded.notes) note(n);
@@ -148,8 +152,12 @@ void Trainer::State::keep_to_budget(Model& model) const {
 
 void Trainer::State::resume(const Checkpoint& saved) {
   session->restore(saved.tensors);
+  if (const std::string found = session->not_finite(); !found.empty())
+    throw Error(fmt::format("{} in the last checkpoint in \"{}\", so the run cannot go on from it", found, options.out),
+                "remove that checkpoint, to go on from the one before");
   seconds_before = checkpoint_real(saved, "seconds");
   best_loss = checkpoint_real(saved, "best-loss");
+  if (!std::isfinite(best_loss)) best_loss = -1;
   validation_loss = checkpoint_real(saved, "validation-loss");
   loss = checkpoint_real(saved, "loss");
   saved_at = session->iteration();
@@ -178,16 +186,49 @@ void Trainer::State::fix_iterations() {
   note(fmt::format("{} iterations will take about {:.0f} s", total, options.seconds));
 }
 
+double Trainer::State::run_step() {
+  try {
+    return session->step(options.profiler, packer ? &*packer : nullptr, options.detect_anomaly);
+  } catch (Error& e) {
+    if (e.has("op")) e.add("in", fmt::format("iteration {}", session->iteration() + 1));
+    say_last_checkpoint(e);
+    throw;
+  }
+}
+
+void Trainer::State::say_last_checkpoint(Error& e) const {
+  if (!folder) return;
+  e.add("in", saved_at < 0 ? fmt::format("a run without a checkpoint so far, in \"{}\"", options.out)
+                           : fmt::format("a run whose last checkpoint is that of iteration {}, in \"{}\"", saved_at,
+                                         options.out));
+}
+
+// Such a value would stay in all later checkpoints, so the run ends with the last one without it.
+void Trainer::State::require_finite() const {
+  const std::string found = session->not_finite();
+  if (found.empty()) return;
+  Error e(fmt::format("{} after iteration {}; nothing of that is saved", found, session->iteration()), kFiniteFix);
+  say_last_checkpoint(e);
+  throw e;
+}
+
 void Trainer::State::step() {
   const double before = now_seconds();
-  loss = session->step(options.profiler, packer ? &*packer : nullptr);
+  loss = run_step();
   const double took = std::max(now_seconds() - before, 1e-9);
   if (session->skipped())
     note(fmt::format("iteration {}: gradients overflowed, so nothing was updated; the loss scale is {:g} now",
                      session->iteration(), session->loss_scale()));
   pace.add(took);
   const auto chars = static_cast<double>(options.batch * options.timesteps);
-  metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds());
+  try {
+    metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds());
+  } catch (Error& e) {
+    if (total == 0) fix_iterations();
+    save();
+    say_last_checkpoint(e);
+    throw;
+  }
   if (!events.iteration) return;
   TrainProgress p{session->iteration(), total, loss, session->learning_rate(), chars / pace.seconds(), seconds(), -1};
   if (total > 0)
@@ -201,9 +242,10 @@ void Trainer::State::validate() {
   if (!evaluator) return;
   session->let_go_of_memory();
   validation_loss = evaluator->loss();
-  const bool best = best_loss < 0 || validation_loss < best_loss;
-  if (best) best_loss = validation_loss;
   metrics->validation(session->iteration(), validation_loss);
+  require_finite();
+  const bool best = std::isfinite(validation_loss) && (best_loss < 0 || validation_loss < best_loss);
+  if (best) best_loss = validation_loss;
   // Before the next checkpoint names this loss as the best.
   if (best && folder) folder->save_best(checkpoint());
   if (events.validation) events.validation({session->iteration(), validation_loss, best});
@@ -224,7 +266,9 @@ Checkpoint Trainer::State::checkpoint() const {
 }
 
 void Trainer::State::save() {
-  if (!folder || saved_at == session->iteration()) return;
+  if (saved_at == session->iteration()) return;
+  require_finite();
+  if (!folder) return;
   folder->save(checkpoint(), session->iteration());
   saved_at = session->iteration();
 }

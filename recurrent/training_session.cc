@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
+#include "core/anomaly.h"
 #include "core/matmul.h"
 #include "core/placement.h"
 
@@ -33,8 +35,10 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextSt
   run.seed = seed_;
   run_net_once(model_.init, parameters_, run, NetOptions{.force_cpu = true});
   for (const std::string& name : parameters_.names())
-    if (Blob& blob = parameters_.at(name); blob.is_tensor() && blob.tensor().defined())
+    if (Blob& blob = parameters_.at(name); blob.is_tensor() && blob.tensor().defined()) {
+      if (range_of(blob.tensor()).infinite) infinite_.insert(name);
       blob.tensor() = available(blob.tensor(), model_.device);
+    }
   names_ = stepnet::parameter_names(model_, parameters_);
   dtype_ = parameters_.fetch(names_.front()).dtype();
   states_ = std::make_unique<CarriedStates>(model_, dtype_, workspace_);
@@ -89,7 +93,12 @@ void TrainingSession::let_go_of_memory() {
 
 void TrainingSession::set_schedule_end(int64_t iterations) { build_net(iterations); }
 
-double TrainingSession::step(Profiler* profiler, TensorPacker* packer) {
+// Gradients of a scaled loss may overflow; of one whose scale has been halved below 1 they should not.
+bool TrainingSession::may_overflow() const {
+  return training_.scaled && !(optimizer_.dynamic_scale && loss_scale() < 1);
+}
+
+double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly) {
   if (streams_.at_start()) states_->reset(streams_.batch());
   streams_.next(input_, target_);
   feed(workspace_, model_, input_, target_);
@@ -97,6 +106,8 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer) {
   run.seed = seed_;
   run.profiler = profiler;
   run.packer = packer;
+  std::optional<AnomalyWatch> watch;
+  if (detect_anomaly) run.observer = &watch.emplace(may_overflow() ? model_.loss : "");
   net_->run(run);
   if (update_) update(run);
   states_->advance();
@@ -104,8 +115,7 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer) {
   // A scale below 1 has been halved so often that it is not at fault.
   const bool may_be_scale = skipped_ && optimizer_.dynamic_scale && loss_scale() >= 1;
   if (!std::isfinite(loss) && !may_be_scale)
-    throw Error(fmt::format("the loss is {} in iteration {}", loss, iteration()),
-                "use a smaller learning rate, or clip the gradients at a smaller norm");
+    throw Error(fmt::format("the loss is {} in iteration {}", std::isnan(loss) ? NAN : loss, iteration()), kFiniteFix);
   return loss;
 }
 
@@ -133,6 +143,22 @@ std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
   for (const auto& [name, value] : training_.first_values) blobs["state/" + name] = &workspace_.at(name);
   for (const std::string& name : states_->read()) blobs["carry/" + name] = &workspace_.at(name);
   return blobs;
+}
+
+std::string TrainingSession::not_finite() const {
+  const auto text = [&](const char* what, const std::string& name, const Tensor& value) {
+    const ValueRange range = range_of(value);
+    if (range.finite() || (!range.nan && infinite_.count(name) > 0)) return std::string();
+    return fmt::format("the {} \"{}\" is {} at {}", what, name, range.first_value,
+                       index_text(value.shape(), range.first));
+  };
+  for (const std::string& name : names_)
+    if (std::string found = text("parameter", name, parameters_.at(name).tensor()); !found.empty()) return found;
+  for (const auto& [name, value] : training_.first_values)
+    if (std::string found = text("optimizer's state", name, workspace_.at(name).tensor()); !found.empty()) return found;
+  for (const std::string& name : states_->read())
+    if (std::string found = text("carried state", name, workspace_.at(name).tensor()); !found.empty()) return found;
+  return "";
 }
 
 std::map<std::string, Tensor> TrainingSession::save() const {

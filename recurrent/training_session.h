@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/io/text_stream.h"
@@ -17,6 +18,10 @@
 
 namespace stepnet {
 
+// What to do about a loss or a parameter that is not finite.
+constexpr const char* kFiniteFix =
+    "use a smaller learning rate, or clip the gradients at a smaller norm; --detect-anomaly names the operator";
+
 class TrainingSession {
  public:
   // Runs the init net. `iterations`: the end of the schedule. `plan_memory`: intermediates share memory.
@@ -24,8 +29,9 @@ class TrainingSession {
                   bool plan_memory = true);
 
   // The loss in nats; throws Error if it is not finite, unless that may be the scale's fault. A packer takes what
-  // recurrent networks keep.
-  double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr);
+  // recurrent networks keep. `detect_anomaly`: throws Error that names the first operator whose output is not finite
+  // while its inputs are (core/anomaly.h); of a scaled loss those before the loss only, unless the scale is below 1.
+  double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr, bool detect_anomaly = false);
   int64_t iteration() const { return net_->runs(); }  // steps so far
   double learning_rate() const;                       // of the last step, positive
   bool skipped() const { return skipped_; }           // the last step: gradients overflowed
@@ -41,6 +47,9 @@ class TrainingSession {
   const std::vector<std::string>& parameter_names() const { return names_; }
   DType dtype() const { return dtype_; }
 
+  // What of save() is not finite, such as `the parameter "W_x" is nan at [3, 2]`; "" if all of it is. Parameters that
+  // start with infinities may have some.
+  std::string not_finite() const;
   // The tensors are on the CPU; there they share bytes with the session's until its next step.
   std::map<std::string, Tensor> save() const;
   void restore(const std::map<std::string, Tensor>& saved);  // throws Error if they do not fit
@@ -48,6 +57,7 @@ class TrainingSession {
  private:
   void build_net(int64_t iterations);
   void update(RunContext& run);
+  bool may_overflow() const;  // gradients, through the scale of the loss
   std::map<std::string, Blob*> saved_blobs() const;
 
   Model model_;
@@ -59,6 +69,7 @@ class TrainingSession {
   Workspace parameters_, workspace_;
   DType dtype_ = DType::float32;
   std::vector<std::string> names_;
+  std::set<std::string> infinite_;  // parameters that the init net makes so
   TrainingNet training_;
   std::unique_ptr<CarriedStates> states_;
   std::unique_ptr<Net> net_, update_;  // of a scaled loss the second part of a step; else null

@@ -24,6 +24,8 @@ bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets);
 // Throws Error where nothing runs on a GPU.
 void allow_tf32(bool on_gpu);
 constexpr const char* kTf32Help = "On a GPU, products of float32 by TF32, whose factors have 10 bits";
+constexpr const char* kDetectAnomalyHelp =
+    "End at the first operator that makes a value that is not finite of finite ones, and name it; slow";
 
 // Lets the net and the nets in it that do not say where they run ask for the GPU.
 void use_gpu(NetDef& net);

@@ -1,13 +1,16 @@
 // The `stepnet` command. Exit codes: 0 done, 1 gradients are wrong, 2 a mistake of the user (bad usage, bad net, bad
-// data), 130 interrupted.
+// data) or output that cannot be written, 130 interrupted.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <new>
 
 #include "core/error.h"
+#include "core/io/file_reader.h"
 #include "tools/commands.h"
 #include "tools/printing.h"
 #include "tools/signals.h"
@@ -18,7 +21,9 @@ namespace {
 constexpr int kMistake = 2;
 
 int complain(std::string_view text) {
-  stepnet::tools::print_note("error: {}\n", text);
+  // Not by fmt::print, which throws where the terminal is gone.
+  const std::string line = visible_text(fmt::format("error: {}\n", text));
+  std::fwrite(line.data(), 1, line.size(), stderr);
   return kMistake;
 }
 
@@ -59,9 +64,7 @@ int run_command(int argc, char** argv) {
   return stepnet::tools::was_interrupted() ? stepnet::tools::kInterrupted : 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run_guarded(int argc, char** argv) {
   try {
     return run_command(argc, argv);
   } catch (const std::bad_alloc&) {
@@ -69,4 +72,24 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     return complain(e.what());
   }
+}
+
+// What was printed may still be in a buffer, or in that of a file server, which tells of failures when a file is
+// closed.
+bool write_output() {
+  errno = 0;
+  bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (const int other = written ? ::dup(STDOUT_FILENO) : -1; other >= 0) written = ::close(other) == 0;
+  return written;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  stepnet::tools::let_large_writes_fail();
+  const int code = run_guarded(argc, argv);
+  if (write_output() || code == kMistake) return code;
+  const std::string reason = errno != 0 ? stepnet::system_text(errno) : "an earlier write failed";
+  complain("cannot write to standard output: " + reason);
+  return code == 0 ? kMistake : code;
 }

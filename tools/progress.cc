@@ -20,6 +20,12 @@ constexpr double kPlainEvery = 5.0;  // seconds, elsewhere
 constexpr int kBarWidth = 24;        // at the most
 constexpr int kColumns = 80;         // of a terminal that does not say
 
+// Training goes on, and saves, where nobody can read this any more: after SIGHUP the terminal is gone.
+void say(const std::string& text) {
+  const std::string visible = visible_text(text);
+  std::fwrite(visible.data(), 1, visible.size(), stderr);
+}
+
 int terminal_columns() {
   winsize size{};
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kColumns;
@@ -73,25 +79,25 @@ void ProgressDisplay::show(const TrainProgress& p) {
 
 void ProgressDisplay::draw(const TrainProgress& p) {
   if (!terminal_) {
-    fmt::print(stderr, "iteration {}\n", facts(p, smooth_loss_));
+    say(fmt::format("iteration {}\n", facts(p, smooth_loss_)));
     return;
   }
   const double share = p.total > 0 ? static_cast<double>(p.iteration) / static_cast<double>(p.total)
                                    : p.seconds / std::max(wanted_seconds_, 1e-9);
-  fmt::print(stderr, "\r\033[K{}", fitted(share, facts(p, smooth_loss_), terminal_columns()));
+  say(fmt::format("\r\033[K{}", fitted(share, facts(p, smooth_loss_), terminal_columns())));
   std::fflush(stderr);
   drawn_ = true;
 }
 
 void ProgressDisplay::clear() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) say("\r\033[K");
   drawn_ = false;
 }
 
 void ProgressDisplay::line(const std::string& text) {
   if (quiet_) return;
   clear();
-  print_note("{}\n", text);
+  say(text + "\n");
 }
 
 }  // namespace stepnet::tools

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "core/anomaly.h"
 #include "core/io/npy.h"
 #include "core/parallel.h"
 #include "core/placement.h"
@@ -29,7 +30,7 @@ struct RunOptions {
   int threads = 0;
   uint64_t seed = 1;
   bool strict = false;
-  bool profile = false, tf32 = false;
+  bool profile = false, tf32 = false, detect_anomaly = false;
   bool keep_all = false;
 };
 
@@ -130,6 +131,8 @@ class RunCommand {
   void run_main() {
     std::optional<ProfileTable> table;
     if (options_.profile) context_.profiler = &table.emplace().profiler();
+    std::optional<AnomalyWatch> anomalies;
+    if (options_.detect_anomaly) anomalies.emplace();
     const std::atomic<bool>& stop = stop_on_signals();
     if (file_.is_plan()) {
       PlanOptions plan;
@@ -268,6 +271,7 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--keep-all", o->keep_all, "Let no intermediates share memory");
   command->add_flag("--tf32", o->tf32, kTf32Help);
   command->add_flag("--strict", o->strict, "Treat warnings as errors");
+  command->add_flag("--detect-anomaly", o->detect_anomaly, kDetectAnomalyHelp);
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { RunCommand(*o).run(); });
 }

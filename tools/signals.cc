@@ -18,8 +18,12 @@ const std::atomic<bool>& stop_on_signals() {
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction before {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
   return stop;
 }
+
+void let_large_writes_fail() { std::signal(SIGXFSZ, SIG_IGN); }
 
 bool was_interrupted() { return stop; }
 

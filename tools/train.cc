@@ -1,5 +1,6 @@
 // `stepnet train`: trains a net on a text.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -83,6 +84,7 @@ void TrainCommand::print_end(const TrainResult& r) const {
     return;
   }
   print_text("trained {} iterations in {:.1f} s, last loss {:.3f}", r.iteration, r.seconds, r.loss);
+  if (r.best_loss < 0 && std::isnan(r.validation_loss)) print_text(", held-out part: nan bits/char");
   if (r.best_loss >= 0)
     print_text(", held-out part: {:.4f} bits/char, best {:.4f}", bits_per_char(r.validation_loss),
                bits_per_char(r.best_loss));
@@ -165,6 +167,7 @@ void add_train_command(CLI::App& app) {
   command->add_flag("--tf32", o->tf32, kTf32Help);
   command->add_flag("--keep-all", o->options.keep_all, "Let no intermediates share memory");
   command->add_flag("--quiet", o->quiet, "Print the last line only");
+  command->add_flag("--detect-anomaly", o->options.detect_anomaly, kDetectAnomalyHelp);
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { o->run(); });
 }

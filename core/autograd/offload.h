@@ -15,7 +15,9 @@
 //
 // Errors: a file that cannot be written is an Error of the next value that is packed, and of the one that was lost when
 // it is unpacked; one that cannot be read, or is not what was written, of the value's node. They name the file and the
-// node. Files of a process that was killed stay; their names begin with "stepnet-saved-" and the process's number.
+// node. Files lose their names when they are
+// opened, so that none stays behind a process that is killed (but for those beyond half of the files that the process
+// may have open, whose names begin with "stepnet-saved-" and the process's number).
 // Threads: a scope belongs to its thread; the values may be unpacked on any.
 #pragma once
 

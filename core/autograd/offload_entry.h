@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "core/autograd/offload_file.h"
 #include "core/autograd/offload_store.h"
 
 namespace stepnet::autograd {
@@ -29,6 +30,7 @@ struct OffloadStore::Entry {
   bool is_original = true;         // `memory` is what was saved, not what was read
   std::shared_ptr<Storage> ahead;  // read, and not asked for yet
   Tensor host;                     // the copy in host memory, if there is no file
+  OffloadFile file;                // else
   uint32_t checksum = 0;
   std::string problem;  // of the write, or of the last read
 

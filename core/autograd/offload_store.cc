@@ -115,7 +115,7 @@ void OffloadStore::drop(const std::shared_ptr<Entry>& entry, const Place& place)
   changed_.wait(lock, [&] { return !entry->busy; });
   entry->ahead.reset();
   entry->host = {};
-  if (entry->stage == Entry::Stage::stored && !options_.folder.empty()) remove_offload_file(path_of(*entry));
+  entry->file = {};
 }
 
 Tensor OffloadStore::get(const std::shared_ptr<Entry>& entry, DType dtype, const Shape& shape) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <system_error>
+#include <tuple>
 
 #include "core/autograd/offload_entry.h"
 #include "core/autograd/offload_file.h"
@@ -66,7 +67,7 @@ void OffloadStore::write_next(Lock& lock) {
   if (problem.empty() && entry->value.version() != entry->version) {
     problem =
         fmt::format("{} was written to behind the tape's back while it waited to be offloaded", entry->value.str());
-    if (!options_.folder.empty()) remove_offload_file(path_of(*entry));
+    entry->file = {};
   }
   entry->busy = false;
   entry->stage = problem.empty() ? Entry::Stage::stored : Entry::Stage::failed;
@@ -91,7 +92,7 @@ void OffloadStore::write_bytes(Entry& entry) const {
   if (options_.folder.empty())
     entry.host = std::move(host);
   else
-    entry.checksum = write_offload_file(path_of(entry), host.raw(), entry.bytes, entry.given_up);
+    std::tie(entry.file, entry.checksum) = write_offload_file(path_of(entry), host.raw(), entry.bytes, entry.given_up);
 }
 
 void OffloadStore::read_next(Lock& lock) {
@@ -130,7 +131,7 @@ std::shared_ptr<Storage> OffloadStore::read_bytes(const Entry& entry) const {
   Tensor host = entry.host;
   if (!host.defined())
     host = on_host ? Tensor::view(storage, 0, DType::uint8, {count}) : Tensor::empty(DType::uint8, {count});
-  if (!options_.folder.empty()) read_offload_file(path_of(entry), host.raw(), entry.bytes, entry.checksum);
+  if (!options_.folder.empty()) entry.file.read(host.raw(), entry.bytes, entry.checksum);
   if (!on_host) Tensor::view(storage, 0, host.dtype(), host.shape()).copy_from(host);
   return storage;
 }

@@ -1,6 +1,8 @@
 // LMDB: a folder with data.mdb (and lock.mdb while it is written to); records in the order of their keys.
 //
-// LMDB believes what the file says and crashes where it lies, so core/io/lmdb_check.h looks at it first.
+// LMDB believes what the file says and crashes where it lies, so core/io/lmdb_check.h looks at it first. It maps the
+// file, and a page that another process cuts off later is a SIGBUS: the size is looked at before each record, which
+// leaves the moment between the look and the copy of a value.
 #include <lmdb.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,12 +54,25 @@ class Environment {
   Environment& operator=(const Environment&) = delete;
 
   int code() const { return code_; }  // of opening
+  // Of a database that is only read: its pages are mapped, and a page that a writer has cut off kills whoever reads it.
+  void expect_bytes(uint64_t bytes) { bytes_ = bytes; }
+  void check_bytes() const {
+    if (bytes_ == 0) return;
+    mdb_filehandle_t file = -1;
+    struct stat info {};
+    check(mdb_env_get_fd(env_, &file), path_);
+    if (::fstat(file, &info) != 0) fail("cannot read the LMDB database {}: {}", path_, system_text(errno));
+    require(static_cast<uint64_t>(info.st_size) >= bytes_,
+            "the LMDB database {} had {} bytes when it was opened, and has {} now: somebody has cut it off", path_,
+            bytes_, info.st_size);
+  }
   MDB_env* get() const { return env_; }
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
   MDB_env* env_ = nullptr;
+  uint64_t bytes_ = 0;  // that there must be; 0: that does not matter
   int code_ = 0;
 };
 
@@ -71,7 +86,9 @@ class Txn {
   Txn(const Txn&) = delete;
   Txn& operator=(const Txn&) = delete;
 
+  void check_bytes() const { env_->check_bytes(); }
   void begin() {
+    check_bytes();
     check(mdb_txn_begin(env_->get(), nullptr, flags_, &txn_), path());
     const int code = mdb_dbi_open(txn_, nullptr, 0, &dbi_);
     if (code != MDB_SUCCESS) mdb_txn_abort(std::exchange(txn_, nullptr));
@@ -118,6 +135,7 @@ class LmdbCursor : public DbCursor {
     void operator()(MDB_cursor* cursor) const { mdb_cursor_close(cursor); }
   };
   void move(MDB_cursor_op op) {
+    txn_.check_bytes();
     const int code = mdb_cursor_get(cursor_.get(), &key_, &value_, op);
     valid_ = code == MDB_SUCCESS;
     if (code != MDB_NOTFOUND) check(code, txn_.path());
@@ -223,6 +241,7 @@ std::unique_ptr<Db> open_lmdb(const FilePlace& place, DbMode mode) {
                  ? std::make_shared<Environment>(path, path_of_open(data.fd()), kFlags | MDB_NOSUBDIR, bytes)
                  : std::make_shared<Environment>(path, path, kFlags, bytes);
   check(env->code(), path);
+  env->expect_bytes(bytes);
   return std::make_unique<LmdbDb>(std::move(env), false, bytes);
 }
 

@@ -10,7 +10,7 @@
 namespace stepnet {
 namespace {
 
-constexpr int kProtobufTab = 8;
+constexpr size_t kProtobufTab = 8;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f'; }
 bool is_octal(char c) { return c >= '0' && c <= '7'; }
@@ -88,6 +88,14 @@ void SourceText::find_lines() {
   lines_.push_back(0);
   for (size_t at = text_.find('\n'); at != std::string_view::npos; at = text_.find('\n', at + 1))
     lines_.push_back(at + 1);
+  TabEnd last;  // or the start of its line
+  size_t line = 0;
+  for (size_t at = text_.find('\t'); at != std::string_view::npos; at = text_.find('\t', at + 1)) {
+    for (; line < lines_.size() && lines_[line] <= at; ++line) last = {lines_[line], 0};
+    const size_t column = last.column + (at - last.offset);
+    last = {at + 1, column + kProtobufTab - column % kProtobufTab};
+    tabs_.push_back(last);
+  }
 }
 
 const std::string& SourceText::file() const { return outer_ ? outer_->file() : file_; }
@@ -95,10 +103,16 @@ const std::string& SourceText::file() const { return outer_ ? outer_->file() : f
 size_t SourceText::offset(int line, int column) const {
   if (line < 0) return 0;
   if (static_cast<size_t>(line) >= lines_.size()) return text_.size();
-  size_t at = lines_[line];
-  for (int c = 0; c < column && at < text_.size() && text_[at] != '\n'; ++at)
-    c += text_[at] == '\t' ? kProtobufTab - c % kProtobufTab : 1;
-  return at;
+  const size_t start = lines_[line], wanted = static_cast<size_t>(std::max(column, 0));
+  const bool is_last = static_cast<size_t>(line) + 1 == lines_.size();
+  const size_t end = is_last ? text_.size() : lines_[line + 1] - 1;
+  // The first tab of the line that ends beyond the column.
+  const auto of_line = std::ranges::upper_bound(tabs_, start, {}, &TabEnd::offset);
+  const auto behind = std::partition_point(of_line, tabs_.end(),
+                                           [&](const TabEnd& t) { return t.offset <= end && t.column <= wanted; });
+  const TabEnd before = behind == of_line ? TabEnd{start, 0} : *(behind - 1);
+  const size_t at = std::min(before.offset + (wanted - before.column), end);
+  return behind == tabs_.end() ? at : std::min(at, behind->offset);
 }
 
 TextPlace SourceText::place(size_t offset) const {

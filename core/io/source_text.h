@@ -47,6 +47,11 @@ class SourceText {
   const SourceText* outer_ = nullptr;
   std::string argument_;
   std::vector<size_t> lines_;  // offset of each line's first byte
+  // Behind each tab: the offset, and the column as protobuf counts it.
+  struct TabEnd {
+    size_t offset = 0, column = 0;
+  };
+  std::vector<TabEnd> tabs_;
   // From decoded to outer offsets: between two entries both advance by one byte. Empty: not known.
   std::vector<std::pair<size_t, size_t>> map_;
 };

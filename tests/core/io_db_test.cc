@@ -1,5 +1,6 @@
 // Databases by type name, and readers that go round and round.
 #include <cstring>
+#include <filesystem>
 #include <random>
 
 #include "core/io/db.h"
@@ -147,6 +148,21 @@ TEST(Db, KeysAndValuesThatCannotBeStored) {
   const auto in_minidb = minidb->transaction();
   expect_contains(error_text([&] { in_minidb->put("", "v"); }), "a key of 0 bytes");
   expect_contains(error_text([&] { in_minidb->put("k", ""); }), "a value of 0 bytes");
+}
+
+// Its pages are mapped, and reading one that is gone would be a SIGBUS.
+TEST(Db, AnLmdbThatIsCutOffUnderItsReader) {
+  const TempFolder folder;
+  const std::string path = folder.file("db");
+  fill("lmdb", path, {{"a", std::string(1 << 16, '1')}, {"b", std::string(1 << 16, '2')}});
+  const auto db = open_db("lmdb", path, DbMode::read);
+  const auto cursor = db->cursor();
+  std::filesystem::resize_file(path + "/data.mdb", 8192);
+  const std::string expected =
+      fmt::format("the LMDB database {} had {} bytes when it was opened, and has 8192 now", path, db->bytes());
+  expect_contains(error_text([&] { cursor->next(); }), expected);
+  expect_contains(error_text([&] { cursor->seek("a"); }), expected);
+  expect_contains(error_text([&] { db->cursor(); }), expected);
 }
 
 TEST(Db, TruncatedMiniDb) {

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "core/bound_op.h"
+#include "core/io/source_text.h"
 #include "core/operator.h"
 #include "tests/operators/op_test.h"
 
@@ -197,6 +200,41 @@ TEST(Text, TenLevelsOfTextWithinTextAreParsed) {
   EXPECT_EQ(op->type(), "A");
   EXPECT_EQ(place(*op),
             fmt::format("a.pbtxt:1:{}", text.find("op { type: " + std::string((1 << 10) - 1, '\\') + "\"A") + 1));
+}
+
+// As protobuf counts columns: a tab goes to the next multiple of 8.
+size_t counted_offset(std::string_view text, int line, int column) {
+  size_t at = 0;
+  for (; line > 0 && at < text.size(); ++at)
+    if (text[at] == '\n') --line;
+  for (int c = 0; c < column && at < text.size() && text[at] != '\n'; ++at) c += text[at] == '\t' ? 8 - c % 8 : 1;
+  return at;
+}
+
+TEST(Text, ColumnsAreOffsets) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (auto length = random() % 60; length > 0; --length) text += "ab\t\t\n"[random() % 5];
+    const SourceText source(text, "f");
+    for (int line = 0; line <= std::count(text.begin(), text.end(), '\n'); ++line)
+      for (int column = 0; column < 40; ++column)
+        EXPECT_EQ(source.offset(line, column), counted_offset(text, line, column)) << text << line << " " << column;
+  }
+}
+
+// Neither the square of their number nor that of their length would end.
+TEST(Text, ManyArgumentsAndLongNames) {
+  std::string text = "op { type: \"Relu\" input: \"x\" output: \"y\"";
+  for (int i = 0; i < 300'000; ++i) text += fmt::format(" arg {{ name: \"a{}\" i: 1 }}", i);
+  const NetDef net = parse_net_text(text + " }\nop { type: \"" + std::string(5'000'000, 'A') + "\" }", "many");
+  ASSERT_EQ(net.op(0).arg_size(), 300'000);
+  EXPECT_EQ(place(net.op(1)), "many:2:1");
+  std::vector<std::string> warnings;
+  bind_op(net.op(0), "many", 0, {}, &warnings);
+  EXPECT_EQ(warnings.size(), 300'000U);
+  EXPECT_EQ(suggest(net.op(1).type(), {net.op(1).type() + "B"}), "");
+  EXPECT_EQ(suggest("Rely", {"Relu", std::string(5'000'000, 'A')}), " Did you mean \"Relu\"?");
 }
 
 TEST(Text, PrintsWithoutPlaces) {

@@ -2,6 +2,7 @@
 // unrolled by hand, and its gradients equal central differences, with every pass and without.
 #include <filesystem>
 
+#include "core/anomaly.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
@@ -46,6 +47,11 @@ TEST_P(CellFiles, EqualTheUnrolledNet) {
 }
 
 TEST_P(CellFiles, GradientsAreCentralDifferences) {
+  EXPECT_EQ(check_net_gradients(net(), feeds(DType::float64, sizes(3, 2))), "");
+}
+
+TEST_P(CellFiles, HaveNoAnomalies) {
+  const AnomalyWatch watch;
   EXPECT_EQ(check_net_gradients(net(), feeds(DType::float64, sizes(3, 2))), "");
 }
 

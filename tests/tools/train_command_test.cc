@@ -181,7 +181,7 @@ TEST_F(TrainCommandTest, WhatAKilledProcessLeftIsTidiedUp) {
 }
 
 TEST_F(TrainCommandTest, ASignalFinishesTheIterationAndSaves) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const std::string name = fmt::format("stopped-{}", signal), out = folder_.file(name);
     const std::string rare = " --validate-every 1000000 --checkpoint-every 1000000";
     Command command(train(name, "--iterations 1000000" + rare));
