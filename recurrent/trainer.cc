@@ -68,6 +68,8 @@ struct Trainer::State {
   void fix_iterations();
   void set_total(int64_t iterations);
   double run_step();
+  template <class Write>
+  void log(const Write& write);
   void validate();
   void require_finite() const;
   void say_last_checkpoint(Error& e) const;
@@ -203,6 +205,19 @@ void Trainer::State::say_last_checkpoint(Error& e) const {
                                          options.out));
 }
 
+// A line that cannot be written ends the run, with its work saved.
+template <class Write>
+void Trainer::State::log(const Write& write) {
+  try {
+    write();
+  } catch (Error& e) {
+    if (total == 0) fix_iterations();
+    save();
+    say_last_checkpoint(e);
+    throw;
+  }
+}
+
 // Such a value would stay in all later checkpoints, so the run ends with the last one without it.
 void Trainer::State::require_finite() const {
   const std::string found = session->not_finite();
@@ -221,14 +236,7 @@ void Trainer::State::step() {
                      session->iteration(), session->loss_scale()));
   pace.add(took);
   const auto chars = static_cast<double>(options.batch * options.timesteps);
-  try {
-    metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds());
-  } catch (Error& e) {
-    if (total == 0) fix_iterations();
-    save();
-    say_last_checkpoint(e);
-    throw;
-  }
+  log([&] { metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds()); });
   if (!events.iteration) return;
   TrainProgress p{session->iteration(), total, loss, session->learning_rate(), chars / pace.seconds(), seconds(), -1};
   if (total > 0)
@@ -242,7 +250,7 @@ void Trainer::State::validate() {
   if (!evaluator) return;
   session->let_go_of_memory();
   validation_loss = evaluator->loss();
-  metrics->validation(session->iteration(), validation_loss);
+  log([&] { metrics->validation(session->iteration(), validation_loss); });
   require_finite();
   const bool best = std::isfinite(validation_loss) && (best_loss < 0 || validation_loss < best_loss);
   if (best) best_loss = validation_loss;

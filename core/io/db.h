@@ -1,7 +1,8 @@
 // Db: databases of key-value records, opened by the name of their type.
 //
 //   minidb, MiniDB   one flat file, records in the order in which they were written
-//   lmdb, LMDB       a folder with an LMDB file, records in the order of their keys
+//   lmdb, LMDB       a folder with an LMDB file, records in the order of their keys; its pages are mapped, so nobody
+//                    may cut it off while it is read: an Error if it is seen in time, else a SIGBUS
 //
 // Nothing in a database file can crash the process: damage is an Error that names the file.
 // Threads: one thread per cursor or transaction; a Db may hand out cursors to several threads.

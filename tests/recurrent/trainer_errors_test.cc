@@ -143,6 +143,20 @@ TEST_F(TrainerErrors, ALossThatIsNoNumberStopsTheRun) {
   expect_contains(text, "use a smaller learning rate");
 }
 
+TEST_F(TrainerErrors, ACheckpointThatIsNotFinite) {
+  TrainOptions o = options("run");
+  Trainer(tiny_net(), o).run();
+  Checkpoint saved = load_latest(o.out)->contents;
+  saved.tensors.at("parameter/W_out").data<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  const std::string path = save_checkpoint(o.out, "iteration-3", saved);
+  o.resume = true;
+  EXPECT_EQ(error(o), "the parameter \"W_out\" is nan at [0, 1] in the last checkpoint in \"" + o.out +
+                          "\", so the run cannot go on from it\n"
+                          "  fix remove that checkpoint, to go on from the one before");
+  std::filesystem::remove(path);
+  EXPECT_EQ(error(o), "");
+}
+
 TEST_F(TrainerErrors, Models) {
   auto with = [&](auto change) {
     NetDef net = tiny_net();
