@@ -24,4 +24,10 @@ bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out) {
   return spec.elementwise || like == spec.input_spec(in)->name || (!like.empty() && !find_arg(def, "broadcast"));
 }
 
+bool keeps_value(const OpSpec& spec, int inputs, int out) {
+  return std::ranges::any_of(spec.in_place, [&](const InPlaceRule& rule) {
+    return rule.enforced && spec.output_index(rule.out) == out && spec.input_index(rule.in) >= inputs;
+  });
+}
+
 }  // namespace stepnet

@@ -14,6 +14,10 @@ const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out);
 // True if the output, written over that input, surely has its shape.
 bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out);
 
+// Whether the operator goes on with what output `out` holds from the run before: it would have to be written over an
+// input, and that is not given.
+bool keeps_value(const OpSpec& spec, int inputs, int out);
+
 inline bool may_write_over(const OpSpec& spec, int in, int out) { return in_place_rule(spec, in, out) != nullptr; }
 
 }  // namespace stepnet

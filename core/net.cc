@@ -5,6 +5,7 @@
 #include "core/anomaly.h"
 #include "core/dry.h"
 #include "core/dry_run.h"
+#include "core/in_place.h"
 #include "core/net_arena.h"
 #include "core/net_observer.h"
 #include "core/net_sharing.h"
@@ -160,7 +161,11 @@ void Net::plan_release(const std::set<std::string>& visible) {
       if (last.count(op.input(i)) == 0) outside.insert(op.input(i));  // read before it is written
       if (reads[i]) last[op.input(i)] = s;
     }
-    for (const std::string& name : op.output()) last[name] = s;
+    for (int o = 0; o < op.output_size(); ++o) {
+      const bool keeps = keeps_value(*steps_[s]->op.spec, op.input_size(), o);
+      if (keeps && last.count(op.output(o)) == 0) outside.insert(op.output(o));
+      last[op.output(o)] = s;
+    }
   }
   for (const auto& [name, s] : last)
     if (!name.empty() && outside.count(name) == 0) steps_[s]->release.push_back(workspace_.find(name));

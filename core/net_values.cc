@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/in_place.h"
+
 namespace stepnet {
 namespace {
 
@@ -77,6 +79,9 @@ class Walk {
         values_.all[made[o]].last = s;
         continue;
       }
+      if (now == now_.end() && keeps_value(*step.op->spec, static_cast<int>(step.in.size()), static_cast<int>(o)) &&
+          visible_.insert(blob).second)
+        values_.read_first.push_back(blob);
       made[o] = static_cast<int>(values_.all.size());
       values_.all.push_back({blob, s, s});
       now_[blob] = made[o];

@@ -6,14 +6,14 @@
 namespace stepnet {
 namespace {
 
-int aligned_axis(const BroadcastArgs& args) {
+int64_t aligned_axis(const BroadcastArgs& args) {
   require(args.axis == -1 || args.axis_str.empty(), "axis and axis_str are both given; give one");
-  if (args.axis_str.empty()) return static_cast<int>(args.axis);
+  if (args.axis_str.empty()) return args.axis;
   const std::string order = args.order.empty() ? "NCHW" : args.order;
   const size_t at = order.find(args.axis_str);
   require(args.axis_str.size() == 1 && at != std::string::npos, "axis_str \"{}\" is not one letter of order \"{}\"",
           args.axis_str, order);
-  return static_cast<int>(at);
+  return static_cast<int64_t>(at);
 }
 
 Shape ones(int rank) {
@@ -22,8 +22,9 @@ Shape ones(int rank) {
   return s;
 }
 
-Broadcast align_at_axis(int axis, const Shape& a, const Shape& b) {
-  require(axis >= 0 && axis + b.rank() <= a.rank(), "B {} laid over A {} from axis {} on sticks out", b, a, axis);
+Broadcast align_at_axis(int64_t from, const Shape& a, const Shape& b) {
+  require(from >= 0 && from <= a.rank() - b.rank(), "B {} laid over A {} from axis {} on sticks out", b, a, from);
+  const auto axis = static_cast<int>(from);
   Broadcast result{a, a, ones(a.rank())};
   int first = 0, last = b.rank();
   while (first < last && b[first] == 1) ++first;
@@ -61,7 +62,8 @@ Broadcast broadcast_shapes(const BroadcastArgs& args, const Shape& a, const Shap
 Broadcast broadcast_like(const BroadcastArgs& args, const Shape& a, const Shape& b) {
   const bool one = b.size() == 1;
   if (args.aligned()) {
-    const int axis = aligned_axis(args);
+    const int64_t axis = aligned_axis(args);
+    require(axis >= 0 && axis <= a.rank(), "A {} has no dimension {} for B to be laid over", a, axis);
     return one ? Broadcast{a, a, ones(a.rank())} : align_at_axis(axis, a, b);
   }
   return one && b.rank() > a.rank() ? Broadcast{a, a, ones(a.rank())} : align_at_end(a, b);

@@ -54,7 +54,7 @@ void copy(Call& call) { copy_values(call.in(0), call.out(0)); }
 // Dimensions before the first that changes.
 int leading_rows(const DimsArgs& args, const ShapeCall&) {
   if (args.dims.empty()) return Shape::kMaxRank;
-  return static_cast<int>(std::max<int64_t>(std::ranges::min(args.dims), 0));
+  return static_cast<int>(std::clamp<int64_t>(std::ranges::min(args.dims), 0, Shape::kMaxRank));
 }
 
 OpBuilder<DimsArgs>& declare(OpBuilder<DimsArgs>& builder) {

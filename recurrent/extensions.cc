@@ -30,9 +30,10 @@ Shape zero_state_shape(const StateSpec& state, int64_t steps, int64_t batch) {
 
 TensorType infer_state(const RecurrentArgs& args, const ShapeCall& call, size_t s) {
   const Shape& sequence = call.shape(0);
-  const auto id = static_cast<int>(args.initial_recurrent_state_ids[s]);
-  if (id >= 0) {
-    if (id >= call.inputs() || !call.known(id)) return {};
+  if (args.initial_recurrent_state_ids[s] >= 0) {
+    const int64_t given = std::min<int64_t>(args.initial_recurrent_state_ids[s], call.inputs());
+    const auto id = static_cast<int>(given);
+    if (given == call.inputs() || !call.known(id)) return {};
     return TensorType::of(call.dtype(id), state_shape(call.shape(id), sequence[0], sequence[1]));
   }
   StateSpec state;

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "core/io/text.h"
+#include "core/net.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {
@@ -21,6 +23,28 @@ TEST(Iter, StartsByItselfAndCounts) {
   Workspace workspace;
   EXPECT_EQ(count_runs(make_op("Iter", {}, {"iter"}), workspace, 3), 3);
   EXPECT_EQ(count_runs(make_op("Iter", {}, {"iter"}), workspace, 1), 4);
+}
+
+// What it counts is not let go of between runs, nor are its bytes lent to others.
+TEST(Iter, KeepsItsValueWhereMemoryIsReused) {
+  const NetDef def = parse_net_text(R"(
+    op { type: "Iter" output: "i" }
+    op { type: "Cast" input: "i" output: "f" arg { name: "to" i: 1 } }
+    op { type: "Scale" input: "f" output: "g" arg { name: "scale" f: 2.0 } }
+    op { type: "Negative" input: "g" output: "h" }
+    external_output: "h")");
+  for (const bool plans : {false, true}) {
+    Workspace workspace;
+    NetOptions options;
+    options.plan_memory = plans;
+    options.release_intermediates = !plans;
+    Net net(def, workspace, options);
+    RunContext run;
+    for (int i = 1; i <= 4; ++i) {
+      net.run(run);
+      EXPECT_EQ(workspace.fetch("h").item<float>(), -2.0F * static_cast<float>(i)) << plans;
+    }
+  }
 }
 
 TEST(Iter, RaisesItsInputInPlace) {

@@ -159,8 +159,9 @@ void mutate_elements(const OpCall& call, const std::string& input, std::initiali
 std::vector<Argument> other_arguments(const ArgSpec& spec) {
   const std::string& name = spec.name;
   std::vector<Argument> args;
-  for (const int64_t v : {int64_t{0}, int64_t{1}, int64_t{-1}, int64_t{2}, int64_t{-2}, int64_t{7}, int64_t{100},
-                          int64_t{1} << 31, -(int64_t{1} << 31), int64_t{1} << 42, kMost, kLeast})
+  for (const int64_t v :
+       {int64_t{0}, int64_t{1}, int64_t{-1}, int64_t{2}, int64_t{-2}, int64_t{7}, int64_t{100}, int64_t{INT32_MAX},
+        int64_t{1} << 31, int64_t{INT32_MIN}, (int64_t{1} << 32) + 1, int64_t{1} << 42, kMost, kLeast})
     args.push_back(make_arg(name, v));
   for (const float v : {0.0F, -1.0F, 1e30F, -1e30F, std::nanf(""), static_cast<float>(kInfinite)})
     args.push_back(make_arg(name, v));
@@ -173,6 +174,8 @@ std::vector<Argument> other_arguments(const ArgSpec& spec) {
                                         {kMost, kMost},
                                         {kLeast},
                                         {int64_t{1} << 40},
+                                        {int64_t{INT32_MAX}},
+                                        {(int64_t{1} << 32) + 1},
                                         {1, -1, 2},
                                         {2, 3},
                                         {0, 1, 2, 3, 4, 5, 6, 7, 8}})

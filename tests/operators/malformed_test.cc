@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "core/device.h"
@@ -96,19 +97,31 @@ bool run_before(const OpCall& call, Workspace& workspace, RunContext& context) {
   }
 }
 
-// "" or the text of the Error.
-std::string run(const OpCall& call) {
+struct Ran {
+  std::string error;
+  std::string outputs;  // types, shapes and bytes of those that are tensors
+};
+
+Ran run(const OpCall& call) {
   try {
     Workspace workspace;
     for (const auto& [name, value] : call.feeds) workspace.tensor(name) = value.clone();
     RunContext context;
-    if (!run_before(call, workspace, context)) return "";
+    if (!run_before(call, workspace, context)) return {};
     NetDef net;
     *net.add_op() = call.def;
     run_net_once(net, workspace, context);
-    return "";
+    Ran ran;
+    for (const std::string& name : call.def.output()) {
+      const Blob* blob = name.empty() ? nullptr : workspace.find(name);
+      if (!blob || !blob->is_tensor() || blob->empty() || blob->tensor().dtype() == DType::string) continue;
+      const Tensor& value = blob->tensor();
+      ran.outputs += value.str();
+      ran.outputs.append(reinterpret_cast<const char*>(value.raw()), value.bytes());
+    }
+    return ran;
   } catch (const Error& e) {
-    return e.what();
+    return {e.what(), ""};
   }
 }
 
@@ -139,7 +152,7 @@ class Malformed : public ::testing::Test {
     watchdog_.set(what);
     std::string text;
     try {
-      text = run(m.call);
+      text = run(m.call).error;
     } catch (const std::exception& e) {
       problems_.push_back(fmt::format("{}: no Error of ours but {}", what, e.what()));
     }
@@ -160,6 +173,43 @@ TEST_F(Malformed, TypesAndShapes) { walk(mutate_inputs); }
 TEST_F(Malformed, Values) { walk(mutate_values); }
 TEST_F(Malformed, Arguments) { walk(mutate_arguments); }
 TEST_F(Malformed, Names) { walk(mutate_names); }
+
+OpCall with_integer(OpCall call, const std::string& name, int64_t value) {
+  auto& args = *call.def.mutable_arg();
+  args.erase(std::remove_if(args.begin(), args.end(), [&](const Argument& a) { return a.name() == name; }), args.end());
+  *call.def.add_arg() = make_arg(name, value);
+  return call;
+}
+
+// An integer that does not fit is refused, or has its own result, where two that fit have different ones.
+TEST(MalformedIntegers, AreNotTakenForThoseThatFit) {
+  std::set<std::string> wrapped;
+  int accepted = 0;
+  const auto try_one = [&](const OpCall& call, const std::string& name, int64_t value) {
+    const auto ran = [&](int64_t v) { return run(with_integer(call, name, v)); };
+    const auto same = [](const Ran& x, const Ran& y) {
+      return x.error.empty() == y.error.empty() && x.outputs == y.outputs;
+    };
+    constexpr int64_t kWraps = int64_t{1} << 32;
+    const Ran fits = ran(value), next = ran(value + 1);
+    if (!fits.error.empty() || same(fits, next)) return;
+    ++accepted;
+    if (same(fits, ran(value + kWraps)) && same(next, ran(value + 1 + kWraps)))
+      wrapped.insert(fmt::format("{}, {}: {}", call.def.type(), name, value));
+  };
+  {
+    const TempFolder folder;
+    const InFolder here(folder.path());
+    const LittleMemory memory;
+    for (const auto& [type, calls] : calls_of_all_operators(folder.path()))
+      for (const OpCall& call : calls)
+        for (const ArgSpec& arg : op_spec(type).args)
+          for (const int64_t value : {0, 1})
+            if (arg.type == "int" || arg.type == "int32") try_one(call, arg.name, value);
+  }
+  EXPECT_GT(accepted, 100);
+  EXPECT_EQ(fmt::format("{}", fmt::join(wrapped, "; ")), "");
+}
 
 }  // namespace
 }  // namespace stepnet::testing

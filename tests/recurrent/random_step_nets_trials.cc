@@ -1,5 +1,6 @@
 // The trials of a random step net: which passes, shapes, threads and settings.
 #include <algorithm>
+#include <cstdlib>
 
 #include "recurrent/spec.h"
 #include "tests/recurrent/random_step_nets_draft.h"
@@ -17,7 +18,9 @@ NetShape small_shape(Dice& dice) { return {dice.between(dice.chance(0.2) ? 0 : 1
 // Blocks of operators that are hoisted have at least 128 rows, those that are deferred 256: the shapes are for one
 // block, a few of them, and parts of one.
 std::vector<NetShape> random_shapes(const StepNet& net, Dice& dice) {
-  const int64_t kind = net.grows || nests(net) ? dice.below(6) : dice.below(20);
+  // An imitated device takes seconds for what has thousands of rows.
+  const int64_t kinds = std::getenv("STEPNET_EMULATED_GPUS") ? 12 : 20;
+  const int64_t kind = net.grows || nests(net) ? dice.below(6) : dice.below(kinds);
   if (kind < 11) return {small_shape(dice), small_shape(dice)};
   static const std::vector<int64_t> wide = {64, 70, 128, 130};
   if (kind < 16) {
