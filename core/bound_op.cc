@@ -1,6 +1,7 @@
 #include "core/bound_op.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/anomaly.h"
@@ -60,9 +61,13 @@ void check_names(const BoundOp& op) {
 
 void check_in_place(const BoundOp& op) {
   const OpSpec& spec = *op.spec;
+  std::multimap<std::string_view, int> outputs;
+  for (int o = 0; o < op.def.output_size(); ++o)
+    if (!op.def.output(o).empty()) outputs.emplace(op.def.output(o), o);
   for (int i = 0; i < op.def.input_size(); ++i) {
-    for (int o = 0; o < op.def.output_size(); ++o) {
-      if (op.def.input(i).empty() || op.def.input(i) != op.def.output(o)) continue;
+    const auto [first, last] = outputs.equal_range(op.def.input(i));
+    for (auto at = first; at != last; ++at) {
+      const int o = at->second;
       if (!may_write_over(spec, i, o))
         throw Error(fmt::format("output \"{}\" cannot have the name of the input \"{}\" ({})",
                                 spec.output_spec(o)->name, spec.input_spec(i)->name, op.def.input(i)),

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "core/op_spec.h"
@@ -160,17 +161,17 @@ std::pair<int, int> OpSpec::input_range(int p, int count) const { return param_r
 std::pair<int, int> OpSpec::output_range(int p, int count) const { return param_range(outputs, p, count); }
 
 std::vector<bool> value_reads(const OpSpec& spec, int inputs, const std::vector<bool>& wanted_outputs) {
+  std::set<const ParamSpec*> wanted;  // a variadic one once; null: an output that the operator does not declare
+  for (size_t o = 0; o < wanted_outputs.size(); ++o)
+    if (wanted_outputs[o]) wanted.insert(spec.output_spec(static_cast<int>(o)));
   std::vector<bool> reads(inputs, false);
   for (int i = 0; i < inputs; ++i) {
     const ParamSpec* in = spec.input_spec(i);
     if (!in) continue;
-    bool read = wanted_outputs.empty() || spec.side_effect;
-    for (size_t o = 0; o < wanted_outputs.size(); ++o) {
-      if (!wanted_outputs[o]) continue;
-      const ParamSpec* out = spec.output_spec(static_cast<int>(o));
-      read =
-          read || !out || !out->uses || std::find(out->uses->begin(), out->uses->end(), in->name) != out->uses->end();
-    }
+    const bool read =
+        wanted_outputs.empty() || spec.side_effect || std::ranges::any_of(wanted, [&](const ParamSpec* out) {
+          return !out || !out->uses || std::ranges::find(*out->uses, in->name) != out->uses->end();
+        });
     reads[i] = read && !in->shape_only;
   }
   return reads;

@@ -123,21 +123,22 @@ void find_references(Expansion& e) {
   Names inside = {e.def.timestep()};
   for (const SequenceLink& s : e.def.sequence()) inside.insert(s.inner());
   for (const StateLink& s : e.def.state()) inside.insert(s.input());
-  const std::vector<std::string> listed(e.step.external_input().begin(), e.step.external_input().end());
-  Names so_far;
+  const Names listed(e.step.external_input().begin(), e.step.external_input().end());
+  Names so_far, found;
   for (int i = 0; i < e.step.op_size(); ++i) {
     for (const std::string& name : e.step.op(i).input()) {
-      if (name.empty() || inside.count(name) > 0 || so_far.count(name) > 0 || contains(e.references, name)) continue;
+      if (name.empty() || inside.count(name) > 0 || so_far.count(name) > 0 || found.count(name) > 0) continue;
       if (e.written.count(name) > 0)
         refuse_operator(e, i,
                         Error(fmt::format("the step net reads \"{}\" before an operator writes it", name),
                               "make it a state if it is the value of the timestep before"));
-      if (!listed.empty() && !contains(listed, name))
+      if (!listed.empty() && listed.count(name) == 0)
         refuse_operator(e, i,
                         Error(fmt::format("the step net reads \"{}\", which no operator writes and which is no "
                                           "external_input.{}",
                                           name, suggest(name, {so_far.begin(), so_far.end()}))));
       e.references.push_back(name);
+      found.insert(name);
     }
     so_far.insert(e.step.op(i).output().begin(), e.step.op(i).output().end());
   }

@@ -24,12 +24,15 @@ Renames renames_of(const OperatorDef& op, const OpSpec& spec) {
 }  // namespace
 
 NetStorage::NetStorage(const NetDef& net) {
-  const auto join = [this](const std::string& a, const std::string& b) {
+  std::map<std::string, std::vector<std::string>> members;  // of a storage with several names, all but its own
+  const auto join = [&](const std::string& a, const std::string& b) {
     const std::string to = of(a), from = of(b);
     if (to == from) return;
-    for (auto& [name, storage] : of_)
-      if (storage == from) storage = to;
-    of_[from] = to;
+    std::vector<std::string> moved = std::move(members[from]);
+    moved.push_back(from);
+    for (const std::string& name : moved) of_[name] = to;
+    members.erase(from);
+    std::ranges::move(moved, std::back_inserter(members[to]));
   };
   std::vector<Renames> renames;
   for (const OperatorDef& op : net.op()) {
@@ -37,14 +40,14 @@ NetStorage::NetStorage(const NetDef& net) {
     renames.push_back(spec ? renames_of(op, *spec) : Renames());
     for (const auto& [from, to] : renames.back()) join(from, to);
   }
-  for (const auto& [name, storage] : of_) ++names_[storage];
-  for (int i = 0; i < net.op_size(); ++i) {
-    std::vector<std::string>& written = writes_.emplace_back();
+  for (const auto& [storage, names] : members) shared_.insert(storage);
+  for (int i = 0; i < net.op_size(); ++i)
     for (const std::string& name : net.op(i).output()) {
       const bool renamed = std::ranges::any_of(renames[i], [&](const auto& r) { return r.second == name; });
-      if (!name.empty() && !renamed) written.push_back(of(name));
+      if (name.empty() || renamed) continue;
+      std::vector<int>& writers = writers_[of(name)];
+      if (writers.empty() || writers.back() != i) writers.push_back(i);
     }
-  }
 }
 
 const std::string& NetStorage::of(const std::string& name) const {
@@ -52,22 +55,18 @@ const std::string& NetStorage::of(const std::string& name) const {
   return it == of_.end() ? name : it->second;
 }
 
-bool NetStorage::has_other_names(const std::string& name) const { return names_.count(of(name)) > 0; }
-
-bool NetStorage::is_written_by(int op, const std::string& name) const {
-  return std::ranges::count(writes_[op], of(name)) > 0;
-}
+bool NetStorage::has_other_names(const std::string& name) const { return shared_.count(of(name)) > 0; }
 
 bool NetStorage::is_written_between(const std::string& name, int begin, int end) const {
-  for (int i = begin; i < end; ++i)
-    if (is_written_by(i, name)) return true;
-  return false;
+  const auto found = writers_.find(of(name));
+  if (found == writers_.end()) return false;
+  const auto first = std::ranges::lower_bound(found->second, begin);
+  return first != found->second.end() && *first < end;
 }
 
 int NetStorage::writers(const std::string& name) const {
-  int count = 0;
-  for (int i = 0; i < static_cast<int>(writes_.size()); ++i) count += is_written_by(i, name) ? 1 : 0;
-  return count;
+  const auto found = writers_.find(of(name));
+  return found == writers_.end() ? 0 : static_cast<int>(found->second.size());
 }
 
 }  // namespace stepnet

@@ -22,15 +22,14 @@ class NetStorage {
   // The name that stands for all names of its storage.
   const std::string& of(const std::string& name) const;
   bool has_other_names(const std::string& name) const;
-  // True if operator `op` writes the storage of `name`, under whatever name.
-  bool is_written_by(int op, const std::string& name) const;
-  bool is_written_between(const std::string& name, int begin, int end) const;  // by operators from `begin` to `end` - 1
+  // Whether an operator from `begin` to `end` - 1 writes the storage of `name`, under whatever name.
+  bool is_written_between(const std::string& name, int begin, int end) const;
   int writers(const std::string& name) const;  // how many operators write the storage of `name`
 
  private:
-  std::map<std::string, std::string> of_;         // only of names that are not their own
-  std::map<std::string, int> names_;              // by storage: how many others it has
-  std::vector<std::vector<std::string>> writes_;  // by operator: storages
+  std::map<std::string, std::string> of_;            // only of names that are not their own
+  std::set<std::string> shared_;                     // storages that have several names
+  std::map<std::string, std::vector<int>> writers_;  // by storage: operators, in order
 };
 
 }  // namespace stepnet

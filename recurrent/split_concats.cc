@@ -52,9 +52,13 @@ Neighbours neighbours_of(const std::vector<bool>& changing, int part) {
 class Splitter {
  public:
   Splitter(const NetDef& net, const ConcatUse& use) : net_(net), use_(use), storage_(net), changing_(use.states) {
-    for (const OperatorDef& op : net.op()) {
+    for (int i = 0; i < net.op_size(); ++i) {
+      const OperatorDef& op = net.op(i);
       const bool changes = std::ranges::any_of(op.input(), [&](const auto& name) { return changing_.count(name) > 0; });
       if (changes) changing_.insert(op.output().begin(), op.output().end());
+      for (const std::string& name : op.input())
+        if (std::vector<int>& readers = readers_[name]; readers.empty() || readers.back() != i) readers.push_back(i);
+      if (is_concat(op)) concats_[op.output(0)].push_back(i);
     }
   }
 
@@ -75,11 +79,10 @@ class Splitter {
   }
 
  private:
-  std::vector<int> readers_of(const std::string& blob) const {
-    std::vector<int> readers;
-    for (int i = 0; i < net_.op_size(); ++i)
-      if (std::ranges::count(net_.op(i).input(), blob) > 0) readers.push_back(i);
-    return readers;
+  const std::vector<int>& readers_of(const std::string& blob) const {
+    static const std::vector<int> none;
+    const auto found = readers_.find(blob);
+    return found == readers_.end() ? none : found->second;
   }
 
   // Whether the Concat may go if all readers of its result do without it.
@@ -93,12 +96,10 @@ class Splitter {
 
   // The Concat that makes a part, if it makes it for operator `reader` alone; or -1.
   int inner_concat(const std::string& part, int reader) const {
-    for (int i = 0; i < reader; ++i) {
-      const OperatorDef& op = net_.op(i);
-      if (is_concat(op) && op.output(0) == part && axis_of(op) == axis_of(net_.op(reader)) && can_go(i) &&
-          readers_of(part).size() == 1)
-        return i;
-    }
+    const auto made = concats_.find(part);
+    if (made == concats_.end() || readers_of(part).size() != 1) return -1;
+    for (const int i : made->second)
+      if (i < reader && axis_of(net_.op(i)) == axis_of(net_.op(reader)) && can_go(i)) return i;
     return -1;
   }
 
@@ -167,9 +168,11 @@ class Splitter {
   const NetDef& net_;
   const ConcatUse& use_;
   NetStorage storage_;
-  std::set<std::string> changing_;  // what depends on a state
-  std::map<int, Strings> parts_;    // of the products that are split
-  std::set<int> dropped_;           // Concats
+  std::map<std::string, std::vector<int>> readers_;  // by blob, in order
+  std::map<std::string, std::vector<int>> concats_;  // by what they join, in order
+  std::set<std::string> changing_;                   // what depends on a state
+  std::map<int, Strings> parts_;                     // of the products that are split
+  std::set<int> dropped_;                            // Concats
 };
 
 }  // namespace

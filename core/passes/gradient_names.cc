@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "core/passes/gradients.h"
@@ -38,15 +39,40 @@ std::string GradientNames::temporary(const std::string& blob) {
   return name;
 }
 
-std::string GradientNames::split(const std::string& base, const std::function<bool(const std::string&)>& usable) const {
+std::string GradientNames::split_name(const std::string& stem, int n) const {
+  return fmt::format("{}_{}_autosplit_{}", prefix_, stem, n);
+}
+
+GradientNames::SplitNumbers GradientNames::splits_among(const std::map<std::string, int>& names) const {
+  SplitNumbers found;
+  for (const auto& [name, count] : names)
+    if (const auto it = numbers_.find(name); it != numbers_.end()) found[it->second.first].insert(it->second.second);
+  return found;
+}
+
+std::string GradientNames::split(const std::string& base, const std::function<bool(const std::string&)>& usable,
+                                 const SplitNumbers& own) {
   const std::string stem = base.substr(base.starts_with(prefix_) ? prefix_.size() : 0);
-  for (int n = 0;; ++n) {
-    const std::string name = fmt::format("{}_{}_autosplit_{}", prefix_, stem, n);
-    if (!is_foreign(name) && usable(name)) return name;
+  Splits& splits = splits_[stem];
+  const auto first_usable = [&](const std::set<int>& numbers) {
+    const auto it = std::ranges::find_if(numbers, [&](int n) { return usable(split_name(stem, n)); });
+    return it == numbers.end() ? splits.next : *it;
+  };
+  const auto candidates = own.find(stem);
+  const int given =
+      std::min(first_usable(splits.free), candidates == own.end() ? splits.next : first_usable(candidates->second));
+  if (given < splits.next) return split_name(stem, given);
+  while (true) {
+    const int n = splits.next++;
+    const std::string name = split_name(stem, n);
+    if (is_foreign(name)) continue;
+    numbers_[name] = {stem, n};
+    if (holders(name) == 0) splits.free.insert(n);
+    if (usable(name)) return name;
   }
 }
 
-std::string GradientNames::unused(const std::string& base) const {
+std::string GradientNames::unused(const std::string& base) {
   if (!is_foreign(base) && holders(base) == 0) return base;
   return split(base, [&](const std::string& name) { return holders(name) == 0; });
 }
@@ -62,13 +88,19 @@ int GradientNames::holders(const std::string& name) const {
 }
 
 void GradientNames::hold(const GradientName& name) {
-  for (const std::string& part : {name.dense, name.indices, name.values})
-    if (!part.empty()) ++holders_[part];
+  for (const std::string& part : {name.dense, name.indices, name.values}) {
+    if (part.empty() || ++holders_[part] > 1) continue;
+    if (const auto it = numbers_.find(part); it != numbers_.end())
+      splits_[it->second.first].free.erase(it->second.second);
+  }
 }
 
 void GradientNames::release(const GradientName& name) {
-  for (const std::string& part : {name.dense, name.indices, name.values})
-    if (!part.empty()) --holders_[part];
+  for (const std::string& part : {name.dense, name.indices, name.values}) {
+    if (part.empty() || --holders_[part] > 0) continue;
+    if (const auto it = numbers_.find(part); it != numbers_.end())
+      splits_[it->second.first].free.insert(it->second.second);
+  }
 }
 
 }  // namespace stepnet

@@ -10,6 +10,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "proto/net.pb.h"
 
@@ -27,10 +29,15 @@ class GradientNames {
   // `base`, or base_1, base_2, ... if the net has that name.
   std::string fresh(const std::string& base);
   std::string temporary(const std::string& blob);
-  // The first "_<base>_autosplit_<n>" that `usable` accepts and the forward net does not have.
-  std::string split(const std::string& base, const std::function<bool(const std::string&)>& usable) const;
+  // Numbers of splits, by the name that is split.
+  using SplitNumbers = std::map<std::string, std::set<int>>;
+  SplitNumbers splits_among(const std::map<std::string, int>& names) const;
+  // The first "_<base>_autosplit_<n>" that `usable` accepts and the forward net does not have. What somebody holds is
+  // not asked about, but for those of `own`.
+  std::string split(const std::string& base, const std::function<bool(const std::string&)>& usable,
+                    const SplitNumbers& own = {});
   // `base` or a split of it, whichever comes first that holds nothing anybody still needs.
-  std::string unused(const std::string& base) const;
+  std::string unused(const std::string& base);
 
   // A blob of the net itself or one that is given to it: never written here.
   bool is_foreign(const std::string& name) const { return forward_.count(name) > 0; }
@@ -44,10 +51,21 @@ class GradientNames {
   void release(const GradientName& name);
 
  private:
+  // The splits of one name: numbers below `next` have been given out; those of them that nobody holds are free. So the
+  // first free one is found without a look at all that are held.
+  struct Splits {
+    int next = 0;
+    std::set<int> free;
+  };
+
+  std::string split_name(const std::string& stem, int n) const;
+
   std::string prefix_;
   std::set<std::string> forward_;
   std::map<std::string, int> writes_;
   std::map<std::string, int> holders_;
+  std::map<std::string, Splits> splits_;                        // by the name that is split
+  std::map<std::string, std::pair<std::string, int>> numbers_;  // of splits: the name that is split, the number
   int temporaries_ = 0;
 };
 

@@ -20,6 +20,17 @@ struct ForwardOp {
   std::vector<bool> wanted = {};    // per input
 };
 
+// Names of a gradient program's slots while they are chosen.
+struct Naming {
+  std::map<int, std::string> named;
+  std::map<int, size_t> result_of;                                           // by slot: the input it is a gradient of
+  std::map<int, std::vector<std::pair<size_t, int>>> reads;                  // by slot: steps, and which input of it
+  std::map<std::string, std::vector<std::pair<size_t, int>>> reads_of_name;  // the same of what has a name by now
+  std::map<std::string, int> own;  // gradients of the operator's outputs, which it reads for the last time
+  GradientNames::SplitNumbers own_splits;
+  std::vector<std::string> held;  // by results that have a name by now
+};
+
 // True if the step's output `slot` may have the name of its input `i`.
 bool works_in_place(const GradientProgram::Step& step, int i, int slot) {
   const auto o = std::ranges::find(step.outputs, slot) - step.outputs.begin();
@@ -56,11 +67,12 @@ class GradientPass {
   void seed_targets();
   void differentiate(ForwardOp& f);
   void emit(ForwardOp& f, const GradientProgram& program);
+  Naming prepare_naming(const ForwardOp& f, const GradientProgram& program) const;
+  void give_name(Naming& naming, int slot, const std::string& name);
   std::map<int, std::string> name_slots(ForwardOp& f, const GradientProgram& program);
-  bool may_write(const ForwardOp& f, const GradientProgram& program, size_t s, int slot, const std::string& name,
-                 const std::map<int, std::string>& named) const;
-  std::string name_output(const ForwardOp& f, const GradientProgram& program, size_t s, int slot,
-                          const std::map<int, std::string>& named);
+  bool may_write(const GradientProgram& program, size_t s, int slot, const std::string& name,
+                 const Naming& naming) const;
+  std::string name_output(const ForwardOp& f, const GradientProgram& program, size_t s, int slot, const Naming& naming);
   std::string slot_name(const ForwardOp& f, const GradientProgram::Slot& slot) const;
   void contribute(ForwardOp& f, const GradientProgram& program, const std::map<int, std::string>& named);
   void finish_blobs_first_read_by(int op);
@@ -190,55 +202,77 @@ std::string GradientPass::slot_name(const ForwardOp& f, const GradientProgram::S
 
 // May step `s` write its output `slot` to `name`? Not if another gradient holds what is there, a later step or a result
 // reads it, or step `s` itself reads it and does not work in place.
-bool GradientPass::may_write(const ForwardOp& f, const GradientProgram& program, size_t s, int slot,
-                             const std::string& name, const std::map<int, std::string>& named) const {
+bool GradientPass::may_write(const GradientProgram& program, size_t s, int slot, const std::string& name,
+                             const Naming& naming) const {
   int holders = names_.holders(name);
-  for (const Ref& ref : f.outputs)  // this operator's own output gradients are read here for the last time
-    if (const auto it = done_.find(ref); it != done_.end() && it->second.name.dense == name) --holders;
+  if (const auto it = naming.own.find(name); it != naming.own.end()) holders -= it->second;
   if (holders > 0 || names_.is_foreign(name)) return false;
-  auto holds_name = [&](const Value& v) {
-    const auto it = named.find(v.slot);
-    return v.slot != slot && it != named.end() && it->second == name;
-  };
-  for (const Gradient& g : program.results)
-    if (holds_name(g.dense) || holds_name(g.indices) || holds_name(g.values)) return false;
-  for (size_t later = s; later < program.steps.size(); ++later)
-    for (size_t i = 0; i < program.steps[later].inputs.size(); ++i) {
-      if (!holds_name({program.steps[later].inputs[i]})) continue;
-      if (later > s || !works_in_place(program.steps[s], static_cast<int>(i), slot)) return false;
-    }
-  return true;
+  const auto reads = naming.reads_of_name.find(name);
+  if (reads == naming.reads_of_name.end()) return true;
+  return std::ranges::all_of(reads->second, [&](const auto& read) {
+    const auto& [step, input] = read;
+    if (step < s || program.steps[step].inputs[input] == slot) return true;
+    return step == s && works_in_place(program.steps[s], input, slot);
+  });
 }
 
 std::string GradientPass::name_output(const ForwardOp& f, const GradientProgram& program, size_t s, int slot,
-                                      const std::map<int, std::string>& named) {
+                                      const Naming& naming) {
+  const auto result = naming.result_of.find(slot);
+  if (result == naming.result_of.end())
+    return names_.temporary(f.op.def.output_size() > 0 ? f.op.def.output(0) : f.op.def.type());
+  const Ref& input = f.inputs[result->second];
+  const Gradient& g = program.results[result->second];
+  const std::string suffix = g.dense.slot == slot ? "" : g.values.slot == slot ? "_values" : "_indices";
+  const std::string base = names_.gradient_of(input.name) + suffix;
+  // Sparse parts of several readers are told apart from the first on, as the public format does.
+  const bool shared = !suffix.empty() && versions_.readers(input) > 1;
+  if (!shared && may_write(program, s, slot, base, naming)) return base;
+  const auto usable = [&](const std::string& name) {
+    return !names_.taken(name) || may_write(program, s, slot, name, naming);
+  };
+  return names_.split(base, usable, naming.own_splits);
+}
+
+Naming GradientPass::prepare_naming(const ForwardOp& f, const GradientProgram& program) const {
+  Naming naming;
   for (size_t i = 0; i < program.results.size(); ++i) {
     const Gradient& g = program.results[i];
-    if (g.dense.slot != slot && g.indices.slot != slot && g.values.slot != slot) continue;
-    const std::string suffix = g.dense.slot == slot ? "" : g.values.slot == slot ? "_values" : "_indices";
-    const std::string base = names_.gradient_of(f.inputs[i].name) + suffix;
-    // Sparse parts of several readers are told apart from the first on, as the public format does.
-    const bool shared = !suffix.empty() && versions_.readers(f.inputs[i]) > 1;
-    if (!shared && may_write(f, program, s, slot, base, named)) return base;
-    return names_.split(base, [&](const std::string& name) {
-      return !names_.taken(name) || may_write(f, program, s, slot, name, named);
-    });
+    for (const int slot : {g.dense.slot, g.indices.slot, g.values.slot})
+      if (slot >= 0) naming.result_of.emplace(slot, i);
   }
-  return names_.temporary(f.op.def.output_size() > 0 ? f.op.def.output(0) : f.op.def.type());
+  for (size_t s = 0; s < program.steps.size(); ++s)
+    for (size_t i = 0; i < program.steps[s].inputs.size(); ++i)
+      naming.reads[program.steps[s].inputs[i]].emplace_back(s, static_cast<int>(i));
+  for (const Ref& ref : f.outputs)
+    if (const auto it = done_.find(ref); it != done_.end()) ++naming.own[it->second.name.dense];
+  naming.own_splits = names_.splits_among(naming.own);
+  return naming;
+}
+
+// What a result is called is held from then on.
+void GradientPass::give_name(Naming& naming, int slot, const std::string& name) {
+  naming.named[slot] = name;
+  if (const auto it = naming.reads.find(slot); it != naming.reads.end())
+    std::ranges::copy(it->second, std::back_inserter(naming.reads_of_name[name]));
+  if (naming.result_of.count(slot) == 0) return;
+  names_.hold({.dense = name, .indices = "", .values = ""});
+  naming.held.push_back(name);
 }
 
 std::map<int, std::string> GradientPass::name_slots(ForwardOp& f, const GradientProgram& program) {
-  std::map<int, std::string> named;
+  Naming naming = prepare_naming(f, program);
   for (size_t i = 0; i < program.slots.size(); ++i)
     if (program.slots[i].kind != GradientProgram::SlotKind::temporary)
-      named[static_cast<int>(i)] = slot_name(f, program.slots[i]);
+      give_name(naming, static_cast<int>(i), slot_name(f, program.slots[i]));
   for (size_t s = 0; s < program.steps.size(); ++s)
     for (const int out : program.steps[s].outputs)
       if (out >= 0) {
-        named[out] = name_output(f, program, s, out, named);
-        names_.take(named[out]);
+        give_name(naming, out, name_output(f, program, s, out, naming));
+        names_.take(naming.named[out]);
       }
-  return named;
+  for (const std::string& name : naming.held) names_.release({.dense = name, .indices = "", .values = ""});
+  return std::move(naming.named);
 }
 
 void GradientPass::emit(ForwardOp& f, const GradientProgram& program) {
