@@ -52,20 +52,51 @@ bool StepProgram::is_total(int slot) const {
   return std::any_of(totals_.begin(), totals_.end(), [&](const Total& t) { return t.slot == slot; });
 }
 
+StepProgram::SlotUses StepProgram::find_uses() const {
+  SlotUses uses;
+  uses.writers.resize(slots_.size());
+  uses.users.resize(slots_.size());
+  uses.uses.resize(slots_.size());
+  const auto add = [](std::vector<size_t>& to, size_t op) {
+    if (to.empty() || to.back() != op) to.push_back(op);
+  };
+  for (size_t i = 0; i < ops_.size(); ++i)
+    for (const bool writes : {false, true})
+      for (const int s : writes ? ops_[i]->out_slots : ops_[i]->in_slots) {
+        if (s < 0) continue;
+        ++uses.uses[s];
+        add(uses.users[s], i);
+        if (writes) add(uses.writers[s], i);
+      }
+  for (size_t s = 0; s < slots_.size(); ++s)
+    if (slots_[s]->kind == Kind::link) uses.links[slots_[s]->whole.storage().get()].push_back(static_cast<int>(s));
+  return uses;
+}
+
 std::vector<size_t> StepProgram::writers(int slot) const {
+  if (uses_) return uses_->writers[slot];
   std::vector<size_t> result;
   for (size_t i = 0; i < ops_.size(); ++i)
     if (contains(ops_[i]->out_slots, slot)) result.push_back(i);
   return result;
 }
 
+// The linked slots that show this tensor.
+std::vector<int> StepProgram::links_to(const void* storage) const {
+  if (uses_) {
+    const auto found = uses_->links.find(storage);
+    return found == uses_->links.end() ? std::vector<int>() : found->second;
+  }
+  std::vector<int> result;
+  for (size_t s = 0; s < slots_.size(); ++s)
+    if (slots_[s]->kind == Kind::link && slots_[s]->whole.storage().get() == storage)
+      result.push_back(static_cast<int>(s));
+  return result;
+}
+
 // Whether another linked slot shows the same tensor.
 bool StepProgram::shares_storage(int slot) const {
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    const bool other = static_cast<int>(s) != slot && slots_[s]->kind == Kind::link;
-    if (other && slots_[s]->whole.storage() == slots_[slot]->whole.storage()) return true;
-  }
-  return false;
+  return std::ranges::any_of(links_to(slots_[slot]->whole.storage().get()), [&](int s) { return s != slot; });
 }
 
 // Two numbers of timesteps, so that a size that happens to be one of them is not taken for timesteps.
@@ -117,12 +148,9 @@ bool StepProgram::can_stack(const Op& op, int64_t steps) const {
 bool StepProgram::is_made_earlier(size_t op, int index) const {
   const StepSlot& slot = *slots_[index];
   if (slot.cycle > 0 && slot.first != slot.kept) return false;  // its rows go round within a block
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    if (slots_[s]->kind != Kind::link || slots_[s]->whole.storage() != slot.whole.storage()) continue;
-    for (const size_t w : writers(static_cast<int>(s)))
-      if (ops_[w]->stage >= ops_[op]->stage) return false;
-  }
-  return true;
+  return std::ranges::none_of(links_to(slot.whole.storage().get()), [&](int s) {
+    return std::ranges::any_of(writers(s), [&](size_t w) { return ops_[w]->stage >= ops_[op]->stage; });
+  });
 }
 
 // What is there before the first timestep of the block: the sequence, values of the forward pass, what others hoisted,
@@ -156,22 +184,19 @@ bool StepProgram::read_after(size_t op, int index) const {
   if (row < 0 || (slot.changes && (row > 0) != spec_.descending)) return false;
   if (!by.empty()) return !slot.changes && by.back() < op && !shares_storage(index);
   // Rows of a tensor that later timesteps go on writing, all beyond this one.
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    const StepSlot& other = *slots_[s];
-    if (other.kind != Kind::link || other.whole.storage() != slot.whole.storage()) continue;
-    if (writers(static_cast<int>(s)).empty()) continue;
-    const int64_t written = first_row(static_cast<int>(s));
-    if (written < 0 || !(spec_.descending ? written < row : written > row)) return false;
-  }
-  return true;
+  return std::ranges::all_of(links_to(slot.whole.storage().get()), [&](int s) {
+    if (writers(s).empty()) return true;
+    const int64_t written = first_row(s);
+    return written >= 0 && (spec_.descending ? written < row : written > row);
+  });
 }
 
 // Nobody waits for it before the end of the block.
 bool StepProgram::written_after(int index) const {
   const StepSlot& slot = *slots_[index];
   if (writers(index).size() != 1) return false;
-  for (const auto& op : ops_)
-    if (contains(op->in_slots, index) && op->phase != Phase::after) return false;
+  for (const size_t user : users(index))
+    if (contains(ops_[user]->in_slots, index) && ops_[user]->phase != Phase::after) return false;
   if (slot.kind == Kind::link) return first_row(index) >= 0 && !shares_storage(index);
   return slot.kind == Kind::scratch;
 }
@@ -224,12 +249,18 @@ void StepProgram::plan_blocks() {
   };
   plan_stages();
   check("split");
-  for (size_t i = 0; runs_pass("hoist") && i < ops_.size(); ++i)
-    if (runs_before(i)) ops_[i]->phase = Phase::before;
+  {
+    const KnownUses known(*this);
+    for (size_t i = 0; runs_pass("hoist") && i < ops_.size(); ++i)
+      if (runs_before(i)) ops_[i]->phase = Phase::before;
+  }
   if (runs_pass("fuse")) keep_slices_in_steps();
   check("hoist");
-  for (size_t i = ops_.size(); spec_.backward && runs_pass("defer") && i-- > 0;)
-    if (runs_after(i)) ops_[i]->phase = Phase::after;
+  {
+    const KnownUses known(*this);
+    for (size_t i = ops_.size(); spec_.backward && runs_pass("defer") && i-- > 0;)
+      if (runs_after(i)) ops_[i]->phase = Phase::after;
+  }
   check("defer");
   if (runs_pass("fold")) fold_sums();
   check("fold");

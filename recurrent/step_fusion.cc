@@ -235,6 +235,7 @@ void StepProgram::fuse_chains() {
   for (size_t i = 0; i < ops_.size(); ++i)
     if (!gone[i]) left.push_back(std::move(ops_[i]));
   ops_ = std::move(left);
+  const KnownUses known(*this);
   for (size_t s = 0; s < slots_.size(); ++s) {
     const bool own = slots_[s]->kind == Kind::scratch || slots_[s]->kind == Kind::block;
     if (own && !is_total(static_cast<int>(s)) && uses_of(static_cast<int>(s)) == 0) slots_[s]->unused = true;

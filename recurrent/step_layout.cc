@@ -32,6 +32,7 @@ Lifetime StepProgram::block_lifetime(int slot) const {
 }
 
 void StepProgram::lay_out_blocks() {
+  const KnownUses known(*this);
   const auto use = [](StepSlot& slot, const Tensor& whole) {
     slot.whole = whole;
     slot.base = whole.offset();
@@ -68,6 +69,7 @@ bool StepProgram::may_lay_out(int index) const {
 
 // What is not laid out has a tensor of its own.
 void StepProgram::allocate_scratch() {
+  const KnownUses known(*this);
   for (size_t s = 0; s < slots_.size(); ++s) {
     StepSlot& slot = *slots_[s];
     if (slot.kind != Kind::scratch || !slot.typed || slot.unused || slot.shape_only || slot.tensor.storage()) continue;
@@ -96,6 +98,7 @@ std::vector<Lifetime> StepProgram::scratch_lifetimes(const std::vector<int>& slo
 }
 
 void StepProgram::lay_out_scratch() {
+  const KnownUses known(*this);
   std::vector<int> slots;
   for (size_t s = 0; s < slots_.size(); ++s)
     if (slots_[s]->laid_out) slots.push_back(static_cast<int>(s));

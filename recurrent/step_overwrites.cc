@@ -10,6 +10,7 @@ namespace stepnet {
 using Kind = StepSlot::Kind;
 
 int StepProgram::uses_of(int slot) const {
+  if (uses_) return uses_->uses[slot];
   int uses = 0;
   for (const auto& op : ops_)
     uses += static_cast<int>(std::ranges::count(op->in_slots, slot) + std::ranges::count(op->out_slots, slot));

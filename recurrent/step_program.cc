@@ -329,6 +329,9 @@ void StepProgram::fit_output(int index, const TensorType& type) {
 // A value that is added up over time is written straight into its total if one kernel that can add writes it, and
 // nobody else sees it.
 void StepProgram::plan_totals() {
+  const KnownUses known(*this);
+  std::map<int, int> terms;  // by slot: totals that it goes to
+  for (const auto& sum : spec_.totals) ++terms[slot_of(sum.name)];
   for (const auto& [name, tensor, gradient] : spec_.totals) {
     Total total{gradient, slot_of(name), tensor, false};
     require(total.slot >= 0, "the backward step net has no blob \"{}\", which is to be a parameter's gradient", name);
@@ -339,8 +342,7 @@ void StepProgram::plan_totals() {
     const std::vector<size_t> by = writers(total.slot);
     Op* const writer = by.empty() ? nullptr : ops_[by.back()].get();
     const size_t output = writer ? output_of(*writer, total.slot) : 0;
-    const bool shared = std::count_if(spec_.totals.begin(), spec_.totals.end(),
-                                      [&](const auto& other) { return slot_of(other.name) == total.slot; }) > 1;
+    const bool shared = terms.at(total.slot) > 1;
     // A kernel on casts adds to a float32 total as it is.
     const bool adds = writer && writer->kernel && (!wide || (is_on_casts(*writer->kernel) && kernels_fit(*writer)));
     if (adds && uses_of(total.slot) == 1 && !shared && slot.kind == Kind::scratch &&

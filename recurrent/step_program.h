@@ -200,6 +200,26 @@ class StepProgram {
   void infer(Op& op);
   void fit_output(int slot, const TensorType& type);
   void forget_shape(StepSlot& slot) const;
+  // Who reads and writes each slot, found once for a pass that changes no operator's slots.
+  struct SlotUses {
+    std::vector<std::vector<size_t>> writers, users;  // operators, in order
+    std::vector<int> uses;                            // as often as an operator has it
+    std::map<const void*, std::vector<int>> links;    // by storage: linked slots that show it
+  };
+  class KnownUses {
+   public:
+    explicit KnownUses(StepProgram& program) : program_(program), uses_(program.find_uses()) {
+      program_.uses_ = &uses_;
+    }
+    ~KnownUses() { program_.uses_ = nullptr; }
+    KnownUses(const KnownUses&) = delete;
+    KnownUses& operator=(const KnownUses&) = delete;
+
+   private:
+    StepProgram& program_;
+    SlotUses uses_;
+  };
+  SlotUses find_uses() const;
   int uses_of(int slot) const;
   bool may_overwrite(const Op& op, int slab, int output) const;
   void replace_slot(int old, int by);
@@ -268,6 +288,7 @@ class StepProgram {
   Schedule schedule() const;
   void check_pass(const std::string& pass, bool placed = true);
   std::vector<size_t> writers(int slot) const;
+  std::vector<int> links_to(const void* storage) const;
   bool shares_storage(int slot) const;
   int stage_of_storage(const void* storage) const;
   bool packs_weights(int64_t products) const;
@@ -321,6 +342,7 @@ class StepProgram {
   std::string net_name_;
   std::map<std::string, int> slots_by_name_;
   std::vector<std::unique_ptr<StepSlot>> slots_;
+  const SlotUses* uses_ = nullptr;  // while a KnownUses lives
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<Total> totals_;
   std::set<std::string> written_;

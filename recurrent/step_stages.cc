@@ -46,6 +46,7 @@ bool uses(const std::vector<int>& slots, int slot) { return std::ranges::find(sl
 }  // namespace
 
 std::vector<size_t> StepProgram::users(int slot) const {
+  if (uses_) return uses_->users[slot];
   std::vector<size_t> result;
   for (size_t i = 0; i < ops_.size(); ++i)
     if (uses(ops_[i]->in_slots, slot) || uses(ops_[i]->out_slots, slot)) result.push_back(i);
@@ -192,13 +193,18 @@ void StepProgram::plan_stages() {
   if (!runs_pass("hoist") || (!runs_pass("split") && !runs_pass("sink"))) return;
   // What is added up after a timestep must be made in it.
   if (!std::ranges::all_of(totals_, [](const Total& t) { return t.accumulated_by_kernel; })) return;
-  stages_ = number_stages(orders());
+  {
+    const KnownUses known(*this);
+    stages_ = number_stages(orders());
+  }
   std::stable_sort(ops_.begin(), ops_.end(), [](const auto& a, const auto& b) { return a->stage < b->stage; });
 }
 
 // What one stage hands to another in a scratch buffer gets a row for each timestep.
 void StepProgram::widen_between_stages() {
-  for (size_t s = 0; s < slots_.size() && stages_ > 1; ++s) {
+  if (stages_ < 2) return;
+  const KnownUses known(*this);
+  for (size_t s = 0; s < slots_.size(); ++s) {
     const std::vector<size_t> all = users(static_cast<int>(s));
     if (all.empty() || slots_[s]->kind != Kind::scratch || is_total(static_cast<int>(s))) continue;
     if (ops_[all.front()]->stage != ops_[all.back()]->stage) widen(static_cast<int>(s));
