@@ -63,7 +63,6 @@ Broadcast broadcast_like(const BroadcastArgs& args, const Shape& a, const Shape&
   const bool one = b.size() == 1;
   if (args.aligned()) {
     const int64_t axis = aligned_axis(args);
-    require(axis >= 0 && axis <= a.rank(), "A {} has no dimension {} for B to be laid over", a, axis);
     return one ? Broadcast{a, a, ones(a.rank())} : align_at_axis(axis, a, b);
   }
   return one && b.rank() > a.rank() ? Broadcast{a, a, ones(a.rank())} : align_at_end(a, b);

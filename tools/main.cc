@@ -22,7 +22,7 @@ constexpr int kMistake = 2;
 
 int complain(std::string_view text) {
   // Not by fmt::print, which throws where the terminal is gone.
-  const std::string line = visible_text(fmt::format("error: {}\n", text));
+  const std::string line = stepnet::visible_text(fmt::format("error: {}\n", text));
   std::fwrite(line.data(), 1, line.size(), stderr);
   return kMistake;
 }

@@ -60,7 +60,8 @@ TEST(FolderLock, GoesWithItsProcess) {
 
 TEST(FolderLock, AFolderThatIsNone) {
   const TempFolder folder;
-  expect_contains(error_text([&] { FolderLock lock(folder.file("none")); }), "none/lock: No such file or directory");
+  expect_contains(error_text([&] { FolderLock lock(folder.file("none") + "/lock"); }),
+                  "none/lock for writing: No such file or directory");
 }
 
 }  // namespace
