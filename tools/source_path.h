@@ -1,21 +1,18 @@
-// Where programs of the build find files that they were not given: at absolute paths which CMake defines
-// (STEPNET_SOURCE_DIR and others), unless environment variables of the same names say otherwise, as they do where the
-// programs were moved (tools/bundle). Threads: pure functions of the environment.
+// Where programs of the build find files that they were not given: at absolute paths which CMake defines for
+// source_path.cc alone (so that other files compile to the same bytes in every folder), unless environment variables say
+// otherwise, as they do where the programs were moved (tools/bundle). Threads: pure functions of the environment.
 #pragma once
 
-#include <cstdlib>
 #include <string>
 
 namespace stepnet {
 
-inline std::string place(const char* variable, const char* built) {
-  const char* moved = std::getenv(variable);
-  return moved && *moved ? moved : built;
-}
+// A file of the source tree, by its path from the root (STEPNET_SOURCE_DIR).
+std::string source_path(const std::string& path);
 
-// A file of the source tree, by its path from the root.
-inline std::string source_path(const std::string& path) {
-  return place("STEPNET_SOURCE_DIR", STEPNET_SOURCE_DIR) + "/" + path;
-}
+// The program `stepnet` (STEPNET_COMMAND), and the library of tools/examples/plugin (STEPNET_PLUGIN); empty in programs
+// that are built without them.
+std::string command_path();
+std::string plugin_path();
 
 }  // namespace stepnet

@@ -9,7 +9,7 @@ namespace {
 
 // Loaded once, and never unloaded: the registry points into it.
 void load_plugin() {
-  static void* plugin = dlopen(place("STEPNET_PLUGIN", STEPNET_PLUGIN).c_str(), RTLD_NOW | RTLD_LOCAL);
+  static void* plugin = dlopen(plugin_path().c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(plugin, nullptr) << dlerror();
 }
 

@@ -33,7 +33,7 @@ struct CommandRun {
 
 CommandRun run_in(const std::string& folder, const std::string& arguments) {
   const std::string command =
-      fmt::format("cd '{}' && '{}' {} 2>&1", folder, place("STEPNET_COMMAND", STEPNET_COMMAND), arguments);
+      fmt::format("cd '{}' && '{}' {} 2>&1", folder, command_path(), arguments);
   CommandRun run;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer;

@@ -31,7 +31,7 @@ std::string written(int file) {
 
 Command::Command(const std::vector<std::string>& arguments, const std::string& in_folder)
     : out_(::memfd_create("out", MFD_CLOEXEC)), err_(::memfd_create("err", MFD_CLOEXEC)) {
-  std::vector<std::string> all = {place("STEPNET_COMMAND", STEPNET_COMMAND)};
+  std::vector<std::string> all = {command_path()};
   all.insert(all.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& argument : all) argv.push_back(argument.data());

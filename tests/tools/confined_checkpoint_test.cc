@@ -172,7 +172,7 @@ TEST_F(ConfinedCheckpoint, AResumedRunWritesThroughNoLink) {
 
 // What the command prints on a terminal.
 std::string on_terminal(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), place("STEPNET_COMMAND", STEPNET_COMMAND));
+  arguments.insert(arguments.begin(), command_path());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

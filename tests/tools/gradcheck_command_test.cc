@@ -135,7 +135,7 @@ TEST(OpsCommand, TheTypedCallsAreUpToDate) {
 }
 
 TEST(Plugins, AreLoadedAndChecked) {
-  const std::string plugin = place("STEPNET_PLUGIN", STEPNET_PLUGIN);
+  const std::string plugin = plugin_path();
   expect_command(fmt::format("--plugin {} gradcheck ScaleBy --input X=2,3 --arg factor=3", plugin), 0, "right");
   expect_command(fmt::format("--plugin {} ops ScaleBy", plugin), 0, "Multiplies every element");
   expect_command("--plugin nowhere.so ops", 2, "error: cannot load the plugin: nowhere.so");

@@ -31,7 +31,7 @@ class CommandOutput : public ::testing::Test {
   }
   // By a shell; "stepnet" stands for the command.
   std::pair<int, std::string> shell(std::string line) const {
-    const std::string command = place("STEPNET_COMMAND", STEPNET_COMMAND);
+    const std::string command = command_path();
     for (size_t at = 0; (at = line.find("stepnet ", at)) != line.npos; at += command.size())
       line.replace(at, 7, command);
     line = fmt::format("cd {} && {{ {}; }} 2>{}", source_path("tests/data"), line, err_);

@@ -80,7 +80,7 @@ TEST_F(TrainCommandTest, TrainsWithAnOperatorOfAPlugin) {
   write_all(net_, net);
   expect_command(train("without", "--iterations 4"), 2, "ScaleBy");
   std::vector<std::string> with = train("run", "--iterations 40 --validate-every 20");
-  with.insert(with.begin(), {"--plugin", place("STEPNET_PLUGIN", STEPNET_PLUGIN)});
+  with.insert(with.begin(), {"--plugin", plugin_path()});
   testing::expect_contains(expect_command(with, 0, "trained 40 iterations in "), "the best so far\n");
 }
 
