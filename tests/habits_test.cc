@@ -5,7 +5,7 @@
 
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::habits_test {
 namespace {
 
 // Headers of operators/ that several files share on the CPU and that have no kernel of their own.
@@ -128,4 +128,4 @@ TEST(HabitChecks, NoticeLonelyTwins) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::habits_test

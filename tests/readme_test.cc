@@ -15,7 +15,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet {
+namespace stepnet::readme_test {
 namespace {
 
 std::string read(const std::string& path) {
@@ -91,4 +91,4 @@ TEST(Readme, ItsCommandsAreThere) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::readme_test

@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-namespace stepnet {
+namespace stepnet::activations_test {
 namespace {
 
 template <class T>
@@ -103,4 +103,4 @@ TEST(Activations, InstructionSetDoesNotMatter) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::activations_test

@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace stepnet {
+namespace stepnet::components_test {
 namespace {
 
 using Graph = std::vector<std::vector<int>>;
@@ -49,4 +49,4 @@ TEST(Components, OfALongChainNeedNoDeepRecursion) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::components_test

@@ -12,7 +12,7 @@
 #if defined(__linux__)
 #include <sched.h>
 
-namespace stepnet {
+namespace stepnet::cpu_placement_test {
 namespace {
 
 // A thread that does nothing until it is told to end.
@@ -95,6 +95,6 @@ TEST(SpinLock, LetsOneThreadInAtATime) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_placement_test
 
 #endif

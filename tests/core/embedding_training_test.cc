@@ -8,7 +8,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::embedding_training_test {
 namespace {
 
 constexpr int64_t kRows = 7, kColumns = 3;
@@ -150,4 +150,4 @@ TEST(EmbeddingTraining, RowsNeverLookedUpKeepTheirBits) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::embedding_training_test

@@ -10,7 +10,7 @@
 #include "core/passes/gradients.h"
 #include "tests/core/estimate_testing.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::estimate_operators_test {
 namespace {
 
 using Types = std::map<std::string, TensorType>;
@@ -141,4 +141,4 @@ std::string name_of(const ::testing::TestParamInfo<std::string>& info) { return 
 INSTANTIATE_TEST_SUITE_P(Operators, EstimateOf, ::testing::ValuesIn(op_types()), name_of);
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::estimate_operators_test

@@ -6,7 +6,7 @@
 #include "operators/ops.h"
 #include "tests/core/estimate_testing.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::estimate_tape_test {
 namespace {
 
 using autograd::Variable;
@@ -49,4 +49,4 @@ TEST(EstimateTape, EqualsARealRun) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::estimate_tape_test

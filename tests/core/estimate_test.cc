@@ -8,7 +8,7 @@
 #include "tests/core/estimate_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::estimate_test {
 namespace {
 
 constexpr const char* kMlp = R"(
@@ -180,4 +180,4 @@ TEST(Estimate, TellsItInATableAsJsonAndAsAPicture) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::estimate_test

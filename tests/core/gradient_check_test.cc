@@ -6,7 +6,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gradient_check_test {
 namespace {
 
 GradientSubject subject_of(const OperatorDef& op, const Feeds& feeds) {
@@ -136,4 +136,4 @@ TEST(GradientCheck, SaysWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gradient_check_test

@@ -5,7 +5,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/recurrent/full_form.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gradients_alias_test {
 namespace {
 
 Feeds feeds() { return {{"x", normal<double>({2, 3}, 1)}, {"w", normal<double>({2, 3}, 2)}}; }
@@ -159,4 +159,4 @@ TEST(GradientsAlias, InAStepNetWhereAFormulaReads) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gradients_alias_test

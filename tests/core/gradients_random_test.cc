@@ -12,7 +12,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gradients_random_test {
 namespace {
 
 constexpr int kInputs = 3;
@@ -236,4 +236,4 @@ TEST(GradientsRandom, SubsetsEqualTheWhole) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gradients_random_test

@@ -11,7 +11,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gradients_rows_test {
 namespace {
 
 using Map = std::map<std::string, std::string>;
@@ -273,4 +273,4 @@ TEST(GradientRows, IncorrectOperator) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gradients_rows_test

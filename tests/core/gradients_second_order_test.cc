@@ -5,7 +5,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gradients_second_order_test {
 namespace {
 
 const Shape kShape = {3, 3};
@@ -92,4 +92,4 @@ TEST(SecondOrder, NothingIsOverwritten) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gradients_second_order_test

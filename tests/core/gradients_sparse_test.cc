@@ -8,7 +8,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gradients_sparse_test {
 namespace {
 
 const Lines kLookups = {"a = Gather(E, i)", "b = SparseLengthsSum(E, j, l)", "c = SparseLengthsMean(E, j, l)",
@@ -142,4 +142,4 @@ TEST(GradientsSparse, OfAComputedTable) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gradients_sparse_test

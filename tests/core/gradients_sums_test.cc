@@ -5,7 +5,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gradients_sums_test {
 namespace {
 
 using Map = std::map<std::string, std::string>;
@@ -156,4 +156,4 @@ TEST(GradientSums, AGivenGradientIsNotOverwritten) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gradients_sums_test

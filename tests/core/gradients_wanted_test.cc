@@ -6,7 +6,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gradients_wanted_test {
 namespace {
 
 constexpr int kLayers = 3;
@@ -134,4 +134,4 @@ TEST(Wanted, AnOperatorWithoutDerivativeElsewhere) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gradients_wanted_test

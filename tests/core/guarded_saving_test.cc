@@ -10,7 +10,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet {
+namespace stepnet::testing::guarded_saving_test {
 namespace {
 
 int64_t live_now() { return allocator(Device{}).counters().live; }
@@ -23,11 +23,6 @@ void record_live(const NoArgs&, BlobCall&) { live_recorded = live_now(); }
 REGISTER(record_live_bytes) {
   return op("RecordLiveBytes").doc("Of tests: looks at the allocator's counter.").side_effect().blobs(record_live);
 }
-
-}  // namespace
-
-namespace testing {
-namespace {
 
 const Shape kX = {2, 3, 10, 10};
 constexpr int64_t kBlockOfX = 2432;  // 600 floats, rounded up to 64 bytes
@@ -182,5 +177,4 @@ TEST(Rounds, AnOperatorThatOverwritesWhatItsGradientReads) {
 }
 
 }  // namespace
-}  // namespace testing
-}  // namespace stepnet
+}  // namespace stepnet::testing::guarded_saving_test

@@ -14,7 +14,7 @@
 #include "core/op_example.h"
 #include "tests/core/estimate_testing.h"
 
-namespace stepnet {
+namespace stepnet::half_kernel_test {
 namespace {
 
 using Values = std::map<std::string, Tensor>;
@@ -186,4 +186,4 @@ TEST(HalfKernel, InPlaceIsInPlaceInTheTemporariesToo) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::half_kernel_test

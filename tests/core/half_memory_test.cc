@@ -14,7 +14,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/core/planned_runs.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::half_memory_test {
 namespace {
 
 // The most bytes that runs of the net take beyond their input, of [rows, 1024] of that type; by run.
@@ -181,4 +181,4 @@ TEST(DryAtOnce, CountsWhatPartsTakeTogether) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::half_memory_test

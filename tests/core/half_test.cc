@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace stepnet {
+namespace stepnet::half_test {
 namespace {
 
 // The value of bits with so many of exponent and fraction, by the formula of IEEE 754.
@@ -77,4 +77,4 @@ TEST(Half, AsATensor) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::half_test

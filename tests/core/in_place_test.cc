@@ -11,7 +11,7 @@
 #include "tests/operators/malformed_cases.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::in_place_test {
 namespace {
 
 struct OneRun {
@@ -79,4 +79,4 @@ TEST(InPlace, WritesTheSameBitsOverABlobOfAnotherName) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::in_place_test

@@ -7,7 +7,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet {
+namespace stepnet::io_checkpoint_test {
 namespace {
 
 using testing::error_text;
@@ -124,4 +124,4 @@ TEST(Checkpoint, ForeignFilesAndNames) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::io_checkpoint_test

@@ -8,7 +8,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet {
+namespace stepnet::io_db_test {
 namespace {
 
 using testing::error_text;
@@ -251,4 +251,4 @@ TEST(DbReader, SavedReaderGoesOn) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::io_db_test

@@ -16,7 +16,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::io_file_place_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -185,4 +185,4 @@ TEST_F(FilePlaceTest, WorkspacesBelowAConfinedOneAreConfined) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::io_file_place_test

@@ -6,7 +6,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet {
+namespace stepnet::io_files_test {
 namespace {
 
 using testing::error_text;
@@ -87,4 +87,4 @@ TEST(RenameIntoPlace, ReplacesOnlyIfTold) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::io_files_test

@@ -13,7 +13,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet {
+namespace stepnet::io_serialize_test {
 namespace {
 
 using testing::error_text;
@@ -267,4 +267,4 @@ TEST(SaveLoad, DamagedDatabasesAreRefused) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::io_serialize_test

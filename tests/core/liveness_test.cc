@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 
-namespace stepnet {
+namespace stepnet::liveness_test {
 namespace {
 
 using Values = std::vector<Lifetime>;
@@ -183,4 +183,4 @@ TEST(Liveness, SumsThatDoNotFitAreAnError) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::liveness_test

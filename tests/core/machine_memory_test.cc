@@ -13,7 +13,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet {
+namespace stepnet::machine_memory_test {
 namespace {
 
 constexpr int64_t kGigabyte = int64_t{1} << 30;
@@ -116,4 +116,4 @@ TEST_F(MachineMemory, IsAllThatMayBeAskedFor) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::machine_memory_test

@@ -11,7 +11,7 @@
 #include "tests/core/heap_counter.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::matmul_test {
 namespace {
 
 struct Sizes {
@@ -237,4 +237,4 @@ TEST(Matmul, SizesInUseAreNotMadeAgain) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::matmul_test

@@ -6,7 +6,7 @@
 #include "core/random.h"
 #include "tests/core/planned_runs.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::net_arena_fuzz_test {
 namespace {
 
 class Dice {
@@ -146,4 +146,4 @@ TEST(NetArenaFuzz, RandomNetsHaveTheSameBits) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::net_arena_fuzz_test

@@ -14,7 +14,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-namespace stepnet::testing {
+namespace stepnet::testing::net_arena_test {
 namespace {
 
 const NetOptions kPlanned = {.plan_memory = true};
@@ -368,4 +368,4 @@ TEST(NetArena, WithoutTheOptionNothingIsPlanned) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::net_arena_test

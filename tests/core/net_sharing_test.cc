@@ -5,7 +5,7 @@
 #include "tests/core/gradient_testing.h"
 #include "tests/core/planned_runs.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::net_sharing_test {
 namespace {
 
 Feeds feeds() { return {{"x", normal<double>({3, 3}, 1)}, {"w", normal<double>({3, 3}, 2)}}; }
@@ -103,4 +103,4 @@ TEST(NetSharing, NoBytesToRecompute) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::net_sharing_test

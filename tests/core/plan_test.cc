@@ -6,7 +6,7 @@
 #include "core/operator.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet {
+namespace stepnet::plan_test {
 namespace {
 
 using testing::error_of;
@@ -330,4 +330,4 @@ TEST(Plan, TooManyThreadsAreRefused) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::plan_test

@@ -4,7 +4,7 @@
 #include "tests/operators/op_test.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::plugin_test {
 namespace {
 
 // Loaded once, and never unloaded: the registry points into it.
@@ -31,4 +31,4 @@ TEST(Plugin, ItsOperatorRunsAndHasAGradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::plugin_test

@@ -5,7 +5,7 @@
 
 #include "tests/core/random_nets_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::random_nets_test {
 namespace {
 
 // What is wrong with the net of that seed, with the smallest net that shows it; "" if nothing is.
@@ -56,4 +56,4 @@ TEST(RandomNets, Campaign) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::random_nets_test

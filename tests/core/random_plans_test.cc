@@ -10,7 +10,7 @@
 #include "tests/core/random_nets_check.h"
 #include "tests/core/random_nets_reference.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::random_plans_test {
 namespace {
 
 struct RandomPlan {
@@ -149,4 +149,4 @@ TEST(RandomPlans, Campaign) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::random_plans_test

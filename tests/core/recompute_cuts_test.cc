@@ -5,7 +5,7 @@
 
 #include "tests/core/recompute_testing.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::recompute_cuts_test {
 namespace {
 
 struct Tried {
@@ -139,4 +139,4 @@ TEST(RecomputeCuts, CostsAreCloseToWhatNetsReallyTake) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::recompute_cuts_test

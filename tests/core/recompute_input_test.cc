@@ -4,7 +4,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/recompute_testing.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::recompute_input_test {
 namespace {
 
 TrainingCase chain(const Shape& x = {64, 16}) {
@@ -175,4 +175,4 @@ TEST(RecomputeInput, FreshNamesAreFresh) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::recompute_input_test

@@ -10,7 +10,7 @@
 #include "tests/core/recompute_testing.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::recompute_test {
 namespace {
 
 RecomputePlanner planner_of(const TrainingCase& c) { return {c.net, c.first_gradient_op, c.question}; }
@@ -129,4 +129,4 @@ TEST(Recompute, CurvesFall) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::recompute_test

@@ -8,7 +8,7 @@
 
 #include "core/workspace.h"
 
-namespace stepnet {
+namespace stepnet::stream_schedule_test {
 namespace {
 
 constexpr int kStart = StreamSchedule::kStart;
@@ -128,4 +128,4 @@ TEST(StreamSchedule, OneWaitIsEnough) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::stream_schedule_test

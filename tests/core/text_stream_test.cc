@@ -7,7 +7,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet {
+namespace stepnet::text_stream_test {
 namespace {
 
 using testing::error_text;
@@ -109,4 +109,4 @@ TEST(ReadTextFile, RefusesEmptyFiles) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::text_stream_test

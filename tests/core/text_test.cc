@@ -13,7 +13,7 @@
 #include "core/operator.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet {
+namespace stepnet::text_test {
 namespace {
 
 using testing::error_of;
@@ -327,4 +327,4 @@ TEST(Text, FilesThatCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::text_test

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace stepnet {
+namespace stepnet::vector_math_test {
 namespace {
 
 template <class T>
@@ -71,4 +71,4 @@ TEST(VectorMath, SmallResultsAreExactInRelation) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::vector_math_test

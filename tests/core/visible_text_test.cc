@@ -7,7 +7,7 @@
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::visible_text_test {
 namespace {
 
 TEST(VisibleText, ControlCharactersAreWrittenOut) {
@@ -73,4 +73,4 @@ TEST(VisibleText, CommandsPrintNone) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::visible_text_test

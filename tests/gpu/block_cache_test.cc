@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace stepnet::testing {
+namespace stepnet::testing::block_cache_test {
 namespace {
 
 constexpr size_t kKibi = 1024, kMebi = kKibi * kKibi;
@@ -150,4 +150,4 @@ TEST_F(BlockCacheTest, AFreeSegmentOfSeveralStreamsIsDropped) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::block_cache_test

@@ -6,7 +6,7 @@
 #include "gpu/matmul.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::category_test {
 namespace {
 
 CategoryBytes bytes_of(MemoryCategory category) { return memory_by_category(kGpu)[static_cast<size_t>(category)]; }
@@ -84,4 +84,4 @@ TEST(MemoryCategories, OfTheCpuAreValues) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::category_test

@@ -8,7 +8,7 @@
 #include "core/tensor.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::device_test {
 namespace {
 
 TEST(GpuDevice, IsOfferedWhereTheMachineHasOne) {
@@ -84,4 +84,4 @@ TEST_F(GpuTest, EventsOrderStreams) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::device_test

@@ -5,7 +5,7 @@
 
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::elementwise_twins_test {
 namespace {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
@@ -212,4 +212,4 @@ TEST_F(GpuTest, CopiesAreWhereTheirNamesSay) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::elementwise_twins_test

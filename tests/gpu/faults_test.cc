@@ -6,7 +6,7 @@
 #include "gpu/launches.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::faults_test {
 namespace {
 
 class GpuFaults : public GpuTest {
@@ -114,4 +114,4 @@ TEST_F(GpuFaults, AreOfOneDevice) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::faults_test

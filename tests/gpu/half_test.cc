@@ -16,7 +16,7 @@
 #include "recurrent/builder.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::half_test {
 namespace {
 
 constexpr DType kHalves[] = {DType::float16, DType::bfloat16};
@@ -234,4 +234,4 @@ TEST_F(GpuTest, AnLstmOfHalvesCastsNothing) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::half_test

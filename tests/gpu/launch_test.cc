@@ -3,7 +3,7 @@
 #include "tests/gpu/gpu_test.h"
 #include "tests/gpu/loops.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::launch_test {
 namespace {
 
 class GpuLoops : public GpuTest {
@@ -94,4 +94,4 @@ TEST_F(GpuLoops, ATensorThatIsElsewhereIsAnError) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::launch_test

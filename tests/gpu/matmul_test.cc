@@ -3,7 +3,7 @@
 
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::matmul_test {
 namespace {
 
 class GpuMatmul : public GpuTest {};
@@ -111,4 +111,4 @@ TEST_F(GpuMatmul, NoProductsAtAll) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::matmul_test

@@ -9,7 +9,7 @@
 #include "gpu/stream.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::memory_test {
 namespace {
 
 constexpr size_t kBytes = size_t{12} << 20;  // a segment of its own
@@ -220,4 +220,4 @@ TEST_F(GpuMemory, EachDeviceHasItsOwn) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::memory_test

@@ -1,7 +1,7 @@
 // Operators that move data, in sizes at which several teams, tiles and units of copies take part.
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::moves_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -131,4 +131,4 @@ TEST_F(GpuTest, BadIndicesAreLeftOutAndNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::moves_test

@@ -8,7 +8,7 @@
 #include "gpu/stream.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::net_streams_test {
 namespace {
 
 constexpr int64_t kSize = 4096;
@@ -184,4 +184,4 @@ TEST_F(GpuNetStreams, TheirNumberIsChecked) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::net_streams_test

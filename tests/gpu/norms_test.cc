@@ -5,7 +5,7 @@
 #include "core/passes/gradients.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::norms_test {
 namespace {
 
 class GpuNorms : public GpuTest {
@@ -179,4 +179,4 @@ TEST_F(GpuNorms, SizesBeyondTheLibrary) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::norms_test

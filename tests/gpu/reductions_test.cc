@@ -1,7 +1,7 @@
 // Reductions, searches, losses and sparse optimizers of sizes that teams of threads share, and faults in their inputs.
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reductions_test {
 namespace {
 
 const Argument kSecond = make_arg("axes", std::vector<int64_t>{1});
@@ -71,4 +71,4 @@ TEST_F(GpuTest, LabelsThatAreNoClassAreErrors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reductions_test

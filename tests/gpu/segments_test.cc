@@ -3,7 +3,7 @@
 
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::segments_test {
 namespace {
 
 class GpuSegments : public GpuTest {};
@@ -162,4 +162,4 @@ TEST_F(GpuSegments, AGradientOfOtherSegmentsIsAnError) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::segments_test

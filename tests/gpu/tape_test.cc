@@ -5,7 +5,7 @@
 #include "tests/gpu/gpu_test.h"
 #include "tools/bench/tape/hessian.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::tape_test {
 namespace {
 
 using autograd::Variable;
@@ -90,4 +90,4 @@ TEST_F(GpuTape, HessiansAndTheirGradientsAreTheCpus) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::tape_test

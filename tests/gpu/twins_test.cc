@@ -1,7 +1,7 @@
 // Operators with a CUDA twin give on a GPU what they give on the CPU.
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::twins_test {
 
 namespace {
 
@@ -33,4 +33,4 @@ TEST(GpuBuild, RunsNetsOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::twins_test

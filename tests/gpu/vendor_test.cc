@@ -3,7 +3,7 @@
 #include "gpu/vendor/nvrtc.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::vendor_test {
 namespace {
 
 std::vector<FusedInstruction> lstm_like() {
@@ -24,4 +24,4 @@ TEST(GpuCompiler, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::vendor_test

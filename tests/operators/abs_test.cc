@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::abs_test {
 namespace {
 
 TEST(Abs, ValuesAndGradient) {
@@ -23,4 +23,4 @@ TEST(Abs, GradientAtZeroIsZero) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::abs_test

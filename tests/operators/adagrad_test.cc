@@ -2,7 +2,7 @@
 
 #include "tests/operators/optimizer_steps.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::adagrad_test {
 namespace {
 
 OptimizerSteps adagrad(const Shape& shape, double decay) {
@@ -50,4 +50,4 @@ TEST(Adagrad, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::adagrad_test

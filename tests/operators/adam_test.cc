@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::adam_test {
 namespace {
 
 Feeds feeds_for(const Shape& shape) {
@@ -75,4 +75,4 @@ TEST(Adam, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::adam_test

@@ -2,7 +2,7 @@
 
 #include "tests/operators/optimizer_steps.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::adam_w_test {
 namespace {
 
 // Loshchilov and Hutter's algorithm 2 as they write it, with bias-corrected moments: eps / sqrt(1 - beta2^t) in place
@@ -65,4 +65,4 @@ TEST(AdamW, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::adam_w_test

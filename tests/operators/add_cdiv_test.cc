@@ -1,7 +1,7 @@
 // AddCDiv against the formula and central differences, in place, and what its gradients read.
 #include "tests/operators/add_c_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::add_cdiv_test {
 namespace {
 
 TEST(AddCDiv, ValuesAndGradients) { EXPECT_EQ(check_add_c("AddCDiv", std::divides<double>()), ""); }
@@ -34,4 +34,4 @@ TEST(AddCDiv, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::add_cdiv_test

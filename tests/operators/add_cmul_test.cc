@@ -1,7 +1,7 @@
 // AddCMul against the formula and central differences, in place, and what its gradients read.
 #include "tests/operators/add_c_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::add_cmul_test {
 namespace {
 
 TEST(AddCMul, ValuesAndGradients) { EXPECT_EQ(check_add_c("AddCMul", std::multiplies<double>()), ""); }
@@ -32,4 +32,4 @@ TEST(AddCMul, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::add_cmul_test

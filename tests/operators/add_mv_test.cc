@@ -2,7 +2,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::add_mv_test {
 namespace {
 
 OperatorDef add_mv(float beta = 1, float alpha = 1) {
@@ -63,4 +63,4 @@ TEST(AddMV, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::add_mv_test

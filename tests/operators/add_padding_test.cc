@@ -2,7 +2,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::add_padding_test {
 namespace {
 
 struct Case {
@@ -188,4 +188,4 @@ TEST(AddPadding, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::add_padding_test

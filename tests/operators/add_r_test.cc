@@ -4,7 +4,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::add_r_test {
 namespace {
 
 OperatorDef add_r(float beta = 1, float alpha = 1, const char* output = "Z") {
@@ -76,4 +76,4 @@ TEST(AddR, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::add_r_test

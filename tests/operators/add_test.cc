@@ -1,7 +1,7 @@
 // Add against plain loops and central differences, with every kind of broadcasting.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::add_test {
 namespace {
 
 OperatorDef add_op(const std::vector<Argument>& args = {}) { return make_op("Add", {"A", "B"}, {"C"}, args); }
@@ -70,4 +70,4 @@ TEST(Add, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::add_test

@@ -1,7 +1,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::alias_test {
 namespace {
 
 TEST(Alias, SharesTheStorage) {
@@ -27,4 +27,4 @@ TEST(Alias, PassesItsGradientThroughWithoutAnOperator) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::alias_test

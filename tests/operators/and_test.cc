@@ -1,7 +1,7 @@
 // And against the truth table, with every kind of broadcasting.
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::and_test {
 namespace {
 
 double holds(double a, double b) { return a != 0 && b != 0 ? 1 : 0; }
@@ -25,4 +25,4 @@ TEST(And, NumbersAreNoBools) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::and_test

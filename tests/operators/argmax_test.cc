@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::argmax_test {
 namespace {
 
 OperatorDef argmax(int axis, bool keepdims) {
@@ -59,4 +59,4 @@ TEST(ArgMax, OfNothingIsAnError) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::argmax_test

@@ -3,7 +3,7 @@
 #include "operators/create_mutex.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::atomic_iter_test {
 namespace {
 
 NetDef net_of(const OperatorDef& def) {
@@ -49,4 +49,4 @@ TEST(AtomicIter, NeedsAMutexAndACounter) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::atomic_iter_test

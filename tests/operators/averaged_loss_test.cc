@@ -1,7 +1,7 @@
 // AveragedLoss: the mean, and its gradient.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::averaged_loss_test {
 namespace {
 
 TEST(AveragedLoss, MeanAndGradient) {
@@ -27,4 +27,4 @@ TEST(AveragedLoss, TheGivenGradientIsOneNumber) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::averaged_loss_test

@@ -4,7 +4,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::badd_bmm_test {
 namespace {
 
 struct Sizes {
@@ -91,4 +91,4 @@ TEST(BAddBMM, NotInPlace) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::badd_bmm_test

@@ -1,7 +1,7 @@
 // BatchGather: against a loop, its gradient where rows are taken several times, and what it refuses.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::batch_gather_test {
 namespace {
 
 const OperatorDef kGather = make_op("BatchGather", {"D", "I"}, {"Y"});
@@ -76,4 +76,4 @@ TEST(BatchGather, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::batch_gather_test

@@ -2,7 +2,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::batch_matmul_test {
 namespace {
 
 struct Case {
@@ -101,4 +101,4 @@ TEST(BatchMatMul, EachGradientReadsTheOtherOperandAlone) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::batch_matmul_test

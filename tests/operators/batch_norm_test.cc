@@ -5,7 +5,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::batch_norm_test {
 namespace {
 
 const char* const kNames[] = {"BatchNorm", "SpatialBN"};
@@ -199,4 +199,4 @@ TEST(BatchNorm, OneGradientAlone) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::batch_norm_test

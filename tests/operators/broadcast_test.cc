@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::broadcast_test {
 namespace {
 
 BroadcastArgs aligned(int64_t axis) {
@@ -62,4 +62,4 @@ TEST(Broadcast, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::broadcast_test

@@ -3,7 +3,7 @@
 #include "core/half.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cast_test {
 namespace {
 
 template <class T>
@@ -94,4 +94,4 @@ TEST(Cast, RefusesTypesItHasNot) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cast_test

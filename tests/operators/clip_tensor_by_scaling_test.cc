@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::clip_tensor_by_scaling_test {
 namespace {
 
 template <class T>
@@ -76,4 +76,4 @@ TEST(ClipTensorByScaling, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::clip_tensor_by_scaling_test

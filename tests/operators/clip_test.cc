@@ -5,7 +5,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::clip_test {
 namespace {
 
 const std::vector<Argument> kBounds = {make_arg("min", -1.5F), make_arg("max", 1.0F)};
@@ -49,4 +49,4 @@ TEST(Clip, BoundsMustBeInOrder) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::clip_test

@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::concat_test {
 namespace {
 
 // Joins [A, a_i, B] tensors along the middle dimension, element by element.
@@ -121,4 +121,4 @@ TEST(SplitLike, UndoesConcat) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::concat_test

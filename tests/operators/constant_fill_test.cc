@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::constant_fill_test {
 namespace {
 
 Tensor fill(std::vector<Argument> args) {
@@ -80,4 +80,4 @@ TEST(DiagonalFill, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::constant_fill_test

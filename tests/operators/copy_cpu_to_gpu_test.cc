@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::copy_cpu_to_gpu_test {
 namespace {
 
 TEST(CopyCPUToGPU, AllFormsCopyOnTheCpu) {
@@ -14,4 +14,4 @@ TEST(CopyCPUToGPU, AllFormsCopyOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::copy_cpu_to_gpu_test

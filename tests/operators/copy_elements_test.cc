@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::copy_elements_test {
 namespace {
 
 TEST(CopyElements, CopiesRunsOfAnyType) {
@@ -37,4 +37,4 @@ TEST(CopyElements, CopyValuesKeepsTheShapeOfTheResult) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::copy_elements_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::copy_test {
 namespace {
 
 TEST(Copy, HasItsOwnStorage) {
@@ -28,4 +28,4 @@ TEST(Copy, Gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::copy_test

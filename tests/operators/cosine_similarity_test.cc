@@ -3,7 +3,7 @@
 
 #include "tests/operators/row_pairs_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cosine_similarity_test {
 namespace {
 
 double naive(const double* x, const double* y, int64_t size) {
@@ -49,4 +49,4 @@ TEST(CosineSimilarity, BadSecondGradientsAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cosine_similarity_test

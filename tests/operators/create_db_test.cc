@@ -2,7 +2,7 @@
 #include "core/io/db_reader.h"
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::create_db_test {
 namespace {
 
 TEST(CreateDb, OpensAReader) {
@@ -41,4 +41,4 @@ TEST(CreateDb, Mistakes) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::create_db_test

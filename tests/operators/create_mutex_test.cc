@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::create_mutex_test {
 namespace {
 
 TEST(CreateMutex, PutsAMutexIntoItsBlob) {
@@ -17,4 +17,4 @@ TEST(CreateMutex, PutsAMutexIntoItsBlob) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::create_mutex_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cross_entropy_test {
 namespace {
 
 OperatorDef loss() { return make_op("CrossEntropy", {"X", "label"}, {"Y"}); }
@@ -61,4 +61,4 @@ TEST(CrossEntropy, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cross_entropy_test

@@ -2,7 +2,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cross_test {
 namespace {
 
 OperatorDef cross(int axis) { return make_op("Cross", {"A", "B"}, {"C"}, {make_arg("axis", axis)}); }
@@ -60,4 +60,4 @@ TEST(Cross, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cross_test

@@ -1,7 +1,7 @@
 // Cumsum against plain loops and central differences, to the second order.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cumsum_test {
 namespace {
 
 OperatorDef cumsum(int axis, bool exclusive, bool reverse) {
@@ -60,4 +60,4 @@ TEST(Cumsum, TheAxisMustBeGivenAndExist) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cumsum_test

@@ -1,7 +1,7 @@
 // DBExists.
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::db_exists_test {
 namespace {
 
 TEST(DbExists, IsTrueForWhatCanBeOpened) {
@@ -27,4 +27,4 @@ TEST(DbExists, IsTrueForWhatCanBeOpened) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::db_exists_test

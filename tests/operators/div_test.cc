@@ -4,7 +4,7 @@
 #include "tests/operators/elementwise_check.h"
 #include "tests/operators/gradient_reads.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::div_test {
 namespace {
 
 OperatorDef div_op(const std::vector<Argument>& args = {}, const char* output = "C") {
@@ -63,4 +63,4 @@ TEST(Div, NoGradientReadsTheDividend) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::div_test

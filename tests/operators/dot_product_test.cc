@@ -2,7 +2,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/row_pairs_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::dot_product_test {
 namespace {
 
 double naive(const double* x, const double* y, int64_t size) {
@@ -42,4 +42,4 @@ TEST(DotProduct, OfVectors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::dot_product_test

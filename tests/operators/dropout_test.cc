@@ -1,7 +1,7 @@
 #include "core/parallel.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::dropout_test {
 namespace {
 
 OperatorDef dropout(const std::vector<Argument>& args, const std::vector<std::string>& outputs = {"Y", "M"}) {
@@ -150,4 +150,4 @@ TEST(Dropout, RefusesARatioOfOne) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::dropout_test

@@ -1,7 +1,7 @@
 // ElementwiseLinear against a plain loop and central differences.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::elementwise_linear_test {
 namespace {
 
 OperatorDef linear(int axis) { return make_op("ElementwiseLinear", {"X", "w", "b"}, {"Y"}, {make_arg("axis", axis)}); }
@@ -75,4 +75,4 @@ TEST(ElementwiseLinear, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::elementwise_linear_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::elu_test {
 namespace {
 
 OperatorDef elu_op(const std::vector<Argument>& args = {}) { return make_op("Elu", {"X"}, {"Y"}, args); }
@@ -38,4 +38,4 @@ TEST(Elu, AlphaIsNotNegative) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::elu_test

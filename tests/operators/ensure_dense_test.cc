@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::ensure_dense_test {
 namespace {
 
 TEST(EnsureDense, IsTheIdentity) {
@@ -11,4 +11,4 @@ TEST(EnsureDense, IsTheIdentity) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::ensure_dense_test

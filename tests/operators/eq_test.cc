@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::eq_test {
 namespace {
 
 double holds(double a, double b) { return a == b ? 1 : 0; }
@@ -34,4 +34,4 @@ TEST(EQ, CannotBeInPlace) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::eq_test

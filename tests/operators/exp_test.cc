@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::exp_test {
 namespace {
 
 OperatorDef exp_op() { return make_op("Exp", {"X"}, {"Y"}); }
@@ -35,4 +35,4 @@ TEST(Exp, IntegersAreRefused) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::exp_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::expand_test {
 namespace {
 
 OperatorDef expand(const std::vector<int>& shape) {
@@ -72,4 +72,4 @@ TEST(Expand, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::expand_test

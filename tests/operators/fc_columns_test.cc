@@ -2,7 +2,7 @@
 #include "core/parallel.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::fc_columns_test {
 namespace {
 
 // X [m, k] times columns `first` to first + k of W [n, K], plus b.
@@ -209,4 +209,4 @@ TEST(FcColumns, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::fc_columns_test

@@ -1,7 +1,7 @@
 // FC and FCGradient against plain loops and central differences.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::fc_test {
 namespace {
 
 Tensor naive_fc(const Tensor& x, const Tensor& w, const Tensor& b, int64_t m, const Shape& out) {
@@ -100,4 +100,4 @@ TEST(Fc, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::fc_test

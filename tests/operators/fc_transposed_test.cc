@@ -1,7 +1,7 @@
 // FCTransposed and its gradients against FC with the weights the other way round, and central differences.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::fc_transposed_test {
 namespace {
 
 OperatorDef fc(int axis = 1, int axis_w = 1) {
@@ -87,4 +87,4 @@ TEST(FcTransposed, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::fc_transposed_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::fill_shape_test {
 namespace {
 
 Shape filled(const std::vector<Argument>& args, const Feeds& feeds = {}) {
@@ -73,4 +73,4 @@ TEST(FillShape, MayBeInPlace) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::fill_shape_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::flatten_test {
 namespace {
 
 OperatorDef flatten(int axis) { return make_op("Flatten", {"X"}, {"Y"}, {make_arg("axis", axis)}); }
@@ -46,4 +46,4 @@ TEST(Flatten, RefusesAnAxisThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::flatten_test

@@ -6,7 +6,7 @@
 #include "tests/core/temp_folder.h"
 #include "tests/operators/flops_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::flops_test {
 namespace {
 
 // Adds the gradients of the inputs; false if there are none, or none of this order.
@@ -44,4 +44,4 @@ std::string name_of(const ::testing::TestParamInfo<std::string>& info) { return 
 INSTANTIATE_TEST_SUITE_P(Operators, FlopsOf, ::testing::ValuesIn(op_types()), name_of);
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::flops_test

@@ -5,7 +5,7 @@
 #include "tests/operators/elementwise_check.h"
 #include "tests/operators/gradient_reads.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::fmod_test {
 namespace {
 
 OperatorDef fmod_op(const std::vector<Argument>& args = {}, const char* output = "C") {
@@ -78,4 +78,4 @@ TEST(TruncDiv, GoesWithTheRemainder) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::fmod_test

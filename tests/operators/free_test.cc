@@ -3,7 +3,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::free_test {
 namespace {
 
 TEST(Free, EmptiesTensorsAndObjects) {
@@ -54,4 +54,4 @@ TEST(Free, GradientsNoticeWhatIsFreed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::free_test

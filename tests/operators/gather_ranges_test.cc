@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gather_ranges_test {
 namespace {
 
 const OperatorDef kGather = make_op("GatherRanges", {"D", "R"}, {"Y", "L"});
@@ -87,4 +87,4 @@ TEST(GatherRanges, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gather_ranges_test

@@ -1,7 +1,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gather_test {
 namespace {
 
 const OperatorDef kGather = make_op("Gather", {"D", "I"}, {"Y"});
@@ -56,4 +56,4 @@ TEST(Gather, RefusesRowsThatDoNotExist) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gather_test

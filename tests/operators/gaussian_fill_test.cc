@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gaussian_fill_test {
 namespace {
 
 Tensor fill(std::vector<Argument> args) {
@@ -30,4 +30,4 @@ TEST(GaussianFill, RefusesANegativeDeviation) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gaussian_fill_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gelu_test {
 namespace {
 
 OperatorDef gelu_op(const std::vector<Argument>& args = {}) { return make_op("Gelu", {"X"}, {"Y"}, args); }
@@ -37,4 +37,4 @@ TEST(Gelu, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gelu_test

@@ -2,7 +2,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::ger_test {
 namespace {
 
 const OperatorDef kGer = make_op("Ger", {"X", "Y"}, {"Z"});
@@ -50,4 +50,4 @@ TEST(Ger, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::ger_test

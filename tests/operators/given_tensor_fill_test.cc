@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::given_tensor_fill_test {
 namespace {
 
 template <class T>
@@ -61,4 +61,4 @@ TEST(GivenTensorFill, RefusesValuesOfAnotherKind) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::given_tensor_fill_test

@@ -4,7 +4,7 @@
 #include "core/parallel.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::global_norm_clip_test {
 namespace {
 
 OperatorDef clip(float max_norm, const std::vector<std::string>& in, const std::vector<std::string>& out) {
@@ -81,4 +81,4 @@ TEST(GlobalNormClip, RefusesWhatItCannotClip) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::global_norm_clip_test

@@ -1,7 +1,7 @@
 // Second derivatives of GRUUnit against differences of its first ones.
 #include "tests/operators/unit_second_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gru_unit_second_test {
 namespace {
 
 const Unit kUnit = {"GRUUnit",
@@ -69,4 +69,4 @@ TEST(GruUnitSecond, WhatIsReadMustBeThere) {
 TEST(GruUnitSecond, ThereAreNoThirdOnes) { expect_no_third_derivatives(kUnit, subject_of({1, 1}, {}).net); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gru_unit_second_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gru_unit_test {
 namespace {
 
 struct Options {
@@ -99,4 +99,4 @@ TEST(GruUnit, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gru_unit_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gt_test {
 namespace {
 
 double holds(double a, double b) { return a > b ? 1 : 0; }
@@ -33,4 +33,4 @@ TEST(GT, CannotBeInPlace) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gt_test

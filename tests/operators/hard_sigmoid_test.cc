@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::hard_sigmoid_test {
 namespace {
 
 OperatorDef hard(const std::vector<Argument>& args = {}) { return make_op("HardSigmoid", {"X"}, {"Y"}, args); }
@@ -32,4 +32,4 @@ TEST(HardSigmoid, GradientAtTheBoundsIsZero) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::hard_sigmoid_test

@@ -3,7 +3,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::if_test {
 namespace {
 
 NetDef net_of(const std::string& text) { return parse_net_text(text, "test"); }
@@ -167,4 +167,4 @@ TEST_F(If, HasNoGradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::if_test

@@ -1,7 +1,7 @@
 // IndexAdd and its gradient against plain loops and central differences, in place, and what its gradients read.
 #include "tests/operators/indexed_add_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::index_add_test {
 namespace {
 
 const IndexedAdd kAdd = {"IndexAdd", false};
@@ -31,4 +31,4 @@ TEST(IndexAdd, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::index_add_test

@@ -6,7 +6,7 @@
 #include "core/net.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::iter_test {
 namespace {
 
 int64_t count_runs(const OperatorDef& def, Workspace& workspace, int runs) {
@@ -67,4 +67,4 @@ TEST(Iter, RefusesWhatIsNoCounter) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::iter_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/row_pairs_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::l1_distance_test {
 namespace {
 
 double naive(const double* x, const double* y, int64_t size) {
@@ -34,4 +34,4 @@ TEST(L1Distance, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::l1_distance_test

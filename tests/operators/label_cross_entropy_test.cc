@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::label_cross_entropy_test {
 namespace {
 
 OperatorDef loss() { return make_op("LabelCrossEntropy", {"X", "label"}, {"Y"}); }
@@ -64,4 +64,4 @@ TEST(LabelCrossEntropy, WhereTheProbabilityIsBoundedItsGradientIsConstant) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::label_cross_entropy_test

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-namespace stepnet {
+namespace stepnet::layer_norm_rows_test {
 namespace {
 
 std::vector<double> numbers(int64_t size, uint64_t seed) {
@@ -133,4 +133,4 @@ TEST(LayerNormRows, MayBeWrittenOverTheirInput) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::layer_norm_rows_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::layer_norm_test {
 namespace {
 
 OperatorDef layer_norm(bool affine, int axis = 1, float epsilon = 1e-5F) {
@@ -138,4 +138,4 @@ TEST(LayerNorm, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::layer_norm_test

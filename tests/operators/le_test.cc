@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::le_test {
 namespace {
 
 double holds(double a, double b) { return a <= b ? 1 : 0; }
@@ -33,4 +33,4 @@ TEST(LE, CannotBeInPlace) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::le_test

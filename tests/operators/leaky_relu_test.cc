@@ -1,7 +1,7 @@
 // LeakyRelu and LeakyReluGradient against the formula and central differences.
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::leaky_relu_test {
 namespace {
 
 OperatorDef leaky(const std::vector<Argument>& args, const char* output = "Y") {
@@ -41,4 +41,4 @@ TEST(LeakyRelu, GradientAtZeroIsThatOfTheSlope) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::leaky_relu_test

@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::learning_rate_test {
 namespace {
 
 float rate(const std::string& policy, std::vector<Argument> args, int64_t iter, float base = -2) {
@@ -89,4 +89,4 @@ TEST(LearningRate, RefusesBadPolicies) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::learning_rate_test

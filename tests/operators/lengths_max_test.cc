@@ -4,7 +4,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lengths_max_test {
 namespace {
 
 const OperatorDef kMax = make_op("LengthsMax", {"D", "L"}, {"Y"});
@@ -94,4 +94,4 @@ TEST(LengthsMax, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lengths_max_test

@@ -2,7 +2,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lengths_sum_test {
 namespace {
 
 OperatorDef dense(const std::string& kind) { return make_op("Lengths" + kind, {"D", "L"}, {"Y"}); }
@@ -121,4 +121,4 @@ TEST(LengthsSum, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lengths_sum_test

@@ -4,7 +4,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lengths_to_ranges_test {
 namespace {
 
 Tensor of_lengths(const std::string& type, const std::vector<int32_t>& lengths,
@@ -61,4 +61,4 @@ TEST(LengthsToRanges, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lengths_to_ranges_test

@@ -4,7 +4,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lengths_weighted_sum_test {
 namespace {
 
 const OperatorDef kDense = make_op("LengthsWeightedSum", {"D", "W", "L"}, {"Y"});
@@ -172,4 +172,4 @@ TEST(LengthsWeightedSum, ErrorsOfGradientOperators) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lengths_weighted_sum_test

@@ -2,7 +2,7 @@
 #include "core/io/save_blobs.h"
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::load_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -135,4 +135,4 @@ TEST_F(Load, BigTensorsComeBackInChunks) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::load_test

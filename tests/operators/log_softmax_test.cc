@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::log_softmax_test {
 namespace {
 
 Tensor naive(const Tensor& x, int64_t row) {
@@ -72,4 +72,4 @@ TEST(LogSoftmax, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::log_softmax_test

@@ -4,7 +4,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::log_test {
 namespace {
 
 OperatorDef log_op() { return make_op("Log", {"X"}, {"Y"}); }
@@ -29,4 +29,4 @@ TEST(Log, IntegersAreRefused) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::log_test

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace stepnet {
+namespace stepnet::lstm_gates_test {
 namespace {
 
 template <class T>
@@ -166,4 +166,4 @@ TEST(LstmGates, ExtremesAreFiniteAndNaNPasses) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::lstm_gates_test

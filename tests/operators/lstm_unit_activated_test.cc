@@ -2,7 +2,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lstm_unit_activated_test {
 namespace {
 
 const std::vector<std::string> kInputs = {"h", "c", "gates", "t"};
@@ -38,4 +38,4 @@ TEST(LstmUnitActivated, WhatIsNotThereIsSaid) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lstm_unit_activated_test

@@ -1,7 +1,7 @@
 // Second derivatives of LSTMUnit against differences of its first ones.
 #include "tests/operators/unit_second_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lstm_unit_second_test {
 namespace {
 
 const Unit kUnit = {"LSTMUnit",
@@ -81,4 +81,4 @@ TEST(LstmUnitSecond, WhatIsReadMustBeThere) {
 TEST(LstmUnitSecond, ThereAreNoThirdOnes) { expect_no_third_derivatives(kUnit, subject_of({1, 1}, {}, {"H"}).net); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lstm_unit_second_test

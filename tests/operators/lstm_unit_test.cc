@@ -4,7 +4,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lstm_unit_test {
 namespace {
 
 struct Options {
@@ -137,4 +137,4 @@ TEST(LstmUnit, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lstm_unit_test

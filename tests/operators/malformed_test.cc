@@ -13,7 +13,7 @@
 #include "tests/core/temp_folder.h"
 #include "tests/operators/malformed_cases.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::malformed_test {
 namespace {
 
 // Ends the program if one call takes too long, and says which.
@@ -212,4 +212,4 @@ TEST(MalformedIntegers, AreNotTakenForThoseThatFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::malformed_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::mask_by_length_test {
 namespace {
 
 OperatorDef mask_op(bool with_beyond, const std::vector<Argument>& args = {}) {
@@ -104,4 +104,4 @@ TEST(MaskByLength, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::mask_by_length_test

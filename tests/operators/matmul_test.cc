@@ -1,7 +1,7 @@
 // MatMul against plain loops and central differences, transposed and flattened in every way.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::matmul_test {
 namespace {
 
 OperatorDef matmul_op(bool trans_a, bool trans_b, int axis_a = 1, int axis_b = 1) {
@@ -64,4 +64,4 @@ TEST(MatMul, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::matmul_test

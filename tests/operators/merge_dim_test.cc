@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::merge_dim_test {
 namespace {
 
 const OperatorDef kMerge = make_op("MergeDim", {"X"}, {"Y"});
@@ -40,4 +40,4 @@ TEST(MergeDim, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::merge_dim_test

@@ -1,6 +1,6 @@
 #include "tests/operators/optimizer_steps.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::momentum_sgd_test {
 namespace {
 
 Feeds feeds_for(const Shape& shape) {
@@ -83,4 +83,4 @@ TEST(MomentumSGD, RefusesShapesThatDiffer) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::momentum_sgd_test

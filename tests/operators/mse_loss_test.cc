@@ -1,7 +1,7 @@
 // MSELoss: the mean of squared differences, and its gradients.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::mse_loss_test {
 namespace {
 
 OperatorDef loss() { return make_op("MSELoss", {"X", "Y"}, {"loss"}); }
@@ -33,4 +33,4 @@ TEST(MseLoss, ShapesMustBeEqual) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::mse_loss_test

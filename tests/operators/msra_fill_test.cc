@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::msra_fill_test {
 namespace {
 
 Tensor fill(const std::vector<int>& shape, DType type = DType::float32) {
@@ -30,4 +30,4 @@ TEST(MSRAFill, NeedsTwoDimensions) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::msra_fill_test

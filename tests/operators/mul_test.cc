@@ -2,7 +2,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::mul_test {
 namespace {
 
 OperatorDef mul_op(const std::vector<Argument>& args = {}) { return make_op("Mul", {"A", "B"}, {"C"}, args); }
@@ -88,4 +88,4 @@ TEST(Mul, EachGradientReadsTheOtherOperandAlone) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::mul_test

@@ -2,7 +2,7 @@
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::mv_test {
 namespace {
 
 OperatorDef mv(bool trans) { return make_op("MV", {"A", "X"}, {"Y"}, {make_arg("trans", trans)}); }
@@ -58,4 +58,4 @@ TEST(MV, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::mv_test

@@ -6,7 +6,7 @@
 #include "tests/core/errors.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::nan_check_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -56,4 +56,4 @@ TEST(NanCheck, TheGradientIsCheckedToo) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::nan_check_test

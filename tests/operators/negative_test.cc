@@ -1,7 +1,7 @@
 // Negative: values, gradient, in place.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::negative_test {
 namespace {
 
 TEST(Negative, ValuesAndGradient) {
@@ -17,4 +17,4 @@ TEST(Negative, ValuesAndGradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::negative_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::normalize_test {
 namespace {
 
 OperatorDef normalize(int axis) { return make_op("Normalize", {"X"}, {"Y"}, {make_arg("axis", axis)}); }
@@ -63,4 +63,4 @@ TEST(Normalize, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::normalize_test

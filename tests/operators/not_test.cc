@@ -1,7 +1,7 @@
 // Not: its values, in place, and that it takes bools alone.
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::not_test {
 namespace {
 
 TEST(Not, ValuesAndInPlace) {
@@ -26,4 +26,4 @@ TEST(Not, NumbersAreNoBools) {
 TEST(Not, GradientsEnd) { EXPECT_EQ(op_spec("Not").gradient_rule, GradientRule::stop); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::not_test

@@ -2,7 +2,7 @@
 #include "core/io/npy.h"
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::npy_files_test {
 namespace {
 
 class NpyFiles : public ::testing::Test {
@@ -71,4 +71,4 @@ TEST_F(NpyFiles, AFileThatIsNoneLeavesTheBlob) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::npy_files_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::one_hot_test {
 namespace {
 
 Tensor one_hot(const Tensor& indices, int64_t size) {
@@ -30,4 +30,4 @@ TEST(OneHot, RefusesIndicesOutsideOfTheRow) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::one_hot_test

@@ -1,7 +1,7 @@
 // Or against the truth table, with every kind of broadcasting.
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::or_test {
 namespace {
 
 double holds(double a, double b) { return a != 0 || b != 0 ? 1 : 0; }
@@ -25,4 +25,4 @@ TEST(Or, NumbersAreNoBools) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::or_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::pack_rnn_sequence_test {
 namespace {
 
 OperatorDef pack_op() { return make_op("PackRNNSequence", {"values", "lengths"}, {"output"}); }
@@ -103,4 +103,4 @@ TEST(PackRnnSequence, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::pack_rnn_sequence_test

@@ -4,7 +4,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::pack_segments_test {
 namespace {
 
 OperatorDef pack_op(const std::vector<Argument>& args = {}) { return make_op("PackSegments", {"L", "X"}, {"Y"}, args); }
@@ -168,4 +168,4 @@ TEST(PackSegments, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::pack_segments_test

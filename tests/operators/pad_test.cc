@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::pad_test {
 namespace {
 
 struct Case {
@@ -147,4 +147,4 @@ TEST(Pad, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::pad_test

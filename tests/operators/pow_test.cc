@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::pow_test {
 namespace {
 
 OperatorDef constant(float exponent) { return make_op("Pow", {"X"}, {"Y"}, {make_arg("exponent", exponent)}); }
@@ -65,4 +65,4 @@ TEST(Pow, OneExponentIsNeeded) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::pow_test

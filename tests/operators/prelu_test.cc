@@ -1,7 +1,7 @@
 // PRelu and PReluGradient against a plain loop and central differences.
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::prelu_test {
 namespace {
 
 struct Case {
@@ -88,4 +88,4 @@ TEST(PRelu, BadSlopesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::prelu_test

@@ -6,7 +6,7 @@
 
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::print_test {
 namespace {
 
 std::string printed(Workspace& w, const OperatorDef& def, int runs = 1) {
@@ -83,4 +83,4 @@ TEST(Print, ToFile) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::print_test

@@ -3,7 +3,7 @@
 #include "core/random.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::random_fill_test {
 namespace {
 
 TEST(RandomFill, ElementIsAFunctionOfKeyAndIndex) {
@@ -18,4 +18,4 @@ TEST(RandomFill, ElementIsAFunctionOfKeyAndIndex) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::random_fill_test

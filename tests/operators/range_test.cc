@@ -4,7 +4,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::range_test {
 namespace {
 
 template <class T>
@@ -81,4 +81,4 @@ TEST(RangeFill, CountsElements) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::range_test

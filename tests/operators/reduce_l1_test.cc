@@ -3,7 +3,7 @@
 
 #include "tests/operators/reduce_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reduce_l1_test {
 namespace {
 
 TEST(ReduceL1, AddsAbsoluteValues) {
@@ -34,4 +34,4 @@ TEST(ReduceL1, TheGivenGradientHasTheShapeOfY) {
 TEST(ReduceL1, GradientsOfGradients) { EXPECT_EQ(check_reduction_second_order("ReduceL1", {"dY"}), ""); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reduce_l1_test

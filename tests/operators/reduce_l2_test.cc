@@ -3,7 +3,7 @@
 
 #include "tests/operators/reduce_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reduce_l2_test {
 namespace {
 
 NaiveReduction norm() {
@@ -43,4 +43,4 @@ TEST(ReduceL2, ANormOfZeroHasDerivativesOfZero) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reduce_l2_test

@@ -5,7 +5,7 @@
 
 #include "tests/operators/reduce_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reduce_max_test {
 namespace {
 
 TEST(ReduceMax, ChoosesOverTheAxes) {
@@ -58,4 +58,4 @@ TEST(ReduceMax, OfNothingIsAnError) {
 TEST(ReduceMax, GradientsOfGradients) { EXPECT_EQ(check_reduction_second_order("ReduceMax", {"dY"}), ""); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reduce_max_test

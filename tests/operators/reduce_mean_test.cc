@@ -1,7 +1,7 @@
 // ReduceMean against a walk over all elements and central differences, to the second order.
 #include "tests/operators/reduce_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reduce_mean_test {
 namespace {
 
 NaiveReduction mean() {
@@ -34,4 +34,4 @@ TEST(ReduceMean, TheGivenGradientHasTheShapeOfY) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reduce_mean_test

@@ -5,7 +5,7 @@
 
 #include "tests/operators/reduce_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reduce_min_test {
 namespace {
 
 TEST(ReduceMin, ChoosesOverTheAxes) {
@@ -58,4 +58,4 @@ TEST(ReduceMin, OfNothingIsAnError) {
 TEST(ReduceMin, GradientsOfGradients) { EXPECT_EQ(check_reduction_second_order("ReduceMin", {"dY"}), ""); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reduce_min_test

@@ -1,7 +1,7 @@
 // ReduceSum against a walk over all elements and central differences, to the second order.
 #include "tests/operators/reduce_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reduce_sum_test {
 namespace {
 
 TEST(ReduceSum, AddsOverTheAxes) {
@@ -58,4 +58,4 @@ TEST(ReduceSum, BadAxesAndShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reduce_sum_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reshape_test {
 namespace {
 
 Argument to(const std::vector<int>& shape) { return make_arg("shape", shape); }
@@ -85,4 +85,4 @@ TEST(Reshape, RefusesShapesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reshape_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::resize_like_test {
 namespace {
 
 const OperatorDef kResize = make_op("ResizeLike", {"X", "S"}, {"Y"});
@@ -27,4 +27,4 @@ TEST(ResizeLike, SizesMustBeEqual) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::resize_like_test

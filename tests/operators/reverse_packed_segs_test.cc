@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reverse_packed_segs_test {
 namespace {
 
 const OperatorDef kReverse = make_op("ReversePackedSegs", {"X", "L"}, {"Y"});
@@ -52,4 +52,4 @@ TEST(ReversePackedSegs, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reverse_packed_segs_test

@@ -2,7 +2,7 @@
 
 #include "tests/operators/optimizer_steps.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::rms_prop_test {
 namespace {
 
 OptimizerSteps rms_prop(const Shape& shape) {
@@ -55,4 +55,4 @@ TEST(RmsProp, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::rms_prop_test

@@ -2,7 +2,7 @@
 
 #include "tests/operators/optimizer_steps.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::row_wise_sparse_adagrad_test {
 namespace {
 
 void naive(int, int64_t at, std::span<const double> grad, std::map<std::string, Values>& states) {
@@ -48,4 +48,4 @@ TEST(RowWiseSparseAdagrad, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::row_wise_sparse_adagrad_test

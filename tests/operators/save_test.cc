@@ -1,7 +1,7 @@
 // Save, Checkpoint and Snapshot.
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::save_test {
 namespace {
 
 std::vector<std::string> keys_of(const std::string& type, const std::string& path) {
@@ -113,4 +113,4 @@ TEST_F(Save, CheckpointPatterns) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::save_test

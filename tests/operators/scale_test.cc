@@ -1,7 +1,7 @@
 // Scale against the formula and central differences.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::scale_test {
 namespace {
 
 OperatorDef scale(float by, const char* output = "Y") {
@@ -24,4 +24,4 @@ TEST(Scale, Gradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::scale_test

@@ -1,7 +1,7 @@
 // ScatterAdd and its gradient against plain loops and central differences, in place, and what its gradients read.
 #include "tests/operators/indexed_add_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::scatter_add_test {
 namespace {
 
 const IndexedAdd kAdd = {"ScatterAdd", true};
@@ -30,4 +30,4 @@ TEST(ScatterAdd, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::scatter_add_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::scatter_assign_test {
 namespace {
 
 const OperatorDef kAssign = make_op("ScatterAssign", {"D", "I", "S"}, {"D"});
@@ -55,4 +55,4 @@ TEST(ScatterAssign, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::scatter_assign_test

@@ -1,6 +1,6 @@
 #include "tests/operators/optimizer_steps.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::scatter_weighted_sum_test {
 namespace {
 
 // X_0 = w_0 X_0 + w_1 g, where all rows are scaled before any is added: with one occurrence of each index that is one
@@ -88,4 +88,4 @@ TEST(ScatterWeightedSum, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::scatter_weighted_sum_test

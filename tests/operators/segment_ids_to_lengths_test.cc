@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::segment_ids_to_lengths_test {
 namespace {
 
 Tensor of_ids(const std::string& type, const Tensor& ids) {
@@ -49,4 +49,4 @@ TEST(SegmentIdsToLengths, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::segment_ids_to_lengths_test

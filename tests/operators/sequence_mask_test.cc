@@ -4,7 +4,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sequence_mask_test {
 namespace {
 
 struct Case {
@@ -149,4 +149,4 @@ TEST(SequenceMask, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sequence_mask_test

@@ -1,7 +1,7 @@
 // Shape and Size.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::shape_test {
 namespace {
 
 Tensor shape_of(const Tensor& x, const std::vector<int>& axes = {}) {
@@ -33,4 +33,4 @@ TEST(ShapeOperator, RefusesAnAxisThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::shape_test

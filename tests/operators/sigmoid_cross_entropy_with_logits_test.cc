@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sigmoid_cross_entropy_with_logits_test {
 namespace {
 
 OperatorDef loss() { return make_op("SigmoidCrossEntropyWithLogits", {"logits", "targets"}, {"Y"}); }
@@ -76,4 +76,4 @@ TEST(SigmoidCrossEntropyWithLogits, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sigmoid_cross_entropy_with_logits_test

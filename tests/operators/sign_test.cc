@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sign_test {
 namespace {
 
 OperatorDef sign_op() { return make_op("Sign", {"X"}, {"Y"}); }
@@ -31,4 +31,4 @@ TEST(Sign, NotANumberHasNone) {
 TEST(Sign, GradientsEnd) { EXPECT_EQ(op_spec("Sign").gradient_rule, GradientRule::stop); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sign_test

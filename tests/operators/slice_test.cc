@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::slice_test {
 namespace {
 
 OperatorDef slice(const std::vector<int>& starts, const std::vector<int>& ends) {
@@ -112,4 +112,4 @@ TEST(SliceGradient, ChecksTheGradientsShape) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::slice_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::softmax_test {
 namespace {
 
 Tensor naive(const Tensor& x, int64_t row) {
@@ -64,4 +64,4 @@ TEST(Softmax, BadGradientsAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::softmax_test

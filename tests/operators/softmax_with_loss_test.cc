@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::softmax_with_loss_test {
 namespace {
 
 struct Expected {
@@ -156,4 +156,4 @@ TEST(SoftmaxWithLoss, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::softmax_with_loss_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::softplus_test {
 namespace {
 
 OperatorDef softplus_op() { return make_op("Softplus", {"X"}, {"Y"}); }
@@ -30,4 +30,4 @@ TEST(Softplus, GradientOfSmallResults) {
 TEST(Softplus, GradientOfGradient) { EXPECT_EQ(check_gradient_op("SoftplusGradient", "Y", 0.1, 3, true), ""); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::softplus_test

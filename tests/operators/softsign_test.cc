@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::softsign_test {
 namespace {
 
 TEST(Softsign, ValuesAndGradient) {
@@ -16,4 +16,4 @@ TEST(Softsign, ValuesAndGradient) {
 TEST(Softsign, GradientOfGradient) { EXPECT_EQ(check_gradient_op("SoftsignGradient", "X", -3, 3, true), ""); }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::softsign_test

@@ -2,7 +2,7 @@
 
 #include "tests/operators/optimizer_steps.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sparse_adam_test {
 namespace {
 
 constexpr double kBeta1 = 0.75, kBeta2 = 0.5, kEpsilon = 0.25, kRate = -0.125;
@@ -70,4 +70,4 @@ TEST(SparseAdam, IsInPlace) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sparse_adam_test

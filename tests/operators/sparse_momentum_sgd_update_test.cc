@@ -1,6 +1,6 @@
 #include "tests/operators/optimizer_steps.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sparse_momentum_sgd_update_test {
 namespace {
 
 OptimizerSteps momentum(bool nesterov, const Shape& table = {5, 3, 2}) {
@@ -63,4 +63,4 @@ TEST(SparseMomentumSGDUpdate, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sparse_momentum_sgd_update_test

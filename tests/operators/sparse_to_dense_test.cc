@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sparse_to_dense_test {
 namespace {
 
 const Tensor kIndices = Tensor::of<int32_t>({3}, {1, 3, 1});
@@ -52,4 +52,4 @@ TEST(SparseToDense, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sparse_to_dense_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::spatial_softmax_with_loss_test {
 namespace {
 
 OperatorDef loss(bool weighted, const std::vector<Argument>& args = {}) {
@@ -103,4 +103,4 @@ TEST(SpatialSoftmaxWithLoss, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::spatial_softmax_with_loss_test

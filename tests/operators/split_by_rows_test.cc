@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::split_by_rows_test {
 namespace {
 
 const Tensor kX = Tensor::of<float>({2, 4}, {0, 1, 2, 3, 4, 5, 6, 7});
@@ -39,4 +39,4 @@ TEST(SplitByRows, RefusesRowsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::split_by_rows_test

@@ -1,7 +1,7 @@
 // Sqr: values and gradient.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sqr_test {
 namespace {
 
 TEST(Sqr, ValuesAndGradient) {
@@ -24,4 +24,4 @@ TEST(Sqr, InPlaceLosesWhatTheGradientReads) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sqr_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sqrt_test {
 namespace {
 
 OperatorDef sqrt_op() { return make_op("Sqrt", {"X"}, {"Y"}); }
@@ -28,4 +28,4 @@ TEST(Sqrt, IntegersAreRefused) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sqrt_test

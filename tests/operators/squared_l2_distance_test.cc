@@ -1,7 +1,7 @@
 // SquaredL2Distance against plain loops and central differences, to the second order.
 #include "tests/operators/row_pairs_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::squared_l2_distance_test {
 namespace {
 
 double naive(const double* x, const double* y, int64_t size) {
@@ -24,4 +24,4 @@ TEST(SquaredL2Distance, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::squared_l2_distance_test

@@ -1,7 +1,7 @@
 // Squeeze and ExpandDims: shapes, and that each is the other's gradient.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::squeeze_test {
 namespace {
 
 OperatorDef dims_op(const char* type, const std::vector<int>& dims, const char* output = "Y") {
@@ -48,4 +48,4 @@ TEST(Squeeze, BadDimsAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::squeeze_test

@@ -1,7 +1,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::stop_gradient_test {
 namespace {
 
 TEST(StopGradient, Copies) {
@@ -21,4 +21,4 @@ TEST(StopGradient, GivesNoGradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::stop_gradient_test

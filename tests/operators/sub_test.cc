@@ -1,7 +1,7 @@
 // Sub against plain loops and central differences, with every kind of broadcasting.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sub_test {
 namespace {
 
 OperatorDef sub_op(const std::vector<Argument>& args = {}) { return make_op("Sub", {"A", "B"}, {"C"}, args); }
@@ -70,4 +70,4 @@ TEST(Sub, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sub_test

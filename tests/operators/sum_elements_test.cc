@@ -1,7 +1,7 @@
 // SumElements and SumSqrElements: sums and means.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sum_elements_test {
 namespace {
 
 TEST(SumElements, SumMeanAndGradients) {
@@ -32,4 +32,4 @@ TEST(SumElements, TheGivenGradientIsOneNumber) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sum_elements_test

@@ -1,7 +1,7 @@
 // SumReduceLike and its gradient: each undoes the shape that the other makes.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sum_reduce_like_test {
 namespace {
 
 OperatorDef reduce(const std::vector<Argument>& args = {}) { return make_op("SumReduceLike", {"A", "B"}, {"C"}, args); }
@@ -42,4 +42,4 @@ TEST(SumReduceLike, BMustGoWithA) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sum_reduce_like_test

@@ -1,7 +1,7 @@
 // Sum: any number of terms, one blob several times, in place.
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sum_test {
 namespace {
 
 TEST(Sum, AddsItsInputs) {
@@ -51,4 +51,4 @@ TEST(Sum, ShapesMustBeEqual) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sum_test

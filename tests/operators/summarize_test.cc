@@ -3,7 +3,7 @@
 
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::summarize_test {
 namespace {
 
 std::vector<double> naive(const Tensor& t) {
@@ -70,4 +70,4 @@ TEST(Summarize, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::summarize_test

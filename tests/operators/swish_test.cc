@@ -3,7 +3,7 @@
 
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::swish_test {
 namespace {
 
 OperatorDef gradient_op(const char* output = "dX") { return make_op("SwishGradient", {"X", "Y", "dY"}, {output}); }
@@ -31,4 +31,4 @@ TEST(Swish, GradientShapesMustBeEqual) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::swish_test

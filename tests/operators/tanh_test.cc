@@ -4,7 +4,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::tanh_test {
 namespace {
 
 Tensor expected(const Tensor& x) {
@@ -44,4 +44,4 @@ TEST(Tanh, GradientShapesMustBeEqual) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::tanh_test

@@ -2,7 +2,7 @@
 #include "core/io/tensor_proto.h"
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::tensor_protos_db_input_test {
 namespace {
 
 std::string record_of(std::initializer_list<Tensor> tensors) {
@@ -93,4 +93,4 @@ TEST_F(TensorProtosDbInput, HugeBatchIsAnErrorAndNoCrash) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::tensor_protos_db_input_test

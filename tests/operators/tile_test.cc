@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::tile_test {
 namespace {
 
 OperatorDef tile(int64_t tiles, int axis, const char* type = "Tile") {
@@ -96,4 +96,4 @@ TEST(Tile, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::tile_test

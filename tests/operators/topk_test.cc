@@ -7,7 +7,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::topk_test {
 namespace {
 
 OperatorDef topk(int k, int axis) {
@@ -95,4 +95,4 @@ TEST(TopK, GradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::topk_test

@@ -5,7 +5,7 @@
 #include "core/parallel.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::uniform_fill_test {
 namespace {
 
 Tensor fill(const std::string& type, std::vector<Argument> args, const std::vector<int>& shape = {4000},
@@ -93,4 +93,4 @@ TEST(UniformIntFill, NeedsMinBelowMax) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::uniform_fill_test

@@ -6,7 +6,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::unique_uniform_fill_test {
 namespace {
 
 OperatorDef fill(const std::vector<std::string>& inputs, const std::vector<Argument>& args) {
@@ -85,4 +85,4 @@ TEST(UniqueUniformFill, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::unique_uniform_fill_test

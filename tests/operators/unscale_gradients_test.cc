@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::unscale_gradients_test {
 namespace {
 
 std::vector<Tensor> unscaled(float scale, const Tensor& a, const Tensor& b) {
@@ -73,4 +73,4 @@ TEST(UpdateLossScale, HalvesAfterAnOverflowAndDoublesAfterManyGoodSteps) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::unscale_gradients_test

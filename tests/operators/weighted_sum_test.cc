@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::weighted_sum_test {
 namespace {
 
 const Feeds kFeeds = {{"X", normal<double>({2, 3}, 1)},
@@ -57,4 +57,4 @@ TEST(WeightedSum, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::weighted_sum_test

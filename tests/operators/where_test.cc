@@ -1,7 +1,7 @@
 // Where against a plain loop and central differences.
 #include "tests/operators/elementwise_check.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::where_test {
 namespace {
 
 OperatorDef where_op(const std::vector<Argument>& args = {}, const char* output = "Z") {
@@ -76,4 +76,4 @@ TEST(Where, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::where_test

@@ -6,7 +6,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/db_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::while_test {
 namespace {
 
 NetDef net_of(const std::string& text) { return parse_net_text(text, "test"); }
@@ -166,4 +166,4 @@ TEST_F(While, HasNoGradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::while_test

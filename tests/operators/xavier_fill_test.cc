@@ -2,7 +2,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::xavier_fill_test {
 namespace {
 
 Tensor fill(const std::vector<int>& shape, DType type = DType::float32) {
@@ -37,4 +37,4 @@ TEST(XavierFill, NeedsADimension) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::xavier_fill_test

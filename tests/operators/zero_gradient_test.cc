@@ -1,7 +1,7 @@
 #include "core/passes/gradients.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::zero_gradient_test {
 namespace {
 
 TEST(ZeroGradient, GivesZeros) {
@@ -24,4 +24,4 @@ TEST(ZeroGradient, GivesZeros) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::zero_gradient_test

@@ -1,6 +1,6 @@
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::zeros_like_test {
 namespace {
 
 TEST(ZerosLike, HasTypeAndShapeOfTheInput) {
@@ -11,4 +11,4 @@ TEST(ZerosLike, HasTypeAndShapeOfTheInput) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::zeros_like_test

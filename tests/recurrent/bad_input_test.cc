@@ -5,7 +5,7 @@
 #include "core/net.h"
 #include "tests/recurrent/full_form.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::bad_input_test {
 namespace {
 
 FullForm cell(Lines step) {
@@ -223,4 +223,4 @@ TEST(BadInput, AnOperatorThatFailsBackward) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::bad_input_test

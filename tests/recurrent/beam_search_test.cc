@@ -9,7 +9,7 @@
 
 #include "tests/core/errors.h"
 
-namespace stepnet {
+namespace stepnet::beam_search_test {
 namespace {
 
 using testing::error_text;
@@ -261,4 +261,4 @@ TEST(BeamSearch, BadInput) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::beam_search_test

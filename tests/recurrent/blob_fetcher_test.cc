@@ -8,7 +8,7 @@
 #include "core/passes/gradients.h"
 #include "tests/recurrent/full_form.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::blob_fetcher_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -203,4 +203,4 @@ TEST(BlobFetcher, WithoutARunIsAnError) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::blob_fetcher_test

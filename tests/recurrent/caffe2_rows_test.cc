@@ -17,7 +17,7 @@
 
 #include "recurrent/builder.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::caffe2_rows_test {
 namespace {
 
 Feeds feeds_of(const Caffe2Row& row, DType dtype, int64_t steps, const std::vector<int32_t>& lengths) {
@@ -125,4 +125,4 @@ INSTANTIATE_TEST_SUITE_P(Gru, Caffe2Rows, ::testing::ValuesIn(gru_rows()), kName
 INSTANTIATE_TEST_SUITE_P(Attention, Caffe2Rows, ::testing::ValuesIn(attention_rows()), kName);
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::caffe2_rows_test

@@ -7,7 +7,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cell_files_test {
 namespace {
 
 Sizes sizes(int64_t steps, int64_t batch, int64_t width = 3) {
@@ -115,4 +115,4 @@ TEST(CellFilesOfTheFolder, VariationalMasksAreDrawnOnce) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cell_files_test

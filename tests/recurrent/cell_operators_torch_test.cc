@@ -8,7 +8,7 @@
 #include "recurrent/builder.h"
 #include "tests/recurrent/layers.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cell_operators_torch_test {
 namespace {
 
 struct TorchCase {
@@ -275,4 +275,4 @@ TEST(CellOperatorsOfNets, HaveTheNumbersOfPyTorch) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cell_operators_torch_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cell_weights_test {
 namespace {
 
 constexpr WeightOrder kOrders[] = {WeightOrder::stepnet, WeightOrder::pytorch, WeightOrder::onnx};
@@ -123,4 +123,4 @@ TEST(CellWeights, WhatDoesNotFitIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cell_weights_test

@@ -5,7 +5,7 @@
 #include "core/parallel.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::cells_test {
 namespace {
 
 struct CellCase {
@@ -153,4 +153,4 @@ INSTANTIATE_TEST_SUITE_P(OneState, Cells, ::testing::ValuesIn(cells_of_one_state
 INSTANTIATE_TEST_SUITE_P(TwoStates, Cells, ::testing::ValuesIn(cells_of_two_states()), name_of);
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::cells_test

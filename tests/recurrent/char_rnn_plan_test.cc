@@ -12,7 +12,7 @@
 #include "tests/core/temp_folder.h"
 #include "tools/source_path.h"
 
-namespace stepnet {
+namespace stepnet::char_rnn_plan_test {
 namespace {
 
 using testing::TempFolder;
@@ -83,4 +83,4 @@ TEST(CharRnnPlan, PassesTheCheck) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::char_rnn_plan_test

@@ -9,7 +9,7 @@
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::expansion_test {
 namespace {
 
 const std::string kShort = source_path("tests/data/sum_cell.pbtxt");
@@ -191,4 +191,4 @@ TEST(Expansion, TheNameOfAFullFormIsTakenToo) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::expansion_test

@@ -4,7 +4,7 @@
 #include "core/arguments.h"
 #include "tests/recurrent/flat_reference.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::flat_parameters_test {
 namespace {
 
 std::vector<std::string> gates_of(const std::string& mode) {
@@ -153,4 +153,4 @@ TEST(RecurrentMistakes, OfTestsHaveNoGradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::flat_parameters_test

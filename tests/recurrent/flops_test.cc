@@ -12,7 +12,7 @@
 #include "tests/recurrent/estimate_nets.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::flops_test {
 namespace {
 
 using Values = std::map<std::string, Tensor>;
@@ -93,4 +93,4 @@ TEST_P(FlopsOfNets, TimestepsAreAsCounted) {
 INSTANTIATE_TEST_SUITE_P(Draws, FlopsOfNets, ::testing::Range(uint64_t{1}, uint64_t{6}));
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::flops_test

@@ -9,7 +9,7 @@
 #include "recurrent/training_estimate.h"
 #include "tests/recurrent/estimate_nets.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gpu_estimate_test {
 namespace {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
@@ -143,4 +143,4 @@ TEST_P(GpuEstimate, OfCellsIsThePeakOfTheAllocator) {
 INSTANTIATE_TEST_SUITE_P(Draws, GpuEstimate, ::testing::Range(uint64_t{0}, uint64_t{3}));
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gpu_estimate_test

@@ -13,7 +13,7 @@
 #include "tests/recurrent/segment_testing.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::half_budget_test {
 namespace {
 
 TrainingEstimate language_model(DType type) {
@@ -183,4 +183,4 @@ TEST(ShapesAsNumbers, StepNetsRunWithinABudget) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::half_budget_test

@@ -10,7 +10,7 @@
 #include "tests/recurrent/layers.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::half_networks_test {
 namespace {
 
 template <class To, class From>
@@ -163,4 +163,4 @@ TEST(HalfNetworks, MixedInputsAreRefusedWithAHint) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::half_networks_test

@@ -5,7 +5,7 @@
 #include "core/passes/gradients.h"
 #include "tests/recurrent/cell_files.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::layout_test {
 namespace {
 
 class Layout : public ::testing::Test {
@@ -257,4 +257,4 @@ TEST_F(Layout, FollowsTheNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::layout_test

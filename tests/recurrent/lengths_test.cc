@@ -8,7 +8,7 @@
 #include "recurrent/builder.h"
 #include "tests/recurrent/elman.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lengths_test {
 namespace {
 
 Cell cell_of(bool reverse) {
@@ -162,4 +162,4 @@ TEST(Lengths, MustBeOneForEachSampleAndFitTheSequence) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lengths_test

@@ -12,7 +12,7 @@
 #include "recurrent/counters.h"
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::lstm_reference_test {
 namespace {
 
 constexpr int kSteps = 5, kBatch = 3, kClasses = 7, kEmbedding = 4, kWidth = 6;
@@ -287,4 +287,4 @@ INSTANTIATE_TEST_SUITE_P(LstmReference, FullForm, ::testing::ValuesIn(kGeneratio
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::lstm_reference_test

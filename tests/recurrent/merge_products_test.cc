@@ -4,7 +4,7 @@
 #include "core/passes/gradients.h"
 #include "tests/recurrent/programs.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::merge_products_test {
 namespace {
 
 constexpr int64_t kSteps = 9, kBatch = 50, kIn = 3, kWidth = 8;
@@ -192,4 +192,4 @@ TEST(MergeProducts, OverAConcat) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::merge_products_test

@@ -8,7 +8,7 @@
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::misuse_test {
 namespace {
 
 const std::string kFull = source_path("tests/data/sum_cell_full.pbtxt");
@@ -226,4 +226,4 @@ TEST(Misuse, TextOfAStepNetHasItsPlaceInTheArgument) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::misuse_test

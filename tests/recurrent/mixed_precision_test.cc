@@ -10,7 +10,7 @@
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 
-namespace stepnet {
+namespace stepnet::mixed_precision_test {
 namespace {
 
 using testing::saved_bytes;
@@ -239,4 +239,4 @@ TEST_F(PrecisionTest, TheEstimateCountsHalves) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::mixed_precision_test

@@ -5,7 +5,7 @@
 #include "recurrent/builder.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::nested_test {
 namespace {
 
 OperatorDef network(const Cell& cell, const std::string& name, const std::vector<std::string>& more_inputs = {}) {
@@ -179,4 +179,4 @@ TEST(Nested, AnErrorHasBothPlaces) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::nested_test

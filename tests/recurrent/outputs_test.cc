@@ -5,7 +5,7 @@
 #include "recurrent/builder.h"
 #include "tests/recurrent/elman.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::outputs_test {
 namespace {
 
 Cell cell_with(const std::vector<CellOutput>& outputs) {
@@ -121,4 +121,4 @@ TEST(Outputs, OverwrittenIsAnErrorWhereItIsRead) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::outputs_test

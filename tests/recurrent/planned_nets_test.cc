@@ -16,7 +16,7 @@
 #include "tests/recurrent/tiny_model.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::planned_nets_test {
 namespace {
 
 const std::vector<std::string> kNets = {"nets/mlp", "nets/residual_blocks", "nets/self_attention",
@@ -204,4 +204,4 @@ TEST(PlannedNets, TheTableOfTheReadme) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::planned_nets_test

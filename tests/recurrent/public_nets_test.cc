@@ -7,7 +7,7 @@
 #include "core/passes/gradients.h"
 #include "tests/recurrent/full_form.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::public_nets_test {
 namespace {
 
 struct PublicNet {
@@ -294,4 +294,4 @@ TEST(PublicNet, ReadsAStatesGradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::public_nets_test

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <sstream>
 
-namespace stepnet::testing {
+namespace stepnet::testing::random_half_nets_test {
 namespace {
 
 TEST(RandomHalfNets, TakeNoMoreThanWasSaidBefore) {
@@ -26,4 +26,4 @@ TEST(RandomHalfNets, TakeNoMoreThanWasSaidBefore) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::random_half_nets_test

@@ -14,7 +14,7 @@
 
 #include "core/io/text.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::random_step_nets_test {
 namespace {
 
 constexpr int kShrunkOfACause = 3;  // by one process of a campaign; others are counted
@@ -87,4 +87,4 @@ TEST(RandomStepNets, Campaign) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::random_step_nets_test

@@ -8,7 +8,7 @@
 #include "recurrent/cell_operators.h"
 #include "tests/core/recompute_testing.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::recompute_around_test {
 namespace {
 
 TrainingCase recurrent_case() {
@@ -67,4 +67,4 @@ TEST(RecomputeAroundNetworks, TheirGradientsReadWhatTheyRead) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::recompute_around_test

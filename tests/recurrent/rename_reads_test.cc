@@ -4,7 +4,7 @@
 
 #include "core/io/text.h"
 
-namespace stepnet {
+namespace stepnet::rename_reads_test {
 namespace {
 
 TEST(RenameReads, NamesOfTheStepNetStay) {
@@ -62,4 +62,4 @@ TEST(RenameReads, NamesOfTheStepNetStay) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::rename_reads_test

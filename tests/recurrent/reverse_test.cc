@@ -4,7 +4,7 @@
 #include "core/passes/gradients.h"
 #include "tests/recurrent/elman.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::reverse_test {
 namespace {
 
 Cell reversed(const Lines& step, const std::vector<CellState>& states) {
@@ -99,4 +99,4 @@ TEST(Reverse, IsTheSequenceTurnedRound) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::reverse_test

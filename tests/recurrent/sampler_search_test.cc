@@ -11,7 +11,7 @@
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 
-namespace stepnet {
+namespace stepnet::sampler_search_test {
 namespace {
 
 using testing::error_text;
@@ -159,4 +159,4 @@ TEST_F(SamplerSearch, ANetWhoseScoresDoNotFollowTheBatch) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::sampler_search_test

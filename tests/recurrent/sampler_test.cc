@@ -8,7 +8,7 @@
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 
-namespace stepnet {
+namespace stepnet::sampler_test {
 namespace {
 
 using testing::error_text;
@@ -142,4 +142,4 @@ TEST_F(SamplerTest, BadInput) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::sampler_test

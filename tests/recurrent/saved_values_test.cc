@@ -6,7 +6,7 @@
 #include "recurrent/builder.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::saved_values_test {
 namespace {
 
 // One blob of a step: a batch of 4 and a width of 8, in float64.
@@ -190,4 +190,4 @@ INSTANTIATE_TEST_SUITE_P(Cells, SavedValues, ::testing::ValuesIn(kCells),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::saved_values_test

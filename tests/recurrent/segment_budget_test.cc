@@ -5,7 +5,7 @@
 #include "tests/core/errors.h"
 #include "tests/recurrent/segment_testing.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::segment_budget_test {
 namespace {
 
 NetDef with_budget(const NetDef& net, int64_t bytes) {
@@ -122,4 +122,4 @@ TEST(BestSegments, StaysInOnePieceIfThatFits) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::segment_budget_test

@@ -7,7 +7,7 @@
 #include "tests/recurrent/segment_testing.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::segment_curve_test {
 namespace {
 
 constexpr int64_t kSteps = 1000, kBatch = 32, kWidth = 256;
@@ -75,4 +75,4 @@ TEST(SegmentCurve, TheTableOfTheReadme) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::segment_curve_test

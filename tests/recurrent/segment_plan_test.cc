@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 
-namespace stepnet {
+namespace stepnet::segment_plan_test {
 namespace {
 
 using Kind = SegmentAction::Kind;
@@ -151,4 +151,4 @@ TEST(SegmentPlan, RefusesNegativeNumbers) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::segment_plan_test

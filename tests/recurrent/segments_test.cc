@@ -18,7 +18,7 @@
 #include "tests/recurrent/layers.h"
 #include "tests/recurrent/segment_testing.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::segments_test {
 namespace {
 
 constexpr int64_t kAll = -1;
@@ -254,4 +254,4 @@ TEST(Segments, RefuseNumbersThatMeanNothing) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::segments_test

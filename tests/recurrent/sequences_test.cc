@@ -4,7 +4,7 @@
 #include "core/passes/gradients.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::sequences_test {
 namespace {
 
 const Cell kTwo = {.step = {"s = Mul(x, y)", "p = Sum(s, h_prev)", "h = Tanh(p)"},
@@ -107,4 +107,4 @@ TEST(Sequences, MustHaveOneLengthAndOneBatch) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::sequences_test

@@ -6,7 +6,7 @@
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::spec_errors_test {
 namespace {
 
 const std::string kFolder = source_path("tests/data/");
@@ -360,4 +360,4 @@ INSTANTIATE_TEST_SUITE_P(SpecErrors, ShortForms, ::testing::ValuesIn(bad_short_f
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::spec_errors_test

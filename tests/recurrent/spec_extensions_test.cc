@@ -6,7 +6,7 @@
 #include "core/io/text.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::spec_extensions_test {
 namespace {
 
 using Change = std::function<void(NetDef&)>;
@@ -153,4 +153,4 @@ TEST(SpecExtensions, SurviveText) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::spec_extensions_test

@@ -3,7 +3,7 @@
 
 #include "tests/recurrent/programs.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::split_concats_test {
 namespace {
 
 constexpr int64_t kSteps = 9, kBatch = 50, kIn = 3, kWidth = 4;
@@ -233,4 +233,4 @@ TEST(SplitConcatsOf, WidthsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::split_concats_test

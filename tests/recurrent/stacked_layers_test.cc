@@ -7,7 +7,7 @@
 #include "recurrent/builder.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::stacked_layers_test {
 namespace {
 
 struct Layers {
@@ -246,4 +246,4 @@ TEST(StackedLayers, LengthsInTurnForwardOnly) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::stacked_layers_test

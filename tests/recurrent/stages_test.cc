@@ -5,7 +5,7 @@
 #include "core/parallel.h"
 #include "tests/recurrent/programs.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::stages_test {
 namespace {
 
 class Stages : public ::testing::Test {
@@ -202,4 +202,4 @@ TEST_F(Stages, ForwardOnlyMemoryGrowsByTheOutputAlone) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::stages_test

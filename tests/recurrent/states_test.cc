@@ -7,7 +7,7 @@
 #include "recurrent/counters.h"
 #include "tests/recurrent/elman.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::states_test {
 namespace {
 
 const CellState kH = {"h_prev", "h", "h0", "h_all", "h_last"};
@@ -210,4 +210,4 @@ TEST(States, WhatTheStepNetReadsOutsideMayChangeItsShape) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::states_test

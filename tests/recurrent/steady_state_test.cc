@@ -11,7 +11,7 @@
 #include "tests/core/heap_counter.h"
 #include "tests/recurrent/cell_files.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::steady_state_test {
 namespace {
 
 struct Work {
@@ -105,4 +105,4 @@ INSTANTIATE_TEST_SUITE_P(Files, SteadyState, ::testing::ValuesIn(cell_files()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::steady_state_test

@@ -3,7 +3,7 @@
 
 #include "tests/recurrent/programs.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::step_blocks_test {
 namespace {
 
 const CellState kH = {"h_prev", "h", "h0", "h_all", ""};
@@ -223,4 +223,4 @@ TEST(StepBlocks, RandomOperatorsDrawAsAnotherIfTheySaySo) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::step_blocks_test

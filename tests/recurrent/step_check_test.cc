@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::step_check_test {
 namespace {
 
 using Phase = Schedule::Phase;
@@ -180,4 +180,4 @@ TEST(StepCheck, SumsOverTimeHaveOneNumber) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::step_check_test

@@ -8,7 +8,7 @@
 #include "tests/core/errors.h"
 #include "tests/recurrent/unrolled.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::step_regressions_test {
 namespace {
 
 const CellState kState = {"h_prev", "h", "h0", "h_all"};
@@ -203,4 +203,4 @@ TEST(StepRegressions, OutputsThatDependOnNoInput) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::step_regressions_test

@@ -4,7 +4,7 @@
 #include "core/net_expansions.h"
 #include "tests/recurrent/tape_layers.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::tape_forward_test {
 namespace {
 
 constexpr int64_t kSteps = 1000, kGates = kSteps * 2 * 16 * 8;  // bytes of [T, B, 4H]
@@ -86,4 +86,4 @@ TEST(TapeLayersForwardNets, WithGradientOperatorsKeepWhatTheseRead) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::tape_forward_test

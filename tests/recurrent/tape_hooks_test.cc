@@ -5,7 +5,7 @@
 #include "recurrent/builder.h"
 #include "tests/recurrent/tape_layers.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::tape_hooks_test {
 namespace {
 
 Variable loss_of(const Layer& l, const std::string& type, const std::vector<Variable>& inputs, bool hooks) {
@@ -129,4 +129,4 @@ TEST(TapeLayersWithHooks, OnlyWhatIsReadIsHeldWithoutThem) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::tape_hooks_test

@@ -3,7 +3,7 @@
 #include "recurrent/example_nets.h"
 #include "tests/recurrent/tape_layers.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::tape_test {
 namespace {
 
 NetDef expanded(const std::string& text) {
@@ -192,4 +192,4 @@ TEST(TapeRecurrent, ErrorsNameTheOperatorAndThePlace) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::tape_test

@@ -7,7 +7,7 @@
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 
-namespace stepnet {
+namespace stepnet::trainer_errors_test {
 namespace {
 
 using testing::error_text;
@@ -176,4 +176,4 @@ TEST_F(TrainerErrors, Models) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::trainer_errors_test

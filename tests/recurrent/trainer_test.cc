@@ -12,7 +12,7 @@
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 
-namespace stepnet {
+namespace stepnet::trainer_test {
 namespace {
 
 using testing::read_all;
@@ -259,4 +259,4 @@ TEST_F(TrainerTest, NothingHeldOutMeansNoValidation) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::trainer_test

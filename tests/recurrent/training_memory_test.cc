@@ -10,7 +10,7 @@
 #include "core/passes/gradients.h"
 #include "tests/recurrent/full_form.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::training_memory_test {
 namespace {
 
 struct Sizes {
@@ -171,4 +171,4 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TrainingMemory, ::testing::ValuesIn(kSizes), [](
 });
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::training_memory_test

@@ -6,7 +6,7 @@
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::validation_memory_test {
 namespace {
 
 class ValidationMemory : public ::testing::Test {
@@ -64,4 +64,4 @@ TEST_F(ValidationMemory, StepsTakeNoMoreBehindIt) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::validation_memory_test

@@ -6,7 +6,7 @@
 
 #include "tests/recurrent/full_form.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::windows_test {
 namespace {
 
 // The last `window` inputs of a step are rows of a state that the step net fills from the sequence, so that the
@@ -172,4 +172,4 @@ TEST(Windows, InitialValueOfNoRows) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::windows_test

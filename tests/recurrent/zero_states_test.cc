@@ -3,7 +3,7 @@
 
 #include "tests/recurrent/elman.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::zero_states_test {
 namespace {
 
 const Cell kZero = {kElman, {{"h_prev", "h", "", "h_all", "h_last", {3}}}};
@@ -79,4 +79,4 @@ TEST(ZeroStates, AreWrittenOnlyIntoTheFullFormsThatNeedThem) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::zero_states_test

@@ -9,7 +9,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::bench_command_test {
 namespace {
 
 const std::string kLstm = source_path("tools/examples/lstm.pbtxt");
@@ -104,4 +104,4 @@ TEST(Tf32, IsForGpusAlone) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::bench_command_test

@@ -6,7 +6,7 @@
 
 #include "tests/tools/command.h"
 
-namespace stepnet {
+namespace stepnet::cli_test {
 namespace {
 
 using testing::Outcome;
@@ -122,4 +122,4 @@ TEST(Cli, UsageMistakes) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cli_test

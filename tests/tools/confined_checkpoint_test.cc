@@ -13,7 +13,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::confined_checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -222,4 +222,4 @@ TEST_F(ConfinedCheckpoint, TrainingIsConfinedByRoot) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::confined_checkpoint_test

@@ -14,7 +14,7 @@
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::confined_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -281,4 +281,4 @@ INSTANTIATE_TEST_SUITE_P(Reading, Unconfined, ::testing::ValuesIn(that_work(read
 INSTANTIATE_TEST_SUITE_P(Writing, Unconfined, ::testing::ValuesIn(that_work(writing_tricks())), trick_name);
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::confined_test

@@ -6,7 +6,7 @@
 #include "tests/operators/op_test.h"
 #include "tests/tools/command.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::convert_weights_test {
 namespace {
 
 const std::vector<std::string> kNames = {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"};
@@ -62,4 +62,4 @@ TEST(ConvertWeights, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::convert_weights_test

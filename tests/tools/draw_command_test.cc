@@ -15,7 +15,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::draw_command_test {
 namespace {
 
 struct DotEdge {
@@ -301,4 +301,4 @@ TEST_F(DrawSvg, AFailureOfGraphvizLeavesNoFile) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::draw_command_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace stepnet::testing {
+namespace stepnet::testing::estimate_command_test {
 namespace {
 
 const std::string kLstm = source_path("tools/examples/lstm.pbtxt");
@@ -62,4 +62,4 @@ TEST(EstimateCommand, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::estimate_command_test

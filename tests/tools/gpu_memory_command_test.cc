@@ -9,7 +9,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing {
+namespace stepnet::testing::gpu_memory_command_test {
 namespace {
 
 class GpuMemoryCommand : public ::testing::Test {
@@ -94,4 +94,4 @@ TEST_F(GpuMemoryCommand, OfADeviceBeyondTheMachines) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing
+}  // namespace stepnet::testing::gpu_memory_command_test

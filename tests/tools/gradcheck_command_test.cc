@@ -11,7 +11,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet {
+namespace stepnet::gradcheck_command_test {
 namespace {
 
 using testing::expect_command;
@@ -142,4 +142,4 @@ TEST(Plugins, AreLoadedAndChecked) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::gradcheck_command_test

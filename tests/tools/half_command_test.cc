@@ -6,7 +6,7 @@
 #include "tests/recurrent/tiny_model.h"
 #include "tests/tools/command.h"
 
-namespace stepnet {
+namespace stepnet::half_command_test {
 namespace {
 
 using testing::expect_command;
@@ -65,4 +65,4 @@ TEST_F(HalfCommandTest, TheEstimateSaysTheKernelAndTheMemory) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::half_command_test

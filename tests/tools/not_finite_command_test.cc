@@ -10,7 +10,7 @@
 #include "tests/recurrent/tiny_model.h"
 #include "tests/tools/command.h"
 
-namespace stepnet {
+namespace stepnet::not_finite_command_test {
 namespace {
 
 using testing::expect_command;
@@ -145,4 +145,4 @@ op {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::not_finite_command_test

@@ -12,7 +12,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet {
+namespace stepnet::output_command_test {
 namespace {
 
 using testing::Command;
@@ -135,4 +135,4 @@ TEST_F(CommandOutput, AKilledRunLeavesNoOffloadedValues) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::output_command_test

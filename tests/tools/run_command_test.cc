@@ -7,7 +7,7 @@
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 
-namespace stepnet {
+namespace stepnet::run_command_test {
 namespace {
 
 using testing::expect_command;
@@ -187,4 +187,4 @@ TEST_F(RunCommandTest, ExpandPrintsGradientsOnRequest) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::run_command_test

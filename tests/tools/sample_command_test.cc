@@ -7,7 +7,7 @@
 #include "tests/recurrent/tiny_model.h"
 #include "tests/tools/command.h"
 
-namespace stepnet {
+namespace stepnet::sample_command_test {
 namespace {
 
 using testing::Outcome;
@@ -101,4 +101,4 @@ TEST_F(SampleCommandTest, Mistakes) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::sample_command_test

@@ -13,7 +13,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet {
+namespace stepnet::train_command_test {
 namespace {
 
 using testing::Command;
@@ -211,4 +211,4 @@ TEST_F(TrainCommandTest, AStoppedRunThatSavedNothingSaysSo) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::train_command_test

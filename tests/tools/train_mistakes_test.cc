@@ -9,7 +9,7 @@
 #include "tests/recurrent/tiny_model.h"
 #include "tests/tools/command.h"
 
-namespace stepnet {
+namespace stepnet::train_mistakes_test {
 namespace {
 
 using testing::expect_command;
@@ -166,4 +166,4 @@ TEST_F(DamagedCheckpoints, IfAllAreDamagedItIsSaid) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::train_mistakes_test

@@ -5,7 +5,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::accumulation_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -340,4 +340,4 @@ TEST_F(TapeAccumulation, SparseRowsOntoADenseGradientThatIsHeldMakeACopy) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::accumulation_test

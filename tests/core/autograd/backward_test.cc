@@ -4,7 +4,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::backward_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -77,4 +77,4 @@ TEST(Backward, LongChainsNeedNoStack) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::backward_test

@@ -5,7 +5,7 @@
 
 #include "tests/core/autograd/tape_testing.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::eager_op_test {
 namespace {
 
 // More than are kept: those in use stay, with their derivatives, and the others go (which LeakSanitizer checks).
@@ -27,4 +27,4 @@ TEST(EagerOps, WithManyDifferentArguments) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::eager_op_test

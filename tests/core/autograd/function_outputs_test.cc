@@ -4,7 +4,7 @@
 #include "tests/core/autograd/function_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::function_outputs_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -245,4 +245,4 @@ TEST_F(TapeFunction, ErrorsSayWhere) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::function_outputs_test

@@ -6,7 +6,7 @@
 #include "tests/core/autograd/function_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::function_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -270,4 +270,4 @@ TEST_F(TapeFunction, BackwardTwice) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::function_test

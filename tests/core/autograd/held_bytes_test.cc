@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "tools/bench/tape/held.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::held_bytes_test {
 namespace {
 
 using bench::held_bytes;
@@ -53,4 +53,4 @@ TEST(HeldBytes, OfADropoutAreTheMask) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::held_bytes_test

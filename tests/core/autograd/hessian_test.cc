@@ -9,7 +9,7 @@
 #include "tests/operators/op_test.h"
 #include "tools/bench/tape/hessian.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::hessian_test {
 namespace {
 
 using bench::Hessian;
@@ -114,4 +114,4 @@ TEST(Hessian, OfASquaredLayerRunsOnlyWhatIsAskedFor) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::hessian_test

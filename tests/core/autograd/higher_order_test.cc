@@ -5,7 +5,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::higher_order_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -114,4 +114,4 @@ TEST_F(TapeHigherOrder, UnusedGradRequiresGradWithMaterialize) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::higher_order_test

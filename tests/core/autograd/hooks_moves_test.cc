@@ -6,7 +6,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::hooks_moves_test {
 
 class TapeHooks : public TapeTest {};
 
@@ -250,4 +250,4 @@ TEST_F(TapeHooks, MultiGradAnyHooks) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::hooks_moves_test

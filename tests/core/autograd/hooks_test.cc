@@ -6,7 +6,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::hooks_test {
 
 class TapeHooks : public TapeTest {};
 
@@ -241,4 +241,4 @@ TEST_F(TapeHooks, PostAccumulateGradHookGetsCleanedUp) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::hooks_test

@@ -4,7 +4,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::in_place_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -293,4 +293,4 @@ TEST_F(TapeInPlace, WritesThatAreNotRecorded) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::in_place_test

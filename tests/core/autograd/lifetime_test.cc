@@ -5,7 +5,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::lifetime_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -283,4 +283,4 @@ TEST_F(TapeLifetime, NestedAnomalyPrintstackCleanup) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::lifetime_test

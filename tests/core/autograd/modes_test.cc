@@ -7,7 +7,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::modes_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -208,4 +208,4 @@ TEST_F(TapeModes, AnomalyAssignParentCleanup) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::modes_test

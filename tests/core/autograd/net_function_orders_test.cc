@@ -3,7 +3,7 @@
 
 #include "tests/core/autograd/net_testing.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::net_function_orders_test {
 namespace {
 
 const std::vector<std::string> kInputs = {"x", "w", "b", "v"};
@@ -116,4 +116,4 @@ TEST(NetFunctionOrders, LetGoOfEverything) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::net_function_orders_test

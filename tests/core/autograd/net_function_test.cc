@@ -6,7 +6,7 @@
 #include "core/autograd/net_node.h"
 #include "tests/core/autograd/net_testing.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::net_function_test {
 namespace {
 
 // Two layers, the second of which is written in place, and a sum of squares.
@@ -225,4 +225,4 @@ TEST(NetFunctionErrors, OfADerivative) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::net_function_test

@@ -10,7 +10,7 @@
 #include "tests/core/autograd/net_testing.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::net_values_test {
 namespace {
 
 using stepnet::testing::TempFolder;
@@ -190,4 +190,4 @@ TEST(NetHooks, MayRunAPassOnSeveralThreadsThroughTheirOwnNode) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::net_values_test

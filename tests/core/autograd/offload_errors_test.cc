@@ -11,7 +11,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::offload_errors_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -203,4 +203,4 @@ TEST_F(TapeOffloadErrors, WritingBehindTheTapesBack) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::offload_errors_test

@@ -13,7 +13,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::offload_test {
 namespace {
 
 using stepnet::testing::TempFolder;
@@ -374,4 +374,4 @@ TEST_F(TapeOffload, ScopesOnSeveralThreads) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::offload_test

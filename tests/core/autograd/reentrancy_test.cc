@@ -8,7 +8,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::reentrancy_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -252,4 +252,4 @@ TEST_F(TapeReentrancy, IsolatedNode) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::reentrancy_test

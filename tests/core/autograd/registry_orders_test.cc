@@ -9,7 +9,7 @@
 #include "core/random.h"
 #include "tests/core/autograd/example_tape.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::registry_orders_test {
 namespace {
 
 constexpr double kSame = 1e-12, kByDifferences = 1e-7;
@@ -210,4 +210,4 @@ INSTANTIATE_TEST_SUITE_P(Tape, RegistryOrders, ::testing::ValuesIn(tensor_types(
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::registry_orders_test

@@ -5,7 +5,7 @@
 #include "tests/core/autograd/example_tape.h"
 #include "tests/core/autograd/tape_testing.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::registry_test {
 namespace {
 
 constexpr double kSame = 1e-12;
@@ -203,4 +203,4 @@ INSTANTIATE_TEST_SUITE_P(Tape, Registry, ::testing::ValuesIn(tensor_types()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::registry_test

@@ -7,7 +7,7 @@
 #include "core/op_example.h"
 #include "tests/core/autograd/tape_testing.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::saved_bytes_test {
 namespace {
 
 constexpr int kMostInputs = 6;  // whose subsets are tried
@@ -159,4 +159,4 @@ TEST_F(TapeSavedBytes, OfAGraphAreThoseOfItsNodes) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::saved_bytes_test

@@ -7,7 +7,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::saved_hooks_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -365,4 +365,4 @@ TEST_F(TapeSavedHooks, AHookKnowsWhichNodeSaves) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::saved_hooks_test

@@ -4,7 +4,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::saving_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -240,4 +240,4 @@ TEST_F(TapeSaving, CustomAutogradRepeatedGradGrad) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::saving_test

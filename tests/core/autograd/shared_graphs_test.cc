@@ -10,7 +10,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::shared_graphs_test {
 
 class TapeSharedGraphs : public TapeTest {};
 
@@ -150,4 +150,4 @@ TEST_F(TapeSharedGraphs, UnpackingRunsPasses) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::shared_graphs_test

@@ -4,7 +4,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::stale_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -179,4 +179,4 @@ TEST_F(TapeStale, BufferReuseOverTimeStepsByOperatorsInPlace) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::stale_test

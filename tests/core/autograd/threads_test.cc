@@ -9,7 +9,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::threads_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -100,4 +100,4 @@ TEST(TapeThreads, SeveralPassesAtOnce) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::threads_test

@@ -7,7 +7,7 @@
 #include "core/profile.h"
 #include "tests/core/autograd/tape_testing.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::trimming_edges_test {
 
 class TapeTrimming : public TapeTest {};
 
@@ -195,4 +195,4 @@ TEST_F(TapeTrimming, MatrixProductsOfThePatchsSnippet) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::trimming_edges_test

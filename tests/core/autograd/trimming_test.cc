@@ -5,7 +5,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::trimming_test {
 
 class TapeTrimming : public TapeTest {};
 
@@ -194,4 +194,4 @@ TEST_F(TapeTrimming, GradMaterializeGrads) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::trimming_test

@@ -6,7 +6,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/heap_counter.h"
 
-namespace stepnet::autograd::testing {
+namespace stepnet::autograd::testing::typed_call_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -144,4 +144,4 @@ TEST(TypedCalls, WithoutArgumentsAllocateNoMoreThanABoundOperator) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing
+}  // namespace stepnet::autograd::testing::typed_call_test
