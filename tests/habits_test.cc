@@ -65,7 +65,8 @@ TEST(Habits, TheTreeIsFound) {
     paths.insert(file.path);
     EXPECT_FALSE(file.text.empty()) << file.path;
   }
-  for (const char* path : {"core/operator.h", "tests/habits.cc", "gpu/device.h"}) EXPECT_TRUE(paths.contains(path));
+  for (const char* path : {"core/operator/operator.h", "tests/habits.cc", "gpu/runtime/device.h"})
+    EXPECT_TRUE(paths.contains(path));
 }
 
 TEST(Habits, IncludesFollowTheArrow) { EXPECT_EQ(joined(all_of_tree(check_includes)), ""); }
@@ -82,8 +83,9 @@ TEST(HabitChecks, NoticeIncludesAgainstTheArrow) {
   const auto finding = [](const std::string& path, const std::string& included) {
     return joined(check_includes({path, "#pragma once\n#include <vector>\n#include \"" + included + "\"\n"}));
   };
-  EXPECT_EQ(finding("core/net.cc", "operators/mul.h"), "core/net.cc:3: core/ must not include operators/mul.h\n");
-  EXPECT_EQ(finding("proto/x.h", "core/net.h"), "proto/x.h:3: proto/ must not include core/net.h\n");
+  EXPECT_EQ(finding("core/net/net.cc", "operators/mul.h"),
+            "core/net/net.cc:3: core/ must not include operators/mul.h\n");
+  EXPECT_EQ(finding("proto/x.h", "core/net/net.h"), "proto/x.h:3: proto/ must not include core/net/net.h\n");
   EXPECT_EQ(finding("operators/a.cc", "recurrent/b.h"),
             "operators/a.cc:3: operators/ must not include recurrent/b.h\n");
   EXPECT_EQ(finding("recurrent/a.cc", "gpu/b.h"), "recurrent/a.cc:3: recurrent/ must not include gpu/b.h\n");
@@ -92,7 +94,7 @@ TEST(HabitChecks, NoticeIncludesAgainstTheArrow) {
   for (const char* fine : {"core/a.h", "operators/a.h", "recurrent/a.h", "gpu/a.h", "proto/net.pb.h"}) {
     EXPECT_EQ(finding("gpu/a.cu", fine), "");
     EXPECT_EQ(finding("tests/core/a_test.cc", fine), "");
-    EXPECT_EQ(finding("tools/main.cc", fine), "");
+    EXPECT_EQ(finding("tools/commands/main.cc", fine), "");
   }
   EXPECT_EQ(joined(check_includes({"core/a.cc", "  #  include  \"gpu/a.h\""})),
             "core/a.cc:1: core/ must not include gpu/a.h\n");
@@ -118,7 +120,8 @@ TEST(HabitChecks, NoticeMacrosNamespacesAndUnfinishedWork) {
 
 TEST(HabitChecks, NoticeLonelyTwins) {
   EXPECT_EQ(joined(check_twins({"operators/a.cc", "operators/a.h", "gpu/a.cu"}, {})), "");
-  EXPECT_EQ(joined(check_twins({"operators/a.cc", "gpu/a.cu", "gpu/device.cc", "gpu/device.h"}, {})), "");
+  EXPECT_EQ(joined(check_twins({"operators/a.cc", "gpu/a.cu", "gpu/runtime/device.cc", "gpu/runtime/device.h"}, {})),
+            "");
   EXPECT_EQ(joined(check_twins({"operators/a.cc", "operators/a.h"}, {})),
             "operators/a.h is there, but gpu/a.cu is not\n");
   EXPECT_EQ(joined(check_twins({"operators/a.cc", "operators/a.h"}, {"a.h"})), "");

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "core/io/text.h"
-#include "core/net.h"
-#include "recurrent/builder.h"
+#include "core/net/net.h"
+#include "recurrent/form/builder.h"
 #include "tests/operators/op_test.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"

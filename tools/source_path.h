@@ -1,6 +1,6 @@
 // Where programs of the build find files that they were not given: at absolute paths which CMake defines for
-// source_path.cc alone (so that other files compile to the same bytes in every folder), unless environment variables say
-// otherwise, as they do where the programs were moved (tools/bundle). Threads: pure functions of the environment.
+// source_path.cc alone (so that other files compile to the same bytes in every folder), unless environment variables
+// say otherwise, as they do where the programs were moved (tools/bundle). Threads: pure functions of the environment.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/bound_op.h"
+#include "core/operator/bound_op.h"
 
 namespace stepnet::autograd {
 

@@ -1,7 +1,7 @@
 #include "core/autograd/gradient_sums.h"
 
-#include "core/autograd/offload.h"
 #include "core/autograd/record.h"
+#include "core/autograd/saved/offload.h"
 #include "core/autograd/variable_state.h"
 
 namespace stepnet::autograd {

@@ -1,4 +1,4 @@
-// Sums of gradients on the tape, by the operators that have these roles in core/op_spec.h.
+// Sums of gradients on the tape, by the operators that have these roles in core/operator/op_spec.h.
 // Threads: as Variable.
 #pragma once
 

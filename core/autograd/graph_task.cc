@@ -8,8 +8,8 @@
 #include "core/autograd/gradient_sums.h"
 #include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
-#include "core/half.h"
-#include "core/placement.h"
+#include "core/tensor/half.h"
+#include "core/tensor/placement.h"
 
 namespace stepnet::autograd {
 namespace {

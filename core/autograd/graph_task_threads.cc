@@ -7,7 +7,7 @@
 
 #include "core/autograd/graph_task.h"
 #include "core/autograd/stream_order.h"
-#include "core/parallel.h"
+#include "core/compute/parallel.h"
 
 namespace stepnet::autograd {
 

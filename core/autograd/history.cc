@@ -1,6 +1,6 @@
 // What a write in place does to a variable's history, and what it may not do.
-#include "core/autograd/offload.h"
 #include "core/autograd/record.h"
+#include "core/autograd/saved/offload.h"
 #include "core/autograd/variable_state.h"
 
 namespace stepnet::autograd {

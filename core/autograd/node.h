@@ -17,7 +17,7 @@
 #include "core/autograd/stream_plan.h"
 #include "core/autograd/tape_state.h"
 #include "core/autograd/variable.h"
-#include "core/op_spec.h"
+#include "core/operator/op_spec.h"
 
 namespace stepnet::autograd {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/record.h"
-#include "core/inline_vector.h"
+#include "core/tensor/small_vector.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "core/autograd/net_function.h"
+#include "core/autograd/net/net_function.h"
 #include "core/autograd/op_node.h"
 #include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
-#include "core/inline_vector.h"
-#include "core/profile.h"
+#include "core/compute/profiler.h"
+#include "core/tensor/small_vector.h"
 
 namespace stepnet::autograd {
 namespace {

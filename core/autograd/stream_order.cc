@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "core/device_work.h"
+#include "core/compute/device_work.h"
 
 namespace stepnet::autograd {
 

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "core/device.h"
+#include "core/tensor/device.h"
 
 namespace stepnet::autograd {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/device.h"
+#include "core/tensor/device.h"
 
 namespace stepnet {
 class Profiler;

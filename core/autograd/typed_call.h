@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/arguments.h"
 #include "core/autograd/record.h"
+#include "core/operator/arguments.h"
 
 namespace stepnet::autograd {
 

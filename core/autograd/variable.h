@@ -21,7 +21,7 @@
 #include <string>
 
 #include "core/autograd/place.h"
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet::autograd {
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "core/io/file_place.h"
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 

@@ -8,7 +8,7 @@
 #include "core/io/atomic_file.h"
 #include "core/io/crc32.h"
 #include "core/io/file_reader.h"
-#include "core/placement.h"
+#include "core/tensor/placement.h"
 
 namespace stepnet {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/io/atomic_file.h"
 #include "core/io/file_reader.h"
-#include "core/placement.h"
+#include "core/tensor/placement.h"
 
 namespace stepnet {
 namespace {

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "core/io/file_place.h"
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 

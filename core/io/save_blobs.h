@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/io/file_place.h"
-#include "core/workspace.h"
+#include "core/tensor/workspace.h"
 
 namespace stepnet {
 

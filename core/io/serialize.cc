@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/io/db_reader.h"
-#include "core/placement.h"
+#include "core/tensor/placement.h"
 
 namespace stepnet {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "core/io/file_place.h"
 #include "core/io/tensor_proto.h"
-#include "core/workspace.h"
+#include "core/tensor/workspace.h"
 
 namespace stepnet {
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/placement.h"
+#include "core/tensor/placement.h"
 
 namespace stepnet {
 namespace {

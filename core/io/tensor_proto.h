@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 #include "proto/net.pb.h"
 
 namespace stepnet {

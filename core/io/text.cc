@@ -12,8 +12,8 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "core/inner_nets.h"
 #include "core/io/text_parser.h"
+#include "core/operator/nets_inside.h"
 
 namespace stepnet {
 namespace {

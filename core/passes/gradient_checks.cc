@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/in_place.h"
+#include "core/operator/in_place.h"
 
 namespace stepnet {
 namespace {

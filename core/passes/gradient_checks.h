@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/passes/versioned_net.h"
+#include "core/net/versioned_net.h"
 
 namespace stepnet {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/bound_op.h"
+#include "core/operator/bound_op.h"
 
 namespace stepnet {
 

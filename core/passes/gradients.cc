@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "core/in_place.h"
+#include "core/net/versioned_net.h"
+#include "core/operator/in_place.h"
 #include "core/passes/gradient_checks.h"
 #include "core/passes/gradient_names.h"
 #include "core/passes/gradient_sums.h"
-#include "core/passes/versioned_net.h"
 
 namespace stepnet {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <numeric>
 
-#include "core/dry_run.h"
-#include "core/in_place.h"
+#include "core/operator/dry_run.h"
+#include "core/operator/in_place.h"
 
 namespace stepnet {
 namespace {

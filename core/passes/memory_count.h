@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/bound_op.h"
+#include "core/operator/bound_op.h"
 
 namespace stepnet {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/in_place.h"
-#include "core/inner_nets.h"
+#include "core/operator/in_place.h"
+#include "core/operator/nets_inside.h"
 
 namespace stepnet {
 namespace {

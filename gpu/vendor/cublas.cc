@@ -9,10 +9,10 @@
 #include <type_traits>
 
 #include "core/error.h"
-#include "core/memory_category.h"
-#include "gpu/accumulate.h"
-#include "gpu/products.h"
-#include "gpu/stream.h"
+#include "core/tensor/memory_category.h"
+#include "gpu/loops/products.h"
+#include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/stream.h"
 #include "gpu/vendor/library.h"
 
 namespace stepnet::gpu {

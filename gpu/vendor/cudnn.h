@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/shape.h"
-#include "gpu/stream.h"
+#include "core/tensor/shape.h"
+#include "gpu/runtime/stream.h"
 #include "gpu/vendor/library.h"
 
 namespace stepnet::gpu {

@@ -1,8 +1,8 @@
-// BatchNorm and Softmax by cuDNN (gpu/norms.h).
+// BatchNorm and Softmax by cuDNN (gpu/loops/norms.h).
 //
 // Channels whose elements are neighbours are cuDNN's spatial mode; channels that are neighbours themselves, as of a
 // matrix or of NHWC, are its mode per activation, whose tensors are dense, too.
-#include "gpu/norms.h"
+#include "gpu/loops/norms.h"
 
 #include "core/error.h"
 #include "gpu/vendor/cudnn.h"

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "core/error.h"
-#include "gpu/fused.h"
+#include "gpu/runtime/chain_kernel.h"
 #include "gpu/vendor/library.h"
 
 namespace stepnet::gpu {

@@ -1,16 +1,16 @@
-// Layers of LSTM, GRU and RNN by cuDNN (gpu/layers.h).
+// Layers of LSTM, GRU and RNN by cuDNN (gpu/layers/vendor_layers.h).
 //
-// Weights are used as they are: recurrent/flat_weights.h says where each matrix and bias is, and before layers of some
-// sizes run for the first time these places are compared with the addresses that cuDNN gives.
+// Weights are used as they are: recurrent/layers/vendor_weights.h says where each matrix and bias is, and before layers
+// of some sizes run for the first time these places are compared with the addresses that cuDNN gives.
 #include <cudnn.h>
 
 #include <map>
 #include <tuple>
 
 #include "core/error.h"
-#include "core/half.h"
-#include "gpu/layers.h"
-#include "gpu/matmul.h"
+#include "core/tensor/half.h"
+#include "gpu/layers/vendor_layers.h"
+#include "gpu/loops/matmul.h"
 #include "gpu/vendor/cudnn.h"
 
 namespace stepnet::gpu {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/estimate.h"
+#include "core/estimate/estimate.h"
 
 namespace stepnet::testing {
 

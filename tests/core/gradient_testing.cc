@@ -6,7 +6,7 @@
 #include <regex>
 #include <sstream>
 
-#include "core/arguments.h"
+#include "core/operator/arguments.h"
 
 namespace stepnet::testing {
 namespace {

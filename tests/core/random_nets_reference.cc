@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/bound_op.h"
-#include "core/in_place.h"
+#include "core/operator/bound_op.h"
+#include "core/operator/in_place.h"
 
 namespace stepnet::testing {
 namespace {

@@ -1,6 +1,6 @@
 // A net without anything that makes it fast: each operator alone, on copies, its outputs in memory of their own, and
-// every version of a blob a new value. Independent of core/net.h, of the passes and of storages: what names share is
-// kept by names.
+// every version of a blob a new value. Independent of core/net/net.h, of the passes and of storages: what names share
+// is kept by names.
 //
 // The rules that it follows: an operator reads all its inputs before it writes. An Alias makes its output another name
 // of what its input shows. A write in place changes what all names of the value show, though not their shapes. Any
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 #include "proto/net.pb.h"
 
 namespace stepnet::testing {

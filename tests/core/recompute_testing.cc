@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "core/matmul.h"
-#include "core/random.h"
+#include "core/compute/matmul.h"
+#include "core/tensor/random.h"
 
 namespace stepnet::testing {
 namespace {

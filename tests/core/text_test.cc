@@ -8,9 +8,9 @@
 #include <fstream>
 #include <random>
 
-#include "core/bound_op.h"
 #include "core/io/source_text.h"
-#include "core/operator.h"
+#include "core/operator/bound_op.h"
+#include "core/operator/operator.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::text_test {

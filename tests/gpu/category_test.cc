@@ -1,9 +1,9 @@
 // What GPU memory is for, as the allocator counts it, and what tools ask of a device.
-#include "core/memory_category.h"
+#include "core/tensor/memory_category.h"
 
-#include "core/arguments.h"
-#include "core/device_work.h"
-#include "gpu/matmul.h"
+#include "core/compute/device_work.h"
+#include "core/operator/arguments.h"
+#include "gpu/loops/matmul.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::category_test {

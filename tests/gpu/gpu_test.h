@@ -1,7 +1,7 @@
 // What tests on a GPU share: they are skipped, and say so, where there is none.
 #pragma once
 
-#include "gpu/device.h"
+#include "gpu/runtime/device.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {

@@ -1,19 +1,19 @@
 // Kernels of halves: products, sums and chains against float64 of the same values rounded once, and an LSTM's step nets
 // in halves against float32. Whole operators: `stepnet gradcheck --precision`.
-#include "core/half.h"
+#include "core/tensor/half.h"
 
 #include <cmath>
 
-#include "core/device_work.h"
-#include "core/example_runs.h"
-#include "core/half_check.h"
-#include "core/inner_nets.h"
+#include "core/compute/device_work.h"
+#include "core/gradcheck/example_runs.h"
+#include "core/gradcheck/half_check.h"
 #include "core/io/text.h"
-#include "core/op_devices.h"
+#include "core/operator/nets_inside.h"
+#include "core/operator/op_devices.h"
 #include "core/passes/gradients.h"
-#include "gpu/fused.h"
-#include "gpu/matmul.h"
-#include "recurrent/builder.h"
+#include "gpu/loops/matmul.h"
+#include "gpu/runtime/chain_kernel.h"
+#include "recurrent/form/builder.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::half_test {

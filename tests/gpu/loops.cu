@@ -1,6 +1,6 @@
 #include "tests/gpu/loops.h"
 
-#include "gpu/launch.h"
+#include "gpu/runtime/launch.h"
 
 namespace stepnet::testing {
 

@@ -1,7 +1,8 @@
-// Loops of gpu/launch.h with bodies for tests, compiled for the device: see loops.cu. Threads: as gpu/launch.h.
+// Loops of gpu/runtime/launch.h with bodies for tests, compiled for the device: see loops.cu. Threads: as
+// gpu/runtime/launch.h.
 #pragma once
 
-#include "core/op_spec.h"
+#include "core/operator/op_spec.h"
 
 namespace stepnet::testing {
 

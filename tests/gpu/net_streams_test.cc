@@ -3,9 +3,9 @@
 #include <random>
 
 #include "core/io/text.h"
-#include "core/placement.h"
-#include "gpu/memory.h"
-#include "gpu/stream.h"
+#include "core/tensor/placement.h"
+#include "gpu/runtime/memory.h"
+#include "gpu/runtime/stream.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::net_streams_test {

@@ -1,5 +1,5 @@
 // What only a build with CUDA has: chains compiled at run time. Compiling needs no GPU.
-#include "gpu/fused.h"
+#include "gpu/runtime/chain_kernel.h"
 #include "gpu/vendor/nvrtc.h"
 #include "tests/gpu/gpu_test.h"
 

@@ -1,8 +1,8 @@
 // Numbers that count the arithmetic done with them, and an operator's call on such numbers.
 //
-// What one FLOP is stands in core/dry_run.h. References of tests/operators/flops_*.cc compute an operator's outputs by
-// the formula in its comment, as plainly as they can, and without leaving out what data would allow to leave out.
-// Threads: not for concurrent use.
+// What one FLOP is stands in core/operator/dry_run.h. References of tests/operators/flops_*.cc compute an operator's
+// outputs by the formula in its comment, as plainly as they can, and without leaving out what data would allow to leave
+// out. Threads: not for concurrent use.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/shape.h"
+#include "core/tensor/shape.h"
 #include "proto/net.pb.h"
 
 namespace stepnet::testing {

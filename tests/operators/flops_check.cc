@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "core/dry_run.h"
-#include "core/half.h"
-#include "core/net.h"
-#include "core/net_observer.h"
+#include "core/net/net.h"
+#include "core/operator/dry_run.h"
+#include "core/operator/observer.h"
+#include "core/tensor/half.h"
 #include "tests/operators/counted.h"
 
 namespace stepnet::testing {

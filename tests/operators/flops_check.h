@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "core/tensor.h"
+#include "core/tensor/tensor.h"
 #include "proto/net.pb.h"
 
 namespace stepnet::testing {

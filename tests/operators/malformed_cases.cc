@@ -7,9 +7,9 @@
 #include <limits>
 #include <set>
 
-#include "core/gradient_runs.h"
-#include "core/net.h"
-#include "core/op_example.h"
+#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/runs.h"
+#include "core/net/net.h"
 #include "core/passes/gradients.h"
 
 namespace stepnet::testing {

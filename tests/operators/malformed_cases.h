@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/gradient_check.h"
-#include "core/op_spec.h"
+#include "core/gradcheck/gradient_check.h"
+#include "core/operator/op_spec.h"
 
 namespace stepnet::testing {
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <thread>
 
-#include "core/device.h"
-#include "core/net.h"
+#include "core/net/net.h"
+#include "core/tensor/device.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/malformed_cases.h"
 

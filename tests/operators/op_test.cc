@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "core/gradient_check.h"
-#include "core/op_example.h"
-#include "core/placement.h"
-#include "core/random.h"
+#include "core/gradcheck/gradient_check.h"
+#include "core/gradcheck/op_example.h"
+#include "core/tensor/placement.h"
+#include "core/tensor/random.h"
 
 namespace stepnet::testing::op_test {
 

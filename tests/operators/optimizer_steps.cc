@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/parallel.h"
+#include "core/compute/parallel.h"
 
 namespace stepnet::testing {
 namespace {

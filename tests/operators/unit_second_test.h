@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gradient_check.h"
+#include "core/gradcheck/gradient_check.h"
 #include "core/io/text.h"
 #include "core/passes/gradients.h"
 #include "tests/core/errors.h"

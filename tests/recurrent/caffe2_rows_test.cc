@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include "recurrent/builder.h"
+#include "recurrent/form/builder.h"
 
 namespace stepnet::testing::caffe2_rows_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <limits>
 
-#include "recurrent/spec.h"
+#include "recurrent/form/spec.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing {

@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "core/io/text.h"
-#include "core/net.h"
-#include "recurrent/builder.h"
+#include "core/net/net.h"
+#include "recurrent/form/builder.h"
 #include "tools/source_path.h"
 
 namespace stepnet::testing {

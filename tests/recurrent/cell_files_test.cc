@@ -2,7 +2,7 @@
 // unrolled by hand, and its gradients equal central differences, with every pass and without.
 #include <filesystem>
 
-#include "core/anomaly.h"
+#include "core/operator/anomaly.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"

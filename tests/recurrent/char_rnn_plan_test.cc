@@ -8,7 +8,7 @@
 
 #include "core/io/db.h"
 #include "core/io/load_blobs.h"
-#include "recurrent/text_db.h"
+#include "recurrent/train/text_db.h"
 #include "tests/core/temp_folder.h"
 #include "tools/source_path.h"
 
@@ -32,8 +32,7 @@ struct CommandRun {
 };
 
 CommandRun run_in(const std::string& folder, const std::string& arguments) {
-  const std::string command =
-      fmt::format("cd '{}' && '{}' {} 2>&1", folder, command_path(), arguments);
+  const std::string command = fmt::format("cd '{}' && '{}' {} 2>&1", folder, command_path(), arguments);
   CommandRun run;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 4096> buffer;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/arguments.h"
+#include "core/operator/arguments.h"
 
 namespace stepnet::testing {
 namespace {

@@ -1,7 +1,7 @@
 // Recurrent as plain loops over the flat vector of weights, written from cuDNN's equations, and its feeds.
 //
-// The vector is read from front to back by a cursor, so that the reference knows nothing of recurrent/flat_weights.h.
-// Threads: pure functions.
+// The vector is read from front to back by a cursor, so that the reference knows nothing of
+// recurrent/layers/vendor_weights.h. Threads: pure functions.
 #pragma once
 
 #include <map>

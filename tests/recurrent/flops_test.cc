@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/estimate.h"
+#include "core/estimate/estimate.h"
 #include "core/passes/gradients.h"
-#include "recurrent/builder.h"
+#include "recurrent/form/builder.h"
 #include "tests/operators/flops_check.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/recurrent/estimate_nets.h"

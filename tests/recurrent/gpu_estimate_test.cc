@@ -1,12 +1,12 @@
 // Estimates for a GPU against its allocator, where there is one or one is imitated: peaks of nets and training steps.
 #include <gtest/gtest.h>
 
-#include "core/device_products.h"
-#include "core/inner_nets.h"
-#include "core/memory_category.h"
-#include "core/net_observer.h"
-#include "recurrent/builder.h"
-#include "recurrent/training_estimate.h"
+#include "core/compute/device_products.h"
+#include "core/operator/nets_inside.h"
+#include "core/operator/observer.h"
+#include "core/tensor/memory_category.h"
+#include "recurrent/form/builder.h"
+#include "recurrent/train/training_estimate.h"
 #include "tests/recurrent/estimate_nets.h"
 
 namespace stepnet::testing::gpu_estimate_test {

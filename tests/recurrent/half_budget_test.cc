@@ -1,13 +1,13 @@
 // Estimates and budgets of training steps that half types, or shapes handed on as numbers, once made wrong.
 #include <gtest/gtest.h>
 
-#include "core/example_runs.h"
+#include "core/compute/matmul.h"
+#include "core/compute/parallel.h"
+#include "core/gradcheck/example_runs.h"
 #include "core/io/text.h"
-#include "core/matmul.h"
-#include "core/parallel.h"
-#include "recurrent/mixed_precision.h"
-#include "recurrent/training_budget.h"
-#include "recurrent/training_session.h"
+#include "core/passes/mixed_precision.h"
+#include "recurrent/train/stepper.h"
+#include "recurrent/train/training_budget.h"
 #include "tests/core/errors.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/segment_testing.h"

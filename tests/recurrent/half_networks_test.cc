@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "core/half.h"
 #include "core/passes/gradients.h"
-#include "recurrent/builder.h"
-#include "recurrent/spec.h"
+#include "core/tensor/half.h"
+#include "recurrent/form/builder.h"
+#include "recurrent/form/spec.h"
 #include "tests/recurrent/layers.h"
 #include "tests/recurrent/unrolled.h"
 

@@ -4,7 +4,7 @@
 // Threads: pure functions.
 #pragma once
 
-#include "recurrent/cell_weights.h"
+#include "recurrent/layers/weights.h"
 #include "tests/recurrent/cell_files.h"
 
 namespace stepnet::testing {

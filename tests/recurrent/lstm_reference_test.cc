@@ -8,8 +8,8 @@
 
 #include "core/io/text.h"
 #include "core/passes/gradients.h"
-#include "recurrent/builder.h"
-#include "recurrent/counters.h"
+#include "recurrent/form/builder.h"
+#include "recurrent/step/counters.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::lstm_reference_test {

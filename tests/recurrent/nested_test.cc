@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/io/text.h"
-#include "recurrent/builder.h"
+#include "recurrent/form/builder.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::nested_test {

@@ -7,9 +7,9 @@
 
 #include "core/io/text.h"
 #include "core/passes/gradients.h"
-#include "core/random.h"
-#include "recurrent/builder.h"
-#include "recurrent/training_session.h"
+#include "core/tensor/random.h"
+#include "recurrent/form/builder.h"
+#include "recurrent/train/stepper.h"
 #include "tests/core/planned_runs.h"
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/cell_files.h"

@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "core/passes/gradients.h"
-#include "recurrent/builder.h"
+#include "recurrent/form/builder.h"
 
 namespace stepnet::testing {
 

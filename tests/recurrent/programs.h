@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "recurrent/scratch.h"
+#include "recurrent/network/kept.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing {

@@ -3,7 +3,7 @@
 // linked one, references with gradients, states that are outputs themselves, and gradients renamed afterwards.
 #include <gtest/gtest.h>
 
-#include "core/net.h"
+#include "core/net/net.h"
 #include "core/passes/gradients.h"
 #include "tests/recurrent/full_form.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/random.h"
+#include "core/tensor/random.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/recurrent/unrolled.h"
 

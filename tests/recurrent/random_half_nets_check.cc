@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/half.h"
-#include "core/matmul.h"
-#include "core/parallel.h"
-#include "recurrent/mixed_precision.h"
-#include "recurrent/training_budget.h"
+#include "core/compute/matmul.h"
+#include "core/compute/parallel.h"
+#include "core/passes/mixed_precision.h"
+#include "core/tensor/half.h"
+#include "recurrent/train/training_budget.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/random_half_nets.h"
 

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <optional>
 
+#include "core/compute/parallel.h"
 #include "core/io/text.h"
-#include "core/net.h"
-#include "core/parallel.h"
+#include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "core/placement.h"
-#include "recurrent/builder.h"
+#include "core/tensor/placement.h"
+#include "recurrent/form/builder.h"
 #include "tests/recurrent/random_step_nets_run.h"
 
 namespace stepnet::testing {

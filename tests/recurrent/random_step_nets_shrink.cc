@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "core/io/text.h"
-#include "recurrent/spec.h"
+#include "recurrent/form/spec.h"
 #include "tests/recurrent/random_step_nets_run.h"
 
 namespace stepnet::testing {

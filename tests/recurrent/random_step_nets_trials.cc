@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "recurrent/spec.h"
+#include "recurrent/form/spec.h"
 #include "tests/recurrent/random_step_nets_draft.h"
 #include "tests/recurrent/random_step_nets_run.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "recurrent/builder.h"
-#include "recurrent/cell_operators.h"
+#include "recurrent/form/builder.h"
+#include "recurrent/form/cell_operators.h"
 #include "tests/core/recompute_testing.h"
 
 namespace stepnet::testing::recompute_around_test {

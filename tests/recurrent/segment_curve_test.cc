@@ -1,8 +1,8 @@
 // What less memory costs an LSTM of 1000 timesteps: the table of the README.
 #include <gtest/gtest.h>
 
-#include "core/dry.h"
-#include "core/parallel.h"
+#include "core/compute/parallel.h"
+#include "core/tensor/dry_device.h"
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/segment_testing.h"
 #include "tools/source_path.h"

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <optional>
 
-#include "core/net.h"
+#include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "recurrent/builder.h"
-#include "recurrent/scratch.h"
-#include "recurrent/segment_budget.h"
+#include "recurrent/form/builder.h"
+#include "recurrent/network/kept.h"
+#include "recurrent/network/segment_budget.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing {

@@ -1,8 +1,8 @@
 // Stacks of cells in one step net: a block of timesteps runs cell by cell, or the cells of several blocks run at once.
 #include <gtest/gtest.h>
 
-#include "core/net.h"
-#include "core/parallel.h"
+#include "core/compute/parallel.h"
+#include "core/net/net.h"
 #include "tests/recurrent/programs.h"
 
 namespace stepnet::testing::stages_test {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/parallel.h"
+#include "core/compute/parallel.h"
 #include "core/passes/gradients.h"
-#include "recurrent/builder.h"
+#include "recurrent/form/builder.h"
 #include "tests/core/heap_counter.h"
 #include "tests/recurrent/cell_files.h"
 

@@ -1,7 +1,7 @@
 // What recurrent layers on the tape keep where no gradient can be wanted: no more than networks that only run forward.
 #include <functional>
 
-#include "core/net_expansions.h"
+#include "core/net/expansions.h"
 #include "tests/recurrent/tape_layers.h"
 
 namespace stepnet::autograd::testing::tape_forward_test {

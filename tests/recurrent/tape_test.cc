@@ -1,6 +1,6 @@
 // Recurrent networks on the tape: operators on blobs run as nets of their own and equal the static net.
-#include "core/net_expansions.h"
-#include "recurrent/example_nets.h"
+#include "core/net/expansions.h"
+#include "recurrent/form/example_nets.h"
 #include "tests/recurrent/tape_layers.h"
 
 namespace stepnet::autograd::testing::tape_test {

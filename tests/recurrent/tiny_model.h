@@ -6,7 +6,7 @@
 
 #include "core/io/checkpoint.h"
 #include "core/io/text.h"
-#include "recurrent/trainer.h"
+#include "recurrent/train/trainer.h"
 #include "tests/core/temp_folder.h"
 
 namespace stepnet::testing {

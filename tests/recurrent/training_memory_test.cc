@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/matmul.h"
-#include "core/parallel.h"
+#include "core/compute/matmul.h"
+#include "core/compute/parallel.h"
 #include "core/passes/gradients.h"
 #include "tests/recurrent/full_form.h"
 

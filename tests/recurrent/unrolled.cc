@@ -4,11 +4,11 @@
 #include <functional>
 #include <set>
 
-#include "core/net.h"
+#include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "core/placement.h"
-#include "recurrent/builder.h"
-#include "recurrent/counters.h"
+#include "core/tensor/placement.h"
+#include "recurrent/form/builder.h"
+#include "recurrent/step/counters.h"
 
 namespace stepnet::testing {
 namespace {

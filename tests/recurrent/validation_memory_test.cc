@@ -1,8 +1,8 @@
 // Validation of a training run: within its memory budget, and without a trace in the steps that follow.
 #include <gtest/gtest.h>
 
-#include "core/matmul.h"
-#include "recurrent/training_budget.h"
+#include "core/compute/matmul.h"
+#include "recurrent/train/training_budget.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 

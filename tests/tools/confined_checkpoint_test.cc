@@ -6,8 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "recurrent/run_folder.h"
-#include "recurrent/run_setup.h"
+#include "recurrent/train/run_folder.h"
+#include "recurrent/train/run_setup.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 #include "tests/tools/command.h"

@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
-#include "core/device.h"
 #include "core/io/npy.h"
+#include "core/tensor/device.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "core/anomaly.h"
+#include "core/operator/anomaly.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 #include "tests/tools/command.h"

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <span>
 
-#include "core/matmul.h"
-#include "core/parallel.h"
+#include "core/compute/matmul.h"
+#include "core/compute/parallel.h"
 
 namespace stepnet::bench {
 namespace {

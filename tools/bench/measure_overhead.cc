@@ -2,10 +2,10 @@
 // difference is what the step net adds to an operator's own call; it may be negative where operators are fused.
 #include <fmt/format.h>
 
-#include "core/bound_op.h"
 #include "core/error.h"
-#include "core/net.h"
-#include "recurrent/builder.h"
+#include "core/net/net.h"
+#include "core/operator/bound_op.h"
+#include "recurrent/form/builder.h"
 #include "tools/bench/machine_load.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/stepnet_net.h"

@@ -8,13 +8,13 @@
 #include <iterator>
 
 #include "core/error.h"
-#include "core/example_runs.h"
-#include "core/inner_nets.h"
+#include "core/gradcheck/example_runs.h"
 #include "core/io/text.h"
+#include "core/operator/nets_inside.h"
+#include "core/operator/run_context.h"
 #include "core/passes/gradients.h"
-#include "core/placement.h"
-#include "core/run_context.h"
-#include "recurrent/builder.h"
+#include "core/tensor/placement.h"
+#include "recurrent/form/builder.h"
 #include "tools/source_path.h"
 
 namespace stepnet::bench {

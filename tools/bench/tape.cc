@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/matmul.h"
+#include "core/compute/matmul.h"
 
 namespace stepnet::bench {
 namespace {

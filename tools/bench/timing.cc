@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/parallel.h"
+#include "core/compute/parallel.h"
 
 namespace stepnet::bench {
 namespace {

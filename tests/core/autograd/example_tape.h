@@ -6,7 +6,7 @@
 
 #include "core/autograd/engine.h"
 #include "core/autograd/record.h"
-#include "core/gradient_runs.h"
+#include "core/gradcheck/runs.h"
 
 namespace stepnet::autograd::testing {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/net_function.h"
+#include "core/autograd/net/net_function.h"
 #include "core/io/text.h"
-#include "core/net.h"
+#include "core/net/net.h"
 #include "core/passes/gradients.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"

@@ -5,8 +5,8 @@
 #include <optional>
 #include <thread>
 
-#include "core/autograd/checkpoint.h"
-#include "core/autograd/offload.h"
+#include "core/autograd/saved/offload.h"
+#include "core/autograd/saved/rerun.h"
 #include "tests/core/autograd/net_testing.h"
 #include "tests/core/temp_folder.h"
 

@@ -11,7 +11,7 @@
 #include "core/autograd/engine.h"
 #include "core/autograd/op_node.h"
 #include "core/autograd/record.h"
-#include "core/device.h"
+#include "core/tensor/device.h"
 
 namespace stepnet::autograd::testing {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <thread>
 
-#include "core/parallel.h"
+#include "core/compute/parallel.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/autograd/function.h"
-#include "core/profile.h"
+#include "core/compute/profiler.h"
 #include "tests/core/autograd/tape_testing.h"
 
 namespace stepnet::autograd::testing::trimming_edges_test {

@@ -1,5 +1,5 @@
 // The imitated device has no compiler: chains are read instruction by instruction.
-#include "gpu/fused.h"
+#include "gpu/runtime/chain_kernel.h"
 
 namespace stepnet::gpu {
 

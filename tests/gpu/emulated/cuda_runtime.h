@@ -99,7 +99,7 @@ void run_block(unsigned block, unsigned blocks, unsigned threads, const std::fun
 
 namespace stepnet::gpu {
 
-// gpu/launch.h has that of CUDA.
+// gpu/runtime/launch.h has that of CUDA.
 template <class... P>
 void launch(void (*kernel)(P...), unsigned blocks, unsigned threads, cudaStream_t stream,
             std::type_identity_t<P>... args) {

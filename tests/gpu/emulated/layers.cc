@@ -1,14 +1,14 @@
 // Layers of the imitated device: by step nets, in float for halves. What the real library needs is asked for, and
 // checked to be there.
-#include "gpu/layers.h"
+#include "gpu/layers/vendor_layers.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "core/half.h"
-#include "core/run_context.h"
-#include "gpu/stream.h"
-#include "recurrent/flat_run.h"
+#include "core/operator/run_context.h"
+#include "core/tensor/half.h"
+#include "gpu/runtime/stream.h"
+#include "recurrent/layers/flat_run.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -1,11 +1,11 @@
 // BatchNorm and Softmax of the imitated device, by the formulas of the real library's handbook. It refuses 13 channels,
 // and rows of 13.
-#include "gpu/norms.h"
+#include "gpu/loops/norms.h"
 
 #include <cmath>
 #include <cstring>
 
-#include "gpu/stream.h"
+#include "gpu/runtime/stream.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -1,8 +1,8 @@
 // Matrix products of the imitated device: naive loops, which add halves up in float.
-#include "gpu/products.h"
+#include "gpu/loops/products.h"
 
-#include "gpu/accumulate.h"
-#include "gpu/stream.h"
+#include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/stream.h"
 
 namespace stepnet::gpu {
 namespace {

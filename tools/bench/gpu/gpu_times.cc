@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "gpu/stream.h"
+#include "gpu/runtime/stream.h"
 
 namespace stepnet::bench {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstdio>
 
 #include "core/error.h"
-#include "core/half.h"
-#include "gpu/device.h"
-#include "gpu/matmul.h"
+#include "core/tensor/half.h"
+#include "gpu/loops/matmul.h"
+#include "gpu/runtime/device.h"
 #include "tools/bench/command.h"
 #include "tools/bench/exact_cells.h"
 #include "tools/bench/gpu/gpu_times.h"

@@ -14,8 +14,8 @@
 
 #include "core/autograd/node.h"
 #include "core/autograd/record.h"
-#include "core/device.h"
 #include "core/error.h"
+#include "core/tensor/device.h"
 
 namespace stepnet::bench {
 

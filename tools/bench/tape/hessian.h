@@ -13,8 +13,8 @@
 
 #include "core/autograd/engine.h"
 #include "core/autograd/record.h"
-#include "core/placement.h"
-#include "core/random.h"
+#include "core/tensor/placement.h"
+#include "core/tensor/random.h"
 
 namespace stepnet::bench {
 

@@ -9,10 +9,10 @@
 #include <optional>
 #include <sstream>
 
+#include "core/compute/parallel.h"
 #include "core/error.h"
-#include "core/parallel.h"
 #ifdef STEPNET_HAS_GPU
-#include "gpu/matmul.h"
+#include "gpu/loops/matmul.h"
 #endif
 #include "tools/bench/command.h"
 #include "tools/bench/tape/chains.h"

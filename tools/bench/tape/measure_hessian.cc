@@ -6,8 +6,8 @@
 #include <array>
 #include <chrono>
 
-#include "core/matmul.h"
-#include "core/parallel.h"
+#include "core/compute/matmul.h"
+#include "core/compute/parallel.h"
 #include "tools/bench/tape/cpu_clock.h"
 
 namespace stepnet::bench {

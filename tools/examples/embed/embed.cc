@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "core/io/text.h"
-#include "core/net.h"
+#include "core/net/net.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

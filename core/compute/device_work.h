@@ -1,0 +1,75 @@
+// What executors need of a device beyond its memory and its kernels; a device module (gpu/) offers it.
+//
+// Threads: as the parts say; offers are made when the library is loaded.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/compute/elementwise_chain.h"
+#include "core/compute/parallel.h"
+#include "core/tensor/device.h"
+#include "core/tensor/shape.h"
+
+namespace stepnet {
+
+// Work that was queued once, with all its addresses, and is queued again as a whole by one call. Threads: one at a
+// time.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  virtual void replay() = 0;
+};
+
+// A point in a stream's work that other streams wait for, on the device; it may be moved on to a later one. Threads:
+// one at a time.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  virtual void record() = 0;  // it is what is queued so far on the calling thread's current stream
+  virtual void wait() = 0;    // the calling thread's current stream goes on behind it
+};
+
+// A chain of elementwise instructions (core/compute/elementwise_chain.h), ready to run on rows. Threads: may be used
+// from several threads.
+class FusedChain {
+ public:
+  virtual ~FusedChain() = default;
+  // `tensors`: the operands that are tensors; rows of `width` elements.
+  virtual void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const = 0;
+};
+
+struct DeviceWork {
+  // What `work` queues on the calling thread's current stream, which does not run meanwhile. Throws what `work` throws,
+  // and Error if it waits for the device, or touches what lies outside of a stream.
+  std::unique_ptr<DeviceGraph> (*capture)(Device device, FunctionRef<> work) = nullptr;
+  // work(i) for every i < count, each on a stream of its own: what is queued runs at the same time, behind what is
+  // queued on the current stream so far, which then waits for all of it.
+  void (*branches)(Device device, int count, FunctionRef<int> work) = nullptr;
+  // Streams by number; 0 is the one that all threads start with. The calling thread's current one; another in its
+  // place, without any waiting; `waiting` goes on only after what is queued on `first` so far; and work queued on the
+  // stream so far reads the block that holds these bytes, which is not reused before.
+  int (*current_stream)(Device device) = nullptr;
+  void (*set_stream)(Device device, int number) = nullptr;
+  void (*wait)(Device of_waiting, int waiting, Device of_first, int first) = nullptr;
+  void (*record_use)(Device device, const void* data, int number) = nullptr;
+  std::unique_ptr<DeviceEvent> (*event)(Device device) = nullptr;
+  // The number of the i-th of the streams that branches run on, which all threads share.
+  int (*side_stream)(Device device, int i) = nullptr;
+  // Whether what the calling thread allocates comes from memory that the same stream has freed, or from new memory,
+  // without waiting for other streams. Returns what was.
+  bool (*keep_apart)(bool on) = nullptr;
+  // `tensors` of the operands are tensors, the first ones; the others are values in between.
+  std::shared_ptr<const FusedChain> (*fuse)(Device device, DType dtype, const std::vector<FusedInstruction>& code,
+                                            int tensors) = nullptr;
+  // Milliseconds on the device from what the current stream has queued so far to the end of what `work` queues on it,
+  // which is waited for.
+  double (*milliseconds)(Device device, FunctionRef<> work) = nullptr;
+  // Whether products of float32 may round their factors to TF32, whose mantissas have 10 bits, from now on.
+  void (*allow_tf32)(bool allow) = nullptr;
+};
+
+void offer_device_work(DeviceKind kind, const DeviceWork& work);
+const DeviceWork& device_work(DeviceKind kind);  // throws Error if nobody offers it
+
+}  // namespace stepnet

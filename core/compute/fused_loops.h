@@ -1,0 +1,109 @@
+// The kernels of fused.h, for files that build them for one instruction set each; see vector_functions.h.
+#pragma once
+
+#include "core/compute/elementwise_chain.h"
+#include "core/compute/vector_functions.h"
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace stepnet {
+
+#if defined(__AVX512F__)
+[[gnu::always_inline]] static inline void fused_get(const float* p, int64_t n, float* to) {
+  _mm512_store_ps(to, _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << n) - 1), p));
+}
+[[gnu::always_inline]] static inline void fused_get(const double* p, int64_t n, double* to) {
+  _mm512_store_pd(to, _mm512_maskz_loadu_pd(static_cast<__mmask8>((1U << n) - 1), p));
+}
+[[gnu::always_inline]] static inline void fused_put(float* p, int64_t n, const float* from) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << n) - 1), _mm512_load_ps(from));
+}
+[[gnu::always_inline]] static inline void fused_put(double* p, int64_t n, const double* from) {
+  _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1U << n) - 1), _mm512_load_pd(from));
+}
+
+// Fewer elements than a vector has, as one.
+template <class T, class Fn>
+[[gnu::always_inline]] static inline void fused_rest(int64_t n, const T* a, const T* b, T* to, Fn fn) {
+  constexpr int kLanes = 64 / static_cast<int>(sizeof(T));
+  alignas(64) T x[kLanes], y[kLanes], z[kLanes];
+  fused_get(a, n, x);
+  fused_get(b, n, y);
+#pragma omp simd
+  for (int j = 0; j < kLanes; ++j) z[j] = fn(x[j], y[j]);
+  fused_put(to, n, z);
+}
+#else
+template <class T, class Fn>
+[[gnu::always_inline]] static inline void fused_rest(int64_t n, const T* a, const T* b, T* to, Fn fn) {
+#pragma omp simd
+  for (int64_t j = 0; j < n; ++j) to[j] = fn(a[j], b[j]);
+}
+#endif
+
+template <class T, class Fn>
+[[gnu::always_inline]] static inline void fused_each(int64_t n, const T* a, const T* b, T* to, Fn fn) {
+  if (n == kFusedPiece) {
+#pragma omp simd
+    for (int64_t j = 0; j < kFusedPiece; ++j) to[j] = fn(a[j], b[j]);
+    return;
+  }
+  constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(T));
+  int64_t at = 0;
+  for (; at + kLanes <= n; at += kLanes) {
+#pragma omp simd
+    for (int64_t j = at; j < at + kLanes; ++j) to[j] = fn(a[j], b[j]);
+  }
+  if (at < n) fused_rest(n - at, a + at, b + at, to + at, fn);
+}
+
+template <class T>
+static inline void fused_instruction(const FusedInstruction& i, T* const* operands, int64_t n) {
+  const T *a = operands[i.a], *b = operands[i.b];
+  T* to = operands[i.to];
+  const T value = static_cast<T>(i.value);
+  switch (i.code) {
+    case FusedCode::copy:
+      return fused_each(n, a, b, to, [=](T x, T) { return x; });
+    case FusedCode::add:
+      return fused_each(n, a, b, to, [=](T x, T y) { return x + y; });
+    case FusedCode::sub:
+      return fused_each(n, a, b, to, [=](T x, T y) { return x - y; });
+    case FusedCode::mul:
+      return fused_each(n, a, b, to, [=](T x, T y) { return x * y; });
+    case FusedCode::negative:
+      return fused_each(n, a, b, to, [=](T x, T) { return -x; });
+    case FusedCode::one_minus:
+      return fused_each(n, a, b, to, [=](T x, T) { return T(1) - x; });
+    case FusedCode::scale:
+      return fused_each(n, a, b, to, [=](T x, T) { return x * value; });
+    case FusedCode::relu:
+      return fused_each(n, a, b, to, [=](T x, T) { return x < T(0) ? T(0) : x; });
+    case FusedCode::if_positive:
+      return fused_each(n, a, b, to, [=](T x, T y) { return x > T(0) ? y : T(0); });
+    case FusedCode::sigmoid:
+      return fused_each(n, a, b, to, [=](T x, T) { return sigmoid_of(x); });
+    case FusedCode::tanh:
+      return fused_each(n, a, b, to, [=](T x, T) { return tanh_of(x); });
+  }
+}
+
+template <class T>
+static void fused_run(const FusedLoop<T>& loop, int64_t begin, int64_t end) {
+  alignas(64) T values[kMostFusedValues][kFusedPiece];
+  T* operands[kMostFusedTensors + kMostFusedValues];
+  for (int v = 0; v < kMostFusedValues; ++v) operands[loop.count + v] = values[v];
+  const int64_t pieces = fused_pieces(loop.width);
+  for (int64_t piece = begin; piece < end; ++piece) {
+    const int64_t row = piece / pieces, at = piece % pieces * kFusedPiece;
+    const int64_t n = loop.width - at < kFusedPiece ? loop.width - at : kFusedPiece;
+    for (int t = 0; t < loop.count; ++t) operands[t] = loop.tensors[t].first + row * loop.tensors[t].stride + at;
+    for (int i = 0; i < loop.instructions; ++i) fused_instruction(loop.code[i], operands, n);
+  }
+}
+
+static const FusedKernels kFusedKernelsHere = {fused_run<float>, fused_run<double>};
+
+}  // namespace stepnet

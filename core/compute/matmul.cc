@@ -1,0 +1,279 @@
+#include "core/compute/matmul.h"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <functional>
+#include <mutex>
+
+#include "core/compute/device_products.h"
+#include "core/compute/onednn_product.h"
+#include "core/compute/parallel.h"
+#include "core/compute/profiler.h"
+#include "core/compute/row_product.h"
+#include "core/compute/vector_math.h"
+#include "core/error.h"
+#include "core/tensor/dry_device.h"
+
+namespace stepnet {
+namespace {
+
+std::atomic<bool> counting{false};
+std::mutex counter_mutex;
+MatmulCounters counters;
+
+template <class T>
+struct Matmul {
+  bool trans_a, trans_b;
+  int64_t m, n, k;
+  const T *a, *b, *bias;
+  T* c;
+  bool accumulate;
+  WeightPacks* packs;
+  int64_t ldb = 0, ldc = 0;     // from one stored row to the next
+  const T* stored_b = nullptr;  // the matrix that B is columns of, by which `packs` knows it
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+};
+
+template <class T>
+void start_with_bias(const Matmul<T>& p) {
+  for (int64_t i = 0; i < p.m; ++i) {
+    T* row = p.c + i * p.ldc;
+    for (int64_t j = 0; j < p.n; ++j) row[j] = (p.accumulate ? row[j] : T{0}) + (p.bias ? p.bias[j] : T{0});
+  }
+}
+
+constexpr double kNanosecondsPerElement = 0.045;  // of a matrix that a row is multiplied by
+
+// Threads take whole rows of B, which memory gives faster than pieces of rows, and their sums are added up.
+void row_times_plain(const RowProduct& row) {
+  const int parts = parts_for(kNanosecondsPerElement * static_cast<double>(row.n) * static_cast<double>(row.k));
+  if (parts == 1) return row_products().plain(row, 0, row.n);
+  thread_local std::vector<float> sums;
+  sums.resize(static_cast<size_t>(row.n) * static_cast<size_t>(parts - 1));
+  auto part = [&row, parts, others = sums.data()](int i) {
+    const int64_t first = row.k * i / parts;
+    RowProduct rows = row;
+    rows.a += first;
+    rows.b += first * row.ldb;
+    rows.k = row.k * (i + 1) / parts - first;
+    if (i > 0) {
+      rows.accumulate = false;
+      rows.bias = nullptr;
+      rows.c = others + (i - 1) * row.n;
+    }
+    row_products().plain(rows, 0, row.n);
+  };
+  parallel_parts(parts, std::ref(part));
+  for (int i = 1; i < parts; ++i)
+    vec_axpy(1.0F, {sums.data() + (i - 1) * row.n, static_cast<size_t>(row.n)}, {row.c, static_cast<size_t>(row.n)});
+}
+
+// Threads get blocks of so many outputs.
+void row_in_blocks(const RowProduct& row, int64_t block, void (*kernel)(const RowProduct&, int64_t, int64_t)) {
+  auto blocks = [&](int64_t begin, int64_t end) { kernel(row, begin * block, std::min(end * block, row.n)); };
+  parallel_for((row.n + block - 1) / block, kNanosecondsPerElement * static_cast<double>(block * row.k),
+               std::ref(blocks));
+}
+
+// The packed panels of the matrix that a row is multiplied by; null where it is read as it is.
+const float* panels_for(const Matmul<float>& p) {
+  if (!p.trans_b || !p.packs || !p.packs->holds(p.stored_b)) return nullptr;
+  return p.packs->panels_of(p.b, p.n, p.k, p.ldb, row_products().panel_columns);
+}
+
+// One row: memory is the limit; for a matrix in the second-level cache, sums over the lanes of vectors are.
+void row_product(const Matmul<float>& p) {
+  constexpr int64_t kCacheLine = 16;
+  const RowProductKernels& kernels = row_products();
+  RowProduct row{p.n, p.k, p.a, p.b, p.c, p.accumulate, p.ldb, p.bias};
+  if (!p.trans_b) return row_times_plain(row);
+  const float* panels = panels_for(p);
+  if (!panels) return row_in_blocks(row, kCacheLine, kernels.transposed);
+  row.b = panels;
+  row_in_blocks(row, kernels.panel_columns, kernels.panels);
+}
+
+// Part `index` of `count`: some columns of C, or if it has more rows than columns, some rows.
+ProductPart part_of(const Matmul<float>& p, int index, int count) {
+  ProductPart part{{.trans_a = p.trans_a,
+                    .trans_b = p.trans_b,
+                    .accumulate = p.accumulate,
+                    .bias = p.bias != nullptr,
+                    .m = p.m,
+                    .n = p.n,
+                    .k = p.k,
+                    .lda = p.trans_a ? p.m : p.k,
+                    .ldb = p.ldb,
+                    .ldc = p.ldc,
+                    .part = index},
+                   p.a,
+                   p.b,
+                   p.bias,
+                   p.c};
+  constexpr int64_t kStep = 16;  // a vector, so that no part is left with the rest of one
+  auto border = [&](int64_t size, int i) { return i == count ? size : size * i / count / kStep * kStep; };
+  if (count > 1 && p.n >= p.m) {
+    const int64_t first = border(p.n, index);
+    part.key.n = border(p.n, index + 1) - first;
+    part.b += first * (p.trans_b ? part.key.ldb : 1);
+    part.c += first;
+    if (p.bias) part.bias += first;
+  } else if (count > 1) {
+    const int64_t first = border(p.m, index);
+    part.key.m = border(p.m, index + 1) - first;
+    part.a += first * (p.trans_a ? 1 : part.key.lda);
+    part.c += first * part.key.ldc;
+  }
+  return part;
+}
+
+constexpr int kMostParts = 64;
+
+int product_parts(const Matmul<float>& p) {
+  constexpr double kFlopsPerNanosecond = 100;
+  constexpr int64_t kLeast = 32;  // columns or rows of a part
+  const auto most = static_cast<int>(std::min<int64_t>(kMostParts, std::max(p.m, p.n) / kLeast));
+  return std::clamp(parts_for(p.flops() / kFlopsPerNanosecond), 1, std::max(most, 1));
+}
+
+PreparedProduct prepared_part(const Matmul<float>& p, int index, int count, bool packed) {
+  const ProductPart part = part_of(p, index, count);
+  return packed ? p.packs->prepare(part) : cached_product(part);
+}
+
+// Returns false if oneDNN failed.
+bool run_parts(const Matmul<float>& p, int parts, bool packed) {
+  std::array<PreparedProduct, kMostParts> prepared;
+  for (int i = 0; i < parts; ++i) prepared[i] = prepared_part(p, i, parts, packed);
+  std::atomic<bool> failed{false};
+  auto run = [&](int i) {
+    try {
+      prepared[i].run();
+    } catch (const dnnl::error&) {
+      failed = true;
+    }
+  };
+  parallel_parts(parts, std::ref(run));
+  return !failed;
+}
+
+void product(const Matmul<float>& p) {
+  if (p.m == 1) {
+    row_product(p);
+    return;
+  }
+  const int parts = product_parts(p);
+  const bool packed = p.packs && p.packs->holds(p.stored_b);
+  bool done = true;
+  try {
+    if (parts == 1) {
+      prepared_part(p, 0, 1, packed).run();
+    } else {
+      done = run_parts(p, parts, packed);
+    }
+  } catch (const dnnl::error&) {
+    done = false;
+  }
+  if (!done) fail("the matrix product [{}, {}] x [{}, {}] failed in oneDNN", p.m, p.k, p.k, p.n);
+}
+
+void product(const Matmul<double>& p) {
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  const Eigen::Map<const Matrix> a(p.a, p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k);
+  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> b(p.b, p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n,
+                                                            Eigen::OuterStride<>(p.ldb));
+  Eigen::Map<Matrix, 0, Eigen::OuterStride<>> c(p.c, p.m, p.n, Eigen::OuterStride<>(p.ldc));
+  if (!p.accumulate || p.bias) start_with_bias(p);
+  if (p.trans_a && p.trans_b) {
+    c.noalias() += a.transpose() * b.transpose();
+  } else if (p.trans_a) {
+    c.noalias() += a.transpose() * b;
+  } else if (p.trans_b) {
+    c.noalias() += a * b.transpose();
+  } else {
+    c.noalias() += a * b;
+  }
+}
+
+// On a GPU products share a workspace, which the first of them makes.
+struct DeviceWorkspace {
+  Tensor bytes;
+  DeviceWorkspace() {
+    const MemoryScope scope(MemoryCategory::workspace);
+    bytes = Tensor::empty(DType::uint8, {kDeviceProductWorkspace});
+  }
+};
+
+// Takes what the product takes, and no more; Eigen's, of double, take nothing from the allocator.
+template <class T>
+void dry_product(DryScope& dry, const Matmul<T>& p) {
+  dry.product_flops += dry.times * p.flops();
+  if (dry.claims() != DeviceKind::cpu && p.k > 0) dry.own<DeviceWorkspace>();
+  if constexpr (std::is_same_v<T, float>) {
+    if (p.k == 0 || dry.claims() != DeviceKind::cpu) return;
+    if (p.m == 1) {
+      panels_for(p);
+      return;
+    }
+    const int parts = product_parts(p);
+    const bool packed = p.packs && p.packs->holds(p.stored_b);
+    for (int i = 0; i < parts; ++i) prepared_part(p, i, parts, packed);
+  }
+}
+
+template <class T>
+void checked_product(const Matmul<T>& p) {
+  if (p.m == 0 || p.n == 0) return;
+  assert(p.ldb >= (p.trans_b ? p.k : p.n) && p.ldc >= p.n);
+  if (DryScope* dry = DryScope::now()) return dry_product(*dry, p);
+  if (p.k == 0) {
+    if (!p.accumulate || p.bias) start_with_bias(p);
+    return;
+  }
+  if (!counting.load(std::memory_order_relaxed)) {
+    product(p);
+    return;
+  }
+  const double start = now_seconds();
+  product(p);
+  const double seconds = now_seconds() - start;
+  const std::lock_guard lock(counter_mutex);
+  counters.seconds += seconds;
+  counters.flops += p.flops();
+  ++counters.calls;
+}
+
+// Of these columns of the matrices that B and C are stored in.
+template <class T>
+void product_of_columns(Matmul<T> p, ColumnsIn b_in, ColumnsIn c_in) {
+  p.stored_b = p.b;
+  p.ldb = b_in.ld > 0 ? b_in.ld : (p.trans_b ? p.k : p.n);
+  p.ldc = c_in.ld > 0 ? c_in.ld : p.n;
+  if (p.b) p.b += b_in.first;
+  if (p.c) p.c += c_in.first;
+  checked_product(p);
+}
+
+}  // namespace
+
+void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
+            bool accumulate, WeightPacks* packs, const float* bias, ColumnsIn b_in, ColumnsIn c_in) {
+  product_of_columns<float>({trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs}, b_in, c_in);
+}
+
+void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
+            bool accumulate, WeightPacks* packs, const double* bias, ColumnsIn b_in, ColumnsIn c_in) {
+  product_of_columns<double>({trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs}, b_in, c_in);
+}
+
+MatmulCounters matmul_counters() {
+  const std::lock_guard lock(counter_mutex);
+  return counters;
+}
+
+void count_matmuls(bool on) { counting.store(on, std::memory_order_relaxed); }
+
+}  // namespace stepnet

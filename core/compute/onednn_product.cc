@@ -1,0 +1,354 @@
+#include "core/compute/onednn_product.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "core/compute/matmul.h"
+#include "core/error.h"
+#include "core/tensor/dry_device.h"
+
+namespace stepnet {
+
+// The latest products of a thread. Of so many sizes none is made anew; a program with ever new ones does not grow for
+// ever: when `latest_` is full it becomes `before_`, and what is not asked for until that happens again is dropped.
+constexpr size_t kMostProducts = 256;
+
+class ProductCache {
+ public:
+  Product& get(const ProductKey& key) {
+    if (const auto found = latest_.find(key); found != latest_.end()) return *found->second;
+    auto node = before_.extract(key);
+    // The parts of one product are asked for one after the other, and must all be there at once.
+    if (latest_.size() >= kMostProducts && key.part == 0) {
+      before_ = std::move(latest_);
+      latest_.clear();
+    }
+    if (node) return *latest_.insert(std::move(node)).position->second;
+    return *latest_.emplace(key, std::make_unique<Product>(key)).first->second;
+  }
+
+ private:
+  std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
+};
+
+namespace {
+
+using dnnl::memory;
+
+const dnnl::engine& cpu() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream stream(cpu());
+  return stream;
+}
+
+// `ld` elements from one stored row to the next.
+memory::desc layout(int64_t rows, int64_t columns, bool transposed, int64_t ld) {
+  const memory::dims strides = transposed ? memory::dims{1, ld} : memory::dims{ld, 1};
+  return {{rows, columns}, memory::data_type::f32, strides};
+}
+
+dnnl::matmul::primitive_desc describe(const ProductKey& key, const memory::desc& b) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (key.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0F);
+    attributes.set_post_ops(sum);
+  }
+  const memory::desc a = layout(key.m, key.k, key.trans_a, key.lda), c = layout(key.m, key.n, false, key.ldc);
+  const dnnl::matmul::desc desc =
+      key.bias ? dnnl::matmul::desc(a, b, layout(1, key.n, false, key.n), c) : dnnl::matmul::desc(a, b, c);
+  return {desc, attributes, cpu()};
+}
+
+std::atomic<int64_t> kept_bytes{0};
+
+int64_t counted(const Tensor& memory) {
+  constexpr int64_t kBlock = 64;
+  return (static_cast<int64_t>(memory.bytes()) + kBlock - 1) / kBlock * kBlock;
+}
+
+thread_local constinit ProductCache* products_in_use = nullptr;
+
+ProductCache& thread_products() {
+  thread_local ProductCache products;
+  return products;
+}
+
+// oneDNN takes the number of threads from OpenMP, some primitives when they are made; the team of
+// core/compute/parallel.h shares work out instead, and OpenMP's threads, which wait for more of it awake, would be in
+// its way.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// One thread at a time makes primitives: oneDNN shares them in a cache of its own, behind locks that the thread
+// sanitizer does not see.
+class Making {
+  static std::mutex& mutex() {
+    static std::mutex one;
+    return one;
+  }
+  std::lock_guard<std::mutex> lock_{mutex()};
+  OneThread limit_;
+};
+
+dnnl::reorder make_packing(const memory& plain, const memory& packed) {
+  const Making making;
+  return {plain, packed};
+}
+
+// Descriptions of the products of dry runs, which ask for the same sizes again and again.
+dnnl::matmul::primitive_desc described_before(ProductKey key, bool packed) {
+  static std::mutex mutex;
+  static std::map<std::pair<ProductKey, bool>, dnnl::matmul::primitive_desc> known;
+  key.part = 0;
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find({key, packed}); found != known.end()) return found->second;
+  const Making making;
+  const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
+  const auto made = describe(key, packed ? any : layout(key.k, key.n, key.trans_b, key.ldb));
+  return known.emplace(std::pair(key, packed), made).first->second;
+}
+
+// The C++ interface's own way, with a map of the arguments, allocates in every call.
+void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> arguments) {
+  const OneThread limit;
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(primitive.get(), stream().get(), static_cast<int>(arguments.size()), arguments.data()),
+      "a primitive of oneDNN failed");
+}
+
+// oneDNN's memory takes no pointer to const; it does not write what it only reads.
+void set_data(memory& m, const float* data) { m.set_data_handle(const_cast<float*>(data)); }
+
+}  // namespace
+
+ProductMemory::ProductMemory(size_t bytes) : bytes_(Tensor::empty(DType::uint8, {static_cast<int64_t>(bytes)})) {
+  if (!bytes_.is_dry()) kept_bytes += counted(bytes_);
+}
+
+ProductMemory::~ProductMemory() {
+  if (!bytes_.is_dry()) kept_bytes -= counted(bytes_);
+}
+
+int64_t product_bytes() { return kept_bytes; }
+
+void forget_products() { thread_products() = {}; }
+
+PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& packed, ProductMemory& memory)
+    : plain_layout_(plain),
+      layout_(packed),
+      data_(memory),
+      plain_(plain, cpu(), nullptr),
+      packed_(packed, cpu(), data_.data()),
+      packing_(DryScope::now() ? dnnl::reorder() : make_packing(plain_, packed_)) {}
+
+void PackedWeights::pack(const float* b, uint64_t run) {
+  if (run_.load(std::memory_order_acquire) == run || data_.is_dry()) return;
+  const std::lock_guard lock(packing_now_);
+  if (run_.load(std::memory_order_relaxed) == run) return;
+  set_data(plain_, b);
+  const std::array<dnnl_exec_arg_t, 2> arguments = {{{DNNL_ARG_FROM, plain_.get()}, {DNNL_ARG_TO, packed_.get()}}};
+  execute(packing_, arguments);
+  run_.store(run, std::memory_order_release);
+}
+
+Product::Product(const ProductKey& key, bool packed)
+    : b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
+  if (DryScope::now()) {
+    desc_ = described_before(key, packed);
+    scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
+    return;
+  }
+  const Making making;
+  const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
+  desc_ = describe(key, packed ? any : b_layout_);
+  primitive_ = dnnl::matmul(desc_);
+  scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
+  a_ = memory(desc_.src_desc(), cpu(), nullptr);
+  b_ = memory(desc_.weights_desc(), cpu(), nullptr);
+  c_ = memory(desc_.dst_desc(), cpu(), nullptr);
+  scratch_memory_ = memory(desc_.scratchpad_desc(), cpu(), scratch_->data());
+  arguments_ = {{DNNL_ARG_SRC, a_.get()},
+                {DNNL_ARG_WEIGHTS, b_.get()},
+                {DNNL_ARG_DST, c_.get()},
+                {DNNL_ARG_SCRATCHPAD, scratch_memory_.get()}};
+  if (!key.bias) return;
+  bias_ = memory(desc_.bias_desc(), cpu(), nullptr);
+  arguments_.push_back({DNNL_ARG_BIAS, bias_.get()});
+}
+
+void Product::use(const PackedWeights& weights) {
+  if (b_) b_.set_data_handle(weights.data());
+}
+
+void Product::run(const ProductPart& part) {
+  set_data(a_, part.a);
+  if (!packed_) set_data(b_, part.b);
+  if (part.bias) set_data(bias_, part.bias);
+  c_.set_data_handle(part.c);
+  execute(primitive_, arguments_);
+}
+
+void PreparedProduct::run() const {
+  if (weights) weights->pack(part.b, run_number);
+  product->run(part);
+}
+
+Products::Products() : cache_(std::make_unique<ProductCache>()) {}
+Products::~Products() = default;
+Products::Use::Use(Products& products) : before_(std::exchange(products_in_use, products.cache_.get())) {}
+Products::Use::~Use() { products_in_use = before_; }
+
+PreparedProduct cached_product(const ProductPart& part) {
+  ProductCache* products = products_in_use;
+  if (!products) {
+    DryScope* dry = DryScope::now();
+    products = dry ? &dry->own<ProductCache>() : &thread_products();
+  }
+  return {&products->get(part.key), part};
+}
+
+ProductMemory& PackMemory::take(size_t bytes, std::vector<std::shared_ptr<ProductMemory>>& taken) {
+  std::shared_ptr<ProductMemory> best;
+  std::erase_if(all_, [](const auto& block) { return block.expired(); });
+  for (const auto& known : all_) {
+    std::shared_ptr<ProductMemory> block = known.lock();
+    if (block->size() < bytes || std::ranges::find(taken, block) != taken.end()) continue;
+    if (!best || block->size() < best->size()) best = std::move(block);
+  }
+  if (!best) all_.push_back(best = std::make_shared<ProductMemory>(bytes));
+  return *taken.emplace_back(std::move(best));
+}
+
+// The packed matrices of one run. Products of the same layout share them, whatever their number of rows.
+class WeightStore {
+ public:
+  explicit WeightStore(std::shared_ptr<PackMemory> memory)
+      : memory_(memory ? std::move(memory) : std::make_shared<PackMemory>()) {}
+
+  void start(const std::vector<const void*>& constant) {
+    if (constant != constant_) {
+      packed_.clear();
+      taken_.clear();
+      ++filled;
+    }
+    constant_ = constant;
+    memory_->owner = this;
+    ++run;
+  }
+  bool is_its_turn() const { return run > 0 && memory_->owner == this; }
+  bool holds(const void* b) const { return std::find(constant_.begin(), constant_.end(), b) != constant_.end(); }
+  PackedWeights& get(const float* b, const Product& product) {
+    const std::lock_guard lock(lookup_);
+    auto& layouts = packed_[b];
+    for (const auto& known : layouts)
+      if (known->plain() == product.plain_weights() && known->layout() == product.packed_weights()) return *known;
+    layouts.push_back(make(product.plain_weights(), product.packed_weights()));
+    return *layouts.back();
+  }
+  std::unique_ptr<PackedWeights> make(const memory::desc& plain, const memory::desc& packed) {
+    const std::lock_guard lock(taking_);
+    ProductMemory& memory = memory_->take(packed.get_size(), taken_);
+    if (std::ranges::find(held_, taken_.back()) == held_.end()) held_.push_back(taken_.back());
+    return std::make_unique<PackedWeights>(plain, packed, memory);
+  }
+
+  uint64_t run = 0, filled = 0;
+
+ private:
+  SpinLock lookup_, taking_;
+  std::shared_ptr<PackMemory> memory_;                 // shared with others that take turns
+  std::vector<std::shared_ptr<ProductMemory>> taken_;  // these blocks of it are in use
+  // And these stay for when the matrices are others, so that a run takes the same wherever they lie.
+  std::vector<std::shared_ptr<ProductMemory>> held_;
+  std::vector<const void*> constant_;
+  std::map<const void*, std::vector<std::unique_ptr<PackedWeights>>> packed_;
+};
+
+struct WeightPacks::Entry {
+  explicit Entry(const ProductKey& key) : product(key, true) {}
+  Product product;
+  PackedWeights* weights = nullptr;
+};
+
+struct WeightPacks::Panels {
+  const float* b;
+  int64_t n, k, ld;
+  std::unique_ptr<PackedWeights> weights;
+  uint64_t run = 0;
+  int64_t products = 0;  // in this run
+};
+
+WeightPacks::WeightPacks(std::shared_ptr<PackMemory> memory)
+    : store_(std::make_shared<WeightStore>(std::move(memory))) {}
+WeightPacks::WeightPacks(WeightPacks& other) : store_(other.store_) {}
+WeightPacks::~WeightPacks() = default;
+
+void WeightPacks::start(const std::vector<const void*>& constant) { store_->start(constant); }
+
+bool WeightPacks::is_its_turn() const { return store_->is_its_turn(); }
+
+bool WeightPacks::holds(const float* b) const { return store_->holds(b); }
+
+void WeightPacks::forget_others() {
+  if (filled_ == store_->filled) return;
+  products_.clear();
+  panels_.clear();
+  filled_ = store_->filled;
+}
+
+PreparedProduct WeightPacks::prepare(const ProductPart& part) {
+  forget_others();
+  std::unique_ptr<Entry>& entry = products_[{part.b, part.key}];
+  if (!entry) {
+    entry = std::make_unique<Entry>(part.key);
+    entry->weights = &store_->get(part.b, entry->product);
+    entry->product.use(*entry->weights);
+  }
+  return {&entry->product, part, entry->weights, store_->run};
+}
+
+const float* WeightPacks::panels_of(const float* b, int64_t n, int64_t k, int64_t ld, int64_t columns) {
+  constexpr int64_t kMostElements = 128 << 10, kProductsToPay = 16;
+  if (n * k > kMostElements || n % columns != 0) return nullptr;
+  forget_others();
+  auto known =
+      std::ranges::find_if(panels_, [&](const auto& p) { return p->b == b && p->n == n && p->k == k && p->ld == ld; });
+  if (known == panels_.end()) {
+    const memory::dims sizes = {n / columns, columns, k};
+    const memory::desc plain(sizes, memory::data_type::f32, memory::dims{columns * ld, ld, 1});
+    const memory::desc packed(sizes, memory::data_type::f32, memory::dims{columns * k, 1, columns});
+    known = panels_.emplace(known, new Panels{b, n, k, ld, store_->make(plain, packed)});
+  }
+  Panels& panels = **known;
+  if (panels.run != store_->run) panels.products = 0;
+  panels.run = store_->run;
+  if (++panels.products <= kProductsToPay) return nullptr;
+  panels.weights->pack(b, panels.run);
+  return static_cast<const float*>(panels.weights->data());
+}
+
+}  // namespace stepnet

@@ -1,0 +1,93 @@
+// The kernels of row_product.h, for files that build them for one instruction set each, with multiplications and
+// additions contracted.
+#pragma once
+
+#include "core/compute/lane_sums.h"
+#include "core/compute/row_product.h"
+#include "core/compute/vector_functions.h"
+
+namespace stepnet {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+[[gnu::always_inline]] static inline Lanes load_lanes(const float* p) {
+  Lanes v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+// One stored row after the other, which is how memory is read fastest, in four sums, so that none waits for another.
+static void transposed_row_product(const RowProduct& p, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* b = p.b + row * p.ldb;
+    Lanes sums[4] = {};
+    int64_t i = 0;
+    for (; i + 4 * kLanes <= p.k; i += 4 * kLanes)
+#pragma GCC unroll 4
+      for (int s = 0; s < 4; ++s) sums[s] += load_lanes(p.a + i + s * kLanes) * load_lanes(b + i + s * kLanes);
+    for (; i + kLanes <= p.k; i += kLanes) sums[0] += load_lanes(p.a + i) * load_lanes(b + i);
+    float total = sum_of<kLanes>((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (; i < p.k; ++i) total += p.a[i] * b[i];
+    if (p.accumulate) total += p.c[row];
+    p.c[row] = p.bias ? total + p.bias[row] : total;
+  }
+}
+
+// R rows of B at a time, each added to all outputs, which stay in the first-level cache.
+template <int R>
+[[gnu::always_inline]] static inline void add_rows(const RowProduct& p, int64_t row, int64_t begin, int64_t end) {
+  const float* b = p.b + row * p.ldb;
+  Lanes x[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) x[r] = Lanes{} + p.a[row + r];
+  int64_t j = begin;
+  for (; j + kLanes <= end; j += kLanes) {
+    Lanes sum = load_lanes(p.c + j);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) sum += x[r] * load_lanes(b + r * p.ldb + j);
+    __builtin_memcpy(p.c + j, &sum, sizeof(sum));
+  }
+  for (; j < end; ++j)
+    for (int r = 0; r < R; ++r) p.c[j] = fused(x[r][0], b[r * p.ldb + j], p.c[j]);
+}
+
+static void plain_row_product(const RowProduct& p, int64_t begin, int64_t end) {
+  if (!p.accumulate)
+    for (int64_t j = begin; j < end; ++j) p.c[j] = 0;
+  if (p.bias)
+    for (int64_t j = begin; j < end; ++j) p.c[j] += p.bias[j];
+  int64_t row = 0;
+  for (; row + 8 <= p.k; row += 8) add_rows<8>(p, row, begin, end);
+  for (; row < p.k; ++row) add_rows<1>(p, row, begin, end);
+}
+
+constexpr int kPanelVectors = 8;
+constexpr int64_t kPanelColumns = kPanelVectors * kLanes;
+
+// A panel's outputs stay in registers.
+static void panel_row_product(const RowProduct& p, int64_t begin, int64_t end) {
+  for (int64_t j = begin; j < end; j += kPanelColumns) {
+    Lanes sums[kPanelVectors] = {};
+    const float* b = p.b + j * p.k;
+    for (int64_t i = 0; i < p.k; ++i, b += kPanelColumns)
+#pragma GCC unroll 8
+      for (int v = 0; v < kPanelVectors; ++v) sums[v] += p.a[i] * load_lanes(b + v * kLanes);
+#pragma GCC unroll 8
+    for (int v = 0; v < kPanelVectors; ++v) {
+      const int64_t at = j + v * kLanes;
+      if (p.accumulate) sums[v] += load_lanes(p.c + at);
+      if (p.bias) sums[v] += load_lanes(p.bias + at);
+      __builtin_memcpy(p.c + at, &sums[v], sizeof(sums[v]));
+    }
+  }
+}
+
+static const RowProductKernels kRowProductsHere = {plain_row_product, transposed_row_product, panel_row_product,
+                                                   kPanelColumns};
+
+}  // namespace stepnet

@@ -1,0 +1,300 @@
+#include "core/gradcheck/gradient_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/gradcheck/runs.h"
+#include "core/tensor/random.h"
+
+namespace stepnet {
+namespace {
+
+constexpr double kSameBits = 1e-12;  // relative: other orders of the same sums
+constexpr int kRefinements = 3;
+constexpr double kRefinement = 8;
+
+double largest(const Tensor& values) {
+  double most = 1;
+  for (const double v : values.span<double>()) most = std::max(most, std::fabs(v));
+  return most;
+}
+
+// One difference against one derivative.
+struct Comparison {
+  std::string where;
+  double derivative = 0, differences = 0, error = 0;
+  bool right = true, kink = false;
+};
+
+// L where an input is moved by h times a direction: how it changes with h.
+class Line {
+ public:
+  Line(MovedRuns& runs, const std::string& input, std::function<void(std::span<double>, double)> move)
+      : runs_(runs), input_(input), move_(std::move(move)) {}
+
+  double slope(double h) const { return runs_.difference(at(h), at(-h)) / (2 * h); }
+  double slope_above(double h) const { return runs_.difference(at(h), at(0)) / h; }
+  double slope_below(double h) const { return runs_.difference(at(0), at(-h)) / h; }
+
+ private:
+  std::vector<Tensor> at(double h) const {
+    return runs_.at(input_, [&](std::span<double> values) { move_(values, h); });
+  }
+
+  MovedRuns& runs_;
+  std::string input_;
+  std::function<void(std::span<double>, double)> move_;
+};
+
+// Whether the slopes on both sides stay apart as h shrinks; then any derivative between them is right.
+bool at_kink(const Line& line, double h, double derivative, double slack) {
+  const double wide = std::fabs(line.slope_above(kRefinement * h) - line.slope_below(kRefinement * h));
+  const double above = line.slope_above(h), below = line.slope_below(h);
+  const bool apart = std::fabs(above - below) > slack && std::fabs(above - below) > wide / 2;
+  return apart && derivative >= std::min(above, below) - slack && derivative <= std::max(above, below) + slack;
+}
+
+Comparison compare_slopes(const Line& line, double h, double derivative, double tolerance, double scale) {
+  Comparison c{"", derivative, 0, HUGE_VAL, false, false};
+  for (int i = 0; i <= kRefinements; ++i, h /= kRefinement) {
+    const double slope = line.slope(h), error = std::fabs(slope - derivative) / scale;
+    if (error < c.error || i == 0) c.differences = slope, c.error = std::isfinite(error) ? error : HUGE_VAL;
+    if (c.error <= tolerance) {
+      c.right = true;
+      return c;
+    }
+  }
+  c.kink = c.right = at_kink(line, h * kRefinement, derivative, 1e3 * tolerance * scale);
+  return c;
+}
+
+class InputCheck {
+ public:
+  InputCheck(MovedRuns& runs, const GradientSubject& subject, const GradientCheckOptions& options, std::string input,
+             const Tensor& gradient)
+      : runs_(runs),
+        options_(options),
+        input_(std::move(input)),
+        value_(subject.feeds.at(input_)),
+        gradient_(gradient),
+        scale_(largest(gradient)) {}
+
+  GradientRow run() {
+    GradientRow row{input_};
+    if (options_.directions > 0) {
+      for (int d = 0; d < options_.directions; ++d) add(row, direction(d));
+      if (row.right) return row;
+    }
+    GradientRow elements{input_};
+    for (int64_t i = 0; i < value_.size(); ++i) add(elements, element(i));
+    return elements.right && !row.right ? row : elements;
+  }
+
+ private:
+  static void add(GradientRow& row, const Comparison& c) {
+    ++row.tried;
+    row.kinks += c.kink ? 1 : 0;
+    if (c.kink) return;
+    const bool worse = (row.right && !c.right) || (row.right == c.right && c.error > row.error);
+    if (row.tried > 1 + row.kinks && !worse) return;
+    row.right = c.right;
+    row.error = c.error;
+    row.where = c.where;
+    row.derivative = c.derivative;
+    row.differences = c.differences;
+  }
+
+  Comparison element(int64_t i) {
+    const double h = options_.step * std::max(1.0, std::fabs(value_.span<double>()[i]));
+    const Line line(runs_, input_, [i](std::span<double> values, double by) { values[i] += by; });
+    Comparison c = compare_slopes(line, h, gradient_.span<double>()[i], options_.tolerance, scale_);
+    c.where = place_text(value_.shape(), i);
+    return c;
+  }
+
+  Comparison direction(int number) {
+    const uint64_t key = random_key(options_.seed, "direction", input_, number, 0);
+    const auto v = [key](size_t i) { return random_normal(key, i); };
+    double derivative = 0;
+    const auto gradient = gradient_.span<double>();
+    for (size_t i = 0; i < gradient.size(); ++i) derivative += gradient[i] * v(i);
+    const Line line(runs_, input_, [v](std::span<double> values, double by) {
+      for (size_t i = 0; i < values.size(); ++i) values[i] += by * v(i);
+    });
+    const double scale = scale_ * std::sqrt(static_cast<double>(std::max<int64_t>(1, value_.size())));
+    Comparison c = compare_slopes(line, options_.step, derivative, options_.tolerance, scale);
+    c.where = fmt::format("direction {}", number + 1);
+    return c;
+  }
+
+  MovedRuns& runs_;
+  const GradientCheckOptions& options_;
+  std::string input_;
+  const Tensor& value_;
+  const Tensor& gradient_;
+  double scale_;
+};
+
+// "" or where two gradients of an input differ most.
+std::string difference_text(const Tensor& a, const Tensor& b) {
+  if (a.shape() != b.shape()) return fmt::format("{} against {}", a.str(), b.str());
+  const double scale = largest(b);
+  for (int64_t i = 0; i < a.size(); ++i) {
+    const double x = a.span<double>()[i], y = b.span<double>()[i];
+    if (!(std::fabs(x - y) <= kSameBits * scale))
+      return fmt::format("{}: {} against {}", place_text(a.shape(), i), x, y);
+  }
+  return "";
+}
+
+class Check {
+ public:
+  Check(const GradientSubject& subject, const GradientCheckOptions& options, int order, GradientReport& report)
+      : subject_(subject), options_(options), order_(order), report_(report), runs_(subject, options.seed) {}
+
+  void run() {
+    const GradientRun together = gradients_of(subject_.inputs);
+    report_.operators.insert(together.operators.begin(), together.operators.end());
+    for (const std::string& name : together.unasked)
+      broken("the backward pass writes \"{}\", which nobody asked for", name);
+    for (const std::string& input : subject_.inputs) check_input(input, together);
+    for (const auto& [what, in_place] : in_place_subjects(subject_)) {
+      try {
+        check_in_place(what, in_place, together);
+      } catch (const Error&) {  // refused, as where a shape differs or a formula reads the input: not wrong
+      }
+    }
+  }
+
+  const NamedTensors& weights() const { return runs_.weights(); }
+
+ private:
+  template <class... A>
+  void broken(fmt::format_string<A...> text, A&&... args) {
+    report_.broken.push_back((order_ > 1 ? "second order: " : "") + fmt::format(text, std::forward<A>(args)...));
+  }
+
+  // First gradients may be constant: the differences then must be 0.
+  GradientRun gradients_of(const std::vector<std::string>& inputs) const {
+    try {
+      return run_gradients(subject_, runs_.weights(), options_.seed, inputs);
+    } catch (const NoDependence&) {
+      if (order_ == 1) throw;
+      return {};
+    }
+  }
+
+  void check_input(const std::string& input, const GradientRun& together) {
+    const auto found = together.gradients.find(input);
+    const bool has = found != together.gradients.end();
+    const Tensor gradient = has ? found->second : Tensor::zeros(DType::float64, subject_.feeds.at(input).shape());
+    if (gradient.shape() != subject_.feeds.at(input).shape()) {
+      broken("the gradient of {} \"{}\" is {}", subject_.feeds.at(input).str(), input, gradient.str());
+      return;
+    }
+    GradientRow row = InputCheck(runs_, subject_, options_, input, gradient).run();
+    row.order = order_;
+    report_.rows.push_back(std::move(row));
+    if (!has || together.gradients.size() == 1) return;
+    const GradientRun alone = gradients_of({input});
+    const auto same = alone.gradients.find(input);
+    const std::string differs = same == alone.gradients.end()
+                                    ? difference_text(Tensor::zeros(DType::float64, gradient.shape()), gradient)
+                                    : difference_text(same->second, gradient);
+    if (!differs.empty()) broken("the gradient of \"{}\", alone against together with others, at {}", input, differs);
+    for (const std::string& name : alone.unasked)
+      broken("the backward pass for \"{}\" alone writes \"{}\", which nobody asked for", input, name);
+  }
+
+  void check_in_place(const std::string& what, const GradientSubject& in_place, const GradientRun& plain) {
+    NamedTensors weights;
+    for (size_t k = 0; k < in_place.outputs.size(); ++k)
+      weights[in_place.outputs[k]] = runs_.weights().at(subject_.outputs[k]);
+    const GradientRun run = run_gradients(in_place, weights, options_.seed, in_place.inputs);
+    for (const auto& [input, gradient] : plain.gradients) {
+      const std::string differs = difference_text(run.gradients.at(input), gradient);
+      if (!differs.empty()) broken("the gradient of \"{}\" with {} differs at {}", input, what, differs);
+    }
+  }
+
+  const GradientSubject& subject_;
+  const GradientCheckOptions& options_;
+  int order_;
+  GradientReport& report_;
+  MovedRuns runs_;
+};
+
+void check_subject(const GradientSubject& subject) {
+  require(!subject.outputs.empty(), "there is no output to differentiate");
+  require(!subject.inputs.empty(), "there is no input whose gradient is to be checked");
+  for (const std::string& name : subject.inputs) {
+    const auto found = subject.feeds.find(name);
+    require(found != subject.feeds.end(), "\"{}\" is not fed", name);
+    require(found->second.dtype() == DType::float64, "\"{}\" is {}, but gradients are checked in double", name,
+            found->second.str());
+  }
+}
+
+// A net that lists some of its inputs must list all. What operators say about devices counts before the net's word.
+GradientSubject prepared(GradientSubject subject) {
+  if (subject.device.kind == DeviceKind::cuda) {
+    subject.net.mutable_device_option()->set_device_type(CUDA);
+    subject.net.mutable_device_option()->set_cuda_gpu_id(subject.device.index);
+  }
+  subject.net.clear_external_input();
+  for (const auto& feed : subject.feeds) subject.net.add_external_input(feed.first);
+  return subject;
+}
+
+void leave_out_refused(GradientSubject& gradients, GradientReport& report) {
+  if (gradients.outputs.empty()) gradients.inputs.clear();
+  std::erase_if(gradients.inputs, [&](const std::string& input) {
+    const std::string why = refusal(gradients, input);
+    if (!why.empty()) report.refused[input] = why;
+    return !why.empty();
+  });
+}
+
+}  // namespace
+
+bool GradientReport::right() const {
+  return broken.empty() && std::ranges::all_of(rows, [](const GradientRow& row) { return row.right; });
+}
+
+std::string GradientReport::str() const {
+  std::string text;
+  for (const GradientRow& row : rows)
+    if (!row.right)
+      text += fmt::format("{} of \"{}\" at {}: the derivative is {:.9g}, but differences are {:.9g}\n",
+                          row.order > 1 ? "second derivative" : "gradient", row.input, row.where, row.derivative,
+                          row.differences);
+  for (const std::string& sentence : broken) text += sentence + "\n";
+  return text;
+}
+
+std::string place_text(const Shape& shape, int64_t i) {
+  std::string text;
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    text = fmt::format("{}{}{}", i % shape[d], text.empty() ? "" : ", ", text);
+    i /= shape[d];
+  }
+  return "[" + text + "]";
+}
+
+GradientReport check_gradients(const GradientSubject& given, const GradientCheckOptions& options) {
+  check_subject(given);
+  const GradientSubject subject = prepared(given);
+  GradientReport report;
+  Check first(subject, options, 1, report);
+  first.run();
+  if (options.order > 1) {
+    GradientSubject gradients = gradients_as_subject(subject, first.weights());
+    if (options.where_possible) leave_out_refused(gradients, report);
+    if (!gradients.outputs.empty() && !gradients.inputs.empty()) Check(gradients, options, 2, report).run();
+  }
+  return report;
+}
+
+}  // namespace stepnet

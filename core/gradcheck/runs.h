@@ -1,0 +1,70 @@
+// Runs of a net under a gradient check: its outputs at moved inputs, and its gradients.
+//
+// Threads: not for concurrent use.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/gradcheck/gradient_check.h"
+#include "core/net/net.h"
+#include "core/passes/gradients.h"
+#include "core/tensor/placement.h"
+#include "core/tensor/workspace.h"
+
+namespace stepnet {
+
+using NamedTensors = std::map<std::string, Tensor>;
+
+// The net bound once, run again and again on its feeds with one of them moved.
+class MovedRuns {
+ public:
+  MovedRuns(const GradientSubject& subject, uint64_t seed);
+
+  // The outputs where `move` has changed the input's values.
+  std::vector<Tensor> at(const std::string& input, const std::function<void(std::span<double>)>& move);
+  // The sum of w .* (above - below), outputs by the same seed's weights.
+  double difference(const std::vector<Tensor>& above, const std::vector<Tensor>& below) const;
+  const NamedTensors& weights() const { return weights_; }
+
+ private:
+  void feed(const std::string& name);
+  std::vector<Tensor> run();
+
+  const GradientSubject& subject_;
+  uint64_t seed_;
+  Workspace workspace_;
+  std::unique_ptr<Net> net_;
+  std::vector<std::string> overwritten_;  // feeds that the net writes
+  NamedTensors weights_;
+};
+
+struct GradientRun {
+  NamedTensors gradients;            // of those of `inputs` that have one; sparse ones made dense
+  std::vector<std::string> unasked;  // what the backward pass writes for nobody
+  std::set<std::string> operators;   // types of both passes
+};
+
+// The gradients of L for some of the subject's inputs, by its derivatives. Before the backward pass runs, every value
+// that it does not say it reads is NaN, and so is everything that it will write.
+GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& weights, uint64_t seed,
+                          const std::vector<std::string>& inputs);
+
+// The net with its first gradients as another subject: its outputs are the gradients, its inputs what they depend on.
+// `of`: gets, for each output, the input that it is the gradient of.
+GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights,
+                                     std::vector<std::string>* of = nullptr);
+// What the gradient of an output is called there, and where else it is given.
+std::string given_gradient(const std::string& output);
+
+// Why there is no gradient of L with respect to this input; "" if there is one, or if L does not depend on it.
+std::string refusal(const GradientSubject& subject, const std::string& input);
+
+// If its net is one operator that may work in place: the same computed in place on a copy of the input, for each rule.
+std::vector<std::pair<std::string, GradientSubject>> in_place_subjects(const GradientSubject& subject);
+
+}  // namespace stepnet

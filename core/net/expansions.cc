@@ -1,0 +1,39 @@
+#include "core/net/expansions.h"
+
+#include <vector>
+
+namespace stepnet {
+namespace {
+
+std::vector<void (*)(NetDef&)>& expansions() {
+  static std::vector<void (*)(NetDef&)> all;
+  return all;
+}
+
+std::vector<void (*)(NetDef&)>& strippings() {
+  static std::vector<void (*)(NetDef&)> all;
+  return all;
+}
+
+}  // namespace
+
+bool register_expansion(void (*expand)(NetDef&)) {
+  expansions().push_back(expand);
+  return true;
+}
+
+void expand_net(NetDef& net) {
+  for (const auto expand : expansions()) expand(net);
+}
+
+bool register_forward_only(void (*strip)(NetDef&)) {
+  strippings().push_back(strip);
+  return true;
+}
+
+NetDef forward_only(NetDef net) {
+  for (const auto strip : strippings()) strip(net);
+  return net;
+}
+
+}  // namespace stepnet

@@ -1,0 +1,128 @@
+#include "core/net/liveness.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "core/error.h"
+
+namespace stepnet {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t rounded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+bool needs_place(const Lifetime& v) { return v.bytes > 0 && v.first <= v.last; }
+
+bool live_together(const Lifetime& a, const Lifetime& b) { return a.first <= b.last && b.first <= a.last; }
+
+double size_of(const Lifetime& v) { return static_cast<double>(v.bytes); }
+double duration_of(const Lifetime& v) { return static_cast<double>(v.last) - v.first + 1; }
+double area_of(const Lifetime& v) { return size_of(v) * duration_of(v); }
+double earliness_of(const Lifetime& v) { return -static_cast<double>(v.first); }
+double lateness_of(const Lifetime& v) { return v.last; }
+
+// Those that need a place, the largest key first; of equals, the larger value, and then the one that is given first.
+std::vector<size_t> order_by(std::span<const Lifetime> values, double (*key)(const Lifetime&)) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (needs_place(values[i])) order.push_back(i);
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) {
+    const double of_a = key(values[a]), of_b = key(values[b]);
+    return of_a != of_b ? of_a > of_b : values[a].bytes > values[b].bytes;
+  });
+  return order;
+}
+
+ArenaPlan place_in(const std::vector<size_t>& order, std::span<const Lifetime> values) {
+  ArenaPlan plan;
+  plan.offsets.resize(values.size(), 0);
+  std::vector<size_t> placed;  // by offset
+  for (const size_t i : order) {
+    const int64_t size = rounded(values[i].bytes);
+    int64_t at = 0;
+    for (const size_t other : placed) {
+      if (!live_together(values[i], values[other])) continue;
+      if (at + size <= plan.offsets[other]) break;
+      at = std::max(at, plan.offsets[other] + rounded(values[other].bytes));
+    }
+    plan.offsets[i] = at;
+    plan.bytes = std::max(plan.bytes, at + size);
+    placed.insert(std::ranges::upper_bound(placed, at, {}, [&](size_t p) { return plan.offsets[p]; }), i);
+  }
+  return plan;
+}
+
+// Tries other orders: the value that ends highest comes earlier, at a place that is drawn, and what is worse is mostly
+// taken back. The draws are the same in every run.
+void search_on(std::vector<size_t> order, std::span<const Lifetime> values, int64_t trials, int64_t least,
+               ArenaPlan& best) {
+  std::minstd_rand draws;
+  ArenaPlan plan = place_in(order, values);
+  for (int64_t trial = 0; trial < trials && best.bytes > least; ++trial) {
+    const auto end = [&](size_t v) { return plan.offsets[v] + rounded(values[v].bytes); };
+    const auto top = std::ranges::max_element(order, {}, end) - order.begin();
+    std::vector<size_t> other = order;
+    const auto to = top > 0 ? static_cast<int64_t>(draws() % static_cast<uint64_t>(top)) : 0;
+    std::rotate(other.begin() + to, other.begin() + top, other.begin() + top + 1);
+    ArenaPlan tried = place_in(other, values);
+    if (tried.bytes > plan.bytes && trial % 4 != 0) continue;
+    plan = std::move(tried);
+    order = std::move(other);
+    if (plan.bytes < best.bytes) best = plan;
+  }
+}
+
+int64_t most_alive(std::span<const Lifetime> values) {
+  std::vector<std::pair<int64_t, int64_t>> changes;  // at a point; what ends does so before the next point
+  for (const Lifetime& v : values) {
+    if (!needs_place(v)) continue;
+    changes.emplace_back(v.first, rounded(v.bytes));
+    changes.emplace_back(int64_t{v.last} + 1, -rounded(v.bytes));
+  }
+  std::ranges::sort(changes);
+  int64_t alive = 0, most = 0;
+  for (const auto& [point, bytes] : changes) most = std::max(most, alive += bytes);
+  return most;
+}
+
+}  // namespace
+
+void use_at(Lifetime& value, int point) {
+  const bool is_first = value.last < value.first;
+  value.first = is_first ? point : std::min(value.first, point);
+  value.last = is_first ? point : std::max(value.last, point);
+}
+
+int64_t bytes_apart(std::span<const Lifetime> values) {
+  int64_t total = 0;
+  for (const Lifetime& v : values) {
+    if (!needs_place(v)) continue;
+    if (v.bytes > std::numeric_limits<int64_t>::max() - kAlignment ||
+        __builtin_add_overflow(total, rounded(v.bytes), &total))
+      fail("{} values together have more bytes than 64 bits can count", values.size());
+  }
+  return total;
+}
+
+ArenaPlan plan_arena(std::span<const Lifetime> values, int64_t effort) {
+  bytes_apart(values);  // no sum below is larger
+  const int64_t least = most_alive(values);
+  ArenaPlan best;
+  best.bytes = std::numeric_limits<int64_t>::max();
+  for (const auto key : {size_of, duration_of, area_of, earliness_of, lateness_of}) {
+    if (best.bytes == least) break;
+    ArenaPlan plan = place_in(order_by(values, key), values);
+    if (plan.bytes < best.bytes) best = std::move(plan);
+  }
+  const auto count = static_cast<int64_t>(values.size());
+  const int64_t trials = effort / std::max<int64_t>(1, count * count);
+  for (const auto key : {lateness_of, earliness_of, duration_of})
+    if (best.bytes > least) search_on(order_by(values, key), values, trials, least, best);
+  best.most_alive = least;
+  return best;
+}
+
+}  // namespace stepnet

@@ -1,0 +1,376 @@
+#include "core/net/net.h"
+
+#include <algorithm>
+
+#include "core/compute/profiler.h"
+#include "core/net/net_arena.h"
+#include "core/net/net_sharing.h"
+#include "core/net/streams.h"
+#include "core/operator/anomaly.h"
+#include "core/operator/dry_run.h"
+#include "core/operator/in_place.h"
+#include "core/operator/observer.h"
+#include "core/operator/op_devices.h"
+#include "core/operator/running_op.h"
+#include "core/tensor/dry_device.h"
+#include "core/tensor/placement.h"
+
+namespace stepnet {
+namespace {
+
+// Executors of the public format. All of them run in order here; that is one of the orders that each permits.
+const std::set<std::string>& known_net_types() {
+  static const std::set<std::string> types = {"",          "simple",           "async_simple",     "dag",
+                                              "async_dag", "async_scheduling", "async_polling",    "singlethread_async",
+                                              "prof_dag",  "htrace_dag",       "htrace_async_dag", "rnn"};
+  return types;
+}
+
+void check_header(const NetDef& def) {
+  if (known_net_types().count(def.type()) == 0)
+    fail("net \"{}\" has the type \"{}\", which is none of {}", def.name(), def.type(),
+         fmt::join(known_net_types(), ", "));
+  std::set<std::string> names;
+  for (const Argument& arg : def.arg())
+    require(names.insert(arg.name()).second, "net \"{}\" has the argument \"{}\" twice", def.name(), arg.name());
+}
+
+constexpr int kStreams = 4, kMostStreams = 16;
+
+int most_streams(const NetDef& def) {
+  for (const Argument& arg : def.arg()) {
+    if (arg.name() != "streams") continue;
+    require(arg.has_i() && arg.i() >= 1 && arg.i() <= kMostStreams,
+            "the argument \"streams\" of net \"{}\" must be an integer from 1 to {}", def.name(), kMostStreams);
+    return static_cast<int>(arg.i());
+  }
+  return kStreams;
+}
+
+// One output name may be read later under the same name; the set holds what exists so far.
+void check_inputs(const BoundOp& op, const std::set<std::string>& defined) {
+  for (int i = 0; i < op.def.input_size(); ++i) {
+    const std::string& name = op.def.input(i);
+    if (name.empty() || defined.count(name) > 0) continue;
+    Error e(fmt::format("the input \"{}\" is written by no earlier operator and is no external input.{}", name,
+                        suggest(name, {defined.begin(), defined.end()})));
+    add_op_context(e, op);
+    throw e;
+  }
+}
+
+void check_external_outputs(const NetDef& def, const std::set<std::string>& defined) {
+  for (const std::string& name : def.external_output())
+    require(defined.count(name) > 0, "the external output \"{}\" of net \"{}\" is written by no operator.{}", name,
+            def.name(), suggest(name, {defined.begin(), defined.end()}));
+}
+
+void preflight(const BoundOp& op, const Workspace& workspace) {
+  if (!op.spec->preflight) return;
+  try {
+    op.spec->preflight(op.args.get(), op.def, workspace);
+  } catch (Error& e) {
+    add_op_context(e, op);
+    throw;
+  }
+}
+
+template <class Steps>
+std::vector<NetStep> views_of(const Steps& steps) {
+  std::vector<NetStep> views;
+  for (const auto& step : steps) views.push_back({&step->op, step->in, step->out});
+  return views;
+}
+
+}  // namespace
+
+struct Net::Step {
+  BoundOp op;
+  std::vector<Blob*> in, out;
+  std::vector<Blob*> release;
+  StepSharing sharing;
+  std::vector<const Tensor*> in_tensors;
+  std::vector<Tensor*> out_tensors;
+};
+
+Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : def_(def), workspace_(workspace) {
+  check_header(def);
+  std::set<std::string> existing;
+  for (const Workspace* w = &workspace; w; w = w->parent())
+    for (const std::string& name : w->names()) existing.insert(name);
+  std::set<std::string> defined(def.external_input().begin(), def.external_input().end());
+  if (defined.empty()) defined = existing;
+  for (int i = 0; i < def.op_size(); ++i) {
+    auto step = std::make_unique<Step>();
+    const Device device = options.force_cpu ? Device{} : device_of(def.op(i), def);
+    step->op = bind_op(def.op(i), def.name(), i, device, options.warnings);
+    check_inputs(step->op, defined);
+    for (const std::string& name : def.op(i).input())
+      step->in.push_back(name.empty() ? nullptr : &workspace.create(name));
+    for (const std::string& name : def.op(i).output()) {
+      step->out.push_back(name.empty() ? nullptr : &workspace.create(name));
+      defined.insert(name);
+    }
+    steps_.push_back(std::move(step));
+  }
+  check_external_outputs(def, defined);
+  check_twins();
+  for (const auto& step : steps_) preflight(step->op, workspace);
+  const std::vector<StepSharing> sharing = find_sharing(views_of(steps_));
+  for (size_t s = 0; s < steps_.size(); ++s) steps_[s]->sharing = sharing[s];
+  plan_streams();
+  if (!options.release_intermediates && !options.plan_memory) return;
+  existing.insert(def_.external_output().begin(), def_.external_output().end());
+  existing.insert(def_.external_input().begin(), def_.external_input().end());
+  existing.insert(options.keep.begin(), options.keep.end());
+  // A device's allocator reuses blocks in the order in which work is queued; planned places are for the CPU.
+  const bool on_cpu = std::ranges::all_of(steps_, [](const auto& s) { return s->op.device.kind == DeviceKind::cpu; });
+  if (options.plan_memory && on_cpu)
+    plan_memory(existing);
+  else
+    plan_release(existing);
+}
+
+// All operators at once that cannot run where they are to.
+void Net::check_twins() const {
+  if (DryScope::now()) return;
+  std::map<std::string, std::set<std::string>> missing;
+  for (const auto& step : steps_) {
+    const BoundOp& op = step->op;
+    if (!runs_on(*op.spec, op.device.kind)) missing[op.device.str()].insert(op.def.type());
+  }
+  if (missing.empty()) return;
+  const auto& [device, types] = *missing.begin();
+  throw Error(
+      fmt::format("these operators of net \"{}\" have no kernel for {}: {}", name(), device, fmt::join(types, ", ")),
+      "give them device_option { device_type: 0 }, with copies between the devices, or run all on the CPU");
+}
+
+Net::~Net() = default;
+
+// A blob is an intermediate if the net writes it before reading it, and nobody outside asks for it.
+void Net::plan_release(const std::set<std::string>& visible) {
+  std::set<std::string> outside = visible;
+  std::map<std::string, size_t> last;
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const OperatorDef& op = steps_[s]->op.def;
+    std::vector<bool> wanted;
+    for (const std::string& name : op.output()) wanted.push_back(!name.empty());
+    const std::vector<bool> reads = value_reads(*steps_[s]->op.spec, op.input_size(), wanted);
+    for (int i = 0; i < op.input_size(); ++i) {
+      if (last.count(op.input(i)) == 0) outside.insert(op.input(i));  // read before it is written
+      if (reads[i]) last[op.input(i)] = s;
+    }
+    for (int o = 0; o < op.output_size(); ++o) {
+      const bool keeps = keeps_value(*steps_[s]->op.spec, op.input_size(), o);
+      if (keeps && last.count(op.output(o)) == 0) outside.insert(op.output(o));
+      last[op.output(o)] = s;
+    }
+  }
+  for (const auto& [name, s] : last)
+    if (!name.empty() && outside.count(name) == 0) steps_[s]->release.push_back(workspace_.find(name));
+}
+
+void Net::plan_memory(const std::set<std::string>& visible) {
+  arena_ = std::make_unique<NetArena>(views_of(steps_), visible);
+}
+
+void Net::plan_streams() {
+  std::vector<NetStep> steps = views_of(steps_);
+  Device device;
+  for (const auto& step : steps_) {
+    if (step->op.device.kind == DeviceKind::cpu) continue;
+    if (device.kind != DeviceKind::cpu && !(device == step->op.device)) return;  // several devices
+    device = step->op.device;
+  }
+  const int most = most_streams(def_);
+  if (device.kind == DeviceKind::cpu) return;
+  StreamSchedule schedule = schedule_streams(steps, device, most);
+  if (schedule.streams > 1) streams_ = std::make_unique<NetStreams>(std::move(steps), device, std::move(schedule));
+}
+
+bool Net::runs_on_streams(const RunContext& run) const {
+  return streams_ && !run.observer && !run.profiler && !AnomalyWatch::here() && !DryScope::now() && streams_->holds();
+}
+
+void Net::run(RunContext& run) {
+  run.iteration = runs_;
+  if (arena_) {
+    arena_->start();
+    try {
+      run_steps(run);
+    } catch (...) {
+      arena_->stop();
+      throw;
+    }
+    arena_->finish();
+  } else if (runs_on_streams(run)) {
+    run_on_streams(run);
+  } else {
+    run_steps(run);
+  }
+  ++runs_;
+}
+
+void Net::run_on_streams(RunContext& run) {
+  streams_->start();
+  try {
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      streams_->before(s);
+      run_step(*steps_[s], run);
+      streams_->after(s);
+      drop_released(*steps_[s]);
+    }
+  } catch (...) {
+    streams_->stop();
+    throw;
+  }
+  streams_->finish();
+}
+
+void Net::drop_released(const Step& step) {
+  for (Blob* blob : step.release)
+    if (blob->is_tensor()) blob->tensor().drop_bytes();
+}
+
+void Net::run_steps(RunContext& run) {
+  for (size_t s = 0; s < steps_.size(); ++s) {
+    const Step& step = *steps_[s];
+    if (run.observer) run.observer->before(step.op);
+    if (arena_) arena_->before(s);
+    run_step(*steps_[s], run);
+    if (arena_) arena_->after(s);
+    drop_released(step);
+    if (run.observer) run.observer->after(step.op);
+  }
+}
+
+NetMemory Net::memory() const { return arena_ ? arena_->memory() : NetMemory{}; }
+
+void Net::let_go_of_memory() {
+  if (arena_) arena_->let_go();
+}
+
+namespace {
+
+void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* const> out, Workspace& workspace,
+                  RunContext& run, const NetDef& net) {
+  BlobCall call{op.def, in, out, workspace, run, net};
+  const RunningScope scope(op);
+  try {
+    const AnomalyCheck anomaly(op, in);
+    if (!run_blobs_dry(op, out)) op.spec->blob_kernel(op.args.get(), call);
+    anomaly.after(out);
+    count_blob_flops(op, in, out);
+  } catch (Error& e) {
+    std::vector<std::string> shapes;
+    for (size_t i = 0; i < in.size(); ++i)
+      if (in[i]) shapes.push_back(fmt::format("{} is {}", op.def.input(static_cast<int>(i)), in[i]->type_str()));
+    add_op_context(e, op, shapes);
+    throw;
+  }
+}
+
+// What an operator on blobs has made on the host goes to the operator's device, unless nets inside of it made it.
+void bring_outputs(const BoundOp& op, std::span<Blob* const> out) {
+  if (std::ranges::any_of(op.spec->args, [](const ArgSpec& a) { return a.holds_net; })) return;
+  for (Blob* blob : out) {
+    if (!blob || !blob->is_tensor() || !std::as_const(*blob).tensor().defined()) continue;
+    Tensor& value = blob->tensor();
+    if (value.dtype() != DType::string && !value.is_dry()) value = available(value, op.device);
+  }
+}
+
+double tensor_bytes(std::span<const Tensor* const> tensors) {
+  double bytes = 0;
+  for (const Tensor* t : tensors)
+    if (t) bytes += static_cast<double>(t->bytes());
+  return bytes;
+}
+
+}  // namespace
+
+void Net::run_step(Step& step, RunContext& run) {
+  const BoundOp& op = step.op;
+  const double start = run.profiler ? now_seconds() : 0;
+  double bytes = 0;
+  if (op.spec->blob_kernel) {
+    run_on_blobs(op, step.in, step.out, workspace_, run, def_);
+    if (op.device.kind != DeviceKind::cpu) bring_outputs(op, step.out);
+  } else {
+    step.in_tensors.clear();
+    step.out_tensors.clear();
+    try {
+      for (size_t i = 0; i < step.in.size(); ++i) {
+        step.in_tensors.push_back(step.in[i] ? &std::as_const(*step.in[i]).tensor() : nullptr);
+        require(!step.in[i] || step.in_tensors.back()->defined(), "the input \"{}\" holds nothing yet",
+                op.def.input(static_cast<int>(i)));
+      }
+    } catch (Error& e) {
+      add_op_context(e, op);
+      throw;
+    }
+    for (Blob* blob : step.out) step.out_tensors.push_back(blob ? &blob->tensor() : nullptr);
+    if (step.sharing.blobs) {
+      const NetStep here{&op, step.in, step.out};
+      const SharedOutputs outputs(here, step.sharing, step.in_tensors);
+      run_op(op, step.in_tensors, step.out_tensors, run);
+      outputs.check();
+    } else {
+      run_op(op, step.in_tensors, step.out_tensors, run);
+    }
+    if (run.profiler)
+      bytes = tensor_bytes(step.in_tensors) + tensor_bytes({step.out_tensors.begin(), step.out_tensors.end()});
+  }
+  if (run.profiler && op.device.kind != DeviceKind::cpu) allocator(op.device).synchronize();
+  if (run.profiler) run.profiler->record(op.def.type(), now_seconds() - start, bytes, 0);
+}
+
+void run_net_once(const NetDef& def, Workspace& workspace, RunContext& run, const NetOptions& options) {
+  Net net(def, workspace, options);
+  net.run(run);
+}
+
+void check_net(const NetDef& def, const std::set<std::string>* available, std::vector<std::string>* warnings) {
+  check_header(def);
+  std::set<std::string> defined(def.external_input().begin(), def.external_input().end());
+  const bool strict = !defined.empty() || available;
+  if (available) defined.insert(available->begin(), available->end());
+  for (int i = 0; i < def.op_size(); ++i) {
+    const BoundOp op = bind_op(def.op(i), def.name(), i, Device{}, warnings);
+    if (strict) check_inputs(op, defined);
+    defined.insert(def.op(i).output().begin(), def.op(i).output().end());
+    if (!strict) defined.insert(def.op(i).input().begin(), def.op(i).input().end());
+  }
+  check_external_outputs(def, defined);
+}
+
+void preflight_net(const NetDef& def, const Workspace& workspace) {
+  for (int i = 0; i < def.op_size(); ++i) preflight(bind_op(def.op(i), def.name(), i), workspace);
+}
+
+std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known) {
+  for (int i = 0; i < def.op_size(); ++i) {
+    const BoundOp op = bind_op(def.op(i), def.name(), i);
+    std::vector<TensorType> in(def.op(i).input_size()), out(def.op(i).output_size());
+    std::vector<std::string> shapes;
+    for (size_t k = 0; k < in.size(); ++k) {
+      const std::string& name = def.op(i).input(static_cast<int>(k));
+      if (name.empty()) in[k].absent = true;
+      if (const auto it = known.find(name); it != known.end()) in[k] = it->second;
+      if (in[k].known) shapes.push_back(fmt::format("{} is {}", name, in[k].str()));
+    }
+    for (size_t k = 0; k < out.size(); ++k) out[k].absent = def.op(i).output(static_cast<int>(k)).empty();
+    try {
+      infer_types(op, in, out);
+    } catch (Error& e) {
+      add_op_context(e, op, shapes);
+      throw;
+    }
+    for (size_t k = 0; k < out.size(); ++k)
+      if (!out[k].absent) known[def.op(i).output(static_cast<int>(k))] = out[k];
+  }
+  return known;
+}
+
+}  // namespace stepnet

@@ -1,0 +1,164 @@
+#include "core/net/net_observation.h"
+
+#include <algorithm>
+
+#include "core/compute/parallel.h"
+#include "core/tensor/dry_device.h"
+#include "core/tensor/half.h"
+
+namespace stepnet {
+namespace {
+
+const Tensor* stored_tensor(const Blob* blob) {
+  const bool is_stored = blob && blob->is_tensor() && blob->tensor().storage();
+  return is_stored ? &blob->tensor() : nullptr;
+}
+
+int64_t rounded_bytes(const StoredValue& v) { return (byte_size(v.dtype, v.shape) + 63) / 64 * 64; }
+
+}  // namespace
+
+NetObservation::NetObservation(std::span<const NetStep> steps, const NetValues& values,
+                               const std::set<std::pair<int, int>>& apart)
+    : steps_(steps), values_(values), apart_(apart), stored_of_(values.all.size(), -1) {}
+
+// A storage that is gone may have left its address to another.
+int NetObservation::find(const Tensor& tensor) const {
+  const auto at = std::ranges::find_if(alive_, [&](int k) {
+    return stored_[k].address == tensor.storage().get() && stored_[k].storage.lock() == tensor.storage();
+  });
+  return at == alive_.end() ? -1 : *at;
+}
+
+int NetObservation::add(int step, int output, const Tensor& t) {
+  Stored made;
+  made.value.first = step;
+  made.value.output = output;
+  made.value.dtype = t.dtype();
+  made.value.shape = t.shape();
+  made.storage = t.storage();
+  made.address = t.storage().get();
+  const bool is_whole = t.offset() == 0 && t.storage()->bytes() == t.bytes() && t.storage().use_count() == 1;
+  const bool is_plain = t.dtype() != DType::string && t.device() == Device{};
+  // An operator on blobs that runs dry looks at no element of what it makes, and resizes it as others do.
+  const OpSpec& spec = *steps_[step].op->spec;
+  const bool by_blobs = spec.blob_kernel && !spec.runs_dry;
+  made.may_stay = is_whole && is_plain && by_blobs;
+  made.apart = !is_whole || !is_plain || by_blobs || apart_.count({step, output}) > 0;
+  stored_.push_back(std::move(made));
+  alive_.push_back(static_cast<int>(stored_.size()) - 1);
+  return alive_.back();
+}
+
+void NetObservation::begin() {
+  before_ = memory_counters().live;
+  peak_.restart();
+}
+
+// Threads that run steps of a network each cast for themselves; how much of that is there at a time differs from run to
+// run, but no more than what one of them takes, for each.
+NetObservation::Live NetObservation::live_at(int step) const {
+  Live live;
+  live.behind = live.most = live.bound = memory_counters().live;
+  if (DryScope::now()) return live;
+  live.most = live.bound = std::max(live.behind, peak_.peak());
+  const NetStep& s = steps_[step];
+  const auto is_in_half = [](const Blob* blob) {
+    const Tensor* t = stored_tensor(blob);
+    return t && is_half(t->dtype());
+  };
+  if (!s.op->spec->blob_kernel || serial_here()) return live;
+  if (std::ranges::none_of(s.in, is_in_half) && std::ranges::none_of(s.out, is_in_half)) return live;
+  live.bound += (threads() - 1) * (live.most - std::max(before_, live.behind));
+  return live;
+}
+
+void NetObservation::see(int step) {
+  live_.push_back(live_at(step));
+  for (const int k : alive_) {
+    stored_[k].value.last_inputs.clear();
+    stored_[k].value.last_written = false;
+  }
+  for (size_t i = 0; i < steps_[step].in.size(); ++i)
+    if (const Tensor* t = stored_tensor(steps_[step].in[i]))
+      if (const int k = find(*t); k >= 0) stored_[k].value.last_inputs.push_back(static_cast<int>(i));
+  for (size_t o = 0; o < steps_[step].out.size(); ++o)
+    if (const int v = values_.made[step][o]; v >= 0) see_output(step, static_cast<int>(o), v);
+}
+
+// An output shows bytes that are known already, under another name or in place, or new ones.
+void NetObservation::see_output(int step, int output, int value) {
+  const int before = stored_of_[value];
+  const Tensor* t = stored_tensor(values_.all[value].blob);
+  int now = t ? find(*t) : -1;
+  if (t && now < 0) now = add(step, output, *t);
+  if (now >= 0) {
+    stored_[now].value.last_written = true;
+    if (values_.all[value].is_visible) keep_out(stored_[now]);
+  }
+  if (now == before) return;
+  // An operator in place that has left its place: neither place is one that can be planned.
+  if (before >= 0) {
+    keep_out(stored_[before]);
+    if (now >= 0) keep_out(stored_[now]);
+    --stored_[before].names;
+  }
+  if (now >= 0) ++stored_[now].names;
+  stored_of_[value] = now;
+}
+
+bool NetObservation::is_held(int value) const {
+  const int k = stored_of_[value];
+  return k >= 0 && stored_[k].storage.use_count() > stored_[k].names;
+}
+
+void NetObservation::see_end(int step, int value) {
+  const int k = stored_of_[value];
+  if (k < 0) return;
+  Stored& stored = stored_[k];
+  if (--stored.names > 0) return;
+  stored.value.last = step;
+  if (!stored.storage.expired()) keep_out(stored);  // somebody else holds it
+  std::erase(alive_, k);
+}
+
+std::vector<StoredValue> NetObservation::movable() const {
+  std::vector<StoredValue> found;
+  for (const Stored& s : stored_)
+    if (!s.apart && s.names == 0) found.push_back(s.value);
+  return found;
+}
+
+std::vector<StoredValue> NetObservation::stayable() const {
+  std::vector<StoredValue> found;
+  for (const Stored& s : stored_)
+    if (s.may_stay && s.names == 0) found.push_back(s.value);
+  return found;
+}
+
+int64_t NetObservation::most_live() const {
+  int64_t most = 0;
+  for (const Live& live : live_) most = std::max(most, live.most);
+  return most;
+}
+
+// What an operator on blobs makes may be made behind its peak, which then counts with all of that.
+int64_t NetObservation::most_live(std::span<const StoredValue> moved, int64_t block,
+                                  std::span<const StoredValue> staying) const {
+  std::vector<Live> others = live_;
+  const auto add = [&](int s, int64_t bytes, bool is_made_here) {
+    others[s].behind += bytes;
+    const bool may_be_late = steps_[s].op->spec->blob_kernel && live_[s].most > live_[s].behind;
+    if (!is_made_here || !may_be_late) others[s].bound += bytes;
+  };
+  for (const StoredValue& v : moved)
+    for (int s = v.first; s <= v.last; ++s) add(s, -rounded_bytes(v), s == v.first);
+  for (const StoredValue& v : staying)
+    for (int s = 0; s < static_cast<int>(others.size()); ++s)
+      if (s < v.first || s > v.last) add(s, rounded_bytes(v), false);
+  int64_t most = 0;
+  for (const Live& live : others) most = std::max({most, live.behind, live.bound});
+  return most + block;
+}
+
+}  // namespace stepnet

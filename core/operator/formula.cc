@@ -1,0 +1,208 @@
+#include "core/operator/formula.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "core/error.h"
+#include "core/operator/op_spec.h"
+
+namespace stepnet {
+
+using SlotKind = GradientProgram::SlotKind;
+
+Formula::Formula(const OpSpec& spec, const OperatorDef& def, const void* args, std::vector<bool> wanted,
+                 std::vector<bool> present)
+    : spec_(spec), def_(def), args_(args), wanted_(std::move(wanted)), present_(std::move(present)) {}
+
+int Formula::slot(SlotKind kind, int index) {
+  auto& slots = program_.slots;
+  if (kind != SlotKind::temporary)
+    for (size_t i = 0; i < slots.size(); ++i)
+      if (slots[i].kind == kind && slots[i].index == index) return static_cast<int>(i);
+  slots.push_back({kind, index, ""});
+  return static_cast<int>(slots.size()) - 1;
+}
+
+int Formula::input_at(std::string_view name, int element) const {
+  const int p = spec_.input_index(name);
+  assert(p >= 0 && "the formula names an input that the operator does not declare");
+  return p + element;
+}
+
+int Formula::output_at(std::string_view name, int element) const {
+  const int p = spec_.output_index(name);
+  assert(p >= 0 && "the formula names an output that the operator does not declare");
+  return p + element;
+}
+
+Value Formula::x(std::string_view name, int element) { return x_at(input_at(name, element)); }
+Value Formula::y(std::string_view name, int element) { return y_at(output_at(name, element)); }
+Value Formula::dy(std::string_view name, int element) { return dy_at(output_at(name, element)); }
+
+Value Formula::x_at(int i) {
+  if (i >= inputs() || def_.input(i).empty()) return {};
+  return {slot(SlotKind::input, i)};
+}
+Value Formula::y_at(int i) {
+  if (i >= outputs() || def_.output(i).empty()) return {};
+  return {slot(SlotKind::output, i)};
+}
+Value Formula::dy_at(int i) {
+  if (i >= outputs() || !present_[i]) return {};
+  return {slot(SlotKind::output_gradient, i)};
+}
+
+bool Formula::has_x(std::string_view name) const {
+  const int i = input_at(name, 0);
+  return i < inputs() && !def_.input(i).empty();
+}
+bool Formula::has_dy(std::string_view name, int element) const {
+  const int i = output_at(name, element);
+  return i < outputs() && present_[i];
+}
+bool Formula::wants(std::string_view name, int element) const {
+  const int i = input_at(name, element);
+  return i < inputs() && wanted_[i];
+}
+int Formula::count(std::string_view input) const {
+  const auto [begin, end] = spec_.input_range(spec_.input_index(input), inputs());
+  return end - begin;
+}
+
+Value Formula::op(std::string type, std::vector<Value> inputs, std::vector<Argument> args) {
+  return ops(std::move(type), std::move(inputs), std::move(args), {true})[0];
+}
+
+std::vector<Value> Formula::ops(std::string type, std::vector<Value> inputs, std::vector<Argument> args,
+                                const std::vector<bool>& wanted_outputs) {
+  GradientProgram::Step step;
+  step.type = std::move(type);
+  step.args = std::move(args);
+  for (const Value& v : inputs) step.inputs.push_back(v.slot);
+  while (!step.inputs.empty() && step.inputs.back() < 0) step.inputs.pop_back();
+  std::vector<Value> results;
+  for (const bool wanted : wanted_outputs) {
+    results.push_back(wanted ? Value{slot(SlotKind::temporary, 0)} : Value{});
+    step.outputs.push_back(results.back().slot);
+  }
+  program_.steps.push_back(std::move(step));
+  return results;
+}
+
+void Formula::set_reads(std::vector<bool> reads) {
+  assert(!program_.steps.empty());
+  program_.steps.back().reads = std::move(reads);
+}
+
+std::vector<Argument> Formula::forward_args() const { return {def_.arg().begin(), def_.arg().end()}; }
+
+namespace {
+
+std::vector<int> result_slots(const GradientProgram& program) {
+  std::vector<int> slots;
+  for (const Gradient& g : program.results)
+    for (const Value& v : {g.dense, g.indices, g.values})
+      if (v.defined()) slots.push_back(v.slot);
+  return slots;
+}
+
+// Keeps only steps that some result needs, and within a step only outputs that are used.
+void trim(GradientProgram& program) {
+  std::vector<bool> needed(program.slots.size(), false);
+  for (const int s : result_slots(program)) needed[s] = true;
+  std::vector<GradientProgram::Step> kept;
+  for (auto it = program.steps.rbegin(); it != program.steps.rend(); ++it) {
+    GradientProgram::Step& step = *it;
+    bool any = false;
+    for (int& out : step.outputs) {
+      if (out >= 0 && !needed[out]) out = -1;
+      any = any || out >= 0;
+    }
+    if (!any) continue;
+    for (const int in : step.inputs)
+      if (in >= 0) needed[in] = true;
+    kept.push_back(step);
+  }
+  std::reverse(kept.begin(), kept.end());
+  program.steps = std::move(kept);
+}
+
+// Finds the forward values that are read. One that is passed for its shape alone (X of an FCGradient whose dW is not
+// wanted) is not.
+void mark_reads(GradientProgram& program, int inputs, int outputs) {
+  program.reads_input.assign(inputs, false);
+  program.reads_output.assign(outputs, false);
+  auto mark = [&](int slot) {
+    const GradientProgram::Slot& s = program.slots[slot];
+    if (s.kind == SlotKind::input) program.reads_input[s.index] = true;
+    if (s.kind == SlotKind::output) program.reads_output[s.index] = true;
+  };
+  for (GradientProgram::Step& step : program.steps) {
+    const OpSpec& spec = op_spec(step.type);
+    std::vector<bool> wanted;
+    for (const int out : step.outputs) wanted.push_back(out >= 0);
+    std::vector<bool> reads = step.reads;
+    if (reads.empty()) reads = value_reads(spec, static_cast<int>(step.inputs.size()), wanted);
+    for (size_t i = 0; i < step.inputs.size(); ++i)
+      if (step.inputs[i] >= 0 && i < reads.size() && reads[i]) mark(step.inputs[i]);
+  }
+  for (const int s : result_slots(program)) mark(s);
+}
+
+void refuse(const OpSpec& spec, const OperatorDef& def, int input, const std::string& reason) {
+  throw Error(fmt::format("{} has no gradient with respect to its input \"{}\"{}", spec.type, def.input(input), reason),
+              "put a StopGradient before it, or leave that blob out of what is wanted");
+}
+
+void run_derivative(const OpSpec& spec, const DerivativeSpec& d, Formula& f, std::vector<Gradient>& results) {
+  const int count = f.inputs();
+  if (d.element_fn) {
+    const auto [begin, end] = spec.input_range(spec.input_index(d.inputs[0]), count);
+    for (int i = begin; i < end; ++i)
+      if (f.wants_at(i)) results[i] = d.element_fn(f, i - begin);
+    return;
+  }
+  const bool any = std::any_of(d.inputs.begin(), d.inputs.end(), [&](const auto& name) { return f.wants(name); });
+  if (!any) return;
+  const std::vector<Gradient> made = d.fn(f);
+  assert(made.size() == d.inputs.size() && "a formula returns one gradient per input that it is for");
+  for (size_t i = 0; i < made.size(); ++i) {
+    const int at = spec.input_index(d.inputs[i]);
+    if (at < count && f.wants_at(at)) results[at] = made[i];
+  }
+}
+
+}  // namespace
+
+GradientProgram record_gradient(const OpSpec& spec, const OperatorDef& def, const void* args, std::vector<bool> wanted,
+                                std::vector<bool> present) {
+  const int inputs = static_cast<int>(wanted.size());
+  const int outputs = static_cast<int>(present.size());
+  Formula f(spec, def, args, wanted, std::move(present));
+  std::vector<Gradient> results(wanted.size());
+  if (spec.gradient_rule == GradientRule::refuse) {
+    for (int i = 0; i < inputs; ++i)
+      if (wanted[i]) refuse(spec, def, i, ": " + spec.no_gradient_reason);
+  } else if (spec.whole_derivative) {
+    results = spec.whole_derivative(f);
+  } else if (spec.gradient_rule != GradientRule::stop) {
+    for (const DerivativeSpec& d : spec.derivatives) run_derivative(spec, d, f, results);
+    for (int i = 0; i < inputs; ++i) {
+      const ParamSpec* p = spec.input_spec(i);
+      const bool declared =
+          p && std::any_of(spec.derivatives.begin(), spec.derivatives.end(), [&](const DerivativeSpec& d) {
+            return std::find(d.inputs.begin(), d.inputs.end(), p->name) != d.inputs.end();
+          });
+      // Inputs of a fixed integer type (labels, lengths) carry no gradient, and nobody asks for one by accident.
+      const bool integer = p && !p->types.empty() &&
+                           std::none_of(p->types.begin(), p->types.end(), [](DType t) { return is_floating(t); });
+      if (wanted[i] && !declared && !integer && !(p && p->object)) refuse(spec, def, i, "");
+    }
+  }
+  f.program_.results = std::move(results);
+  trim(f.program_);
+  mark_reads(f.program_, inputs, outputs);
+  return std::move(f.program_);
+}
+
+}  // namespace stepnet

@@ -1,0 +1,33 @@
+#include "core/operator/in_place.h"
+
+#include <algorithm>
+
+#include "core/operator/arguments.h"
+
+namespace stepnet {
+
+const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out) {
+  const ParamSpec* input = spec.input_spec(in);
+  const ParamSpec* output = spec.output_spec(out);
+  if (!input || !output) return nullptr;
+  const auto found = std::ranges::find_if(spec.in_place, [&](const InPlaceRule& rule) {
+    if (input->name != rule.in || output->name != rule.out) return false;
+    return rule.anywhere || in - spec.input_index(rule.in) == out - spec.output_index(rule.out);
+  });
+  return found == spec.in_place.end() ? nullptr : &*found;
+}
+
+bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out) {
+  if (!may_write_over(spec, in, out)) return false;
+  const std::string& like = spec.output_spec(out)->rule.like;
+  // Without broadcasting, operands that the output may be written over have one shape.
+  return spec.elementwise || like == spec.input_spec(in)->name || (!like.empty() && !find_arg(def, "broadcast"));
+}
+
+bool keeps_value(const OpSpec& spec, int inputs, int out) {
+  return std::ranges::any_of(spec.in_place, [&](const InPlaceRule& rule) {
+    return rule.enforced && spec.output_index(rule.out) == out && spec.input_index(rule.in) >= inputs;
+  });
+}
+
+}  // namespace stepnet

@@ -1,0 +1,23 @@
+// Whether an operator may write an output over an input: with the same name in a net, and by planners of memory that
+// give two names the same bytes.
+//
+// Threads: a pure function.
+#pragma once
+
+#include "core/operator/op_spec.h"
+
+namespace stepnet {
+
+// The rule that lets the operator write output `out` over input `in`, both actual ones; null if none does.
+const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out);
+
+// True if the output, written over that input, surely has its shape.
+bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out);
+
+// Whether the operator goes on with what output `out` holds from the run before: it would have to be written over an
+// input, and that is not given.
+bool keeps_value(const OpSpec& spec, int inputs, int out);
+
+inline bool may_write_over(const OpSpec& spec, int in, int out) { return in_place_rule(spec, in, out) != nullptr; }
+
+}  // namespace stepnet

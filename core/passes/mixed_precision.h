@@ -1,0 +1,44 @@
+// Mixed precision: a forward net of float32 blobs becomes one that computes in a half type.
+//
+// Float32 blobs from outside (parameters, sequences, carried states) are cast once, where they are first needed, and
+// stay float32 outside, so that the gradients of parameters arrive in float32, too: the derivative of a cast is a cast.
+//
+//   products, recurrent networks          always in the half type
+//   losses, norms, exp, log, sums, ...    always in float32: computes_in_float32()
+//   operators with nets or other objects  in float32, as do those that write to a blob from outside
+//   all others                            in the half type, unless one of their inputs was computed in float32
+//
+// A value in the half type has the name of the float32 one with the type behind it. Where someone needs it in float32,
+// among them the net's external outputs and `outside`, it is cast back to its own name. Networks in short form run
+// whole in the half type, step net included; those in full form stay as they are, in float32.
+// Threads: pure functions.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "core/operator/op_spec.h"
+#include "recurrent/train/model.h"
+
+namespace stepnet {
+
+// Whether operators of this type always compute in float32, or always in the half type.
+bool computes_in_float32(std::string_view type);
+bool computes_in_half(std::string_view type);
+
+struct MixedPrecision {
+  DType type = DType::bfloat16;
+  std::map<std::string, TensorType> known = {};  // blobs that exist before; those of float32 are cast
+  std::set<std::string> outside = {};            // blobs that are read afterwards, beside external outputs
+};
+
+// Throws Error if the type is no half type.
+NetDef mixed_precision(const NetDef& net, const MixedPrecision& how);
+
+// Lets the model's forward net compute in the type: float32 (nothing changes), float16 or bfloat16. `more`: blobs that
+// exist beside the model's own. Throws Error on another type, or if there are no float32 parameters.
+void use_precision(Model& model, DType type, const std::map<std::string, TensorType>& more = {});
+
+}  // namespace stepnet

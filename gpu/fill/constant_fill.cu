@@ -1,0 +1,51 @@
+// CUDA kernels for ConstantFill and DiagonalFill. Meaning and derivative: see operators/fill/constant_fill.cc.
+#include "operators/fill/constant_fill.h"
+
+#include <algorithm>
+
+#include "core/tensor/half.h"
+#include "core/tensor/with_type.h"
+#include "gpu/runtime/launch.h"
+
+namespace stepnet::gpu_constant_fill {
+namespace {
+
+template <class T>
+void fill(const Call& call, T value, Tensor& y) {
+  const auto to = gpu::out_span<T>(y);
+  gpu::each(call, to.size, [=] __device__(size_t i) { to[i] = value; });
+}
+
+// Strings are on the CPU, whatever the operator's device.
+void fill_any(const ConstantArgs& args, Call& call) {
+  Tensor& y = call.out(0);
+  if (y.dtype() == DType::string) {
+    std::ranges::fill(y.span<std::string>(), read_constant<std::string>(args.value));
+    return;
+  }
+  const auto fill_with = [&](auto zero) { fill(call, read_constant<decltype(zero)>(args.value), y); };
+  if (!with_type(y.dtype(), fill_with) && !with_half(y.dtype(), fill_with))
+    fail("argument \"dtype\" is {}, which cannot be filled", dtype_name(y.dtype()));
+}
+
+template <class T>
+void fill_diagonal(const Call& call, T value, Tensor& y) {
+  const auto to = gpu::out_span<T>(y);
+  if (to.size == 0) return;
+  const auto step = static_cast<size_t>(diagonal_step(y.shape()));
+  const auto end = step * static_cast<size_t>(*std::min_element(y.shape().begin(), y.shape().end()));
+  gpu::each(call, to.size, [=] __device__(size_t i) { to[i] = i < end && i % step == 0 ? value : T(0); });
+}
+
+void fill_any_diagonal(const ConstantArgs& args, Call& call) {
+  Tensor& y = call.out(0);
+  const auto fill_with = [&](auto zero) { fill_diagonal(call, read_constant<decltype(zero)>(args.value), y); };
+  if (!with_type(y.dtype(), fill_with) && !with_half(y.dtype(), fill_with))
+    fail("the elements would be {}, of which a diagonal cannot be", dtype_name(y.dtype()));
+}
+
+REGISTER(constant_fill_cuda) { return cuda<ConstantArgs>("ConstantFill", fill_any); }
+REGISTER(diagonal_fill_cuda) { return cuda<ConstantArgs>("DiagonalFill", fill_any_diagonal); }
+
+}  // namespace
+}  // namespace stepnet::gpu_constant_fill

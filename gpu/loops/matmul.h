@@ -1,0 +1,54 @@
+// Matrix products on a GPU, by cuBLASLt.
+//
+//   C = op(A) op(B), plus C if `accumulate`, and plus `bias`, [n], on each row if that is not null
+//
+// Row-major, as in core/compute/matmul.h: op(A) is [m, k], op(B) is [k, n], C is [m, n]; A is stored [k, m] if trans_a,
+// B is [n, k] if trans_b. Any size may be 0 (k = 0 gives zeros). C must not overlap A or B. `batch` products at a time,
+// the matrices of each `stride` elements behind those of the one before; a stride of 0 uses one matrix for all, of A
+// and B. float32 products are of float32 unless TF32 is allowed, whose mantissas have 10 bits. Those of halves are
+// added up in float32, bias and all, and rounded once. Of cuBLASLt's epilogues the bias is the only one that is used.
+// GELU_BIAS has the approximation by tanh, which is not Gelu. RELU_BIAS, and DRELU with it, would save a pass over an
+// FC's output, but is right only where a Relu alone reads it: an operator of its own with a derivative of its own, or a
+// kernel that looks at the operator behind it; in a step net, where most of such passes are, elementwise chains are one
+// kernel already. BGRADA and BGRADB write a bias's gradient and cannot add to it, as a sequence's blocks do, and
+// whether there is an algorithm with them depends on sizes and types, so that the sum over rows
+// (gpu/loops/fc_product.h) would stay beside them, with other bits. Errors: what cuBLASLt refuses is an Error with its
+// words. Threads: may be called from several threads.
+#pragma once
+
+#include <cstdint>
+
+#include "core/compute/device_products.h"
+#include "core/operator/op_spec.h"
+#include "core/tensor/half.h"
+
+namespace stepnet::gpu {
+
+struct ProductSizes {
+  bool trans_a = false, trans_b = false;
+  int64_t m = 0, n = 0, k = 0;
+  bool accumulate = false;
+  int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one stored row to the next; 0: rows are dense
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
+  auto operator<=>(const ProductSizes&) const = default;
+};
+
+// With no lda, ldb or ldc left 0.
+ProductSizes with_strides(ProductSizes sizes);
+
+void matmul(const Call& call, const ProductSizes& sizes, const float* a, const float* b, float* c,
+            const float* bias = nullptr);
+void matmul(const Call& call, const ProductSizes& sizes, const double* a, const double* b, double* c,
+            const double* bias = nullptr);
+void matmul(const Call& call, const ProductSizes& sizes, const float16* a, const float16* b, float16* c,
+            const float16* bias = nullptr);
+void matmul(const Call& call, const ProductSizes& sizes, const bfloat16* a, const bfloat16* b, bfloat16* c,
+            const bfloat16* bias = nullptr);
+
+void allow_tf32(bool allow);  // off at first
+bool tf32_allowed();
+
+// Bytes of device memory that products work on, for each stream that runs any; the allocator counts them, too.
+constexpr int64_t kProductWorkspace = kDeviceProductWorkspace;
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,61 @@
+// What the CUDA kernels of the reductions over dimensions share; see operators/reduce/reduce_axes.h. Threads: as
+// gpu/runtime/launch.h.
+#pragma once
+
+#include "gpu/loops/reduce.h"
+#include "gpu/runtime/accumulate.h"
+#include "operators/reduce/reduce.h"
+
+namespace stepnet::gpu {
+
+struct Same {
+  template <class T>
+  constexpr T operator()(T v) const {
+    return v;
+  }
+};
+
+// Each y is finish(map(x) of its elements, joined by join), from `first`. Functors, in Reduced.
+template <class T>
+using Reduced = ReductionType<Accumulate<T>>;
+template <class T, class Map, class Join, class Finish>
+void reduce_values(const ReduceArgs& a, In<T> x, Out<T> y, Call& call, Reduced<T> first, Map map, Join join,
+                   Finish finish) {
+  using Wide = Reduced<T>;
+  const Shape& shape = call.in(0).shape();
+  reduce_dims(
+      call, ReducedDims(shape, reduced_shape(a, shape)), first,
+      [=] __device__(size_t i) { return map(static_cast<Wide>(x[i])); }, join,
+      [=] __device__(size_t j, Wide v) { y[j] = static_cast<T>(finish(v)); });
+}
+
+// How many elements of an x of this shape each result is of.
+inline int64_t values_of_each(const ReduceArgs& a, const Shape& x) {
+  return ReducedDims(x, reduced_shape(a, x)).axis.count;
+}
+
+// Of each element of input 1, X, its place in Y.
+inline Strided places_in_result(const ReduceArgs& a, const Call& call) {
+  const Shape& x = call.in(1).shape();
+  return places_of(x, reduced_shape(a, x));
+}
+
+// The join of extremes; see reduce_extreme.
+template <class Before>
+struct ExtremeOf {
+  template <class T>
+  __host__ __device__ T operator()(T a, T b) const {
+    return Before()(b, a) || b != b ? b : a;
+  }
+};
+
+template <class T>
+void extreme_gradient(const ReduceArgs& a, In<T> dy, In<T> x, In<T> y, Out<T> dx, Call& call) {
+  const Strided place = places_in_result(a, call);
+  each(call, dx.size, [=] __device__(size_t i) {
+    const size_t j = place.find(i);
+    dx[i] = x[i] == y[j] ? dy[j] : T(0);
+  });
+}
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,17 @@
+// One result of all elements of a large tensor, such as a sum: gpu/loops/reduce.h with a single result. Threads: as
+// gpu/runtime/launch.h.
+#pragma once
+
+#include "gpu/loops/reduce.h"
+
+namespace stepnet::gpu {
+
+// store(op over value(i) for all i < count, from `first`), which stands for op's neutral element.
+template <class T, class Value, class Op, class Store>
+void total(const Call& call, size_t count, T first, Value value, Op op, Store store) {
+  const auto element = [=] __device__(size_t, size_t i, size_t) { return value(i); };
+  const auto whole = [=] __device__(size_t, size_t, T result) { store(result); };
+  reduce(call, {1, static_cast<int64_t>(count), 1}, first, element, op, whole);
+}
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,60 @@
+// What the operators of one recurrent step share on a GPU: which rows are still within their sequences, and tensors
+// that may be missing. See operators/cells/unit_rows.h. Threads: as gpu/runtime/launch.h.
+#pragma once
+
+#include "gpu/loops/scalar.h"
+#include "gpu/runtime/accumulate.h"
+#include "operators/cells/unit_rows.h"
+
+namespace stepnet::gpu {
+
+// The elements of input i or output o, null where it is missing or not wanted.
+template <class T>
+const T* in_data(const Call& call, int i) {
+  return call.has(i) ? in_span<T>(call.in(i)).data : nullptr;
+}
+template <class T>
+T* out_data(const Call& call, int o) {
+  return call.wants(o) ? out_span<T>(call.out(o)).data : nullptr;
+}
+
+// The rows of the states, which are input i. Lengths and timestep, the inputs from i + 2 on, are read on the device;
+// a row with a negative length is one that is over, and an error.
+struct UnitRows {
+  size_t count, d;
+  const int32_t* lengths;
+  Scalar now;
+  Bounds bounds;
+
+  UnitRows(const UnitArgs& a, const Call& call, int i)
+      : count(static_cast<size_t>(call.in(i).shape().size_between(0, call.in(i).rank() - 1))),
+        d(static_cast<size_t>(call.in(i).shape().at(-1))),
+        lengths(a.sequence_lengths ? in_data<int32_t>(call, i + 2) : nullptr),
+        now(a.sequence_lengths ? call.in(i + 3) : Tensor::scalar<int32_t>(0)),
+        bounds(gpu::bounds(call, "a length in seq_lengths")) {}
+
+  __device__ bool valid(size_t n) const {
+    if (!lengths) return true;
+    if (lengths[n] < 0) bounds.report(lengths[n], INT32_MAX);
+    return static_cast<int32_t>(now.value()) < lengths[n];
+  }
+};
+
+// Element i of a row that is over: zero, or what it was.
+template <class T>
+__device__ void hold(bool drop, const T* from, T* to, size_t i) {
+  if (to) to[i] = drop || !from ? T(0) : from[i];
+}
+// `count` elements of it, `step` apart, that are zero.
+template <class T>
+__device__ void hold_zeros(T* to, size_t first, size_t step, int count) {
+  if (!to) return;
+  for (int k = 0; k < count; ++k) to[first + static_cast<size_t>(k) * step] = T(0);
+}
+
+template <class T>
+__device__ Accumulate<T> sigmoid(T x) {
+  return 1 / (1 + std::exp(-static_cast<Accumulate<T>>(x)));
+}
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,19 @@
+// CUDA kernel for Sub. Meaning and derivative: see operators/pointwise/sub.cc.
+#include "gpu/loops/elementwise.h"
+#include "gpu/runtime/accumulate.h"
+
+namespace stepnet::gpu_sub {
+namespace {
+
+template <class T>
+void forward(const BroadcastArgs& args, gpu::In<T> a, gpu::In<T> b, gpu::Out<T> c, Call& call) {
+  gpu::binary<std::minus<gpu::Accumulate<T>>>(args, a, b, c, call);
+}
+
+REGISTER(sub_cuda) {
+  return cuda<BroadcastArgs>("Sub", forward<float>, forward<double>, forward<float16>, forward<bfloat16>,
+                             forward<int32_t>, forward<int64_t>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_sub

@@ -1,0 +1,79 @@
+// CUDA kernels for TopK and its gradients. Meaning and derivatives: see operators/reduce/topk.cc. A line is searched
+// once for each of its k elements.
+#include "operators/reduce/topk.h"
+
+#include "gpu/loops/greatest.h"
+#include "gpu/loops/scalar.h"
+
+namespace stepnet::gpu_topk {
+namespace {
+
+template <class T>
+struct GreatestOfLine {
+  OneAxis from, to;
+  gpu::In<T> x;
+  gpu::Out<T> values;
+  gpu::Out<int64_t> indices, flat;
+
+  template <class Worker>
+  __device__ void operator()(size_t n, const Worker& worker) const {
+    const auto line = static_cast<int64_t>(n);
+    const int64_t first = from.first(line);
+    gpu::Candidate<T> last;
+    for (int64_t k = 0; k < to.size; ++k) {
+      last = gpu::next_greatest(x.data + first, static_cast<size_t>(from.size), static_cast<size_t>(from.inner), last,
+                                worker);
+      if (worker.thread > 0) continue;
+      const int64_t at = to.first(line) + k * to.inner;
+      if (values.data) values[at] = last.value;
+      if (indices.data) indices[at] = last.index;
+      if (flat.data) flat[at] = first + last.index * from.inner;
+    }
+  }
+};
+
+template <class T>
+void forward(const TopKArgs& a, gpu::In<T> x, gpu::Out<T> values, gpu::Out<int64_t> indices, gpu::Out<int64_t> flat,
+             Call& call) {
+  const OneAxis from = one_axis(a, call.in(0).shape()), to{from.outer, a.k, from.inner};
+  gpu::each_line(call, from, GreatestOfLine<T>{from, to, x, values, indices, flat});
+}
+
+// Indices of a line may be equal if they are not TopK's own, so one thread adds a line's gradients in order.
+template <class T>
+void gradient(const TopKArgs& a, gpu::In<T> dvalues, const Tensor& indices, gpu::Out<T> dx, Call& call) {
+  const OneAxis to = one_axis(a, call.in(2).shape()), from{to.outer, a.k, to.inner};
+  const gpu::Indices places(indices);
+  const gpu::Bounds bounds = gpu::bounds(call, "an index");
+  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = T(0); });
+  gpu::each(call, static_cast<size_t>(from.lines()), [=] __device__(size_t n) {
+    const auto line = static_cast<int64_t>(n);
+    for (int64_t k = 0; k < from.size; ++k) {
+      const int64_t at = from.first(line) + k * from.inner, place = places[at];
+      if (bounds.inside(place, to.size)) dx[to.first(line) + place * to.inner] += dvalues[at];
+    }
+  });
+}
+
+template <class T>
+void second_gradient(const TopKArgs& a, gpu::In<T> ddx, const Tensor& indices, gpu::Out<T> y, Call& call) {
+  const OneAxis from = one_axis(a, call.in(0).shape()), to{from.outer, a.k, from.inner};
+  const gpu::Indices places(indices);
+  const gpu::Bounds bounds = gpu::bounds(call, "an index");
+  gpu::each(call, y.size, [=] __device__(size_t i) {
+    const auto at = static_cast<int64_t>(i);
+    const int64_t line = at / (to.size * to.inner) * to.inner + at % to.inner, place = places[i];
+    y[i] = bounds.inside(place, from.size) ? ddx[from.first(line) + place * from.inner] : T(0);
+  });
+}
+
+REGISTER(topk_cuda) {
+  return cuda<TopKArgs>("TopK", forward<float>, forward<double>, forward<int32_t>, forward<int64_t>);
+}
+REGISTER(topk_gradient_cuda) { return cuda<TopKArgs>("TopKGradient", gradient<float>, gradient<double>); }
+REGISTER(topk_second_gradient_cuda) {
+  return cuda<TopKArgs>("TopKSecondGradient", second_gradient<float>, second_gradient<double>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_topk

@@ -1,0 +1,111 @@
+// CUDA kernel for chains of elementwise instructions. Meaning: see core/compute/elementwise_chain.h.
+#include "gpu/runtime/chain_kernel.h"
+
+#include "core/tensor/memory_category.h"
+#include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/launch.h"
+
+namespace stepnet::gpu {
+namespace {
+
+template <class T>
+__device__ T fused_value(const FusedInstruction& i, T a, T b) {
+  switch (i.code) {
+    case FusedCode::copy:
+      return a;
+    case FusedCode::add:
+      return a + b;
+    case FusedCode::sub:
+      return a - b;
+    case FusedCode::mul:
+      return a * b;
+    case FusedCode::negative:
+      return -a;
+    case FusedCode::one_minus:
+      return T(1) - a;
+    case FusedCode::scale:
+      return a * static_cast<T>(i.value);
+    case FusedCode::relu:
+      return a < T(0) ? T(0) : a;
+    case FusedCode::if_positive:
+      return a > T(0) ? b : T(0);
+    case FusedCode::sigmoid: {
+      const T e = exp(a < 0 ? a : -a);  // of a negative number, so that nothing overflows
+      return (a < 0 ? e : T(1)) / (1 + e);
+    }
+    case FusedCode::tanh:
+      return tanh(a);
+  }
+  return a;
+}
+
+template <class T>
+void interpret(int device, const FusedInstruction* code, int instructions, int tensors, const FusedOperands& operands,
+               int64_t width, int64_t rows) {
+  each(device, static_cast<size_t>(width * rows), [=] __device__(size_t at) {
+    const int64_t row = static_cast<int64_t>(at) / width, column = static_cast<int64_t>(at) % width;
+    using Wide = Accumulate<T>;
+    Wide values[kMostFusedValues];
+    const auto place = [&](int operand) {
+      const FusedOperand<void>& t = operands.tensors[operand];
+      return static_cast<T*>(t.first) + row * t.stride + column;
+    };
+    for (int k = 0; k < instructions; ++k) {
+      const FusedInstruction& i = code[k];
+      const Wide a = i.a < tensors ? Wide(*place(i.a)) : values[i.a - tensors];
+      const Wide b = i.b < tensors ? Wide(*place(i.b)) : values[i.b - tensors];
+      const Wide result = fused_value(i, a, b);
+      if (i.to < tensors)
+        *place(i.to) = result;
+      else
+        values[i.to - tensors] = result;
+    }
+  });
+}
+
+class CudaChain : public FusedChain {
+ public:
+  CudaChain(int device, DType dtype, const std::vector<FusedInstruction>& code, int tensors)
+      : device_(device), dtype_(dtype), instructions_(static_cast<int>(code.size())), tensors_(tensors) {
+    require(is_floating(dtype), "a chain of {} cannot be run on a GPU", dtype_name(dtype));
+    require(tensors <= kMostFusedTensors, "a chain of {} tensors has more than {}", tensors, kMostFusedTensors);
+    compiled_ = compile_chain(device, fused_source(dtype, code, tensors));
+    if (compiled_) return;
+    const auto bytes = static_cast<int64_t>(code.size() * sizeof(FusedInstruction));
+    const MemoryScope scope(MemoryCategory::workspace);
+    code_ = Tensor::empty(DType::uint8, {bytes}, Device{DeviceKind::cuda, static_cast<int8_t>(device)});
+    allocator(code_.device()).copy_from_host(code_.raw(), code.data(), static_cast<size_t>(bytes));
+  }
+
+  void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const override {
+    if (width * rows == 0) return;
+    FusedOperands operands{};
+    std::copy(tensors.begin(), tensors.end(), operands.tensors);
+    if (compiled_) {
+      const DeviceScope scope(device_);
+      return compiled_->launch(current_stream(device_), operands, width, rows);
+    }
+    const auto* code = reinterpret_cast<const FusedInstruction*>(code_.raw());
+    const auto run_as = [&](auto zero) {
+      interpret<decltype(zero)>(device_, code, instructions_, tensors_, operands, width, rows);
+    };
+    if (with_half(dtype_, run_as)) return;
+    dtype_ == DType::float32 ? run_as(float{}) : run_as(double{});
+  }
+
+ private:
+  int device_;
+  DType dtype_;
+  int instructions_, tensors_;
+  std::unique_ptr<CompiledChain> compiled_;
+  Tensor code_;
+};
+
+}  // namespace
+
+std::shared_ptr<const FusedChain> make_fused_chain(int device, DType dtype, const std::vector<FusedInstruction>& code,
+                                                   int tensors) {
+  return std::make_shared<CudaChain>(device, dtype, code, tensors);
+}
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+
+#include <set>
+
+#include "core/error.h"
+#include "gpu/runtime/chain_kernel.h"
+
+namespace stepnet::gpu {
+namespace {
+
+// How elements are read and written. There are no headers where this is compiled.
+constexpr const char* kWhole = R"(typedef {0} Element;
+__device__ {0} load({0} x) {{ return x; }}
+__device__ {0} store({0} x) {{ return x; }}
+)";
+constexpr const char* kFloat16 = R"(typedef unsigned short Element;
+__device__ float load(Element x) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x));
+  return value;
+}
+__device__ Element store(float value) {
+  Element x;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(x) : "f"(value));
+  return x;
+}
+)";
+// The upper half of a float, rounded to even; what is not a number stays so.
+constexpr const char* kBfloat16 = R"(typedef unsigned short Element;
+__device__ float load(Element x) { return __uint_as_float((unsigned)x << 16); }
+__device__ Element store(float value) {
+  const unsigned all = __float_as_uint(value);
+  if ((all & 0x7fffffffu) > 0x7f800000u) return (Element)((all >> 16) | 0x40);
+  return (Element)((all + 0x7fffu + ((all >> 16) & 1)) >> 16);
+}
+)";
+
+std::string element_text(DType dtype, const char* type) {
+  if (dtype == DType::float16) return kFloat16;
+  if (dtype == DType::bfloat16) return kBfloat16;
+  return fmt::format(kWhole, type);
+}
+
+constexpr const char* kStart = R"(struct Operand {{ Element* first; long long stride; }};
+struct Operands {{ Operand tensors[{0}]; }};
+extern "C" __global__ void chain(const Operands o, long long width, long long rows) {{
+  const long long step = (long long)gridDim.x * blockDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < width * rows; i += step) {{
+    const long long row = i / width, column = i - row * width;
+)";
+
+// The operand as a variable.
+std::string name(int operand) { return fmt::format("x{}", operand); }
+
+std::string place(int operand) {
+  return fmt::format("o.tensors[{0}].first[row * o.tensors[{0}].stride + column]", operand);
+}
+
+std::string value_of(const FusedInstruction& i, const char* type) {
+  const std::string a = name(i.a), b = name(i.b);
+  const std::string e = fmt::format("exp({0} < 0 ? {0} : -{0})", a);  // of a negative number, so that nothing overflows
+  switch (i.code) {
+    case FusedCode::copy:
+      return a;
+    case FusedCode::add:
+      return a + " + " + b;
+    case FusedCode::sub:
+      return a + " - " + b;
+    case FusedCode::mul:
+      return a + " * " + b;
+    case FusedCode::negative:
+      return "-" + a;
+    case FusedCode::one_minus:
+      return fmt::format("({})1 - {}", type, a);
+    case FusedCode::scale:
+      return fmt::format("{} * ({}){:.17g}", a, type, i.value);
+    case FusedCode::relu:
+      return fmt::format("{0} < 0 ? ({1})0 : {0}", a, type);
+    case FusedCode::if_positive:
+      return fmt::format("{} > 0 ? {} : ({})0", a, b, type);
+    case FusedCode::sigmoid:
+      return fmt::format("({0} < 0 ? {1} : ({2})1) / (1 + {1})", a, e, type);
+    case FusedCode::tanh:
+      return "tanh(" + a + ")";
+  }
+  fail("a chain has instruction {}, which is none", static_cast<int>(i.code));
+}
+
+bool reads_second(FusedCode code) {
+  return code == FusedCode::add || code == FusedCode::sub || code == FusedCode::mul || code == FusedCode::if_positive;
+}
+
+}  // namespace
+
+std::string fused_source(DType dtype, const std::vector<FusedInstruction>& code, int tensors) {
+  const char* type = dtype == DType::float64 ? "double" : "float";
+  std::string text = element_text(dtype, type) + fmt::format(kStart, kMostFusedTensors);
+  std::set<int> there;  // operands whose variable has a value
+  const auto read = [&](int operand) {
+    if (!there.insert(operand).second) return;
+    require(operand < tensors, "a chain reads value {} before it is there", operand);
+    text += fmt::format("    {} {} = load({});\n", type, name(operand), place(operand));
+  };
+  for (const FusedInstruction& i : code) {
+    read(i.a);
+    if (reads_second(i.code)) read(i.b);
+    const bool is_new = there.insert(i.to).second;
+    text += fmt::format("    {}{} = {};\n", is_new ? std::string(type) + " " : "", name(i.to), value_of(i, type));
+    if (i.to < tensors) text += fmt::format("    {} = store({});\n", place(i.to), name(i.to));
+  }
+  return text + "  }\n}\n";
+}
+
+}  // namespace stepnet::gpu

@@ -1,0 +1,100 @@
+#include "gpu/runtime/faults.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/error.h"
+#include "core/operator/bound_op.h"
+#include "gpu/runtime/memory.h"
+
+namespace stepnet::gpu {
+namespace {
+
+// An operator is noted once for all its launches.
+struct Source {
+  std::optional<BoundOp> op = {};
+  const char* what = "";
+};
+
+// More are forgotten, the oldest first; one that runs again is noted anew.
+constexpr size_t kMostSources = 1 << 14;
+
+struct DeviceFaults {
+  PinnedBytes memory{sizeof(Fault)};
+  Fault* fault = new (memory.data()) Fault;
+  std::map<std::pair<const BoundOp*, const char*>, unsigned long long> numbers;
+  std::map<unsigned long long, Source> sources;
+  unsigned long long last = 0;
+
+  unsigned long long note(const BoundOp* op, const char* what);
+};
+
+// Its name and place; what it works with is not kept alive.
+BoundOp named(const BoundOp& op) { return {op.def, op.spec, nullptr, op.device, op.net_name, op.index}; }
+
+unsigned long long DeviceFaults::note(const BoundOp* op, const char* what) {
+  if (sources.size() == kMostSources) {
+    const unsigned long long oldest = sources.begin()->first;
+    std::erase_if(numbers, [oldest](const auto& entry) { return entry.second == oldest; });
+    sources.erase(sources.begin());
+  }
+  sources[++last] = {op ? std::optional(named(*op)) : std::nullopt, what};
+  return last;
+}
+
+std::mutex& faults_mutex() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+
+std::unique_ptr<DeviceFaults>& faults_of(int device) {
+  static auto& all = *new std::array<std::unique_ptr<DeviceFaults>, 128>;
+  return all.at(static_cast<size_t>(device));
+}
+
+bool names(const Source& source, const BoundOp& op) {
+  const auto same = [](const auto& a, const auto& b) { return std::ranges::equal(a, b); };
+  return source.op && source.op->def.type() == op.def.type() && source.op->net_name == op.net_name &&
+         source.op->index == op.index && same(source.op->def.output(), op.def.output()) &&
+         same(source.op->def.input(), op.def.input());
+}
+
+}  // namespace
+
+Bounds bounds(int device, const char* what) {
+  const std::lock_guard lock(faults_mutex());
+  std::unique_ptr<DeviceFaults>& faults = faults_of(device);
+  if (!faults) {
+    const DeviceScope scope(device);
+    faults = std::make_unique<DeviceFaults>();
+  }
+  const BoundOp* op = running_op();
+  const auto found = faults->numbers.find({op, what});
+  // Another operator may be where one was that is gone.
+  if (found != faults->numbers.end() && (!op || names(faults->sources.at(found->second), *op)))
+    return {faults->fault, found->second};
+  const unsigned long long number = faults->note(op, what);
+  faults->numbers[{op, what}] = number;
+  return {faults->fault, number};
+}
+
+void raise_faults(int device) {
+  const std::lock_guard lock(faults_mutex());
+  const std::unique_ptr<DeviceFaults>& faults = faults_of(device);
+  if (!faults || faults->fault->launch == 0) return;
+  const Fault fault = *faults->fault;
+  *faults->fault = {};
+  const auto from = faults->sources.find(fault.launch);
+  const std::string range = fault.limit == kNoLimit ? "" : fmt::format(", outside of [0, {})", fault.limit);
+  Error error(
+      fmt::format("{} is {}{}", from == faults->sources.end() ? "a value" : from->second.what, fault.value, range));
+  if (from != faults->sources.end() && from->second.op) add_op_context(error, *from->second.op);
+  throw error;
+}
+
+}  // namespace stepnet::gpu

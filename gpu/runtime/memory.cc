@@ -1,0 +1,251 @@
+#include "gpu/runtime/memory.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "gpu/runtime/block_cache.h"
+#include "gpu/runtime/faults.h"
+#include "gpu/runtime/stream.h"
+
+namespace stepnet::gpu {
+namespace {
+
+thread_local const void* pool_here = nullptr;  // see PoolScope
+thread_local bool apart_here = false;          // see keep_apart
+
+class CudaAllocator : public Allocator, public CountsCategories {
+ public:
+  explicit CudaAllocator(int index) : index_(index) {}
+
+  void* allocate(size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    require(bytes <= SIZE_MAX / 2, "{} bytes of memory were asked for", bytes);
+    const size_t size = block_bytes(DeviceKind::cuda, bytes);
+    cudaStream_t stream = current_stream(index_);
+    const DeviceScope scope(index_);
+    const std::lock_guard lock(mutex_);
+    Block* block = take(size, stream);
+    block->category = MemoryScope::now();
+    categories_.add(block->category, static_cast<int64_t>(size));
+    counters_.live += static_cast<int64_t>(size);
+    counters_.peak = std::max(counters_.peak, counters_.live);
+    ++counters_.allocations;
+    return block->data;
+  }
+
+  // What was queued on other streams is waited for, on the device, by whoever gets the bytes next. A failure at the end
+  // of the process, when there may be no driver any more, is of no use to anyone.
+  void release(void* data, size_t bytes) noexcept override {
+    if (!data) return;
+    try {
+      const std::lock_guard lock(mutex_);
+      counters_.live -= static_cast<int64_t>(block_bytes(DeviceKind::cuda, bytes));
+      Block* block = cache_.find(static_cast<std::byte*>(data));
+      if (!block) return;
+      categories_.add(block->category, -static_cast<int64_t>(block_bytes(DeviceKind::cuda, bytes)));
+      cache_.give_back(block->data, fences_of(*block));
+    } catch (const Error&) {
+    }
+  }
+
+  MemoryCounters counters() const override {
+    const std::lock_guard lock(mutex_);
+    return counters_;
+  }
+  void reset_peak() override {
+    const std::lock_guard lock(mutex_);
+    counters_.peak = counters_.live;
+    categories_.reset_peaks();
+  }
+  MemoryByCategory categories() const override { return categories_.bytes(); }
+
+  void copy_from_host(void* to, const void* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyHostToDevice);
+    if (bytes > 0) synchronize();
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToHost);
+    synchronize();  // also for no bytes: whoever made them may have something to say
+  }
+  void copy_within(void* to, const void* from, size_t bytes) override {
+    copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+  }
+  void fill_zero(void* to, size_t bytes) override {
+    if (bytes == 0) return;
+    const DeviceScope scope(index_);
+    check(cudaMemsetAsync(to, 0, bytes, current_stream(index_)));
+  }
+  void synchronize() override {
+    const DeviceScope scope(index_);
+    check(cudaStreamSynchronize(current_stream(index_)));
+    raise_faults(index_);
+  }
+
+  void record_use(const void* data, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    Block* block = cache_.find(static_cast<std::byte*>(const_cast<void*>(data)));
+    if (block && block->stream != stream) block->users.insert(stream);
+  }
+  size_t reserved() const {
+    const std::lock_guard lock(mutex_);
+    return cache_.reserved();
+  }
+  void drop_cached() {
+    const std::lock_guard lock(mutex_);
+    drop_segments();
+  }
+  void forget(cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    const bool has_pool = std::ranges::any_of(pools_, [&](const auto& entry) { return entry.first.second == stream; });
+    if (!has_pool && !cache_.remembers(stream)) return;
+    const cudaStream_t main = main_stream(index_);
+    wait_for(index_, main, stream);
+    for (auto it = pools_.begin(); it != pools_.end();) {
+      const auto at = it++;
+      if (at->first.second != stream) continue;
+      auto pool = pools_.extract(at);
+      pool.key().second = main;
+      const auto [now, was_none, rest] = pools_.insert(std::move(pool));
+      if (!was_none) cache_.hand_over(rest.mapped().get(), now->second.get());
+    }
+    cache_.forget(stream, main);
+  }
+  void hand_over(const void* pool) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, name] : pools_)
+      if (key.first == pool) cache_.hand_over(name.get(), main_stream(index_));
+    std::erase_if(pools_, [pool](const auto& entry) { return entry.first.first == pool; });
+  }
+
+ private:
+  static cudaStream_t stream_of(const void* stream) { return static_cast<cudaStream_t>(const_cast<void*>(stream)); }
+
+  Block* take(size_t size, cudaStream_t stream) {
+    const void* pool = pool_here ? pool_of(stream) : stream;
+    const void* from = nullptr;
+    Block* block = cache_.take(size, pool, !pool_here && !apart_here, &from);
+    if (!block) {
+      const size_t segment = BlockCache::segment_size(size);
+      if (std::byte* data = from_driver(segment)) cache_.add_segment(data, segment, pool);
+      block = cache_.take(size, pool, !pool_here, &from);
+    }
+    if (!block) refuse(size);
+    if (from) wait_for(index_, stream, stream_of(from));
+    for (const auto& [user, fence] : block->fences)
+      if (user != stream) check(cudaStreamWaitEvent(stream, static_cast<const Event*>(fence.event.get())->get()));
+    block->fences.clear();
+    return block;
+  }
+
+  // Behind what the other streams that touch the block have queued so far.
+  Fences fences_of(const Block& block) {
+    Fences fences;
+    if (block.users.empty()) return fences;
+    const DeviceScope scope(index_);
+    for (const void* user : block.users) {
+      auto event = std::make_shared<Event>();
+      event->record(stream_of(user));
+      fences[user] = {++fences_, std::move(event)};
+    }
+    return fences;
+  }
+
+  // What the present pool has for one stream: streams run at the same time.
+  const void* pool_of(cudaStream_t stream) {
+    std::unique_ptr<char>& name = pools_[{pool_here, stream}];
+    if (!name) {
+      name = std::make_unique<char>();
+      cache_.reserve(name.get());
+    }
+    return name.get();
+  }
+
+  // Null if there is none left.
+  std::byte* from_driver(size_t segment) {
+    void* data = nullptr;
+    cudaError_t result = cudaMalloc(&data, segment);
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      drop_segments();
+      result = cudaMalloc(&data, segment);
+    }
+    if (result == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check(result);
+    return static_cast<std::byte*>(data);
+  }
+
+  // The driver waits for the device before it takes memory back.
+  void drop_segments() {
+    const DeviceScope scope(index_);
+    for (std::byte* segment : cache_.drop_free_segments()) check(cudaFree(segment));
+  }
+
+  [[noreturn]] void refuse(size_t bytes) const {
+    size_t free_bytes = 0, total = 0;
+    check(cudaMemGetInfo(&free_bytes, &total));
+    throw Error(
+        fmt::format("cuda:{}: out of memory: {} bytes were asked for, {} of {} are free, {} are live here, the "
+                    "peak was {}",
+                    index_, bytes, free_bytes, total, counters_.live, counters_.peak),
+        "use a smaller batch or fewer timesteps; `stepnet estimate --device cuda` says beforehand what is needed");
+  }
+
+  void copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) const {
+    if (bytes == 0) return;
+    const DeviceScope scope(index_);
+    check(cudaMemcpyAsync(to, from, bytes, kind, current_stream(index_)));
+  }
+
+  const int index_;
+  mutable std::mutex mutex_;
+  MemoryCounters counters_;
+  CategoryCounts categories_;
+  BlockCache cache_;
+  uint64_t fences_ = 0;
+  std::map<std::pair<const void*, cudaStream_t>, std::unique_ptr<char>> pools_;
+};
+
+// Throws Error where the machine has no such device.
+CudaAllocator& cuda_allocator(int index) {
+  // Never destroyed: tensors in other static objects may be released after it would be.
+  static std::mutex& mutex = *new std::mutex;
+  static auto& all = *new std::vector<std::unique_ptr<CudaAllocator>>;
+  const std::lock_guard lock(mutex);
+  if (index >= 0 && index < static_cast<int>(all.size())) return *all[static_cast<size_t>(index)];
+  const DeviceScope scope(index);
+  while (static_cast<int>(all.size()) <= index)
+    all.push_back(std::make_unique<CudaAllocator>(static_cast<int>(all.size())));
+  return *all[static_cast<size_t>(index)];
+}
+
+Allocator& allocator_of(int index) { return cuda_allocator(index); }
+void forget(int device, cudaStream_t stream) { cuda_allocator(device).forget(stream); }
+const bool offered = (offer_allocators(DeviceKind::cuda, allocator_of), when_stream_ends(forget), true);
+
+}  // namespace
+
+void record_use(int device, const void* data, cudaStream_t stream) { cuda_allocator(device).record_use(data, stream); }
+size_t reserved_bytes(int device) { return cuda_allocator(device).reserved(); }
+void drop_cached(int device) { cuda_allocator(device).drop_cached(); }
+
+bool keep_apart(bool on) { return std::exchange(apart_here, on); }
+
+PoolScope::PoolScope(const void* name) { pool_here = name; }
+PoolScope::~PoolScope() { pool_here = nullptr; }
+void release_pool(int device, const void* name) { cuda_allocator(device).hand_over(name); }
+
+PinnedBytes::PinnedBytes(size_t bytes) : size_(bytes) {
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable));
+  data_ = static_cast<std::byte*>(data);
+}
+PinnedBytes::~PinnedBytes() { cudaFreeHost(data_); }
+
+}  // namespace stepnet::gpu

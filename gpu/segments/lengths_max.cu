@@ -1,0 +1,39 @@
+// CUDA kernels for LengthsMax and its gradient. Meaning and derivative: see operators/segments/lengths_max.cc.
+#include "operators/segments/lengths_max.h"
+
+#include <limits>
+
+#include "gpu/loops/row_segments.h"
+
+namespace stepnet::gpu_lengths_max {
+namespace {
+
+template <class T>
+void maxima(gpu::In<T> data, const Tensor& lengths, gpu::Out<T> y, Call& call) {
+  const Shape& shape = call.in(0).shape();
+  const int64_t row = shape.size_between(1, shape.rank());
+  const Tensor starts = gpu::segment_starts(call, lengths, {.places = shape[0]});
+  gpu::reduce_segments(
+      call, gpu::Segments(starts, shape[0]), row, -std::numeric_limits<T>::infinity(),
+      [=] __device__(int64_t k, int64_t j) { return data[k * row + j]; }, LargerOrNan(),
+      [=] __device__(int64_t s, int64_t j, T most, int64_t length) { y[s * row + j] = length > 0 ? most : T(0); });
+}
+
+template <class T>
+void gradient(gpu::In<T> data, gpu::In<T> y, const Tensor& lengths, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  if (dx.size == 0) return;
+  const Shape& shape = call.in(0).shape();
+  const int64_t row = shape.size_between(1, shape.rank());
+  const Tensor starts = gpu::segment_starts(call, lengths, {.places = shape[0]});
+  const gpu::Segments segments(starts, shape[0]);
+  gpu::each(call, dx.size, [=] __device__(size_t i) {
+    const int64_t s = segments.of(static_cast<int64_t>(i) / row), at = s * row + static_cast<int64_t>(i) % row;
+    dx[i] = s < segments.count && is_maximum(data[i], y[at]) ? dy[at] : T(0);
+  });
+}
+
+REGISTER(lengths_max_cuda) { return cuda("LengthsMax", maxima<float>, maxima<double>); }
+REGISTER(lengths_max_gradient_cuda) { return cuda("LengthsMaxGradient", gradient<float>, gradient<double>); }
+
+}  // namespace
+}  // namespace stepnet::gpu_lengths_max

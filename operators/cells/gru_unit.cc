@@ -1,0 +1,218 @@
+// GRUUnit: the end of one step of a gated recurrent unit, from its gates' sums in the order reset, update, candidate:
+//   u = s(x_update), o = tanh(x_candidate), h = u h_prev + (1 - u) o.
+// The update gate keeps the old state. The reset gate is not read: the cell has used it in the candidate's sum.
+// A row whose sequence is over (timestep >= seq_lengths[n]) keeps its state, or with drop_states gets zeros.
+//
+//   dh_prev = dh u, dx_reset = 0, dx_update = dh (h_prev - o) u (1 - u), dx_candidate = dh (1 - u) (1 - o^2);
+// in a row that is over dgates = 0 and dh_prev = dh, or zeros with drop_states. Backward reads H_prev and gates.
+
+#include "operators/cells/gru_unit.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/compute/vector_math.h"
+#include "core/operator/flops.h"
+#include "operators/cells/unit_rows.h"
+
+namespace stepnet {
+namespace {
+
+void check_states(const UnitArgs& a, const ShapeCall& c) { check_unit_states(a, c, 0, "H_prev", 3, "three"); }
+
+void infer(const UnitArgs& a, ShapeCall& c) {
+  check_unit_inputs(a, c, 4);
+  check_states(a, c);
+  c.set_like(0, 0);
+}
+
+void infer_gradient(const UnitArgs& a, ShapeCall& c) {
+  const int dh = gru_gradient_dh(a);
+  check_unit_inputs(a, c, 6);
+  check_states(a, c);
+  require_input(c, dh, "dH");
+  check_alike(c, dh, "dH", 0, "H_prev");
+  c.set_like(0, 0);
+  c.set_like(1, 1);
+}
+
+// What both activations are computed into, a piece of a row at a time.
+constexpr int64_t kPiece = 256;
+template <class T>
+struct Activated {
+  std::array<T, kPiece> u, o;
+
+  void compute(const T* gates, int64_t d, int64_t at, int64_t size) {
+    const size_t n = static_cast<size_t>(size);
+    vec_sigmoid(In<T>(gates + d + at, n), Out<T>(u.data(), n));
+    vec_tanh(In<T>(gates + 2 * d + at, n), Out<T>(o.data(), n));
+  }
+};
+
+template <class T>
+void forward_row(int64_t d, const T* h_prev, const T* gates, T* h) {
+  Activated<T> v;
+  for (int64_t at = 0; at < d; at += kPiece) {
+    const int64_t size = std::min(kPiece, d - at);
+    v.compute(gates, d, at, size);
+#pragma omp simd
+    for (int64_t j = 0; j < size; ++j) h[at + j] = v.u[j] * (h_prev[at + j] - v.o[j]) + v.o[j];
+  }
+}
+
+// dh_prev and dgates are null where they are not wanted.
+template <class T>
+void gradient_row(int64_t d, const T* h_prev, const T* gates, const T* dh, T* dh_prev, T* dgates) {
+  Activated<T> v;
+  for (int64_t at = 0; at < d; at += kPiece) {
+    const int64_t size = std::min(kPiece, d - at);
+    v.compute(gates, d, at, size);
+    const T* e = dh + at;
+    if (dgates) {
+      T *const reset = dgates + at, *const update = reset + d, *const candidate = update + d;
+#pragma omp simd
+      for (int64_t j = 0; j < size; ++j) {
+        const T u = v.u[j], o = v.o[j];
+        reset[j] = T(0);
+        update[j] = e[j] * (h_prev[at + j] - o) * u * (T(1) - u);
+        candidate[j] = e[j] * (T(1) - u) * (T(1) - o * o);
+      }
+    }
+    if (!dh_prev) continue;
+#pragma omp simd
+    for (int64_t j = 0; j < size; ++j) dh_prev[at + j] = e[j] * v.u[j];
+  }
+}
+
+template <class T>
+double nanoseconds_per_row(int64_t d) {
+  return 20 + (sizeof(T) == 4 ? 1.0 : 3.0) * static_cast<double>(d);
+}
+
+template <class T>
+void forward(const UnitArgs& a, Call& call) {
+  const UnitRows rows(a, call, 0);
+  const T *h_prev = call.in_span<T>(0).data(), *gates = call.in_span<T>(1).data();
+  T* h = call.out_span<T>(0).data();
+  rows.each(
+      nanoseconds_per_row<T>(rows.d),
+      [&, d = rows.d](int64_t n) { forward_row(d, h_prev + n * d, gates + 3 * n * d, h + n * d); },
+      [&, d = rows.d](int64_t n) { hold_row(a.drop_states, d, h_prev + n * d, h + n * d); });
+}
+
+template <class T>
+void gradient(const UnitArgs& a, Call& call) {
+  const UnitRows rows(a, call, 0);
+  const T *h_prev = call.in_span<T>(0).data(), *gates = call.in_span<T>(1).data();
+  const T* dh = call.in_span<T>(gru_gradient_dh(a)).data();
+  T *dh_prev = call.out_span<T>(0).data(), *dgates = call.out_span<T>(1).data();
+  rows.each(
+      nanoseconds_per_row<T>(rows.d),
+      [&, d = rows.d](int64_t n) {
+        gradient_row(d, h_prev + n * d, gates + 3 * n * d, dh + n * d, row_of(dh_prev, n, d), row_of(dgates, n, 3 * d));
+      },
+      [&, d = rows.d](int64_t n) {
+        hold_row(a.drop_states, d, dh + n * d, row_of(dh_prev, n, d));
+        hold_row<T>(true, 3 * d, nullptr, row_of(dgates, n, 3 * d));
+      });
+}
+
+double flops(const UnitArgs&, const ShapeCall& c) { return 8 * input_size(c, 0); }
+
+double gradient_flops(const UnitArgs&, const ShapeCall& c) { return input_size(c, 0) * (4 + 11 * int{c.wants(1)}); }
+
+int leading_rows(const UnitArgs& a, const ShapeCall& c) { return unit_leading_rows(a, c, 0); }
+
+std::vector<Gradient> derivatives(Formula& f) {
+  std::vector<Value> inputs = {f.x("H_prev"), f.x("gates"), f.x("seq_lengths_or_timestep")};
+  if (f.args<UnitArgs>().sequence_lengths) inputs.push_back(f.x("timestep"));
+  inputs.insert(inputs.end(), {f.y("H"), f.dy("H")});
+  const std::vector<Value> d =
+      f.ops("GRUUnitGradient", inputs, f.forward_args(), {f.wants("H_prev"), f.wants("gates")});
+  const bool lengths = f.args<UnitArgs>().sequence_lengths;
+  std::vector<bool> reads = {f.wants("gates"), true, lengths};
+  if (lengths) reads.push_back(true);
+  reads.insert(reads.end(), {false, true});  // H is there because the public format has it
+  f.set_reads(std::move(reads));
+  return {d[0], d[1]};
+}
+
+// See gru_unit_second.cc.
+std::vector<Gradient> second_derivatives(Formula& f) {
+  const auto& a = f.args<UnitArgs>();
+  const int dh = gru_gradient_dh(a);
+  std::vector<Value> inputs = {f.x_at(0), f.x_at(1), {}, {}, f.x_at(dh), f.dy_at(0), f.dy_at(1)};
+  if (a.sequence_lengths) inputs[2] = f.x_at(2), inputs[3] = f.x_at(3);
+  const std::vector<Value> d =
+      f.ops("GRUUnitGradientGradient", inputs, f.forward_args(), {f.wants_at(0), f.wants_at(1), f.wants_at(dh)});
+  std::vector<Gradient> results(f.inputs());
+  results[0] = d[0];
+  results[1] = d[1];
+  results[dh] = d[2];
+  return results;
+}
+
+OpBuilder<UnitArgs>& add_args(OpBuilder<UnitArgs>& builder) {
+  return declare_unit_args(builder).ignored_args({"forget_bias"});
+}
+
+REGISTER(gru_unit) {
+  auto builder = op<UnitArgs>("GRUUnit");
+  builder.doc(
+      "The end of one step of a GRU from its gates' sums. Inputs are H_prev, gates, seq_lengths, timestep, or without "
+      "seq_lengths if sequence_lengths is 0.");
+  return add_args(builder)
+      .input("H_prev", "[..., N, D]")
+      .input("gates", "[..., N, 3D], sums before their activations, in the order reset, update, candidate")
+      .input("seq_lengths_or_timestep", "[N], the length of each row's sequence; of three inputs, the timestep")
+      .types({DType::int32})
+      .input("timestep", "[1], the index of this step")
+      .types({DType::int32})
+      .optional()
+      .output("H", "like H_prev")
+      .example({"H_prev=1,3,2", "gates=1,3,6", "seq_lengths_or_timestep=int32,3:2,1,5", "timestep=int32,1:1"})
+      .example({"H_prev=3,2", "gates=3,6", "seq_lengths_or_timestep=int32,3:2,1,5", "timestep=int32,1:1"},
+               {"drop_states=1"})
+      .example({"H_prev=2,3", "gates=2,9", "seq_lengths_or_timestep=int32,1:1"}, {"sequence_lengths=0"})
+      .example({"H_prev=1,0,2", "gates=1,0,6", "seq_lengths_or_timestep=int32,1:0"}, {"sequence_lengths=0"})
+      .shape(infer)
+      .flops(flops)
+      .rowwise(leading_rows)
+      .cpu_for<float>(forward<float>)
+      .cpu_for<double>(forward<double>)
+      .derivatives({"H_prev", "gates"}, derivatives);
+}
+
+// Without seq_lengths every later input stands one place earlier, so a place names both things that may stand in it.
+REGISTER(gru_unit_gradient) {
+  auto builder = op<UnitArgs>("GRUUnitGradient");
+  builder.doc(
+      "Gradients of GRUUnit. Inputs are H_prev, gates, seq_lengths, timestep, H, dH, or without seq_lengths if "
+      "sequence_lengths is 0.");
+  return add_args(builder)
+      .input("H_prev", "GRUUnit's")
+      .input("gates", "GRUUnit's")
+      .input("seq_lengths_or_timestep", "GRUUnit's")
+      .types({DType::int32})
+      .input("timestep_or_H", "GRUUnit's; H is not read")
+      .types({DType::int32, DType::float32, DType::float64, DType::float16, DType::bfloat16})
+      .input("H_or_dH", "GRUUnit's output, which is not read, or its gradient")
+      .input("dH", "of six inputs the gradient of H")
+      .optional()
+      .output("dH_prev", "like H_prev")
+      .optional()
+      .uses({"gates", "seq_lengths_or_timestep", "timestep_or_H", "H_or_dH", "dH"})
+      .output("dgates", "like gates")
+      .optional()
+      .uses({"H_prev", "gates", "seq_lengths_or_timestep", "timestep_or_H", "H_or_dH", "dH"})
+      .in_place("gates", "dgates")
+      .shape(infer_gradient)
+      .flops(gradient_flops)
+      .rowwise(leading_rows)
+      .cpu_for<float>(gradient<float>)
+      .cpu_for<double>(gradient<double>)
+      .whole_derivative(second_derivatives);
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,135 @@
+// Dropout: Y = X mask / (1 - ratio), where mask[i] is true with probability 1 - ratio; with is_test, Y = X.
+//
+// With channels = 1 there is one draw for each [N, C] of data [N, C, ...], so that whole channels are dropped (Tompson
+// et al. 2015, "Efficient object localization using convolutional networks"). The mask has the data's shape all the
+// same.
+//
+// dX = DropoutGrad(dY, mask) = dY mask / (1 - ratio), which reads the mask alone; with is_test the gradient of X is the
+// gradient of Y itself.
+
+#include "operators/fill/dropout.h"
+
+#include <algorithm>
+
+#include "core/compute/parallel.h"
+#include "core/operator/flops.h"
+#include "core/operator/operator.h"
+#include "core/tensor/random.h"
+
+namespace stepnet {
+namespace {
+
+ArgCheck<float> probability_below_one() {
+  return [](const float& v) { return v >= 0 && v < 1 ? "" : "must be from 0 to less than 1"; };
+}
+
+void shape(const DropoutArgs& args, ShapeCall& call) {
+  if (!call.known(0)) return;
+  require(!args.channels || call.shape(0).rank() >= 2, "with channels the data must be [N, C, ...], but has shape {}",
+          call.shape(0));
+  call.set_like(0, 0);
+  call.set(1, DType::boolean, call.shape(0));
+}
+
+// The elements that one draw decides about.
+template <class T>
+void drop_run(bool keep, T scale, int64_t at, int64_t size, In<T> x, Out<T> y, Out<bool> mask) {
+  for (int64_t i = at; i < at + size; ++i) y[i] = keep ? x[i] * scale : T{0};
+  if (!mask.empty()) std::fill_n(mask.begin() + at, size, keep);
+}
+
+template <class T>
+void dropout(const DropoutArgs& args, In<T> x, Out<T> y, Out<bool> mask, Call& call) {
+  if (args.is_test) {
+    if (x.data() != y.data()) std::ranges::copy(x, y.begin());
+    std::ranges::fill(mask, true);
+    return;
+  }
+  const Shape& shape = call.in(0).shape();
+  const int64_t size = args.channels ? shape.size_between(2, shape.rank()) : 1;
+  if (size == 0) return;
+  const double ratio = args.ratio;
+  const T scale = static_cast<T>(1 / (1 - ratio));
+  const auto draws = static_cast<int64_t>(x.size()) / size;
+  parallel_for(draws, 14 + static_cast<double>(size), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      drop_run(dropout_keeps(call.random_key, i, ratio), scale, i * size, size, x, y, mask);
+  });
+}
+
+template <class T>
+void dropout_grad(const DropoutArgs& args, In<T> dy, In<bool> mask, Out<T> dx) {
+  if (args.is_test) {
+    if (dy.data() != dx.data()) std::ranges::copy(dy, dx.begin());
+    return;
+  }
+  const T scale = static_cast<T>(1 / (1 - static_cast<double>(args.ratio)));
+  parallel_for(static_cast<int64_t>(dy.size()), 0.5, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) dx[i] = mask[i] ? dy[i] * scale : T{0};
+  });
+}
+
+void grad_shape(const DropoutArgs& args, ShapeCall& call) {
+  require(args.is_test || call.has(1), "the mask is missing");
+  if (call.known(0) && call.known(1))
+    require(call.shape(0) == call.shape(1), "dY has shape {}, but the mask {}", call.shape(0), call.shape(1));
+}
+
+Gradient gradient(Formula& f) {
+  if (f.args<DropoutArgs>().is_test) return f.dy("output");
+  const Value mask = f.y("mask");
+  require(mask.defined(), "the gradient reads the second output, the mask, which this Dropout does not have");
+  return f.op("DropoutGrad", {f.dy("output"), mask}, f.forward_args());
+}
+
+OpBuilder<DropoutArgs>& declare_args(OpBuilder<DropoutArgs>& spec) {
+  return spec.arg("ratio", &DropoutArgs::ratio, 0.5f, "the probability of 0", probability_below_one())
+      .arg("is_test", &DropoutArgs::is_test, false, "drop nothing")
+      .arg("channels", &DropoutArgs::channels, false,
+           "of data [N, C, ...], drop whole channels: one draw for each [N, C]");
+}
+
+REGISTER(dropout) {
+  auto spec = op<DropoutArgs>("Dropout");
+  return declare_args(spec)
+      .doc(
+          "Sets elements, or whole channels, to 0 at random and scales the others by 1 / (1 - ratio), so that the mean "
+          "stays.")
+      .input("data", "any shape; with channels, at least two dimensions")
+      .output("output", "the data with gaps", like("data"))
+      .output("mask", "true where the data was kept")
+      .types({DType::boolean})
+      .optional()
+      .in_place("data", "output")
+      .shape(shape)
+      .random()
+      .flops([](const auto& a, const ShapeCall& c) { return a.is_test ? 0 : output_size(c, 0); })
+      .cpu(dropout<float>, dropout<double>)
+      .derivative("data", gradient)
+      .example({"data=2,3"})
+      .example({"data=2,3,2"}, {"ratio=0.25", "channels=1"})
+      .example({"data=2,3"}, {"ratio=0.75", "is_test=1"})
+      .example({"data=0,3"});
+}
+
+REGISTER(dropout_grad) {
+  auto spec = op<DropoutArgs>("DropoutGrad");
+  return declare_args(spec)
+      .doc("Gradient of Dropout.")
+      .input("dY", "gradient of the output")
+      .input("mask", "true where the data was kept; not needed with is_test")
+      .types({DType::boolean})
+      .optional()
+      .output("dX", "gradient of the data", like("dY"))
+      .in_place("dY", "dX")
+      .shape(grad_shape)
+      .elementwise()
+      .flops([](const auto& a, const ShapeCall& c) { return a.is_test ? 0 : output_size(c, 0); })
+      .cpu(dropout_grad<float>, dropout_grad<double>)
+      .derivative("dY", [](Formula& f) {
+        return f.op("DropoutGrad", {f.dy("dX"), f.x("mask")}, f.forward_args());
+      });
+}
+
+}  // namespace
+}  // namespace stepnet

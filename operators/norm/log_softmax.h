@@ -1,0 +1,12 @@
+// The arguments of LogSoftmax and its gradients; see log_softmax.cc.
+#pragma once
+
+#include "core/operator/operator.h"
+
+namespace stepnet {
+
+struct LogSoftmaxArgs {
+  int32_t axis = 1;
+};
+
+}  // namespace stepnet

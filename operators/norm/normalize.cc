@@ -1,0 +1,147 @@
+// Normalize: Y = X / max(norm, 1e-12), where norm is the Euclidean norm of X along an axis.
+//
+// dX = (dY - Y sum(dY Y)) / norm along the axis, and dY / 1e-12 where the norm is no greater than that. It reads X.
+// That is the product of a symmetric matrix with dY, so its derivative of dY is itself. With u for the gradient of dX
+// and e = X / norm, that of X is
+//   (e (3 sum(u e) sum(dY e) - sum(u dY)) - u sum(dY e) - dY sum(u e)) / norm^2, or 0 where the norm is too small.
+
+#include "operators/norm/normalize.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/operator/flops.h"
+#include "operators/loops/one_axis.h"
+
+namespace stepnet {
+namespace {
+
+template <class T>
+double dot(const T* x, const T* y, const OneAxis& axis) {
+  double sum = 0;
+  for (int64_t k = 0; k < axis.size; ++k)
+    sum += static_cast<double>(x[k * axis.inner]) * static_cast<double>(y[k * axis.inner]);
+  return sum;
+}
+
+template <class T>
+void forward(const NormalizeArgs& a, In<T> x, Out<T> y, Call& call) {
+  const OneAxis axis = one_axis(a, call.in(0).shape());
+  axis.each_line(1.5, [&](int64_t, int64_t first) {
+    const T* from = x.data() + first;
+    const double norm = std::max(std::sqrt(dot(from, from, axis)), kLeastNorm);
+    for (int64_t k = 0; k < axis.size; ++k)
+      y[first + k * axis.inner] = static_cast<T>(static_cast<double>(from[k * axis.inner]) / norm);
+  });
+}
+
+template <class T>
+void gradient(const NormalizeArgs& a, In<T> x, In<T> dy, Out<T> dx, Call& call) {
+  const OneAxis axis = one_axis(a, call.in(0).shape());
+  axis.each_line(2.5, [&](int64_t, int64_t first) {
+    const T *from = x.data() + first, *given = dy.data() + first;
+    const double norm = std::sqrt(dot(from, from, axis));
+    const double along = norm > kLeastNorm ? dot(from, given, axis) / (norm * norm) : 0;
+    for (int64_t at = 0; at < axis.size * axis.inner; at += axis.inner)
+      dx[first + at] = static_cast<T>((static_cast<double>(given[at]) - along * static_cast<double>(from[at])) /
+                                      std::max(norm, kLeastNorm));
+  });
+}
+
+template <class T>
+void second_gradient(const NormalizeArgs& a, In<T> x, In<T> dy, In<T> ddx, Out<T> gx, Call& call) {
+  const OneAxis axis = one_axis(a, call.in(0).shape());
+  axis.each_line(4.0, [&](int64_t, int64_t first) {
+    const T *from = x.data() + first, *given = dy.data() + first, *u = ddx.data() + first;
+    const double norm = std::sqrt(dot(from, from, axis)), by = norm > kLeastNorm ? 1 / norm : 0;
+    const double along = dot(from, given, axis) * by, along_u = dot(from, u, axis) * by;
+    const double of_e = 3 * along * along_u - dot(u, given, axis);
+    for (int64_t at = 0; at < axis.size * axis.inner; at += axis.inner) {
+      const double e = static_cast<double>(from[at]) * by;
+      gx[first + at] = static_cast<T>(
+          (e * of_e - static_cast<double>(u[at]) * along - static_cast<double>(given[at]) * along_u) * by * by);
+    }
+  });
+}
+
+template <int kEach, int kPerLine>
+double flops_of_lines(const NormalizeArgs& a, const ShapeCall& c) {
+  return c.known(0) ? kEach * input_size(c, 0) + kPerLine * static_cast<double>(one_axis(a, c.shape(0)).lines()) : 0;
+}
+
+void infer(const NormalizeArgs& a, ShapeCall& c) {
+  if (!c.known(0)) return;
+  canonical_axis(a.axis, c.shape(0).rank());
+  c.set_like(0, 0);
+}
+
+void infer_gradient(const NormalizeArgs& a, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) require(c.shape(0) == c.shape(1), "X is {}, but dY {}", c.shape(0), c.shape(1));
+  infer(a, c);
+}
+
+void infer_second(const NormalizeArgs& a, ShapeCall& c) {
+  infer_gradient(a, c);
+  if (c.known(0) && c.known(2)) require(c.shape(0) == c.shape(2), "X is {}, but ddX {}", c.shape(0), c.shape(2));
+}
+
+std::vector<Gradient> second_derivatives(Formula& f) {
+  Gradient x, dy;
+  if (f.wants("X")) x = f.op("NormalizeSecondGradient", {f.x("X"), f.x("dY"), f.dy("dX")}, f.forward_args());
+  if (f.wants("dY")) dy = f.op("NormalizeGradient", {f.x("X"), f.dy("dX")}, f.forward_args());
+  return {x, dy};
+}
+
+constexpr const char* kAxis = "the dimension that lines run along, a negative one counted from the end";
+
+REGISTER(normalize) {
+  return op<NormalizeArgs>("Normalize")
+      .doc("Divides each line along an axis by its Euclidean norm, if that is not below 1e-12.")
+      .arg("axis", &NormalizeArgs::axis, -1, kAxis)
+      .input("X", "any shape of at least one dimension")
+      .output("Y", "like X, with norms of 1")
+      .shape(infer)
+      .rowwise(rows_before_axis<NormalizeArgs>)
+      .example({"X=3,4"})
+      .example({"X=2,3,2"}, {"axis=1"})
+      .example({"X=3,1"}, {"axis=0"})
+      .example({"X=2,0"})
+      .flops(flops_of_lines<3, 1>)
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("NormalizeGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
+      });
+}
+
+REGISTER(normalize_gradient) {
+  return op<NormalizeArgs>("NormalizeGradient")
+      .doc("Gradient of Normalize.")
+      .arg("axis", &NormalizeArgs::axis, -1, kAxis)
+      .input("X", "Normalize's X")
+      .input("dY", "gradient of its Y")
+      .output("dX", "like X")
+      .in_place("dY", "dX", {"X"})
+      .shape(infer_gradient)
+      .rowwise(rows_before_axis<NormalizeArgs>)
+      .flops(flops_of_lines<7, 2>)
+      .cpu(gradient<float>, gradient<double>)
+      .derivatives({"X", "dY"}, second_derivatives);
+}
+
+REGISTER(normalize_second_gradient) {
+  return op<NormalizeArgs>("NormalizeSecondGradient")
+      .doc("Gradient of NormalizeGradient with respect to Normalize's X.")
+      .arg("axis", &NormalizeArgs::axis, -1, kAxis)
+      .input("X", "Normalize's X")
+      .input("dY", "gradient of its Y")
+      .input("ddX", "gradient of NormalizeGradient's dX")
+      .output("X_grad", "like X")
+      .shape(infer_second)
+      .rowwise(rows_before_axis<NormalizeArgs>)
+      .flops(flops_of_lines<16, 7>)
+      .cpu(second_gradient<float>, second_gradient<double>)
+      .no_gradient("third derivatives of Normalize are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,154 @@
+// Softmax: each row of exponentials divided by its sum. X is flattened before `axis`, so a row is everything from that
+// axis on.
+//
+// dX = Y (dY - sum(Y dY)) per row. It reads Y, not X. That is the same product of a symmetric matrix with dY, so its
+// derivative of dY is itself; with u for the gradient of dX that of Y is u (dY - sum(Y dY)) - dY sum(Y u).
+
+#include "operators/norm/softmax.h"
+
+#include <functional>
+
+#include "core/compute/parallel.h"
+#include "core/compute/vector_math.h"
+#include "core/operator/flops.h"
+#include "operators/loops/axis_rows.h"
+
+namespace stepnet {
+namespace {
+
+template <class T>
+void softmax_row(In<T> x, Out<T> y) {
+  const T most = vec_max(x);
+  for (size_t i = 0; i < x.size(); ++i) y[i] = x[i] - most;
+  vec_exp(y, y);
+  const T scale = static_cast<T>(1 / vec_sum(In<T>(y)));
+  for (T& value : y) value *= scale;
+}
+
+template <class T>
+void forward(const SoftmaxArgs& a, In<T> x, Out<T> y, Call& call) {
+  const AxisRows rows = rows_of(a, call.in(0).shape());
+  if (rows.size == 0) return;
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      softmax_row(x.subspan(r * rows.size, rows.size), y.subspan(r * rows.size, rows.size));
+  };
+  parallel_for(rows.count, 2.0 * static_cast<double>(rows.size), std::ref(range));
+}
+
+template <class T>
+void gradient(const SoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call) {
+  const AxisRows rows = rows_of(a, call.in(0).shape());
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t at = r * rows.size;
+      double dot = 0;
+      for (int64_t i = 0; i < rows.size; ++i) dot += static_cast<double>(y[at + i]) * static_cast<double>(dy[at + i]);
+      for (int64_t i = 0; i < rows.size; ++i) dx[at + i] = y[at + i] * (dy[at + i] - static_cast<T>(dot));
+    }
+  };
+  parallel_for(rows.count, 1.5 * static_cast<double>(rows.size), std::ref(range));
+}
+
+template <class T>
+double dot(In<T> x, In<T> y) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  return sum;
+}
+
+template <class T>
+void second_gradient(const SoftmaxArgs& a, In<T> y, In<T> dy, In<T> u, Out<T> gy, Call& call) {
+  const AxisRows rows = rows_of(a, call.in(0).shape());
+  auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t at = r * rows.size;
+      const In<T> p = y.subspan(at, rows.size), given = dy.subspan(at, rows.size), by = u.subspan(at, rows.size);
+      const T s = static_cast<T>(dot(p, given)), t = static_cast<T>(dot(p, by));
+      for (int64_t i = 0; i < rows.size; ++i) gy[at + i] = by[i] * (given[i] - s) - given[i] * t;
+    }
+  };
+  parallel_for(rows.count, 2.5 * static_cast<double>(rows.size), std::ref(range));
+}
+
+void infer(const SoftmaxArgs& a, ShapeCall& c) {
+  if (!c.known(0)) return;
+  canonical_axis(a.axis, c.shape(0).rank());
+  c.set_like(0, 0);
+}
+
+void infer_gradient(const SoftmaxArgs& a, ShapeCall& c) {
+  if (c.known(0) && c.known(1))
+    require(c.shape(0).size() == c.shape(1).size(), "Y is {}, but dY {}", c.shape(0), c.shape(1));
+  infer(a, c);
+}
+
+void infer_second(const SoftmaxArgs& a, ShapeCall& c) {
+  infer_gradient(a, c);
+  if (c.known(0) && c.known(2))
+    require(c.shape(0).size() == c.shape(2).size(), "Y is {}, but ddX {}", c.shape(0), c.shape(2));
+}
+
+std::vector<Gradient> second_derivatives(Formula& f) {
+  Gradient y, dy;
+  if (f.wants("Y")) y = f.op("SoftmaxSecondGradient", {f.x("Y"), f.x("dY"), f.dy("dX")}, f.forward_args());
+  if (f.wants("dY")) dy = f.op("SoftmaxGradient", {f.x("Y"), f.dy("dX")}, f.forward_args());
+  return {y, dy};
+}
+
+REGISTER(softmax) {
+  return op<SoftmaxArgs>("Softmax")
+      .doc("Exponentials divided by their sum, over everything from axis on.")
+      .arg("axis", &SoftmaxArgs::axis, 1, "where a row begins")
+      .ignored_args({"order"})
+      .input("X", "scores, any shape of more than axis dimensions")
+      .output("Y", "probabilities", like("X"))
+      .in_place("X", "Y")
+      .shape(infer)
+      .rowwise(leading_rows<SoftmaxArgs>)
+      .example({"X=3,4"})
+      .example({"X=2,3,2"}, {"axis=2"})
+      .example({"X=2,3"}, {"axis=0"})
+      .example({"X=2,1"}, {"axis=-1"})
+      .example({"X=2,0"})
+      .flops(flops_per_output(4))
+      .cpu(forward<float>, forward<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("SoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
+      });
+}
+
+REGISTER(softmax_gradient) {
+  return op<SoftmaxArgs>("SoftmaxGradient")
+      .doc("Gradient of Softmax, from its output.")
+      .arg("axis", &SoftmaxArgs::axis, 1, "as Softmax's")
+      .ignored_args({"order"})
+      .input("Y", "Softmax's output")
+      .input("dY", "its gradient")
+      .output("dX", "Y (dY - sum(Y dY)) per row")
+      .in_place("dY", "dX", {"Y"})
+      .shape(infer_gradient)
+      .rowwise(leading_rows<SoftmaxArgs>)
+      .flops(flops_per_output(4))
+      .cpu(gradient<float>, gradient<double>)
+      .derivatives({"Y", "dY"}, second_derivatives);
+}
+
+REGISTER(softmax_second_gradient) {
+  return op<SoftmaxArgs>("SoftmaxSecondGradient")
+      .doc("Gradient of SoftmaxGradient with respect to Softmax's output.")
+      .arg("axis", &SoftmaxArgs::axis, 1, "as Softmax's")
+      .ignored_args({"order"})
+      .input("Y", "Softmax's output")
+      .input("dY", "its gradient")
+      .input("ddX", "gradient of SoftmaxGradient's dX")
+      .output("Y_grad", "ddX (dY - sum(Y dY)) - dY sum(Y ddX) per row")
+      .shape(infer_second)
+      .rowwise(leading_rows<SoftmaxArgs>)
+      .flops(flops_per_output(8))
+      .cpu(second_gradient<float>, second_gradient<double>)
+      .no_gradient("third derivatives of Softmax are not written");
+}
+
+}  // namespace
+}  // namespace stepnet

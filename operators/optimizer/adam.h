@@ -1,0 +1,108 @@
+// The arithmetic of Adam, SparseAdam and AdamW; see adam.cc. Threads: pure functions.
+#pragma once
+
+#include <cmath>
+
+#include "operators/optimizer/optimizer.h"
+
+namespace stepnet {
+
+struct AdamArgs {
+  float beta1 = 0, beta2 = 0, epsilon = 0;
+  float weight_decay = 0;  // AdamW's
+};
+
+// One step's numbers; see adam.cc.
+template <class T>
+struct AdamStep {
+  T beta1, beta2, epsilon, rate, decay;
+
+  // Throws Error on a negative iteration.
+  AdamStep(const AdamArgs& args, const Tensor& lr, const Tensor& iter)
+      : AdamStep(args, lr.item<double>(), static_cast<double>(checked(iter.item<int64_t>()))) {}
+  constexpr AdamStep(const AdamArgs& args, double lr, double iter)
+      : beta1(args.beta1),
+        beta2(args.beta2),
+        epsilon(args.epsilon),
+        rate(static_cast<T>(lr * std::sqrt(1 - std::pow(double{args.beta2}, iter + 1)) /
+                            (1 - std::pow(double{args.beta1}, iter + 1)))),
+        decay(static_cast<T>(lr * args.weight_decay)) {}
+
+  static int64_t checked(int64_t iter) {
+    require(iter >= 0, "iter is {}, which is negative", iter);
+    return iter;
+  }
+
+  // On a run of elements; the results may stand where the values were.
+  constexpr void operator()(int64_t size, const T* grad, const T* param, const T* m1, const T* m2, T* new_param,
+                            T* new_m1, T* new_m2) const {
+    for (int64_t i = 0; i < size; ++i) {
+      const T g = grad[i];
+      const T a = new_m1[i] = beta1 * m1[i] + (1 - beta1) * g;
+      const T b = new_m2[i] = beta2 * m2[i] + (1 - beta2) * g * g;
+      const T p = decay == 0 ? param[i] : param[i] + decay * param[i];
+      new_param[i] = p + rate * a / (std::sqrt(b) + epsilon);
+    }
+  }
+};
+
+// The kernel of Adam and AdamW.
+template <class T>
+void adam_update(const AdamArgs& args, In<T> param, In<T> m1, In<T> m2, In<T> grad, const Tensor& lr,
+                 const Tensor& iter, Out<T> new_param, Out<T> new_m1, Out<T> new_m2) {
+  const AdamStep<T> step(args, lr, iter);
+  parallel_for(static_cast<int64_t>(param.size()), 2, [&](int64_t begin, int64_t end) {
+    step(end - begin, grad.data() + begin, param.data() + begin, m1.data() + begin, m2.data() + begin,
+         new_param.data() + begin, new_m1.data() + begin, new_m2.data() + begin);
+  });
+}
+
+// What the operators of this family declare alike. `sparse`: indices stand before the gradient.
+inline void adam_shape(ShapeCall& call, bool sparse) {
+  const int grad = sparse ? 4 : 3;
+  require_same_shape(call, 1, "moment_1", 0, "param");
+  require_same_shape(call, 2, "moment_2", 0, "param");
+  if (sparse)
+    require_rows(call, 0, 3, grad);
+  else
+    require_same_shape(call, grad, "grad", 0, "param");
+  require_one_value(call, grad + 1, "lr");
+  require_one_value(call, grad + 2, "iter");
+  for (int i = 0; i < 3; ++i) call.set_like(i, i);
+}
+
+inline void declare_adam_args(OpBuilder<AdamArgs>& spec) {
+  spec.arg("beta1", &AdamArgs::beta1, 0.9f, "decay of the first moment", decay_rate())
+      .arg("beta2", &AdamArgs::beta2, 0.999f, "decay of the second moment", decay_rate())
+      .arg("epsilon", &AdamArgs::epsilon, 1e-5f, "added to the square root of the second moment", float_at_least(0));
+}
+
+inline void declare_adam_state(OpBuilder<AdamArgs>& spec) {
+  spec.input("param", "the parameter, any shape")
+      .input("moment_1", "running mean of the gradient")
+      .input("moment_2", "running mean of its square");
+}
+
+inline void declare_adam_rest(OpBuilder<AdamArgs>& spec) {
+  spec.input("lr", "the learning rate, one value, negative")
+      .types({DType::float32, DType::float64})
+      .input("iter", "how many steps were made before, one value")
+      .types({DType::int64, DType::int32})
+      .output("output_param", "the parameter after the step")
+      .output("output_moment_1", "the first moment after the step")
+      .output("output_moment_2", "the second moment after the step")
+      .no_gradient("it changes parameters");
+}
+
+inline void declare_dense_adam(OpBuilder<AdamArgs>& spec) {
+  declare_adam_state(spec);
+  spec.input("grad", "the gradient, of the parameter's shape");
+  declare_adam_rest(spec);
+  spec.in_place("param", "output_param")
+      .in_place("moment_1", "output_moment_1")
+      .in_place("moment_2", "output_moment_2")
+      .shape([](const AdamArgs&, ShapeCall& call) { adam_shape(call, false); })
+      .cpu(adam_update<float>, adam_update<double>);
+}
+
+}  // namespace stepnet

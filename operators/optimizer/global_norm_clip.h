@@ -1,0 +1,16 @@
+// The arguments of GlobalNormClip, and its way to gradients on a GPU; see global_norm_clip.cc.
+#pragma once
+
+#include "core/operator/operator.h"
+
+namespace stepnet {
+
+struct NormClipArgs {
+  float max_norm = 0;
+};
+
+// Clips gradients that have been checked, all on one GPU; gpu/optimizer/global_norm_clip.cu puts it here.
+using NormClipOnDevice = void (*)(const NormClipArgs&, BlobCall&);
+NormClipOnDevice& norm_clip_on_device();
+
+}  // namespace stepnet

@@ -1,0 +1,111 @@
+// What activations share: Y = f(X) element by element, with a derivative that follows from Y, or else from X.
+//
+// The operator of that derivative has the activation's name with "Gradient" behind it and the same arguments, and reads
+// that one tensor and dY.
+// Threads: pure functions.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string>
+
+#include "core/compute/parallel.h"
+#include "core/operator/operator.h"
+
+namespace stepnet {
+
+// Y = fn(X), which works on any piece of X; threads share them out.
+template <class T, class Fn>
+void apply_activation(In<T> x, Out<T> y, const Fn& fn) {
+  auto range = [&](int64_t begin, int64_t end) { fn(x.subspan(begin, end - begin), y.subspan(begin, end - begin)); };
+  parallel_for(static_cast<int64_t>(x.size()), 1.0, std::ref(range));
+}
+
+// y[i] = fn(x[i]); `nanoseconds` is about what one element takes.
+template <class T, class R, class Fn>
+void each_element(In<T> x, Out<R> y, double nanoseconds, const Fn& fn) {
+  auto range = [&, from = x.data(), to = y.data()](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) to[i] = fn(from[i]);
+  };
+  parallel_for(static_cast<int64_t>(x.size()), nanoseconds, std::ref(range));
+}
+
+// c[i] = fn(a[i], b[i])
+template <class T, class Fn>
+void each_element(In<T> a, In<T> b, Out<T> c, double nanoseconds, const Fn& fn) {
+  auto range = [&, left = a.data(), right = b.data(), to = c.data()](int64_t begin, int64_t end) {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) to[i] = fn(left[i], right[i]);
+  };
+  parallel_for(static_cast<int64_t>(a.size()), nanoseconds, std::ref(range));
+}
+
+// Calls fn(first, scratch) for pieces of `size` elements: the first one's index, and as many elements to compute in.
+inline constexpr int64_t kActivationPiece = 256;
+template <class T, class Fn>
+void each_piece(size_t size, double nanoseconds, const Fn& fn) {
+  auto range = [&](int64_t begin, int64_t end) {
+    std::array<T, kActivationPiece> scratch;
+    for (int64_t at = begin; at < end; at += kActivationPiece)
+      fn(at, Out<T>(scratch).first(static_cast<size_t>(std::min(kActivationPiece, end - at))));
+  };
+  parallel_for(static_cast<int64_t>(size), nanoseconds, std::ref(range));
+}
+
+template <class Args>
+std::vector<Argument> activation_args(const Formula& f) {
+  if constexpr (std::is_same_v<Args, NoArgs>) {
+    return {};
+  } else {
+    return f.forward_args();
+  }
+}
+
+// `type` with all but its texts, arguments and kernels and what it is when fused; its examples are without arguments.
+// `reads`: what its gradient reads, "Y"
+// or "X".
+template <class Args = NoArgs>
+OpBuilder<Args> activation(const std::string& type, const std::string& reads = "Y") {
+  OpBuilder<Args> b(type);
+  std::vector<std::string> lost;
+  if (reads == "X") lost = {"X"};
+  b.input("X", "any shape")
+      .in_place("X", "Y", lost)
+      .elementwise()
+      .example({"X=3,4,-2..2"})
+      .example({"X=0"})
+      .derivative("X", [gradient = type + "Gradient", reads](Formula& f) {
+        return f.op(gradient, {reads == "X" ? f.x("X") : f.y("Y"), f.dy("Y")}, activation_args<Args>(f));
+      });
+  return b;
+}
+
+// The derivative by what it reads, of a gradient that is constant in it but for jumps: zeros, not nothing, so that the
+// second derivative of a net of layers is defined, and is 0.
+inline Gradient zeros_like_read(Formula& f) { return f.op("ZerosLike", {f.x_at(0)}); }
+
+// The same of its gradient, and `of_read`, this gradient's derivative by what it reads.
+template <class Args = NoArgs>
+OpBuilder<Args> activation_gradient(const std::string& type, Gradient (*of_read)(Formula&),
+                                    const std::string& reads = "Y") {
+  const std::string gradient = type + "Gradient";
+  OpBuilder<Args> b(gradient);
+  b.doc("Gradient of " + type + ", from its " + (reads == "Y" ? "output." : "input."))
+      .input(reads, type + (reads == "Y" ? "'s output" : "'s input"))
+      .input("dY", "gradient of Y")
+      .shape([reads](const Args&, ShapeCall& c) {
+        if (c.known(0) && c.known(1))
+          require(c.shape(0) == c.shape(1), "{} is {}, but dY {}", reads, c.shape(0), c.shape(1));
+        c.set_like(0, c.known(0) ? 0 : 1);
+      })
+      .elementwise()
+      .derivative(reads, of_read)
+      .derivative("dY", [gradient, reads](Formula& f) {
+        return f.op(gradient, {f.x(reads), f.dy("dX")}, activation_args<Args>(f));
+      });
+  return b;
+}
+
+}  // namespace stepnet

@@ -1,0 +1,30 @@
+// Add: C = A + B, with broadcasting on request.
+//
+// dA = dC and dB = dC, summed over the dimensions in which the operand repeats. Nothing of the forward pass is read,
+// and without broadcasting no operator is needed.
+
+#include "core/operator/flops.h"
+#include "operators/pointwise/elementwise_binary.h"
+
+namespace stepnet {
+namespace {
+
+template <class T>
+void forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
+  elementwise_binary<std::plus<T>>(args, a, b, c, call);
+}
+
+REGISTER(add) {
+  return binary_op("Add", "+", FusedCode::add)
+      .doc("Sum of two tensors, element by element.")
+      .in_place("A", "C")
+      .in_place("B", "C")
+      .sums_inputs()
+      .flops(flops_per_output(1))
+      .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
+      .derivative("A", [](Formula& f) { return gradient_of_a(f, f.dy("C")); })
+      .derivative("B", [](Formula& f) { return gradient_of_b(f, f.dy("C")); });
+}
+
+}  // namespace
+}  // namespace stepnet

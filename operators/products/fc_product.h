@@ -1,0 +1,164 @@
+// What FC and its kin share: Y = X W[:, first : first + k]^T + b, where X is a matrix [m, k] and W [n, columns]. FC's
+// window is all of W's columns. Or, of FCTransposed, Y = X W + b, where W is [k, n].
+//
+// Input 0 is X, 1 is W, and 2 is b, or of the gradients dY. An operator's arguments have `axis`, and say by
+//   std::optional<FcSizes> sizes_of(const Args&, const ShapeCall&)   what is known, after the check that X and W fit
+//   FcSizes sizes_of(const Args&, const Call&)
+// what the sizes are. Threads: pure functions.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/compute/matmul.h"
+#include "core/operator/flops.h"
+#include "operators/loops/axis_rows.h"
+#include "operators/loops/sum_rows.h"
+#include "operators/products/fc_sizes.h"
+
+namespace stepnet {
+
+template <class Args>
+void infer_fc(const Args& a, ShapeCall& c) {
+  const std::optional<FcSizes> s = sizes_of(a, c);
+  if (!s) return;
+  if (c.known(2))
+    require(c.shape(2) == Shape{s->n}, "b is {}, but W {} gives {} outputs, so b must be [{}]", c.shape(2), c.shape(1),
+            s->n, s->n);
+  c.set(0, c.dtype(0), fc_output_shape(a.axis, c.shape(0), s->n));
+}
+
+template <class Args>
+void infer_fc_gradient(const Args& a, ShapeCall& c) {
+  const std::optional<FcSizes> s = sizes_of(a, c);
+  if (!s) return;
+  const Shape y = fc_output_shape(a.axis, c.shape(0), s->n);
+  if (c.known(2))
+    require(c.shape(2).size() == y.size(), "dY is {}, but X {} and W {} give an output of {}", c.shape(2), c.shape(0),
+            c.shape(1), y);
+  c.set_like(0, 1);
+  c.set(1, c.dtype(0), Shape{s->n});
+  c.set_like(2, 0);
+}
+
+template <class Args, class T>
+void fc_forward(const Args& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) {
+  const FcSizes s = sizes_of(a, call);
+  matmul(false, !s.transposed, s.m, s.n, s.k, x.data(), w.data(), y.data(), call.accumulates(0), call.run.packs,
+         b.data(), s.in_w());
+}
+
+template <class T>
+void fc_weight_product(const FcSizes& s, const T* dy, const T* x, Out<T> dw, bool accumulate) {
+  if (s.transposed) return matmul(true, false, s.k, s.n, s.m, x, dy, dw.data(), accumulate);
+  matmul(true, false, s.n, s.k, s.m, dy, x, dw.data(), accumulate || !s.whole(), nullptr, nullptr, {}, s.in_w());
+}
+
+template <class Args, class T>
+void fc_gradient_products(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T>, Out<T> dx, Call& call) {
+  const FcSizes s = sizes_of(a, call);
+  if (call.wants(0)) fc_weight_product(s, dy.data(), x.data(), dw, call.accumulates(0));
+  if (call.wants(2))
+    matmul(false, s.transposed, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs,
+           static_cast<const T*>(nullptr), s.in_w());
+}
+
+// Beside the window dW is zero, or stays as it is.
+template <class Args, class T>
+void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db, Out<T> dx, Call& call) {
+  const FcSizes s = sizes_of(a, call);
+  if (call.wants(0) && !call.accumulates(0) && !s.whole()) std::ranges::fill(dw, T(0));
+  if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
+  fc_gradient_products(a, x, w, dy, dw, db, dx, call);
+}
+
+template <class Args>
+double fc_product_flops(const Args& a, const ShapeCall& c) {
+  const std::optional<FcSizes> s = sizes_of(a, c);
+  return s ? s->flops() : 0;
+}
+
+template <class Args>
+double fc_flops(const Args& a, const ShapeCall& c) {
+  return fc_product_flops(a, c) + (c.has(2) ? output_size(c, 0) : 0);
+}
+
+template <class Args>
+double fc_gradient_flops(const Args& a, const ShapeCall& c) {
+  const double rows = c.known(2) && c.wants(1) ? static_cast<double>(c.shape(2).size()) : 0;
+  return fc_product_flops(a, c) * (int{c.wants(0)} + int{c.wants(2)}) + rows;
+}
+
+// The gradients of X, W and b, by the operator `gradient`. What it reads more than them are all inputs behind b.
+inline std::vector<Gradient> fc_derivatives(Formula& f, std::string gradient) {
+  std::vector<Value> inputs = {f.x("X"), f.x("W"), f.dy("Y")};
+  for (int i = 3; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
+  const std::vector<bool> wanted = {f.wants("W"), f.wants("b"), f.wants("X")};
+  const std::vector<Value> d = f.ops(std::move(gradient), inputs, f.forward_args(), wanted);
+  return {d[2], d[0], d[1]};
+}
+
+// The gradients of FC and FCTransposed are linear in dY and in each of X and W, so their derivatives are products of
+// the same kind. The last axis of dY is its columns, whatever `axis` is.
+template <class Args>
+std::vector<Gradient> fc_second_derivatives(Formula& f, bool transposed) {
+  const auto& a = f.args<Args>();
+  const Value dw = f.dy("dW"), db = f.dy("db"), dx = f.dy("dX");
+  auto product = [&f](Value p, Value q, Value like, int axis_p, int axis_q, bool trans_p, bool trans_q, int axis_y) {
+    return f.op("MatMul", {p, q, like},
+                {make_arg("axis_a", axis_p), make_arg("axis_b", axis_q), make_arg("trans_a", trans_p),
+                 make_arg("trans_b", trans_q), make_arg("axis_y", axis_y)});
+  };
+  Gradient x, w, dy;
+  if (f.wants("X") && dw.defined()) x = product(f.x("dY"), dw, f.x("X"), -1, a.axis_w, false, transposed, a.axis);
+  if (f.wants("W") && dx.defined())
+    w = transposed ? product(dx, f.x("dY"), f.x("W"), a.axis, -1, true, false, a.axis_w)
+                   : product(f.x("dY"), dx, f.x("W"), -1, a.axis, true, false, a.axis_w);
+  if (f.wants("dY")) {
+    std::vector<Value> terms;
+    if (dx.defined()) terms.push_back(product(dx, f.x("W"), f.x("dY"), a.axis, a.axis_w, false, !transposed, -1));
+    if (dw.defined()) terms.push_back(product(f.x("X"), dw, f.x("dY"), a.axis, a.axis_w, false, !transposed, -1));
+    if (db.defined()) terms.push_back(f.op("SumReduceLikeGradient", {f.x("dY"), db}));
+    dy = terms.size() == 1 ? terms[0] : f.op("Sum", terms);
+  }
+  return {x, w, dy};
+}
+
+// Everything about the output of the operator, whose inputs are declared already.
+template <class Args>
+OpBuilder<Args>& declare_fc_output(OpBuilder<Args>& b) {
+  return b.output("Y", "the dimensions of X before axis, then N")
+      .accumulates()
+      .shape(infer_fc<Args>)
+      .flops(fc_flops<Args>)
+      .rowwise(leading_rows<Args>)
+      .cpu(fc_forward<Args, float>, fc_forward<Args, double>)
+      .workspace(fc_forward<Args, float>, fc_forward<Args, double>);
+}
+
+// Everything about the outputs of its gradient, whose inputs are declared already.
+template <class Args>
+OpBuilder<Args>& declare_fc_gradients(OpBuilder<Args>& b, std::string dw, std::string dx) {
+  return b.output("dW", std::move(dw))
+      .optional()
+      .uses({"X", "dY"})
+      .accumulates()
+      .output("db", "the sum of dY over its rows")
+      .optional()
+      .uses({"dY"})
+      .accumulates()
+      .output("dX", std::move(dx))
+      .optional()
+      .uses({"W", "dY"})
+      .accumulates()
+      .shape(infer_fc_gradient<Args>)
+      .flops(fc_gradient_flops<Args>)
+      .rowwise(leading_rows<Args>)
+      .sums_rows()
+      .cpu(fc_gradient<Args, float>, fc_gradient<Args, double>)
+      .workspace(fc_gradient_products<Args, float>, fc_gradient_products<Args, double>);
+}
+
+}  // namespace stepnet

@@ -1,0 +1,112 @@
+// SumReduceLike: A summed over the dimensions in which B would repeat, so that the result has B's shape. It is the
+// gradient of broadcasting B to A's shape.
+//
+// The derivative is that broadcast, SumReduceLikeGradient. Both read only the shape of what they are like.
+
+#include "operators/reduce/sum_reduce_like.h"
+
+#include <algorithm>
+
+#include "core/compute/vector_math.h"
+#include "core/operator/flops.h"
+#include "operators/loops/broadcast.h"
+
+namespace stepnet {
+namespace {
+
+template <class T>
+T total(const T* values, int64_t size) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(vec_sum(std::span<const T>(values, static_cast<size_t>(size))));
+  } else {
+    T sum = 0;
+    for (int64_t i = 0; i < size; ++i) sum += values[i];
+    return sum;
+  }
+}
+
+template <class T>
+void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
+  const Broadcast shapes = sum_like_shapes(args, call.in(0).shape(), call.in(1).shape());
+  if (!call.accumulates(0)) std::fill(c.begin(), c.end(), T(0));
+  BroadcastRuns(shapes).each([&](const BroadcastRun& run) {
+    const T* from = a.data() + run.a;
+    T* to = c.data() + run.b;
+    if (run.b_moves) {
+#pragma omp simd
+      for (int64_t i = 0; i < run.size; ++i) to[i] += from[i];
+    } else {
+      *to += total(from, run.size);
+    }
+  });
+}
+
+template <class T>
+void spread(const BroadcastArgs& args, In<T>, In<T> dc, Out<T> da, Call& call) {
+  BroadcastRuns(sum_like_shapes(args, call.in(0).shape(), call.in(1).shape())).each([&](const BroadcastRun& run) {
+    const T* from = dc.data() + run.b;
+    T* to = da.data() + run.out;
+    if (run.b_moves) {
+      std::copy_n(from, run.size, to);
+    } else {
+      std::fill_n(to, run.size, *from);
+    }
+  });
+}
+
+void infer(const BroadcastArgs& args, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) sum_like_shapes(args, c.shape(0), c.shape(1));
+  c.set_like(0, 1);
+}
+
+void infer_gradient(const BroadcastArgs& args, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) sum_like_shapes(args, c.shape(0), c.shape(1));
+  c.set_like(0, 0);
+}
+
+REGISTER(sum_reduce_like) {
+  auto builder = op<BroadcastArgs>("SumReduceLike");
+  builder.doc("Sums A to the shape of B, which must go with A by broadcasting.");
+  return add_broadcast_args(builder)
+      .input("A", "the broadcast shape")
+      .input("B", "a tensor of the result's shape")
+      .shape_only()
+      .output("C", "like B")
+      .accumulates()
+      .shape(infer)
+      .role(Role::sum_to)
+      .example({"A=2,3", "B=2,3"})
+      .example({"A=2,3,2", "B=2"}, {"broadcast=1"})
+      .example({"A=2,3,2", "B=3"}, {"broadcast=1", "axis=1"})
+      .example({"A=2,3,2", "B=3"}, {"broadcast=1", "axis_str=C"})
+      .example({"A=2,3,2", "B=2,1,2"}, {"broadcast=1"})
+      .example({"A=2,3", "B=1"}, {"broadcast=1"})
+      .example({"A=0,3", "B=3"}, {"broadcast=1"})
+      .flops(
+          [](const auto&, const ShapeCall& c) { return input_size(c, 0) == output_size(c, 0) ? 0 : input_size(c, 0); })
+      .cpu(reduce<float>, reduce<double>, reduce<int32_t>, reduce<int64_t>)
+      .derivative("A",
+                  [](Formula& f) {
+                    return f.op("SumReduceLikeGradient", {f.x("A"), f.dy("C")}, f.forward_args());
+                  })
+      .derivative("B", [](Formula&) { return Gradient::none(); });
+}
+
+REGISTER(sum_reduce_like_gradient) {
+  auto builder = op<BroadcastArgs>("SumReduceLikeGradient");
+  builder.doc("Gradient of SumReduceLike: dC broadcast to the shape of A.");
+  return add_broadcast_args(builder)
+      .input("A", "a tensor of the result's shape")
+      .shape_only()
+      .input("dC", "gradient of SumReduceLike's C")
+      .output("dA", "like A")
+      .shape(infer_gradient)
+      .cpu(spread<float>, spread<double>, spread<int32_t>, spread<int64_t>)
+      .derivative("A", [](Formula&) { return Gradient::none(); })
+      .derivative("dC", [](Formula& f) {
+        return f.op("SumReduceLike", {f.dy("dA"), f.x("dC")}, f.forward_args());
+      });
+}
+
+}  // namespace
+}  // namespace stepnet

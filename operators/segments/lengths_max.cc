@@ -1,0 +1,109 @@
+// LengthsMax: the largest of each segment of the rows of DATA, column by column. An empty segment gives zeros; NaN
+// counts as greater than any number.
+//
+// dDATA = LengthsMaxGradient(dY): the segment's gradient, undivided, for each element that equals the maximum. Its own
+// derivative with respect to dY is the sum over those elements. Backward reads DATA, OUTPUT and LENGTHS.
+#include "operators/segments/lengths_max.h"
+
+#include <algorithm>
+
+#include "core/operator/operator.h"
+#include "operators/loops/segment_rows.h"
+
+namespace stepnet {
+namespace {
+
+void infer(const NoArgs&, ShapeCall& call) {
+  if (call.known(0)) require(call.shape(0).rank() >= 1, "DATA is a single value, which has no rows");
+  require_one_dimension(call, 1, "LENGTHS");
+  if (call.known(0) && call.known(1)) call.set(0, call.dtype(0), call.shape(0).with(0, call.shape(1)[0]));
+}
+
+// DATA, OUTPUT, LENGTHS, d_OUTPUT.
+void infer_gradient(const NoArgs&, ShapeCall& call) {
+  if (call.known(0)) require(call.shape(0).rank() >= 1, "DATA is a single value, which has no rows");
+  require_one_dimension(call, 2, "LENGTHS");
+  for (const int i : {1, 3}) {
+    if (!call.known(0) || !call.known(2) || !call.known(i)) continue;
+    const Shape expected = call.shape(0).with(0, call.shape(2)[0]);
+    require(call.shape(i) == expected, "{} must be {}, but is {}", i == 1 ? "OUTPUT" : "its gradient", expected,
+            call.shape(i));
+  }
+  call.set_like(0, 0);
+}
+
+template <class T>
+void maxima(const Tensor& data, const Tensor& lengths, Out<T> y) {
+  check_segment_lengths(lengths, data.dim(0), "rows");
+  if (y.empty()) return;
+  const int64_t row = data.shape().size_between(1, data.rank());
+  const T* from = data.data<T>();
+  for_segments(lengths, segment_cost(data.dim(0), row, lengths.size()), [&](int64_t segment, int64_t at, int64_t rows) {
+    T* to = y.data() + segment * row;
+    if (rows == 0) std::fill_n(to, row, T(0));
+    if (rows > 0) std::copy_n(from + at * row, row, to);
+    for (int64_t k = at + 1; k < at + rows; ++k)
+      for (int64_t j = 0; j < row; ++j) to[j] = LargerOrNan()(to[j], from[k * row + j]);
+  });
+}
+
+template <class T>
+void maxima_gradient(In<T> data, In<T> y, const Tensor& lengths, In<T> dy, Out<T> dx, Call& call) {
+  const Shape& shape = call.in(0).shape();
+  check_segment_lengths(lengths, shape[0], "rows");
+  if (dx.empty()) return;
+  const int64_t row = shape.size_between(1, shape.rank());
+  for_segments(lengths, segment_cost(shape[0], row, lengths.size()), [&](int64_t segment, int64_t at, int64_t rows) {
+    for (int64_t k = at; k < at + rows; ++k)
+      for (int64_t j = 0; j < row; ++j) {
+        const int64_t i = k * row + j, s = segment * row + j;
+        dx[i] = is_maximum(data[i], y[s]) ? dy[s] : T(0);
+      }
+  });
+}
+
+// The sum, over each segment, of the gradients of the elements that took part.
+Gradient second(Formula& f) {
+  const Value ones = f.op("ConstantFill", {f.x("d_OUTPUT")}, {make_arg("value", 1.0f)});
+  const Value taken = f.op("LengthsMaxGradient", {f.x("DATA"), f.x("OUTPUT"), f.x("LENGTHS"), ones});
+  return f.op("LengthsSum", {f.op("Mul", {f.dy("d_DATA"), taken}), f.x("LENGTHS")});
+}
+
+REGISTER(lengths_max) {
+  return op("LengthsMax")
+      .doc(
+          "The largest of each segment's rows, column by column; zeros for an empty segment. NaN counts as greater "
+          "than any number.")
+      .input("DATA", "[sum of lengths, ...]")
+      .input("LENGTHS", kLengthsDoc)
+      .types({DType::int32, DType::int64})
+      .output("OUTPUT", "[N, ...]")
+      .shape(infer)
+      .cpu_for<float>(maxima<float>)
+      .cpu_for<double>(maxima<double>)
+      .example({"DATA=6,2", "LENGTHS=int32,4:3,0,1,2"})
+      .example({"DATA=3", "LENGTHS=int64,1:3"})
+      .example({"DATA=0,2", "LENGTHS=int32,1:0"})
+      .derivative("DATA", [](Formula& f) {
+        return f.op("LengthsMaxGradient", {f.x("DATA"), f.y("OUTPUT"), f.x("LENGTHS"), f.dy("OUTPUT")});
+      });
+}
+
+REGISTER(lengths_max_gradient) {
+  return op("LengthsMaxGradient")
+      .doc("Gradient of LengthsMax: the segment's gradient for each element that equals the maximum.")
+      .input("DATA", "[sum of lengths, ...]")
+      .input("OUTPUT", "[N, ...], the maxima")
+      .input("LENGTHS", kLengthsDoc)
+      .types({DType::int32, DType::int64})
+      .input("d_OUTPUT", "[N, ...], their gradient")
+      .output("d_DATA", "as DATA")
+      .shape(infer_gradient)
+      .cpu(maxima_gradient<float>, maxima_gradient<double>)
+      .derivative("DATA", [](Formula&) { return Gradient::none(); })
+      .derivative("OUTPUT", [](Formula&) { return Gradient::none(); })
+      .derivative("d_OUTPUT", second);
+}
+
+}  // namespace
+}  // namespace stepnet

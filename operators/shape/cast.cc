@@ -1,0 +1,136 @@
+// Cast: Y = X in another element type. From floating point to integers it truncates, and what does not fit becomes the
+// nearest value that does (NaN: 0), so that the result is the same on every machine. To bool: whether it is not 0. To
+// float16 and bfloat16: the nearest value, ties to even; what is too large for float16 becomes infinite.
+//
+// dX = Cast(dY) to the type that argument "from_type" names, or CastLike(dY, X), which reads X's type only. A cast to
+// integers has no gradient: its derivative is 0 almost everywhere.
+
+#include "operators/shape/cast.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "core/compute/parallel.h"
+#include "core/operator/cast_kernels.h"
+
+namespace stepnet {
+namespace {
+
+DType read_type(const Argument& arg) {
+  require(arg.has_i() || arg.has_s(), "argument \"{}\" must be the number (i) or the name (s) of a data type",
+          arg.name());
+  const DType type = arg.has_s() ? dtype_from_name(arg.s()) : dtype_from_number(arg.i());
+  require(type != DType::string, "argument \"{}\" is {}, to which nothing can be cast", arg.name(), dtype_name(type));
+  return type;
+}
+
+void shape(const CastArgs& args, ShapeCall& call) {
+  const DType type = read_type(args.to);
+  if (call.known(0)) call.set(0, type, call.shape(0));
+}
+
+void like_shape(const NoArgs&, ShapeCall& call) {
+  if (!call.known(0) || !call.known(1)) return;
+  call.set(0, call.dtype(1), call.shape(0));
+}
+
+// How many of the first elements it has converted: eight at a time, where the processor can.
+template <class From, class To>
+int64_t convert_eights(const From*, To*, int64_t) {
+  return 0;
+}
+#if defined(__F16C__)
+template <>
+int64_t convert_eights(const float16* from, float* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  return i;
+}
+template <>
+int64_t convert_eights(const float* from, float16* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return i;
+}
+#endif
+
+template <class From, class To>
+void convert_all(const Tensor& x, Tensor& y) {
+  const From* from = x.span<From>().data();
+  To* to = y.span<To>().data();
+  parallel_for(x.size(), 0.5, [&](int64_t begin, int64_t end) {
+    begin += convert_eights(from + begin, to + begin, end - begin);
+    for (int64_t i = begin; i < end; ++i) to[i] = convert<From, To>(from[i]);
+  });
+}
+
+void cast(Call& call) {
+  const Tensor& x = call.in(0);
+  Tensor& y = call.out(0);
+  with_castable(x.dtype(), y.dtype(), [&](auto from, auto to) { convert_all<decltype(from), decltype(to)>(x, y); });
+}
+
+Gradient gradient(Formula& f) {
+  const auto& args = f.args<CastArgs>();
+  if (!is_floating(read_type(args.to))) return Gradient::none();
+  if (!args.from_type) return f.op("CastLike", {f.dy("output"), f.x("input")});
+  const DType from = read_type(*args.from_type);
+  if (!is_floating(from)) return Gradient::none();
+  return f.op("Cast", {f.dy("output")}, {make_arg("to", static_cast<int>(from))});
+}
+
+const bool kOffered = offer_cast(DeviceKind::cpu, cast);
+
+REGISTER(cast) {
+  return op<CastArgs>("Cast")
+      .doc(
+          "Converts the element type. Floating point is truncated to integers; what does not fit becomes the nearest "
+          "value that does, and NaN 0. To FLOAT16 and BFLOAT16 it rounds to the nearest, ties to even.")
+      .required_arg("to", &CastArgs::to, "the type, as a number of the format or by name")
+      .arg("from_type", &CastArgs::from_type, {}, "the input's type, in which its gradient is made; known without")
+      .input("input", "numbers or bools")
+      .any_type()
+      .output("output", "the same values in the other type")
+      .any_type()
+      .shape(shape)
+      .elementwise()
+      .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" i: 13 } })", {"X=2,3"}, {"Y"})
+      .example_net(R"(op {
+        type: "Cast" input: "X" output: "Y"
+        arg { name: "to" s: "DOUBLE" } arg { name: "from_type" s: "DOUBLE" }
+      })",
+                   {"X=2,3"}, {"Y"})
+      .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" i: 2 } })", {"X=2,3,-9..9"})
+      .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" s: "BFLOAT16" } })", {"X=2,3,-9..9"})
+      .cpu(cast)
+      .derivative("input", gradient);
+}
+
+REGISTER(cast_like) {
+  return op("CastLike")
+      .doc("Converts to the element type of another tensor: the gradient of Cast.")
+      .input("input", "numbers or bools")
+      .any_type()
+      .input("like", "a tensor of the wanted type; its values are not read")
+      .any_type()
+      .shape_only()
+      .output("output", "the same values in the other type")
+      .any_type()
+      .shape(like_shape)
+      .elementwise()
+      .example({"input=2,3", "like=double,1"})
+      .example({"input=2,3,-3..3", "like=int32,1"})
+      .cpu(cast)
+      .derivative("input",
+                  [](Formula& f) {
+                    return f.op("CastLike", {f.dy("output"), f.x("input")});
+                  })
+      .derivative("like", [](Formula&) { return Gradient::none(); });
+}
+
+}  // namespace
+}  // namespace stepnet

@@ -1,0 +1,105 @@
+// The forward links of a short form: each state, sequence and output gets a step blob of its own. See
+// recurrent/form/expansion.h.
+#include "core/operator/op_spec.h"
+#include "recurrent/form/expansion.h"
+#include "recurrent/step/counters.h"
+
+namespace stepnet {
+namespace {
+
+// The step's inputs, which links show.
+Names linked_inputs(const Expansion& e) {
+  Names linked = {e.def.timestep()};
+  for (const SequenceLink& s : e.def.sequence()) linked.insert(s.inner());
+  for (const StateLink& s : e.def.state()) linked.insert(s.input());
+  return linked;
+}
+
+// Writes a blob once more, to one that can be linked.
+std::string write_again(Expansion& e, const std::string& blob, const std::string& base) {
+  const std::string own = e.fresh(base);
+  *e.step.add_op() = copy_op(blob, own);
+  e.written.insert(own);
+  e.spread.insert(own);
+  return own;
+}
+
+int writers(const Expansion& e, const std::string& blob) {
+  int count = 0;
+  for (const OperatorDef& op : e.step.op()) count += contains(op.output(), blob) ? 1 : 0;
+  return count;
+}
+
+// The blob that `blob` is another name of, in the step net.
+std::string source_of(const Expansion& e, std::string blob) {
+  for (int i = e.step.op_size() - 1; i >= 0; --i) {
+    const OperatorDef& op = e.step.op(i);
+    for (const AliasRule& alias : op_spec(op.type()).aliases) {
+      const int in = op_spec(op.type()).input_index(alias.in), out = op_spec(op.type()).output_index(alias.out);
+      if (in < op.input_size() && out < op.output_size() && op.output(out) == blob) blob = op.input(in);
+    }
+  }
+  return blob;
+}
+
+}  // namespace
+
+OperatorDef copy_op(const std::string& from, const std::string& to) {
+  OperatorDef op;
+  op.set_type(op_with_role(Role::copy).type);
+  op.set_name(kSpreadName);
+  op.add_input(from);
+  op.add_output(to);
+  return op;
+}
+
+// Each state's output gets a step blob of its own that can be linked: one that no other link shows and that an operator
+// writes. Anything else is written once more.
+void link_states(Expansion& e) {
+  Names linked = linked_inputs(e);
+  for (int i = 0; i < e.def.state_size(); ++i) {
+    const StateLink& s = e.def.state(i);
+    std::string output = s.output();
+    if (e.written.count(output) == 0 || !linked.insert(output).second) {
+      output = write_again(e, output, s.input() + "_next");
+      linked.insert(output);
+    }
+    e.state_output.push_back(output);
+    if (s.has_all()) e.views.push_back({e.state_name(i), s.all(), 1});
+    if (s.has_last()) e.views.push_back({e.state_name(i), s.last(), -1});
+  }
+  for (int i = 0; i < e.def.state_size(); ++i) {
+    e.links.push_back({e.def.state(i).input(), e.state_name(i), e.row_before()});
+    e.links.push_back({e.state_output[i], e.state_name(i), e.row_after()});
+  }
+  for (const SequenceLink& s : e.def.sequence()) e.links.push_back({s.inner(), s.outer(), 0});
+}
+
+// An output that is a state's is a view of it. Any other is written by the step in its place, which only a blob can be
+// that one operator writes and nobody else gives.
+void link_outputs(Expansion& e) {
+  Names given = linked_inputs(e);
+  for (const std::string& output : e.state_output) given.insert(source_of(e, output));
+  for (const OutputLink& o : e.def.output()) {
+    const auto state = std::find(e.state_output.begin(), e.state_output.end(), o.inner());
+    if (state != e.state_output.end()) {
+      e.views.push_back({e.state_name(static_cast<int>(state - e.state_output.begin())), o.outer(), 1});
+      continue;
+    }
+    const bool free = writers(e, o.inner()) == 1 && given.insert(source_of(e, o.inner())).second;
+    e.outputs.push_back({free ? o.inner() : write_again(e, o.inner(), o.inner() + "_out"), o.outer()});
+  }
+}
+
+void declare_step_net(Expansion& e) {
+  e.step.clear_external_input();
+  e.step.clear_external_output();
+  for (const BuiltLink& link : e.links)
+    if (e.written.count(link.internal) == 0) e.step.add_external_input(link.internal);
+  for (const std::string& name : e.references) e.step.add_external_input(name);
+  e.step.add_external_input(e.def.timestep());
+  for (const std::string& name : e.state_output) e.step.add_external_output(name);
+  for (const BuiltOutput& output : e.outputs) e.step.add_external_output(output.internal);
+}
+
+}  // namespace stepnet

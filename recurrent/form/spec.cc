@@ -1,0 +1,193 @@
+#include "recurrent/form/spec.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace stepnet {
+namespace {
+
+constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
+
+void same_length(size_t a, size_t b, const char* name_a, const char* name_b) {
+  require(a == b, "arguments \"{}\" and \"{}\" must have the same length, but have {} and {}", name_a, name_b, a, b);
+}
+
+std::vector<Link> parse_links(const std::vector<std::string>& internal, const std::vector<std::string>& external,
+                              const std::vector<int64_t>& offset, const std::optional<std::vector<int64_t>>& window,
+                              const std::string& prefix) {
+  same_length(internal.size(), external.size(), (prefix + "link_internal").c_str(), (prefix + "link_external").c_str());
+  same_length(internal.size(), offset.size(), (prefix + "link_internal").c_str(), (prefix + "link_offset").c_str());
+  if (window) same_length(internal.size(), window->size(), (prefix + "link_internal").c_str(), "link_window");
+  std::vector<Link> links;
+  std::set<std::string> seen;
+  for (size_t i = 0; i < internal.size(); ++i) {
+    Link link{internal[i], external[i], offset[i], window ? (*window)[i] : 1};
+    require(!link.internal.empty() && !link.external.empty(),
+            "\"{}link_internal\" or \"{}link_external\" has an empty name at position {}", prefix, prefix, i);
+    require(link.offset >= 0 && link.offset <= kMaxRows, "\"{}link_offset\" of \"{}\" is {}; it must be from 0 to {}",
+            prefix, link.internal, link.offset, kMaxRows);
+    require(link.window >= 0 && link.window <= kMaxRows, "\"link_window\" of \"{}\" is {}; it must be from 0 to {}",
+            link.internal, link.window, kMaxRows);
+    if (!seen.insert(link.internal).second)
+      throw Error(fmt::format("\"{}link_internal\" links the step blob \"{}\" to two places", prefix, link.internal),
+                  "link each step blob once; let a Copy in the step net write the second");
+    links.push_back(std::move(link));
+  }
+  return links;
+}
+
+std::vector<StateSpec> parse_states(const RecurrentArgs& args, int inputs) {
+  same_length(args.recurrent_states.size(), args.initial_recurrent_state_ids.size(), "recurrent_states",
+              "initial_recurrent_state_ids");
+  std::vector<StateSpec> states;
+  std::set<std::string> seen;
+  for (size_t i = 0; i < args.recurrent_states.size(); ++i) {
+    const int64_t id = args.initial_recurrent_state_ids[i];
+    const bool zeros = id == -1 && i < args.zero_state_ranks.size() && args.zero_state_ranks[i] > 0;
+    require(zeros || (id >= 0 && id < inputs),
+            "\"initial_recurrent_state_ids\" has {}, but the operator has inputs 0 to {}", id, inputs - 1);
+    require(seen.insert(args.recurrent_states[i]).second, "\"recurrent_states\" has \"{}\" twice",
+            args.recurrent_states[i]);
+    states.push_back({args.recurrent_states[i], static_cast<int>(id)});
+  }
+  return states;
+}
+
+std::vector<StateView> parse_views(const RecurrentArgs& args) {
+  same_length(args.alias_src.size(), args.alias_dst.size(), "alias_src", "alias_dst");
+  same_length(args.alias_src.size(), args.alias_offset.size(), "alias_src", "alias_offset");
+  std::vector<StateView> views;
+  for (size_t i = 0; i < args.alias_src.size(); ++i) {
+    const auto& states = args.recurrent_states;
+    require(std::find(states.begin(), states.end(), args.alias_src[i]) != states.end(),
+            "\"alias_src\" has \"{}\", which is no recurrent state.{}", args.alias_src[i],
+            suggest(args.alias_src[i], states));
+    views.push_back({args.alias_src[i], args.alias_dst[i], args.alias_offset[i]});
+  }
+  return views;
+}
+
+std::set<std::string> written_by(const NetDef& net) {
+  std::set<std::string> names;
+  for (const OperatorDef& op : net.op()) names.insert(op.output().begin(), op.output().end());
+  return names;
+}
+
+// Every state must be handed on: a step blob that some operator writes is linked to its rows after the first.
+void check_states_are_written(const RecurrentSpec& spec) {
+  const std::set<std::string> written = written_by(spec.step_net);
+  for (const StateSpec& state : spec.states) {
+    bool output = false;
+    for (const Link& link : spec.links)
+      output = output || (link.external == state.name && written.count(link.internal) > 0);
+    if (!output)
+      throw Error(fmt::format("no operator of the step net writes the state \"{}\"", state.name),
+                  "link an output of the step net to it with offset 1");
+  }
+  for (const Link& link : spec.links) {
+    const bool is_state = std::any_of(spec.states.begin(), spec.states.end(),
+                                      [&](const StateSpec& s) { return s.name == link.external; });
+    require(is_state || written.count(link.internal) == 0,
+            "the step net writes \"{}\", which is linked to \"{}\", an input of the operator", link.internal,
+            link.external);
+  }
+}
+
+void parse_rename(const OperatorDef& def, RecurrentSpec& spec) {
+  constexpr std::string_view suffix = ".rename";
+  for (const Argument& arg : def.arg())
+    if (arg.name().ends_with(suffix) && arg.has_s())
+      spec.rename[arg.name().substr(0, arg.name().size() - suffix.size())] = arg.s();
+}
+
+}  // namespace
+
+const std::vector<std::string>& step_passes() {
+  static const std::vector<std::string> passes = {"activate", "defer", "fold",         "fuse",     "graph",
+                                                  "hoist",    "lanes", "layout",       "merge",    "overwrite",
+                                                  "sink",     "split", "split_concat", "wavefront"};
+  return passes;
+}
+
+void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
+  using A = RecurrentArgs;
+  using Strings = std::vector<std::string>;
+  using Ints = std::vector<int64_t>;
+  b.required_arg("step_net", &A::step_net, "the net of one timestep, as a message or as protobuf text");
+  b.arg("backward_step_net", &A::backward_step_net, NetArg{},
+        "the net of one timestep backward; without it no gradient");
+  b.arg("timestep", &A::timestep, std::string("timestep"), "the step blob that holds the timestep, int32 [1]");
+  b.arg("recurrent_states", &A::recurrent_states, Strings{}, "names of the state tensors [T + L, B, D] to create");
+  b.arg("initial_recurrent_state_ids", &A::initial_recurrent_state_ids, Ints{},
+        "per state, the input with its first rows");
+  b.arg("link_internal", &A::link_internal, Strings{}, "step blobs that are rows of tensors outside");
+  b.arg("link_external", &A::link_external, Strings{}, "the tensors that they are rows of");
+  b.arg("link_offset", &A::link_offset, Ints{}, "the row at timestep 0");
+  b.arg("link_window", &A::link_window, std::optional<Ints>{}, "the number of rows; 1 if absent");
+  b.arg("alias_src", &A::alias_src, Strings{}, "states to show outside");
+  b.arg("alias_dst", &A::alias_dst, Strings{}, "the outputs that show them");
+  b.arg("alias_offset", &A::alias_offset, Ints{}, "the first row shown; counted from the end if negative");
+  b.arg("backward_link_internal", &A::backward_link_internal, Strings{}, "step blobs of the backward step net");
+  b.arg("backward_link_external", &A::backward_link_external, Strings{}, "the gradient tensors they are rows of");
+  b.arg("backward_link_offset", &A::backward_link_offset, Ints{}, "the row at timestep 0");
+  b.arg("param", &A::param, Ints{}, "inputs whose gradients add up over time");
+  b.arg("param_grads", &A::param_grads, Strings{}, "their gradients of one timestep, in the backward step net");
+  b.arg("outputs_with_grads", &A::outputs_with_grads, Ints{}, "outputs whose gradients count");
+  b.arg("recompute_blobs_on_backward", &A::recompute_blobs_on_backward, Strings{},
+        "step blobs that the backward step net computes again");
+  b.arg("disabled_passes", &A::disabled_passes, Strings{},
+        "of the passes that make a step net fast, those to leave out: " +
+            fmt::format("{}", fmt::join(step_passes(), ", ")));
+  b.arg("zero_state_ranks", &A::zero_state_ranks, Ints{},
+        "per state that starts at zero (-1 in initial_recurrent_state_ids), its number of dimensions after B, else 0");
+  b.arg("zero_state_sizes", &A::zero_state_sizes, Ints{}, "those dimensions, one state after the other");
+  b.arg("more_sequences", &A::more_sequences, Ints{}, "inputs beside the first that are sequences");
+  b.arg("output_internal", &A::output_internal, Strings{}, "step blobs [1, B, ...] that are rows of outputs");
+  b.arg("output_external", &A::output_external, Strings{}, "those outputs, which stand behind the views of states");
+  b.arg("output_grads", &A::output_grads, Strings{}, "their rows' gradients in the backward step net");
+  b.arg("reverse", &A::reverse, false, "runs from the last timestep to the first; states start behind the last");
+  b.arg("sequence_lengths_id", &A::sequence_lengths_id, int64_t{-1}, "the input with the samples' lengths, int32 [B]");
+  b.arg("segment_steps", &A::segment_steps, int64_t{0},
+        "timesteps that run and are kept for the backward pass together, rounded up to whole blocks; 0: all");
+  b.arg("segment_room", &A::segment_room, int64_t{-1},
+        "bytes for what is kept of segments, and states before them, beside the segment at work; the rest runs again; "
+        "-1: no bound");
+  b.arg(
+      "memory_budget_bytes", &A::memory_budget_bytes, std::optional<int64_t>{},
+      "the most bytes that a forward and backward pass take beside inputs and given gradients; segments are chosen so");
+  b.ignored_args({"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug", "*.rename"});
+}
+
+RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def, int inputs) {
+  RecurrentSpec spec;
+  spec.step_net = args.step_net.net;
+  // A backward step net may have no operator, where no output depends on an input; its links say that it is one.
+  spec.has_backward = args.backward_step_net.present &&
+                      (args.backward_step_net.net.op_size() > 0 || !args.backward_link_internal.empty());
+  spec.backward_net = args.backward_step_net.net;
+  spec.timestep = args.timestep;
+  for (const std::string& pass : args.disabled_passes) {
+    require(std::ranges::count(step_passes(), pass) > 0, "\"disabled_passes\" names \"{}\"; there are {}.{}", pass,
+            fmt::join(step_passes(), ", "), suggest(pass, step_passes()));
+    spec.disabled_passes.insert(pass);
+  }
+  spec.states = parse_states(args, inputs);
+  spec.links = parse_links(args.link_internal, args.link_external, args.link_offset, args.link_window, "");
+  spec.views = parse_views(args);
+  spec.backward_links = parse_links(args.backward_link_internal, args.backward_link_external, args.backward_link_offset,
+                                    std::nullopt, "backward_");
+  if (!args.param_grads.empty()) same_length(args.param.size(), args.param_grads.size(), "param", "param_grads");
+  spec.unnamed_params = args.param_grads.empty();
+  for (size_t i = 0; i < args.param.size(); ++i) {
+    require(args.param[i] >= 0 && args.param[i] < inputs, "\"param\" has {}, but the operator has inputs 0 to {}",
+            args.param[i], inputs - 1);
+    spec.params.push_back({static_cast<int>(args.param[i]), args.param_grads.empty() ? "" : args.param_grads[i]});
+  }
+  parse_extensions(args, inputs, spec);
+  spec.recompute.insert(args.recompute_blobs_on_backward.begin(), args.recompute_blobs_on_backward.end());
+  parse_rename(def, spec);
+  check_states_are_written(spec);
+  return spec;
+}
+
+}  // namespace stepnet

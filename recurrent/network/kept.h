@@ -1,0 +1,104 @@
+// RecurrentScratch: what a RecurrentNetwork keeps between its forward and its backward pass, and between runs.
+//
+// It is the object in the operator's last output. Compiled programs are reused while the shapes stay the same.
+// Threads: one run at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/operator/bound_op.h"
+#include "recurrent/form/spec.h"
+#include "recurrent/network/segments.h"
+#include "recurrent/step/program.h"
+
+namespace stepnet {
+
+// The dtype and shape of every tensor that a program was compiled for.
+using ShapeKey = std::vector<std::pair<DType, Shape>>;
+
+// A state of which only the latest rows are kept.
+struct StateInTurn {
+  Tensor latest;     // the first `kept` rows, and behind them the others in turn
+  int64_t rows = 0;  // T + L
+  int64_t kept = 0;
+  int64_t place(int64_t row) const { return row < kept ? row : kept + (row - kept) % (latest.dim(0) - kept); }
+};
+
+// The operator type that fetches step blobs. Where one reads the scratch in the same net, all are kept.
+inline constexpr const char* kBlobFetcher = "RecurrentNetworkBlobFetcher";
+
+struct RecurrentScratch {
+  // Of the forward run: what the step net's blob was over time, [T, ...]; undefined if it was not kept.
+  Tensor slab(const std::string& name) const;
+  bool has_run() const { return forward || is_settled; }
+  // The same of all values that were kept; where the network runs by segments, of the segment at work.
+  std::map<std::string, Tensor> slabs() const;
+  // Drops the compiled programs and keeps what a backward pass reads, in `forward_slabs` and `segments`.
+  void settle();
+
+  Shape sequence;  // [T, B, ...] of the last forward run
+  std::unique_ptr<StepProgram> forward, backward;
+  KeptBytes kept;                       // the forward program's slabs
+  bool overwritten = false;             // the backward run has left other values in them
+  std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives
+  std::map<std::string, StateInTurn> in_turn;
+  std::map<std::string, StateInTurn> gradients_in_turn;  // of states
+  Device device;                                         // the sequence's, and of all that the network makes
+  bool is_fetched = false, is_settled = false;
+  std::map<std::string, Tensor> forward_slabs;  // once it is settled
+  Segments segments;
+  // Of both programs, which take turns; between segments, too.
+  std::shared_ptr<PackMemory> packs = std::make_shared<PackMemory>();
+  SegmentChoice choice;  // for this run
+  ShapeKey choice_key;   // what it was made for by a budget
+  ShapeKey forward_key, backward_key;
+  std::map<std::string, TensorType> types;  // of the forward step net's values
+  RecurrentSpec forward_spec, backward_spec;
+  // Whose arguments these were parsed from; two nets may use one scratch blob.
+  std::shared_ptr<const int> forward_of, backward_of;
+};
+
+std::string place_of(const BlobCall& call);  // such as `RecurrentNetwork "lstm" of net "decoder"`
+// Runs `fn`; an error of the step net's operators gets the place of the operator that runs the step net.
+template <class Fn>
+void with_place(const BlobCall& call, Fn fn) {
+  try {
+    fn();
+  } catch (Error& e) {
+    if (e.has("op")) e.add("in", place_of(call));
+    throw;
+  }
+}
+
+// The step blobs that the backward step net reads before it writes them: by value, and by shape alone.
+struct BackwardReads {
+  std::set<std::string> values, shapes;
+};
+BackwardReads backward_reads(const RecurrentSpec& spec);
+
+// The operators of a backward step net that these of its blobs need, with outputs that none needs left empty.
+NetDef needed_operators(const NetDef& backward_net, std::set<std::string> needed);
+
+// The forward links, and for the backward step net also those of blobs that are only other names of linked ones.
+std::vector<Link> links_for_backward(const RecurrentSpec& spec);
+
+// The tensor outside that a link leads to; throws Error that names the argument with the link's external name.
+const Tensor& linked_tensor(const Workspace& workspace, const std::string& argument, const std::string& internal,
+                            const std::string& external);
+
+// Row `index` of a state tensor is what its name says; the tensor's number of rows is T + L.
+int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, ...]
+// How many timesteps operators take at once that need not wait for any: together some 128 rows, which is what matrix
+// products need to be fast, and twice as many where they add up over rows, as a total is read and written each time.
+// Where stages hand blocks to each other and the batch is small, half as many, so that a stage need not wait long for
+// the first. Each is a multiple of the next smaller, so that a segment of whole deferred blocks is one of all of them.
+// The result does not depend on it but for rounding.
+int64_t hoisted_block(int64_t batch);
+int64_t deferred_block(int64_t batch);
+int64_t staged_block(int64_t batch, int64_t block);  // at most `block`
+// A GPU needs more rows to be busy: so many blocks are one there, but in segments, which are whole blocks.
+int64_t blocks_at_once(const RecurrentScratch& scratch);
+Shape state_shape(const Shape& initial, int64_t steps, int64_t batch);
+
+}  // namespace stepnet

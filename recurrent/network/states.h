@@ -1,0 +1,40 @@
+// The state tensors of a RecurrentNetwork: making them for a run, and showing them as outputs.
+//
+// A state tensor is [T + L, B, D]: rows 0 ... L-1 are the initial value, and the step at t writes row t + L. In a
+// network that only runs forward, a state of which nobody outside reads more than the last row has L + 1 rows that are
+// taken in turn, row r in place r % (L + 1), so that its memory does not grow with T. It is no blob of the workspace.
+// Threads: one run at a time.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "core/operator/operator.h"
+#include "recurrent/network/kept.h"
+
+namespace stepnet {
+
+// The names of the states whose rows may be taken in turn: the step net sees single rows of them, and of their views,
+// the operators of the net and its outputs, none shows an earlier row.
+std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
+
+// The names of the gradients of states of which two rows are enough, if operators of single timesteps alone see them:
+// the step at t reads one and writes the other, and no name outside shows an earlier one.
+std::set<std::string> gradients_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
+
+// Of a network with a backward pass: the names of the states that may have the rows of a segment of timesteps alone.
+std::set<std::string> states_in_segments(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
+
+// The state's type and shape over all timesteps, without bytes if only a part of it is there.
+Tensor state_over_time(const RecurrentScratch& scratch, const Workspace& workspace, const std::string& state);
+
+// Creates the state tensors and writes their first rows: the one copy that a state ever costs.
+void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch);
+
+// Makes the operator's outputs views of the states.
+void show_views(const RecurrentScratch& scratch, Workspace& workspace);
+
+// An input that must be there and hold a tensor; throws Error.
+const Tensor& tensor_input(const BlobCall& call, int i);
+
+}  // namespace stepnet

@@ -1,0 +1,171 @@
+// The end of a chain: every result gets a place, and one operator runs all of it.
+#include <algorithm>
+#include <functional>
+
+#include "core/compute/device_work.h"
+#include "core/compute/parallel.h"
+#include "core/tensor/dry_device.h"
+#include "recurrent/step/fuse.h"
+
+namespace stepnet {
+
+using Kind = StepSlot::Kind;
+
+namespace {
+
+// The rows of a call, and how wide they are: those that follow one another everywhere are one.
+struct RowsOfChain {
+  int64_t count = 0, width = 0;
+};
+template <class Place>
+RowsOfChain rows_of_chain(const std::vector<Place>& places, size_t sources, int64_t width, const Call& call) {
+  const int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
+  const bool dense = std::ranges::all_of(places, [=](const Place& p) { return p.row_size == width && !p.vector; });
+  return dense ? RowsOfChain{1, width * rows} : RowsOfChain{rows, width};
+}
+
+template <class Place>
+void run_on_device(const FusedChain& chain, DType dtype, const std::vector<Place>& places, size_t sources,
+                   const RowsOfChain& rows, Call& call) {
+  std::vector<FusedOperand<void>> tensors(places.size());
+  for (size_t p = 0; p < places.size(); ++p) {
+    const auto i = static_cast<int>(p);
+    const std::byte* first =
+        p < sources ? call.in(i).raw() : std::as_const(call.out(i - static_cast<int>(sources))).raw();
+    tensors[p] = {const_cast<std::byte*>(first) + static_cast<size_t>(places[p].column) * dtype_size(dtype),
+                  places[p].vector ? 0 : places[p].row_size};
+  }
+  chain.run(tensors, rows.width, rows.count);
+}
+
+template <class T, class Place>
+void run_chain(const std::vector<Place>& places, size_t sources, const std::vector<FusedInstruction>& code,
+               const RowsOfChain& rows, Call& call) {
+  FusedOperand<T> tensors[kMostFusedTensors];
+  for (size_t p = 0; p < places.size(); ++p) {
+    const auto i = static_cast<int>(p);
+    T* first = p < sources ? const_cast<T*>(call.in_span<T>(i).data())  // is only read
+                           : call.out_span<T>(i - static_cast<int>(sources)).data();
+    tensors[p] = {first + places[p].column, places[p].vector ? 0 : places[p].row_size};
+  }
+  const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors, static_cast<int>(places.size()),
+                          rows.width};
+  double cost = 0;
+  for (const FusedInstruction& i : code) cost += fused_nanoseconds(i.code);
+  const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin, end); };
+  parallel_for(rows.count * fused_pieces(rows.width), cost * kFusedPiece, std::ref(range));
+}
+
+}  // namespace
+
+// Whether anything but the chain sees the slot's value.
+bool StepProgram::is_seen(const Chain& chain, int slot) const {
+  if (slots_[slot]->kind != Kind::scratch) return true;
+  for (size_t i = 0; i < ops_.size(); ++i)
+    if (std::ranges::count(chain.ops, i) == 0 && std::ranges::count(ops_[i]->in_slots, slot) > 0) return true;
+  return false;
+}
+
+// Gives every result a place in a tensor or among the values in between, which are used again.
+void StepProgram::place_results(Chain& chain, std::vector<Place>& results) const {
+  constexpr int kNowhere = -1;
+  const auto put = [&](int value, const Place& place) {
+    const int to = static_cast<int>(results.size());
+    results.push_back(place);
+    if (value < kSource && chain.code[value].to == kNowhere) {
+      chain.code[value].to = kSource + static_cast<int>(chain.sources.size()) + to;
+    } else {
+      chain.code.push_back({FusedCode::copy, value, value, 0, kSource + static_cast<int>(chain.sources.size()) + to});
+    }
+  };
+  for (FusedInstruction& i : chain.code) i.to = kNowhere;
+  for (const auto& [slot, value] : chain.values)
+    if (is_seen(chain, slot)) put(value, {slot, 0, chain.width, false});
+  for (const auto& [slot, parts] : chain.filled)
+    for (const Part& p : parts) put(p.value, {slot, p.column, last_dim(slots_[slot]->tensor), false});
+}
+
+namespace {
+
+// From numbers of instructions and sources to indices of operands: tensors first, then values in between.
+void number_operands(std::vector<FusedInstruction>& code, int tensors) {
+  std::vector<size_t> last_use(code.size(), 0);
+  for (size_t i = 0; i < code.size(); ++i)
+    for (const int operand : {code[i].a, code[i].b})
+      if (operand < kSource) last_use[operand] = i;
+  std::vector<int> index(code.size()), free;
+  int used = 0;
+  for (size_t i = 0; i < code.size(); ++i) {
+    FusedInstruction& made = code[i];
+    std::vector<int> ended;
+    for (int* operand : {&made.a, &made.b}) {
+      const int number = *operand;
+      *operand = number >= kSource ? number - kSource : index[number];
+      if (number < kSource && last_use[number] == i && *operand >= tensors) ended.push_back(*operand);
+    }
+    if (made.to >= kSource) {
+      index[i] = made.to - kSource;
+    } else if (!free.empty()) {
+      index[i] = free.back();
+      free.pop_back();
+    } else {
+      index[i] = tensors + used++;
+    }
+    made.to = index[i];
+    std::ranges::sort(ended);
+    ended.erase(std::unique(ended.begin(), ended.end()), ended.end());
+    free.insert(free.end(), ended.begin(), ended.end());
+  }
+}
+
+}  // namespace
+
+// Whether a result's row is also shown under another name, so that the order of reading and writing would matter.
+bool StepProgram::is_shared(const std::vector<Place>& places, const Place& result) const {
+  const StepSlot& mine = *slots_[result.slot];
+  return std::ranges::any_of(places, [&](const Place& p) {
+    const StepSlot& other = *slots_[p.slot];
+    return p.slot != result.slot && mine.kind == Kind::link && other.kind == Kind::link &&
+           other.whole.storage() == mine.whole.storage() &&
+           (other.place(0) == mine.place(0) || other.place(mine.kept) == mine.place(mine.kept));
+  });
+}
+
+// Puts one operator in the place of the chain's last one; the others are removed by the caller.
+bool StepProgram::close_chain(Chain& chain) {
+  if (chain.ops.size() < 2 || !chain.padded.empty()) return false;
+  std::vector<Place> places = chain.sources, results;
+  place_results(chain, results);
+  if (results.empty() || places.size() + results.size() > kMostFusedTensors) return false;
+  const size_t sources = places.size();
+  if (std::ranges::any_of(results, [&](const Place& r) { return is_shared(places, r) || is_shared(results, r); }))
+    return false;
+  places.insert(places.end(), results.begin(), results.end());
+  number_operands(chain.code, static_cast<int>(places.size()));
+  Op& op = *ops_[chain.ops.back()];
+  for (const size_t i : kChecksPasses ? chain.ops : std::vector<size_t>())
+    op.parts.push_back({ops_[i]->meaning, ops_[i]->in_slots, ops_[i]->out_slots, ops_[i]->accumulate});
+  op.in_slots.clear();
+  op.out_slots.clear();
+  for (size_t p = 0; p < places.size(); ++p) (p < sources ? op.in_slots : op.out_slots).push_back(places[p].slot);
+  op.fused = std::make_unique<Kernel>();
+  std::shared_ptr<const FusedChain> on_device;
+  if (spec_.device.kind != DeviceKind::cpu && !DryScope::now())
+    on_device =
+        device_work(spec_.device.kind).fuse(spec_.device, chain.dtype, chain.code, static_cast<int>(places.size()));
+  op.fused->run = [places, sources, code = chain.code, width = chain.width, dtype = chain.dtype, on_device](const void*,
+                                                                                                            Call& c) {
+    const RowsOfChain rows = rows_of_chain(places, sources, width, c);
+    if (on_device) {
+      run_on_device(*on_device, dtype, places, sources, rows, c);
+    } else if (dtype == DType::float32) {
+      run_chain<float>(places, sources, code, rows, c);
+    } else {
+      run_chain<double>(places, sources, code, rows, c);
+    }
+  };
+  op.kernel = op.fused.get();
+  return true;
+}
+
+}  // namespace stepnet

@@ -1,0 +1,214 @@
+// A pass over a StepProgram: operators are put into stages, and a block of timesteps runs stage by stage.
+//
+// Operators that wait for each other over the timesteps are a cell. What a cell hands on, to the next cell of a stack
+// or to operators that feed no state, is there for a whole block before those run, so a product with it is one product
+// for the block (splitting a stack into loops; sinking). Two stages may also work on two blocks at once (a wavefront,
+// see step_schedule.cc).
+#include <algorithm>
+
+#include "recurrent/step/components.h"
+#include "recurrent/step/program.h"
+
+namespace stepnet {
+
+using Kind = StepSlot::Kind;
+
+// Which operators have to run before which, in the same timestep or in a later one.
+class StepProgram::Orders {
+ public:
+  explicit Orders(size_t ops) : next(ops) {}
+  void add(size_t first, size_t then) { next[first].push_back(static_cast<int>(then)); }
+  void bind(size_t a, size_t b) {
+    add(a, b);
+    add(b, a);
+  }
+  void bind(const std::vector<size_t>& ops) {
+    for (size_t i = 1; i < ops.size(); ++i) bind(ops[0], ops[i]);
+  }
+  // The same from one timestep to the next.
+  void add_over_time(size_t first, size_t then) {
+    add(first, then);
+    if (first != then) over_time.emplace_back(first, then);
+  }
+  void bind_over_time(size_t a, size_t b) {
+    add_over_time(a, b);
+    add_over_time(b, a);
+  }
+
+  std::vector<std::vector<int>> next;
+  std::vector<std::pair<size_t, size_t>> over_time;
+};
+
+namespace {
+
+bool uses(const std::vector<int>& slots, int slot) { return std::ranges::find(slots, slot) != slots.end(); }
+
+}  // namespace
+
+std::vector<size_t> StepProgram::users(int slot) const {
+  if (uses_) return uses_->users[slot];
+  std::vector<size_t> result;
+  for (size_t i = 0; i < ops_.size(); ++i)
+    if (uses(ops_[i]->in_slots, slot) || uses(ops_[i]->out_slots, slot)) result.push_back(i);
+  return result;
+}
+
+// Within a timestep, who reads the slot waits for who writes it. A value whose shape is not known before the run cannot
+// get a row for each timestep, so that all who use it stay together.
+void StepProgram::order_slot(Orders& orders, int slot) const {
+  const std::vector<size_t> by = writers(slot);
+  if (by.empty()) return;
+  const std::vector<size_t> all = users(slot);
+  if (by.size() > 1 || slots_[slot]->reshaped || !slots_[slot]->typed || all.front() < by[0]) return orders.bind(all);
+  for (const size_t i : all) orders.add(by[0], i);
+}
+
+// Whether the one slot shows a row that the other has shown at an earlier timestep, and that nobody writes again.
+bool StepProgram::is_earlier_row(int slot, int than) const {
+  const int64_t row = first_row(slot), other = first_row(than);
+  return row >= 0 && other >= 0 && (spec_.descending ? row > other : row < other) && writers(slot).empty();
+}
+
+// Between timesteps, who reads a state waits for who writes it.
+void StepProgram::order_rows(Orders& orders, const std::vector<int>& same_tensor) const {
+  const auto moves_on = [&](int s) { return slots_[s]->changes || (slots_[s]->cycle > 0 && slots_[s]->kept == 0); };
+  if (std::ranges::any_of(same_tensor, moves_on)) {
+    std::vector<size_t> all;
+    for (const int s : same_tensor)
+      for (const size_t i : users(s)) all.push_back(i);
+    for (const size_t i : all) orders.bind_over_time(all[0], i);
+    return;
+  }
+  for (const int written : same_tensor) {
+    for (const size_t w : writers(written)) {
+      for (const int other : same_tensor) {
+        if (other == written) continue;
+        const bool earlier = is_earlier_row(other, written);
+        for (const size_t i : users(other)) earlier ? orders.add_over_time(w, i) : orders.bind_over_time(w, i);
+      }
+    }
+  }
+}
+
+StepProgram::Orders StepProgram::orders() const {
+  Orders orders(ops_.size());
+  std::map<const void*, std::vector<int>> links;
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const StepSlot& slot = *slots_[s];
+    if (slot.kind == Kind::external || slot.kind == Kind::timestep) continue;
+    order_slot(orders, static_cast<int>(s));
+    if (slot.kind == Kind::link) links[slot.whole.storage().get()].push_back(static_cast<int>(s));
+  }
+  for (const auto& [storage, slots] : links) order_rows(orders, slots);
+  return orders;
+}
+
+// Whether the operator could run for a block at once if all that it reads were there.
+bool StepProgram::may_hoist(const Op& op) const {
+  if (!can_stack(op) || op.accumulate != 0) return false;
+  return std::ranges::all_of(op.out_slots, [&](int s) {
+    if (s < 0) return true;
+    const Kind kind = slots_[s]->kind;
+    return (kind == Kind::scratch || kind == Kind::slab) && writers(s).size() == 1 && !is_total(s);
+  });
+}
+
+namespace {
+
+// A component of operators, in the order in which they depend on each other.
+struct Component {
+  std::vector<size_t> ops;
+  bool is_cell = false;      // its timesteps wait for each other
+  bool hoists = false;       // one operator that may run for a block at once
+  bool after_cell = false;   // is a cell, or waits for one
+  bool before_cell = false;  // a later one is a cell and waits for it
+  std::vector<int> earlier;
+  int stage = 0;
+};
+
+using Pairs = std::vector<std::pair<size_t, size_t>>;
+
+std::vector<Component> components_of(const std::vector<std::vector<int>>& next, const Pairs& over_time) {
+  const std::vector<int> number = connected_components(next);
+  std::vector<Component> result(number.empty() ? 0 : *std::ranges::max_element(number) + 1);
+  for (size_t i = 0; i < next.size(); ++i) result[number[i]].ops.push_back(i);
+  for (size_t i = 0; i < next.size(); ++i) {
+    for (const int j : next[i])
+      if (number[i] != number[j]) result[number[j]].earlier.push_back(number[i]);
+  }
+  for (const auto& [first, then] : over_time)
+    if (number[first] == number[then]) result[number[first]].is_cell = true;
+  return result;
+}
+
+void find_cells_around(std::vector<Component>& components) {
+  for (Component& c : components) {
+    c.after_cell = c.is_cell;
+    for (const int e : c.earlier) c.after_cell = c.after_cell || components[e].after_cell;
+  }
+  for (auto c = components.rbegin(); c != components.rend(); ++c)
+    for (const int e : c->earlier)
+      components[e].before_cell = components[e].before_cell || c->is_cell || c->before_cell;
+}
+
+}  // namespace
+
+// A component goes to the stage behind a cell's, and behind that of operators that wait for one in every timestep.
+int StepProgram::number_stages(const Orders& orders) {
+  std::vector<Component> components = components_of(orders.next, orders.over_time);
+  for (Component& c : components) {
+    if (c.ops.size() == 1) c.is_cell = carries(*ops_[c.ops[0]]);
+    c.hoists = !c.is_cell && c.ops.size() == 1 && may_hoist(*ops_[c.ops[0]]);
+  }
+  find_cells_around(components);
+  int last = 0;
+  for (Component& c : components) {
+    const bool to_cell = c.is_cell || (c.hoists && c.before_cell);
+    const bool moves = to_cell ? runs_pass("split") : c.hoists && runs_pass("sink") && !spec_.backward;
+    for (const int e : c.earlier) {
+      const bool waits = components[e].after_cell && !components[e].hoists;
+      c.stage = std::max(c.stage, components[e].stage + (moves && waits ? 1 : 0));
+    }
+    // Where it cannot run for a block after all, it is an operator of its timesteps.
+    c.hoists = c.hoists && (moves || !c.after_cell);
+    for (const size_t i : c.ops) ops_[i]->stage = c.stage;
+    last = std::max(last, c.stage);
+  }
+  return last + 1;
+}
+
+// Whether the operator alone is a cell: it reads a state and writes it.
+bool StepProgram::carries(const Op& op) const {
+  for (const int in : op.in_slots) {
+    if (in < 0 || slots_[in]->kind != Kind::link) continue;
+    for (const int out : op.out_slots) {
+      if (out < 0 || slots_[out]->kind != Kind::link) continue;
+      if (slots_[in]->whole.storage() == slots_[out]->whole.storage()) return true;
+    }
+  }
+  return false;
+}
+
+void StepProgram::plan_stages() {
+  if (!runs_pass("hoist") || (!runs_pass("split") && !runs_pass("sink"))) return;
+  // What is added up after a timestep must be made in it.
+  if (!std::ranges::all_of(totals_, [](const Total& t) { return t.accumulated_by_kernel; })) return;
+  {
+    const KnownUses known(*this);
+    stages_ = number_stages(orders());
+  }
+  std::stable_sort(ops_.begin(), ops_.end(), [](const auto& a, const auto& b) { return a->stage < b->stage; });
+}
+
+// What one stage hands to another in a scratch buffer gets a row for each timestep.
+void StepProgram::widen_between_stages() {
+  if (stages_ < 2) return;
+  const KnownUses known(*this);
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const std::vector<size_t> all = users(static_cast<int>(s));
+    if (all.empty() || slots_[s]->kind != Kind::scratch || is_total(static_cast<int>(s))) continue;
+    if (ops_[all.front()]->stage != ops_[all.back()]->stage) widen(static_cast<int>(s));
+  }
+}
+
+}  // namespace stepnet

@@ -1,0 +1,56 @@
+// Evaluator: the mean loss of a model over a text, by the forward net alone.
+//
+// The text is read as several streams with states of their own, and every byte but the first of each stream's context
+// counts once: nothing is left out at the end. Training's blobs are not touched; parameters are read where they are.
+// Between two calls of loss() it holds no memory but the text's.
+// Threads: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/io/text_stream.h"
+#include "core/net/net.h"
+#include "recurrent/train/carried_states.h"
+#include "recurrent/train/model.h"
+
+namespace stepnet {
+
+// The operators of the model's forward net that the loss and the next carried states depend on, in evaluation.
+NetDef evaluation_net(const Model& model);
+
+class Evaluator {
+ public:
+  // `tokens`: at least two. Streams and timesteps are fewer than asked for if the text is short.
+  Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
+            int64_t timesteps, std::string_view what, bool plan_memory = true);
+
+  double loss();  // nats per predicted byte
+  // Seconds that loss() will take, from running a few batches.
+  double estimate_seconds();
+  int64_t predicted() const { return streams_.length() * streams_.batch() + streams_.tail(); }
+
+ private:
+  // The net with its blobs.
+  struct Running {
+    Running(const Model& model, Workspace& parameters, DType dtype, bool plan_memory);
+    ~Running();
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+    Workspace blobs;
+    CarriedStates states;
+    Tensor input, target;  // the latest batch, on the host
+    Net net;
+  };
+
+  double run(Running& running, int64_t begin, int64_t count, int64_t first, int64_t streams) const;  // summed loss
+
+  Model model_;
+  Workspace& parameters_;
+  DType dtype_;
+  bool plan_memory_;
+  TextStreams streams_;
+};
+
+}  // namespace stepnet

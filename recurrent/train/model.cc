@@ -1,0 +1,200 @@
+#include "recurrent/train/model.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/net/net.h"
+#include "recurrent/form/builder.h"
+#include "recurrent/network/segment_budget.h"
+#include "recurrent/train/carried_states.h"
+
+namespace stepnet {
+namespace {
+
+struct Names {
+  std::set<std::string> read_first;  // by an operator before any writes it
+  std::set<std::string> written;
+};
+
+Names names_of(const NetDef& net) {
+  Names n;
+  for (const OperatorDef& op : net.op()) {
+    for (const std::string& name : op.input())
+      if (!name.empty() && n.written.count(name) == 0) n.read_first.insert(name);
+    n.written.insert(op.output().begin(), op.output().end());
+  }
+  return n;
+}
+
+void require_written(const Names& names, const std::string& blob, std::string_view role) {
+  require(!blob.empty(), "the model names no {}", role);
+  require(names.written.count(blob) > 0, "no operator of the net writes \"{}\", which the model names as the {}.{}",
+          blob, role, suggest(blob, {names.written.begin(), names.written.end()}));
+}
+
+void require_read(const Names& names, const std::string& blob, std::string_view role) {
+  require(!blob.empty(), "the model names no {}", role);
+  require(names.read_first.count(blob) > 0,
+          "\"{}\", which the model names as the {}, is not read by the net before it is written.{}", blob, role,
+          suggest(blob, {names.read_first.begin(), names.read_first.end()}));
+}
+
+void check_carry(const Model& model, const Names& names) {
+  std::set<std::string> seen = {model.input, model.target};
+  for (const CarryLink& link : model.carry) {
+    require_written(names, link.from(), "end of a carry");
+    require_read(names, link.to(), "start of a carry");
+    require(seen.insert(link.to()).second, "\"{}\" has two roles in the model", link.to());
+    require(names.written.count(link.to()) == 0, "the carried state \"{}\" is also written by the net", link.to());
+    require(link.size() >= 1, "the carried state \"{}\" must have a size of at least 1, but has {}", link.to(),
+            link.size());
+  }
+}
+
+// Everything that the net reads first must come from the init net, the reader or a carry.
+void check_sources(const Model& model, const Names& names) {
+  std::set<std::string> known = {model.input, model.target};
+  for (const OperatorDef& op : model.init.op()) known.insert(op.output().begin(), op.output().end());
+  for (const CarryLink& link : model.carry) known.insert(link.to());
+  std::set<std::string> near = names.written;
+  near.insert(known.begin(), known.end());
+  for (const std::string& name : names.read_first) {
+    if (known.count(name) > 0) continue;
+    Error error(fmt::format("the net reads \"{}\", but neither the init net nor a carry of the model gives it.{}", name,
+                            suggest(name, {near.begin(), near.end()})));
+    for (int i = 0; i < model.forward.op_size(); ++i)
+      if (std::ranges::count(model.forward.op(i).input(), name) > 0) {
+        add_op_context(error, {model.forward.op(i), nullptr, nullptr, {}, model.forward.name(), i});
+        break;
+      }
+    throw Error(std::move(error));
+  }
+}
+
+bool declares_is_test(const std::string& type) {
+  const OpSpec* spec = find_op(type);
+  return spec &&
+         std::any_of(spec->args.begin(), spec->args.end(), [](const ArgSpec& a) { return a.name == "is_test"; });
+}
+
+void set_is_test(NetDef& net) {
+  for (OperatorDef& op : *net.mutable_op()) {
+    if (declares_is_test(op.type())) {
+      Argument* arg = nullptr;
+      for (Argument& a : *op.mutable_arg())
+        if (a.name() == "is_test") arg = &a;
+      if (!arg) arg = op.add_arg();
+      *arg = make_arg("is_test", true);
+    }
+    for (Argument& arg : *op.mutable_arg())
+      if (arg.has_n()) set_is_test(*arg.mutable_n());
+    if (op.HasExtension(recurrent)) set_is_test(*op.MutableExtension(recurrent)->mutable_step_net());
+  }
+}
+
+}  // namespace
+
+Model read_model(const NetDef& net) {
+  if (!net.HasExtension(stepnet::model))
+    throw Error(fmt::format("the net \"{}\" does not say how it is trained", net.name()),
+                "add a block [stepnet.model] { init { ... } loss: ... input: ... target: ... logits: ... }");
+  const ModelDef& def = net.GetExtension(stepnet::model);
+  Model m;
+  m.source = m.forward = net;
+  m.forward.ClearExtension(stepnet::model);
+  m.init = def.init();
+  if (m.init.name().empty()) m.init.set_name(net.name() + "_init");
+  m.loss = def.loss();
+  m.input = def.input();
+  m.target = def.target();
+  m.logits = def.logits();
+  m.carry.assign(def.carry().begin(), def.carry().end());
+  m.timesteps = def.timesteps();
+  m.batch = def.batch();
+  m.device = device_of(OperatorDef(), net);
+  const Names names = names_of(m.forward);
+  require_written(names, m.loss, "loss");
+  require_written(names, m.logits, "logits");
+  require_read(names, m.input, "input");
+  require_read(names, m.target, "target");
+  require(m.timesteps >= 1, "the model's timesteps must be at least 1, but are {}", m.timesteps);
+  require(m.batch >= 1, "the model's batch must be at least 1, but is {}", m.batch);
+  check_carry(m, names);
+  check_sources(m, names);
+  return m;
+}
+
+NetDef expanded_forward(const Model& model, Mode mode) {
+  NetDef net = model.forward;
+  if (mode == Mode::evaluate) {
+    set_is_test(net);
+    for (OperatorDef& op : *net.mutable_op())
+      if (op.HasExtension(recurrent)) op.MutableExtension(recurrent)->set_forward_only(true);
+  }
+  expand_recurrent(net);
+  if (mode == Mode::train && model.segments.steps > 0) apply_segments(net, model.segments);
+  net.clear_external_output();
+  for (const CarryLink& link : model.carry) net.add_external_output(link.from());
+  net.add_external_output(model.loss);
+  return net;
+}
+
+NetDef needed_for(const NetDef& net, const std::string& output, const std::vector<std::string>& also) {
+  std::set<std::string> wanted = {output};
+  wanted.insert(also.begin(), also.end());
+  std::vector<const OperatorDef*> kept;
+  for (int i = net.op_size() - 1; i >= 0; --i) {
+    const OperatorDef& op = net.op(i);
+    const bool needed = std::any_of(op.output().begin(), op.output().end(),
+                                    [&](const std::string& name) { return !name.empty() && wanted.count(name) > 0; });
+    if (!needed) continue;
+    wanted.insert(op.input().begin(), op.input().end());
+    kept.push_back(&op);
+  }
+  NetDef result = net;
+  result.clear_op();
+  for (auto it = kept.rbegin(); it != kept.rend(); ++it) *result.add_op() = **it;
+  result.clear_external_output();
+  result.add_external_output(output);
+  for (const std::string& name : also) result.add_external_output(name);
+  return result;
+}
+
+std::vector<std::string> parameter_names(const Model& model, const Workspace& workspace) {
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (const OperatorDef& op : model.init.op())
+    for (const std::string& name : op.output()) {
+      const Blob* blob = workspace.find(name);
+      const bool floating = blob && blob->is_tensor() && is_floating(blob->tensor().dtype());
+      if (floating && seen.insert(name).second) names.push_back(name);
+    }
+  require(!names.empty(), "the model's init net makes no parameters");
+  return names;
+}
+
+int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, int64_t tokens) {
+  Workspace own(&workspace);
+  CarriedStates states(model, dtype, own);
+  states.reset(model.batch);
+  own.create_local(model.input).tensor() = Tensor::zeros(DType::int32, {model.timesteps, model.batch}, model.device);
+  own.create_local(model.target).tensor() = Tensor::zeros(DType::int32, {model.timesteps * model.batch}, model.device);
+  RunContext run;
+  run_net_once(expanded_forward(model, Mode::evaluate), own, run,
+               {.release_intermediates = true, .keep = {model.loss, model.logits}});
+  const Tensor& loss = own.fetch(model.loss);
+  require(loss.size() == 1 && is_floating(loss.dtype()), "the loss \"{}\" must be one floating value, but is {}",
+          model.loss, loss);
+  const Tensor& logits = own.fetch(model.logits);
+  require(logits.rank() >= 1 && is_floating(logits.dtype()),
+          "the logits \"{}\" must be floating with one score per class in the last dimension, but are {}", model.logits,
+          logits);
+  const int64_t classes = logits.dim(logits.rank() - 1);
+  if (classes < tokens)
+    throw Error(fmt::format("the text has {} different bytes, but the net gives scores to {} classes ({} is {})",
+                            tokens, classes, model.logits, logits.str()),
+                fmt::format("give \"{}\" at least {} classes", model.logits, tokens));
+  return classes;
+}
+
+}  // namespace stepnet

@@ -1,0 +1,57 @@
+// Model: a forward net with what training and sampling need to know about it (the extension `stepnet.model`), checked.
+//
+// Parameters are the floating outputs of the init net. The carried states are blobs that a run leaves for the next.
+// Threads: immutable after reading.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/io/file_place.h"
+#include "core/passes/rerun_segments.h"
+#include "core/tensor/workspace.h"
+#include "proto/recurrent.pb.h"
+#include "recurrent/network/segments.h"
+
+namespace stepnet {
+
+struct Model {
+  NetDef source;   // as the user gave it
+  NetDef forward;  // without the extension; the short form of recurrent operators as given
+  NetDef init;
+  std::string loss, input, target, logits;
+  std::vector<CarryLink> carry;
+  int64_t timesteps = 0, batch = 0;
+  FileRootPtr files = {};       // below which its nets may open files (Workspace::confine); null: anywhere
+  Device device;                // that its nets run on, as the forward net says; the init net runs on the CPU
+  SegmentChoice segments = {};  // that its recurrent networks run by in training
+  // What of the training net's forward part runs again (core/passes/recompute.h), and the bytes of blobs whose types
+  // only a run says.
+  struct Recomputation {
+    std::vector<Segment> segments;
+    std::map<std::string, int64_t> bytes;
+  };
+  Recomputation again = {};
+};
+
+// Throws Error: no extension, a missing or unknown name, a name in the wrong role, sizes below 1.
+Model read_model(const NetDef& net);
+
+// The forward net with the short form of its recurrent operators expanded: with a backward step net for training, or
+// for evaluation without one and with is_test = 1 where an operator has that argument.
+enum class Mode { train, evaluate };
+NetDef expanded_forward(const Model& model, Mode mode);
+
+// The operators of `net` that `output` and the blobs in `also` depend on, in order.
+NetDef needed_for(const NetDef& net, const std::string& output, const std::vector<std::string>& also);
+
+// Names of the parameters in a workspace in which the init net has run; throws Error if there are none.
+std::vector<std::string> parameter_names(const Model& model, const Workspace& workspace);
+
+// Runs the forward net once on one batch of tokens 0, in a workspace of its own below `parameters`, and returns the
+// number of classes. Throws Error where shapes do not fit, the loss is no single value, or there are fewer classes
+// than `tokens`.
+int64_t check_by_running(const Model& model, Workspace& parameters, DType dtype, int64_t tokens);
+
+}  // namespace stepnet

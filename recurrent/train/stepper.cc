@@ -1,0 +1,193 @@
+#include "recurrent/train/stepper.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "core/compute/matmul.h"
+#include "core/operator/anomaly.h"
+#include "core/tensor/placement.h"
+
+namespace stepnet {
+namespace {
+
+constexpr const char* kPosition = "position";  // iteration and place in the text, int64 [2]
+
+void remove_output(NetDef& net, const std::string& name) {
+  auto& outputs = *net.mutable_external_output();
+  outputs.erase(std::remove(outputs.begin(), outputs.end(), name), outputs.end());
+}
+
+}  // namespace
+
+TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed,
+                                 int64_t iterations, bool plan_memory)
+    : model_(std::move(model)),
+      optimizer_(std::move(optimizer)),
+      streams_(std::move(streams)),
+      seed_(seed),
+      plan_memory_(plan_memory),
+      workspace_(&parameters_) {
+  check_optimizer(optimizer_);
+  parameters_.confine(model_.files);
+  RunContext run;
+  run.seed = seed_;
+  run_net_once(model_.init, parameters_, run, NetOptions{.force_cpu = true});
+  for (const std::string& name : parameters_.names())
+    if (Blob& blob = parameters_.at(name); blob.is_tensor() && blob.tensor().defined()) {
+      if (range_of(blob.tensor()).infinite) infinite_.insert(name);
+      blob.tensor() = available(blob.tensor(), model_.device);
+    }
+  names_ = stepnet::parameter_names(model_, parameters_);
+  dtype_ = parameters_.fetch(names_.front()).dtype();
+  states_ = std::make_unique<CarriedStates>(model_, dtype_, workspace_);
+  states_->reset(streams_.batch());  // first, for what runs again depends on their types
+  build_net(iterations);
+}
+
+// Blobs of a net built before are dropped, so that the new net sees them as intermediates of its own.
+void TrainingSession::build_net(int64_t iterations) {
+  training_ = build_training_net(model_, names_, parameters_, optimizer_, iterations);
+  infer_net(training_.net, {});  // what is wrong with an option shows before the first step
+  std::set<std::string> stay(states_->read().begin(), states_->read().end());
+  for (const auto& [name, value] : training_.first_values) stay.insert(name);
+  for (const std::string& name : workspace_.names())
+    if (stay.count(name) == 0) workspace_.remove(name);
+  for (const auto& [name, value] : training_.first_values)
+    if (!workspace_.find(name)) workspace_.create_local(name).tensor() = available(value, model_.device);
+  for (const std::string& name : states_->written()) workspace_.create_local(name);
+  workspace_.create_local(model_.input);
+  workspace_.create_local(model_.target);
+  const int64_t runs = net_ ? net_->runs() : 0;
+  NetDef def = with_recomputation(training_, model_, workspace_);
+  NetOptions options{.plan_memory = plan_memory_};
+  if (const int begin = update_begin(def); begin >= 0) {
+    NetDef second = def;
+    second.mutable_op()->DeleteSubrange(0, begin);
+    def.mutable_op()->DeleteSubrange(begin, def.op_size() - begin);
+    remove_output(def, training_.rate);
+    second.clear_external_output();
+    second.add_external_output(training_.rate);
+    options.keep = {training_.gradients.begin(), training_.gradients.end()};
+    options.keep.insert(training_.finite);
+    net_ = std::make_unique<Net>(def, workspace_, options);
+    // What it makes besides is small, and a block of its own would be there while the first part runs.
+    update_ = std::make_unique<Net>(second, workspace_, NetOptions{.release_intermediates = plan_memory_});
+  } else {
+    net_ = std::make_unique<Net>(def, workspace_, options);
+  }
+  net_->set_runs(runs);
+}
+
+void TrainingSession::let_go_of_memory() {
+  net_->let_go_of_memory();
+  if (update_) update_->let_go_of_memory();
+  std::set<std::string> stay(states_->read().begin(), states_->read().end());
+  for (const auto& [name, value] : training_.first_values) stay.insert(name);
+  for (const std::string& name : {training_.rate, training_.finite, model_.loss}) stay.insert(name);
+  for (const std::string& name : workspace_.names())
+    if (stay.count(name) == 0) workspace_.at(name).clear();
+  forget_products();
+}
+
+void TrainingSession::set_schedule_end(int64_t iterations) { build_net(iterations); }
+
+// Gradients of a scaled loss may overflow; of one whose scale has been halved below 1 they should not.
+bool TrainingSession::may_overflow() const {
+  return training_.scaled && !(optimizer_.dynamic_scale && loss_scale() < 1);
+}
+
+double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly) {
+  if (streams_.at_start()) states_->reset(streams_.batch());
+  streams_.next(input_, target_);
+  feed(workspace_, model_, input_, target_);
+  RunContext run;
+  run.seed = seed_;
+  run.profiler = profiler;
+  run.packer = packer;
+  std::optional<AnomalyWatch> watch;
+  if (detect_anomaly) run.observer = &watch.emplace(may_overflow() ? model_.loss : "");
+  net_->run(run);
+  if (update_) update(run);
+  states_->advance();
+  const auto loss = available(workspace_.fetch(model_.loss), {}).item<double>();
+  // A scale below 1 has been halved so often that it is not at fault.
+  const bool may_be_scale = skipped_ && optimizer_.dynamic_scale && loss_scale() >= 1;
+  if (!std::isfinite(loss) && !may_be_scale)
+    throw Error(fmt::format("the loss is {} in iteration {}", std::isnan(loss) ? NAN : loss, iteration()), kFiniteFix);
+  return loss;
+}
+
+void TrainingSession::update(RunContext& run) {
+  skipped_ = !*available(workspace_.fetch(training_.finite), {}).data<bool>();
+  if (!skipped_) update_->run(run);
+  // Kept for the second part alone; in a step of one part they would be gone as well.
+  for (const std::string& name : training_.gradients) workspace_.at(name).tensor().drop_bytes();
+}
+
+double TrainingSession::loss_scale() const {
+  return training_.scaled ? available(workspace_.fetch(training_.scale), {}).item<double>() : 0;
+}
+
+// Until an update has made it, that of the options.
+double TrainingSession::learning_rate() const {
+  const Blob* rate = workspace_.find(training_.rate);
+  const bool made = iteration() > 0 && rate && rate->is_tensor() && !rate->empty() && rate->tensor().defined();
+  return made ? std::abs(available(rate->tensor(), {}).item<double>()) : optimizer_.lr;
+}
+
+std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
+  std::map<std::string, Blob*> blobs;
+  for (const std::string& name : names_) blobs["parameter/" + name] = &parameters_.at(name);
+  for (const auto& [name, value] : training_.first_values) blobs["state/" + name] = &workspace_.at(name);
+  for (const std::string& name : states_->read()) blobs["carry/" + name] = &workspace_.at(name);
+  return blobs;
+}
+
+std::string TrainingSession::not_finite() const {
+  const auto text = [&](const char* what, const std::string& name, const Tensor& value) {
+    const ValueRange range = range_of(value);
+    if (range.finite() || (!range.nan && infinite_.count(name) > 0)) return std::string();
+    return fmt::format("the {} \"{}\" is {} at {}", what, name, range.first_value,
+                       index_text(value.shape(), range.first));
+  };
+  for (const std::string& name : names_)
+    if (std::string found = text("parameter", name, parameters_.at(name).tensor()); !found.empty()) return found;
+  for (const auto& [name, value] : training_.first_values)
+    if (std::string found = text("optimizer's state", name, workspace_.at(name).tensor()); !found.empty()) return found;
+  for (const std::string& name : states_->read())
+    if (std::string found = text("carried state", name, workspace_.at(name).tensor()); !found.empty()) return found;
+  return "";
+}
+
+std::map<std::string, Tensor> TrainingSession::save() const {
+  std::map<std::string, Tensor> saved;
+  for (const auto& [name, blob] : saved_blobs()) saved[name] = available(blob->tensor(), {});
+  saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), streams_.position()});
+  return saved;
+}
+
+void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
+  auto find = [&](const std::string& name) -> const Tensor& {
+    const auto it = saved.find(name);
+    require(it != saved.end(), "the checkpoint has no \"{}\"", name);
+    return it->second;
+  };
+  for (const auto& [name, blob] : saved_blobs()) {
+    const Tensor& from = find(name);
+    Tensor& to = blob->tensor();
+    require(from.dtype() == to.dtype() && from.shape() == to.shape(), "\"{}\" is {} in the checkpoint, but {} here",
+            name, from, to);
+    to.copy_from(from);
+  }
+  const Tensor& position = find(kPosition);
+  require(position.dtype() == DType::int64 && position.size() == 2, "\"{}\" is {} in the checkpoint", kPosition,
+          position);
+  const auto values = position.span<int64_t>();
+  require(values[0] >= 0, "the checkpoint's iteration is {}", values[0]);
+  net_->set_runs(values[0]);
+  streams_.set_position(values[1]);
+}
+
+}  // namespace stepnet

@@ -1,0 +1,115 @@
+#include "recurrent/train/train_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace stepnet {
+namespace {
+
+// Settings that checkpoints of older versions do not have; what they stand for did not exist then.
+const std::set<std::string> kAddedLater = {"weight-decay", "precision", "loss-scale"};
+
+// One list for reading and writing: calls f(name, member) for each setting.
+template <class Options, class F>
+void each_setting(Options& o, F f) {
+  f("holdout", o.holdout);
+  f("optimizer", o.optimizer.optimizer);
+  f("lr", o.optimizer.lr);
+  f("lr-policy", o.optimizer.lr_policy);
+  f("lr-gamma", o.optimizer.lr_gamma);
+  f("lr-power", o.optimizer.lr_power);
+  f("lr-stepsize", o.optimizer.lr_stepsize);
+  f("lr-warmup", o.optimizer.lr_warmup);
+  f("momentum", o.optimizer.momentum);
+  f("beta1", o.optimizer.beta1);
+  f("beta2", o.optimizer.beta2);
+  f("epsilon", o.optimizer.epsilon);
+  f("weight-decay", o.optimizer.weight_decay);
+  f("clip", o.optimizer.clip);
+  f("batch", o.batch);
+  f("timesteps", o.timesteps);
+  f("validate-every", o.validate_every);
+  f("checkpoint-every", o.checkpoint_every);
+  f("seed", o.seed);
+  f("precision", o.precision);
+  f("loss-scale", o.loss_scale);
+}
+
+std::string to_setting(const std::string& value) { return value; }
+template <class T>
+std::string to_setting(T value) {
+  return fmt::format("{}", value);  // the shortest text that reads back to the same bits
+}
+
+void from_setting(const std::string&, const std::string& text, std::string& value) { value = text; }
+template <class T>
+void from_setting(const std::string& name, const std::string& text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require(error == std::errc() && end == text.data() + text.size(), "the run's {} is \"{}\", which is no number", name,
+          text);
+}
+
+constexpr double kFirstScale = 65536;  // of a dynamic one
+
+}  // namespace
+
+std::vector<std::string> precision_names() { return {"float32", "bfloat16", "float16"}; }
+
+DType precision_type(const std::string& name) {
+  const std::vector<std::string> known = precision_names();
+  require(std::ranges::count(known, name) > 0, "there is no precision \"{}\"; there are {}.{}", name,
+          fmt::join(known, ", "), suggest(name, known));
+  return name == "float16" ? DType::float16 : name == "bfloat16" ? DType::bfloat16 : DType::float32;
+}
+
+void choose_loss_scale(TrainOptions& o) {
+  const bool dynamic = o.loss_scale == "dynamic" || (o.loss_scale.empty() && o.precision == "float16");
+  o.optimizer.dynamic_scale = dynamic;
+  o.optimizer.loss_scale = dynamic ? kFirstScale : 0;
+  if (dynamic || o.loss_scale.empty() || o.loss_scale == "none") return;
+  double& scale = o.optimizer.loss_scale;
+  const char* end = o.loss_scale.data() + o.loss_scale.size();
+  const auto [rest, error] = std::from_chars(o.loss_scale.data(), end, scale);
+  require(error == std::errc() && rest == end && std::isfinite(scale) && scale > 0 && scale < 3e38,
+          "the scale of the loss must be dynamic, none or a number above 0, but is \"{}\"", o.loss_scale);
+}
+
+std::map<std::string, std::string> settings_of(const TrainOptions& options) {
+  std::map<std::string, std::string> settings;
+  each_setting(options, [&](const char* name, const auto& value) { settings[name] = to_setting(value); });
+  return settings;
+}
+
+void take_settings(const std::map<std::string, std::string>& settings, TrainOptions& options) {
+  each_setting(options, [&](const std::string& name, auto& value) {
+    const auto found = settings.find(name);
+    if (found == settings.end() && kAddedLater.count(name) > 0) return;
+    require(found != settings.end(), "the checkpoint does not say the run's {}", name);
+    if (options.given.count(name) > 0 && to_setting(value) != found->second)
+      throw Error(fmt::format("the run has {} {}, but now {} is asked for", name, found->second, to_setting(value)),
+                  fmt::format("leave out --{}, or start another run", name));
+    from_setting(name, found->second, value);
+  });
+}
+
+void check_options(const TrainOptions& o) {
+  check_optimizer(o.optimizer);
+  precision_type(o.precision);
+  require(!o.text.empty(), "no text to train on is given");
+  require(o.holdout >= 0 && o.holdout < 1, "the held-out share must be from 0 to less than 1, but is {}", o.holdout);
+  require(o.iterations >= 0, "the number of iterations must be at least 0, but is {}", o.iterations);
+  require(std::isfinite(o.seconds) && o.seconds >= 0, "the seconds must be at least 0, but are {}", o.seconds);
+  require(o.iterations == 0 || o.seconds == 0, "iterations and seconds are both given");
+  if (o.iterations == 0 && o.seconds == 0 && !o.resume)
+    throw Error("nothing says how long to train", "give --iterations or --seconds");
+  require(o.memory_budget >= 0, "the memory budget must be more than 0 bytes, but is {}", o.memory_budget);
+  require(o.batch >= 0, "the batch must be at least 1, but is {}", o.batch);
+  require(o.timesteps >= 0, "the number of timesteps must be at least 1, but is {}", o.timesteps);
+  require(o.validate_every >= 0, "the iterations between validations must be at least 1, but are {}", o.validate_every);
+  require(o.checkpoint_every >= 0, "the iterations between checkpoints must be at least 1, but are {}",
+          o.checkpoint_every);
+  require(!o.resume || !o.out.empty(), "resuming needs the folder of the run");
+}
+
+}  // namespace stepnet

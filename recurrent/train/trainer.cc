@@ -1,0 +1,318 @@
+#include "recurrent/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/autograd/saved/offload.h"
+#include "core/compute/parallel.h"
+#include "core/compute/profiler.h"
+#include "core/estimate/report.h"
+#include "core/passes/mixed_precision.h"
+#include "recurrent/train/evaluator.h"
+#include "recurrent/train/metrics.h"
+#include "recurrent/train/run_folder.h"
+#include "recurrent/train/run_setup.h"
+#include "recurrent/train/stepper.h"
+#include "recurrent/train/training_budget.h"
+#include "recurrent/train/training_estimate.h"
+
+namespace stepnet {
+namespace {
+
+// A run for a given time trains this long before it fixes its number of iterations.
+constexpr double kCalibrationSeconds = 2;
+constexpr int64_t kCalibrationIterations = 4;
+// The end of the schedule until then: far away, so that no policy has moved yet.
+constexpr int64_t kNoEnd = int64_t{1} << 40;
+constexpr int64_t kValidations = 5;  // in a run, unless the options say otherwise
+
+// As the net's argument says it; 0 if there is none.
+int64_t budget_of(const NetDef& net) {
+  for (const Argument& arg : net.arg()) {
+    if (arg.name() != "memory_budget_bytes") continue;
+    require(arg.has_i() && arg.i() > 0, "\"memory_budget_bytes\" of the net \"{}\" must be a whole number above 0",
+            net.name());
+    return arg.i();
+  }
+  return 0;
+}
+
+// Seconds per step: the mean of the first hundred, then a mean over about as many. A session's first step also
+// prepares, and says nothing about the others.
+class Pace {
+ public:
+  void add(double seconds) {
+    if (steps_++ < 2) {
+      seconds_ = seconds;
+    } else {
+      seconds_ += (seconds - seconds_) / static_cast<double>(std::min<int64_t>(steps_ - 1, 100));
+    }
+  }
+  double seconds() const { return seconds_; }
+  int64_t steps() const { return steps_; }
+
+ private:
+  int64_t steps_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace
+
+struct Trainer::State {
+  State(const NetDef& net, TrainOptions o, TrainEvents e);
+
+  TrainResult run();
+  void step();
+  void keep_to_budget(Model& model) const;
+  void fix_iterations();
+  void set_total(int64_t iterations);
+  double run_step();
+  template <class Write>
+  void log(const Write& write);
+  void validate();
+  void require_finite() const;
+  void say_last_checkpoint(Error& e) const;
+  void save();
+  Checkpoint checkpoint() const;
+  void resume(const Checkpoint& saved);
+  void note(const std::string& text) const {
+    if (events.note) events.note(text);
+  }
+  double seconds() const { return seconds_before + now_seconds() - start; }
+  bool due(int64_t every) const { return every > 0 && session->iteration() % every == 0; }
+  bool finished() const { return total > 0 && session->iteration() >= total; }
+
+  TrainOptions options;
+  TrainEvents events;
+  std::optional<RunFolder> folder;
+  std::optional<TrainingText> text;
+  std::optional<autograd::OffloadPacker> packer;
+  std::unique_ptr<TrainingSession> session;
+  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<MetricsLog> metrics;
+
+  int64_t total = 0;
+  double start = 0, seconds_before = 0;
+  Pace pace;
+  double loss = 0, validation_loss = -1, best_loss = -1;
+  int64_t saved_at = -1;
+};
+
+Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : options(std::move(o)), events(std::move(e)) {
+  check_options(options);
+  Model model = read_model(net);
+  require(model.device.kind == DeviceKind::cpu || (options.memory_budget == 0 && options.offload.empty()),
+          "budgets and offloading are for training on the CPU");
+  Checkpoint saved;
+  if (!options.out.empty())
+    folder.emplace(options.out, options.resume ? RunFolder::Open::existing : RunFolder::Open::fresh);
+  if (folder && !folder->note().empty()) note(folder->note());
+  if (options.resume) {
+    LoadedCheckpoint loaded = folder->latest();
+    for (const std::string& n : loaded.notes) note(n);
+    saved = std::move(loaded.contents);
+    check_same_model(model, saved);
+    take_settings(saved_settings(saved), options);
+  }
+  if (options.batch == 0) options.batch = model.batch;
+  if (options.timesteps == 0) options.timesteps = model.timesteps;
+  model.batch = options.batch;
+  model.timesteps = options.timesteps;
+  model.files = options.files;
+  choose_loss_scale(options);
+  use_precision(model, precision_type(options.precision));
+  text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
+  total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
+  TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
+  if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
+  if (options.memory_budget == 0) options.memory_budget = budget_of(model.source);
+  if (options.memory_budget > 0) keep_to_budget(model);
+  if (model.device.kind == DeviceKind::cpu) require_training_fits(model, options.optimizer);
+  session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
+                                              total > 0 ? total : kNoEnd, !options.keep_all);
+  check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());
+  if (!text->validation.empty())
+    evaluator = std::make_unique<Evaluator>(session->model(), session->parameters(), session->dtype(), text->validation,
+                                            options.batch, options.timesteps, text->validation_name, !options.keep_all);
+  if (options.resume) resume(saved);
+  if (total > 0) set_total(total);
+  const bool in_folder = options.metrics.empty() && folder;
+  const FilePlace lines = in_folder ? folder->file("metrics.jsonl") : FilePlace(options.metrics);
+  metrics = std::make_unique<MetricsLog>(lines, session->iteration());
+}
+
+void Trainer::State::keep_to_budget(Model& model) const {
+  FittedTraining fitted =
+      fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget, !text->validation.empty());
+  model = std::move(fitted.model);
+  if (model.segments.steps == 0 && model.again.segments.empty()) return;
+  note(fmt::format("to keep to {}, a step takes {} instead of {}, for {:.1f}% more arithmetic",
+                   bytes_text(options.memory_budget), bytes_text(fitted.figures.peak), bytes_text(fitted.in_one.peak),
+                   100 * (fitted.figures.flops / fitted.in_one.flops - 1)));
+}
+
+void Trainer::State::resume(const Checkpoint& saved) {
+  session->restore(saved.tensors);
+  if (const std::string found = session->not_finite(); !found.empty())
+    throw Error(fmt::format("{} in the last checkpoint in \"{}\", so the run cannot go on from it", found, options.out),
+                "remove that checkpoint, to go on from the one before");
+  seconds_before = checkpoint_real(saved, "seconds");
+  best_loss = checkpoint_real(saved, "best-loss");
+  if (!std::isfinite(best_loss)) best_loss = -1;
+  validation_loss = checkpoint_real(saved, "validation-loss");
+  loss = checkpoint_real(saved, "loss");
+  saved_at = session->iteration();
+  if (const int64_t before = checkpoint_int(saved, "threads"); before != threads())
+    note(fmt::format("the run used {} threads before, now {}: rounding will differ", before, threads()));
+}
+
+void Trainer::State::set_total(int64_t iterations) {
+  total = iterations;
+  if (options.validate_every == 0)
+    options.validate_every = std::max<int64_t>(1, (total + kValidations - 1) / kValidations);
+  if (options.checkpoint_every == 0) options.checkpoint_every = options.validate_every;
+}
+
+// So many iterations that the run, its validations included, ends near the given time. At least one is left.
+void Trainer::State::fix_iterations() {
+  session->let_go_of_memory();
+  const double validation = evaluator ? evaluator->estimate_seconds() : 0;
+  const double left = options.seconds - seconds();
+  const bool rhythm = options.validate_every > 0;
+  const double per_step = pace.seconds() + (rhythm ? validation / static_cast<double>(options.validate_every) : 0);
+  const double fixed = rhythm ? validation : validation * kValidations;
+  const auto more = static_cast<int64_t>(std::max(1.0, (left - fixed) / per_step));
+  set_total(session->iteration() + more);
+  session->set_schedule_end(total);
+  note(fmt::format("{} iterations will take about {:.0f} s", total, options.seconds));
+}
+
+double Trainer::State::run_step() {
+  try {
+    return session->step(options.profiler, packer ? &*packer : nullptr, options.detect_anomaly);
+  } catch (Error& e) {
+    if (e.has("op")) e.add("in", fmt::format("iteration {}", session->iteration() + 1));
+    say_last_checkpoint(e);
+    throw;
+  }
+}
+
+void Trainer::State::say_last_checkpoint(Error& e) const {
+  if (!folder) return;
+  e.add("in", saved_at < 0 ? fmt::format("a run without a checkpoint so far, in \"{}\"", options.out)
+                           : fmt::format("a run whose last checkpoint is that of iteration {}, in \"{}\"", saved_at,
+                                         options.out));
+}
+
+// A line that cannot be written ends the run, with its work saved.
+template <class Write>
+void Trainer::State::log(const Write& write) {
+  try {
+    write();
+  } catch (Error& e) {
+    if (total == 0) fix_iterations();
+    save();
+    say_last_checkpoint(e);
+    throw;
+  }
+}
+
+// Such a value would stay in all later checkpoints, so the run ends with the last one without it.
+void Trainer::State::require_finite() const {
+  const std::string found = session->not_finite();
+  if (found.empty()) return;
+  Error e(fmt::format("{} after iteration {}; nothing of that is saved", found, session->iteration()), kFiniteFix);
+  say_last_checkpoint(e);
+  throw e;
+}
+
+void Trainer::State::step() {
+  const double before = now_seconds();
+  loss = run_step();
+  const double took = std::max(now_seconds() - before, 1e-9);
+  if (session->skipped())
+    note(fmt::format("iteration {}: gradients overflowed, so nothing was updated; the loss scale is {:g} now",
+                     session->iteration(), session->loss_scale()));
+  pace.add(took);
+  const auto chars = static_cast<double>(options.batch * options.timesteps);
+  log([&] { metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds()); });
+  if (!events.iteration) return;
+  TrainProgress p{session->iteration(), total, loss, session->learning_rate(), chars / pace.seconds(), seconds(), -1};
+  if (total > 0)
+    p.seconds_left = static_cast<double>(total - p.iteration) * pace.seconds();
+  else
+    p.seconds_left = options.seconds - p.seconds;
+  events.iteration(p);
+}
+
+void Trainer::State::validate() {
+  if (!evaluator) return;
+  session->let_go_of_memory();
+  validation_loss = evaluator->loss();
+  log([&] { metrics->validation(session->iteration(), validation_loss); });
+  require_finite();
+  const bool best = std::isfinite(validation_loss) && (best_loss < 0 || validation_loss < best_loss);
+  if (best) best_loss = validation_loss;
+  // Before the next checkpoint names this loss as the best.
+  if (best && folder) folder->save_best(checkpoint());
+  if (events.validation) events.validation({session->iteration(), validation_loss, best});
+}
+
+Checkpoint Trainer::State::checkpoint() const {
+  Checkpoint s;
+  s.tensors = session->save();
+  add_facts(session->model(), options, *text, s);
+  s.texts["iteration"] = fmt::format("{}", session->iteration());
+  s.texts["total"] = fmt::format("{}", total);
+  s.texts["threads"] = fmt::format("{}", threads());
+  s.texts["seconds"] = fmt::format("{}", seconds());
+  s.texts["loss"] = fmt::format("{}", loss);
+  s.texts["validation-loss"] = fmt::format("{}", validation_loss);
+  s.texts["best-loss"] = fmt::format("{}", best_loss);
+  return s;
+}
+
+void Trainer::State::save() {
+  if (saved_at == session->iteration()) return;
+  require_finite();
+  if (!folder) return;
+  folder->save(checkpoint(), session->iteration());
+  saved_at = session->iteration();
+}
+
+TrainResult Trainer::State::run() {
+  start = now_seconds();
+  bool stopped = false;
+  while (!finished() && !stopped) {
+    step();
+    stopped = options.stop && *options.stop;
+    const bool calibrated = pace.steps() >= kCalibrationIterations && seconds() >= kCalibrationSeconds;
+    if (total == 0 && (calibrated || stopped)) fix_iterations();
+    if (total == 0) continue;
+    if (due(options.validate_every) || finished()) validate();
+    if (due(options.checkpoint_every) || finished() || stopped) save();
+  }
+  if (folder) folder->save_parameters(session->parameters(), session->parameter_names());
+  return {session->iteration(), total, finished(), loss, validation_loss, best_loss, seconds()};
+}
+
+Trainer::Trainer(const NetDef& net, TrainOptions options, TrainEvents events)
+    : state_(std::make_unique<State>(net, std::move(options), std::move(events))) {}
+Trainer::~Trainer() = default;
+
+TrainResult Trainer::run() { return state_->run(); }
+const TrainOptions& Trainer::options() const { return state_->options; }
+int64_t Trainer::vocabulary_size() const { return state_->text->vocabulary.size(); }
+int64_t Trainer::training_bytes() const { return static_cast<int64_t>(state_->text->training.size()); }
+int64_t Trainer::validation_bytes() const { return static_cast<int64_t>(state_->text->validation.size()); }
+int64_t Trainer::iteration() const { return state_->session->iteration(); }
+
+int64_t Trainer::parameter_count() const {
+  int64_t count = 0;
+  for (const std::string& name : state_->session->parameter_names())
+    count += state_->session->parameters().fetch(name).size();
+  return count;
+}
+
+}  // namespace stepnet

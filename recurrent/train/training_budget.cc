@@ -1,0 +1,160 @@
+#include "recurrent/train/training_budget.h"
+
+#include <algorithm>
+
+#include "core/estimate/report.h"
+#include "core/operator/observer.h"
+#include "core/passes/recompute.h"
+#include "recurrent/network/kept.h"
+#include "recurrent/train/carried_states.h"
+#include "recurrent/train/evaluator.h"
+
+namespace stepnet {
+namespace {
+
+// The longest network, and how many there are.
+void look_at_networks(const NetSession& session, SegmentQuestion& question) {
+  question.networks = 0;
+  for (const std::string& name : session.blobs.names()) {
+    const Blob& blob = session.blobs.at(name);
+    if (!blob.holds<RecurrentScratch>()) continue;
+    const Shape& sequence = blob.get<RecurrentScratch>().sequence;
+    ++question.networks;
+    if (sequence[0] <= question.steps) continue;
+    question.steps = sequence[0];
+    question.batch = sequence[1];
+  }
+  question.networks = std::max<int64_t>(question.networks, 1);
+}
+
+// Two runs: the first also makes what stays.
+SegmentFigures measure_step(TrainingEstimate training, SegmentQuestion* question = nullptr) {
+  training.plan_memory = true;
+  DryScope scope(training.device.kind);
+  const auto session = training_session(training);
+  double flops = 0;
+  for (int i = 0; i < 2; ++i) {
+    flops = scope.flops;
+    RunContext run;
+    session->net->run(run);
+    if (session->advance) session->advance();
+  }
+  if (question) look_at_networks(*session, *question);
+  return {scope.counters().peak, scope.flops - flops};
+}
+
+// The most bytes that each output of the net has in a run; those of objects are none.
+class OutputBytes : public NetObserver {
+ public:
+  OutputBytes(const Workspace& blobs, std::map<std::string, int64_t>& bytes) : blobs_(blobs), bytes_(bytes) {}
+  void before(const BoundOp&) override {}
+  void after(const BoundOp& op) override {
+    for (const std::string& name : op.def.output()) {
+      const Blob* blob = name.empty() ? nullptr : blobs_.find(name);
+      if (!blob) continue;
+      int64_t& most = bytes_[name];
+      if (blob->is_tensor() && blob->tensor().defined())
+        most = std::max(most, allocated_bytes(TensorType::of(blob->tensor().dtype(), blob->tensor().shape())));
+    }
+  }
+
+ private:
+  const Workspace& blobs_;
+  std::map<std::string, int64_t>& bytes_;
+};
+
+// Where types cannot be inferred, a run says the bytes. A name may be one of several values, of which only some can be.
+void add_unknown_sizes(NetSession& session, MemoryQuestion& question) {
+  OutputBytes sizes(session.blobs, question.bytes);
+  RunContext run;
+  run.observer = &sizes;
+  session.net->run(run);
+}
+
+// Of such a run and all later ones, which may take a thousandth more (core/net/net_arena.h).
+int64_t with_later_runs(int64_t peak) { return peak + peak / 1000; }
+
+SegmentFigures bound_step(TrainingEstimate training) {
+  SegmentFigures figures = measure_step(std::move(training));
+  figures.peak = with_later_runs(figures.peak);
+  return figures;
+}
+
+// Runs operators of the forward part again as well; throws Error if that does not fit, either.
+FittedTraining recompute_too(TrainingEstimate training, const SegmentAnswer& answer, int64_t budget, int64_t said) {
+  training.model.segments = answer.choice;
+  DryScope scope(training.device.kind);
+  const auto session = training_session(training);
+  MemoryQuestion question = training_question(training.model, session->net->def(), session->blobs);
+  add_unknown_sizes(*session, question);
+  training.model.again.bytes = question.bytes;
+  const auto peak_of = [&](const NetDef& net) {
+    TrainingEstimate other = training;
+    other.net = &net;
+    return bound_step(std::move(other)).peak;
+  };
+  const RecomputePlanner planner(session->net->def(), session->differentiated.first_gradient_op, question, peak_of);
+  if (planner.least_bytes() > budget)
+    throw Error(fmt::format("a training step takes at least {} bytes ({}), and the budget is {}; with nothing computed "
+                            "again it takes {}",
+                            planner.least_bytes(), bytes_text(planner.least_bytes()), said, answer.in_one.peak),
+                "give it that many, or use a smaller batch or fewer timesteps");
+  const RecomputePlan plan = planner.plan(budget);
+  training.model.again.segments = plan.segments;
+  return {training.model, {plan.peak, answer.figures.flops + plan.extra_flops}, answer.in_one};
+}
+
+}  // namespace
+
+int64_t training_peak(const TrainingEstimate& training) { return measure_step(training).peak; }
+
+int64_t validation_peak(const TrainingEstimate& training) {
+  DryScope scope(training.device.kind);
+  const auto session = training_session(training);
+  const Model& model = training.model;
+  Workspace blobs(&session->parameters);
+  CarriedStates states(model, session->parameters.fetch(parameter_names(model, session->parameters).front()).dtype(),
+                       blobs);
+  states.reset(model.batch);
+  for (const std::string& name : {model.input, model.target})
+    blobs.create_local(name).tensor() = Tensor(session->blobs.fetch(name));
+  Net net(evaluation_net(model), blobs,
+          {.plan_memory = true, .keep = {}, .force_cpu = training.device.kind == DeviceKind::cpu});
+  for (int i = 0; i < 2; ++i) {
+    RunContext run;
+    net.run(run);
+    states.advance();
+  }
+  return with_later_runs(scope.counters().peak);
+}
+
+namespace {
+
+// `said`: the budget for the message.
+FittedTraining fit_steps(const TrainingEstimate& training, int64_t budget, int64_t said) {
+  SegmentQuestion question{.budget = budget};
+  measure_step(training, &question);
+  const SegmentAnswer answer = best_segments(question, [&](const SegmentChoice& choice) {
+    TrainingEstimate other = training;
+    other.model.segments = choice;
+    return bound_step(std::move(other));
+  });
+  if (!answer.fits) return recompute_too(training, answer, budget, said);
+  FittedTraining fitted{training.model, answer.figures, answer.in_one};
+  fitted.model.segments = answer.choice;
+  return fitted;
+}
+
+}  // namespace
+
+FittedTraining fit_training(const TrainingEstimate& training, int64_t budget, bool validates) {
+  require(budget > 0, "the memory budget must be more than 0 bytes, but is {}", budget);
+  const int64_t validation = validates ? validation_peak(training) : 0;
+  FittedTraining fitted = fit_steps(training, std::max(budget, validation), budget);
+  if (validation <= budget) return fitted;
+  throw Error(fmt::format("a training run takes at least {} bytes ({}), for its validations, and the budget is {}",
+                          validation, bytes_text(validation), budget),
+              "give it that many, hold out nothing, or use a smaller batch or fewer timesteps");
+}
+
+}  // namespace stepnet

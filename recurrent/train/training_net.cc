@@ -1,0 +1,222 @@
+#include "recurrent/train/training_net.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/operator/arguments.h"
+#include "core/passes/recompute.h"
+
+namespace stepnet {
+namespace {
+
+constexpr const char* kOne = "train/one";
+constexpr const char* kGoodSteps = "train/good_steps";
+constexpr const char* kUpdateScale = "UpdateLossScale";
+
+void add_op(NetDef& net, const std::string& type, const std::vector<std::string>& inputs,
+            const std::vector<std::string>& outputs, const std::vector<Argument>& args = {}) {
+  OperatorDef& op = *net.add_op();
+  op.set_type(type);
+  op.mutable_input()->Add(inputs.begin(), inputs.end());
+  op.mutable_output()->Add(outputs.begin(), outputs.end());
+  op.mutable_arg()->Add(args.begin(), args.end());
+}
+
+Argument number(const std::string& name, double value) { return make_arg(name, static_cast<float>(value)); }
+
+std::vector<Argument> rate_args(const OptimizerOptions& o, int64_t iterations) {
+  const bool positive = o.optimizer == "momentum" || o.optimizer == "nesterov";
+  std::vector<Argument> args = {number("base_lr", positive ? o.lr : -o.lr), make_arg("policy", o.lr_policy)};
+  auto for_policies = [&](std::initializer_list<const char*> policies, const Argument& arg) {
+    if (std::any_of(policies.begin(), policies.end(), [&](const char* p) { return o.lr_policy == p; }))
+      args.push_back(arg);
+  };
+  for_policies({"step", "exp", "inv"}, number("gamma", o.lr_gamma));
+  for_policies({"inv", "poly"}, number("power", o.lr_power));
+  for_policies({"step"}, make_arg("stepsize", o.lr_stepsize));
+  for_policies({"poly"}, make_arg("max_iter", iterations));
+  for_policies({"linearWarmup"}, number("start_multiplier", 0));
+  for_policies({"linearWarmup", "constantWarmup"}, make_arg("num_iter", o.lr_warmup));
+  return args;
+}
+
+class Builder {
+ public:
+  Builder(const Model& model, const Workspace& workspace, const OptimizerOptions& options)
+      : model_(model), workspace_(workspace), options_(options) {
+    result_.net = expanded_forward(model, Mode::train);
+    result_.net.set_name(model.forward.name() + "_train");
+  }
+
+  TrainingNet build(const std::vector<std::string>& parameters, int64_t iterations) {
+    const std::vector<std::string> gradients = differentiate(parameters);
+    if (options_.loss_scale > 0) unscale(gradients);
+    if (options_.clip > 0) {
+      std::vector<std::string> outputs = gradients;
+      outputs.emplace_back("train/gradient_norm");
+      add_op(result_.net, "GlobalNormClip", gradients, outputs, {number("max_norm", options_.clip)});
+    }
+    add_op(result_.net, "LearningRate", {result_.iteration}, {result_.rate}, rate_args(options_, iterations));
+    for (size_t i = 0; i < gradients.size(); ++i) update(result_.trained[i], gradients[i]);
+    add_op(result_.net, "Iter", {result_.iteration}, {result_.iteration});
+    result_.net.add_external_output(result_.rate);
+    result_.first_values.emplace_back(result_.iteration, Tensor::zeros(DType::int64, {1}));
+    if (options_.optimizer == "sgd" || options_.optimizer == "rmsprop")
+      result_.first_values.emplace_back(kOne, Tensor::of<float>({1}, {1.0f}));
+    return std::move(result_);
+  }
+
+ private:
+  std::vector<std::string> differentiate(const std::vector<std::string>& parameters) {
+    GradientRequest request;
+    request.targets.emplace_back(model_.loss, options_.loss_scale > 0 ? scaled_loss_gradient() : "");
+    request.wanted.insert(parameters.begin(), parameters.end());
+    for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
+    const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
+    std::vector<std::string> gradients;
+    for (const std::string& p : parameters) {
+      const auto found = result.gradients.find(p);
+      if (found == result.gradients.end() || !found->second.defined()) continue;  // the loss does not depend on it
+      const GradientName& name = found->second;
+      gradients.push_back(own_gradient(p, name, gradients));
+      result_.trained.push_back(p);
+    }
+    return result_.gradients = gradients;
+  }
+
+  // What the backward pass starts with in place of 1.
+  std::string scaled_loss_gradient() {
+    const std::string gradient = "train/loss_gradient";
+    result_.scaled = true;
+    result_.first_values.emplace_back(result_.scale, Tensor::scalar(static_cast<float>(options_.loss_scale)));
+    result_.first_values.emplace_back(kGoodSteps, Tensor::scalar(int32_t{0}));
+    add_op(result_.net, "ConstantFill", {model_.loss}, {"train/loss_gradient_one"}, {number("value", 1)});
+    add_op(result_.net, "Mul", {"train/loss_gradient_one", result_.scale}, {gradient}, {make_arg("broadcast", true)});
+    return gradient;
+  }
+
+  void unscale(const std::vector<std::string>& gradients) {
+    std::vector<std::string> inputs = gradients, outputs = gradients;
+    inputs.insert(inputs.begin(), result_.scale);
+    outputs.insert(outputs.begin(), result_.finite);
+    add_op(result_.net, "UnscaleGradients", inputs, outputs);
+    std::vector<Argument> args;
+    if (!options_.dynamic_scale) args = {number("growth_factor", 1), number("backoff_factor", 1)};
+    add_op(result_.net, kUpdateScale, {result_.scale, kGoodSteps, result_.finite}, {result_.scale, kGoodSteps}, args);
+  }
+
+  // A dense gradient under a name that no other parameter's gradient has: clipping and momentum write to it.
+  std::string own_gradient(const std::string& p, const GradientName& name, const std::vector<std::string>& others) {
+    const std::string own = "train/" + p + "_gradient";
+    if (name.is_sparse()) {
+      add_op(result_.net, "SparseToDense", {name.indices, name.values, p}, {own});
+    } else if (std::find(others.begin(), others.end(), name.dense) != others.end()) {
+      add_op(result_.net, "Copy", {name.dense}, {own});
+    } else {
+      return name.dense;
+    }
+    return own;
+  }
+
+  std::string zeros_like(const std::string& parameter, const std::string& name) {
+    const Tensor& p = workspace_.fetch(parameter);
+    result_.first_values.emplace_back("train/" + parameter + name, Tensor::zeros(p.dtype(), p.shape()));
+    return result_.first_values.back().first;
+  }
+
+  void update(const std::string& p, const std::string& gradient) {
+    const std::string& o = options_.optimizer;
+    if (o == "adam" || o == "adamw") {
+      adam(p, gradient);
+    } else if (o == "momentum" || o == "nesterov") {
+      const std::string m = zeros_like(p, "_momentum");
+      add_op(result_.net, "MomentumSGDUpdate", {gradient, m, result_.rate, p}, {gradient, m, p},
+             {number("momentum", options_.momentum), make_arg("nesterov", o == "nesterov")});
+    } else if (o == "adagrad") {
+      const std::string h = zeros_like(p, "_moment");
+      add_op(result_.net, "Adagrad", {p, h, gradient, result_.rate}, {p, h}, {number("epsilon", options_.epsilon)});
+    } else if (o == "rmsprop") {
+      const std::string ms = zeros_like(p, "_mean_squares"), m = zeros_like(p, "_momentum");
+      add_op(result_.net, "RmsProp", {gradient, ms, m, result_.rate}, {gradient, ms, m},
+             {number("epsilon", options_.epsilon)});
+      add_op(result_.net, "WeightedSum", {p, kOne, gradient, kOne}, {p});
+    } else {
+      add_op(result_.net, "WeightedSum", {p, kOne, gradient, result_.rate}, {p});
+    }
+  }
+
+  void adam(const std::string& p, const std::string& gradient) {
+    const bool decays = options_.optimizer == "adamw";
+    const std::string m1 = zeros_like(p, "_moment_1"), m2 = zeros_like(p, "_moment_2");
+    std::vector<Argument> args = {number("beta1", options_.beta1), number("beta2", options_.beta2),
+                                  number("epsilon", options_.epsilon)};
+    if (decays) args.push_back(number("weight_decay", options_.weight_decay));
+    add_op(result_.net, decays ? "AdamW" : "Adam", {p, m1, m2, gradient, result_.rate, result_.iteration}, {p, m1, m2},
+           args);
+  }
+
+  const Model& model_;
+  const Workspace& workspace_;
+  const OptimizerOptions& options_;
+  TrainingNet result_;
+};
+
+}  // namespace
+
+std::vector<std::string> optimizer_names() {
+  return {"adam", "adamw", "adagrad", "rmsprop", "sgd", "momentum", "nesterov"};
+}
+
+void check_optimizer(const OptimizerOptions& o) {
+  const std::vector<std::string> known = optimizer_names();
+  require(std::find(known.begin(), known.end(), o.optimizer) != known.end(),
+          "there is no optimizer \"{}\"; there are {}.{}", o.optimizer, fmt::join(known, ", "),
+          suggest(o.optimizer, known));
+  require(std::isfinite(o.lr) && o.lr > 0, "the learning rate must be greater than 0, but is {}", o.lr);
+  require(std::isfinite(o.clip) && o.clip >= 0, "the clipping norm must be at least 0, but is {}", o.clip);
+  require(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "the weight decay must be at least 0, but is {}",
+          o.weight_decay);
+  require(std::isfinite(o.loss_scale) && o.loss_scale >= 0, "the scale of the loss must be above 0, but is {}",
+          o.loss_scale);
+  require(o.momentum >= 0 && o.momentum < 1, "the momentum must be from 0 to less than 1, but is {}", o.momentum);
+}
+
+int update_begin(const NetDef& net) {
+  for (int i = net.op_size() - 1; i >= 0; --i)
+    if (net.op(i).type() == kUpdateScale) return i + 1;
+  return -1;
+}
+
+TrainingNet build_training_net(const Model& model, const std::vector<std::string>& parameters,
+                               const Workspace& workspace, const OptimizerOptions& options, int64_t iterations) {
+  check_optimizer(options);
+  return Builder(model, workspace, options).build(parameters, iterations);
+}
+
+MemoryQuestion training_question(const Model& model, const NetDef& net, const Workspace& blobs) {
+  MemoryQuestion question;
+  for (const Workspace* w = &blobs; w; w = w->parent())
+    for (const std::string& name : w->names()) {
+      const Blob& blob = w->at(name);
+      if (!blob.is_tensor() || !blob.tensor().defined()) continue;
+      question.feeds.emplace(name, TensorType::of(blob.tensor().dtype(), blob.tensor().shape()));
+    }
+  if (!model.input.empty()) {
+    question.feeds[model.input] = TensorType::of(DType::int32, {model.timesteps, model.batch});
+    question.feeds[model.target] = TensorType::of(DType::int32, {model.timesteps * model.batch});
+  }
+  question.bytes = model.again.bytes;
+  // What they keep is in no blob's size; runs say what it takes.
+  for (const OperatorDef& op : net.op())
+    if (op.type() == "RecurrentNetwork") question.bytes[op.output(op.output_size() - 1)] = 0;
+  return question;
+}
+
+NetDef with_recomputation(const TrainingNet& training, const Model& model, const Workspace& blobs) {
+  if (model.again.segments.empty()) return training.net;
+  const int forward = training.differentiated.first_gradient_op;
+  const MemoryQuestion question = training_question(model, training.net, blobs);
+  return with_segments_again(training.net, value_net(training.net, forward, question), model.again.segments);
+}
+
+}  // namespace stepnet

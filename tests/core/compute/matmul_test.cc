@@ -1,0 +1,240 @@
+#include "core/compute/matmul.h"
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "core/compute/onednn_product.h"
+#include "core/compute/parallel.h"
+#include "core/compute/row_product.h"
+#include "core/compute/vector_math.h"
+#include "tests/core/heap_counter.h"
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing::matmul_test {
+namespace {
+
+struct Sizes {
+  int64_t m, n, k;
+};
+
+// C + op(A) op(B) by plain loops.
+Tensor reference(bool trans_a, bool trans_b, const Sizes& s, const Tensor& a, const Tensor& b, const Tensor& c) {
+  Tensor sum = c.clone();
+  for (int64_t i = 0; i < s.m; ++i)
+    for (int64_t j = 0; j < s.n; ++j)
+      for (int64_t l = 0; l < s.k; ++l)
+        sum.data<float>()[i * s.n + j] += std::as_const(a).data<float>()[trans_a ? l * s.m + i : i * s.k + l] *
+                                          std::as_const(b).data<float>()[trans_b ? j * s.k + l : l * s.n + j];
+  return sum;
+}
+
+TEST(Matmul, EqualsPlainLoops) {
+  for (const Sizes& s : {Sizes{1, 1, 1}, {1, 7, 5}, {5, 1, 3}, {4, 6, 1}, {1, 70, 45}, {1, 600, 300}, {130, 33, 70}})
+    for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const bool trans_a = form & 1, trans_b = form & 2, add = form & 4;
+      const Tensor a = normal<float>({s.m * s.k}, 1), b = normal<float>({s.k * s.n}, 2);
+      Tensor c = normal<float>({s.m * s.n}, 3);
+      const Tensor wanted = reference(trans_a, trans_b, s, a, b, add ? c : Tensor::zeros(DType::float32, c.shape()));
+      matmul(trans_a, trans_b, s.m, s.n, s.k, a.data<float>(), b.data<float>(), c.data<float>(), add);
+      EXPECT_EQ(compare(c, wanted, 1e-5, ErrorScale::tensor), "")
+          << fmt::format("{} {} {}, form {}", s.m, s.n, s.k, form);
+    }
+}
+
+// For every instruction set, and whatever way the outputs are shared out.
+TEST(Matmul, RowsOfOneGiveTheSameBitsInPieces) {
+  const int64_t n = 83, k = 61;
+  const Tensor a = normal<float>({k}, 1), b = normal<float>({k * n}, 2), before = normal<float>({n}, 3);
+  for (const RowProductKernels* kernels : {&row_products_plain(), row_products_wide()}) {
+    if (!kernels) continue;
+    for (const bool transposed : {false, true})
+      for (const bool add : {false, true}) {
+        const float* bias = add ? nullptr : before.data<float>();
+        Tensor whole = before.clone(), pieces = before.clone();
+        const auto kernel = transposed ? kernels->transposed : kernels->plain;
+        const int64_t ldb = transposed ? k : n;
+        kernel({n, k, a.data<float>(), b.data<float>(), whole.data<float>(), add, ldb, bias}, 0, n);
+        for (const int64_t begin : {0, 16, 64})
+          kernel({n, k, a.data<float>(), b.data<float>(), pieces.data<float>(), add, ldb, bias}, begin,
+                 begin == 0    ? 16
+                 : begin == 16 ? 64
+                               : n);
+        EXPECT_EQ(compare(pieces, whole, 0), "") << transposed << add;
+        EXPECT_EQ(compare(whole, reference(false, transposed, {1, n, k}, a, b, before), 1e-5), "") << transposed << add;
+      }
+  }
+}
+
+// [n / columns, k, columns] of what is stored as [n, k].
+Tensor in_panels(const Tensor& b, int64_t n, int64_t k, int64_t columns) {
+  Tensor panels = Tensor::empty(DType::float32, {n * k});
+  for (int64_t j = 0; j < n; ++j)
+    for (int64_t i = 0; i < k; ++i)
+      panels.data<float>()[(j / columns * k + i) * columns + j % columns] = b.data<float>()[j * k + i];
+  return panels;
+}
+
+TEST(Matmul, RowsTimesPanels) {
+  for (const RowProductKernels* kernels : {&row_products_plain(), row_products_wide()}) {
+    if (!kernels) continue;
+    const int64_t columns = kernels->panel_columns;
+    for (const int64_t k : {1, 7, 64})
+      for (const bool add : {false, true}) {
+        const int64_t n = 3 * columns;
+        const Tensor a = normal<float>({k}, 1), b = normal<float>({n * k}, 2), before = normal<float>({n}, 3);
+        const Tensor panels = in_panels(b, n, k, columns);
+        Tensor c = before.clone();
+        const Tensor bias = normal<float>({n}, 4);
+        const RowProduct product{n,   k, a.data<float>(),   panels.data<float>(), c.data<float>(),
+                                 add, 0, bias.data<float>()};
+        kernels->panels(product, columns, n);
+        EXPECT_EQ(compare(c.rows(0, columns), before.rows(0, columns), 0), "");
+        kernels->panels(product, 0, columns);
+        Tensor from = bias.clone();
+        if (add) vec_axpy(1.0F, before.span<float>(), from.span<float>());
+        EXPECT_EQ(compare(c, reference(false, true, {1, n, k}, a, b, from), 1e-5), "") << k << add;
+      }
+  }
+}
+
+// Their panels are packed after some products of a run, and anew in the next.
+TEST(Matmul, RowsTimesWeightsThatChangeBetweenRuns) {
+  constexpr int64_t n = 256, k = 40;
+  const Tensor a = normal<float>({k}, 1);
+  Tensor b = normal<float>({n * k}, 2);
+  const float* weights = std::as_const(b).data<float>();
+  const Tensor nothing = Tensor::zeros(DType::float32, {n});
+  WeightPacks packs;
+  for (int run = 0; run < 3; ++run) {
+    b.data<float>()[5] += 1;
+    packs.start({weights});
+    const Tensor expected = reference(false, true, {1, n, k}, a, b, nothing);
+    for (int product = 0; product < 40; ++product) {
+      Tensor c = nothing.clone();
+      matmul(false, true, 1, n, k, a.data<float>(), weights, c.data<float>(), false, &packs);
+      ASSERT_EQ(compare(c, expected, 1e-5), "") << run << ", " << product;
+    }
+  }
+}
+
+// Rows of the matrix are shared out among threads.
+TEST(Matmul, OneRowInSeveralParts) {
+  constexpr int64_t n = 700, k = 901;
+  const Tensor a = normal<float>({k}, 1), b = normal<float>({n * k}, 2), before = normal<float>({n}, 3);
+  for (const int count : {1, 2, 3}) {
+    set_threads(count);
+    for (const bool trans_b : {false, true})
+      for (const bool add : {false, true}) {
+        Tensor c = before.clone();
+        matmul(false, trans_b, 1, n, k, a.data<float>(), b.data<float>(), c.data<float>(), add);
+        const Tensor from = add ? before : Tensor::zeros(DType::float32, {n});
+        EXPECT_EQ(compare(c, reference(false, trans_b, {1, n, k}, a, b, from), 1e-5, ErrorScale::tensor), "")
+            << count << trans_b << add;
+      }
+  }
+  set_threads(0);
+}
+
+TEST(Matmul, PackedWeightsGiveTheSameAndAreReadAgainInEachRun) {
+  const Sizes s{6, 40, 24};
+  const Tensor a = normal<float>({6 * 24}, 1);
+  Tensor b = normal<float>({24 * 40}, 2);
+  const float* weights = std::as_const(b).data<float>();
+  const Tensor nothing = Tensor::zeros(DType::float32, {6 * 40});
+  WeightPacks packs;
+  EXPECT_FALSE(packs.holds(weights));
+  for (const float factor : {1.0f, 3.0f}) {
+    b.data<float>()[5] *= factor;
+    packs.start({weights});
+    EXPECT_TRUE(packs.holds(weights));
+    for (const bool trans_b : {false, true}) {
+      Tensor c = nothing.clone();
+      matmul(false, trans_b, s.m, s.n, s.k, a.data<float>(), weights, c.data<float>(), false, &packs);
+      EXPECT_EQ(compare(c, reference(false, trans_b, s, a, b, nothing), 1e-5), "") << factor << trans_b;
+    }
+  }
+}
+
+// `rows` rows of a matrix, `first` columns from the left of a wider one, of which the others are NaN.
+Tensor widened(const Tensor& m, int64_t rows, const ColumnsIn& in) {
+  Tensor wide = Tensor::zeros(DType::float32, {rows * in.ld});
+  for (int64_t i = 0; i < wide.size(); ++i) wide.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+  const int64_t columns = m.size() / rows;
+  for (int64_t i = 0; i < m.size(); ++i)
+    wide.data<float>()[i / columns * in.ld + in.first + i % columns] = m.data<float>()[i];
+  return wide;
+}
+
+// As they are and packed, one row and more, alone and in parts, and again, when a row has panels.
+TEST(Matmul, ColumnsOfWiderMatrices) {
+  for (const Sizes& s : {Sizes{1, 256, 24}, {1, 5, 7}, {6, 40, 24}, {3, 5, 7}, {150, 130, 160}, {1, 700, 901}})
+    for (const int form : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const bool trans_b = form & 1, add = form & 2, packed = form & 4;
+      const Tensor a = normal<float>({s.m * s.k}, 1), b = normal<float>({s.k * s.n}, 2);
+      const Tensor before = normal<float>({s.m * s.n}, 3), nothing = Tensor::zeros(DType::float32, before.shape());
+      const ColumnsIn b_in = {3, (trans_b ? s.k : s.n) + 5}, c_in = {2, s.n + (s.m > 1 ? 4 : 2)};
+      const Tensor wide = widened(b, trans_b ? s.n : s.k, b_in);
+      const Tensor wanted = widened(reference(false, trans_b, s, a, b, add ? before : nothing), s.m, c_in);
+      set_threads(packed ? 1 : 2);
+      WeightPacks packs;
+      packs.start({wide.data<float>()});
+      for (int run = 0; run < 20; ++run) {
+        Tensor c = widened(before, s.m, c_in);
+        matmul(false, trans_b, s.m, s.n, s.k, a.data<float>(), wide.data<float>(), c.data<float>(), add,
+               packed ? &packs : nullptr, nullptr, b_in, c_in);
+        for (int64_t i = 0; i < c.size(); ++i) {
+          const float is = c.data<float>()[i], should = wanted.data<float>()[i];
+          ASSERT_EQ(std::isnan(is), std::isnan(should)) << i;
+          ASSERT_FALSE(std::abs(is - should) > 1e-3) << fmt::format("{} of {} {} {}", i, s.m, s.n, s.k);
+        }
+      }
+    }
+  set_threads(0);
+}
+
+// The matrix and its first columns begin at the same place.
+TEST(Matmul, ColumnsAreNotTakenForTheWholeMatrix) {
+  constexpr int64_t n = 256, k = 40, part = 24;
+  const Tensor a = normal<float>({k}, 1), b = normal<float>({n * k}, 2);
+  Tensor columns = Tensor::zeros(DType::float32, {n * part}), nothing = Tensor::zeros(DType::float32, {n});
+  for (int64_t i = 0; i < n * part; ++i) columns.data<float>()[i] = b.data<float>()[i / part * k + i % part];
+  WeightPacks packs;
+  packs.start({b.data<float>()});
+  for (int product = 0; product < 40; ++product)
+    for (const int64_t width : {part, k}) {
+      Tensor c = nothing.clone();
+      matmul(false, true, 1, n, width, a.data<float>(), b.data<float>(), c.data<float>(), false, &packs, nullptr,
+             {0, k});
+      const Tensor wanted = reference(false, true, {1, n, width}, a, width == k ? b : columns, nothing);
+      ASSERT_EQ(compare(c, wanted, 1e-5), "") << product << ", " << width;
+    }
+}
+
+int made = 0;  // products that were not there
+
+void multiply(int64_t m) {
+  const Tensor a = Tensor::zeros(DType::float32, {m, 3}), b = Tensor::zeros(DType::float32, {3, 2});
+  Tensor c = Tensor::zeros(DType::float32, {m, 2});
+  const int64_t before = heap_allocations();
+  matmul(false, false, m, 2, 3, a.data<float>(), b.data<float>(), c.data<float>());
+  made += heap_allocations() > before ? 1 : 0;
+}
+
+// However many other sizes come and go, those of a loop are made once. On a thread of its own, which has made none.
+TEST(Matmul, SizesInUseAreNotMadeAgain) {
+  if (!counts_heap()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  std::thread([] {
+    const SerialScope serial;
+    constexpr int kInUse = 150, kNew = 50;
+    for (int round = 0; round < 20; ++round) {
+      made = 0;
+      for (int m = 2; m < 2 + kInUse; ++m) multiply(m);
+      EXPECT_EQ(made, round == 0 ? kInUse : 0) << round;
+      for (int m = 0; m < kNew; ++m) multiply(2 + kInUse + round * kNew + m);
+    }
+  }).join();
+}
+
+}  // namespace
+}  // namespace stepnet::testing::matmul_test

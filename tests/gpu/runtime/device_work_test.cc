@@ -1,0 +1,76 @@
+// What executors ask of a GPU: graphs of captured work.
+#include "core/compute/device_work.h"
+
+#include <stdexcept>
+
+#include "gpu/runtime/memory.h"
+#include "gpu/runtime/stream.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace stepnet::testing::device_work_test {
+namespace {
+
+constexpr int64_t kLarge = int64_t{4} << 20;  // elements; a segment of its own
+
+class GpuDeviceWork : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped()) gpu::drop_cached(0);
+  }
+};
+
+TEST_F(GpuDeviceWork, AGraphRunsAgain) {
+  const DeviceWork& work = device_work(DeviceKind::cuda);
+  const Tensor x = on_device(Tensor::of<float>({2}, {1, 2}));
+  Tensor y = on_device(Tensor::of<float>({2}, {0, 0}));
+  const auto graph = work.capture(kGpu, [&] {
+    Tensor between = x.clone();
+    y.copy_from(between);
+  });
+  EXPECT_EQ(compare(on_device(y, {}), Tensor::of<float>({2}, {0, 0}), 0), "");
+  graph->replay();
+  EXPECT_EQ(compare(on_device(y, {}), Tensor::of<float>({2}, {1, 2}), 0), "");
+}
+
+// Neither memory nor streams stay behind.
+TEST_F(GpuDeviceWork, ACaptureThatFailsGivesItsMemoryBack) {
+  const DeviceWork& work = device_work(DeviceKind::cuda);
+  const size_t before = gpu::reserved_bytes(0);
+  int stream = -1;
+  for (int i = 0; i < 3; ++i) {
+    const auto fails = [&] {
+      const int here = work.current_stream(kGpu);
+      EXPECT_TRUE(stream < 0 || stream == here) << stream << ", " << here;
+      stream = here;
+      Tensor t = Tensor::empty(DType::float32, {kLarge}, kGpu);
+      t.fill_zero();
+      throw std::runtime_error("no");
+    };
+    EXPECT_THROW(work.capture(kGpu, fails), std::runtime_error);
+    EXPECT_EQ(gpu::current_stream(0), gpu::main_stream(0));
+  }
+  gpu::drop_cached(0);
+  EXPECT_EQ(gpu::reserved_bytes(0), before);
+}
+
+TEST_F(GpuDeviceWork, EventsOrderStreams) {
+  const DeviceWork& work = device_work(DeviceKind::cuda);
+  const int side = work.side_stream(kGpu, 0);
+  EXPECT_EQ(work.side_stream(kGpu, 0), side);
+  EXPECT_NE(work.side_stream(kGpu, 1), side);
+  const auto event = work.event(kGpu);
+  Tensor x = on_device(Tensor::of<float>({2}, {1, 2})), y = on_device(Tensor::of<float>({2}, {0, 0}));
+  for (const float value : {3.0f, 4.0f}) {
+    work.set_stream(kGpu, side);
+    x.copy_from(on_device(Tensor::of<float>({2}, {value, value})));
+    event->record();
+    work.set_stream(kGpu, 0);
+    event->wait();
+    y.copy_from(x);
+    EXPECT_EQ(compare(on_device(y, {}), Tensor::of<float>({2}, {value, value}), 0), "");
+  }
+}
+
+}  // namespace
+}  // namespace stepnet::testing::device_work_test

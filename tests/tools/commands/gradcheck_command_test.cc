@@ -1,0 +1,145 @@
+// `stepnet gradcheck` and `stepnet ops` as a user sees them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "core/operator/op_spec.h"
+#include "core/tensor/device.h"
+#include "tests/core/temp_folder.h"
+#include "tests/tools/command.h"
+#include "tools/source_path.h"
+
+namespace stepnet::gradcheck_command_test {
+namespace {
+
+using testing::expect_command;
+using testing::Outcome;
+using testing::stepnet;
+
+TEST(GradcheckCommand, OfAnOperator) {
+  const Outcome outcome = stepnet("gradcheck Tanh --input X=2,3 --order 2");
+  EXPECT_EQ(outcome.code, 0) << outcome.text();
+  for (const char* word : {"input", "differences", "right", "X", "given/Y"})
+    EXPECT_NE(outcome.out.find(word), std::string::npos) << word;
+  EXPECT_EQ(outcome.out.find("WRONG"), std::string::npos);
+  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --order 2", 0, "right");
+  expect_command("gradcheck Tanh --precision bfloat16", 0, "right");
+  expect_command("gradcheck Tanh --precision float16 --input X=2,3", 2, "by their own examples");
+  expect_command("gradcheck Gather --input DATA=4,3 --input INDICES=int32,3,0..3", 0, "right");
+  expect_command("gradcheck Sum --input X0=2,3 --input X1=2,3", 0, "X1");
+  expect_command("gradcheck LayerNorm --input X=3,4 --arg axis=1 --arg epsilon=0.01 --directions 3", 0, "direction");
+}
+
+TEST(GradcheckCommand, SaysWrongAndEndsWith1) {
+  expect_command("gradcheck Tanh --input X=2,3 --tolerance 1e-30", 1, "WRONG");
+  expect_command("gradcheck Tanh --input X=2,3 --tolerance 1e-30 --directions 1", 1, "WRONG");
+}
+
+TEST(GradcheckCommand, OfANet) {
+  const std::string inputs =
+      " --input x=3,2,4 --input h0=1,2,5 --input c0=1,2,5 --input W_x=20,4 --input b_x=20 --input W_h=20,5 --input "
+      "b_h=20";
+  const Outcome outcome =
+      stepnet(fmt::format("gradcheck ../../tools/examples/lstm.pbtxt --loss h_all --directions 4{}", inputs));
+  EXPECT_EQ(outcome.code, 0) << outcome.text();
+  for (const char* name : {"W_h", "b_x", "h0", "c0"}) EXPECT_NE(outcome.out.find(name), std::string::npos) << name;
+}
+
+TEST(GradcheckCommand, Mistakes) {
+  expect_command("gradcheck Tahn --input X=2", 2, "Tanh");
+  expect_command("gradcheck FC --input X=2,3", 2, "error: FC needs --input W=SIZE,SIZE,... (");
+  expect_command("gradcheck Tanh --input X=2 --input Z=2", 2, "error: Tanh has no input \"Z\"");
+  expect_command("gradcheck Tanh --input X=2,a..3", 2, "error: \"a..3\" is no range");
+  expect_command("gradcheck Tanh --input X=-2", 2, "-2");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axes=1", 2, "FC has no argument \"axes\"");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axis=x", 2,
+                 "error: \"x\" is no whole number");
+  expect_command("gradcheck FC --input X=2,3 --input W=4,2 --input b=4", 2, "[4, 2]");
+  expect_command("gradcheck add.pbtxt --loss c", 2, "error: there is no input whose gradient is to be checked");
+  expect_command("gradcheck add.pbtxt", 2, "--loss BLOB");
+}
+
+TEST(GradcheckCommand, OfAnOperatorsOwnExamples) {
+  const std::string printed = expect_command("gradcheck FC", 0, "right");
+  for (const char* text :
+       {"FC                                     1     2", "FC                                     2     2"})
+    EXPECT_NE(printed.find(text), std::string::npos) << printed;
+  expect_command("gradcheck FC --tolerance 1e-30", 1, "WRONG");
+  expect_command("gradcheck", 2, "an operator, a file with a net, or --all");
+  expect_command("gradcheck FC --all", 2, "an operator, a file with a net, or --all");
+}
+
+// Fails on an operator that has no example, whose gradient is wrong, or that cannot be differentiated twice.
+TEST(GradcheckCommand, OfAllOperators) {
+  std::istringstream lines(expect_command("gradcheck --all", 0, "LSTMUnit"));
+  for (std::string line; std::getline(lines, line);) {
+    const std::string type = line.substr(0, line.find(' '));
+    const std::set<std::string> networks = {"RecurrentNetwork", "Recurrent", "RNN", "GRU", "LSTM"};
+    const bool recurrent = networks.contains(type);
+    EXPECT_TRUE(recurrent || line.find("not twice by") == line.npos) << line;
+  }
+}
+
+TEST(GradcheckCommand, OnADeviceThatIsNotThere) {
+  if (device_offered(DeviceKind::cuda)) GTEST_SKIP() << "this machine has a GPU";
+  for (const char* what : {"Tanh --input X=2,3", "--all", "FC"})
+    expect_command(fmt::format("gradcheck --device cuda {}", what), 2, "cuda:0");
+}
+
+TEST(OpsCommand, ListsAllAndShowsOne) {
+  const Outcome all = stepnet("ops");
+  EXPECT_EQ(all.code, 0);
+  EXPECT_NE(all.out.find("LSTMUnit "), std::string::npos);
+  const Outcome one = stepnet("ops FC");
+  for (const char* word : {"FC: ", "Inputs:", "axis_w", "Derivatives:", "double, float", "reads"})
+    EXPECT_NE(one.out.find(word), std::string::npos) << word << " in " << one.text();
+  expect_command("ops Tahn", 2, "Tanh");
+}
+
+TEST(OpsCommand, NothingIsLeftUndocumented) {
+  for (const std::string& type : op_types()) {
+    const OpSpec& spec = op_spec(type);
+    EXPECT_FALSE(spec.doc.empty()) << type;
+    for (const auto* params : {&spec.inputs, &spec.outputs})
+      for (const ParamSpec& p : *params) EXPECT_FALSE(p.doc.empty()) << type << " " << p.name;
+    for (const ArgSpec& arg : spec.args) EXPECT_FALSE(arg.doc.empty()) << type << " " << arg.name;
+  }
+}
+
+// What operators of a build with CUDA have more.
+std::string without_gpu_kernels(std::string page) {
+  for (size_t at = 0; (at = page.find(" T on GPUs: ", at)) != page.npos;) page.erase(at, page.find('\n', at) - at);
+  return page;
+}
+
+TEST(OpsCommand, TheReferencePageIsUpToDate) {
+  const Outcome page = stepnet("ops --markdown");
+  EXPECT_EQ(page.code, 0);
+  EXPECT_EQ(page.out.find("|  |"), std::string::npos);
+  EXPECT_EQ(page.out.find("| - |"), std::string::npos) << page.out.substr(page.out.find("| - |") - 200, 300);
+  const std::string file = testing::read_all(source_path("operators/README.md"));
+  EXPECT_TRUE(without_gpu_kernels(file) == without_gpu_kernels(page.out))
+      << "write it again: stepnet ops --markdown -o operators/README.md";
+}
+
+TEST(OpsCommand, TheTypedCallsAreUpToDate) {
+  const Outcome header = stepnet("ops --cpp");
+  EXPECT_EQ(header.code, 0);
+  EXPECT_TRUE(header.out == testing::read_all(source_path("operators/ops.h")))
+      << "write them again: stepnet ops --cpp -o operators/ops.h";
+  for (size_t begin = 0; begin < header.out.size(); begin = header.out.find('\n', begin) + 1)
+    EXPECT_LE(header.out.find('\n', begin) - begin, 120U) << header.out.substr(begin, 200);
+  expect_command("ops --cpp --markdown", 2, "--markdown");
+}
+
+TEST(Plugins, AreLoadedAndChecked) {
+  const std::string plugin = plugin_path();
+  expect_command(fmt::format("--plugin {} gradcheck ScaleBy --input X=2,3 --arg factor=3", plugin), 0, "right");
+  expect_command(fmt::format("--plugin {} ops ScaleBy", plugin), 0, "Multiplies every element");
+  expect_command("--plugin nowhere.so ops", 2, "error: cannot load the plugin: nowhere.so");
+}
+
+}  // namespace
+}  // namespace stepnet::gradcheck_command_test

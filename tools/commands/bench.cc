@@ -1,0 +1,273 @@
+// `stepnet bench`: how long a net takes, forward or as a training step, and how much memory.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "core/compute/device_work.h"
+#include "core/compute/parallel.h"
+#include "core/compute/profiler.h"
+#include "core/estimate/report.h"
+#include "core/io/npy.h"
+#include "core/tensor/memory_category.h"
+#include "core/tensor/placement.h"
+#include "core/tensor/random.h"
+#include "tools/commands/cli/command_session.h"
+#include "tools/commands/cli/device_choice.h"
+#include "tools/commands/cli/net_file.h"
+#include "tools/commands/cli/printing.h"
+#include "tools/commands/cli/type_text.h"
+#include "tools/commands/cli/usage.h"
+#include "tools/commands/commands.h"
+
+namespace stepnet::tools {
+namespace {
+
+struct BenchOptions {
+  std::string file, init, loss, root;
+  std::vector<std::string> feeds, parameters;
+  DeviceChoice device = DeviceChoice::automatic;
+  OptimizerOptions optimizer;
+  int64_t batch = 0, timesteps = 0, iterations = 0, warm_up = 3;
+  int threads = 0;
+  uint64_t seed = 1;
+  bool train = false, tf32 = false, json = false;
+};
+
+std::string milliseconds(double value) { return fmt::format("{:.6g}", value); }
+
+// Sorted milliseconds of one run each.
+struct Samples {
+  std::vector<double> device, wall;  // by the device's own clock, on the CPU the same as by the host's
+  static double median(const std::vector<double>& sorted) {
+    const size_t half = sorted.size() / 2;
+    return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+  }
+};
+
+struct BenchResult {
+  std::string net;
+  Device device;
+  Samples samples;
+  int64_t peak = 0;             // bytes, of the net with all that it reads, from its first run on
+  MemoryByCategory categories;  // live before is in it
+  std::optional<Estimate> estimate;
+};
+
+class BenchCommand {
+ public:
+  explicit BenchCommand(const BenchOptions& options) : options_(options) {}
+
+  void run() {
+    set_threads(options_.threads);
+    files_ = root_of(options_.root);
+    net_ = load_net(options_.file);
+    if (!options_.init.empty()) init_ = load_net(options_.init);
+    read_feeds();
+    parameters_ = parse_types("--parameter", options_.parameters);
+    BenchResult result;
+    result.net = net_.name().empty() ? options_.file : net_.name();
+    const bool on_cpu = choose_device(options_.device, {&net_});
+    if (options_.tf32) allow_tf32(!on_cpu);
+    result.device = on_cpu ? Device{} : device_of(OperatorDef(), net_);
+    std::string unknown;
+    try {
+      DryScope scope(result.device.kind);
+      result.estimate = estimate_session(*session(result.device), scope);
+    } catch (const Error& e) {
+      unknown = e.fact();  // if it is no matter of data, the run says it
+    }
+    with_estimate([&] { measure(result); }, result.device, [&] { return session(result.device); });
+    if (!unknown.empty()) print_note("note: FLOPs are not known: {}\n", unknown);
+    print_text("{}", options_.json ? json(result) : text(result));
+  }
+
+ private:
+  // The type of a blob, or a file with its values.
+  void read_feeds() {
+    std::vector<std::string> types;
+    for (const std::string& given : options_.feeds) {
+      if (!given.ends_with(".npy")) {
+        types.push_back(given);
+        continue;
+      }
+      const auto [blob, path] = parse_feed(given);
+      values_[blob] = read_npy(path);
+    }
+    feeds_ = parse_types("--feed", types);
+    for (const auto& [blob, value] : values_) feeds_[blob] = TensorType::of(value.dtype(), value.shape());
+  }
+
+  std::unique_ptr<NetSession> session(Device device) const {
+    std::optional<Model> model = model_in(net_, options_.batch, options_.timesteps);
+    if (!options_.train) {
+      ForwardOptions forward{.feeds = feeds_, .parameters = parameters_, .init = model ? model->init : init_};
+      forward.plan_memory = true;
+      forward.device = device;
+      forward.files = files_;
+      return net_session(net_, model, std::move(forward));
+    }
+    TrainingEstimate training{.model = model ? *model : model_of(net_, init_, options_.loss)};
+    training.model.device = training.device = device;
+    training.model.files = files_;
+    training.optimizer = options_.optimizer;
+    training.feeds = feeds_;
+    training.parameters = parameters_;
+    training.plan_memory = true;
+    return training_session(training);
+  }
+
+  // Small numbers where only types were given, so that nothing overflows however long the net is trained.
+  void fill(NetSession& made) const {
+    for (const Types* types : {&feeds_, &parameters_})
+      for (const auto& [name, type] : *types) {
+        Tensor& blob = made.blobs.at(name).tensor();
+        if (const auto given = values_.find(name); given != values_.end())
+          blob.copy_from(available(given->second, blob.device()));
+        else if (is_floating(type.dtype))
+          blob.copy_from(available(drawn(name, type), blob.device()));
+      }
+  }
+
+  Tensor drawn(const std::string& name, const TensorType& type) const {
+    Tensor value = Tensor::empty(type.dtype, type.shape);
+    const uint64_t key = random_key(options_.seed, "bench", name, 0, 0);
+    for (int64_t i = 0; i < value.size(); ++i) {
+      const double number = 0.2 * random_uniform(key, static_cast<uint64_t>(i)) - 0.1;
+      if (type.dtype == DType::float64)
+        value.data<double>()[i] = number;
+      else if (type.dtype == DType::float32)
+        value.data<float>()[i] = static_cast<float>(number);
+    }
+    return value;
+  }
+
+  void measure(BenchResult& result) const {
+    Allocator& memory = allocator(result.device);
+    const int64_t before = memory.counters().live;
+    const auto made = session(result.device);
+    fill(*made);
+    memory.reset_peak();  // what was drawn is the command's own
+    RunContext context;
+    context.seed = options_.seed;
+    const auto once = [&] {
+      made->net->run(context);
+      if (made->advance) made->advance();
+    };
+    for (int64_t i = 0; i < options_.warm_up; ++i) once();
+    memory.synchronize();
+    take_samples(result, once);
+    result.peak = memory.counters().peak - before;
+    result.categories = memory_by_category(result.device);
+  }
+
+  // So many samples, else as many as take a second.
+  template <class Once>
+  void take_samples(BenchResult& result, const Once& once) const {
+    constexpr int64_t kLeast = 5, kMost = 10'000;
+    Samples& s = result.samples;
+    const double start = now_seconds();
+    const auto enough = [&](int64_t done) {
+      if (options_.iterations > 0) return done >= options_.iterations;
+      return done >= kMost || (done >= kLeast && now_seconds() - start > 1);
+    };
+    for (int64_t i = 0; !enough(i); ++i) {
+      const double begin = now_seconds();
+      double by_device = -1;
+      if (result.device.kind == DeviceKind::cpu)
+        once();
+      else
+        by_device = device_work(result.device.kind).milliseconds(result.device, once);
+      s.wall.push_back((now_seconds() - begin) * 1e3);
+      s.device.push_back(by_device < 0 ? s.wall.back() : by_device);
+    }
+    std::ranges::sort(s.device);
+    std::ranges::sort(s.wall);
+  }
+
+  double flops_per_second(const BenchResult& r) const {
+    const double seconds = Samples::median(r.samples.device) / 1e3;
+    return r.estimate && seconds > 0 ? r.estimate->flops / seconds : 0;
+  }
+
+  std::string text(const BenchResult& r) const {
+    const Samples& s = r.samples;
+    const bool gpu = r.device.kind != DeviceKind::cpu;
+    std::string out = fmt::format("{}, {} on {}, {}\n", r.net, options_.train ? "a training step" : "forward", r.device,
+                                  gpu ? "by the device's events" : fmt::format("{} threads", threads()));
+    out += fmt::format("{:<12} {:>12.4f} ms of {} runs behind {}\n", "median", Samples::median(s.device),
+                       s.device.size(), options_.warm_up);
+    out += fmt::format("{:<12} {:>12.4f} ms\n", "min", s.device.front());
+    if (gpu)
+      out += fmt::format("{:<12} {:>12.4f} ms, the median by the host's clock\n", "wall", Samples::median(s.wall));
+    out += fmt::format("{:<12} {:>12}, {} bytes\n", "peak", bytes_text(r.peak), r.peak);
+    for (const MemoryCategory c : {MemoryCategory::reserve, MemoryCategory::workspace})
+      if (const int64_t bytes = r.categories[static_cast<size_t>(c)].peak; bytes > 0)
+        out += fmt::format("{:<12} {:>12}, {} bytes\n", memory_category_name(c), bytes_text(bytes), bytes);
+    if (r.estimate)
+      out += fmt::format("{:<12} {:>12.4g}, {:.4g} a second\n", "FLOPs", r.estimate->flops, flops_per_second(r));
+    return out;
+  }
+
+  std::string json(const BenchResult& r) const {
+    const Samples& s = r.samples;
+    const auto peak = [&](MemoryCategory c) { return r.categories[static_cast<size_t>(c)].peak; };
+    return fmt::format(
+        "{{\"net\": {}, \"device\": \"{}\", \"training\": {}, \"tf32\": {}, \"threads\": {}, \"iterations\": {}, "
+        "\"median_ms\": {}, \"min_ms\": {}, \"wall_median_ms\": {}, \"peak_bytes\": {}, \"reserve_bytes\": {}, "
+        "\"workspace_bytes\": {}, \"flops\": {}, \"flops_per_second\": {}}}\n",
+        json_text(r.net), r.device, options_.train, options_.tf32, threads(), s.device.size(),
+        milliseconds(Samples::median(s.device)), milliseconds(s.device.front()), milliseconds(Samples::median(s.wall)),
+        r.peak, peak(MemoryCategory::reserve), peak(MemoryCategory::workspace),
+        r.estimate ? fmt::format("{:.0f}", r.estimate->flops) : "null",
+        r.estimate ? fmt::format("{:.6g}", flops_per_second(r)) : "null");
+  }
+
+  const BenchOptions& options_;
+  NetDef net_, init_;
+  FileRootPtr files_;
+  Types feeds_, parameters_;
+  std::map<std::string, Tensor> values_;
+};
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("bench", "Time a net or its training step, and tell its memory");
+  auto o = std::make_shared<BenchOptions>();  // shared with the callback, which runs after this returns
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* type, const char* help) {
+    command->add_option(name, values, help)->allow_extra_args(false)->type_name(type);
+  };
+  command->add_option("FILE", o->file, "The net, as protobuf text or in binary form")->required()->type_name("");
+  list("--feed", o->feeds, "BLOB=TYPE[SIZE,...]|FILE.npy", "A blob that is fed: its type, or values; may be repeated");
+  list("--parameter", o->parameters, "BLOB=TYPE[SIZE,...]", "A parameter that no init net makes; may be repeated");
+  command->add_option("--init", o->init, "A net that makes parameters; of a model, its own")->type_name("NET");
+  add_root_option(*command, o->root);
+  command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
+      ->transform(CLI::CheckedTransformer(device_names()).description(""))
+      ->type_name("DEVICE");
+  command->add_flag("--train", o->train, "A training step: with gradients, and the update of parameters");
+  command->add_option("--loss", o->loss, "What is differentiated; of a model, its loss")->type_name("BLOB");
+  command->add_option("--optimizer", o->optimizer.optimizer, "Which optimizer")
+      ->check(CLI::IsMember(optimizer_names()).description(""))
+      ->type_name("NAME");
+  command->add_option("--clip", o->optimizer.clip, "Largest norm of all gradients together; 0: off");
+  command->add_option("--batch", o->batch, "Of a model; else as it says")->check(whole_number(1));
+  command->add_option("--timesteps", o->timesteps, "Of a model; else as it says")->check(whole_number(1));
+  command->add_option("--iterations", o->iterations, "Runs that are timed; else as many as take a second")
+      ->check(whole_number(1, 1'000'000))
+      ->type_name("N");
+  command->add_option("--warm-up", o->warm_up, "Runs before them, which make what stays")
+      ->check(whole_number(0, 1'000'000))
+      ->type_name("N");
+  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")
+      ->check(whole_number(0, 1024))
+      ->type_name("N");
+  command->add_option("--seed", o->seed, "Seed of all random draws")->type_name("N");
+  command->add_flag("--tf32", o->tf32, kTf32Help);
+  command->add_flag("--json", o->json, "Print one JSON object");
+  command->callback([o] { BenchCommand(*o).run(); });
+}
+
+}  // namespace stepnet::tools

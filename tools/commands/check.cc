@@ -1,0 +1,187 @@
+// `stepnet check`: everything that can be known about a net or plan without running it.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/gradcheck/input_text.h"
+#include "core/net/net.h"
+#include "core/passes/gradients.h"
+#include "recurrent/train/model.h"
+#include "tools/commands/cli/net_file.h"
+#include "tools/commands/cli/printing.h"
+#include "tools/commands/cli/usage.h"
+#include "tools/commands/commands.h"
+
+namespace stepnet::tools {
+namespace {
+
+using Types = std::map<std::string, TensorType>;
+
+struct CheckOptions {
+  std::string file, loss, root;
+  ReadAs as = ReadAs::automatic;
+  std::vector<std::string> shapes;
+  bool strict = false;
+};
+
+// Blobs that the net reads before it writes them.
+std::vector<std::string> inputs_of(const NetDef& net) {
+  std::vector<std::string> inputs;
+  std::set<std::string> seen;
+  for (const OperatorDef& op : net.op()) {
+    for (const std::string& name : op.input())
+      if (!name.empty() && seen.insert(name).second) inputs.push_back(name);
+    seen.insert(op.output().begin(), op.output().end());
+  }
+  return inputs;
+}
+
+std::string typed(const std::string& name, const Types& types) {
+  const auto it = types.find(name);
+  return it != types.end() && it->second.known ? name + " " + it->second.str() : name;
+}
+
+std::string list_text(const std::vector<std::string>& items) {
+  constexpr size_t kMost = 12;
+  const size_t shown = std::min(items.size(), kMost);
+  std::string text = fmt::format("{}", fmt::join(items.begin(), items.begin() + static_cast<long>(shown), ", "));
+  return items.size() > shown ? text + fmt::format(" and {} more", items.size() - shown) : text;
+}
+
+void print_line(std::string_view label, const std::vector<std::string>& items) {
+  if (!items.empty()) print_text("  {:<11} {}\n", label, list_text(items));
+}
+
+std::string counted(int count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+bool is_tensor(const OperatorDef& op, int output) {
+  return !op.output(output).empty() && !op_spec(op.type()).output_spec(output)->object;
+}
+
+class Check {
+ public:
+  explicit Check(const CheckOptions& options) : options_(options), files_(root_of(options.root)) {
+    for (const std::string& text : options.shapes) {
+      const InputText input = parse_input("--shape", text, DType::float32);
+      require(!input.range && input.values.empty(), "--shape takes no values, but is \"{}\"", text);
+      known_.emplace(input.name, input.type);
+    }
+  }
+
+  void run() {
+    LoadedFile file = load_expanded(options_.file, options_.as);
+    Warnings warnings;
+    check_structure(file, warnings);
+    if (options_.strict) warnings.refuse();
+    if (file.is_plan())
+      check_plan_nets(file.plan());
+    else
+      check_one(file.net());
+    warnings.print();
+    print_text("no mistakes found\n");
+  }
+
+ private:
+  void check_plan_nets(const PlanDef& plan) {
+    require(options_.loss.empty(), "--loss takes a net, but the file holds a plan");
+    std::map<std::string, const NetDef*> nets;
+    for (const NetDef& net : plan.network()) nets[net.name()] = &net;
+    print_text("plan \"{}\": {}\n", plan.name(), counted(plan.network_size(), "network"));
+    for (const ExecutionStep& step : plan.execution_step()) check_step(step, nets);
+    std::vector<std::string> unused;
+    for (const NetDef& net : plan.network())
+      if (checked_.count(net.name()) == 0) unused.push_back(net.name());
+    print_line("in no step", unused);
+    for (const std::string& name : unused) check_one(*nets.at(name));
+  }
+
+  // Nets in the order in which they run the first time, so that each knows what the earlier ones leave.
+  void check_step(const ExecutionStep& step, const std::map<std::string, const NetDef*>& nets) {
+    for (const ExecutionStep& substep : step.substep()) check_step(substep, nets);
+    for (const std::string& name : step.network())
+      if (checked_.insert(name).second) check_one(*nets.at(name));
+  }
+
+  void check_one(const NetDef& net) {
+    if (net.HasExtension(model)) {
+      read_model(net);  // what `train` would refuse
+      take_types(net.GetExtension(model));
+    }
+    Workspace workspace;
+    workspace.confine(files_);
+    preflight_net(net, workspace);
+    known_ = infer_net(net, std::move(known_));
+    print_text("net \"{}\": {}\n", net.name(), counted(net.op_size(), "operator"));
+    std::vector<std::string> inputs, parameters, unknown;
+    for (const std::string& name : inputs_of(net))
+      (parameters_.count(name) > 0 ? parameters : inputs).push_back(typed(name, known_));
+    for (const OperatorDef& op : net.op())
+      for (int i = 0; i < op.output_size(); ++i)
+        if (is_tensor(op, i) && !known_[op.output(i)].known) unknown.push_back(op.output(i));
+    std::vector<std::string> outputs;
+    for (const std::string& name : net.external_output()) outputs.push_back(typed(name, known_));
+    print_line("inputs", inputs);
+    print_line("parameters", parameters);
+    print_line("outputs", outputs);
+    print_line("no shape", unknown);
+    check_gradients(net);
+  }
+
+  // Parameters from the initialisers, inputs from the sizes that training uses.
+  void take_types(const ModelDef& def) {
+    for (const OperatorDef& op : def.init().op())
+      for (const std::string& name : op.output()) parameters_.insert(name);
+    known_ = infer_net(def.init(), std::move(known_));
+    const int64_t steps = def.timesteps();
+    const int64_t batch = def.batch();
+    if (def.has_input()) known_.emplace(def.input(), TensorType::of(DType::int32, Shape{steps, batch}));
+    if (def.has_target()) known_.emplace(def.target(), TensorType::of(DType::int32, Shape{steps * batch}));
+    for (const CarryLink& carry : def.carry())
+      known_.emplace(carry.to(), TensorType::of(DType::float32, Shape{1, batch, carry.size()}));
+  }
+
+  void check_gradients(const NetDef& net) {
+    const std::string loss = options_.loss.empty() ? net.GetExtension(model).loss() : options_.loss;
+    if (loss.empty()) return;
+    NetDef both = net;
+    GradientRequest request;
+    request.targets = {{loss, ""}};
+    request.wanted = parameters_;
+    const GradientResult result = add_gradient_operators(both, request);
+    infer_net(both, known_);
+    std::vector<std::string> names;
+    for (const std::string& name : inputs_of(net)) {
+      const auto it = result.gradients.find(name);
+      if (it != result.gradients.end() && it->second.defined()) names.push_back(name);
+    }
+    print_text("  {:<11} of {}, by {} more, for {}\n", "gradients", loss,
+               counted(both.op_size() - result.first_gradient_op, "operator"), list_text(names));
+  }
+
+  CheckOptions options_;
+  FileRootPtr files_;
+  Types known_;
+  std::set<std::string> parameters_, checked_;
+};
+
+}  // namespace
+
+void add_check_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("check", "Check a net or plan without running it");
+  auto o = std::make_shared<CheckOptions>();  // shared with the callback, which runs after this returns
+  command->add_option("FILE", o->file, "The net or plan")->required()->type_name("");
+  command->add_option("--as", o->as, "What FILE holds: auto, net or plan")
+      ->transform(CLI::CheckedTransformer(read_as_names()).description(""))
+      ->type_name("KIND");
+  command->add_option("--shape", o->shapes, "The type and shape of an input; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME=[TYPE,]SIZE,SIZE,...");
+  command->add_option("--loss", o->loss, "Also check the gradients of this blob; a model's loss if not given")
+      ->type_name("BLOB");
+  add_root_option(*command, o->root);
+  command->add_flag("--strict", o->strict, "Treat warnings as errors");
+  command->callback([o] { Check(*o).run(); });
+}
+
+}  // namespace stepnet::tools

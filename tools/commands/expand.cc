@@ -1,0 +1,69 @@
+// `stepnet expand`: prints a net or plan in its full form, as the public format's readers take it.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "core/error.h"
+#include "core/io/atomic_file.h"
+#include "core/operator/nets_inside.h"
+#include "core/passes/gradients.h"
+#include "tools/commands/cli/net_file.h"
+#include "tools/commands/commands.h"
+
+namespace stepnet::tools {
+namespace {
+
+struct ExpandOptions {
+  std::string file, output, loss;
+  ReadAs as = ReadAs::automatic;
+  bool gradients = false;
+  bool binary = false;
+};
+
+// What the public format has no place for.
+void drop_extensions(NetDef& net) {
+  for_each_net(net, [](NetDef& inner) { inner.ClearExtension(model); });
+}
+
+void append_gradients(LoadedFile& file, const std::string& loss) {
+  require(!file.is_plan(), "--gradients takes a net, but the file holds a plan");
+  require(!loss.empty(), "--gradients needs --loss BLOB, the blob to differentiate");
+  GradientRequest request;
+  request.targets = {{loss, ""}};
+  add_gradient_operators(file.net(), request);
+}
+
+void expand(const ExpandOptions& options) {
+  LoadedFile file = load_expanded(options.file, options.as);
+  Warnings warnings;
+  check_structure(file, warnings);
+  warnings.print();
+  require(options.gradients || options.loss.empty(), "--loss is only used with --gradients");
+  if (options.gradients) append_gradients(file, options.loss);
+  for (NetDef* net : nets_of(file)) drop_extensions(*net);
+  const std::string out = options.binary ? (file.is_plan() ? to_binary(file.plan()) : to_binary(file.net()))
+                                         : (file.is_plan() ? to_text(file.plan()) : to_text(file.net()));
+  if (options.output.empty()) {
+    std::cout << out << std::flush;
+    return;
+  }
+  write_file(options.output, out);
+}
+
+}  // namespace
+
+void add_expand_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("expand", "Print a net or plan in the full form of the public format");
+  auto o = std::make_shared<ExpandOptions>();  // shared with the callback, which runs after this returns
+  command->add_option("FILE", o->file, "The net or plan")->required()->type_name("");
+  command->add_option("--as", o->as, "What FILE holds: auto, net or plan")
+      ->transform(CLI::CheckedTransformer(read_as_names()).description(""))
+      ->type_name("KIND");
+  command->add_flag("--gradients", o->gradients, "Append the gradient operators of --loss");
+  command->add_option("--loss", o->loss, "The blob to differentiate")->type_name("BLOB");
+  command->add_option("-o,--output", o->output, "Write to this file instead of standard output")->type_name("FILE");
+  command->add_flag("--binary", o->binary, "Write the binary form");
+  command->callback([o] { expand(*o); });
+}
+
+}  // namespace stepnet::tools

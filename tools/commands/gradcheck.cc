@@ -1,0 +1,286 @@
+// `stepnet gradcheck`: whether the gradients of an operator, or of a net, are right.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/gradcheck/example_check.h"
+#include "core/gradcheck/gradient_check.h"
+#include "core/gradcheck/half_check.h"
+#include "core/gradcheck/input_text.h"
+#include "core/gradcheck/op_example.h"
+#include "core/io/npy.h"
+#include "core/net/net.h"
+#include "core/operator/op_devices.h"
+#include "recurrent/train/model.h"
+#include "tools/commands/cli/device_choice.h"
+#include "tools/commands/cli/net_file.h"
+#include "tools/commands/cli/printing.h"
+#include "tools/commands/cli/usage.h"
+#include "tools/commands/commands.h"
+
+namespace stepnet::tools {
+namespace {
+
+constexpr int kWrong = 1;
+
+struct GradcheckOptions {
+  std::string target, loss, root;
+  std::vector<std::string> inputs, args, feeds;
+  int outputs = 1;
+  bool all = false, tf32 = false;
+  std::string device = "cpu", precision = "double";
+  GradientCheckOptions check;
+};
+
+// The values that a command line names, by blob.
+std::map<std::string, Tensor> given_values(const GradcheckOptions& options) {
+  std::map<std::string, Tensor> values;
+  for (const std::string& text : options.inputs) {
+    const InputText input = parse_input("--input", text, DType::float64);
+    values[input.name] = input_value(input, options.check.seed + values.size());
+  }
+  for (const std::string& text : options.feeds) {
+    const auto [name, path] = parse_feed(text);
+    values[name] = read_npy(path);
+  }
+  return values;
+}
+
+Tensor in_double(const Tensor& value) {
+  if (value.dtype() != DType::float32) return value;
+  Tensor wide = Tensor::empty(DType::float64, value.shape());
+  std::ranges::copy(value.span<float>(), wide.data<double>());
+  return wide;
+}
+
+// What the net makes by itself is float64 too.
+void fill_in_double(NetDef& net) {
+  constexpr int kDouble = static_cast<int>(DType::float64), kFloat = static_cast<int>(DType::float32);
+  for (OperatorDef& op : *net.mutable_op()) {
+    const OpSpec* spec = find_op(op.type());
+    const bool typed = spec && std::ranges::any_of(spec->args, [](const ArgSpec& a) { return a.name == "dtype"; });
+    if (!typed) continue;
+    Argument* dtype = nullptr;
+    for (Argument& arg : *op.mutable_arg())
+      if (arg.name() == "dtype") dtype = &arg;
+    if (!dtype) *(dtype = op.add_arg()) = make_arg("dtype", kFloat);
+    if (dtype->i() == kFloat) dtype->set_i(kDouble);
+  }
+}
+
+GradientSubject named_operator(const GradcheckOptions& options) {
+  const OpSpec& spec = op_spec(options.target);
+  GradientSubject subject =
+      operator_subject(spec, given_values(options), options.args, options.outputs, options.check.seed);
+  require(!subject.inputs.empty(), "{} has no gradient of what it is given{}{}", spec.type,
+          spec.no_gradient_reason.empty() ? "" : ": ", spec.no_gradient_reason);
+  return subject;
+}
+
+GradientSubject net_subject(const GradcheckOptions& options) {
+  require(options.args.empty(), "--arg is for an operator; a net has its arguments in it");
+  NetDef net = load_expanded_net(options.target);
+  const ModelDef def = net.GetExtension(model);
+  net.ClearExtension(model);
+  fill_in_double(net);
+  GradientSubject subject{net, given_values(options), {options.loss.empty() ? def.loss() : options.loss}, {}};
+  require(!subject.outputs[0].empty(), "which blob is differentiated is said by --loss BLOB");
+  subject.files = root_of(options.root);
+  if (def.has_init()) {
+    Workspace workspace;
+    workspace.confine(subject.files);
+    RunContext context;
+    context.seed = options.check.seed;
+    run_net_once(def.init(), workspace, context);
+    for (const std::string& name : workspace.names())
+      if (workspace.at(name).is_tensor()) subject.feeds.emplace(name, in_double(workspace.fetch(name)));
+  }
+  for (auto& [name, value] : subject.feeds) {
+    value = in_double(value);
+    if (value.dtype() == DType::float64) subject.inputs.push_back(name);
+  }
+  return subject;
+}
+
+std::string row_text(const GradientRow& row) {
+  const std::string verdict = row.right ? "right" : "WRONG";
+  const std::string kinks = row.kinks > 0 ? fmt::format(", {} at a kink", row.kinks) : "";
+  return fmt::format("{:<20} {:>5} {:>8} {:>12.2e}  {:<14} {:>16.9g} {:>16.9g}  {}{}\n", row.input, row.order,
+                     row.tried, row.error, row.where, row.derivative, row.differences, verdict, kinks);
+}
+
+// Throws Error where there is none.
+Device device_of(const GradcheckOptions& options) {
+  const Device device{options.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu, 0};
+  allocator(device);
+  return device;
+}
+
+void check_one(const GradcheckOptions& options) {
+  const bool is_file = std::filesystem::exists(options.target);
+  GradientSubject subject = is_file ? net_subject(options) : named_operator(options);
+  subject.device = device_of(options);
+  const GradientReport report = check_gradients(subject, options.check);
+  print_text("{:<20} {:>5} {:>8} {:>12}  {:<14} {:>16} {:>16}  {}\n", "input", "order", "tried", "error", "at",
+             "derivative", "differences", "verdict");
+  for (const GradientRow& row : report.rows) print_text("{}", row_text(row));
+  for (const std::string& sentence : report.broken) print_text("{}\n", sentence);
+  if (!report.right()) throw CLI::RuntimeError(kWrong);
+}
+
+// Why there is no derivative, without the operator and the input, which are named before.
+std::string reason_alone(const std::string& fact) {
+  const size_t colon = fact.rfind(": ");
+  return colon == std::string::npos ? fact : fact.substr(colon + 2);
+}
+
+// What has no second derivative, each reason once: ", not twice by A, B (why)".
+std::string refused_text(const GradientReport& report) {
+  std::map<std::string, std::vector<std::string>> inputs;
+  for (const auto& [input, why] : report.refused) inputs[reason_alone(why)].push_back(input);
+  std::string text;
+  for (const auto& [why, names] : inputs) text += fmt::format(", not twice by {} ({})", fmt::join(names, ", "), why);
+  return text;
+}
+
+GradientCheckOptions both_orders(GradientCheckOptions check) {
+  check.order = 2;
+  check.where_possible = true;
+  return check;
+}
+
+// One example's line; a wrong one is followed by what is wrong. Returns whether it is right.
+bool check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions& options, Device device,
+                      std::set<std::string>& covered) {
+  GradientReport report;
+  try {
+    report = options.precision == "double"
+                 ? check_example(spec, spec.examples[number], both_orders(options.check), device)
+                 : check_in_half(spec, spec.examples[number], dtype_from_name(options.precision), options.check.seed,
+                                 device);
+  } catch (const Error& e) {
+    report.broken.emplace_back(e.what());
+  }
+  covered.insert(report.operators.begin(), report.operators.end());
+  double error = 0;
+  int order = 0;
+  for (const GradientRow& row : report.rows) error = std::max(error, row.error), order = std::max(order, row.order);
+  print_text("{:<32} {:>7} {:>5} {:>12} {}{}\n", spec.type, number + 1, order > 0 ? std::to_string(order) : "-",
+             order > 0 ? fmt::format("{:.2e}", error) : "-", report.right() ? "right" : "WRONG", refused_text(report));
+  print_text("{}", report.str());
+  return report.right();
+}
+
+void print_example_head() {
+  print_text("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
+}
+
+// Of one operator.
+void check_examples(const GradcheckOptions& options) {
+  const OpSpec& spec = op_spec(options.target);
+  const Device device = device_of(options);
+  std::set<std::string> covered;
+  bool right = true;
+  print_example_head();
+  for (size_t i = 0; i < spec.examples.size(); ++i)
+    right = check_example_of(spec, i, options, device, covered) && right;
+  if (!right) throw CLI::RuntimeError(kWrong);
+}
+
+bool is_checked_on(DeviceKind device, const OpSpec& spec) {
+  return device == DeviceKind::cpu || has_kernel(spec, device);
+}
+
+// What was run without kernels for its type.
+void print_on_casts(const std::set<std::string>& types, DType half, DeviceKind device) {
+  std::vector<std::string> on_casts;
+  for (const std::string& type : types)
+    if (!op_spec(type).kernels.empty() && !has_kernel(op_spec(type), device, half)) on_casts.push_back(type);
+  print_text("in float32 on casts ({} of {}): {}\n", on_casts.size(), types.size(), fmt::join(on_casts, ", "));
+}
+
+void check_all(const GradcheckOptions& options) {
+  const Device device = device_of(options);
+  bool right = true;
+  std::set<std::string> covered;
+  print_example_head();
+  for (const std::string& type : op_types())
+    for (size_t i = 0; i < op_spec(type).examples.size() && is_checked_on(device.kind, op_spec(type)); ++i)
+      right = check_example_of(op_spec(type), i, options, device, covered) && right;
+  for (const std::string& type : op_types())
+    if (options.precision == "double" && covered.count(type) == 0 && is_checked_on(device.kind, op_spec(type))) {
+      print_text("{:<32} has no example, and no gradient of one runs it\n", type);
+      right = false;
+    }
+  if (options.precision != "double") print_on_casts(covered, dtype_from_name(options.precision), device.kind);
+  if (!right) throw CLI::RuntimeError(kWrong);
+}
+
+void check(GradcheckOptions options) {
+  constexpr double kTf32Error = 1e-2;
+  if (options.tf32) {
+    allow_tf32(options.device == "cuda" && device_offered(DeviceKind::cuda));
+    options.check.device_float_error = kTf32Error;
+  }
+  require(options.all == options.target.empty(), "what is checked is an operator, a file with a net, or --all");
+  const bool given = !options.inputs.empty() || !options.feeds.empty() || !options.args.empty();
+  const OpSpec* spec = find_op(options.target);
+  require(options.precision == "double" || options.all || (spec && !given),
+          "--precision {} is for operators, by their own examples", options.precision);
+  if (options.all)
+    check_all(options);
+  else if (spec && !given && !spec->examples.empty())
+    check_examples(options);
+  else
+    check_one(options);
+}
+
+}  // namespace
+
+void add_gradcheck_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("gradcheck", "Check gradients against differences; exits 1 if one is wrong");
+  auto o = std::make_shared<GradcheckOptions>();  // shared with the callback, which runs after this returns
+  command
+      ->add_option("TARGET", o->target, "An operator, by its own examples if no --input is given, or a file with a net")
+      ->type_name("");
+  command->add_flag("--all", o->all, "Check all operators, by their own examples, up to second order");
+  command->add_option("--input", o->inputs, "The type, sizes and range of values of an input; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME=[TYPE,]SIZE,...[,LOW..HIGH]");
+  command->add_option("--feed", o->feeds, "An input's values; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME=FILE.npy");
+  command->add_option("--arg", o->args, "An argument of the operator; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUE");
+  command->add_option("--outputs", o->outputs, "How many outputs, of an operator that has several of a kind")
+      ->check(whole_number(1, 1024))
+      ->type_name("N");
+  add_root_option(*command, o->root);
+  command->add_option("--loss", o->loss, "The blob of a net to differentiate; a model's loss if not given")
+      ->type_name("BLOB");
+  command
+      ->add_option("--device", o->device, "Where to run, cpu or cuda; --all is then of operators with a kernel there")
+      ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
+      ->type_name("DEVICE");
+  command
+      ->add_option("--precision", o->precision,
+                   "float16 or bfloat16: outputs and gradients of operators' examples are those of double, but for "
+                   "roundings; differences are not tried")
+      ->check(CLI::IsMember({"double", "float16", "bfloat16"}).description(""))
+      ->type_name("TYPE");
+  command->add_flag("--tf32", o->tf32, std::string(kTf32Help) + "; outputs of float then may differ by so much");
+  command->add_option("--order", o->check.order, "2: gradients of gradients too")->check(CLI::Range(1, 2));
+  command->add_option("--directions", o->check.directions, "Try so many random directions instead of all elements")
+      ->check(CLI::Range(0, 1'000'000));
+  command->add_option("--tolerance", o->check.tolerance, "Largest relative error")->check(number_above(0));
+  command->add_option("--step", o->check.step, "Step of the differences")->check(number_above(0));
+  command->add_option("--seed", o->check.seed, "Of all random numbers");
+  command->callback([o] { check(*o); });
+}
+
+}  // namespace stepnet::tools

@@ -1,0 +1,279 @@
+// `stepnet run`: runs a net or a plan.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/compute/parallel.h"
+#include "core/io/npy.h"
+#include "core/net/plan.h"
+#include "core/operator/anomaly.h"
+#include "core/tensor/placement.h"
+#include "tools/commands/cli/blob_text.h"
+#include "tools/commands/cli/command_session.h"
+#include "tools/commands/cli/device_choice.h"
+#include "tools/commands/cli/net_file.h"
+#include "tools/commands/cli/printing.h"
+#include "tools/commands/cli/profile_table.h"
+#include "tools/commands/cli/signals.h"
+#include "tools/commands/cli/usage.h"
+#include "tools/commands/commands.h"
+
+namespace stepnet::tools {
+namespace {
+
+struct RunOptions {
+  std::string file, init, root;
+  ReadAs as = ReadAs::automatic;
+  DeviceChoice device = DeviceChoice::automatic;
+  std::vector<std::string> feeds, fetches, watches;
+  int64_t every = 1;
+  std::optional<int64_t> iterations;
+  int threads = 0;
+  uint64_t seed = 1;
+  bool strict = false;
+  bool profile = false, tf32 = false, detect_anomaly = false;
+  bool keep_all = false;
+};
+
+// "BLOB=FILE" in two; the file is empty if there is no '='.
+std::pair<std::string, std::string> split(const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos) return {text, ""};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+class RunCommand {
+ public:
+  explicit RunCommand(const RunOptions& options) : options_(options) {}
+
+  void run() {
+    set_threads(options_.threads);
+    workspace_.confine(root_of(options_.root));
+    file_ = load_expanded(options_.file, options_.as);
+    std::vector<NetDef*> nets = nets_of(file_);
+    NetDef init;
+    if (!options_.init.empty()) {
+      init = load_expanded_net(options_.init);
+      nets.push_back(&init);
+    }
+    require_watched();
+    check_structure(file_, warnings_);
+    if (!options_.init.empty()) check_net(init, nullptr, &warnings_.list);
+    if (options_.strict) warnings_.refuse();
+    warnings_.print();
+    for (const NetDef* net : nets)
+      if (!file_.is_plan() || net == &init) preflight_net(*net, workspace_);  // a plan does so itself
+    net_options_.force_cpu = choose_device(options_.device, nets);
+    if (options_.tf32) allow_tf32(!net_options_.force_cpu);
+    net_options_.warnings = &warnings_.list;
+    context_.seed = options_.seed;
+    if (!options_.init.empty()) run_net_once(init, workspace_, context_, net_options_);
+    feed();
+    share_memory();
+    const auto run = [&] {
+      move_feeds();
+      run_main();
+    };
+    with_estimate(run, device(), [&] { return session(); });
+    warnings_.print();
+    fetch();
+  }
+
+ private:
+  Device device() {
+    return net_options_.force_cpu || file_.is_plan() ? Device{} : device_of(OperatorDef(), file_.net());
+  }
+
+  // Of the net, with what is fed and what the init net made.
+  std::unique_ptr<NetSession> session() {
+    require(!file_.is_plan(), "a plan has several nets");
+    ForwardOptions forward{.feeds = {}};
+    for (const std::string& name : workspace_.names()) {
+      const Blob& blob = workspace_.at(name);
+      if (blob.is_tensor() && blob.tensor().defined() && read(file_.net(), name))
+        forward.feeds[name] = TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
+    }
+    forward.keep_all = options_.keep_all;
+    forward.keep = net_options_.keep;
+    forward.device = device();
+    forward.files = workspace_.file_root();
+    return forward_session(file_.net(), forward);
+  }
+
+  static bool read(const NetDef& net, const std::string& blob) {
+    for (const OperatorDef& op : net.op()) {
+      if (std::count(op.input().begin(), op.input().end(), blob) > 0) return true;
+      if (std::count(op.output().begin(), op.output().end(), blob) > 0) return false;
+    }
+    return false;
+  }
+
+  // Values that nobody asks for share memory.
+  void share_memory() {
+    net_options_.plan_memory = !options_.keep_all;
+    for (const std::string& text : options_.fetches) net_options_.keep.insert(split(text).first);
+    net_options_.keep.insert(options_.watches.begin(), options_.watches.end());
+  }
+
+  void feed() {
+    for (const std::string& text : options_.feeds) {
+      const auto [blob, path] = parse_feed(text);
+      workspace_.tensor(blob) = read_npy(path);
+    }
+  }
+
+  void move_feeds() {
+    for (const std::string& text : options_.feeds) {
+      Tensor& value = workspace_.tensor(parse_feed(text).first);
+      value = available(value, device());
+    }
+  }
+
+  void run_main() {
+    std::optional<ProfileTable> table;
+    if (options_.profile) context_.profiler = &table.emplace().profiler();
+    std::optional<AnomalyWatch> anomalies;
+    if (options_.detect_anomaly) anomalies.emplace();
+    const std::atomic<bool>& stop = stop_on_signals();
+    if (file_.is_plan()) {
+      PlanOptions plan;
+      plan.net = net_options_;
+      plan.iterations = options_.iterations;
+      plan.stop = &stop;
+      plan.after_net = [this](const Net& net, int64_t iteration) { watch(net, iteration); };
+      run_plan(file_.plan(), workspace_, context_, plan);
+    } else {
+      run_net(stop);
+    }
+    if (stop) print_note("note: stopped by a signal after the running iteration\n");
+    if (table) print_text("{}", table->text());
+  }
+
+  void run_net(const std::atomic<bool>& stop) {
+    require_inputs();
+    Net net(file_.net(), workspace_, net_options_);
+    const int64_t iterations = options_.iterations.value_or(1);
+    for (int64_t i = 0; i < iterations && !stop; ++i) {
+      net.run(context_);
+      watch(net, i);
+    }
+  }
+
+  // What the net reads before it writes it must be there. A name that a net with a list of inputs does not list is left
+  // to the net's own check.
+  void require_inputs() {
+    const NetDef& net = file_.net();
+    const std::set<std::string> listed(net.external_input().begin(), net.external_input().end());
+    std::set<std::string> written;
+    for (const OperatorDef& op : net.op()) {
+      for (const std::string& name : op.input()) {
+        const bool ours = listed.empty() || listed.count(name) > 0;
+        if (!name.empty() && ours && written.count(name) == 0 && !workspace_.find(name)) refuse_input(op, name);
+      }
+      written.insert(op.output().begin(), op.output().end());
+    }
+  }
+
+  [[noreturn]] void refuse_input(const OperatorDef& op, const std::string& name) {
+    std::vector<std::string> names = workspace_.names();
+    for (const OperatorDef& other : file_.net().op())
+      names.insert(names.end(), other.output().begin(), other.output().end());
+    Error error(fmt::format("the net reads \"{}\", which holds nothing.{}", name, suggest(name, names)),
+                fmt::format("give it with --feed {}=FILE.npy, or name a net that fills it with --init", name));
+    if (const std::string place = source_text(op); !place.empty()) error.add("in", place);
+    throw error;
+  }
+
+  void watch(const Net& net, int64_t iteration) {
+    if ((iteration + 1) % options_.every != 0) return;
+    for (const std::string& name : options_.watches) {
+      if (!writes(net.def(), name)) continue;
+      print_text("iteration {}  {}\n", iteration + 1, blob_summary(name, net.workspace().at(name)));
+      std::fflush(stdout);
+    }
+  }
+
+  static bool writes(const NetDef& net, const std::string& blob) {
+    for (const OperatorDef& op : net.op())
+      if (std::count(op.output().begin(), op.output().end(), blob) > 0) return true;
+    return false;
+  }
+
+  // All that can be fetched is, before a mistake in one of them is said.
+  void fetch() {
+    std::optional<Error> first;
+    for (const std::string& text : options_.fetches) {
+      try {
+        fetch(split(text));
+      } catch (const Error& e) {
+        if (!first) first = e;
+      }
+    }
+    if (first) throw Error(*first);
+  }
+
+  void fetch(const std::pair<std::string, std::string>& what) {
+    const auto& [name, path] = what;
+    if (path.empty())
+      print_text("{}\n", blob_text(name, workspace_.at(name)));
+    else
+      write_npy(path, workspace_.fetch(name));
+  }
+
+  void require_watched() {
+    std::vector<std::string> names;
+    for (const NetDef* net : nets_of(file_))
+      for (const OperatorDef& op : net->op()) names.insert(names.end(), op.output().begin(), op.output().end());
+    for (const std::string& name : options_.watches)
+      require(std::count(names.begin(), names.end(), name) > 0, "--watch \"{}\": no net writes this blob.{}", name,
+              suggest(name, names));
+  }
+
+  RunOptions options_;
+  LoadedFile file_;
+  Workspace workspace_;
+  Warnings warnings_;
+  NetOptions net_options_;
+  RunContext context_;
+};
+
+}  // namespace
+
+void add_run_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "Run a net or a plan");
+  auto o = std::make_shared<RunOptions>();  // shared with the callback, which runs after this returns
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* type, const char* help) {
+    command->add_option(name, values, help)->allow_extra_args(false)->type_name(type);
+  };
+  command->add_option("FILE", o->file, "The net or plan, as protobuf text or in binary form")
+      ->required()
+      ->type_name("");
+  command->add_option("--as", o->as, "What FILE holds: auto, net or plan")
+      ->transform(CLI::CheckedTransformer(read_as_names()).description(""))
+      ->type_name("KIND");
+  command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
+      ->transform(CLI::CheckedTransformer(device_names()).description(""))
+      ->type_name("DEVICE");
+  list("--feed", o->feeds, "BLOB=FILE.npy", "Give a blob its value; may be repeated");
+  list("--fetch", o->fetches, "BLOB[=FILE.npy]", "Print a blob at the end, or write it; may be repeated");
+  command->add_option("--init", o->init, "A net to run once before, for parameters")->type_name("NET");
+  add_root_option(*command, o->root);
+  command->add_option("--iterations", o->iterations, "Replaces a plan's largest num_iter; how often to run a net")
+      ->check(whole_number(0))
+      ->type_name("N");
+  list("--watch", o->watches, "BLOB", "Print a blob while running; may be repeated");
+  command->add_option("--every", o->every, "Print watched blobs every N iterations")
+      ->check(whole_number(1))
+      ->type_name("N");
+  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")
+      ->check(whole_number(0, 1024))
+      ->type_name("N");
+  command->add_option("--seed", o->seed, "Seed of all random draws")->type_name("N");
+  command->add_flag("--keep-all", o->keep_all, "Let no intermediates share memory");
+  command->add_flag("--tf32", o->tf32, kTf32Help);
+  command->add_flag("--strict", o->strict, "Treat warnings as errors");
+  command->add_flag("--detect-anomaly", o->detect_anomaly, kDetectAnomalyHelp);
+  command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
+  command->callback([o] { RunCommand(*o).run(); });
+}
+
+}  // namespace stepnet::tools

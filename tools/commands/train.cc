@@ -1,0 +1,175 @@
+// `stepnet train`: trains a net on a text.
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "core/compute/parallel.h"
+#include "core/io/text.h"
+#include "core/operator/nets_inside.h"
+#include "recurrent/train/metrics.h"
+#include "recurrent/train/trainer.h"
+#include "tools/commands/cli/command_session.h"
+#include "tools/commands/cli/device_choice.h"
+#include "tools/commands/cli/printing.h"
+#include "tools/commands/cli/profile_table.h"
+#include "tools/commands/cli/progress.h"
+#include "tools/commands/cli/signals.h"
+#include "tools/commands/cli/usage.h"
+#include "tools/commands/commands.h"
+
+namespace stepnet::tools {
+namespace {
+
+struct TrainCommand {
+  std::string file, root;
+  TrainOptions options;
+  int threads = 0;
+  DeviceChoice device = DeviceChoice::automatic;
+  bool quiet = false, profile = false, tf32 = false;
+
+  void run();
+  void print_end(const TrainResult& result) const;
+};
+
+void TrainCommand::run() {
+  set_threads(threads);
+  std::optional<ProfileTable> table;
+  if (profile) options.profiler = &table.emplace().profiler();
+  options.stop = &stop_on_signals();
+  options.files = root_of(root);
+  ProgressDisplay display(quiet, options.seconds);
+  TrainEvents events;
+  events.iteration = [&](const TrainProgress& p) { display.show(p); };
+  events.validation = [&](const ValidationResult& v) {
+    display.line(fmt::format("iteration {}: {:.4f} bits/char on the held-out part{}", v.iteration,
+                             bits_per_char(v.loss), v.best ? ", the best so far" : ""));
+  };
+  events.note = [&](const std::string& text) { display.line("note: " + text); };
+  NetDef net = load_net(file);
+  const bool on_cpu = choose_device(device, {&net});
+  if (on_cpu) use_cpu(net);
+  if (tf32) allow_tf32(!on_cpu);
+  const Device place = device_of(OperatorDef(), net);
+  std::optional<Trainer> made;
+  const auto session = [&] {
+    TrainingEstimate training{.model = *model_in(net, options.batch, options.timesteps)};
+    training.model.device = training.device = place;
+    training.model.files = options.files;
+    training.optimizer = options.optimizer;
+    return training_session(training);
+  };
+  with_estimate([&] { made.emplace(net, options, events); }, place, session);
+  Trainer& trainer = *made;
+  display.line(
+      fmt::format("{} parameters, {} different bytes, {} bytes to train on, {} held out, batch {}, {} timesteps",
+                  trainer.parameter_count(), trainer.vocabulary_size(), trainer.training_bytes(),
+                  trainer.validation_bytes(), trainer.options().batch, trainer.options().timesteps));
+  if (options.resume) display.line(fmt::format("going on after iteration {}", trainer.iteration()));
+  TrainResult result;
+  with_estimate([&] { result = trainer.run(); }, place, session);
+  display.line("");
+  print_end(result);
+  if (table) print_text("{}", table->text());
+  if (result.finished || !options.out.empty()) interrupt_was_handled();
+}
+
+void TrainCommand::print_end(const TrainResult& r) const {
+  if (!r.finished) {
+    print_text("stopped after iteration {} of {}\n", r.iteration, r.total);
+    if (options.out.empty())
+      print_text("nothing was saved, because no folder was given by --out\n");
+    else
+      print_text("to go on: stepnet train {} --text {} --out {} --resume\n", file, options.text, options.out);
+    return;
+  }
+  print_text("trained {} iterations in {:.1f} s, last loss {:.3f}", r.iteration, r.seconds, r.loss);
+  if (r.best_loss < 0 && std::isnan(r.validation_loss)) print_text(", held-out part: nan bits/char");
+  if (r.best_loss >= 0)
+    print_text(", held-out part: {:.4f} bits/char, best {:.4f}", bits_per_char(r.validation_loss),
+               bits_per_char(r.best_loss));
+  print_text("\n");
+  if (!options.out.empty()) print_text("to see text from it: stepnet sample --out {}\n", options.out);
+}
+
+// Options that a resumed run takes from its checkpoint unless they are given. Where 0 stands for something else, that
+// is not shown as the default.
+template <class T>
+CLI::Option* setting(CLI::App& command, TrainCommand& o, const std::string& name, T& value, const std::string& help) {
+  CLI::Option* option = command.add_option("--" + name, value, help);
+  if (value == T{}) option->default_str("");
+  return option->each([&o, name](const std::string&) { o.options.given.insert(name); });
+}
+
+void add_settings(CLI::App& c, TrainCommand& o) {
+  OptimizerOptions& p = o.options.optimizer;
+  setting(c, o, "holdout", o.options.holdout, "Share of the text, at its end, that is only predicted");
+  setting(c, o, "optimizer", p.optimizer, "Which optimizer")->check(CLI::IsMember(optimizer_names()));
+  setting(c, o, "lr", p.lr, "Learning rate");
+  setting(c, o, "lr-policy", p.lr_policy, "How it changes: fixed, poly, exp, step, inv, linearWarmup, constantWarmup")
+      ->check(CLI::IsMember({"fixed", "poly", "exp", "step", "inv", "linearWarmup", "constantWarmup"}));
+  setting(c, o, "lr-gamma", p.lr_gamma, "Factor of the policies step, exp and inv");
+  setting(c, o, "lr-power", p.lr_power, "Exponent of the policies poly and inv");
+  setting(c, o, "lr-stepsize", p.lr_stepsize, "Iterations between two changes of the policy step")
+      ->check(whole_number(1));
+  setting(c, o, "lr-warmup", p.lr_warmup, "Iterations of warm-up")->check(whole_number(1));
+  setting(c, o, "momentum", p.momentum, "Of the optimizers momentum and nesterov");
+  setting(c, o, "weight-decay", p.weight_decay, "Of the optimizer adamw: times the rate, the share that weights lose");
+  setting(c, o, "clip", p.clip, "Largest norm of all gradients together; 0: off");
+  setting(c, o, "precision", o.options.precision,
+          "What the net computes in: float32, bfloat16 or float16; parameters stay float32")
+      ->check(CLI::IsMember(precision_names()));
+  setting(c, o, "loss-scale", o.options.loss_scale,
+          "What the loss is multiplied by for its gradients: a number, dynamic or none; else dynamic for float16");
+  setting(c, o, "batch", o.options.batch, "Streams that are read side by side; else as the net says")
+      ->check(whole_number(1));
+  setting(c, o, "timesteps", o.options.timesteps, "Length of a batch; else as the net says")->check(whole_number(1));
+  setting(c, o, "validate-every", o.options.validate_every, "Iterations; else five times in the run")
+      ->check(whole_number(1));
+  setting(c, o, "checkpoint-every", o.options.checkpoint_every, "Iterations; else with each validation")
+      ->check(whole_number(1));
+  setting(c, o, "seed", o.options.seed, "Seed of all random draws");
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a net on a text");
+  auto o = std::make_shared<TrainCommand>();  // shared with the callback, which runs after this returns
+  command->option_defaults()->always_capture_default();
+  command->add_option("FILE", o->file, "The net, with a block [stepnet.model]")->required();
+  command->add_option("--text", o->options.text, "The text to train on")->required();
+  auto* iterations = command->add_option("--iterations", o->options.iterations, "Length of the run in iterations")
+                         ->check(whole_number(1))
+                         ->default_str("");
+  command->add_option("--seconds", o->options.seconds, "Length of the run in seconds, about")
+      ->check(number_above(0))
+      ->default_str("")
+      ->excludes(iterations);
+  add_settings(*command, *o);
+  command->add_option("--out", o->options.out, "Folder for checkpoints and metrics; made if it is not there");
+  command->add_flag("--resume", o->options.resume, "Go on from the last checkpoint in --out");
+  command
+      ->add_option("--memory-budget", o->options.memory_budget,
+                   "The most memory that a training step may take, such as 200M; what has no room is computed again")
+      ->transform(byte_count())
+      ->type_name("BYTES")
+      ->default_str("");
+  command->add_option("--offload", o->options.offload,
+                      "Folder on a disk for what recurrent networks keep for their backward passes; made if it is not "
+                      "there");
+  add_root_option(*command, o->root);
+  command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
+  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
+  command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
+      ->transform(CLI::CheckedTransformer(device_names()).description(""))
+      ->default_str("auto");
+  command->add_flag("--tf32", o->tf32, kTf32Help);
+  command->add_flag("--keep-all", o->options.keep_all, "Let no intermediates share memory");
+  command->add_flag("--quiet", o->quiet, "Print the last line only");
+  command->add_flag("--detect-anomaly", o->options.detect_anomaly, kDetectAnomalyHelp);
+  command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
+  command->callback([o] { o->run(); });
+}
+
+}  // namespace stepnet::tools

@@ -1,0 +1,233 @@
+#include "tools/reference/op_reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "core/gradcheck/input_text.h"
+
+namespace stepnet::tools {
+namespace {
+
+std::string joined(const std::vector<std::string>& items, std::string_view separator = ", ") {
+  return fmt::format("{}", fmt::join(items, separator));
+}
+
+std::string types_of(const ParamSpec& param) {
+  if (param.object) return "an object";
+  if (param.any) return "any type";
+  if (param.types.empty()) return "T";
+  std::vector<std::string> names;
+  for (const DType type : param.types) names.emplace_back(dtype_name(type));
+  return joined(names, " or ");
+}
+
+std::string count_of(const ParamSpec& param) {
+  if (param.variadic) return fmt::format("{} or more", param.at_least);
+  return param.optional ? "optional" : "one";
+}
+
+Table params_table(std::string title, const std::vector<ParamSpec>& params) {
+  Table table{std::move(title), {"name", "type", "how many", "what it is"}, {}};
+  for (const ParamSpec& p : params)
+    table.rows.push_back({p.name, types_of(p), count_of(p), p.doc + (p.shape_only ? " (only its shape is read)" : "")});
+  return table;
+}
+
+Table args_table(const std::vector<ArgSpec>& args) {
+  Table table{"Arguments", {"name", "type", "default", "what it says"}, {}};
+  for (const ArgSpec& a : args) {
+    const std::string fallback = a.required ? "required" : a.default_text.empty() ? "none" : a.default_text;
+    table.rows.push_back(
+        {a.name, a.type, a.type == "string" && a.default_text.empty() && !a.required ? "\"\"" : fallback, a.doc});
+  }
+  return table;
+}
+
+// An operator that has every input and output by its declared name, and the arguments of its first example.
+OperatorDef full_call(const OpSpec& spec) {
+  OperatorDef def;
+  def.set_type(spec.type);
+  if (!spec.examples.empty())
+    for (const std::string& text : spec.examples[0].args) *def.add_arg() = parse_arg(spec, text);
+  for (const ParamSpec& p : spec.inputs) def.add_input(p.name);
+  for (const ParamSpec& p : spec.outputs) def.add_output(p.name);
+  return def;
+}
+
+std::vector<std::string> names_where(const std::vector<bool>& marks, const std::vector<ParamSpec>& params) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < marks.size() && i < params.size(); ++i)
+    if (marks[i]) names.push_back(params[i].name);
+  return names;
+}
+
+// The gradient of one input alone.
+std::vector<std::string> derivative_row(const OpSpec& spec, const std::string& input) {
+  const OperatorDef def = full_call(spec);
+  std::vector<bool> wanted(spec.inputs.size(), false);
+  wanted[static_cast<size_t>(spec.input_index(input))] = true;
+  try {
+    const auto args = parse_args(spec, def);
+    const GradientProgram program =
+        record_gradient(spec, def, args.get(), wanted, std::vector<bool>(spec.outputs.size(), true));
+    std::vector<std::string> reads = names_where(program.reads_input, spec.inputs);
+    for (std::string& name : names_where(program.reads_output, spec.outputs)) reads.push_back(std::move(name));
+    std::vector<std::string> steps;
+    for (const GradientProgram::Step& step : program.steps) steps.push_back(step.type);
+    return {input, steps.empty() ? "the output's gradient itself" : joined(steps, ", then "),
+            reads.empty() ? "nothing" : joined(reads)};
+  } catch (const Error&) {
+    return {input, "depends on the arguments", "depends on the arguments"};
+  }
+}
+
+Table derivatives_table(const OpSpec& spec) {
+  Table table{"Derivatives", {"of", "computed by", "reads of the forward pass"}, {}};
+  for (const DerivativeSpec& derivative : spec.derivatives)
+    for (const std::string& input : derivative.inputs) table.rows.push_back(derivative_row(spec, input));
+  return table;
+}
+
+std::string gradient_note(const OpSpec& spec) {
+  if (spec.whole_derivative)
+    return "It is differentiated as a whole; which values that reads depends on its arguments.";
+  if (!spec.derivatives.empty()) return "";
+  switch (spec.gradient_rule) {
+    case GradientRule::stop:
+      return "Gradients end here.";
+    case GradientRule::refuse:
+      return fmt::format("It has no gradient: {}.", spec.no_gradient_reason);
+    default:
+      return "It has no gradient.";
+  }
+}
+
+std::string device_note(const OpSpec& spec) {
+  if (spec.blob_kernel) return "It runs on the host.";
+  std::set<std::string> cpu, cuda;
+  for (const Kernel& kernel : spec.kernels)
+    (kernel.device == DeviceKind::cpu ? cpu : cuda)
+        .insert(kernel.dtype == DType::undefined ? "any type" : std::string(dtype_name(kernel.dtype)));
+  const auto text = [](const std::set<std::string>& types) { return fmt::format("{}", fmt::join(types, ", ")); };
+  std::string note = cpu.empty() ? "" : fmt::format("T on the CPU: {}.", text(cpu));
+  if (!cuda.empty()) note += fmt::format("{}T on GPUs: {}.", note.empty() ? "" : " ", text(cuda));
+  return note;
+}
+
+std::string in_place_note(const OpSpec& spec, const InPlaceRule& rule) {
+  const bool any_element = rule.anywhere && spec.inputs[spec.input_index(rule.in)].variadic;
+  std::string note = fmt::format("{} {} in place of {}{}", rule.out, rule.enforced ? "must be" : "may be",
+                                 any_element ? "any of " : "", rule.in);
+  if (!rule.forbidden_if_wanted.empty())
+    note += fmt::format(", unless the gradient of {} is wanted", joined(rule.forbidden_if_wanted, " or "));
+  return note + ".";
+}
+
+std::vector<std::string> notes_of(const OpSpec& spec) {
+  std::vector<std::string> notes;
+  for (const InPlaceRule& rule : spec.in_place) notes.push_back(in_place_note(spec, rule));
+  for (const AliasRule& rule : spec.aliases)
+    notes.push_back(fmt::format("{} may be another name for the bytes of {}.", rule.out, rule.in));
+  if (spec.random) notes.emplace_back("It draws random numbers, by the seed of the run.");
+  if (!spec.ignored_args.empty()) notes.push_back(fmt::format("Accepted and ignored: {}.", joined(spec.ignored_args)));
+  for (std::string note : {gradient_note(spec), device_note(spec)})
+    if (!note.empty()) notes.push_back(std::move(note));
+  return notes;
+}
+
+// Of those with gradients, as others have nothing to check.
+std::vector<std::string> example_lines(const OpSpec& spec) {
+  std::vector<std::string> lines;
+  if (spec.derivatives.empty()) return lines;
+  for (const OpExample& example : spec.examples) {
+    if (!example.net.empty()) continue;
+    std::string line = "stepnet gradcheck " + spec.type;
+    for (const std::string& input : example.inputs) line += " --input " + input;
+    for (const std::string& arg : example.args) line += " --arg " + arg;
+    if (example.outputs > 1) line += fmt::format(" --outputs {}", example.outputs);
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::vector<size_t> widths_of(const Table& table) {
+  std::vector<size_t> widths;
+  for (const std::string& head : table.head) widths.push_back(head.size());
+  for (const auto& row : table.rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  return widths;
+}
+
+std::string padded_row(const std::vector<std::string>& cells, const std::vector<size_t>& widths) {
+  std::string line = " ";
+  for (size_t i = 0; i < cells.size(); ++i)
+    line += i + 1 == cells.size() ? " " + cells[i] : fmt::format(" {:<{}} ", cells[i], widths[i]);
+  return line + "\n";
+}
+
+// Text in a cell of a Markdown table.
+std::string cell(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text.empty() ? "-" : text;
+}
+
+std::string markdown_row(const std::vector<std::string>& cells) {
+  std::string line = "|";
+  for (const std::string& text : cells) line += fmt::format(" {} |", cell(text));
+  return line + "\n";
+}
+
+std::string markdown(const OpReference& reference) {
+  std::string text = fmt::format("## {}\n\n{}\n", reference.type, reference.doc);
+  for (const Table& table : reference.tables) {
+    text += fmt::format("\n{}:\n\n{}", table.title, markdown_row(table.head));
+    text += markdown_row(std::vector<std::string>(table.head.size(), "---"));
+    for (const auto& row : table.rows) text += markdown_row(row);
+  }
+  if (!reference.notes.empty()) text += "\n";
+  for (const std::string& note : reference.notes) text += fmt::format("- {}\n", note);
+  if (!reference.examples.empty()) text += fmt::format("\n```sh\n{}\n```\n", joined(reference.examples, "\n"));
+  return text;
+}
+
+}  // namespace
+
+OpReference reference_of(const OpSpec& spec) {
+  OpReference reference{spec.type, spec.doc, {}, notes_of(spec), example_lines(spec)};
+  for (Table table : {params_table("Inputs", spec.inputs), params_table("Outputs", spec.outputs), args_table(spec.args),
+                      derivatives_table(spec)})
+    if (!table.rows.empty()) reference.tables.push_back(std::move(table));
+  return reference;
+}
+
+std::string plain_text(const OpReference& reference) {
+  std::string text = fmt::format("{}: {}\n", reference.type, reference.doc);
+  for (const Table& table : reference.tables) {
+    const std::vector<size_t> widths = widths_of(table);
+    text += fmt::format("\n{}:\n{}", table.title, padded_row(table.head, widths));
+    for (const auto& row : table.rows) text += padded_row(row, widths);
+  }
+  if (!reference.notes.empty()) text += "\n";
+  for (const std::string& note : reference.notes) text += note + "\n";
+  for (const std::string& line : reference.examples) text += "  " + line + "\n";
+  return text;
+}
+
+std::string markdown(const std::vector<OpReference>& references) {
+  std::string text =
+      "# Operators\n\nWritten by `stepnet ops --markdown -o operators/README.md`. T is the one type that an operator's "
+      "inputs share. Where it may be float, it may be float16 or bfloat16, too, and is computed in float.\n\n";
+  for (const OpReference& reference : references)
+    text += fmt::format("[{0}](#{1}) ", reference.type, [&] {
+      std::string anchor = reference.type;
+      std::ranges::transform(anchor, anchor.begin(), [](unsigned char c) { return std::tolower(c); });
+      return anchor;
+    }());
+  for (const OpReference& reference : references) text += "\n\n" + markdown(reference);
+  return text;
+}
+
+}  // namespace stepnet::tools
