@@ -15,23 +15,83 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxLines = 400;
-const char* const kGenerated = "operators/ops.h";  // of any length
 const char* const kFolders[] = {"proto", "core", "operators", "recurrent", "gpu", "tests", "tools"};
 
-// What each folder may include; tests and tools, which are not here, may include everything.
-const std::map<std::string, std::set<std::string>>& visible_folders() {
-  static const std::map<std::string, std::set<std::string>> visible = {
-      {"proto", {"proto"}},
-      {"core", {"proto", "core"}},
-      {"operators", {"proto", "core", "operators"}},
-      {"recurrent", {"proto", "core", "operators", "recurrent"}},
-      {"gpu", {"proto", "core", "operators", "recurrent", "gpu"}},
+// The house: each room, and those that it may include beside itself and proto/. A name that ends with / stands for all
+// rooms below it, one that begins with = for the room of that top folder that has the same name (gpu/norm -> =operators
+// is operators/norm). Tests and tools, which are not here, may include everything.
+struct Room {
+  std::string name;
+  std::vector<std::string> may_include;
+};
+const std::vector<Room>& rooms() {
+  static const std::vector<std::string> kernels = {"core", "core/tensor", "core/compute", "core/operator"};
+  const auto with = [](std::vector<std::string> rooms, const std::vector<std::string>& more) {
+    rooms.insert(rooms.end(), more.begin(), more.end());
+    return rooms;
   };
-  return visible;
+  static const std::vector<std::string> net = with(kernels, {"core/net", "core/passes"});
+  static const std::vector<std::string> step = with(net, {"recurrent/step", "recurrent/form"});
+  static const std::vector<std::string> tape = with(net, {"core/autograd", "core/autograd/net", "core/autograd/saved"});
+  static const std::vector<std::string> gpu = with(kernels, {"gpu/runtime", "gpu/loops", "operators/loops"});
+  static const std::vector<Room> all = {
+      {"proto", {}},
+      {"core", {}},
+      {"core/tensor", {"core"}},
+      {"core/compute", {"core", "core/tensor"}},
+      {"core/operator", {"core", "core/tensor", "core/compute"}},
+      {"core/io", kernels},
+      {"core/net", kernels},
+      {"core/passes", with(kernels, {"core/net"})},
+      {"core/estimate", with(net, {"core/io"})},
+      {"core/gradcheck", with(net, {"core/io"})},
+      {"core/autograd", kernels},
+      {"core/autograd/saved", with(kernels, {"core/io", "core/autograd"})},
+      {"core/autograd/net", with(net, {"core/autograd"})},
+      {"operators", {"core/autograd"}},  // ops.h, the operators as functions on the tape
+      {"operators/loops", kernels},
+      {"operators/data", with(kernels, {"operators/loops", "core/io"})},
+      {"operators/control", with(net, {"operators/loops", "core/gradcheck"})},
+      {"operators/optimizer", with(kernels, {"operators/loops", "operators/control"})},
+      {"operators/", with(kernels, {"operators/loops"})},
+      {"recurrent/step", with(kernels, {"core/net"})},
+      {"recurrent/form", with(net, {"recurrent/step"})},
+      {"recurrent/network", step},
+      {"recurrent/layers", with(tape, {"recurrent/form"})},
+      {"recurrent/train", with(with(step, tape), {"core/io", "core/estimate", "recurrent/network"})},
+      {"gpu/runtime", kernels},
+      {"gpu/loops", with(kernels, {"gpu/runtime", "operators/"})},
+      {"gpu/layers", with(gpu, {"recurrent/layers"})},
+      {"gpu/vendor", with(gpu, {"gpu/layers"})},
+      {"gpu/", with(gpu, {"=operators"})},
+  };
+  return all;
+}
+
+std::string room_of(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  return std::string(path.substr(0, slash == path.npos ? 0 : slash));
 }
 
 std::string folder_of(std::string_view path) { return std::string(path.substr(0, path.find('/'))); }
+
+// Null if the folder is none of the house.
+const Room* find_room(const std::string& name) {
+  for (const Room& room : rooms())
+    if (room.name == name ||
+        (room.name.ends_with('/') && name.starts_with(room.name) && name.find('/', room.name.size()) == name.npos))
+      return &room;
+  return nullptr;
+}
+
+bool may_include(const Room& room, const std::string& own, const std::string& other) {
+  if (other == own || other == "proto") return true;
+  return std::ranges::any_of(room.may_include, [&](const std::string& name) {
+    if (name.ends_with('/')) return other.starts_with(name);
+    if (name.starts_with('=')) return other == name.substr(1) + own.substr(own.find('/'));
+    return other == name;
+  });
+}
 
 bool is_code(const std::string& path) {
   const std::string end = fs::path(path).extension().string();
@@ -97,25 +157,21 @@ std::vector<SourceFile> read_tree(const std::string& root) {
 
 Findings check_includes(const SourceFile& file) {
   Findings found;
-  const auto visible = visible_folders().find(folder_of(file.path));
+  const std::string own = room_of(file.path);
+  const std::string top = folder_of(file.path);
+  const bool sees_all = top == "tests" || top == "tools";
+  const Room* room = sees_all ? nullptr : find_room(own);
+  if (!room && !sees_all) found.push_back(fmt::format("{}: {} is no room of the house", file.path, own));
   each_line(file.text, [&](int number, std::string_view line) {
     std::string_view rest = after_directive(line, "include");
     if (!rest.starts_with('"')) return;
     rest = rest.substr(1, rest.find('"', 1) - 1);
-    const std::string target = folder_of(rest);
-    if (std::find(std::begin(kFolders), std::end(kFolders), target) == std::end(kFolders))
+    if (std::find(std::begin(kFolders), std::end(kFolders), folder_of(rest)) == std::end(kFolders))
       found.push_back(fmt::format("{}:{}: \"{}\" is not a path from the root of the tree", file.path, number, rest));
-    else if (visible != visible_folders().end() && !visible->second.contains(target))
-      found.push_back(fmt::format("{}:{}: {}/ must not include {}", file.path, number, visible->first, rest));
+    else if (room && !may_include(*room, own, room_of(rest)))
+      found.push_back(fmt::format("{}:{}: {}/ must not include {}", file.path, number, own, rest));
   });
   return found;
-}
-
-Findings check_length(const SourceFile& file) {
-  int lines = 0;
-  each_line(file.text, [&](int number, std::string_view) { lines = number; });
-  if (lines <= kMaxLines || file.path == kGenerated) return {};
-  return {fmt::format("{}: {} lines, {} are allowed", file.path, lines, kMaxLines)};
 }
 
 Findings check_text(const SourceFile& file) {
@@ -134,19 +190,39 @@ Findings check_text(const SourceFile& file) {
   return found;
 }
 
+Findings check_rooms() {
+  Findings found;
+  std::map<std::string, std::set<std::string>> below;  // what a room sees, directly or through others
+  for (const Room& room : rooms())
+    for (const Room& other : rooms())
+      if (&room != &other && may_include(room, room.name, other.name) && other.name != "proto")
+        below[room.name].insert(other.name);
+  for (size_t round = 0; round < rooms().size(); ++round)
+    for (auto& [name, seen] : below)
+      for (const std::string& other : std::set<std::string>(seen))
+        if (below.count(other)) seen.insert(below[other].begin(), below[other].end());
+  for (const auto& [name, seen] : below)
+    if (seen.contains(name)) found.push_back(fmt::format("{}/ is in a circle", name));
+  return found;
+}
+
 Findings check_twins(const std::set<std::string>& paths, const std::set<std::string>& shared) {
   Findings found;
   for (const std::string& path : paths) {
-    const std::string stem = fs::path(path).stem().string();
-    if (fs::path(path).parent_path() == "operators" && path.ends_with(".h") && !shared.contains(stem + ".h") &&
-        !paths.contains("gpu/" + stem + ".cu"))
-      found.push_back(fmt::format("{} is there, but gpu/{}.cu is not", path, stem));
-    const bool is_kernels = path.starts_with("gpu/") && path.ends_with(".cu");
-    if (is_kernels && !paths.contains("operators/" + stem + ".cc") && !paths.contains("gpu/" + stem + ".h"))
-      found.push_back(fmt::format("{} is there, but operators/{}.cc is not", path, stem));
+    const fs::path place(path);
+    const std::string stem = place.stem().string(), room = place.parent_path().string();
+    const std::string family = room.find('/') == room.npos ? "" : room.substr(room.find('/') + 1);
+    const bool is_family = !family.empty() && family != "loops" && family != "runtime" && family != "vendor";
+    if (!is_family) continue;
+    const std::string name = family + "/" + stem;
+    if (room.starts_with("operators/") && path.ends_with(".h") && !shared.contains(name + ".h") &&
+        !paths.contains("gpu/" + name + ".cu"))
+      found.push_back(fmt::format("{} is there, but gpu/{}.cu is not", path, name));
+    if (room.starts_with("gpu/") && path.ends_with(".cu") && !paths.contains("operators/" + name + ".cc"))
+      found.push_back(fmt::format("{} is there, but operators/{}.cc is not", path, name));
   }
   for (const std::string& name : shared)
-    if (paths.contains("gpu/" + fs::path(name).stem().string() + ".cu"))
+    if (paths.contains("gpu/" + name.substr(0, name.size() - 2) + ".cu"))
       found.push_back(fmt::format("operators/{} has a twin in gpu/ and needs no exception", name));
   return found;
 }

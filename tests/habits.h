@@ -19,14 +19,14 @@ using Findings = std::vector<std::string>;
 // Every file of ours below the root, build folders left out.
 std::vector<SourceFile> read_tree(const std::string& root);
 
-// #include "..." only along proto <- core <- operators <- recurrent; gpu/ sees these four; tests/ and tools/ see all.
+// #include "..." only along the arrows between rooms, which stand in one table in habits.cc; tests/ and tools/ see all.
 Findings check_includes(const SourceFile& file);
-// A file of C++ or CUDA has at most 400 lines.
-Findings check_length(const SourceFile& file);
+// No room of that table is in a circle of arrows.
+Findings check_rooms();
 // REGISTER is the only macro with arguments, no header opens a namespace to its readers, nothing is left to be done.
 Findings check_text(const SourceFile& file);
-// operators/x.h needs gpu/x.cu, unless it is one of `shared` (headers of several operators); gpu/x.cu needs
-// operators/x.cc, or gpu/x.h where it is no operator's.
+// In each family, operators/FAMILY/x.h needs gpu/FAMILY/x.cu, unless it is one of `shared` ("FAMILY/x.h", headers of
+// several operators), and gpu/FAMILY/x.cu needs operators/FAMILY/x.cc.
 Findings check_twins(const std::set<std::string>& paths, const std::set<std::string>& shared);
 
 }  // namespace stepnet::testing

@@ -8,43 +8,33 @@
 namespace stepnet::testing::habits_test {
 namespace {
 
-// Headers of operators/ that several files share on the CPU and that have no kernel of their own.
-const std::set<std::string> kSharedHeaders = {"activation.h",
-                                              "add_c.h",
-                                              "add_c_args.h",
-                                              "added_product.h",
-                                              "added_sizes.h",
-                                              "axis_rows.h",
-                                              "broadcast.h",
-                                              "conditional_nets.h",
-                                              "copy_elements.h",
-                                              "create_mutex.h",
-                                              "elementwise_binary.h",
-                                              "fc_product.h",
-                                              "fc_sizes.h",
-                                              "fill_shape.h",
-                                              "flops.h",
-                                              "indices.h",
-                                              "labels.h",
-                                              "layer_norm_loops.h",
-                                              "layer_norm_rows.h",
-                                              "lstm_gates.h",
-                                              "lstm_gates_rows.h",
-                                              "momentum.h",
-                                              "one_axis.h",
-                                              "ops.h",
-                                              "optimizer.h",
-                                              "outer_product.h",
-                                              "random_fill.h",
-                                              "reduce_args.h",
-                                              "reduce_axes.h",
-                                              "row_pairs.h",
-                                              "segment_lengths.h",
-                                              "segment_rows.h",
-                                              "softmax_loss.h",
-                                              "sum_rows.h",
-                                              "unit_rows.h",
-                                              "unit_second.h"};
+// Headers of families that several files share on the CPU and that have no kernel of their own.
+const std::set<std::string> kSharedHeaders = {"pointwise/unary.h",
+                                              "reduce/reduce.h",
+                                              "cells/lstm_gates.h",
+                                              "cells/lstm_gates_rows.h",
+                                              "cells/unit_rows.h",
+                                              "cells/unit_second.h",
+                                              "control/conditional_nets.h",
+                                              "control/create_mutex.h",
+                                              "fill/random_fill.h",
+                                              "loss/labels.h",
+                                              "loss/softmax_loss.h",
+                                              "norm/layer_norm_loops.h",
+                                              "norm/layer_norm_rows.h",
+                                              "optimizer/momentum.h",
+                                              "optimizer/optimizer.h",
+                                              "pointwise/activation.h",
+                                              "pointwise/add_c.h",
+                                              "pointwise/add_c_args.h",
+                                              "pointwise/elementwise_binary.h",
+                                              "products/added_product.h",
+                                              "products/added_sizes.h",
+                                              "products/fc_product.h",
+                                              "products/fc_sizes.h",
+                                              "products/outer_product.h",
+                                              "reduce/reduce_axes.h",
+                                              "reduce/row_pairs.h"};
 
 std::string joined(const Findings& findings) {
   std::string text;
@@ -70,7 +60,7 @@ TEST(Habits, TheTreeIsFound) {
 }
 
 TEST(Habits, IncludesFollowTheArrow) { EXPECT_EQ(joined(all_of_tree(check_includes)), ""); }
-TEST(Habits, FilesStaySmall) { EXPECT_EQ(joined(all_of_tree(check_length)), ""); }
+TEST(Habits, NoRoomIsInACircle) { EXPECT_EQ(joined(check_rooms()), ""); }
 TEST(Habits, TextIsClean) { EXPECT_EQ(joined(all_of_tree(check_text)), ""); }
 
 TEST(Habits, TwinsHaveTheirNames) {
@@ -83,28 +73,28 @@ TEST(HabitChecks, NoticeIncludesAgainstTheArrow) {
   const auto finding = [](const std::string& path, const std::string& included) {
     return joined(check_includes({path, "#pragma once\n#include <vector>\n#include \"" + included + "\"\n"}));
   };
-  EXPECT_EQ(finding("core/net/net.cc", "operators/mul.h"),
-            "core/net/net.cc:3: core/ must not include operators/mul.h\n");
+  EXPECT_EQ(finding("core/net/net.cc", "operators/pointwise/mul.h"),
+            "core/net/net.cc:3: core/net/ must not include operators/pointwise/mul.h\n");
+  EXPECT_EQ(finding("core/tensor/a.h", "core/net/net.h"),
+            "core/tensor/a.h:3: core/tensor/ must not include core/net/net.h\n");
   EXPECT_EQ(finding("proto/x.h", "core/net/net.h"), "proto/x.h:3: proto/ must not include core/net/net.h\n");
-  EXPECT_EQ(finding("operators/a.cc", "recurrent/b.h"),
-            "operators/a.cc:3: operators/ must not include recurrent/b.h\n");
-  EXPECT_EQ(finding("recurrent/a.cc", "gpu/b.h"), "recurrent/a.cc:3: recurrent/ must not include gpu/b.h\n");
-  EXPECT_EQ(finding("gpu/a.cu", "tests/b.h"), "gpu/a.cu:3: gpu/ must not include tests/b.h\n");
+  EXPECT_EQ(finding("operators/norm/a.cc", "operators/loss/b.h"),
+            "operators/norm/a.cc:3: operators/norm/ must not include operators/loss/b.h\n");
+  EXPECT_EQ(finding("gpu/norm/a.cu", "operators/loss/b.h"),
+            "gpu/norm/a.cu:3: gpu/norm/ must not include operators/loss/b.h\n");
+  EXPECT_EQ(finding("recurrent/step/a.cc", "gpu/runtime/b.h"),
+            "recurrent/step/a.cc:3: recurrent/step/ must not include gpu/runtime/b.h\n");
+  EXPECT_EQ(finding("gpu/norm/a.cu", "tests/b.h"), "gpu/norm/a.cu:3: gpu/norm/ must not include tests/b.h\n");
   EXPECT_EQ(finding("core/io/a.cc", "a.h"), "core/io/a.cc:3: \"a.h\" is not a path from the root of the tree\n");
-  for (const char* fine : {"core/a.h", "operators/a.h", "recurrent/a.h", "gpu/a.h", "proto/net.pb.h"}) {
-    EXPECT_EQ(finding("gpu/a.cu", fine), "");
+  EXPECT_EQ(finding("core/attic/a.cc", "core/error.h"), "core/attic/a.cc: core/attic is no room of the house\n");
+  for (const char* fine :
+       {"core/error.h", "operators/norm/a.h", "operators/loops/a.h", "gpu/runtime/a.h", "proto/net.pb.h"}) {
+    EXPECT_EQ(finding("gpu/norm/a.cu", fine), "");
     EXPECT_EQ(finding("tests/core/a_test.cc", fine), "");
     EXPECT_EQ(finding("tools/commands/main.cc", fine), "");
   }
-  EXPECT_EQ(joined(check_includes({"core/a.cc", "  #  include  \"gpu/a.h\""})),
-            "core/a.cc:1: core/ must not include gpu/a.h\n");
-}
-
-TEST(HabitChecks, NoticeLongFiles) {
-  std::string text;
-  for (int i = 0; i < 400; ++i) text += "\n";
-  EXPECT_EQ(joined(check_length({"core/a.cc", text})), "");
-  EXPECT_EQ(joined(check_length({"core/a.cc", text + "x"})), "core/a.cc: 401 lines, 400 are allowed\n");
+  EXPECT_EQ(joined(check_includes({"core/a.cc", "  #  include  \"gpu/runtime/a.h\""})),
+            "core/a.cc:1: core/ must not include gpu/runtime/a.h\n");
 }
 
 TEST(HabitChecks, NoticeMacrosNamespacesAndUnfinishedWork) {
@@ -119,15 +109,16 @@ TEST(HabitChecks, NoticeMacrosNamespacesAndUnfinishedWork) {
 }
 
 TEST(HabitChecks, NoticeLonelyTwins) {
-  EXPECT_EQ(joined(check_twins({"operators/a.cc", "operators/a.h", "gpu/a.cu"}, {})), "");
-  EXPECT_EQ(joined(check_twins({"operators/a.cc", "gpu/a.cu", "gpu/runtime/device.cc", "gpu/runtime/device.h"}, {})),
-            "");
-  EXPECT_EQ(joined(check_twins({"operators/a.cc", "operators/a.h"}, {})),
-            "operators/a.h is there, but gpu/a.cu is not\n");
-  EXPECT_EQ(joined(check_twins({"operators/a.cc", "operators/a.h"}, {"a.h"})), "");
-  EXPECT_EQ(joined(check_twins({"gpu/a.cu"}, {})), "gpu/a.cu is there, but operators/a.cc is not\n");
-  EXPECT_EQ(joined(check_twins({"operators/a.cc", "operators/a.h", "gpu/a.cu"}, {"a.h"})),
-            "operators/a.h has a twin in gpu/ and needs no exception\n");
+  const std::string cc = "operators/norm/a.cc", h = "operators/norm/a.h", cu = "gpu/norm/a.cu";
+  EXPECT_EQ(joined(check_twins({cc, h, cu}, {})), "");
+  EXPECT_EQ(joined(check_twins({cc, cu, "gpu/runtime/device.cc", "gpu/runtime/device.h"}, {})), "");
+  EXPECT_EQ(joined(check_twins({cc, h}, {})), "operators/norm/a.h is there, but gpu/norm/a.cu is not\n");
+  EXPECT_EQ(joined(check_twins({cc, h, "gpu/loss/a.cu", "operators/loss/a.cc"}, {})),
+            "operators/norm/a.h is there, but gpu/norm/a.cu is not\n");
+  EXPECT_EQ(joined(check_twins({cc, h}, {"norm/a.h"})), "");
+  EXPECT_EQ(joined(check_twins({cu}, {})), "gpu/norm/a.cu is there, but operators/norm/a.cc is not\n");
+  EXPECT_EQ(joined(check_twins({cc, h, cu}, {"norm/a.h"})),
+            "operators/norm/a.h has a twin in gpu/ and needs no exception\n");
 }
 
 }  // namespace
