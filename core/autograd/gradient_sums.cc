@@ -1,7 +1,6 @@
 #include "core/autograd/gradient_sums.h"
 
 #include "core/autograd/record.h"
-#include "core/autograd/saved/offload.h"
 #include "core/autograd/variable_state.h"
 
 namespace stepnet::autograd {
@@ -28,7 +27,7 @@ Variable sum(const Variable& a, const Variable& b) {
 
 // To the bytes of `a`, whoever sees them. Nothing is recorded.
 void add_to(Variable& a, const Variable& b) {
-  finish_offload_of(a.value());
+  before_write(a.value());
   static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::sum, 2, 1, {}, {0}));
   Tensor& target = a.state()->value;
   const Tensor* in[] = {&target, &b.value()};
@@ -40,7 +39,7 @@ void add_to(Variable& a, const Variable& b) {
 
 // The same of rows, of which no dense tensor is made.
 void add_rows_to(Variable& a, const VariableGradient& rows) {
-  finish_offload_of(a.value());
+  before_write(a.value());
   static const std::shared_ptr<const EagerOp> op =
       EagerOp::get(signature(Role::add_rows, 3, 1, {make_arg("axis", 0)}, {0}));
   Tensor& target = a.state()->value;

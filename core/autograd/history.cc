@@ -1,6 +1,5 @@
 // What a write in place does to a variable's history, and what it may not do.
 #include "core/autograd/record.h"
-#include "core/autograd/saved/offload.h"
 #include "core/autograd/variable_state.h"
 
 namespace stepnet::autograd {
@@ -31,7 +30,7 @@ void stop_retaining(VariableState& s) {
 
 void check_writable(const Variable& variable, const std::string& by, bool tracked) {
   const VariableState& s = *variable.state();
-  finish_offload_of(s.value);
+  before_write(s.value);
   if (!tape_state().recording) return;
   if (s.requires_grad)
     throw Error(fmt::format("{} would write in place to a leaf that requires a gradient, {}", by, s.value),

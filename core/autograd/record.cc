@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/autograd/net/net_function.h"
 #include "core/autograd/op_node.h"
 #include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
@@ -166,30 +165,6 @@ Variable show_output(const Recording& r, int o, Tensor& value, const std::shared
   return v;
 }
 
-std::vector<bool> always_there(const OpSpec& spec, int outputs) {
-  if (outputs >= 0) return std::vector<bool>(outputs, true);
-  std::vector<bool> wanted;
-  for (const ParamSpec& p : spec.outputs)
-    if (p.variadic) {
-      for (int i = 0; i < p.at_least; ++i) wanted.push_back(true);
-    } else if (!p.optional) {
-      wanted.push_back(true);
-    } else {
-      break;
-    }
-  return wanted;
-}
-
-// A net of one operator. It has all declared outputs unless it is told how many.
-std::vector<Variable> run_on_blobs(EagerOp::Signature signature, const std::vector<Variable>& inputs,
-                                   const RunOptions& options, Place place) {
-  require(!options.in_place, "{} works on blobs, and cannot overwrite a variable", signature.type);
-  const OpSpec& spec = op_spec(signature.type);
-  for (size_t o = signature.outputs.size(); options.outputs < 0 && o < spec.outputs.size(); ++o)
-    if (!spec.outputs[o].variadic) signature.outputs.push_back(true);
-  return run(EagerOp::definition(signature), inputs, place);
-}
-
 }  // namespace
 
 void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Variable> outputs, Place place) {
@@ -219,27 +194,6 @@ Variable run1(const EagerOp& op, std::span<const Variable> inputs, Place place) 
   InlineVector<Variable, kFew> outputs(static_cast<size_t>(op.outputs()));
   run_into(op, inputs, outputs, place);
   return std::move(outputs[0]);
-}
-
-std::vector<Variable> run(const std::string& type, const std::vector<Variable>& inputs,
-                          const std::vector<Argument>& args, const RunOptions& options, Place place) {
-  std::shared_ptr<const EagerOp> op;
-  try {
-    EagerOp::Signature signature{.type = type, .inputs = {}, .outputs = {}, .args = args, .in_place = {}};
-    for (const Variable& v : inputs) signature.inputs.push_back(v.defined());
-    signature.outputs = always_there(op_spec(type), options.outputs);
-    if (op_spec(type).blob_kernel) return run_on_blobs(std::move(signature), inputs, options, place);
-    if (options.in_place) {
-      signature.in_place.assign(signature.outputs.size(), -1);
-      require(!inputs.empty() && !signature.outputs.empty(), "{} has no input to overwrite", type);
-      signature.in_place[0] = 0;
-    }
-    op = EagerOp::get(signature);
-  } catch (Error& e) {
-    add_call_place(e, place);
-    throw;
-  }
-  return run(*op, inputs, place);
 }
 
 bool is_recorded(std::span<const Variable> inputs) {

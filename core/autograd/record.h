@@ -21,7 +21,7 @@ struct RunOptions {
 
 // Runs an operator by its type: run("Mul", {a, b})[0]. Absent inputs are undefined variables. Throws Error: unknown
 // operator, wrong shapes or types, an input that requires a gradient and has no derivative, a leaf that requires a
-// gradient or a recorded view written in place.
+// gradient or a recorded view written in place. (In net/net_function.cc: operators on blobs run as nets.)
 std::vector<Variable> run(const std::string& type, const std::vector<Variable>& inputs,
                           const std::vector<Argument>& args = {}, const RunOptions& options = {},
                           Place place = Place::here());

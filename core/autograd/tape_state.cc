@@ -12,6 +12,8 @@ std::array<std::atomic<int64_t>, kEvents> g_events{};
 std::atomic<uint64_t> g_seed{1};
 std::atomic<int64_t> g_draws{0};
 
+void (*g_before_write)(const Tensor&) = nullptr;
+
 }  // namespace
 
 TapeState& tape_state() {
@@ -46,6 +48,15 @@ void set_random_state(const RandomState& state) {
 int64_t next_draw() {
   if (RandomState* own = tape_state().draws) return own->draws++;
   return g_draws.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool set_before_write(void (*before_write)(const Tensor& value)) {
+  g_before_write = before_write;
+  return true;
+}
+
+void before_write(const Tensor& value) {
+  if (g_before_write) g_before_write(value);
 }
 
 void count(TapeEvent event) { g_events[static_cast<size_t>(event)].fetch_add(1, std::memory_order_relaxed); }

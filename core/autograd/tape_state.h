@@ -9,7 +9,8 @@
 
 namespace stepnet {
 class Profiler;
-}
+class Tensor;
+}  // namespace stepnet
 
 namespace stepnet::autograd {
 
@@ -116,6 +117,11 @@ class RandomStateScope {
   RandomState state_;
   RandomState* before_;
 };
+
+// Sets what is called before bytes that may have been saved are overwritten: values that wait to be written elsewhere
+// (core/autograd/saved/offload.h) must have been by then. Runs when the library is loaded.
+bool set_before_write(void (*before_write)(const Tensor& value));
+void before_write(const Tensor& value);
 
 // What the tape has done in this process so far, for tests and reports.
 enum class TapeEvent {

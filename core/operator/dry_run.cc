@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/operator/cast_kernels.h"
-#include "core/operator/device_scratch.h"
 #include "core/operator/half_pieces.h"
 #include "core/operator/running_op.h"
 #include "core/tensor/dry_device.h"
@@ -103,11 +102,11 @@ void share_aliases(const BoundOp& op, const Call& call) {
 
 // For the time of the kernel.
 void take_scratch(DryScope& dry, const BoundOp& op, const Call& call) {
-  const DeviceScratchOf* scratch = device_scratch(op.spec->type);
-  if (!scratch) return;
+  if (!op.spec->gpu_workspace) return;
   const DryScope::Workspace asking(dry);
   std::vector<Tensor> held;
-  for (const int64_t bytes : (*scratch)(op.args.get(), call)) held.push_back(Tensor::empty(DType::uint8, {bytes}));
+  for (const int64_t bytes : op.spec->gpu_workspace(op.args.get(), call))
+    held.push_back(Tensor::empty(DType::uint8, {bytes}));
 }
 
 thread_local const BoundOp* running = nullptr;

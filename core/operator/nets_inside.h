@@ -1,7 +1,11 @@
-// The nets inside a net: in arguments, in step nets of the short form, and in a model's initialisers.
+// The nets inside a net: in arguments, in step nets of the short form, and in a model's initialisers; and what passes
+// over any net ask of networks in short form.
 //
 // Threads: pure functions. Nesting is bounded by the reader (100 messages), so recursion is safe.
 #pragma once
+
+#include <map>
+#include <string>
 
 #include "proto/recurrent.pb.h"
 
@@ -31,5 +35,12 @@ inline void use_cpu(NetDef& net) {
       if (op.has_device_option()) op.mutable_device_option()->set_device_type(CPU);
   });
 }
+
+// True if the operator is a network in short form, which is no operator before it is expanded.
+bool has_short_form(const OperatorDef& op);
+
+// Blobs of the net around the operator get the names that the map has for them: sequences, states, outputs, lengths,
+// and what the step net, or one inside it, reads by name. Names that stand for blobs of the step net stay.
+void rename_in_short_form(RecurrentDef& def, const std::map<std::string, std::string>& names);
 
 }  // namespace stepnet

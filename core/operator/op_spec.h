@@ -189,6 +189,7 @@ struct OpSpec {
   std::vector<Kernel> kernels;
   // Of a dry run (core/tensor/dry_device.h).
   std::vector<Kernel> workspace;
+  std::function<std::vector<int64_t>(const void*, const Call&)> gpu_workspace;  // bytes of blocks at the same time
   std::function<void(const void*, Call&)> known_outputs;
   bool runs_dry = false;
   std::function<void(const void*, BlobCall&)> blob_kernel;

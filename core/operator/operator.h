@@ -238,6 +238,13 @@ class OpBuilder {
     (spec_.workspace.push_back(adapt_kernel<Args>(fns)), ...);
     return *this;
   }
+  // Of a dry run, also in builds without gpu/: the bytes of the blocks that the kernel of gpu/ takes beside its
+  // outputs, which have their types, at the same time. Partial results of large sums, of which there is one for
+  // hundreds of elements, are left out.
+  OpBuilder& gpu_workspace(std::vector<int64_t> (*fn)(const Args&, const Call&)) {
+    spec_.gpu_workspace = [fn](const void* a, const Call& c) { return fn(*static_cast<const Args*>(a), c); };
+    return *this;
+  }
   // The part of the kernel that writes outputs which follow from shapes; the others stay as they are.
   OpBuilder& known_outputs(void (*fn)(const Args&, Call&)) {
     spec_.known_outputs = [fn](const void* a, Call& c) { fn(*static_cast<const Args*>(a), c); };

@@ -8,8 +8,6 @@
 #include "core/operator/bound_op.h"
 #include "core/operator/nets_inside.h"
 #include "core/tensor/half.h"
-#include "recurrent/form/builder.h"
-#include "recurrent/form/rename.h"
 
 namespace stepnet {
 namespace {
@@ -269,24 +267,6 @@ bool computes_in_half(std::string_view type) { return half_types().count(type) >
 NetDef mixed_precision(const NetDef& net, const MixedPrecision& how) {
   require(is_half(how.type), "mixed precision is of float16 or bfloat16, not of {}", dtype_name(how.type));
   return Rewriter(net, how).result();
-}
-
-void use_precision(Model& model, DType type, const std::map<std::string, TensorType>& more) {
-  if (type == DType::float32) return;
-  MixedPrecision how{.type = type, .known = infer_net(model.init, more), .outside = {}};
-  const bool any = std::ranges::any_of(how.known, [](const auto& blob) { return blob.second.dtype == DType::float32; });
-  require(any, "the model has no float parameters, and no others can be trained in {}", dtype_name(type));
-  if (!model.input.empty()) {
-    how.known[model.input] = TensorType::of(DType::int32, {model.timesteps, model.batch});
-    how.known[model.target] = TensorType::of(DType::int32, {model.timesteps * model.batch});
-  }
-  for (const CarryLink& link : model.carry) {
-    how.known[link.to()] = TensorType::of(DType::float32, {1, model.batch, link.size()});
-    how.outside.insert(link.from());
-  }
-  for (const std::string& name : {model.loss, model.logits})
-    if (!name.empty()) how.outside.insert(name);
-  model.forward = mixed_precision(model.forward, how);
 }
 
 }  // namespace stepnet

@@ -20,7 +20,7 @@
 #include <string_view>
 
 #include "core/operator/op_spec.h"
-#include "recurrent/train/model.h"
+#include "core/tensor/half.h"
 
 namespace stepnet {
 
@@ -36,9 +36,5 @@ struct MixedPrecision {
 
 // Throws Error if the type is no half type.
 NetDef mixed_precision(const NetDef& net, const MixedPrecision& how);
-
-// Lets the model's forward net compute in the type: float32 (nothing changes), float16 or bfloat16. `more`: blobs that
-// exist beside the model's own. Throws Error on another type, or if there are no float32 parameters.
-void use_precision(Model& model, DType type, const std::map<std::string, TensorType>& more = {});
 
 }  // namespace stepnet

@@ -1,15 +1,6 @@
 #include "gpu/loops/matmul.h"
 
-#include <atomic>
-
 namespace stepnet::gpu {
-namespace {
-std::atomic<bool> tf32{false};
-}  // namespace
-
-void allow_tf32(bool allow) { tf32 = allow; }
-bool tf32_allowed() { return tf32; }
-
 ProductSizes with_strides(ProductSizes s) {
   if (s.lda == 0) s.lda = s.trans_a ? s.m : s.k;
   if (s.ldb == 0) s.ldb = s.trans_b ? s.k : s.n;

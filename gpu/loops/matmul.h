@@ -45,9 +45,6 @@ void matmul(const Call& call, const ProductSizes& sizes, const float16* a, const
 void matmul(const Call& call, const ProductSizes& sizes, const bfloat16* a, const bfloat16* b, bfloat16* c,
             const bfloat16* bias = nullptr);
 
-void allow_tf32(bool allow);  // off at first
-bool tf32_allowed();
-
 // Bytes of device memory that products work on, for each stream that runs any; the allocator counts them, too.
 constexpr int64_t kProductWorkspace = kDeviceProductWorkspace;
 

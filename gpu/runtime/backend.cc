@@ -1,12 +1,12 @@
 // What core/compute/device_work.h asks of a device: captured graphs, and chains of elementwise instructions.
 #include "core/compute/device_work.h"
+#include "gpu/runtime/device.h"
 
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "core/error.h"
-#include "gpu/loops/matmul.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"

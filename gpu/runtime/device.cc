@@ -1,5 +1,6 @@
 #include "gpu/runtime/device.h"
 
+#include <atomic>
 #include <vector>
 
 #include "core/error.h"
@@ -14,7 +15,12 @@ std::vector<Forget>& who_forgets() {  // filled while the library is loaded
   return all;
 }
 
+std::atomic<bool> tf32{false};
+
 }  // namespace
+
+void allow_tf32(bool allow) { tf32 = allow; }
+bool tf32_allowed() { return tf32; }
 
 void check(cudaError_t result, std::source_location where) {
   if (result == cudaSuccess) [[likely]]

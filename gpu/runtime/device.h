@@ -23,6 +23,10 @@ int device_count();
 // Makes a device the caller's current one; throws Error if the machine does not have it.
 void use_device(int index);
 
+// Lets products of float32 round their factors to TF32; off at first. For the whole process.
+void allow_tf32(bool allow);
+bool tf32_allowed();
+
 // The device was current before; it is again at the end of the scope.
 class DeviceScope {
  public:

@@ -12,6 +12,7 @@
 #include "core/tensor/memory_category.h"
 #include "gpu/loops/products.h"
 #include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/device.h"
 #include "gpu/runtime/stream.h"
 #include "gpu/vendor/library.h"
 

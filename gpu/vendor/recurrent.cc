@@ -11,6 +11,7 @@
 #include "core/tensor/half.h"
 #include "gpu/layers/vendor_layers.h"
 #include "gpu/loops/matmul.h"
+#include "gpu/runtime/device.h"
 #include "gpu/vendor/cudnn.h"
 
 namespace stepnet::gpu {

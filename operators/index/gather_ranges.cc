@@ -93,6 +93,18 @@ void scatter(const Tensor&, const Tensor& ranges, In<T> dy, Out<T> dx, Call& cal
   });
 }
 
+// Where each range begins, and the place of each row.
+std::vector<int64_t> places(int64_t ranges, int64_t rows) {
+  constexpr int64_t kPlace = sizeof(int64_t);
+  return {kPlace * (ranges + 1), kPlace * rows};
+}
+std::vector<int64_t> gpu_workspace(const NoArgs&, const Call& c) {
+  return c.wants(0) ? places(c.in(1).size() / 2, c.out(0).dim(0)) : std::vector<int64_t>();
+}
+std::vector<int64_t> gradient_gpu_workspace(const NoArgs&, const Call& c) {
+  return places(c.in(1).size() / 2, c.in(2).dim(0));
+}
+
 REGISTER(gather_ranges) {
   return op("GatherRanges")
       .doc("Rows of a tensor by ranges, one after the other.")
@@ -105,6 +117,7 @@ REGISTER(gather_ranges) {
       .output("LENGTHS", "[N], how many rows each example has, int32")
       .types({DType::int32})
       .optional()
+      .gpu_workspace(gpu_workspace)
       .shape(shape)
       .cpu(gather)
       .example({"DATA=5,2", "RANGES=int32,2,2,2:0,2,4,1,1,3,0,0"})
@@ -125,6 +138,7 @@ REGISTER(gather_ranges_gradient) {
       .types({DType::int32, DType::int64})
       .input("d_OUTPUT", "[rows of all ranges, ...]")
       .output("d_DATA", "as DATA")
+      .gpu_workspace(gradient_gpu_workspace)
       .shape(gradient_shape)
       .flops(flops_per_input(1, 2))
       .cpu(scatter<float>, scatter<double>)

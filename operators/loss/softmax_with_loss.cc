@@ -228,6 +228,17 @@ OpBuilder<Args>& add_args(OpBuilder<Args>& builder) {
   return builder;
 }
 
+// The loss of each line, and their sums.
+template <class Args>
+std::vector<int64_t> gpu_workspace(const Args& a, const Call& c) {
+  constexpr int64_t kNumber = sizeof(double);
+  return {kNumber * loss_lines(a, c.in(0).shape()).lines(), 2 * kNumber};
+}
+template <class Args>
+std::vector<int64_t> gradient_gpu_workspace(const Args&, const Call&) {
+  return {sizeof(double)};
+}
+
 // The operator `type`, with all but its doc and inputs.
 template <class Args>
 OpBuilder<Args>& declare_loss(OpBuilder<Args>& b, const std::string& type) {
@@ -235,6 +246,7 @@ OpBuilder<Args>& declare_loss(OpBuilder<Args>& b, const std::string& type) {
       .optional()
       .output("P", "probabilities, like X")
       .output("loss", "a scalar")
+      .gpu_workspace(gpu_workspace<Args>)
       .shape(infer<Args>)
       .flops(flops<Args>)
       .cpu(forward<Args, float>, forward<Args, double>)
@@ -255,6 +267,7 @@ Registration loss_gradient(const std::string& type) {
       .input("dloss", "of five inputs the loss's gradient")
       .optional()
       .output("dX", "like X")
+      .gpu_workspace(gradient_gpu_workspace<Args>)
       .shape(infer_gradient<Args>)
       .flops(gradient_flops<Args>)
       .template cpu_for<float>(gradient<Args, float>)

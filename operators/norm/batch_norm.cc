@@ -200,6 +200,22 @@ void add_examples(OpBuilder<BatchNormArgs>& b, const std::string& type) {
       .example_net(test + R"(arg { name: "order" s: "NHWC" }})", with("X=2,2,3"), {"Y"});
 }
 
+// By cuDNN: statistics that are not outputs. Without it, in the gradient where only some gradients are asked for or
+// come in, two sums.
+std::vector<int64_t> gpu_workspace(const BatchNormArgs& a, const Call& c) {
+  constexpr int64_t kPair = 2 * sizeof(double);
+  if (a.is_test) return {};
+  const Channels channels(a, c.in(0).shape());
+  if (channels.size() < 2) return {kPair * channels.count};
+  return {4 * static_cast<int64_t>(dtype_size(c.in(0).dtype())) * channels.count};
+}
+std::vector<int64_t> gradient_gpu_workspace(const BatchNormArgs& a, const Call& c) {
+  constexpr int64_t kPair = 2 * sizeof(double);
+  const Channels channels(a, c.in(0).shape());
+  const bool by_library = c.has(2) && !c.has(5) && !c.has(6) && c.wants(0) && channels.size() > 1;
+  return {(by_library ? 2 * static_cast<int64_t>(dtype_size(c.in(0).dtype())) : kPair) * channels.count};
+}
+
 OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
   OpBuilder<BatchNormArgs> b(type);
   add_batch_norm_args(b)
@@ -220,6 +236,7 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
       .in_place("X", "Y", {"X", "scale", "est_mean", "est_var"})
       .must_be_in_place("est_mean", "running_mean")
       .must_be_in_place("est_var", "running_var")
+      .gpu_workspace(gpu_workspace)
       .shape(infer)
       .flops([](const auto& a, const ShapeCall& c) {
         return input_size(c, 0) * (a.is_test ? 4 : 8) + input_size(c, 1) * (a.is_test ? 3 : 11);
@@ -266,6 +283,7 @@ OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
       .output("dbias", "[C]")
       .optional()
       .uses({"dY"})
+      .gpu_workspace(gradient_gpu_workspace)
       .shape(infer_gradient)
       .flops([](const auto&, const ShapeCall& c) {
         if (!c.wants(0) && !c.wants(1)) return input_size(c, 0);

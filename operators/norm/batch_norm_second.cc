@@ -53,6 +53,10 @@ void infer(const BatchNormArgs& a, ShapeCall& c) {
     c.set(i, c.dtype(kX), Shape{channels.count});
 }
 
+std::vector<int64_t> gpu_workspace(const BatchNormArgs& a, const Call& c) {
+  return {static_cast<int64_t>(sizeof(BatchNormSecondSums)) * Channels(a, c.in(0).shape()).count};
+}
+
 REGISTER(batch_norm_second_gradient) {
   auto builder = op<BatchNormArgs>("BatchNormSecondGradient");
   builder.doc("Gradients of BatchNormGradient and of SpatialBNGradient. An input left out counts as zeros.");
@@ -85,6 +89,7 @@ REGISTER(batch_norm_second_gradient) {
       .optional()
       .output("dinv_std_grad", "[C]")
       .optional()
+      .gpu_workspace(gpu_workspace)
       .shape(infer)
       .flops([](const auto&, const ShapeCall& c) { return 29 * input_size(c, 0) + 22 * input_size(c, 1); })
       .cpu_for<float>(second_gradient<float>)

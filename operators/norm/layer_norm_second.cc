@@ -120,6 +120,11 @@ void infer(const LayerNormSecondArgs& a, ShapeCall& c) {
   c.set_like(kDstdGrad, kStd);
 }
 
+std::vector<int64_t> gpu_workspace(const LayerNormSecondArgs& a, const Call& c) {
+  constexpr int64_t kPair = 2 * sizeof(double);
+  return {kPair * rows_of(a, c.in(0).shape()).count};
+}
+
 REGISTER(layer_norm_second_gradient) {
   return op<LayerNormSecondArgs>("LayerNormSecondGradient")
       .doc("Gradients of LayerNormGradient. An input left out counts as zeros, gamma as ones.")
@@ -154,6 +159,7 @@ REGISTER(layer_norm_second_gradient) {
       .optional()
       .output("dstd_grad", "like std")
       .optional()
+      .gpu_workspace(gpu_workspace)
       .shape(infer)
       .rowwise(leading_rows<LayerNormSecondArgs, kX>)
       .sums_rows()

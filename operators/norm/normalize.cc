@@ -94,12 +94,22 @@ std::vector<Gradient> second_derivatives(Formula& f) {
 
 constexpr const char* kAxis = "the dimension that lines run along, a negative one counted from the end";
 
+// Two sums for each line; the second gradient has four.
+std::vector<int64_t> gpu_workspace(const NormalizeArgs& a, const Call& c) {
+  constexpr int64_t kPair = 2 * sizeof(double);
+  return {kPair * one_axis(a, c.in(0).shape()).lines()};
+}
+std::vector<int64_t> second_gpu_workspace(const NormalizeArgs& a, const Call& c) {
+  return {gpu_workspace(a, c)[0], gpu_workspace(a, c)[0]};
+}
+
 REGISTER(normalize) {
   return op<NormalizeArgs>("Normalize")
       .doc("Divides each line along an axis by its Euclidean norm, if that is not below 1e-12.")
       .arg("axis", &NormalizeArgs::axis, -1, kAxis)
       .input("X", "any shape of at least one dimension")
       .output("Y", "like X, with norms of 1")
+      .gpu_workspace(gpu_workspace)
       .shape(infer)
       .rowwise(rows_before_axis<NormalizeArgs>)
       .example({"X=3,4"})
@@ -121,6 +131,7 @@ REGISTER(normalize_gradient) {
       .input("dY", "gradient of its Y")
       .output("dX", "like X")
       .in_place("dY", "dX", {"X"})
+      .gpu_workspace(gpu_workspace)
       .shape(infer_gradient)
       .rowwise(rows_before_axis<NormalizeArgs>)
       .flops(flops_of_lines<7, 2>)
@@ -136,6 +147,7 @@ REGISTER(normalize_second_gradient) {
       .input("dY", "gradient of its Y")
       .input("ddX", "gradient of NormalizeGradient's dX")
       .output("X_grad", "like X")
+      .gpu_workspace(second_gpu_workspace)
       .shape(infer_second)
       .rowwise(rows_before_axis<NormalizeArgs>)
       .flops(flops_of_lines<16, 7>)

@@ -44,6 +44,11 @@ void row_wise(const AdagradArgs& args, Out<T> param, Out<T> moment, Call& call) 
   });
 }
 
+// A moment for each index.
+std::vector<int64_t> gpu_workspace(const AdagradArgs&, const Call& c) {
+  return {static_cast<int64_t>(dtype_size(c.in(0).dtype())) * c.in(2).size()};
+}
+
 REGISTER(row_wise_sparse_adagrad) {
   auto spec = op<AdagradArgs>("RowWiseSparseAdagrad");
   declare_sparse_adagrad(spec, "R values in any shape: for each row, the sum so far of its gradients' mean squares");
@@ -52,6 +57,7 @@ REGISTER(row_wise_sparse_adagrad) {
           "One step of Adagrad, with one moment for a whole row, on those rows of a table that the gradient has; all "
           "others stay as they are. The learning rate is negative: the step is added.")
       .shape(shape)
+      .gpu_workspace(gpu_workspace)
       .flops([](const auto&, const ShapeCall& c) { return 4 * input_size(c, 3) + 5 * input_size(c, 2); })
       .cpu(row_wise<float>, row_wise<double>)
       .example({"param=4,2", "moment=4,0.5..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125"})

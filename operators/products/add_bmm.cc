@@ -35,6 +35,12 @@ Gradient derivative_b(Formula& f) {
       f, f.op("BatchMatMul", {f.x("A"), f.dy("Y")}, {make_arg("trans_a", true), make_arg("broadcast", true)}));
 }
 
+// Matrices side by side.
+std::vector<int64_t> gpu_workspace(const AddedArgs&, const Call& c) {
+  if (c.in(1).dim(0) <= 1) return {};
+  return {static_cast<int64_t>(c.in(1).bytes())};
+}
+
 REGISTER(add_bmm) {
   return added_product_op("AddBMM")
       .doc(
@@ -46,6 +52,7 @@ REGISTER(add_bmm) {
       .output("Y", "[N, P]: beta M + alpha (A_0 B_0 + A_1 B_1 + ...)")
       .shape(infer)
       .flops(batch_product_flops)
+      .gpu_workspace(gpu_workspace)
       .example({"M=2,3", "A=2,2,4", "B=2,4,3"})
       .example({"M=2,3", "A=3,2,1", "B=3,1,3"}, {"alpha=0.5", "beta=-2"})
       .example({"M=2,3", "A=0,2,4", "B=0,4,3"})

@@ -58,6 +58,13 @@ double flops(const NoArgs&, const ShapeCall& c) {
   return c.known(0) ? static_cast<double>(c.shape(0).size()) * (c.inputs() - 1) : 0;
 }
 
+// Sums of more terms than one launch of gpu/reduce/sum.cu adds grow beside the output.
+std::vector<int64_t> gpu_workspace(const NoArgs&, const Call& c) {
+  constexpr int kTerms = 64;
+  if (c.inputs() <= kTerms) return {};
+  return {static_cast<int64_t>(c.out(0).bytes())};
+}
+
 REGISTER(sum) {
   return op("Sum")
       .doc("Sum of any number of tensors of one shape, element by element.")
@@ -70,6 +77,7 @@ REGISTER(sum) {
       .elementwise()
       .sums_inputs()
       .role(Role::sum)
+      .gpu_workspace(gpu_workspace)
       .fused([](const NoArgs&, int inputs) {
         FusedBody body = {{FusedCode::copy, 0}};
         if (inputs > 1) body = {{FusedCode::add, 0, 1}};

@@ -1,4 +1,5 @@
 #include "recurrent/form/builder.h"
+#include "core/operator/nets_inside.h"
 
 #include "core/net/expansions.h"
 #include "core/operator/bound_op.h"
@@ -131,8 +132,6 @@ namespace {
 [[maybe_unused]] const bool kRegistered = register_expansion(expand_recurrent);
 
 }  // namespace
-
-bool has_short_form(const OperatorDef& op) { return op.HasExtension(recurrent); }
 
 void expand_recurrent(NetDef& net) {
   expand_net(net, "");

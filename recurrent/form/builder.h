@@ -23,6 +23,4 @@ namespace stepnet {
 // operator's place. Nets without short forms are left as they are.
 void expand_recurrent(NetDef& net);
 
-bool has_short_form(const OperatorDef& op);
-
 }  // namespace stepnet

@@ -15,8 +15,10 @@
 #include "recurrent/form/example_nets.h"
 #include "recurrent/form/net_storage.h"
 #include "recurrent/network/extensions.h"
+#include "recurrent/network/nested.h"
 #include "recurrent/network/segmented_run.h"
 #include "recurrent/network/states.h"
+#include "recurrent/step/block_size.h"
 
 namespace stepnet {
 
@@ -111,17 +113,8 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
   return whole;
 }
 
-constexpr int64_t kSmallBatch = 8;
-
-static int64_t steps_of(int64_t batch, int64_t rows) { return batch <= 0 ? 1 : (rows + batch - 1) / batch; }
-
-int64_t hoisted_block(int64_t batch) { return batch < kSmallBatch ? 2 * steps_of(batch, 64) : steps_of(batch, 128); }
-int64_t deferred_block(int64_t batch) { return 2 * hoisted_block(batch); }
 int64_t blocks_at_once(const RecurrentScratch& scratch) {
   return scratch.device.kind == DeviceKind::cpu || scratch.segments.used ? 1 : 8;
-}
-int64_t staged_block(int64_t batch, int64_t block) {
-  return batch < kSmallBatch ? std::min(block, steps_of(batch, 64)) : block;
 }
 
 namespace {
@@ -158,6 +151,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.descending = spec.reverse;
   program.links = links;
   program.workspace = &call.workspace;
+  program.make_inner = make_nested;
   program.keep_all = scratch.is_fetched;
   if (spec.has_backward)
     for (const std::string& name : backward_reads(spec).values)

@@ -89,14 +89,6 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
 
 // Row `index` of a state tensor is what its name says; the tensor's number of rows is T + L.
 int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, ...]
-// How many timesteps operators take at once that need not wait for any: together some 128 rows, which is what matrix
-// products need to be fast, and twice as many where they add up over rows, as a total is read and written each time.
-// Where stages hand blocks to each other and the batch is small, half as many, so that a stage need not wait long for
-// the first. Each is a multiple of the next smaller, so that a segment of whole deferred blocks is one of all of them.
-// The result does not depend on it but for rounding.
-int64_t hoisted_block(int64_t batch);
-int64_t deferred_block(int64_t batch);
-int64_t staged_block(int64_t batch, int64_t block);  // at most `block`
 // A GPU needs more rows to be busy: so many blocks are one there, but in segments, which are whole blocks.
 int64_t blocks_at_once(const RecurrentScratch& scratch);
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch);

@@ -61,11 +61,11 @@ Tensor NestedOp::result(size_t output) const {
 }
 
 // The gradient has the same arguments, but no types of its own.
-void infer_nested(const BoundOp& op, std::span<const TensorType> in, std::span<TensorType> out) {
-  const auto& args = *static_cast<const RecurrentArgs*>(op.args.get());
-  if (!op.spec->shape || args.output_internal.empty() || in.empty() || !in[0].known || in[0].shape.rank() < 2) return;
-  const RecurrentSpec spec = parse_recurrent(args, op.def, op.def.input_size());
-  const auto types = infer_net(spec.step_net, known_in_step(spec, op, in));
+void NestedOp::infer(std::span<const TensorType> in, std::span<TensorType> out) const {
+  const auto& args = *static_cast<const RecurrentArgs*>(op_.args.get());
+  if (!op_.spec->shape || args.output_internal.empty() || in.empty() || !in[0].known || in[0].shape.rank() < 2) return;
+  const RecurrentSpec spec = parse_recurrent(args, op_.def, op_.def.input_size());
+  const auto types = infer_net(spec.step_net, known_in_step(spec, op_, in));
   for (size_t i = 0; i < spec.outputs.size(); ++i) {
     const size_t output = spec.views.size() + i;
     const auto it = types.find(spec.outputs[i].internal);
@@ -73,6 +73,11 @@ void infer_nested(const BoundOp& op, std::span<const TensorType> in, std::span<T
     const Shape& row = it->second.shape;
     if (row.rank() > 1) out[output] = TensorType::of(it->second.dtype, row.from(1).prepend(in[0].shape[0]));
   }
+}
+
+std::unique_ptr<InnerOperator> make_nested(const BoundOp& op, Workspace& workspace) {
+  if (!is_recurrent(*op.spec)) return nullptr;
+  return std::make_unique<NestedOp>(op, workspace);
 }
 
 }  // namespace stepnet

@@ -10,8 +10,7 @@
 
 #include <vector>
 
-#include "core/operator/bound_op.h"
-#include "core/tensor/workspace.h"
+#include "recurrent/step/inner_operator.h"
 
 namespace stepnet {
 
@@ -19,15 +18,12 @@ namespace stepnet {
 // they read and write is known only while they run.
 bool is_recurrent(const OpSpec& spec);
 
-class NestedOp {
+class NestedOp : public InnerOperator {
  public:
   NestedOp(BoundOp op, Workspace& workspace);
-
-  // `in`: the step's values, null where the operator has no input; one without type is an object of the workspace.
-  // The draws of random operators differ from one outer timestep to the next.
-  void run(const std::vector<const Tensor*>& in, const RunContext& run);
-  // What the operator made; undefined if that is no tensor, or not wanted.
-  Tensor result(size_t output) const;
+  void run(const std::vector<const Tensor*>& in, const RunContext& run) override;
+  Tensor result(size_t output) const override;
+  void infer(std::span<const TensorType> in, std::span<TensorType> out) const override;
 
  private:
   BoundOp op_;
@@ -35,7 +31,7 @@ class NestedOp {
   std::vector<Blob*> in_, out_;
 };
 
-// Types of the outputs of a RecurrentNetwork that its step net writes, as far as they are not known from its schema.
-void infer_nested(const BoundOp& op, std::span<const TensorType> in, std::span<TensorType> out);
+// For StepProgramSpec: a NestedOp of what is_recurrent, null for all others.
+std::unique_ptr<InnerOperator> make_nested(const BoundOp& op, Workspace& workspace);
 
 }  // namespace stepnet

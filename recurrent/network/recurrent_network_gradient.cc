@@ -18,8 +18,10 @@
 #include "recurrent/form/activated_gates.h"
 #include "recurrent/form/backward_net.h"
 #include "recurrent/network/backward.h"
+#include "recurrent/network/nested.h"
 #include "recurrent/network/segmented_run.h"
 #include "recurrent/network/states.h"
+#include "recurrent/step/block_size.h"
 
 namespace stepnet {
 namespace {
@@ -177,6 +179,7 @@ void bind_program(Backward& b) {
   program.packs = scratch.packs;
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
+  program.make_inner = make_nested;
   const BackwardReads reads = backward_reads(b.spec);
   std::erase_if(program.slabs, [&](const auto& slab) { return reads.values.count(slab.first) == 0; });
   for (const std::string& name : reads.shapes)

@@ -1,4 +1,5 @@
 #include "recurrent/network/segmented_run.h"
+#include "recurrent/step/block_size.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,5 @@
 #include "recurrent/network/states.h"
+#include "recurrent/step/block_size.h"
 
 #include <algorithm>
 

@@ -223,9 +223,9 @@ void StepProgram::add_op(int index) {
   made->op.net_name = spec_.random_name;
   if (kChecksPasses) made->meaning = meaning_of(made->op);
   try {
-    if (is_recurrent(*made->op.spec)) {
+    if (made->op.spec->blob_kernel && spec_.make_inner) {
       if (!nested_blobs_) nested_blobs_ = std::make_unique<Workspace>(spec_.workspace);
-      made->nested = std::make_unique<NestedOp>(made->op, *nested_blobs_);
+      made->nested = spec_.make_inner(made->op, *nested_blobs_);
     }
     require(!made->op.spec->blob_kernel || made->nested, "{} works on blobs and cannot stand in a step net",
             made->op.def.type());
@@ -256,7 +256,7 @@ void StepProgram::infer(Op& op) {
   }
   for (size_t o = 0; o < out.size(); ++o) out[o].absent = op.out_slots[o] < 0;
   infer_types(op.op, in, out);
-  if (op.nested) infer_nested(op.op, in, out);
+  if (op.nested) op.nested->infer(in, out);
   for (size_t o = 0; o < out.size(); ++o) {
     if (out[o].absent) continue;
     known = known && out[o].known;

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "core/compute/profiler.h"
-#include "recurrent/network/kept.h"
+#include "recurrent/step/block_size.h"
 #include "recurrent/step/program.h"
 
 namespace stepnet {

@@ -34,8 +34,8 @@
 #include "core/compute/packed_weights.h"
 #include "core/net/liveness.h"
 #include "core/operator/bound_op.h"
-#include "recurrent/network/nested.h"
 #include "recurrent/step/counters.h"
+#include "recurrent/step/inner_operator.h"
 #include "recurrent/step/step_check.h"
 #include "recurrent/step/step_slot.h"
 
@@ -71,7 +71,8 @@ struct StepProgramSpec {
   };
   std::vector<Sum> totals;
   Workspace* workspace = nullptr;
-  Device device;  // of all that the program makes, and of operators that do not say their own
+  MakeInner make_inner = nullptr;  // null: no operator may run a net of its own
+  Device device;                   // of all that the program makes, and of operators that do not say their own
   std::shared_ptr<PackMemory> packs = nullptr;  // shared with programs that run in turn with this one
 };
 
@@ -152,7 +153,7 @@ class StepProgram {
     std::vector<Schedule::Op> parts;  // these
     bool flops_known = false;         // they are part of step_flops_
     bool plain_copy = false;          // an alias that must be written because its destination is linked
-    std::unique_ptr<NestedOp> nested;
+    std::unique_ptr<InnerOperator> nested;
   };
   struct Total {
     size_t gradient = 0;

@@ -1,4 +1,5 @@
 #include "recurrent/train/model.h"
+#include "core/passes/mixed_precision.h"
 
 #include <algorithm>
 #include <set>
@@ -195,6 +196,24 @@ int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, 
                             tokens, classes, model.logits, logits.str()),
                 fmt::format("give \"{}\" at least {} classes", model.logits, tokens));
   return classes;
+}
+
+void use_precision(Model& model, DType type, const std::map<std::string, TensorType>& more) {
+  if (type == DType::float32) return;
+  MixedPrecision how{.type = type, .known = infer_net(model.init, more), .outside = {}};
+  const bool any = std::ranges::any_of(how.known, [](const auto& blob) { return blob.second.dtype == DType::float32; });
+  require(any, "the model has no float parameters, and no others can be trained in {}", dtype_name(type));
+  if (!model.input.empty()) {
+    how.known[model.input] = TensorType::of(DType::int32, {model.timesteps, model.batch});
+    how.known[model.target] = TensorType::of(DType::int32, {model.timesteps * model.batch});
+  }
+  for (const CarryLink& link : model.carry) {
+    how.known[link.to()] = TensorType::of(DType::float32, {1, model.batch, link.size()});
+    how.outside.insert(link.from());
+  }
+  for (const std::string& name : {model.loss, model.logits})
+    if (!name.empty()) how.outside.insert(name);
+  model.forward = mixed_precision(model.forward, how);
 }
 
 }  // namespace stepnet

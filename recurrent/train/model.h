@@ -54,4 +54,8 @@ std::vector<std::string> parameter_names(const Model& model, const Workspace& wo
 // than `tokens`.
 int64_t check_by_running(const Model& model, Workspace& parameters, DType dtype, int64_t tokens);
 
+// Lets the model's forward net compute in the type: float32 (nothing changes), float16 or bfloat16. `more`: blobs that
+// exist beside the model's own. Throws Error on another type, or if there are no float32 parameters.
+void use_precision(Model& model, DType type, const std::map<std::string, TensorType>& more = {});
+
 }  // namespace stepnet

@@ -1,5 +1,6 @@
 // What GPU memory is for, as the allocator counts it, and what tools ask of a device.
 #include "core/tensor/memory_category.h"
+#include "gpu/runtime/device.h"
 
 #include "core/compute/device_work.h"
 #include "core/operator/arguments.h"

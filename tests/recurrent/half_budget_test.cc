@@ -5,7 +5,7 @@
 #include "core/compute/parallel.h"
 #include "core/gradcheck/example_runs.h"
 #include "core/io/text.h"
-#include "core/passes/mixed_precision.h"
+#include "recurrent/train/model.h"
 #include "recurrent/train/stepper.h"
 #include "recurrent/train/training_budget.h"
 #include "tests/core/errors.h"

@@ -4,8 +4,8 @@
 
 #include "core/compute/matmul.h"
 #include "core/compute/parallel.h"
-#include "core/passes/mixed_precision.h"
 #include "core/tensor/half.h"
+#include "recurrent/train/model.h"
 #include "recurrent/train/training_budget.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/random_half_nets.h"

@@ -4,7 +4,9 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/autograd/eager_op.h"
 #include "core/autograd/net/net_plan.h"
+#include "core/autograd/record.h"
 #include "core/autograd/tape_state.h"
 #include "core/net/expansions.h"
 
@@ -63,6 +65,30 @@ void check_operator_inputs(const OperatorDef& op, const std::vector<Variable>& i
   }
 }
 
+std::vector<bool> always_there(const OpSpec& spec, int outputs) {
+  if (outputs >= 0) return std::vector<bool>(outputs, true);
+  std::vector<bool> wanted;
+  for (const ParamSpec& p : spec.outputs)
+    if (p.variadic) {
+      for (int i = 0; i < p.at_least; ++i) wanted.push_back(true);
+    } else if (!p.optional) {
+      wanted.push_back(true);
+    } else {
+      break;
+    }
+  return wanted;
+}
+
+// A net of one operator. It has all declared outputs unless it is told how many.
+std::vector<Variable> run_on_blobs(EagerOp::Signature signature, const std::vector<Variable>& inputs,
+                                   const RunOptions& options, Place place) {
+  require(!options.in_place, "{} works on blobs, and cannot overwrite a variable", signature.type);
+  const OpSpec& spec = op_spec(signature.type);
+  for (size_t o = signature.outputs.size(); options.outputs < 0 && o < spec.outputs.size(); ++o)
+    if (!spec.outputs[o].variadic) signature.outputs.push_back(true);
+  return run(EagerOp::definition(signature), inputs, place);
+}
+
 }  // namespace
 
 NetFunction::NetFunction(NetDef net, std::vector<std::string> inputs, std::vector<std::string> outputs) {
@@ -90,6 +116,27 @@ std::vector<Variable> run(const OperatorDef& op, const std::vector<Variable>& in
     add_call_place(e, place);
     throw;
   }
+}
+
+std::vector<Variable> run(const std::string& type, const std::vector<Variable>& inputs,
+                          const std::vector<Argument>& args, const RunOptions& options, Place place) {
+  std::shared_ptr<const EagerOp> op;
+  try {
+    EagerOp::Signature signature{.type = type, .inputs = {}, .outputs = {}, .args = args, .in_place = {}};
+    for (const Variable& v : inputs) signature.inputs.push_back(v.defined());
+    signature.outputs = always_there(op_spec(type), options.outputs);
+    if (op_spec(type).blob_kernel) return run_on_blobs(std::move(signature), inputs, options, place);
+    if (options.in_place) {
+      signature.in_place.assign(signature.outputs.size(), -1);
+      require(!inputs.empty() && !signature.outputs.empty(), "{} has no input to overwrite", type);
+      signature.in_place[0] = 0;
+    }
+    op = EagerOp::get(signature);
+  } catch (Error& e) {
+    add_call_place(e, place);
+    throw;
+  }
+  return run(*op, inputs, place);
 }
 
 }  // namespace stepnet::autograd

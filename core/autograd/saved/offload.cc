@@ -96,9 +96,15 @@ std::unique_ptr<PackedTensors> OffloadPacker::pack(std::vector<Tensor> values) {
   return std::make_unique<Pieces>(std::move(packed));
 }
 
+namespace {
+
+// Before bytes are overwritten: waits until those of them that wait to be written have been.
 void finish_offload_of(const Tensor& value) {
   if (!stores().any || !value.storage()) return;
   for (const std::shared_ptr<OffloadStore>& store : stores().living()) store->wait_for(value.storage().get());
 }
 
+[[maybe_unused]] const bool kSet = set_before_write(finish_offload_of);
+
+}  // namespace
 }  // namespace stepnet::autograd

@@ -71,7 +71,4 @@ class OffloadPacker : public TensorPacker {
   std::shared_ptr<OffloadStore> store_;
 };
 
-// Before bytes are overwritten: waits until those of them that wait to be written have been.
-void finish_offload_of(const Tensor& value);
-
 }  // namespace stepnet::autograd

@@ -1,5 +1,6 @@
 // Mixed precision: what the pass makes of a net, and training runs in half types.
 #include "core/passes/mixed_precision.h"
+#include "recurrent/train/model.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/io/text.h"
+#include "core/operator/nets_inside.h"
 #include "recurrent/form/builder.h"
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"

@@ -1,4 +1,4 @@
-#include "recurrent/form/rename.h"
+#include "core/operator/nets_inside.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include "core/compute/parallel.h"
 #include "core/error.h"
 #ifdef STEPNET_HAS_GPU
-#include "gpu/loops/matmul.h"
+#include "gpu/runtime/device.h"
 #endif
 #include "tools/bench/command.h"
 #include "tools/bench/tape/chains.h"
