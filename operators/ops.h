@@ -1980,8 +1980,8 @@ struct RecurrentOutputs {
   Variable dropout_states;
   operator const Variable&() const { return output; }
 };
-// Layers of LSTM, GRU or RNN with all weights in one vector, in the order of cuDNN (recurrent/layers/vendor_weights.h), which
-// runs them on a GPU; on the CPU they run as step nets.
+// Layers of LSTM, GRU or RNN with all weights in one vector, in the order of cuDNN (recurrent/layers/vendor_weights.h),
+// which runs them on a GPU; on the CPU they run as step nets.
 inline RecurrentOutputs recurrent(const Variable& input, const Variable& hidden_input, const Variable& cell_input,
     const Variable& weight, const Variable& lengths, const RecurrentArgs& args, Place place = Place::here()) {
   static const TypedCall call("Recurrent");

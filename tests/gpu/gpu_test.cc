@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace stepnet::testing::gpu_test {
+namespace stepnet::testing {
 namespace {
 
 // Makes zeros of what is NaN in both; returns how many there are.
@@ -55,4 +55,4 @@ std::string compare_devices(OperatorDef def, const Feeds& feeds, double tol, int
   return nans == 0 ? "" : fmt::format("{} NaN too {}", std::abs(nans), nans > 0 ? "few" : "many");
 }
 
-}  // namespace stepnet::testing::gpu_test
+}  // namespace stepnet::testing

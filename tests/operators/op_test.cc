@@ -11,7 +11,7 @@
 #include "core/tensor/placement.h"
 #include "core/tensor/random.h"
 
-namespace stepnet::testing::op_test {
+namespace stepnet::testing {
 
 Device test_device() {
   static const Device device = [] {
@@ -168,4 +168,4 @@ std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std
   return check_gradients(subject, {.tolerance = tol, .step = step}).str();
 }
 
-}  // namespace stepnet::testing::op_test
+}  // namespace stepnet::testing

@@ -79,12 +79,12 @@ Feeds feeds_of(const StepNet& net, const NetShape& shape, uint64_t data, DType d
 Feeds outside_of(const StepNet& net, const NetShape& shape, uint64_t data, DType dtype = DType::float64);
 
 // What the unrolled net gives, or why it is refused.
-struct Reference {
+struct Unrolled {
   CellResults results;
   std::string refusal;
 };
-using References = std::map<std::pair<NetShape, uint64_t>, Reference>;
-const Reference& reference_of(const StepNet& net, const NetShape& shape, uint64_t data, References& known);
+using References = std::map<std::pair<NetShape, uint64_t>, Unrolled>;
+const Unrolled& reference_of(const StepNet& net, const NetShape& shape, uint64_t data, References& known);
 
 struct Finding {
   enum class Kind { none, wrong, refused };

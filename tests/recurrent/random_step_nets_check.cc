@@ -258,7 +258,7 @@ std::string run_shapes(const StepNet& net, const Trial& trial, Runner& runner, R
     runner.feed_all();
     runner.run();
     const CellResults made = runner.results();
-    const Reference& reference = reference_of(net, shape, trial.data, known);
+    const Unrolled& reference = reference_of(net, shape, trial.data, known);
     std::string wrong = difference_at(net, trial, shape, made, reference.results);
     if (wrong.empty()) wrong = check_again(runner, made);
     if (!wrong.empty()) return wrong;

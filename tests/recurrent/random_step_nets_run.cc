@@ -46,8 +46,8 @@ Tensor value_of(const StepFeed& feed, const NetShape& shape, uint64_t data, DTyp
 
 bool is_float(const Tensor& t) { return t.dtype() == DType::float64 || t.dtype() == DType::float32; }
 
-Reference run_reference(const StepNet& net, const Feeds& feeds, const Feeds& outside) {
-  Reference reference;
+Unrolled run_reference(const StepNet& net, const Feeds& feeds, const Feeds& outside) {
+  Unrolled reference;
   try {
     reference.results = run_unrolled(net.cell, feeds, outside);
   } catch (const NoDependence&) {
@@ -81,7 +81,7 @@ Feeds outside_of(const StepNet& net, const NetShape& shape, uint64_t data, DType
   return outside;
 }
 
-const Reference& reference_of(const StepNet& net, const NetShape& shape, uint64_t data, References& known) {
+const Unrolled& reference_of(const StepNet& net, const NetShape& shape, uint64_t data, References& known) {
   const auto [it, is_new] = known.try_emplace({shape, data});
   if (is_new) it->second = run_reference(net, feeds_of(net, shape, data), outside_of(net, shape, data));
   return it->second;
@@ -121,7 +121,7 @@ double objective(const StepNet& net, const Feeds& feeds, const Feeds& outside) {
 }  // namespace
 
 Finding check_reference(const StepNet& net, const NetShape& shape, uint64_t data, References& known) {
-  const Reference& reference = reference_of(net, shape, data, known);
+  const Unrolled& reference = reference_of(net, shape, data, known);
   if (!reference.refusal.empty()) return {};
   return check_along_direction(net, reference.results.gradients, shape, data);
 }
@@ -147,8 +147,8 @@ Finding check_along_direction(const StepNet& net, const std::map<std::string, Te
 
 bool is_ill_conditioned(const StepNet& net, const NetShape& shape, uint64_t data, double tol) {
   const Feeds feeds = feeds_of(net, shape, data), outside = outside_of(net, shape, data);
-  const Reference exact = run_reference(net, feeds, outside);
-  const Reference other = run_reference(net, moved(feeds, tol * 1e-4, data, true), outside);
+  const Unrolled exact = run_reference(net, feeds, outside);
+  const Unrolled other = run_reference(net, moved(feeds, tol * 1e-4, data, true), outside);
   return !compare_results(other.results, exact.results, tol * 0.01).empty();
 }
 

@@ -8,7 +8,7 @@
 
 namespace stepnet::autograd::testing::hooks_moves_test {
 
-class TapeHooks : public TapeTest {};
+class TapeHooksMoves : public TapeTest {};
 
 namespace {
 
@@ -53,7 +53,7 @@ std::vector<Variable> scale_both_in_place(const Variable& a, const Variable& b) 
   return fn({a, b});
 }
 
-TEST_F(TapeHooks, GradFnPrehooks) {
+TEST_F(TapeHooksMoves, GradFnPrehooks) {
   const Variable x = var({2});
   const Variable y = apply("Mul", {x, x});
   y.grad_fn()->register_pre_hook(times(2));
@@ -66,7 +66,7 @@ TEST_F(TapeHooks, GradFnPrehooks) {
   expect_contains(error_text([&] { backward(sum_of(z)); }), "is double[2], but its gradient is double[3]");
 }
 
-TEST_F(TapeHooks, GradFnPrehooksMultipleOutputs) {
+TEST_F(TapeHooksMoves, GradFnPrehooksMultipleOutputs) {
   const Variable x = var({1, 2});
   const std::vector<Variable> parts = run("Split", {x}, {make_arg("axis", 0)}, {.outputs = 2});
   parts[0].grad_fn()->register_pre_hook([](const Gradients& g) -> Gradients {
@@ -77,7 +77,7 @@ TEST_F(TapeHooks, GradFnPrehooksMultipleOutputs) {
   EXPECT_EQ(grad_of(x), (Numbers{14, 15}));
 }
 
-TEST_F(TapeHooks, GradFnPrehooksRemoveHooks) {
+TEST_F(TapeHooksMoves, GradFnPrehooksRemoveHooks) {
   const Variable x = var({2});
   const Variable y = scaled(x, 1);
   const std::shared_ptr<Node>& node = y.grad_fn();
@@ -100,7 +100,7 @@ TEST_F(TapeHooks, GradFnPrehooksRemoveHooks) {
   EXPECT_EQ(called, 1);
 }
 
-TEST_F(TapeHooks, GradNonleafRegisterHook) {
+TEST_F(TapeHooksMoves, GradNonleafRegisterHook) {
   const Variable x = var({1, 2, 3});
   const std::vector<Variable> parts = run("Split", {x}, {make_arg("axis", 0)}, {.outputs = 3});
   std::vector<Numbers> seen, others;
@@ -113,7 +113,7 @@ TEST_F(TapeHooks, GradNonleafRegisterHook) {
   for (const Variable& part : parts) EXPECT_FALSE(part.grad().defined());
 }
 
-TEST_F(TapeHooks, RetainGrad) {
+TEST_F(TapeHooksMoves, RetainGrad) {
   Variable x = var({2}), h = scaled(x, 3);
   const Variable z = apply("Mul", {h, h});
   h.retain_grad();
@@ -130,7 +130,7 @@ TEST_F(TapeHooks, RetainGrad) {
   EXPECT_EQ(grad_of(h), (Numbers{24}));
 }
 
-TEST_F(TapeHooks, RetainGradInplace) {
+TEST_F(TapeHooksMoves, RetainGradInplace) {
   const Variable x = var({2});
   Variable h = scaled(x, 3);
   h.retain_grad();
@@ -146,7 +146,7 @@ TEST_F(TapeHooks, RetainGradInplace) {
   EXPECT_FALSE(h.grad().defined());
 }
 
-TEST_F(TapeHooks, RetainsGradInplaceMultipleOutputs) {
+TEST_F(TapeHooksMoves, RetainsGradInplaceMultipleOutputs) {
   const Variable x = var({2}), y = var({3});
   Variable a = scaled(x, 1), b = scaled(y, 1);
   a.retain_grad();
@@ -161,7 +161,7 @@ TEST_F(TapeHooks, RetainsGradInplaceMultipleOutputs) {
   EXPECT_EQ(grad_of(y), (Numbers{21}));
 }
 
-TEST_F(TapeHooks, TensorHooksInplace) {
+TEST_F(TapeHooksMoves, TensorHooksInplace) {
   const Variable x = var({2});
   const Variable h = scaled(x, 3);
   std::vector<Numbers> before, after;
@@ -173,7 +173,7 @@ TEST_F(TapeHooks, TensorHooksInplace) {
   EXPECT_EQ(after, (std::vector<Numbers>{{7}}));
 }
 
-TEST_F(TapeHooks, TensorHooksInplaceMultipleOutputs) {
+TEST_F(TapeHooksMoves, TensorHooksInplaceMultipleOutputs) {
   const Variable x = var({2}), y = var({3});
   const Variable a = scaled(x, 1), b = scaled(y, 1);
   std::vector<Numbers> before, after;
@@ -185,7 +185,7 @@ TEST_F(TapeHooks, TensorHooksInplaceMultipleOutputs) {
   EXPECT_EQ(after, (std::vector<Numbers>{{5}, {7}}));
 }
 
-TEST_F(TapeHooks, MultiGradAllHooks) {
+TEST_F(TapeHooksMoves, MultiGradAllHooks) {
   const Variable a = var({1}), b = var({2}), c = var({3});
   const Variable h = apply("Mul", {a, b});
   const Variable z = apply("Add", {h, apply("Mul", {h, c})});
@@ -214,7 +214,7 @@ TEST_F(TapeHooks, MultiGradAllHooks) {
 }
 
 // One that never gets its gradient is not waited for beyond the end of the pass.
-TEST_F(TapeHooks, MultiGradAllHooksWithoutAGradient) {
+TEST_F(TapeHooksMoves, MultiGradAllHooksWithoutAGradient) {
   const Variable a = var({1}), b = var({2});
   const Function first_alone({
       .name = "FirstAlone",
@@ -232,7 +232,7 @@ TEST_F(TapeHooks, MultiGradAllHooksWithoutAGradient) {
   EXPECT_FALSE(seen[0][1].defined());
 }
 
-TEST_F(TapeHooks, MultiGradAnyHooks) {
+TEST_F(TapeHooksMoves, MultiGradAnyHooks) {
   const Variable a = var({1}), b = var({2});
   const Variable h = apply("Exp", {a}), z = apply("Mul", {h, b});
   std::vector<size_t> seen;

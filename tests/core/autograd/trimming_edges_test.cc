@@ -9,7 +9,7 @@
 
 namespace stepnet::autograd::testing::trimming_edges_test {
 
-class TapeTrimming : public TapeTest {};
+class TapeTrimmingEdges : public TapeTest {};
 
 namespace {
 
@@ -22,7 +22,7 @@ int64_t calls(const Profiler& profiler, const std::string& type) {
   return 0;
 }
 
-TEST_F(TapeTrimming, GradToNodeInplace) {
+TEST_F(TapeTrimmingEdges, GradToNodeInplace) {
   const Variable x = var({1}), k = constant({3});
   const Variable h = apply("Mul", {x, k});
   const Edge before = h.gradient_edge();
@@ -33,7 +33,7 @@ TEST_F(TapeTrimming, GradToNodeInplace) {
   EXPECT_EQ(numbers(grad({z}, {h})[0]), (Numbers{7}));
 }
 
-TEST_F(TapeTrimming, GradToNodeSet) {
+TEST_F(TapeTrimmingEdges, GradToNodeSet) {
   Variable x = var({2, 3});
   const Edge edge = x.gradient_edge();
   const Variable z = sum_of(apply("Scale", {x}));
@@ -42,7 +42,7 @@ TEST_F(TapeTrimming, GradToNodeSet) {
   EXPECT_EQ(numbers(grad_edges({z.gradient_edge()}, {edge}, {})[0]), (Numbers{1, 1}));
 }
 
-TEST_F(TapeTrimming, GradientEdgeOutput) {
+TEST_F(TapeTrimmingEdges, GradientEdgeOutput) {
   const Variable x = var({2, 3});
   const std::vector<Variable> parts = run("Split", {x}, {make_arg("axis", 0)}, {.outputs = 2});
   const std::vector<Edge> roots = {parts[0].gradient_edge(), parts[1].gradient_edge()};
@@ -51,7 +51,7 @@ TEST_F(TapeTrimming, GradientEdgeOutput) {
   EXPECT_EQ(numbers(grad_edges(roots, {x.gradient_edge()}, {.grad_outputs = {constant({1}), {}}})[0]), (Numbers{1, 1}));
 }
 
-TEST_F(TapeTrimming, GradientEdgeGraphOwnership) {
+TEST_F(TapeTrimmingEdges, GradientEdgeGraphOwnership) {
   const Variable x = var({2});
   std::weak_ptr<Node> node;
   {
@@ -69,7 +69,7 @@ TEST_F(TapeTrimming, GradientEdgeGraphOwnership) {
 }
 
 // Gradients by groups of interior variables, and then one pass from all of these, are those of one pass.
-TEST_F(TapeTrimming, ShardedGrad) {
+TEST_F(TapeTrimmingEdges, ShardedGrad) {
   std::vector<Variable> leaves, between;
   for (int i = 0; i < 10; ++i) {
     leaves.push_back(var({1.0 + i}));
@@ -94,7 +94,7 @@ TEST_F(TapeTrimming, ShardedGrad) {
 }
 
 // A leaf's node runs before the nodes of operators, also if it has got no gradient.
-TEST_F(TapeTrimming, NodeOrderingWhenNoneReturned) {
+TEST_F(TapeTrimmingEdges, NodeOrderingWhenNoneReturned) {
   const Variable x = var({2}), y = var({3});
   const Variable old = apply("Exp", {x});
   const Function first_alone({
@@ -120,7 +120,7 @@ TEST_F(TapeTrimming, NodeOrderingWhenNoneReturned) {
   EXPECT_FALSE(y.grad().defined());
 }
 
-TEST_F(TapeTrimming, CurrentGraphTaskExecutionOrder) {
+TEST_F(TapeTrimmingEdges, CurrentGraphTaskExecutionOrder) {
   const Variable x = var({2}), y = var({3});
   const Variable a = apply("Exp", {x}), b = apply("Exp", {y}), c = apply("Mul", {a, b}), d = apply("Mul", {c, a});
   std::vector<const Node*> order, predicted;
@@ -147,7 +147,7 @@ TEST_F(TapeTrimming, CurrentGraphTaskExecutionOrder) {
   EXPECT_EQ(order, predicted);
 }
 
-TEST_F(TapeTrimming, CurrentGraphTaskId) {
+TEST_F(TapeTrimmingEdges, CurrentGraphTaskId) {
   const Variable x = var({2});
   const Variable y = apply("Exp", {x});
   std::vector<uint64_t> numbers;
@@ -166,7 +166,7 @@ TEST_F(TapeTrimming, CurrentGraphTaskId) {
 // y = (x W + b)^2, its derivative by x, and the derivative of that by x again. Matrix products: one forward, one in the
 // first derivative, and two in the second: through the product of the first, and back through y. With the parameters'
 // gradients each product of a derivative brings another one, and each way through the bias a sum over the batch.
-TEST_F(TapeTrimming, MatrixProductsOfThePatchsSnippet) {
+TEST_F(TapeTrimmingEdges, MatrixProductsOfThePatchsSnippet) {
   const Variable x = var({2, 3}, {1, 2, 3, 4, 5, 6}), w = var({3, 2}, {1, -1, 2, 1, 0, 1}), b = var({0.5, 1});
   const auto snippet = [&](const std::vector<Variable>& inputs) {
     const Variable linear = broadcast("Add", apply("MatMul", {x, w}), b);
