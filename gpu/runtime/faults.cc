@@ -15,10 +15,13 @@
 namespace stepnet::gpu {
 namespace {
 
+using SourceKey = std::pair<const BoundOp*, const char*>;
+
 // An operator is noted once for all its launches.
 struct Source {
   std::optional<BoundOp> op = {};
   const char* what = "";
+  SourceKey key = {};  // which may have got another number since
 };
 
 // More are forgotten, the oldest first; one that runs again is noted anew.
@@ -27,7 +30,7 @@ constexpr size_t kMostSources = 1 << 14;
 struct DeviceFaults {
   PinnedBytes memory{sizeof(Fault)};
   Fault* fault = new (memory.data()) Fault;
-  std::map<std::pair<const BoundOp*, const char*>, unsigned long long> numbers;
+  std::map<SourceKey, unsigned long long> numbers;
   std::map<unsigned long long, Source> sources;
   unsigned long long last = 0;
 
@@ -39,11 +42,13 @@ BoundOp named(const BoundOp& op) { return {op.def, op.spec, nullptr, op.device, 
 
 unsigned long long DeviceFaults::note(const BoundOp* op, const char* what) {
   if (sources.size() == kMostSources) {
-    const unsigned long long oldest = sources.begin()->first;
-    std::erase_if(numbers, [oldest](const auto& entry) { return entry.second == oldest; });
-    sources.erase(sources.begin());
+    const auto oldest = sources.begin();
+    const auto number = numbers.find(oldest->second.key);
+    if (number != numbers.end() && number->second == oldest->first) numbers.erase(number);
+    sources.erase(oldest);
   }
-  sources[++last] = {op ? std::optional(named(*op)) : std::nullopt, what};
+  sources[++last] = {op ? std::optional(named(*op)) : std::nullopt, what, {op, what}};
+  numbers[{op, what}] = last;
   return last;
 }
 
@@ -78,9 +83,7 @@ Bounds bounds(int device, const char* what) {
   // Another operator may be where one was that is gone.
   if (found != faults->numbers.end() && (!op || names(faults->sources.at(found->second), *op)))
     return {faults->fault, found->second};
-  const unsigned long long number = faults->note(op, what);
-  faults->numbers[{op, what}] = number;
-  return {faults->fault, number};
+  return {faults->fault, faults->note(op, what)};
 }
 
 void raise_faults(int device) {

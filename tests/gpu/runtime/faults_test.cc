@@ -1,6 +1,8 @@
 // Bad values that kernels find: which operator had them is said where the host waits.
 #include "gpu/runtime/faults.h"
 
+#include <set>
+
 #include "core/io/text.h"
 #include "core/operator/running_op.h"
 #include "gpu/runtime/launches.h"
@@ -97,6 +99,22 @@ TEST_F(GpuFaults, ManyOperatorsPassBy) {
   run(R"(op { type: "Gather" input: "X" input: "bad" output: "A" })");
   const std::string text = error_of([&] { fetched("A"); });
   EXPECT_NE(text.find("op  A = Gather(X, bad)"), text.npos) << text;
+}
+
+// To forget one does not take a look at all others, which would be three thousand million looks here.
+TEST_F(GpuFaults, ManyOperatorsThatStay) {
+  const BoundOp op = bind_op(
+      parse_net_text(R"(op { type: "Gather" input: "X" input: "bad" output: "Y" })", "many").op(0), "many", 0, kGpu);
+  std::vector<BoundOp> ops(200000, {{}, op.spec, nullptr, kGpu, "many", 0});
+  const auto bounds_of = [&](size_t i) {
+    const RunningScope scope(ops[i]);
+    return gpu::bounds(0, "an index");
+  };
+  std::set<unsigned long long> numbers;
+  for (size_t i = 0; i < ops.size(); ++i) numbers.insert(bounds_of(i).launch);
+  EXPECT_EQ(numbers.size(), ops.size());
+  EXPECT_EQ(bounds_of(ops.size() - 1).launch, *numbers.rbegin());  // which is still known
+  EXPECT_GT(bounds_of(0).launch, *numbers.rbegin());
 }
 
 // There are no elements to fetch, and yet it is told.
