@@ -58,7 +58,7 @@ std::string suggest(std::string_view word, const std::vector<std::string>& names
   for (const std::string& name : names) {
     if (std::max(word.size(), name.size()) - std::min(word.size(), name.size()) > kNear) continue;
     const int d = edit_distance(word, name);
-    if (d <= static_cast<int>(kNear) && d < static_cast<int>(name.size())) near.emplace_back(d, name);
+    if (d > 0 && d <= static_cast<int>(kNear) && d < static_cast<int>(name.size())) near.emplace_back(d, name);
   }
   if (near.empty()) return "";
   std::sort(near.begin(), near.end());

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -74,6 +75,25 @@ Outcome Command::wait() {
   poll(0);
   return {WIFEXITED(status_) ? WEXITSTATUS(status_) : -1, WIFSIGNALED(status_) ? WTERMSIG(status_) : 0, written(out_),
           written(err_)};
+}
+
+std::string on_terminal(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), command_path());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  int terminal = -1;
+  const pid_t process = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (process == 0) {
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<size_t>(n));
+  ::waitpid(process, nullptr, 0);
+  ::close(terminal);
+  return text;
 }
 
 std::vector<std::string> words(const std::string& line) {

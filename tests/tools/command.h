@@ -42,6 +42,9 @@ class Command {
 
 inline Outcome stepnet(const std::vector<std::string>& arguments) { return Command(arguments).wait(); }
 
+// What the command prints on a terminal, to standard output and to standard error.
+std::string on_terminal(std::vector<std::string> arguments);
+
 // Arguments that are separated by blanks.
 std::vector<std::string> words(const std::string& line);
 inline Outcome stepnet(const std::string& line) { return stepnet(words(line)); }

@@ -1,10 +1,7 @@
 // Run folders and checkpoints from anybody: `stepnet sample` and `stepnet train --resume` touch nothing outside of
 // them.
 #include <gtest/gtest.h>
-#include <pty.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "recurrent/train/run_folder.h"
 #include "recurrent/train/run_setup.h"
@@ -168,26 +165,6 @@ TEST_F(ConfinedCheckpoint, AResumedRunWritesThroughNoLink) {
   }
   const Outcome outcome = resume();
   EXPECT_EQ(outcome.code, 0) << outcome.text();
-}
-
-// What the command prints on a terminal.
-std::string on_terminal(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), command_path());
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  int terminal = -1;
-  const pid_t process = ::forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (process == 0) {
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
-  }
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = ::read(terminal, buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<size_t>(n));
-  ::waitpid(process, nullptr, 0);
-  ::close(terminal);
-  return text;
 }
 
 TEST_F(ConfinedCheckpoint, ATextRulesNoTerminal) {

@@ -71,6 +71,16 @@ void expect_same_runs(const std::string& folder, const std::string& expected) {
   EXPECT_EQ(unfinished_files(folder), std::vector<std::string>());
 }
 
+// The bar is drawn over itself by the terminal's own codes, which no text from outside gets through.
+TEST_F(TrainCommandTest, DrawsItsProgressOnATerminal) {
+  const std::string shown = testing::on_terminal(train("\033[2Jrun", "--iterations 20"));
+  EXPECT_NE(shown.find("\r\033[K["), shown.npos) << shown;
+  EXPECT_EQ(shown.find("\\x0d"), shown.npos) << shown;
+  EXPECT_EQ(shown.find("\\x1b[K"), shown.npos) << shown;
+  EXPECT_EQ(shown.find("\033[2J"), shown.npos) << shown;
+  testing::expect_contains(shown, "trained 20 iterations in ");
+}
+
 TEST_F(TrainCommandTest, TrainsWithAnOperatorOfAPlugin) {
   std::string net = testing::tiny_net_text();
   const std::string gates = R"(output: "gates" })";

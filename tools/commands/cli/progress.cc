@@ -20,10 +20,13 @@ constexpr double kPlainEvery = 5.0;  // seconds, elsewhere
 constexpr int kBarWidth = 24;        // at the most
 constexpr int kColumns = 80;         // of a terminal that does not say
 
-// Training goes on, and saves, where nobody can read this any more: after SIGHUP the terminal is gone.
-void say(const std::string& text) {
-  const std::string visible = visible_text(text);
-  std::fwrite(visible.data(), 1, visible.size(), stderr);
+constexpr const char* kEmptyLine = "\r\033[K";  // the terminal's codes to begin its line anew
+
+// The codes come from here alone, the text may have names in it. Training goes on, and saves, where nobody can read
+// this any more: after SIGHUP the terminal is gone.
+void say(const std::string& text, const char* codes = "") {
+  const std::string line = codes + visible_text(text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 int terminal_columns() {
@@ -84,13 +87,13 @@ void ProgressDisplay::draw(const TrainProgress& p) {
   }
   const double share = p.total > 0 ? static_cast<double>(p.iteration) / static_cast<double>(p.total)
                                    : p.seconds / std::max(wanted_seconds_, 1e-9);
-  say(fmt::format("\r\033[K{}", fitted(share, facts(p, smooth_loss_), terminal_columns())));
+  say(fitted(share, facts(p, smooth_loss_), terminal_columns()), kEmptyLine);
   std::fflush(stderr);
   drawn_ = true;
 }
 
 void ProgressDisplay::clear() {
-  if (drawn_) say("\r\033[K");
+  if (drawn_) say("", kEmptyLine);
   drawn_ = false;
 }
 
