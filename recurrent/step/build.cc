@@ -132,14 +132,14 @@ void StepProgram::add_given_slots() {
 void StepProgram::show_timesteps(StepSlot& slot) const {
   slot.tensor = Tensor::zeros(DType::int32, {1});
   if (spec_.device.kind == DeviceKind::cpu) return;
-  std::vector<int32_t> all(static_cast<size_t>(spec_.steps));
+  const int64_t rows = std::max<int64_t>(spec_.steps, 1);  // one without timesteps, too: operators see its shape
+  std::vector<int32_t> all(static_cast<size_t>(rows));
   std::iota(all.begin(), all.end(), 0);
-  slot.whole = Tensor::empty(DType::int32, {spec_.steps}, spec_.device);
-  slot.whole.copy_from(Tensor::of<int32_t>({spec_.steps}, all));
+  slot.whole = Tensor::empty(DType::int32, {rows}, spec_.device);
+  slot.whole.copy_from(Tensor::of<int32_t>({rows}, all));
   slot.row = {1};
   slot.stride = sizeof(int32_t);
-  slot.tensor = slot.whole;
-  if (spec_.steps > 0) slot.show(0);
+  slot.show(0);
 }
 
 int StepProgram::input_slot(const std::string& name) {
@@ -335,11 +335,12 @@ void StepProgram::plan_totals() {
   for (const auto& [name, tensor, gradient] : spec_.totals) {
     Total total{gradient, slot_of(name), tensor, false};
     require(total.slot >= 0, "the backward step net has no blob \"{}\", which is to be a parameter's gradient", name);
-    const StepSlot& slot = *slots_[total.slot];
+    StepSlot& slot = *slots_[total.slot];
+    slot.total = true;
     const bool wide = slot.typed && is_half(slot.tensor.dtype()) && tensor.dtype() == DType::float32;
     require(!slot.typed || (slot.tensor.size() == tensor.size() && (wide || slot.tensor.dtype() == tensor.dtype())),
             "the gradient of one timestep, \"{}\", is {}, but the parameter is {}", name, slot.tensor, tensor);
-    const std::vector<size_t> by = writers(total.slot);
+    const std::vector<size_t>& by = writers(total.slot);
     Op* const writer = by.empty() ? nullptr : ops_[by.back()].get();
     const size_t output = writer ? output_of(*writer, total.slot) : 0;
     const bool shared = terms.at(total.slot) > 1;
@@ -348,7 +349,7 @@ void StepProgram::plan_totals() {
     if (adds && uses_of(total.slot) == 1 && !shared && slot.kind == Kind::scratch &&
         writer->op.spec->output_spec(static_cast<int>(output))->accumulates) {
       writer->accumulate |= 1U << output;
-      total.accumulated_by_kernel = true;
+      slot.grows = total.accumulated_by_kernel = true;
     }
     totals_.push_back(total);
   }

@@ -1,8 +1,9 @@
 // A pass over a StepProgram: a sum disappears where its terms can be made in one place. The first term is written where
 // the sum would stand, and operators that can add to what is there add the others: of an LSTM's gates, the product with
-// the hidden state is added to the product with the input. Where only the last term comes from such an operator, the
-// others are added up before it: of a GRU's state, the gradient that does not go through a product.
+// the hidden state is added to the product with the input. Where only the last terms come from such operators, the
+// others are added up before them: of a GRU's state, the gradient that does not go through a product.
 #include <algorithm>
+#include <limits>
 
 #include "recurrent/step/program.h"
 
@@ -10,163 +11,293 @@ namespace stepnet {
 
 using Kind = StepSlot::Kind;
 
+// The operators while sums are folded: where they stand, and who reads and writes each slot. That is kept up to date,
+// because a search of the program for each term would take the square of its length.
+class StepProgram::Folds {
+ public:
+  explicit Folds(StepProgram& program);
+  void run();
+
+ private:
+  // Operators do not move but for sums that go in front of another one: these have its number, and their own turn.
+  struct At {
+    size_t number = 0, turn = std::numeric_limits<size_t>::max();
+    auto operator<=>(const At&) const = default;
+  };
+  using Users = std::map<At, size_t>;
+  // A term of a sum, and the last operator in front of the sum that writes it.
+  struct Term {
+    At at;
+    size_t writer;
+    int slot;
+  };
+
+  Op& op(size_t index) const { return *program_.ops_[index]; }
+  StepSlot& slot(int index) const { return *program_.slots_[index]; }
+  static bool any_between(const Users& users, At first, At end) {
+    const auto found = users.lower_bound(first);
+    return found != users.end() && found->first < end;
+  }
+
+  bool adds(size_t index, int slot) const {
+    return op(index).op.spec->output_spec(static_cast<int>(program_.output_of(op(index), slot)))->accumulates;
+  }
+  std::optional<size_t> term_writer(int slot, size_t sum) const;
+  void redirect(size_t index, int from, int to, bool add);
+  bool fold(size_t sum);
+  bool fold_in_place(size_t sum);
+  bool fold_all_terms(size_t sum);
+  bool fold_last_terms(size_t sum);
+  std::vector<Term> terms_of(size_t sum) const;
+  bool terms_fit(size_t sum) const;
+  bool may_show_same_row(int slot, int other) const;
+  bool may_hold_the_rest(size_t sum, const Term& last) const;
+  bool may_go_ahead(size_t sum, const Term& last) const;
+  void drop_terms(size_t sum, At before, const std::set<int>& dropped);
+  void bind_again(size_t sum);
+
+  StepProgram& program_;
+  std::vector<At> at_;
+  size_t turns_ = 0;
+  std::vector<bool> gone_;
+  std::vector<Users> readers_, writers_;           // by slot
+  std::vector<int> reads_;                         // by slot, as often as operators have it
+  std::map<const void*, std::vector<int>> links_;  // by storage: linked slots that show it
+};
+
+StepProgram::Folds::Folds(StepProgram& program)
+    : program_(program),
+      at_(program.ops_.size()),
+      gone_(program.ops_.size()),
+      readers_(program.slots_.size()),
+      writers_(program.slots_.size()),
+      reads_(program.slots_.size()) {
+  for (size_t i = 0; i < at_.size(); ++i) {
+    at_[i].number = i;
+    for (const int s : op(i).in_slots) {
+      if (s < 0) continue;
+      ++reads_[s];
+      readers_[s].emplace(at_[i], i);
+    }
+    for (const int s : op(i).out_slots)
+      if (s >= 0) writers_[s].emplace(at_[i], i);
+  }
+  for (size_t s = 0; s < readers_.size(); ++s)
+    if (program.slots_[s]->kind == Kind::link)
+      links_[program.slots_[s]->whole.storage().get()].push_back(static_cast<int>(s));
+}
+
 // The operator that makes the term, if only it writes and only the sum reads it.
-std::optional<size_t> StepProgram::term_writer(int slot, size_t sum) const {
-  if (slot < 0) return std::nullopt;
-  const StepSlot& term = *slots_[slot];
-  if (term.kind != Kind::scratch || !term.typed || term.reshaped || is_total(slot)) return std::nullopt;
-  if (!(term.tensor.shape() == slots_[ops_[sum]->out_slots[0]]->tensor.shape())) return std::nullopt;
-  for (size_t i = 0; i < ops_.size(); ++i)
-    if (std::ranges::count(ops_[i]->in_slots, slot) != (i == sum ? 1 : 0)) return std::nullopt;
-  const std::vector<size_t> by = writers(slot);
-  if (by.size() != 1 || by[0] > sum || !ops_[by[0]]->kernel || ops_[by[0]]->plain_copy) return std::nullopt;
-  if (ops_[by[0]]->stage != ops_[sum]->stage) return std::nullopt;
-  return by[0];
+std::optional<size_t> StepProgram::Folds::term_writer(int index, size_t sum) const {
+  if (index < 0 || reads_[index] != 1 || writers_[index].size() != 1) return std::nullopt;
+  const StepSlot& term = slot(index);
+  if (term.kind != Kind::scratch || !term.typed || term.reshaped || program_.is_total(index)) return std::nullopt;
+  if (!(term.tensor.shape() == slot(op(sum).out_slots[0]).tensor.shape())) return std::nullopt;
+  const auto& [at, writer] = *writers_[index].begin();
+  if (at > at_[sum] || !op(writer).kernel || op(writer).plain_copy) return std::nullopt;
+  if (op(writer).stage != op(sum).stage) return std::nullopt;
+  return writer;
 }
 
-// The operator's output that is the term.
-size_t StepProgram::output_of(const Op& op, int slot) const {
-  return static_cast<size_t>(std::ranges::find(op.out_slots, slot) - op.out_slots.begin());
-}
-
-// Lets the operator write its output to `result`, or add it there.
-void StepProgram::redirect(Op& op, size_t output, int result, bool add) {
-  if (add) op.accumulate |= 1U << output;
-  if (op.out_slots[output] != result) slots_[op.out_slots[output]]->unused = true;
-  op.out_slots[output] = result;
+// Lets the operator write its output to another slot, or add it there.
+void StepProgram::Folds::redirect(size_t index, int from, int to, bool add) {
+  const size_t output = program_.output_of(op(index), from);
+  if (add) op(index).accumulate |= 1U << output;
+  if (from == to) return;
+  slot(from).unused = true;
+  op(index).out_slots[output] = to;
+  writers_[from].erase(at_[index]);
+  writers_[to].emplace(at_[index], index);
 }
 
 // A sum that is written over one of its terms: the others can be added there when they are made.
-bool StepProgram::fold_in_place(size_t index) {
-  const Op& sum = *ops_[index];
-  const int result = sum.out_slots[0];
-  if (std::ranges::count(sum.in_slots, result) != 1 || sum.phase != Phase::step || is_total(result)) return false;
-  size_t first = index;  // from here on the term that is overwritten is there, and nobody reads it
-  while (first > 0 && std::ranges::count(ops_[first - 1]->in_slots, result) == 0 &&
-         std::ranges::count(ops_[first - 1]->out_slots, result) == 0)
-    --first;
-  if (first == 0 || std::ranges::count(ops_[first - 1]->out_slots, result) == 0) return false;
-  std::vector<std::pair<Op*, size_t>> adding;
-  for (const int s : sum.in_slots) {
+bool StepProgram::Folds::fold_in_place(size_t sum) {
+  const int result = op(sum).out_slots[0];
+  if (std::ranges::count(op(sum).in_slots, result) != 1 || op(sum).phase != Phase::step || program_.is_total(result))
+    return false;
+  // Behind the last one that writes it the term that is overwritten is there, and nobody but the sum may read it.
+  const auto own = writers_[result].find(at_[sum]);
+  if (own == writers_[result].begin()) return false;
+  const At first = std::prev(own)->first;
+  if (readers_[result].upper_bound(first)->second != sum) return false;
+  std::vector<std::pair<size_t, int>> adding;
+  for (const int s : op(sum).in_slots) {
     if (s == result) continue;
-    const std::optional<size_t> writer = term_writer(s, index);
-    if (!writer || *writer < first || ops_[*writer]->phase != Phase::step) return false;
-    const size_t o = output_of(*ops_[*writer], s);
-    if (!ops_[*writer]->op.spec->output_spec(static_cast<int>(o))->accumulates) return false;
-    adding.emplace_back(ops_[*writer].get(), o);
+    const std::optional<size_t> writer = term_writer(s, sum);
+    if (!writer || at_[*writer] <= first || op(*writer).phase != Phase::step || !adds(*writer, s)) return false;
+    adding.emplace_back(*writer, s);
   }
-  for (const auto& [op, o] : adding) redirect(*op, o, result, true);
+  for (const auto& [writer, s] : adding) redirect(writer, s, result, true);
   return true;
 }
 
-bool StepProgram::fold_sum(size_t index) {
-  const Op& sum = *ops_[index];
-  if (!sum.op.spec->sums_inputs || !sum.kernel || sum.in_slots.size() < 2) return false;
-  const int result = sum.out_slots[0];
-  if (std::ranges::count(sum.in_slots, result) > 0) return fold_in_place(index);
-  const StepSlot& place = *slots_[result];
-  if ((place.kind != Kind::scratch && place.kind != Kind::slab) || place.reshaped || is_total(result)) return false;
-  if (writers(result).front() != index) return false;
-  std::vector<size_t> terms;
-  for (const int s : sum.in_slots) {
-    const std::optional<size_t> writer = term_writer(s, index);
-    if (!writer || std::ranges::count(terms, *writer) > 0) return false;
-    terms.push_back(*writer);
+bool StepProgram::Folds::fold_all_terms(size_t sum) {
+  const int result = op(sum).out_slots[0];
+  if (std::ranges::count(op(sum).in_slots, result) > 0) return fold_in_place(sum);
+  const StepSlot& place = slot(result);
+  if ((place.kind != Kind::scratch && place.kind != Kind::slab) || place.reshaped || program_.is_total(result))
+    return false;
+  if (writers_[result].begin()->second != sum) return false;
+  std::vector<Term> terms;
+  for (const int s : op(sum).in_slots) {
+    const std::optional<size_t> writer = term_writer(s, sum);
+    if (!writer) return false;
+    terms.push_back({at_[*writer], *writer, s});
   }
   // Those that run before the block write before all others.
-  std::ranges::sort(terms);
-  std::stable_partition(terms.begin(), terms.end(), [&](size_t t) { return ops_[t]->phase == Phase::before; });
-  const auto has_phase = [&](Phase phase) { return [this, phase](size_t t) { return ops_[t]->phase == phase; }; };
-  if (sum.phase == Phase::after && !std::ranges::all_of(terms, has_phase(Phase::after))) return false;
-  if (sum.phase != Phase::after && std::ranges::any_of(terms, has_phase(Phase::after))) return false;
-  const auto output = [&](size_t t) {
-    return static_cast<size_t>(std::ranges::find_first_of(ops_[t]->out_slots, sum.in_slots) -
-                               ops_[t]->out_slots.begin());
-  };
-  const auto adds = [&](size_t t) { return ops_[t]->op.spec->output_spec(static_cast<int>(output(t)))->accumulates; };
-  if (!std::all_of(terms.begin() + 1, terms.end(), adds)) return false;
-  for (const size_t t : terms) redirect(*ops_[t], output(t), result, t != terms.front());
+  std::ranges::sort(terms, {}, [&](const Term& t) { return std::pair(op(t.writer).phase != Phase::before, t.at); });
+  const auto by_one = [](const Term& a, const Term& b) { return a.writer == b.writer; };
+  if (std::ranges::adjacent_find(terms, by_one) != terms.end()) return false;
+  const auto runs_after = [&](const Term& t) { return op(t.writer).phase == Phase::after; };
+  if (op(sum).phase == Phase::after ? !std::ranges::all_of(terms, runs_after) : std::ranges::any_of(terms, runs_after))
+    return false;
+  if (!std::all_of(terms.begin() + 1, terms.end(), [&](const Term& t) { return adds(t.writer, t.slot); })) return false;
+  for (const Term& t : terms) redirect(t.writer, t.slot, result, t.slot != terms.front().slot);
   return true;
 }
 
-// Whether the slots may show the same row of a tensor in a timestep.
-bool StepProgram::may_show_same_row(int slot, int other) const {
-  if (slot < 0 || other < 0) return false;
-  if (slot == other) return true;
-  const StepSlot &a = *slots_[slot], &b = *slots_[other];
-  if (a.kind != Kind::link || b.kind != Kind::link || a.whole.storage() != b.whole.storage()) return false;
-  return first_row(slot) < 0 || first_row(slot) == first_row(other);
+// The terms that some operator in front of the sum writes, the last one last.
+std::vector<StepProgram::Folds::Term> StepProgram::Folds::terms_of(size_t sum) const {
+  std::vector<Term> terms;
+  for (const int s : op(sum).in_slots) {
+    const auto behind = writers_[s].lower_bound(at_[sum]);
+    if (behind == writers_[s].begin()) continue;
+    const auto& [at, writer] = *std::prev(behind);
+    terms.push_back({at, writer, s});
+  }
+  std::ranges::sort(terms, {}, &Term::at);
+  return terms;
 }
 
-// The operator before the sum that writes a term, with none after it.
-std::optional<size_t> StepProgram::last_term_writer(const Op& sum, size_t index) const {
-  while (index-- > 0)
-    if (std::ranges::find_first_of(ops_[index]->out_slots, sum.in_slots) != ops_[index]->out_slots.end()) return index;
-  return std::nullopt;
+// Whether the sum of fewer terms would still be one.
+bool StepProgram::Folds::terms_fit(size_t sum) const {
+  const StepSlot& result = slot(op(sum).out_slots[0]);
+  if (program_.is_total(op(sum).out_slots[0]) || result.reshaped) return false;
+  return std::ranges::all_of(op(sum).in_slots, [&](int s) {
+    return s >= 0 && slot(s).tensor.shape() == result.tensor.shape() &&
+           slot(s).tensor.dtype() == result.tensor.dtype() && !slot(s).reshaped;
+  });
+}
+
+// Whether the linked slots, of one tensor, may show the same row in a timestep.
+bool StepProgram::Folds::may_show_same_row(int index, int other) const {
+  return index == other || program_.first_row(index) < 0 || program_.first_row(index) == program_.first_row(other);
 }
 
 // Whether the sum of the other terms can stand in the result while the product makes its own.
-bool StepProgram::may_hold_the_rest(const Op& sum, size_t index, size_t product, int term) const {
-  const int result = sum.out_slots[0];
-  const auto shows_result = [&](int s) { return may_show_same_row(result, s) && s != term; };
-  for (size_t i = product; i < index; ++i)
-    if (std::ranges::any_of(ops_[i]->in_slots, [&](int s) { return may_show_same_row(result, s); }) ||
-        std::ranges::any_of(ops_[i]->out_slots, shows_result))
-      return false;
-  const auto fits = [&](int s) {
-    return s >= 0 && slots_[s]->tensor.shape() == slots_[result]->tensor.shape() &&
-           slots_[s]->tensor.dtype() == slots_[result]->tensor.dtype() && !slots_[s]->reshaped;
+bool StepProgram::Folds::may_hold_the_rest(size_t sum, const Term& last) const {
+  const int result = op(sum).out_slots[0];
+  const auto is_free = [&](int s) {
+    const bool is_written = s != last.slot && any_between(writers_[s], last.at, at_[sum]);
+    return !is_written && !any_between(readers_[s], last.at, at_[sum]);
   };
-  return std::ranges::all_of(sum.in_slots, fits);
+  if (slot(result).kind != Kind::link) return is_free(result);
+  return std::ranges::all_of(links_.at(slot(result).whole.storage().get()),
+                             [&](int s) { return !may_show_same_row(result, s) || is_free(s); });
 }
 
-void StepProgram::drop_term(Op& sum, int slot) {
-  sum.in_slots.erase(std::ranges::find(sum.in_slots, slot));
+// Whether the sum may stand in front of the operator that makes its last term, which is then added to it.
+bool StepProgram::Folds::may_go_ahead(size_t sum, const Term& last) const {
+  const Op& product = op(last.writer);
+  const int result = op(sum).out_slots[0];
+  const bool stays = at_[last.writer].turn == At().turn;
+  if (product.phase != Phase::step || product.stage != op(sum).stage || !stays) return false;
+  const size_t output = program_.output_of(product, last.slot);
+  if ((product.accumulate >> output & 1) != 0 || !adds(last.writer, last.slot)) return false;
+  if (last.slot != result) {
+    if (term_writer(last.slot, sum) != last.writer) return false;
+  } else if (writers_[result].size() != 2 || writers_[result].rbegin()->second != sum) {
+    return false;
+  }
+  return may_hold_the_rest(sum, last);
+}
+
+// The sum goes in front of one operator that makes its last term after the other. Returns whether it is gone.
+bool StepProgram::Folds::fold_last_terms(size_t sum) {
+  if (op(sum).phase != Phase::step || !terms_fit(sum)) return false;
+  const int result = op(sum).out_slots[0];
+  const At before = at_[sum];
+  std::set<int> dropped;
+  std::vector<Term> terms = terms_of(sum);
+  while (!terms.empty() && op(sum).in_slots.size() - dropped.size() > 1) {
+    const Term last = terms.back();
+    terms.pop_back();
+    // An operator that makes two of the terms, or one that is there twice, is no last one.
+    if (!terms.empty() && terms.back().writer == last.writer) break;
+    if (!may_go_ahead(sum, last)) break;
+    redirect(last.writer, last.slot, result, true);
+    dropped.insert(last.slot);
+    at_[sum] = {last.at.number, turns_++};
+    if (last.slot == result) break;
+  }
+  if (dropped.empty()) return false;
+  drop_terms(sum, before, dropped);
+  return dropped.count(result) > 0 && fold(sum);
+}
+
+// Takes the sum, which stood there before, to its new place.
+void StepProgram::Folds::drop_terms(size_t sum, At before, const std::set<int>& dropped) {
+  for (const int s : op(sum).in_slots) {
+    readers_[s].erase(before);
+    if (dropped.count(s) > 0)
+      --reads_[s];
+    else
+      readers_[s].emplace(at_[sum], sum);
+  }
+  std::erase_if(op(sum).in_slots, [&](int s) { return dropped.count(s) > 0; });
+  Users& writers = writers_[op(sum).out_slots[0]];
+  writers.erase(before);
+  writers.emplace(at_[sum], sum);
+}
+
+// Makes it an operator of the terms that it has left.
+void StepProgram::Folds::bind_again(size_t index) {
+  Op& sum = op(index);
   OperatorDef def;  // of an operator with any number of terms
   def.set_type(op_with_role(Role::sum).type);
   def.set_name(sum.op.def.name());
-  for (const int s : sum.in_slots) def.add_input(slots_[s]->name);
-  def.add_output(slots_[sum.out_slots[0]]->name);
-  sum.op = bind_op(def, net_name_, sum.op.index, sum.op.device);
-  sum.op.net_name = spec_.random_name;
-  const StepSlot& result = *slots_[sum.out_slots[0]];
+  for (const int s : sum.in_slots) def.add_input(slot(s).name);
+  def.add_output(slot(sum.out_slots[0]).name);
+  sum.op = bind_op(def, program_.net_name_, sum.op.index, sum.op.device);
+  sum.op.net_name = program_.spec_.random_name;
+  const StepSlot& result = slot(sum.out_slots[0]);
   const std::vector<TensorType> in(sum.in_slots.size(), TensorType::of(result.tensor.dtype(), result.tensor.shape()));
   sum.kernel = &pick_kernel(sum.op, in, std::span(in).first(1));
 }
 
-// Moves the sum in front of the operator that makes its last term, which is then added to it. Returns its new place.
-std::optional<size_t> StepProgram::fold_last_term(size_t index) {
-  Op& sum = *ops_[index];
-  if (!sum.op.spec->sums_inputs || !sum.kernel || sum.in_slots.size() < 2 || sum.phase != Phase::step) return {};
-  const int result = sum.out_slots[0];
-  const std::optional<size_t> last = last_term_writer(sum, index);
-  if (!last || is_total(result) || slots_[result]->reshaped) return {};
-  Op& product = *ops_[*last];
-  const size_t output =
-      static_cast<size_t>(std::ranges::find_first_of(product.out_slots, sum.in_slots) - product.out_slots.begin());
-  const int term = product.out_slots[output];
-  if (product.phase != Phase::step || product.stage != sum.stage || (product.accumulate >> output & 1) != 0) return {};
-  if (!product.op.spec->output_spec(static_cast<int>(output))->accumulates) return {};
-  if (std::ranges::count(sum.in_slots, term) != 1 || (term != result && term_writer(term, index) != last)) return {};
-  if (term == result && writers(result) != std::vector<size_t>{*last, index}) return {};
-  if (!may_hold_the_rest(sum, index, *last, term)) return {};
-  redirect(product, output, result, true);
-  drop_term(sum, term);
-  std::rotate(ops_.begin() + static_cast<std::ptrdiff_t>(*last), ops_.begin() + static_cast<std::ptrdiff_t>(index),
-              ops_.begin() + static_cast<std::ptrdiff_t>(index) + 1);
-  return last;
+// Returns whether the sum is gone.
+bool StepProgram::Folds::fold(size_t sum) {
+  if (op(sum).in_slots.size() < 2) return false;
+  if (!fold_all_terms(sum)) return fold_last_terms(sum);
+  gone_[sum] = true;
+  for (const int s : op(sum).in_slots) {
+    --reads_[s];
+    readers_[s].erase(at_[sum]);
+  }
+  writers_[op(sum).out_slots[0]].erase(at_[sum]);
+  return true;
 }
 
-void StepProgram::fold_sums() {
-  for (size_t i = 0; i < ops_.size();) {
-    if (fold_sum(i)) {
-      ops_.erase(ops_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else if (const std::optional<size_t> moved = fold_last_term(i)) {
-      i = *moved;
-    } else {
-      ++i;
-    }
+void StepProgram::Folds::run() {
+  for (size_t i = 0; i < at_.size(); ++i) {
+    if (!op(i).op.spec->sums_inputs || !op(i).kernel) continue;
+    const size_t terms = op(i).in_slots.size();
+    if (!fold(i) && op(i).in_slots.size() < terms) bind_again(i);
   }
+  std::vector<size_t> order;
+  for (size_t i = 0; i < at_.size(); ++i)
+    if (!gone_[i]) order.push_back(i);
+  std::ranges::sort(order, {}, [&](size_t i) { return at_[i]; });
+  std::vector<std::unique_ptr<Op>> left;
+  for (const size_t i : order) left.push_back(std::move(program_.ops_[i]));
+  program_.ops_ = std::move(left);
 }
+
+// The operator's output that is the slot.
+size_t StepProgram::output_of(const Op& op, int slot) const {
+  return static_cast<size_t>(std::ranges::find(op.out_slots, slot) - op.out_slots.begin());
+}
+
+void StepProgram::fold_sums() { Folds(*this).run(); }
 
 }  // namespace stepnet

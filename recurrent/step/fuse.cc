@@ -2,6 +2,8 @@
 // rows (core/compute/elementwise_chain.h). Slices of columns are read where they are, and a sum of gradients of such
 // slices that fill a tensor is written as they come. What only the chain itself reads has no tensor any more.
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "recurrent/step/fuse.h"
 
@@ -93,16 +95,12 @@ bool StepProgram::add_taken_columns(Chain& chain, const Op& op) const {
 
 // Whether a sum reads the slot next, and nobody what is in it now after that.
 bool StepProgram::is_summed_next(size_t index, int slot) const {
-  size_t sum = index + 1;
-  while (sum < ops_.size() && std::ranges::count(ops_[sum]->in_slots, slot) == 0) {
-    if (std::ranges::count(ops_[sum]->out_slots, slot) > 0) return false;
-    ++sum;
-  }
-  if (sum == ops_.size() || !ops_[sum]->op.spec->sums_inputs || std::ranges::count(ops_[sum]->in_slots, slot) != 1)
-    return false;
-  if (std::ranges::count(ops_[sum]->out_slots, slot) > 0) return true;
-  return std::ranges::none_of(ops_.begin() + static_cast<std::ptrdiff_t>(sum) + 1, ops_.end(),
-                              [&](const auto& later) { return std::ranges::count(later->in_slots, slot) > 0; });
+  const auto reads = [&](size_t i) { return std::ranges::count(ops_[i]->in_slots, slot); };
+  const auto writes = [&](size_t i) { return std::ranges::count(ops_[i]->out_slots, slot) > 0; };
+  const std::vector<size_t>& all = users(slot);
+  const auto next = std::ranges::upper_bound(all, index);
+  if (next == all.end() || !ops_[*next]->op.spec->sums_inputs || reads(*next) != 1) return false;
+  return writes(*next) || std::none_of(next + 1, all.end(), [&](size_t i) { return reads(i) > 0; });
 }
 
 // Parts that fill their tensor, or one that is the only thing in it until a sum adds the others.
@@ -197,27 +195,44 @@ bool StepProgram::add_to_chain(Chain& chain, size_t index) const {
 
 // Slices of columns go to the first operator that reads one of them, so that nothing stands between them and its chain.
 void StepProgram::move_slices_to_readers() {
+  const KnownUses known(*this);
+  // Where an operator stands: a slice that has moved has the number of the operator in front of which it is, and its
+  // place among the slices there.
+  using At = std::pair<size_t, int64_t>;
+  constexpr int64_t kStays = std::numeric_limits<int64_t>::max();
+  std::vector<At> at;
+  for (size_t i = 0; i < ops_.size(); ++i) at.emplace_back(i, kStays);
+  int64_t first = 0, last = 0;
   for (size_t i = ops_.size(); i-- > 0;) {
     const Op& op = *ops_[i];
     if (op.phase != Phase::step || columns_of(op, false).empty()) continue;
     const auto may_change = [&](int s) { return s >= 0 && slots_[s]->kind == Kind::link && shares_storage(s); };
     if (std::ranges::any_of(op.in_slots, may_change)) continue;
-    const auto uses_result = [&](int s) { return s >= 0 && std::ranges::count(op.out_slots, s) > 0; };
-    const auto is_source = [&](int s) { return s >= 0 && std::ranges::count(op.in_slots, s) > 0; };
-    size_t to = i;
-    while (to + 1 < ops_.size() && ops_[to + 1]->stage == op.stage &&
-           std::ranges::none_of(ops_[to + 1]->in_slots, uses_result) &&
-           std::ranges::none_of(ops_[to + 1]->out_slots, [&](int s) { return uses_result(s) || is_source(s); }))
-      ++to;
-    const bool read = to + 1 < ops_.size() && ops_[to + 1]->stage == op.stage && ops_[to + 1]->phase == Phase::step &&
-                      std::ranges::any_of(ops_[to + 1]->in_slots, uses_result);
-    const auto begin = ops_.begin() + static_cast<std::ptrdiff_t>(i);
-    if (read) std::rotate(begin, begin + 1, ops_.begin() + static_cast<std::ptrdiff_t>(to) + 1);
+    std::optional<size_t> next;  // that reads or writes a slice, or writes what it is taken from
+    const auto look_at = [&](const std::vector<size_t>& others) {
+      for (auto other = std::ranges::upper_bound(others, i); other != others.end(); ++other)
+        if (!next || at[*other] < at[*next]) next = *other;
+    };
+    for (const int s : op.in_slots)
+      if (s >= 0) look_at(writers(s));
+    for (const int s : op.out_slots)
+      if (s >= 0) look_at(users(s));
+    if (!next || ops_[*next]->stage != op.stage || ops_[*next]->phase != Phase::step) continue;
+    const auto is_result = [&](int s) { return s >= 0 && std::ranges::count(op.out_slots, s) > 0; };
+    if (std::ranges::any_of(ops_[*next]->in_slots, is_result))
+      at[i] = {at[*next].first, at[*next].second == kStays ? ++last : --first};
   }
+  std::vector<size_t> order(ops_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](size_t i) { return at[i]; });
+  std::vector<std::unique_ptr<Op>> moved;
+  for (const size_t i : order) moved.push_back(std::move(ops_[i]));
+  ops_ = std::move(moved);
 }
 
-void StepProgram::fuse_chains() {
-  move_slices_to_readers();
+// Returns which operators are part of another one now.
+std::vector<bool> StepProgram::close_chains() {
+  const KnownUses known(*this);
   std::vector<bool> gone(ops_.size(), false);
   Chain chain;
   const auto close = [&] {
@@ -231,6 +246,12 @@ void StepProgram::fuse_chains() {
     add_to_chain(chain, i);
   }
   close();
+  return gone;
+}
+
+void StepProgram::fuse_chains() {
+  move_slices_to_readers();
+  const std::vector<bool> gone = close_chains();
   std::vector<std::unique_ptr<Op>> left;
   for (size_t i = 0; i < ops_.size(); ++i)
     if (!gone[i]) left.push_back(std::move(ops_[i]));
@@ -244,14 +265,17 @@ void StepProgram::fuse_chains() {
 
 // A slice of columns that only operators of a timestep read is no work there, so it is not worth running before.
 void StepProgram::keep_slices_in_steps() {
+  const KnownUses known(*this);
   for (const auto& op : ops_) {
     if (op->phase != Phase::before || columns_of(*op, false).empty()) continue;
-    const bool in_steps = std::ranges::all_of(ops_, [&](const auto& reader) {
-      return (reader->phase == Phase::step && reader->stage == op->stage) ||
-             std::ranges::none_of(op->out_slots,
-                                  [&](int s) { return s >= 0 && std::ranges::count(reader->in_slots, s) > 0; });
-    });
-    if (in_steps) op->phase = Phase::step;
+    const auto in_steps = [&](int s) {
+      return s < 0 || std::ranges::all_of(users(s), [&](size_t i) {
+               const Op& reader = *ops_[i];
+               return (reader.phase == Phase::step && reader.stage == op->stage) ||
+                      std::ranges::count(reader.in_slots, s) == 0;
+             });
+    };
+    if (std::ranges::all_of(op->out_slots, in_steps)) op->phase = Phase::step;
   }
 }
 

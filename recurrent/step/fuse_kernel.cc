@@ -58,12 +58,13 @@ void run_chain(const std::vector<Place>& places, size_t sources, const std::vect
 
 }  // namespace
 
-// Whether anything but the chain sees the slot's value.
+// Whether anything but the chain sees the slot's value: operators in front of it have seen one before.
 bool StepProgram::is_seen(const Chain& chain, int slot) const {
   if (slots_[slot]->kind != Kind::scratch) return true;
-  for (size_t i = 0; i < ops_.size(); ++i)
-    if (std::ranges::count(chain.ops, i) == 0 && std::ranges::count(ops_[i]->in_slots, slot) > 0) return true;
-  return false;
+  const std::vector<size_t>& all = users(slot);
+  return std::any_of(std::ranges::upper_bound(all, chain.ops.front()), all.end(), [&](size_t i) {
+    return !std::ranges::binary_search(chain.ops, i) && std::ranges::count(ops_[i]->in_slots, slot) > 0;
+  });
 }
 
 // Gives every result a place in a tensor or among the values in between, which are used again.

@@ -48,9 +48,7 @@ bool StepProgram::is_seen_in_blocks(const Tensor& linked) const {
 
 bool StepProgram::varies(int slot) const { return slot >= 0 && slots_[slot]->kind != Kind::external; }
 
-bool StepProgram::is_total(int slot) const {
-  return std::any_of(totals_.begin(), totals_.end(), [&](const Total& t) { return t.slot == slot; });
-}
+bool StepProgram::is_total(int slot) const { return slot >= 0 && slots_[slot]->total; }
 
 StepProgram::SlotUses StepProgram::find_uses() const {
   SlotUses uses;
@@ -73,25 +71,17 @@ StepProgram::SlotUses StepProgram::find_uses() const {
   return uses;
 }
 
-std::vector<size_t> StepProgram::writers(int slot) const {
-  if (uses_) return uses_->writers[slot];
-  std::vector<size_t> result;
-  for (size_t i = 0; i < ops_.size(); ++i)
-    if (contains(ops_[i]->out_slots, slot)) result.push_back(i);
-  return result;
-}
+const std::vector<size_t>& StepProgram::writers(int slot) const { return uses_->writers[slot]; }
+
+const std::vector<size_t>& StepProgram::users(int slot) const { return uses_->users[slot]; }
+
+int StepProgram::uses_of(int slot) const { return uses_->uses[slot]; }
 
 // The linked slots that show this tensor.
-std::vector<int> StepProgram::links_to(const void* storage) const {
-  if (uses_) {
-    const auto found = uses_->links.find(storage);
-    return found == uses_->links.end() ? std::vector<int>() : found->second;
-  }
-  std::vector<int> result;
-  for (size_t s = 0; s < slots_.size(); ++s)
-    if (slots_[s]->kind == Kind::link && slots_[s]->whole.storage().get() == storage)
-      result.push_back(static_cast<int>(s));
-  return result;
+const std::vector<int>& StepProgram::links_to(const void* storage) const {
+  static const std::vector<int> none;
+  const auto found = uses_->links.find(storage);
+  return found == uses_->links.end() ? none : found->second;
 }
 
 // Whether another linked slot shows the same tensor.
@@ -158,7 +148,7 @@ bool StepProgram::is_made_earlier(size_t op, int index) const {
 bool StepProgram::read_before(size_t op, int index) const {
   if (index < 0 || !varies(index)) return true;
   const StepSlot& slot = *slots_[index];
-  const std::vector<size_t> by = writers(index);
+  const std::vector<size_t>& by = writers(index);
   if (slot.kind == Kind::link) return !slot.changes && first_row(index) >= 0 && is_made_earlier(op, index);
   if (by.empty()) return slot.kind == Kind::slab || slot.kind == Kind::timestep || slot.shape_only;
   if (by.size() != 1) return false;
@@ -175,7 +165,7 @@ bool StepProgram::runs_before(size_t index) const {
 bool StepProgram::read_after(size_t op, int index) const {
   if (index < 0 || !varies(index)) return true;
   const StepSlot& slot = *slots_[index];
-  const std::vector<size_t> by = writers(index);
+  const std::vector<size_t>& by = writers(index);
   if (is_total(index)) return false;
   if (slot.kind == Kind::slab || slot.kind == Kind::timestep) return by.empty() || by.back() < op;
   if (slot.kind == Kind::scratch) return slot.shape_only || (!by.empty() && by.back() < op);
@@ -216,9 +206,7 @@ bool StepProgram::runs_after(size_t index) const {
 }
 
 // Whether a kernel adds to a total instead of writing the slot.
-bool StepProgram::is_accumulator(int slot) const {
-  return std::ranges::any_of(totals_, [&](const Total& t) { return t.slot == slot && t.accumulated_by_kernel; });
-}
+bool StepProgram::is_accumulator(int slot) const { return slot >= 0 && slots_[slot]->grows; }
 
 // A scratch buffer gets a row for each timestep of a block.
 void StepProgram::widen(int index) {

@@ -16,7 +16,7 @@ using Kind = StepSlot::Kind;
 
 Lifetime StepProgram::block_lifetime(int slot) const {
   Lifetime life{byte_size(slots_[slot]->tensor.dtype(), slots_[slot]->row.prepend(ring_))};
-  const std::vector<size_t> all = users(slot);
+  const std::vector<size_t>& all = users(slot);
   const auto steps = static_cast<int>(ops_.size());
   const auto is_after = [&](size_t i) { return ops_[i]->phase == Phase::after; };
   const auto in_first_stage = [&](size_t i) { return !is_after(i) && ops_[i]->stage == ops_[all[0]]->stage; };

@@ -201,7 +201,8 @@ class StepProgram {
   void infer(Op& op);
   void fit_output(int slot, const TensorType& type);
   void forget_shape(StepSlot& slot) const;
-  // Who reads and writes each slot, found once for a pass that changes no operator's slots.
+  // Who reads and writes each slot, found once for a pass. A pass that changes operators' slots keeps that up to date
+  // or asks about others alone.
   struct SlotUses {
     std::vector<std::vector<size_t>> writers, users;  // operators, in order
     std::vector<int> uses;                            // as often as an operator has it
@@ -215,6 +216,7 @@ class StepProgram {
     ~KnownUses() { program_.uses_ = nullptr; }
     KnownUses(const KnownUses&) = delete;
     KnownUses& operator=(const KnownUses&) = delete;
+    SlotUses& slots() { return uses_; }
 
    private:
     StepProgram& program_;
@@ -222,14 +224,15 @@ class StepProgram {
   };
   SlotUses find_uses() const;
   int uses_of(int slot) const;
-  bool may_overwrite(const Op& op, int slab, int output) const;
-  void replace_slot(int old, int by);
+  struct Overwrites;
+  bool may_overwrite(const Overwrites& known, const Op& op, int slab, int output) const;
+  void replace_slot(SlotUses& uses, int old, int by);
   void overwrite_slabs();
   void plan_totals();
   void plan_blocks();
   void plan_block_size();
   class Orders;
-  std::vector<size_t> users(int slot) const;
+  const std::vector<size_t>& users(int slot) const;
   void order_slot(Orders& orders, int slot) const;
   bool is_earlier_row(int slot, int than) const;
   void order_rows(Orders& orders, const std::vector<int>& same_tensor) const;
@@ -259,20 +262,13 @@ class StepProgram {
   void place_results(Chain& chain, std::vector<Place>& results) const;
   bool is_shared(const std::vector<Place>& places, const Place& result) const;
   bool close_chain(Chain& chain);
+  std::vector<bool> close_chains();
   void fuse_chains();
   void keep_slices_in_steps();
   void move_slices_to_readers();
+  class Folds;
   void fold_sums();
-  bool fold_sum(size_t sum);
-  bool fold_in_place(size_t sum);
-  std::optional<size_t> last_term_writer(const Op& sum, size_t index) const;
-  bool may_hold_the_rest(const Op& sum, size_t index, size_t product, int term) const;
-  bool may_show_same_row(int slot, int other) const;
-  void drop_term(Op& sum, int slot);
-  std::optional<size_t> fold_last_term(size_t sum);
   size_t output_of(const Op& op, int slot) const;
-  void redirect(Op& op, size_t output, int result, bool add);
-  std::optional<size_t> term_writer(int slot, size_t sum) const;
   void place(size_t op, Phase phase);
   int64_t first_row(int slot) const;
   bool is_made_earlier(size_t op, int slot) const;
@@ -288,8 +284,8 @@ class StepProgram {
   bool is_accumulator(int slot) const;
   Schedule schedule() const;
   void check_pass(const std::string& pass, bool placed = true);
-  std::vector<size_t> writers(int slot) const;
-  std::vector<int> links_to(const void* storage) const;
+  const std::vector<size_t>& writers(int slot) const;
+  const std::vector<int>& links_to(const void* storage) const;
   bool shares_storage(int slot) const;
   int stage_of_storage(const void* storage) const;
   bool packs_weights(int64_t products) const;

@@ -5,6 +5,7 @@
 // for the block (splitting a stack into loops; sinking). Two stages may also work on two blocks at once (a wavefront,
 // see step_schedule.cc).
 #include <algorithm>
+#include <ranges>
 
 #include "recurrent/step/components.h"
 #include "recurrent/step/program.h"
@@ -39,26 +40,12 @@ class StepProgram::Orders {
   std::vector<std::pair<size_t, size_t>> over_time;
 };
 
-namespace {
-
-bool uses(const std::vector<int>& slots, int slot) { return std::ranges::find(slots, slot) != slots.end(); }
-
-}  // namespace
-
-std::vector<size_t> StepProgram::users(int slot) const {
-  if (uses_) return uses_->users[slot];
-  std::vector<size_t> result;
-  for (size_t i = 0; i < ops_.size(); ++i)
-    if (uses(ops_[i]->in_slots, slot) || uses(ops_[i]->out_slots, slot)) result.push_back(i);
-  return result;
-}
-
 // Within a timestep, who reads the slot waits for who writes it. A value whose shape is not known before the run cannot
 // get a row for each timestep, so that all who use it stay together.
 void StepProgram::order_slot(Orders& orders, int slot) const {
-  const std::vector<size_t> by = writers(slot);
+  const std::vector<size_t>& by = writers(slot);
   if (by.empty()) return;
-  const std::vector<size_t> all = users(slot);
+  const std::vector<size_t>& all = users(slot);
   if (by.size() > 1 || slots_[slot]->reshaped || !slots_[slot]->typed || all.front() < by[0]) return orders.bind(all);
   for (const size_t i : all) orders.add(by[0], i);
 }
@@ -80,7 +67,8 @@ void StepProgram::order_rows(Orders& orders, const std::vector<int>& same_tensor
     return;
   }
   for (const int written : same_tensor) {
-    for (const size_t w : writers(written)) {
+    // Several that write one slot are bound to each other; of two, one is another operator than any that reads.
+    for (const size_t w : writers(written) | std::views::take(2)) {
       for (const int other : same_tensor) {
         if (other == written) continue;
         const bool earlier = is_earlier_row(other, written);
@@ -205,7 +193,7 @@ void StepProgram::widen_between_stages() {
   if (stages_ < 2) return;
   const KnownUses known(*this);
   for (size_t s = 0; s < slots_.size(); ++s) {
-    const std::vector<size_t> all = users(static_cast<int>(s));
+    const std::vector<size_t>& all = users(static_cast<int>(s));
     if (all.empty() || slots_[s]->kind != Kind::scratch || is_total(static_cast<int>(s))) continue;
     if (ops_[all.front()]->stage != ops_[all.back()]->stage) widen(static_cast<int>(s));
   }

@@ -34,6 +34,8 @@ struct StepSlot {
   bool unused = false;      // no operator reads or writes it any more
   bool shape_only = false;  // scratch of which nobody reads the elements
   bool laid_out = false;    // scratch: has a part of an arena, which is made when the lanes are known
+  bool total = false;       // is added up over time
+  bool grows = false;       // total: a kernel adds to it instead of writing the slot
   size_t base = 0;          // link, slab and block: byte offset at timestep 0
   size_t stride = 0;        // link, slab and block: bytes from one timestep to the next
   Shape row;                // link, slab and block: what one timestep holds, a link's whole window
