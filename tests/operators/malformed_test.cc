@@ -75,15 +75,10 @@ class InFolder {
 // What a huge size asks for is refused, and does not keep the machine busy.
 class LittleMemory {
  public:
-  LittleMemory() : before_(cpu_memory_limit()) {
-    limit_cpu_memory(allocator(Device{}).counters().live + (int64_t{16} << 20));
-  }
-  ~LittleMemory() { limit_cpu_memory(before_); }
+  LittleMemory() { limit_cpu_memory(allocator(Device{}).counters().live + (int64_t{16} << 20)); }
+  ~LittleMemory() { limit_cpu_memory(-1); }  // what the machine has
   LittleMemory(const LittleMemory&) = delete;
   LittleMemory& operator=(const LittleMemory&) = delete;
-
- private:
-  int64_t before_;
 };
 
 // Runs the operators before; false if one of them fails, since they read the changed values too.
