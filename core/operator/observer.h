@@ -1,7 +1,12 @@
-// NetObserver: sees each operator of a net before and after it runs, with what the net releases behind it.
+// NetObserver: sees each operator of a net before and after it runs, with what the net releases after it, and step nets
+// while they are compiled.
 //
 // Threads: called by the thread that runs the net.
 #pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
 
 #include "core/operator/bound_op.h"
 
@@ -12,6 +17,9 @@ class NetObserver {
   virtual ~NetObserver() = default;
   virtual void before(const BoundOp& op) = 0;
   virtual void after(const BoundOp& op) = 0;  // not if it throws
+  // A step net that an operator of the net compiles, as it is written ("" for the pass) and after each pass.
+  virtual void compiled([[maybe_unused]] std::string_view step_net, [[maybe_unused]] std::string_view pass,
+                        [[maybe_unused]] const std::function<std::string()>& text) {}
 };
 
 }  // namespace stepnet

@@ -1,4 +1,5 @@
 #include "recurrent/form/spec.h"
+#include "recurrent/form/passes.h"
 
 #include <algorithm>
 #include <limits>
@@ -102,13 +103,6 @@ void parse_rename(const OperatorDef& def, RecurrentSpec& spec) {
 
 }  // namespace
 
-const std::vector<std::string>& step_passes() {
-  static const std::vector<std::string> passes = {"activate", "defer", "fold",         "fuse",     "graph",
-                                                  "hoist",    "lanes", "layout",       "merge",    "overwrite",
-                                                  "sink",     "split", "split_concat", "wavefront"};
-  return passes;
-}
-
 void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   using A = RecurrentArgs;
   using Strings = std::vector<std::string>;
@@ -137,7 +131,7 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
         "step blobs that the backward step net computes again");
   b.arg("disabled_passes", &A::disabled_passes, Strings{},
         "of the passes that make a step net fast, those to leave out: " +
-            fmt::format("{}", fmt::join(step_passes(), ", ")));
+            fmt::format("{}", fmt::join(pass_names(), ", ")));
   b.arg("zero_state_ranks", &A::zero_state_ranks, Ints{},
         "per state that starts at zero (-1 in initial_recurrent_state_ids), its number of dimensions after B, else 0");
   b.arg("zero_state_sizes", &A::zero_state_sizes, Ints{}, "those dimensions, one state after the other");
@@ -167,8 +161,8 @@ RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def,
   spec.backward_net = args.backward_step_net.net;
   spec.timestep = args.timestep;
   for (const std::string& pass : args.disabled_passes) {
-    require(std::ranges::count(step_passes(), pass) > 0, "\"disabled_passes\" names \"{}\"; there are {}.{}", pass,
-            fmt::join(step_passes(), ", "), suggest(pass, step_passes()));
+    require(std::ranges::count(pass_names(), pass) > 0, "\"disabled_passes\" names \"{}\"; there are {}.{}", pass,
+            fmt::join(pass_names(), ", "), suggest(pass, pass_names()));
     spec.disabled_passes.insert(pass);
   }
   spec.states = parse_states(args, inputs);

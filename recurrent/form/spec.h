@@ -106,9 +106,6 @@ inline bool is_state(const RecurrentSpec& spec, const std::string& name) {
 // The part of parse_recurrent that is about what the public format does not have; the rest must be parsed.
 void parse_extensions(const RecurrentArgs& args, int inputs, RecurrentSpec& spec);
 
-// The names of all passes over step nets; the README says what each does.
-const std::vector<std::string>& step_passes();
-
 // Declares the arguments on the forward or the gradient operator.
 void declare_recurrent_args(OpBuilder<RecurrentArgs>& builder);
 

@@ -14,11 +14,13 @@
 #include "recurrent/form/activated_gates.h"
 #include "recurrent/form/example_nets.h"
 #include "recurrent/form/net_storage.h"
+#include "recurrent/form/passes.h"
 #include "recurrent/network/extensions.h"
 #include "recurrent/network/nested.h"
 #include "recurrent/network/segmented_run.h"
 #include "recurrent/network/states.h"
 #include "recurrent/step/block_size.h"
+#include "recurrent/step/passes.h"
 
 namespace stepnet {
 
@@ -139,7 +141,7 @@ ShapeKey shape_key(const BlobCall& call, const std::map<std::string, LinkTarget>
 
 void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::string, LinkTarget>& links, int64_t steps) {
   const RecurrentSpec& spec = scratch.forward_spec;
-  StepProgramSpec program;
+  StepSpec program;
   program.net = &spec.step_net;
   program.random_name = spec.step_net.name();
   program.timestep = spec.timestep;
@@ -152,6 +154,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.links = links;
   program.workspace = &call.workspace;
   program.make_inner = make_nested;
+  program.observer = call.run.observer;
   program.keep_all = scratch.is_fetched;
   if (spec.has_backward)
     for (const std::string& name : backward_reads(spec).values)
@@ -167,7 +170,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   scratch.backward.reset();
   scratch.forward_slabs.clear();
   scratch.forward.reset();  // its slabs go before new ones come
-  scratch.forward = std::make_unique<StepProgram>(std::move(program));
+  scratch.forward = std::make_unique<StepProgram>(compile_step(std::move(program)));
   check_outputs(spec, *scratch.forward, call.in[0]->tensor().dim(1));
   scratch.types = scratch.forward->types();
   plan_segments(scratch);
@@ -226,7 +229,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     scratch.forward.reset();
     scratch.forward_of.reset();
     scratch.forward_spec = parse_forward(args, call.def);
-    if (AnomalyWatch::here()) scratch.forward_spec.disabled_passes = {step_passes().begin(), step_passes().end()};
+    if (AnomalyWatch::here()) scratch.forward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
     look_around(scratch, call);
     if (!scratch.is_fetched) activate_gates(scratch.forward_spec);
     scratch.forward_of = args.identity;

@@ -31,7 +31,7 @@ class NestedOp : public InnerOperator {
   std::vector<Blob*> in_, out_;
 };
 
-// For StepProgramSpec: a NestedOp of what is_recurrent, null for all others.
+// For StepSpec: a NestedOp of what is_recurrent, null for all others.
 std::unique_ptr<InnerOperator> make_nested(const BoundOp& op, Workspace& workspace);
 
 }  // namespace stepnet

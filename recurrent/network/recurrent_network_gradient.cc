@@ -17,11 +17,13 @@
 #include "core/operator/operator.h"
 #include "recurrent/form/activated_gates.h"
 #include "recurrent/form/backward_net.h"
+#include "recurrent/form/passes.h"
 #include "recurrent/network/backward.h"
 #include "recurrent/network/nested.h"
 #include "recurrent/network/segmented_run.h"
 #include "recurrent/network/states.h"
 #include "recurrent/step/block_size.h"
+#include "recurrent/step/passes.h"
 
 namespace stepnet {
 namespace {
@@ -160,7 +162,7 @@ void bind_program(Backward& b) {
   std::vector<SummedValue> sums;
   for (size_t i = 0; i < totals.size(); ++i) sums.push_back({totals[i].first, i});
   const NetDef net = prepared_net(b, sums);
-  StepProgramSpec program;
+  StepSpec program;
   program.net = &net;
   program.random_name = scratch.forward_spec.step_net.name();  // a recomputed draw is the same draw
   program.timestep = b.spec.timestep;
@@ -180,12 +182,13 @@ void bind_program(Backward& b) {
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
   program.make_inner = make_nested;
+  program.observer = b.call.run.observer;
   const BackwardReads reads = backward_reads(b.spec);
   std::erase_if(program.slabs, [&](const auto& slab) { return reads.values.count(slab.first) == 0; });
   for (const std::string& name : reads.shapes)
     if (const auto it = scratch.types.find(name); it != scratch.types.end()) program.shapes[name] = it->second;
   scratch.backward.reset();
-  scratch.backward = std::make_unique<StepProgram>(std::move(program));
+  scratch.backward = std::make_unique<StepProgram>(compile_step(std::move(program)));
   complete_gradients(b);
   scratch.backward_key = shape_key(b, link_targets(b), totals);
 }
@@ -267,7 +270,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
     scratch.backward_of.reset();
     scratch.backward_spec = parse_recurrent(args, call.def, call.def.input_size());
     name_param_gradients(scratch.backward_spec, call.def);
-    if (AnomalyWatch::here()) scratch.backward_spec.disabled_passes = {step_passes().begin(), step_passes().end()};
+    if (AnomalyWatch::here()) scratch.backward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
     if (!scratch.is_fetched) activate_gates(scratch.backward_spec);
     scratch.backward_spec.links = links_for_backward(scratch.backward_spec);
     scratch.gradients_in_turn.clear();

@@ -1,21 +1,23 @@
-// A pass over a StepProgram: a sum disappears where its terms can be made in one place. The first term is written where
+// A pass over a StepIr: a sum disappears where its terms can be made in one place. The first term is written where
 // the sum would stand, and operators that can add to what is there add the others: of an LSTM's gates, the product with
 // the hidden state is added to the product with the input. Where only the last terms come from such operators, the
 // others are added up before them: of a GRU's state, the gradient that does not go through a product.
 #include <algorithm>
 #include <limits>
 
-#include "recurrent/step/program.h"
+#include "recurrent/step/ir.h"
+#include "recurrent/step/passes.h"
 
 namespace stepnet {
 
 using Kind = StepSlot::Kind;
+using Phase = Schedule::Phase;
 
 // The operators while sums are folded: where they stand, and who reads and writes each slot. That is kept up to date,
 // because a search of the program for each term would take the square of its length.
-class StepProgram::Folds {
+class Folds {
  public:
-  explicit Folds(StepProgram& program);
+  explicit Folds(StepIr& ir);
   void run();
 
  private:
@@ -32,15 +34,15 @@ class StepProgram::Folds {
     int slot;
   };
 
-  Op& op(size_t index) const { return *program_.ops_[index]; }
-  StepSlot& slot(int index) const { return *program_.slots_[index]; }
+  StepOp& op(size_t index) const { return *ir_.ops[index]; }
+  StepSlot& slot(int index) const { return *ir_.slots[index]; }
   static bool any_between(const Users& users, At first, At end) {
     const auto found = users.lower_bound(first);
     return found != users.end() && found->first < end;
   }
 
   bool adds(size_t index, int slot) const {
-    return op(index).op.spec->output_spec(static_cast<int>(program_.output_of(op(index), slot)))->accumulates;
+    return op(index).op.spec->output_spec(static_cast<int>(ir_.output_of(op(index), slot)))->accumulates;
   }
   std::optional<size_t> term_writer(int slot, size_t sum) const;
   void redirect(size_t index, int from, int to, bool add);
@@ -56,7 +58,7 @@ class StepProgram::Folds {
   void drop_terms(size_t sum, At before, const std::set<int>& dropped);
   void bind_again(size_t sum);
 
-  StepProgram& program_;
+  StepIr& ir_;
   std::vector<At> at_;
   size_t turns_ = 0;
   std::vector<bool> gone_;
@@ -65,13 +67,13 @@ class StepProgram::Folds {
   std::map<const void*, std::vector<int>> links_;  // by storage: linked slots that show it
 };
 
-StepProgram::Folds::Folds(StepProgram& program)
-    : program_(program),
-      at_(program.ops_.size()),
-      gone_(program.ops_.size()),
-      readers_(program.slots_.size()),
-      writers_(program.slots_.size()),
-      reads_(program.slots_.size()) {
+Folds::Folds(StepIr& ir)
+    : ir_(ir),
+      at_(ir.ops.size()),
+      gone_(ir.ops.size()),
+      readers_(ir.slots.size()),
+      writers_(ir.slots.size()),
+      reads_(ir.slots.size()) {
   for (size_t i = 0; i < at_.size(); ++i) {
     at_[i].number = i;
     for (const int s : op(i).in_slots) {
@@ -83,15 +85,14 @@ StepProgram::Folds::Folds(StepProgram& program)
       if (s >= 0) writers_[s].emplace(at_[i], i);
   }
   for (size_t s = 0; s < readers_.size(); ++s)
-    if (program.slots_[s]->kind == Kind::link)
-      links_[program.slots_[s]->whole.storage().get()].push_back(static_cast<int>(s));
+    if (ir.slots[s]->kind == Kind::link) links_[ir.slots[s]->whole.storage().get()].push_back(static_cast<int>(s));
 }
 
 // The operator that makes the term, if only it writes and only the sum reads it.
-std::optional<size_t> StepProgram::Folds::term_writer(int index, size_t sum) const {
+std::optional<size_t> Folds::term_writer(int index, size_t sum) const {
   if (index < 0 || reads_[index] != 1 || writers_[index].size() != 1) return std::nullopt;
   const StepSlot& term = slot(index);
-  if (term.kind != Kind::scratch || !term.typed || term.reshaped || program_.is_total(index)) return std::nullopt;
+  if (term.kind != Kind::scratch || !term.typed || term.reshaped || ir_.is_total(index)) return std::nullopt;
   if (!(term.tensor.shape() == slot(op(sum).out_slots[0]).tensor.shape())) return std::nullopt;
   const auto& [at, writer] = *writers_[index].begin();
   if (at > at_[sum] || !op(writer).kernel || op(writer).plain_copy) return std::nullopt;
@@ -100,8 +101,8 @@ std::optional<size_t> StepProgram::Folds::term_writer(int index, size_t sum) con
 }
 
 // Lets the operator write its output to another slot, or add it there.
-void StepProgram::Folds::redirect(size_t index, int from, int to, bool add) {
-  const size_t output = program_.output_of(op(index), from);
+void Folds::redirect(size_t index, int from, int to, bool add) {
+  const size_t output = ir_.output_of(op(index), from);
   if (add) op(index).accumulate |= 1U << output;
   if (from == to) return;
   slot(from).unused = true;
@@ -111,9 +112,9 @@ void StepProgram::Folds::redirect(size_t index, int from, int to, bool add) {
 }
 
 // A sum that is written over one of its terms: the others can be added there when they are made.
-bool StepProgram::Folds::fold_in_place(size_t sum) {
+bool Folds::fold_in_place(size_t sum) {
   const int result = op(sum).out_slots[0];
-  if (std::ranges::count(op(sum).in_slots, result) != 1 || op(sum).phase != Phase::step || program_.is_total(result))
+  if (std::ranges::count(op(sum).in_slots, result) != 1 || op(sum).phase != Phase::step || ir_.is_total(result))
     return false;
   // Behind the last one that writes it the term that is overwritten is there, and nobody but the sum may read it.
   const auto own = writers_[result].find(at_[sum]);
@@ -131,12 +132,11 @@ bool StepProgram::Folds::fold_in_place(size_t sum) {
   return true;
 }
 
-bool StepProgram::Folds::fold_all_terms(size_t sum) {
+bool Folds::fold_all_terms(size_t sum) {
   const int result = op(sum).out_slots[0];
   if (std::ranges::count(op(sum).in_slots, result) > 0) return fold_in_place(sum);
   const StepSlot& place = slot(result);
-  if ((place.kind != Kind::scratch && place.kind != Kind::slab) || place.reshaped || program_.is_total(result))
-    return false;
+  if ((place.kind != Kind::scratch && place.kind != Kind::slab) || place.reshaped || ir_.is_total(result)) return false;
   if (writers_[result].begin()->second != sum) return false;
   std::vector<Term> terms;
   for (const int s : op(sum).in_slots) {
@@ -157,7 +157,7 @@ bool StepProgram::Folds::fold_all_terms(size_t sum) {
 }
 
 // The terms that some operator in front of the sum writes, the last one last.
-std::vector<StepProgram::Folds::Term> StepProgram::Folds::terms_of(size_t sum) const {
+std::vector<Folds::Term> Folds::terms_of(size_t sum) const {
   std::vector<Term> terms;
   for (const int s : op(sum).in_slots) {
     const auto behind = writers_[s].lower_bound(at_[sum]);
@@ -170,9 +170,9 @@ std::vector<StepProgram::Folds::Term> StepProgram::Folds::terms_of(size_t sum) c
 }
 
 // Whether the sum of fewer terms would still be one.
-bool StepProgram::Folds::terms_fit(size_t sum) const {
+bool Folds::terms_fit(size_t sum) const {
   const StepSlot& result = slot(op(sum).out_slots[0]);
-  if (program_.is_total(op(sum).out_slots[0]) || result.reshaped) return false;
+  if (ir_.is_total(op(sum).out_slots[0]) || result.reshaped) return false;
   return std::ranges::all_of(op(sum).in_slots, [&](int s) {
     return s >= 0 && slot(s).tensor.shape() == result.tensor.shape() &&
            slot(s).tensor.dtype() == result.tensor.dtype() && !slot(s).reshaped;
@@ -180,12 +180,12 @@ bool StepProgram::Folds::terms_fit(size_t sum) const {
 }
 
 // Whether the linked slots, of one tensor, may show the same row in a timestep.
-bool StepProgram::Folds::may_show_same_row(int index, int other) const {
-  return index == other || program_.first_row(index) < 0 || program_.first_row(index) == program_.first_row(other);
+bool Folds::may_show_same_row(int index, int other) const {
+  return index == other || ir_.first_row(index) < 0 || ir_.first_row(index) == ir_.first_row(other);
 }
 
 // Whether the sum of the other terms can stand in the result while the product makes its own.
-bool StepProgram::Folds::may_hold_the_rest(size_t sum, const Term& last) const {
+bool Folds::may_hold_the_rest(size_t sum, const Term& last) const {
   const int result = op(sum).out_slots[0];
   const auto is_free = [&](int s) {
     const bool is_written = s != last.slot && any_between(writers_[s], last.at, at_[sum]);
@@ -197,12 +197,12 @@ bool StepProgram::Folds::may_hold_the_rest(size_t sum, const Term& last) const {
 }
 
 // Whether the sum may stand in front of the operator that makes its last term, which is then added to it.
-bool StepProgram::Folds::may_go_ahead(size_t sum, const Term& last) const {
-  const Op& product = op(last.writer);
+bool Folds::may_go_ahead(size_t sum, const Term& last) const {
+  const StepOp& product = op(last.writer);
   const int result = op(sum).out_slots[0];
   const bool stays = at_[last.writer].turn == At().turn;
   if (product.phase != Phase::step || product.stage != op(sum).stage || !stays) return false;
-  const size_t output = program_.output_of(product, last.slot);
+  const size_t output = ir_.output_of(product, last.slot);
   if ((product.accumulate >> output & 1) != 0 || !adds(last.writer, last.slot)) return false;
   if (last.slot != result) {
     if (term_writer(last.slot, sum) != last.writer) return false;
@@ -213,7 +213,7 @@ bool StepProgram::Folds::may_go_ahead(size_t sum, const Term& last) const {
 }
 
 // The sum goes in front of one operator that makes its last term after the other. Returns whether it is gone.
-bool StepProgram::Folds::fold_last_terms(size_t sum) {
+bool Folds::fold_last_terms(size_t sum) {
   if (op(sum).phase != Phase::step || !terms_fit(sum)) return false;
   const int result = op(sum).out_slots[0];
   const At before = at_[sum];
@@ -236,7 +236,7 @@ bool StepProgram::Folds::fold_last_terms(size_t sum) {
 }
 
 // Takes the sum, which stood there before, to its new place.
-void StepProgram::Folds::drop_terms(size_t sum, At before, const std::set<int>& dropped) {
+void Folds::drop_terms(size_t sum, At before, const std::set<int>& dropped) {
   for (const int s : op(sum).in_slots) {
     readers_[s].erase(before);
     if (dropped.count(s) > 0)
@@ -251,22 +251,22 @@ void StepProgram::Folds::drop_terms(size_t sum, At before, const std::set<int>& 
 }
 
 // Makes it an operator of the terms that it has left.
-void StepProgram::Folds::bind_again(size_t index) {
-  Op& sum = op(index);
+void Folds::bind_again(size_t index) {
+  StepOp& sum = op(index);
   OperatorDef def;  // of an operator with any number of terms
   def.set_type(op_with_role(Role::sum).type);
   def.set_name(sum.op.def.name());
   for (const int s : sum.in_slots) def.add_input(slot(s).name);
   def.add_output(slot(sum.out_slots[0]).name);
-  sum.op = bind_op(def, program_.net_name_, sum.op.index, sum.op.device);
-  sum.op.net_name = program_.spec_.random_name;
+  sum.op = bind_op(def, ir_.net_name, sum.op.index, sum.op.device);
+  sum.op.net_name = ir_.spec.random_name;
   const StepSlot& result = slot(sum.out_slots[0]);
   const std::vector<TensorType> in(sum.in_slots.size(), TensorType::of(result.tensor.dtype(), result.tensor.shape()));
   sum.kernel = &pick_kernel(sum.op, in, std::span(in).first(1));
 }
 
 // Returns whether the sum is gone.
-bool StepProgram::Folds::fold(size_t sum) {
+bool Folds::fold(size_t sum) {
   if (op(sum).in_slots.size() < 2) return false;
   if (!fold_all_terms(sum)) return fold_last_terms(sum);
   gone_[sum] = true;
@@ -278,7 +278,7 @@ bool StepProgram::Folds::fold(size_t sum) {
   return true;
 }
 
-void StepProgram::Folds::run() {
+void Folds::run() {
   for (size_t i = 0; i < at_.size(); ++i) {
     if (!op(i).op.spec->sums_inputs || !op(i).kernel) continue;
     const size_t terms = op(i).in_slots.size();
@@ -288,16 +288,11 @@ void StepProgram::Folds::run() {
   for (size_t i = 0; i < at_.size(); ++i)
     if (!gone_[i]) order.push_back(i);
   std::ranges::sort(order, {}, [&](size_t i) { return at_[i]; });
-  std::vector<std::unique_ptr<Op>> left;
-  for (const size_t i : order) left.push_back(std::move(program_.ops_[i]));
-  program_.ops_ = std::move(left);
+  std::vector<std::unique_ptr<StepOp>> left;
+  for (const size_t i : order) left.push_back(std::move(ir_.ops[i]));
+  ir_.ops = std::move(left);
 }
 
-// The operator's output that is the slot.
-size_t StepProgram::output_of(const Op& op, int slot) const {
-  return static_cast<size_t>(std::ranges::find(op.out_slots, slot) - op.out_slots.begin());
-}
-
-void StepProgram::fold_sums() { Folds(*this).run(); }
+void fold_sums(StepIr& ir) { Folds(ir).run(); }
 
 }  // namespace stepnet

@@ -1,10 +1,10 @@
-// A chain of elementwise operators while step_fusion.cc puts it together. Part of StepProgram.
+// A chain of elementwise operators while step_fusion.cc puts it together. ChainPart of StepProgram.
 #pragma once
 
 #include <algorithm>
 
 #include "core/compute/elementwise_chain.h"
-#include "recurrent/step/program.h"
+#include "recurrent/step/ir.h"
 
 namespace stepnet {
 
@@ -12,31 +12,31 @@ namespace stepnet {
 constexpr int kSource = 1 << 20;
 
 // Columns of a slot's rows; a vector has the same for all rows.
-struct StepProgram::Place {
+struct ChainPlace {
   int slot = -1;
   int64_t column = 0, row_size = 0;
   bool vector = false;
-  bool operator==(const Place&) const = default;
+  bool operator==(const ChainPlace&) const = default;
 };
 
 // Columns of a tensor that a chain fills.
-struct StepProgram::Part {
+struct ChainPart {
   int value;
   int64_t column, size;
 };
 
 // A chain while it grows.
-struct StepProgram::Chain {
+struct StepChain {
   std::vector<size_t> ops;
   DType dtype = DType::undefined;
   int64_t rows = 0, width = 0;
-  std::vector<Place> sources;
-  std::vector<FusedInstruction> code;       // operands: numbers of instructions, or kSource + source
-  std::map<int, int> values;                // what the slot holds now
-  std::map<int, std::vector<Part>> padded;  // slots that are zero but for some columns
-  std::map<int, std::vector<Part>> filled;  // slots that parts make up
+  std::vector<ChainPlace> sources;
+  std::vector<FusedInstruction> code;            // operands: numbers of instructions, or kSource + source
+  std::map<int, int> values;                     // what the slot holds now
+  std::map<int, std::vector<ChainPart>> padded;  // slots that are zero but for some columns
+  std::map<int, std::vector<ChainPart>> filled;  // slots that parts make up
 
-  int source(const Place& place) {
+  int source(const ChainPlace& place) {
     const auto known = std::ranges::find(sources, place);
     if (known != sources.end()) return kSource + static_cast<int>(known - sources.begin());
     sources.push_back(place);
@@ -44,9 +44,13 @@ struct StepProgram::Chain {
   }
   bool writes(int slot) const { return values.count(slot) > 0 || padded.count(slot) > 0 || filled.count(slot) > 0; }
   bool reads_columns_of(int slot) const {
-    return std::ranges::any_of(sources, [&](const Place& p) { return p.slot == slot && p.row_size != width; });
+    return std::ranges::any_of(sources, [&](const ChainPlace& p) { return p.slot == slot && p.row_size != width; });
   }
 };
+
+// Puts one operator in the place of the chain's last one; the others are removed by the caller. False if the chain is
+// no operator.
+bool close_chain(StepIr& ir, StepChain& chain);
 
 inline int64_t last_dim(const Tensor& t) { return t.rank() > 0 ? t.dim(t.rank() - 1) : 1; }
 

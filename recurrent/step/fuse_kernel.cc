@@ -10,6 +10,7 @@
 namespace stepnet {
 
 using Kind = StepSlot::Kind;
+using Phase = Schedule::Phase;
 
 namespace {
 
@@ -17,15 +18,13 @@ namespace {
 struct RowsOfChain {
   int64_t count = 0, width = 0;
 };
-template <class Place>
-RowsOfChain rows_of_chain(const std::vector<Place>& places, size_t sources, int64_t width, const Call& call) {
+RowsOfChain rows_of_chain(const std::vector<ChainPlace>& places, size_t sources, int64_t width, const Call& call) {
   const int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
-  const bool dense = std::ranges::all_of(places, [=](const Place& p) { return p.row_size == width && !p.vector; });
+  const bool dense = std::ranges::all_of(places, [=](const ChainPlace& p) { return p.row_size == width && !p.vector; });
   return dense ? RowsOfChain{1, width * rows} : RowsOfChain{rows, width};
 }
 
-template <class Place>
-void run_on_device(const FusedChain& chain, DType dtype, const std::vector<Place>& places, size_t sources,
+void run_on_device(const FusedChain& chain, DType dtype, const std::vector<ChainPlace>& places, size_t sources,
                    const RowsOfChain& rows, Call& call) {
   std::vector<FusedOperand<void>> tensors(places.size());
   for (size_t p = 0; p < places.size(); ++p) {
@@ -38,8 +37,8 @@ void run_on_device(const FusedChain& chain, DType dtype, const std::vector<Place
   chain.run(tensors, rows.width, rows.count);
 }
 
-template <class T, class Place>
-void run_chain(const std::vector<Place>& places, size_t sources, const std::vector<FusedInstruction>& code,
+template <class T>
+void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std::vector<FusedInstruction>& code,
                const RowsOfChain& rows, Call& call) {
   FusedOperand<T> tensors[kMostFusedTensors];
   for (size_t p = 0; p < places.size(); ++p) {
@@ -59,18 +58,18 @@ void run_chain(const std::vector<Place>& places, size_t sources, const std::vect
 }  // namespace
 
 // Whether anything but the chain sees the slot's value: operators in front of it have seen one before.
-bool StepProgram::is_seen(const Chain& chain, int slot) const {
-  if (slots_[slot]->kind != Kind::scratch) return true;
-  const std::vector<size_t>& all = users(slot);
+static bool is_seen(const StepIr& ir, const StepChain& chain, int slot) {
+  if (ir.slots[slot]->kind != Kind::scratch) return true;
+  const std::vector<size_t>& all = ir.users(slot);
   return std::any_of(std::ranges::upper_bound(all, chain.ops.front()), all.end(), [&](size_t i) {
-    return !std::ranges::binary_search(chain.ops, i) && std::ranges::count(ops_[i]->in_slots, slot) > 0;
+    return !std::ranges::binary_search(chain.ops, i) && std::ranges::count(ir.ops[i]->in_slots, slot) > 0;
   });
 }
 
 // Gives every result a place in a tensor or among the values in between, which are used again.
-void StepProgram::place_results(Chain& chain, std::vector<Place>& results) const {
+static void place_results(const StepIr& ir, StepChain& chain, std::vector<ChainPlace>& results) {
   constexpr int kNowhere = -1;
-  const auto put = [&](int value, const Place& place) {
+  const auto put = [&](int value, const ChainPlace& place) {
     const int to = static_cast<int>(results.size());
     results.push_back(place);
     if (value < kSource && chain.code[value].to == kNowhere) {
@@ -81,9 +80,9 @@ void StepProgram::place_results(Chain& chain, std::vector<Place>& results) const
   };
   for (FusedInstruction& i : chain.code) i.to = kNowhere;
   for (const auto& [slot, value] : chain.values)
-    if (is_seen(chain, slot)) put(value, {slot, 0, chain.width, false});
+    if (is_seen(ir, chain, slot)) put(value, {slot, 0, chain.width, false});
   for (const auto& [slot, parts] : chain.filled)
-    for (const Part& p : parts) put(p.value, {slot, p.column, last_dim(slots_[slot]->tensor), false});
+    for (const ChainPart& p : parts) put(p.value, {slot, p.column, last_dim(ir.slots[slot]->tensor), false});
 }
 
 namespace {
@@ -122,10 +121,10 @@ void number_operands(std::vector<FusedInstruction>& code, int tensors) {
 }  // namespace
 
 // Whether a result's row is also shown under another name, so that the order of reading and writing would matter.
-bool StepProgram::is_shared(const std::vector<Place>& places, const Place& result) const {
-  const StepSlot& mine = *slots_[result.slot];
-  return std::ranges::any_of(places, [&](const Place& p) {
-    const StepSlot& other = *slots_[p.slot];
+static bool is_shared(const StepIr& ir, const std::vector<ChainPlace>& places, const ChainPlace& result) {
+  const StepSlot& mine = *ir.slots[result.slot];
+  return std::ranges::any_of(places, [&](const ChainPlace& p) {
+    const StepSlot& other = *ir.slots[p.slot];
     return p.slot != result.slot && mine.kind == Kind::link && other.kind == Kind::link &&
            other.whole.storage() == mine.whole.storage() &&
            (other.place(0) == mine.place(0) || other.place(mine.kept) == mine.place(mine.kept));
@@ -133,27 +132,29 @@ bool StepProgram::is_shared(const std::vector<Place>& places, const Place& resul
 }
 
 // Puts one operator in the place of the chain's last one; the others are removed by the caller.
-bool StepProgram::close_chain(Chain& chain) {
+bool close_chain(StepIr& ir, StepChain& chain) {
   if (chain.ops.size() < 2 || !chain.padded.empty()) return false;
-  std::vector<Place> places = chain.sources, results;
-  place_results(chain, results);
+  std::vector<ChainPlace> places = chain.sources, results;
+  place_results(ir, chain, results);
   if (results.empty() || places.size() + results.size() > kMostFusedTensors) return false;
   const size_t sources = places.size();
-  if (std::ranges::any_of(results, [&](const Place& r) { return is_shared(places, r) || is_shared(results, r); }))
+  if (std::ranges::any_of(results,
+                          [&](const ChainPlace& r) { return is_shared(ir, places, r) || is_shared(ir, results, r); }))
     return false;
   places.insert(places.end(), results.begin(), results.end());
   number_operands(chain.code, static_cast<int>(places.size()));
-  Op& op = *ops_[chain.ops.back()];
+  StepOp& op = *ir.ops[chain.ops.back()];
   for (const size_t i : kChecksPasses ? chain.ops : std::vector<size_t>())
-    op.parts.push_back({ops_[i]->meaning, ops_[i]->in_slots, ops_[i]->out_slots, ops_[i]->accumulate});
+    op.parts.push_back({ir.ops[i]->meaning, ir.ops[i]->in_slots, ir.ops[i]->out_slots, ir.ops[i]->accumulate});
+  for (const size_t i : chain.ops) op.fused_types += (op.fused_types.empty() ? "" : "+") + ir.ops[i]->op.def.type();
   op.in_slots.clear();
   op.out_slots.clear();
   for (size_t p = 0; p < places.size(); ++p) (p < sources ? op.in_slots : op.out_slots).push_back(places[p].slot);
   op.fused = std::make_unique<Kernel>();
   std::shared_ptr<const FusedChain> on_device;
-  if (spec_.device.kind != DeviceKind::cpu && !DryScope::now())
+  if (ir.spec.device.kind != DeviceKind::cpu && !DryScope::now())
     on_device =
-        device_work(spec_.device.kind).fuse(spec_.device, chain.dtype, chain.code, static_cast<int>(places.size()));
+        device_work(ir.spec.device.kind).fuse(ir.spec.device, chain.dtype, chain.code, static_cast<int>(places.size()));
   op.fused->run = [places, sources, code = chain.code, width = chain.width, dtype = chain.dtype, on_device](const void*,
                                                                                                             Call& c) {
     const RowsOfChain rows = rows_of_chain(places, sources, width, c);

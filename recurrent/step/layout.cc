@@ -1,4 +1,4 @@
-// A pass over a StepProgram: slots that are never alive at the same time have the same bytes.
+// A pass over a StepIr: slots that are never alive at the same time have the same bytes.
 //
 // Scratch lives within a timestep of one stage, from the operator that writes it to the last that reads it. Lanes are
 // at different operators, and perhaps stages, so each has its samples' part of every slot in an arena of its own;
@@ -8,31 +8,34 @@
 // block either. What crosses stages is always alive, because each of them may be at another block.
 #include <algorithm>
 
-#include "recurrent/step/program.h"
+#include "core/net/liveness.h"
+#include "recurrent/step/ir.h"
+#include "recurrent/step/passes.h"
 
 namespace stepnet {
 
 using Kind = StepSlot::Kind;
+using Phase = Schedule::Phase;
 
-Lifetime StepProgram::block_lifetime(int slot) const {
-  Lifetime life{byte_size(slots_[slot]->tensor.dtype(), slots_[slot]->row.prepend(ring_))};
-  const std::vector<size_t>& all = users(slot);
-  const auto steps = static_cast<int>(ops_.size());
-  const auto is_after = [&](size_t i) { return ops_[i]->phase == Phase::after; };
-  const auto in_first_stage = [&](size_t i) { return !is_after(i) && ops_[i]->stage == ops_[all[0]]->stage; };
-  if (stages_ > 1 && !std::ranges::all_of(all, is_after) && !std::ranges::all_of(all, in_first_stage)) {
+static Lifetime block_lifetime(const StepIr& ir, int slot) {
+  Lifetime life{byte_size(ir.slots[slot]->tensor.dtype(), ir.slots[slot]->row.prepend(ir.ring))};
+  const std::vector<size_t>& all = ir.users(slot);
+  const auto steps = static_cast<int>(ir.ops.size());
+  const auto is_after = [&](size_t i) { return ir.ops[i]->phase == Phase::after; };
+  const auto in_first_stage = [&](size_t i) { return !is_after(i) && ir.ops[i]->stage == ir.ops[all[0]]->stage; };
+  if (ir.stages > 1 && !std::ranges::all_of(all, is_after) && !std::ranges::all_of(all, in_first_stage)) {
     life.last = 2 * steps;
     return life;
   }
   for (const size_t i : all) {
     const auto op = static_cast<int>(i);
-    use_at(life, ops_[i]->phase == Phase::before ? op : is_after(i) ? steps + 1 + op : steps);
+    use_at(life, ir.ops[i]->phase == Phase::before ? op : is_after(i) ? steps + 1 + op : steps);
   }
   return life;
 }
 
-void StepProgram::lay_out_blocks() {
-  const KnownUses known(*this);
+void lay_out_blocks(StepIr& ir) {
+  const KnownUses known(ir);
   const auto use = [](StepSlot& slot, const Tensor& whole) {
     slot.whole = whole;
     slot.base = whole.offset();
@@ -41,91 +44,50 @@ void StepProgram::lay_out_blocks() {
   };
   std::vector<StepSlot*> shared;
   std::vector<Lifetime> lifetimes;
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    StepSlot& slot = *slots_[s];
+  for (size_t s = 0; s < ir.slots.size(); ++s) {
+    StepSlot& slot = *ir.slots[s];
     if (slot.kind != Kind::block || slot.unused) continue;
-    if (!runs_pass("layout") || slot.tensor.dtype() == DType::string) {
-      use(slot, Tensor::empty(slot.tensor.dtype(), slot.row.prepend(ring_), spec_.device));
+    if (!ir.runs_pass("layout") || slot.tensor.dtype() == DType::string) {
+      use(slot, Tensor::empty(slot.tensor.dtype(), slot.row.prepend(ir.ring), ir.spec.device));
       continue;
     }
     shared.push_back(&slot);
-    lifetimes.push_back(block_lifetime(static_cast<int>(s)));
+    lifetimes.push_back(block_lifetime(ir, static_cast<int>(s)));
   }
   const ArenaPlan plan = plan_arena(lifetimes);
-  const Tensor arena = Tensor::empty(DType::uint8, {plan.bytes}, spec_.device);
+  const Tensor arena = Tensor::empty(DType::uint8, {plan.bytes}, ir.spec.device);
   for (size_t i = 0; i < shared.size(); ++i)
     use(*shared[i], Tensor::view(arena.storage(), static_cast<size_t>(plan.offsets[i]), shared[i]->tensor.dtype(),
-                                 shared[i]->row.prepend(ring_)));
+                                 shared[i]->row.prepend(ir.ring)));
 }
 
 // Whether the slot has the same bytes in every run of a timestep: kernels that are chosen once write it where it is.
-bool StepProgram::may_lay_out(int index) const {
-  const StepSlot& slot = *slots_[index];
-  if (!runs_pass("layout") || slot.reshaped || slot.tensor.dtype() == DType::string) return false;
-  return std::ranges::all_of(users(index), [&](size_t i) {
-    return ops_[i]->phase == Phase::step && (ops_[i]->kernel || ops_[i]->plain_copy) && !ops_[i]->nested;
+bool may_lay_out(const StepIr& ir, int index) {
+  const StepSlot& slot = *ir.slots[index];
+  if (!ir.runs_pass("layout") || slot.reshaped || slot.tensor.dtype() == DType::string) return false;
+  return std::ranges::all_of(ir.users(index), [&](size_t i) {
+    return ir.ops[i]->phase == Phase::step && (ir.ops[i]->kernel || ir.ops[i]->plain_copy) && !ir.ops[i]->nested;
   });
 }
 
 // What is not laid out has a tensor of its own.
-void StepProgram::allocate_scratch() {
-  const KnownUses known(*this);
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    StepSlot& slot = *slots_[s];
+void allocate_scratch(StepIr& ir) {
+  const KnownUses known(ir);
+  for (size_t s = 0; s < ir.slots.size(); ++s) {
+    StepSlot& slot = *ir.slots[s];
     if (slot.kind != Kind::scratch || !slot.typed || slot.unused || slot.shape_only || slot.tensor.storage()) continue;
-    slot.laid_out = may_lay_out(static_cast<int>(s));
-    if (!slot.laid_out) slot.tensor = Tensor::empty(slot.tensor.dtype(), slot.tensor.shape(), spec_.device);
+    slot.laid_out = may_lay_out(ir, static_cast<int>(s));
+    if (!slot.laid_out) slot.tensor = Tensor::empty(slot.tensor.dtype(), slot.tensor.shape(), ir.spec.device);
   }
 }
 
-// The shape of the lane's part; of the whole if there are no lanes.
-Shape StepProgram::shape_in(const Lane* lane, int slot) const {
-  const bool has_all = !lane || lane->samples == spec_.batch;
-  return has_all ? slots_[slot]->tensor.shape() : lane_shape(slot, lane->samples);
-}
-
-// What the lane does not use is never alive. A point is an operator, and the end of the step, when totals are added up.
-std::vector<Lifetime> StepProgram::scratch_lifetimes(const std::vector<int>& slots, const Lane* lane) const {
-  std::vector<Lifetime> lifetimes(slots.size());
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const int s = slots[i];
-    if (lane && !lane->used[s]) continue;
-    lifetimes[i].bytes = byte_size(slots_[s]->tensor.dtype(), shape_in(lane, s));
-    for (const size_t op : users(s)) use_at(lifetimes[i], static_cast<int>(op));
-    if (is_total(s)) use_at(lifetimes[i], static_cast<int>(ops_.size()));
-  }
-  return lifetimes;
-}
-
-void StepProgram::lay_out_scratch() {
-  const KnownUses known(*this);
-  std::vector<int> slots;
-  for (size_t s = 0; s < slots_.size(); ++s)
-    if (slots_[s]->laid_out) slots.push_back(static_cast<int>(s));
-  for (const int s : slots) slots_[s]->tensor.drop_bytes();
-  std::vector<Lane*> lanes;
-  for (const auto& lane : lanes_) lanes.push_back(lane.get());
-  if (lanes.empty()) lanes.push_back(nullptr);
-  std::vector<ArenaPlan> plans;
-  int64_t bytes = 0;
-  for (const Lane* lane : lanes) bytes += plans.emplace_back(plan_arena(scratch_lifetimes(slots, lane))).bytes;
-  // Parts of a few bytes may take more than the whole does, because each is rounded up.
-  if (bytes > bytes_apart(scratch_lifetimes(slots, nullptr))) {
-    for (const int s : slots)
-      slots_[s]->tensor = Tensor::empty(slots_[s]->tensor.dtype(), slots_[s]->tensor.shape(), spec_.device);
-    return;
-  }
-  const Tensor arena = Tensor::empty(DType::uint8, {bytes}, spec_.device);
-  int64_t start = 0;
-  for (size_t l = 0; l < lanes.size(); start += plans[l++].bytes) {
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const int s = slots[i];
-      if (lanes[l] && !lanes[l]->used[s]) continue;
-      Tensor& tensor = lanes[l] ? lanes[l]->tensors[s] : slots_[s]->tensor;
-      tensor = Tensor::view(arena.storage(), static_cast<size_t>(start + plans[l].offsets[i]),
-                            slots_[s]->tensor.dtype(), shape_in(lanes[l], s));
-    }
-  }
+void lay_out(StepIr& ir) {
+  for (const StepTotal& total : ir.totals)
+    if (total.accumulated_by_kernel) ir.slots[total.slot]->tensor = total.tensor;
+  lay_out_blocks(ir);
+  for (const auto& op : ir.ops)
+    if (!ir.kernels_fit(*op)) op->kernel = nullptr;
+  allocate_scratch(ir);
 }
 
 }  // namespace stepnet

@@ -1,4 +1,4 @@
-// A pass over a StepProgram: operators are put into stages, and a block of timesteps runs stage by stage.
+// A pass over a StepIr: operators are put into stages, and a block of timesteps runs stage by stage.
 //
 // Operators that wait for each other over the timesteps are a cell. What a cell hands on, to the next cell of a stack
 // or to operators that feed no state, is there for a whole block before those run, so a product with it is one product
@@ -8,14 +8,16 @@
 #include <ranges>
 
 #include "recurrent/step/components.h"
-#include "recurrent/step/program.h"
+#include "recurrent/step/ir.h"
+#include "recurrent/step/passes.h"
 
 namespace stepnet {
 
 using Kind = StepSlot::Kind;
+using Phase = Schedule::Phase;
 
 // Which operators have to run before which, in the same timestep or in a later one.
-class StepProgram::Orders {
+class Orders {
  public:
   explicit Orders(size_t ops) : next(ops) {}
   void add(size_t first, size_t then) { next[first].push_back(static_cast<int>(then)); }
@@ -42,62 +44,65 @@ class StepProgram::Orders {
 
 // Within a timestep, who reads the slot waits for who writes it. A value whose shape is not known before the run cannot
 // get a row for each timestep, so that all who use it stay together.
-void StepProgram::order_slot(Orders& orders, int slot) const {
-  const std::vector<size_t>& by = writers(slot);
+static void order_slot(const StepIr& ir, Orders& orders, int slot) {
+  const std::vector<size_t>& by = ir.writers(slot);
   if (by.empty()) return;
-  const std::vector<size_t>& all = users(slot);
-  if (by.size() > 1 || slots_[slot]->reshaped || !slots_[slot]->typed || all.front() < by[0]) return orders.bind(all);
+  const std::vector<size_t>& all = ir.users(slot);
+  if (by.size() > 1 || ir.slots[slot]->reshaped || !ir.slots[slot]->typed || all.front() < by[0])
+    return orders.bind(all);
   for (const size_t i : all) orders.add(by[0], i);
 }
 
 // Whether the one slot shows a row that the other has shown at an earlier timestep, and that nobody writes again.
-bool StepProgram::is_earlier_row(int slot, int than) const {
-  const int64_t row = first_row(slot), other = first_row(than);
-  return row >= 0 && other >= 0 && (spec_.descending ? row > other : row < other) && writers(slot).empty();
+static bool is_earlier_row(const StepIr& ir, int slot, int than) {
+  const int64_t row = ir.first_row(slot), other = ir.first_row(than);
+  return row >= 0 && other >= 0 && (ir.spec.descending ? row > other : row < other) && ir.writers(slot).empty();
 }
 
 // Between timesteps, who reads a state waits for who writes it.
-void StepProgram::order_rows(Orders& orders, const std::vector<int>& same_tensor) const {
-  const auto moves_on = [&](int s) { return slots_[s]->changes || (slots_[s]->cycle > 0 && slots_[s]->kept == 0); };
+static void order_rows(const StepIr& ir, Orders& orders, const std::vector<int>& same_tensor) {
+  const auto moves_on = [&](int s) {
+    return ir.slots[s]->changes || (ir.slots[s]->cycle > 0 && ir.slots[s]->kept == 0);
+  };
   if (std::ranges::any_of(same_tensor, moves_on)) {
     std::vector<size_t> all;
     for (const int s : same_tensor)
-      for (const size_t i : users(s)) all.push_back(i);
+      for (const size_t i : ir.users(s)) all.push_back(i);
     for (const size_t i : all) orders.bind_over_time(all[0], i);
     return;
   }
   for (const int written : same_tensor) {
     // Several that write one slot are bound to each other; of two, one is another operator than any that reads.
-    for (const size_t w : writers(written) | std::views::take(2)) {
+    for (const size_t w : ir.writers(written) | std::views::take(2)) {
       for (const int other : same_tensor) {
         if (other == written) continue;
-        const bool earlier = is_earlier_row(other, written);
-        for (const size_t i : users(other)) earlier ? orders.add_over_time(w, i) : orders.bind_over_time(w, i);
+        const bool earlier = is_earlier_row(ir, other, written);
+        for (const size_t i : ir.users(other)) earlier ? orders.add_over_time(w, i) : orders.bind_over_time(w, i);
       }
     }
   }
 }
 
-StepProgram::Orders StepProgram::orders() const {
-  Orders orders(ops_.size());
+static Orders find_orders(const StepIr& ir) {
+  Orders orders(ir.ops.size());
   std::map<const void*, std::vector<int>> links;
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    const StepSlot& slot = *slots_[s];
+  for (size_t s = 0; s < ir.slots.size(); ++s) {
+    const StepSlot& slot = *ir.slots[s];
     if (slot.kind == Kind::external || slot.kind == Kind::timestep) continue;
-    order_slot(orders, static_cast<int>(s));
+    order_slot(ir, orders, static_cast<int>(s));
     if (slot.kind == Kind::link) links[slot.whole.storage().get()].push_back(static_cast<int>(s));
   }
-  for (const auto& [storage, slots] : links) order_rows(orders, slots);
+  for (const auto& [storage, slots] : links) order_rows(ir, orders, slots);
   return orders;
 }
 
 // Whether the operator could run for a block at once if all that it reads were there.
-bool StepProgram::may_hoist(const Op& op) const {
-  if (!can_stack(op) || op.accumulate != 0) return false;
+bool may_hoist(const StepIr& ir, const StepOp& op) {
+  if (!ir.can_stack(op) || op.accumulate != 0) return false;
   return std::ranges::all_of(op.out_slots, [&](int s) {
     if (s < 0) return true;
-    const Kind kind = slots_[s]->kind;
-    return (kind == Kind::scratch || kind == Kind::slab) && writers(s).size() == 1 && !is_total(s);
+    const Kind kind = ir.slots[s]->kind;
+    return (kind == Kind::scratch || kind == Kind::slab) && ir.writers(s).size() == 1 && !ir.is_total(s);
   });
 }
 
@@ -141,61 +146,61 @@ void find_cells_around(std::vector<Component>& components) {
 
 }  // namespace
 
+// Whether the operator alone is a cell: it reads a state and writes it.
+static bool carries(const StepIr& ir, const StepOp& op) {
+  for (const int in : op.in_slots) {
+    if (in < 0 || ir.slots[in]->kind != Kind::link) continue;
+    for (const int out : op.out_slots) {
+      if (out < 0 || ir.slots[out]->kind != Kind::link) continue;
+      if (ir.slots[in]->whole.storage() == ir.slots[out]->whole.storage()) return true;
+    }
+  }
+  return false;
+}
+
 // A component goes to the stage behind a cell's, and behind that of operators that wait for one in every timestep.
-int StepProgram::number_stages(const Orders& orders) {
+static int number_stages(StepIr& ir, const Orders& orders) {
   std::vector<Component> components = components_of(orders.next, orders.over_time);
   for (Component& c : components) {
-    if (c.ops.size() == 1) c.is_cell = carries(*ops_[c.ops[0]]);
-    c.hoists = !c.is_cell && c.ops.size() == 1 && may_hoist(*ops_[c.ops[0]]);
+    if (c.ops.size() == 1) c.is_cell = carries(ir, *ir.ops[c.ops[0]]);
+    c.hoists = !c.is_cell && c.ops.size() == 1 && may_hoist(ir, *ir.ops[c.ops[0]]);
   }
   find_cells_around(components);
   int last = 0;
   for (Component& c : components) {
     const bool to_cell = c.is_cell || (c.hoists && c.before_cell);
-    const bool moves = to_cell ? runs_pass("split") : c.hoists && runs_pass("sink") && !spec_.backward;
+    const bool moves = to_cell ? ir.runs_pass("split") : c.hoists && ir.runs_pass("sink") && !ir.spec.backward;
     for (const int e : c.earlier) {
       const bool waits = components[e].after_cell && !components[e].hoists;
       c.stage = std::max(c.stage, components[e].stage + (moves && waits ? 1 : 0));
     }
     // Where it cannot run for a block after all, it is an operator of its timesteps.
     c.hoists = c.hoists && (moves || !c.after_cell);
-    for (const size_t i : c.ops) ops_[i]->stage = c.stage;
+    for (const size_t i : c.ops) ir.ops[i]->stage = c.stage;
     last = std::max(last, c.stage);
   }
   return last + 1;
 }
 
-// Whether the operator alone is a cell: it reads a state and writes it.
-bool StepProgram::carries(const Op& op) const {
-  for (const int in : op.in_slots) {
-    if (in < 0 || slots_[in]->kind != Kind::link) continue;
-    for (const int out : op.out_slots) {
-      if (out < 0 || slots_[out]->kind != Kind::link) continue;
-      if (slots_[in]->whole.storage() == slots_[out]->whole.storage()) return true;
-    }
-  }
-  return false;
-}
-
-void StepProgram::plan_stages() {
-  if (!runs_pass("hoist") || (!runs_pass("split") && !runs_pass("sink"))) return;
+void plan_stages(StepIr& ir) {
+  if (!ir.runs_pass("hoist") || (!ir.runs_pass("split") && !ir.runs_pass("sink"))) return;
   // What is added up after a timestep must be made in it.
-  if (!std::ranges::all_of(totals_, [](const Total& t) { return t.accumulated_by_kernel; })) return;
+  if (!std::ranges::all_of(ir.totals, [](const StepTotal& t) { return t.accumulated_by_kernel; })) return;
   {
-    const KnownUses known(*this);
-    stages_ = number_stages(orders());
+    const KnownUses known(ir);
+    ir.stages = number_stages(ir, find_orders(ir));
   }
-  std::stable_sort(ops_.begin(), ops_.end(), [](const auto& a, const auto& b) { return a->stage < b->stage; });
+  std::stable_sort(ir.ops.begin(), ir.ops.end(), [](const auto& a, const auto& b) { return a->stage < b->stage; });
 }
 
 // What one stage hands to another in a scratch buffer gets a row for each timestep.
-void StepProgram::widen_between_stages() {
-  if (stages_ < 2) return;
-  const KnownUses known(*this);
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    const std::vector<size_t>& all = users(static_cast<int>(s));
-    if (all.empty() || slots_[s]->kind != Kind::scratch || is_total(static_cast<int>(s))) continue;
-    if (ops_[all.front()]->stage != ops_[all.back()]->stage) widen(static_cast<int>(s));
+void widen_between_stages(StepIr& ir) {
+  if (ir.stages < 2) return;
+  const KnownUses known(ir);
+  for (size_t s = 0; s < ir.slots.size(); ++s) {
+    const std::vector<size_t>& all = ir.users(static_cast<int>(s));
+    if (all.empty() || ir.slots[s]->kind != Kind::scratch || ir.is_total(static_cast<int>(s))) continue;
+    if (ir.ops[all.front()]->stage != ir.ops[all.back()]->stage) widen(ir, static_cast<int>(s));
   }
 }
 

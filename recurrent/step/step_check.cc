@@ -5,7 +5,8 @@
 #include <optional>
 
 #include "core/error.h"
-#include "recurrent/step/program.h"
+#include "recurrent/step/ir.h"
+#include "recurrent/step/passes.h"
 
 namespace stepnet {
 namespace {
@@ -303,56 +304,27 @@ void check_results(const Schedule& schedule, const SymbolicResults& expected, co
   }
 }
 
-Schedule StepProgram::schedule() const {
-  Schedule schedule;
-  schedule.steps = spec_.steps;
-  schedule.block = spec_.block;
-  schedule.after_block = after_block_;
-  schedule.ring = ring_;
-  schedule.stages = stages_;
-  schedule.after_last = after_last_;
-  schedule.descending = spec_.descending;
-  for (const auto& slot : slots_) schedule.slots.push_back(slot.get());
-  for (const auto& op : ops_) {
-    Schedule::Op& made = schedule.ops.emplace_back();
-    made = {op->meaning, op->in_slots, op->out_slots, op->accumulate, op->phase, op->stage, op->parts, {}};
-    for (size_t i = 0; i < op->block_in.size(); ++i)
-      made.one_timestep.push_back(varies(op->in_slots[i]) && op->block_in[i] == &slots_[op->in_slots[i]]->tensor);
-  }
-  // Not by slot_of(), whose calls are counted.
-  for (const StepProgramSpec::Sum& sum : spec_.totals)
-    if (const auto slot = slots_by_name_.find(sum.name); slot != slots_by_name_.end())
-      schedule.totals.push_back({slot->second, sum.gradient, is_accumulator(slot->second)});
-  std::set<const void*> seen;
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    const StepSlot& slot = *slots_[s];
-    if (slot.kind == StepSlot::Kind::link && slot.changes && seen.insert(slot.whole.storage().get()).second)
-      schedule.changing.emplace_back(static_cast<int>(s), stage_of_storage(slot.whole.storage().get()));
-  }
-  return schedule;
-}
-
 // Compares what the program makes now with what it made at the first call. Where rows have no bytes they have no places
 // of their own. What has many timesteps is looked at once in the end, and what has very many not at all.
-void StepProgram::check_pass(const std::string& pass, bool placed) {
+void check_pass(StepIr& ir, const std::string& pass) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return;  // which other builds do faster
 #endif
   constexpr int64_t kMany = 1000, kVeryMany = 20000;
-  const int64_t runs = spec_.steps * static_cast<int64_t>(ops_.size());
+  const int64_t runs = ir.spec.steps * static_cast<int64_t>(ir.ops.size());
   const bool is_end = pass.empty() || pass == "layout";
   const auto is_empty = [](const auto& slot) { return slot->typed && slot->tensor.size() == 0; };
-  if (runs > kVeryMany || (runs > kMany && !is_end) || std::ranges::any_of(slots_, is_empty)) return;
-  Schedule now = schedule();
-  now.placed = placed;
+  if (runs > kVeryMany || (runs > kMany && !is_end) || std::ranges::any_of(ir.slots, is_empty)) return;
+  Schedule now = ir.schedule();
+  now.placed = ir.placed;
   if (pass.empty()) {
-    expected_ = run_on_symbols(now, false);
+    ir.expected = run_on_symbols(now, false);
     return;
   }
-  check_results(now, expected_, run_on_symbols(now, false), pass);
-  const bool has_room = ring_ >= spec_.block * stages_;
-  if (stages_ > 1 && has_room && runs_pass("wavefront"))
-    check_results(now, expected_, run_on_symbols(now, true), "wavefront");
+  check_results(now, ir.expected, run_on_symbols(now, false), pass);
+  const bool has_room = ir.ring >= ir.spec.block * ir.stages;
+  if (ir.stages > 1 && has_room && ir.runs_pass("wavefront"))
+    check_results(now, ir.expected, run_on_symbols(now, true), "wavefront");
 }
 
 }  // namespace stepnet

@@ -1,5 +1,5 @@
 // StepSlot: a value of a step net, and where each timestep finds it. For the kinds of slots see
-// recurrent/step/program.h.
+// recurrent/step/ir.h.
 //
 // Threads: value types.
 #pragma once
@@ -58,6 +58,7 @@ struct StepSlot {
   // may be before that start, which is less than 0 but for 2^64.
   size_t place(int64_t t) const { return base + static_cast<size_t>(cycle > 0 ? in_turn(t + first) : t) * stride; }
   int64_t in_turn(int64_t r) const { return r < kept ? r : kept + (r - kept) % cycle; }
+  size_t row_bytes() const;          // of a row of `whole`
   Shape stack(int64_t steps) const;  // the shape of so many timesteps one after the other
 };
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 
+#include "recurrent/form/passes.h"
 #include "recurrent/form/spec.h"
 #include "tests/recurrent/unrolled.h"
 
@@ -45,8 +46,8 @@ double objective(const Cell& cell, const Feeds& feeds, const Feeds& outside) {
 const std::vector<std::vector<std::string>>& pass_choices() {
   static const std::vector<std::vector<std::string>> choices = [] {
     std::vector<std::vector<std::string>> made = {{}};
-    for (const std::string& pass : step_passes()) made.push_back({pass});
-    made.push_back(step_passes());
+    for (const std::string& pass : pass_names()) made.push_back({pass});
+    made.push_back(pass_names());
     return made;
   }();
   return choices;

@@ -6,6 +6,7 @@
 #include "core/passes/gradients.h"
 #include "core/tensor/half.h"
 #include "recurrent/form/builder.h"
+#include "recurrent/form/passes.h"
 #include "recurrent/form/spec.h"
 #include "tests/recurrent/layers.h"
 #include "tests/recurrent/unrolled.h"
@@ -135,7 +136,7 @@ void check_naive(double last_place) {
   constexpr int64_t kSteps = 12, kBatch = 3;
   const Feeds feeds = fed<Half>(elman_feeds(kSteps, kBatch), true);
   Cell cell{kElman, {kH}};
-  cell.disabled_passes = step_passes();
+  cell.disabled_passes = pass_names();
   const auto results = run_with_squares(recurrent_net(cell, feeds), feeds);
   const std::vector<float> expected = naive_elman<Half>(feeds, kSteps, kBatch);
   const Tensor all = converted<float, Half>(results.at("h_all"));

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "core/io/text.h"
+#include "recurrent/form/passes.h"
 #include "recurrent/form/spec.h"
 #include "tests/recurrent/random_step_nets_run.h"
 
@@ -246,7 +247,7 @@ Shrunk shrink(const StepNet& net, const Trial& trial) { return Shrinker(net, tri
 
 std::string cures_of(const Shrunk& shrunk) {
   std::vector<std::string> cures;
-  for (const std::string& pass : step_passes()) {
+  for (const std::string& pass : pass_names()) {
     Trial without = shrunk.trial;
     without.setting.disabled.push_back(pass);
     References known;

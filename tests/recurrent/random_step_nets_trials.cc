@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "recurrent/form/passes.h"
 #include "recurrent/form/spec.h"
 #include "tests/recurrent/random_step_nets_draft.h"
 #include "tests/recurrent/random_step_nets_run.h"
@@ -35,7 +36,7 @@ std::vector<NetShape> random_shapes(const StepNet& net, Dice& dice) {
 
 std::vector<std::string> random_passes(Dice& dice) {
   std::vector<std::string> passes;
-  for (const std::string& pass : step_passes())
+  for (const std::string& pass : pass_names())
     if (dice.chance(0.5)) passes.push_back(pass);
   return passes;
 }
@@ -92,9 +93,9 @@ std::vector<Trial> random_trials(const StepNet& net, uint64_t seed) {
     trials.back().data = seed;
   };
   add({});
-  add({dice.pick(step_passes())});
-  if (dice.chance(0.5)) add({dice.pick(step_passes())});
-  if (dice.chance(0.3)) add(step_passes());
+  add({dice.pick(pass_names())});
+  if (dice.chance(0.5)) add({dice.pick(pass_names())});
+  if (dice.chance(0.3)) add(pass_names());
   add(random_passes(dice));
   return trials;
 }

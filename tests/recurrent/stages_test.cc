@@ -3,6 +3,7 @@
 
 #include "core/compute/parallel.h"
 #include "core/net/net.h"
+#include "recurrent/form/passes.h"
 #include "tests/recurrent/programs.h"
 
 namespace stepnet::testing::stages_test {
@@ -175,7 +176,7 @@ TEST_F(Stages, ForwardOnlyTheyTakeTurnsWithTheRowsOfStates) {
     for (const int64_t batch : {1, 3, 9}) {
       for (const int64_t steps : {2, 15, 16, 17, 64, 65, 300}) {
         const Feeds feeds = stack_feeds(3, steps, batch);
-        const NetDef net = forward_only(3, feeds), plain = forward_only(3, feeds, step_passes());
+        const NetDef net = forward_only(3, feeds), plain = forward_only(3, feeds, pass_names());
         for (const std::string name : {"Y", "h_last_0", "h_last_2"})
           EXPECT_EQ(compare(output_of(net, feeds, name), output_of(plain, feeds, name), 1e-12), "")
               << name << ", " << threads << " threads, batch " << batch << ", " << steps << " timesteps";
