@@ -18,6 +18,7 @@ void add_text_db_command(CLI::App& app);
 void add_convert_weights_command(CLI::App& app);
 void add_gradcheck_command(CLI::App& app);
 void add_estimate_command(CLI::App& app);
+void add_explain_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_ops_command(CLI::App& app);
 

@@ -51,6 +51,7 @@ int run_command(int argc, char** argv) {
   stepnet::tools::add_convert_weights_command(app);
   stepnet::tools::add_gradcheck_command(app);
   stepnet::tools::add_estimate_command(app);
+  stepnet::tools::add_explain_command(app);
   stepnet::tools::add_bench_command(app);
   stepnet::tools::add_ops_command(app);
   try {

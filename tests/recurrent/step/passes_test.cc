@@ -1,0 +1,101 @@
+// What each pass makes of a step net, by the text that people see: the step nets are small enough to be read.
+#include "recurrent/step/passes.h"
+
+#include <gtest/gtest.h>
+
+#include "core/net/net.h"
+#include "core/operator/observer.h"
+#include "recurrent/form/passes.h"
+#include "tests/recurrent/unrolled.h"
+
+namespace stepnet::testing::passes_test {
+namespace {
+
+// The lines of operators, before and after each pass.
+class Texts : public NetObserver {
+ public:
+  void before(const BoundOp&) override {}
+  void after(const BoundOp&) override {}
+  void compiled(std::string_view, std::string_view pass, const std::function<std::string()>& text) override {
+    if (pass.empty()) texts_.emplace_back();
+    texts_.back()[std::string(pass)] = operators(text());
+  }
+  // Of the n-th step net that was compiled.
+  std::string of(size_t n, const std::string& pass) const {
+    return n < texts_.size() && texts_[n].count(pass) > 0 ? texts_[n].at(pass) : "no such text";
+  }
+
+ private:
+  static std::string operators(const std::string& text) {
+    std::string result;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = text.find('\n', begin) + 1;
+      const std::string line = text.substr(begin, end - begin);
+      if (line.starts_with("  before") || line.starts_with("  step ") || line.starts_with("  after"))
+        result += line.substr(0, line.find(';')) + (line.find(';') < line.size() ? "\n" : "");
+      begin = end;
+    }
+    return result;
+  }
+
+  std::vector<std::map<std::string, std::string>> texts_;
+};
+
+Texts run(const std::vector<std::string>& disabled) {
+  Cell cell = {
+      .step = {"xw = FC(x, W, b)", "hu = FC(h_prev, U, c)", "s = Sum(xw, hu)", "t = Tanh(s)", "h = Scale(t) scale=0.5"},
+      .states = {{"h_prev", "h", "h0", "h_all", "h_last"}}};
+  cell.disabled_passes = disabled;
+  const Feeds feeds = {{"X", normal<float>({4, 2, 9})}, {"h0", normal<float>({2, 9})}, {"W", normal<float>({9, 9})},
+                       {"U", normal<float>({9, 9})},    {"b", normal<float>({9})},     {"c", normal<float>({9})}};
+  const NetDef net = expanded_net(cell, feeds);
+  Workspace workspace;
+  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
+  Texts texts;
+  RunContext context;
+  context.observer = &texts;
+  run_net_once(net, workspace, context);
+  return texts;
+}
+
+TEST(StepPasses, HoistWhatDependsOnTheSequenceAlone) {
+  const Texts texts = run({"fold", "fuse"});
+  EXPECT_EQ(texts.of(0, ""),
+            "  step    xw = FC(x, W, b)\n"
+            "  step    hu = FC(h_prev, U, c)\n"
+            "  step    s = Sum(xw, hu)\n"
+            "  step    t = Tanh(s)\n"
+            "  step    h = Scale(t)\n");
+  EXPECT_EQ(texts.of(0, "hoist"),
+            "  before  xw = FC(x, W, b)\n"
+            "  step    hu = FC(h_prev, U, c)\n"
+            "  step    s = Sum(xw, hu)\n"
+            "  step    t = Tanh(s)\n"
+            "  step    h = Scale(t)\n");
+}
+
+TEST(StepPasses, FoldSumsOfProducts) {
+  EXPECT_EQ(run({"fuse"}).of(0, "fold"),
+            "  before  s = FC(x, W, b)\n"
+            "  step    s += FC(h_prev, U, c)\n"
+            "  step    t = Tanh(s)\n"
+            "  step    h = Scale(t)\n");
+}
+
+TEST(StepPasses, FuseElementwiseOperators) {
+  EXPECT_EQ(run({}).of(0, "fuse"),
+            "  before  s = FC(x, W, b)\n"
+            "  step    s += FC(h_prev, U, c)\n"
+            "  step    h = fused Tanh+Scale(s)\n");
+}
+
+TEST(StepPasses, RunOnlyIfTheyAreNotDisabled) {
+  for (const std::string& name : pass_names()) {
+    const Texts texts = run({name});
+    EXPECT_EQ(texts.of(0, name), "no such text") << name;
+    EXPECT_NE(texts.of(0, "place"), "no such text") << name;
+  }
+}
+
+}  // namespace
+}  // namespace stepnet::testing::passes_test

@@ -1,0 +1,110 @@
+#include "tools/commands/cli/dry_net.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "core/compute/parallel.h"
+#include "recurrent/form/builder.h"
+#include "tools/commands/cli/command_session.h"
+#include "tools/commands/cli/device_choice.h"
+#include "tools/commands/cli/net_file.h"
+#include "tools/commands/cli/type_text.h"
+#include "tools/commands/cli/usage.h"
+
+namespace stepnet::tools {
+namespace {
+
+// A bound of a blob that no operator makes would be of no use.
+void require_outputs(const NetDef& net, const DryScope& scope) {
+  std::vector<std::string> made;
+  for (const OperatorDef& op : net.op()) made.insert(made.end(), op.output().begin(), op.output().end());
+  for (const auto& [name, bound] : scope.bounds)
+    require(std::ranges::find(made, name) != made.end(), "--bound names \"{}\", which no operator makes.{}", name,
+            suggest(name, made));
+}
+
+}  // namespace
+
+DryNet::DryNet(const DryNetOptions& options) : options_(options) {
+  set_threads(options_.threads);
+  files_ = root_of(options_.root);
+  net_ = load_net(options_.file);
+  if (!options_.init.empty()) init_ = load_net(options_.init);
+  if (device().kind != DeviceKind::cpu) use_gpu(net_);
+  model_ = model_in(net_, options_.batch, options_.timesteps);
+}
+
+Device DryNet::device() const { return {options_.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu, 0}; }
+
+std::unique_ptr<NetSession> DryNet::session(DryScope& scope) {
+  for (const auto& [name, type] : parse_types("--bound", options_.bounds))
+    scope.bounds[name] = {type.dtype, type.shape};
+  feeds_ = parse_types("--feed", options_.feeds);
+  auto session = options_.train ? training() : forward();
+  require_outputs(session->net->def(), scope);
+  return session;
+}
+
+std::unique_ptr<NetSession> DryNet::training() {
+  training_.model = model_ ? *model_ : model_of(net_, init_, options_.loss);
+  training_.model.device = training_.device = device();
+  training_.model.files = files_;
+  training_.optimizer = options_.optimizer;
+  training_.feeds = feeds_;
+  training_.parameters = parse_types("--parameter", options_.parameters);
+  const DType type = precision_type(options_.precision);
+  std::map<std::string, TensorType> more = training_.feeds;
+  more.insert(training_.parameters.begin(), training_.parameters.end());
+  use_precision(training_.model, type, more);
+  if (type == DType::float16) training_.optimizer.loss_scale = 1;
+  if (options_.memory_budget > 0) training_.model = fit_training(training_, options_.memory_budget).model;
+  return training_session(training_);
+}
+
+std::unique_ptr<NetSession> DryNet::forward() {
+  ForwardOptions forward{.feeds = feeds_, .init = model_ ? model_->init : init_};
+  forward.device = device();
+  forward.files = files_;
+  forward.keep_all = options_.keep_all;
+  for (auto& [name, type] : parse_types("--parameter", options_.parameters)) forward.parameters[name] = type;
+  return net_session(net_, model_, std::move(forward));
+}
+
+void add_dry_net_options(CLI::App& app, DryNetOptions& options) {
+  CLI::App* const command = &app;
+  DryNetOptions* const o = &options;
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
+    command->add_option(name, values, help)->allow_extra_args(false)->type_name("BLOB=TYPE[SIZE,...]");
+  };
+  command->add_option("FILE", o->file, "The net, as protobuf text or in binary form")->required()->type_name("");
+  list("--feed", o->feeds, "The type of a blob that is fed; may be repeated");
+  list("--parameter", o->parameters, "The type of a parameter that no init net makes; may be repeated");
+  list("--bound", o->bounds, "The largest type of a blob whose shape depends on data; may be repeated");
+  command->add_option("--init", o->init, "A net that makes parameters; of a model, its own")->type_name("NET");
+  command->add_option("--device", o->device, "Where it would run, cpu or cuda; the device need not be there")
+      ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
+      ->type_name("DEVICE");
+  command->add_flag("--train", o->train, "A training step: with gradients, and the update of parameters");
+  add_root_option(*command, o->root);
+  command->add_option("--loss", o->loss, "What is differentiated; of a model, its loss")->type_name("BLOB");
+  command->add_option("--optimizer", o->optimizer.optimizer, "Which optimizer")
+      ->check(CLI::IsMember(optimizer_names()).description(""))
+      ->type_name("NAME");
+  command
+      ->add_option("--precision", o->precision, "With --train: what the net computes in: float32, bfloat16 or float16")
+      ->check(CLI::IsMember(precision_names()).description(""))
+      ->type_name("TYPE");
+  command->add_option("--clip", o->optimizer.clip, "Largest norm of all gradients together; 0: off");
+  command->add_option("--batch", o->batch, "Of a model; else as it says")->check(whole_number(1));
+  command->add_option("--timesteps", o->timesteps, "Of a model; else as it says")->check(whole_number(1));
+  command->add_option("--threads", o->threads, "Threads that it would use; 0: one per core")
+      ->check(whole_number(0, 1024))
+      ->type_name("N");
+  command->add_option("--memory-budget", o->memory_budget, "With --train: the most memory that the step may take")
+      ->transform(byte_count())
+      ->type_name("BYTES")
+      ->default_str("");
+  command->add_flag("--keep-all", o->keep_all, "Intermediates stay until the next run");
+}
+
+}  // namespace stepnet::tools

@@ -1,0 +1,55 @@
+// DryNet: a net, or a training step of it, as options of a command describe it, made ready to run without data.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/estimate/session.h"
+#include "recurrent/train/model.h"
+#include "recurrent/train/train_options.h"
+#include "recurrent/train/training_budget.h"
+
+namespace CLI {
+class App;
+}
+
+namespace stepnet::tools {
+
+struct DryNetOptions {
+  std::string file, init, loss, root, device = "cpu", precision = "float32";
+  std::vector<std::string> feeds, parameters, bounds;
+  OptimizerOptions optimizer;
+  int64_t batch = 0, timesteps = 0;
+  int threads = 0;
+  int64_t memory_budget = 0;
+  bool train = false, keep_all = false;
+};
+void add_dry_net_options(CLI::App& command, DryNetOptions& options);
+
+class DryNet {
+ public:
+  // Reads the file and the init net. Borrows the options.
+  explicit DryNet(const DryNetOptions& options);
+  Device device() const;
+  // In a dry scope of that device, which gets the options' bounds. Throws Error where types are missing.
+  std::unique_ptr<NetSession> session(DryScope& scope);
+  // Of a training step as `stepnet train` runs it, after session().
+  int64_t planned_peak() { return training_peak(training_); }
+
+ private:
+  std::unique_ptr<NetSession> training();
+  std::unique_ptr<NetSession> forward();
+
+  const DryNetOptions& options_;
+  NetDef net_, init_;
+  FileRootPtr files_;
+  std::optional<Model> model_;
+  std::map<std::string, TensorType> feeds_;
+  TrainingEstimate training_;
+};
+
+}  // namespace stepnet::tools

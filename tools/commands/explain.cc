@@ -1,0 +1,74 @@
+// `stepnet explain`: how the step nets of a net run, and why: what once per block of timesteps, and what in each of
+// them.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "core/operator/observer.h"
+#include "recurrent/step/passes.h"
+#include "tools/commands/cli/dry_net.h"
+#include "tools/commands/cli/printing.h"
+#include "tools/commands/commands.h"
+
+namespace stepnet::tools {
+namespace {
+
+struct ExplainOptions {
+  DryNetOptions net;
+  std::string pass;
+};
+
+// Prints each step net as all passes have left it, or what one pass made of it.
+class Explainer : public NetObserver {
+ public:
+  explicit Explainer(std::string pass) : pass_(std::move(pass)) {}
+  void before(const BoundOp&) override {}
+  void after(const BoundOp&) override {}
+  void compiled(std::string_view, std::string_view pass, const std::function<std::string()>& text) override {
+    if (pass.empty() && pass_.empty()) flush();
+    const std::string now = text();
+    if (!pass_.empty() && pass == pass_) print_text("before {}:\n{}after {}:\n{}\n", pass_, last_, pass_, now);
+    last_ = now;
+  }
+  void flush() {
+    if (!last_.empty() && shown_.insert(last_).second) print_text("{}\n", last_);
+    last_.clear();
+  }
+
+ private:
+  std::string pass_, last_;
+  std::set<std::string> shown_;  // a net may be compiled several times
+};
+
+void explain(const ExplainOptions& options) {
+  DryNet net(options.net);
+  DryScope scope(net.device().kind);
+  const std::unique_ptr<NetSession> session = net.session(scope);
+  Explainer explainer(options.pass);
+  RunContext run;
+  run.observer = &explainer;
+  session->net->run(run);
+  if (options.pass.empty()) explainer.flush();
+}
+
+std::vector<std::string> passes_that_run() {
+  std::vector<std::string> names;
+  for (const StepPass& pass : step_passes())
+    if (pass.run) names.emplace_back(pass.name);
+  return names;
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("explain", "Tell how step nets run: which operators once per block, and why");
+  auto o = std::make_shared<ExplainOptions>();  // shared with the callback, which runs after this returns
+  add_dry_net_options(*command, o->net);
+  command->add_option("--pass", o->pass, "Print step nets before and after this pass alone")
+      ->check(CLI::IsMember(passes_that_run()).description(""))
+      ->type_name("PASS");
+  command->callback([o] { explain(*o); });
+}
+
+}  // namespace stepnet::tools
