@@ -7,7 +7,7 @@ namespace {
 
 Cell lstm() {
   return {"lstm",
-          {{"lstm", "tools/examples/lstm.pbtxt"}, {"lstm_composed", "tools/bench/nets/lstm_composed.pbtxt.in"}},
+          {{"lstm", "tools/bench/nets/lstm.pbtxt"}, {"lstm_composed", "tools/bench/nets/lstm_composed.pbtxt.in"}},
           {{"W_x", 4, Fan::inputs}, {"b_x", 4, Fan::none}, {"W_h", 4, Fan::hidden}, {"b_h", 4, Fan::none}},
           {"h0", "c0"}};
 }
