@@ -83,13 +83,13 @@ TEST(Recompute, NetsOfManyDivisionsKeepTheirBudgets) {
   }
 }
 
-std::string readme() {
-  std::ifstream in(source_path("README.md"), std::ios::binary);
+std::string page() {
+  std::ifstream in(source_path("docs/memory.md"), std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
 // One row for each part of the bytes that all values take.
-TEST(Recompute, TheTableInTheReadmeIsRight) {
+TEST(Recompute, TheTableInTheDocs) {
   const TrainingCase c = long_case(48, 128, 64);
   const RecomputePlanner planner = planner_of(c);
   const int64_t lasting = count_memory(c.net, c.question).lasting;
@@ -100,7 +100,7 @@ TEST(Recompute, TheTableInTheReadmeIsRight) {
                        100.0 * static_cast<double>(plan.peak - lasting) / static_cast<double>(all),
                        100 * plan.extra_flops / plan.flops);
   };
-  const std::string text = readme();
+  const std::string text = page();
   for (const int64_t percent : {100, 80, 60, 50, 40, 30, 20, 10}) expect_contains(text, row(all * percent / 100));
   expect_contains(text, row(planner.least_bytes() - lasting));
 }

@@ -182,8 +182,8 @@ std::string row(const std::string& what, const NetMemory& m) {
   return fmt::format("| {} | {} | {} | {} | {} |\n", what, m.values, kib(m.apart), kib(m.block), kib(m.most_alive));
 }
 
-// The table of the README, which is printed anew where it differs.
-TEST(PlannedNets, TheTableOfTheReadme) {
+// The table of docs/memory.md, which is printed anew where it differs.
+TEST(PlannedNets, TheTableInTheDocs) {
   const Sizes sizes = {{'B', 32}, {'I', 64}, {'H', 128}, {'F', 512}, {'T', 16},
                        {'C', 17}, {'S', 20}, {'D', 128}, {'P', 64},  {'A', 64}};
   std::string table;
@@ -199,8 +199,8 @@ TEST(PlannedNets, TheTableOfTheReadme) {
   table += row("`attention_additive`, training", run_all(decoder, feeds, {.plan_memory = true}).memory);
   const NetDef model = load_net(source_path("tools/examples/char_lstm.pbtxt"));
   table += row("`char_lstm`, training", train(model, true, 4).memory);
-  const std::string readme = read_all(source_path("README.md"));
-  EXPECT_NE(readme.find(table), std::string::npos) << "the README does not have\n" << table;
+  const std::string page = read_all(source_path("docs/memory.md"));
+  EXPECT_NE(page.find(table), std::string::npos) << "docs/memory.md does not have\n" << table;
 }
 
 }  // namespace

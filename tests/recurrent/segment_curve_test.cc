@@ -1,4 +1,4 @@
-// What less memory costs an LSTM of 1000 timesteps: the table of the README.
+// What less memory costs an LSTM of 1000 timesteps: the table of docs/memory.md.
 #include <gtest/gtest.h>
 
 #include "core/compute/parallel.h"
@@ -44,13 +44,13 @@ Point measure(const NetDef& forward, const Feeds& feeds, const SegmentChoice& ch
 }
 
 // What a network keeps is the gates and c of every timestep; a share of that is the budget, the rest is as it is.
-TEST(SegmentCurve, TheTableOfTheReadme) {
+TEST(SegmentCurve, TheTableInTheDocs) {
   const SerialScope serial;
   const Feeds feeds = lstm_feeds(kSteps, kBatch, kWidth);
   const NetDef net = expanded_net(lstm(), feeds);
   const Point whole = measure(net, feeds, {});
   const int64_t kept = kSteps * kBatch * kWidth * 4 * 5, rest = whole.peak - kept;
-  const std::string readme = read_all(source_path("README.md"));
+  const std::string page = read_all(source_path("docs/memory.md"));
   std::string table;
   bool is_there = true;
   for (const double share : {100., 50., 25., 10., 5., 3., 2., 1.5}) {
@@ -66,12 +66,12 @@ TEST(SegmentCurve, TheTableOfTheReadme) {
     const std::string row =
         fmt::format("| {:g}% | {} | {:.2f} | {:.1f}% |", share, p.steps == 0 ? "in one" : fmt::format("{}", p.steps),
                     p.runs - 1, 100 * (p.flops / whole.flops - 1));
-    is_there = is_there && readme.find(row) != std::string::npos;
+    is_there = is_there && page.find(row) != std::string::npos;
     table += row + "\n";
     // Published for a network of this length: 95% less memory for one third more time.
     EXPECT_LE(p.flops / whole.flops, share >= 5 ? 4.0 / 3 : 10) << share;
   }
-  EXPECT_TRUE(is_there) << "the README must have these rows:\n" << table;
+  EXPECT_TRUE(is_there) << "docs/memory.md must have these rows:\n" << table;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a training step of an LSTM takes at its peak, to the byte: the formulas of the README's "What a training step
-// keeps", for each way to write the cell. Every block of the allocator is rounded up to 64 bytes.
+// What a training step of an LSTM takes at its peak, to the byte: the formulas of docs/memory.md, for each way to write
+// the cell. Every block of the allocator is rounded up to 64 bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

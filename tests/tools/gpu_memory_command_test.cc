@@ -58,7 +58,7 @@ TEST_F(GpuMemoryCommand, OfARun) {
 
 TEST_F(GpuMemoryCommand, OfATrainingRun) {
   expect_sentences(expect_command(
-      "train " + kModel + " --text " + source_path("README.md") + " --iterations 1 --device cuda --batch 64", 2,
+      "train " + kModel + " --text " + source_path("LICENSE") + " --iterations 1 --device cuda --batch 64", 2,
       "error"));
 }
 
@@ -70,7 +70,7 @@ TEST_F(GpuMemoryCommand, OfABenchmark) {
 TEST_F(GpuMemoryCommand, SamplesWhatWasTrainedThere) {
   limit("268435456");
   const std::string run = folder_.file("run");
-  expect_command("train " + kModel + " --text " + source_path("README.md") +
+  expect_command("train " + kModel + " --text " + source_path("LICENSE") +
                      " --iterations 1 --device cuda --batch 2 --timesteps 4 --out " + run,
                  0, "");
   expect_command("sample --out " + run + " --length 3 --seed 1", 0, "");
