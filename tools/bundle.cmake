@@ -35,6 +35,6 @@ if(TARGET scale_by)
 endif()
 
 # Examples, scripts, and the sources that tests read, at their paths in the source tree.
-install(DIRECTORY core gpu operators proto recurrent tests tools DESTINATION . ${bundle} USE_SOURCE_PERMISSIONS
+install(DIRECTORY core docs gpu operators proto recurrent tests tools DESTINATION . ${bundle} USE_SOURCE_PERMISSIONS
         PATTERN "__pycache__" EXCLUDE)
-install(FILES CHANGELOG.md LICENSE README.md DESTINATION . ${bundle})
+install(FILES CHANGELOG.md CMakePresets.json CONTRIBUTING.md LICENSE README.md DESTINATION . ${bundle})
