@@ -17,7 +17,8 @@ struct NetPass {
 };
 std::span<const NetPass> net_passes();
 
-// Of these and of the compiler of step nets (recurrent/step/passes.h), sorted: what `disabled_passes` may name.
+// Of these and of the compiler of step nets (recurrent/step/passes.h), sorted: what `disabled_passes` may name;
+// docs/passes.md says what each does.
 const std::vector<std::string>& pass_names();
 
 }  // namespace stepnet
