@@ -41,15 +41,6 @@ void StepSlot::show(int64_t t) {
 
 Shape StepSlot::stack(int64_t steps) const { return row.with(0, row[0] * steps); }
 
-// Whether earlier stages are all that write what the linked slot shows.
-static bool is_made_earlier(const StepIr& ir, size_t op, int index) {
-  const StepSlot& slot = *ir.slots[index];
-  if (slot.cycle > 0 && slot.first != slot.kept) return false;  // its rows go round within a block
-  return std::ranges::none_of(ir.links_to(slot.whole.storage().get()), [&](int s) {
-    return std::ranges::any_of(ir.writers(s), [&](size_t w) { return ir.ops[w]->stage >= ir.ops[op]->stage; });
-  });
-}
-
 int StepIr::add_slot(StepSlot slot) {
   const int index = static_cast<int>(slots.size());
   slots_by_name[slot.name] = index;
