@@ -18,7 +18,7 @@
 #include "core/io/text.h"
 #include "core/net/net.h"
 #include "recurrent/form/builder.h"
-#include "recurrent/form/spec.h"
+#include "recurrent/form/passes.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/op_test.h"
 #include "tests/pages.h"
@@ -128,7 +128,7 @@ TEST(Docs, TheFullFormIsWhatTheShortFormBecomes) {
 
 TEST(Docs, EveryPassHasARow) {
   const std::string page = read_page("docs/passes.md").text;
-  for (const std::string& pass : step_passes()) EXPECT_NE(page.find("| `" + pass + "` | "), page.npos) << pass;
+  for (const std::string& pass : pass_names()) EXPECT_NE(page.find("| `" + pass + "` | "), page.npos) << pass;
 }
 
 // The help of a subcommand; of the command itself for "".
