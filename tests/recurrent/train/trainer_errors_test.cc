@@ -57,7 +57,7 @@ TEST_F(TrainerErrors, MoreMemoryThanIsLeft) {
   const int64_t allocations = allocator(Device{}).counters().allocations;
   const std::string text = error(options());
   EXPECT_EQ(allocator(Device{}).counters().allocations, allocations);  // nothing was tried
-  limit_cpu_memory(-1);  // what the machine has
+  limit_cpu_memory(-1);                                                // what the machine has
   expect_contains(text, "a training step of a batch of 4 and 7 timesteps needs ");
   expect_contains(text, "but only 50.00 kB are left; then there are net inputs ");
   expect_contains(text, "fix use a smaller batch or fewer timesteps");
