@@ -18,7 +18,7 @@
 #include "core/io/text.h"
 #include "core/net/net.h"
 #include "recurrent/form/builder.h"
-#include "recurrent/form/passes.h"
+#include "recurrent/form/pass_names.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/op_test.h"
 #include "tests/pages.h"

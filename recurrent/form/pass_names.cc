@@ -1,4 +1,4 @@
-#include "recurrent/form/passes.h"
+#include "recurrent/form/pass_names.h"
 
 #include <algorithm>
 

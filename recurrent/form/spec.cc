@@ -1,5 +1,5 @@
 #include "recurrent/form/spec.h"
-#include "recurrent/form/passes.h"
+#include "recurrent/form/pass_names.h"
 
 #include <algorithm>
 #include <limits>

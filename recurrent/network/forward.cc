@@ -14,7 +14,7 @@
 #include "recurrent/form/activated_gates.h"
 #include "recurrent/form/example_nets.h"
 #include "recurrent/form/net_storage.h"
-#include "recurrent/form/passes.h"
+#include "recurrent/form/pass_names.h"
 #include "recurrent/network/extensions.h"
 #include "recurrent/network/nested.h"
 #include "recurrent/network/segmented_run.h"

@@ -17,7 +17,7 @@
 #include "core/operator/operator.h"
 #include "recurrent/form/activated_gates.h"
 #include "recurrent/form/backward_net.h"
-#include "recurrent/form/passes.h"
+#include "recurrent/form/pass_names.h"
 #include "recurrent/network/backward.h"
 #include "recurrent/network/nested.h"
 #include "recurrent/network/segmented_run.h"

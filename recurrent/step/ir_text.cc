@@ -1,4 +1,4 @@
-#include "recurrent/step/text.h"
+#include "recurrent/step/ir_text.h"
 
 #include <fmt/format.h>
 
