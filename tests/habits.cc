@@ -190,6 +190,14 @@ Findings check_text(const SourceFile& file) {
   return found;
 }
 
+Findings check_test_namespace(const SourceFile& file) {
+  const std::string stem = fs::path(file.path).stem().string();
+  const bool is_shared = stem == "op_test" || stem == "gpu_test";  // what tests of operators and of gpu/ include
+  if (!file.path.starts_with("tests/") || !file.path.ends_with("_test.cc") || is_shared) return {};
+  if (file.text.find("::" + stem + " {\n") != file.text.npos) return {};
+  return {fmt::format("{}: its names are not in a namespace ...::{}", file.path, stem)};
+}
+
 Findings check_rooms() {
   Findings found;
   std::map<std::string, std::set<std::string>> below;  // what a room sees, directly or through others

@@ -25,6 +25,8 @@ Findings check_includes(const SourceFile& file);
 Findings check_rooms();
 // REGISTER is the only macro with arguments, no header opens a namespace to its readers, nothing is left to be done.
 Findings check_text(const SourceFile& file);
+// A file of tests has its names in a namespace called like it, because several files are compiled at a time.
+Findings check_test_namespace(const SourceFile& file);
 // In each family, operators/FAMILY/x.h needs gpu/FAMILY/x.cu, unless it is one of `shared` ("FAMILY/x.h", headers of
 // several operators), and gpu/FAMILY/x.cu needs operators/FAMILY/x.cc.
 Findings check_twins(const std::set<std::string>& paths, const std::set<std::string>& shared);

@@ -61,6 +61,7 @@ TEST(Habits, TheTreeIsFound) {
 
 TEST(Habits, IncludesFollowTheArrow) { EXPECT_EQ(joined(all_of_tree(check_includes)), ""); }
 TEST(Habits, NoRoomIsInACircle) { EXPECT_EQ(joined(check_rooms()), ""); }
+TEST(Habits, TestsHaveNamespacesOfTheirOwn) { EXPECT_EQ(joined(all_of_tree(check_test_namespace)), ""); }
 TEST(Habits, TextIsClean) { EXPECT_EQ(joined(all_of_tree(check_text)), ""); }
 
 TEST(Habits, TwinsHaveTheirNames) {
@@ -106,6 +107,13 @@ TEST(HabitChecks, NoticeMacrosNamespacesAndUnfinishedWork) {
   const std::string note = std::string("TO") + "DO";
   EXPECT_EQ(joined(check_text({"core/a.cc", "// " + note + ": later\n"})), "core/a.cc:1: " + note + "\n");
   EXPECT_EQ(joined(check_text({"core/a.cc", "int " + note + "_list;\n"})), "");
+}
+
+TEST(HabitChecks, NoticeTestsWithoutANamespaceOfTheirOwn) {
+  EXPECT_EQ(joined(check_test_namespace({"tests/core/a_test.cc", "namespace stepnet::testing::a_test {\n"})), "");
+  EXPECT_EQ(joined(check_test_namespace({"tests/core/a_test.cc", "namespace stepnet::testing {\n"})),
+            "tests/core/a_test.cc: its names are not in a namespace ...::a_test\n");
+  EXPECT_EQ(joined(check_test_namespace({"tests/core/a.cc", "namespace stepnet::testing {\n"})), "");
 }
 
 TEST(HabitChecks, NoticeLonelyTwins) {
