@@ -30,7 +30,7 @@ endforeach()
 if(TARGET scale_by)
   set_target_properties(scale_by PROPERTIES INSTALL_RPATH "$ORIGIN")
   target_link_options(scale_by PRIVATE ${bundle_link_options})
-  install(TARGETS scale_by LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${bundle} OPTIONAL)
+  install(TARGETS scale_by faults_shim LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${bundle} OPTIONAL)
   install(PROGRAMS tools/bundled_tests DESTINATION . ${bundle} RENAME run_tests)
 endif()
 

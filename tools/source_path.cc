@@ -5,6 +5,7 @@
 #ifndef STEPNET_COMMAND
 #define STEPNET_COMMAND ""
 #define STEPNET_PLUGIN ""
+#define STEPNET_FAULTS_SHIM ""
 #endif
 
 namespace stepnet {
@@ -21,5 +22,7 @@ std::string source_path(const std::string& path) {
 std::string command_path() { return place("STEPNET_COMMAND", STEPNET_COMMAND); }
 
 std::string plugin_path() { return place("STEPNET_PLUGIN", STEPNET_PLUGIN); }
+
+std::string faults_shim_path() { return place("STEPNET_FAULTS_SHIM", STEPNET_FAULTS_SHIM); }
 
 }  // namespace stepnet

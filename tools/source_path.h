@@ -10,9 +10,10 @@ namespace stepnet {
 // A file of the source tree, by its path from the root (STEPNET_SOURCE_DIR).
 std::string source_path(const std::string& path);
 
-// The program `stepnet` (STEPNET_COMMAND), and the library of tools/examples/plugin (STEPNET_PLUGIN); empty in programs
-// that are built without them.
+// The program `stepnet` (STEPNET_COMMAND), the library of tools/examples/plugin (STEPNET_PLUGIN) and that of
+// tests/faults/shim (STEPNET_FAULTS_SHIM); empty in programs that are built without them.
 std::string command_path();
 std::string plugin_path();
+std::string faults_shim_path();
 
 }  // namespace stepnet

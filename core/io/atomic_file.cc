@@ -5,12 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
 #include "core/error.h"
-#include "core/io/file_reader.h"
+#include "core/io/file_io.h"
 
 namespace stepnet {
 namespace {
@@ -21,27 +20,12 @@ bool exists(const PlaceFolder& folder) {
   return ::fstatat(folder.fd(), folder.name().c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-std::string without_end_slashes(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
-
-// Some file systems cannot sync a folder and say so; there is nothing more to be done there.
-void sync(int fd, const FilePlace& folder) {
-  if (fd < 0) fail("cannot open the folder {}: {}", folder, system_text(errno));
-  const int failed = ::fsync(fd);
-  const int reason = errno;
-  ::close(fd);
-  require(failed == 0 || reason == EINVAL, "cannot sync the folder {}: {}", folder, system_text(reason));
-}
-
 }  // namespace
 
-AtomicFile::AtomicFile(const FilePlace& place) : place_(place) {
+AtomicFile::AtomicFile(const FilePlace& place) : place_(place), name_(place.str()) {
   require(!place.path().empty(), "the file name is empty");
   struct stat info {};
-  const bool there = PlaceFolder(place).look(info) == 0;
-  require(!there || S_ISREG(info.st_mode), "{} exists and is not a regular file", place);
+  require(!look_at(place, info) || S_ISREG(info.st_mode), "{} exists and is not a regular file", place);
   require_writable_folder_of(place);
   aside_ = unused_sibling(place);
   fd_ = PlaceFolder(aside_).open(O_WRONLY | O_CREAT | O_EXCL, 0666);
@@ -54,19 +38,10 @@ AtomicFile::~AtomicFile() {
   remove_aside(aside_);
 }
 
-void AtomicFile::write(const void* data, size_t bytes) {
-  const auto* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t put = ::write(fd_, from, std::min<size_t>(bytes, 1 << 30));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("cannot write {}: {}", place_, system_text(errno));
-    from += put;
-    bytes -= static_cast<size_t>(put);
-  }
-}
+void AtomicFile::write(const void* data, size_t bytes) { write_whole(fd_, data, bytes, name_); }
 
 void AtomicFile::commit() {
-  if (::fsync(fd_) != 0) fail("cannot write {}: {}", place_, system_text(errno));
+  sync_file(fd_, name_);
   rename_into_place(aside_, place_, IfExists::replace);
   ::close(fd_);
   fd_ = -1;
@@ -78,13 +53,6 @@ void write_file(const FilePlace& place, std::string_view content) {
   file.commit();
 }
 
-std::string folder_of(const std::string& path) {
-  const std::string bare = without_end_slashes(path);
-  const size_t slash = bare.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : bare.substr(0, slash);
-}
-
 void require_writable_folder(const std::string& folder) {
   struct stat info {};
   if (::stat(folder.c_str(), &info) != 0) fail("the folder {} cannot be used: {}", folder, system_text(errno));
@@ -93,7 +61,7 @@ void require_writable_folder(const std::string& folder) {
 }
 
 void require_writable_folder_of(const FilePlace& place) {
-  if (!place.confined()) return require_writable_folder(folder_of(place.path()));
+  if (!place.confined()) return require_writable_folder(place.folder().path());
   const PlaceFolder folder(place);
   if (::faccessat(folder.fd(), ".", W_OK | X_OK, 0) != 0)
     fail("the folder of {} is not writable: {}", place, system_text(errno));
@@ -139,10 +107,7 @@ void rename_into_place(const FilePlace& aside, const FilePlace& place, IfExists 
     require(failed == 0 || errno != EEXIST, "{} already exists", place);
   }
   if (failed != 0) fail("cannot write {}: {}", place, system_text(errno));
-  if (!place.confined()) return sync_folder(folder_of(place.path()));
-  sync(::openat(folder.fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), place);
+  sync_folder(place.folder());
 }
-
-void sync_folder(const FilePlace& folder) { sync(PlaceFolder(folder).open(O_RDONLY | O_DIRECTORY), folder); }
 
 }  // namespace stepnet

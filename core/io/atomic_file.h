@@ -27,13 +27,12 @@ class AtomicFile {
 
  private:
   FilePlace place_, aside_;
+  std::string name_;  // for messages
   int fd_ = -1;
 };
 
 void write_file(const FilePlace& place, std::string_view content);
 
-// The folder a path is in; "." for a bare name.
-std::string folder_of(const std::string& path);
 // Throws Error unless it is a folder, or the folder of the place, in which files can be made.
 void require_writable_folder(const std::string& folder);
 void require_writable_folder_of(const FilePlace& place);
@@ -45,7 +44,5 @@ void remove_aside(const FilePlace& aside);
 enum class IfExists { replace, fail };
 // Gives what was written aside, beside `place`, its name, and syncs the folder. Throws Error.
 void rename_into_place(const FilePlace& aside, const FilePlace& place, IfExists rule);
-// Syncs what was written to a folder, or nothing if it is none.
-void sync_folder(const FilePlace& folder);
 
 }  // namespace stepnet

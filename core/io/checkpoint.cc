@@ -23,17 +23,6 @@ struct Saved {
   std::string file;     // name in the folder
 };
 
-// The files with a checkpoint's ending, newest first.
-std::vector<Saved> saved_in(const FilePlace& folder) {
-  std::vector<Saved> all;
-  for (const std::string& file : names_in(folder))
-    if (file.ends_with(kEnding)) all.push_back({checkpoint_number(folder.in_folder(file)).value_or(0), file});
-  std::sort(all.begin(), all.end(), [](const Saved& a, const Saved& b) {
-    return a.number != b.number ? a.number > b.number : a.file < b.file;
-  });
-  return all;
-}
-
 // What the file `latest` says; "" if there is none that can be right.
 std::string read_latest(const FilePlace& folder) {
   try {
@@ -47,14 +36,29 @@ std::string read_latest(const FilePlace& folder) {
   }
 }
 
+// The files with a checkpoint's ending, newest first: the one that `latest` names, and the others by their numbers,
+// which cannot be trusted where a header could not be read when a later one was numbered.
+std::vector<Saved> saved_in(const FilePlace& folder, const std::string& latest) {
+  std::vector<Saved> all;
+  for (const std::string& file : names_in(folder))
+    if (file.ends_with(kEnding)) all.push_back({checkpoint_number(folder.in_folder(file)).value_or(0), file});
+  std::sort(all.begin(), all.end(), [](const Saved& a, const Saved& b) {
+    return a.number != b.number ? a.number > b.number : a.file < b.file;
+  });
+  std::stable_partition(all.begin(), all.end(), [&](const Saved& s) { return s.file == latest; });
+  return all;
+}
+
 }  // namespace
 
 std::string save_checkpoint(const FilePlace& folder, const std::string& name, const Checkpoint& contents) {
   require(!name.empty() && name.find('/') == std::string::npos && name.size() + 5 <= kLongestName,
           "\"{}\" cannot be a checkpoint's name", name);
-  const std::vector<Saved> before = saved_in(folder);
+  const std::vector<Saved> before = saved_in(folder, read_latest(folder));
   const std::string file = name + kEnding;
-  write_checkpoint_file(folder.in_folder(file), before.empty() ? 1 : before[0].number + 1, contents);
+  uint64_t last = 0;
+  for (const Saved& s : before) last = std::max(last, s.number);
+  write_checkpoint_file(folder.in_folder(file), last + 1, contents);
   write_file(folder.in_folder(kLatest), file + "\n");
   size_t kept = 1;
   for (const Saved& s : before) {
@@ -68,16 +72,13 @@ std::string save_checkpoint(const FilePlace& folder, const std::string& name, co
 Checkpoint load_checkpoint(const FilePlace& place) { return read_checkpoint_file(place); }
 
 std::optional<LoadedCheckpoint> load_latest(const FilePlace& folder) {
-  std::vector<std::string> files;
-  for (const Saved& s : saved_in(folder)) files.push_back(s.file);
-  if (const std::string latest = read_latest(folder); !latest.empty()) {
-    files.erase(std::remove(files.begin(), files.end(), latest), files.end());
-    files.insert(files.begin(), latest);
-  }
-  if (files.empty()) return std::nullopt;
+  const std::string latest = read_latest(folder);
+  std::vector<Saved> all = saved_in(folder, latest);
+  if (!latest.empty() && (all.empty() || all[0].file != latest)) all.insert(all.begin(), {0, latest});  // it is gone
+  if (all.empty()) return std::nullopt;
   std::vector<std::string> notes;
-  for (const std::string& file : files) {
-    const FilePlace place = folder.in_folder(file);
+  for (const Saved& s : all) {
+    const FilePlace place = folder.in_folder(s.file);
     try {
       return LoadedCheckpoint{load_checkpoint(place), place.str(), notes};
     } catch (const Error& e) {

@@ -34,18 +34,20 @@ class Writer {
   }
   // The body is `text` and then `bytes` more.
   void record(uint32_t kind, const std::string& text, const void* data = nullptr, size_t bytes = 0) {
-    std::string head;
-    append<uint32_t>(head, kind);
-    append<uint64_t>(head, text.size() + bytes);
-    append(head, crc32_of(head.data(), head.size()));
-    file_.write(head);
-    file_.write(text);
+    std::string small;  // pieces that are written at once
+    append<uint32_t>(small, kind);
+    append<uint64_t>(small, text.size() + bytes);
+    append(small, crc32_of(small.data(), small.size()));
+    small += text;
     uint32_t crc = crc32_of(text.data(), text.size());
     if (bytes > 0) {
+      file_.write(small);
       file_.write(data, bytes);
       crc = crc32_of(data, bytes, crc);
+      small.clear();
     }
-    file_.write(&crc, sizeof(crc));
+    append(small, crc);
+    file_.write(small);
     ++records_;
   }
   void finish() {

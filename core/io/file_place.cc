@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/io/file_reader.h"
+#include "core/io/file_io.h"
 
 namespace stepnet {
 namespace {
@@ -79,6 +79,13 @@ FilePlace FilePlace::with_ending(const std::string& end) const {
   return {root_, bare + end};
 }
 
+FilePlace FilePlace::folder() const {
+  const std::string bare = with_ending("").path_;
+  const size_t slash = bare.rfind('/');
+  if (slash == std::string::npos) return {root_, "."};
+  return {root_, slash == 0 ? "/" : bare.substr(0, slash)};
+}
+
 PlaceFolder::PlaceFolder(const FilePlace& place) : confined_(place.confined()), name_(place.path()) {
   if (!confined_) return;
   const size_t slash = name_.rfind('/');
@@ -103,11 +110,17 @@ int PlaceFolder::look(struct stat& found) const {
   return ::fstatat(fd_, name_.c_str(), &found, confined_ ? AT_SYMLINK_NOFOLLOW : 0);
 }
 
+bool look_at(const FilePlace& place, struct stat& found) {
+  if (PlaceFolder(place).look(found) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) fail("cannot look at {}: {}", place, system_text(errno));
+  return false;
+}
+
 // A device may do something when it is opened, so a confined place is looked at before.
 int open_regular(const FilePlace& place, int flags, std::string_view for_what) {
   const PlaceFolder folder(place);
   struct stat info {};
-  if (place.confined() && folder.look(info) == 0) {
+  if (place.confined() && look_at(place, info)) {
     if (S_ISLNK(info.st_mode))
       fail("cannot open {}: it is a link, and below {} links are not followed", place, place.root()->path());
     require(S_ISREG(info.st_mode), "{} is not a regular file", place);
@@ -117,11 +130,11 @@ int open_regular(const FilePlace& place, int flags, std::string_view for_what) {
   }
   const int fd = folder.open(flags | O_NONBLOCK, 0666);
   if (fd < 0) fail("cannot open {}{}: {}", place, for_what, system_text(errno));
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    fail("{} is not a regular file", place);
-  }
-  return fd;
+  const int reason = ::fstat(fd, &info) == 0 ? 0 : errno;
+  if (reason == 0 && S_ISREG(info.st_mode)) return fd;
+  ::close(fd);
+  if (reason != 0) fail("cannot look at {}: {}", place, system_text(reason));
+  fail("{} is not a regular file", place);
 }
 
 void make_folders_of(const FilePlace& place) {
@@ -129,8 +142,14 @@ void make_folders_of(const FilePlace& place) {
   std::string folder = !place.confined() && place.path().starts_with('/') ? "/" : "";
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     folder += parts[i];
-    const PlaceFolder above(FilePlace(place.root(), folder));
-    ::mkdirat(above.fd(), above.name().c_str(), 0777);
+    const FilePlace next(place.root(), folder);
+    const PlaceFolder above(next);
+    if (::mkdirat(above.fd(), above.name().c_str(), 0777) == 0) {
+      sync_folder(next.folder());
+    } else if (const int reason = errno; reason != EEXIST) {
+      struct stat info {};
+      require(look_at(next, info), "cannot make the folder {}: {}", next, system_text(reason));
+    }
     folder += "/";
   }
 }
@@ -144,10 +163,15 @@ std::vector<std::string> names_in(const FilePlace& folder) {
     fail("cannot read the folder {}: {}", folder, system_text(reason));
   }
   std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(entries))
+  errno = 0;
+  while (const dirent* entry = ::readdir(entries)) {
     if (std::string_view(entry->d_name) != "." && std::string_view(entry->d_name) != "..")
       names.emplace_back(entry->d_name);
+    errno = 0;
+  }
+  const int reason = errno;  // 0 at the end
   ::closedir(entries);
+  if (reason != 0) fail("cannot read the folder {}: {}", folder, system_text(reason));
   return names;
 }
 

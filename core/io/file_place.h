@@ -50,6 +50,7 @@ class FilePlace {
   std::string str() const;                              // for messages
   FilePlace in_folder(const std::string& name) const;   // of that name in the folder that this place is
   FilePlace with_ending(const std::string& end) const;  // beside this place
+  FilePlace folder() const;                             // that it is in; "." for a bare name
 
  private:
   std::string path_;
@@ -82,7 +83,12 @@ class PlaceFolder {
 // waits for another process, such as a pipe, is not waited for.
 int open_regular(const FilePlace& place, int flags, std::string_view for_what = "");
 
-// Makes the folders that a place is in, as far as they are not there; what fails shows when the place is used.
+// Whether something is there, and what; of a confined place a link, too. Throws Error if the system cannot tell, so
+// that a disk that fails is not taken for a file that is missing.
+bool look_at(const FilePlace& place, struct stat& found);
+
+// Makes the folders that a place is in, as far as they are not there, so that they survive a loss of power. Throws
+// Error if one cannot be made.
 void make_folders_of(const FilePlace& place);
 
 // The names of what is in a folder, in no order; throws Error if it cannot be read.

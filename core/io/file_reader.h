@@ -9,12 +9,9 @@
 #include <cstdint>
 #include <string>
 
-#include "core/io/file_place.h"
+#include "core/io/file_io.h"
 
 namespace stepnet {
-
-// What the system says about an error number, such as "No such file or directory".
-std::string system_text(int error_number);
 
 class FileReader {
  public:

@@ -9,9 +9,10 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <utility>
 
 #include "core/error.h"
-#include "core/io/file_reader.h"
+#include "core/io/file_io.h"
 
 namespace stepnet {
 namespace {
@@ -37,8 +38,8 @@ pid_t owner(int fd) {
 bool has_name(int fd, const FilePlace& file) {
   struct stat open {
   }, named{};
-  return ::fstat(fd, &open) == 0 && PlaceFolder(file).look(named) == 0 && open.st_ino == named.st_ino &&
-         open.st_dev == named.st_dev;
+  if (::fstat(fd, &open) != 0) fail("cannot look at {}: {}", file, system_text(errno));
+  return look_at(file, named) && open.st_ino == named.st_ino && open.st_dev == named.st_dev;
 }
 
 std::string folder_of(const FilePlace& file) {
@@ -48,7 +49,12 @@ std::string folder_of(const FilePlace& file) {
 }  // namespace
 
 FolderLock::FolderLock(FilePlace file) : file_(std::move(file)) {
-  while (!try_lock()) {
+  try {
+    while (!try_lock()) {
+    }
+  } catch (const Error&) {
+    if (fd_ >= 0) ::close(fd_);
+    throw;
   }
 }
 
@@ -59,16 +65,12 @@ bool FolderLock::try_lock() {
   do failed = ::flock(fd_, LOCK_EX | LOCK_NB);
   while (failed != 0 && errno == EINTR);
   const int reason = errno;
-  if (failed != 0 && reason == EWOULDBLOCK) {
-    const pid_t process = owner(fd_);
-    ::close(fd_);
-    refuse(folder_of(file_), process);
-  }
+  if (failed != 0 && reason == EWOULDBLOCK) refuse(folder_of(file_), owner(fd_));
   if (failed != 0) {
     note_ = fmt::format("the file system of \"{}\" has no locks ({}), so nothing keeps a second run out of it",
                         folder_of(file_), system_text(reason));
   } else if (!has_name(fd_, file_)) {
-    ::close(fd_);
+    ::close(std::exchange(fd_, -1));
     return false;
   }
   const std::string text = fmt::format("{}\n", ::getpid());

@@ -7,13 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 
 #include "core/error.h"
 #include "core/io/db_backends.h"
+#include "core/io/file_io.h"
 #include "core/io/file_reader.h"
 
 namespace stepnet {
@@ -73,8 +72,6 @@ class MiniDbTransaction : public DbTransaction {
   void commit() override;
 
  private:
-  void write_pending();
-
   int fd_;  // the database's
   std::string path_, pending_;
 };
@@ -89,20 +86,10 @@ void MiniDbTransaction::put(std::string_view key, std::string_view value) {
   pending_.append(key).append(value);
 }
 
-void MiniDbTransaction::write_pending() {
-  size_t done = 0;
-  while (done < pending_.size()) {
-    const ssize_t put = ::write(fd_, pending_.data() + done, std::min<size_t>(pending_.size() - done, 1 << 30));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("cannot write {}: {}", path_, system_text(errno));
-    done += static_cast<size_t>(put);
-  }
-}
-
 void MiniDbTransaction::commit() {
-  write_pending();
+  write_whole(fd_, pending_, path_);
   pending_.clear();
-  if (::fsync(fd_) != 0) fail("cannot write {}: {}", path_, system_text(errno));
+  sync_file(fd_, path_);
 }
 
 class MiniDb : public Db {

@@ -3,9 +3,8 @@
 
 #include <unistd.h>
 
-#include <cerrno>
-
-#include "core/io/file_reader.h"
+#include "core/error.h"
+#include "core/io/file_io.h"
 
 namespace stepnet {
 
@@ -17,13 +16,17 @@ FilePlace net_file(const Workspace& workspace, const std::string& path, PathStar
 
 void append_line(const FilePlace& place, const std::string& line, bool anew) {
   const int flags = O_WRONLY | O_APPEND | O_CREAT | (anew ? O_TRUNC : 0);
-  const int fd = place.confined() ? open_regular(place, flags) : PlaceFolder(place).open(flags, 0666);
-  require(fd >= 0, "cannot write {}: {}", place, system_text(errno));
+  const int fd = open_to_write(place, flags, place.str());
   const off_t before = ::lseek(fd, 0, SEEK_END);
-  const bool written = ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  const bool restored = written || before < 0 || ::ftruncate(fd, before) == 0;
+  try {
+    write_whole(fd, line, place.str());
+  } catch (Error& e) {
+    const bool restored = before < 0 || ::ftruncate(fd, before) == 0;
+    ::close(fd);
+    if (!restored) e.add("in", "a file whose last line is broken now");
+    throw;
+  }
   ::close(fd);
-  require(written, "cannot write {}{}", place, restored ? "" : ", whose last line is broken");
 }
 
 }  // namespace stepnet

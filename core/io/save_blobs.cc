@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/io/atomic_file.h"
 #include "core/io/db.h"
+#include "core/io/file_io.h"
 #include "core/io/serialize.h"
 
 namespace stepnet {
@@ -52,7 +53,7 @@ void save_blobs(const std::string& db_type, const FilePlace& place, std::span<co
   const Aside aside(place);
   write_records(db_type, aside.place(), blobs);
   struct stat info {};
-  if (PlaceFolder(aside.place()).look(info) == 0 && S_ISDIR(info.st_mode)) sync_folder(aside.place());
+  if (look_at(aside.place(), info) && S_ISDIR(info.st_mode)) sync_folder(aside.place());
   rename_into_place(aside.place(), place, db_replaces(db_type) ? IfExists::replace : IfExists::fail);
 }
 

@@ -1,11 +1,12 @@
 #include "recurrent/train/metrics.h"
 
-#include <cerrno>
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <string_view>
+#include <set>
 
-#include "core/error.h"
 #include "core/io/atomic_file.h"
 #include "core/io/file_reader.h"
 
@@ -13,27 +14,39 @@ namespace stepnet {
 namespace {
 
 constexpr std::string_view kStart = "{\"iteration\":";
+constexpr size_t kMostUnsynced = 1 << 20;  // bytes that wait for a checkpoint
 
-// The iteration of a whole line of ours; -1 if it is something else, such as a line cut short.
+// The iteration of a whole line of ours; -1 if it is something else, such as a line cut short, or one in which a loss
+// of power left zeros.
 int64_t iteration_of(std::string_view line) {
-  if (line.substr(0, kStart.size()) != kStart || line.back() != '}') return -1;
+  if (!line.starts_with(kStart) || !line.ends_with('}')) return -1;
+  if (std::ranges::any_of(line, [](unsigned char c) { return c < ' '; })) return -1;
   int64_t iteration = -1;
-  std::from_chars(line.data() + kStart.size(), line.data() + line.size(), iteration);
-  return iteration;
+  const auto [end, bad] = std::from_chars(line.data() + kStart.size(), line.data() + line.size(), iteration);
+  return bad == std::errc() && *end == ',' ? iteration : -1;
 }
 
-void drop_later_lines(const FilePlace& place, int64_t last) {
+// Calls fn(line, iteration) for each whole line of ours.
+template <class Fn>
+void each_line(std::string_view text, Fn fn) {
+  for (size_t end = 0; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1))
+    if (const int64_t iteration = iteration_of(text.substr(0, end)); iteration >= 0) fn(text.substr(0, end), iteration);
+}
+
+// Of the lines in `unsynced` any may be in the file, and others missing.
+void make_whole(const FilePlace& place, int64_t last, std::string_view unsynced) {
   const FileReader file(place);
   const std::string text = file.text_at(0, file.size());
+  std::set<std::string_view> last_lines;
+  each_line(unsynced, [&](std::string_view line, int64_t) { last_lines.insert(line); });
   std::string kept;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) break;
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    const int64_t iteration = line.empty() ? -1 : iteration_of(line);
-    if (iteration >= 0 && iteration <= last) kept.append(line).push_back('\n');
-    begin = end + 1;
-  }
+  const auto keep = [&](std::string_view line, int64_t iteration) {
+    if (iteration <= last) kept.append(line).push_back('\n');
+  };
+  each_line(text, [&](std::string_view line, int64_t iteration) {
+    if (!last_lines.contains(line)) keep(line, iteration);
+  });
+  each_line(unsynced, keep);
   write_file(place, kept);
 }
 
@@ -41,21 +54,48 @@ void drop_later_lines(const FilePlace& place, int64_t last) {
 
 double bits_per_char(double nats) { return nats / 0.69314718055994530942; }
 
-MetricsLog::MetricsLog(const FilePlace& place, int64_t resumed_at) : path_(place.str()), file_(nullptr, std::fclose) {
+MetricsLog::MetricsLog(const FilePlace& place, int64_t resumed_at, std::string_view unsynced)
+    : name_("the metrics file " + place.str()) {
   if (place.path().empty()) return;
   struct stat info {};
-  const bool goes_on = resumed_at > 0 && PlaceFolder(place).look(info) == 0;
-  if (goes_on) drop_later_lines(place, resumed_at);
-  const int flags = O_WRONLY | O_CREAT | (goes_on ? O_APPEND : O_TRUNC);
-  const int fd = place.confined() ? open_regular(place, flags) : PlaceFolder(place).open(flags, 0666);
-  file_.reset(fd < 0 ? nullptr : ::fdopen(fd, goes_on ? "a" : "w"));
-  require(file_ != nullptr, "cannot write the metrics file {}: {}", path_, system_text(errno));
+  const bool goes_on = resumed_at > 0 && look_at(place, info);
+  if (goes_on) make_whole(place, resumed_at, unsynced);
+  fd_ = open_to_write(place, O_WRONLY | O_CREAT | (goes_on ? O_APPEND : O_TRUNC), name_);
+  if (goes_on) return;
+  try {
+    if (look_at(place, info) && S_ISREG(info.st_mode)) sync_folder(place.folder());
+  } catch (const Error&) {
+    ::close(fd_);
+    throw;
+  }
+  if (!unsynced.empty()) line(std::string(unsynced));
 }
 
+MetricsLog::~MetricsLog() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+// Where writing fails, most of what was written before can be synced all the same, so that less is to be saved.
 void MetricsLog::line(const std::string& text) {
-  if (!file_) return;
-  const bool ok = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() && std::fflush(file_.get()) == 0;
-  require(ok, "cannot write the metrics file {}: {}", path_, system_text(errno));
+  if (fd_ < 0) return;
+  try {
+    if (!failure_) write_whole(fd_, text, name_);
+  } catch (const Error& e) {
+    sync();
+    failure_ = e;
+  }
+  unsynced_ += text;
+  if (unsynced_.size() > kMostUnsynced) sync();
+}
+
+void MetricsLog::sync() {
+  if (fd_ < 0 || failure_) return;
+  try {
+    sync_file(fd_, name_);
+    unsynced_.clear();
+  } catch (const Error& e) {
+    failure_ = e;
+  }
 }
 
 namespace {

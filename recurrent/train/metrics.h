@@ -5,32 +5,49 @@
 //
 // A number that is not finite is null.
 //
+// A line that cannot be written is no Error at once, for it is not lost: the lines that the disk may not have yet are
+// to be saved with the run's checkpoint, and complete the file when the run goes on.
+//
 // Threads: one thread at a time.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "core/error.h"
 #include "core/io/file_place.h"
 
 namespace stepnet {
 
 class MetricsLog {
  public:
-  // Starts a new file, or goes on with one after dropping all lines of iterations greater than `resumed_at`.
+  // Starts a new file, or goes on with one after dropping all lines of iterations greater than `resumed_at` and what is
+  // no whole line; `unsynced` is what a log before had to say of itself, and is in the file afterwards.
   // Throws Error if it cannot be written. An empty path: nothing is written.
-  MetricsLog(const FilePlace& place, int64_t resumed_at);
+  MetricsLog(const FilePlace& place, int64_t resumed_at, std::string_view unsynced = "");
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
 
   void training(int64_t iteration, double loss, double chars_per_second, double lr, double seconds);
   void validation(int64_t iteration, double loss);
 
+  // Waits until the lines so far would survive a loss of power. What fails is in failure().
+  void sync();
+  // The lines since the last sync that did not fail.
+  const std::string& unsynced() const { return unsynced_; }
+  // Why a line could not be written, or synced; after that, lines are only kept in unsynced().
+  const std::optional<Error>& failure() const { return failure_; }
+
  private:
   void line(const std::string& text);
 
-  std::string path_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  std::string name_;  // for messages
+  int fd_ = -1;
+  std::string unsynced_;
+  std::optional<Error> failure_;
 };
 
 double bits_per_char(double nats);

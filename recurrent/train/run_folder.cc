@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/io/atomic_file.h"
+#include "core/io/file_io.h"
 #include "core/io/save_blobs.h"
 
 namespace stepnet {
@@ -43,7 +44,7 @@ constexpr const char* kBestFile = "best/best.ckpt";
 
 bool is_regular(const FilePlace& place) {
   struct stat info {};
-  return PlaceFolder(place).look(info) == 0 && S_ISREG(info.st_mode);
+  return look_at(place, info) && S_ISREG(info.st_mode);
 }
 
 void remove_abandoned(const FilePlace& folder) {
@@ -59,7 +60,7 @@ void remove_abandoned(const FilePlace& folder) {
 bool is_there(const FilePlace& place) {
   struct stat info {};
   if (place.path() == kBestFile && !is_there(FilePlace(place.root(), kBestFolder))) return false;
-  return PlaceFolder(place).look(info) == 0;
+  return look_at(place, info);
 }
 
 // What would fail in the middle of a run, or at its end, is said before it starts.
@@ -84,6 +85,7 @@ RunFolder::RunFolder(std::string path, Open how) : path_(std::move(path)) {
   if (how == Open::fresh) {
     if (!there) make_folder(path_);
     made_ = !there;
+    sync_folder(FilePlace(path_).folder());  // made now or by a process that was killed then: the name is to stay
     root_ = std::make_shared<const FileRoot>(path_);
     require_writable_folder(path_);
     lock_.emplace(file(kLock));
@@ -96,6 +98,7 @@ RunFolder::RunFolder(std::string path, Open how) : path_(std::move(path)) {
     require_writable_folder(path_);
     lock_.emplace(file(kLock));
   }
+  sync_folder(file("."));  // names that a killed process gave
   for (const char* name : {"latest", kBestFile, kParameters, kMetrics}) require_regular(file(name));
   remove_abandoned(file("."));
   remove_abandoned(file(kBestFolder));

@@ -6,9 +6,10 @@
 //   <folder>/metrics.jsonl                unless another file was asked for
 //   <folder>/lock                         while a run writes there (core/io/folder_lock.h)
 //
-// Every file is whole at any moment: whatever kills the process, the run goes on from a checkpoint before. What a
-// killed process was writing aside is removed when the run goes on. A run folder may come from anybody: what is in it
-// is found without following links, and must be regular files. Threads: one thread at a time.
+// Every file but the metrics is whole at any moment, on the disk too: whatever kills the process or the machine, the
+// run goes on from a checkpoint before. What a killed process was writing aside is removed when the run goes on. A run
+// folder may come from anybody: what is in it is found without following links, and must be regular files. Threads: one
+// thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ constexpr double kCalibrationSeconds = 2;
 constexpr int64_t kCalibrationIterations = 4;
 // The end of the schedule until then: far away, so that no policy has moved yet.
 constexpr int64_t kNoEnd = int64_t{1} << 40;
-constexpr int64_t kValidations = 5;  // in a run, unless the options say otherwise
+constexpr int64_t kValidations = 5;                    // in a run, unless the options say otherwise
+constexpr const char* kUnsynced = "unsynced-metrics";  // what a checkpoint calls them
 
 // As the net's argument says it; 0 if there is none.
 int64_t budget_of(const NetDef& net) {
@@ -68,12 +69,11 @@ struct Trainer::State {
   void fix_iterations();
   void set_total(int64_t iterations);
   double run_step();
-  template <class Write>
-  void log(const Write& write);
   void validate();
   void require_finite() const;
   void say_last_checkpoint(Error& e) const;
   void save();
+  void require_log() const;
   Checkpoint checkpoint() const;
   void resume(const Checkpoint& saved);
   void note(const std::string& text) const {
@@ -139,7 +139,9 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (total > 0) set_total(total);
   const bool in_folder = options.metrics.empty() && folder;
   const FilePlace lines = in_folder ? folder->file("metrics.jsonl") : FilePlace(options.metrics);
-  metrics = std::make_unique<MetricsLog>(lines, session->iteration());
+  const auto unsynced = saved.texts.find(kUnsynced);
+  metrics =
+      std::make_unique<MetricsLog>(lines, session->iteration(), unsynced == saved.texts.end() ? "" : unsynced->second);
 }
 
 void Trainer::State::keep_to_budget(Model& model) const {
@@ -205,17 +207,12 @@ void Trainer::State::say_last_checkpoint(Error& e) const {
                                          options.out));
 }
 
-// A line that cannot be written ends the run, with its work saved.
-template <class Write>
-void Trainer::State::log(const Write& write) {
-  try {
-    write();
-  } catch (Error& e) {
-    if (total == 0) fix_iterations();
-    save();
-    say_last_checkpoint(e);
-    throw;
-  }
+// A line that cannot be written ends the run, at the end of its iteration and with its work saved.
+void Trainer::State::require_log() const {
+  if (!metrics->failure()) return;
+  Error e = *metrics->failure();
+  say_last_checkpoint(e);
+  throw e;
 }
 
 // Such a value would stay in all later checkpoints, so the run ends with the last one without it.
@@ -236,7 +233,7 @@ void Trainer::State::step() {
                      session->iteration(), session->loss_scale()));
   pace.add(took);
   const auto chars = static_cast<double>(options.batch * options.timesteps);
-  log([&] { metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds()); });
+  metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds());
   if (!events.iteration) return;
   TrainProgress p{session->iteration(), total, loss, session->learning_rate(), chars / pace.seconds(), seconds(), -1};
   if (total > 0)
@@ -250,7 +247,7 @@ void Trainer::State::validate() {
   if (!evaluator) return;
   session->let_go_of_memory();
   validation_loss = evaluator->loss();
-  log([&] { metrics->validation(session->iteration(), validation_loss); });
+  metrics->validation(session->iteration(), validation_loss);
   require_finite();
   const bool best = std::isfinite(validation_loss) && (best_loss < 0 || validation_loss < best_loss);
   if (best) best_loss = validation_loss;
@@ -273,11 +270,15 @@ Checkpoint Trainer::State::checkpoint() const {
   return s;
 }
 
+// The lines of the iterations before must outlive whatever the checkpoint outlives.
 void Trainer::State::save() {
   if (saved_at == session->iteration()) return;
   require_finite();
+  metrics->sync();
   if (!folder) return;
-  folder->save(checkpoint(), session->iteration());
+  Checkpoint contents = checkpoint();
+  if (!metrics->unsynced().empty()) contents.texts[kUnsynced] = metrics->unsynced();
+  folder->save(contents, session->iteration());
   saved_at = session->iteration();
 }
 
@@ -286,12 +287,13 @@ TrainResult Trainer::State::run() {
   bool stopped = false;
   while (!finished() && !stopped) {
     step();
-    stopped = options.stop && *options.stop;
+    stopped = (options.stop && *options.stop) || metrics->failure();
     const bool calibrated = pace.steps() >= kCalibrationIterations && seconds() >= kCalibrationSeconds;
     if (total == 0 && (calibrated || stopped)) fix_iterations();
     if (total == 0) continue;
     if (due(options.validate_every) || finished()) validate();
-    if (due(options.checkpoint_every) || finished() || stopped) save();
+    if (due(options.checkpoint_every) || finished() || stopped || metrics->failure()) save();
+    require_log();
   }
   if (folder) folder->save_parameters(session->parameters(), session->parameter_names());
   return {session->iteration(), total, finished(), loss, validation_loss, best_loss, seconds()};

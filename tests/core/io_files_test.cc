@@ -67,11 +67,21 @@ TEST(AtomicFile, SaysWhatIsWrongWithTheTarget) {
   expect_contains(error_text([&] { AtomicFile(""); }), "the file name is empty");
 }
 
-TEST(AtomicFile, FolderOfAPath) {
-  EXPECT_EQ(folder_of("a"), ".");
-  EXPECT_EQ(folder_of("/a"), "/");
-  EXPECT_EQ(folder_of("a/b/"), "a");
-  EXPECT_EQ(folder_of("a/b/c"), "a/b");
+TEST(FilePlace, WhatTheSystemCannotTellIsNoMissingFile) {
+  const TempFolder folder;
+  struct stat found {};
+  EXPECT_TRUE(look_at(folder.path(), found));
+  EXPECT_FALSE(look_at(folder.file("none"), found));
+  EXPECT_FALSE(look_at(folder.file("none/none"), found));
+  const std::string long_name(300, 'x');
+  expect_contains(error_text([&] { look_at(folder.file(long_name), found); }), "xxx: File name too long");
+}
+
+TEST(FilePlace, FolderOfAPath) {
+  EXPECT_EQ(FilePlace("a").folder().path(), ".");
+  EXPECT_EQ(FilePlace("/a").folder().path(), "/");
+  EXPECT_EQ(FilePlace("a/b/").folder().path(), "a");
+  EXPECT_EQ(FilePlace("a/b/c").folder().path(), "a/b");
 }
 
 TEST(RenameIntoPlace, ReplacesOnlyIfTold) {

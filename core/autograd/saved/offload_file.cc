@@ -25,16 +25,6 @@ bool may_stay_open(int fd) {
   return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && static_cast<rlim_t>(fd) < limit.rlim_cur / 2;
 }
 
-void read_all(int fd, const std::string& path, std::byte* to, size_t bytes) {
-  for (size_t at = 0; at < bytes;) {
-    const ssize_t got = ::pread(fd, to + at, bytes - at, static_cast<off_t>(at));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("cannot read {}: {}", path, system_text(errno));
-    require(got > 0, "{} was written with {} bytes, and has {} now", path, bytes, at);
-    at += static_cast<size_t>(got);
-  }
-}
-
 }  // namespace
 
 OffloadFile::OffloadFile(std::string path) : path_(std::move(path)) {
@@ -43,15 +33,7 @@ OffloadFile::OffloadFile(std::string path) : path_(std::move(path)) {
   is_named_ = !may_stay_open(fd_) || ::unlink(path_.c_str()) != 0;
 }
 
-void OffloadFile::write(const std::byte* from, size_t bytes) const {
-  while (bytes > 0) {
-    const ssize_t put = ::write(fd_, from, bytes);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("cannot write {}: {}", path_, system_text(errno));
-    from += put;
-    bytes -= static_cast<size_t>(put);
-  }
-}
+void OffloadFile::write(const std::byte* from, size_t bytes) const { write_whole(fd_, from, bytes, path_); }
 
 void OffloadFile::rest() {
   if (!is_named_) return;
@@ -68,7 +50,8 @@ void OffloadFile::read(std::byte* to, size_t bytes, uint32_t checksum) const {
     if (::fstat(fd_, &info) != 0) fail("cannot read {}: {}", path_, system_text(errno));
     require(static_cast<size_t>(info.st_size) == bytes, "{} was written with {} bytes, and has {} now", path_, bytes,
             info.st_size);
-    read_all(fd_, path_, to, bytes);
+    const size_t got = read_whole(fd_, 0, to, bytes, path_);
+    require(got == bytes, "{} was written with {} bytes, and has {} now", path_, bytes, got);
   }
   require(crc32_of(to, bytes) == checksum, "{} is damaged: its bytes are not those that were written", path_);
 }

@@ -79,7 +79,7 @@ TEST(Print, ToFile) {
   }
   write_all(folder.file("file"), "");
   w.root_folder = folder.file("file");
-  expect_contains(error_in(w, def), "cannot write " + folder.file("file") + "/scope/x.log");
+  expect_contains(error_in(w, def), "cannot make the folder " + folder.file("file") + "/scope: Not a directory");
 }
 
 }  // namespace

@@ -249,6 +249,35 @@ TEST_F(TrainerTest, MetricsAreJsonLines) {
             "\"seconds\":2.500}\n{\"iteration\":3,\"validation_bpc\":0.7213475204444817}\n");
 }
 
+// A disk that is full: the run ends at the end of that iteration, validation and best checkpoint included.
+TEST_F(TrainerTest, LinesThatCannotBeWrittenAreSavedWithTheCheckpoint) {
+  TrainOptions o = options(5, "run");
+  o.metrics = "/dev/full";
+  o.validate_every = 1;
+  const std::string error = testing::error_text([&] { train(o); });
+  testing::expect_contains(error, "cannot write the metrics file /dev/full: No space left on device\n");
+  testing::expect_contains(error, "whose last checkpoint is that of iteration 1");
+  EXPECT_TRUE(std::filesystem::exists(o.out + "/best/best.ckpt"));
+  o.metrics = folder_.file("m.jsonl");
+  o.resume = true;
+  train(o);
+  const std::vector<int> all = {1, 2, 3, 4, 5};
+  EXPECT_EQ(logged(o.metrics), std::pair(all, all));
+}
+
+TEST_F(TrainerTest, MetricsAreCompletedAfterALossOfPower) {
+  const std::string path = folder_.file("m.jsonl"), line = "{\"iteration\":1,\"loss\":1}\n";
+  std::string lines = line;
+  for (int i = 2; i <= 4; ++i) lines += fmt::format("{{\"iteration\":{},\"loss\":1}}\n", i);
+  std::string zeros = lines;
+  zeros.replace(zeros.find(":2,") + 2, 5, 5, '\0');
+  for (const std::string& left : {line, line + line.substr(0, 9), zeros, lines, std::string()}) {
+    testing::write_all(path, left);
+    { const MetricsLog log(path, 3, lines.substr(left.empty() ? 0 : line.size())); }
+    EXPECT_EQ(read_all(path), lines.substr(0, 3 * line.size())) << left;
+  }
+}
+
 TEST_F(TrainerTest, NothingHeldOutMeansNoValidation) {
   TrainOptions o = options(3, "run");
   o.holdout = 0;
