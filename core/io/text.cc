@@ -147,6 +147,7 @@ template <class Def>
 std::string print(Def def) {
   strip_sources(def);
   google::protobuf::TextFormat::Printer printer;
+  printer.SetHideUnknownFields(true);  // they have numbers for names, which no reader takes
   std::string text;
   printer.PrintToString(def, &text);
   return text;

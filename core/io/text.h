@@ -38,7 +38,8 @@ PlanDef parse_plan_text(std::string_view text, const std::string& file_name = "t
 void strip_sources(NetDef& net);
 void strip_sources(PlanDef& plan);
 
-// Without positions. Text is deterministic and can be read back to the same message.
+// Without positions. Text is deterministic and can be read back to the same message, but for fields of a binary file
+// that the format does not have: binary form keeps them, and text leaves them out.
 std::string to_text(const NetDef& net);
 std::string to_text(const PlanDef& plan);
 std::string to_binary(const NetDef& net);

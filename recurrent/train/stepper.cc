@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -185,7 +186,8 @@ void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
   require(position.dtype() == DType::int64 && position.size() == 2, "\"{}\" is {} in the checkpoint", kPosition,
           position);
   const auto values = position.span<int64_t>();
-  require(values[0] >= 0, "the checkpoint's iteration is {}", values[0]);
+  require(values[0] >= 0 && values[0] < std::numeric_limits<int64_t>::max(),
+          "the checkpoint's iteration is {}, from which no run can go on", values[0]);
   net_->set_runs(values[0]);
   streams_.set_position(values[1]);
 }

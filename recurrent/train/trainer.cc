@@ -124,6 +124,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   use_precision(model, precision_type(options.precision));
   text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
   total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
+  require(total >= 0, "the checkpoint says that the run has {} iterations", total);
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
   if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
   if (options.memory_budget == 0) options.memory_budget = budget_of(model.source);
@@ -171,8 +172,7 @@ void Trainer::State::resume(const Checkpoint& saved) {
 
 void Trainer::State::set_total(int64_t iterations) {
   total = iterations;
-  if (options.validate_every == 0)
-    options.validate_every = std::max<int64_t>(1, (total + kValidations - 1) / kValidations);
+  if (options.validate_every == 0) options.validate_every = total / kValidations + (total % kValidations != 0 ? 1 : 0);
   if (options.checkpoint_every == 0) options.checkpoint_every = options.validate_every;
 }
 

@@ -156,6 +156,27 @@ TEST_F(TrainerErrors, ACheckpointThatIsNotFinite) {
   EXPECT_NO_THROW(Trainer(tiny_net(), o));
 }
 
+TEST_F(TrainerErrors, NumbersInACheckpoint) {
+  TrainOptions o = options("run");
+  Trainer(tiny_net(), o).run();
+  o.resume = true;
+  o.iterations = 0;
+  Checkpoint saved = load_latest(o.out)->contents;
+  const auto resumed_with = [&](const std::string& total, int64_t iteration) {
+    saved.texts["total"] = total;
+    saved.texts["setting/validate-every"] = "0";
+    saved.tensors.at("position").data<int64_t>()[0] = iteration;
+    save_checkpoint(o.out, "iteration-3", saved);
+  };
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  resumed_with("-1", 2);  // which would train for ever
+  EXPECT_EQ(error(o), "the checkpoint says that the run has -1 iterations");
+  resumed_with("0", kMost);
+  EXPECT_EQ(error(o), fmt::format("the checkpoint's iteration is {}, from which no run can go on", kMost));
+  resumed_with(std::to_string(kMost), 2);
+  EXPECT_EQ(Trainer(tiny_net(), o).options().validate_every, kMost / 5 + 1);
+}
+
 TEST_F(TrainerErrors, Models) {
   auto with = [&](auto change) {
     NetDef net = tiny_net();
