@@ -61,15 +61,31 @@ void split_step_concats(Expansion& e) {
   find_written(e);
 }
 
-void expand_net(NetDef& net, const std::string& prefix);
+// A network in a step net stands several times in what the outer one becomes, and all that is in it with it. Where that
+// is so much more than was written, the text was made to be. The sizes are bytes of messages.
+void check_size(size_t written, const OperatorDef& expanded) {
+  constexpr size_t kAlwaysAllowed = size_t{8} << 20, kTimesAllowed = 32;
+  const size_t size = expanded.ByteSizeLong(), allowed = std::max(kAlwaysAllowed, kTimesAllowed * written);
+  if (size > allowed)
+    throw Error(fmt::format("its short form has {} bytes, and what it stands for {}, more than the {} that are allowed "
+                            "for a network in a step net",
+                            written, size, allowed),
+                "nest fewer networks, or let the outer one say \"forward_only: true\" if nothing is trained");
+}
+
+// A net whose operators have no short forms. `prefix` tells the blobs of nested networks apart from those of the
+// surrounding net; with `only_forward` no network in it has a backward step net.
+void expand_net(NetDef& net, const std::string& prefix, bool only_forward);
 
 // Returns what has to run before the operator. A nested network has no place for that.
-std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bool nested) {
+std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bool nested, bool only_forward) {
   Expansion e{.op = op, .def = op.GetExtension(recurrent), .scope = scope};
+  const size_t written = e.def.ByteSizeLong();
+  if (only_forward) e.def.set_forward_only(true);
   require(find_arg(op, "step_net") == nullptr, "the operator has both a short form and the argument \"step_net\"");
   e.step = e.def.step_net();
   if (e.step.name().empty()) e.step.set_name(e.scope + "/step");
-  expand_net(e.step, e.scope + "/");
+  expand_net(e.step, e.scope + "/", e.def.forward_only());
   for (int i = 0; i < e.step.op_size(); ++i) {
     bind_op(e.step.op(i), e.step.name(), i);  // so that a mistake in an operator is said before anything else
     e.written.insert(e.step.op(i).output().begin(), e.step.op(i).output().end());
@@ -88,7 +104,9 @@ std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bo
   link_outputs(e);
   declare_step_net(e);
   build_backward(e);
+  e.step = forward_only(std::move(e.step));  // what networks in it keep, those that the backward step runs again keep
   write_full_form(e);
+  if (nested) check_size(written, op);
   return e.before;
 }
 
@@ -102,8 +120,7 @@ int insert_before(NetDef& net, int i, const std::vector<OperatorDef>& ops) {
   return i;
 }
 
-// `prefix` tells the blobs of nested networks apart from those of the surrounding net.
-void expand_net(NetDef& net, const std::string& prefix) {
+void expand_net(NetDef& net, const std::string& prefix, bool only_forward) {
   expand_cell_operators(net);
   Names scopes;  // states of two operators must not have the same names
   for (const OperatorDef& op : net.op())
@@ -114,7 +131,7 @@ void expand_net(NetDef& net, const std::string& prefix) {
     try {
       if (!scopes.insert(prefix + scope_of(op)).second)
         throw Error(fmt::format("another operator has the name \"{}\" too", scope_of(op)), "give each its own name");
-      i = insert_before(net, i, expand_op(op, prefix + scope_of(op), !prefix.empty()));
+      i = insert_before(net, i, expand_op(op, prefix + scope_of(op), !prefix.empty(), only_forward));
     } catch (Error& e) {
       if (!e.has("op")) e.prefix(op.type());
       const std::string where = source_text(op);
@@ -134,7 +151,7 @@ namespace {
 }  // namespace
 
 void expand_recurrent(NetDef& net) {
-  expand_net(net, "");
+  expand_net(net, "", false);
   if (net.HasExtension(model) && net.GetExtension(model).has_init())
     expand_recurrent(*net.MutableExtension(model)->mutable_init());
 }

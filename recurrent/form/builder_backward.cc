@@ -13,9 +13,20 @@
 namespace stepnet {
 namespace {
 
+// Of networks in a backward step net that is not run, the names of what they read and write.
+void forget_inner_nets(OperatorDef& op) {
+  for (Argument& arg : *op.mutable_arg()) {
+    if (arg.name() != "backward_step_net") continue;
+    for (OperatorDef& inner : *arg.mutable_n()->mutable_op())
+      if (op_spec(inner.type()).blob_kernel) inner.clear_arg();
+  }
+}
+
 // A nested network keeps what its gradient reads of one timestep alone, so it runs again. What it writes to places of
-// the outer network is still there.
+// the outer network is still there. That it has a backward step net tells it what to keep; the gradient has its own to
+// run. With both in both, networks within networks would take the power of their depth.
 OperatorDef nested_again(Expansion& e, OperatorDef op) {
+  forget_inner_nets(op);
   for (std::string& name : *op.mutable_output()) {
     const bool is_output =
         std::any_of(e.outputs.begin(), e.outputs.end(), [&](const BuiltOutput& o) { return o.internal == name; });
