@@ -43,7 +43,7 @@ std::vector<JournalEntry> read_journal(const std::string& file) {
   return entries;
 }
 
-FileTree read_tree(const std::string& folder) {
+FileTree read_disk_tree(const std::string& folder) {
   FileTree tree;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const std::string path = fs::relative(entry.path(), folder);

@@ -24,7 +24,7 @@ std::vector<JournalEntry> read_journal(const std::string& file);
 
 // Files below a folder by their paths from it. A folder's ends with a slash.
 using FileTree = std::map<std::string, std::string>;
-FileTree read_tree(const std::string& folder);
+FileTree read_disk_tree(const std::string& folder);
 // Makes the folder hold this and nothing else.
 void write_tree(const FileTree& tree, const std::string& folder);
 

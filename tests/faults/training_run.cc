@@ -91,7 +91,7 @@ FaultyTraining::FaultyTraining(bool validates)
   fs::create_directory(folder_);
   write_all(folder_ + "/net.pbtxt", tiny_net_text());
   write_all(folder_ + "/text", tiny_text());
-  before_ = read_tree(folder_);
+  before_ = read_disk_tree(folder_);
   const Outcome outcome = start()->wait();
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   expected_ = facts();
@@ -129,7 +129,7 @@ const FileTree& FaultyTraining::halfway() {
       at = entry.call.number;
   write_tree(before_, folder_);
   train(Fault::torn, at);
-  halfway_ = read_tree(folder_);
+  halfway_ = read_disk_tree(folder_);
   halfway_["run/metrics.jsonl"] += "{\"iteration\":5,\"lo";
   return halfway_;
 }
