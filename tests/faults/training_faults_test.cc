@@ -5,7 +5,7 @@
 
 #include "tests/faults/campaigns.h"
 
-namespace stepnet {
+namespace stepnet::testing::training_faults_test {
 namespace {
 
 using testing::CallKind;
@@ -79,4 +79,4 @@ TEST_F(TrainingFaults, Campaign) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::testing::training_faults_test
