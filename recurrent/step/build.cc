@@ -281,7 +281,7 @@ void plan_totals(StepIr& ir) {
   std::map<int, int> terms;  // by slot: totals that it goes to
   for (const auto& sum : ir.spec.totals) ++terms[ir.slot_of(sum.name)];
   for (const auto& [name, tensor, gradient] : ir.spec.totals) {
-    StepTotal total{gradient, ir.slot_of(name), tensor, false};
+    StepTotal total{gradient, ir.slot_of(name), tensor};
     require(total.slot >= 0, "the backward step net has no blob \"{}\", which is to be a parameter's gradient", name);
     StepSlot& slot = *ir.slots[total.slot];
     slot.total = true;
@@ -297,7 +297,7 @@ void plan_totals(StepIr& ir) {
     if (adds && ir.uses_of(total.slot) == 1 && !shared && slot.kind == Kind::scratch &&
         writer->op.spec->output_spec(static_cast<int>(output))->accumulates) {
       writer->accumulate |= 1U << output;
-      slot.grows = total.accumulated_by_kernel = true;
+      slot.grows = true;
     }
     ir.totals.push_back(total);
   }

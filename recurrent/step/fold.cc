@@ -13,6 +13,8 @@ namespace stepnet {
 using Kind = StepSlot::Kind;
 using Phase = Schedule::Phase;
 
+namespace {
+
 // The operators while sums are folded: where they stand, and who reads and writes each slot. That is kept up to date,
 // because a search of the program for each term would take the square of its length.
 class Folds {
@@ -292,6 +294,8 @@ void Folds::run() {
   for (const size_t i : order) left.push_back(std::move(ir_.ops[i]));
   ir_.ops = std::move(left);
 }
+
+}  // namespace
 
 void fold_sums(StepIr& ir) { Folds(ir).run(); }
 

@@ -14,14 +14,8 @@ namespace {
 using Kind = StepSlot::Kind;
 using Phase = Schedule::Phase;
 
-bool contains(const std::vector<int>& slots, int slot) {
-  return std::find(slots.begin(), slots.end(), slot) != slots.end();
-}
-
-}  // namespace
-
 // Whether earlier stages are all that write what the linked slot shows.
-static bool is_made_earlier(const StepIr& ir, size_t op, int index) {
+bool is_made_earlier(const StepIr& ir, size_t op, int index) {
   const StepSlot& slot = *ir.slots[index];
   if (slot.cycle > 0 && slot.first != slot.kept) return false;  // its rows go round within a block
   return std::ranges::none_of(ir.links_to(slot.whole.storage().get()), [&](int s) {
@@ -31,7 +25,7 @@ static bool is_made_earlier(const StepIr& ir, size_t op, int index) {
 
 // What is there before the first timestep of the block: the sequence, values of the forward pass, what others hoisted,
 // what earlier stages made.
-static bool read_before(const StepIr& ir, size_t op, int index) {
+bool read_before(const StepIr& ir, size_t op, int index) {
   if (index < 0 || !ir.varies(index)) return true;
   const StepSlot& slot = *ir.slots[index];
   const std::vector<size_t>& by = ir.writers(index);
@@ -48,7 +42,7 @@ bool runs_before(const StepIr& ir, size_t index) {
 }
 
 // What is still there after the last timestep of the block, every timestep's value in a row of its own.
-static bool read_after(const StepIr& ir, size_t op, int index) {
+bool read_after(const StepIr& ir, size_t op, int index) {
   if (index < 0 || !ir.varies(index)) return true;
   const StepSlot& slot = *ir.slots[index];
   const std::vector<size_t>& by = ir.writers(index);
@@ -68,11 +62,11 @@ static bool read_after(const StepIr& ir, size_t op, int index) {
 }
 
 // Nobody waits for it before the end of the block.
-static bool written_after(const StepIr& ir, int index) {
+bool written_after(const StepIr& ir, int index) {
   const StepSlot& slot = *ir.slots[index];
   if (ir.writers(index).size() != 1) return false;
   for (const size_t user : ir.users(index))
-    if (contains(ir.ops[user]->in_slots, index) && ir.ops[user]->phase != Phase::after) return false;
+    if (ir.ops[user]->reads(index) && ir.ops[user]->phase != Phase::after) return false;
   if (slot.kind == Kind::link) return ir.first_row(index) >= 0 && !ir.shares_storage(index);
   return slot.kind == Kind::scratch;
 }
@@ -91,6 +85,8 @@ bool runs_after(const StepIr& ir, size_t index) {
   return true;
 }
 
+}  // namespace
+
 // A scratch buffer gets a row for each timestep of a block.
 void widen(StepIr& ir, int index) {
   if (index < 0 || ir.slots[index]->kind != Kind::scratch || ir.slots[index]->shape_only || ir.is_total(index)) return;
@@ -100,11 +96,9 @@ void widen(StepIr& ir, int index) {
 }
 
 // What crosses the border of a block is widened.
-void place(StepIr& ir, size_t index, Phase phase) {
-  StepOp& op = *ir.ops[index];
-  op.phase = phase;
+static void place(StepIr& ir, const StepOp& op) {
   for (const int s : op.out_slots) widen(ir, s);
-  if (phase != Phase::after) return;
+  if (op.phase != Phase::after) return;
   for (const int s : op.in_slots) widen(ir, s);
 }
 
@@ -136,8 +130,8 @@ void defer(StepIr& ir) {
 }
 
 void widen_rows(StepIr& ir) {
-  for (size_t i = 0; i < ir.ops.size(); ++i)
-    if (ir.ops[i]->phase != Phase::step) place(ir, i, ir.ops[i]->phase);
+  for (const auto& op : ir.ops)
+    if (op->phase != Phase::step) place(ir, *op);
   widen_between_stages(ir);
   ir.placed = true;
 }

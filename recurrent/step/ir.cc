@@ -6,13 +6,8 @@ namespace stepnet {
 
 using Kind = StepSlot::Kind;
 
-namespace {
-
-bool contains(const std::vector<int>& slots, int slot) {
-  return std::find(slots.begin(), slots.end(), slot) != slots.end();
-}
-
-}  // namespace
+bool StepOp::reads(int slot) const { return std::ranges::find(in_slots, slot) != in_slots.end(); }
+bool StepOp::writes(int slot) const { return std::ranges::find(out_slots, slot) != out_slots.end(); }
 
 size_t StepSlot::row_bytes() const {
   return static_cast<size_t>(whole.shape().size_between(1, whole.rank())) * dtype_size(whole.dtype());
@@ -140,7 +135,7 @@ bool StepIr::can_stack(const StepOp& op, int64_t steps) const {
     in[i].absent = op.in_slots[i] < 0;
     if (in[i].absent) continue;
     const StepSlot& slot = *slots[op.in_slots[i]];
-    if (!slot.typed || slot.reshaped || contains(op.out_slots, op.in_slots[i])) return false;
+    if (!slot.typed || slot.reshaped || op.writes(op.in_slots[i])) return false;
     in[i] = TensorType::of(slot.tensor.dtype(), slot.tensor.shape());
     if (slot.kind == Kind::external) continue;
     if (slot.tensor.rank() == 0 || (rows >= 0 && slot.tensor.dim(0) != rows)) return false;

@@ -66,6 +66,9 @@ struct StepSpec {
 };
 
 struct StepOp {
+  bool reads(int slot) const;
+  bool writes(int slot) const;
+
   BoundOp op;
   Schedule::Phase phase = Schedule::Phase::step;
   int stage = 0;
@@ -89,7 +92,6 @@ struct StepTotal {
   size_t gradient = 0;
   int slot = -1;
   Tensor tensor;
-  bool accumulated_by_kernel = false;
 };
 
 // Who reads and writes each slot, found once for a pass. A pass that changes operators' slots keeps that up to date
@@ -144,7 +146,8 @@ struct StepIr {
   SymbolicResults expected;  // of the step net as it was written
 };
 
-// For a scope: who reads and writes each slot is found once, for a pass that changes no operator's slots.
+// For a scope: who reads and writes each slot is found once. A pass that changes operators' slots meanwhile does the
+// same to slots().
 class KnownUses {
  public:
   explicit KnownUses(StepIr& ir) : ir_(ir), uses_(ir.find_uses()) { ir_.known_uses = &uses_; }

@@ -17,7 +17,9 @@ namespace stepnet {
 using Kind = StepSlot::Kind;
 using Phase = Schedule::Phase;
 
-static Lifetime block_lifetime(const StepIr& ir, int slot) {
+namespace {
+
+Lifetime block_lifetime(const StepIr& ir, int slot) {
   Lifetime life{byte_size(ir.slots[slot]->tensor.dtype(), ir.slots[slot]->row.prepend(ir.ring))};
   const std::vector<size_t>& all = ir.users(slot);
   const auto steps = static_cast<int>(ir.ops.size());
@@ -81,9 +83,11 @@ void allocate_scratch(StepIr& ir) {
   }
 }
 
+}  // namespace
+
 void lay_out(StepIr& ir) {
   for (const StepTotal& total : ir.totals)
-    if (total.accumulated_by_kernel) ir.slots[total.slot]->tensor = total.tensor;
+    if (ir.is_accumulator(total.slot)) ir.slots[total.slot]->tensor = total.tensor;
   lay_out_blocks(ir);
   for (const auto& op : ir.ops)
     if (!ir.kernels_fit(*op)) op->kernel = nullptr;

@@ -9,7 +9,8 @@
 namespace stepnet {
 
 using Kind = StepSlot::Kind;
-using Phase = Schedule::Phase;
+
+namespace {
 
 // What does not change while slots are replaced.
 struct Overwrites {
@@ -18,7 +19,7 @@ struct Overwrites {
 };
 
 // Whether the slab, which the operator reads, may have its output's values instead.
-static bool may_overwrite(const StepIr& ir, const Overwrites& known, const StepOp& op, int slab, int output) {
+bool may_overwrite(const StepIr& ir, const Overwrites& known, const StepOp& op, int slab, int output) {
   if (slab < 0 || output < 0 || slab == output || !op.kernel) return false;
   const StepSlot &old = *ir.slots[slab], &made = *ir.slots[output];
   if (old.kind != Kind::slab || ir.spec.visible.count(old.name) > 0 || ir.uses_of(slab) != 1 ||
@@ -30,7 +31,7 @@ static bool may_overwrite(const StepIr& ir, const Overwrites& known, const StepO
 }
 
 // Lets all who use the one slot use the other instead, which until now one operator reads.
-static void replace_slot(StepIr& ir, SlotUses& uses, int old, int by) {
+void replace_slot(StepIr& ir, SlotUses& uses, int old, int by) {
   for (const size_t i : uses.users[old]) {
     std::ranges::replace(ir.ops[i]->in_slots, old, by);
     std::ranges::replace(ir.ops[i]->out_slots, old, by);
@@ -43,8 +44,9 @@ static void replace_slot(StepIr& ir, SlotUses& uses, int old, int by) {
   ir.slots[old]->unused = true;
 }
 
+}  // namespace
+
 void overwrite_slabs(StepIr& ir) {
-  if (!ir.spec.backward || !ir.runs_pass("overwrite")) return;
   KnownUses uses(ir);
   Overwrites known;
   for (const auto& slot : ir.slots)

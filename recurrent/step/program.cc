@@ -9,7 +9,6 @@
 
 #include "core/compute/parallel.h"
 #include "core/compute/profiler.h"
-#include "core/compute/vector_math.h"
 #include "core/net/liveness.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/dry_run.h"
@@ -154,7 +153,7 @@ void StepProgram::let_go_of_outside() {
     if (ir_.slots[s]->kind == Kind::link || ir_.slots[s]->kind == Kind::external) drop_bytes(s);
   for (StepTotal& t : ir_.totals) {
     t.tensor.drop_bytes();
-    if (t.accumulated_by_kernel) drop_bytes(static_cast<size_t>(t.slot));
+    if (ir_.is_accumulator(t.slot)) drop_bytes(static_cast<size_t>(t.slot));
   }
   row_sums_.clear();
 }
@@ -174,7 +173,7 @@ void StepProgram::rebind_total(size_t gradient, const Tensor& total) {
   for (StepTotal& t : ir_.totals) {
     if (t.gradient != gradient) continue;
     t.tensor = total;
-    if (t.accumulated_by_kernel) ir_.slots[t.slot]->tensor = total;
+    if (ir_.is_accumulator(t.slot)) ir_.slots[t.slot]->tensor = total;
   }
 }
 
@@ -304,7 +303,7 @@ void StepProgram::check_outputs(const StepOp& op) {
 
 void StepProgram::add_totals() {
   for (StepTotal& total : ir_.totals) {
-    if (total.accumulated_by_kernel) continue;
+    if (ir_.is_accumulator(total.slot)) continue;
     const Tensor& step = ir_.slots[total.slot]->tensor;
     const bool wide = is_half(step.dtype()) && total.tensor.dtype() == DType::float32;
     require((wide || step.dtype() == total.tensor.dtype()) && step.size() == total.tensor.size(),
@@ -546,7 +545,7 @@ bool StepProgram::may_use_lanes() const {
     return op->phase != Phase::step || (op->kernel && !op->plain_copy && !op->op.spec->random &&
                                         std::ranges::none_of(op->out_slots, [&](int s) { return ir_.is_total(s); }));
   };
-  return std::ranges::all_of(ir_.totals, [](const StepTotal& t) { return t.accumulated_by_kernel; }) &&
+  return std::ranges::all_of(ir_.totals, [&](const StepTotal& t) { return ir_.is_accumulator(t.slot); }) &&
          std::ranges::all_of(ir_.ops, may);
 }
 

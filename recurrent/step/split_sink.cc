@@ -16,6 +16,8 @@ namespace stepnet {
 using Kind = StepSlot::Kind;
 using Phase = Schedule::Phase;
 
+namespace {
+
 // Which operators have to run before which, in the same timestep or in a later one.
 class Orders {
  public:
@@ -44,7 +46,7 @@ class Orders {
 
 // Within a timestep, who reads the slot waits for who writes it. A value whose shape is not known before the run cannot
 // get a row for each timestep, so that all who use it stay together.
-static void order_slot(const StepIr& ir, Orders& orders, int slot) {
+void order_slot(const StepIr& ir, Orders& orders, int slot) {
   const std::vector<size_t>& by = ir.writers(slot);
   if (by.empty()) return;
   const std::vector<size_t>& all = ir.users(slot);
@@ -54,13 +56,13 @@ static void order_slot(const StepIr& ir, Orders& orders, int slot) {
 }
 
 // Whether the one slot shows a row that the other has shown at an earlier timestep, and that nobody writes again.
-static bool is_earlier_row(const StepIr& ir, int slot, int than) {
+bool is_earlier_row(const StepIr& ir, int slot, int than) {
   const int64_t row = ir.first_row(slot), other = ir.first_row(than);
   return row >= 0 && other >= 0 && (ir.spec.descending ? row > other : row < other) && ir.writers(slot).empty();
 }
 
 // Between timesteps, who reads a state waits for who writes it.
-static void order_rows(const StepIr& ir, Orders& orders, const std::vector<int>& same_tensor) {
+void order_rows(const StepIr& ir, Orders& orders, const std::vector<int>& same_tensor) {
   const auto moves_on = [&](int s) {
     return ir.slots[s]->changes || (ir.slots[s]->cycle > 0 && ir.slots[s]->kept == 0);
   };
@@ -83,7 +85,7 @@ static void order_rows(const StepIr& ir, Orders& orders, const std::vector<int>&
   }
 }
 
-static Orders find_orders(const StepIr& ir) {
+Orders find_orders(const StepIr& ir) {
   Orders orders(ir.ops.size());
   std::map<const void*, std::vector<int>> links;
   for (size_t s = 0; s < ir.slots.size(); ++s) {
@@ -95,6 +97,8 @@ static Orders find_orders(const StepIr& ir) {
   for (const auto& [storage, slots] : links) order_rows(ir, orders, slots);
   return orders;
 }
+
+}  // namespace
 
 // Whether the operator could run for a block at once if all that it reads were there.
 bool may_hoist(const StepIr& ir, const StepOp& op) {
@@ -144,10 +148,8 @@ void find_cells_around(std::vector<Component>& components) {
       components[e].before_cell = components[e].before_cell || c->is_cell || c->before_cell;
 }
 
-}  // namespace
-
 // Whether the operator alone is a cell: it reads a state and writes it.
-static bool carries(const StepIr& ir, const StepOp& op) {
+bool carries(const StepIr& ir, const StepOp& op) {
   for (const int in : op.in_slots) {
     if (in < 0 || ir.slots[in]->kind != Kind::link) continue;
     for (const int out : op.out_slots) {
@@ -159,7 +161,7 @@ static bool carries(const StepIr& ir, const StepOp& op) {
 }
 
 // A component goes to the stage behind a cell's, and behind that of operators that wait for one in every timestep.
-static int number_stages(StepIr& ir, const Orders& orders) {
+int number_stages(StepIr& ir, const Orders& orders) {
   std::vector<Component> components = components_of(orders.next, orders.over_time);
   for (Component& c : components) {
     if (c.ops.size() == 1) c.is_cell = carries(ir, *ir.ops[c.ops[0]]);
@@ -182,10 +184,11 @@ static int number_stages(StepIr& ir, const Orders& orders) {
   return last + 1;
 }
 
+}  // namespace
+
 void plan_stages(StepIr& ir) {
-  if (!ir.runs_pass("hoist") || (!ir.runs_pass("split") && !ir.runs_pass("sink"))) return;
   // What is added up after a timestep must be made in it.
-  if (!std::ranges::all_of(ir.totals, [](const StepTotal& t) { return t.accumulated_by_kernel; })) return;
+  if (!std::ranges::all_of(ir.totals, [&](const StepTotal& t) { return ir.is_accumulator(t.slot); })) return;
   {
     const KnownUses known(ir);
     ir.stages = number_stages(ir, find_orders(ir));
