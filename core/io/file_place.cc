@@ -110,17 +110,19 @@ int PlaceFolder::look(struct stat& found) const {
   return ::fstatat(fd_, name_.c_str(), &found, confined_ ? AT_SYMLINK_NOFOLLOW : 0);
 }
 
-bool look_at(const FilePlace& place, struct stat& found) {
-  if (PlaceFolder(place).look(found) == 0) return true;
+static bool look_at(const PlaceFolder& folder, const FilePlace& place, struct stat& found) {
+  if (folder.look(found) == 0) return true;
   if (errno != ENOENT && errno != ENOTDIR) fail("cannot look at {}: {}", place, system_text(errno));
   return false;
 }
+
+bool look_at(const FilePlace& place, struct stat& found) { return look_at(PlaceFolder(place), place, found); }
 
 // A device may do something when it is opened, so a confined place is looked at before.
 int open_regular(const FilePlace& place, int flags, std::string_view for_what) {
   const PlaceFolder folder(place);
   struct stat info {};
-  if (place.confined() && look_at(place, info)) {
+  if (place.confined() && look_at(folder, place, info)) {
     if (S_ISLNK(info.st_mode))
       fail("cannot open {}: it is a link, and below {} links are not followed", place, place.root()->path());
     require(S_ISREG(info.st_mode), "{} is not a regular file", place);

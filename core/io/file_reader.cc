@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "core/error.h"
+#include "core/io/file_io.h"
 
 namespace stepnet {
 

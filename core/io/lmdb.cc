@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/io/db_backends.h"
+#include "core/io/file_io.h"
 #include "core/io/file_reader.h"
 #include "core/io/lmdb_check.h"
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/io/atomic_file.h"
+#include "core/io/file_io.h"
 #include "core/io/file_reader.h"
 
 namespace stepnet {

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/io/atomic_file.h"
 #include "core/io/crc32.h"
+#include "core/io/file_io.h"
 #include "core/io/file_reader.h"
 
 namespace stepnet::autograd {
