@@ -70,41 +70,40 @@ std::unique_ptr<NetSession> DryNet::forward() {
   return net_session(net_, model_, std::move(forward));
 }
 
-void add_dry_net_options(CLI::App& app, DryNetOptions& options) {
-  CLI::App* const command = &app;
-  DryNetOptions* const o = &options;
+void add_dry_net_options(CLI::App& command, DryNetOptions& options) {
   const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
-    command->add_option(name, values, help)->allow_extra_args(false)->type_name("BLOB=TYPE[SIZE,...]");
+    command.add_option(name, values, help)->allow_extra_args(false)->type_name("BLOB=TYPE[SIZE,...]");
   };
-  command->add_option("FILE", o->file, "The net, as protobuf text or in binary form")->required()->type_name("");
-  list("--feed", o->feeds, "The type of a blob that is fed; may be repeated");
-  list("--parameter", o->parameters, "The type of a parameter that no init net makes; may be repeated");
-  list("--bound", o->bounds, "The largest type of a blob whose shape depends on data; may be repeated");
-  command->add_option("--init", o->init, "A net that makes parameters; of a model, its own")->type_name("NET");
-  command->add_option("--device", o->device, "Where it would run, cpu or cuda; the device need not be there")
+  command.add_option("FILE", options.file, "The net, as protobuf text or in binary form")->required()->type_name("");
+  list("--feed", options.feeds, "The type of a blob that is fed; may be repeated");
+  list("--parameter", options.parameters, "The type of a parameter that no init net makes; may be repeated");
+  list("--bound", options.bounds, "The largest type of a blob whose shape depends on data; may be repeated");
+  command.add_option("--init", options.init, "A net that makes parameters; of a model, its own")->type_name("NET");
+  command.add_option("--device", options.device, "Where it would run, cpu or cuda; the device need not be there")
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
       ->type_name("DEVICE");
-  command->add_flag("--train", o->train, "A training step: with gradients, and the update of parameters");
-  add_root_option(*command, o->root);
-  command->add_option("--loss", o->loss, "What is differentiated; of a model, its loss")->type_name("BLOB");
-  command->add_option("--optimizer", o->optimizer.optimizer, "Which optimizer")
+  command.add_flag("--train", options.train, "A training step: with gradients, and the update of parameters");
+  add_root_option(command, options.root);
+  command.add_option("--loss", options.loss, "What is differentiated; of a model, its loss")->type_name("BLOB");
+  command.add_option("--optimizer", options.optimizer.optimizer, "Which optimizer")
       ->check(CLI::IsMember(optimizer_names()).description(""))
       ->type_name("NAME");
   command
-      ->add_option("--precision", o->precision, "With --train: what the net computes in: float32, bfloat16 or float16")
+      .add_option("--precision", options.precision,
+                  "With --train: what the net computes in: float32, bfloat16 or float16")
       ->check(CLI::IsMember(precision_names()).description(""))
       ->type_name("TYPE");
-  command->add_option("--clip", o->optimizer.clip, "Largest norm of all gradients together; 0: off");
-  command->add_option("--batch", o->batch, "Of a model; else as it says")->check(whole_number(1));
-  command->add_option("--timesteps", o->timesteps, "Of a model; else as it says")->check(whole_number(1));
-  command->add_option("--threads", o->threads, "Threads that it would use; 0: one per core")
+  command.add_option("--clip", options.optimizer.clip, "Largest norm of all gradients together; 0: off");
+  command.add_option("--batch", options.batch, "Of a model; else as it says")->check(whole_number(1));
+  command.add_option("--timesteps", options.timesteps, "Of a model; else as it says")->check(whole_number(1));
+  command.add_option("--threads", options.threads, "Threads that it would use; 0: one per core")
       ->check(whole_number(0, 1024))
       ->type_name("N");
-  command->add_option("--memory-budget", o->memory_budget, "With --train: the most memory that the step may take")
+  command.add_option("--memory-budget", options.memory_budget, "With --train: the most memory that the step may take")
       ->transform(byte_count())
       ->type_name("BYTES")
       ->default_str("");
-  command->add_flag("--keep-all", o->keep_all, "Intermediates stay until the next run");
+  command.add_flag("--keep-all", options.keep_all, "Intermediates stay until the next run");
 }
 
 }  // namespace stepnet::tools
