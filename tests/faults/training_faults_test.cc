@@ -8,19 +8,15 @@
 namespace stepnet::testing::training_faults_test {
 namespace {
 
-using testing::CallKind;
-using testing::Fault;
-using testing::FaultyTraining;
-
 class TrainingFaults : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = testing::no_shim(); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = no_shim(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 
 // Of those that once lost something all, of the others some.
-bool some_faults(const testing::TriedFault& t) {
+bool some_faults(const TriedFault& t) {
   const bool eio = t.fault == Fault::eio;
   if (t.index % 300 == 150) return true;
   if (t.goes_on && t.call.call.kind == CallKind::list && t.call.path.ends_with("/run")) return eio && t.nth == 1;
@@ -32,32 +28,32 @@ bool some_faults(const testing::TriedFault& t) {
 
 TEST_F(TrainingFaults, SomeCallsFail) {
   FaultyTraining training;
-  EXPECT_EQ(testing::fail_calls(training, some_faults), 0);
+  EXPECT_EQ(fail_calls(training, some_faults), 0);
 }
 
 TEST_F(TrainingFaults, SomeDisksFail) {
   FaultyTraining training;
-  EXPECT_EQ(testing::fail_disks(training, [](const testing::TriedFault& t) { return t.index % 250 == 125; }), 0);
+  EXPECT_EQ(fail_disks(training, [](const TriedFault& t) { return t.index % 250 == 125; }), 0);
 }
 
 TEST_F(TrainingFaults, SomeKills) {
   FaultyTraining training;
-  EXPECT_EQ(testing::kill_runs(training, 12, 1), 0);
+  EXPECT_EQ(kill_runs(training, 12, 1), 0);
 }
 
 TEST_F(TrainingFaults, SomeLossesOfPower) {
   FaultyTraining training;
-  EXPECT_EQ(testing::lose_power(training, 3, 1), 0);
+  EXPECT_EQ(lose_power(training, 3, 1), 0);
 }
 
 // Where a checkpoint is seen that was not synced, and the names before it were not either.
 TEST_F(TrainingFaults, LossesOfPowerAtTheFirstCheckpointAndAtTheEnd) {
   for (const bool validates : {false, true}) {
     FaultyTraining training(validates);
-    const auto chosen = [](const testing::JournalEntry& entry) {
+    const auto chosen = [](const JournalEntry& entry) {
       return entry.other.ends_with("/iteration-2.ckpt") || entry.other.ends_with("/parameters.minidb");
     };
-    EXPECT_EQ(testing::lose_power_after(training, chosen, 1), 0);
+    EXPECT_EQ(lose_power_after(training, chosen, 1), 0);
   }
 }
 
@@ -65,16 +61,16 @@ TEST_F(TrainingFaults, LossesOfPowerAtTheFirstCheckpointAndAtTheEnd) {
 TEST_F(TrainingFaults, Campaign) {
   const char* wanted = std::getenv("STEPNET_TRAINING_FAULTS");
   if (!wanted) GTEST_SKIP() << "STEPNET_TRAINING_FAULTS is not set (tests/training_faults)";
-  const std::vector<std::string> what = testing::words(wanted);
+  const std::vector<std::string> what = words(wanted);
   ASSERT_FALSE(what.empty());
   FaultyTraining training;
   const int count = what.size() > 1 ? std::atoi(what[1].c_str()) : 1;
   const unsigned seed = what.size() > 2 ? static_cast<unsigned>(std::atoi(what[2].c_str())) : 1;
   int found = -1;
-  if (what[0] == "calls") found = testing::fail_calls(training);
-  if (what[0] == "disk") found = testing::fail_disks(training);
-  if (what[0] == "kills") found = testing::kill_runs(training, count, seed);
-  if (what[0] == "power") found = testing::lose_power(training, count, seed);
+  if (what[0] == "calls") found = fail_calls(training);
+  if (what[0] == "disk") found = fail_disks(training);
+  if (what[0] == "kills") found = kill_runs(training, count, seed);
+  if (what[0] == "power") found = lose_power(training, count, seed);
   EXPECT_EQ(found, 0);
 }
 
