@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <queue>
 #include <random>
+#include <set>
 
 #include "core/error.h"
 
@@ -11,6 +14,7 @@ namespace stepnet {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr size_t kMany = 4096;  // values; for more, orders in quadratic time take too long
 
 int64_t rounded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -75,6 +79,80 @@ void search_on(std::vector<size_t> order, std::span<const Lifetime> values, int6
   }
 }
 
+// The bytes of an arena that nobody has at the present point of time. Gaps that touch are one.
+class Gaps {
+ public:
+  // The smallest gap that is large enough, the lowest of equals; if there is none, the arena grows.
+  int64_t take(int64_t size) {
+    const auto fit = by_size_.lower_bound({size, 0});
+    if (fit != by_size_.end()) {
+      const auto [have, at] = *fit;
+      remove(at, have);
+      if (have > size) add(at + size, have - size);
+      return at;
+    }
+    int64_t at = end_;
+    if (!by_place_.empty()) {
+      if (const auto [last, have] = *by_place_.rbegin(); last + have == end_) {
+        remove(last, have);
+        at = last;
+      }
+    }
+    end_ = at + size;
+    return at;
+  }
+  void give_back(int64_t at, int64_t size) {
+    const auto next = by_place_.lower_bound(at);
+    if (next != by_place_.begin()) {
+      if (const auto [before, have] = *std::prev(next); before + have == at) {
+        remove(before, have);
+        at = before;
+        size += have;
+      }
+    }
+    if (const auto after = by_place_.find(at + size); after != by_place_.end()) {
+      const int64_t have = after->second;
+      remove(at + size, have);
+      size += have;
+    }
+    add(at, size);
+  }
+  int64_t end() const { return end_; }
+
+ private:
+  void add(int64_t at, int64_t size) {
+    by_place_[at] = size;
+    by_size_.emplace(size, at);
+  }
+  void remove(int64_t at, int64_t size) {
+    by_place_.erase(at);
+    by_size_.erase({size, at});
+  }
+
+  std::map<int64_t, int64_t> by_place_;  // sizes
+  std::set<std::pair<int64_t, int64_t>> by_size_;
+  int64_t end_ = 0;
+};
+
+// Each value takes its bytes when it begins to be alive, and gives them back when it ends.
+ArenaPlan place_by_time(std::span<const Lifetime> values) {
+  ArenaPlan plan;
+  plan.offsets.resize(values.size(), 0);
+  Gaps gaps;
+  using Ending = std::pair<int, size_t>;
+  std::priority_queue<Ending, std::vector<Ending>, std::greater<>> alive;
+  for (const size_t i : order_by(values, earliness_of)) {
+    for (; !alive.empty() && alive.top().first < values[i].first; alive.pop()) {
+      const size_t ended = alive.top().second;
+      gaps.give_back(plan.offsets[ended], rounded(values[ended].bytes));
+    }
+    plan.offsets[i] = gaps.take(rounded(values[i].bytes));
+    alive.emplace(values[i].last, i);
+  }
+  plan.bytes = gaps.end();
+  return plan;
+}
+
 int64_t most_alive(std::span<const Lifetime> values) {
   std::vector<std::pair<int64_t, int64_t>> changes;  // at a point; what ends does so before the next point
   for (const Lifetime& v : values) {
@@ -110,6 +188,11 @@ int64_t bytes_apart(std::span<const Lifetime> values) {
 ArenaPlan plan_arena(std::span<const Lifetime> values, int64_t effort) {
   bytes_apart(values);  // no sum below is larger
   const int64_t least = most_alive(values);
+  if (values.size() > kMany) {
+    ArenaPlan plan = place_by_time(values);
+    plan.most_alive = least;
+    return plan;
+  }
   ArenaPlan best;
   best.bytes = std::numeric_limits<int64_t>::max();
   for (const auto key : {size_of, duration_of, area_of, earliness_of, lateness_of}) {

@@ -88,6 +88,26 @@ TEST(Liveness, NoTwoValuesThatLiveTogetherOverlap) {
   }
 }
 
+// So many that they are placed as they come.
+TEST(Liveness, ManyValues) {
+  std::mt19937 random(7);
+  for (const int points : {3, 100, 6000}) {
+    Values values = random_values(random, 5000, points, 1000);
+    values.push_back({0, 0, points});
+    values.push_back({64, 5, 4});
+    const ArenaPlan plan = plan_arena(values);
+    EXPECT_EQ(overlaps(values, plan), "") << points;
+    EXPECT_EQ(plan.most_alive, most_alive(values)) << points;
+    EXPECT_LE(plan.bytes, 2 * plan.most_alive) << points;
+    EXPECT_EQ(plan_arena(values).offsets, plan.offsets) << points;
+    for (Lifetime& v : values) v.bytes = 130;
+    EXPECT_EQ(plan_arena(values).bytes, most_alive(values)) << points;
+  }
+  Values chain;
+  for (int i = 0; i < 100000; ++i) chain.push_back({1000, i, i + 1});
+  EXPECT_EQ(plan_arena(chain).bytes, 2 * 1024);
+}
+
 TEST(Liveness, NothingNeedsNothing) {
   EXPECT_EQ(plan_arena({}).bytes, 0);
   EXPECT_EQ(plan_arena({}).most_alive, 0);
