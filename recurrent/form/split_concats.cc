@@ -14,6 +14,9 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
+// Each product names its neighbours, and a chain of Concats of one blob twice doubles the parts with each.
+constexpr size_t kMostParts = 64;
+
 // The argument "axis", which is 1 for both operators if it is absent; none if it is not a number.
 std::optional<int64_t> axis_of(const OperatorDef& op) {
   const Argument* axis = find_arg(op, "axis");
@@ -107,6 +110,7 @@ class Splitter {
   // gradients read them. `concats` are all of these.
   bool collect_parts(int concat, Strings& parts, std::set<int>& concats) const {
     concats.insert(concat);
+    if (concats.size() > kMostParts) return false;
     for (const std::string& part : net_.op(concat).input()) {
       if (const int inner = inner_concat(part, concat); inner >= 0) {
         if (!collect_parts(inner, parts, concats)) return false;
@@ -114,6 +118,7 @@ class Splitter {
         if (storage_.is_written_between(part, concat + 1, net_.op_size())) return false;
         parts.push_back(part);
       }
+      if (parts.size() > kMostParts) return false;
     }
     return true;
   }

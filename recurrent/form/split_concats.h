@@ -3,7 +3,8 @@
 // once, though another part is a state, and the Concat need neither be made nor kept for the backward pass.
 //
 // Concat and FC must give the same number as "axis", since the number of dimensions is not known here. All readers of
-// the Concat must be such FCs, and nothing outside of the step net may see it. Threads: pure functions.
+// the Concat must be such FCs, and nothing outside of the step net may see it. A Concat of more than 64 parts stays, or
+// of parts that other Concats make, where those together have more. Threads: pure functions.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,6 @@
 // FCs over a Concat in a step net: which become products of the parts, and that these give the same.
+#include "recurrent/form/split_concats.h"
+
 #include <gtest/gtest.h>
 
 #include "tests/recurrent/programs.h"
@@ -220,6 +222,27 @@ TEST(SplitConcatsOf, RecomputedProducts) {
   const Feeds feeds = feeds_of(kIn + kWidth, 4);
   EXPECT_EQ(types_of(cell, feeds), "FCColumns FCColumns Sum LSTMUnit");
   EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+}
+
+// Concats of one blob twice have 2^40 parts, and Concats of a single blob go on and on.
+TEST(SplitConcatsOf, TooManyParts) {
+  for (const int parts : {1, 2}) {
+    NetDef net;
+    const auto add = [&](const char* type, std::vector<std::string> in, const std::string& out) {
+      OperatorDef& op = *net.add_op();
+      op.set_type(type);
+      for (const std::string& name : in) op.add_input(name);
+      op.add_output(out);
+    };
+    const int length = parts == 1 ? 100000 : 40;
+    for (int i = 0; i < length; ++i)
+      add("Concat", std::vector<std::string>(parts, "c" + std::to_string(i)), "c" + std::to_string(i + 1));
+    const std::string last = "c" + std::to_string(length);
+    add("Concat", {last, "h_prev"}, "cat");
+    add("FC", {"cat", "W", "b"}, "s");
+    const NetDef split = split_concats(net, {{"h_prev"}, {}, [](const std::string& blob) { return blob + "/term"; }});
+    EXPECT_EQ(split.op_size(), net.op_size());
+  }
 }
 
 // The widths must add up to W's.
