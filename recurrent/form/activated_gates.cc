@@ -1,6 +1,7 @@
 #include "recurrent/form/activated_gates.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/operator/op_spec.h"
 #include "recurrent/form/net_storage.h"
@@ -8,13 +9,24 @@
 namespace stepnet {
 namespace {
 
-// The indices of the net's operators that read the blob, or write it.
-std::vector<int> users(const NetDef& net, const std::string& name, bool writers) {
-  std::vector<int> found;
-  for (int i = 0; i < net.op_size(); ++i)
-    if (std::ranges::count(writers ? net.op(i).output() : net.op(i).input(), name) > 0) found.push_back(i);
-  return found;
-}
+// The operators that read each blob of a net, and those that write it, by index and in order.
+struct BlobUsers {
+  explicit BlobUsers(const NetDef& net) {
+    const auto add = [](std::vector<int>& to, int op) {
+      if (to.empty() || to.back() != op) to.push_back(op);
+    };
+    for (int i = 0; i < net.op_size(); ++i) {
+      for (const std::string& name : net.op(i).input()) add(readers[name], i);
+      for (const std::string& name : net.op(i).output()) add(writers[name], i);
+    }
+  }
+  static const std::vector<int>& of(const std::map<std::string, std::vector<int>>& users, const std::string& name) {
+    static const std::vector<int> none;
+    const auto found = users.find(name);
+    return found == users.end() ? none : found->second;
+  }
+  std::map<std::string, std::vector<int>> readers, writers;
+};
 
 // Whether the gradient operator belongs to this one: it has the same arguments, and its first inputs are the same.
 bool belongs(const OperatorDef& gradient, const OperatorDef& op) {
@@ -27,15 +39,21 @@ bool belongs(const OperatorDef& gradient, const OperatorDef& op) {
   });
 }
 
+// A recurrent net while gates are activated; who uses its blobs does not change for those that are still asked about.
+struct Activation {
+  NetDef &step_net, &backward_net;
+  const BlobUsers forward, backward;
+};
+
 // The backward step net's operator that alone reads what the operator would overwrite, or -1.
-int only_reader(const NetDef& step_net, int index, const NetDef& backward_net, const SavedInstead& rule,
-                const std::string& name) {
-  const std::vector<int> made = users(step_net, name, true);
-  if (made.empty() || made.back() >= index || users(step_net, name, false) != std::vector<int>{index}) return -1;
-  const std::vector<int> readers = users(backward_net, name, false);
-  if (readers.size() != 1 || !users(backward_net, name, true).empty()) return -1;
-  const OperatorDef& gradient = backward_net.op(readers[0]);
-  return gradient.type() == rule.gradient && belongs(gradient, step_net.op(index)) ? readers[0] : -1;
+int only_reader(const Activation& nets, int index, const SavedInstead& rule, const std::string& name) {
+  const std::vector<int>& made = BlobUsers::of(nets.forward.writers, name);
+  if (made.empty() || made.back() >= index || BlobUsers::of(nets.forward.readers, name) != std::vector<int>{index})
+    return -1;
+  const std::vector<int>& readers = BlobUsers::of(nets.backward.readers, name);
+  if (readers.size() != 1 || !BlobUsers::of(nets.backward.writers, name).empty()) return -1;
+  const OperatorDef& gradient = nets.backward_net.op(readers[0]);
+  return gradient.type() == rule.gradient && belongs(gradient, nets.step_net.op(index)) ? readers[0] : -1;
 }
 
 // `fixed`: blobs that must keep the values that the step net gives them. Returns the blobs that are overwritten. A blob
@@ -43,6 +61,7 @@ int only_reader(const NetDef& step_net, int index, const NetDef& backward_net, c
 std::set<std::string> overwrite(NetDef& step_net, NetDef& backward_net, const std::set<std::string>& fixed) {
   std::set<std::string> overwritten;
   const NetStorage forward(step_net), backward(backward_net);
+  const Activation nets{step_net, backward_net, BlobUsers(step_net), BlobUsers(backward_net)};
   for (int i = 0; i < step_net.op_size(); ++i) {
     OperatorDef& op = *step_net.mutable_op(i);
     const OpSpec* schema = find_op(op.type());
@@ -54,7 +73,7 @@ std::set<std::string> overwrite(NetDef& step_net, NetDef& backward_net, const st
     const std::string name = op.input(input);
     if (fixed.count(name) > 0 || std::ranges::count(op.input(), name) > 1) continue;
     if (forward.has_other_names(name) || backward.has_other_names(name)) continue;
-    const int reader = only_reader(step_net, i, backward_net, rule, name);
+    const int reader = only_reader(nets, i, rule, name);
     if (reader < 0) continue;
     while (op.output_size() < outputs - 1) op.add_output("");
     op.add_output(name);

@@ -1,5 +1,10 @@
 // The forward links of a short form: each state, sequence and output gets a step blob of its own. See
 // recurrent/form/expansion.h.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
 #include "core/operator/op_spec.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/step/counters.h"
@@ -24,23 +29,39 @@ std::string write_again(Expansion& e, const std::string& blob, const std::string
   return own;
 }
 
-int writers(const Expansion& e, const std::string& blob) {
-  int count = 0;
-  for (const OperatorDef& op : e.step.op()) count += contains(op.output(), blob) ? 1 : 0;
-  return count;
-}
-
-// The blob that `blob` is another name of, in the step net.
-std::string source_of(const Expansion& e, std::string blob) {
-  for (int i = e.step.op_size() - 1; i >= 0; --i) {
-    const OperatorDef& op = e.step.op(i);
-    for (const AliasRule& alias : op_spec(op.type()).aliases) {
-      const int in = op_spec(op.type()).input_index(alias.in), out = op_spec(op.type()).output_index(alias.out);
-      if (in < op.input_size() && out < op.output_size() && op.output(out) == blob) blob = op.input(in);
+// Who writes the blobs of the step net, and which are other names of others: found once for all outputs.
+class StepNames {
+ public:
+  explicit StepNames(const NetDef& step) {
+    for (int i = 0; i < step.op_size(); ++i) {
+      const OperatorDef& op = step.op(i);
+      for (const std::string& name : std::set<std::string>(op.output().begin(), op.output().end())) ++writers_[name];
+      for (const AliasRule& alias : op_spec(op.type()).aliases) {
+        const int in = op_spec(op.type()).input_index(alias.in), out = op_spec(op.type()).output_index(alias.out);
+        if (in < op.input_size() && out < op.output_size()) aliases_[op.output(out)].emplace_back(i, op.input(in));
+      }
     }
   }
-  return blob;
-}
+
+  int writers(const std::string& blob) const {
+    const auto found = writers_.find(blob);
+    return found == writers_.end() ? 0 : found->second;
+  }
+  // The blob that `blob` is another name of, by the last operators that say so.
+  std::string source_of(std::string blob) const {
+    for (int before = std::numeric_limits<int>::max();;) {
+      const auto names = aliases_.find(blob);
+      if (names == aliases_.end()) return blob;
+      const auto behind = std::ranges::lower_bound(names->second, before, {}, &std::pair<int, std::string>::first);
+      if (behind == names->second.begin()) return blob;
+      std::tie(before, blob) = *std::prev(behind);
+    }
+  }
+
+ private:
+  std::map<std::string, int> writers_;
+  std::map<std::string, std::vector<std::pair<int, std::string>>> aliases_;  // operators, in order, and their inputs
+};
 
 }  // namespace
 
@@ -78,15 +99,16 @@ void link_states(Expansion& e) {
 // An output that is a state's is a view of it. Any other is written by the step in its place, which only a blob can be
 // that one operator writes and nobody else gives.
 void link_outputs(Expansion& e) {
+  const StepNames names(e.step);
   Names given = linked_inputs(e);
-  for (const std::string& output : e.state_output) given.insert(source_of(e, output));
+  for (const std::string& output : e.state_output) given.insert(names.source_of(output));
   for (const OutputLink& o : e.def.output()) {
     const auto state = std::find(e.state_output.begin(), e.state_output.end(), o.inner());
     if (state != e.state_output.end()) {
       e.views.push_back({e.state_name(static_cast<int>(state - e.state_output.begin())), o.outer(), 1});
       continue;
     }
-    const bool free = writers(e, o.inner()) == 1 && given.insert(source_of(e, o.inner())).second;
+    const bool free = names.writers(o.inner()) == 1 && given.insert(names.source_of(o.inner())).second;
     e.outputs.push_back({free ? o.inner() : write_again(e, o.inner(), o.inner() + "_out"), o.outer()});
   }
 }
