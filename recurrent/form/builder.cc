@@ -1,8 +1,10 @@
 #include "recurrent/form/builder.h"
-#include "core/operator/nets_inside.h"
+
+#include <algorithm>
 
 #include "core/net/expansions.h"
 #include "core/operator/bound_op.h"
+#include "core/operator/nets_inside.h"
 #include "recurrent/form/cell_operators.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/form/merge_products.h"
@@ -64,11 +66,11 @@ void split_step_concats(Expansion& e) {
 // A network in a step net stands several times in what the outer one becomes, and all that is in it with it. Where that
 // is so much more than was written, the text was made to be. The sizes are bytes of messages.
 void check_size(size_t written, const OperatorDef& expanded) {
-  constexpr size_t kAlwaysAllowed = size_t{8} << 20, kTimesAllowed = 32;
+  constexpr size_t kAlwaysAllowed = size_t{1} << 20, kTimesAllowed = 32;
   const size_t size = expanded.ByteSizeLong(), allowed = std::max(kAlwaysAllowed, kTimesAllowed * written);
   if (size > allowed)
     throw Error(fmt::format("its short form has {} bytes, and what it stands for {}, more than the {} that are allowed "
-                            "for a network in a step net",
+                            "where networks hold networks",
                             written, size, allowed),
                 "nest fewer networks, or let the outer one say \"forward_only: true\" if nothing is trained");
 }
@@ -86,6 +88,8 @@ std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bo
   e.step = e.def.step_net();
   if (e.step.name().empty()) e.step.set_name(e.scope + "/step");
   expand_net(e.step, e.scope + "/", e.def.forward_only());
+  const auto is_network = [](const OperatorDef& inner) { return find_arg(inner, "recurrent_states") != nullptr; };
+  const bool holds_networks = std::ranges::any_of(e.step.op(), is_network);
   for (int i = 0; i < e.step.op_size(); ++i) {
     bind_op(e.step.op(i), e.step.name(), i);  // so that a mistake in an operator is said before anything else
     e.written.insert(e.step.op(i).output().begin(), e.step.op(i).output().end());
@@ -106,7 +110,7 @@ std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bo
   build_backward(e);
   e.step = forward_only(std::move(e.step));  // what networks in it keep, those that the backward step runs again keep
   write_full_form(e);
-  if (nested) check_size(written, op);
+  if (holds_networks) check_size(written, op);
   return e.before;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/io/text.h"
 #include "recurrent/form/builder.h"
+#include "tests/core/errors.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::nested_test {
@@ -123,6 +124,34 @@ TEST(Nested, ToDepthTwo) {
                        {"h0", normal<double>({2, 3}, 4)}};
   EXPECT_EQ(check_nested(cell, feeds), "");
   EXPECT_EQ(check_differences(cell, feeds), "");
+}
+
+// A step net that holds `width` networks, each of which holds as many, and so on.
+std::string networks(int depth, int width, const std::string& name) {
+  if (depth == 0) return fmt::format("op {{ type: 'Tanh' input: 'x{0}' output: 'y{0}' }}", name);
+  std::string text, terms;
+  for (int i = 0; i < width; ++i) {
+    const std::string inner = fmt::format("{}_{}", name, i);
+    text += fmt::format(
+        "op {{ type: 'RecurrentNetwork' name: 'r{0}' input: 'X' input: 'h0' output: 'last{0}' [stepnet.recurrent] {{"
+        "sequence {{ outer: 'X' inner: 'x{0}' }} timestep: 't{0}'"
+        "state {{ input: 'h{0}' output: 'g{0}' initial: 'h0' last: 'last{0}' }}"
+        "step_net {{ {1} op {{ type: 'Sum' input: 'h{0}' input: 'y{0}' output: 'g{0}' }} }} }} }}",
+        inner, networks(depth - 1, width, inner));
+    terms += fmt::format(" input: 'last{}'", inner);
+  }
+  return text + fmt::format(" op {{ type: 'Sum'{} output: 'y{}' }}", terms, name);
+}
+
+// What a level stands for grows with its depth, too.
+TEST(Nested, TooManyInOneAnother) {
+  NetDef deep = parse_net_text(networks(16, 1, ""));
+  EXPECT_NO_THROW(expand_recurrent(deep));
+  NetDef few = parse_net_text(networks(3, 2, ""));
+  EXPECT_NO_THROW(expand_recurrent(few));
+  NetDef many = parse_net_text(networks(7, 2, ""));
+  const std::string error = error_of([&] { expand_recurrent(many); });
+  EXPECT_NE(error.find("that are allowed where networks hold networks"), std::string::npos) << error.substr(0, 2000);
 }
 
 // The same name in the surrounding net is another network.
