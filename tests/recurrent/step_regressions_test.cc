@@ -59,6 +59,19 @@ TEST(StepRegressions, StacksWhoseLayersJoinBlobs) {
   }
 }
 
+// One operator makes two terms of a sum, and can add to both: the sum has to wait for it.
+TEST(StepRegressions, SumsOfTwoResultsOfOneOperator) {
+  Feeds feeds = sized(3, 2, 4);
+  feeds.emplace_back("p", normal<double>({4}, 3));
+  Cell cell = {.step = {"dx, dw, db = ElementwiseLinearGradient(x, h_prev, p) axis=2", "s = Sum(dw, db)",
+                        "h = Add(dx, s) broadcast=1"},
+               .states = {kState}};
+  for (const std::vector<std::string>& disabled : pass_choices()) {
+    cell.disabled_passes = disabled;
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+  }
+}
+
 Feeds unit_feeds() {
   return {{"X", normal<double>({2, 2, 3}, 1)},
           {"h0", normal<double>({1, 2, 2}, 2)},
