@@ -24,10 +24,10 @@ NetObservation::NetObservation(std::span<const NetStep> steps, const NetValues& 
 
 // A storage that is gone may have left its address to another.
 int NetObservation::find(const Tensor& tensor) const {
-  const auto at = std::ranges::find_if(alive_, [&](int k) {
-    return stored_[k].address == tensor.storage().get() && stored_[k].storage.lock() == tensor.storage();
-  });
-  return at == alive_.end() ? -1 : *at;
+  const auto at = by_address_.find(tensor.storage().get());
+  if (at == by_address_.end()) return -1;
+  const Stored& stored = stored_[at->second];
+  return stored.alive && stored.storage.lock() == tensor.storage() ? at->second : -1;
 }
 
 int NetObservation::add(int step, int output, const Tensor& t) {
@@ -37,7 +37,6 @@ int NetObservation::add(int step, int output, const Tensor& t) {
   made.value.dtype = t.dtype();
   made.value.shape = t.shape();
   made.storage = t.storage();
-  made.address = t.storage().get();
   const bool is_whole = t.offset() == 0 && t.storage()->bytes() == t.bytes() && t.storage().use_count() == 1;
   const bool is_plain = t.dtype() != DType::string && t.device() == Device{};
   // An operator on blobs that runs dry looks at no element of what it makes, and resizes it as others do.
@@ -46,8 +45,9 @@ int NetObservation::add(int step, int output, const Tensor& t) {
   made.may_stay = is_whole && is_plain && by_blobs;
   made.apart = !is_whole || !is_plain || by_blobs || apart_.count({step, output}) > 0;
   stored_.push_back(std::move(made));
-  alive_.push_back(static_cast<int>(stored_.size()) - 1);
-  return alive_.back();
+  const int added = static_cast<int>(stored_.size()) - 1;
+  by_address_[t.storage().get()] = added;
+  return added;
 }
 
 void NetObservation::begin() {
@@ -75,13 +75,18 @@ NetObservation::Live NetObservation::live_at(int step) const {
 
 void NetObservation::see(int step) {
   live_.push_back(live_at(step));
-  for (const int k : alive_) {
+  for (const int k : used_) {
+    if (!stored_[k].alive) continue;
     stored_[k].value.last_inputs.clear();
     stored_[k].value.last_written = false;
   }
+  used_.clear();
   for (size_t i = 0; i < steps_[step].in.size(); ++i)
     if (const Tensor* t = stored_tensor(steps_[step].in[i]))
-      if (const int k = find(*t); k >= 0) stored_[k].value.last_inputs.push_back(static_cast<int>(i));
+      if (const int k = find(*t); k >= 0) {
+        stored_[k].value.last_inputs.push_back(static_cast<int>(i));
+        used_.push_back(k);
+      }
   for (size_t o = 0; o < steps_[step].out.size(); ++o)
     if (const int v = values_.made[step][o]; v >= 0) see_output(step, static_cast<int>(o), v);
 }
@@ -94,6 +99,7 @@ void NetObservation::see_output(int step, int output, int value) {
   if (t && now < 0) now = add(step, output, *t);
   if (now >= 0) {
     stored_[now].value.last_written = true;
+    used_.push_back(now);
     if (values_.all[value].is_visible) keep_out(stored_[now]);
   }
   if (now == before) return;
@@ -119,7 +125,7 @@ void NetObservation::see_end(int step, int value) {
   if (--stored.names > 0) return;
   stored.value.last = step;
   if (!stored.storage.expired()) keep_out(stored);  // somebody else holds it
-  std::erase(alive_, k);
+  stored.alive = false;
 }
 
 std::vector<StoredValue> NetObservation::movable() const {
@@ -145,19 +151,25 @@ int64_t NetObservation::most_live() const {
 // What an operator on blobs makes may be made behind its peak, which then counts with all of that.
 int64_t NetObservation::most_live(std::span<const StoredValue> moved, int64_t block,
                                   std::span<const StoredValue> staying) const {
-  std::vector<Live> others = live_;
-  const auto add = [&](int s, int64_t bytes, bool is_made_here) {
-    others[s].behind += bytes;
-    const bool may_be_late = steps_[s].op->spec->blob_kernel && live_[s].most > live_[s].behind;
-    if (!is_made_here || !may_be_late) others[s].bound += bytes;
+  std::vector<int64_t> change(live_.size() + 1), late(live_.size());  // from an operator on; at it alone
+  const auto add = [&](const StoredValue& v, int64_t bytes) {
+    change[v.first] += bytes;
+    change[v.last + 1] -= bytes;
   };
-  for (const StoredValue& v : moved)
-    for (int s = v.first; s <= v.last; ++s) add(s, -rounded_bytes(v), s == v.first);
-  for (const StoredValue& v : staying)
-    for (int s = 0; s < static_cast<int>(others.size()); ++s)
-      if (s < v.first || s > v.last) add(s, rounded_bytes(v), false);
-  int64_t most = 0;
-  for (const Live& live : others) most = std::max({most, live.behind, live.bound});
+  for (const StoredValue& v : moved) {
+    add(v, -rounded_bytes(v));
+    if (steps_[v.first].op->spec->blob_kernel && live_[v.first].most > live_[v.first].behind)
+      late[v.first] += rounded_bytes(v);
+  }
+  for (const StoredValue& v : staying) {
+    change[0] += rounded_bytes(v);
+    add(v, -rounded_bytes(v));
+  }
+  int64_t most = 0, changed = 0;
+  for (size_t s = 0; s < live_.size(); ++s) {
+    changed += change[s];
+    most = std::max({most, live_[s].behind + changed, live_[s].bound + changed + late[s]});
+  }
   return most + block;
 }
 

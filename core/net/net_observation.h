@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -41,8 +42,8 @@ class NetObservation {
   struct Stored {
     StoredValue value;
     std::weak_ptr<Storage> storage;
-    const Storage* address = nullptr;
     int names = 0;  // values that show it and are still needed
+    bool alive = true;
     bool apart = false;
     bool may_stay = false;
   };
@@ -65,11 +66,12 @@ class NetObservation {
   const NetValues& values_;
   const std::set<std::pair<int, int>>& apart_;
   std::vector<Stored> stored_;
-  std::vector<int> stored_of_;  // by value of the net; -1: none yet
-  std::vector<int> alive_;      // of stored_
-  std::vector<Live> live_;      // of the CPU's allocator, by operator
-  LivePeak peak_;               // of the present one
-  int64_t before_ = 0;          // live before it
+  std::vector<int> stored_of_;                          // by value of the net; -1: none yet
+  std::unordered_map<const Storage*, int> by_address_;  // the latest of stored_ there
+  std::vector<int> used_;                               // of stored_: what the present operator reads and writes
+  std::vector<Live> live_;                              // of the CPU's allocator, by operator
+  LivePeak peak_;                                       // of the present one
+  int64_t before_ = 0;                                  // live before it
 };
 
 }  // namespace stepnet

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_set>
 
 #include "core/compute/profiler.h"
 #include "core/operator/anomaly.h"
@@ -195,9 +196,12 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
   if (op.device.kind != DeviceKind::cpu) infer_from_values(op, in, in_types, out_types);
   bound_outputs(op, out, out_types);
   std::vector<Tensor> before;
+  // Of many, only outputs that are inputs, too, are looked for among these.
+  std::unordered_set<const Tensor*> given_here;
+  if (in.size() > kFew && out.size() > kFew) given_here.insert(given.begin(), given.end());
   for (size_t o = 0; o < out.size(); ++o) {
     if (!out[o] || !out_types[o].known || is_alias(*op.spec, static_cast<int>(o))) continue;
-    keep_reshaped(op, in, out[o], o, out_types[o], before);
+    if (given_here.empty() || given_here.count(out[o]) > 0) keep_reshaped(op, in, out[o], o, out_types[o], before);
     out[o]->resize(out_types[o].dtype, out_types[o].shape, op.device);
   }
   Call call(in, out, run);

@@ -16,11 +16,13 @@ Formula::Formula(const OpSpec& spec, const OperatorDef& def, const void* args, s
 
 int Formula::slot(SlotKind kind, int index) {
   auto& slots = program_.slots;
-  if (kind != SlotKind::temporary)
-    for (size_t i = 0; i < slots.size(); ++i)
-      if (slots[i].kind == kind && slots[i].index == index) return static_cast<int>(i);
+  const int added = static_cast<int>(slots.size());
+  if (kind != SlotKind::temporary) {
+    const auto [known, is_new] = slots_.try_emplace({kind, index}, added);
+    if (!is_new) return known->second;
+  }
   slots.push_back({kind, index, ""});
-  return static_cast<int>(slots.size()) - 1;
+  return added;
 }
 
 int Formula::input_at(std::string_view name, int element) const {

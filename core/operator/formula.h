@@ -7,10 +7,12 @@
 // Threads: a Formula belongs to one thread; a finished program is immutable.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "proto/net.pb.h"
@@ -116,6 +118,7 @@ class Formula {
   const void* args_;
   std::vector<bool> wanted_, present_;
   GradientProgram program_;
+  std::map<std::pair<GradientProgram::SlotKind, int>, int> slots_;  // but for temporaries
 };
 
 // Runs the operator's formulas for the wanted inputs and trims the program to what the results need.
