@@ -564,6 +564,17 @@ inline Variable copy_gpu_to_cpu(const Variable& input, Place place = Place::here
   return call.run1({&input, 1}, {}, place);
 }
 
+// The cosine, element by element.
+inline Variable cos(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Cos");
+  return call.run1({&x, 1}, {}, place);
+}
+// The same, written over x.
+inline Variable cos_(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Cos", {0});
+  return call.run1({&x, 1}, {}, place);
+}
+
 // Cosines of the angles between rows.
 inline Variable cosine_similarity(const Variable& x, const Variable& y, Place place = Place::here()) {
   static const TypedCall call("CosineSimilarity");
@@ -773,6 +784,17 @@ inline Variable ensure_dense_(const Variable& input, Place place = Place::here()
   return call.run1({&input, 1}, {}, place);
 }
 
+// The error function, element by element.
+inline Variable erf(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Erf");
+  return call.run1({&x, 1}, {}, place);
+}
+// The same, written over x.
+inline Variable erf_(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Erf", {0});
+  return call.run1({&x, 1}, {}, place);
+}
+
 // The exponential function, element by element.
 inline Variable exp(const Variable& x, Place place = Place::here()) {
   static const TypedCall call("Exp");
@@ -809,6 +831,17 @@ inline Variable expand_dims(const Variable& data, const ExpandDimsArgs& args, Pl
 inline Variable expand_dims_(const Variable& data, const ExpandDimsArgs& args, Place place = Place::here()) {
   static const TypedCall call("ExpandDims", {0});
   return call.run1({&data, 1}, args.list(), place);
+}
+
+// The exponential function less 1, exact for small numbers, too, element by element.
+inline Variable expm1(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Expm1");
+  return call.run1({&x, 1}, {}, place);
+}
+// The same, written over x.
+inline Variable expm1_(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Expm1", {0});
+  return call.run1({&x, 1}, {}, place);
 }
 
 struct FCArgs {
@@ -902,6 +935,12 @@ inline Variable flatten(const Variable& input, const FlattenArgs& args = {}, Pla
 inline Variable flatten_to_vec(const Variable& input, Place place = Place::here()) {
   static const TypedCall call("FlattenToVec");
   return call.run1({&input, 1}, {}, place);
+}
+
+// The largest integer that is not greater, element by element.
+inline Variable floor(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Floor");
+  return call.run1({&x, 1}, {}, place);
 }
 
 struct GEArgs {
@@ -1505,6 +1544,17 @@ inline Variable log_(const Variable& x, Place place = Place::here()) {
   return call.run1({&x, 1}, {}, place);
 }
 
+// The natural logarithm of 1 + X, exact for small numbers, too, element by element.
+inline Variable log1p(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Log1p");
+  return call.run1({&x, 1}, {}, place);
+}
+// The same, written over x.
+inline Variable log1p_(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Log1p", {0});
+  return call.run1({&x, 1}, {}, place);
+}
+
 struct LogSoftmaxArgs {
   std::optional<int32_t> axis = {};  // where a row begins; 1 if not given
   ArgList list() const { return ArgList().add("axis", axis); }
@@ -1941,6 +1991,17 @@ inline Variable range_fill_(const Variable& input, const RangeFillArgs& args = {
   return call.run1({&input, 1}, args.list(), place);
 }
 
+// One divided by X, element by element.
+inline Variable reciprocal(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Reciprocal");
+  return call.run1({&x, 1}, {}, place);
+}
+// The same, written over x.
+inline Variable reciprocal_(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Reciprocal", {0});
+  return call.run1({&x, 1}, {}, place);
+}
+
 struct RecurrentArgs {
   std::optional<int64_t> hidden_size = {};  // H, the width of a state; required
   std::optional<int64_t> num_layers = {};  // L, how many stand on each other; required
@@ -2252,6 +2313,12 @@ inline RmsPropOutputs rms_prop_(const Variable& grad, const Variable& mean_squar
   return {std::move(made[0]), std::move(made[1]), std::move(made[2])};
 }
 
+// The nearest integer, of two the even one, element by element.
+inline Variable round(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Round");
+  return call.run1({&x, 1}, {}, place);
+}
+
 struct RowWiseSparseAdagradArgs {
   std::optional<float> epsilon = {};  // added to the square root of the moment; 1e-05 if not given
   ArgList list() const { return ArgList().add("epsilon", epsilon); }
@@ -2272,6 +2339,17 @@ inline RowWiseSparseAdagradOutputs row_wise_sparse_adagrad_(const Variable& para
   std::array<Variable, 2> made;
   call.run_into(made, given, args.list(), 2, place);
   return {std::move(made[0]), std::move(made[1])};
+}
+
+// One divided by the square root, element by element.
+inline Variable rsqrt(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Rsqrt");
+  return call.run1({&x, 1}, {}, place);
+}
+// The same, written over x.
+inline Variable rsqrt_(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Rsqrt", {0});
+  return call.run1({&x, 1}, {}, place);
 }
 
 struct ScaleArgs {
@@ -2404,9 +2482,20 @@ inline Variable sigmoid_cross_entropy_with_logits(const Variable& logits, const 
   return call.run1(given, {}, place);
 }
 
-// The sign of every element: 1, -1 or 0.
+// The sign: 1, -1 or 0, element by element.
 inline Variable sign(const Variable& x, Place place = Place::here()) {
   static const TypedCall call("Sign");
+  return call.run1({&x, 1}, {}, place);
+}
+
+// The sine, element by element.
+inline Variable sin(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Sin");
+  return call.run1({&x, 1}, {}, place);
+}
+// The same, written over x.
+inline Variable sin_(const Variable& x, Place place = Place::here()) {
+  static const TypedCall call("Sin", {0});
   return call.run1({&x, 1}, {}, place);
 }
 

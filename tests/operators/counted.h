@@ -37,6 +37,10 @@ struct Counted {
   friend bool operator>(Counted a, Counted b) { return a.value > b.value; }
 };
 
+inline Counted cos(Counted x) { return Counted::one(std::cos(x.value)); }
+inline Counted erf(Counted x) { return Counted::one(std::erf(x.value)); }
+inline Counted expm1(Counted x) { return Counted::one(std::expm1(x.value)); }
+inline Counted sin(Counted x) { return Counted::one(std::sin(x.value)); }
 inline Counted exp(Counted x) { return Counted::one(std::exp(x.value)); }
 inline Counted log(Counted x) { return Counted::one(std::log(x.value)); }
 inline Counted log1p(Counted x) { return Counted::one(std::log1p(x.value)); }

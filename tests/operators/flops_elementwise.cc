@@ -57,7 +57,14 @@ Counted softsign_gradient(Counted v, Counted d) {
 }
 
 void add_activations(References& r) {
+  r["Cos"] = each1([](Counted x) { return cos(x); });
+  r["Erf"] = each1([](Counted x) { return erf(x); });
   r["Exp"] = each1([](Counted x) { return exp(x); });
+  r["Expm1"] = each1([](Counted x) { return expm1(x); });
+  r["Log1p"] = each1([](Counted x) { return log1p(x); });
+  r["Reciprocal"] = each1([](Counted x) { return 1 / x; });
+  r["Rsqrt"] = each1([](Counted x) { return 1 / sqrt(x); });
+  r["Sin"] = each1([](Counted x) { return sin(x); });
   r["Log"] = each1([](Counted x) { return log(x); });
   r["Sqr"] = each1([](Counted x) { return x * x; });
   r["Sqrt"] = each1([](Counted x) { return sqrt(x); });

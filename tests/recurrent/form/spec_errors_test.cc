@@ -324,7 +324,7 @@ std::vector<BadNet> bad_short_forms() {
       {"RecomputesWhatItDoesNotMake", def([](RecurrentDef& d) { d.add_recompute("t"); }),
        "RecurrentNetwork: \"recompute\" names \"t\", which the step net does not write."},
       {"UnknownOperator", step({"s = Sun(x_t, h_prev, p)", "h = Tanh(s)"}),
-       "Sun: there is no operator \"Sun\". Did you mean \"Sub\", \"Sum\" or \"Mul\"?"},
+       "Sun: there is no operator \"Sun\". Did you mean \"Sin\", \"Sub\" or \"Sum\"?"},
       {"UnknownBlob", step({"s = Sum(x_t, h_prev, pp)", "h = Tanh(s)"}),
        "RecurrentNetwork: the input \"pp\" is written by no earlier operator and is no external input."},
       {"ReadBeforeWritten", step({"h = Tanh(s)", "s = Sum(x_t, h_prev, p)"}),

@@ -1,0 +1,215 @@
+// Operators on one tensor that have no arguments, element by element: Y = f(X). A row here is an operator; its function
+// of one element stands in unary.h, and gpu/pointwise/unary.cu has the same rows.
+//
+// The derivatives are formulas of other operators. Those that read Y, not X, say so: a step net may drop X after the
+// forward pass.
+#include "operators/pointwise/unary.h"
+
+#include <numbers>
+
+#include "core/compute/vector_math.h"
+#include "core/operator/flops.h"
+#include "operators/pointwise/activation.h"
+
+namespace stepnet {
+namespace {
+
+template <class Fn, class T>
+void forward(In<T> x, Out<T> y) {
+  each_element(x, y, 1.0, Fn());
+}
+
+// By a function that core/compute has for pieces of a tensor.
+template <class T, void (*fn)(std::span<const T>, std::span<T>)>
+void in_pieces(In<T> x, Out<T> y) {
+  apply_activation(x, y, fn);
+}
+
+// `type`, which is `formula` of X, with all but its kernels and its derivative. `values`: of its example.
+OpBuilder<NoArgs> unary(const char* type, const char* doc, const char* formula, const char* values = "-2..2") {
+  OpBuilder<NoArgs> b(type);
+  b.doc(std::string(doc) + ", element by element.")
+      .input("X", "any shape")
+      .output("Y", formula, like("X"))
+      .elementwise()
+      .example({std::string("X=3,4,") + values});
+  return b;
+}
+
+Value scaled(Formula& f, Value v, float factor) { return f.op("Scale", {v}, {make_arg("scale", factor)}); }
+
+// dX = dY where X > 0, -dY where X < 0, and 0 where X is 0.
+REGISTER(abs) {
+  return activation("Abs", "X")
+      .doc("The absolute value, element by element.")
+      .output("Y", "|X|", like("X"))
+      .cpu(forward<AbsoluteValue, float>, forward<AbsoluteValue, double>);
+}
+
+template <class T>
+void abs_gradient(In<T> x, In<T> dy, Out<T> dx) {
+  each_element(x, dy, dx, 0.3, AbsSlope<T>());
+}
+
+REGISTER(abs_gradient) {
+  return activation_gradient(
+             "Abs", [](Formula&) { return Gradient::none(); }, "X")
+      .output("dX", "dY with the sign of X")
+      .in_place("dY", "dX")
+      .cpu(abs_gradient<float>, abs_gradient<double>);
+}
+
+REGISTER(cos) {
+  return unary("Cos", "The cosine", "cos(X)")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(1))
+      .cpu(forward<Cosine, float>, forward<Cosine, double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Negative", {f.op("Mul", {f.dy("Y"), f.op("Sin", {f.x("X")})})});
+      });
+}
+
+// dX = dY 2/sqrt(pi) exp(-X^2).
+REGISTER(erf) {
+  return unary("Erf", "The error function", "erf(X)")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(1))
+      .cpu(forward<ErrorFunction, float>, forward<ErrorFunction, double>)
+      .derivative("X", [](Formula& f) {
+        const Value bell = f.op("Exp", {f.op("Negative", {f.op("Sqr", {f.x("X")})})});
+        // Scale has a factor in float: the rest of the constant is added.
+        constexpr double factor = 2 * std::numbers::inv_sqrtpi;
+        constexpr auto most = static_cast<float>(factor), rest = static_cast<float>(factor - most);
+        const Value product = f.op("Mul", {f.dy("Y"), bell});
+        return f.op("Add", {scaled(f, product, most), scaled(f, product, rest)});
+      });
+}
+
+REGISTER(exp) {
+  return unary("Exp", "The exponential function", "exp(X)")
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(in_pieces<float, vec_exp>, in_pieces<double, vec_exp>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Mul", {f.dy("Y"), f.y("Y")});
+      });
+}
+
+// dX = dY (Y + 1).
+REGISTER(expm1) {
+  return unary("Expm1", "The exponential function less 1, exact for small numbers, too", "exp(X) - 1")
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(in_pieces<float, vec_expm1>, in_pieces<double, vec_expm1>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Add", {f.op("Mul", {f.dy("Y"), f.y("Y")}), f.dy("Y")});
+      });
+}
+
+REGISTER(floor) {
+  return unary("Floor", "The largest integer that is not greater", "the integer at or below X")
+      .cpu(forward<RoundedDown, float>, forward<RoundedDown, double>)
+      .stop_gradient();
+}
+
+// Minus infinity of 0, NaN of what is negative.
+REGISTER(log) {
+  return unary("Log", "The natural logarithm", "ln(X)", "0.5..2")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(1))
+      .cpu(in_pieces<float, vec_log>, in_pieces<double, vec_log>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Div", {f.dy("Y"), f.x("X")});
+      });
+}
+
+// dX = dY / (1 + X), which is dY exp(-Y).
+REGISTER(log1p) {
+  return unary("Log1p", "The natural logarithm of 1 + X, exact for small numbers, too", "ln(1 + X)", "-0.5..2")
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(in_pieces<float, vec_log1p>, in_pieces<double, vec_log1p>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Mul", {f.dy("Y"), f.op("Exp", {f.op("Negative", {f.y("Y")})})});
+      });
+}
+
+REGISTER(negative) {
+  return unary("Negative", "The negative", "-X")
+      .in_place("X", "Y")
+      .fused({{FusedCode::negative, 0}})
+      .cpu(forward<Negation, float>, forward<Negation, double>, forward<Negation, int32_t>, forward<Negation, int64_t>)
+      .derivative("X", [](Formula& f) { return f.op("Negative", {f.dy("Y")}); });
+}
+
+// dX = -Y^2 dY.
+REGISTER(reciprocal) {
+  return unary("Reciprocal", "One divided by X", "1 / X", "0.5..2")
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(forward<Inverse, float>, forward<Inverse, double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Negative", {f.op("Mul", {f.dy("Y"), f.op("Sqr", {f.y("Y")})})});
+      });
+}
+
+REGISTER(round) {
+  return unary("Round", "The nearest integer, of two the even one", "X, rounded")
+      .cpu(forward<RoundedToEven, float>, forward<RoundedToEven, double>)
+      .stop_gradient();
+}
+
+// Infinite at 0, NaN of what is negative. dX = -1/2 Y^3 dY.
+REGISTER(rsqrt) {
+  return unary("Rsqrt", "One divided by the square root", "1 / sqrt(X)", "0.5..2")
+      .in_place("X", "Y")
+      .flops(flops_per_output(2))
+      .cpu(forward<InverseSquareRoot, float>, forward<InverseSquareRoot, double>)
+      .derivative("X", [](Formula& f) {
+        const Value cube = f.op("Mul", {f.y("Y"), f.op("Sqr", {f.y("Y")})});
+        return scaled(f, f.op("Mul", {f.dy("Y"), cube}), -0.5F);
+      });
+}
+
+// The derivative is 0 almost everywhere.
+REGISTER(sign) {
+  return unary("Sign", "The sign: 1, -1 or 0", "1 where X > 0, -1 where X < 0, else 0")
+      .example({"X=int32,5:-2,-1,0,1,2"})
+      .cpu(forward<SignOf, float>, forward<SignOf, double>, forward<SignOf, int32_t>, forward<SignOf, int64_t>)
+      .stop_gradient();
+}
+
+REGISTER(sin) {
+  return unary("Sin", "The sine", "sin(X)")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(1))
+      .cpu(forward<Sine, float>, forward<Sine, double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Mul", {f.dy("Y"), f.op("Cos", {f.x("X")})});
+      });
+}
+
+REGISTER(sqr) {
+  return unary("Sqr", "The square", "X * X")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(1))
+      .cpu(forward<Square, float>, forward<Square, double>)
+      .derivative("X", [](Formula& f) {
+        const Value half = f.op("Mul", {f.dy("Y"), f.x("X")});
+        return f.op("Add", {half, half});
+      });
+}
+
+// NaN of what is negative. dX = dY / (2 Y), which is infinite at 0.
+REGISTER(sqrt) {
+  return unary("Sqrt", "The square root", "sqrt(X)", "0.5..2")
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(forward<SquareRoot, float>, forward<SquareRoot, double>)
+      .derivative("X", [](Formula& f) {
+        return scaled(f, f.op("Div", {f.dy("Y"), f.y("Y")}), 0.5F);
+      });
+}
+
+}  // namespace
+}  // namespace stepnet
