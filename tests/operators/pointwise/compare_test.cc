@@ -33,10 +33,9 @@ TEST_P(Compare, EveryTypeAndBroadcasting) {
   if (takes_bools) {
     EXPECT_EQ(check_predicate<bool>(type, holds, 0, 1), "");
   } else {
+    const OperatorDef op = make_op(type, {"A", "B"}, {"C"});
     const Feeds bools = {{"A", integers<bool>({2}, 0, 1)}, {"B", integers<bool>({2}, 0, 1)}};
-    EXPECT_NE(error_of([&] {
-                run_op_on(make_op(type, {"A", "B"}, {"C"}), bools);
-              }).find("there is no kernel for elements of type bool"),
+    EXPECT_NE(error_of([&] { run_op_on(op, bools); }).find("there is no kernel for elements of type bool"),
               std::string::npos);
   }
 }
