@@ -58,6 +58,8 @@ RunSetting random_setting(const StepNet& net, const std::vector<NetShape>& shape
   s.poison_first = dice.chance(0.2);
   s.bad_padding = !net.cell.lengths.empty() && dice.chance(0.4);
   s.carried = dice.chance(0.15) && !carried_states(net).empty();
+  // Forward-only states take their rows in turn, so where the last one lies depends on how many timesteps there were.
+  if (s.carried && dice.chance(0.5)) s.forward_only = true;
   if (dice.chance(0.3) && delayed_state(net)) {
     s.two_rows = s.forward_only = true;
     s.carried = s.twin = false;
