@@ -99,7 +99,7 @@ REGISTER(weighted_sum) {
       .input("inputs", "tensors of one type and shape, each followed by its weight, one floating value")
       .any_type()
       .variadic(2)
-      .output("output", "the sum, in the tensors' type")
+      .output("output", "the sum, in the tensors' type", like("inputs"))
       .any_type()
       .in_place("inputs", "output")
       .shape(shape)

@@ -84,7 +84,7 @@ REGISTER(sequence_mask) {
       .input("sequence_lengths", "modes sequence and window: the length, or the centre, of each row")
       .types({DType::int32})
       .optional()
-      .output("masked_tensor", "as the input")
+      .output("masked_tensor", "as the input", like("input"))
       .shape(infer)
       .in_place("input", "masked_tensor")
       .cpu(mask<float>, mask<double>)

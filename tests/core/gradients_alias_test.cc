@@ -57,6 +57,7 @@ TEST(GradientsAlias, SumsInPlaceOfAnyTerm) {
 TEST(GradientsAlias, TargetsUnderEitherName) {
   EXPECT_EQ(check({"s = Mul(u, w)", "k = Alias(s)", "k = Tanh(k)"}, "k"), "");
   EXPECT_EQ(check({"s = Mul(u, w)", "k = Alias(s)", "k = Tanh(k)"}, "s"), "");
+  EXPECT_EQ(check({"s = Mul(u, w)", "a = SumElements(w)", "k = Alias(s)", "k = WeightedSum(k, a)"}, "s"), "");
 }
 
 TEST(GradientsAlias, OfWhatIsWantedUnderTheOtherName) {
