@@ -215,11 +215,12 @@ void StepProgram::run_step(int stage, int64_t t, RunContext& run) {
   }
   RunContext step = run;
   step.packs = packs_weights(ir_.spec.steps) ? &packs_ : nullptr;
+  const bool watched = AnomalyWatch::looks();  // asked once: a call of a small operator takes some hundred nanoseconds
   for (const auto& op : ir_.ops) {
     if (op->phase != Phase::step || op->stage != stage) continue;
     try {
       const double start = run.profiler ? now_seconds() : 0;
-      call(*op, step);
+      call(*op, step, watched);
       if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);
     } catch (Error& e) {
       add_step_place(e, *op, t);
@@ -234,7 +235,7 @@ void StepProgram::add_step_place(Error& error, const StepOp& op, int64_t t) cons
   error.add("in", fmt::format("timestep {} of step net \"{}\"", t, ir_.net_name));
 }
 
-void StepProgram::call(StepOp& op, RunContext& run) {
+void StepProgram::call(StepOp& op, RunContext& run, bool watched) {
   if (op.plain_copy) {
     op.out[0]->copy_from(*op.in[0]);
     return;
@@ -248,7 +249,8 @@ void StepProgram::call(StepOp& op, RunContext& run) {
     check_outputs(op);
     return;
   }
-  const AnomalyCheck anomaly(op.op, op.in);
+  std::optional<AnomalyCheck> anomaly;
+  if (watched) anomaly.emplace(op.op, op.in);
   Call call(op.in, op.out, run);
   call.accumulate_mask = op.accumulate;
   if (op.op.spec->random) {
@@ -257,7 +259,7 @@ void StepProgram::call(StepOp& op, RunContext& run) {
     call.random_key = random_key(seed, ir_.spec.random_name, draw_name(op.op.def), run.iteration, run.timestep);
   }
   run_kernel(op, call);
-  anomaly.after(op.out);
+  if (anomaly) anomaly->after(op.out);
 }
 
 // Chains take nothing beside their outputs.
