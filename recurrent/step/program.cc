@@ -473,6 +473,22 @@ void StepProgram::lay_out_scratch() {
                             ir_.slots[s]->tensor.dtype(), shape_in(lanes[l], s));
     }
   }
+  if (kChecksPasses)
+    for (const Lane* lane : lanes) check_places(lane);
+}
+
+void StepProgram::check_places(const Lane* lane) const {
+  std::map<int, ScratchPlace> places;
+  for (size_t s = 0; s < ir_.slots.size(); ++s) {
+    const Tensor& tensor = lane ? lane->tensors[s] : ir_.slots[s]->tensor;
+    if (ir_.slots[s]->laid_out && (!lane || lane->used[s]))
+      places[static_cast<int>(s)] = {tensor.offset(), tensor.bytes()};
+  }
+  Schedule schedule = ir_.schedule();
+  for (const StepTotal& total : ir_.totals)
+    schedule.totals.push_back({total.slot, total.gradient, ir_.is_accumulator(total.slot)});
+  for (int stage = 0; stage < ir_.stages; ++stage)
+    if (!lane || lane->stage == stage) check_scratch(schedule, stage, places);
 }
 
 // --- Lanes -----------------------------------------------------------------------------------------------------------

@@ -125,6 +125,7 @@ class StepProgram {
   Shape shape_in(const Lane* lane, int slot) const;
   std::vector<Lifetime> scratch_lifetimes(const std::vector<int>& slots, const Lane* lane) const;
   void lay_out_scratch();
+  void check_places(const Lane* lane) const;
   int64_t timestep_at(const Block& block, int64_t i) const;
   Block block_at(int64_t size, int64_t i) const;
   void prepare_row_sums(const std::vector<RowSum>& row_sums);

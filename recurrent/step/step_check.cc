@@ -304,6 +304,37 @@ void check_results(const Schedule& schedule, const SymbolicResults& expected, co
   }
 }
 
+void check_scratch(const Schedule& schedule, int stage, const std::map<int, ScratchPlace>& places) {
+  Memory arena;  // a row's value is its slot's
+  arena.is_arena = true;
+  const auto each = [&](const std::vector<int>& slots, auto fn) {
+    for (const int slot : slots)
+      if (const auto place = places.find(slot); place != places.end() && place->second.size > 0)
+        fn(slot, place->second);
+  };
+  const auto check = [&](int slot, const ScratchPlace& place) {
+    const auto value = static_cast<uint64_t>(slot);
+    if (arena.read(~value, place.at, place.size) == value) return;
+    throw Error(fmt::format("after the pass layout, \"{}\" does not have its bytes from {} to {} any more, or not yet, "
+                            "where it is read: a mistake of this program",
+                            schedule.slots[slot]->name, place.at, place.at + place.size),
+                "name \"layout\" in \"disabled_passes\"");
+  };
+  std::vector<int> written;
+  for (const Schedule::Op& op : schedule.ops) {
+    if (op.phase != Phase::step || op.stage != stage) continue;
+    each(op.in, check);
+    for (size_t o = 0; o < op.out.size(); ++o)
+      if ((op.accumulate >> o & 1) != 0) each({op.out[o]}, check);
+    each(op.out, [&](int slot, const ScratchPlace& p) { arena.write(p.at, p.size, static_cast<uint64_t>(slot)); });
+    each(op.out, check);
+    each(op.in, check);
+    written.insert(written.end(), op.out.begin(), op.out.end());
+  }
+  for (const Schedule::Total& total : schedule.totals)
+    if (!total.by_kernel && std::ranges::find(written, total.slot) != written.end()) each({total.slot}, check);
+}
+
 // Compares what the program makes now with what it made at the first call. Where rows have no bytes they have no places
 // of their own. What has many timesteps is looked at once in the end, and what has very many not at all.
 void check_pass(StepIr& ir, const std::string& pass) {

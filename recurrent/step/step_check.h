@@ -4,8 +4,8 @@
 // that give every result the same number compute the same from the same. A sum's number is the sum of its terms', a
 // copy's that of what it copies; any other operator mixes its inputs'. Values lie where the program lets them lie: a
 // row that is read too early, too late, after another value has taken its bytes, or in another timestep's place shows
-// as another number. What it does not see: the arithmetic of kernels, the bytes of scratch within a timestep, and
-// lanes.
+// as another number. What it does not see: the arithmetic of kernels, and the bytes of scratch within a timestep, which
+// are laid out later, for each lane; these have a check of their own.
 //
 // The program checks itself so after each pass in builds with assertions. Threads: pure functions.
 // Errors: Error with the names of the pass and of the results that differ; it is a bug of the pass.
@@ -70,6 +70,16 @@ using SymbolicResults = std::map<std::pair<int, size_t>, uint64_t>;
 
 // `wave`: stages run at the same time, as far apart as they can.
 SymbolicResults run_on_symbols(const Schedule& schedule, bool wave);
+
+// The bytes of a slot in the arena of a timestep's scratch.
+struct ScratchPlace {
+  size_t at = 0, size = 0;
+};
+
+// Throws Error if, in a timestep of the stage, an operator reads a slot that is not written yet or of which another one
+// has taken bytes, writes over what it reads itself, or a sum over time finds its slot so in the end. `places`: by
+// slot.
+void check_scratch(const Schedule& schedule, int stage, const std::map<int, ScratchPlace>& places);
 
 // Throws Error if a result that is expected is missing or another.
 void check_results(const Schedule& schedule, const SymbolicResults& expected, const SymbolicResults& found,

@@ -165,6 +165,55 @@ TEST(StepCheck, ValuesThatAreAliveAtOnceShareNoByte) {
   EXPECT_NE(difference(p), "");
 }
 
+// What is wrong with the bytes of v and w in a timestep; "" if nothing is.
+std::string scratch_difference(Program& p, ScratchPlace at_v, ScratchPlace at_w, int stage = 0) {
+  results(p);  // points to the slots
+  try {
+    check_scratch(p.schedule, stage, {{v, at_v}, {w, at_w}});
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(StepCheck, ScratchOfATimestepIsReadWhereItIsStillThere) {
+  Program p = program();
+  EXPECT_EQ(scratch_difference(p, {0, 24}, {24, 24}), "");
+  EXPECT_NE(scratch_difference(p, {0, 24}, {20, 24}).find("\"v\" does not have its bytes from 0 to 24"),
+            std::string::npos);
+  EXPECT_EQ(scratch_difference(p, {0, 24}, {20, 0}), "");
+  p.schedule.ops = {op(1, {x}, {v}), op(3, {v}, {y}), op(2, {h_prev}, {w}), op(2, {w}, {h})};
+  EXPECT_EQ(scratch_difference(p, {0, 24}, {0, 24}), "");
+  p.schedule.totals = {{v, 0, false}};
+  EXPECT_NE(scratch_difference(p, {0, 24}, {0, 24}), "");
+  p.schedule.totals[0].by_kernel = true;
+  EXPECT_EQ(scratch_difference(p, {0, 24}, {0, 24}), "");
+}
+
+TEST(StepCheck, AnOperatorWritesNoScratchThatItReads) {
+  Program p = program();
+  p.schedule.ops = {op(1, {x}, {v}), op(2, {v}, {w}), op(3, {w}, {y})};
+  EXPECT_EQ(scratch_difference(p, {0, 24}, {24, 24}), "");
+  EXPECT_NE(scratch_difference(p, {0, 24}, {0, 24}), "");
+  p.schedule.ops = {op(1, {x}, {v}), op(2, {v}, {v}), op(3, {v}, {y})};
+  EXPECT_EQ(scratch_difference(p, {0, 24}, {24, 24}), "");
+  p.schedule.ops = {op(1, {x}, {v, w}), op(3, {w}, {y})};
+  EXPECT_NE(scratch_difference(p, {0, 24}, {0, 24}), "");
+}
+
+TEST(StepCheck, NoScratchIsReadOrAddedToBeforeItIsWritten) {
+  Program p = program();
+  p.schedule.ops = {op(3, {v}, {y}), op(1, {x}, {v})};
+  EXPECT_NE(scratch_difference(p, {0, 24}, {24, 24}), "");
+  p.schedule.ops = {op(1, {x}, {v}), op(3, {v}, {y})};
+  p.schedule.ops[0].accumulate = 1;
+  EXPECT_NE(scratch_difference(p, {0, 24}, {24, 24}), "");
+  p.schedule.ops[0].accumulate = 0;
+  p.schedule.ops[1].stage = 1;
+  EXPECT_EQ(scratch_difference(p, {0, 24}, {24, 24}), "");
+  EXPECT_NE(scratch_difference(p, {0, 24}, {24, 24}, 1), "");
+}
+
 TEST(StepCheck, SumsOverTimeHaveOneNumber) {
   Program p = program();
   p.schedule.totals = {{v, 0, false}};
