@@ -132,6 +132,11 @@ std::set<std::string> visible_slabs(const Backward& b, const std::map<std::strin
   return visible;
 }
 
+bool writes(const NetDef& net, const std::string& name) {
+  return std::ranges::any_of(net.op(),
+                             [&](const OperatorDef& op) { return std::ranges::count(op.output(), name) > 0; });
+}
+
 // States' gradients that operators see which run for a block of timesteps get all their rows.
 void complete_gradients(Backward& b) {
   RecurrentScratch& scratch = b.scratch;
@@ -186,7 +191,10 @@ void bind_program(Backward& b) {
   const BackwardReads reads = backward_reads(b.spec);
   std::erase_if(program.slabs, [&](const auto& slab) { return reads.values.count(slab.first) == 0; });
   for (const std::string& name : reads.shapes)
-    if (const auto it = scratch.types.find(name); it != scratch.types.end()) program.shapes[name] = it->second;
+    if (const auto it = scratch.types.find(name); it != scratch.types.end())
+      program.shapes[name] = it->second;
+    else if (writes(scratch.forward_spec.step_net, name))
+      program.untyped.insert(name);
   scratch.backward.reset();
   scratch.backward = std::make_unique<StepProgram>(compile_step(std::move(program)));
   complete_gradients(b);

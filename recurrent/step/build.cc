@@ -90,6 +90,13 @@ static void add_given_slots(StepIr& ir) {
   }
 }
 
+// A forward value whose shape depends on data; `what`: "its value of".
+[[noreturn]] static void refuse_shape(const std::string& name, const char* what) {
+  throw Error(
+      fmt::format("the shape of \"{}\" depends on data, but the backward step net needs {} every timestep", name, what),
+      "give the shape by an argument, or name the blob in \"recompute\"");
+}
+
 static int input_slot(StepIr& ir, const std::string& name) {
   if (name.empty()) return -1;
   if (const int known = ir.slot_of(name); known >= 0) {
@@ -99,6 +106,7 @@ static int input_slot(StepIr& ir, const std::string& name) {
     return known;
   }
   require(ir.writes.count(name) == 0, "the step net reads \"{}\" before an operator writes it", name);
+  if (ir.spec.untyped.count(name) > 0) refuse_shape(name, "its shape in");
   Blob* blob = ir.spec.workspace->find(name);
   if (!blob || !blob->is_tensor() || !blob->tensor().defined()) {
     std::vector<std::string> names = ir.spec.workspace->names();
@@ -175,11 +183,7 @@ static void forget_shape(const StepIr& ir, StepSlot& slot) {
     slot.stride = 0;
     slot.tensor = slot.whole = Tensor();
   }
-  if (slot.kind == Kind::slab)
-    throw Error(fmt::format("the shape of \"{}\" depends on data, but the backward step net needs its value of every "
-                            "timestep",
-                            slot.name),
-                "give the shape by an argument, or name the blob in \"recompute\"");
+  if (slot.kind == Kind::slab) refuse_shape(slot.name, "its value of");
   slot.reshaped = slot.reshaped || slot.typed;  // by an operator that wrote it before
   slot.typed = false;
 }

@@ -47,6 +47,7 @@ struct StepSpec {
   std::map<std::string, LinkTarget> links;
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
+  std::set<std::string> untyped;             // those whose shape depends on data, which it cannot read
   std::set<std::string> visible;             // of the slabs, those that are outputs and stay as they are
   std::set<std::string> keep;                // own values to keep per timestep in slabs
   int64_t slab_steps = 0;                    // rows of own slabs that are not visible; 0: one for each timestep

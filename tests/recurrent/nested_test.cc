@@ -61,6 +61,23 @@ TEST(Nested, ResultsThatTheGradientReads) {
   EXPECT_EQ(check_differences(cell, feeds_of(3, 2, 2)), "");
 }
 
+// The backward pass runs the nested network again, from what it was given, which has been overwritten since.
+TEST(Nested, FromWhatIsOverwrittenLater) {
+  const Cell inner = {.step = {"m = Mul(q, g_prev)", "g = Tanh(m)"},
+                      .states = {{"g_prev", "g", "v", "g_all", "g_last"}},
+                      .sequences = {{"Q", "q"}}};
+  const Feeds all = feeds_of(3, 2, 2);
+  const Feeds feeds(all.begin(), all.begin() + 3);
+  for (const char* over : {"v = Sub(v, g_last)", "v = Tanh(v)", "a = Alias(v)"}) {
+    Cell cell = {.step = {"v = Add(x, h_prev)", "g_all = Nested()", over, "s = Add(v, g_last)", "h = Tanh(s)"},
+                 .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
+                 .nested = {network(inner, "inner")}};
+    if (over[0] == 'a') cell.step.insert(cell.step.begin() + 3, "a = Sigmoid(a)");
+    EXPECT_EQ(check_nested(cell, feeds), "") << over;
+    EXPECT_EQ(check_differences(cell, feeds), "") << over;
+  }
+}
+
 // The last state of the nested network is that of the outer one, and an output of it.
 TEST(Nested, ResultsThatAreStatesAndOutputs) {
   Cell cell = {.step = {"g_all = Nested()"},

@@ -59,6 +59,110 @@ TEST(StepRegressions, StacksWhoseLayersJoinBlobs) {
   }
 }
 
+// The same of what Slice, Split and Reshape make by bounds and sizes that are inputs, and of gradients of such values.
+TEST(StepRegressions, StacksThatHandOnShapesMadeOfData) {
+  const auto integers = [](std::initializer_list<int64_t> values) {
+    return Tensor::of<int64_t>({static_cast<int64_t>(values.size())}, values);
+  };
+  const Feeds feeds = {{"X", normal<double>({5, 3, 3}, 1)},
+                       {"h1_0", normal<double>({1, 3, 4}, 2)},
+                       {"h2_0", normal<double>({1, 3, 2}, 3)},
+                       {"W1", normal<double>({4, 3}, 4)},
+                       {"U1", normal<double>({4, 4}, 5)},
+                       {"b1", normal<double>({4}, 6)},
+                       {"U2", normal<double>({2, 2}, 7)},
+                       {"b2", normal<double>({2}, 8)},
+                       {"from", integers({0, 0, 1})},
+                       {"to", integers({-1, -1, 3})},
+                       {"sizes", integers({2, 2})},
+                       {"apart", integers({0, 0, 2, 2})},
+                       {"whole", integers({0, 0, 4})},
+                       {"V2", normal<double>({2, 6}, 9)}};
+  const std::pair<Lines, std::vector<std::string>> cases[] = {
+      {{"part = Slice(h1, from, to)"}, {}},
+      {{"p, q = Split(h1, sizes) axis=2", "part = Sum(p, q)"}, {}},
+      {{"other, part = Split(h1, sizes) axis=2"}, {"other", "part"}},
+      {{"wide, four = Reshape(h1, apart)", "t = Tanh(wide)", "flat, five = Reshape(t, whole)",
+        "part = Slice(flat, from, to)"},
+       {"wide", "four", "t", "flat", "five"}},
+      {{"wide, four = Reshape(h1, apart)", "flat, five = Reshape(wide, four)", "part = Slice(flat, from, to)"},
+       {"wide", "four", "flat", "five"}},
+      {{"j, parts = Concat(h1, h2_prev) axis=2", "n, mean, spread = LayerNorm(j) axis=2",
+        "part = FC(n, V2, b2) axis=2"},
+       {}}};
+  for (const auto& [lines, recompute] : cases) {
+    Cell cell = {
+        .step = {"x1 = FC(x, W1, b1) axis=2", "u1 = FC(h1_prev, U1, b1) axis=2", "s1 = Sum(x1, u1)", "h1 = Tanh(s1)"},
+        .states = {{"h1_prev", "h1", "h1_0", "h1_all"}, {"h2_prev", "h2", "h2_0", "h2_all"}},
+        .recompute = recompute};
+    cell.step.insert(cell.step.end(), lines.begin(), lines.end());
+    for (const char* line : {"r = FC(h2_prev, U2, b2) axis=2", "s2 = Sum(part, r)", "h2 = Tanh(s2)"})
+      cell.step.emplace_back(line);
+    for (const std::vector<std::string>& disabled : pass_choices()) {
+      cell.disabled_passes = disabled;
+      EXPECT_EQ(check_against_unrolled(cell, feeds), "")
+          << lines[0] << " without " << fmt::to_string(fmt::join(disabled, " "));
+    }
+  }
+}
+
+// Gradients of states that depend on themselves alone, or on the sequence alone, and are read by operators on blocks.
+TEST(StepRegressions, StatesThatDependOnThemselvesAlone) {
+  const Feeds states = {{"X", normal<double>({5, 3, 4}, 1)},  {"h0", normal<double>({1, 3, 4}, 2)},
+                        {"y0", normal<double>({1, 3, 4}, 3)}, {"U", normal<double>({4, 4}, 4)},
+                        {"V", normal<double>({4, 8}, 5)},     {"b", normal<double>({4}, 6)}};
+  const CellState shown = {"y_prev", "y", "y0", "y_all"};
+  Cell readout = {.step = {"c, sizes = Concat(h_prev, h_prev) axis=2", "q = Mul(c, c)", "g = FC(h_prev, U, b) axis=2",
+                           "y = FC(q, V, b) axis=2", "h = Negative(g)"},
+                  .states = {kState, shown}};
+  Feeds wide = {states[0], {"y0", normal<double>({1, 3, 8}, 3)}, states[1]};
+  wide.emplace_back("lengths", Tensor::of<int32_t>({3}, {2, 5, 4}));
+  Cell joined = {.step = {"v, sizes = Concat(h_prev, x) axis=2", "y = Tanh(v)", "h = Tanh(h_prev)"},
+                 .states = {kState, shown},
+                 .lengths = "lengths"};
+  Cell late = {.step = {"v, sizes = Concat(h_prev, y_prev) axis=2", "h = Copy(h_prev)", "y = Tanh(x)"},
+               .states = {kState, shown},
+               .outputs = {{"v", "Y"}}};
+  for (const std::vector<std::string>& disabled : pass_choices()) {
+    readout.disabled_passes = joined.disabled_passes = late.disabled_passes = disabled;
+    EXPECT_EQ(check_against_unrolled(readout, states), "");
+    EXPECT_EQ(check_against_unrolled(joined, wide), "");
+    EXPECT_EQ(check_against_unrolled(late, {states[0], states[1], states[2]}), "");
+  }
+}
+
+// A shape that has the batch's size as a number fits one timestep alone: the state's gradient is made in each.
+TEST(StepRegressions, ShapesThatFitOneTimestepAlone) {
+  const Feeds feeds = {{"X", normal<double>({3, 1, 2}, 1)},
+                       {"h0", normal<double>({1, 1, 1}, 2)},
+                       {"P", normal<double>({1, 2}, 3)},
+                       {"k", normal<double>({1, 1, 1}, 4)}};
+  Cell cell = {
+      .step = {"m = MatMul(x, P) trans_b=1", "h, old = Reshape(m) shape=1/1/1", "v = Mul(h_prev, h)", "y = Add(k, v)"},
+      .states = {kState},
+      .outputs = {{"y", "Y"}}};
+  for (const bool reverse : {false, true})
+    for (const std::vector<std::string>& disabled : pass_choices()) {
+      cell.reverse = reverse;
+      cell.disabled_passes = disabled;
+      EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+    }
+}
+
+// Of an output that nothing reads the gradient is zeros of its shape, which is said to be missing.
+TEST(StepRegressions, AGradientOfAShapeMadeOfData) {
+  Feeds feeds = sized(2, 2, 4);
+  feeds.emplace_back("sizes", Tensor::of<int64_t>({2}, {2, 2}));
+  feeds[1].second = normal<double>({1, 2, 2}, 2);
+  const Cell cell = {.step = {"other, part = Split(x, sizes) axis=2", "s = Sum(part, h_prev)", "h = Tanh(s)"},
+                     .states = {kState}};
+  const std::string text = error_of([&] { run_recurrent(cell, feeds, outside_gradients(cell, feeds)); });
+  EXPECT_EQ(text.substr(0, text.find('\n')),
+            "ZerosLike: the shape of \"other\" depends on data, but the backward step net needs its shape in every "
+            "timestep");
+  EXPECT_NE(text.find("name the blob in \"recompute\""), std::string::npos) << text;
+}
+
 // One operator makes two terms of a sum, and can add to both: the sum has to wait for it.
 TEST(StepRegressions, SumsOfTwoResultsOfOneOperator) {
   Feeds feeds = sized(3, 2, 4);
@@ -93,6 +197,27 @@ TEST(StepRegressions, UnitsThatReadTheirGatesUnderAnotherName) {
                      .states = states,
                      .outputs = {{"q", "Y"}}};
   EXPECT_EQ(check_against_unrolled(read, unit_feeds()), "");
+}
+
+// Its gradient takes the place of the gates, which another name shows.
+TEST(StepRegressions, GruUnitsThatReadTheirGatesUnderAnotherName) {
+  Feeds feeds = unit_feeds();
+  feeds[3].second = normal<double>({6, 3}, 4);
+  feeds[4].second = normal<double>({6}, 5);
+  feeds.erase(feeds.begin() + 2);
+  const Cell shown = {.step = {"gates = FC(x, W, b) axis=2", "sums = Alias(gates)",
+                               "h = GRUUnit(h_prev, sums, timestep) sequence_lengths=0"},
+                      .states = {kState},
+                      .outputs = {{"gates", "Y"}}};
+  const Cell read = {.step = {"gates = FC(x, W, b) axis=2", "same = Alias(gates)", "q = Sqr(same)",
+                              "h = GRUUnit(h_prev, gates, timestep) sequence_lengths=0"},
+                     .states = {kState},
+                     .outputs = {{"q", "Y"}}};
+  for (Cell cell : {shown, read})
+    for (const std::vector<std::string>& disabled : pass_choices()) {
+      cell.disabled_passes = disabled;
+      EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+    }
 }
 
 // What is computed again reads what the forward pass read, though an operator has overwritten that since.

@@ -228,6 +228,12 @@ std::vector<BadNet> bad_full_forms() {
        "Tanh: the step net writes \"timestep\", which it has only to read"},
       {"WritesAParameter", with_step("step_net", {"h = Sum(x_t, p)", "p = Tanh(h_prev)"}),
        "Sum: the step net reads \"p\" before an operator writes it"},
+      {"WritesTheSequenceUnderAnotherName",
+       with_step("step_net", {"a = Alias(x_t)", "a = Add(a, h_prev)", "h = Tanh(a)"}),
+       "Add: the step net writes \"a\", which it has only to read because it is another name of \"x_t\""},
+      {"WritesAParameterUnderAnotherName",
+       with_step("step_net", {"a = Alias(p)", "a = Tanh(a)", "s = Sum(x_t, h_prev, a)", "h = Tanh(s)"}),
+       "Tanh: the step net writes \"a\", which it has only to read because it is another name of \"p\""},
       {"WritesTheStateInAnotherShape", with_step("step_net", {"h = SumElements(h_prev)"}),
        "SumElements: \"h\" is linked to rows of double[4, 2, 3], one timestep of which is double[1, 2, 3], but the "
        "step net makes it double[]"},
