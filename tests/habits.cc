@@ -139,6 +139,37 @@ bool has_word(std::string_view line, std::string_view word) {
   return false;
 }
 
+// The type that the line begins to define at the level of a namespace, which is not indented; "" if there is none, or
+// if it is a specialization or a part of another type.
+std::string_view type_defined(std::string_view line) {
+  for (const std::string_view word : {"struct ", "class ", "enum class ", "union "}) {
+    if (!line.starts_with(word)) continue;
+    const std::string_view rest = line.substr(word.size());
+    const size_t end = rest.find_first_of(" <:;");
+    const bool is_definition = line.ends_with("{") || line.ends_with("};");
+    return is_definition && end != rest.npos && rest[end] == ' ' ? rest.substr(0, end) : std::string_view();
+  }
+  return {};
+}
+
+// The names of types in namespaces with names, as "a::b::Type".
+std::set<std::string> types_of(const SourceFile& file) {
+  std::set<std::string> types;
+  std::vector<std::string> spaces;
+  each_line(file.text, [&](int, std::string_view line) {
+    if (line.starts_with("namespace ") && line.ends_with("{")) {
+      line = line.substr(line.find(' ') + 1);
+      spaces.emplace_back(line.substr(0, line.find_last_not_of(" {") + 1));
+    } else if (line.starts_with("}  // namespace") && !spaces.empty()) {
+      spaces.pop_back();
+    } else if (const std::string_view type = type_defined(line);
+               !type.empty() && std::ranges::find(spaces, "") == spaces.end()) {
+      types.insert(fmt::format("{}::{}", fmt::join(spaces, "::"), type));
+    }
+  });
+  return types;
+}
+
 }  // namespace
 
 std::vector<SourceFile> read_tree(const std::string& root) {
@@ -196,6 +227,16 @@ Findings check_test_namespace(const SourceFile& file) {
   if (!file.path.starts_with("tests/") || !file.path.ends_with("_test.cc") || is_shared) return {};
   if (file.text.find("::" + stem + " {\n") != file.text.npos) return {};
   return {fmt::format("{}: its names are not in a namespace ...::{}", file.path, stem)};
+}
+
+Findings check_types(const std::vector<SourceFile>& files) {
+  Findings found;
+  std::map<std::string, std::string> places;
+  for (const SourceFile& file : files)
+    for (const std::string& type : types_of(file))
+      if (const auto [known, is_new] = places.emplace(type, file.path); !is_new)
+        found.push_back(fmt::format("{} is a type of {} and of {}", type, known->second, file.path));
+  return found;
 }
 
 Findings check_rooms() {

@@ -21,6 +21,8 @@ std::vector<SourceFile> read_tree(const std::string& root);
 
 // #include "..." only along the arrows between rooms, which stand in one table in habits.cc; tests/ and tools/ see all.
 Findings check_includes(const SourceFile& file);
+// No two files define types of one name in one namespace, which would break the one-definition rule.
+Findings check_types(const std::vector<SourceFile>& files);
 // No room of that table is in a circle of arrows.
 Findings check_rooms();
 // REGISTER is the only macro with arguments, no header opens a namespace to its readers, nothing is left to be done.

@@ -45,6 +45,7 @@ TEST(Habits, TheTreeIsFound) {
 
 TEST(Habits, IncludesFollowTheArrow) { EXPECT_EQ(joined(all_of_tree(check_includes)), ""); }
 TEST(Habits, NoRoomIsInACircle) { EXPECT_EQ(joined(check_rooms()), ""); }
+TEST(Habits, TypesHaveOneDefinition) { EXPECT_EQ(joined(check_types(read_tree(source_path("")))), ""); }
 TEST(Habits, TestsHaveNamespacesOfTheirOwn) { EXPECT_EQ(joined(all_of_tree(check_test_namespace)), ""); }
 TEST(Habits, TextIsClean) { EXPECT_EQ(joined(all_of_tree(check_text)), ""); }
 
@@ -98,6 +99,25 @@ TEST(HabitChecks, NoticeTestsWithoutANamespaceOfTheirOwn) {
   EXPECT_EQ(joined(check_test_namespace({"tests/core/a_test.cc", "namespace stepnet::testing {\n"})),
             "tests/core/a_test.cc: its names are not in a namespace ...::a_test\n");
   EXPECT_EQ(joined(check_test_namespace({"tests/core/a.cc", "namespace stepnet::testing {\n"})), "");
+}
+
+TEST(HabitChecks, NoticeTwoTypesOfOneName) {
+  const auto in = [](const std::string& path, const std::string& space, const std::string& type) {
+    return SourceFile{path, "namespace stepnet {\n" + space + type + "\n"};
+  };
+  const std::string rows = "struct Rows {", inner = "namespace inner {\n", hidden = "namespace {\n";
+  const auto finding = [](const SourceFile& a, const SourceFile& b) { return joined(check_types({a, b})); };
+  const SourceFile first = in("core/a.h", "", rows);
+  EXPECT_EQ(finding(first, in("recurrent/b.h", "", "class Rows final : public Base {")),
+            "stepnet::Rows is a type of core/a.h and of recurrent/b.h\n");
+  EXPECT_EQ(finding(first, in("core/b.cc", hidden + "int x;\n}  // namespace\n", rows)),
+            "stepnet::Rows is a type of core/a.h and of core/b.cc\n");
+  EXPECT_EQ(finding(first, in("core/b.h", "", "enum class Rows { one };")),
+            "stepnet::Rows is a type of core/a.h and of core/b.h\n");
+  for (const SourceFile& other : {in("core/b.h", inner, rows), in("core/b.cc", hidden, rows),
+                                  in("core/b.h", "", "struct Rows;"), in("core/b.h", "", "struct Rows<int> {"),
+                                  in("core/b.cc", "", "struct Rows::Entry {"), in("core/b.h", "", "  struct Rows {")})
+    EXPECT_EQ(finding(first, other), "") << other.text;
 }
 
 TEST(HabitChecks, NoticeLonelyTwins) {
