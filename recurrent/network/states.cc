@@ -61,7 +61,9 @@ void write_initial_rows(const Tensor& initial, Tensor rows) {
 
 // Where the step net reads the state that it makes, that may be another cell of a stack, some blocks behind: how many
 // rows it can be behind, whole blocks, or 0.
-int64_t rows_ahead(const RecurrentSpec& spec, const StateSpec& state, int64_t initial, int64_t steps, int64_t batch) {
+int64_t rows_ahead(const RecurrentScratch& scratch, const StateSpec& state, int64_t initial, int64_t steps,
+                   int64_t batch) {
+  const RecurrentSpec& spec = scratch.forward_spec;
   if (spec.reverse || !spec.runs_pass("split")) return 0;
   const auto is_read = [&](const Link& link) {
     return link.external == state.name && link.offset > 0 &&
@@ -70,7 +72,8 @@ int64_t rows_ahead(const RecurrentSpec& spec, const StateSpec& state, int64_t in
            });
   };
   if (std::ranges::none_of(spec.links, is_read)) return 0;
-  const int64_t block = staged_block(batch, std::max<int64_t>(std::min(hoisted_block(batch), steps), 1));
+  const int64_t most = hoisted_block(batch) * blocks_at_once(scratch);
+  const int64_t block = staged_block(batch, std::max<int64_t>(std::min(most, steps), 1));
   return block * (static_cast<int64_t>(spec.states.size()) + 1 + initial / block);
 }
 
@@ -190,7 +193,7 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
                                                     : turn->second.latest;
     if (turn != scratch.in_turn.end()) {
       turn->second.rows = shape[0];
-      const int64_t ahead = rows_ahead(spec, state, count, steps, batch);
+      const int64_t ahead = rows_ahead(scratch, state, count, steps, batch);
       turn->second.kept = ahead > 0 ? count : 0;
       shape = shape.with(0, std::min(shape[0], count + std::max<int64_t>(ahead, 1)));
     }

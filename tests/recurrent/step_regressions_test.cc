@@ -296,6 +296,26 @@ TEST(StepRegressions, StatesThatStartFromEachOther) {
   }
 }
 
+// The second cell reads the first one's state a block later, and the blocks of a GPU are longer than those of a CPU.
+TEST(StepRegressions, StacksWhoseStatesTakeRowsInTurn) {
+  const Cell cell = {
+      .step = {"s = Sum(x, a_prev)", "a = Tanh(s)", "w = FC(a, W, k) axis=2", "r = Sum(w, b_prev)", "b = Tanh(r)"},
+      .states = {{"a_prev", "a", "a0", "", "a_last"}, {"b_prev", "b", "b0", "", "b_last"}}};
+  for (const int64_t steps : {1, 9, 40}) {
+    const Feeds feeds = {{"X", normal<double>({steps, 64, 2}, 1)},
+                         {"a0", normal<double>({1, 64, 2}, 2)},
+                         {"b0", normal<double>({1, 64, 2}, 3)},
+                         {"W", normal<double>({2, 2}, 4)},
+                         {"k", normal<double>({2}, 5)}};
+    NetDef net = recurrent_net(cell, feeds);
+    network_in(net).MutableExtension(recurrent)->set_forward_only(true);
+    expand_recurrent(net);
+    const CellResults made = run_with_gradients(net, feeds, {}), expected = run_unrolled(cell, feeds, {});
+    for (const char* name : {"a_last", "b_last"})
+      EXPECT_EQ(compare(made.outputs.at(name), expected.outputs.at(name), 1e-12), "") << steps << " " << name;
+  }
+}
+
 // A Concat is left alone where the product's gradient would read a part that is overwritten after it.
 TEST(StepRegressions, AConcatOfWhatIsOverwrittenLater) {
   Feeds feeds = sized(2, 2, 4);
