@@ -31,7 +31,8 @@ std::optional<Shrunk> check_seed(uint64_t seed, Counts& counts) {
   const std::vector<Trial> trials = random_trials(net, seed);
   const NetShape& shape = trials[0].shapes[0];
   if (!reference_of(net, shape, seed, known).refusal.empty()) ++counts.invalid;
-  if (seed % 4 == 0 && !net.has_kinks && shape.steps < 20) {
+  // A net that writes over its input is refused; what it makes of padding that it reads reaches the states' rows.
+  if (seed % 4 == 0 && !net.has_kinks && !net.overwrites_input && shape.steps < 20) {
     EXPECT_EQ(check_reference(net, shape, seed, known).text, "") << "unrolled, seed " << seed;
   }
   for (const Trial& trial : trials) {
