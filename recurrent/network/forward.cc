@@ -119,6 +119,10 @@ int64_t blocks_at_once(const RecurrentScratch& scratch) {
   return scratch.device.kind == DeviceKind::cpu || scratch.segments.used ? 1 : 8;
 }
 
+int64_t forward_block(const RecurrentScratch& scratch, int64_t batch) {
+  return hoisted_block(batch) * blocks_at_once(scratch);
+}
+
 namespace {
 
 void check_sequence(const std::string& name, const Shape& shape) {
@@ -148,7 +152,7 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
   program.steps = steps;
   program.device = scratch.device;
   program.batch = call.in[0]->tensor().dim(1);
-  program.block = hoisted_block(program.batch) * blocks_at_once(scratch);
+  program.block = forward_block(scratch, program.batch);
   program.disabled_passes = spec.disabled_passes;
   program.descending = spec.reverse;
   program.links = links;

@@ -91,6 +91,8 @@ const Tensor& linked_tensor(const Workspace& workspace, const std::string& argum
 int64_t initial_rows(const Tensor& initial);  // L: 1 for [D] and [B, D], dim 0 for [L, B, ...]
 // A GPU needs more rows to be busy: so many blocks are one there, but in segments, which are whole blocks.
 int64_t blocks_at_once(const RecurrentScratch& scratch);
+// The timesteps of a block of the forward program, unless there are fewer in all.
+int64_t forward_block(const RecurrentScratch& scratch, int64_t batch);
 Shape state_shape(const Shape& initial, int64_t steps, int64_t batch);
 
 }  // namespace stepnet

@@ -72,8 +72,7 @@ int64_t rows_ahead(const RecurrentScratch& scratch, const StateSpec& state, int6
            });
   };
   if (std::ranges::none_of(spec.links, is_read)) return 0;
-  const int64_t most = hoisted_block(batch) * blocks_at_once(scratch);
-  const int64_t block = staged_block(batch, std::max<int64_t>(std::min(most, steps), 1));
+  const int64_t block = staged_block(batch, std::max<int64_t>(std::min(forward_block(scratch, batch), steps), 1));
   return block * (static_cast<int64_t>(spec.states.size()) + 1 + initial / block);
 }
 
