@@ -57,13 +57,20 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
 
 }  // namespace
 
+// True if the operator needs what is in the slot: it reads it, or adds to it.
+static bool needs(const StepOp& op, int slot) {
+  if (std::ranges::count(op.in_slots, slot) > 0) return true;
+  for (size_t o = 0; o < op.out_slots.size(); ++o)
+    if (op.out_slots[o] == slot && (op.accumulate >> o & 1) != 0) return true;
+  return false;
+}
+
 // Whether anything but the chain sees the slot's value: operators in front of it have seen one before.
 static bool is_seen(const StepIr& ir, const StepChain& chain, int slot) {
   if (ir.slots[slot]->kind != Kind::scratch) return true;
   const std::vector<size_t>& all = ir.users(slot);
-  return std::any_of(std::ranges::upper_bound(all, chain.ops.front()), all.end(), [&](size_t i) {
-    return !std::ranges::binary_search(chain.ops, i) && std::ranges::count(ir.ops[i]->in_slots, slot) > 0;
-  });
+  return std::any_of(std::ranges::upper_bound(all, chain.ops.front()), all.end(),
+                     [&](size_t i) { return !std::ranges::binary_search(chain.ops, i) && needs(*ir.ops[i], slot); });
 }
 
 // Gives every result a place in a tensor or among the values in between, which are used again.

@@ -473,8 +473,7 @@ void StepProgram::lay_out_scratch() {
                             ir_.slots[s]->tensor.dtype(), shape_in(lanes[l], s));
     }
   }
-  // On a GPU chains of elementwise operators are cut in another way, which the check does not know yet.
-  if (kChecksPasses && ir_.spec.device.kind == DeviceKind::cpu)
+  if (kChecksPasses)
     for (const Lane* lane : lanes) check_places(lane);
 }
 

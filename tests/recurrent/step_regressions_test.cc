@@ -296,6 +296,19 @@ TEST(StepRegressions, StatesThatStartFromEachOther) {
   }
 }
 
+// A product adds to what a chain copies, though nothing reads the sum: it has to be written before.
+TEST(StepRegressions, SumsThatNothingReads) {
+  Feeds feeds = sized(2, 1, 8);
+  feeds.emplace_back("W", normal<double>({8, 8}, 3));
+  feeds.emplace_back("b", normal<double>({8}, 4));
+  Cell cell = {.step = {"t = Tanh(h_prev)", "h = Add(t, x)", "p = FC(t, W, b) axis=2", "unread = Add(h_prev, p)"},
+               .states = {kState}};
+  for (const std::vector<std::string>& disabled : pass_choices()) {
+    cell.disabled_passes = disabled;
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+  }
+}
+
 // The second cell reads the first one's state a block later, and the blocks of a GPU are longer than those of a CPU.
 TEST(StepRegressions, StacksWhoseStatesTakeRowsInTurn) {
   const Cell cell = {
