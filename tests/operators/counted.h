@@ -18,19 +18,28 @@ namespace stepnet::testing {
 
 struct Counted {
   double value = 0;
+  double terms = 0;  // the same sums, products and quotients of absolute values: what roundings are small beside
   Counted() = default;
-  Counted(double v) : value(v) {}  // NOLINT(google-explicit-constructor): constants of formulas
+  Counted(double v) : value(v), terms(std::abs(v)) {}  // NOLINT(google-explicit-constructor): constants of formulas
 
   static inline double operations = 0;
   static Counted one(double result) {
     ++operations;
     return result;
   }
-  friend Counted operator+(Counted a, Counted b) { return one(a.value + b.value); }
-  friend Counted operator-(Counted a, Counted b) { return one(a.value - b.value); }
-  friend Counted operator*(Counted a, Counted b) { return one(a.value * b.value); }
-  friend Counted operator/(Counted a, Counted b) { return one(a.value / b.value); }
-  friend Counted operator-(Counted a) { return {-a.value}; }
+  static Counted one(double result, double terms) {
+    Counted c = one(result);
+    c.terms = terms;
+    return c;
+  }
+  friend Counted operator+(Counted a, Counted b) { return one(a.value + b.value, a.terms + b.terms); }
+  friend Counted operator-(Counted a, Counted b) { return one(a.value - b.value, a.terms + b.terms); }
+  friend Counted operator*(Counted a, Counted b) { return one(a.value * b.value, a.terms * b.terms); }
+  friend Counted operator/(Counted a, Counted b) { return one(a.value / b.value, a.terms / std::abs(b.value)); }
+  friend Counted operator-(Counted a) {
+    a.value = -a.value;
+    return a;
+  }
   Counted& operator+=(Counted b) { return *this = *this + b; }
   Counted& operator-=(Counted b) { return *this = *this - b; }
   friend bool operator<(Counted a, Counted b) { return a.value < b.value; }
