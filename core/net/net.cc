@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/compute/profiler.h"
+#include "core/nearest.h"
 #include "core/net/net_arena.h"
 #include "core/net/net_sharing.h"
 #include "core/net/streams.h"
@@ -62,7 +63,7 @@ void check_inputs(const BoundOp& op, const std::set<std::string>& defined) {
 void check_external_outputs(const NetDef& def, const std::set<std::string>& defined) {
   for (const std::string& name : def.external_output())
     require(defined.count(name) > 0, "the external output \"{}\" of net \"{}\" is written by no operator.{}", name,
-            def.name(), suggest(name, {defined.begin(), defined.end()}));
+            def.name(), Nearest{name, defined});
 }
 
 void preflight(const BoundOp& op, const Workspace& workspace) {

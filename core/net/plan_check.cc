@@ -1,6 +1,7 @@
 // Structure of plans: what can be refused before anything runs.
 #include <set>
 
+#include "core/nearest.h"
 #include "core/net/plan.h"
 
 namespace stepnet {
@@ -17,7 +18,7 @@ std::set<std::string> check_networks(const PlanDef& plan, std::vector<std::strin
 }
 
 void check_name(const std::string& net, const std::set<std::string>& nets) {
-  require(nets.count(net) > 0, "the plan has no network \"{}\".{}", net, suggest(net, {nets.begin(), nets.end()}));
+  require(nets.count(net) > 0, "the plan has no network \"{}\".{}", net, Nearest{net, nets});
 }
 
 // One step's own fields; throws Error.

@@ -1,6 +1,7 @@
 // What a short form names must be there, once. See recurrent/form/expansion.h.
 #include <map>
 
+#include "core/nearest.h"
 #include "core/net/versioned_net.h"
 #include "core/operator/bound_op.h"
 #include "recurrent/form/expansion.h"
@@ -41,9 +42,9 @@ void check_inputs_are_distinct(const Expansion& e) {
 void check_inputs_outside(const Expansion& e) {
   require(e.def.sequence_size() > 0, "the short form needs at least one sequence");
   require(e.def.state_size() > 0, "the short form needs at least one state");
-  const std::vector<std::string> inputs(e.op.input().begin(), e.op.input().end());
+  const Names inputs(e.op.input().begin(), e.op.input().end());
   auto is_input = [&](const std::string& name, const std::string& what) {
-    require(contains(inputs, name), "{} \"{}\" is no input of the operator.{}", what, name, suggest(name, inputs));
+    require(inputs.count(name) > 0, "{} \"{}\" is no input of the operator.{}", what, name, Nearest{name, inputs});
   };
   Names sequences;
   for (const SequenceLink& s : e.def.sequence()) {
@@ -78,18 +79,18 @@ void check_outputs_outside(const Expansion& e) {
     if (s.has_all()) ++shown[s.all()];
     if (s.has_last()) ++shown[s.last()];
   }
-  const std::vector<std::string> outputs(e.op.output().begin(), e.op.output().end());
+  const Names outputs(e.op.output().begin(), e.op.output().end());
   for (const auto& [name, count] : shown) {
-    require(contains(outputs, name), "\"{}\", a view of a state, is no output of the operator.{}", name,
-            suggest(name, outputs));
+    require(outputs.count(name) > 0, "\"{}\", a view of a state, is no output of the operator.{}", name,
+            Nearest{name, outputs});
     require(count == 1, "the output \"{}\" is the view of two states", name);
   }
   for (const OutputLink& o : e.def.output()) {
-    require(contains(outputs, o.outer()), "\"{}\", which is to show \"{}\", is no output of the operator.{}", o.outer(),
-            o.inner(), suggest(o.outer(), outputs));
+    require(outputs.count(o.outer()) > 0, "\"{}\", which is to show \"{}\", is no output of the operator.{}", o.outer(),
+            o.inner(), Nearest{o.outer(), outputs});
     require(++shown[o.outer()] == 1, "the output \"{}\" is given twice", o.outer());
   }
-  for (const std::string& name : outputs)
+  for (const std::string& name : e.op.output())
     require(shown.count(name) > 0, "the output \"{}\" is the \"all\" or \"last\" of no state", name);
 }
 
@@ -103,7 +104,7 @@ void check_step_blobs(const Expansion& e) {
   known.erase("");
   auto check = [&](const std::string& name, const std::string& what) {
     require(known.count(name) > 0, "no operator of the step net writes \"{}\", {}.{}", name, what,
-            suggest(name, {e.written.begin(), e.written.end()}));
+            Nearest{name, e.written});
   };
   for (const StateLink& s : e.def.state()) check(s.output(), fmt::format("the output of state \"{}\"", s.input()));
   for (const OutputLink& o : e.def.output()) check(o.inner(), fmt::format("which \"{}\" is to show", o.outer()));

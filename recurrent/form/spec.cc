@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/nearest.h"
+
 namespace stepnet {
 namespace {
 
@@ -58,11 +60,10 @@ std::vector<StateView> parse_views(const RecurrentArgs& args) {
   same_length(args.alias_src.size(), args.alias_dst.size(), "alias_src", "alias_dst");
   same_length(args.alias_src.size(), args.alias_offset.size(), "alias_src", "alias_offset");
   std::vector<StateView> views;
+  const std::set<std::string> states(args.recurrent_states.begin(), args.recurrent_states.end());
   for (size_t i = 0; i < args.alias_src.size(); ++i) {
-    const auto& states = args.recurrent_states;
-    require(std::find(states.begin(), states.end(), args.alias_src[i]) != states.end(),
-            "\"alias_src\" has \"{}\", which is no recurrent state.{}", args.alias_src[i],
-            suggest(args.alias_src[i], states));
+    require(states.count(args.alias_src[i]) > 0, "\"alias_src\" has \"{}\", which is no recurrent state.{}",
+            args.alias_src[i], Nearest{args.alias_src[i], states});
     views.push_back({args.alias_src[i], args.alias_dst[i], args.alias_offset[i]});
   }
   return views;
@@ -77,21 +78,18 @@ std::set<std::string> written_by(const NetDef& net) {
 // Every state must be handed on: a step blob that some operator writes is linked to its rows after the first.
 void check_states_are_written(const RecurrentSpec& spec) {
   const std::set<std::string> written = written_by(spec.step_net);
-  for (const StateSpec& state : spec.states) {
-    bool output = false;
-    for (const Link& link : spec.links)
-      output = output || (link.external == state.name && written.count(link.internal) > 0);
-    if (!output)
+  std::set<std::string> states, handed_on;
+  for (const StateSpec& state : spec.states) states.insert(state.name);
+  for (const Link& link : spec.links)
+    if (written.count(link.internal) > 0) handed_on.insert(link.external);
+  for (const StateSpec& state : spec.states)
+    if (handed_on.count(state.name) == 0)
       throw Error(fmt::format("no operator of the step net writes the state \"{}\"", state.name),
                   "link an output of the step net to it with offset 1");
-  }
-  for (const Link& link : spec.links) {
-    const bool is_state = std::any_of(spec.states.begin(), spec.states.end(),
-                                      [&](const StateSpec& s) { return s.name == link.external; });
-    require(is_state || written.count(link.internal) == 0,
+  for (const Link& link : spec.links)
+    require(states.count(link.external) > 0 || written.count(link.internal) == 0,
             "the step net writes \"{}\", which is linked to \"{}\", an input of the operator", link.internal,
             link.external);
-  }
 }
 
 void parse_rename(const OperatorDef& def, RecurrentSpec& spec) {
@@ -162,7 +160,7 @@ RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def,
   spec.timestep = args.timestep;
   for (const std::string& pass : args.disabled_passes) {
     require(std::ranges::count(pass_names(), pass) > 0, "\"disabled_passes\" names \"{}\"; there are {}.{}", pass,
-            fmt::join(pass_names(), ", "), suggest(pass, pass_names()));
+            fmt::join(pass_names(), ", "), Nearest{pass, pass_names()});
     spec.disabled_passes.insert(pass);
   }
   spec.states = parse_states(args, inputs);

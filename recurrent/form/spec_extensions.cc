@@ -2,6 +2,7 @@
 // asks for what they say.
 #include <algorithm>
 
+#include "core/nearest.h"
 #include "recurrent/form/spec.h"
 
 namespace stepnet {
@@ -37,16 +38,16 @@ void parse_outputs(const RecurrentArgs& args, RecurrentSpec& spec) {
     require(list->size() == count,
             "arguments \"output_internal\" and \"{}\" must have the same length, but have {} and {}", name, count,
             list->size());
-  std::set<std::string> seen, written;
+  std::set<std::string> seen, written, linked;
+  for (const Link& link : spec.links) linked.insert(link.internal);
   for (const OperatorDef& op : spec.step_net.op()) written.insert(op.output().begin(), op.output().end());
   for (size_t i = 0; i < count; ++i) {
     const std::string& blob = args.output_internal[i];
     require(!args.output_external[i].empty(), "\"output_external\" has an empty name at position {}", i);
     require(written.count(blob) > 0, "\"output_internal\" names \"{}\", which the step net does not write.{}", blob,
-            suggest(blob, {written.begin(), written.end()}));
+            Nearest{blob, written});
     require(seen.insert(blob).second, "\"output_internal\" has \"{}\" twice", blob);
-    for (const Link& link : spec.links)
-      require(link.internal != blob, "\"output_internal\" names \"{}\", which \"link_internal\" links already", blob);
+    require(linked.count(blob) == 0, "\"output_internal\" names \"{}\", which \"link_internal\" links already", blob);
     spec.outputs.push_back({blob, args.output_external[i], args.output_grads[i]});
   }
 }

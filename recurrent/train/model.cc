@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/nearest.h"
 #include "core/net/net.h"
 #include "recurrent/form/builder.h"
 #include "recurrent/network/segment_budget.h"
@@ -30,14 +31,14 @@ Names names_of(const NetDef& net) {
 void require_written(const Names& names, const std::string& blob, std::string_view role) {
   require(!blob.empty(), "the model names no {}", role);
   require(names.written.count(blob) > 0, "no operator of the net writes \"{}\", which the model names as the {}.{}",
-          blob, role, suggest(blob, {names.written.begin(), names.written.end()}));
+          blob, role, Nearest{blob, names.written});
 }
 
 void require_read(const Names& names, const std::string& blob, std::string_view role) {
   require(!blob.empty(), "the model names no {}", role);
   require(names.read_first.count(blob) > 0,
           "\"{}\", which the model names as the {}, is not read by the net before it is written.{}", blob, role,
-          suggest(blob, {names.read_first.begin(), names.read_first.end()}));
+          Nearest{blob, names.read_first});
 }
 
 void check_carry(const Model& model, const Names& names) {

@@ -12,6 +12,7 @@
 
 #include "core/io/atomic_file.h"
 #include "core/io/temporary_folder.h"
+#include "core/nearest.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
 #include "core/visible_text.h"
@@ -48,7 +49,7 @@ Types types_of_inputs(const DrawOptions& options, const NetDef& net) {
   for (const OperatorDef& op : net.op()) names.insert(op.input().begin(), op.input().end());
   for (auto& [name, type] : parse_types("--feed", options.feeds)) {
     require(names.count(name) > 0, "--feed {}={}: the net does not read \"{}\".{}", name, type, name,
-            suggest(name, {names.begin(), names.end()}));
+            Nearest{name, names});
     types.emplace(name, type);
   }
   if (!options.init.empty()) types.merge(infer_net(load_expanded_net(options.init), {}));

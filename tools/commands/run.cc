@@ -4,6 +4,7 @@
 
 #include "core/compute/parallel.h"
 #include "core/io/npy.h"
+#include "core/nearest.h"
 #include "core/net/plan.h"
 #include "core/operator/anomaly.h"
 #include "core/tensor/placement.h"
@@ -225,7 +226,7 @@ class RunCommand {
       for (const OperatorDef& op : net->op()) names.insert(names.end(), op.output().begin(), op.output().end());
     for (const std::string& name : options_.watches)
       require(std::count(names.begin(), names.end(), name) > 0, "--watch \"{}\": no net writes this blob.{}", name,
-              suggest(name, names));
+              Nearest{name, names});
   }
 
   RunOptions options_;

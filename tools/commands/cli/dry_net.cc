@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/compute/parallel.h"
+#include "core/nearest.h"
 #include "recurrent/form/builder.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
@@ -20,7 +21,7 @@ void require_outputs(const NetDef& net, const DryScope& scope) {
   for (const OperatorDef& op : net.op()) made.insert(made.end(), op.output().begin(), op.output().end());
   for (const auto& [name, bound] : scope.bounds)
     require(std::ranges::find(made, name) != made.end(), "--bound names \"{}\", which no operator makes.{}", name,
-            suggest(name, made));
+            Nearest{name, made});
 }
 
 }  // namespace
