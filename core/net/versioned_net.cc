@@ -1,8 +1,21 @@
 #include "core/net/versioned_net.h"
 
+#include <algorithm>
+
 #include "core/operator/in_place.h"
 
 namespace stepnet {
+namespace {
+
+// True if output `o` has the shape that the blob of the same name had before: it is written in place of an input of
+// that shape.
+bool has_shape_of_before(const BoundOp& op, int o) {
+  for (int i = 0; i < op.def.input_size(); ++i)
+    if (op.def.input(i) == op.def.output(o) && keeps_shape(*op.spec, op.def, i, o)) return true;
+  return false;
+}
+
+}  // namespace
 
 VersionedNet::VersionedNet(const NetDef& net, bool fixed_storages) : fixed_storages_(fixed_storages) {
   for (int i = 0; i < net.op_size(); ++i) {
@@ -54,6 +67,7 @@ void VersionedNet::write(const Op& op, int output) {
   }
   now_[name] = written;
   last_writer_[name] = op.op.index;
+  if (!has_shape_of_before(op.op, output)) reshapers_[name].push_back(op.op.index);
 }
 
 void VersionedNet::write_others(const Op& op, const Names& names, const VersionedBlob& written, bool same) {
@@ -90,6 +104,13 @@ std::vector<std::string> VersionedNet::names() const {
 const BoundOp* VersionedNet::last_writer(const std::string& name) const {
   const auto it = last_writer_.find(name);
   return it == last_writer_.end() ? nullptr : &ops_[it->second].op;
+}
+
+const BoundOp* VersionedNet::reshaper(const std::string& name, int from) const {
+  const auto it = reshapers_.find(name);
+  if (it == reshapers_.end()) return nullptr;
+  const auto found = std::ranges::lower_bound(it->second, from);
+  return found == it->second.end() ? nullptr : &ops_[*found].op;
 }
 
 int VersionedNet::first_reader(const VersionedBlob& blob) const {

@@ -42,8 +42,10 @@ class VersionedNet {
   int last_version(const std::string& name) const { return last_.at(name); }  // how often that was overwritten
   std::vector<std::string> names() const;
   const BoundOp* last_writer(const std::string& name) const;  // null if the net never writes it
-  int first_reader(const VersionedBlob& blob) const;          // -1 if nobody reads that version
-  int readers(const VersionedBlob& blob) const;               // how many inputs it is
+  // The first operator from `from` on that may have given the name another shape; null if none has.
+  const BoundOp* reshaper(const std::string& name, int from) const;
+  int first_reader(const VersionedBlob& blob) const;  // -1 if nobody reads that version
+  int readers(const VersionedBlob& blob) const;       // how many inputs it is
   const OperatorDef* last_reader(const VersionedBlob& blob) const;
   // A blob that the net reads before it writes it comes from outside.
   bool is_external(const std::string& name) const { return readers_.count({name, 0}) > 0; }
@@ -68,6 +70,7 @@ class VersionedNet {
   std::map<std::string, std::shared_ptr<Names>> shared_;  // all names of one storage
   std::map<VersionedBlob, VersionedBlob> replaced_;
   std::map<std::string, int> last_writer_;
+  std::map<std::string, std::vector<int>> reshapers_;  // indices of operators, rising
   std::map<VersionedBlob, std::vector<int>> readers_;  // indices of operators, rising
 };
 

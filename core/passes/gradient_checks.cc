@@ -7,24 +7,6 @@
 namespace stepnet {
 namespace {
 
-// True if output `o` has the shape that the blob of the same name had before: it is written in place of an input of
-// that shape.
-bool has_shape_of_before(const BoundOp& op, int o) {
-  for (int i = 0; i < op.def.input_size(); ++i)
-    if (op.def.input(i) == op.def.output(o) && keeps_shape(*op.spec, op.def, i, o)) return true;
-  return false;
-}
-
-// The first operator from `from` on that may have given the name another shape; null if none has.
-const BoundOp* find_reshaper(const VersionedNet& net, const std::string& name, int from) {
-  for (int i = from; i < net.size(); ++i) {
-    const BoundOp& op = net.op(i).op;
-    for (int o = 0; o < op.def.output_size(); ++o)
-      if (op.def.output(o) == name && !has_shape_of_before(op, o)) return &op;
-  }
-  return nullptr;
-}
-
 // By slot of the program: some step is given it.
 std::vector<bool> used_slots(const GradientProgram& program) {
   std::vector<bool> used(program.slots.size(), false);
@@ -46,7 +28,7 @@ void check_value(const VersionedNet& net, const std::string& name, const Version
 }
 
 void check_shape(const VersionedNet& net, const std::string& name, const VersionedBlob& blob, int from) {
-  const BoundOp* writer = find_reshaper(net, name, from);
+  const BoundOp* writer = net.reshaper(name, from);
   if (!writer) return;
   throw Error(
       fmt::format("the gradient reads the shape of version {} of \"{}\", but operator {} ({}) may have given it "
