@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/net/mentions.h"
 #include "core/operator/in_place.h"
 
 namespace stepnet {
@@ -60,9 +61,8 @@ class Walk {
       }
     }
     if (!step.op->spec->blob_kernel) return;
-    const std::string serialized = step.op->def.SerializeAsString();
-    for (const auto& [blob, value] : now_)
-      if (may_mention(serialized, written_names_.at(blob))) values_.all[value].last = s;
+    for (const std::string& name : written_names_.in(step.op->def.SerializeAsString()))
+      values_.all[now_.at(written_.at(name))].last = s;
   }
 
   void write(int s) {
@@ -86,7 +86,8 @@ class Walk {
       values_.all.push_back({blob, s, s});
       now_[blob] = made[o];
       const std::string& name = step.op->def.output(static_cast<int>(o));
-      written_names_[blob] = name;
+      written_names_.add(name);
+      written_[name] = blob;
       if (names_.count(name) > 0) visible_.insert(blob);
     }
   }
@@ -97,19 +98,12 @@ class Walk {
   std::set<const Blob*> shared_;              // a write to one of these may be seen under another name
   std::map<const Blob*, const Blob*> first_;  // links between blobs that share bytes
   std::map<const Blob*, int> now_;            // the value that a blob holds
-  std::map<const Blob*, std::string> written_names_;
+  Mentions written_names_;
+  std::map<std::string, const Blob*> written_;  // by name
   NetValues values_;
 };
 
 }  // namespace
-
-// A short text in a message stands behind a byte with its length.
-bool may_mention(const std::string& serialized, const std::string& name) {
-  constexpr size_t kOneByteLength = 128;
-  const std::string length = name.size() < kOneByteLength ? std::string(1, static_cast<char>(name.size())) : "";
-  const auto has = [&](const std::string& text) { return serialized.find(text) != std::string::npos; };
-  return has(length + name) || has('"' + name + '"') || has('\'' + name + '\'');
-}
 
 NetValues values_of(std::span<const NetStep> steps, const std::set<std::string>& visible) {
   return Walk(steps, visible).take();

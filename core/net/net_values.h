@@ -33,9 +33,6 @@ struct NetValues {
   std::vector<Blob*> read_first;       // what the net reads before it writes it, each once
 };
 
-// Whether a name may stand in a message, be it in nets inside it or in nets as text; wrong only in saying yes.
-bool may_mention(const std::string& serialized, const std::string& name);
-
 // `visible`: names of blobs that others may see. What the net reads before it writes it is visible, too. An operator on
 // blobs reads what its arguments name (a step net may read blobs of the net around by name).
 NetValues values_of(std::span<const NetStep> steps, const std::set<std::string>& visible);

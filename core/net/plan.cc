@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/compute/parallel.h"
-#include "core/net/net_values.h"
+#include "core/net/mentions.h"
 #include "core/net/plan_threads.h"
 #include "core/tensor/random.h"
 
@@ -124,18 +124,28 @@ class PlanRun {
   }
 
   // Other nets, and steps, may read what a net writes.
-  NetOptions options_of(const NetDef& net) const {
+  NetOptions options_of(const NetDef& net) {
     NetOptions options = options_.net;
     if (!options.plan_memory && !options.release_intermediates) return options;
-    std::vector<std::string> others;
-    for (const NetDef& other : plan_.network())
-      if (&other != &net) others.push_back(other.SerializeAsString());
-    for (const ExecutionStep& step : plan_.execution_step()) others.push_back(step.SerializeAsString());
+    if (!knows_readers_) find_readers();
     for (const OperatorDef& op : net.op())
       for (const std::string& name : op.output())
-        if (std::ranges::any_of(others, [&](const std::string& text) { return may_mention(text, name); }))
+        if (const auto reader = readers_.find(name); reader != readers_.end() && reader->second != &net)
           options.keep.insert(name);
     return options;
+  }
+
+  void find_readers() {
+    Mentions names;
+    for (const NetDef& net : plan_.network())
+      for (const OperatorDef& op : net.op())
+        for (const std::string& name : op.output()) names.add(name);
+    for (const NetDef& net : plan_.network())
+      for (const std::string& name : names.in(net.SerializeAsString()))
+        if (const auto [reader, is_first] = readers_.emplace(name, &net); !is_first) reader->second = nullptr;
+    for (const ExecutionStep& step : plan_.execution_step())
+      for (const std::string& name : names.in(step.SerializeAsString())) readers_[name] = nullptr;
+    knows_readers_ = true;
   }
 
   // --- Running ---
@@ -298,6 +308,8 @@ class PlanRun {
   const PlanDef& plan_;
   const PlanOptions& options_;
   std::map<std::string, const NetDef*> defs_;
+  bool knows_readers_ = false;
+  std::map<std::string, const NetDef*> readers_;  // by blob: the only net that may mention it, or null for others too
   NetGate gate_;
   std::mutex building_;
   std::atomic<int64_t> workspaces_{0};
