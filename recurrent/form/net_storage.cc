@@ -57,16 +57,16 @@ const std::string& NetStorage::of(const std::string& name) const {
 
 bool NetStorage::has_other_names(const std::string& name) const { return shared_.count(of(name)) > 0; }
 
-bool NetStorage::is_written_between(const std::string& name, int begin, int end) const {
+const std::vector<int>& NetStorage::writing(const std::string& name) const {
+  static const std::vector<int> none;
   const auto found = writers_.find(of(name));
-  if (found == writers_.end()) return false;
-  const auto first = std::ranges::lower_bound(found->second, begin);
-  return first != found->second.end() && *first < end;
+  return found == writers_.end() ? none : found->second;
 }
 
-int NetStorage::writers(const std::string& name) const {
-  const auto found = writers_.find(of(name));
-  return found == writers_.end() ? 0 : static_cast<int>(found->second.size());
+bool NetStorage::is_written_between(const std::string& name, int begin, int end) const {
+  const std::vector<int>& by = writing(name);
+  const auto first = std::ranges::lower_bound(by, begin);
+  return first != by.end() && *first < end;
 }
 
 }  // namespace stepnet

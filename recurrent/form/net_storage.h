@@ -24,7 +24,9 @@ class NetStorage {
   bool has_other_names(const std::string& name) const;
   // Whether an operator from `begin` to `end` - 1 writes the storage of `name`, under whatever name.
   bool is_written_between(const std::string& name, int begin, int end) const;
-  int writers(const std::string& name) const;  // how many operators write the storage of `name`
+  // The operators that write the storage of `name`, in order.
+  const std::vector<int>& writing(const std::string& name) const;
+  int writers(const std::string& name) const { return static_cast<int>(writing(name).size()); }
 
  private:
   std::map<std::string, std::string> of_;            // only of names that are not their own
