@@ -1,6 +1,7 @@
 #include "recurrent/form/builder.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/net/expansions.h"
 #include "core/operator/bound_op.h"
@@ -114,14 +115,16 @@ std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bo
   return e.before;
 }
 
-// Puts the operators before operator i; returns its new place.
-int insert_before(NetDef& net, int i, const std::vector<OperatorDef>& ops) {
-  for (const OperatorDef& op : ops) {
-    *net.add_op() = op;
-    for (int at = net.op_size() - 1; at > i; --at) net.mutable_op()->SwapElements(at, at - 1);
-    ++i;
+// Puts operators before those of the net that they are for, by place.
+void insert(NetDef& net, std::map<int, std::vector<OperatorDef>> before) {
+  if (before.empty()) return;
+  google::protobuf::RepeatedPtrField<OperatorDef> all;
+  for (int i = 0; i < net.op_size(); ++i) {
+    if (const auto ops = before.find(i); ops != before.end())
+      for (OperatorDef& op : ops->second) all.Add()->Swap(&op);
+    all.Add()->Swap(net.mutable_op(i));
   }
-  return i;
+  net.mutable_op()->Swap(&all);
 }
 
 void expand_net(NetDef& net, const std::string& prefix, bool only_forward) {
@@ -129,13 +132,15 @@ void expand_net(NetDef& net, const std::string& prefix, bool only_forward) {
   Names scopes;  // states of two operators must not have the same names
   for (const OperatorDef& op : net.op())
     if (!has_short_form(op) && find_arg(op, "recurrent_states")) scopes.insert(prefix + scope_of(op));
+  std::map<int, std::vector<OperatorDef>> before;
   for (int i = 0; i < net.op_size(); ++i) {
     OperatorDef& op = *net.mutable_op(i);
     if (!has_short_form(op)) continue;
     try {
       if (!scopes.insert(prefix + scope_of(op)).second)
         throw Error(fmt::format("another operator has the name \"{}\" too", scope_of(op)), "give each its own name");
-      i = insert_before(net, i, expand_op(op, prefix + scope_of(op), !prefix.empty(), only_forward));
+      std::vector<OperatorDef> ops = expand_op(op, prefix + scope_of(op), !prefix.empty(), only_forward);
+      if (!ops.empty()) before[i] = std::move(ops);
     } catch (Error& e) {
       if (!e.has("op")) e.prefix(op.type());
       const std::string where = source_text(op);
@@ -144,6 +149,7 @@ void expand_net(NetDef& net, const std::string& prefix, bool only_forward) {
       throw;
     }
   }
+  insert(net, std::move(before));
 }
 
 }  // namespace

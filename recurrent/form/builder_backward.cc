@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/nearest.h"
 #include "core/net/versioned_net.h"
 #include "core/operator/op_spec.h"
 #include "core/passes/gradients.h"
@@ -25,13 +26,10 @@ void forget_inner_nets(OperatorDef& op) {
 // A nested network keeps what its gradient reads of one timestep alone, so it runs again. What it writes to places of
 // the outer network is still there. That it has a backward step net tells it what to keep; the gradient has its own to
 // run. With both in both, networks within networks would take the power of their depth.
-OperatorDef nested_again(Expansion& e, OperatorDef op) {
+OperatorDef nested_again(Expansion& e, OperatorDef op, const Names& linked) {
   forget_inner_nets(op);
-  for (std::string& name : *op.mutable_output()) {
-    const bool is_output =
-        std::any_of(e.outputs.begin(), e.outputs.end(), [&](const BuiltOutput& o) { return o.internal == name; });
-    if (is_output || contains(e.state_output, name)) name = e.fresh(name + "_again");
-  }
+  for (std::string& name : *op.mutable_output())
+    if (linked.count(name) > 0) name = e.fresh(name + "_again");
   return op;
 }
 
@@ -39,12 +37,19 @@ OperatorDef nested_again(Expansion& e, OperatorDef op) {
 class Recomputation {
  public:
   explicit Recomputation(Expansion& e)
-      : e_(e), wanted_(e.def.recompute().begin(), e.def.recompute().end()), versions_(e.step, true) {}
+      : e_(e),
+        wanted_(e.def.recompute().begin(), e.def.recompute().end()),
+        linked_(e.state_output.begin(), e.state_output.end()),
+        versions_(e.step, true) {
+    for (const BuiltOutput& output : e.outputs) linked_.insert(output.internal);
+    for (int i = 0; i < versions_.size(); ++i)
+      for (const VersionedBlob& made : versions_.op(i).outputs) makers_[made] = i;
+  }
 
   void add() {
     for (const std::string& name : wanted_)
       require(e_.written.count(name) > 0, "\"recompute\" names \"{}\", which the step net does not write.{}", name,
-              suggest(name, {e_.written.begin(), e_.written.end()}));
+              Nearest{name, e_.written});
     for (int i = 0; i < versions_.size(); ++i) {
       const OperatorDef& op = e_.step.op(i);
       const bool nested = op_spec(op.type()).blob_kernel != nullptr;
@@ -53,7 +58,7 @@ class Recomputation {
         require(nested || wanted_.count(output) > 0,
                 "\"recompute\" has an output of {} but not \"{}\", which it writes too", op.type(), output);
       OperatorDef again = with_inputs_of(i);
-      *e_.backward.add_op() = nested ? nested_again(e_, std::move(again)) : std::move(again);
+      *e_.backward.add_op() = nested ? nested_again(e_, std::move(again), linked_) : std::move(again);
     }
   }
 
@@ -61,71 +66,121 @@ class Recomputation {
   // What the operator read may have been overwritten by the end of the step: then that is made once more, too, under a
   // name of its own. A blob that is made again anyway has its versions in the same order as in the step.
   OperatorDef with_inputs_of(int index) {
+    for (int i = 0; i < e_.step.op(index).input_size(); ++i)
+      if (is_missing(index, i)) make_again(versions_.op(index).inputs[i]);
+    return with_made_inputs(index);
+  }
+
+  bool is_gone(int index, int input) const {
+    const std::string& name = e_.step.op(index).input(input);
+    return !name.empty() && wanted_.count(name) == 0 && !(versions_.last(name) == versions_.op(index).inputs[input]);
+  }
+  bool is_missing(int index, int input) const {
+    return is_gone(index, input) && again_.count(versions_.op(index).inputs[input]) == 0;
+  }
+
+  OperatorDef with_made_inputs(int index) const {
     OperatorDef op = e_.step.op(index);
-    for (int i = 0; i < op.input_size(); ++i) {
-      const VersionedBlob& read = versions_.op(index).inputs[i];
-      const bool is_there =
-          op.input(i).empty() || wanted_.count(op.input(i)) > 0 || versions_.last(op.input(i)) == read;
-      if (!is_there) op.set_input(i, made_again(read));
-    }
+    for (int i = 0; i < op.input_size(); ++i)
+      if (is_gone(index, i)) op.set_input(i, again_.at(versions_.op(index).inputs[i]));
     return op;
   }
 
-  const std::string& made_again(const VersionedBlob& blob) {
-    const auto known = again_.find(blob);
-    if (known != again_.end()) return known->second;
-    for (int i = versions_.size(); i-- > 0;) {
-      const std::vector<VersionedBlob>& made = versions_.op(i).outputs;
-      if (std::ranges::find(made, blob) == made.end()) continue;
-      OperatorDef op = with_inputs_of(i);
-      op.SetExtension(draws_as, std::string(draw_name(e_.step.op(i))));
-      for (int o = 0; o < op.output_size(); ++o) {
-        if (op.output(o).empty()) continue;
-        op.set_output(o, e_.fresh(op.output(o) + "_before"));
-        again_[made[o]] = op.output(o);
+  // Each operator after those that make what it reads. Not by recursion, which a long chain would take too deep.
+  void make_again(const VersionedBlob& blob) {
+    struct Open {
+      int op, input = 0;
+    };
+    std::vector<Open> open = {{maker_of(blob)}};
+    while (!open.empty()) {
+      Open& last = open.back();
+      const int inputs = e_.step.op(last.op).input_size();
+      while (last.input < inputs && !is_missing(last.op, last.input)) ++last.input;
+      if (last.input < inputs) {
+        open.push_back({maker_of(versions_.op(last.op).inputs[last.input])});
+        continue;
       }
-      *e_.backward.add_op() = std::move(op);
-      return again_.at(blob);
+      add_again(last.op);
+      open.pop_back();
     }
-    fail("\"{}\" is to be computed again, but what it was before an operator has written it is not known", blob.name);
+  }
+
+  int maker_of(const VersionedBlob& blob) const {
+    const auto found = makers_.find(blob);
+    require(found != makers_.end(),
+            "\"{}\" is to be computed again, but what it was before an operator has written it is not known",
+            blob.name);
+    return found->second;
+  }
+
+  void add_again(int index) {
+    const std::vector<VersionedBlob>& made = versions_.op(index).outputs;
+    OperatorDef op = with_made_inputs(index);
+    op.SetExtension(draws_as, std::string(draw_name(e_.step.op(index))));
+    for (int o = 0; o < op.output_size(); ++o) {
+      if (op.output(o).empty()) continue;
+      op.set_output(o, e_.fresh(op.output(o) + "_before"));
+      again_[made[o]] = op.output(o);
+    }
+    *e_.backward.add_op() = std::move(op);
   }
 
   Expansion& e_;
   const Names wanted_;
+  Names linked_;  // step blobs that states and outputs of the operator show
   const VersionedNet versions_;
+  std::map<VersionedBlob, int> makers_;  // the last operator that writes each
   std::map<VersionedBlob, std::string> again_;
 };
 
-// By state: whether an output of the operator shows it, or depends on it in this timestep or a later one. To others no
-// gradient ever arrives.
-std::vector<bool> states_that_are_seen(const Expansion& e) {
-  const NetStorage storage(e.step);
-  Names needed;
-  const auto need = [&](const std::string& name) { return needed.insert(storage.of(name)).second; };
-  for (const BuiltOutput& output : e.outputs) need(output.internal);
-  const size_t count = e.state_output.size();
-  std::vector<bool> seen(count);
-  for (size_t i = 0; i < count; ++i)
-    seen[i] = std::ranges::any_of(
-        e.views, [&](const BuiltView& view) { return view.state == e.state_name(static_cast<int>(i)); });
-  for (bool more = true; more;) {
-    more = false;
-    for (size_t i = 0; i < count; ++i) {
-      seen[i] = seen[i] || needed.count(storage.of(e.def.state(static_cast<int>(i)).input())) > 0;
-      if (seen[i]) more = need(e.state_output[i]) || more;
-    }
-    for (int i = e.step.op_size() - 1; i >= 0; --i) {
-      const OperatorDef& op = e.step.op(i);
-      if (std::ranges::any_of(op.output(), [&](const auto& name) { return needed.count(storage.of(name)) > 0; }))
-        for (const std::string& name : op.input()) more = need(name) || more;
-    }
+// What the outputs of the operator depend on, in this timestep or a later one, by storage.
+class SeenStates {
+ public:
+  explicit SeenStates(const Expansion& e) : e_(e), storage_(e.step), seen_(e.state_output.size()) {
+    for (int i = 0; i < e.step.op_size(); ++i)
+      for (const std::string& name : e.step.op(i).output()) writers_[storage_.of(name)].push_back(i);
+    for (size_t i = 0; i < seen_.size(); ++i)
+      states_[storage_.of(e.def.state(static_cast<int>(i)).input())].push_back(i);
   }
-  return seen;
-}
+
+  // By state: whether an output shows it or depends on it. To others no gradient ever arrives.
+  std::vector<bool> find() {
+    std::map<std::string, size_t> numbers;
+    for (size_t i = 0; i < seen_.size(); ++i) numbers[e_.state_name(static_cast<int>(i))] = i;
+    for (const BuiltView& view : e_.views) see(numbers.at(view.state));
+    for (const BuiltOutput& output : e_.outputs) need(output.internal);
+    while (!open_.empty()) {
+      const std::string storage = std::move(open_.back());
+      open_.pop_back();
+      for (const int op : writers_[storage])
+        for (const std::string& name : e_.step.op(op).input()) need(name);
+      writers_.erase(storage);
+      for (const size_t state : states_[storage]) see(state);
+    }
+    return seen_;
+  }
+
+ private:
+  void need(const std::string& name) {
+    if (needed_.insert(storage_.of(name)).second) open_.push_back(storage_.of(name));
+  }
+  void see(size_t state) {
+    if (!seen_[state]) need(e_.state_output[state]);
+    seen_[state] = true;
+  }
+
+  const Expansion& e_;
+  const NetStorage storage_;
+  std::map<std::string, std::vector<int>> writers_;    // by storage: operators of the step net
+  std::map<std::string, std::vector<size_t>> states_;  // by storage: states that are read from it
+  Names needed_;
+  std::vector<std::string> open_;  // needed, and not gone on from yet
+  std::vector<bool> seen_;
+};
 
 GradientRequest request_of(Expansion& e) {
   GradientRequest request;
-  const std::vector<bool> seen = states_that_are_seen(e);
+  const std::vector<bool> seen = SeenStates(e).find();
   for (size_t i = 0; i < seen.size(); ++i) {
     const std::string given = e.state_output[i] + "_grad";
     e.taken.insert(given);

@@ -101,11 +101,14 @@ void link_states(Expansion& e) {
 void link_outputs(Expansion& e) {
   const StepNames names(e.step);
   Names given = linked_inputs(e);
-  for (const std::string& output : e.state_output) given.insert(names.source_of(output));
+  std::map<std::string, int> states;  // by output
+  for (const std::string& output : e.state_output) {
+    given.insert(names.source_of(output));
+    states.emplace(output, static_cast<int>(states.size()));
+  }
   for (const OutputLink& o : e.def.output()) {
-    const auto state = std::find(e.state_output.begin(), e.state_output.end(), o.inner());
-    if (state != e.state_output.end()) {
-      e.views.push_back({e.state_name(static_cast<int>(state - e.state_output.begin())), o.outer(), 1});
+    if (const auto state = states.find(o.inner()); state != states.end()) {
+      e.views.push_back({e.state_name(state->second), o.outer(), 1});
       continue;
     }
     const bool free = names.writers(o.inner()) == 1 && given.insert(names.source_of(o.inner())).second;

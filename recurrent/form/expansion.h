@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -45,7 +46,8 @@ struct Expansion {
   std::string scope = {};
   NetDef step = {};
   Names written = {};                          // by the step net
-  Names taken = {};                            // every name in either step net
+  Names taken = {};                            // every name in either step net, none of which gets free again
+  std::map<std::string, int> numbers = {};     // by base: the last number that fresh() has tried
   std::vector<std::string> references = {};    // read by the step net, provided by nobody inside
   std::vector<std::string> state_output = {};  // per state, the step blob linked to the state after the step
   std::vector<BuiltView> views = {};
@@ -62,7 +64,7 @@ struct Expansion {
   int row_after() const { return def.reverse() ? 0 : 1; }
   std::string fresh(const std::string& base) {
     std::string name = base;
-    for (int n = 1; taken.count(name) > 0; ++n) name = fmt::format("{}_{}", base, n);
+    for (int& n = numbers[base]; taken.count(name) > 0;) name = fmt::format("{}_{}", base, ++n);
     taken.insert(name);
     return name;
   }

@@ -1,19 +1,19 @@
 // Recurrent networks in a net behind which nothing will be differentiated run as those without a backward step net.
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "core/net/expansions.h"
 
 namespace stepnet {
 namespace {
 
-bool is_read(const NetDef& net, const std::string& name) {
-  return std::ranges::any_of(net.op(), [&](const OperatorDef& op) { return std::ranges::count(op.input(), name) > 0; });
-}
-
 // The last output is what a gradient or a fetcher of step blobs reads.
 void drop_backward_step_nets(NetDef& net) {
+  std::set<std::string> read;
+  for (const OperatorDef& op : net.op()) read.insert(op.input().begin(), op.input().end());
   for (OperatorDef& op : *net.mutable_op()) {
-    if (op.type() != "RecurrentNetwork" || op.output_size() == 0 || is_read(net, op.output(op.output_size() - 1)))
+    if (op.type() != "RecurrentNetwork" || op.output_size() == 0 || read.count(op.output(op.output_size() - 1)) > 0)
       continue;
     auto& args = *op.mutable_arg();
     args.erase(

@@ -1,37 +1,42 @@
 // Writing the full form: inputs and outputs in its order, and its arguments. Arguments that the public format does not
 // have are written only where they say something. See recurrent/form/expansion.h.
+#include <map>
+
 #include "core/operator/arguments.h"
 #include "recurrent/form/expansion.h"
 
 namespace stepnet {
 namespace {
 
-// Puts the first sequence first, then the initial states, the other given inputs, and the references that were not
-// given.
-void order_inputs(Expansion& e) {
-  std::vector<std::string> inputs = {e.def.sequence(0).outer()};
+using InputIndex = std::map<std::string, int64_t>;  // of the operator
+
+// The operator's inputs by name. Puts the first sequence first, then the initial states, the other given inputs, and
+// the references that were not given.
+InputIndex order_inputs(Expansion& e) {
+  InputIndex index;
+  std::vector<std::string> inputs;
   auto add = [&](const std::string& name) {
-    if (!contains(inputs, name)) inputs.push_back(name);
+    if (index.emplace(name, static_cast<int64_t>(inputs.size())).second) inputs.push_back(name);
   };
+  add(e.def.sequence(0).outer());
   for (const StateLink& s : e.def.state())
     if (s.has_initial()) add(s.initial());
   for (const std::string& name : e.op.input()) add(name);
   for (const std::string& name : e.references) add(name);
   e.op.clear_input();
   for (const std::string& name : inputs) e.op.add_input(name);
-}
-
-int64_t index_of(const Expansion& e, const std::string& input) {
-  return std::find(e.op.input().begin(), e.op.input().end(), input) - e.op.input().begin();
+  return index;
 }
 
 // Views of states come first, in the order in which they were given, then the other outputs and the scratch.
 void order_outputs(Expansion& e) {
-  std::vector<BuiltView> views;
-  for (const std::string& output : e.op.output())
-    for (const BuiltView& view : e.views)
-      if (view.output == output) views.push_back(view);
-  e.views = std::move(views);
+  std::map<std::string, std::vector<BuiltView>> by_output;
+  for (BuiltView& view : e.views) by_output[view.output].push_back(std::move(view));
+  e.views.clear();
+  for (const std::string& output : e.op.output()) {
+    const std::vector<BuiltView>& views = by_output[output];
+    e.views.insert(e.views.end(), views.begin(), views.end());
+  }
   e.op.clear_output();
   for (const BuiltView& view : e.views) e.op.add_output(view.output);
   for (const BuiltOutput& output : e.outputs) e.op.add_output(output.output);
@@ -56,13 +61,13 @@ void add_links(Expansion& e, const std::string& prefix, const std::vector<BuiltL
   add_arg(e, prefix + "link_offset", offset);
 }
 
-void add_states(Expansion& e) {
+void add_states(Expansion& e, const InputIndex& inputs) {
   std::vector<std::string> states;
   std::vector<int64_t> initial, ranks, sizes;
   for (int i = 0; i < e.def.state_size(); ++i) {
     const StateLink& s = e.def.state(i);
     states.push_back(e.state_name(i));
-    initial.push_back(s.has_initial() ? index_of(e, s.initial()) : -1);
+    initial.push_back(s.has_initial() ? inputs.at(s.initial()) : -1);
     ranks.push_back(s.size_size());
     sizes.insert(sizes.end(), s.size().begin(), s.size().end());
   }
@@ -86,9 +91,9 @@ void add_views(Expansion& e) {
   add_arg(e, "alias_offset", offsets);
 }
 
-void add_extensions(Expansion& e) {
+void add_extensions(Expansion& e, const InputIndex& inputs) {
   std::vector<int64_t> sequences;
-  for (int i = 1; i < e.def.sequence_size(); ++i) sequences.push_back(index_of(e, e.def.sequence(i).outer()));
+  for (int i = 1; i < e.def.sequence_size(); ++i) sequences.push_back(inputs.at(e.def.sequence(i).outer()));
   if (!sequences.empty()) add_arg(e, "more_sequences", sequences);
   std::vector<std::string> internal, outputs, gradients;
   for (const BuiltOutput& output : e.outputs) {
@@ -102,14 +107,14 @@ void add_extensions(Expansion& e) {
     add_arg(e, "output_grads", gradients);
   }
   if (e.def.reverse()) add_arg(e, "reverse", true);
-  if (e.def.has_lengths()) add_arg(e, "sequence_lengths_id", index_of(e, e.def.lengths()));
+  if (e.def.has_lengths()) add_arg(e, "sequence_lengths_id", inputs.at(e.def.lengths()));
 }
 
-void add_backward(Expansion& e) {
+void add_backward(Expansion& e, const InputIndex& inputs) {
   std::vector<int64_t> params, with_grads;
   std::vector<std::string> param_grads;
   for (const auto& [reference, gradient] : e.params) {
-    params.push_back(index_of(e, reference));
+    params.push_back(inputs.at(reference));
     param_grads.push_back(gradient);
   }
   for (size_t i = 0; i < e.views.size() + e.outputs.size(); ++i) with_grads.push_back(static_cast<int64_t>(i));
@@ -125,15 +130,15 @@ void add_backward(Expansion& e) {
 }  // namespace
 
 void write_full_form(Expansion& e) {
-  order_inputs(e);
+  const InputIndex inputs = order_inputs(e);
   order_outputs(e);
   add_arg(e, "step_net", e.step);
   add_arg(e, "timestep", e.def.timestep());
-  add_states(e);
+  add_states(e, inputs);
   add_links(e, "", e.links);
   add_views(e);
-  add_extensions(e);
-  if (!e.def.forward_only()) add_backward(e);
+  add_extensions(e, inputs);
+  if (!e.def.forward_only()) add_backward(e, inputs);
   e.op.ClearExtension(recurrent);
 }
 
