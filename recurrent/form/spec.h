@@ -97,10 +97,16 @@ struct RecurrentSpec {
   std::map<std::string, std::string> rename;  // of the gradient operator, after memory sharing by other tools
 
   bool runs_pass(const std::string& pass) const { return disabled_passes.count(pass) == 0; }
+  const std::string& renamed(const std::string& name) const {
+    const auto it = rename.find(name);
+    return it == rename.end() ? name : it->second;
+  }
 };
 
-inline bool is_state(const RecurrentSpec& spec, const std::string& name) {
-  return std::ranges::any_of(spec.states, [&](const StateSpec& state) { return state.name == name; });
+inline std::set<std::string> state_names(const RecurrentSpec& spec) {
+  std::set<std::string> names;
+  for (const StateSpec& state : spec.states) names.insert(state.name);
+  return names;
 }
 
 // The part of parse_recurrent that is about what the public format does not have; the rest must be parsed.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,10 +27,7 @@ struct Backward {
   const Tensor& forward_input(int i) const { return std::as_const(*call.in[first_input + i]).tensor(); }
   const std::string& forward_name(int i) const { return call.def.input(first_input + i); }
   Blob* output(int i) const { return i < static_cast<int>(call.out.size()) ? call.out[i] : nullptr; }
-  std::string renamed(const std::string& name) const {
-    const auto it = spec.rename.find(name);
-    return it == spec.rename.end() ? name : it->second;
-  }
+  std::string renamed(const std::string& name) const { return spec.renamed(name); }
   // [T + L, B, ...], perhaps without bytes.
   Tensor state(const StateSpec& s) const { return state_over_time(scratch, call.workspace, s.name); }
   std::string state_gradient(const StateSpec& s) const { return renamed(s.name + "_grad"); }
@@ -42,6 +40,9 @@ struct Backward {
     return all;
   }
 };
+
+// The gradient tensors of which some operator writes row t + offset in every timestep t, with the offsets.
+std::set<std::pair<std::string, int64_t>> written_rows(const RecurrentSpec& spec);
 
 // Each makes tensors and puts them into `gradients`: of states; of sequences; of outputs that the step net writes.
 void prepare_state_gradients(Backward& b);

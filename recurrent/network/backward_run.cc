@@ -13,22 +13,20 @@ void add_rows(const Tensor& from, Tensor to) {
   add_elements(from, std::move(to));
 }
 
-// Whether the first operator that names the blob writes it, and does not add to it.
-bool is_made(const NetDef& net, const std::string& blob) {
+// The blobs that the first operator that names them writes, and does not add to.
+std::set<std::string> made_blobs(const NetDef& net) {
+  std::set<std::string> named, made;
   for (const OperatorDef& op : net.op()) {
-    if (std::ranges::count(op.input(), blob) > 0) return false;
-    if (std::ranges::count(op.output(), blob) > 0) return true;
+    named.insert(op.input().begin(), op.input().end());
+    for (const std::string& name : op.output())
+      if (named.insert(name).second) made.insert(name);
   }
-  return false;
+  return made;
 }
 
 // True if some operator writes the blob that is linked to row t + `offset` of the gradient tensor for every t.
 bool every_row_is_written(const Backward& b, const std::string& gradient, int64_t offset) {
-  for (const Link& link : b.spec.backward_links) {
-    if (b.renamed(link.external) != gradient || link.offset != offset) continue;
-    if (is_made(b.spec.backward_net, b.renamed(link.internal))) return true;
-  }
-  return false;
+  return b.scratch.written_rows.count({gradient, offset}) > 0;
 }
 
 // The same of a state's gradient, of which no step writes `more` rows.
@@ -48,6 +46,14 @@ Tensor given_gradient(const Backward& b, size_t k, const std::string& output, co
 }
 
 }  // namespace
+
+std::set<std::pair<std::string, int64_t>> written_rows(const RecurrentSpec& spec) {
+  std::set<std::pair<std::string, int64_t>> rows;
+  const std::set<std::string> made = made_blobs(spec.backward_net);
+  for (const Link& link : spec.backward_links)
+    if (made.count(spec.renamed(link.internal)) > 0) rows.emplace(spec.renamed(link.external), link.offset);
+  return rows;
+}
 
 void prepare_state_gradients(Backward& b) {
   for (const StateSpec& state : b.spec.states) {
@@ -96,12 +102,13 @@ void prepare_sequence_gradients(Backward& b) {
 
 std::vector<RowSum> take_outside_gradients(Backward& b) {
   std::vector<RowSum> all;
+  std::map<std::string, const StateSpec*> states;
+  for (const StateSpec& state : b.spec.states) states[state.name] = &state;
   for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k) {
     const auto output = static_cast<size_t>(b.spec.outputs_with_grads[k]);
     if (output >= b.spec.views.size()) continue;
     const StateView& view = b.spec.views[output];
-    const auto state = std::find_if(b.spec.states.begin(), b.spec.states.end(),
-                                    [&](const StateSpec& s) { return s.name == view.state; });
+    const StateSpec* const state = states.at(view.state);
     const Tensor& whole = b.gradients.at(b.state_gradient(*state));
     const Tensor over_time = b.state(*state);
     const RowRange rows = shown_rows(view, over_time, b.spec.reverse);
@@ -119,13 +126,15 @@ std::vector<RowSum> take_outside_gradients(Backward& b) {
 
 // The step reads the gradients of outputs that it writes in place; zeros where none arrives.
 void take_output_gradients(Backward& b) {
+  std::map<size_t, size_t> given;  // by output: the last place among those with gradients
+  for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k)
+    given[static_cast<size_t>(b.spec.outputs_with_grads[k])] = k;
   for (size_t i = 0; i < b.spec.outputs.size(); ++i) {
     const StepOutput& output = b.spec.outputs[i];
     const Tensor slab = output_over_time(b.scratch.slab(output.internal));
     Tensor& gradient = b.gradients[b.renamed(output.external + "_grad")];
-    for (size_t k = 0; k < b.spec.outputs_with_grads.size(); ++k)
-      if (static_cast<size_t>(b.spec.outputs_with_grads[k]) == b.spec.views.size() + i)
-        gradient = given_gradient(b, k, output.external, slab);
+    if (const auto k = given.find(b.spec.views.size() + i); k != given.end())
+      gradient = given_gradient(b, k->second, output.external, slab);
     if (gradient.defined() || output.gradient.empty()) continue;
     Tensor& zeros = b.scratch.zeros[output.external];
     if (!(zeros.defined() && zeros.dtype() == slab.dtype() && zeros.shape() == slab.shape()))

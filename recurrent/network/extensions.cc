@@ -1,6 +1,8 @@
 #include "recurrent/network/extensions.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "core/tensor/placement.h"
 #include "recurrent/network/states.h"
@@ -28,47 +30,64 @@ Shape zero_state_shape(const StateSpec& state, int64_t steps, int64_t batch) {
   return Shape(shape.dims());  // made anew, so that its size is checked
 }
 
-TensorType infer_state(const RecurrentArgs& args, const ShapeCall& call, size_t s) {
-  const Shape& sequence = call.shape(0);
-  if (args.initial_recurrent_state_ids[s] >= 0) {
-    const int64_t given = std::min<int64_t>(args.initial_recurrent_state_ids[s], call.inputs());
-    const auto id = static_cast<int>(given);
-    if (given == call.inputs() || !call.known(id)) return {};
-    return TensorType::of(call.dtype(id), state_shape(call.shape(id), sequence[0], sequence[1]));
-  }
-  StateSpec state;
+namespace {
+
+// By state, as far as the arguments can be right.
+std::vector<StateSpec> zero_states(const RecurrentArgs& args) {
+  std::vector<StateSpec> states;
   auto size = args.zero_state_sizes.begin();
-  for (size_t i = 0; i <= s; ++i) {
-    if (i >= args.zero_state_ranks.size()) return {};
-    const int64_t rank = args.zero_state_ranks[i];
-    if (rank < 0 || rank > Shape::kMaxRank - 2 || rank > args.zero_state_sizes.end() - size) return {};
-    state.size.assign(size, size + rank);
+  for (const int64_t rank : args.zero_state_ranks) {
+    if (rank < 0 || rank > Shape::kMaxRank - 2 || rank > args.zero_state_sizes.end() - size) break;
+    states.emplace_back().size.assign(size, size + rank);
     size += rank;
   }
+  return states;
+}
+
+// What states that start at zero have; nothing if an input is not known yet.
+std::optional<DType> zero_type(const ShapeCall& call) {
   std::vector<DType> types;
   for (int i = 0; i < call.inputs(); ++i) {
     if (!call.known(i) && call.has(i)) return {};
     types.push_back(call.dtype(i));
   }
-  return TensorType::of(zero_state_type(types), zero_state_shape(state, sequence[0], sequence[1]));
+  return zero_state_type(types);
+}
+
+}  // namespace
+
+std::vector<TensorType> infer_states(const RecurrentArgs& args, const ShapeCall& call) {
+  const Shape& sequence = call.shape(0);
+  const std::vector<StateSpec> zero = zero_states(args);
+  const std::optional<DType> type = zero_type(call);
+  std::vector<TensorType> types(std::min(args.recurrent_states.size(), args.initial_recurrent_state_ids.size()));
+  for (size_t s = 0; s < types.size(); ++s) {
+    const int64_t id = args.initial_recurrent_state_ids[s];
+    if (id >= 0 && id < call.inputs() && call.known(static_cast<int>(id)))
+      types[s] = TensorType::of(call.dtype(static_cast<int>(id)),
+                                state_shape(call.shape(static_cast<int>(id)), sequence[0], sequence[1]));
+    if (id < 0 && s < zero.size() && type)
+      types[s] = TensorType::of(*type, zero_state_shape(zero[s], sequence[0], sequence[1]));
+  }
+  return types;
 }
 
 void infer_outputs(const RecurrentArgs& args, ShapeCall& call) {
   if (!call.known(0)) return;
   require(call.shape(0).rank() >= 2, "the sequence must be [T, B, ...], not {}", call.shape(0));
   const size_t count = std::min({args.alias_src.size(), args.alias_offset.size(), static_cast<size_t>(call.outputs())});
-  const size_t states = std::min(args.recurrent_states.size(), args.initial_recurrent_state_ids.size());
+  std::map<std::string, TensorType> states;
+  const std::vector<TensorType> types = infer_states(args, call);
+  for (size_t s = 0; s < types.size(); ++s) states[args.recurrent_states[s]] = types[s];
   for (size_t v = 0; v < count; ++v) {
-    for (size_t s = 0; s < states; ++s) {
-      if (args.recurrent_states[s] != args.alias_src[v]) continue;
-      const TensorType whole = infer_state(args, call, s);
-      if (!whole.known) continue;
-      const int64_t rows = whole.shape[0];
-      const int64_t left_out = args.alias_offset[v] >= 0 ? args.alias_offset[v] : rows + args.alias_offset[v];
-      require(left_out >= 0 && left_out <= rows, "\"alias_offset\" is {}, but the state \"{}\" has {} rows",
-              args.alias_offset[v], args.alias_src[v], rows);
-      call.set(static_cast<int>(v), whole.dtype, whole.shape.with(0, rows - left_out));
-    }
+    const auto state = states.find(args.alias_src[v]);
+    if (state == states.end() || !state->second.known) continue;
+    const TensorType& whole = state->second;
+    const int64_t rows = whole.shape[0];
+    const int64_t left_out = args.alias_offset[v] >= 0 ? args.alias_offset[v] : rows + args.alias_offset[v];
+    require(left_out >= 0 && left_out <= rows, "\"alias_offset\" is {}, but the state \"{}\" has {} rows",
+            args.alias_offset[v], args.alias_src[v], rows);
+    call.set(static_cast<int>(v), whole.dtype, whole.shape.with(0, rows - left_out));
   }
 }
 

@@ -11,8 +11,8 @@ namespace stepnet {
 DType zero_state_type(std::span<const DType> inputs);
 Shape zero_state_shape(const StateSpec& state, int64_t steps, int64_t batch);
 
-// The type of state `i` over time; unknown if that of its initial value is. The first sequence must be known.
-TensorType infer_state(const RecurrentArgs& args, const ShapeCall& call, size_t i);
+// The types of the states over time; unknown where that of an initial value is. The first sequence must be known.
+std::vector<TensorType> infer_states(const RecurrentArgs& args, const ShapeCall& call);
 // Types of the views, for checks before a run.
 void infer_outputs(const RecurrentArgs& args, ShapeCall& call);
 

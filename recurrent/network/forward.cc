@@ -78,9 +78,8 @@ std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
     written.insert(op.output().begin(), op.output().end());
   }
   for (const ParamSpecGrad& p : spec.params) read.insert(p.grad);
-  const auto link_of = [&](const std::string& name) {
-    return std::ranges::find_if(spec.links, [&](const Link& l) { return l.internal == name; });
-  };
+  std::map<std::string, const Link*> by_name;
+  for (const Link& link : spec.links) by_name.emplace(link.internal, &link);
   // Names that show another's storage at the end of the step; writing one in place changes nothing in that.
   std::map<std::string, std::string> shows;
   for (const OperatorDef& op : spec.step_net.op()) {
@@ -88,12 +87,12 @@ std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
     if (!schema || schema->role != Role::alias || op.input_size() != 1 || op.output_size() != 1) continue;
     const auto shown = shows.find(op.input(0));
     const std::string storage = shown == shows.end() ? op.input(0) : shown->second;
-    if (link_of(op.output(0)) == spec.links.end()) shows[op.output(0)] = storage;
+    if (by_name.count(op.output(0)) == 0) shows[op.output(0)] = storage;
   }
   for (const auto& [name, storage] : shows) {
-    const auto source = link_of(storage);
-    if (source == spec.links.end() || read.count(name) == 0 || written.count(name) > 0) continue;  // or made again
-    Link link = *source;
+    const auto source = by_name.find(storage);
+    if (source == by_name.end() || read.count(name) == 0 || written.count(name) > 0) continue;  // or made again
+    Link link = *source->second;
     link.internal = name;
     links.push_back(std::move(link));
   }
@@ -184,18 +183,17 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
 // replace what the operator reads.
 void check_names_are_free(const RecurrentSpec& spec, const OperatorDef& def) {
   const std::string& scratch = def.output(def.output_size() - 1);
+  const std::set<std::string> inputs(def.input().begin(), def.input().end());
   std::set<std::string> states;
   for (const StateSpec& s : spec.states) {
     states.insert(s.name);
     require(s.name != scratch, "\"recurrent_states\" names \"{}\", the operator's last output", s.name);
-    require(std::find(def.input().begin(), def.input().end(), s.name) == def.input().end(),
-            "\"recurrent_states\" names \"{}\", an input of the operator", s.name);
+    require(inputs.count(s.name) == 0, "\"recurrent_states\" names \"{}\", an input of the operator", s.name);
   }
   for (const StepOutput& o : spec.outputs) {
     require(o.external != scratch && states.count(o.external) == 0,
             "\"output_external\" names \"{}\", the operator's last output or a recurrent state", o.external);
-    require(std::find(def.input().begin(), def.input().end(), o.external) == def.input().end(),
-            "\"output_external\" names \"{}\", an input of the operator", o.external);
+    require(inputs.count(o.external) == 0, "\"output_external\" names \"{}\", an input of the operator", o.external);
   }
   for (const StateView& v : spec.views) {
     require(v.output != scratch, "\"alias_dst\" names \"{}\", the operator's last output", v.output);
@@ -235,6 +233,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     scratch.forward_spec = parse_forward(args, call.def);
     if (AnomalyWatch::here()) scratch.forward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
     look_around(scratch, call);
+    scratch.read_ahead = states_read_ahead(scratch.forward_spec);
     if (!scratch.is_fetched) activate_gates(scratch.forward_spec);
     scratch.forward_of = args.identity;
   }
@@ -280,23 +279,19 @@ void run(const RecurrentArgs& args, BlobCall& call) {
 // The inputs whose values the backward pass reads: those that the backward step net names, or shows by a link.
 std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& def, size_t before, size_t after) {
   const BackwardReads reads = backward_reads(spec);
-  const std::vector<Link> links = links_for_backward(spec);
+  std::set<std::string> rows_read;  // what links show
+  for (const Link& link : links_for_backward(spec))
+    if (reads.values.count(link.internal) > 0) rows_read.insert(link.external);
   std::vector<bool> result(before, true);
-  for (const std::string& input : def.input()) {
-    const bool runs_again = spec.memory_budget || (spec.segment_steps > 0 && spec.segment_room >= 0);
-    bool read = runs_again || reads.values.count(input) > 0;
-    for (const Link& link : links) read = read || (link.external == input && reads.values.count(link.internal) > 0);
-    result.push_back(read);
-  }
+  const bool runs_again = spec.memory_budget || (spec.segment_steps > 0 && spec.segment_room >= 0);
+  for (const std::string& input : def.input())
+    result.push_back(runs_again || reads.values.count(input) > 0 || rows_read.count(input) > 0);
   const NetStorage storage(spec.step_net);
   std::set<std::string> storages_read;
   for (const std::string& name : reads.values) storages_read.insert(storage.of(name));
   // A view shows the rows of a state, which are read under the state's own name.
   for (size_t i = 0; i < after; ++i) {
-    bool read = i + 1 == after;
-    for (const Link& link : links)
-      read = read ||
-             (i < spec.views.size() && link.external == spec.views[i].state && reads.values.count(link.internal) > 0);
+    bool read = i + 1 == after || (i < spec.views.size() && rows_read.count(spec.views[i].state) > 0);
     const size_t output = i - spec.views.size();
     if (i >= spec.views.size() && output < spec.outputs.size())
       read = read || storages_read.count(storage.of(spec.outputs[output].internal)) > 0;

@@ -43,8 +43,11 @@ struct RecurrentScratch {
   bool overwritten = false;             // the backward run has left other values in them
   std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives
   std::map<std::string, StateInTurn> in_turn;
+  std::set<std::string> read_ahead;                      // states that the step net reads where it makes them
   std::map<std::string, StateInTurn> gradients_in_turn;  // of states
-  Device device;                                         // the sequence's, and of all that the network makes
+  // Gradient tensors of which the backward step writes row t + offset in every timestep t.
+  std::set<std::pair<std::string, int64_t>> written_rows;
+  Device device;  // the sequence's, and of all that the network makes
   bool is_fetched = false, is_settled = false;
   std::map<std::string, Tensor> forward_slabs;  // once it is settled
   Segments segments;

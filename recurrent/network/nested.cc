@@ -16,10 +16,10 @@ std::map<std::string, TensorType> known_in_step(const RecurrentSpec& spec, const
   std::map<std::string, TensorType> known, outside;
   for (size_t i = 0; i < in.size(); ++i)
     if (in[i].known) outside[op.def.input(static_cast<int>(i))] = in[i];
-  ShapeCall call(in, {});
+  const std::vector<TensorType> states =
+      infer_states(*static_cast<const RecurrentArgs*>(op.args.get()), ShapeCall(in, {}));
   for (size_t i = 0; i < spec.states.size(); ++i)
-    if (const TensorType type = infer_state(*static_cast<const RecurrentArgs*>(op.args.get()), call, i); type.known)
-      outside[spec.states[i].name] = type;
+    if (states[i].known) outside[spec.states[i].name] = states[i];
   known = outside;
   for (const Link& link : spec.links) {
     const auto it = outside.find(link.external);

@@ -45,11 +45,12 @@ std::map<std::string, LinkTarget> link_targets(const Backward& b) {
   for (const StateSpec& state : b.spec.states) changing.insert(b.state_gradient(state));
   for (const StepOutput& output : b.spec.outputs) given.insert(b.renamed(output.external + "_grad"));
   const Segments& segments = b.scratch.segments;
+  const std::set<std::string> states = state_names(b.spec);
   for (const Link& link : b.spec.links) {
     LinkTarget& target = targets[b.renamed(link.internal)];
     target.offset = link.offset;
     target.window = link.window;
-    target.read_only = !is_state(b.spec, link.external);
+    target.read_only = states.count(link.external) == 0;
     if (const auto state = segments.states.find(link.external); segments.used && state != segments.states.end()) {
       target.whole = segments.work.states.at(link.external);
       target.segment_of = state->second.rows;
@@ -123,12 +124,14 @@ ShapeKey shape_key(const Backward& b, const std::map<std::string, LinkTarget>& l
 // The slabs that show outputs, under whatever name.
 std::set<std::string> visible_slabs(const Backward& b, const std::map<std::string, Tensor>& slabs) {
   std::set<std::string> visible;
+  std::set<const void*> shown;
   for (const StepOutput& output : b.spec.outputs) {
     visible.insert(output.internal);
-    const auto shown = slabs.find(output.internal);
-    for (const auto& [name, slab] : slabs)
-      if (shown != slabs.end() && slab.shares_storage(shown->second)) visible.insert(name);
+    if (const auto slab = slabs.find(output.internal); slab != slabs.end()) shown.insert(slab->second.storage().get());
   }
+  shown.erase(nullptr);
+  for (const auto& [name, slab] : slabs)
+    if (shown.count(slab.storage().get()) > 0) visible.insert(name);
   return visible;
 }
 
@@ -140,13 +143,18 @@ bool writes(const NetDef& net, const std::string& name) {
 // States' gradients that operators see which run for a block of timesteps get all their rows.
 void complete_gradients(Backward& b) {
   RecurrentScratch& scratch = b.scratch;
-  const auto is_seen = [&](auto& turn) {
-    if (turn.second.rows == 0 || !scratch.backward->is_seen_in_blocks(turn.second.latest)) return false;
-    scratch.backward->let_go_of(turn.second.latest);
+  if (scratch.gradients_in_turn.empty()) return;
+  const std::set<const void*> in_blocks = scratch.backward->links_in_blocks();
+  std::set<const void*> seen;
+  std::erase_if(scratch.gradients_in_turn, [&](auto& turn) {
+    const void* const storage = turn.second.latest.storage().get();
+    if (turn.second.rows == 0 || in_blocks.count(storage) == 0) return false;
+    seen.insert(storage);
     b.gradients.erase(turn.first);
     return true;
-  };
-  if (std::erase_if(scratch.gradients_in_turn, is_seen) == 0) return;
+  });
+  if (seen.empty()) return;
+  scratch.backward->let_go_of(seen);
   prepare_state_gradients(b);
   for (const auto& [name, link] : link_targets(b)) scratch.backward->rebind_link(name, link);
 }
@@ -160,7 +168,9 @@ void bind_program(Backward& b) {
   const bool may_stay = !(KeepValues::now() && scratch.backward && scratch.backward->overwrites());
   if (may_stay && scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
     for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link);
-    for (size_t i = 0; i < totals.size(); ++i) scratch.backward->rebind_total(i, totals[i].second);
+    std::vector<Tensor> sums;
+    for (const auto& [name, total] : totals) sums.push_back(total);
+    scratch.backward->rebind_totals(sums);
     for (const auto& [name, slab] : slabs) scratch.backward->rebind_slab(name, slab);
     return;
   }
@@ -284,6 +294,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
     scratch.gradients_in_turn.clear();
     for (const std::string& name : gradients_taken_in_turn(scratch.backward_spec, call.def, call.net))
       scratch.gradients_in_turn[name] = {};
+    scratch.written_rows = written_rows(scratch.backward_spec);
     scratch.backward_of = args.identity;
   }
   Backward b{scratch.backward_spec,

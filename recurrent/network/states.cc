@@ -21,10 +21,17 @@ Shape state_shape(const Shape& initial, int64_t steps, int64_t batch) {
 
 namespace {
 
-bool is_named_outside(const std::string& state, const OperatorDef& def, const NetDef& net) {
-  auto names = [&](const auto& list) { return std::ranges::find(list, state) != list.end(); };
-  if (names(def.output()) || names(net.external_output())) return true;
-  return std::ranges::any_of(net.op(), [&](const OperatorDef& op) { return names(op.input()); });
+// Takes out what the operator makes, and what the net around it shows or reads.
+void remove_named_outside(std::set<std::string>& names, const OperatorDef& def, const NetDef& net) {
+  const auto remove = [&](const auto& list) {
+    for (const std::string& name : list) names.erase(name);
+  };
+  remove(def.output());
+  remove(net.external_output());
+  for (const OperatorDef& op : net.op()) {
+    if (names.empty()) return;
+    remove(op.input());
+  }
 }
 
 // The type and shape of a state over time.
@@ -64,27 +71,16 @@ void write_initial_rows(const Tensor& initial, Tensor rows) {
 int64_t rows_ahead(const RecurrentScratch& scratch, const StateSpec& state, int64_t initial, int64_t steps,
                    int64_t batch) {
   const RecurrentSpec& spec = scratch.forward_spec;
-  if (spec.reverse || !spec.runs_pass("split")) return 0;
-  const auto is_read = [&](const Link& link) {
-    return link.external == state.name && link.offset > 0 &&
-           std::ranges::any_of(spec.step_net.op(), [&](const OperatorDef& op) {
-             return std::ranges::find(op.input(), link.internal) != op.input().end();
-           });
-  };
-  if (std::ranges::none_of(spec.links, is_read)) return 0;
+  if (spec.reverse || !spec.runs_pass("split") || scratch.read_ahead.count(state.name) == 0) return 0;
   const int64_t block = staged_block(batch, std::max<int64_t>(std::min(forward_block(scratch, batch), steps), 1));
   return block * (static_cast<int64_t>(spec.states.size()) + 1 + initial / block);
 }
 
-}  // namespace
-
-namespace {
-
 // Of which nobody outside sees more than the last row, and the step net single rows.
 std::set<std::string> hidden_states(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
   std::set<std::string> names;
-  for (const StateSpec& state : spec.states)
-    if (!is_named_outside(state.name, def, net)) names.insert(state.name);
+  for (const StateSpec& state : spec.states) names.insert(state.name);
+  remove_named_outside(names, def, net);
   for (const Link& link : spec.links)
     if (link.window != 1) names.erase(link.external);
   for (const StateView& view : spec.views)
@@ -102,28 +98,25 @@ std::set<std::string> states_in_segments(const RecurrentSpec& spec, const Operat
   return spec.has_backward ? hidden_states(spec, def, net) : std::set<std::string>{};
 }
 
-namespace {
-
-bool names_blob(const NetDef& net, const std::string& name) {
-  const auto has = [&](const auto& list) { return std::ranges::find(list, name) != list.end(); };
-  return std::ranges::any_of(net.op(), [&](const OperatorDef& op) { return has(op.input()) || has(op.output()); });
+std::set<std::string> states_read_ahead(const RecurrentSpec& spec) {
+  std::set<std::string> read, states;
+  for (const OperatorDef& op : spec.step_net.op()) read.insert(op.input().begin(), op.input().end());
+  for (const Link& link : spec.links)
+    if (link.offset > 0 && read.count(link.internal) > 0) states.insert(link.external);
+  return states;
 }
-
-}  // namespace
 
 std::set<std::string> gradients_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net) {
   std::set<std::string> names;
   if (!spec.rename.empty()) return names;
-  for (const StateSpec& state : spec.states) {
-    const std::string name = state.name + "_grad";
-    const auto is_this = [&](const Link& link) { return link.external == name; };
-    const auto is_a_row = [&](const Link& link) {
-      return !is_this(link) || (link.window == 1 && (link.offset == 0 || link.offset == 1));
-    };
-    if (!is_named_outside(name, def, net) && !names_blob(spec.backward_net, name) &&
-        std::ranges::none_of(spec.links, is_this) && std::ranges::all_of(spec.backward_links, is_a_row))
-      names.insert(name);
-  }
+  for (const StateSpec& state : spec.states) names.insert(state.name + "_grad");
+  remove_named_outside(names, def, net);
+  for (const OperatorDef& op : spec.backward_net.op())
+    for (const auto* blobs : {&op.input(), &op.output()})
+      for (const std::string& name : *blobs) names.erase(name);
+  for (const Link& link : spec.links) names.erase(link.external);
+  for (const Link& link : spec.backward_links)
+    if (link.window != 1 || (link.offset != 0 && link.offset != 1)) names.erase(link.external);
   return names;
 }
 
@@ -168,12 +161,25 @@ std::vector<Tensor> initial_values(const RecurrentSpec& spec, const BlobCall& ca
   return values;
 }
 
+// By storage: the initial values that lie there.
+using ValuesInStorages = std::multimap<const void*, size_t>;
+
+ValuesInStorages values_in_storages(const std::vector<Tensor>& initial) {
+  ValuesInStorages values;
+  for (size_t i = 0; i < initial.size(); ++i)
+    if (initial[i].storage()) values.emplace(initial[i].storage().get(), i);
+  return values;
+}
+
 // Before state `index` gets its first rows: copies initial values that lie in its tensor, where a run before has left
 // them. A single row of its own stays where it is until it is copied.
-void save_values_in(const Tensor& state, size_t index, std::vector<Tensor>& initial) {
-  for (size_t i = index; i < initial.size(); ++i)
-    if (initial[i].shares_storage(state) && (i > index || initial_rows(initial[i]) > 1))
-      initial[i] = initial[i].clone();
+void save_values_in(const Tensor& state, size_t index, ValuesInStorages& values, std::vector<Tensor>& initial) {
+  const auto [begin, end] = values.equal_range(state.storage().get());
+  for (auto value = begin; value != end; ++value) {
+    const size_t i = value->second;
+    if (i > index || (i == index && initial_rows(initial[i]) > 1)) initial[i] = initial[i].clone();
+  }
+  values.erase(begin, end);
 }
 
 }  // namespace
@@ -181,6 +187,7 @@ void save_values_in(const Tensor& state, size_t index, std::vector<Tensor>& init
 void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch) {
   const RecurrentSpec& spec = scratch.forward_spec;
   std::vector<Tensor> initial = initial_values(spec, call);
+  ValuesInStorages in_storages = values_in_storages(initial);
   for (size_t i = 0; i < spec.states.size(); ++i) {
     const StateSpec& state = spec.states[i];
     auto [dtype, shape] = state_type(spec, state, call, steps, batch);
@@ -200,7 +207,7 @@ void initialise_states(RecurrentScratch& scratch, BlobCall& call, int64_t steps,
       whole = Tensor::empty(dtype, shape, scratch.device);
     const Tensor first = in_segments ? scratch.segments.rows_before(scratch.segments.work, state.name, 0)
                                      : whole.rows(spec.reverse ? steps % shape[0] : 0, count);
-    save_values_in(whole, i, initial);
+    save_values_in(whole, i, in_storages, initial);
     write_initial_rows(initial[i], first);
     count_recurrent({.copied = 0, .initial = static_cast<int64_t>(first.bytes()), .spread = 0});
     whole.mark_written();

@@ -22,6 +22,9 @@ std::set<std::string> states_taken_in_turn(const RecurrentSpec& spec, const Oper
 // the step at t reads one and writes the other, and no name outside shows an earlier one.
 std::set<std::string> gradients_taken_in_turn(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
 
+// The names of the states that the step net reads where it makes them.
+std::set<std::string> states_read_ahead(const RecurrentSpec& spec);
+
 // Of a network with a backward pass: the names of the states that may have the rows of a segment of timesteps alone.
 std::set<std::string> states_in_segments(const RecurrentSpec& spec, const OperatorDef& def, const NetDef& net);
 

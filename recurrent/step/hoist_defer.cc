@@ -18,9 +18,7 @@ using Phase = Schedule::Phase;
 bool is_made_earlier(const StepIr& ir, size_t op, int index) {
   const StepSlot& slot = *ir.slots[index];
   if (slot.cycle > 0 && slot.first != slot.kept) return false;  // its rows go round within a block
-  return std::ranges::none_of(ir.links_to(slot.whole.storage().get()), [&](int s) {
-    return std::ranges::any_of(ir.writers(s), [&](size_t w) { return ir.ops[w]->stage >= ir.ops[op]->stage; });
-  });
+  return ir.links_like(index).last_stage < ir.ops[op]->stage;
 }
 
 // What is there before the first timestep of the block: the sequence, values of the forward pass, what others hoisted,
@@ -54,11 +52,9 @@ bool read_after(const StepIr& ir, size_t op, int index) {
   if (row < 0 || (slot.changes && (row > 0) != ir.spec.descending)) return false;
   if (!by.empty()) return !slot.changes && by.back() < op && !ir.shares_storage(index);
   // Rows of a tensor that later timesteps go on writing, all beyond this one.
-  return std::ranges::all_of(ir.links_to(slot.whole.storage().get()), [&](int s) {
-    if (ir.writers(s).empty()) return true;
-    const int64_t written = ir.first_row(s);
-    return written >= 0 && (ir.spec.descending ? written < row : written > row);
-  });
+  const SlotUses::Links& links = ir.links_like(index);
+  if (links.written == 0) return true;
+  return links.rows_known && (ir.spec.descending ? links.last < row : links.first > row);
 }
 
 // Nobody waits for it before the end of the block.

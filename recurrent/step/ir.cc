@@ -96,8 +96,18 @@ SlotUses StepIr::find_uses() const {
         add(uses.users[s], i);
         if (writes) add(uses.writers[s], i);
       }
-  for (size_t s = 0; s < slots.size(); ++s)
-    if (slots[s]->kind == Kind::link) uses.links[slots[s]->whole.storage().get()].push_back(static_cast<int>(s));
+  for (size_t s = 0; s < slots.size(); ++s) {
+    if (slots[s]->kind != Kind::link) continue;
+    SlotUses::Links& links = uses.links[slots[s]->whole.storage().get()];
+    ++links.slots;
+    if (uses.writers[s].empty()) continue;
+    const int64_t row = first_row(static_cast<int>(s));
+    links.rows_known = links.rows_known && row >= 0;
+    links.first = links.written == 0 ? row : std::min(links.first, row);
+    links.last = links.written == 0 ? row : std::max(links.last, row);
+    ++links.written;
+    for (const size_t w : uses.writers[s]) links.last_stage = std::max(links.last_stage, ops[w]->stage);
+  }
   return uses;
 }
 
@@ -107,16 +117,16 @@ const std::vector<size_t>& StepIr::users(int slot) const { return known_uses->us
 
 int StepIr::uses_of(int slot) const { return known_uses->uses[slot]; }
 
-// The linked slots that show this tensor.
-const std::vector<int>& StepIr::links_to(const void* storage) const {
-  static const std::vector<int> none;
-  const auto found = known_uses->links.find(storage);
+// Those that show the slot's tensor.
+const SlotUses::Links& StepIr::links_like(int slot) const {
+  static const SlotUses::Links none;
+  const auto found = known_uses->links.find(slots[slot]->whole.storage().get());
   return found == known_uses->links.end() ? none : found->second;
 }
 
 // Whether another linked slot shows the same tensor.
 bool StepIr::shares_storage(int slot) const {
-  return std::ranges::any_of(links_to(slots[slot]->whole.storage().get()), [&](int s) { return s != slot; });
+  return links_like(slot).slots > (slots[slot]->kind == Kind::link ? 1 : 0);
 }
 
 // Two numbers of timesteps, so that a size that happens to be one of them is not taken for timesteps.
@@ -182,15 +192,15 @@ std::vector<int64_t> StepIr::columns_of(const StepOp& op, bool puts) const {
   return fn(op.op.args.get(), ShapeCall(in, out));
 }
 
-int StepIr::stage_of_storage(const void* storage) const {
-  if (stages == 1) return 0;
-  for (const auto& op : ops) {
-    const auto shows = [&](int s) {
-      return s >= 0 && slots[s]->kind == StepSlot::Kind::link && slots[s]->whole.storage().get() == storage;
-    };
-    if (std::ranges::any_of(op->in_slots, shows) || std::ranges::any_of(op->out_slots, shows)) return op->stage;
-  }
-  return 0;
+// Of what links show: the stage of the first operator that uses it.
+std::map<const void*, int> StepIr::stages_of_storages() const {
+  std::map<const void*, int> stages;
+  for (const auto& op : ops)
+    for (const auto* used : {&op->in_slots, &op->out_slots})
+      for (const int s : *used)
+        if (s >= 0 && slots[s]->kind == StepSlot::Kind::link)
+          stages.emplace(slots[s]->whole.storage().get(), op->stage);
+  return stages;
 }
 
 Schedule StepIr::schedule() const {
@@ -213,11 +223,13 @@ Schedule StepIr::schedule() const {
   for (const StepSpec::Sum& sum : spec.totals)
     if (const auto slot = slots_by_name.find(sum.name); slot != slots_by_name.end())
       schedule.totals.push_back({slot->second, sum.gradient, is_accumulator(slot->second)});
+  const std::map<const void*, int> stage_of = stages_of_storages();
   std::set<const void*> seen;
   for (size_t s = 0; s < slots.size(); ++s) {
     const StepSlot& slot = *slots[s];
-    if (slot.kind == StepSlot::Kind::link && slot.changes && seen.insert(slot.whole.storage().get()).second)
-      schedule.changing.emplace_back(static_cast<int>(s), stage_of_storage(slot.whole.storage().get()));
+    if (slot.kind != StepSlot::Kind::link || !slot.changes || !seen.insert(slot.whole.storage().get()).second) continue;
+    const auto stage = stage_of.find(slot.whole.storage().get());
+    schedule.changing.emplace_back(static_cast<int>(s), stage == stage_of.end() ? 0 : stage->second);
   }
   return schedule;
 }

@@ -98,9 +98,16 @@ struct StepTotal {
 // Who reads and writes each slot, found once for a pass. A pass that changes operators' slots keeps that up to date
 // or asks about others alone.
 struct SlotUses {
+  // The linked slots that show one tensor.
+  struct Links {
+    int slots = 0, written = 0;   // how many there are, and how many of them operators write
+    int last_stage = -1;          // of those operators
+    bool rows_known = true;       // of those that are written, all show single rows that follow one another
+    int64_t first = 0, last = 0;  // these rows at timestep 0, if there are any
+  };
   std::vector<std::vector<size_t>> writers, users;  // operators, in order
   std::vector<int> uses;                            // as often as an operator has it
-  std::map<const void*, std::vector<int>> links;    // by storage: linked slots that show it
+  std::map<const void*, Links> links;               // by storage
 };
 
 struct StepIr {
@@ -110,7 +117,7 @@ struct StepIr {
   int uses_of(int slot) const;
   const std::vector<size_t>& writers(int slot) const;
   const std::vector<size_t>& users(int slot) const;
-  const std::vector<int>& links_to(const void* storage) const;
+  const SlotUses::Links& links_like(int slot) const;
   bool shares_storage(int slot) const;
   bool varies(int slot) const;
   bool is_total(int slot) const;
@@ -121,7 +128,7 @@ struct StepIr {
   bool can_stack(const StepOp& op) const;
   bool can_stack(const StepOp& op, int64_t steps) const;
   std::vector<int64_t> columns_of(const StepOp& op, bool puts) const;
-  int stage_of_storage(const void* storage) const;
+  std::map<const void*, int> stages_of_storages() const;
   Schedule schedule() const;
   void add_place(Error& error, const StepOp& op) const;
   bool runs_pass(const std::string& pass) const { return spec.disabled_passes.count(pass) == 0; }

@@ -45,9 +45,7 @@ std::string waits_for(const StepIr& ir, const StepOp& op, const SlotUses& uses) 
     const StepSlot& slot = *ir.slots[s];
     if (slot.kind == Kind::link) {
       const auto links = uses.links.find(slot.whole.storage().get());
-      const bool written = slot.changes || (links != uses.links.end() && std::ranges::any_of(links->second, [&](int l) {
-                                              return !uses.writers[l].empty();
-                                            }));
+      const bool written = slot.changes || (links != uses.links.end() && links->second.written > 0);
       if (written) return fmt::format("reads \"{}\", a state that timesteps write", slot.name);
       continue;
     }

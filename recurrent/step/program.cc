@@ -90,6 +90,7 @@ int batch_dim(const Shape& shape, int64_t batch) {
 
 StepProgram::StepProgram(StepIr ir) : ir_(std::move(ir)), packs_(ir_.spec.packs) {
   bind_pointers();
+  find_parts();
   if (kChecksPasses) check_pass(ir_, "layout");
   ir_.expected.clear();
   ir_.spec.net = nullptr;
@@ -107,6 +108,24 @@ void StepProgram::bind_pointers() {
     for (const int s : op->in_slots) op->in.push_back(s < 0 ? nullptr : &ir_.slots[s]->tensor);
     for (const int s : op->out_slots) op->out.push_back(s < 0 ? nullptr : &ir_.slots[s]->tensor);
   }
+}
+
+// Operators in their order; a value that is added up after each timestep has its own place in that, too.
+void StepProgram::find_parts() {
+  std::vector<std::set<int>> slots(static_cast<size_t>(ir_.stages) * kPhases);
+  parts_.resize(slots.size());
+  for (const auto& op : ir_.ops) {
+    const size_t index = part_index(op->phase, op->stage);
+    parts_[index].ops.push_back(op.get());
+    slots[index].insert(op->in_slots.begin(), op->in_slots.end());
+    slots[index].insert(op->out_slots.begin(), op->out_slots.end());
+  }
+  for (const StepTotal& total : ir_.totals)
+    if (!ir_.is_accumulator(total.slot))
+      for (int stage = 0; stage < ir_.stages; ++stage) slots[part_index(Phase::step, stage)].insert(total.slot);
+  for (size_t i = 0; i < slots.size(); ++i)
+    for (const int s : slots[i])
+      if (s >= 0) parts_[i].slots.push_back(ir_.slots[s].get());
 }
 
 void StepProgram::rebind_link(const std::string& internal, const LinkTarget& link) {
@@ -140,12 +159,13 @@ std::string StepProgram::own_slab_of(const std::string& name) const {
 
 void StepProgram::drop_bytes(size_t slot) {
   for (Tensor* t : {&ir_.slots[slot]->tensor, &ir_.slots[slot]->whole, &ir_.slots[slot]->stacked}) t->drop_bytes();
-  for (const auto& lane : lanes_) lane->tensors[slot].drop_bytes();
+  for (const auto& lane : lanes_)
+    if (Tensor* tensor = lane->find(static_cast<int>(slot))) tensor->drop_bytes();
 }
 
-void StepProgram::let_go_of(const Tensor& linked) {
+void StepProgram::let_go_of(const std::set<const void*>& storages) {
   for (size_t s = 0; s < ir_.slots.size(); ++s)
-    if (ir_.slots[s]->kind == Kind::link && ir_.slots[s]->whole.shares_storage(linked)) drop_bytes(s);
+    if (ir_.slots[s]->kind == Kind::link && storages.count(ir_.slots[s]->whole.storage().get()) > 0) drop_bytes(s);
 }
 
 void StepProgram::let_go_of_outside() {
@@ -169,11 +189,10 @@ void StepProgram::let_go_of_segment() {
     if (ir_.slots[s]->in_segment) drop_bytes(s);
 }
 
-void StepProgram::rebind_total(size_t gradient, const Tensor& total) {
+void StepProgram::rebind_totals(const std::vector<Tensor>& totals) {
   for (StepTotal& t : ir_.totals) {
-    if (t.gradient != gradient) continue;
-    t.tensor = total;
-    if (ir_.is_accumulator(t.slot)) ir_.slots[t.slot]->tensor = total;
+    t.tensor = totals.at(t.gradient);
+    if (ir_.is_accumulator(t.slot)) ir_.slots[t.slot]->tensor = t.tensor;
   }
 }
 
@@ -206,7 +225,8 @@ void StepProgram::start_run(bool again) {
 
 void StepProgram::run_step(int stage, int64_t t, RunContext& run) {
   run.timestep = t;
-  for (const auto& slot : ir_.slots) {
+  const Part& steps = parts_[part_index(Phase::step, stage)];
+  for (StepSlot* slot : steps.slots) {
     if (slot->reshaped && slot->whole.defined()) slot->tensor.set_view(slot->row, slot->base);
     const int64_t row = slot->kind == Kind::block ? t % ir_.ring : t;
     if (slot->stride > 0) slot->tensor.set_offset(slot->place(row));
@@ -216,8 +236,7 @@ void StepProgram::run_step(int stage, int64_t t, RunContext& run) {
   RunContext step = run;
   step.packs = packs_weights(ir_.spec.steps) ? &packs_ : nullptr;
   const bool watched = AnomalyWatch::looks();  // asked once: a call of a small operator takes some hundred nanoseconds
-  for (const auto& op : ir_.ops) {
-    if (op->phase != Phase::step || op->stage != stage) continue;
+  for (StepOp* op : steps.ops) {
     try {
       const double start = run.profiler ? now_seconds() : 0;
       call(*op, step, watched);
@@ -360,14 +379,16 @@ int StepProgram::block_operators() const {
       std::count_if(ir_.ops.begin(), ir_.ops.end(), [](const auto& op) { return op->phase != Phase::step; }));
 }
 
-bool StepProgram::is_seen_in_blocks(const Tensor& linked) const {
-  const auto is_row = [&](int s) {
-    return s >= 0 && ir_.slots[s]->kind == Kind::link && ir_.slots[s]->whole.shares_storage(linked);
-  };
-  return std::ranges::any_of(ir_.ops, [&](const auto& op) {
-    return op->phase != Phase::step &&
-           (std::ranges::any_of(op->in_slots, is_row) || std::ranges::any_of(op->out_slots, is_row));
-  });
+std::set<const void*> StepProgram::links_in_blocks() const {
+  std::set<const void*> storages;
+  for (const auto& op : ir_.ops) {
+    if (op->phase == Phase::step) continue;
+    for (const auto* slots : {&op->in_slots, &op->out_slots})
+      for (const int s : *slots)
+        if (s >= 0 && ir_.slots[s]->kind == Kind::link) storages.insert(ir_.slots[s]->whole.storage().get());
+  }
+  storages.erase(nullptr);
+  return storages;
 }
 
 void StepProgram::bind_block(StepOp& op) {
@@ -384,9 +405,9 @@ void StepProgram::bind_block(StepOp& op) {
 }
 
 void StepProgram::run_block(Phase phase, int stage, const Block& block, RunContext& run) {
-  const auto runs = [&](const auto& op) { return op->phase == phase && op->stage == stage; };
-  if (std::ranges::none_of(ir_.ops, runs)) return;
-  for (const auto& slot : ir_.slots) {
+  const Part& runs = parts_[part_index(phase, stage)];
+  if (runs.ops.empty()) return;
+  for (StepSlot* slot : runs.slots) {
     if (slot->shape_only) {
       slot->stacked.set_type(slot->tensor.dtype(), slot->tensor.shape().with(0, slot->tensor.dim(0) * block.count));
       continue;
@@ -406,8 +427,7 @@ void StepProgram::run_block(Phase phase, int stage, const Block& block, RunConte
   RunContext in_block = run;
   const int64_t blocks = ir_.spec.steps / (phase == Phase::after ? ir_.after_block : ir_.spec.block);
   in_block.packs = packs_weights(blocks) ? &packs_ : nullptr;
-  for (const auto& op : ir_.ops) {
-    if (!runs(op)) continue;
+  for (const StepOp* op : runs.ops) {
     try {
       const double start = run.profiler ? now_seconds() : 0;
       Call call(op->block_in, op->block_out, in_block);
@@ -431,12 +451,12 @@ Shape StepProgram::shape_in(const Lane* lane, int slot) const {
   return has_all ? ir_.slots[slot]->tensor.shape() : lane_shape(slot, lane->samples);
 }
 
-// What the lane does not use is never alive. A point is an operator, and the end of the step, when totals are added up.
+// Of these slots, all of which the lane uses. A point is an operator, and the end of the step, when totals are added
+// up.
 std::vector<Lifetime> StepProgram::scratch_lifetimes(const std::vector<int>& slots, const Lane* lane) const {
   std::vector<Lifetime> lifetimes(slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
     const int s = slots[i];
-    if (lane && !lane->used[s]) continue;
     lifetimes[i].bytes = byte_size(ir_.slots[s]->tensor.dtype(), shape_in(lane, s));
     for (const size_t op : ir_.users(s)) use_at(lifetimes[i], static_cast<int>(op));
     if (ir_.is_total(s)) use_at(lifetimes[i], static_cast<int>(ir_.ops.size()));
@@ -453,9 +473,17 @@ void StepProgram::lay_out_scratch() {
   std::vector<Lane*> lanes;
   for (const auto& lane : lanes_) lanes.push_back(lane.get());
   if (lanes.empty()) lanes.push_back(nullptr);
+  std::vector<std::vector<int>> used;  // by lane
   std::vector<ArenaPlan> plans;
   int64_t bytes = 0;
-  for (const Lane* lane : lanes) bytes += plans.emplace_back(plan_arena(scratch_lifetimes(slots, lane))).bytes;
+  for (const Lane* lane : lanes) {
+    const auto has = [&](int s) { return ir_.slots[s]->laid_out; };
+    if (lane)
+      std::ranges::copy_if(lane->slots, std::back_inserter(used.emplace_back()), has);
+    else
+      used.push_back(slots);
+    bytes += plans.emplace_back(plan_arena(scratch_lifetimes(used.back(), lane))).bytes;
+  }
   // Parts of a few bytes may take more than the whole does, because each is rounded up.
   if (bytes > bytes_apart(scratch_lifetimes(slots, nullptr))) {
     for (const int s : slots)
@@ -465,10 +493,9 @@ void StepProgram::lay_out_scratch() {
   const Tensor arena = Tensor::empty(DType::uint8, {bytes}, ir_.spec.device);
   int64_t start = 0;
   for (size_t l = 0; l < lanes.size(); start += plans[l++].bytes) {
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const int s = slots[i];
-      if (lanes[l] && !lanes[l]->used[s]) continue;
-      Tensor& tensor = lanes[l] ? lanes[l]->tensors[s] : ir_.slots[s]->tensor;
+    for (size_t i = 0; i < used[l].size(); ++i) {
+      const int s = used[l][i];
+      Tensor& tensor = lanes[l] ? *lanes[l]->find(s) : ir_.slots[s]->tensor;
       tensor = Tensor::view(arena.storage(), static_cast<size_t>(start + plans[l].offsets[i]),
                             ir_.slots[s]->tensor.dtype(), shape_in(lanes[l], s));
     }
@@ -480,9 +507,8 @@ void StepProgram::lay_out_scratch() {
 void StepProgram::check_places(const Lane* lane) const {
   std::map<int, ScratchPlace> places;
   for (size_t s = 0; s < ir_.slots.size(); ++s) {
-    const Tensor& tensor = lane ? lane->tensors[s] : ir_.slots[s]->tensor;
-    if (ir_.slots[s]->laid_out && (!lane || lane->used[s]))
-      places[static_cast<int>(s)] = {tensor.offset(), tensor.bytes()};
+    const Tensor* tensor = lane ? lane->find(static_cast<int>(s)) : &ir_.slots[s]->tensor;
+    if (ir_.slots[s]->laid_out && tensor) places[static_cast<int>(s)] = {tensor->offset(), tensor->bytes()};
   }
   Schedule schedule = ir_.schedule();
   for (const StepTotal& total : ir_.totals)
@@ -583,9 +609,10 @@ int StepProgram::lanes_for(int threads) const {
 // Shows the lane its part of what this run reads and writes.
 void StepProgram::bind_lane(Lane& lane) {
   lane.moving.clear();
-  for (size_t s = 0; s < ir_.slots.size(); ++s) {
+  for (size_t i = 0; i < lane.slots.size(); ++i) {
+    const int s = lane.slots[i];
     const StepSlot& slot = *ir_.slots[s];
-    Tensor& tensor = lane.tensors[s];
+    Tensor& tensor = lane.tensors[i];
     if (slot.kind == Kind::timestep && slot.stride == 0) {
       if (!tensor.defined()) tensor = Tensor::zeros(DType::int32, {1});
       lane.timestep = &tensor;
@@ -593,12 +620,12 @@ void StepProgram::bind_lane(Lane& lane) {
     }
     if (slot.laid_out && !slot.tensor.storage()) continue;  // the lane has a part of its own
     tensor = slot.tensor;
-    if (!lane.used[s] || slot.unused || !slot.typed || ir_.is_total(static_cast<int>(s))) continue;
+    if (slot.unused || !slot.typed || ir_.is_total(s)) continue;
     const int d = lane.samples < ir_.spec.batch ? batch_dim(tensor.shape(), ir_.spec.batch) : -1;
     size_t before = 0;
-    if (ir_.varies(static_cast<int>(s)) && d >= 0) {
+    if (ir_.varies(s) && d >= 0) {
       before = slot.tensor.bytes() / static_cast<size_t>(ir_.spec.batch) * static_cast<size_t>(lane.first);
-      const Shape shape = lane_shape(static_cast<int>(s), lane.samples);
+      const Shape shape = lane_shape(s, lane.samples);
       if (tensor.storage()) {
         tensor.set_view(shape, slot.tensor.offset() + before);
       } else {
@@ -614,26 +641,30 @@ std::unique_ptr<StepProgram::Lane> StepProgram::make_lane(int stage, int index, 
   lane->stage = stage;
   lane->first = ir_.spec.batch * index / count;
   lane->samples = ir_.spec.batch * (index + 1) / count - lane->first;
-  lane->used.resize(ir_.slots.size());
-  lane->tensors.resize(ir_.slots.size());
-  const auto tensor = [&](int s) -> Tensor* {
-    if (s < 0) return nullptr;
-    lane->used[s] = true;
-    return &lane->tensors[s];
-  };
-  for (const auto& op : ir_.ops) {
-    if (op->phase != Phase::step || op->stage != stage) continue;
-    Lane::Operator made{op.get(), {}, {}};
-    for (const int s : op->in_slots) made.in.push_back(tensor(s));
-    for (const int s : op->out_slots) made.out.push_back(tensor(s));
+  const std::vector<StepOp*>& ops = parts_[part_index(Phase::step, stage)].ops;
+  std::set<int> used;
+  for (const StepOp* op : ops) {
+    used.insert(op->in_slots.begin(), op->in_slots.end());
+    used.insert(op->out_slots.begin(), op->out_slots.end());
+  }
+  used.erase(-1);
+  lane->slots.assign(used.begin(), used.end());
+  lane->tensors.resize(lane->slots.size());
+  for (const StepOp* op : ops) {
+    Lane::Operator made{op, {}, {}};
+    for (const int s : op->in_slots) made.in.push_back(lane->find(s));
+    for (const int s : op->out_slots) made.out.push_back(lane->find(s));
     lane->ops.push_back(std::move(made));
   }
   return lane;
 }
 
-bool StepProgram::has_steps(int stage) const {
-  return std::ranges::any_of(ir_.ops, [&](const auto& op) { return op->phase == Phase::step && op->stage == stage; });
+const Tensor* StepProgram::Lane::find(int slot) const {
+  const auto found = std::ranges::lower_bound(slots, slot);
+  return found == slots.end() || *found != slot ? nullptr : &tensors[static_cast<size_t>(found - slots.begin())];
 }
+
+Tensor* StepProgram::Lane::find(int slot) { return const_cast<Tensor*>(std::as_const(*this).find(slot)); }
 
 void StepProgram::prepare_lanes() {
   if (const int most = serial_here() ? 1 : threads(); most != threads_) {
@@ -641,7 +672,7 @@ void StepProgram::prepare_lanes() {
     lanes_.clear();
     int count = lanes_for(most);
     int with_steps = 0;
-    for (int s = 0; s < ir_.stages; ++s) with_steps += has_steps(s) ? 1 : 0;
+    for (int s = 0; s < ir_.stages; ++s) with_steps += parts_[part_index(Phase::step, s)].ops.empty() ? 0 : 1;
     const bool at_once = most > 1 || ir_.spec.device.kind != DeviceKind::cpu;
     wave_ = count == 0 && at_once && with_steps > 1 && ir_.runs_pass("wavefront") && may_use_lanes();
     if (wave_) count = 1;
@@ -703,7 +734,12 @@ StepProgram::Block StepProgram::block_at(int64_t size, int64_t i) const {
 void StepProgram::prepare_row_sums(const std::vector<RowSum>& row_sums) {
   row_sums_.resize(static_cast<size_t>(ir_.stages));
   for (std::vector<RowSum>& sums : row_sums_) sums.clear();
-  for (const RowSum& sum : row_sums) row_sums_[ir_.stage_of_storage(sum.to.storage().get())].push_back(sum);
+  std::map<const void*, int> stages;
+  if (ir_.stages > 1 && !row_sums.empty()) stages = ir_.stages_of_storages();
+  for (const RowSum& sum : row_sums) {
+    const auto stage = stages.find(sum.to.storage().get());
+    row_sums_[stage == stages.end() ? 0 : stage->second].push_back(sum);
+  }
 }
 
 void StepProgram::run_steps(int stage, const Block& block, RunContext& run) {

@@ -11,10 +11,12 @@
 // Errors: carry the operator, the step net and the timestep.
 #pragma once
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,7 +41,7 @@ class StepProgram {
   // Points links to other tensors of the same shapes (their storage may have changed since the last run), or to all
   // rows where the latest were given.
   void rebind_link(const std::string& internal, const LinkTarget& link);
-  void rebind_total(size_t gradient, const Tensor& total);
+  void rebind_totals(const std::vector<Tensor>& totals);  // by the numbers of their gradients
   // `whole` begins with the row of timestep `origin`.
   void rebind_slab(const std::string& name, const Tensor& whole, int64_t origin = 0);
   // False if a blob outside has changed its type or shape, so that the program does not fit any more.
@@ -55,8 +57,8 @@ class StepProgram {
   std::string own_slab_of(const std::string& name) const;
   // All of them, as they are without the shape that the last operator gave them.
   std::map<std::string, Tensor> own_slabs() const;
-  // Lets go of the bytes that links to this tensor show, until they are bound again.
-  void let_go_of(const Tensor& linked);
+  // Lets go of the bytes that links to these storages show, until they are bound again.
+  void let_go_of(const std::set<const void*>& storages);
   // The same of all links, totals and blobs outside, behind a run: else they would stay while the next run's are made.
   void let_go_of_outside();
   // Binds a link again that was let go of, if the tensor is like the one before.
@@ -71,8 +73,8 @@ class StepProgram {
   // timestep.
   std::map<std::string, Tensor> blobs(int64_t t) const;
   int64_t slab_bytes() const;
-  bool is_seen_in_blocks(const Tensor& linked) const;  // operators that run once per block see rows of the tensor
-  bool overwrites() const { return ir_.overwrites; }   // a run leaves other values in the slabs that it was given
+  std::set<const void*> links_in_blocks() const;      // storages that operators that run once per block see rows of
+  bool overwrites() const { return ir_.overwrites; }  // a run leaves other values in the slabs that it was given
   const RecurrentCounters& copied() const { return ir_.copied; }  // per timestep
   // How many operators run once per block, and how many in every timestep.
   int block_operators() const;
@@ -96,11 +98,14 @@ class StepProgram {
       std::vector<Tensor*> out;
     };
     explicit Lane(WeightPacks& weights) : packs(weights) {}
+    Tensor* find(int slot);  // null if its operators do not use it
+    const Tensor* find(int slot) const;
+    bool uses(int slot) const { return std::ranges::binary_search(slots, slot); }
 
     int stage = 0;
     int64_t first = 0, samples = 0;
-    std::vector<bool> used;       // by slot
-    std::vector<Tensor> tensors;  // by slot
+    std::vector<int> slots;       // that its operators use, rising
+    std::vector<Tensor> tensors;  // by these
     std::vector<Moving> moving;
     Tensor* timestep = nullptr;  // its own, because lanes are not at the same one
     std::vector<Operator> ops;
@@ -109,7 +114,18 @@ class StepProgram {
     std::exception_ptr error;
   };
 
+  // What runs together, and the slots that have to show its timesteps.
+  struct Part {
+    std::vector<StepOp*> ops;
+    std::vector<StepSlot*> slots;
+  };
+
   void bind_pointers();
+  void find_parts();
+  static constexpr size_t kPhases = 3;
+  static size_t part_index(Phase phase, int stage) {
+    return static_cast<size_t>(stage) * kPhases + static_cast<size_t>(phase);
+  }
   void drop_bytes(size_t slot);
   bool packs_weights(int64_t products) const;
   void start_run(bool again);
@@ -145,12 +161,12 @@ class StepProgram {
   int lanes_for(int threads) const;
   void bind_lane(Lane& lane);
   std::unique_ptr<Lane> make_lane(int stage, int index, int count);
-  bool has_steps(int stage) const;
   void prepare_lanes();
   void run_lane(Lane& lane, const Block& block, const RunContext& run);
   int64_t blocks_of(int64_t size) const { return (range_.count + size - 1) / size; }
 
   StepIr ir_;
+  std::vector<Part> parts_;  // by stage and phase
   WeightPacks packs_;
   std::vector<const void*> constants_;
   std::vector<std::unique_ptr<Lane>> lanes_;   // stage by stage, the same number in each

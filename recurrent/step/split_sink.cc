@@ -5,7 +5,6 @@
 // for the block (splitting a stack into loops; sinking). Two stages may also work on two blocks at once (a wavefront,
 // see step_schedule.cc).
 #include <algorithm>
-#include <ranges>
 
 #include "recurrent/step/components.h"
 #include "recurrent/step/ir.h"
@@ -55,10 +54,12 @@ void order_slot(const StepIr& ir, Orders& orders, int slot) {
   for (const size_t i : all) orders.add(by[0], i);
 }
 
-// Whether the one slot shows a row that the other has shown at an earlier timestep, and that nobody writes again.
-bool is_earlier_row(const StepIr& ir, int slot, int than) {
-  const int64_t row = ir.first_row(slot), other = ir.first_row(than);
-  return row >= 0 && other >= 0 && (ir.spec.descending ? row > other : row < other) && ir.writers(slot).empty();
+// Whether nobody writes what the slot shows, which those that are written have shown at earlier timesteps.
+bool is_earlier_row(const StepIr& ir, int slot) {
+  const SlotUses::Links& links = ir.links_like(slot);
+  const int64_t row = ir.first_row(slot);
+  return ir.writers(slot).empty() && row >= 0 && links.rows_known &&
+         (ir.spec.descending ? row > links.last : row < links.first);
 }
 
 // Between timesteps, who reads a state waits for who writes it.
@@ -73,15 +74,19 @@ void order_rows(const StepIr& ir, Orders& orders, const std::vector<int>& same_t
     for (const size_t i : all) orders.bind_over_time(all[0], i);
     return;
   }
-  for (const int written : same_tensor) {
-    // Several that write one slot are bound to each other; of two, one is another operator than any that reads.
-    for (const size_t w : ir.writers(written) | std::views::take(2)) {
-      for (const int other : same_tensor) {
-        if (other == written) continue;
-        const bool earlier = is_earlier_row(ir, other, written);
-        for (const size_t i : ir.users(other)) earlier ? orders.add_over_time(w, i) : orders.bind_over_time(w, i);
-      }
-    }
+  // All that write are bound to each other, and stand for each other: of two, one is another operator than any that
+  // reads. Who uses the only slot that is written has its order within the timestep.
+  std::vector<size_t> writers;
+  for (const int s : same_tensor)
+    for (const size_t w : ir.writers(s))
+      if (writers.size() < 2 && std::ranges::count(writers, w) == 0) writers.push_back(w);
+  if (writers.empty()) return;
+  const bool one_is_written = ir.links_like(same_tensor[0]).written == 1;
+  for (const int s : same_tensor) {
+    if (one_is_written && !ir.writers(s).empty()) continue;
+    const bool earlier = is_earlier_row(ir, s);
+    for (const size_t w : writers)
+      for (const size_t i : ir.users(s)) earlier ? orders.add_over_time(w, i) : orders.bind_over_time(w, i);
   }
 }
 

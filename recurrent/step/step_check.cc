@@ -61,13 +61,16 @@ struct Timesteps {
 class SymbolicRun {
  public:
   explicit SymbolicRun(const Schedule& s) : s_(s), memories_(s.slots.size()) {
+    for (const Schedule::Op& op : s.ops) parts_[{op.phase, op.stage}].push_back(&op);
+    for (const auto& [slot, stage] : s.changing) changing_[stage].push_back(slot);
+    const std::vector<bool> crossing = find_crossing();
     std::map<const void*, int> by_storage;
     for (size_t i = 0; i < s.slots.size(); ++i) {
       const auto index = static_cast<int>(i);
       const void* storage = s.slots[i]->whole.storage().get();
       memory_of_.push_back(storage ? by_storage.emplace(storage, index).first->second : index);
       if (s.slots[i]->kind == Kind::block) memories_[memory_of_[i]].is_arena = true;
-      apart_.push_back(!s.placed && s.slots[i]->kind == Kind::scratch && crosses(index));
+      apart_.push_back(!s.placed && s.slots[i]->kind == Kind::scratch && crossing[i]);
     }
   }
 
@@ -95,17 +98,25 @@ class SymbolicRun {
  private:
   using Overlay = std::map<int, uint64_t>;  // slots of a chain that is at work
 
-  bool crosses(int slot) const {
-    std::optional<std::pair<Phase, int>> where;
+  // By slot: whether operators use it that run once for a block, or in several stages.
+  std::vector<bool> find_crossing() const {
+    std::vector<bool> crossing(s_.slots.size());
+    std::vector<std::optional<std::pair<Phase, int>>> where(s_.slots.size());
     for (const Schedule::Op& op : s_.ops)
       for (const std::vector<int>* list : {&op.in, &op.out})
         for (const int s : *list) {
-          if (s != slot) continue;
+          if (s < 0) continue;
           const std::pair here{op.phase, op.stage};
-          if (where.value_or(here) != here || op.phase != Phase::step) return true;
-          where = here;
+          if (where[s].value_or(here) != here || op.phase != Phase::step) crossing[s] = true;
+          where[s] = here;
         }
-    return false;
+    return crossing;
+  }
+
+  const std::vector<const Schedule::Op*>& part(Phase phase, int stage) const {
+    static const std::vector<const Schedule::Op*> none;
+    const auto found = parts_.find({phase, stage});
+    return found == parts_.end() ? none : found->second;
   }
 
   int64_t blocks_of(int64_t size) const { return (s_.steps + size - 1) / size; }
@@ -140,12 +151,11 @@ class SymbolicRun {
   void run_steps(int stage, const Timesteps& block) {
     for (int64_t i = 0; i < block.count; ++i) {
       const int64_t t = timestep_at(block, i);
-      for (const Schedule::Op& op : s_.ops)
-        if (op.phase == Phase::step && op.stage == stage) run_op(op, t);
+      for (const Schedule::Op* op : part(Phase::step, stage)) run_op(*op, t);
       for (const Schedule::Total& total : s_.totals)
         if (!total.by_kernel) totals_[total.gradient] += read(total.slot, t);
-      for (const auto& [slot, waits] : s_.changing)
-        if (waits == stage) add_from_outside(slot, t);
+      if (const auto slots = changing_.find(stage); slots != changing_.end())
+        for (const int slot : slots->second) add_from_outside(slot, t);
     }
   }
 
@@ -162,8 +172,8 @@ class SymbolicRun {
 
   // All rows are read before any is written.
   void run_block(Phase phase, int stage, const Timesteps& block) {
-    for (const Schedule::Op& op : s_.ops) {
-      if (op.phase != phase || op.stage != stage) continue;
+    for (const Schedule::Op* const its : part(phase, stage)) {
+      const Schedule::Op& op = *its;
       block_inputs_.assign(static_cast<size_t>(block.count), {});
       for (int64_t t = 0; t < block.count; ++t) {
         for (size_t i = 0; i < op.in.size(); ++i) {
@@ -263,6 +273,8 @@ class SymbolicRun {
   }
 
   const Schedule& s_;
+  std::map<std::pair<Phase, int>, std::vector<const Schedule::Op*>> parts_;  // operators, by phase and stage
+  std::map<int, std::vector<int>> changing_;                                 // slots, by the stage that waits
   std::vector<int> memory_of_;  // by slot: the first slot that shows the same tensor
   std::vector<bool> apart_;     // by slot: a scratch that is to get a row for each timestep
   std::vector<Memory> memories_;

@@ -131,9 +131,9 @@ int64_t bytes_of(const Cell& cell, const Feeds& feeds, bool training) {
 
 int64_t rounded(int64_t elements) { return (elements * 8 + 63) / 64 * 64; }
 
-// The state and the number of the timestep, of which each lane has one, too.
-int64_t bytes_without_scratch(int64_t steps, int64_t batch, int64_t width, int lanes) {
-  return rounded((steps + 1) * batch * width) + (1 + lanes) * 64;
+// The state and the number of the timestep. A lane has such a number of its own only if its operators read it.
+int64_t bytes_without_scratch(int64_t steps, int64_t batch, int64_t width) {
+  return rounded((steps + 1) * batch * width) + 64;
 }
 
 TEST_F(Layout, AChainTakesTwoBuffers) {
@@ -144,7 +144,7 @@ TEST_F(Layout, AChainTakesTwoBuffers) {
       for (const int threads : {1, 2}) {
         SCOPED_TRACE(fmt::format("{} links, T = {}, B = {}, {} threads", links, steps, batch, threads));
         set_threads(threads);
-        const int64_t others = bytes_without_scratch(steps, batch, width, threads == 2 && batch == 8 ? 2 : 0);
+        const int64_t others = bytes_without_scratch(steps, batch, width);
         EXPECT_EQ(bytes_of(cell, feeds, false), others + 2 * rounded(batch * width));
         EXPECT_EQ(bytes_of(without_layout(cell), feeds, false), others + (links + 1) * rounded(batch * width));
       }
@@ -156,7 +156,7 @@ TEST_F(Layout, LargeAndSmallValuesTakeTurns) {
   for (const int threads : {1, 2}) {
     set_threads(threads);
     const Feeds feeds = feeds_of(5, 8, 16);
-    const int64_t others = bytes_without_scratch(5, 8, 16, threads == 2 ? 2 : 0);
+    const int64_t others = bytes_without_scratch(5, 8, 16);
     EXPECT_EQ(bytes_of(wide_cell(), feeds, false), others + 4 * rounded(8 * 16)) << threads;
     EXPECT_EQ(bytes_of(without_layout(wide_cell()), feeds, false), others + 7 * rounded(8 * 16)) << threads;
   }
@@ -175,7 +175,7 @@ TEST_F(Layout, HoistedValuesTakeTwoBlocks) {
     set_threads(threads);
     const Feeds feeds = feeds_of(100, 8, 16);
     const Cell cell = hoisted_cell(6);
-    const int64_t others = bytes_without_scratch(100, 8, 16, threads == 2 ? 2 : 0), block = rounded(128 * 16);
+    const int64_t others = bytes_without_scratch(100, 8, 16), block = rounded(128 * 16);
     EXPECT_EQ(bytes_of(cell, feeds, false), others + 2 * block) << threads;
     EXPECT_EQ(bytes_of(without_layout(cell), feeds, false), others + 7 * block) << threads;
   }
@@ -252,7 +252,7 @@ TEST_F(Layout, FollowsTheNumberOfThreads) {
       continue;
     }
     EXPECT_EQ(compare(workspace.fetch("h_all"), expected, 0), "") << threads;
-    EXPECT_EQ(now, bytes + (threads == 1 ? 0 : 2 * 64)) << threads;  // lanes have timesteps of their own
+    EXPECT_EQ(now, bytes) << threads;
   }
 }
 
