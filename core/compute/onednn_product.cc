@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -231,16 +233,20 @@ PreparedProduct cached_product(const ProductPart& part) {
   return {&products->get(part.key), part};
 }
 
-ProductMemory& PackMemory::take(size_t bytes, std::vector<std::shared_ptr<ProductMemory>>& taken) {
-  std::shared_ptr<ProductMemory> best;
-  std::erase_if(all_, [](const auto& block) { return block.expired(); });
-  for (const auto& known : all_) {
-    std::shared_ptr<ProductMemory> block = known.lock();
-    if (block->size() < bytes || std::ranges::find(taken, block) != taken.end()) continue;
-    if (!best || block->size() < best->size()) best = std::move(block);
+std::shared_ptr<ProductMemory> PackMemory::take(size_t bytes, Free& free) {
+  if (free.next == 0) std::erase_if(all_, [](const auto& block) { return block.second.expired(); });
+  for (auto known = all_.lower_bound(free.next); known != all_.end(); ++known)
+    if (const auto block = known->second.lock()) free.by_size.emplace(block->size(), known->second);
+  free.next = next_;
+  for (auto best = free.by_size.lower_bound(bytes); best != free.by_size.end();) {
+    const auto block = best->second.lock();
+    best = free.by_size.erase(best);
+    if (block) return block;
   }
-  if (!best) all_.push_back(best = std::make_shared<ProductMemory>(bytes));
-  return *taken.emplace_back(std::move(best));
+  const auto made = std::make_shared<ProductMemory>(bytes);
+  all_.emplace(next_++, made);
+  free.next = next_;
+  return made;
 }
 
 // The packed matrices of one run. Products of the same layout share them, whatever their number of rows.
@@ -252,15 +258,16 @@ class WeightStore {
   void start(const std::vector<const void*>& constant) {
     if (constant != constant_) {
       packed_.clear();
-      taken_.clear();
+      free_ = {};
       ++filled;
+      constant_ = sorted_ = constant;
+      std::ranges::sort(sorted_, std::less<>());
     }
-    constant_ = constant;
     memory_->owner = this;
     ++run;
   }
   bool is_its_turn() const { return run > 0 && memory_->owner == this; }
-  bool holds(const void* b) const { return std::find(constant_.begin(), constant_.end(), b) != constant_.end(); }
+  bool holds(const void* b) const { return std::ranges::binary_search(sorted_, b, std::less<>()); }
   PackedWeights& get(const float* b, const Product& product) {
     const std::lock_guard lock(lookup_);
     auto& layouts = packed_[b];
@@ -271,20 +278,19 @@ class WeightStore {
   }
   std::unique_ptr<PackedWeights> make(const memory::desc& plain, const memory::desc& packed) {
     const std::lock_guard lock(taking_);
-    ProductMemory& memory = memory_->take(packed.get_size(), taken_);
-    if (std::ranges::find(held_, taken_.back()) == held_.end()) held_.push_back(taken_.back());
-    return std::make_unique<PackedWeights>(plain, packed, memory);
+    const auto memory = held_.insert(memory_->take(packed.get_size(), free_)).first;
+    return std::make_unique<PackedWeights>(plain, packed, **memory);
   }
 
   uint64_t run = 0, filled = 0;
 
  private:
   SpinLock lookup_, taking_;
-  std::shared_ptr<PackMemory> memory_;                 // shared with others that take turns
-  std::vector<std::shared_ptr<ProductMemory>> taken_;  // these blocks of it are in use
-  // And these stay for when the matrices are others, so that a run takes the same wherever they lie.
-  std::vector<std::shared_ptr<ProductMemory>> held_;
-  std::vector<const void*> constant_;
+  std::shared_ptr<PackMemory> memory_;  // shared with others that take turns
+  PackMemory::Free free_;               // the blocks of it that are not in use
+  // These stay for when the matrices are others, so that a run takes the same wherever they lie.
+  std::set<std::shared_ptr<ProductMemory>> held_;
+  std::vector<const void*> constant_, sorted_;
   std::map<const void*, std::vector<std::unique_ptr<PackedWeights>>> packed_;
 };
 
@@ -295,8 +301,6 @@ struct WeightPacks::Entry {
 };
 
 struct WeightPacks::Panels {
-  const float* b;
-  int64_t n, k, ld;
   std::unique_ptr<PackedWeights> weights;
   uint64_t run = 0;
   int64_t products = 0;  // in this run
@@ -335,15 +339,15 @@ const float* WeightPacks::panels_of(const float* b, int64_t n, int64_t k, int64_
   constexpr int64_t kMostElements = 128 << 10, kProductsToPay = 16;
   if (n * k > kMostElements || n % columns != 0) return nullptr;
   forget_others();
-  auto known =
-      std::ranges::find_if(panels_, [&](const auto& p) { return p->b == b && p->n == n && p->k == k && p->ld == ld; });
-  if (known == panels_.end()) {
+  std::unique_ptr<Panels>& known = panels_[{b, n, k, ld}];
+  if (!known) {
     const memory::dims sizes = {n / columns, columns, k};
     const memory::desc plain(sizes, memory::data_type::f32, memory::dims{columns * ld, ld, 1});
     const memory::desc packed(sizes, memory::data_type::f32, memory::dims{columns * k, 1, columns});
-    known = panels_.emplace(known, new Panels{b, n, k, ld, store_->make(plain, packed)});
+    known = std::make_unique<Panels>();
+    known->weights = store_->make(plain, packed);
   }
-  Panels& panels = **known;
+  Panels& panels = *known;
   if (panels.run != store_->run) panels.products = 0;
   panels.run = store_->run;
   if (++panels.products <= kProductsToPay) return nullptr;

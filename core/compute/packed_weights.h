@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 namespace stepnet {
@@ -68,13 +69,19 @@ class Products {
 // Threads: one at a time.
 class PackMemory {
  public:
-  // At least so many bytes that are not `taken` yet, in which they are put; the best that is there, or new ones.
-  ProductMemory& take(size_t bytes, std::vector<std::shared_ptr<ProductMemory>>& taken);
+  // What one of them has not taken since it began with an empty one.
+  struct Free {
+    std::multimap<size_t, std::weak_ptr<ProductMemory>> by_size;
+    uint64_t next = 0;  // blocks from there on are not in it yet
+  };
+  // At least so many bytes that are free, and are not any more: the best that is there, or new ones.
+  std::shared_ptr<ProductMemory> take(size_t bytes, Free& free);
 
   const void* owner = nullptr;  // whose matrices are in it
 
  private:
-  std::vector<std::weak_ptr<ProductMemory>> all_;  // owned by who has taken them
+  std::map<uint64_t, std::weak_ptr<ProductMemory>> all_;  // in the order in which they were made, by who owns them
+  uint64_t next_ = 0;
 };
 
 class WeightPacks {
@@ -105,7 +112,7 @@ class WeightPacks {
   void forget_others();
   std::shared_ptr<WeightStore> store_;
   std::map<std::pair<const void*, ProductKey>, std::unique_ptr<Entry>> products_;
-  std::vector<std::unique_ptr<Panels>> panels_;
+  std::map<std::tuple<const float*, int64_t, int64_t, int64_t>, std::unique_ptr<Panels>> panels_;  // by b, n, k, ld
   uint64_t filled_ = 0;  // when the store's matrices were last others
 };
 
