@@ -14,6 +14,14 @@ class TrainingFaults : public ::testing::Test {
     if (const std::string why = no_shim(); !why.empty()) GTEST_SKIP() << why;
   }
 };
+// What files hold after an end in the middle is the same with sanitizers, and takes several times as long.
+class TrainingEnds : public TrainingFaults {
+ protected:
+  void SetUp() override {
+    TrainingFaults::SetUp();
+    if (is_sanitized()) GTEST_SKIP() << "only calls that fail are for sanitizers";
+  }
+};
 
 // Of those that once lost something all, of the others some.
 bool some_faults(const TriedFault& t) {
@@ -36,18 +44,18 @@ TEST_F(TrainingFaults, SomeDisksFail) {
   EXPECT_EQ(fail_disks(training, [](const TriedFault& t) { return t.index % 250 == 125; }), 0);
 }
 
-TEST_F(TrainingFaults, SomeKills) {
+TEST_F(TrainingEnds, SomeKills) {
   FaultyTraining training;
   EXPECT_EQ(kill_runs(training, 12, 1), 0);
 }
 
-TEST_F(TrainingFaults, SomeLossesOfPower) {
+TEST_F(TrainingEnds, SomeLossesOfPower) {
   FaultyTraining training;
   EXPECT_EQ(lose_power(training, 3, 1), 0);
 }
 
 // Where a checkpoint is seen that was not synced, and the names before it were not either.
-TEST_F(TrainingFaults, LossesOfPowerAtTheFirstCheckpointAndAtTheEnd) {
+TEST_F(TrainingEnds, LossesOfPowerAtTheFirstCheckpointAndAtTheEnd) {
   for (const bool validates : {false, true}) {
     FaultyTraining training(validates);
     const auto chosen = [](const JournalEntry& entry) {

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Three checkpoints, of which the first goes when the last is there.
-constexpr const char* kOptions = "--threads 1 --lr 0.02 --iterations 6 --checkpoint-every 2 --validate-every 2";
+constexpr const char* kOptions = "--threads 1 --lr 0.02 --iterations 6 --validate-every 2";
 constexpr int64_t kSavedHalfway = 2;
 
 // The number behind `words` in a text; -1 if they are not there.
@@ -35,14 +35,26 @@ int64_t number_after(const std::string& text, const std::string& words) {
 // A path without what a file that is written aside has at its end.
 std::string final_name(const std::string& path) { return path.substr(0, path.find(".part-")); }
 
-void add_checkpoint(std::map<std::string, std::string>& facts, const std::string& run, const std::string& file) {
-  const Checkpoint contents = load_checkpoint(run + "/" + file);
+void add_tensors(std::map<std::string, std::string>& facts, const Checkpoint& contents, const std::string& file) {
   for (const auto& [name, tensor] : contents.tensors)
     facts[file + ", tensor " + name] =
         tensor.str() + std::string(reinterpret_cast<const char*>(tensor.raw()), tensor.bytes());
+}
+
+void add_checkpoint(std::map<std::string, std::string>& facts, const std::string& run, const std::string& file) {
+  const Checkpoint contents = load_checkpoint(run + "/" + file);
+  add_tensors(facts, contents, file);
   // Times differ, and so does what of the metrics had to be saved along.
   for (const auto& [name, text] : contents.texts)
     if (name != "seconds" && name != "unsynced-metrics") facts[file + ", " + name] = text;
+}
+
+// The library of the address sanitizer if this program has one, as the command has then; it must be loaded first.
+std::string address_sanitizer() {
+  std::istringstream in(read_all("/proc/self/maps"));
+  for (std::string line; std::getline(in, line);)
+    if (line.find("/libasan.so") != line.npos) return line.substr(line.find('/'));
+  return "";
 }
 
 std::string quoted_end(const std::string& text) {
@@ -52,12 +64,18 @@ std::string quoted_end(const std::string& text) {
 
 }  // namespace
 
-std::string no_shim() {
+bool is_sanitized() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return "a sanitizer's library must be the first that is loaded";
+  return true;
 #else
-  return fs::exists(faults_shim_path()) ? "" : faults_shim_path() + " was not built";
+  return false;
 #endif
+}
+
+std::string no_shim() {
+  if (is_sanitized() && address_sanitizer().empty())
+    return "of sanitizers, only libasan.so lets the shim be loaded too";
+  return fs::exists(faults_shim_path()) ? "" : faults_shim_path() + " was not built";
 }
 
 const char* fault_name(Fault fault) {
@@ -92,18 +110,24 @@ FaultyTraining::FaultyTraining(bool validates)
   write_all(folder_ + "/net.pbtxt", tiny_net_text());
   write_all(folder_ + "/text", tiny_text());
   before_ = read_disk_tree(folder_);
-  const Outcome outcome = start()->wait();
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* every : {"1", "2"}) {  // the last checkpoint but one is that of iteration 5, then of 4
+    write_tree(before_, folder_);
+    const Outcome outcome = start(Fault::none, 0, every)->wait();
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    older_.push_back(older_tensors());
+  }
   expected_ = facts();
 }
 
-std::unique_ptr<Command> FaultyTraining::start(Fault fault, unsigned at) const {
+std::unique_ptr<Command> FaultyTraining::start(Fault fault, unsigned at, const std::string& every) const {
   std::vector<std::string> all = {"train", folder_ + "/net.pbtxt", "--text", folder_ + "/text", "--out", run()};
   for (const std::string& word : words(kOptions)) all.push_back(word);
+  all.insert(all.end(), {"--checkpoint-every", every});
   if (!validates_) all.insert(all.end(), {"--holdout", "0"});
   if (has_checkpoint()) all.emplace_back("--resume");
+  const std::string sanitizer = address_sanitizer();
   const std::pair<const char*, std::string> environment[] = {
-      {"LD_PRELOAD", faults_shim_path()},
+      {"LD_PRELOAD", sanitizer.empty() ? faults_shim_path() : sanitizer + ":" + faults_shim_path()},
       {"STEPNET_FAULTS_ROOT", folder_},
       {"STEPNET_FAULTS_JOURNAL", journal_},
       {"STEPNET_FAULTS_AT", fmt::format("{} {}", at, static_cast<unsigned>(fault))}};
@@ -192,7 +216,7 @@ std::string FaultyTraining::check_fault(const FileTree& tree, const JournalEntry
   if (o.signal != 0 && !(to_be_killed && o.signal == SIGKILL)) {
     wrong = fmt::format("ended by signal {}", o.signal);
   } else if (to_be_killed ? o.signal == 0 : o.code != 0 && o.code != 2) {
-    wrong = fmt::format("exit code {}", o.code);
+    wrong = fmt::format("exit code {}: {}", o.code, quoted_end(o.err));
   } else if (o.code == 0) {
     wrong = difference();
   } else if (o.code == 2) {
@@ -204,7 +228,7 @@ std::string FaultyTraining::check_fault(const FileTree& tree, const JournalEntry
   }
   if (!wrong.empty()) return wrong;
   const int64_t saved = saved_in(session.journal, session.journal.size());
-  return check_end(resumes ? std::max(saved, kSavedHalfway) : saved);
+  return check_end(resumes ? std::max(saved, kSavedHalfway) : saved, o.code == 2);
 }
 
 std::string FaultyTraining::check_loss(const std::vector<JournalEntry>& journal, size_t calls, Loss loss,
@@ -215,13 +239,13 @@ std::string FaultyTraining::check_loss(const std::vector<JournalEntry>& journal,
   return check_end(saved_in(journal, calls));
 }
 
-std::string FaultyTraining::check_end(int64_t saved) const {
+std::string FaultyTraining::check_end(int64_t saved, bool after_error) const {
   const Outcome outcome = start()->wait();
   if (outcome.code != 0) return fmt::format("cannot go on: exit code {}, {}", outcome.code, outcome.err);
   const int64_t from = number_after(outcome.err, "going on after iteration ");
   if (std::max<int64_t>(from, 0) < saved)
     return fmt::format("went on from iteration {} although {} had been saved: {}", from, saved, outcome.err);
-  const std::string different = difference();
+  const std::string different = difference(after_error);
   return different.empty() ? left_behind() : different;
 }
 
@@ -250,10 +274,21 @@ std::map<std::string, std::string> FaultyTraining::facts() const {
   return facts;
 }
 
-std::string FaultyTraining::difference() const {
-  std::map<std::string, std::string> found;
+std::map<std::string, std::string> FaultyTraining::older_tensors() const {
+  for (const char* file : {"iteration-5.ckpt", "iteration-4.ckpt"}) {
+    if (!fs::exists(run() + "/" + file)) continue;
+    std::map<std::string, std::string> tensors;
+    add_tensors(tensors, load_checkpoint(run() + "/" + file), file);
+    return tensors;
+  }
+  return {};
+}
+
+std::string FaultyTraining::difference(bool after_error) const {
+  std::map<std::string, std::string> found, older;
   try {
     found = facts();
+    older = older_tensors();
   } catch (const Error& e) {
     return e.what();
   }
@@ -263,10 +298,10 @@ std::string FaultyTraining::difference() const {
     return name + " differs";
   }
   if (found.size() != expected_.size()) return "a checkpoint has more than it should";
-  // A run that ended with an error may have saved the iteration before as well.
-  return fs::exists(run() + "/iteration-4.ckpt") || fs::exists(run() + "/iteration-5.ckpt")
-             ? ""
-             : "the last but one checkpoint is gone";
+  // A run whose metrics could not be written ends with that iteration saved, which may be the fifth.
+  if (older.empty()) return "the last but one checkpoint is gone";
+  if (older != older_[1] && !(after_error && older == older_[0])) return "the last but one checkpoint differs";
+  return "";
 }
 
 std::string FaultyTraining::left_behind() const {

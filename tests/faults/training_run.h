@@ -18,6 +18,7 @@ namespace stepnet::testing {
 
 // Why the shim cannot be used here; "" if it can.
 std::string no_shim();
+bool is_sanitized();
 
 class FaultyTraining {
  public:
@@ -34,7 +35,7 @@ class FaultyTraining {
   };
   // Starts the run, or goes on with it if there is a checkpoint. `at`: the call that gets the fault.
   Session train(Fault fault = Fault::none, unsigned at = 0) const;
-  std::unique_ptr<Command> start(Fault fault = Fault::none, unsigned at = 0) const;
+  std::unique_ptr<Command> start(Fault fault = Fault::none, unsigned at = 0, const std::string& every = "2") const;
 
   // The calls of a session without faults that starts from `tree`.
   std::vector<JournalEntry> calls_from(const FileTree& tree) const;
@@ -46,9 +47,11 @@ class FaultyTraining {
   // Loses power after `calls` of `journal`, which starts from before(), goes on, and compares.
   std::string check_loss(const std::vector<JournalEntry>& journal, size_t calls, Loss loss, std::mt19937& draws) const;
   // Goes on to the end; it must not fall behind the checkpoint of `saved`, and end as the undisturbed run.
-  std::string check_end(int64_t saved) const;
+  // `after_error`: a session before has ended with an error, and may have saved an iteration that the undisturbed run
+  // does not save.
+  std::string check_end(int64_t saved, bool after_error = false) const;
   // How the run in the folder differs from the undisturbed one, and what was left behind in it.
-  std::string difference() const;
+  std::string difference(bool after_error = false) const;
   std::string left_behind() const;
 
   // The last iteration whose checkpoint was on the disk, with all that save() does, in the first `calls` of a journal.
@@ -60,12 +63,14 @@ class FaultyTraining {
  private:
   std::string run() const { return folder_ + "/run"; }
   std::map<std::string, std::string> facts() const;
+  std::map<std::string, std::string> older_tensors() const;  // of the last checkpoint but one
 
   TempFolder place_;
   bool validates_;
   std::string folder_, journal_;
   FileTree before_, halfway_;
   std::map<std::string, std::string> expected_;
+  std::vector<std::map<std::string, std::string>> older_;  // of iterations 5 and 4, undisturbed
 };
 
 const char* fault_name(Fault fault);
