@@ -43,6 +43,12 @@ TEST(VisibleText, CommandsPrintNone) {
       "\"values\" strings: \"\\033[3m\" } arg { name: \"shape\" ints: 1 } } op { type: \"Print\" input: \"s\" }");
   const std::string wrong = net("op { type: \"\\033[4mNoSuch\" output: \"\\033[2Ja\" }");
   const std::string missing = net("op { type: \"LoadNpy\" output: \"a\" arg { name: \"path\" s: \"\\033[5mx\" } }");
+  const std::string recurrent =
+      net("op { type: \"RecurrentNetwork\" name: \"\\033[2Jr\" input: \"X\" input: \"h0\" output: \"\\033[3mall\" "
+          "[stepnet.recurrent] { sequence { outer: \"X\" inner: \"\\033[4mx\" } state { input: \"h_prev\" output: "
+          "\"\\033[5mh\" initial: \"h0\" all: \"\\033[3mall\" } timestep: \"t\" step_net { op { type: \"Sum\" input: "
+          "\"h_prev\" input: \"\\033[4mx\" output: \"\\033[5mh\" } } } }");
+  write_all(folder.file("recurrent"), recurrent);
   write_all(folder.file("good"), good);
   write_all(folder.file("wrong"), wrong);
   write_all(folder.file("missing"), missing);
@@ -60,6 +66,7 @@ TEST(VisibleText, CommandsPrintNone) {
       {"gradcheck", folder.file("good"), "--loss", name},
       {"expand", folder.file("good")},
       {"draw", folder.file("good")},
+      {"explain", folder.file("recurrent"), "--feed", "X=float[2,1,3]", "--feed", "h0=float[1,3]"},
       {"run", folder.file("\033[8mnone")},
       {"run", "--\033[9moption"},
       {"ops", "\033[1mnone"},

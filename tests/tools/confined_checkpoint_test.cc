@@ -194,7 +194,7 @@ TEST_F(ConfinedCheckpoint, TrainingIsConfinedByRoot) {
   const std::string load =
       "op { type: 'LoadNpy' output: 'q' arg { name: 'path' s: '/x' } arg { name: 'absolute_path' i: 1 } }";
   refuses(train(with_operator(load)), "is absolute");
-  for (const char* command : {"bench", "estimate", "check"})
+  for (const char* command : {"bench", "estimate", "explain", "check"})
     refuses(stepnet(std::string(command) + " " + file("net.pbtxt") + " --root " + file("root")), "is absolute");
 }
 
