@@ -9,7 +9,7 @@
 #include "core/gradcheck/example_runs.h"
 #include "core/gradcheck/op_example.h"
 #include "core/gradcheck/runs.h"
-#include "core/io/temporary_folder.h"
+#include "core/io/files.h"
 
 namespace stepnet {
 namespace {

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/gradcheck/example_runs.h"
 #include "core/gradcheck/op_example.h"
-#include "core/io/temporary_folder.h"
+#include "core/io/files.h"
 #include "core/operator/op_devices.h"
 #include "core/tensor/half.h"
 

@@ -14,7 +14,7 @@
 //     kind 3  end: u64 number of records before it; nothing follows
 //
 // CRC is CRC-32 as in zlib. Saves in a folder are numbered on, so that the newest file is known without clocks.
-// Threads: one thread per folder at a time.
+// Threads: one thread per folder at a time. Errors: Error that names the file.
 #pragma once
 
 #include <map>
@@ -46,5 +46,13 @@ struct LoadedCheckpoint {
 };
 // The newest checkpoint that can be read; nothing if the folder has none. Throws Error if it has some, all unreadable.
 std::optional<LoadedCheckpoint> load_latest(const FilePlace& folder);
+
+// The file by itself, without its folder.
+inline constexpr uint32_t kCheckpointVersion = 1;
+
+void write_checkpoint_file(const FilePlace& place, uint64_t save_number, const Checkpoint& contents);
+Checkpoint read_checkpoint_file(const FilePlace& place);
+// The number of the save; nothing if the file's header is not a checkpoint's.
+std::optional<uint64_t> checkpoint_number(const FilePlace& place);
 
 }  // namespace stepnet

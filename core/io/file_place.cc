@@ -9,7 +9,8 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/io/file_io.h"
+#include "core/io/files.h"
+#include "core/tensor/workspace.h"
 
 namespace stepnet {
 namespace {
@@ -175,6 +176,12 @@ std::vector<std::string> names_in(const FilePlace& folder) {
   ::closedir(entries);
   if (reason != 0) fail("cannot read the folder {}: {}", folder, system_text(reason));
   return names;
+}
+
+FilePlace net_file(const Workspace& workspace, const std::string& path, PathStart start) {
+  require(!path.empty(), "the name of a file is empty");
+  if (FileRootPtr root = workspace.file_root()) return {std::move(root), path};
+  return start == PathStart::as_it_is ? path : workspace.root_folder + "/" + path;
 }
 
 int open_folder_below(int root, const std::string& path) {

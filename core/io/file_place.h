@@ -18,6 +18,8 @@
 
 namespace stepnet {
 
+class Workspace;
+
 class FileRoot {
  public:
   FileRoot() = default;                 // has no files: every place below it is refused
@@ -93,6 +95,14 @@ void make_folders_of(const FilePlace& place);
 
 // The names of what is in a folder, in no order; throws Error if it cannot be read.
 std::vector<std::string> names_in(const FilePlace& folder);
+
+// Where a file lies that a net names; all operators that open files ask here. In a workspace that is confined
+// (Workspace::confine), by itself or by one that it is in, every path starts at the root folder and stays below it,
+// whatever the operator says of absolute paths. Else a path starts at the workspace's root_folder, or is used as it is.
+// Throws Error if the path is empty, or leaves the folder that the workspace is confined to.
+enum class PathStart { root_folder, as_it_is };
+FilePlace net_file(const Workspace& workspace, const std::string& path, PathStart start);
+inline PathStart path_start(bool absolute) { return absolute ? PathStart::as_it_is : PathStart::root_folder; }
 
 // Opens a folder below another, without following links: by openat2, or where the system has none, by hand. Returns -1
 // with errno if it cannot, ELOOP at a link. `path` has neither ".." nor a slash at its start.

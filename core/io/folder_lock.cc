@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/io/file_io.h"
+#include "core/io/files.h"
 
 namespace stepnet {
 namespace {

@@ -11,9 +11,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/io/db_backends.h"
-#include "core/io/file_io.h"
-#include "core/io/file_reader.h"
+#include "core/io/db.h"
+#include "core/io/files.h"
 #include "core/io/lmdb_check.h"
 
 namespace stepnet {

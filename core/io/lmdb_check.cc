@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/io/file_reader.h"
+#include "core/io/files.h"
 
 namespace stepnet {
 namespace {

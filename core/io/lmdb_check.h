@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "core/io/file_reader.h"
+#include "core/io/files.h"
 
 namespace stepnet {
 

@@ -11,9 +11,8 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/io/db_backends.h"
-#include "core/io/file_io.h"
-#include "core/io/file_reader.h"
+#include "core/io/db.h"
+#include "core/io/files.h"
 
 namespace stepnet {
 namespace {

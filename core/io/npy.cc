@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/io/atomic_file.h"
-#include "core/io/file_reader.h"
+#include "core/io/files.h"
 #include "core/tensor/placement.h"
 
 namespace stepnet {

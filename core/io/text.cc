@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "core/io/file_io.h"
+#include "core/io/files.h"
 #include "core/io/text_parser.h"
 #include "core/operator/nets_inside.h"
 

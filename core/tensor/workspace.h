@@ -66,8 +66,8 @@ class Workspace {
 
   // Where relative paths of files start; "." unless set. Without meaning in a confined workspace.
   std::string root_folder = ".";
-  // Confines all files that nets in this workspace, and in those below it, name to this root (core/io/net_file.h). The
-  // nearest workspace that is confined counts.
+  // Confines all files that nets in this workspace, and in those below it, name to this root (core/io/file_place.h).
+  // The nearest workspace that is confined counts.
   void confine(std::shared_ptr<const FileRoot> root) { file_root_ = std::move(root); }
   std::shared_ptr<const FileRoot> file_root() const;  // null: files anywhere
 

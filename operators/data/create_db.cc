@@ -1,7 +1,7 @@
 // CreateDB: opens a database for reading and puts a reader into a blob. No derivative: it is no tensor.
 
-#include "core/io/db_reader.h"
-#include "core/io/net_file.h"
+#include "core/io/db.h"
+#include "core/io/file_place.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

@@ -1,7 +1,7 @@
 // DBExists: whether a database can be opened for reading. No derivative: the result is a truth value.
 
 #include "core/io/db.h"
-#include "core/io/net_file.h"
+#include "core/io/file_place.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "core/io/db_reader.h"
-#include "core/io/load_blobs.h"
-#include "core/io/net_file.h"
+#include "core/io/blob_db.h"
+#include "core/io/db.h"
+#include "core/io/file_place.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

@@ -1,7 +1,7 @@
 // LoadNpy and SaveNpy: one tensor from and to a .npy file, NumPy's format. No derivatives: they read and write files.
 
-#include "core/io/atomic_file.h"
-#include "core/io/net_file.h"
+#include "core/io/file_place.h"
+#include "core/io/files.h"
 #include "core/io/npy.h"
 #include "core/operator/operator.h"
 

@@ -6,7 +6,8 @@
 
 #include <iostream>
 
-#include "core/io/net_file.h"
+#include "core/io/file_place.h"
+#include "core/io/files.h"
 #include "core/operator/operator.h"
 #include "core/tensor/half.h"
 #include "core/tensor/placement.h"

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "core/io/blob_db.h"
 #include "core/io/db.h"
-#include "core/io/net_file.h"
-#include "core/io/save_blobs.h"
+#include "core/io/file_place.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

@@ -5,8 +5,8 @@
 #include <array>
 #include <cmath>
 
-#include "core/io/atomic_file.h"
-#include "core/io/net_file.h"
+#include "core/io/file_place.h"
+#include "core/io/files.h"
 #include "core/operator/flops.h"
 #include "core/operator/operator.h"
 #include "core/tensor/placement.h"

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "core/io/db_reader.h"
+#include "core/io/db.h"
 #include "core/io/tensor_proto.h"
 #include "core/operator/operator.h"
 

@@ -3,7 +3,7 @@
 // The reader is a TextStreams object: B parts of the text read side by side, T timesteps at a time, so that each batch
 // continues where the last one stopped; after the last batch it starts again. There is no derivative.
 
-#include "core/io/net_file.h"
+#include "core/io/file_place.h"
 #include "core/io/text_stream.h"
 #include "core/operator/operator.h"
 

@@ -7,9 +7,7 @@
 #include <cmath>
 #include <set>
 
-#include "core/io/atomic_file.h"
-#include "core/io/file_io.h"
-#include "core/io/file_reader.h"
+#include "core/io/files.h"
 
 namespace stepnet {
 namespace {

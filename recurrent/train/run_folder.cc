@@ -8,9 +8,8 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/io/atomic_file.h"
-#include "core/io/file_io.h"
-#include "core/io/save_blobs.h"
+#include "core/io/blob_db.h"
+#include "core/io/files.h"
 
 namespace stepnet {
 namespace {
@@ -21,7 +20,7 @@ void make_folder(const std::string& path) {
   require(!failed, "cannot make the folder \"{}\": {}", path, failed.message());
 }
 
-// True for the names that files written aside have (core/io/atomic_file.h) if their process is gone.
+// True for the names that files written aside have (core/io/files.h) if their process is gone.
 bool is_abandoned(const std::string& name) {
   constexpr std::string_view kMark = ".part-";
   const size_t mark = name.rfind(kMark);

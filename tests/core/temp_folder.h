@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string>
 
-#include "core/io/temporary_folder.h"
+#include "core/io/files.h"
 
 namespace stepnet::testing {
 

@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "core/io/checkpoint.h"
-#include "core/io/file_io.h"
+#include "core/io/files.h"
 #include "tests/recurrent/tiny_model.h"
 #include "tools/source_path.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "core/io/crc32.h"
+#include "core/io/files.h"
 #include "recurrent/train/run_setup.h"
 #include "tests/fuzz/support.h"
 

@@ -5,8 +5,8 @@
 
 #include <optional>
 
-#include "core/io/db_reader.h"
-#include "core/io/load_blobs.h"
+#include "core/io/blob_db.h"
+#include "core/io/db.h"
 #include "core/io/text.h"
 #include "core/net/net.h"
 #include "tests/fuzz/support.h"

@@ -12,10 +12,10 @@
 
 #include "core/error.h"
 #include "core/gradcheck/op_example.h"
-#include "core/io/checkpoint_file.h"
+#include "core/io/blob_db.h"
+#include "core/io/checkpoint.h"
 #include "core/io/db.h"
 #include "core/io/npy.h"
-#include "core/io/serialize.h"
 #include "core/io/text.h"
 #include "recurrent/train/trainer.h"
 #include "tests/fuzz/run_net.h"

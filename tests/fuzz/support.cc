@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "core/io/temporary_folder.h"
+#include "core/io/files.h"
 #include "core/tensor/device.h"
 
 namespace stepnet::testing {

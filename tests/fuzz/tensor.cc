@@ -1,5 +1,5 @@
 // Serialized tensors: what a record of a database holds, read as each of the messages that it may be.
-#include "core/io/serialize.h"
+#include "core/io/blob_db.h"
 #include "tests/fuzz/harness.h"
 #include "tests/fuzz/support.h"
 

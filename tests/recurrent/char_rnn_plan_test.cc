@@ -6,8 +6,8 @@
 #include <array>
 #include <cstdio>
 
+#include "core/io/blob_db.h"
 #include "core/io/db.h"
-#include "core/io/load_blobs.h"
 #include "recurrent/train/text_db.h"
 #include "tests/core/temp_folder.h"
 #include "tools/source_path.h"

@@ -7,9 +7,9 @@
 
 #include <map>
 
-#include "core/io/db_reader.h"
+#include "core/io/blob_db.h"
+#include "core/io/db.h"
 #include "core/io/npy.h"
-#include "core/io/save_blobs.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"

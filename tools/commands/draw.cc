@@ -10,8 +10,7 @@
 #include <iostream>
 #include <memory>
 
-#include "core/io/atomic_file.h"
-#include "core/io/temporary_folder.h"
+#include "core/io/files.h"
 #include "core/nearest.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"

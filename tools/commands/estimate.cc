@@ -4,7 +4,7 @@
 
 #include "core/compute/profiler.h"
 #include "core/estimate/report.h"
-#include "core/io/atomic_file.h"
+#include "core/io/files.h"
 #include "tools/commands/cli/dry_net.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/commands.h"

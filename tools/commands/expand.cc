@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "core/error.h"
-#include "core/io/atomic_file.h"
+#include "core/io/files.h"
 #include "core/operator/nets_inside.h"
 #include "core/passes/gradients.h"
 #include "tools/commands/cli/net_file.h"

@@ -10,8 +10,7 @@
 #include <new>
 
 #include "core/error.h"
-#include "core/io/file_io.h"
-#include "core/io/file_reader.h"
+#include "core/io/files.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/cli/signals.h"
 #include "tools/commands/cli/usage.h"

@@ -2,7 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "core/io/atomic_file.h"
+#include "core/io/files.h"
 #include "tools/commands/commands.h"
 #include "tools/reference/op_reference.h"
 #include "tools/reference/typed_calls.h"

@@ -10,10 +10,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/io/atomic_file.h"
-#include "core/io/crc32.h"
-#include "core/io/file_io.h"
-#include "core/io/file_reader.h"
+#include "core/io/files.h"
 
 namespace stepnet::autograd {
 namespace {

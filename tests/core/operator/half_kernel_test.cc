@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "core/gradcheck/op_example.h"
-#include "core/io/temporary_folder.h"
+#include "core/io/files.h"
 #include "core/io/text.h"
 #include "core/net/net.h"
 #include "core/tensor/dry_device.h"

@@ -6,7 +6,7 @@
 #include "core/compute/parallel.h"
 #include "core/gradcheck/example_runs.h"
 #include "core/gradcheck/op_example.h"
-#include "core/io/temporary_folder.h"
+#include "core/io/files.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/half_pieces.h"
 #include "core/tensor/dry_device.h"

@@ -1,5 +1,5 @@
 // CreateDB.
-#include "core/io/db_reader.h"
+#include "core/io/db.h"
 #include "tests/operators/db_test.h"
 
 namespace stepnet::testing::create_db_test {

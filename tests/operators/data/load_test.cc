@@ -1,5 +1,5 @@
 // Load: which records go to which blobs, and what is said where they do not.
-#include "core/io/save_blobs.h"
+#include "core/io/blob_db.h"
 #include "tests/operators/db_test.h"
 
 namespace stepnet::testing::load_test {

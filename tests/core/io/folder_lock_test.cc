@@ -11,7 +11,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::io_folder_lock_test {
+namespace stepnet::folder_lock_test {
 namespace {
 
 using testing::error_text;
@@ -65,4 +65,4 @@ TEST(FolderLock, AFolderThatIsNone) {
 }
 
 }  // namespace
-}  // namespace stepnet::io_folder_lock_test
+}  // namespace stepnet::folder_lock_test

@@ -4,11 +4,10 @@
 #include <random>
 
 #include "core/io/db.h"
-#include "core/io/db_reader.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::io_db_test {
+namespace stepnet::db_test {
 namespace {
 
 using testing::error_text;
@@ -251,4 +250,4 @@ TEST(DbReader, SavedReaderGoesOn) {
 }
 
 }  // namespace
-}  // namespace stepnet::io_db_test
+}  // namespace stepnet::db_test

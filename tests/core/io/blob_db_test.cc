@@ -1,5 +1,5 @@
 // Blobs as records of the public format, and what happens when records lie.
-#include "core/io/serialize.h"
+#include "core/io/blob_db.h"
 
 #include <google/protobuf/stubs/logging.h>
 
@@ -7,13 +7,11 @@
 #include <limits>
 #include <mutex>
 
-#include "core/io/db_reader.h"
-#include "core/io/load_blobs.h"
-#include "core/io/save_blobs.h"
+#include "core/io/db.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::io_serialize_test {
+namespace stepnet::blob_db_test {
 namespace {
 
 using testing::error_text;
@@ -267,4 +265,4 @@ TEST(SaveLoad, DamagedDatabasesAreRefused) {
 }
 
 }  // namespace
-}  // namespace stepnet::io_serialize_test
+}  // namespace stepnet::blob_db_test

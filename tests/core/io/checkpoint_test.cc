@@ -3,11 +3,10 @@
 
 #include <cstring>
 
-#include "core/io/checkpoint_file.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::io_checkpoint_test {
+namespace stepnet::checkpoint_test {
 namespace {
 
 using testing::error_text;
@@ -124,4 +123,4 @@ TEST(Checkpoint, ForeignFilesAndNames) {
 }
 
 }  // namespace
-}  // namespace stepnet::io_checkpoint_test
+}  // namespace stepnet::checkpoint_test

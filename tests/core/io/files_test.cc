@@ -1,12 +1,11 @@
 // FileReader and AtomicFile.
 #include <sys/stat.h>
 
-#include "core/io/atomic_file.h"
-#include "core/io/file_reader.h"
+#include "core/io/files.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::io_files_test {
+namespace stepnet::files_test {
 namespace {
 
 using testing::error_text;
@@ -97,4 +96,4 @@ TEST(RenameIntoPlace, ReplacesOnlyIfTold) {
 }
 
 }  // namespace
-}  // namespace stepnet::io_files_test
+}  // namespace stepnet::files_test

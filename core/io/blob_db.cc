@@ -1,11 +1,16 @@
 // See the header; the messages themselves are in core/io/tensor_proto.h.
-#include "core/io/serialize.h"
+#include "core/io/blob_db.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <limits>
 #include <mutex>
+#include <set>
 
 #include "core/error.h"
-#include "core/io/db_reader.h"
+#include "core/io/db.h"
+#include "core/io/files.h"
 #include "core/tensor/placement.h"
 
 namespace stepnet {
@@ -14,6 +19,7 @@ namespace {
 constexpr const char* kTensorType = "Tensor";
 constexpr const char* kStringType = "std::string";
 constexpr const char* kReaderType = "DBReader";
+constexpr size_t kNamesInMessages = 100;
 constexpr const char* kMutexType = "std::unique_ptr<std::mutex>";
 
 std::string to_bytes(const BlobProto& proto) {
@@ -113,14 +119,14 @@ void BlobAssembler::add_tensor(const TensorProto& proto, int64_t& element_budget
   const TensorSegment s = read_segment(proto);
   if (!started_) {
     require(s.shape.size() <= element_budget, "{}{} has more elements than there are bytes in the database",
-            dtype_name(s.dtype), s.shape);
+            dtype_name(s.dtype), s.shape.str());
     element_budget -= s.shape.size();
     whole_ = s;
     recorded_device_ = device_of_proto(proto);
     value_.tensor() = Tensor::empty(s.dtype, s.shape);
   }
   require(s.dtype == whole_.dtype && s.shape == whole_.shape, "its records disagree: {}{} and {}{}",
-          dtype_name(whole_.dtype), whole_.shape, dtype_name(s.dtype), s.shape);
+          dtype_name(whole_.dtype), whole_.shape.str(), dtype_name(s.dtype), s.shape.str());
   if (s.begin < s.end) {
     const auto [it, fresh] = segments_.emplace(s.begin, s.end);
     const auto after = fresh ? std::next(it) : it;
@@ -157,6 +163,130 @@ std::string BlobAssembler::progress() const {
 void BlobAssembler::move_into(Blob& blob, Device device) {
   if (value_.is_tensor()) value_.tensor() = available(value_.tensor(), device);
   blob = std::move(value_);
+}
+
+namespace {
+
+constexpr size_t kBytesPerCommit = size_t{64} << 20;  // bounds the memory that a transaction holds
+
+// Removes what was written aside, unless it got its name before.
+class Aside {
+ public:
+  explicit Aside(const FilePlace& place) : place_(unused_sibling(place)) {}
+  ~Aside() { remove_aside(place_); }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+  const FilePlace& place() const { return place_; }
+
+ private:
+  FilePlace place_;
+};
+
+void write_records(const std::string& db_type, const FilePlace& place, std::span<const NamedBlob> blobs) {
+  const auto db = open_db(db_type, place, DbMode::create);
+  const auto transaction = db->transaction();
+  size_t pending = 0;
+  for (const NamedBlob& b : blobs) {
+    serialize_blob(*b.blob, b.name, [&](const std::string& key, const std::string& value) {
+      transaction->put(key, value);
+      pending += key.size() + value.size();
+      if (pending < kBytesPerCommit) return;
+      transaction->commit();
+      pending = 0;
+    });
+  }
+  transaction->commit();
+}
+
+}  // namespace
+
+void save_blobs(const std::string& db_type, const FilePlace& place, std::span<const NamedBlob> blobs) {
+  std::set<std::string> names;
+  for (const NamedBlob& b : blobs)
+    require(names.insert(b.name).second, "two blobs would be saved under the name \"{}\"", b.name);
+  check_db_target(db_type, place);
+  const Aside aside(place);
+  write_records(db_type, aside.place(), blobs);
+  struct stat info {};
+  if (look_at(aside.place(), info) && S_ISDIR(info.st_mode)) sync_folder(aside.place());
+  rename_into_place(aside.place(), place, db_replaces(db_type) ? IfExists::replace : IfExists::fail);
+}
+
+std::string strip_prefix(const std::string& name, const std::string& prefix) {
+  const size_t at = prefix.empty() ? std::string::npos : name.find(prefix);
+  return at == std::string::npos ? name : name.substr(at + prefix.size());
+}
+
+void BlobLoader::want(const std::string& name, Blob& blob) {
+  Item& item = items_[name];
+  require(!item.wanted, "the blob \"{}\" is to be loaded twice", name);
+  item.blob = &blob;
+  item.wanted = true;
+  ++wanted_;
+}
+
+BlobLoader::Item* BlobLoader::find(const std::string& name) {
+  if (const auto it = items_.find(name); it != items_.end()) return &it->second;
+  if (!options_.all) {
+    if (ignored_.size() < kNamesInMessages) ignored_.insert(name);
+    return nullptr;
+  }
+  require(!name.empty(), "a record has no blob's name");
+  Item& item = items_[name];
+  item.blob = &workspace_.create(name);
+  return &item;
+}
+
+void BlobLoader::read(DbCursor& cursor, uint64_t bytes, const std::string& source) {
+  const int index = static_cast<int>(sources_.size());
+  sources_.push_back(source);
+  // Every element takes a byte on disk at least.
+  auto element_budget = static_cast<int64_t>(bytes);
+  while (cursor.valid() && !all_wanted_complete()) {
+    const std::string stored(blob_name_of_key(cursor.key()));
+    try {
+      const std::string name = options_.add_prefix + strip_prefix(stored, options_.strip_prefix);
+      if (Item* item = find(name)) {
+        if (item->source < 0) item->source = index;
+        require(item->source == index, "it is also in {}", sources_[static_cast<size_t>(item->source)]);
+        take(*item, cursor.value(), element_budget);
+      }
+    } catch (Error& e) {
+      e.prefix(fmt::format("blob \"{}\" in {}", stored, source));
+      throw;
+    }
+    if (!all_wanted_complete()) cursor.next();
+  }
+}
+
+void BlobLoader::take(Item& item, std::string_view value, int64_t& element_budget) {
+  item.assembler.add(parse_blob_proto(value), element_budget, workspace_.file_root());
+  if (!item.assembler.complete()) return;
+  item.assembler.move_into(*item.blob, options_.keep_device ? item.assembler.recorded_device() : options_.device);
+  if (item.wanted) ++complete_wanted_;
+}
+
+void BlobLoader::read_all(const std::string& db_type, const FilePlace& place) {
+  const auto db = open_db(db_type, place, DbMode::read);
+  const auto cursor = db->cursor();
+  read(*cursor, db->bytes(), place.str());
+}
+
+void BlobLoader::finish() const {
+  std::vector<std::string> missing;
+  for (const auto& [name, item] : items_) {
+    if (item.assembler.complete()) continue;
+    require(item.source < 0, "blob \"{}\" in {} is incomplete: {} are there", name,
+            item.source < 0 ? "" : sources_[static_cast<size_t>(item.source)], item.assembler.progress());
+    missing.push_back(name);
+  }
+  if (missing.empty() || options_.allow_incomplete) return;
+  const std::string hint = suggest(missing[0], {ignored_.begin(), ignored_.end()});
+  const size_t count = missing.size();
+  if (count > 3) missing.resize(3);
+  throw Error(fmt::format("{} of {} blobs are not in {}: {}{}.{}", count, wanted_, fmt::join(sources_, ", "),
+                          fmt::join(missing, ", "), count > 3 ? ", ..." : "", hint),
+              "save them, or set allow_incomplete to 1");
 }
 
 }  // namespace stepnet

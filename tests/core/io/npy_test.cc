@@ -6,7 +6,7 @@
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::io_npy_test {
+namespace stepnet::npy_test {
 namespace {
 
 using testing::error_text;
@@ -111,4 +111,4 @@ TEST_F(Npy, FilesThatCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace stepnet::io_npy_test
+}  // namespace stepnet::npy_test

@@ -13,7 +13,7 @@
 #include "core/io/lmdb_check.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::io_lmdb_fuzz_test {
+namespace stepnet::lmdb_fuzz_test {
 namespace {
 
 using testing::read_all;
@@ -172,4 +172,4 @@ TEST_F(LmdbFuzz, PagesSwappedOrBlank) {
 }
 
 }  // namespace
-}  // namespace stepnet::io_lmdb_fuzz_test
+}  // namespace stepnet::lmdb_fuzz_test

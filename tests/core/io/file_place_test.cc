@@ -9,14 +9,13 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "core/io/atomic_file.h"
 #include "core/io/db.h"
-#include "core/io/file_reader.h"
-#include "core/io/net_file.h"
+#include "core/io/files.h"
+#include "core/tensor/workspace.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
-namespace stepnet::testing::io_file_place_test {
+namespace stepnet::testing::file_place_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -185,4 +184,4 @@ TEST_F(FilePlaceTest, WorkspacesBelowAConfinedOneAreConfined) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::io_file_place_test
+}  // namespace stepnet::testing::file_place_test
