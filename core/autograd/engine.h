@@ -34,7 +34,7 @@ struct GradOptions {
   bool materialize = false;   // it has zeros instead; implies allow_unused
   // With more than one, independent nodes run at the same time, each on one core, and hooks are called by any of these
   // threads. Gradients are added in the same order, so the bits are those of a pass inside a SerialScope
-  // (core/compute/parallel.h); those that wait for their turn are held until then. A pass that records runs on one,
+  // (core/compute/threads.h); those that wait for their turn are held until then. A pass that records runs on one,
   // since the order in which nodes are made is that of later sums.
   int threads = 1;
 };

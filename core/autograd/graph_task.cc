@@ -9,9 +9,9 @@
 #include "core/autograd/gradient_sums.h"
 #include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/tensor/half.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -44,7 +44,7 @@ class PassScope {
 
 template <class T>
 bool any_nan(const Tensor& t) {
-  const Tensor here = available(t, {});
+  const Tensor here = on_device(t, {});
   const auto values = here.span<T>();
   return std::any_of(values.begin(), values.end(), [](T v) { return v != v; });
 }

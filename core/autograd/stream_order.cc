@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 
 namespace stepnet::autograd {
 

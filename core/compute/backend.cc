@@ -1,4 +1,4 @@
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 
 #include <array>
 

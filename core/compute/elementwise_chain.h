@@ -1,7 +1,7 @@
 // Chains of elementwise operators as one loop: an operator's arithmetic as instructions (FusedBody), and a machine that
 // runs many of them on a piece of 128 elements at a time, whose values in between never leave the first-level cache.
 //
-// The kernels are built for several instruction sets; see core/compute/vector_functions.h for tanh and the logistic
+// The kernels are built for several instruction sets; see core/compute/simd.h for tanh and the logistic
 // function. Threads: pure functions.
 #pragma once
 

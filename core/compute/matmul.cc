@@ -8,11 +8,11 @@
 #include <functional>
 #include <mutex>
 
-#include "core/compute/device_products.h"
+#include "core/compute/backend.h"
 #include "core/compute/onednn_product.h"
-#include "core/compute/parallel.h"
 #include "core/compute/profiler.h"
 #include "core/compute/row_product.h"
+#include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
 #include "core/error.h"
 #include "core/tensor/dry_device.h"

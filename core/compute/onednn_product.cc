@@ -88,7 +88,7 @@ ProductCache& thread_products() {
 }
 
 // oneDNN takes the number of threads from OpenMP, some primitives when they are made; the team of
-// core/compute/parallel.h shares work out instead, and OpenMP's threads, which wait for more of it awake, would be in
+// core/compute/threads.h shares work out instead, and OpenMP's threads, which wait for more of it awake, would be in
 // its way.
 class OneThread {
  public:

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/compute/packed_weights.h"
-#include "core/compute/spin_lock.h"
+#include "core/compute/threads.h"
 #include "core/tensor/tensor.h"
 
 namespace stepnet {

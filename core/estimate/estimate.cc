@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/compute/device_products.h"
+#include "core/compute/backend.h"
 #include "core/estimate/recorder.h"
 #include "core/estimate/report.h"
 #include "core/operator/dry_run.h"

@@ -5,7 +5,7 @@
 
 #include "core/compute/matmul.h"
 #include "core/operator/observer.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -83,7 +83,7 @@ void make_parameters(const NetDef& init, Workspace& parameters, RunContext& run,
   if (device.kind == DeviceKind::cpu) return;
   for (const std::string& name : parameters.names())
     if (Blob& blob = parameters.at(name); blob.is_tensor() && blob.tensor().defined())
-      blob.tensor() = available(blob.tensor(), device);
+      blob.tensor() = on_device(blob.tensor(), device);
 }
 
 void require_inputs(const NetDef& net, const Workspace& known, const std::map<std::string, TensorType>& feeds) {

@@ -22,7 +22,7 @@ bool with_floating(DType dtype, const Fn& fn) {
 
 // The same, but floating elements are NaN; on the CPU.
 Tensor with_nan(const Tensor& given) {
-  Tensor value = placed(given, {});
+  Tensor value = copied_to(given, {});
   with_floating(value.dtype(), [&](auto zero) {
     using T = decltype(zero);
     std::ranges::fill(value.span<T>(), T(std::numeric_limits<float>::quiet_NaN()));
@@ -68,7 +68,7 @@ NamedTensors ForwardRuns::run() {
   NamedTensors values;
   for (const OperatorDef& op : subject_.net.op())
     for (const std::string& name : op.output())
-      if (const Tensor* value = tensor_of(workspace_, name)) values[name] = placed(*value, {});
+      if (const Tensor* value = tensor_of(workspace_, name)) values[name] = copied_to(*value, {});
   return values;
 }
 
@@ -81,7 +81,7 @@ NamedTensors ForwardRuns::run_over_nan() {
 }
 
 void ForwardRuns::feed() {
-  for (const auto& [name, value] : subject_.feeds) workspace_.tensor(name) = placed(in_type(dtype_, value), device_);
+  for (const auto& [name, value] : subject_.feeds) workspace_.tensor(name) = copied_to(in_type(dtype_, value), device_);
 }
 
 std::string difference(const Tensor& a, const Tensor& b, double tolerance) {

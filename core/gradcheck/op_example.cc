@@ -8,7 +8,7 @@
 #include "core/io/text.h"
 #include "core/net/expansions.h"
 #include "core/net/net.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -84,7 +84,7 @@ GradientSubject net_subject(const OpSpec& spec, const OpExample& example, uint64
 std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64_t seed) {
   Workspace workspace;
   const Device device = device_of(OperatorDef(), subject.net);
-  for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = placed(value, device);
+  for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = copied_to(value, device);
   RunContext context;
   context.seed = seed;
   run_net_once(subject.net, workspace, context);

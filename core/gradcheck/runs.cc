@@ -36,7 +36,7 @@ std::set<std::string> written_by(const NetDef& net) {
 Tensor float64_output(const Workspace& workspace, const std::string& name) {
   const Tensor& value = workspace.fetch(name);
   require(value.dtype() == DType::float64, "\"{}\" is {}, but gradients are checked in double", name, value.str());
-  return placed(value, {});
+  return copied_to(value, {});
 }
 
 // Forward and backward operators, each as a net of the whole one's name, which random draws depend on.
@@ -93,7 +93,7 @@ Tensor dense_rows(const Tensor& indices, const Tensor& values, const Shape& shap
 
 Tensor gradient_value(const Workspace& workspace, const GradientName& name, const Shape& shape) {
   if (!name.is_sparse()) return float64_output(workspace, name.dense);
-  return dense_rows(placed(workspace.fetch(name.indices), {}), float64_output(workspace, name.values), shape);
+  return dense_rows(copied_to(workspace.fetch(name.indices), {}), float64_output(workspace, name.values), shape);
 }
 
 // Outputs of backward operators that are no results and that nobody reads.
@@ -166,14 +166,14 @@ MovedRuns::MovedRuns(const GradientSubject& subject, uint64_t seed) : subject_(s
 }
 
 void MovedRuns::feed(const std::string& name) {
-  workspace_.tensor(name) = placed(subject_.feeds.at(name), subject_.device);
+  workspace_.tensor(name) = copied_to(subject_.feeds.at(name), subject_.device);
 }
 
 std::vector<Tensor> MovedRuns::at(const std::string& input, const std::function<void(std::span<double>)>& move) {
   for (const std::string& name : overwritten_) feed(name);
   Tensor moved = subject_.feeds.at(input).clone();
   move(moved.span<double>());
-  workspace_.tensor(input) = placed(moved, subject_.device);
+  workspace_.tensor(input) = copied_to(moved, subject_.device);
   std::vector<Tensor> values = run();
   feed(input);
   return values;
@@ -205,8 +205,8 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
   Workspace workspace;
   workspace.confine(subject.files);
   auto feed = [&] {
-    for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = placed(value, subject.device);
-    for (const auto& [name, value] : weights) workspace.tensor(given_gradient(name)) = placed(value, subject.device);
+    for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = copied_to(value, subject.device);
+    for (const auto& [name, value] : weights) workspace.tensor(given_gradient(name)) = copied_to(value, subject.device);
   };
   feed();
   Net forward(halves.forward, workspace);

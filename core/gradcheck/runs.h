@@ -13,7 +13,7 @@
 #include "core/gradcheck/gradient_check.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "core/tensor/workspace.h"
 
 namespace stepnet {

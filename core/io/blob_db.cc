@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/io/db.h"
 #include "core/io/files.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -30,7 +30,7 @@ std::string to_bytes(const BlobProto& proto) {
 }
 
 void serialize_tensor(const Tensor& tensor, const std::string& name, const PutRecord& put, int64_t chunk) {
-  const Tensor host = available(tensor, {});
+  const Tensor host = on_device(tensor, {});
   const int64_t size = tensor.size();
   int64_t k = 0;
   // A tensor without elements has one record too.
@@ -161,7 +161,7 @@ std::string BlobAssembler::progress() const {
 }
 
 void BlobAssembler::move_into(Blob& blob, Device device) {
-  if (value_.is_tensor()) value_.tensor() = available(value_.tensor(), device);
+  if (value_.is_tensor()) value_.tensor() = on_device(value_.tensor(), device);
   blob = std::move(value_);
 }
 

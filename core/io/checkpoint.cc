@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/io/files.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -69,7 +69,7 @@ void append_name(std::string& to, const std::string& name) {
 
 void write_tensor(Writer& writer, const std::string& name, const Tensor& tensor) {
   require(tensor.defined(), "the checkpoint's tensor \"{}\" holds nothing", name);
-  const Tensor host = available(tensor, {});
+  const Tensor host = on_device(tensor, {});
   std::string body;
   append_name(body, name);
   append(body, static_cast<uint8_t>(host.dtype()));

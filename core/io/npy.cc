@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/io/files.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -209,7 +209,7 @@ Tensor read_npy(const FilePlace& place) {
 }
 
 void write_npy(const FilePlace& place, const Tensor& tensor) {
-  const Tensor host = available(tensor, {});
+  const Tensor host = on_device(tensor, {});
   std::string header = header_of(host);
   constexpr size_t kStart = 10, kAlignment = 64;
   header.append(kAlignment - (kStart + header.size()) % kAlignment, ' ');

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -126,7 +126,7 @@ TensorProto header_of(const Tensor& tensor, const std::string& name) {
 
 TensorProto tensor_to_proto(const Tensor& tensor, const std::string& name) {
   TensorProto proto = header_of(tensor, name);
-  append_payload(available(tensor, {}), 0, tensor.size(), &proto);
+  append_payload(on_device(tensor, {}), 0, tensor.size(), &proto);
   return proto;
 }
 
@@ -134,7 +134,7 @@ TensorProto tensor_segment_to_proto(const Tensor& tensor, const std::string& nam
   TensorProto proto = header_of(tensor, name);
   proto.mutable_segment()->set_begin(begin);
   proto.mutable_segment()->set_end(end);
-  append_payload(available(tensor, {}), begin, end, &proto);
+  append_payload(on_device(tensor, {}), begin, end, &proto);
   return proto;
 }
 

@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -80,7 +80,7 @@ bool truth_of_input(const BlobCall& call, int i) {
   const bool is_one = blob->is_tensor() && !blob->empty() && blob->tensor().dtype() == DType::boolean &&
                       blob->tensor().size() == 1 && !is_released(*blob);
   if (!is_one) fail("\"{}\" must be one bool, but holds {}", call.def.input(i), blob->type_str());
-  return available(blob->tensor(), {}).data<bool>()[0];
+  return on_device(blob->tensor(), {}).data<bool>()[0];
 }
 
 }  // namespace stepnet

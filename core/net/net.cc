@@ -14,7 +14,7 @@
 #include "core/operator/op_devices.h"
 #include "core/operator/running_op.h"
 #include "core/tensor/dry_device.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -278,7 +278,7 @@ void bring_outputs(const BoundOp& op, std::span<Blob* const> out) {
   for (Blob* blob : out) {
     if (!blob || !blob->is_tensor() || !std::as_const(*blob).tensor().defined()) continue;
     Tensor& value = blob->tensor();
-    if (value.dtype() != DType::string && !value.is_dry()) value = available(value, op.device);
+    if (value.dtype() != DType::string && !value.is_dry()) value = on_device(value, op.device);
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/tensor/dry_device.h"
 #include "core/tensor/half.h"
 

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <thread>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/net/mentions.h"
 #include "core/net/plan_threads.h"
 #include "core/tensor/random.h"

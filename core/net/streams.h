@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 #include "core/net/stream_schedule.h"
 
 namespace stepnet {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/tensor/half.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -67,7 +67,7 @@ std::string index_text(const Shape& shape, int64_t element) {
 ValueRange range_of(const Tensor& tensor) {
   if (!has_elements(tensor)) return {};
   ValueRange range;
-  const Tensor here = available(tensor, {});
+  const Tensor here = on_device(tensor, {});
   const auto look = [&](auto zero) { range = range_of_elements(here.span<decltype(zero)>()); };
   if (here.dtype() == DType::float32) look(float{});
   if (here.dtype() == DType::float64) look(double{});

@@ -12,9 +12,9 @@
 #include "core/operator/in_place.h"
 #include "core/operator/op_devices.h"
 #include "core/tensor/dry_device.h"
-#include "core/tensor/placement.h"
 #include "core/tensor/random.h"
 #include "core/tensor/small_vector.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -170,7 +170,7 @@ void infer_from_values(const BoundOp& op, std::span<const Tensor* const> in, std
   for (size_t i = 0; i < in.size(); ++i) {
     const bool integers = in[i] && (in[i]->dtype() == DType::int32 || in[i]->dtype() == DType::int64);
     if (!integers || in[i]->is_dry() || in[i]->device().kind == DeviceKind::cpu) continue;
-    values[i] = placed(*in[i], {});
+    values[i] = copied_to(*in[i], {});
     in_types[i].value = &values[i];
   }
   infer_types(op, in_types, out_types);

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/cast_kernels.h"
 
 namespace stepnet {

@@ -14,7 +14,7 @@
 #include <typeindex>
 #include <vector>
 
-#include "core/tensor/memory_category.h"
+#include "core/tensor/device.h"
 #include "core/tensor/shape.h"
 
 namespace stepnet {

@@ -1,6 +1,6 @@
 // DType and Shape: the type of a tensor's elements and its dimensions.
 //
-// Threads: value types.
+// Threads: value types and pure functions.
 #pragma once
 
 #include <array>
@@ -115,5 +115,32 @@ int64_t byte_size(DType dtype, const Shape& shape);
 
 // Turns an axis that may be negative into 0..rank-1 (or ..rank if `end_allowed`); throws Error naming both.
 int canonical_axis(int64_t axis, int rank, bool end_allowed = false);
+
+// Calls fn(T{}) with the type of numeric or bool elements; false, and no call, if they are of another type.
+template <class Fn>
+bool with_type(DType type, const Fn& fn) {
+  switch (type) {
+    case DType::float32:
+      return fn(float{}), true;
+    case DType::float64:
+      return fn(double{}), true;
+    case DType::int32:
+      return fn(int32_t{}), true;
+    case DType::int64:
+      return fn(int64_t{}), true;
+    case DType::boolean:
+      return fn(bool{}), true;
+    case DType::uint8:
+      return fn(uint8_t{}), true;
+    case DType::int8:
+      return fn(int8_t{}), true;
+    case DType::uint16:
+      return fn(uint16_t{}), true;
+    case DType::int16:
+      return fn(int16_t{}), true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace stepnet

@@ -231,4 +231,14 @@ template int32_t Tensor::item() const;
 template int64_t Tensor::item() const;
 template bool Tensor::item() const;
 
+Tensor copied_to(const Tensor& value, Device device) {
+  Tensor copy = Tensor::empty(value.dtype(), value.shape(), device);
+  copy.copy_from(value);
+  return copy;
+}
+
+Tensor on_device(const Tensor& value, Device device) {
+  return value.device() == device ? value : copied_to(value, device);
+}
+
 }  // namespace stepnet

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/tensor/half.h"
-#include "core/tensor/with_type.h"
+#include "core/tensor/shape.h"
 #include "gpu/runtime/launch.h"
 
 namespace stepnet::gpu_constant_fill {

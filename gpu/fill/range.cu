@@ -13,7 +13,7 @@ namespace {
 template <class T>
 void range(Call& call, gpu::ElementType<T>) {
   std::array<Tensor, 3> given;
-  for (int i = 0; i < call.inputs(); ++i) given.at(i) = placed(call.in(i), {});
+  for (int i = 0; i < call.inputs(); ++i) given.at(i) = copied_to(call.in(i), {});
   const auto numbers = read_range<T>(call.inputs(), [&](int i) -> const Tensor& { return given.at(i); });
   const auto y = gpu::out_span<T>(gpu::sized_output(call, 0, dtype_of<T>(), Shape{count_of(numbers)}));
   gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = numbers[i]; });

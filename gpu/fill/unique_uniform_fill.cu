@@ -9,7 +9,7 @@ namespace {
 // Each draw depends on all before it: it is the host that draws.
 void fill(const UniqueArgs& args, Call& call) {
   Tensor& y = call.out(0);
-  const Tensor avoid = call.has(1) ? placed(call.in(1), {}) : Tensor();
+  const Tensor avoid = call.has(1) ? copied_to(call.in(1), {}) : Tensor();
   Tensor drawn = Tensor::empty(y.dtype(), y.shape());
   draw_unique(args, call.random_key, call.has(1) ? &avoid : nullptr, drawn);
   y.copy_from(drawn);

@@ -3,8 +3,8 @@
 //
 // The scratch is the library's reserve. The gradient overwrites it, so unless it is written in place a copy is made.
 #include "core/operator/operator.h"
-#include "core/tensor/memory_category.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/device.h"
+#include "core/tensor/tensor.h"
 #include "gpu/layers/vendor_layers.h"
 
 namespace stepnet::gpu {
@@ -32,7 +32,7 @@ VendorLayers layers_of(const FlatArgs& args, const Call& call, int lengths) {
   VendorLayers layers{args, x.shape(), x.dtype()};
   layers.lengths.assign(static_cast<size_t>(x.dim(1)), static_cast<int32_t>(x.dim(0)));
   if (!call.has(lengths)) return layers;
-  const Tensor on_host = placed(call.in(lengths), {});  // waits: the library reads them on the host
+  const Tensor on_host = copied_to(call.in(lengths), {});  // waits: the library reads them on the host
   check_flat_lengths(on_host, x.shape());
   layers.lengths.assign(on_host.span<int32_t>().begin(), on_host.span<int32_t>().end());
   return layers;

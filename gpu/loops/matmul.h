@@ -18,7 +18,7 @@
 
 #include <cstdint>
 
-#include "core/compute/device_products.h"
+#include "core/compute/backend.h"
 #include "core/operator/op_spec.h"
 #include "core/tensor/half.h"
 

@@ -1,7 +1,7 @@
 // Memory that a kernel works on, and two sums that are taken together. Threads: as gpu/runtime/launch.h.
 #pragma once
 
-#include "core/tensor/memory_category.h"
+#include "core/tensor/device.h"
 #include "gpu/runtime/launch.h"
 
 namespace stepnet::gpu {

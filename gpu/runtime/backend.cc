@@ -1,5 +1,5 @@
-// What core/compute/device_work.h asks of a device: captured graphs, and chains of elementwise instructions.
-#include "core/compute/device_work.h"
+// What core/compute/backend.h asks of a device: captured graphs, and chains of elementwise instructions.
+#include "core/compute/backend.h"
 #include "gpu/runtime/device.h"
 
 #include <map>

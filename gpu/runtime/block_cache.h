@@ -14,7 +14,7 @@
 #include <set>
 #include <vector>
 
-#include "core/tensor/memory_category.h"
+#include "core/tensor/device.h"
 
 namespace stepnet::gpu {
 

@@ -1,7 +1,7 @@
 // CUDA kernel for chains of elementwise instructions. Meaning: see core/compute/elementwise_chain.h.
 #include "gpu/runtime/chain_kernel.h"
 
-#include "core/tensor/memory_category.h"
+#include "core/tensor/device.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
 

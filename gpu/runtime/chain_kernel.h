@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 #include "gpu/runtime/device.h"
 
 namespace stepnet::gpu {

@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "core/operator/operator.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "gpu/runtime/faults.h"
 #include "gpu/runtime/launches.h"
 #include "gpu/runtime/stream.h"
@@ -44,7 +44,7 @@ inline int device_of(const Call& call) {
 inline Device place_of(const Call& call) { return {DeviceKind::cuda, static_cast<int8_t>(device_of(call))}; }
 
 // For kernels whose outputs' shapes depend on values: the output with this shape. An input's values on the host, for
-// which all work queued so far is waited for, are placed(input, {}).
+// which all work queued so far is waited for, are copied_to(input, {}).
 inline Tensor& sized_output(const Call& call, int o, DType dtype, const Shape& shape) {
   call.out(o).resize(dtype, shape, place_of(call));
   return call.out(o);

@@ -22,7 +22,7 @@ void split(const SplitArgs& args, Call& call) {
   } else if (wants_all(call)) {
     for (int i = 0; i < call.outputs(); ++i) sizes.push_back(part_size(args, call.out(i).shape(), axis));
   } else {
-    const Tensor given = placed(call.in(1), {});
+    const Tensor given = copied_to(call.in(1), {});
     sizes = part_sizes(args, x.shape(), &given, call.outputs());
   }
   gpu::PartsMove move(call, x, axis, gpu::PartsMove::cut);

@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "core/error.h"
-#include "core/tensor/memory_category.h"
+#include "core/tensor/device.h"
 #include "gpu/loops/products.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/device.h"

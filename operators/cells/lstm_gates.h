@@ -1,6 +1,6 @@
 // The arithmetic of one row of LSTMUnit and of its gradient, in kernels that are built for several instruction sets.
 //
-// All give the same bits, wherever a row stands; see core/compute/vector_functions.h. Element j of an output depends on
+// All give the same bits, wherever a row stands; see core/compute/simd.h. Element j of an output depends on
 // the inputs' elements j alone and is written after they are read, so an output may be an input's storage: dgates and
 // activated the gates', a state the state before it. Formulas: see lstm_unit.cc.
 // Threads: pure functions.

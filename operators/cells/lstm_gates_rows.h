@@ -1,8 +1,8 @@
 // The kernels of lstm_gates.h, for files that build them for one instruction set each; see
-// core/compute/vector_functions.h.
+// core/compute/simd.h.
 #pragma once
 
-#include "core/compute/vector_functions.h"
+#include "core/compute/simd.h"
 #include "operators/cells/lstm_gates.h"
 
 namespace stepnet {

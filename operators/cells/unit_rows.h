@@ -7,7 +7,7 @@
 #include <functional>
 #include <string_view>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

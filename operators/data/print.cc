@@ -10,8 +10,8 @@
 #include "core/io/files.h"
 #include "core/operator/operator.h"
 #include "core/tensor/half.h"
-#include "core/tensor/placement.h"
-#include "core/tensor/with_type.h"
+#include "core/tensor/shape.h"
+#include "core/tensor/tensor.h"
 #include "core/visible_text.h"
 
 namespace stepnet {
@@ -41,7 +41,7 @@ void append_any(const Tensor& t, int64_t count, std::string& line) {
 std::string line_of(const std::string& name, const Blob& blob, int64_t limit) {
   std::string line = fmt::format("{} {}", name, blob.type_str());
   if (!blob.is_tensor() || blob.empty()) return visible_text(line) + "\n";
-  const Tensor host = available(blob.tensor(), {});
+  const Tensor host = on_device(blob.tensor(), {});
   const int64_t count = std::min(host.size(), limit == 0 ? kDefaultLimit : limit);
   line += ":";
   append_any(host, count, line);

@@ -9,7 +9,7 @@
 #include "core/io/files.h"
 #include "core/operator/flops.h"
 #include "core/operator/operator.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -63,7 +63,7 @@ void run(const SummarizeArgs& a, BlobCall& c) {
   require(type == DType::float32 || type == DType::float64, "\"{}\" must be float or double, but is {}", c.def.input(0),
           c.in[0]->type_str());
   require(given.size() > 0, "\"{}\" is {} and has no elements", c.def.input(0), given);
-  const Tensor x = available(given, {});
+  const Tensor x = on_device(given, {});
   Blob* out = c.out.empty() ? nullptr : c.out[0];
   const auto [low, high, mean, deviation] =
       type == DType::float32 ? summarize_as<float>(x, out) : summarize_as<double>(x, out);

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "core/tensor/with_type.h"
+#include "core/tensor/shape.h"
 
 namespace stepnet {
 namespace {

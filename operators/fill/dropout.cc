@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "core/operator/operator.h"
 #include "core/tensor/random.h"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/tensor/random.h"
 
 namespace stepnet {

@@ -5,7 +5,7 @@
 
 #include "operators/index/gather.h"
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/indices.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 
 namespace stepnet {
 

@@ -2,7 +2,7 @@
 // Threads: pure functions.
 #pragma once
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "operators/loops/segment_lengths.h"
 
 namespace stepnet {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 
 namespace stepnet {
 

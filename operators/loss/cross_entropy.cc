@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
 

@@ -8,7 +8,7 @@
 
 #include "operators/loss/sigmoid_cross_entropy_with_logits.h"
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
 

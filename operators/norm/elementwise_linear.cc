@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/sum_rows.h"

@@ -14,7 +14,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
 #include "operators/norm/layer_norm_rows.h"

@@ -2,8 +2,7 @@
 // additions contracted.
 #pragma once
 
-#include "core/compute/lane_sums.h"
-#include "core/compute/vector_functions.h"
+#include "core/compute/simd.h"
 #include "operators/norm/layer_norm_rows.h"
 
 namespace stepnet {

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
 

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"

@@ -11,10 +11,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
-#include "core/tensor/memory_category.h"
+#include "core/tensor/device.h"
 
 namespace stepnet {
 

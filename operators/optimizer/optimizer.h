@@ -5,7 +5,7 @@
 // Threads: pure functions.
 #pragma once
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 #include "operators/loops/indices.h"
 

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "core/operator/operator.h"
 #include "core/tensor/half.h"

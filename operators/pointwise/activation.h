@@ -10,7 +10,7 @@
 #include <functional>
 #include <string>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 #include "operators/pointwise/add_c_args.h"
 

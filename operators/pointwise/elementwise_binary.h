@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "operators/loops/broadcast.h"
 
 namespace stepnet {

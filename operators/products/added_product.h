@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/compute/matmul.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "core/operator/operator.h"
 #include "operators/products/added_sizes.h"

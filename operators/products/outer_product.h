@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

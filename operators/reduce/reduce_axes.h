@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "operators/loops/broadcast.h"
 #include "operators/reduce/reduce.h"
 

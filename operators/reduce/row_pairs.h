@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "operators/loops/axis_rows.h"
 
 namespace stepnet {

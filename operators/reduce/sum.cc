@@ -4,7 +4,7 @@
 #include <array>
 #include <functional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

@@ -3,7 +3,7 @@
 //
 // dX_i reads w_i, dw_i reads X_i.
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/flops.h"
 #include "core/operator/operator.h"

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
 

@@ -3,7 +3,7 @@
 //
 // dX = ReversePackedSegs(dY); backward reads the lengths.
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/segment_lengths.h"

@@ -10,7 +10,7 @@
 
 #include <limits>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 
 namespace stepnet {
 namespace {

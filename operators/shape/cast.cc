@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/cast_kernels.h"
 
 namespace stepnet {

@@ -7,7 +7,7 @@
 
 #include "core/operator/operator.h"
 #include "core/tensor/half.h"
-#include "core/tensor/with_type.h"
+#include "core/tensor/shape.h"
 
 namespace stepnet {
 

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "core/operator/operator.h"
 

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/copy_elements.h"

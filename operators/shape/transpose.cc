@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/operator.h"
 
 namespace stepnet {

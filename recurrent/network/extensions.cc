@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "recurrent/network/states.h"
 
 namespace stepnet {
@@ -116,7 +116,7 @@ void check_lengths(const RecurrentSpec& spec, const BlobCall& call, int64_t step
   if (lengths.dtype() != DType::int32 || !(lengths.shape() == Shape{batch}))
     fail("the lengths \"{}\" must be int32[{}], one for each sample, but are {}", name, batch, lengths);
   if (lengths.is_dry()) return;
-  const Tensor values = available(lengths, {});
+  const Tensor values = on_device(lengths, {});
   for (int64_t b = 0; b < batch; ++b)
     if (const int32_t length = values.data<int32_t>()[b]; length < 0 || length > steps)
       fail("the length of sample {} in \"{}\" is {}; it must be from 0 to the {} timesteps of the sequence", b, name,

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/compute/device_work.h"
-#include "core/compute/parallel.h"
+#include "core/compute/backend.h"
+#include "core/compute/threads.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/step/fuse.h"
 

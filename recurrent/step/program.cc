@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
-#include "core/compute/parallel.h"
 #include "core/compute/profiler.h"
+#include "core/compute/threads.h"
 #include "core/net/liveness.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/dry_run.h"

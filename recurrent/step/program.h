@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 #include "core/compute/packed_weights.h"
 #include "core/net/liveness.h"
 #include "recurrent/step/ir.h"

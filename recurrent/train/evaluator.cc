@@ -4,7 +4,7 @@
 
 #include "core/compute/matmul.h"
 #include "core/compute/profiler.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -53,7 +53,7 @@ double Evaluator::run(Running& running, int64_t begin, int64_t count, int64_t fi
   RunContext context;
   running.net.run(context);
   running.states.advance();
-  return available(running.blobs.fetch(model_.loss), {}).item<double>() * static_cast<double>(count * streams);
+  return on_device(running.blobs.fetch(model_.loss), {}).item<double>() * static_cast<double>(count * streams);
 }
 
 double Evaluator::loss() {

@@ -8,7 +8,7 @@
 
 #include "core/compute/matmul.h"
 #include "core/operator/anomaly.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {
@@ -38,7 +38,7 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextSt
   for (const std::string& name : parameters_.names())
     if (Blob& blob = parameters_.at(name); blob.is_tensor() && blob.tensor().defined()) {
       if (range_of(blob.tensor()).infinite) infinite_.insert(name);
-      blob.tensor() = available(blob.tensor(), model_.device);
+      blob.tensor() = on_device(blob.tensor(), model_.device);
     }
   names_ = stepnet::parameter_names(model_, parameters_);
   dtype_ = parameters_.fetch(names_.front()).dtype();
@@ -56,7 +56,7 @@ void TrainingSession::build_net(int64_t iterations) {
   for (const std::string& name : workspace_.names())
     if (stay.count(name) == 0) workspace_.remove(name);
   for (const auto& [name, value] : training_.first_values)
-    if (!workspace_.find(name)) workspace_.create_local(name).tensor() = available(value, model_.device);
+    if (!workspace_.find(name)) workspace_.create_local(name).tensor() = on_device(value, model_.device);
   for (const std::string& name : states_->written()) workspace_.create_local(name);
   workspace_.create_local(model_.input);
   workspace_.create_local(model_.target);
@@ -112,7 +112,7 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool dete
   net_->run(run);
   if (update_) update(run);
   states_->advance();
-  const auto loss = available(workspace_.fetch(model_.loss), {}).item<double>();
+  const auto loss = on_device(workspace_.fetch(model_.loss), {}).item<double>();
   // A scale below 1 has been halved so often that it is not at fault.
   const bool may_be_scale = skipped_ && optimizer_.dynamic_scale && loss_scale() >= 1;
   if (!std::isfinite(loss) && !may_be_scale)
@@ -121,21 +121,21 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool dete
 }
 
 void TrainingSession::update(RunContext& run) {
-  skipped_ = !*available(workspace_.fetch(training_.finite), {}).data<bool>();
+  skipped_ = !*on_device(workspace_.fetch(training_.finite), {}).data<bool>();
   if (!skipped_) update_->run(run);
   // Kept for the second part alone; in a step of one part they would be gone as well.
   for (const std::string& name : training_.gradients) workspace_.at(name).tensor().drop_bytes();
 }
 
 double TrainingSession::loss_scale() const {
-  return training_.scaled ? available(workspace_.fetch(training_.scale), {}).item<double>() : 0;
+  return training_.scaled ? on_device(workspace_.fetch(training_.scale), {}).item<double>() : 0;
 }
 
 // Until an update has made it, that of the options.
 double TrainingSession::learning_rate() const {
   const Blob* rate = workspace_.find(training_.rate);
   const bool made = iteration() > 0 && rate && rate->is_tensor() && !rate->empty() && rate->tensor().defined();
-  return made ? std::abs(available(rate->tensor(), {}).item<double>()) : optimizer_.lr;
+  return made ? std::abs(on_device(rate->tensor(), {}).item<double>()) : optimizer_.lr;
 }
 
 std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
@@ -164,7 +164,7 @@ std::string TrainingSession::not_finite() const {
 
 std::map<std::string, Tensor> TrainingSession::save() const {
   std::map<std::string, Tensor> saved;
-  for (const auto& [name, blob] : saved_blobs()) saved[name] = available(blob->tensor(), {});
+  for (const auto& [name, blob] : saved_blobs()) saved[name] = on_device(blob->tensor(), {});
   saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), streams_.position()});
   return saved;
 }

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "core/autograd/saved/offload.h"
-#include "core/compute/parallel.h"
 #include "core/compute/profiler.h"
+#include "core/compute/threads.h"
 #include "core/estimate/report.h"
 #include "recurrent/train/evaluator.h"
 #include "recurrent/train/metrics.h"

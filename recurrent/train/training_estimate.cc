@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/estimate/estimate.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "recurrent/train/carried_states.h"
 
 namespace stepnet {
@@ -36,7 +36,7 @@ class Builder {
     const TrainingNet net =
         build_training_net(model_, parameters_, session_->parameters, training_.optimizer, kIterations);
     for (const auto& [name, value] : net.first_values) {
-      session_->blobs.create_local(name).tensor() = available(value, training_.device);
+      session_->blobs.create_local(name).tensor() = on_device(value, training_.device);
       session_->kinds[name] = MemoryKind::optimizer;
     }
     for (const std::string& name : net.gradients) session_->kinds[name] = MemoryKind::gradient;

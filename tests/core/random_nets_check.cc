@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/passes/gradients.h"
 #include "core/passes/recompute.h"
 #include "tests/core/random_nets_reference.h"

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <new>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tests/fuzz/harness.h"
 #include "tests/fuzz/mutations.h"
 #include "tests/fuzz/support.h"

@@ -1,8 +1,8 @@
 // What GPU memory is for, as the allocator counts it, and what tools ask of a device.
-#include "core/tensor/memory_category.h"
+#include "core/tensor/device.h"
 #include "gpu/runtime/device.h"
 
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 #include "core/operator/arguments.h"
 #include "gpu/loops/matmul.h"
 #include "tests/gpu/gpu_test.h"
@@ -48,8 +48,8 @@ TEST_F(GpuTest, AReserveOfRecurrentIsOne) {
                           {make_arg("hidden_size", 3), make_arg("num_layers", 1), make_arg("rnn_mode", "lstm"),
                            make_arg("input_mode", "linear")});
   net.mutable_op(0)->mutable_device_option()->set_device_type(CUDA);
-  blobs.tensor("X") = on_device(normal<float>({4, 2, 2}, 1));
-  blobs.tensor("weights") = on_device(normal<float>({4 * 3 * (2 + 3 + 2)}, 2));
+  blobs.tensor("X") = on_gpu(normal<float>({4, 2, 2}, 1));
+  blobs.tensor("weights") = on_gpu(normal<float>({4 * 3 * (2 + 3 + 2)}, 2));
   allocator(kGpu).reset_peak();
   const MemoryByCategory before = memory_by_category(kGpu);
   RunContext run;

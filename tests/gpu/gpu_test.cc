@@ -20,25 +20,21 @@ int64_t zero_common_nans(Tensor& a, Tensor& b) {
 
 }  // namespace
 
-Tensor on_device(const Tensor& t, Device device) {
-  Tensor there = Tensor::empty(t.dtype(), t.shape(), device);
-  there.copy_from(t);
-  return there;
-}
+Tensor on_gpu(const Tensor& t) { return copied_to(t, kGpu); }
 
 std::vector<Tensor> run_op_on_gpu(OperatorDef def, const Feeds& feeds) {
   def.mutable_device_option()->set_device_type(CUDA);
   Workspace workspace;
   NetDef net;
   *net.add_op() = def;
-  for (const auto& [name, tensor] : feeds) workspace.tensor(name) = on_device(tensor);
+  for (const auto& [name, tensor] : feeds) workspace.tensor(name) = on_gpu(tensor);
   RunContext run;
   run_net_once(net, workspace, run);
   std::vector<Tensor> outputs;
   for (const std::string& name : def.output()) {
     const Tensor& there = workspace.fetch(name);
     if (there.device() != kGpu) ADD_FAILURE() << name << " is not on the GPU";
-    outputs.push_back(on_device(there, {}));
+    outputs.push_back(copied_to(there, {}));
   }
   return outputs;
 }

@@ -15,8 +15,8 @@ class GpuTest : public ::testing::Test {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
 
-// A copy on that device.
-Tensor on_device(const Tensor& t, Device device = kGpu);
+// Returns a copy on the GPU.
+Tensor on_gpu(const Tensor& t);
 
 // Runs the operator on a GPU, in a workspace of its own, and returns copies of its outputs in order on the CPU.
 std::vector<Tensor> run_op_on_gpu(OperatorDef def, const Feeds& feeds);

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 #include "core/gradcheck/example_runs.h"
 #include "core/gradcheck/half_check.h"
 #include "core/io/text.h"
@@ -56,14 +56,14 @@ Tensor product_on_gpu(const gpu::ProductSizes& s, const Tensor& a, const Tensor&
   const auto place = [&](const Tensor& t) {
     Tensor block = Tensor::zeros(t.dtype(), {t.size() + shift});
     std::ranges::copy(t.span<T>(), block.data<T>() + shift);
-    blocks.push_back(on_device(block));
+    blocks.push_back(on_gpu(block));
     return reinterpret_cast<T*>(blocks.back().raw()) + shift;
   };
   const T *there_a = place(a), *there_b = place(b), *there_bias = bias ? place(*bias) : nullptr;
   T* there_c = place(c);
   RunContext run;
   gpu::matmul(Call({}, {}, run), s, there_a, there_b, there_c, there_bias);
-  return on_device(blocks.back(), {}).rows(shift, c.size()).reshaped(c.shape());
+  return copied_to(blocks.back(), {}).rows(shift, c.size()).reshaped(c.shape());
 }
 
 void check_product(DType half, const gpu::ProductSizes& s, bool has_bias, int64_t shift) {
@@ -118,12 +118,12 @@ TEST_F(GpuTest, SumsOfHalvesGrowInFloat) {
 
 std::vector<double> chain_on_gpu(DType half, const std::vector<FusedInstruction>& code, const Tensor& a,
                                  const Tensor& b) {
-  std::vector<Tensor> there = {on_device(a), on_device(b), on_device(Tensor::zeros(half, a.shape()))};
+  std::vector<Tensor> there = {on_gpu(a), on_gpu(b), on_gpu(Tensor::zeros(half, a.shape()))};
   const auto chain = device_work(DeviceKind::cuda).fuse(kGpu, half, code, 3);
   std::vector<FusedOperand<void>> tensors;
   for (Tensor& t : there) tensors.push_back({t.raw(), a.dim(1)});
   chain->run(tensors, a.dim(1), a.dim(0));
-  const Tensor result = in_type(DType::float64, on_device(there[2], {}));
+  const Tensor result = in_type(DType::float64, copied_to(there[2], {}));
   return {result.span<double>().begin(), result.span<double>().end()};
 }
 
@@ -207,12 +207,12 @@ NamedTensors run_lstm(NetDef net, const Feeds& feeds, Device device, DType half)
             << op.type() << " runs on casts";
     });
   Workspace blobs;
-  for (const auto& [name, value] : feeds) blobs.tensor(name) = on_device(value, device);
+  for (const auto& [name, value] : feeds) blobs.tensor(name) = copied_to(value, device);
   RunContext run;
   run_net_once(net, blobs, run);
-  NamedTensors results = {{"h_all", on_device(blobs.fetch("h_all"), {})}};
+  NamedTensors results = {{"h_all", copied_to(blobs.fetch("h_all"), {})}};
   for (const auto& [name, gradient] : made.gradients)
-    if (request.wanted.count(name) > 0) results["d" + name] = on_device(blobs.fetch(gradient.dense), {});
+    if (request.wanted.count(name) > 0) results["d" + name] = copied_to(blobs.fetch(gradient.dense), {});
   return results;
 }
 

@@ -3,7 +3,7 @@
 #include <random>
 
 #include "core/io/text.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
 #include "tests/gpu/gpu_test.h"
@@ -72,7 +72,7 @@ NetDef with_streams(NetDef net, int streams) {
 class GpuNetStreams : public GpuTest {
  protected:
   static void feed(Workspace& workspace) {
-    for (uint32_t i = 0; i < 3; ++i) workspace.tensor("x" + std::to_string(i)) = on_device(random_values(i));
+    for (uint32_t i = 0; i < 3; ++i) workspace.tensor("x" + std::to_string(i)) = on_gpu(random_values(i));
   }
   // All blobs after some runs.
   static std::map<std::string, Tensor> results(const NetDef& net, const NetOptions& options, int runs) {
@@ -83,7 +83,7 @@ class GpuNetStreams : public GpuTest {
     for (int i = 0; i < runs; ++i) bound.run(run);
     std::map<std::string, Tensor> found;
     for (const std::string& name : workspace.names())
-      if (const Tensor& t = workspace.fetch(name); t.raw()) found[name] = on_device(t, {});
+      if (const Tensor& t = workspace.fetch(name); t.raw()) found[name] = copied_to(t, {});
     return found;
   }
   static void expect_same(const std::map<std::string, Tensor>& is, const std::map<std::string, Tensor>& should,
@@ -127,9 +127,9 @@ TEST_F(GpuNetStreams, TheCallersStreamIsWaitedForAndWaits) {
     EXPECT_EQ(gpu::current_stream(0), side.get());
     workspace.tensor("x1").copy_from(workspace.fetch("d"));  // behind the run
   }
-  EXPECT_EQ(compare(on_device(workspace.fetch("d"), {}), Tensor::zeros(DType::float32, {kSize}), 0), "");
-  EXPECT_EQ(compare(on_device(workspace.fetch("x1"), {}), Tensor::zeros(DType::float32, {kSize}), 0), "");
-  EXPECT_EQ(compare(on_device(workspace.fetch("y"), {}), on_device(workspace.fetch("b"), {}), 0), "");
+  EXPECT_EQ(compare(copied_to(workspace.fetch("d"), {}), Tensor::zeros(DType::float32, {kSize}), 0), "");
+  EXPECT_EQ(compare(copied_to(workspace.fetch("x1"), {}), Tensor::zeros(DType::float32, {kSize}), 0), "");
+  EXPECT_EQ(compare(copied_to(workspace.fetch("y"), {}), copied_to(workspace.fetch("b"), {}), 0), "");
 }
 
 TEST_F(GpuNetStreams, SomebodyElsesViewsAreSeen) {
@@ -137,7 +137,7 @@ TEST_F(GpuNetStreams, SomebodyElsesViewsAreSeen) {
   feed(workspace);
   // "d" has the bytes of "x0", which nobody could know beforehand.
   workspace.tensor("d") = workspace.tensor("x0");
-  const Tensor x0 = on_device(workspace.fetch("x0"), {});
+  const Tensor x0 = copied_to(workspace.fetch("x0"), {});
   Net net(two_chains(), workspace);
   RunContext run;
   net.run(run);
@@ -149,7 +149,7 @@ TEST_F(GpuNetStreams, SomebodyElsesViewsAreSeen) {
   expected.run(run);
   expected.run(run);
   for (const char* name : {"a", "b", "d", "x0", "y"})
-    EXPECT_EQ(compare(on_device(workspace.fetch(name), {}), on_device(one.fetch(name), {}), 0), "") << name;
+    EXPECT_EQ(compare(copied_to(workspace.fetch(name), {}), copied_to(one.fetch(name), {}), 0), "") << name;
 }
 
 TEST_F(GpuNetStreams, AFailedRunLeavesTheCallersStream) {
@@ -161,14 +161,14 @@ TEST_F(GpuNetStreams, AFailedRunLeavesTheCallersStream) {
   Net net(def, workspace);
   RunContext run;
   net.run(run);
-  workspace.tensor("x2") = on_device(Tensor::of<float>({2}, {1, 2}));
+  workspace.tensor("x2") = on_gpu(Tensor::of<float>({2}, {1, 2}));
   const cudaStream_t here = gpu::current_stream(0);
   EXPECT_NE(error_of([&] { net.run(run); }).find("Sub"), std::string::npos);
   EXPECT_EQ(gpu::current_stream(0), here);
   EXPECT_FALSE(gpu::keep_apart(false));
   // What was queued comes before what is queued now.
   workspace.tensor("c").fill_zero();
-  EXPECT_EQ(compare(on_device(workspace.fetch("c"), {}), Tensor::zeros(DType::float32, {kSize}), 0), "");
+  EXPECT_EQ(compare(copied_to(workspace.fetch("c"), {}), Tensor::zeros(DType::float32, {kSize}), 0), "");
   feed(workspace);
   net.run(run);
 }

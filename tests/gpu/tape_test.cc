@@ -1,6 +1,6 @@
 // The tape on a GPU: what it makes by itself is made where the variables are.
 #include "core/autograd/function.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "gpu/runtime/stream.h"
 #include "tests/gpu/gpu_test.h"
 #include "tools/bench/tape/hessian.h"
@@ -14,12 +14,12 @@ class GpuTape : public GpuTest {};
 
 Variable leaf(const std::vector<float>& values) {
   const Shape shape{static_cast<int64_t>(values.size())};
-  return Variable(on_device(Tensor::of<float>(shape, values)), true);
+  return Variable(on_gpu(Tensor::of<float>(shape, values)), true);
 }
 
 std::string compare_on_cpu(const Variable& is, const Variable& should, double tolerance) {
   EXPECT_EQ(is.value().device(), kGpu);
-  return compare(available(is.value(), Device{}), available(should.value(), Device{}), tolerance);
+  return compare(copied_to(is.value(), Device{}), copied_to(should.value(), Device{}), tolerance);
 }
 
 TEST_F(GpuTape, BackwardStartsWhereTheRootIs) {

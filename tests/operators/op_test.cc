@@ -8,8 +8,8 @@
 
 #include "core/gradcheck/gradient_check.h"
 #include "core/gradcheck/op_example.h"
-#include "core/tensor/placement.h"
 #include "core/tensor/random.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet::testing {
 
@@ -30,7 +30,7 @@ void use_test_device(NetDef& net) {
 namespace {
 
 void feed_all(const Feeds& feeds, Workspace& workspace) {
-  for (const auto& [name, value] : feeds) workspace.tensor(name) = placed(value, test_device());
+  for (const auto& [name, value] : feeds) workspace.tensor(name) = copied_to(value, test_device());
 }
 
 NetDef net_of(const OperatorDef& def, const Feeds& feeds) {
@@ -98,7 +98,7 @@ std::vector<Tensor> run_op_on(const OperatorDef& def, const Feeds& feeds, uint64
   std::vector<Tensor> outputs;
   for (const std::string& name : def.output()) {
     const Blob* blob = name.empty() ? nullptr : workspace.find(name);
-    outputs.push_back(blob && blob->is_tensor() && !blob->empty() ? placed(blob->tensor(), {}) : Tensor());
+    outputs.push_back(blob && blob->is_tensor() && !blob->empty() ? copied_to(blob->tensor(), {}) : Tensor());
   }
   return outputs;
 }

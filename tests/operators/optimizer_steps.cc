@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 
 namespace stepnet::testing {
 namespace {

@@ -2,7 +2,7 @@
 // gradients, for several numbers of timesteps and batches, and copies no state and no state gradient.
 #include <gtest/gtest.h>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::cells_test {

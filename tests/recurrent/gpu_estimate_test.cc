@@ -1,10 +1,10 @@
 // Estimates for a GPU against its allocator, where there is one or one is imitated: peaks of nets and training steps.
 #include <gtest/gtest.h>
 
-#include "core/compute/device_products.h"
+#include "core/compute/backend.h"
 #include "core/operator/nets_inside.h"
 #include "core/operator/observer.h"
-#include "core/tensor/memory_category.h"
+#include "core/tensor/device.h"
 #include "recurrent/form/builder.h"
 #include "recurrent/train/training_estimate.h"
 #include "tests/recurrent/estimate_nets.h"

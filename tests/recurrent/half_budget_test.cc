@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/compute/matmul.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/gradcheck/example_runs.h"
 #include "core/io/text.h"
 #include "recurrent/train/model.h"

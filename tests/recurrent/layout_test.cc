@@ -1,7 +1,7 @@
 // Slots of a step net that share bytes: how many they take, to the byte, and that nobody can tell from the results.
 #include <gtest/gtest.h>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/passes/gradients.h"
 #include "tests/recurrent/cell_files.h"
 

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "core/compute/matmul.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/tensor/half.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/training_budget.h"

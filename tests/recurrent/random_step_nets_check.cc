@@ -4,11 +4,11 @@
 #include <cstring>
 #include <optional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/io/text.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "recurrent/form/builder.h"
 #include "tests/recurrent/random_step_nets_run.h"
 
@@ -123,15 +123,15 @@ class Runner {
   CellResults results() const {
     CellResults results;
     for (const auto& [name, g] : outside_) {
-      results.outputs[name] = placed(workspace_.fetch(name), {}).clone();
-      if (trial_.setting.twin) results.outputs[name + "_twin"] = placed(workspace_.fetch(name + "_twin"), {}).clone();
+      results.outputs[name] = copied_to(workspace_.fetch(name), {}).clone();
+      if (trial_.setting.twin) results.outputs[name + "_twin"] = copied_to(workspace_.fetch(name + "_twin"), {}).clone();
     }
     if (!has_gradients()) return results;
     for (const auto& [name, value] : feeds_) {
       if (!is_float(value)) continue;
       const auto it = gradients_.gradients.find(name);
       results.gradients[name] = it != gradients_.gradients.end() && it->second.defined()
-                                    ? placed(workspace_.fetch(it->second.dense), {}).clone()
+                                    ? copied_to(workspace_.fetch(it->second.dense), {}).clone()
                                     : Tensor::zeros(value.dtype(), value.shape());
     }
     return results;
@@ -140,10 +140,10 @@ class Runner {
   // An input whose bytes are not those that were fed, or "".
   std::string changed_input() const {
     for (const auto& [name, value] : feeds_)
-      if (!same_bits(placed(workspace_.fetch(name), {}), value)) return name;
+      if (!same_bits(copied_to(workspace_.fetch(name), {}), value)) return name;
     if (!has_gradients()) return "";
     for (const auto& [name, value] : outside_)
-      if (!same_bits(placed(workspace_.fetch(given(name)), {}), value)) return given(name);
+      if (!same_bits(copied_to(workspace_.fetch(given(name)), {}), value)) return given(name);
     return "";
   }
 

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <functional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/io/text.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "core/tensor/placement.h"
 #include "core/tensor/random.h"
+#include "core/tensor/tensor.h"
 #include "recurrent/form/builder.h"
 #include "tests/recurrent/random_step_nets_run.h"
 

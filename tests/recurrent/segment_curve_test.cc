@@ -1,7 +1,7 @@
 // What less memory costs an LSTM of 1000 timesteps: the table of docs/memory.md.
 #include <gtest/gtest.h>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/tensor/dry_device.h"
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/segment_testing.h"

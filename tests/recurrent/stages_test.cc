@@ -1,7 +1,7 @@
 // Stacks of cells in one step net: a block of timesteps runs cell by cell, or the cells of several blocks run at once.
 #include <gtest/gtest.h>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/net/net.h"
 #include "recurrent/form/pass_names.h"
 #include "tests/recurrent/programs.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/passes/gradients.h"
 #include "recurrent/form/builder.h"
 #include "tests/core/heap_counter.h"

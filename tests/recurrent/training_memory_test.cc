@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/compute/matmul.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/passes/gradients.h"
 #include "tests/recurrent/full_form.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "recurrent/form/builder.h"
 #include "recurrent/step/counters.h"
 
@@ -51,12 +51,12 @@ CellResults run_once(Net& net, const GradientResult& gradients, const Feeds& fee
   for (const OperatorDef& op : net.def().op())
     for (const std::string& name : op.output())
       if (const Blob* blob = workspace.find(name); blob && blob->is_tensor() && !blob->empty())
-        results.outputs[name] = placed(blob->tensor(), {});
+        results.outputs[name] = copied_to(blob->tensor(), {});
   for (const auto& [name, value] : feeds) {
     if (!is_floating_feed(value)) continue;
     const auto found = gradients.gradients.find(name);
     const bool has = found != gradients.gradients.end() && found->second.defined();
-    results.gradients[name] = has ? placed(workspace.fetch(found->second.dense), {}) : zeros_like(value);
+    results.gradients[name] = has ? copied_to(workspace.fetch(found->second.dense), {}) : zeros_like(value);
   }
   return results;
 }

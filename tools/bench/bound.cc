@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/compute/matmul.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 
 namespace stepnet::bench {
 namespace {

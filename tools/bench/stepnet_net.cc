@@ -13,7 +13,7 @@
 #include "core/operator/nets_inside.h"
 #include "core/operator/run_context.h"
 #include "core/passes/gradients.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "recurrent/form/builder.h"
 #include "tools/source_path.h"
 
@@ -127,7 +127,7 @@ void StepnetNet::run() {
 Values StepnetNet::results() const {
   Values values;
   for (const auto& [result, blob] : blobs_) {
-    const Tensor tensor = in_type(DType::float32, available(workspace_.fetch(blob), Device{}));
+    const Tensor tensor = in_type(DType::float32, on_device(workspace_.fetch(blob), Device{}));
     const std::span<const float> elements = tensor.span<float>();
     values[result].assign(elements.begin(), elements.end());
   }
@@ -139,7 +139,7 @@ void StepnetNet::keep_state(const std::string& initial, const std::string& last)
 }
 
 void StepnetNet::feed(const std::string& blob, const std::vector<int64_t>& shape, const std::vector<float>& values) {
-  workspace_.tensor(blob) = available(in_type(dtype_, Tensor::of<float>(Shape(shape), values)), device_);
+  workspace_.tensor(blob) = on_device(in_type(dtype_, Tensor::of<float>(Shape(shape), values)), device_);
 }
 
 // Of everything that is fed.

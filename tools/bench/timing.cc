@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 
 namespace stepnet::bench {
 namespace {

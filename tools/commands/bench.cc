@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/compute/device_work.h"
-#include "core/compute/parallel.h"
+#include "core/compute/backend.h"
 #include "core/compute/profiler.h"
+#include "core/compute/threads.h"
 #include "core/estimate/report.h"
 #include "core/io/npy.h"
-#include "core/tensor/memory_category.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/device.h"
 #include "core/tensor/random.h"
+#include "core/tensor/tensor.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
 #include "tools/commands/cli/net_file.h"
@@ -124,9 +124,9 @@ class BenchCommand {
       for (const auto& [name, type] : *types) {
         Tensor& blob = made.blobs.at(name).tensor();
         if (const auto given = values_.find(name); given != values_.end())
-          blob.copy_from(available(given->second, blob.device()));
+          blob.copy_from(on_device(given->second, blob.device()));
         else if (is_floating(type.dtype))
-          blob.copy_from(available(drawn(name, type), blob.device()));
+          blob.copy_from(on_device(drawn(name, type), blob.device()));
       }
   }
 

@@ -2,12 +2,12 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/io/npy.h"
 #include "core/nearest.h"
 #include "core/net/plan.h"
 #include "core/operator/anomaly.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 #include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
@@ -125,7 +125,7 @@ class RunCommand {
   void move_feeds() {
     for (const std::string& text : options_.feeds) {
       Tensor& value = workspace_.tensor(parse_feed(text).first);
-      value = available(value, device());
+      value = on_device(value, device());
     }
   }
 

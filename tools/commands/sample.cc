@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/io/text.h"
 #include "core/visible_text.h"
 #include "recurrent/train/run_folder.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/io/text.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/train/metrics.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <thread>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

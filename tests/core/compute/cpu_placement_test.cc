@@ -1,4 +1,4 @@
-#include "core/compute/cpu_placement.h"
+#include "core/compute/threads.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,6 @@
 #include <mutex>
 #include <thread>
 #include <vector>
-
-#include "core/compute/spin_lock.h"
 
 #if defined(__linux__)
 #include <sched.h>

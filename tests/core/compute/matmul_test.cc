@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "core/compute/onednn_product.h"
-#include "core/compute/parallel.h"
 #include "core/compute/row_product.h"
+#include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
 #include "tests/core/heap_counter.h"
 #include "tests/operators/op_test.h"

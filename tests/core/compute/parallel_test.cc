@@ -1,4 +1,4 @@
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

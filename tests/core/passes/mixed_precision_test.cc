@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/train/stepper.h"
 #include "recurrent/train/training_estimate.h"

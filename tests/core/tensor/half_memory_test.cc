@@ -3,14 +3,14 @@
 
 #include <algorithm>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/gradcheck/example_runs.h"
 #include "core/gradcheck/op_example.h"
 #include "core/io/files.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/half_pieces.h"
+#include "core/tensor/device.h"
 #include "core/tensor/dry_device.h"
-#include "core/tensor/live_peak.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/core/planned_runs.h"
 

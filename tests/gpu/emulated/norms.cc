@@ -15,7 +15,7 @@ constexpr int64_t kRefused = 13;
 constexpr uint8_t kSpoiled = 0xEE;
 
 template <class Fn>
-void with_type(DType dtype, Fn fn) {
+void with_element_type(DType dtype, Fn fn) {
   dtype == DType::float64 ? fn(double()) : fn(float());
 }
 
@@ -132,7 +132,7 @@ bool run_vendor_norm(int device, const VendorChannels& c, const void* x, const v
   if (c.count == kRefused) return false;
   emulated::enqueue(current_stream(device), [=] {
     std::memset(workspace, kSpoiled, bytes);
-    with_type(c.dtype, [&](auto zero) {
+    with_element_type(c.dtype, [&](auto zero) {
       using T = decltype(zero);
       statistics(c, elements<T>(x), out);
       normalize(c, elements<T>(x), elements<T>(scale), elements<T>(bias),
@@ -147,7 +147,7 @@ bool run_vendor_norm_evaluation(int device, const VendorChannels& c, const void*
                                 const void* mean, const void* variance, void* y) {
   if (c.count == kRefused) return false;
   emulated::enqueue(current_stream(device), [=] {
-    with_type(c.dtype, [&](auto zero) {
+    with_element_type(c.dtype, [&](auto zero) {
       using T = decltype(zero);
       std::vector<T> inverse;
       for (int64_t at = 0; at < c.count; ++at)
@@ -165,7 +165,7 @@ bool run_vendor_norm_backward(int device, const VendorChannels& c, const void* x
   if (c.count == kRefused) return false;
   emulated::enqueue(current_stream(device), [=] {
     std::memset(workspace, kSpoiled, bytes);
-    with_type(c.dtype, [&](auto zero) {
+    with_element_type(c.dtype, [&](auto zero) {
       using T = decltype(zero);
       backward(c, elements<T>(x), elements<T>(scale), elements<T>(dy), elements<T>(saved_mean),
                elements<T>(saved_inverse), elements<T>(out.dx), elements<T>(out.dscale), elements<T>(out.dbias));
@@ -177,7 +177,7 @@ bool run_vendor_norm_backward(int device, const VendorChannels& c, const void* x
 bool run_vendor_softmax(int device, const VendorRows& rows, const void* x, void* y) {
   if (rows.size == kRefused) return false;
   emulated::enqueue(current_stream(device), [=] {
-    with_type(rows.dtype, [&](auto zero) {
+    with_element_type(rows.dtype, [&](auto zero) {
       using T = decltype(zero);
       softmax(rows, elements<T>(x), elements<T>(y));
     });
@@ -188,7 +188,7 @@ bool run_vendor_softmax(int device, const VendorRows& rows, const void* x, void*
 bool run_vendor_softmax_backward(int device, const VendorRows& rows, const void* y, const void* dy, void* dx) {
   if (rows.size == kRefused) return false;
   emulated::enqueue(current_stream(device), [=] {
-    with_type(rows.dtype, [&](auto zero) {
+    with_element_type(rows.dtype, [&](auto zero) {
       using T = decltype(zero);
       softmax_backward(rows, elements<T>(y), elements<T>(dy), elements<T>(dx));
     });

@@ -36,14 +36,14 @@ void check_product(const gpu::ProductSizes& given, bool has_bias, double tol) {
   const Tensor a = normal<T>({room(s.trans_a ? s.k : s.m, s.lda, s.batch, s.stride_a)}, 1);
   const Tensor b = normal<T>({room(s.trans_b ? s.n : s.k, s.ldb, s.batch, s.stride_b)}, 2);
   const Tensor c = normal<T>({room(s.m, s.ldc, s.batch, s.stride_c)}, 3), bias = normal<T>({s.n}, 4);
-  const Tensor there_a = on_device(a), there_b = on_device(b), there_bias = on_device(bias);
-  Tensor there = on_device(c);
+  const Tensor there_a = on_gpu(a), there_b = on_gpu(b), there_bias = on_gpu(bias);
+  Tensor there = on_gpu(c);
   RunContext run;
   const Call call({}, {}, run);
   gpu::matmul(call, given, reinterpret_cast<const T*>(there_a.raw()), reinterpret_cast<const T*>(there_b.raw()),
               reinterpret_cast<T*>(there.raw()), has_bias ? reinterpret_cast<const T*>(there_bias.raw()) : nullptr);
   const std::vector<double> expected = by_hand(given, a, b, c, has_bias ? &bias : nullptr);
-  EXPECT_EQ(compare(to_double(on_device(there, {})), Tensor::of<double>(c.shape(), expected), tol, ErrorScale::tensor),
+  EXPECT_EQ(compare(to_double(copied_to(there, {})), Tensor::of<double>(c.shape(), expected), tol, ErrorScale::tensor),
             "")
       << "m " << s.m << " n " << s.n << " k " << s.k << " trans " << s.trans_a << s.trans_b << " accumulate "
       << s.accumulate << " bias " << has_bias << " ld " << s.lda << " " << s.ldb << " " << s.ldc << " batch " << s.batch

@@ -1,5 +1,5 @@
 // What executors ask of a GPU: graphs of captured work.
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 
 #include <stdexcept>
 
@@ -22,15 +22,15 @@ class GpuDeviceWork : public GpuTest {
 
 TEST_F(GpuDeviceWork, AGraphRunsAgain) {
   const DeviceWork& work = device_work(DeviceKind::cuda);
-  const Tensor x = on_device(Tensor::of<float>({2}, {1, 2}));
-  Tensor y = on_device(Tensor::of<float>({2}, {0, 0}));
+  const Tensor x = on_gpu(Tensor::of<float>({2}, {1, 2}));
+  Tensor y = on_gpu(Tensor::of<float>({2}, {0, 0}));
   const auto graph = work.capture(kGpu, [&] {
     Tensor between = x.clone();
     y.copy_from(between);
   });
-  EXPECT_EQ(compare(on_device(y, {}), Tensor::of<float>({2}, {0, 0}), 0), "");
+  EXPECT_EQ(compare(copied_to(y, {}), Tensor::of<float>({2}, {0, 0}), 0), "");
   graph->replay();
-  EXPECT_EQ(compare(on_device(y, {}), Tensor::of<float>({2}, {1, 2}), 0), "");
+  EXPECT_EQ(compare(copied_to(y, {}), Tensor::of<float>({2}, {1, 2}), 0), "");
 }
 
 // Neither memory nor streams stay behind.
@@ -60,15 +60,15 @@ TEST_F(GpuDeviceWork, EventsOrderStreams) {
   EXPECT_EQ(work.side_stream(kGpu, 0), side);
   EXPECT_NE(work.side_stream(kGpu, 1), side);
   const auto event = work.event(kGpu);
-  Tensor x = on_device(Tensor::of<float>({2}, {1, 2})), y = on_device(Tensor::of<float>({2}, {0, 0}));
+  Tensor x = on_gpu(Tensor::of<float>({2}, {1, 2})), y = on_gpu(Tensor::of<float>({2}, {0, 0}));
   for (const float value : {3.0f, 4.0f}) {
     work.set_stream(kGpu, side);
-    x.copy_from(on_device(Tensor::of<float>({2}, {value, value})));
+    x.copy_from(on_gpu(Tensor::of<float>({2}, {value, value})));
     event->record();
     work.set_stream(kGpu, 0);
     event->wait();
     y.copy_from(x);
-    EXPECT_EQ(compare(on_device(y, {}), Tensor::of<float>({2}, {value, value}), 0), "");
+    EXPECT_EQ(compare(copied_to(y, {}), Tensor::of<float>({2}, {value, value}), 0), "");
   }
 }
 

@@ -16,20 +16,20 @@ class GpuFaults : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    workspace_.tensor("X") = on_device(Tensor::of<float>({3}, {1, 2, 3}));
+    workspace_.tensor("X") = on_gpu(Tensor::of<float>({3}, {1, 2, 3}));
     feed("good", {0, 2});
     feed("bad", {1, 7});
   }
   void TearDown() override { gpu::wait_for_launches(false); }
 
   void feed(const std::string& name, std::initializer_list<int32_t> indices) {
-    workspace_.tensor(name) = on_device(Tensor::of<int32_t>({static_cast<int64_t>(indices.size())}, indices));
+    workspace_.tensor(name) = on_gpu(Tensor::of<int32_t>({static_cast<int64_t>(indices.size())}, indices));
   }
   void run(const std::string& text) {
     RunContext context;
     run_net_once(parse_net_text("device_option { device_type: 1 }\n" + text, "look.pbtxt"), workspace_, context);
   }
-  Tensor fetched(const std::string& name) { return on_device(workspace_.fetch(name), {}); }
+  Tensor fetched(const std::string& name) { return copied_to(workspace_.fetch(name), {}); }
 
   Workspace workspace_;
 };
@@ -119,7 +119,7 @@ TEST_F(GpuFaults, ManyOperatorsThatStay) {
 
 // There are no elements to fetch, and yet it is told.
 TEST_F(GpuFaults, AreToldWhereNothingIsFetched) {
-  workspace_.tensor("nothing") = on_device(Tensor::empty(DType::float32, {3, 0}));
+  workspace_.tensor("nothing") = on_gpu(Tensor::empty(DType::float32, {3, 0}));
   run(R"(op { type: "LengthsSum" input: "nothing" input: "bad" output: "A" })");
   EXPECT_NE(error_of([&] { fetched("A"); }).find("op  A = LengthsSum(nothing, bad)"), std::string::npos);
 }

@@ -1,8 +1,8 @@
 // Chains of elementwise instructions: generated source, and the kernel against the CPU's.
 #include <cmath>
 
-#include "core/compute/device_work.h"
-#include "core/tensor/placement.h"
+#include "core/compute/backend.h"
+#include "core/tensor/tensor.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "tests/gpu/gpu_test.h"
 
@@ -31,13 +31,13 @@ void check_chain(int64_t rows, int64_t width, int64_t stride, double tol) {
   const Tensor a = normal<T>({rows, stride}, 1), b = normal<T>({stride}, 2);  // b is one row for all
   std::vector<Tensor> there;
   for (const Tensor& t : {a, b, Tensor::zeros(a.dtype(), a.shape()), Tensor::zeros(a.dtype(), a.shape())})
-    there.push_back(placed(t, kGpu));
+    there.push_back(copied_to(t, kGpu));
   const auto chain = device_work(DeviceKind::cuda).fuse(kGpu, a.dtype(), all_instructions(), 4);
   std::vector<FusedOperand<void>> tensors;
   for (Tensor& t : there) tensors.push_back({t.raw(), t.rank() == 1 ? 0 : stride});
   chain->run(tensors, width, rows);
   for (int which = 0; which < 2; ++which) {
-    const Tensor result = placed(there[2 + static_cast<size_t>(which)], {});
+    const Tensor result = copied_to(there[2 + static_cast<size_t>(which)], {});
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t i = 0; i < stride; ++i) {
         const T right =

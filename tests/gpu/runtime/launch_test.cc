@@ -39,21 +39,21 @@ TEST_F(GpuLoops, ReduceAlongAnAxisOfAnySize) {
       for (const int64_t inner : {0, 1, 2, 31, 32, 33, 100}) {
         const Tensor x = normal<double>({outer, count, inner});
         const Expected expected = by_hand(x);
-        Tensor sums = Tensor::empty(DType::float64, {outer, inner}, kGpu), largest = on_device(expected.sums);
-        reduce_on_gpu(call_, on_device(x), sums, largest);
-        EXPECT_EQ(compare(on_device(sums, {}), expected.sums, 1e-12, ErrorScale::tensor), "")
+        Tensor sums = Tensor::empty(DType::float64, {outer, inner}, kGpu), largest = on_gpu(expected.sums);
+        reduce_on_gpu(call_, on_gpu(x), sums, largest);
+        EXPECT_EQ(compare(copied_to(sums, {}), expected.sums, 1e-12, ErrorScale::tensor), "")
             << outer << " " << count << " " << inner;
-        EXPECT_EQ(compare(on_device(largest, {}), expected.largest, 0), "") << outer << " " << count << " " << inner;
+        EXPECT_EQ(compare(copied_to(largest, {}), expected.largest, 0), "") << outer << " " << count << " " << inner;
       }
 }
 
 TEST_F(GpuLoops, ReduceToTheSameBitsInEveryRun) {
-  const Tensor x = on_device(normal<double>({2, 1000, 33}));
+  const Tensor x = on_gpu(normal<double>({2, 1000, 33}));
   Tensor first, largest = Tensor::empty(DType::float64, {2, 33}, kGpu);
   for (int i = 0; i < 5; ++i) {
     Tensor sums = Tensor::empty(DType::float64, {2, 33}, kGpu);
     reduce_on_gpu(call_, x, sums, largest);
-    const Tensor now = on_device(sums, {});
+    const Tensor now = copied_to(sums, {});
     if (i == 0) first = now;
     EXPECT_EQ(compare(now, first, 0), "");
   }
@@ -65,12 +65,12 @@ TEST_F(GpuLoops, ReachEveryElement) {
     if (count > 1'000'000 && team_size() < 128) continue;  // imitated threads are slow
     Tensor y = Tensor::empty(DType::int64, {count}, kGpu);
     count_on_gpu(call_, y);
-    const Tensor back = on_device(y, {});
+    const Tensor back = copied_to(y, {});
     for (int64_t i = 0; i < count; ++i) ASSERT_EQ(back.data<int64_t>()[i], i);
   }
   Tensor more = Tensor::empty(DType::int64, {70'000}, kGpu);  // than blocks, of which the imitation's have one thread
   count_on_gpu(call_, more);
-  EXPECT_EQ(on_device(more, {}).data<int64_t>()[69'999], 69'999);
+  EXPECT_EQ(copied_to(more, {}).data<int64_t>()[69'999], 69'999);
 }
 
 TEST_F(GpuLoops, TeamsAddUpOnAllThreads) {
@@ -78,7 +78,7 @@ TEST_F(GpuLoops, TeamsAddUpOnAllThreads) {
   for (const int64_t teams : {0, 1, 3}) {
     Tensor y = Tensor::empty(DType::int64, {teams, size}, kGpu);
     add_up_teams(call_, y);
-    const Tensor back = on_device(y, {});
+    const Tensor back = copied_to(y, {});
     for (int64_t i = 0; i < teams * size; ++i)
       ASSERT_EQ(back.data<int64_t>()[i], i / size * size + size * (size - 1) / 2) << i;
   }

@@ -214,9 +214,9 @@ TEST_F(GpuMemory, EachDeviceHasItsOwn) {
   constexpr Device second{DeviceKind::cuda, 1};
   EXPECT_NE(gpu::main_stream(0), gpu::main_stream(1));
   const int64_t live = allocator(kGpu).counters().live;
-  const Tensor there = on_device(Tensor::of<float>({2}, {1, 2}), second);
+  const Tensor there = copied_to(Tensor::of<float>({2}, {1, 2}), second);
   EXPECT_EQ(allocator(kGpu).counters().live, live);
-  EXPECT_EQ(compare(on_device(there, {}), Tensor::of<float>({2}, {1, 2}), 0), "");
+  EXPECT_EQ(compare(copied_to(there, {}), Tensor::of<float>({2}, {1, 2}), 0), "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::dropout_test {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::uniform_fill_test {

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::global_norm_clip_test {

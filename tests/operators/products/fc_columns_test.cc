@@ -1,5 +1,5 @@
 // FCColumns and FCColumnsGradient against plain loops and central differences.
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::fc_columns_test {

@@ -1,7 +1,7 @@
 // Budgets of recurrent networks: kept to the byte, at the least work, with the bits of a run without one.
 #include "recurrent/network/segment_budget.h"
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/segment_testing.h"
 

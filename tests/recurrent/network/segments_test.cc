@@ -7,7 +7,7 @@
 #include <atomic>
 
 #include "core/autograd/saved/offload.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
 #include "recurrent/form/builder.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/operator/arguments.h"
 #include "recurrent/train/metrics.h"
 #include "tests/core/errors.h"

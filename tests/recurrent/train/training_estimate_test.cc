@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "core/compute/matmul.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/io/text.h"
 #include "core/operator/dry_run.h"
 #include "core/operator/observer.h"

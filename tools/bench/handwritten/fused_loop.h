@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "core/compute/packed_weights.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tools/bench/cell_case.h"
 #include "tools/bench/handwritten/fused_steps.h"
 

@@ -13,8 +13,8 @@
 
 #include "core/autograd/engine.h"
 #include "core/autograd/record.h"
-#include "core/tensor/placement.h"
 #include "core/tensor/random.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet::bench {
 
@@ -63,7 +63,7 @@ autograd::VariableGradient ones(const Shape& shape, int64_t column = -1, Device 
   const auto values = t.template span<T>();
   for (int64_t i = 0; i < t.size(); ++i)
     if (column < 0 || i % shape.at(-1) == column) values[i] = T(1);
-  return autograd::Variable(available(t, device));
+  return autograd::Variable(on_device(t, device));
 }
 
 template <class T>
@@ -114,7 +114,7 @@ class Mlp {
     uint64_t i = 0;
     for (T& v : t.template span<T>())
       v = static_cast<T>(scale * (2 * random_uniform(static_cast<uint64_t>(key), i++) - 1));
-    return autograd::Variable(available(t, device_), true);
+    return autograd::Variable(on_device(t, device_), true);
   }
 
   MlpSizes sizes_;

@@ -9,7 +9,7 @@
 #include <optional>
 #include <sstream>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/error.h"
 #ifdef STEPNET_HAS_GPU
 #include "gpu/runtime/device.h"

@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "core/compute/matmul.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "tools/bench/tape/cpu_clock.h"
 
 namespace stepnet::bench {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "core/tensor/half.h"
-#include "core/tensor/placement.h"
-#include "core/tensor/with_type.h"
+#include "core/tensor/shape.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet::tools {
 namespace {
@@ -72,14 +72,14 @@ std::string rows_text(const Tensor& t) {
 
 std::string blob_text(const std::string& name, const Blob& blob) {
   if (blob.empty() || !blob.is_tensor()) return fmt::format("{} is {}", name, blob.type_str());
-  const Tensor t = available(blob.tensor(), {});
+  const Tensor t = on_device(blob.tensor(), {});
   if (t.size() == 1 || t.size() > kMostPrinted) return blob_summary(name, blob);
   return fmt::format("{} is {}{}", name, t.str(), rows_text(t));
 }
 
 std::string blob_summary(const std::string& name, const Blob& blob) {
   if (blob.empty() || !blob.is_tensor()) return fmt::format("{} is {}", name, blob.type_str());
-  const Tensor t = available(blob.tensor(), {});
+  const Tensor t = on_device(blob.tensor(), {});
   const std::vector<std::string> only = t.size() == 1 ? element_texts(t) : std::vector<std::string>{};
   if (only.size() == 1) return fmt::format("{} = {}", name, only[0]);
   return fmt::format("{} is {}{}", name, t.str(), range_text(t));

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "recurrent/train/training_estimate.h"
 
 namespace stepnet::tools {

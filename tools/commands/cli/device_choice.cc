@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/compute/device_work.h"
+#include "core/compute/backend.h"
 #include "core/operator/nets_inside.h"
 #include "core/operator/op_devices.h"
 #include "tools/commands/cli/printing.h"

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/nearest.h"
 #include "recurrent/form/builder.h"
 #include "tools/commands/cli/command_session.h"

@@ -1,20 +1,25 @@
-// tanh and the logistic function of one number as straight code, for loops under `#pragma omp simd`.
+// What kernels are made of that are built for several instruction sets: files named *_simd.cc, each of which the build
+// compiles twice, for x86-64-v3, or any CPU of other kinds, and for x86-64-v4.
 //
-// Both are made of exp(t) - 1 for t <= 0: t = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for exp(r) - 1, and 2^n put
-// together from bits. Nothing can overflow, so every finite or infinite input has a finite result; NaN stays NaN.
-// Error against the exact value: below 3 ulp; a logistic function below 1e-37 (double: 1e-307) may be flushed to 0.
+// Hence all functions are static and inlined, and nothing of the standard library is used that is more than types: what
+// the linker merged could have the wrong instructions. A kernel's table of functions is chosen when it is first asked for.
+//
+// tanh and the logistic function of one number are straight code, for loops under `#pragma omp simd`. Both are made of
+// exp(t) - 1 for t <= 0: t = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for exp(r) - 1, and 2^n put together from
+// bits. Nothing can overflow, so every finite or infinite input has a finite result; NaN stays NaN. Error against the
+// exact value: below 3 ulp; a logistic function below 1e-37 (double: 1e-307) may be flushed to 0.
 //
 // Same bits everywhere: every operation is one that IEEE 754 rounds correctly (fma is written out), so the result does
 // not depend on vector width, place or instruction set, given that the compiler contracts nothing of its own: files
-// that include this are built with -ffp-contract=off. Files may be built for different instruction sets, hence all
-// functions are static and inlined, and nothing of the standard library is used.
+// with these functions are built with -ffp-contract=off. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 namespace stepnet {
 
-// Whether this CPU has the instructions of x86-64-v4; one by one, because not every compiler knows the level.
+// True if this CPU has the instructions of x86-64-v4; one by one, because not every compiler knows the level.
 static inline bool cpu_is_x86_64_v4() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -22,6 +27,23 @@ static inline bool cpu_is_x86_64_v4() {
 #else
   return false;
 #endif
+}
+
+// Adds a vector's halves, which takes the fewest instructions.
+template <class Vector, int... L>
+[[gnu::always_inline]] static inline auto halves_sum(const Vector& v, std::integer_sequence<int, L...>) {
+  constexpr int half = sizeof...(L);
+  return __builtin_shufflevector(v, v, L...) + __builtin_shufflevector(v, v, (L + half)...);
+}
+
+// The sum of a vector of `Size` lanes, a power of 2.
+template <int Size, class Vector>
+[[gnu::always_inline]] static inline auto sum_of(const Vector& v) {
+  if constexpr (Size == 2) {
+    return v[0] + v[1];
+  } else {
+    return sum_of<Size / 2>(halves_sum(v, std::make_integer_sequence<int, Size / 2>()));
+  }
 }
 
 template <class T>

@@ -1,10 +1,8 @@
-// The kernels of row_product.h, for files that build them for one instruction set each, with multiplications and
-// additions contracted.
-#pragma once
-
-#include "core/compute/lane_sums.h"
+// The kernels of row_product.h, built for several instruction sets (core/compute/simd.h), with multiplications and
+// additions contracted, and the choice of the best.
 #include "core/compute/row_product.h"
-#include "core/compute/vector_functions.h"
+
+#include "core/compute/simd.h"
 
 namespace stepnet {
 
@@ -89,5 +87,16 @@ static void panel_row_product(const RowProduct& p, int64_t begin, int64_t end) {
 
 static const RowProductKernels kRowProductsHere = {plain_row_product, transposed_row_product, panel_row_product,
                                                    kPanelColumns};
+
+#if defined(STEPNET_SIMD_V4)
+const RowProductKernels* row_products_wide() { return cpu_is_x86_64_v4() ? &kRowProductsHere : nullptr; }
+#else
+const RowProductKernels& row_products_plain() { return kRowProductsHere; }
+
+const RowProductKernels& row_products() {
+  static const RowProductKernels& best = row_products_wide() ? *row_products_wide() : row_products_plain();
+  return best;
+}
+#endif
 
 }  // namespace stepnet

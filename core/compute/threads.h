@@ -1,4 +1,4 @@
-// Threads inside one operator.
+// Threads inside one operator: a team that shares its work, the CPUs that threads run on, and a lock.
 //
 // A team of threads() - 1 workers and the calling thread share the parts of one piece of work at a time. Workers wait
 // actively for the next piece for some microseconds, then sleep. Whoever is free takes the next part, so that on a busy
@@ -10,9 +10,12 @@
 // Threads: set_threads is called at start; all others may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <type_traits>
+#include <vector>
 
 namespace stepnet {
 
@@ -57,5 +60,52 @@ void parallel_parts(int parts, FunctionRef<int> fn);
 // Calls fn(begin, end) over a partition of [0, n). One call if n * cost_per_item (about nanoseconds) is too little work
 // to be shared out. fn must not throw.
 void parallel_for(int64_t n, double cost_per_item, FunctionRef<int64_t, int64_t> fn);
+
+// The CPU that the calling thread runs on, or -1 where the system does not say.
+int this_cpu();
+
+// The calling thread, as KeptOffCpu knows it, and its process.
+int this_thread();
+int this_process();
+
+// While it lives, `threads` of this process run on other CPUs than `cpu`, and those that waited for it have been moved.
+// Nothing happens where the system does not allow it, or where a thread may use fewer than `needed` CPUs. Allocates
+// nothing: what it leaves in `threads` are those that lost the CPU and get it back.
+class KeptOffCpu {
+ public:
+  KeptOffCpu(int cpu, std::vector<int>& threads, int needed);
+  ~KeptOffCpu();
+  KeptOffCpu(const KeptOffCpu&) = delete;
+  KeptOffCpu& operator=(const KeptOffCpu&) = delete;
+
+ private:
+  int cpu_;
+  std::vector<int>& threads_;
+};
+
+// Says that the calling thread waits for another one, to a core that has two of them at work.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// A lock for some microseconds' work that threads of one parallel region do in turn, for std::lock_guard. Waiting threads
+// stay awake: one that slept would be woken on the core of the one that wakes it, and both would share that core from
+// then on.
+class SpinLock {
+ public:
+  void lock() {
+    for (int spins = 0; locked_.test_and_set(std::memory_order_acquire); ++spins)
+      spins < kSpins ? relax() : std::this_thread::yield();  // its holder may be waiting for this core
+  }
+  void unlock() { locked_.clear(std::memory_order_release); }
+
+ private:
+  static constexpr int kSpins = 2000;  // some 50 microseconds
+  std::atomic_flag locked_;
+};
 
 }  // namespace stepnet

@@ -3,11 +3,12 @@
 // Threads: as the parts say; offers are made when the library is loaded.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "core/compute/elementwise_chain.h"
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
 #include "core/tensor/device.h"
 #include "core/tensor/shape.h"
 
@@ -71,5 +72,8 @@ struct DeviceWork {
 
 void offer_device_work(DeviceKind kind, const DeviceWork& work);
 const DeviceWork& device_work(DeviceKind kind);  // throws Error if nobody offers it
+
+// Bytes that cuBLASLt works on, for each stream that runs products; those who estimate memory count them, too.
+constexpr int64_t kDeviceProductWorkspace = int64_t{32} << 20;
 
 }  // namespace stepnet

@@ -1,8 +1,7 @@
-// The kernels of activations.h, for files that build them for one instruction set each; see vector_functions.h.
-#pragma once
-
+// The kernels of activations.h, built for several instruction sets (core/compute/simd.h), and the choice of the best.
 #include "core/compute/activations.h"
-#include "core/compute/vector_functions.h"
+
+#include "core/compute/simd.h"
 
 namespace stepnet {
 
@@ -38,5 +37,16 @@ static void activation_loop(const T* x, T* y, size_t size) {
 static const ActivationKernels kActivationsHere = {activation_loop<TanhOf, float>, activation_loop<TanhOf, double>,
                                                    activation_loop<SigmoidOf, float>,
                                                    activation_loop<SigmoidOf, double>};
+
+#if defined(STEPNET_SIMD_V4)
+const ActivationKernels* activations_wide() { return cpu_is_x86_64_v4() ? &kActivationsHere : nullptr; }
+#else
+const ActivationKernels& activations_plain() { return kActivationsHere; }
+
+const ActivationKernels& activations() {
+  static const ActivationKernels& best = activations_wide() ? *activations_wide() : activations_plain();
+  return best;
+}
+#endif
 
 }  // namespace stepnet

@@ -1,8 +1,7 @@
-// The kernels of fused.h, for files that build them for one instruction set each; see vector_functions.h.
-#pragma once
-
+// The kernels of elementwise_chain.h, built for several instruction sets (core/compute/simd.h), and the choice of the best.
 #include "core/compute/elementwise_chain.h"
-#include "core/compute/vector_functions.h"
+
+#include "core/compute/simd.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -105,5 +104,18 @@ static void fused_run(const FusedLoop<T>& loop, int64_t begin, int64_t end) {
 }
 
 static const FusedKernels kFusedKernelsHere = {fused_run<float>, fused_run<double>};
+
+#if defined(STEPNET_SIMD_V4)
+const FusedKernels* fused_kernels_wide() { return cpu_is_x86_64_v4() ? &kFusedKernelsHere : nullptr; }
+#else
+const FusedKernels& fused_kernels_plain() { return kFusedKernelsHere; }
+
+const FusedKernels& fused_kernels() {
+  static const FusedKernels& best = fused_kernels_wide() ? *fused_kernels_wide() : fused_kernels_plain();
+  return best;
+}
+
+double fused_nanoseconds(FusedCode code) { return code == FusedCode::sigmoid || code == FusedCode::tanh ? 0.4 : 0.05; }
+#endif
 
 }  // namespace stepnet

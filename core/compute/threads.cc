@@ -1,4 +1,7 @@
-#include "core/compute/parallel.h"
+#include "core/compute/threads.h"
+
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -7,9 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/compute/cpu_placement.h"
-#include "core/compute/spin_lock.h"
-
+#if defined(__linux__)
+#endif
 namespace stepnet {
 namespace {
 
@@ -160,6 +162,16 @@ class Team {
   const int process_ = this_process();
 };
 
+// Whether the thread had the CPU, or had it not, before.
+bool let_use(int thread, int cpu, bool allow, int needed) {
+  if (thread <= 0) return false;  // 0 would be the calling one
+  cpu_set_t cpus;
+  if (sched_getaffinity(thread, sizeof(cpus), &cpus) != 0) return false;
+  if (CPU_COUNT(&cpus) < needed || (CPU_ISSET(cpu, &cpus) != 0) == allow) return false;
+  allow ? CPU_SET(cpu, &cpus) : CPU_CLR(cpu, &cpus);
+  return CPU_COUNT(&cpus) > 0 && sched_setaffinity(thread, sizeof(cpus), &cpus) == 0;
+}
+
 }  // namespace
 
 void set_threads(int count) {
@@ -196,5 +208,32 @@ void parallel_for(int64_t n, double cost_per_item, FunctionRef<int64_t, int64_t>
   auto part = [&](int i) { fn(n * i / parts, n * (i + 1) / parts); };
   parallel_parts(static_cast<int>(parts), part);
 }
+
+#if defined(__linux__)
+
+int this_cpu() { return sched_getcpu(); }
+int this_thread() { return gettid(); }
+int this_process() { return getpid(); }
+
+KeptOffCpu::KeptOffCpu(int cpu, std::vector<int>& threads, int needed) : cpu_(cpu), threads_(threads) {
+  if (cpu < 0 || cpu >= CPU_SETSIZE) threads_.clear();
+  std::erase_if(threads_, [&](int thread) { return !let_use(thread, cpu, false, needed); });
+}
+
+KeptOffCpu::~KeptOffCpu() {
+  for (const int thread : threads_) let_use(thread, cpu_, true, 0);
+}
+
+#else
+
+int this_cpu() { return -1; }
+int this_thread() { return 0; }
+int this_process() { return 0; }
+KeptOffCpu::KeptOffCpu(int cpu, std::vector<int>& threads, int /*needed*/) : cpu_(cpu), threads_(threads) {
+  threads_.clear();
+}
+KeptOffCpu::~KeptOffCpu() = default;
+
+#endif
 
 }  // namespace stepnet
