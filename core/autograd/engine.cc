@@ -4,8 +4,7 @@
 #include <thread>
 #include <unordered_set>
 
-#include "core/autograd/accumulate_grad.h"
-#include "core/autograd/gradient_sums.h"
+#include "core/autograd/gradient_buffer.h"
 #include "core/autograd/graph_task.h"
 
 namespace stepnet::autograd {

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <thread>
 
-#include "core/autograd/accumulate_grad.h"
-#include "core/autograd/gradient_sums.h"
+#include "core/autograd/gradient_buffer.h"
 #include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
 #include "core/compute/threads.h"
@@ -195,7 +194,7 @@ void GraphTask::deliver(const Edge& edge, VariableGradient gradient, const Node*
   if (--v.waiting == 0) ready_.push(edge.node.get());
 }
 
-// On a GPU, on the consumer's stream and behind what made it; see core/autograd/stream_plan.h.
+// On a GPU, on the consumer's stream and behind what made it; see core/autograd/stream_order.h.
 StreamPlan GraphTask::plan_of(const Edge& edge, const VariableGradient& gradient,
                               std::optional<StreamId> producer) const {
   std::vector<Device> parts;

@@ -3,34 +3,14 @@
 #include <algorithm>
 #include <atomic>
 
-#include "core/autograd/tape_state.h"
+#include "core/autograd/tape.h"
 
 namespace stepnet::autograd {
 namespace {
 
 std::atomic<uint64_t> g_last_sequence{0};
 
-// While something is being let go of: what is to follow. It is on the stack of whoever began, so that it outlives
-// whatever a thread destroys at its end.
-thread_local std::vector<std::shared_ptr<void>>* g_waiting = nullptr;
-
 }  // namespace
-
-void let_go(std::shared_ptr<void> object) {
-  if (!object || object.use_count() > 1) return;
-  if (g_waiting) {
-    g_waiting->push_back(std::move(object));
-    return;
-  }
-  std::vector<std::shared_ptr<void>> waiting;
-  g_waiting = &waiting;
-  object.reset();
-  while (!waiting.empty()) {
-    const std::shared_ptr<void> next = std::move(waiting.back());
-    waiting.pop_back();
-  }
-  g_waiting = nullptr;
-}
 
 Node::Node(std::vector<Edge> edges, std::vector<TensorType> outputs, Place place)
     : edges_(std::move(edges)),

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/stream_plan.h"
-#include "core/autograd/tape_state.h"
+#include "core/autograd/stream_order.h"
+#include "core/autograd/tape.h"
 #include "core/autograd/variable.h"
 #include "core/operator/op_spec.h"
 
@@ -61,10 +61,6 @@ struct NodeHooks {
   HookList<NodePreHook> before;
   HookList<NodePostHook> after;
 };
-
-// Lets go of a node, or of what may hold variables and so nodes; from inside the destruction of another one only later,
-// so that nothing recurses.
-void let_go(std::shared_ptr<void> object);
 
 class Node : public std::enable_shared_from_this<Node> {
  public:

@@ -2,7 +2,7 @@
 
 #include "core/autograd/node.h"
 #include "core/autograd/record.h"
-#include "core/autograd/tape_state.h"
+#include "core/autograd/tape.h"
 
 namespace stepnet::autograd {
 namespace {

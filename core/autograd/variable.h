@@ -20,7 +20,7 @@
 #include <memory>
 #include <string>
 
-#include "core/autograd/place.h"
+#include "core/autograd/tape.h"
 #include "core/tensor/tensor.h"
 
 namespace stepnet::autograd {

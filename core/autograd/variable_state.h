@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/autograd/node.h"
-#include "core/autograd/parameters.h"
+#include "core/autograd/tape.h"
 
 namespace stepnet::autograd {
 

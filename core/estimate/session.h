@@ -18,7 +18,7 @@
 namespace stepnet {
 
 // What bytes are there for. `kept`: made by the forward pass, and read by the backward pass. `own`: of an operator, not
-// one of its outputs. `transient`: all other values. `reserve` and `workspace`: see core/tensor/memory_category.h.
+// one of its outputs. `transient`: all other values. `reserve` and `workspace`: see core/tensor/device.h.
 enum class MemoryKind { input, parameter, optimizer, gradient, kept, transient, own, reserve, workspace };
 inline constexpr int kMemoryKinds = 9;
 const char* memory_kind_name(MemoryKind kind);  // "net inputs", "parameters", ...

@@ -2,7 +2,7 @@
 // as one of its examples calls it.
 #include <algorithm>
 
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "tests/core/random_nets_builder.h"
 
 namespace stepnet::testing {

@@ -11,7 +11,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "core/io/blob_db.h"
 #include "core/io/checkpoint.h"
 #include "core/io/db.h"

@@ -5,8 +5,7 @@
 #include <cmath>
 
 #include "core/compute/backend.h"
-#include "core/gradcheck/example_runs.h"
-#include "core/gradcheck/half_check.h"
+#include "core/gradcheck/examples.h"
 #include "core/io/text.h"
 #include "core/operator/nets_inside.h"
 #include "core/operator/op_devices.h"

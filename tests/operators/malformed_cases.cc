@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "core/gradcheck/runs.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "core/gradcheck/examples.h"
 #include "core/gradcheck/gradient_check.h"
-#include "core/gradcheck/op_example.h"
 #include "core/tensor/random.h"
 #include "core/tensor/tensor.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/compute/matmul.h"
 #include "core/compute/threads.h"
-#include "core/gradcheck/example_runs.h"
+#include "core/gradcheck/examples.h"
 #include "core/io/text.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/stepper.h"

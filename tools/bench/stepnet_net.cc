@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "core/error.h"
-#include "core/gradcheck/example_runs.h"
+#include "core/gradcheck/examples.h"
 #include "core/io/text.h"
 #include "core/operator/nets_inside.h"
 #include "core/operator/run_context.h"

@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "core/gradcheck/example_check.h"
+#include "core/gradcheck/examples.h"
 #include "core/gradcheck/gradient_check.h"
-#include "core/gradcheck/half_check.h"
 #include "core/gradcheck/input_text.h"
-#include "core/gradcheck/op_example.h"
 #include "core/io/npy.h"
 #include "core/net/net.h"
 #include "core/operator/op_devices.h"

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "core/gradcheck/runs.h"
 
 namespace stepnet::tools {

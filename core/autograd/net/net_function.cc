@@ -5,9 +5,9 @@
 #include <unordered_map>
 
 #include "core/autograd/eager_op.h"
-#include "core/autograd/net/net_plan.h"
+#include "core/autograd/net/tape_net.h"
 #include "core/autograd/record.h"
-#include "core/autograd/tape_state.h"
+#include "core/autograd/tape.h"
 #include "core/net/expansions.h"
 
 namespace stepnet::autograd {
@@ -93,7 +93,7 @@ std::vector<Variable> run_on_blobs(EagerOp::Signature signature, const std::vect
 
 NetFunction::NetFunction(NetDef net, std::vector<std::string> inputs, std::vector<std::string> outputs) {
   expand_net(net);
-  plan_ = std::make_shared<const NetPlan>(std::move(net), std::move(inputs), std::move(outputs));
+  plan_ = std::make_shared<const TapeNet>(std::move(net), std::move(inputs), std::move(outputs));
 }
 
 std::vector<Variable> NetFunction::operator()(const std::vector<Variable>& inputs, Place place) const {

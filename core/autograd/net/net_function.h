@@ -20,7 +20,7 @@
 
 namespace stepnet::autograd {
 
-class NetPlan;
+class TapeNet;
 
 class NetFunction {
  public:
@@ -32,7 +32,7 @@ class NetFunction {
   std::vector<Variable> operator()(const std::vector<Variable>& inputs, Place place = Place::here()) const;
 
  private:
-  std::shared_ptr<const NetPlan> plan_;
+  std::shared_ptr<const TapeNet> plan_;
 };
 
 // Runs one operator as a net of its own, with names, arguments and short form as it stands in a net: operators on blobs

@@ -10,7 +10,7 @@
 namespace stepnet::autograd {
 namespace {
 
-using Kind = NetValue::Kind;
+using Kind = TapeSource::Kind;
 
 // What stands behind the gradients of a net that cannot be differentiated twice.
 class NoSecondDerivative : public Node {
@@ -37,7 +37,7 @@ Tensor typed(const TensorType& type) {
 
 }  // namespace
 
-NetNode::NetNode(std::shared_ptr<const NetPlan> plan, const NetRecording& recording, std::vector<Edge> edges,
+NetNode::NetNode(std::shared_ptr<const TapeNet> plan, const NetRecording& recording, std::vector<Edge> edges,
                  NetDraw draw, Place place)
     : Node(std::move(edges), {}, place), plan_(std::move(plan)), recording_(recording), draw_(draw) {}
 
@@ -46,13 +46,13 @@ void NetNode::keep(NetSaved saved, std::vector<TensorType> outputs) {
   set_outputs(std::move(outputs));
 }
 
-SavedValue* NetNode::find(const NetValue& value) {
+SavedValue* NetNode::find(const TapeSource& value) {
   if (value.kind == Kind::input) return &saved_.inputs[value.index];
   return value.kind == Kind::output ? &saved_.outputs[value.index] : nullptr;
 }
 
 // A hook that unpacks may run a whole pass, which may come here on another thread: it runs without the lock.
-Variable NetNode::read(const NetValue& value, const Gradients& gradients) {
+Variable NetNode::read(const TapeSource& value, const Gradients& gradients) {
   const int i = value.index;
   if (value.kind == Kind::gradient) return gradients[i].dense;
   if (value.kind == Kind::type) return saved_.types[i].known ? Variable(typed(saved_.types[i])) : Variable();
@@ -76,7 +76,7 @@ bool NetNode::has_packed() {
   return std::ranges::any_of(saved_.inputs, packed) || std::ranges::any_of(saved_.outputs, packed);
 }
 
-void NetNode::let_go_of(const NetValue& value) {
+void NetNode::let_go_of(const TapeSource& value) {
   const std::lock_guard lock(lock_);
   if (SavedValue* saved = find(value)) saved->release();
 }
@@ -86,7 +86,7 @@ void NetNode::let_go_of(const NetValue& value) {
 std::vector<Variable> NetNode::run_in_turn(const NetGradient& gradient, Gradients& gradients, bool keep_saved) {
   const bool lets_go = !keep_saved && !has_packed();
   const auto take = [&](size_t input) -> Tensor {
-    const NetValue& value = gradient.inputs[input];
+    const TapeSource& value = gradient.inputs[input];
     if (value.kind == Kind::gradient) return std::exchange(gradients[value.index], {}).value();
     const Variable v = read(value, gradients);
     if (lets_go) let_go_of(value);
@@ -105,7 +105,7 @@ std::vector<Variable> NetNode::run_operators(const NetGradient& gradient, Gradie
   const bool in_turn = !run.recording && (has_packed() || std::ranges::all_of(gradients, on_cpu));
   if (!recording_.keeps_workspace && in_turn) return run_in_turn(gradient, gradients, run.keep_saved);
   std::vector<Variable> inputs;
-  for (const NetValue& value : gradient.inputs) inputs.push_back(read(value, gradients));
+  for (const TapeSource& value : gradient.inputs) inputs.push_back(read(value, gradients));
   if (!recording_.keeps_workspace) return gradient.plan->run(inputs, draw_, place());
   try {
     return run_in_workspace(gradient, inputs, run.keep_saved);
@@ -150,7 +150,7 @@ class NetNode::Turn {
 
 void NetNode::fill_workspace(const NetGradient& gradient, const std::vector<Variable>& inputs,
                              Workspace& workspace) const {
-  const NetPlan& plan = *gradient.plan;
+  const TapeNet& plan = *gradient.plan;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
     Tensor& blob = workspace.create(plan.inputs()[i]).tensor();
@@ -184,7 +184,7 @@ std::vector<Tensor*> NetNode::kept_places() {
 
 // Leaves what was there before a backward run, for the next one.
 void NetNode::settle_workspace(const NetGradient& gradient, Workspace& workspace) const {
-  const NetPlan& plan = *gradient.plan;
+  const TapeNet& plan = *gradient.plan;
   for (const std::string& name : workspace.names()) {
     settle_kept(workspace.at(name));
     if (saved_.blobs.count(name) == 0) workspace.at(name).clear();
@@ -195,7 +195,7 @@ void NetNode::settle_workspace(const NetGradient& gradient, Workspace& workspace
 
 std::vector<Tensor> NetNode::run_kept(const NetGradient& gradient, const std::vector<Variable>& inputs,
                                       bool keep_saved) {
-  const NetPlan& plan = *gradient.plan;
+  const TapeNet& plan = *gradient.plan;
   std::vector<Tensor> kept = unpack_kept();
   Turn turn(*this);
   Workspace& workspace = turn.workspace();
@@ -252,7 +252,7 @@ Gradients NetNode::apply(Gradients gradients, const NodeRun& run) {
   const NetGradient& gradient = plan_->gradient(recording_, run.wanted, present, run.recording);
   std::vector<Variable> made;
   const auto put = [&](bool is_made) {
-    const auto put_one = [&](const NetValue& value, Variable& to) {
+    const auto put_one = [&](const TapeSource& value, Variable& to) {
       if (value.kind == Kind::none || (value.kind == Kind::made) != is_made) return;
       to = is_made ? made[value.index] : read(value, gradients);
     };

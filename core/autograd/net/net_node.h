@@ -8,7 +8,7 @@
 
 #include <mutex>
 
-#include "core/autograd/net/net_plan.h"
+#include "core/autograd/net/tape_net.h"
 #include "core/autograd/node.h"
 #include "core/autograd/saved_value.h"
 
@@ -32,7 +32,7 @@ class GraphTask;
 
 class NetNode : public Node {
  public:
-  NetNode(std::shared_ptr<const NetPlan> plan, const NetRecording& recording, std::vector<Edge> edges, NetDraw draw,
+  NetNode(std::shared_ptr<const TapeNet> plan, const NetRecording& recording, std::vector<Edge> edges, NetDraw draw,
           Place place);
 
   std::string name() const override { return "the gradient of " + plan_->title(); }
@@ -46,10 +46,10 @@ class NetNode : public Node {
 
  private:
   class Turn;
-  SavedValue* find(const NetValue& value);  // null if it is none that is saved
-  Variable read(const NetValue& value, const Gradients& gradients);
+  SavedValue* find(const TapeSource& value);  // null if it is none that is saved
+  Variable read(const TapeSource& value, const Gradients& gradients);
   bool has_packed();
-  void let_go_of(const NetValue& value);
+  void let_go_of(const TapeSource& value);
   std::vector<Variable> run_operators(const NetGradient& gradient, Gradients& gradients, const NodeRun& run);
   std::vector<Variable> run_in_turn(const NetGradient& gradient, Gradients& gradients, bool keep_saved);
   std::vector<Variable> run_in_workspace(const NetGradient& gradient, const std::vector<Variable>& inputs,
@@ -60,7 +60,7 @@ class NetNode : public Node {
   void settle_workspace(const NetGradient& gradient, Workspace& workspace) const;
   std::vector<Tensor> run_kept(const NetGradient& gradient, const std::vector<Variable>& inputs, bool keep_saved);
 
-  std::shared_ptr<const NetPlan> plan_;
+  std::shared_ptr<const TapeNet> plan_;
   const NetRecording& recording_;
   NetDraw draw_;
   std::mutex lock_;  // of what is saved

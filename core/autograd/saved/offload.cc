@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "core/autograd/saved/offload_store.h"
-#include "core/autograd/tape_state.h"
+#include "core/autograd/tape.h"
 
 namespace stepnet::autograd {
 namespace {

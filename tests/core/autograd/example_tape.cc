@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/autograd/gradient_sums.h"
+#include "core/autograd/gradient_buffer.h"
 
 namespace stepnet::autograd::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "tests/core/autograd/example_tape.h"
 
 namespace stepnet::autograd::testing {

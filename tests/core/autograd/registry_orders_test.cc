@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "core/autograd/gradient_sums.h"
+#include "core/autograd/gradient_buffer.h"
 #include "core/tensor/random.h"
 #include "tests/core/autograd/example_tape.h"
 

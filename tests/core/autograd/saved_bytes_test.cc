@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "tests/core/autograd/tape_testing.h"
 
 namespace stepnet::autograd::testing::saved_bytes_test {

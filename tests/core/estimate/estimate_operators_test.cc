@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/compute/matmul.h"
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "core/passes/gradients.h"
 #include "tests/core/estimate_testing.h"
 

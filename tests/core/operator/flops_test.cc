@@ -1,7 +1,7 @@
 // FLOPs as operators' registrations say them, against a count of the arithmetic that a reference does.
 #include <gtest/gtest.h>
 
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "core/passes/gradients.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/flops_check.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "core/io/files.h"
 #include "core/io/text.h"
 #include "core/net/net.h"

@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "core/compute/threads.h"
-#include "core/gradcheck/example_runs.h"
-#include "core/gradcheck/op_example.h"
+#include "core/gradcheck/examples.h"
 #include "core/io/files.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/half_pieces.h"

@@ -1,6 +1,7 @@
-#include "core/autograd/net/net_plan.h"
+#include "core/autograd/net/tape_net.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "core/autograd/net/net_node.h"
@@ -9,10 +10,104 @@
 #include "core/net/expansions.h"
 #include "core/operator/keep_values.h"
 #include "core/operator/observer.h"
+#include "core/operator/op_spec.h"
 #include "core/operator/tensor_packer.h"
 #include "core/passes/gradients.h"
 
 namespace stepnet::autograd {
+namespace {
+
+std::vector<bool> read_by_value(const OperatorDef& op) {
+  std::vector<bool> wanted;
+  for (const std::string& name : op.output()) wanted.push_back(!name.empty());
+  return value_reads(op_spec(op.type()), op.input_size(), wanted);
+}
+
+}  // namespace
+
+NetTurns net_turns(const NetDef& net, const std::vector<std::string>& names) {
+  struct Turn {
+    int first = -1, written = -1, used = -1;
+  };
+  std::map<std::string, size_t> places;
+  for (const std::string& name : names) places.emplace(name, places.size());
+  std::vector<Turn> turns(names.size());
+  for (int s = 0; s < net.op_size(); ++s) {
+    const OperatorDef& op = net.op(s);
+    const auto meet = [&](const std::string& name, bool uses, bool writes) {
+      const auto it = places.find(name);
+      if (it == places.end()) return;
+      Turn& turn = turns[it->second];
+      if (turn.first < 0) turn.first = turn.used = s;
+      if (uses) turn.used = s;
+      if (writes) turn.written = s;
+    };
+    const std::vector<bool> reads = read_by_value(op);
+    for (int i = 0; i < op.input_size(); ++i) meet(op.input(i), reads[i], false);
+    for (const std::string& name : op.output()) meet(name, true, true);
+  }
+  const std::vector<std::vector<size_t>> none(static_cast<size_t>(net.op_size()));
+  NetTurns result{none, none, none};
+  for (size_t place = 0; place < turns.size(); ++place) {
+    const Turn& turn = turns[place];
+    if (turn.first >= 0) result.first_named[turn.first].push_back(place);
+    if (turn.written >= 0) result.last_written[turn.written].push_back(place);
+    if (turn.used >= 0) result.last_used[turn.used].push_back(place);
+  }
+  return result;
+}
+
+bool may_have_alias(const NetDef& net, const std::string& name) {
+  return std::ranges::any_of(net.op(), [&](const OperatorDef& op) {
+    return std::ranges::any_of(op_spec(op.type()).aliases, [&](const AliasRule& rule) {
+      const OpSpec& spec = op_spec(op.type());
+      const int in = spec.input_index(rule.in), out = spec.output_index(rule.out);
+      return (in < op.input_size() && op.input(in) == name) || (out < op.output_size() && op.output(out) == name);
+    });
+  });
+}
+
+namespace {
+
+constexpr size_t kMostWaiting = 16;
+
+}  // namespace
+
+NetRunner::NetRunner(const NetDef& net, const NetOptions& options) : net_(net, workspace_, options) {
+  for (const std::string& name : net.external_input()) inputs_.push_back(&workspace_.create(name));
+  for (const std::string& name : workspace_.names()) blobs_.push_back(workspace_.find(name));
+}
+
+void NetRunner::run(uint64_t seed, int64_t iteration, TensorPacker* packer, NetObserver* observer) {
+  RunContext context;
+  context.seed = seed;
+  context.packer = packer;
+  context.observer = observer;
+  net_.set_runs(iteration);
+  net_.run(context);
+}
+
+void NetRunner::clear() {
+  for (Blob* blob : blobs_) blob->clear();
+}
+
+std::unique_ptr<NetRunner> NetRunners::take(const NetDef& net, const NetOptions& options) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!waiting_.empty()) {
+      std::unique_ptr<NetRunner> runner = std::move(waiting_.back());
+      waiting_.pop_back();
+      return runner;
+    }
+  }
+  return std::make_unique<NetRunner>(net, options);
+}
+
+void NetRunners::put_back(std::unique_ptr<NetRunner> runner) {
+  const std::lock_guard lock(mutex_);
+  if (waiting_.size() < kMostWaiting) waiting_.push_back(std::move(runner));
+}
+
 namespace {
 
 int place_in(const std::vector<std::string>& names, const std::string& name) {
@@ -54,7 +149,7 @@ int overwritten_input(const OperatorDef& op, int output) {
 }  // namespace
 
 // A net's backward part for some targets: its operators, and what they and the results read of the forward run.
-struct NetPlan::Reads {
+struct TapeNet::Reads {
   NetDef net;
   std::map<std::string, GradientName> gradients;
   std::map<std::string, int> given;  // name of a target's gradient, to its place among the targets
@@ -65,7 +160,7 @@ struct NetPlan::Reads {
 };
 
 // Gives a name of its own to everything that an operator writes, unless it must be written in place.
-void NetPlan::Reads::write_apart() {
+void TapeNet::Reads::write_apart() {
   std::map<std::string, std::string> now;
   std::set<std::string> taken(names.begin(), names.end());
   taken.insert(written.begin(), written.end());
@@ -93,7 +188,7 @@ void NetPlan::Reads::write_apart() {
       if (const auto it = now.find(*name); it != now.end()) *name = it->second;
 }
 
-NetPlan::NetPlan(NetDef net, std::vector<std::string> inputs, std::vector<std::string> outputs)
+TapeNet::TapeNet(NetDef net, std::vector<std::string> inputs, std::vector<std::string> outputs)
     : net_(checked(std::move(net), inputs, outputs)),
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
@@ -110,10 +205,10 @@ NetPlan::NetPlan(NetDef net, std::vector<std::string> inputs, std::vector<std::s
     std::erase_if(places, [this](size_t i) { return place_in(outputs_, inputs_[i]) >= 0; });
 }
 
-std::string NetPlan::title() const { return fmt::format("net \"{}\"", net_.name()); }
+std::string TapeNet::title() const { return fmt::format("net \"{}\"", net_.name()); }
 
 // Everything that is computed from the wanted inputs, and these.
-std::set<VersionedBlob> NetPlan::dependents(const Mask& wanted) const {
+std::set<VersionedBlob> TapeNet::dependents(const Mask& wanted) const {
   std::set<VersionedBlob> found;
   for (size_t i = 0; i < inputs_.size(); ++i)
     if (wanted[i]) found.insert({inputs_[i], 0});
@@ -128,31 +223,31 @@ std::set<VersionedBlob> NetPlan::dependents(const Mask& wanted) const {
   return found;
 }
 
-bool NetPlan::is_in(const std::set<VersionedBlob>& blobs, const std::string& name) const {
+bool TapeNet::is_in(const std::set<VersionedBlob>& blobs, const std::string& name) const {
   return blobs.count(versions_.has(name) ? versions_.last(name) : VersionedBlob{name, 0}) > 0;
 }
 
-bool NetPlan::reaches_output(const Mask& needs) const {
+bool TapeNet::reaches_output(const Mask& needs) const {
   const std::set<VersionedBlob> dependents = this->dependents(needs);
   return std::ranges::any_of(outputs_, [&](const std::string& name) { return is_in(dependents, name); });
 }
 
-bool NetPlan::is_input(const std::string& name) const {
+bool TapeNet::is_input(const std::string& name) const {
   const int i = place_in(inputs_, name);
   return i >= 0 && !overwritten_[i];
 }
 
-bool NetPlan::is_saved_by_name(const std::string& name) const {
+bool TapeNet::is_saved_by_name(const std::string& name) const {
   return is_input(name) || place_in(outputs_, name) >= 0;
 }
 
-std::string NetPlan::given_name(const std::string& output) const {
+std::string TapeNet::given_name(const std::string& output) const {
   std::string name = output + "_grad";
   while (versions_.has(name) || place_in(inputs_, name) >= 0) name = "given/" + name;
   return name;
 }
 
-NetPlan::Reads NetPlan::backward_part(const Mask& wanted, const std::vector<std::string>& targets) const {
+TapeNet::Reads TapeNet::backward_part(const Mask& wanted, const std::vector<std::string>& targets) const {
   GradientRequest request;
   Reads reads;
   for (size_t t = 0; t < targets.size(); ++t) {
@@ -184,14 +279,14 @@ NetPlan::Reads NetPlan::backward_part(const Mask& wanted, const std::vector<std:
   return reads;
 }
 
-const NetRecording& NetPlan::recording(const Mask& needs, const Mask& differentiable) const {
+const NetRecording& TapeNet::recording(const Mask& needs, const Mask& differentiable) const {
   const std::lock_guard lock(mutex_);
   std::unique_ptr<NetRecording>& entry = recordings_[{needs, differentiable}];
   if (!entry) entry = make_recording(needs, differentiable);
   return *entry;
 }
 
-std::unique_ptr<NetRecording> NetPlan::make_recording(const Mask& needs, const Mask& differentiable) const {
+std::unique_ptr<NetRecording> TapeNet::make_recording(const Mask& needs, const Mask& differentiable) const {
   auto recording = std::make_unique<NetRecording>();
   NetRecording& r = *recording;
   r.needs = needs;
@@ -227,7 +322,7 @@ std::unique_ptr<NetRecording> NetPlan::make_recording(const Mask& needs, const M
   return recording;
 }
 
-const NetGradient& NetPlan::gradient(const NetRecording& recording, const Mask& wanted, const Mask& present,
+const NetGradient& TapeNet::gradient(const NetRecording& recording, const Mask& wanted, const Mask& present,
                                      bool recorded) const {
   const std::lock_guard lock(recording.mutex);
   std::unique_ptr<NetGradient>& entry = recording.gradients[{wanted, present, recorded}];
@@ -235,9 +330,9 @@ const NetGradient& NetPlan::gradient(const NetRecording& recording, const Mask& 
   return *entry;
 }
 
-NetValue NetPlan::find(const NetRecording& recording, const std::map<std::string, int>& given, const std::string& name,
-                       bool by_value) const {
-  using Kind = NetValue::Kind;
+TapeSource TapeNet::find(const NetRecording& recording, const std::map<std::string, int>& given,
+                         const std::string& name, bool by_value) const {
+  using Kind = TapeSource::Kind;
   if (const auto it = given.find(name); it != given.end()) return {Kind::gradient, it->second};
   const int type = place_in(recording.types, name);
   if (!by_value && type >= 0) return {Kind::type, type};
@@ -249,7 +344,7 @@ NetValue NetPlan::find(const NetRecording& recording, const std::map<std::string
   return {Kind::workspace, 0};
 }
 
-std::unique_ptr<NetGradient> NetPlan::make_gradient(const NetRecording& r, const Mask& wanted, const Mask& present,
+std::unique_ptr<NetGradient> TapeNet::make_gradient(const NetRecording& r, const Mask& wanted, const Mask& present,
                                                     bool recorded) const {
   auto gradient = std::make_unique<NetGradient>();
   gradient->results.resize(inputs_.size());
@@ -267,11 +362,11 @@ std::unique_ptr<NetGradient> NetPlan::make_gradient(const NetRecording& r, const
   for (auto& [name, place] : reads.given) place = places[place];
   if (recorded && !r.keeps_workspace) reads.write_apart();
   std::vector<std::string> outputs;
-  const auto result = [&](const std::string& name) -> NetValue {
+  const auto result = [&](const std::string& name) -> TapeSource {
     if (name.empty()) return {};
     if (reads.written.count(name) == 0) return find(r, reads.given, name, true);
     if (place_in(outputs, name) < 0) outputs.push_back(name);
-    return {NetValue::Kind::made, place_in(outputs, name)};
+    return {TapeSource::Kind::made, place_in(outputs, name)};
   };
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const auto found = reads.gradients.find(inputs_[i]);
@@ -282,16 +377,16 @@ std::unique_ptr<NetGradient> NetPlan::make_gradient(const NetRecording& r, const
   if (outputs.empty()) return gradient;
   for (const std::string& name : reads.names)
     gradient->inputs.push_back(find(r, reads.given, name, reads.values.count(name) > 0));
-  gradient->plan = std::make_shared<const NetPlan>(std::move(reads.net), reads.names, std::move(outputs));
+  gradient->plan = std::make_shared<const TapeNet>(std::move(reads.net), reads.names, std::move(outputs));
   return gradient;
 }
 
-// NetPlan's runs: the net on variables, what it saves, and its node.
+// TapeNet's runs: the net on variables, what it saves, and its node.
 
 namespace {
 
 // The net's outputs; undefined where operators on blobs have put something else.
-std::vector<Tensor> outputs_of(const NetPlan& plan, NetRunner& runner) {
+std::vector<Tensor> outputs_of(const TapeNet& plan, NetRunner& runner) {
   std::vector<Tensor> made;
   for (const std::string& name : plan.outputs()) {
     const Blob& blob = runner.workspace().at(name);
@@ -320,7 +415,7 @@ TensorType type_of(const Tensor& tensor) {
 TensorType type_of(const Blob& blob) { return blob.is_tensor() ? type_of(blob.tensor()) : TensorType{}; }
 
 // Lets go of what the net's operators name and the backward part does not read.
-void drop_unread(const NetPlan& plan, const NetRecording& recording, Workspace& workspace) {
+void drop_unread(const TapeNet& plan, const NetRecording& recording, Workspace& workspace) {
   const auto drop = [&](const std::string& name) {
     Blob* blob = name.empty() || recording.kept.count(name) > 0 ? nullptr : workspace.find(name);
     if (blob && blob->is_tensor()) blob->tensor().drop_bytes();
@@ -394,7 +489,7 @@ class HiddenValues : public NetObserver {
 // Asks for the inputs of a run one by one, when their turn comes.
 class InputsInTurn : public NetObserver {
  public:
-  InputsInTurn(const NetPlan& plan, const NetTurns& turns, NetRunner& runner, const NetPlan::TakeInput& take)
+  InputsInTurn(const TapeNet& plan, const NetTurns& turns, NetRunner& runner, const TapeNet::TakeInput& take)
       : plan_(plan), turns_(turns), runner_(runner), take_(take) {}
   void before(const BoundOp& op) override {
     for (const size_t i : turns_.first_named[op.index]) {
@@ -408,14 +503,14 @@ class InputsInTurn : public NetObserver {
   }
 
  private:
-  const NetPlan& plan_;
+  const TapeNet& plan_;
   const NetTurns& turns_;
   NetRunner& runner_;
-  const NetPlan::TakeInput& take_;
+  const TapeNet::TakeInput& take_;
 };
 
 // What the workspace itself keeps; with hooks on saved values that goes through them, and the workspace is left empty.
-std::vector<NetSaved::Kept> settle_workspace(const NetPlan& plan, const NetRecording& recording, Workspace& workspace,
+std::vector<NetSaved::Kept> settle_workspace(const TapeNet& plan, const NetRecording& recording, Workspace& workspace,
                                              const Node& node) {
   drop_unread(plan, recording, workspace);
   std::vector<Tensor*> places;
@@ -490,7 +585,7 @@ void mark_views(std::vector<Variable>& outputs, std::span<const Variable> inputs
 
 }  // namespace
 
-void NetPlan::check_inputs(std::span<const Variable> inputs) const {
+void TapeNet::check_inputs(std::span<const Variable> inputs) const {
   require(inputs.size() == inputs_.size(), "{} has {} inputs, and gets {}", title(), inputs_.size(), inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     require(inputs[i].defined(), "{}: the input \"{}\" is undefined", title(), inputs_[i]);
@@ -498,20 +593,20 @@ void NetPlan::check_inputs(std::span<const Variable> inputs) const {
   }
 }
 
-void NetPlan::feed(NetRunner& runner, std::span<const Variable> inputs) const {
+void TapeNet::feed(NetRunner& runner, std::span<const Variable> inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i)
     runner.input(i) = overwritten_[i] ? inputs[i].value().clone() : inputs[i].value();
 }
 
 // What a run has made, and how it was recorded: a null node if no gradient can be wanted.
-struct NetPlan::Made {
+struct TapeNet::Made {
   std::vector<Tensor> outputs;
   const NetRecording* recording = nullptr;
   std::shared_ptr<NetNode> node = nullptr;
 };
 
 // The node is there before the net runs: what is saved on the way is saved for it.
-NetPlan::Made NetPlan::run_tensors(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
+TapeNet::Made TapeNet::run_tensors(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   Made made;
   NetOptions options;
   options.release_intermediates = true;
@@ -544,7 +639,7 @@ NetPlan::Made NetPlan::run_tensors(std::span<const Variable> inputs, const NetDr
 
 // Where objects may be among the outputs, what is to be kept is known only after the run, so nothing is let go of. If
 // no gradient can be wanted, operators on blobs keep nothing for it either.
-NetPlan::Made NetPlan::run_objects(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
+TapeNet::Made TapeNet::run_objects(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   Made made;
   const Mask needs = needs_of(inputs);
   const bool recorded = is_recorded(inputs) && reaches_output(needs);
@@ -575,7 +670,7 @@ NetPlan::Made NetPlan::run_objects(std::span<const Variable> inputs, const NetDr
   return made;
 }
 
-std::vector<Variable> NetPlan::run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
+std::vector<Variable> TapeNet::run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   check_inputs(inputs);
   Made made = has_objects_ ? run_objects(inputs, draw, place) : run_tensors(inputs, draw, place);
   std::vector<Variable> outputs;
@@ -590,7 +685,7 @@ std::vector<Variable> NetPlan::run_checked(std::span<const Variable> inputs, con
   return outputs;
 }
 
-std::vector<Tensor> NetPlan::run_taking(const TakeInput& take, const NetDraw& draw, Place place) const {
+std::vector<Tensor> TapeNet::run_taking(const TakeInput& take, const NetDraw& draw, Place place) const {
   try {
     NetOptions options;
     options.release_intermediates = true;
@@ -607,7 +702,7 @@ std::vector<Tensor> NetPlan::run_taking(const TakeInput& take, const NetDraw& dr
   }
 }
 
-std::vector<Variable> NetPlan::run(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
+std::vector<Variable> TapeNet::run(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   try {
     return run_checked(inputs, draw, place);
   } catch (Error& e) {

@@ -1,18 +1,36 @@
-// What the tape knows per thread: whether it records, which node is running, and what is on for debugging.
-// Threads: every thread has its own; a backward that needs another thread takes its caller's along.
+// What the tape knows per thread: whether it records, which node is running, and what is on for debugging; lines of the
+// program that calls it, for messages; and which bytes belong to parameters.
+//
+// Threads: every thread has a state of its own; a backward that needs another thread takes its caller's along.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 
-#include "core/tensor/device.h"
-
-namespace stepnet {
-class Profiler;
-class Tensor;
-}  // namespace stepnet
+#include "core/compute/profiler.h"
+#include "core/error.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet::autograd {
+
+// A line of the program that calls the tape.
+struct Place {
+  const char* file = "";
+  int line = 0;
+  // As a default argument: the line of the caller. (std::source_location cannot be read by every tool that reads this.)
+  static constexpr Place here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
+  bool known() const { return line > 0; }
+  std::string str() const { return known() ? fmt::format("{}:{}", file, line) : "an unknown place"; }
+};
+
+// Says where the call was made that an Error came from, unless that is known from a call inside it.
+inline void add_call_place(Error& error, Place place) {
+  if (!error.has("at")) error.add("at", place.str());
+}
 
 class Node;
 class GraphTask;
@@ -36,6 +54,10 @@ struct TapeState {
   Device device;                                 // for operators whose inputs have no bytes anywhere
 };
 TapeState& tape_state();
+
+// Releases a node, or what may hold variables and so nodes; from inside the destruction of another one only later, so
+// that nothing recurses.
+void let_go(std::shared_ptr<void> object);
 
 // For a scope: where operators run whose inputs do not say it.
 class OnDevice {
@@ -136,5 +158,29 @@ enum class TapeEvent {
 };
 void count(TapeEvent event);
 int64_t counted(TapeEvent event);
+
+struct ParameterMarks;
+
+// Says that bytes belong to a leaf that requires a gradient, such as a parameter, whose owner keeps them whoever else
+// does. Held by the leaf for as long as it is one. Threads: may be used from any thread.
+class ParameterMark {
+ public:
+  ParameterMark() = default;
+  explicit ParameterMark(const Storage* storage);
+  ParameterMark(ParameterMark&& other) noexcept = default;
+  ParameterMark& operator=(ParameterMark&& other) noexcept {
+    std::swap(all_, other.all_);
+    std::swap(storage_, other.storage_);
+    return *this;
+  }
+  ~ParameterMark();
+
+ private:
+  std::shared_ptr<ParameterMarks> all_;  // shared, as leaves may outlive the process's statics; null: no mark
+  const Storage* storage_ = nullptr;
+};
+
+// True if these are a parameter's bytes, whichever tensor shows them.
+bool is_parameter(const Tensor& value);
 
 }  // namespace stepnet::autograd

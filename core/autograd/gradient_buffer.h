@@ -1,4 +1,6 @@
-// Sums of gradients on the tape, by the operators that have these roles in core/operator/op_spec.h.
+// Sums of gradients on the tape, by the operators that have these roles in core/operator/op_spec.h, and the node that
+// adds what arrives to a leaf's gradient.
+//
 // Threads: as Variable.
 #pragma once
 
@@ -22,5 +24,27 @@ Variable filled(const TensorType& type, Device device, float value);
 // down to it. `what`, and the node's name behind it, name it in Errors.
 VariableGradient checked_gradient(VariableGradient gradient, const TensorType& type, std::string_view what,
                                   const Node* node = nullptr);
+
+struct LeafHooks;
+
+// The node of a leaf. It does not keep the leaf: a gradient that has a graph would own itself through it. Once the leaf
+// is gone, no program can see its gradient, so it is released; hooks on the gradient are called all the same.
+class AccumulateGrad : public Node {
+ public:
+  explicit AccumulateGrad(const Variable& leaf);
+  std::string name() const override { return "AccumulateGrad"; }
+  Gradients apply(Gradients gradients, const NodeRun& run) override;
+  bool takes_sparse() const override { return true; }
+  std::vector<GradientHook> output_hooks(int output) const override;
+  Variable leaf() const { return Variable(leaf_.lock()); }  // undefined once the leaf is gone
+
+ private:
+  std::weak_ptr<VariableState> leaf_;
+  std::shared_ptr<LeafHooks> hooks_;
+};
+
+// Adds a gradient to that of a variable, under its lock. The first is taken over if nobody else holds it and copied
+// otherwise; later ones are added in place, unless `recording`. Sparse to sparse puts rows behind one another.
+void accumulate_gradient(const Variable& variable, VariableGradient gradient, bool recording);
 
 }  // namespace stepnet::autograd

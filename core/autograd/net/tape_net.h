@@ -1,10 +1,10 @@
-// NetPlan: a net as the tape runs it: what recording it must keep, and its gradient nets.
+// TapeNet: a net as the tape runs it: what recording it must keep, and its gradient nets.
 //
-// The node of a run has the net's outputs, and behind them as hidden outputs the values in between that its backward
+// The node of a run has the net's outputs, and after them as hidden outputs the values in between that its backward
 // part reads. A gradient net is the backward part of the static gradient pass, for the inputs whose gradients are
-// wanted and the outputs, hidden ones too, that have one. It is a NetPlan itself, so that running it can be recorded
-// and differentiated in turn.
-// Threads: immutable but for what is found out once and kept, which any thread may add.
+// wanted and the outputs, hidden ones too, that have one. It is a TapeNet itself, so that running it can be recorded
+// and differentiated in turn. Threads: a TapeNet is immutable but for what is found out once and kept, which any thread
+// may add; a NetRunner belongs to one thread at a time.
 #pragma once
 
 #include <functional>
@@ -17,17 +17,60 @@
 #include <tuple>
 #include <vector>
 
-#include "core/autograd/net/net_runner.h"
-#include "core/autograd/net/net_turns.h"
 #include "core/autograd/variable.h"
+#include "core/net/net.h"
 #include "core/net/versioned_net.h"
+#include "proto/net.pb.h"
 
 namespace stepnet::autograd {
 
-class NetPlan;
+// At which operators of a net values come and go, so that none is in memory longer than the net needs it. By operator:
+// which of some blobs, by their places in a list of names, have that turn there.
+struct NetTurns {
+  std::vector<std::vector<size_t>> first_named;   // as an input or an output
+  std::vector<std::vector<size_t>> last_written;  // not of one that no operator writes
+  // The last time that its value is read or written. A shape may be read after that.
+  std::vector<std::vector<size_t>> last_used;
+};
+
+// Finds the turns of the blobs that the net's operators name; others have none.
+NetTurns net_turns(const NetDef& net, const std::vector<std::string>& names);
+
+// True if the bytes of the blob may be seen under another name of the net, by which they may be overwritten.
+bool may_have_alias(const NetDef& net, const std::string& name);
+
+// A net bound to a workspace of its own.
+class NetRunner {
+ public:
+  NetRunner(const NetDef& net, const NetOptions& options);
+  Workspace& workspace() { return workspace_; }
+  Tensor& input(size_t place) { return inputs_[place]->tensor(); }  // by its place among the net's external inputs
+  void run(uint64_t seed, int64_t iteration, TensorPacker* packer = nullptr, NetObserver* observer = nullptr);
+  // Releases everything in the workspace.
+  void clear();
+
+ private:
+  Workspace workspace_;
+  Net net_;
+  std::vector<Blob*> blobs_;  // all that the net names
+  std::vector<Blob*> inputs_;
+};
+
+// The runners of one net that wait to run again; they are taken and put back under a lock.
+class NetRunners {
+ public:
+  std::unique_ptr<NetRunner> take(const NetDef& net, const NetOptions& options);
+  void put_back(std::unique_ptr<NetRunner> runner);  // after clear()
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<NetRunner>> waiting_;
+};
+
+class TapeNet;
 
 // Where a gradient net finds a value, or where a gradient is found when it has run.
-struct NetValue {
+struct TapeSource {
   enum class Kind : uint8_t {
     none,
     input,      // of the forward net
@@ -42,10 +85,10 @@ struct NetValue {
 };
 
 struct NetGradient {
-  std::shared_ptr<const NetPlan> plan;  // null if no operator runs
-  std::vector<NetValue> inputs;         // of the plan
+  std::shared_ptr<const TapeNet> plan;  // null if no operator runs
+  std::vector<TapeSource> inputs;       // of the plan
   struct Result {
-    NetValue dense, indices, values;
+    TapeSource dense, indices, values;
   };
   std::vector<Result> results;  // per input of the forward net
 };
@@ -74,10 +117,10 @@ struct NetDraw {
   int64_t number = 0;
 };
 
-class NetPlan : public std::enable_shared_from_this<NetPlan> {
+class TapeNet : public std::enable_shared_from_this<TapeNet> {
  public:
   // Throws Error if the net is wrong or reads what is neither written nor an input.
-  NetPlan(NetDef net, std::vector<std::string> inputs, std::vector<std::string> outputs);
+  TapeNet(NetDef net, std::vector<std::string> inputs, std::vector<std::string> outputs);
 
   const NetDef& net() const { return net_; }
   const std::vector<std::string>& inputs() const { return inputs_; }
@@ -113,8 +156,8 @@ class NetPlan : public std::enable_shared_from_this<NetPlan> {
   std::unique_ptr<NetRecording> make_recording(const Mask& needs, const Mask& differentiable) const;
   std::unique_ptr<NetGradient> make_gradient(const NetRecording& recording, const Mask& wanted, const Mask& present,
                                              bool recorded) const;
-  NetValue find(const NetRecording& recording, const std::map<std::string, int>& given, const std::string& name,
-                bool by_value) const;
+  TapeSource find(const NetRecording& recording, const std::map<std::string, int>& given, const std::string& name,
+                  bool by_value) const;
   void check_inputs(std::span<const Variable> inputs) const;
   void feed(NetRunner& runner, std::span<const Variable> inputs) const;
   struct Made;

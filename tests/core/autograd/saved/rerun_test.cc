@@ -7,7 +7,7 @@
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::testing::checkpoint_test {
+namespace stepnet::autograd::testing::rerun_test {
 namespace {
 
 using stepnet::testing::error_text;
@@ -377,4 +377,4 @@ TEST_F(TapeCheckpoint, CheckpointingWithoutReentrantMemorySavings) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing::checkpoint_test
+}  // namespace stepnet::autograd::testing::rerun_test

@@ -1,7 +1,10 @@
-#include "core/autograd/tape_state.h"
+#include "core/autograd/tape.h"
 
 #include <array>
 #include <atomic>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
 
 namespace stepnet::autograd {
 namespace {
@@ -14,7 +17,27 @@ std::atomic<int64_t> g_draws{0};
 
 void (*g_before_write)(const Tensor&) = nullptr;
 
+// While something is being let go of: what is to follow. It is on the stack of whoever began, so that it outlives
+// whatever a thread destroys at its end.
+thread_local std::vector<std::shared_ptr<void>>* g_waiting = nullptr;
+
 }  // namespace
+
+void let_go(std::shared_ptr<void> object) {
+  if (!object || object.use_count() > 1) return;
+  if (g_waiting) {
+    g_waiting->push_back(std::move(object));
+    return;
+  }
+  std::vector<std::shared_ptr<void>> waiting;
+  g_waiting = &waiting;
+  object.reset();
+  while (!waiting.empty()) {
+    const std::shared_ptr<void> next = std::move(waiting.back());
+    waiting.pop_back();
+  }
+  g_waiting = nullptr;
+}
 
 TapeState& tape_state() {
   thread_local TapeState state;
@@ -61,5 +84,37 @@ void before_write(const Tensor& value) {
 
 void count(TapeEvent event) { g_events[static_cast<size_t>(event)].fetch_add(1, std::memory_order_relaxed); }
 int64_t counted(TapeEvent event) { return g_events[static_cast<size_t>(event)].load(std::memory_order_relaxed); }
+
+struct ParameterMarks {
+  std::mutex mutex;
+  std::unordered_map<const Storage*, int> count;
+};
+
+namespace {
+
+const std::shared_ptr<ParameterMarks>& marks() {
+  static const auto marks = std::make_shared<ParameterMarks>();
+  return marks;
+}
+
+}  // namespace
+
+ParameterMark::ParameterMark(const Storage* storage) : storage_(storage) {
+  if (!storage_) return;
+  all_ = marks();
+  const std::lock_guard lock(all_->mutex);
+  ++all_->count[storage_];
+}
+
+ParameterMark::~ParameterMark() {
+  if (!all_) return;
+  const std::lock_guard lock(all_->mutex);
+  if (const auto it = all_->count.find(storage_); --it->second == 0) all_->count.erase(it);
+}
+
+bool is_parameter(const Tensor& value) {
+  const std::lock_guard lock(marks()->mutex);
+  return marks()->count.contains(value.storage().get());
+}
 
 }  // namespace stepnet::autograd
