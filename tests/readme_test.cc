@@ -7,7 +7,7 @@
 
 #include "core/io/text.h"
 #include "core/net/net.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/op_test.h"
 #include "tests/pages.h"

@@ -1,5 +1,5 @@
 // CUDA kernels for Recurrent, RecurrentGradient, RecurrentParamSet and RecurrentParamGet: what the library that runs
-// the layers (gpu/layers/vendor_layers.h) does not do by itself. Meaning: see recurrent/layers/flat_recurrent.cc.
+// the layers (gpu/layers/vendor_layers.h) does not do by itself. Meaning: see recurrent/layers/recurrent_op.cc.
 //
 // The scratch is the library's reserve. The gradient overwrites it, so unless it is written in place a copy is made.
 #include "core/operator/operator.h"

@@ -1,14 +1,14 @@
 // Layers of LSTM, GRU or RNN that a library of the device's runs, below gpu/layers/recurrent_op.cc: cuDNN.
 //
 // Addresses are on the device, of elements of `dtype`; null where a state is zero or nobody wants a result. Y, dY, dX
-// are never null. Work is queued on the current stream. T and B are not 0. Shapes: recurrent/layers/flat_recurrent.h.
+// are never null. Work is queued on the current stream. T and B are not 0. Shapes: recurrent/layers/recurrent_op.h.
 // Errors: what the library refuses is an Error with its words. Threads: may be called from several threads.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "recurrent/layers/flat_recurrent.h"
+#include "recurrent/layers/recurrent_op.h"
 
 namespace stepnet::gpu {
 

@@ -1,4 +1,4 @@
-#include "recurrent/form/activated_gates.h"
+#include "recurrent/form/passes.h"
 
 #include <algorithm>
 #include <map>

@@ -1,6 +1,9 @@
-// A pass over a backward step net: an operator that gives a parameter's gradient, which is only added up over time, and
+// Sums in a backward step net.
+//
+// split_sums is a pass over it: an operator that gives a parameter's gradient, which is only added up over time, and
 // another value, which the next timestep may wait for, becomes two, so that the first can run for many timesteps at
 // once (FCGradient: dW and db apart from dX). Only operators whose schema says what each output is computed from.
+// Threads: pure functions.
 #pragma once
 
 #include <set>

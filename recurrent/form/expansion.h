@@ -1,7 +1,7 @@
-// Expansion: one RecurrentNetwork while the builder turns its short form into the full form (see builder.h).
+// Expansion: one RecurrentNetwork while its short form becomes the full form (see recurrent/form/short_form.h).
 //
-// Each function below does one part of that and stands in a file of its topic; expand_op in builder.cc calls them in
-// turn. Nothing but the builder uses this. Threads: a value type.
+// Each function below does one part of that and stands in a file of its topic; expand_op in short_form.cc calls them in
+// turn. Nothing else uses this. Threads: a value type.
 #pragma once
 
 #include <algorithm>
@@ -70,24 +70,24 @@ struct Expansion {
   }
 };
 
-// builder_checks.cc: the names that the short form gives. Throws Error.
+// short_form.cc: the names that the short form gives. Throws Error.
 void check_names(const Expansion& e);
 // What the step net reads and nobody inside provides: parameters, lengths, an encoder's output.
 void find_references(Expansion& e);
 
-// builder_links.cc: links of the sequences, states and outputs.
+// links.cc: links of the sequences, states and outputs.
 void link_states(Expansion& e);
 void link_outputs(Expansion& e);
 void declare_step_net(Expansion& e);
 OperatorDef copy_op(const std::string& from, const std::string& to);
 
-// builder_lengths.cc: puts operators into the step net that keep timesteps beyond a sample's length apart.
+// links.cc: puts operators into the step net that keep timesteps beyond a sample's length apart.
 void mask_by_lengths(Expansion& e);
 
-// builder_backward.cc: the backward step net and its links.
+// backward_net.cc: the backward step net and its links.
 void build_backward(Expansion& e);
 
-// builder_full_form.cc: the operator's inputs, outputs and arguments.
+// full_form.cc: the operator's inputs, outputs and arguments.
 void write_full_form(Expansion& e);
 
 }  // namespace stepnet

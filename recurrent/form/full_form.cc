@@ -1,7 +1,12 @@
 // Writing the full form: inputs and outputs in its order, and its arguments. Arguments that the public format does not
-// have are written only where they say something. See recurrent/form/expansion.h.
+// have are written only where they say something. See recurrent/form/expansion.h. A network of which no gradient is
+// asked for loses its backward step net again.
+#include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 
+#include "core/net/expansions.h"
 #include "core/operator/arguments.h"
 #include "recurrent/form/expansion.h"
 
@@ -126,6 +131,23 @@ void add_backward(Expansion& e, const InputIndex& inputs) {
   add_arg(e, "recompute_blobs_on_backward",
           std::vector<std::string>(e.def.recompute().begin(), e.def.recompute().end()));
 }
+
+// Recurrent networks in a net after which nothing is differentiated run as those without a backward step net.
+// The last output is what a gradient or a fetcher of step blobs reads.
+void drop_backward_step_nets(NetDef& net) {
+  std::set<std::string> read;
+  for (const OperatorDef& op : net.op()) read.insert(op.input().begin(), op.input().end());
+  for (OperatorDef& op : *net.mutable_op()) {
+    if (op.type() != "RecurrentNetwork" || op.output_size() == 0 || read.count(op.output(op.output_size() - 1)) > 0)
+      continue;
+    auto& args = *op.mutable_arg();
+    args.erase(
+        std::remove_if(args.begin(), args.end(), [](const Argument& arg) { return arg.name() == "backward_step_net"; }),
+        args.end());
+  }
+}
+
+[[maybe_unused]] const bool kRegistered = register_forward_only(drop_backward_step_nets);
 
 }  // namespace
 

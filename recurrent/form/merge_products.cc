@@ -1,4 +1,4 @@
-#include "recurrent/form/merge_products.h"
+#include "recurrent/form/passes.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "recurrent/form/split_concats.h"
+#include "recurrent/form/passes.h"
 
 #include <algorithm>
 #include <map>

@@ -11,15 +11,13 @@
 #include "core/operator/anomaly.h"
 #include "core/operator/bound_op.h"
 #include "core/operator/operator.h"
-#include "recurrent/form/activated_gates.h"
 #include "recurrent/form/example_nets.h"
 #include "recurrent/form/net_storage.h"
-#include "recurrent/form/pass_names.h"
-#include "recurrent/network/extensions.h"
+#include "recurrent/form/passes.h"
 #include "recurrent/network/nested.h"
-#include "recurrent/network/segmented_run.h"
+#include "recurrent/network/segments.h"
 #include "recurrent/network/states.h"
-#include "recurrent/step/block_size.h"
+#include "recurrent/step/ir.h"
 #include "recurrent/step/passes.h"
 
 namespace stepnet {

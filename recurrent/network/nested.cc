@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/net/net.h"
-#include "recurrent/network/extensions.h"
+#include "recurrent/network/states.h"
 
 namespace stepnet {
 namespace {

@@ -1,5 +1,5 @@
 #include "recurrent/network/segment_budget.h"
-#include "recurrent/step/block_size.h"
+#include "recurrent/step/ir.h"
 
 #include <algorithm>
 

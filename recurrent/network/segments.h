@@ -1,4 +1,5 @@
-// Segments: what a RecurrentNetwork holds that runs its timesteps by segments, and the actions of its SegmentPlan.
+// Segments: what a RecurrentNetwork holds that runs its timesteps by segments, the actions of its SegmentPlan, and the
+// run itself, forward and backward.
 //
 // A segment is a range of timesteps in the order of the forward run. States that nobody outside sees, and what the
 // forward step net keeps per timestep, have rows for the segment at work alone. What a segment leaves is handed on to
@@ -7,17 +8,21 @@
 // Threads: one run at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/operator/op_spec.h"
 #include "core/operator/tensor_packer.h"
 #include "recurrent/form/spec.h"
 #include "recurrent/network/segment_plan.h"
 #include "recurrent/step/program.h"
 
 namespace stepnet {
+
+struct RecurrentScratch;  // recurrent/network/kept.h, which has Segments
 
 // Which segments a network runs by.
 struct SegmentChoice {
@@ -91,5 +96,23 @@ struct Segments {
   int64_t ready_ = -1;  // the segment whose first states are where it reads them
   int64_t left_ = -1;   // the segment that has just run
 };
+
+// The step blobs and tensors that the forward links lead to, with the segment at work for those of its states.
+std::map<std::string, LinkTarget> forward_links(const RecurrentScratch& scratch, const Workspace& workspace);
+
+// Whether this run goes by segments, and by which: as the arguments say, or where a packer takes what is kept. False if
+// a program that was compiled before does not fit any more.
+bool choose_segments(RecurrentScratch& scratch, const BlobCall& call, int64_t steps, int64_t batch);
+
+// After the forward program was compiled: takes its slabs, and plans.
+void plan_segments(RecurrentScratch& scratch);
+
+// The forward pass.
+void run_segments_forward(RecurrentScratch& scratch, RunContext& run);
+
+// The backward pass: `back` runs the backward program over a range of timesteps with what the forward run kept of it;
+// `first` the first time.
+using RunBack = std::function<void(const SegmentValues& values, const StepRange& range, bool first)>;
+void run_segments_backward(RecurrentScratch& scratch, const Workspace& workspace, RunContext& run, const RunBack& back);
 
 }  // namespace stepnet

@@ -4,7 +4,6 @@
 // time, or if its outputs add up rows. Timesteps are stacked along the first dimension.
 #include <algorithm>
 
-#include "recurrent/step/block_size.h"
 #include "recurrent/step/ir.h"
 #include "recurrent/step/passes.h"
 

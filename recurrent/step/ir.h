@@ -16,6 +16,7 @@
 // Errors: carry the operator and the step net.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -168,5 +169,25 @@ class KnownUses {
   StepIr& ir_;
   SlotUses uses_;
 };
+
+// How many timesteps operators take at once that need not wait for any: together some 128 rows, which is what matrix
+// products need to be fast, and twice as many where they add up over rows, as a total is read and written each time.
+// Where stages hand blocks to each other and the batch is small, half as many, so that a stage need not wait long for
+// the first. Each is a multiple of the next smaller, so that a segment of whole deferred blocks is one of all of them.
+// The result does not depend on it but for rounding.
+int64_t hoisted_block(int64_t batch);
+int64_t deferred_block(int64_t batch);
+int64_t staged_block(int64_t batch, int64_t block);  // at most `block`
+
+// Returns a StepIr as text, for people and for the tests of passes: what runs for a block of timesteps, what runs in
+// each of them and why, and where values lie. A line on the whole, one for each operator in the order in which they
+// run, and one for each slot that is used.
+//
+//   step net "rnn/step": T 6, B 2, block 6, 1 stage
+//     before  xw = FC(x, W, b)
+//     step    h, t = fused Tanh+Mul(h_prev, xw); reads "h_prev", a state that timesteps write
+//     link     "h_prev" float[1, 2, 9] of [7, 2, 9]
+//     external "W" float[9, 9]
+std::string to_text(const StepIr& ir);
 
 }  // namespace stepnet

@@ -1,4 +1,4 @@
-#include "recurrent/step/ir_text.h"
+#include "recurrent/step/ir.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 #include "recurrent/step/passes.h"
 
 #include "core/operator/observer.h"
-#include "recurrent/step/ir_text.h"
+#include "recurrent/step/ir.h"
 
 namespace stepnet {
 namespace {

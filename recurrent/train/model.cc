@@ -6,7 +6,7 @@
 
 #include "core/nearest.h"
 #include "core/net/net.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/train/carried_states.h"
 

@@ -7,7 +7,7 @@
 #include "core/tensor/random.h"
 #include "recurrent/train/beam_search.h"
 #include "recurrent/train/run_folder.h"
-#include "recurrent/train/run_setup.h"
+#include "recurrent/train/text_corpus.h"
 
 namespace stepnet {
 namespace {

@@ -9,13 +9,12 @@
 #include "core/compute/threads.h"
 #include "core/estimate/report.h"
 #include "recurrent/train/evaluator.h"
+#include "recurrent/train/memory_budget.h"
 #include "recurrent/train/metrics.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/run_folder.h"
-#include "recurrent/train/run_setup.h"
 #include "recurrent/train/stepper.h"
-#include "recurrent/train/training_budget.h"
-#include "recurrent/train/training_estimate.h"
+#include "recurrent/train/text_corpus.h"
 
 namespace stepnet {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/io/files.h"
-#include "recurrent/train/run_setup.h"
+#include "recurrent/train/text_corpus.h"
 #include "tests/fuzz/support.h"
 
 namespace stepnet::testing {

@@ -12,7 +12,7 @@
 #include "core/passes/gradients.h"
 #include "gpu/loops/matmul.h"
 #include "gpu/runtime/chain_kernel.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::half_test {

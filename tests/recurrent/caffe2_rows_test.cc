@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 
 namespace stepnet::testing::caffe2_rows_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <limits>
 
-#include "recurrent/form/pass_names.h"
+#include "recurrent/form/passes.h"
 #include "recurrent/form/spec.h"
 #include "tests/recurrent/unrolled.h"
 

@@ -8,7 +8,7 @@
 
 #include "core/io/text.h"
 #include "core/net/net.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tools/source_path.h"
 
 namespace stepnet::testing {

@@ -8,7 +8,7 @@
 
 #include "core/io/blob_db.h"
 #include "core/io/db.h"
-#include "recurrent/train/text_db.h"
+#include "recurrent/train/text_corpus.h"
 #include "tests/core/temp_folder.h"
 #include "tools/source_path.h"
 

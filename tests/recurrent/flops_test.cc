@@ -6,7 +6,7 @@
 
 #include "core/estimate/estimate.h"
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/operators/flops_check.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/recurrent/estimate_nets.h"

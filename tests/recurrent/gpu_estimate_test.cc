@@ -5,8 +5,8 @@
 #include "core/operator/nets_inside.h"
 #include "core/operator/observer.h"
 #include "core/tensor/device.h"
-#include "recurrent/form/builder.h"
-#include "recurrent/train/training_estimate.h"
+#include "recurrent/form/short_form.h"
+#include "recurrent/train/memory_budget.h"
 #include "tests/recurrent/estimate_nets.h"
 
 namespace stepnet::testing::gpu_estimate_test {
@@ -42,7 +42,7 @@ std::unique_ptr<NetSession> training(const EstimateNet& n, Device device) {
   t.optimizer.optimizer = "adam";
   t.feeds = n.data;
   t.parameters = n.parameters;
-  return training_session(t);
+  return training_net_session(t);
 }
 
 // Each operator's peak, beyond what was live before.

@@ -5,9 +5,9 @@
 #include "core/compute/threads.h"
 #include "core/gradcheck/examples.h"
 #include "core/io/text.h"
+#include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/stepper.h"
-#include "recurrent/train/training_budget.h"
 #include "tests/core/errors.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/segment_testing.h"
@@ -163,7 +163,7 @@ TEST(ShapesAsNumbers, StepNetsAreEstimatedExactly) {
         (name[0] == 'W' || name[0] == 'b' ? training.parameters : training.feeds)[name] =
             TensorType::of(value.dtype(), value.shape());
       training.feeds.erase("dh_all");
-      EXPECT_EQ(compare_with_real([&] { return training_session(training); }), "") << steps;
+      EXPECT_EQ(compare_with_real([&] { return training_net_session(training); }), "") << steps;
     }
 }
 

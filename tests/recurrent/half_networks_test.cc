@@ -5,8 +5,8 @@
 
 #include "core/passes/gradients.h"
 #include "core/tensor/half.h"
-#include "recurrent/form/builder.h"
-#include "recurrent/form/pass_names.h"
+#include "recurrent/form/passes.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/form/spec.h"
 #include "tests/recurrent/layers.h"
 #include "tests/recurrent/unrolled.h"

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/elman.h"
 
 namespace stepnet::testing::lengths_test {

@@ -8,7 +8,7 @@
 
 #include "core/io/text.h"
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/step/counters.h"
 #include "tests/operators/op_test.h"
 

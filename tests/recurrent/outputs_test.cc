@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/elman.h"
 
 namespace stepnet::testing::outputs_test {

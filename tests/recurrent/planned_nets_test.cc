@@ -8,7 +8,7 @@
 #include "core/io/text.h"
 #include "core/passes/gradients.h"
 #include "core/tensor/random.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/train/stepper.h"
 #include "tests/core/planned_runs.h"
 #include "tests/core/temp_folder.h"

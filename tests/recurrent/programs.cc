@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 
 namespace stepnet::testing {
 

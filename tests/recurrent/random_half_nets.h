@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "recurrent/train/training_estimate.h"
+#include "recurrent/train/memory_budget.h"
 #include "tests/recurrent/estimate_nets.h"
 
 namespace stepnet::testing {

@@ -5,8 +5,8 @@
 #include "core/compute/matmul.h"
 #include "core/compute/threads.h"
 #include "core/tensor/half.h"
+#include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
-#include "recurrent/train/training_budget.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/random_half_nets.h"
 
@@ -25,7 +25,7 @@ class ThreadsScope {
 
 std::vector<std::vector<OpMemory>> measured(const TrainingEstimate& training) {
   const LiveBytes base = live_bytes();
-  const auto session = training_session(training);
+  const auto session = training_net_session(training);
   std::vector<std::vector<OpMemory>> runs;
   for (int i = 0; i < kRuns; ++i) runs.push_back(run_measured(*session, base));
   return runs;
@@ -39,7 +39,7 @@ int64_t peak_of_runs(TrainingEstimate training) {
   Allocator& memory = allocator(Device{});
   const int64_t before = memory.counters().live;
   memory.reset_peak();
-  const auto session = training_session(training);
+  const auto session = training_net_session(training);
   for (int i = 0; i < kPlannedRuns; ++i) {
     RunContext run;
     session->net->run(run);
@@ -86,7 +86,7 @@ std::string check_estimate(const HalfNet& net) {
   forget_products();
   const auto real = measured(training);
   const bool is_exact = !is_half(net.type) || net.threads == 1;
-  const NetDef def = training_session(training)->net->def();
+  const NetDef def = training_net_session(training)->net->def();
   for (int r = 0; r < kRuns; ++r)
     for (size_t i = 0; i < real[r].size(); ++i) {
       const OpMemory &is = real[r][i], &said = dry[r][i];

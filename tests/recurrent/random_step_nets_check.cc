@@ -9,7 +9,7 @@
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
 #include "core/tensor/tensor.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/random_step_nets_run.h"
 
 namespace stepnet::testing {
@@ -124,7 +124,8 @@ class Runner {
     CellResults results;
     for (const auto& [name, g] : outside_) {
       results.outputs[name] = copied_to(workspace_.fetch(name), {}).clone();
-      if (trial_.setting.twin) results.outputs[name + "_twin"] = copied_to(workspace_.fetch(name + "_twin"), {}).clone();
+      if (trial_.setting.twin)
+        results.outputs[name + "_twin"] = copied_to(workspace_.fetch(name + "_twin"), {}).clone();
     }
     if (!has_gradients()) return results;
     for (const auto& [name, value] : feeds_) {

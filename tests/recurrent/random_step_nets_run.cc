@@ -10,7 +10,7 @@
 #include "core/passes/gradients.h"
 #include "core/tensor/random.h"
 #include "core/tensor/tensor.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/random_step_nets_run.h"
 
 namespace stepnet::testing {

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "core/io/text.h"
-#include "recurrent/form/pass_names.h"
+#include "recurrent/form/passes.h"
 #include "recurrent/form/spec.h"
 #include "tests/recurrent/random_step_nets_run.h"
 

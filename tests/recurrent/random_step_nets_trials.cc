@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "recurrent/form/pass_names.h"
+#include "recurrent/form/passes.h"
 #include "recurrent/form/spec.h"
 #include "tests/recurrent/random_step_nets_draft.h"
 #include "tests/recurrent/random_step_nets_run.h"

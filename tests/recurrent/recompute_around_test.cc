@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "recurrent/form/builder.h"
-#include "recurrent/form/cell_operators.h"
+#include "recurrent/form/layer_ops.h"
+#include "recurrent/form/short_form.h"
 #include "tests/core/recompute_testing.h"
 
 namespace stepnet::testing::recompute_around_test {

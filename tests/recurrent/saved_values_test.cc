@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::saved_values_test {

@@ -9,7 +9,7 @@
 
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/network/kept.h"
 #include "recurrent/network/segment_budget.h"
 #include "tests/recurrent/unrolled.h"

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/io/text.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::stacked_layers_test {

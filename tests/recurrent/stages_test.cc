@@ -3,7 +3,7 @@
 
 #include "core/compute/threads.h"
 #include "core/net/net.h"
-#include "recurrent/form/pass_names.h"
+#include "recurrent/form/passes.h"
 #include "tests/recurrent/programs.h"
 
 namespace stepnet::testing::stages_test {

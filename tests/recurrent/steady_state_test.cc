@@ -7,7 +7,7 @@
 
 #include "core/compute/threads.h"
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/core/heap_counter.h"
 #include "tests/recurrent/cell_files.h"
 

@@ -4,7 +4,7 @@
 
 #include "core/net/net.h"
 #include "core/tensor/workspace.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/unrolled.h"
 

@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "core/autograd/variable_state.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/tape_layers.h"
 
 namespace stepnet::autograd::testing::tape_hooks_test {

@@ -7,7 +7,7 @@
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
 #include "core/tensor/tensor.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/step/counters.h"
 
 namespace stepnet::testing {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/compute/matmul.h"
-#include "recurrent/train/training_budget.h"
+#include "recurrent/train/memory_budget.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 

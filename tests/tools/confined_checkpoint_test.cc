@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "recurrent/train/run_folder.h"
-#include "recurrent/train/run_setup.h"
+#include "recurrent/train/text_corpus.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 #include "tests/tools/command.h"

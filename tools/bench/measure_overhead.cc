@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/net/net.h"
 #include "core/operator/bound_op.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tools/bench/machine_load.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/stepnet_net.h"

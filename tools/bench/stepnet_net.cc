@@ -14,7 +14,7 @@
 #include "core/operator/run_context.h"
 #include "core/passes/gradients.h"
 #include "core/tensor/tensor.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tools/source_path.h"
 
 namespace stepnet::bench {

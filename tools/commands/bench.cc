@@ -115,7 +115,7 @@ class BenchCommand {
     training.feeds = feeds_;
     training.parameters = parameters_;
     training.plan_memory = true;
-    return training_session(training);
+    return training_net_session(training);
   }
 
   // Small numbers where only types were given, so that nothing overflows however long the net is trained.

@@ -1,5 +1,5 @@
 // `stepnet text-db`: makes a database of training batches from a text, for plans that read TensorProtos.
-#include "recurrent/train/text_db.h"
+#include "recurrent/train/text_corpus.h"
 
 #include <fmt/format.h>
 

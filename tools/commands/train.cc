@@ -57,7 +57,7 @@ void TrainCommand::run() {
     training.model.device = training.device = place;
     training.model.files = options.files;
     training.optimizer = options.optimizer;
-    return training_session(training);
+    return training_net_session(training);
   };
   with_estimate([&] { made.emplace(net, options, events); }, place, session);
   Trainer& trainer = *made;

@@ -6,8 +6,8 @@
 
 #include "core/compute/threads.h"
 #include "core/tensor/dry_device.h"
+#include "recurrent/train/memory_budget.h"
 #include "recurrent/train/stepper.h"
-#include "recurrent/train/training_estimate.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 
@@ -230,7 +230,7 @@ TEST_F(PrecisionTest, TheEstimateCountsHalves) {
     model.timesteps = 100;
     use_precision(model, type);
     DryScope scope;
-    const auto session = training_session({.model = model, .optimizer = {}});
+    const auto session = training_net_session({.model = model, .optimizer = {}});
     RunContext run;
     session->net->run(run);
     session->net->run(run);

@@ -8,7 +8,7 @@
 #include "core/operator/run_context.h"
 #include "core/tensor/half.h"
 #include "gpu/runtime/stream.h"
-#include "recurrent/layers/flat_run.h"
+#include "recurrent/layers/recurrent_op.h"
 
 namespace stepnet::gpu {
 namespace {

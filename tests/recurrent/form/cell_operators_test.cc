@@ -2,8 +2,8 @@
 // differences.
 #include <algorithm>
 
-#include "recurrent/form/builder.h"
-#include "recurrent/form/cell_operators.h"
+#include "recurrent/form/layer_ops.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/layers.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"

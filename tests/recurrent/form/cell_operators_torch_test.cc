@@ -5,7 +5,7 @@
 // tensor, of k = 100, 101 and 102. Sequences of different lengths went through pack_padded_sequence.
 #include <cmath>
 
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/layers.h"
 
 namespace stepnet::testing::cell_operators_torch_test {

@@ -6,7 +6,7 @@
 
 #include "core/io/text.h"
 #include "core/operator/nets_inside.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/io/text.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 

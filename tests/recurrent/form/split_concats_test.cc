@@ -1,5 +1,5 @@
 // FCs over a Concat in a step net: which become products of the parts, and that these give the same.
-#include "recurrent/form/split_concats.h"
+#include "recurrent/form/passes.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@ namespace {
 constexpr WeightOrder kOrders[] = {WeightOrder::stepnet, WeightOrder::pytorch, WeightOrder::onnx};
 constexpr CellKind kCells[] = {CellKind::lstm, CellKind::gru, CellKind::rnn};
 
-int64_t gates_of(CellKind cell) { return cell == CellKind::lstm ? 4 : cell == CellKind::gru ? 3 : 1; }
+int64_t gate_count(CellKind cell) { return cell == CellKind::lstm ? 4 : cell == CellKind::gru ? 3 : 1; }
 
 // In Stepnet's or PyTorch's form, numbers that are all different.
 template <class T>
@@ -22,10 +22,10 @@ std::vector<Tensor> weights_of(const CellWeights& cell, int64_t h, int64_t input
   };
   for (int layer = 0; layer < cell.layers; ++layer)
     for (int d = 0; d < cell.directions; ++d) {
-      add({gates_of(cell.cell) * h, layer == 0 ? inputs : cell.directions * h});
-      add({gates_of(cell.cell) * h, h});
-      add({gates_of(cell.cell) * h});
-      add({gates_of(cell.cell) * h});
+      add({gate_count(cell.cell) * h, layer == 0 ? inputs : cell.directions * h});
+      add({gate_count(cell.cell) * h, h});
+      add({gate_count(cell.cell) * h});
+      add({gate_count(cell.cell) * h});
     }
   return all;
 }
@@ -65,8 +65,9 @@ TEST(CellWeights, AnyTypeAndSizeIsMoved) {
 
 // Gates are the tens of the numbers, in Stepnet's order.
 std::vector<Tensor> named_rows(CellKind cell) {
-  Tensor w = Tensor::empty(DType::float32, {gates_of(cell), 1}), b = Tensor::empty(DType::float32, {gates_of(cell)});
-  for (int64_t g = 0; g < gates_of(cell); ++g) {
+  Tensor w = Tensor::empty(DType::float32, {gate_count(cell), 1}),
+         b = Tensor::empty(DType::float32, {gate_count(cell)});
+  for (int64_t g = 0; g < gate_count(cell); ++g) {
     w.data<float>()[g] = static_cast<float>(10 * g + 1);
     b.data<float>()[g] = static_cast<float>(10 * g + 2);
   }

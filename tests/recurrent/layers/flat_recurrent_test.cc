@@ -3,7 +3,7 @@
 
 #include "core/passes/gradients.h"
 #include "core/tensor/dry_device.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/layers/vendor_weights.h"
 #include "tests/recurrent/flat_reference.h"
 

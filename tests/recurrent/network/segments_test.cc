@@ -10,7 +10,7 @@
 #include "core/compute/threads.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/network/kept.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"

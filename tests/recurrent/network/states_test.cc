@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/passes/gradients.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/step/counters.h"
 #include "tests/recurrent/elman.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/net/net.h"
 #include "core/operator/observer.h"
-#include "recurrent/form/pass_names.h"
+#include "recurrent/form/passes.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::passes_test {

@@ -1,5 +1,5 @@
 // Estimated memory against real runs: every operator's live bytes before, in and behind it, forward alone and training.
-#include "recurrent/train/training_estimate.h"
+#include "recurrent/train/memory_budget.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,8 @@
 #include "core/io/text.h"
 #include "core/operator/dry_run.h"
 #include "core/operator/observer.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "recurrent/train/stepper.h"
-#include "recurrent/train/training_budget.h"
 #include "tests/core/errors.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/cell_files.h"
@@ -38,7 +37,7 @@ std::string compare_training(const EstimateNet& n, const std::string& optimizer)
   training.optimizer.optimizer = optimizer;
   training.feeds = n.data;
   training.parameters = n.parameters;
-  return compare_with_real([&] { return training_session(training); });
+  return compare_with_real([&] { return training_net_session(training); });
 }
 
 class TrainingEstimateOf : public ::testing::TestWithParam<uint64_t> {
@@ -120,7 +119,7 @@ TEST_P(TrainingEstimateOf, ALanguageModelIsExact) {
   for (const std::string& optimizer : optimizer_names()) {
     SCOPED_TRACE(optimizer);
     training.optimizer.optimizer = optimizer;
-    EXPECT_EQ(compare_with_real([&] { return training_session(training); }), "");
+    EXPECT_EQ(compare_with_real([&] { return training_net_session(training); }), "");
   }
 }
 
@@ -174,7 +173,7 @@ TEST(TrainingEstimate, SaysWhoKeepsWhat) {
   training.feeds = n.data;
   training.parameters = n.parameters;
   DryScope scope;
-  const auto session = training_session(training);
+  const auto session = training_net_session(training);
   const Estimate estimate = estimate_session(*session, scope);
   const OpEstimate &fc = estimate.ops[0], &tanh = estimate.ops[1], &last = estimate.ops[2];
   constexpr int64_t kX = 2176, kInside = 4224, kW2 = 704;
@@ -268,11 +267,11 @@ TEST_P(TrainingEstimateOf, WhatIsKeptIsStillThereWhenTheBackwardPassBegins) {
     std::map<int, int64_t> estimated;
     {
       DryScope scope;
-      const auto session = training_session(training);
+      const auto session = training_net_session(training);
       for (const OpEstimate& e : estimate_session(*session, scope).ops)
         if (!e.backward && e.outputs_kept > 0) estimated[e.index] = e.outputs_kept;
     }
-    const auto session = training_session(training);
+    const auto session = training_net_session(training);
     Watch watch(*session);
     RunContext run;
     run.observer = &watch;
@@ -290,7 +289,7 @@ TEST_P(TrainingEstimateOf, KindsAddUpToWhatIsLive) {
     TrainingEstimate training{.model = model_of(n.net, {}, n.loss)};
     training.feeds = n.data;
     training.parameters = n.parameters;
-    const auto session = training_session(training);
+    const auto session = training_net_session(training);
     const Estimate estimate = estimate_session(*session, scope);
     for (const OpEstimate& e : estimate.ops) {
       EXPECT_EQ(std::accumulate(e.at_peak.begin(), e.at_peak.end(), int64_t{0}), e.memory.peak) << e.type;

@@ -1,7 +1,7 @@
 #include "tools/commands/cli/command_session.h"
 
 #include "core/estimate/report.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 
 namespace stepnet::tools {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/compute/threads.h"
-#include "recurrent/train/training_estimate.h"
+#include "recurrent/train/memory_budget.h"
 
 namespace stepnet::tools {
 

@@ -5,7 +5,7 @@
 
 #include "core/compute/threads.h"
 #include "core/nearest.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
 #include "tools/commands/cli/net_file.h"
@@ -59,7 +59,7 @@ std::unique_ptr<NetSession> DryNet::training() {
   use_precision(training_.model, type, more);
   if (type == DType::float16) training_.optimizer.loss_scale = 1;
   if (options_.memory_budget > 0) training_.model = fit_training(training_, options_.memory_budget).model;
-  return training_session(training_);
+  return training_net_session(training_);
 }
 
 std::unique_ptr<NetSession> DryNet::forward() {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/estimate/session.h"
+#include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/train_options.h"
-#include "recurrent/train/training_budget.h"
 
 namespace CLI {
 class App;

@@ -3,7 +3,7 @@
 #include "core/error.h"
 #include "core/net/net.h"
 #include "core/net/plan.h"
-#include "recurrent/form/builder.h"
+#include "recurrent/form/short_form.h"
 #include "tools/commands/cli/printing.h"
 
 namespace stepnet::tools {

@@ -1,4 +1,4 @@
-#include "recurrent/form/pass_names.h"
+#include "recurrent/form/passes.h"
 
 #include <algorithm>
 

@@ -3,12 +3,13 @@
 //
 // Blobs: X [T, B, I]; hidden and cell states [L * D, B, H], of one layer in one direction also [B, H]; Y [T, B, D * H];
 // weights as recurrent/layers/vendor_weights.h says; lengths int32 [B], if samples have them.
-// Threads: pure functions.
+// Threads: pure functions; as many runs as there are callers.
 #pragma once
 
 #include <string>
 
 #include "core/operator/op_spec.h"
+#include "core/operator/operator.h"
 #include "recurrent/layers/vendor_weights.h"
 
 namespace stepnet {
@@ -67,5 +68,28 @@ void get_parameter(const FlatArgs& args, Call& call);
 
 // Throws Error unless there is one length per sample, each from 0 to T; the tensor is on the CPU.
 void check_flat_lengths(const Tensor& lengths, const Shape& x);
+
+// Runs by step nets: LSTM, GRU or RNN (recurrent/form/layer_ops.h) in a workspace of the run's own. Nothing is kept
+// between runs: a gradient runs the layers forward once more, with the same draws. In a dry run
+// (core/tensor/dry_device.h) the nets run dry. Tensors are on the CPU.
+struct FlatInputs {
+  Tensor x, hidden, cell, weights, lengths;  // undefined: absent
+};
+struct FlatOutputs {
+  Tensor *y = nullptr, *hidden = nullptr, *cell = nullptr;  // null: not wanted; else they have their types
+};
+struct FlatOutputGradients {
+  Tensor y, hidden, cell;  // undefined: zero
+};
+struct FlatInputGradients {
+  Tensor *x = nullptr, *hidden = nullptr, *cell = nullptr, *weights = nullptr;  // as in FlatOutputs
+};
+
+void run_flat(const FlatArgs& args, const FlatInputs& in, const FlatOutputs& out, uint64_t key, const RunContext& run);
+void run_flat_gradient(const FlatArgs& args, const FlatInputs& in, const FlatOutputGradients& dy,
+                       const FlatInputGradients& dx, uint64_t key, const RunContext& run);
+
+// The arguments that say which layers there are.
+OpBuilder<FlatArgs>& declare_layers(OpBuilder<FlatArgs>& builder);
 
 }  // namespace stepnet
