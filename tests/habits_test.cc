@@ -9,16 +9,30 @@ namespace stepnet::testing::habits_test {
 namespace {
 
 // Headers of families that several files share on the CPU and that have no kernel of their own.
-const std::set<std::string> kSharedHeaders = {
-    "reduce/reduce.h",          "cells/lstm_gates.h",       "cells/lstm_gates_rows.h",
-    "cells/unit_rows.h",        "cells/unit_second.h",      "control/conditional_nets.h",
-    "control/create_mutex.h",   "fill/random_fill.h",       "loss/labels.h",
-    "loss/softmax_loss.h",      "norm/layer_norm_loops.h",  "norm/layer_norm_rows.h",
-    "optimizer/momentum.h",     "optimizer/optimizer.h",    "pointwise/activation.h",
-    "pointwise/add_c.h",        "pointwise/add_c_args.h",   "pointwise/elementwise_binary.h",
-    "products/added_product.h", "products/added_sizes.h",   "products/fc_product.h",
-    "products/fc_sizes.h",      "products/outer_product.h", "reduce/reduce_axes.h",
-    "reduce/row_pairs.h"};
+const std::set<std::string> kSharedHeaders = {"cells/lstm_gates.h",
+                                              "cells/lstm_gates_rows.h",
+                                              "cells/unit_rows.h",
+                                              "cells/unit_second.h",
+                                              "control/conditional_nets.h",
+                                              "control/create_mutex.h",
+                                              "fill/random_fill.h",
+                                              "loss/labels.h",
+                                              "loss/softmax_loss.h",
+                                              "norm/layer_norm_loops.h",
+                                              "norm/layer_norm_rows.h",
+                                              "optimizer/momentum.h",
+                                              "optimizer/optimizer.h",
+                                              "pointwise/activation.h",
+                                              "pointwise/add_c.h",
+                                              "pointwise/add_c_args.h",
+                                              "pointwise/elementwise_binary.h",
+                                              "products/added_product.h",
+                                              "products/added_sizes.h",
+                                              "products/fc_product.h",
+                                              "products/fc_sizes.h",
+                                              "products/outer_product.h",
+                                              "reduce/reduce_axes.h",
+                                              "reduce/row_pairs.h"};
 
 std::string joined(const Findings& findings) {
   std::string text;

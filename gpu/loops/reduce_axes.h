@@ -49,13 +49,4 @@ struct ExtremeOf {
   }
 };
 
-template <class T>
-void extreme_gradient(const ReduceArgs& a, In<T> dy, In<T> x, In<T> y, Out<T> dx, Call& call) {
-  const Strided place = places_in_result(a, call);
-  each(call, dx.size, [=] __device__(size_t i) {
-    const size_t j = place.find(i);
-    dx[i] = x[i] == y[j] ? dy[j] : T(0);
-  });
-}
-
 }  // namespace stepnet::gpu

@@ -122,20 +122,6 @@ void reduce_extreme(const Reduction& reduction, In<T> x, Out<T> y, T start, Befo
       });
 }
 
-// The gradient of an extreme goes, undivided, to each element that equals it.
-template <class T>
-void extreme_gradient(const ReduceArgs& a, In<T> dy, In<T> x, In<T> y, Out<T> dx, Call& call) {
-  Reduction(a, call.in(1).shape()).each_element([&](int64_t i, int64_t j) { dx[i] = x[i] == y[j] ? dy[j] : T(0); });
-}
-
-// What such a gradient is a factor of: 1 where an element equals the extreme, else 0, which is its gradient of ones. Of
-// dY it is therefore the gradient of dX, times that and summed.
-inline Gradient extreme_second_derivative(Formula& f, const std::string& type) {
-  const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
-  const Value slope = f.op(type + "Gradient", {ones, f.x("X"), f.x("Y")}, f.forward_args());
-  return f.op("ReduceSum", {f.op("Mul", {f.dy("dX"), slope})}, f.forward_args());
-}
-
 inline void infer_reduction(const ReduceArgs& a, ShapeCall& c) {
   if (c.known(0)) c.set(0, c.dtype(0), Reduction(a, c.shape(0)).y());
 }

@@ -93,7 +93,7 @@ struct RecurrentSpec {
   std::optional<int64_t> memory_budget;          // bytes; it chooses segments instead
   std::set<std::string> recompute;
   std::set<std::string> disabled_passes;
-  std::set<std::string> activated;            // blobs that hold activated gates, see activated_gates.h
+  std::set<std::string> activated;            // blobs that hold activated gates, see recurrent/form/passes.h
   std::map<std::string, std::string> rename;  // of the gradient operator, after memory sharing by other tools
 
   bool runs_pass(const std::string& pass) const { return disabled_passes.count(pass) == 0; }
