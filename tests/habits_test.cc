@@ -15,7 +15,7 @@ const std::set<std::string> kSharedHeaders = {"cells/lstm_gates.h",
                                               "cells/unit_second.h",
                                               "control/conditional_nets.h",
                                               "control/create_mutex.h",
-                                              "fill/random_fill.h",
+
                                               "loss/labels.h",
                                               "loss/softmax_loss.h",
                                               "norm/layer_norm_loops.h",

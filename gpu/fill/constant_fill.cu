@@ -1,4 +1,4 @@
-// CUDA kernels for ConstantFill and DiagonalFill. Meaning and derivative: see operators/fill/constant_fill.cc.
+// CUDA kernels for ConstantFill, DiagonalFill and ZerosLike. Meaning and derivative: see operators/fill/constant_fill.cc.
 #include "operators/fill/constant_fill.h"
 
 #include <algorithm>
@@ -46,6 +46,10 @@ void fill_any_diagonal(const ConstantArgs& args, Call& call) {
 
 REGISTER(constant_fill_cuda) { return cuda<ConstantArgs>("ConstantFill", fill_any); }
 REGISTER(diagonal_fill_cuda) { return cuda<ConstantArgs>("DiagonalFill", fill_any_diagonal); }
+
+void fill_zero(Call& call) { call.out(0).fill_zero(); }
+
+REGISTER(zeros_like_cuda) { return cuda("ZerosLike", fill_zero); }
 
 }  // namespace
 }  // namespace stepnet::gpu_constant_fill

@@ -1,11 +1,28 @@
-// CUDA kernel for Copy. Meaning and derivative: see operators/shape/copy.cc.
+// CUDA kernels for the operators of operators/shape/copy.cc, where their meaning and derivatives stand.
 #include "core/operator/operator.h"
+#include "gpu/runtime/launch.h"
 #include "operators/loops/copy_elements.h"
 
 namespace stepnet::gpu_copy {
 namespace {
 
+void share(const Tensor& x, Tensor& y) { y = x; }
+
+REGISTER(alias_cuda) { return cuda("Alias", share); }
+
 REGISTER(copy_cuda) { return cuda("Copy", copy_values); }
+
+// The framework gave y a place on the operator's device, which is not where it belongs.
+void copy_to_cpu(const Tensor& x, Tensor& y) {
+  Tensor copy = Tensor::empty(x.dtype(), x.shape());
+  copy.copy_from(x);
+  y = std::move(copy);
+}
+
+REGISTER(copy_cpu_to_gpu_cuda) { return cuda("CopyCPUToGPU", copy_values); }
+REGISTER(copy_gpu_to_cpu_cuda) { return cuda("CopyGPUToCPU", copy_to_cpu); }
+REGISTER(copy_from_cpu_input_cuda) { return cuda("CopyFromCPUInput", copy_values); }
+REGISTER(ensure_cpu_output_cuda) { return cuda("EnsureCPUOutput", copy_to_cpu); }
 
 }  // namespace
 }  // namespace stepnet::gpu_copy

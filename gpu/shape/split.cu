@@ -1,7 +1,8 @@
-// CUDA kernel for Split. Meaning and derivative: see operators/shape/split.cc.
+// CUDA kernels for Split and SplitByRows. Meaning and derivatives: see operators/shape/split.cc.
 #include "operators/shape/split.h"
 
 #include "gpu/loops/parts.h"
+#include "operators/shape/concat.h"
 
 namespace stepnet::gpu_split {
 namespace {
@@ -32,6 +33,14 @@ void split(const SplitArgs& args, Call& call) {
 }
 
 REGISTER(split_cuda) { return cuda<SplitArgs>("Split", split); }
+
+void split_by_rows(const ConcatArgs& args, Call& call) {
+  gpu::PartsMove move(call, call.in(0), concat_axis(args, call.in(0).rank()), gpu::PartsMove::cut);
+  for (int i = 1; i < call.inputs(); ++i) move.add(call.wants(i - 1) ? &call.out(i - 1) : nullptr, call.in(i).dim(0));
+  move.finish();
+}
+
+REGISTER(split_by_rows_cuda) { return cuda<ConcatArgs>("SplitByRows", split_by_rows); }
 
 }  // namespace
 }  // namespace stepnet::gpu_split

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "core/operator/operator.h"
 #include "core/tensor/shape.h"
 
 namespace stepnet {
@@ -115,6 +116,24 @@ REGISTER(diagonal_fill) {
       .example({}, {"shape=2,3"})
       .example({"input=3,3"})
       .example({"input=int64,2:2,2"}, {"input_as_shape=1", "extra_shape=2"});
+}
+
+// ZerosLike: zeros of X's type and shape. Derivative formulas use it in place of a gradient that does not exist; it
+// reads X's shape only, so X is not kept for it. No derivative.
+
+void fill_zero(Call& call) { call.out(0).fill_zero(); }
+
+REGISTER(zeros_like) {
+  return op("ZerosLike")
+      .doc("Zeros of the input's type and shape.")
+      .input("X", "any tensor; its values are not read")
+      .any_type()
+      .shape_only()
+      .output("Y", "zeros", like("X"))
+      .any_type()
+      .example({"X=2,3"})
+      .cpu(fill_zero)
+      .stop_gradient();
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What the random fills of floats share: their declaration, and one kernel each for the Gaussian and for a centred
-// uniform distribution, of which GaussianFill, XavierFill and MSRAFill are uses.
+// The random fills of floats: what GaussianFill, MSRAFill, XavierFill and UniformFill declare alike, and the range of
+// the weights' fills.
 //
 // Element i is a function of the operator's key and i alone, so threads do not change it. Threads: pure functions.
 #pragma once
@@ -11,6 +11,10 @@ namespace stepnet {
 struct RandomFillArgs : FillShape {
   int64_t dtype = 0;
   DType element_type() const;  // float or double; throws Error
+};
+
+struct GaussianArgs : RandomFillArgs {
+  float mean = 0, std = 0;
 };
 
 // `Args` derives from RandomFillArgs.
@@ -28,10 +32,5 @@ OpBuilder<Args>& declare_random_fill(OpBuilder<Args>& op) {
 // The range of XavierFill and the standard deviation of MSRAFill for tensors of this shape, which has elements.
 double xavier_limit(const Shape& shape);
 double msra_deviation(const Shape& shape);
-
-// Normal with this mean and standard deviation; Y is float or double.
-void fill_normal(uint64_t key, double mean, double std, Tensor& y);
-// Uniform in [-limit, limit); Y is float or double.
-void fill_centred(uint64_t key, double limit, Tensor& y);
 
 }  // namespace stepnet
