@@ -35,15 +35,17 @@ void fill_any(Tensor& y, double nanoseconds, const Draw& draw) {
   fill<float>(y, nanoseconds, draw);
 }
 
-// Normal with this mean and standard deviation; Y is float or double.
+}  // namespace
+
 void fill_normal(uint64_t key, double mean, double std, Tensor& y) {
   fill_any(y, 50, [=](uint64_t i) { return mean + std * random_normal(key, i); });
 }
 
-// Uniform in [-limit, limit); Y is float or double.
 void fill_centred(uint64_t key, double limit, Tensor& y) {
   fill_any(y, 15, [=](uint64_t i) { return limit * (2 * random_uniform(key, i) - 1); });
 }
+
+namespace {
 
 // GaussianFill: Y[i] normal with the given mean and standard deviation.
 void gaussian_shape(const GaussianArgs& args, ShapeCall& call) {

@@ -33,4 +33,9 @@ OpBuilder<Args>& declare_random_fill(OpBuilder<Args>& op) {
 double xavier_limit(const Shape& shape);
 double msra_deviation(const Shape& shape);
 
+// Normal with this mean and standard deviation; Y is float or double.
+void fill_normal(uint64_t key, double mean, double std, Tensor& y);
+// Uniform in [-limit, limit); Y is float or double.
+void fill_centred(uint64_t key, double limit, Tensor& y);
+
 }  // namespace stepnet

@@ -1,3 +1,4 @@
+// ConstantFill, DiagonalFill and ZerosLike.
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::constant_fill_test {
@@ -77,6 +78,13 @@ TEST(DiagonalFill, Errors) {
             "DiagonalFill: the diagonal of more than two dimensions needs equal sizes, but the shape is [2, 2, 3]");
   EXPECT_EQ(fact({2, 2}, {make_arg("value", "a")}),
             "DiagonalFill: the elements would be string, of which a diagonal cannot be");
+}
+
+TEST(ZerosLike, HasTypeAndShapeOfTheInput) {
+  const OperatorDef def = make_op("ZerosLike", {"X"}, {"Y"});
+  EXPECT_EQ(compare(run_op_on(def, {{"X", normal<double>({2, 1})}})[0], Tensor::of<double>({2, 1}, {0, 0}), 0), "");
+  EXPECT_EQ(run_op_on(def, {{"X", normal<double>({2, 1})}})[0].str(), "double[2, 1]");
+  EXPECT_EQ(run_op_on(def, {{"X", integers<int32_t>({0, 3}, 1, 2)}})[0].str(), "int32[0, 3]");
 }
 
 }  // namespace
