@@ -20,7 +20,7 @@ const std::set<std::string> kSharedHeaders = {"cells/lstm_gates.h",
                                               "loss/softmax_loss.h",
                                               "norm/layer_norm_loops.h",
                                               "norm/layer_norm_rows.h",
-                                              "optimizer/momentum.h",
+
                                               "optimizer/optimizer.h",
                                               "pointwise/activation.h",
                                               "pointwise/add_c.h",

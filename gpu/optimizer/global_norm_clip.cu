@@ -1,6 +1,6 @@
-// GlobalNormClip for gradients on a GPU. Meaning: see operators/optimizer/global_norm_clip.cc. The host does not wait
-// for the norm: if it is not finite, gradients become zeros, so that no parameter is harmed, and the Error comes where
-// the host waits next.
+// GlobalNormClip for gradients on a GPU, and a CUDA kernel for ClipTensorByScaling. Meaning: see
+// operators/optimizer/global_norm_clip.cc. The host does not wait for the norm: if it is not finite, gradients become
+// zeros, so that no parameter is harmed, and the Error comes where the host waits next.
 #include "operators/optimizer/global_norm_clip.h"
 
 #include <mutex>
@@ -8,6 +8,7 @@
 
 #include "core/tensor/workspace.h"
 #include "gpu/loops/reduce.h"
+#include "gpu/loops/scalar.h"
 
 namespace stepnet::gpu_global_norm_clip {
 namespace {
@@ -110,6 +111,24 @@ void clip(const NormClipArgs& args, BlobCall& blobs) {
 }
 
 const bool placed = (norm_clip_on_device() = clip, true);
+
+// y may be x. A negative threshold is noted, and clips nothing.
+template <class T>
+void scaling_clip(const ScalingClipArgs& args, gpu::In<T> x, const Tensor& val, gpu::Out<T> y, Call& call) {
+  const gpu::Scalar value(val), more(call.has(2) ? call.in(2) : Tensor::scalar(1.0f));
+  const gpu::Bounds bounds = gpu::bounds(call, "additional_threshold");
+  const double threshold = args.threshold;
+  gpu::each(call, y.size, [=] __device__(size_t i) {
+    const double limit = threshold * more.value(), v = value.value();
+    if (!(limit >= 0)) bounds.report(static_cast<int64_t>(floor(more.value())), INT64_MAX);
+    const T factor = limit >= 0 && v > limit ? static_cast<T>(limit / v) : T(1);
+    y[i] = factor * x[i];
+  });
+}
+
+REGISTER(clip_tensor_by_scaling_cuda) {
+  return cuda<ScalingClipArgs>("ClipTensorByScaling", scaling_clip<float>, scaling_clip<double>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_global_norm_clip

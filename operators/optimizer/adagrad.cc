@@ -6,6 +6,7 @@
 // lr is NEGATIVE, as for Adam. No derivative: it changes parameters.
 
 #include "operators/optimizer/adagrad.h"
+
 #include "core/operator/flops.h"
 
 namespace stepnet {
@@ -48,6 +49,113 @@ REGISTER(adagrad) {
       .example({"param=2,3", "moment=2,3,0..2", "grad=2,3", "lr=1:-0.125"})
       .example({"param=1", "moment=1,0..2", "grad=1", "lr=float,1:-0.125"}, {"decay=0.5", "epsilon=0.125"})
       .example({"param=0", "moment=0", "grad=0", "lr=1:-0.125"});
+}
+
+// SparseAdagrad: Adagrad, without decay, on the rows of a table that the gradient has, in place:
+//
+//   h[i] = h[i] + g^2,  param[i] = param[i] + lr g / (sqrt(h[i]) + epsilon)    for each index i and its row g
+//
+// A row whose gradient is 0 changes nothing in dense Adagrad either, so with distinct indices the two agree. No
+// derivative: it changes parameters.
+
+void sparse_shape(const AdagradArgs&, ShapeCall& call) {
+  require_same_shape(call, 1, "moment", 0, "param");
+  require_rows(call, 0, 2, 3);
+  require_one_value(call, 4, "lr");
+  call.set_like(0, 0);
+  call.set_like(1, 1);
+}
+
+// Table and moment are in place: the outputs hold their values.
+template <class T>
+void sparse_adagrad(const AdagradArgs& args, Out<T> param, Out<T> moment, Call& call) {
+  const In<T> grad = call.in_span<T>(3);
+  const T rate = static_cast<T>(call.in(4).item<double>());
+  const Shape& table = call.in(0).shape();
+  const int64_t row = table.size_between(1, table.rank());
+  for_each_row(call.in(2), table[0], 2 + 1.5 * static_cast<double>(row), [&](int64_t k, int64_t at) {
+    T* const p = param.data() + at * row;
+    T* const h = moment.data() + at * row;
+    adagrad_run(args, rate, row, grad.data() + k * row, p, h, p, h);
+  });
+}
+
+REGISTER(sparse_adagrad) {
+  auto spec = op<AdagradArgs>("SparseAdagrad");
+  declare_sparse_adagrad(spec, "sum of the squares of the gradients so far, of the table's shape");
+  return spec
+      .doc(
+          "One step of Adagrad on those rows of a table that the gradient has; all others stay as they are. The "
+          "learning rate is negative: the step is added.")
+      .shape(sparse_shape)
+      .flops(flops_per_input(7, 3))
+      .cpu(sparse_adagrad<float>, sparse_adagrad<double>)
+      .example({"param=4,2", "moment=4,2,0..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125"})
+      .example({"param=3", "moment=3,0..2", "indices=int32,1,2:1,2", "grad=1,2", "lr=float,1:-0.125"},
+               {"epsilon=0.125"})
+      .example({"param=3,2", "moment=3,2,0..2", "indices=int64,0", "grad=0,2", "lr=1:-0.125"});
+}
+
+// RowWiseSparseAdagrad: SparseAdagrad with one moment for each row of the table, in place:
+//
+//   h[i] = h[i] + mean(g^2),  param[i] = param[i] + lr g / (sqrt(h[i]) + epsilon)    for each index i and its row g
+//
+// A table of R rows needs R moments instead of one for each element. No derivative: it changes parameters.
+
+void row_wise_shape(const AdagradArgs&, ShapeCall& call) {
+  require_rows(call, 0, 2, 3);
+  if (call.known(0) && call.known(1))
+    require(call.shape(1).size() == call.shape(0)[0], "moment has shape {}, but param {} needs one value for each row",
+            call.shape(1), call.shape(0));
+  require_one_value(call, 4, "lr");
+  call.set_like(0, 0);
+  call.set_like(1, 1);
+}
+
+// The mean of the squares of a row; of no elements at all, 0.
+template <class T>
+T mean_square(const T* row, int64_t size) {
+  T sum = 0;
+  for (int64_t i = 0; i < size; ++i) sum += row[i] * row[i];
+  return size > 0 ? sum / static_cast<T>(size) : T{0};
+}
+
+// Table and moment are in place: the outputs hold their values.
+template <class T>
+void row_wise(const AdagradArgs& args, Out<T> param, Out<T> moment, Call& call) {
+  const T rate = static_cast<T>(call.in(4).item<double>()), epsilon = args.epsilon;
+  const In<T> grad = call.in_span<T>(3);
+  const Shape& table = call.in(0).shape();
+  const int64_t row = table.size_between(1, table.rank());
+  for_each_row(call.in(2), table[0], 5 + static_cast<double>(row), [&](int64_t k, int64_t at) {
+    const T* const g = grad.data() + k * row;
+    T* const p = param.data() + at * row;
+    const T h = moment[at] += mean_square(g, row);
+    const T step = rate / (std::sqrt(h) + epsilon);
+    for (int64_t i = 0; i < row; ++i) p[i] += step * g[i];
+  });
+}
+
+// A moment for each index.
+std::vector<int64_t> row_wise_gpu_workspace(const AdagradArgs&, const Call& c) {
+  return {static_cast<int64_t>(dtype_size(c.in(0).dtype())) * c.in(2).size()};
+}
+
+REGISTER(row_wise_sparse_adagrad) {
+  auto spec = op<AdagradArgs>("RowWiseSparseAdagrad");
+  declare_sparse_adagrad(spec, "R values in any shape: for each row, the sum so far of its gradients' mean squares");
+  return spec
+      .doc(
+          "One step of Adagrad, with one moment for a whole row, on those rows of a table that the gradient has; all "
+          "others stay as they are. The learning rate is negative: the step is added.")
+      .shape(row_wise_shape)
+      .gpu_workspace(row_wise_gpu_workspace)
+      .flops([](const auto&, const ShapeCall& c) { return 4 * input_size(c, 3) + 5 * input_size(c, 2); })
+      .cpu(row_wise<float>, row_wise<double>)
+      .example({"param=4,2", "moment=4,0.5..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125"})
+      .example({"param=3", "moment=3,1,0.5..2", "indices=int32,1,2:1,2", "grad=1,2", "lr=float,1:-0.125"},
+               {"epsilon=0.125"})
+      .example({"param=3,0", "moment=3,0.5..2", "indices=int64,2:1,1", "grad=2,0", "lr=1:-0.125"});
 }
 
 }  // namespace

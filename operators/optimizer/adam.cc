@@ -7,6 +7,7 @@
 // lr is NEGATIVE, as for WeightedSum. No derivative: it changes parameters.
 
 #include "operators/optimizer/adam.h"
+
 #include "core/operator/flops.h"
 
 namespace stepnet {
@@ -25,6 +26,81 @@ REGISTER(adam) {
       .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
                {"beta1=0.5", "beta2=0.75", "epsilon=0.125"})
       .example({"param=0", "moment_1=0", "moment_2=0", "grad=0", "lr=1:-0.125", "iter=int64,1:1"});
+}
+
+// AdamW (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"): Adam, and beside its step each parameter
+// shrinks by a share of itself that no moment sees.
+//
+//   t = iter + 1, r = sqrt(1 - beta2^t) / (1 - beta1^t)
+//   m1 = beta1 m1 + (1 - beta1) g,  m2 = beta2 m2 + (1 - beta2) g^2
+//   param = param + lr (weight_decay param + r m1 / (sqrt(m2) + epsilon))
+//
+// lr is NEGATIVE, as for Adam. No derivative: it changes parameters.
+
+REGISTER(adam_w) {
+  auto spec = op<AdamArgs>("AdamW");
+  declare_adam_args(spec);
+  spec.arg("weight_decay", &AdamArgs::weight_decay, 0.01f, "times the learning rate: the share that a parameter loses",
+           float_at_least(0));
+  declare_dense_adam(spec);
+  return spec
+      .doc(
+          "One step of Adam with decoupled weight decay. The learning rate is negative: the step is added. Decay that "
+          "goes through the moments, as a penalty on the squares of the parameters does, is made with Adam and a "
+          "WeightedSum before it that adds the parameter times the decay to the gradient.")
+      .flops([](const auto&, const ShapeCall& c) { return 14 * input_size(c, 3) + 8; })
+      .example({"param=2,3", "moment_1=2,3", "moment_2=2,3,0..2", "grad=2,3", "lr=1:-0.125", "iter=int64,1:4"})
+      .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
+               {"weight_decay=0.5"})
+      .example({"param=0", "moment_1=0", "moment_2=0", "grad=0", "lr=1:-0.125", "iter=int64,1:1"});
+}
+
+// SparseAdam: Adam on the rows of a table that the gradient has, in place, by the same formula. Rows without a
+// gradient keep their moments and values: nothing decays while a row is not looked up. No derivative: it changes
+// parameters.
+
+// Parameter and moments are in place: the outputs hold their values.
+template <class T>
+void sparse_adam(const AdamArgs& args, Out<T> param, Out<T> m1, Out<T> m2, Call& call) {
+  const AdamStep<T> step(args, call.in(5), call.in(6));
+  const In<T> grad = call.in_span<T>(4);
+  const Shape& table = call.in(0).shape();
+  const int64_t row = table.size_between(1, table.rank());
+  for_each_row(call.in(3), table[0], 2 + 2 * static_cast<double>(row), [&](int64_t k, int64_t at) {
+    T* const p = param.data() + at * row;
+    T* const a = m1.data() + at * row;
+    T* const b = m2.data() + at * row;
+    step(row, grad.data() + k * row, p, a, b, p, a, b);
+  });
+}
+
+REGISTER(sparse_adam) {
+  auto spec = op<AdamArgs>("SparseAdam");
+  declare_adam_args(spec);
+  declare_adam_state(spec);
+  spec.input("indices",
+             "any shape, K values from 0 to the parameter's first dimension, less 1; each repetition is a "
+             "step of its own, in order")
+      .types({DType::int32, DType::int64})
+      .input("grad", "the gradient of those rows: the indices' shape, then a row's");
+  declare_adam_rest(spec);
+  return spec
+      .doc(
+          "One step of Adam on those rows of a table that the gradient has; all others stay as they are, their "
+          "moments too. The learning rate is negative: the step is added.")
+      .must_be_in_place("param", "output_param")
+      .must_be_in_place("moment_1", "output_moment_1")
+      .must_be_in_place("moment_2", "output_moment_2")
+      .shape([](const AdamArgs&, ShapeCall& call) { adam_shape(call, true); })
+      .flops([](const auto&, const ShapeCall& c) { return 12 * input_size(c, 4) + 7; })
+      .cpu(sparse_adam<float>, sparse_adam<double>)
+      .example({"param=4,2", "moment_1=4,2", "moment_2=4,2,0..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125",
+                "iter=int64,1:4"})
+      .example({"param=3", "moment_1=3", "moment_2=3,0..2", "indices=int32,1,2:1,2", "grad=1,2", "lr=float,1:-0.125",
+                "iter=int32,1:0"},
+               {"beta1=0.5", "beta2=0.75", "epsilon=0.125"})
+      .example({"param=3,2", "moment_1=3,2", "moment_2=3,2,0..2", "indices=int64,0", "grad=0,2", "lr=1:-0.125",
+                "iter=int64,1:1"});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The arguments of GlobalNormClip, and its way to gradients on a GPU; see global_norm_clip.cc.
+// The arguments of GlobalNormClip and ClipTensorByScaling, and the first's way to gradients on a GPU; see
+// global_norm_clip.cc. Threads: pure functions; what gpu/ puts here is put when the library is loaded.
 #pragma once
 
 #include "core/operator/operator.h"
@@ -7,6 +8,10 @@ namespace stepnet {
 
 struct NormClipArgs {
   float max_norm = 0;
+};
+
+struct ScalingClipArgs {
+  float threshold = 0;
 };
 
 // Clips gradients that have been checked, all on one GPU; gpu/optimizer/global_norm_clip.cu puts it here.

@@ -1,6 +1,8 @@
+// Adam, AdamW and SparseAdam against plain loops.
 #include <cmath>
 
 #include "tests/operators/op_test.h"
+#include "tests/operators/optimizer_steps.h"
 
 namespace stepnet::testing::adam_test {
 namespace {
@@ -72,6 +74,131 @@ TEST(Adam, RefusesWhatDoesNotFit) {
                   feeds_for({3}));
             }).find("\"beta1\" must be from 0 to less than 1, but is 1"),
             std::string::npos);
+}
+
+// Loshchilov and Hutter's algorithm 2 as they write it, with bias-corrected moments: eps / sqrt(1 - beta2^t) in place
+// of eps makes the two forms of Adam's step equal.
+OptimizerSteps adam_w(const Shape& shape, double decay) {
+  return {make_op("AdamW", {"p", "m1", "m2", "g", "lr", "iter"}, {"p", "m1", "m2"},
+                  {make_arg("beta1", 0.75f), make_arg("beta2", 0.5f), make_arg("epsilon", 0.25f),
+                   make_arg("weight_decay", static_cast<float>(decay))}),
+          {{"p", normal<double>(shape, 1)},
+           {"m1", normal<double>(shape, 2)},
+           {"m2", uniform<double>(shape, 0, 2, 3)},
+           {"lr", Tensor::scalar<float>(-0.125f)},
+           {"iter", Tensor::of<int64_t>({1}, {0})}},
+          {"p", "m1", "m2"},
+          shape.size(),
+          [decay](int step, int64_t, std::span<const double> grad, std::map<std::string, Values>& states) {
+            const double c1 = 1 - std::pow(0.75, step + 1), c2 = 1 - std::pow(0.5, step + 1);
+            for (size_t i = 0; i < grad.size(); ++i) {
+              double& m1 = states["m1"][i];
+              double& m2 = states["m2"][i];
+              m1 = 0.75 * m1 + 0.25 * grad[i];
+              m2 = 0.5 * m2 + 0.5 * grad[i] * grad[i];
+              const double before = states["p"][i];
+              states["p"][i] =
+                  before - 0.125 * decay * before - 0.125 * (m1 / c1) / (std::sqrt(m2 / c2) + 0.25 / std::sqrt(c2));
+            }
+          }};
+}
+
+TEST(AdamW, FollowsItsFormula) {
+  for (const Shape& shape : {Shape{3, 4}, Shape{0}, Shape{1}, Shape{100000}})
+    for (const double decay : {0.5, 0.0}) EXPECT_EQ(check_dense_steps(adam_w(shape, decay), shape), "");
+}
+
+TEST(AdamW, WithoutDecayIsAdam) {
+  OptimizerSteps adam = adam_w({3, 4}, 0);
+  adam.def.set_type("Adam");
+  adam.def.mutable_arg()->RemoveLast();
+  EXPECT_EQ(check_dense_steps(adam, {3, 4}), "");
+}
+
+TEST(AdamW, DecaysByOneHundredthUnlessToldOtherwise) {
+  const Feeds feeds = {{"p", Tensor::of<double>({1}, {2})},    {"m1", Tensor::of<double>({1}, {0})},
+                       {"m2", Tensor::of<double>({1}, {1})},   {"g", Tensor::of<double>({1}, {0})},
+                       {"lr", Tensor::scalar<double>(-0.125)}, {"iter", Tensor::scalar<int32_t>(0)}};
+  const auto out = run_op_on(make_op("AdamW", {"p", "m1", "m2", "g", "lr", "iter"}, {"p", "m1", "m2"}), feeds);
+  EXPECT_NEAR(out[0].item<double>(), 2 * (1 - 0.125 * 0.01), 1e-9);
+}
+
+TEST(AdamW, RefusesWhatDoesNotFit) {
+  const std::string name = "AdamW: ";
+  const OptimizerSteps steps = adam_w({6}, 0.5);
+  EXPECT_EQ(step_error(steps, "g", normal<double>({3, 2})), name + "grad has shape [3, 2], but param [6]");
+  EXPECT_EQ(step_error(steps, "m1", normal<double>({5})), name + "moment_1 has shape [5], but param [6]");
+  EXPECT_EQ(step_error(steps, "m2", normal<double>({5})), name + "moment_2 has shape [5], but param [6]");
+  EXPECT_EQ(step_error(steps, "lr", normal<float>({2})), name + "lr must be one value, but has shape [2]");
+  EXPECT_EQ(step_error(steps, "iter", Tensor::scalar<int64_t>(-1)), name + "iter is -1, which is negative");
+  EXPECT_EQ(step_error(adam_w({6}, -1), "", Tensor()),
+            name + "argument \"weight_decay\" must be at least 0, but is -1");
+}
+
+constexpr double kBeta1 = 0.75, kBeta2 = 0.5, kEpsilon = 0.25, kRate = -0.125;
+
+void sparse_step(int step, int64_t at, std::span<const double> grad, std::map<std::string, Values>& states) {
+  const double correction = std::sqrt(1 - std::pow(kBeta2, step + 1)) / (1 - std::pow(kBeta1, step + 1));
+  for (size_t i = 0; i < grad.size(); ++i) {
+    const size_t e = static_cast<size_t>(at) * grad.size() + i;
+    double& m1 = states["m1"][e];
+    double& m2 = states["m2"][e];
+    m1 += (1 - kBeta1) * (grad[i] - m1);
+    m2 += (1 - kBeta2) * (grad[i] * grad[i] - m2);
+    states["p"][e] += kRate * correction * m1 / (std::sqrt(m2) + kEpsilon);
+  }
+}
+
+OptimizerSteps sparse_adam(const Shape& table = {5, 3, 2}) {
+  const std::vector<Argument> args = {make_arg("beta1", 0.75f), make_arg("beta2", 0.5f), make_arg("epsilon", 0.25f)};
+  return {make_op("SparseAdam", {"p", "m1", "m2", "i", "g", "lr", "iter"}, {"p", "m1", "m2"}, args),
+          {{"p", normal<double>(table, 1)},
+           {"m1", normal<double>(table, 2)},
+           {"m2", uniform<double>(table, 0, 2, 3)},
+           {"lr", Tensor::scalar<float>(-0.125f)},
+           {"iter", Tensor::of<int64_t>({1}, {0})}},
+          {"p", "m1", "m2"},
+          table.size_between(1, table.rank()),
+          sparse_step};
+}
+
+TEST(SparseAdam, StepsRowAfterRow) {
+  EXPECT_EQ(check_table_steps(sparse_adam()), "");
+  EXPECT_EQ(check_table_steps(sparse_adam({5})), "");
+  EXPECT_EQ(check_table_steps(sparse_adam({5, 0})), "");
+  EXPECT_EQ(check_table_threads(sparse_adam({70, 64}), {70, 64}), "");
+}
+
+TEST(SparseAdam, RefusesWhatDoesNotFit) {
+  const std::string name = "SparseAdam: ";
+  EXPECT_EQ(step_error(sparse_adam(), "i", Tensor::of<int64_t>({2}, {0, 5})),
+            name + "index 1 is 5, which is outside of 0 to 4");
+  EXPECT_EQ(step_error(sparse_adam(), "i", Tensor::of<int32_t>({2}, {0, -1})),
+            name + "index 1 is -1, which is outside of 0 to 4");
+  EXPECT_EQ(step_error(sparse_adam(), "g", normal<double>({3, 6})),
+            name + "grad has shape [3, 6], but for indices [2] it must be 2 rows of param [5, 3, 2]");
+  EXPECT_EQ(step_error(sparse_adam(), "i", Tensor::of<int64_t>({2, 1, 1}, {0, 1})),
+            name + "grad has shape [2, 6], but for indices [2, 1, 1] it must be 2 rows of param [5, 3, 2]");
+  EXPECT_EQ(step_error(sparse_adam(), "m1", normal<double>({5, 6})),
+            name + "moment_1 has shape [5, 6], but param [5, 3, 2]");
+  EXPECT_EQ(step_error(sparse_adam(), "m2", normal<double>({5, 6})),
+            name + "moment_2 has shape [5, 6], but param [5, 3, 2]");
+  EXPECT_EQ(step_error(sparse_adam(), "lr", normal<float>({2})), name + "lr must be one value, but has shape [2]");
+  EXPECT_EQ(step_error(sparse_adam(), "iter", integers<int64_t>({2}, 0, 1)),
+            name + "iter must be one value, but has shape [2]");
+  EXPECT_EQ(step_error(sparse_adam(), "iter", Tensor::scalar<int64_t>(-1)), name + "iter is -1, which is negative");
+  EXPECT_NE(step_error(sparse_adam(), "g", normal<float>({2, 6})).find("must have the same type"), std::string::npos);
+}
+
+TEST(SparseAdam, IsInPlace) {
+  OptimizerSteps apart = sparse_adam();
+  apart.def.set_output(1, "other");
+  EXPECT_NE(step_error(apart, "", Tensor()).find("\"output_moment_1\" must be the same blob as input \"moment_1\""),
+            std::string::npos);
+  OptimizerSteps one_moment = sparse_adam();
+  one_moment.def.set_input(2, "m1");
+  one_moment.def.set_output(2, "m1");
+  EXPECT_EQ(step_error(one_moment, "", Tensor()), "SparseAdam: two outputs have the same name \"m1\"");
 }
 
 }  // namespace

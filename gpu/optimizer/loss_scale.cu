@@ -1,8 +1,11 @@
-// CUDA kernel for UnscaleGradients. Meaning: see operators/optimizer/unscale_gradients.cc.
+// CUDA kernels for UnscaleGradients and UpdateLossScale. Meaning: see operators/optimizer/loss_scale.cc.
+#include "operators/optimizer/loss_scale.h"
+
 #include "core/tensor/half.h"
 #include "gpu/loops/scalar.h"
+#include "gpu/runtime/launch.h"
 
-namespace stepnet::gpu_unscale_gradients {
+namespace stepnet::gpu_loss_scale {
 namespace {
 
 // Threads that find an element that is not finite all write the same.
@@ -31,5 +34,17 @@ void unscale(Call& call) {
 
 REGISTER(unscale_gradients_cuda) { return cuda("UnscaleGradients", unscale); }
 
+template <class T>
+void update(const LossScaleArgs& args, gpu::In<T> scale, gpu::In<int32_t> good_steps, gpu::In<bool> finite,
+            gpu::Out<T> new_scale, gpu::Out<int32_t> new_steps, Call& call) {
+  gpu::each(call, 1, [=] __device__(size_t) {
+    const LossScale<T> next = updated_scale(LossScale<T>{scale[0], good_steps[0]}, finite[0], args);
+    new_scale[0] = next.scale;
+    new_steps[0] = next.good_steps;
+  });
+}
+
+REGISTER(update_loss_scale_cuda) { return cuda<LossScaleArgs>("UpdateLossScale", update<float>, update<double>); }
+
 }  // namespace
-}  // namespace stepnet::gpu_unscale_gradients
+}  // namespace stepnet::gpu_loss_scale

@@ -1,4 +1,4 @@
-// The arguments and the arithmetic of UpdateLossScale; see update_loss_scale.cc. Threads: pure functions.
+// The arguments and the arithmetic of UpdateLossScale; see loss_scale.cc. Threads: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
+// The scale of the loss.
 #include <limits>
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing::unscale_gradients_test {
+namespace stepnet::testing::loss_scale_test {
 namespace {
 
 std::vector<Tensor> unscaled(float scale, const Tensor& a, const Tensor& b) {
@@ -73,4 +74,4 @@ TEST(UpdateLossScale, HalvesAfterAnOverflowAndDoublesAfterManyGoodSteps) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::unscale_gradients_test
+}  // namespace stepnet::testing::loss_scale_test
