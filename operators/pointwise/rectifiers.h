@@ -1,4 +1,4 @@
-// The arguments and the arithmetic of LeakyRelu; see leaky_relu.cc.
+// The arguments and the arithmetic of LeakyRelu and Elu; see rectifiers.cc. Threads: pure functions.
 #pragma once
 
 namespace stepnet {
@@ -18,6 +18,17 @@ template <class T>
 struct LeakyReluSlope {
   T alpha;
   constexpr T operator()(T y, T dy) const { return y > T(0) ? dy : alpha * dy; }
+};
+
+struct EluArgs {
+  float alpha = 1;
+};
+
+// dX from Y and dY.
+template <class T>
+struct EluSlope {
+  T alpha;
+  constexpr T operator()(T y, T dy) const { return y > T(0) ? dy : dy * (y + alpha); }
 };
 
 }  // namespace stepnet

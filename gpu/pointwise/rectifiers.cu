@@ -1,0 +1,97 @@
+// CUDA kernels for the operators of operators/pointwise/rectifiers.cc, where their meaning and derivatives stand.
+#include "operators/pointwise/rectifiers.h"
+
+#include "core/tensor/half.h"
+#include "gpu/loops/elementwise.h"
+#include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/launch.h"
+
+namespace stepnet::gpu_rectifiers {
+namespace {
+
+// NaN stays NaN.
+template <class T>
+void relu_forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
+  gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = x[i] < T(0) ? T(0) : x[i]; });
+}
+
+template <class T>
+void relu_gradient_of(Call& call, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
+  gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = y[i] > T(0) ? dy[i] : T(0); });
+}
+
+REGISTER(relu_cuda) {
+  return cuda("Relu", relu_forward<float>, relu_forward<double>, relu_forward<float16>, relu_forward<bfloat16>);
+}
+REGISTER(relu_gradient_cuda) {
+  return cuda("ReluGradient", relu_gradient_of<float>, relu_gradient_of<double>, relu_gradient_of<float16>,
+              relu_gradient_of<bfloat16>);
+}
+
+template <class T>
+void leaky_relu_forward(const LeakyReluArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  gpu::map(call, x, y, LeakyReluValue<gpu::Accumulate<T>>{a.alpha});
+}
+
+template <class T>
+void leaky_relu_gradient_of(const LeakyReluArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  gpu::map(call, y, dy, dx, LeakyReluSlope<gpu::Accumulate<T>>{a.alpha});
+}
+
+REGISTER(leaky_relu_cuda) {
+  return cuda<LeakyReluArgs>("LeakyRelu", leaky_relu_forward<float>, leaky_relu_forward<double>,
+                             leaky_relu_forward<float16>, leaky_relu_forward<bfloat16>);
+}
+REGISTER(leaky_relu_gradient_cuda) {
+  return cuda<LeakyReluArgs>("LeakyReluGradient", leaky_relu_gradient_of<float>, leaky_relu_gradient_of<double>,
+                             leaky_relu_gradient_of<float16>, leaky_relu_gradient_of<bfloat16>);
+}
+
+template <class T>
+void elu_forward(const EluArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  const auto alpha = static_cast<gpu::Accumulate<T>>(a.alpha);
+  gpu::each(call, y.size, [=] __device__(size_t i) {
+    const gpu::Accumulate<T> v = x[i];
+    y[i] = v > 0 ? v : alpha * expm1(v);
+  });
+}
+
+template <class T>
+void elu_gradient_of(const EluArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  gpu::map(call, y, dy, dx, EluSlope<gpu::Accumulate<T>>{a.alpha});
+}
+
+REGISTER(elu_cuda) {
+  return cuda<EluArgs>("Elu", elu_forward<float>, elu_forward<double>, elu_forward<float16>, elu_forward<bfloat16>);
+}
+REGISTER(elu_gradient_cuda) {
+  return cuda<EluArgs>("EluGradient", elu_gradient_of<float>, elu_gradient_of<double>, elu_gradient_of<float16>,
+                       elu_gradient_of<bfloat16>);
+}
+
+// exp of a negative number only, so that nothing overflows.
+template <class T>
+void softplus_forward(Call& call, gpu::In<T> x, gpu::Out<T> y) {
+  gpu::each(call, y.size, [=] __device__(size_t i) {
+    const gpu::Accumulate<T> v = x[i];
+    y[i] = (v > 0 ? v : 0) + log1p(exp(-fabs(v)));
+  });
+}
+
+template <class T>
+void softplus_gradient_of(Call& call, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx) {
+  gpu::each(call, dx.size,
+            [=] __device__(size_t i) { dx[i] = -dy[i] * expm1(-static_cast<gpu::Accumulate<T>>(y[i])); });
+}
+
+REGISTER(softplus_cuda) {
+  return cuda("Softplus", softplus_forward<float>, softplus_forward<double>, softplus_forward<float16>,
+              softplus_forward<bfloat16>);
+}
+REGISTER(softplus_gradient_cuda) {
+  return cuda("SoftplusGradient", softplus_gradient_of<float>, softplus_gradient_of<double>,
+              softplus_gradient_of<float16>, softplus_gradient_of<bfloat16>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_rectifiers

@@ -1,0 +1,345 @@
+// Arithmetic on two tensors against plain loops and central differences.
+#include <cmath>
+#include <limits>
+
+#include "tests/operators/elementwise_check.h"
+#include "tests/operators/gradient_reads.h"
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing::arithmetic_test {
+namespace {
+
+OperatorDef add_op(const std::vector<Argument>& args = {}) { return make_op("Add", {"A", "B"}, {"C"}, args); }
+
+Argument broadcast() { return make_arg("broadcast", 1); }
+
+TEST(Add, EqualShapes) {
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 3}, Shape{4, 5}}) {
+    const Tensor a = normal<double>(shape, 1), b = normal<double>(shape, 2);
+    Tensor c = a.clone();
+    for (int64_t i = 0; i < c.size(); ++i) c.data<double>()[i] = a.data<double>()[i] + b.data<double>()[i];
+    EXPECT_EQ(compare(run_op_on(add_op(), {{"A", a}, {"B", b}})[0], c, 0), "") << shape.str();
+    EXPECT_EQ(check_gradient(add_op(), {{"A", a}, {"B", b}}, {"A", "B"}), "") << shape.str();
+  }
+}
+
+TEST(Add, RowsAndColumns) {
+  const Tensor a = normal<double>({2, 3, 4}, 1), row = normal<double>({4}, 2), middle = normal<double>({3}, 3);
+  Tensor with_row = a.clone(), with_middle = a.clone();
+  for (int64_t i = 0; i < a.size(); ++i) {
+    with_row.data<double>()[i] = a.data<double>()[i] + row.data<double>()[i % 4];
+    with_middle.data<double>()[i] = a.data<double>()[i] + middle.data<double>()[i / 4 % 3];
+  }
+  EXPECT_EQ(compare(run_op_on(add_op({broadcast()}), {{"A", a}, {"B", row}})[0], with_row, 0), "");
+  EXPECT_EQ(check_gradient(add_op({broadcast()}), {{"A", a}, {"B", row}}, {"A", "B"}), "");
+  for (const Argument& axis : {make_arg("axis", 1), make_arg("axis_str", "C")}) {
+    const OperatorDef def = add_op({broadcast(), axis});
+    EXPECT_EQ(compare(run_op_on(def, {{"A", a}, {"B", middle}})[0], with_middle, 0), "");
+    EXPECT_EQ(check_gradient(def, {{"A", a}, {"B", middle}}, {"A", "B"}), "");
+  }
+}
+
+TEST(Add, BothSidesRepeat) {
+  const Tensor a = normal<double>({3, 1, 4}, 1), b = normal<double>({2, 1}, 2);
+  Tensor c = Tensor::zeros(DType::float64, {3, 2, 4});
+  for (int64_t i = 0; i < c.size(); ++i)
+    c.data<double>()[i] = a.data<double>()[i / 8 * 4 + i % 4] + b.data<double>()[i / 4 % 2];
+  EXPECT_EQ(compare(run_op_on(add_op({broadcast()}), {{"A", a}, {"B", b}})[0], c, 0), "");
+  EXPECT_EQ(check_gradient(add_op({broadcast()}), {{"A", a}, {"B", b}}, {"A", "B"}), "");
+  EXPECT_EQ(check_gradient(add_op({broadcast()}), {{"A", b}, {"B", a}}, {"A", "B"}), "");
+}
+
+TEST(Add, IntegersAndInPlace) {
+  const Tensor a = integers<int32_t>({3, 4}, -9, 9, 1), b = integers<int32_t>({4}, -9, 9, 2);
+  const Tensor apart = run_op_on(add_op({broadcast()}), {{"A", a}, {"B", b}})[0];
+  EXPECT_EQ(apart.dtype(), DType::int32);
+  const OperatorDef on_a = make_op("Add", {"A", "B"}, {"A"}, {broadcast()});
+  const OperatorDef on_b = make_op("Add", {"A", "B"}, {"B"}, {broadcast()});
+  EXPECT_EQ(compare(run_op_on(on_a, {{"A", a}, {"B", b}})[0], apart, 0), "");
+  EXPECT_NE(error_of([&] {
+              run_op_on(on_b, {{"A", a}, {"B", b}});
+            }).find("output 0 is to be written in place of input 1, but would be [3, 4] instead of [4]"),
+            std::string::npos);
+}
+
+TEST(Add, BadShapesAreNamed) {
+  const Feeds feeds = {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(add_op(), feeds);
+            }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              run_op_on(add_op({broadcast()}), feeds);
+            }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
+            std::string::npos);
+}
+
+OperatorDef sub_op(const std::vector<Argument>& args = {}) { return make_op("Sub", {"A", "B"}, {"C"}, args); }
+
+TEST(Sub, EqualShapes) {
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 3}, Shape{4, 5}}) {
+    const Tensor a = normal<double>(shape, 1), b = normal<double>(shape, 2);
+    Tensor c = a.clone();
+    for (int64_t i = 0; i < c.size(); ++i) c.data<double>()[i] = a.data<double>()[i] - b.data<double>()[i];
+    EXPECT_EQ(compare(run_op_on(sub_op(), {{"A", a}, {"B", b}})[0], c, 0), "") << shape.str();
+    EXPECT_EQ(check_gradient(sub_op(), {{"A", a}, {"B", b}}, {"A", "B"}), "") << shape.str();
+  }
+}
+
+TEST(Sub, RowsAndColumns) {
+  const Tensor a = normal<double>({2, 3, 4}, 1), row = normal<double>({4}, 2), middle = normal<double>({3}, 3);
+  Tensor with_row = a.clone(), with_middle = a.clone();
+  for (int64_t i = 0; i < a.size(); ++i) {
+    with_row.data<double>()[i] = a.data<double>()[i] - row.data<double>()[i % 4];
+    with_middle.data<double>()[i] = a.data<double>()[i] - middle.data<double>()[i / 4 % 3];
+  }
+  EXPECT_EQ(compare(run_op_on(sub_op({broadcast()}), {{"A", a}, {"B", row}})[0], with_row, 0), "");
+  EXPECT_EQ(check_gradient(sub_op({broadcast()}), {{"A", a}, {"B", row}}, {"A", "B"}), "");
+  for (const Argument& axis : {make_arg("axis", 1), make_arg("axis_str", "C")}) {
+    const OperatorDef def = sub_op({broadcast(), axis});
+    EXPECT_EQ(compare(run_op_on(def, {{"A", a}, {"B", middle}})[0], with_middle, 0), "");
+    EXPECT_EQ(check_gradient(def, {{"A", a}, {"B", middle}}, {"A", "B"}), "");
+  }
+}
+
+TEST(Sub, BothSidesRepeat) {
+  const Tensor a = normal<double>({3, 1, 4}, 1), b = normal<double>({2, 1}, 2);
+  Tensor c = Tensor::zeros(DType::float64, {3, 2, 4});
+  for (int64_t i = 0; i < c.size(); ++i)
+    c.data<double>()[i] = a.data<double>()[i / 8 * 4 + i % 4] - b.data<double>()[i / 4 % 2];
+  EXPECT_EQ(compare(run_op_on(sub_op({broadcast()}), {{"A", a}, {"B", b}})[0], c, 0), "");
+  EXPECT_EQ(check_gradient(sub_op({broadcast()}), {{"A", a}, {"B", b}}, {"A", "B"}), "");
+  EXPECT_EQ(check_gradient(sub_op({broadcast()}), {{"A", b}, {"B", a}}, {"A", "B"}), "");
+}
+
+TEST(Sub, IntegersAndInPlace) {
+  const Tensor a = integers<int32_t>({3, 4}, -9, 9, 1), b = integers<int32_t>({4}, -9, 9, 2);
+  const Tensor apart = run_op_on(sub_op({broadcast()}), {{"A", a}, {"B", b}})[0];
+  EXPECT_EQ(apart.dtype(), DType::int32);
+  const OperatorDef on_a = make_op("Sub", {"A", "B"}, {"A"}, {broadcast()});
+  const OperatorDef on_b = make_op("Sub", {"A", "B"}, {"B"}, {broadcast()});
+  EXPECT_EQ(compare(run_op_on(on_a, {{"A", a}, {"B", b}})[0], apart, 0), "");
+  EXPECT_NE(error_of([&] {
+              run_op_on(on_b, {{"A", a}, {"B", b}});
+            }).find("output 0 is to be written in place of input 1, but would be [3, 4] instead of [4]"),
+            std::string::npos);
+}
+
+TEST(Sub, BadShapesAreNamed) {
+  const Feeds feeds = {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(sub_op(), feeds);
+            }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              run_op_on(sub_op({broadcast()}), feeds);
+            }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
+            std::string::npos);
+}
+
+OperatorDef mul_op(const std::vector<Argument>& args = {}) { return make_op("Mul", {"A", "B"}, {"C"}, args); }
+
+TEST(Mul, EqualShapes) {
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 3}, Shape{4, 5}}) {
+    const Tensor a = normal<double>(shape, 1), b = normal<double>(shape, 2);
+    Tensor c = a.clone();
+    for (int64_t i = 0; i < c.size(); ++i) c.data<double>()[i] = a.data<double>()[i] * b.data<double>()[i];
+    EXPECT_EQ(compare(run_op_on(mul_op(), {{"A", a}, {"B", b}})[0], c, 0), "") << shape.str();
+    EXPECT_EQ(check_gradient(mul_op(), {{"A", a}, {"B", b}}, {"A", "B"}), "") << shape.str();
+  }
+}
+
+TEST(Mul, RowsAndColumns) {
+  const Tensor a = normal<double>({2, 3, 4}, 1), row = normal<double>({4}, 2), middle = normal<double>({3}, 3);
+  Tensor with_row = a.clone(), with_middle = a.clone();
+  for (int64_t i = 0; i < a.size(); ++i) {
+    with_row.data<double>()[i] = a.data<double>()[i] * row.data<double>()[i % 4];
+    with_middle.data<double>()[i] = a.data<double>()[i] * middle.data<double>()[i / 4 % 3];
+  }
+  EXPECT_EQ(compare(run_op_on(mul_op({broadcast()}), {{"A", a}, {"B", row}})[0], with_row, 0), "");
+  EXPECT_EQ(check_gradient(mul_op({broadcast()}), {{"A", a}, {"B", row}}, {"A", "B"}), "");
+  for (const Argument& axis : {make_arg("axis", 1), make_arg("axis_str", "C")}) {
+    const OperatorDef def = mul_op({broadcast(), axis});
+    EXPECT_EQ(compare(run_op_on(def, {{"A", a}, {"B", middle}})[0], with_middle, 0), "");
+    EXPECT_EQ(check_gradient(def, {{"A", a}, {"B", middle}}, {"A", "B"}), "");
+  }
+}
+
+TEST(Mul, BothSidesRepeat) {
+  const Tensor a = normal<double>({3, 1, 4}, 1), b = normal<double>({2, 1}, 2);
+  Tensor c = Tensor::zeros(DType::float64, {3, 2, 4});
+  for (int64_t i = 0; i < c.size(); ++i)
+    c.data<double>()[i] = a.data<double>()[i / 8 * 4 + i % 4] * b.data<double>()[i / 4 % 2];
+  EXPECT_EQ(compare(run_op_on(mul_op({broadcast()}), {{"A", a}, {"B", b}})[0], c, 0), "");
+  EXPECT_EQ(check_gradient(mul_op({broadcast()}), {{"A", a}, {"B", b}}, {"A", "B"}), "");
+  EXPECT_EQ(check_gradient(mul_op({broadcast()}), {{"A", b}, {"B", a}}, {"A", "B"}), "");
+}
+
+TEST(Mul, IntegersAndInPlace) {
+  const Tensor a = integers<int32_t>({3, 4}, -9, 9, 1), b = integers<int32_t>({4}, -9, 9, 2);
+  const Tensor apart = run_op_on(mul_op({broadcast()}), {{"A", a}, {"B", b}})[0];
+  EXPECT_EQ(apart.dtype(), DType::int32);
+  const OperatorDef on_a = make_op("Mul", {"A", "B"}, {"A"}, {broadcast()});
+  const OperatorDef on_b = make_op("Mul", {"A", "B"}, {"B"}, {broadcast()});
+  EXPECT_EQ(compare(run_op_on(on_a, {{"A", a}, {"B", b}})[0], apart, 0), "");
+  EXPECT_NE(error_of([&] {
+              run_op_on(on_b, {{"A", a}, {"B", b}});
+            }).find("output 0 is to be written in place of input 1, but would be [3, 4] instead of [4]"),
+            std::string::npos);
+}
+
+TEST(Mul, InPlaceLosesWhatTheOtherGradientReads) {
+  const Feeds feeds = {{"A", normal<double>({2}, 1)}, {"B", normal<double>({2}, 2)}};
+  const OperatorDef on_a = make_op("Mul", {"A", "B"}, {"A"});
+  EXPECT_NE(error_of([&] {
+              check_gradient(on_a, feeds, {"B"});
+            }).find("\"A\" is overwritten in place, but the gradient of \"B\" is computed from it"),
+            std::string::npos);
+  EXPECT_EQ(check_gradient(on_a, feeds, {"A"}), "");
+}
+
+TEST(Mul, BadShapesAreNamed) {
+  const Feeds feeds = {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(mul_op(), feeds);
+            }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              run_op_on(mul_op({broadcast()}), feeds);
+            }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
+            std::string::npos);
+}
+
+TEST(Mul, EachGradientReadsTheOtherOperandAlone) {
+  for (const OperatorDef& def : {mul_op(), mul_op({broadcast()}), mul_op({broadcast(), make_arg("axis", 1)})}) {
+    EXPECT_EQ(gradient_reads(def, "A"), "B");
+    EXPECT_EQ(gradient_reads(def, "B"), "A");
+  }
+}
+
+OperatorDef div_op(const std::vector<Argument>& args = {}, const char* output = "C") {
+  return make_op("Div", {"A", "B"}, {output}, args);
+}
+
+double quotient(double a, double b) { return a / b; }
+
+TEST(Div, ValuesAndGradients) {
+  for (const BroadcastCase& shapes : broadcast_cases()) {
+    const Feeds feeds = {{"A", normal<double>(shapes.a, 1)}, {"B", uniform<double>(shapes.b, 0.5, 2, 2)}};
+    const Tensor expected = combined(shapes, feeds[0].second, feeds[1].second, quotient);
+    EXPECT_EQ(compare(run_op_on(div_op(shapes.args), feeds)[0], expected, 0), "") << shapes.b.str();
+    EXPECT_EQ(check_gradient(div_op(shapes.args), feeds, {"A", "B"}), "") << shapes.b.str();
+  }
+}
+
+TEST(Div, IntegersAreTruncated) {
+  constexpr int32_t least = std::numeric_limits<int32_t>::min();
+  const Feeds feeds = {{"A", Tensor::of<int32_t>({4}, {7, -7, 9, least})},
+                       {"B", Tensor::of<int32_t>({4}, {2, 2, -3, -1})}};
+  EXPECT_EQ(compare(run_op_on(div_op(), feeds)[0], Tensor::of<int32_t>({4}, {3, -3, -3, least}), 0), "");
+}
+
+TEST(Div, IntegersCannotBeDividedByZero) {
+  const Feeds feeds = {{"A", Tensor::of<int64_t>({2}, {1, 2})}, {"B", Tensor::of<int64_t>({2}, {1, 0})}};
+  EXPECT_NE(error_of([&] { run_op_on(div_op(), feeds); }).find("B has a 0, by which integers cannot be divided"),
+            std::string::npos);
+}
+
+TEST(Div, InPlaceOfWhatTheGradientDoesNotRead) {
+  const Feeds feeds = {{"A", normal<double>({2, 3}, 1)}, {"B", uniform<double>({2, 3}, 0.5, 2, 2)}};
+  const Tensor apart = run_op_on(div_op(), feeds)[0];
+  EXPECT_EQ(compare(run_op_on(div_op({}, "A"), feeds)[0], apart, 0), "");
+  EXPECT_EQ(compare(run_op_on(div_op({}, "B"), feeds)[0], apart, 0), "");
+  EXPECT_EQ(check_gradient(div_op({}, "A"), feeds, {"A", "B"}), "");
+  for (const char* wanted : {"A", "B"})
+    EXPECT_NE(error_of([&] {
+                check_gradient(div_op({}, "B"), feeds, {wanted});
+              }).find("\"B\" is overwritten in place, but the gradient of"),
+              std::string::npos);
+}
+
+TEST(Div, BadShapesAreNamed) {
+  const Feeds feeds = {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(div_op(), feeds);
+            }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
+            std::string::npos);
+}
+
+TEST(Div, NoGradientReadsTheDividend) {
+  const OperatorDef def = make_op("Div", {"A", "B"}, {"C"});
+  EXPECT_EQ(gradient_reads(def, "A"), "B");
+  EXPECT_EQ(gradient_reads(def, "B"), "B C");
+}
+
+OperatorDef fmod_op(const std::vector<Argument>& args = {}, const char* output = "C") {
+  return make_op("FMod", {"A", "B"}, {output}, args);
+}
+
+double remainder_of(double a, double b) { return std::fmod(a, b); }
+
+// No quotient is near a whole number, where FMod jumps.
+TEST(FMod, ValuesAndGradients) {
+  for (const BroadcastCase& shapes : broadcast_cases()) {
+    const Feeds feeds = {{"A", uniform<double>(shapes.a, -9, 9, 5)}, {"B", uniform<double>(shapes.b, 1, 3, 6)}};
+    const OperatorDef def = fmod_op(shapes.args);
+    EXPECT_EQ(compare(run_op_on(def, feeds)[0], combined(shapes, feeds[0].second, feeds[1].second, remainder_of), 0),
+              "");
+    EXPECT_EQ(check_gradient(def, feeds, {"A", "B"}), "") << shapes.c.str();
+  }
+}
+
+TEST(FMod, FloatsAndTheSignOfA) {
+  const Feeds feeds = {{"A", Tensor::of<float>({5}, {5.5F, -5.5F, 5.5F, -5.5F, 1})},
+                       {"B", Tensor::of<float>({5}, {2, 2, -2, -2, 0})}};
+  const Tensor c = run_op_on(fmod_op(), feeds)[0];
+  EXPECT_EQ(compare(c.rows(0, 4), Tensor::of<float>({4}, {1.5F, -1.5F, 1.5F, -1.5F}), 0), "");
+  EXPECT_TRUE(std::isnan(c.data<float>()[4]));
+}
+
+TEST(FMod, Integers) {
+  const int32_t least = std::numeric_limits<int32_t>::min();
+  const Feeds feeds = {{"A", Tensor::of<int32_t>({4}, {7, -7, least, least})},
+                       {"B", Tensor::of<int32_t>({4}, {3, 3, -1, 5})}};
+  EXPECT_EQ(compare(run_op_on(fmod_op(), feeds)[0], Tensor::of<int32_t>({4}, {1, -1, 0, least % 5}), 0), "");
+  const Feeds zero = {{"A", Tensor::of<int64_t>({1}, {7})}, {"B", Tensor::of<int64_t>({1}, {0})}};
+  EXPECT_NE(error_of([&] { run_op_on(fmod_op(), zero); }).find("B has a 0, by which integers cannot be divided"),
+            std::string::npos);
+}
+
+TEST(FMod, OnlyTheDivisorsGradientReadsTheInputs) {
+  EXPECT_EQ(gradient_reads(fmod_op(), "A"), "");
+  EXPECT_EQ(gradient_reads(fmod_op(), "B"), "A B");
+}
+
+TEST(FMod, InPlaceLosesWhatTheDivisorsGradientReads) {
+  const Feeds feeds = {{"A", uniform<double>({6}, -9, 9, 5)}, {"B", uniform<double>({6}, 1, 3, 6)}};
+  const Tensor apart = run_op_on(fmod_op(), feeds)[0];
+  for (const char* output : {"A", "B"}) {
+    EXPECT_EQ(compare(run_op_on(fmod_op({}, output), feeds)[0], apart, 0), "");
+    EXPECT_EQ(check_gradient(fmod_op({}, output), feeds, {"A"}), "");
+    EXPECT_NE(error_of([&] {
+                check_gradient(fmod_op({}, output), feeds, {"B"});
+              }).find("is overwritten in place, but the gradient of \"B\" is computed from it"),
+              std::string::npos);
+  }
+}
+
+TEST(FMod, BadShapesAreNamed) {
+  EXPECT_NE(error_of([] {
+              run_op_on(fmod_op(), {{"A", normal<float>({2, 3})}, {"B", normal<float>({3})}});
+            }).find("A is [2, 3] and B [3]; without the argument broadcast: 1 they must have one shape"),
+            std::string::npos);
+}
+
+// 0.3 / 0.1 is rounded up to 3, but twice 0.1 goes into 0.3 as it is in binary.
+TEST(TruncDiv, GoesWithTheRemainder) {
+  const Feeds feeds = {{"A", Tensor::of<double>({4}, {0.3, 7, -7, 1e15})},
+                       {"B", Tensor::of<double>({4}, {0.1, 2, 2, 3})}};
+  const Tensor whole = run_op_on(make_op("TruncDiv", {"A", "B"}, {"C"}), feeds)[0];
+  EXPECT_EQ(compare(whole, Tensor::of<double>({4}, {2, 3, -3, 333333333333333}), 0), "");
+  EXPECT_EQ(op_spec("TruncDiv").gradient_rule, GradientRule::stop);
+}
+
+}  // namespace
+}  // namespace stepnet::testing::arithmetic_test
