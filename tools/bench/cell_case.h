@@ -99,4 +99,7 @@ std::unique_ptr<Contender> make_onednn_stream(const CellData& data);  // an LSTM
 std::unique_ptr<Contender> make_products(const CellData& data, Mode mode);
 std::unique_ptr<Contender> make_fused_loop(const CellData& data, Mode mode);  // null: nobody wrote one for this cell
 
+// Returns "h_all" and all gradients in float64 and from plain formulas: what every contender has to agree with.
+ExactValues exact_results(const CellData& data);
+
 }  // namespace stepnet::bench

@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "tools/bench/bound.h"
-#include "tools/bench/exact_cells.h"
-#include "tools/bench/machine_load.h"
+#include "tools/bench/cell_case.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/peer_times.h"
 #include "tools/bench/timing.h"

@@ -6,7 +6,6 @@
 #include "core/net/net.h"
 #include "core/operator/bound_op.h"
 #include "recurrent/form/short_form.h"
-#include "tools/bench/machine_load.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/stepnet_net.h"
 #include "tools/bench/timing.h"

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "tools/bench/exact_cells.h"
-#include "tools/bench/machine_load.h"
+#include "tools/bench/cell_case.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/stepnet_net.h"
 #include "tools/bench/timing.h"

@@ -2,8 +2,7 @@
 // against all layers in each timestep.
 #include <fmt/format.h>
 
-#include "tools/bench/exact_cells.h"
-#include "tools/bench/machine_load.h"
+#include "tools/bench/cell_case.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/timing.h"
 

@@ -1,6 +1,10 @@
-// Times of contenders that take turns, so that a change of the machine's speed meets them all.
+// Times of contenders that take turns, so that a change of the machine's speed meets them all, and whether other
+// programs kept the machine busy meanwhile.
+//
+// Threads: for the main thread.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "tools/bench/cell_case.h"
@@ -22,5 +26,19 @@ std::vector<Times> time_in_turns(const std::vector<Contender*>& contenders, int 
 std::vector<std::vector<double>> call_times_in_turns(const std::vector<Contender*>& contenders, int turns,
                                                      int calls_per_turn);
 double percentile(const std::vector<double>& sorted, double percent);
+
+// Whether other programs took part of the machine while something was timed. With as many threads as cores a busy
+// machine makes threads wait for each other by whole time slices, which hits every contender differently.
+class MachineLoad {
+ public:
+  MachineLoad();  // from now on
+  // Cores that other programs kept busy on average since then; 0 where the system does not tell.
+  double others() const;
+  // Prints a warning if they kept the machine busy.
+  void warn(const std::string& what) const;
+
+ private:
+  double start_, all_, own_;  // seconds: of the clock, of all cores' work, of this process's work
+};
 
 }  // namespace stepnet::bench

@@ -13,11 +13,11 @@
 #include "core/tensor/device.h"
 #include "core/tensor/random.h"
 #include "core/tensor/tensor.h"
+#include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
 #include "tools/commands/cli/net_file.h"
 #include "tools/commands/cli/printing.h"
-#include "tools/commands/cli/type_text.h"
 #include "tools/commands/cli/usage.h"
 #include "tools/commands/commands.h"
 

@@ -15,10 +15,10 @@
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
 #include "core/visible_text.h"
+#include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/net_file.h"
-#include "tools/commands/cli/type_text.h"
 #include "tools/commands/commands.h"
-#include "tools/commands/net_graph.h"
+#include "tools/commands/draw_net.h"
 
 extern char** environ;
 

@@ -6,10 +6,10 @@
 #include "core/compute/threads.h"
 #include "core/nearest.h"
 #include "recurrent/form/short_form.h"
+#include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
 #include "tools/commands/cli/net_file.h"
-#include "tools/commands/cli/type_text.h"
 #include "tools/commands/cli/usage.h"
 
 namespace stepnet::tools {

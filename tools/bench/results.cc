@@ -1,5 +1,5 @@
 // Formats of a row, and the summary.
-#include "tools/bench/report.h"
+#include "tools/bench/results.h"
 
 #include <fmt/format.h>
 
