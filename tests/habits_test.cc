@@ -22,11 +22,7 @@ const std::set<std::string> kSharedHeaders = {"cells/lstm_gates.h",
                                               "optimizer/optimizer.h",
                                               "pointwise/activation.h",
                                               "pointwise/elementwise_binary.h",
-                                              "products/added_product.h",
-                                              "products/added_sizes.h",
                                               "products/fc_product.h",
-                                              "products/fc_sizes.h",
-                                              "products/outer_product.h",
                                               "reduce/reduce_axes.h",
                                               "reduce/row_pairs.h"};
 

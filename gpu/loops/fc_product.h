@@ -5,7 +5,7 @@
 #include "gpu/loops/matmul.h"
 #include "gpu/loops/reduce.h"
 #include "gpu/runtime/accumulate.h"
-#include "operators/products/fc_sizes.h"
+#include "operators/products/fc.h"
 
 namespace stepnet::gpu {
 

@@ -16,7 +16,7 @@
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/sum_rows.h"
-#include "operators/products/fc_sizes.h"
+#include "operators/products/fc.h"
 
 namespace stepnet {
 

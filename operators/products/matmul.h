@@ -1,7 +1,10 @@
-// The arguments of MatMul, and the sizes of the matrices in products; see matmul.cc.
+// The arguments and sizes of MatMul, BatchMatMul and MV; see matmul.cc. Threads: pure functions.
 #pragma once
 
+#include <algorithm>
+
 #include "core/operator/operator.h"
+#include "operators/loops/broadcast.h"
 
 namespace stepnet {
 
@@ -22,5 +25,38 @@ inline MatrixSizes flattened_matrix(const Shape& shape, int32_t axis, bool trans
   const MatrixSizes m{shape.size_between(0, a), shape.size_between(a, shape.rank())};
   return transposed ? MatrixSizes{m.columns, m.rows} : m;
 }
+
+// The arguments of BatchMatMul, its matrices and how its batches go together.
+struct BatchMatmulArgs {
+  bool trans_a = false;
+  bool trans_b = false;
+  bool broadcast = false;
+};
+
+inline MatrixSizes batch_matrix(const Shape& shape, bool transposed) {
+  const MatrixSizes m{shape.at(-2), shape.at(-1)};
+  return transposed ? MatrixSizes{m.columns, m.rows} : m;
+}
+
+inline Shape batch_with_rank(Shape batch, int rank) {
+  while (batch.rank() < rank) batch = batch.prepend(1);
+  return batch;
+}
+
+inline Broadcast batches_of(const BatchMatmulArgs& args, const Shape& a, const Shape& b) {
+  BroadcastArgs broadcast;
+  broadcast.broadcast = args.broadcast;
+  const Shape x(a.dims().first(a.rank() - 2)), y(b.dims().first(b.rank() - 2));
+  require(args.broadcast || x == y,
+          "A {} and B {} are batches of matrices, but of {} and {}; without broadcast: 1 these must be equal", a, b, x,
+          y);
+  require(x.rank() == y.rank() || args.broadcast, "A {} and B {} have different ranks", a, b);
+  const int rank = std::max(x.rank(), y.rank());
+  return broadcast_shapes(broadcast, batch_with_rank(x, rank), batch_with_rank(y, rank));
+}
+
+struct MVArgs {
+  bool trans = false;
+};
 
 }  // namespace stepnet
