@@ -23,8 +23,7 @@ const std::set<std::string> kSharedHeaders = {"cells/lstm_gates.h",
                                               "pointwise/activation.h",
                                               "pointwise/elementwise_binary.h",
                                               "products/fc_product.h",
-                                              "reduce/reduce_axes.h",
-                                              "reduce/row_pairs.h"};
+                                              "reduce/reduce_axes.h"};
 
 std::string joined(const Findings& findings) {
   std::string text;

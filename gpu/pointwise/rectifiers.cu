@@ -93,5 +93,26 @@ REGISTER(softplus_gradient_cuda) {
               softplus_gradient_of<float16>, softplus_gradient_of<bfloat16>);
 }
 
+// Limits are rounded to the element type, so that what is clipped equals them.
+
+template <class T>
+void clip_forward(const ClipArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  gpu::map(call, x, y, ClipValue<gpu::Accumulate<T>>{static_cast<T>(a.min), static_cast<T>(a.max)});
+}
+
+template <class T>
+void clip_gradient_of(const ClipArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  gpu::map(call, y, dy, dx, ClipSlope<gpu::Accumulate<T>>{static_cast<T>(a.min), static_cast<T>(a.max)});
+}
+
+REGISTER(clip_cuda) {
+  return cuda<ClipArgs>("Clip", clip_forward<float>, clip_forward<double>, clip_forward<float16>,
+                        clip_forward<bfloat16>);
+}
+REGISTER(clip_gradient_cuda) {
+  return cuda<ClipArgs>("ClipGradient", clip_gradient_of<float>, clip_gradient_of<double>, clip_gradient_of<float16>,
+                        clip_gradient_of<bfloat16>);
+}
+
 }  // namespace
 }  // namespace stepnet::gpu_rectifiers

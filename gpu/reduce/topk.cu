@@ -1,5 +1,5 @@
-// CUDA kernels for TopK and its gradients. Meaning and derivatives: see operators/reduce/topk.cc. A line is searched
-// once for each of its k elements.
+// CUDA kernels for TopK, its gradients and ArgMax. Meaning and derivatives: see operators/reduce/topk.cc. A line is
+// searched once for each of its k elements.
 #include "operators/reduce/topk.h"
 
 #include "gpu/loops/greatest.h"
@@ -73,6 +73,32 @@ REGISTER(topk_cuda) {
 REGISTER(topk_gradient_cuda) { return cuda<TopKArgs>("TopKGradient", gradient<float>, gradient<double>); }
 REGISTER(topk_second_gradient_cuda) {
   return cuda<TopKArgs>("TopKSecondGradient", second_gradient<float>, second_gradient<double>);
+}
+
+template <class T>
+struct PlaceOfGreatest {
+  OneAxis axis;
+  gpu::In<T> x;
+  gpu::Out<int64_t> y;
+
+  template <class Worker>
+  __device__ void operator()(size_t line, const Worker& worker) const {
+    const T* const first = x.data + axis.first(static_cast<int64_t>(line));
+    const gpu::Candidate<T> best = gpu::next_greatest(first, static_cast<size_t>(axis.size),
+                                                      static_cast<size_t>(axis.inner), gpu::Candidate<T>(), worker);
+    if (worker.thread == 0) y[line] = best.index;
+  }
+};
+
+template <class T>
+void argmax_forward(const ArgMaxArgs& a, gpu::In<T> x, gpu::Out<int64_t> y, Call& call) {
+  const OneAxis axis = one_axis(a, call.in(0).shape());
+  gpu::each_line(call, axis, PlaceOfGreatest<T>{axis, x, y});
+}
+
+REGISTER(argmax_cuda) {
+  return cuda<ArgMaxArgs>("ArgMax", argmax_forward<float>, argmax_forward<double>, argmax_forward<int32_t>,
+                          argmax_forward<int64_t>);
 }
 
 }  // namespace

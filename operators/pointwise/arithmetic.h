@@ -1,8 +1,11 @@
-// The arithmetic of Div, FMod and TruncDiv; see arithmetic.cc. Threads: pure functions.
+// The arguments and the arithmetic of Div, FMod, TruncDiv, Scale and Pow; see arithmetic.cc. Threads: pure functions.
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <type_traits>
+
+#include "operators/loops/broadcast.h"
 
 namespace stepnet {
 
@@ -32,6 +35,19 @@ struct Remainder {
 template <class T>
 struct WholeQuotient {
   constexpr T operator()(T a, T b) const { return std::round((a - std::fmod(a, b)) / b); }
+};
+
+struct ScaleArgs {
+  float scale = 1;
+};
+
+struct PowArgs : BroadcastArgs {
+  std::optional<float> exponent;
+};
+
+template <class T>
+struct Power {
+  constexpr T operator()(T x, T e) const { return std::pow(x, e); }
 };
 
 }  // namespace stepnet

@@ -1,5 +1,7 @@
-// The arguments and the arithmetic of LeakyRelu and Elu; see rectifiers.cc. Threads: pure functions.
+// The arguments and the arithmetic of LeakyRelu, Elu and Clip; see rectifiers.cc. Threads: pure functions.
 #pragma once
+
+#include <limits>
 
 namespace stepnet {
 
@@ -29,6 +31,23 @@ template <class T>
 struct EluSlope {
   T alpha;
   constexpr T operator()(T y, T dy) const { return y > T(0) ? dy : dy * (y + alpha); }
+};
+
+struct ClipArgs {
+  float min = -std::numeric_limits<float>::infinity(), max = std::numeric_limits<float>::infinity();
+};
+
+template <class T>
+struct ClipValue {
+  T least, most;
+  constexpr T operator()(T x) const { return x < least ? least : x > most ? most : x; }
+};
+
+// dX from Y and dY.
+template <class T>
+struct ClipSlope {
+  T least, most;
+  constexpr T operator()(T y, T dy) const { return y > least && y < most ? dy : T(0); }
 };
 
 }  // namespace stepnet

@@ -1,4 +1,4 @@
-// The arguments of TopK and its gradients; see topk.cc.
+// The arguments of TopK and ArgMax; see topk.cc.
 #pragma once
 
 #include "core/operator/operator.h"
@@ -8,6 +8,11 @@ namespace stepnet {
 struct TopKArgs {
   int64_t k = 1;
   int32_t axis = -1;
+};
+
+struct ArgMaxArgs {
+  int32_t axis = -1;
+  bool keepdims = true;
 };
 
 }  // namespace stepnet

@@ -341,5 +341,90 @@ TEST(TruncDiv, GoesWithTheRemainder) {
   EXPECT_EQ(op_spec("TruncDiv").gradient_rule, GradientRule::stop);
 }
 
+namespace of_scale {
+
+OperatorDef scale(float by, const char* output = "Y") {
+  return make_op("Scale", {"X"}, {output}, {make_arg("scale", by)});
+}
+
+TEST(Scale, MultipliesByTheConstant) {
+  EXPECT_EQ(compare(run_op_on(scale(-2.5F), {{"X", Tensor::of<float>({3}, {1, 0, -4})}})[0],
+                    Tensor::of<float>({3}, {-2.5F, 0, 10}), 0),
+            "");
+  EXPECT_EQ(compare(run_op_on(make_op("Scale", {"X"}, {"Y"}), {{"X", Tensor::of<double>({1, 2}, {7, 8})}})[0],
+                    Tensor::of<double>({1, 2}, {7, 8}), 0),
+            "");
+}
+
+TEST(Scale, Gradients) {
+  for (const Shape& x : {Shape{3, 4}, Shape{1}, Shape{0, 2}})
+    EXPECT_EQ(check_gradient(scale(0.75F), {{"X", normal<double>(x)}}, {"X"}), "");
+  EXPECT_EQ(check_gradient(scale(0.75F, "X"), {{"X", normal<double>({3})}}, {"X"}), "");
+}
+
+}  // namespace of_scale
+
+namespace of_pow {
+
+OperatorDef constant(float exponent) { return make_op("Pow", {"X"}, {"Y"}, {make_arg("exponent", exponent)}); }
+OperatorDef pow_op(const std::vector<Argument>& args = {}, const char* output = "Y") {
+  return make_op("Pow", {"X", "exponent"}, {output}, args);
+}
+
+double power(double x, double e) { return std::pow(x, e); }
+
+TEST(Pow, ConstantExponents) {
+  for (const float e : {0.0F, 1.0F, 2.0F, 3.0F, -1.0F, 0.5F, 2.5F})
+    EXPECT_EQ(check_unary(
+                  constant(e), [e](double x) { return std::pow(x, e); }, 0.5, 2, InPlace::no_gradient),
+              "")
+        << e;
+  for (const float e : {1.0F, 2.0F, 3.0F, -2.0F})
+    EXPECT_EQ(check_unary(
+                  constant(e), [e](double x) { return std::pow(x, e); }, -2, -0.5, InPlace::no_gradient),
+              "")
+        << e;
+}
+
+TEST(Pow, GradientsAtZero) {
+  const Tensor x = Tensor::of<double>({2}, {0, 0});
+  for (const float e : {0.0F, 1.0F, 2.0F}) EXPECT_EQ(check_gradient(constant(e), {{"X", x}}, {"X"}, 1e-4), "") << e;
+}
+
+TEST(Pow, TensorsOfExponents) {
+  for (const BroadcastCase& shapes : broadcast_cases()) {
+    const Feeds feeds = {{"X", uniform<double>(shapes.a, 0.5, 2, 1)}, {"exponent", normal<double>(shapes.b, 2)}};
+    const Tensor expected = combined(shapes, feeds[0].second, feeds[1].second, power);
+    EXPECT_EQ(compare(run_op_on(pow_op(shapes.args), feeds)[0], expected, 1e-14), "") << shapes.b.str();
+    EXPECT_EQ(check_gradient(pow_op(shapes.args), feeds, {"X", "exponent"}), "") << shapes.b.str();
+  }
+}
+
+TEST(Pow, InPlaceOfWhatTheGradientDoesNotRead) {
+  const Feeds feeds = {{"X", uniform<double>({2, 3}, 0.5, 2, 1)}, {"exponent", normal<double>({2, 3}, 2)}};
+  const Tensor apart = run_op_on(pow_op(), feeds)[0];
+  EXPECT_EQ(compare(run_op_on(pow_op({}, "X"), feeds)[0], apart, 0), "");
+  EXPECT_EQ(compare(run_op_on(pow_op({}, "exponent"), feeds)[0], apart, 0), "");
+  EXPECT_EQ(check_gradient(pow_op({}, "exponent"), feeds, {"exponent"}), "");
+  EXPECT_NE(error_of([&] {
+              check_gradient(pow_op({}, "exponent"), feeds, {"X"});
+            }).find("\"exponent\" is overwritten in place, but the gradient of \"X\" is computed from it"),
+            std::string::npos);
+}
+
+TEST(Pow, OneExponentIsNeeded) {
+  const Feeds feeds = {{"X", normal<float>({2})}, {"exponent", normal<float>({2})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("Pow", {"X"}, {"Y"}), feeds);
+            }).find("there is no exponent: give the argument \"exponent\" or a second input"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              run_op_on(pow_op({make_arg("exponent", 2.0F)}), feeds);
+            }).find("the exponent is given both as an argument and as the second input; give one"),
+            std::string::npos);
+}
+
+}  // namespace of_pow
+
 }  // namespace
 }  // namespace stepnet::testing::arithmetic_test

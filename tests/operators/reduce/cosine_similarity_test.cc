@@ -1,7 +1,7 @@
 // CosineSimilarity against plain loops and central differences.
 #include <cmath>
 
-#include "tests/operators/reduce/row_pairs_test.h"
+#include "tests/operators/reduce/row_pairs_testing.h"
 
 namespace stepnet::testing::cosine_similarity_test {
 namespace {
