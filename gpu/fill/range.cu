@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "gpu/runtime/element_type.h"
+#include "gpu/runtime/launch.h"
 #include "operators/loops/fill_shape.h"
 
 namespace stepnet::gpu_range {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "core/error.h"
 #include "core/operator/bound_op.h"
 #include "gpu/runtime/memory.h"
+#include "gpu/runtime/stream.h"
 
 namespace stepnet::gpu {
 namespace {
@@ -69,6 +71,8 @@ bool names(const Source& source, const BoundOp& op) {
          same(source.op->def.input(), op.def.input());
 }
 
+std::atomic<bool> g_waits{false};
+
 }  // namespace
 
 Bounds bounds(int device, const char* what) {
@@ -98,6 +102,17 @@ void raise_faults(int device) {
       fmt::format("{} is {}{}", from == faults->sources.end() ? "a value" : from->second.what, fault.value, range));
   if (from != faults->sources.end() && from->second.op) add_op_context(error, *from->second.op);
   throw error;
+}
+
+void wait_for_launches(bool on) { g_waits = on; }
+
+void check_launch(cudaStream_t stream) {
+  check(cudaGetLastError());
+  if (!g_waits) return;
+  check(cudaStreamSynchronize(stream));
+  int device = 0;
+  check(cudaGetDevice(&device));
+  raise_faults(device);
 }
 
 }  // namespace stepnet::gpu

@@ -6,7 +6,7 @@
 //     gpu::each(call, y.size, [=] __device__(size_t i) {
 //       if (bounds.inside(indices[i], rows)) ...
 //
-// Threads: all may be called from several threads.
+// What a launch itself reports is here, too. Threads: all may be called from several threads.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,11 @@ struct Bounds {
 
 // For the operator that is running on this device. `what`: a text that lives on: "an index", "a label".
 Bounds bounds(int device, const char* what);
+
+// If on, every launch is waited for, so that a kernel that fails is told from those behind it. Off at first.
+void wait_for_launches(bool on);
+// Throws Error if what was launched last on the stream could not be, or if it is waited for and failed.
+void check_launch(cudaStream_t stream);
 
 // Throws Error if a kernel that is done has noted something, and forgets it. Called where the host waits.
 void raise_faults(int device);

@@ -15,7 +15,6 @@
 #include "core/operator/operator.h"
 #include "core/tensor/tensor.h"
 #include "gpu/runtime/faults.h"
-#include "gpu/runtime/launches.h"
 #include "gpu/runtime/stream.h"
 
 namespace stepnet::gpu {
@@ -51,9 +50,6 @@ inline Tensor& sized_output(const Call& call, int o, DType dtype, const Shape& s
 }
 
 inline Bounds bounds(const Call& call, const char* what) { return bounds(device_of(call), what); }
-
-// After a launch: throws Error if it failed, or, if launches are waited for, if the kernel did.
-void check_launch(cudaStream_t stream);
 
 constexpr unsigned kMaxBlocks = 1u << 16;
 #if defined(__CUDACC__)
@@ -194,6 +190,10 @@ Out<T> out_span(Tensor& t) {
   return device_span<T>(Out<T>{}, t, reinterpret_cast<T*>(t.raw()));
 }
 
+// A parameter that says which element type a kernel is for, where none of its others does.
+template <class T>
+struct ElementType {};
+
 }  // namespace stepnet::gpu
 
 namespace stepnet {
@@ -214,6 +214,11 @@ struct KernelParam<gpu::Out<T>> {
     const int o = c.out++;
     return c.call.wants(o) ? gpu::out_span<T>(c.call.out(o)) : gpu::Out<T>{};
   }
+};
+template <class T>
+struct KernelParam<gpu::ElementType<T>> {
+  static constexpr DType dtype = dtype_of<T>();
+  static gpu::ElementType<T> take(CallCursor&) { return {}; }
 };
 
 }  // namespace stepnet

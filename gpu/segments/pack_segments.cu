@@ -1,9 +1,10 @@
-// CUDA kernels for PackSegments, UnpackSegments and their gradients. Meaning and derivatives: see
+// CUDA kernels for PackSegments, UnpackSegments, their gradients and ReversePackedSegs. Meaning and derivatives: see
 // operators/segments/pack_segments.cc.
 #include "operators/segments/pack_segments.h"
 
 #include "gpu/loops/by_width.h"
 #include "gpu/loops/row_segments.h"
+#include "gpu/loops/scalar.h"
 
 namespace stepnet::gpu_pack_segments {
 namespace {
@@ -101,6 +102,27 @@ REGISTER(pack_segments_cuda) { return cuda<PackSegmentsArgs>("PackSegments", pac
 REGISTER(pack_segments_gradient_cuda) { return cuda<UnpackSegmentsArgs>("PackSegmentsGradient", pack_gradient); }
 REGISTER(unpack_segments_cuda) { return cuda<UnpackSegmentsArgs>("UnpackSegments", unpack); }
 REGISTER(unpack_segments_gradient_cuda) { return cuda<UnpackSegmentsArgs>("UnpackSegmentsGradient", unpack_gradient); }
+
+template <class W>
+void reverse_rows(const Tensor& data, const gpu::Indices& lengths, Tensor& reversed, Call& call) {
+  const int64_t steps = data.dim(0), batch = data.dim(1), row = data.shape().size_between(2, data.rank());
+  const gpu::Bounds bounds = gpu::bounds(call, "a length");
+  const W* x = gpu::elements<W>(data);
+  W* y = gpu::elements<W>(reversed);
+  gpu::each(call, static_cast<size_t>(reversed.size()), [=] __device__(size_t i) {
+    const int64_t place = static_cast<int64_t>(i), r = place / row, t = r / batch, b = r % batch, length = lengths[b];
+    const bool turns = bounds.inside(length, steps + 1) && t < length;
+    y[i] = turns ? x[((length - 1 - t) * batch + b) * row + place % row] : x[i];
+  });
+}
+
+void reverse_segments(Call& call) {
+  const gpu::Indices lengths(call.in(1));
+  gpu::by_width(call.in(0),
+                [&](auto element) { reverse_rows<decltype(element)>(call.in(0), lengths, call.out(0), call); });
+}
+
+REGISTER(reverse_packed_segs_cuda) { return cuda("ReversePackedSegs", reverse_segments); }
 
 }  // namespace
 }  // namespace stepnet::gpu_pack_segments

@@ -5,7 +5,6 @@
 
 #include "core/io/text.h"
 #include "core/operator/running_op.h"
-#include "gpu/runtime/launches.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::faults_test {

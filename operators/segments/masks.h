@@ -1,5 +1,5 @@
-// What SequenceMask's kernels share: its arguments, and which columns of a row are not masked.
-// Threads: pure functions.
+// What the kernels of SequenceMask and MaskByLength share: their arguments, and which columns of a row SequenceMask
+// keeps; see masks.cc. Threads: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -84,5 +84,9 @@ constexpr KeptColumns kept_columns(MaskMode mode, int64_t radius, int64_t value,
   kept.end = std::clamp<int64_t>(kept.end, kept.begin, columns);
   return kept;
 }
+
+struct MaskByLengthArgs {
+  bool beyond = false;
+};
 
 }  // namespace stepnet
