@@ -4,7 +4,7 @@
 #include "core/operator/arguments.h"
 #include "tests/recurrent/flat_reference.h"
 
-namespace stepnet::testing::flat_parameters_test {
+namespace stepnet::testing::vendor_weights_test {
 namespace {
 
 std::vector<std::string> gates_of(const std::string& mode) {
@@ -153,4 +153,4 @@ TEST(RecurrentMistakes, OfTestsHaveNoGradient) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::flat_parameters_test
+}  // namespace stepnet::testing::vendor_weights_test

@@ -5,7 +5,7 @@
 
 #include "tests/core/errors.h"
 
-namespace stepnet::autograd::stream_plan_test {
+namespace stepnet::autograd::stream_order_test {
 namespace {
 
 const Device kCpu{}, kFirst{DeviceKind::cuda, 0}, kSecond{DeviceKind::cuda, 1}, kThird{DeviceKind::cuda, 2};
@@ -97,4 +97,4 @@ TEST(StreamPlan, PartsOnTwoDevicesAreRefused) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::stream_plan_test
+}  // namespace stepnet::autograd::stream_order_test

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace stepnet::testing::parallel_test {
+namespace stepnet::testing::threads_test {
 namespace {
 
 // The team's size for one test.
@@ -107,4 +107,4 @@ TEST_F(Parallel, AChildProcessHasNoWorkersAndGoesOnAlone) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::parallel_test
+}  // namespace stepnet::testing::threads_test

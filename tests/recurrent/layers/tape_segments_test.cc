@@ -5,7 +5,7 @@
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/tape_layers.h"
 
-namespace stepnet::autograd::testing::layer_segments_test {
+namespace stepnet::autograd::testing::tape_segments_test {
 namespace {
 
 struct Case {
@@ -147,4 +147,4 @@ TEST(LayerSegments, Errors) {
 }
 
 }  // namespace
-}  // namespace stepnet::autograd::testing::layer_segments_test
+}  // namespace stepnet::autograd::testing::tape_segments_test

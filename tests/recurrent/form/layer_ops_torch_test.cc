@@ -8,7 +8,7 @@
 #include "recurrent/form/short_form.h"
 #include "tests/recurrent/layers.h"
 
-namespace stepnet::testing::cell_operators_torch_test {
+namespace stepnet::testing::layer_ops_torch_test {
 namespace {
 
 struct TorchCase {
@@ -275,4 +275,4 @@ TEST(CellOperatorsOfNets, HaveTheNumbersOfPyTorch) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::cell_operators_torch_test
+}  // namespace stepnet::testing::layer_ops_torch_test

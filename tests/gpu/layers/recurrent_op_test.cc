@@ -3,7 +3,7 @@
 #include "core/passes/gradients.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing::flat_recurrent_test {
+namespace stepnet::testing::recurrent_op_test {
 namespace {
 
 const Device kGpu{DeviceKind::cuda, 0};
@@ -138,4 +138,4 @@ TEST_F(GpuTest, RecurrentParameters) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::flat_recurrent_test
+}  // namespace stepnet::testing::recurrent_op_test

@@ -19,7 +19,7 @@
 #include "tests/recurrent/estimate_nets.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing::training_estimate_test {
+namespace stepnet::testing::memory_budget_test {
 namespace {
 
 constexpr uint64_t kDraws = 5;
@@ -320,4 +320,4 @@ TEST(TrainingEstimate, IsThePeakOfATrainingSession) {
 INSTANTIATE_TEST_SUITE_P(Draws, TrainingEstimateOf, ::testing::Range(uint64_t{0}, kDraws));
 
 }  // namespace
-}  // namespace stepnet::testing::training_estimate_test
+}  // namespace stepnet::testing::memory_budget_test

@@ -10,7 +10,7 @@
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing::expansion_test {
+namespace stepnet::testing::short_form_test {
 namespace {
 
 const std::string kShort = source_path("tests/data/sum_cell.pbtxt");
@@ -192,4 +192,4 @@ TEST(Expansion, TheNameOfAFullFormIsTakenToo) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::expansion_test
+}  // namespace stepnet::testing::short_form_test

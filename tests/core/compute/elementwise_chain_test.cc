@@ -5,7 +5,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing::fused_test {
+namespace stepnet::testing::elementwise_chain_test {
 namespace {
 
 double plain(const FusedInstruction& i, double a, double b) {
@@ -118,4 +118,4 @@ TEST(Fused, OperatorsBodiesAreTheirKernels) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::fused_test
+}  // namespace stepnet::testing::elementwise_chain_test

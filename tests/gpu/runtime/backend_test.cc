@@ -7,7 +7,7 @@
 #include "gpu/runtime/stream.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing::device_work_test {
+namespace stepnet::testing::backend_test {
 namespace {
 
 constexpr int64_t kLarge = int64_t{4} << 20;  // elements; a segment of its own
@@ -73,4 +73,4 @@ TEST_F(GpuDeviceWork, EventsOrderStreams) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::device_work_test
+}  // namespace stepnet::testing::backend_test

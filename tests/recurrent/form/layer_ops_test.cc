@@ -8,7 +8,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
-namespace stepnet::testing::cell_operators_test {
+namespace stepnet::testing::layer_ops_test {
 namespace {
 
 const std::vector<Layers>& all_layers() {
@@ -158,4 +158,4 @@ TEST(CellOperatorsOfNets, TheExampleIsAccepted) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::cell_operators_test
+}  // namespace stepnet::testing::layer_ops_test

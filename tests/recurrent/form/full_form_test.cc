@@ -5,7 +5,7 @@
 #include "core/net/net.h"
 #include "tests/recurrent/full_form.h"
 
-namespace stepnet::testing::forward_only_test {
+namespace stepnet::testing::full_form_test {
 namespace {
 
 const Lines kElman = {"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"};
@@ -185,4 +185,4 @@ TEST(ForwardOnly, IsWhatAnEmptyBackwardStepNetMeans) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::forward_only_test
+}  // namespace stepnet::testing::full_form_test

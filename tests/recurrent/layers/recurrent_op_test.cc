@@ -7,7 +7,7 @@
 #include "recurrent/layers/vendor_weights.h"
 #include "tests/recurrent/flat_reference.h"
 
-namespace stepnet::testing::flat_recurrent_test {
+namespace stepnet::testing::recurrent_op_test {
 namespace {
 
 std::vector<FlatCase> all_cases() {
@@ -244,4 +244,4 @@ TEST(RecurrentTraining, LearnsToRememberTheFirstValue) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::flat_recurrent_test
+}  // namespace stepnet::testing::recurrent_op_test

@@ -3,7 +3,7 @@
 
 #include "tests/operators/op_test.h"
 
-namespace stepnet::testing::cell_weights_test {
+namespace stepnet::testing::weights_test {
 namespace {
 
 constexpr WeightOrder kOrders[] = {WeightOrder::stepnet, WeightOrder::pytorch, WeightOrder::onnx};
@@ -124,4 +124,4 @@ TEST(CellWeights, WhatDoesNotFitIsNamed) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::cell_weights_test
+}  // namespace stepnet::testing::weights_test
