@@ -5,7 +5,7 @@
 //
 // Pinned elsewhere: products and sums (cells_test, public_nets_test), stacked layers and initial states of every rank
 // (stacked_layers_test), windows and initial values of no rows (windows_test), blobs of timesteps (blob_fetcher_test),
-// an empty backward step net (forward_only_test), the unit operators alone (tests/operators), packed sequences
+// an empty backward step net (full_form_test), the unit operators alone (tests/operators), packed sequences
 // (tests/operators/pack_rnn_sequence_test).
 // Not pinned here, on purpose: the builders' registries of parameters (there are no such builders), float16 and mixed
 // devices (recurrent networks run on the CPU), and these refusals, which are lifted: an output of LSTMUnit without a

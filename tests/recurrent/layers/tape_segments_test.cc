@@ -140,7 +140,7 @@ TEST(LayerSegments, Errors) {
   std::vector<Argument> both = l.args;
   both.push_back(make_arg("bidirectional", 1));
   expect_error([&] { run_in_segments("LSTM", inputs, both, {.steps = 2}); },
-               {"LSTM in both directions cannot run in segments", "layer_segments_test.cc:"});
+               {"LSTM in both directions cannot run in segments", "tape_segments_test.cc:"});
   expect_error([&] { run_in_segments("LSTM", inputs, l.args, {}); }, {"at least one timestep, not 0"});
   expect_error([&] { run_in_segments("FC", inputs, l.args, {.steps = 2}); }, {"FC is not a layer"});
   expect_error([&] { run_in_segments("LSTM", {inputs[0]}, l.args, {.steps = 2}); }, {"6 more inputs, and gets 1"});

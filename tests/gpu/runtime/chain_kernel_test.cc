@@ -6,7 +6,7 @@
 #include "gpu/runtime/chain_kernel.h"
 #include "tests/gpu/gpu_test.h"
 
-namespace stepnet::testing::fused_test {
+namespace stepnet::testing::chain_kernel_test {
 namespace {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
@@ -68,4 +68,4 @@ TEST(GpuFused, AChainMustNotReadWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::fused_test
+}  // namespace stepnet::testing::chain_kernel_test
