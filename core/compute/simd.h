@@ -2,7 +2,8 @@
 // compiles twice, for x86-64-v3, or any CPU of other kinds, and for x86-64-v4.
 //
 // Hence all functions are static and inlined, and nothing of the standard library is used that is more than types: what
-// the linker merged could have the wrong instructions. A kernel's table of functions is chosen when it is first asked for.
+// the linker merged could have the wrong instructions. A kernel's table of functions is chosen when it is first asked
+// for.
 //
 // tanh and the logistic function of one number are straight code, for loops under `#pragma omp simd`. Both are made of
 // exp(t) - 1 for t <= 0: t = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for exp(r) - 1, and 2^n put together from

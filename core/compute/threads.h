@@ -92,9 +92,9 @@ inline void relax() {
 #endif
 }
 
-// A lock for some microseconds' work that threads of one parallel region do in turn, for std::lock_guard. Waiting threads
-// stay awake: one that slept would be woken on the core of the one that wakes it, and both would share that core from
-// then on.
+// A lock for some microseconds' work that threads of one parallel region do in turn, for std::lock_guard. Waiting
+// threads stay awake: one that slept would be woken on the core of the one that wakes it, and both would share that
+// core from then on.
 class SpinLock {
  public:
   void lock() {

@@ -65,8 +65,9 @@ void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index));
 // This build and this machine have at least one such device.
 bool device_offered(DeviceKind kind);
 
-// What a block of a device's memory is for, beside its size: allocators count each category by itself. Values are the default. What a kernel works on and forgets, and what a library keeps for that purpose between its
-// runs, is workspace; what a library's forward run leaves for its backward run is a reserve.
+// What a block of a device's memory is for, beside its size: allocators count each category by itself. Values are the
+// default. What a kernel works on and forgets, and what a library keeps for that purpose between its runs, is
+// workspace; what a library's forward run leaves for its backward run is a reserve.
 enum class MemoryCategory : int8_t { value = 0, reserve = 1, workspace = 2 };
 inline constexpr int kMemoryCategories = 3;
 const char* memory_category_name(MemoryCategory category);  // "values", "reserves", "workspaces"
@@ -102,8 +103,8 @@ class CategoryCounts {
   MemoryByCategory bytes_ = {};
 };
 
-// Returns the counts of a device's allocator; throws Error if there is no such device. On the CPU, where kernels work in memory of their
-// own libraries, all that the allocator hands out counts as values.
+// Returns the counts of a device's allocator; throws Error if there is no such device. On the CPU, where kernels work
+// in memory of their own libraries, all that the allocator hands out counts as values.
 MemoryByCategory memory_by_category(Device device);
 
 // An allocator that knows categories is one of these, too.
@@ -114,8 +115,8 @@ class CountsCategories {
 };
 
 // The most bytes of the CPU's allocator that are live while one of these is there, or since restart(), whatever thread
-// takes them. It leaves the allocator's own peak alone, and there may be several at a time; restart() and peak() are for
-// the thread that made it.
+// takes them. It leaves the allocator's own peak alone, and there may be several at a time; restart() and peak() are
+// for the thread that made it.
 class LivePeak {
  public:
   LivePeak();

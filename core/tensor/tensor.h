@@ -157,7 +157,7 @@ class Tensor {
   size_t offset_ = 0;
 };
 
-Tensor copied_to(const Tensor& value, Device device);     // a copy there
+Tensor copied_to(const Tensor& value, Device device);  // a copy there
 Tensor on_device(const Tensor& value, Device device);  // the tensor itself if it is there, else a copy
 
 }  // namespace stepnet

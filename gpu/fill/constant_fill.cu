@@ -1,4 +1,5 @@
-// CUDA kernels for ConstantFill, DiagonalFill and ZerosLike. Meaning and derivative: see operators/fill/constant_fill.cc.
+// CUDA kernels for ConstantFill, DiagonalFill and ZerosLike. Meaning and derivative: see
+// operators/fill/constant_fill.cc.
 #include "operators/fill/constant_fill.h"
 
 #include <algorithm>
