@@ -65,8 +65,7 @@ Variable add_rows(Variable dense, const VariableGradient& rows) {
 }
 
 Variable concat(const Variable& a, const Variable& b) {
-  static const std::shared_ptr<const EagerOp> op =
-      EagerOp::get(signature(Role::concat_rows, 2, 2, {make_arg("axis", 0)}));
+  static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::concat, 2, 2, {make_arg("axis", 0)}));
   const Variable parts[] = {a, b};
   return std::move(run(*op, parts)[0]);
 }

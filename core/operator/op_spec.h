@@ -141,7 +141,7 @@ struct SavedInstead {
 };
 
 // Duties that core/ needs some operator for, without knowing its name.
-enum class Role { none, sum, fill_like, concat_rows, rows_to_dense, sum_to, alias, copy, mask_by_length, add_rows };
+enum class Role { none, sum, fill_like, concat, rows_to_dense, sum_to, alias, copy, cast, mask_by_length, add_rows };
 
 enum class GradientRule { undefined, derivatives, stop, refuse };
 

@@ -47,7 +47,7 @@ GradientName GradientSums::add_up_sparse(const std::string& blob, const std::vec
                                          const OperatorDef& like) {
   GradientName total;
   for (const bool values : {false, true}) {
-    OperatorDef& concat = append_gradient_op(net_, op_with_role(Role::concat_rows).type, like);
+    OperatorDef& concat = append_gradient_op(net_, op_with_role(Role::concat).type, like);
     for (const GradientName& c : list) concat.add_input(values ? c.values : c.indices);
     const std::string out = names_.fresh(names_.gradient_of(blob) + (values ? "_values_concat" : "_indices_concat"));
     concat.add_output(out);

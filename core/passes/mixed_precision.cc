@@ -103,7 +103,7 @@ class Rewriter {
 
   void cast(const std::string& from, const std::string& to, DType type, DType result) {
     OperatorDef& op = *result_.add_op();
-    op.set_type("Cast");
+    op.set_type(op_with_role(Role::cast).type);
     op.add_input(from);
     op.add_output(to);
     *op.add_arg() = to_type("to", result);

@@ -106,6 +106,7 @@ REGISTER(cast) {
                    {"X=2,3"}, {"Y"})
       .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" i: 2 } })", {"X=2,3,-9..9"})
       .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" s: "BFLOAT16" } })", {"X=2,3,-9..9"})
+      .role(Role::cast)
       .cpu(cast)
       .derivative("input", gradient);
 }

@@ -176,7 +176,7 @@ REGISTER(concat) {
       .optional()
       .shape(shape)
       .rowwise(leading_dimensions)
-      .role(Role::concat_rows)
+      .role(Role::concat)
       .puts_columns([](const ConcatArgs& a, const ShapeCall& c) { return first_columns(a, c, 0); })
       .cpu(concat)
       .known_outputs(know_sizes)

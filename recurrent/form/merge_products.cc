@@ -68,7 +68,7 @@ class Merger {
   // All weights, or all biases, one below the other.
   std::string join(const std::vector<int>& group, int input, const std::string& name, MergedProducts& result) const {
     OperatorDef& op = result.joins.emplace_back();
-    op.set_type(op_with_role(Role::concat_rows).type);
+    op.set_type(op_with_role(Role::concat).type);
     const OperatorDef& like = step_.op(group.front());
     if (like.has_device_option()) *op.mutable_device_option() = like.device_option();
     for (const int i : group) op.add_input(step_.op(i).input(input));

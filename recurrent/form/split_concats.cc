@@ -25,7 +25,8 @@ std::optional<int64_t> axis_of(const OperatorDef& op) {
 }
 
 bool is_concat(const OperatorDef& op) {
-  return op.type() == "Concat" && !find_arg(op, "order") && !find_arg(op, "add_axis") && axis_of(op);
+  const OpSpec* spec = find_op(op.type());
+  return spec && spec->role == Role::concat && !find_arg(op, "order") && !find_arg(op, "add_axis") && axis_of(op);
 }
 
 bool is_product(const OperatorDef& op) {
