@@ -143,6 +143,13 @@ struct SavedInstead {
 // Duties that core/ needs some operator for, without knowing its name.
 enum class Role { none, sum, fill_like, concat, rows_to_dense, sum_to, alias, copy, cast, mask_by_length, add_rows };
 
+// The type that mixed precision (core/passes/mixed_precision.h) runs an operator in.
+enum class Precision {
+  follows_inputs,  // the half type, unless an input was computed in float32; float32 for a kernel on blobs
+  float32,         // always: losses, what divides by small numbers or sums much, what names types itself
+  half,            // always the half type: products, recurrent networks
+};
+
 enum class GradientRule { undefined, derivatives, stop, refuse };
 
 struct Kernel {
@@ -186,6 +193,7 @@ struct OpSpec {
   std::optional<SavedInstead> saves_instead;
   bool elementwise = false, sums_rows = false, sums_inputs = false, random = false, side_effect = false;
   Role role = Role::none;
+  Precision precision = Precision::follows_inputs;
   std::vector<Kernel> kernels;
   // Of a dry run (core/tensor/dry_device.h).
   std::vector<Kernel> workspace;

@@ -211,6 +211,10 @@ class OpBuilder {
     spec_.role = role;
     return *this;
   }
+  OpBuilder& precision(Precision precision) {
+    spec_.precision = precision;
+    return *this;
+  }  // see Precision
 
   // Kernels on tensors; the element type is that of the function's first In<T> or Out<T>, or any.
   template <class... Fn>

@@ -12,49 +12,6 @@
 namespace stepnet {
 namespace {
 
-// Losses, what divides by small numbers or sums much, and what names types itself.
-const std::set<std::string, std::less<>>& float32_types() {
-  static const std::set<std::string, std::less<>> types = {"AveragedLoss",
-                                                           "BatchNorm",
-                                                           "Cast",
-                                                           "CastLike",
-                                                           "CosineSimilarity",
-                                                           "CrossEntropy",
-                                                           "Cumsum",
-                                                           "DotProduct",
-                                                           "Exp",
-                                                           "GlobalNormClip",
-                                                           "L1Distance",
-                                                           "LabelCrossEntropy",
-                                                           "LayerNorm",
-                                                           "Log",
-                                                           "LogSoftmax",
-                                                           "MSELoss",
-                                                           "Normalize",
-                                                           "NormalizeL1",
-                                                           "Pow",
-                                                           "ReduceL1",
-                                                           "ReduceL2",
-                                                           "ReduceMean",
-                                                           "ReduceSum",
-                                                           "SigmoidCrossEntropyWithLogits",
-                                                           "Softmax",
-                                                           "SoftmaxWithLoss",
-                                                           "Softplus",
-                                                           "SpatialBN",
-                                                           "SquaredL2Distance",
-                                                           "SumElements",
-                                                           "SumSqrElements"};
-  return types;
-}
-
-const std::set<std::string, std::less<>>& half_types() {
-  static const std::set<std::string, std::less<>> types = {"AddBMM",      "AddMM", "AddMV",        "AddR", "BAddBMM",
-                                                           "BatchMatMul", "FC",    "FCTransposed", "GRU",  "Ger",
-                                                           "LSTM",        "MV",    "MatMul",       "RNN",  "Recurrent"};
-  return types;
-}
-
 enum class Kind { plain, half, float32, either };
 
 // What there is of a blob of the net that is, or was, of float32.
@@ -149,10 +106,9 @@ class Rewriter {
     if (std::ranges::none_of(reads, floating)) return Kind::plain;
     if (has_short_form(op)) return Kind::half;
     const OpSpec* spec = find_op(op.type());
-    const bool cell = computes_in_half(op.type());
-    if (!spec || computes_in_float32(op.type()) || writes_outside(op) || (spec->blob_kernel && !cell))
-      return Kind::float32;
-    if (cell) return Kind::half;
+    if (!spec || spec->precision == Precision::float32 || writes_outside(op)) return Kind::float32;
+    if (spec->precision == Precision::half) return Kind::half;
+    if (spec->blob_kernel) return Kind::float32;
     const bool promotes = std::ranges::any_of(op.input(), [&](const std::string& name) {
       const Value* value = find(name);
       return value && value->computed && value->half.empty();
@@ -249,7 +205,7 @@ class Rewriter {
   // Cells are no operators before they are expanded.
   static bool computes_in_half_whole(const OperatorDef& op) {
     const OpSpec* spec = find_op(op.type());
-    return spec && spec->blob_kernel && computes_in_half(op.type());
+    return spec && spec->blob_kernel && spec->precision == Precision::half;
   }
 
   const MixedPrecision& how_;
@@ -260,9 +216,6 @@ class Rewriter {
 };
 
 }  // namespace
-
-bool computes_in_float32(std::string_view type) { return float32_types().count(type) > 0; }
-bool computes_in_half(std::string_view type) { return half_types().count(type) > 0; }
 
 NetDef mixed_precision(const NetDef& net, const MixedPrecision& how) {
   require(is_half(how.type), "mixed precision is of float16 or bfloat16, not of {}", dtype_name(how.type));

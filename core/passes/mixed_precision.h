@@ -3,10 +3,10 @@
 // Float32 blobs from outside (parameters, sequences, carried states) are cast once, where they are first needed, and
 // stay float32 outside, so that the gradients of parameters arrive in float32, too: the derivative of a cast is a cast.
 //
-//   products, recurrent networks          always in the half type
-//   losses, norms, exp, log, sums, ...    always in float32: computes_in_float32()
-//   operators with nets or other objects  in float32, as do those that write to a blob from outside
-//   all others                            in the half type, unless one of their inputs was computed in float32
+//   Precision::half (products, recurrent networks)           always in the half type
+//   Precision::float32 (losses, norms, exp, log, sums, ...)  always in float32
+//   operators with nets or other objects                     in float32, as do those that write to a blob from outside
+//   all others                                               in the half type, unless an input was computed in float32
 //
 // A value in the half type has the name of the float32 one with the type behind it. Where someone needs it in float32,
 // among them the net's external outputs and `outside`, it is cast back to its own name. Networks in short form run
@@ -17,16 +17,11 @@
 #include <map>
 #include <set>
 #include <string>
-#include <string_view>
 
 #include "core/operator/op_spec.h"
 #include "core/tensor/half.h"
 
 namespace stepnet {
-
-// Whether operators of this type always compute in float32, or always in the half type.
-bool computes_in_float32(std::string_view type);
-bool computes_in_half(std::string_view type);
 
 struct MixedPrecision {
   DType type = DType::bfloat16;

@@ -37,6 +37,7 @@ REGISTER(averaged_loss) {
       .example({"X=2,3"})
       .example({"X=0,2"})
       .flops([](const auto&, const ShapeCall& c) { return input_size(c, 0) + 1; })
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("AveragedLossGradient", {f.x("X"), f.dy("Y")});

@@ -119,6 +119,7 @@ REGISTER(cross_entropy) {
       .example({"X=4,0.1..1", "label=4,0..1"})
       .example({"X=2,0", "label=2,0"})
       .flops(flops_per_input(3))
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "label"}, derivatives);
 }

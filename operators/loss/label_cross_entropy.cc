@@ -104,6 +104,7 @@ REGISTER(label_cross_entropy) {
       .example({"X=4,0.1..1", "label=int32,1:2"})
       .example({"X=0,3", "label=int32,0"})
       .flops(flops_per_output(1))
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("LabelCrossEntropyGradient", {f.x("X"), f.x("label"), f.dy("Y")});

@@ -47,6 +47,7 @@ REGISTER(mse_loss) {
       .example({"X=1", "Y=1"})
       .example({"X=0,2", "Y=0,2"})
       .flops([](const auto&, const ShapeCall& c) { return 3 * input_size(c, 0) + 1; })
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "Y"}, derivatives);
 }

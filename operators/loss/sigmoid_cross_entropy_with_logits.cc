@@ -131,6 +131,7 @@ REGISTER(sigmoid_cross_entropy_with_logits) {
       .example({"logits=4", "targets=4,0..1"})
       .example({"logits=2,0", "targets=2,0"})
       .flops([](const auto&, const ShapeCall& c) { return 6 * input_size(c, 0) + output_size(c, 0); })
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivatives({"logits", "targets"}, derivatives);
 }

@@ -284,6 +284,7 @@ REGISTER(softmax_with_loss) {
              "N labels (int32 or int64), or with label_prob N * D probabilities, of which each row sums to 1 +- 1e-4")
       .types({DType::int32, DType::int64, DType::float32, DType::float64, DType::float16, DType::bfloat16});
   return declare_loss(b, "SoftmaxWithLoss")
+      .precision(Precision::float32)
       .example({"X=3,4", "T=int32,3:2,0,3"}, {"scale=0.5"})
       .example({"X=3,4", "T=int64,3:2,0,3", "weights=3,0.5..2"})
       .example({"X=2,3", "T=6:0.25,0.25,0.5,0.125,0.625,0.25"}, {"label_prob=true"})

@@ -241,6 +241,7 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
       .flops([](const auto& a, const ShapeCall& c) {
         return input_size(c, 0) * (a.is_test ? 4 : 8) + input_size(c, 1) * (a.is_test ? 3 : 11);
       })
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "scale", "bias", "est_mean", "est_var"}, [type](Formula& f) {
         return f.args<BatchNormArgs>().is_test ? test_derivatives(f) : train_derivatives(f, type);

@@ -199,6 +199,7 @@ REGISTER(layer_norm) {
       .example({"X=1,2,2", "gamma=2,2", "beta=2,2"}, {"elementwise_affine=true"})
       .example({"X=2,0", "gamma=0", "beta=0"}, {"elementwise_affine=true"})
       .flops(flops)
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivatives({"X", "gamma", "beta"}, derivatives);
 }

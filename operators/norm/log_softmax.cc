@@ -144,6 +144,7 @@ REGISTER(log_softmax) {
       .flops([](const auto& a, const ShapeCall& c) {
         return 4 * input_size(c, 0) + (c.known(0) ? static_cast<double>(rows_of(a, c.shape(0)).count) : 0);
       })
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("LogSoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());

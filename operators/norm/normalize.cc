@@ -117,6 +117,7 @@ REGISTER(normalize) {
       .example({"X=3,1"}, {"axis=0"})
       .example({"X=2,0"})
       .flops(flops_of_lines<3, 1>)
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("NormalizeGradient", {f.x("X"), f.dy("Y")}, f.forward_args());

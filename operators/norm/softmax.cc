@@ -112,6 +112,7 @@ REGISTER(softmax) {
       .example({"X=2,1"}, {"axis=-1"})
       .example({"X=2,0"})
       .flops(flops_per_output(4))
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());

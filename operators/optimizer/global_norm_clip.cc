@@ -149,6 +149,7 @@ REGISTER(global_norm_clip) {
         for (int i = 0; i < c.inputs(); ++i) elements += input_size(c, i);
         return 3 * elements + 2;
       })
+      .precision(Precision::float32)
       .blobs(clip)
       .runs_dry()
       .no_gradient("it changes gradients on their way to an optimizer")

@@ -270,6 +270,7 @@ REGISTER(pow) {
       .example({"X=2,1,3,0.5..2", "exponent=2,1"}, {"broadcast=1"})
       .example({"X=2,3,2,0.5..2", "exponent=3"}, {"broadcast=1", "axis=1"})
       .flops(flops_per_output(1))
+      .precision(Precision::float32)
       .cpu(pow_forward<float>, pow_forward<double>)
       .derivative("X", pow_derivative_x)
       .derivative("exponent", pow_derivative_exponent);

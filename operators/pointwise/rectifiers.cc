@@ -176,6 +176,7 @@ REGISTER(softplus) {
       .doc("ln(1 + exp(X)), element by element: a smooth Relu.")
       .output("Y", "ln(1 + exp(X))", like("X"))
       .flops(flops_per_output(3))
+      .precision(Precision::float32)
       .cpu(softplus_forward<float>, softplus_forward<double>);
 }
 

@@ -89,6 +89,7 @@ REGISTER(exp) {
   return unary("Exp", "The exponential function", "exp(X)")
       .in_place("X", "Y")
       .flops(flops_per_output(1))
+      .precision(Precision::float32)
       .cpu(in_pieces<float, vec_exp>, in_pieces<double, vec_exp>)
       .derivative("X", [](Formula& f) {
         return f.op("Mul", {f.dy("Y"), f.y("Y")});
@@ -117,6 +118,7 @@ REGISTER(log) {
   return unary("Log", "The natural logarithm", "ln(X)", "0.5..2")
       .in_place("X", "Y", {"X"})
       .flops(flops_per_output(1))
+      .precision(Precision::float32)
       .cpu(in_pieces<float, vec_log>, in_pieces<double, vec_log>)
       .derivative("X", [](Formula& f) {
         return f.op("Div", {f.dy("Y"), f.x("X")});

@@ -144,6 +144,7 @@ REGISTER(add_mv) {
       .example({"V=3", "A=3,4", "X=4"})
       .example({"V=1", "A=1,2", "X=2"}, {"alpha=0.5", "beta=-2"})
       .example({"V=3", "A=3,0", "X=0"})
+      .precision(Precision::half)
       .cpu(add_mv_forward<float>, add_mv_forward<double>)
       .workspace(add_mv_product<float>, add_mv_product<double>)
       .derivative("V", [](Formula& f) { return gradient_of_added(f, "Y"); })
@@ -183,6 +184,7 @@ REGISTER(add_r) {
       .example({"M=3,1", "X=3", "Y=1"}, {"alpha=0.5", "beta=-2"})
       .example({"M=0,4", "X=0", "Y=4"})
       .flops(flops_per_output(4))
+      .precision(Precision::half)
       .cpu(add_r_forward<float>, add_r_forward<double>)
       .derivative("M", [](Formula& f) { return gradient_of_added(f, "Z"); })
       .derivative("X",
@@ -217,6 +219,7 @@ REGISTER(ger) {
       .example({"X=3", "Y=4"})
       .example({"X=1", "Y=0"})
       .flops(flops_per_output(1))
+      .precision(Precision::half)
       .cpu(ger_forward<float>, ger_forward<double>)
       .derivative("X",
                   [](Formula& f) {
@@ -278,6 +281,7 @@ REGISTER(add_bmm) {
       .example({"M=2,3", "A=2,2,4", "B=2,4,3"})
       .example({"M=2,3", "A=3,2,1", "B=3,1,3"}, {"alpha=0.5", "beta=-2"})
       .example({"M=2,3", "A=0,2,4", "B=0,4,3"})
+      .precision(Precision::half)
       .cpu(add_bmm_forward<float>, add_bmm_forward<double>)
       .workspace(add_bmm_product<float>, add_bmm_product<double>)
       .derivative("M", [](Formula& f) { return gradient_of_added(f, "Y"); })
@@ -326,6 +330,7 @@ REGISTER(badd_bmm) {
       .example({"M=2,2,3", "A=2,2,4", "B=2,4,3"})
       .example({"M=2,2,3", "A=2,2,1", "B=2,1,3"}, {"alpha=0.5", "beta=-2"})
       .example({"M=2,2,3", "A=2,2,0", "B=2,0,3"})
+      .precision(Precision::half)
       .cpu(badd_bmm_forward<float>, badd_bmm_forward<double>)
       .workspace(badd_bmm_product<float>, badd_bmm_product<double>)
       .derivative("M", [](Formula& f) { return gradient_of_added(f, "Y"); })

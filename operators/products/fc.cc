@@ -25,6 +25,7 @@ REGISTER(fc) {
       .input("W", "[N, K] after flattening")
       .input("b", "[N]");
   return declare_fc_output(b)
+      .precision(Precision::half)
       .example({"X=2,3", "W=4,3", "b=4"})
       .example({"X=2,3,2", "W=4,2", "b=4"}, {"axis=2"})
       .example({"X=2,3,2", "W=2,2,6", "b=4"}, {"axis=1", "axis_w=2"})
@@ -63,6 +64,7 @@ REGISTER(fc_transposed) {
       .input("W", "[K, N] after flattening")
       .input("b", "[N]");
   return declare_fc_output(b)
+      .precision(Precision::half)
       .example({"X=2,3", "W=3,4", "b=4"})
       .example({"X=2,3,2", "W=2,4", "b=4"}, {"axis=2"})
       .example({"X=2,3,2", "W=3,2,4", "b=4"}, {"axis=1", "axis_w=2"})

@@ -109,6 +109,7 @@ REGISTER(cosine_similarity) {
   return pair_op("CosineSimilarity", "the cosines")
       .doc("Cosines of the angles between rows. A norm below 1e-6 counts as 1e-6, so a row of zeros gives 0.")
       .flops([](const auto&, const ShapeCall& c) { return 6 * input_size(c, 0) + 5 * output_size(c, 0); })
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>);
 }
 

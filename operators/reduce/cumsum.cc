@@ -63,6 +63,7 @@ REGISTER(cumsum) {
       .example({"X=3"}, {"axis=0", "exclusive=true", "reverse=true"})
       .example({"X=2,0"}, {"axis=1"})
       .flops(flops_per_input(1))
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         const auto& a = f.args<CumsumArgs>();

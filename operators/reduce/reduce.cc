@@ -48,6 +48,7 @@ REGISTER(reduce_sum) {
   return reduction_op("ReduceSum", "the sums")
       .doc("Sums over some dimensions.")
       .flops(flops_per_input(1))
+      .precision(Precision::float32)
       .cpu(sum_of<Itself, float>, sum_of<Itself, double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceSumGradient", {f.dy("Y"), f.x("X")}, f.forward_args());
@@ -83,6 +84,7 @@ REGISTER(reduce_mean) {
   return reduction_op("ReduceMean", "the means; 0 for those of nothing")
       .doc("Means over some dimensions.")
       .flops([](const auto&, const ShapeCall& c) { return input_size(c, 0) + output_size(c, 0); })
+      .precision(Precision::float32)
       .cpu(mean<float>, mean<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceMeanGradient", {f.dy("Y"), f.x("X")}, f.forward_args());
@@ -110,6 +112,7 @@ REGISTER(reduce_l1) {
   return reduction_op("ReduceL1", "the sums")
       .doc("Sums of absolute values over some dimensions. The gradient of an element of 0 is 0.")
       .flops(flops_per_input(1))
+      .precision(Precision::float32)
       .cpu(sum_of<Absolute, float>, sum_of<Absolute, double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceL1Gradient", {f.dy("Y"), f.x("X")}, f.forward_args());
@@ -166,6 +169,7 @@ REGISTER(reduce_l2) {
   return reduction_op("ReduceL2", "the norms")
       .doc("Euclidean norms over some dimensions. The gradient of a norm of 0 is 0.")
       .flops([](const auto&, const ShapeCall& c) { return 2 * input_size(c, 0) + output_size(c, 0); })
+      .precision(Precision::float32)
       .cpu(norm<float>, norm<double>)
       .derivative("X", [](Formula& f) {
         return f.op("ReduceL2Gradient", {f.dy("Y"), f.x("X"), f.y("Y")}, f.forward_args());

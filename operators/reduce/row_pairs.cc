@@ -55,6 +55,7 @@ REGISTER(dot_product) {
           "Dot products of rows; of two vectors, given as [1, K], it is one number. X's gradient reads Y, and Y's "
           "reads X.")
       .flops(flops_per_input(2))
+      .precision(Precision::float32)
       .cpu(dot_product_forward<float>, dot_product_forward<double>);
 }
 
@@ -102,6 +103,7 @@ REGISTER(l1_distance) {
   return pair_op("L1Distance", "the distances")
       .doc("Sums of the absolute differences of rows.")
       .flops(flops_per_input(2))
+      .precision(Precision::float32)
       .cpu(l1_distance_forward<float>, l1_distance_forward<double>);
 }
 
@@ -160,6 +162,7 @@ REGISTER(squared_l2_distance) {
   return pair_op("SquaredL2Distance", "half the squared distances")
       .doc("Half the squared Euclidean distances of rows.")
       .flops([](const auto&, const ShapeCall& c) { return 3 * input_size(c, 0) + output_size(c, 0); })
+      .precision(Precision::float32)
       .cpu(squared_l2_distance_forward<float>, squared_l2_distance_forward<double>);
 }
 

@@ -53,6 +53,7 @@ REGISTER(sum_elements) {
       .example({"X=2,3"}, {"average=true"})
       .example({"X=0,2"}, {"average=true"})
       .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) + (a.average ? 1 : 0); })
+      .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("SumElementsGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
@@ -84,6 +85,7 @@ REGISTER(sum_sqr_elements) {
       .example({"X=2,3"})
       .example({"X=2,3"}, {"average=true"})
       .flops([](const auto& a, const ShapeCall& c) { return 2 * input_size(c, 0) + (a.average ? 1 : 0); })
+      .precision(Precision::float32)
       .cpu(squares<float>, squares<double>)
       .derivative("X", derivative_of_squares);
 }

@@ -107,6 +107,7 @@ REGISTER(cast) {
       .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" i: 2 } })", {"X=2,3,-9..9"})
       .example_net(R"(op { type: "Cast" input: "X" output: "Y" arg { name: "to" s: "BFLOAT16" } })", {"X=2,3,-9..9"})
       .role(Role::cast)
+      .precision(Precision::float32)
       .cpu(cast)
       .derivative("input", gradient);
 }
@@ -125,6 +126,7 @@ REGISTER(cast_like) {
       .elementwise()
       .example({"input=2,3", "like=double,1"})
       .example({"input=2,3,-3..3", "like=int32,1"})
+      .precision(Precision::float32)
       .cpu(cast)
       .derivative("input",
                   [](Formula& f) {

@@ -279,7 +279,9 @@ Registration finish(OpBuilder<CellArgs>& builder, bool has_cell) {
   builder.output("Y", "[T, B, directions * H], zeros behind the end of a sample").object().optional();
   builder.output("h_n", "[layers * directions, B, H], the last states").object().optional();
   if (has_cell) builder.output("c_n", "like h_n").object().optional();
-  return builder.blobs(refuse).no_gradient("it must be expanded first, with expand_recurrent or `stepnet expand`");
+  return builder.precision(Precision::half)
+      .blobs(refuse)
+      .no_gradient("it must be expanded first, with expand_recurrent or `stepnet expand`");
 }
 
 REGISTER(rnn) {

@@ -383,6 +383,7 @@ REGISTER(recurrent) {
       .optional()
       .shape(shape)
       .random()
+      .precision(Precision::half)
       .cpu_for<float>(forward)
       .cpu_for<double>(forward)
       .workspace(forward)

@@ -126,12 +126,24 @@ std::string in_place_note(const OpSpec& spec, const InPlaceRule& rule) {
   return note + ".";
 }
 
+std::string precision_note(const OpSpec& spec) {
+  switch (spec.precision) {
+    case Precision::float32:
+      return "Mixed precision computes it in float32.";
+    case Precision::half:
+      return "Mixed precision computes it in the half type.";
+    default:
+      return "";
+  }
+}
+
 std::vector<std::string> notes_of(const OpSpec& spec) {
   std::vector<std::string> notes;
   for (const InPlaceRule& rule : spec.in_place) notes.push_back(in_place_note(spec, rule));
   for (const AliasRule& rule : spec.aliases)
     notes.push_back(fmt::format("{} may be another name for the bytes of {}.", rule.out, rule.in));
   if (spec.random) notes.emplace_back("It draws random numbers, by the seed of the run.");
+  if (const std::string note = precision_note(spec); !note.empty()) notes.push_back(note);
   if (!spec.ignored_args.empty()) notes.push_back(fmt::format("Accepted and ignored: {}.", joined(spec.ignored_args)));
   for (std::string note : {gradient_note(spec), device_note(spec)})
     if (!note.empty()) notes.push_back(std::move(note));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/compute/threads.h"
+#include "core/operator/operator.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/stepper.h"
@@ -57,6 +58,102 @@ TEST(MixedPrecision, CastsOnceAndKeepsLossesInFloat32) {
   std::vector<std::string> sorted = expected;
   std::sort(sorted.begin(), sorted.begin() + 3);
   EXPECT_EQ(lines, sorted);
+}
+
+// Operators that differ only in their precision and in whether their kernels take tensors or blobs.
+OpBuilder<> copy_for_test(const char* type) {
+  OpBuilder<> builder(type);
+  builder.doc("Copies its input.")
+      .input("X", "any shape")
+      .output("Y", "like X", like("X"))
+      .example({"X=2"})
+      .stop_gradient();
+  return builder;
+}
+void copy_tensor(const Tensor& x, Tensor& y) { y.copy_from(x); }
+void copy_blob(const NoArgs&, BlobCall& call) { call.out[0]->tensor() = call.in[0]->tensor().clone(); }
+
+REGISTER(follow_for_test) { return copy_for_test("FollowForTest").cpu(copy_tensor); }
+REGISTER(float32_for_test) { return copy_for_test("Float32ForTest").cpu(copy_tensor).precision(Precision::float32); }
+REGISTER(half_for_test) { return copy_for_test("HalfForTest").cpu(copy_tensor).precision(Precision::half); }
+REGISTER(blob_for_test) { return copy_for_test("BlobForTest").blobs(copy_blob); }
+REGISTER(half_blob_for_test) { return copy_for_test("HalfBlobForTest").blobs(copy_blob).precision(Precision::half); }
+
+TEST(MixedPrecision, ComputesAsAnOperatorDeclares) {
+  const NetDef net = parsed(R"(
+    op { type: "Float32ForTest" input: "X" output: "a" }
+    op { type: "FollowForTest" input: "a" output: "b" }
+    op { type: "HalfForTest" input: "b" output: "c" }
+    op { type: "FollowForTest" input: "c" output: "d" }
+    op { type: "Float32ForTest" input: "d" output: "e" }
+    op { type: "BlobForTest" input: "X" output: "f" }
+    op { type: "HalfBlobForTest" input: "X" output: "g" }
+    external_output: "b" external_output: "e" external_output: "f" external_output: "g"
+  )");
+  const NetDef mixed = mixed_precision(net, {.type = DType::bfloat16, .known = {{"X", floats({1})}}});
+  const std::vector<std::string> expected = {"a = Float32ForTest(X)",
+                                             "b = FollowForTest(a)",
+                                             "b_bfloat16 = Cast(b)",
+                                             "c_bfloat16 = HalfForTest(b_bfloat16)",
+                                             "d_bfloat16 = FollowForTest(c_bfloat16)",
+                                             "d = Cast(d_bfloat16)",
+                                             "e = Float32ForTest(d)",
+                                             "f = BlobForTest(X)",
+                                             "X_bfloat16 = Cast(X)",
+                                             "g_bfloat16 = HalfBlobForTest(X_bfloat16)",
+                                             "g = Cast(g_bfloat16)"};
+  EXPECT_EQ(lines_of(mixed), expected);
+  constexpr float value = 1 + 0x1p-8F;  // bfloat16 rounds it to 1
+  Workspace blobs;
+  blobs.create_local("X").tensor() = Tensor::of<float>({1}, {value});
+  RunContext run;
+  run_net_once(mixed, blobs, run);
+  for (const char* name : {"b", "f"}) EXPECT_EQ(blobs.at(name).tensor().item<float>(), value) << name;
+  for (const char* name : {"e", "g"}) EXPECT_EQ(blobs.at(name).tensor().item<float>(), 1) << name;
+}
+
+std::set<std::string> operators_of(Precision precision) {
+  std::set<std::string> found;
+  for (const std::string& type : op_types())
+    if (op_spec(type).precision == precision && !type.ends_with("ForTest")) found.insert(type);
+  return found;
+}
+
+TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
+  const std::set<std::string> in_float32 = {"AveragedLoss",
+                                            "BatchNorm",
+                                            "Cast",
+                                            "CastLike",
+                                            "CosineSimilarity",
+                                            "CrossEntropy",
+                                            "Cumsum",
+                                            "DotProduct",
+                                            "Exp",
+                                            "GlobalNormClip",
+                                            "L1Distance",
+                                            "LabelCrossEntropy",
+                                            "LayerNorm",
+                                            "Log",
+                                            "LogSoftmax",
+                                            "MSELoss",
+                                            "Normalize",
+                                            "Pow",
+                                            "ReduceL1",
+                                            "ReduceL2",
+                                            "ReduceMean",
+                                            "ReduceSum",
+                                            "SigmoidCrossEntropyWithLogits",
+                                            "Softmax",
+                                            "SoftmaxWithLoss",
+                                            "Softplus",
+                                            "SpatialBN",
+                                            "SquaredL2Distance",
+                                            "SumElements",
+                                            "SumSqrElements"};
+  const std::set<std::string> in_half = {"AddBMM", "AddMV", "AddR", "BAddBMM", "BatchMatMul", "FC",  "FCTransposed",
+                                         "GRU",    "Ger",   "LSTM", "MV",      "MatMul",      "RNN", "Recurrent"};
+  EXPECT_EQ(operators_of(Precision::float32), in_float32);
+  EXPECT_EQ(operators_of(Precision::half), in_half);
 }
 
 TEST(MixedPrecision, LeavesWhatIsNotFloat32) {

@@ -93,7 +93,7 @@ TEST(OpsCommand, ListsAllAndShowsOne) {
   EXPECT_EQ(all.code, 0);
   EXPECT_NE(all.out.find("LSTMUnit "), std::string::npos);
   const Outcome one = stepnet("ops FC");
-  for (const char* word : {"FC: ", "Inputs:", "axis_w", "Derivatives:", "double, float", "reads"})
+  for (const char* word : {"FC: ", "Inputs:", "axis_w", "Derivatives:", "double, float", "reads", "Mixed precision"})
     EXPECT_NE(one.out.find(word), std::string::npos) << word << " in " << one.text();
   expect_command("ops Tahn", 2, "Tanh");
 }
