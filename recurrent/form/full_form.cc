@@ -9,6 +9,7 @@
 #include "core/net/expansions.h"
 #include "core/operator/arguments.h"
 #include "recurrent/form/expansion.h"
+#include "recurrent/form/spec.h"
 
 namespace stepnet {
 namespace {
@@ -138,7 +139,7 @@ void drop_backward_step_nets(NetDef& net) {
   std::set<std::string> read;
   for (const OperatorDef& op : net.op()) read.insert(op.input().begin(), op.input().end());
   for (OperatorDef& op : *net.mutable_op()) {
-    if (op.type() != "RecurrentNetwork" || op.output_size() == 0 || read.count(op.output(op.output_size() - 1)) > 0)
+    if (op.type() != kRecurrentNetwork || op.output_size() == 0 || read.count(op.output(op.output_size() - 1)) > 0)
       continue;
     auto& args = *op.mutable_arg();
     args.erase(

@@ -15,6 +15,10 @@
 
 namespace stepnet {
 
+// The types of the two operators, for code that looks for them in a net.
+inline constexpr const char* kRecurrentNetwork = "RecurrentNetwork";
+inline constexpr const char* kRecurrentNetworkGradient = "RecurrentNetworkGradient";
+
 struct RecurrentArgs {
   NetArg step_net, backward_step_net;
   std::string timestep;

@@ -355,7 +355,7 @@ std::vector<Gradient> gradient(Formula& f) {
   std::vector<Argument> forwarded = f.forward_args();
   for (Argument& arg : forwarded)
     if (arg.name() == "outputs_with_grads") arg = make_arg("outputs_with_grads", present);
-  const std::vector<Value> made = f.ops("RecurrentNetworkGradient", inputs, forwarded, wanted);
+  const std::vector<Value> made = f.ops(kRecurrentNetworkGradient, inputs, forwarded, wanted);
   f.set_reads(
       gradient_reads(needed_part(spec, f.def(), targets, wanted), f.def(), before, static_cast<size_t>(f.outputs())));
   for (size_t k = 0; k < targets.size(); ++k) {

@@ -33,7 +33,7 @@ std::map<std::string, TensorType> known_in_step(const RecurrentSpec& spec, const
 }  // namespace
 
 bool is_recurrent(const OpSpec& spec) {
-  return spec.type == "RecurrentNetwork" || spec.type == "RecurrentNetworkGradient";
+  return spec.type == kRecurrentNetwork || spec.type == kRecurrentNetworkGradient;
 }
 
 NestedOp::NestedOp(BoundOp op, Workspace& workspace) : op_(std::move(op)), workspace_(workspace) {

@@ -64,7 +64,7 @@ SegmentAnswer best_segments(const SegmentQuestion& question, const MeasureSegmen
 
 void apply_segments(NetDef& net, const SegmentChoice& choice) {
   for (OperatorDef& op : *net.mutable_op()) {
-    if (op.type() != "RecurrentNetwork") continue;
+    if (op.type() != kRecurrentNetwork) continue;
     remove_arg(op, "memory_budget_bytes");
     set_arg(op, make_arg("segment_steps", choice.steps));
     set_arg(op, make_arg("segment_room", choice.room));

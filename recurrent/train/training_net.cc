@@ -5,6 +5,7 @@
 
 #include "core/operator/arguments.h"
 #include "core/passes/recompute.h"
+#include "recurrent/form/spec.h"
 
 namespace stepnet {
 namespace {
@@ -208,7 +209,7 @@ MemoryQuestion training_question(const Model& model, const NetDef& net, const Wo
   question.bytes = model.again.bytes;
   // What they keep is in no blob's size; runs say what it takes.
   for (const OperatorDef& op : net.op())
-    if (op.type() == "RecurrentNetwork") question.bytes[op.output(op.output_size() - 1)] = 0;
+    if (op.type() == kRecurrentNetwork) question.bytes[op.output(op.output_size() - 1)] = 0;
   return question;
 }
 

@@ -143,7 +143,7 @@ class NetDrawing {
   }
 
   std::string draw() {
-    for (const OperatorDef& op : net_.op()) has_gradient_ = has_gradient_ || op.type() == "RecurrentNetworkGradient";
+    for (const OperatorDef& op : net_.op()) has_gradient_ = has_gradient_ || op.type() == kRecurrentNetworkGradient;
     draw_operators(net_, outer_);
     return graph_.text();
   }
@@ -214,7 +214,7 @@ class NetDrawing {
       add_op_context(e, d.op, shapes);
       throw;
     }
-    if (d.op.def.type() == "RecurrentNetworkGradient") infer_gradients(d);
+    if (d.op.def.type() == kRecurrentNetworkGradient) infer_gradients(d);
   }
 
   // They have the types of what they are gradients of.
@@ -239,8 +239,8 @@ class NetDrawing {
 
   // Nets inside the operator. Their FLOPs; -1 if there are none or they are not known.
   double draw_inside(DrawnOp& d, const Scope& before, Scope& scope) {
-    if (d.op.def.type() == "RecurrentNetwork") return draw_recurrent(d, before, scope);
-    if (d.op.def.type() == "RecurrentNetworkGradient") return draw_gradient(d, before, scope);
+    if (d.op.def.type() == kRecurrentNetwork) return draw_recurrent(d, before, scope);
+    if (d.op.def.type() == kRecurrentNetworkGradient) return draw_gradient(d, before, scope);
     for (const Argument& arg : d.op.def.arg()) {
       if (!arg.has_n()) continue;
       graph_.open_cluster(fmt::format("{} of {}", arg.name(), d.op.def.type()));
