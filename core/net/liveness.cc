@@ -13,10 +13,7 @@
 namespace stepnet {
 namespace {
 
-constexpr int64_t kAlignment = 64;
 constexpr size_t kMany = 4096;  // values; for more, orders in quadratic time take too long
-
-int64_t rounded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 bool needs_place(const Lifetime& v) { return v.bytes > 0 && v.first <= v.last; }
 
@@ -45,12 +42,12 @@ ArenaPlan place_in(const std::vector<size_t>& order, std::span<const Lifetime> v
   plan.offsets.resize(values.size(), 0);
   std::vector<size_t> placed;  // by offset
   for (const size_t i : order) {
-    const int64_t size = rounded(values[i].bytes);
+    const int64_t size = allocated_bytes(values[i].bytes);
     int64_t at = 0;
     for (const size_t other : placed) {
       if (!live_together(values[i], values[other])) continue;
       if (at + size <= plan.offsets[other]) break;
-      at = std::max(at, plan.offsets[other] + rounded(values[other].bytes));
+      at = std::max(at, plan.offsets[other] + allocated_bytes(values[other].bytes));
     }
     plan.offsets[i] = at;
     plan.bytes = std::max(plan.bytes, at + size);
@@ -66,7 +63,7 @@ void search_on(std::vector<size_t> order, std::span<const Lifetime> values, int6
   std::minstd_rand draws;
   ArenaPlan plan = place_in(order, values);
   for (int64_t trial = 0; trial < trials && best.bytes > least; ++trial) {
-    const auto end = [&](size_t v) { return plan.offsets[v] + rounded(values[v].bytes); };
+    const auto end = [&](size_t v) { return plan.offsets[v] + allocated_bytes(values[v].bytes); };
     const auto top = std::ranges::max_element(order, {}, end) - order.begin();
     std::vector<size_t> other = order;
     const auto to = top > 0 ? static_cast<int64_t>(draws() % static_cast<uint64_t>(top)) : 0;
@@ -144,9 +141,9 @@ ArenaPlan place_by_time(std::span<const Lifetime> values) {
   for (const size_t i : order_by(values, earliness_of)) {
     for (; !alive.empty() && alive.top().first < values[i].first; alive.pop()) {
       const size_t ended = alive.top().second;
-      gaps.give_back(plan.offsets[ended], rounded(values[ended].bytes));
+      gaps.give_back(plan.offsets[ended], allocated_bytes(values[ended].bytes));
     }
-    plan.offsets[i] = gaps.take(rounded(values[i].bytes));
+    plan.offsets[i] = gaps.take(allocated_bytes(values[i].bytes));
     alive.emplace(values[i].last, i);
   }
   plan.bytes = gaps.end();
@@ -157,8 +154,8 @@ int64_t most_alive(std::span<const Lifetime> values) {
   std::vector<std::pair<int64_t, int64_t>> changes;  // at a point; what ends does so before the next point
   for (const Lifetime& v : values) {
     if (!needs_place(v)) continue;
-    changes.emplace_back(v.first, rounded(v.bytes));
-    changes.emplace_back(int64_t{v.last} + 1, -rounded(v.bytes));
+    changes.emplace_back(v.first, allocated_bytes(v.bytes));
+    changes.emplace_back(int64_t{v.last} + 1, -allocated_bytes(v.bytes));
   }
   std::ranges::sort(changes);
   int64_t alive = 0, most = 0;
@@ -178,8 +175,8 @@ int64_t bytes_apart(std::span<const Lifetime> values) {
   int64_t total = 0;
   for (const Lifetime& v : values) {
     if (!needs_place(v)) continue;
-    if (v.bytes > std::numeric_limits<int64_t>::max() - kAlignment ||
-        __builtin_add_overflow(total, rounded(v.bytes), &total))
+    if (v.bytes > std::numeric_limits<int64_t>::max() - allocated_bytes(1) ||
+        __builtin_add_overflow(total, allocated_bytes(v.bytes), &total))
       fail("{} values together have more bytes than 64 bits can count", values.size());
   }
   return total;

@@ -10,7 +10,14 @@
 #include <span>
 #include <vector>
 
+#include "core/tensor/device.h"
+
 namespace stepnet {
+
+// What the allocator of the CPU hands out for so many bytes.
+constexpr int64_t allocated_bytes(int64_t bytes) {
+  return static_cast<int64_t>(block_bytes(DeviceKind::cpu, static_cast<size_t>(bytes)));
+}
 
 struct Lifetime {
   int64_t bytes = 0;

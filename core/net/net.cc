@@ -9,7 +9,6 @@
 #include "core/net/streams.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/dry_run.h"
-#include "core/operator/in_place.h"
 #include "core/operator/observer.h"
 #include "core/operator/op_devices.h"
 #include "core/operator/running_op.h"
@@ -117,19 +116,22 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
   check_external_outputs(def, defined);
   check_twins();
   for (const auto& step : steps_) preflight(step->op, workspace);
-  const std::vector<StepSharing> sharing = find_sharing(views_of(steps_));
-  for (size_t s = 0; s < steps_.size(); ++s) steps_[s]->sharing = sharing[s];
-  plan_streams();
-  if (!options.release_intermediates && !options.plan_memory) return;
   existing.insert(def_.external_output().begin(), def_.external_output().end());
   existing.insert(def_.external_input().begin(), def_.external_input().end());
   existing.insert(options.keep.begin(), options.keep.end());
+  std::vector<const BoundOp*> ops;
+  for (const auto& step : steps_) ops.push_back(&step->op);
+  const Dataflow flow(std::span<const BoundOp* const>(ops), {.visible = std::move(existing)});
+  const std::vector<StepSharing> sharing = find_sharing(views_of(steps_), flow);
+  for (size_t s = 0; s < steps_.size(); ++s) steps_[s]->sharing = sharing[s];
+  plan_streams(flow);
+  if (!options.release_intermediates && !options.plan_memory) return;
   // A device's allocator reuses blocks in the order in which work is queued; planned places are for the CPU.
   const bool on_cpu = std::ranges::all_of(steps_, [](const auto& s) { return s->op.device.kind == DeviceKind::cpu; });
   if (options.plan_memory && on_cpu)
-    plan_memory(existing);
+    arena_ = std::make_unique<NetArena>(views_of(steps_), flow);
   else
-    plan_release(existing);
+    plan_release(flow);
 }
 
 // All operators at once that cannot run where they are to.
@@ -149,34 +151,13 @@ void Net::check_twins() const {
 
 Net::~Net() = default;
 
-// A blob is an intermediate if the net writes it before reading it, and nobody outside asks for it.
-void Net::plan_release(const std::set<std::string>& visible) {
-  std::set<std::string> outside = visible;
-  std::map<std::string, size_t> last;
-  for (size_t s = 0; s < steps_.size(); ++s) {
-    const OperatorDef& op = steps_[s]->op.def;
-    std::vector<bool> wanted;
-    for (const std::string& name : op.output()) wanted.push_back(!name.empty());
-    const std::vector<bool> reads = value_reads(*steps_[s]->op.spec, op.input_size(), wanted);
-    for (int i = 0; i < op.input_size(); ++i) {
-      if (last.count(op.input(i)) == 0) outside.insert(op.input(i));  // read before it is written
-      if (reads[i]) last[op.input(i)] = s;
-    }
-    for (int o = 0; o < op.output_size(); ++o) {
-      const bool keeps = keeps_value(*steps_[s]->op.spec, op.input_size(), o);
-      if (keeps && last.count(op.output(o)) == 0) outside.insert(op.output(o));
-      last[op.output(o)] = s;
-    }
-  }
-  for (const auto& [name, s] : last)
-    if (!name.empty() && outside.count(name) == 0) steps_[s]->release.push_back(workspace_.find(name));
+void Net::plan_release(const Dataflow& flow) {
+  const std::vector<Blob*> blobs = blobs_of(views_of(steps_), flow);
+  for (size_t s = 0; s < steps_.size(); ++s)
+    for (const int b : flow.ending(static_cast<int>(s))) steps_[s]->release.push_back(blobs[b]);
 }
 
-void Net::plan_memory(const std::set<std::string>& visible) {
-  arena_ = std::make_unique<NetArena>(views_of(steps_), visible);
-}
-
-void Net::plan_streams() {
+void Net::plan_streams(const Dataflow& flow) {
   std::vector<NetStep> steps = views_of(steps_);
   Device device;
   for (const auto& step : steps_) {
@@ -186,7 +167,7 @@ void Net::plan_streams() {
   }
   const int most = most_streams(def_);
   if (device.kind == DeviceKind::cpu) return;
-  StreamSchedule schedule = schedule_streams(steps, device, most);
+  StreamSchedule schedule = schedule_streams(steps, flow, device, most);
   if (schedule.streams > 1) streams_ = std::make_unique<NetStreams>(std::move(steps), device, std::move(schedule));
 }
 

@@ -22,6 +22,7 @@
 
 namespace stepnet {
 
+class Dataflow;
 class NetArena;
 class NetStreams;
 
@@ -66,9 +67,8 @@ class Net {
   void run_on_streams(RunContext& run);
   static void drop_released(const Step& step);
   void check_twins() const;
-  void plan_release(const std::set<std::string>& visible);
-  void plan_memory(const std::set<std::string>& visible);
-  void plan_streams();
+  void plan_release(const Dataflow& flow);
+  void plan_streams(const Dataflow& flow);
   bool runs_on_streams(const RunContext& run) const;
 
   NetDef def_;

@@ -28,6 +28,12 @@ void drop_bytes(Blob& blob) {
   if (blob.is_tensor()) blob.tensor().drop_bytes();
 }
 
+std::vector<const BoundOp*> ops_of(std::span<const NetStep> steps) {
+  std::vector<const BoundOp*> ops;
+  for (const NetStep& step : steps) ops.push_back(step.op);
+  return ops;
+}
+
 }  // namespace
 
 // For one set of input types.
@@ -76,11 +82,13 @@ void NetArena::Plan::drop_block() {
   block = {};
 }
 
-NetArena::NetArena(std::vector<NetStep> steps, const std::set<std::string>& visible)
+NetArena::NetArena(std::vector<NetStep> steps, const Dataflow& flow)
     : steps_(std::move(steps)),
-      values_(values_of(steps_, visible)),
+      values_(find_holdings(ops_of(steps_), flow)),
+      blobs_(blobs_of(steps_, flow)),
       ends_(steps_.size()),
       stays_(values_.all.size(), false) {
+  for (const int b : flow.from_outside()) from_outside_.push_back(blobs_[b]);
   for (size_t v = 0; v < values_.all.size(); ++v)
     if (!values_.all[v].is_visible) ends_[values_.all[v].last].push_back(static_cast<int>(v));
 }
@@ -91,7 +99,7 @@ NetArena::~NetArena() {
 
 NetArena::Types NetArena::types() const {
   Types types;
-  for (const Blob* blob : values_.read_first) {
+  for (const Blob* blob : from_outside_) {
     if (blob->is_tensor())
       types.emplace_back(blob->tensor().dtype(), blob->tensor().shape());
     else
@@ -102,7 +110,7 @@ NetArena::Types NetArena::types() const {
 
 bool NetArena::types_are(const Types& types) const {
   for (size_t i = 0; i < types.size(); ++i) {
-    const Blob& blob = *values_.read_first[i];
+    const Blob& blob = *from_outside_[i];
     if (!blob.is_tensor()) {
       if (types[i].first != DType::undefined) return false;
     } else if (types[i].first != blob.tensor().dtype() || !(types[i].second == blob.tensor().shape())) {
@@ -125,7 +133,7 @@ void NetArena::start() {
     plan_->make_block(steps_.size());
   } else if (!plan_ || plan_->observed < kObserved) {
     types_at_start_ = types();  // the run may change them
-    observation_ = std::make_unique<NetObservation>(steps_, values_, apart_);
+    observation_ = std::make_unique<NetObservation>(steps_, values_, blobs_, apart_);
   }
 }
 
@@ -144,7 +152,7 @@ void NetArena::after(size_t step) {
   if (in_block_) check_made(s);
   for (const int v : ends_[step]) {
     if (observation_ && observation_->is_held(v)) stays_[v] = true;
-    if (!stays_[v] && !(in_block_ && plan_->stays[v])) drop_bytes(*values_.all[v].blob);
+    if (!stays_[v] && !(in_block_ && plan_->stays[v])) drop_bytes(*blobs_[values_.all[v].blob]);
     if (observation_) observation_->see_end(s, v);
   }
   if (in_block_) check_ended(s);
@@ -210,15 +218,15 @@ void NetArena::finish() {
 void NetArena::stop() noexcept {
   observation_.reset();
   if (!plan_ || !plan_->is_used) return;
-  for (const NetValue& value : values_.all)
-    if (!value.is_visible) drop_bytes(*value.blob);
+  for (const Holding& value : values_.all)
+    if (!value.is_visible) drop_bytes(*blobs_[value.blob]);
 }
 
 void NetArena::let_go() {
   if (!plan_) return;
   plan_->drop_block();
   for (size_t v = 0; v < plan_->stays.size(); ++v)
-    if (plan_->stays[v]) drop_bytes(*values_.all[v].blob);
+    if (plan_->stays[v]) drop_bytes(*blobs_[values_.all[v].blob]);
 }
 
 NetMemory NetArena::memory() const {

@@ -30,7 +30,7 @@ namespace stepnet {
 
 class NetArena {
  public:
-  NetArena(std::vector<NetStep> steps, const std::set<std::string>& visible);
+  NetArena(std::vector<NetStep> steps, const Dataflow& flow);
   ~NetArena();
 
   // Around a run, and around each of its operators. A run that fails is ended by stop().
@@ -54,7 +54,9 @@ class NetArena {
   void make_plan();
 
   std::vector<NetStep> steps_;
-  NetValues values_;
+  Holdings values_;
+  std::vector<Blob*> blobs_;             // by number
+  std::vector<Blob*> from_outside_;      // what the net reads before it writes it
   std::vector<std::vector<int>> ends_;   // by operator: the values that nobody needs behind it
   std::vector<bool> stays_;              // by value: somebody holds its bytes anyway
   std::set<std::pair<int, int>> apart_;  // operator and output of values that have their own memory

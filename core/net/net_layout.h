@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "core/net/net_values.h"
+#include "core/net/dataflow.h"
 
 namespace stepnet {
 

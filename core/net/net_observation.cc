@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/compute/threads.h"
+#include "core/net/liveness.h"
 #include "core/tensor/dry_device.h"
 #include "core/tensor/half.h"
 
@@ -14,13 +15,13 @@ const Tensor* stored_tensor(const Blob* blob) {
   return is_stored ? &blob->tensor() : nullptr;
 }
 
-int64_t rounded_bytes(const StoredValue& v) { return (byte_size(v.dtype, v.shape) + 63) / 64 * 64; }
+int64_t rounded_bytes(const StoredValue& v) { return allocated_bytes(byte_size(v.dtype, v.shape)); }
 
 }  // namespace
 
-NetObservation::NetObservation(std::span<const NetStep> steps, const NetValues& values,
+NetObservation::NetObservation(std::span<const NetStep> steps, const Holdings& values, std::span<Blob* const> blobs,
                                const std::set<std::pair<int, int>>& apart)
-    : steps_(steps), values_(values), apart_(apart), stored_of_(values.all.size(), -1) {}
+    : steps_(steps), values_(values), blobs_(blobs), apart_(apart), stored_of_(values.all.size(), -1) {}
 
 // A storage that is gone may have left its address to another.
 int NetObservation::find(const Tensor& tensor) const {
@@ -94,7 +95,7 @@ void NetObservation::see(int step) {
 // An output shows bytes that are known already, under another name or in place, or new ones.
 void NetObservation::see_output(int step, int output, int value) {
   const int before = stored_of_[value];
-  const Tensor* t = stored_tensor(values_.all[value].blob);
+  const Tensor* t = stored_tensor(blobs_[values_.all[value].blob]);
   int now = t ? find(*t) : -1;
   if (t && now < 0) now = add(step, output, *t);
   if (now >= 0) {

@@ -17,8 +17,10 @@ namespace stepnet {
 
 class NetObservation {
  public:
-  // `apart`: operator and output of values that are to be left out. All must outlive the observation.
-  NetObservation(std::span<const NetStep> steps, const NetValues& values, const std::set<std::pair<int, int>>& apart);
+  // `blobs`: by number. `apart`: operator and output of values that are to be left out. All must outlive the
+  // observation.
+  NetObservation(std::span<const NetStep> steps, const Holdings& values, std::span<Blob* const> blobs,
+                 const std::set<std::pair<int, int>>& apart);
 
   // Whether others than the net's own blobs hold the value's bytes.
   bool is_held(int value) const;
@@ -63,7 +65,8 @@ class NetObservation {
   void see_output(int step, int output, int value);
 
   std::span<const NetStep> steps_;
-  const NetValues& values_;
+  const Holdings& values_;
+  std::span<Blob* const> blobs_;
   const std::set<std::pair<int, int>>& apart_;
   std::vector<Stored> stored_;
   std::vector<int> stored_of_;                          // by value of the net; -1: none yet

@@ -1,46 +1,33 @@
 #include "core/net/net_sharing.h"
 
 #include <algorithm>
-#include <set>
 
 #include "core/operator/in_place.h"
 
 namespace stepnet {
 namespace {
 
-bool is_alias(const OpSpec& spec, size_t output) {
-  const ParamSpec* p = spec.output_spec(static_cast<int>(output));
-  return std::ranges::any_of(spec.aliases, [&](const AliasRule& rule) { return rule.out == p->name; });
-}
-
 bool over(const NetStep& step, size_t input, size_t output) {
   return may_write_over(*step.op->spec, static_cast<int>(input), static_cast<int>(output));
 }
 
-std::vector<Blob*> shared_blobs(std::span<const NetStep> steps) {
-  std::set<Blob*> found;
-  for (const NetStep& step : steps)
-    for (const AliasRule& rule : step.op->spec->aliases) {
-      const auto in = static_cast<size_t>(step.op->spec->input_index(rule.in));
-      const auto out = static_cast<size_t>(step.op->spec->output_index(rule.out));
-      if (in >= step.in.size() || out >= step.out.size() || !step.in[in] || !step.out[out]) continue;
-      found.insert({step.in[in], step.out[out]});
-    }
-  return {found.begin(), found.end()};
-}
-
 }  // namespace
 
-std::vector<StepSharing> find_sharing(std::span<const NetStep> steps) {
+std::vector<StepSharing> find_sharing(std::span<const NetStep> steps, const Dataflow& flow) {
   std::vector<StepSharing> sharing(steps.size());
-  const auto shared = std::make_shared<const std::vector<Blob*>>(shared_blobs(steps));
+  const std::vector<Blob*> blobs = blobs_of(steps, flow);
+  const auto shared = std::make_shared<std::vector<Blob*>>();
+  for (int b = 0; b < flow.blobs(); ++b)
+    if (flow.has_alias(b)) shared->push_back(blobs[b]);
   if (shared->empty()) return sharing;
-  std::set<const Blob*> touched;
   for (size_t s = 0; s < steps.size(); ++s) {
-    touched.insert(steps[s].in.begin(), steps[s].in.end());
-    if (std::ranges::find_first_of(steps[s].out, *shared) != steps[s].out.end()) sharing[s].blobs = shared;
-    for (const Blob* blob : steps[s].out) sharing[s].begins.push_back(touched.count(blob) == 0);
-    touched.insert(steps[s].out.begin(), steps[s].out.end());
+    const int op = static_cast<int>(s);
+    if (std::ranges::any_of(flow.output_blobs(op), [&](int b) { return b >= 0 && flow.has_alias(b); }))
+      sharing[s].blobs = shared;
+    for (const int value : flow.outputs(op)) {
+      const NetValue* made = value < 0 ? nullptr : &flow.value(value);
+      sharing[s].begins.push_back(made && made->version == 1 && flow.first(made->blob) < 0);
+    }
   }
   return sharing;
 }
@@ -48,7 +35,7 @@ std::vector<StepSharing> find_sharing(std::span<const NetStep> steps) {
 SharedOutputs::SharedOutputs(const NetStep& step, const StepSharing& sharing, std::vector<const Tensor*>& inputs)
     : step_(step), sharing_(sharing), copies_(step.in.size()) {
   for (size_t o = 0; o < step.out.size(); ++o) {
-    if (!step.out[o] || is_alias(*step.op->spec, o) || !is_shared(o)) continue;
+    if (!step.out[o] || aliased_input(*step.op->spec, static_cast<int>(o)) >= 0 || !is_shared(o)) continue;
     const Tensor& output = step.out[o]->tensor();
     bool in_place = false;
     for (size_t i = 0; i < inputs.size() && !sharing.begins[o]; ++i)

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/net/net_values.h"
+#include "core/net/dataflow.h"
 
 namespace stepnet {
 
@@ -24,7 +24,7 @@ struct StepSharing {
 };
 
 // By operator.
-std::vector<StepSharing> find_sharing(std::span<const NetStep> steps);
+std::vector<StepSharing> find_sharing(std::span<const NetStep> steps, const Dataflow& flow);
 
 // The outputs of one operator, for one call.
 class SharedOutputs {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/compute/threads.h"
+#include "core/net/dataflow.h"
 #include "core/net/mentions.h"
 #include "core/net/plan_threads.h"
 #include "core/tensor/random.h"

@@ -11,43 +11,20 @@ bool runs_alone(const NetStep& step, Device device) {
   return step.op->spec->blob_kernel != nullptr || !(step.op->device == device);
 }
 
-// Blobs by number; those that may share bytes have the same one.
-class SharedBytes {
- public:
-  explicit SharedBytes(std::span<const NetStep> steps) {
-    for (const NetStep& step : steps) {
-      for (const Blob* blob : step.in) add(blob);
-      for (const Blob* blob : step.out) add(blob);
-      for (const AliasRule& rule : step.op->spec->aliases) {
-        const auto i = static_cast<size_t>(step.op->spec->input_index(rule.in));
-        const auto o = static_cast<size_t>(step.op->spec->output_index(rule.out));
-        if (i < step.in.size() && o < step.out.size() && step.in[i] && step.out[o]) join(step.in[i], step.out[o]);
-      }
-      // Whatever these do with their blobs.
-      if (step.op->spec->blob_kernel)
-        for (const Blob* out : step.out)
-          for (const Blob* in : step.in)
-            if (in && out) join(in, out);
-    }
-    for (auto& [blob, number] : numbers_) number = first_of(number);
+// By blob: the same for those that may share bytes. What operators on blobs do with theirs is not known.
+std::vector<int> shared_bytes(std::span<const NetStep> steps, const Dataflow& flow) {
+  JoinedGroups groups(flow.blobs());
+  for (int b = 0; b < flow.blobs(); ++b) groups.join(b, flow.group(b));
+  for (size_t s = 0; s < steps.size(); ++s) {
+    if (!steps[s].op->spec->blob_kernel) continue;
+    for (const int out : flow.output_blobs(static_cast<int>(s)))
+      for (const int in : flow.input_blobs(static_cast<int>(s)))
+        if (in >= 0 && out >= 0) groups.join(in, out);
   }
-  const std::map<const Blob*, int>& numbers() const { return numbers_; }
-
- private:
-  void add(const Blob* blob) {
-    if (!blob) return;
-    if (numbers_.try_emplace(blob, static_cast<int>(first_.size())).second)
-      first_.push_back(static_cast<int>(first_.size()));
-  }
-  int first_of(int number) const {
-    while (first_[number] != number) number = first_[number];
-    return number;
-  }
-  void join(const Blob* a, const Blob* b) { first_[first_of(numbers_.at(a))] = first_of(numbers_.at(b)); }
-
-  std::map<const Blob*, int> numbers_;
-  std::vector<int> first_;
-};
+  std::vector<int> numbers;
+  for (int b = 0; b < flow.blobs(); ++b) numbers.push_back(groups.of(b));
+  return numbers;
+}
 
 // What an operator follows: `made` by those that it reads from, and all others that have to come before it.
 struct Follows {
@@ -57,8 +34,8 @@ struct Follows {
 
 class Walk {
  public:
-  Walk(std::span<const NetStep> steps, Device device, const std::map<const Blob*, int>& numbers)
-      : steps_(steps), device_(device), numbers_(numbers) {}
+  Walk(std::span<const NetStep> steps, const Dataflow& flow, Device device, const std::vector<int>& numbers)
+      : steps_(steps), flow_(flow), device_(device), numbers_(numbers) {}
 
   std::vector<Follows> take() {
     for (size_t s = 0; s < steps_.size(); ++s) {
@@ -87,39 +64,36 @@ class Walk {
   }
 
   void follow(int s) {
-    const NetStep& step = steps_[s];
     Follows& now = all_[s];
     if (alone_ >= 0) now.all.push_back(alone_);
-    const std::vector<int> read = numbers_of_read(step);
+    const std::vector<int> read = numbers_of_read(s);
     for (const int blob : read)
       if (const int writer = uses_[blob].writer; writer >= 0) {
         now.made.push_back(writer);
         now.all.push_back(writer);
       }
-    for (const Blob* blob : step.out) {
-      if (!blob) continue;
-      const Uses& uses = uses_[numbers_.at(blob)];
+    for (const int blob : flow_.output_blobs(s)) {
+      if (blob < 0) continue;
+      const Uses& uses = uses_[numbers_[blob]];
       if (uses.writer >= 0) now.all.push_back(uses.writer);
       now.all.insert(now.all.end(), uses.readers.begin(), uses.readers.end());
     }
     for (const int blob : read) uses_[blob].readers.push_back(s);
-    for (const Blob* blob : step.out)
-      if (blob) uses_[numbers_.at(blob)] = {s, {}};
+    for (const int blob : flow_.output_blobs(s))
+      if (blob >= 0) uses_[numbers_[blob]] = {s, {}};
   }
 
-  std::vector<int> numbers_of_read(const NetStep& step) const {
-    std::vector<bool> wanted;
-    for (const Blob* blob : step.out) wanted.push_back(blob != nullptr);
-    const std::vector<bool> reads = value_reads(*step.op->spec, static_cast<int>(step.in.size()), wanted);
+  std::vector<int> numbers_of_read(int s) const {
     std::vector<int> numbers;
-    for (size_t i = 0; i < step.in.size(); ++i)
-      if (step.in[i] && reads[i]) numbers.push_back(numbers_.at(step.in[i]));
+    for (size_t i = 0; i < flow_.reads(s).size(); ++i)
+      if (flow_.reads(s)[i] >= 0) numbers.push_back(numbers_[flow_.input_blobs(s)[i]]);
     return numbers;
   }
 
   std::span<const NetStep> steps_;
+  const Dataflow& flow_;
   Device device_;
-  const std::map<const Blob*, int>& numbers_;
+  const std::vector<int>& numbers_;
   std::vector<Follows> all_;
   std::map<int, Uses> uses_;
   int alone_ = -1;  // the latest that runs alone
@@ -238,14 +212,15 @@ class Assignment {
 
 }  // namespace
 
-StreamSchedule schedule_streams(std::span<const NetStep> steps, Device device, int most) {
+StreamSchedule schedule_streams(std::span<const NetStep> steps, const Dataflow& flow, Device device, int most) {
   if (most < 2) return {};
-  const SharedBytes shared(steps);
-  const std::vector<Follows> follows = Walk(steps, device, shared.numbers()).take();
+  const std::vector<int> shared = shared_bytes(steps, flow);
+  const std::vector<Follows> follows = Walk(steps, flow, device, shared).take();
   const Chains chains = find_chains(follows);
   StreamSchedule plan = Assignment(follows, chains, most).take();
   if (plan.streams == 1) return {};
-  plan.shared = shared.numbers();
+  const std::vector<Blob*> blobs = blobs_of(steps, flow);
+  for (int b = 0; b < flow.blobs(); ++b) plan.shared[blobs[b]] = shared[b];
   for (const NetStep& step : steps)
     for (const Blob* blob : step.out)
       if (blob) plan.is_written[blob] = true;

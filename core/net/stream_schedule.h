@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "core/net/net_values.h"
+#include "core/net/dataflow.h"
 
 namespace stepnet {
 
@@ -28,6 +28,6 @@ struct StreamSchedule {
 };
 
 // `most`: streams, the caller's among them.
-StreamSchedule schedule_streams(std::span<const NetStep> steps, Device device, int most);
+StreamSchedule schedule_streams(std::span<const NetStep> steps, const Dataflow& flow, Device device, int most);
 
 }  // namespace stepnet

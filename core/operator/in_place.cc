@@ -30,4 +30,11 @@ bool keeps_value(const OpSpec& spec, int inputs, int out) {
   });
 }
 
+int aliased_input(const OpSpec& spec, int output) {
+  const ParamSpec* p = spec.output_spec(output);
+  for (const AliasRule& rule : spec.aliases)
+    if (p && rule.out == p->name) return spec.input_index(rule.in);
+  return -1;
+}
+
 }  // namespace stepnet

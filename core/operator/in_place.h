@@ -1,7 +1,7 @@
 // Whether an operator may write an output over an input: with the same name in a net, and by planners of memory that
-// give two names the same bytes.
+// give two names the same bytes; and whether it makes the output another name of the input.
 //
-// Threads: a pure function.
+// Threads: pure functions.
 #pragma once
 
 #include "core/operator/op_spec.h"
@@ -17,6 +17,9 @@ bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out);
 // Whether the operator goes on with what output `out` holds from the run before: it would have to be written over an
 // input, and that is not given.
 bool keeps_value(const OpSpec& spec, int inputs, int out);
+
+// For an output that the kernel makes another name of an input's storage, that input; -1 for all others.
+int aliased_input(const OpSpec& spec, int output);
 
 inline bool may_write_over(const OpSpec& spec, int in, int out) { return in_place_rule(spec, in, out) != nullptr; }
 

@@ -241,13 +241,6 @@ std::set<std::string> lasting_blobs(const NetDef& net, const MemoryQuestion& que
   return lasting;
 }
 
-int aliased_input(const OpSpec& spec, int output) {
-  const ParamSpec* p = spec.output_spec(output);
-  for (const AliasRule& rule : spec.aliases)
-    if (p && rule.out == p->name) return spec.input_index(rule.in);
-  return -1;
-}
-
 MemoryCount count_memory(const NetDef& net, const MemoryQuestion& question) { return Blobs(net, question).run(); }
 
 }  // namespace stepnet

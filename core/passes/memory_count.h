@@ -47,9 +47,6 @@ std::vector<SizedOp> size_ops(const NetDef& net, const MemoryQuestion& question)
 // outputs, and what is kept.
 std::set<std::string> lasting_blobs(const NetDef& net, const MemoryQuestion& question);
 
-// For every output that the kernel makes another name of an input's storage, that input; -1 for all others.
-int aliased_input(const OpSpec& spec, int output);
-
 struct MemoryCount {
   int64_t peak = 0;           // bytes of all blobs together, and those that are reserved
   int peak_op = -1;           // the operator that runs then; -1 if none takes more than what lasts

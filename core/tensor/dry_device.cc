@@ -122,7 +122,7 @@ std::shared_ptr<void> DryScope::take(size_t bytes, std::byte** place) {
   DryMemory& m = *memory_;
   require(size <= kMostBytes - m.counters.live, "{} bytes are more than can be counted beside the {} that are live",
           bytes, m.counters.live);
-  auto held = std::make_shared<Held>(memory_, m.blocks.size(), (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  auto held = std::make_shared<Held>(memory_, m.blocks.size(), block_bytes(DeviceKind::cpu, bytes));
   if (bytes <= most_known_) {
     held->known = std::make_unique<KnownBytes>(bytes);
     held->place = held->known->first();

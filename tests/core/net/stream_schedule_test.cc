@@ -37,7 +37,9 @@ class Steps {
   StreamSchedule schedule(int most = 4) {
     std::vector<NetStep> steps;
     for (size_t s = 0; s < ops_.size(); ++s) steps.push_back({ops_[s].get(), blobs_[2 * s], blobs_[2 * s + 1]});
-    return schedule_streams(steps, kGpu, most);
+    std::vector<const BoundOp*> ops;
+    for (const auto& op : ops_) ops.push_back(op.get());
+    return schedule_streams(steps, Dataflow(std::span<const BoundOp* const>(ops)), kGpu, most);
   }
 
  private:
