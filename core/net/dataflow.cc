@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/net/mentions.h"
 #include "core/operator/in_place.h"
 #include "core/operator/nets_inside.h"
 
@@ -115,6 +116,7 @@ class Dataflow::Walk {
     const BoundOp& op = *ops_[i];
     const bool is_known = now_[b].storage >= 0;
     if (is_known) overwrite(flow_.values_[flow_.stored(held(b))], i);
+    if (!has_shape_of_before(op, i, o)) flow_.blobs_[b].reshapers.push_back(i);
     NetValue made{.blob = b, .version = now_[b].version + 1, .writer = i};
     WrittenOver over;
     const int source = source_of(op, o);
@@ -137,6 +139,16 @@ class Dataflow::Walk {
     log_at_[value] = logs_[now_[b].storage].writes.size();
     now_[b] = {value, now_[b].storage, now_[b].version + 1, i, log_at_[value]};
     return value;
+  }
+
+  // True if the output has the shape that the blob of the same name had before: it is written in place of an input of
+  // that shape.
+  bool has_shape_of_before(const BoundOp& op, int i, int o) const {
+    const Op& numbers = flow_.ops_[i];
+    for (size_t k = 0; k < numbers.in_blobs.size(); ++k)
+      if (numbers.in_blobs[k] == numbers.out_blobs[o] && keeps_shape(*op.spec, op.def, static_cast<int>(k), o))
+        return true;
+    return false;
   }
 
   // The blob that the output becomes another name of.
@@ -285,6 +297,12 @@ int Dataflow::find(const std::string& name) const {
   return found == numbers_.end() ? -1 : found->second;
 }
 
+int Dataflow::reshaper(int blob, int from) const {
+  const std::vector<int>& all = blobs_[blob].reshapers;
+  const auto found = std::ranges::lower_bound(all, from);
+  return found == all.end() ? -1 : *found;
+}
+
 std::vector<std::string> Dataflow::names() const {
   std::vector<std::string> names;
   for (const auto& [name, blob] : numbers_) names.push_back(name);
@@ -324,14 +342,15 @@ Holdings find_holdings(std::span<const BoundOp* const> ops, const Dataflow& flow
     for (const int b : flow.output_blobs(static_cast<int>(s)))
       if (b >= 0 && ops[s]->spec->blob_kernel) may_be_seen[b] = true;
   std::vector<int> now(flow.blobs(), -1);
+  Mentions written;
   for (int s = 0; s < static_cast<int>(ops.size()); ++s) {
     const bool by_blobs = ops[s]->spec->blob_kernel != nullptr;
     const std::span<const int> in = flow.input_blobs(s), out = flow.output_blobs(s);
     for (size_t k = 0; k < in.size(); ++k)
       if (flow.reads(s)[k] >= 0 && now[in[k]] >= 0) holdings.all[now[in[k]]].last = s;
-    const std::string serialized = by_blobs ? ops[s]->def.SerializeAsString() : "";
-    for (int b = 0; by_blobs && b < flow.blobs(); ++b)
-      if (now[b] >= 0 && may_mention(serialized, flow.name(b))) holdings.all[now[b]].last = s;
+    if (by_blobs)
+      for (const std::string& name : written.in(ops[s]->def.SerializeAsString()))
+        holdings.all[now[flow.find(name)]].last = s;
     std::vector<int>& made = holdings.made.emplace_back(out.size(), -1);
     for (size_t o = 0; o < out.size(); ++o) {
       const int b = out[o];
@@ -341,6 +360,7 @@ Holdings find_holdings(std::span<const BoundOp* const> ops, const Dataflow& flow
         now[b] = static_cast<int>(holdings.all.size());
         holdings.all.push_back({.blob = b, .first = s});
       }
+      written.add(flow.name(b));
       made[o] = now[b];
       holdings.all[now[b]].last = s;
     }
@@ -351,14 +371,6 @@ Holdings find_holdings(std::span<const BoundOp* const> ops, const Dataflow& flow
     if (flow.is_visible(b)) seen[flow.group(b)] = true;
   for (Holding& holding : holdings.all) holding.is_visible = seen[flow.group(holding.blob)];
   return holdings;
-}
-
-// A short text in a message stands behind a byte with its length.
-bool may_mention(const std::string& serialized, const std::string& name) {
-  constexpr size_t kOneByteLength = 128;
-  const std::string length = name.size() < kOneByteLength ? std::string(1, static_cast<char>(name.size())) : "";
-  const auto has = [&](const std::string& text) { return serialized.find(text) != std::string::npos; };
-  return has(length + name) || has('"' + name + '"') || has('\'' + name + '\'');
 }
 
 std::vector<bool> element_reads(const OpSpec& spec, const OperatorDef& op) {

@@ -97,6 +97,7 @@ class Dataflow {
   int meant(int blob) const { return first(blob) >= 0 ? first(blob) : last(blob); }
   int versions(int blob) const { return blobs_[blob].versions; }        // how often it was overwritten, by any name
   int last_writer(int blob) const { return blobs_[blob].last_writer; }  // the last operator that overwrote it
+  int reshaper(int blob, int from) const;  // the first operator from `from` on that may give it another shape; or -1
   // Whether the net goes on with what the blob holds: it reads it before it writes it, or keeps what is in it.
   bool is_from_outside(int blob) const { return blobs_[blob].from_outside; }
   std::span<const int> from_outside() const { return from_outside_; }  // in the order in which they are met
@@ -122,6 +123,7 @@ class Dataflow {
     int first = -1, last = -1, versions = 0, last_writer = -1;
     int last_use = -1;  // the last operator that reads or writes its elements under this name
     bool visible = false, from_outside = false, has_alias = false;
+    std::vector<int> reshapers = {};  // operators that may give the name another shape, rising
   };
 
   std::vector<Op> ops_;
@@ -168,9 +170,6 @@ struct Holdings {
 
 // An operator on blobs also reads what its arguments name: a step net may read blobs of the net around by name.
 Holdings find_holdings(std::span<const BoundOp* const> ops, const Dataflow& flow);
-
-// True if a name may stand in a message, be it in nets inside it or in nets as text; wrong only in saying yes.
-bool may_mention(const std::string& serialized, const std::string& name);
 
 // Per input: the operator computes what is wanted of it from the input's elements, not from its shape alone.
 std::vector<bool> element_reads(const OpSpec& spec, const OperatorDef& op);

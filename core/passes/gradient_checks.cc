@@ -16,25 +16,29 @@ std::vector<bool> used_slots(const GradientProgram& program) {
   return used;
 }
 
-void check_value(const VersionedNet& net, const std::string& name, const VersionedBlob& blob) {
-  if (net.last(name) == blob) return;
-  const BoundOp& writer = *net.last_writer(name);
+void check_value(const BoundNet& net, const std::string& name, int value) {
+  const int blob = net.flow.find(name);
+  if (net.flow.last(blob) == value) return;
+  const BoundOp& writer = net.ops[net.flow.last_writer(blob)];
+  const NetValue& read = net.flow.value(value);
   const auto& written = writer.def.output();
   const bool by_name = std::find(written.begin(), written.end(), name) != written.end();
-  throw Error(fmt::format("the gradient reads version {} of \"{}\", but operator {} ({}) has made it version {}{}",
-                          blob.version, blob.name, writer.index, writer.def.type(), net.last_version(name),
-                          by_name ? "" : fmt::format(" by writing \"{}\", which is an alias", written[0])),
-              fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), by_name ? name : written[0]));
+  throw Error(
+      fmt::format("the gradient reads version {} of \"{}\", but operator {} ({}) has made it version {}{}",
+                  read.version, net.flow.name(read.blob), writer.index, writer.def.type(), net.flow.versions(blob),
+                  by_name ? "" : fmt::format(" by writing \"{}\", which is an alias", written[0])),
+      fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), by_name ? name : written[0]));
 }
 
-void check_shape(const VersionedNet& net, const std::string& name, const VersionedBlob& blob, int from) {
-  const BoundOp* writer = net.reshaper(name, from);
-  if (!writer) return;
+void check_shape(const BoundNet& net, const std::string& name, int value, int from) {
+  const int reshaper = net.flow.reshaper(net.flow.find(name), from);
+  if (reshaper < 0) return;
+  const BoundOp& writer = net.ops[reshaper];
   throw Error(
       fmt::format("the gradient reads the shape of version {} of \"{}\", but operator {} ({}) may have given it "
                   "another",
-                  blob.version, name, writer->index, writer->def.type()),
-      fmt::format("let {} write to another blob than \"{}\"", writer->def.type(), name));
+                  net.flow.value(value).version, name, writer.index, writer.def.type()),
+      fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), name));
 }
 
 }  // namespace
@@ -56,12 +60,13 @@ void check_in_place(const BoundOp& op, const std::vector<bool>& wanted) {
 }
 
 // Two names of one storage, of which one was written anew.
-void check_shared(const VersionedNet& net, int op, const std::vector<bool>& wanted) {
-  const std::vector<VersionedBlob>& inputs = net.op(op).inputs;
+void check_shared(const BoundNet& net, int op, const std::vector<bool>& wanted) {
+  const std::span<const int> inputs = net.flow.inputs(op);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!wanted[i] || !net.replaced(inputs[i])) continue;
-    const std::string& name = inputs[i].name;
-    const BoundOp& writer = *net.last_writer(name);
+    if (!wanted[i] || net.flow.value(inputs[i]).replaces < 0) continue;
+    const int blob = net.flow.value(inputs[i]).blob;
+    const std::string& name = net.flow.name(blob);
+    const BoundOp& writer = net.ops[net.flow.last_writer(blob)];
     throw Error(
         fmt::format("it reads \"{}\", whose storage operator {} ({}) has overwritten under another name, so its "
                     "gradient is not known",
@@ -70,20 +75,20 @@ void check_shared(const VersionedNet& net, int op, const std::vector<bool>& want
   }
 }
 
-void check_versions(const VersionedNet& net, int index, const GradientProgram& program, std::set<std::string>& kept) {
-  const VersionedNet::Op& op = net.op(index);
+void check_versions(const BoundNet& net, int index, const GradientProgram& program, std::set<std::string>& kept) {
+  const OperatorDef& def = net.ops[index].def;
   const std::vector<bool> used = used_slots(program);
   for (size_t s = 0; s < program.slots.size(); ++s) {
     const auto& [kind, k, hint] = program.slots[s];
     const bool is_input = kind == GradientProgram::SlotKind::input;
     if (!is_input && kind != GradientProgram::SlotKind::output) continue;
-    const std::string& name = is_input ? op.op.def.input(k) : op.op.def.output(k);
-    const VersionedBlob& blob = is_input ? op.inputs[k] : op.outputs[k];
+    const std::string& name = is_input ? def.input(k) : def.output(k);
+    const int value = is_input ? net.flow.inputs(index)[k] : net.flow.outputs(index)[k];
     if (is_input ? program.reads_input[k] : program.reads_output[k]) {
       kept.insert(name);
-      check_value(net, name, blob);
+      check_value(net, name, value);
     } else if (used[s]) {
-      check_shape(net, name, blob, is_input ? index : index + 1);
+      check_shape(net, name, value, is_input ? index : index + 1);
     }
   }
 }

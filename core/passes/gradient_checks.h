@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/net/versioned_net.h"
+#include "core/net/dataflow.h"
 
 namespace stepnet {
 
@@ -16,10 +16,10 @@ namespace stepnet {
 void check_in_place(const BoundOp& op, const std::vector<bool>& wanted);
 
 // That the operator reads no blob with a wanted gradient whose storage was written anew under another name.
-void check_shared(const VersionedNet& net, int op, const std::vector<bool>& wanted);
+void check_shared(const BoundNet& net, int op, const std::vector<bool>& wanted);
 
 // That what the gradient's program reads is still there: values as they were, and where it reads a shape alone, blobs
 // that nothing has given another. `kept` gets the names of the values.
-void check_versions(const VersionedNet& net, int op, const GradientProgram& program, std::set<std::string>& kept);
+void check_versions(const BoundNet& net, int op, const GradientProgram& program, std::set<std::string>& kept);
 
 }  // namespace stepnet

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/net/versioned_net.h"
+#include "core/net/dataflow.h"
 #include "core/operator/in_place.h"
 #include "core/passes/gradient_checks.h"
 #include "core/passes/gradient_names.h"
@@ -11,13 +11,10 @@
 namespace stepnet {
 namespace {
 
-using Ref = VersionedBlob;
-
 struct ForwardOp {
   const BoundOp& op;
-  const std::vector<Ref>& inputs;   // versions as read
-  const std::vector<Ref>& outputs;  // versions as written
-  std::vector<bool> wanted = {};    // per input
+  std::span<const int> inputs, outputs;  // values; -1: absent
+  std::vector<bool> wanted = {};         // per input
 };
 
 // Names of a gradient program's slots while they are chosen.
@@ -40,17 +37,21 @@ bool works_in_place(const GradientProgram::Step& step, int i, int slot) {
 class GradientPass {
  public:
   GradientPass(NetDef& net, const GradientRequest& request)
-      : net_(net), request_(request), names_(net), sums_(net_, names_), versions_(net, request.fixed_storages) {}
+      : net_(net),
+        request_(request),
+        names_(net),
+        sums_(net_, names_),
+        bound_(net, {.fixed_storages = request.fixed_storages}) {}
 
   GradientResult run() {
     result_.first_gradient_op = net_.op_size();
     mark_wanted();
     seed_targets();
-    for (int i = versions_.size() - 1; i >= 0; --i) {
+    for (int i = static_cast<int>(forward_.size()) - 1; i >= 0; --i) {
       differentiate(forward_[i]);
       finish_blobs_first_read_by(i);
     }
-    for (auto& [ref, list] : pending_) finish(ref);
+    for (const int value : pending_by_name()) finish(value);
     name_results();
     return std::move(result_);
   }
@@ -62,7 +63,9 @@ class GradientPass {
     int writes = 0;
   };
 
-  bool is_asked_for(const Ref& ref) const;
+  const NetValue& value(int value) const { return bound_.flow.value(value); }
+  const std::string& name_of(int value) const { return bound_.flow.name(this->value(value).blob); }
+  bool is_asked_for(int value) const;
   void mark_wanted();
   void seed_targets();
   void differentiate(ForwardOp& f);
@@ -76,48 +79,50 @@ class GradientPass {
   std::string slot_name(const ForwardOp& f, const GradientProgram::Slot& slot) const;
   void contribute(ForwardOp& f, const GradientProgram& program, const std::map<int, std::string>& named);
   void finish_blobs_first_read_by(int op);
-  void densify(const Ref& ref, Done& done, const OperatorDef& like);
-  const GradientName& finish(const Ref& ref);
+  void densify(int value, Done& done, const OperatorDef& like);
+  const GradientName& finish(int value);
+  std::vector<int> pending_by_name() const;
   void name_results();
-  void add_contribution(const Ref& ref, GradientName c);
+  void add_contribution(int value, GradientName c);
   int writes(const GradientName& name) const;
 
   NetDef& net_;
   const GradientRequest& request_;
   GradientNames names_;
   GradientSums sums_;
-  VersionedNet versions_;
+  BoundNet bound_;
   GradientResult result_;
   std::vector<ForwardOp> forward_;
-  std::set<Ref> asked_, needs_;
-  std::map<Ref, std::vector<GradientName>> pending_;
-  std::map<Ref, Done> done_;
+  std::set<int> asked_, needs_;  // values
+  std::map<int, std::vector<GradientName>> pending_;
+  std::map<int, Done> done_;
 };
 
 // The version of a blob that a caller means whose gradients are wanted.
-bool GradientPass::is_asked_for(const Ref& ref) const {
-  if (ref.name.empty() || request_.stop.count(ref.name) > 0) return false;
-  if (request_.wanted.empty()) return ref.version == 0;
-  return asked_.count(ref) > 0;
+bool GradientPass::is_asked_for(int value) const {
+  if (value < 0 || request_.stop.count(name_of(value)) > 0) return false;
+  if (request_.wanted.empty()) return this->value(value).version == 0;
+  return asked_.count(value) > 0;
 }
 
 // A gradient is needed for what is wanted, and for everything on the way from there to the end.
 void GradientPass::mark_wanted() {
   for (const std::string& name : request_.wanted)
-    if (versions_.has(name)) asked_.insert(versions_.meant(name));
-  for (int i = 0; i < versions_.size(); ++i) {
-    const VersionedNet::Op& op = versions_.op(i);
-    ForwardOp f{op.op, op.inputs, op.outputs};
+    if (const int blob = bound_.flow.find(name); blob >= 0) asked_.insert(bound_.flow.meant(blob));
+  for (size_t i = 0; i < bound_.ops.size(); ++i) {
+    const int op = static_cast<int>(i);
+    ForwardOp f{bound_.ops[i], bound_.flow.inputs(op), bound_.flow.outputs(op)};
     bool any = false;
-    for (const Ref& ref : f.inputs) {
-      const Ref* before = versions_.replaced(ref);
-      if (is_asked_for(ref) || (before && needs_.count(*before) > 0)) needs_.insert(ref);
-      f.wanted.push_back(needs_.count(ref) > 0);
+    for (const int input : f.inputs) {
+      const bool goes_on = input >= 0 && value(input).replaces >= 0 && needs_.count(value(input).replaces) > 0;
+      if (is_asked_for(input) || goes_on) needs_.insert(input);
+      f.wanted.push_back(needs_.count(input) > 0);
       any = any || f.wanted.back();
     }
     if (f.op.spec->gradient_rule == GradientRule::stop) any = false;
-    for (const Ref& ref : f.outputs)
-      if ((any || is_asked_for(ref)) && !ref.name.empty() && request_.stop.count(ref.name) == 0) needs_.insert(ref);
+    for (const int output : f.outputs)
+      if (output >= 0 && (any || is_asked_for(output)) && request_.stop.count(name_of(output)) == 0)
+        needs_.insert(output);
     forward_.push_back(std::move(f));
   }
 }
@@ -125,25 +130,26 @@ void GradientPass::mark_wanted() {
 void GradientPass::seed_targets() {
   bool any = false;
   for (const auto& [blob, given] : request_.targets) {
-    if (!versions_.has(blob))
+    const int number = bound_.flow.find(blob);
+    if (number < 0)
       fail("there is no blob \"{}\" in net \"{}\" to differentiate.{}", blob, net_.name(),
-           suggest(blob, versions_.names()));
-    const Ref ref = versions_.last(blob);
-    require(!versions_.replaced(ref),
+           suggest(blob, bound_.flow.names()));
+    const int target = bound_.flow.last(number);
+    require(value(target).replaces < 0,
             "\"{}\" is to be differentiated, but its storage was overwritten under another name", blob);
     GradientName name{.dense = given, .indices = "", .values = ""};
     if (given.empty()) {
       name.dense = names_.fresh(names_.gradient_of(blob, "_autogen_grad"));
-      const BoundOp* writer = versions_.last_writer(blob);
-      OperatorDef& fill =
-          append_gradient_op(net_, op_with_role(Role::fill_like).type, writer ? writer->def : OperatorDef());
+      const int writer = bound_.flow.last_writer(number);
+      OperatorDef& fill = append_gradient_op(net_, op_with_role(Role::fill_like).type,
+                                             writer >= 0 ? bound_.ops[writer].def : OperatorDef());
       fill.add_input(blob);
       fill.add_output(name.dense);
       *fill.add_arg() = make_arg("value", 1.0f);
     }
     names_.take(name.dense);
-    add_contribution(ref, name);
-    any = any || needs_.count(ref) > 0;
+    add_contribution(target, name);
+    any = any || needs_.count(target) > 0;
   }
   if (any || request_.targets.empty() || request_.wanted.empty()) return;
   std::vector<std::string> targets;
@@ -152,29 +158,29 @@ void GradientPass::seed_targets() {
                                  fmt::join(targets, ", "), net_.name(), fmt::join(request_.wanted, ", ")));
 }
 
-void GradientPass::add_contribution(const Ref& ref, GradientName c) {
+void GradientPass::add_contribution(int value, GradientName c) {
   names_.hold(c);
-  pending_[ref].push_back(std::move(c));
+  pending_[value].push_back(std::move(c));
 }
 
 void GradientPass::differentiate(ForwardOp& f) {
   if (std::find(f.wanted.begin(), f.wanted.end(), true) == f.wanted.end()) return;
   std::vector<bool> present;
   bool any = f.outputs.empty();
-  for (const Ref& ref : f.outputs) {
-    const bool has = !ref.name.empty() && (done_.count(ref) > 0 || pending_.count(ref) > 0);
-    present.push_back(has && finish(ref).defined());
+  for (const int output : f.outputs) {
+    const bool has = done_.count(output) > 0 || pending_.count(output) > 0;
+    present.push_back(has && finish(output).defined());
     any = any || present.back();
   }
   if (!any) return;
   try {
-    check_shared(versions_, f.op.index, f.wanted);
-    for (const Ref& ref : f.outputs)
-      if (const auto it = done_.find(ref); it != done_.end() && it->second.name.is_sparse())
-        densify(ref, it->second, f.op.def);
+    check_shared(bound_, f.op.index, f.wanted);
+    for (const int output : f.outputs)
+      if (const auto it = done_.find(output); it != done_.end() && it->second.name.is_sparse())
+        densify(output, it->second, f.op.def);
     const GradientProgram program = record_gradient(*f.op.spec, f.op.def, f.op.args.get(), f.wanted, present);
     check_in_place(f.op, f.wanted);
-    check_versions(versions_, f.op.index, program, result_.kept);
+    check_versions(bound_, f.op.index, program, result_.kept);
     emit(f, program);
     result_.differentiated.push_back({f.op.index, f.wanted, present});
   } catch (Error& e) {
@@ -182,8 +188,8 @@ void GradientPass::differentiate(ForwardOp& f) {
     throw;
   }
   // The gradients of this operator's outputs have been read for the last time.
-  for (const Ref& ref : f.outputs)
-    if (const auto it = done_.find(ref); it != done_.end()) names_.release(it->second.name);
+  for (const int output : f.outputs)
+    if (const auto it = done_.find(output); it != done_.end()) names_.release(it->second.name);
 }
 
 std::string GradientPass::slot_name(const ForwardOp& f, const GradientProgram::Slot& slot) const {
@@ -221,12 +227,12 @@ std::string GradientPass::name_output(const ForwardOp& f, const GradientProgram&
   const auto result = naming.result_of.find(slot);
   if (result == naming.result_of.end())
     return names_.temporary(f.op.def.output_size() > 0 ? f.op.def.output(0) : f.op.def.type());
-  const Ref& input = f.inputs[result->second];
+  const int input = f.inputs[result->second];
   const Gradient& g = program.results[result->second];
   const std::string suffix = g.dense.slot == slot ? "" : g.values.slot == slot ? "_values" : "_indices";
-  const std::string base = names_.gradient_of(input.name) + suffix;
+  const std::string base = names_.gradient_of(name_of(input)) + suffix;
   // Sparse parts of several readers are told apart from the first on, as the public format does.
-  const bool shared = !suffix.empty() && versions_.readers(input) > 1;
+  const bool shared = !suffix.empty() && value(input).uses.size() > 1;
   if (!shared && may_write(program, s, slot, base, naming)) return base;
   const auto usable = [&](const std::string& name) {
     return !names_.taken(name) || may_write(program, s, slot, name, naming);
@@ -244,8 +250,8 @@ Naming GradientPass::prepare_naming(const ForwardOp& f, const GradientProgram& p
   for (size_t s = 0; s < program.steps.size(); ++s)
     for (size_t i = 0; i < program.steps[s].inputs.size(); ++i)
       naming.reads[program.steps[s].inputs[i]].emplace_back(s, static_cast<int>(i));
-  for (const Ref& ref : f.outputs)
-    if (const auto it = done_.find(ref); it != done_.end()) ++naming.own[it->second.name.dense];
+  for (const int output : f.outputs)
+    if (const auto it = done_.find(output); it != done_.end()) ++naming.own[it->second.name.dense];
   naming.own_splits = names_.splits_among(naming.own);
   return naming;
 }
@@ -307,26 +313,35 @@ void GradientPass::contribute(ForwardOp& f, const GradientProgram& program, cons
 }
 
 void GradientPass::finish_blobs_first_read_by(int op) {
-  for (const Ref& ref : forward_[op].inputs)
-    if (versions_.first_reader(ref) == op && pending_.count(ref) > 0) finish(ref);
+  for (const int input : forward_[op].inputs)
+    if (input >= 0 && value(input).uses.front() == op && pending_.count(input) > 0) finish(input);
 }
 
-const GradientName& GradientPass::finish(const Ref& ref) {
-  if (const auto it = done_.find(ref); it != done_.end()) return it->second.name;
-  std::vector<GradientName>& list = pending_[ref];
-  const OperatorDef* reader = versions_.last_reader(ref);
+std::vector<int> GradientPass::pending_by_name() const {
+  std::vector<int> values;
+  for (const auto& [value, list] : pending_) values.push_back(value);
+  std::ranges::sort(values, {}, [&](int v) { return std::pair(name_of(v), value(v).version); });
+  return values;
+}
+
+const GradientName& GradientPass::finish(int value) {
+  if (const auto it = done_.find(value); it != done_.end()) return it->second.name;
+  std::vector<GradientName>& list = pending_[value];
+  const std::vector<int>& uses = this->value(value).uses;
   Done done;
-  done.name = list.size() == 1 ? list[0] : sums_.add_up(ref.name, list, reader ? *reader : OperatorDef());
+  done.name = list.size() == 1
+                  ? list[0]
+                  : sums_.add_up(name_of(value), list, uses.empty() ? OperatorDef() : bound_.ops[uses.back()].def);
   done.writes = writes(done.name);
-  if (is_asked_for(ref)) names_.hold(done.name);  // for good: it is a result
-  return (done_[ref] = std::move(done)).name;
+  if (is_asked_for(value)) names_.hold(done.name);  // for good: it is a result
+  return (done_[value] = std::move(done)).name;
 }
 
 // An operator takes the gradients of its outputs dense.
-void GradientPass::densify(const Ref& ref, Done& done, const OperatorDef& like) {
-  done.name = sums_.make_dense(ref.name, done.name, like);
+void GradientPass::densify(int value, Done& done, const OperatorDef& like) {
+  done.name = sums_.make_dense(name_of(value), done.name, like);
   done.writes = writes(done.name);
-  if (is_asked_for(ref)) names_.hold(done.name);
+  if (is_asked_for(value)) names_.hold(done.name);
 }
 
 int GradientPass::writes(const GradientName& name) const {
@@ -335,10 +350,10 @@ int GradientPass::writes(const GradientName& name) const {
 
 // What has been overwritten since, as the gradient of an earlier version, is no result.
 void GradientPass::name_results() {
-  for (const std::string& name : versions_.names()) {
-    const auto it = done_.find(versions_.meant(name));
+  for (int blob = 0; blob < bound_.flow.blobs(); ++blob) {
+    const auto it = done_.find(bound_.flow.meant(blob));
     if (it != done_.end() && it->second.name.defined() && it->second.writes == writes(it->second.name))
-      result_.gradients[name] = it->second.name;
+      result_.gradients[bound_.flow.name(blob)] = it->second.name;
   }
 }
 

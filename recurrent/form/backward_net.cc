@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/nearest.h"
-#include "core/net/versioned_net.h"
+#include "core/net/dataflow.h"
 #include "core/operator/op_spec.h"
 #include "core/passes/gradients.h"
 #include "recurrent/form/expansion.h"
@@ -168,17 +168,17 @@ class Recomputation {
       : e_(e),
         wanted_(e.def.recompute().begin(), e.def.recompute().end()),
         linked_(e.state_output.begin(), e.state_output.end()),
-        versions_(e.step, true) {
+        step_(e.step, {.fixed_storages = true}) {
     for (const BuiltOutput& output : e.outputs) linked_.insert(output.internal);
-    for (int i = 0; i < versions_.size(); ++i)
-      for (const VersionedBlob& made : versions_.op(i).outputs) makers_[made] = i;
+    for (int i = 0; i < e.step.op_size(); ++i)
+      for (const int made : step_.flow.outputs(i)) makers_[made] = i;
   }
 
   void add() {
     for (const std::string& name : wanted_)
       require(e_.written.count(name) > 0, "\"recompute\" names \"{}\", which the step net does not write.{}", name,
               Nearest{name, e_.written});
-    for (int i = 0; i < versions_.size(); ++i) {
+    for (int i = 0; i < e_.step.op_size(); ++i) {
       const OperatorDef& op = e_.step.op(i);
       const bool nested = op_spec(op.type()).blob_kernel != nullptr;
       if (!nested && std::ranges::none_of(op.output(), [&](const auto& o) { return wanted_.count(o) > 0; })) continue;
@@ -195,37 +195,37 @@ class Recomputation {
   // name of its own. A blob that is made again anyway has its versions in the same order as in the step.
   OperatorDef with_inputs_of(int index) {
     for (int i = 0; i < e_.step.op(index).input_size(); ++i)
-      if (is_missing(index, i)) make_again(versions_.op(index).inputs[i]);
+      if (is_missing(index, i)) make_again(read(index, i));
     return with_made_inputs(index);
   }
 
+  int read(int index, int input) const { return step_.flow.inputs(index)[input]; }
   bool is_gone(int index, int input) const {
     const std::string& name = e_.step.op(index).input(input);
-    return !name.empty() && wanted_.count(name) == 0 && !(versions_.last(name) == versions_.op(index).inputs[input]);
+    return !name.empty() && wanted_.count(name) == 0 &&
+           step_.flow.last(step_.flow.input_blobs(index)[input]) != read(index, input);
   }
-  bool is_missing(int index, int input) const {
-    return is_gone(index, input) && again_.count(versions_.op(index).inputs[input]) == 0;
-  }
+  bool is_missing(int index, int input) const { return is_gone(index, input) && again_.count(read(index, input)) == 0; }
 
   OperatorDef with_made_inputs(int index) const {
     OperatorDef op = e_.step.op(index);
     for (int i = 0; i < op.input_size(); ++i)
-      if (is_gone(index, i)) op.set_input(i, again_.at(versions_.op(index).inputs[i]));
+      if (is_gone(index, i)) op.set_input(i, again_.at(read(index, i)));
     return op;
   }
 
   // Each operator after those that make what it reads. Not by recursion, which a long chain would take too deep.
-  void make_again(const VersionedBlob& blob) {
+  void make_again(int value) {
     struct Open {
       int op, input = 0;
     };
-    std::vector<Open> open = {{maker_of(blob)}};
+    std::vector<Open> open = {{maker_of(value)}};
     while (!open.empty()) {
       Open& last = open.back();
       const int inputs = e_.step.op(last.op).input_size();
       while (last.input < inputs && !is_missing(last.op, last.input)) ++last.input;
       if (last.input < inputs) {
-        open.push_back({maker_of(versions_.op(last.op).inputs[last.input])});
+        open.push_back({maker_of(read(last.op, last.input))});
         continue;
       }
       add_again(last.op);
@@ -233,16 +233,16 @@ class Recomputation {
     }
   }
 
-  int maker_of(const VersionedBlob& blob) const {
-    const auto found = makers_.find(blob);
+  int maker_of(int value) const {
+    const auto found = makers_.find(value);
     require(found != makers_.end(),
             "\"{}\" is to be computed again, but what it was before an operator has written it is not known",
-            blob.name);
+            step_.flow.name(step_.flow.value(value).blob));
     return found->second;
   }
 
   void add_again(int index) {
-    const std::vector<VersionedBlob>& made = versions_.op(index).outputs;
+    const std::span<const int> made = step_.flow.outputs(index);
     OperatorDef op = with_made_inputs(index);
     op.SetExtension(draws_as, std::string(draw_name(e_.step.op(index))));
     for (int o = 0; o < op.output_size(); ++o) {
@@ -256,9 +256,9 @@ class Recomputation {
   Expansion& e_;
   const Names wanted_;
   Names linked_;  // step blobs that states and outputs of the operator show
-  const VersionedNet versions_;
-  std::map<VersionedBlob, int> makers_;  // the last operator that writes each
-  std::map<VersionedBlob, std::string> again_;
+  const BoundNet step_;
+  std::map<int, int> makers_;         // of values: the operator that writes each
+  std::map<int, std::string> again_;  // by value
 };
 
 // What the outputs of the operator depend on, in this timestep or a later one, by storage.

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "core/nearest.h"
+#include "core/net/dataflow.h"
 #include "core/net/expansions.h"
-#include "core/net/versioned_net.h"
 #include "core/operator/bound_op.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/form/expansion.h"
@@ -23,24 +23,24 @@ namespace {
 }
 
 // An input may have another name in the step net at the time when an operator writes that.
-void check_is_only_read(const Expansion& e, const VersionedNet& versions, const std::string& name, const char* what) {
-  if (!versions.has(name) || versions.last(name) == VersionedBlob{name, 0}) return;
-  const BoundOp& writer = *versions.last_writer(name);
-  const std::string& output = versions.last(name).name;
-  refuse_operator(e, writer.index,
+void check_is_only_read(const Expansion& e, const Dataflow& flow, const std::string& name, const char* what) {
+  const int blob = flow.find(name);
+  if (blob < 0 || flow.value(flow.last(blob)).writer < 0) return;
+  const std::string& output = flow.name(flow.value(flow.last(blob)).blob);
+  refuse_operator(e, flow.last_writer(blob),
                   Error(fmt::format("it writes another name of the step net's input \"{}\", a {}", name, what),
                         output == name ? "write to another blob"
                                        : fmt::format("write to another blob, or let Copy make \"{}\"", output)));
 }
 
 void check_inputs_are_distinct(const Expansion& e) {
-  const VersionedNet versions(e.step, true);
+  const BoundNet step(e.step, {.fixed_storages = true});
   Names seen;
   auto once = [&](const std::string& name, const char* what) {
     require(!name.empty(), "a {} has an empty name", what);
     require(seen.insert(name).second, "the step net's input \"{}\" is given twice, as a {} too", name, what);
     require(e.written.count(name) == 0, "the step net writes its own input \"{}\", a {}", name, what);
-    check_is_only_read(e, versions, name, what);
+    check_is_only_read(e, step.flow, name, what);
   };
   for (const SequenceLink& s : e.def.sequence()) once(s.inner(), "sequence");
   for (const StateLink& s : e.def.state()) once(s.input(), "state");

@@ -192,12 +192,12 @@ TapeNet::TapeNet(NetDef net, std::vector<std::string> inputs, std::vector<std::s
     : net_(checked(std::move(net), inputs, outputs)),
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
-      versions_(net_) {
+      bound_(net_) {
   for (const std::string& name : inputs_)
-    overwritten_.push_back(versions_.has(name) && versions_.last(name) != VersionedBlob{name, 0});
-  for (int i = 0; i < versions_.size(); ++i) {
-    has_objects_ = has_objects_ || versions_.op(i).op.spec->blob_kernel;
-    draws_ = draws_ || versions_.op(i).op.spec->random;
+    overwritten_.push_back(value_after(name) >= 0 && bound_.flow.value(value_after(name)).writer >= 0);
+  for (const BoundOp& op : bound_.ops) {
+    has_objects_ = has_objects_ || op.spec->blob_kernel;
+    draws_ = draws_ || op.spec->random;
   }
   draws_ = draws_ || has_objects_;  // which may run nets of their own
   turns_ = net_turns(net_, inputs_);
@@ -207,28 +207,36 @@ TapeNet::TapeNet(NetDef net, std::vector<std::string> inputs, std::vector<std::s
 
 std::string TapeNet::title() const { return fmt::format("net \"{}\"", net_.name()); }
 
+// What the name holds after the net has run. Of an input that no operator names, a number below all values, its own.
+int TapeNet::value_after(const std::string& name) const {
+  const int blob = bound_.flow.find(name);
+  return blob >= 0 ? bound_.flow.last(blob) : -2 - place_in(inputs_, name);
+}
+
 // Everything that is computed from the wanted inputs, and these.
-std::set<VersionedBlob> TapeNet::dependents(const Mask& wanted) const {
-  std::set<VersionedBlob> found;
-  for (size_t i = 0; i < inputs_.size(); ++i)
-    if (wanted[i]) found.insert({inputs_[i], 0});
-  for (int i = 0; i < versions_.size(); ++i) {
-    const VersionedNet::Op& op = versions_.op(i);
-    if (op.op.spec->gradient_rule == GradientRule::stop) continue;
-    const auto is_found = [&](const VersionedBlob& blob) { return found.count(blob) > 0; };
-    if (!std::ranges::any_of(op.inputs, is_found)) continue;
-    for (const VersionedBlob& blob : op.outputs)
-      if (!blob.name.empty()) found.insert(blob);
+std::set<int> TapeNet::dependents(const Mask& wanted) const {
+  std::set<int> found;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const int blob = bound_.flow.find(inputs_[i]);
+    if (wanted[i]) found.insert(blob >= 0 ? bound_.flow.first(blob) : value_after(inputs_[i]));
+  }
+  found.erase(-1);  // what is written before it is read
+  for (size_t i = 0; i < bound_.ops.size(); ++i) {
+    if (bound_.ops[i].spec->gradient_rule == GradientRule::stop) continue;
+    const int op = static_cast<int>(i);
+    if (std::ranges::none_of(bound_.flow.inputs(op), [&](int value) { return found.count(value) > 0; })) continue;
+    for (const int value : bound_.flow.outputs(op))
+      if (value >= 0) found.insert(value);
   }
   return found;
 }
 
-bool TapeNet::is_in(const std::set<VersionedBlob>& blobs, const std::string& name) const {
-  return blobs.count(versions_.has(name) ? versions_.last(name) : VersionedBlob{name, 0}) > 0;
+bool TapeNet::is_in(const std::set<int>& values, const std::string& name) const {
+  return values.count(value_after(name)) > 0;
 }
 
 bool TapeNet::reaches_output(const Mask& needs) const {
-  const std::set<VersionedBlob> dependents = this->dependents(needs);
+  const std::set<int> dependents = this->dependents(needs);
   return std::ranges::any_of(outputs_, [&](const std::string& name) { return is_in(dependents, name); });
 }
 
@@ -243,7 +251,7 @@ bool TapeNet::is_saved_by_name(const std::string& name) const {
 
 std::string TapeNet::given_name(const std::string& output) const {
   std::string name = output + "_grad";
-  while (versions_.has(name) || place_in(inputs_, name) >= 0) name = "given/" + name;
+  while (bound_.flow.find(name) >= 0 || place_in(inputs_, name) >= 0) name = "given/" + name;
   return name;
 }
 
@@ -292,7 +300,7 @@ std::unique_ptr<NetRecording> TapeNet::make_recording(const Mask& needs, const M
   r.needs = needs;
   r.saves_input.assign(inputs_.size(), false);
   r.saves_output.assign(outputs_.size(), false);
-  const std::set<VersionedBlob> dependents = this->dependents(needs);
+  const std::set<int> dependents = this->dependents(needs);
   std::vector<std::string> targets;
   for (size_t k = 0; k < outputs_.size(); ++k) {
     r.depends.push_back(differentiable[k] && is_in(dependents, outputs_[k]));
@@ -348,7 +356,7 @@ std::unique_ptr<NetGradient> TapeNet::make_gradient(const NetRecording& r, const
                                                     bool recorded) const {
   auto gradient = std::make_unique<NetGradient>();
   gradient->results.resize(inputs_.size());
-  const std::set<VersionedBlob> dependents = this->dependents(wanted);
+  const std::set<int> dependents = this->dependents(wanted);
   std::vector<std::string> targets;
   std::vector<int> places;  // of targets among the node's outputs
   for (size_t k = 0; k < present.size(); ++k) {

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "core/autograd/variable.h"
+#include "core/net/dataflow.h"
 #include "core/net/net.h"
-#include "core/net/versioned_net.h"
 #include "proto/net.pb.h"
 
 namespace stepnet::autograd {
@@ -147,8 +147,9 @@ class TapeNet : public std::enable_shared_from_this<TapeNet> {
 
  private:
   struct Reads;
-  std::set<VersionedBlob> dependents(const Mask& wanted) const;
-  bool is_in(const std::set<VersionedBlob>& blobs, const std::string& name) const;
+  int value_after(const std::string& name) const;
+  std::set<int> dependents(const Mask& wanted) const;
+  bool is_in(const std::set<int>& values, const std::string& name) const;
   bool reaches_output(const Mask& needs) const;  // one of these inputs
   bool is_input(const std::string& name) const;
   std::string given_name(const std::string& output) const;
@@ -167,7 +168,7 @@ class TapeNet : public std::enable_shared_from_this<TapeNet> {
 
   NetDef net_;
   std::vector<std::string> inputs_, outputs_;
-  VersionedNet versions_;
+  BoundNet bound_;
   Mask overwritten_;  // per input: the net writes to its bytes
   NetTurns turns_;    // of the inputs
   bool has_objects_ = false, draws_ = false;

@@ -124,13 +124,6 @@ TEST(Dataflow, InPlaceInAnotherShapeTheOthersHoldValuesOfTheirOwn) {
   EXPECT_EQ(flow.made(2).readers, (Numbers{3}));
 }
 
-TEST(Dataflow, AnAliasOfItselfStaysAnAlias) {
-  const Flow flow({"k = Alias(x)", "x, old = Reshape(x) shape=-1", "x = Relu(x)", "y = Copy(k)"});
-  EXPECT_EQ(flow.made(1).storage, flow.made(0).storage);
-  EXPECT_EQ(flow->read(3, 0), flow->made(2, 0));
-  EXPECT_EQ(flow->value(flow->read(0, 0)).overwritten, 1);  // x has another shape from then on
-}
-
 TEST(Dataflow, AnAliasTakesAName) {
   const Flow flow({"a = Tanh(x)", "a = Alias(w)", "y = Copy(a)"});
   EXPECT_EQ(flow.made(0).overwritten, 1);
