@@ -5,18 +5,13 @@
 #include <set>
 #include <utility>
 
+#include "core/net/dataflow.h"
 #include "core/operator/formula.h"
 
 namespace stepnet {
 namespace {
 
 size_t index_of(MemoryKind kind) { return static_cast<size_t>(kind); }
-
-std::vector<bool> wanted_outputs(const BoundOp& op) {
-  std::vector<bool> wanted;
-  for (const std::string& name : op.def.output()) wanted.push_back(!name.empty());
-  return wanted;
-}
 
 }  // namespace
 
@@ -100,7 +95,7 @@ void EstimateRecorder::note(const std::string& name, MemoryKind kind) {
 
 void EstimateRecorder::note_reads(const BoundBlobs& b, OpEstimate& e) {
   const BoundOp& op = *b.op;
-  const std::vector<bool> reads = value_reads(*op.spec, op.def.input_size(), wanted_outputs(op));
+  const std::vector<bool> reads = element_reads(*op.spec, op.def);
   std::vector<int64_t>& of_inputs = input_blocks_.emplace_back();
   for (int i = 0; i < op.def.input_size(); ++i) {
     const Tensor* tensor = tensor_of(b.in[i]);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/compute/matmul.h"
+#include "core/net/dataflow.h"
 #include "core/operator/observer.h"
 #include "core/tensor/tensor.h"
 
@@ -66,15 +67,8 @@ std::vector<OpMemory> run_measured(NetSession& session, const LiveBytes& before)
 
 std::vector<std::string> missing_inputs(const NetDef& net, const Workspace& known,
                                         const std::map<std::string, TensorType>& feeds) {
-  std::set<std::string> written;
-  std::vector<std::string> missing;
-  for (const OperatorDef& op : net.op()) {
-    for (const std::string& name : op.input())
-      if (!name.empty() && written.count(name) == 0 && feeds.count(name) == 0 && !known.find(name) &&
-          std::ranges::find(missing, name) == missing.end())
-        missing.push_back(name);
-    written.insert(op.output().begin(), op.output().end());
-  }
+  std::vector<std::string> missing = read_from_outside(net);
+  std::erase_if(missing, [&](const std::string& name) { return feeds.count(name) > 0 || known.find(name); });
   return missing;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "core/net/dataflow.h"
 #include "core/operator/in_place.h"
 #include "core/operator/op_spec.h"
 #include "core/tensor/random.h"
@@ -24,12 +25,6 @@ Tensor random_weights(const Shape& shape, uint64_t key) {
   Tensor weights = Tensor::empty(DType::float64, shape);
   for (int64_t i = 0; i < shape.size(); ++i) weights.data<double>()[i] = random_normal(key, static_cast<uint64_t>(i));
   return weights;
-}
-
-std::set<std::string> written_by(const NetDef& net) {
-  std::set<std::string> written;
-  for (const OperatorDef& op : net.op()) written.insert(op.output().begin(), op.output().end());
-  return written;
 }
 
 // A copy on the CPU.
@@ -102,7 +97,7 @@ std::vector<std::string> unread(const NetDef& backward, const GradientResult& re
   for (const auto& [blob, name] : result.gradients) read.insert({name.dense, name.indices, name.values});
   for (const OperatorDef& op : backward.op()) read.insert(op.input().begin(), op.input().end());
   std::vector<std::string> names;
-  for (const std::string& name : written_by(backward))
+  for (const std::string& name : written_names(backward))
     if (!name.empty() && read.count(name) == 0) names.push_back(name);
   return names;
 }
@@ -156,7 +151,7 @@ std::string given_gradient(const std::string& output) { return "given/" + output
 MovedRuns::MovedRuns(const GradientSubject& subject, uint64_t seed) : subject_(subject), seed_(seed) {
   workspace_.confine(subject.files);
   for (const auto& [name, value] : subject.feeds) feed(name);
-  for (const std::string& name : written_by(subject.net))
+  for (const std::string& name : written_names(subject.net))
     if (subject.feeds.count(name) > 0) overwritten_.push_back(name);
   net_ = std::make_unique<Net>(subject.net, workspace_);
   run_once(*net_, seed_);
@@ -213,12 +208,12 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
   run_once(forward, seed);
   Net backward(halves.backward, workspace);
   run_once(backward, seed);
-  std::set<std::string> written = written_by(d.net);
+  std::set<std::string> written = written_names(d.net);
   for (const std::string& name : written)
     if (Tensor* value = float64_tensor(workspace, name)) fill_with_nan(*value);
   feed();
   run_once(forward, seed);
-  std::set<std::string> values = written_by(halves.forward);
+  std::set<std::string> values = written_names(halves.forward);
   for (const auto& feed_value : subject.feeds) values.insert(feed_value.first);
   spoil_values_not_kept(workspace, values, d.result.kept);
   run_once(backward, seed);

@@ -1,8 +1,9 @@
 #include "core/net/inner_net.h"
 
-#include <set>
+#include <algorithm>
 #include <utility>
 
+#include "core/net/dataflow.h"
 #include "core/tensor/tensor.h"
 
 namespace stepnet {
@@ -18,16 +19,6 @@ void add_place(Error& error, const char* argument, const OperatorDef& def) {
   error.add("in", fmt::format("{}{}the {} of {}", where, where.empty() ? "" : ", ", argument, def.type()));
 }
 
-std::set<std::string> read_from_outside(const NetDef& net) {
-  std::set<std::string> written, read;
-  for (const OperatorDef& op : net.op()) {
-    for (const std::string& name : op.input())
-      if (!name.empty() && written.count(name) == 0) read.insert(name);
-    written.insert(op.output().begin(), op.output().end());
-  }
-  return read;
-}
-
 }  // namespace
 
 InnerNet::InnerNet() = default;
@@ -38,7 +29,9 @@ void InnerNet::bind(const char* argument, const NetArg& net, const BlobCall& cal
   if (def.name().empty()) def.set_name(argument);
   auto bound = std::make_unique<Net>(def, call.workspace);
   reads_.clear();
-  for (const std::string& name : read_from_outside(def)) reads_.emplace_back(name, &call.workspace.at(name));
+  std::vector<std::string> names = read_from_outside(def);
+  std::ranges::sort(names);
+  for (const std::string& name : names) reads_.emplace_back(name, &call.workspace.at(name));
   net_ = std::move(bound);
 }
 

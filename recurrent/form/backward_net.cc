@@ -372,9 +372,8 @@ const std::string& dense_gradient(const GradientResult& result, const std::strin
 // Gradients go to their destinations: each is linked once, and written once more for every other destination.
 class GradientLinks {
  public:
-  GradientLinks(Expansion& e, const GradientResult& result) : e_(e), result_(result) {
-    for (const OperatorDef& op : e.backward.op()) written_.insert(op.output().begin(), op.output().end());
-  }
+  GradientLinks(Expansion& e, const GradientResult& result)
+      : e_(e), result_(result), written_(written_names(e.backward)) {}
 
   // What arrives from outside or from the timestep after.
   void give(const std::string& gradient, const std::string& external, int offset) {
@@ -426,15 +425,11 @@ void link_gradients(Expansion& e, const GradientResult& result) {
 }
 
 void declare_backward_net(Expansion& e) {
-  Names given, written;
+  Names given;
   auto add = [&](const std::string& name) {
     if (!name.empty() && given.insert(name).second) e.backward.add_external_input(name);
   };
-  for (const OperatorDef& op : e.backward.op()) {
-    for (const std::string& name : op.input())
-      if (written.count(name) == 0) add(name);
-    written.insert(op.output().begin(), op.output().end());
-  }
+  for (const std::string& name : read_from_outside(e.backward)) add(name);
   for (const std::string& output : e.state_output) add(output + "_grad");
   for (const BuiltOutput& output : e.outputs) add(output.gradient);
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/nearest.h"
+#include "core/net/dataflow.h"
 #include "recurrent/form/passes.h"
 
 namespace stepnet {
@@ -69,15 +70,9 @@ std::vector<StateView> parse_views(const RecurrentArgs& args) {
   return views;
 }
 
-std::set<std::string> written_by(const NetDef& net) {
-  std::set<std::string> names;
-  for (const OperatorDef& op : net.op()) names.insert(op.output().begin(), op.output().end());
-  return names;
-}
-
 // Every state must be handed on: a step blob that some operator writes is linked to its rows after the first.
 void check_states_are_written(const RecurrentSpec& spec) {
-  const std::set<std::string> written = written_by(spec.step_net);
+  const std::set<std::string> written = written_names(spec.step_net);
   std::set<std::string> states, handed_on;
   for (const StateSpec& state : spec.states) states.insert(state.name);
   for (const Link& link : spec.links)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/net/dataflow.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/keep_values.h"
@@ -418,8 +419,7 @@ void check_layout(const Backward& b) {
 
 // Where "param_grads" is absent the step net uses the total's own name; if the total has got another, the usual one.
 void name_param_gradients(RecurrentSpec& spec, const OperatorDef& def) {
-  std::set<std::string> written;
-  for (const OperatorDef& op : spec.backward_net.op()) written.insert(op.output().begin(), op.output().end());
+  const std::set<std::string> written = written_names(spec.backward_net);
   for (size_t i = 0; i < spec.params.size(); ++i) {
     std::string& grad = spec.params[i].grad;
     const int output = static_cast<int>(i) + 1;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/net/dataflow.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/bound_op.h"
 #include "core/operator/operator.h"
@@ -45,9 +46,7 @@ BackwardReads backward_reads(const RecurrentSpec& spec) {
   for (int index = 0; index < spec.backward_net.op_size(); ++index) {
     const OperatorDef& op = spec.backward_net.op(index);
     const OpSpec& schema = spec_in_net(spec.backward_net, index);
-    std::vector<bool> wanted;
-    for (const std::string& name : op.output()) wanted.push_back(!name.empty());
-    const std::vector<bool> values = value_reads(schema, op.input_size(), wanted);
+    const std::vector<bool> values = element_reads(schema, op);
     for (int i = 0; i < op.input_size(); ++i)
       if (written.count(op.input(i)) == 0) (values[i] ? reads.values : reads.shapes).insert(op.input(i));
     written.insert(op.output().begin(), op.output().end());

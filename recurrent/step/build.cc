@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/net/dataflow.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/dry_run.h"
 
@@ -312,7 +313,7 @@ StepIr build_step(StepSpec spec) {
   ir.spec = std::move(spec);
   ir.net_name = ir.spec.net->name();
   ir.spec.block = ir.ring = ir.after_block = std::max<int64_t>(std::min(ir.spec.block, ir.spec.steps), 1);
-  for (const OperatorDef& op : ir.spec.net->op()) ir.writes.insert(op.output().begin(), op.output().end());
+  ir.writes = written_names(*ir.spec.net);
   keep_sources_of_aliases(ir);
   add_given_slots(ir);
   for (int i = 0; i < ir.spec.net->op_size(); ++i) add_op(ir, i);

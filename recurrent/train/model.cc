@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/nearest.h"
+#include "core/net/dataflow.h"
 #include "core/net/net.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/segment_budget.h"
@@ -19,13 +20,8 @@ struct Names {
 };
 
 Names names_of(const NetDef& net) {
-  Names n;
-  for (const OperatorDef& op : net.op()) {
-    for (const std::string& name : op.input())
-      if (!name.empty() && n.written.count(name) == 0) n.read_first.insert(name);
-    n.written.insert(op.output().begin(), op.output().end());
-  }
-  return n;
+  const std::vector<std::string> read = read_from_outside(net);
+  return {{read.begin(), read.end()}, written_names(net)};
 }
 
 void require_written(const Names& names, const std::string& blob, std::string_view role) {
@@ -56,7 +52,7 @@ void check_carry(const Model& model, const Names& names) {
 // Everything that the net reads first must come from the init net, the reader or a carry.
 void check_sources(const Model& model, const Names& names) {
   std::set<std::string> known = {model.input, model.target};
-  for (const OperatorDef& op : model.init.op()) known.insert(op.output().begin(), op.output().end());
+  known.merge(written_names(model.init));
   for (const CarryLink& link : model.carry) known.insert(link.to());
   std::set<std::string> near = names.written;
   near.insert(known.begin(), known.end());

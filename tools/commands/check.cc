@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "core/gradcheck/input_text.h"
+#include "core/net/dataflow.h"
 #include "core/net/net.h"
 #include "core/passes/gradients.h"
 #include "recurrent/train/model.h"
@@ -22,18 +23,6 @@ struct CheckOptions {
   std::vector<std::string> shapes;
   bool strict = false;
 };
-
-// Blobs that the net reads before it writes them.
-std::vector<std::string> inputs_of(const NetDef& net) {
-  std::vector<std::string> inputs;
-  std::set<std::string> seen;
-  for (const OperatorDef& op : net.op()) {
-    for (const std::string& name : op.input())
-      if (!name.empty() && seen.insert(name).second) inputs.push_back(name);
-    seen.insert(op.output().begin(), op.output().end());
-  }
-  return inputs;
-}
 
 std::string typed(const std::string& name, const Types& types) {
   const auto it = types.find(name);
@@ -114,7 +103,7 @@ class Check {
     known_ = infer_net(net, std::move(known_));
     print_text("net \"{}\": {}\n", net.name(), counted(net.op_size(), "operator"));
     std::vector<std::string> inputs, parameters, unknown;
-    for (const std::string& name : inputs_of(net))
+    for (const std::string& name : read_from_outside(net))
       (parameters_.count(name) > 0 ? parameters : inputs).push_back(typed(name, known_));
     for (const OperatorDef& op : net.op())
       for (int i = 0; i < op.output_size(); ++i)
@@ -151,7 +140,7 @@ class Check {
     const GradientResult result = add_gradient_operators(both, request);
     infer_net(both, known_);
     std::vector<std::string> names;
-    for (const std::string& name : inputs_of(net)) {
+    for (const std::string& name : read_from_outside(net)) {
       const auto it = result.gradients.find(name);
       if (it != result.gradients.end() && it->second.defined()) names.push_back(name);
     }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <set>
 
+#include "core/net/dataflow.h"
 #include "core/operator/bound_op.h"
 #include "core/operator/dry_run.h"
 #include "recurrent/network/kept.h"
@@ -335,8 +336,7 @@ class NetDrawing {
 
   // A linked blob that the step net writes is an edge to the tensor outside, any other one from it.
   double draw_linked(const NetDef& net, const std::vector<Link>& links, Scope& outer, Scope& inner) {
-    std::set<std::string> written;
-    for (const OperatorDef& op : net.op()) written.insert(op.output().begin(), op.output().end());
+    const std::set<std::string> written = written_names(net);
     const auto text = [](const Link& l) {
       const std::string offset = l.offset == 0 ? "" : fmt::format(" + {}", l.offset);
       return fmt::format("row t{}{}", offset, l.window == 1 ? "" : fmt::format(", {} rows", l.window));

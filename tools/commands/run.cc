@@ -5,6 +5,7 @@
 #include "core/compute/threads.h"
 #include "core/io/npy.h"
 #include "core/nearest.h"
+#include "core/net/dataflow.h"
 #include "core/net/plan.h"
 #include "core/operator/anomaly.h"
 #include "core/tensor/tensor.h"
@@ -164,23 +165,19 @@ class RunCommand {
   void require_inputs() {
     const NetDef& net = file_.net();
     const std::set<std::string> listed(net.external_input().begin(), net.external_input().end());
-    std::set<std::string> written;
-    for (const OperatorDef& op : net.op()) {
-      for (const std::string& name : op.input()) {
-        const bool ours = listed.empty() || listed.count(name) > 0;
-        if (!name.empty() && ours && written.count(name) == 0 && !workspace_.find(name)) refuse_input(op, name);
-      }
-      written.insert(op.output().begin(), op.output().end());
-    }
+    for (const std::string& name : read_from_outside(net))
+      if ((listed.empty() || listed.count(name) > 0) && !workspace_.find(name)) refuse_input(name);
   }
 
-  [[noreturn]] void refuse_input(const OperatorDef& op, const std::string& name) {
+  [[noreturn]] void refuse_input(const std::string& name) {
     std::vector<std::string> names = workspace_.names();
     for (const OperatorDef& other : file_.net().op())
       names.insert(names.end(), other.output().begin(), other.output().end());
     Error error(fmt::format("the net reads \"{}\", which holds nothing.{}", name, suggest(name, names)),
                 fmt::format("give it with --feed {}=FILE.npy, or name a net that fills it with --init", name));
-    if (const std::string place = source_text(op); !place.empty()) error.add("in", place);
+    const auto reader = std::ranges::find_if(
+        file_.net().op(), [&](const OperatorDef& op) { return std::ranges::count(op.input(), name) > 0; });
+    if (const std::string place = source_text(*reader); !place.empty()) error.add("in", place);
     throw error;
   }
 

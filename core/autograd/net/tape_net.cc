@@ -269,19 +269,13 @@ TapeNet::Reads TapeNet::backward_part(const Mask& wanted, const std::vector<std:
   reads.net.mutable_op()->DeleteSubrange(0, result.first_gradient_op);
   reads.gradients = std::move(result.gradients);
   reads.values = std::move(result.kept);
-  std::set<std::string> seen;
-  const auto read = [&](const std::string& name) {
-    if (!name.empty() && reads.written.count(name) == 0 && seen.insert(name).second) reads.names.push_back(name);
-  };
-  for (const OperatorDef& op : reads.net.op()) {
-    for (const std::string& name : op.input()) read(name);
-    for (const std::string& name : op.output()) reads.written.insert(name);
-  }
+  reads.names = read_from_outside(reads.net);
+  reads.written = written_names(reads.net);
   for (const std::string& input : request.wanted)  // a gradient may be a forward value as it is
     if (const auto it = reads.gradients.find(input); it != reads.gradients.end())
       for (const std::string& name : {it->second.dense, it->second.indices, it->second.values})
         if (!name.empty() && reads.written.count(name) + reads.given.count(name) == 0) {
-          read(name);
+          if (place_in(reads.names, name) < 0) reads.names.push_back(name);
           reads.values.insert(name);
         }
   return reads;
