@@ -331,27 +331,47 @@ void preflight_net(const NetDef& def, const Workspace& workspace) {
   for (int i = 0; i < def.op_size(); ++i) preflight(bind_op(def.op(i), def.name(), i), workspace);
 }
 
-std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known) {
-  for (int i = 0; i < def.op_size(); ++i) {
-    const BoundOp op = bind_op(def.op(i), def.name(), i);
-    std::vector<TensorType> in(def.op(i).input_size()), out(def.op(i).output_size());
-    std::vector<std::string> shapes;
-    for (size_t k = 0; k < in.size(); ++k) {
-      const std::string& name = def.op(i).input(static_cast<int>(k));
-      if (name.empty()) in[k].absent = true;
-      if (const auto it = known.find(name); it != known.end()) in[k] = it->second;
-      if (in[k].known) shapes.push_back(fmt::format("{} is {}", name, in[k].str()));
-    }
-    for (size_t k = 0; k < out.size(); ++k) out[k].absent = def.op(i).output(static_cast<int>(k)).empty();
-    try {
-      infer_types(op, in, out);
-    } catch (Error& e) {
-      add_op_context(e, op, shapes);
-      throw;
-    }
-    for (size_t k = 0; k < out.size(); ++k)
-      if (!out[k].absent) known[def.op(i).output(static_cast<int>(k))] = out[k];
+namespace {
+
+TypedOp infer_op(BoundOp op, const std::map<std::string, TensorType>& known) {
+  TypedOp typed{std::move(op), {}, {}};
+  std::vector<std::string> shapes;
+  for (const std::string& name : typed.op.def.input()) {
+    TensorType& type = typed.in.emplace_back();
+    if (name.empty()) type.absent = true;
+    if (const auto it = known.find(name); it != known.end()) type = it->second;
+    if (type.known) shapes.push_back(fmt::format("{} is {}", name, type.str()));
   }
+  for (const std::string& name : typed.op.def.output()) typed.out.emplace_back().absent = name.empty();
+  try {
+    infer_types(typed.op, typed.in, typed.out);
+  } catch (Error& e) {
+    add_op_context(e, typed.op, shapes);
+    throw;
+  }
+  return typed;
+}
+
+}  // namespace
+
+std::vector<TypedOp> infer_ops(const NetDef& def, std::map<std::string, TensorType>& known,
+                               const std::map<std::string, TensorType>& bounds) {
+  std::vector<TypedOp> ops;
+  for (int i = 0; i < def.op_size(); ++i) {
+    ops.push_back(infer_op(bind_op(def.op(i), def.name(), i), known));
+    for (size_t o = 0; o < ops[i].out.size(); ++o) {
+      const TensorType& type = ops[i].out[o];
+      if (type.absent) continue;
+      const std::string& name = def.op(i).output(static_cast<int>(o));
+      const auto bound = type.known ? bounds.end() : bounds.find(name);
+      known[name] = bound == bounds.end() ? type : bound->second;
+    }
+  }
+  return ops;
+}
+
+std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known) {
+  infer_ops(def, known);
   return known;
 }
 

@@ -90,6 +90,17 @@ void check_net(const NetDef& def, const std::set<std::string>* available, std::v
 // Asks every operator what can be said before it runs (a Save whose target is already there). Throws Error.
 void preflight_net(const NetDef& def, const Workspace& workspace);
 
+struct TypedOp {
+  BoundOp op;
+  std::vector<TensorType> in, out;
+};
+
+// The types of what each operator reads and writes, as far as they can be known without data. `known`: of the blobs so
+// far; afterwards those that the net leaves. `bounds`: what later operators are to find where a type cannot be known.
+// Throws Error where shapes do not fit.
+std::vector<TypedOp> infer_ops(const NetDef& def, std::map<std::string, TensorType>& known,
+                               const std::map<std::string, TensorType>& bounds = {});
+
 // Types of every blob that can be known without data, from those given. Throws Error where shapes do not fit.
 std::map<std::string, TensorType> infer_net(const NetDef& def, std::map<std::string, TensorType> known);
 

@@ -1,190 +1,153 @@
 #include "core/passes/memory_values.h"
 
 #include <algorithm>
+#include <limits>
 
-#include "core/operator/in_place.h"
-#include "core/operator/nets_inside.h"
+#include "core/net/liveness.h"
+#include "core/net/net.h"
+#include "core/operator/dry_run.h"
 
 namespace stepnet {
 namespace {
 
-class Valuing {
+// At least one for each element that is written, so that nothing is run again for nothing.
+double cost_of(const TypedOp& typed) {
+  double elements = 0;
+  for (const TensorType& out : typed.out)
+    if (out.known) elements += static_cast<double>(out.shape.size());
+  return std::max(elements, op_flops(typed.op, typed.in, typed.out));
+}
+
+// The bytes of blobs; those that are not known are noted.
+class Sizes {
  public:
-  Valuing(const NetDef& net, int forward, const MemoryQuestion& question)
-      : lasting_(lasting_blobs(net, question)), question_(question) {
-    result_.forward = forward;
-    for (SizedOp& sized : size_ops(net, question)) add_op(std::move(sized));
-    result_.lasting = question.reserved;
-    for (const MemoryStorage& s : result_.storages)
-      if (s.lasting) result_.lasting += s.bytes;
-    add_unread_feeds();
-    for (int i = 0; i < forward; ++i) result_.ops[i].fixed = is_fixed(result_.ops[i]);
+  explicit Sizes(const MemoryQuestion& question) : question_(question) {}
+
+  OpBytes of(const TypedOp& typed) {
+    OpBytes bytes;
+    for (size_t k = 0; k < typed.in.size(); ++k)
+      bytes.in.push_back(of(typed.op.def.input(static_cast<int>(k)), typed.in[k]));
+    for (size_t o = 0; o < typed.out.size(); ++o)
+      bytes.out.push_back(of(typed.op.def.output(static_cast<int>(o)), typed.out[o]));
+    return bytes;
   }
 
-  MemoryValues result() { return std::move(result_); }
+  void require_all() const {
+    require(missing_.empty(),
+            "the bytes of {} are not known: give the shapes of what the net reads, and the most bytes "
+            "of what depends on data",
+            fmt::join(missing_, ", "));
+  }
 
  private:
-  void add_op(SizedOp sized) {
-    MemoryValues::Op op;
-    const OperatorDef& def = sized.op.def;
-    const int i = static_cast<int>(result_.ops.size());
-    for (int k = 0; k < def.input_size(); ++k) {
-      const bool read = sized.reads[k] && !def.input(k).empty();
-      const int value = def.input(k).empty() ? -1 : current(def.input(k), sized.in_bytes[k]);
-      op.inputs.push_back(read ? value : -1);
-      if (!read && value >= 0) op.shape_inputs.push_back(value);
-      if (!read) continue;
-      MemoryValue& v = result_.values[value];
-      if (v.readers.empty() || v.readers.back() != i) v.readers.push_back(i);
-      v.by_name = v.by_name || (sized.op.spec->blob_kernel && i >= result_.forward);
-      touch(v.storage, i);
-    }
-    keep_for_inner_nets(def);
-    for (int o = 0; o < def.output_size(); ++o) op.outputs.push_back(def.output(o).empty() ? -1 : write(sized, o, i));
-    op.sized = std::move(sized);
-    result_.ops.push_back(std::move(op));
+  int64_t of(const std::string& name, const TensorType& type) {
+    if (name.empty()) return 0;
+    if (type.known) return allocated_bytes(type);
+    if (const auto bound = question_.bounds.find(name); bound != question_.bounds.end())
+      return allocated_bytes(bound->second);
+    if (const auto given = question_.bytes.find(name); given != question_.bytes.end())
+      return allocated_bytes(given->second);
+    missing_.insert("\"" + name + "\"");
+    return 0;
   }
 
-  // Nets in arguments run on the blobs of the net around them.
-  void keep_for_inner_nets(const OperatorDef& def) {
-    const bool has_nets =
-        std::ranges::any_of(def.arg(), [](const Argument& a) { return a.has_n() || a.nets_size() > 0; });
-    if (!has_nets) return;
-    NetDef around;
-    *around.add_op() = def;
-    for_each_net(around, [&](const NetDef& net) {
-      if (&net == &around) return;
-      for (const OperatorDef& inner : net.op())
-        for (const std::string& name : inner.input())
-          if (const auto found = current_.find(name); found != current_.end())
-            result_.values[found->second].by_name = true;
-    });
-  }
-
-  // The value that a name holds now.
-  int current(const std::string& name, int64_t bytes) {
-    const auto found = current_.find(name);
-    if (found != current_.end()) return found->second;
-    return current_[name] = add_value(bind(name, add_storage(bytes)), -1);
-  }
-
-  int write(const SizedOp& sized, int o, int i) {
-    const std::string& name = sized.op.def.output(o);
-    const int aliased = aliased_input(*sized.op.spec, o);
-    if (aliased >= 0 && aliased < sized.op.def.input_size()) {
-      const int source = current_.at(sized.op.def.input(aliased));
-      const int storage = result_.values[source].storage;
-      touch(storage, i);
-      const int value = add_value(bind(name, storage), i);
-      result_.values[value].alias_of = source;
-      return current_[name] = value;
-    }
-    const auto bound = storage_of_.find(name);
-    const bool stays = bound != storage_of_.end() &&
-                       (names_[bound->second].size() == 1 || sized.op.spec->blob_kernel || is_over(sized, o));
-    const int storage = stays ? bound->second : bind(name, add_storage(0));
-    result_.storages[storage].bytes = std::max(result_.storages[storage].bytes, sized.out_bytes[o]);
-    touch(storage, i);
-    const int value = add_value(storage, i);
-    for (const std::string& other : names_[storage]) {
-      const auto held = current_.find(other);
-      if (held != current_.end()) overwrite(result_.values[held->second], i);
-      current_[other] = value;
-    }
-    return value;
-  }
-
-  // True if the output is written over the bytes that an input shows, be it under another name.
-  bool is_over(const SizedOp& sized, int o) const {
-    const OperatorDef& def = sized.op.def;
-    const int storage = storage_of_.at(def.output(o));
-    for (int k = 0; k < def.input_size(); ++k) {
-      const auto input = storage_of_.find(def.input(k));
-      if (input != storage_of_.end() && input->second == storage && may_write_over(*sized.op.spec, k, o)) return true;
-    }
-    return false;
-  }
-
-  void overwrite(MemoryValue& v, int i) {
-    v.overwritten = std::min(v.overwritten, i);
-    // What comes after the forward part writes its storage, so it cannot be another one.
-    if (i >= result_.forward) v.by_name = true;
-  }
-
-  int add_storage(int64_t bytes) {
-    result_.storages.push_back({.bytes = bytes});
-    names_.emplace_back();
-    return static_cast<int>(result_.storages.size()) - 1;
-  }
-
-  int add_value(int storage, int writer) {
-    MemoryValue v;
-    v.writer = writer;
-    v.storage = storage;
-    result_.values.push_back(std::move(v));
-    return static_cast<int>(result_.values.size()) - 1;
-  }
-
-  // Gives the name that storage, and takes it from the one it had.
-  int bind(const std::string& name, int storage) {
-    const auto had = storage_of_.find(name);
-    if (had != storage_of_.end()) names_[had->second].erase(name);
-    storage_of_[name] = storage;
-    names_[storage].insert(name);
-    result_.storages[storage].lasting = result_.storages[storage].lasting || lasting_.count(name) > 0;
-    return storage;
-  }
-
-  void touch(int storage, int i) {
-    MemoryStorage& s = result_.storages[storage];
-    s.first = std::min(s.first, i);
-    if (i < result_.forward) s.last_forward = i;
-    s.last = i;
-  }
-
-  void add_unread_feeds() {
-    for (const auto& [name, type] : question_.feeds)
-      if (storage_of_.count(name) == 0 && type.known) result_.lasting += allocated_bytes(type);
-  }
-
-  bool is_fixed(const MemoryValues::Op& op) const {
-    const OpSpec& spec = *op.sized.op.spec;
-    if (spec.side_effect || spec.blob_kernel) return true;
-    for (size_t o = 0; o < op.outputs.size(); ++o)
-      if (op.outputs[o] >= 0 && !op.sized.out[o].known) return true;
-    // It would read the shape of what the blob holds by then.
-    if (std::ranges::any_of(op.shape_inputs, [&](int v) { return result_.values[v].overwritten < result_.forward; }))
-      return true;
-    return std::any_of(op.inputs.begin(), op.inputs.end(), [&](int input) {
-      if (input < 0) return false;
-      const MemoryValue& v = result_.values[input];
-      return v.overwritten < result_.forward && (v.writer < 0 || result_.ops[v.writer].fixed);
-    });
-  }
-
-  MemoryValues result_;
-  const std::set<std::string> lasting_;
   const MemoryQuestion& question_;
-  std::map<std::string, int> current_, storage_of_;
-  std::vector<std::set<std::string>> names_;  // by storage
+  std::set<std::string> missing_;
 };
+
+DataflowOptions options_for(const NetDef& net, const MemoryQuestion& question, const std::vector<OpBytes>& bytes) {
+  DataflowOptions options{.visible = question.keep, .blob_ops_write_over = true, .bytes = bytes};
+  options.visible.insert(net.external_output().begin(), net.external_output().end());
+  options.visible.insert(net.external_input().begin(), net.external_input().end());
+  for (const auto& [name, type] : question.feeds) options.visible.insert(name);
+  return options;
+}
+
+void find_last_forward(MemoryValues& values) {
+  values.last_forward.assign(values.flow.storages().size(), -1);
+  for (int i = 0; i < values.forward; ++i)
+    for (const std::span<const int> touched : {values.flow.reads(i), values.flow.outputs(i)})
+      for (const int value : touched)
+        if (value >= 0) values.last_forward[values.value(value).storage] = i;
+}
+
+// What comes after the forward part and writes its storage keeps a value where it is, too.
+void find_by_name(MemoryValues& values) {
+  for (const NetValue& value : values.flow.values())
+    values.by_name.push_back(value.by_name || value.last_overwritten >= values.forward);
+  for (int i = values.forward; i < static_cast<int>(values.ops.size()); ++i)
+    for (const int value : values.flow.reads(i))
+      if (value >= 0 && values.ops[i].op.spec->blob_kernel) values.by_name[value] = true;
+}
+
+bool is_fixed(const MemoryValues& values, int i, const TypedOp& typed) {
+  const OpSpec& spec = *values.ops[i].op.spec;
+  if (spec.side_effect || spec.blob_kernel) return true;
+  for (size_t o = 0; o < typed.out.size(); ++o)
+    if (!typed.out[o].absent && !typed.out[o].known) return true;
+  const std::span<const int> inputs = values.flow.inputs(i), reads = values.flow.reads(i);
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    if (inputs[k] < 0) continue;
+    const NetValue& value = values.value(values.flow.stored(inputs[k]));
+    if (value.overwritten >= values.forward) continue;
+    // It would read the shape of what the blob holds by then.
+    if (reads[k] < 0 || value.writer < 0 || values.ops[value.writer].fixed) return true;
+  }
+  return false;
+}
+
+int64_t lasting_bytes(const MemoryValues& values, const MemoryQuestion& question) {
+  int64_t lasting = 0;
+  for (const ValueStorage& s : values.flow.storages())
+    if (s.lasting) lasting += s.bytes;
+  for (const auto& [name, type] : question.feeds)
+    if (values.flow.find(name) < 0 && type.known) lasting += allocated_bytes(type);
+  return lasting;
+}
 
 }  // namespace
 
+int64_t allocated_bytes(const TensorType& type) {
+  if (type.dtype == DType::string) return 0;
+  const int64_t bytes = byte_size(type.dtype, type.shape);
+  require(bytes <= std::numeric_limits<int64_t>::max() - allocated_bytes(1), "{} bytes are more than a machine has",
+          bytes);
+  return allocated_bytes(bytes);
+}
+
 int MemoryValues::last_use(int value) const {
-  const MemoryValue& v = values[value];
-  const int read = v.readers.empty() ? -1 : v.readers.back();
-  return v.by_name ? std::max(read, storages[v.storage].last) : read;
+  const std::vector<int>& readers = flow.value(value).readers;
+  const int read = readers.empty() ? -1 : readers.back();
+  return by_name[value] ? std::max(read, storage(flow.value(value).storage).last) : read;
 }
 
 bool MemoryValues::is_read_forward_from(int value, int op) const {
-  const std::vector<int>& readers = values[value].readers;
+  const std::vector<int>& readers = flow.value(value).readers;
   const auto next = std::lower_bound(readers.begin(), readers.end(), op);
   return next != readers.end() && *next < forward;
 }
 
 MemoryValues value_net(const NetDef& net, int forward, const MemoryQuestion& question) {
-  return Valuing(net, forward, question).result();
+  std::map<std::string, TensorType> known = question.feeds;
+  std::vector<TypedOp> typed = infer_ops(net, known, question.bounds);
+  Sizes sizes(question);
+  std::vector<OpBytes> bytes;
+  std::vector<const BoundOp*> bound;
+  std::vector<MemoryValues::Op> ops;
+  for (const TypedOp& op : typed) {
+    bytes.push_back(sizes.of(op));
+    bound.push_back(&op.op);
+    ops.push_back({.op = op.op, .out_bytes = bytes.back().out, .flops = cost_of(op)});
+  }
+  sizes.require_all();
+  MemoryValues values{.forward = forward,
+                      .ops = std::move(ops),
+                      .flow = Dataflow(std::span<const BoundOp* const>(bound), options_for(net, question, bytes))};
+  find_last_forward(values);
+  find_by_name(values);
+  for (int i = 0; i < forward; ++i) values.ops[i].fixed = is_fixed(values, i, typed[i]);
+  values.lasting = lasting_bytes(values, question);
+  return values;
 }
 
 }  // namespace stepnet

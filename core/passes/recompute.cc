@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "core/net/net.h"
+#include "core/tensor/dry_device.h"
+
 namespace stepnet {
 namespace {
 
@@ -12,7 +15,48 @@ MemoryValues checked_values(const NetDef& training, int first_gradient_op, const
   return value_net(training, first_gradient_op, question);
 }
 
+// Of the scope's blocks that are not what kernels work on: the most at a time since an event, and those of now.
+NetBytes bytes_since(const DryScope& scope, int64_t start) {
+  std::vector<int64_t> changes(static_cast<size_t>(scope.events()));
+  for (const DryBlock& block : scope.blocks()) {
+    if (block.category == MemoryCategory::workspace) continue;
+    changes[static_cast<size_t>(block.made)] += block.bytes;
+    if (block.gone >= 0) changes[static_cast<size_t>(block.gone)] -= block.bytes;
+  }
+  NetBytes bytes;
+  for (size_t event = 0; event <= changes.size(); ++event) {
+    if (static_cast<int64_t>(event) >= start) bytes.peak = std::max(bytes.peak, bytes.lasting);
+    if (event < changes.size()) bytes.lasting += changes[event];
+  }
+  return bytes;
+}
+
 }  // namespace
+
+NetBytes dry_run_bytes(const NetDef& net, const MemoryQuestion& question) {
+  DryScope scope;
+  for (const auto& [name, type] : question.bounds) scope.bounds[name] = {type.dtype, type.shape};
+  Workspace workspace;
+  // What the net leaves in another shape is fed again before the second run, as data are.
+  const auto feed = [&] {
+    for (const auto& [name, type] : question.feeds) {
+      require(type.known, "the type of \"{}\" is not known", name);
+      if (Tensor& fed = workspace.tensor(name);
+          fed.dtype() != type.dtype || fed.shape() != type.shape || !fed.defined())
+        fed = Tensor::empty(type.dtype, type.shape);
+    }
+  };
+  feed();
+  Net bound(net, workspace, {.release_intermediates = true, .keep = question.keep});
+  int64_t start = 0;
+  for (int i = 0; i < 2; ++i) {
+    feed();
+    start = scope.events();
+    RunContext run;
+    bound.run(run);
+  }
+  return bytes_since(scope, start);
+}
 
 RecomputePlanner::RecomputePlanner(const NetDef& training, int first_gradient_op, const MemoryQuestion& question,
                                    std::function<int64_t(const NetDef&)> peak_of)
@@ -20,7 +64,7 @@ RecomputePlanner::RecomputePlanner(const NetDef& training, int first_gradient_op
       peak_of_(std::move(peak_of)),
       values_(checked_values(training, first_gradient_op, question)),
       cuts_(values_) {
-  if (!peak_of_) peak_of_ = [question](const NetDef& net) { return count_memory(net, question).peak; };
+  if (!peak_of_) peak_of_ = [question](const NetDef& net) { return dry_run_bytes(net, question).peak; };
   whole_ = plan_of({});
   least_ = plan_of(*cuts_.cheapest(cuts_.least_bytes()));
   if (whole_.peak <= least_.peak) least_ = whole_;
@@ -31,7 +75,7 @@ RecomputePlan RecomputePlanner::plan_of(const Division& division) const {
   plan.net = with_segments_again(training_, values_, division.segments, &plan.again);
   plan.peak = peak_of_(plan.net);
   plan.extra_flops = division.flops;
-  for (const MemoryValues::Op& op : values_.ops) plan.flops += op.sized.flops;
+  for (const MemoryValues::Op& op : values_.ops) plan.flops += op.flops;
   for (const Segment& segment : division.segments)
     if (segment.again) plan.segments.push_back(segment);
   return plan;

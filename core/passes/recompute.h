@@ -9,8 +9,9 @@
 // depend on data, and those that read what has been overwritten in place.
 //
 // Bytes are all that the net's blobs take on the CPU while it runs with NetOptions::release_intermediates, those that
-// exist before included, in every run from the first on. The promised peak is counted over the operators of the net
-// that is returned (core/passes/memory_count.h), so it holds for each.
+// exist before included, in every run from the first on. The promised peak is that of a dry run of the net that is
+// returned, so it holds for each; finding it takes such a run for each plan that is looked at, not for each that is
+// searched.
 // Threads: immutable once built.
 #pragma once
 
@@ -22,6 +23,16 @@
 #include "core/passes/recompute_cuts.h"
 
 namespace stepnet {
+
+// What the blobs of a net take on the CPU: the most while it runs, and what is there between two runs. Memory that
+// matrix products keep (product_bytes()) is not counted.
+struct NetBytes {
+  int64_t peak = 0, lasting = 0;
+};
+
+// Of the second dry run (core/tensor/dry_device.h) of the net, and so of every later one, with
+// NetOptions::release_intermediates. Throws Error: the net's, and what needs the elements of a tensor.
+NetBytes dry_run_bytes(const NetDef& net, const MemoryQuestion& question);
 
 struct RecomputePlan {
   NetDef net;
@@ -35,8 +46,8 @@ struct RecomputePlan {
 class RecomputePlanner {
  public:
   // `first_gradient_op`: as in GradientResult; what comes before is the forward part. `peak_of`: the bytes of a net, if
-  // not by count_memory. Whatever it says is what a plan promises; but of plans that differ little the cheapest may
-  // then be missed, and more bytes may cost more. Throws Error as count_memory does.
+  // not by dry_run_bytes. Whatever it says is what a plan promises; but of plans that differ little the cheapest may
+  // then be missed, and more bytes may cost more. Throws Error as value_net and dry_run_bytes do.
   RecomputePlanner(const NetDef& training, int first_gradient_op, const MemoryQuestion& question,
                    std::function<int64_t(const NetDef&)> peak_of = {});
 

@@ -21,11 +21,11 @@ class Rewriting {
     std::vector<OperatorDef>& added = inserted_[rerun.before];
     for (const int op : rerun.ops) added.push_back(second(op, rerun, renamed));
     for (const int value : rerun.dropped) {
-      for (const int reader : values_.values[value].readers) {
+      for (const int reader : values_.value(value).readers) {
         if (reader < values_.forward) continue;
-        const MemoryValues::Op& op = values_.ops[reader];
-        for (size_t k = 0; k < op.inputs.size(); ++k)
-          if (op.inputs[k] == value) read_instead_[{reader, static_cast<int>(k)}] = stand_in(value, op, k, renamed);
+        const std::span<const int> reads = values_.flow.reads(reader);
+        for (int k = 0; k < static_cast<int>(reads.size()); ++k)
+          if (reads[k] == value) read_instead_[{reader, k}] = stand_in(value, training_.op(reader).input(k), renamed);
       }
     }
   }
@@ -49,11 +49,11 @@ class Rewriting {
   // The operator as it runs again.
   OperatorDef second(int i, const Rerun& rerun, std::map<std::string, std::string>& renamed) {
     OperatorDef op = training_.op(i);
-    const MemoryValues::Op& values = values_.ops[i];
-    if (values.sized.op.spec->random) op.SetExtension(draws_as, std::string(draw_name(op)));
+    const std::span<const int> reads = values_.flow.reads(i);
+    if (values_.ops[i].op.spec->random) op.SetExtension(draws_as, std::string(draw_name(op)));
     for (int k = 0; k < op.input_size(); ++k) {
       // What stays is read again even if the segment makes it once more beside something else.
-      if (values.inputs[k] < 0 || std::ranges::binary_search(rerun.sources, values.inputs[k])) continue;
+      if (reads[k] < 0 || std::ranges::binary_search(rerun.sources, reads[k])) continue;
       if (const auto found = renamed.find(op.input(k)); found != renamed.end()) op.set_input(k, found->second);
     }
     for (std::string& name : *op.mutable_output()) {
@@ -64,15 +64,11 @@ class Rewriting {
     return op;
   }
 
-  // What the gradient operator reads in place of its input `k`.
-  std::string stand_in(int value, const MemoryValues::Op& reader, size_t k,
-                       const std::map<std::string, std::string>& renamed) {
-    auto found = renamed.find(reader.sized.op.def.input(static_cast<int>(k)));
-    if (found == renamed.end()) {  // it reads it by another name of the same storage
-      const MemoryValues::Op& writer = values_.ops[values_.values[value].writer];
-      const auto o = std::ranges::find(writer.outputs, value) - writer.outputs.begin();
-      found = renamed.find(writer.sized.op.def.output(static_cast<int>(o)));
-    }
+  // What the gradient operator reads in place of its input of that name.
+  std::string stand_in(int value, const std::string& name, const std::map<std::string, std::string>& renamed) {
+    auto found = renamed.find(name);
+    if (found == renamed.end())  // it reads it by another name of the same storage
+      found = renamed.find(values_.flow.name(values_.value(value).blob));
     if (std::ranges::find(names_, found->second) == names_.end()) names_.push_back(found->second);
     return found->second;
   }

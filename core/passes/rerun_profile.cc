@@ -30,10 +30,10 @@ SegmentProfile::SegmentProfile(const MemoryValues& net, const Segment& segment, 
     : net_(net),
       segment_(segment),
       rerun_(rerun),
-      sources_(net.values.size()),
-      kept_(net.storages.size()),
-      crossing_(net.storages.size()),
-      fresh_(net.storages.size()) {
+      sources_(net.flow.values().size()),
+      kept_(net.flow.storages().size()),
+      crossing_(net.flow.storages().size()),
+      fresh_(net.flow.storages().size()) {
   find_fresh();
   hold_kept();
   find_crossing(crossing);
@@ -49,12 +49,12 @@ int64_t SegmentProfile::kept() const {
 // not needed any more, is taken off.
 void SegmentProfile::find_crossing(const std::vector<int>& crossing) {
   for (const int value : crossing) {
-    const MemoryValue& v = net_.values[value];
+    const NetValue& v = net_.value(value);
     if (net_.is_lasting(value) || !net_.is_read_backward(value)) continue;
     const bool is_known = v.readers.front() >= segment_.begin && !crossing_.find(v.storage);
     Held& held = crossing_.get(v.storage);
     held = held_storage(v.storage);
-    held.last = is_known ? net_.last_use(value) : MemoryValue::kNever;
+    held.last = is_known ? net_.last_use(value) : NetValue::kNever;
     if (const Held* source = sources_.find(value)) held = longer(held, *source);
   }
 }
@@ -95,8 +95,8 @@ int64_t SegmentProfile::rerun_peak(int64_t live) const {
 }
 
 SegmentProfile::Held SegmentProfile::held_storage(int storage) const {
-  const MemoryStorage& s = net_.storages[storage];
-  return {s.bytes, s.first, s.last_forward, -1};
+  const ValueStorage& s = net_.storage(storage);
+  return {s.bytes, s.first, net_.last_forward[storage], -1};
 }
 
 SegmentProfile::Held SegmentProfile::longer(Held held, const Held& other) {
@@ -107,7 +107,7 @@ SegmentProfile::Held SegmentProfile::longer(Held held, const Held& other) {
 
 void SegmentProfile::hold(int value, const Held& time) {
   if (net_.is_lasting(value)) return;
-  const int storage = net_.values[value].storage;
+  const int storage = net_.value(value).storage;
   Held& held = kept_.get(storage, held_storage(storage));
   held = longer(held, time);
 }
@@ -117,18 +117,18 @@ bool SegmentProfile::runs_again(int op) const { return std::ranges::binary_searc
 void SegmentProfile::find_fresh() {
   for (const int source : rerun_.sources) sources_.get(source).last = rerun_.before - 1;
   for (size_t at = 0; at < rerun_.ops.size(); ++at) {
-    const MemoryValues::Op& op = net_.ops[rerun_.ops[at]];
-    for (const int value : op.inputs) extend(value, static_cast<int>(at));
-    for (size_t o = 0; o < op.outputs.size(); ++o) {
-      const int value = op.outputs[o];
+    const int op = rerun_.ops[at];
+    for (const int value : net_.flow.reads(op)) extend(value, static_cast<int>(at));
+    for (size_t o = 0; o < net_.flow.outputs(op).size(); ++o) {
+      const int value = net_.flow.outputs(op)[o];
       if (value < 0) continue;
       const bool is_read = std::ranges::binary_search(rerun_.dropped, value);
-      if (net_.values[value].alias_of >= 0) {
+      if (net_.value(value).alias_of >= 0) {
         if (is_read) extend_source(value);
         continue;
       }
-      Fresh& fresh = fresh_.get(net_.values[value].storage, Fresh{.first = static_cast<int>(at)});
-      fresh.bytes = std::max(fresh.bytes, op.sized.out_bytes[o]);
+      Fresh& fresh = fresh_.get(net_.value(value).storage, Fresh{.first = static_cast<int>(at)});
+      fresh.bytes = std::max(fresh.bytes, net_.ops[op].out_bytes[o]);
       fresh.last = std::max(fresh.last, static_cast<int>(at));
       if (is_read) read_backward(fresh, value);
     }
@@ -137,7 +137,7 @@ void SegmentProfile::find_fresh() {
 
 void SegmentProfile::read_backward(Fresh& fresh, int value) const {
   fresh.last = static_cast<int>(rerun_.ops.size());
-  fresh.last_backward = std::max(fresh.last_backward, net_.values[value].readers.back());
+  fresh.last_backward = std::max(fresh.last_backward, net_.value(value).readers.back());
 }
 
 void SegmentProfile::extend(int value, int at) {
@@ -145,33 +145,33 @@ void SegmentProfile::extend(int value, int at) {
   const int root = root_of(value);
   if (Held* source = sources_.find(root)) {
     source->last_again = std::max(source->last_again, at);
-  } else if (Fresh* fresh = fresh_.find(net_.values[value].storage)) {
+  } else if (Fresh* fresh = fresh_.find(net_.value(value).storage)) {
     fresh->last = std::max(fresh->last, at);
   }
 }
 
 int SegmentProfile::root_of(int value) const {
-  while (net_.values[value].alias_of >= 0 && runs_again(net_.values[value].writer)) value = net_.values[value].alias_of;
+  while (net_.value(value).alias_of >= 0 && runs_again(net_.value(value).writer)) value = net_.value(value).alias_of;
   return value;
 }
 
 void SegmentProfile::extend_source(int value) {
   const int root = root_of(value);
   if (Held* source = sources_.find(root)) {
-    source->last = std::max(source->last, net_.values[value].readers.back());
-  } else if (Fresh* fresh = fresh_.find(net_.values[root].storage)) {
+    source->last = std::max(source->last, net_.value(value).readers.back());
+  } else if (Fresh* fresh = fresh_.find(net_.value(root).storage)) {
     read_backward(*fresh, value);
   }
 }
 
 void SegmentProfile::hold_kept() {
   for (int i = segment_.begin; i < segment_.end; ++i)
-    for (const int value : net_.ops[i].outputs)
+    for (const int value : net_.flow.outputs(i))
       if (value >= 0 && net_.is_read_backward(value) && !std::ranges::binary_search(rerun_.dropped, value))
         hold(value, Held{.last = net_.last_use(value)});
   for (const auto& [source, time] : sources_) {
     // Segments before keep what the backward part reads.
-    const bool is_kept_before = net_.is_read_backward(source) && net_.values[source].writer < segment_.begin;
+    const bool is_kept_before = net_.is_read_backward(source) && net_.value(source).writer < segment_.begin;
     if (!is_kept_before) hold(source, time);
   }
 }

@@ -11,13 +11,12 @@ namespace {
 
 // A value of a segment that the backward part reads, and that stays even if the segment runs again.
 bool stays(const MemoryValues& net, int value, int end) {
-  const MemoryValue& v = net.values[value];
-  return net.ops[v.writer].fixed || v.by_name || net.is_read_forward_from(value, end);
+  return net.ops[net.value(value).writer].fixed || net.by_name[value] || net.is_read_forward_from(value, end);
 }
 
 bool is_made_again(const MemoryValues& net, int value, int begin, int end) {
-  const MemoryValue& v = net.values[value];
-  if (v.writer < begin || v.writer >= end || net.is_lasting(value) || net.ops[v.writer].fixed) return false;
+  const int writer = net.value(value).writer;
+  if (writer < begin || writer >= end || net.is_lasting(value) || net.ops[writer].fixed) return false;
   return !net.is_read_backward(value) || !stays(net, value, end);
 }
 
@@ -27,11 +26,11 @@ void sort_once(std::vector<int>& numbers) {
 }
 
 void find_dropped(const MemoryValues& net, int begin, int end, Rerun& rerun) {
-  rerun.before = MemoryValue::kNever;
+  rerun.before = NetValue::kNever;
   for (int i = begin; i < end; ++i)
-    for (const int value : net.ops[i].outputs) {
+    for (const int value : net.flow.outputs(i)) {
       if (value < 0 || !net.is_read_backward(value) || !is_made_again(net, value, begin, end)) continue;
-      const std::vector<int>& readers = net.values[value].readers;
+      const std::vector<int>& readers = net.value(value).readers;
       rerun.before = std::min(rerun.before, *std::ranges::lower_bound(readers, net.forward));
       rerun.dropped.push_back(value);
     }
@@ -46,16 +45,16 @@ Rerun plan_rerun(const MemoryValues& net, int begin, int end) {
   std::vector<int> open = rerun.dropped;
   std::vector<char> runs(end - begin, 0);
   while (!open.empty()) {
-    const int writer = net.values[open.back()].writer;
+    const int writer = net.value(open.back()).writer;
     open.pop_back();
     if (runs[writer - begin]) continue;
     runs[writer - begin] = 1;
     rerun.ops.push_back(writer);
-    for (const int input : net.ops[writer].inputs) {
+    for (const int input : net.flow.reads(writer)) {
       if (input < 0) continue;
       if (is_made_again(net, input, begin, end)) {
         open.push_back(input);
-      } else if (net.values[input].overwritten < rerun.before) {
+      } else if (net.value(input).overwritten < rerun.before) {
         return rerun;
       } else {
         rerun.sources.push_back(input);
@@ -74,10 +73,11 @@ RerunCosts::RerunCosts(const MemoryValues& net)
   forward_live_.resize(size + 1);
   backward_live_.resize(size + 1);
   between_live_.resize(size + 1);
-  for (const MemoryStorage& s : net.storages) {
+  for (size_t storage = 0; storage < net.last_forward.size(); ++storage) {
+    const ValueStorage& s = net.storage(static_cast<int>(storage));
     if (s.lasting || s.first >= size) continue;
     if (s.first < net.forward) {
-      add_between(forward_live_, s.first, s.last_forward, s.bytes);
+      add_between(forward_live_, s.first, net.last_forward[storage], s.bytes);
     } else {
       add_between(backward_live_, s.first, s.last, s.bytes);
       add_between(between_live_, s.first + 1, s.last, s.bytes);
@@ -85,12 +85,11 @@ RerunCosts::RerunCosts(const MemoryValues& net)
   }
   for (std::vector<int64_t>* live : {&forward_live_, &backward_live_, &between_live_})
     std::partial_sum(live->begin(), live->end(), live->begin());
-  for (size_t value = 0; value < net.values.size(); ++value) {
-    const MemoryValue& v = net.values[value];
-    const int id = static_cast<int>(value);
-    if (v.writer < 0 || v.writer >= net.forward || net.is_lasting(id)) continue;
-    if (net.is_read_backward(id)) settled_[v.writer] = std::max(settled_[v.writer], net.last_use(id) + 1);
-    for (int i = v.writer + 1; i < net.forward && net.is_read_forward_from(id, i); ++i) crossing_[i].push_back(id);
+  for (int id = 0; id < static_cast<int>(net.by_name.size()); ++id) {
+    const int writer = net.value(id).writer;
+    if (writer < 0 || writer >= net.forward || net.is_lasting(id)) continue;
+    if (net.is_read_backward(id)) settled_[writer] = std::max(settled_[writer], net.last_use(id) + 1);
+    for (int i = writer + 1; i < net.forward && net.is_read_forward_from(id, i); ++i) crossing_[i].push_back(id);
   }
   for (int i = net.forward - 1; i >= 0; --i) settled_[i] = std::max(settled_[i], settled_[i + 1]);
 }
@@ -105,7 +104,7 @@ RerunCost RerunCosts::cost(const Segment& segment) const {
   cost.kept = profile.kept();
   cost.peak = std::max(profile.forward_peak(forward_live_), profile.backward_peak(backward_live_, begin, end));
   if (segment.again) cost.peak = std::max(cost.peak, profile.rerun_peak(between_live_[rerun.before]));
-  for (const int op : rerun.ops) cost.flops += net_.ops[op].sized.flops;
+  for (const int op : rerun.ops) cost.flops += net_.ops[op].flops;
   return cost;
 }
 
@@ -116,7 +115,7 @@ int64_t RerunCosts::peak_afterwards() const {
 int64_t RerunCosts::crossing(int op) const {
   std::map<int, int64_t> storages;
   for (const int value : crossing_[op])
-    storages[net_.values[value].storage] = net_.storages[net_.values[value].storage].bytes;
+    storages[net_.value(value).storage] = net_.storage(net_.value(value).storage).bytes;
   int64_t bytes = 0;
   for (const auto& [storage, size] : storages) bytes += size;
   return bytes;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/passes/gradients.h"
-#include "core/passes/memory_count.h"
+#include "core/passes/memory_values.h"
 #include "core/tensor/tensor.h"
 #include "recurrent/train/model.h"
 

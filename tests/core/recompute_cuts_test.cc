@@ -34,7 +34,7 @@ class AllDivisions {
   void extend(int begin, int64_t kept, int64_t peak) {
     if (begin == values_.forward) {
       Tried t;
-      t.peak = count_memory(with_segments_again(c_.net, values_, segments_), c_.question).peak;
+      t.peak = dry_run_bytes(with_segments_again(c_.net, values_, segments_), c_.question).peak;
       t.cost_peak = std::max(peak, values_.lasting + costs_.peak_afterwards());
       for (const Segment& s : segments_) t.flops += costs_.cost(s).flops;
       all_.push_back(t);

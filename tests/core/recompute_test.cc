@@ -1,4 +1,5 @@
-// Plans of recomputation: the peak that is promised is the one that the allocator counts, and nothing else changes.
+// Plans of recomputation: the peak that is promised, a dry run's, is the one that the allocator counts, and nothing else
+// changes.
 #include "core/passes/recompute.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ std::string place(const TrainingCase& c, uint64_t seed, int64_t budget) {
 void check_sweep(const TrainingCase& c, uint64_t seed, int points) {
   const RecomputePlanner planner = planner_of(c);
   const TrainingRun whole = run_training(c, c.net);
-  EXPECT_EQ(count_memory(c.net, c.question).peak, whole.peak) << place(c, seed, 0);
+  EXPECT_EQ(dry_run_bytes(c.net, c.question).peak, whole.peak) << place(c, seed, 0);
   EXPECT_EQ(planner.bytes_of_all_kept(), whole.peak) << place(c, seed, 0);
   EXPECT_LE(planner.least_bytes(), whole.peak) << place(c, seed, 0);
   double before = -1;
@@ -58,7 +59,7 @@ TEST(Recompute, SweepsOfRandomNetsKeepBitsAndBudgets) {
 TEST(Recompute, LongNetsFitIntoMuchLess) {
   const TrainingCase c = long_case(48);
   const RecomputePlanner planner = planner_of(c);
-  const int64_t lasting = count_memory(c.net, c.question).lasting;
+  const int64_t lasting = dry_run_bytes(c.net, c.question).lasting;
   const int64_t all = planner.bytes_of_all_kept() - lasting;
   EXPECT_LT(planner.least_bytes() - lasting, all / 8);
   EXPECT_LT(planner.plan(planner.least_bytes()).extra_flops, planner.plan(planner.least_bytes()).flops / 3);
@@ -92,7 +93,7 @@ std::string page() {
 TEST(Recompute, TheTableInTheDocs) {
   const TrainingCase c = long_case(48, 128, 64);
   const RecomputePlanner planner = planner_of(c);
-  const int64_t lasting = count_memory(c.net, c.question).lasting;
+  const int64_t lasting = dry_run_bytes(c.net, c.question).lasting;
   const int64_t all = planner.bytes_of_all_kept() - lasting;
   const auto row = [&](int64_t bytes) {
     const RecomputePlan plan = planner.plan(lasting + bytes);
@@ -107,7 +108,7 @@ TEST(Recompute, TheTableInTheDocs) {
 
 TEST(Recompute, PlansKeepToWhatSomebodyElseCounts) {
   const TrainingCase c = long_case(4);
-  const auto counted = [&](const NetDef& net) { return count_memory(net, c.question).peak * 21 / 20 + 100; };
+  const auto counted = [&](const NetDef& net) { return dry_run_bytes(net, c.question).peak * 21 / 20 + 100; };
   const RecomputePlanner planner(c.net, c.first_gradient_op, c.question, counted);
   const std::vector<RecomputePlan> curve = planner.curve(8);
   EXPECT_GE(curve.size(), 4U);

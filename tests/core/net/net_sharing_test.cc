@@ -87,12 +87,13 @@ TEST(NetSharing, AnotherSizeInPlaceIsAnError) {
             "  fix write to another blob");
 }
 
-// Recomputation and its counts see the same storages.
+// Recomputation and dry runs see the same storages.
 TEST(NetSharing, CountsOfWhatIsWrittenAnew) {
   const NetDef net = net_of_lines({"k = Alias(x)", "k = Tanh(w)", "y = Mul(k, x)"});
   MemoryQuestion question;
   for (const auto& [name, value] : feeds()) question.feeds[name] = TensorType::of(value.dtype(), value.shape());
-  EXPECT_EQ(count_memory(net, question).peak, 4 * 128);
+  EXPECT_EQ(dry_run_bytes(net, question).peak, 4 * 128);
+  EXPECT_EQ(value_net(net, net.op_size(), question).lasting, 2 * 128);
 }
 
 TEST(NetSharing, NoBytesToRecompute) {
