@@ -135,10 +135,7 @@ std::vector<std::string> shape_texts(const BoundOp& op, std::span<const Tensor* 
 }
 
 // True if the kernel makes the output another name of an input's storage, so that none is allocated for it.
-bool is_alias(const OpSpec& spec, int out) {
-  const ParamSpec* p = spec.output_spec(out);
-  return std::any_of(spec.aliases.begin(), spec.aliases.end(), [&](const AliasRule& a) { return a.out == p->name; });
-}
+bool is_alias(const OpSpec& spec, int out) { return aliased_input(spec, out) >= 0; }
 
 // What operators of few inputs and outputs need without allocating.
 constexpr size_t kFew = 8;

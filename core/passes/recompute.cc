@@ -47,7 +47,7 @@ NetBytes dry_run_bytes(const NetDef& net, const MemoryQuestion& question) {
     }
   };
   feed();
-  Net bound(net, workspace, {.release_intermediates = true, .keep = question.keep});
+  Net bound(net, workspace, {.release_intermediates = true, .keep = question.keep, .force_cpu = true});
   int64_t start = 0;
   for (int i = 0; i < 2; ++i) {
     feed();
