@@ -346,8 +346,8 @@ Holdings find_holdings(std::span<const BoundOp* const> ops, const Dataflow& flow
   for (int s = 0; s < static_cast<int>(ops.size()); ++s) {
     const bool by_blobs = ops[s]->spec->blob_kernel != nullptr;
     const std::span<const int> in = flow.input_blobs(s), out = flow.output_blobs(s);
-    for (size_t k = 0; k < in.size(); ++k)
-      if (flow.reads(s)[k] >= 0 && now[in[k]] >= 0) holdings.all[now[in[k]]].last = s;
+    for (int k = 0; k < static_cast<int>(in.size()); ++k)
+      if (flow.read(s, k) >= 0 && now[in[k]] >= 0) holdings.all[now[in[k]]].last = s;
     if (by_blobs)
       for (const std::string& name : written.in(ops[s]->def.SerializeAsString()))
         holdings.all[now[flow.find(name)]].last = s;

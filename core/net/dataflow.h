@@ -98,9 +98,9 @@ class Dataflow {
   int versions(int blob) const { return blobs_[blob].versions; }        // how often it was overwritten, by any name
   int last_writer(int blob) const { return blobs_[blob].last_writer; }  // the last operator that overwrote it
   int reshaper(int blob, int from) const;  // the first operator from `from` on that may give it another shape; or -1
-  // Whether the net goes on with what the blob holds: it reads it before it writes it, or keeps what is in it.
-  bool is_from_outside(int blob) const { return blobs_[blob].from_outside; }
-  std::span<const int> from_outside() const { return from_outside_; }  // in the order in which they are met
+  // Blobs whose values from before the net goes on with: it reads them before it writes them, or keeps what is in them.
+  // In the order in which they are met.
+  std::span<const int> from_outside() const { return from_outside_; }
   bool is_visible(int blob) const { return blobs_[blob].visible || blobs_[blob].from_outside; }
 
   // Blobs of the net that nobody needs after the operator: neither visible nor read or written later. By name.

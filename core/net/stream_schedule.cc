@@ -85,8 +85,8 @@ class Walk {
 
   std::vector<int> numbers_of_read(int s) const {
     std::vector<int> numbers;
-    for (size_t i = 0; i < flow_.reads(s).size(); ++i)
-      if (flow_.reads(s)[i] >= 0) numbers.push_back(numbers_[flow_.input_blobs(s)[i]]);
+    for (int i = 0; i < static_cast<int>(flow_.input_blobs(s).size()); ++i)
+      if (flow_.read(s, i) >= 0) numbers.push_back(numbers_[flow_.input_blobs(s)[i]]);
     return numbers;
   }
 

@@ -120,7 +120,7 @@ void SegmentProfile::find_fresh() {
     const int op = rerun_.ops[at];
     for (const int value : net_.flow.reads(op)) extend(value, static_cast<int>(at));
     for (size_t o = 0; o < net_.flow.outputs(op).size(); ++o) {
-      const int value = net_.flow.outputs(op)[o];
+      const int value = net_.flow.made(op, static_cast<int>(o));
       if (value < 0) continue;
       const bool is_read = std::ranges::binary_search(rerun_.dropped, value);
       if (net_.value(value).alias_of >= 0) {
