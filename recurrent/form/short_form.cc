@@ -165,10 +165,7 @@ bool is_disabled(const OperatorDef& op, const std::string& pass) {
   return passes && contains(passes->strings(), pass);
 }
 
-void find_written(Expansion& e) {
-  e.written.clear();
-  for (const OperatorDef& op : e.step.op()) e.written.insert(op.output().begin(), op.output().end());
-}
+void find_written(Expansion& e) { e.written = written_names(e.step); }
 
 void merge_step_products(Expansion& e) {
   if (is_disabled(e.op, "merge")) return;

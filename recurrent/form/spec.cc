@@ -211,9 +211,9 @@ void parse_outputs(const RecurrentArgs& args, RecurrentSpec& spec) {
     require(list->size() == count,
             "arguments \"output_internal\" and \"{}\" must have the same length, but have {} and {}", name, count,
             list->size());
-  std::set<std::string> seen, written, linked;
+  const std::set<std::string> written = written_names(spec.step_net);
+  std::set<std::string> seen, linked;
   for (const Link& link : spec.links) linked.insert(link.internal);
-  for (const OperatorDef& op : spec.step_net.op()) written.insert(op.output().begin(), op.output().end());
   for (size_t i = 0; i < count; ++i) {
     const std::string& blob = args.output_internal[i];
     require(!args.output_external[i].empty(), "\"output_external\" has an empty name at position {}", i);

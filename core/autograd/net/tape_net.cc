@@ -15,16 +15,6 @@
 #include "core/passes/gradients.h"
 
 namespace stepnet::autograd {
-namespace {
-
-std::vector<bool> read_by_value(const OperatorDef& op) {
-  std::vector<bool> wanted;
-  for (const std::string& name : op.output()) wanted.push_back(!name.empty());
-  return value_reads(op_spec(op.type()), op.input_size(), wanted);
-}
-
-}  // namespace
-
 NetTurns net_turns(const NetDef& net, const std::vector<std::string>& names) {
   struct Turn {
     int first = -1, written = -1, used = -1;
@@ -42,7 +32,7 @@ NetTurns net_turns(const NetDef& net, const std::vector<std::string>& names) {
       if (uses) turn.used = s;
       if (writes) turn.written = s;
     };
-    const std::vector<bool> reads = read_by_value(op);
+    const std::vector<bool> reads = element_reads(op_spec(op.type()), op);
     for (int i = 0; i < op.input_size(); ++i) meet(op.input(i), reads[i], false);
     for (const std::string& name : op.output()) meet(name, true, true);
   }
