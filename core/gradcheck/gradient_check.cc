@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/gradcheck/body_check.h"
 #include "core/gradcheck/runs.h"
 #include "core/tensor/random.h"
 
@@ -149,6 +150,8 @@ std::string difference_text(const Tensor& a, const Tensor& b) {
   return "";
 }
 
+const char* order_name(int order) { return order == 1 ? "first" : order == 2 ? "second" : "third"; }
+
 class Check {
  public:
   Check(const GradientSubject& subject, const GradientCheckOptions& options, int order, GradientReport& report)
@@ -173,7 +176,8 @@ class Check {
  private:
   template <class... A>
   void broken(fmt::format_string<A...> text, A&&... args) {
-    report_.broken.push_back((order_ > 1 ? "second order: " : "") + fmt::format(text, std::forward<A>(args)...));
+    report_.broken.push_back((order_ > 1 ? std::string(order_name(order_)) + " order: " : "") +
+                             fmt::format(text, std::forward<A>(args)...));
   }
 
   // First gradients may be constant: the differences then must be 0.
@@ -248,6 +252,7 @@ GradientSubject prepared(GradientSubject subject) {
   return subject;
 }
 
+// Leaves out what has no derivative, and names it in the report.
 void leave_out_refused(GradientSubject& gradients, GradientReport& report) {
   if (gradients.outputs.empty()) gradients.inputs.clear();
   std::erase_if(gradients.inputs, [&](const std::string& input) {
@@ -255,6 +260,23 @@ void leave_out_refused(GradientSubject& gradients, GradientReport& report) {
     if (!why.empty()) report.refused[input] = why;
     return !why.empty();
   });
+}
+
+// Checks the subject's gradients, which are derivatives of this order of what was given, and then their own.
+void check_order(const GradientSubject& subject, const GradientCheckOptions& options, int order,
+                 GradientReport& report) {
+  Check check(subject, options, order, report);
+  check.run();
+  GradientSubject gradients;
+  try {
+    gradients = gradients_as_subject(subject, check.weights());
+  } catch (const NoDependence&) {  // they are constant
+    return;
+  }
+  check_bodies(gradients, options.seed, report);
+  if (order == options.order) return;
+  if (options.where_possible) leave_out_refused(gradients, report);
+  if (!gradients.outputs.empty() && !gradients.inputs.empty()) check_order(gradients, options, order + 1, report);
 }
 
 }  // namespace
@@ -268,8 +290,8 @@ std::string GradientReport::str() const {
   for (const GradientRow& row : rows)
     if (!row.right)
       text += fmt::format("{} of \"{}\" at {}: the derivative is {:.9g}, but differences are {:.9g}\n",
-                          row.order > 1 ? "second derivative" : "gradient", row.input, row.where, row.derivative,
-                          row.differences);
+                          row.order > 1 ? std::string(order_name(row.order)) + " derivative" : "gradient", row.input,
+                          row.where, row.derivative, row.differences);
   for (const std::string& sentence : broken) text += sentence + "\n";
   return text;
 }
@@ -287,13 +309,7 @@ GradientReport check_gradients(const GradientSubject& given, const GradientCheck
   check_subject(given);
   const GradientSubject subject = prepared(given);
   GradientReport report;
-  Check first(subject, options, 1, report);
-  first.run();
-  if (options.order > 1) {
-    GradientSubject gradients = gradients_as_subject(subject, first.weights());
-    if (options.where_possible) leave_out_refused(gradients, report);
-    if (!gradients.outputs.empty() && !gradients.inputs.empty()) Check(gradients, options, 2, report).run();
-  }
+  check_order(subject, options, 1, report);
   return report;
 }
 

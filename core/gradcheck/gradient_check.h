@@ -10,7 +10,8 @@
 //
 // The promises: gradients asked for one at a time equal those asked for together; in place equals out of place;
 // nothing is computed that nobody asked for; the backward pass reads only the values that it says it keeps (all others
-// are NaN by then); and everything that is written is written whole (it was NaN before).
+// are NaN by then); and everything that is written is written whole (it was NaN before). An operator that has a body
+// (OpBuilder::composed) computes what the body does, to rounding; forward and gradients' operators are compared so.
 // Threads: pure functions.
 #pragma once
 
@@ -38,8 +39,8 @@ struct GradientCheckOptions {
   double tolerance = 1e-7;  // of the largest gradient of the same input, or of 1 if that is more
   double step = 1e-5;
   int directions = 0;  // of each input; 0: all its elements
-  int order = 1;       // 2: also the gradients of the gradients
-  // Of order 2: leave out, and name in the report, what has no second derivative, which is an Error otherwise.
+  int order = 1;       // 2: also the gradients of the gradients; 3: also the gradients of these
+  // Of higher orders: leave out, and name in the report, what has no such derivative, which is an Error otherwise.
   bool where_possible = false;
   // Of outputs of float on another device, the largest difference from the CPU's, of their largest element.
   double device_float_error = 1e-5;
@@ -59,7 +60,7 @@ struct GradientRow {
 struct GradientReport {
   std::vector<GradientRow> rows;
   std::vector<std::string> broken;             // promises that do not hold, a sentence each
-  std::map<std::string, std::string> refused;  // inputs without a second derivative, and why
+  std::map<std::string, std::string> refused;  // inputs without a derivative of a higher order, and why
   std::set<std::string> operators;             // types that ran, gradients' included
   bool right() const;
   std::string str() const;  // what is wrong, a line each; "" if nothing is

@@ -230,7 +230,7 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
 GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights,
                                      std::vector<std::string>* of) {
   Differentiated d = differentiate(subject, subject.inputs);
-  GradientSubject second{std::move(d.net), subject.feeds, {}, subject.inputs, subject.device};
+  GradientSubject second{std::move(d.net), subject.feeds, {}, subject.inputs, subject.device, subject.files};
   for (const auto& [output, value] : weights) {
     second.feeds[given_gradient(output)] = value;
     second.inputs.push_back(given_gradient(output));

@@ -54,7 +54,7 @@ struct GradientRun {
 GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& weights, uint64_t seed,
                           const std::vector<std::string>& inputs);
 
-// The net with its first gradients as another subject: its outputs are the gradients, its inputs what they depend on.
+// The net with its gradients as another subject: its outputs are the gradients, its inputs what they depend on.
 // `of`: gets, for each output, the input that it is the gradient of.
 GradientSubject gradients_as_subject(const GradientSubject& subject, const NamedTensors& weights,
                                      std::vector<std::string>* of = nullptr);

@@ -148,7 +148,7 @@ void keep_reshaped(const BoundOp& op, std::span<const Tensor*> in, const Tensor*
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i] != out || (in[i]->dtype() == type.dtype && in[i]->shape() == type.shape)) continue;
     // A derivative that asks for the input's shape would be given the output's.
-    require(op.spec->derivatives.empty() || in[i]->size() == type.shape.size(),
+    require((op.spec->derivatives.empty() && !op.spec->composed) || in[i]->size() == type.shape.size(),
             "output {} is to be written in place of input {}, but would be {} instead of {}; write to another blob", o,
             i, type.shape, in[i]->shape());
     before.resize(in.size());

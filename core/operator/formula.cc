@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "core/error.h"
+#include "core/operator/body_gradient.h"
 #include "core/operator/op_spec.h"
 
 namespace stepnet {
@@ -96,6 +97,49 @@ void Formula::set_reads(std::vector<bool> reads) {
   program_.steps.back().reads = std::move(reads);
 }
 
+Value Formula::same_shape(Value v, Value like) {
+  GradientProgram::Slot& slot = program_.slots[v.slot];
+  if (slot.kind == SlotKind::temporary && like.defined() && like.slot != v.slot) slot.like = like.slot;
+  return v;
+}
+
+namespace {
+
+std::vector<bool> reads_of(const GradientProgram::Step& step) {
+  if (!step.reads.empty()) return step.reads;
+  std::vector<bool> wanted;
+  for (const int out : step.outputs) wanted.push_back(out >= 0);
+  return value_reads(op_spec(step.type), static_cast<int>(step.inputs.size()), wanted);
+}
+
+}  // namespace
+
+std::vector<Value> Formula::insert(const GradientProgram& program,
+                                   const std::function<Value(const GradientProgram::Slot&)>& given) {
+  std::vector<Value> here;
+  for (const GradientProgram::Slot& s : program.slots)
+    here.push_back(s.kind == SlotKind::temporary ? Value{slot(SlotKind::temporary, 0)} : given(s));
+  for (size_t s = 0; s < here.size(); ++s)
+    if (program.slots[s].like >= 0) same_shape(here[s], here[program.slots[s].like]);
+  const auto shape_of = [this](int slot) {
+    while (slot >= 0 && program_.slots[slot].like >= 0) slot = program_.slots[slot].like;
+    return slot;
+  };
+  for (GradientProgram::Step step : program.steps) {
+    const std::vector<bool> reads = reads_of(step);
+    for (size_t i = 0; i < step.inputs.size(); ++i) {
+      int& in = step.inputs[i];
+      if (in < 0) continue;
+      const int slot = here[in].slot;
+      in = i < reads.size() && reads[i] ? slot : shape_of(slot);
+    }
+    for (int& out : step.outputs)
+      if (out >= 0) out = here[out].slot;
+    program_.steps.push_back(std::move(step));
+  }
+  return here;
+}
+
 std::vector<Argument> Formula::forward_args() const { return {def_.arg().begin(), def_.arg().end()}; }
 
 namespace {
@@ -139,12 +183,8 @@ void mark_reads(GradientProgram& program, int inputs, int outputs) {
     if (s.kind == SlotKind::input) program.reads_input[s.index] = true;
     if (s.kind == SlotKind::output) program.reads_output[s.index] = true;
   };
-  for (GradientProgram::Step& step : program.steps) {
-    const OpSpec& spec = op_spec(step.type);
-    std::vector<bool> wanted;
-    for (const int out : step.outputs) wanted.push_back(out >= 0);
-    std::vector<bool> reads = step.reads;
-    if (reads.empty()) reads = value_reads(spec, static_cast<int>(step.inputs.size()), wanted);
+  for (const GradientProgram::Step& step : program.steps) {
+    const std::vector<bool> reads = reads_of(step);
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.inputs[i] >= 0 && i < reads.size() && reads[i]) mark(step.inputs[i]);
   }
@@ -174,6 +214,34 @@ void run_derivative(const OpSpec& spec, const DerivativeSpec& d, Formula& f, std
   }
 }
 
+bool has_own_derivative(const OpSpec& spec, const std::string& input) {
+  return std::ranges::any_of(
+      spec.derivatives, [&](const DerivativeSpec& d) { return std::ranges::find(d.inputs, input) != d.inputs.end(); });
+}
+
+// The wanted inputs that the operator gives no derivative of. Inputs of a fixed integer type (labels, lengths) carry no
+// gradient, and nobody asks for one by accident.
+std::vector<bool> left_to_body(const OpSpec& spec, const std::vector<bool>& wanted) {
+  std::vector<bool> left(wanted.size(), false);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const ParamSpec* p = spec.input_spec(static_cast<int>(i));
+    const bool integer = p && !p->types.empty() && std::ranges::none_of(p->types, is_floating);
+    left[i] = wanted[i] && !integer && !(p && (p->object || has_own_derivative(spec, p->name)));
+  }
+  return left;
+}
+
+void run_body(const OpSpec& spec, const OperatorDef& def, const void* args, const std::vector<bool>& wanted, Formula& f,
+              std::vector<Gradient>& results) {
+  const std::vector<bool> left = left_to_body(spec, wanted);
+  const auto first = std::ranges::find(left, true);
+  if (first == left.end()) return;
+  if (!spec.composed) refuse(spec, def, static_cast<int>(first - left.begin()), "");
+  const std::vector<Gradient> made = body_gradients(spec, def, args, f, left);
+  for (size_t i = 0; i < made.size(); ++i)
+    if (left[i]) results[i] = made[i];
+}
+
 }  // namespace
 
 GradientProgram record_gradient(const OpSpec& spec, const OperatorDef& def, const void* args, std::vector<bool> wanted,
@@ -189,21 +257,27 @@ GradientProgram record_gradient(const OpSpec& spec, const OperatorDef& def, cons
     results = spec.whole_derivative(f);
   } else if (spec.gradient_rule != GradientRule::stop) {
     for (const DerivativeSpec& d : spec.derivatives) run_derivative(spec, d, f, results);
-    for (int i = 0; i < inputs; ++i) {
-      const ParamSpec* p = spec.input_spec(i);
-      const bool declared =
-          p && std::any_of(spec.derivatives.begin(), spec.derivatives.end(), [&](const DerivativeSpec& d) {
-            return std::find(d.inputs.begin(), d.inputs.end(), p->name) != d.inputs.end();
-          });
-      // Inputs of a fixed integer type (labels, lengths) carry no gradient, and nobody asks for one by accident.
-      const bool integer = p && !p->types.empty() &&
-                           std::none_of(p->types.begin(), p->types.end(), [](DType t) { return is_floating(t); });
-      if (wanted[i] && !declared && !integer && !(p && p->object)) refuse(spec, def, i, "");
-    }
+    run_body(spec, def, args, wanted, f, results);
   }
   f.program_.results = std::move(results);
   trim(f.program_);
   mark_reads(f.program_, inputs, outputs);
+  return std::move(f.program_);
+}
+
+GradientProgram record_body(const OpSpec& spec, const OperatorDef& def, const void* args) {
+  assert(spec.composed && "only an operator with a body has one to record");
+  const std::vector<bool> none(def.input_size(), false);
+  Formula f(spec, def, args, none, std::vector<bool>(def.output_size(), false));
+  const std::vector<Value> made = spec.composed(f);
+  for (size_t o = 0; o < made.size() && o < static_cast<size_t>(def.output_size()); ++o)
+    f.program_.results.emplace_back(def.output(static_cast<int>(o)).empty() ? Value() : made[o]);
+  trim(f.program_);
+  assert(std::ranges::all_of(f.program_.slots,
+                             [](const GradientProgram::Slot& s) {
+                               return s.kind == SlotKind::input || s.kind == SlotKind::temporary;
+                             }) &&
+         "a body reads inputs alone");
   return std::move(f.program_);
 }
 

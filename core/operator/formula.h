@@ -4,9 +4,14 @@
 // a Formula, which records the operators it names into a small program of slots. The gradient pass prints that program
 // into a net, the tape runs it, and the guard reads from it which forward values must be kept: what a formula reads
 // cannot be misstated. A formula may branch on arguments, arity, wants() and has_dy(), never on shapes.
+//
+// What a fused operator computes is a formula, too, its *body*: small operators over its own inputs. Derivatives that
+// the operator does not give itself follow from the body's steps, run backwards; what of the forward values they read
+// is computed again.
 // Threads: a Formula belongs to one thread; a finished program is immutable.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -48,8 +53,9 @@ struct GradientProgram {
   enum class SlotKind { input, output, output_gradient, temporary };
   struct Slot {
     SlotKind kind;
-    int index = 0;     // actual forward input or output; for a temporary, nothing
-    std::string hint;  // temporary: what it is called in an emitted net
+    int index = 0;          // actual forward input or output; for a temporary, nothing
+    std::string hint = {};  // temporary: what it is called in an emitted net
+    int like = -1;          // temporary: another slot whose value has its shape
   };
   struct Step {
     std::string type;
@@ -94,6 +100,14 @@ class Formula {
   std::vector<Value> ops(std::string type, std::vector<Value> inputs, std::vector<Argument> args,
                          const std::vector<bool>& wanted_outputs);
 
+  // Says that `v` has the shape of `like`, which then serves where v's shape alone is read. Returns v.
+  Value same_shape(Value v, Value like);
+
+  // Records the steps of another program. `given` says what that program's inputs, outputs and gradients of outputs are
+  // here. Returns the values of all its slots.
+  std::vector<Value> insert(const GradientProgram& program,
+                            const std::function<Value(const GradientProgram::Slot&)>& given);
+
   // Says of the operator named last which of its inputs' values it reads, where that depends on its arguments.
   void set_reads(std::vector<bool> reads);
 
@@ -109,6 +123,7 @@ class Formula {
  private:
   friend GradientProgram record_gradient(const OpSpec&, const OperatorDef&, const void*, std::vector<bool>,
                                          std::vector<bool>);
+  friend GradientProgram record_body(const OpSpec&, const OperatorDef&, const void*);
   int slot(GradientProgram::SlotKind kind, int index);
   int input_at(std::string_view name, int element) const;
   int output_at(std::string_view name, int element) const;
@@ -122,8 +137,13 @@ class Formula {
 };
 
 // Runs the operator's formulas for the wanted inputs and trims the program to what the results need.
-// Throws Error if a wanted input has no derivative, naming operator and input.
+// Derivatives that the operator does not give follow from its body, if it has one. Throws Error if a wanted input has
+// no derivative, naming operator and input.
 GradientProgram record_gradient(const OpSpec& spec, const OperatorDef& def, const void* args, std::vector<bool> wanted,
                                 std::vector<bool> present);
+
+// The body of an operator that has one. The results are its outputs, as dense values; undefined for one that the body
+// does not compute.
+GradientProgram record_body(const OpSpec& spec, const OperatorDef& def, const void* args);
 
 }  // namespace stepnet

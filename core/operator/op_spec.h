@@ -205,6 +205,7 @@ struct OpSpec {
   std::vector<OpExample> examples;
   std::vector<DerivativeSpec> derivatives;
   std::function<std::vector<Gradient>(Formula&)> whole_derivative;
+  std::function<std::vector<Value>(Formula&)> composed;  // the outputs, by small operators; null: not said
   GradientRule gradient_rule = GradientRule::undefined;
   std::string no_gradient_reason;
 

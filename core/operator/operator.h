@@ -307,6 +307,13 @@ class OpBuilder {
     spec_.whole_derivative = std::move(fn);
     return *this;
   }
+  // What the operator computes, in small operators over its own inputs: its outputs in their order, of which those that
+  // it cannot compute, or that are not there, may be undefined. Inputs without a derivative of their own get it from
+  // there. Gradient checks compare it with the kernel.
+  OpBuilder& composed(std::function<std::vector<Value>(Formula&)> fn) {
+    spec_.composed = std::move(fn);
+    return *this;
+  }
   // The gradient ends here without a word (fills, iteration counters, comparisons).
   OpBuilder& stop_gradient() {
     spec_.gradient_rule = GradientRule::stop;

@@ -79,7 +79,8 @@ void check_versions(const BoundNet& net, int index, const GradientProgram& progr
   const OperatorDef& def = net.ops[index].def;
   const std::vector<bool> used = used_slots(program);
   for (size_t s = 0; s < program.slots.size(); ++s) {
-    const auto& [kind, k, hint] = program.slots[s];
+    const GradientProgram::SlotKind kind = program.slots[s].kind;
+    const int k = program.slots[s].index;
     const bool is_input = kind == GradientProgram::SlotKind::input;
     if (!is_input && kind != GradientProgram::SlotKind::output) continue;
     const std::string& name = is_input ? def.input(k) : def.output(k);

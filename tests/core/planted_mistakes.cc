@@ -67,7 +67,19 @@ REGISTER(planted_cube_second) {
       .input("X", "PlantedCube's")
       .output("dX", "6 X dY G", like("X"))
       .cpu(cube_second)
-      .no_gradient("it is made for tests");
+      .derivative("G",
+                  [](Formula& f) {
+                    return f.op("PlantedCubeSecond", {f.dy("dX"), f.x("dY"), f.x("X")}, f.forward_args());
+                  })
+      .derivative("dY",
+                  [](Formula& f) {
+                    return f.op("PlantedCubeSecond", {f.x("G"), f.dy("dX"), f.x("X")}, f.forward_args());
+                  })
+      .derivative("X", [](Formula& f) {
+        const float factor = f.args<CubeArgs>().mistake == "third" ? 5 : 6;
+        const Value product = f.op("Mul", {f.op("Mul", {f.x("G"), f.x("dY")}), f.dy("dX")});
+        return f.op("Scale", {product}, {make_arg("scale", factor)});
+      });
 }
 
 // Its gradient says that it reads no more than the shape of X.

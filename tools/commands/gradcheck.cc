@@ -136,7 +136,7 @@ std::string reason_alone(const std::string& fact) {
   return colon == std::string::npos ? fact : fact.substr(colon + 2);
 }
 
-// What has no second derivative, each reason once: ", not twice by A, B (why)".
+// What has no derivative of a higher order, each reason once: ", not twice by A, B (why)".
 std::string refused_text(const GradientReport& report) {
   std::map<std::string, std::vector<std::string>> inputs;
   for (const auto& [input, why] : report.refused) inputs[reason_alone(why)].push_back(input);
@@ -145,8 +145,9 @@ std::string refused_text(const GradientReport& report) {
   return text;
 }
 
-GradientCheckOptions both_orders(GradientCheckOptions check) {
-  check.order = 2;
+// At least the first two.
+GradientCheckOptions higher_orders(GradientCheckOptions check) {
+  check.order = std::max(check.order, 2);
   check.where_possible = true;
   return check;
 }
@@ -157,7 +158,7 @@ bool check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions&
   GradientReport report;
   try {
     report = options.precision == "double"
-                 ? check_example(spec, spec.examples[number], both_orders(options.check), device)
+                 ? check_example(spec, spec.examples[number], higher_orders(options.check), device)
                  : check_in_half(spec, spec.examples[number], dtype_from_name(options.precision), options.check.seed,
                                  device);
   } catch (const Error& e) {
@@ -245,7 +246,7 @@ void add_gradcheck_command(CLI::App& app) {
   command
       ->add_option("TARGET", o->target, "An operator, by its own examples if no --input is given, or a file with a net")
       ->type_name("");
-  command->add_flag("--all", o->all, "Check all operators, by their own examples, up to second order");
+  command->add_flag("--all", o->all, "Check all operators, by their own examples, up to second order, or --order 3");
   command->add_option("--input", o->inputs, "The type, sizes and range of values of an input; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=[TYPE,]SIZE,...[,LOW..HIGH]");
@@ -272,7 +273,8 @@ void add_gradcheck_command(CLI::App& app) {
       ->check(CLI::IsMember({"double", "float16", "bfloat16"}).description(""))
       ->type_name("TYPE");
   command->add_flag("--tf32", o->tf32, std::string(kTf32Help) + "; outputs of float then may differ by so much");
-  command->add_option("--order", o->check.order, "2: gradients of gradients too")->check(CLI::Range(1, 2));
+  command->add_option("--order", o->check.order, "2: gradients of gradients too; 3: and the gradients of these")
+      ->check(CLI::Range(1, 3));
   command->add_option("--directions", o->check.directions, "Try so many random directions instead of all elements")
       ->check(CLI::Range(0, 1'000'000));
   command->add_option("--tolerance", o->check.tolerance, "Largest relative error")->check(number_above(0));

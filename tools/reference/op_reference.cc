@@ -91,9 +91,23 @@ Table derivatives_table(const OpSpec& spec) {
   return table;
 }
 
+// Whether it has an input, not of integers alone, without a derivative of its own.
+bool leaves_derivatives(const OpSpec& spec) {
+  return std::ranges::any_of(spec.inputs, [&](const ParamSpec& p) {
+    const bool integer =
+        !p.types.empty() && std::ranges::none_of(p.types, [](DType type) { return is_floating(type); });
+    return !integer && !p.object && std::ranges::none_of(spec.derivatives, [&](const DerivativeSpec& d) {
+      return std::ranges::find(d.inputs, p.name) != d.inputs.end();
+    });
+  });
+}
+
 std::string gradient_note(const OpSpec& spec) {
   if (spec.whole_derivative)
     return "It is differentiated as a whole; which values that reads depends on its arguments.";
+  if (spec.composed && leaves_derivatives(spec))
+    return fmt::format("Its {}derivatives follow from the small operators that it is composed of.",
+                       spec.derivatives.empty() ? "" : "other ");
   if (!spec.derivatives.empty()) return "";
   switch (spec.gradient_rule) {
     case GradientRule::stop:

@@ -75,6 +75,16 @@ TEST(GradientCheck, FindsWhatIsWrongInSecondOrderOnly) {
   EXPECT_NE(report.str().find("second derivative of \"x\""), std::string::npos) << report.str();
 }
 
+TEST(GradientCheck, FindsWhatIsWrongInThirdOrderOnly) {
+  GradientCheckOptions third;
+  third.order = 3;
+  EXPECT_EQ(check_gradients(cube(""), third).str(), "");
+  EXPECT_TRUE(check_gradients(cube("third"), second_order()).right());
+  const GradientReport report = check_gradients(cube("third"), third);
+  EXPECT_FALSE(report.right());
+  EXPECT_NE(report.str().find("third derivative of \"x\""), std::string::npos) << report.str();
+}
+
 TEST(GradientCheck, FindsAReadThatIsNotDeclared) {
   const Feeds feeds = {{"x", uniform<double>({2, 3}, 0.5, 2)}};
   EXPECT_FALSE(check_gradients(subject_of(make_op("PlantedPeek", {"x"}, {"y"}), feeds)).right());

@@ -1,0 +1,95 @@
+#include "core/gradcheck/body_check.h"
+
+#include <algorithm>
+
+#include "core/gradcheck/example_runs.h"
+#include "core/net/net.h"
+#include "core/operator/op_spec.h"
+#include "core/tensor/placement.h"
+
+namespace stepnet {
+namespace {
+
+constexpr double kRounding = 1e-12;  // of an output's largest element, or of 1 if that is more
+
+bool has_body(const OperatorDef& op) { return static_cast<bool>(op_spec(op.type()).composed); }
+
+// The net with these operators in place of its own.
+NetDef net_of(const GradientSubject& subject, const std::vector<OperatorDef>& ops) {
+  NetDef net = subject.net;
+  net.clear_op();
+  net.clear_external_input();
+  net.clear_external_output();
+  for (const OperatorDef& op : ops) *net.add_op() = op;
+  return net;
+}
+
+void run(const NetDef& net, Workspace& workspace, uint64_t seed) {
+  RunContext context;
+  context.seed = seed;
+  run_net_once(net, workspace, context);
+}
+
+// The body as operators; `outputs` gets the names of what it computes, "" for what it does not.
+std::vector<OperatorDef> body_of(const OperatorDef& op, std::vector<std::string>& outputs) {
+  const OpSpec& spec = op_spec(op.type());
+  const GradientProgram body = record_body(spec, op, parse_args(spec, op).get());
+  const auto name = [&](int slot) {
+    if (slot < 0) return std::string();
+    const GradientProgram::Slot& s = body.slots[slot];
+    return s.kind == GradientProgram::SlotKind::input ? op.input(s.index) : fmt::format("body/{}", slot);
+  };
+  std::vector<OperatorDef> ops;
+  for (const GradientProgram::Step& step : body.steps) {
+    OperatorDef& made = ops.emplace_back();
+    made.set_type(step.type);
+    made.set_is_gradient_op(true);  // which may leave inputs out
+    for (const int in : step.inputs) made.add_input(name(in));
+    for (const int out : step.outputs) made.add_output(name(out));
+    for (const Argument& arg : step.args) *made.add_arg() = arg;
+  }
+  for (const Gradient& result : body.results) outputs.push_back(name(result.dense.slot));
+  return ops;
+}
+
+// Copies of the operator's inputs.
+void copy_inputs(const OperatorDef& op, const Workspace& from, Workspace& to) {
+  for (const std::string& name : op.input())
+    if (const Blob* blob = name.empty() ? nullptr : from.find(name); blob && blob->is_tensor() && !blob->empty())
+      to.tensor(name) = blob->tensor().clone();
+}
+
+void compare(const OperatorDef& op, const Workspace& workspace, const Workspace& composed,
+             const std::vector<std::string>& outputs, GradientReport& report) {
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o].empty()) continue;
+    const std::string& name = op.output(static_cast<int>(o));
+    const std::string differs =
+        difference(placed(composed.fetch(outputs[o]), {}), placed(workspace.fetch(name), {}), kRounding);
+    if (!differs.empty())
+      report.broken.push_back(
+          fmt::format("output {} of {} is not what it is composed of, at {}", o, op.type(), differs));
+  }
+}
+
+}  // namespace
+
+void check_bodies(const GradientSubject& subject, uint64_t seed, GradientReport& report) {
+  if (std::ranges::none_of(subject.net.op(), has_body)) return;
+  Workspace workspace;
+  workspace.confine(subject.files);
+  for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = placed(value, subject.device);
+  for (const OperatorDef& op : subject.net.op()) {
+    Workspace composed;
+    std::vector<std::string> outputs;
+    if (has_body(op)) {
+      copy_inputs(op, workspace, composed);
+      const std::vector<OperatorDef> body = body_of(op, outputs);
+      if (!body.empty()) run(net_of(subject, body), composed, seed);
+    }
+    run(net_of(subject, {op}), workspace, seed);
+    compare(op, workspace, composed, outputs, report);
+  }
+}
+
+}  // namespace stepnet

@@ -1,0 +1,18 @@
+// The derivative of an operator's body: its steps run backwards, by their own derivatives.
+//
+// Threads: pure functions, but for the formula that they record into.
+#pragma once
+
+#include <vector>
+
+#include "core/operator/op_spec.h"
+
+namespace stepnet {
+
+// Records the gradients of the `wanted` inputs of an operator that has a body into `f`, which is a formula of that
+// operator, and returns them: one per actual input, none where it is not wanted or no output depends on it. Throws
+// Error if a step on the way has no derivative.
+std::vector<Gradient> body_gradients(const OpSpec& spec, const OperatorDef& def, const void* args, Formula& f,
+                                     const std::vector<bool>& wanted);
+
+}  // namespace stepnet
