@@ -1,4 +1,4 @@
-// CUDA kernels for LogSoftmax and its gradients. Meaning and derivatives: see operators/norm/log_softmax.cc.
+// CUDA kernels for LogSoftmax and its gradient. Meaning and derivatives: see operators/norm/log_softmax.cc.
 #include "operators/norm/log_softmax.h"
 
 #include "gpu/loops/lines.h"
@@ -53,30 +53,6 @@ struct GradientLine {
 };
 
 template <class T>
-struct SecondLine {
-  size_t size;
-  gpu::In<T> y, dy, u;
-  gpu::Out<T> gy, gdy;
-
-  template <class Worker>
-  __device__ void operator()(size_t n, const Worker& worker) const {
-    const size_t begin = n * size + worker.thread, end = (n + 1) * size;
-    using Wide = gpu::Accumulate<T>;
-    double sum = 0, product = 0;
-    for (size_t i = begin; i < end; i += Worker::size) {
-      if (gy.data) sum += static_cast<double>(dy[i]);
-      product += static_cast<double>(u[i] * exp(Wide(y[i])));
-    }
-    sum = worker.sum(sum);
-    product = worker.sum(product);
-    for (size_t i = begin; i < end; i += Worker::size) {
-      if (gy.data) gy[i] = -u[i] * exp(Wide(y[i])) * static_cast<Wide>(sum);
-      if (gdy.data) gdy[i] = u[i] - static_cast<Wide>(product);
-    }
-  }
-};
-
-template <class T>
 void forward(const LogSoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
   if (gpu::vendor_softmax(call, rows_of(a, call.in(0).shape()), true, x, y)) return;
   const OneAxis lines = lines_of(a, call.in(0).shape());
@@ -90,13 +66,6 @@ void gradient(const LogSoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> 
   gpu::each_line(call, lines, GradientLine<T>{static_cast<size_t>(lines.size), y, dy, dx});
 }
 
-template <class T>
-void second_gradient(const LogSoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::In<T> u, gpu::Out<T> gy,
-                     gpu::Out<T> gdy, Call& call) {
-  const OneAxis lines = lines_of(a, call.in(0).shape());
-  gpu::each_line(call, lines, SecondLine<T>{static_cast<size_t>(lines.size), y, dy, u, gy, gdy});
-}
-
 REGISTER(log_softmax_cuda) {
   return cuda<LogSoftmaxArgs>("LogSoftmax", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
 }
@@ -104,10 +73,5 @@ REGISTER(log_softmax_gradient_cuda) {
   return cuda<LogSoftmaxArgs>("LogSoftmaxGradient", gradient<float>, gradient<double>, gradient<float16>,
                               gradient<bfloat16>);
 }
-REGISTER(log_softmax_second_gradient_cuda) {
-  return cuda<LogSoftmaxArgs>("LogSoftmaxSecondGradient", second_gradient<float>, second_gradient<double>,
-                              second_gradient<float16>, second_gradient<bfloat16>);
-}
-
 }  // namespace
 }  // namespace stepnet::gpu_log_softmax

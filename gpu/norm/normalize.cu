@@ -1,4 +1,4 @@
-// CUDA kernels for Normalize and its gradients. Meaning and derivatives: see operators/norm/normalize.cc.
+// CUDA kernels for Normalize and its gradient. Meaning and derivatives: see operators/norm/normalize.cc.
 #include "operators/norm/normalize.h"
 
 #include "gpu/loops/temporary.h"
@@ -55,31 +55,9 @@ void gradient(const NormalizeArgs& a, gpu::In<T> x, gpu::In<T> dy, gpu::Out<T> d
   });
 }
 
-template <class T>
-void second_gradient(const NormalizeArgs& a, gpu::In<T> x, gpu::In<T> dy, gpu::In<T> ddx, gpu::Out<T> gx, Call& call) {
-  const OneAxis axis = one_axis(a, call.in(0).shape());
-  const gpu::Temporary<gpu::Pair> of_x(call, axis.lines()), of_u(call, axis.lines());
-  dots(call, axis, x.data, x.data, x.data, dy.data, of_x.data);
-  dots(call, axis, x.data, ddx.data, ddx.data, dy.data, of_u.data);
-  const Lines lines(axis);
-  const gpu::Pair *xs = of_x.data, *us = of_u.data;
-  gpu::each(call, gx.size, [=] __device__(size_t i) {
-    const gpu::Pair by_x = xs[lines.line(i)], by_u = us[lines.line(i)];
-    const double norm = std::sqrt(by_x.first), by = norm > kLeastNorm ? 1 / norm : 0;
-    const double along = by_x.second * by, along_u = by_u.first * by, e = static_cast<double>(x[i]) * by;
-    const double of_e = 3 * along * along_u - by_u.second;
-    const double u = static_cast<double>(ddx[i]), given = static_cast<double>(dy[i]);
-    gx[i] = static_cast<T>((e * of_e - u * along - given * along_u) * by * by);
-  });
-}
-
 REGISTER(normalize_cuda) { return cuda<NormalizeArgs>("Normalize", forward<float>, forward<double>); }
 REGISTER(normalize_gradient_cuda) {
   return cuda<NormalizeArgs>("NormalizeGradient", gradient<float>, gradient<double>);
 }
-REGISTER(normalize_second_gradient_cuda) {
-  return cuda<NormalizeArgs>("NormalizeSecondGradient", second_gradient<float>, second_gradient<double>);
-}
-
 }  // namespace
 }  // namespace stepnet::gpu_normalize

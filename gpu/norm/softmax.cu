@@ -1,4 +1,4 @@
-// CUDA kernels for Softmax and its gradients. Meaning and derivatives: see operators/norm/softmax.cc.
+// CUDA kernels for Softmax and its gradient. Meaning and derivatives: see operators/norm/softmax.cc.
 #include "operators/norm/softmax.h"
 
 #include "core/tensor/half.h"
@@ -42,32 +42,11 @@ void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx,
   });
 }
 
-template <class T>
-void second_gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::In<T> u, gpu::Out<T> gy, Call& call) {
-  const AxisRows rows = rows_of(a, call.in(0).shape());
-  const size_t size = static_cast<size_t>(rows.size);
-  gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
-    Wide<T> s = 0, t = 0;
-    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) {
-      s += Wide<T>(y[i]) * Wide<T>(dy[i]);
-      t += Wide<T>(y[i]) * Wide<T>(u[i]);
-    }
-    s = team.sum(s);
-    t = team.sum(t);
-    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) gy[i] = u[i] * (dy[i] - s) - dy[i] * t;
-  });
-}
-
 REGISTER(softmax_cuda) {
   return cuda<SoftmaxArgs>("Softmax", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
 }
 REGISTER(softmax_gradient_cuda) {
   return cuda<SoftmaxArgs>("SoftmaxGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
 }
-REGISTER(softmax_second_gradient_cuda) {
-  return cuda<SoftmaxArgs>("SoftmaxSecondGradient", second_gradient<float>, second_gradient<double>,
-                           second_gradient<float16>, second_gradient<bfloat16>);
-}
-
 }  // namespace
 }  // namespace stepnet::gpu_softmax

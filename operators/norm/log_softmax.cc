@@ -1,8 +1,7 @@
 // LogSoftmax: Y = X - log(sum(exp(X))) per row. X is flattened before `axis`, so a row is everything from that axis on,
 // as in Softmax. The greatest element is taken out of the sum first, so that nothing overflows.
 //
-// dX = dY - exp(Y) sum(dY) per row. It reads Y, not X. With u for the gradient of dX, that of Y is
-// -u exp(Y) sum(dY), and that of dY is u - sum(u exp(Y)).
+// dX = dY - exp(Y) sum(dY) per row. It reads Y, not X. Its derivatives follow from the formula.
 
 #include "operators/norm/log_softmax.h"
 
@@ -15,6 +14,7 @@
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
+#include "operators/loops/composing.h"
 
 namespace stepnet {
 namespace {
@@ -73,35 +73,6 @@ void gradient(const LogSoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call)
   parallel_for(rows.count, 2.0 * static_cast<double>(rows.size), std::ref(range));
 }
 
-// gy and gdy are empty where they are not wanted.
-template <class T>
-void second_gradient_row(In<T> y, In<T> dy, In<T> u, Out<T> gy, Out<T> gdy) {
-  const T sum = gy.empty() ? T(0) : static_cast<T>(vec_sum(dy));
-  double product = 0;
-  each_exponential(y, [&](size_t begin, In<T> p) {
-    for (size_t i = 0; i < p.size(); ++i) {
-      const T share = u[begin + i] * p[i];
-      product += static_cast<double>(share);
-      if (!gy.empty()) gy[begin + i] = -share * sum;
-    }
-  });
-  for (size_t i = 0; i < gdy.size(); ++i) gdy[i] = u[i] - static_cast<T>(product);
-}
-
-template <class T>
-void second_gradient(const LogSoftmaxArgs& a, In<T> y, In<T> dy, In<T> u, Out<T> gy, Out<T> gdy, Call& call) {
-  const AxisRows rows = rows_of(a, call.in(0).shape());
-  const auto row = [&](Out<T> all, int64_t r) { return all.empty() ? all : all.subspan(r * rows.size, rows.size); };
-  auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t at = r * rows.size;
-      second_gradient_row(y.subspan(at, rows.size), dy.subspan(at, rows.size), u.subspan(at, rows.size), row(gy, r),
-                          row(gdy, r));
-    }
-  };
-  parallel_for(rows.count, 3.0 * static_cast<double>(rows.size), std::ref(range));
-}
-
 void infer(const LogSoftmaxArgs& a, ShapeCall& c) {
   if (!c.known(0)) return;
   canonical_axis(a.axis, c.shape(0).rank());
@@ -113,16 +84,18 @@ void infer_gradient(const LogSoftmaxArgs& a, ShapeCall& c) {
   infer(a, c);
 }
 
-void infer_second(const LogSoftmaxArgs& a, ShapeCall& c) {
-  infer_gradient(a, c);
-  if (c.known(0) && c.known(2)) require(c.shape(0) == c.shape(2), "Y is {}, but ddX {}", c.shape(0), c.shape(2));
-  c.set_like(1, 0);
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
+  const Value y = matrix(f, f.x("Y"), f.args<LogSoftmaxArgs>().axis), dy = reshaped(f, f.x("dY"), y);
+  const Value share = like_first(f, "Mul", map(f, "Exp", y), row_sums(f, dy), by_row());
+  return {reshaped(f, sub(f, dy, share), f.x("Y"))};
 }
 
-std::vector<Gradient> second_derivatives(Formula& f) {
-  const std::vector<Value> d = f.ops("LogSoftmaxSecondGradient", {f.x("Y"), f.x("dY"), f.dy("dX")}, f.forward_args(),
-                                     {f.wants("Y"), f.wants("dY")});
-  return {d[0], d[1]};
+std::vector<Value> body(Formula& f) {
+  using namespace composing;
+  const Value x = matrix(f, f.x("X"), f.args<LogSoftmaxArgs>().axis);
+  const Value log_sum = f.op("Log", {row_sums(f, map(f, "Exp", x))});
+  return {reshaped(f, like_first(f, "Sub", x, log_sum, by_row()), f.x("X"))};
 }
 
 REGISTER(log_softmax) {
@@ -146,9 +119,11 @@ REGISTER(log_softmax) {
       })
       .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
-      .derivative("X", [](Formula& f) {
-        return f.op("LogSoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
-      });
+      .derivative("X",
+                  [](Formula& f) {
+                    return f.op("LogSoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
+                  })
+      .composed(body);
 }
 
 REGISTER(log_softmax_gradient) {
@@ -164,29 +139,7 @@ REGISTER(log_softmax_gradient) {
       .rowwise(leading_rows<LogSoftmaxArgs>)
       .flops(flops_per_output(4))
       .cpu(gradient<float>, gradient<double>)
-      .derivatives({"Y", "dY"}, second_derivatives);
-}
-
-REGISTER(log_softmax_second_gradient) {
-  return op<LogSoftmaxArgs>("LogSoftmaxSecondGradient")
-      .doc("Gradients of LogSoftmaxGradient. An output that is not wanted is left out or \"\".")
-      .arg("axis", &LogSoftmaxArgs::axis, 1, "as LogSoftmax's")
-      .ignored_args({"order"})
-      .input("Y", "LogSoftmax's output")
-      .input("dY", "its gradient")
-      .input("ddX", "gradient of LogSoftmaxGradient's dX")
-      .output("Y_grad", "-ddX exp(Y) sum(dY) per row")
-      .optional()
-      .output("dY_grad", "ddX - sum(ddX exp(Y)) per row")
-      .optional()
-      .uses({"Y", "ddX"})
-      .shape(infer_second)
-      .rowwise(leading_rows<LogSoftmaxArgs>)
-      .flops([](const auto&, const ShapeCall& c) {
-        return input_size(c, 0) * (2 + 2 * int{c.wants(0)} + 2 * int{c.wants(1)});
-      })
-      .cpu(second_gradient<float>, second_gradient<double>)
-      .no_gradient("third derivatives of LogSoftmax are not written");
+      .composed(gradient_body);
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // Normalize: Y = X / max(norm, 1e-12), where norm is the Euclidean norm of X along an axis.
 //
 // dX = (dY - Y sum(dY Y)) / norm along the axis, and dY / 1e-12 where the norm is no greater than that. It reads X.
-// That is the product of a symmetric matrix with dY, so its derivative of dY is itself. With u for the gradient of dX
-// and e = X / norm, that of X is
-//   (e (3 sum(u e) sum(dY e) - sum(u dY)) - u sum(dY e) - dY sum(u e)) / norm^2, or 0 where the norm is too small.
+// That is the product of a symmetric matrix with dY, so its derivative of dY is itself; that of X follows from the
+// formula.
 
 #include "operators/norm/normalize.h"
 
@@ -11,6 +10,7 @@
 #include <cmath>
 
 #include "core/operator/flops.h"
+#include "operators/loops/composing.h"
 #include "operators/loops/one_axis.h"
 
 namespace stepnet {
@@ -48,22 +48,6 @@ void gradient(const NormalizeArgs& a, In<T> x, In<T> dy, Out<T> dx, Call& call) 
   });
 }
 
-template <class T>
-void second_gradient(const NormalizeArgs& a, In<T> x, In<T> dy, In<T> ddx, Out<T> gx, Call& call) {
-  const OneAxis axis = one_axis(a, call.in(0).shape());
-  axis.each_line(4.0, [&](int64_t, int64_t first) {
-    const T *from = x.data() + first, *given = dy.data() + first, *u = ddx.data() + first;
-    const double norm = std::sqrt(dot(from, from, axis)), by = norm > kLeastNorm ? 1 / norm : 0;
-    const double along = dot(from, given, axis) * by, along_u = dot(from, u, axis) * by;
-    const double of_e = 3 * along * along_u - dot(u, given, axis);
-    for (int64_t at = 0; at < axis.size * axis.inner; at += axis.inner) {
-      const double e = static_cast<double>(from[at]) * by;
-      gx[first + at] = static_cast<T>(
-          (e * of_e - static_cast<double>(u[at]) * along - static_cast<double>(given[at]) * along_u) * by * by);
-    }
-  });
-}
-
 template <int kEach, int kPerLine>
 double flops_of_lines(const NormalizeArgs& a, const ShapeCall& c) {
   return c.known(0) ? kEach * input_size(c, 0) + kPerLine * static_cast<double>(one_axis(a, c.shape(0)).lines()) : 0;
@@ -80,29 +64,38 @@ void infer_gradient(const NormalizeArgs& a, ShapeCall& c) {
   infer(a, c);
 }
 
-void infer_second(const NormalizeArgs& a, ShapeCall& c) {
-  infer_gradient(a, c);
-  if (c.known(0) && c.known(2)) require(c.shape(0) == c.shape(2), "X is {}, but ddX {}", c.shape(0), c.shape(2));
+std::vector<Argument> axes_of(const Formula& f) {
+  return {make_arg("axes", std::vector<int64_t>{f.args<NormalizeArgs>().axis})};
 }
 
-std::vector<Gradient> second_derivatives(Formula& f) {
-  Gradient x, dy;
-  if (f.wants("X")) x = f.op("NormalizeSecondGradient", {f.x("X"), f.x("dY"), f.dy("dX")}, f.forward_args());
-  if (f.wants("dY")) dy = f.op("NormalizeGradient", {f.x("X"), f.dy("dX")}, f.forward_args());
-  return {x, dy};
+std::vector<Value> body(Formula& f) {
+  using namespace composing;
+  const Value x = f.x("X");
+  const Value square = f.op("ReduceSum", {map(f, "Sqr", x)}, axes_of(f));
+  return {like_first(f, "Div", x, map(f, "Sqrt", at_least(f, square, kLeastNorm * kLeastNorm)), laid_over())};
+}
+
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
+  const std::vector<Argument> axes = axes_of(f);
+  const Value x = f.x("X"), dy = f.x("dY");
+  const Value square = f.op("ReduceSum", {map(f, "Sqr", x)}, axes);
+  const auto like_square = [&](Value v) { return f.same_shape(v, square); };
+  const Value least = fill(f, square, kLeastNorm * kLeastNorm), long_enough = f.op("GT", {square, least});
+  const Value bounded = where(f, long_enough, square, least);
+  const Value dot = like_square(f.op("ReduceSum", {mul(f, x, dy)}, axes));
+  const Value along = where(f, long_enough, div(f, dot, bounded), zeros(f, square));
+  const Value across = sub(f, dy, like_first(f, "Mul", x, along, laid_over()));
+  return {like_first(f, "Div", across, map(f, "Sqrt", bounded), laid_over())};
 }
 
 constexpr const char* kAxis = "the dimension that lines run along, a negative one counted from the end";
 
-// Two sums for each line; the second gradient has four.
+// Two sums for each line.
 std::vector<int64_t> gpu_workspace(const NormalizeArgs& a, const Call& c) {
   constexpr int64_t kPair = 2 * sizeof(double);
   return {kPair * one_axis(a, c.in(0).shape()).lines()};
 }
-std::vector<int64_t> second_gpu_workspace(const NormalizeArgs& a, const Call& c) {
-  return {gpu_workspace(a, c)[0], gpu_workspace(a, c)[0]};
-}
-
 REGISTER(normalize) {
   return op<NormalizeArgs>("Normalize")
       .doc("Divides each line along an axis by its Euclidean norm, if that is not below 1e-12.")
@@ -119,9 +112,11 @@ REGISTER(normalize) {
       .flops(flops_of_lines<3, 1>)
       .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
-      .derivative("X", [](Formula& f) {
-        return f.op("NormalizeGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
-      });
+      .derivative("X",
+                  [](Formula& f) {
+                    return f.op("NormalizeGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
+                  })
+      .composed(body);
 }
 
 REGISTER(normalize_gradient) {
@@ -137,23 +132,10 @@ REGISTER(normalize_gradient) {
       .rowwise(rows_before_axis<NormalizeArgs>)
       .flops(flops_of_lines<7, 2>)
       .cpu(gradient<float>, gradient<double>)
-      .derivatives({"X", "dY"}, second_derivatives);
-}
-
-REGISTER(normalize_second_gradient) {
-  return op<NormalizeArgs>("NormalizeSecondGradient")
-      .doc("Gradient of NormalizeGradient with respect to Normalize's X.")
-      .arg("axis", &NormalizeArgs::axis, -1, kAxis)
-      .input("X", "Normalize's X")
-      .input("dY", "gradient of its Y")
-      .input("ddX", "gradient of NormalizeGradient's dX")
-      .output("X_grad", "like X")
-      .gpu_workspace(second_gpu_workspace)
-      .shape(infer_second)
-      .rowwise(rows_before_axis<NormalizeArgs>)
-      .flops(flops_of_lines<16, 7>)
-      .cpu(second_gradient<float>, second_gradient<double>)
-      .no_gradient("third derivatives of Normalize are not written");
+      .composed(gradient_body)
+      .derivative("dY", [](Formula& f) {
+        return f.op("NormalizeGradient", {f.x("X"), f.dy("dX")}, f.forward_args());
+      });
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Softmax: each row of exponentials divided by its sum. X is flattened before `axis`, so a row is everything from that
 // axis on.
 //
-// dX = Y (dY - sum(Y dY)) per row. It reads Y, not X. That is the same product of a symmetric matrix with dY, so its
-// derivative of dY is itself; with u for the gradient of dX that of Y is u (dY - sum(Y dY)) - dY sum(Y u).
+// dX = Y (dY - sum(Y dY)) per row. It reads Y, not X. That is the product of a symmetric matrix with dY, so its
+// derivative of dY is itself; that of Y follows from the formula.
 
 #include "operators/norm/softmax.h"
 
@@ -12,6 +12,7 @@
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
+#include "operators/loops/composing.h"
 
 namespace stepnet {
 namespace {
@@ -50,27 +51,6 @@ void gradient(const SoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call) {
   parallel_for(rows.count, 1.5 * static_cast<double>(rows.size), std::ref(range));
 }
 
-template <class T>
-double dot(In<T> x, In<T> y) {
-  double sum = 0;
-  for (size_t i = 0; i < x.size(); ++i) sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
-  return sum;
-}
-
-template <class T>
-void second_gradient(const SoftmaxArgs& a, In<T> y, In<T> dy, In<T> u, Out<T> gy, Call& call) {
-  const AxisRows rows = rows_of(a, call.in(0).shape());
-  auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t at = r * rows.size;
-      const In<T> p = y.subspan(at, rows.size), given = dy.subspan(at, rows.size), by = u.subspan(at, rows.size);
-      const T s = static_cast<T>(dot(p, given)), t = static_cast<T>(dot(p, by));
-      for (int64_t i = 0; i < rows.size; ++i) gy[at + i] = by[i] * (given[i] - s) - given[i] * t;
-    }
-  };
-  parallel_for(rows.count, 2.5 * static_cast<double>(rows.size), std::ref(range));
-}
-
 void infer(const SoftmaxArgs& a, ShapeCall& c) {
   if (!c.known(0)) return;
   canonical_axis(a.axis, c.shape(0).rank());
@@ -83,17 +63,17 @@ void infer_gradient(const SoftmaxArgs& a, ShapeCall& c) {
   infer(a, c);
 }
 
-void infer_second(const SoftmaxArgs& a, ShapeCall& c) {
-  infer_gradient(a, c);
-  if (c.known(0) && c.known(2))
-    require(c.shape(0).size() == c.shape(2).size(), "Y is {}, but ddX {}", c.shape(0), c.shape(2));
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
+  const Value y = matrix(f, f.x("Y"), f.args<SoftmaxArgs>().axis), dy = reshaped(f, f.x("dY"), y);
+  const Value dot = row_sums(f, mul(f, y, dy));
+  return {reshaped(f, mul(f, y, like_first(f, "Sub", dy, dot, by_row())), f.x("Y"))};
 }
 
-std::vector<Gradient> second_derivatives(Formula& f) {
-  Gradient y, dy;
-  if (f.wants("Y")) y = f.op("SoftmaxSecondGradient", {f.x("Y"), f.x("dY"), f.dy("dX")}, f.forward_args());
-  if (f.wants("dY")) dy = f.op("SoftmaxGradient", {f.x("Y"), f.dy("dX")}, f.forward_args());
-  return {y, dy};
+std::vector<Value> body(Formula& f) {
+  using namespace composing;
+  const Value e = map(f, "Exp", matrix(f, f.x("X"), f.args<SoftmaxArgs>().axis));
+  return {reshaped(f, like_first(f, "Div", e, row_sums(f, e), by_row()), f.x("X"))};
 }
 
 REGISTER(softmax) {
@@ -114,9 +94,11 @@ REGISTER(softmax) {
       .flops(flops_per_output(4))
       .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
-      .derivative("X", [](Formula& f) {
-        return f.op("SoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
-      });
+      .derivative("X",
+                  [](Formula& f) {
+                    return f.op("SoftmaxGradient", {f.y("Y"), f.dy("Y")}, f.forward_args());
+                  })
+      .composed(body);
 }
 
 REGISTER(softmax_gradient) {
@@ -132,23 +114,10 @@ REGISTER(softmax_gradient) {
       .rowwise(leading_rows<SoftmaxArgs>)
       .flops(flops_per_output(4))
       .cpu(gradient<float>, gradient<double>)
-      .derivatives({"Y", "dY"}, second_derivatives);
-}
-
-REGISTER(softmax_second_gradient) {
-  return op<SoftmaxArgs>("SoftmaxSecondGradient")
-      .doc("Gradient of SoftmaxGradient with respect to Softmax's output.")
-      .arg("axis", &SoftmaxArgs::axis, 1, "as Softmax's")
-      .ignored_args({"order"})
-      .input("Y", "Softmax's output")
-      .input("dY", "its gradient")
-      .input("ddX", "gradient of SoftmaxGradient's dX")
-      .output("Y_grad", "ddX (dY - sum(Y dY)) - dY sum(Y ddX) per row")
-      .shape(infer_second)
-      .rowwise(leading_rows<SoftmaxArgs>)
-      .flops(flops_per_output(8))
-      .cpu(second_gradient<float>, second_gradient<double>)
-      .no_gradient("third derivatives of Softmax are not written");
+      .composed(gradient_body)
+      .derivative("dY", [](Formula& f) {
+        return f.op("SoftmaxGradient", {f.x("Y"), f.dy("dX")}, f.forward_args());
+      });
 }
 
 }  // namespace

@@ -34,14 +34,6 @@ void softmax_gradient(CountedCall& c) {
   });
 }
 
-void softmax_second(CountedCall& c) {
-  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
-    const Counted s = dot(c.x(0).v.data() + first, c.x(1).v.data() + first, size);
-    const Counted t = dot(c.x(0).v.data() + first, c.x(2).v.data() + first, size);
-    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.x(2).v[i] * (c.x(1).v[i] - s) - c.x(1).v[i] * t;
-  });
-}
-
 void log_softmax(CountedCall& c) {
   each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
     Counted most = -HUGE_VAL, sum;
@@ -57,19 +49,6 @@ void log_softmax_gradient(CountedCall& c) {
     Counted sum;
     for (int64_t i = first; i < first + size; ++i) sum += c.x(1).v[i];
     for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.x(1).v[i] - exp(c.x(0).v[i]) * sum;
-  });
-}
-
-void log_softmax_second(CountedCall& c) {
-  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
-    Counted sum, product;
-    for (int64_t i = first; c.wants(0) && i < first + size; ++i) sum += c.x(1).v[i];
-    for (int64_t i = first; i < first + size; ++i) {
-      const Counted share = c.x(2).v[i] * exp(c.x(0).v[i]);
-      if (c.wants(0)) c.y(0)[i] = -share * sum;
-      if (c.wants(1)) product += share;
-    }
-    for (int64_t i = first; c.wants(1) && i < first + size; ++i) c.y(1)[i] = c.x(2).v[i] - product;
   });
 }
 
@@ -105,16 +84,6 @@ void normalize_gradient(CountedCall& c) {
   each_line(c, 0, [&](const std::vector<size_t>& at) {
     const Counted squares = dot(x, x, at), norm = sqrt(squares), along = dot(x, dy, at) / squares;
     for (const size_t i : at) c.y(0)[i] = (dy[i] - along * x[i]) / norm;
-  });
-}
-
-void normalize_second(CountedCall& c) {
-  const Numbers &x = c.x(0).v, &dy = c.x(1).v, &u = c.x(2).v;
-  each_line(c, 0, [&](const std::vector<size_t>& at) {
-    const Counted by = 1 / sqrt(dot(x, x, at));
-    const Counted along = dot(x, dy, at) * by, along_u = dot(x, u, at) * by;
-    const Counted of_e = 3 * along * along_u - dot(u, dy, at);
-    for (const size_t i : at) c.y(0)[i] = (x[i] * by * of_e - u[i] * along - dy[i] * along_u) * by * by;
   });
 }
 
@@ -186,40 +155,15 @@ void cosine_gradient(CountedCall& c) {
   });
 }
 
-// Inputs are X, Y, dZ, and the gradients u of dX and v of dY, zeros if they are left out.
-void cosine_second(CountedCall& c) {
-  Numbers u = c.x(3).v, v = c.x(4).v;
-  u.resize(c.x(0).v.size()), v.resize(c.x(0).v.size());
-  each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
-    const Counted *x = c.x(0).v.data() + first, *y = c.x(1).v.data() + first, *p = u.data() + first,
-                  *q = v.data() + first, dz = c.x(2).v[n];
-    const Cosine z(x, y, size);
-    const Counted ux = dot(p, x, size) / z.xx, vy = dot(q, y, size) / z.yy, w = ux + vy;
-    const Counted g = z.scale * (dot(p, y, size) + dot(q, x, size)) - z.value * w;
-    const auto add = [&](const Counted* a, const Counted* b, const Counted* of_a, const Counted* of_b, Counted aa,
-                         Counted along, Counted* d) {
-      const Counted by_b = dz * z.scale, by_a = dz * z.value / aa, cross = by_b * w;
-      const Counted own = dz * (2 * z.value * along - g) / aa;
-      for (int64_t i = 0; i < size; ++i) d[i] = by_b * of_b[i] - by_a * of_a[i] - cross * b[i] + own * a[i];
-    };
-    if (c.wants(0)) add(x, y, p, q, z.xx, ux, c.y(0).data() + first);
-    if (c.wants(1)) add(y, x, q, p, z.yy, vy, c.y(1).data() + first);
-    if (c.wants(2)) c.y(2)[n] = g;
-  });
-}
-
 }  // namespace
 
 void add_row_references(References& r) {
   r["Softmax"] = softmax;
   r["SoftmaxGradient"] = softmax_gradient;
-  r["SoftmaxSecondGradient"] = softmax_second;
   r["LogSoftmax"] = log_softmax;
   r["LogSoftmaxGradient"] = log_softmax_gradient;
-  r["LogSoftmaxSecondGradient"] = log_softmax_second;
   r["Normalize"] = normalize;
   r["NormalizeGradient"] = normalize_gradient;
-  r["NormalizeSecondGradient"] = normalize_second;
   const auto as_it_is = [](Counted sum) { return sum; };
   r["DotProduct"] = of_pairs([](Counted x, Counted y) { return x * y; }, as_it_is);
   r["DotProductGradient"] = dot_gradient;
@@ -232,7 +176,6 @@ void add_row_references(References& r) {
   r["SquaredL2DistanceGradient"] = opposite_gradients([](Counted x, Counted y, Counted dz) { return (x - y) * dz; });
   r["CosineSimilarity"] = cosine;
   r["CosineSimilarityGradient"] = cosine_gradient;
-  r["CosineSimilaritySecondGradient"] = cosine_second;
 }
 
 }  // namespace stepnet::testing
