@@ -1,4 +1,4 @@
-// CUDA kernels for CrossEntropy and its gradients. Meaning and derivatives: see operators/loss/cross_entropy.cc.
+// CUDA kernels for CrossEntropy and its gradient. Meaning and derivatives: see operators/loss/cross_entropy.cc.
 #include "operators/loss/cross_entropy.h"
 
 #include "gpu/loops/reduce.h"
@@ -29,34 +29,7 @@ void gradient(gpu::In<T> x, gpu::In<T> label, gpu::In<T> dy, gpu::Out<T> dx, gpu
   });
 }
 
-// An empty u or v is zeros, and an empty output is not wanted.
-template <class T>
-void second_gradient(gpu::In<T> x, gpu::In<T> label, gpu::In<T> dy, gpu::In<T> u, gpu::In<T> v, gpu::Out<T> gx,
-                     gpu::Out<T> glabel, gpu::Out<T> gdy, Call& call) {
-  const AxisRows rows = class_rows(call.in(0).shape());
-  const auto size = static_cast<size_t>(rows.size);
-  gpu::each(call, x.size, [=] __device__(size_t i) {
-    const T p = bounded(x[i]), up = dy[i / size], of_x = u.data ? u[i] / p : T(0), of_label = v.data ? v[i] : T(0);
-    if (gx.data) gx[i] = x[i] > T(kLeastProbability) ? up * (of_x * label[i] - of_label) / p : T(0);
-    if (glabel.data) glabel[i] = -up * of_x;
-  });
-  if (!gdy.data) return;
-  gpu::reduce(
-      call, {rows.count, rows.size, 1}, 0.0,
-      [=] __device__(size_t n, size_t j, size_t) {
-        const size_t i = n * size + j;
-        const T p = bounded(x[i]);
-        const double of_x = u.data ? static_cast<double>(u[i] / p * label[i]) : 0;
-        return -of_x - (v.data ? static_cast<double>(v[i]) * log(static_cast<double>(p)) : 0);
-      },
-      std::plus<double>(), [=] __device__(size_t n, size_t, double sum) { gdy[n] = static_cast<T>(sum); });
-}
-
 REGISTER(cross_entropy_cuda) { return cuda("CrossEntropy", forward<float>, forward<double>); }
 REGISTER(cross_entropy_gradient_cuda) { return cuda("CrossEntropyGradient", gradient<float>, gradient<double>); }
-REGISTER(cross_entropy_second_gradient_cuda) {
-  return cuda("CrossEntropySecondGradient", second_gradient<float>, second_gradient<double>);
-}
-
 }  // namespace
 }  // namespace stepnet::gpu_cross_entropy

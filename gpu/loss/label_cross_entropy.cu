@@ -1,4 +1,4 @@
-// CUDA kernels for LabelCrossEntropy and its gradients. Meaning and derivatives: see
+// CUDA kernels for LabelCrossEntropy and its gradient. Meaning and derivatives: see
 // operators/loss/label_cross_entropy.cc. A row whose label is no class gets zeros.
 #include "gpu/loops/scalar.h"
 #include "operators/loss/cross_entropy.h"
@@ -30,31 +30,9 @@ void gradient(gpu::In<T> x, const Tensor& labels, gpu::In<T> dy, gpu::Out<T> dx,
   });
 }
 
-template <class T>
-void second_gradient(gpu::In<T> x, const Tensor& labels, gpu::In<T> dy, gpu::In<T> u, gpu::Out<T> gx, gpu::Out<T> gdy,
-                     Call& call) {
-  const AxisRows rows = class_rows(call.in(0).shape());
-  const gpu::Indices label(labels);
-  const gpu::Bounds bounds = gpu::bounds(call, "a label");
-  gpu::each(call, gx.size, [=] __device__(size_t i) {
-    const size_t n = i / rows.size;
-    const bool here = label[n] == static_cast<int64_t>(i % rows.size) && x[i] > T(kLeastProbability);
-    gx[i] = here ? u[i] / bounded(x[i]) * (dy[n] / x[i]) : T(0);
-  });
-  gpu::each(call, gdy.size, [=] __device__(size_t n) {
-    const int64_t at = label[n];
-    const size_t i = n * rows.size + at;
-    gdy[n] = bounds.inside(at, rows.size) ? -u[i] / bounded(x[i]) : T(0);
-  });
-}
-
 REGISTER(label_cross_entropy_cuda) { return cuda("LabelCrossEntropy", forward<float>, forward<double>); }
 REGISTER(label_cross_entropy_gradient_cuda) {
   return cuda("LabelCrossEntropyGradient", gradient<float>, gradient<double>);
 }
-REGISTER(label_cross_entropy_second_gradient_cuda) {
-  return cuda("LabelCrossEntropySecondGradient", second_gradient<float>, second_gradient<double>);
-}
-
 }  // namespace
 }  // namespace stepnet::gpu_label_cross_entropy

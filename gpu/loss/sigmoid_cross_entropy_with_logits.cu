@@ -1,4 +1,4 @@
-// CUDA kernels for SigmoidCrossEntropyWithLogits and its gradients. Meaning and derivatives: see
+// CUDA kernels for SigmoidCrossEntropyWithLogits and its gradient. Meaning and derivatives: see
 // operators/loss/sigmoid_cross_entropy_with_logits.cc.
 #include "operators/loss/sigmoid_cross_entropy_with_logits.h"
 
@@ -35,45 +35,11 @@ void gradient(gpu::In<T> dy, gpu::In<T> logits, gpu::In<T> targets, gpu::Out<T> 
   });
 }
 
-template <class T>
-__device__ double value_or_zero(gpu::In<T> values, size_t i) {
-  return values.data ? static_cast<double>(values[i]) : 0;
-}
-
-// An empty u or v is zeros, and an empty output is not wanted.
-template <class T>
-void second_gradient(gpu::In<T> dy, gpu::In<T> logits, gpu::In<T> targets, gpu::In<T> u, gpu::In<T> v, gpu::Out<T> gdy,
-                     gpu::Out<T> glogits, gpu::Out<T> gtargets, Call& call) {
-  const AxisRows rows = logit_rows(call.in(1).shape());
-  const auto size = static_cast<size_t>(rows.size);
-  const double count = static_cast<double>(rows.size);
-  gpu::each(call, logits.size, [=] __device__(size_t i) {
-    const double given = static_cast<double>(dy[i / size]), x = static_cast<double>(logits[i]);
-    const double up = value_or_zero(u, i), bend = logit_sigmoid(x) * logit_sigmoid(-x);
-    if (glogits.data) glogits[i] = static_cast<T>(given * (up * bend - value_or_zero(v, i)) / count);
-    if (gtargets.data) gtargets[i] = static_cast<T>(-given * up / count);
-  });
-  if (!gdy.data) return;
-  gpu::reduce(
-      call, {rows.count, rows.size, 1}, 0.0,
-      [=] __device__(size_t n, size_t j, size_t) {
-        const size_t i = n * size + j;
-        const double x = static_cast<double>(logits[i]);
-        return value_or_zero(u, i) * (logit_sigmoid(x) - static_cast<double>(targets[i])) - value_or_zero(v, i) * x;
-      },
-      std::plus<double>(),
-      [=] __device__(size_t n, size_t, double sum) { gdy[n] = size > 0 ? static_cast<T>(sum / count) : T(0); });
-}
-
 REGISTER(sigmoid_cross_entropy_with_logits_cuda) {
   return cuda("SigmoidCrossEntropyWithLogits", forward<float>, forward<double>);
 }
 REGISTER(sigmoid_cross_entropy_with_logits_gradient_cuda) {
   return cuda("SigmoidCrossEntropyWithLogitsGradient", gradient<float>, gradient<double>);
 }
-REGISTER(sigmoid_cross_entropy_with_logits_second_gradient_cuda) {
-  return cuda("SigmoidCrossEntropyWithLogitsSecondGradient", second_gradient<float>, second_gradient<double>);
-}
-
 }  // namespace
 }  // namespace stepnet::gpu_sigmoid_cross_entropy_with_logits

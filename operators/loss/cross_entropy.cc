@@ -1,9 +1,8 @@
 // CrossEntropy: Y[n] = -sum(label[n, j] log(max(X[n, j], 1e-20))), where X holds probabilities and label distributions.
 //
 // dX[n, j] = -dY[n] label[n, j] / max(X[n, j], 1e-20) and dlabel[n, j] = -dY[n] log(max(X[n, j], 1e-20)). Of X both
-// read the values; dlabel does not read the labels. With u and v for the gradients of dX and dlabel, and X below 1e-20
-// taken as a constant, the derivatives of that are dY (u label / X^2 - v / X) of X, -dY u / X of the labels, and -sum(u
-// label / X + v log X) of dY.
+// read the values; dlabel does not read the labels. X below 1e-20 is taken as a constant. The
+// derivatives of these follow from the formulas.
 
 #include "operators/loss/cross_entropy.h"
 
@@ -12,6 +11,7 @@
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
+#include "operators/loops/composing.h"
 
 namespace stepnet {
 namespace {
@@ -62,48 +62,19 @@ void gradient(In<T> x, In<T> label, In<T> dy, Out<T> dx, Out<T> dlabel, Call& ca
   });
 }
 
-// An empty u or v is zeros, and an empty output is not wanted.
-template <class T>
-void second_gradient(In<T> x, In<T> label, In<T> dy, In<T> u, In<T> v, Out<T> gx, Out<T> glabel, Out<T> gdy,
-                     Call& call) {
-  const AxisRows rows = class_rows(call.in(0).shape());
-  parallel_for(rows.count, 10.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      double sum = 0;
-      for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i) {
-        const T p = bounded(x[i]), of_x = u.empty() ? T(0) : u[i] / p, of_label = v.empty() ? T(0) : v[i];
-        if (!gx.empty()) gx[i] = x[i] > T(kLeastProbability) ? dy[n] * (of_x * label[i] - of_label) / p : T(0);
-        if (!glabel.empty()) glabel[i] = -dy[n] * of_x;
-        if (!gdy.empty())
-          sum -=
-              static_cast<double>(of_x * label[i]) + static_cast<double>(of_label) * std::log(static_cast<double>(p));
-      }
-      if (!gdy.empty()) gdy[n] = static_cast<T>(sum);
-    }
-  });
-}
-
-void infer_second(const NoArgs& a, ShapeCall& c) {
-  infer_gradient(a, c);
-  for (const int i : {3, 4})
-    if (c.known(0) && c.known(i))
-      require(c.shape(0) == c.shape(i), "X is {}, but {} {}", c.shape(0), i == 3 ? "ddX" : "ddlabel", c.shape(i));
-  c.set_like(2, 2);
-}
-
-std::vector<Gradient> second_derivatives(Formula& f) {
-  const std::vector<Value> d =
-      f.ops("CrossEntropySecondGradient", {f.x("X"), f.x("label"), f.x("dY"), f.dy("dX"), f.dy("dlabel")}, {},
-            {f.wants("X"), f.wants("label"), f.wants("dY")});
-  return {d[0], d[1], d[2]};
-}
-
 int batch_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.shape(0).rank() > 1 ? 1 : 0; }
 
 std::vector<Gradient> derivatives(Formula& f) {
   const std::vector<Value> d =
       f.ops("CrossEntropyGradient", {f.x("X"), f.x("label"), f.dy("Y")}, {}, {f.wants("X"), f.wants("label")});
   return {d[0], d[1]};
+}
+
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
+  const Value x = f.x("X"), dy = f.x("dY"), p = at_least(f, x, kLeastProbability);
+  const auto by_dy = [&](Value v) { return negative(f, like_first(f, "Mul", v, dy, by_row())); };
+  return {by_dy(div(f, f.x("label"), p)), by_dy(map(f, "Log", p))};
 }
 
 REGISTER(cross_entropy) {
@@ -139,34 +110,7 @@ REGISTER(cross_entropy_gradient) {
       .rowwise(batch_rows)
       .flops([](const auto&, const ShapeCall& c) { return 2 * (output_size(c, 0) + output_size(c, 1)); })
       .cpu(gradient<float>, gradient<double>)
-      .derivatives({"X", "label", "dY"}, second_derivatives);
-}
-
-REGISTER(cross_entropy_second_gradient) {
-  return op("CrossEntropySecondGradient")
-      .doc("Gradients of CrossEntropyGradient. An output that is not wanted is left out or \"\".")
-      .input("X", "CrossEntropy's probabilities")
-      .input("label", "its distributions")
-      .input("dY", "gradient of its output")
-      .input("ddX", "gradient of CrossEntropyGradient's dX; zeros if left out")
-      .optional()
-      .input("ddlabel", "gradient of its dlabel; zeros if left out")
-      .optional()
-      .output("X_grad", "like X")
-      .optional()
-      .output("label_grad", "like X")
-      .optional()
-      .uses({"X", "dY", "ddX", "ddlabel"})
-      .output("dY_grad", "like dY")
-      .optional()
-      .uses({"X", "label", "ddX", "ddlabel"})
-      .shape(infer_second)
-      .rowwise(batch_rows)
-      .flops([](const auto&, const ShapeCall& c) {
-        return input_size(c, 0) * (1 + 4 * int{c.wants(0)} + int{c.wants(1)} + 5 * int{c.wants(2)});
-      })
-      .cpu(second_gradient<float>, second_gradient<double>)
-      .no_gradient("third derivatives of CrossEntropy are not written");
+      .composed(gradient_body);
 }
 
 }  // namespace

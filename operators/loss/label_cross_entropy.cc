@@ -1,14 +1,14 @@
 // LabelCrossEntropy: Y[n] = -log(max(X[n, label[n]], 1e-20)), where X holds probabilities.
 //
-// dX[n, label[n]] = -dY[n] / max(X[n, label[n]], 1e-20), and 0 elsewhere. It reads X, the labels and dY. With u for the
-// gradient of dX, that of X is u dY / X^2 at the labels, 0 where X is no greater than 1e-20, and that of dY is
-// -u[n, label[n]] / max(X[n, label[n]], 1e-20).
+// dX[n, label[n]] = -dY[n] / max(X[n, label[n]], 1e-20), and 0 elsewhere. It reads X, the labels and dY. X no greater
+// than 1e-20 is taken as a constant. Its derivatives follow from the formula.
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/operator/flops.h"
 #include "core/operator/operator.h"
+#include "operators/loops/composing.h"
 #include "operators/loss/cross_entropy.h"
 #include "operators/loss/labels.h"
 
@@ -60,35 +60,16 @@ void gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, Out<T> 
   });
 }
 
-template <class T>
-void second_gradient(const Tensor& xs, const Tensor& labels, const Tensor& dys, const Tensor& us, Out<T> gx, Out<T> gdy,
-                     Call& call) {
-  const T *x = xs.data<T>(), *dy = dys.data<T>(), *u = us.data<T>();
-  const AxisRows rows = class_rows(xs.shape());
-  with_labels(labels, rows.size, [&](auto label) {
-    std::fill(gx.begin(), gx.end(), T(0));
-    for (int64_t n = 0; n < rows.count; ++n) {
-      const int64_t at = n * rows.size + label[n];
-      const T share = u[at] / bounded(x[at]);
-      if (call.wants(0) && x[at] > T(kLeastProbability)) gx[at] = share * (dy[n] / x[at]);
-      if (call.wants(1)) gdy[n] = -share;
-    }
-  });
-}
-
-void infer_second(const NoArgs& a, ShapeCall& c) {
-  infer_gradient(a, c);
-  if (c.known(0) && c.known(3)) require(c.shape(0) == c.shape(3), "X is {}, but ddX {}", c.shape(0), c.shape(3));
-  c.set_like(1, 2);
-}
-
-std::vector<Gradient> second_derivatives(Formula& f) {
-  const std::vector<Value> d = f.ops("LabelCrossEntropySecondGradient", {f.x("X"), f.x("label"), f.x("dY"), f.dy("dX")},
-                                     {}, {f.wants("X"), f.wants("dY")});
-  return {d[0], d[1]};
-}
-
 int batch_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.shape(0).rank() > 1 ? 1 : 0; }
+
+// Of ones the gradient is -1 at the labels and 0 elsewhere.
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
+  const Value x = f.x("X"), dy = f.x("dY");
+  const Value minus_here =
+      f.same_shape(f.op("LabelCrossEntropyGradient", {fill(f, x, 1), f.x("label"), fill(f, dy, 1)}), x);
+  return {like_first(f, "Mul", div(f, minus_here, at_least(f, x, kLeastProbability)), dy, by_row())};
+}
 
 REGISTER(label_cross_entropy) {
   return op("LabelCrossEntropy")
@@ -123,27 +104,7 @@ REGISTER(label_cross_entropy_gradient) {
       .rowwise(batch_rows)
       .flops(flops_per_input(1, 2))
       .cpu(gradient<float>, gradient<double>)
-      .derivatives({"X", "dY"}, second_derivatives);
-}
-
-REGISTER(label_cross_entropy_second_gradient) {
-  return op("LabelCrossEntropySecondGradient")
-      .doc("Gradients of LabelCrossEntropyGradient. An output that is not wanted is left out or \"\".")
-      .input("X", "LabelCrossEntropy's probabilities")
-      .input("label", "its labels")
-      .types({DType::int32, DType::int64})
-      .input("dY", "gradient of its output")
-      .input("ddX", "gradient of LabelCrossEntropyGradient's dX")
-      .output("X_grad", "like X")
-      .optional()
-      .output("dY_grad", "like dY")
-      .optional()
-      .uses({"X", "label", "ddX"})
-      .shape(infer_second)
-      .rowwise(batch_rows)
-      .flops([](const auto&, const ShapeCall& c) { return input_size(c, 2) * (1 + 2 * int{c.wants(0)}); })
-      .cpu(second_gradient<float>, second_gradient<double>)
-      .no_gradient("third derivatives of LabelCrossEntropy are not written");
+      .composed(gradient_body);
 }
 
 }  // namespace

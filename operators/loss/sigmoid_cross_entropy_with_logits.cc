@@ -3,14 +3,14 @@
 // makes overflow.
 //
 // dlogits = dY (p - targets) / D and dtargets = -dY logits / D, for a last dimension of size D. dtargets does not read
-// the targets. With u and v for the gradients of these, their derivatives are dY (u p (1 - p) - v) / D of the logits,
-// -dY u / D of the targets, and sum(u (p - targets) - v logits) / D of dY.
+// the targets. Their derivatives follow from the formulas.
 
 #include "operators/loss/sigmoid_cross_entropy_with_logits.h"
 
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
+#include "operators/loops/composing.h"
 
 namespace stepnet {
 namespace {
@@ -65,47 +65,6 @@ void gradient(In<T> dy, In<T> logits, In<T> targets, Out<T> dlogits, Out<T> dtar
   });
 }
 
-// An empty u or v is zeros, and an empty output is not wanted.
-template <class T>
-void second_gradient(In<T> dy, In<T> logits, In<T> targets, In<T> u, In<T> v, Out<T> gdy, Out<T> glogits,
-                     Out<T> gtargets, Call& call) {
-  const AxisRows rows = logit_rows(call.in(1).shape());
-  const auto at = [](In<T> values, int64_t i) { return values.empty() ? 0.0 : static_cast<double>(values[i]); };
-  parallel_for(rows.count, 15.0 * static_cast<double>(rows.size), [&](int64_t begin, int64_t end) {
-    for (int64_t n = begin; n < end; ++n) {
-      const double given = static_cast<double>(dy[n]), size = static_cast<double>(rows.size);
-      double sum = 0;
-      for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i) {
-        const double x = static_cast<double>(logits[i]), p = logit_sigmoid(x);
-        sum += at(u, i) * (p - static_cast<double>(targets[i])) - at(v, i) * x;
-        if (!glogits.empty()) glogits[i] = static_cast<T>(given * (at(u, i) * p * logit_sigmoid(-x) - at(v, i)) / size);
-        if (!gtargets.empty()) gtargets[i] = static_cast<T>(-given * at(u, i) / size);
-      }
-      if (!gdy.empty()) gdy[n] = rows.size > 0 ? static_cast<T>(sum / size) : T(0);
-    }
-  });
-}
-
-void infer_second(const NoArgs&, ShapeCall& c) {
-  check_shapes(c, 1);
-  for (const int i : {3, 4})
-    if (c.known(1) && c.known(i))
-      require(c.shape(1) == c.shape(i), "logits is {}, but {} {}", c.shape(1), i == 3 ? "ddlogits" : "ddtargets",
-              c.shape(i));
-  if (c.known(0) && c.known(1))
-    require(c.shape(0) == without_last(c.shape(1)), "dY is {}, but logits {}", c.shape(0), c.shape(1));
-  c.set_like(0, 0);
-  c.set_like(1, 1);
-  c.set_like(2, 1);
-}
-
-std::vector<Gradient> second_derivatives(Formula& f) {
-  const std::vector<Value> d = f.ops("SigmoidCrossEntropyWithLogitsSecondGradient",
-                                     {f.x("dY"), f.x("logits"), f.x("targets"), f.dy("dlogits"), f.dy("dtargets")}, {},
-                                     {f.wants("dY"), f.wants("logits"), f.wants("targets")});
-  return {d[0], d[1], d[2]};
-}
-
 template <int kLogits>
 int rows_before_last(const NoArgs&, const ShapeCall& c) {
   return c.known(kLogits) ? std::max(c.shape(kLogits).rank() - 1, 0) : 0;
@@ -116,6 +75,18 @@ std::vector<Gradient> derivatives(Formula& f) {
       f.ops("SigmoidCrossEntropyWithLogitsGradient", {f.dy("Y"), f.x("logits"), f.x("targets")}, {},
             {f.wants("logits"), f.wants("targets")});
   return {d[0], d[1]};
+}
+
+// A last dimension without elements divides nothing by their number, as that number is laid over the logits first.
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
+  const Value dy = f.x("dY"), logits = f.x("logits");
+  const auto spread = [&](Value v) {
+    return f.same_shape(f.op("SumReduceLikeGradient", {logits, v}, by_row()), logits);
+  };
+  const Value count = f.same_shape(f.op("SumReduceLike", {fill(f, logits, 1), dy}, by_row()), dy);
+  const Value share = div(f, spread(dy), spread(count));
+  return {mul(f, share, sub(f, map(f, "Sigmoid", logits), f.x("targets"))), negative(f, mul(f, share, logits))};
 }
 
 REGISTER(sigmoid_cross_entropy_with_logits) {
@@ -152,33 +123,7 @@ REGISTER(sigmoid_cross_entropy_with_logits_gradient) {
       .flops(
           [](const auto&, const ShapeCall& c) { return input_size(c, 0) + 5 * output_size(c, 0) + output_size(c, 1); })
       .cpu(gradient<float>, gradient<double>)
-      .derivatives({"dY", "logits", "targets"}, second_derivatives);
-}
-
-REGISTER(sigmoid_cross_entropy_with_logits_second_gradient) {
-  return op("SigmoidCrossEntropyWithLogitsSecondGradient")
-      .doc("Gradients of SigmoidCrossEntropyWithLogitsGradient. An output that is not wanted is left out or \"\".")
-      .input("dY", "gradient of SigmoidCrossEntropyWithLogits' output")
-      .input("logits", "its scores")
-      .input("targets", "its targets")
-      .input("ddlogits", "gradient of dlogits; zeros if left out")
-      .optional()
-      .input("ddtargets", "gradient of dtargets; zeros if left out")
-      .optional()
-      .output("dY_grad", "like dY")
-      .optional()
-      .output("logits_grad", "like logits")
-      .optional()
-      .output("targets_grad", "like logits")
-      .optional()
-      .shape(infer_second)
-      .rowwise(rows_before_last<1>)
-      .flops([](const auto&, const ShapeCall& c) {
-        return input_size(c, 0) * (1 + int{c.wants(0)}) +
-               input_size(c, 1) * (3 + 5 * int{c.wants(0)} + 5 * int{c.wants(1)} + int{c.wants(2)});
-      })
-      .cpu(second_gradient<float>, second_gradient<double>)
-      .no_gradient("third derivatives of SigmoidCrossEntropyWithLogits are not written");
+      .composed(gradient_body);
 }
 
 }  // namespace

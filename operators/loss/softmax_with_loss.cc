@@ -5,14 +5,14 @@
 // each of the other places; -1 says that there is none, and takes the place out of both sums.
 //
 // dX = (P sum(T) - T) w scale / sum(w) dloss, with the sum of a row, which is 1. It reads P, T and the weights; of X
-// only the shape, so X may be dropped after the forward pass. A gradient of P itself comes on top of that. The
-// gradients of T and of the weights, and second derivatives, are in softmax_with_loss_second.cc.
+// only the shape, so X may be dropped after the forward pass. A gradient of P itself comes on top of that. Its
+// derivatives follow from the formula. The gradients of T and of the weights are in softmax_loss_target.cc.
 
 #include <string>
 #include <type_traits>
 
 #include "core/operator/flops.h"
-#include "operators/loss/softmax_loss.h"
+#include "operators/loss/softmax_loss_body.h"
 
 namespace stepnet {
 namespace {
@@ -161,7 +161,7 @@ double gradient_flops(const Args& a, const ShapeCall& c) {
   return input_size(c, 0) * (a.label_prob ? 4 : 1) + lines * (1 + 2 * int{weighted}) + 2;
 }
 
-// How the operators of second order are told what the loss was.
+// How SoftmaxLossTargetGradient is told what the loss was.
 std::vector<Argument> loss_args(const LossArgs& a) {
   return {make_arg("label_prob", a.label_prob), make_arg("scale", a.scale), make_arg("axis", a.axis),
           make_arg("spatial", a.spatial)};
@@ -201,16 +201,14 @@ std::vector<Gradient> derivatives(Formula& f, const std::string& type) {
 }
 
 template <class Args>
-std::vector<Gradient> second_derivatives(Formula& f) {
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
   const auto& a = f.args<Args>();
   const GradientInputs in = gradient_inputs(f.inputs());
-  const auto wants = [&f](int i) { return i >= 0 && f.wants_at(i); };
-  const std::vector<Value> d =
-      f.ops("SoftmaxLossSecondGradient",
-            {f.x_at(in.p), f.x_at(1), f.x_at(in.dloss), f.dy("dX"), in.weights < 0 ? Value() : f.x_at(in.weights)},
-            loss_args(a), {wants(in.p), a.label_prob && wants(1), wants(in.dloss), wants(in.weights)});
-  if (in.weights < 0) return {Gradient::none(), d[1], d[0], d[2], Gradient::none()};
-  return {Gradient::none(), d[1], d[3], d[0], d[2]};
+  const Value p = a.spatial ? reshaped(f, f.x_at(in.p), f.x_at(0)) : f.x_at(in.p);
+  const composing::LossBody b(f, a, p, f.x_at(1), in.weights < 0 ? Value() : f.x_at(in.weights), f.x_at(in.dloss));
+  const Value expected = a.label_prob ? b.times(b.scores, b.line_sums(b.shares)) : b.scores;
+  return {reshaped(f, b.times(sub(f, expected, b.shares), b.times(b.weights, b.factor)), f.x_at(0))};
 }
 
 template <class Args>
@@ -272,7 +270,7 @@ Registration loss_gradient(const std::string& type) {
       .flops(gradient_flops<Args>)
       .template cpu_for<float>(gradient<Args, float>)
       .template cpu_for<double>(gradient<Args, double>)
-      .derivatives({"X", "T", "weights_or_P", "P_or_dloss", "dloss"}, second_derivatives<Args>);
+      .composed(gradient_body<Args>);
 }
 
 REGISTER(softmax_with_loss) {

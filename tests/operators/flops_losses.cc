@@ -28,19 +28,6 @@ void cross_entropy_gradient(CountedCall& c) {
   }
 }
 
-// Inputs are X, label, dY, and the gradients u of dX and v of dlabel.
-void cross_entropy_second(CountedCall& c) {
-  const CountedRows rows = classes_of(c.x(0).shape);
-  for (int64_t i = 0; i < c.x(0).size(); ++i) {
-    const int64_t n = i / rows.size;
-    const Counted p = max(c.x(0).v[i], kLeast), dy = c.x(2).v[n], label = c.x(1).v[i], v = c.x(4).at(i);
-    const Counted of_x = c.x(3).at(i) / p;
-    if (c.wants(0)) c.y(0)[i] = dy * (of_x * label - v) / p;
-    if (c.wants(1)) c.y(1)[i] = -dy * of_x;
-    if (c.wants(2)) c.y(2)[n] -= of_x * label + v * log(p);
-  }
-}
-
 // Calls fn(row, place of its label) of inputs X and label.
 template <class Fn>
 void each_label(const CountedCall& c, Fn fn) {
@@ -54,14 +41,6 @@ void label_cross_entropy(CountedCall& c) {
 
 void label_cross_entropy_gradient(CountedCall& c) {
   each_label(c, [&](int64_t n, int64_t at) { c.y(0)[at] = -c.x(2).v[n] / max(c.x(0).v[at], kLeast); });
-}
-
-void label_cross_entropy_second(CountedCall& c) {
-  each_label(c, [&](int64_t n, int64_t at) {
-    const Counted p = max(c.x(0).v[at], kLeast), share = c.x(3).v[at] / p;
-    if (c.wants(0)) c.y(0)[at] = share * (c.x(2).v[n] / p);
-    if (c.wants(1)) c.y(1)[n] = -share;
-  });
 }
 
 CountedRows before_last(const Shape& s) { return rows_before(s, std::max(s.rank() - 1, 0)); }
@@ -84,22 +63,6 @@ void sigmoid_loss_gradient(CountedCall& c) {
       if (c.wants(0)) c.y(0)[i] = share * (sigmoid(c.x(1).v[i]) - c.x(2).v[i]);
       if (c.wants(1)) c.y(1)[i] = -share * c.x(1).v[i];
     }
-  }
-}
-
-// Inputs are dY, logits, targets, and the gradients u of dlogits and v of dtargets.
-void sigmoid_loss_second(CountedCall& c) {
-  const CountedRows rows = before_last(c.x(1).shape);
-  const double size = std::max(1.0, static_cast<double>(rows.size));
-  for (int64_t n = 0; n < rows.count; ++n) {
-    const Counted given = c.x(0).v[n] / size;
-    for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i) {
-      const Counted x = c.x(1).v[i], p = sigmoid(x), u = c.x(3).at(i), v = c.x(4).at(i);
-      if (c.wants(0)) c.y(0)[n] += u * (p - c.x(2).v[i]) - v * x;
-      if (c.wants(1)) c.y(1)[i] = given * (u * p * (1 - p) - v);
-      if (c.wants(2)) c.y(2)[i] = -given * u;
-    }
-    if (c.wants(0)) c.y(0)[n] = c.y(0)[n] / size;
   }
 }
 
@@ -202,7 +165,7 @@ Counted mean_of(const Lines& lines, const Numbers& values, Counted weight_sum) {
   return sum / weight_sum;
 }
 
-// These three are counted whole, whatever is wanted of them. Inputs here are X, T, dloss, weights.
+// Counted whole, whatever is wanted. Inputs are X, T, dloss, weights.
 void target_gradient(CountedCall& c) {
   const Lines lines(c, 3);
   const LineLosses each(c, lines);
@@ -216,79 +179,19 @@ void target_gradient(CountedCall& c) {
   }
 }
 
-// Inputs are P, T, dloss, the gradient u of dX, weights.
-void loss_second(CountedCall& c) {
-  const Lines lines(c, 4);
-  const Counted total = lines.weight_sum(), factor = c.arg("scale", 1) * c.x(2).v[0] / total;
-  Numbers q;
-  for (int64_t n = 0; n < lines.count; ++n) {
-    Counted sum, along, target_along;
-    for (int64_t j = 0; j < lines.size; ++j) {
-      const Counted u = c.x(3).v[lines.at(n, j)];
-      sum += lines.target(n, j), along += u * c.x(0).v[lines.at(n, j)], target_along += u * lines.target(n, j);
-    }
-    const Counted of_line = lines.times_weight(n, factor), of_p = of_line * sum;
-    q.push_back(along * sum - target_along);
-    for (int64_t j = 0; j < lines.size; ++j) {
-      c.put(0, lines.at(n, j), or_zero(of_p * c.x(3).v[lines.at(n, j)]));
-      c.put(1, lines.at(n, j), or_zero(of_line * (along - c.x(3).v[lines.at(n, j)])));
-    }
-  }
-  const Counted mean = mean_of(lines, q, total);
-  c.put(2, 0, or_zero(c.arg("scale", 1) * mean));
-  for (int64_t n = 0; n < lines.count; ++n) c.put(3, n, or_zero(factor * (q[n] - mean)));
-}
-
-// Inputs are X, T, dloss, the gradients v of dT and z of dweights, weights.
-void target_second(CountedCall& c) {
-  const Lines lines(c, 5);
-  const LineLosses each(c, lines);
-  const Counted total = lines.weight_sum(), mean = mean_of(lines, each.losses, total);
-  const Counted factor = c.arg("scale", 1) * c.x(2).v[0] / total;
-  Counted z_sum, outside;
-  Numbers s;
-  for (int64_t n = 0; n < lines.count; ++n) {
-    z_sum += c.x(4).at(n), outside += c.x(4).at(n) * (each.losses[n] - mean);
-    s.emplace_back();
-    for (int64_t j = 0; j < lines.size; ++j)
-      s.back() += c.x(3).at(lines.at(n, j)) * (each.log_sums[n] - c.x(0).v[lines.at(n, j)]);
-  }
-  const Counted z_mean = z_sum / total, outside_mean = outside / total, s_mean = mean_of(lines, s, total);
-  c.put(2, 0, or_zero(c.arg("scale", 1) * (s_mean + outside_mean)));
-  for (int64_t n = 0; n < lines.count; ++n) {
-    const Counted of_line = lines.times_weight(n, factor);
-    const Counted b = factor * (c.x(4).at(n) - lines.times_weight(n, z_mean));
-    Counted sum;
-    Numbers a;
-    for (int64_t j = 0; j < lines.size; ++j)
-      sum += a.emplace_back(of_line * c.x(3).at(lines.at(n, j)) + b * lines.target(n, j));
-    for (int64_t j = 0; j < lines.size; ++j) {
-      const Counted surprise = each.log_sums[n] - c.x(0).v[lines.at(n, j)];
-      c.put(0, lines.at(n, j), or_zero(exp(-surprise) * sum - a[j]));
-      c.put(1, lines.at(n, j), or_zero(b * surprise));
-    }
-    c.put(3, n, or_zero(factor * (s[n] - s_mean - (outside_mean + z_mean * (each.losses[n] - mean)))));
-  }
-}
-
 }  // namespace
 
 void add_loss_references(References& r) {
   r["MSELoss"] = mse;
   r["CrossEntropy"] = cross_entropy;
   r["CrossEntropyGradient"] = cross_entropy_gradient;
-  r["CrossEntropySecondGradient"] = cross_entropy_second;
   r["LabelCrossEntropy"] = label_cross_entropy;
   r["LabelCrossEntropyGradient"] = label_cross_entropy_gradient;
-  r["LabelCrossEntropySecondGradient"] = label_cross_entropy_second;
   r["SigmoidCrossEntropyWithLogits"] = sigmoid_loss;
   r["SigmoidCrossEntropyWithLogitsGradient"] = sigmoid_loss_gradient;
-  r["SigmoidCrossEntropyWithLogitsSecondGradient"] = sigmoid_loss_second;
   r["SoftmaxWithLoss"] = r["SpatialSoftmaxWithLoss"] = softmax_loss;
   r["SoftmaxWithLossGradient"] = r["SpatialSoftmaxWithLossGradient"] = softmax_loss_gradient;
   r["SoftmaxLossTargetGradient"] = target_gradient;
-  r["SoftmaxLossSecondGradient"] = loss_second;
-  r["SoftmaxLossTargetSecondGradient"] = target_second;
 }
 
 }  // namespace stepnet::testing
