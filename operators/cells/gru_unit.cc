@@ -4,7 +4,8 @@
 // A row whose sequence is over (timestep >= seq_lengths[n]) keeps its state, or with drop_states gets zeros.
 //
 //   dh_prev = dh u, dx_reset = 0, dx_update = dh (h_prev - o) u (1 - u), dx_candidate = dh (1 - u) (1 - o^2);
-// in a row that is over dgates = 0 and dh_prev = dh, or zeros with drop_states. Backward reads H_prev and gates.
+// in a row that is over dgates = 0 and dh_prev = dh, or zeros with drop_states. Backward reads H_prev and gates. Its
+// derivatives follow from these formulas.
 
 #include "operators/cells/gru_unit.h"
 
@@ -13,7 +14,7 @@
 
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
-#include "operators/cells/unit_rows.h"
+#include "operators/cells/unit_body.h"
 
 namespace stepnet {
 namespace {
@@ -137,19 +138,26 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1]};
 }
 
-// See gru_unit_second.cc.
-std::vector<Gradient> second_derivatives(Formula& f) {
+std::vector<Value> body(Formula& f) {
+  using namespace composing;
+  const UnitBody unit(f, f.args<UnitArgs>(), 2);
+  const Value h_prev = unit.rows(0);
+  const std::vector<Value> gates = unit.gates(unit.rows(1), h_prev, {false, true, true});
+  const Value u = map(f, "Sigmoid", gates[1]), o = map(f, "Tanh", gates[2]);
+  return {reshaped(f, unit.or_held(add(f, mul(f, u, sub(f, h_prev, o)), o), h_prev), f.x_at(0))};
+}
+
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
   const auto& a = f.args<UnitArgs>();
-  const int dh = gru_gradient_dh(a);
-  std::vector<Value> inputs = {f.x_at(0), f.x_at(1), {}, {}, f.x_at(dh), f.dy_at(0), f.dy_at(1)};
-  if (a.sequence_lengths) inputs[2] = f.x_at(2), inputs[3] = f.x_at(3);
-  const std::vector<Value> d =
-      f.ops("GRUUnitGradientGradient", inputs, f.forward_args(), {f.wants_at(0), f.wants_at(1), f.wants_at(dh)});
-  std::vector<Gradient> results(f.inputs());
-  results[0] = d[0];
-  results[1] = d[1];
-  results[dh] = d[2];
-  return results;
+  const UnitBody unit(f, a, 2);
+  const Value h_prev = unit.rows(0), dh = unit.rows(gru_gradient_dh(a));
+  const std::vector<Value> gates = unit.gates(unit.rows(1), h_prev, {false, true, true});
+  const Value u = map(f, "Sigmoid", gates[1]), o = map(f, "Tanh", gates[2]), kept = mul(f, dh, u);
+  const Value of_update = like_first(f, "SigmoidGradient", u, mul(f, dh, sub(f, h_prev, o)));
+  const Value of_candidate = like_first(f, "TanhGradient", o, sub(f, dh, kept));
+  const Value of_gates = unit.or_held(unit.join({zeros(f, h_prev), of_update, of_candidate}), {});
+  return {reshaped(f, unit.or_held(kept, dh), f.x_at(0)), reshaped(f, of_gates, f.x_at(1))};
 }
 
 OpBuilder<UnitArgs>& add_args(OpBuilder<UnitArgs>& builder) {
@@ -180,7 +188,8 @@ REGISTER(gru_unit) {
       .rowwise(leading_rows)
       .cpu_for<float>(forward<float>)
       .cpu_for<double>(forward<double>)
-      .derivatives({"H_prev", "gates"}, derivatives);
+      .derivatives({"H_prev", "gates"}, derivatives)
+      .composed(body);
 }
 
 // Without seq_lengths every later input stands one place earlier, so a place names both things that may stand in it.
@@ -211,7 +220,7 @@ REGISTER(gru_unit_gradient) {
       .rowwise(leading_rows)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
-      .whole_derivative(second_derivatives);
+      .composed(gradient_body);
 }
 
 }  // namespace

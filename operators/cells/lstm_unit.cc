@@ -6,7 +6,7 @@
 //   dc_prev = e f, dx_i = e g i (1 - i), dx_f = e c_prev f (1 - f), dx_o = dh tanh(c) o (1 - o), dx_g = e i (1 - g^2),
 // and dh_prev = 0, since h_prev acts through the gates alone. In a row that is over, dgates = 0 and the states'
 // gradients pass through, or are zeros with drop_states. Backward reads C_prev, gates and C; a missing dH or dC is
-// zero.
+// zero. Its derivatives follow from these formulas.
 //
 // With activated_gates the third output has i, f, o and g, and the gradient reads them as its gates, so that it need
 // not work them out again. A step net gets this by itself (recurrent/form/activated_gates.cc).
@@ -15,6 +15,7 @@
 
 #include "core/operator/flops.h"
 #include "operators/cells/lstm_gates.h"
+#include "operators/cells/unit_body.h"
 
 namespace stepnet {
 namespace {
@@ -139,22 +140,46 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1], d[2]};
 }
 
-// See lstm_unit_second.cc.
-std::vector<Gradient> second_derivatives(Formula& f) {
+// The gates' values i, f, o and g.
+std::vector<Value> gate_values(const UnitBody& unit, const LstmArgs& a, Value sums, Value state) {
+  std::vector<Value> v = unit.gates(sums, state, {true, true, true, true});
+  if (a.activated_gates) return v;
+  Formula& f = unit.f;
+  if (a.forget_bias != 0) v[1] = composing::add(f, v[1], composing::fill(f, state, a.forget_bias));
+  for (const int gate : {0, 1, 2}) v[gate] = composing::map(f, "Sigmoid", v[gate]);
+  v[3] = composing::map(f, "Tanh", v[3]);
+  return v;
+}
+
+std::vector<Value> body(Formula& f) {
+  using namespace composing;
+  LstmArgs a = f.args<LstmArgs>();
+  a.activated_gates = false;  // of which the gradient alone reads
+  const UnitBody unit(f, a, 3);
+  const Value h_prev = unit.rows(0), c_prev = unit.rows(1);
+  const std::vector<Value> v = gate_values(unit, a, unit.rows(2), c_prev);
+  const Value c = add(f, mul(f, v[1], c_prev), mul(f, v[0], v[3])), h = mul(f, v[2], map(f, "Tanh", c));
+  return {reshaped(f, unit.or_held(h, h_prev), f.x_at(0)), reshaped(f, unit.or_held(c, c_prev), f.x_at(1))};
+}
+
+// C counts as an input of its own here; that it is made of the others is LSTMUnit's derivative to say.
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
   const auto& a = f.args<LstmArgs>();
-  require(!a.activated_gates, "second derivatives of LSTMUnit are not written for activated_gates: 1");
   const LstmGradientInputs in(a);
-  std::vector<Value> inputs = {f.x_at(1), f.x_at(2), {}, {}, f.x_at(in.c), f.x_at(in.dh), f.x_at(in.dc)};
-  if (a.sequence_lengths) inputs[2] = f.x_at(3), inputs[3] = f.x_at(4);
-  for (int o = 0; o < 3; ++o) inputs.push_back(f.dy_at(o));
-  std::vector<int> targets = {1, 2, in.c, in.dh, in.dc};
-  std::vector<bool> wanted;
-  for (const int i : targets) wanted.push_back(i < f.inputs() && f.wants_at(i));
-  const std::vector<Value> d = f.ops("LSTMUnitGradientGradient", inputs, f.forward_args(), wanted);
-  std::vector<Gradient> results(f.inputs());
-  for (size_t k = 0; k < targets.size(); ++k)
-    if (wanted[k]) results[targets[k]] = d[k];
-  return results;
+  const UnitBody unit(f, a, 3);
+  const Value c_prev = unit.rows(1), dh = unit.rows(in.dh), dc = unit.rows(in.dc), none = zeros(f, c_prev);
+  const std::vector<Value> v = gate_values(unit, a, unit.rows(2), c_prev);
+  const Value i = v[0], forget = v[1], o = v[2], g = v[3], t = map(f, "Tanh", unit.rows(in.c));
+  const auto slope = [&](const char* type, Value y, Value dy) { return like_first(f, type, y, dy); };
+  const Value through_h = dh.defined() ? slope("TanhGradient", t, mul(f, dh, o)) : Value();
+  const Value e = dc.defined() || dh.defined() ? add_given(f, dc, through_h) : none;
+  const Value of_output = dh.defined() ? slope("SigmoidGradient", o, mul(f, dh, t)) : none;
+  const Value of_gates =
+      unit.join({slope("SigmoidGradient", i, mul(f, e, g)), slope("SigmoidGradient", forget, mul(f, e, c_prev)),
+                 of_output, slope("TanhGradient", g, mul(f, e, i))});
+  return {reshaped(f, unit.or_held(none, dh), f.x_at(0)), reshaped(f, unit.or_held(mul(f, e, forget), dc), f.x_at(1)),
+          reshaped(f, unit.or_held(of_gates, {}), f.x_at(2))};
 }
 
 OpBuilder<LstmArgs>& add_args(OpBuilder<LstmArgs>& builder) {
@@ -209,7 +234,8 @@ REGISTER(lstm_unit) {
       .rowwise(leading_rows)
       .cpu_for<float>(forward<float>)
       .cpu_for<double>(forward<double>)
-      .derivatives({"H_prev", "C_prev", "gates"}, derivatives);
+      .derivatives({"H_prev", "C_prev", "gates"}, derivatives)
+      .composed(body);
 }
 
 // Without seq_lengths every later input stands one place earlier, so a place names both things that may stand in it,
@@ -250,7 +276,7 @@ REGISTER(lstm_unit_gradient) {
       .rowwise(leading_rows)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
-      .whole_derivative(second_derivatives);
+      .composed(gradient_body);
 }
 
 }  // namespace

@@ -65,40 +65,6 @@ void lstm_gradient(CountedCall& c) {
   });
 }
 
-struct Curve {
-  Counted value, slope, bend;  // a function with its first and second derivative
-};
-Curve sigmoid_curve(Counted x) {
-  const Counted s = sigmoid(x), slope = s * (1 - s);
-  return {s, slope, slope * (1 - 2 * s)};
-}
-Curve tanh_curve(Counted x) {
-  const Counted t = tanh(x), slope = 1 - t * t;
-  return {t, slope, -2 * t * slope};
-}
-
-// Inputs are C_prev, gates, seq_lengths, timestep, C, dH, dC, and the gradients of dH_prev, dC_prev and dgates.
-void lstm_second(CountedCall& c) {
-  const Unit unit(c, c.x(0).shape, 4, 2, c.x(2).there);
-  each_element(unit, [&](int64_t n, int64_t j, int64_t at) {
-    const auto gate = [&](int input, int64_t g) { return c.x(input).at(unit.gate(n, g, j)); };
-    const bool over = c.x(2).there && unit.over(n);
-    const Curve i = sigmoid_curve(gate(1, 0)), f = sigmoid_curve(gate(1, 1) + c.arg("forget_bias", 0));
-    const Curve o = sigmoid_curve(gate(1, 2)), g = tanh_curve(gate(1, 3)), t = tanh_curve(c.x(4).v[at]);
-    const Counted dh = c.x(5).at(at), e = c.x(6).at(at) + dh * o.value * t.slope, c_prev = c.x(0).v[at];
-    const Counted p = c.x(8).at(at), qi = gate(9, 0), qf = gate(9, 1), qo = gate(9, 2), qg = gate(9, 3);
-    const Counted by_e = p * f.value + qi * i.slope * g.value + qf * f.slope * c_prev + qg * i.value * g.slope;
-    put(c, 0, at, qf * e * f.slope, over);
-    put(c, 2, at, dh * (by_e * o.value * t.bend + qo * o.slope * t.slope), over);
-    put(c, 3, at, by_e * o.value * t.slope + qo * o.slope * t.value, over, c.x(7).at(at));
-    put(c, 4, at, by_e, over, p);
-    const Counted by[] = {
-        e * (qi * i.bend * g.value + qg * i.slope * g.slope), e * (p * f.slope + qf * f.bend * c_prev),
-        dh * (by_e * o.slope * t.slope + qo * o.bend * t.value), e * (qi * i.slope * g.slope + qg * i.value * g.bend)};
-    for (int64_t k = 0; k < 4; ++k) put(c, 1, unit.gate(n, k, j), by[k], over);
-  });
-}
-
 void gru(CountedCall& c) {
   const Unit unit(c, c.x(0).shape, 3, 2, has_lengths(c));
   each_element(unit, [&](int64_t n, int64_t j, int64_t at) {
@@ -122,31 +88,13 @@ void gru_gradient(CountedCall& c) {
   });
 }
 
-// Inputs are H_prev, gates, seq_lengths, timestep, dH, and the gradients of dH_prev and dgates.
-void gru_second(CountedCall& c) {
-  const Unit unit(c, c.x(0).shape, 3, 2, c.x(2).there);
-  each_element(unit, [&](int64_t n, int64_t j, int64_t at) {
-    const auto gate = [&](int input, int64_t g) { return c.x(input).at(unit.gate(n, g, j)); };
-    const bool over = c.x(2).there && unit.over(n);
-    const Curve u = sigmoid_curve(gate(1, 1)), o = tanh_curve(gate(1, 2));
-    const Counted more = c.x(0).v[at] - o.value, open = 1 - u.value, dh = c.x(4).v[at];
-    const Counted p = c.x(5).at(at), qu = gate(6, 1), qo = gate(6, 2), crossed = u.slope * o.slope;
-    put(c, 0, at, qu * dh * u.slope, over);
-    put(c, 1, unit.gate(n, 1, j), dh * (p * u.slope + qu * more * u.bend - qo * crossed), over);
-    put(c, 1, unit.gate(n, 2, j), dh * (qo * open * o.bend - qu * crossed), over);
-    put(c, 2, at, p * u.value + qu * more * u.slope + qo * open * o.slope, over, p);
-  });
-}
-
 }  // namespace
 
 void add_unit_references(References& r) {
   r["LSTMUnit"] = lstm;
   r["LSTMUnitGradient"] = lstm_gradient;
-  r["LSTMUnitGradientGradient"] = lstm_second;
   r["GRUUnit"] = gru;
   r["GRUUnitGradient"] = gru_gradient;
-  r["GRUUnitGradientGradient"] = gru_second;
 }
 
 }  // namespace stepnet::testing

@@ -338,10 +338,8 @@ std::vector<BadNet> bad_short_forms() {
        "  fix make it a state if it is the value of the timestep before"},
       {"WritesItsInput", step({"x_t = Sum(x_t, h_prev, p)", "h = Tanh(x_t)"}),
        "RecurrentNetwork: the step net writes its own input \"x_t\", a sequence"},
-      {"NotDifferentiable",
-       step({"s = Sum(x_t, h_prev, p)", "a, b, c = LSTMUnitGradientGradient(s, s, s, s, s)", "h = Sum(a, s)"}),
-       "LSTMUnitGradientGradient has no gradient with respect to its input \"s\": third derivatives of LSTMUnit are "
-       "not written\n"
+      {"NotDifferentiable", step({"s = Sum(x_t, h_prev, p)", "a, b, c = RmsProp(s, s, s, s)", "h = Sum(a, s)"}),
+       "RmsProp has no gradient with respect to its input \"s\": it changes gradients on their way to the parameter\n"
        "  fix put a StopGradient before it, or leave that blob out of what is wanted"},
       {"OperatorOnBlobs", step({"m = CreateMutex()", "h = Tanh(h_prev)"}),
        "CreateMutex works on blobs and cannot stand in a step net"},
