@@ -8,10 +8,11 @@
 //   dscale = sum(dY u), dbias = sum(dY).
 // Backward reads X, scale, saved_mean and saved_inv_std; dscale no scale, and dbias none of them. What comes to
 // running_mean and running_var from outside is put into dmean and dinv. With is_test the gradients are formulas over
-// other operators. The derivatives of the gradient are in batch_norm_second.cc.
+// other operators. The derivatives of the gradient follow from its formulas.
 
 #include "operators/norm/batch_norm.h"
 #include "core/operator/flops.h"
+#include "operators/loops/composing.h"
 
 #include <cmath>
 
@@ -166,10 +167,16 @@ std::vector<Gradient> train_derivatives(Formula& f, const std::string& type) {
   return {d[0], d[1], d[2], mean, variance};
 }
 
+// As arguments of broadcasting: a value for each channel is laid over X.
+std::vector<Argument> over_channels(const BatchNormArgs& a) {
+  std::vector<Argument> args = {make_arg("broadcast", true)};
+  if (!a.channels_last()) args.push_back(make_arg("axis", 1));
+  return args;
+}
+
 std::vector<Gradient> test_derivatives(Formula& f) {
   const auto& a = f.args<BatchNormArgs>();
-  std::vector<Argument> laid_over = {make_arg("broadcast", true)};
-  if (!a.channels_last()) laid_over.push_back(make_arg("axis", 1));
+  const std::vector<Argument> laid_over = over_channels(a);
   const Value dy = f.dy("Y"), scale = f.x("scale");
   const Value epsilon = f.op("ConstantFill", {f.x("est_var")}, {make_arg("value", a.epsilon)});
   const Value inv = f.op("Pow", {f.op("Add", {f.x("est_var"), epsilon})}, {make_arg("exponent", -0.5F)});
@@ -250,15 +257,34 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
   return b;
 }
 
-std::vector<Gradient> second_derivatives(Formula& f) {
-  const auto given = [&f](const char* name) { return f.has_x(name) ? f.x(name) : Value(); };
-  const auto wants = [&f](const char* name) { return f.has_x(name) && f.wants(name); };
-  const std::vector<Value> inputs = {f.x("X"),          f.x("scale"), given("dY"),    f.x("mean"),  f.x("inv_std"),
-                                     given("dinv_std"), f.dy("dX"),   f.dy("dscale"), f.dy("dbias")};
-  const std::vector<Value> d = f.ops(
-      "BatchNormSecondGradient", inputs, f.forward_args(),
-      {wants("X"), wants("scale"), wants("dY"), wants("mean"), wants("inv_std"), wants("dmean"), wants("dinv_std")});
-  return {d[0], d[1], d[2], d[3], d[4], d[5], d[6]};
+// The statistics count as inputs of their own here; that they are made of X is BatchNorm's derivative to say.
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
+  const auto& a = f.args<BatchNormArgs>();
+  const Value x = f.x("X"), scale = f.x("scale"), inv = f.x("inv_std");
+  const auto by_channel = [&](const char* type, Value v, Value numbers) {
+    return like_first(f, type, v, numbers, over_channels(a));
+  };
+  const auto sum = [&](Value v) { return f.same_shape(f.op("SumReduceLike", {v, scale}, over_channels(a)), scale); };
+  const Value count = sum(fill(f, x, 1)), u = by_channel("Mul", by_channel("Sub", x, f.x("mean")), inv);
+  Value dx, dscale, dbias;
+  if (f.has_x("dY")) {
+    const Value dy = f.x("dY");
+    dscale = sum(mul(f, dy, u));
+    dbias = sum(dy);
+    const Value across = by_channel("Sub", dy, div(f, dbias, count)),
+                along = by_channel("Mul", u, div(f, dscale, count));
+    dx = by_channel("Mul", sub(f, across, along), mul(f, scale, inv));
+  }
+  if (f.has_x("dinv_std")) {
+    const Value slope = div(f, mul(f, f.x("dinv_std"), map(f, "Sqr", inv)), count);
+    dx = add_given(f, dx, negative(f, by_channel("Mul", u, slope)));
+  }
+  if (f.has_x("dmean")) {
+    const Value share = f.op("SumReduceLikeGradient", {x, div(f, f.x("dmean"), count)}, over_channels(a));
+    dx = add_given(f, dx, f.same_shape(share, x));
+  }
+  return {dx, dscale, dbias};
 }
 
 OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
@@ -291,7 +317,7 @@ OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
         return input_size(c, 0) * (5 + 4 * int{c.wants(0)}) + input_size(c, 1) * 9 * int{c.wants(0)};
       })
       .cpu(gradient<float>, gradient<double>)
-      .derivatives({"X", "scale", "dY", "mean", "inv_std", "dmean", "dinv_std"}, second_derivatives);
+      .composed(gradient_body);
   return b;
 }
 

@@ -1,4 +1,4 @@
-// What BatchNorm, its gradient and the gradient of that share: their arguments, and the channels of their X. Both
+// What BatchNorm and its gradient share: their arguments, and the channels of their X. Both
 // BatchNorm and SpatialBN, its name in the public format, are these operators. Threads: pure functions.
 #pragma once
 

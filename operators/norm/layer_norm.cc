@@ -6,8 +6,8 @@
 // With e = dy, or dy gamma:
 //   dx = (e - sum(e) / n - u sum(e u) / n) / std + dmean / n + dstd u / n,  dgamma = sum of dy u over rows,
 //   dbeta = sum of dy over rows.
-// Backward reads X, mean and std, and gamma for dX alone; a missing dY, dmean or dstd is zero. Its derivatives are in
-// layer_norm_second.cc.
+// Backward reads X, mean and std, and gamma for dX alone; a missing dY, dmean or dstd is zero. Its derivatives
+// follow from these formulas.
 
 #include "operators/norm/layer_norm.h"
 
@@ -17,6 +17,7 @@
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
+#include "operators/loops/composing.h"
 #include "operators/norm/layer_norm_rows.h"
 
 namespace stepnet {
@@ -147,6 +148,21 @@ void infer_gradient(const LayerNormArgs& a, ShapeCall& c) {
   for (const int i : {1, 2}) c.set(i, c.dtype(4), parameter);
 }
 
+// Y alone: the shape of mean and std is not that of a vector.
+std::vector<Value> body(Formula& f) {
+  using namespace composing;
+  const auto& a = f.args<LayerNormArgs>();
+  const Value x = matrix(f, f.x("X"), a.axis), off = like_first(f, "Sub", x, row_means(f, x), by_row());
+  const Value variance = row_means(f, map(f, "Sqr", off));
+  const Value deviation = map(f, "Sqrt", add(f, variance, fill(f, variance, a.epsilon)));
+  Value y = like_first(f, "Div", off, deviation, by_row());
+  if (a.elementwise_affine) {
+    y = like_first(f, "Mul", y, vector(f, f.x("gamma")), laid_over());
+    y = like_first(f, "Add", y, vector(f, f.x("beta")), laid_over());
+  }
+  return {reshaped(f, y, f.x("X"))};
+}
+
 std::vector<Gradient> derivatives(Formula& f) {
   const bool affine = f.args<LayerNormArgs>().elementwise_affine;
   const Value mean = f.y("mean"), deviation = f.y("std");
@@ -159,15 +175,39 @@ std::vector<Gradient> derivatives(Formula& f) {
   return {d[0], d[1], d[2]};
 }
 
-std::vector<Gradient> second_derivatives(Formula& f) {
-  const auto optional = [&f](const char* name) { return f.has_x(name) ? f.x(name) : Value(); };
-  const auto wants = [&f](const char* name) { return f.has_x(name) && f.wants(name); };
-  const std::vector<Value> inputs = {f.x("mean"),      f.x("std"), f.x("X"),       optional("dY"), optional("gamma"),
-                                     optional("dstd"), f.dy("dX"), f.dy("dgamma"), f.dy("dbeta")};
-  const std::vector<Value> d =
-      f.ops("LayerNormSecondGradient", inputs, f.forward_args(),
-            {wants("dY"), wants("mean"), wants("std"), wants("X"), wants("gamma"), wants("dmean"), wants("dstd")});
-  return {d[0], d[1], d[2], d[3], d[4], d[5], d[6], Gradient::none()};
+// A number for each row is [rows], and one for each element of a row [n]. Mean and std count as inputs of their own
+// here; that they are made of X is LayerNorm's derivative to say.
+std::vector<Value> gradient_body(Formula& f) {
+  using namespace composing;
+  const auto given = [&f](const char* name) { return f.has_x(name) ? f.x(name) : Value(); };
+  const Value x = matrix(f, f.x("X"), f.args<LayerNormArgs>().axis), deviation = vector(f, f.x("std"));
+  const auto by_rows = [&f](const char* type, Value v, Value numbers) {
+    return like_first(f, type, v, numbers, by_row());
+  };
+  const Value u = by_rows("Div", by_rows("Sub", x, vector(f, f.x("mean"))), deviation);
+  const auto row_mean = [&](Value v) { return f.same_shape(row_means(f, v), deviation); };
+  // A row's number, divided by n, for each of its elements.
+  const auto share = [&](Value of_rows) {
+    const std::vector<Argument> args = {make_arg("axes", std::vector<int64_t>{1}), make_arg("keepdims", false)};
+    return f.same_shape(f.op("ReduceMeanGradient", {vector(f, of_rows), x}, args), x);
+  };
+  const auto column_sum = [&](Value v) {
+    return f.op("ReduceSum", {v}, {make_arg("axes", std::vector<int64_t>{0}), make_arg("keepdims", false)});
+  };
+  const Value gamma = given("gamma"), dmean = given("dmean"), dstd = given("dstd");
+  const auto like_gamma = [&](Value v) { return gamma.defined() ? reshaped(f, v, gamma) : v; };
+  Value dx, dgamma, dbeta;
+  if (f.has_x("dY")) {
+    const Value dy = reshaped(f, f.x("dY"), x);
+    const Value e = gamma.defined() ? like_first(f, "Mul", dy, vector(f, gamma), laid_over()) : dy;
+    const Value along = by_rows("Mul", u, row_mean(mul(f, e, u)));
+    dx = by_rows("Div", sub(f, by_rows("Sub", e, row_mean(e)), along), deviation);
+    dgamma = like_gamma(column_sum(mul(f, dy, u)));
+    dbeta = like_gamma(column_sum(dy));
+  }
+  if (dmean.defined()) dx = add_given(f, dx, share(dmean));
+  if (dstd.defined()) dx = add_given(f, dx, mul(f, u, share(dstd)));
+  return {dx.defined() ? reshaped(f, dx, f.x("X")) : dx, dgamma, dbeta};
 }
 
 OpBuilder<LayerNormArgs>& add_args(OpBuilder<LayerNormArgs>& builder) {
@@ -201,7 +241,8 @@ REGISTER(layer_norm) {
       .flops(flops)
       .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
-      .derivatives({"X", "gamma", "beta"}, derivatives);
+      .derivatives({"X", "gamma", "beta"}, derivatives)
+      .composed(body);
 }
 
 REGISTER(layer_norm_gradient) {
@@ -238,7 +279,7 @@ REGISTER(layer_norm_gradient) {
       .flops(gradient_flops)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
-      .derivatives({"dY", "mean", "std", "X", "gamma", "dmean", "dstd", "Y"}, second_derivatives);
+      .composed(gradient_body);
 }
 
 }  // namespace

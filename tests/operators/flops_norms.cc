@@ -1,5 +1,4 @@
-// References of LayerNorm and BatchNorm. What their gradients' gradients leave out if it is not wanted is counted all
-// the same.
+// References of LayerNorm and BatchNorm.
 #include "tests/operators/counted.h"
 
 namespace stepnet::testing {
@@ -77,42 +76,6 @@ void layer_norm_gradient(CountedCall& c) {
   }
 }
 
-// Inputs are mean, std, X, dY, gamma, dstd, ddX, ddgamma, ddbeta; outputs the gradients of dY, mean, std, X, gamma,
-// dmean, dstd.
-void layer_norm_second(CountedCall& c) {
-  const auto gamma = [&c](int64_t j) { return c.x(4).there ? c.x(4).v[j] : Counted(1); };
-  const std::vector<Group> rows = rows_of(c, 2);
-  Numbers gamma_grad(rows.empty() ? 0 : rows[0].at.size());
-  for (const Group& g : rows) {
-    const double n = g.size();
-    const Counted deviation = c.x(1).v[g.index];
-    Numbers u, e, a, v;
-    Counted h_sum, e_sum, hu, eu;
-    for (const int64_t i : g.at) {
-      const Counted h = c.x(6).at(i);
-      u.push_back((c.x(2).v[i] - c.x(0).v[g.index]) / deviation);
-      e.push_back(c.x(3).at(i) * gamma(i - g.at[0]));
-      h_sum += h, e_sum += e.back(), hu += h * u.back(), eu += e.back() * u.back();
-    }
-    const Counted h_mean = h_sum / n, hu_mean = hu / n, eu_mean = eu / n, of_std = c.x(5).at(g.index) / n;
-    Counted v_sum, vu, ae;
-    for (size_t j = 0; j < u.size(); ++j) {
-      const Counted h = c.x(6).at(g.at[j]), dy = c.x(3).at(g.at[j]), k = c.x(7).at(static_cast<int64_t>(j));
-      a.push_back((h - h_mean - u[j] * hu_mean) / deviation);
-      v.push_back(h * of_std + dy * k - (hu_mean * e[j] + eu_mean * h) / deviation);
-      v_sum += v[j], vu += v[j] * u[j], ae += a[j] * e[j];
-      c.put(0, g.at[j], gamma(static_cast<int64_t>(j)) * a[j] + k * u[j] + c.x(8).at(static_cast<int64_t>(j)));
-      c.put(3, g.at[j], v[j] / deviation);
-      gamma_grad[j] += dy * a[j];
-    }
-    c.put(1, g.index, -v_sum / deviation);
-    c.put(2, g.index, -(vu + ae) / deviation);
-    c.put(5, g.index, h_mean);
-    c.put(6, g.index, hu_mean);
-  }
-  for (size_t j = 0; j < gamma_grad.size(); ++j) c.put(4, static_cast<int64_t>(j), gamma_grad[j]);
-}
-
 void batch_norm(CountedCall& c) {
   const bool test = c.whole("is_test", 0) != 0;
   const double keep = c.arg("momentum", 0.9F), add = 1 - keep;
@@ -157,46 +120,13 @@ void batch_norm_gradient(CountedCall& c) {
   }
 }
 
-// Inputs are X, scale, dY, mean, inv_std, dinv_std, ddX, ddscale, ddbias; outputs the gradients of X, scale, dY, mean,
-// inv_std, dmean, dinv_std.
-void batch_norm_second(CountedCall& c) {
-  for (const Group& g : channels_of(c, 0)) {
-    const int64_t k = g.index;
-    const double m = g.size();
-    const Counted inv = c.x(4).v[k], scale = c.x(1).v[k], dinv = c.x(5).at(k), of_scale = c.x(7).at(k);
-    Counted h_sum, d_sum, hd, hu, du, v_sum, vu;
-    Numbers u;
-    for (const int64_t i : g.at) {
-      const Counted h = c.x(6).at(i), d = c.x(2).at(i);
-      u.push_back((c.x(0).v[i] - c.x(3).v[k]) * inv);
-      h_sum += h, d_sum += d, hd += h * d, hu += h * u.back(), du += d * u.back();
-    }
-    const Counted factor = scale * inv, h_mean = h_sum / m, hu_mean = hu / m, du_mean = du / m;
-    const Counted r = hd - h_mean * d_sum - hu_mean * du, of_dinv = dinv * inv * inv / m;
-    for (size_t j = 0; j < u.size(); ++j) {
-      const Counted h = c.x(6).at(g.at[j]), d = c.x(2).at(g.at[j]);
-      c.put(2, g.at[j], factor * (h - h_mean - u[j] * hu_mean) + of_scale * u[j] + c.x(8).at(k));
-      const Counted v = of_scale * d - factor * (h * du_mean + d * hu_mean) - of_dinv * h;
-      c.put(0, g.at[j], v * inv);
-      v_sum += v, vu += v * u[j];
-    }
-    c.put(1, k, inv * r);
-    c.put(3, k, -inv * v_sum);
-    c.put(4, k, vu / inv + scale * r - 2 * dinv * inv * hu_mean);
-    c.put(5, k, h_mean);
-    c.put(6, k, -inv * inv * hu_mean);
-  }
-}
-
 }  // namespace
 
 void add_norm_references(References& r) {
   r["LayerNorm"] = layer_norm;
   r["LayerNormGradient"] = layer_norm_gradient;
-  r["LayerNormSecondGradient"] = layer_norm_second;
   r["BatchNorm"] = r["SpatialBN"] = batch_norm;
   r["BatchNormGradient"] = r["SpatialBNGradient"] = batch_norm_gradient;
-  r["BatchNormSecondGradient"] = batch_norm_second;
 }
 
 }  // namespace stepnet::testing
