@@ -16,6 +16,7 @@
 #endif
 #include "tools/bench/command.h"
 #include "tools/bench/tape/chains.h"
+#include "tools/bench/tape/double_backward.h"
 #include "tools/bench/tape/held.h"
 #include "tools/bench/tape/measure_hessian.h"
 
@@ -26,7 +27,8 @@ struct Options {
   MlpSizes sizes;
   bool with_backward = false;
   int threads = 1, rounds = 10, count = 2000;
-  std::string chain, device = "cpu";
+  std::string chain, op, device = "cpu";
+  int64_t rows = 32, size = 512;
   bool tf32 = false;
 };
 
@@ -58,6 +60,15 @@ void run_overhead(const Options& options) {
       if (const ChainTimes t = time_chain(name, options.count); round == 0 || t.sum() < best.sum()) best = t;
     fmt::print("{:12} {:6.0f} ns: forward {:.0f}, backward {:.0f}, release {:.0f}\n", name, best.sum(), best.forward,
                best.backward, best.release);
+  }
+}
+
+void run_double(const Options& options) {
+  for (const std::string& name : double_backward_names()) {
+    if (!options.op.empty() && name != options.op) continue;
+    const DoubleBackwardTimes t =
+        time_double_backward(name, options.rows, options.size, options.rounds, device_of(options));
+    fmt::print("{:16} gradients {:.3f} ms, their gradients {:.3f} ms\n", name, t.first, t.second);
   }
 }
 
@@ -139,7 +150,7 @@ int run_command(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "how often each thing is timed")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--device", options.device, "of Hessians")
+  app.add_option("--device", options.device, "of Hessians and of gradients of gradients")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app.add_flag("--tf32", options.tf32, "a GPU's products of float32 in TF32");
@@ -148,6 +159,10 @@ int run_command(int argc, char** argv) {
   auto* overhead = app.add_subcommand("overhead", "nanoseconds per operator on one element");
   overhead->add_option("--chain", options.chain, "this chain alone")->check(CLI::IsMember(chain_names()));
   overhead->add_option("--count", options.count, "operators of a chain")->check(CLI::Range(1, 10'000'000));
+  auto* twice = app.add_subcommand("double", "gradients of gradients of fused operators");
+  twice->add_option("--op", options.op, "this operator alone")->check(CLI::IsMember(double_backward_names()));
+  add_size(*twice, "--rows", options.rows, "of its inputs");
+  add_size(*twice, "--size", options.size, "of a row, or of the states of a unit");
   auto* memory = app.add_subcommand("memory", "bytes held for backward");
   app.add_subcommand("serve", "answers lines on standard input; for tools/bench/tape/compare");
   return run_app(app, argc, argv, [&] {
@@ -158,6 +173,8 @@ int run_command(int argc, char** argv) {
       right = run_hessian(options);
     } else if (*overhead) {
       run_overhead(options);
+    } else if (*twice) {
+      run_double(options);
     } else if (*memory) {
       right = run_memory();
     } else {
