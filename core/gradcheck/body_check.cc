@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/gradcheck/example_runs.h"
+#include "core/gradcheck/examples.h"
 #include "core/net/net.h"
 #include "core/operator/op_spec.h"
-#include "core/tensor/placement.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet {
 namespace {

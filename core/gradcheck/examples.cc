@@ -51,7 +51,7 @@ void add_outputs(const OpSpec& spec, int several, OperatorDef& op) {
 }
 
 bool has_derivative(const OpSpec& spec, const std::string& input) {
-  return spec.whole_derivative || std::ranges::any_of(spec.derivatives, [&](const DerivativeSpec& d) {
+  return spec.whole_derivative || spec.composed || std::ranges::any_of(spec.derivatives, [&](const DerivativeSpec& d) {
            return std::ranges::count(d.inputs, input) > 0;
          });
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gradcheck/example_runs.h"
+#include "core/gradcheck/examples.h"
 #include "core/gradcheck/runs.h"
 #include "core/io/text.h"
 #include "tests/core/errors.h"

@@ -9,8 +9,8 @@
 #include "core/autograd/engine.h"
 #include "core/autograd/record.h"
 #include "core/error.h"
-#include "core/tensor/placement.h"
 #include "core/tensor/random.h"
+#include "core/tensor/tensor.h"
 
 namespace stepnet::bench {
 namespace {
