@@ -65,7 +65,7 @@ void compare(const OperatorDef& op, const Workspace& workspace, const Workspace&
     if (outputs[o].empty()) continue;
     const std::string& name = op.output(static_cast<int>(o));
     const std::string differs =
-        difference(placed(composed.fetch(outputs[o]), {}), placed(workspace.fetch(name), {}), kRounding);
+        difference(copied_to(composed.fetch(outputs[o]), {}), copied_to(workspace.fetch(name), {}), kRounding);
     if (!differs.empty())
       report.broken.push_back(
           fmt::format("output {} of {} is not what it is composed of, at {}", o, op.type(), differs));
@@ -78,7 +78,7 @@ void check_bodies(const GradientSubject& subject, uint64_t seed, GradientReport&
   if (std::ranges::none_of(subject.net.op(), has_body)) return;
   Workspace workspace;
   workspace.confine(subject.files);
-  for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = placed(value, subject.device);
+  for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = copied_to(value, subject.device);
   for (const OperatorDef& op : subject.net.op()) {
     Workspace composed;
     std::vector<std::string> outputs;

@@ -26,10 +26,10 @@ Variable normal(const Sizes& s, const Shape& shape, uint64_t key) {
   Tensor values = Tensor::empty(DType::float32, shape);
   for (int64_t i = 0; i < values.size(); ++i)
     values.data<float>()[i] = static_cast<float>(random_normal(key, static_cast<uint64_t>(i)));
-  return Variable(placed(values, s.device), true);
+  return Variable(copied_to(values, s.device), true);
 }
 
-Variable constant(const Sizes& s, const Tensor& value) { return Variable(placed(value, s.device)); }
+Variable constant(const Sizes& s, const Tensor& value) { return Variable(copied_to(value, s.device)); }
 
 struct Case {
   std::vector<Variable> inputs;  // those that require gradients are differentiated
