@@ -102,6 +102,9 @@ TEST_F(MachineMemory, IsWithinTheAddressSpaceOfTheProcess) {
   const AddressSpace limit(kGigabyte);
   ASSERT_TRUE(limit.is_set());
   EXPECT_LE(memory_left().least(), kGigabyte);
+  rlimit now{};
+  getrlimit(RLIMIT_AS, &now);
+  EXPECT_LE(most_memory(), static_cast<int64_t>(now.rlim_cur));
 }
 
 TEST_F(MachineMemory, IsAllThatMayBeAskedFor) {
