@@ -128,6 +128,10 @@ TEST_F(TrainCommandTest, QuietPrintsTheLastLinesOnly) {
   EXPECT_TRUE(outcome.out.starts_with("trained 2 iterations in "));
 }
 
+TEST_F(TrainCommandTest, TakesFractionsOfAUnitAsBudget) {
+  expect_command(train("", "--iterations 2 --memory-budget 24.5M"), 0, "trained 2 iterations in ");
+}
+
 TEST_F(TrainCommandTest, ProfilesARun) {
   const std::string printed = expect_command(train("", "--iterations 2 --profile"), 0, "RecurrentNetworkGradient");
   testing::expect_contains(printed, "kept for backward");
