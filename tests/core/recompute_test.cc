@@ -1,5 +1,5 @@
-// Plans of recomputation: the peak that is promised, a dry run's, is the one that the allocator counts, and nothing else
-// changes.
+// Plans of recomputation: the peak that is promised, a dry run's, is the one that the allocator counts, and nothing
+// else changes.
 #include "core/passes/recompute.h"
 
 #include <gtest/gtest.h>
