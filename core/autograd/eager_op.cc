@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/operator/in_place.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -63,13 +64,6 @@ OperatorDef def_of(const EagerOp::Signature& s, const std::vector<std::string>& 
   }
   for (const Argument& arg : s.args) *def.add_arg() = arg;
   return def;
-}
-
-int alias_input(const OpSpec& spec, int output) {
-  const ParamSpec* p = spec.output_spec(output);
-  for (const AliasRule& rule : spec.aliases)
-    if (p && rule.out == p->name) return spec.input_index(rule.in);
-  return -1;
 }
 
 EagerOp::Signature signature_of(const GradientProgram::Step& step) {
@@ -181,7 +175,7 @@ EagerOp::EagerOp(const Signature& s) : present_inputs_(s.inputs), present_output
   names_ = names_of(spec, static_cast<int>(s.inputs.size()), true);
   output_names_ = names_of(spec, static_cast<int>(s.outputs.size()), false);
   bound_ = bind_op(def_of(s, names_, output_names_), "", 0);
-  for (size_t o = 0; o < s.outputs.size(); ++o) alias_of_.push_back(alias_input(spec, static_cast<int>(o)));
+  for (size_t o = 0; o < s.outputs.size(); ++o) alias_of_.push_back(aliased_input(spec, static_cast<int>(o)));
 }
 
 struct EagerOp::Elsewhere {
