@@ -4,6 +4,7 @@
 
 #include "core/gradcheck/examples.h"
 #include "core/net/net.h"
+#include "core/operator/body_gradient.h"
 #include "core/operator/op_spec.h"
 #include "core/tensor/tensor.h"
 
@@ -40,14 +41,7 @@ std::vector<OperatorDef> body_of(const OperatorDef& op, std::vector<std::string>
     return s.kind == GradientProgram::SlotKind::input ? op.input(s.index) : fmt::format("body/{}", slot);
   };
   std::vector<OperatorDef> ops;
-  for (const GradientProgram::Step& step : body.steps) {
-    OperatorDef& made = ops.emplace_back();
-    made.set_type(step.type);
-    made.set_is_gradient_op(true);  // which may leave inputs out
-    for (const int in : step.inputs) made.add_input(name(in));
-    for (const int out : step.outputs) made.add_output(name(out));
-    for (const Argument& arg : step.args) *made.add_arg() = arg;
-  }
+  for (const GradientProgram::Step& step : body.steps) ops.push_back(call_of(step, name));
   for (const Gradient& result : body.results) outputs.push_back(name(result.dense.slot));
   return ops;
 }

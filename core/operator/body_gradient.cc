@@ -10,18 +10,6 @@ using SlotKind = GradientProgram::SlotKind;
 
 bool any(const std::vector<bool>& marks) { return std::ranges::find(marks, true) != marks.end(); }
 
-// A step as a call of its operator, with blobs named after slots.
-OperatorDef definition(const GradientProgram::Step& step) {
-  const auto name = [](int slot) { return slot < 0 ? "" : fmt::format("value{}", slot); };
-  OperatorDef def;
-  def.set_type(step.type);
-  def.set_is_gradient_op(true);  // which may leave inputs out
-  for (const int in : step.inputs) def.add_input(name(in));
-  for (const int out : step.outputs) def.add_output(name(out));
-  for (const Argument& arg : step.args) *def.add_arg() = arg;
-  return def;
-}
-
 class BodyGradients {
  public:
   BodyGradients(GradientProgram body, Formula& f, const std::vector<bool>& wanted) : f_(f), body_(std::move(body)) {
@@ -77,7 +65,7 @@ class BodyGradients {
     for (const int out : step.outputs) present.push_back(!given_[out].empty());
     if (!any(wanted) || !any(present)) return;
     const OpSpec& spec = op_spec(step.type);
-    const OperatorDef def = definition(step);
+    const OperatorDef def = call_of(step, [](int slot) { return slot < 0 ? "" : fmt::format("value{}", slot); });
     const GradientProgram gradient = record_gradient(spec, def, parse_args(spec, def).get(), wanted, present);
     const std::vector<Value> here = f_.insert(gradient, [&](const GradientProgram::Slot& s) {
       if (s.kind == SlotKind::input) return values_[step.inputs[s.index]];
@@ -102,6 +90,16 @@ class BodyGradients {
 };
 
 }  // namespace
+
+OperatorDef call_of(const GradientProgram::Step& step, const std::function<std::string(int)>& name) {
+  OperatorDef def;
+  def.set_type(step.type);
+  def.set_is_gradient_op(true);  // which may leave inputs out
+  for (const int in : step.inputs) def.add_input(name(in));
+  for (const int out : step.outputs) def.add_output(name(out));
+  for (const Argument& arg : step.args) *def.add_arg() = arg;
+  return def;
+}
 
 std::vector<Gradient> body_gradients(const OpSpec& spec, const OperatorDef& def, const void* args, Formula& f,
                                      const std::vector<bool>& wanted) {

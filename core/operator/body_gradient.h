@@ -3,11 +3,16 @@
 // Threads: pure functions, but for the formula that they record into.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "core/operator/op_spec.h"
 
 namespace stepnet {
+
+// A step of a program as a call of its operator, with blobs that `name` gives to slots, "" to those that are absent.
+OperatorDef call_of(const GradientProgram::Step& step, const std::function<std::string(int)>& name);
 
 // Records the gradients of the `wanted` inputs of an operator that has a body into `f`, which is a formula of that
 // operator, and returns them: one per actual input, none where it is not wanted or no output depends on it. Throws
