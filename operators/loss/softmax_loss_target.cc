@@ -120,7 +120,7 @@ std::vector<Value> body(Formula& f) {
   using namespace composing;
   const auto& a = f.args<LossArgs>();
   const bool weighted = f.has_x("weights");
-  const composing::LossBody b(f, a, f.x("X"), f.x("T"), weighted ? f.x("weights") : Value(), f.x("dloss"));
+  const LossBody b(f, a, f.x("X"), f.x("T"), weighted ? f.x("weights") : Value(), f.x("dloss"));
   const Value surprise = surprises(b);
   Value of_target, of_weights;
   if (a.label_prob) of_target = reshaped(f, b.times(surprise, b.times(b.weights, b.factor)), f.x("T"));

@@ -92,12 +92,18 @@ REGISTER(mul) {
 // dA = dC / B and dB = -dC C / B, each summed over the dimensions in which the operand repeats. Of A the derivative
 // reads B, of B it reads B and C.
 
-template <class T>
-void div_forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
+// c = Op()(a, b) over broadcast operands, where Op is a division of some kind.
+template <class Op, class T>
+void divide(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
   if constexpr (std::is_integral_v<T>)
     require(c.empty() || std::find(b.begin(), b.end(), T(0)) == b.end(),
             "B has a 0, by which integers cannot be divided");
-  elementwise_binary<Quotient<T>>(args, a, b, c, call);
+  elementwise_binary<Op>(args, a, b, c, call);
+}
+
+template <class T>
+void div_forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
+  divide<Quotient<T>>(args, a, b, c, call);
 }
 
 Gradient div_derivative_a(Formula& f) { return gradient_of_a(f, f.op("Div", {f.dy("C"), f.x("B")}, f.forward_args())); }
@@ -129,10 +135,7 @@ REGISTER(div) {
 
 template <class T>
 void fmod_forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
-  if constexpr (std::is_integral_v<T>)
-    require(c.empty() || std::find(b.begin(), b.end(), T(0)) == b.end(),
-            "B has a 0, by which integers cannot be divided");
-  elementwise_binary<Remainder<T>>(args, a, b, c, call);
+  divide<Remainder<T>>(args, a, b, c, call);
 }
 
 template <class T>

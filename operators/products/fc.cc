@@ -11,10 +11,9 @@ namespace {
 // dX = dY W, dW = dY^T X, db = the sum of dY over its M rows. Each reads only the values in its formula: what needs
 // dX alone need not keep X.
 
-OpBuilder<FcArgs>& declare(OpBuilder<FcArgs>& b, const char* axis, const char* axis_w) {
-  return b.arg("axis", &FcArgs::axis, 1, axis)
-      .arg("axis_w", &FcArgs::axis_w, 1, axis_w)
-      .ignored_args({"float16_compute"});
+template <class Args>
+OpBuilder<Args>& declare(OpBuilder<Args>& b, const char* axis, const char* axis_w) {
+  return b.arg("axis", &Args::axis, 1, axis).arg("axis_w", &Args::axis_w, 1, axis_w).ignored_args({"float16_compute"});
 }
 
 REGISTER(fc) {
@@ -49,12 +48,6 @@ REGISTER(fc_gradient) {
 // weights are stored the other way round.
 //
 // dX = dY W^T, dW = X^T dY, db = the sum of dY over its M rows. Each reads only the values in its formula.
-
-OpBuilder<FcTransposedArgs>& declare(OpBuilder<FcTransposedArgs>& b, const char* axis, const char* axis_w) {
-  return b.arg("axis", &FcTransposedArgs::axis, 1, axis)
-      .arg("axis_w", &FcTransposedArgs::axis_w, 1, axis_w)
-      .ignored_args({"float16_compute"});
-}
 
 REGISTER(fc_transposed) {
   auto b = op<FcTransposedArgs>("FCTransposed");
