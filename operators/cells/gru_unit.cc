@@ -139,7 +139,7 @@ std::vector<Gradient> derivatives(Formula& f) {
 }
 
 std::vector<Value> body(Formula& f) {
-  using namespace composing;
+  using composing::add, composing::map, composing::mul, composing::reshaped, composing::sub;
   const UnitBody unit(f, f.args<UnitArgs>(), 2);
   const Value h_prev = unit.rows(0);
   const std::vector<Value> gates = unit.gates(unit.rows(1), h_prev, {false, true, true});
@@ -148,7 +148,7 @@ std::vector<Value> body(Formula& f) {
 }
 
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::like_first, composing::map, composing::mul, composing::reshaped, composing::sub, composing::zeros;
   const auto& a = f.args<UnitArgs>();
   const UnitBody unit(f, a, 2);
   const Value h_prev = unit.rows(0), dh = unit.rows(gru_gradient_dh(a));

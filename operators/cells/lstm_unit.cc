@@ -152,7 +152,7 @@ std::vector<Value> gate_values(const UnitBody& unit, const LstmArgs& a, Value su
 }
 
 std::vector<Value> body(Formula& f) {
-  using namespace composing;
+  using composing::add, composing::map, composing::mul, composing::reshaped;
   LstmArgs a = f.args<LstmArgs>();
   a.activated_gates = false;  // of which the gradient alone reads
   const UnitBody unit(f, a, 3);
@@ -164,7 +164,8 @@ std::vector<Value> body(Formula& f) {
 
 // C counts as an input of its own here; that it is made of the others is LSTMUnit's derivative to say.
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::add_given, composing::like_first, composing::map, composing::mul, composing::reshaped,
+      composing::zeros;
   const auto& a = f.args<LstmArgs>();
   const LstmGradientInputs in(a);
   const UnitBody unit(f, a, 3);

@@ -71,7 +71,8 @@ std::vector<Gradient> derivatives(Formula& f) {
 }
 
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::at_least, composing::by_row, composing::div, composing::like_first, composing::map,
+      composing::negative;
   const Value x = f.x("X"), dy = f.x("dY"), p = at_least(f, x, kLeastProbability);
   const auto by_dy = [&](Value v) { return negative(f, like_first(f, "Mul", v, dy, by_row())); };
   return {by_dy(div(f, f.x("label"), p)), by_dy(map(f, "Log", p))};

@@ -64,7 +64,7 @@ int batch_rows(const NoArgs&, const ShapeCall& c) { return c.known(0) && c.shape
 
 // Of ones the gradient is -1 at the labels and 0 elsewhere.
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::at_least, composing::by_row, composing::div, composing::fill, composing::like_first;
   const Value x = f.x("X"), dy = f.x("dY");
   const Value minus_here =
       f.same_shape(f.op("LabelCrossEntropyGradient", {fill(f, x, 1), f.x("label"), fill(f, dy, 1)}), x);

@@ -79,7 +79,8 @@ std::vector<Gradient> derivatives(Formula& f) {
 
 // A last dimension without elements divides nothing by their number, as that number is laid over the logits first.
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::by_row, composing::div, composing::fill, composing::map, composing::mul, composing::negative,
+      composing::sub;
   const Value dy = f.x("dY"), logits = f.x("logits");
   const auto spread = [&](Value v) {
     return f.same_shape(f.op("SumReduceLikeGradient", {logits, v}, by_row()), logits);

@@ -108,7 +108,7 @@ OpBuilder<LossArgs>& declare_weights(OpBuilder<LossArgs>& builder) {
 
 // -log of the softmax of each line.
 Value surprises(const composing::LossBody& b) {
-  using namespace composing;
+  using composing::map, composing::negative;
   if (!b.a.spatial) return negative(b.f, map(b.f, "LogSoftmax", b.scores, {make_arg("axis", 1)}));
   const Value most = b.f.op("ReduceMax", {b.scores}, {make_arg("axes", std::vector<int64_t>{1})});
   const Value shifted = b.less(b.scores, b.f.op("StopGradient", {most}));  // which changes nothing but sizes
@@ -117,7 +117,7 @@ Value surprises(const composing::LossBody& b) {
 }
 
 std::vector<Value> body(Formula& f) {
-  using namespace composing;
+  using composing::LossBody, composing::mul, composing::reshaped;
   const auto& a = f.args<LossArgs>();
   const bool weighted = f.has_x("weights");
   const LossBody b(f, a, f.x("X"), f.x("T"), weighted ? f.x("weights") : Value(), f.x("dloss"));

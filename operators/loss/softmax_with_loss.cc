@@ -202,7 +202,7 @@ std::vector<Gradient> derivatives(Formula& f, const std::string& type) {
 
 template <class Args>
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::reshaped, composing::sub;
   const auto& a = f.args<Args>();
   const GradientInputs in = gradient_inputs(f.inputs());
   const Value p = a.spatial ? reshaped(f, f.x_at(in.p), f.x_at(0)) : f.x_at(in.p);

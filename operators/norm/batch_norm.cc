@@ -259,7 +259,8 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
 
 // The statistics count as inputs of their own here; that they are made of X is BatchNorm's derivative to say.
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::add_given, composing::div, composing::fill, composing::like_first, composing::map, composing::mul,
+      composing::negative, composing::sub;
   const auto& a = f.args<BatchNormArgs>();
   const Value x = f.x("X"), scale = f.x("scale"), inv = f.x("inv_std");
   const auto by_channel = [&](const char* type, Value v, Value numbers) {

@@ -150,7 +150,8 @@ void infer_gradient(const LayerNormArgs& a, ShapeCall& c) {
 
 // Y alone: the shape of mean and std is not that of a vector.
 std::vector<Value> body(Formula& f) {
-  using namespace composing;
+  using composing::add, composing::by_row, composing::fill, composing::laid_over, composing::like_first, composing::map,
+      composing::matrix, composing::reshaped, composing::row_means, composing::vector;
   const auto& a = f.args<LayerNormArgs>();
   const Value x = matrix(f, f.x("X"), a.axis), off = like_first(f, "Sub", x, row_means(f, x), by_row());
   const Value variance = row_means(f, map(f, "Sqr", off));
@@ -178,7 +179,8 @@ std::vector<Gradient> derivatives(Formula& f) {
 // A number for each row is [rows], and one for each element of a row [n]. Mean and std count as inputs of their own
 // here; that they are made of X is LayerNorm's derivative to say.
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::add_given, composing::by_row, composing::laid_over, composing::like_first, composing::matrix,
+      composing::mul, composing::reshaped, composing::row_means, composing::sub, composing::vector;
   const auto given = [&f](const char* name) { return f.has_x(name) ? f.x(name) : Value(); };
   const Value x = matrix(f, f.x("X"), f.args<LayerNormArgs>().axis), deviation = vector(f, f.x("std"));
   const auto by_rows = [&f](const char* type, Value v, Value numbers) {

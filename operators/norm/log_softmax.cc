@@ -85,14 +85,16 @@ void infer_gradient(const LogSoftmaxArgs& a, ShapeCall& c) {
 }
 
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::by_row, composing::like_first, composing::map, composing::matrix, composing::reshaped,
+      composing::row_sums, composing::sub;
   const Value y = matrix(f, f.x("Y"), f.args<LogSoftmaxArgs>().axis), dy = reshaped(f, f.x("dY"), y);
   const Value share = like_first(f, "Mul", map(f, "Exp", y), row_sums(f, dy), by_row());
   return {reshaped(f, sub(f, dy, share), f.x("Y"))};
 }
 
 std::vector<Value> body(Formula& f) {
-  using namespace composing;
+  using composing::by_row, composing::like_first, composing::map, composing::matrix, composing::reshaped,
+      composing::row_sums;
   const Value x = matrix(f, f.x("X"), f.args<LogSoftmaxArgs>().axis);
   const Value log_sum = f.op("Log", {row_sums(f, map(f, "Exp", x))});
   return {reshaped(f, like_first(f, "Sub", x, log_sum, by_row()), f.x("X"))};

@@ -69,14 +69,15 @@ std::vector<Argument> axes_of(const Formula& f) {
 }
 
 std::vector<Value> body(Formula& f) {
-  using namespace composing;
+  using composing::at_least, composing::laid_over, composing::like_first, composing::map;
   const Value x = f.x("X");
   const Value square = f.op("ReduceSum", {map(f, "Sqr", x)}, axes_of(f));
   return {like_first(f, "Div", x, map(f, "Sqrt", at_least(f, square, kLeastNorm * kLeastNorm)), laid_over())};
 }
 
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::div, composing::fill, composing::laid_over, composing::like_first, composing::map, composing::mul,
+      composing::sub, composing::where, composing::zeros;
   const std::vector<Argument> axes = axes_of(f);
   const Value x = f.x("X"), dy = f.x("dY");
   const Value square = f.op("ReduceSum", {map(f, "Sqr", x)}, axes);

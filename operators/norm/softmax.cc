@@ -64,14 +64,16 @@ void infer_gradient(const SoftmaxArgs& a, ShapeCall& c) {
 }
 
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::by_row, composing::like_first, composing::matrix, composing::mul, composing::reshaped,
+      composing::row_sums;
   const Value y = matrix(f, f.x("Y"), f.args<SoftmaxArgs>().axis), dy = reshaped(f, f.x("dY"), y);
   const Value dot = row_sums(f, mul(f, y, dy));
   return {reshaped(f, mul(f, y, like_first(f, "Sub", dy, dot, by_row())), f.x("Y"))};
 }
 
 std::vector<Value> body(Formula& f) {
-  using namespace composing;
+  using composing::by_row, composing::like_first, composing::map, composing::matrix, composing::reshaped,
+      composing::row_sums;
   const Value e = map(f, "Exp", matrix(f, f.x("X"), f.args<SoftmaxArgs>().axis));
   return {reshaped(f, like_first(f, "Div", e, row_sums(f, e), by_row()), f.x("X"))};
 }

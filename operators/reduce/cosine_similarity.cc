@@ -48,7 +48,8 @@ void gradient(In<T> xs, In<T> ys, In<T> dzs, Out<T> dx, Out<T> dy, Call& call) {
 
 // Numbers are one for each pair of rows.
 std::vector<Value> gradient_body(Formula& f) {
-  using namespace composing;
+  using composing::div, composing::fill, composing::map, composing::mul, composing::sub, composing::where,
+      composing::zeros;
   const Value x = f.x("X"), y = f.x("Y"), dz = f.x("dZ");
   const auto dot = [&](Value a, Value b) { return f.same_shape(f.op("DotProduct", {a, b}), dz); };
   const auto scaled_rows = [&](Value a, Value factors) {
