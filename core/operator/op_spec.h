@@ -176,6 +176,7 @@ struct OpExample {
 
 struct OpSpec {
   std::string type, doc;
+  std::string family;  // the folder that its registration stands in
   std::vector<ArgSpec> args;
   std::vector<std::string> ignored_args;
   std::function<std::shared_ptr<void>()> make_args;
@@ -228,8 +229,9 @@ struct Registration {
 // alone).
 std::vector<bool> value_reads(const OpSpec& spec, int inputs, const std::vector<bool>& wanted_outputs);
 
-// The registry. `register_op` is called before main; a second registration of a type is an assertion.
-bool register_op(Registration (*make)());
+// The registry. `register_op` is called before main; a second registration of a type is an assertion. `file`: where the
+// registration stands.
+bool register_op(Registration (*make)(), const char* file);
 const OpSpec* find_op(std::string_view type);  // null if there is none
 const OpSpec& op_spec(std::string_view type);  // throws Error with the nearest names
 const OpSpec& op_with_role(Role role);         // asserts that one is registered

@@ -373,9 +373,9 @@ Registration cuda(std::string type, Fn... fns) {
 }
 
 // Registers what the function body returns, when the library is loaded. The only macro with arguments in the tree.
-#define REGISTER(name)                                                                \
-  static ::stepnet::Registration registration_##name();                               \
-  static const bool registered_##name = ::stepnet::register_op(&registration_##name); \
+#define REGISTER(name)                                                                          \
+  static ::stepnet::Registration registration_##name();                                         \
+  static const bool registered_##name = ::stepnet::register_op(&registration_##name, __FILE__); \
   static ::stepnet::Registration registration_##name()
 
 }  // namespace stepnet

@@ -1,6 +1,7 @@
 // The registry, and the parsing of arguments against it.
 #include <algorithm>
 #include <cassert>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -64,8 +65,9 @@ bool is_common_hint(const std::string& name) {
 
 }  // namespace
 
-bool register_op(Registration (*make)()) {
+bool register_op(Registration (*make)(), const char* file) {
   Registration made = make();
+  made.spec.family = std::filesystem::path(file).parent_path().filename().string();
   Registry& all = registry();
   const std::string type = made.spec.type;
   if (made.kernels_only) {

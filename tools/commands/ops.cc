@@ -1,5 +1,7 @@
 // `stepnet ops`: what operators there are, and all that is known of one.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "core/io/files.h"
@@ -16,22 +18,28 @@ struct OpsOptions {
   bool markdown = false, cpp = false;
 };
 
-// A line each, of the first sentence.
-std::string list_text() {
-  std::string text;
-  for (const std::string& type : op_types()) {
-    const std::string& doc = op_spec(type).doc;
-    text += fmt::format("{:<28} {}\n", type, doc.substr(0, doc.find(". ")));
+std::vector<OpReference> all_references() {
+  std::vector<OpReference> references;
+  for (const std::string& type : op_types()) references.push_back(reference_of(op_spec(type)));
+  return references;
+}
+
+// The operators of these names, each before those that compute its gradients.
+std::vector<OpReference> references_of(const std::vector<std::string>& names) {
+  const std::vector<OpReference> all = by_family(all_references());
+  std::vector<OpReference> references;
+  for (const std::string& name : names) {
+    const std::string& type = op_spec(name).type;
+    std::ranges::copy_if(all, std::back_inserter(references),
+                         [&](const OpReference& r) { return r.type == type || r.gradient_of == type; });
   }
-  return text;
+  return references;
 }
 
 std::string text_of(const OpsOptions& options) {
   if (options.cpp) return typed_calls();
-  if (options.names.empty() && !options.markdown) return list_text();
-  std::vector<OpReference> references;
-  for (const std::string& type : options.names.empty() ? op_types() : options.names)
-    references.push_back(reference_of(op_spec(type)));
+  if (options.names.empty()) return options.markdown ? markdown(all_references()) : list_text(all_references());
+  const std::vector<OpReference> references = references_of(options.names);
   if (options.markdown) return markdown(references);
   std::vector<std::string> texts;
   for (const OpReference& reference : references) texts.push_back(plain_text(reference));

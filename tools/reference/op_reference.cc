@@ -3,13 +3,62 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/gradcheck/input_text.h"
 
 namespace stepnet::tools {
 namespace {
+
+struct Family {
+  std::string_view title;
+  std::vector<std::string_view> folders;
+};
+
+// In the order of the page. Operators of other folders, such as those of plugins, come after these.
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {{"Recurrent networks", {"network", "layers", "form"}},
+                                          {"Units of recurrent cells", {"cells"}},
+                                          {"Products", {"products"}},
+                                          {"Element by element", {"pointwise"}},
+                                          {"Sums and other reductions", {"reduce"}},
+                                          {"Normalisation", {"norm"}},
+                                          {"Losses", {"loss"}},
+                                          {"Shapes, types and copies", {"shape"}},
+                                          {"Indices", {"index"}},
+                                          {"Sequences of different lengths", {"segments"}},
+                                          {"Fills and random numbers", {"fill"}},
+                                          {"Optimizers", {"optimizer"}},
+                                          {"Files and databases", {"data"}},
+                                          {"Control", {"control"}}};
+  return all;
+}
+
+std::string family_title(const OpSpec& spec) {
+  for (const Family& family : families())
+    if (std::ranges::find(family.folders, spec.family) != family.folders.end()) return std::string(family.title);
+  return spec.family;
+}
+
+size_t family_place(const std::string& title) {
+  return static_cast<size_t>(std::ranges::find(families(), title, &Family::title) - families().begin());
+}
+
+bool is_gradient(std::string_view type) { return type.ends_with("Gradient") || type.ends_with("Grad"); }
+
+// Of the operators of its family, the one with the longest name that the gradient's begins with.
+std::string operator_of_gradient(const OpSpec& spec) {
+  std::string longest;
+  if (!is_gradient(spec.type)) return longest;
+  for (const std::string& type : op_types())
+    if (type.size() < spec.type.size() && spec.type.starts_with(type) && !is_gradient(type) &&
+        type.size() > longest.size() && op_spec(type).family == spec.family)
+      longest = type;
+  return longest;
+}
 
 std::string joined(const std::vector<std::string>& items, std::string_view separator = ", ") {
   return fmt::format("{}", fmt::join(items, separator));
@@ -206,8 +255,22 @@ std::string markdown_row(const std::vector<std::string>& cells) {
   return line + "\n";
 }
 
+std::string anchor_of(std::string heading) {
+  std::string anchor;
+  for (const char c : heading)
+    if (c == ' ' || c == '-')
+      anchor += '-';
+    else if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return anchor;
+}
+
+std::string link_to(const std::string& heading) { return fmt::format("[{}](#{})", heading, anchor_of(heading)); }
+
 std::string markdown(const OpReference& reference) {
-  std::string text = fmt::format("## {}\n\n{}\n", reference.type, reference.doc);
+  const bool folded = !reference.gradient_of.empty();
+  std::string text = folded ? fmt::format("<details><summary>{}</summary>\n\n####", reference.type) : "###";
+  text += fmt::format(" {}\n\n{}\n", reference.type, reference.doc);
   for (const Table& table : reference.tables) {
     text += fmt::format("\n{}:\n\n{}", table.title, markdown_row(table.head));
     text += markdown_row(std::vector<std::string>(table.head.size(), "---"));
@@ -216,17 +279,40 @@ std::string markdown(const OpReference& reference) {
   if (!reference.notes.empty()) text += "\n";
   for (const std::string& note : reference.notes) text += fmt::format("- {}\n", note);
   if (!reference.examples.empty()) text += fmt::format("\n```sh\n{}\n```\n", joined(reference.examples, "\n"));
+  return text + (folded ? "\n</details>\n" : "");
+}
+
+// A row for each family, of links to its operators without those for gradients.
+std::string index_of(const std::vector<OpReference>& references) {
+  std::string text = "| family | operators |\n| --- | --- |\n";
+  for (size_t i = 0; i < references.size();) {
+    const std::string& family = references[i].family;
+    std::vector<std::string> links;
+    for (; i < references.size() && references[i].family == family; ++i)
+      if (references[i].gradient_of.empty()) links.push_back(link_to(references[i].type));
+    text += fmt::format("| {} | {} |\n", link_to(family), joined(links, " "));
+  }
   return text;
 }
 
 }  // namespace
 
 OpReference reference_of(const OpSpec& spec) {
-  OpReference reference{spec.type, spec.doc, {}, notes_of(spec), example_lines(spec)};
+  OpReference reference{spec.type, spec.doc,       family_title(spec), operator_of_gradient(spec),
+                        {},        notes_of(spec), example_lines(spec)};
   for (Table table : {params_table("Inputs", spec.inputs), params_table("Outputs", spec.outputs), args_table(spec.args),
                       derivatives_table(spec)})
     if (!table.rows.empty()) reference.tables.push_back(std::move(table));
   return reference;
+}
+
+std::vector<OpReference> by_family(std::vector<OpReference> references) {
+  const auto key = [](const OpReference& r) {
+    const std::string& below = r.gradient_of.empty() ? r.type : r.gradient_of;
+    return std::make_tuple(family_place(r.family), r.family, below, !r.gradient_of.empty(), r.type);
+  };
+  std::ranges::sort(references, {}, key);
+  return references;
 }
 
 std::string plain_text(const OpReference& reference) {
@@ -242,17 +328,33 @@ std::string plain_text(const OpReference& reference) {
   return text;
 }
 
+std::string list_text(const std::vector<OpReference>& references) {
+  std::string text, family;
+  for (const OpReference& reference : by_family(references)) {
+    if (family != reference.family) {
+      text += fmt::format("{}{}:\n", family.empty() ? "" : "\n", reference.family);
+      family = reference.family;
+    }
+    const std::string name = (reference.gradient_of.empty() ? "  " : "    ") + reference.type;
+    text += fmt::format("{:<36} {}\n", name, reference.doc.substr(0, reference.doc.find(". ")));
+  }
+  return text;
+}
+
 std::string markdown(const std::vector<OpReference>& references) {
+  const std::vector<OpReference> ordered = by_family(references);
   std::string text =
-      "# Operators\n\nWritten by `stepnet ops --markdown -o operators/README.md`. T is the one type that an operator's "
-      "inputs share. Where it may be float, it may be float16 or bfloat16, too, and is computed in float.\n\n";
-  for (const OpReference& reference : references)
-    text += fmt::format("[{0}](#{1}) ", reference.type, [&] {
-      std::string anchor = reference.type;
-      std::ranges::transform(anchor, anchor.begin(), [](unsigned char c) { return std::tolower(c); });
-      return anchor;
-    }());
-  for (const OpReference& reference : references) text += "\n\n" + markdown(reference);
+      "# Operators\n\nWritten by `stepnet ops --markdown` from the registrations. T is the one type that "
+      "an operator's inputs share. Where it may be float, it may be float16 or bfloat16, too, and is "
+      "computed in float. Operators that compute gradients are folded below the operator that they belong "
+      "to.\n\n";
+  text += index_of(ordered);
+  std::string family;
+  for (const OpReference& reference : ordered) {
+    if (family != reference.family) text += fmt::format("\n## {}\n", reference.family);
+    family = reference.family;
+    text += "\n" + markdown(reference);
+  }
   return text;
 }
 

@@ -19,6 +19,8 @@ struct Table {
 
 struct OpReference {
   std::string type, doc;
+  std::string family;       // the title of its part of the page
+  std::string gradient_of;  // the operator whose gradient it computes, below which it stands; empty if there is none
   std::vector<Table> tables;
   std::vector<std::string> notes;     // in-place rules, devices, gradient rules: a sentence each
   std::vector<std::string> examples;  // command lines
@@ -26,8 +28,13 @@ struct OpReference {
 
 OpReference reference_of(const OpSpec& spec);
 
+// Puts them by family, each before the operators that compute its gradients, and otherwise by name.
+std::vector<OpReference> by_family(std::vector<OpReference> references);
+
 std::string plain_text(const OpReference& reference);
-// A page of these operators with an index in front.
+// A line for each operator, of its first sentence, below the titles of the families.
+std::string list_text(const std::vector<OpReference>& references);
+// A page of these operators with an index in front; those that compute gradients are folded below their operator.
 std::string markdown(const std::vector<OpReference>& references);
 
 }  // namespace stepnet::tools

@@ -299,12 +299,12 @@ std::string wrapped(const std::string& text) {
 
 const char* const kHead = R"(// Typed calls: operators on tensors as functions of variables, such as ops::mul(a, b).
 //
-// Written by `stepnet ops --cpp -o operators/ops.h` from the registrations; it is not edited by hand.
+// Written by `stepnet ops --cpp` from the registrations while Stepnet is built; it is not edited by hand.
 // Arguments are given by name, as in ops::softmax(x, {.axis = 1}), and those that are not given are the operator's
 // defaults. Inputs that may be absent are undefined variables. Outputs that may be absent are there if derivatives
 // cannot do without them, or if more are asked for. A function whose name ends with an underscore writes its result
 // over its first input and returns that. (C++ keywords have an underscore too: ops::and_, and in place
-// ops::and_in_place.) What operators do in full, and the gradients they have, is in operators/README.md.
+// ops::and_in_place.) `stepnet ops NAME` says what an operator does in full, and the gradients that it has.
 // Threads: as run() in core/autograd/record.h.
 #pragma once
 

@@ -1,4 +1,5 @@
-// The text of operators/ops.h: a typed function for every operator on tensors that programs call.
+// The text of operators/ops.h, which is written while Stepnet is built: a typed function for every operator on tensors
+// that programs call.
 //
 // Threads: pure functions.
 #pragma once
