@@ -1,4 +1,4 @@
-#include "core/error.h"
+#include "stepnet/error.h"
 
 #include <algorithm>
 

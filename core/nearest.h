@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <vector>
 
 namespace stepnet::testing {
 namespace {
@@ -48,7 +49,6 @@ const std::vector<Room>& rooms() {
       {"core/autograd", kernels},
       {"core/autograd/saved", with(kernels, {"core/io", "core/autograd"})},
       {"core/autograd/net", with(net, {"core/autograd"})},
-      {"operators", {"core/autograd"}},  // ops.h, the operators as functions on the tape
       {"operators/loops", kernels},
       {"operators/data", with(kernels, {"operators/loops", "core/io"})},
       {"operators/control", with(net, {"operators/loops", "core/gradcheck"})},
@@ -66,6 +66,44 @@ const std::vector<Room>& rooms() {
       {"gpu/", with(gpu, {"=operators"})},
   };
   return all;
+}
+
+// The rooms whose sources the public headers belong to. They stand in core/include/ and recurrent/include/, and are
+// included as "stepnet/NAME.h". stepnet.h, which includes all of them, belongs to none.
+const std::map<std::string, std::vector<std::string>>& public_headers() {
+  static const std::map<std::string, std::vector<std::string>> all = {
+      {"core", {"error"}},
+      {"core/tensor", {"device", "half", "random", "shape", "tensor", "workspace"}},
+      {"core/compute", {"elementwise_chain", "matmul", "profiler"}},
+      {"core/operator", {"arguments", "bound_op", "formula", "op_spec", "operator", "run_context"}},
+      {"core/io", {"checkpoint", "file_place", "text"}},
+      {"core/net", {"net", "plan"}},
+      {"core/passes", {"gradients"}},
+      {"core/gradcheck", {"gradient_check"}},
+      {"core/autograd",
+       {"eager_op", "engine", "function", "node", "record", "saved_value", "stream_order", "tape", "typed_call",
+        "variable"}},
+      {"core/autograd/saved", {"offload", "rerun"}},
+      {"core/autograd/net", {"net_function"}},
+      {"recurrent/train", {"sampler", "train_options", "trainer"}},
+  };
+  return all;
+}
+
+// The room of a public header by its name in includes; empty if there is no such header.
+std::string room_of_public(const std::string& name) {
+  if (name.starts_with("stepnet/proto/")) return "proto";
+  for (const auto& [room, stems] : public_headers())
+    for (const std::string& stem : stems)
+      if (name == "stepnet/" + stem + ".h") return room;
+  return "";
+}
+
+// The name in includes of the file of a public header; empty if it is none.
+std::string public_name(const std::string& path) {
+  for (const char* folder : {"core/include/", "recurrent/include/"})
+    if (path.starts_with(folder)) return path.substr(std::string_view(folder).size());
+  return "";
 }
 
 std::string room_of(std::string_view path) {
@@ -188,18 +226,29 @@ std::vector<SourceFile> read_tree(const std::string& root) {
 
 Findings check_includes(const SourceFile& file) {
   Findings found;
-  const std::string own = room_of(file.path);
+  const std::string public_as = public_name(file.path);
+  const std::string own = public_as.empty() ? room_of(file.path) : room_of_public(public_as);
   const std::string top = folder_of(file.path);
-  const bool sees_all = top == "tests" || top == "tools";
+  const bool is_umbrella = public_as == "stepnet/stepnet.h";
+  const bool sees_all = top == "tests" || top == "tools" || is_umbrella;
   const Room* room = sees_all ? nullptr : find_room(own);
-  if (!room && !sees_all) found.push_back(fmt::format("{}: {} is no room of the house", file.path, own));
+  if (!room && !sees_all)
+    found.push_back(public_as.empty() ? fmt::format("{}: {} is no room of the house", file.path, own)
+                                      : fmt::format("{}: no public header of any room", file.path));
   each_line(file.text, [&](int number, std::string_view line) {
     std::string_view rest = after_directive(line, "include");
     if (!rest.starts_with('"')) return;
     rest = rest.substr(1, rest.find('"', 1) - 1);
-    if (std::find(std::begin(kFolders), std::end(kFolders), folder_of(rest)) == std::end(kFolders))
-      found.push_back(fmt::format("{}:{}: \"{}\" is not a path from the root of the tree", file.path, number, rest));
-    else if (room && !may_include(*room, own, room_of(rest)))
+    const std::string name(rest);
+    const bool is_public = name.starts_with("stepnet/");
+    const std::string other = is_public ? room_of_public(name) : room_of(rest);
+    const bool is_path = std::find(std::begin(kFolders), std::end(kFolders), folder_of(rest)) != std::end(kFolders);
+    if (!public_as.empty() && !is_public)
+      found.push_back(fmt::format("{}:{}: a public header must not include {}", file.path, number, rest));
+    else if (is_public ? other.empty() && !sees_all : !is_path)
+      found.push_back(fmt::format("{}:{}: \"{}\" is not a path from the root of the tree, nor a public header",
+                                  file.path, number, rest));
+    else if (room && !may_include(*room, own, other))
       found.push_back(fmt::format("{}:{}: {}/ must not include {}", file.path, number, own, rest));
   });
   return found;

@@ -34,11 +34,17 @@ TEST(Habits, TheTreeIsFound) {
     paths.insert(file.path);
     EXPECT_FALSE(file.text.empty()) << file.path;
   }
-  for (const char* path : {"core/operator/operator.h", "tests/habits.cc", "gpu/runtime/device.h"})
+  for (const char* path : {"core/include/stepnet/operator.h", "tests/habits.cc", "gpu/runtime/device.h"})
     EXPECT_TRUE(paths.contains(path));
 }
 
 TEST(Habits, IncludesFollowTheArrow) { EXPECT_EQ(joined(all_of_tree(check_includes)), ""); }
+TEST(Habits, PublicHeadersAreFew) {
+  int count = 0;
+  for (const SourceFile& file : read_tree(source_path("")))
+    if (file.path.find("/include/stepnet/") != std::string::npos) ++count;
+  EXPECT_LE(count, 40);
+}
 TEST(Habits, NoRoomIsInACircle) { EXPECT_EQ(joined(check_rooms()), ""); }
 TEST(Habits, TypesHaveOneDefinition) { EXPECT_EQ(joined(check_types(read_tree(source_path("")))), ""); }
 TEST(Habits, TestsHaveNamespacesOfTheirOwn) { EXPECT_EQ(joined(all_of_tree(check_test_namespace)), ""); }
@@ -56,9 +62,9 @@ TEST(HabitChecks, NoticeIncludesAgainstTheArrow) {
   };
   EXPECT_EQ(finding("core/net/net.cc", "operators/pointwise/mul.h"),
             "core/net/net.cc:3: core/net/ must not include operators/pointwise/mul.h\n");
-  EXPECT_EQ(finding("core/tensor/a.h", "core/net/net.h"),
-            "core/tensor/a.h:3: core/tensor/ must not include core/net/net.h\n");
-  EXPECT_EQ(finding("proto/x.h", "core/net/net.h"), "proto/x.h:3: proto/ must not include core/net/net.h\n");
+  EXPECT_EQ(finding("core/tensor/a.h", "stepnet/net.h"),
+            "core/tensor/a.h:3: core/tensor/ must not include stepnet/net.h\n");
+  EXPECT_EQ(finding("proto/x.h", "stepnet/net.h"), "proto/x.h:3: proto/ must not include stepnet/net.h\n");
   EXPECT_EQ(finding("operators/norm/a.cc", "operators/loss/b.h"),
             "operators/norm/a.cc:3: operators/norm/ must not include operators/loss/b.h\n");
   EXPECT_EQ(finding("gpu/norm/a.cu", "operators/loss/b.h"),
@@ -66,10 +72,19 @@ TEST(HabitChecks, NoticeIncludesAgainstTheArrow) {
   EXPECT_EQ(finding("recurrent/step/a.cc", "gpu/runtime/b.h"),
             "recurrent/step/a.cc:3: recurrent/step/ must not include gpu/runtime/b.h\n");
   EXPECT_EQ(finding("gpu/norm/a.cu", "tests/b.h"), "gpu/norm/a.cu:3: gpu/norm/ must not include tests/b.h\n");
-  EXPECT_EQ(finding("core/io/a.cc", "a.h"), "core/io/a.cc:3: \"a.h\" is not a path from the root of the tree\n");
-  EXPECT_EQ(finding("core/attic/a.cc", "core/error.h"), "core/attic/a.cc: core/attic is no room of the house\n");
+  EXPECT_EQ(finding("core/io/a.cc", "a.h"),
+            "core/io/a.cc:3: \"a.h\" is not a path from the root of the tree, nor a public header\n");
+  EXPECT_EQ(finding("core/io/a.cc", "stepnet/a.h"),
+            "core/io/a.cc:3: \"stepnet/a.h\" is not a path from the root of the tree, nor a public header\n");
+  EXPECT_EQ(finding("core/include/stepnet/tensor.h", "stepnet/net.h"),
+            "core/include/stepnet/tensor.h:3: core/tensor/ must not include stepnet/net.h\n");
+  EXPECT_EQ(finding("core/include/stepnet/net.h", "core/net/dataflow.h"),
+            "core/include/stepnet/net.h:3: a public header must not include core/net/dataflow.h\n");
+  EXPECT_EQ(finding("core/include/stepnet/attic.h", "stepnet/error.h"),
+            "core/include/stepnet/attic.h: no public header of any room\n");
+  EXPECT_EQ(finding("core/attic/a.cc", "stepnet/error.h"), "core/attic/a.cc: core/attic is no room of the house\n");
   for (const char* fine :
-       {"core/error.h", "operators/norm/a.h", "operators/loops/a.h", "gpu/runtime/a.h", "proto/net.pb.h"}) {
+       {"stepnet/error.h", "operators/norm/a.h", "operators/loops/a.h", "gpu/runtime/a.h", "stepnet/proto/net.pb.h"}) {
     EXPECT_EQ(finding("gpu/norm/a.cu", fine), "");
     EXPECT_EQ(finding("tests/core/a_test.cc", fine), "");
     EXPECT_EQ(finding("tools/commands/main.cc", fine), "");

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/io/text.h"
-#include "core/net/net.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/net.h"
+#include "stepnet/text.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/op_test.h"
 #include "tests/pages.h"

@@ -1,4 +1,4 @@
-#include "core/autograd/eager_op.h"
+#include "stepnet/eager_op.h"
 
 #include <algorithm>
 #include <mutex>
@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/error.h"
 #include "core/operator/in_place.h"
+#include "stepnet/error.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/autograd/engine.h"
+#include "stepnet/engine.h"
 
 #include <exception>
 #include <thread>

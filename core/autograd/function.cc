@@ -1,11 +1,11 @@
-#include "core/autograd/function.h"
+#include "stepnet/function.h"
 
 #include <algorithm>
 
 #include "core/autograd/gradient_buffer.h"
-#include "core/autograd/record.h"
-#include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
+#include "stepnet/record.h"
+#include "stepnet/stream_order.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
+#include "stepnet/record.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -1,10 +1,10 @@
-// Sums of gradients on the tape, by the operators that have these roles in core/operator/op_spec.h, and the node that
+// Sums of gradients on the tape, by the operators that have these roles in stepnet/op_spec.h, and the node that
 // adds what arrives to a leaf's gradient.
 //
 // Threads: as Variable.
 #pragma once
 
-#include "core/autograd/node.h"
+#include "stepnet/node.h"
 
 namespace stepnet::autograd {
 

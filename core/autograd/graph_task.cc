@@ -6,11 +6,11 @@
 #include <thread>
 
 #include "core/autograd/gradient_buffer.h"
-#include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
 #include "core/compute/threads.h"
-#include "core/tensor/half.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/half.h"
+#include "stepnet/stream_order.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -194,7 +194,7 @@ void GraphTask::deliver(const Edge& edge, VariableGradient gradient, const Node*
   if (--v.waiting == 0) ready_.push(edge.node.get());
 }
 
-// On a GPU, on the consumer's stream and behind what made it; see core/autograd/stream_order.h.
+// On a GPU, on the consumer's stream and behind what made it; see stepnet/stream_order.h.
 StreamPlan GraphTask::plan_of(const Edge& edge, const VariableGradient& gradient,
                               std::optional<StreamId> producer) const {
   std::vector<Device> parts;

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/autograd/engine.h"
+#include "stepnet/engine.h"
 
 namespace stepnet::autograd {
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/autograd/engine.h"
+#include "stepnet/engine.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/autograd/node.h"
+#include "stepnet/node.h"
 
 namespace stepnet::autograd {
 

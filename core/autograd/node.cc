@@ -1,9 +1,9 @@
-#include "core/autograd/node.h"
+#include "stepnet/node.h"
 
 #include <algorithm>
 #include <atomic>
 
-#include "core/autograd/tape.h"
+#include "stepnet/tape.h"
 
 namespace stepnet::autograd {
 namespace {

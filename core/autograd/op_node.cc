@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/autograd/record.h"
 #include "core/tensor/small_vector.h"
+#include "stepnet/record.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <mutex>
 
-#include "core/autograd/eager_op.h"
-#include "core/autograd/node.h"
-#include "core/autograd/saved_value.h"
+#include "stepnet/eager_op.h"
+#include "stepnet/node.h"
+#include "stepnet/saved_value.h"
 
 namespace stepnet::autograd {
 

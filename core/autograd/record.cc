@@ -1,12 +1,12 @@
-#include "core/autograd/record.h"
+#include "stepnet/record.h"
 
 #include <algorithm>
 
 #include "core/autograd/op_node.h"
-#include "core/autograd/stream_order.h"
 #include "core/autograd/variable_state.h"
-#include "core/compute/profiler.h"
 #include "core/tensor/small_vector.h"
+#include "stepnet/profiler.h"
+#include "stepnet/stream_order.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -1,8 +1,8 @@
-#include "core/autograd/saved_value.h"
+#include "stepnet/saved_value.h"
 
-#include "core/autograd/node.h"
-#include "core/autograd/record.h"
-#include "core/autograd/tape.h"
+#include "stepnet/node.h"
+#include "stepnet/record.h"
+#include "stepnet/tape.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -1,9 +1,9 @@
-#include "core/autograd/stream_order.h"
+#include "stepnet/stream_order.h"
 
 #include <array>
 
 #include "core/compute/backend.h"
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::autograd {
 namespace {

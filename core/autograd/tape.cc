@@ -1,4 +1,4 @@
-#include "core/autograd/tape.h"
+#include "stepnet/tape.h"
 
 #include <array>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "core/autograd/typed_call.h"
+#include "stepnet/typed_call.h"
 
 #include <algorithm>
 

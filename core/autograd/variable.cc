@@ -1,8 +1,8 @@
-#include "core/autograd/variable.h"
+#include "stepnet/variable.h"
 
 #include "core/autograd/gradient_buffer.h"
-#include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
+#include "stepnet/record.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <optional>
 
-#include "core/autograd/node.h"
-#include "core/autograd/tape.h"
+#include "stepnet/node.h"
+#include "stepnet/tape.h"
 
 namespace stepnet::autograd {
 

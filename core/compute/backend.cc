@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "core/compute/elementwise_chain.h"
 #include "core/compute/threads.h"
-#include "core/tensor/device.h"
-#include "core/tensor/shape.h"
+#include "stepnet/device.h"
+#include "stepnet/elementwise_chain.h"
+#include "stepnet/shape.h"
 
 namespace stepnet {
 
@@ -31,7 +31,7 @@ class DeviceEvent {
   virtual void wait() = 0;    // the calling thread's current stream goes on behind it
 };
 
-// A chain of elementwise instructions (core/compute/elementwise_chain.h), ready to run on rows. Threads: may be used
+// A chain of elementwise instructions (stepnet/elementwise_chain.h), ready to run on rows. Threads: may be used
 // from several threads.
 class FusedChain {
  public:

@@ -1,6 +1,6 @@
 // The kernels of elementwise_chain.h, built for several instruction sets (core/compute/simd.h), and the choice of the
 // best.
-#include "core/compute/elementwise_chain.h"
+#include "stepnet/elementwise_chain.h"
 
 #include "core/compute/simd.h"
 

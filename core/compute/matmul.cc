@@ -1,4 +1,4 @@
-#include "core/compute/matmul.h"
+#include "stepnet/matmul.h"
 
 #include <Eigen/Core>
 #include <algorithm>
@@ -10,12 +10,12 @@
 
 #include "core/compute/backend.h"
 #include "core/compute/onednn_product.h"
-#include "core/compute/profiler.h"
 #include "core/compute/row_product.h"
 #include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
-#include "core/error.h"
 #include "core/tensor/dry_device.h"
+#include "stepnet/error.h"
+#include "stepnet/profiler.h"
 
 namespace stepnet {
 namespace {

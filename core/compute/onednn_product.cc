@@ -11,9 +11,9 @@
 #include <span>
 #include <utility>
 
-#include "core/compute/matmul.h"
-#include "core/error.h"
 #include "core/tensor/dry_device.h"
+#include "stepnet/error.h"
+#include "stepnet/matmul.h"
 
 namespace stepnet {
 

@@ -10,7 +10,7 @@
 
 #include "core/compute/packed_weights.h"
 #include "core/compute/threads.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

@@ -13,7 +13,7 @@ namespace stepnet {
 
 class Product;
 
-// C = op(A) op(B), or C + op(A) op(B), plus `bias`, for fixed sizes; see core/compute/matmul.h. It may be a part of a
+// C = op(A) op(B), or C + op(A) op(B), plus `bias`, for fixed sizes; see stepnet/matmul.h. It may be a part of a
 // larger product, `ld` elements from one stored row to the next; `part` tells those apart that have the same sizes.
 struct ProductKey {
   bool trans_a = false, trans_b = false, accumulate = false, bias = false;

@@ -1,4 +1,4 @@
-#include "core/compute/profiler.h"
+#include "stepnet/profiler.h"
 
 #include <algorithm>
 #include <chrono>

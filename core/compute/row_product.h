@@ -1,5 +1,5 @@
 // The product of one row vector and a matrix, which reads each element of the matrix once and so runs at the speed of
-// the memory that the matrix is in; core/compute/matmul.h is how to call it. Built for several instruction sets. The
+// the memory that the matrix is in; stepnet/matmul.h is how to call it. Built for several instruction sets. The
 // sum of an output has one order on one type of CPU, whatever range of outputs is asked for. Threads: pure functions.
 #pragma once
 

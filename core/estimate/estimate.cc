@@ -8,7 +8,7 @@
 #include "core/estimate/report.h"
 #include "core/operator/dry_run.h"
 #include "core/operator/op_devices.h"
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 namespace {

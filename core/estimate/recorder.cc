@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/net/dataflow.h"
-#include "core/operator/formula.h"
+#include "stepnet/formula.h"
 
 namespace stepnet {
 namespace {

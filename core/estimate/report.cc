@@ -4,7 +4,7 @@
 #include <array>
 #include <numeric>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "core/compute/matmul.h"
 #include "core/net/dataflow.h"
 #include "core/operator/observer.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/matmul.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

@@ -10,15 +10,15 @@
 #include <string>
 #include <vector>
 
-#include "core/io/file_place.h"
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
 #include "core/tensor/dry_device.h"
+#include "stepnet/file_place.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 
 // What bytes are there for. `kept`: made by the forward pass, and read by the backward pass. `own`: of an operator, not
-// one of its outputs. `transient`: all other values. `reserve` and `workspace`: see core/tensor/device.h.
+// one of its outputs. `transient`: all other values. `reserve` and `workspace`: see stepnet/device.h.
 enum class MemoryKind { input, parameter, optimizer, gradient, kept, transient, own, reserve, workspace };
 inline constexpr int kMemoryKinds = 9;
 const char* memory_kind_name(MemoryKind kind);  // "net inputs", "parameters", ...

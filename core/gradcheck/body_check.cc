@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/gradcheck/examples.h"
-#include "core/net/net.h"
 #include "core/operator/body_gradient.h"
-#include "core/operator/op_spec.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/net.h"
+#include "stepnet/op_spec.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

@@ -3,7 +3,7 @@
 // Threads: not for concurrent use.
 #pragma once
 
-#include "core/gradcheck/gradient_check.h"
+#include "stepnet/gradient_check.h"
 
 namespace stepnet {
 

@@ -8,16 +8,16 @@
 #include <set>
 #include <sstream>
 
-#include "core/error.h"
 #include "core/gradcheck/input_text.h"
 #include "core/gradcheck/runs.h"
 #include "core/io/files.h"
-#include "core/io/text.h"
 #include "core/net/expansions.h"
-#include "core/net/net.h"
 #include "core/operator/op_devices.h"
-#include "core/tensor/half.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/error.h"
+#include "stepnet/half.h"
+#include "stepnet/net.h"
+#include "stepnet/tensor.h"
+#include "stepnet/text.h"
 
 namespace stepnet {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/gradcheck/gradient_check.h"
 #include "core/gradcheck/runs.h"
-#include "core/operator/op_spec.h"
+#include "stepnet/gradient_check.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 
@@ -63,7 +63,7 @@ bool has_side_effects(const NetDef& net);
 std::set<std::string> objects_of(const NetDef& net);
 
 // Checks gradients of both orders, and what holds for operators without gradients. Beside what
-// core/gradcheck/gradient_check.h tries: with all floating values as float the outputs are those of double, rounded;
+// stepnet/gradient_check.h tries: with all floating values as float the outputs are those of double, rounded;
 // with one blob for two inputs the gradient is the sum of theirs; an operator without gradients writes every element of
 // its outputs. On another device than the CPU the outputs are compared with the CPU's.
 GradientReport check_example(const OpSpec& spec, const OpExample& example, const GradientCheckOptions& options,

@@ -1,4 +1,4 @@
-#include "core/gradcheck/gradient_check.h"
+#include "stepnet/gradient_check.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "core/gradcheck/body_check.h"
 #include "core/gradcheck/runs.h"
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 namespace {

@@ -3,9 +3,9 @@
 #include <charconv>
 #include <functional>
 
-#include "core/error.h"
-#include "core/tensor/half.h"
-#include "core/tensor/random.h"
+#include "stepnet/error.h"
+#include "stepnet/half.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

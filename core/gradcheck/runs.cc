@@ -6,8 +6,8 @@
 
 #include "core/net/dataflow.h"
 #include "core/operator/in_place.h"
-#include "core/operator/op_spec.h"
-#include "core/tensor/random.h"
+#include "stepnet/op_spec.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 namespace {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "core/gradcheck/gradient_check.h"
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
-#include "core/tensor/tensor.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/gradient_check.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
+#include "stepnet/tensor.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

@@ -8,10 +8,10 @@
 #include <mutex>
 #include <set>
 
-#include "core/error.h"
 #include "core/io/db.h"
 #include "core/io/files.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/error.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

@@ -15,9 +15,9 @@
 #include <string_view>
 
 #include "core/io/db.h"
-#include "core/io/file_place.h"
 #include "core/io/tensor_proto.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/file_place.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

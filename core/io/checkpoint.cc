@@ -1,14 +1,14 @@
 // Lengths are checked against the file's size before memory is taken, and every byte by a CRC before it is believed.
-#include "core/io/checkpoint.h"
+#include "stepnet/checkpoint.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "core/error.h"
 #include "core/io/files.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/error.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

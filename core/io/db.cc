@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "core/io/files.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/io/file_place.h"
-#include "proto/net.pb.h"
+#include "stepnet/file_place.h"
+#include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
 

@@ -1,4 +1,4 @@
-#include "core/io/file_place.h"
+#include "stepnet/file_place.h"
 
 #include <dirent.h>
 #include <linux/openat2.h>
@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <string_view>
 
-#include "core/error.h"
 #include "core/io/files.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/error.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 namespace {

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

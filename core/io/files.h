@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/io/file_place.h"
+#include "stepnet/file_place.h"
 
 namespace stepnet {
 

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "core/error.h"
 #include "core/io/files.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "core/io/file_place.h"
+#include "stepnet/file_place.h"
 
 namespace stepnet {
 

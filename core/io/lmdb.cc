@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/error.h"
 #include "core/io/db.h"
 #include "core/io/files.h"
 #include "core/io/lmdb_check.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

@@ -14,8 +14,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/error.h"
 #include "core/io/files.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <limits>
 
-#include "core/error.h"
 #include "core/io/db.h"
 #include "core/io/files.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

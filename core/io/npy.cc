@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/error.h"
 #include "core/io/files.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/error.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

@@ -5,8 +5,8 @@
 // Threads: pure functions.
 #pragma once
 
-#include "core/io/file_place.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/file_place.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

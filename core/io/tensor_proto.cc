@@ -5,8 +5,8 @@
 #include <cstring>
 #include <limits>
 
-#include "core/error.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/error.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

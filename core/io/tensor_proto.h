@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "core/tensor/tensor.h"
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

@@ -1,5 +1,5 @@
 // Reads and writes files of nets and plans. The parsing of text itself is in core/io/text_parser.cc.
-#include "core/io/text.h"
+#include "stepnet/text.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -11,10 +11,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/error.h"
 #include "core/io/files.h"
 #include "core/io/text_parser.h"
 #include "core/operator/nets_inside.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

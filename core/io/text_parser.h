@@ -1,4 +1,4 @@
-// The parts of the reader in core/io/text.h: parsing one piece of text, and what follows for each of its operators.
+// The parts of the reader in stepnet/text.h: parsing one piece of text, and what follows for each of its operators.
 //
 // Threads: pure functions.
 #pragma once
@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "core/error.h"
 #include "core/io/source_text.h"
-#include "proto/recurrent.pb.h"
+#include "stepnet/error.h"
+#include "stepnet/proto/recurrent.pb.h"
 
 namespace stepnet {
 

@@ -1,7 +1,7 @@
 #include "core/io/text_stream.h"
 
-#include "core/error.h"
 #include "core/io/files.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/io/file_place.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/file_place.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

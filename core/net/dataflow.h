@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "core/operator/bound_op.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 

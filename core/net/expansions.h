@@ -3,7 +3,7 @@
 // Threads: registration runs before main; afterwards these are pure functions.
 #pragma once
 
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/net/dataflow.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

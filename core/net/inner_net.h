@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 

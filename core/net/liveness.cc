@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
 
 namespace stepnet {
 

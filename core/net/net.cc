@@ -1,8 +1,7 @@
-#include "core/net/net.h"
+#include "stepnet/net.h"
 
 #include <algorithm>
 
-#include "core/compute/profiler.h"
 #include "core/nearest.h"
 #include "core/net/net_arena.h"
 #include "core/net/net_sharing.h"
@@ -13,7 +12,8 @@
 #include "core/operator/op_devices.h"
 #include "core/operator/running_op.h"
 #include "core/tensor/dry_device.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/profiler.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

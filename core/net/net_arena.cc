@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/tensor/device.h"
 #include "core/tensor/dry_device.h"
+#include "stepnet/device.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>

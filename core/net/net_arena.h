@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "core/net/net_layout.h"
-#include "core/net/net_memory.h"
 #include "core/net/net_observation.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 

@@ -5,7 +5,7 @@
 #include "core/compute/threads.h"
 #include "core/net/liveness.h"
 #include "core/tensor/dry_device.h"
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/net/net_layout.h"
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
 
 namespace stepnet {
 

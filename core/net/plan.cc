@@ -2,7 +2,7 @@
 //
 // A step is compiled into the nets and substeps that it refers to. A step with a workspace of its own is compiled anew
 // at each execution. Reports (`run_every_ms`, `report_net`) run in threads beside their step, in turns with the nets.
-#include "core/net/plan.h"
+#include "stepnet/plan.h"
 
 #include <algorithm>
 #include <exception>
@@ -14,7 +14,7 @@
 #include "core/net/dataflow.h"
 #include "core/net/mentions.h"
 #include "core/net/plan_threads.h"
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 namespace {

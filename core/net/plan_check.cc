@@ -2,7 +2,7 @@
 #include <set>
 
 #include "core/nearest.h"
-#include "core/net/plan.h"
+#include "stepnet/plan.h"
 
 namespace stepnet {
 namespace {

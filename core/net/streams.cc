@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "core/tensor/workspace.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 namespace {

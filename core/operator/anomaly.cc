@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/tensor/half.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/half.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

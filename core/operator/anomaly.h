@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/operator/observer.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

@@ -1,4 +1,4 @@
-#include "core/operator/arguments.h"
+#include "stepnet/arguments.h"
 
 #include <limits>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

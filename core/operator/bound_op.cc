@@ -1,20 +1,20 @@
-#include "core/operator/bound_op.h"
+#include "stepnet/bound_op.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <unordered_set>
 
-#include "core/compute/profiler.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/dry_run.h"
 #include "core/operator/in_place.h"
 #include "core/operator/op_devices.h"
 #include "core/tensor/dry_device.h"
-#include "core/tensor/random.h"
 #include "core/tensor/small_vector.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/profiler.h"
+#include "stepnet/random.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/operator/bound_op.h"
-#include "core/tensor/half.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 

@@ -3,7 +3,7 @@
 // Threads: as the scope's.
 #pragma once
 
-#include "core/operator/bound_op.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 

@@ -2,7 +2,7 @@
 // Threads: pure functions.
 #pragma once
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

@@ -1,11 +1,11 @@
-#include "core/operator/formula.h"
+#include "stepnet/formula.h"
 
 #include <algorithm>
 #include <cassert>
 
-#include "core/error.h"
 #include "core/operator/body_gradient.h"
-#include "core/operator/op_spec.h"
+#include "stepnet/error.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

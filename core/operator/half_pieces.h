@@ -5,7 +5,7 @@
 // Threads: kernels may run on several threads, on different tensors; pieces are shared out among the team.
 #pragma once
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

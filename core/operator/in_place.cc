@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/operator/arguments.h"
+#include "stepnet/arguments.h"
 
 namespace stepnet {
 

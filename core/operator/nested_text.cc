@@ -3,8 +3,8 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
-#include "core/error.h"
-#include "proto/recurrent.pb.h"
+#include "stepnet/error.h"
+#include "stepnet/proto/recurrent.pb.h"
 
 namespace stepnet {
 namespace {

@@ -1,13 +1,13 @@
 // A net given as protobuf text inside a string argument.
 //
-// Files are loaded by core/io/text.h, which replaces such text by a message and maps positions to the file. This is for
+// Files are loaded by stepnet/text.h, which replaces such text by a message and maps positions to the file. This is for
 // nets that were built in code or came as binary.
 // Threads: pure functions.
 #pragma once
 
 #include <string>
 
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "proto/recurrent.pb.h"
+#include "stepnet/proto/recurrent.pb.h"
 
 namespace stepnet {
 

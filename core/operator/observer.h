@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/operator/bound_op.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

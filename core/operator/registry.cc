@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 namespace {

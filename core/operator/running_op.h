@@ -1,7 +1,7 @@
 // Which operator the calling thread is in, for what it queues on a GPU. Threads: per thread.
 #pragma once
 
-#include "core/operator/bound_op.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/tensor/tensor.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 
 namespace stepnet {
 

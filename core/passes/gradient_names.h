@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/operator/bound_op.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 

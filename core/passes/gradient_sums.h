@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/passes/gradient_names.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 
 namespace stepnet {
 

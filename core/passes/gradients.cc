@@ -1,4 +1,4 @@
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "core/net/liveness.h"
-#include "core/net/net.h"
 #include "core/operator/dry_run.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 namespace {

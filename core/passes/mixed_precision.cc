@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/net/net.h"
-#include "core/operator/arguments.h"
-#include "core/operator/bound_op.h"
 #include "core/operator/nets_inside.h"
-#include "core/tensor/half.h"
+#include "stepnet/arguments.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/half.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 namespace {

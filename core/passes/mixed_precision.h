@@ -18,8 +18,8 @@
 #include <set>
 #include <string>
 
-#include "core/operator/op_spec.h"
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

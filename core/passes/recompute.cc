@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/net/net.h"
 #include "core/tensor/dry_device.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 namespace {

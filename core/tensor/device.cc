@@ -1,4 +1,4 @@
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
 
 #include <malloc.h>
 #include <sys/mman.h>
@@ -12,8 +12,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/error.h"
 #include "core/tensor/machine_memory.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

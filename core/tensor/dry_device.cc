@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 

@@ -14,8 +14,8 @@
 #include <typeindex>
 #include <vector>
 
-#include "core/tensor/device.h"
-#include "core/tensor/shape.h"
+#include "stepnet/device.h"
+#include "stepnet/shape.h"
 
 namespace stepnet {
 

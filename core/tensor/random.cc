@@ -1,4 +1,4 @@
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 namespace {

@@ -1,9 +1,9 @@
-#include "core/tensor/shape.h"
+#include "stepnet/shape.h"
 
 #include <algorithm>
 #include <string>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

@@ -1,11 +1,11 @@
-#include "core/tensor/tensor.h"
+#include "stepnet/tensor.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "core/error.h"
 #include "core/tensor/dry_device.h"
-#include "core/tensor/half.h"
+#include "stepnet/error.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 namespace {

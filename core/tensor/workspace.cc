@@ -1,4 +1,4 @@
-#include "core/tensor/workspace.h"
+#include "stepnet/workspace.h"
 
 #include <cxxabi.h>
 

@@ -1,6 +1,6 @@
 // CUDA kernel for StopGradient. Meaning and derivative: see operators/control/stop_gradient.cc.
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
+#include "stepnet/operator.h"
 
 namespace stepnet::gpu_stop_gradient {
 namespace {

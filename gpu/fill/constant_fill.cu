@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "core/tensor/half.h"
-#include "core/tensor/shape.h"
 #include "gpu/runtime/launch.h"
+#include "stepnet/half.h"
+#include "stepnet/shape.h"
 
 namespace stepnet::gpu_constant_fill {
 namespace {

@@ -2,10 +2,10 @@
 // the layers (gpu/layers/vendor_layers.h) does not do by itself. Meaning: see recurrent/layers/recurrent_op.cc.
 //
 // The scratch is the library's reserve. The gradient overwrites it, so unless it is written in place a copy is made.
-#include "core/operator/operator.h"
-#include "core/tensor/device.h"
-#include "core/tensor/tensor.h"
 #include "gpu/layers/vendor_layers.h"
+#include "stepnet/device.h"
+#include "stepnet/operator.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -2,7 +2,7 @@
 //
 //   C = op(A) op(B), plus C if `accumulate`, and plus `bias`, [n], on each row if that is not null
 //
-// Row-major, as in core/compute/matmul.h: op(A) is [m, k], op(B) is [k, n], C is [m, n]; A is stored [k, m] if trans_a,
+// Row-major, as in stepnet/matmul.h: op(A) is [m, k], op(B) is [k, n], C is [m, n]; A is stored [k, m] if trans_a,
 // B is [n, k] if trans_b. Any size may be 0 (k = 0 gives zeros). C must not overlap A or B. `batch` products at a time,
 // the matrices of each `stride` elements behind those of the one before; a stride of 0 uses one matrix for all, of A
 // and B. float32 products are of float32 unless TF32 is allowed, whose mantissas have 10 bits. Those of halves are
@@ -19,8 +19,8 @@
 #include <cstdint>
 
 #include "core/compute/backend.h"
-#include "core/operator/op_spec.h"
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet::gpu {
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/tensor/shape.h"
+#include "stepnet/shape.h"
 
 namespace stepnet::gpu {
 

@@ -2,9 +2,9 @@
 // CPU (operators/fill/random_fill.h). Threads: as gpu/runtime/launch.h.
 #pragma once
 
-#include "core/tensor/random.h"
 #include "gpu/runtime/launch.h"
 #include "operators/fill/random_fill.h"
+#include "stepnet/random.h"
 
 namespace stepnet::gpu {
 

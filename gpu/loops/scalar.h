@@ -1,8 +1,8 @@
 // A tensor of one number, such as a learning rate, for kernels: wherever it is, and of whatever type.
 #pragma once
 
-#include "core/tensor/half.h"
 #include "gpu/runtime/launch.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu {
 

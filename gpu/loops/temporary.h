@@ -1,8 +1,8 @@
 // Memory that a kernel works on, and two sums that are taken together. Threads: as gpu/runtime/launch.h.
 #pragma once
 
-#include "core/tensor/device.h"
 #include "gpu/runtime/launch.h"
+#include "stepnet/device.h"
 
 namespace stepnet::gpu {
 

@@ -1,6 +1,6 @@
 // CUDA kernel for MSELoss. Meaning and derivatives: see operators/loss/mse_loss.cc.
-#include "core/tensor/half.h"
 #include "gpu/loops/reduce.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_mse_loss {
 namespace {

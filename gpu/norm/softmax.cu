@@ -1,9 +1,9 @@
 // CUDA kernels for Softmax and its gradient. Meaning and derivatives: see operators/norm/softmax.cc.
 #include "operators/norm/softmax.h"
 
-#include "core/tensor/half.h"
 #include "gpu/loops/softmax_rows.h"
 #include "operators/loops/axis_rows.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_softmax {
 namespace {

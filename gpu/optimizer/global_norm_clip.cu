@@ -6,9 +6,9 @@
 #include <mutex>
 #include <set>
 
-#include "core/tensor/workspace.h"
 #include "gpu/loops/reduce.h"
 #include "gpu/loops/scalar.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet::gpu_global_norm_clip {
 namespace {

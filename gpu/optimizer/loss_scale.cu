@@ -1,9 +1,9 @@
 // CUDA kernels for UnscaleGradients and UpdateLossScale. Meaning: see operators/optimizer/loss_scale.cc.
 #include "operators/optimizer/loss_scale.h"
 
-#include "core/tensor/half.h"
 #include "gpu/loops/scalar.h"
 #include "gpu/runtime/launch.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_loss_scale {
 namespace {

@@ -1,10 +1,10 @@
 // CUDA kernels for the operators of operators/pointwise/rectifiers.cc, where their meaning and derivatives stand.
 #include "operators/pointwise/rectifiers.h"
 
-#include "core/tensor/half.h"
 #include "gpu/loops/elementwise.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_rectifiers {
 namespace {

@@ -1,8 +1,8 @@
 // CUDA kernel for Where. Meaning and derivative: see operators/pointwise/where.cc.
 #include "operators/pointwise/where.h"
 
-#include "core/tensor/half.h"
 #include "gpu/runtime/launch.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_where {
 namespace {

@@ -2,8 +2,8 @@
 // operators/reduce/sum_elements.cc.
 #include "operators/reduce/sum_elements.h"
 
-#include "core/tensor/half.h"
 #include "gpu/loops/reduce.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_sum_elements {
 namespace {

@@ -2,7 +2,7 @@
 // type. Sums, too, are never in a half type. Threads: pure functions.
 #pragma once
 
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu {
 

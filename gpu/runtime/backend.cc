@@ -6,10 +6,10 @@
 #include <mutex>
 #include <vector>
 
-#include "core/error.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -14,7 +14,7 @@
 #include <set>
 #include <vector>
 
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
 
 namespace stepnet::gpu {
 

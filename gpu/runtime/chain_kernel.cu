@@ -1,9 +1,9 @@
-// CUDA kernel for chains of elementwise instructions. Meaning: see core/compute/elementwise_chain.h.
+// CUDA kernel for chains of elementwise instructions. Meaning: see stepnet/elementwise_chain.h.
 #include "gpu/runtime/chain_kernel.h"
 
-#include "core/tensor/device.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
+#include "stepnet/device.h"
 
 namespace stepnet::gpu {
 namespace {

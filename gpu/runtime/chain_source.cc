@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "core/error.h"
 #include "gpu/runtime/chain_kernel.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

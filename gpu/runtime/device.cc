@@ -3,7 +3,7 @@
 #include <atomic>
 #include <vector>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

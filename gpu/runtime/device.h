@@ -10,7 +10,7 @@
 #include <memory>
 #include <source_location>
 
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
 
 namespace stepnet::gpu {
 

@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 
-#include "core/error.h"
-#include "core/operator/bound_op.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

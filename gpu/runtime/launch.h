@@ -12,10 +12,10 @@
 
 #include <algorithm>
 
-#include "core/operator/operator.h"
-#include "core/tensor/tensor.h"
 #include "gpu/runtime/faults.h"
 #include "gpu/runtime/stream.h"
+#include "stepnet/operator.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::gpu {
 

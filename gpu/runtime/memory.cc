@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
 #include "gpu/runtime/block_cache.h"
 #include "gpu/runtime/faults.h"
 #include "gpu/runtime/stream.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -1,6 +1,6 @@
-// Memory of CUDA devices beyond what core/tensor/device.h offers: use on several streams, and host memory for copies.
+// Memory of CUDA devices beyond what stepnet/device.h offers: use on several streams, and host memory for copies.
 //
-// The allocators are offered to core/tensor/device.h when the library is loaded. A block belongs to the stream that was
+// The allocators are offered to stepnet/device.h when the library is loaded. A block belongs to the stream that was
 // current when it was made; another stream gets it again only behind an event of the first. Of a stream that is
 // destroyed, blocks become the main stream's. Counted bytes are those of
 // blocks, multiples of 512. Threads: all may be called from several threads.

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -1,7 +1,7 @@
 // CUDA kernels for the operators of operators/shape/copy.cc, where their meaning and derivatives stand.
-#include "core/operator/operator.h"
 #include "gpu/runtime/launch.h"
 #include "operators/loops/copy_elements.h"
+#include "stepnet/operator.h"
 
 namespace stepnet::gpu_copy {
 namespace {

@@ -1,6 +1,6 @@
 // CUDA kernel for Expand. Meaning and derivative: see operators/shape/expand.cc.
-#include "core/tensor/half.h"
 #include "gpu/loops/reduce.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_expand {
 namespace {

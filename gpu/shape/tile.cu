@@ -2,9 +2,9 @@
 // are, and along which axis, is known from the shapes.
 #include "operators/shape/tile.h"
 
-#include "core/tensor/half.h"
 #include "gpu/loops/by_width.h"
 #include "gpu/loops/reduce.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_tile {
 namespace {

@@ -1,8 +1,8 @@
 // CUDA kernel for Transpose. Meaning and derivative: see operators/shape/transpose.cc.
 #include "operators/shape/transpose.h"
 
-#include "core/tensor/half.h"
 #include "gpu/loops/copy_elements.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu_transpose {
 namespace {

@@ -8,13 +8,13 @@
 #include <mutex>
 #include <type_traits>
 
-#include "core/error.h"
-#include "core/tensor/device.h"
 #include "gpu/loops/products.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/device.h"
 #include "gpu/runtime/stream.h"
 #include "gpu/vendor/library.h"
+#include "stepnet/device.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

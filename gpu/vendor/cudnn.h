@@ -12,9 +12,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/tensor/shape.h"
 #include "gpu/runtime/stream.h"
 #include "gpu/vendor/library.h"
+#include "stepnet/shape.h"
 
 namespace stepnet::gpu {
 

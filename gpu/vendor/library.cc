@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -4,8 +4,8 @@
 // matrix or of NHWC, are its mode per activation, whose tensors are dense, too.
 #include "gpu/loops/norms.h"
 
-#include "core/error.h"
 #include "gpu/vendor/cudnn.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

@@ -5,9 +5,9 @@
 #include <map>
 #include <mutex>
 
-#include "core/error.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/vendor/library.h"
+#include "stepnet/error.h"
 
 namespace stepnet::gpu {
 namespace {

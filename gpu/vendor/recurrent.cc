@@ -7,12 +7,12 @@
 #include <map>
 #include <tuple>
 
-#include "core/error.h"
-#include "core/tensor/half.h"
 #include "gpu/layers/vendor_layers.h"
 #include "gpu/loops/matmul.h"
 #include "gpu/runtime/device.h"
 #include "gpu/vendor/cudnn.h"
+#include "stepnet/error.h"
+#include "stepnet/half.h"
 
 namespace stepnet::gpu {
 namespace {

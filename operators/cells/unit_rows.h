@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -1,7 +1,7 @@
 // CreateMutex: puts a mutex into a blob, for AtomicIter. No derivative: it is no tensor.
 #include "operators/control/create_mutex.h"
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

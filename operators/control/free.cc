@@ -1,6 +1,6 @@
 // Free: empties blobs, whatever they hold. There is no derivative: nothing is left.
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

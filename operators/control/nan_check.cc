@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "core/gradcheck/gradient_check.h"
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
+#include "stepnet/gradient_check.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -1,7 +1,7 @@
 // StopGradient: Y = X, where differentiation ends: X gets no gradient from here.
 
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "core/operator/nets_inside.h"
-#include "core/tensor/random.h"
 #include "operators/control/conditional_nets.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 namespace {

@@ -1,7 +1,7 @@
 // ZeroGradient: computes nothing, and gives its input a gradient of zeros: for a blob that nobody else uses where the
 // gradient of every output is asked for. dX = ConstantFill(X), zeros like X.
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

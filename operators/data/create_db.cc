@@ -1,8 +1,8 @@
 // CreateDB: opens a database for reading and puts a reader into a blob. No derivative: it is no tensor.
 
 #include "core/io/db.h"
-#include "core/io/file_place.h"
-#include "core/operator/operator.h"
+#include "stepnet/file_place.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

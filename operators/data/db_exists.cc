@@ -1,8 +1,8 @@
 // DBExists: whether a database can be opened for reading. No derivative: the result is a truth value.
 
 #include "core/io/db.h"
-#include "core/io/file_place.h"
-#include "core/operator/operator.h"
+#include "stepnet/file_place.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -1,9 +1,9 @@
 // LoadNpy and SaveNpy: one tensor from and to a .npy file, NumPy's format. No derivatives: they read and write files.
 
-#include "core/io/file_place.h"
 #include "core/io/files.h"
 #include "core/io/npy.h"
-#include "core/operator/operator.h"
+#include "stepnet/file_place.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

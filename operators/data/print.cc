@@ -6,13 +6,13 @@
 
 #include <iostream>
 
-#include "core/io/file_place.h"
 #include "core/io/files.h"
-#include "core/operator/operator.h"
-#include "core/tensor/half.h"
-#include "core/tensor/shape.h"
-#include "core/tensor/tensor.h"
 #include "core/visible_text.h"
+#include "stepnet/file_place.h"
+#include "stepnet/half.h"
+#include "stepnet/operator.h"
+#include "stepnet/shape.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

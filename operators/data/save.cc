@@ -7,8 +7,8 @@
 
 #include "core/io/blob_db.h"
 #include "core/io/db.h"
-#include "core/io/file_place.h"
-#include "core/operator/operator.h"
+#include "stepnet/file_place.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

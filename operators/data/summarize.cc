@@ -5,11 +5,11 @@
 #include <array>
 #include <cmath>
 
-#include "core/io/file_place.h"
 #include "core/io/files.h"
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/file_place.h"
+#include "stepnet/operator.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

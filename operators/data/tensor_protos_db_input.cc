@@ -8,7 +8,7 @@
 
 #include "core/io/db.h"
 #include "core/io/tensor_proto.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

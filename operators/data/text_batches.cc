@@ -3,9 +3,9 @@
 // The reader is a TextStreams object: B parts of the text read side by side, T timesteps at a time, so that each batch
 // continues where the last one stopped; after the last batch it starts again. There is no derivative.
 
-#include "core/io/file_place.h"
 #include "core/io/text_stream.h"
-#include "core/operator/operator.h"
+#include "stepnet/file_place.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

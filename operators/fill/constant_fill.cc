@@ -9,8 +9,8 @@
 
 #include <algorithm>
 
-#include "core/operator/operator.h"
-#include "core/tensor/shape.h"
+#include "stepnet/operator.h"
+#include "stepnet/shape.h"
 
 namespace stepnet {
 namespace {

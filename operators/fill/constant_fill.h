@@ -1,8 +1,8 @@
 // The arguments of ConstantFill and DiagonalFill, and the value that they say; see constant_fill.cc.
 #pragma once
 
-#include "core/tensor/half.h"
 #include "operators/loops/fill_shape.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 

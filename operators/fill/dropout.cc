@@ -13,8 +13,8 @@
 
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
-#include "core/tensor/random.h"
+#include "stepnet/operator.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 namespace {

@@ -1,7 +1,7 @@
 // The arguments of Dropout and DropoutGrad, and whether an element stays; see dropout.cc.
 #pragma once
 
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/compute/threads.h"
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 

@@ -4,8 +4,8 @@
 #include "operators/fill/range.h"
 
 #include "core/operator/flops.h"
-#include "core/tensor/half.h"
 #include "operators/loops/fill_shape.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 

@@ -9,7 +9,7 @@
 #include <limits>
 #include <unordered_map>
 
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 namespace {

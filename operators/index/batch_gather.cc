@@ -7,9 +7,9 @@
 
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/indices.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

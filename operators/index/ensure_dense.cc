@@ -1,7 +1,7 @@
 // EnsureDense: Y = X. It marks a blob whose gradient is wanted dense. The gradient of X is the gradient of Y itself.
 
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

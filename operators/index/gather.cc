@@ -6,9 +6,9 @@
 #include "operators/index/gather.h"
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/indices.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/segment_lengths.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

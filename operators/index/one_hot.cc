@@ -1,7 +1,7 @@
 // OneHot: Y[n, k] = 1 if indices[n] == k, else 0. No derivative: indices are integers.
 
-#include "core/operator/operator.h"
 #include "operators/loops/indices.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -1,9 +1,9 @@
 // ScatterAssign: DATA[INDICES[k], :] = SLICES[k, :], in place; of equal indices the last counts. No derivative: DATA's
 // old values are gone.
 
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/indices.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
 #include "operators/loops/indices.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -9,7 +9,7 @@
 #include <array>
 #include <string>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet::composing {
 

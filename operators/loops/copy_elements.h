@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "core/tensor/tensor.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

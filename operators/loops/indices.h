@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "core/error.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/error.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/operator/op_spec.h"
 #include "operators/loops/indices.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

@@ -4,7 +4,7 @@
 
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

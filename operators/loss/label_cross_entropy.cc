@@ -7,10 +7,10 @@
 #include <cmath>
 
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
 #include "operators/loops/composing.h"
 #include "operators/loss/cross_entropy.h"
 #include "operators/loss/labels.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -1,8 +1,8 @@
 // Class indices as the losses take them: int32 or int64, one per row.
 #pragma once
 
-#include "core/error.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/error.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

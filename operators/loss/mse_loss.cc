@@ -5,7 +5,7 @@
 // derivatives of any order.
 
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

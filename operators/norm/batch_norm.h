@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

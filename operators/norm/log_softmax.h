@@ -1,7 +1,7 @@
 // The arguments of LogSoftmax and its gradients; see log_softmax.cc.
 #pragma once
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -14,8 +14,8 @@
 #include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
-#include "core/tensor/device.h"
 #include "operators/optimizer/optimizer.h"
+#include "stepnet/device.h"
 
 namespace stepnet {
 

@@ -2,7 +2,7 @@
 // global_norm_clip.cc. Threads: pure functions; what gpu/ puts here is put when the library is loaded.
 #pragma once
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "core/operator/operator.h"
 #include "operators/control/create_mutex.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

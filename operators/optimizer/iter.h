@@ -1,7 +1,7 @@
 // The iteration counter: an int64 tensor of one element that Iter and AtomicIter raise. Threads: none of its own.
 #pragma once
 
-#include "core/tensor/workspace.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

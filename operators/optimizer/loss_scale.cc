@@ -7,8 +7,8 @@
 
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
 #include "operators/loops/indices.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/operator/flops.h"
-#include "core/tensor/half.h"
 #include "operators/optimizer/optimizer.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 namespace {

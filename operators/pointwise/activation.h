@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

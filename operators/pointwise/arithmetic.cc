@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
 #include "operators/pointwise/activation.h"
 #include "operators/pointwise/elementwise_binary.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

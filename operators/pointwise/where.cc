@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "core/compute/matmul.h"
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
+#include "stepnet/matmul.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

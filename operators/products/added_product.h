@@ -2,7 +2,7 @@
 // added_product.cc. Threads: pure functions.
 #pragma once
 
-#include "core/tensor/shape.h"
+#include "stepnet/shape.h"
 
 namespace stepnet {
 

@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "core/compute/matmul.h"
-#include "core/operator/operator.h"
+#include "stepnet/matmul.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

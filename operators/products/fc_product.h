@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "core/compute/matmul.h"
 #include "core/operator/flops.h"
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/sum_rows.h"
 #include "operators/products/fc.h"
+#include "stepnet/matmul.h"
 
 namespace stepnet {
 

@@ -1,8 +1,8 @@
 // Products of matrices: MatMul, BatchMatMul, and MV, a matrix times a vector.
 #include "operators/products/matmul.h"
 
-#include "core/compute/matmul.h"
-#include "core/operator/operator.h"
+#include "stepnet/matmul.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

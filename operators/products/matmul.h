@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/operator/operator.h"
 #include "operators/loops/broadcast.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

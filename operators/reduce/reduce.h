@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

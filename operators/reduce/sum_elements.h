@@ -1,7 +1,7 @@
 // The arguments of SumElements, SumSqrElements and their gradient; see sum_elements.cc. Threads: pure functions.
 #pragma once
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -1,7 +1,7 @@
 // The arguments of TopK and ArgMax; see topk.cc.
 #pragma once
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

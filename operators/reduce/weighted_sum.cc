@@ -6,7 +6,7 @@
 #include "core/compute/threads.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -1,7 +1,7 @@
 // What the kernels of AddPadding, RemovePadding and GatherPadding share: their arguments.
 #pragma once
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 

@@ -10,8 +10,8 @@
 #include <numeric>
 
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
 #include "operators/loops/segment_lengths.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

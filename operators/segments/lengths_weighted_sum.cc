@@ -9,8 +9,8 @@
 #include <algorithm>
 
 #include "core/operator/flops.h"
-#include "core/operator/operator.h"
 #include "operators/loops/segment_rows.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

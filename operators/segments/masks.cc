@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

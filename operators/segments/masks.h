@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

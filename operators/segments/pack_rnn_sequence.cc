@@ -5,8 +5,8 @@
 // the packed tensor had: it may have had more timesteps than the longest sample. Backward reads the lengths.
 #include <algorithm>
 
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

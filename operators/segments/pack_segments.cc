@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
-#include "core/tensor/half.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/segment_lengths.h"
+#include "stepnet/half.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

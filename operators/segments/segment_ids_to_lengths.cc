@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/operator/operator.h"
 #include "operators/loops/segment_lengths.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

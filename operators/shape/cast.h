@@ -5,9 +5,9 @@
 #include <optional>
 #include <type_traits>
 
-#include "core/operator/operator.h"
-#include "core/tensor/half.h"
-#include "core/tensor/shape.h"
+#include "stepnet/half.h"
+#include "stepnet/operator.h"
+#include "stepnet/shape.h"
 
 namespace stepnet {
 

@@ -1,6 +1,6 @@
 // The same values under another name, in storage of their own, or on another device.
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

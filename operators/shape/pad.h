@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "core/tensor/shape.h"
+#include "stepnet/error.h"
+#include "stepnet/shape.h"
 
 namespace stepnet {
 

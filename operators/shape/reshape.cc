@@ -2,10 +2,10 @@
 // and ExpandDims. Out of place they copy; in place nothing moves.
 #include <algorithm>
 
-#include "core/operator/operator.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/fill_shape.h"
 #include "operators/loops/segment_lengths.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

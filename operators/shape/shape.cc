@@ -3,7 +3,7 @@
 
 #include "operators/shape/shape.h"
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

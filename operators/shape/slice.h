@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/tensor/shape.h"
+#include "stepnet/shape.h"
 
 namespace stepnet {
 

@@ -1,7 +1,7 @@
 // The arguments of Tile and its gradient; see tile.cc.
 #pragma once
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

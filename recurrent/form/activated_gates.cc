@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/operator/op_spec.h"
 #include "recurrent/form/net_storage.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 namespace {

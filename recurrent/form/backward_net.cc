@@ -9,11 +9,11 @@
 
 #include "core/nearest.h"
 #include "core/net/dataflow.h"
-#include "core/operator/op_spec.h"
-#include "core/passes/gradients.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/form/net_storage.h"
 #include "recurrent/step/counters.h"
+#include "stepnet/gradients.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 namespace {

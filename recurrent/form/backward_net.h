@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
-#include "proto/recurrent.pb.h"
+#include "stepnet/error.h"
+#include "stepnet/proto/recurrent.pb.h"
 
 namespace stepnet {
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "core/net/expansions.h"
-#include "core/operator/arguments.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/form/spec.h"
+#include "stepnet/arguments.h"
 
 namespace stepnet {
 namespace {

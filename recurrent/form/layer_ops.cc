@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/operator/arguments.h"
-#include "core/operator/bound_op.h"
-#include "core/operator/operator.h"
-#include "proto/recurrent.pb.h"
 #include "recurrent/form/example_nets.h"
+#include "stepnet/arguments.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/error.h"
+#include "stepnet/operator.h"
+#include "stepnet/proto/recurrent.pb.h"
 
 namespace stepnet {
 namespace {

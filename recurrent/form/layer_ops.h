@@ -8,7 +8,7 @@
 // Threads: pure functions.
 #pragma once
 
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <tuple>
 
-#include "core/operator/op_spec.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/step/counters.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 namespace {

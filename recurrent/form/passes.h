@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/net.pb.h"
 #include "recurrent/form/spec.h"
+#include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
 
@@ -61,7 +61,7 @@ struct MergedProducts {
 
 MergedProducts merge_products(const NetDef& step, const MergeUse& use);
 
-// activate, over a step net and its backward one: an operator that can (SavedInstead in core/operator/op_spec.h)
+// activate, over a step net and its backward one: an operator that can (SavedInstead in stepnet/op_spec.h)
 // overwrites a value that nobody but its gradient operator reads again with one that saves the gradient work: an LSTM's
 // gates after their activations in place of their sums. Sets `activated`. Forward and gradient operator must do it
 // alike.

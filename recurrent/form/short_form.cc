@@ -8,11 +8,11 @@
 #include "core/nearest.h"
 #include "core/net/dataflow.h"
 #include "core/net/expansions.h"
-#include "core/operator/bound_op.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/form/layer_ops.h"
 #include "recurrent/form/passes.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 namespace {

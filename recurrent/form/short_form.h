@@ -15,7 +15,7 @@
 // Threads: pure functions.
 #pragma once
 
-#include "proto/recurrent.pb.h"
+#include "stepnet/proto/recurrent.pb.h"
 
 namespace stepnet {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

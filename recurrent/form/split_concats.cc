@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/operator/arguments.h"
-#include "core/operator/op_spec.h"
 #include "recurrent/form/net_storage.h"
+#include "stepnet/arguments.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 namespace {

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <optional>
 
-#include "core/net/net.h"
-#include "core/operator/operator.h"
-#include "core/passes/gradients.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/form/layer_ops.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

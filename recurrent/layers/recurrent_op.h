@@ -8,9 +8,9 @@
 
 #include <string>
 
-#include "core/operator/op_spec.h"
-#include "core/operator/operator.h"
 #include "recurrent/layers/vendor_weights.h"
+#include "stepnet/op_spec.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/autograd/net/net_function.h"
-#include "core/autograd/record.h"
-#include "core/operator/arguments.h"
+#include "stepnet/arguments.h"
+#include "stepnet/net_function.h"
+#include "stepnet/record.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/variable.h"
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
+#include "stepnet/variable.h"
 
 namespace stepnet::autograd {
 

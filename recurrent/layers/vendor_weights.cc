@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/error.h"
-#include "core/operator/operator.h"
 #include "recurrent/layers/recurrent_op.h"
+#include "stepnet/error.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

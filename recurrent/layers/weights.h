@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/tensor.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

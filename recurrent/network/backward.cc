@@ -6,7 +6,6 @@
 #include "core/operator/anomaly.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/keep_values.h"
-#include "core/operator/operator.h"
 #include "recurrent/form/backward_net.h"
 #include "recurrent/form/passes.h"
 #include "recurrent/network/nested.h"
@@ -14,6 +13,7 @@
 #include "recurrent/network/states.h"
 #include "recurrent/step/ir.h"
 #include "recurrent/step/passes.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/operator/op_spec.h"
 #include "recurrent/network/kept.h"
 #include "recurrent/network/states.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

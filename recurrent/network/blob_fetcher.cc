@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <set>
 
-#include "core/operator/operator.h"
 #include "recurrent/form/example_nets.h"
 #include "recurrent/network/kept.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

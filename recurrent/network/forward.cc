@@ -10,8 +10,6 @@
 
 #include "core/net/dataflow.h"
 #include "core/operator/anomaly.h"
-#include "core/operator/bound_op.h"
-#include "core/operator/operator.h"
 #include "recurrent/form/example_nets.h"
 #include "recurrent/form/net_storage.h"
 #include "recurrent/form/passes.h"
@@ -20,6 +18,8 @@
 #include "recurrent/network/states.h"
 #include "recurrent/step/ir.h"
 #include "recurrent/step/passes.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "core/operator/bound_op.h"
 #include "recurrent/form/spec.h"
 #include "recurrent/network/segments.h"
 #include "recurrent/step/program.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 

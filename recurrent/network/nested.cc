@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/net/net.h"
 #include "recurrent/network/states.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 namespace {

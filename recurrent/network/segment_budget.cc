@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "core/net/net.h"
-#include "core/operator/arguments.h"
-#include "core/passes/gradients.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/network/kept.h"
+#include "stepnet/arguments.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 namespace {

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "core/operator/op_spec.h"
 #include "recurrent/network/segments.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

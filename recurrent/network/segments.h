@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "core/operator/op_spec.h"
 #include "core/operator/tensor_packer.h"
 #include "recurrent/form/spec.h"
 #include "recurrent/network/segment_plan.h"
 #include "recurrent/step/program.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet {
 

@@ -4,9 +4,9 @@
 #include <map>
 #include <optional>
 
-#include "core/tensor/tensor.h"
 #include "recurrent/step/counters.h"
 #include "recurrent/step/ir.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

@@ -11,8 +11,8 @@
 #include <map>
 #include <string>
 
-#include "core/operator/operator.h"
 #include "recurrent/network/kept.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 

@@ -1,5 +1,5 @@
 // A pass over a StepIr: elementwise operators that follow one another in a timestep become one loop over pieces of
-// rows (core/compute/elementwise_chain.h). Slices of columns are read where they are, and a sum of gradients of such
+// rows (stepnet/elementwise_chain.h). Slices of columns are read where they are, and a sum of gradients of such
 // slices that fill a tensor is written as they come. What only the chain itself reads has no tensor any more.
 #include <algorithm>
 #include <limits>

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/compute/elementwise_chain.h"
 #include "recurrent/step/ir.h"
+#include "stepnet/elementwise_chain.h"
 
 namespace stepnet {
 

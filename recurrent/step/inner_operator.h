@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "core/operator/bound_op.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

@@ -25,11 +25,11 @@
 #include <vector>
 
 #include "core/compute/packed_weights.h"
-#include "core/operator/bound_op.h"
 #include "recurrent/step/counters.h"
 #include "recurrent/step/inner_operator.h"
 #include "recurrent/step/step_check.h"
 #include "recurrent/step/step_slot.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 

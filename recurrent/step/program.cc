@@ -7,15 +7,15 @@
 #include <span>
 #include <utility>
 
-#include "core/compute/profiler.h"
 #include "core/compute/threads.h"
 #include "core/net/liveness.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/dry_run.h"
 #include "core/tensor/dry_device.h"
-#include "core/tensor/half.h"
-#include "core/tensor/random.h"
 #include "recurrent/step/passes.h"
+#include "stepnet/half.h"
+#include "stepnet/profiler.h"
+#include "stepnet/random.h"
 
 namespace stepnet {
 

@@ -1,8 +1,8 @@
 #include "recurrent/step/row_sum.h"
 
 #include "core/compute/vector_math.h"
-#include "core/operator/bound_op.h"
-#include "core/tensor/half.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/half.h"
 
 namespace stepnet {
 namespace {

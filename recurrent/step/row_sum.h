@@ -3,7 +3,7 @@
 // Threads: pure functions but for what they add to.
 #pragma once
 
-#include "core/tensor/tensor.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 

@@ -4,9 +4,9 @@
 #include <map>
 #include <optional>
 
-#include "core/error.h"
 #include "recurrent/step/ir.h"
 #include "recurrent/step/passes.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

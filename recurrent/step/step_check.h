@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/operator/bound_op.h"
 #include "recurrent/step/step_slot.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet {
 

@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "core/tensor/tensor.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/tensor.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

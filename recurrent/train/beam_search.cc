@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

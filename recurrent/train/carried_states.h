@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/workspace.h"
 #include "recurrent/train/model.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

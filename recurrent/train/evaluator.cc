@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/compute/matmul.h"
-#include "core/compute/profiler.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/matmul.h"
+#include "stepnet/profiler.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "core/io/text_stream.h"
-#include "core/net/net.h"
 #include "recurrent/train/carried_states.h"
 #include "recurrent/train/model.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 

@@ -8,10 +8,10 @@
 #include "core/estimate/report.h"
 #include "core/operator/observer.h"
 #include "core/passes/recompute.h"
-#include "core/tensor/tensor.h"
 #include "recurrent/network/kept.h"
 #include "recurrent/train/carried_states.h"
 #include "recurrent/train/evaluator.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

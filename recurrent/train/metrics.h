@@ -16,8 +16,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/error.h"
-#include "core/io/file_place.h"
+#include "stepnet/error.h"
+#include "stepnet/file_place.h"
 
 namespace stepnet {
 

@@ -6,10 +6,10 @@
 
 #include "core/nearest.h"
 #include "core/net/dataflow.h"
-#include "core/net/net.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/train/carried_states.h"
+#include "stepnet/net.h"
 
 namespace stepnet {
 namespace {

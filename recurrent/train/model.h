@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "core/io/file_place.h"
 #include "core/passes/rerun_segments.h"
-#include "core/tensor/workspace.h"
-#include "proto/recurrent.pb.h"
 #include "recurrent/network/segments.h"
+#include "stepnet/file_place.h"
+#include "stepnet/proto/recurrent.pb.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

@@ -7,9 +7,9 @@
 #include <charconv>
 #include <filesystem>
 
-#include "core/error.h"
 #include "core/io/blob_db.h"
 #include "core/io/files.h"
+#include "stepnet/error.h"
 
 namespace stepnet {
 namespace {

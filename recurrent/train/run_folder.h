@@ -1,6 +1,6 @@
 // RunFolder: where a training run keeps what it writes.
 //
-//   <folder>/iteration-<n>.ckpt, latest   the last two checkpoints, and which is the newest (core/io/checkpoint.h)
+//   <folder>/iteration-<n>.ckpt, latest   the last two checkpoints, and which is the newest (stepnet/checkpoint.h)
 //   <folder>/best/best.ckpt               the checkpoint of the best validation so far
 //   <folder>/parameters.minidb            the last parameters, as a database of the public format
 //   <folder>/metrics.jsonl                unless another file was asked for
@@ -16,9 +16,9 @@
 #include <optional>
 #include <string>
 
-#include "core/io/checkpoint.h"
 #include "core/io/folder_lock.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/checkpoint.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet {
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <set>
 
-#include "core/compute/matmul.h"
 #include "core/operator/anomaly.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/matmul.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {

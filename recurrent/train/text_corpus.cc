@@ -7,11 +7,11 @@
 #include <cmath>
 #include <vector>
 
-#include "core/error.h"
 #include "core/io/db.h"
 #include "core/io/tensor_proto.h"
-#include "core/io/text.h"
-#include "core/operator/bound_op.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/error.h"
+#include "stepnet/text.h"
 
 namespace stepnet {
 namespace {

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "core/io/text_stream.h"
-#include "core/operator/op_spec.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/run_folder.h"
-#include "recurrent/train/train_options.h"
+#include "stepnet/op_spec.h"
+#include "stepnet/train_options.h"
 
 namespace stepnet {
 

@@ -1,4 +1,4 @@
-#include "recurrent/train/train_options.h"
+#include "stepnet/train_options.h"
 
 #include <algorithm>
 #include <charconv>

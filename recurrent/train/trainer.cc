@@ -1,11 +1,10 @@
-#include "recurrent/train/trainer.h"
+#include "stepnet/trainer.h"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
-#include "core/autograd/saved/offload.h"
-#include "core/compute/profiler.h"
+#include "core/autograd/saved/offload_packer.h"
 #include "core/compute/threads.h"
 #include "core/estimate/report.h"
 #include "recurrent/train/evaluator.h"
@@ -15,6 +14,7 @@
 #include "recurrent/train/run_folder.h"
 #include "recurrent/train/stepper.h"
 #include "recurrent/train/text_corpus.h"
+#include "stepnet/profiler.h"
 
 namespace stepnet {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/operator/arguments.h"
 #include "core/passes/recompute.h"
 #include "recurrent/form/spec.h"
+#include "stepnet/arguments.h"
 
 namespace stepnet {
 namespace {

@@ -7,33 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "core/passes/gradients.h"
 #include "core/passes/memory_values.h"
-#include "core/tensor/tensor.h"
 #include "recurrent/train/model.h"
+#include "stepnet/gradients.h"
+#include "stepnet/tensor.h"
+#include "stepnet/train_options.h"
 
 namespace stepnet {
-
-struct OptimizerOptions {
-  std::string optimizer = "adam";                     // one of optimizer_names()
-  double lr = 0.003;                                  // always positive, whatever sign the operator wants
-  std::string lr_policy = "fixed";                    // of the operator LearningRate
-  double lr_gamma = 0.5;                              // step, exp, inv
-  double lr_power = 1;                                // inv, poly
-  int64_t lr_stepsize = 1000;                         // step
-  int64_t lr_warmup = 100;                            // linearWarmup: iterations
-  double momentum = 0.9;                              // momentum, nesterov
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam and adamw; epsilon also adagrad and rmsprop
-  double weight_decay = 0.01;                         // adamw
-  double clip = 5;                                    // of the norm of all gradients together; 0: off
-  double loss_scale = 0;      // gradients are those of the loss times this, and divided by it; 0: they are the loss's
-  bool dynamic_scale = true;  // the scale is halved by a step whose gradients overflow, doubled by 2000 that do not
-};
-
-std::vector<std::string> optimizer_names();
-
-// Throws Error on an unknown optimizer or a number out of range. Policies are checked by their operator.
-void check_optimizer(const OptimizerOptions& options);
 
 struct TrainingNet {
   NetDef net;

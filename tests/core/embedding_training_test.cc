@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::embedding_training_test {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::testing {
 

@@ -1,6 +1,6 @@
 #include "tests/core/estimate_testing.h"
 
-#include "core/compute/matmul.h"
+#include "stepnet/matmul.h"
 
 namespace stepnet::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Operators that exist to be differentiated: they compute nothing, and their gradients read a known set of blobs.
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

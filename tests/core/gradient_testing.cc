@@ -6,7 +6,7 @@
 #include <regex>
 #include <sstream>
 
-#include "core/operator/arguments.h"
+#include "stepnet/arguments.h"
 
 namespace stepnet::testing {
 namespace {

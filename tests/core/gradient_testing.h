@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 
 namespace stepnet::testing {
 

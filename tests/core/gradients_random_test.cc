@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "core/net/net.h"
-#include "core/tensor/random.h"
+#include "stepnet/net.h"
+#include "stepnet/random.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 

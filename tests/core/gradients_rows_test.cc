@@ -7,7 +7,7 @@
 //   that some wanted blob depends on, so the test asks for the blob.
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 

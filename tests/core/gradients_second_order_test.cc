@@ -1,7 +1,7 @@
 // Gradients of gradients: a second pass over a net that has a backward pass already.
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 

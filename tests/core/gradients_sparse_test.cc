@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 

@@ -1,7 +1,7 @@
 // Gradients that several consumers add to: the public format's rows for pass-through operators, and their numbers.
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 

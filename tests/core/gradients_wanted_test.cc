@@ -1,8 +1,8 @@
 // Only what is wanted is computed: operators, outputs of fused gradients, and matrix products are counted.
 #include <gtest/gtest.h>
 
-#include "core/compute/matmul.h"
-#include "core/net/net.h"
+#include "stepnet/matmul.h"
+#include "stepnet/net.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 

@@ -5,8 +5,8 @@
 // product is with a constant, and a buffer that is written again every round. Each has its negative twin.
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
-#include "core/operator/operator.h"
+#include "stepnet/net.h"
+#include "stepnet/operator.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 
 namespace stepnet::testing {
 

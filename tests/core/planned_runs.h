@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {

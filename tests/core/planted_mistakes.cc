@@ -1,7 +1,7 @@
 // Operators whose derivatives are wrong in one way each, for the gradient checker to find.
 #include <algorithm>
 
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {

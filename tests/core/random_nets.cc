@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
 #include "tests/core/random_nets_builder.h"
 
 namespace stepnet::testing {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "core/compute/threads.h"
-#include "core/passes/gradients.h"
 #include "core/passes/recompute.h"
+#include "stepnet/gradients.h"
 #include "tests/core/random_nets_reference.h"
 
 namespace stepnet::testing {

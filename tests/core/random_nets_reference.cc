@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/operator/bound_op.h"
 #include "core/operator/in_place.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet::testing {
 namespace {

@@ -1,5 +1,5 @@
 // A net without anything that makes it fast: each operator alone, on copies, its outputs in memory of their own, and
-// every version of a blob a new value. Independent of core/net/net.h, of the passes and of storages: what names share
+// every version of a blob a new value. Independent of stepnet/net.h, of the passes and of storages: what names share
 // is kept by names.
 //
 // The rules that it follows: an operator reads all its inputs before it writes. An Alias makes its output another name
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/tensor.h"
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::testing {
 

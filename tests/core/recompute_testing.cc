@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "core/compute/matmul.h"
-#include "core/tensor/random.h"
+#include "stepnet/matmul.h"
+#include "stepnet/random.h"
 
 namespace stepnet::testing {
 namespace {

@@ -9,9 +9,9 @@
 #include <set>
 #include <sstream>
 
-#include "core/error.h"
-#include "core/io/checkpoint.h"
 #include "core/io/files.h"
+#include "stepnet/checkpoint.h"
+#include "stepnet/error.h"
 #include "tests/recurrent/tiny_model.h"
 #include "tools/source_path.h"
 

@@ -1,5 +1,5 @@
 // Checkpoint files.
-#include "core/io/checkpoint.h"
+#include "stepnet/checkpoint.h"
 #include "tests/fuzz/checkpoint_facts.h"
 #include "tests/fuzz/harness.h"
 #include "tests/fuzz/support.h"

@@ -1,4 +1,4 @@
-// See the header; the format is in core/io/checkpoint.h.
+// See the header; the format is in stepnet/checkpoint.h.
 #include "tests/fuzz/checkpoint_facts.h"
 
 #include <cstring>

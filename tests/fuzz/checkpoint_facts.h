@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/io/checkpoint.h"
+#include "stepnet/checkpoint.h"
 
 namespace stepnet::testing {
 

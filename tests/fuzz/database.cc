@@ -7,8 +7,8 @@
 
 #include "core/io/blob_db.h"
 #include "core/io/db.h"
-#include "core/io/text.h"
-#include "core/net/net.h"
+#include "stepnet/net.h"
+#include "stepnet/text.h"
 #include "tests/fuzz/support.h"
 
 namespace stepnet::testing {

@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include "core/operator/op_spec.h"
-#include "proto/recurrent.pb.h"
+#include "stepnet/op_spec.h"
+#include "stepnet/proto/recurrent.pb.h"
 #include "tests/fuzz/harness.h"
 #include "tests/fuzz/seeds.h"
 

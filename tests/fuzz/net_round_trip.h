@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/io/text.h"
+#include "stepnet/text.h"
 #include "tests/fuzz/support.h"
 
 namespace stepnet::testing {

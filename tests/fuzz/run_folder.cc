@@ -5,9 +5,9 @@
 // checksums of checkpoints are made right. The folder is read, and a run of a net of ours goes on in it for a step.
 #include <filesystem>
 
-#include "core/io/text.h"
 #include "recurrent/train/run_folder.h"
-#include "recurrent/train/trainer.h"
+#include "stepnet/text.h"
+#include "stepnet/trainer.h"
 #include "tests/fuzz/checkpoint_facts.h"
 #include "tests/fuzz/harness.h"
 #include "tests/fuzz/run_net.h"

@@ -10,14 +10,14 @@
 #include <iterator>
 #include <map>
 
-#include "core/error.h"
 #include "core/gradcheck/examples.h"
 #include "core/io/blob_db.h"
-#include "core/io/checkpoint.h"
 #include "core/io/db.h"
 #include "core/io/npy.h"
-#include "core/io/text.h"
-#include "recurrent/train/trainer.h"
+#include "stepnet/checkpoint.h"
+#include "stepnet/error.h"
+#include "stepnet/text.h"
+#include "stepnet/trainer.h"
 #include "tests/fuzz/run_net.h"
 #include "tests/fuzz/support.h"
 #include "tools/source_path.h"

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/error.h"
 #include "core/io/files.h"
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
+#include "stepnet/error.h"
 
 namespace stepnet::testing {
 namespace {

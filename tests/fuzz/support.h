@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/io/file_place.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/file_place.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::testing {
 

@@ -1,10 +1,10 @@
 // What GPU memory is for, as the allocator counts it, and what tools ask of a device.
-#include "core/tensor/device.h"
 #include "gpu/runtime/device.h"
+#include "stepnet/device.h"
 
 #include "core/compute/backend.h"
-#include "core/operator/arguments.h"
 #include "gpu/loops/matmul.h"
+#include "stepnet/arguments.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::category_test {

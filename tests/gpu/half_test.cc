@@ -1,18 +1,18 @@
 // Kernels of halves: products, sums and chains against float64 of the same values rounded once, and an LSTM's step nets
 // in halves against float32. Whole operators: `stepnet gradcheck --precision`.
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
 
 #include <cmath>
 
 #include "core/compute/backend.h"
 #include "core/gradcheck/examples.h"
-#include "core/io/text.h"
 #include "core/operator/nets_inside.h"
 #include "core/operator/op_devices.h"
-#include "core/passes/gradients.h"
 #include "gpu/loops/matmul.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
+#include "stepnet/text.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::half_test {

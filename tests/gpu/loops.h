@@ -2,7 +2,7 @@
 // gpu/runtime/launch.h.
 #pragma once
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet::testing {
 

@@ -2,10 +2,10 @@
 // events order before it: there, a wait that is missing is a wrong value here.
 #include <random>
 
-#include "core/io/text.h"
-#include "core/tensor/tensor.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
+#include "stepnet/tensor.h"
+#include "stepnet/text.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::net_streams_test {

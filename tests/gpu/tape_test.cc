@@ -1,7 +1,7 @@
 // The tape on a GPU: what it makes by itself is made where the variables are.
-#include "core/autograd/function.h"
-#include "core/tensor/tensor.h"
 #include "gpu/runtime/stream.h"
+#include "stepnet/function.h"
+#include "stepnet/tensor.h"
 #include "tests/gpu/gpu_test.h"
 #include "tools/bench/tape/hessian.h"
 

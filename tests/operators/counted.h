@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/shape.h"
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
+#include "stepnet/shape.h"
 
 namespace stepnet::testing {
 

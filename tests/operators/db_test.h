@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/io/db.h"
-#include "core/net/net.h"
+#include "stepnet/net.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/op_test.h"

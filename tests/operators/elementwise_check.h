@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {

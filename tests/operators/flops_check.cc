@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "core/net/net.h"
 #include "core/operator/dry_run.h"
 #include "core/operator/observer.h"
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
+#include "stepnet/net.h"
 #include "tests/operators/counted.h"
 
 namespace stepnet::testing {

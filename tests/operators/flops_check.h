@@ -6,8 +6,8 @@
 #include <map>
 #include <string>
 
-#include "core/tensor/tensor.h"
-#include "proto/net.pb.h"
+#include "stepnet/proto/net.pb.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::testing {
 

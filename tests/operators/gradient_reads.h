@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing {

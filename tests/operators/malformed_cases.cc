@@ -9,8 +9,8 @@
 
 #include "core/gradcheck/examples.h"
 #include "core/gradcheck/runs.h"
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
 
 namespace stepnet::testing {
 namespace {

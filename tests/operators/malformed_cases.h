@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/gradcheck/gradient_check.h"
-#include "core/operator/op_spec.h"
+#include "stepnet/gradient_check.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet::testing {
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <thread>
 
-#include "core/net/net.h"
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
+#include "stepnet/net.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/malformed_cases.h"
 

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "core/gradcheck/examples.h"
-#include "core/gradcheck/gradient_check.h"
-#include "core/tensor/random.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/gradient_check.h"
+#include "stepnet/random.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::testing {
 

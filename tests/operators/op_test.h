@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 
 namespace stepnet::testing {
 
@@ -35,7 +35,7 @@ template <class T>
 Tensor integers(const Shape& shape, int64_t low, int64_t high, uint64_t seed = 1);
 Tensor to_double(const Tensor& t);
 
-// What core/gradcheck/gradient_check.h finds wrong with the operator's derivatives of first order; "" if nothing.
+// What stepnet/gradient_check.h finds wrong with the operator's derivatives of first order; "" if nothing.
 // `outputs`: those to differentiate; none means every one that is float64.
 std::string check_gradient(const OperatorDef& def, const Feeds& feeds, const std::vector<std::string>& wrt,
                            double tol = 1e-7, double step = 1e-5, const std::vector<std::string>& outputs = {});

@@ -6,7 +6,7 @@
 
 #include "core/gradcheck/examples.h"
 #include "core/gradcheck/runs.h"
-#include "core/io/text.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/operators/op_test.h"
 

@@ -2,7 +2,7 @@
 // the step net, the operator in it and its blobs, and the operator outside.
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 #include "tests/recurrent/full_form.h"
 
 namespace stepnet::testing::bad_input_test {

@@ -6,9 +6,9 @@
 #include <regex>
 #include <sstream>
 
-#include "core/io/text.h"
-#include "core/net/net.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/net.h"
+#include "stepnet/text.h"
 #include "tools/source_path.h"
 
 namespace stepnet::testing {

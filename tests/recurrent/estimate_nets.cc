@@ -6,7 +6,7 @@
 #include <random>
 #include <regex>
 
-#include "core/io/text.h"
+#include "stepnet/text.h"
 #include "tests/recurrent/cell_files.h"
 #include "tools/source_path.h"
 

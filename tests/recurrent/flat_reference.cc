@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/operator/arguments.h"
+#include "stepnet/arguments.h"
 
 namespace stepnet::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "core/estimate/estimate.h"
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/flops_check.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/recurrent/estimate_nets.h"

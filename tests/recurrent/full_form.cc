@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/io/text.h"
+#include "stepnet/text.h"
 
 namespace stepnet::testing {
 namespace {

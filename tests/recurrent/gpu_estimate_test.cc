@@ -4,9 +4,9 @@
 #include "core/compute/backend.h"
 #include "core/operator/nets_inside.h"
 #include "core/operator/observer.h"
-#include "core/tensor/device.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/train/memory_budget.h"
+#include "stepnet/device.h"
 #include "tests/recurrent/estimate_nets.h"
 
 namespace stepnet::testing::gpu_estimate_test {

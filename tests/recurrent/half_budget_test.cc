@@ -1,13 +1,13 @@
 // Estimates and budgets of training steps that half types, or shapes handed on as numbers, once made wrong.
 #include <gtest/gtest.h>
 
-#include "core/compute/matmul.h"
 #include "core/compute/threads.h"
 #include "core/gradcheck/examples.h"
-#include "core/io/text.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/stepper.h"
+#include "stepnet/matmul.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/segment_testing.h"

@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "core/passes/gradients.h"
-#include "core/tensor/half.h"
 #include "recurrent/form/passes.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/form/spec.h"
+#include "stepnet/gradients.h"
+#include "stepnet/half.h"
 #include "tests/recurrent/layers.h"
 #include "tests/recurrent/unrolled.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/compute/threads.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/cell_files.h"
 
 namespace stepnet::testing::layout_test {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/elman.h"
 
 namespace stepnet::testing::lengths_test {

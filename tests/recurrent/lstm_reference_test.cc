@@ -6,10 +6,10 @@
 
 #include <cmath>
 
-#include "core/io/text.h"
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/step/counters.h"
+#include "stepnet/gradients.h"
+#include "stepnet/text.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::lstm_reference_test {

@@ -2,9 +2,9 @@
 // that are not what they should be: it works, or says what is wrong.
 #include <gtest/gtest.h>
 
-#include "core/io/text.h"
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
+#include "stepnet/text.h"
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 

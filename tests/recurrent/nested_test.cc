@@ -1,8 +1,8 @@
 // Recurrent networks in the step nets of recurrent networks.
 #include <gtest/gtest.h>
 
-#include "core/io/text.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/unrolled.h"
 

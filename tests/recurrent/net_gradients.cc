@@ -1,7 +1,7 @@
 #include "tests/recurrent/cell_files.h"
 
-#include "core/net/net.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/net.h"
 
 namespace stepnet::testing {
 namespace {

@@ -1,8 +1,8 @@
 // Outputs that are no states: values of the step net, timestep by timestep.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/elman.h"
 
 namespace stepnet::testing::outputs_test {

@@ -5,11 +5,11 @@
 
 #include <cstring>
 
-#include "core/io/text.h"
-#include "core/passes/gradients.h"
-#include "core/tensor/random.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/train/stepper.h"
+#include "stepnet/gradients.h"
+#include "stepnet/random.h"
+#include "stepnet/text.h"
 #include "tests/core/planned_runs.h"
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/cell_files.h"

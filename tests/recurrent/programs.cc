@@ -3,8 +3,8 @@
 
 #include <ostream>
 
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
 
 namespace stepnet::testing {
 

@@ -3,8 +3,8 @@
 // linked one, references with gradients, states that are outputs themselves, and gradients renamed afterwards.
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
 #include "tests/recurrent/full_form.h"
 
 namespace stepnet::testing::public_nets_test {

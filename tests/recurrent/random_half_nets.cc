@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/recurrent/unrolled.h"
 

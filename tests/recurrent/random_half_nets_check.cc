@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/compute/matmul.h"
 #include "core/compute/threads.h"
-#include "core/tensor/half.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
+#include "stepnet/half.h"
+#include "stepnet/matmul.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/random_half_nets.h"
 

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "core/compute/threads.h"
-#include "core/io/text.h"
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
-#include "core/tensor/tensor.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
+#include "stepnet/tensor.h"
+#include "stepnet/text.h"
 #include "tests/recurrent/random_step_nets_run.h"
 
 namespace stepnet::testing {

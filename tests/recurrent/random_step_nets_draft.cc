@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/operator/bound_op.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet::testing {
 std::string root_of(const Draft& d, std::string name) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 #include "tests/recurrent/random_step_nets.h"
 
 namespace stepnet::testing {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/io/text.h"
 #include "recurrent/form/passes.h"
 #include "recurrent/form/spec.h"
+#include "stepnet/text.h"
 #include "tests/recurrent/random_step_nets_run.h"
 
 namespace stepnet::testing {

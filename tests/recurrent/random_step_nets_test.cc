@@ -12,7 +12,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "core/io/text.h"
+#include "stepnet/text.h"
 
 namespace stepnet::testing::random_step_nets_test {
 namespace {

@@ -1,7 +1,7 @@
 // Networks that run from the last timestep to the first.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/elman.h"
 
 namespace stepnet::testing::reverse_test {

@@ -2,8 +2,8 @@
 // step blobs that the backward step net reads by value; and that a second run of the same shapes allocates nothing.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::saved_values_test {

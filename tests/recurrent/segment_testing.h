@@ -7,11 +7,11 @@
 #include <cstring>
 #include <optional>
 
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/kept.h"
 #include "recurrent/network/segment_budget.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing {

@@ -1,7 +1,7 @@
 // Several sequences, of any rank and type.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::sequences_test {

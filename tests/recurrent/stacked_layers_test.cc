@@ -3,8 +3,8 @@
 // is run on sequences of different lengths in turn.
 #include <gtest/gtest.h>
 
-#include "core/io/text.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/text.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::stacked_layers_test {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/compute/threads.h"
-#include "core/net/net.h"
 #include "recurrent/form/passes.h"
+#include "stepnet/net.h"
 #include "tests/recurrent/programs.h"
 
 namespace stepnet::testing::stages_test {

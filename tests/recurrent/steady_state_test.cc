@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "core/compute/threads.h"
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
 #include "tests/core/heap_counter.h"
 #include "tests/recurrent/cell_files.h"
 

@@ -2,9 +2,9 @@
 // compared with the same net unrolled.
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
-#include "core/tensor/workspace.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/net.h"
+#include "stepnet/workspace.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/unrolled.h"
 

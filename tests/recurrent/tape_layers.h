@@ -1,7 +1,7 @@
 // Layers of recurrent networks for tests of the tape.
 #pragma once
 
-#include "core/autograd/saved_value.h"
+#include "stepnet/saved_value.h"
 #include "tests/core/autograd/net_testing.h"
 
 namespace stepnet::autograd::testing {

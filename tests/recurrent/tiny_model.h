@@ -4,9 +4,9 @@
 #include <map>
 #include <string>
 
-#include "core/io/checkpoint.h"
-#include "core/io/text.h"
-#include "recurrent/train/trainer.h"
+#include "stepnet/checkpoint.h"
+#include "stepnet/text.h"
+#include "stepnet/trainer.h"
 #include "tests/core/temp_folder.h"
 
 namespace stepnet::testing {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/compute/matmul.h"
 #include "core/compute/threads.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/matmul.h"
 #include "tests/recurrent/full_form.h"
 
 namespace stepnet::testing::training_memory_test {

@@ -4,11 +4,11 @@
 #include <functional>
 #include <set>
 
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
-#include "core/tensor/tensor.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/step/counters.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/recurrent.pb.h"
+#include "stepnet/proto/recurrent.pb.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/op_test.h"
 

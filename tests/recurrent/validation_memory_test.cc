@@ -1,12 +1,12 @@
 // Validation of a training run: within its memory budget, and without a trace in the steps that follow.
 #include <gtest/gtest.h>
 
-#include "core/compute/matmul.h"
-#include "core/io/text.h"
 #include "recurrent/train/evaluator.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/stepper.h"
+#include "stepnet/matmul.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/operators/op_test.h"
 #include "tests/recurrent/tiny_model.h"

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "core/io/npy.h"
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <span>
 
-#include "core/compute/matmul.h"
 #include "core/compute/threads.h"
+#include "stepnet/matmul.h"
 
 namespace stepnet::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::bench {
 namespace {

@@ -1,5 +1,5 @@
 // The cells: their nets and parameters. tools/bench/exact_cells.cc has their formulas.
-#include "core/error.h"
+#include "stepnet/error.h"
 #include "tools/bench/cell_case.h"
 
 namespace stepnet::bench {

@@ -12,8 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "core/compute/matmul.h"
-#include "core/error.h"
+#include "stepnet/error.h"
+#include "stepnet/matmul.h"
 
 namespace stepnet::bench {
 namespace {

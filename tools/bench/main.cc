@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 #include "tools/bench/bound.h"
 #include "tools/bench/command.h"
 #include "tools/bench/measure.h"

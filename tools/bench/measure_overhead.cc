@@ -2,10 +2,10 @@
 // difference is what the step net adds to an operator's own call; it may be negative where operators are fused.
 #include <fmt/format.h>
 
-#include "core/error.h"
-#include "core/net/net.h"
-#include "core/operator/bound_op.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/error.h"
+#include "stepnet/net.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/stepnet_net.h"
 #include "tools/bench/timing.h"

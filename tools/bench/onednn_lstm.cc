@@ -6,7 +6,7 @@
 // two.
 #include <algorithm>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 #include "tools/bench/cell_case.h"
 #include "tools/bench/onednn.h"
 

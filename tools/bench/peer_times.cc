@@ -8,7 +8,7 @@
 #include <map>
 #include <sstream>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::bench {
 namespace {

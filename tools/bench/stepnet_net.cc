@@ -7,14 +7,14 @@
 #include <functional>
 #include <iterator>
 
-#include "core/error.h"
 #include "core/gradcheck/examples.h"
-#include "core/io/text.h"
 #include "core/operator/nets_inside.h"
-#include "core/operator/run_context.h"
-#include "core/passes/gradients.h"
-#include "core/tensor/tensor.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/error.h"
+#include "stepnet/gradients.h"
+#include "stepnet/run_context.h"
+#include "stepnet/tensor.h"
+#include "stepnet/text.h"
 #include "tools/source_path.h"
 
 namespace stepnet::bench {

@@ -3,8 +3,8 @@
 // Threads: for the main thread.
 #pragma once
 
-#include "core/net/net.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/net.h"
+#include "stepnet/workspace.h"
 #include "tools/bench/cell_case.h"
 
 namespace stepnet::bench {

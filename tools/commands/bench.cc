@@ -6,13 +6,13 @@
 #include <memory>
 
 #include "core/compute/backend.h"
-#include "core/compute/profiler.h"
 #include "core/compute/threads.h"
 #include "core/estimate/report.h"
 #include "core/io/npy.h"
-#include "core/tensor/device.h"
-#include "core/tensor/random.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/device.h"
+#include "stepnet/profiler.h"
+#include "stepnet/random.h"
+#include "stepnet/tensor.h"
 #include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"

@@ -4,9 +4,9 @@
 
 #include "core/gradcheck/input_text.h"
 #include "core/net/dataflow.h"
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
 #include "recurrent/train/model.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
 #include "tools/commands/cli/net_file.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/cli/usage.h"

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "core/error.h"
 #include "core/io/npy.h"
 #include "recurrent/layers/weights.h"
+#include "stepnet/error.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/cli/usage.h"
 #include "tools/commands/commands.h"

@@ -12,9 +12,9 @@
 
 #include "core/io/files.h"
 #include "core/nearest.h"
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
 #include "core/visible_text.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
 #include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/net_file.h"
 #include "tools/commands/commands.h"

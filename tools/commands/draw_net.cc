@@ -8,9 +8,9 @@
 #include <set>
 
 #include "core/net/dataflow.h"
-#include "core/operator/bound_op.h"
 #include "core/operator/dry_run.h"
 #include "recurrent/network/kept.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet::tools {
 namespace {

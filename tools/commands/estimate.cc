@@ -2,9 +2,9 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "core/compute/profiler.h"
 #include "core/estimate/report.h"
 #include "core/io/files.h"
+#include "stepnet/profiler.h"
 #include "tools/commands/cli/dry_net.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/commands.h"

@@ -3,10 +3,10 @@
 #include <iostream>
 #include <memory>
 
-#include "core/error.h"
 #include "core/io/files.h"
 #include "core/operator/nets_inside.h"
-#include "core/passes/gradients.h"
+#include "stepnet/error.h"
+#include "stepnet/gradients.h"
 #include "tools/commands/cli/net_file.h"
 #include "tools/commands/commands.h"
 

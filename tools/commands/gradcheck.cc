@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "core/gradcheck/examples.h"
-#include "core/gradcheck/gradient_check.h"
 #include "core/gradcheck/input_text.h"
 #include "core/io/npy.h"
-#include "core/net/net.h"
 #include "core/operator/op_devices.h"
 #include "recurrent/train/model.h"
+#include "stepnet/gradient_check.h"
+#include "stepnet/net.h"
 #include "tools/commands/cli/device_choice.h"
 #include "tools/commands/cli/net_file.h"
 #include "tools/commands/cli/printing.h"

@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <new>
 
-#include "core/error.h"
 #include "core/io/files.h"
+#include "stepnet/error.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/cli/signals.h"
 #include "tools/commands/cli/usage.h"

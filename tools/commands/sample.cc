@@ -7,10 +7,10 @@
 #include <memory>
 
 #include "core/compute/threads.h"
-#include "core/io/text.h"
 #include "core/visible_text.h"
 #include "recurrent/train/run_folder.h"
-#include "recurrent/train/sampler.h"
+#include "stepnet/sampler.h"
+#include "stepnet/text.h"
 #include "tools/commands/cli/signals.h"
 #include "tools/commands/cli/usage.h"
 #include "tools/commands/commands.h"

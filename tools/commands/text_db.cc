@@ -8,7 +8,7 @@
 #include <iterator>
 #include <memory>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/commands.h"
 

@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "core/compute/threads.h"
-#include "core/io/text.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/train/metrics.h"
-#include "recurrent/train/trainer.h"
+#include "stepnet/text.h"
+#include "stepnet/trainer.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
 #include "tools/commands/cli/printing.h"

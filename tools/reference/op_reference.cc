@@ -7,8 +7,8 @@
 #include <set>
 #include <tuple>
 
-#include "core/error.h"
 #include "core/gradcheck/input_text.h"
+#include "stepnet/error.h"
 
 namespace stepnet::tools {
 namespace {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <set>
 
-#include "core/error.h"
 #include "core/gradcheck/examples.h"
 #include "core/gradcheck/runs.h"
+#include "stepnet/error.h"
 
 namespace stepnet::tools {
 namespace {
@@ -305,7 +305,7 @@ const char* const kHead = R"(// Typed calls: operators on tensors as functions o
 // cannot do without them, or if more are asked for. A function whose name ends with an underscore writes its result
 // over its first input and returns that. (C++ keywords have an underscore too: ops::and_, and in place
 // ops::and_in_place.) `stepnet ops NAME` says what an operator does in full, and the gradients that it has.
-// Threads: as run() in core/autograd/record.h.
+// Threads: as run() in stepnet/record.h.
 #pragma once
 
 #include <array>
@@ -315,7 +315,7 @@ const char* const kHead = R"(// Typed calls: operators on tensors as functions o
 #include <utility>
 #include <vector>
 
-#include "core/autograd/typed_call.h"
+#include "stepnet/typed_call.h"
 
 // clang-format off
 namespace stepnet::ops {

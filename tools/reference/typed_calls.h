@@ -1,4 +1,4 @@
-// The text of operators/ops.h, which is written while Stepnet is built: a typed function for every operator on tensors
+// The text of stepnet/ops.h, which is written while Stepnet is built: a typed function for every operator on tensors
 // that programs call.
 //
 // Threads: pure functions.
@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "core/operator/op_spec.h"
+#include "stepnet/op_spec.h"
 
 namespace stepnet::tools {
 

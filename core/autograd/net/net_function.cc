@@ -1,14 +1,14 @@
-#include "core/autograd/net/net_function.h"
+#include "stepnet/net_function.h"
 
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
-#include "core/autograd/eager_op.h"
 #include "core/autograd/net/tape_net.h"
-#include "core/autograd/record.h"
-#include "core/autograd/tape.h"
 #include "core/net/expansions.h"
+#include "stepnet/eager_op.h"
+#include "stepnet/record.h"
+#include "stepnet/tape.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "core/autograd/graph_task.h"
-#include "core/autograd/record.h"
-#include "core/autograd/stream_order.h"
 #include "core/operator/keep_values.h"
+#include "stepnet/record.h"
+#include "stepnet/stream_order.h"
 
 namespace stepnet::autograd {
 namespace {

@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "core/autograd/net/tape_net.h"
-#include "core/autograd/node.h"
-#include "core/autograd/saved_value.h"
+#include "stepnet/node.h"
+#include "stepnet/saved_value.h"
 
 namespace stepnet::autograd {
 

@@ -5,14 +5,14 @@
 #include <optional>
 
 #include "core/autograd/net/net_node.h"
-#include "core/autograd/record.h"
 #include "core/autograd/variable_state.h"
 #include "core/net/expansions.h"
 #include "core/operator/keep_values.h"
 #include "core/operator/observer.h"
-#include "core/operator/op_spec.h"
 #include "core/operator/tensor_packer.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/op_spec.h"
+#include "stepnet/record.h"
 
 namespace stepnet::autograd {
 NetTurns net_turns(const NetDef& net, const std::vector<std::string>& names) {

@@ -17,10 +17,10 @@
 #include <tuple>
 #include <vector>
 
-#include "core/autograd/variable.h"
 #include "core/net/dataflow.h"
-#include "core/net/net.h"
-#include "proto/net.pb.h"
+#include "stepnet/net.h"
+#include "stepnet/proto/net.pb.h"
+#include "stepnet/variable.h"
 
 namespace stepnet::autograd {
 

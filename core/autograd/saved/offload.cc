@@ -1,10 +1,11 @@
-#include "core/autograd/saved/offload.h"
+#include "stepnet/offload.h"
 
 #include <algorithm>
 #include <mutex>
 
+#include "core/autograd/saved/offload_packer.h"
 #include "core/autograd/saved/offload_store.h"
-#include "core/autograd/tape.h"
+#include "stepnet/tape.h"
 
 namespace stepnet::autograd {
 namespace {

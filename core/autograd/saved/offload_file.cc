@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "core/error.h"
 #include "core/io/files.h"
+#include "stepnet/error.h"
 
 namespace stepnet::autograd {
 namespace {

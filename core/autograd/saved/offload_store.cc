@@ -10,10 +10,10 @@
 #include <system_error>
 #include <tuple>
 
-#include "core/autograd/engine.h"
 #include "core/autograd/saved/offload_file.h"
-#include "core/autograd/tape.h"
-#include "core/error.h"
+#include "stepnet/engine.h"
+#include "stepnet/error.h"
+#include "stepnet/tape.h"
 
 namespace stepnet::autograd {
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/autograd/saved/offload.h"
+#include "stepnet/offload.h"
 
 namespace stepnet::autograd {
 

@@ -1,13 +1,13 @@
-#include "core/autograd/saved/rerun.h"
+#include "stepnet/rerun.h"
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <optional>
 
-#include "core/autograd/engine.h"
-#include "core/autograd/record.h"
-#include "core/autograd/saved_value.h"
+#include "stepnet/engine.h"
+#include "stepnet/record.h"
+#include "stepnet/saved_value.h"
 
 namespace stepnet::autograd {
 

@@ -1,5 +1,5 @@
 // The operators that the tape keeps bound.
-#include "core/autograd/eager_op.h"
+#include "stepnet/eager_op.h"
 
 #include <gtest/gtest.h>
 

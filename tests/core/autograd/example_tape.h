@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/engine.h"
-#include "core/autograd/record.h"
 #include "core/gradcheck/runs.h"
+#include "stepnet/engine.h"
+#include "stepnet/record.h"
 
 namespace stepnet::autograd::testing {
 

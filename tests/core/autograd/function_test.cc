@@ -1,5 +1,5 @@
 // Functions of the user's own: what they save, what they are asked for, and what they may return.
-#include "core/autograd/function.h"
+#include "stepnet/function.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What the tests of functions of the user's own share.
 #pragma once
 
-#include "core/autograd/function.h"
+#include "stepnet/function.h"
 #include "tests/core/autograd/tape_testing.h"
 
 namespace stepnet::autograd::testing {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 #include "tools/bench/tape/held.h"
 
 namespace stepnet::autograd::testing::held_bytes_test {

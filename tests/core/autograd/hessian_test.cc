@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/compute/matmul.h"
+#include "stepnet/matmul.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/operators/op_test.h"
 #include "tools/bench/tape/hessian.h"

@@ -1,7 +1,7 @@
 // Derivatives of derivatives.
 #include <gtest/gtest.h>
 
-#include "core/autograd/function.h"
+#include "stepnet/function.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

@@ -1,8 +1,8 @@
 // Hooks on nodes, what a write in place does to hooks and to retained gradients, and hooks on groups.
 #include <gtest/gtest.h>
 
-#include "core/autograd/function.h"
 #include "core/autograd/group_hooks.h"
+#include "stepnet/function.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

@@ -1,8 +1,8 @@
 // Hooks on variables and nodes, their order, and retained gradients.
 #include <gtest/gtest.h>
 
-#include "core/autograd/function.h"
 #include "core/autograd/group_hooks.h"
+#include "stepnet/function.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

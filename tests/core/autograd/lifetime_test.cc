@@ -1,7 +1,7 @@
 // What is let go of, and when. The suite checks that every test gives back the bytes that it took.
 #include <gtest/gtest.h>
 
-#include "core/autograd/function.h"
+#include "stepnet/function.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/net/net_function.h"
-#include "core/io/text.h"
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
+#include "stepnet/net_function.h"
+#include "stepnet/text.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

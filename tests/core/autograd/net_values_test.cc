@@ -5,8 +5,8 @@
 #include <optional>
 #include <thread>
 
-#include "core/autograd/saved/offload.h"
-#include "core/autograd/saved/rerun.h"
+#include "stepnet/offload.h"
+#include "stepnet/rerun.h"
 #include "tests/core/autograd/net_testing.h"
 #include "tests/core/temp_folder.h"
 

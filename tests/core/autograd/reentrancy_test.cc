@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/autograd/function.h"
+#include "stepnet/function.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

@@ -1,12 +1,12 @@
 // Derivatives of derivatives on the tape, of every operator that is registered: the second against those of the nets,
-// which core/gradcheck/gradient_check.h compares with differences, and the third of elementwise operators against
+// which stepnet/gradient_check.h compares with differences, and the third of elementwise operators against
 // differences of the second.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "core/autograd/gradient_buffer.h"
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 #include "tests/core/autograd/example_tape.h"
 
 namespace stepnet::autograd::testing::registry_orders_test {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/autograd/op_node.h"
-#include "core/autograd/saved_value.h"
+#include "stepnet/saved_value.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"

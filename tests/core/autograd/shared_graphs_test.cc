@@ -5,8 +5,8 @@
 #include <barrier>
 #include <thread>
 
-#include "core/autograd/function.h"
 #include "core/autograd/group_hooks.h"
+#include "stepnet/function.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 

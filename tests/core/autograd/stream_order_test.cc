@@ -1,5 +1,5 @@
 // The five cases of adding up gradients on streams, as a table.
-#include "core/autograd/stream_order.h"
+#include "stepnet/stream_order.h"
 
 #include <gtest/gtest.h>
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/engine.h"
 #include "core/autograd/op_node.h"
-#include "core/autograd/record.h"
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
+#include "stepnet/engine.h"
+#include "stepnet/record.h"
 
 namespace stepnet::autograd::testing {
 

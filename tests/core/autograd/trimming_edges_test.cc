@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/autograd/function.h"
-#include "core/compute/profiler.h"
+#include "stepnet/function.h"
+#include "stepnet/profiler.h"
 #include "tests/core/autograd/tape_testing.h"
 
 namespace stepnet::autograd::testing::trimming_edges_test {

@@ -1,7 +1,7 @@
-// Typed calls: what the generated functions of operators/ops.h give to operators, and back.
+// Typed calls: what the generated functions of stepnet/ops.h give to operators, and back.
 #include <gtest/gtest.h>
 
-#include "operators/ops.h"
+#include "stepnet/ops.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"
 #include "tests/core/heap_counter.h"

@@ -1,4 +1,4 @@
-#include "core/compute/elementwise_chain.h"
+#include "stepnet/elementwise_chain.h"
 
 #include <cmath>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "core/compute/matmul.h"
+#include "stepnet/matmul.h"
 
 #include <cmath>
 #include <limits>

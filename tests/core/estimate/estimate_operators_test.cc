@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "core/compute/matmul.h"
 #include "core/gradcheck/examples.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/matmul.h"
 #include "tests/core/estimate_testing.h"
 
 namespace stepnet::testing::estimate_operators_test {

@@ -1,9 +1,9 @@
 // The tape on the dry device: forward and backward take what they take for real.
 #include <gtest/gtest.h>
 
-#include "core/autograd/engine.h"
-#include "core/compute/matmul.h"
-#include "operators/ops.h"
+#include "stepnet/engine.h"
+#include "stepnet/matmul.h"
+#include "stepnet/ops.h"
 #include "tests/core/estimate_testing.h"
 
 namespace stepnet::testing::estimate_tape_test {

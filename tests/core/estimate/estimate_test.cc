@@ -1,9 +1,9 @@
 #include "core/estimate/estimate.h"
 
 #include "core/estimate/report.h"
-#include "core/io/text.h"
 #include "core/operator/op_devices.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/operators/op_test.h"

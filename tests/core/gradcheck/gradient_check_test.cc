@@ -1,5 +1,5 @@
 // The gradient checker finds what is wrong, says where, and finds nothing in what is right.
-#include "core/gradcheck/gradient_check.h"
+#include "stepnet/gradient_check.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Checkpoints: whole or refused, the newest that can be read, two kept.
-#include "core/io/checkpoint.h"
+#include "stepnet/checkpoint.h"
 
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // FileRoot, FilePlace and PlaceFolder; files and databases below a root.
-#include "core/io/file_place.h"
+#include "stepnet/file_place.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 
 #include "core/io/db.h"
 #include "core/io/files.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/workspace.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <random>
 
-#include "core/error.h"
 #include "core/io/db.h"
 #include "core/io/lmdb_check.h"
+#include "stepnet/error.h"
 #include "tests/core/temp_folder.h"
 
 namespace stepnet::lmdb_fuzz_test {

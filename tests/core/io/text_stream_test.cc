@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 

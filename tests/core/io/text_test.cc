@@ -1,4 +1,4 @@
-#include "core/io/text.h"
+#include "stepnet/text.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <random>
 
 #include "core/io/source_text.h"
-#include "core/operator/bound_op.h"
-#include "core/operator/operator.h"
+#include "stepnet/bound_op.h"
+#include "stepnet/operator.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::text_test {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::liveness_test {
 namespace {

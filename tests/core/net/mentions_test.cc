@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-#include "core/io/text.h"
+#include "stepnet/text.h"
 
 namespace stepnet::testing::mentions_test {
 namespace {

@@ -3,7 +3,7 @@
 // of a net that plans nothing.
 #include <gtest/gtest.h>
 
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
 #include "tests/core/planned_runs.h"
 
 namespace stepnet::testing::net_arena_fuzz_test {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/io/text.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/core/heap_counter.h"
 #include "tests/core/planned_runs.h"

@@ -1,9 +1,9 @@
-#include "core/net/plan.h"
+#include "stepnet/plan.h"
 
 #include <gtest/gtest.h>
 
-#include "core/io/text.h"
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
+#include "stepnet/text.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::plan_test {

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "core/tensor/workspace.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet::stream_schedule_test {
 namespace {

@@ -1,8 +1,8 @@
 // Operators with bodies: their derivatives follow from small operators, and read what these read.
 #include <gtest/gtest.h>
 
-#include "core/gradcheck/gradient_check.h"
-#include "core/operator/operator.h"
+#include "stepnet/gradient_check.h"
+#include "stepnet/operator.h"
 #include "tests/core/errors.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/operators/gradient_reads.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/gradcheck/examples.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/flops_check.h"
 

@@ -9,9 +9,9 @@
 
 #include "core/gradcheck/examples.h"
 #include "core/io/files.h"
-#include "core/io/text.h"
-#include "core/net/net.h"
 #include "core/tensor/dry_device.h"
+#include "stepnet/net.h"
+#include "stepnet/text.h"
 #include "tests/core/estimate_testing.h"
 
 namespace stepnet::half_kernel_test {

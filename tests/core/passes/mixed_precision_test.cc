@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "core/compute/threads.h"
-#include "core/operator/operator.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/stepper.h"
+#include "stepnet/operator.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 

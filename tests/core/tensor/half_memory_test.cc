@@ -8,8 +8,8 @@
 #include "core/io/files.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/half_pieces.h"
-#include "core/tensor/device.h"
 #include "core/tensor/dry_device.h"
+#include "stepnet/device.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/core/planned_runs.h"
 

@@ -1,5 +1,5 @@
 // float16 and bfloat16 against their definitions, spelled out in doubles.
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/tensor/device.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/device.h"
+#include "stepnet/tensor.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 

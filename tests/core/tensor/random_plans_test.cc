@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/net/plan.h"
+#include "stepnet/plan.h"
 #include "tests/core/random_nets_check.h"
 #include "tests/core/random_nets_reference.h"
 

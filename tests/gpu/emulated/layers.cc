@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/operator/run_context.h"
-#include "core/tensor/half.h"
 #include "gpu/runtime/stream.h"
 #include "recurrent/layers/recurrent_op.h"
+#include "stepnet/half.h"
+#include "stepnet/run_context.h"
 
 namespace stepnet::gpu {
 namespace {

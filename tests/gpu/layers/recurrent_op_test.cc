@@ -1,6 +1,6 @@
 // Recurrent and its relatives on a GPU give what they give on the CPU.
-#include "core/operator/arguments.h"
-#include "core/passes/gradients.h"
+#include "stepnet/arguments.h"
+#include "stepnet/gradients.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::recurrent_op_test {

@@ -1,8 +1,8 @@
 // BatchNorm and Softmax on a GPU, by its library and without it, give what they give on the CPU.
 #include "gpu/loops/norms.h"
 
-#include "core/operator/arguments.h"
-#include "core/passes/gradients.h"
+#include "stepnet/arguments.h"
+#include "stepnet/gradients.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::norms_test {

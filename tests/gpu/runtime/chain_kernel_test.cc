@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "core/compute/backend.h"
-#include "core/tensor/tensor.h"
 #include "gpu/runtime/chain_kernel.h"
+#include "stepnet/tensor.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::chain_kernel_test {

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "core/tensor/tensor.h"
+#include "stepnet/tensor.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::device_test {

@@ -3,8 +3,8 @@
 
 #include <set>
 
-#include "core/io/text.h"
 #include "core/operator/running_op.h"
+#include "stepnet/text.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::faults_test {

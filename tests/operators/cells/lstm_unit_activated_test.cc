@@ -1,5 +1,5 @@
 // Gradients of an LSTMUnit that shows the activations of its gates.
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::lstm_unit_activated_test {

@@ -1,6 +1,6 @@
 // Free: blobs that hold nothing.
-#include "core/io/text.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/text.h"
 #include "tests/operators/db_test.h"
 
 namespace stepnet::testing::free_test {

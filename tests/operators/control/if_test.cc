@@ -1,6 +1,6 @@
 // If: the branch that the condition names, on the same workspace.
-#include "core/io/text.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/text.h"
 #include "tests/operators/db_test.h"
 
 namespace stepnet::testing::if_test {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/core/errors.h"
 #include "tests/operators/op_test.h"
 

@@ -2,8 +2,8 @@
 #include <set>
 #include <sstream>
 
-#include "core/io/text.h"
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
+#include "stepnet/text.h"
 #include "tests/operators/db_test.h"
 
 namespace stepnet::testing::while_test {

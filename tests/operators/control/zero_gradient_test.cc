@@ -1,4 +1,4 @@
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::zero_gradient_test {

@@ -1,8 +1,8 @@
 // Random fills of floats: their moments, their ranges, and that a key draws the same numbers again.
 #include <cmath>
 
-#include "core/tensor/random.h"
 #include "operators/fill/random_fill.h"
+#include "stepnet/random.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::random_fill_test {

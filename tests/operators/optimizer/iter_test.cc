@@ -2,10 +2,10 @@
 #include <limits>
 #include <thread>
 
-#include "core/io/text.h"
-#include "core/net/net.h"
 #include "operators/control/create_mutex.h"
 #include "operators/optimizer/iter.h"
+#include "stepnet/net.h"
+#include "stepnet/text.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::iter_test {

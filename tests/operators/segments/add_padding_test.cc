@@ -1,5 +1,5 @@
 // AddPadding, RemovePadding and GatherPadding: against loops, gradients, and what they refuse.
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::add_padding_test {

@@ -1,5 +1,5 @@
 // LengthsSum, LengthsMean and their sparse forms: against loops, gradients, and what they refuse.
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::lengths_sum_test {

@@ -1,7 +1,7 @@
 // LengthsWeightedSum and SparseLengthsWeightedSum: against loops, gradients of rows and weights, what they refuse.
 #include <limits>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::lengths_weighted_sum_test {

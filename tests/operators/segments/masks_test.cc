@@ -1,7 +1,7 @@
 // SequenceMask and MaskByLength against plain loops and central differences.
 #include <limits>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::masks_test {

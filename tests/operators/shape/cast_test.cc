@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "core/tensor/half.h"
+#include "stepnet/half.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::cast_test {
@@ -51,7 +51,7 @@ TEST(Cast, RoundsToHalfTypes) {
             "");
 }
 
-// Many at a time, in all lengths: each element by itself is what core/tensor/half.h says.
+// Many at a time, in all lengths: each element by itself is what stepnet/half.h says.
 TEST(Cast, ManyHalvesAreCastAsOne) {
   Tensor x = normal<float>({1000}, 3, 0, 1e-4);  // float16 has subnormals there
   x.data<float>()[7] = 65520;

@@ -1,5 +1,5 @@
 // Copies, and Alias, which makes none.
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::copy_test {

@@ -2,7 +2,7 @@
 // states of which nobody sees earlier rows are a few rows taken in turn, with the same results.
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
+#include "stepnet/net.h"
 #include "tests/recurrent/full_form.h"
 
 namespace stepnet::testing::full_form_test {

@@ -2,8 +2,8 @@
 // each of them is looked for among all others, these tests do not end.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/gradients.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/recurrent/unrolled.h"
 

@@ -1,7 +1,7 @@
 // FCs of one input in a step net: which become one product, and that it gives the same.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/programs.h"
 
 namespace stepnet::testing::merge_products_test {

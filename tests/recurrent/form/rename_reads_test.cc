@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/io/text.h"
+#include "stepnet/text.h"
 
 namespace stepnet::rename_reads_test {
 namespace {

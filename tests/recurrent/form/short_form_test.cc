@@ -4,9 +4,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/io/text.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/text.h"
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 

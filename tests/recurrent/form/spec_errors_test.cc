@@ -1,8 +1,8 @@
 // Bad arguments of RecurrentNetwork, in the full and in the short form, and what is said about them.
 #include <gtest/gtest.h>
 
-#include "core/io/text.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/text.h"
 #include "tests/recurrent/unrolled.h"
 #include "tools/source_path.h"
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "core/io/text.h"
+#include "stepnet/text.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::spec_extensions_test {

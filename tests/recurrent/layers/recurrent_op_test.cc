@@ -1,10 +1,10 @@
 // Recurrent and its gradient against loops over the same flat weights, and by central differences.
 #include <cmath>
 
-#include "core/passes/gradients.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/layers/vendor_weights.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/flat_reference.h"
 
 namespace stepnet::testing::recurrent_op_test {

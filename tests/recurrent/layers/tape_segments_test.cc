@@ -1,7 +1,7 @@
 // Layers that run in segments of timesteps: the values of the whole, and the memory of the segments at work.
 #include "recurrent/layers/tape_segments.h"
 
-#include "core/autograd/saved/offload.h"
+#include "stepnet/offload.h"
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/tape_layers.h"
 

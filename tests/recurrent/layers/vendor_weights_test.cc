@@ -1,7 +1,7 @@
 // RecurrentParamSet and RecurrentParamGet, and what the four operators say about mistakes.
 #include <numeric>
 
-#include "core/operator/arguments.h"
+#include "stepnet/arguments.h"
 #include "tests/recurrent/flat_reference.h"
 
 namespace stepnet::testing::vendor_weights_test {

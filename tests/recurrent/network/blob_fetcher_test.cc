@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/passes/gradients.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/full_form.h"
 
 namespace stepnet::testing::blob_fetcher_test {

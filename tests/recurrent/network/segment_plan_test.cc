@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::segment_plan_test {
 namespace {

@@ -6,12 +6,12 @@
 
 #include <atomic>
 
-#include "core/autograd/saved/offload.h"
+#include "core/autograd/saved/offload_packer.h"
 #include "core/compute/threads.h"
-#include "core/net/net.h"
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/kept.h"
+#include "stepnet/gradients.h"
+#include "stepnet/net.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 #include "tests/recurrent/cell_files.h"

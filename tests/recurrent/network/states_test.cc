@@ -2,9 +2,9 @@
 // is allocated, what is carried over, and views that are overwritten.
 #include <gtest/gtest.h>
 
-#include "core/passes/gradients.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/step/counters.h"
+#include "stepnet/gradients.h"
 #include "tests/recurrent/elman.h"
 
 namespace stepnet::testing::states_test {

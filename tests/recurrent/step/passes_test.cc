@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/net/net.h"
 #include "core/operator/observer.h"
 #include "recurrent/form/passes.h"
+#include "stepnet/net.h"
 #include "tests/recurrent/unrolled.h"
 
 namespace stepnet::testing::passes_test {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::testing::step_check_test {
 namespace {

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/compute/matmul.h"
 #include "core/compute/threads.h"
-#include "core/io/text.h"
 #include "core/operator/dry_run.h"
 #include "core/operator/observer.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/train/stepper.h"
+#include "stepnet/matmul.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/cell_files.h"

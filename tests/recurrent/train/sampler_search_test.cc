@@ -6,8 +6,8 @@
 
 #include "recurrent/train/evaluator.h"
 #include "recurrent/train/run_folder.h"
-#include "recurrent/train/sampler.h"
 #include "recurrent/train/text_corpus.h"
+#include "stepnet/sampler.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 

@@ -1,5 +1,5 @@
 // Evaluation and sampling of a trained model.
-#include "recurrent/train/sampler.h"
+#include "stepnet/sampler.h"
 
 #include <gtest/gtest.h>
 

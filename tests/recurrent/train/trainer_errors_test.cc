@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "core/operator/arguments.h"
+#include "stepnet/arguments.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 

@@ -1,5 +1,5 @@
 // Training runs: they learn, and a run that was stopped ends in the same bits as one that was not.
-#include "recurrent/train/trainer.h"
+#include "stepnet/trainer.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "core/compute/threads.h"
-#include "core/operator/arguments.h"
 #include "recurrent/train/metrics.h"
+#include "stepnet/arguments.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
 

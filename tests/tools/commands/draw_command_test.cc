@@ -8,8 +8,8 @@
 #include <regex>
 #include <set>
 
-#include "core/io/text.h"
-#include "core/tensor/random.h"
+#include "stepnet/random.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"

@@ -5,8 +5,8 @@
 #include <set>
 #include <sstream>
 
-#include "core/operator/op_spec.h"
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
+#include "stepnet/op_spec.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"

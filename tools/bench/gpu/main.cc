@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "core/error.h"
-#include "core/tensor/half.h"
 #include "gpu/loops/matmul.h"
 #include "gpu/runtime/device.h"
+#include "stepnet/error.h"
+#include "stepnet/half.h"
 #include "tools/bench/cell_case.h"
 #include "tools/bench/command.h"
 #include "tools/bench/gpu/gpu_times.h"

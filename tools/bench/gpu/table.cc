@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::bench {
 

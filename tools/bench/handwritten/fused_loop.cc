@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "core/compute/matmul.h"
-#include "core/error.h"
+#include "stepnet/error.h"
+#include "stepnet/matmul.h"
 
 namespace stepnet::bench {
 WeightProduct::WeightProduct(bool backward, bool accumulate, int64_t m, int64_t n, int64_t k)

@@ -2,7 +2,7 @@
 // timesteps in front of them, one pass over the gates per step, and what only adds up to the gradients of weights and
 // inputs after the last step.
 //
-// The products are those that Stepnet uses, by core/compute/matmul.h. In training, packing is part of every run;
+// The products are those that Stepnet uses, by stepnet/matmul.h. In training, packing is part of every run;
 // forward alone, nobody changes the weights.
 // Threads: for the main thread; regions of as many threads as are set, or fewer where that is faster.
 #pragma once

@@ -3,9 +3,9 @@
 #include <functional>
 #include <map>
 
-#include "core/autograd/engine.h"
-#include "core/autograd/record.h"
-#include "core/error.h"
+#include "stepnet/engine.h"
+#include "stepnet/error.h"
+#include "stepnet/record.h"
 #include "tools/bench/tape/cpu_clock.h"
 
 namespace stepnet::bench {

@@ -6,11 +6,11 @@
 #include <functional>
 #include <map>
 
-#include "core/autograd/engine.h"
-#include "core/autograd/record.h"
-#include "core/error.h"
-#include "core/tensor/random.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/engine.h"
+#include "stepnet/error.h"
+#include "stepnet/random.h"
+#include "stepnet/record.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::bench {
 namespace {

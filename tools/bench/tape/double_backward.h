@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
 
 namespace stepnet::bench {
 

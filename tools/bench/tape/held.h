@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/node.h"
-#include "core/autograd/record.h"
-#include "core/error.h"
-#include "core/tensor/device.h"
+#include "stepnet/device.h"
+#include "stepnet/error.h"
+#include "stepnet/node.h"
+#include "stepnet/record.h"
 
 namespace stepnet::bench {
 

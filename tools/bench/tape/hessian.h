@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd/engine.h"
-#include "core/autograd/record.h"
-#include "core/tensor/random.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/engine.h"
+#include "stepnet/random.h"
+#include "stepnet/record.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::bench {
 

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "core/compute/threads.h"
-#include "core/error.h"
+#include "stepnet/error.h"
 #ifdef STEPNET_HAS_GPU
 #include "gpu/runtime/device.h"
 #endif

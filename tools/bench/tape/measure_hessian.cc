@@ -6,8 +6,8 @@
 #include <array>
 #include <chrono>
 
-#include "core/compute/matmul.h"
 #include "core/compute/threads.h"
+#include "stepnet/matmul.h"
 #include "tools/bench/tape/cpu_clock.h"
 
 namespace stepnet::bench {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "core/tensor/half.h"
-#include "core/tensor/shape.h"
-#include "core/tensor/tensor.h"
+#include "stepnet/half.h"
+#include "stepnet/shape.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet::tools {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/operator/op_spec.h"
-#include "core/tensor/workspace.h"
+#include "stepnet/op_spec.h"
+#include "stepnet/workspace.h"
 
 namespace stepnet::tools {
 

@@ -11,7 +11,7 @@
 #include "core/estimate/session.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
-#include "recurrent/train/train_options.h"
+#include "stepnet/train_options.h"
 
 namespace CLI {
 class App;

@@ -1,9 +1,9 @@
 #include "tools/commands/cli/net_file.h"
 
-#include "core/error.h"
-#include "core/net/net.h"
-#include "core/net/plan.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/error.h"
+#include "stepnet/net.h"
+#include "stepnet/plan.h"
 #include "tools/commands/cli/printing.h"
 
 namespace stepnet::tools {

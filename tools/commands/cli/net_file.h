@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/io/text.h"
+#include "stepnet/text.h"
 
 namespace CLI {
 class App;

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "core/tensor/device.h"
 #include "recurrent/step/counters.h"
+#include "stepnet/device.h"
 
 namespace stepnet::tools {
 namespace {

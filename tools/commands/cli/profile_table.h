@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "core/compute/matmul.h"
-#include "core/compute/profiler.h"
 #include "recurrent/step/counters.h"
+#include "stepnet/matmul.h"
+#include "stepnet/profiler.h"
 
 namespace stepnet::tools {
 

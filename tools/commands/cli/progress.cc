@@ -8,8 +8,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "core/compute/profiler.h"
 #include "recurrent/train/metrics.h"
+#include "stepnet/profiler.h"
 #include "tools/commands/cli/printing.h"
 
 namespace stepnet::tools {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "recurrent/train/trainer.h"
+#include "stepnet/trainer.h"
 
 namespace stepnet::tools {
 

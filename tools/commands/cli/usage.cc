@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/error.h"
+#include "stepnet/error.h"
 
 namespace stepnet::tools {
 namespace {

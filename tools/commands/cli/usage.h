@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "core/io/file_place.h"
+#include "stepnet/file_place.h"
 
 namespace stepnet::tools {
 

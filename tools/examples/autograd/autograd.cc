@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "core/autograd/engine.h"
-#include "core/autograd/saved_value.h"
-#include "operators/ops.h"
+#include "stepnet/engine.h"
+#include "stepnet/ops.h"
+#include "stepnet/saved_value.h"
 
 namespace {
 

@@ -1,8 +1,7 @@
 // Stepnet inside a C++ program: load a net from its text, feed a blob, run, fetch the result.
 #include <cstdio>
 
-#include "core/io/text.h"
-#include "core/net/net.h"
+#include "stepnet/stepnet.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {

@@ -1,4 +1,4 @@
-#include "core/operator/operator.h"
+#include "stepnet/operator.h"
 struct ScaleByArgs {
   float factor;
 };

@@ -1,5 +1,5 @@
 // Nets as nodes: values and gradients against the static net, what is saved, and when it is let go of.
-#include "core/autograd/net/net_function.h"
+#include "stepnet/net_function.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "core/autograd/saved/offload.h"
+#include "stepnet/offload.h"
 #include "tests/core/autograd/offload_files.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"

@@ -1,5 +1,5 @@
 // Saved values on disk: gradients, what is written, memory, files.
-#include "core/autograd/saved/offload.h"
+#include "stepnet/offload.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "core/autograd/saved/rerun.h"
+#include "stepnet/rerun.h"
 #include "tests/core/autograd/offload_files.h"
 #include "tests/core/autograd/tape_testing.h"
 #include "tests/core/errors.h"

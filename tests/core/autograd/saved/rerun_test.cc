@@ -1,5 +1,5 @@
 // Recomputation of regions: gradients, how often and how far regions run again, memory.
-#include "core/autograd/saved/rerun.h"
+#include "stepnet/rerun.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,82 @@
+// Options of a training run, and those of them that a run keeps for its whole life.
+//
+// Threads: value types.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "stepnet/file_place.h"
+#include "stepnet/shape.h"
+
+namespace stepnet {
+
+class Profiler;
+
+struct OptimizerOptions {
+  std::string optimizer = "adam";                     // one of optimizer_names()
+  double lr = 0.003;                                  // always positive, whatever sign the operator wants
+  std::string lr_policy = "fixed";                    // of the operator LearningRate
+  double lr_gamma = 0.5;                              // step, exp, inv
+  double lr_power = 1;                                // inv, poly
+  int64_t lr_stepsize = 1000;                         // step
+  int64_t lr_warmup = 100;                            // linearWarmup: iterations
+  double momentum = 0.9;                              // momentum, nesterov
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam and adamw; epsilon also adagrad and rmsprop
+  double weight_decay = 0.01;                         // adamw
+  double clip = 5;                                    // of the norm of all gradients together; 0: off
+  double loss_scale = 0;      // gradients are those of the loss times this, and divided by it; 0: they are the loss's
+  bool dynamic_scale = true;  // the scale is halved by a step whose gradients overflow, doubled by 2000 that do not
+};
+
+std::vector<std::string> optimizer_names();
+
+// Throws Error on an unknown optimizer or a number out of range. Policies are checked by their operator.
+void check_optimizer(const OptimizerOptions& options);
+
+struct TrainOptions {
+  std::string text;        // path of the training text
+  double holdout = 0.05;   // share of the text, at its end, that is only predicted; 0: none
+  int64_t iterations = 0;  // of the whole run; 0: as `seconds` says
+  double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
+  OptimizerOptions optimizer;
+  std::string precision = "float32";  // that the forward net computes in: float32, bfloat16, float16
+  std::string loss_scale;             // "dynamic", "none" or a number; "": dynamic for float16, else none
+  int64_t batch = 0, timesteps = 0;   // 0: the model's
+  int64_t validate_every = 0;         // iterations; 0: five times in the run
+  int64_t checkpoint_every = 0;       // 0: with each validation
+  std::string out;                    // folder of the run; "": nothing is written
+  bool resume = false;                // go on from the folder's last checkpoint
+  uint64_t seed = 1;
+  bool keep_all = false;  // intermediates stay until the next step, each in memory of its own
+  std::string metrics;    // path of a file of JSON lines; "": metrics.jsonl in the folder
+
+  // When resuming, settings come from the run; those named here (as by settings_of) must agree with it.
+  std::set<std::string> given;
+  int64_t memory_budget = 0;  // the most bytes that tensors may take in a training step; 0: what the machine has
+  std::string offload;  // folder for what recurrent networks keep for their backward passes; "": it stays in memory
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
+  Profiler* profiler = nullptr;
+  bool detect_anomaly = false;  // name the operator that makes the first value that is not finite; slow
+  FileRootPtr files;            // below which the nets may open files; null: anywhere
+};
+
+// The names of precisions, and which type one is; throws Error.
+std::vector<std::string> precision_names();
+DType precision_type(const std::string& name);
+// Sets the optimizer's loss scale as the other options say; throws Error.
+void choose_loss_scale(TrainOptions& options);
+
+// The options that the arithmetic and the rhythm of a run depend on, as text.
+std::map<std::string, std::string> settings_of(const TrainOptions& options);
+// Takes the settings over; throws Error if one that is given differs, or one is missing or no number.
+void take_settings(const std::map<std::string, std::string>& settings, TrainOptions& options);
+
+// Throws Error on a number out of range, before any work is done.
+void check_options(const TrainOptions& options);
+
+}  // namespace stepnet
