@@ -172,7 +172,7 @@ void Net::plan_streams(const Dataflow& flow) {
 }
 
 bool Net::runs_on_streams(const RunContext& run) const {
-  return streams_ && !run.observer && !run.profiler && !AnomalyWatch::here() && !DryScope::now() && streams_->holds();
+  return streams_ && !run.observer && !run.profiler && !run.anomalies && !DryScope::now() && streams_->holds();
 }
 
 void Net::run(RunContext& run) {
@@ -240,7 +240,7 @@ void run_on_blobs(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* 
   BlobCall call{op.def, in, out, workspace, run, net};
   const RunningScope scope(op);
   try {
-    const AnomalyCheck anomaly(op, in);
+    const AnomalyCheck anomaly(op, in, run);
     if (!run_blobs_dry(op, out)) op.spec->blob_kernel(op.args.get(), call);
     anomaly.after(out);
     count_blob_flops(op, in, out);

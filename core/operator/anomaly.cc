@@ -14,10 +14,7 @@
 namespace stepnet {
 namespace {
 
-const AnomalyWatch*& watch() {
-  thread_local const AnomalyWatch* watch = nullptr;
-  return watch;
-}
+bool looks(const RunContext& run) { return run.anomalies && run.anomalies->looks(); }
 
 template <class T>
 ValueRange range_of_elements(std::span<const T> values) {
@@ -43,11 +40,6 @@ bool has_elements(const Tensor& t) { return t.defined() && t.size() > 0 && t.sto
 const Tensor* tensor_in(const Blob* blob) { return blob && blob->is_tensor() ? &blob->tensor() : nullptr; }
 
 }  // namespace
-
-AnomalyWatch::AnomalyWatch(std::string last) : last_(std::move(last)), before_(std::exchange(watch(), this)) {}
-AnomalyWatch::~AnomalyWatch() { watch() = before_; }
-bool AnomalyWatch::here() { return watch() != nullptr; }
-bool AnomalyWatch::looks() { return watch() && watch()->looks_; }
 
 void AnomalyWatch::after(const BoundOp& op) {
   if (!last_.empty() && std::ranges::count(op.def.output(), last_) > 0) looks_ = false;
@@ -75,15 +67,15 @@ ValueRange range_of(const Tensor& tensor) {
   return range;
 }
 
-AnomalyCheck::AnomalyCheck(const BoundOp& op, std::span<const Tensor* const> in) {
-  if (!AnomalyWatch::looks()) return;
+AnomalyCheck::AnomalyCheck(const BoundOp& op, std::span<const Tensor* const> in, const RunContext& run) {
+  if (!looks(run)) return;
   op_ = &op;
   for (size_t i = 0; i < in.size(); ++i)
     if (in[i]) see_input(i, *in[i]);
 }
 
-AnomalyCheck::AnomalyCheck(const BoundOp& op, std::span<Blob* const> in) {
-  if (!AnomalyWatch::looks()) return;
+AnomalyCheck::AnomalyCheck(const BoundOp& op, std::span<Blob* const> in, const RunContext& run) {
+  if (!looks(run)) return;
   op_ = &op;
   for (size_t i = 0; i < in.size(); ++i)
     if (const Tensor* t = tensor_in(in[i])) see_input(i, *t);

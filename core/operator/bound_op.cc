@@ -293,7 +293,7 @@ const Kernel& pick_kernel(const BoundOp& op, std::span<const TensorType> in, std
 void run_op(const BoundOp& op, std::span<const Tensor* const> in, std::span<Tensor* const> out, RunContext& run,
             uint32_t accumulate_mask) {
   try {
-    const AnomalyCheck anomaly(op, in);
+    const AnomalyCheck anomaly(op, in, run);
     call_kernel(op, in, out, run, accumulate_mask);
     anomaly.after(out);
   } catch (Error& e) {

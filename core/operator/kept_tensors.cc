@@ -1,14 +1,9 @@
-#include "core/operator/keep_values.h"
+#include "core/operator/kept_tensors.h"
 
 #include <utility>
 
 namespace stepnet {
 namespace {
-
-bool& keeps() {
-  thread_local bool keeps = false;
-  return keeps;
-}
 
 using Settle = std::optional<KeptTensors> (*)(Blob&);
 
@@ -18,10 +13,6 @@ std::vector<Settle>& settlings() {
 }
 
 }  // namespace
-
-KeepValues::KeepValues(bool keep) : before_(std::exchange(keeps(), keep)) {}
-KeepValues::~KeepValues() { keeps() = before_; }
-bool KeepValues::now() { return keeps(); }
 
 bool register_settling(Settle settle) {
   settlings().push_back(settle);

@@ -1,6 +1,6 @@
 // What operators on blobs keep between a forward and a backward pass, for whoever runs these apart from each other.
 //
-// Threads: a scope is of its thread; registration runs before main.
+// Threads: registration runs before main.
 #pragma once
 
 #include <optional>
@@ -9,20 +9,6 @@
 #include "stepnet/workspace.h"
 
 namespace stepnet {
-
-// For a scope: a backward pass must leave what the forward pass kept as it is, where it would otherwise overwrite it,
-// because another pass will read it.
-class KeepValues {
- public:
-  explicit KeepValues(bool keep = true);
-  ~KeepValues();
-  KeepValues(const KeepValues&) = delete;
-  KeepValues& operator=(const KeepValues&) = delete;
-  static bool now();  // whether this thread is in such a scope
-
- private:
-  bool before_;
-};
 
 // The tensors that an object keeps. They may be emptied, and must be what they were when a backward pass runs.
 using KeptTensors = std::vector<Tensor*>;

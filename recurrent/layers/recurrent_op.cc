@@ -70,6 +70,7 @@ void run_net(const NetDef& net, Workspace& blobs, uint64_t key, const RunContext
   RunContext run;
   run.seed = key;
   run.out = around.out;
+  run.anomalies = around.anomalies;
   run_net_once(net, blobs, run, NetOptions{.release_intermediates = true});
 }
 

@@ -5,7 +5,7 @@
 #include "core/net/dataflow.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/cast_kernels.h"
-#include "core/operator/keep_values.h"
+#include "core/operator/kept_tensors.h"
 #include "recurrent/form/backward_net.h"
 #include "recurrent/form/passes.h"
 #include "recurrent/network/nested.h"
@@ -324,7 +324,7 @@ void bind_program(Backward& b) {
   const std::vector<std::pair<std::string, Tensor>> totals = prepare_totals(b);
   ShapeKey key = shape_key(b, links, totals);
   std::map<std::string, Tensor> slabs = scratch.slabs();
-  const bool may_stay = !(KeepValues::now() && scratch.backward && scratch.backward->overwrites());
+  const bool may_stay = !(b.call.run.keep_values && scratch.backward && scratch.backward->overwrites());
   if (may_stay && scratch.backward && key == scratch.backward_key && scratch.backward->rebind_externals()) {
     for (const auto& [name, link] : links) scratch.backward->rebind_link(name, link);
     std::vector<Tensor> sums;
@@ -345,7 +345,7 @@ void bind_program(Backward& b) {
   program.block = deferred_block(b.batch) * blocks_at_once(b.scratch);
   program.device = b.scratch.device;
   program.disabled_passes = b.spec.disabled_passes;
-  if (scratch.is_fetched || KeepValues::now()) program.disabled_passes.insert("overwrite");
+  if (scratch.is_fetched || b.call.run.keep_values) program.disabled_passes.insert("overwrite");
   program.visible = visible_slabs(b, slabs);
   program.backward = true;
   program.descending = !b.spec.reverse;
@@ -446,7 +446,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
     scratch.backward_of.reset();
     scratch.backward_spec = parse_recurrent(args, call.def, call.def.input_size());
     name_param_gradients(scratch.backward_spec, call.def);
-    if (AnomalyWatch::here()) scratch.backward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
+    if (call.run.anomalies) scratch.backward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
     if (!scratch.is_fetched) activate_gates(scratch.backward_spec);
     scratch.backward_spec.links = links_for_backward(scratch.backward_spec);
     scratch.gradients_in_turn.clear();

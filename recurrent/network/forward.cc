@@ -228,7 +228,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     scratch.forward.reset();
     scratch.forward_of.reset();
     scratch.forward_spec = parse_forward(args, call.def);
-    if (AnomalyWatch::here()) scratch.forward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
+    if (call.run.anomalies) scratch.forward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
     look_around(scratch, call);
     scratch.read_ahead = states_read_ahead(scratch.forward_spec);
     if (!scratch.is_fetched) activate_gates(scratch.forward_spec);

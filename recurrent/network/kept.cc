@@ -1,6 +1,6 @@
 #include "recurrent/network/kept.h"
 
-#include "core/operator/keep_values.h"
+#include "core/operator/kept_tensors.h"
 
 namespace stepnet {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/operator/keep_values.h"
+#include "core/operator/kept_tensors.h"
 #include "recurrent/network/kept.h"
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/network/states.h"
@@ -344,7 +344,7 @@ void run_segments_backward(RecurrentScratch& scratch, const Workspace& workspace
                            const RunBack& back) {
   Segments& segments = scratch.segments;
   const std::vector<SegmentAction>& actions = segments.plan.actions;
-  const bool keep = KeepValues::now();
+  const bool keep = run.keep_values;
   bool refreshed = false, first = true;
   // Should one of them fail, none of the rest can run.
   for (size_t i = std::exchange(segments.next, actions.size()); i < actions.size(); ++i) {

@@ -235,11 +235,10 @@ void StepProgram::run_step(int stage, int64_t t, RunContext& run) {
   }
   RunContext step = run;
   step.packs = packs_weights(ir_.spec.steps) ? &packs_ : nullptr;
-  const bool watched = AnomalyWatch::looks();  // asked once: a call of a small operator takes some hundred nanoseconds
   for (StepOp* op : steps.ops) {
     try {
       const double start = run.profiler ? now_seconds() : 0;
-      call(*op, step, watched);
+      call(*op, step);
       if (run.profiler) run.profiler->record(op->profile_name, now_seconds() - start, 0, 0);
     } catch (Error& e) {
       add_step_place(e, *op, t);
@@ -254,7 +253,7 @@ void StepProgram::add_step_place(Error& error, const StepOp& op, int64_t t) cons
   error.add("in", fmt::format("timestep {} of step net \"{}\"", t, ir_.net_name));
 }
 
-void StepProgram::call(StepOp& op, RunContext& run, bool watched) {
+void StepProgram::call(StepOp& op, RunContext& run) {
   if (op.plain_copy) {
     op.out[0]->copy_from(*op.in[0]);
     return;
@@ -269,7 +268,7 @@ void StepProgram::call(StepOp& op, RunContext& run, bool watched) {
     return;
   }
   std::optional<AnomalyCheck> anomaly;
-  if (watched) anomaly.emplace(op.op, op.in);
+  if (run.anomalies) anomaly.emplace(op.op, op.in, run);
   Call call(op.in, op.out, run);
   call.accumulate_mask = op.accumulate;
   if (op.op.spec->random) {

@@ -108,7 +108,8 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool dete
   run.profiler = profiler;
   run.packer = packer;
   std::optional<AnomalyWatch> watch;
-  if (detect_anomaly) run.observer = &watch.emplace(may_overflow() ? model_.loss : "");
+  if (detect_anomaly) run.anomalies = &watch.emplace(may_overflow() ? model_.loss : "");
+  if (detect_anomaly) run.observer = &*watch;
   net_->run(run);
   if (update_) update(run);
   states_->advance();

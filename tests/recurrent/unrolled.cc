@@ -38,11 +38,10 @@ void feed_all(Workspace& workspace, const CellData& data) {
 
 Tensor zeros_like(const Tensor& t) { return Tensor::zeros(t.dtype(), t.shape()); }
 
-CellResults run_once(Net& net, const GradientResult& gradients, const Feeds& feeds) {
+CellResults run_once(Net& net, const GradientResult& gradients, const Feeds& feeds, RunContext run) {
   const Workspace& workspace = net.workspace();
   const RecurrentCounters before = recurrent_counters();
   const int64_t allocations = allocator({}).counters().allocations;
-  RunContext run;
   net.run(run);
   CellResults results;
   results.allocations = allocator({}).counters().allocations - allocations;
@@ -327,7 +326,7 @@ NetDef expanded_net(const Cell& cell, const Feeds& feeds) {
   return net;
 }
 
-std::vector<CellResults> run_in_turn(const NetDef& forward, const std::vector<CellData>& data) {
+std::vector<CellResults> run_in_turn(const NetDef& forward, const std::vector<CellData>& data, const RunContext& run) {
   NetDef net = forward;
   GradientRequest request;
   for (const auto& [output, g] : data.at(0).outside) {
@@ -344,7 +343,7 @@ std::vector<CellResults> run_in_turn(const NetDef& forward, const std::vector<Ce
   std::vector<CellResults> results;
   for (const CellData& d : data) {
     feed_all(workspace, d);
-    results.push_back(run_once(bound, gradients, d.feeds));
+    results.push_back(run_once(bound, gradients, d.feeds, run));
   }
   return results;
 }

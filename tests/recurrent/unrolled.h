@@ -77,7 +77,7 @@ struct CellData {
 };
 
 // Runs a forward net and its gradients on each data in turn, in one workspace. The first says what is differentiated.
-std::vector<CellResults> run_in_turn(const NetDef& net, const std::vector<CellData>& data);
+std::vector<CellResults> run_in_turn(const NetDef& net, const std::vector<CellData>& data, const RunContext& run = {});
 // The second of two runs, of which the first was on NaN.
 CellResults run_with_gradients(const NetDef& net, const Feeds& feeds, const Feeds& outside);
 CellResults run_recurrent(const Cell& cell, const Feeds& feeds, const Feeds& outside);

@@ -134,7 +134,7 @@ class RunCommand {
     std::optional<ProfileTable> table;
     if (options_.profile) context_.profiler = &table.emplace().profiler();
     std::optional<AnomalyWatch> anomalies;
-    if (options_.detect_anomaly) anomalies.emplace();
+    if (options_.detect_anomaly) context_.anomalies = &anomalies.emplace();
     const std::atomic<bool>& stop = stop_on_signals();
     if (file_.is_plan()) {
       PlanOptions plan;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/graph_task.h"
-#include "core/operator/keep_values.h"
+#include "core/operator/kept_tensors.h"
 #include "stepnet/record.h"
 #include "stepnet/stream_order.h"
 
@@ -207,7 +207,7 @@ std::vector<Tensor> NetNode::run_kept(const NetGradient& gradient, const std::ve
     RunContext context;
     context.seed = draw_.seed;
     // What hooks have unpacked may be theirs.
-    const KeepValues keep_values(keep_saved || !places.empty());
+    context.keep_values = keep_saved || !places.empty();
     net.set_runs(draw_.number);
     net.run(context);
   }

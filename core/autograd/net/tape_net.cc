@@ -7,7 +7,7 @@
 #include "core/autograd/net/net_node.h"
 #include "core/autograd/variable_state.h"
 #include "core/net/expansions.h"
-#include "core/operator/keep_values.h"
+#include "core/operator/kept_tensors.h"
 #include "core/operator/observer.h"
 #include "core/operator/tensor_packer.h"
 #include "stepnet/gradients.h"

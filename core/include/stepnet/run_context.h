@@ -8,6 +8,7 @@
 
 namespace stepnet {
 
+class AnomalyWatch;
 class NetObserver;
 class Profiler;
 class TensorPacker;
@@ -22,6 +23,10 @@ struct RunContext {
   std::ostream* out = nullptr;      // where Print writes; standard output if null
   WeightPacks* packs = nullptr;     // matrices that do not change while the operators of a step net run
   TensorPacker* packer = nullptr;   // takes what recurrent networks keep for their backward pass, segment by segment
+  const AnomalyWatch* anomalies = nullptr;  // looks at what operators make (core/operator/anomaly.h)
+  // A backward pass leaves what the forward pass kept as it is, where it would otherwise overwrite it, because another
+  // pass will read it.
+  bool keep_values = false;
 };
 
 }  // namespace stepnet
