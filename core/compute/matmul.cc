@@ -51,8 +51,8 @@ constexpr double kNanosecondsPerElement = 0.045;  // of a matrix that a row is m
 void row_times_plain(const RowProduct& row) {
   const int parts = parts_for(kNanosecondsPerElement * static_cast<double>(row.n) * static_cast<double>(row.k));
   if (parts == 1) return row_products().plain(row, 0, row.n);
-  thread_local std::vector<float> sums;
-  sums.resize(static_cast<size_t>(row.n) * static_cast<size_t>(parts - 1));
+  const auto sums =
+      thread_buffer<float>(ThreadBuffer::lines, static_cast<size_t>(row.n) * static_cast<size_t>(parts - 1));
   auto part = [&row, parts, others = sums.data()](int i) {
     const int64_t first = row.k * i / parts;
     RowProduct rows = row;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -173,6 +174,14 @@ bool let_use(int thread, int cpu, bool allow, int needed) {
 }
 
 }  // namespace
+
+void* thread_buffer(ThreadBuffer which, size_t bytes) {
+  thread_local std::vector<std::max_align_t> buffers[2];
+  std::vector<std::max_align_t>& buffer = buffers[static_cast<size_t>(which)];
+  const size_t size = bytes / sizeof(std::max_align_t) + 1;
+  if (buffer.size() < size) buffer.resize(size);
+  return buffer.data();
+}
 
 void set_threads(int count) {
   if (count <= 0) count = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));

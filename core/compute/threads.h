@@ -11,8 +11,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -60,6 +62,15 @@ void parallel_parts(int parts, FunctionRef<int> fn);
 // Calls fn(begin, end) over a partition of [0, n). One call if n * cost_per_item (about nanoseconds) is too little work
 // to be shared out. fn must not throw.
 void parallel_for(int64_t n, double cost_per_item, FunctionRef<int64_t, int64_t> fn);
+
+// Memory of the calling thread for what a kernel works on, which stays for the thread's next kernel. Kernels that are
+// at work at the same time on one thread, because one calls the other, take different ones. Its bytes are anything.
+enum class ThreadBuffer { line, lines };
+void* thread_buffer(ThreadBuffer which, size_t bytes);
+template <class T>
+std::span<T> thread_buffer(ThreadBuffer which, size_t size) {
+  return {static_cast<T*>(thread_buffer(which, size * sizeof(T))), size};
+}
 
 // The CPU that the calling thread runs on, or -1 where the system does not say.
 int this_cpu();

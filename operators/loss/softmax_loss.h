@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,7 +101,7 @@ class LossTargets {
     return sum;
   }
   // The mean of one value per line, weighted; 0 if the weights sum to 0.
-  double mean(const std::vector<double>& values) const {
+  double mean(std::span<const double> values) const {
     double sum = 0;
     for (int64_t n = 0; n < count_; ++n) sum += weight(n) * values[n];
     const double total = weight_sum();

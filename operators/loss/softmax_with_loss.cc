@@ -78,8 +78,7 @@ template <class T>
 double softmax_line(const OneAxis& lines, const T* x, T* p) {
   const auto size = static_cast<size_t>(lines.size);
   if (lines.inner == 1) return softmax_row(In<T>(x, size), Out<T>(p, size));
-  thread_local std::vector<T> row;
-  row.resize(size);
+  const auto row = thread_buffer<T>(ThreadBuffer::line, size);
   for (int64_t j = 0; j < lines.size; ++j) row[j] = x[j * lines.inner];
   const double log_sum = softmax_row(In<T>(row), Out<T>(row));
   for (int64_t j = 0; j < lines.size; ++j) p[j * lines.inner] = row[j];
@@ -92,9 +91,7 @@ void forward(const Args& a, In<T> x, const Tensor& target, In<T> weights, Out<T>
   require(lines.size > 0 || lines.lines() == 0, "X {} has no classes", call.in(0).shape());
   const LossTargets<T> targets(a, lines, target, weights);
   if (a.label_prob) check_distributions(targets, lines);
-  thread_local std::vector<double> buffer;
-  std::vector<double>& losses = buffer;  // this thread's, also inside the region
-  losses.resize(static_cast<size_t>(lines.lines()));
+  const auto losses = thread_buffer<double>(ThreadBuffer::lines, static_cast<size_t>(lines.lines()));
   lines.each_line(2.0, [&](int64_t n, int64_t first) {
     const double log_sum = softmax_line(lines, x.data() + first, p.data() + first);
     losses[n] = row_loss(targets, n, lines.size, x.data() + first, lines.inner, log_sum);

@@ -50,8 +50,7 @@ bool comes_before(T a, T b) {
 // The places, in order, of the line's k greatest elements.
 template <class T>
 const int64_t* greatest(const T* line, const OneAxis& axis, int64_t k) {
-  thread_local std::vector<int64_t> places;
-  places.resize(static_cast<size_t>(axis.size));
+  const auto places = thread_buffer<int64_t>(ThreadBuffer::line, static_cast<size_t>(axis.size));
   std::iota(places.begin(), places.end(), int64_t{0});
   std::partial_sort(places.begin(), places.begin() + k, places.end(), [&](int64_t i, int64_t j) {
     const T a = line[i * axis.inner], b = line[j * axis.inner];
