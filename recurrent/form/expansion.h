@@ -44,6 +44,7 @@ struct Expansion {
   OperatorDef& op;
   RecurrentDef def = {};
   std::string scope = {};
+  bool nested = false;  // in the step net of another one
   NetDef step = {};
   Names written = {};                          // by the step net
   Names taken = {};                            // every name in either step net, none of which gets free again

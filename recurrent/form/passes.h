@@ -11,16 +11,21 @@
 #include <string_view>
 #include <vector>
 
+#include "recurrent/form/expansion.h"
 #include "recurrent/form/spec.h"
 #include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
 
 struct NetPass {
-  std::string_view name;  // in `disabled_passes`
-  std::string_view does;  // in one sentence
+  std::string_view name;                // in `disabled_passes`
+  bool (*applies)(const Expansion& e);  // null: always
+  void (*run)(Expansion& e);            // null: what runs the network asks for it by itself
+  std::string_view does;                // in one sentence
 };
 std::span<const NetPass> net_passes();
+// Runs them in their order over the step net of a short form whose names have been checked.
+void run_passes(Expansion& e);
 
 // Of these and of the compiler of step nets (recurrent/step/passes.h), sorted: what `disabled_passes` may name;
 // docs/passes.md says what each does.

@@ -160,48 +160,6 @@ std::string scope_of(const OperatorDef& op) {
   return op.output_size() > 0 ? op.output(0) + "_rnn" : "rnn";
 }
 
-bool is_disabled(const OperatorDef& op, const std::string& pass) {
-  const Argument* passes = find_arg(op, "disabled_passes");
-  return passes && contains(passes->strings(), pass);
-}
-
-void find_written(Expansion& e) { e.written = written_names(e.step); }
-
-void merge_step_products(Expansion& e) {
-  if (is_disabled(e.op, "merge")) return;
-  MergeUse use;
-  use.inside.insert(e.def.timestep());
-  for (const SequenceLink& s : e.def.sequence()) use.inside.insert(s.inner());
-  for (const StateLink& s : e.def.state()) use.inside.insert(s.input());
-  use.kept.insert(e.def.recompute().begin(), e.def.recompute().end());
-  use.fresh = [&e](const std::string& base) { return e.fresh(base); };
-  use.fresh_outside = [&e](const std::string& base) { return e.fresh(e.scope + "/" + base); };
-  MergedProducts merged = merge_products(e.step, use);
-  e.step = std::move(merged.step);
-  e.before = std::move(merged.joins);
-  find_written(e);
-}
-
-// What the step net shows keeps its name, and where it is computed again, so are its terms.
-void split_step_concats(Expansion& e) {
-  if (is_disabled(e.op, "split_concat")) return;
-  ConcatUse use;
-  for (const StateLink& s : e.def.state()) {
-    use.states.insert(s.input());
-    use.shown.insert(s.output());
-  }
-  for (const OutputLink& o : e.def.output()) use.shown.insert(o.inner());
-  use.shown.insert(e.def.recompute().begin(), e.def.recompute().end());
-  use.shown.insert(e.step.external_output().begin(), e.step.external_output().end());
-  use.term_name = [&e](const std::string& blob) {
-    const std::string name = e.fresh(blob + "_part");
-    if (contains(e.def.recompute(), blob)) e.def.add_recompute(name);
-    return name;
-  };
-  e.step = split_concats(e.step, use);
-  find_written(e);
-}
-
 // A network in a step net stands several times in what the outer one becomes, and all that is in it with it. Where that
 // is so much more than was written, the text was made to be. The sizes are bytes of messages.
 void check_size(size_t written, const OperatorDef& expanded) {
@@ -220,7 +178,7 @@ void expand_net(NetDef& net, const std::string& prefix, bool only_forward);
 
 // Returns what has to run before the operator. A nested network has no place for that.
 std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bool nested, bool only_forward) {
-  Expansion e{.op = op, .def = op.GetExtension(recurrent), .scope = scope};
+  Expansion e{.op = op, .def = op.GetExtension(recurrent), .scope = scope, .nested = nested};
   const size_t written = e.def.ByteSizeLong();
   if (only_forward) e.def.set_forward_only(true);
   require(find_arg(op, "step_net") == nullptr, "the operator has both a short form and the argument \"step_net\"");
@@ -240,9 +198,8 @@ std::vector<OperatorDef> expand_op(OperatorDef& op, const std::string& scope, bo
   for (const std::string& name : {e.def.timestep(), e.def.lengths()}) e.taken.insert(name);
   check_names(e);
   mask_by_lengths(e);
-  if (!nested) merge_step_products(e);
+  run_passes(e);
   find_references(e);
-  split_step_concats(e);
   link_states(e);
   link_outputs(e);
   declare_step_net(e);
