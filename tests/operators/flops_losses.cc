@@ -14,6 +14,19 @@ void mse(CountedCall& c) {
   c.y(0)[0] = sum / std::max(1.0, static_cast<double>(c.x(0).size()));
 }
 
+// The bound is the argument of that name.
+Reference huber(const char* name, bool divided) {
+  return [=](CountedCall& c) {
+    const Counted bound = c.arg(name, 1);
+    Counted sum;
+    for (size_t i = 0; i < c.x(0).v.size(); ++i) {
+      const Counted d = c.x(0).v[i] - c.x(1).v[i], size = abs(d);
+      sum += size < bound ? 0.5 * d * d : bound * (size - 0.5 * bound);
+    }
+    c.y(0)[0] = sum / std::max(1.0, static_cast<double>(c.x(0).size())) / (divided ? bound : Counted(1));
+  };
+}
+
 void cross_entropy(CountedCall& c) {
   const CountedRows rows = classes_of(c.x(0).shape);
   for (int64_t i = 0; i < c.x(0).size(); ++i) c.y(0)[i / rows.size] -= c.x(1).v[i] * log(max(c.x(0).v[i], kLeast));
@@ -183,6 +196,8 @@ void target_gradient(CountedCall& c) {
 
 void add_loss_references(References& r) {
   r["MSELoss"] = mse;
+  r["HuberLoss"] = huber("delta", false);
+  r["SmoothL1Loss"] = huber("beta", true);
   r["CrossEntropy"] = cross_entropy;
   r["CrossEntropyGradient"] = cross_entropy_gradient;
   r["LabelCrossEntropy"] = label_cross_entropy;
