@@ -110,9 +110,11 @@ void swish_gradient_of(Call& call, gpu::In<T> x, const Tensor&, gpu::In<T> dy, g
   });
 }
 
-REGISTER(swish_cuda) {
-  return cuda("Swish", swish_forward<float>, swish_forward<double>, swish_forward<float16>, swish_forward<bfloat16>);
+Registration swish_named(const char* type) {
+  return cuda(type, swish_forward<float>, swish_forward<double>, swish_forward<float16>, swish_forward<bfloat16>);
 }
+REGISTER(swish_cuda) { return swish_named("Swish"); }
+REGISTER(silu_cuda) { return swish_named("Silu"); }
 REGISTER(swish_gradient_cuda) {
   return cuda("SwishGradient", swish_gradient_of<float>, swish_gradient_of<double>, swish_gradient_of<float16>,
               swish_gradient_of<bfloat16>);

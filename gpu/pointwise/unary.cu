@@ -24,7 +24,14 @@ Registration floats(const char* type) {
 }
 
 REGISTER(abs_cuda) { return floats<AbsoluteValue>("Abs"); }
+REGISTER(acos_cuda) { return floats<InverseCosine>("Acos"); }
+REGISTER(asin_cuda) { return floats<InverseSine>("Asin"); }
+REGISTER(atan_cuda) { return floats<InverseTangent>("Atan"); }
+REGISTER(cbrt_cuda) { return floats<CubeRoot>("Cbrt"); }
+REGISTER(ceil_cuda) { return floats<RoundedUp>("Ceil"); }
 REGISTER(cos_cuda) { return floats<Cosine>("Cos"); }
+REGISTER(cosh_cuda) { return floats<HyperbolicCosine>("Cosh"); }
+REGISTER(cube_cuda) { return floats<Cubed>("Cube"); }
 REGISTER(erf_cuda) { return floats<ErrorFunction>("Erf"); }
 REGISTER(exp_cuda) { return floats<Exponential>("Exp"); }
 REGISTER(expm1_cuda) { return floats<ExponentialMinusOne>("Expm1"); }
@@ -35,8 +42,10 @@ REGISTER(reciprocal_cuda) { return floats<Inverse>("Reciprocal"); }
 REGISTER(round_cuda) { return floats<RoundedToEven>("Round"); }
 REGISTER(rsqrt_cuda) { return floats<InverseSquareRoot>("Rsqrt"); }
 REGISTER(sin_cuda) { return floats<Sine>("Sin"); }
+REGISTER(sinh_cuda) { return floats<HyperbolicSine>("Sinh"); }
 REGISTER(sqr_cuda) { return floats<Square>("Sqr"); }
 REGISTER(sqrt_cuda) { return floats<SquareRoot>("Sqrt"); }
+REGISTER(tan_cuda) { return floats<Tangent>("Tan"); }
 
 REGISTER(negative_cuda) {
   return cuda("Negative", forward<Negation, float>, forward<Negation, double>, forward<Negation, float16>,

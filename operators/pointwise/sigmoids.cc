@@ -208,9 +208,10 @@ Gradient swish_second_derivative(Formula& f) {
   return f.op("SigmoidGradient", {s, factor});
 }
 
-REGISTER(swish) {
-  return op("Swish")
-      .doc("X times the logistic function of X, element by element.")
+// Swish, and Silu, which is its name elsewhere.
+OpBuilder<NoArgs> swish_named(const char* type) {
+  OpBuilder<NoArgs> b(type);
+  b.doc("X times the logistic function of X, element by element.")
       .input("X", "any shape")
       .output("Y", "X / (1 + exp(-X))", like("X"))
       .elementwise()
@@ -221,7 +222,11 @@ REGISTER(swish) {
       .derivative("X", [](Formula& f) {
         return f.op("SwishGradient", {f.x("X"), f.y("Y"), f.dy("Y")});
       });
+  return b;
 }
+
+REGISTER(swish) { return swish_named("Swish"); }
+REGISTER(silu) { return swish_named("Silu"); }
 
 REGISTER(swish_gradient) {
   return op("SwishGradient")

@@ -59,6 +59,59 @@ REGISTER(abs_gradient) {
       .cpu(abs_gradient<float>, abs_gradient<double>);
 }
 
+// NaN outside of [-1, 1]. dX = -dY / sin(Y), which is infinite at the bounds.
+REGISTER(acos) {
+  return unary("Acos", "The inverse cosine", "acos(X), from 0 to pi", "-0.9..0.9")
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(forward<InverseCosine, float>, forward<InverseCosine, double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Negative", {f.op("Div", {f.dy("Y"), f.op("Sin", {f.y("Y")})})});
+      });
+}
+
+// NaN outside of [-1, 1]. dX = dY / cos(Y), which is infinite at the bounds.
+REGISTER(asin) {
+  return unary("Asin", "The inverse sine", "asin(X), from -pi/2 to pi/2", "-0.9..0.9")
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(forward<InverseSine, float>, forward<InverseSine, double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Div", {f.dy("Y"), f.op("Cos", {f.y("Y")})});
+      });
+}
+
+// dX = dY / (1 + X^2). Cos(Y)^2 is the same, but inexact where X is large.
+REGISTER(atan) {
+  return unary("Atan", "The inverse tangent", "atan(X), from -pi/2 to pi/2")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(1))
+      .cpu(forward<InverseTangent, float>, forward<InverseTangent, double>)
+      .derivative("X", [](Formula& f) {
+        const Value x = f.x("X"), one = f.op("ConstantFill", {x}, {make_arg("value", 1.0F)});
+        return f.op("Div", {f.dy("Y"), f.op("Add", {f.op("Sqr", {x}), one})});
+      });
+}
+
+// dX = dY / (3 Y^2), which is infinite at 0.
+REGISTER(cbrt) {
+  return unary("Cbrt", "The cube root", "the number whose cube is X", "0.5..2")
+      .example({"X=3,4,-2..-0.5"})
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(forward<CubeRoot, float>, forward<CubeRoot, double>)
+      .derivative("X", [](Formula& f) {
+        const Value square = f.op("Sqr", {f.y("Y")});
+        return f.op("Div", {f.dy("Y"), f.op("Add", {f.op("Add", {square, square}), square})});
+      });
+}
+
+REGISTER(ceil) {
+  return unary("Ceil", "The smallest integer that is not less", "the integer at or above X")
+      .cpu(forward<RoundedUp, float>, forward<RoundedUp, double>)
+      .stop_gradient();
+}
+
 REGISTER(cos) {
   return unary("Cos", "The cosine", "cos(X)")
       .in_place("X", "Y", {"X"})
@@ -66,6 +119,27 @@ REGISTER(cos) {
       .cpu(forward<Cosine, float>, forward<Cosine, double>)
       .derivative("X", [](Formula& f) {
         return f.op("Negative", {f.op("Mul", {f.dy("Y"), f.op("Sin", {f.x("X")})})});
+      });
+}
+
+REGISTER(cosh) {
+  return unary("Cosh", "The hyperbolic cosine", "(exp(X) + exp(-X)) / 2")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(1))
+      .cpu(forward<HyperbolicCosine, float>, forward<HyperbolicCosine, double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Mul", {f.dy("Y"), f.op("Sinh", {f.x("X")})});
+      });
+}
+
+// dX = 3 X^2 dY.
+REGISTER(cube) {
+  return unary("Cube", "The cube", "X * X * X")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(2))
+      .cpu(forward<Cubed, float>, forward<Cubed, double>)
+      .derivative("X", [](Formula& f) {
+        return scaled(f, f.op("Mul", {f.dy("Y"), f.op("Sqr", {f.x("X")})}), 3.0F);
       });
 }
 
@@ -191,6 +265,16 @@ REGISTER(sin) {
       });
 }
 
+REGISTER(sinh) {
+  return unary("Sinh", "The hyperbolic sine", "(exp(X) - exp(-X)) / 2")
+      .in_place("X", "Y", {"X"})
+      .flops(flops_per_output(1))
+      .cpu(forward<HyperbolicSine, float>, forward<HyperbolicSine, double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Mul", {f.dy("Y"), f.op("Cosh", {f.x("X")})});
+      });
+}
+
 REGISTER(sqr) {
   return unary("Sqr", "The square", "X * X")
       .in_place("X", "Y", {"X"})
@@ -210,6 +294,17 @@ REGISTER(sqrt) {
       .cpu(forward<SquareRoot, float>, forward<SquareRoot, double>)
       .derivative("X", [](Formula& f) {
         return scaled(f, f.op("Div", {f.dy("Y"), f.y("Y")}), 0.5F);
+      });
+}
+
+// dX = dY (1 + Y^2).
+REGISTER(tan) {
+  return unary("Tan", "The tangent", "tan(X)", "-1.2..1.2")
+      .in_place("X", "Y")
+      .flops(flops_per_output(1))
+      .cpu(forward<Tangent, float>, forward<Tangent, double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("Add", {f.op("Mul", {f.dy("Y"), f.op("Sqr", {f.y("Y")})}), f.dy("Y")});
       });
 }
 

@@ -19,6 +19,20 @@ struct AbsSlope {
   constexpr T operator()(T x, T dy) const { return x > T(0) ? dy : x < T(0) ? -dy : T(0); }
 };
 
+struct Cubed {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return x * x * x;
+  }
+};
+
+struct CubeRoot {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return std::cbrt(x);
+  }
+};
+
 struct Cosine {
   template <class T>
   constexpr T operator()(T x) const {
@@ -30,6 +44,41 @@ struct ErrorFunction {
   template <class T>
   constexpr T operator()(T x) const {
     return std::erf(x);
+  }
+};
+
+struct HyperbolicCosine {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return std::cosh(x);
+  }
+};
+
+struct HyperbolicSine {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return std::sinh(x);
+  }
+};
+
+struct InverseCosine {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return std::acos(x);
+  }
+};
+
+struct InverseSine {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return std::asin(x);
+  }
+};
+
+struct InverseTangent {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return std::atan(x);
   }
 };
 
@@ -97,6 +146,13 @@ struct RoundedDown {
   }
 };
 
+struct RoundedUp {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return std::ceil(x);
+  }
+};
+
 struct SignOf {
   template <class T>
   constexpr T operator()(T x) const {
@@ -122,6 +178,13 @@ struct SquareRoot {
   template <class T>
   constexpr T operator()(T x) const {
     return std::sqrt(x);
+  }
+};
+
+struct Tangent {
+  template <class T>
+  constexpr T operator()(T x) const {
+    return std::tan(x);
   }
 };
 

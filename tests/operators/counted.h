@@ -46,10 +46,17 @@ struct Counted {
   friend bool operator>(Counted a, Counted b) { return a.value > b.value; }
 };
 
+inline Counted acos(Counted x) { return Counted::one(std::acos(x.value)); }
+inline Counted asin(Counted x) { return Counted::one(std::asin(x.value)); }
+inline Counted atan(Counted x) { return Counted::one(std::atan(x.value)); }
+inline Counted cbrt(Counted x) { return Counted::one(std::cbrt(x.value)); }
+inline Counted cosh(Counted x) { return Counted::one(std::cosh(x.value)); }
 inline Counted cos(Counted x) { return Counted::one(std::cos(x.value)); }
 inline Counted erf(Counted x) { return Counted::one(std::erf(x.value)); }
 inline Counted expm1(Counted x) { return Counted::one(std::expm1(x.value)); }
 inline Counted sin(Counted x) { return Counted::one(std::sin(x.value)); }
+inline Counted sinh(Counted x) { return Counted::one(std::sinh(x.value)); }
+inline Counted tan(Counted x) { return Counted::one(std::tan(x.value)); }
 inline Counted exp(Counted x) { return Counted::one(std::exp(x.value)); }
 inline Counted log(Counted x) { return Counted::one(std::log(x.value)); }
 inline Counted log1p(Counted x) { return Counted::one(std::log1p(x.value)); }

@@ -57,6 +57,14 @@ Counted softsign_gradient(Counted v, Counted d) {
 }
 
 void add_activations(References& r) {
+  r["Acos"] = each1([](Counted x) { return acos(x); });
+  r["Asin"] = each1([](Counted x) { return asin(x); });
+  r["Atan"] = each1([](Counted x) { return atan(x); });
+  r["Cbrt"] = each1([](Counted x) { return cbrt(x); });
+  r["Cosh"] = each1([](Counted x) { return cosh(x); });
+  r["Cube"] = each1([](Counted x) { return x * x * x; });
+  r["Sinh"] = each1([](Counted x) { return sinh(x); });
+  r["Tan"] = each1([](Counted x) { return tan(x); });
   r["Cos"] = each1([](Counted x) { return cos(x); });
   r["Erf"] = each1([](Counted x) { return erf(x); });
   r["Exp"] = each1([](Counted x) { return exp(x); });
@@ -76,6 +84,7 @@ void add_activations(References& r) {
   r["SoftplusGradient"] = each2([](Counted y, Counted d) { return d * (1 - exp(-y)); });
   r["Softsign"] = each1([](Counted x) { return x / (1 + abs(x)); });
   r["SoftsignGradient"] = each2(softsign_gradient);
+  r["Silu"] = each1([](Counted x) { return x / (1 + exp(-x)); });
   r["Swish"] = each1([](Counted x) { return x / (1 + exp(-x)); });
   r["SwishGradient"] = [](CountedCall& c) {
     for (size_t i = 0; i < c.y(0).size(); ++i) c.y(0)[i] = swish_gradient(c.x(0).v[i], c.x(2).v[i]);

@@ -117,10 +117,13 @@ TEST(HardSigmoid, GradientAtTheBoundsIsZero) {
 OperatorDef swish_gradient(const char* output = "dX") { return make_op("SwishGradient", {"X", "Y", "dY"}, {output}); }
 
 TEST(Swish, ValuesAndGradient) {
-  const OperatorDef def = make_op("Swish", {"X"}, {"Y"});
-  EXPECT_EQ(check_unary(
-                def, [](double x) { return x / (1 + std::exp(-x)); }, -4, 4, InPlace::refused),
-            "");
+  for (const char* name : {"Swish", "Silu"}) {
+    const OperatorDef def = make_op(name, {"X"}, {"Y"});
+    EXPECT_EQ(check_unary(
+                  def, [](double x) { return x / (1 + std::exp(-x)); }, -4, 4, InPlace::refused),
+              "")
+        << name;
+  }
 }
 
 TEST(Swish, GradientOfGradient) {

@@ -1,6 +1,7 @@
 // The operators of unary.cc against functions of the standard library and central differences.
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "tests/operators/elementwise_check.h"
 
@@ -20,7 +21,13 @@ struct Smooth {
 
 const Smooth kSmooth[] = {
     {"Abs", [](double x) { return std::abs(x); }, -3, 3, InPlace::no_gradient},
+    {"Acos", [](double x) { return std::acos(x); }, -0.9, 0.9, InPlace::fine},
+    {"Asin", [](double x) { return std::asin(x); }, -0.9, 0.9, InPlace::fine},
+    {"Atan", [](double x) { return std::atan(x); }, -4, 4, InPlace::no_gradient},
+    {"Cbrt", [](double x) { return std::cbrt(x); }, 0.3, 4, InPlace::fine},
     {"Cos", [](double x) { return std::cos(x); }, -4, 4, InPlace::no_gradient},
+    {"Cosh", [](double x) { return std::cosh(x); }, -3, 3, InPlace::no_gradient},
+    {"Cube", [](double x) { return x * x * x; }, -3, 3, InPlace::no_gradient},
     {"Erf", [](double x) { return std::erf(x); }, -3, 3, InPlace::no_gradient},
     {"Exp", [](double x) { return std::exp(x); }, -3, 3, InPlace::fine},
     {"Expm1", [](double x) { return std::expm1(x); }, -3, 3, InPlace::fine},
@@ -30,8 +37,10 @@ const Smooth kSmooth[] = {
     {"Reciprocal", [](double x) { return 1 / x; }, 0.3, 4, InPlace::fine},
     {"Rsqrt", [](double x) { return 1 / std::sqrt(x); }, 0.3, 4, InPlace::fine},
     {"Sin", [](double x) { return std::sin(x); }, -4, 4, InPlace::no_gradient},
+    {"Sinh", [](double x) { return std::sinh(x); }, -3, 3, InPlace::no_gradient},
     {"Sqr", [](double x) { return x * x; }, -3, 3, InPlace::no_gradient},
     {"Sqrt", [](double x) { return std::sqrt(x); }, 0.3, 4, InPlace::fine},
+    {"Tan", [](double x) { return std::tan(x); }, -1.3, 1.3, InPlace::fine},
 };
 
 class SmoothOps : public ::testing::TestWithParam<Smooth> {};
@@ -78,6 +87,21 @@ const Special kSpecial[] = {
     {"Erf", -kInfinity, -1},
     {"Sin", kInfinity, kNan},
     {"Cos", kInfinity, kNan},
+    {"Acos", 1.5, kNan},
+    {"Acos", 1, 0},
+    {"Asin", -1.5, kNan},
+    {"Atan", kInfinity, std::numbers::pi / 2},
+    {"Cbrt", -8, -2},
+    {"Cbrt", 0, 0},
+    {"Ceil", -0.5, 0},
+    {"Ceil", 2.1, 3},
+    {"Ceil", -3, -3},
+    {"Ceil", kInfinity, kInfinity},
+    {"Ceil", kNan, kNan},
+    {"Cosh", -800, kInfinity},
+    {"Sinh", -800, -kInfinity},
+    {"Sinh", 1e-15, 1e-15},
+    {"Tan", kInfinity, kNan},
     {"Floor", -0.5, -1},
     {"Floor", 2.9, 2},
     {"Floor", -3, -3},
@@ -134,7 +158,7 @@ TEST(Unary, AbsGradient) {
 
 // The derivative is 0 almost everywhere.
 TEST(Unary, GradientsEnd) {
-  for (const char* type : {"Floor", "Round", "Sign"}) {
+  for (const char* type : {"Ceil", "Floor", "Round", "Sign"}) {
     EXPECT_EQ(op_spec(type).gradient_rule, GradientRule::stop) << type;
     for (const Shape& shape : {Shape{}, Shape{0, 2}, Shape{1}, Shape{3, 4}})
       EXPECT_EQ(run_op_on(unary_op(type), {{"X", normal<double>(shape)}})[0].shape(), shape) << type;
