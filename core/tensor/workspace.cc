@@ -28,6 +28,7 @@ void Blob::clear() {
   tensor_ = Tensor();
   object_.reset();
   type_ = nullptr;
+  kept_state_ = nullptr;
 }
 
 std::string Blob::type_str() const {

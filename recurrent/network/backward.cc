@@ -5,7 +5,6 @@
 #include "core/net/dataflow.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/cast_kernels.h"
-#include "core/operator/kept_tensors.h"
 #include "recurrent/form/backward_net.h"
 #include "recurrent/form/passes.h"
 #include "recurrent/network/nested.h"

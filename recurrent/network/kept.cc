@@ -1,24 +1,6 @@
 #include "recurrent/network/kept.h"
 
-#include "core/operator/kept_tensors.h"
-
 namespace stepnet {
-namespace {
-
-std::optional<KeptTensors> settle(Blob& blob) {
-  if (!blob.holds<RecurrentScratch>()) return {};
-  auto& scratch = blob.get<RecurrentScratch>();
-  scratch.settle();
-  KeptTensors kept;
-  for (auto& [name, slab] : scratch.forward_slabs) kept.push_back(&slab);
-  scratch.segments.add_tensors(kept);
-  return kept;
-}
-
-[[maybe_unused]] const bool kRegistered = register_settling(settle);
-
-}  // namespace
-
 NetDef needed_operators(const NetDef& backward_net, std::set<std::string> needed) {
   NetDef net = backward_net;
   net.clear_op();
@@ -60,7 +42,7 @@ std::map<std::string, Tensor> RecurrentScratch::slabs() const {
   return slabs;
 }
 
-void RecurrentScratch::settle() {
+void RecurrentScratch::drop_programs() {
   backward.reset();
   if (!forward) return;
   if (segments.used) forward->let_go_of_segment();
@@ -69,6 +51,14 @@ void RecurrentScratch::settle() {
     if (const Tensor slab = forward->slab(name); slab.storage()) forward_slabs[name] = slab;
   forward.reset();
   is_settled = true;
+}
+
+std::vector<Tensor*> RecurrentScratch::settle() {
+  drop_programs();
+  std::vector<Tensor*> kept;
+  for (auto& [name, slab] : forward_slabs) kept.push_back(&slab);
+  segments.add_tensors(kept);
+  return kept;
 }
 
 }  // namespace stepnet

@@ -28,14 +28,15 @@ struct StateInTurn {
 // The operator type that fetches step blobs. Where one reads the scratch in the same net, all are kept.
 inline constexpr const char* kBlobFetcher = "RecurrentNetworkBlobFetcher";
 
-struct RecurrentScratch {
+struct RecurrentScratch : KeptState {
   // Of the forward run: what the step net's blob was over time, [T, ...]; undefined if it was not kept.
   Tensor slab(const std::string& name) const;
   bool has_run() const { return forward || is_settled; }
   // The same of all values that were kept; where the network runs by segments, of the segment at work.
   std::map<std::string, Tensor> slabs() const;
   // Drops the compiled programs and keeps what a backward pass reads, in `forward_slabs` and `segments`.
-  void settle();
+  std::vector<Tensor*> settle() override;
+  void drop_programs();  // the first part of it
 
   Shape sequence;  // [T, B, ...] of the last forward run
   std::unique_ptr<StepProgram> forward, backward;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/operator/kept_tensors.h"
 #include "recurrent/network/kept.h"
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/network/states.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/autograd/graph_task.h"
-#include "core/operator/kept_tensors.h"
 #include "stepnet/record.h"
 #include "stepnet/stream_order.h"
 
@@ -186,7 +185,7 @@ std::vector<Tensor*> NetNode::kept_places() {
 void NetNode::settle_workspace(const NetGradient& gradient, Workspace& workspace) const {
   const TapeNet& plan = *gradient.plan;
   for (const std::string& name : workspace.names()) {
-    settle_kept(workspace.at(name));
+    if (KeptState* state = workspace.at(name).kept_state()) state->settle();
     if (saved_.blobs.count(name) == 0) workspace.at(name).clear();
   }
   for (size_t i = 0; i < gradient.inputs.size(); ++i)

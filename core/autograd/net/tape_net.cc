@@ -7,7 +7,6 @@
 #include "core/autograd/net/net_node.h"
 #include "core/autograd/variable_state.h"
 #include "core/net/expansions.h"
-#include "core/operator/kept_tensors.h"
 #include "core/operator/observer.h"
 #include "core/operator/tensor_packer.h"
 #include "stepnet/gradients.h"
@@ -508,8 +507,10 @@ std::vector<NetSaved::Kept> settle_workspace(const TapeNet& plan, const NetRecor
   std::vector<Tensor*> places;
   for (const std::string& name : workspace.names()) {
     Blob& blob = workspace.at(name);
-    const KeptTensors kept = settle_kept(blob);
-    places.insert(places.end(), kept.begin(), kept.end());
+    if (KeptState* state = blob.kept_state()) {
+      const std::vector<Tensor*> kept = state->settle();
+      places.insert(places.end(), kept.begin(), kept.end());
+    }
     if (blob.is_tensor() && tape_state().hooks && plan.is_saved_by_name(name)) blob.tensor().drop_bytes();
     if (blob.is_tensor()) places.push_back(&blob.tensor());
   }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <typeindex>
 #include <vector>
 
@@ -23,6 +24,15 @@ class FileRoot;
 // How often a blob was looked up by its name so far in this process. Running a net that is bound should add little.
 int64_t name_lookups();
 void count_name_lookup();
+
+// What operators keep in a blob between a forward and a backward pass, for whoever runs these apart from each other.
+class KeptState {
+ public:
+  virtual ~KeptState() = default;
+  // Says that the forward pass has run for now: everything goes but what a backward pass reads. Returns the tensors
+  // that stay. They may be emptied, and must be what they were when a backward pass runs.
+  virtual std::vector<Tensor*> settle() = 0;
+};
 
 class Blob {
  public:
@@ -40,12 +50,14 @@ class Blob {
   T& get() const;  // throws Error if it holds something else
   template <class T, class... A>
   T& emplace(A&&... args);
-  std::string type_str() const;  // "float[2, 3]", "nothing", or a type's name
+  KeptState* kept_state() const { return kept_state_; }  // null if it holds no such object
+  std::string type_str() const;                          // "float[2, 3]", "nothing", or a type's name
 
  private:
   Tensor tensor_;
   std::shared_ptr<void> object_;  // shared so that a fetched object outlives its blob
   const std::type_info* type_ = nullptr;
+  KeptState* kept_state_ = nullptr;  // the object, if it is one
 };
 
 class Workspace {
@@ -90,6 +102,10 @@ T& Blob::emplace(A&&... args) {
   tensor_ = Tensor();
   object_ = made;
   type_ = &typeid(T);
+  if constexpr (std::is_base_of_v<KeptState, T>)
+    kept_state_ = made.get();
+  else
+    kept_state_ = nullptr;
   return *made;
 }
 
