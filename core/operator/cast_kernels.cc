@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,9 +12,17 @@
 namespace stepnet {
 namespace {
 
-std::array<CastFunction, 2>& casts() {
-  static std::array<CastFunction, 2> offered{};
-  return offered;
+using KernelFunction = std::function<void(const void* args, Call&)>;
+
+// Empty if the device has none.
+const KernelFunction& cast_kernel(DeviceKind device) {
+  const auto find = [](DeviceKind kind) {
+    const std::vector<Kernel>& kernels = op_with_role(Role::cast).kernels;
+    const auto found = std::ranges::find(kernels, kind, &Kernel::device);
+    return found == kernels.end() ? KernelFunction() : found->run;
+  };
+  static const std::array<KernelFunction, 2> all = {find(DeviceKind::cpu), find(DeviceKind::cuda)};
+  return all.at(static_cast<size_t>(device));
 }
 
 const Kernel* float_kernel(const OpSpec& spec, DeviceKind device) {
@@ -38,19 +47,14 @@ bool overlay(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-bool offer_cast(DeviceKind kind, CastFunction cast) {
-  casts().at(static_cast<size_t>(kind)) = cast;
-  return true;
-}
-
 void cast_elements(const Tensor& from, Tensor& to, RunContext& run) {
   if (from.size() == 0 || to.is_dry() || from.is_dry()) return;
-  const CastFunction cast = casts().at(static_cast<size_t>(to.device().kind));
+  const KernelFunction& cast = cast_kernel(to.device().kind);
   require(cast != nullptr, "there are no casts on {}", to.device());
   const Tensor* in[] = {&from};
   Tensor* out[] = {&to};
   Call call(in, out, run);
-  cast(call);
+  cast(nullptr, call);
 }
 
 bool has_kernel_for(const OpSpec& spec, DType dtype) {

@@ -15,11 +15,8 @@
 
 namespace stepnet {
 
-// Casts call.in(0) to the type of call.out(0), which is allocated; offered by operators/shape/cast.cc, and by a
-// device's module for its device, when the library is loaded.
-using CastFunction = void (*)(Call& call);
-bool offer_cast(DeviceKind kind, CastFunction cast);
-// `to` gets the elements of `from` in its type; both have the same number of them, and are on one device.
+// `to` gets the elements of `from` in its type; both have the same number of them, and are on one device. By the
+// device's kernel of the operator whose role is to cast.
 void cast_elements(const Tensor& from, Tensor& to, RunContext& run);
 
 // Whether the operator may have inputs of this type: it has a kernel for it, or for float32, on some device.

@@ -1,7 +1,6 @@
 // CUDA kernels for Cast and CastLike. Meaning and derivative: see operators/shape/cast.cc.
 #include "operators/shape/cast.h"
 
-#include "core/operator/cast_kernels.h"
 #include "gpu/loops/elementwise.h"
 
 namespace stepnet::gpu_cast {
@@ -23,8 +22,6 @@ void cast(Call& call) {
   with_castable(x.dtype(), y.dtype(),
                 [&](auto from, auto to) { convert_all<decltype(from), decltype(to)>(call, x, y); });
 }
-
-const bool offered = offer_cast(DeviceKind::cuda, cast);
 
 REGISTER(cast_cuda) { return cuda<CastArgs>("Cast", cast); }
 REGISTER(cast_like_cuda) { return cuda("CastLike", cast); }

@@ -12,7 +12,6 @@
 #endif
 
 #include "core/compute/threads.h"
-#include "core/operator/cast_kernels.h"
 
 namespace stepnet {
 namespace {
@@ -82,8 +81,6 @@ Gradient gradient(Formula& f) {
   if (!is_floating(from)) return Gradient::none();
   return f.op("Cast", {f.dy("output")}, {make_arg("to", static_cast<int>(from))});
 }
-
-const bool kOffered = offer_cast(DeviceKind::cpu, cast);
 
 REGISTER(cast) {
   return op<CastArgs>("Cast")
