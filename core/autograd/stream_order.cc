@@ -36,7 +36,7 @@ StreamPlan plan_streams(std::span<const Device> parts, std::optional<StreamId> p
 
 std::optional<StreamId> stream_now(Device device) {
   if (device.kind == DeviceKind::cpu) return std::nullopt;
-  return StreamId{device, device_work(device.kind).current_stream(device)};
+  return StreamId{device, backend(device.kind).current_stream(device)};
 }
 
 Device device_of_inputs(std::span<const Tensor* const> inputs, Device otherwise) {
@@ -52,7 +52,7 @@ Device device_of_gradient(const VariableGradient& gradient) {
   return part.defined() ? part.value().device() : Device{};
 }
 
-void set_stream(const StreamId& stream) { device_work(stream.device.kind).set_stream(stream.device, stream.number); }
+void set_stream(const StreamId& stream) { backend(stream.device.kind).set_stream(stream.device, stream.number); }
 
 OnStream::OnStream(std::optional<StreamId> stream) {
   if (!stream) return;
@@ -65,7 +65,7 @@ OnStream::~OnStream() {
 }
 
 void wait(const StreamWait& w) {
-  device_work(w.first.device.kind).wait(w.waiting.device, w.waiting.number, w.first.device, w.first.number);
+  backend(w.first.device.kind).wait(w.waiting.device, w.waiting.number, w.first.device, w.first.number);
 }
 
 void prepare_to_add(const StreamPlan& plan, const VariableGradient& gradient) {
@@ -75,7 +75,7 @@ void prepare_to_add(const StreamPlan& plan, const VariableGradient& gradient) {
   for (const int part : plan.recorded) {
     const Tensor& value = parts.at(static_cast<size_t>(part))->value();
     if (value.storage())
-      device_work(plan.adds->device.kind).record_use(plan.adds->device, value.storage()->data(), plan.adds->number);
+      backend(plan.adds->device.kind).record_use(plan.adds->device, value.storage()->data(), plan.adds->number);
   }
 }
 

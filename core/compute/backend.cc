@@ -7,19 +7,19 @@
 namespace stepnet {
 namespace {
 
-std::array<DeviceWork, 2>& offers() {
-  static std::array<DeviceWork, 2> all;
+std::array<Backend*, 2>& backends() {
+  static std::array<Backend*, 2> all{};
   return all;
 }
 
 }  // namespace
 
-void offer_device_work(DeviceKind kind, const DeviceWork& work) { offers().at(static_cast<size_t>(kind)) = work; }
+void add_backend(DeviceKind kind, Backend& backend) { backends().at(static_cast<size_t>(kind)) = &backend; }
 
-const DeviceWork& device_work(DeviceKind kind) {
-  const DeviceWork& work = offers().at(static_cast<size_t>(kind));
-  require(work.capture != nullptr, "this build has no executors for {}", Device{kind, 0});
-  return work;
+Backend& backend(DeviceKind kind) {
+  Backend* found = backends().at(static_cast<size_t>(kind));
+  require(found != nullptr, "this build has no executors for {}", Device{kind, 0});
+  return *found;
 }
 
 }  // namespace stepnet

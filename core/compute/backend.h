@@ -1,6 +1,6 @@
-// What executors need of a device beyond its memory and its kernels; a device module (gpu/) offers it.
+// Backend: what executors need of a device beyond its memory and its kernels; a device's module (gpu/) registers it.
 //
-// Threads: as the parts say; offers are made when the library is loaded.
+// Threads: as the parts say; backends are registered when the library is loaded.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
   virtual void record() = 0;  // it is what is queued so far on the calling thread's current stream
-  virtual void wait() = 0;    // the calling thread's current stream goes on behind it
+  virtual void wait() = 0;    // the calling thread's current stream goes on after it
 };
 
 // A chain of elementwise instructions (stepnet/elementwise_chain.h), ready to run on rows. Threads: may be used
@@ -40,38 +40,41 @@ class FusedChain {
   virtual void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const = 0;
 };
 
-struct DeviceWork {
+// What executors ask of the devices of one kind.
+class Backend {
+ public:
+  virtual ~Backend() = default;
   // What `work` queues on the calling thread's current stream, which does not run meanwhile. Throws what `work` throws,
   // and Error if it waits for the device, or touches what lies outside of a stream.
-  std::unique_ptr<DeviceGraph> (*capture)(Device device, FunctionRef<> work) = nullptr;
-  // work(i) for every i < count, each on a stream of its own: what is queued runs at the same time, behind what is
+  virtual std::unique_ptr<DeviceGraph> capture(Device device, FunctionRef<> work) = 0;
+  // work(i) for every i < count, each on a stream of its own: what is queued runs at the same time, after what is
   // queued on the current stream so far, which then waits for all of it.
-  void (*branches)(Device device, int count, FunctionRef<int> work) = nullptr;
+  virtual void branches(Device device, int count, FunctionRef<int> work) = 0;
   // Streams by number; 0 is the one that all threads start with. The calling thread's current one; another in its
   // place, without any waiting; `waiting` goes on only after what is queued on `first` so far; and work queued on the
   // stream so far reads the block that holds these bytes, which is not reused before.
-  int (*current_stream)(Device device) = nullptr;
-  void (*set_stream)(Device device, int number) = nullptr;
-  void (*wait)(Device of_waiting, int waiting, Device of_first, int first) = nullptr;
-  void (*record_use)(Device device, const void* data, int number) = nullptr;
-  std::unique_ptr<DeviceEvent> (*event)(Device device) = nullptr;
+  virtual int current_stream(Device device) = 0;
+  virtual void set_stream(Device device, int number) = 0;
+  virtual void wait(Device of_waiting, int waiting, Device of_first, int first) = 0;
+  virtual void record_use(Device device, const void* data, int number) = 0;
+  virtual std::unique_ptr<DeviceEvent> event(Device device) = 0;
   // The number of the i-th of the streams that branches run on, which all threads share.
-  int (*side_stream)(Device device, int i) = nullptr;
+  virtual int side_stream(Device device, int i) = 0;
   // Whether what the calling thread allocates comes from memory that the same stream has freed, or from new memory,
   // without waiting for other streams. Returns what was.
-  bool (*keep_apart)(bool on) = nullptr;
+  virtual bool keep_apart(bool on) = 0;
   // `tensors` of the operands are tensors, the first ones; the others are values in between.
-  std::shared_ptr<const FusedChain> (*fuse)(Device device, DType dtype, const std::vector<FusedInstruction>& code,
-                                            int tensors) = nullptr;
+  virtual std::shared_ptr<const FusedChain> fuse(Device device, DType dtype, const std::vector<FusedInstruction>& code,
+                                                 int tensors) = 0;
   // Milliseconds on the device from what the current stream has queued so far to the end of what `work` queues on it,
   // which is waited for.
-  double (*milliseconds)(Device device, FunctionRef<> work) = nullptr;
+  virtual double milliseconds(Device device, FunctionRef<> work) = 0;
   // Whether products of float32 may round their factors to TF32, whose mantissas have 10 bits, from now on.
-  void (*allow_tf32)(bool allow) = nullptr;
+  virtual void allow_tf32(bool allow) = 0;
 };
 
-void offer_device_work(DeviceKind kind, const DeviceWork& work);
-const DeviceWork& device_work(DeviceKind kind);  // throws Error if nobody offers it
+void add_backend(DeviceKind kind, Backend& backend);  // which lives as long as the process
+Backend& backend(DeviceKind kind);                    // throws Error if this build has none
 
 // Bytes that cuBLASLt works on, for each stream that runs products; those who estimate memory count them, too.
 constexpr int64_t kDeviceProductWorkspace = int64_t{32} << 20;

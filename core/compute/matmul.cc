@@ -199,9 +199,9 @@ void product(const Matmul<double>& p) {
 }
 
 // On a GPU products share a workspace, which the first of them makes.
-struct DeviceWorkspace {
+struct Backendspace {
   Tensor bytes;
-  DeviceWorkspace() {
+  Backendspace() {
     const MemoryScope scope(MemoryCategory::workspace);
     bytes = Tensor::empty(DType::uint8, {kDeviceProductWorkspace});
   }
@@ -211,7 +211,7 @@ struct DeviceWorkspace {
 template <class T>
 void dry_product(DryScope& dry, const Matmul<T>& p) {
   dry.product_flops += dry.times * p.flops();
-  if (dry.claims() != DeviceKind::cpu && p.k > 0) dry.own<DeviceWorkspace>();
+  if (dry.claims() != DeviceKind::cpu && p.k > 0) dry.own<Backendspace>();
   if constexpr (std::is_same_v<T, float>) {
     if (p.k == 0 || dry.claims() != DeviceKind::cpu) return;
     if (p.m == 1) {

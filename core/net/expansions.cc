@@ -17,19 +17,13 @@ std::vector<void (*)(NetDef&)>& strippings() {
 
 }  // namespace
 
-bool register_expansion(void (*expand)(NetDef&)) {
-  expansions().push_back(expand);
-  return true;
-}
+void add_expansion(void (*expand)(NetDef&)) { expansions().push_back(expand); }
 
 void expand_net(NetDef& net) {
   for (const auto expand : expansions()) expand(net);
 }
 
-bool register_forward_only(void (*strip)(NetDef&)) {
-  strippings().push_back(strip);
-  return true;
-}
+void add_forward_only(void (*strip)(NetDef&)) { strippings().push_back(strip); }
 
 NetDef forward_only(NetDef net) {
   for (const auto strip : strippings()) strip(net);

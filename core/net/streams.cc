@@ -49,7 +49,7 @@ bool NetStreams::holds() const {
 }
 
 void NetStreams::start() {
-  const DeviceWork& work = device_work(device_.kind);
+  Backend& work = backend(device_.kind);
   if (!started_) {
     started_ = work.event(device_);
     events_.resize(steps_.size());
@@ -65,15 +65,14 @@ void NetStreams::start() {
 
 void NetStreams::go_to(int stream) {
   if (stream == here_) return;
-  device_work(device_.kind).set_stream(device_, numbers_[stream]);
+  backend(device_.kind).set_stream(device_, numbers_[stream]);
   here_ = stream;
 }
 
 void NetStreams::note_uses(const NetStep& step, int number) const {
   for (const std::span<Blob* const> blobs : {step.in, step.out})
     for (const Blob* blob : blobs)
-      if (const auto* storage = storage_of(blob))
-        device_work(device_.kind).record_use(device_, (*storage)->data(), number);
+      if (const auto* storage = storage_of(blob)) backend(device_.kind).record_use(device_, (*storage)->data(), number);
 }
 
 void NetStreams::before(size_t step) {
@@ -89,14 +88,14 @@ void NetStreams::after(size_t step) {
 void NetStreams::finish() {
   go_to(0);
   for (const int last : schedule_.at_end) events_[last]->wait();
-  device_work(device_.kind).keep_apart(before_);
+  backend(device_.kind).keep_apart(before_);
   // What stays may be read on the caller's stream.
   for (size_t s = 0; s < steps_.size(); ++s)
     if (schedule_.stream[s] != 0) note_uses({steps_[s].op, {}, steps_[s].out}, numbers_[0]);
 }
 
 void NetStreams::stop() noexcept {
-  const DeviceWork& work = device_work(device_.kind);
+  Backend& work = backend(device_.kind);
   work.keep_apart(before_);
   try {
     go_to(0);

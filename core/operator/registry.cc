@@ -67,6 +67,10 @@ bool is_common_hint(const std::string& name) {
 
 bool register_op(Registration (*make)(), const char* file) {
   Registration made = make();
+  if (made.add) {
+    made.add();
+    return true;
+  }
   made.spec.family = std::filesystem::path(file).parent_path().filename().string();
   Registry& all = registry();
   const std::string type = made.spec.type;

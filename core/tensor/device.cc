@@ -218,7 +218,7 @@ int64_t cpu_memory_limit() {
   return left > INT64_MAX - mine ? standing_limit() : std::min(standing_limit(), mine + left);
 }
 
-void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index)) {
+void add_allocators(DeviceKind kind, Allocator& (*factory)(int index)) {
   factories()[static_cast<size_t>(kind)].store(factory);
 }
 

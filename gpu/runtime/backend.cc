@@ -1,4 +1,4 @@
-// What core/compute/backend.h asks of a device: captured graphs, and chains of elementwise instructions.
+// The backend of CUDA devices: captured graphs, streams, and chains of elementwise instructions.
 #include "core/compute/backend.h"
 #include "gpu/runtime/device.h"
 
@@ -10,6 +10,7 @@
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
 #include "stepnet/error.h"
+#include "stepnet/operator.h"
 
 namespace stepnet::gpu {
 namespace {
@@ -130,22 +131,8 @@ class CudaEvent : public DeviceEvent {
   Event event_;
 };
 
-std::unique_ptr<DeviceEvent> make_event(Device device) {
-  const DeviceScope scope(device.index);
-  return std::make_unique<CudaEvent>(device.index);
-}
-
-std::unique_ptr<DeviceGraph> capture(Device device, FunctionRef<> work) {
-  return std::make_unique<CudaGraph>(device.index, work);
-}
-
-std::shared_ptr<const FusedChain> fuse(Device device, DType dtype, const std::vector<FusedInstruction>& code,
-                                       int tensors) {
-  return make_fused_chain(device.index, dtype, code, tensors);
-}
-
 // Streams for branches, made when first needed and kept for the life of the process.
-cudaStream_t side_stream(int device, int number) {
+cudaStream_t side_stream_of(int device, int number) {
   static std::mutex& mutex = *new std::mutex;
   static auto& all = *new std::map<std::pair<int, int>, std::unique_ptr<Stream>>;
   const std::lock_guard lock(mutex);
@@ -155,55 +142,67 @@ cudaStream_t side_stream(int device, int number) {
   return stream->get();
 }
 
-int side_number(Device device, int i) { return stream_number(device.index, side_stream(device.index, i)); }
-
-void branches(Device device, int count, FunctionRef<int> work) {
-  const DeviceScope scope(device.index);
-  const cudaStream_t here = current_stream(device.index);
-  for (int i = 0; i < count; ++i) wait_for(device.index, side_stream(device.index, i), here);
-  for (int i = 0; i < count; ++i) {
-    const CurrentStream current(device.index, side_stream(device.index, i));
-    work(i);
+class CudaBackend : public Backend {
+ public:
+  std::unique_ptr<DeviceGraph> capture(Device device, FunctionRef<> work) override {
+    return std::make_unique<CudaGraph>(device.index, work);
   }
-  for (int i = 0; i < count; ++i) wait_for(device.index, here, side_stream(device.index, i));
+
+  void branches(Device device, int count, FunctionRef<int> work) override {
+    const DeviceScope scope(device.index);
+    const cudaStream_t here = gpu::current_stream(device.index);
+    for (int i = 0; i < count; ++i) wait_for(device.index, side_stream_of(device.index, i), here);
+    for (int i = 0; i < count; ++i) {
+      const CurrentStream current(device.index, side_stream_of(device.index, i));
+      work(i);
+    }
+    for (int i = 0; i < count; ++i) wait_for(device.index, here, side_stream_of(device.index, i));
+  }
+
+  int current_stream(Device device) override { return stream_number(device.index, gpu::current_stream(device.index)); }
+  void set_stream(Device device, int number) override {
+    set_current_stream(device.index, stream_of_number(device.index, number));
+  }
+  void wait(Device of_waiting, int waiting, Device of_first, int first) override {
+    wait_for(of_first.index, stream_of_number(of_waiting.index, waiting), stream_of_number(of_first.index, first));
+  }
+  void record_use(Device device, const void* data, int number) override {
+    gpu::record_use(device.index, data, stream_of_number(device.index, number));
+  }
+  std::unique_ptr<DeviceEvent> event(Device device) override {
+    const DeviceScope scope(device.index);
+    return std::make_unique<CudaEvent>(device.index);
+  }
+  int side_stream(Device device, int i) override {
+    return stream_number(device.index, side_stream_of(device.index, i));
+  }
+  bool keep_apart(bool on) override { return gpu::keep_apart(on); }
+
+  std::shared_ptr<const FusedChain> fuse(Device device, DType dtype, const std::vector<FusedInstruction>& code,
+                                         int tensors) override {
+    return make_fused_chain(device.index, dtype, code, tensors);
+  }
+
+  double milliseconds(Device device, FunctionRef<> work) override {
+    const DeviceScope scope(device.index);
+    const cudaStream_t stream = gpu::current_stream(device.index);
+    Event start(true), end(true);
+    start.record(stream);
+    work();
+    end.record(stream);
+    allocator(device).synchronize();  // which also raises what kernels have to complain of
+    return static_cast<double>(end.milliseconds_since(start));
+  }
+
+  void allow_tf32(bool allow) override { gpu::allow_tf32(allow); }
+};
+
+REGISTER(cuda_backend) {
+  return entry([] {
+    static CudaBackend& all = *new CudaBackend;
+    add_backend(DeviceKind::cuda, all);
+  });
 }
-
-int current_number(Device device) { return stream_number(device.index, current_stream(device.index)); }
-
-void set_number(Device device, int number) { set_current_stream(device.index, stream_of_number(device.index, number)); }
-
-void wait_numbers(Device of_waiting, int waiting, Device of_first, int first) {
-  wait_for(of_first.index, stream_of_number(of_waiting.index, waiting), stream_of_number(of_first.index, first));
-}
-
-void record_number(Device device, const void* data, int number) {
-  gpu::record_use(device.index, data, stream_of_number(device.index, number));
-}
-
-double milliseconds(Device device, FunctionRef<> work) {
-  const DeviceScope scope(device.index);
-  const cudaStream_t stream = current_stream(device.index);
-  Event start(true), end(true);
-  start.record(stream);
-  work();
-  end.record(stream);
-  allocator(device).synchronize();  // which also raises what kernels have to complain of
-  return static_cast<double>(end.milliseconds_since(start));
-}
-
-const bool offered = (offer_device_work(DeviceKind::cuda, {.capture = capture,
-                                                           .branches = branches,
-                                                           .current_stream = current_number,
-                                                           .set_stream = set_number,
-                                                           .wait = wait_numbers,
-                                                           .record_use = record_number,
-                                                           .event = make_event,
-                                                           .side_stream = side_number,
-                                                           .keep_apart = keep_apart,
-                                                           .fuse = fuse,
-                                                           .milliseconds = milliseconds,
-                                                           .allow_tf32 = allow_tf32}),
-                      true);
 
 }  // namespace
 }  // namespace stepnet::gpu

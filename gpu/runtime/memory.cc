@@ -10,6 +10,7 @@
 #include "gpu/runtime/faults.h"
 #include "gpu/runtime/stream.h"
 #include "stepnet/error.h"
+#include "stepnet/operator.h"
 
 namespace stepnet::gpu {
 namespace {
@@ -227,7 +228,12 @@ CudaAllocator& cuda_allocator(int index) {
 
 Allocator& allocator_of(int index) { return cuda_allocator(index); }
 void forget(int device, cudaStream_t stream) { cuda_allocator(device).forget(stream); }
-const bool offered = (offer_allocators(DeviceKind::cuda, allocator_of), when_stream_ends(forget), true);
+REGISTER(cuda_memory) {
+  return entry([] {
+    add_allocators(DeviceKind::cuda, allocator_of);
+    when_stream_ends(forget);
+  });
+}
 
 }  // namespace
 

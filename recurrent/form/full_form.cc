@@ -10,6 +10,7 @@
 #include "recurrent/form/expansion.h"
 #include "recurrent/form/spec.h"
 #include "stepnet/arguments.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {
@@ -148,7 +149,9 @@ void drop_backward_step_nets(NetDef& net) {
   }
 }
 
-[[maybe_unused]] const bool kRegistered = register_forward_only(drop_backward_step_nets);
+REGISTER(full_form) {
+  return entry([] { add_forward_only(drop_backward_step_nets); });
+}
 
 }  // namespace
 

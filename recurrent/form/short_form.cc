@@ -13,6 +13,7 @@
 #include "recurrent/form/layer_ops.h"
 #include "recurrent/form/passes.h"
 #include "stepnet/bound_op.h"
+#include "stepnet/operator.h"
 
 namespace stepnet {
 namespace {
@@ -247,7 +248,9 @@ void expand_net(NetDef& net, const std::string& prefix, bool only_forward) {
   insert(net, std::move(before));
 }
 
-[[maybe_unused]] const bool kRegistered = register_expansion(expand_recurrent);
+REGISTER(short_form) {
+  return entry([] { add_expansion(expand_recurrent); });
+}
 
 }  // namespace
 

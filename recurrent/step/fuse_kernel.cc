@@ -161,7 +161,7 @@ bool close_chain(StepIr& ir, StepChain& chain) {
   std::shared_ptr<const FusedChain> on_device;
   if (ir.spec.device.kind != DeviceKind::cpu && !DryScope::now())
     on_device =
-        device_work(ir.spec.device.kind).fuse(ir.spec.device, chain.dtype, chain.code, static_cast<int>(places.size()));
+        backend(ir.spec.device.kind).fuse(ir.spec.device, chain.dtype, chain.code, static_cast<int>(places.size()));
   op.fused->run = [places, sources, code = chain.code, width = chain.width, dtype = chain.dtype, on_device](const void*,
                                                                                                             Call& c) {
     const RowsOfChain rows = rows_of_chain(places, sources, width, c);

@@ -777,7 +777,7 @@ void StepProgram::run_wave(int64_t turn, RunContext& run) {
   // Alone in the first turn and in the last, a stage has all threads for its products.
   if (end - first == 1) return run_lane(*lanes_[first], block_of_stage(first), run);
   if (ir_.spec.device.kind != DeviceKind::cpu && !DryScope::now())
-    return device_work(ir_.spec.device.kind).branches(ir_.spec.device, static_cast<int>(end - first), [&](int i) {
+    return backend(ir_.spec.device.kind).branches(ir_.spec.device, static_cast<int>(end - first), [&](int i) {
       run_lane(*lanes_[first + i], block_of_stage(first + i), run);
     });
   run_at_once(std::span<const std::unique_ptr<Lane>>(lanes_).subspan(first, end - first),
@@ -870,7 +870,7 @@ void StepProgram::run_captured(RunContext& run) {
   }
   graph_.reset();
   try {
-    graph_ = device_work(ir_.spec.device.kind).capture(ir_.spec.device, [&] { run_blocks(run); });
+    graph_ = backend(ir_.spec.device.kind).capture(ir_.spec.device, [&] { run_blocks(run); });
   } catch (const Error&) {
     graph_refused_ = true;  // some kernel waits for the device: it says what is wrong, if anything is, as it runs
     return run_blocks(run);

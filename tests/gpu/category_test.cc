@@ -60,7 +60,7 @@ TEST_F(GpuTest, AReserveOfRecurrentIsOne) {
 }
 
 TEST_F(GpuTest, TimesAreOfTheDevice) {
-  const DeviceWork& work = device_work(DeviceKind::cuda);
+  Backend& work = backend(DeviceKind::cuda);
   Tensor t = Tensor::zeros(DType::float32, {1 << 20}, kGpu);
   const double none = work.milliseconds(kGpu, [] {}), some = work.milliseconds(kGpu, [&] {
     for (int i = 0; i < 20; ++i) t.fill_zero();
@@ -72,9 +72,9 @@ TEST_F(GpuTest, TimesAreOfTheDevice) {
 
 TEST_F(GpuTest, Tf32IsAllowedThroughTheDevicesWork) {
   EXPECT_FALSE(gpu::tf32_allowed());
-  device_work(DeviceKind::cuda).allow_tf32(true);
+  backend(DeviceKind::cuda).allow_tf32(true);
   EXPECT_TRUE(gpu::tf32_allowed());
-  device_work(DeviceKind::cuda).allow_tf32(false);
+  backend(DeviceKind::cuda).allow_tf32(false);
   EXPECT_FALSE(gpu::tf32_allowed());
 }
 

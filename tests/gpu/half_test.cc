@@ -118,7 +118,7 @@ TEST_F(GpuTest, SumsOfHalvesGrowInFloat) {
 std::vector<double> chain_on_gpu(DType half, const std::vector<FusedInstruction>& code, const Tensor& a,
                                  const Tensor& b) {
   std::vector<Tensor> there = {on_gpu(a), on_gpu(b), on_gpu(Tensor::zeros(half, a.shape()))};
-  const auto chain = device_work(DeviceKind::cuda).fuse(kGpu, half, code, 3);
+  const auto chain = backend(DeviceKind::cuda).fuse(kGpu, half, code, 3);
   std::vector<FusedOperand<void>> tensors;
   for (Tensor& t : there) tensors.push_back({t.raw(), a.dim(1)});
   chain->run(tensors, a.dim(1), a.dim(0));

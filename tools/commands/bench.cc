@@ -178,7 +178,7 @@ class BenchCommand {
       if (result.device.kind == DeviceKind::cpu)
         once();
       else
-        by_device = device_work(result.device.kind).milliseconds(result.device, once);
+        by_device = backend(result.device.kind).milliseconds(result.device, once);
       s.wall.push_back((now_seconds() - begin) * 1e3);
       s.device.push_back(by_device < 0 ? s.wall.back() : by_device);
     }

@@ -60,8 +60,8 @@ Allocator& allocator(Device device);
 // system grants more than that and ends the process when it is written.
 void limit_cpu_memory(int64_t bytes);
 int64_t cpu_memory_limit();
-// A device module (gpu/) offers its allocators; the factory throws Error where the machine has no device.
-void offer_allocators(DeviceKind kind, Allocator& (*factory)(int index));
+// What a device's module (gpu/) registers; the factory throws Error where the machine has no device.
+void add_allocators(DeviceKind kind, Allocator& (*factory)(int index));
 // This build and this machine have at least one such device.
 bool device_offered(DeviceKind kind);
 

@@ -222,7 +222,8 @@ struct OpSpec {
 
 struct Registration {
   OpSpec spec;
-  bool kernels_only = false;  // adds kernels of another device to an operator registered elsewhere
+  bool kernels_only = false;    // adds kernels of another device to an operator registered elsewhere
+  std::function<void()> add{};  // puts what is no operator into its table; if there is one, nothing else is said
 };
 
 // Per actual input: whether the values of the wanted outputs are computed from its value (and not from its shape

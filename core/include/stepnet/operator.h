@@ -372,6 +372,13 @@ Registration cuda(std::string type, Fn... fns) {
   return r;
 }
 
+// What is no operator, such as a backend: `add` puts it into its table.
+inline Registration entry(std::function<void()> add) {
+  Registration r;
+  r.add = std::move(add);
+  return r;
+}
+
 // Registers what the function body returns, when the library is loaded. The only macro with arguments in the tree.
 #define REGISTER(name)                                                                          \
   static ::stepnet::Registration registration_##name();                                         \

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kLarge = int64_t{4} << 20;  // elements; a segment of its own
 
-class GpuDeviceWork : public GpuTest {
+class GpuBackend : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
@@ -20,8 +20,8 @@ class GpuDeviceWork : public GpuTest {
   }
 };
 
-TEST_F(GpuDeviceWork, AGraphRunsAgain) {
-  const DeviceWork& work = device_work(DeviceKind::cuda);
+TEST_F(GpuBackend, AGraphRunsAgain) {
+  Backend& work = backend(DeviceKind::cuda);
   const Tensor x = on_gpu(Tensor::of<float>({2}, {1, 2}));
   Tensor y = on_gpu(Tensor::of<float>({2}, {0, 0}));
   const auto graph = work.capture(kGpu, [&] {
@@ -34,8 +34,8 @@ TEST_F(GpuDeviceWork, AGraphRunsAgain) {
 }
 
 // Neither memory nor streams stay behind.
-TEST_F(GpuDeviceWork, ACaptureThatFailsGivesItsMemoryBack) {
-  const DeviceWork& work = device_work(DeviceKind::cuda);
+TEST_F(GpuBackend, ACaptureThatFailsGivesItsMemoryBack) {
+  Backend& work = backend(DeviceKind::cuda);
   const size_t before = gpu::reserved_bytes(0);
   int stream = -1;
   for (int i = 0; i < 3; ++i) {
@@ -54,8 +54,8 @@ TEST_F(GpuDeviceWork, ACaptureThatFailsGivesItsMemoryBack) {
   EXPECT_EQ(gpu::reserved_bytes(0), before);
 }
 
-TEST_F(GpuDeviceWork, EventsOrderStreams) {
-  const DeviceWork& work = device_work(DeviceKind::cuda);
+TEST_F(GpuBackend, EventsOrderStreams) {
+  Backend& work = backend(DeviceKind::cuda);
   const int side = work.side_stream(kGpu, 0);
   EXPECT_EQ(work.side_stream(kGpu, 0), side);
   EXPECT_NE(work.side_stream(kGpu, 1), side);

@@ -32,7 +32,7 @@ void check_chain(int64_t rows, int64_t width, int64_t stride, double tol) {
   std::vector<Tensor> there;
   for (const Tensor& t : {a, b, Tensor::zeros(a.dtype(), a.shape()), Tensor::zeros(a.dtype(), a.shape())})
     there.push_back(copied_to(t, kGpu));
-  const auto chain = device_work(DeviceKind::cuda).fuse(kGpu, a.dtype(), all_instructions(), 4);
+  const auto chain = backend(DeviceKind::cuda).fuse(kGpu, a.dtype(), all_instructions(), 4);
   std::vector<FusedOperand<void>> tensors;
   for (Tensor& t : there) tensors.push_back({t.raw(), t.rank() == 1 ? 0 : stride});
   chain->run(tensors, width, rows);

@@ -70,7 +70,7 @@ bool choose_device(DeviceChoice choice, const std::vector<NetDef*>& nets) {
 
 void allow_tf32(bool on_gpu) {
   if (!on_gpu) throw Error("--tf32 is for a GPU, and this runs on the CPU", "add --device cuda, or leave --tf32 out");
-  device_work(DeviceKind::cuda).allow_tf32(true);
+  backend(DeviceKind::cuda).allow_tf32(true);
 }
 
 void use_gpu(NetDef& net) {
