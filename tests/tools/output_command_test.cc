@@ -106,8 +106,10 @@ TEST_F(CommandOutput, TwoRunsInOneFolder) {
   EXPECT_TRUE(first.running());
   first.send(SIGKILL);
   first.wait();
+  const std::string latest = testing::read_all(out + "/latest");
   Command third(words(train("run", "--resume")));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  while (testing::read_all(out + "/latest") == latest && third.running())  // until it trains
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   third.send(SIGTERM);
   const Outcome outcome = third.wait();
   EXPECT_EQ(outcome.code, 0) << outcome.err;
