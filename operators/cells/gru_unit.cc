@@ -16,7 +16,7 @@
 #include "core/operator/flops.h"
 #include "operators/cells/unit_body.h"
 
-namespace stepnet {
+namespace stepnet::cpu_gru_unit {
 namespace {
 
 void check_states(const UnitArgs& a, const ShapeCall& c) { check_unit_states(a, c, 0, "H_prev", 3, "three"); }
@@ -224,4 +224,4 @@ REGISTER(gru_unit_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_gru_unit

@@ -17,7 +17,7 @@
 #include "operators/cells/lstm_gates.h"
 #include "operators/cells/unit_body.h"
 
-namespace stepnet {
+namespace stepnet::cpu_lstm_unit {
 namespace {
 
 void check_states(const LstmArgs& a, const ShapeCall& c) {
@@ -281,4 +281,4 @@ REGISTER(lstm_unit_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_lstm_unit

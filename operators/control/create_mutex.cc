@@ -3,7 +3,7 @@
 
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_create_mutex {
 namespace {
 
 void create(const NoArgs&, BlobCall& call) { call.out[0]->emplace<BlobMutex>(); }
@@ -20,4 +20,4 @@ REGISTER(create_mutex) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_create_mutex

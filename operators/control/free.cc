@@ -2,7 +2,7 @@
 
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_free {
 namespace {
 
 void check(const NoArgs&, const OperatorDef& def, const Workspace&) {
@@ -40,4 +40,4 @@ REGISTER(free) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_free

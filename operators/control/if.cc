@@ -5,7 +5,7 @@
 
 #include "operators/control/conditional_nets.h"
 
-namespace stepnet {
+namespace stepnet::cpu_if {
 namespace {
 
 struct IfArgs {
@@ -54,4 +54,4 @@ REGISTER(if) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_if

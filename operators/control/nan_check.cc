@@ -7,7 +7,7 @@
 #include "stepnet/gradient_check.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_nan_check {
 namespace {
 
 template <class T>
@@ -47,4 +47,4 @@ REGISTER(nan_check) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_nan_check

@@ -3,7 +3,7 @@
 #include "operators/loops/copy_elements.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_stop_gradient {
 namespace {
 
 REGISTER(stop_gradient) {
@@ -21,4 +21,4 @@ REGISTER(stop_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_stop_gradient

@@ -10,7 +10,7 @@
 #include "operators/control/conditional_nets.h"
 #include "stepnet/random.h"
 
-namespace stepnet {
+namespace stepnet::cpu_while {
 namespace {
 
 struct WhileArgs {
@@ -76,4 +76,4 @@ REGISTER(while) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_while

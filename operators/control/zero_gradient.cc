@@ -3,7 +3,7 @@
 
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_zero_gradient {
 namespace {
 
 void nothing(Call&) {}
@@ -27,4 +27,4 @@ REGISTER(zero_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_zero_gradient

@@ -4,7 +4,7 @@
 #include "stepnet/file_place.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_create_db {
 namespace {
 
 struct CreateDbArgs {
@@ -42,4 +42,4 @@ REGISTER(create_db) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_create_db

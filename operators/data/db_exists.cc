@@ -4,7 +4,7 @@
 #include "stepnet/file_place.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_db_exists {
 namespace {
 
 struct DbExistsArgs {
@@ -49,4 +49,4 @@ REGISTER(db_exists) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_db_exists

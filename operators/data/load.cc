@@ -7,7 +7,7 @@
 #include "stepnet/file_place.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_load {
 namespace {
 
 struct LoadArgs {
@@ -114,4 +114,4 @@ REGISTER(load) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_load

@@ -5,7 +5,7 @@
 #include "stepnet/file_place.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_npy_files {
 namespace {
 
 struct NpyArgs {
@@ -79,4 +79,4 @@ REGISTER(load_npy) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_npy_files

@@ -14,7 +14,7 @@
 #include "stepnet/shape.h"
 #include "stepnet/tensor.h"
 
-namespace stepnet {
+namespace stepnet::cpu_print {
 namespace {
 
 constexpr int64_t kDefaultLimit = 1000;
@@ -79,4 +79,4 @@ REGISTER(print) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_print

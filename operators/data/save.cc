@@ -10,7 +10,7 @@
 #include "stepnet/file_place.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_save {
 namespace {
 
 struct SaveArgs {
@@ -156,4 +156,4 @@ REGISTER(checkpoint) { return checkpoint_op("Checkpoint"); }
 REGISTER(snapshot) { return checkpoint_op("Snapshot"); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_save

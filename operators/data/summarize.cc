@@ -11,7 +11,7 @@
 #include "stepnet/operator.h"
 #include "stepnet/tensor.h"
 
-namespace stepnet {
+namespace stepnet::cpu_summarize {
 namespace {
 
 struct SummarizeArgs {
@@ -100,4 +100,4 @@ REGISTER(summarize) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_summarize

@@ -10,7 +10,7 @@
 #include "core/io/tensor_proto.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_tensor_protos_db_input {
 namespace {
 
 struct InputArgs {
@@ -118,4 +118,4 @@ REGISTER(tensor_protos_db_input) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_tensor_protos_db_input

@@ -7,7 +7,7 @@
 #include "stepnet/file_place.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_text_batches {
 namespace {
 
 struct ReaderArgs {
@@ -84,4 +84,4 @@ REGISTER(read_text_batch) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_text_batches

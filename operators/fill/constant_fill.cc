@@ -12,7 +12,7 @@
 #include "stepnet/operator.h"
 #include "stepnet/shape.h"
 
-namespace stepnet {
+namespace stepnet::cpu_constant_fill {
 namespace {
 
 DType element_type(const ConstantArgs& args, const ShapeCall& call) {
@@ -137,4 +137,4 @@ REGISTER(zeros_like) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_constant_fill

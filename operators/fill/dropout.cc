@@ -16,7 +16,7 @@
 #include "stepnet/operator.h"
 #include "stepnet/random.h"
 
-namespace stepnet {
+namespace stepnet::cpu_dropout {
 namespace {
 
 ArgCheck<float> probability_below_one() {
@@ -132,4 +132,4 @@ REGISTER(dropout_grad) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_dropout

@@ -7,7 +7,7 @@
 #include "operators/loops/fill_shape.h"
 #include "stepnet/half.h"
 
-namespace stepnet {
+namespace stepnet::cpu_range {
 namespace {
 
 // Calls fn(T{}) for the types that there are kernels for.
@@ -83,4 +83,4 @@ REGISTER(range_fill) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_range

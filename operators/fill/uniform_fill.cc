@@ -8,7 +8,7 @@
 #include "core/compute/threads.h"
 #include "stepnet/random.h"
 
-namespace stepnet {
+namespace stepnet::cpu_uniform_fill {
 namespace {
 
 constexpr double kNanosecondsPerDraw = 15;
@@ -110,4 +110,4 @@ REGISTER(uniform_int_fill) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_uniform_fill

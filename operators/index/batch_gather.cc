@@ -11,7 +11,7 @@
 #include "operators/loops/indices.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_batch_gather {
 namespace {
 
 Shape gathered_shape(const ShapeCall& call) {
@@ -113,4 +113,4 @@ REGISTER(batch_gather_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_batch_gather

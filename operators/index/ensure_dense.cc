@@ -3,7 +3,7 @@
 #include "operators/loops/copy_elements.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_ensure_dense {
 namespace {
 
 REGISTER(ensure_dense) {
@@ -21,4 +21,4 @@ REGISTER(ensure_dense) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_ensure_dense

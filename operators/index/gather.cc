@@ -10,7 +10,7 @@
 #include "operators/loops/indices.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_gather {
 namespace {
 
 void shape(const GatherArgs&, ShapeCall& call) {
@@ -63,4 +63,4 @@ REGISTER(gather) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_gather

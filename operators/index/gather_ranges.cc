@@ -11,7 +11,7 @@
 #include "operators/loops/segment_lengths.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_gather_ranges {
 namespace {
 
 void check_ranges_shape(const ShapeCall& call) {
@@ -149,4 +149,4 @@ REGISTER(gather_ranges_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_gather_ranges

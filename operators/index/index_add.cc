@@ -12,7 +12,7 @@
 #include "operators/loops/indices.h"
 #include "operators/loops/one_axis.h"
 
-namespace stepnet {
+namespace stepnet::cpu_index_add {
 namespace {
 
 void check_shapes(const IndexAddArgs& args, const Shape& data, const Shape& indices) {
@@ -110,4 +110,4 @@ REGISTER(index_add_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_index_add

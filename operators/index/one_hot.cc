@@ -3,7 +3,7 @@
 #include "operators/loops/indices.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_one_hot {
 namespace {
 
 void shape(const NoArgs&, ShapeCall& call) {
@@ -45,4 +45,4 @@ REGISTER(one_hot) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_one_hot

@@ -11,7 +11,7 @@
 #include "operators/loops/indices.h"
 #include "operators/loops/one_axis.h"
 
-namespace stepnet {
+namespace stepnet::cpu_scatter_add {
 namespace {
 
 void check_indices_shape(const ScatterAddArgs& args, const Shape& data, const Shape& indices) {
@@ -100,4 +100,4 @@ REGISTER(scatter_add_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_scatter_add

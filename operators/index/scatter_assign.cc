@@ -5,7 +5,7 @@
 #include "operators/loops/indices.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_scatter_assign {
 namespace {
 
 void infer(const NoArgs&, ShapeCall& call) {
@@ -53,4 +53,4 @@ REGISTER(scatter_assign) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_scatter_assign

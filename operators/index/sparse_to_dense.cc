@@ -9,7 +9,7 @@
 #include "operators/loops/indices.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_sparse_to_dense {
 namespace {
 
 struct SparseToDenseArgs {
@@ -102,4 +102,4 @@ REGISTER(sparse_to_dense) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_sparse_to_dense

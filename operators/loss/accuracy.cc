@@ -8,7 +8,7 @@
 #include "operators/loss/labels.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_accuracy {
 namespace {
 
 void infer(const AccuracyArgs& a, ShapeCall& c) {
@@ -50,4 +50,4 @@ REGISTER(accuracy) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_accuracy

@@ -6,7 +6,7 @@
 #include "core/operator/flops.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_averaged_loss {
 namespace {
 
 template <class T>
@@ -59,4 +59,4 @@ REGISTER(averaged_loss_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_averaged_loss

@@ -13,7 +13,7 @@
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/composing.h"
 
-namespace stepnet {
+namespace stepnet::cpu_cross_entropy {
 namespace {
 
 void check_shapes(const ShapeCall& c) {
@@ -115,4 +115,4 @@ REGISTER(cross_entropy_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_cross_entropy

@@ -10,7 +10,7 @@
 #include "operators/loops/composing.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_huber_loss {
 namespace {
 
 template <class T, bool kDivided>
@@ -74,4 +74,4 @@ REGISTER(smooth_l1_loss) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_huber_loss

@@ -12,7 +12,7 @@
 #include "operators/loss/labels.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_label_cross_entropy {
 namespace {
 
 void check_shapes(const ShapeCall& c) {
@@ -108,4 +108,4 @@ REGISTER(label_cross_entropy_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_label_cross_entropy

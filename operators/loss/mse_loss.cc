@@ -7,7 +7,7 @@
 #include "core/operator/flops.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_mse_loss {
 namespace {
 
 template <class T>
@@ -53,4 +53,4 @@ REGISTER(mse_loss) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_mse_loss

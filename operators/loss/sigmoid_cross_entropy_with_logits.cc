@@ -12,7 +12,7 @@
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/composing.h"
 
-namespace stepnet {
+namespace stepnet::cpu_sigmoid_cross_entropy_with_logits {
 namespace {
 
 Shape without_last(const Shape& x) { return Shape(x.dims().first(std::max(x.rank() - 1, 0))); }
@@ -128,4 +128,4 @@ REGISTER(sigmoid_cross_entropy_with_logits_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_sigmoid_cross_entropy_with_logits

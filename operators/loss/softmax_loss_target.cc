@@ -10,7 +10,7 @@
 #include "core/operator/flops.h"
 #include "operators/loss/softmax_loss_body.h"
 
-namespace stepnet {
+namespace stepnet::cpu_softmax_loss_target {
 namespace {
 
 // What the kernels share: the loss's factor for rows and its inputs.
@@ -163,4 +163,4 @@ REGISTER(softmax_loss_target_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_softmax_loss_target

@@ -14,7 +14,7 @@
 #include "core/operator/flops.h"
 #include "operators/loss/softmax_loss_body.h"
 
-namespace stepnet {
+namespace stepnet::cpu_softmax_with_loss {
 namespace {
 
 template <class Args>
@@ -305,4 +305,4 @@ REGISTER(softmax_with_loss_gradient) { return loss_gradient<LossArgs>("SoftmaxWi
 REGISTER(spatial_softmax_with_loss_gradient) { return loss_gradient<SpatialLossArgs>("SpatialSoftmaxWithLoss"); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_softmax_with_loss

@@ -16,7 +16,7 @@
 
 #include <cmath>
 
-namespace stepnet {
+namespace stepnet::cpu_batch_norm {
 namespace {
 
 constexpr int kTrainOutputs = 5;
@@ -333,4 +333,4 @@ REGISTER(batch_norm_gradient) { return batch_norm_gradient("BatchNorm"); }
 REGISTER(spatial_bn_gradient) { return batch_norm_gradient("SpatialBN"); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_batch_norm

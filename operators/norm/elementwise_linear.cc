@@ -12,7 +12,7 @@
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/sum_rows.h"
 
-namespace stepnet {
+namespace stepnet::cpu_elementwise_linear {
 namespace {
 
 void check_parameter(const LinearArgs& a, const ShapeCall& c, int i, const char* name, const Shape& x) {
@@ -177,4 +177,4 @@ REGISTER(elementwise_linear_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_elementwise_linear

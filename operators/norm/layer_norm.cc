@@ -20,7 +20,7 @@
 #include "operators/loops/composing.h"
 #include "operators/norm/layer_norm_rows.h"
 
-namespace stepnet {
+namespace stepnet::cpu_layer_norm {
 namespace {
 
 Shape statistics(const LayerNormArgs& a, const Shape& x) {
@@ -285,4 +285,4 @@ REGISTER(layer_norm_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_layer_norm

@@ -16,7 +16,7 @@
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/composing.h"
 
-namespace stepnet {
+namespace stepnet::cpu_log_softmax {
 namespace {
 
 // Calls fn(begin, exponentials) for one piece of the row after the other.
@@ -145,4 +145,4 @@ REGISTER(log_softmax_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_log_softmax

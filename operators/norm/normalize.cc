@@ -13,7 +13,7 @@
 #include "operators/loops/composing.h"
 #include "operators/loops/one_axis.h"
 
-namespace stepnet {
+namespace stepnet::cpu_normalize {
 namespace {
 
 template <class T>
@@ -140,4 +140,4 @@ REGISTER(normalize_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_normalize

@@ -14,7 +14,7 @@
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/composing.h"
 
-namespace stepnet {
+namespace stepnet::cpu_softmax {
 namespace {
 
 template <class T>
@@ -123,4 +123,4 @@ REGISTER(softmax_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_softmax

@@ -9,7 +9,7 @@
 
 #include "core/operator/flops.h"
 
-namespace stepnet {
+namespace stepnet::cpu_adagrad {
 namespace {
 
 void shape(const AdagradArgs&, ShapeCall& call) {
@@ -159,4 +159,4 @@ REGISTER(row_wise_sparse_adagrad) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_adagrad

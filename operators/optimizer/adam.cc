@@ -10,7 +10,7 @@
 
 #include "core/operator/flops.h"
 
-namespace stepnet {
+namespace stepnet::cpu_adam {
 namespace {
 
 REGISTER(adam) {
@@ -104,4 +104,4 @@ REGISTER(sparse_adam) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_adam

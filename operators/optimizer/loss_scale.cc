@@ -10,7 +10,7 @@
 #include "stepnet/half.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_loss_scale {
 namespace {
 
 // UnscaleGradients: gradients of a loss that was multiplied by `scale` are divided by it, and `finite` says whether all
@@ -137,4 +137,4 @@ REGISTER(update_loss_scale) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_loss_scale

@@ -10,7 +10,7 @@
 
 #include "core/operator/flops.h"
 
-namespace stepnet {
+namespace stepnet::cpu_momentum_sgd {
 namespace {
 
 // Inputs grad, momentum, lr and, of the update, param.
@@ -135,4 +135,4 @@ REGISTER(sparse_momentum_sgd_update) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_momentum_sgd

@@ -10,7 +10,7 @@
 #include "core/operator/flops.h"
 #include "operators/optimizer/optimizer.h"
 
-namespace stepnet {
+namespace stepnet::cpu_rms_prop {
 namespace {
 
 void shape(const RmsPropArgs&, ShapeCall& call) {
@@ -60,4 +60,4 @@ REGISTER(rms_prop) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_rms_prop

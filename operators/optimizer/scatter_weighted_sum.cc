@@ -11,7 +11,7 @@
 #include "operators/optimizer/optimizer.h"
 #include "stepnet/half.h"
 
-namespace stepnet {
+namespace stepnet::cpu_scatter_weighted_sum {
 namespace {
 
 constexpr int kIndices = 2, kFirst = 3;  // inputs: X_0, weight_0, INDICES, X_1, weight_1, ...
@@ -104,4 +104,4 @@ REGISTER(scatter_weighted_sum) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_scatter_weighted_sum

@@ -8,7 +8,7 @@
 #include "core/operator/flops.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_add_c {
 namespace {
 
 void infer_added(const AddCArgs&, ShapeCall& c) {
@@ -114,4 +114,4 @@ REGISTER(add_cdiv) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_add_c

@@ -11,7 +11,7 @@
 #include "operators/pointwise/elementwise_binary.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_arithmetic {
 namespace {
 
 // Add: C = A + B, with broadcasting on request.
@@ -280,4 +280,4 @@ REGISTER(pow) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_arithmetic

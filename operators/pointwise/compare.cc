@@ -2,7 +2,7 @@
 // and compares as nothing else. Gradients end here.
 #include "operators/pointwise/elementwise_binary.h"
 
-namespace stepnet {
+namespace stepnet::cpu_compare {
 namespace {
 
 template <class Comparison, class T>
@@ -37,4 +37,4 @@ REGISTER(gt) { return compare<std::greater<>>("GT", ">", "is greater than"); }
 REGISTER(ge) { return compare<std::greater_equal<>>("GE", ">=", "is at least"); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_compare

@@ -2,7 +2,7 @@
 #include "operators/pointwise/activation.h"
 #include "operators/pointwise/elementwise_binary.h"
 
-namespace stepnet {
+namespace stepnet::cpu_logic {
 namespace {
 
 template <class Op>
@@ -38,4 +38,4 @@ REGISTER(logical_not) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_logic

@@ -11,7 +11,7 @@
 #include "core/operator/flops.h"
 #include "operators/pointwise/elementwise_binary.h"
 
-namespace stepnet {
+namespace stepnet::cpu_prelu {
 namespace {
 
 void check_slope(const PReluArgs& a, const Shape& x, const Shape& slope) {
@@ -168,4 +168,4 @@ REGISTER(prelu_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_prelu

@@ -8,7 +8,7 @@
 #include "core/operator/flops.h"
 #include "operators/pointwise/activation.h"
 
-namespace stepnet {
+namespace stepnet::cpu_rectifiers {
 namespace {
 
 // Relu: Y = max(X, 0), element by element.
@@ -233,4 +233,4 @@ REGISTER(clip_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_rectifiers

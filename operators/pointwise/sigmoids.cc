@@ -6,7 +6,7 @@
 #include "core/operator/flops.h"
 #include "operators/pointwise/activation.h"
 
-namespace stepnet {
+namespace stepnet::cpu_sigmoids {
 namespace {
 
 // Sigmoid: Y = 1 / (1 + exp(-X)), element by element.
@@ -326,4 +326,4 @@ REGISTER(gelu_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_sigmoids

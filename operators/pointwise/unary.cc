@@ -11,7 +11,7 @@
 #include "core/operator/flops.h"
 #include "operators/pointwise/activation.h"
 
-namespace stepnet {
+namespace stepnet::cpu_unary {
 namespace {
 
 template <class Fn, class T>
@@ -309,4 +309,4 @@ REGISTER(tan) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_unary

@@ -8,7 +8,7 @@
 
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_where {
 namespace {
 
 template <class T>
@@ -73,4 +73,4 @@ REGISTER(where) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_where

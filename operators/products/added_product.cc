@@ -12,7 +12,7 @@
 #include "stepnet/matmul.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_added_product {
 namespace {
 
 OpBuilder<AddedArgs> added_product_op(const std::string& type) {
@@ -339,4 +339,4 @@ REGISTER(badd_bmm) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_added_product

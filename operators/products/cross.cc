@@ -6,7 +6,7 @@
 
 #include "operators/loops/one_axis.h"
 
-namespace stepnet {
+namespace stepnet::cpu_cross {
 namespace {
 
 void infer(const CrossArgs& args, ShapeCall& c) {
@@ -58,4 +58,4 @@ REGISTER(cross) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_cross

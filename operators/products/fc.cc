@@ -3,7 +3,7 @@
 
 #include "operators/products/fc_product.h"
 
-namespace stepnet {
+namespace stepnet::cpu_fc {
 namespace {
 
 // FC: Y = X W^T + b, with X flattened to [M, K] before `axis` and W to [N, K] before `axis_w`.
@@ -160,4 +160,4 @@ REGISTER(fc_columns_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_fc

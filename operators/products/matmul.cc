@@ -4,7 +4,7 @@
 #include "stepnet/matmul.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_matmul {
 namespace {
 
 // MatMul: Y = op(A) op(B), where A and B are flattened to matrices before `axis_a` and `axis_b` and op() is the matrix
@@ -268,4 +268,4 @@ REGISTER(mv) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_matmul

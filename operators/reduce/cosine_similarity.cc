@@ -10,7 +10,7 @@
 #include "operators/loops/composing.h"
 #include "operators/reduce/row_pairs.h"
 
-namespace stepnet {
+namespace stepnet::cpu_cosine_similarity {
 namespace {
 
 template <class T>
@@ -85,4 +85,4 @@ REGISTER(cosine_similarity_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_cosine_similarity

@@ -9,7 +9,7 @@
 #include "core/operator/flops.h"
 #include "operators/loops/one_axis.h"
 
-namespace stepnet {
+namespace stepnet::cpu_cumsum {
 namespace {
 
 // What stands along the axis is added row by row, where a row is everything behind the axis.
@@ -73,4 +73,4 @@ REGISTER(cumsum) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_cumsum

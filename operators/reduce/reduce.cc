@@ -10,7 +10,7 @@
 #include "core/operator/flops.h"
 #include "operators/reduce/reduce_axes.h"
 
-namespace stepnet {
+namespace stepnet::cpu_reduce {
 namespace {
 
 struct Itself {
@@ -241,4 +241,4 @@ REGISTER(reduce_min) {
 REGISTER(reduce_min_gradient) { return extreme_gradient_op("ReduceMin"); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_reduce

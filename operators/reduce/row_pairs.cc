@@ -5,7 +5,7 @@
 
 #include "core/operator/flops.h"
 
-namespace stepnet {
+namespace stepnet::cpu_row_pairs {
 namespace {
 
 // DotProduct: Z[n] = sum(X[n] Y[n]), row by row.
@@ -174,4 +174,4 @@ REGISTER(squared_l2_distance_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_row_pairs

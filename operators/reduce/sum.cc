@@ -7,7 +7,7 @@
 #include "core/compute/threads.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_sum {
 namespace {
 
 void infer(const NoArgs&, ShapeCall& c) {
@@ -96,4 +96,4 @@ REGISTER(sum) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_sum

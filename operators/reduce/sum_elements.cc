@@ -9,7 +9,7 @@
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 
-namespace stepnet {
+namespace stepnet::cpu_sum_elements {
 namespace {
 
 template <class T>
@@ -91,4 +91,4 @@ REGISTER(sum_sqr_elements) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_sum_elements

@@ -11,7 +11,7 @@
 #include "core/operator/flops.h"
 #include "operators/loops/broadcast.h"
 
-namespace stepnet {
+namespace stepnet::cpu_sum_reduce_like {
 namespace {
 
 template <class T>
@@ -109,4 +109,4 @@ REGISTER(sum_reduce_like_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_sum_reduce_like

@@ -8,7 +8,7 @@
 #include "operators/loops/indices.h"
 #include "operators/loops/one_axis.h"
 
-namespace stepnet {
+namespace stepnet::cpu_topk {
 namespace {
 
 // TopK: the k greatest elements along an axis, from the greatest down, and where they stand. Of equal elements the
@@ -227,4 +227,4 @@ REGISTER(argmax) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_topk

@@ -8,7 +8,7 @@
 #include "core/operator/flops.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_weighted_sum {
 namespace {
 
 void check_weight(const ShapeCall& call, int i) {
@@ -161,4 +161,4 @@ REGISTER(weighted_sum_weight_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_weighted_sum

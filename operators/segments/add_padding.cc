@@ -18,7 +18,7 @@
 #include "operators/loops/segment_lengths.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_add_padding {
 namespace {
 
 Shape check_rows(const ShapeCall& call) {
@@ -251,4 +251,4 @@ REGISTER(gather_padding) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_add_padding

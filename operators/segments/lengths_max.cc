@@ -10,7 +10,7 @@
 #include "operators/loops/segment_rows.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_lengths_max {
 namespace {
 
 void infer(const NoArgs&, ShapeCall& call) {
@@ -106,4 +106,4 @@ REGISTER(lengths_max_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_lengths_max

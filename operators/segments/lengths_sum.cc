@@ -14,7 +14,7 @@
 #include "operators/loops/segment_rows.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_lengths_sum {
 namespace {
 
 void infer_sums(const NoArgs&, ShapeCall& call) {
@@ -175,4 +175,4 @@ REGISTER(sparse_lengths_sum_gradient) { return rows_of_segments<false>("SparseLe
 REGISTER(sparse_lengths_mean_gradient) { return rows_of_segments<true>("SparseLengthsMeanGradient"); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_lengths_sum

@@ -13,7 +13,7 @@
 #include "operators/loops/segment_lengths.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_lengths_to_ranges {
 namespace {
 
 void infer_ranges(const NoArgs&, ShapeCall& call) {
@@ -137,4 +137,4 @@ REGISTER(lengths_to_shape) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_lengths_to_ranges

@@ -12,7 +12,7 @@
 #include "operators/loops/segment_rows.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_lengths_weighted_sum {
 namespace {
 
 void require_rows(const ShapeCall& call, int i, const char* what) {
@@ -238,4 +238,4 @@ REGISTER(lengths_weighted_sum_weights_gradient) { return weights_of_rows(false);
 REGISTER(sparse_lengths_weighted_sum_weights_gradient) { return weights_of_rows(true); }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_lengths_weighted_sum

@@ -8,7 +8,7 @@
 #include "operators/loops/copy_elements.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_masks {
 namespace {
 
 // SequenceMask: X with fill_val in place of what is masked. X is a matrix of rows i, the dimensions before `axis`, and
@@ -194,4 +194,4 @@ REGISTER(mask_by_length) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_masks

@@ -8,7 +8,7 @@
 #include "operators/loops/copy_elements.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_pack_rnn_sequence {
 namespace {
 
 struct Lengths {
@@ -152,4 +152,4 @@ REGISTER(unpack_rnn_sequence_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_pack_rnn_sequence

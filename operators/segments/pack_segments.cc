@@ -11,7 +11,7 @@
 #include "stepnet/half.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_pack_segments {
 namespace {
 
 // PackSegments and UnpackSegments: segments that stand one after the other, [sum of lengths, ...], as rows of one
@@ -328,4 +328,4 @@ REGISTER(reverse_packed_segs) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_pack_segments

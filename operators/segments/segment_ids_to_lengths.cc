@@ -7,7 +7,7 @@
 #include "operators/loops/segment_lengths.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_segment_ids_to_lengths {
 namespace {
 
 // Throws Error naming the first id that is negative, smaller than the one before, or too large.
@@ -104,4 +104,4 @@ REGISTER(segment_ids_to_ranges) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_segment_ids_to_lengths

@@ -13,7 +13,7 @@
 
 #include "core/compute/threads.h"
 
-namespace stepnet {
+namespace stepnet::cpu_cast {
 namespace {
 
 DType read_type(const Argument& arg) {
@@ -133,4 +133,4 @@ REGISTER(cast_like) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_cast

@@ -2,7 +2,7 @@
 #include "operators/loops/copy_elements.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_copy {
 namespace {
 
 // Alias: Y is another name for X's storage; nothing is copied. The gradient of X is the gradient of Y itself.
@@ -73,4 +73,4 @@ REGISTER(ensure_cpu_output) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_copy

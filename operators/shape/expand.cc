@@ -8,7 +8,7 @@
 #include "operators/loops/broadcast.h"
 #include "operators/loops/fill_shape.h"
 
-namespace stepnet {
+namespace stepnet::cpu_expand {
 namespace {
 
 struct ExpandArgs {
@@ -86,4 +86,4 @@ REGISTER(expand) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_expand

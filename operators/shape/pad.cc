@@ -16,7 +16,7 @@
 #include "core/operator/flops.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_pad {
 namespace {
 
 constexpr int64_t kMostPads = int64_t{1} << 62;  // so that sums of two of them fit
@@ -189,4 +189,4 @@ REGISTER(pad_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_pad

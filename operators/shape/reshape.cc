@@ -7,7 +7,7 @@
 #include "operators/loops/segment_lengths.h"
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_reshape {
 namespace {
 
 // Reshape: Y has X's elements in another shape. Out of place it copies; in place nothing moves.
@@ -366,4 +366,4 @@ REGISTER(expand_dims) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_reshape

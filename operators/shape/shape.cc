@@ -5,7 +5,7 @@
 
 #include "stepnet/operator.h"
 
-namespace stepnet {
+namespace stepnet::cpu_shape {
 namespace {
 
 void infer(const ShapeArgs& args, ShapeCall& call) {
@@ -58,4 +58,4 @@ REGISTER(size) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_shape

@@ -12,7 +12,7 @@
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/copy_elements.h"
 
-namespace stepnet {
+namespace stepnet::cpu_tile {
 namespace {
 
 // The tensor's one integer.
@@ -149,4 +149,4 @@ REGISTER(tile_gradient) {
 }
 
 }  // namespace
-}  // namespace stepnet
+}  // namespace stepnet::cpu_tile
