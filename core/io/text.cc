@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/io/extensions.h"
 #include "core/io/files.h"
 #include "core/io/text_parser.h"
 #include "core/operator/nets_inside.h"
@@ -144,9 +145,15 @@ bool is_blank_text(std::string_view text) {
   return true;
 }
 
+void carry_all(NetDef& net) { carry_extensions(net); }
+void carry_all(PlanDef& plan) {
+  for (NetDef& net : *plan.mutable_network()) carry_extensions(net);
+}
+
 template <class Def>
 std::string print(Def def) {
   strip_sources(def);
+  carry_all(def);
   google::protobuf::TextFormat::Printer printer;
   printer.SetHideUnknownFields(true);  // they have numbers for names, which no reader takes
   std::string text;
@@ -157,6 +164,7 @@ std::string print(Def def) {
 template <class Def>
 std::string serialise(Def def) {
   strip_sources(def);
+  carry_all(def);
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
   google::protobuf::io::CodedOutputStream coded(&stream);

@@ -5,6 +5,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
+#include "core/io/extensions.h"
 #include "stepnet/op_spec.h"
 
 namespace stepnet {
@@ -110,6 +111,10 @@ class Annotator {
       nested(*net.MutableExtension(model)->mutable_init(), inner, field_of(ModelDef::descriptor(), "init"), -1, at,
              depth + 2);
     }
+    const FieldDescriptor* args = field_of(NetDef::descriptor(), "arg");
+    for (int i = 0; i < net.arg_size(); ++i)
+      arg(*net.mutable_arg(i), nullptr, subtree(tree, args, i), place_of(tree, args, i, at), depth + 1);
+    take_extensions(net);
     check_complete(net, at);
   }
 
@@ -134,6 +139,7 @@ class Annotator {
       nested(*op.MutableExtension(recurrent)->mutable_step_net(), inner,
              field_of(RecurrentDef::descriptor(), "step_net"), -1, at, depth + 2);
     }
+    take_extensions(op);  // after the nets inside, which thus are looked at once
     check_complete(op, at);
   }
 

@@ -22,7 +22,7 @@ void forward(const AccuracyArgs& a, gpu::In<T> x, const Tensor& labels, gpu::Out
       std::plus<double>(), [=] __device__(size_t, size_t, double sum) { y[0] = static_cast<float>(sum / count); });
 }
 
-REGISTER(accuracy_cuda) { return cuda("Accuracy", forward<float>, forward<double>); }
+REGISTER(accuracy_cuda) { return cuda<AccuracyArgs>("Accuracy", forward<float>, forward<double>); }
 
 }  // namespace
 }  // namespace stepnet::gpu_accuracy

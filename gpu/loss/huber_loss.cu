@@ -20,12 +20,12 @@ void forward(const HuberArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> loss, C
 }
 
 REGISTER(huber_loss_cuda) {
-  return cuda("HuberLoss", forward<float, false>, forward<double, false>, forward<float16, false>,
-              forward<bfloat16, false>);
+  return cuda<HuberArgs>("HuberLoss", forward<float, false>, forward<double, false>, forward<float16, false>,
+                         forward<bfloat16, false>);
 }
 REGISTER(smooth_l1_loss_cuda) {
-  return cuda("SmoothL1Loss", forward<float, true>, forward<double, true>, forward<float16, true>,
-              forward<bfloat16, true>);
+  return cuda<HuberArgs>("SmoothL1Loss", forward<float, true>, forward<double, true>, forward<float16, true>,
+                         forward<bfloat16, true>);
 }
 
 }  // namespace

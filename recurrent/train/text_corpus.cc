@@ -78,7 +78,8 @@ std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint) 
 }
 
 void check_same_model(const Model& model, const Checkpoint& checkpoint) {
-  if (to_text(model.source) != checkpoint_text(checkpoint, "net"))
+  const NetDef saved = parse_net_text(checkpoint_text(checkpoint, "net"), "checkpoint");
+  if (to_text(model.source) != to_text(saved))
     throw Error(fmt::format("the net \"{}\" is not the one that the run was started with", model.source.name()),
                 "resume with the same net, or start another run");
 }

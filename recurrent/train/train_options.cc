@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "stepnet/error.h"
+
 namespace stepnet {
 namespace {
 

@@ -24,7 +24,8 @@ void add_fields(const Descriptor& type, std::set<std::string>& words) {
 }
 
 std::set<std::string> all_words() {
-  std::set<std::string> words = {"[stepnet.recurrent] { ", "[stepnet.model] { ", "--shape ", "--loss "};
+  std::set<std::string> words = {"[stepnet.recurrent] { ", "[stepnet.model] { ", "name: \"stepnet.recurrent\" n { ",
+                                 "--shape ", "--loss "};
   for (const Descriptor* type :
        {NetDef::descriptor(), OperatorDef::descriptor(), Argument::descriptor(), PlanDef::descriptor(),
         ExecutionStep::descriptor(), RecurrentDef::descriptor(), SequenceLink::descriptor(), StateLink::descriptor(),

@@ -137,7 +137,7 @@ void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Train a net on a text");
   auto o = std::make_shared<TrainCommand>();  // shared with the callback, which runs after this returns
   command->option_defaults()->always_capture_default();
-  command->add_option("FILE", o->file, "The net, with a block [stepnet.model]")->required();
+  command->add_option("FILE", o->file, "The net, with the argument stepnet.model")->required();
   command->add_option("--text", o->options.text, "The text to train on")->required();
   auto* iterations = command->add_option("--iterations", o->options.iterations, "Length of the run in iterations")
                          ->check(whole_number(1))

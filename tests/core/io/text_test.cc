@@ -243,7 +243,7 @@ TEST(Text, PrintsWithoutPlaces) {
   NetDef net = parse_net_text(
       "op { type: \"A\" arg { n { op { type: \"B\" } } } [stepnet.recurrent] { step_net { op { type: \"C\" } } } }");
   EXPECT_EQ(to_text(net).find("source"), std::string::npos);
-  EXPECT_NE(to_text(net).find("[stepnet.recurrent]"), std::string::npos);
+  EXPECT_EQ(to_text(net).find("[stepnet.recurrent]"), std::string::npos);
   PlanDef plan = parse_plan_text("network { op { type: \"A\" } }", "f");
   EXPECT_EQ(to_text(plan), "network {\n  op {\n    type: \"A\"\n  }\n}\n");
 }
