@@ -245,7 +245,7 @@ void check_subject(const GradientSubject& subject) {
 GradientSubject prepared(GradientSubject subject) {
   if (subject.device.kind == DeviceKind::cuda) {
     subject.net.mutable_device_option()->set_device_type(CUDA);
-    subject.net.mutable_device_option()->set_cuda_gpu_id(subject.device.index);
+    subject.net.mutable_device_option()->set_device_id(subject.device.index);
   }
   subject.net.clear_external_input();
   for (const auto& feed : subject.feeds) subject.net.add_external_input(feed.first);

@@ -41,7 +41,7 @@ void serialize_tensor(const Tensor& tensor, const std::string& name, const PutRe
     *proto.mutable_tensor() = tensor_segment_to_proto(host, name, begin, std::min(begin + chunk, size));
     if (tensor.device().kind == DeviceKind::cuda) {
       proto.mutable_tensor()->mutable_device_detail()->set_device_type(CUDA);
-      proto.mutable_tensor()->mutable_device_detail()->set_cuda_gpu_id(tensor.device().index);
+      proto.mutable_tensor()->mutable_device_detail()->set_device_id(tensor.device().index);
     }
     put(fmt::format("{}{}{}", name, kChunkSeparator, k), to_bytes(proto));
   }
@@ -67,7 +67,7 @@ BlobProto object_to_proto(const Blob& blob, const std::string& name) {
 
 Device device_of_proto(const TensorProto& proto) {
   if (proto.device_detail().device_type() != CUDA) return {};
-  const int32_t index = proto.device_detail().cuda_gpu_id();
+  const int32_t index = proto.device_detail().device_id();
   require(index >= 0 && index <= std::numeric_limits<int8_t>::max(), "there is no GPU {}", index);
   return {DeviceKind::cuda, static_cast<int8_t>(index)};
 }

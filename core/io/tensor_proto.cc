@@ -2,10 +2,12 @@
 // 16-bit integers and the bit patterns of halves share int32_data.
 #include "core/io/tensor_proto.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "stepnet/error.h"
+#include "stepnet/half.h"
 #include "stepnet/tensor.h"
 
 namespace stepnet {
@@ -18,8 +20,36 @@ DType dtype_of_proto(const TensorProto& proto) {
   return dtype_from_number(proto.data_type());
 }
 
+bool is_carried_as_bfloat16(const TensorProto& proto) { return proto.data_format() == TensorProto::FMT_BFLOAT16; }
+
+// The bytes that an element has in raw_data.
+int64_t raw_width(const TensorProto& proto, DType dtype) {
+  if (!is_carried_as_bfloat16(proto)) return static_cast<int64_t>(dtype_size(dtype));
+  require(dtype == DType::float32, "data_format 1, bfloat16, is for elements of float, not of {}", dtype_name(dtype));
+  return 2;
+}
+
+int64_t raw_size(const TensorProto& proto, DType dtype) {
+  require(dtype != DType::string, "raw_data cannot hold strings");
+  const auto bytes = static_cast<int64_t>(proto.raw_data().size());
+  const int64_t width = raw_width(proto, dtype);
+  require(bytes % width == 0, "raw_data has {} bytes, which is no whole number of elements of {}", bytes,
+          is_carried_as_bfloat16(proto) ? "bfloat16" : dtype_name(dtype));
+  return bytes / width;
+}
+
+void check_format(const TensorProto& proto) {
+  require(proto.data_format() <= TensorProto::FMT_BFLOAT16, "data_format {} is not known; 0 and 1 are",
+          proto.data_format());
+  require(!is_carried_as_bfloat16(proto) || proto.has_raw_data(), "data_format 1, bfloat16, needs raw_data");
+  const int others = proto.float_data_size() + proto.int32_data_size() + proto.string_data_size() +
+                     proto.double_data_size() + proto.int64_data_size() + (proto.has_byte_data() ? 1 : 0);
+  require(!proto.has_raw_data() || others == 0, "the elements are in raw_data, and in a field of their type as well");
+}
+
 // The number of elements in the field that the type uses.
 int64_t payload_size(const TensorProto& proto, DType dtype) {
+  if (proto.has_raw_data()) return raw_size(proto, dtype);
   switch (dtype) {
     case DType::float32:
       return proto.float_data_size();
@@ -59,6 +89,24 @@ void copy_half(const TensorProto& proto, std::byte* to) {
   for (int i = 0; i < proto.int32_data_size(); ++i) {
     const auto bits = static_cast<uint16_t>(proto.int32_data(i));
     std::memcpy(to + 2 * i, &bits, sizeof(bits));
+  }
+}
+
+void copy_raw(const TensorProto& proto, const TensorSegment& s, Tensor& to) {
+  const std::string& raw = proto.raw_data();
+  if (!is_carried_as_bfloat16(proto)) {
+    if (s.dtype != DType::boolean) {
+      std::memcpy(to.raw() + s.begin * static_cast<int64_t>(dtype_size(s.dtype)), raw.data(), raw.size());
+      return;
+    }
+    // A byte that is neither 0 nor 1 is no bool.
+    std::ranges::transform(raw, to.data<bool>() + s.begin, [](char byte) { return byte != 0; });
+    return;
+  }
+  for (int64_t i = s.begin; i < s.end; ++i) {
+    bfloat16 value;
+    std::memcpy(&value.bits, raw.data() + 2 * (i - s.begin), sizeof(value.bits));
+    to.data<float>()[i] = static_cast<float>(value);
   }
 }
 
@@ -117,7 +165,7 @@ TensorProto header_of(const Tensor& tensor, const std::string& name) {
   if (!name.empty()) proto.set_name(name);
   if (tensor.device().kind == DeviceKind::cuda) {
     proto.mutable_device_detail()->set_device_type(CUDA);
-    proto.mutable_device_detail()->set_cuda_gpu_id(tensor.device().index);
+    proto.mutable_device_detail()->set_device_id(tensor.device().index);
   }
   return proto;
 }
@@ -140,6 +188,7 @@ TensorProto tensor_segment_to_proto(const Tensor& tensor, const std::string& nam
 
 TensorSegment read_segment(const TensorProto& proto) {
   TensorSegment s;
+  check_format(proto);
   s.dtype = dtype_of_proto(proto);
   s.shape = Shape(std::span<const int64_t>(proto.dims().data(), static_cast<size_t>(proto.dims_size())));
   s.end = s.shape.size();
@@ -157,6 +206,7 @@ TensorSegment read_segment(const TensorProto& proto) {
 
 void copy_segment(const TensorProto& proto, const TensorSegment& s, Tensor& to) {
   if (s.begin == s.end) return;
+  if (proto.has_raw_data()) return copy_raw(proto, s, to);
   const int64_t at = s.begin;
   switch (s.dtype) {
     case DType::float32:

@@ -5,6 +5,8 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
+#include <cctype>
+
 #include "core/io/extensions.h"
 #include "stepnet/op_spec.h"
 
@@ -186,8 +188,34 @@ class Annotator {
   const SourceText& source_;
 };
 
+// Text that names a field as the format did in 2018 has its name of today, and every byte stays where it is.
+std::string with_names_of_today(std::string text) {
+  constexpr std::string_view old = "cuda_gpu_id", now = "device_id  ";
+  static_assert(old.size() == now.size());
+  if (text.find(old) == std::string::npos) return text;
+  const auto in_name = [&](size_t i) {
+    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_');
+  };
+  char quote = 0;  // of the literal around, '#' in a comment
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote == '#') {
+      if (c == '\n') quote = 0;
+    } else if (quote != 0) {
+      if (c == '\\') ++i;
+      if (c == quote || c == '\n') quote = 0;
+    } else if (c == '"' || c == '\'' || c == '#') {
+      quote = c;
+    } else if (text.compare(i, old.size(), old) == 0 && !in_name(i + old.size()) && (i == 0 || !in_name(i - 1))) {
+      text.replace(i, old.size(), now);
+    }
+  }
+  return text;
+}
+
 std::optional<ParseFailure> parse_message(const SourceText& source, Message& message, Tree& tree, int depth) {
-  google::protobuf::io::ArrayInputStream stream(source.text().data(), static_cast<int>(source.text().size()));
+  const std::string text = with_names_of_today(std::string(source.text()));
+  google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
   FirstError errors(source);
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);

@@ -333,12 +333,12 @@ std::string_view draw_name(const OperatorDef& def) {
 Device device_of(const OperatorDef& def, const NetDef& net) {
   const DeviceOption& option = def.has_device_option() ? def.device_option() : net.device_option();
   Device device;
-  if (option.device_type() == CPU || option.device_type() == MKLDNN) return device;
+  if (option.device_type() == CPU || option.device_type() == MKLDNN || option.device_type() == IDEEP) return device;
   require(option.device_type() == CUDA, "device type {} is not supported; 0 is the CPU and 1 is CUDA",
           option.device_type());
-  require(option.cuda_gpu_id() >= 0 && option.cuda_gpu_id() < 128, "{} is no GPU's index", option.cuda_gpu_id());
+  require(option.device_id() >= 0 && option.device_id() < 128, "{} is no GPU's index", option.device_id());
   device.kind = DeviceKind::cuda;
-  device.index = static_cast<int8_t>(option.cuda_gpu_id());
+  device.index = static_cast<int8_t>(option.device_id());
   return device;
 }
 

@@ -42,7 +42,7 @@ void check_names(const LoadArgs& a, const OperatorDef& def) {
 
 Device device_of_op(const OperatorDef& def) {
   if (def.device_option().device_type() != CUDA || !device_offered(DeviceKind::cuda)) return {};
-  return {DeviceKind::cuda, static_cast<int8_t>(def.device_option().cuda_gpu_id())};
+  return {DeviceKind::cuda, static_cast<int8_t>(def.device_option().device_id())};
 }
 
 void load(const LoadArgs& a, BlobCall& c) {

@@ -19,7 +19,7 @@ using Map = std::map<std::string, std::string>;
 NetDef on_device(NetDef net, int gpu) {
   for (OperatorDef& op : *net.mutable_op()) {
     op.mutable_device_option()->set_device_type(CUDA);
-    op.mutable_device_option()->set_cuda_gpu_id(gpu);
+    op.mutable_device_option()->set_device_id(gpu);
   }
   return net;
 }
@@ -27,7 +27,7 @@ NetDef on_device(NetDef net, int gpu) {
 void expect_all_on_gpu(const Backward& b, int gpu) {
   for (int i = b.result.first_gradient_op; i < b.net.op_size(); ++i) {
     EXPECT_EQ(b.net.op(i).device_option().device_type(), CUDA) << line_of(b.net.op(i));
-    EXPECT_EQ(b.net.op(i).device_option().cuda_gpu_id(), gpu) << line_of(b.net.op(i));
+    EXPECT_EQ(b.net.op(i).device_option().device_id(), gpu) << line_of(b.net.op(i));
     EXPECT_TRUE(b.net.op(i).is_gradient_op()) << line_of(b.net.op(i));
   }
 }

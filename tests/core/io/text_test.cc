@@ -237,6 +237,36 @@ TEST(Text, ManyArgumentsAndLongNames) {
   EXPECT_EQ(suggest("Rely", {"Relu", std::string(5'000'000, 'A')}), " Did you mean \"Relu\"?");
 }
 
+TEST(Text, ReadsTheFieldsOfTheLastCaffe2) {
+  const NetDef net = parse_net_text(R"(
+op {
+  type: "A" debug_info: "d" domain: "e" op_version: 3
+  device_option { device_type: 1 device_id: 2 numa_node_id: 1 extra_info: "x" }
+  arg { name: "a" t { dims: 1 data_type: FLOAT raw_data: "abcd" data_format: 0 } }
+  arg { name: "b" tensors { dims: 0 } qtensors { precision: 8 scale: 1 bias: 0 is_signed: true data_type: INT8 axis: 1 } }
+}
+partition_info { name: "p" device_id: 1 backend_options { backend_name: "b" option { key: "k" val: "v" } } })");
+  EXPECT_EQ(net.op(0).device_option().device_id(), 2);
+  EXPECT_EQ(net.op(0).arg(0).t().raw_data(), "abcd");
+  EXPECT_EQ(net.partition_info(0).backend_options(0).option(0).val(), "v");
+  EXPECT_EQ(to_text(parse_net_text(to_text(net))), to_text(net));
+}
+
+// Where it is the name of a field, not in texts and comments; places stay.
+TEST(Text, ReadsDevicesByTheirNameOf2018) {
+  const NetDef net = parse_net_text(
+      "op { type: \"A\" device_option { device_type: 1 cuda_gpu_id: 3 } } # cuda_gpu_id\n"
+      "op { type: \"cuda_gpu_id: \\\" cuda_gpu_id\" name: 'cuda_gpu_id' device_option { cuda_gpu_id:4 } }",
+      "a.pbtxt");
+  EXPECT_EQ(net.op(0).device_option().device_id(), 3);
+  EXPECT_EQ(net.op(1).type(), "cuda_gpu_id: \" cuda_gpu_id");
+  EXPECT_EQ(net.op(1).name(), "cuda_gpu_id");
+  EXPECT_EQ(net.op(1).device_option().device_id(), 4);
+  EXPECT_EQ(place(net.op(1)), "a.pbtxt:2:1");
+  EXPECT_EQ(parse_error("op { device_option { cuda_gpu_id: 1 my_cuda_gpu_id: 2 } }"),
+            "DeviceOption has no field \"my_cuda_gpu_id\".\n  in  net.pbtxt:1:37");
+}
+
 TEST(Text, PrintsWithoutPlaces) {
   const std::string text = "name: \"n\"\nop {\n  input: \"x\"\n  output: \"y\"\n  type: \"A\"\n}\n";
   EXPECT_EQ(to_text(parse_net_text(text, "a.pbtxt")), text);
