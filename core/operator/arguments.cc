@@ -17,6 +17,9 @@ std::string set_fields(const Argument& arg) {
   if (arg.ints_size() > 0) set.emplace_back("ints");
   if (arg.strings_size() > 0) set.emplace_back("strings");
   if (arg.nets_size() > 0) set.emplace_back("nets");
+  if (arg.has_t()) set.emplace_back("t");
+  if (arg.tensors_size() > 0) set.emplace_back("tensors");
+  if (arg.qtensors_size() > 0) set.emplace_back("qtensors");
   return set.empty() ? "no value" : fmt::format("{}", fmt::join(set, " and "));
 }
 

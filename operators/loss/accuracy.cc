@@ -11,8 +11,7 @@
 namespace stepnet::cpu_accuracy {
 namespace {
 
-void infer(const AccuracyArgs& a, ShapeCall& c) {
-  require(a.top_k >= 1, "top_k must be at least 1, but is {}", a.top_k);
+void infer(const AccuracyArgs&, ShapeCall& c) {
   if (c.known(0) && c.known(1)) {
     const Shape &x = c.shape(0), &label = c.shape(1);
     require(x.rank() == 2, "X must be a score for each class in each row, [N, D], but is {}", x);
@@ -36,7 +35,7 @@ void forward(const AccuracyArgs& a, const Tensor& xs, const Tensor& labels, Out<
 REGISTER(accuracy) {
   return op<AccuracyArgs>("Accuracy")
       .doc("The share of rows whose label is among the classes with the greatest scores.")
-      .arg("top_k", &AccuracyArgs::top_k, int64_t{1}, "how many of the greatest count")
+      .arg("top_k", &AccuracyArgs::top_k, int64_t{1}, "how many of the greatest count", at_least(1))
       .input("X", "scores or probabilities, [N, D]")
       .input("label", "[N] or [N, 1], from 0 to D - 1")
       .types({DType::int32, DType::int64})

@@ -22,8 +22,7 @@ void forward(const HuberArgs& a, In<T> x, In<T> y, Out<T> loss) {
   loss[0] = x.empty() ? T(0) : static_cast<T>(sum / static_cast<double>(x.size()));
 }
 
-void infer(const HuberArgs& a, ShapeCall& c) {
-  require(a.bound > 0 && std::isfinite(a.bound), "the bound must be a positive number, but is {}", a.bound);
+void infer(const HuberArgs&, ShapeCall& c) {
   if (c.known(0) && c.known(1)) require(c.shape(0) == c.shape(1), "X is {}, but Y {}", c.shape(0), c.shape(1));
   if (c.known(0)) c.set(0, c.dtype(0), Shape{});
 }
@@ -45,7 +44,8 @@ std::vector<Gradient> derivatives(Formula& f, bool divided) {
 OpBuilder<HuberArgs> loss(const char* type, const char* bound, const char* doc) {
   OpBuilder<HuberArgs> b(type);
   b.doc(doc)
-      .arg(bound, &HuberArgs::bound, 1.0F, "the difference from which on the loss grows by a line; more than 0")
+      .arg(bound, &HuberArgs::bound, 1.0F, "the difference from which on the loss grows by a line; more than 0",
+           greater_than(0))
       .input("X", "any shape")
       .input("Y", "like X")
       .output("loss", "a scalar")

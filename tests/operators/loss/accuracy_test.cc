@@ -47,7 +47,7 @@ TEST(Accuracy, MistakesAreRefused) {
   EXPECT_NE(error(x, Tensor::of<int32_t>({3}, {0, 0, 0})).find("label must be [2] or [2, 1], but is [3]"),
             std::string::npos);
   EXPECT_NE(error(normal<float>({6}), Tensor::of<int32_t>({1}, {0})).find("[N, D], but is [6]"), std::string::npos);
-  EXPECT_NE(error(x, Tensor::of<int32_t>({2}, {0, 0}), 0).find("top_k must be at least 1"), std::string::npos);
+  EXPECT_NE(error(x, Tensor::of<int32_t>({2}, {0, 0}), 0).find("must be at least 1, but is 0"), std::string::npos);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST(HuberLoss, MistakesAreRefused) {
     });
   };
   EXPECT_NE(error(1, {3}).find("X is [2, 3], but Y [3]"), std::string::npos);
-  EXPECT_NE(error(0, {2, 3}).find("the bound must be a positive number, but is 0"), std::string::npos);
+  EXPECT_NE(error(0, {2, 3}).find("must be greater than 0, but is 0"), std::string::npos);
 }
 
 }  // namespace
