@@ -1,6 +1,7 @@
 #include "stepnet/error.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "core/visible_text.h"
 
@@ -50,15 +51,22 @@ namespace {
 constexpr size_t kNear = 2;
 // A longer word is no slip of the finger, and the distance takes the product of two lengths.
 constexpr size_t kLongestSuggested = 256;
+
+std::string in_lower_case(std::string_view word) {
+  std::string lower(word);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
 }  // namespace
 
 std::string suggest(std::string_view word, const std::vector<std::string>& names) {
   std::vector<std::pair<int, std::string>> near;
   if (word.size() > kLongestSuggested) return "";
+  const std::string folded = in_lower_case(word);
   for (const std::string& name : names) {
-    if (std::max(word.size(), name.size()) - std::min(word.size(), name.size()) > kNear) continue;
-    const int d = edit_distance(word, name);
-    if (d > 0 && d <= static_cast<int>(kNear) && d < static_cast<int>(name.size())) near.emplace_back(d, name);
+    if (name == word || std::max(word.size(), name.size()) - std::min(word.size(), name.size()) > kNear) continue;
+    const int d = edit_distance(folded, in_lower_case(name));
+    if (d <= static_cast<int>(kNear) && d < static_cast<int>(name.size())) near.emplace_back(d, name);
   }
   if (near.empty()) return "";
   std::sort(near.begin(), near.end());

@@ -68,14 +68,65 @@ std::string reword(const std::string& message, std::string& word) {
   return message;
 }
 
+// Calls fn(i) for each byte of protobuf text that stands in no literal and no comment.
+template <class Fn>
+void each_code_byte(std::string_view text, Fn fn) {
+  char inside = 0;  // the quote of the literal around, '#' in a comment
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (inside == '#') {
+      if (c == '\n') inside = 0;
+    } else if (inside != 0) {
+      if (c == '\\') ++i;
+      if (c == inside || c == '\n') inside = 0;
+    } else if (c == '"' || c == '\'' || c == '#') {
+      inside = c;
+    } else {
+      fn(i);
+    }
+  }
+}
+
+// Text that names a field as the format did in 2018 has its name of today, and every byte stays where it is.
+std::string with_names_of_today(std::string text) {
+  constexpr std::string_view old = "cuda_gpu_id", now = "device_id  ";
+  static_assert(old.size() == now.size());
+  if (text.find(old) == std::string::npos) return text;
+  const auto in_name = [&](size_t i) {
+    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_');
+  };
+  std::vector<size_t> places;
+  each_code_byte(text, [&](size_t i) {
+    if (text.compare(i, old.size(), old) == 0 && !in_name(i + old.size()) && (i == 0 || !in_name(i - 1)))
+      places.push_back(i);
+  });
+  for (const size_t at : places) text.replace(at, old.size(), now);
+  return text;
+}
+
+// The last brace that is not closed; npos if there is none.
+size_t open_brace(std::string_view text) {
+  std::vector<size_t> open;
+  each_code_byte(text, [&](size_t i) {
+    if (text[i] == '{') open.push_back(i);
+    if (text[i] == '}' && !open.empty()) open.pop_back();
+  });
+  return open.empty() ? std::string_view::npos : open.back();
+}
+
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   explicit FirstError(const SourceText& source) : source_(source) {}
   void AddError(int line, google::protobuf::io::ColumnNumber column, const std::string& message) override {
     if (failure) return;
     std::string word;
-    const std::string fact = reword(message, word);
+    std::string fact = reword(message, word);
     size_t at = source_.offset(line, column);
+    const bool at_end = source_.text().find_first_not_of(" \t\r\n", at) == std::string_view::npos;
+    if (const size_t brace = at_end ? open_brace(source_.text()) : at; at_end && brace != std::string_view::npos) {
+      const TextPlace place = source_.place(brace);
+      fact = fmt::format("the text ends, but the {{ of line {}, column {} is not closed", place.line, place.column);
+    }
     if (!word.empty() && at > 0) {
       const size_t start = source_.text().rfind(word, at - 1);
       if (start != std::string_view::npos) at = start;
@@ -187,31 +238,6 @@ class Annotator {
 
   const SourceText& source_;
 };
-
-// Text that names a field as the format did in 2018 has its name of today, and every byte stays where it is.
-std::string with_names_of_today(std::string text) {
-  constexpr std::string_view old = "cuda_gpu_id", now = "device_id  ";
-  static_assert(old.size() == now.size());
-  if (text.find(old) == std::string::npos) return text;
-  const auto in_name = [&](size_t i) {
-    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_');
-  };
-  char quote = 0;  // of the literal around, '#' in a comment
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quote == '#') {
-      if (c == '\n') quote = 0;
-    } else if (quote != 0) {
-      if (c == '\\') ++i;
-      if (c == quote || c == '\n') quote = 0;
-    } else if (c == '"' || c == '\'' || c == '#') {
-      quote = c;
-    } else if (text.compare(i, old.size(), old) == 0 && !in_name(i + old.size()) && (i == 0 || !in_name(i - 1))) {
-      text.replace(i, old.size(), now);
-    }
-  }
-  return text;
-}
 
 std::optional<ParseFailure> parse_message(const SourceText& source, Message& message, Tree& tree, int depth) {
   const std::string text = with_names_of_today(std::string(source.text()));

@@ -48,12 +48,19 @@ int most_streams(const NetDef& def) {
 }
 
 // One output name may be read later under the same name; the set holds what exists so far.
-void check_inputs(const BoundOp& op, const std::set<std::string>& defined) {
+void check_inputs(const NetDef& net, int index, const BoundOp& op, const std::set<std::string>& defined) {
   for (int i = 0; i < op.def.input_size(); ++i) {
     const std::string& name = op.def.input(i);
     if (name.empty() || defined.count(name) > 0) continue;
-    Error e(fmt::format("the input \"{}\" is written by no earlier operator and is no external input.{}", name,
-                        suggest(name, {defined.begin(), defined.end()})));
+    const auto later = std::find_if(net.op().begin() + index, net.op().end(), [&](const OperatorDef& other) {
+      return std::find(other.output().begin(), other.output().end(), name) != other.output().end();
+    });
+    Error e = later == net.op().end()
+                  ? Error(fmt::format("the input \"{}\" is written by no earlier operator and is no external input.{}",
+                                      name, suggest(name, {defined.begin(), defined.end()})))
+                  : Error(fmt::format("the input \"{}\" is written by operator {} ({}), which runs later", name,
+                                      later - net.op().begin(), later->type()),
+                          "put that operator before this one, or name the input an external one");
     add_op_context(e, op);
     throw e;
   }
@@ -104,7 +111,7 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
     auto step = std::make_unique<Step>();
     const Device device = options.force_cpu ? Device{} : device_of(def.op(i), def);
     step->op = bind_op(def.op(i), def.name(), i, device, options.warnings);
-    check_inputs(step->op, defined);
+    check_inputs(def, i, step->op, defined);
     for (const std::string& name : def.op(i).input())
       step->in.push_back(name.empty() ? nullptr : &workspace.create(name));
     for (const std::string& name : def.op(i).output()) {
@@ -320,7 +327,7 @@ void check_net(const NetDef& def, const std::set<std::string>* available, std::v
   if (available) defined.insert(available->begin(), available->end());
   for (int i = 0; i < def.op_size(); ++i) {
     const BoundOp op = bind_op(def.op(i), def.name(), i, Device{}, warnings);
-    if (strict) check_inputs(op, defined);
+    if (strict) check_inputs(def, i, op, defined);
     defined.insert(def.op(i).output().begin(), def.op(i).output().end());
     if (!strict) defined.insert(def.op(i).input().begin(), def.op(i).input().end());
   }

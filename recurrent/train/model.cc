@@ -95,7 +95,9 @@ void set_is_test(NetDef& net) {
 Model read_model(const NetDef& net) {
   if (!net.HasExtension(stepnet::model))
     throw Error(fmt::format("the net \"{}\" does not say how it is trained", net.name()),
-                "add a block [stepnet.model] { init { ... } loss: ... input: ... target: ... logits: ... }");
+                "add arg { name: \"stepnet.model\" n { arg { name: \"init\" n { ... } } arg { name: \"loss\" s: ... } "
+                "... } } with "
+                "loss, input, target and logits");
   const ModelDef& def = net.GetExtension(stepnet::model);
   Model m;
   m.source = m.forward = net;

@@ -47,6 +47,26 @@ TEST(Cli, FeedsAndFetchesArrays) {
   expect("run negative.pbtxt", 2, "error: the net reads \"x\", which holds nothing.");
 }
 
+TEST(Cli, FeedsDrawnValues) {
+  const std::string how = "run negative.pbtxt --feed x=float[2,3] --fetch x --fetch y";
+  const Outcome first = stepnet(how), second = stepnet(how), other = stepnet(how + " --seed 2");
+  EXPECT_EQ(first.code, 0) << first.text();
+  EXPECT_NE(first.out.find("x is float[2, 3]"), std::string::npos);
+  EXPECT_EQ(first.out, second.out);
+  EXPECT_NE(first.out, other.out);
+  expect("run negative.pbtxt --feed x=int64[2] --fetch y", 0, "y is int64[2]\n  0 0\n");
+  expect("run negative.pbtxt --feed x=float[2", 2, "cannot open");
+  expect("run negative.pbtxt --feed x=float[2] --feed x=float[3]", 2, "--feed gives \"x\" twice");
+}
+
+TEST(Cli, AFeedThatNoNetReadsIsAMistake) {
+  expect("run negative.pbtxt --feed X=float[2]", 2,
+         "error: --feed \"X\": no net reads this blob. Did you mean \"x\"?\n");
+  expect("run negative.pbtxt --feed x=float[2] --feed other=float[1]", 2,
+         "--feed \"other\": no net reads this blob.\n");
+  expect("run negative.pbtxt --feed x=float[2] --feed other=float[1] --fetch other", 0, "other = ");
+}
+
 TEST(Cli, AnInitialisationNetFillsBlobs) {
   expect("run negative.pbtxt --init fill_x.pbtxt --fetch y", 0, "y = -2.5\n");
   expect("run negative.pbtxt --init misspelt_field.pbtxt", 2, "misspelt_field.pbtxt:2:27");
@@ -109,13 +129,74 @@ TEST(Cli, FilesThatHoldNothing) {
   }
 }
 
+TEST(Cli, SaysItsVersion) {
+  const Outcome outcome = stepnet("--version");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(outcome.out.starts_with("stepnet 0.")) << outcome.out;
+}
+
+TEST(Cli, AnOperatorBeforeWhatItReads) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("net.pbtxt");
+  testing::write_all(path,
+                     "external_input: 'x'\nop { type: 'Tanh' input: 'h' output: 'y' }\n"
+                     "op { type: 'Negative' input: 'x' output: 'h' }\n");
+  for (const std::string command : {"check ", "run --feed x=float[2] "})
+    expect(command + path, 2,
+           "the input \"h\" is written by operator 1 (Negative), which runs later\n  op  operator 0 (Tanh)");
+}
+
+// A parameter that nothing trains is a mistake more often than not.
+TEST(Cli, CheckWarnsOfParametersThatAreNotTrained) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("net.pbtxt");
+  const std::string model = R"(
+arg { name: "stepnet.model" n {
+  arg { name: "init" n {
+    op { type: "XavierFill" output: "table" arg { name: "shape" ints: 256 ints: 8 } }
+    op { type: "XavierFill" output: "shift" arg { name: "shape" ints: 8 } }
+    op { type: "XavierFill" output: "spare" arg { name: "shape" ints: 8 } }
+  } }
+  arg { name: "loss" s: "loss" } arg { name: "input" s: "tokens" }
+  arg { name: "target" s: "next" } arg { name: "logits" s: "scores" }
+} })";
+  const auto check = [&](const std::string& shift, const std::string& more) {
+    testing::write_all(path, "op { type: 'Gather' input: 'table' input: 'tokens' output: 'rows' }\n" + shift +
+                                 "op { type: 'Add' input: 'rows' input: 'shifted' output: 'scores' "
+                                 "arg { name: 'broadcast' i: 1 } }\n"
+                                 "op { type: 'FlattenToVec' input: 'next' output: 'labels' }\n"
+                                 "op { type: 'Flatten' input: 'scores' output: 'flat' arg { name: 'axis' i: 2 } }\n"
+                                 "op { type: 'SoftmaxWithLoss' input: 'flat' input: 'labels' output: 'p' output: "
+                                 "'loss' }\n" +
+                                 model);
+    return stepnet("check " + more + path);
+  };
+  const std::string read = "op { type: 'Copy' input: 'shift' output: 'shifted' }\n";
+  const std::string stopped = "op { type: 'StopGradient' input: 'shift' output: 'shifted' }\n";
+  const std::string spare = "warning: no operator of the net \"\" reads the parameter \"spare\"\n";
+  Outcome outcome = check(read, "");
+  EXPECT_EQ(outcome.code, 0) << outcome.text();
+  EXPECT_EQ(outcome.err, spare);
+  EXPECT_NE(outcome.out.find("no mistakes found, but see the warnings\n"), std::string::npos);
+  outcome = check(stopped, "");
+  EXPECT_EQ(
+      outcome.err,
+      "warning: the gradient of \"loss\" does not reach the parameter \"shift\": it will not be trained\n" + spare);
+  EXPECT_EQ(check(read, "--strict ").code, 2);
+}
+
 TEST(Cli, UsageMistakes) {
   expect("", 2, "subcommand is required");
   expect("run", 2, "FILE is required");
   expect("run add.pbtxt --as nett", 2, "--as");
   expect("run add.pbtxt --no-such-option", 2, "--no-such-option");
   expect("run add.pbtxt --every 0", 2, "--every");
-  expect("run add.pbtxt --feed x", 2, "error: --feed takes BLOB=FILE.npy, but is \"x\"\n");
+  expect("run add.pbtxt --feed x", 2,
+         "error: --feed takes BLOB=FILE.npy, or BLOB=TYPE[SIZE,...] for values that are drawn, but is \"x\"\n");
+  expect("trian", 2, "error: there is no command \"trian\". Did you mean \"train\"?\n  fix see stepnet --help\n");
+  expect("fly", 2, "error: there is no command \"fly\".\n");
+  expect("ops Lstm", 2, "there is no operator \"Lstm\". Did you mean \"LSTM\"");
+  expect("ops fc", 2, "there is no operator \"fc\". Did you mean \"FC\"");
   expect("run add.pbtxt --fetch d", 2, "\"d\"");
   expect("run add.pbtxt --device cuda", 2, "CUDA");
   for (const std::string command : {"", "run ", "check ", "expand "}) expect(command + "--help", 0, "Usage: stepnet");

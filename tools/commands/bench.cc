@@ -16,6 +16,7 @@
 #include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
+#include "tools/commands/cli/feeds.h"
 #include "tools/commands/cli/net_file.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/cli/usage.h"
@@ -64,7 +65,7 @@ class BenchCommand {
     files_ = root_of(options_.root);
     net_ = load_net(options_.file);
     if (!options_.init.empty()) init_ = load_net(options_.init);
-    read_feeds();
+    feeds_ = read_feeds(options_.feeds);
     parameters_ = parse_types("--parameter", options_.parameters);
     BenchResult result;
     result.net = net_.name().empty() ? options_.file : net_.name();
@@ -84,25 +85,10 @@ class BenchCommand {
   }
 
  private:
-  // The type of a blob, or a file with its values.
-  void read_feeds() {
-    std::vector<std::string> types;
-    for (const std::string& given : options_.feeds) {
-      if (!given.ends_with(".npy")) {
-        types.push_back(given);
-        continue;
-      }
-      const auto [blob, path] = parse_feed(given);
-      values_[blob] = read_npy(path);
-    }
-    feeds_ = parse_types("--feed", types);
-    for (const auto& [blob, value] : values_) feeds_[blob] = TensorType::of(value.dtype(), value.shape());
-  }
-
   std::unique_ptr<NetSession> session(Device device) const {
     std::optional<Model> model = model_in(net_, options_.batch, options_.timesteps);
     if (!options_.train) {
-      ForwardOptions forward{.feeds = feeds_, .parameters = parameters_, .init = model ? model->init : init_};
+      ForwardOptions forward{.feeds = feeds_.types, .parameters = parameters_, .init = model ? model->init : init_};
       forward.plan_memory = true;
       forward.device = device;
       forward.files = files_;
@@ -112,7 +98,7 @@ class BenchCommand {
     training.model.device = training.device = device;
     training.model.files = files_;
     training.optimizer = options_.optimizer;
-    training.feeds = feeds_;
+    training.feeds = feeds_.types;
     training.parameters = parameters_;
     training.plan_memory = true;
     return training_net_session(training);
@@ -120,27 +106,14 @@ class BenchCommand {
 
   // Small numbers where only types were given, so that nothing overflows however long the net is trained.
   void fill(NetSession& made) const {
-    for (const Types* types : {&feeds_, &parameters_})
+    for (const Types* types : {&feeds_.types, &parameters_})
       for (const auto& [name, type] : *types) {
         Tensor& blob = made.blobs.at(name).tensor();
-        if (const auto given = values_.find(name); given != values_.end())
+        if (const auto given = feeds_.values.find(name); given != feeds_.values.end())
           blob.copy_from(on_device(given->second, blob.device()));
         else if (is_floating(type.dtype))
-          blob.copy_from(on_device(drawn(name, type), blob.device()));
+          blob.copy_from(on_device(drawn(name, type, options_.seed), blob.device()));
       }
-  }
-
-  Tensor drawn(const std::string& name, const TensorType& type) const {
-    Tensor value = Tensor::empty(type.dtype, type.shape);
-    const uint64_t key = random_key(options_.seed, "bench", name, 0, 0);
-    for (int64_t i = 0; i < value.size(); ++i) {
-      const double number = 0.2 * random_uniform(key, static_cast<uint64_t>(i)) - 0.1;
-      if (type.dtype == DType::float64)
-        value.data<double>()[i] = number;
-      else if (type.dtype == DType::float32)
-        value.data<float>()[i] = static_cast<float>(number);
-    }
-    return value;
   }
 
   void measure(BenchResult& result) const {
@@ -227,8 +200,8 @@ class BenchCommand {
   const BenchOptions& options_;
   NetDef net_, init_;
   FileRootPtr files_;
-  Types feeds_, parameters_;
-  std::map<std::string, Tensor> values_;
+  Feeds feeds_;
+  Types parameters_;
 };
 
 }  // namespace

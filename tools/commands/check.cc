@@ -60,15 +60,16 @@ class Check {
 
   void run() {
     LoadedFile file = load_expanded(options_.file, options_.as);
-    Warnings warnings;
-    check_structure(file, warnings);
-    if (options_.strict) warnings.refuse();
+    check_structure(file, warnings_);
+    if (options_.strict) warnings_.refuse();
     if (file.is_plan())
       check_plan_nets(file.plan());
     else
       check_one(file.net());
-    warnings.print();
-    print_text("no mistakes found\n");
+    if (options_.strict) warnings_.refuse();
+    const bool warned = !warnings_.list.empty();
+    warnings_.print();
+    print_text("no mistakes found{}\n", warned ? ", but see the warnings" : "");
   }
 
  private:
@@ -140,16 +141,25 @@ class Check {
     const GradientResult result = add_gradient_operators(both, request);
     infer_net(both, known_);
     std::vector<std::string> names;
+    std::set<std::string> unread = parameters_;
     for (const std::string& name : read_from_outside(net)) {
       const auto it = result.gradients.find(name);
-      if (it != result.gradients.end() && it->second.defined()) names.push_back(name);
+      const bool has_gradient = it != result.gradients.end() && it->second.defined();
+      if (has_gradient) names.push_back(name);
+      if (unread.erase(name) > 0 && !has_gradient && is_floating(known_[name].dtype))
+        warnings_.list.push_back(fmt::format(
+            "the gradient of \"{}\" does not reach the parameter \"{}\": it will not be trained", loss, name));
     }
+    for (const std::string& name : unread)
+      warnings_.list.push_back(
+          fmt::format("no operator of the net \"{}\" reads the parameter \"{}\"", net.name(), name));
     print_text("  {:<11} of {}, by {} more, for {}\n", "gradients", loss,
                counted(both.op_size() - result.first_gradient_op, "operator"), list_text(names));
   }
 
   CheckOptions options_;
   FileRootPtr files_;
+  Warnings warnings_;
   Types known_;
   std::set<std::string> parameters_, checked_;
 };

@@ -35,6 +35,7 @@ void load_plugin(const std::string& path) {
 int run_command(int argc, char** argv) {
   CLI::App app("Trains and runs recurrent networks that are written as protobuf text in the Caffe2 format.", "stepnet");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "stepnet " STEPNET_VERSION);
   app.set_help_all_flag("--help-all", "Help of all subcommands");
   app.add_option("--plugin", "A shared library with operators; may be repeated, before the subcommand")
       ->each(load_plugin)

@@ -7,11 +7,13 @@
 #include "core/nearest.h"
 #include "core/net/dataflow.h"
 #include "core/operator/anomaly.h"
+#include "core/operator/nets_inside.h"
 #include "stepnet/plan.h"
 #include "stepnet/tensor.h"
 #include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
+#include "tools/commands/cli/feeds.h"
 #include "tools/commands/cli/net_file.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/cli/profile_table.h"
@@ -58,6 +60,8 @@ class RunCommand {
       nets.push_back(&init);
     }
     require_watched();
+    feeds_ = read_feeds(options_.feeds);
+    require_fed();
     check_structure(file_, warnings_);
     if (!options_.init.empty()) check_net(init, nullptr, &warnings_.list);
     if (options_.strict) warnings_.refuse();
@@ -117,15 +121,15 @@ class RunCommand {
   }
 
   void feed() {
-    for (const std::string& text : options_.feeds) {
-      const auto [blob, path] = parse_feed(text);
-      workspace_.tensor(blob) = read_npy(path);
+    for (const auto& [blob, type] : feeds_.types) {
+      const auto given = feeds_.values.find(blob);
+      workspace_.tensor(blob) = given != feeds_.values.end() ? given->second : drawn(blob, type, options_.seed);
     }
   }
 
   void move_feeds() {
-    for (const std::string& text : options_.feeds) {
-      Tensor& value = workspace_.tensor(parse_feed(text).first);
+    for (const auto& [blob, type] : feeds_.types) {
+      Tensor& value = workspace_.tensor(blob);
       value = on_device(value, device());
     }
   }
@@ -217,6 +221,31 @@ class RunCommand {
       write_npy(path, workspace_.fetch(name));
   }
 
+  // What is fed must be read by some net or step of a plan, or be fetched.
+  void require_fed() {
+    std::set<std::string> read;
+    for (NetDef* net : nets_of(file_))
+      for_each_net(*net, [&](const NetDef& inner) {
+        read.insert(inner.external_input().begin(), inner.external_input().end());
+        for (const OperatorDef& op : inner.op()) {
+          read.insert(op.input().begin(), op.input().end());
+          read.insert(op.control_input().begin(), op.control_input().end());
+        }
+      });
+    if (file_.is_plan()) add_stops(file_.plan().execution_step(), read);
+    for (const std::string& text : options_.fetches) read.insert(split(text).first);
+    for (const auto& [blob, type] : feeds_.types)
+      require(read.count(blob) > 0, "--feed \"{}\": no net reads this blob.{}", blob, Nearest{blob, read});
+  }
+
+  template <class Steps>
+  static void add_stops(const Steps& steps, std::set<std::string>& names) {
+    for (const ExecutionStep& step : steps) {
+      names.insert(step.should_stop_blob());
+      add_stops(step.substep(), names);
+    }
+  }
+
   void require_watched() {
     std::vector<std::string> names;
     for (const NetDef* net : nets_of(file_))
@@ -227,6 +256,7 @@ class RunCommand {
   }
 
   RunOptions options_;
+  Feeds feeds_;
   LoadedFile file_;
   Workspace workspace_;
   Warnings warnings_;
@@ -251,7 +281,8 @@ void add_run_command(CLI::App& app) {
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))
       ->type_name("DEVICE");
-  list("--feed", o->feeds, "BLOB=FILE.npy", "Give a blob its value; may be repeated");
+  list("--feed", o->feeds, "BLOB=FILE.npy|TYPE[SIZE,...]",
+       "Give a blob its value, or draw values of a type; may be repeated");
   list("--fetch", o->fetches, "BLOB[=FILE.npy]", "Print a blob at the end, or write it; may be repeated");
   command->add_option("--init", o->init, "A net to run once before, for parameters")->type_name("NET");
   add_root_option(*command, o->root);

@@ -66,6 +66,8 @@ void TrainCommand::run() {
                   trainer.parameter_count(), trainer.vocabulary_size(), trainer.training_bytes(),
                   trainer.validation_bytes(), trainer.options().batch, trainer.options().timesteps));
   if (options.resume) display.line(fmt::format("going on after iteration {}", trainer.iteration()));
+  if (options.out.empty() && !options.resume)
+    display.line("the result will not be kept: --out FOLDER keeps checkpoints, metrics and parameters");
   TrainResult result;
   with_estimate([&] { result = trainer.run(); }, place, session);
   display.line("");

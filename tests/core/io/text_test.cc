@@ -109,11 +109,18 @@ TEST(Text, UnknownExtensionsNameTheNearest) {
 
 TEST(Text, OtherMistakesHaveAPlace) {
   EXPECT_EQ(parse_error("op {\n type: 3 }"), "Expected string, got: 3\n  in  net.pbtxt:2:8");
-  EXPECT_EQ(parse_error("op {\n\ttype: \"A\""), "Expected identifier, got: \n  in  net.pbtxt:2:11");
+  EXPECT_EQ(parse_error("op {\n\ttype: \"A\""),
+            "the text ends, but the { of line 1, column 4 is not closed\n  in  net.pbtxt:2:11");
   EXPECT_EQ(parse_error("name: \"a\"\n name: \"b\""),
             "Non-repeated field \"name\" is specified multiple times.\n  in  net.pbtxt:2:2");
   EXPECT_EQ(parse_error("op { type: \"A\"\n  [stepnet.recurrent] { } }"),
             "required field \"(stepnet.recurrent).step_net\" is missing\n  in  net.pbtxt:1:1");
+}
+
+TEST(Text, AnUnclosedBraceIsShown) {
+  EXPECT_EQ(parse_error("name: \"{\" # {\nop {\n  type: \"A\"\n  arg { name: \"x\"\n}\n"),
+            "the text ends, but the { of line 2, column 4 is not closed\n  in  net.pbtxt:6:1");
+  EXPECT_EQ(parse_error("op { type: \"A\" } }"), "Expected identifier, got: }\n  in  net.pbtxt:1:18");
 }
 
 TEST(Text, NestedTextIsParsedAndPlaced) {

@@ -221,6 +221,7 @@ TEST_F(TrainCommandTest, AStoppedRunThatSavedNothingSaysSo) {
   command.send(SIGINT);
   const Outcome outcome = command.wait();
   EXPECT_EQ(outcome.code, 130);
+  testing::expect_contains(outcome.err, "the result will not be kept: --out FOLDER keeps checkpoints");
   testing::expect_contains(outcome.out, "nothing was saved, because no folder was given by --out\n");
 }
 

@@ -44,7 +44,14 @@ std::string unknown_text(const CLI::App& command) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     return fmt::format("there is no option {}.{}", option_name(extra), suggest(option_name(extra), names));
   }
-  return extras.empty() ? "" : fmt::format("the argument \"{}\" is one too many", extras[0]);
+  if (extras.empty()) return "";
+  // Without a subcommand the first word should have been one.
+  if (const auto subcommands = command.get_subcommands({}); !subcommands.empty()) {
+    std::vector<std::string> names;
+    for (const CLI::App* subcommand : subcommands) names.push_back(subcommand->get_name());
+    return fmt::format("there is no command \"{}\".{}", extras[0], suggest(extras[0], names));
+  }
+  return fmt::format("the argument \"{}\" is one too many", extras[0]);
 }
 
 }  // namespace
@@ -124,7 +131,8 @@ void refuse_usage(const CLI::App& app, const CLI::ParseError& e) {
   if (const auto parsed = app.get_subcommands(); !parsed.empty()) command = parsed[0];
   const std::string call = command == &app ? app.get_name() : app.get_name() + " " + command->get_name();
   std::string unknown;
-  if (dynamic_cast<const CLI::ExtrasError*>(&e)) unknown = unknown_text(*command);
+  const bool lacks_command = dynamic_cast<const CLI::RequiredError*>(&e) && command == &app;
+  if (dynamic_cast<const CLI::ExtrasError*>(&e) || lacks_command) unknown = unknown_text(*command);
   throw Error(unknown.empty() ? e.what() : unknown, fmt::format("see {} --help", call));
 }
 
