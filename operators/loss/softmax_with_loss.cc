@@ -214,7 +214,7 @@ OpBuilder<Args>& add_args(OpBuilder<Args>& builder) {
       .arg("only_loss", static_cast<bool Args::*>(&LossArgs::only_loss), false, "accepted, and makes no difference");
   if constexpr (std::is_same_v<Args, LossArgs>) {
     builder.arg("label_prob", &LossArgs::label_prob, false, "T holds a distribution per row, not a label")
-        .arg("axis", &LossArgs::axis, 1, "where a row of X begins")
+        .arg("axis", &LossArgs::axis, 1, "where a row of X begins, which has all dimensions from there on")
         .ignored_args({"order"});
   } else {
     builder.arg("order", &SpatialLossArgs::order, std::string("NCHW"), "the classes are in dimension 1",

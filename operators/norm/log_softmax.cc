@@ -104,7 +104,8 @@ REGISTER(log_softmax) {
   return op<LogSoftmaxArgs>("LogSoftmax")
       .doc(
           "The logarithm of Softmax, over everything from axis on, exact also where Softmax is too small for its type.")
-      .arg("axis", &LogSoftmaxArgs::axis, 1, "where a row begins")
+      .arg("axis", &LogSoftmaxArgs::axis, 1,
+           "where a row begins, which has all dimensions from there on: with 1, [2, 3, 4] is 2 rows of 12")
       .ignored_args({"order"})
       .input("X", "scores, any shape of more than axis dimensions")
       .output("Y", "logarithms of probabilities", like("X"))

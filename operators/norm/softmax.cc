@@ -81,7 +81,8 @@ std::vector<Value> body(Formula& f) {
 REGISTER(softmax) {
   return op<SoftmaxArgs>("Softmax")
       .doc("Exponentials divided by their sum, over everything from axis on.")
-      .arg("axis", &SoftmaxArgs::axis, 1, "where a row begins")
+      .arg("axis", &SoftmaxArgs::axis, 1,
+           "where a row begins, which has all dimensions from there on: with 1, [2, 3, 4] is 2 rows of 12")
       .ignored_args({"order"})
       .input("X", "scores, any shape of more than axis dimensions")
       .output("Y", "probabilities", like("X"))

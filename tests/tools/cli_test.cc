@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 
+#include "core/io/npy.h"
+#include "stepnet/tensor.h"
+#include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 
 namespace stepnet::cli_test {
@@ -57,6 +61,15 @@ TEST(Cli, FeedsDrawnValues) {
   expect("run negative.pbtxt --feed x=int64[2] --fetch y", 0, "y is int64[2]\n  0 0\n");
   expect("run negative.pbtxt --feed x=float[2", 2, "cannot open");
   expect("run negative.pbtxt --feed x=float[2] --feed x=float[3]", 2, "--feed gives \"x\" twice");
+}
+
+TEST(Cli, WarnsOfWhatIsFedAndNotFinite) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("x.npy");
+  write_npy(path, Tensor::of<float>({2, 2}, {1, 2, NAN, 4}));
+  const Outcome outcome = stepnet("run negative.pbtxt --feed x=" + path);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "warning: what is fed to \"x\" is nan at [1, 0]\n");
 }
 
 TEST(Cli, AFeedThatNoNetReadsIsAMistake) {

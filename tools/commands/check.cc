@@ -140,6 +140,9 @@ class Check {
     request.wanted = parameters_;
     const GradientResult result = add_gradient_operators(both, request);
     infer_net(both, known_);
+    if (const TensorType& type = known_[loss]; options_.loss.empty() && type.known && type.shape.size() != 1)
+      throw Error(fmt::format("the model's loss \"{}\" is {}, but must be one number", loss, type.str()),
+                  "end the net with an operator that makes one of it, such as AveragedLoss");
     std::vector<std::string> names;
     std::set<std::string> unread = parameters_;
     for (const std::string& name : read_from_outside(net)) {

@@ -123,6 +123,7 @@ class RunCommand {
   void feed() {
     for (const auto& [blob, type] : feeds_.types) {
       const auto given = feeds_.values.find(blob);
+      if (given != feeds_.values.end()) warn_of_values(blob, given->second);
       workspace_.tensor(blob) = given != feeds_.values.end() ? given->second : drawn(blob, type, options_.seed);
     }
   }
@@ -219,6 +220,13 @@ class RunCommand {
       print_text("{}\n", blob_text(name, workspace_.at(name)));
     else
       write_npy(path, workspace_.fetch(name));
+  }
+
+  static void warn_of_values(const std::string& blob, const Tensor& value) {
+    const ValueRange range = range_of(value);
+    if (!range.finite())
+      print_note("warning: what is fed to \"{}\" is {} at {}\n", blob, range.first_value,
+                 index_text(value.shape(), range.first));
   }
 
   // What is fed must be read by some net or step of a plan, or be fetched.
