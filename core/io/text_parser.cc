@@ -5,6 +5,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
+#include <algorithm>
 #include <cctype>
 
 #include "core/io/extensions.h"
@@ -100,7 +101,7 @@ std::string with_names_of_today(std::string text) {
     if (text.compare(i, old.size(), old) == 0 && !in_name(i + old.size()) && (i == 0 || !in_name(i - 1)))
       places.push_back(i);
   });
-  for (const size_t at : places) text.replace(at, old.size(), now);
+  for (const size_t at : places) std::ranges::copy(now, text.begin() + static_cast<std::ptrdiff_t>(at));
   return text;
 }
 
