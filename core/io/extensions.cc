@@ -142,7 +142,7 @@ template <class Owner>
 void take_all(Owner& owner, const OperatorDef* at) {
   auto& args = *owner.mutable_arg();
   for (int i = 0; i < args.size(); ++i) {
-    if (!args.Get(i).name().starts_with("stepnet.")) continue;
+    if (!is_extension(args.Get(i))) continue;
     const std::string name = args.Get(i).name();
     const Reader reader{name};
     const FieldDescriptor* f = DescriptorPool::generated_pool()->FindExtensionByName(name);

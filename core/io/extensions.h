@@ -24,6 +24,9 @@
 
 namespace stepnet {
 
+// True if the argument carries an extension, or claims to.
+inline bool is_extension(const Argument& arg) { return arg.name().starts_with("stepnet."); }
+
 // Puts what arguments of the operator, or of the net itself, carry into its extensions. Throws Error that says which
 // field is wrong, and where the operator stands that gives it.
 void take_extensions(OperatorDef& op);

@@ -155,7 +155,8 @@ class Annotator {
  public:
   explicit Annotator(const SourceText& source) : source_(source) {}
 
-  void net(NetDef& net, const Tree* tree, size_t at, int depth) const {
+  // `carries`: it stands for a message (core/io/extensions.h), so its arguments are fields, of which some are nets.
+  void net(NetDef& net, const Tree* tree, size_t at, int depth, bool carries = false) const {
     if (tree && source_.file_place(at).line > 0) set_place(*net.MutableExtension(net_source), at);
     const FieldDescriptor* ops = field_of(NetDef::descriptor(), "op");
     for (int i = 0; i < net.op_size(); ++i)
@@ -167,7 +168,8 @@ class Annotator {
     }
     const FieldDescriptor* args = field_of(NetDef::descriptor(), "arg");
     for (int i = 0; i < net.arg_size(); ++i)
-      arg(*net.mutable_arg(i), nullptr, subtree(tree, args, i), place_of(tree, args, i, at), depth + 1);
+      if (carries || is_extension(net.arg(i)))
+        arg(*net.mutable_arg(i), nullptr, subtree(tree, args, i), place_of(tree, args, i, at), depth + 1);
     take_extensions(net);
     check_complete(net, at);
   }
@@ -178,8 +180,9 @@ class Annotator {
   }
 
  private:
-  void nested(NetDef& inner, const Tree* tree, const FieldDescriptor* field, int index, size_t at, int depth) const {
-    net(inner, subtree(tree, field, index), place_of(tree, field, index, at), depth);
+  void nested(NetDef& inner, const Tree* tree, const FieldDescriptor* field, int index, size_t at, int depth,
+              bool carries = false) const {
+    net(inner, subtree(tree, field, index), place_of(tree, field, index, at), depth, carries);
   }
 
   void op(OperatorDef& op, const Tree* tree, size_t at, int depth) const {
@@ -198,7 +201,8 @@ class Annotator {
   }
 
   void arg(Argument& arg, const OpSpec* spec, const Tree* tree, size_t at, int depth) const {
-    if (arg.has_n()) nested(*arg.mutable_n(), tree, field_of(Argument::descriptor(), "n"), -1, at, depth + 1);
+    if (arg.has_n())
+      nested(*arg.mutable_n(), tree, field_of(Argument::descriptor(), "n"), -1, at, depth + 1, is_extension(arg));
     for (int i = 0; i < arg.nets_size(); ++i)
       nested(*arg.mutable_nets(i), tree, field_of(Argument::descriptor(), "nets"), i, at, depth + 1);
     if (arg.has_n() || arg.s().empty() || !spec || !holds_net(*spec, arg.name())) return;

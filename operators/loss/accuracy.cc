@@ -22,12 +22,12 @@ void infer(const AccuracyArgs&, ShapeCall& c) {
 }
 
 template <class T>
-void forward(const AccuracyArgs& a, const Tensor& xs, const Tensor& labels, Out<float> y) {
-  const int64_t rows = xs.dim(0), classes = xs.dim(1);
+void forward(const AccuracyArgs& a, In<T> x, const Tensor& labels, Out<float> y, Call& call) {
+  const int64_t rows = call.in(0).dim(0), classes = call.in(0).dim(1);
   int64_t right = 0;
   with_labels(labels, classes, [&](auto label) {
     for (int64_t n = 0; n < rows; ++n)
-      right += is_among_best(xs.data<T>() + n * classes, classes, static_cast<int64_t>(label[n]), a.top_k) ? 1 : 0;
+      right += is_among_best(x.data() + n * classes, classes, static_cast<int64_t>(label[n]), a.top_k) ? 1 : 0;
   });
   y[0] = rows == 0 ? 0.0F : static_cast<float>(static_cast<double>(right) / static_cast<double>(rows));
 }

@@ -53,7 +53,6 @@ OpBuilder<HuberArgs> loss(const char* type, const char* bound, const char* doc) 
       .example({"X=2,3", "Y=2,3"})
       .example({"X=3,4,-3..3", "Y=3,4"}, {std::string(bound) + "=0.5"})
       .example({"X=0,2", "Y=0,2"})
-      .flops([](const auto&, const ShapeCall& c) { return 4 * input_size(c, 0) + 1; })
       .precision(Precision::float32);
   return b;
 }
@@ -61,6 +60,7 @@ OpBuilder<HuberArgs> loss(const char* type, const char* bound, const char* doc) 
 REGISTER(huber_loss) {
   return loss("HuberLoss", "delta",
               "The mean of a function of the differences: half the square up to delta, and a line from there on.")
+      .flops([](const auto&, const ShapeCall& c) { return 5 * input_size(c, 0) + 1; })
       .cpu(forward<float, false>, forward<double, false>)
       .derivatives({"X", "Y"}, [](Formula& f) { return derivatives(f, false); });
 }
@@ -69,6 +69,7 @@ REGISTER(smooth_l1_loss) {
   return loss("SmoothL1Loss", "beta",
               "The mean of the differences' sizes, with a parabola in place of the edge at 0: HuberLoss divided by "
               "beta.")
+      .flops([](const auto&, const ShapeCall& c) { return 5 * input_size(c, 0) + 2; })
       .cpu(forward<float, true>, forward<double, true>)
       .derivatives({"X", "Y"}, [](Formula& f) { return derivatives(f, true); });
 }

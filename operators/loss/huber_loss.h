@@ -12,8 +12,8 @@ struct HuberArgs {
 
 // d^2 / 2 up to the bound, and from there on a line that continues it.
 constexpr double huber(double difference, double bound) {
-  const double size = std::abs(difference);
-  return size < bound ? 0.5 * difference * difference : bound * (size - 0.5 * bound);
+  const double size = std::abs(difference), part = size < bound ? size : bound;
+  return part * (size - 0.5 * part);
 }
 
 }  // namespace stepnet

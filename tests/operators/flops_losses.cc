@@ -20,11 +20,27 @@ Reference huber(const char* name, bool divided) {
     const Counted bound = c.arg(name, 1);
     Counted sum;
     for (size_t i = 0; i < c.x(0).v.size(); ++i) {
-      const Counted d = c.x(0).v[i] - c.x(1).v[i], size = abs(d);
-      sum += size < bound ? 0.5 * d * d : bound * (size - 0.5 * bound);
+      const Counted size = abs(c.x(0).v[i] - c.x(1).v[i]), part = min(size, bound);
+      sum += part * (size - 0.5 * part);
     }
-    c.y(0)[0] = sum / std::max(1.0, static_cast<double>(c.x(0).size())) / (divided ? bound : Counted(1));
+    c.y(0)[0] = sum / std::max(1.0, static_cast<double>(c.x(0).size()));
+    if (divided) c.y(0)[0] = c.y(0)[0] / bound;
   };
+}
+
+// It counts rows, which is no arithmetic.
+void accuracy(CountedCall& c) {
+  const int64_t classes = c.x(0).shape[1], top = c.whole("top_k", 1);
+  double right = 0;
+  const auto score = [&](int64_t n, int64_t j) { return c.x(0).v[n * classes + j].value; };
+  for (int64_t n = 0; n < c.x(0).shape[0]; ++n) {
+    const auto label = static_cast<int64_t>(c.x(1).v[n].value);
+    int64_t before = 0;
+    for (int64_t j = 0; j < classes; ++j)
+      before += score(n, j) > score(n, label) || (score(n, j) == score(n, label) && j < label) ? 1 : 0;
+    right += before < top ? 1 : 0;
+  }
+  c.y(0)[0] = Counted(right / std::max(1.0, static_cast<double>(c.x(0).shape[0])));
 }
 
 void cross_entropy(CountedCall& c) {
@@ -196,6 +212,7 @@ void target_gradient(CountedCall& c) {
 
 void add_loss_references(References& r) {
   r["MSELoss"] = mse;
+  r["Accuracy"] = accuracy;
   r["HuberLoss"] = huber("delta", false);
   r["SmoothL1Loss"] = huber("beta", true);
   r["CrossEntropy"] = cross_entropy;

@@ -156,7 +156,7 @@ TEST(Cli, AnOperatorBeforeWhatItReads) {
                      "op { type: 'Negative' input: 'x' output: 'h' }\n");
   for (const std::string command : {"check ", "run --feed x=float[2] "})
     expect(command + path, 2,
-           "the input \"h\" is written by operator 1 (Negative), which runs later\n  op  operator 0 (Tanh)");
+           "Tanh: the input \"h\" is written by operator 1 (Negative), which runs later\n  in  " + path + ":2:1");
 }
 
 // A parameter that nothing trains is a mistake more often than not.

@@ -21,9 +21,9 @@ TensorProto raw_proto(const Tensor& tensor) {
 }
 
 TEST(RawTensors, OfEveryTypeOfNumbers) {
-  for (const Tensor& t :
-       {normal<float>({2, 3}), normal<double>({4}), integers<int32_t>({5}, -9, 9), integers<int64_t>({2, 1}, -9, 9),
-        integers<bool>({3}, 0, 1), integers<uint8_t>({4}, 0, 255), normal<float>({0, 2}), normal<float>({})}) {
+  for (const Tensor& t : {normal<float>({2, 3}), normal<double>({4}), integers<int32_t>({5}, -9, 9),
+                          integers<int64_t>({2, 1}, -9, 9), integers<bool>({3}, 0, 1),
+                          Tensor::of<uint8_t>({4}, {0, 1, 128, 255}), normal<float>({0, 2}), normal<float>({})}) {
     const Tensor read = tensor_from_proto(raw_proto(t));
     EXPECT_EQ(read.dtype(), t.dtype());
     EXPECT_EQ(compare(read, t, 0), "") << t.str();

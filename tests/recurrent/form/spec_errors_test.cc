@@ -211,7 +211,7 @@ std::vector<BadNet> bad_full_forms() {
       {"NoBackwardStepNet", [](NetDef& net) { remove_arg(net, "backward_step_net"); },
        "RecurrentNetwork: it has no backward step net, so it only runs forward"},
       {"UnknownOperator", with_step("step_net", {"s = Sum(x_t, h_prev, p)", "h = Tanhh(s)"}),
-       "Tanhh: there is no operator \"Tanhh\". Did you mean \"Tanh\"?"},
+       "Tanhh: there is no operator \"Tanhh\". Did you mean \"Tanh\" or \"Tan\"?"},
       {"UnknownOperatorBackward", with_step("backward_step_net", {"s_grad = TanhGradien(h, h_grad)"}),
        "TanhGradien: there is no operator \"TanhGradien\". Did you mean \"TanhGradient\"?"},
       {"UnknownBlob", with_step("step_net", {"s = Sum(x_t, h_prev, q)", "h = Tanh(s)"}),
@@ -293,7 +293,7 @@ std::vector<BadNet> bad_short_forms() {
        "RecurrentNetwork: the sequence \"X\" is given twice\n"
        "  fix let the step net read one input where it needs it"},
       {"UnknownSequence", def([](RecurrentDef& d) { d.mutable_sequence(0)->set_outer("x"); }),
-       "RecurrentNetwork: the sequence \"x\" is no input of the operator."},
+       "RecurrentNetwork: the sequence \"x\" is no input of the operator. Did you mean \"X\"?"},
       {"SequenceIsTheTimestep", def([](RecurrentDef& d) { d.set_timestep("x_t"); }),
        "RecurrentNetwork: the step net's input \"x_t\" is given twice, as a timestep too"},
       {"NeitherInitialNorSize", state([](StateLink& s) { s.clear_initial(); }),
