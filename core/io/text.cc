@@ -11,9 +11,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/io/extensions.h"
 #include "core/io/files.h"
 #include "core/io/text_parser.h"
+#include "core/operator/extensions.h"
 #include "core/operator/nets_inside.h"
 #include "stepnet/error.h"
 

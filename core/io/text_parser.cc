@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "core/io/extensions.h"
+#include "core/operator/extensions.h"
 #include "stepnet/op_spec.h"
 
 namespace stepnet {
@@ -155,7 +155,8 @@ class Annotator {
  public:
   explicit Annotator(const SourceText& source) : source_(source) {}
 
-  // `carries`: it stands for a message (core/io/extensions.h), so its arguments are fields, of which some are nets.
+  // `carries`: it stands for a message (core/operator/extensions.h), so its arguments are fields, of which some are
+  // nets.
   void net(NetDef& net, const Tree* tree, size_t at, int depth, bool carries = false) const {
     if (tree && source_.file_place(at).line > 0) set_place(*net.MutableExtension(net_source), at);
     const FieldDescriptor* ops = field_of(NetDef::descriptor(), "op");

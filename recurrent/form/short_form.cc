@@ -8,6 +8,7 @@
 #include "core/nearest.h"
 #include "core/net/dataflow.h"
 #include "core/net/expansions.h"
+#include "core/operator/extensions.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/form/layer_ops.h"
@@ -255,6 +256,7 @@ REGISTER(short_form) {
 }  // namespace
 
 void expand_recurrent(NetDef& net) {
+  take_all_extensions(net);
   expand_net(net, "", false);
   if (net.HasExtension(model) && net.GetExtension(model).has_init())
     expand_recurrent(*net.MutableExtension(model)->mutable_init());

@@ -1,10 +1,12 @@
 // Stepnet's messages in ordinary arguments: the same as in brackets, printed so, and with their mistakes said.
-#include "core/io/extensions.h"
+#include "core/operator/extensions.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
+#include "recurrent/form/short_form.h"
+#include "stepnet/arguments.h"
 #include "stepnet/error.h"
 #include "stepnet/text.h"
 #include "tests/core/errors.h"
@@ -107,6 +109,22 @@ TEST(Extensions, AreWrittenAsArguments) {
   NetDef read = load_net(folder.file("net.pb"));
   strip_sources(read);
   EXPECT_EQ(read.DebugString(), message_of(kInBrackets));
+}
+
+// As a program may do that parses nets by itself.
+TEST(Extensions, AreTakenWhereANetIsExpanded) {
+  for (const char* text : {kInArguments, kInBrackets}) {
+    NetDef net;
+    ASSERT_TRUE(net.ParseFromString(to_binary(parse_net_text(text))));
+    take_all_extensions(net);
+    EXPECT_EQ(net.DebugString(), message_of(text));
+    take_all_extensions(net);
+    EXPECT_EQ(net.DebugString(), message_of(text));
+  }
+  NetDef cell;
+  ASSERT_TRUE(cell.ParseFromString(to_binary(load_net(source_path("tools/examples/lstm.pbtxt")))));
+  expand_recurrent(cell);
+  EXPECT_NE(find_arg(cell.op(0), "step_net"), nullptr);
 }
 
 TEST(Extensions, AreReadInNetsOfArguments) {

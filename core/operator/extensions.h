@@ -32,6 +32,8 @@ inline bool is_extension(const Argument& arg) { return arg.name().starts_with("s
 void take_extensions(OperatorDef& op);
 void take_extensions(NetDef& net);
 
+// The same for the net and all nets in it, for nets that did not come through stepnet/text.h.
+void take_all_extensions(NetDef& net);
 // The reverse, for the net and all nets in it.
 void carry_extensions(NetDef& net);
 

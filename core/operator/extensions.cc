@@ -1,4 +1,4 @@
-#include "core/io/extensions.h"
+#include "core/operator/extensions.h"
 
 #include <fmt/ranges.h>
 
@@ -249,6 +249,24 @@ void carry_all(Owner& owner) {
 
 void take_extensions(OperatorDef& op) { take_all(op, &op); }
 void take_extensions(NetDef& net) { take_all(net, nullptr); }
+
+void take_all_extensions(NetDef& net) {
+  const auto take_inside = [](Argument& arg) {
+    if (arg.has_n()) take_all_extensions(*arg.mutable_n());
+    // Of a net that stands for a message, arguments are fields.
+    if (is_extension(arg) && arg.has_n())
+      for (Argument& field : *arg.mutable_n()->mutable_arg())
+        if (field.has_n()) take_all_extensions(*field.mutable_n());
+    for (NetDef& inner : *arg.mutable_nets()) take_all_extensions(inner);
+  };
+  for (OperatorDef& op : *net.mutable_op()) {
+    for (Argument& arg : *op.mutable_arg()) take_inside(arg);
+    take_extensions(op);
+  }
+  for (Argument& arg : *net.mutable_arg())
+    if (is_extension(arg)) take_inside(arg);
+  take_extensions(net);
+}
 
 void carry_extensions(NetDef& net) {
   for (OperatorDef& op : *net.mutable_op()) {
