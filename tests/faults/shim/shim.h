@@ -62,8 +62,10 @@ long carry_out(Call& call, Perform perform) {
     write_record(call, call.failure, errno);
     return call.failure;
   }
-  const bool half = fault == Fault::part || fault == Fault::torn;
-  const long result = perform(half ? call.bytes / 2 : call.bytes);
+  size_t bytes = call.bytes;
+  if (fault == Fault::torn) bytes /= 2;
+  if (fault == Fault::part) bytes -= bytes / 2;  // of one byte there is no part: none read would be the file's end
+  const long result = perform(bytes);
   const int error = result == call.failure ? errno : 0;
   write_record(call, result, error);
   if (fault == Fault::torn) end_process();
