@@ -171,6 +171,29 @@ TEST(Nested, TooManyInOneAnother) {
   EXPECT_NE(error.find("that are allowed where networks hold networks"), std::string::npos) << error.substr(0, 2000);
 }
 
+// Joining weights belongs before a network, where it runs once; before one in a step net it would run in every
+// timestep.
+TEST(Nested, ProductsAreNotMerged) {
+  const std::string inner =
+      "op { type: 'RecurrentNetwork' name: 'r' input: 'X' input: 'g' output: 'last' [stepnet.recurrent] {"
+      "sequence { outer: 'X' inner: 'x' } state { input: 'p' output: 's' initial: 'g' last: 'last' }"
+      "step_net { op { type: 'FC' input: 'x' input: 'U' input: 'b' output: 'u' arg { name: 'axis' i: 2 } }"
+      "op { type: 'FC' input: 'x' input: 'V' input: 'b' output: 'v' arg { name: 'axis' i: 2 } }"
+      "op { type: 'Sum' input: 'u' input: 'v' input: 'p' output: 's' } } } }";
+  const auto expanded = [](const std::string& text) {
+    NetDef net = parse_net_text(text);
+    expand_recurrent(net);
+    return to_text(net);
+  };
+  EXPECT_NE(expanded(inner).find("SplitByRows"), std::string::npos);
+  const std::string outer =
+      "op { type: 'RecurrentNetwork' name: 'o' input: 'Y' input: 'g0' output: 'end' [stepnet.recurrent] {"
+      "sequence { outer: 'Y' inner: 'y' } timestep: 't' state { input: 'g' output: 'n' initial: 'g0' last: 'end' }"
+      "step_net { " +
+      inner + " op { type: 'Sum' input: 'last' input: 'y' output: 'n' } } } }";
+  EXPECT_EQ(expanded(outer).find("SplitByRows"), std::string::npos);
+}
+
 // The same name in the surrounding net is another network.
 TEST(Nested, HasBlobsOfItsOwn) {
   const Cell cell = outer(kInner, {"s = Sum(g_last, x)", "h = Tanh(s)"});

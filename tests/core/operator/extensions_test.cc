@@ -100,6 +100,7 @@ TEST(Extensions, AreWrittenAsArguments) {
   const NetDef net = parse_net_text(kInBrackets);
   const std::string text = to_text(net);
   EXPECT_EQ(text.find("[stepnet"), std::string::npos) << text;
+  EXPECT_EQ(text.find("input: \"\""), std::string::npos) << text;  // a name that is left out at the end
   EXPECT_EQ(message_of(text), message_of(kInBrackets));
   NetDef plain;
   ASSERT_TRUE(plain.ParseFromString(to_binary(net)));

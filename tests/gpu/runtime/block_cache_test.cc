@@ -118,7 +118,9 @@ TEST_F(BlockCacheTest, BlocksOfTwoStreamsDoNotJoin) {
 TEST_F(BlockCacheTest, UsersAreForgottenWithTheBlock) {
   add(kMebi, 2 * kMebi);
   gpu::Block* block = take(512);
+  EXPECT_FALSE(cache_.remembers(kSecond));
   block->users.insert(kSecond);
+  EXPECT_TRUE(cache_.remembers(kSecond));
   cache_.give_back(block->data);
   EXPECT_TRUE(take(512)->users.empty());
 }

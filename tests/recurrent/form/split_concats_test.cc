@@ -245,6 +245,25 @@ TEST(SplitConcatsOf, TooManyParts) {
   }
 }
 
+TEST(SplitConcatsOf, AsManyPartsAsAreAllowed) {
+  for (const int parts : {64, 65}) {
+    OperatorDef concat, fc;
+    concat.set_type("Concat");
+    fc.set_type("FC");
+    for (OperatorDef* op : {&concat, &fc}) *op->add_arg() = make_arg("axis", 2);
+    for (int i = 1; i < parts; ++i) concat.add_input("x" + std::to_string(i));
+    concat.add_input("h_prev");
+    concat.add_output("cat");
+    for (const char* name : {"cat", "W", "b"}) fc.add_input(name);
+    fc.add_output("s");
+    NetDef net;
+    *net.add_op() = concat;
+    *net.add_op() = fc;
+    const NetDef split = split_concats(net, {{"h_prev"}, {}, [](const std::string& blob) { return blob + "/term"; }});
+    EXPECT_EQ(split.op_size(), parts == 64 ? 65 : 2);
+  }
+}
+
 // The widths must add up to W's.
 TEST(SplitConcatsOf, WidthsThatDoNotFit) {
   for (const char* parts : {"x, h_prev", "h_prev, x"}) {
