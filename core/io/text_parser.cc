@@ -88,11 +88,12 @@ void each_code_byte(std::string_view text, Fn fn) {
   }
 }
 
+constexpr std::string_view kOldDeviceId = "cuda_gpu_id";
+
 // Text that names a field as the format did in 2018 has its name of today, and every byte stays where it is.
 std::string with_names_of_today(std::string text) {
-  constexpr std::string_view old = "cuda_gpu_id", now = "device_id  ";
+  constexpr std::string_view old = kOldDeviceId, now = "device_id  ";
   static_assert(old.size() == now.size());
-  if (text.find(old) == std::string::npos) return text;
   const auto in_name = [&](size_t i) {
     return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) != 0 || text[i] == '_');
   };
@@ -246,7 +247,9 @@ class Annotator {
 };
 
 std::optional<ParseFailure> parse_message(const SourceText& source, Message& message, Tree& tree, int depth) {
-  const std::string text = with_names_of_today(std::string(source.text()));
+  const bool has_old_names = source.text().find(kOldDeviceId) != std::string_view::npos;
+  const std::string renamed = has_old_names ? with_names_of_today(std::string(source.text())) : "";
+  const std::string_view text = has_old_names ? renamed : source.text();
   google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
   FirstError errors(source);
   TextFormat::Parser parser;
