@@ -99,8 +99,8 @@ struct Reader {
     if (f.cpp_type() == Kind::CPPTYPE_STRING) return take_text(to, f, arg, at);
     if (f.cpp_type() != Kind::CPPTYPE_MESSAGE) return take_integer(to, f, arg, at);
     if (!is_net(f) || !arg.has_n()) refuse(at, "\"{}\" must be {}", f.name(), is_net(f) ? "a net (n)" : "an operator");
-    to.GetReflection()->MutableMessage(&to, &f)->GetReflection()->Swap(to.GetReflection()->MutableMessage(&to, &f),
-                                                                       arg.mutable_n());
+    Message& net = *to.GetReflection()->MutableMessage(&to, &f);
+    net.GetReflection()->Swap(&net, arg.mutable_n());
   }
 
   void take_ends(Message& part, const google::protobuf::RepeatedPtrField<std::string>& names,
@@ -108,10 +108,10 @@ struct Reader {
     if (names.size() > static_cast<int>(fields.size()))
       refuse(&op, "\"{}\" has {} {}, but at most {}: {}", op.type(), names.size(), what, fields.size(),
              fmt::join(fields, ", "));
-    for (int i = 0; i < names.size(); ++i)
-      if (!names[i].empty())
-        part.GetReflection()->SetString(&part, part.GetDescriptor()->FindFieldByName(fields[static_cast<size_t>(i)]),
-                                        names[i]);
+    for (int i = 0; i < names.size(); ++i) {
+      const FieldDescriptor* f = part.GetDescriptor()->FindFieldByName(fields[static_cast<size_t>(i)]);
+      if (!names[i].empty() || f->is_required()) part.GetReflection()->SetString(&part, f, names[i]);
+    }
   }
 
   void take_operator(Message& to, OperatorDef& op) const {
@@ -189,12 +189,15 @@ std::vector<const FieldDescriptor*> fields_of(const Message& message) {
   return fields;
 }
 
-// The texts of these fields, without those that are missing at the end.
+// The texts of these fields, without optional ones that are missing at the end.
 std::vector<std::string> texts_of(const Message& part, const std::vector<std::string>& fields) {
   std::vector<std::string> texts;
   for (const std::string& field : fields)
     texts.push_back(part.GetReflection()->GetString(part, part.GetDescriptor()->FindFieldByName(field)));
-  while (!texts.empty() && texts.back().empty()) texts.pop_back();
+  const auto is_optional = [&](const std::string& field) {
+    return !part.GetDescriptor()->FindFieldByName(field)->is_required();
+  };
+  while (!texts.empty() && texts.back().empty() && is_optional(fields[texts.size() - 1])) texts.pop_back();
   return texts;
 }
 

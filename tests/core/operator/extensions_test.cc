@@ -112,6 +112,14 @@ TEST(Extensions, AreWrittenAsArguments) {
   EXPECT_EQ(read.DebugString(), message_of(kInBrackets));
 }
 
+// A name that must be there may still be empty, which the expansion refuses; what is printed is read back.
+TEST(Extensions, EmptyNamesComeBack) {
+  const std::string text = to_text(parse_net_text(
+      "op { [stepnet.recurrent] { step_net {} sequence { outer: 'x' inner: '' } sequence { outer: '' inner: 'y' }"
+      "state { input: '' output: '' } state { input: 'a' output: 'b' initial: '' last: '' } } }"));
+  EXPECT_EQ(to_text(parse_net_text(text)), text);
+}
+
 // As a program may do that parses nets by itself.
 TEST(Extensions, AreTakenWhereANetIsExpanded) {
   for (const char* text : {kInArguments, kInBrackets}) {
