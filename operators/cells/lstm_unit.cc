@@ -154,12 +154,13 @@ std::vector<Value> gate_values(const UnitBody& unit, const LstmArgs& a, Value su
 std::vector<Value> body(Formula& f) {
   using composing::add, composing::map, composing::mul, composing::reshaped;
   LstmArgs a = f.args<LstmArgs>();
-  a.activated_gates = false;  // of which the gradient alone reads
+  a.activated_gates = false;  // the gates are sums; the gradient alone reads them as values
   const UnitBody unit(f, a, 3);
   const Value h_prev = unit.rows(0), c_prev = unit.rows(1);
   const std::vector<Value> v = gate_values(unit, a, unit.rows(2), c_prev);
   const Value c = add(f, mul(f, v[1], c_prev), mul(f, v[0], v[3])), h = mul(f, v[2], map(f, "Tanh", c));
-  return {reshaped(f, unit.or_held(h, h_prev), f.x_at(0)), reshaped(f, unit.or_held(c, c_prev), f.x_at(1))};
+  return {reshaped(f, unit.or_held(h, h_prev), f.x_at(0)), reshaped(f, unit.or_held(c, c_prev), f.x_at(1)),
+          reshaped(f, unit.join(v), f.x_at(2))};
 }
 
 // C counts as an input of its own here; that it is made of the others is LSTMUnit's derivative to say.

@@ -153,7 +153,7 @@ std::vector<Value> body(Formula& f) {
   using composing::add, composing::by_row, composing::fill, composing::laid_over, composing::like_first, composing::map,
       composing::matrix, composing::reshaped, composing::row_means, composing::vector;
   const auto& a = f.args<LayerNormArgs>();
-  const Value x = matrix(f, f.x("X"), a.axis), off = like_first(f, "Sub", x, row_means(f, x), by_row());
+  const Value x = matrix(f, f.x("X"), a.axis), mean = row_means(f, x), off = like_first(f, "Sub", x, mean, by_row());
   const Value variance = row_means(f, map(f, "Sqr", off));
   const Value deviation = map(f, "Sqrt", add(f, variance, fill(f, variance, a.epsilon)));
   Value y = like_first(f, "Div", off, deviation, by_row());
@@ -161,7 +161,7 @@ std::vector<Value> body(Formula& f) {
     y = like_first(f, "Mul", y, vector(f, f.x("gamma")), laid_over());
     y = like_first(f, "Add", y, vector(f, f.x("beta")), laid_over());
   }
-  return {reshaped(f, y, f.x("X"))};
+  return {reshaped(f, y, f.x("X")), mean, deviation};
 }
 
 std::vector<Gradient> derivatives(Formula& f) {

@@ -126,6 +126,7 @@ REGISTER(reshape) {
       .optional()
       .in_place("data", "reshaped")
       .shape(reshaped)
+      .reshapes()
       .cpu(reshape)
       .known_outputs(know_old_shape)
       .example({"data=2,6"}, {"shape=3,-1"})
@@ -172,6 +173,7 @@ REGISTER(flatten) {
       .any_type()
       .shape(matrix_shape)
       .rowwise(leading_rows)
+      .reshapes()
       .cpu(copy)
       .example({"input=2,3,2"})
       .example({"input=2,3,2"}, {"axis=2"})
@@ -187,6 +189,7 @@ REGISTER(flatten_to_vec) {
       .output("output", "[the number of elements]")
       .any_type()
       .shape(vector_shape)
+      .reshapes()
       .cpu(copy)
       .example({"input=2,3"})
       .example({"input="})
@@ -224,6 +227,7 @@ OpBuilder<Args>& declare_dim(OpBuilder<Args>& spec) {
       .any_type()
       .output("reshaped", "the same elements")
       .any_type()
+      .reshapes()
       .cpu(copy)
       .derivative("data", [](Formula& f) {
         return f.op("ResizeLike", {f.dy("reshaped"), f.x("data")});
@@ -275,6 +279,7 @@ REGISTER(resize_like) {
       .shape(resized)
       .example({"data=2,6", "shape_tensor=3,4"})
       .example({"data=1", "shape_tensor=double,1,1"})
+      .reshapes()
       .cpu(copy)
       .derivative("data",
                   [](Formula& f) {
@@ -340,6 +345,7 @@ OpBuilder<DimsArgs>& declare_dims(OpBuilder<DimsArgs>& builder) {
       .any_type()
       .in_place("data", "output")
       .rowwise(unchanged_dims)
+      .reshapes()
       .cpu(copy);
 }
 

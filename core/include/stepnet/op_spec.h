@@ -192,7 +192,8 @@ struct OpSpec {
   std::vector<InPlaceRule> in_place;
   std::vector<AliasRule> aliases;
   std::optional<SavedInstead> saves_instead;
-  bool elementwise = false, sums_rows = false, sums_inputs = false, random = false, side_effect = false;
+  bool elementwise = false, reshapes = false, sums_rows = false, sums_inputs = false, random = false,
+       side_effect = false;
   Role role = Role::none;
   Precision precision = Precision::follows_inputs;
   std::vector<Kernel> kernels;

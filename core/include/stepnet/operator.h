@@ -159,6 +159,11 @@ class OpBuilder {
     spec_.rowwise = [](const void*, const ShapeCall&) { return Shape::kMaxRank; };
     return *this;
   }
+  // Output 0 has the elements of input 0 in their order, in another shape.
+  OpBuilder& reshapes() {
+    spec_.reshapes = true;
+    return *this;
+  }
   // How many leading dimensions are rows: each output row depends on the same input row and on parameters only.
   OpBuilder& rowwise(std::function<int(const Args&, const ShapeCall&)> fn) {
     spec_.rowwise = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
@@ -308,7 +313,8 @@ class OpBuilder {
     return *this;
   }
   // What the operator computes, in small operators over its own inputs: its outputs in their order, of which those that
-  // it cannot compute, or that are not there, may be undefined. Inputs without a derivative of their own get it from
+  // it cannot compute, or that are not there, may be undefined. Where no derivative follows from it, an output may have
+  // another shape of as many elements. Inputs without a derivative of their own get it from
   // there. Gradient checks compare it with the kernel.
   OpBuilder& composed(std::function<std::vector<Value>(Formula&)> fn) {
     spec_.composed = std::move(fn);
