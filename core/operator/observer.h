@@ -12,12 +12,15 @@
 
 namespace stepnet {
 
+inline constexpr std::string_view kStepCode = "code";
+
 class NetObserver {
  public:
   virtual ~NetObserver() = default;
   virtual void before(const BoundOp& op) = 0;
   virtual void after(const BoundOp& op) = 0;  // not if it throws
-  // A step net that an operator of the net compiles, as it is written ("" for the pass) and after each pass.
+  // A step net that an operator of the net compiles, as it is written ("" for the pass) and after each pass; after all
+  // of them its code (kStepCode for the pass).
   virtual void compiled([[maybe_unused]] std::string_view step_net, [[maybe_unused]] std::string_view pass,
                         [[maybe_unused]] const std::function<std::string()>& text) {}
 };

@@ -151,8 +151,10 @@ bool close_chain(StepIr& ir, StepChain& chain) {
   places.insert(places.end(), results.begin(), results.end());
   number_operands(chain.code, static_cast<int>(places.size()));
   StepOp& op = *ir.ops[chain.ops.back()];
-  for (const size_t i : kChecksPasses ? chain.ops : std::vector<size_t>())
+  for (const size_t i : chain.ops) {
     op.parts.push_back({ir.ops[i]->meaning, ir.ops[i]->in_slots, ir.ops[i]->out_slots, ir.ops[i]->accumulate});
+    op.part_ops.push_back(ir.ops[i]->op);
+  }
   for (const size_t i : chain.ops) op.fused_types += (op.fused_types.empty() ? "" : "+") + ir.ops[i]->op.def.type();
   op.in_slots.clear();
   op.out_slots.clear();

@@ -86,6 +86,7 @@ struct StepOp {
   std::unique_ptr<Kernel> fused;    // of several operators
   std::string fused_types;          // theirs, joined by +
   std::vector<Schedule::Op> parts;  // these
+  std::vector<BoundOp> part_ops;    // and what they are
   bool flops_known = false;         // they are part of step_flops
   bool plain_copy = false;          // an alias that must be written because its destination is linked
   std::unique_ptr<InnerOperator> nested;

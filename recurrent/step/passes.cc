@@ -3,6 +3,7 @@
 
 #include "core/operator/observer.h"
 #include "recurrent/step/ir.h"
+#include "recurrent/step/step_code.h"
 
 namespace stepnet {
 namespace {
@@ -48,6 +49,7 @@ void run_passes(StepIr& ir) {
     // Places are checked where what runs for blocks has been bound to them.
     if (kChecksPasses && pass.run != lay_out) check_pass(ir, std::string(pass.name));
   }
+  if (ir.spec.observer) ir.spec.observer->compiled(ir.net_name, kStepCode, [&] { return to_text(step_code(ir)); });
   ir.spec.observer = nullptr;
 }
 

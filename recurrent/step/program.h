@@ -80,6 +80,7 @@ class StepProgram {
   int block_operators() const;
   int step_operators() const { return static_cast<int>(ir_.ops.size()) - block_operators(); }
   int stages() const { return ir_.stages; }  // in which a block runs
+  const StepIr& ir() const { return ir_; }
 
  private:
   using Block = StepRange;

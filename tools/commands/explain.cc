@@ -17,15 +17,20 @@ namespace {
 struct ExplainOptions {
   DryNetOptions net;
   std::string pass;
+  bool code = false;
 };
 
-// Prints each step net as all passes have left it, or what one pass made of it.
+// Prints each step net as all passes have left it, what one pass made of it, or its code.
 class Explainer : public NetObserver {
  public:
-  explicit Explainer(std::string pass) : pass_(std::move(pass)) {}
+  explicit Explainer(const ExplainOptions& options) : pass_(options.pass), code_(options.code) {}
   void before(const BoundOp&) override {}
   void after(const BoundOp&) override {}
   void compiled(std::string_view, std::string_view pass, const std::function<std::string()>& text) override {
+    if (code_ || pass == kStepCode) {
+      if (code_ && pass == kStepCode && shown_.insert(text()).second) print_text("{}\n", text());
+      return;
+    }
     if (pass.empty() && pass_.empty()) flush();
     const std::string now = text();
     if (!pass_.empty() && pass == pass_) print_text("before {}:\n{}after {}:\n{}\n", pass_, last_, pass_, now);
@@ -38,6 +43,7 @@ class Explainer : public NetObserver {
 
  private:
   std::string pass_, last_;
+  bool code_;
   std::set<std::string> shown_;  // a net may be compiled several times
 };
 
@@ -45,7 +51,7 @@ void explain(const ExplainOptions& options) {
   DryNet net(options.net);
   DryScope scope(net.device().kind);
   const std::unique_ptr<NetSession> session = net.session(scope);
-  Explainer explainer(options.pass);
+  Explainer explainer(options);
   RunContext run;
   run.observer = &explainer;
   session->net->run(run);
@@ -68,6 +74,11 @@ void add_explain_command(CLI::App& app) {
   command->add_option("--pass", o->pass, "Print step nets before and after this pass alone")
       ->check(CLI::IsMember(passes_that_run()).description(""))
       ->type_name("PASS");
+  command
+      ->add_flag(
+          "--code", o->code,
+          "Print step nets as instructions: products, reductions, elementwise loops; fused operators taken apart")
+      ->excludes("--pass");
   command->callback([o] { explain(*o); });
 }
 
