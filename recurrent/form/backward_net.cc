@@ -264,7 +264,8 @@ class Recomputation {
 // What the outputs of the operator depend on, in this timestep or a later one, by storage.
 class SeenStates {
  public:
-  explicit SeenStates(const Expansion& e) : e_(e), storage_(e.step), seen_(e.state_output.size()) {
+  explicit SeenStates(const Expansion& e)
+      : e_(e), storage_(e.step), reached_(e.step.op_size()), seen_(e.state_output.size()) {
     for (int i = 0; i < e.step.op_size(); ++i)
       for (const std::string& name : e.step.op(i).output()) writers_[storage_.of(name)].push_back(i);
     for (size_t i = 0; i < seen_.size(); ++i)
@@ -280,8 +281,7 @@ class SeenStates {
     while (!open_.empty()) {
       const std::string storage = std::move(open_.back());
       open_.pop_back();
-      for (const int op : writers_[storage])
-        for (const std::string& name : e_.step.op(op).input()) need(name);
+      for (const int op : writers_[storage]) need_inputs(op);
       writers_.erase(storage);
       for (const size_t state : states_[storage]) see(state);
     }
@@ -291,6 +291,12 @@ class SeenStates {
  private:
   void need(const std::string& name) {
     if (needed_.insert(storage_.of(name)).second) open_.push_back(storage_.of(name));
+  }
+  // Once for each operator: a SplitByRows may have thousands of outputs, and as many inputs.
+  void need_inputs(int op) {
+    if (reached_[op]) return;
+    reached_[op] = true;
+    for (const std::string& name : e_.step.op(op).input()) need(name);
   }
   void see(size_t state) {
     if (!seen_[state]) need(e_.state_output[state]);
@@ -303,6 +309,7 @@ class SeenStates {
   std::map<std::string, std::vector<size_t>> states_;  // by storage: states that are read from it
   Names needed_;
   std::vector<std::string> open_;  // needed, and not gone on from yet
+  std::vector<bool> reached_;      // by operator: its inputs are needed
   std::vector<bool> seen_;
 };
 
