@@ -1,4 +1,5 @@
-// CUDA kernel for Sum. Meaning and derivative: see operators/reduce/sum.cc.
+// CUDA kernels for Sum, Max and Min. Meaning and derivatives: see operators/reduce/sum.cc.
+#include "gpu/loops/reduce_axes.h"
 #include "gpu/loops/temporary.h"
 #include "gpu/runtime/accumulate.h"
 
@@ -45,6 +46,46 @@ REGISTER(sum_cuda) {
   return cuda("Sum", forward<float>, forward<double>, forward<float16>, forward<bfloat16>, forward<int32_t>,
               forward<int64_t>);
 }
+
+// Y may be the first input, which the first launch has read.
+template <class Before, class T>
+void extreme(Call& call, gpu::Out<T> y) {
+  for (int at = 0; at < call.inputs(); at += kMost) {
+    Terms<T> terms;
+    for (int k = at; k < std::min(call.inputs(), at + kMost); ++k)
+      terms.x[terms.count++] = gpu::in_span<T>(call.in(k)).data;
+    const T* so_far = at > 0 ? y.data : nullptr;
+    gpu::each(call, y.size, [=] __device__(size_t i) {
+      T first = terms.x[0][i];
+      for (int k = 1; k < terms.count; ++k) first = gpu::ExtremeOf<Before>()(first, terms.x[k][i]);
+      y[i] = so_far ? gpu::ExtremeOf<Before>()(so_far[i], first) : first;
+    });
+  }
+}
+
+template <class T>
+void extreme_gradient(Call& call, gpu::In<T> y, gpu::In<T> dy) {
+  for (int k = 0; k < call.outputs(); ++k) {
+    if (!call.wants(k)) continue;
+    const auto x = gpu::in_span<T>(call.in(2 + k));
+    const auto dx = gpu::out_span<T>(call.out(k));
+    gpu::each(call, dx.size, [=] __device__(size_t i) { dx[i] = x[i] == y[i] ? dy[i] : T(0); });
+  }
+}
+
+template <class Before>
+Registration extremes(const char* type) {
+  return cuda(type, extreme<Before, float>, extreme<Before, double>, extreme<Before, int32_t>,
+              extreme<Before, int64_t>);
+}
+Registration extreme_gradients(const char* type) {
+  return cuda(type, extreme_gradient<float>, extreme_gradient<double>);
+}
+
+REGISTER(max_cuda) { return extremes<std::greater<>>("Max"); }
+REGISTER(max_gradient_cuda) { return extreme_gradients("MaxGradient"); }
+REGISTER(min_cuda) { return extremes<std::less<>>("Min"); }
+REGISTER(min_gradient_cuda) { return extreme_gradients("MinGradient"); }
 
 }  // namespace
 }  // namespace stepnet::gpu_sum

@@ -1,4 +1,6 @@
-// Sum: the sum of any number of tensors of one shape. Every input's gradient is dY itself; nothing is read.
+// Sum, Max and Min: of any number of tensors of one shape, element by element.
+//
+// Of a sum every input's gradient is dY itself; nothing is read.
 
 #include <algorithm>
 #include <array>
@@ -94,6 +96,138 @@ REGISTER(sum) {
       .cpu_for<int64_t>(forward<int64_t>)
       .variadic_derivative("X", [](Formula& f, int) { return f.dy("Y"); });
 }
+
+// Max and Min: Y = the greatest, or the least, of the inputs. NaN counts as greater, or less, than any number.
+//
+// dX_k = dY where X_k equals Y, and 0 elsewhere: of equal elements each gets all of dY, as in the public format. It
+// reads Y and X. They choose, and so have no part in its own derivative.
+
+// NaN is before all numbers.
+template <class Before>
+struct FirstOf {
+  template <class T>
+  T operator()(T a, T b) const {
+    return Before()(b, a) || b != b ? b : a;
+  }
+};
+
+// Reads all inputs at a place before it writes Y there, so that Y may be the first of them.
+template <class Before, class T>
+void extreme(Call& call) {
+  std::vector<const T*> x;
+  for (int k = 0; k < call.inputs(); ++k) x.push_back(call.in(k).data<T>());
+  T* y = call.out(0).data<T>();
+  parallel_for(call.out(0).size(), 0.5 * call.inputs(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T first = x[0][i];
+      for (size_t k = 1; k < x.size(); ++k) first = FirstOf<Before>()(first, x[k][i]);
+      y[i] = first;
+    }
+  });
+}
+
+// Y, dY and the inputs.
+template <class T>
+void extreme_gradient(Call& call) {
+  const In<T> y = call.in_span<T>(0), dy = call.in_span<T>(1);
+  for (int k = 0; k < call.outputs(); ++k) {
+    if (!call.wants(k)) continue;
+    const In<T> x = call.in_span<T>(2 + k);
+    const Out<T> dx = call.out_span<T>(k);
+    parallel_for(static_cast<int64_t>(dx.size()), 0.5, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) dx[i] = x[i] == y[i] ? dy[i] : T(0);
+    });
+  }
+}
+
+void infer_extreme_gradient(const NoArgs& a, ShapeCall& c) {
+  require(c.outputs() == c.inputs() - 2, "it has {} outputs for {} inputs X, but must have one for each", c.outputs(),
+          c.inputs() - 2);
+  infer(a, c);
+  for (int k = 0; k < c.outputs(); ++k) c.set_like(k, 2 + k);
+}
+
+// Y, dY and the inputs of an extreme's gradient.
+std::vector<Value> gradient_inputs(Value y, Value dy, Formula& f, int first_x) {
+  std::vector<Value> values = {y, dy};
+  for (int i = first_x; i < f.inputs(); ++i) values.push_back(f.x_at(i));
+  return values;
+}
+
+std::vector<Gradient> extreme_derivatives(Formula& f, const std::string& gradient_type) {
+  std::vector<bool> wanted;
+  for (int k = 0; k < f.inputs(); ++k) wanted.push_back(f.wants_at(k));
+  const std::vector<Value> dx = f.ops(gradient_type, gradient_inputs(f.y("Y"), f.dy("Y"), f, 0), {}, wanted);
+  return {dx.begin(), dx.end()};
+}
+
+// The gradient is a factor of dY, which is what it gives of ones.
+std::vector<Gradient> extreme_second_derivatives(Formula& f, const std::string& type) {
+  std::vector<Gradient> result(static_cast<size_t>(f.inputs()));
+  if (!f.wants("dY")) return result;
+  std::vector<bool> there;
+  for (int k = 0; k < f.outputs(); ++k) there.push_back(f.has_dy_at(k));
+  const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
+  const std::vector<Value> chosen = f.ops(type, gradient_inputs(f.x("Y"), ones, f, 2), {}, there);
+  std::vector<Value> terms;
+  for (int k = 0; k < f.outputs(); ++k)
+    if (there[static_cast<size_t>(k)]) terms.push_back(f.op("Mul", {f.dy_at(k), chosen[static_cast<size_t>(k)]}));
+  if (!terms.empty()) result[1] = terms.size() == 1 ? terms[0] : f.op("Sum", terms);
+  return result;
+}
+
+template <class Before>
+OpBuilder<> extreme_op(const std::string& type, const char* result) {
+  OpBuilder<> b(type);
+  b.input("X", "tensors of one shape")
+      .variadic()
+      .output("Y", result)
+      .in_place("X", "Y", {"X"})
+      .shape(infer)
+      .elementwise()
+      .example({"X0=2,3"})
+      .example({"X0=2,3", "X1=2,3", "X2=2,3"})
+      .example({"X0=0,3", "X1=0,3"})
+      .template cpu_for<float>(extreme<Before, float>)
+      .template cpu_for<double>(extreme<Before, double>)
+      .template cpu_for<int32_t>(extreme<Before, int32_t>)
+      .template cpu_for<int64_t>(extreme<Before, int64_t>)
+      .whole_derivative([type](Formula& f) { return extreme_derivatives(f, type + "Gradient"); });
+  return b;
+}
+
+Registration extreme_gradient_op(const std::string& type) {
+  return op(type + "Gradient")
+      .doc("Gradient of " + type + ": dY for each element that equals Y, 0 for the others.")
+      .input("Y", type + "'s Y")
+      .input("dY", "gradient of Y")
+      .input("X", type + "'s inputs")
+      .variadic()
+      .output("dX", "the gradient of each")
+      .variadic()
+      .uses({"Y", "dY", "X"})
+      .shape(infer_extreme_gradient)
+      .elementwise()
+      .cpu_for<float>(extreme_gradient<float>)
+      .cpu_for<double>(extreme_gradient<double>)
+      .whole_derivative([type](Formula& f) { return extreme_second_derivatives(f, type + "Gradient"); });
+}
+
+REGISTER(max) {
+  return extreme_op<std::greater<>>("Max", "the greatest of each place")
+      .doc(
+          "The greatest of any number of tensors of one shape, element by element. NaN counts as greater than any "
+          "number. Each of several elements that equal the result gets the whole gradient.");
+}
+REGISTER(max_gradient) { return extreme_gradient_op("Max"); }
+
+REGISTER(min) {
+  return extreme_op<std::less<>>("Min", "the least of each place")
+      .doc(
+          "The least of any number of tensors of one shape, element by element. NaN counts as less than any number. "
+          "Each of several elements that equal the result gets the whole gradient.");
+}
+REGISTER(min_gradient) { return extreme_gradient_op("Min"); }
 
 }  // namespace
 }  // namespace stepnet::cpu_sum

@@ -1,4 +1,8 @@
-// Sum: any number of terms, one blob several times, in place.
+// Sum, Max and Min: any number of terms, one blob several times, in place.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::sum_test {
@@ -47,6 +51,86 @@ TEST(Sum, ShapesMustBeEqual) {
   EXPECT_NE(error_of([&] {
               run_op_on(make_op("Sum", {"a", "b"}, {"y"}), feeds);
             }).find("inputs 0 and 1 must have one shape, but are [2, 3] and [3]"),
+            std::string::npos);
+}
+
+// What Caffe2 1.10 gives.
+struct Extreme {
+  const char* type;
+  std::vector<float> result;
+  std::vector<float> gradients[2];  // of a gradient of 7 everywhere
+};
+const std::vector<Extreme>& extremes() {
+  static const std::vector<Extreme> all = {{"Max", {2, 5, 3, 4, 2, 9}, {{0, 7, 7, 7, 7, 0}, {7, 7, 0, 0, 7, 7}}},
+                                           {"Min", {1, 5, 1, 0, 2, 3}, {{7, 7, 0, 0, 7, 7}, {0, 7, 7, 7, 7, 0}}}};
+  return all;
+}
+const Feeds kPair = {{"a", Tensor::of<float>({2, 3}, {1, 5, 3, 4, 2, 3})},
+                     {"b", Tensor::of<float>({2, 3}, {2, 5, 1, 0, 2, 9})}};
+
+TEST(Extremes, AreThoseOfThePublicFormat) {
+  for (const Extreme& e : extremes()) {
+    const OperatorDef def = make_op(e.type, {"a", "b"}, {"y"});
+    const Tensor y = run_op_on(def, kPair)[0];
+    EXPECT_EQ(compare(y, Tensor::of<float>({2, 3}, std::span<const float>(e.result)), 0), "") << e.type;
+    EXPECT_EQ(compare(run_op_on(make_op(e.type, {"a", "b"}, {"a"}), kPair)[0], y, 0), "") << e.type;
+    Feeds feeds = kPair;
+    feeds.insert(feeds.end(), {{"y", y}, {"dy", Tensor::of<float>({2, 3}, {7, 7, 7, 7, 7, 7})}});
+    const std::string gradient = std::string(e.type) + "Gradient";
+    const auto d = run_op_on(make_op(gradient, {"y", "dy", "a", "b"}, {"da", "db"}), feeds);
+    for (int k = 0; k < 2; ++k)
+      EXPECT_EQ(compare(d[k], Tensor::of<float>({2, 3}, std::span<const float>(e.gradients[k])), 0), "") << gradient;
+  }
+}
+
+TEST(Extremes, OfAnyNumberAndType) {
+  const Tensor a = integers<int64_t>({700}, -9, 9, 1), b = integers<int64_t>({700}, -9, 9, 2),
+               c = integers<int64_t>({700}, -9, 9, 3);
+  Tensor most = a.clone(), least = a.clone();
+  for (int64_t i = 0; i < a.size(); ++i) {
+    most.data<int64_t>()[i] = std::max({a.data<int64_t>()[i], b.data<int64_t>()[i], c.data<int64_t>()[i]});
+    least.data<int64_t>()[i] = std::min({a.data<int64_t>()[i], b.data<int64_t>()[i], c.data<int64_t>()[i]});
+  }
+  const Feeds feeds = {{"a", a}, {"b", b}, {"c", c}};
+  EXPECT_EQ(compare(run_op_on(make_op("Max", {"a", "b", "c"}, {"y"}), feeds)[0], most, 0), "");
+  EXPECT_EQ(compare(run_op_on(make_op("Min", {"a", "b", "c"}, {"a"}), feeds)[0], least, 0), "");
+  EXPECT_EQ(compare(run_op_on(make_op("Min", {"a"}, {"y"}), feeds)[0], a, 0), "");
+}
+
+TEST(Extremes, NaNWins) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Feeds feeds = {{"a", Tensor::of<float>({2}, {nan, 1})}, {"b", Tensor::of<float>({2}, {1, nan})}};
+  for (const char* type : {"Max", "Min"})
+    for (const float v : run_op_on(make_op(type, {"a", "b"}, {"y"}), feeds)[0].span<float>())
+      EXPECT_TRUE(std::isnan(v)) << type;
+}
+
+TEST(Extremes, Gradients) {
+  for (const std::string type : {"Max", "Min"})
+    for (const Shape& shape : {Shape{}, Shape{0, 2}, Shape{3, 2}}) {
+      const Tensor a = normal<double>(shape, 1), b = normal<double>(shape, 2), c = normal<double>(shape, 3);
+      const Feeds feeds = {{"a", a}, {"b", b}, {"c", c}};
+      const OperatorDef def = make_op(type, {"a", "b", "c"}, {"y"});
+      EXPECT_EQ(check_gradient(def, feeds, {"a", "b", "c"}), "");
+      EXPECT_EQ(check_gradient(def, feeds, {"b"}), "");
+      Feeds more = feeds;
+      more.insert(more.end(), {{"y", run_op_on(def, feeds)[0]}, {"dy", normal<double>(shape, 4)}});
+      const std::vector<std::string> inputs = {"y", "dy", "a", "b", "c"};
+      EXPECT_EQ(check_gradient(make_op(type + "Gradient", inputs, {"da", "db", "dc"}), more, {"dy"}), "");
+      EXPECT_EQ(check_gradient(make_op(type + "Gradient", inputs, {"da", "", "dc"}), more, {"dy"}), "");
+    }
+}
+
+TEST(Extremes, Errors) {
+  const auto error = [](const OperatorDef& def, const Feeds& feeds) {
+    return error_of([&] { run_op_on(def, feeds); });
+  };
+  const Feeds feeds = {{"a", normal<float>({2, 3})}, {"b", normal<float>({3})}};
+  EXPECT_NE(error(make_op("Max", {"a", "b"}, {"y"}), feeds)
+                .find("inputs 0 and 1 must have one shape, but are [2, 3] and [3]"),
+            std::string::npos);
+  EXPECT_NE(error(make_op("MaxGradient", {"a", "a", "a", "a"}, {"d"}), feeds)
+                .find("it has 1 outputs for 2 inputs X, but must have one for each"),
             std::string::npos);
 }
 
