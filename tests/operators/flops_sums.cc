@@ -21,6 +21,38 @@ std::vector<int64_t> places(const CountedCall& c, const Shape& x) {
   return at;
 }
 
+// Reductions of the first or the last dimensions: X's elements of each result, in order.
+std::vector<std::vector<int64_t>> stretches(const CountedCall& c, const Shape& x) {
+  const auto dims = static_cast<int>(c.whole("num_reduce_dim", 1));
+  const bool front = c.def.type().starts_with("ReduceFront");
+  const int cut = front ? dims : x.rank() - dims;
+  const int64_t before = x.size_between(0, cut), after = x.size_between(cut, x.rank());
+  std::vector<std::vector<int64_t>> all(static_cast<size_t>(front ? after : before));
+  for (int64_t i = 0; i < x.size(); ++i) all[static_cast<size_t>(front ? i % after : i / after)].push_back(i);
+  return all;
+}
+
+// Elements past a result's length are added as zeros.
+void front_back(CountedCall& c, bool mean) {
+  const auto all = stretches(c, c.x(0).shape);
+  for (size_t j = 0; j < all.size(); ++j) {
+    const double n = c.x(1).there ? c.x(1).v[j].value : static_cast<double>(all[j].size());
+    for (size_t k = 0; k < all[j].size(); ++k)
+      c.y(0)[j] += static_cast<double>(k) < n ? c.x(0).v[static_cast<size_t>(all[j][k])] : Counted();
+    if (mean) c.y(0)[j] = c.y(0)[j] / std::max(1.0, n);
+  }
+}
+
+void front_back_mean_gradient(CountedCall& c) {
+  const auto all = stretches(c, c.x(1).shape);
+  for (size_t j = 0; j < all.size(); ++j) {
+    const double n = c.x(2).there ? c.x(2).v[j].value : static_cast<double>(all[j].size());
+    const Counted share = c.x(0).v[j] / std::max(1.0, n);
+    for (size_t k = 0; k < all[j].size(); ++k)
+      c.y(0)[static_cast<size_t>(all[j][k])] = static_cast<double>(k) < n ? share : Counted();
+  }
+}
+
 double elements_per_value(const Shape& x, int64_t values) {
   return values == 0 ? 1 : std::max(1.0, static_cast<double>(x.size()) / static_cast<double>(values));
 }
@@ -134,6 +166,11 @@ void add_sum_references(References& r) {
   r["ReduceL1"] = reduction([](Counted x) { return abs(x); }, as_it_is);
   r["ReduceL2"] = reduction(square, [](Counted y, double) { return sqrt(y); });
   r["ReduceMeanGradient"] = mean_gradient;
+  for (const std::string side : {"ReduceFront", "ReduceBack"}) {
+    r[side + "Sum"] = [](CountedCall& c) { front_back(c, false); };
+    r[side + "Mean"] = [](CountedCall& c) { front_back(c, true); };
+    r[side + "MeanGradient"] = front_back_mean_gradient;
+  }
   r["ReduceL2Gradient"] = l2_gradient;
   r["SumElements"] = [=](CountedCall& c) { sum_all(c, averages(c), same); };
   r["SumSqrElements"] = [=](CountedCall& c) { sum_all(c, averages(c), square); };
