@@ -1,4 +1,5 @@
-// CUDA kernels for SumReduceLike and its gradient. Meaning and derivatives: see operators/reduce/sum_reduce_like.cc.
+// CUDA kernels for SumReduceLike, its gradient and ExpandGradient. Meaning and derivatives: see
+// operators/reduce/sum_reduce_like.cc.
 #include "operators/reduce/sum_reduce_like.h"
 
 #include "gpu/loops/reduce.h"
@@ -33,6 +34,18 @@ REGISTER(sum_reduce_like_cuda) {
 REGISTER(sum_reduce_like_gradient_cuda) {
   return cuda<BroadcastArgs>("SumReduceLikeGradient", spread<float>, spread<double>, spread<float16>, spread<bfloat16>,
                              spread<int32_t>, spread<int64_t>);
+}
+
+template <class T>
+void expand_gradient(gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  BroadcastArgs args;
+  args.broadcast = true;
+  reduce(args, dy, dx, call);
+}
+
+REGISTER(expand_gradient_cuda) {
+  return cuda("ExpandGradient", expand_gradient<float>, expand_gradient<double>, expand_gradient<float16>,
+              expand_gradient<bfloat16>, expand_gradient<int32_t>, expand_gradient<int64_t>);
 }
 
 }  // namespace

@@ -24,5 +24,11 @@ REGISTER(copy_gpu_to_cpu_cuda) { return cuda("CopyGPUToCPU", copy_to_cpu); }
 REGISTER(copy_from_cpu_input_cuda) { return cuda("CopyFromCPUInput", copy_values); }
 REGISTER(ensure_cpu_output_cuda) { return cuda("EnsureCPUOutput", copy_to_cpu); }
 
+void copy_like(const Tensor& x, const Tensor& like, Tensor& y) {
+  return like.device().kind == DeviceKind::cpu ? copy_to_cpu(x, y) : copy_values(x, y);
+}
+
+REGISTER(copy_on_device_like_cuda) { return cuda("CopyOnDeviceLike", copy_like); }
+
 }  // namespace
 }  // namespace stepnet::gpu_copy

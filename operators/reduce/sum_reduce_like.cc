@@ -2,6 +2,8 @@
 // gradient of broadcasting B to A's shape.
 //
 // The derivative is that broadcast, SumReduceLikeGradient. Both read only the shape of what they are like.
+//
+// ExpandGradient is the same under the name that nets of the public format have for Expand's gradient.
 
 #include "operators/reduce/sum_reduce_like.h"
 
@@ -106,6 +108,38 @@ REGISTER(sum_reduce_like_gradient) {
       .derivative("dC", [](Formula& f) {
         return f.op("SumReduceLike", {f.dy("dA"), f.x("dC")}, f.forward_args());
       });
+}
+
+BroadcastArgs repeated() {
+  BroadcastArgs args;
+  args.broadcast = true;
+  return args;
+}
+
+template <class T>
+void expand_gradient(In<T> dy, In<T> x, Out<T> dx, Call& call) {
+  reduce(repeated(), dy, x, dx, call);
+}
+
+REGISTER(expand_gradient) {
+  return op("ExpandGradient")
+      .doc("Gradient of Expand: dY summed to the shape of X.")
+      .input("dY", "gradient of Expand's Y")
+      .input("X", "Expand's X")
+      .shape_only()
+      .output("dX", "like X")
+      .accumulates()
+      .shape([](const NoArgs&, ShapeCall& c) { infer(repeated(), c); })
+      .example({"dY=2,3,2", "X=3,1"})
+      .example({"dY=2,3", "X=2,3"})
+      .flops(
+          [](const auto&, const ShapeCall& c) { return input_size(c, 0) == output_size(c, 0) ? 0 : input_size(c, 0); })
+      .cpu(expand_gradient<float>, expand_gradient<double>, expand_gradient<int32_t>, expand_gradient<int64_t>)
+      .derivative("dY",
+                  [](Formula& f) {
+                    return f.op("SumReduceLikeGradient", {f.x("dY"), f.dy("dX")}, {make_arg("broadcast", true)});
+                  })
+      .derivative("X", [](Formula&) { return Gradient::none(); });
 }
 
 }  // namespace

@@ -72,5 +72,26 @@ REGISTER(ensure_cpu_output) {
   return copy_op("EnsureCPUOutput", "CopyFromCPUInput", "A copy on the CPU of a tensor on any device.");
 }
 
+// CopyOnDeviceLike: Y = X, on the device of another tensor. Nets of the public format have it as the gradient of Copy.
+// dX = CopyOnDeviceLike(dY, X).
+
+REGISTER(copy_on_device_like) {
+  return op("CopyOnDeviceLike")
+      .doc("A copy on the device that another tensor is on.")
+      .input("input", "a tensor of any type")
+      .any_type()
+      .input("dst", "a tensor of any type and shape on that device")
+      .any_type()
+      .output("output", "input's copy", like("input"))
+      .any_type()
+      .example({"input=2,3", "dst=2"})
+      .cpu(copy_values)
+      .derivative("input",
+                  [](Formula& f) {
+                    return f.op("CopyOnDeviceLike", {f.dy("output"), f.x("input")});
+                  })
+      .derivative("dst", [](Formula&) { return Gradient::none(); });
+}
+
 }  // namespace
 }  // namespace stepnet::cpu_copy

@@ -185,7 +185,7 @@ void add_sum_references(References& r) {
   r["WeightedSumWeightGradient"] = [](CountedCall& c) {
     for (size_t i = 0; i < c.x(0).v.size(); ++i) c.y(0)[0] += c.x(0).v[i] * c.x(1).v[i];
   };
-  r["SumReduceLike"] = r["TileGradient"] = sum_like;
+  r["SumReduceLike"] = r["ExpandGradient"] = r["TileGradient"] = sum_like;
   r["Cumsum"] = cumsum;
   r["Summarize"] = summarize;
   r["ElementwiseLinear"] = elementwise_linear;

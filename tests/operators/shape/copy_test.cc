@@ -61,5 +61,12 @@ TEST(CopyCPUToGPU, AllFormsCopyOnTheCpu) {
   }
 }
 
+TEST(CopyOnDeviceLike, Copies) {
+  const OperatorDef def = make_op("CopyOnDeviceLike", {"X", "D"}, {"Y"});
+  const Tensor x = normal<double>({2, 3}), other = integers<int32_t>({4}, 0, 9);
+  EXPECT_EQ(compare(run_op_on(def, {{"X", x}, {"D", other}})[0], x, 0), "");
+  EXPECT_EQ(check_gradient(def, {{"X", x}, {"D", other}}, {"X"}), "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing::copy_test

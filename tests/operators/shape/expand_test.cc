@@ -71,5 +71,20 @@ TEST(Expand, Errors) {
             std::string::npos);
 }
 
+// dY summed over what X was repeated along.
+TEST(ExpandGradient, SumsWhatWasRepeated) {
+  const OperatorDef def = make_op("ExpandGradient", {"dY", "X"}, {"dX"});
+  for (const Case& c : kCases) {
+    const Tensor x = normal<double>(c.x), dy = normal<double>(c.y, 2);
+    Tensor sum = Tensor::zeros(DType::float64, c.x), numbers = Tensor::zeros(DType::float64, c.x);
+    for (int64_t i = 0; i < numbers.size(); ++i) numbers.data<double>()[i] = static_cast<double>(i);
+    const Tensor from = repeated(numbers, c.y);
+    for (int64_t k = 0; k < dy.size(); ++k)
+      sum.data<double>()[static_cast<int64_t>(from.data<double>()[k])] += dy.data<double>()[k];
+    EXPECT_EQ(compare(run_op_on(def, {{"dY", dy}, {"X", x}})[0], sum, 1e-13), "") << c.y.str();
+    EXPECT_EQ(check_gradient(def, {{"dY", dy}, {"X", x}}, {"dY"}), "") << c.y.str();
+  }
+}
+
 }  // namespace
 }  // namespace stepnet::testing::expand_test
