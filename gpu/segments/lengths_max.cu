@@ -20,9 +20,9 @@ void maxima(gpu::In<T> data, const Tensor& lengths, gpu::Out<T> y, Call& call) {
 }
 
 template <class T>
-void gradient(gpu::In<T> data, gpu::In<T> y, const Tensor& lengths, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+void gradient_of(const Call& call, const Shape& shape, gpu::In<T> data, gpu::In<T> y, const Tensor& lengths,
+                 gpu::In<T> dy, gpu::Out<T> dx) {
   if (dx.size == 0) return;
-  const Shape& shape = call.in(0).shape();
   const int64_t row = shape.size_between(1, shape.rank());
   const Tensor starts = gpu::segment_starts(call, lengths, {.places = shape[0]});
   const gpu::Segments segments(starts, shape[0]);
@@ -32,8 +32,20 @@ void gradient(gpu::In<T> data, gpu::In<T> y, const Tensor& lengths, gpu::In<T> d
   });
 }
 
+template <class T>
+void gradient(gpu::In<T> data, gpu::In<T> y, const Tensor& lengths, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  gradient_of(call, call.in(0).shape(), data, y, lengths, dy, dx);
+}
+template <class T>
+void public_gradient(gpu::In<T> y, gpu::In<T> dy, const Tensor& lengths, gpu::In<T> data, gpu::Out<T> dx, Call& call) {
+  gradient_of(call, call.in(3).shape(), data, y, lengths, dy, dx);
+}
+
 REGISTER(lengths_max_cuda) { return cuda("LengthsMax", maxima<float>, maxima<double>); }
 REGISTER(lengths_max_gradient_cuda) { return cuda("LengthsMaxGradient", gradient<float>, gradient<double>); }
+REGISTER(lengths_max_with_main_input_and_forward_output_gradient_cuda) {
+  return cuda("LengthsMaxWithMainInputAndForwardOutputGradient", public_gradient<float>, public_gradient<double>);
+}
 
 }  // namespace
 }  // namespace stepnet::gpu_lengths_max

@@ -66,6 +66,18 @@ REGISTER(lengths_sum_gradient_cuda) { return gradient<false>("LengthsSumGradient
 REGISTER(lengths_mean_gradient_cuda) { return gradient<true>("LengthsMeanGradient"); }
 REGISTER(sparse_lengths_sum_gradient_cuda) { return gradient<false>("SparseLengthsSumGradient"); }
 REGISTER(sparse_lengths_mean_gradient_cuda) { return gradient<true>("SparseLengthsMeanGradient"); }
+REGISTER(lengths_indices_in_gradient_sum_gradient_cuda) {
+  return gradient<false>("LengthsIndicesInGradientSumGradient");
+}
+REGISTER(lengths_indices_in_gradient_mean_gradient_cuda) {
+  return gradient<true>("LengthsIndicesInGradientMeanGradient");
+}
+REGISTER(sparse_lengths_indices_in_gradient_sum_gradient_cuda) {
+  return gradient<false>("SparseLengthsIndicesInGradientSumGradient");
+}
+REGISTER(sparse_lengths_indices_in_gradient_mean_gradient_cuda) {
+  return gradient<true>("SparseLengthsIndicesInGradientMeanGradient");
+}
 REGISTER(lengths_tile_cuda) {
   return cuda("LengthsTile", repeat_rows<float, false>, repeat_rows<double, false>, repeat_rows<int32_t, false>,
               repeat_rows<int64_t, false>);

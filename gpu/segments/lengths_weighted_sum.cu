@@ -72,6 +72,17 @@ void products(gpu::In<T> data, gpu::In<T> dy, gpu::Out<T> dw, Call& call) {
   products_of_rows(call, gpu::Segments(starts, places), data, dy, row_size(call.in(0)), rows, dw);
 }
 
+template <class T>
+void both_gradients(gpu::In<T> weights, gpu::In<T> dy, const Tensor& lengths, gpu::In<T> data, gpu::Out<T> dx,
+                    gpu::Out<T> dw, Call& call) {
+  if (call.wants(0)) weighted_rows(weights, dy, lengths, dx, call);
+  if (!call.wants(1)) return;
+  const int64_t places = static_cast<int64_t>(dw.size);
+  const Tensor starts = gpu::segment_starts(call, lengths, {.places = places});
+  const gpu::PlaceRows rows(call, call.has(4) ? &call.in(4) : nullptr, call.in(3).dim(0));
+  products_of_rows(call, gpu::Segments(starts, places), data, dy, row_size(call.in(3)), rows, dw);
+}
+
 REGISTER(lengths_weighted_sum_cuda) { return cuda("LengthsWeightedSum", sums<float>, sums<double>); }
 REGISTER(sparse_lengths_weighted_sum_cuda) { return cuda("SparseLengthsWeightedSum", sums<float>, sums<double>); }
 REGISTER(lengths_weighted_sum_gradient_cuda) {
@@ -79,6 +90,19 @@ REGISTER(lengths_weighted_sum_gradient_cuda) {
 }
 REGISTER(sparse_lengths_weighted_sum_gradient_cuda) {
   return cuda("SparseLengthsWeightedSumGradient", weighted_rows<float>, weighted_rows<double>);
+}
+REGISTER(sparse_lengths_indices_in_gradient_weighted_sum_gradient_cuda) {
+  return cuda("SparseLengthsIndicesInGradientWeightedSumGradient", weighted_rows<float>, weighted_rows<double>);
+}
+REGISTER(lengths_weighted_sum_with_main_input_gradient_cuda) {
+  return cuda("LengthsWeightedSumWithMainInputGradient", both_gradients<float>, both_gradients<double>);
+}
+REGISTER(sparse_lengths_weighted_sum_with_main_input_gradient_cuda) {
+  return cuda("SparseLengthsWeightedSumWithMainInputGradient", both_gradients<float>, both_gradients<double>);
+}
+REGISTER(sparse_lengths_indices_in_gradient_weighted_sum_with_main_input_gradient_cuda) {
+  return cuda("SparseLengthsIndicesInGradientWeightedSumWithMainInputGradient", both_gradients<float>,
+              both_gradients<double>);
 }
 REGISTER(lengths_weighted_sum_weights_gradient_cuda) {
   return cuda("LengthsWeightedSumWeightsGradient", products<float>, products<double>);

@@ -2,7 +2,8 @@
 // counts as greater than any number.
 //
 // dDATA = LengthsMaxGradient(dY): the segment's gradient, undivided, for each element that equals the maximum. Its own
-// derivative with respect to dY is the sum over those elements. Backward reads DATA, OUTPUT and LENGTHS.
+// derivative with respect to dY is the sum over those elements. Backward reads DATA, OUTPUT and LENGTHS. Nets of the
+// public format have it as LengthsMaxWithMainInputAndForwardOutputGradient, with the inputs in another order.
 #include "operators/segments/lengths_max.h"
 
 #include <algorithm>
@@ -19,17 +20,21 @@ void infer(const NoArgs&, ShapeCall& call) {
   if (call.known(0) && call.known(1)) call.set(0, call.dtype(0), call.shape(0).with(0, call.shape(1)[0]));
 }
 
-// DATA, OUTPUT, LENGTHS, d_OUTPUT.
+// Which inputs of a gradient these are; LENGTHS are input 2 of both.
+constexpr int kData[] = {0, 3}, kOutput[] = {1, 0}, kGradient[] = {3, 1};
+
+template <bool kPublic>
 void infer_gradient(const NoArgs&, ShapeCall& call) {
-  if (call.known(0)) require(call.shape(0).rank() >= 1, "DATA is a single value, which has no rows");
+  const int data = kData[kPublic], output = kOutput[kPublic];
+  if (call.known(data)) require(call.shape(data).rank() >= 1, "DATA is a single value, which has no rows");
   require_one_dimension(call, 2, "LENGTHS");
-  for (const int i : {1, 3}) {
-    if (!call.known(0) || !call.known(2) || !call.known(i)) continue;
-    const Shape expected = call.shape(0).with(0, call.shape(2)[0]);
-    require(call.shape(i) == expected, "{} must be {}, but is {}", i == 1 ? "OUTPUT" : "its gradient", expected,
+  for (const int i : {output, kGradient[kPublic]}) {
+    if (!call.known(data) || !call.known(2) || !call.known(i)) continue;
+    const Shape expected = call.shape(data).with(0, call.shape(2)[0]);
+    require(call.shape(i) == expected, "{} must be {}, but is {}", i == output ? "OUTPUT" : "its gradient", expected,
             call.shape(i));
   }
-  call.set_like(0, 0);
+  call.set_like(0, data);
 }
 
 template <class T>
@@ -47,9 +52,12 @@ void maxima(const Tensor& data, const Tensor& lengths, Out<T> y) {
   });
 }
 
-template <class T>
-void maxima_gradient(In<T> data, In<T> y, const Tensor& lengths, In<T> dy, Out<T> dx, Call& call) {
-  const Shape& shape = call.in(0).shape();
+template <bool kPublic, class T>
+void maxima_gradient(Out<T> dx, Call& call) {
+  const Tensor& lengths = call.in(2);
+  const In<T> data = call.in_span<T>(kData[kPublic]), y = call.in_span<T>(kOutput[kPublic]);
+  const In<T> dy = call.in_span<T>(kGradient[kPublic]);
+  const Shape& shape = call.in(kData[kPublic]).shape();
   check_segment_lengths(lengths, shape[0], "rows");
   if (dx.empty()) return;
   const int64_t row = shape.size_between(1, shape.rank());
@@ -98,8 +106,29 @@ REGISTER(lengths_max_gradient) {
       .types({DType::int32, DType::int64})
       .input("d_OUTPUT", "[N, ...], their gradient")
       .output("d_DATA", "as DATA")
-      .shape(infer_gradient)
-      .cpu(maxima_gradient<float>, maxima_gradient<double>)
+      .shape(infer_gradient<false>)
+      .cpu(maxima_gradient<false, float>, maxima_gradient<false, double>)
+      .derivative("DATA", [](Formula&) { return Gradient::none(); })
+      .derivative("OUTPUT", [](Formula&) { return Gradient::none(); })
+      .derivative("d_OUTPUT", second);
+}
+
+REGISTER(lengths_max_with_main_input_and_forward_output_gradient) {
+  return op("LengthsMaxWithMainInputAndForwardOutputGradient")
+      .doc("Gradient of LengthsMax: the segment's gradient for each element that equals the maximum.")
+      .input("OUTPUT", "[N, ...], the maxima")
+      .input("d_OUTPUT", "[N, ...], their gradient")
+      .input("LENGTHS", kLengthsDoc)
+      .types({DType::int32, DType::int64})
+      .input("DATA", "[sum of lengths, ...]")
+      .output("d_DATA", "as DATA")
+      .shape(infer_gradient<true>)
+      .cpu(maxima_gradient<true, float>, maxima_gradient<true, double>)
+      .example_net(
+          R"(op { type: "LengthsMax" input: "DATA" input: "LENGTHS" output: "OUTPUT" }
+             op { type: "LengthsMaxWithMainInputAndForwardOutputGradient" input: "OUTPUT" input: "d_OUTPUT"
+                  input: "LENGTHS" input: "DATA" output: "d_DATA" })",
+          {"DATA=4,2", "LENGTHS=int32,3:3,0,1", "d_OUTPUT=3,2"}, {"d_DATA"})
       .derivative("DATA", [](Formula&) { return Gradient::none(); })
       .derivative("OUTPUT", [](Formula&) { return Gradient::none(); })
       .derivative("d_OUTPUT", second);

@@ -6,7 +6,8 @@
 //
 // dDATA = LengthsSumGradient or LengthsMeanGradient(dY): each row of dY, divided by the length for a mean, once for
 // each row of its segment. With INDICES these are the values of a sparse gradient. LengthsTile's is LengthsSum(dY).
-// Backward reads LENGTHS and INDICES.
+// Backward reads LENGTHS and INDICES. Nets of the public format have these gradients as
+// LengthsIndicesInGradientSumGradient and the like, with the rows or indices as a third input.
 
 #include <algorithm>
 
@@ -36,6 +37,16 @@ void infer_rows(const NoArgs&, ShapeCall& call) {
     require(dy[0] == call.shape(1)[0], "the first input {} has {} rows, but there are {} lengths", dy, dy[0],
             call.shape(1)[0]);
   if (call.value(1)) call.set(0, call.dtype(0), dy.with(0, read_segment_lengths(*call.value(1)).sum));
+}
+
+// The third input has as many rows as the lengths say.
+void infer_rows_of(const NoArgs& a, ShapeCall& call) {
+  infer_rows(a, call);
+  if (!call.known(2)) return;
+  require(call.shape(2).rank() >= 1, "the third input is a single value, which has no rows");
+  const int64_t rows = call.shape(2)[0];
+  if (call.value(1)) check_segment_lengths(*call.value(1), rows, "rows");
+  if (call.known(0)) call.set(0, call.dtype(0), call.shape(0).with(0, rows));
 }
 
 template <class T, bool kMean>
@@ -148,6 +159,30 @@ Registration rows_of_segments(const std::string& type) {
       });
 }
 
+// `what` the third input is: DATA, or the indices.
+template <bool kMean>
+Registration rows_like(const std::string& type, const char* what) {
+  return op(type)
+      .doc(kMean ? "Each row divided by its segment's length, once for each row of the segment."
+                 : "Each row once for each row of its segment.")
+      .input("SEGMENT_GRADS", "[N, ...], the gradient of the segments")
+      .input("LENGTHS", kLengthsDoc)
+      .types({DType::int32, DType::int64})
+      .input("ROWS", what)
+      .any_type()
+      .shape_only()
+      .output("DATA_GRADS", "[sum of lengths, ...]")
+      .shape(infer_rows_of)
+      .flops(flops_per_input(kMean ? 1 : 0))
+      .cpu(repeat_rows<float, kMean>, repeat_rows<double, kMean>)
+      .example({"SEGMENT_GRADS=3,2", "LENGTHS=int32,3:2,0,1", "ROWS=3,2"})
+      .derivative("SEGMENT_GRADS",
+                  [](Formula& f) {
+                    return f.op(kMean ? "LengthsMean" : "LengthsSum", {f.dy("DATA_GRADS"), f.x("LENGTHS")});
+                  })
+      .derivative("ROWS", [](Formula&) { return Gradient::none(); });
+}
+
 REGISTER(lengths_tile) {
   return op("LengthsTile")
       .doc("Each row as often as its length says, one after the other.")
@@ -173,6 +208,22 @@ REGISTER(lengths_sum_gradient) { return rows_of_segments<false>("LengthsSumGradi
 REGISTER(lengths_mean_gradient) { return rows_of_segments<true>("LengthsMeanGradient"); }
 REGISTER(sparse_lengths_sum_gradient) { return rows_of_segments<false>("SparseLengthsSumGradient"); }
 REGISTER(sparse_lengths_mean_gradient) { return rows_of_segments<true>("SparseLengthsMeanGradient"); }
+
+constexpr const char* kDataDoc = "DATA; its values are not read";
+constexpr const char* kIndicesDoc = "INDICES; their values are not read";
+
+REGISTER(lengths_indices_in_gradient_sum_gradient) {
+  return rows_like<false>("LengthsIndicesInGradientSumGradient", kDataDoc);
+}
+REGISTER(lengths_indices_in_gradient_mean_gradient) {
+  return rows_like<true>("LengthsIndicesInGradientMeanGradient", kDataDoc);
+}
+REGISTER(sparse_lengths_indices_in_gradient_sum_gradient) {
+  return rows_like<false>("SparseLengthsIndicesInGradientSumGradient", kIndicesDoc);
+}
+REGISTER(sparse_lengths_indices_in_gradient_mean_gradient) {
+  return rows_like<true>("SparseLengthsIndicesInGradientMeanGradient", kIndicesDoc);
+}
 
 }  // namespace
 }  // namespace stepnet::cpu_lengths_sum

@@ -5,6 +5,9 @@
 // dX[k, :] = w[k] * dY[s, :]  LengthsWeightedSumGradient; with INDICES these are the values of a sparse gradient
 // dw[k] = X[k, :] . dY[s, :]  LengthsWeightedSumWeightsGradient
 // These three are each other's derivatives. Backward reads WEIGHTS for dX and DATA for dw, INDICES and LENGTHS.
+//
+// Nets of the public format have the two gradients in one operator, ...WithMainInputGradient, or, if WEIGHTS have none,
+// SparseLengthsIndicesInGradientWeightedSumGradient, which is given the indices.
 
 #include <algorithm>
 
@@ -47,6 +50,26 @@ void infer_rows(const NoArgs&, ShapeCall& call) {
   if (call.known(0) && call.known(1)) call.set(0, call.dtype(1), call.shape(1).with(0, call.shape(0)[0]));
 }
 
+// The same and INDICES.
+void infer_rows_of_indices(const NoArgs& a, ShapeCall& call) {
+  infer_rows(a, call);
+  require_one_dimension(call, 3, "INDICES");
+  require_as_many(call, 0, "weights", 3, "indices");
+}
+
+// WEIGHTS, SEGMENT_GRADS, LENGTHS, DATA, INDICES if sparse.
+void infer_both(const NoArgs& a, ShapeCall& call) {
+  infer_rows(a, call);
+  const bool sparse = call.inputs() == 5;
+  require_rows(call, 3, "DATA");
+  if (sparse) require_one_dimension(call, 4, "INDICES");
+  require_as_many(call, 0, "weights", sparse ? 4 : 3, sparse ? "indices" : "rows");
+  if (call.known(3) && call.known(1))
+    require(call.shape(3).from(1) == call.shape(1).from(1), "rows of DATA {} are not those of SEGMENT_GRADS {}",
+            call.shape(3), call.shape(1));
+  call.set_like(1, 0);
+}
+
 // DATA, SEGMENT_GRADS, INDICES if sparse, LENGTHS.
 void infer_weights(const NoArgs&, ShapeCall& call) {
   const bool sparse = call.inputs() == 4;
@@ -71,15 +94,20 @@ struct Places {
   const Tensor& lengths;
 };
 
-Places checked_places(const Call& call) {
-  const Tensor& data = call.in(0);
-  if (call.inputs() == 3) {
-    check_segment_lengths(call.in(2), data.dim(0), "rows");
-    return {RowIndices(), data.dim(0), call.in(2)};
+Places checked_places(const Tensor& data, const Tensor* indices, const Tensor& lengths) {
+  if (!indices) {
+    check_segment_lengths(lengths, data.dim(0), "rows");
+    return {RowIndices(), data.dim(0), lengths};
   }
-  check_segment_lengths(call.in(3), call.in(2).size(), "indices");
-  check_indices(call.in(2), data.dim(0));
-  return {RowIndices(call.in(2)), call.in(2).size(), call.in(3)};
+  check_segment_lengths(lengths, indices->size(), "indices");
+  check_indices(*indices, data.dim(0));
+  return {RowIndices(*indices), indices->size(), lengths};
+}
+
+// Of a call whose last inputs are LENGTHS, or INDICES and LENGTHS.
+Places checked_places(const Call& call) {
+  const int last = call.inputs() - 1;
+  return checked_places(call.in(0), last == 3 ? &call.in(2) : nullptr, call.in(last));
 }
 
 template <class T>
@@ -115,11 +143,9 @@ void weighted_rows(const Tensor& weights, const Tensor& dy, const Tensor& length
 }
 
 template <class T>
-void products(Call& call) {
-  const Places places = checked_places(call);
-  const int64_t row = row_size(call.in(0));
-  const T *data = call.in(0).data<T>(), *segments = call.in(1).data<T>();
-  const Out<T> dw = call.out_span<T>(0);
+void products_of(const Places& places, const Tensor& rows, const Tensor& gradients, Out<T> dw) {
+  const int64_t row = row_size(rows);
+  const T *data = rows.data<T>(), *segments = gradients.data<T>();
   if (dw.empty()) return;
   const double nanoseconds = segment_cost(places.count, row, places.lengths.size());
   for_segments(places.lengths, nanoseconds, [&](int64_t segment, int64_t at, int64_t length) {
@@ -131,6 +157,19 @@ void products(Call& call) {
       dw[k] = sum;
     }
   });
+}
+
+template <class T>
+void products(Call& call) {
+  products_of(checked_places(call), call.in(0), call.in(1), call.out_span<T>(0));
+}
+
+template <class T>
+void both_gradients(Call& call) {
+  const Tensor* indices = call.has(4) ? &call.in(4) : nullptr;
+  if (call.wants(0)) weighted_rows(call.in(0), call.in(1), call.in(2), call.out_span<T>(0));
+  if (call.wants(1))
+    products_of(checked_places(call.in(3), indices, call.in(2)), call.in(3), call.in(1), call.out_span<T>(1));
 }
 
 std::string name(bool sparse, const char* ending) {
@@ -212,6 +251,61 @@ Registration rows_of_segments(bool sparse) {
       });
 }
 
+// SparseLengthsIndicesInGradientWeightedSumGradient.
+Registration rows_of_indices() {
+  return op("SparseLengthsIndicesInGradientWeightedSumGradient")
+      .doc("Each segment's gradient once for each index of the segment, times the index's weight.")
+      .input("WEIGHTS", "[sum of lengths]")
+      .input("SEGMENT_GRADS", "[N, ...], the gradient of the segments")
+      .input("LENGTHS", kLengthsDoc)
+      .types({DType::int32, DType::int64})
+      .input("INDICES", "[sum of lengths]; their values are not read")
+      .types({DType::int32, DType::int64})
+      .shape_only()
+      .output("DATA_GRADS", "[sum of lengths, ...]")
+      .shape(infer_rows_of_indices)
+      .flops(flops_per_output(1))
+      .cpu_for<float>(weighted_rows<float>)
+      .cpu_for<double>(weighted_rows<double>)
+      .example({"WEIGHTS=3", "SEGMENT_GRADS=3,2", "LENGTHS=int32,3:2,0,1", "INDICES=int64,3:4,0,1"})
+      .composed([](Formula& f) -> std::vector<Value> {
+        return {f.op("LengthsWeightedSumGradient", {f.x("WEIGHTS"), f.x("SEGMENT_GRADS"), f.x("LENGTHS")})};
+      });
+}
+
+// Both gradients in one operator, whose derivatives follow from those of the two.
+Registration both_of_rows(const char* type, bool sparse) {
+  auto spec = op(type);
+  spec.input("WEIGHTS", "[sum of lengths]")
+      .input("SEGMENT_GRADS", "[N, ...], the gradient of the segments")
+      .input("LENGTHS", kLengthsDoc)
+      .types({DType::int32, DType::int64});
+  declare_data(spec, sparse);
+  if (sparse) spec.input("INDICES", "[sum of lengths], each from 0 to R - 1").types({DType::int32, DType::int64});
+  spec.doc("Both gradients of " + name(sparse, "") + ".")
+      .output("DATA_GRADS", "[sum of lengths, ...]: each segment's gradient times the weight, for each of its rows")
+      .optional()
+      .uses({"WEIGHTS", "SEGMENT_GRADS", "LENGTHS"})
+      .output("WEIGHTS_GRADS", "[sum of lengths]: the product of each row with its segment's gradient")
+      .optional()
+      .uses({"SEGMENT_GRADS", "LENGTHS", "DATA", "INDICES"})
+      .shape(infer_both)
+      .flops([](const auto&, const ShapeCall& c) {
+        const double row = c.known(1) ? static_cast<double>(c.shape(1).size_between(1, c.shape(1).rank())) : 0;
+        return input_size(c, 0) * row * (int{c.wants(0)} + 2 * int{c.wants(1)});
+      })
+      .cpu_for<float>(both_gradients<float>)
+      .cpu_for<double>(both_gradients<double>)
+      .composed([sparse](Formula& f) -> std::vector<Value> {
+        return {f.op(name(sparse, "Gradient"), {f.x("WEIGHTS"), f.x("SEGMENT_GRADS"), f.x("LENGTHS")}),
+                f.op(name(sparse, "WeightsGradient"), with_places(f, sparse, {f.x("DATA"), f.x("SEGMENT_GRADS")}))};
+      });
+  if (sparse)
+    return spec.example(
+        {"WEIGHTS=3", "SEGMENT_GRADS=3,2", "LENGTHS=int32,3:2,0,1", "DATA=4,2", "INDICES=int64,3:3,0,3"});
+  return spec.example({"WEIGHTS=3", "SEGMENT_GRADS=3,2", "LENGTHS=int32,3:2,0,1", "DATA=3,2"});
+}
+
 Registration weights_of_rows(bool sparse) {
   auto spec = op(name(sparse, "WeightsGradient"));
   declare_data(spec, sparse).input("SEGMENT_GRADS", "[N, ...], the gradient of the segments");
@@ -236,6 +330,16 @@ REGISTER(lengths_weighted_sum_gradient) { return rows_of_segments(false); }
 REGISTER(sparse_lengths_weighted_sum_gradient) { return rows_of_segments(true); }
 REGISTER(lengths_weighted_sum_weights_gradient) { return weights_of_rows(false); }
 REGISTER(sparse_lengths_weighted_sum_weights_gradient) { return weights_of_rows(true); }
+REGISTER(sparse_lengths_indices_in_gradient_weighted_sum_gradient) { return rows_of_indices(); }
+REGISTER(lengths_weighted_sum_with_main_input_gradient) {
+  return both_of_rows("LengthsWeightedSumWithMainInputGradient", false);
+}
+REGISTER(sparse_lengths_weighted_sum_with_main_input_gradient) {
+  return both_of_rows("SparseLengthsWeightedSumWithMainInputGradient", true);
+}
+REGISTER(sparse_lengths_indices_in_gradient_weighted_sum_with_main_input_gradient) {
+  return both_of_rows("SparseLengthsIndicesInGradientWeightedSumWithMainInputGradient", true);
+}
 
 }  // namespace
 }  // namespace stepnet::cpu_lengths_weighted_sum

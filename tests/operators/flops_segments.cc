@@ -62,6 +62,20 @@ Reference weights_gradient(int indices, int lengths) {
   };
 }
 
+// Inputs are WEIGHTS, SEGMENT_GRADS, LENGTHS, DATA and INDICES, if there are any.
+void both_gradients(CountedCall& c) {
+  c.compares = false;
+  const int64_t row = row_size(c.x(1).shape);
+  each_place(c.x(2), [&](int64_t s, int64_t k) {
+    const int64_t from = c.x(4).there ? static_cast<int64_t>(c.x(4).v[k].value) : k;
+    for (int64_t i = 0; i < row; ++i) {
+      const Counted dy = c.x(1).v[s * row + i];
+      if (c.wants(0)) c.y(0)[k * row + i] = c.x(0).v[k] * dy;
+      if (c.wants(1)) c.y(1)[k] += c.x(3).v[from * row + i] * dy;
+    }
+  });
+}
+
 // Each element of input `i` is added where it belongs: only counted.
 Reference adds_up(int i) {
   return [i](CountedCall& c) {
@@ -118,9 +132,14 @@ void add_segment_references(References& r) {
     r["SparseLengths" + name] = [=](CountedCall& c) { bag(c, {-1, 1, 2}, mean); };
   }
   r["LengthsMeanGradient"] = r["SparseLengthsMeanGradient"] = mean_gradient;
+  r["LengthsIndicesInGradientMeanGradient"] = r["SparseLengthsIndicesInGradientMeanGradient"] = mean_gradient;
   r["LengthsWeightedSum"] = [](CountedCall& c) { bag(c, {1, -1, 2}, false); };
   r["SparseLengthsWeightedSum"] = [](CountedCall& c) { bag(c, {1, 2, 3}, false); };
   r["LengthsWeightedSumGradient"] = r["SparseLengthsWeightedSumGradient"] = weighted_gradient;
+  r["SparseLengthsIndicesInGradientWeightedSumGradient"] = weighted_gradient;
+  for (const char* type : {"LengthsWeightedSumWithMainInputGradient", "SparseLengthsWeightedSumWithMainInputGradient",
+                           "SparseLengthsIndicesInGradientWeightedSumWithMainInputGradient"})
+    r[type] = both_gradients;
   r["LengthsWeightedSumWeightsGradient"] = weights_gradient(-1, 2);
   r["SparseLengthsWeightedSumWeightsGradient"] = weights_gradient(2, 3);
   r["ScatterAdd"] = r["IndexAdd"] = adds_up(2);

@@ -66,6 +66,12 @@ TEST_F(GpuSegments, Gradients) {
              make_op("LengthsWeightedSumGradient", {"w", "dY", "L"}, {"dX"}),
              make_op("LengthsWeightedSumWeightsGradient", {"X", "dY", "L"}, {"dw"}),
              make_op("SparseLengthsWeightedSumWeightsGradient", {"table", "dY", "I", "L"}, {"dw"}),
+             make_op("LengthsIndicesInGradientSumGradient", {"dY", "L", "X"}, {"dX"}),
+             make_op("SparseLengthsIndicesInGradientMeanGradient", {"dY", "L", "I"}, {"dX"}),
+             make_op("LengthsMaxWithMainInputAndForwardOutputGradient", {"Y", "dY", "L", "X"}, {"dX"}),
+             make_op("SparseLengthsIndicesInGradientWeightedSumGradient", {"w", "dY", "L", "I"}, {"dX"}),
+             make_op("LengthsWeightedSumWithMainInputGradient", {"w", "dY", "L", "X"}, {"dX", "dw"}),
+             make_op("SparseLengthsWeightedSumWithMainInputGradient", {"w", "dY", "L", "table", "I"}, {"dX", "dw"}),
          })
       EXPECT_EQ(compare_devices(def, feeds, 1e-13), "") << def.type();
   });

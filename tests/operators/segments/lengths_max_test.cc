@@ -93,5 +93,16 @@ TEST(LengthsMax, Errors) {
             "LengthsMaxGradient: OUTPUT must be [1, 2], but is [2, 2]");
 }
 
+// As Caffe2 1.10 gives it, with its order of inputs.
+TEST(LengthsMax, GradientOfThePublicFormat) {
+  const OperatorDef def = make_op("LengthsMaxWithMainInputAndForwardOutputGradient", {"Y", "dY", "L", "D"}, {"dD"});
+  const Feeds feeds = {{"Y", Tensor::of<double>({2, 2}, {3, 5, 0, 1})},
+                       {"dY", Tensor::of<double>({2, 2}, {1, 2, 3, 4})},
+                       {"L", Tensor::of<int32_t>({2}, {3, 1})},
+                       {"D", Tensor::of<double>({4, 2}, {1, 5, 3, 2, 3, 2, 0, 1})}};
+  EXPECT_EQ(compare(run_op_on(def, feeds)[0], Tensor::of<double>({4, 2}, {0, 2, 1, 0, 1, 0, 3, 4}), 0), "");
+  EXPECT_EQ(check_gradient(def, feeds, {"dY"}), "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing::lengths_max_test

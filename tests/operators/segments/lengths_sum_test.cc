@@ -120,5 +120,26 @@ TEST(LengthsSum, Errors) {
             "LengthsSumGradient: the first input [3, 2] has 3 rows, but there are 1 lengths");
 }
 
+// The gradients' names in the public format, whose third input has a row for each place.
+TEST(LengthsSum, GradientsOfThePublicFormat) {
+  for (const Case& c : kCases)
+    for (const std::string kind : {"Sum", "Mean"}) {
+      const Tensor data = normal<double>(c.data), rows = rows_of(c, data), lengths = ints(c.lengths);
+      const Feeds feeds = {{"d", sums_of(c, rows, false)}, {"L", lengths}, {"D", rows}, {"I", ints(c.indices)}};
+      const Tensor dx = run_op_on(make_op("Lengths" + kind + "Gradient", {"d", "L"}, {"dD"}), feeds)[0];
+      const OperatorDef dense = make_op("LengthsIndicesInGradient" + kind + "Gradient", {"d", "L", "D"}, {"dD"});
+      const OperatorDef sparse = make_op("SparseLengthsIndicesInGradient" + kind + "Gradient", {"d", "L", "I"}, {"dD"});
+      for (const OperatorDef& def : {dense, sparse}) {
+        EXPECT_EQ(compare(run_op_on(def, feeds)[0], dx, 0), "") << def.type();
+        EXPECT_EQ(check_gradient(def, feeds, {"d"}), "") << def.type();
+      }
+    }
+  const Feeds feeds = {{"d", normal<float>({2, 1})}, {"L", ints({2, 1})}, {"I", ints({0, 0})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("SparseLengthsIndicesInGradientSumGradient", {"d", "L", "I"}, {"dD"}), feeds);
+            }).find("the lengths add up to 3, but there are 2 rows"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing::lengths_sum_test

@@ -171,5 +171,27 @@ TEST(LengthsWeightedSum, ErrorsOfGradientOperators) {
             "LengthsWeightedSumWeightsGradient: the lengths add up to 2, but there are 3 rows");
 }
 
+// Both gradients in one operator, and that of the rows with the indices, as nets of the public format have them.
+TEST(LengthsWeightedSum, GradientsOfThePublicFormat) {
+  const std::string both = "WeightedSumWithMainInputGradient", in_gradient = "SparseLengthsIndicesInGradient";
+  const OperatorDef dense = make_op("Lengths" + both, {"W", "d", "L", "D"}, {"dD", "dW"});
+  const OperatorDef rows = make_op(in_gradient + "WeightedSumGradient", {"W", "d", "L", "I"}, {"dD"});
+  for (const Case& c : kCases) {
+    const Feeds feeds = feeds_of(c), gathered_feeds = gathered(c, feeds);
+    const Tensor dx = run_op_on(kRows, feeds)[0], dw = run_op_on(kSparseWeights, feeds)[0];
+    EXPECT_EQ(compare(run_op_on(rows, feeds)[0], dx, 0), "");
+    EXPECT_EQ(check_gradient(rows, feeds, {"W", "d"}), "");
+    const auto check = [&](const OperatorDef& def, const Feeds& given) {
+      const auto out = run_op_on(def, given);
+      EXPECT_EQ(compare(out[0], dx, 0), "") << def.type();
+      EXPECT_EQ(compare(out[1], dw, 1e-14), "") << def.type();
+      EXPECT_EQ(check_gradient(def, given, {"W", "d", "D"}), "") << def.type();
+    };
+    check(dense, gathered_feeds);
+    for (const std::string& type : {"SparseLengths" + both, in_gradient + both})
+      check(make_op(type, {"W", "d", "L", "D", "I"}, {"dD", "dW"}), feeds);
+  }
+}
+
 }  // namespace
 }  // namespace stepnet::testing::lengths_weighted_sum_test
