@@ -34,10 +34,9 @@ int cut_axis(const Shape& whole, const Shape& part) {
   return axis;
 }
 
-// Starts and ends are inputs `first` and the next, or arguments.
-Place place_of(const SliceArgs& args, const Call& call, int first, const Shape& whole, const Shape& part, int axis) {
-  const bool given = call.has(first);
-  Place place{.starts = gpu::Indices(given ? call.in(first) : Tensor::empty(DType::int64, Shape{0}))};
+// Starts and ends are inputs 1 and 2, if they are `given`, or arguments.
+Place place_of(const SliceArgs& args, const Call& call, bool given, const Shape& whole, const Shape& part, int axis) {
+  Place place{.starts = gpu::Indices(given ? call.in(1) : Tensor::empty(DType::int64, Shape{0}))};
   place.axis = axis;
   place.size = whole[axis];
   place.count = part[axis];
@@ -75,7 +74,7 @@ void slice(const SliceArgs& args, Call& call) {
   Tensor& y = call.out(0);
   const int axis = cut_axis(x.shape(), y.shape());
   if (axis < 0) return copy_values(x, y);
-  const Place place = place_of(args, call, 1, x.shape(), y.shape(), axis);
+  const Place place = place_of(args, call, call.has(1), x.shape(), y.shape(), axis);
   const std::byte* from = gpu::bytes_of(x);
   std::byte* to = gpu::bytes_of(y);
   const size_t outer = static_cast<size_t>(x.shape().size_between(0, axis)), inner = inner_bytes(x, axis);
@@ -86,11 +85,11 @@ void slice(const SliceArgs& args, Call& call) {
 }
 
 void slice_gradient(const SliceArgs& args, Call& call) {
-  const Tensor& dy = call.in(1);
+  const Tensor& dy = call.in(call.inputs() - 1);
   Tensor& dx = call.out(0);
   const int axis = cut_axis(dx.shape(), dy.shape());
   if (axis < 0) return copy_values(dy, dx);
-  const Place place = place_of(args, call, 2, dx.shape(), dy.shape(), axis);
+  const Place place = place_of(args, call, call.inputs() == 4, dx.shape(), dy.shape(), axis);
   const std::byte* from = gpu::bytes_of(dy);
   std::byte* to = gpu::bytes_of(dx);
   const size_t outer = static_cast<size_t>(dx.shape().size_between(0, axis)), inner = inner_bytes(dx, axis);

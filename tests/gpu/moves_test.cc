@@ -49,7 +49,7 @@ TEST_F(GpuTest, SlicesWhereverTheBoundsAre) {
   const Tensor x = normal<float>({4, 9, 5});
   const auto starts = [](std::initializer_list<int32_t> values) { return Tensor::of<int32_t>({3}, values); };
   const OperatorDef cut = make_op("Slice", {"X", "S", "E"}, {"Y"});
-  const OperatorDef put = make_op("SliceGradient", {"X", "dY", "S", "E"}, {"dX"});
+  const OperatorDef put = make_op("SliceGradient", {"X", "S", "E", "dY"}, {"dX"});
   const auto check = [&](const Tensor& s, const Tensor& e, const Shape& part) {
     EXPECT_EQ(compare_devices(cut, {{"X", x}, {"S", s}, {"E", e}}, 0), "");
     EXPECT_EQ(compare_devices(put, {{"X", x}, {"dY", normal<float>(part)}, {"S", s}, {"E", e}}, 0), "");

@@ -111,5 +111,24 @@ TEST(SliceGradient, ChecksTheGradientsShape) {
   EXPECT_EQ(check_gradient(def, feeds, {"dY"}), "");
 }
 
+// dY is the last input, as in the public format.
+TEST(SliceGradient, TakesBoundsAsInputs) {
+  const OperatorDef def = make_op("SliceGradient", {"X", "s", "e", "dY"}, {"dX"});
+  const Feeds feeds = {{"X", normal<double>({2, 3})},
+                       {"s", Tensor::of<int32_t>({2}, {0, 1})},
+                       {"e", Tensor::of<int64_t>({2}, {-1, 2})},
+                       {"dY", Tensor::of<double>({2, 1}, {7, 8})}};
+  EXPECT_EQ(compare(run_op_on(def, feeds)[0], Tensor::of<double>({2, 3}, {0, 7, 0, 0, 8, 0}), 0), "");
+  EXPECT_EQ(check_gradient(def, feeds, {"dY"}), "");
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("SliceGradient", {"X", "dY", "s", "e"}, {"dX"}), feeds);
+            }).find("starts must be int32 or int64, but is double[2, 1]; the inputs are X, starts, ends and dY"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("SliceGradient", {"X", "s", "dY"}, {"dX"}), feeds);
+            }).find("its inputs are X and dY, or X, starts, ends and dY, but there are 3"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing::slice_test
