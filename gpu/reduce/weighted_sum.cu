@@ -70,7 +70,7 @@ void weighted_sum_any(Call& call) {
 }
 
 template <class T>
-void gradient(Call& call, gpu::In<T> dy, const Tensor& w, gpu::Out<T> dx) {
+void scale(const Call& call, gpu::In<T> dy, const Tensor& w, gpu::Out<T> dx) {
   const gpu::Scalar weight(w);
   gpu::each(call, dx.size,
             [=] __device__(size_t i) { dx[i] = static_cast<gpu::Accumulate<T>>(weight.value()) * dy[i]; });
@@ -87,13 +87,32 @@ void sum_products(const Call& call, gpu::In<T> dy, gpu::In<T> x, gpu::Out<W> dw)
 template <class T>
 void weight_gradient(Call& call, gpu::In<T> dy, gpu::In<T> x, const Tensor&, Tensor& dw) {
   if (dw.dtype() == DType::float64) return sum_products(call, dy, x, gpu::out_span<double>(dw));
-  sum_products(call, dy, x, gpu::out_span<float>(dw));
+  if (dw.dtype() == DType::float32) return sum_products(call, dy, x, gpu::out_span<float>(dw));
+  sum_products(call, dy, x, gpu::out_span<T>(dw));
+}
+
+template <class T>
+void gradient(Call& call) {
+  const int terms = (call.inputs() - 1) / 2;
+  const auto dy = gpu::in_span<T>(call.in(0));
+  for (int k = 0; k < terms; ++k) {
+    const Tensor& weight = call.in(2 * k + 2);
+    if (call.wants(k)) scale(call, dy, weight, gpu::out_span<T>(call.out(k)));
+    if (call.wants(terms + k))
+      weight_gradient(call, dy, gpu::in_span<T>(call.in(2 * k + 1)), weight, call.out(terms + k));
+  }
+}
+
+void gradient_any(Call& call) {
+  const DType type = call.in(0).dtype();
+  if (type == DType::float32) return gradient<float>(call);
+  if (with_half(type, [&](auto zero) { gradient<decltype(zero)>(call); })) return;
+  require(type == DType::float64, "dY must be float or double, but is {}", dtype_name(type));
+  gradient<double>(call);
 }
 
 REGISTER(weighted_sum_cuda) { return cuda("WeightedSum", weighted_sum_any); }
-REGISTER(weighted_sum_gradient_cuda) {
-  return cuda("WeightedSumGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
-}
+REGISTER(weighted_sum_gradient_cuda) { return cuda("WeightedSumGradient", gradient_any); }
 REGISTER(weighted_sum_weight_gradient_cuda) {
   return cuda("WeightedSumWeightGradient", weight_gradient<float>, weight_gradient<double>, weight_gradient<float16>,
               weight_gradient<bfloat16>);

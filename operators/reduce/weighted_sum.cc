@@ -63,7 +63,7 @@ void weighted_sum_any(Call& call) {
 }
 
 template <class T>
-void gradient(In<T> dy, const Tensor& w, Out<T> dx) {
+void scale(In<T> dy, const Tensor& w, Out<T> dx) {
   const T weight = static_cast<T>(w.item<double>());
   parallel_for(static_cast<int64_t>(dy.size()), 0.3, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) dx[i] = weight * dy[i];
@@ -71,7 +71,7 @@ void gradient(In<T> dy, const Tensor& w, Out<T> dx) {
 }
 
 template <class T>
-void weight_gradient(In<T> dy, In<T> x, const Tensor&, Tensor& dw) {
+void sum_products(In<T> dy, In<T> x, Tensor& dw) {
   double sum = 0;
   for (size_t i = 0; i < dy.size(); ++i) sum += static_cast<double>(dy[i]) * static_cast<double>(x[i]);
   if (dw.dtype() == DType::float64) {
@@ -81,7 +81,72 @@ void weight_gradient(In<T> dy, In<T> x, const Tensor&, Tensor& dw) {
   }
 }
 
-void gradient_shape(const NoArgs&, ShapeCall& call) { check_weight(call, 1); }
+template <class T>
+void weight_gradient(In<T> dy, In<T> x, const Tensor&, Tensor& dw) {
+  sum_products(dy, x, dw);
+}
+
+// dY, then tensors and weights in turn; the gradients of all tensors, then of all weights, if these are outputs.
+template <class T>
+void gradient(Call& call) {
+  const int terms = (call.inputs() - 1) / 2;
+  const In<T> dy = call.in_span<T>(0);
+  for (int k = 0; k < terms; ++k) {
+    if (call.wants(k)) scale(dy, call.in(2 * k + 2), call.out_span<T>(k));
+    if (call.wants(terms + k)) sum_products(dy, call.in_span<T>(2 * k + 1), call.out(terms + k));
+  }
+}
+
+void gradient_on_casts(Call& call) {
+  FloatCall floats(op_spec("WeightedSumGradient"), call);
+  gradient<float>(floats.call());
+  floats.cast_results();
+}
+
+void gradient_any(Call& call) {
+  const DType type = call.in(0).dtype();
+  if (type == DType::float32) return gradient<float>(call);
+  if (is_half(type)) return gradient_on_casts(call);
+  require(type == DType::float64, "dY must be float or double, but is {}", dtype_name(type));
+  gradient<double>(call);
+}
+
+void gradient_shape(const NoArgs&, ShapeCall& call) {
+  const int terms = (call.inputs() - 1) / 2;
+  require(call.inputs() % 2 == 1 && terms > 0,
+          "its inputs are dY, and then tensors and weights in turn, but there are {} inputs", call.inputs());
+  require(call.outputs() == terms || call.outputs() == 2 * terms,
+          "it has {} outputs for {} tensors, but must have one for each tensor, or for each tensor and each weight",
+          call.outputs(), terms);
+  for (int k = 0; k < terms; ++k) {
+    const int x = 2 * k + 1, w = x + 1;
+    if (call.known(w)) {
+      require(call.shape(w).size() == 1, "weight {} must be one value, but has shape {}", k, call.shape(w));
+      require(is_floating(call.dtype(w)), "weight {} must be float or double, but is {}", k, dtype_name(call.dtype(w)));
+    }
+    if (call.known(0) && call.known(x))
+      require(call.dtype(x) == call.dtype(0) && call.shape(x) == call.shape(0), "tensor {} is {}, but dY is {}", k,
+              call.in(x), call.in(0));
+    call.set_like(k, 0);
+    call.set_like(terms + k, w);
+  }
+}
+
+double gradient_flops(const NoArgs&, const ShapeCall& call) {
+  const int terms = (call.inputs() - 1) / 2;
+  int each = 0;
+  for (int k = 0; k < terms; ++k) each += int{call.wants(k)} + 2 * int{call.wants(terms + k)};
+  return input_size(call, 0) * each;
+}
+
+std::vector<Value> gradient_body(Formula& f) {
+  std::vector<Value> gradients;
+  const int terms = (f.inputs() - 1) / 2;
+  for (int k = 0; k < terms; ++k) gradients.push_back(f.op("WeightedSum", {f.x("dY"), f.x_at(2 * k + 2)}));
+  for (int k = 0; terms + k < f.outputs(); ++k)
+    gradients.push_back(f.op("WeightedSumWeightGradient", {f.x("dY"), f.x_at(2 * k + 1), f.x_at(2 * k + 2)}));
+  return gradients;
+}
 
 void weight_gradient_shape(const NoArgs&, ShapeCall& call) {
   check_weight(call, 2);
@@ -108,7 +173,7 @@ REGISTER(weighted_sum) {
       .variadic_derivative("inputs",
                            [](Formula& f, int i) -> Gradient {
                              const Value dy = f.dy("output");
-                             if (i % 2 == 0) return f.op("WeightedSumGradient", {dy, f.x_at(i + 1)});
+                             if (i % 2 == 0) return f.op("WeightedSum", {dy, f.x_at(i + 1)});
                              return f.op("WeightedSumWeightGradient", {dy, f.x_at(i - 1), f.x_at(i)});
                            })
       .example({"inputs0=2,3", "inputs1=float,1:0.75", "inputs2=2,3", "inputs3=1"})
@@ -118,22 +183,26 @@ REGISTER(weighted_sum) {
 
 REGISTER(weighted_sum_gradient) {
   return op("WeightedSumGradient")
-      .doc("Gradient of WeightedSum with respect to one tensor: dY times its weight.")
+      .doc(
+          "Gradients of WeightedSum, as nets of the public format have them: of every tensor dY times its weight, and "
+          "of every weight, if there are outputs for these, the sum of dY times its tensor.")
+      .ignored_args({"grad_on_w"})
       .input("dY", "gradient of the sum")
-      .input("w", "the tensor's weight, one value")
-      .types({DType::float32, DType::float64})
-      .output("dX", "gradient of the tensor", like("dY"))
-      .in_place("dY", "dX")
+      .any_type()
+      .input("inputs", "WeightedSum's: tensors, each followed by its weight")
+      .any_type()
+      .variadic(2)
+      .output("gradients", "those of the tensors, and then, if there are as many more, those of the weights")
+      .any_type()
+      .variadic()
+      .uses({"dY", "inputs"})
       .shape(gradient_shape)
-      .flops(flops_per_output(1))
-      .cpu(gradient<float>, gradient<double>)
-      .derivative("dY",
-                  [](Formula& f) {
-                    return f.op("WeightedSumGradient", {f.dy("dX"), f.x("w")});
-                  })
-      .derivative("w", [](Formula& f) {
-        return f.op("WeightedSumWeightGradient", {f.dy("dX"), f.x("dY"), f.x("w")});
-      });
+      .flops(gradient_flops)
+      .cpu(gradient_any)
+      .composed(gradient_body)
+      .example({"dY=2,3", "inputs0=2,3", "inputs1=float,1:0.75", "inputs2=2,3", "inputs3=1"}, {}, 2)
+      .example({"dY=2,3", "inputs0=2,3", "inputs1=1", "inputs2=2,3", "inputs3="}, {}, 4)
+      .example({"dY=0,2", "inputs0=0,2", "inputs1=1"}, {}, 2);
 }
 
 REGISTER(weighted_sum_weight_gradient) {
@@ -151,11 +220,11 @@ REGISTER(weighted_sum_weight_gradient) {
       .cpu(weight_gradient<float>, weight_gradient<double>)
       .derivative("dY",
                   [](Formula& f) {
-                    return f.op("WeightedSumGradient", {f.x("X"), f.dy("dw")});
+                    return f.op("WeightedSum", {f.x("X"), f.dy("dw")});
                   })
       .derivative("X",
                   [](Formula& f) {
-                    return f.op("WeightedSumGradient", {f.x("dY"), f.dy("dw")});
+                    return f.op("WeightedSum", {f.x("dY"), f.dy("dw")});
                   })
       .derivative("w", [](Formula&) { return Gradient::none(); });
 }

@@ -180,7 +180,12 @@ void add_sum_references(References& r) {
   r["Sum"] = sum;
   r["WeightedSum"] = weighted_sum;
   r["WeightedSumGradient"] = [](CountedCall& c) {
-    for (size_t i = 0; i < c.y(0).size(); ++i) c.y(0)[i] = c.x(1).v[0] * c.x(0).v[i];
+    const int terms = (static_cast<int>(c.in.size()) - 1) / 2;
+    for (int k = 0; k < terms; ++k)
+      for (size_t i = 0; i < c.x(0).v.size(); ++i) {
+        if (c.wants(k)) c.y(k)[i] = c.x(2 * k + 2).v[0] * c.x(0).v[i];
+        if (c.wants(terms + k)) c.y(terms + k)[0] += c.x(0).v[i] * c.x(2 * k + 1).v[i];
+      }
   };
   r["WeightedSumWeightGradient"] = [](CountedCall& c) {
     for (size_t i = 0; i < c.x(0).v.size(); ++i) c.y(0)[0] += c.x(0).v[i] * c.x(1).v[i];

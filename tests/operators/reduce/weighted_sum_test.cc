@@ -36,8 +36,33 @@ TEST(WeightedSum, Gradient) {
 TEST(WeightedSum, GradientsOfTheGradient) {
   const Feeds feeds = {
       {"dY", normal<double>({2, 3}, 1)}, {"X", normal<double>({2, 3}, 2)}, {"w", Tensor::of<double>({1}, {0.5})}};
-  EXPECT_EQ(check_gradient(make_op("WeightedSumGradient", {"dY", "w"}, {"dX"}), feeds, {"dY", "w"}), "");
   EXPECT_EQ(check_gradient(make_op("WeightedSumWeightGradient", {"dY", "X", "w"}, {"dw"}), feeds, {"dY", "X"}), "");
+}
+
+// With the order of the public format: gradients of the tensors, and then of the weights.
+TEST(WeightedSum, GradientOfThePublicFormat) {
+  Feeds feeds = kFeeds;
+  feeds.emplace_back("dY", normal<double>({2, 3}, 3));
+  const std::vector<std::string> inputs = {"dY", "X", "a", "Y", "b"};
+  const OperatorDef all = make_op("WeightedSumGradient", inputs, {"dX", "dZ", "da", "db"}, {make_arg("grad_on_w", 1)});
+  const auto d = run_op_on(all, feeds);
+  Tensor expected[] = {Tensor::zeros(DType::float64, {2, 3}), Tensor::zeros(DType::float64, {2, 3}),
+                       Tensor::zeros(DType::float64, {1}), Tensor::zeros(DType::float64, {1})};
+  for (int i = 0; i < 6; ++i) {
+    const double dy = feeds[4].second.data<double>()[i];
+    expected[0].data<double>()[i] = 0.5 * dy;
+    expected[1].data<double>()[i] = -3 * dy;
+    for (const int k : {0, 1}) expected[2 + k].data<double>()[0] += dy * feeds[2 * k].second.data<double>()[i];
+  }
+  for (int k = 0; k < 4; ++k) EXPECT_EQ(compare(d[k], expected[k], 1e-14), "") << k;
+  const OperatorDef tensors = make_op("WeightedSumGradient", inputs, {"dX", "dZ"});
+  for (int k = 0; k < 2; ++k) EXPECT_EQ(compare(run_op_on(tensors, feeds)[k], expected[k], 1e-14), "") << k;
+  EXPECT_EQ(check_gradient(all, feeds, {"dY", "X", "a", "Y", "b"}), "");
+  const auto error = [&](const std::vector<std::string>& in, const std::vector<std::string>& out) {
+    return error_of([&] { run_op_on(make_op("WeightedSumGradient", in, out), feeds); });
+  };
+  EXPECT_NE(error({"dY", "X", "a", "Y"}, {"dX"}).find("but there are 4 inputs"), std::string::npos);
+  EXPECT_NE(error(inputs, {"dX", "dZ", "da"}).find("it has 3 outputs for 2 tensors"), std::string::npos);
 }
 
 TEST(WeightedSum, RefusesWhatDoesNotFit) {
