@@ -1,4 +1,4 @@
-// Where: Z = X where C is true, else Y, element by element; with enable_broadcast C has one element for each row.
+// Where: Z = X where C is true, else Y, element by element; with broadcast_on_rows C has one element for each row.
 //
 // dX = dZ where C is true, else 0, and dY = dZ where C is false, else 0. Both read C alone.
 
@@ -13,7 +13,7 @@ namespace {
 
 template <class T>
 void forward(const WhereArgs& a, In<bool> c, In<T> x, In<T> y, Out<T> z) {
-  if (!a.enable_broadcast) {
+  if (!a.by_rows()) {
     for (size_t i = 0; i < z.size(); ++i) z[i] = c[i] ? x[i] : y[i];
     return;
   }
@@ -26,9 +26,9 @@ void forward(const WhereArgs& a, In<bool> c, In<T> x, In<T> y, Out<T> z) {
 }
 
 void check_condition(const WhereArgs& a, const Shape& c, const Shape& x) {
-  if (!a.enable_broadcast) return require(c == x, "C is {}, but X {}", c, x);
+  if (!a.by_rows()) return require(c == x, "C is {}, but X {}", c, x);
   require(c.rank() == 1 && x.rank() > 0 && c[0] == x[0],
-          "with enable_broadcast C must be [rows], one element for each row of X {}, but is {}", x, c);
+          "with broadcast_on_rows C must be [rows], one element for each row of X {}, but is {}", x, c);
 }
 
 void infer(const WhereArgs& a, ShapeCall& c) {
@@ -39,7 +39,7 @@ void infer(const WhereArgs& a, ShapeCall& c) {
   c.set_like(0, of);
 }
 
-int rows(const WhereArgs& a, const ShapeCall&) { return a.enable_broadcast ? 1 : Shape::kMaxRank; }
+int rows(const WhereArgs& a, const ShapeCall&) { return a.by_rows() ? 1 : Shape::kMaxRank; }
 
 Gradient derivative_x(Formula& f) {
   return f.op("Where", {f.x("C"), f.dy("Z"), f.op("ZerosLike", {f.dy("Z")})}, f.forward_args());
@@ -51,7 +51,8 @@ Gradient derivative_y(Formula& f) {
 REGISTER(where) {
   return op<WhereArgs>("Where")
       .doc("Takes each element from one of two tensors, as a third one says.")
-      .arg("enable_broadcast", &WhereArgs::enable_broadcast, false, "C has one element for each row of X and Y")
+      .arg("broadcast_on_rows", &WhereArgs::broadcast_on_rows, false, "C has one element for each row of X and Y")
+      .arg("enable_broadcast", &WhereArgs::enable_broadcast, false, "the same")
       .input("C", "like X, or [rows]")
       .types({DType::boolean})
       .input("X", "any shape")
@@ -62,7 +63,7 @@ REGISTER(where) {
       .shape(infer)
       .rowwise(rows)
       .example({"C=bool,2,3", "X=2,3", "Y=2,3"})
-      .example({"C=bool,3:1,0,1", "X=3,2", "Y=3,2"}, {"enable_broadcast=1"})
+      .example({"C=bool,3:1,0,1", "X=3,2", "Y=3,2"}, {"broadcast_on_rows=1"})
       .cpu_for<float>(forward<float>)
       .cpu_for<double>(forward<double>)
       .cpu_for<int32_t>(forward<int32_t>)

@@ -5,6 +5,9 @@ namespace stepnet {
 
 struct WhereArgs {
   bool enable_broadcast = false;
+  bool broadcast_on_rows = false;  // the same by its name in the public format
+
+  bool by_rows() const { return enable_broadcast || broadcast_on_rows; }
 };
 
 }  // namespace stepnet

@@ -8,7 +8,7 @@ OperatorDef where_op(const std::vector<Argument>& args = {}, const char* output 
   return make_op("Where", {"C", "X", "Y"}, {output}, args);
 }
 
-const std::vector<Argument> kByRow = {make_arg("enable_broadcast", 1)};
+const std::vector<Argument> kByRow = {make_arg("broadcast_on_rows", 1)};
 
 template <class T>
 Feeds feeds_for(const Shape& shape, const Shape& condition) {
@@ -51,6 +51,11 @@ TEST(Where, Values) {
   expect_values<bool>();
 }
 
+TEST(Where, HasTwoNamesForRows) {
+  const Feeds feeds = feeds_for<float>({6, 2}, {6});
+  EXPECT_EQ(compare(run_op_on(where_op({make_arg("enable_broadcast", 1)}), feeds)[0], expected(feeds), 0), "");
+}
+
 TEST(Where, Gradients) {
   for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{4, 5}})
     EXPECT_EQ(check_gradient(where_op(), feeds_for<double>(shape, shape), {"X", "Y"}), "");
@@ -65,7 +70,7 @@ TEST(Where, BadInputIsNamed) {
   };
   EXPECT_NE(error(feeds_for<float>({4, 5}, {4}), {}).find("C is [4], but X [4, 5]"), std::string::npos);
   EXPECT_NE(error(feeds_for<float>({4, 5}, {5}), kByRow)
-                .find("with enable_broadcast C must be [rows], one element for each row of X [4, 5], but is [5]"),
+                .find("with broadcast_on_rows C must be [rows], one element for each row of X [4, 5], but is [5]"),
             std::string::npos);
   Feeds feeds = feeds_for<float>({2}, {2});
   feeds[2].second = normal<float>({3});
