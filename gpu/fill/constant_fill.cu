@@ -17,11 +17,26 @@ void fill(const Call& call, T value, Tensor& y) {
   gpu::each(call, to.size, [=] __device__(size_t i) { to[i] = value; });
 }
 
+// With the value of a tensor, wherever it is.
+template <class T>
+void fill_with_tensor(const Call& call, const Tensor& value, Tensor& y) {
+  if (value.device().kind == DeviceKind::cpu) return fill(call, value.span<T>()[0], y);
+  const auto from = gpu::in_span<T>(value);
+  const auto to = gpu::out_span<T>(y);
+  gpu::each(call, to.size, [=] __device__(size_t i) { to[i] = from[0]; });
+}
+
 // Strings are on the CPU, whatever the operator's device.
 void fill_any(const ConstantArgs& args, Call& call) {
   Tensor& y = call.out(0);
   if (y.dtype() == DType::string) {
-    std::ranges::fill(y.span<std::string>(), read_constant<std::string>(args.value));
+    const std::string text = call.has(1) ? call.in(1).span<std::string>()[0] : read_constant<std::string>(args.value);
+    std::ranges::fill(y.span<std::string>(), text);
+    return;
+  }
+  if (call.has(1)) {
+    const auto fill_from = [&](auto zero) { fill_with_tensor<decltype(zero)>(call, call.in(1), y); };
+    if (!with_type(y.dtype(), fill_from)) with_half(y.dtype(), fill_from);
     return;
   }
   const auto fill_with = [&](auto zero) { fill(call, read_constant<decltype(zero)>(args.value), y); };

@@ -1,9 +1,9 @@
-// ConstantFill: every element of Y is one value. DiagonalFill: those on the diagonal, and the others are 0. No
-// derivatives: the results do not depend on any input's values.
+// ConstantFill: every element of Y is one value, an argument or an input. DiagonalFill: those on the diagonal, and the
+// others are 0. No derivatives: the results do not depend on any input's values.
 //
 // The element type: argument "dtype" if given, and then the value must stand in the field of that type. Without it a
 // value in `f`, or none, gives float and one in `i` int64, but a tensor like an input of another floating type has that
-// type, so that gradients of such nets start in it.
+// type, so that gradients of such nets start in it. A value that is an input has the element type of Y.
 
 #include "operators/fill/constant_fill.h"
 
@@ -33,15 +33,35 @@ void shape(const ConstantArgs& args, ShapeCall& call) {
   if (shape && type_is_known(args, call)) call.set(0, element_type(args, call), *shape);
 }
 
+// Nets of the public format have "values" in place of "value" here and there, where it has no effect: the fill is 0.
+void require_no_values(const ConstantArgs& args) {
+  if (!args.values) return;
+  float number = 0;
+  read_value(*args.values, number);
+  require(number == 0, "argument \"values\" is {}, which the public format ignores; the argument is \"value\"", number);
+}
+
+// The value may be input 1.
+void constant_shape(const ConstantArgs& args, ShapeCall& call) {
+  require_no_values(args);
+  if (!call.has(1)) return shape(args, call);
+  const std::optional<Shape> shape = fill_shape(args, call);
+  if (!call.known(1)) return;
+  require(call.shape(1).size() == 1, "value must be one value, but has shape {}", call.shape(1));
+  require(!args.dtype || dtype_from_number(*args.dtype) == call.dtype(1), "value is {}, but argument \"dtype\" says {}",
+          call.in(1), dtype_name(dtype_from_number(args.dtype.value_or(1))));
+  if (shape) call.set(0, call.dtype(1), *shape);
+}
+
 template <class T>
-void fill(const ConstantArgs& args, Tensor& y) {
-  std::ranges::fill(y.span<T>(), read_constant<T>(args.value));
+void fill(const ConstantArgs& args, const Call& call, Tensor& y) {
+  std::ranges::fill(y.span<T>(), call.has(1) ? call.in(1).span<T>()[0] : read_constant<T>(args.value));
 }
 
 void fill_any(const ConstantArgs& args, Call& call) {
   Tensor& y = call.out(0);
-  if (y.dtype() == DType::string) return fill<std::string>(args, y);
-  const auto with_zero = [&](auto zero) { fill<decltype(zero)>(args, y); };
+  if (y.dtype() == DType::string) return fill<std::string>(args, call, y);
+  const auto with_zero = [&](auto zero) { fill<decltype(zero)>(args, call, y); };
   if (!with_type(y.dtype(), with_zero) && !with_half(y.dtype(), with_zero))
     fail("argument \"dtype\" is {}, which cannot be filled", dtype_name(y.dtype()));
 }
@@ -89,12 +109,17 @@ OpBuilder<ConstantArgs>& declare(OpBuilder<ConstantArgs>& spec) {
 REGISTER(constant_fill) {
   auto spec = op<ConstantArgs>("ConstantFill");
   return declare(spec)
+      .input("value", "the value, one element of the output's type, in place of the argument")
+      .any_type()
+      .optional()
+      .arg("values", &ConstantArgs::values, {}, "0, as the public format's optimizers write it; no other number")
       .doc(
           "A tensor whose elements are all equal. Without \"dtype\" the type follows from the value's field (f: float, "
           "i: int64, s: string), and a fill like an input of another floating type has that type.")
-      .shape(shape)
+      .shape(constant_shape)
       .role(Role::fill_like)
       .example({"input=2,3"})
+      .example({"input=2,3", "value=float,1:3.5"})
       .example({"input=int64,2:2,3"}, {"input_as_shape=1", "extra_shape=2"})
       .example_net(
           R"(op { type: "ConstantFill" output: "Y" arg { name: "shape" ints: 2 } arg { name: "value" f: 3 } })")

@@ -9,6 +9,7 @@ namespace stepnet {
 struct ConstantArgs : FillShape {
   std::optional<Argument> value;
   std::optional<int64_t> dtype;
+  std::optional<Argument> values;  // ConstantFill's
 };
 
 // Throws Error if the argument is of another type, or does not fit.

@@ -29,7 +29,7 @@ TEST(TypedCalls, PassTheArgumentsThatAreGiven) {
   EXPECT_EQ(values_of(ops::softmax(x, {.axis = 0})), (Numbers{.25, .25, .25, .25}));
   EXPECT_EQ(values_of(ops::softmax(x, {.axis = 1})), (Numbers{.5, .5, .5, .5}));
   EXPECT_EQ(ops::transpose(var({2, 3}, {1, 2, 3, 4, 5, 6}), {.axes = {1, 0}}).shape(), (Shape{3, 2}));
-  EXPECT_EQ(ops::constant_fill({}, {.shape = {2}, .value = 1.5f}).value().span<float>()[1], 1.5f);
+  EXPECT_EQ(ops::constant_fill({}, {}, {.shape = {2}, .value = 1.5f}).value().span<float>()[1], 1.5f);
   const Variable seven = ops::given_tensor_int_fill({}, {.shape = {1}, .values = std::vector<int64_t>{7}});
   EXPECT_EQ(seven.value().item<int>(), 7);
 }

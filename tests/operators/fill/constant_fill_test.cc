@@ -50,6 +50,35 @@ TEST(ConstantFill, RefusesAValueInTheWrongField) {
   EXPECT_NE(error({make_arg("dtype", 99)}).find("99 is not the number"), std::string::npos);
 }
 
+TEST(ConstantFill, TakesTheValueFromAnInput) {
+  const auto like = [](const Tensor& value, const std::vector<Argument>& args = {}) {
+    return run_op_on(make_op("ConstantFill", {"X", "v"}, {"Y"}, args), {{"X", normal<float>({2})}, {"v", value}})[0];
+  };
+  EXPECT_EQ(compare(like(Tensor::of<float>({1}, {3.5F})), Tensor::of<float>({2}, {3.5F, 3.5F}), 0), "");
+  EXPECT_EQ(
+      compare(like(Tensor::scalar<float>(3.5F), {make_arg("value", 1.0F)}), Tensor::of<float>({2}, {3.5F, 3.5F}), 0),
+      "");
+  EXPECT_EQ(compare(like(Tensor::of<int64_t>({1}, {3}), {dtype(DType::int64)}), Tensor::of<int64_t>({2}, {3, 3}), 0),
+            "");
+  const auto error = [&](const Tensor& value, const std::vector<Argument>& args = {}) {
+    return error_of([&] { like(value, args); });
+  };
+  EXPECT_NE(error(Tensor::of<float>({2}, {1, 2})).find("value must be one value, but has shape [2]"),
+            std::string::npos);
+  EXPECT_NE(error(Tensor::of<float>({1}, {1}), {dtype(DType::int64)})
+                .find("value is float[1], but argument \"dtype\" says int64"),
+            std::string::npos);
+}
+
+// Caffe2's optimizers write "values" for RmsProp.
+TEST(ConstantFill, TakesValuesOfZero) {
+  EXPECT_EQ(compare(fill({make_arg("values", 0.0F)}), Tensor::of<float>({2}, {0, 0}), 0), "");
+  EXPECT_NE(error_of([] {
+              fill({make_arg("values", 2.5F)});
+            }).find("argument \"values\" is 2.5, which the public format ignores; the argument is \"value\""),
+            std::string::npos);
+}
+
 Tensor diagonal(const std::vector<int>& shape, std::vector<Argument> args) {
   args.push_back(make_arg("shape", shape));
   return run_op_on(make_op("DiagonalFill", {}, {"Y"}, args), {})[0];
