@@ -21,13 +21,15 @@ struct GreatestOfLine {
     const int64_t first = from.first(line);
     gpu::Candidate<T> last;
     for (int64_t k = 0; k < to.size; ++k) {
-      last = gpu::next_greatest(x.data + first, static_cast<size_t>(from.size), static_cast<size_t>(from.inner), last,
-                                worker);
+      const bool there = k < from.size;
+      if (there)
+        last = gpu::next_greatest(x.data + first, static_cast<size_t>(from.size), static_cast<size_t>(from.inner), last,
+                                  worker);
       if (worker.thread > 0) continue;
       const int64_t at = to.first(line) + k * to.inner;
-      if (values.data) values[at] = last.value;
-      if (indices.data) indices[at] = last.index;
-      if (flat.data) flat[at] = first + last.index * from.inner;
+      if (values.data) values[at] = there ? last.value : T(0);
+      if (indices.data) indices[at] = there ? last.index : -1;
+      if (flat.data) flat[at] = there ? first + last.index * from.inner : -1;
     }
   }
 };
@@ -38,6 +40,9 @@ void forward(const TopKArgs& a, gpu::In<T> x, gpu::Out<T> values, gpu::Out<int64
   const OneAxis from = one_axis(a, call.in(0).shape()), to{from.outer, a.k, from.inner};
   gpu::each_line(call, from, GreatestOfLine<T>{from, to, x, values, indices, flat});
 }
+
+// Whether an index stands for no element, which it may where there are fewer than k.
+__host__ __device__ bool is_missing(int64_t place, int64_t k, int64_t size) { return place == -1 && k > size; }
 
 // Indices of a line may be equal if they are not TopK's own, so one thread adds a line's gradients in order.
 template <class T>
@@ -50,6 +55,7 @@ void gradient(const TopKArgs& a, gpu::In<T> dvalues, const Tensor& indices, gpu:
     const auto line = static_cast<int64_t>(n);
     for (int64_t k = 0; k < from.size; ++k) {
       const int64_t at = from.first(line) + k * from.inner, place = places[at];
+      if (is_missing(place, from.size, to.size)) continue;
       if (bounds.inside(place, to.size)) dx[to.first(line) + place * to.inner] += dvalues[at];
     }
   });
@@ -63,7 +69,8 @@ void second_gradient(const TopKArgs& a, gpu::In<T> ddx, const Tensor& indices, g
   gpu::each(call, y.size, [=] __device__(size_t i) {
     const auto at = static_cast<int64_t>(i);
     const int64_t line = at / (to.size * to.inner) * to.inner + at % to.inner, place = places[i];
-    y[i] = bounds.inside(place, from.size) ? ddx[from.first(line) + place * from.inner] : T(0);
+    const bool there = !is_missing(place, to.size, from.size) && bounds.inside(place, from.size);
+    y[i] = there ? ddx[from.first(line) + place * from.inner] : T(0);
   });
 }
 

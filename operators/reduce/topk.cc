@@ -12,14 +12,14 @@ namespace stepnet::cpu_topk {
 namespace {
 
 // TopK: the k greatest elements along an axis, from the greatest down, and where they stand. Of equal elements the
-// first comes first; NaN counts as greater than any number.
+// first comes first; NaN counts as greater than any number. Where there are fewer than k, the value 0 and the index -1
+// follow.
 //
 // dX = d Values where the elements came from, and 0 elsewhere. It reads the indices; of X only the shape. The
 // derivative of that takes the elements at the indices, and has TopK's gradient as its own.
 
 Shape values_shape(const TopKArgs& a, const Shape& x) {
   const int axis = canonical_axis(a.axis, x.rank());
-  require(a.k <= x[axis], "argument \"k\" is {}, but X {} has {} elements along axis {}", a.k, x, x[axis], axis);
   return x.with(axis, a.k);
 }
 
@@ -47,6 +47,17 @@ bool comes_before(T a, T b) {
   return a > b;
 }
 
+// Throws Error naming the first index that is none of a line of `size` elements. Where k is more, -1 stands for no
+// element.
+void check_places(const Tensor& indices, int64_t k, int64_t size) {
+  if (k <= size) return check_indices(indices, size);
+  with_indices(indices, [&](auto places) {
+    for (size_t i = 0; i < places.size(); ++i)
+      require(places[i] >= -1 && places[i] < size, "index {} is {}, which is outside of -1 to {}", i, places[i],
+              size - 1);
+  });
+}
+
 // The places, in order, of the line's k greatest elements.
 template <class T>
 const int64_t* greatest(const T* line, const OneAxis& axis, int64_t k) {
@@ -63,11 +74,13 @@ template <class T>
 void forward(const TopKArgs& a, In<T> x, Out<T> values, Out<int64_t> indices, Out<int64_t> flat, Call& call) {
   const OneAxis from = one_axis(a, call.in(0).shape()), to{from.outer, a.k, from.inner};
   from.each_line(10.0, [&](int64_t line, int64_t first) {
-    const int64_t* places = greatest(x.data() + first, from, a.k);
+    const int64_t found = std::min(a.k, from.size);
+    const int64_t* places = greatest(x.data() + first, from, found);
     for (int64_t n = 0; n < a.k; ++n) {
-      const int64_t at = to.first(line) + n * to.inner, source = first + places[n] * from.inner;
-      values[at] = x[source];
-      indices[at] = places[n];
+      const bool there = n < found;
+      const int64_t at = to.first(line) + n * to.inner, source = there ? first + places[n] * from.inner : -1;
+      values[at] = there ? x[source] : T(0);
+      indices[at] = there ? places[n] : -1;
       if (!flat.empty()) flat[at] = source;
     }
   });
@@ -76,13 +89,13 @@ void forward(const TopKArgs& a, In<T> x, Out<T> values, Out<int64_t> indices, Ou
 template <class T>
 void gradient(const TopKArgs& a, In<T> dvalues, const Tensor& indices, Out<T> dx, Call& call) {
   const OneAxis to = one_axis(a, call.in(2).shape()), from{to.outer, a.k, to.inner};
-  check_indices(indices, to.size);
+  check_places(indices, a.k, to.size);
   std::ranges::fill(dx, T(0));
   with_indices(indices, [&](auto places) {
     from.each_line(1.0, [&](int64_t line, int64_t first) {
       for (int64_t n = 0; n < from.size; ++n) {
         const int64_t at = first + n * from.inner;
-        dx[to.first(line) + places[at] * to.inner] += dvalues[at];
+        if (places[at] >= 0) dx[to.first(line) + places[at] * to.inner] += dvalues[at];
       }
     });
   });
@@ -91,11 +104,11 @@ void gradient(const TopKArgs& a, In<T> dvalues, const Tensor& indices, Out<T> dx
 template <class T>
 void second_gradient(const TopKArgs& a, In<T> ddx, const Tensor& indices, Out<T> y, Call& call) {
   const OneAxis from = one_axis(a, call.in(0).shape()), to{from.outer, a.k, from.inner};
-  check_indices(indices, from.size);
+  check_places(indices, a.k, from.size);
   with_indices(indices, [&](auto places) {
     to.each_line(1.0, [&](int64_t line, int64_t first) {
       for (int64_t at = first; at < first + to.size * to.inner; at += to.inner)
-        y[at] = ddx[from.first(line) + places[at] * from.inner];
+        y[at] = places[at] < 0 ? T(0) : ddx[from.first(line) + places[at] * from.inner];
     });
   });
 }
@@ -120,8 +133,10 @@ OpBuilder<TopKArgs>& add_args(OpBuilder<TopKArgs>& builder) {
 REGISTER(topk) {
   auto builder = op<TopKArgs>("TopK");
   return add_args(builder)
-      .doc("The k greatest elements along an axis, in descending order.")
-      .input("X", "any shape with at least k elements along the axis")
+      .doc(
+          "The k greatest elements along an axis, in descending order. Where there are fewer than k, the value 0 and "
+          "the index -1 follow.")
+      .input("X", "any shape of at least one dimension")
       .output("Values", "like X, but k along the axis")
       .output("Indices", "where they stand along the axis, like Values")
       .types({DType::int64})
@@ -133,6 +148,7 @@ REGISTER(topk) {
       .example({"X=2,4"}, {"k=2"})
       .example({"X=2,4,2"}, {"k=3", "axis=1"})
       .example({"X=int32,2,3,0..9"}, {"k=2"})
+      .example({"X=2,2"}, {"k=3"})
       .example({"X=0,1"}, {"k=1"})
       .cpu(forward<float>, forward<double>, forward<int32_t>, forward<int64_t>)
       .derivative("X", derivative);
