@@ -4,6 +4,7 @@
 
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
+#include "operators/loops/composing.h"
 #include "operators/pointwise/activation.h"
 
 namespace stepnet::cpu_sigmoids {
@@ -250,15 +251,19 @@ REGISTER(swish_gradient) {
 
 // Gelu: Y = X P(X), element by element, where P is the normal distribution function (1 + erf(X / sqrt 2)) / 2.
 //
-// dX = dY (P(X) + X p(X)), with the normal density p. It reads X.
+// With fast_gelu P(X) is (1 + tanh(u)) / 2 with u = c (X + a X^3), c = sqrt(2 / pi), a = 0.044715.
+//
+// dX = dY (P(X) + X p(X)), with the normal density p, or P's derivative. It reads X.
 
 template <class T>
-void gelu_forward(const GeluArgs&, In<T> x, Out<T> y) {
+void gelu_forward(const GeluArgs& a, In<T> x, Out<T> y) {
+  if (a.fast_gelu) return each_element(x, y, 10, FastGeluValue<T>());
   each_element(x, y, 10, GeluValue<T>());
 }
 
 template <class T>
-void gelu_gradient_of(const GeluArgs&, In<T> dy, In<T> x, Out<T> dx) {
+void gelu_gradient_of(const GeluArgs& a, In<T> dy, In<T> x, Out<T> dx) {
+  if (a.fast_gelu) return each_element(dy, x, dx, 15, FastGeluSlope<T>());
   each_element(dy, x, dx, 15, GeluSlope<T>());
 }
 
@@ -267,26 +272,41 @@ void infer_gelu_gradient(const GeluArgs&, ShapeCall& c) {
   c.set_like(0, c.known(0) ? 0 : 1);
 }
 
-// The density at X. Scale has a factor in float: the rest of the constant is added.
+// Scale has a factor in float: the rest of the constant is added.
+Value times(Formula& f, Value x, double factor) {
+  const float most = static_cast<float>(factor), rest = static_cast<float>(factor - static_cast<double>(most));
+  return f.op("Add", {f.op("Scale", {x}, {make_arg("scale", most)}), f.op("Scale", {x}, {make_arg("scale", rest)})});
+}
+
+// The density at X.
 Value density(Formula& f, Value squares) {
   const Value bell = f.op("Exp", {f.op("Scale", {squares}, {make_arg("scale", -0.5F)})});
-  const float most = static_cast<float>(kNormalDensityAtZero), rest = static_cast<float>(kNormalDensityAtZero - most);
-  return f.op("Add",
-              {f.op("Scale", {bell}, {make_arg("scale", most)}), f.op("Scale", {bell}, {make_arg("scale", rest)})});
+  return times(f, bell, kNormalDensityAtZero);
+}
+
+// The same of the approximation. With u' = c (1 + 3 a X^2) and t = tanh(u) the derivative of dX / dY by X is
+// (1 - t^2) (u' - X t u'^2 + 3 c a X^2).
+Gradient fast_gelu_second_derivative(Formula& f) {
+  using composing::add, composing::fill, composing::map, composing::mul, composing::sub;
+  const Value x = f.x("X"), squares = map(f, "Sqr", x);
+  const Value bent = times(f, squares, kFastGelu * kFastGeluCube),
+              thrice = times(f, squares, 3 * kFastGelu * kFastGeluCube);
+  const Value c = fill(f, x, kFastGelu), t = map(f, "Tanh", mul(f, x, add(f, c, bent))), slope = add(f, c, thrice);
+  const Value turned = mul(f, mul(f, x, t), map(f, "Sqr", slope));
+  const Value derivative = mul(f, sub(f, fill(f, x, 1), map(f, "Sqr", t)), add(f, sub(f, slope, turned), thrice));
+  return mul(f, mul(f, f.dy("dX"), f.x("dY")), derivative);
 }
 
 // The derivative by X, times the outer gradient G: G dY p(X) (2 - X^2).
 Gradient gelu_second_derivative(Formula& f) {
+  if (f.args<GeluArgs>().fast_gelu) return fast_gelu_second_derivative(f);
   const Value squares = f.op("Sqr", {f.x("X")});
   const Value product = f.op("Mul", {f.op("Mul", {f.dy("dX"), f.x("dY")}), density(f, squares)});
   return f.op("Sub", {f.op("Add", {product, product}), f.op("Mul", {product, squares})});
 }
 
 OpBuilder<GeluArgs>& add_gelu_args(OpBuilder<GeluArgs>& builder) {
-  return builder.arg("fast_gelu", &GeluArgs::fast_gelu, false, "an approximation, which is not there",
-                     ArgCheck<bool>([](const bool& fast) {
-                       return std::string(fast ? "must be 0, as only the exact function is there" : "");
-                     }));
+  return builder.arg("fast_gelu", &GeluArgs::fast_gelu, false, "the approximation by tanh");
 }
 
 REGISTER(gelu) {
@@ -294,12 +314,14 @@ REGISTER(gelu) {
   builder.doc("X times the normal distribution function of X, element by element.");
   return add_gelu_args(builder)
       .input("X", "any shape")
-      .output("Y", "X (1 + erf(X / sqrt 2)) / 2", like("X"))
+      .output("Y", "X (1 + erf(X / sqrt 2)) / 2; with fast_gelu X (1 + tanh(sqrt(2 / pi) (X + 0.044715 X^3))) / 2",
+              like("X"))
       .in_place("X", "Y", {"X"})
       .elementwise()
       .example({"X=3,4,-2..2"})
+      .example({"X=3,4,-2..2"}, {"fast_gelu=1"})
       .example({"X=0"})
-      .flops(flops_per_output(4))
+      .flops([](const auto& a, const ShapeCall& c) { return output_size(c, 0) * (a.fast_gelu ? 9 : 4); })
       .cpu(gelu_forward<float>, gelu_forward<double>)
       .derivative("X", [](Formula& f) {
         return f.op("GeluGradient", {f.dy("Y"), f.x("X")}, f.forward_args());
@@ -316,7 +338,7 @@ REGISTER(gelu_gradient) {
       .in_place("dY", "dX", {"X"})
       .shape(infer_gelu_gradient)
       .elementwise()
-      .flops(flops_per_output(10))
+      .flops([](const auto& a, const ShapeCall& c) { return output_size(c, 0) * (a.fast_gelu ? 17 : 10); })
       .cpu(gelu_gradient_of<float>, gelu_gradient_of<double>)
       .derivative("dY",
                   [](Formula& f) {

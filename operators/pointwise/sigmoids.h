@@ -66,4 +66,25 @@ struct GeluSlope {
   }
 };
 
+// The approximation X (1 + tanh(u)) / 2 with u = kFastGelu (X + kFastGeluCube X^3).
+constexpr double kFastGelu = std::numbers::sqrt2 * std::numbers::inv_sqrtpi, kFastGeluCube = 0.044715;
+
+template <class T>
+struct FastGeluValue {
+  constexpr T operator()(T x) const {
+    const T u = static_cast<T>(kFastGelu) * (x + static_cast<T>(kFastGeluCube) * x * x * x);
+    return T(0.5) * x * (1 + std::tanh(u));
+  }
+};
+
+// dX from dY and X: with t = tanh(u), dY (1 + t + X (1 - t^2) du/dX) / 2.
+template <class T>
+struct FastGeluSlope {
+  constexpr T operator()(T dy, T x) const {
+    const T c = static_cast<T>(kFastGelu), cube = static_cast<T>(kFastGeluCube), square = cube * x * x;
+    const T t = std::tanh(c * x * (1 + square));
+    return T(0.5) * dy * (1 + t + x * (1 - t * t) * c * (1 + 3 * square));
+  }
+};
+
 }  // namespace stepnet

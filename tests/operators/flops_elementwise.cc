@@ -46,6 +46,15 @@ Counted gelu_gradient(Counted d, Counted v) {
   return d * (distribution(v) + v * (at_zero * exp(-0.5 * v * v)));
 }
 
+constexpr double kRootOfTwoByPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+
+Counted fast_gelu(Counted x) { return 0.5 * x * (1 + tanh(kRootOfTwoByPi * (x + 0.044715 * x * x * x))); }
+
+Counted fast_gelu_gradient(Counted d, Counted x) {
+  const Counted square = 0.044715 * x * x, t = tanh(kRootOfTwoByPi * x * (1 + square));
+  return 0.5 * d * (1 + t + x * (1 - t * t) * kRootOfTwoByPi * (1 + 3 * square));
+}
+
 Counted swish_gradient(Counted v, Counted d) {
   const Counted s = sigmoid(v);
   return d * s * (1 + v * (1 - s));
@@ -89,8 +98,13 @@ void add_activations(References& r) {
   r["SwishGradient"] = [](CountedCall& c) {
     for (size_t i = 0; i < c.y(0).size(); ++i) c.y(0)[i] = swish_gradient(c.x(0).v[i], c.x(2).v[i]);
   };
-  r["Gelu"] = each1([](Counted x) { return x * distribution(x); });
-  r["GeluGradient"] = each2(gelu_gradient);
+  r["Gelu"] = [](CountedCall& c) {
+    const bool fast = c.whole("fast_gelu", 0) != 0;
+    each1([fast](Counted x) { return fast ? fast_gelu(x) : x * distribution(x); })(c);
+  };
+  r["GeluGradient"] = [](CountedCall& c) {
+    each2(c.whole("fast_gelu", 0) != 0 ? fast_gelu_gradient : gelu_gradient)(c);
+  };
 }
 
 void add_piecewise(References& r) {
