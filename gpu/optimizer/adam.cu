@@ -10,7 +10,8 @@ namespace {
 // The rate follows from iter and lr, which are on the device: every thread works it out.
 template <class T>
 void update(const AdamArgs& args, gpu::In<T> param, gpu::In<T> m1, gpu::In<T> m2, gpu::In<T> grad, const Tensor& lr,
-            const Tensor& iter, gpu::Out<T> new_param, gpu::Out<T> new_m1, gpu::Out<T> new_m2, Call& call) {
+            const Tensor& iter, gpu::Out<T> new_param, gpu::Out<T> new_m1, gpu::Out<T> new_m2, gpu::Out<T> new_grad,
+            Call& call) {
   const gpu::Scalar base(lr), at(iter);
   const gpu::Bounds bounds = gpu::bounds(call, "iter");
   gpu::each(call, param.size, [=] __device__(size_t i) {
@@ -18,7 +19,7 @@ void update(const AdamArgs& args, gpu::In<T> param, gpu::In<T> m1, gpu::In<T> m2
     if (t < 0) return bounds.report(static_cast<int64_t>(t), INT64_MAX);
     const AdamStep<T> step(args, base.value(), t);
     step(1, grad.data + i, param.data + i, m1.data + i, m2.data + i, new_param.data + i, new_m1.data + i,
-         new_m2.data + i);
+         new_m2.data + i, new_grad.data ? new_grad.data + i : nullptr);
   });
 }
 
@@ -41,7 +42,8 @@ struct StepOf {
 
 // Parameter and moments are in place: the outputs hold their values.
 template <class T>
-void sparse_adam(const AdamArgs& args, gpu::Out<T> param, gpu::Out<T> m1, gpu::Out<T> m2, Call& call) {
+void sparse_adam(const AdamArgs& args, gpu::Out<T> param, gpu::Out<T> m1, gpu::Out<T> m2, gpu::Out<T> new_grad,
+                 Call& call) {
   const gpu::In<T> grad = gpu::in_span<T>(call.in(4));
   const Shape& table = call.in(0).shape();
   const int64_t row = table.size_between(1, table.rank());
@@ -51,7 +53,8 @@ void sparse_adam(const AdamArgs& args, gpu::Out<T> param, gpu::Out<T> m1, gpu::O
                       T* const p = param.data + at * row + column;
                       T* const a = m1.data + at * row + column;
                       T* const b = m2.data + at * row + column;
-                      step(1, grad.data + k * row + column, p, a, b, p, a, b);
+                      T* const made = new_grad.data ? new_grad.data + k * row + column : nullptr;
+                      step(1, grad.data + k * row + column, p, a, b, p, a, b, made);
                     });
 }
 

@@ -4,7 +4,8 @@
 //   m1 = beta1 m1 + (1 - beta1) g,  m2 = beta2 m2 + (1 - beta2) g^2
 //   param = param + lr r m1 / (sqrt(m2) + epsilon)
 //
-// lr is NEGATIVE, as for WeightedSum. No derivative: it changes parameters.
+// What lr is multiplied by there may be an output, too. lr is NEGATIVE, as for WeightedSum. No derivative: it changes
+// parameters.
 
 #include "operators/optimizer/adam.h"
 
@@ -17,11 +18,12 @@ REGISTER(adam) {
   auto spec = op<AdamArgs>("Adam");
   declare_adam_args(spec);
   declare_dense_adam(spec);
+  declare_adam_gradient(spec);
   return spec
       .doc(
           "One step of Adam. The learning rate is negative: the step is added. Where the second moment and epsilon are "
           "both 0 the result is not a number.")
-      .flops([](const auto&, const ShapeCall& c) { return 12 * input_size(c, 3) + 7; })
+      .flops([](const auto&, const ShapeCall& c) { return adam_flops(c, 3); })
       .example({"param=2,3", "moment_1=2,3", "moment_2=2,3,0..2", "grad=2,3", "lr=1:-0.125", "iter=int64,1:4"})
       .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
                {"beta1=0.5", "beta2=0.75", "epsilon=0.125"})
@@ -61,7 +63,7 @@ REGISTER(adam_w) {
 
 // Parameter and moments are in place: the outputs hold their values.
 template <class T>
-void sparse_adam(const AdamArgs& args, Out<T> param, Out<T> m1, Out<T> m2, Call& call) {
+void sparse_adam(const AdamArgs& args, Out<T> param, Out<T> m1, Out<T> m2, Out<T> new_grad, Call& call) {
   const AdamStep<T> step(args, call.in(5), call.in(6));
   const In<T> grad = call.in_span<T>(4);
   const Shape& table = call.in(0).shape();
@@ -70,7 +72,7 @@ void sparse_adam(const AdamArgs& args, Out<T> param, Out<T> m1, Out<T> m2, Call&
     T* const p = param.data() + at * row;
     T* const a = m1.data() + at * row;
     T* const b = m2.data() + at * row;
-    step(row, grad.data() + k * row, p, a, b, p, a, b);
+    step(row, grad.data() + k * row, p, a, b, p, a, b, new_grad.empty() ? nullptr : new_grad.data() + k * row);
   });
 }
 
@@ -84,6 +86,7 @@ REGISTER(sparse_adam) {
       .types({DType::int32, DType::int64})
       .input("grad", "the gradient of those rows: the indices' shape, then a row's");
   declare_adam_rest(spec);
+  declare_adam_gradient(spec);
   return spec
       .doc(
           "One step of Adam on those rows of a table that the gradient has; all others stay as they are, their "
@@ -92,7 +95,7 @@ REGISTER(sparse_adam) {
       .must_be_in_place("moment_1", "output_moment_1")
       .must_be_in_place("moment_2", "output_moment_2")
       .shape([](const AdamArgs&, ShapeCall& call) { adam_shape(call, true); })
-      .flops([](const auto&, const ShapeCall& c) { return 12 * input_size(c, 4) + 7; })
+      .flops([](const auto&, const ShapeCall& c) { return adam_flops(c, 4); })
       .cpu(sparse_adam<float>, sparse_adam<double>)
       .example({"param=4,2", "moment_1=4,2", "moment_2=4,2,0..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125",
                 "iter=int64,1:4"})

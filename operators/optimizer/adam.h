@@ -15,7 +15,7 @@ struct AdamArgs {
 // One step's numbers; see adam.cc.
 template <class T>
 struct AdamStep {
-  T beta1, beta2, epsilon, rate, decay;
+  T beta1, beta2, epsilon, correction, rate, decay;
 
   // Throws Error on a negative iteration.
   AdamStep(const AdamArgs& args, const Tensor& lr, const Tensor& iter)
@@ -24,24 +24,29 @@ struct AdamStep {
       : beta1(args.beta1),
         beta2(args.beta2),
         epsilon(args.epsilon),
-        rate(static_cast<T>(lr * std::sqrt(1 - std::pow(double{args.beta2}, iter + 1)) /
-                            (1 - std::pow(double{args.beta1}, iter + 1)))),
+        correction(static_cast<T>(corrected(args, iter))),
+        rate(static_cast<T>(lr * corrected(args, iter))),
         decay(static_cast<T>(lr * args.weight_decay)) {}
 
+  static constexpr double corrected(const AdamArgs& args, double iter) {
+    return std::sqrt(1 - std::pow(double{args.beta2}, iter + 1)) / (1 - std::pow(double{args.beta1}, iter + 1));
+  }
   static int64_t checked(int64_t iter) {
     require(iter >= 0, "iter is {}, which is negative", iter);
     return iter;
   }
 
-  // On a run of elements; the results may stand where the values were.
+  // On a run of elements; the results may stand where the values were. `new_grad` may be null.
   constexpr void operator()(int64_t size, const T* grad, const T* param, const T* m1, const T* m2, T* new_param,
-                            T* new_m1, T* new_m2) const {
+                            T* new_m1, T* new_m2, T* new_grad) const {
     for (int64_t i = 0; i < size; ++i) {
       const T g = grad[i];
       const T a = new_m1[i] = beta1 * m1[i] + (1 - beta1) * g;
       const T b = new_m2[i] = beta2 * m2[i] + (1 - beta2) * g * g;
       const T p = decay == 0 ? param[i] : param[i] + decay * param[i];
-      new_param[i] = p + rate * a / (std::sqrt(b) + epsilon);
+      const T root = std::sqrt(b) + epsilon;
+      new_param[i] = p + rate * a / root;
+      if (new_grad) new_grad[i] = correction * a / root;
     }
   }
 };
@@ -49,11 +54,12 @@ struct AdamStep {
 // The kernel of Adam and AdamW.
 template <class T>
 void adam_update(const AdamArgs& args, In<T> param, In<T> m1, In<T> m2, In<T> grad, const Tensor& lr,
-                 const Tensor& iter, Out<T> new_param, Out<T> new_m1, Out<T> new_m2) {
+                 const Tensor& iter, Out<T> new_param, Out<T> new_m1, Out<T> new_m2, Out<T> new_grad) {
   const AdamStep<T> step(args, lr, iter);
   parallel_for(static_cast<int64_t>(param.size()), 2, [&](int64_t begin, int64_t end) {
     step(end - begin, grad.data() + begin, param.data() + begin, m1.data() + begin, m2.data() + begin,
-         new_param.data() + begin, new_m1.data() + begin, new_m2.data() + begin);
+         new_param.data() + begin, new_m1.data() + begin, new_m2.data() + begin,
+         new_grad.empty() ? nullptr : new_grad.data() + begin);
   });
 }
 
@@ -69,6 +75,16 @@ inline void adam_shape(ShapeCall& call, bool sparse) {
   require_one_value(call, grad + 1, "lr");
   require_one_value(call, grad + 2, "iter");
   for (int i = 0; i < 3; ++i) call.set_like(i, i);
+  call.set_like(3, grad);
+}
+
+// Adam's and SparseAdam's fourth output.
+inline void declare_adam_gradient(OpBuilder<AdamArgs>& spec) {
+  spec.output("output_grad", "what the learning rate is multiplied by: r m1 / (sqrt(m2) + epsilon)").optional();
+}
+
+inline double adam_flops(const ShapeCall& call, int grad) {
+  return (call.wants(3) ? 14 : 12) * (call.known(grad) ? static_cast<double>(call.shape(grad).size()) : 0) + 7;
 }
 
 inline void declare_adam_args(OpBuilder<AdamArgs>& spec) {

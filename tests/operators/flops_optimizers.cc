@@ -20,7 +20,8 @@ Reference adam(bool sparse, bool decays) {
   return [=](CountedCall& c) {
     const int grad = sparse ? 4 : 3;
     const double beta1 = c.arg("beta1", 0.9F), beta2 = c.arg("beta2", 0.999F), t = c.x(grad + 2).v[0].value + 1;
-    const Counted lr = c.x(grad + 1).v[0], rate = lr * sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t));
+    const Counted lr = c.x(grad + 1).v[0], correction = sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t));
+    const Counted rate = lr * correction;
     const Counted decay = decays ? lr * c.arg("weight_decay", 0.01F) : 0;
     for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
     const std::vector<size_t> at = places(c, 0, sparse ? 3 : -1, c.x(grad).size());
@@ -30,7 +31,9 @@ Reference adam(bool sparse, bool decays) {
       m1 = beta1 * m1 + (1 - beta1) * g;
       m2 = beta2 * m2 + (1 - beta2) * g * g;
       if (decays) p += decay * p;
-      p += rate * m1 / (sqrt(m2) + c.arg("epsilon", 1e-5F));
+      const Counted root = sqrt(m2) + c.arg("epsilon", 1e-5F);
+      p += rate * m1 / root;
+      if (c.wants(3)) c.y(3)[i] = correction * m1 / root;
     }
   };
 }

@@ -46,6 +46,31 @@ TEST(Adam, FollowsItsFormula) {
   }
 }
 
+// As Caffe2 1.10 gives them.
+TEST(Adam, GivesWhatItMultipliesByTheRate) {
+  const std::vector<Argument> args = {make_arg("beta1", 0.9F), make_arg("beta2", 0.99F), make_arg("epsilon", 0.01F)};
+  const Feeds feeds = {{"p", Tensor::of<float>({2}, {1, 2})},        {"m1", Tensor::of<float>({2}, {0.1F, 0.2F})},
+                       {"m2", Tensor::of<float>({2}, {0.3F, 0.4F})}, {"g", Tensor::of<float>({2}, {0.5F, -0.6F})},
+                       {"lr", Tensor::of<float>({1}, {-0.1F})},      {"iter", Tensor::of<int64_t>({1}, {3})}};
+  const auto y =
+      run_op_on(make_op("Adam", {"p", "m1", "m2", "g", "lr", "iter"}, {"q", "n1", "n2", "step"}, args), feeds);
+  EXPECT_EQ(compare(y[0], Tensor::of<float>({2}, {0.98549885F, 1.9892132F}), 1e-6), "");
+  EXPECT_EQ(compare(y[3], Tensor::of<float>({2}, {0.14501177F, 0.10786725F}), 1e-6), "");
+  const Feeds table = {{"p", Tensor::of<float>({3, 2}, {1, 2, 3, 4, 5, 6})},
+                       {"m1", Tensor::of<float>({3, 2}, {0.1F, 0.2F, 0.3F, 0.4F, 0.5F, 0.6F})},
+                       {"m2", Tensor::of<float>({3, 2}, {0.2F, 0.4F, 0.6F, 0.8F, 1, 1.2F})},
+                       {"i", Tensor::of<int64_t>({2}, {2, 0})},
+                       {"g", Tensor::of<float>({2, 2}, {0.1F, 0.2F, 0.3F, 0.4F})},
+                       {"lr", Tensor::of<float>({1}, {-0.1F})},
+                       {"iter", Tensor::of<int64_t>({1}, {3})}};
+  const auto sparse = run_op_on(
+      make_op("SparseAdam", {"p", "m1", "m2", "i", "g", "lr", "iter"}, {"p", "m1", "m2", "step"}, args), table);
+  EXPECT_EQ(compare(sparse[0], Tensor::of<float>({3, 2}, {0.9848095F, 1.9801754F, 3, 4, 4.9735813F, 5.9706182F}), 1e-6),
+            "");
+  EXPECT_EQ(compare(sparse[3], Tensor::of<float>({2, 2}, {0.26418802F, 0.29381815F, 0.15190467F, 0.19824566F}), 1e-6),
+            "");
+}
+
 TEST(Adam, RunsInFloat) {
   Feeds feeds = feeds_for({5});
   const auto expected = naive(feeds);
