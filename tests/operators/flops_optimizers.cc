@@ -45,10 +45,13 @@ Reference adagrad(bool sparse) {
     for (int o = 0; o < 2; ++o) c.y(o) = c.x(o).v;
     const std::vector<size_t> at = places(c, 0, sparse ? 2 : -1, c.x(grad).size());
     for (size_t i = 0; i < at.size(); ++i) {
-      const Counted g = c.x(grad).v[i];
-      Counted &p = c.y(0)[at[i]], &h = c.y(1)[at[i]];
+      Counted &p = c.y(0)[at[i]], &h = c.y(1)[at[i]], g = c.x(grad).v[i];
+      if (c.arg("weight_decay", 0) != 0) g += c.arg("weight_decay", 0) * p;
       h = sparse ? h + g * g : c.arg("decay", 1) * h + g * g;
-      p += c.x(grad + 1).v[0] * g / (sqrt(h) + c.arg("epsilon", 1e-5F));
+      const Counted root = sqrt(h) + c.arg("epsilon", 1e-5F), lr = c.x(grad + 1).v[0];
+      p += lr * g / root;
+      if (c.wants(2)) c.y(2)[i] = lr / root;
+      if (c.wants(3)) c.y(3)[i] = lr / root * g;
     }
   };
 }
@@ -58,11 +61,21 @@ void row_wise_adagrad(CountedCall& c) {
   for (int o = 0; o < 2; ++o) c.y(o) = c.x(o).v;
   for (int64_t k = 0; k < c.x(2).size(); ++k) {
     const auto at = static_cast<int64_t>(c.x(2).v[k].value);
-    Counted squares;
-    for (int64_t i = 0; i < row; ++i) squares += c.x(3).v[k * row + i] * c.x(3).v[k * row + i];
+    const double halflife = c.arg("counter_halflife", -1);
+    Counted squares, decay = c.arg("weight_decay", 0);
+    if (decay > 0 && halflife > 0) {
+      const Counted share = decay * (halflife / c.x(5).v[at]);
+      if (c.x(5).v[at] > 0) decay = share;
+    }
+    Numbers g;
+    for (int64_t i = 0; i < row; ++i) {
+      g.push_back(c.x(3).v[k * row + i]);
+      if (decay > 0) g.back() += decay * c.y(0)[at * row + i];
+      squares += g.back() * g.back();
+    }
     Counted& h = c.y(1)[at] += squares / std::max(1.0, static_cast<double>(row));
     const Counted step = c.x(4).v[0] / (sqrt(h) + c.arg("epsilon", 1e-5F));
-    for (int64_t i = 0; i < row; ++i) c.y(0)[at * row + i] += step * c.x(3).v[k * row + i];
+    for (int64_t i = 0; i < row; ++i) c.y(0)[at * row + i] += step * g[static_cast<size_t>(i)];
   }
 }
 

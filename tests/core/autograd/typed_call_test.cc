@@ -115,9 +115,9 @@ TEST(TypedCalls, WriteInPlaceUnderANameOfTheirOwn) {
 // All outputs that may overwrite an input do.
 TEST(TypedCalls, OfOptimizersInPlaceOverwriteTheirState) {
   const Variable param = constant({1}), moment = constant({0}), lr = constant({-1});
-  const auto [after, moment_after] = ops::adagrad_(param, moment, constant({2}), lr);
-  EXPECT_TRUE(after.is_same(param));
-  EXPECT_TRUE(moment_after.is_same(moment));
+  const ops::AdagradOutputs after = ops::adagrad_(param, moment, constant({2}), lr);
+  EXPECT_TRUE(after.output_param.is_same(param));
+  EXPECT_TRUE(after.output_moment_1.is_same(moment));
   EXPECT_EQ(values_of(moment), (Numbers{4}));
 }
 

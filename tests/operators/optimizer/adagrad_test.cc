@@ -146,5 +146,69 @@ TEST(RowWiseSparseAdagrad, RefusesWhatDoesNotFit) {
             std::string::npos);
 }
 
+// What Caffe2 1.10 gives.
+
+const Argument kHundredth = make_arg("epsilon", 0.01F), kDecays = make_arg("weight_decay", 0.5F);
+const Tensor kRate = Tensor::of<float>({1}, {-0.1F});
+
+Feeds table_feeds(const Tensor& moments) {
+  return {{"p", Tensor::of<float>({3, 2}, {1, 2, 3, 4, 5, 6})},
+          {"h", moments},
+          {"i", Tensor::of<int64_t>({2}, {2, 0})},
+          {"g", Tensor::of<float>({2, 2}, {0.1F, 0.2F, 0.3F, 0.4F})},
+          {"lr", kRate}};
+}
+
+TEST(Adagrad, GivesRatesAndUpdates) {
+  const Feeds feeds = {{"p", Tensor::of<float>({2}, {1, 2})},
+                       {"h", Tensor::of<float>({2}, {0.3F, 0.4F})},
+                       {"g", Tensor::of<float>({2}, {0.5F, -0.6F})},
+                       {"lr", kRate}};
+  const auto run = [&](std::vector<Argument> args) {
+    args.insert(args.end(), {kHundredth, make_arg("decay", 0.9F)});
+    return run_op_on(make_op("Adagrad", {"p", "h", "g", "lr"}, {"q", "n", "rate", "update"}, args), feeds);
+  };
+  const auto plain = run({}), decayed = run({kDecays});
+  EXPECT_EQ(compare(plain[0], Tensor::of<float>({2}, {0.9316109F, 2.0698872F}), 1e-6), "");
+  EXPECT_EQ(compare(plain[2], Tensor::of<float>({2}, {-0.13677828F, -0.11647842F}), 1e-6), "");
+  EXPECT_EQ(compare(plain[3], Tensor::of<float>({2}, {-0.06838914F, 0.06988706F}), 1e-6), "");
+  EXPECT_EQ(compare(decayed[0], Tensor::of<float>({2}, {0.9120448F, 1.9452887F}), 1e-6), "");
+  EXPECT_EQ(compare(decayed[1], Tensor::of<float>({2}, {1.27F, 0.52F}), 1e-6), "");
+  EXPECT_EQ(compare(decayed[3], Tensor::of<float>({2}, {-0.08795518F, -0.05471131F}), 1e-6), "");
+}
+
+TEST(SparseAdagrad, DecaysWeights) {
+  const Feeds feeds = table_feeds(Tensor::of<float>({3, 2}, {0.2F, 0.4F, 0.6F, 0.8F, 1, 1.2F}));
+  const auto y =
+      run_op_on(make_op("SparseAdagrad", {"p", "h", "i", "g", "lr"}, {"p", "h"}, {kHundredth, kDecays}), feeds);
+  EXPECT_EQ(compare(y[0], Tensor::of<float>({3, 2}, {0.9136549F, 1.9094572F, 3, 4, 4.906999F, 5.9056687F}), 1e-6), "");
+  EXPECT_EQ(compare(y[1], Tensor::of<float>({3, 2}, {0.84F, 2.36F, 0.6F, 0.8F, 7.76F, 11.44F}), 1e-6), "");
+}
+
+TEST(RowWiseSparseAdagrad, DecaysWeightsByCounter) {
+  Feeds feeds = table_feeds(Tensor::of<float>({3}, {0.2F, 0.6F, 1}));
+  const auto run = [&](const std::vector<std::string>& inputs, std::vector<Argument> args) {
+    args.insert(args.end(), {kHundredth, kDecays});
+    return run_op_on(make_op("RowWiseSparseAdagrad", inputs, {"p", "h"}, args), feeds);
+  };
+  const std::vector<std::string> without = {"p", "h", "i", "g", "lr"}, with = {"p", "h", "i", "g", "lr", "c"};
+  const auto plain = run(without, {});
+  EXPECT_EQ(compare(plain[0], Tensor::of<float>({3, 2}, {0.9352093F, 1.8866162F, 3, 4, 4.915918F, 5.896514F}), 1e-6),
+            "");
+  EXPECT_EQ(compare(plain[1], Tensor::of<float>({3}, {1.5F, 0.6F, 9.5F}), 1e-6), "");
+  feeds.emplace_back("c", Tensor::of<double>({3}, {2, 3, 4}));
+  const Argument halflife = make_arg("counter_halflife", 2.0F);
+  const auto counted = run(with, {halflife});
+  EXPECT_EQ(compare(counted[0], Tensor::of<float>({3, 2}, {0.9352093F, 1.8866162F, 3, 4, 4.9267106F, 5.907709F}), 1e-6),
+            "");
+  EXPECT_EQ(compare(counted[1], Tensor::of<float>({3}, {1.5F, 0.6F, 3.35625F}), 1e-6), "");
+  EXPECT_EQ(compare(run(with, {})[1], plain[1], 0), "");
+  EXPECT_NE(error_of([&] { run(without, {halflife}); }).find("\"counter_halflife\" needs the input counter"),
+            std::string::npos);
+  feeds.back().second = Tensor::of<double>({1}, {2});
+  EXPECT_NE(error_of([&] { run(with, {halflife}); }).find("counter has shape [1], but param [3, 2] needs one value"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing::adagrad_test
