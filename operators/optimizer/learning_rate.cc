@@ -9,6 +9,16 @@
 //   constantWarmup   multiplier for num_iter iterations, then 1
 //   alter            1 and 0 in turns of active_period and inactive_period iterations
 //   hill             linearWarmup, then inv from num_iter on, but at least end_multiplier
+//   gate             multiplier_1 for num_iter iterations, then multiplier_2
+//   slope            multiplier_1 for num_iter_1 iterations, then in a straight line to multiplier_2 at num_iter_2, and
+//                    further, but at least multiplier_2
+//   cyclical         from 1 to max_lr / base_lr in stepsize iterations and back in as many, again and again; what is
+//                    above 1 is multiplied by decay in each cycle
+//   constantThenLinearWarmup
+//                    start_warmup_multiplier for constant_warmup_num_iter iterations, then to 1 in
+//                    linear_warmup_num_iter, then 1
+//   compositeCyclical
+//                    constantThenLinearWarmup, then cyclical with cyclical_max_lr, cyclical_step_size, cyclical_decay
 //
 // No derivative: iter is an integer.
 
@@ -71,6 +81,46 @@ void plan_hill(const RateArgs& args, RatePlan& plan) {
   plan.end = args.end_multiplier;
 }
 
+void plan_gate(const RateArgs& args, RatePlan& plan) {
+  plan.start = args.multiplier_1;
+  plan.end = args.multiplier_2;
+  plan.length = args.num_iter.value_or(0);
+}
+
+void plan_slope(const RateArgs& args, RatePlan& plan) {
+  plan.start = args.multiplier_1;
+  plan.end = args.multiplier_2;
+  plan.before = args.num_iter_1;
+  require(args.num_iter_1 >= 0 && args.num_iter_2 > args.num_iter_1,
+          "argument \"num_iter_2\" must be greater than num_iter_1, but they are {} and {}", args.num_iter_2,
+          args.num_iter_1);
+  plan.length = args.num_iter_2 - args.num_iter_1;
+}
+
+void plan_cycles(float max_lr, int64_t half, const char* name, float decay, RatePlan& plan) {
+  require(half > 0 && half <= std::numeric_limits<int64_t>::max() / 2,
+          "argument \"{}\" must be greater than 0 and less than 2^62, but is {}", name, half);
+  require(plan.base != 0, "argument \"base_lr\" must not be 0 for cycles from it to a greatest rate");
+  plan.half = half;
+  plan.peak = std::abs(static_cast<double>(max_lr) / plan.base);
+  plan.decay = static_cast<double>(decay);
+}
+
+void plan_cyclical(const RateArgs& args, RatePlan& plan) {
+  plan_cycles(args.max_lr, needed(args, args.stepsize, "stepsize"), "stepsize", args.decay, plan);
+}
+
+void plan_delayed_warmup(const RateArgs& args, RatePlan& plan) {
+  plan.start = args.start_warmup_multiplier;
+  plan.before = args.constant_warmup_num_iter;
+  plan.length = args.linear_warmup_num_iter;
+}
+
+void plan_composite_cyclical(const RateArgs& args, RatePlan& plan) {
+  plan_delayed_warmup(args, plan);
+  plan_cycles(args.cyclical_max_lr, args.cyclical_step_size, "cyclical_step_size", args.cyclical_decay, plan);
+}
+
 struct NamedPolicy {
   const char* name;
   RatePolicy policy;
@@ -87,6 +137,11 @@ const NamedPolicy kPolicies[] = {
     {"constantWarmup", RatePolicy::constant_warmup, plan_constant_warmup, 0},
     {"alter", RatePolicy::alter, plan_alternate, 0},
     {"hill", RatePolicy::hill, plan_hill, 6},
+    {"gate", RatePolicy::gate, plan_gate, 0},
+    {"slope", RatePolicy::slope, plan_slope, 2},
+    {"cyclical", RatePolicy::cyclical, plan_cyclical, 7},
+    {"constantThenLinearWarmup", RatePolicy::constant_then_linear_warmup, plan_delayed_warmup, 3},
+    {"compositeCyclical", RatePolicy::composite_cyclical, plan_composite_cyclical, 10},
 };
 
 }  // namespace
@@ -124,18 +179,47 @@ double flops(const RateArgs& args, const ShapeCall&) {
   return named == std::end(kPolicies) ? 1 : 1 + named->flops;
 }
 
+OpBuilder<RateArgs>& add_later_policies(OpBuilder<RateArgs>& b) {
+  return b.arg("multiplier_1", &RateArgs::multiplier_1, 1.0f, "gate, slope: the first multiplier")
+      .arg("multiplier_2", &RateArgs::multiplier_2, 1.0f, "gate, slope: the last multiplier")
+      .arg("num_iter_1", &RateArgs::num_iter_1, int64_t{0}, "slope: iterations at multiplier_1")
+      .arg("num_iter_2", &RateArgs::num_iter_2, int64_t{0}, "slope: the iteration at which multiplier_2 is reached")
+      .arg("max_lr", &RateArgs::max_lr, 0.005f, "cyclical: the greatest rate; its sign is base_lr's")
+      .arg("decay", &RateArgs::decay, 1.0f, "cyclical: what is left of a cycle's height in the next")
+      .arg("start_warmup_multiplier", &RateArgs::start_warmup_multiplier, 0.1f,
+           "constantThenLinearWarmup, compositeCyclical: the first multiplier")
+      .arg("constant_warmup_num_iter", &RateArgs::constant_warmup_num_iter, int64_t{10000000},
+           "constantThenLinearWarmup, compositeCyclical: iterations at it", at_least(0))
+      .arg("linear_warmup_num_iter", &RateArgs::linear_warmup_num_iter, int64_t{10000000},
+           "constantThenLinearWarmup, compositeCyclical: iterations from there to 1", at_least(0))
+      .arg("cyclical_max_lr", &RateArgs::cyclical_max_lr, 0.05f, "compositeCyclical: as max_lr")
+      .arg("cyclical_step_size", &RateArgs::cyclical_step_size, int64_t{1000000}, "compositeCyclical: as stepsize")
+      .arg("cyclical_decay", &RateArgs::cyclical_decay, 1.0f, "compositeCyclical: as decay")
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=gate", "num_iter=3", "multiplier_2=0.25"})
+      .example({"iter=int64,1:7"},
+               {"base_lr=0.5", "policy=slope", "num_iter_1=3", "num_iter_2=10", "multiplier_2=0.25"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=cyclical", "max_lr=2", "stepsize=3", "decay=0.5"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=constantThenLinearWarmup", "constant_warmup_num_iter=3",
+                                    "linear_warmup_num_iter=8"})
+      .example({"iter=int64,1:7"}, {"base_lr=0.5", "policy=compositeCyclical", "constant_warmup_num_iter=1",
+                                    "linear_warmup_num_iter=2", "cyclical_max_lr=2", "cyclical_step_size=3"});
+}
+
 REGISTER(learning_rate) {
-  return op<RateArgs>("LearningRate")
+  auto spec = op<RateArgs>("LearningRate");
+  return add_later_policies(spec)
       .doc("base_lr times a multiplier that depends on the iteration; see the policies.")
       .required_arg("base_lr", &RateArgs::base_lr, "the rate at multiplier 1; negative for WeightedSum and Adam")
       .required_arg("policy", &RateArgs::policy,
-                    "fixed, step, exp, inv, poly, linearWarmup, constantWarmup, alter or hill")
+                    "fixed, step, exp, inv, poly, linearWarmup, constantWarmup, alter, hill, gate, slope, cyclical, "
+                    "constantThenLinearWarmup or compositeCyclical")
       .arg("gamma", &RateArgs::gamma, {}, "step, exp, inv, hill: the factor")
       .arg("power", &RateArgs::power, {}, "inv, poly, hill: the exponent")
-      .arg("stepsize", &RateArgs::stepsize, {}, "step: iterations between two changes")
+      .arg("stepsize", &RateArgs::stepsize, {}, "step: iterations between two changes; cyclical: of half a cycle")
       .arg("max_iter", &RateArgs::max_iter, {}, "poly: the iteration at which the rate is 0")
       .arg("start_multiplier", &RateArgs::start_multiplier, {}, "linearWarmup, hill: the first multiplier")
-      .arg("num_iter", &RateArgs::num_iter, {}, "linearWarmup, constantWarmup, hill: iterations of warm-up")
+      .arg("num_iter", &RateArgs::num_iter, {},
+           "linearWarmup, constantWarmup, hill: iterations of warm-up; gate: at multiplier_1")
       .arg("multiplier", &RateArgs::multiplier, 0.5f, "constantWarmup: the multiplier during warm-up")
       .arg("active_period", &RateArgs::active_period, {}, "alter: iterations at 1")
       .arg("inactive_period", &RateArgs::inactive_period, {}, "alter: iterations at 0")

@@ -16,9 +16,31 @@ struct RateArgs {
   std::optional<int64_t> stepsize, max_iter, num_iter, active_period, inactive_period;
   float multiplier = 0, end_multiplier = 0;
   bool active_first = true;
+  float multiplier_1 = 0, multiplier_2 = 0;
+  int64_t num_iter_1 = 0, num_iter_2 = 0;
+  float max_lr = 0, decay = 0;
+  float start_warmup_multiplier = 0;
+  int64_t constant_warmup_num_iter = 0, linear_warmup_num_iter = 0;
+  float cyclical_max_lr = 0, cyclical_decay = 0;
+  int64_t cyclical_step_size = 0;
 };
 
-enum class RatePolicy { fixed, step, exp, inv, poly, linear_warmup, constant_warmup, alter, hill };
+enum class RatePolicy {
+  fixed,
+  step,
+  exp,
+  inv,
+  poly,
+  linear_warmup,
+  constant_warmup,
+  alter,
+  hill,
+  gate,
+  slope,
+  cyclical,
+  constant_then_linear_warmup,
+  composite_cyclical
+};
 
 // A policy with the arguments that it needs.
 struct RatePlan {
@@ -26,6 +48,9 @@ struct RatePlan {
   double base = 0;                                  // the rate at multiplier 1
   double gamma = 0, power = 0, start = 0, end = 0;  // multipliers: the first, and the least at the end
   int64_t length = 1, period = 1;                   // iterations of a stage, and of all stages
+  int64_t before = 0;                               // iterations before that stage
+  int64_t half = 1;                                 // iterations of half a cycle
+  double peak = 1, decay = 1;                       // the first cycle's greatest multiplier; what is left in the next
   bool active_first = true;
 };
 
@@ -39,6 +64,24 @@ constexpr double inverse_decay(const RatePlan& plan, int64_t iter) {
 constexpr double linear_warmup(const RatePlan& plan, int64_t iter) {
   const auto length = static_cast<double>(plan.length);
   return iter >= plan.length ? 1 : plan.start + (1 - plan.start) * static_cast<double>(iter) / length;
+}
+
+// As long as `before` lasts, the first multiplier.
+constexpr double delayed_warmup(const RatePlan& plan, int64_t iter) {
+  return iter < plan.before ? plan.start : linear_warmup(plan, iter - plan.before);
+}
+
+// In a straight line from 1 to the cycle's peak and back.
+constexpr double cycle(const RatePlan& plan, int64_t iter) {
+  const int64_t cycles = iter / (2 * plan.half);
+  const double x = static_cast<double>(iter) / static_cast<double>(plan.half) - static_cast<double>(2 * cycles + 1);
+  return 1 + (plan.peak - 1) * std::pow(plan.decay, static_cast<double>(cycles)) * (1 - (x < 0 ? -x : x));
+}
+
+constexpr double sloping(const RatePlan& plan, int64_t iter) {
+  const double steepness = (plan.end - plan.start) / static_cast<double>(plan.length);
+  const double along = plan.start + steepness * static_cast<double>(iter - plan.before);
+  return iter < plan.before ? plan.start : along > plan.end ? along : plan.end;
 }
 
 constexpr double rate_multiplier(const RatePlan& plan, int64_t iter) {
@@ -61,6 +104,18 @@ constexpr double rate_multiplier(const RatePlan& plan, int64_t iter) {
     case RatePolicy::hill: {
       const double decayed = iter < plan.length ? 0 : inverse_decay(plan, iter - plan.length);
       return iter < plan.length ? linear_warmup(plan, iter) : decayed > plan.end ? decayed : plan.end;
+    }
+    case RatePolicy::gate:
+      return iter < plan.length ? plan.start : plan.end;
+    case RatePolicy::slope:
+      return sloping(plan, iter);
+    case RatePolicy::cyclical:
+      return cycle(plan, iter);
+    case RatePolicy::constant_then_linear_warmup:
+      return delayed_warmup(plan, iter);
+    case RatePolicy::composite_cyclical: {
+      const bool warms_up = iter < plan.before || iter - plan.before < plan.length;
+      return warms_up ? delayed_warmup(plan, iter) : cycle(plan, iter - plan.before - plan.length);
     }
     default:
       return 1;

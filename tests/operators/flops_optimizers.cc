@@ -114,6 +114,37 @@ Counted warmup(const CountedCall& c, Counted iter) {
   return iter < length ? rising : 1;
 }
 
+Counted delayed_warmup(const CountedCall& c, double iter) {
+  const double before = c.arg("constant_warmup_num_iter", 1e7), length = c.arg("linear_warmup_num_iter", 1e7);
+  const double start = c.arg("start_warmup_multiplier", 0.1F);
+  const Counted rising = start + (1 - start) * Counted(iter - before) / length;
+  return iter < before ? start : iter - before < length ? rising : 1;
+}
+
+Counted cycle(const CountedCall& c, double iter, double highest, double half, double decay) {
+  const double cycles = std::floor(iter / (2 * half)), rise = std::abs(highest / c.arg("base_lr", 0)) - 1;
+  return 1 + rise * pow(decay, cycles) * (1 - abs(Counted(iter) / half - (2 * cycles + 1)));
+}
+
+Counted later_multiplier(const CountedCall& c, double iter) {
+  const std::string policy = c.text("policy");
+  const double first = c.arg("multiplier_1", 1), last = c.arg("multiplier_2", 1);
+  if (policy == "gate") return iter < c.arg("num_iter", 0) ? first : last;
+  if (policy == "slope") {
+    const double before = c.arg("num_iter_1", 0), steepness = (last - first) / (c.arg("num_iter_2", 0) - before);
+    const Counted along = first + steepness * Counted(iter - before);
+    return iter < before ? first : max(along, last);
+  }
+  if (policy == "constantThenLinearWarmup") return delayed_warmup(c, iter);
+  if (policy == "cyclical") return cycle(c, iter, c.arg("max_lr", 0.005F), c.arg("stepsize", 1), c.arg("decay", 1));
+  if (policy != "compositeCyclical") return 1;
+  const double warm_up = c.arg("constant_warmup_num_iter", 1e7) + c.arg("linear_warmup_num_iter", 1e7);
+  const Counted warm = delayed_warmup(c, iter);
+  const Counted later = cycle(c, std::max(0.0, iter - warm_up), c.arg("cyclical_max_lr", 0.05F),
+                              c.arg("cyclical_step_size", 1e6), c.arg("cyclical_decay", 1));
+  return iter < warm_up ? warm : later;
+}
+
 Counted multiplier(const CountedCall& c, Counted iter) {
   const std::string policy = c.text("policy");
   if (policy == "step") return pow(c.arg("gamma", 0), std::floor(iter.value / c.arg("stepsize", 1)));
@@ -124,7 +155,7 @@ Counted multiplier(const CountedCall& c, Counted iter) {
   if (policy == "constantWarmup") return iter < c.arg("num_iter", 0) ? c.arg("multiplier", 0.5) : 1;
   if (policy == "alter")
     return std::fmod(iter.value, c.arg("active_period", 1) + c.arg("inactive_period", 1)) < c.arg("active_period", 1);
-  if (policy != "hill") return 1;
+  if (policy != "hill") return later_multiplier(c, iter.value);
   const Counted decayed = inverse(c, max(iter.value - c.arg("num_iter", 0), 0)), warm = warmup(c, iter);
   return iter < c.arg("num_iter", 0) ? warm : max(decayed, c.arg("end_multiplier", 0));
 }

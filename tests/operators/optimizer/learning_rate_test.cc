@@ -68,10 +68,47 @@ TEST(LearningRate, Hill) {
   EXPECT_FLOAT_EQ(rate("hill", args, 1000, 1), 0.01f);
 }
 
+// Rates at these iterations, as Caffe2 1.10 gives them for a base of 1.
+void expect_rates(const std::string& policy, const std::vector<Argument>& args,
+                  const std::vector<std::pair<int64_t, float>>& rates) {
+  for (const auto& [iter, expected] : rates)
+    EXPECT_FLOAT_EQ(rate(policy, args, iter, 1), expected) << policy << " at " << iter;
+}
+
+TEST(LearningRate, PoliciesOfLaterCaffe2) {
+  const Argument first = make_arg("multiplier_1", 0.9F), last = make_arg("multiplier_2", 0.2F);
+  expect_rates("gate", {make_arg("num_iter", 4), first, last}, {{0, 0.9F}, {3, 0.9F}, {4, 0.2F}, {25, 0.2F}});
+  expect_rates("slope", {make_arg("num_iter_1", 3), make_arg("num_iter_2", 8), first, last},
+               {{0, 0.9F}, {3, 0.9F}, {4, 0.76F}, {6, 0.48F}, {8, 0.2F}, {12, 0.2F}});
+  expect_rates("cyclical", {make_arg("max_lr", 3.0F), make_arg("stepsize", 4), make_arg("decay", 0.5F)},
+               {{0, 1}, {1, 1.5F}, {4, 3}, {7, 1.5F}, {8, 1}, {9, 1.25F}, {20, 1.5F}, {25, 1.0625F}});
+  const Argument constant = make_arg("constant_warmup_num_iter", 3), linear = make_arg("linear_warmup_num_iter", 4);
+  expect_rates("constantThenLinearWarmup", {constant, linear},
+               {{0, 0.1F}, {3, 0.1F}, {4, 0.325F}, {6, 0.775F}, {7, 1}, {25, 1}});
+  expect_rates("compositeCyclical",
+               {constant, linear, make_arg("cyclical_max_lr", 3.0F), make_arg("cyclical_step_size", 4),
+                make_arg("cyclical_decay", 0.5F)},
+               {{0, 0.1F}, {6, 0.775F}, {7, 1}, {8, 1.5F}, {10, 2.5F}, {15, 1}, {20, 1.75F}, {25, 1.25F}});
+  EXPECT_FLOAT_EQ(rate("cyclical", {make_arg("max_lr", 3.0F), make_arg("stepsize", 4)}, 4, -2), -3);
+}
+
+TEST(LearningRate, RefusesCyclesOfNothing) {
+  const auto error = [](const std::string& policy, const std::vector<Argument>& args, float base = 1) {
+    return error_of([&] { rate(policy, args, 0, base); });
+  };
+  EXPECT_NE(error("cyclical", {}).find("policy \"cyclical\" needs the argument \"stepsize\""), std::string::npos);
+  EXPECT_NE(error("cyclical", {make_arg("stepsize", 0)}).find("\"stepsize\" must be greater than 0"),
+            std::string::npos);
+  EXPECT_NE(error("cyclical", {make_arg("stepsize", 4)}, 0).find("\"base_lr\" must not be 0"), std::string::npos);
+  EXPECT_NE(error("slope", {}).find("\"num_iter_2\" must be greater than num_iter_1, but they are 0 and 0"),
+            std::string::npos);
+}
+
 TEST(LearningRate, RefusesBadPolicies) {
   EXPECT_NE(error_of([] { rate("stpe", {}, 0); })
                 .find("there is no policy \"stpe\"; there are fixed, step, exp, inv, poly, linearWarmup, "
-                      "constantWarmup, alter, hill. Did you mean \"step\"?"),
+                      "constantWarmup, alter, hill, gate, slope, cyclical, constantThenLinearWarmup, "
+                      "compositeCyclical. Did you mean \"slope\" or \"step\"?"),
             std::string::npos);
   EXPECT_NE(
       error_of([] { rate("step", {make_arg("stepsize", 3)}, 0); }).find("policy \"step\" needs the argument \"gamma\""),
