@@ -74,12 +74,28 @@ void label_cross_entropy_gradient(CountedCall& c) {
 
 CountedRows before_last(const Shape& s) { return rows_before(s, std::max(s.rank() - 1, 0)); }
 
+Counted softplus(Counted x) { return max(x, 0) + log1p(exp(-abs(x))); }
+
+Counted sigmoid_loss_of(const CountedCall& c, Counted x, Counted t) {
+  if (c.whole("unjoined_lr_loss", 0) != 0) return (1 - t) * softplus(x) - x * t;
+  if (c.whole("log_D_trick", 0) != 0) return (2 * t - 1) * softplus(-x);
+  return max(x, 0) - x * t + log1p(exp(-abs(x)));
+}
+
+Counted sigmoid_slope(const CountedCall& c, Counted x, Counted t) {
+  if (c.whole("unjoined_lr_loss", 0) != 0) return (1 - t) * sigmoid(x) - t;
+  if (c.whole("log_D_trick", 0) != 0) return (1 - 2 * t) * (1 - sigmoid(x));
+  return sigmoid(x) - t;
+}
+
+Counted sigmoid_target_slope(const CountedCall& c, Counted x) {
+  if (c.whole("unjoined_lr_loss", 0) != 0) return -(softplus(x) + x);
+  return c.whole("log_D_trick", 0) != 0 ? 2 * softplus(-x) : -x;
+}
+
 void sigmoid_loss(CountedCall& c) {
   const CountedRows rows = before_last(c.x(0).shape);
-  for (int64_t i = 0; i < c.x(0).size(); ++i) {
-    const Counted x = c.x(0).v[i];
-    c.y(0)[i / rows.size] += max(x, 0) - x * c.x(1).v[i] + log1p(exp(-abs(x)));
-  }
+  for (int64_t i = 0; i < c.x(0).size(); ++i) c.y(0)[i / rows.size] += sigmoid_loss_of(c, c.x(0).v[i], c.x(1).v[i]);
   for (Counted& y : c.y(0)) y = y / std::max(1.0, static_cast<double>(rows.size));
 }
 
@@ -89,8 +105,8 @@ void sigmoid_loss_gradient(CountedCall& c) {
   for (int64_t n = 0; n < rows.count; ++n) {
     const Counted share = c.x(0).v[n] / std::max(1.0, static_cast<double>(rows.size));
     for (int64_t i = n * rows.size; i < (n + 1) * rows.size; ++i) {
-      if (c.wants(0)) c.y(0)[i] = share * (sigmoid(c.x(1).v[i]) - c.x(2).v[i]);
-      if (c.wants(1)) c.y(1)[i] = -share * c.x(1).v[i];
+      if (c.wants(0)) c.y(0)[i] = share * sigmoid_slope(c, c.x(1).v[i], c.x(2).v[i]);
+      if (c.wants(1)) c.y(1)[i] = share * sigmoid_target_slope(c, c.x(1).v[i]);
     }
   }
 }

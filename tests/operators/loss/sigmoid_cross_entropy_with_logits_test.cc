@@ -75,5 +75,46 @@ TEST(SigmoidCrossEntropyWithLogits, GradientsOfGradients) {
   }
 }
 
+// What Caffe2 1.10 gives for one score and target, and the gradient of the score.
+struct OtherLoss {
+  const char* arg;
+  std::vector<std::array<double, 4>> rows;
+};
+const OtherLoss kOthers[] = {
+    {"log_D_trick",
+     {{-2, 0, -2.126928, 0.8807971},
+      {-0.5, 1, 0.974077, -0.62245935},
+      {0.5, 0, -0.474077, 0.37754068},
+      {2, 1, 0.12692802, -0.11920292}}},
+    {"unjoined_lr_loss",
+     {{-2, 0, 0.12692802, 0.11920292}, {-0.5, 1, 0.5, -1}, {0.5, 0, 0.974077, 0.62245935}, {2, 1, -2, -1}}}};
+
+TEST(SigmoidCrossEntropyWithLogits, OtherLosses) {
+  for (const OtherLoss& other : kOthers) {
+    const Argument arg = make_arg(other.arg, 1);
+    const OperatorDef loss = make_op("SigmoidCrossEntropyWithLogits", {"x", "t"}, {"y"}, {arg});
+    const OperatorDef gradient =
+        make_op("SigmoidCrossEntropyWithLogitsGradient", {"dy", "x", "t"}, {"dx", "dt"}, {arg});
+    for (const auto& [x, t, y, dx] : other.rows) {
+      const Feeds feeds = {{"x", Tensor::of<double>({1, 1}, {x})},
+                           {"t", Tensor::of<double>({1, 1}, {t})},
+                           {"dy", Tensor::of<double>({1}, {1})}};
+      EXPECT_NEAR(run_op_on(loss, feeds)[0].item<double>(), y, 1e-6) << other.arg << x;
+      EXPECT_NEAR(run_op_on(gradient, feeds)[0].item<double>(), dx, 1e-6) << other.arg << x;
+    }
+    const Feeds many = {{"x", normal<double>({3, 4}, 1, 0, 2)},
+                        {"t", uniform<double>({3, 4}, 0, 1, 2)},
+                        {"dy", normal<double>({3}, 3)}};
+    EXPECT_EQ(check_gradient(loss, many, {"x", "t"}), "") << other.arg;
+    EXPECT_EQ(check_gradient(gradient, many, {"dy", "x", "t"}), "") << other.arg;
+  }
+  EXPECT_NE(error_of([] {
+              run_op_on(make_op("SigmoidCrossEntropyWithLogits", {"x", "t"}, {"y"},
+                                {make_arg("log_D_trick", 1), make_arg("unjoined_lr_loss", 1)}),
+                        {{"x", normal<float>({2, 2})}, {"t", normal<float>({2, 2})}});
+            }).find("log_D_trick and unjoined_lr_loss are both set"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing::sigmoid_cross_entropy_with_logits_test
