@@ -1,41 +1,28 @@
 // Gather: Y[i..., :] = DATA[INDICES[i...], :], rows of a table by index: the embedding lookup.
 //
 // The gradient of DATA is sparse: the rows dY at INDICES, with no operator at all. With dense_gradient = 1 it is
-// SparseToDense(INDICES, dY, DATA), which reads DATA's shape only.
+// SparseToDense(INDICES, dY, DATA), which reads DATA's shape only. Along another axis, or with match_outer, Gather is
+// BatchGather, and so is its gradient.
 
 #include "operators/index/gather.h"
 
-#include "core/compute/threads.h"
-#include "operators/loops/copy_elements.h"
-#include "operators/loops/indices.h"
 #include "stepnet/operator.h"
 
 namespace stepnet::cpu_gather {
 namespace {
 
-void shape(const GatherArgs&, ShapeCall& call) {
+void shape(const GatherArgs& args, ShapeCall& call) {
   if (call.known(0)) require(call.shape(0).rank() >= 1, "DATA is a single value, which has no rows");
-  if (!call.known(0) || !call.known(1)) return;
-  Shape y = call.shape(1);
-  for (const int64_t size : call.shape(0).from(1)) y.push_back(size);
-  call.set(0, call.dtype(0), y);
+  if (call.known(0) && call.known(1)) call.set(0, call.dtype(0), gathered_shape(args, call.shape(0), call.shape(1)));
 }
 
-void gather(Call& call) {
-  const Tensor& data = call.in(0);
-  Tensor& y = call.out(0);
-  check_indices(call.in(1), data.dim(0));
-  const int64_t row = data.shape().size_between(1, data.rank());
-  const double nanoseconds = 3 + 0.1 * static_cast<double>(row) * static_cast<double>(dtype_size(data.dtype()));
-  with_indices(call.in(1), [&](auto indices) {
-    parallel_for(static_cast<int64_t>(indices.size()), nanoseconds, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) copy_elements(data, indices[i] * row, y, i * row, row);
-    });
-  });
-}
+void gather(const GatherArgs& args, Call& call) { gather_rows(args, call.in(0), call.in(1), call.out(0)); }
 
 Gradient gradient(Formula& f) {
-  if (!f.args<GatherArgs>().dense_gradient) return Gradient::sparse(f.x("INDICES"), f.dy("OUTPUT"));
+  const auto& args = f.args<GatherArgs>();
+  if (args.axis != 0 || args.match_outer)
+    return f.op("BatchGatherGradient", {f.x("DATA"), f.x("INDICES"), f.dy("OUTPUT")}, gather_args(args));
+  if (!args.dense_gradient) return Gradient::sparse(f.x("INDICES"), f.dy("OUTPUT"));
   return f.op("SparseToDense", {f.x("INDICES"), f.dy("OUTPUT"), f.x("DATA")});
 }
 
@@ -45,13 +32,19 @@ REGISTER(gather) {
           "Rows of a table by index. The table's gradient is rows and their indices. Those of several lookups of one "
           "table follow each other, for which their indices must have one type and differ in the first dimension at "
           "most.")
-      .arg("dense_gradient", &GatherArgs::dense_gradient, false,
-           "give DATA a dense gradient of its full size instead of rows and their indices")
+      .arg(
+          "dense_gradient", &GatherArgs::dense_gradient, false,
+          "give DATA a dense gradient of its full size instead of rows and their indices; along another axis than 0 it "
+          "always has one")
+      .arg("axis", &GatherArgs::axis, int64_t{0}, "the dimension of DATA that is indexed, a negative one from the end")
+      .arg("match_outer", &GatherArgs::match_outer, false,
+           "the dimensions before the axis are INDICES' first, too: each has indices of its own")
       .input("DATA", "[R, ...], the table, of any type")
       .any_type()
       .input("INDICES", "any shape, each from 0 to R - 1")
       .types({DType::int32, DType::int64})
-      .output("OUTPUT", "the indices' shape, then the shape of a row")
+      .output("OUTPUT",
+              "DATA's dimensions before the axis, those of INDICES, or with match_outer its others, then a row's")
       .any_type()
       .shape(shape)
       .cpu(gather)
@@ -59,6 +52,8 @@ REGISTER(gather) {
       .example({"DATA=4,2", "INDICES=int64,2,2:3,3,0,1"}, {"dense_gradient=1"})
       .example({"DATA=3", "INDICES=int32,0"})
       .example({"DATA=1,2", "INDICES=int32:0"})
+      .example({"DATA=2,3", "INDICES=int32,4:2,0,2,1"}, {"axis=1"})
+      .example({"DATA=2,3,2", "INDICES=int64,2,2:2,0,1,1"}, {"axis=1", "match_outer=1"})
       .derivative("DATA", gradient);
 }
 

@@ -130,5 +130,29 @@ TEST_F(GpuTest, BadIndicesAreLeftOutAndNamed) {
   EXPECT_THROW(run_and_wait(), Error);
 }
 
+TEST_F(GpuTest, GathersAlongAnyAxis) {
+  const Tensor own = integers<int64_t>({5, 9}, 0, 6, 2), shared = integers<int32_t>({4, 3}, 0, 6, 3);
+  for (const int64_t row : {1, 3, 70}) {
+    const Tensor data = normal<float>({5, 7, row});
+    for (const std::string type : {"Gather", "BatchGather"})
+      for (const bool match : {false, true}) {
+        const Feeds feeds = {{"D", data}, {"I", match ? own : shared}};
+        const OperatorDef def = make_op(type, {"D", "I"}, {"Y"}, {make_arg("axis", 1), make_arg("match_outer", match)});
+        EXPECT_EQ(compare_devices(def, feeds, 0), "") << type << match << row;
+        Feeds more = feeds;
+        more.emplace_back("dY", normal<float>(run_op_on(def, feeds)[0].shape(), 4));
+        const OperatorDef gradient = make_op("BatchGatherGradient", {"D", "I", "dY"}, {"dD"},
+                                             {make_arg("axis", 1), make_arg("match_outer", match)});
+        EXPECT_EQ(compare_devices(gradient, more, 1e-5), "") << match << row;
+      }
+  }
+}
+
+TEST_F(GpuTest, CopiesToTheDeviceOfAnother) {
+  EXPECT_EQ(compare_devices(make_op("CopyOnDeviceLike", {"X", "D"}, {"Y"}),
+                            {{"X", normal<float>({3, 4})}, {"D", normal<float>({2})}}, 0),
+            "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing::moves_test

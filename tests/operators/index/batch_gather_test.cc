@@ -75,5 +75,58 @@ TEST(BatchGather, Errors) {
       std::string::npos);
 }
 
+// Gather and BatchGather differ in the axis that they have by themselves alone.
+
+Tensor counting(const Shape& shape) {
+  Tensor t = Tensor::empty(DType::float64, shape);
+  for (int64_t i = 0; i < t.size(); ++i) t.data<double>()[i] = static_cast<double>(i);
+  return t;
+}
+
+// As Caffe2 1.10 gives them.
+TEST(BatchGather, AlongAnyAxis) {
+  const Feeds feeds = {{"D", counting({2, 3, 4})}, {"I", Tensor::of<int32_t>({2}, {2, 0})}};
+  const Tensor second = Tensor::of<double>({2, 2, 4}, {8, 9, 10, 11, 0, 1, 2, 3, 20, 21, 22, 23, 12, 13, 14, 15});
+  const Tensor last = Tensor::of<double>({2, 3, 2}, {2, 0, 6, 4, 10, 8, 14, 12, 18, 16, 22, 20});
+  for (const char* type : {"Gather", "BatchGather"}) {
+    const auto along = [&](int axis) { return make_op(type, {"D", "I"}, {"Y"}, {make_arg("axis", axis)}); };
+    EXPECT_EQ(compare(run_op_on(along(1), feeds)[0], second, 0), "") << type;
+    EXPECT_EQ(compare(run_op_on(along(2), feeds)[0], last, 0), "") << type;
+    EXPECT_EQ(compare(run_op_on(along(-1), feeds)[0], last, 0), "") << type;
+    for (const int axis : {1, -1}) EXPECT_EQ(check_gradient(along(axis), feeds, {"D"}), "") << type << axis;
+  }
+  EXPECT_EQ(compare(run_op_on(make_op("BatchGather", {"D", "I"}, {"Y"}, {make_arg("axis", 0)}),
+                              {{"D", counting({3, 2})}, {"I", Tensor::of<int32_t>({2}, {2, 0})}})[0],
+                    Tensor::of<double>({2, 2}, {4, 5, 0, 1}), 0),
+            "");
+}
+
+TEST(BatchGather, OfIndicesOfTheirOwn) {
+  const std::vector<Argument> args = {make_arg("axis", 1), make_arg("match_outer", 1)};
+  const Feeds feeds = {
+      {"D", counting({2, 3, 4})}, {"I", Tensor::of<int64_t>({2, 2}, {0, 2, 1, 1})}, {"d", counting({2, 2, 4})}};
+  for (const char* type : {"Gather", "BatchGather"}) {
+    const OperatorDef def = make_op(type, {"D", "I"}, {"Y"}, args);
+    EXPECT_EQ(compare(run_op_on(def, feeds)[0],
+                      Tensor::of<double>({2, 2, 4}, {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 16, 17, 18, 19}), 0),
+              "")
+        << type;
+    EXPECT_EQ(check_gradient(def, feeds, {"D"}), "") << type;
+  }
+  const OperatorDef gradient = make_op("BatchGatherGradient", {"D", "I", "d"}, {"dD"}, args);
+  const Tensor dd =
+      Tensor::of<double>({2, 3, 4}, {0, 1, 2, 3, 0, 0, 0, 0, 4, 5, 6, 7, 0, 0, 0, 0, 20, 22, 24, 26, 0, 0, 0, 0});
+  EXPECT_EQ(compare(run_op_on(gradient, feeds)[0], dd, 0), "");
+  EXPECT_EQ(check_gradient(gradient, feeds, {"d"}), "");
+  EXPECT_NE(
+      error_of([&] {
+        run_op_on(make_op("BatchGather", {"D", "I"}, {"Y"}, args),
+                  {{"D", counting({2, 3})}, {"I", Tensor::of<int64_t>({3}, {0, 1, 1})}});
+      })
+          .find("with match_outer INDICES must begin with the 1 dimensions of DATA [2, 3] before the axis, but is "
+                "[3]"),
+      std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing::batch_gather_test
