@@ -27,21 +27,21 @@ struct NormOutputs {
 };
 
 // The running statistics, from the variance divided by m - 1.
-template <class T>
+template <bool kUnbiased, class T>
 void update_running(const BatchNormArgs& a, const Channels& channels, const T* mean, const T* variance,
                     gpu::In<T> est_mean, gpu::In<T> est_var, const NormOutputs<T>& out, const Call& call) {
   const double keep = static_cast<double>(a.momentum), add = static_cast<double>(1.0F - a.momentum);
-  const double m = static_cast<double>(channels.size());
+  const double m = static_cast<double>(channels.size()), share = running_share(kUnbiased, channels.size());
   const gpu::Out<T> running_mean = out.running_mean, running_var = out.running_var;
   gpu::each(call, static_cast<size_t>(channels.count), [=] __device__(size_t c) {
-    const double spread = static_cast<double>(variance[c]) * ((m - 1) / m);
+    const double spread = static_cast<double>(variance[c]) * ((m - 1) / m) * share;
     running_mean[c] = static_cast<T>(keep * static_cast<double>(est_mean[c]) + add * static_cast<double>(mean[c]));
     running_var[c] = static_cast<T>(keep * static_cast<double>(est_var[c]) + add * spread);
   });
 }
 
 // Both return whether the device's library did it.
-template <class T>
+template <bool kUnbiased, class T>
 bool train_by_vendor(const BatchNormArgs& a, const Channels& channels, gpu::In<T> x, gpu::In<T> scale, gpu::In<T> bias,
                      gpu::In<T> est_mean, gpu::In<T> est_var, const NormOutputs<T>& out, const Call& call) {
   const auto sizes = vendor_channels<T>(a, channels);
@@ -58,7 +58,7 @@ bool train_by_vendor(const BatchNormArgs& a, const Channels& channels, gpu::In<T
                                          or_room(out.saved_inv, room.data + 3 * count)};
   if (!run_vendor_norm(device, sizes, x.data, scale.data, bias.data, out.y.data, statistics, workspace.data, *bytes))
     return false;
-  update_running<T>(a, channels, room.data, room.data + count, est_mean, est_var, out, call);
+  update_running<kUnbiased, T>(a, channels, room.data, room.data + count, est_mean, est_var, out, call);
   return true;
 }
 
@@ -74,7 +74,7 @@ bool evaluate_by_vendor(const BatchNormArgs& a, const Channels& channels, gpu::I
 // What is done once for each channel. `stats` gets its mean and 1 / sqrt(variance + epsilon).
 template <class T>
 struct Statistics {
-  double keep, add, epsilon;
+  double keep, add, add_variance, epsilon;
   bool is_test;
   gpu::In<T> est_mean, est_var;
   gpu::Out<T> running_mean, running_var, saved_mean, saved_inv;
@@ -83,7 +83,7 @@ struct Statistics {
   __device__ void put(size_t c, double mean, double variance) const {
     if (!is_test) {
       running_mean[c] = static_cast<T>(keep * static_cast<double>(est_mean[c]) + add * mean);
-      running_var[c] = static_cast<T>(keep * static_cast<double>(est_var[c]) + add * variance);
+      running_var[c] = static_cast<T>(keep * static_cast<double>(est_var[c]) + add_variance * variance);
     }
     const double inv = 1 / std::sqrt(variance + epsilon);
     stats[c] = {mean, inv};
@@ -112,21 +112,23 @@ void measure(const Call& call, const Channels& channels, gpu::In<T> x, const Sta
       [=] __device__(size_t c, gpu::Pair sum) { statistics.put(c, stats[c].first, sum.first / m); });
 }
 
-template <class T>
+template <bool kUnbiased, class T>
 void forward(const BatchNormArgs& a, gpu::In<T> x, gpu::In<T> scale, gpu::In<T> bias, gpu::In<T> est_mean,
              gpu::In<T> est_var, gpu::Out<T> y, gpu::Out<T> running_mean, gpu::Out<T> running_var,
              gpu::Out<T> saved_mean, gpu::Out<T> saved_inv, Call& call) {
   const Channels channels(a, call.in(0).shape());
   if (a.is_test) {
     if (evaluate_by_vendor(a, channels, x, scale, bias, est_mean, est_var, y, call)) return;
-  } else if (train_by_vendor<T>(a, channels, x, scale, bias, est_mean, est_var,
-                                {y, running_mean, running_var, saved_mean, saved_inv}, call)) {
+  } else if (train_by_vendor<kUnbiased, T>(a, channels, x, scale, bias, est_mean, est_var,
+                                           {y, running_mean, running_var, saved_mean, saved_inv}, call)) {
     return;
   }
   const gpu::Temporary<gpu::Pair> room(call, channels.count);
   const gpu::Pair* const stats = room.data;
+  const double add = static_cast<double>(1.0F - a.momentum);
   const Statistics<T> statistics{static_cast<double>(a.momentum),
-                                 static_cast<double>(1.0F - a.momentum),
+                                 add,
+                                 add * running_share(kUnbiased, channels.size()),
                                  static_cast<double>(a.epsilon),
                                  a.is_test,
                                  est_mean,
@@ -213,8 +215,8 @@ void gradient(const BatchNormArgs& a, gpu::In<T> x, gpu::In<T> scale, gpu::In<T>
   });
 }
 
-REGISTER(batch_norm_cuda) { return cuda<BatchNormArgs>("BatchNorm", forward<float>, forward<double>); }
-REGISTER(spatial_bn_cuda) { return cuda<BatchNormArgs>("SpatialBN", forward<float>, forward<double>); }
+REGISTER(batch_norm_cuda) { return cuda<BatchNormArgs>("BatchNorm", forward<false, float>, forward<false, double>); }
+REGISTER(spatial_bn_cuda) { return cuda<BatchNormArgs>("SpatialBN", forward<true, float>, forward<true, double>); }
 REGISTER(batch_norm_gradient_cuda) {
   return cuda<BatchNormArgs>("BatchNormGradient", gradient<float>, gradient<double>);
 }

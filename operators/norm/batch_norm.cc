@@ -1,7 +1,8 @@
 // BatchNorm: with mean and variance of each channel over the batch and all other dimensions,
 //   u = (X - mean) inv, inv = 1 / sqrt(variance + epsilon), Y = scale u + bias.
 // The running statistics become momentum times themselves, plus 1 - momentum times those of this batch; variances are
-// divided by the number of elements. With is_test, mean and variance are est_mean and est_var.
+// divided by the number of elements m, but SpatialBN's running one, as in the public format, by m - 1 if m is not 1.
+// With is_test, mean and variance are est_mean and est_var.
 //
 // With m elements per channel and sums over them, for a given dY, dmean and dinv:
 //   dX = scale inv (dY - sum(dY) / m - u sum(dY u) / m) + dmean / m - dinv inv^2 u / m,
@@ -57,11 +58,12 @@ void measure(const Channels& channels, int64_t begin, int64_t end, In<T> x, PerC
   for (double& value : variance) value /= m;
 }
 
-template <class T>
+template <bool kUnbiased, class T>
 void forward(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> bias, In<T> est_mean, In<T> est_var, Out<T> y,
              Out<T> running_mean, Out<T> running_var, Out<T> saved_mean, Out<T> saved_inv, Call& call) {
   const Channels channels(a, call.in(0).shape());
   const double keep = static_cast<double>(a.momentum), add = static_cast<double>(1.0F - a.momentum);
+  const double add_spread = add * running_share(kUnbiased, channels.size());
   channels.each_range(3.0, [&](int64_t begin, int64_t end) {
     PerChannel mean = zeros_for(begin, end), inv = zeros_for(begin, end);
     if (!a.is_test) measure(channels, begin, end, x, mean, inv);
@@ -71,7 +73,7 @@ void forward(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> bias, In<T> est
         center = static_cast<double>(est_mean[c]), spread = static_cast<double>(est_var[c]);
       } else {
         running_mean[c] = static_cast<T>(keep * static_cast<double>(est_mean[c]) + add * center);
-        running_var[c] = static_cast<T>(keep * static_cast<double>(est_var[c]) + add * spread);
+        running_var[c] = static_cast<T>(keep * static_cast<double>(est_var[c]) + add_spread * spread);
       }
       spread = 1 / std::sqrt(spread + static_cast<double>(a.epsilon));
       if (!saved_mean.empty()) saved_mean[c] = static_cast<T>(center);
@@ -145,6 +147,24 @@ Value total(Formula& f, Value saved, Value running) {
 
 Value scaled(Formula& f, Value x, float factor) { return f.op("Scale", {x}, {make_arg("scale", factor)}); }
 
+// As arguments of broadcasting: a value for each channel is laid over X.
+std::vector<Argument> over_channels(const BatchNormArgs& a) {
+  std::vector<Argument> args = {make_arg("broadcast", true)};
+  if (!a.channels_last()) args.push_back(make_arg("axis", 1));
+  return args;
+}
+
+bool is_unbiased(const std::string& type) { return type == "SpatialBN"; }
+
+// What comes to SpatialBN's running variance, times m / (m - 1) for the m elements of each channel.
+Value with_running_share(Formula& f, Value from_var) {
+  using composing::at_least, composing::div, composing::fill, composing::sub;
+  const Value scale = f.x("scale"), ones = fill(f, f.x("X"), 1);
+  const Value count = f.same_shape(f.op("SumReduceLike", {ones, scale}, over_channels(f.args<BatchNormArgs>())), scale);
+  const Value share = div(f, count, at_least(f, sub(f, count, fill(f, scale, 1)), 1));
+  return f.op("Mul", {from_var, share});
+}
+
 std::vector<Gradient> train_derivatives(Formula& f, const std::string& type) {
   const auto& a = f.args<BatchNormArgs>();
   const auto given = [&f](const char* name) { return f.has_dy(name) ? f.dy(name) : Value(); };
@@ -156,6 +176,7 @@ std::vector<Gradient> train_derivatives(Formula& f, const std::string& type) {
   if (from_var.defined())  // the variance is inv^-2 - epsilon
     from_var = scaled(f, f.op("Mul", {from_var, f.op("Pow", {f.y("saved_inv_std")}, {make_arg("exponent", -3.0F)})}),
                       -2.0F * (1.0F - a.momentum));
+  if (from_var.defined() && is_unbiased(type)) from_var = with_running_share(f, from_var);
   const Value dmean = total(f, for_x(given("saved_mean")), from_mean);
   const Value dinv = total(f, for_x(given("saved_inv_std")), from_var);
   const std::vector<Value> d = f.ops(
@@ -165,13 +186,6 @@ std::vector<Gradient> train_derivatives(Formula& f, const std::string& type) {
   if (kept_mean.defined() && f.wants("est_mean")) mean = scaled(f, kept_mean, a.momentum);
   if (kept_var.defined() && f.wants("est_var")) variance = scaled(f, kept_var, a.momentum);
   return {d[0], d[1], d[2], mean, variance};
-}
-
-// As arguments of broadcasting: a value for each channel is laid over X.
-std::vector<Argument> over_channels(const BatchNormArgs& a) {
-  std::vector<Argument> args = {make_arg("broadcast", true)};
-  if (!a.channels_last()) args.push_back(make_arg("axis", 1));
-  return args;
 }
 
 std::vector<Gradient> test_derivatives(Formula& f) {
@@ -249,10 +263,13 @@ OpBuilder<BatchNormArgs> batch_norm(const std::string& type) {
         return input_size(c, 0) * (a.is_test ? 4 : 8) + input_size(c, 1) * (a.is_test ? 3 : 11);
       })
       .precision(Precision::float32)
-      .cpu(forward<float>, forward<double>)
       .derivatives({"X", "scale", "bias", "est_mean", "est_var"}, [type](Formula& f) {
         return f.args<BatchNormArgs>().is_test ? test_derivatives(f) : train_derivatives(f, type);
       });
+  if (is_unbiased(type))
+    b.cpu(forward<true, float>, forward<true, double>);
+  else
+    b.cpu(forward<false, float>, forward<false, double>);
   add_examples(b, type);
   return b;
 }
@@ -328,7 +345,12 @@ REGISTER(batch_norm) {
           "Normalizes each channel by its mean and variance over the batch and all other dimensions, then scales and "
           "shifts it. Variances are divided by the number of elements, also the running ones.");
 }
-REGISTER(spatial_bn) { return batch_norm("SpatialBN").doc("BatchNorm, by its name in the public format."); }
+REGISTER(spatial_bn) {
+  return batch_norm("SpatialBN")
+      .doc(
+          "BatchNorm, by its name in the public format. There the running variance gets this batch's divided by one "
+          "less than the number of elements, as long as that is not 0.");
+}
 REGISTER(batch_norm_gradient) { return batch_norm_gradient("BatchNorm"); }
 REGISTER(spatial_bn_gradient) { return batch_norm_gradient("SpatialBN"); }
 

@@ -16,6 +16,7 @@ struct BatchNormArgs {
   float epsilon = 1e-5F;
   float momentum = 0.9F;
   std::string order = "NCHW";
+  int64_t num_batches = 1;
 
   bool channels_last() const { return order == "NHWC"; }
 };
@@ -52,6 +53,11 @@ struct Channels {
   }
 };
 
+// What the running variance gets of a batch's, of m elements: SpatialBN's is divided by m - 1 in place of m.
+constexpr double running_share(bool unbiased, int64_t m) {
+  return unbiased && m > 1 ? static_cast<double>(m) / static_cast<double>(m - 1) : 1.0;
+}
+
 // One number per channel of a range.
 using PerChannel = std::vector<double>;
 inline PerChannel zeros_for(int64_t begin, int64_t end) { return PerChannel(static_cast<size_t>(end - begin), 0.0); }
@@ -73,7 +79,11 @@ inline OpBuilder<BatchNormArgs>& add_batch_norm_args(OpBuilder<BatchNormArgs>& b
            float_between(0, 1))
       .arg("order", &A::order, std::string("NCHW"), "NCHW: channels are dimension 1; NHWC: the last one",
            one_of({"NCHW", "NHWC"}))
-      .ignored_args({"cudnn_exhaustive_search", "num_batches"});
+      .arg("num_batches", &A::num_batches, int64_t{1}, "1: statistics are of one batch",
+           ArgCheck<int64_t>([](const int64_t& n) {
+             return std::string(n == 1 ? "" : "must be 1, as statistics of several batches are not there");
+           }))
+      .ignored_args({"cudnn_exhaustive_search"});
 }
 
 }  // namespace stepnet

@@ -87,7 +87,8 @@ void batch_norm(CountedCall& c) {
       mean = sum(g, x) / g.size();
       variance = sum(g, [&](int64_t i) { return square(x(i) - mean); }) / g.size();
       c.y(1)[k] = keep * c.x(3).v[k] + add * mean;
-      c.y(2)[k] = keep * c.x(4).v[k] + add * variance;
+      const double m = g.size(), share = c.def.type() == "SpatialBN" && m > 1 ? m / (m - 1) : 1;
+      c.y(2)[k] = keep * c.x(4).v[k] + add * share * variance;
     }
     const Counted inv = 1 / sqrt(variance + c.arg("epsilon", 1e-5F));
     for (const int64_t i : g.at) c.y(0)[i] = (x(i) - mean) * inv * c.x(1).v[k] + c.x(2).v[k];

@@ -36,7 +36,7 @@ std::vector<int64_t> channels_of(const Shape& x, bool last) {
 }
 
 // The outputs Y, running_mean, running_var, saved_mean and saved_inv_std.
-std::vector<Tensor> naive(const Feeds& feeds, bool is_test, bool last) {
+std::vector<Tensor> naive(const Feeds& feeds, bool is_test, bool last, bool unbiased = false) {
   std::vector<Tensor> v;
   for (const auto& feed : feeds) v.push_back(to_double(feed.second));
   const double* x = v[0].data<double>();
@@ -55,7 +55,7 @@ std::vector<Tensor> naive(const Feeds& feeds, bool is_test, bool last) {
       if (channel[i] == c)
         out[0].data<double>()[i] = (x[i] - mean) * inv * v[1].data<double>()[c] + v[2].data<double>()[c];
     out[1].data<double>()[c] = 0.75 * v[3].data<double>()[c] + 0.25 * mean;
-    out[2].data<double>()[c] = 0.75 * v[4].data<double>()[c] + 0.25 * var;
+    out[2].data<double>()[c] = 0.75 * v[4].data<double>()[c] + 0.25 * var * (unbiased && m > 1 ? m / (m - 1) : 1);
     out[3].data<double>()[c] = mean;
     out[4].data<double>()[c] = inv;
   }
@@ -69,7 +69,7 @@ void expect_formula(const Shape& x, const std::string& order, double tol) {
   for (const char* type : kNames)
     for (const bool is_test : {false, true}) {
       const std::vector<Tensor> y = run_op_on(batch_norm(type, is_test, order), feeds);
-      const std::vector<Tensor> wanted = naive(feeds, is_test, last);
+      const std::vector<Tensor> wanted = naive(feeds, is_test, last, type == std::string("SpatialBN"));
       for (size_t i = 0; i < y.size(); ++i)
         EXPECT_EQ(compare(y[i], wanted[i], tol), "") << type << x.str() << order << is_test << i;
     }
@@ -83,6 +83,38 @@ TEST(BatchNorm, ForwardIsTheFormula) {
   expect_formula<double>({1, 1}, "NCHW", 1e-13);
   expect_formula<double>({3, 0}, "NCHW", 1e-13);
   expect_formula<float>({70, 130}, "NCHW", 1e-5);
+}
+
+// As Caffe2 1.10 gives it.
+TEST(SpatialBN, RunningVarianceIsDividedByOneLess) {
+  const Feeds feeds = {{"X", Tensor::of<float>({2, 2, 3}, {1, 4, 9, 16, 0, 1, 4, 9, 16, 0, 1, 4})},
+                       {"scale", Tensor::of<float>({2}, {1, 2})},
+                       {"bias", Tensor::of<float>({2}, {0.5F, -0.5F})},
+                       {"mean", Tensor::of<float>({2}, {0.1F, 0.2F})},
+                       {"var", Tensor::of<float>({2}, {1, 2})}};
+  OperatorDef def = batch_norm("SpatialBN", false);
+  def.mutable_arg(1)->set_f(0.01F);  // epsilon
+  const auto y = run_op_on(def, feeds);
+  EXPECT_EQ(compare(y[1], Tensor::of<float>({2}, {1.8666668F, 1.0666667F}), 1e-6), "");
+  EXPECT_EQ(compare(y[2], Tensor::of<float>({2}, {7.8916674F, 11.166667F}), 1e-6), "");
+  EXPECT_EQ(compare(y[4], Tensor::of<float>({2}, {0.20491306F, 0.17613873F}), 1e-6), "");
+}
+
+TEST(SpatialBN, GradientThroughTheRunningVariance) {
+  for (const Shape& x : {Shape{5, 3}, Shape{1, 3}, Shape{2, 3, 2}}) {
+    const Feeds feeds = feeds_for<double>(x, 3);
+    for (const char* type : kNames)
+      EXPECT_EQ(check_gradient(batch_norm(type, false), feeds, {"X"}, 1e-7, 1e-5, {"var"}), "") << type << x.str();
+  }
+}
+
+TEST(SpatialBN, OfSeveralBatchesIsRefused) {
+  OperatorDef def = batch_norm("SpatialBN", false);
+  *def.add_arg() = make_arg("num_batches", 2);
+  EXPECT_NE(error_of([&] {
+              run_op_on(def, feeds_for<float>({5, 3}, 3));
+            }).find("argument \"num_batches\" must be 1, as statistics of several batches are not there"),
+            std::string::npos);
 }
 
 TEST(BatchNorm, ALargeMeanLosesNothing) {
