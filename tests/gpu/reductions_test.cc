@@ -70,5 +70,92 @@ TEST_F(GpuTest, LabelsThatAreNoClassAreErrors) {
   EXPECT_NE(error.find("SoftmaxWithLoss: a label is 4, outside of [0, 4)"), std::string::npos) << error;
 }
 
+TEST_F(GpuTest, ReductionsOfTheFirstOrTheLastDimensions) {
+  for (const Shape& shape : {Shape{3, 1, 2}, Shape{70, 3}, Shape{5000, 2}, Shape{2, 5000}, Shape{300, 40}, Shape{0, 3}})
+    for (const std::string side : {"Front", "Back"}) {
+      const int64_t values = side == "Front" ? shape.from(1).size() : shape.size_between(0, shape.rank() - 1);
+      const int64_t size = values > 0 ? shape.size() / values : 0;
+      Feeds feeds = {{"X", normal<double>(shape, 1)}, {"L", integers<int32_t>({values}, 0, size)}};
+      for (const bool lengths : {false, true})
+        for (const std::string what : {"Sum", "Mean", "Max"}) {
+          std::vector<std::string> in = {"X"};
+          if (lengths) in.emplace_back("L");
+          const OperatorDef def = make_op("Reduce" + side + what, in, {"Y"});
+          EXPECT_EQ(compare_devices(def, feeds, 1e-11), "") << def.type() << shape.str();
+          const Tensor y = run_op_on(def, feeds)[0];
+          Feeds more = feeds;
+          more.insert(more.end(), {{"Y", y}, {"dY", normal<double>(y.shape(), 2)}});
+          in.insert(in.begin(), "dY");
+          if (what == "Max") in.insert(in.begin() + 2, "Y");
+          EXPECT_EQ(compare_devices(make_op(def.type() + "Gradient", in, {"dX"}), more, 1e-13), "") << def.type();
+        }
+    }
+}
+
+TEST_F(GpuTest, ExtremesOfManyTensors) {
+  Feeds feeds;
+  std::vector<std::string> names, gradients;
+  for (int k = 0; k < 70; ++k) {
+    names.push_back("X" + std::to_string(k));
+    gradients.push_back("d" + std::to_string(k));
+    feeds.emplace_back(names.back(), normal<float>({300, 7}, static_cast<uint64_t>(k) + 1));
+  }
+  for (const std::string type : {"Max", "Min"}) {
+    EXPECT_EQ(compare_devices(make_op(type, names, {"Y"}), feeds, 0), "") << type;
+    EXPECT_EQ(compare_devices(make_op(type, names, {"X0"}), feeds, 0), "") << type;
+    Feeds more = feeds;
+    more.insert(more.end(), {{"Y", run_op_on(make_op(type, names, {"Y"}), feeds)[0]}, {"dY", normal<float>({300, 7})}});
+    std::vector<std::string> in = {"Y", "dY"};
+    in.insert(in.end(), names.begin(), names.end());
+    EXPECT_EQ(compare_devices(make_op(type + "Gradient", in, gradients), more, 0), "") << type;
+  }
+}
+
+TEST_F(GpuTest, TopKFillsUpWhereThereAreFewer) {
+  const Argument k = make_arg("k", 5);
+  const Feeds feeds = {{"X", normal<double>({40, 3})}, {"dV", normal<double>({40, 5}, 2)}};
+  EXPECT_EQ(compare_devices(make_op("TopK", {"X"}, {"V", "I", "F"}, {k}), feeds, 0), "");
+  Feeds more = feeds;
+  more.emplace_back("I", run_op_on(make_op("TopK", {"X"}, {"V", "I"}, {k}), feeds)[1]);
+  EXPECT_EQ(compare_devices(make_op("TopKGradient", {"dV", "I", "X"}, {"dX"}, {k}), more, 0), "");
+  EXPECT_EQ(compare_devices(make_op("TopKSecondGradient", {"X", "I"}, {"ddV"}, {k}), more, 0), "");
+}
+
+TEST_F(GpuTest, OptimizersOfThePublicFormat) {
+  Feeds feeds = {{"p", normal<float>({40, 3}, 1)},          {"h", uniform<float>({40, 3}, 0, 2, 2)},
+                 {"m", normal<float>({40, 3}, 3)},          {"g", normal<float>({40, 3}, 4)},
+                 {"lr", Tensor::of<float>({1}, {-0.125F})}, {"iter", Tensor::of<int64_t>({1}, {4})},
+                 {"i", integers<int64_t>({90}, 0, 39)},     {"gs", normal<float>({90, 3}, 5)},
+                 {"r", uniform<float>({40}, 0.5, 2, 6)},    {"c", integers<double>({40}, 0, 9)}};
+  const std::vector<Argument> decays = {make_arg("weight_decay", 0.25F), make_arg("epsilon", 0.01F)};
+  std::vector<Argument> halves = decays;
+  halves.push_back(make_arg("counter_halflife", 3.0F));
+  for (const OperatorDef& def : {
+           make_op("Adagrad", {"p", "h", "g", "lr"}, {"p", "h", "rate", "update"}, decays),
+           make_op("SparseAdagrad", {"p", "h", "i", "gs", "lr"}, {"p", "h"}, decays),
+           make_op("RowWiseSparseAdagrad", {"p", "r", "i", "gs", "lr"}, {"p", "r"}, decays),
+           make_op("RowWiseSparseAdagrad", {"p", "r", "i", "gs", "lr", "c"}, {"p", "r"}, halves),
+           make_op("Adam", {"p", "m", "h", "g", "lr", "iter"}, {"p", "m", "h", "step"}),
+           make_op("SparseAdam", {"p", "m", "h", "i", "gs", "lr", "iter"}, {"p", "m", "h", "step"}),
+       })
+    EXPECT_EQ(compare_devices(def, feeds, 1e-5), "") << def.type();
+}
+
+TEST_F(GpuTest, LearningRatesOfThePublicFormat) {
+  const auto check = [](const std::string& policy, std::vector<Argument> args) {
+    args.insert(args.end(), {make_arg("policy", policy), make_arg("base_lr", 0.5F)});
+    for (int64_t iter = 0; iter < 12; ++iter) {
+      const Feeds feeds = {{"i", Tensor::of<int64_t>({1}, {iter})}};
+      EXPECT_EQ(compare_devices(make_op("LearningRate", {"i"}, {"lr"}, args), feeds, 1e-7), "") << policy << iter;
+    }
+  };
+  const Argument constant = make_arg("constant_warmup_num_iter", 2), linear = make_arg("linear_warmup_num_iter", 3);
+  check("gate", {make_arg("num_iter", 4), make_arg("multiplier_2", 0.25F)});
+  check("slope", {make_arg("num_iter_1", 2), make_arg("num_iter_2", 8), make_arg("multiplier_2", 0.25F)});
+  check("cyclical", {make_arg("max_lr", 2.0F), make_arg("stepsize", 3), make_arg("decay", 0.5F)});
+  check("constantThenLinearWarmup", {constant, linear});
+  check("compositeCyclical", {constant, linear, make_arg("cyclical_max_lr", 2.0F), make_arg("cyclical_step_size", 3)});
+}
+
 }  // namespace
 }  // namespace stepnet::testing::reductions_test

@@ -106,6 +106,8 @@ TEST_F(GpuTest, SumsOfLargeTensorsNeedSeveralTeams) {
   for (const Shape& shape : {Shape{0}, Shape{1}, Shape{300, 1000}}) {
     const Feeds feeds = {{"dY", normal<double>(shape, 1)}, {"X", normal<double>(shape, 2)}, {"w", normal<float>({1})}};
     EXPECT_EQ(compare_devices(make_op("WeightedSumWeightGradient", {"dY", "X", "w"}, {"dw"}), feeds, 1e-6), "");
+    EXPECT_EQ(compare_devices(make_op("WeightedSumGradient", {"dY", "X", "w"}, {"dX", "dw"}), feeds, 1e-6), "");
+    EXPECT_EQ(compare_devices(make_op("ExpandGradient", {"dY", "X"}, {"dX"}), feeds, 0), "");
   }
 }
 
