@@ -160,9 +160,10 @@ class Dataflow::Walk {
   // Whether the output is written over bytes that an input shows, be it under another name.
   WrittenOver written_over(const BoundOp& op, int o, int b) {
     WrittenOver over;
+    if (now_[b].storage < 0) return over;  // before all inputs are looked at, of which there may be thousands
     for (int k = 0; k < op.def.input_size(); ++k) {
       const std::string& name = op.def.input(k);
-      if (name.empty() || now_[b].storage < 0 || now_[number(name)].storage != now_[b].storage) continue;
+      if (name.empty() || now_[number(name)].storage != now_[b].storage) continue;
       over.any = over.any || may_write_over(*op.spec, k, o);
       over.keeps_shape = over.keeps_shape || keeps_shape(*op.spec, op.def, k, o);
     }
