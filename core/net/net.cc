@@ -7,6 +7,7 @@
 #include "core/net/net_sharing.h"
 #include "core/net/streams.h"
 #include "core/operator/anomaly.h"
+#include "core/operator/arg_names.h"
 #include "core/operator/dry_run.h"
 #include "core/operator/observer.h"
 #include "core/operator/op_devices.h"
@@ -327,6 +328,7 @@ void check_net(const NetDef& def, const std::set<std::string>* available, std::v
   if (available) defined.insert(available->begin(), available->end());
   for (int i = 0; i < def.op_size(); ++i) {
     const BoundOp op = bind_op(def.op(i), def.name(), i, Device{}, warnings);
+    check_arg_names_inside(def.op(i), warnings);
     if (strict) check_inputs(def, i, op, defined);
     defined.insert(def.op(i).output().begin(), def.op(i).output().end());
     if (!strict) defined.insert(def.op(i).input().begin(), def.op(i).input().end());

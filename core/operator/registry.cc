@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "core/operator/arg_names.h"
 #include "stepnet/op_spec.h"
 
 namespace stepnet {
@@ -25,12 +26,6 @@ void add_kernels(OpSpec& spec, const std::vector<Kernel>& kernels) {
   spec.kernels.insert(spec.kernels.end(), kernels.begin(), kernels.end());
 }
 
-bool matches(const std::string& pattern, const std::string& name) {
-  if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
-  if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
-  return pattern == name;
-}
-
 void merge_duplicates(const OperatorDef& def) {
   std::unordered_map<std::string_view, const Argument*> first;
   for (const Argument& arg : def.arg()) {
@@ -38,29 +33,6 @@ void merge_duplicates(const OperatorDef& def) {
     require(is_new || known->second->SerializeAsString() == arg.SerializeAsString(),
             "argument \"{}\" is given twice, with different values", arg.name());
   }
-}
-
-void report_unknown(const OpSpec& spec, const OperatorDef& def, std::vector<std::string>* warnings) {
-  std::vector<std::string> names;
-  for (const ArgSpec& a : spec.args) names.push_back(a.name);
-  for (const Argument& arg : def.arg()) {
-    if (std::find(names.begin(), names.end(), arg.name()) != names.end()) continue;
-    if (std::any_of(spec.ignored_args.begin(), spec.ignored_args.end(),
-                    [&](const std::string& p) { return matches(p, arg.name()); }))
-      continue;
-    const std::string near = suggest(arg.name(), names);
-    const std::string fact = fmt::format("{} has no argument \"{}\".{}", spec.type, arg.name(), near);
-    if (!near.empty()) fail("{}", fact);
-    if (warnings) warnings->push_back(fact + " It is ignored.");
-  }
-}
-
-// Hints of the public format that any operator may carry and that change nothing here.
-bool is_common_hint(const std::string& name) {
-  static const std::vector<std::string> hints = {"net_type",          "use_grad_hack",           "ws_nbytes_limit",
-                                                 "exhaustive_search", "cudnn_exhaustive_search", "is_test_mode",
-                                                 "num_workers"};
-  return std::find(hints.begin(), hints.end(), name) != hints.end();
 }
 
 }  // namespace
@@ -117,11 +89,10 @@ std::vector<std::string> op_types() {
 
 std::shared_ptr<const void> parse_args(const OpSpec& spec, const OperatorDef& def, std::vector<std::string>* warnings) {
   merge_duplicates(def);
-  OperatorDef named = def;
-  auto* args = named.mutable_arg();
-  args->erase(std::remove_if(args->begin(), args->end(), [](const Argument& a) { return is_common_hint(a.name()); }),
-              args->end());
-  report_unknown(spec, named, warnings);
+  for (const Argument& arg : def.arg()) {
+    std::string warning = check_arg_name(spec, arg);
+    if (warnings && !warning.empty()) warnings->push_back(std::move(warning));
+  }
   std::shared_ptr<void> parsed = spec.make_args();
   for (const ArgSpec& a : spec.args) {
     if (a.set_default) a.set_default(parsed.get());

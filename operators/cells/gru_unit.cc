@@ -161,7 +161,7 @@ std::vector<Value> gradient_body(Formula& f) {
 }
 
 OpBuilder<UnitArgs>& add_args(OpBuilder<UnitArgs>& builder) {
-  return declare_unit_args(builder).ignored_args({"forget_bias"});
+  return declare_unit_args(builder).accepts("forget_bias", "a GRU has no forget gate");
 }
 
 REGISTER(gru_unit) {

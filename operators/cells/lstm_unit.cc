@@ -186,9 +186,10 @@ std::vector<Value> gradient_body(Formula& f) {
 
 OpBuilder<LstmArgs>& add_args(OpBuilder<LstmArgs>& builder) {
   builder.arg("forget_bias", &LstmArgs::forget_bias, 0.0F, "added to the forget gate before its sigmoid");
-  return declare_unit_args(builder).arg(
-      "activated_gates", &LstmArgs::activated_gates, false,
-      "the gradient reads the third output, the gates' values, in place of their sums");
+  return declare_unit_args(builder)
+      .arg("activated_gates", &LstmArgs::activated_gates, false,
+           "the gradient reads the third output, the gates' values, in place of their sums")
+      .own_args({"activated_gates"});
 }
 
 void add_example(OpBuilder<LstmArgs>& builder, const std::string& args, bool lengths, const std::string& sizes) {

@@ -100,6 +100,8 @@ REGISTER(load) {
       .arg("keep_device", &LoadArgs::keep_device, false, "1: tensors go to the device that they were saved from")
       .arg("load_all", &LoadArgs::load_all, false, "1: load every blob of the database, outputs or not")
       .arg("allow_incomplete", &LoadArgs::allow_incomplete, false, "1: outputs may be missing in the database")
+      .accepts("shape", "a hint of the outputs' shape, for tools that only infer shapes")
+      .accepts("db_options", "it is about databases of other types")
       .input("readers", "database readers, from CreateDB")
       .object()
       .variadic(0)

@@ -43,6 +43,7 @@ void load(const NpyArgs& a, BlobCall& c) {
 
 OpBuilder<NpyArgs> npy_op(const char* type) {
   return op<NpyArgs>(type)
+      .own()
       .required_arg("path", &NpyArgs::path, "path of the file")
       .arg("absolute_path", &NpyArgs::absolute_path, false, "0: the path starts at the workspace's root folder");
 }

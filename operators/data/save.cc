@@ -112,7 +112,10 @@ OpBuilder<SaveArgs> save_op(const char* type) {
       .arg("absolute_path", &SaveArgs::absolute_path, false, "0: the path starts at the workspace's root folder")
       .arg("strip_prefix", &SaveArgs::strip_prefix, std::string(),
            "blobs are stored under what follows this text in their names")
-      .arg("blob_name_overrides", &SaveArgs::blob_name_overrides, {}, "the names to store blobs under, one for each");
+      .arg("blob_name_overrides", &SaveArgs::blob_name_overrides, {}, "the names to store blobs under, one for each")
+      .accepts("chunk_size", "readers put tensors together, whatever pieces they are stored in")
+      .accepts("db_options", "it is about databases of other types")
+      .refuses("options", "", "would choose how each blob is stored, such as floats in bfloat16");
 }
 
 Registration checkpoint_op(const char* type) {

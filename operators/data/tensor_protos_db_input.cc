@@ -99,6 +99,7 @@ ArgCheck<int64_t> number_of_records() {
 
 REGISTER(tensor_protos_db_input) {
   return op<InputArgs>("TensorProtosDBInput")
+      .accepts("no_prefetch", "nothing is read before it is asked for")
       .doc(
           "Reads the next record of a database, or a batch of them. Records come in the order of the database, over "
           "and over; nothing is read ahead.")

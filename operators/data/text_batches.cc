@@ -52,6 +52,7 @@ constexpr const char* kSmallestExample = R"(
 
 REGISTER(create_text_reader) {
   return op<ReaderArgs>("CreateTextReader")
+      .own()
       .doc("Opens a text file as B streams of tokens that are read side by side. Running it again starts anew.")
       .required_arg("file", &ReaderArgs::file, "path of the text")
       .required_arg("batch", &ReaderArgs::batch, "B, the number of streams", at_least(1))
@@ -70,6 +71,7 @@ REGISTER(create_text_reader) {
 
 REGISTER(read_text_batch) {
   return op("ReadTextBatch")
+      .own()
       .doc("The next batch of a text reader, from the start again after the last one.")
       .input("READER", "of CreateTextReader")
       .object()

@@ -150,6 +150,7 @@ void fill_zero(Call& call) { call.out(0).fill_zero(); }
 
 REGISTER(zeros_like) {
   return op("ZerosLike")
+      .own()
       .doc("Zeros of the input's type and shape.")
       .input("X", "any tensor; its values are not read")
       .any_type()

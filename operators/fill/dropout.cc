@@ -86,7 +86,8 @@ OpBuilder<DropoutArgs>& declare_args(OpBuilder<DropoutArgs>& spec) {
   return spec.arg("ratio", &DropoutArgs::ratio, 0.5f, "the probability of 0", probability_below_one())
       .arg("is_test", &DropoutArgs::is_test, false, "drop nothing")
       .arg("channels", &DropoutArgs::channels, false,
-           "of data [N, C, ...], drop whole channels: one draw for each [N, C]");
+           "of data [N, C, ...], drop whole channels: one draw for each [N, C]")
+      .own_args({"channels"});
 }
 
 REGISTER(dropout) {

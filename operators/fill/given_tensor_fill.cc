@@ -66,7 +66,9 @@ OpBuilder<GivenArgs> given(const std::string& type, const char* doc, const std::
 template <DType type>
 OpBuilder<GivenArgs> typed(const char* name, const char* doc, const std::string& values) {
   auto spec = given(name, doc, values);
-  spec.ignored_args({"dtype"}).shape([](const GivenArgs& args, ShapeCall& call) { typed_shape(type, args, call); });
+  spec.accepts("dtype", "the operator's name says the type").shape([](const GivenArgs& args, ShapeCall& call) {
+    typed_shape(type, args, call);
+  });
   return spec;
 }
 

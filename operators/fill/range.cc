@@ -71,6 +71,7 @@ REGISTER(range_fill) {
   auto spec = op<FillShape>("RangeFill");
   declare_fill(spec);
   return spec.doc("The numbers 0, 1, 2, ... in a shape.")
+      .accepts("dtype", "the numbers are float in the public format, too")
       .output("output", "float")
       .types({DType::float32})
       .in_place("input", "output")

@@ -96,7 +96,7 @@ REGISTER(uniform_int_fill) {
   declare_fill(spec);
   return declare_bounds(spec)
       .doc("Random integers from min to max, both included.")
-      .ignored_args({"dtype"})
+      .accepts("dtype", "the operator's name says the type")
       .output("output", "the random tensor, int32")
       .types({DType::int32})
       .in_place("input", "output")

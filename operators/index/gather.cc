@@ -39,6 +39,8 @@ REGISTER(gather) {
       .arg("axis", &GatherArgs::axis, int64_t{0}, "the dimension of DATA that is indexed, a negative one from the end")
       .arg("match_outer", &GatherArgs::match_outer, false,
            "the dimensions before the axis are INDICES' first, too: each has indices of its own")
+      .accepts("output_first_dim", "SparseToDense's, whose gradient carries it")
+      .refuses("wrap_indices", false, "would count indices below 0 from the end")
       .input("DATA", "[R, ...], the table, of any type")
       .any_type()
       .input("INDICES", "any shape, each from 0 to R - 1")

@@ -130,6 +130,7 @@ REGISTER(gather_ranges) {
 
 REGISTER(gather_ranges_gradient) {
   return op("GatherRangesGradient")
+      .own()
       .doc("Gradient of GatherRanges: adds rows where they came from.")
       .input("DATA", "[R, ...]; its values are not read")
       .any_type()

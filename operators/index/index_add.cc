@@ -71,6 +71,7 @@ void gradient(const IndexAddArgs& args, const Tensor& indices, In<T> dy, Out<T> 
 
 REGISTER(index_add) {
   return op<IndexAddArgs>("IndexAdd")
+      .own()
       .doc(
           "Adds slices to a tensor at given indices of one axis; those of equal indices add up. DATA's gradient reads "
           "nothing of the forward pass, and SRC's reads INDICES.")
@@ -96,6 +97,7 @@ REGISTER(index_add) {
 
 REGISTER(index_add_gradient) {
   return op<IndexAddArgs>("IndexAddGradient")
+      .own()
       .doc("Gradient of IndexAdd's SRC: slices of dY by index.")
       .arg("axis", &IndexAddArgs::axis, 0, "as IndexAdd's")
       .input("INDICES", "IndexAdd's indices")

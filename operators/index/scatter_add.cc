@@ -60,6 +60,7 @@ void gradient(const ScatterAddArgs& args, const Tensor& indices, In<T> dy, Out<T
 
 REGISTER(scatter_add) {
   return op<ScatterAddArgs>("ScatterAdd")
+      .own()
       .doc(
           "Adds single elements to a tensor, each at its own index along one axis; those of equal places add up. "
           "DATA's gradient reads nothing of the forward pass, and SRC's reads INDICES.")
@@ -85,6 +86,7 @@ REGISTER(scatter_add) {
 
 REGISTER(scatter_add_gradient) {
   return op<ScatterAddArgs>("ScatterAddGradient")
+      .own()
       .doc("Gradient of ScatterAdd's SRC: elements of dY by index.")
       .arg("axis", &ScatterAddArgs::axis, 0, "as ScatterAdd's")
       .input("INDICES", "ScatterAdd's indices")

@@ -75,6 +75,7 @@ REGISTER(sparse_to_dense) {
       .doc("Adds rows into a tensor of zeros at the given indices.")
       .arg("output_first_dim", &SparseToDenseArgs::output_first_dim, {},
            "the number of rows, if there is no third input; else one more than the largest index")
+      .accepts("dense_gradient", "Gather's, whose gradient carries it: the result is dense anyway")
       .input("indices", "any shape, each at least 0")
       .types({DType::int32, DType::int64})
       .input("values", "the indices' shape, then the shape of a row")

@@ -34,7 +34,7 @@ OpBuilder<Args>& add_broadcast_args(OpBuilder<Args>& builder) {
            "the same as a letter of order")
       .arg("order", static_cast<std::string Args::*>(&Args::order), std::string(),
            "names of A's dimensions for axis_str, NCHW if not given")
-      .ignored_args({"use_grad_hack"});
+      .accepts("allow_broadcast_fastpath", "it chooses between two ways to the same result");
 }
 
 // The result's shape and where each operand moves along it.

@@ -51,7 +51,7 @@ void declare_fill(OpBuilder<Args>& op) {
          "sizes appended to those from the input; read only with an input");
   op.arg("input_as_shape", static_cast<bool Args::*>(&FillShape::input_as_shape), false,
          "the input's values are the shape");
-  op.ignored_args({"run_once"});
+  op.accepts("run_once", "operators of the public format do not read it either");
 }
 
 }  // namespace stepnet

@@ -43,7 +43,8 @@ std::vector<Gradient> derivatives(Formula& f, bool divided) {
 
 OpBuilder<HuberArgs> loss(const char* type, const char* bound, const char* doc) {
   OpBuilder<HuberArgs> b(type);
-  b.doc(doc)
+  b.own()
+      .doc(doc)
       .arg(bound, &HuberArgs::bound, 1.0F, "the difference from which on the loss grows by a line; more than 0",
            greater_than(0))
       .input("X", "any shape")

@@ -38,6 +38,7 @@ std::vector<Gradient> derivatives(Formula& f) {
 
 REGISTER(mse_loss) {
   return op("MSELoss")
+      .own()
       .doc("The mean of the squared differences of all elements.")
       .input("X", "any shape")
       .input("Y", "like X")

@@ -147,6 +147,7 @@ double flops(const LossArgs& a, const ShapeCall& c, int weights, const LossFlops
 
 REGISTER(softmax_loss_target_gradient) {
   auto builder = op<LossArgs>("SoftmaxLossTargetGradient");
+  builder.own();
   builder.doc("Gradients of SoftmaxWithLoss through its loss with respect to distributions and weights.");
   return declare_weights(declare(builder, "X", "the loss's scores"))
       .output("dT", "like T, if these are distributions")

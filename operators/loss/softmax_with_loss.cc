@@ -215,7 +215,8 @@ OpBuilder<Args>& add_args(OpBuilder<Args>& builder) {
   if constexpr (std::is_same_v<Args, LossArgs>) {
     builder.arg("label_prob", &LossArgs::label_prob, false, "T holds a distribution per row, not a label")
         .arg("axis", &LossArgs::axis, 1, "where a row of X begins, which has all dimensions from there on")
-        .ignored_args({"order"});
+        .refuses("order", "NCHW", "would put the classes into the last dimension; axis says where they are")
+        .refuses("average_by_batch_size", 0, "would divide the loss by the number of rows, not by their weights' sum");
   } else {
     builder.arg("order", &SpatialLossArgs::order, std::string("NCHW"), "the classes are in dimension 1",
                 one_of({"NCHW"}));

@@ -341,6 +341,7 @@ OpBuilder<BatchNormArgs> batch_norm_gradient(const std::string& type) {
 
 REGISTER(batch_norm) {
   return batch_norm("BatchNorm")
+      .own()
       .doc(
           "Normalizes each channel by its mean and variance over the batch and all other dimensions, then scales and "
           "shifts it. Variances are divided by the number of elements, also the running ones.");
@@ -351,7 +352,7 @@ REGISTER(spatial_bn) {
           "BatchNorm, by its name in the public format. There the running variance gets this batch's divided by one "
           "less than the number of elements, as long as that is not 0.");
 }
-REGISTER(batch_norm_gradient) { return batch_norm_gradient("BatchNorm"); }
+REGISTER(batch_norm_gradient) { return batch_norm_gradient("BatchNorm").own(); }
 REGISTER(spatial_bn_gradient) { return batch_norm_gradient("SpatialBN"); }
 
 }  // namespace

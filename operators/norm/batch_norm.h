@@ -16,7 +16,6 @@ struct BatchNormArgs {
   float epsilon = 1e-5F;
   float momentum = 0.9F;
   std::string order = "NCHW";
-  int64_t num_batches = 1;
 
   bool channels_last() const { return order == "NHWC"; }
 };
@@ -79,11 +78,7 @@ inline OpBuilder<BatchNormArgs>& add_batch_norm_args(OpBuilder<BatchNormArgs>& b
            float_between(0, 1))
       .arg("order", &A::order, std::string("NCHW"), "NCHW: channels are dimension 1; NHWC: the last one",
            one_of({"NCHW", "NHWC"}))
-      .arg("num_batches", &A::num_batches, int64_t{1}, "1: statistics are of one batch",
-           ArgCheck<int64_t>([](const int64_t& n) {
-             return std::string(n == 1 ? "" : "must be 1, as statistics of several batches are not there");
-           }))
-      .ignored_args({"cudnn_exhaustive_search"});
+      .refuses("num_batches", 1, "would take sums over several batches from two more inputs");
 }
 
 }  // namespace stepnet

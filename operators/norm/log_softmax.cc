@@ -102,11 +102,11 @@ std::vector<Value> body(Formula& f) {
 
 REGISTER(log_softmax) {
   return op<LogSoftmaxArgs>("LogSoftmax")
+      .own()
       .doc(
           "The logarithm of Softmax, over everything from axis on, exact also where Softmax is too small for its type.")
       .arg("axis", &LogSoftmaxArgs::axis, 1,
            "where a row begins, which has all dimensions from there on: with 1, [2, 3, 4] is 2 rows of 12")
-      .ignored_args({"order"})
       .input("X", "scores, any shape of more than axis dimensions")
       .output("Y", "logarithms of probabilities", like("X"))
       .in_place("X", "Y")
@@ -131,9 +131,9 @@ REGISTER(log_softmax) {
 
 REGISTER(log_softmax_gradient) {
   return op<LogSoftmaxArgs>("LogSoftmaxGradient")
+      .own()
       .doc("Gradient of LogSoftmax, from its output.")
       .arg("axis", &LogSoftmaxArgs::axis, 1, "as LogSoftmax's")
-      .ignored_args({"order"})
       .input("Y", "LogSoftmax's output")
       .input("dY", "its gradient")
       .output("dX", "dY - exp(Y) sum(dY) per row")

@@ -83,7 +83,6 @@ REGISTER(softmax) {
       .doc("Exponentials divided by their sum, over everything from axis on.")
       .arg("axis", &SoftmaxArgs::axis, 1,
            "where a row begins, which has all dimensions from there on: with 1, [2, 3, 4] is 2 rows of 12")
-      .ignored_args({"order"})
       .input("X", "scores, any shape of more than axis dimensions")
       .output("Y", "probabilities", like("X"))
       .in_place("X", "Y")
@@ -108,7 +107,6 @@ REGISTER(softmax_gradient) {
   return op<SoftmaxArgs>("SoftmaxGradient")
       .doc("Gradient of Softmax, from its output.")
       .arg("axis", &SoftmaxArgs::axis, 1, "as Softmax's")
-      .ignored_args({"order"})
       .input("Y", "Softmax's output")
       .input("dY", "its gradient")
       .output("dX", "Y (dY - sum(Y dY)) per row")

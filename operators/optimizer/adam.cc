@@ -41,6 +41,7 @@ REGISTER(adam) {
 
 REGISTER(adam_w) {
   auto spec = op<AdamArgs>("AdamW");
+  spec.own();
   declare_adam_args(spec);
   spec.arg("weight_decay", &AdamArgs::weight_decay, 0.01f, "times the learning rate: the share that a parameter loses",
            float_at_least(0));
@@ -78,6 +79,7 @@ void sparse_adam(const AdamArgs& args, Out<T> param, Out<T> m1, Out<T> m2, Out<T
 
 REGISTER(sparse_adam) {
   auto spec = op<AdamArgs>("SparseAdam");
+  spec.refuses("enableRAdam", false, "would rectify the rate of the first iterations");
   declare_adam_args(spec);
   declare_adam_state(spec);
   spec.input("indices",

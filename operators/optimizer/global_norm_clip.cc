@@ -134,6 +134,7 @@ void shape(const NormClipArgs&, ShapeCall& call) {
 
 REGISTER(global_norm_clip) {
   return op<NormClipArgs>("GlobalNormClip")
+      .own()
       .doc("Scales gradients down together so that their common Euclidean norm is at most max_norm.")
       .required_arg("max_norm", &NormClipArgs::max_norm, "the largest norm that stays as it is", greater_than(0))
       .input("gradients", "float or double, any shapes")

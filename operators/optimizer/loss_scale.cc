@@ -66,6 +66,7 @@ void unscale(Call& call) {
 
 REGISTER(unscale_gradients) {
   return op("UnscaleGradients")
+      .own()
       .doc("Divides gradients by the scale that their loss had, and says whether all of them are finite.")
       .input("scale", "one float or double")
       .types({DType::float32, DType::float64})
@@ -112,6 +113,7 @@ void update(const LossScaleArgs& args, In<T> scale, In<int32_t> good_steps, In<b
 
 REGISTER(update_loss_scale) {
   return op<LossScaleArgs>("UpdateLossScale")
+      .own()
       .doc("Makes the scale of the loss smaller after gradients that overflowed, and larger after many that did not.")
       .arg("growth_factor", &LossScaleArgs::growth_factor, 2.0F, "of the scale after growth_interval good steps",
            greater_than(0))

@@ -82,6 +82,14 @@ OpBuilder<Args> activation(const std::string& type, const std::string& reads = "
   return b;
 }
 
+// The gradients of some activations are operators on two tensors in the public format, which read what these read.
+template <class Args>
+OpBuilder<Args>& accept_broadcast_args(OpBuilder<Args>& b) {
+  for (const char* name : {"broadcast", "axis", "axis_str", "allow_broadcast_fastpath"})
+    b.accepts(name, "both inputs have one shape");
+  return b;
+}
+
 // The derivative by what it reads, of a gradient that is constant in it but for jumps: zeros, not nothing, so that the
 // second derivative of a net of layers is defined, and is 0.
 inline Gradient zeros_like_read(Formula& f) { return f.op("ZerosLike", {f.x_at(0)}); }

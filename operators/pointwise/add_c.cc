@@ -37,7 +37,8 @@ void add_combined(const AddCArgs& args, In<T> t, In<T> a, In<T> b, Out<T> c, con
 // derivatives of A and B. The gradient of T is that of C itself.
 OpBuilder<AddCArgs> add_c_op(const std::string& type, const std::string& sign) {
   OpBuilder<AddCArgs> b(type);
-  b.arg("value", &AddCArgs::value, 1.0F, "the factor of what is added")
+  b.own()
+      .arg("value", &AddCArgs::value, 1.0F, "the factor of what is added")
       .input("T", "any shape")
       .input("A", "like T")
       .input("B", "like T")

@@ -150,6 +150,7 @@ Gradient fmod_derivative_b(Formula& f) {
 
 REGISTER(fmod) {
   return binary_op("FMod", "mod")
+      .own()
       .doc(
           "The remainder of a division, with A's sign, element by element; NaN where B is 0. A's gradient reads "
           "nothing of the forward pass, and B's reads A and B.")
@@ -163,6 +164,7 @@ REGISTER(fmod) {
 
 REGISTER(trunc_div) {
   return binary_op("TruncDiv", "/")
+      .own()
       .doc("The quotient without its fraction, element by element; NaN where B is 0. Gradients end here.")
       .flops(flops_per_output(1))
       .cpu(whole_quotient<float>, whole_quotient<double>)

@@ -40,7 +40,8 @@ REGISTER(relu) {
 }
 
 REGISTER(relu_gradient) {
-  return activation_gradient("Relu", zeros_like_read)
+  auto builder = activation_gradient("Relu", zeros_like_read);
+  return accept_broadcast_args(builder)
       .output("dX", "dY where Y > 0, else 0")
       .in_place("dY", "dX")
       .fused({{FusedCode::if_positive, 0, 1}})
@@ -129,7 +130,8 @@ REGISTER(elu) {
 }
 
 REGISTER(elu_gradient) {
-  return activation_gradient<EluArgs>("Elu", elu_second_derivative)
+  auto builder = activation_gradient<EluArgs>("Elu", elu_second_derivative);
+  return accept_broadcast_args(builder)
       .arg("alpha", &EluArgs::alpha, 1.0F, "as Elu's", float_at_least(0))
       .output("dX", "dY where Y > 0, else dY (Y + alpha)")
       .in_place("dY", "dX", {"Y"})

@@ -44,7 +44,8 @@ REGISTER(sigmoid) {
 }
 
 REGISTER(sigmoid_gradient) {
-  return activation_gradient("Sigmoid", sigmoid_second_derivative)
+  auto builder = activation_gradient("Sigmoid", sigmoid_second_derivative);
+  return accept_broadcast_args(builder)
       .output("dX", "dY Y (1 - Y)")
       .in_place("dY", "dX", {"Y"})
       .fused({{FusedCode::one_minus, 0}, {FusedCode::mul, 0, 2}, {FusedCode::mul, 1, 3}})
@@ -85,7 +86,8 @@ REGISTER(tanh) {
 }
 
 REGISTER(tanh_gradient) {
-  return activation_gradient("Tanh", tanh_second_derivative)
+  auto builder = activation_gradient("Tanh", tanh_second_derivative);
+  return accept_broadcast_args(builder)
       .output("dX", "dY (1 - Y^2)")
       .in_place("dY", "dX", {"Y"})
       .fused({{FusedCode::mul, 0, 0}, {FusedCode::one_minus, 2}, {FusedCode::mul, 1, 3}})
@@ -125,7 +127,8 @@ REGISTER(softsign) {
 }
 
 REGISTER(softsign_gradient) {
-  return activation_gradient("Softsign", softsign_second_derivative, "X")
+  auto builder = activation_gradient("Softsign", softsign_second_derivative, "X");
+  return accept_broadcast_args(builder)
       .output("dX", "dY / (1 + |X|)^2")
       .in_place("dY", "dX", {"X"})
       .flops(flops_per_output(3))
@@ -164,7 +167,7 @@ REGISTER(hard_sigmoid) {
 
 REGISTER(hard_sigmoid_gradient) {
   auto builder = activation_gradient<HardSigmoidArgs>("HardSigmoid", [](Formula&) { return Gradient::none(); });
-  return add_hard_sigmoid_args(builder)
+  return accept_broadcast_args(add_hard_sigmoid_args(builder))
       .output("dX", "alpha dY where 0 < Y < 1, else 0")
       .in_place("dY", "dX")
       .flops(flops_per_output(1))
@@ -227,7 +230,7 @@ OpBuilder<NoArgs> swish_named(const char* type) {
 }
 
 REGISTER(swish) { return swish_named("Swish"); }
-REGISTER(silu) { return swish_named("Silu"); }
+REGISTER(silu) { return swish_named("Silu").own(); }
 
 REGISTER(swish_gradient) {
   return op("SwishGradient")
@@ -331,7 +334,7 @@ REGISTER(gelu) {
 REGISTER(gelu_gradient) {
   auto builder = op<GeluArgs>("GeluGradient");
   builder.doc("Gradient of Gelu, from its input.");
-  return add_gelu_args(builder)
+  return accept_broadcast_args(add_gelu_args(builder))
       .input("dY", "gradient of Y")
       .input("X", "Gelu's input")
       .output("dX", "dY (P(X) + X p(X))")

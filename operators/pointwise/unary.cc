@@ -52,8 +52,9 @@ void abs_gradient(In<T> x, In<T> dy, Out<T> dx) {
 }
 
 REGISTER(abs_gradient) {
-  return activation_gradient(
-             "Abs", [](Formula&) { return Gradient::none(); }, "X")
+  auto builder = activation_gradient(
+      "Abs", [](Formula&) { return Gradient::none(); }, "X");
+  return accept_broadcast_args(builder)
       .output("dX", "dY with the sign of X")
       .in_place("dY", "dX")
       .cpu(abs_gradient<float>, abs_gradient<double>);
@@ -173,6 +174,7 @@ REGISTER(exp) {
 // dX = dY (Y + 1).
 REGISTER(expm1) {
   return unary("Expm1", "The exponential function less 1, exact for small numbers, too", "exp(X) - 1")
+      .own()
       .in_place("X", "Y")
       .flops(flops_per_output(1))
       .cpu(in_pieces<float, vec_expm1>, in_pieces<double, vec_expm1>)
@@ -231,6 +233,7 @@ REGISTER(reciprocal) {
 
 REGISTER(round) {
   return unary("Round", "The nearest integer, of two the even one", "X, rounded")
+      .own()
       .cpu(forward<RoundedToEven, float>, forward<RoundedToEven, double>)
       .stop_gradient();
 }

@@ -17,7 +17,8 @@ namespace {
 
 OpBuilder<AddedArgs> added_product_op(const std::string& type) {
   OpBuilder<AddedArgs> b(type);
-  b.arg("beta", &AddedArgs::beta, 1.0F, "the factor of what is added; if it is 0, its values are not used")
+  b.own()
+      .arg("beta", &AddedArgs::beta, 1.0F, "the factor of what is added; if it is 0, its values are not used")
       .arg("alpha", &AddedArgs::alpha, 1.0F, "the factor of the product");
   return b;
 }
@@ -211,6 +212,7 @@ void ger_forward(In<T> x, In<T> y, Out<T> z) {
 
 REGISTER(ger) {
   return op("Ger")
+      .own()
       .doc("The outer product of two vectors. X's gradient reads Y, and Y's reads X.")
       .input("X", "[N]")
       .input("Y", "[M]")

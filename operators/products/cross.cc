@@ -34,6 +34,7 @@ void forward(const CrossArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
 
 REGISTER(cross) {
   return op<CrossArgs>("Cross")
+      .own()
       .doc("Cross products of the vectors along one axis. A's gradient reads B, and B's reads A.")
       .arg("axis", &CrossArgs::axis, -1, "the dimension of 3 elements along which the vectors lie")
       .input("A", "any shape with 3 elements along the axis")

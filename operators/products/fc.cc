@@ -13,7 +13,9 @@ namespace {
 
 template <class Args>
 OpBuilder<Args>& declare(OpBuilder<Args>& b, const char* axis, const char* axis_w) {
-  return b.arg("axis", &Args::axis, 1, axis).arg("axis_w", &Args::axis_w, 1, axis_w).ignored_args({"float16_compute"});
+  return b.arg("axis", &Args::axis, 1, axis)
+      .arg("axis_w", &Args::axis_w, 1, axis_w)
+      .accepts("float16_compute", "sums of products of a half type are in float");
 }
 
 REGISTER(fc) {
@@ -124,6 +126,7 @@ std::vector<Gradient> columns_second_derivatives(Formula& f) {
 
 REGISTER(fc_columns) {
   auto b = op<FcColumnsArgs>("FCColumns");
+  b.own();
   declare(b);
   b.doc("Fully connected layer with some columns of the weights: Y = X W[:, first : first + k]^T + b.")
       .input("X", "[M, k] after flattening")
@@ -145,6 +148,7 @@ REGISTER(fc_columns) {
 
 REGISTER(fc_columns_gradient) {
   auto b = op<FcColumnsArgs>("FCColumnsGradient");
+  b.own();
   declare(b);
   b.doc("Gradients of FCColumns. Outputs that are not wanted are left out or \"\", and cost nothing.")
       .input("X", "FCColumns' X; its values are read for dW only")

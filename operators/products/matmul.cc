@@ -86,6 +86,7 @@ REGISTER(matmul) {
       .arg("trans_a", &MatMulArgs::trans_a, false, "A is transposed after flattening")
       .arg("trans_b", &MatMulArgs::trans_b, false, "the same for B")
       .arg("axis_y", &MatMulArgs::axis_y, 1, "where Y_shape is flattened; for gradients of operands with other axes")
+      .own_args({"axis_y"})
       .input("A", "[M, K] after flattening and transposing")
       .input("B", "[K, N] after flattening and transposing")
       .input("Y_shape", "a tensor of Y's shape, for a Y that is not [M, N]")
@@ -189,7 +190,7 @@ REGISTER(batch_matmul) {
       .arg("trans_a", &BatchMatmulArgs::trans_a, false, "A's matrices are transposed")
       .arg("trans_b", &BatchMatmulArgs::trans_b, false, "the same for B")
       .arg("broadcast", &BatchMatmulArgs::broadcast, false, "let batch sizes of 1 and missing batch dimensions repeat")
-      .ignored_args({"use_scratch"})
+      .accepts("use_scratch", "it is about memory of GPUs")
       .input("A", "[..., M, K] after transposing")
       .input("B", "[..., K, N] after transposing")
       .output("Y", "[..., M, N]")
@@ -250,6 +251,7 @@ Gradient mv_derivative_x(Formula& f) {
 
 REGISTER(mv) {
   return op<MVArgs>("MV")
+      .own()
       .doc("A matrix times a vector. A's gradient reads X, and X's reads A.")
       .arg("trans", &MVArgs::trans, false, "A is transposed")
       .input("A", "[N, K] after transposing")

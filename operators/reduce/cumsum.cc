@@ -49,6 +49,7 @@ void infer(const CumsumArgs& a, ShapeCall& c) {
 
 REGISTER(cumsum) {
   return op<CumsumArgs>("Cumsum")
+      .own()
       .doc("Sums of all elements up to each along an axis.")
       .required_arg("axis", &CumsumArgs::axis, "the dimension to add along, a negative one counted from the end")
       .arg("exclusive", &CumsumArgs::exclusive, false, "leave the element itself out, so that the first sum is 0")

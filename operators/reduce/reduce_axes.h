@@ -152,7 +152,8 @@ int reduction_rows(const ReduceArgs& a, const ShapeCall& c) {
 inline OpBuilder<ReduceArgs> builder_with_axes(const std::string& type) {
   OpBuilder<ReduceArgs> b(type);
   b.arg("axes", &ReduceArgs::axes, {}, "the dimensions to reduce, negative ones counted from the end; all if not given")
-      .arg("keepdims", &ReduceArgs::keepdims, true, "whether they stay in the result, with size 1");
+      .arg("keepdims", &ReduceArgs::keepdims, true, "whether they stay in the result, with size 1")
+      .accepts("allow_broadcast_fastpath", "it chooses between two ways to the same result");
   return b;
 }
 

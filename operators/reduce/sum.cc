@@ -68,8 +68,10 @@ std::vector<int64_t> gpu_workspace(const NoArgs&, const Call& c) {
 }
 
 REGISTER(sum) {
-  return op("Sum")
-      .doc("Sum of any number of tensors of one shape, element by element.")
+  auto builder = op("Sum");
+  for (const char* name : {"broadcast", "axis", "axis_str", "allow_broadcast_fastpath"})
+    builder.accepts(name, "the inputs have one shape");
+  return builder.doc("Sum of any number of tensors of one shape, element by element.")
       .input("X", "the terms")
       .variadic()
       .output("Y", "their sum")

@@ -96,6 +96,7 @@ REGISTER(sum_reduce_like) {
 
 REGISTER(sum_reduce_like_gradient) {
   auto builder = op<BroadcastArgs>("SumReduceLikeGradient");
+  builder.own();
   builder.doc("Gradient of SumReduceLike: dC broadcast to the shape of A.");
   return add_broadcast_args(builder)
       .input("A", "a tensor of the result's shape")

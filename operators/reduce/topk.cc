@@ -176,6 +176,7 @@ REGISTER(topk_gradient) {
 
 REGISTER(topk_second_gradient) {
   auto builder = op<TopKArgs>("TopKSecondGradient");
+  builder.own();
   return add_args(builder)
       .doc("Gradient of TopKGradient: the elements at the indices.")
       .input("ddX", "gradient of TopKGradient's dX")

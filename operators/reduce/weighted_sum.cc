@@ -160,7 +160,7 @@ REGISTER(weighted_sum) {
           "The sum of tensors, each times its weight. Inputs are X_0, w_0, X_1, w_1, ... With a parameter, the weight "
           "1, its gradient and a negative learning rate it is plain gradient descent; with a gradient, 1, its "
           "parameter and a decay it adds weight decay to the gradient.")
-      .ignored_args({"grad_on_w"})
+      .accepts("grad_on_w", "a weight has a gradient whenever it is asked for")
       .input("inputs", "tensors of one type and shape, each followed by its weight, one floating value")
       .any_type()
       .variadic(2)
@@ -186,7 +186,7 @@ REGISTER(weighted_sum_gradient) {
       .doc(
           "Gradients of WeightedSum, as nets of the public format have them: of every tensor dY times its weight, and "
           "of every weight, if there are outputs for these, the sum of dY times its tensor.")
-      .ignored_args({"grad_on_w"})
+      .accepts("grad_on_w", "as many outputs as there are say it")
       .input("dY", "gradient of the sum")
       .any_type()
       .input("inputs", "WeightedSum's: tensors, each followed by its weight")
@@ -207,6 +207,7 @@ REGISTER(weighted_sum_gradient) {
 
 REGISTER(weighted_sum_weight_gradient) {
   return op("WeightedSumWeightGradient")
+      .own()
       .doc("Gradient of WeightedSum with respect to one weight: the sum of dY times its tensor.")
       .input("dY", "gradient of the sum")
       .input("X", "the weight's tensor")

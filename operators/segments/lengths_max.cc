@@ -99,6 +99,7 @@ REGISTER(lengths_max) {
 
 REGISTER(lengths_max_gradient) {
   return op("LengthsMaxGradient")
+      .own()
       .doc("Gradient of LengthsMax: the segment's gradient for each element that equals the maximum.")
       .input("DATA", "[sum of lengths, ...]")
       .input("OUTPUT", "[N, ...], the maxima")

@@ -210,7 +210,7 @@ Registration weighted_sum(bool sparse) {
       .doc(sparse ? "The weighted sum of each segment's rows, which are rows of a table by index. The gradient of the "
                     "table is sparse; the weights have one whenever it is asked for."
                   : "The weighted sum of each segment's rows.")
-      .ignored_args({"grad_on_weights"})
+      .accepts("grad_on_weights", "a weight has a gradient whenever it is asked for")
       .output("OUTPUT", "[N, ...]")
       .shape(infer_sums)
       .flops([](const auto&, const ShapeCall& c) { return flops_of_places(c, input_size(c, 1)); })
@@ -232,6 +232,7 @@ Registration weighted_sum(bool sparse) {
 Registration rows_of_segments(bool sparse) {
   return op(name(sparse, "Gradient"))
       .doc("Each segment's gradient once for each row of the segment, times the row's weight.")
+      .accepts("grad_on_weights", "the forward operator's: it has no output for weights")
       .input("WEIGHTS", "[sum of lengths]")
       .input("SEGMENT_GRADS", "[N, ...], the gradient of the segments")
       .input("LENGTHS", kLengthsDoc)
@@ -308,6 +309,7 @@ Registration both_of_rows(const char* type, bool sparse) {
 
 Registration weights_of_rows(bool sparse) {
   auto spec = op(name(sparse, "WeightsGradient"));
+  spec.own();
   declare_data(spec, sparse).input("SEGMENT_GRADS", "[N, ...], the gradient of the segments");
   return declare_places(spec, sparse)
       .doc("The product of each row with its segment's gradient.")

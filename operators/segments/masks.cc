@@ -165,6 +165,7 @@ Gradient mask_by_length_gradient_of(Formula& f, bool beyond) {
 
 REGISTER(mask_by_length) {
   return op<MaskByLengthArgs>("MaskByLength")
+      .own()
       .doc("Rows of samples that are not over; in the others zero, or another tensor's rows.")
       .arg("beyond", &MaskByLengthArgs::beyond, false, "keep the rows of samples that are over, and no others")
       .input("X", "[R, B, ...] for R timesteps, or [B, ...] for one; numbers of any type")

@@ -133,6 +133,7 @@ REGISTER(unpack_rnn_sequence) {
 
 REGISTER(unpack_rnn_sequence_gradient) {
   return op("UnpackRNNSequenceGradient")
+      .own()
       .doc("Gradient of UnpackRNNSequence with respect to the sequence.")
       .input("values", "[T, B, ...]; its values are not read")
       .any_type()

@@ -215,6 +215,7 @@ REGISTER(pack_segments) {
 
 REGISTER(pack_segments_gradient) {
   auto spec = op<UnpackSegmentsArgs>("PackSegmentsGradient");
+  spec.own();
   return declare_lengths(spec)
       .doc("Gradient of PackSegments with max_length: rows that were not kept have zeros.")
       .input("d_packed_tensor", "[N, max_length, ...]")
@@ -232,6 +233,8 @@ REGISTER(unpack_segments) {
   auto spec = op<UnpackSegmentsArgs>("UnpackSegments");
   return declare_lengths(spec)
       .doc("Rows of one length become segments that stand one after the other; what is behind their ends is dropped.")
+      .accepts("pad_minf", "PackSegments', whose gradient carries it: what is behind the ends is dropped")
+      .accepts("return_presence_mask", "PackSegments', whose gradient carries it: lengths say as much")
       .input("tensor", "[N, longest or more, ...] of any type; with max_length that many rows are enough")
       .any_type()
       .output("packed_tensor", "[sum of lengths, ...], of which none counts more than max_length")
@@ -250,6 +253,7 @@ REGISTER(unpack_segments) {
 
 REGISTER(unpack_segments_gradient) {
   auto spec = op<UnpackSegmentsArgs>("UnpackSegmentsGradient");
+  spec.own();
   return declare_lengths(spec)
       .doc("Gradient of UnpackSegments with respect to the packed segments.")
       .input("tensor", "[N, longest or more, ...]; its values are not read")

@@ -111,6 +111,7 @@ REGISTER(cast) {
 
 REGISTER(cast_like) {
   return op("CastLike")
+      .own()
       .doc("Converts to the element type of another tensor: the gradient of Cast.")
       .input("input", "numbers or bools")
       .any_type()

@@ -166,6 +166,7 @@ REGISTER(concat) {
   auto spec = op<ConcatArgs>("Concat");
   declare_axis(spec);
   return spec.doc("Joins tensors along a dimension. They agree in all other dimensions.")
+      .accepts("split", "Split's, whose gradient carries it: the inputs' own sizes count")
       .input("inputs", "tensors of one type")
       .any_type()
       .variadic()
@@ -190,6 +191,7 @@ REGISTER(concat) {
 
 REGISTER(split_like) {
   auto spec = op<ConcatArgs>("SplitLike");
+  spec.own();
   declare_axis(spec);
   return spec.doc("The inverse of Concat: cuts a tensor into parts of the shapes of others.")
       .input("input", "the joined tensor")

@@ -68,6 +68,7 @@ REGISTER(expand) {
   return op<ExpandArgs>("Expand")
       .doc("Repeats a tensor along dimensions of size 1, and along new leading ones, to a larger shape.")
       .arg("shape", &ExpandArgs::shape, {}, "the new shape, unless it is an input; -1 keeps a size")
+      .accepts("allow_broadcast_fastpath", "it chooses between two ways to the same result")
       .input("X", "any shape")
       .input("shape", "the new shape, one dimension, instead of the argument")
       .types({DType::int64, DType::int32})

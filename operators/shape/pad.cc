@@ -153,6 +153,7 @@ std::vector<Argument> where(const Formula& f) {
 
 REGISTER(pad) {
   auto spec = op<PadArgs>("Pad");
+  spec.own();
   return declare(spec)
       .doc(
           "More elements at the beginnings and ends of dimensions: one value, the nearest element, or the elements "
@@ -177,6 +178,7 @@ REGISTER(pad) {
 
 REGISTER(pad_gradient) {
   auto spec = op<PadArgs>("PadGradient");
+  spec.own();
   return declare(spec)
       .doc("Gradient of Pad: adds each element where it came from.")
       .input("dY", "gradient of Y")

@@ -268,6 +268,7 @@ void resized(const NoArgs&, ShapeCall& call) {
 REGISTER(resize_like) {
   return op("ResizeLike")
       .doc("The elements of one tensor in the shape of another.")
+      .accepts("axis", "Flatten's, whose gradient carries it: the second input has the shape")
       .input("data", "a tensor of any type")
       .any_type()
       .input("shape_tensor", "a tensor with the new shape and as many elements; its values are not read")

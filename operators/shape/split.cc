@@ -178,6 +178,7 @@ Gradient by_rows_gradient(Formula& f) {
 
 REGISTER(split_by_rows) {
   auto spec = op<ConcatArgs>("SplitByRows");
+  spec.own();
   declare_axis(spec);
   return spec.doc("Cuts a tensor along a dimension into parts as wide as matrices have rows.")
       .input("X", "a tensor of any type")

@@ -142,7 +142,6 @@ REGISTER(transpose) {
   return op<TransposeArgs>("Transpose")
       .doc("Permutes the dimensions: dimension k of the output is dimension axes[k] of the input.")
       .arg("axes", &TransposeArgs::axes, {}, "the permutation; the reverse order if absent")
-      .ignored_args({"order"})
       .input("data", "any shape")
       .output("transposed", "the permuted tensor")
       .shape(shape)

@@ -258,7 +258,8 @@ ArgCheck<int64_t> number_of_layers() {
 OpBuilder<CellArgs> cell_operator(const char* type) {
   using A = CellArgs;
   auto builder = op<A>(type);
-  builder.required_arg("hidden", &A::hidden, "H, the width of a state", at_least(1))
+  builder.own()
+      .required_arg("hidden", &A::hidden, "H, the width of a state", at_least(1))
       .arg("layers", &A::layers, int64_t{1}, "how many stand on each other", number_of_layers())
       .arg("bidirectional", &A::bidirectional, false, "each layer also runs from the last timestep to the first")
       .arg("dropout", &A::dropout, 0.0F, "the probability of 0 between layers", probability_below_one())

@@ -142,7 +142,13 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg(
       "memory_budget_bytes", &A::memory_budget_bytes, std::optional<int64_t>{},
       "the most bytes that a forward and backward pass take beside inputs and given gradients; segments are chosen so");
-  b.ignored_args({"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug", "*.rename"});
+  b.own_args({"disabled_passes", "zero_state_ranks", "zero_state_sizes", "more_sequences", "output_internal",
+              "output_external", "output_grads", "reverse", "sequence_lengths_id", "segment_steps", "segment_room",
+              "memory_budget_bytes"});
+  for (const char* name : {"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug"})
+    b.accepts(name, "it chooses how timesteps are run, not what they compute");
+  b.accepts("num_workspaces", "memory of timesteps is planned");
+  b.accepts("*.rename", "a step blob has its storage to itself, whatever it shared it with");
 }
 
 RecurrentSpec parse_recurrent(const RecurrentArgs& args, const OperatorDef& def, int inputs) {

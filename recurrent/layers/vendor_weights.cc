@@ -213,7 +213,9 @@ OpBuilder<FlatArgs>& declare_access(OpBuilder<FlatArgs>& b) {
           "output_gate_w, input_gate_b and so on; of gru reset_gate_w, update_gate_w, cell_w; of others cell_w")
       .arg("input_type", &FlatArgs::input_type, std::string(),
            "recurrent: what is applied to the state; anything else: to the input")
-      .ignored_args({"dropout", "seed", "is_test"})
+      .accepts("dropout", "weights do not depend on it")
+      .accepts("seed", "weights do not depend on it")
+      .accepts("is_test", "weights do not depend on it")
       .input("input", "X [T, B, I]")
       .shape_only()
       .input("all_params", "all weights of Recurrent, in any shape");

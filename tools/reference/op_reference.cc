@@ -8,7 +8,9 @@
 #include <tuple>
 
 #include "core/gradcheck/input_text.h"
+#include "core/operator/arg_names.h"
 #include "stepnet/error.h"
+#include "tools/reference/markdown.h"
 
 namespace stepnet::tools {
 namespace {
@@ -92,6 +94,15 @@ Table args_table(const std::vector<ArgSpec>& args) {
     table.rows.push_back(
         {a.name, a.type, a.type == "string" && a.default_text.empty() && !a.required ? "\"\"" : fallback, a.doc});
   }
+  return table;
+}
+
+Table more_args_table(const OpSpec& spec) {
+  Table table{"Arguments of the public format that it does not read", {"name", "what happens", "why"}, {}};
+  for (const AcceptedArg& a : spec.accepted_args) table.rows.push_back({a.name, "accepted", a.why});
+  for (const RefusedArg& a : spec.refused_args)
+    table.rows.push_back(
+        {a.name, a.harmless ? "refused, unless it is " + value_text(*a.harmless) : "refused", "it " + a.would});
   return table;
 }
 
@@ -207,7 +218,6 @@ std::vector<std::string> notes_of(const OpSpec& spec) {
     notes.push_back(fmt::format("{} may be another name for the bytes of {}.", rule.out, rule.in));
   if (spec.random) notes.emplace_back("It draws random numbers, by the seed of the run.");
   if (const std::string note = precision_note(spec); !note.empty()) notes.push_back(note);
-  if (!spec.ignored_args.empty()) notes.push_back(fmt::format("Accepted and ignored: {}.", joined(spec.ignored_args)));
   for (std::string note : {gradient_note(spec), device_note(spec)})
     if (!note.empty()) notes.push_back(std::move(note));
   return notes;
@@ -240,18 +250,6 @@ std::string padded_row(const std::vector<std::string>& cells, const std::vector<
   std::string line = " ";
   for (size_t i = 0; i < cells.size(); ++i)
     line += i + 1 == cells.size() ? " " + cells[i] : fmt::format(" {:<{}} ", cells[i], widths[i]);
-  return line + "\n";
-}
-
-// Text in a cell of a Markdown table.
-std::string cell(std::string text) {
-  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
-  return text.empty() ? "-" : text;
-}
-
-std::string markdown_row(const std::vector<std::string>& cells) {
-  std::string line = "|";
-  for (const std::string& text : cells) line += fmt::format(" {} |", cell(text));
   return line + "\n";
 }
 
@@ -301,7 +299,7 @@ OpReference reference_of(const OpSpec& spec) {
   OpReference reference{spec.type, spec.doc,       family_title(spec), operator_of_gradient(spec),
                         {},        notes_of(spec), example_lines(spec)};
   for (Table table : {params_table("Inputs", spec.inputs), params_table("Outputs", spec.outputs), args_table(spec.args),
-                      derivatives_table(spec)})
+                      more_args_table(spec), derivatives_table(spec)})
     if (!table.rows.empty()) reference.tables.push_back(std::move(table));
   return reference;
 }

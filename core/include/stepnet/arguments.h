@@ -3,8 +3,8 @@
 // Each operator says its arguments once (name, member, default, range). They are parsed once, when the operator is
 // resolved; kernels see only the struct. The lookup is the public format's: an argument is read from the one field of
 // its type, and no field is converted to another. A name given twice with the same value keeps one; with different
-// values it is an Error. An undeclared name is an Error if a declared one is within edit distance 2, else a warning.
-// Threads: parsing is thread-safe.
+// values it is an Error. Other names are those that the operator accepts or refuses (op_spec.h). Any other is an Error
+// if one that matters is within edit distance 2, else a warning. Threads: parsing is thread-safe.
 #pragma once
 
 #include <functional>
@@ -30,6 +30,7 @@ struct ArgSpec {
   std::string type = "";          // as shown to people: "float", "int", "bool", "string", "net", "ints", ...
   std::string default_text = "";  // "" if there is none
   bool required = false;
+  bool own = false;        // Stepnet's own, of an operator of the public format
   bool holds_net = false;  // NetArg: the text loader parses `s` in place, to give outer line and column
   std::function<void(void* args)> set_default = {};
   std::function<void(void* args, const Argument& arg)> read = {};  // throws Error: wrong field, out of range

@@ -174,11 +174,25 @@ struct OpExample {
   std::vector<std::string> losses = {};  // of a net: what is differentiated
 };
 
+// Arguments of the public format that the operator does not read. Those that change no result here are accepted; the
+// others are refused, but for the value with which they do nothing.
+struct AcceptedArg {
+  std::string name;  // a '*' at either end stands for any text there
+  std::string why;   // no result depends on it
+};
+struct RefusedArg {
+  std::string name;
+  std::string would;                 // what it would do
+  std::optional<Argument> harmless;  // with this value it would do nothing, and is accepted
+};
+
 struct OpSpec {
   std::string type, doc;
   std::string family;  // the folder that its registration stands in
+  bool own = false;    // Stepnet's own: the public format has no such operator
   std::vector<ArgSpec> args;
-  std::vector<std::string> ignored_args;
+  std::vector<AcceptedArg> accepted_args;
+  std::vector<RefusedArg> refused_args;
   std::function<std::shared_ptr<void>()> make_args;
   std::vector<ParamSpec> inputs, outputs;
   std::function<void(const void*, ShapeCall&)> shape;
@@ -239,7 +253,8 @@ const OpSpec& op_spec(std::string_view type);  // throws Error with the nearest 
 const OpSpec& op_with_role(Role role);         // asserts that one is registered
 std::vector<std::string> op_types();           // all, sorted
 
-// Parsed arguments of an operator; throws Error. Warnings (an undeclared name) are appended, if asked for.
+// Parsed arguments of an operator; throws Error, also for an argument that it refuses. Warnings (of names that neither
+// it nor the public format has for it) are appended, if asked for.
 std::shared_ptr<const void> parse_args(const OpSpec& spec, const OperatorDef& def,
                                        std::vector<std::string>* warnings = nullptr);
 

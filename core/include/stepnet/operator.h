@@ -25,6 +25,7 @@
 // Threads: registration runs before main; afterwards the registry is read-only.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -66,10 +67,31 @@ class OpBuilder {
     add_arg(std::move(name), member, std::move(doc), std::move(check)).required = true;
     return *this;
   }
-  // Names that nets of the public format carry but that mean nothing here; accepted and ignored. A trailing '*' or a
-  // leading '*' matches any text there.
-  OpBuilder& ignored_args(std::initializer_list<const char*> names) {
-    for (const char* n : names) spec_.ignored_args.emplace_back(n);
+  // An argument of the public format that changes no result here, and why. A '*' at either end matches any text there.
+  OpBuilder& accepts(std::string name, std::string why) {
+    spec_.accepted_args.push_back({std::move(name), std::move(why)});
+    return *this;
+  }
+  // An argument of the public format that would change results and is not implemented: an Error, which says what it
+  // would do ("would ..."). With the value `harmless`, if there is one, it would do nothing, and is accepted.
+  OpBuilder& refuses(std::string name, std::string would) {
+    spec_.refused_args.push_back({std::move(name), std::move(would), {}});
+    return *this;
+  }
+  template <class T>
+  OpBuilder& refuses(const std::string& name, const T& harmless, std::string would) {
+    spec_.refused_args.push_back({name, std::move(would), make_arg(name, harmless)});
+    return *this;
+  }
+  // Of the arguments above, those that the public format's operator does not have.
+  OpBuilder& own_args(std::initializer_list<const char*> names) {
+    for (ArgSpec& a : spec_.args)
+      if (std::find(names.begin(), names.end(), a.name) != names.end()) a.own = true;
+    return *this;
+  }
+  // The public format has no such operator.
+  OpBuilder& own() {
+    spec_.own = true;
     return *this;
   }
 
