@@ -33,7 +33,7 @@ struct BenchOptions {
   int64_t batch = 0, timesteps = 0, iterations = 0, warm_up = 3;
   int threads = 0;
   uint64_t seed = 1;
-  bool train = false, tf32 = false, json = false;
+  bool train = false, tf32 = false, json = false, strict = false;
 };
 
 std::string milliseconds(double value) { return fmt::format("{:.6g}", value); }
@@ -65,6 +65,7 @@ class BenchCommand {
     files_ = root_of(options_.root);
     net_ = load_net(options_.file);
     if (!options_.init.empty()) init_ = load_net(options_.init);
+    report_unknown_args({&net_, &init_}, options_.strict);
     feeds_ = read_feeds(options_.feeds);
     parameters_ = parse_types("--parameter", options_.parameters);
     BenchResult result;
@@ -217,6 +218,7 @@ void add_bench_command(CLI::App& app) {
   list("--parameter", o->parameters, "BLOB=TYPE[SIZE,...]", "A parameter that no init net makes; may be repeated");
   command->add_option("--init", o->init, "A net that makes parameters; of a model, its own")->type_name("NET");
   add_root_option(*command, o->root);
+  add_strict_option(*command, o->strict);
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))
       ->type_name("DEVICE");

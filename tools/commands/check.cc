@@ -182,7 +182,7 @@ void add_check_command(CLI::App& app) {
   command->add_option("--loss", o->loss, "Also check the gradients of this blob; a model's loss if not given")
       ->type_name("BLOB");
   add_root_option(*command, o->root);
-  command->add_flag("--strict", o->strict, "Treat warnings as errors");
+  add_strict_option(*command, o->strict);
   command->callback([o] { Check(*o).run(); });
 }
 

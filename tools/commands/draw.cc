@@ -28,6 +28,7 @@ namespace {
 struct DrawOptions {
   std::string file, init, output, loss;
   std::vector<std::string> feeds;
+  bool strict = false;
 };
 
 using Types = std::map<std::string, TensorType>;
@@ -100,7 +101,7 @@ void draw(const DrawOptions& options) {
   LoadedFile file = load_expanded(options.file, ReadAs::net);
   Warnings warnings;
   check_structure(file, warnings);
-  warnings.print();
+  warnings.report(options.strict);
   NetDef& net = file.net();
   if (!options.loss.empty()) {
     GradientRequest request;
@@ -127,6 +128,7 @@ void add_draw_command(CLI::App& app) {
   command->add_option("--loss", o->loss, "Draw the gradient operators of this blob too")->type_name("BLOB");
   command->add_option("-o,--output", o->output, "Write to this file; else DOT to standard output")
       ->type_name("FILE.dot|FILE.svg");
+  add_strict_option(*command, o->strict);
   command->callback([o] { draw(*o); });
 }
 

@@ -17,7 +17,7 @@ struct ExpandOptions {
   std::string file, output, loss;
   ReadAs as = ReadAs::automatic;
   bool gradients = false;
-  bool binary = false;
+  bool binary = false, strict = false;
 };
 
 // What the public format has no place for.
@@ -37,7 +37,7 @@ void expand(const ExpandOptions& options) {
   LoadedFile file = load_expanded(options.file, options.as);
   Warnings warnings;
   check_structure(file, warnings);
-  warnings.print();
+  warnings.report(options.strict);
   require(options.gradients || options.loss.empty(), "--loss is only used with --gradients");
   if (options.gradients) append_gradients(file, options.loss);
   for (NetDef* net : nets_of(file)) drop_extensions(*net);
@@ -63,6 +63,7 @@ void add_expand_command(CLI::App& app) {
   command->add_option("--loss", o->loss, "The blob to differentiate")->type_name("BLOB");
   command->add_option("-o,--output", o->output, "Write to this file instead of standard output")->type_name("FILE");
   command->add_flag("--binary", o->binary, "Write the binary form");
+  add_strict_option(*command, o->strict);
   command->callback([o] { expand(*o); });
 }
 

@@ -64,8 +64,7 @@ class RunCommand {
     require_fed();
     check_structure(file_, warnings_);
     if (!options_.init.empty()) check_net(init, nullptr, &warnings_.list);
-    if (options_.strict) warnings_.refuse();
-    warnings_.print();
+    warnings_.report(options_.strict);
     for (const NetDef* net : nets)
       if (!file_.is_plan() || net == &init) preflight_net(*net, workspace_);  // a plan does so itself
     net_options_.force_cpu = choose_device(options_.device, nets);
@@ -307,7 +306,7 @@ void add_run_command(CLI::App& app) {
   command->add_option("--seed", o->seed, "Seed of all random draws")->type_name("N");
   command->add_flag("--keep-all", o->keep_all, "Let no intermediates share memory");
   command->add_flag("--tf32", o->tf32, kTf32Help);
-  command->add_flag("--strict", o->strict, "Treat warnings as errors");
+  add_strict_option(*command, o->strict);
   command->add_flag("--detect-anomaly", o->detect_anomaly, kDetectAnomalyHelp);
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");
   command->callback([o] { RunCommand(*o).run(); });

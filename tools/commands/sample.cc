@@ -11,6 +11,7 @@
 #include "recurrent/train/run_folder.h"
 #include "stepnet/sampler.h"
 #include "stepnet/text.h"
+#include "tools/commands/cli/net_file.h"
 #include "tools/commands/cli/signals.h"
 #include "tools/commands/cli/usage.h"
 #include "tools/commands/commands.h"
@@ -44,7 +45,7 @@ class TextOutput {
 struct SampleCommand {
   std::string file, out, checkpoint, root;
   SampleOptions options;
-  bool greedy = false, all = false;
+  bool greedy = false, all = false, strict = false;
   int beams = 0;  // 0: bytes are drawn
   double length_penalty = 0;
   int threads = 1;
@@ -57,7 +58,10 @@ struct SampleCommand {
     set_threads(threads);
     const Checkpoint loaded = checkpoint.empty() ? load_best(out) : load_checkpoint(checkpoint);
     const FileRootPtr files = root_of(root);
-    Sampler sampler = file.empty() ? Sampler(loaded, files) : Sampler(load_net(file), loaded, files);
+    NetDef net;
+    if (!file.empty()) net = load_net(file);
+    report_unknown_args({&net}, strict);
+    Sampler sampler = file.empty() ? Sampler(loaded, files) : Sampler(net, loaded, files);
     sampler.check_texts(options.prompt, options.stop);
     const std::atomic<bool>& stop = stop_on_signals();
     TextOutput text;
@@ -115,6 +119,7 @@ void add_sample_command(CLI::App& app) {
       ->needs(beams)
       ->needs(stop);
   command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
+  add_strict_option(*command, o->strict);
   command->callback([o] { o->run(); });
 }
 

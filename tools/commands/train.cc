@@ -11,6 +11,7 @@
 #include "stepnet/trainer.h"
 #include "tools/commands/cli/command_session.h"
 #include "tools/commands/cli/device_choice.h"
+#include "tools/commands/cli/net_file.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/cli/profile_table.h"
 #include "tools/commands/cli/progress.h"
@@ -26,7 +27,7 @@ struct TrainCommand {
   TrainOptions options;
   int threads = 0;
   DeviceChoice device = DeviceChoice::automatic;
-  bool quiet = false, profile = false, tf32 = false;
+  bool quiet = false, profile = false, tf32 = false, strict = false;
 
   void run();
   void print_end(const TrainResult& result) const;
@@ -47,6 +48,7 @@ void TrainCommand::run() {
   };
   events.note = [&](const std::string& text) { display.line("note: " + text); };
   NetDef net = load_net(file);
+  report_unknown_args({&net}, strict);
   const bool on_cpu = choose_device(device, {&net});
   if (on_cpu) use_cpu(net);
   if (tf32) allow_tf32(!on_cpu);
@@ -168,6 +170,7 @@ void add_train_command(CLI::App& app) {
       ->default_str("auto");
   command->add_flag("--tf32", o->tf32, kTf32Help);
   command->add_flag("--keep-all", o->options.keep_all, "Let no intermediates share memory");
+  add_strict_option(*command, o->strict);
   command->add_flag("--quiet", o->quiet, "Print the last line only");
   command->add_flag("--detect-anomaly", o->options.detect_anomaly, kDetectAnomalyHelp);
   command->add_flag("--profile", o->profile, "Print a table of time, bytes and memory per operator at the end");

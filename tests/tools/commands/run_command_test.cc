@@ -35,14 +35,14 @@ TEST_F(RunCommandTest, HelpExplainsEveryOption) {
        {"--device", "--feed", "--fetch", "--init", "--iterations", "--watch", "--every", "--threads", "--seed",
         "--profile", "--as", "--strict", "--keep-all"}},
       {"check", {"--as", "--shape", "--loss", "--strict"}},
-      {"draw", {"--feed", "--init", "--loss", "--output"}},
-      {"expand", {"--as", "--gradients", "--loss", "--output", "--binary"}},
+      {"draw", {"--feed", "--init", "--loss", "--output", "--strict"}},
+      {"expand", {"--as", "--gradients", "--loss", "--output", "--binary", "--strict"}},
       {"train",
        {"--text", "--iterations", "--seconds", "--out", "--resume", "--optimizer", "--lr", "--clip", "--seed",
-        "--threads", "--profile", "--quiet", "--keep-all"}},
+        "--threads", "--profile", "--quiet", "--keep-all", "--strict"}},
       {"sample",
        {"--out", "--checkpoint", "--length", "--temperature", "--prompt", "--seed", "--stop", "--greedy", "--beams",
-        "--all", "--length-penalty"}},
+        "--all", "--length-penalty", "--strict"}},
       {"text-db", {"--type", "--timesteps", "--batch", "--width", "--records"}}};
   for (const auto& [command, options] : all) {
     const std::string help =
@@ -128,8 +128,12 @@ TEST_F(RunCommandTest, StrictMakesErrorsOfWarnings) {
   EXPECT_EQ(lenient.code, 0);
   EXPECT_TRUE(lenient.err.starts_with("warning: ")) << lenient.err;
   expect_contains(lenient.err, "something_else");
-  for (const std::string command : {"run ", "check "})
+  for (const std::string command : {"run ", "check ", "expand ", "draw ", "estimate ", "explain ", "bench "}) {
+    const Outcome warned = testing::stepnet(command + path + (command == "bench " ? " --iterations 1" : ""));
+    EXPECT_EQ(warned.code, 0) << command << warned.text();
+    expect_contains(warned.err, "something_else");
     expect_contains(expect_command(command + path + " --strict", 2, "error: "), "something_else");
+  }
 }
 
 TEST_F(RunCommandTest, ProfileCountsPerOperator) {

@@ -31,6 +31,7 @@ DryNet::DryNet(const DryNetOptions& options) : options_(options) {
   files_ = root_of(options_.root);
   net_ = load_net(options_.file);
   if (!options_.init.empty()) init_ = load_net(options_.init);
+  report_unknown_args({&net_, &init_}, options_.strict);
   if (device().kind != DeviceKind::cpu) use_gpu(net_);
   model_ = model_in(net_, options_.batch, options_.timesteps);
 }
@@ -85,6 +86,7 @@ void add_dry_net_options(CLI::App& command, DryNetOptions& options) {
       ->type_name("DEVICE");
   command.add_flag("--train", options.train, "A training step: with gradients, and the update of parameters");
   add_root_option(command, options.root);
+  add_strict_option(command, options.strict);
   command.add_option("--loss", options.loss, "What is differentiated; of a model, its loss")->type_name("BLOB");
   command.add_option("--optimizer", options.optimizer.optimizer, "Which optimizer")
       ->check(CLI::IsMember(optimizer_names()).description(""))

@@ -26,7 +26,7 @@ struct DryNetOptions {
   int64_t batch = 0, timesteps = 0;
   int threads = 0;
   int64_t memory_budget = 0;
-  bool train = false, keep_all = false;
+  bool train = false, keep_all = false, strict = false;
 };
 void add_dry_net_options(CLI::App& command, DryNetOptions& options);
 

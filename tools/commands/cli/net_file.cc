@@ -1,5 +1,8 @@
 #include "tools/commands/cli/net_file.h"
 
+#include <CLI/CLI.hpp>
+
+#include "core/operator/arg_names.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/error.h"
 #include "stepnet/net.h"
@@ -43,6 +46,21 @@ void Warnings::refuse() const {
   const size_t more = list.size() - 1;
   throw Error(fmt::format("{}{}", list[0], more == 0 ? "" : fmt::format(" (and {} more warnings)", more)),
               "correct it, or leave out --strict");
+}
+
+void Warnings::report(bool strict) {
+  if (strict) refuse();
+  print();
+}
+
+void report_unknown_args(std::initializer_list<const NetDef*> nets, bool strict) {
+  Warnings warnings;
+  for (const NetDef* net : nets) check_arg_names(*net, &warnings.list);
+  warnings.report(strict);
+}
+
+void add_strict_option(CLI::App& command, bool& strict) {
+  command.add_flag("--strict", strict, "Treat warnings as errors");
 }
 
 void check_structure(LoadedFile& file, Warnings& warnings) {

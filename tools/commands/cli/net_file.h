@@ -3,6 +3,7 @@
 // Threads: for the main thread.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
@@ -32,6 +33,8 @@ class Warnings {
   void print();
   // Throws Error if there are any: for --strict.
   void refuse() const;
+  // One or the other.
+  void report(bool strict);
 
  private:
   std::set<std::string> printed_;
@@ -39,5 +42,11 @@ class Warnings {
 
 // Schema of all nets, and the structure of a plan. Throws Error.
 void check_structure(LoadedFile& file, Warnings& warnings);
+
+// Of nets in short form: reports arguments that nobody knows. Throws Error for those that are refused.
+void report_unknown_args(std::initializer_list<const NetDef*> nets, bool strict);
+
+// The option --strict.
+void add_strict_option(CLI::App& command, bool& strict);
 
 }  // namespace stepnet::tools
