@@ -6,6 +6,7 @@
 
 #include "core/io/files.h"
 #include "tools/commands/commands.h"
+#include "tools/reference/compatibility.h"
 #include "tools/reference/op_reference.h"
 #include "tools/reference/typed_calls.h"
 
@@ -15,7 +16,7 @@ namespace {
 struct OpsOptions {
   std::vector<std::string> names;
   std::string output;
-  bool markdown = false, cpp = false;
+  bool markdown = false, cpp = false, compatibility = false;
 };
 
 std::vector<OpReference> all_references() {
@@ -38,6 +39,7 @@ std::vector<OpReference> references_of(const std::vector<std::string>& names) {
 
 std::string text_of(const OpsOptions& options) {
   if (options.cpp) return typed_calls();
+  if (options.compatibility) return compatibility_page();
   if (options.names.empty()) return options.markdown ? markdown(all_references()) : list_text(all_references());
   const std::vector<OpReference> references = references_of(options.names);
   if (options.markdown) return markdown(references);
@@ -61,8 +63,14 @@ void add_ops_command(CLI::App& app) {
   auto o = std::make_shared<OpsOptions>();  // shared with the callback, which runs after this returns
   command->add_option("NAME", o->names, "Operators; all if none is given")->type_name("");
   CLI::Option* markdown = command->add_flag("--markdown", o->markdown, "Write a reference page in Markdown");
-  command->add_flag("--cpp", o->cpp, "Write a C++ header with a typed function for each operator on tensors")
-      ->excludes(markdown);
+  CLI::Option* cpp =
+      command->add_flag("--cpp", o->cpp, "Write a C++ header with a typed function for each operator on tensors");
+  cpp->excludes(markdown);
+  command
+      ->add_flag("--compatibility", o->compatibility,
+                 "Write a page in Markdown on the arguments of the public format's operators")
+      ->excludes(markdown)
+      ->excludes(cpp);
   command->add_option("-o,--output", o->output, "Write to this file instead of standard output")->type_name("FILE");
   command->callback([o] { show_ops(*o); });
 }

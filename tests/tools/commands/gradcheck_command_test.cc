@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -155,6 +156,49 @@ TEST(OpsCommand, EachFamilyHasATitle) {
   const size_t control = page.find("\n## Control\n");
   ASSERT_NE(control, std::string::npos);
   EXPECT_EQ(page.find("\n## ", control + 1), std::string::npos);
+}
+
+TEST(OpsCommand, PrintsWhatIsAcceptedAndRefused) {
+  const std::string text = stepnet("ops SoftmaxWithLoss").out;
+  for (const char* line :
+       {"\n  order +refused, unless it is \"NCHW\" +it would put the classes into",
+        "\n  average_by_batch_size +refused, unless it is 0 +it would divide the loss by the number"})
+    EXPECT_TRUE(std::regex_search(text, std::regex(line))) << text;
+  const std::regex accepted("\n  float16_compute +accepted +sums of products of a half type are in float\n");
+  EXPECT_TRUE(std::regex_search(stepnet("ops FC").out, accepted));
+}
+
+TEST(OpsCommand, ThePageOnCompatibilityHasEveryOperatorOfTheFormat) {
+  const Outcome page = stepnet("ops --compatibility");
+  EXPECT_EQ(page.code, 0);
+  EXPECT_EQ(page.out.find("|  |"), std::string::npos);
+  EXPECT_EQ(page.out.find("| - |"), std::string::npos);
+  for (const char* row :
+       {"\n### Softmax\n\n| argument | is | what it says, or why |\n| --- | --- | --- |\n| axis | implemented | ",
+        "\n| ws_nbytes_limit | a hint to an engine |\n", "\n| channels | Stepnet's own | ",
+        "\n| float16_compute | accepted | ", "\n| *.rename | accepted | ",
+        "\n| average_by_batch_size | refused | it would divide the loss by the number of rows, not by their weights' "
+        "sum; "
+        "accepted if it is 0 |\n"})
+    EXPECT_NE(page.out.find(row), std::string::npos) << row;
+  const size_t plain = page.out.find("\n## Operators without arguments of their own\n");
+  const size_t own = page.out.find("\n## Stepnet's own operators\n");
+  ASSERT_NE(plain, std::string::npos);
+  ASSERT_NE(own, std::string::npos);
+  EXPECT_GT(page.out.find("Tanh", plain), plain);
+  EXPECT_GT(page.out.find(" LogSoftmax,"), own);
+  EXPECT_EQ(page.out.find("### LogSoftmax\n"), std::string::npos);
+  const std::string lists = page.out.substr(plain, page.out.find("\n## ", plain + 1) - plain) + page.out.substr(own);
+  std::istringstream list(stepnet("ops").out);
+  for (std::string line; std::getline(list, line);) {
+    if (!line.starts_with("  ")) continue;
+    std::istringstream words(line);
+    std::string type;
+    words >> type;
+    const bool has_part = page.out.find("\n### " + type + "\n") != std::string::npos;
+    EXPECT_NE(has_part, std::regex_search(lists, std::regex("[ \n]" + type + "[,.]"))) << type;
+  }
+  expect_command("ops --compatibility --markdown", 2, "--markdown");
 }
 
 TEST(OpsCommand, TheTypedCallsFitTheLines) {
