@@ -116,7 +116,7 @@ class Dataflow::Walk {
     const BoundOp& op = *ops_[i];
     const bool is_known = now_[b].storage >= 0;
     if (is_known) overwrite(flow_.values_[flow_.stored(held(b))], i);
-    if (!has_shape_of_before(op, i, o)) flow_.blobs_[b].reshapers.push_back(i);
+    if (!is_known || !has_shape_of_before(op, i, o)) flow_.blobs_[b].reshapers.push_back(i);
     NetValue made{.blob = b, .version = now_[b].version + 1, .writer = i};
     WrittenOver over;
     const int source = source_of(op, o);

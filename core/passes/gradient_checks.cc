@@ -45,6 +45,7 @@ void check_shape(const BoundNet& net, const std::string& name, int value, int fr
 
 void check_in_place(const BoundOp& op, const std::vector<bool>& wanted) {
   const OpSpec& spec = *op.spec;
+  if (std::ranges::all_of(spec.in_place, [](const InPlaceRule& r) { return r.forbidden_if_wanted.empty(); })) return;
   for (int i = 0; i < op.def.input_size(); ++i) {
     const auto o = std::ranges::find(op.def.output(), op.def.input(i)) - op.def.output().begin();
     const InPlaceRule* rule = o < op.def.output_size() ? in_place_rule(spec, i, static_cast<int>(o)) : nullptr;
