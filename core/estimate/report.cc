@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "core/io/json.h"
 #include "stepnet/error.h"
 
 namespace stepnet {
@@ -25,51 +26,39 @@ std::string row_text(const OpEstimate& e) {
                      bytes_text(e.workspace), bytes_text(e.memory.peak), count_text(e.flops), e.kernel);
 }
 
-std::string json_kinds(const MemoryByKind& kinds) {
-  std::vector<std::string> items;
-  for (size_t k = 0; k < kinds.size(); ++k)
-    items.push_back(fmt::format("{}: {}", json_text(memory_kind_name(static_cast<MemoryKind>(k))), kinds[k]));
-  return fmt::format("{{{}}}", fmt::join(items, ", "));
+Json json_kinds(const MemoryByKind& kinds) {
+  Json json = Json::object();
+  for (size_t k = 0; k < kinds.size(); ++k) json.add(memory_kind_name(static_cast<MemoryKind>(k)), kinds[k]);
+  return json;
 }
 
-std::string json_op(const OpEstimate& e) {
-  return fmt::format(
-      "{{\"index\": {}, \"type\": {}, \"name\": {}, \"phase\": {}, \"kernel\": {}, \"live_before\": {}, "
-      "\"live_peak\": {}, \"live_after\": {}, \"inputs_kept\": {}, \"outputs\": {}, \"outputs_kept\": {}, "
-      "\"own_kept\": {}, \"temporaries\": {}, \"workspace\": {}, \"flops\": {:.0f}, \"bytes_moved\": {:.0f}, "
-      "\"alive_at_peak\": {}}}",
-      e.index, json_text(e.type), json_text(e.name), json_text(phase_text(e)), json_text(e.kernel), e.memory.before,
-      e.memory.peak, e.memory.after, e.inputs_kept, e.outputs, e.outputs_kept, e.own_kept, e.temporaries, e.workspace,
-      e.flops, e.bytes_moved, json_kinds(e.at_peak));
+Json json_op(const OpEstimate& e) {
+  Json json = Json::object();
+  json.add("index", e.index).add("type", e.type).add("name", e.name).add("phase", phase_text(e));
+  json.add("kernel", e.kernel).add("live_before", e.memory.before).add("live_peak", e.memory.peak);
+  json.add("live_after", e.memory.after).add("inputs_kept", e.inputs_kept).add("outputs", e.outputs);
+  json.add("outputs_kept", e.outputs_kept).add("own_kept", e.own_kept).add("temporaries", e.temporaries);
+  json.add("workspace", e.workspace).add("flops", Json::count(e.flops)).add("bytes_moved", Json::count(e.bytes_moved));
+  json.add("alive_at_peak", json_kinds(e.at_peak));
+  return json;
 }
 
-std::string json_kept(const KeptValue& v) {
-  std::vector<std::string> reasons;
-  for (const std::string& r : v.reasons) reasons.push_back(json_text(r));
-  return fmt::format("{{\"name\": {}, \"type\": {}, \"bytes\": {}, \"reasons\": [{}]}}", json_text(v.name),
-                     json_text(v.type), v.bytes, fmt::join(reasons, ", "));
+Json json_kept(const KeptValue& v) {
+  Json reasons = Json::list(), json = Json::object();
+  for (const std::string& reason : v.reasons) reasons.append(reason);
+  json.add("name", v.name).add("type", v.type).add("bytes", v.bytes);
+  json.add("reasons", std::move(reasons));
+  return json;
 }
 
 template <class T, class Fn>
-std::string json_list(const std::vector<T>& values, Fn fn) {
-  std::vector<std::string> items;
-  for (const T& v : values) items.push_back(fn(v));
-  return fmt::format("[{}]", fmt::join(items, ",\n  "));
+Json json_list(const std::vector<T>& values, Fn fn) {
+  Json json = Json::list();
+  for (const T& value : values) json.append(fn(value));
+  return json;
 }
 
 }  // namespace
-
-std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    else
-      out += c;
-  }
-  return out + "\"";
-}
 
 std::string bytes_text(int64_t bytes) {
   static constexpr std::array<const char*, 6> units = {"kB", "MB", "GB", "TB", "PB", "EB"};
@@ -110,15 +99,15 @@ std::string kept_table(const std::vector<KeptValue>& values) {
 }
 
 std::string estimate_json(const Estimate& e, const std::vector<KeptValue>* kept) {
-  std::string out = fmt::format(
-      "{{\"device\": {}, \"peak\": {}, \"peak_operator\": {}, \"between_runs\": {}, \"net_outputs\": {}, "
-      "\"flops\": {:.0f}, \"product_flops\": {:.0f}, \"bytes_moved\": {:.0f},\n \"alive_at_peak\": {},\n "
-      "\"most_alive\": {},\n \"notes\": {},\n \"operators\": {}",
-      json_text(e.device == DeviceKind::cpu ? "cpu" : "cuda"), e.peak, e.peak_op, e.between, e.outputs, e.flops,
-      e.product_flops, e.bytes_moved, json_kinds(e.at_peak), json_kinds(e.totals),
-      json_list(e.notes, [](const std::string& n) { return json_text(n); }), json_list(e.ops, json_op));
-  if (kept) out += fmt::format(",\n \"kept_values\": {}", json_list(*kept, json_kept));
-  return out + "}\n";
+  Json json = Json::object();
+  json.add("device", e.device == DeviceKind::cpu ? "cpu" : "cuda").add("peak", e.peak).add("peak_operator", e.peak_op);
+  json.add("between_runs", e.between).add("net_outputs", e.outputs).add("flops", Json::count(e.flops));
+  json.add("product_flops", Json::count(e.product_flops)).add("bytes_moved", Json::count(e.bytes_moved));
+  json.add("alive_at_peak", json_kinds(e.at_peak)).add("most_alive", json_kinds(e.totals));
+  json.add("notes", json_list(e.notes, [](const std::string& note) { return Json(note); }));
+  json.add("operators", json_list(e.ops, json_op));
+  if (kept) json.add("kept_values", json_list(*kept, json_kept));
+  return json.pretty();
 }
 
 // The timeline of an estimate as a stacked area.

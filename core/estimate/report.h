@@ -14,9 +14,6 @@ namespace stepnet {
 // "1.25 MB"; units are powers of 1000, and bytes are exact below the first.
 std::string bytes_text(int64_t bytes);
 
-// The text as JSON has it, with its quotes.
-std::string json_text(std::string_view text);
-
 // A row for each operator, and the sums.
 std::string estimate_table(const Estimate& estimate);
 std::string kept_table(const std::vector<KeptValue>& values);

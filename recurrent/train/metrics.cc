@@ -3,11 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <set>
 
 #include "core/io/files.h"
+#include "core/io/json.h"
 
 namespace stepnet {
 namespace {
@@ -18,11 +17,7 @@ constexpr size_t kMostUnsynced = 1 << 20;  // bytes that wait for a checkpoint
 // The iteration of a whole line of ours; -1 if it is something else, such as a line cut short, or one in which a loss
 // of power left zeros.
 int64_t iteration_of(std::string_view line) {
-  if (!line.starts_with(kStart) || !line.ends_with('}')) return -1;
-  if (std::ranges::any_of(line, [](unsigned char c) { return c < ' '; })) return -1;
-  int64_t iteration = -1;
-  const auto [end, bad] = std::from_chars(line.data() + kStart.size(), line.data() + line.size(), iteration);
-  return bad == std::errc() && *end == ',' ? iteration : -1;
+  return line.starts_with(kStart) ? json_integer(line, "iteration").value_or(-1) : -1;
 }
 
 // Calls fn(line, iteration) for each whole line of ours.
@@ -97,23 +92,18 @@ void MetricsLog::sync() {
   }
 }
 
-namespace {
-
-// What is not finite is no number of JSON.
-std::string number(double value, const char* format = "{}") {
-  return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "null";
-}
-
-}  // namespace
-
 void MetricsLog::training(int64_t iteration, double loss, double chars_per_second, double lr, double seconds) {
-  line(fmt::format("{}{},\"loss\":{},\"bpc\":{},\"chars_per_second\":{},\"lr\":{},\"seconds\":{}}}\n", kStart,
-                   iteration, number(loss), number(bits_per_char(loss)), number(chars_per_second, "{:.0f}"),
-                   number(lr, "{:.6g}"), number(seconds, "{:.3f}")));
+  Json json = Json::object();
+  json.add("iteration", iteration).add("loss", loss).add("bpc", bits_per_char(loss));
+  json.add("chars_per_second", Json::count(chars_per_second)).add("lr", rounded_to_digits(lr, 6));
+  json.add("seconds", rounded_to_decimals(seconds, 3));
+  line(json.line() + "\n");
 }
 
 void MetricsLog::validation(int64_t iteration, double loss) {
-  line(fmt::format("{}{},\"validation_bpc\":{}}}\n", kStart, iteration, number(bits_per_char(loss))));
+  Json json = Json::object();
+  json.add("iteration", iteration).add("validation_bpc", bits_per_char(loss));
+  line(json.line() + "\n");
 }
 
 }  // namespace stepnet

@@ -8,6 +8,7 @@
 #include "core/compute/backend.h"
 #include "core/compute/threads.h"
 #include "core/estimate/report.h"
+#include "core/io/json.h"
 #include "core/io/npy.h"
 #include "stepnet/device.h"
 #include "stepnet/profiler.h"
@@ -35,8 +36,6 @@ struct BenchOptions {
   uint64_t seed = 1;
   bool train = false, tf32 = false, json = false, strict = false;
 };
-
-std::string milliseconds(double value) { return fmt::format("{:.6g}", value); }
 
 // Sorted milliseconds of one run each.
 struct Samples {
@@ -187,15 +186,19 @@ class BenchCommand {
   std::string json(const BenchResult& r) const {
     const Samples& s = r.samples;
     const auto peak = [&](MemoryCategory c) { return r.categories[static_cast<size_t>(c)].peak; };
-    return fmt::format(
-        "{{\"net\": {}, \"device\": \"{}\", \"training\": {}, \"tf32\": {}, \"threads\": {}, \"iterations\": {}, "
-        "\"median_ms\": {}, \"min_ms\": {}, \"wall_median_ms\": {}, \"peak_bytes\": {}, \"reserve_bytes\": {}, "
-        "\"workspace_bytes\": {}, \"flops\": {}, \"flops_per_second\": {}}}\n",
-        json_text(r.net), r.device, options_.train, options_.tf32, threads(), s.device.size(),
-        milliseconds(Samples::median(s.device)), milliseconds(s.device.front()), milliseconds(Samples::median(s.wall)),
-        r.peak, peak(MemoryCategory::reserve), peak(MemoryCategory::workspace),
-        r.estimate ? fmt::format("{:.0f}", r.estimate->flops) : "null",
-        r.estimate ? fmt::format("{:.6g}", flops_per_second(r)) : "null");
+    const auto milliseconds = [](double value) { return rounded_to_digits(value, 6); };
+    Json json = Json::object();
+    json.add("net", r.net)
+        .add("device", fmt::format("{}", r.device))
+        .add("training", options_.train)
+        .add("tf32", options_.tf32);
+    json.add("threads", threads()).add("iterations", s.device.size());
+    json.add("median_ms", milliseconds(Samples::median(s.device))).add("min_ms", milliseconds(s.device.front()));
+    json.add("wall_median_ms", milliseconds(Samples::median(s.wall))).add("peak_bytes", r.peak);
+    json.add("reserve_bytes", peak(MemoryCategory::reserve)).add("workspace_bytes", peak(MemoryCategory::workspace));
+    json.add("flops", r.estimate ? Json::count(r.estimate->flops) : Json(nullptr));
+    json.add("flops_per_second", r.estimate ? Json(rounded_to_digits(flops_per_second(r), 6)) : Json(nullptr));
+    return json.pretty();
   }
 
   const BenchOptions& options_;

@@ -246,7 +246,7 @@ TEST_F(TrainerTest, MetricsAreJsonLines) {
   log.validation(3, 0.5);
   EXPECT_EQ(read_all(path),
             "{\"iteration\":3,\"loss\":1.5,\"bpc\":2.1640425613334453,\"chars_per_second\":1234,\"lr\":0.0025,"
-            "\"seconds\":2.500}\n{\"iteration\":3,\"validation_bpc\":0.7213475204444817}\n");
+            "\"seconds\":2.5}\n{\"iteration\":3,\"validation_bpc\":0.7213475204444817}\n");
 }
 
 // A disk that is full: the run ends at the end of that iteration, validation and best checkpoint included.

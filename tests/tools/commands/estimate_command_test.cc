@@ -1,4 +1,5 @@
 // `stepnet estimate` as a user starts it.
+#include "core/io/json.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
@@ -39,6 +40,15 @@ TEST(EstimateCommand, WritesAPicture) {
   const std::string path = folder.file("timeline.svg");
   expect_command("estimate " + kLstm + kShapes + " --train --plot " + path, 0, "peak");
   EXPECT_NE(read_all(path).find("<polygon"), std::string::npos);
+}
+
+// Names of blobs may be any bytes, JSON is UTF-8.
+TEST(EstimateCommand, WritesJsonOfAnyName) {
+  const TempFolder folder;
+  write_all(folder.file("net.pbtxt"), "op { type: 'Tanh' input: 'X' output: 'a\\377z' }");
+  const std::string json = expect_command("estimate " + folder.file("net.pbtxt") + " --feed X=float[2] --json", 0, "{");
+  EXPECT_GT(json_integer(json, "peak"), 0) << json;
+  EXPECT_NE(json.find("\"name\": \"a\xEF\xBF\xBDz\""), json.npos) << json;
 }
 
 TEST(EstimateCommand, SaysWhatIsWrong) {
