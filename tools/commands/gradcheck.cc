@@ -10,6 +10,8 @@
 #include "core/gradcheck/examples.h"
 #include "core/gradcheck/input_text.h"
 #include "core/io/npy.h"
+#include "core/nearest.h"
+#include "core/net/dataflow.h"
 #include "core/operator/op_devices.h"
 #include "recurrent/train/model.h"
 #include "stepnet/gradient_check.h"
@@ -79,13 +81,33 @@ GradientSubject named_operator(const GradcheckOptions& options) {
   return subject;
 }
 
+// Everything that the net reads must be given, and nothing else.
+void require_fitting_values(const NetDef& net, const std::map<std::string, Tensor>& given,
+                            const std::map<std::string, Tensor>& all) {
+  const std::vector<std::string> read = read_from_outside(net);
+  for (const auto& [name, value] : given)
+    require(std::ranges::count(read, name) > 0, "--input or --feed \"{}\": the net reads no such blob from outside.{}",
+            name, Nearest{name, read});
+  for (const std::string& name : read) {
+    if (name.empty() || all.count(name) > 0) continue;
+    Error error(fmt::format("the net reads \"{}\", which holds nothing", name),
+                fmt::format("give it with --input {0}=SIZE,SIZE,... or --feed {0}=FILE.npy", name));
+    const auto reader =
+        std::ranges::find_if(net.op(), [&](const OperatorDef& op) { return std::ranges::count(op.input(), name) > 0; });
+    if (reader != net.op().end())
+      if (const std::string place = source_text(*reader); !place.empty()) error.add("in", place);
+    throw error;
+  }
+}
+
 GradientSubject net_subject(const GradcheckOptions& options) {
   require(options.args.empty(), "--arg is for an operator; a net has its arguments in it");
   NetDef net = load_expanded_net(options.target);
   const ModelDef def = net.GetExtension(model);
   net.ClearExtension(model);
   fill_in_double(net);
-  GradientSubject subject{net, given_values(options), {options.loss.empty() ? def.loss() : options.loss}, {}};
+  const std::map<std::string, Tensor> given = given_values(options);
+  GradientSubject subject{net, given, {options.loss.empty() ? def.loss() : options.loss}, {}};
   require(!subject.outputs[0].empty(), "which blob is differentiated is said by --loss BLOB");
   subject.files = root_of(options.root);
   if (def.has_init()) {
@@ -97,6 +119,7 @@ GradientSubject net_subject(const GradcheckOptions& options) {
     for (const std::string& name : workspace.names())
       if (workspace.at(name).is_tensor()) subject.feeds.emplace(name, in_double(workspace.fetch(name)));
   }
+  require_fitting_values(net, given, subject.feeds);
   for (auto& [name, value] : subject.feeds) {
     value = in_double(value);
     if (value.dtype() == DType::float64) subject.inputs.push_back(name);

@@ -58,6 +58,12 @@ TEST(GradcheckCommand, Mistakes) {
   expect_command("gradcheck FC --input X=2,3 --input W=4,3 --input b=4 --arg axis=x", 2,
                  "error: \"x\" is no whole number");
   expect_command("gradcheck FC --input X=2,3 --input W=4,2 --input b=4", 2, "[4, 2]");
+  const std::string fed = "gradcheck negative.pbtxt --loss y";
+  expect_command(
+      fed, 2,
+      "error: the net reads \"x\", which holds nothing\n  in  negative.pbtxt:4:1\n  fix give it with --input "
+      "x=SIZE,SIZE,... or --feed x=FILE.npy\n");
+  expect_command(fed + " --input x=2 --input z=2", 2, "\"z\": the net reads no such blob from outside");
   expect_command("gradcheck add.pbtxt --loss c", 2, "error: there is no input whose gradient is to be checked");
   expect_command("gradcheck add.pbtxt", 2, "--loss BLOB");
 }
