@@ -120,8 +120,11 @@ class Check {
 
   // Parameters from the initialisers, inputs from the sizes that training uses.
   void take_types(const ModelDef& def) {
-    for (const OperatorDef& op : def.init().op())
-      for (const std::string& name : op.output()) parameters_.insert(name);
+    for (const OperatorDef& op : def.init().op()) {
+      parameters_.insert(op.output().begin(), op.output().end());
+      if (op.type() == "ConstantFill" || op.type() == "GivenTensorFill")
+        constants_.insert(op.output().begin(), op.output().end());
+    }
     known_ = infer_net(def.init(), std::move(known_));
     const int64_t steps = def.timesteps();
     const int64_t batch = def.batch();
@@ -158,6 +161,12 @@ class Check {
           fmt::format("no operator of the net \"{}\" reads the parameter \"{}\"", net.name(), name));
     print_text("  {:<11} of {}, by {} more, for {}\n", "gradients", loss,
                counted(both.op_size() - result.first_gradient_op, "operator"), list_text(names));
+    std::erase_if(names, [&](const std::string& name) { return constants_.count(name) == 0; });
+    if (names.empty()) return;
+    print_text(
+        "  {:<11} {}: init gives fixed values, which training changes; what is to keep them must be read through "
+        "a StopGradient\n",
+        "constants", list_text(names));
   }
 
   CheckOptions options_;
@@ -165,6 +174,7 @@ class Check {
   Warnings warnings_;
   Types known_;
   std::set<std::string> parameters_, checked_;
+  std::set<std::string> constants_;  // of the parameters: begin with values that are not drawn
 };
 
 }  // namespace

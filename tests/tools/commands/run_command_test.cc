@@ -160,6 +160,10 @@ TEST_F(RunCommandTest, CheckRunsNothing) {
 
 TEST_F(RunCommandTest, CheckFindsMistakes) {
   expect_command("check negative.pbtxt --shape x=2,3", 0, "y float[2, 3]");
+  expect_command(
+      "check ../../tools/examples/char_lstm.pbtxt", 0,
+      "\n  constants   b, b_out: init gives fixed values, which training changes; what is to keep them must be "
+      "read through a StopGradient\n");
   expect_command("check negative.pbtxt --shape x", 2, "error: --shape takes NAME=[TYPE,]SIZE,SIZE,..., but is \"x\"\n");
   const std::string product = net(R"(name: "n" op { type: "MatMul" input: "a" input: "b" output: "c" })");
   expect_command("check " + product + " --shape a=2,3 --shape b=4,5", 2, "error: MatMul: ");
