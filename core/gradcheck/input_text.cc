@@ -114,6 +114,8 @@ InputText parse_input(const std::string& option, const std::string& text, DType 
       range = found;
     else if (read_number(std::string_view(part), size))
       dims.push_back(size);
+    else if (part.size() > 1 && part.find_first_not_of("0123456789x*[]") == std::string::npos)
+      fail("{} \"{}\": sizes are numbers with commas between them, as in {}=2,3", option, text, text.substr(0, equals));
     else if (!part.empty())
       type = dtype_from_name(part);
   }

@@ -69,6 +69,20 @@ std::string reword(const std::string& message, std::string& word) {
   return message;
 }
 
+// What helps against a name that is no field where it stands, at `at` of the text. "" if nobody knows.
+std::string fix_of(const std::string& fact, const std::string& word, const SourceText& source, size_t at) {
+  const std::string_view text = source.text();
+  if (at == 0 && source.file_place(at).line <= 1)
+    return "a net or plan is protobuf text, such as op { type: \"Relu\" input: \"x\" output: \"y\" }";
+  if (at > 0 && text[at - 1] == '"') return "a quotation mark is missing in front of it, or in the text before";
+  if (fact.starts_with("OperatorDef has no field") && NetDef::descriptor()->FindFieldByName(word) != nullptr)
+    return fmt::format("\"{}\" is a field of the net: a }} is missing that closes the operator before it", word);
+  if (fact.starts_with("Argument has no field") && fact.find("Did you mean") == std::string::npos)
+    return fmt::format("an argument is written arg {{ name: \"{}\" i: 1 }}, or f: 0.5, s: \"text\", ints: 1 ints: 2",
+                       word);
+  return "";
+}
+
 // Calls fn(i) for each byte of protobuf text that stands in no literal and no comment.
 template <class Fn>
 void each_code_byte(std::string_view text, Fn fn) {
@@ -133,7 +147,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
       const size_t start = source_.text().rfind(word, at - 1);
       if (start != std::string_view::npos) at = start;
     }
-    Error error(fact);
+    Error error(fact, at_end ? "" : fix_of(fact, word, source_, at));
     error.add("in", source_.describe(at));
     failure = ParseFailure{std::move(error), at};
   }

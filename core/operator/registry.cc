@@ -71,7 +71,9 @@ const OpSpec& op_spec(std::string_view type) {
   assert(!registry().ops.empty() && "no operator is registered: the library was linked without its objects");
   if (const OpSpec* spec = find_op(type)) return *spec;
   if (type.empty()) fail("an operator has no type");
-  fail("there is no operator \"{}\".{}", type, suggest(type, op_types()));
+  const std::string nearest = suggest(type, op_types());
+  throw Error(fmt::format("there is no operator \"{}\".{}", type, nearest),
+              nearest.empty() ? "`stepnet ops` lists all; your own come in a library, with --plugin FILE.so" : "");
 }
 
 const OpSpec& op_with_role(Role role) {

@@ -177,8 +177,12 @@ class RunCommand {
     std::vector<std::string> names = workspace_.names();
     for (const OperatorDef& other : file_.net().op())
       names.insert(names.end(), other.output().begin(), other.output().end());
-    Error error(fmt::format("the net reads \"{}\", which holds nothing.{}", name, suggest(name, names)),
-                fmt::format("give it with --feed {}=FILE.npy, or name a net that fills it with --init", name));
+    const bool written_later = writes(file_.net(), name);
+    Error error(written_later ? fmt::format("the net reads \"{}\" before it writes it, when it holds nothing", name)
+                              : fmt::format("the net reads \"{}\", which holds nothing.{}", name, suggest(name, names)),
+                fmt::format("{}give it {}with --feed {}=FILE.npy, or name a net that fills it with --init",
+                            written_later ? "put the operator that writes it in front, or " : "",
+                            written_later ? "a first value " : "", name));
     const auto reader = std::ranges::find_if(
         file_.net().op(), [&](const OperatorDef& op) { return std::ranges::count(op.input(), name) > 0; });
     if (const std::string place = source_text(*reader); !place.empty()) error.add("in", place);
@@ -215,6 +219,14 @@ class RunCommand {
 
   void fetch(const std::pair<std::string, std::string>& what) {
     const auto& [name, path] = what;
+    if (!workspace_.find(name)) {
+      const std::vector<std::string> names = workspace_.names();
+      const size_t shown = std::min<size_t>(names.size(), 20);
+      throw Error(
+          fmt::format("--fetch \"{}\": there is no such blob.{}", name, suggest(name, names)),
+          fmt::format("there are {}{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                      shown < names.size() ? ", ..." : ""));
+    }
     if (path.empty())
       print_text("{}\n", blob_text(name, workspace_.at(name)));
     else

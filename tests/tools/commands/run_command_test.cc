@@ -115,6 +115,49 @@ TEST_F(RunCommandTest, InitRunsOnceAndIterationsCount) {
             "iteration 2  n = 42\niteration 4  n = 44\nn = 45\n");
 }
 
+// Each message has the place and the fix.
+TEST_F(RunCommandTest, MistakesInANetSayTheFix) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"op { type: 'FC' input: 'x' output: 'y'\nop { type: 'Relu' input: 'y' output: 'z' }",
+       "OperatorDef has no field \"op\".\n  in  *:2:1\n  fix \"op\" is a field of the net: a } is missing that closes "
+       "the operator before it"},
+      {"op { type: 'FC' input: \"x input: \"W\" output: \"y\" }",
+       "OperatorDef has no field \"W\".\n  in  *:1:35\n  fix a quotation mark is missing in front of it, or in the "
+       "text "
+       "before"},
+      {"op { type: 'FC' input: 'x' input: 'W' output: 'y' arg { axis: 2 } }",
+       "Argument has no field \"axis\".\n  in  *:1:57\n  fix an argument is written arg { name: \"axis\" i: 1 }"},
+      {"net = FC(x, W, b)",
+       "NetDef has no field \"net\".\n  in  *:1:1\n  fix a net or plan is protobuf text, such as op { type: \"Relu\""},
+      {"{\"op\": []}", "Expected identifier, got: {\n  in  *:1:1\n  fix a net or plan is protobuf text"},
+      {"op { type: 'Dense' input: 'x' output: 'y' }",
+       "there is no operator \"Dense\".\n  in  *:1:1, operator 0 of net \"\"\n  op  y = Dense(x)\n  fix `stepnet ops` "
+       "lists all"},
+      {"op { type: 'Relu' input: 'z' output: 'y' } op { type: 'Tanh' input: 'y' output: 'z' }",
+       "the net reads \"z\" before it writes it, when it holds nothing\n  in  *:1:1\n  fix put the operator that "
+       "writes "
+       "it in front, or give it a first value with --feed z=FILE.npy"}};
+  for (const auto& [text, error] : mistakes) {
+    const std::string path = net(text);
+    std::string expected = error;
+    if (const size_t star = expected.find('*'); star != expected.npos) expected.replace(star, 1, path);
+    expect_command("run " + path, 2, expected);
+  }
+}
+
+TEST_F(RunCommandTest, MistakesInACallSayTheFix) {
+  expect_command(
+      "run negative.pbtxt --feed x=2,3", 2,
+      "error: --feed \"x=2,3\" gives sizes without a type\n  fix values are drawn for --feed x=float[2,3], and "
+      "read for --feed x=FILE.npy\n");
+  expect_command("run negative.pbtxt --feed x=float[2] --fetch yy", 2,
+                 "error: --fetch \"yy\": there is no such blob.\n  fix there are x, y\n");
+  expect_command("run negative.pbtxt --device gpu", 2, "error: --device: \"gpu\" is none of auto, cpu, cuda\n");
+  expect_command("train negative.pbtxt --lr abc", 2, "error: --lr must be a number, but is \"abc\"\n");
+  expect_command("check negative.pbtxt --shape x=2x3", 2,
+                 "error: --shape \"x=2x3\": sizes are numbers with commas between them, as in x=2,3\n");
+}
+
 TEST_F(RunCommandTest, AsDecidesHowTheFileIsRead) {
   expect_command("run add.pbtxt --as net --fetch c", 0, "c is");
   expect_command("run add.pbtxt --as plan", 2, "error: ");

@@ -1,5 +1,7 @@
 #include "tools/commands/cli/feeds.h"
 
+#include <filesystem>
+
 #include "core/io/npy.h"
 #include "stepnet/error.h"
 #include "stepnet/random.h"
@@ -19,6 +21,10 @@ Feeds read_feeds(const std::vector<std::string>& texts) {
     require(equals != std::string::npos && equals > 0 && equals + 1 < text.size(),
             "--feed takes BLOB=FILE.npy, or BLOB=TYPE[SIZE,...] for values that are drawn, but is \"{}\"", text);
     const auto [blob, path] = parse_feed(text);
+    if (path.find_first_not_of("0123456789,x[] ") == std::string::npos && !std::filesystem::exists(path))
+      throw Error(
+          fmt::format("--feed \"{}\" gives sizes without a type", text),
+          fmt::format("values are drawn for --feed {}=float[2,3], and read for --feed {}=FILE.npy", blob, blob));
     require(feeds.values.emplace(blob, read_npy(path)).second, "--feed gives the blob \"{}\" twice", blob);
   }
   feeds.types = parse_types("--feed", types);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <regex>
 
 #include "stepnet/error.h"
 
@@ -52,6 +53,20 @@ std::string unknown_text(const CLI::App& command) {
     return fmt::format("there is no command \"{}\".{}", extras[0], suggest(extras[0], names));
   }
   return fmt::format("the argument \"{}\" is one too many", extras[0]);
+}
+
+// CLI11's words for a value that is none of several names, or no number, in ours.
+std::string reworded(const std::string& text) {
+  static const std::regex choice(R"((--[a-z0-9-]+): Check (.*) value in \{(.*)\} OR \{.*\} FAILED)");
+  static const std::regex number(R"(Could not convert: (--[a-z0-9-]+) = (.*))");
+  std::smatch found;
+  if (std::regex_match(text, found, choice))
+    return fmt::format(
+        "{}: \"{}\" is none of {}", found.str(1), found.str(2),
+        std::regex_replace(std::regex_replace(found.str(3), std::regex("->-?[0-9]+"), ""), std::regex(","), ", "));
+  if (std::regex_match(text, found, number))
+    return fmt::format("{} must be a number, but is \"{}\"", found.str(1), found.str(2));
+  return text;
 }
 
 }  // namespace
@@ -133,7 +148,7 @@ void refuse_usage(const CLI::App& app, const CLI::ParseError& e) {
   std::string unknown;
   const bool lacks_command = dynamic_cast<const CLI::RequiredError*>(&e) && command == &app;
   if (dynamic_cast<const CLI::ExtrasError*>(&e) || lacks_command) unknown = unknown_text(*command);
-  throw Error(unknown.empty() ? e.what() : unknown, fmt::format("see {} --help", call));
+  throw Error(unknown.empty() ? reworded(e.what()) : unknown, fmt::format("see {} --help", call));
 }
 
 }  // namespace stepnet::tools
