@@ -180,7 +180,7 @@ REGISTER(row_wise_sparse_adagrad) {
   return spec.input("counter", "R values in any shape: how often each row's index was met; read by counter_halflife")
       .types({DType::float64, DType::float32})
       .optional()
-      .arg("counter_halflife", &AdagradArgs::counter_halflife, -1.0f,
+      .arg("counter_halflife", &AdagradArgs::counter_halflife, int64_t{-1},
            "over a row's counter: what its weight decay is multiplied by; not greater than 0: it is not")
       .doc(
           "One step of Adagrad, with one moment for a whole row, on those rows of a table that the gradient has; all "

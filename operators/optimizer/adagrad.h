@@ -10,8 +10,8 @@ namespace stepnet {
 struct AdagradArgs {
   float epsilon = 0;
   float weight_decay = 0;
-  float decay = 1;              // Adagrad's alone
-  float counter_halflife = -1;  // RowWiseSparseAdagrad's alone
+  float decay = 1;                // Adagrad's alone
+  int64_t counter_halflife = -1;  // RowWiseSparseAdagrad's alone
 };
 
 // One step on a run of elements; the results may stand where the values were. The last two may be null.

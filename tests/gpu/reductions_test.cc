@@ -129,7 +129,7 @@ TEST_F(GpuTest, OptimizersOfThePublicFormat) {
                  {"r", uniform<float>({40}, 0.5, 2, 6)},    {"c", integers<double>({40}, 0, 9)}};
   const std::vector<Argument> decays = {make_arg("weight_decay", 0.25F), make_arg("epsilon", 0.01F)};
   std::vector<Argument> halves = decays;
-  halves.push_back(make_arg("counter_halflife", 3.0F));
+  halves.push_back(make_arg("counter_halflife", 3));
   for (const OperatorDef& def : {
            make_op("Adagrad", {"p", "h", "g", "lr"}, {"p", "h", "rate", "update"}, decays),
            make_op("SparseAdagrad", {"p", "h", "i", "gs", "lr"}, {"p", "h"}, decays),

@@ -279,17 +279,25 @@ class Writer {
   std::optional<FewerOutputs> fewer_;
 };
 
-// Breaks lines of code that are too long after a comma.
+// The space at which a line of code that is too long is broken: after a comma, or, if the names of a function and of
+// its result leave no room for one, between these.
+size_t break_of(const std::string& line) {
+  const size_t comma = line.rfind(", ", kWidth - 1), parenthesis = line.find('(');
+  if (comma != line.npos) return comma + 1;
+  return parenthesis == line.npos ? line.npos : line.rfind(' ', parenthesis);
+}
+
+// Breaks lines of code that are too long.
 std::string wrapped(const std::string& text) {
   std::string result;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
     std::string line = text.substr(at, end - at);
     while (line.size() > kWidth) {
-      const size_t comma = line.rfind(", ", kWidth - 1);
-      if (comma == line.npos || comma < 10) break;
-      result += line.substr(0, comma + 1) + "\n";
-      line = "    " + line.substr(comma + 2);
+      const size_t space = break_of(line);
+      if (space == line.npos || space < 10) break;
+      result += line.substr(0, space) + "\n";
+      line = "    " + line.substr(space + 1);
     }
     result += line + "\n";
     at = end + 1;

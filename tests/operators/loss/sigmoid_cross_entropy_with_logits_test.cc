@@ -1,4 +1,5 @@
 // SigmoidCrossEntropyWithLogits against the formula and central differences.
+#include <array>
 #include <cmath>
 
 #include "tests/operators/op_test.h"

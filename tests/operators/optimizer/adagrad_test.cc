@@ -197,7 +197,7 @@ TEST(RowWiseSparseAdagrad, DecaysWeightsByCounter) {
             "");
   EXPECT_EQ(compare(plain[1], Tensor::of<float>({3}, {1.5F, 0.6F, 9.5F}), 1e-6), "");
   feeds.emplace_back("c", Tensor::of<double>({3}, {2, 3, 4}));
-  const Argument halflife = make_arg("counter_halflife", 2.0F);
+  const Argument halflife = make_arg("counter_halflife", 2);
   const auto counted = run(with, {halflife});
   EXPECT_EQ(compare(counted[0], Tensor::of<float>({3, 2}, {0.9352093F, 1.8866162F, 3, 4, 4.9267106F, 5.907709F}), 1e-6),
             "");
