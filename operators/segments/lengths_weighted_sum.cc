@@ -256,6 +256,7 @@ Registration rows_of_segments(bool sparse) {
 Registration rows_of_indices() {
   return op("SparseLengthsIndicesInGradientWeightedSumGradient")
       .doc("Each segment's gradient once for each index of the segment, times the index's weight.")
+      .accepts("grad_on_weights", "the forward operator's: the outputs say it")
       .input("WEIGHTS", "[sum of lengths]")
       .input("SEGMENT_GRADS", "[N, ...], the gradient of the segments")
       .input("LENGTHS", kLengthsDoc)
@@ -284,6 +285,7 @@ Registration both_of_rows(const char* type, bool sparse) {
   declare_data(spec, sparse);
   if (sparse) spec.input("INDICES", "[sum of lengths], each from 0 to R - 1").types({DType::int32, DType::int64});
   spec.doc("Both gradients of " + name(sparse, "") + ".")
+      .accepts("grad_on_weights", "the forward operator's: the outputs say it")
       .output("DATA_GRADS", "[sum of lengths, ...]: each segment's gradient times the weight, for each of its rows")
       .optional()
       .uses({"WEIGHTS", "SEGMENT_GRADS", "LENGTHS"})
