@@ -1,4 +1,4 @@
-// CUDA kernels for Adam, AdamW and SparseAdam. Meaning: see operators/optimizer/adam.cc.
+// CUDA kernels for Adam, AdamW, DecayAdagrad and SparseAdam. Meaning: see operators/optimizer/adam.cc.
 #include "operators/optimizer/adam.h"
 
 #include "gpu/loops/optimizer.h"
@@ -25,6 +25,22 @@ void update(const AdamArgs& args, gpu::In<T> param, gpu::In<T> m1, gpu::In<T> m2
 
 REGISTER(adam_cuda) { return cuda<AdamArgs>("Adam", update<float>, update<double>); }
 REGISTER(adam_w_cuda) { return cuda<AdamArgs>("AdamW", update<float>, update<double>); }
+
+template <class T>
+void decay_adagrad(const AdamArgs& args, gpu::In<T> param, gpu::In<T> m1, gpu::In<T> m2, gpu::In<T> grad,
+                   const Tensor& lr, const Tensor& iter, gpu::Out<T> new_param, gpu::Out<T> new_m1, gpu::Out<T> new_m2,
+                   Call& call) {
+  const gpu::Scalar rate(lr), at(iter);
+  const gpu::Bounds bounds = gpu::bounds(call, "iter");
+  gpu::each(call, param.size, [=] __device__(size_t i) {
+    const double t = at.value();
+    if (t < 0) return bounds.report(static_cast<int64_t>(t), INT64_MAX);
+    decay_adagrad_run(args, rate.value(), t, 1, grad.data + i, param.data + i, m1.data + i, m2.data + i,
+                      new_param.data + i, new_m1.data + i, new_m2.data + i);
+  });
+}
+
+REGISTER(decay_adagrad_cuda) { return cuda<AdamArgs>("DecayAdagrad", decay_adagrad<float>, decay_adagrad<double>); }
 
 // The step's numbers; a negative iteration is noted, and counts as the first.
 template <class T>

@@ -17,7 +17,7 @@ namespace {
 REGISTER(adam) {
   auto spec = op<AdamArgs>("Adam");
   declare_adam_args(spec);
-  declare_dense_adam(spec);
+  declare_dense_adam(spec, adam_update<float>, adam_update<double>);
   declare_adam_gradient(spec);
   return spec
       .doc(
@@ -45,7 +45,7 @@ REGISTER(adam_w) {
   declare_adam_args(spec);
   spec.arg("weight_decay", &AdamArgs::weight_decay, 0.01f, "times the learning rate: the share that a parameter loses",
            float_at_least(0));
-  declare_dense_adam(spec);
+  declare_dense_adam(spec, adam_update<float>, adam_update<double>);
   return spec
       .doc(
           "One step of Adam with decoupled weight decay. The learning rate is negative: the step is added. Decay that "
@@ -55,6 +55,46 @@ REGISTER(adam_w) {
       .example({"param=2,3", "moment_1=2,3", "moment_2=2,3,0..2", "grad=2,3", "lr=1:-0.125", "iter=int64,1:4"})
       .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
                {"weight_decay=0.5"})
+      .example({"param=0", "moment_1=0", "moment_2=0", "grad=0", "lr=1:-0.125", "iter=int64,1:1"});
+}
+
+// DecayAdagrad: Adam's first moment over the root of Adagrad's sum of squares:
+//
+//   t = iter + 1, c = 1 - beta1^t, or 1 without bias_correction_first
+//   m1 = beta1 m1 + (1 - beta1) g,  m2 = m2 + g^2
+//   param = param + lr (m1 / c / (sqrt(m2) + epsilon) + weight_decay param)
+//
+// lr is NEGATIVE, as for Adam. No derivative: it changes parameters.
+
+template <class T>
+void decay_adagrad(const AdamArgs& args, In<T> param, In<T> m1, In<T> m2, In<T> grad, const Tensor& lr,
+                   const Tensor& iter, Out<T> new_param, Out<T> new_m1, Out<T> new_m2) {
+  const double rate = lr.item<double>();
+  const auto t = static_cast<double>(AdamStep<T>::checked(iter.item<int64_t>()));
+  parallel_for(static_cast<int64_t>(param.size()), 2, [&](int64_t begin, int64_t end) {
+    decay_adagrad_run(args, rate, t, end - begin, grad.data() + begin, param.data() + begin, m1.data() + begin,
+                      m2.data() + begin, new_param.data() + begin, new_m1.data() + begin, new_m2.data() + begin);
+  });
+}
+
+REGISTER(decay_adagrad) {
+  auto spec = op<AdamArgs>("DecayAdagrad");
+  spec.arg("beta1", &AdamArgs::beta1, 0.9f, "decay of the first moment", decay_rate())
+      .arg("epsilon", &AdamArgs::epsilon, 1e-5f, "added to the square root of the second moment", float_at_least(0))
+      .arg("weight_decay", &AdamArgs::weight_decay, 0.0f, "times the learning rate: the share that a parameter loses")
+      .arg("bias_correction_first", &AdamArgs::bias_correction_first, true, "divide the first moment by 1 - beta1^t")
+      .accepts("beta2", "the public format reads it, and uses it nowhere");
+  declare_dense_adam(spec, decay_adagrad<float>, decay_adagrad<double>);
+  return spec
+      .doc(
+          "One step of Adagrad with a running mean of the gradients in place of the gradient. The learning rate is "
+          "negative: the step is added.")
+      .flops([](const AdamArgs& a, const ShapeCall& c) {
+        return input_size(c, 3) * (11 + (a.weight_decay == 0 ? 0 : 2)) + (a.bias_correction_first ? 2 : 0);
+      })
+      .example({"param=2,3", "moment_1=2,3", "moment_2=2,3,0..2", "grad=2,3", "lr=1:-0.125", "iter=int64,1:4"})
+      .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
+               {"weight_decay=0.5", "bias_correction_first=0"})
       .example({"param=0", "moment_1=0", "moment_2=0", "grad=0", "lr=1:-0.125", "iter=int64,1:1"});
 }
 

@@ -1,4 +1,4 @@
-// The arithmetic of Adam, SparseAdam and AdamW; see adam.cc. Threads: pure functions.
+// The arithmetic of Adam, SparseAdam, AdamW and DecayAdagrad; see adam.cc. Threads: pure functions.
 #pragma once
 
 #include <cmath>
@@ -9,8 +9,22 @@ namespace stepnet {
 
 struct AdamArgs {
   float beta1 = 0, beta2 = 0, epsilon = 0;
-  float weight_decay = 0;  // AdamW's
+  float weight_decay = 0;             // AdamW's and DecayAdagrad's
+  bool bias_correction_first = true;  // DecayAdagrad's
 };
+
+// One step of DecayAdagrad, `t` of which were made before; the results may stand where the values were.
+template <class T>
+constexpr void decay_adagrad_run(const AdamArgs& args, double lr, double t, int64_t size, const T* grad, const T* param,
+                                 const T* m1, const T* m2, T* new_param, T* new_m1, T* new_m2) {
+  const T beta1 = args.beta1, epsilon = args.epsilon, shrink = args.weight_decay, rate = static_cast<T>(lr);
+  const T correction = static_cast<T>(args.bias_correction_first ? 1 - std::pow(double{args.beta1}, t + 1) : 1.0);
+  for (int64_t i = 0; i < size; ++i) {
+    const T g = grad[i], a = new_m1[i] = beta1 * m1[i] + (1 - beta1) * g, b = new_m2[i] = m2[i] + g * g;
+    const T direction = a / correction / (std::sqrt(b) + epsilon);
+    new_param[i] = param[i] + rate * (shrink == 0 ? direction : direction + shrink * param[i]);
+  }
+}
 
 // One step's numbers; see adam.cc.
 template <class T>
@@ -110,7 +124,8 @@ inline void declare_adam_rest(OpBuilder<AdamArgs>& spec) {
       .no_gradient("it changes parameters");
 }
 
-inline void declare_dense_adam(OpBuilder<AdamArgs>& spec) {
+template <class... Kernels>
+void declare_dense_adam(OpBuilder<AdamArgs>& spec, Kernels... kernels) {
   declare_adam_state(spec);
   spec.input("grad", "the gradient, of the parameter's shape");
   declare_adam_rest(spec);
@@ -118,7 +133,7 @@ inline void declare_dense_adam(OpBuilder<AdamArgs>& spec) {
       .in_place("moment_1", "output_moment_1")
       .in_place("moment_2", "output_moment_2")
       .shape([](const AdamArgs&, ShapeCall& call) { adam_shape(call, false); })
-      .cpu(adam_update<float>, adam_update<double>);
+      .cpu(kernels...);
 }
 
 }  // namespace stepnet

@@ -79,6 +79,69 @@ void row_wise_adagrad(CountedCall& c) {
   }
 }
 
+// Inputs are param, moment, moment_delta, [indices,] grad, lr.
+Reference adadelta(bool sparse) {
+  return [=](CountedCall& c) {
+    const int grad = sparse ? 4 : 3;
+    const double decay = c.arg("decay", 0.95F), epsilon = c.arg("epsilon", 1e-5F);
+    for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
+    const std::vector<size_t> at = places(c, 0, sparse ? 3 : -1, c.x(grad).size());
+    for (size_t i = 0; i < at.size(); ++i) {
+      Counted &p = c.y(0)[at[i]], &h = c.y(1)[at[i]], &d = c.y(2)[at[i]];
+      const Counted g = c.x(grad).v[i];
+      h = decay * h + (1 - decay) * (g * g);
+      const Counted step = sqrt(d + epsilon) / sqrt(h + epsilon) * g;
+      p += c.x(grad + 1).v[0] * step;
+      d = decay * d + (1 - decay) * (step * step);
+    }
+  };
+}
+
+// Inputs are param, seq_b, [indices,] grad, lr.
+Reference wngrad(bool sparse) {
+  return [=](CountedCall& c) {
+    const int grad = sparse ? 3 : 2;
+    for (int o = 0; o < 2; ++o) c.y(o) = c.x(o).v;
+    Counted& b = c.y(1)[0];
+    const Counted root = b + c.arg("epsilon", 1e-5F), rate = c.x(grad + 1).v[0] / root;
+    const std::vector<size_t> at = places(c, 0, sparse ? 2 : -1, c.x(grad).size());
+    Counted squares;
+    for (size_t i = 0; i < at.size(); ++i) {
+      const Counted g = c.x(grad).v[i], step = rate * g;
+      squares += g * g;
+      c.y(0)[at[i]] += step;
+      if (c.wants(3)) c.y(3)[i] = step;
+    }
+    b += squares / (sparse ? b : root);
+    if (c.wants(2)) c.y(2)[0] = rate;
+  };
+}
+
+void lars(CountedCall& c) {
+  Counted x, dx;
+  for (const Counted& v : c.x(0).v) x += v * v;
+  for (const Counted& v : c.x(1).v) dx += v * v;
+  x = sqrt(x), dx = sqrt(dx);
+  const Counted own = c.x(3).v[0] / (dx / x + c.x(2).v[0] + c.arg("offset", 0.5F));
+  c.y(0)[0] = max(min(x > 0 ? own : 1, c.x(4).v[0]), c.arg("lr_min", 0.02F));
+}
+
+void decay_adagrad(CountedCall& c) {
+  const double beta1 = c.arg("beta1", 0.9F), decay = c.arg("weight_decay", 0);
+  Counted correction = 1;
+  if (c.whole("bias_correction_first", 1) != 0) correction = 1 - pow(beta1, c.x(5).v[0].value + 1);
+  for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
+  for (size_t i = 0; i < c.x(3).v.size(); ++i) {
+    Counted &p = c.y(0)[i], &m1 = c.y(1)[i], &m2 = c.y(2)[i];
+    const Counted g = c.x(3).v[i];
+    m1 = beta1 * m1 + (1 - beta1) * g;
+    m2 += g * g;
+    Counted direction = m1 / correction / (sqrt(m2) + c.arg("epsilon", 1e-5F));
+    if (decay != 0) direction += decay * p;
+    p += c.x(4).v[0] * direction;
+  }
+}
+
 // Inputs are grad, momentum, lr, and where there are ones param and indices.
 void momentum(CountedCall& c) {
   const double mu = c.arg("momentum", 0);
@@ -204,6 +267,12 @@ void add_optimizer_references(References& r) {
   r["Adagrad"] = adagrad(false);
   r["SparseAdagrad"] = adagrad(true);
   r["RowWiseSparseAdagrad"] = row_wise_adagrad;
+  r["Adadelta"] = adadelta(false);
+  r["SparseAdadelta"] = adadelta(true);
+  r["Wngrad"] = wngrad(false);
+  r["SparseWngrad"] = wngrad(true);
+  r["Lars"] = lars;
+  r["DecayAdagrad"] = decay_adagrad;
   r["MomentumSGD"] = r["MomentumSGDUpdate"] = r["SparseMomentumSGDUpdate"] = momentum;
   r["RmsProp"] = rms_prop;
   r["LearningRate"] = [](CountedCall& c) { c.y(0)[0] = c.arg("base_lr", 0) * multiplier(c, c.x(0).v[0]); };

@@ -71,6 +71,25 @@ TEST(Adam, GivesWhatItMultipliesByTheRate) {
             "");
 }
 
+TEST(DecayAdagrad, IsThatOfThePublicFormat) {
+  const Feeds feeds = {{"p", Tensor::of<float>({2}, {1, 2})},        {"m1", Tensor::of<float>({2}, {0.3F, 0.4F})},
+                       {"m2", Tensor::of<float>({2}, {0.5F, 0.6F})}, {"g", Tensor::of<float>({2}, {0.5F, -0.6F})},
+                       {"lr", Tensor::of<float>({1}, {-0.1F})},      {"iter", Tensor::of<int64_t>({1}, {3})}};
+  const auto run = [&](float decay, int correction) {
+    return run_op_on(make_op("DecayAdagrad", {"p", "m1", "m2", "g", "lr", "iter"}, {"p", "m1", "m2"},
+                             {make_arg("epsilon", 0.01F), make_arg("weight_decay", decay),
+                              make_arg("bias_correction_first", correction)}),
+                     feeds);
+  };
+  EXPECT_EQ(compare(run(0, 0)[0], Tensor::of<float>({2}, {0.96347135F, 1.9696907F}), 1e-6), "");
+  EXPECT_EQ(compare(run(0.1F, 0)[0], Tensor::of<float>({2}, {0.95347136F, 1.9496907F}), 1e-6), "");
+  EXPECT_EQ(compare(run(0, 1)[0], Tensor::of<float>({2}, {0.8937813F, 1.9118661F}), 1e-6), "");
+  const auto all = run(0.1F, 1);
+  EXPECT_EQ(compare(all[0], Tensor::of<float>({2}, {0.88378125F, 1.8918661F}), 1e-6), "");
+  EXPECT_EQ(compare(all[1], Tensor::of<float>({2}, {0.32F, 0.3F}), 1e-6), "");
+  EXPECT_EQ(compare(all[2], Tensor::of<float>({2}, {0.75F, 0.96F}), 1e-6), "");
+}
+
 TEST(Adam, RunsInFloat) {
   Feeds feeds = feeds_for({5});
   const auto expected = naive(feeds);

@@ -1,0 +1,10 @@
+// The arguments of Wngrad and SparseWngrad; see wngrad.cc.
+#pragma once
+
+namespace stepnet {
+
+struct WngradArgs {
+  float epsilon = 0;
+};
+
+}  // namespace stepnet
