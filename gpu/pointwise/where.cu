@@ -1,4 +1,4 @@
-// CUDA kernel for Where. Meaning and derivative: see operators/pointwise/where.cc.
+// CUDA kernels for Where and Conditional. Meaning and derivative: see operators/pointwise/where.cc.
 #include "operators/pointwise/where.h"
 
 #include "gpu/runtime/launch.h"
@@ -18,6 +18,16 @@ void forward(const WhereArgs&, const Tensor& condition, gpu::In<T> x, gpu::In<T>
 REGISTER(where_cuda) {
   return cuda<WhereArgs>("Where", forward<float>, forward<double>, forward<float16>, forward<bfloat16>,
                          forward<int32_t>, forward<int64_t>, forward<bool>);
+}
+
+template <class T>
+void conditional(const Tensor& condition, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> z, Call& call) {
+  forward(WhereArgs(), condition, x, y, z, call);
+}
+
+REGISTER(conditional_cuda) {
+  return cuda("Conditional", conditional<float>, conditional<double>, conditional<float16>, conditional<bfloat16>,
+              conditional<int32_t>, conditional<int64_t>, conditional<bool>);
 }
 
 }  // namespace

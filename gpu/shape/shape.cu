@@ -1,4 +1,4 @@
-// CUDA kernels for Shape and Size. Meaning: see operators/shape/shape.cc.
+// CUDA kernels for Shape, Size and IsEmpty. Meaning: see operators/shape/shape.cc.
 #include "operators/shape/shape.h"
 
 #include "gpu/loops/write_integers.h"
@@ -21,6 +21,14 @@ void write_size(Call& call) {
 
 REGISTER(shape_cuda) { return cuda<ShapeArgs>("Shape", write_shape); }
 REGISTER(size_cuda) { return cuda("Size", write_size); }
+
+void write_is_empty(Call& call) {
+  const bool empty = call.in(0).size() == 0;
+  const gpu::Out<bool> to = gpu::out_span<bool>(call.out(0));
+  gpu::each(call, 1, [=] __device__(size_t) { to[0] = empty; });
+}
+
+REGISTER(is_empty_cuda) { return cuda("IsEmpty", write_is_empty); }
 
 }  // namespace
 }  // namespace stepnet::gpu_shape

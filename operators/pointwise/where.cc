@@ -73,5 +73,40 @@ REGISTER(where) {
       .derivative("Y", derivative_y);
 }
 
+// Conditional: Where with broadcast_on_rows, by its name in the public format.
+
+const WhereArgs kByRows{.enable_broadcast = false, .broadcast_on_rows = true};
+
+template <class T>
+void conditional(In<bool> c, In<T> x, In<T> y, Out<T> z) {
+  forward(kByRows, c, x, y, z);
+}
+
+Gradient conditional_derivative(Formula& f, bool of_true) {
+  const Value dz = f.dy("DataO"), zeros = f.op("ZerosLike", {dz});
+  return f.op("Where", {f.x("Condition"), of_true ? dz : zeros, of_true ? zeros : dz},
+              {make_arg("broadcast_on_rows", true)});
+}
+
+REGISTER(conditional) {
+  return op("Conditional")
+      .doc("Takes each row from one of two tensors, as a third one says.")
+      .input("Condition", "[rows]")
+      .types({DType::boolean})
+      .input("DataT", "[rows, ...], where the condition is true")
+      .input("DataF", "like DataT, where it is false")
+      .output("DataO", "like DataT", like("DataT"))
+      .shape([](const NoArgs&, ShapeCall& c) { infer(kByRows, c); })
+      .rowwise([](const NoArgs&, const ShapeCall&) { return 1; })
+      .example({"Condition=bool,3:1,0,1", "DataT=3,2", "DataF=3,2"})
+      .cpu_for<float>(conditional<float>)
+      .cpu_for<double>(conditional<double>)
+      .cpu_for<int32_t>(conditional<int32_t>)
+      .cpu_for<int64_t>(conditional<int64_t>)
+      .cpu_for<bool>(conditional<bool>)
+      .derivative("DataT", [](Formula& f) { return conditional_derivative(f, true); })
+      .derivative("DataF", [](Formula& f) { return conditional_derivative(f, false); });
+}
+
 }  // namespace
 }  // namespace stepnet::cpu_where

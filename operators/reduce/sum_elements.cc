@@ -1,6 +1,9 @@
 // SumElements: the sum or the mean of all elements, a scalar. dX = dY, or dY / n, everywhere; of X only the shape is
 // read. SumSqrElements: the same of the squares. dX = 2 X dY, or 2 X dY / n; the gradient of SumElements brings dY to
 // X's shape.
+//
+// LpNorm: the sum of absolute values, or, for p of 2, of squares, which is no norm but is called so in the public
+// format. dX = sign(X) dY, or 2 X dY, divided by the number of elements for an average. It reads X.
 
 #include "operators/reduce/sum_elements.h"
 
@@ -88,6 +91,74 @@ REGISTER(sum_sqr_elements) {
       .precision(Precision::float32)
       .cpu(squares<float>, squares<double>)
       .derivative("X", derivative_of_squares);
+}
+
+template <class T>
+void lp_norm(const LpNormArgs& a, In<T> x, Out<T> y) {
+  double sum = 0;
+  for (const T v : x) sum += lp_term(a.p, static_cast<double>(v));
+  y[0] = static_cast<T>(sum / sum_divisor(a, x.size()));
+}
+
+template <class T>
+void lp_norm_gradient(const LpNormArgs& a, In<T> x, In<T> dy, Out<T> dx) {
+  const T share = static_cast<T>(dy[0] / sum_divisor(a, x.size()));
+  for (size_t i = 0; i < dx.size(); ++i) dx[i] = lp_slope(a.p, x[i]) * share;
+}
+
+void infer_lp_norm(const LpNormArgs&, ShapeCall& c) {
+  if (c.known(0)) c.set(0, c.dtype(0), Shape{1});
+}
+
+// As small operators over X and dY, which has a dimension and is made a scalar first.
+std::vector<Value> lp_gradient_body(Formula& f) {
+  const auto& a = f.args<LpNormArgs>();
+  const Value x = f.x("X"), dy = f.op("SumElements", {f.x("dY")});
+  const Value share = f.op("SumElementsGradient", {x, dy}, {make_arg("average", a.average)});
+  return {f.op("Mul", {share, a.p == 2 ? f.op("Add", {x, x}) : f.op("Sign", {x})})};
+}
+
+OpBuilder<LpNormArgs>& add_lp_args(OpBuilder<LpNormArgs>& b) {
+  return b
+      .arg("p", &LpNormArgs::p, int64_t{2}, "1: absolute values are added; 2: squares",
+           ArgCheck<int64_t>([](const int64_t& p) { return std::string(p == 1 || p == 2 ? "" : "must be 1 or 2"); }))
+      .arg("average", static_cast<bool LpNormArgs::*>(&SumArgs::average), false, "divide by the number of elements");
+}
+
+REGISTER(lp_norm) {
+  auto spec = op<LpNormArgs>("LpNorm");
+  return add_lp_args(spec)
+      .doc("The sum of the absolute values, or with p of 2 of the squares, of all elements.")
+      .input("X", "any shape")
+      .output("Y", "[1], the sum")
+      .shape(infer_lp_norm)
+      .example({"X=2,3"})
+      .example({"X=4"}, {"p=1"})
+      .example({"X=4"}, {"p=1", "average=true"})
+      .example({"X=2,3"}, {"average=true"})
+      .flops([](const LpNormArgs& a, const ShapeCall& c) {
+        return static_cast<double>(a.p) * input_size(c, 0) + (a.average ? 1 : 0);
+      })
+      .precision(Precision::float32)
+      .cpu(lp_norm<float>, lp_norm<double>)
+      .derivative("X", [](Formula& f) {
+        return f.op("LpNormGradient", {f.x("X"), f.dy("Y")}, f.forward_args());
+      });
+}
+
+REGISTER(lp_norm_gradient) {
+  auto spec = op<LpNormArgs>("LpNormGradient");
+  return add_lp_args(spec)
+      .doc("Gradient of LpNorm. Of an element of 0 it is 0.")
+      .input("X", "LpNorm's input")
+      .input("dY", "one number")
+      .output("dX", "like X")
+      .shape([](const LpNormArgs& a, ShapeCall& c) { infer_gradient(a, c); })
+      .flops([](const LpNormArgs& a, const ShapeCall& c) {
+        return static_cast<double>(a.p) * input_size(c, 0) + (a.average ? 1 : 0);
+      })
+      .cpu(lp_norm_gradient<float>, lp_norm_gradient<double>)
+      .composed(lp_gradient_body);
 }
 
 }  // namespace

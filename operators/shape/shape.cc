@@ -1,5 +1,5 @@
-// Shape: the sizes of X's dimensions, or of those in `axes`. Size: the number of X's elements. Of X only the shape is
-// read. No derivative: the results do not depend on X's values.
+// Shape: the sizes of X's dimensions, or of those in `axes`. Size: the number of X's elements. IsEmpty: whether it has
+// none. Of X only the shape is read. No derivative: the results do not depend on X's values.
 
 #include "operators/shape/shape.h"
 
@@ -25,6 +25,10 @@ void write_shape(const ShapeArgs& args, Call& call) {
 void infer_size(const NoArgs&, ShapeCall& call) { call.set(0, DType::int64, Shape{}); }
 
 void write_size(Call& call) { call.out_span<int64_t>(0)[0] = call.in(0).size(); }
+
+void infer_is_empty(const NoArgs&, ShapeCall& call) { call.set(0, DType::boolean, Shape{}); }
+
+void write_is_empty(Call& call) { call.out_span<bool>(0)[0] = call.in(0).size() == 0; }
 
 REGISTER(shape) {
   return op<ShapeArgs>("Shape")
@@ -54,6 +58,21 @@ REGISTER(size) {
       .cpu(write_size)
       .example({"X=2,3"})
       .example({"X="})
+      .stop_gradient();
+}
+
+REGISTER(is_empty) {
+  return op("IsEmpty")
+      .doc("Whether a tensor has no elements.")
+      .input("tensor", "any tensor; its values are not read")
+      .any_type()
+      .shape_only()
+      .output("is_empty", "one bool")
+      .types({DType::boolean})
+      .shape(infer_is_empty)
+      .cpu(write_is_empty)
+      .example({"tensor=2,3"})
+      .example({"tensor=2,0"})
       .stop_gradient();
 }
 

@@ -157,5 +157,36 @@ TEST_F(GpuTest, LearningRatesOfThePublicFormat) {
   check("compositeCyclical", {constant, linear, make_arg("cyclical_max_lr", 2.0F), make_arg("cyclical_step_size", 3)});
 }
 
+TEST_F(GpuTest, MoreOptimizers) {
+  Feeds feeds = {{"p", normal<float>({40, 30}, 1)},         {"h", uniform<float>({40, 30}, 0, 2, 2)},
+                 {"d", uniform<float>({40, 30}, 0, 2, 3)},  {"g", normal<float>({40, 30}, 4)},
+                 {"lr", Tensor::of<float>({1}, {-0.125F})}, {"iter", Tensor::of<int64_t>({1}, {4})},
+                 {"i", integers<int64_t>({90}, 0, 39)},     {"gs", normal<float>({90, 30}, 5)},
+                 {"b", Tensor::of<float>({1}, {2})},        {"wd", Tensor::of<float>({1}, {0.1F})}};
+  for (const OperatorDef& def : {
+           make_op("Adadelta", {"p", "h", "d", "g", "lr"}, {"p", "h", "d"}),
+           make_op("SparseAdadelta", {"p", "h", "d", "i", "gs", "lr"}, {"p", "h", "d"}),
+           make_op("Wngrad", {"p", "b", "g", "lr"}, {"p", "b", "rate", "update"}),
+           make_op("SparseWngrad", {"p", "b", "i", "gs", "lr"}, {"p", "b"}),
+           make_op("DecayAdagrad", {"p", "h", "d", "g", "lr", "iter"}, {"p", "h", "d"}),
+           make_op("Lars", {"p", "g", "wd", "b", "b"}, {"rate"}),
+       })
+    EXPECT_EQ(compare_devices(def, feeds, 1e-5), "") << def.type();
+}
+
+TEST_F(GpuTest, PathsNormsAndRows) {
+  const Feeds scores = {{"P", normal<float>({30, 7})}, {"T", normal<float>({7, 7}, 2)}};
+  EXPECT_EQ(compare_devices(make_op("ViterbiPath", {"P", "T"}, {"path"}), scores, 0), "");
+  for (const int p : {1, 2}) {
+    const std::vector<Argument> args = {make_arg("p", p), make_arg("average", 1)};
+    const Feeds feeds = {{"X", normal<double>({3000})}, {"dY", normal<double>({1})}};
+    EXPECT_EQ(compare_devices(make_op("LpNorm", {"X"}, {"Y"}, args), feeds, 1e-12), "");
+    EXPECT_EQ(compare_devices(make_op("LpNormGradient", {"X", "dY"}, {"dX"}, args), feeds, 1e-14), "");
+  }
+  const Feeds rows = {{"C", integers<bool>({9}, 0, 1)}, {"X", normal<float>({9, 4})}, {"Y", normal<float>({9, 4}, 2)}};
+  EXPECT_EQ(compare_devices(make_op("Conditional", {"C", "X", "Y"}, {"Z"}), rows, 0), "");
+  EXPECT_EQ(compare_devices(make_op("IsEmpty", {"X"}, {"Y"}), rows, 0), "");
+}
+
 }  // namespace
 }  // namespace stepnet::testing::reductions_test

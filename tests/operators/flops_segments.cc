@@ -123,6 +123,27 @@ void gather_padding(CountedCall& c) {
   }
 }
 
+void viterbi_path(CountedCall& c) {
+  const int64_t steps = c.x(0).shape[0], labels = c.x(0).shape[1];
+  std::vector<Numbers> best(static_cast<size_t>(steps), Numbers(static_cast<size_t>(labels)));
+  std::vector<std::vector<size_t>> from(static_cast<size_t>(steps), std::vector<size_t>(static_cast<size_t>(labels)));
+  for (size_t n = 0; n < best.size(); ++n)
+    for (size_t j = 0; j < best[n].size(); ++j) {
+      const Counted own = c.x(0).v[n * best[n].size() + j];
+      best[n][j] = own;
+      for (size_t i = 0; n > 0 && i < best[n].size(); ++i) {
+        const Counted way = best[n - 1][i] + c.x(1).v[i * best[n].size() + j];
+        if (i == 0 || way > best[n][j]) best[n][j] = way, from[n][j] = i;
+      }
+      if (n > 0) best[n][j] += own;
+    }
+  if (steps == 0) return;
+  size_t label = 0;
+  for (size_t j = 1; j < best.back().size(); ++j)
+    if (best.back()[j] > best.back()[label]) label = j;
+  for (size_t n = best.size(); n-- > 0; label = from[n][label]) c.y(0)[n] = static_cast<double>(label);
+}
+
 }  // namespace
 
 void add_segment_references(References& r) {
@@ -149,6 +170,7 @@ void add_segment_references(References& r) {
     if (c.text("mode") == "edge" || c.text("mode") == "reflect") adds_up(0)(c);
   };
   r["SparseToDense"] = sparse_to_dense;
+  r["ViterbiPath"] = viterbi_path;
   r["ScatterWeightedSum"] = scatter_weighted_sum;
   r["GatherPadding"] = gather_padding;
 }

@@ -174,6 +174,18 @@ void add_sum_references(References& r) {
   r["ReduceL2Gradient"] = l2_gradient;
   r["SumElements"] = [=](CountedCall& c) { sum_all(c, averages(c), same); };
   r["SumSqrElements"] = [=](CountedCall& c) { sum_all(c, averages(c), square); };
+  r["LpNorm"] = [=](CountedCall& c) {
+    const bool squares = c.whole("p", 2) == 2;
+    sum_all(c, averages(c), [squares](Counted x) { return squares ? x * x : abs(x); });
+  };
+  r["LpNormGradient"] = [](CountedCall& c) {
+    Counted share = c.x(1).v[0];
+    if (averages(c)) share = share / std::max(1.0, static_cast<double>(c.out[0].size()));
+    for (size_t i = 0; i < c.y(0).size(); ++i) {
+      const Counted x = c.x(0).v[i];
+      c.y(0)[i] = (c.whole("p", 2) == 2 ? x + x : x > 0 ? Counted(1) : x < 0 ? Counted(-1) : Counted()) * share;
+    }
+  };
   r["SumElementsGradient"] = [](CountedCall& c) { share_of_all(c, averages(c)); };
   r["AveragedLoss"] = [=](CountedCall& c) { sum_all(c, true, same); };
   r["AveragedLossGradient"] = [](CountedCall& c) { share_of_all(c, true); };

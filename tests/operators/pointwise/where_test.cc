@@ -80,5 +80,19 @@ TEST(Where, BadInputIsNamed) {
   EXPECT_NE(error(feeds, {}).find("input \"C\" (C) must be bool, but is float[2]"), std::string::npos);
 }
 
+// As Caffe2 1.10 gives it.
+TEST(Conditional, TakesRows) {
+  const OperatorDef def = make_op("Conditional", {"C", "X", "Y"}, {"Z"});
+  const Feeds feeds = {{"C", Tensor::of<bool>({2}, {true, false})},
+                       {"X", Tensor::of<double>({2, 2}, {1, 2, 3, 4})},
+                       {"Y", Tensor::of<double>({2, 2}, {-1, -2, -3, -4})}};
+  EXPECT_EQ(compare(run_op_on(def, feeds)[0], Tensor::of<double>({2, 2}, {1, 2, -3, -4}), 0), "");
+  EXPECT_EQ(check_gradient(def, feeds, {"X", "Y"}), "");
+  Feeds other = feeds;
+  other[0].second = Tensor::of<bool>({3}, {true, false, true});
+  EXPECT_NE(error_of([&] { run_op_on(def, other); }).find("one element for each row of X [2, 2], but is [3]"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing::where_test

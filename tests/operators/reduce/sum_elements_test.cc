@@ -31,5 +31,39 @@ TEST(SumElements, TheGivenGradientIsOneNumber) {
             std::string::npos);
 }
 
+// As Caffe2 1.10 gives them.
+TEST(LpNorm, IsASumOfPowers) {
+  const Feeds feeds = {{"X", Tensor::of<double>({3}, {1, -3, 0})}, {"dY", Tensor::of<double>({1}, {3})}};
+  const auto run = [&](int p, bool average) {
+    const std::vector<Argument> args = {make_arg("p", p), make_arg("average", average)};
+    return std::pair{run_op_on(make_op("LpNorm", {"X"}, {"Y"}, args), feeds)[0],
+                     run_op_on(make_op("LpNormGradient", {"X", "dY"}, {"dX"}, args), feeds)[0]};
+  };
+  const auto check = [&](int p, bool average, double sum, double of_first, double of_second) {
+    const auto [y, dx] = run(p, average);
+    EXPECT_EQ(compare(y, Tensor::of<double>({1}, {sum}), 1e-14), "") << p << average;
+    EXPECT_EQ(compare(dx, Tensor::of<double>({3}, {of_first, of_second, 0}), 1e-14), "") << p << average;
+  };
+  check(1, false, 4, 3, -3);
+  check(1, true, 4.0 / 3, 1, -1);
+  check(2, false, 10, 6, -18);
+  check(2, true, 10.0 / 3, 2, -6);
+}
+
+TEST(LpNorm, Gradients) {
+  for (const int p : {1, 2})
+    for (const bool average : {false, true})
+      for (const Shape& shape : {Shape{4}, Shape{2, 3}, Shape{0}}) {
+        const std::vector<Argument> args = {make_arg("p", p), make_arg("average", average)};
+        const Feeds feeds = {{"X", normal<double>(shape)}, {"dY", normal<double>({1}, 2)}};
+        EXPECT_EQ(check_gradient(make_op("LpNorm", {"X"}, {"Y"}, args), feeds, {"X"}), "");
+        EXPECT_EQ(check_gradient(make_op("LpNormGradient", {"X", "dY"}, {"dX"}, args), feeds, {"X", "dY"}), "");
+      }
+  EXPECT_NE(error_of([] {
+              run_op_on(make_op("LpNorm", {"X"}, {"Y"}, {make_arg("p", 3)}), {{"X", normal<float>({2})}});
+            }).find("argument \"p\" must be 1 or 2, but is 3"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing::sum_elements_test

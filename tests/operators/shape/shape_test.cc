@@ -32,5 +32,12 @@ TEST(ShapeOperator, RefusesAnAxisThatIsNotThere) {
   EXPECT_NE(text.find("axis 2 is out of range for 2 dimensions"), std::string::npos) << text;
 }
 
+TEST(IsEmpty, SaysSo) {
+  const OperatorDef def = make_op("IsEmpty", {"X"}, {"Y"});
+  EXPECT_TRUE(run_op_on(def, {{"X", normal<float>({0, 2})}})[0].item<bool>());
+  EXPECT_FALSE(run_op_on(def, {{"X", integers<int32_t>({3}, 0, 1)}})[0].item<bool>());
+  EXPECT_EQ(run_op_on(def, {{"X", normal<float>({})}})[0].str(), "bool[]");
+}
+
 }  // namespace
 }  // namespace stepnet::testing::shape_test
