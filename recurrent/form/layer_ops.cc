@@ -138,7 +138,8 @@ class Writer {
       def.set_lengths(lengths());
       op.add_input(lengths());
     }
-    if (op.output_size() == 0) return;      // nobody reads it
+    if (op.output_size() == 0) return;  // nobody reads it
+    add_sizes(d, op);
     if (!d.all.empty() && has_lengths()) {  // an output that is no state is zero behind the end of a sample
       def.add_output()->set_inner(d.in("h"));
       def.mutable_output(0)->set_outer(d.all);
@@ -162,6 +163,21 @@ class Writer {
       state.set_last(name);
       op.add_output(name);
     }
+  }
+
+  // What the network checks its inputs by, so that a mistake is told in the words of this operator. The weights become
+  // inputs in the order in which the step net reads them.
+  void add_sizes(const Direction& d, OperatorDef& op) const {
+    const bool cut = cell_ == "GRU" && !args_.linear_before_reset;  // w_hh and b_hh, which the step net does not read
+    const auto id = [&](int i) {
+      if (cut && i % 2 == 1) return int64_t{-1};
+      return static_cast<int64_t>(std::ranges::find(op.input(), weight(d, i)) - op.input().begin());
+    };
+    for (const int i : {0, 2, 1, 3})
+      if (id(i) == op.input_size()) op.add_input(weight(d, i));
+    *op.add_arg() = make_arg("layer_hidden", args_.hidden);
+    *op.add_arg() = make_arg("layer_gates", int64_t{cell_ == "LSTM" ? 4 : cell_ == "GRU" ? 3 : 1});
+    *op.add_arg() = make_arg("layer_weights", std::vector<int64_t>{id(0), id(1), id(2), id(3)});
   }
 
   void write_step(const Direction& d, NetDef& step) {

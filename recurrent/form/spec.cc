@@ -142,9 +142,14 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg(
       "memory_budget_bytes", &A::memory_budget_bytes, std::optional<int64_t>{},
       "the most bytes that a forward and backward pass take beside inputs and given gradients; segments are chosen so");
+  b.arg("layer_hidden", &A::layer_hidden, int64_t{0},
+        "H of the RNN, GRU or LSTM that this was written for: sequence, states and weights are checked by it; 0: none",
+        at_least(0));
+  b.arg("layer_gates", &A::layer_gates, int64_t{1}, "how many rows its weights have for each of H", at_least(1));
+  b.arg("layer_weights", &A::layer_weights, Ints{}, "the inputs that are its w_ih, w_hh, b_ih and b_hh; -1: none is");
   b.own_args({"disabled_passes", "zero_state_ranks", "zero_state_sizes", "more_sequences", "output_internal",
               "output_external", "output_grads", "reverse", "sequence_lengths_id", "segment_steps", "segment_room",
-              "memory_budget_bytes"});
+              "memory_budget_bytes", "layer_hidden", "layer_gates", "layer_weights"});
   for (const char* name : {"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug"})
     b.accepts(name, "it chooses how timesteps are run, not what they compute");
   b.accepts("num_workspaces", "memory of timesteps is planned");
@@ -266,6 +271,8 @@ void parse_extensions(const RecurrentArgs& args, int inputs, RecurrentSpec& spec
   require(!args.memory_budget_bytes || (args.segment_steps == 0 && args.segment_room == -1),
           "\"memory_budget_bytes\" chooses segments, so \"segment_steps\" and \"segment_room\" cannot be given, too");
   spec.memory_budget = args.memory_budget_bytes;
+  for (const int64_t i : args.layer_weights)
+    require(i >= -1 && i < inputs, "\"layer_weights\" has {}, but the operator has inputs 0 to {}", i, inputs - 1);
 }
 
 }  // namespace stepnet

@@ -44,6 +44,8 @@ struct RecurrentArgs {
   int64_t sequence_lengths_id = -1;
   int64_t segment_steps = 0, segment_room = -1;
   std::optional<int64_t> memory_budget_bytes;
+  int64_t layer_hidden = 0, layer_gates = 1;
+  std::vector<int64_t> layer_weights;
   // Tells the operators of two nets apart that share one scratch blob, so that none runs what the other compiled.
   std::shared_ptr<const int> identity = std::make_shared<int>();
 };

@@ -237,6 +237,10 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   const RecurrentSpec& spec = scratch.forward_spec;
   const Tensor& sequence = tensor_input(call, 0);
   check_sequence(call.def.input(0), sequence.shape());
+  check_layer(args, [&](int i) -> const Shape* {
+    const Blob* blob = call.in[static_cast<size_t>(i)];
+    return blob && blob->is_tensor() && !blob->empty() ? &std::as_const(*blob).tensor().shape() : nullptr;
+  });
   const Shape shape = sequence.shape();
   const int64_t steps = shape[0];
   scratch.device = sequence.device();

@@ -298,7 +298,51 @@ std::vector<TensorType> infer_states(const RecurrentArgs& args, const ShapeCall&
   return types;
 }
 
+namespace {
+
+// `i`: of w_ih, w_hh, b_ih and b_hh; `inputs`: the width of the sequence, or -1.
+void check_layer_weight(const RecurrentArgs& args, int i, const Shape& given, int64_t inputs) {
+  static const char* const kNames[] = {"w_ih", "w_hh", "b_ih", "b_hh"};
+  const bool is_bias = i >= 2;
+  int64_t rows = 0;
+  if (__builtin_mul_overflow(args.layer_gates, args.layer_hidden, &rows))
+    fail("argument \"hidden\" is {}, which is too large", args.layer_hidden);
+  const int64_t columns = i == 0 ? inputs : args.layer_hidden;
+  const bool rows_fit = given.rank() >= 1 && given[0] == rows;
+  if (rows_fit && (is_bias || columns < 0 || given.size_between(1, given.rank()) == columns)) return;
+  const std::string needed =
+      is_bias ? fmt::format("[{}]", rows) : fmt::format("[{}, {}]", rows, columns < 0 ? "I" : std::to_string(columns));
+  const std::string why = i == 0 && rows_fit ? "the sequence has rows of " + std::to_string(inputs) + " values"
+                                             : fmt::format("argument \"hidden\" is {}", args.layer_hidden);
+  std::string fix;
+  if (!rows_fit && given.rank() >= 1 && given[0] > 0 && given[0] % args.layer_gates == 0)
+    fix = fmt::format("set hidden to {}, or give weights of {} rows, {} for each of {}", given[0] / args.layer_gates,
+                      rows, args.layer_gates, args.layer_hidden);
+  throw Error(fmt::format("{}, so {} must be {}, but is {}", why, kNames[i], needed, given), fix);
+}
+
+}  // namespace
+
+void check_layer(const RecurrentArgs& args, const std::function<const Shape*(int)>& shape_of) {
+  if (args.layer_hidden == 0) return;
+  const Shape* x = shape_of(0);
+  if (x && x->rank() < 3)
+    throw Error(fmt::format("the sequence must be [T, B, I], but is {}", *x),
+                x->rank() == 2 ? fmt::format("{0} timesteps of one sample are [{0}, 1, {1}]", (*x)[0], (*x)[1]) : "");
+  for (const int64_t id : args.initial_recurrent_state_ids) {
+    const Shape* initial = id < 0 ? nullptr : shape_of(static_cast<int>(id));
+    if (initial && (initial->rank() < 1 || (*initial)[initial->rank() - 1] != args.layer_hidden))
+      fail("argument \"hidden\" is {}, so an initial state must be {} wide, but is {}", args.layer_hidden,
+           args.layer_hidden, *initial);
+  }
+  const int64_t inputs = x ? x->size_between(2, x->rank()) : -1;
+  for (int i = 0; i < static_cast<int>(std::min<size_t>(args.layer_weights.size(), 4)); ++i)
+    if (const int64_t id = args.layer_weights[i]; id >= 0)
+      if (const Shape* weight = shape_of(static_cast<int>(id))) check_layer_weight(args, i, *weight, inputs);
+}
+
 void infer_outputs(const RecurrentArgs& args, ShapeCall& call) {
+  check_layer(args, [&](int i) { return i < call.inputs() && call.known(i) ? &call.shape(i) : nullptr; });
   if (!call.known(0)) return;
   require(call.shape(0).rank() >= 2, "the sequence must be [T, B, ...], not {}", call.shape(0));
   const size_t count = std::min({args.alias_src.size(), args.alias_offset.size(), static_cast<size_t>(call.outputs())});
@@ -339,6 +383,12 @@ void check_lengths(const RecurrentSpec& spec, const BlobCall& call, int64_t step
   if (spec.lengths < 0) return;
   const Tensor& lengths = tensor_input(call, spec.lengths);
   const std::string& name = call.def.input(spec.lengths);
+  const Shape& sequence = tensor_input(call, 0).shape();
+  if (sequence.rank() == 2 && lengths.rank() == 1 && lengths.dim(0) != batch)
+    throw Error(
+        fmt::format("the sequence \"{}\" is {}, {} timesteps of {} samples, but the lengths \"{}\" are those of {}",
+                    call.def.input(0), sequence, steps, batch, name, lengths.dim(0)),
+        fmt::format("vectors over time are [T, B, I]: those of one sample [{}, 1, {}]", steps, batch));
   if (lengths.dtype() != DType::int32 || !(lengths.shape() == Shape{batch}))
     fail("the lengths \"{}\" must be int32[{}], one for each sample, but are {}", name, batch, lengths);
   if (lengths.is_dry()) return;

@@ -8,6 +8,7 @@
 // Threads: one run at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -56,6 +57,10 @@ struct RowRange {
   int64_t first = 0, count = 0;
 };
 RowRange shown_rows(const StateView& view, const Tensor& state, bool reverse);
+
+// Of a network that was written for an RNN, GRU or LSTM: throws Error if its sequence, initial states or weights do not
+// fit the argument "hidden". `shape_of` is the shape of an input, or null if it is not known.
+void check_layer(const RecurrentArgs& args, const std::function<const Shape*(int)>& shape_of);
 
 // Throws Error if a sequence has another T or B than the first, or a sample's length is not from 0 to T.
 void check_more_sequences(const RecurrentSpec& spec, const BlobCall& call, const Shape& first);

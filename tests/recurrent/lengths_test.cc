@@ -161,5 +161,16 @@ TEST(Lengths, MustBeOneForEachSampleAndFitTheSequence) {
             name + "the lengths \"lengths\" must be int32[2], one for each sample, but are int64[2]");
 }
 
+// Vectors of one sample are often given as [T, I]: then it is not the lengths that are wrong.
+TEST(Lengths, OfASequenceWithoutABatchBlameTheSequence) {
+  Feeds feeds = feeds_of(4, {1, 2});
+  feeds[0].second = normal<double>({4, 3});
+  const std::string text = error_of([&] { run_in_turn(expanded_net(cell_of(false), feeds), {{feeds, {}}}); });
+  EXPECT_EQ(text.substr(0, text.find('\n')),
+            "RecurrentNetwork: the sequence \"X\" is [4, 3], 4 timesteps of 3 samples, but the lengths \"lengths\" are "
+            "those of 2");
+  EXPECT_TRUE(text.ends_with("\n  fix vectors over time are [T, B, I]: those of one sample [4, 1, 3]")) << text;
+}
+
 }  // namespace
 }  // namespace stepnet::testing::lengths_test

@@ -4,6 +4,7 @@
 
 #include "recurrent/form/layer_ops.h"
 #include "recurrent/form/short_form.h"
+#include "stepnet/net.h"
 #include "tests/recurrent/layers.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
@@ -150,6 +151,48 @@ TEST(CellOperatorsOfNets, MistakesAreNamed) {
   EXPECT_TRUE(has(text, "nonlinearity")) << text;
   text = error_of([&] { run_op_on(net_of(lstm).op(0), feeds_of(lstm, DType::float32, 2, 2)); });
   EXPECT_TRUE(has(text, "LSTM stands for several operators and does not run itself")) << text;
+}
+
+// The fact, and the fix if there is one; before a run it is the same.
+std::string size_error(const Layers& l, const std::string& blob, const Tensor& value) {
+  Feeds feeds = feeds_of(l, DType::float32, 4, 2);
+  std::map<std::string, TensorType> known;
+  for (auto& [name, given] : feeds) {
+    if (name == blob) given = value;
+    known[name] = TensorType::of(given.dtype(), given.shape());
+  }
+  const auto said = [](const std::string& text) {
+    const size_t fix = text.find("\n  fix ");
+    return text.substr(0, text.find('\n')) + (fix == text.npos ? "" : text.substr(fix));
+  };
+  NetDef net = net_of(l);
+  const std::string running = said(error_of([&] { run_forward(net, feeds); }));
+  expand_recurrent(net);
+  EXPECT_EQ(said(error_of([&] { infer_net(net, known); })), running);
+  return running;
+}
+
+TEST(CellOperatorsOfNets, SizesThatDoNotFitAreNamed) {
+  const Layers lstm{.cell = CellKind::lstm}, zeros{.cell = CellKind::lstm, .initial = false};
+  const Layers gru{.cell = CellKind::gru, .layers = 2, .linear_before_reset = false};
+  const std::string name = "RecurrentNetwork: argument \"hidden\" is 3, so ";
+  EXPECT_EQ(size_error(zeros, "weight_hh_l0", normal<float>({8, 2})),
+            name +
+                "w_hh must be [12, 3], but is [8, 2]\n  fix set hidden to 2, or give weights of 12 rows, 4 for each "
+                "of 3");
+  EXPECT_EQ(size_error(lstm, "weight_ih_l0", normal<float>({10, 2})), name + "w_ih must be [12, 2], but is [10, 2]");
+  EXPECT_EQ(size_error(lstm, "weight_hh_l0", normal<float>({12, 4})), name + "w_hh must be [12, 3], but is [12, 4]");
+  EXPECT_EQ(size_error(lstm, "bias_hh_l0", normal<float>({3})), name + "b_hh must be [12], but is [3]");
+  EXPECT_EQ(size_error(lstm, "c0", normal<float>({1, 2, 4})),
+            name + "an initial state must be 3 wide, but is [1, 2, 4]");
+  EXPECT_EQ(size_error(gru, "bias_ih_l0", normal<float>({12})),
+            name + "b_ih must be [9], but is [12]\n  fix set hidden to 4, or give weights of 9 rows, 3 for each of 3");
+  EXPECT_EQ(size_error(lstm, "weight_ih_l0", normal<float>({12, 5})),
+            "RecurrentNetwork: the sequence has rows of 2 values, so w_ih must be [12, 2], but is [12, 5]");
+  EXPECT_EQ(
+      size_error(lstm, "X", normal<float>({7, 2})),
+      "RecurrentNetwork: the sequence must be [T, B, I], but is [7, 2]\n  fix 7 timesteps of one sample are [7, 1, "
+      "2]");
 }
 
 TEST(CellOperatorsOfNets, TheExampleIsAccepted) {
