@@ -6,7 +6,8 @@
 namespace stepnet::cpu_fc {
 namespace {
 
-// FC: Y = X W^T + b, with X flattened to [M, K] before `axis` and W to [N, K] before `axis_w`.
+// FC: Y = X W^T + b, with X flattened to [M, K] before `axis` and W to [N, K] before `axis_w`. Without b, the product
+// alone.
 //
 // dX = dY W, dW = dY^T X, db = the sum of dY over its M rows. Each reads only the values in its formula: what needs
 // dX alone need not keep X.
@@ -21,15 +22,17 @@ OpBuilder<Args>& declare(OpBuilder<Args>& b, const char* axis, const char* axis_
 REGISTER(fc) {
   auto b = op<FcArgs>("FC");
   declare(b, "X is flattened to a matrix whose rows are the dimensions before this one", "the same for W")
-      .doc("Fully connected layer: Y = X W^T + b.")
+      .doc("Fully connected layer: Y = X W^T + b, or without b the product alone.")
       .input("X", "[M, K] after flattening")
       .input("W", "[N, K] after flattening")
-      .input("b", "[N]");
+      .input("b", "[N]")
+      .optional();
   return declare_fc_output(b)
       .precision(Precision::half)
       .example({"X=2,3", "W=4,3", "b=4"})
       .example({"X=2,3,2", "W=4,2", "b=4"}, {"axis=2"})
       .example({"X=2,3,2", "W=2,2,6", "b=4"}, {"axis=1", "axis_w=2"})
+      .example({"X=2,3", "W=4,3"})
       .example({"X=0,3", "W=1,3", "b=1"})
       .derivatives({"X", "W", "b"}, [](Formula& f) { return fc_derivatives(f, "FCGradient"); });
 }
@@ -54,15 +57,17 @@ REGISTER(fc_gradient) {
 REGISTER(fc_transposed) {
   auto b = op<FcTransposedArgs>("FCTransposed");
   declare(b, "X is flattened to a matrix whose rows are the dimensions before this one", "the same for W")
-      .doc("Fully connected layer whose weights are [K, N]: Y = X W + b.")
+      .doc("Fully connected layer whose weights are [K, N]: Y = X W + b, or without b the product alone.")
       .input("X", "[M, K] after flattening")
       .input("W", "[K, N] after flattening")
-      .input("b", "[N]");
+      .input("b", "[N]")
+      .optional();
   return declare_fc_output(b)
       .precision(Precision::half)
       .example({"X=2,3", "W=3,4", "b=4"})
       .example({"X=2,3,2", "W=2,4", "b=4"}, {"axis=2"})
       .example({"X=2,3,2", "W=3,2,4", "b=4"}, {"axis=1", "axis_w=2"})
+      .example({"X=2,3", "W=3,4"})
       .example({"X=1,0", "W=0,3", "b=3"})
       .derivatives({"X", "W", "b"}, [](Formula& f) { return fc_derivatives(f, "FCTransposedGradient"); });
 }

@@ -16,6 +16,8 @@ int64_t axis_of(const OperatorDef& op) {
   return axis ? axis->i() : 1;
 }
 
+bool has_bias(const OperatorDef& op) { return op.input_size() > 2 && !op.input(2).empty(); }
+
 class Merger {
  public:
   Merger(const NetDef& step, const MergeUse& use) : step_(step), storage_(step), use_(use) {}
@@ -46,19 +48,20 @@ class Merger {
 
   // An FC by weights from outside, whose input has one value and whose output nobody writes twice.
   bool may_merge(const OperatorDef& op) const {
-    if (op.type() != "FC" || op.input_size() != 3 || op.output_size() != 1) return false;
+    if (op.type() != "FC" || op.input_size() < 2 || op.output_size() != 1) return false;
     const bool plain = std::ranges::all_of(op.arg(), [](const Argument& a) { return a.name() == "axis" && a.has_i(); });
-    return plain && storage_.writers(op.input(0)) <= 1 && is_parameter(op.input(1)) && is_parameter(op.input(2)) &&
-           storage_.writers(op.output(0)) == 1 && use_.kept.count(op.output(0)) == 0;
+    return plain && storage_.writers(op.input(0)) <= 1 && is_parameter(op.input(1)) &&
+           (!has_bias(op) || is_parameter(op.input(2))) && storage_.writers(op.output(0)) == 1 &&
+           use_.kept.count(op.output(0)) == 0;
   }
 
-  // Operators that read the same input in the same way, in order.
+  // Operators that read the same input in the same way, in order; those with a bias apart from those without.
   std::vector<std::vector<int>> find_groups() const {
-    std::map<std::tuple<std::string, int64_t, std::string>, std::vector<int>> groups;
+    std::map<std::tuple<std::string, int64_t, bool, std::string>, std::vector<int>> groups;
     for (int i = 0; i < step_.op_size(); ++i) {
       const OperatorDef& op = step_.op(i);
       if (!may_merge(op)) continue;
-      groups[{op.input(0), axis_of(op), op.device_option().SerializeAsString()}].push_back(i);
+      groups[{op.input(0), axis_of(op), has_bias(op), op.device_option().SerializeAsString()}].push_back(i);
     }
     std::vector<std::vector<int>> result;
     for (auto& [key, group] : groups) result.push_back(std::move(group));
@@ -83,7 +86,7 @@ class Merger {
     OperatorDef& product = *result.step.add_op();
     product = first;
     product.set_input(1, join(group, 1, first.input(1) + "_merged", result));
-    product.set_input(2, join(group, 2, first.input(2) + "_merged", result));
+    if (has_bias(first)) product.set_input(2, join(group, 2, first.input(2) + "_merged", result));
     product.set_output(0, use_.fresh(first.output(0) + "_merged"));
     OperatorDef& parts = *result.step.add_op();
     parts.set_type("SplitByRows");

@@ -144,7 +144,8 @@ bool add_product(NetBuilder& b) {
   const int64_t last = shape.rank() > 1 ? b.fixed_size(x, shape.rank() - 1) : -1;
   if (last < 1) return false;
   const int64_t width = 2 + b.dice.below(5);
-  const Names in = {x, b.parameter({width, last}), b.parameter({width})};
+  Names in = {x, b.parameter({width, last})};
+  if (b.dice.chance(0.8)) in.push_back(b.parameter({width}));
   return b.add(make_op("FC", in, {b.output_name(in)}, {make_arg("axis", shape.rank() - 1)}));
 }
 

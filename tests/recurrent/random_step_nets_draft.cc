@@ -149,8 +149,9 @@ void emit_to(Draft& d, const std::string& type, const std::vector<std::string>& 
 }
 
 std::string emit_product(Draft& d, const StepValue& x, int64_t width) {
-  const std::string weights = add_weights(d, width, x.width), bias = add_bias(d, width);
-  return emit(d, "FC", {x.name, weights, bias}, width, {make_arg("axis", 2)});
+  std::vector<std::string> inputs = {x.name, add_weights(d, width, x.width)};
+  if (d.dice.chance(0.8)) inputs.push_back(add_bias(d, width));
+  return emit(d, "FC", inputs, width, {make_arg("axis", 2)});
 }
 
 }  // namespace stepnet::testing

@@ -73,6 +73,18 @@ TEST(Fc, SizesOfZeroAndOne) {
       }
 }
 
+TEST(Fc, WithoutABiasIsTheProductAlone) {
+  const OperatorDef def = make_op("FC", {"X", "W"}, {"Y"}, {make_arg("axis", 2)});
+  for (const int64_t n : {0, 1, 4}) {
+    const Tensor x = normal<double>({2, 3, 5}, 1), w = normal<double>({n, 5}, 2);
+    const Tensor product = naive_fc(x, w, Tensor::zeros(DType::float64, {n}), 6, {2, 3, n});
+    EXPECT_EQ(compare(run_op_on(def, {{"X", x}, {"W", w}})[0], product, 1e-14), "");
+    EXPECT_EQ(check_gradient(def, {{"X", x}, {"W", w}}, {"X", "W"}), "");
+    const OperatorDef named = make_op("FC", {"X", "W", ""}, {"Y"}, {make_arg("axis", 2)});
+    EXPECT_EQ(compare(run_op_on(named, {{"X", x}, {"W", w}})[0], product, 1e-14), "");
+  }
+}
+
 TEST(Fc, GradientComputesWhatIsAskedFor) {
   const Feeds feeds = {
       {"X", normal<double>({3, 5}, 1)}, {"W", normal<double>({4, 5}, 2)}, {"dY", normal<double>({3, 4}, 3)}};
@@ -129,6 +141,14 @@ Tensor naive_fc(const Tensor& x, const Tensor& w, const Tensor& b, int64_t m, co
 TEST(FcTransposed, ForwardIsTheProductPlusBias) {
   const Tensor x = normal<double>({3, 5}, 1), w = normal<double>({5, 4}, 2), b = normal<double>({4}, 3);
   EXPECT_EQ(compare(run_op_on(fc(), {{"X", x}, {"W", w}, {"b", b}})[0], naive_fc(x, w, b, 3, {3, 4}), 1e-14), "");
+}
+
+TEST(FcTransposed, WithoutABiasIsTheProductAlone) {
+  const OperatorDef def = make_op("FCTransposed", {"X", "W"}, {"Y"});
+  const Tensor x = normal<double>({3, 5}, 1), w = normal<double>({5, 4}, 2);
+  const Tensor product = naive_fc(x, w, Tensor::zeros(DType::float64, {4}), 3, {3, 4});
+  EXPECT_EQ(compare(run_op_on(def, {{"X", x}, {"W", w}})[0], product, 1e-14), "");
+  EXPECT_EQ(check_gradient(def, {{"X", x}, {"W", w}}, {"X", "W"}), "");
 }
 
 TEST(FcTransposed, FloatIsCloseToDouble) {

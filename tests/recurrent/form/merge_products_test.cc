@@ -116,6 +116,10 @@ const std::vector<Form> kForms = {
      "Concat Concat Concat Concat | FC SplitByRows FC SplitByRows Sum"},
     {"AnotherAxis", {kU, "v = FC(h_prev, V, b) axis=-1", kHSum}, "| FC FC Sum"},
     {"AnOutputWrittenTwice", {kU, kV, "s = Sum(u, v)", "v = Tanh(s)", "h = Sum(v, h_prev)"}, "| FC FC Sum Tanh Sum"},
+    {"NoBiases", {"u = FC(h_prev, U) axis=2", "v = FC(h_prev, V) axis=2", kHSum}, "Concat | FC SplitByRows Sum"},
+    {"BiasesOfSome",
+     {kU, "v = FC(h_prev, V) axis=2", "r = FC(h_prev, U) axis=2", "h = Sum(u, v, r)"},
+     "Concat | FC FC SplitByRows Sum"},
     {"WeightsMadeInside", {"q = Sum(U, V)", "u = FC(h_prev, q, b) axis=2", kV, kHSum}, "| Sum FC FC Sum"},
 };
 
