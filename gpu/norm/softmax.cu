@@ -2,7 +2,6 @@
 #include "operators/norm/softmax.h"
 
 #include "gpu/loops/softmax_rows.h"
-#include "operators/loops/axis_rows.h"
 #include "stepnet/half.h"
 
 namespace stepnet::gpu_softmax {
@@ -14,31 +13,34 @@ using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 template <class T>
 void forward(const SoftmaxArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
-  const AxisRows rows = rows_of(a, call.in(0).shape());
-  const size_t size = static_cast<size_t>(rows.size);
-  if (size == 0 || gpu::vendor_softmax(call, rows, false, x, y)) return;
-  gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
-    const size_t first = r * size;
+  const OneAxis lines = softmax_lines(a, call.in(0).shape());
+  const auto size = static_cast<size_t>(lines.size), inner = static_cast<size_t>(lines.inner);
+  if (size == 0 || (inner == 1 && gpu::vendor_softmax(call, {lines.outer, lines.size}, false, x, y))) return;
+  gpu::each_team(call, static_cast<size_t>(lines.lines()), [=] __device__(size_t line, const gpu::Team& team) {
+    const size_t first = line / inner * size * inner + line % inner;
+    const auto at = [&](size_t i) { return first + i * inner; };
     Wide<T> most = x[first];
-    for (size_t i = team.thread; i < size; i += team.size) most = x[first + i] > most ? Wide<T>(x[first + i]) : most;
+    for (size_t i = team.thread; i < size; i += team.size) most = x[at(i)] > most ? Wide<T>(x[at(i)]) : most;
     most = team.reduce(most, [](Wide<T> p, Wide<T> q) { return p > q ? p : q; });
     Wide<T> sum = 0;
-    for (size_t i = team.thread; i < size; i += team.size) sum += exp(x[first + i] - most);
+    for (size_t i = team.thread; i < size; i += team.size) sum += exp(x[at(i)] - most);
     sum = team.sum(sum);
-    for (size_t i = team.thread; i < size; i += team.size) y[first + i] = exp(x[first + i] - most) / sum;
+    for (size_t i = team.thread; i < size; i += team.size) y[at(i)] = exp(x[at(i)] - most) / sum;
   });
 }
 
 template <class T>
 void gradient(const SoftmaxArgs& a, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
-  const AxisRows rows = rows_of(a, call.in(0).shape());
-  const size_t size = static_cast<size_t>(rows.size);
-  if (gpu::vendor_softmax_backward(call, rows, false, y, dy, dx)) return;
-  gpu::each_team(call, static_cast<size_t>(rows.count), [=] __device__(size_t r, const gpu::Team& team) {
+  const OneAxis lines = softmax_lines(a, call.in(0).shape());
+  const auto size = static_cast<size_t>(lines.size), inner = static_cast<size_t>(lines.inner);
+  if (inner == 1 && gpu::vendor_softmax_backward(call, {lines.outer, lines.size}, false, y, dy, dx)) return;
+  gpu::each_team(call, static_cast<size_t>(lines.lines()), [=] __device__(size_t line, const gpu::Team& team) {
+    const size_t first = line / inner * size * inner + line % inner, end = first + size * inner;
+    const size_t begin = first + team.thread * inner, stride = team.size * inner;
     Wide<T> dot = 0;
-    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) dot += Wide<T>(y[i]) * Wide<T>(dy[i]);
+    for (size_t i = begin; i < end; i += stride) dot += Wide<T>(y[i]) * Wide<T>(dy[i]);
     dot = team.sum(dot);
-    for (size_t i = r * size + team.thread; i < (r + 1) * size; i += team.size) dx[i] = y[i] * (dy[i] - dot);
+    for (size_t i = begin; i < end; i += stride) dx[i] = y[i] * (dy[i] - dot);
   });
 }
 

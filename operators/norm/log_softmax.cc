@@ -1,20 +1,16 @@
 // LogSoftmax: Y = X - log(sum(exp(X))) per row. X is flattened before `axis`, so a row is everything from that axis on,
-// as in Softmax. The greatest element is taken out of the sum first, so that nothing overflows.
+// as in Softmax, or a line along that axis alone. The greatest element is taken out of the sum first, so that nothing
+// overflows.
 //
 // dX = dY - exp(Y) sum(dY) per row. It reads Y, not X. Its derivatives follow from the formula.
-
-#include "operators/norm/log_softmax.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 
-#include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
-#include "operators/loops/axis_rows.h"
-#include "operators/loops/composing.h"
+#include "operators/norm/softmax_lines.h"
 
 namespace stepnet::cpu_log_softmax {
 namespace {
@@ -43,14 +39,9 @@ void log_softmax_row(In<T> x, Out<T> y) {
 }
 
 template <class T>
-void forward(const LogSoftmaxArgs& a, In<T> x, Out<T> y, Call& call) {
-  const AxisRows rows = rows_of(a, call.in(0).shape());
-  if (rows.size == 0) return;
-  auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      log_softmax_row(x.subspan(r * rows.size, rows.size), y.subspan(r * rows.size, rows.size));
-  };
-  parallel_for(rows.count, 2.0 * static_cast<double>(rows.size), std::ref(range));
+void forward(const SoftmaxArgs& a, In<T> x, Out<T> y, Call& call) {
+  each_softmax_line<T, 1>(softmax_lines(a, call.in(0).shape()), 2.0, {x.data()}, y.data(),
+                          [](const auto& in, Out<T> out) { log_softmax_row(in[0], out); });
 }
 
 template <class T>
@@ -62,63 +53,50 @@ void gradient_row(In<T> y, In<T> dy, Out<T> dx) {
 }
 
 template <class T>
-void gradient(const LogSoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call) {
-  const AxisRows rows = rows_of(a, call.in(0).shape());
-  auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t at = r * rows.size;
-      gradient_row(y.subspan(at, rows.size), dy.subspan(at, rows.size), dx.subspan(at, rows.size));
-    }
-  };
-  parallel_for(rows.count, 2.0 * static_cast<double>(rows.size), std::ref(range));
+void gradient(const SoftmaxArgs& a, In<T> y, In<T> dy, Out<T> dx, Call& call) {
+  each_softmax_line<T, 2>(softmax_lines(a, call.in(0).shape()), 2.0, {y.data(), dy.data()}, dx.data(),
+                          [](const auto& in, Out<T> out) { gradient_row(in[0], in[1], out); });
 }
 
-void infer(const LogSoftmaxArgs& a, ShapeCall& c) {
-  if (!c.known(0)) return;
-  canonical_axis(a.axis, c.shape(0).rank());
-  c.set_like(0, 0);
-}
-
-void infer_gradient(const LogSoftmaxArgs& a, ShapeCall& c) {
+void infer_gradient(const SoftmaxArgs& a, ShapeCall& c) {
   if (c.known(0) && c.known(1)) require(c.shape(0) == c.shape(1), "Y is {}, but dY {}", c.shape(0), c.shape(1));
-  infer(a, c);
+  infer_softmax(a, c);
 }
 
 std::vector<Value> gradient_body(Formula& f) {
-  using composing::by_row, composing::like_first, composing::map, composing::matrix, composing::reshaped,
-      composing::row_sums, composing::sub;
-  const Value y = matrix(f, f.x("Y"), f.args<LogSoftmaxArgs>().axis), dy = reshaped(f, f.x("dY"), y);
-  const Value share = like_first(f, "Mul", map(f, "Exp", y), row_sums(f, dy), by_row());
+  using composing::map, composing::reshaped, composing::sub;
+  const Value y = softmax_operand(f, f.x("Y")), dy = reshaped(f, f.x("dY"), y);
+  const Value share = with_lines(f, "Mul", map(f, "Exp", y), line_sums(f, dy));
   return {reshaped(f, sub(f, dy, share), f.x("Y"))};
 }
 
 std::vector<Value> body(Formula& f) {
-  using composing::by_row, composing::like_first, composing::map, composing::matrix, composing::reshaped,
-      composing::row_sums;
-  const Value x = matrix(f, f.x("X"), f.args<LogSoftmaxArgs>().axis);
-  const Value log_sum = f.op("Log", {row_sums(f, map(f, "Exp", x))});
-  return {reshaped(f, like_first(f, "Sub", x, log_sum, by_row()), f.x("X"))};
+  const Value x = softmax_operand(f, f.x("X"));
+  const Value log_sum = f.op("Log", {line_sums(f, composing::map(f, "Exp", x))});
+  return {composing::reshaped(f, with_lines(f, "Sub", x, log_sum), f.x("X"))};
 }
 
 REGISTER(log_softmax) {
-  return op<LogSoftmaxArgs>("LogSoftmax")
+  auto builder = op<SoftmaxArgs>("LogSoftmax");
+  return declare_softmax_axis(builder)
       .own()
       .doc(
-          "The logarithm of Softmax, over everything from axis on, exact also where Softmax is too small for its type.")
-      .arg("axis", &LogSoftmaxArgs::axis, 1,
-           "where a row begins, which has all dimensions from there on: with 1, [2, 3, 4] is 2 rows of 12")
+          "The logarithm of Softmax, over everything from axis on, or along axis alone, exact also where Softmax is "
+          "too "
+          "small for its type.")
       .input("X", "scores, any shape of more than axis dimensions")
       .output("Y", "logarithms of probabilities", like("X"))
       .in_place("X", "Y")
-      .shape(infer)
-      .rowwise(leading_rows<LogSoftmaxArgs>)
+      .shape(infer_softmax)
+      .rowwise(leading_rows<SoftmaxArgs>)
       .example({"X=3,4"})
       .example({"X=2,3,2"}, {"axis=2"})
       .example({"X=2,3"}, {"axis=0"})
       .example({"X=2,1"}, {"axis=-1"})
       .example({"X=2,0"})
+      .example({"X=2,3,2"}, {"single_axis=true"})
       .flops([](const auto& a, const ShapeCall& c) {
-        return 4 * input_size(c, 0) + (c.known(0) ? static_cast<double>(rows_of(a, c.shape(0)).count) : 0);
+        return 4 * input_size(c, 0) + (c.known(0) ? static_cast<double>(softmax_lines(a, c.shape(0)).lines()) : 0);
       })
       .precision(Precision::float32)
       .cpu(forward<float>, forward<double>)
@@ -130,16 +108,16 @@ REGISTER(log_softmax) {
 }
 
 REGISTER(log_softmax_gradient) {
-  return op<LogSoftmaxArgs>("LogSoftmaxGradient")
+  auto builder = op<SoftmaxArgs>("LogSoftmaxGradient");
+  return declare_softmax_axis(builder)
       .own()
       .doc("Gradient of LogSoftmax, from its output.")
-      .arg("axis", &LogSoftmaxArgs::axis, 1, "as LogSoftmax's")
       .input("Y", "LogSoftmax's output")
       .input("dY", "its gradient")
       .output("dX", "dY - exp(Y) sum(dY) per row")
       .in_place("dY", "dX", {"Y"})
       .shape(infer_gradient)
-      .rowwise(leading_rows<LogSoftmaxArgs>)
+      .rowwise(leading_rows<SoftmaxArgs>)
       .flops(flops_per_output(4))
       .cpu(gradient<float>, gradient<double>)
       .composed(gradient_body);

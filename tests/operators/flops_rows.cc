@@ -1,4 +1,6 @@
 // References of operators on rows: softmaxes, pairs of rows, lines along an axis.
+#include <numeric>
+
 #include "tests/operators/counted.h"
 
 namespace stepnet::testing {
@@ -16,47 +18,12 @@ void each_row(const CountedCall& c, int i, int64_t axis, Fn fn) {
   const CountedRows rows = rows_before(c.x(i).shape, axis);
   for (int64_t n = 0; n < rows.count; ++n) fn(n, n * rows.size, rows.size);
 }
-int64_t axis_of(const CountedCall& c) { return c.whole("axis", 1); }
 
-void softmax(CountedCall& c) {
-  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
-    Counted most = -HUGE_VAL, sum;
-    for (int64_t i = first; i < first + size; ++i) most = max(most, c.x(0).v[i]);
-    for (int64_t i = first; i < first + size; ++i) sum += c.y(0)[i] = exp(c.x(0).v[i] - most);
-    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.y(0)[i] / sum;
-  });
-}
-
-void softmax_gradient(CountedCall& c) {
-  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
-    const Counted along = dot(c.x(0).v.data() + first, c.x(1).v.data() + first, size);
-    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.x(0).v[i] * (c.x(1).v[i] - along);
-  });
-}
-
-void log_softmax(CountedCall& c) {
-  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
-    Counted most = -HUGE_VAL, sum;
-    for (int64_t i = first; i < first + size; ++i) most = max(most, c.x(0).v[i]);
-    for (int64_t i = first; i < first + size; ++i) sum += exp(c.y(0)[i] = c.x(0).v[i] - most);
-    const Counted log_sum = log(sum);
-    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] -= log_sum;
-  });
-}
-
-void log_softmax_gradient(CountedCall& c) {
-  each_row(c, 0, axis_of(c), [&](int64_t, int64_t first, int64_t size) {
-    Counted sum;
-    for (int64_t i = first; i < first + size; ++i) sum += c.x(1).v[i];
-    for (int64_t i = first; i < first + size; ++i) c.y(0)[i] = c.x(1).v[i] - exp(c.x(0).v[i]) * sum;
-  });
-}
-
-// The elements of lines along the axis, of input `i`: fn(indices).
+// The elements of lines along an axis, of input `i`: fn(indices).
 template <class Fn>
-void each_line(const CountedCall& c, int i, Fn fn) {
+void each_line(const CountedCall& c, int i, int64_t given_axis, Fn fn) {
   const Shape& s = c.x(i).shape;
-  const int axis = canonical_axis(c.whole("axis", -1), s.rank());
+  const int axis = canonical_axis(given_axis, s.rank());
   const int64_t inner = s.size_between(axis + 1, s.rank()), lines = s.size_between(0, axis) * inner;
   for (int64_t n = 0; n < lines; ++n) {
     std::vector<size_t> at;
@@ -72,8 +39,53 @@ Counted dot(const Numbers& a, const Numbers& b, const std::vector<size_t>& at) {
   return sum;
 }
 
+// What is normalised by itself.
+template <class Fn>
+void each_softmax_line(const CountedCall& c, Fn fn) {
+  if (c.whole("single_axis", 0) != 0) return each_line(c, 0, c.whole("axis", 1), fn);
+  each_row(c, 0, c.whole("axis", 1), [&](int64_t, int64_t first, int64_t size) {
+    std::vector<size_t> at(static_cast<size_t>(size));
+    std::iota(at.begin(), at.end(), static_cast<size_t>(first));
+    fn(at);
+  });
+}
+
+void softmax(CountedCall& c) {
+  each_softmax_line(c, [&](const std::vector<size_t>& at) {
+    Counted most = -HUGE_VAL, sum;
+    for (const size_t i : at) most = max(most, c.x(0).v[i]);
+    for (const size_t i : at) sum += c.y(0)[i] = exp(c.x(0).v[i] - most);
+    for (const size_t i : at) c.y(0)[i] = c.y(0)[i] / sum;
+  });
+}
+
+void softmax_gradient(CountedCall& c) {
+  each_softmax_line(c, [&](const std::vector<size_t>& at) {
+    const Counted along = dot(c.x(0).v, c.x(1).v, at);
+    for (const size_t i : at) c.y(0)[i] = c.x(0).v[i] * (c.x(1).v[i] - along);
+  });
+}
+
+void log_softmax(CountedCall& c) {
+  each_softmax_line(c, [&](const std::vector<size_t>& at) {
+    Counted most = -HUGE_VAL, sum;
+    for (const size_t i : at) most = max(most, c.x(0).v[i]);
+    for (const size_t i : at) sum += exp(c.y(0)[i] = c.x(0).v[i] - most);
+    const Counted log_sum = log(sum);
+    for (const size_t i : at) c.y(0)[i] -= log_sum;
+  });
+}
+
+void log_softmax_gradient(CountedCall& c) {
+  each_softmax_line(c, [&](const std::vector<size_t>& at) {
+    Counted sum;
+    for (const size_t i : at) sum += c.x(1).v[i];
+    for (const size_t i : at) c.y(0)[i] = c.x(1).v[i] - exp(c.x(0).v[i]) * sum;
+  });
+}
+
 void normalize(CountedCall& c) {
-  each_line(c, 0, [&](const std::vector<size_t>& at) {
+  each_line(c, 0, c.whole("axis", -1), [&](const std::vector<size_t>& at) {
     const Counted norm = max(sqrt(dot(c.x(0).v, c.x(0).v, at)), 1e-12);
     for (const size_t i : at) c.y(0)[i] = c.x(0).v[i] / norm;
   });
@@ -81,7 +93,7 @@ void normalize(CountedCall& c) {
 
 void normalize_gradient(CountedCall& c) {
   const Numbers &x = c.x(0).v, &dy = c.x(1).v;
-  each_line(c, 0, [&](const std::vector<size_t>& at) {
+  each_line(c, 0, c.whole("axis", -1), [&](const std::vector<size_t>& at) {
     const Counted squares = dot(x, x, at), norm = sqrt(squares), along = dot(x, dy, at) / squares;
     for (const size_t i : at) c.y(0)[i] = (dy[i] - along * x[i]) / norm;
   });
