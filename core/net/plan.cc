@@ -84,7 +84,7 @@ class PlanRun {
     PlanNets nets;
     Runner runner{.run = run};
     for (const ExecutionStep& def : plan_.execution_step()) {
-      if (halted(runner)) break;
+      if (halted(runner, false)) break;
       execute(*compile(def, def.name(), workspace, nets), runner);
     }
   }
@@ -151,17 +151,22 @@ class PlanRun {
 
   // --- Running ---
 
-  bool halted(const Runner& runner) const {
+  // What is asked to stop begins no iteration of a loop any more. The rest of the plan runs, which finishes the
+  // iteration and saves; but not before a loop has begun, when there is nothing new to save.
+  bool halted(const Runner& runner, bool before_an_iteration) const {
     const bool stopped = options_.stop && *options_.stop && !runner.reporting;
-    return stopped || runner.cancelled();
+    return (stopped && (before_an_iteration || !looped_)) || runner.cancelled();
   }
 
   void execute(const CompiledStep& step, Runner& runner) {
     if (step.needs_workspace) return execute_in_workspace(step, runner);
     std::vector<std::unique_ptr<PeriodicThread>> reports = start_reports(step, runner);
     const int64_t limit = iteration_limit(step.def);
-    for (int64_t i = 0; (limit < 0 || i < limit) && !halted(runner); ++i)
+    const bool is_loop = limit != 1;
+    for (int64_t i = 0; (limit < 0 || i < limit) && !halted(runner, is_loop); ++i) {
+      if (is_loop && !runner.reporting) looped_ = true;
       if (run_iteration(step, runner)) break;
+    }
     for (const auto& report : reports) report->finish();
   }
 
@@ -313,6 +318,7 @@ class PlanRun {
   std::map<std::string, const NetDef*> readers_;  // by blob: the only net that may mention it, or null for others too
   NetGate gate_;
   std::mutex building_;
+  std::atomic<bool> looped_{false};  // a step that runs more than once has begun
   std::atomic<int64_t> workspaces_{0};
   std::atomic<int64_t> threads_{0};
 };

@@ -145,13 +145,30 @@ class RunCommand {
       plan.net = net_options_;
       plan.iterations = options_.iterations;
       plan.stop = &stop;
-      plan.after_net = [this](const Net& net, int64_t iteration) { watch(net, iteration); };
+      plan.after_net = [&](const Net& net, int64_t iteration) {
+        saved_ = stop && (saved_ || saves(net.def()));
+        watch(net, iteration);
+      };
       run_plan(file_.plan(), workspace_, context_, plan);
     } else {
       run_net(stop);
     }
-    if (stop) print_note("note: stopped by a signal after the running iteration\n");
+    if (stop) tell_of_stop();
     if (table) print_text("{}", table->text());
+  }
+
+  void tell_of_stop() const {
+    print_note("note: stopped by a signal after the running iteration{}\n", saved_ ? "; steps after it have saved"
+                                                                            : file_.is_plan()
+                                                                                ? "; no step after it saves anything"
+                                                                                : "");
+    if (saved_) interrupt_was_handled();
+  }
+
+  static bool saves(const NetDef& net) {
+    return std::ranges::any_of(net.op(), [](const OperatorDef& op) {
+      return op.type() == "Save" || op.type() == "Checkpoint" || op.type() == "Snapshot";
+    });
   }
 
   void run_net(const std::atomic<bool>& stop) {
@@ -281,6 +298,7 @@ class RunCommand {
   Warnings warnings_;
   NetOptions net_options_;
   RunContext context_;
+  bool saved_ = false;  // by a step of the plan, after a signal
 };
 
 }  // namespace

@@ -13,9 +13,11 @@
 namespace stepnet {
 
 struct PlanOptions {
-  NetOptions net;                           // what other nets of the plan or its steps name is kept
-  std::optional<int64_t> iterations;        // replaces the largest num_iter of the plan
-  const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
+  NetOptions net;                     // what other nets of the plan or its steps name is kept
+  std::optional<int64_t> iterations;  // replaces the largest num_iter of the plan
+  // Set by a signal: the running iteration is the last, of all loops. Steps behind them that run once still do, so that
+  // what they save is saved; unless no loop has begun.
+  const std::atomic<bool>* stop = nullptr;
   std::function<void(const Net&, int64_t iteration)> after_net;  // called after each run of a net in the main thread
 };
 

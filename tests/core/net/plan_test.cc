@@ -280,19 +280,38 @@ TEST(Plan, IterationsCanBeReplaced) {
             "plan \"p\" has no step with num_iter, so the number of iterations cannot be given");
 }
 
-TEST(Plan, StopEndsThePlanAfterTheRunningIteration) {
+// The nets that run if the plan is stopped after so many of them.
+std::vector<std::string> ran_until(size_t stop_after, const std::string& steps) {
   std::atomic<bool> stop{false};
   PlanOptions options;
   options.stop = &stop;
   std::vector<std::string> ran;
   options.after_net = [&](const Net& net, int64_t iteration) {
     ran.push_back(fmt::format("{} {}", net.name(), iteration));
-    if (ran.size() == 3) stop = true;
+    if (ran.size() == stop_after) stop = true;
   };
-  PlanRunner run(
-      "execution_step { num_iter: 5 network: \"count\" network: \"other\" } execution_step { network: \"count\" }",
-      options);
-  EXPECT_EQ(ran, (std::vector<std::string>{"count 0", "other 0", "count 1", "other 1"}));
+  PlanRunner run(steps, options);
+  return ran;
+}
+
+TEST(Plan, StopEndsLoopsAfterTheRunningIteration) {
+  using Names = std::vector<std::string>;
+  const std::string loop = "execution_step { num_iter: 5 network: \"count\" network: \"other\" } ";
+  EXPECT_EQ(ran_until(3, loop), (Names{"count 0", "other 0", "count 1", "other 1"}));
+  EXPECT_EQ(ran_until(3, loop + loop), (Names{"count 0", "other 0", "count 1", "other 1"}));
+  EXPECT_EQ(ran_until(1,
+                      "execution_step { num_iter: 2 substep { num_iter: 3 network: \"count\" } substep { network: "
+                      "\"other\" } }"),
+            (Names{"count 0", "other 0"}));
+}
+
+// Behind the loops what was computed is saved; before them there is nothing to save.
+TEST(Plan, StopLetsStepsBehindTheLoopRun) {
+  using Names = std::vector<std::string>;
+  const std::string loop = "execution_step { num_iter: 5 network: \"count\" } ";
+  const std::string once = "execution_step { network: \"other\" } ";
+  EXPECT_EQ(ran_until(2, loop + once + loop), (Names{"count 0", "count 1", "other 0"}));
+  EXPECT_EQ(ran_until(1, once + loop + once), (Names{"other 0"}));
 }
 
 TEST(Plan, APlanWithoutStepsWarns) {

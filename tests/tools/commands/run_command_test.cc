@@ -1,7 +1,12 @@
 // The options of `stepnet run`, `check` and `expand`, one by one.
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
 #include <regex>
+#include <thread>
 
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
@@ -10,9 +15,11 @@
 namespace stepnet::run_command_test {
 namespace {
 
+using testing::Command;
 using testing::expect_command;
 using testing::expect_contains;
 using testing::Outcome;
+using testing::TempFolder;
 using testing::write_all;
 
 class RunCommandTest : public ::testing::Test {
@@ -77,6 +84,47 @@ TEST_F(RunCommandTest, NetsOfAPlanReadWhatOthersWrote) {
       execution_step { name: "loop" network: "a" network: "b" should_stop_blob: "enough" })");
   const std::string line = "run " + plan + " --fetch last --fetch x";
   EXPECT_EQ(expect_command(line, 0, "last = 144"), expect_command(line + " --keep-all", 0, "x = 7"));
+}
+
+// A plan that counts up from 40, and saves the count to the file "n" at the end.
+std::string counting_plan(const std::string& folder, bool saves) {
+  const auto save = [&](const char* name) {
+    return fmt::format(
+        "network {{ name: '{0}' op {{ type: 'Save' input: 'n' arg {{ name: 'db' s: '{1}/{0}' }} arg {{ "
+        "name: 'db_type' s: 'minidb' }} arg {{ name: 'absolute_path' i: 1 }} }} }} ",
+        name, folder);
+  };
+  return "name: 'p' network { name: 'init' op { type: 'ConstantFill' output: 'n' arg { name: 'shape' ints: 1 } arg { "
+         "name: 'dtype' i: 10 } arg { name: 'value' i: 40 } } } network { name: 'count' op { type: 'Iter' input: 'n' "
+         "output: 'n' } } " +
+         save("begun") + save("n") +
+         "execution_step { network: 'init' network: 'begun' } execution_step { name: 'loop' num_iter: 2000000000 "
+         "network: 'count' } " +
+         (saves ? "execution_step { network: 'n' }" : "");
+}
+
+TEST_F(RunCommandTest, ASignalEndsTheLoopsOfAPlanAndLetsItSave) {
+  for (const bool saves : {true, false}) {
+    const TempFolder folder;
+    const std::string plan = net(counting_plan(folder.path(), saves));
+    Command command(std::vector<std::string>{"run", plan, "--threads", "1"});
+    while (!std::filesystem::exists(folder.file("begun")) && command.running())
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    command.send(SIGINT);
+    const Outcome outcome = command.wait();
+    EXPECT_EQ(outcome.code, saves ? 0 : 130) << outcome.text();
+    testing::expect_contains(
+        outcome.err, "stopped by a signal after the running iteration; " +
+                         std::string(saves ? "steps after it have saved\n" : "no step after it saves anything\n"));
+    if (!saves) continue;
+    const std::string load =
+        net(fmt::format("op {{ type: 'Load' output: 'n' arg {{ name: 'db' s: '{}' }} arg {{ name: "
+                        "'db_type' s: 'minidb' }} arg {{ name: 'absolute_path' i: 1 }} }}",
+                        folder.file("n")));
+    const std::string text = expect_command("run " + load + " --fetch n", 0, "n = ");
+    EXPECT_GT(std::stoll(text.substr(text.find("n = ") + 4)), 40) << text;
+  }
 }
 
 TEST_F(RunCommandTest, TheSeedDecidesRandomDraws) {
