@@ -144,6 +144,58 @@ void viterbi_path(CountedCall& c) {
   for (size_t n = best.size(); n-- > 0; label = from[n][label]) c.y(0)[n] = static_cast<double>(label);
 }
 
+// The places of each segment, whose ids are input `i`: fn(segment, places).
+template <class Fn>
+void each_sorted_segment(const CountedCall& c, int i, Fn fn) {
+  const Numbers& ids = c.x(i).v;
+  std::vector<int64_t> places;
+  for (size_t k = 0; k < ids.size(); ++k) {
+    places.push_back(static_cast<int64_t>(k));
+    if (k + 1 < ids.size() && ids[k + 1].value == ids[k].value) continue;
+    fn(static_cast<int64_t>(ids[k].value), places);
+    places.clear();
+  }
+}
+
+// Inputs are DATA and SEGMENT_IDS.
+Reference sorted_segments(const std::string& kind) {
+  return [kind](CountedCall& c) {
+    const int64_t row = row_size(c.x(0).shape);
+    each_sorted_segment(c, 1, [&](int64_t s, const std::vector<int64_t>& places) {
+      const auto n = static_cast<double>(places.size());
+      for (int64_t j = 0; j < row; ++j) {
+        Counted most = -HUGE_VAL, sum;
+        const auto x = [&](int64_t k) { return c.x(0).v[k * row + j]; };
+        if (kind == "Sum" || kind == "Mean")
+          for (const int64_t k : places) sum += x(k);
+        else
+          for (const int64_t k : places) most = max(most, x(k));
+        if (kind.starts_with("Log"))
+          for (const int64_t k : places) sum += exp(x(k) - most);
+        if (kind.find("Mean") != kind.npos) sum = sum / n;
+        c.y(0)[s * row + j] = kind == "Max" ? most : kind.starts_with("Log") ? most + log(sum) : sum;
+      }
+    });
+  };
+}
+
+// Inputs are DATA, OUTPUT, its gradient and SEGMENT_IDS.
+Reference sorted_segments_gradient(const std::string& kind) {
+  return [kind](CountedCall& c) {
+    const int64_t row = row_size(c.x(0).shape);
+    each_sorted_segment(c, 3, [&](int64_t s, const std::vector<int64_t>& places) {
+      for (const int64_t k : places)
+        for (int64_t j = 0; j < row; ++j) {
+          const Counted x = c.x(0).v[k * row + j], y = c.x(1).v[s * row + j];
+          Counted& dx = c.y(0)[k * row + j] = c.x(2).v[s * row + j];
+          if (kind == "Max" && x.value != y.value) dx = 0;
+          if (kind.starts_with("Log")) dx = dx * exp(x - y);
+          if (kind.find("Mean") != kind.npos) dx = dx / static_cast<double>(places.size());
+        }
+    });
+  };
+}
+
 }  // namespace
 
 void add_segment_references(References& r) {
@@ -163,6 +215,11 @@ void add_segment_references(References& r) {
     r[type] = both_gradients;
   r["LengthsWeightedSumWeightsGradient"] = weights_gradient(-1, 2);
   r["SparseLengthsWeightedSumWeightsGradient"] = weights_gradient(2, 3);
+  for (const char* kind : {"Sum", "Mean", "Max", "LogSumExp", "LogMeanExp"}) {
+    const std::string name = std::string("SortedSegmentRange") + kind;
+    r[name] = sorted_segments(kind);
+    r[name + "Gradient"] = sorted_segments_gradient(kind);
+  }
   r["ScatterAdd"] = r["IndexAdd"] = adds_up(2);
   r["BatchGatherGradient"] = r["GatherRangesGradient"] = adds_up(2);
   r["PadGradient"] = [](CountedCall& c) {
