@@ -51,6 +51,7 @@ struct Runner {
   bool reporting = false;                           // it has the gate to itself
   const Runner* outer = nullptr;                    // the one that started this thread
   const std::atomic<bool>* group_failed = nullptr;  // a step beside this one has failed
+  int loops = 0;                                    // steps that run more than once and are running
 
   bool cancelled() const { return (group_failed && *group_failed) || (outer && outer->cancelled()); }
 };
@@ -83,10 +84,18 @@ class PlanRun {
   void run(Workspace& workspace, const RunContext& run) {
     PlanNets nets;
     Runner runner{.run = run};
+    std::exception_ptr first;
     for (const ExecutionStep& def : plan_.execution_step()) {
       if (halted(runner, false)) break;
-      execute(*compile(def, def.name(), workspace, nets), runner);
+      const bool stopped = options_.stop && *options_.stop;
+      try {
+        execute(*compile(def, def.name(), workspace, nets), runner);
+      } catch (const Error&) {
+        if (!stopped) throw;
+        if (!first) first = std::current_exception();  // it may miss what a loop that was left out would have made
+      }
     }
+    if (first) std::rethrow_exception(first);
   }
 
  private:
@@ -163,10 +172,13 @@ class PlanRun {
     std::vector<std::unique_ptr<PeriodicThread>> reports = start_reports(step, runner);
     const int64_t limit = iteration_limit(step.def);
     const bool is_loop = limit != 1;
+    if (is_loop) ++runner.loops;
     for (int64_t i = 0; (limit < 0 || i < limit) && !halted(runner, is_loop); ++i) {
-      if (is_loop && !runner.reporting) looped_ = true;
+      // One iteration that a plan or a caller asks for is training, too.
+      if ((is_loop || step.def.has_num_iter()) && !runner.reporting) looped_ = true;
       if (run_iteration(step, runner)) break;
     }
+    if (is_loop) --runner.loops;
     for (const auto& report : reports) report->finish();
   }
 
@@ -208,7 +220,7 @@ class PlanRun {
     const NetTurn turn(runner.reporting ? nullptr : &gate_);
     try {
       net.net.run(runner.run);
-      if (options_.after_net && runner.main_thread) options_.after_net(net.net, runner.run.iteration);
+      if (options_.after_net && runner.main_thread) options_.after_net(net.net, runner.run.iteration, runner.loops > 0);
     } catch (Error& e) {
       add_place(e, step);
       throw;

@@ -145,8 +145,8 @@ class RunCommand {
       plan.net = net_options_;
       plan.iterations = options_.iterations;
       plan.stop = &stop;
-      plan.after_net = [&](const Net& net, int64_t iteration) {
-        saved_ = stop && (saved_ || saves(net.def()));
+      plan.after_net = [&](const Net& net, int64_t iteration, bool in_loop) {
+        saved_ = saved_ || (stop && !in_loop && saves(net.def()));
         watch(net, iteration);
       };
       run_plan(file_.plan(), workspace_, context_, plan);
@@ -158,16 +158,19 @@ class RunCommand {
   }
 
   void tell_of_stop() const {
-    print_note("note: stopped by a signal after the running iteration{}\n", saved_ ? "; steps after it have saved"
-                                                                            : file_.is_plan()
-                                                                                ? "; no step after it saves anything"
-                                                                                : "");
+    print_note("note: stopped by a signal after the running iteration{}\n",
+               saved_            ? "; steps after it have saved"
+               : file_.is_plan() ? "; no step after it is known to have saved"
+                                 : "");
     if (saved_) interrupt_was_handled();
   }
 
+  // Whether the net saves whenever it runs, as far as its own operators say. A Checkpoint does so every so often.
   static bool saves(const NetDef& net) {
-    return std::ranges::any_of(net.op(), [](const OperatorDef& op) {
-      return op.type() == "Save" || op.type() == "Checkpoint" || op.type() == "Snapshot";
+    const auto is_often = [](const Argument& a) { return a.name() == "every" && a.i() != 1; };
+    return std::ranges::any_of(net.op(), [&](const OperatorDef& op) {
+      if (op.type() == "Save" || op.type() == "SaveNpy") return true;
+      return (op.type() == "Checkpoint" || op.type() == "Snapshot") && std::ranges::none_of(op.arg(), is_often);
     });
   }
 

@@ -15,10 +15,11 @@ namespace stepnet {
 struct PlanOptions {
   NetOptions net;                     // what other nets of the plan or its steps name is kept
   std::optional<int64_t> iterations;  // replaces the largest num_iter of the plan
-  // Set by a signal: the running iteration is the last, of all loops. Steps behind them that run once still do, so that
-  // what they save is saved; unless no loop has begun.
+  // Set by a signal: the running iteration is the last, of all loops. Steps after them that run once still do, each
+  // even if one before it fails then, so that what they save is saved; unless no loop has begun.
   const std::atomic<bool>* stop = nullptr;
-  std::function<void(const Net&, int64_t iteration)> after_net;  // called after each run of a net in the main thread
+  // Called after each run of a net in the main thread; in_loop: a step that runs more than once runs it.
+  std::function<void(const Net&, int64_t iteration, bool in_loop)> after_net;
 };
 
 // Throws Error on the first failure; what operators can say before anything runs (a file to be written is there

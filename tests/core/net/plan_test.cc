@@ -286,11 +286,12 @@ std::vector<std::string> ran_until(size_t stop_after, const std::string& steps) 
   PlanOptions options;
   options.stop = &stop;
   std::vector<std::string> ran;
-  options.after_net = [&](const Net& net, int64_t iteration) {
+  options.after_net = [&](const Net& net, int64_t iteration, bool) {
     ran.push_back(fmt::format("{} {}", net.name(), iteration));
     if (ran.size() == stop_after) stop = true;
   };
-  PlanRunner run(steps, options);
+  const std::string error = error_of([&] { PlanRunner(steps, options); });
+  if (!error.empty()) ran.push_back(error.substr(0, error.find('\n')));
   return ran;
 }
 
@@ -305,13 +306,26 @@ TEST(Plan, StopEndsLoopsAfterTheRunningIteration) {
             (Names{"count 0", "other 0"}));
 }
 
-// Behind the loops what was computed is saved; before them there is nothing to save.
-TEST(Plan, StopLetsStepsBehindTheLoopRun) {
+// After the loops what was computed is saved; before them there is nothing to save.
+TEST(Plan, StopLetsStepsAfterTheLoopRun) {
   using Names = std::vector<std::string>;
   const std::string loop = "execution_step { num_iter: 5 network: \"count\" } ";
   const std::string once = "execution_step { network: \"other\" } ";
   EXPECT_EQ(ran_until(2, loop + once + loop), (Names{"count 0", "count 1", "other 0"}));
   EXPECT_EQ(ran_until(1, once + loop + once), (Names{"other 0"}));
+  EXPECT_EQ(ran_until(1, "execution_step { num_iter: 1 network: \"count\" } " + once), (Names{"count 0", "other 0"}));
+}
+
+// A step may read what a loop that was left out would have made. What fails before the stop still ends the plan.
+TEST(Plan, StopLetsStepsRunAfterOneThatFails) {
+  using Names = std::vector<std::string>;
+  const std::string loop = "execution_step { num_iter: 5 network: \"count\" } ";
+  const std::string fails = "execution_step { network: \"other\" should_stop_blob: \"n\" } ";
+  const std::string once = "execution_step { network: \"other\" } ";
+  const std::string error = "should_stop_blob \"n\" must be one bool, but is int64[]";
+  EXPECT_EQ(ran_until(2, loop + fails + once), (Names{"count 0", "count 1", "other 0", "other 0", error}));
+  EXPECT_EQ(ran_until(9, loop + fails + once),
+            (Names{"count 0", "count 1", "count 2", "count 3", "count 4", "other 0", error}));
 }
 
 TEST(Plan, APlanWithoutStepsWarns) {

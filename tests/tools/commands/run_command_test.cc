@@ -114,9 +114,9 @@ TEST_F(RunCommandTest, ASignalEndsTheLoopsOfAPlanAndLetsItSave) {
     command.send(SIGINT);
     const Outcome outcome = command.wait();
     EXPECT_EQ(outcome.code, saves ? 0 : 130) << outcome.text();
-    testing::expect_contains(
-        outcome.err, "stopped by a signal after the running iteration; " +
-                         std::string(saves ? "steps after it have saved\n" : "no step after it saves anything\n"));
+    testing::expect_contains(outcome.err, "stopped by a signal after the running iteration; " +
+                                              std::string(saves ? "steps after it have saved\n"
+                                                                : "no step after it is known to have saved\n"));
     if (!saves) continue;
     const std::string load =
         net(fmt::format("op {{ type: 'Load' output: 'n' arg {{ name: 'db' s: '{}' }} arg {{ name: "
@@ -204,6 +204,10 @@ TEST_F(RunCommandTest, MistakesInACallSayTheFix) {
   expect_command("train negative.pbtxt --lr abc", 2, "error: --lr must be a number, but is \"abc\"\n");
   expect_command("check negative.pbtxt --shape x=2x3", 2,
                  "error: --shape \"x=2x3\": sizes are numbers with commas between them, as in x=2,3\n");
+}
+
+TEST_F(RunCommandTest, ALongValueIsNoNumberEither) {
+  expect_command("train negative.pbtxt --lr " + std::string(100000, 'a'), 2, "error: ");
 }
 
 TEST_F(RunCommandTest, AsDecidesHowTheFileIsRead) {

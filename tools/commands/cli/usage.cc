@@ -59,6 +59,8 @@ std::string unknown_text(const CLI::App& command) {
 std::string reworded(const std::string& text) {
   static const std::regex choice(R"((--[a-z0-9-]+): Check (.*) value in \{(.*)\} OR \{.*\} FAILED)");
   static const std::regex number(R"(Could not convert: (--[a-z0-9-]+) = (.*))");
+  constexpr size_t kLongest = 1000;  // matching takes stack for each letter
+  if (text.size() > kLongest) return text;
   std::smatch found;
   if (std::regex_match(text, found, choice))
     return fmt::format(
