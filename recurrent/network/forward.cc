@@ -237,8 +237,8 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   const RecurrentSpec& spec = scratch.forward_spec;
   const Tensor& sequence = tensor_input(call, 0);
   check_sequence(call.def.input(0), sequence.shape());
-  check_layer(args, [&](int i) -> const Shape* {
-    const Blob* blob = call.in[static_cast<size_t>(i)];
+  check_layer(args, [&](int64_t i) -> const Shape* {
+    const Blob* blob = static_cast<size_t>(i) < call.in.size() ? call.in[static_cast<size_t>(i)] : nullptr;
     return blob && blob->is_tensor() && !blob->empty() ? &std::as_const(*blob).tensor().shape() : nullptr;
   });
   const Shape shape = sequence.shape();

@@ -323,14 +323,14 @@ void check_layer_weight(const RecurrentArgs& args, int i, const Shape& given, in
 
 }  // namespace
 
-void check_layer(const RecurrentArgs& args, const std::function<const Shape*(int)>& shape_of) {
+void check_layer(const RecurrentArgs& args, const std::function<const Shape*(int64_t)>& shape_of) {
   if (args.layer_hidden == 0) return;
   const Shape* x = shape_of(0);
   if (x && x->rank() < 3)
     throw Error(fmt::format("the sequence must be [T, B, I], but is {}", *x),
                 x->rank() == 2 ? fmt::format("{0} timesteps of one sample are [{0}, 1, {1}]", (*x)[0], (*x)[1]) : "");
   for (const int64_t id : args.initial_recurrent_state_ids) {
-    const Shape* initial = id < 0 ? nullptr : shape_of(static_cast<int>(id));
+    const Shape* initial = id < 0 ? nullptr : shape_of(id);
     if (initial && (initial->rank() < 1 || (*initial)[initial->rank() - 1] != args.layer_hidden))
       fail("argument \"hidden\" is {}, so an initial state must be {} wide, but is {}", args.layer_hidden,
            args.layer_hidden, *initial);
@@ -338,11 +338,14 @@ void check_layer(const RecurrentArgs& args, const std::function<const Shape*(int
   const int64_t inputs = x ? x->size_between(2, x->rank()) : -1;
   for (int i = 0; i < static_cast<int>(std::min<size_t>(args.layer_weights.size(), 4)); ++i)
     if (const int64_t id = args.layer_weights[i]; id >= 0)
-      if (const Shape* weight = shape_of(static_cast<int>(id))) check_layer_weight(args, i, *weight, inputs);
+      if (const Shape* weight = shape_of(id)) check_layer_weight(args, i, *weight, inputs);
 }
 
 void infer_outputs(const RecurrentArgs& args, ShapeCall& call) {
-  check_layer(args, [&](int i) { return i < call.inputs() && call.known(i) ? &call.shape(i) : nullptr; });
+  check_layer(args, [&](int64_t i) {
+    const bool known = i < call.inputs() && call.known(static_cast<int>(i));
+    return known ? &call.shape(static_cast<int>(i)) : nullptr;
+  });
   if (!call.known(0)) return;
   require(call.shape(0).rank() >= 2, "the sequence must be [T, B, ...], not {}", call.shape(0));
   const size_t count = std::min({args.alias_src.size(), args.alias_offset.size(), static_cast<size_t>(call.outputs())});

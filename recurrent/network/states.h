@@ -60,7 +60,7 @@ RowRange shown_rows(const StateView& view, const Tensor& state, bool reverse);
 
 // Of a network that was written for an RNN, GRU or LSTM: throws Error if its sequence, initial states or weights do not
 // fit the argument "hidden". `shape_of` is the shape of an input, or null if it is not known.
-void check_layer(const RecurrentArgs& args, const std::function<const Shape*(int)>& shape_of);
+void check_layer(const RecurrentArgs& args, const std::function<const Shape*(int64_t)>& shape_of);
 
 // Throws Error if a sequence has another T or B than the first, or a sample's length is not from 0 to T.
 void check_more_sequences(const RecurrentSpec& spec, const BlobCall& call, const Shape& first);

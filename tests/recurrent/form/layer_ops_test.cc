@@ -195,6 +195,21 @@ TEST(CellOperatorsOfNets, SizesThatDoNotFitAreNamed) {
       "2]");
 }
 
+// Numbers of inputs that are larger than an int, or than there are inputs, are no inputs.
+TEST(CellOperatorsOfNets, InputsThatAreNotThereHaveNoSizes) {
+  for (const char* ids : {"layer_weights", "initial_recurrent_state_ids"})
+    for (const int64_t id : {int64_t{7}, int64_t{1} << 31, (int64_t{1} << 32) + 1}) {
+      NetDef net;
+      OperatorDef& op = *net.add_op();
+      op.set_type("RecurrentNetwork");
+      op.add_input("x");
+      op.add_output("y");
+      *op.add_arg() = make_arg("layer_hidden", int64_t{1});
+      *op.add_arg() = make_arg(ids, std::vector<int64_t>{id});
+      error_of([&] { infer_net(net, {{"x", TensorType::of(DType::float32, {2, 1, 1})}}); });
+    }
+}
+
 TEST(CellOperatorsOfNets, TheExampleIsAccepted) {
   const std::string path = source_path("tools/examples/bidirectional_lstm.pbtxt");
   EXPECT_EQ(stepnet({"check", "--strict", path}).code, 0) << stepnet({"check", "--strict", path}).text();
