@@ -29,7 +29,10 @@ Kind kind_of(const OpSpec& spec, const BoundOp& op, const ShapeCall& shapes) {
   if (has_columns(spec.takes_columns) || has_columns(spec.puts_columns)) return Kind::columns;
   if (is_elementwise(spec)) return Kind::elementwise;
   if (spec.family == "products") return Kind::product;
-  if (spec.family == "reduce") return Kind::reduction;
+  // The gradient of a reduction spreads what there is of each row.
+  if (spec.family == "reduce" && shapes.known(0))
+    return shapes.out(0).known && shapes.out(0).shape.size() > shapes.shape(0).size() ? Kind::elementwise
+                                                                                      : Kind::reduction;
   return Kind::whole;
 }
 
