@@ -1,5 +1,6 @@
 #include "core/io/json.h"
 
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -47,7 +48,12 @@ std::string text_of(const Ordered& json, int indent) {
   return json.dump(indent, ' ', false, Ordered::error_handler_t::replace);
 }
 
-double read_back(const std::string& text) { return std::strtod(text.c_str(), nullptr); }
+// In no locale but C's.
+double read_back(const std::string& text) {
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
 
 }  // namespace
 

@@ -74,7 +74,11 @@ std::string fix_of(const std::string& fact, const std::string& word, const Sourc
   const std::string_view text = source.text();
   if (at == 0 && source.file_place(at).line <= 1)
     return "a net or plan is protobuf text, such as op { type: \"Relu\" input: \"x\" output: \"y\" }";
-  if (at > 0 && text[at - 1] == '"') return "a quotation mark is missing in front of it, or in the text before";
+  const size_t begin = text.substr(0, at).rfind('\n') + 1;
+  const std::string_view line = text.substr(begin, text.find('\n', at) - begin);
+  const bool lacks_one = std::ranges::count(line, '"') % 2 == 1;
+  if (at > 0 && text[at - 1] == '"' && lacks_one)
+    return "a quotation mark is missing in front of it, or in the text before";
   if (fact.starts_with("OperatorDef has no field") && NetDef::descriptor()->FindFieldByName(word) != nullptr)
     return fmt::format("\"{}\" is a field of the net: a }} is missing that closes the operator before it", word);
   if (fact.starts_with("Argument has no field") && fact.find("Did you mean") == std::string::npos)
