@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <vector>
+#include <span>
 
+#include "core/compute/threads.h"
 #include "operators/loops/composing.h"
 #include "operators/norm/softmax.h"
 
@@ -35,7 +36,7 @@ void each_softmax_line(const OneAxis& lines, double cost_per_element, const std:
   if (lines.size == 0) return;
   const auto size = static_cast<size_t>(lines.size);
   auto range = [&](int64_t begin, int64_t end) {
-    std::vector<T> copies(lines.inner > 1 ? (N + 1) * size : 0);
+    const std::span<T> copies = thread_buffer<T>(ThreadBuffer::lines, lines.inner > 1 ? (N + 1) * size : 0);
     std::array<In<T>, N> spans;
     for (int64_t line = begin; line < end; ++line) {
       const int64_t first = lines.first(line);
