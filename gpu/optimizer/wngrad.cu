@@ -48,7 +48,7 @@ void sparse_wngrad(const WngradArgs& args, gpu::Out<T> param, gpu::Out<T> b, Cal
                       const T rate = static_cast<T>(lr / (static_cast<double>(b[0]) + epsilon));
                       param[at * row + column] += rate * grad[k * row + column];
                     });
-  grow(call, grad, b.data, 0.0, b.data);
+  if (call.in(3).size() > 0) grow(call, grad, b.data, 0.0, b.data);
 }
 
 REGISTER(wngrad_cuda) { return cuda<WngradArgs>("Wngrad", wngrad<float>, wngrad<double>); }

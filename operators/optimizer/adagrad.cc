@@ -174,8 +174,6 @@ std::vector<int64_t> row_wise_gpu_workspace(const AdagradArgs& a, const Call& c)
 
 REGISTER(row_wise_sparse_adagrad) {
   auto spec = op<AdagradArgs>("RowWiseSparseAdagrad");
-  spec.refuses("weight_decay", 0.0F, "would add a share of each row to its gradient")
-      .refuses("counter_halflife", -1, "would decay rows by how often they are looked up");
   declare_sparse_adagrad(spec, "R values in any shape: for each row, the sum so far of its gradients' mean squares");
   return spec.input("counter", "R values in any shape: how often each row's index was met; read by counter_halflife")
       .types({DType::float64, DType::float32})

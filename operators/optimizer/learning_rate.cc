@@ -82,14 +82,14 @@ void plan_hill(const RateArgs& args, RatePlan& plan) {
 }
 
 void plan_gate(const RateArgs& args, RatePlan& plan) {
-  plan.start = args.multiplier_1;
-  plan.end = args.multiplier_2;
+  plan.start = args.multiplier_1.value_or(1);
+  plan.end = args.multiplier_2.value_or(1);
   plan.length = args.num_iter.value_or(0);
 }
 
 void plan_slope(const RateArgs& args, RatePlan& plan) {
-  plan.start = args.multiplier_1;
-  plan.end = args.multiplier_2;
+  plan.start = args.multiplier_1.value_or(0);
+  plan.end = args.multiplier_2.value_or(0);
   plan.before = args.num_iter_1;
   require(args.num_iter_1 >= 0 && args.num_iter_2 > args.num_iter_1,
           "argument \"num_iter_2\" must be greater than num_iter_1, but they are {} and {}", args.num_iter_2,
@@ -180,8 +180,12 @@ double flops(const RateArgs& args, const ShapeCall&) {
 }
 
 OpBuilder<RateArgs>& add_later_policies(OpBuilder<RateArgs>& b) {
-  return b.arg("multiplier_1", &RateArgs::multiplier_1, 1.0f, "gate, slope: the first multiplier")
-      .arg("multiplier_2", &RateArgs::multiplier_2, 1.0f, "gate, slope: the last multiplier")
+  for (const char* name : {"sub_policy_num_iters", "m1", "n1", "m2", "n2", "m3", "cosine_min_lr", "cosine_max_lr",
+                           "cosine_period", "cosine_t_mult", "cosine_lr_shrink"})
+    b.accepts(name, "policies read it that are not there");
+  return b
+      .arg("multiplier_1", &RateArgs::multiplier_1, {}, "gate, slope: the first multiplier; if absent 1, of slope 0")
+      .arg("multiplier_2", &RateArgs::multiplier_2, {}, "gate, slope: the last multiplier; if absent 1, of slope 0")
       .arg("num_iter_1", &RateArgs::num_iter_1, int64_t{0}, "slope: iterations at multiplier_1")
       .arg("num_iter_2", &RateArgs::num_iter_2, int64_t{0}, "slope: the iteration at which multiplier_2 is reached")
       .arg("max_lr", &RateArgs::max_lr, 0.005f, "cyclical: the greatest rate; its sign is base_lr's")

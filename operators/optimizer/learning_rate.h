@@ -16,7 +16,7 @@ struct RateArgs {
   std::optional<int64_t> stepsize, max_iter, num_iter, active_period, inactive_period;
   float multiplier = 0, end_multiplier = 0;
   bool active_first = true;
-  float multiplier_1 = 0, multiplier_2 = 0;
+  std::optional<float> multiplier_1, multiplier_2;
   int64_t num_iter_1 = 0, num_iter_2 = 0;
   float max_lr = 0, decay = 0;
   float start_warmup_multiplier = 0;

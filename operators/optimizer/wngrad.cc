@@ -64,7 +64,7 @@ void sparse_wngrad(const WngradArgs& args, Out<T> param, Out<T> b, Call& call) {
   for_each_row(call.in(2), table[0], 2 + 0.5 * static_cast<double>(row), [&](int64_t k, int64_t at) {
     for (int64_t i = 0; i < row; ++i) param[at * row + i] += rate * grad[k * row + i];
   });
-  b[0] = static_cast<T>(base + squares(grad) / base);
+  if (!grad.empty()) b[0] = static_cast<T>(base + squares(grad) / base);  // b may be 0
 }
 
 void declare(OpBuilder<WngradArgs>& spec) {

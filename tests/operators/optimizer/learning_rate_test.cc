@@ -80,6 +80,8 @@ TEST(LearningRate, PoliciesOfLaterCaffe2) {
   expect_rates("gate", {make_arg("num_iter", 4), first, last}, {{0, 0.9F}, {3, 0.9F}, {4, 0.2F}, {25, 0.2F}});
   expect_rates("slope", {make_arg("num_iter_1", 3), make_arg("num_iter_2", 8), first, last},
                {{0, 0.9F}, {3, 0.9F}, {4, 0.76F}, {6, 0.48F}, {8, 0.2F}, {12, 0.2F}});
+  expect_rates("slope", {make_arg("num_iter_1", 2), make_arg("num_iter_2", 6), make_arg("multiplier_1", 1.0F)},
+               {{0, 1}, {2, 1}, {3, 0.75F}, {5, 0.25F}, {6, 0}, {7, 0}});
   expect_rates("cyclical", {make_arg("max_lr", 3.0F), make_arg("stepsize", 4), make_arg("decay", 0.5F)},
                {{0, 1}, {1, 1.5F}, {4, 3}, {7, 1.5F}, {8, 1}, {9, 1.25F}, {20, 1.5F}, {25, 1.0625F}});
   const Argument constant = make_arg("constant_warmup_num_iter", 3), linear = make_arg("linear_warmup_num_iter", 4);
