@@ -26,7 +26,7 @@ inline void gather_rows(const Call& call, const GatherArgs& args, const Tensor& 
   if (!rows.match) return gather_slices(call, places, rows.data, data, y);
   by_width(data, [&](auto element) {
     using T = decltype(element);
-    copy_gathered(call, rows, places, reinterpret_cast<const T*>(data.raw()), reinterpret_cast<T*>(y.raw()));
+    copy_gathered(call, rows, places, elements<T>(data), elements<T>(y));
   });
 }
 

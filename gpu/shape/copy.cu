@@ -24,6 +24,7 @@ REGISTER(copy_gpu_to_cpu_cuda) { return cuda("CopyGPUToCPU", copy_to_cpu); }
 REGISTER(copy_from_cpu_input_cuda) { return cuda("CopyFromCPUInput", copy_values); }
 REGISTER(ensure_cpu_output_cuda) { return cuda("EnsureCPUOutput", copy_to_cpu); }
 
+// Of several GPUs the result stays on the operator's.
 void copy_like(const Tensor& x, const Tensor& like, Tensor& y) {
   return like.device().kind == DeviceKind::cpu ? copy_to_cpu(x, y) : copy_values(x, y);
 }

@@ -40,7 +40,7 @@ REGISTER(gather) {
       .arg("match_outer", &GatherArgs::match_outer, false,
            "the dimensions before the axis are INDICES' first, too: each has indices of its own")
       .accepts("output_first_dim", "SparseToDense's, whose gradient carries it")
-      .refuses("wrap_indices", false, "would count indices below 0 from the end")
+      .accepts("wrap_indices", "an index below 0 is an error, with it and without it")
       .input("DATA", "[R, ...], the table, of any type")
       .any_type()
       .input("INDICES", "any shape, each from 0 to R - 1")

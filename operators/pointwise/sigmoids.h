@@ -82,8 +82,8 @@ template <class T>
 struct FastGeluSlope {
   constexpr T operator()(T dy, T x) const {
     const T c = static_cast<T>(kFastGelu), cube = static_cast<T>(kFastGeluCube), square = cube * x * x;
-    const T t = std::tanh(c * x * (1 + square));
-    return T(0.5) * dy * (1 + t + x * (1 - t * t) * c * (1 + 3 * square));
+    const T t = std::tanh(c * x * (1 + square)), bend = 1 - t * t;  // 0 long before the square is infinite
+    return T(0.5) * dy * (1 + t + (bend == 0 ? T(0) : x * bend * c * (1 + 3 * square)));
   }
 };
 

@@ -141,6 +141,7 @@ std::vector<Value> with_lengths(Formula& f, std::vector<Value> values) {
 
 OpBuilder<FrontBackArgs> builder(const std::string& type, bool front) {
   OpBuilder<FrontBackArgs> b(type);
+  b.accepts("num_reduce_dims", "the public format reads num_reduce_dim alone");
   b.arg("num_reduce_dim", &FrontBackArgs::num_reduce_dim, int64_t{1},
         front ? "how many of the first dimensions are reduced" : "how many of the last dimensions are reduced",
         at_least(0));
@@ -235,6 +236,7 @@ Registration maximum_gradient() {
       .derivative("dY",
                   [](Formula& f) {
                     const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
+                    f.set_reads({false});
                     const Value slope = f.op(name<kFront>("MaxGradient"), with_lengths(f, {ones, f.x("X"), f.x("Y")}),
                                              f.forward_args());
                     return f.op(name<kFront>("Sum"), {f.op("Mul", {f.dy("dX"), slope})}, f.forward_args());

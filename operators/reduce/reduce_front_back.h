@@ -58,7 +58,9 @@ struct SumOfStretch {
 struct MeanOfStretch : SumOfStretch {
   template <class T>
   static constexpr T finish(T all, int64_t n) {
-    return n > 0 ? all / static_cast<T>(n) : T(0);
+    if (n <= 0) return T(0);
+    if constexpr (std::is_integral_v<T>) return static_cast<T>(all / n);  // n may be more than a T holds
+    return static_cast<T>(all / static_cast<T>(n));
   }
   template <class T>
   static constexpr T share(T dy, int64_t n) {

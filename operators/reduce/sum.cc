@@ -170,6 +170,7 @@ std::vector<Gradient> extreme_second_derivatives(Formula& f, const std::string& 
   std::vector<bool> there;
   for (int k = 0; k < f.outputs(); ++k) there.push_back(f.has_dy_at(k));
   const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
+  f.set_reads({false});
   const std::vector<Value> chosen = f.ops(type, gradient_inputs(f.x("Y"), ones, f, 2), {}, there);
   std::vector<Value> terms;
   for (int k = 0; k < f.outputs(); ++k)

@@ -77,7 +77,7 @@ REGISTER(ensure_cpu_output) {
 
 REGISTER(copy_on_device_like) {
   return op("CopyOnDeviceLike")
-      .doc("A copy on the device that another tensor is on.")
+      .doc("A copy on the CPU if another tensor is there, and else on the operator's device.")
       .input("input", "a tensor of any type")
       .any_type()
       .input("dst", "a tensor of any type and shape on that device")
