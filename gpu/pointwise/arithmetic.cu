@@ -2,6 +2,7 @@
 #include "operators/pointwise/arithmetic.h"
 
 #include "gpu/loops/elementwise.h"
+#include "gpu/loops/reduce.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
 
@@ -115,6 +116,81 @@ void pow_forward(const PowArgs& a, gpu::In<T> x, gpu::In<T> exponent, gpu::Out<T
 
 REGISTER(pow_cuda) {
   return cuda<PowArgs>("Pow", pow_forward<float>, pow_forward<double>, pow_forward<float16>, pow_forward<bfloat16>);
+}
+
+// d = the sum of Term()(place) over all places where an element of d, which has that shape, stands.
+template <class Term, class T>
+void sum_terms(Call& call, const Broadcast& shapes, const Shape& shape, const ArithmeticPlace<T>& from, gpu::Out<T> d) {
+  using Wide = std::conditional_t<std::is_floating_point_v<T>, double, T>;
+  const gpu::BroadcastIndex index(shapes);
+  gpu::reduce_dims(
+      call, gpu::ReducedDims(shapes.out, shape), Wide(0),
+      [=] __device__(size_t i) {
+        size_t a = 0, b = 0;
+        index.find(i, a, b);
+        ArithmeticPlace<T> p = from;
+        p.at = static_cast<int64_t>(i);
+        p.at_a = static_cast<int64_t>(a);
+        p.at_b = static_cast<int64_t>(b);
+        return static_cast<Wide>(Term()(p));
+      },
+      std::plus<Wide>(), [=] __device__(size_t j, Wide sum) { d[j] = static_cast<T>(sum); });
+}
+
+template <class Term, class T>
+void write_terms(Call& call, const ArithmeticPlace<T>& from, gpu::Out<T> d) {
+  gpu::each(call, d.size, [=] __device__(size_t i) {
+    ArithmeticPlace<T> p = from;
+    p.at = p.at_a = p.at_b = static_cast<int64_t>(i);
+    d[i] = Term()(p);
+  });
+}
+
+template <class Terms, class T>
+struct TermOfA {
+  constexpr T operator()(const ArithmeticPlace<T>& p) const { return Terms::a(p); }
+};
+template <class Terms, class T>
+struct TermOfB {
+  constexpr T operator()(const ArithmeticPlace<T>& p) const { return Terms::b(p); }
+};
+
+// The output that is written over an input comes last.
+template <class Terms, class T>
+void gradients(const BroadcastArgs& args, gpu::Out<T> da, gpu::Out<T> db, Call& call) {
+  const ArithmeticInputs in = arithmetic_inputs(std::is_same_v<Terms, DivTerms>, call.inputs());
+  const Broadcast shapes = broadcast_shapes(args, call.in(in.a).shape(), call.in(in.b).shape());
+  const auto data = [&](int i) { return call.has(i) ? gpu::in_span<T>(call.in(i)).data : nullptr; };
+  const ArithmeticPlace<T> from{data(in.dc), data(in.a), data(in.b), data(in.c)};
+  const auto write_a = [&] {
+    if (!call.wants(0)) return;
+    if (shapes.plain()) return write_terms<TermOfA<Terms, T>>(call, from, da);
+    sum_terms<TermOfA<Terms, T>>(call, shapes, shapes.a, from, da);
+  };
+  const auto write_b = [&] {
+    if (!call.wants(1)) return;
+    if (shapes.plain()) return write_terms<TermOfB<Terms, T>>(call, from, db);
+    sum_terms<TermOfB<Terms, T>>(call, shapes, shapes.b, from, db);
+  };
+  const bool b_last = call.wants(1) && db.data == from.dc;
+  b_last ? write_a() : write_b();
+  b_last ? write_b() : write_a();
+}
+
+REGISTER(add_gradient_cuda) {
+  return cuda<BroadcastArgs>("AddGradient", gradients<AddTerms, float>, gradients<AddTerms, double>,
+                             gradients<AddTerms, int32_t>, gradients<AddTerms, int64_t>);
+}
+REGISTER(sub_gradient_cuda) {
+  return cuda<BroadcastArgs>("SubGradient", gradients<SubTerms, float>, gradients<SubTerms, double>,
+                             gradients<SubTerms, int32_t>, gradients<SubTerms, int64_t>);
+}
+REGISTER(mul_gradient_cuda) {
+  return cuda<BroadcastArgs>("MulGradient", gradients<MulTerms, float>, gradients<MulTerms, double>,
+                             gradients<MulTerms, int32_t>, gradients<MulTerms, int64_t>);
+}
+REGISTER(div_gradient_cuda) {
+  return cuda<BroadcastArgs>("DivGradient", gradients<DivTerms, float>, gradients<DivTerms, double>);
 }
 
 }  // namespace

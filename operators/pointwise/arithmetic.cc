@@ -1,9 +1,10 @@
 // Arithmetic element by element: on two tensors, with broadcasting on request, Add, Sub, Mul, Div, FMod, TruncDiv and
-// Pow; and Scale, by a constant.
+// Pow; and Scale, by a constant; and AddGradient, SubGradient, MulGradient and DivGradient.
 #include "operators/pointwise/arithmetic.h"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <type_traits>
 
 #include "core/operator/flops.h"
@@ -279,6 +280,234 @@ REGISTER(pow) {
       .cpu(pow_forward<float>, pow_forward<double>)
       .derivative("X", pow_derivative_x)
       .derivative("exponent", pow_derivative_exponent);
+}
+
+// AddGradient, SubGradient, MulGradient and DivGradient: dA and dB of C = A op B, as nets of the public format have
+// them written out. The gradient pass writes the formulas above instead.
+//
+// Each is summed over the dimensions in which the operand repeats:
+//   Add: dA = dC, dB = dC.  Sub: dA = dC, dB = -dC.  Mul: dA = dC B, dB = dC A.  Div: dA = dC / B, dB = -dC C / B.
+// Only what a wanted output names is read; A, where it is not, for its shape.
+
+// The shapes of the operands, which dC's must follow from.
+Broadcast shapes_of(const BroadcastArgs& args, const Shape& dc, const Shape& a, const Shape& b) {
+  const Broadcast shapes = broadcast_shapes(args, a, b);
+  require(shapes.out == dc, "dC is {}, but of A {} and B {} the result is {}", dc, a, b, shapes.out);
+  return shapes;
+}
+
+template <class T>
+using Wide = std::conditional_t<std::is_floating_point_v<T>, double, T>;
+
+// d = the sum of term(place) over all places where an element of d stands; `first`: d is A's gradient.
+template <class T, class Term>
+void sum_terms(const Broadcast& shapes, const ArithmeticPlace<T>& from, bool first, Out<T> d, Term term) {
+  if ((first ? shapes.a : shapes.b) != shapes.out) std::ranges::fill(d, T(0));
+  BroadcastRuns(shapes).each([&](const BroadcastRun& run) {
+    const int64_t a = run.a_moves ? 1 : 0, b = run.b_moves ? 1 : 0;
+    const auto place = [&](int64_t i) {
+      ArithmeticPlace<T> p = from;
+      p.at = run.out + i;
+      p.at_a = run.a + a * i;
+      p.at_b = run.b + b * i;
+      return p;
+    };
+    T* to = d.data() + (first ? run.a : run.b);
+    if ((first ? shapes.a : shapes.b) == shapes.out) {
+      for (int64_t i = 0; i < run.size; ++i) to[i] = term(place(i));
+    } else if ((first ? a : b) == 1) {
+      for (int64_t i = 0; i < run.size; ++i) to[i] += term(place(i));
+    } else {
+      Wide<T> sum = 0;
+      for (int64_t i = 0; i < run.size; ++i) sum += static_cast<Wide<T>>(term(place(i)));
+      *to += static_cast<T>(sum);
+    }
+  });
+}
+
+template <class T, class Term>
+void write_terms(const ArithmeticPlace<T>& from, Out<T> d, Term term) {
+  auto range = [&](int64_t begin, int64_t end) {
+    ArithmeticPlace<T> p = from;
+    for (int64_t i = begin; i < end; ++i) {
+      p.at = p.at_a = p.at_b = i;
+      d[i] = term(p);
+    }
+  };
+  parallel_for(static_cast<int64_t>(d.size()), kBinaryCost, std::ref(range));
+}
+
+// The output that is written over an input comes last.
+template <class Terms, class T>
+void gradients(const BroadcastArgs& args, Out<T> da, Out<T> db, Call& call) {
+  const ArithmeticInputs in = arithmetic_inputs(std::is_same_v<Terms, DivTerms>, call.inputs());
+  const Broadcast shapes = shapes_of(args, call.in(in.dc).shape(), call.in(in.a).shape(), call.in(in.b).shape());
+  const ArithmeticPlace<T> from{call.in_span<T>(in.dc).data(), call.in_span<T>(in.a).data(),
+                                call.in_span<T>(in.b).data(), call.in_span<T>(in.c).data()};
+  const auto write_a = [&] {
+    const auto term = [](const ArithmeticPlace<T>& p) { return Terms::a(p); };
+    if (call.wants(0)) shapes.plain() ? write_terms(from, da, term) : sum_terms(shapes, from, true, da, term);
+  };
+  const auto write_b = [&] {
+    const auto term = [](const ArithmeticPlace<T>& p) { return Terms::b(p); };
+    if (call.wants(1)) shapes.plain() ? write_terms(from, db, term) : sum_terms(shapes, from, false, db, term);
+  };
+  const bool b_last = db.data() == from.dc;
+  b_last ? write_a() : write_b();
+  b_last ? write_b() : write_a();
+}
+
+template <bool divides>
+void infer_gradients(const BroadcastArgs& args, ShapeCall& c) {
+  const ArithmeticInputs in = arithmetic_inputs(divides, c.inputs());
+  if (divides) {
+    require(c.has(in.c), "C, input {}, is missing", in.c);
+    if (c.known(in.c) && c.known(in.dc))
+      require(c.shape(in.c) == c.shape(in.dc), "C is {}, but dC {}", c.shape(in.c), c.shape(in.dc));
+  }
+  if (c.known(in.dc) && c.known(in.a) && c.known(in.b)) shapes_of(args, c.shape(in.dc), c.shape(in.a), c.shape(in.b));
+  c.set_like(0, in.a);
+  c.set_like(1, in.b);
+}
+
+// The sum of `repeated` to the shape of an operand.
+Value summed(Formula& f, Value repeated, Value operand, bool first) {
+  const auto& args = f.args<BroadcastArgs>();
+  if (!args.broadcast) return repeated;
+  return first && args.aligned() ? repeated : f.op("SumReduceLike", {repeated, operand}, f.forward_args());
+}
+
+// The gradients by small operators.
+std::vector<Value> gradient_body(Formula& f, const std::string& type) {
+  const ArithmeticInputs in = arithmetic_inputs(type == "Div", f.inputs());
+  const Value dc = f.x_at(in.dc), a = f.x_at(in.a), b = f.x_at(in.b);
+  const auto& args = f.args<BroadcastArgs>();
+  const auto laid_over = f.forward_args();
+  if (type == "Add" || type == "Sub") {
+    const Value db = type == "Add" ? dc : f.op("Negative", {dc});
+    return {summed(f, dc, a, true), summed(f, db, b, false)};
+  }
+  const Value da = f.same_shape(f.op(type, {dc, b}, laid_over), dc);
+  if (type == "Mul") {
+    // With an axis A has the shape of dC.
+    const bool alike = args.broadcast && args.aligned();
+    const Value db = f.same_shape(f.op("Mul", {dc, a}, alike ? std::vector<Argument>{} : laid_over), dc);
+    return {summed(f, da, a, true), summed(f, db, b, false)};
+  }
+  // B is the same in all places that are added up, so the sum is divided.
+  const Value sum = summed(f, f.same_shape(f.op("Mul", {dc, f.x_at(in.c)}), dc), b, false);
+  return {summed(f, da, a, true), f.op("Negative", {f.op("Div", {sum, b})})};
+}
+
+// The gradients of `type`, but for what the outputs read and may be written over. `of_a` and `of_b`: FLOPs of a term.
+OpBuilder<BroadcastArgs> gradient_op(const std::string& type, double of_a, double of_b) {
+  OpBuilder<BroadcastArgs> b(type + "Gradient");
+  add_broadcast_args(b)
+      .doc("Gradients of " + type + "'s A and B, with the arguments that it has.")
+      .flops([divides = type == "Div", of_a, of_b](const BroadcastArgs&, const ShapeCall& c) {
+        const double terms = input_size(c, arithmetic_inputs(divides, c.inputs()).dc);
+        const auto of = [&](int o, double term) {
+          return c.wants(o) ? terms * (term + (output_size(c, o) == terms ? 0 : 1)) : 0;
+        };
+        return of(0, of_a) + of(1, of_b);
+      })
+      .composed([type](Formula& f) { return gradient_body(f, type); });
+  return b;
+}
+
+OpBuilder<BroadcastArgs>& add_gradient_examples(OpBuilder<BroadcastArgs>& b, bool divides) {
+  const auto add = [&](const char* dc, const char* a, const char* other, std::vector<std::string> args) {
+    std::vector<std::string> inputs = {std::string("dC=") + dc, std::string("A=") + a,
+                                       fmt::format("B={},0.5..2", other)};
+    if (divides) inputs.push_back(std::string("C=") + dc);
+    b.example(std::move(inputs), std::move(args));
+  };
+  add("2,3", "2,3", "2,3", {});
+  add("0,3", "0,3", "0,3", {});
+  add("2,3,2", "2,3,2", "2", {"broadcast=1"});
+  add("2,3,2", "2,3,2", "3", {"broadcast=1", "axis=1"});
+  add("2,3", "2,3", "1", {"broadcast=1"});
+  return b;
+}
+
+REGISTER(add_gradient) {
+  auto b = gradient_op("Add", 0, 0);
+  b.input("dC", "gradient of C")
+      .input("A", "the operand, for its shape")
+      .shape_only()
+      .input("B", "the operand, for its shape")
+      .shape_only()
+      .output("dA", "like A")
+      .optional()
+      .output("dB", "like B")
+      .optional()
+      .in_place("dC", "dA")
+      .in_place("dC", "dB")
+      .shape(infer_gradients<false>)
+      .cpu(gradients<AddTerms, float>, gradients<AddTerms, double>, gradients<AddTerms, int32_t>,
+           gradients<AddTerms, int64_t>);
+  return add_gradient_examples(b, false);
+}
+
+REGISTER(sub_gradient) {
+  auto b = gradient_op("Sub", 0, 0);
+  b.input("dC", "gradient of C")
+      .input("A", "the operand, for its shape")
+      .shape_only()
+      .input("B", "the operand, for its shape")
+      .shape_only()
+      .output("dA", "like A")
+      .optional()
+      .output("dB", "like B")
+      .optional()
+      .in_place("dC", "dA")
+      .in_place("dC", "dB")
+      .shape(infer_gradients<false>)
+      .cpu(gradients<SubTerms, float>, gradients<SubTerms, double>, gradients<SubTerms, int32_t>,
+           gradients<SubTerms, int64_t>);
+  return add_gradient_examples(b, false);
+}
+
+REGISTER(mul_gradient) {
+  auto b = gradient_op("Mul", 1, 1);
+  b.input("dC", "gradient of C")
+      .input("A", "the operand")
+      .input("B", "the operand")
+      .output("dA", "like A")
+      .optional()
+      .uses({"dC", "B"})
+      .output("dB", "like B")
+      .optional()
+      .uses({"dC", "A"})
+      .in_place("dC", "dA")
+      .in_place("dC", "dB")
+      .shape(infer_gradients<false>)
+      .cpu(gradients<MulTerms, float>, gradients<MulTerms, double>, gradients<MulTerms, int32_t>,
+           gradients<MulTerms, int64_t>);
+  return add_gradient_examples(b, false);
+}
+
+// By name the inputs are those of the newer form; dA reads the same two places in both.
+REGISTER(div_gradient) {
+  auto b = gradient_op("Div", 1, 2);
+  b.doc(
+       "Gradients of Div's A and B, with the arguments that it has. Of three inputs, as in 2018, these are B, C and "
+       "dC.")
+      .input("dC", "gradient of C; B if there are three inputs")
+      .input("A", "the operand, for its shape; C if there are three")
+      .input("B", "the operand; dC if there are three")
+      .input("C", "the quotient")
+      .optional()
+      .output("dA", "like A")
+      .optional()
+      .uses({"dC", "B"})
+      .output("dB", "like B")
+      .optional()
+      .uses({"dC", "A", "B", "C"})
+      .in_place("dC", "dA")
+      .shape(infer_gradients<true>)
+      .cpu(gradients<DivTerms, float>, gradients<DivTerms, double>);
+  return add_gradient_examples(b, true).example({"dC=2,3,0.5..2", "A=2,3", "B=2,3"});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // References of operators that work element by element.
+#include <functional>
 #include <numbers>
 
 #include "tests/operators/counted.h"
@@ -36,6 +37,29 @@ Reference binary(Fn fn) {
     c.compares = c.x(0).shape == c.out[0].shape;
     for (int64_t i = 0; i < c.out[0].size(); ++i)
       c.y(0)[i] = c.compares ? fn(c.x(0).v[i], c.x(1).v[laid_over(c, i)]) : fn(1, 1);
+  };
+}
+
+using Term = std::function<Counted(Counted dc, Counted a, Counted b, Counted c)>;
+
+// dA and dB, each a term for each element of dC, summed where the operand repeats, which is only counted. `divides`: of
+// three inputs, these are B, C and dC.
+Reference arithmetic_gradient(Term of_a, Term of_b, bool divides = false) {
+  return [of_a = std::move(of_a), of_b = std::move(of_b), divides](CountedCall& call) {
+    const bool old = divides && call.in.size() == 3;
+    const auto& dc = call.x(old ? 2 : 0);
+    const auto &a = call.x(1), &b = call.x(old ? 0 : 2), &c = old || !divides ? a : call.x(3);
+    call.compares = dc.shape == call.out[0].shape && dc.shape == call.out[1].shape;
+    for (const int o : {0, 1}) {
+      const bool adds = call.out[static_cast<size_t>(o)].size() != dc.shape.size();
+      for (size_t i = 0; i < dc.v.size(); ++i) {
+        const Counted one = 1;
+        const Counted term = call.compares ? (o == 0 ? of_a : of_b)(dc.v[i], a.v[i], b.v[i], c.v[i])
+                                           : (o == 0 ? of_a : of_b)(one, one, one, one);
+        if (call.compares) call.y(o)[i] = term;
+        if (adds) static_cast<void>(one + term);
+      }
+    }
   };
 }
 
@@ -183,6 +207,13 @@ void add_binary(References& r) {
   r["Add"] = binary([](Counted a, Counted b) { return a + b; });
   r["Sub"] = binary([](Counted a, Counted b) { return a - b; });
   r["Mul"] = binary([](Counted a, Counted b) { return a * b; });
+  const Term same = [](Counted dc, Counted, Counted, Counted) { return dc; };
+  r["AddGradient"] = arithmetic_gradient(same, same);
+  r["SubGradient"] = arithmetic_gradient(same, [](Counted dc, Counted, Counted, Counted) { return -dc; });
+  r["MulGradient"] = arithmetic_gradient([](Counted dc, Counted, Counted b, Counted) { return dc * b; },
+                                         [](Counted dc, Counted a, Counted, Counted) { return dc * a; });
+  r["DivGradient"] = arithmetic_gradient([](Counted dc, Counted, Counted b, Counted) { return dc / b; },
+                                         [](Counted dc, Counted, Counted b, Counted c) { return -dc * c / b; }, true);
   r["Div"] = binary([](Counted a, Counted b) { return a / b; });
   r["FMod"] = binary([](Counted a, Counted b) { return fmod(a, b); });
   r["TruncDiv"] = binary([](Counted a, Counted b) { return trunc(a / b); });

@@ -426,5 +426,139 @@ TEST(Pow, OneExponentIsNeeded) {
 
 }  // namespace of_pow
 
+// Elementwise operators and their gradient operators against numbers that Caffe2 1.x has computed, and the gradient
+// operators in place and in the form of 2018.
+struct Row {
+  const char* type;
+  std::vector<Argument> args;
+  Shape a_shape, b_shape, c_shape;
+  std::vector<float> a, b, c, dc, da, db;
+};
+
+// Of core.GradientRegistry.GetGradientForOp, run by Caffe2 1.10.2.
+const std::vector<Row>& rows() {
+  static const std::vector<Row> rows = {
+      // clang-format off
+      {"Add", {}, {2, 3}, {2, 3}, {2, 3}, {-1, 2, 2, -4, 4, 0}, {8, 1, -4, 8, -4, 2}, {7, 3, -2, 4, 0, 2}, {-3, 1, 3, -4, -3, 0}, {-3, 1, 3, -4, -3, 0}, {-3, 1, 3, -4, -3, 0}},
+      {"Add", {make_arg("broadcast", 1)}, {2, 3}, {3}, {2, 3}, {-2, 0, -3, 2, -1, 0}, {1, 2, 1}, {-1, 2, -2, 3, 1, 1}, {-3, 0, -2, -1, 0, 0}, {-3, 0, -2, -1, 0, 0}, {-4, 0, -2}},
+      {"Add", {make_arg("broadcast", 1), make_arg("axis", 0)}, {2, 3}, {2}, {2, 3}, {-4, 2, 2, -2, -1, -4}, {-4, -4}, {-8, -2, -2, -6, -5, -8}, {3, 0, 4, 2, 4, -4}, {3, 0, 4, 2, 4, -4}, {7, 2}},
+      {"Add", {make_arg("broadcast", 1)}, {2, 2}, {1, 1, 1}, {2, 2}, {1, -1, 0, -4}, {-1}, {0, -2, -1, -5}, {-2, -3, -3, 3}, {-2, -3, -3, 3}, {-5}},
+      {"Sub", {}, {2, 3}, {2, 3}, {2, 3}, {-3, 3, -2, 2, -1, 2}, {-4, -4, 4, -2, -2, -2}, {1, 7, -6, 4, 1, 4}, {-4, 4, 3, 3, 0, -3}, {-4, 4, 3, 3, 0, -3}, {4, -4, -3, -3, -0, 3}},
+      {"Sub", {make_arg("broadcast", 1)}, {2, 3}, {3}, {2, 3}, {-4, -4, -3, 1, -1, -3}, {-4, 1, 8}, {0, -5, -11, 5, -2, -11}, {4, -1, 0, 0, 2, 3}, {4, -1, 0, 0, 2, 3}, {-4, -1, -3}},
+      {"Sub", {make_arg("broadcast", 1), make_arg("axis", 0)}, {2, 3}, {2}, {2, 3}, {2, -4, 3, -3, -1, -1}, {4, 2}, {-2, -8, -1, -5, -3, -3}, {-1, -1, 1, -3, -4, -4}, {-1, -1, 1, -3, -4, -4}, {1, 11}},
+      {"Sub", {make_arg("broadcast", 1)}, {2, 2}, {1, 1, 1}, {2, 2}, {-2, -2, 4, -3}, {-4}, {2, 2, 8, 1}, {2, 3, 2, -3}, {2, 3, 2, -3}, {-4}},
+      {"Mul", {}, {2, 3}, {2, 3}, {2, 3}, {4, -2, 0, 1, -3, 4}, {8, 2, -2, 4, -2, 1}, {32, -4, -0, 4, 6, 4}, {4, 4, 4, -1, -1, 3}, {32, 8, -8, -4, 2, 3}, {16, -8, 0, -1, 3, 12}},
+      {"Mul", {make_arg("broadcast", 1)}, {2, 3}, {3}, {2, 3}, {-1, -1, 3, -1, -3, 1}, {-4, -2, 4}, {4, 2, 12, 4, 6, 4}, {-2, -2, -2, -2, 0, 0}, {8, 4, -8, 8, 0, 0}, {4, 2, -6}},
+      {"Mul", {make_arg("broadcast", 1), make_arg("axis", 0)}, {2, 3}, {2}, {2, 3}, {3, -3, 1, -4, -3, 2}, {-1, 8}, {-3, 3, -1, -32, -24, 16}, {-3, -4, -3, 1, 2, 4}, {3, 4, 3, 8, 16, 32}, {0, -2}},
+      {"Mul", {make_arg("broadcast", 1)}, {2, 2}, {1, 1, 1}, {2, 2}, {-4, 2, -3, 2}, {1}, {-4, 2, -3, 2}, {0, -3, -4, 2}, {0, -3, -4, 2}, {10}},
+      {"Div", {}, {2, 3}, {2, 3}, {2, 3}, {0, 1, -2, 2, 2, 2}, {-1, -1, 1, 4, 8, -1}, {-0, -1, -2, 0.5, 0.25, -2}, {3, -2, -1, -3, 3, 1}, {-3, 2, -1, -0.75, 0.375, -1}, {-0, 2, -2, 0.375, -0.09375, -2}},
+      {"Div", {make_arg("broadcast", 1)}, {2, 3}, {3}, {2, 3}, {-4, -1, 3, -3, 4, 3}, {2, -2, 4}, {-2, 0.5, 0.75, -1.5, -2, 0.75}, {1, -3, 0, 2, -3, 2}, {0.5, 1.5, 0, 1, 1.5, 0.5}, {2.5, 2.25, -0.375}},
+      {"Div", {make_arg("broadcast", 1), make_arg("axis", 0)}, {2, 3}, {2}, {2, 3}, {-4, 3, -1, 1, -1, -3}, {8, -4}, {-0.5, 0.375, -0.125, -0.25, 0.25, 0.75}, {3, 3, 0, -3, -2, -3}, {0.375, 0.375, 0, 0.75, 0.5, 0.75}, {0.046875, -0.5}},
+      {"Div", {make_arg("broadcast", 1)}, {2, 2}, {1, 1, 1}, {2, 2}, {-3, 2, -3, 4}, {2}, {-1.5, 1, -1.5, 2}, {-2, -2, 3, -3}, {-1, -1, 1.5, -1.5}, {4.75}},
+      // clang-format on
+  };
+  return rows;
+}
+
+Feeds feeds_of(const Row& r) {
+  Feeds feeds = {{"dC", Tensor::of<float>(r.c_shape, r.dc)},
+                 {"A", Tensor::of<float>(r.a_shape, r.a)},
+                 {"B", Tensor::of<float>(r.b_shape, r.b)}};
+  if (std::string_view(r.type) == "Div") feeds.emplace_back("C", Tensor::of<float>(r.c_shape, r.c));
+  return feeds;
+}
+
+OperatorDef gradient_of(const Row& r, const std::vector<std::string>& outputs = {"dA", "dB"}) {
+  std::vector<std::string> inputs;
+  for (const auto& feed : feeds_of(r)) inputs.push_back(feed.first);
+  return make_op(std::string(r.type) + "Gradient", inputs, outputs, r.args);
+}
+
+TEST(ArithmeticGradient, RowsOfCaffe2) {
+  for (const Row& r : rows()) {
+    const std::string what = fmt::format("{} of {} and {}", r.type, r.a_shape, r.b_shape);
+    const Feeds feeds = feeds_of(r);
+    const Tensor c = run_op_on(make_op(r.type, {"A", "B"}, {"C"}, r.args), {feeds[1], feeds[2]})[0];
+    EXPECT_EQ(c.shape(), r.c_shape) << what;
+    EXPECT_EQ(compare(c, Tensor::of<float>(r.c_shape, r.c), 0), "") << what;
+    const std::vector<Tensor> made = run_op_on(gradient_of(r), feeds);
+    EXPECT_EQ(made[0].shape(), r.a_shape) << what;
+    EXPECT_EQ(made[1].shape(), r.b_shape) << what;
+    EXPECT_EQ(compare(made[0], Tensor::of<float>(r.a_shape, r.da), 1e-6), "") << what;
+    EXPECT_EQ(compare(made[1], Tensor::of<float>(r.b_shape, r.db), 1e-6), "") << what;
+  }
+}
+
+// What the operator's own derivatives say is the same.
+TEST(ArithmeticGradient, Gradients) {
+  for (const Row& r : rows()) {
+    Feeds feeds;
+    std::vector<std::string> wanted;
+    for (const auto& [name, value] : feeds_of(r)) {
+      feeds.emplace_back(name, name == "B" ? uniform<double>(value.shape(), 0.5, 2, 4)
+                                           : normal<double>(value.shape(), feeds.size() + 1));
+      wanted.push_back(name);
+    }
+    EXPECT_EQ(check_gradient(gradient_of(r), feeds, wanted), "") << r.type << r.a_shape.str() << r.b_shape.str();
+  }
+}
+
+TEST(ArithmeticGradient, EachOutputAlone) {
+  for (const Row& r : rows()) {
+    const Feeds feeds = feeds_of(r);
+    const std::vector<Tensor> both = run_op_on(gradient_of(r), feeds);
+    EXPECT_EQ(compare(run_op_on(gradient_of(r, {"dA", ""}), feeds)[0], both[0], 0), "") << r.type;
+    EXPECT_EQ(compare(run_op_on(gradient_of(r, {"", "dB"}), feeds)[1], both[1], 0), "") << r.type;
+  }
+}
+
+// As in Caffe2: over dC, if it has the operand's shape; of Div, dA alone.
+TEST(ArithmeticGradient, InPlace) {
+  for (const Row& r : rows()) {
+    const Feeds feeds = feeds_of(r);
+    const std::vector<Tensor> apart = run_op_on(gradient_of(r), feeds);
+    const auto check = [&](const std::vector<std::string>& outputs, const Shape& shape) {
+      const auto run = [&] { return run_op_on(gradient_of(r, outputs), feeds); };
+      if (!(shape == r.c_shape)) {
+        EXPECT_NE(error_of(run).find("is to be written in place of input 0"), std::string::npos);
+        return;
+      }
+      const std::vector<Tensor> made = run();
+      for (size_t i = 0; i < made.size(); ++i) EXPECT_EQ(compare(made[i], apart[i], 0), "") << r.type;
+    };
+    check({"dC", "dB"}, r.a_shape);
+    if (std::string_view(r.type) != "Div") check({"dA", "dC"}, r.b_shape);
+  }
+}
+
+TEST(ArithmeticGradient, DivOfThreeInputs) {
+  for (const Row& r : rows()) {
+    if (std::string_view(r.type) != "Div" || !(r.a_shape == r.c_shape)) continue;
+    const OperatorDef def = make_op("DivGradient", {"B", "C", "dC"}, {"dA", "dB"}, r.args);
+    const std::vector<Tensor> made = run_op_on(def, feeds_of(r));
+    EXPECT_EQ(compare(made[0], Tensor::of<float>(r.a_shape, r.da), 1e-6), "") << r.b_shape.str();
+    EXPECT_EQ(compare(made[1], Tensor::of<float>(r.b_shape, r.db), 1e-6), "") << r.b_shape.str();
+  }
+  const Feeds feeds = {
+      {"B", uniform<double>({2, 3}, 0.5, 2, 1)}, {"C", normal<double>({2, 3}, 2)}, {"dC", normal<double>({2, 3}, 3)}};
+  const OperatorDef def = make_op("DivGradient", {"B", "C", "dC"}, {"dA", "dB"});
+  EXPECT_EQ(check_gradient(def, feeds, {"B", "C", "dC"}), "");
+}
+
+TEST(ArithmeticGradient, BadShapesAreNamed) {
+  const Feeds feeds = {{"dC", normal<float>({3})}, {"A", normal<float>({2, 3})}, {"B", normal<float>({2, 3})}};
+  EXPECT_NE(error_of([&] {
+              run_op_on(make_op("MulGradient", {"dC", "A", "B"}, {"dA", "dB"}), feeds);
+            }).find("dC is [3], but of A [2, 3] and B [2, 3] the result is [2, 3]"),
+            std::string::npos);
+  const Tensor x = normal<float>({2, 3});
+  const Feeds divided = {{"dC", x}, {"A", x}, {"B", x}, {"C", normal<float>({2})}};
+  const auto error = [&](const std::string& c) {
+    return error_of([&] { run_op_on(make_op("DivGradient", {"dC", "A", "B", c}, {"dA", "dB"}), divided); });
+  };
+  EXPECT_NE(error("C").find("C is [2], but dC [2, 3]"), std::string::npos);
+  EXPECT_NE(error("").find("C, input 3, is missing"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace stepnet::testing::arithmetic_test
