@@ -186,7 +186,7 @@ TEST(TapeRecurrent, ErrorsNameTheOperatorAndThePlace) {
   const Layer l = layer("LSTM");
   std::vector<Variable> inputs = leaves(l.feeds, l.inputs);
   inputs[3] = Variable(numbers({16, 7}, 1), true);
-  expect_error([&] { run("LSTM", inputs, l.args); }, {"FC", "RecurrentNetwork", "tape_test.cc:"});
+  expect_error([&] { run("LSTM", inputs, l.args); }, {"w_ih must be [16, 3]", "RecurrentNetwork", "tape_test.cc:"});
   expect_error([&] { run("LSTM", {inputs[0]}, l.args); }, {"LSTM", "tape_test.cc:"});
   expect_error([&] { run("LSTM", inputs, l.args, {.in_place = true}); }, {"cannot overwrite a variable"});
 }

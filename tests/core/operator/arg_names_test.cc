@@ -47,8 +47,6 @@ TEST(ArgNames, WhatWouldChangeAResultIsRefused) {
             "  op  p, loss = SoftmaxWithLoss(x, t)\n"
             "  fix leave it out, or set it to 0, with which it does nothing");
   expect_contains(refusal_of(loss_with("name: 'order' s: 'NHWC'")), "or set it to \"NCHW\", with which");
-  for (const char* arg : {"arg { name: 'weight_decay' f: 0.01 }", "arg { name: 'counter_halflife' i: 100 }"})
-    expect_contains(refusal_of(table_step("RowWiseSparseAdagrad", arg)), "is not implemented: it would ");
   expect_contains(refusal_of(table_step("SparseAdagrad", "arg { name: 'decay' f: 0.5 }")), "set it to 1, with which");
   expect_contains(refusal_of("op { type: 'Save' input: 'w' arg { name: 'options' s: 'x' } }"), "in bfloat16");
   // Without a value, or with one in another field, it is not the harmless one.
