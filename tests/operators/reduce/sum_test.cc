@@ -100,9 +100,10 @@ TEST(Extremes, OfAnyNumberAndType) {
 TEST(Extremes, NaNWins) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Feeds feeds = {{"a", Tensor::of<float>({2}, {nan, 1})}, {"b", Tensor::of<float>({2}, {1, nan})}};
-  for (const char* type : {"Max", "Min"})
-    for (const float v : run_op_on(make_op(type, {"a", "b"}, {"y"}), feeds)[0].span<float>())
-      EXPECT_TRUE(std::isnan(v)) << type;
+  for (const char* type : {"Max", "Min"}) {
+    const Tensor y = run_op_on(make_op(type, {"a", "b"}, {"y"}), feeds)[0];
+    for (const float v : y.span<float>()) EXPECT_TRUE(std::isnan(v)) << type;
+  }
 }
 
 TEST(Extremes, Gradients) {
