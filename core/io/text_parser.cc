@@ -72,7 +72,7 @@ std::string reword(const std::string& message, std::string& word) {
 // What helps against a name that is no field where it stands, at `at` of the text. "" if nobody knows.
 std::string fix_of(const std::string& fact, const std::string& word, const SourceText& source, size_t at) {
   const std::string_view text = source.text();
-  if (at == 0 && source.file_place(at).line <= 1)
+  if (at == 0 && source.file_place(at).line <= 1 && fact.find("Did you mean") == std::string::npos)
     return "a net or plan is protobuf text, such as op { type: \"Relu\" input: \"x\" output: \"y\" }";
   const size_t begin = text.substr(0, at).rfind('\n') + 1;
   const std::string_view line = text.substr(begin, text.find('\n', at) - begin);

@@ -191,7 +191,8 @@ Counted cycle(const CountedCall& c, double iter, double highest, double half, do
 
 Counted later_multiplier(const CountedCall& c, double iter) {
   const std::string policy = c.text("policy");
-  const double first = c.arg("multiplier_1", 1), last = c.arg("multiplier_2", 1);
+  const double absent = c.text("policy") == "slope" ? 0 : 1;
+  const double first = c.arg("multiplier_1", absent), last = c.arg("multiplier_2", absent);
   if (policy == "gate") return iter < c.arg("num_iter", 0) ? first : last;
   if (policy == "slope") {
     const double before = c.arg("num_iter_1", 0), steepness = (last - first) / (c.arg("num_iter_2", 0) - before);

@@ -98,7 +98,10 @@ TEST(Text, UnknownFieldsNameTheNearest) {
             "OperatorDef has no field \"inputt\". Did you mean \"input\"?\n  in  net.pbtxt:3:3");
   EXPECT_EQ(parse_error("op { # comment\n  arg { nmae : \"x\" } }"),
             "Argument has no field \"nmae\". Did you mean \"name\"?\n  in  net.pbtxt:2:9");
-  EXPECT_EQ(parse_error("completely_else: 1"), "NetDef has no field \"completely_else\".\n  in  net.pbtxt:1:1");
+  EXPECT_EQ(parse_error("completely_else: 1"),
+            "NetDef has no field \"completely_else\".\n  in  net.pbtxt:1:1\n  fix a net or plan is protobuf text, such "
+            "as op { "
+            "type: \"Relu\" input: \"x\" output: \"y\" }");
 }
 
 TEST(Text, UnknownExtensionsNameTheNearest) {
