@@ -23,7 +23,8 @@ bool is_elementwise(const OpSpec& spec) {
 
 // An operator that has no body, by what its registration says.
 Kind kind_of(const OpSpec& spec, const BoundOp& op, const ShapeCall& shapes) {
-  const auto has_columns = [&](const auto& fn) { return fn && !fn(op.args.get(), shapes).empty(); };
+  const void* args = op.args.get();
+  const auto has_columns = [&](const auto& fn) { return fn && !fn(args, shapes).empty(); };
   if (spec.random || spec.side_effect || spec.blob_kernel) return Kind::whole;
   if (spec.reshapes || spec.role == Role::alias || spec.role == Role::copy) return Kind::view;
   if (has_columns(spec.takes_columns) || has_columns(spec.puts_columns)) return Kind::columns;
@@ -59,8 +60,8 @@ class Decomposer {
   }
 
  private:
-  int new_value(std::string name, int slot, TensorType type, bool written) {
-    code_.values.push_back({std::move(name), slot, std::move(type), written});
+  int new_value(std::string name, int slot, const TensorType& type, bool written) {
+    code_.values.push_back({std::move(name), slot, type, written});
     return static_cast<int>(code_.values.size()) - 1;
   }
 
@@ -142,10 +143,10 @@ class Decomposer {
     return value >= 0 && made.known && code_.values[value].type.shape == made.shape;
   }
 
-  int temporary(const BoundOp& op, TensorType type) {
+  int temporary(const BoundOp& op, const TensorType& type) {
     const std::string& name = op.def.output_size() > 0 ? op.def.output(0) : op.def.type();
     const bool inner = !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
-    return new_value(fmt::format("{}%{}", inner ? "" : name, temporaries_++), -1, std::move(type), true);
+    return new_value(fmt::format("{}%{}", inner ? "" : name, temporaries_++), -1, type, true);
   }
 
   std::vector<TensorType> types(const std::vector<int>& values) const {
