@@ -60,7 +60,9 @@ void compare(const OperatorDef& op, const Workspace& workspace, const Workspace&
     const std::string& name = op.output(static_cast<int>(o));
     Tensor found = copied_to(composed.fetch(outputs[o]), {});
     const Tensor expected = copied_to(workspace.fetch(name), {});
-    if (found.size() == expected.size()) found.set_view(expected.shape(), found.offset());
+    // Only where no derivative follows from it may it have another shape.
+    if (found.size() == expected.size() && !derives_by_body(op_spec(op.type())))
+      found.set_view(expected.shape(), found.offset());
     const std::string differs = difference(found, expected, kRounding);
     if (!differs.empty())
       report.broken.push_back(

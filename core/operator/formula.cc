@@ -244,6 +244,11 @@ void run_body(const OpSpec& spec, const OperatorDef& def, const void* args, cons
 
 }  // namespace
 
+bool derives_by_body(const OpSpec& spec) {
+  const std::vector<bool> left = left_to_body(spec, std::vector<bool>(spec.inputs.size(), true));
+  return spec.composed && !spec.whole_derivative && std::ranges::find(left, true) != left.end();
+}
+
 GradientProgram record_gradient(const OpSpec& spec, const OperatorDef& def, const void* args, std::vector<bool> wanted,
                                 std::vector<bool> present) {
   const int inputs = static_cast<int>(wanted.size());
