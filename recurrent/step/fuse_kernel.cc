@@ -151,11 +151,12 @@ bool close_chain(StepIr& ir, StepChain& chain) {
   places.insert(places.end(), results.begin(), results.end());
   number_operands(chain.code, static_cast<int>(places.size()));
   StepOp& op = *ir.ops[chain.ops.back()];
+  for (const size_t i : chain.ops) op.fused_types += (op.fused_types.empty() ? "" : "+") + ir.ops[i]->op.def.type();
   for (const size_t i : chain.ops) {
     op.parts.push_back({ir.ops[i]->meaning, ir.ops[i]->in_slots, ir.ops[i]->out_slots, ir.ops[i]->accumulate});
-    op.part_ops.push_back(ir.ops[i]->op);
+    // The last one stands for the chain from here on; the caller removes the others.
+    op.part_ops.push_back(i == chain.ops.back() ? op.op : std::move(ir.ops[i]->op));
   }
-  for (const size_t i : chain.ops) op.fused_types += (op.fused_types.empty() ? "" : "+") + ir.ops[i]->op.def.type();
   op.in_slots.clear();
   op.out_slots.clear();
   for (size_t p = 0; p < places.size(); ++p) (p < sources ? op.in_slots : op.out_slots).push_back(places[p].slot);

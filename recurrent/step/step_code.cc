@@ -174,7 +174,9 @@ class Decomposer {
 
   void append(const BoundOp& op, std::vector<int> in, std::vector<int> out, std::vector<int> added_to, bool whole) {
     StepCode::Instruction made;
-    made.kind = whole ? Kind::whole : kind_of(*op.spec, op, ShapeCall(types(in), out_types_ = types(out)));
+    const std::vector<TensorType> in_types = types(in);
+    std::vector<TensorType> out_types = types(out);
+    made.kind = whole ? Kind::whole : kind_of(*op.spec, op, ShapeCall(in_types, out_types));
     made.op = op;
     made.in = std::move(in);
     made.out = std::move(out);
@@ -227,7 +229,6 @@ class Decomposer {
   std::vector<int> now_;      // by slot: the value that it holds; -1: none was asked for yet
   std::vector<int> readers_;  // by value: the one kernel that reads it, or one of these
   static constexpr int kNobody = -1, kSeveral = -2;
-  std::vector<TensorType> out_types_;
   Phase phase_ = Phase::step;
   int stage_ = 0, temporaries_ = 1;
 };
