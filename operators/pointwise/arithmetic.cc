@@ -430,8 +430,10 @@ OpBuilder<BroadcastArgs>& add_gradient_examples(OpBuilder<BroadcastArgs>& b, boo
   return b;
 }
 
-REGISTER(add_gradient) {
-  auto b = gradient_op("Add", 0, 0);
+// Of Add and Sub, which read the operands' shapes alone.
+template <class Terms>
+Registration gradient_of_sum(const std::string& type) {
+  auto b = gradient_op(type, 0, 0);
   b.input("dC", "gradient of C")
       .input("A", "the operand, for its shape")
       .shape_only()
@@ -444,29 +446,12 @@ REGISTER(add_gradient) {
       .in_place("dC", "dA")
       .in_place("dC", "dB")
       .shape(infer_gradients<false>)
-      .cpu(gradients<AddTerms, float>, gradients<AddTerms, double>, gradients<AddTerms, int32_t>,
-           gradients<AddTerms, int64_t>);
+      .cpu(gradients<Terms, float>, gradients<Terms, double>, gradients<Terms, int32_t>, gradients<Terms, int64_t>);
   return add_gradient_examples(b, false);
 }
 
-REGISTER(sub_gradient) {
-  auto b = gradient_op("Sub", 0, 0);
-  b.input("dC", "gradient of C")
-      .input("A", "the operand, for its shape")
-      .shape_only()
-      .input("B", "the operand, for its shape")
-      .shape_only()
-      .output("dA", "like A")
-      .optional()
-      .output("dB", "like B")
-      .optional()
-      .in_place("dC", "dA")
-      .in_place("dC", "dB")
-      .shape(infer_gradients<false>)
-      .cpu(gradients<SubTerms, float>, gradients<SubTerms, double>, gradients<SubTerms, int32_t>,
-           gradients<SubTerms, int64_t>);
-  return add_gradient_examples(b, false);
-}
+REGISTER(add_gradient) { return gradient_of_sum<AddTerms>("Add"); }
+REGISTER(sub_gradient) { return gradient_of_sum<SubTerms>("Sub"); }
 
 REGISTER(mul_gradient) {
   auto b = gradient_op("Mul", 1, 1);
