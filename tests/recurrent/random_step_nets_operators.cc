@@ -61,11 +61,9 @@ void add_concat(Draft& d) {
   const std::string joined = emit_joined(d, parts, axis);
   if (!d.dice.chance(0.5)) return;
   const int64_t k = d.net.widths.at(joined), n = d.dice.pick(d.widths);
-  const std::string weights = add_weights(d, n, k), bias = add_bias(d, n);
-  const std::string made = emit(d, "FC", {joined, weights, bias}, n,
-                                {make_arg("axis", d.dice.chance(0.9) ? axis
-                                                  : axis == 2        ? -1
-                                                                     : 2)});
+  std::vector<std::string> inputs = {joined, add_weights(d, n, k)};
+  if (d.dice.chance(0.8)) inputs.push_back(add_bias(d, n));
+  const std::string made = emit(d, "FC", inputs, n, {make_arg("axis", d.dice.chance(0.9) ? axis : axis == 2 ? -1 : 2)});
   // Often a part is overwritten when the product has read it.
   if (d.in_place > 0 && d.dice.chance(0.3)) emit(d, "Tanh", {parts[0].name}, parts[0].width);
   if (d.dice.chance(0.3)) emit(d, "Tanh", {made}, n);
