@@ -82,8 +82,7 @@ REGISTER(log_softmax) {
       .own()
       .doc(
           "The logarithm of Softmax, over everything from axis on, or along axis alone, exact also where Softmax is "
-          "too "
-          "small for its type.")
+          "too small for its type.")
       .input("X", "scores, any shape of more than axis dimensions")
       .output("Y", "logarithms of probabilities", like("X"))
       .in_place("X", "Y")

@@ -111,8 +111,7 @@ REGISTER(sparse_wngrad) {
   return spec
       .doc(
           "One step of WNGrad on those rows of a table that the gradient has; all others stay as they are. The "
-          "learning "
-          "rate is negative: the step is added.")
+          "learning rate is negative: the step is added.")
       .must_be_in_place("param", "output_param")
       .must_be_in_place("seq_b", "output_seq_b")
       .shape(sparse_shape)

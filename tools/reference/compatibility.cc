@@ -20,14 +20,12 @@ constexpr const char* kIntroduction =
     "- **implemented**: it does what it does there;\n"
     "- **accepted**: no result depends on it, here, so it may be there and is not read;\n"
     "- **refused**: it would change results and is not implemented, so a net that has it is an error, which says "
-    "where, "
-    "what the argument would do and which value of it, if any, does nothing and is accepted;\n"
+    "where, what the argument would do and which value of it, if any, does nothing and is accepted;\n"
     "- **Stepnet's own**: the format's operator does not have it.\n\n"
     "An argument of any other name is not read by the format's operator either. It is a warning with the nearest "
-    "names, "
-    "which `--strict` makes an error, and always an error if it is a misspelling (two letters at most) of an argument "
-    "that is implemented or refused. An operator that is not on this page or among Stepnet's own is an error with the "
-    "nearest names. Engines, and arguments of nets such as those of executors, are accepted.\n\n";
+    "names, which `--strict` makes an error, and always an error if it is a misspelling (two letters at most) of an "
+    "argument that is implemented or refused. An operator that is not on this page or among Stepnet's own is an error "
+    "with the nearest names. Engines, and arguments of nets such as those of executors, are accepted.\n\n";
 
 // A row for each argument.
 std::string rows_of(const OpSpec& spec) {
