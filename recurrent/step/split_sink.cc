@@ -84,7 +84,9 @@ void order_rows(const StepIr& ir, Orders& orders, const std::vector<int>& same_t
   const bool one_is_written = ir.links_like(same_tensor[0]).written == 1;
   for (const int s : same_tensor) {
     if (one_is_written && !ir.writers(s).empty()) continue;
-    const bool earlier = is_earlier_row(ir, s);
+    // A ring has rows for what the blocks of all stages make. The row before a block is none of them: the first stage
+    // has written over it when the last one begins.
+    const bool earlier = is_earlier_row(ir, s) && ir.slots[s]->cycle == 0;
     for (const size_t w : writers)
       for (const size_t i : ir.users(s)) earlier ? orders.add_over_time(w, i) : orders.bind_over_time(w, i);
   }

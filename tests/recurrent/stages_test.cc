@@ -185,6 +185,34 @@ TEST_F(Stages, ForwardOnlyTheyTakeTurnsWithTheRowsOfStates) {
   }
 }
 
+// What follows the cell reads the state both after and before the timestep: the earlier row, too, must still be there
+// when the cell has run on.
+TEST_F(Stages, ForwardOnlyALaterStageReadsTheRowBefore) {
+  Cell cell = {.step = {"s = Sum(x, h_prev)", "h = Tanh(s)", "c = Copy(h)", "a = FC(h_prev, W, b) axis=2",
+                        "m = Mul(a, x)", "y = Sum(m, c)"},
+               .states = {{"h_prev", "h", "h0", "", ""}},
+               .outputs = {{"y", "Y"}}};
+  for (const int threads : {1, 3}) {
+    set_threads(threads);
+    for (const int64_t batch : {1, 6}) {
+      for (const int64_t steps : {15, 33, 44, 45, 300}) {
+        const Feeds feeds = {{"X", normal<double>({steps, batch, 4}, 1)},
+                             {"h0", normal<double>({batch, 4}, 2)},
+                             {"W", normal<double>({4, 4}, 3)},
+                             {"b", normal<double>({4}, 4)}};
+        Tensor made[2];
+        for (const bool plain : {false, true}) {
+          cell.disabled_passes = plain ? pass_names() : std::vector<std::string>{};
+          NetDef net = expanded_net(cell, feeds);
+          remove_arg(net, "backward_step_net");
+          made[plain] = output_of(net, feeds, "Y");
+        }
+        EXPECT_EQ(compare(made[0], made[1], 1e-12), "") << threads << " threads, batch " << batch << ", T " << steps;
+      }
+    }
+  }
+}
+
 TEST_F(Stages, ForwardOnlyMemoryGrowsByTheOutputAlone) {
   set_threads(2);
   auto bytes = [](int64_t steps) {
