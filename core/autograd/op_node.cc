@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/operator/in_place.h"
 #include "core/tensor/small_vector.h"
 #include "stepnet/record.h"
 
@@ -20,7 +21,8 @@ Variable shape_of(const TensorType& type) {
 
 // A sum to a shape that is there already.
 bool sums_nothing(const EagerOp& op, std::span<const Variable> inputs) {
-  return op.spec().role == Role::sum_to && inputs.size() == 2 && inputs[0].shape() == inputs[1].shape();
+  const bool fits_shape = op.spec().role == Role::sum_to || may_be_alias(op.spec(), 0);
+  return fits_shape && inputs.size() == 2 && inputs[0].shape() == inputs[1].shape();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/net/dataflow.h"
+#include "core/operator/in_place.h"
 #include "stepnet/formula.h"
 
 namespace stepnet {
@@ -127,7 +128,11 @@ void EstimateRecorder::note_outputs(const BoundBlobs& blobs, OpEstimate& e) {
     const std::string& name = op.def.output(static_cast<int>(o));
     const Tensor* tensor = tensor_of(blobs.out[o]);
     if (!tensor) continue;
-    e.bytes_moved += static_cast<double>(tensor->bytes());
+    // A gradient that has the shape it is to have is another name, for which not even what is read moves.
+    const Tensor* source =
+        may_be_alias(*op.spec, static_cast<int>(o)) ? tensor_of(blobs.in[aliased_input(*op.spec, 0)]) : nullptr;
+    const bool moves = !source || !source->shares_storage(*tensor);
+    e.bytes_moved += (moves ? 1 : -1) * static_cast<double>(tensor->bytes());
     if (const int64_t b = block_of(tensor); b >= 0) {
       Facts& f = facts(b);
       f.named = true;

@@ -119,7 +119,7 @@ class Dataflow::Walk {
     if (!is_known || !has_shape_of_before(op, i, o)) flow_.blobs_[b].reshapers.push_back(i);
     NetValue made{.blob = b, .version = now_[b].version + 1, .writer = i};
     WrittenOver over;
-    const int source = source_of(op, o);
+    const int source = is_apart(op, i, o) ? -1 : source_of(op, o);
     if (source >= 0) {
       made.alias_of = flow_.stored(held(source));
       bind(b, now_[source].storage);
@@ -155,6 +155,12 @@ class Dataflow::Walk {
   int source_of(const BoundOp& op, int o) {
     const int in = aliased_input(*op.spec, o);
     return in < 0 || in >= op.def.input_size() || op.def.input(in).empty() ? -1 : number(op.def.input(in));
+  }
+
+  // The output is known to have another size than the input that it is another name of if their shapes are equal.
+  bool is_apart(const BoundOp& op, int i, int o) const {
+    if (options_.bytes.empty() || !may_be_alias(*op.spec, o)) return false;
+    return options_.bytes[i].in[aliased_input(*op.spec, o)] != options_.bytes[i].out[o];
   }
 
   // Whether the output is written over bytes that an input shows, be it under another name.

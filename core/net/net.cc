@@ -9,6 +9,7 @@
 #include "core/operator/anomaly.h"
 #include "core/operator/arg_names.h"
 #include "core/operator/dry_run.h"
+#include "core/operator/in_place.h"
 #include "core/operator/observer.h"
 #include "core/operator/op_devices.h"
 #include "core/operator/running_op.h"
@@ -97,9 +98,25 @@ struct Net::Step {
   std::vector<Blob*> in, out;
   std::vector<Blob*> release;
   StepSharing sharing;
+  int source = -1, like = -1;  // inputs: the output is another name of the one if it has the other's shape
   std::vector<const Tensor*> in_tensors;
   std::vector<Tensor*> out_tensors;
+
+  bool share_input() const;
 };
+
+// What an operator that may make another name of an input would do, without asking it: gradients have many. Returns
+// whether it is one.
+bool Net::Step::share_input() const {
+  const Blob* const from = source < 0 ? nullptr : in[source];
+  const Blob* const shape = from ? in[like] : nullptr;
+  if (!shape || !from->is_tensor() || !shape->is_tensor() || !out[0]) return false;
+  const Tensor &value = from->tensor(), &other = shape->tensor();
+  if (!value.defined() || !other.defined() || value.dtype() != other.dtype()) return false;
+  if (!(value.shape() == other.shape())) return false;
+  out[0]->tensor() = value;
+  return true;
+}
 
 Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : def_(def), workspace_(workspace) {
   check_header(def);
@@ -118,6 +135,10 @@ Net::Net(const NetDef& def, Workspace& workspace, const NetOptions& options) : d
     for (const std::string& name : def.op(i).output()) {
       step->out.push_back(name.empty() ? nullptr : &workspace.create(name));
       defined.insert(name);
+    }
+    if (may_be_alias(*step->op.spec, 0)) {
+      step->source = aliased_input(*step->op.spec, 0);
+      step->like = shaped_like(*step->op.spec, 0);
     }
     steps_.push_back(std::move(step));
   }
@@ -284,7 +305,9 @@ void Net::run_step(Step& step, RunContext& run) {
   const BoundOp& op = step.op;
   const double start = run.profiler ? now_seconds() : 0;
   double bytes = 0;
-  if (op.spec->blob_kernel) {
+  if (step.share_input()) {
+    // Nothing is left to do.
+  } else if (op.spec->blob_kernel) {
     run_on_blobs(op, step.in, step.out, workspace_, run, def_);
     if (op.device.kind != DeviceKind::cpu) bring_outputs(op, step.out);
   } else {
@@ -301,7 +324,7 @@ void Net::run_step(Step& step, RunContext& run) {
       throw;
     }
     for (Blob* blob : step.out) step.out_tensors.push_back(blob ? &blob->tensor() : nullptr);
-    if (step.sharing.blobs) {
+    if (step.sharing.any) {
       const NetStep here{&op, step.in, step.out};
       const SharedOutputs outputs(here, step.sharing, step.in_tensors);
       run_op(op, step.in_tensors, step.out_tensors, run);

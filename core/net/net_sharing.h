@@ -19,8 +19,9 @@ namespace stepnet {
 
 // Of an operator that writes blobs which may share bytes with others.
 struct StepSharing {
-  std::shared_ptr<const std::vector<Blob*>> blobs;  // of the whole net that may share bytes; null: it writes none
-  std::vector<bool> begins;                         // by output: no operator has read or written the blob before
+  bool any = false;                                              // it writes such blobs
+  std::vector<std::shared_ptr<const std::vector<Blob*>>> blobs;  // by output: of the net, that it may share bytes with
+  std::vector<bool> begins;  // by output: no operator has read or written the blob before
 };
 
 // By operator.

@@ -69,12 +69,21 @@ class BodyGradients {
     const GradientProgram gradient = record_gradient(spec, def, parse_args(spec, def).get(), wanted, present);
     const std::vector<Value> here = f_.insert(gradient, [&](const GradientProgram::Slot& s) {
       if (s.kind == SlotKind::input) return values_[step.inputs[s.index]];
-      return s.kind == SlotKind::output ? values_[step.outputs[s.index]] : total(step.outputs[s.index]);
+      const int out = step.outputs[s.index];
+      return s.kind == SlotKind::output ? values_[out] : shaped_like(total(out), values_[out]);
     });
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       const Gradient& g = gradient.results[i];
       if (wanted[i] && g.defined()) given_[step.inputs[i]].push_back(dense(g, here, values_[step.inputs[i]]));
     }
+  }
+
+  // Says so of a gradient whose value has the shape of an input, which is there in any case.
+  Value shaped_like(Value gradient, Value value) {
+    const std::vector<GradientProgram::Slot>& slots = f_.program().slots;
+    int like = value.slot;
+    while (slots[like].like >= 0) like = slots[like].like;
+    return slots[like].kind == SlotKind::input ? f_.same_shape(gradient, {like}) : gradient;
   }
 
   Value dense(const Gradient& g, const std::vector<Value>& here, Value like) {

@@ -134,8 +134,24 @@ std::vector<std::string> shape_texts(const BoundOp& op, std::span<const Tensor* 
   return texts;
 }
 
-// True if the kernel makes the output another name of an input's storage, so that none is allocated for it.
-bool is_alias(const OpSpec& spec, int out) { return aliased_input(spec, out) >= 0; }
+// True if the output is made another name of an input's storage, so that none is allocated for it.
+bool is_alias(const OpSpec& spec, int out, std::span<const TensorType> in, std::span<const TensorType> types) {
+  const int source = aliased_input(spec, out);
+  return source >= 0 && (!may_be_alias(spec, out) || (types[out].known && types[out].shape == in[source].shape));
+}
+
+// Makes those other names of inputs that some shapes alone make, which no kernel does. Returns whether any was.
+bool share_inputs(const BoundOp& op, std::span<const Tensor* const> in, std::span<Tensor* const> out,
+                  std::span<const TensorType> in_types, std::span<const TensorType> out_types) {
+  bool any = false;
+  for (size_t o = 0; o < out.size(); ++o) {
+    const int output = static_cast<int>(o);
+    if (!out[o] || !may_be_alias(*op.spec, output) || !is_alias(*op.spec, output, in_types, out_types)) continue;
+    *out[o] = *in[static_cast<size_t>(aliased_input(*op.spec, output))];
+    any = true;
+  }
+  return any;
+}
 
 // What operators of few inputs and outputs need without allocating.
 constexpr size_t kFew = 8;
@@ -148,7 +164,10 @@ void keep_reshaped(const BoundOp& op, std::span<const Tensor*> in, const Tensor*
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i] != out || (in[i]->dtype() == type.dtype && in[i]->shape() == type.shape)) continue;
     // A derivative that asks for the input's shape would be given the output's.
-    require((op.spec->derivatives.empty() && !op.spec->composed) || in[i]->size() == type.shape.size(),
+    const bool is_operand =
+        broadcasts(*op.spec) && keeps_shape(*op.spec, op.def, static_cast<int>(i), static_cast<int>(o));
+    const bool has_derivatives = !op.spec->derivatives.empty() || op.spec->composed;
+    require(!is_operand && (!has_derivatives || in[i]->size() == type.shape.size()),
             "output {} is to be written in place of input {}, but would be {} instead of {}; write to another blob", o,
             i, type.shape, in[i]->shape());
     before.resize(in.size());
@@ -192,12 +211,16 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
   infer_types(op, in_types, out_types);
   if (op.device.kind != DeviceKind::cpu) infer_from_values(op, in, in_types, out_types);
   bound_outputs(op, out, out_types);
+  if (!op.spec->aliases.empty() && accumulate_mask == 0 && share_inputs(op, in, out, in_types, out_types)) return;
+  const auto is_shared = [&](size_t o) {
+    return accumulate_mask == 0 && is_alias(*op.spec, static_cast<int>(o), in_types, out_types);
+  };
   std::vector<Tensor> before;
   // Of many, only outputs that are inputs, too, are looked for among these.
   std::unordered_set<const Tensor*> given_here;
   if (in.size() > kFew && out.size() > kFew) given_here.insert(given.begin(), given.end());
   for (size_t o = 0; o < out.size(); ++o) {
-    if (!out[o] || !out_types[o].known || is_alias(*op.spec, static_cast<int>(o))) continue;
+    if (!out[o] || !out_types[o].known || is_shared(o)) continue;
     if (given_here.empty() || given_here.count(out[o]) > 0) keep_reshaped(op, in, out[o], o, out_types[o], before);
     out[o]->resize(out_types[o].dtype, out_types[o].shape, op.device);
   }
@@ -209,7 +232,7 @@ void call_kernel(const BoundOp& op, std::span<const Tensor* const> given, std::s
                    op.net_name, draw_name(op.def), run.iteration, run.timestep);
   call_or_dry(op, pick_kernel(op, in_types, out_types), call);
   for (size_t o = 0; o < out.size(); ++o)
-    if (out[o] && !is_alias(*op.spec, static_cast<int>(o))) out[o]->mark_written();
+    if (out[o] && !is_shared(o)) out[o]->mark_written();
 }
 
 }  // namespace

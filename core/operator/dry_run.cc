@@ -4,6 +4,7 @@
 
 #include "core/operator/cast_kernels.h"
 #include "core/operator/half_pieces.h"
+#include "core/operator/in_place.h"
 #include "core/operator/running_op.h"
 #include "core/tensor/dry_device.h"
 
@@ -92,12 +93,16 @@ void count_flops(DryScope& dry, const BoundOp& op, const Call& call) {
   dry.flops += dry.times * op_flops(op, in, out);
 }
 
-// The other name is the kernel's work.
-void share_aliases(const BoundOp& op, const Call& call) {
+// The other name is the kernel's work. Returns whether there is one.
+bool share_aliases(const BoundOp& op, const Call& call) {
+  bool any = false;
   for (const AliasRule& rule : op.spec->aliases) {
     const int i = op.spec->input_index(rule.in), o = op.spec->output_index(rule.out);
-    if (call.has(i) && call.wants(o)) call.out(o) = call.in(i);
+    if (!call.has(i) || !call.wants(o) || may_be_alias(*op.spec, o)) continue;
+    call.out(o) = call.in(i);
+    any = true;
   }
+  return any;
 }
 
 // For the time of the kernel.
@@ -126,7 +131,7 @@ void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
     const RunningScope scope(op);
     return kernel.run(op.args.get(), call);
   }
-  if (!op.spec->aliases.empty()) return share_aliases(op, call);
+  if (share_aliases(op, call)) return;
   count_flops(*dry, op, call);
   const bool computed = follows_from_shapes(op, call);
   set_known(call, computed);

@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "core/operator/body_gradient.h"
+#include "core/operator/in_place.h"
 #include "stepnet/error.h"
 #include "stepnet/op_spec.h"
 
@@ -125,7 +126,18 @@ std::vector<Value> Formula::insert(const GradientProgram& program,
     while (slot >= 0 && program_.slots[slot].like >= 0) slot = program_.slots[slot].like;
     return slot;
   };
+  // A step that makes another name of a value that has the shape already is none.
+  const auto source_of = [&](const GradientProgram::Step& step) {
+    const OpSpec& spec = op_spec(step.type);
+    if (!may_be_alias(spec, 0)) return -1;
+    const int source = step.inputs[aliased_input(spec, 0)], like = step.inputs[shaped_like(spec, 0)];
+    return shape_of(here[source].slot) == shape_of(here[like].slot) ? source : -1;
+  };
   for (GradientProgram::Step step : program.steps) {
+    if (const int source = source_of(step); source >= 0) {
+      here[step.outputs[0]] = here[source];
+      continue;
+    }
     const std::vector<bool> reads = reads_of(step);
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       int& in = step.inputs[i];

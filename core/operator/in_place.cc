@@ -17,11 +17,16 @@ const InPlaceRule* in_place_rule(const OpSpec& spec, int in, int out) {
   return found == spec.in_place.end() ? nullptr : &*found;
 }
 
+bool broadcasts(const OpSpec& spec) {
+  return std::ranges::find(spec.args, "broadcast", &ArgSpec::name) != spec.args.end();
+}
+
 bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out) {
   if (!may_write_over(spec, in, out)) return false;
   const std::string& like = spec.output_spec(out)->rule.like;
-  // Without broadcasting, operands that the output may be written over have one shape.
-  return spec.elementwise || like == spec.input_spec(in)->name || (!like.empty() && !find_arg(def, "broadcast"));
+  if (spec.elementwise || like == spec.input_spec(in)->name) return true;
+  // An operand that repeats is not written over; but with `broadcast` a B of one element may have a shape of its own.
+  return broadcasts(spec) ? in == 0 || !find_arg(def, "broadcast") : !like.empty();
 }
 
 bool keeps_value(const OpSpec& spec, int inputs, int out) {
@@ -35,6 +40,16 @@ int aliased_input(const OpSpec& spec, int output) {
   for (const AliasRule& rule : spec.aliases)
     if (p && rule.out == p->name) return spec.input_index(rule.in);
   return -1;
+}
+
+int shaped_like(const OpSpec& spec, int output) {
+  const ParamSpec* p = spec.output_spec(output);
+  return !p || p->rule.like.empty() ? -1 : spec.input_index(p->rule.like);
+}
+
+bool may_be_alias(const OpSpec& spec, int output) {
+  const int source = aliased_input(spec, output);
+  return source >= 0 && shaped_like(spec, output) != source;
 }
 
 }  // namespace stepnet

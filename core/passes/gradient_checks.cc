@@ -76,6 +76,16 @@ void check_shared(const BoundNet& net, int op, const std::vector<bool>& wanted) 
   }
 }
 
+bool reads_lost_shape(const BoundNet& net, int index, const GradientProgram& program) {
+  const std::vector<bool> used = used_slots(program);
+  for (size_t s = 0; s < program.slots.size(); ++s) {
+    const GradientProgram::Slot& slot = program.slots[s];
+    if (slot.kind != GradientProgram::SlotKind::input || !used[s] || program.reads_input[slot.index]) continue;
+    if (net.flow.reshaper(net.flow.find(net.ops[index].def.input(slot.index)), index) >= 0) return true;
+  }
+  return false;
+}
+
 void check_versions(const BoundNet& net, int index, const GradientProgram& program, std::set<std::string>& kept) {
   const OperatorDef& def = net.ops[index].def;
   const std::vector<bool> used = used_slots(program);

@@ -74,22 +74,49 @@ std::string GradientNames::split(const std::string& base, const std::function<bo
 
 std::string GradientNames::unused(const std::string& base) {
   if (!is_foreign(base) && holders(base) == 0) return base;
-  return split(base, [&](const std::string& name) { return holders(name) == 0; });
+  return split(base, [&](const std::string& name) { return !is_foreign(name) && holders(name) == 0; });
 }
+
+const std::string& GradientNames::bytes_of(const std::string& name) const {
+  const auto it = bytes_of_.find(name);
+  return it == bytes_of_.end() ? name : it->second;
+}
+
+void GradientNames::take(const std::string& name) {
+  ++writes_[name];
+  ++byte_writes_[bytes_of(name)];
+}
+
+void GradientNames::take_alias(const std::string& name, const std::string& of) {
+  const std::string bytes = bytes_of(of);
+  ++writes_[name];
+  if (bytes != name)
+    bytes_of_[name] = bytes;
+  else
+    bytes_of_.erase(name);
+}
+
+namespace {
+
+int count_of(const std::map<std::string, int>& counts, const std::string& name) {
+  const auto it = counts.find(name);
+  return it == counts.end() ? 0 : it->second;
+}
+
+}  // namespace
 
 int GradientNames::writes(const std::string& name) const {
-  const auto it = writes_.find(name);
-  return it == writes_.end() ? 0 : it->second;
+  return count_of(writes_, name) + count_of(byte_writes_, bytes_of(name));
 }
 
-int GradientNames::holders(const std::string& name) const {
-  const auto it = holders_.find(name);
-  return it == holders_.end() ? 0 : it->second;
-}
+int GradientNames::holders(const std::string& name) const { return count_of(byte_holders_, bytes_of(name)); }
 
 void GradientNames::hold(const GradientName& name) {
   for (const std::string& part : {name.dense, name.indices, name.values}) {
-    if (part.empty() || ++holders_[part] > 1) continue;
+    if (part.empty()) continue;
+    ++byte_holders_[bytes_of(part)];
+    holders_[part].push_back(bytes_of(part));
+    if (holders_[part].size() > 1) continue;
     if (const auto it = numbers_.find(part); it != numbers_.end())
       splits_[it->second.first].free.erase(it->second.second);
   }
@@ -97,7 +124,11 @@ void GradientNames::hold(const GradientName& name) {
 
 void GradientNames::release(const GradientName& name) {
   for (const std::string& part : {name.dense, name.indices, name.values}) {
-    if (part.empty() || --holders_[part] > 0) continue;
+    if (part.empty()) continue;
+    std::deque<std::string>& bytes = holders_[part];
+    --byte_holders_[bytes.front()];
+    bytes.pop_front();
+    if (!bytes.empty()) continue;
     if (const auto it = numbers_.find(part); it != numbers_.end())
       splits_[it->second.first].free.insert(it->second.second);
   }

@@ -2,10 +2,11 @@
 //
 // The public format calls the gradient of x "x_grad", for every version of x and through every pass-through. A name is
 // therefore written again only when nobody still needs what it holds; otherwise a "_x_grad_autosplit_<n>" is taken.
-// Nets that already have gradient operators get a prefix ("g2/x_grad"), so that no existing name is overwritten.
-// Threads: none shared.
+// Names that may show the same bytes are held together. Nets that already have gradient operators get a prefix
+// ("g2/x_grad"), so that no existing name is overwritten. Threads: none shared.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -40,12 +41,16 @@ class GradientNames {
   std::string unused(const std::string& base);
 
   // A blob of the net itself or one that is given to it: never written here.
-  bool is_foreign(const std::string& name) const { return forward_.count(name) > 0; }
+  bool is_foreign(const std::string& name) const { return forward_.count(bytes_of(name)) > 0; }
   bool taken(const std::string& name) const { return writes_.count(name) > 0; }  // written by this pass already
-  void take(const std::string& name) { ++writes_[name]; }
+  void take(const std::string& name);
+  // Takes a name for what may be the bytes of another.
+  void take_alias(const std::string& name, const std::string& of);
+  // The name under which the bytes that the name may show were written.
+  const std::string& bytes_of(const std::string& name) const;
   int writes(const std::string& name) const;
 
-  // How many gradients that are still to be read are called this.
+  // How many gradients that are still to be read are called this, or may lie in the same bytes.
   int holders(const std::string& name) const;
   void hold(const GradientName& name);
   void release(const GradientName& name);
@@ -62,8 +67,10 @@ class GradientNames {
 
   std::string prefix_;
   std::set<std::string> forward_;
-  std::map<std::string, int> writes_;
-  std::map<std::string, int> holders_;
+  std::map<std::string, std::string> bytes_of_;                 // but for names of bytes of their own
+  std::map<std::string, int> writes_, byte_writes_;             // under the name; by any name, to its bytes
+  std::map<std::string, std::deque<std::string>> holders_;      // of the name: the bytes that it had when it was held
+  std::map<std::string, int> byte_holders_;                     // by the name of the bytes
   std::map<std::string, Splits> splits_;                        // by the name that is split
   std::map<std::string, std::pair<std::string, int>> numbers_;  // of splits: the name that is split, the number
   int temporaries_ = 0;

@@ -20,10 +20,10 @@ struct ForwardOp {
 // Names of a gradient program's slots while they are chosen.
 struct Naming {
   std::map<int, std::string> named;
-  std::map<int, size_t> result_of;                                           // by slot: the input it is a gradient of
-  std::map<int, std::vector<std::pair<size_t, int>>> reads;                  // by slot: steps, and which input of it
-  std::map<std::string, std::vector<std::pair<size_t, int>>> reads_of_name;  // the same of what has a name by now
-  std::map<std::string, int> own;  // gradients of the operator's outputs, which it reads for the last time
+  std::map<int, size_t> result_of;                                            // by slot: the input it is a gradient of
+  std::map<int, std::vector<std::pair<size_t, int>>> reads;                   // by slot: steps, and which input of it
+  std::map<std::string, std::vector<std::pair<size_t, int>>> reads_of_bytes;  // the same of what has a name by now
+  std::map<std::string, int> own;  // bytes of gradients of the operator's outputs, which it reads for the last time
   GradientNames::SplitNumbers own_splits;
   std::vector<std::string> held;  // by results that have a name by now
 };
@@ -32,6 +32,14 @@ struct Naming {
 bool works_in_place(const GradientProgram::Step& step, int i, int slot) {
   const auto o = std::ranges::find(step.outputs, slot) - step.outputs.begin();
   return may_write_over(op_spec(step.type), i, static_cast<int>(o));
+}
+
+// True if the step's output `slot` may be another name of the gradient of an output.
+bool shows_output_gradient(const GradientProgram& program, size_t s, int slot) {
+  const GradientProgram::Step& step = program.steps[s];
+  const auto o = std::ranges::find(step.outputs, slot) - step.outputs.begin();
+  const int source = aliased_input(op_spec(step.type), static_cast<int>(o));
+  return source >= 0 && program.slots[step.inputs[source]].kind == GradientProgram::SlotKind::output_gradient;
 }
 
 class GradientPass {
@@ -68,6 +76,7 @@ class GradientPass {
   bool is_asked_for(int value) const;
   void mark_wanted();
   void seed_targets();
+  GradientProgram record(const ForwardOp& f, const std::vector<bool>& present);
   void differentiate(ForwardOp& f);
   void emit(ForwardOp& f, const GradientProgram& program);
   Naming prepare_naming(const ForwardOp& f, const GradientProgram& program) const;
@@ -163,6 +172,16 @@ void GradientPass::add_contribution(int value, GradientName c) {
   pending_[value].push_back(std::move(c));
 }
 
+// Where the shape of an operand that may have been broadcast is not there any more, the forward operator is told that
+// its operands have one shape: then the gradient need not read it.
+GradientProgram GradientPass::record(const ForwardOp& f, const std::vector<bool>& present) {
+  GradientProgram program = record_gradient(*f.op.spec, f.op.def, f.op.args.get(), f.wanted, present);
+  if (!broadcasts(*f.op.spec) || !reads_lost_shape(bound_, f.op.index, program)) return program;
+  OperatorDef& op = *net_.mutable_op(f.op.index);
+  *op.add_arg() = make_arg("equal_shapes", true);
+  return record_gradient(*f.op.spec, op, parse_args(*f.op.spec, op).get(), f.wanted, present);
+}
+
 void GradientPass::differentiate(ForwardOp& f) {
   if (std::find(f.wanted.begin(), f.wanted.end(), true) == f.wanted.end()) return;
   std::vector<bool> present;
@@ -178,7 +197,7 @@ void GradientPass::differentiate(ForwardOp& f) {
     for (const int output : f.outputs)
       if (const auto it = done_.find(output); it != done_.end() && it->second.name.is_sparse())
         densify(output, it->second, f.op.def);
-    const GradientProgram program = record_gradient(*f.op.spec, f.op.def, f.op.args.get(), f.wanted, present);
+    const GradientProgram program = record(f, present);
     check_in_place(f.op, f.wanted);
     check_versions(bound_, f.op.index, program, result_.kept);
     emit(f, program);
@@ -211,10 +230,10 @@ std::string GradientPass::slot_name(const ForwardOp& f, const GradientProgram::S
 bool GradientPass::may_write(const GradientProgram& program, size_t s, int slot, const std::string& name,
                              const Naming& naming) const {
   int holders = names_.holders(name);
-  if (const auto it = naming.own.find(name); it != naming.own.end()) holders -= it->second;
+  if (const auto it = naming.own.find(names_.bytes_of(name)); it != naming.own.end()) holders -= it->second;
   if (holders > 0 || names_.is_foreign(name)) return false;
-  const auto reads = naming.reads_of_name.find(name);
-  if (reads == naming.reads_of_name.end()) return true;
+  const auto reads = naming.reads_of_bytes.find(names_.bytes_of(name));
+  if (reads == naming.reads_of_bytes.end()) return true;
   return std::ranges::all_of(reads->second, [&](const auto& read) {
     const auto& [step, input] = read;
     if (step < s || program.steps[step].inputs[input] == slot) return true;
@@ -232,7 +251,8 @@ std::string GradientPass::name_output(const ForwardOp& f, const GradientProgram&
   const std::string suffix = g.dense.slot == slot ? "" : g.values.slot == slot ? "_values" : "_indices";
   const std::string base = names_.gradient_of(name_of(input)) + suffix;
   // Sparse parts of several readers are told apart from the first on, as the public format does.
-  const bool shared = !suffix.empty() && value(input).uses.size() > 1;
+  // Another name for the gradient of an output is none that a sum could be written over, which is to have the base.
+  const bool shared = value(input).uses.size() > 1 && (!suffix.empty() || shows_output_gradient(program, s, slot));
   if (!shared && may_write(program, s, slot, base, naming)) return base;
   const auto usable = [&](const std::string& name) {
     return !names_.taken(name) || may_write(program, s, slot, name, naming);
@@ -250,9 +270,14 @@ Naming GradientPass::prepare_naming(const ForwardOp& f, const GradientProgram& p
   for (size_t s = 0; s < program.steps.size(); ++s)
     for (size_t i = 0; i < program.steps[s].inputs.size(); ++i)
       naming.reads[program.steps[s].inputs[i]].emplace_back(s, static_cast<int>(i));
-  for (const int output : f.outputs)
-    if (const auto it = done_.find(output); it != done_.end()) ++naming.own[it->second.name.dense];
-  naming.own_splits = names_.splits_among(naming.own);
+  std::map<std::string, int> own;
+  for (const int output : f.outputs) {
+    const auto it = done_.find(output);
+    if (it == done_.end()) continue;
+    ++own[it->second.name.dense];
+    ++naming.own[names_.bytes_of(it->second.name.dense)];
+  }
+  naming.own_splits = names_.splits_among(own);
   return naming;
 }
 
@@ -260,7 +285,7 @@ Naming GradientPass::prepare_naming(const ForwardOp& f, const GradientProgram& p
 void GradientPass::give_name(Naming& naming, int slot, const std::string& name) {
   naming.named[slot] = name;
   if (const auto it = naming.reads.find(slot); it != naming.reads.end())
-    std::ranges::copy(it->second, std::back_inserter(naming.reads_of_name[name]));
+    std::ranges::copy(it->second, std::back_inserter(naming.reads_of_bytes[names_.bytes_of(name)]));
   if (naming.result_of.count(slot) == 0) return;
   names_.hold({.dense = name, .indices = "", .values = ""});
   naming.held.push_back(name);
@@ -271,12 +296,16 @@ std::map<int, std::string> GradientPass::name_slots(ForwardOp& f, const Gradient
   for (size_t i = 0; i < program.slots.size(); ++i)
     if (program.slots[i].kind != GradientProgram::SlotKind::temporary)
       give_name(naming, static_cast<int>(i), slot_name(f, program.slots[i]));
-  for (size_t s = 0; s < program.steps.size(); ++s)
-    for (const int out : program.steps[s].outputs)
-      if (out >= 0) {
-        give_name(naming, out, name_output(f, program, s, out, naming));
-        names_.take(naming.named[out]);
-      }
+  for (size_t s = 0; s < program.steps.size(); ++s) {
+    const GradientProgram::Step& step = program.steps[s];
+    for (size_t o = 0; o < step.outputs.size(); ++o) {
+      if (step.outputs[o] < 0) continue;
+      const std::string name = name_output(f, program, s, step.outputs[o], naming);
+      const int source = aliased_input(op_spec(step.type), static_cast<int>(o));
+      source < 0 ? names_.take(name) : names_.take_alias(name, naming.named.at(step.inputs[source]));
+      give_name(naming, step.outputs[o], name);
+    }
+  }
   for (const std::string& name : naming.held) names_.release({.dense = name, .indices = "", .values = ""});
   return std::move(naming.named);
 }

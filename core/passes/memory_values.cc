@@ -5,6 +5,7 @@
 
 #include "core/net/liveness.h"
 #include "core/operator/dry_run.h"
+#include "core/operator/in_place.h"
 #include "stepnet/net.h"
 
 namespace stepnet {
@@ -12,6 +13,9 @@ namespace {
 
 // At least one for each element that is written, so that nothing is run again for nothing.
 double cost_of(const TypedOp& typed) {
+  const OpSpec& spec = *typed.op.spec;
+  if (may_be_alias(spec, 0) && typed.out[0].known && typed.in[aliased_input(spec, 0)].shape == typed.out[0].shape)
+    return 0;
   double elements = 0;
   for (const TensorType& out : typed.out)
     if (out.known) elements += static_cast<double>(out.shape.size());

@@ -1,4 +1,4 @@
-// CUDA kernels for SumReduceLike, its gradient and ExpandGradient. Meaning and derivatives: see
+// CUDA kernels for SumReduceLike, its gradient, MatchShape and ExpandGradient. Meaning and derivatives: see
 // operators/reduce/sum_reduce_like.cc.
 #include "operators/reduce/sum_reduce_like.h"
 
@@ -10,9 +10,8 @@ namespace stepnet::gpu_sum_reduce_like {
 namespace {
 
 template <class T>
-void reduce(const BroadcastArgs& args, gpu::In<T> a, gpu::Out<T> c, Call& call) {
+void sum_to(const Broadcast& shapes, gpu::In<T> a, gpu::Out<T> c, Call& call) {
   using Wide = ReductionType<gpu::Accumulate<T>>;
-  const Broadcast shapes = sum_like_shapes(args, call.in(0).shape(), call.in(1).shape());
   const bool adds = call.accumulates(0);
   gpu::reduce_dims(
       call, gpu::ReducedDims(shapes.out, shapes.b), Wide(0),
@@ -21,10 +20,29 @@ void reduce(const BroadcastArgs& args, gpu::In<T> a, gpu::Out<T> c, Call& call) 
 }
 
 template <class T>
-void spread(const BroadcastArgs& args, const Tensor&, gpu::In<T> dc, gpu::Out<T> da, Call& call) {
-  const Broadcast shapes = sum_like_shapes(args, call.in(0).shape(), call.in(1).shape());
+void repeat_to(const Broadcast& shapes, gpu::In<T> b, gpu::Out<T> a, Call& call) {
   const gpu::Strided from = gpu::places_of(shapes.out, shapes.b);
-  gpu::each(call, da.size, [=] __device__(size_t i) { da[i] = dc[from.find(i)]; });
+  const bool adds = call.accumulates(0);
+  gpu::each(call, a.size, [=] __device__(size_t i) {
+    const auto value = static_cast<gpu::Accumulate<T>>(b[from.find(i)]);
+    a[i] = static_cast<T>(adds ? static_cast<gpu::Accumulate<T>>(a[i]) + value : value);
+  });
+}
+
+template <class T>
+void reduce(const BroadcastArgs& args, gpu::In<T> a, gpu::Out<T> c, Call& call) {
+  sum_to(sum_like_shapes(args, call.in(0).shape(), call.in(1).shape()), a, c, call);
+}
+
+template <class T>
+void spread(const BroadcastArgs& args, const Tensor&, gpu::In<T> dc, gpu::Out<T> da, Call& call) {
+  repeat_to(sum_like_shapes(args, call.in(0).shape(), call.in(1).shape()), dc, da, call);
+}
+
+template <class T>
+void match(gpu::In<T> a, gpu::Out<T> c, Call& call) {
+  const Fit fit = fit_shapes(call.in(0).shape(), call.in(1).shape());
+  fit.sums ? sum_to(fit.shapes, a, c, call) : repeat_to(fit.shapes, a, c, call);
 }
 
 REGISTER(sum_reduce_like_cuda) {
@@ -34,6 +52,10 @@ REGISTER(sum_reduce_like_cuda) {
 REGISTER(sum_reduce_like_gradient_cuda) {
   return cuda<BroadcastArgs>("SumReduceLikeGradient", spread<float>, spread<double>, spread<float16>, spread<bfloat16>,
                              spread<int32_t>, spread<int64_t>);
+}
+REGISTER(match_shape_cuda) {
+  return cuda("MatchShape", match<float>, match<double>, match<float16>, match<bfloat16>, match<int32_t>,
+              match<int64_t>);
 }
 
 template <class T>

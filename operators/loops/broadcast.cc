@@ -50,22 +50,36 @@ Broadcast align_at_end(const Shape& a, const Shape& b) {
   return result;
 }
 
+void check_equal(const BroadcastArgs& args, const Shape& a, const Shape& b) {
+  if (!args.equal_shapes || a == b) return;
+  throw Error(fmt::format("A is {} and B {}, but the argument equal_shapes says that they have one shape", a, b),
+              "where the gradient pass has set it, let no later operator write to the blob of an operand");
+}
+
 }  // namespace
 
 Broadcast broadcast_shapes(const BroadcastArgs& args, const Shape& a, const Shape& b) {
   if (args.broadcast) return broadcast_like(args, a, b);
   require(!args.aligned(), "axis and axis_str need the argument broadcast: 1");
-  require(a == b, "A is {} and B {}; without the argument broadcast: 1 they must have one shape", a, b);
-  return {a, a, a};
+  check_equal(args, a, b);
+  return align_at_end(a, b);
 }
 
 Broadcast broadcast_like(const BroadcastArgs& args, const Shape& a, const Shape& b) {
+  check_equal(args, a, b);
   const bool one = b.size() == 1;
   if (args.aligned()) {
     const int64_t axis = aligned_axis(args);
     return one ? Broadcast{a, a, ones(a.rank())} : align_at_axis(axis, a, b);
   }
   return one && b.rank() > a.rank() ? Broadcast{a, a, ones(a.rank())} : align_at_end(a, b);
+}
+
+Fit fit_shapes(const Shape& from, const Shape& to) {
+  const Broadcast shapes = align_at_end(from, to);
+  const bool sums = shapes.out == from;
+  require(sums || shapes.out == to, "A {} can be neither summed nor repeated to the shape of B {}", from, to);
+  return {sums ? shapes : align_at_end(to, from), sums};
 }
 
 BroadcastRuns::BroadcastRuns(const Broadcast& broadcast) : total_(broadcast.out.size()) {
@@ -99,7 +113,6 @@ void infer_broadcast(const BroadcastArgs& args, ShapeCall& call) {
 // Rows end where an operand repeats over some of A's dimensions only; a B that lacks A's leading dimensions is the same
 // for every row, as a parameter is.
 int broadcast_rows(const BroadcastArgs& args, const ShapeCall& call) {
-  if (!args.broadcast) return Shape::kMaxRank;
   if (!call.known(0) || !call.known(1)) return 0;
   const Broadcast shapes = broadcast_shapes(args, call.shape(0), call.shape(1));
   if (shapes.plain()) return Shape::kMaxRank;

@@ -1,9 +1,9 @@
 // How two operands of different shapes are laid over each other, for elementwise operators and their gradients.
 //
-// Without `broadcast` the shapes are equal. With it, sizes of 1 repeat and missing leading dimensions count as 1, for
-// both operands, and a B of a single element goes with any A. With `axis` or `axis_str` too, B's dimensions stand at
-// A's from that axis on, only B repeats, and only its leading and trailing dimensions of 1 do.
-// Threads: pure functions.
+// The shapes are aligned at the end; sizes of 1 repeat, and missing leading dimensions count as 1, for both operands.
+// With `broadcast`, a B of a single element goes with any A, whose shape is the result's. With `axis` or `axis_str`
+// too, B's dimensions stand at A's from that axis on, only B repeats, and only its leading and trailing dimensions of 1
+// do. Threads: pure functions.
 #pragma once
 
 #include <array>
@@ -18,6 +18,7 @@ struct BroadcastArgs {
   int64_t axis = -1;
   std::string axis_str;
   std::string order;
+  bool equal_shapes = false;
 
   bool aligned() const { return axis != -1 || !axis_str.empty(); }  // B is laid over A from an axis on
 };
@@ -27,13 +28,16 @@ template <class Args>
 OpBuilder<Args>& add_broadcast_args(OpBuilder<Args>& builder) {
   return builder
       .arg("broadcast", static_cast<bool Args::*>(&Args::broadcast), false,
-           "let sizes of 1 and missing leading dimensions repeat")
+           "lay B over A as in 2018: by axis, axis_str and order, and a B of one element over any A")
       .arg("axis", static_cast<int64_t Args::*>(&Args::axis), int64_t{-1},
            "lay B over A from this dimension on; -1: align both at the end")
       .arg("axis_str", static_cast<std::string Args::*>(&Args::axis_str), std::string(),
            "the same as a letter of order")
       .arg("order", static_cast<std::string Args::*>(&Args::order), std::string(),
            "names of A's dimensions for axis_str, NCHW if not given")
+      .arg("equal_shapes", static_cast<bool Args::*>(&Args::equal_shapes), false,
+           "refuse operands of different shapes; gradients say so where what an operand was is overwritten")
+      .own_args({"equal_shapes"})
       .accepts("allow_broadcast_fastpath", "it chooses between two ways to the same result");
 }
 
@@ -92,6 +96,15 @@ class BroadcastRuns {
   BroadcastRun inner_;
   int64_t total_ = 0;
 };
+
+// How a value gets another shape, of which one is the other broadcast: it is summed or repeated.
+struct Fit {
+  Broadcast shapes;  // A is the one that B is repeated to, and has the result's shape
+  bool sums = false;
+};
+
+// Throws Error if neither shape is the other broadcast.
+Fit fit_shapes(const Shape& from, const Shape& to);
 
 // The shape function and traits of C = A op B.
 void infer_broadcast(const BroadcastArgs& args, ShapeCall& call);

@@ -1,4 +1,4 @@
-// Arithmetic element by element: on two tensors, with broadcasting on request, Add, Sub, Mul, Div, FMod, TruncDiv and
+// Arithmetic element by element: on two tensors, with broadcasting, Add, Sub, Mul, Div, FMod, TruncDiv and
 // Pow; and Scale, by a constant; and AddGradient, SubGradient, MulGradient and DivGradient.
 #include "operators/pointwise/arithmetic.h"
 
@@ -15,10 +15,9 @@
 namespace stepnet::cpu_arithmetic {
 namespace {
 
-// Add: C = A + B, with broadcasting on request.
+// Add: C = A + B, with broadcasting.
 //
-// dA = dC and dB = dC, summed over the dimensions in which the operand repeats. Nothing of the forward pass is read,
-// and without broadcasting no operator is needed.
+// dA = dC and dB = dC, summed over the dimensions in which the operand repeats. Nothing of the forward pass is read.
 
 template <class T>
 void add_forward(const BroadcastArgs& args, In<T> a, In<T> b, Out<T> c, Call& call) {
@@ -37,7 +36,7 @@ REGISTER(add) {
       .derivative("B", [](Formula& f) { return gradient_of_b(f, f.dy("C")); });
 }
 
-// Sub: C = A - B, with broadcasting on request.
+// Sub: C = A - B, with broadcasting.
 //
 // dA = dC and dB = -dC, summed over the dimensions in which the operand repeats. Nothing of the forward pass is read.
 
@@ -57,7 +56,7 @@ REGISTER(sub) {
       .derivative("B", [](Formula& f) { return gradient_of_b(f, f.op("Negative", {f.dy("C")})); });
 }
 
-// Mul: C = A * B, element by element, with broadcasting on request.
+// Mul: C = A * B, element by element, with broadcasting.
 //
 // dA = dC * B and dB = dC * A, summed over the dimensions in which the operand repeats. Of A the derivative reads B,
 // and of B it reads A, each only if it is wanted.
@@ -87,7 +86,7 @@ REGISTER(mul) {
       .derivative("B", mul_derivative_b);
 }
 
-// Div: C = A / B, element by element, with broadcasting on request. Integers are truncated; they cannot be divided by
+// Div: C = A / B, element by element, with broadcasting. Integers are truncated; they cannot be divided by
 // 0.
 //
 // dA = dC / B and dB = -dC C / B, each summed over the dimensions in which the operand repeats. Of A the derivative
@@ -128,7 +127,7 @@ REGISTER(div) {
       .derivative("B", div_derivative_b);
 }
 
-// FMod: C = A - t B, element by element, with broadcasting on request, where t = TruncDiv(A, B) is the quotient without
+// FMod: C = A - t B, element by element, with broadcasting, where t = TruncDiv(A, B) is the quotient without
 // its fraction: the remainder, with A's sign. Integers cannot be divided by 0.
 //
 // dA = dC, which reads nothing; dB = -dC t, which reads A and B. Each is summed over the dimensions in which the
@@ -241,7 +240,7 @@ Gradient pow_derivative_x(Formula& f) {
   const Value one = f.op("ConstantFill", {exponent}, {make_arg("value", 1.0F)});
   const Value pow_power = f.op("Pow", {f.x("X"), f.op("Sub", {exponent, one})}, f.forward_args());
   const Value scaled = f.op("Mul", {f.dy("Y"), exponent}, f.forward_args());
-  return gradient_of_a<PowArgs>(f, f.op("Mul", {scaled, pow_power}), "X");
+  return gradient_of_a<PowArgs>(f, f.op("Mul", {scaled, pow_power}));
 }
 
 // With an axis X has the shape of dY.
@@ -251,7 +250,7 @@ Gradient pow_derivative_exponent(Formula& f) {
   const Value product = f.op("Mul", {f.dy("Y"), f.y("Y")});
   const Value repeated =
       f.op("Mul", {product, f.op("Log", {f.x("X")})}, alike ? std::vector<Argument>{} : f.forward_args());
-  return gradient_of_b<PowArgs>(f, repeated, "exponent");
+  return gradient_of_b<PowArgs>(f, repeated);
 }
 
 REGISTER(pow) {
@@ -260,7 +259,7 @@ REGISTER(pow) {
   return add_broadcast_args(builder)
       .arg("exponent", &PowArgs::exponent, {}, "the exponent, unless it is an input")
       .input("X", "any shape")
-      .input("exponent", "X's shape, or with broadcast one that goes with it")
+      .input("exponent", "a shape that goes with X's")
       .optional()
       .output("Y", "X^exponent")
       .in_place("X", "Y", {"X", "exponent"})
@@ -272,6 +271,7 @@ REGISTER(pow) {
       .example({"X=3,4,0.5..2"}, {"exponent=1"})
       .example({"X=3,4,0.5..2"}, {"exponent=2"})
       .example({"X=2,3,0.5..2", "exponent=2,3"})
+      .example({"X=2,1,0.5..2", "exponent=1,3"})
       .example({"X=2,3,0.5..2", "exponent=3"}, {"broadcast=1"})
       .example({"X=2,1,3,0.5..2", "exponent=2,1"}, {"broadcast=1"})
       .example({"X=2,3,2,0.5..2", "exponent=3"}, {"broadcast=1", "axis=1"})
@@ -373,7 +373,7 @@ void infer_gradients(const BroadcastArgs& args, ShapeCall& c) {
 // The sum of `repeated` to the shape of an operand.
 Value summed(Formula& f, Value repeated, Value operand, bool first) {
   const auto& args = f.args<BroadcastArgs>();
-  if (!args.broadcast) return repeated;
+  if (!args.broadcast) return f.op("MatchShape", {repeated, operand});
   return first && args.aligned() ? repeated : f.op("SumReduceLike", {repeated, operand}, f.forward_args());
 }
 
@@ -423,7 +423,9 @@ OpBuilder<BroadcastArgs>& add_gradient_examples(OpBuilder<BroadcastArgs>& b, boo
     b.example(std::move(inputs), std::move(args));
   };
   add("2,3", "2,3", "2,3", {});
-  add("0,3", "0,3", "0,3", {});
+  add("2,3", "3", "2,1", {});
+  add("2,3,2", "2,1,2", "3,1", {});
+  add("0,3", "1,3", "0,1", {});
   add("2,3,2", "2,3,2", "2", {"broadcast=1"});
   add("2,3,2", "2,3,2", "3", {"broadcast=1", "axis=1"});
   add("2,3", "2,3", "1", {"broadcast=1"});

@@ -1,4 +1,4 @@
-// EQ, NE, LT, LE, GT, GE: C says where A and B compare so, with broadcasting on request. NaN differs from everything
+// EQ, NE, LT, LE, GT, GE: C says where A and B compare so, with broadcasting. NaN differs from everything
 // and compares as nothing else. Gradients end here.
 #include "operators/pointwise/elementwise_binary.h"
 

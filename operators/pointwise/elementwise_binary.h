@@ -43,7 +43,7 @@ void elementwise_binary(const BroadcastArgs& args, In<T> a, In<T> b, Out<R> c, C
   parallel_for(static_cast<int64_t>(c.size()), kBinaryCost, std::ref(range));
 }
 
-// What stands before and behind the sizes in an example's inputs.
+// What stands before and after the sizes in an example's inputs.
 struct ExampleValues {
   const char *type, *range;
 };
@@ -59,6 +59,11 @@ inline void add_binary_examples(OpBuilder<BroadcastArgs>& b, const ExampleValues
     b.example({input("A=", a_sizes), input("B=", b_sizes)}, std::move(args));
   };
   add("2,3", "2,3", {});
+  add("2,3,2", "3,1", {});
+  add("3", "2,3", {});
+  add("2,1,3", "2,1", {});
+  add("2,1,1", "0,3", {});
+  add("1", "1", {"equal_shapes=1"});
   add("2,3,2", "2", {"broadcast=1"});
   add("2,3,2", "3", {"broadcast=1", "axis=1"});
   add("2,3,2", "3", {"broadcast=1", "axis_str=C"});
@@ -75,8 +80,8 @@ inline OpBuilder<BroadcastArgs> binary_op(const std::string& type, const std::st
   add_binary_examples(b, values);
   add_broadcast_args(b)
       .input("A", "any shape")
-      .input("B", "A's shape, or with broadcast one that goes with it")
-      .output("C", "A " + sign + " B", like("A"))
+      .input("B", "a shape that goes with A's")
+      .output("C", "A " + sign + " B, of the shape to which both repeat")
       .shape(infer_broadcast)
       .rowwise(broadcast_rows);
   return b;
@@ -102,19 +107,29 @@ inline OpBuilder<BroadcastArgs> predicate_op(const std::string& type, const std:
   return b;
 }
 
-// The gradient of A, or of B, from that of the operand as it was repeated. With an axis only B repeats. Args is or has
-// as its base BroadcastArgs; an operator may have other names for its inputs.
+// The gradient of operand 0 or 1 from `repeated`, that of the operand as it was repeated. Formulas know no shapes, so
+// without `broadcast` an operator sums it that does nothing where the shapes are equal; not where they must be: if the
+// operands are one, or the result is written over this one. With an axis only B repeats. Args is or has as its base
+// BroadcastArgs.
 template <class Args = BroadcastArgs>
-Gradient gradient_of_a(Formula& f, Value repeated, const char* a = "A") {
+Gradient gradient_of_operand(Formula& f, Value repeated, int operand) {
   const BroadcastArgs& args = f.args<Args>();
-  if (!args.broadcast || args.aligned()) return repeated;
-  return f.op("SumReduceLike", {repeated, f.x(a)}, f.forward_args());
+  const OperatorDef& def = f.def();
+  if (args.broadcast) {
+    if (operand == 0 && args.aligned()) return repeated;
+    return f.op("SumReduceLike", {repeated, f.x_at(operand)}, f.forward_args());
+  }
+  const bool is_over = def.output_size() > 0 && def.input(operand) == def.output(0);
+  if (args.equal_shapes || is_over || def.input(0) == def.input(1)) return repeated;
+  return f.op("MatchShape", {f.same_shape(repeated, f.dy_at(0)), f.x_at(operand)});
 }
 template <class Args = BroadcastArgs>
-Gradient gradient_of_b(Formula& f, Value repeated, const char* b = "B") {
-  const BroadcastArgs& args = f.args<Args>();
-  if (!args.broadcast) return repeated;
-  return f.op("SumReduceLike", {repeated, f.x(b)}, f.forward_args());
+Gradient gradient_of_a(Formula& f, Value repeated) {
+  return gradient_of_operand<Args>(f, repeated, 0);
+}
+template <class Args = BroadcastArgs>
+Gradient gradient_of_b(Formula& f, Value repeated) {
+  return gradient_of_operand<Args>(f, repeated, 1);
 }
 
 }  // namespace stepnet

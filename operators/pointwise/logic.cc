@@ -1,4 +1,4 @@
-// And, Or, Xor of two tensors of bools, with broadcasting on request, and Not of one. Gradients end here.
+// And, Or, Xor of two tensors of bools, with broadcasting, and Not of one. Gradients end here.
 #include "operators/pointwise/activation.h"
 #include "operators/pointwise/elementwise_binary.h"
 

@@ -13,7 +13,7 @@ struct PReluArgs {
   bool channels_last() const { return order == "NHWC"; }
   // The slope as it is laid over X.
   BroadcastArgs layout() const {
-    return {.broadcast = true, .axis = channels_last() ? -1 : 1, .axis_str = "", .order = ""};
+    return {.broadcast = true, .axis = channels_last() ? -1 : 1, .axis_str = "", .order = "", .equal_shapes = false};
   }
 };
 

@@ -4,6 +4,10 @@
 // The derivative is that broadcast, SumReduceLikeGradient. Both read only the shape of what they are like.
 //
 // ExpandGradient is the same under the name that nets of the public format have for Expand's gradient.
+//
+// MatchShape: A summed to B's shape, or repeated to it, or another name for A if that is its shape already. It is the
+// gradient of an operand that may have been broadcast, where that is not known before shapes are, and its own
+// derivative: dA = MatchShape(dC, A), which reads A's shape alone.
 
 #include "operators/reduce/sum_reduce_like.h"
 
@@ -28,8 +32,7 @@ T total(const T* values, int64_t size) {
 }
 
 template <class T>
-void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
-  const Broadcast shapes = sum_like_shapes(args, call.in(0).shape(), call.in(1).shape());
+void sum_to(const Broadcast& shapes, In<T> a, Out<T> c, const Call& call) {
   if (!call.accumulates(0)) std::fill(c.begin(), c.end(), T(0));
   BroadcastRuns(shapes).each([&](const BroadcastRun& run) {
     const T* from = a.data() + run.a;
@@ -44,16 +47,35 @@ void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
 }
 
 template <class T>
-void spread(const BroadcastArgs& args, In<T>, In<T> dc, Out<T> da, Call& call) {
-  BroadcastRuns(sum_like_shapes(args, call.in(0).shape(), call.in(1).shape())).each([&](const BroadcastRun& run) {
-    const T* from = dc.data() + run.b;
-    T* to = da.data() + run.out;
-    if (run.b_moves) {
+void repeat_to(const Broadcast& shapes, In<T> b, Out<T> a, const Call& call) {
+  BroadcastRuns(shapes).each([&](const BroadcastRun& run) {
+    const T* from = b.data() + run.b;
+    T* to = a.data() + run.out;
+    if (call.accumulates(0)) {
+      const int64_t step = run.b_moves ? 1 : 0;
+      for (int64_t i = 0; i < run.size; ++i) to[i] += from[i * step];
+    } else if (run.b_moves) {
       std::copy_n(from, run.size, to);
     } else {
       std::fill_n(to, run.size, *from);
     }
   });
+}
+
+template <class T>
+void reduce(const BroadcastArgs& args, In<T> a, In<T>, Out<T> c, Call& call) {
+  sum_to(sum_like_shapes(args, call.in(0).shape(), call.in(1).shape()), a, c, call);
+}
+
+template <class T>
+void spread(const BroadcastArgs& args, In<T>, In<T> dc, Out<T> da, Call& call) {
+  repeat_to(sum_like_shapes(args, call.in(0).shape(), call.in(1).shape()), dc, da, call);
+}
+
+template <class T>
+void match(In<T> a, In<T>, Out<T> c, Call& call) {
+  const Fit fit = fit_shapes(call.in(0).shape(), call.in(1).shape());
+  fit.sums ? sum_to(fit.shapes, a, c, call) : repeat_to(fit.shapes, a, c, call);
 }
 
 void infer(const BroadcastArgs& args, ShapeCall& c) {
@@ -65,6 +87,13 @@ void infer_gradient(const BroadcastArgs& args, ShapeCall& c) {
   if (c.known(0) && c.known(1)) sum_like_shapes(args, c.shape(0), c.shape(1));
   c.set_like(0, 0);
 }
+
+void infer_match(const NoArgs&, ShapeCall& c) {
+  if (c.known(0) && c.known(1)) fit_shapes(c.shape(0), c.shape(1));
+  c.set_like(0, 1);
+}
+
+double summed(const ShapeCall& c) { return input_size(c, 0) > output_size(c, 0) ? input_size(c, 0) : 0; }
 
 REGISTER(sum_reduce_like) {
   auto builder = op<BroadcastArgs>("SumReduceLike");
@@ -84,8 +113,7 @@ REGISTER(sum_reduce_like) {
       .example({"A=2,3,2", "B=2,1,2"}, {"broadcast=1"})
       .example({"A=2,3", "B=1"}, {"broadcast=1"})
       .example({"A=0,3", "B=3"}, {"broadcast=1"})
-      .flops(
-          [](const auto&, const ShapeCall& c) { return input_size(c, 0) == output_size(c, 0) ? 0 : input_size(c, 0); })
+      .flops([](const auto&, const ShapeCall& c) { return summed(c); })
       .cpu(reduce<float>, reduce<double>, reduce<int32_t>, reduce<int64_t>)
       .derivative("A",
                   [](Formula& f) {
@@ -141,6 +169,35 @@ REGISTER(expand_gradient) {
                     return f.op("SumReduceLikeGradient", {f.x("dY"), f.dy("dX")}, {make_arg("broadcast", true)});
                   })
       .derivative("X", [](Formula&) { return Gradient::none(); });
+}
+
+REGISTER(match_shape) {
+  auto builder = op("MatchShape");
+  builder.own();
+  return builder
+      .doc(
+          "A summed or repeated to the shape of B, by the rules of broadcasting. If A has that shape, C is another "
+          "name for its storage, and nothing is copied. Gradients of operands that may have been broadcast are so "
+          "made.")
+      .input("A", "the values")
+      .input("B", "a tensor of the result's shape")
+      .shape_only()
+      .output("C", "like B", like("B"))
+      .accumulates()
+      .shape(infer_match)
+      .alias("A", "C")
+      .example({"A=2,3", "B=2,3"})
+      .example({"A=2,3", "B=3"})
+      .example({"A=2,3,2", "B=1,3,1"})
+      .example({"A=2,1", "B=2,2,3"})
+      .example({"A=0,3", "B=1,3"})
+      .flops([](const NoArgs&, const ShapeCall& c) { return summed(c); })
+      .cpu(match<float>, match<double>, match<int32_t>, match<int64_t>)
+      .derivative("A",
+                  [](Formula& f) {
+                    return f.op("MatchShape", {f.dy("C"), f.x("A")});
+                  })
+      .derivative("B", [](Formula&) { return Gradient::none(); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The shapes of SumReduceLike and its gradient; see sum_reduce_like.cc. Threads: pure functions.
+// The shapes of SumReduceLike, its gradient and MatchShape; see sum_reduce_like.cc. Threads: pure functions.
 #pragma once
 
 #include "operators/loops/broadcast.h"

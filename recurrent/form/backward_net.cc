@@ -353,6 +353,7 @@ GradientResult derive(Expansion& e) {
   for (const BuiltOutput& output : e.outputs) both.add_external_input(output.gradient);
   GradientResult result = gradient_operators(both, request);
   e.backward.set_name(e.scope + "/backward_step");
+  for (int i = 0; i < e.step.op_size(); ++i) *e.step.mutable_op(i) = both.op(i);  // with what the gradients rely on
   Recomputation(e).add();
   for (int i = result.first_gradient_op; i < both.op_size(); ++i) {
     OperatorDef& op = *e.backward.add_op();

@@ -7,6 +7,7 @@
 #include "core/net/dataflow.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/dry_run.h"
+#include "core/operator/in_place.h"
 
 namespace stepnet {
 namespace {
@@ -172,6 +173,58 @@ static bool share_slot(StepIr& ir, const StepOp& op) {
   return true;
 }
 
+static void count_copied(StepIr& ir, const StepOp& op) {
+  const Role role = op.op.spec->role;
+  if ((role != Role::copy && role != Role::alias) || ir.slots[op.out_slots[0]]->kind != Kind::link) return;
+  const auto bytes = static_cast<int64_t>(ir.slots[op.out_slots[0]]->tensor.bytes());
+  (op.op.def.name() == kSpreadName ? ir.copied.spread : ir.copied.copied) += bytes;
+}
+
+// Lets what has been written to a scratch buffer so far be written to the linked rows that have the name, which nobody
+// has used yet. Returns whether it could.
+static bool write_to_link(StepIr& ir, int scratch, const std::string& name) {
+  const int link = ir.slot_of(name);
+  if (link < 0) return false;
+  const StepSlot &from = *ir.slots[scratch], &to = *ir.slots[link];
+  const bool fits = to.tensor.dtype() == from.tensor.dtype() && to.tensor.shape() == from.tensor.shape();
+  if (from.kind != Kind::scratch || from.reshaped || to.kind != Kind::link || to.name != name || to.read_only || !fits)
+    return false;
+  if (std::ranges::any_of(ir.ops, [&](const auto& op) { return op->reads(link) || op->writes(link); })) return false;
+  ir.slots[link]->made = from.made;
+  for (const auto& op : ir.ops) {
+    std::ranges::replace(op->in_slots, scratch, link);
+    if (!op->writes(scratch)) continue;
+    std::ranges::replace(op->out_slots, scratch, link);
+    count_copied(ir, *op);
+  }
+  for (auto& [known, slot] : ir.slots_by_name)
+    if (slot == scratch) slot = link;
+  ir.slots[scratch]->unused = true;
+  ir.written.insert(name);
+  return true;
+}
+
+// An operator that gives a value the shape that it has. Returns true if none is needed; else it may become a copy.
+static bool is_settled(StepIr& ir, StepOp& op) {
+  const int source = aliased_input(*op.op.spec, 0);
+  const int in = op.in_slots[source], like = op.in_slots[shaped_like(*op.op.spec, 0)];
+  if (in < 0 || like < 0) return false;
+  const StepSlot &from = *ir.slots[in], &shape = *ir.slots[like];
+  if (!from.typed || !shape.typed || from.tensor.dtype() != shape.tensor.dtype()) return false;
+  if (!(from.tensor.shape() == shape.tensor.shape())) return false;
+  if (share_slot(ir, op) || write_to_link(ir, in, op.op.def.output(0))) return true;
+  OperatorDef copy;
+  copy.set_type(op_with_role(Role::copy).type);
+  copy.set_name(kSpreadName);
+  copy.add_input(op.op.def.input(source));
+  copy.add_output(op.op.def.output(0));
+  op.op = bind_op(copy, ir.net_name, op.op.index, op.op.device);
+  op.op.net_name = ir.spec.random_name;
+  if (kChecksPasses) op.meaning = meaning_of(op.op);
+  op.in_slots = {in};
+  return false;
+}
+
 // The operator's output has a shape that depends on data.
 static void forget_shape(const StepIr& ir, StepSlot& slot) {
   if (slot.kind == Kind::link) {  // the size is checked in every step
@@ -244,11 +297,7 @@ static void infer(StepIr& ir, StepOp& op) {
   }
   op.flops_known = known && !op.nested;
   if (op.flops_known) ir.step_flops += op_flops(op.op, in, out);
-  const Role role = op.op.spec->role;
-  if ((role == Role::copy || role == Role::alias) && ir.slots[op.out_slots[0]]->kind == Kind::link) {
-    const auto bytes = static_cast<int64_t>(ir.slots[op.out_slots[0]]->tensor.bytes());
-    (op.op.def.name() == kSpreadName ? ir.copied.spread : ir.copied.copied) += bytes;
-  }
+  count_copied(ir, op);
   if (known && !op.plain_copy && !op.nested) op.kernel = &pick_kernel(op.op, in, out);
 }
 
@@ -267,9 +316,10 @@ static void add_op(StepIr& ir, int index) {
     require(!made->op.spec->blob_kernel || made->nested, "{} works on blobs and cannot stand in a step net",
             made->op.def.type());
     for (const std::string& name : made->op.def.input()) made->in_slots.push_back(input_slot(ir, name));
-    if (share_slot(ir, *made)) return;
+    const bool may_sum = may_be_alias(*made->op.spec, 0);
+    if (may_sum ? is_settled(ir, *made) : share_slot(ir, *made)) return;
     int in = 0, out = 0;
-    made->plain_copy = has_alias(*made->op.spec, &in, &out);
+    made->plain_copy = !may_sum && has_alias(*made->op.spec, &in, &out);
     for (const std::string& name : made->op.def.output()) made->out_slots.push_back(output_slot(ir, name));
     infer(ir, *made);
   } catch (Error& e) {

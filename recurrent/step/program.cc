@@ -11,6 +11,7 @@
 #include "core/net/liveness.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/dry_run.h"
+#include "core/operator/in_place.h"
 #include "core/tensor/dry_device.h"
 #include "recurrent/step/passes.h"
 #include "stepnet/half.h"
@@ -262,7 +263,7 @@ void StepProgram::call(StepOp& op, RunContext& run) {
   if (!op.kernel) {
     DryScope* dry = DryScope::now();
     if (dry) dry->counts_flops = !op.flops_known;
-    run_op(op.op, op.in, op.out, run, op.accumulate);
+    run_untyped(op, run);
     if (dry) dry->counts_flops = false;
     check_outputs(op);
     return;
@@ -278,6 +279,16 @@ void StepProgram::call(StepOp& op, RunContext& run) {
   }
   run_kernel(op, call);
   if (anomaly) anomaly->after(op.out);
+}
+
+// What may turn out to be another name of an input goes to a place of its own all the same.
+void StepProgram::run_untyped(StepOp& op, RunContext& run) {
+  if (!may_be_alias(*op.op.spec, 0) || op.accumulate != 0) return run_op(op.op, op.in, op.out, run, op.accumulate);
+  Tensor made;
+  Tensor* const outputs[] = {&made};
+  run_op(op.op, op.in, outputs, run);
+  op.out[0]->resize(made.dtype(), made.shape(), op.op.device);
+  op.out[0]->copy_from(made);
 }
 
 // Chains take nothing beside their outputs.

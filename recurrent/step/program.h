@@ -133,6 +133,7 @@ class StepProgram {
   void run_step(int stage, int64_t t, RunContext& run);
   void add_step_place(Error& error, const StepOp& op, int64_t t) const;
   void call(StepOp& op, RunContext& run);
+  static void run_untyped(StepOp& op, RunContext& run);
   static void run_kernel(const StepOp& op, Call& call);
   void call_nested(StepOp& op, const RunContext& run);
   void check_outputs(const StepOp& op);

@@ -114,10 +114,11 @@ TEST(GradientsAlias, GivenAnotherShapeWhereAFormulaReadsIt) {
 
 // The gradient of x is read from w alone, which nobody overwrites.
 TEST(GradientsAlias, OverwrittenWhereAFormulaThatDoesNotRunWouldRead) {
-  EXPECT_EQ(differentiate(net_of_lines({"s = Mul(x, w)", "k = Alias(x)", "k = Relu(k)", "y = Sum(s, w)"}),
-                          {{"y", "given"}}, {"x"})
-                .lines,
-            (Lines{"x_grad = Mul(given, w)"}));
+  EXPECT_EQ(
+      differentiate(net_of_lines({"s = Mul(x, w) equal_shapes=1", "k = Alias(x)", "k = Relu(k)", "y = Sum(s, w)"}),
+                    {{"y", "given"}}, {"x"})
+          .lines,
+      (Lines{"x_grad = Mul(given, w)"}));
 }
 
 // A name that is written anew leaves the storage to the others, which are what they were.

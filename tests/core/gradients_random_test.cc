@@ -205,6 +205,12 @@ TEST(GradientsRandom, EqualCentralDifferences) {
   EXPECT_GT(compared, 1500);
 }
 
+// The operators of the backward pass, but for those that are none where shapes are equal: with several gradients of an
+// operator, it may be told that they are.
+int64_t steps_of(const Backward& b) {
+  return std::ranges::count_if(b.lines, [](const std::string& line) { return line.find("MatchShape") == line.npos; });
+}
+
 // Wanted blobs may also be ones that the net computes.
 TEST(GradientsRandom, SubsetsEqualTheWhole) {
   int compared = 0;
@@ -221,7 +227,7 @@ TEST(GradientsRandom, SubsetsEqualTheWhole) {
       if (!try_differentiate(r, {name}, part)) continue;
       ASSERT_EQ(part.map.count(name), whole.map.count(name)) << name << "\n" << dump(r, part, seed);
       if (part.map.count(name) == 0) continue;
-      EXPECT_LE(part.lines.size(), whole.lines.size());
+      EXPECT_LE(steps_of(part), steps_of(whole));
       Runner part_run(r, part.net);
       part_run.run();
       ASSERT_EQ(compare(part_run.fetch(part.map.at(name)), whole_run.fetch(whole.map.at(name)), 1e-12), "")

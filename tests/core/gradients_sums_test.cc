@@ -25,8 +25,10 @@ TEST(GradientRows, AccumulationWithNoGradientBranch) {
   EXPECT_EQ(lines[3], "x2_grad = Sum(x2_grad, _x2_grad_autosplit_0)");
 }
 
+// Of operands that have one shape, as all had in 2018.
 TEST(GradientRows, AddOpInMiddle) {
-  const Backward b = differentiate(Lines{"x2 = Relu(x1)", "x3 = Softmax(x2)", "x4 = Add(x2, x3)"}, {{"x4", "x4_grad"}});
+  const Backward b =
+      differentiate(Lines{"x2 = Relu(x1)", "x3 = Softmax(x2)", "x4 = Add(x2, x3) equal_shapes=1"}, {{"x4", "x4_grad"}});
   ASSERT_EQ(b.lines.size(), 3u);
   EXPECT_EQ(b.lines[1], "x2_grad = Sum(x2_grad, x4_grad)");
   EXPECT_EQ(b.map.at("x1"), "x1_grad");
@@ -57,15 +59,17 @@ TEST(GradientRows, AddAndStaticConstant) {
 }
 
 TEST(GradientRows, SubOpInMiddle) {
-  const Backward b = differentiate(Lines{"x2 = Relu(x1)", "x3 = Softmax(x2)", "x4 = Sub(x2, x3)"}, {{"x4", "x4_grad"}});
+  const Backward b =
+      differentiate(Lines{"x2 = Relu(x1)", "x3 = Softmax(x2)", "x4 = Sub(x2, x3) equal_shapes=1"}, {{"x4", "x4_grad"}});
   EXPECT_EQ(b.lines, (Lines{"x3_grad = Negative(x4_grad)", "x2_grad = SoftmaxGradient(x3, x3_grad)",
                             "x2_grad = Sum(x2_grad, x4_grad)", "x1_grad = ReluGradient(x2, x2_grad)"}));
   EXPECT_EQ(b.map.at("x1"), "x1_grad");
 }
 
 TEST(GradientRows, AddOpAtLeaf) {
-  const Backward b =
-      differentiate(Lines{"x4 = Add(x1, x2)", "x5 = Add(x2, x3)", "x6 = UseInput(x4, x5)"}, {{"x6", "x6_grad"}});
+  const Backward b = differentiate(
+      Lines{"x4 = Add(x1, x2) equal_shapes=1", "x5 = Add(x2, x3) equal_shapes=1", "x6 = UseInput(x4, x5)"},
+      {{"x6", "x6_grad"}});
   EXPECT_EQ(b.lines.back(), "x2_grad = Sum(x5_grad, x4_grad)");
   EXPECT_EQ(b.map.at("x1"), "x4_grad");
   EXPECT_EQ(b.map.at("x2"), "x2_grad");
@@ -73,8 +77,9 @@ TEST(GradientRows, AddOpAtLeaf) {
 }
 
 TEST(GradientRows, SubOpAtLeaf) {
-  const Backward b =
-      differentiate(Lines{"x4 = Sub(x1, x2)", "x5 = Sub(x2, x3)", "x6 = UseInput(x4, x5)"}, {{"x6", "x6_grad"}});
+  const Backward b = differentiate(
+      Lines{"x4 = Sub(x1, x2) equal_shapes=1", "x5 = Sub(x2, x3) equal_shapes=1", "x6 = UseInput(x4, x5)"},
+      {{"x6", "x6_grad"}});
   EXPECT_EQ(b.lines.back(), "x2_grad = Sum(x2_grad, x5_grad)");
   EXPECT_EQ(b.map.at("x1"), "x4_grad");
   EXPECT_EQ(b.map.at("x2"), "x2_grad");
@@ -82,8 +87,9 @@ TEST(GradientRows, SubOpAtLeaf) {
 }
 
 TEST(GradientRows, MultiLayerAddOps) {
-  const Backward b =
-      differentiate(Lines{"x4 = Add(x1, x2)", "x5 = Add(x2, x3)", "x6 = Add(x4, x5)"}, {{"x6", "x6_grad"}});
+  const Backward b = differentiate(
+      Lines{"x4 = Add(x1, x2) equal_shapes=1", "x5 = Add(x2, x3) equal_shapes=1", "x6 = Add(x4, x5) equal_shapes=1"},
+      {{"x6", "x6_grad"}});
   EXPECT_EQ(b.lines, (Lines{"x2_grad = Sum(x6_grad, x6_grad)"}));
   EXPECT_EQ(b.map.at("x1"), "x6_grad");
   EXPECT_EQ(b.map.at("x2"), "x2_grad");
@@ -91,8 +97,9 @@ TEST(GradientRows, MultiLayerAddOps) {
 }
 
 TEST(GradientRows, MultiLayerSubOps) {
-  const Backward b =
-      differentiate(Lines{"x4 = Sub(x1, x2)", "x5 = Sub(x2, x3)", "x6 = Sub(x4, x5)"}, {{"x6", "x6_grad"}});
+  const Backward b = differentiate(
+      Lines{"x4 = Sub(x1, x2) equal_shapes=1", "x5 = Sub(x2, x3) equal_shapes=1", "x6 = Sub(x4, x5) equal_shapes=1"},
+      {{"x6", "x6_grad"}});
   EXPECT_EQ(b.lines.back(), "x2_grad = Sum(x2_grad, x5_grad)");
   EXPECT_EQ(b.map.at("x1"), "x6_grad");
   EXPECT_EQ(b.map.at("x2"), "x2_grad");
@@ -108,6 +115,32 @@ float gradient_run(const Lines& lines, const Targets& targets, const std::map<st
   RunContext run;
   run_net_once(b.net, workspace, run);
   return workspace.fetch(b.map.at(blob)).item<float>();
+}
+
+// Of others the shape is known when they run.
+TEST(GradientRows, OperandsThatMayRepeat) {
+  const Backward b =
+      differentiate(Lines{"x4 = Add(x1, x2)", "x5 = Sub(x2, x3)", "x6 = UseInput(x4, x5)"}, {{"x6", "x6_grad"}});
+  EXPECT_EQ(b.map.at("x1"), "x1_grad");
+  EXPECT_EQ(b.map.at("x2"), "x2_grad");
+  EXPECT_EQ(b.map.at("x3"), "x3_grad");
+  const Lines behind(b.lines.end() - 6, b.lines.end());
+  EXPECT_EQ(behind, (Lines{"_x2_grad_autosplit_0 = MatchShape(x5_grad, x2)", "_x5_grad_tmp_0 = Negative(x5_grad)",
+                           "x3_grad = MatchShape(_x5_grad_tmp_0, x3)", "x1_grad = MatchShape(x4_grad, x1)",
+                           "_x2_grad_autosplit_1 = MatchShape(x4_grad, x2)",
+                           "x2_grad = Sum(_x2_grad_autosplit_0, _x2_grad_autosplit_1)"}));
+  EXPECT_EQ(differentiate(Lines{"y = Mul(x, x)"}, {{"y", "given"}}).lines.size(), 3U);
+  EXPECT_EQ(differentiate(Lines{"x = Add(x, w)"}, {{"x", "given"}}, {"x"}).lines.size(), 0U);
+}
+
+// What an operand was is overwritten by an operator that may give its blob another shape: they have one, or the net is
+// refused when it runs.
+TEST(GradientRows, OperandsWhoseShapeIsLost) {
+  const Backward b = differentiate(Lines{"a = Negative(x)", "s = Add(a, w)", "a = SumElements(w)", "y = Sum(s, s)"},
+                                   {{"y", "given"}}, {"x"});
+  EXPECT_EQ(b.lines, (Lines{"s_grad = Sum(given, given)", "x_grad = Negative(s_grad)"}));
+  EXPECT_EQ(line_of(b.net.op(1)), "s = Add(a, w)");
+  EXPECT_TRUE(find_arg(b.net.op(1), "equal_shapes"));
 }
 
 TEST(GradientRows, TwoGrads) {

@@ -153,8 +153,9 @@ TEST(Rounds, ATrainedFactorOfTheLastRoundIsFine) {
 TEST(Rounds, OnlyWhatAFormulaReadsMustBeThere) {
   const Lines net = {"y = Mul(a, b)", "a = Negative(a)", "z = Add(y, a)"};
   EXPECT_EQ(differentiate(net, {{"z", "z_grad"}}, {"a"}).lines,
-            (Lines{"a_grad = Negative(z_grad)", "_a_grad_autosplit_0 = Mul(z_grad, b)",
-                   "a_grad = Sum(a_grad, _a_grad_autosplit_0)"}));
+            (Lines{"y_grad = MatchShape(z_grad, y)", "a_grad = MatchShape(z_grad, a)",
+                   "_a_grad_autosplit_0 = Negative(a_grad)", "_y_grad_tmp_0 = Mul(y_grad, b)",
+                   "a_grad = MatchShape(_y_grad_tmp_0, a)", "a_grad = Sum(a_grad, _a_grad_autosplit_0)"}));
   EXPECT_EQ(error_of([&] {
               differentiate(net, {{"z", "z_grad"}}, {"b"});
             }),

@@ -98,7 +98,9 @@ void ReferenceBlobs::write(const OperatorDef& op, int o, const Tensor& value,
   Name& shown = shown_[op.output(o)];
   for (const AliasRule& rule : spec.aliases)
     if (spec.output_index(rule.out) == o) {
-      shown = before.at(op.input(spec.input_index(rule.in)));
+      const Name& source = before.at(op.input(spec.input_index(rule.in)));
+      if (source.shape != value.shape()) continue;  // MatchShape makes another name of equal shapes alone
+      shown = source;
       return;
     }
   const auto had = before.find(op.output(o));
@@ -115,6 +117,10 @@ void ReferenceBlobs::write(const OperatorDef& op, int o, const Tensor& value,
     // A derivative may ask for the shape that is gone, and other names have the old size.
     require(spec.derivatives.empty() && names == 1, "output {} in place has another size", o);
   }
+  for (int i = 0; i < op.input_size(); ++i)
+    require(op.input(i) != op.output(o) || !broadcasts(spec) || !keeps_shape(spec, op, i, o) ||
+                before.at(op.input(i)).shape == value.shape(),
+            "output {} is written over operand {}, which repeats", o, i);
   if (!in_place) shown.value = std::make_shared<Tensor>();
   *shown.value = value;
   shown.shape = value.shape();

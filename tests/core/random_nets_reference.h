@@ -3,8 +3,9 @@
 // is kept by names.
 //
 // The rules that it follows: an operator reads all its inputs before it writes. An Alias makes its output another name
-// of what its input shows. A write in place changes what all names of the value show, though not their shapes. Any
-// other write gives the name a value of its own, and others keep what they show. Threads: not for concurrent use.
+// of what its input shows, and so does MatchShape where the shapes are equal. A write in place changes what all names
+// of the value show, though not their shapes. Any other write gives the name a value of its own, and others keep what
+// they show. Threads: not for concurrent use.
 #pragma once
 
 #include <map>

@@ -111,6 +111,15 @@ inline const std::vector<BroadcastCase>& broadcast_cases() {
       {{2, 3}, {1}, {2, 3}, {repeat}, 1},
       {{3, 1, 4}, {2, 1}, {3, 2, 4}, {repeat}, 1},
       {{2, 1}, {3, 1, 4}, {3, 2, 4}, {repeat}, 0},
+      {{2, 3, 4}, {4}, {2, 3, 4}, {}, 2},
+      {{4}, {2, 3, 4}, {2, 3, 4}},
+      {{3, 1, 4}, {2, 1}, {3, 2, 4}, {}, 1},
+      {{2, 1}, {3, 1, 4}, {3, 2, 4}},
+      {{2, 3}, {}, {2, 3}, {}, 2},
+      {{2, 3}, {1, 1, 1}, {1, 2, 3}},
+      {{1, 3}, {0, 3}, {0, 3}},
+      {{2, 1}, {0}, {2, 0}, {}, 1},
+      {{4}, {2, 4}, {2, 4}, {make_arg("broadcast", 0)}},
   };
   return cases;
 }
@@ -140,7 +149,7 @@ std::string check_predicate(const std::string& type, const BinaryFunction& fn, i
   const std::string error = error_of([&] {
     run_op_on(make_op(type, {"A", "B"}, {"C"}), {{"A", integers<T>({2, 3}, 0, 1)}, {"B", integers<T>({2}, 0, 1)}});
   });
-  const std::string expected = "A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape";
+  const std::string expected = "A [2, 3] and B [2] cannot be broadcast together: 3 against 2";
   return error.find(expected) == std::string::npos ? "the error is: " + error : "";
 }
 

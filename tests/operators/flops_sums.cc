@@ -117,7 +117,7 @@ void sum_like(CountedCall& c) {
   c.compares = false;
   Counted sum;
   for (const Counted& x : c.x(0).v)
-    if (c.x(0).size() != c.out[0].size()) sum += x;
+    if (c.x(0).size() > c.out[0].size()) sum += x;
 }
 
 void cumsum(CountedCall& c) {
@@ -202,7 +202,7 @@ void add_sum_references(References& r) {
   r["WeightedSumWeightGradient"] = [](CountedCall& c) {
     for (size_t i = 0; i < c.x(0).v.size(); ++i) c.y(0)[0] += c.x(0).v[i] * c.x(1).v[i];
   };
-  r["SumReduceLike"] = r["ExpandGradient"] = r["TileGradient"] = sum_like;
+  r["SumReduceLike"] = r["MatchShape"] = r["ExpandGradient"] = r["TileGradient"] = sum_like;
   r["Cumsum"] = cumsum;
   r["Summarize"] = summarize;
   r["ElementwiseLinear"] = elementwise_linear;

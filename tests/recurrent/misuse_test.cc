@@ -106,7 +106,7 @@ TEST(Misuse, ScratchOfAnotherNetwork) {
   for (const auto& [name, value] : feeds) workspace.tensor(name) = value;
   RunContext run;
   EXPECT_EQ(fact_of(error_of([&] { run_net_once(swapped, workspace, run); })),
-            "Mul: the step net reads \"a\", but no operator in it writes that, no link shows it, and no blob "
+            "MatchShape: the step net reads \"a\", but no operator in it writes that, no link shows it, and no blob "
             "outside has that name.");
 }
 

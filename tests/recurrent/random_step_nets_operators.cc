@@ -49,6 +49,29 @@ void add_constant(Draft& d) {
   emit(d, d.dice.chance(0.7) ? "Add" : "Mul", {x.name, row}, x.width, {make_arg("broadcast", 1)});
 }
 
+// Two operands of which one repeats, or both do: a tensor from outside of lower rank or with sizes of 1, or a value
+// with one element for each sample.
+void add_repeated(Draft& d) {
+  const StepValue x = any_value(d);
+  std::string other;
+  if (d.dice.chance(0.4)) {
+    other = value_of_width(d, 1).name;
+  } else {
+    const std::vector<std::vector<int64_t>> shapes = {
+        {x.width}, {1, x.width}, {1, 1, x.width}, {kBatch, 1}, {1, kBatch, 1}, {kBatch, x.width}, {1}, {}};
+    other = add_feed(d, "r", d.dice.pick(shapes), 0.5);
+  }
+  Names inputs = {x.name, other};
+  if (d.dice.chance(0.5)) std::swap(inputs[0], inputs[1]);
+  static const Names types = {"Add", "Add", "Sub", "Mul"};
+  const std::string made = emit(d, d.dice.pick(types), inputs, x.width);
+  if (!d.dice.chance(0.2)) return;
+  const std::string row = add_feed(d, "r", {1, 1, x.width}, 0.5), column = add_feed(d, "r", {1, kBatch, 1}, 0.5);
+  const StepValue both{fresh(d), x.width};
+  emit_to(d, d.dice.pick(types), {row, column}, {both});
+  emit(d, d.dice.pick(types), {both.name, made}, x.width);
+}
+
 void add_product(Draft& d) {
   const StepValue x = any_value(d);
   emit_product(d, x, d.dice.pick(d.widths));
@@ -238,9 +261,10 @@ struct Choice {
   void (*add)(Draft&);
 };
 
-constexpr std::array<Choice, 18> kChoices = {{{16, add_unary},
+constexpr std::array<Choice, 19> kChoices = {{{16, add_unary},
                                               {16, add_binary},
                                               {7, add_constant},
+                                              {9, add_repeated},
                                               {7, add_product},
                                               {9, add_concat},
                                               {5, add_split},

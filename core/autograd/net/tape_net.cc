@@ -244,6 +244,22 @@ std::string TapeNet::given_name(const std::string& output) const {
   return name;
 }
 
+namespace {
+
+// The forward part has run, or will, as it is.
+void check_unchanged(const NetDef& forward, const NetDef& both) {
+  for (int i = 0; i < forward.op_size(); ++i) {
+    const OperatorDef& op = forward.op(i);
+    if (op.arg_size() == both.op(i).arg_size()) continue;
+    throw Error(fmt::format("the gradient of operator {} ({}) of net \"{}\" reads the shape of an operand whose blob "
+                            "a later operator may have given another",
+                            i, op.type(), forward.name()),
+                "let that operator write to another blob, or give this one the argument equal_shapes: 1");
+  }
+}
+
+}  // namespace
+
 TapeNet::Reads TapeNet::backward_part(const Mask& wanted, const std::vector<std::string>& targets) const {
   GradientRequest request;
   Reads reads;
@@ -255,6 +271,7 @@ TapeNet::Reads TapeNet::backward_part(const Mask& wanted, const std::vector<std:
     if (wanted[i]) request.wanted.insert(inputs_[i]);
   reads.net = net_;
   GradientResult result = add_gradient_operators(reads.net, request);
+  check_unchanged(net_, reads.net);
   reads.net.mutable_op()->DeleteSubrange(0, result.first_gradient_op);
   reads.gradients = std::move(result.gradients);
   reads.values = std::move(result.kept);
@@ -294,10 +311,8 @@ std::unique_ptr<NetRecording> TapeNet::make_recording(const Mask& needs, const M
   for (const OperatorDef& op : reads.net.op()) r.keeps_workspace = r.keeps_workspace || op_spec(op.type()).blob_kernel;
   for (const std::string& name : reads.names) {
     if (reads.given.count(name) > 0) continue;
-    if (reads.values.count(name) == 0) {
-      r.types.push_back(name);
-      continue;
-    }
+    r.types.push_back(name);  // of what others read by value, too
+    if (reads.values.count(name) == 0) continue;
     r.kept.insert(name);
     if (is_input(name)) {
       r.saves_input[place_in(inputs_, name)] = true;

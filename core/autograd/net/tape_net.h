@@ -103,7 +103,7 @@ struct NetRecording {
   NetTurns hidden_turns;            // in the forward net
   Mask saved_late;                  // per hidden value: only when the net is done, as another name shows its bytes
   Mask depends;                     // per output, hidden ones behind: computed from an input that needs a gradient
-  std::vector<std::string> types;   // blobs of which the type alone is read
+  std::vector<std::string> types;   // blobs that are read, of which some gradients read the type alone
   std::set<std::string> kept;       // every blob whose value is read
   bool keeps_workspace = false;     // operators on blobs are differentiated, and find there what they kept
   mutable NetRunners runners;

@@ -7,6 +7,7 @@
 #include "stepnet/operator.h"
 #include "stepnet/text.h"
 #include "tests/core/errors.h"
+#include "tests/core/gradient_testing.h"
 #include "tests/core/heap_counter.h"
 #include "tests/core/planned_runs.h"
 
@@ -65,6 +66,31 @@ TEST(NetArena, AChainOfInPlaceOperatorsHasOnePlace) {
   EXPECT_EQ(both.memory().apart, 5 * kBytes);
   EXPECT_EQ(both.memory().block, 2 * kBytes);
   EXPECT_EQ(both.planned.allocations(), 0);
+}
+
+// Sum, whose terms have one shape, needs no operators for that.
+TEST(NetArena, GradientsOfOperandsThatDoNotRepeatTakeNoMore) {
+  const Feeds feeds = {{"x", normal<float>({16, 4}, 1)}, {"w", normal<float>({4, 4}, 2)}, {"b", normal<float>({4}, 3)}};
+  const auto runs_of = [&](const std::string& type, const NetOptions& options) {
+    NetDef net =
+        net_of_lines({"a = FC(x, w, b)", "t = Tanh(a)", "s = " + type + "(t, x)", "u = Sigmoid(s)",
+                      "r = " + type + "(u, s)", "q = " + type + "(r, t)", "v = Softmax(q)", "l = SumSqrElements(v)"});
+    for (const auto& feed : feeds) net.add_external_input(feed.first);
+    auto runs = std::make_unique<NetRuns>(descent_net(net, "l", {"w", "b"}), feeds, options);
+    for (int i = 0; i < 4; ++i) runs->run();
+    return runs;
+  };
+  for (const NetOptions& options : {kPlanned, NetOptions{.release_intermediates = true}}) {
+    const auto add = runs_of("Add", options), sum = runs_of("Sum", options);
+    EXPECT_EQ(difference(*add, *sum, {"w", "b"}), "");
+    EXPECT_LE(add->peak(), sum->peak());
+    EXPECT_EQ(add->allocations(), sum->allocations());
+    const NetMemory of_add = add->net().memory(), of_sum = sum->net().memory();
+    EXPECT_EQ(of_add.planned, of_sum.planned);
+    EXPECT_EQ(of_add.values, of_sum.values);
+    EXPECT_EQ(of_add.block, of_sum.block);
+    EXPECT_EQ(of_add.most_alive, of_sum.most_alive);
+  }
 }
 
 TEST(NetArena, ValuesThatDoNotMeetShareBytes) {

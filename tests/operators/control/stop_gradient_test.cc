@@ -16,7 +16,7 @@ TEST(StopGradient, GivesNoGradient) {
   *net.add_op() = make_op("StopGradient", {"X"}, {"S"});
   *net.add_op() = make_op("Mul", {"S", "X"}, {"Y"});
   const auto result = add_gradient_operators(net, {.targets = {{"Y", "dY"}}, .wanted = {"X"}, .stop = {}});
-  EXPECT_EQ(net.op_size(), 3);  // the gradient of X through the second factor alone
+  EXPECT_EQ(net.op_size(), 4);  // the gradient of X through the second factor alone, in X's shape
   EXPECT_TRUE(result.gradients.at("X").defined());
 }
 

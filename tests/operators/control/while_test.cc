@@ -125,7 +125,7 @@ TEST_F(While, BadInputIsNamed) {
   expect_contains(error("op { type: 'While' input: 'C' }"), "loop_net");
   expect_contains(error("op { type: 'While' input: 'C' arg { name: 'loop_net' s: '' } }"),
                   "argument \"loop_net\" holds no net");
-  w_.tensor("limit") = Tensor::of<float>({2}, {20, 20});
+  w_.tensor("limit") = Tensor::of<int64_t>({1}, {20});
   expect_contains(error(kWithout), "the loop_net of While");
   w_.tensor("C") = Tensor::of<bool>({0}, {});
   expect_contains(error(kWithout), "\"C\" must be one bool, but holds bool[0]");

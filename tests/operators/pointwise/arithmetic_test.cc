@@ -1,6 +1,8 @@
 // Arithmetic on two tensors against plain loops and central differences.
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 
 #include "tests/operators/elementwise_check.h"
 #include "tests/operators/gradient_reads.h"
@@ -66,11 +68,62 @@ TEST(Add, BadShapesAreNamed) {
   const Feeds feeds = {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}};
   EXPECT_NE(error_of([&] {
               run_op_on(add_op(), feeds);
-            }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
+            }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
               run_op_on(add_op({broadcast()}), feeds);
             }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
+            std::string::npos);
+}
+
+TEST(Arithmetic, OperandsThatRepeat) {
+  const std::map<std::string, BinaryFunction> functions = {
+      {"Add", std::plus<>()}, {"Sub", std::minus<>()}, {"Mul", std::multiplies<>()}};
+  for (const auto& [type, fn] : functions)
+    for (const BroadcastCase& shapes : broadcast_cases()) {
+      const Feeds feeds = {{"A", normal<double>(shapes.a, 1)}, {"B", normal<double>(shapes.b, 2)}};
+      const OperatorDef def = make_op(type, {"A", "B"}, {"C"}, shapes.args);
+      const Tensor c = run_op_on(def, feeds)[0];
+      EXPECT_EQ(c.shape(), shapes.c) << type;
+      EXPECT_EQ(compare(c, combined(shapes, feeds[0].second, feeds[1].second, fn), 0), "") << type << shapes.c.str();
+      EXPECT_EQ(check_gradient(def, feeds, {"A", "B"}), "") << type << shapes.a.str() << shapes.b.str();
+    }
+}
+
+// The result may take the place of an operand that has its shape, and of no other: not even of as many elements.
+TEST(Arithmetic, InPlaceOfWhatHasTheResultsShape) {
+  const auto feeds = [](const Shape& a, const Shape& b) {
+    return Feeds{{"A", normal<double>(a, 1)}, {"B", normal<double>(b, 2)}};
+  };
+  const auto in_place = [&](const std::string& type, const Shape& a, const Shape& b, const char* output) {
+    const OperatorDef def = make_op(type, {"A", "B"}, {output});
+    const Tensor apart = run_op_on(make_op(type, {"A", "B"}, {"C"}), feeds(a, b))[0];
+    EXPECT_EQ(compare(run_op_on(def, feeds(a, b))[0], apart, 0), "") << type;
+    if (type == "Mul") return;
+    EXPECT_EQ(check_gradient(def, feeds(a, b), {"A", "B"}), "") << type << a.str();
+  };
+  const auto refused = [&](const std::string& type, const Shape& a, const Shape& b, const char* output) {
+    const std::string error = error_of([&] { run_op_on(make_op(type, {"A", "B"}, {output}), feeds(a, b)); });
+    return error.substr(0, error.find(';'));
+  };
+  for (const std::string type : {"Add", "Sub", "Mul"}) {
+    in_place(type, {2, 3}, {3}, "A");
+    in_place(type, {3}, {2, 3}, "B");
+    const std::string wrong = type + ": output 0 is to be written in place of input ";
+    EXPECT_EQ(refused(type, {3}, {2, 3}, "A"), wrong + "0, but would be [2, 3] instead of [3]");
+    EXPECT_EQ(refused(type, {2, 3}, {3}, "B"), wrong + "1, but would be [2, 3] instead of [3]");
+    EXPECT_EQ(refused(type, {3}, {1, 3}, "A"), wrong + "0, but would be [1, 3] instead of [3]");
+    EXPECT_EQ(refused(type, {1, 3}, {3}, "B"), wrong + "1, but would be [1, 3] instead of [3]");
+  }
+}
+
+TEST(Arithmetic, EqualShapesOnRequest) {
+  const OperatorDef def = add_op({make_arg("equal_shapes", 1)});
+  const Tensor a = normal<double>({2, 3}, 1);
+  EXPECT_EQ(check_gradient(def, {{"A", a}, {"B", a}}, {"A", "B"}), "");
+  EXPECT_NE(error_of([&] {
+              run_op_on(def, {{"A", a}, {"B", normal<double>({3})}});
+            }).find("A is [2, 3] and B [3], but the argument equal_shapes says that they have one shape"),
             std::string::npos);
 }
 
@@ -129,7 +182,7 @@ TEST(Sub, BadShapesAreNamed) {
   const Feeds feeds = {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}};
   EXPECT_NE(error_of([&] {
               run_op_on(sub_op(), feeds);
-            }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
+            }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
               run_op_on(sub_op({broadcast()}), feeds);
@@ -202,7 +255,7 @@ TEST(Mul, BadShapesAreNamed) {
   const Feeds feeds = {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}};
   EXPECT_NE(error_of([&] {
               run_op_on(mul_op(), feeds);
-            }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
+            }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
             std::string::npos);
   EXPECT_NE(error_of([&] {
               run_op_on(mul_op({broadcast()}), feeds);
@@ -262,7 +315,7 @@ TEST(Div, BadShapesAreNamed) {
   const Feeds feeds = {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}};
   EXPECT_NE(error_of([&] {
               run_op_on(div_op(), feeds);
-            }).find("A is [2, 3] and B [2]; without the argument broadcast: 1 they must have one shape"),
+            }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
             std::string::npos);
 }
 
@@ -327,8 +380,8 @@ TEST(FMod, InPlaceLosesWhatTheDivisorsGradientReads) {
 
 TEST(FMod, BadShapesAreNamed) {
   EXPECT_NE(error_of([] {
-              run_op_on(fmod_op(), {{"A", normal<float>({2, 3})}, {"B", normal<float>({3})}});
-            }).find("A is [2, 3] and B [3]; without the argument broadcast: 1 they must have one shape"),
+              run_op_on(fmod_op(), {{"A", normal<float>({2, 3})}, {"B", normal<float>({2})}});
+            }).find("A [2, 3] and B [2] cannot be broadcast together: 3 against 2"),
             std::string::npos);
 }
 
@@ -440,18 +493,42 @@ const std::vector<Row>& rows() {
   static const std::vector<Row> rows = {
       // clang-format off
       {"Add", {}, {2, 3}, {2, 3}, {2, 3}, {-1, 2, 2, -4, 4, 0}, {8, 1, -4, 8, -4, 2}, {7, 3, -2, 4, 0, 2}, {-3, 1, 3, -4, -3, 0}, {-3, 1, 3, -4, -3, 0}, {-3, 1, 3, -4, -3, 0}},
+      {"Add", {}, {2, 3}, {3}, {2, 3}, {2, -2, -3, -2, 3, -4}, {8, 4, -1}, {10, 2, -4, 6, 7, -5}, {-4, -4, 0, 0, -1, -2}, {-4, -4, 0, 0, -1, -2}, {-4, -5, -2}},
+      {"Add", {}, {3}, {2, 3}, {2, 3}, {0, 2, -1}, {1, -1, -2, 4, 2, 2}, {1, 1, -3, 4, 4, 1}, {-1, -3, 3, -1, -3, 1}, {-2, -6, 4}, {-1, -3, 3, -1, -3, 1}},
+      {"Add", {}, {2, 1}, {1, 3}, {2, 3}, {3, -4}, {8, 8, -1}, {11, 11, 2, 4, 4, -5}, {2, -4, 1, -2, 4, 2}, {-1, 4}, {0, 0, 3}},
+      {"Add", {}, {2, 1, 2}, {3, 1}, {2, 3, 2}, {4, -4, 1, -2}, {-4, 8, 1}, {0, -8, 12, 4, 5, -3, -3, -6, 9, 6, 2, -1}, {-4, -4, 4, 1, 1, 2, 0, 1, -2, 4, 4, -3}, {1, -1, 2, 2}, {-7, 7, 4}},
+      {"Add", {}, {1, 1}, {2}, {1, 2}, {2}, {1, 2}, {3, 4}, {-3, 4}, {1}, {-3, 4}},
+      {"Add", {}, {0, 2}, {1, 2}, {0, 2}, {}, {-4, -1}, {}, {}, {}, {0, 0}},
       {"Add", {make_arg("broadcast", 1)}, {2, 3}, {3}, {2, 3}, {-2, 0, -3, 2, -1, 0}, {1, 2, 1}, {-1, 2, -2, 3, 1, 1}, {-3, 0, -2, -1, 0, 0}, {-3, 0, -2, -1, 0, 0}, {-4, 0, -2}},
       {"Add", {make_arg("broadcast", 1), make_arg("axis", 0)}, {2, 3}, {2}, {2, 3}, {-4, 2, 2, -2, -1, -4}, {-4, -4}, {-8, -2, -2, -6, -5, -8}, {3, 0, 4, 2, 4, -4}, {3, 0, 4, 2, 4, -4}, {7, 2}},
       {"Add", {make_arg("broadcast", 1)}, {2, 2}, {1, 1, 1}, {2, 2}, {1, -1, 0, -4}, {-1}, {0, -2, -1, -5}, {-2, -3, -3, 3}, {-2, -3, -3, 3}, {-5}},
       {"Sub", {}, {2, 3}, {2, 3}, {2, 3}, {-3, 3, -2, 2, -1, 2}, {-4, -4, 4, -2, -2, -2}, {1, 7, -6, 4, 1, 4}, {-4, 4, 3, 3, 0, -3}, {-4, 4, 3, 3, 0, -3}, {4, -4, -3, -3, -0, 3}},
+      {"Sub", {}, {2, 3}, {3}, {2, 3}, {0, -2, -3, 3, 1, 0}, {-1, -1, 8}, {1, -1, -11, 4, 2, -8}, {-3, -2, -1, -3, -2, 0}, {-3, -2, -1, -3, -2, 0}, {6, 4, 1}},
+      {"Sub", {}, {3}, {2, 3}, {2, 3}, {-4, -3, -2}, {8, 1, 8, -4, -1, 4}, {-12, -4, -10, 0, -2, -6}, {1, 0, -1, 1, 2, 1}, {2, 2, 0}, {-1, -0, 1, -1, -2, -1}},
+      {"Sub", {}, {2, 1}, {1, 3}, {2, 3}, {-3, -3}, {-4, 2, -4}, {1, -5, 1, 1, -5, 1}, {-4, 1, -1, -1, -4, -1}, {-4, -6}, {5, 3, 2}},
+      {"Sub", {}, {2, 1, 2}, {3, 1}, {2, 3, 2}, {3, -1, 3, -1}, {-1, 8, 4}, {4, 0, -5, -9, -1, -5, 4, 0, -5, -9, -1, -5}, {2, -2, 3, -4, -1, 3, 1, -3, 2, 3, -1, 3}, {4, -3, 2, 3}, {2, -4, -4}},
+      {"Sub", {}, {1, 1}, {2}, {1, 2}, {3}, {8, 8}, {-5, -5}, {0, 1}, {1}, {-0, -1}},
+      {"Sub", {}, {0, 2}, {1, 2}, {0, 2}, {}, {-1, 2}, {}, {}, {}, {0, 0}},
       {"Sub", {make_arg("broadcast", 1)}, {2, 3}, {3}, {2, 3}, {-4, -4, -3, 1, -1, -3}, {-4, 1, 8}, {0, -5, -11, 5, -2, -11}, {4, -1, 0, 0, 2, 3}, {4, -1, 0, 0, 2, 3}, {-4, -1, -3}},
       {"Sub", {make_arg("broadcast", 1), make_arg("axis", 0)}, {2, 3}, {2}, {2, 3}, {2, -4, 3, -3, -1, -1}, {4, 2}, {-2, -8, -1, -5, -3, -3}, {-1, -1, 1, -3, -4, -4}, {-1, -1, 1, -3, -4, -4}, {1, 11}},
       {"Sub", {make_arg("broadcast", 1)}, {2, 2}, {1, 1, 1}, {2, 2}, {-2, -2, 4, -3}, {-4}, {2, 2, 8, 1}, {2, 3, 2, -3}, {2, 3, 2, -3}, {-4}},
       {"Mul", {}, {2, 3}, {2, 3}, {2, 3}, {4, -2, 0, 1, -3, 4}, {8, 2, -2, 4, -2, 1}, {32, -4, -0, 4, 6, 4}, {4, 4, 4, -1, -1, 3}, {32, 8, -8, -4, 2, 3}, {16, -8, 0, -1, 3, 12}},
+      {"Mul", {}, {2, 3}, {3}, {2, 3}, {-4, 4, 3, -1, 0, 3}, {8, -1, 4}, {-32, -4, 12, -8, -0, 12}, {-4, 2, -1, -3, 1, -3}, {-32, -2, -4, -24, -1, -12}, {19, 8, -12}},
+      {"Mul", {}, {3}, {2, 3}, {2, 3}, {-4, -1, 0}, {2, -4, -4, 1, -4, -1}, {-8, 4, -0, -4, 4, -0}, {1, -2, 3, 2, 1, -2}, {4, 4, -10}, {-4, 2, 0, -8, -1, 0}},
+      {"Mul", {}, {2, 1}, {1, 3}, {2, 3}, {2, 3}, {8, 4, -2}, {16, 8, -4, 24, 12, -6}, {2, -4, -2, 1, 3, 1}, {4, 18}, {7, 1, -1}},
+      {"Mul", {}, {2, 1, 2}, {3, 1}, {2, 3, 2}, {1, -2, 0, 0}, {1, -2, -1}, {1, -2, -2, 4, -1, 2, 0, 0, -0, -0, -0, -0}, {-4, 4, -3, -4, 0, 1, -1, 1, 0, -3, -2, -4}, {2, 11, 1, 11}, {-12, 5, -2}},
+      {"Mul", {}, {1, 1}, {2}, {1, 2}, {-1}, {8, 8}, {-8, -8}, {2, 3}, {40}, {-2, -3}},
+      {"Mul", {}, {0, 2}, {1, 2}, {0, 2}, {}, {-1, 2}, {}, {}, {}, {0, 0}},
       {"Mul", {make_arg("broadcast", 1)}, {2, 3}, {3}, {2, 3}, {-1, -1, 3, -1, -3, 1}, {-4, -2, 4}, {4, 2, 12, 4, 6, 4}, {-2, -2, -2, -2, 0, 0}, {8, 4, -8, 8, 0, 0}, {4, 2, -6}},
       {"Mul", {make_arg("broadcast", 1), make_arg("axis", 0)}, {2, 3}, {2}, {2, 3}, {3, -3, 1, -4, -3, 2}, {-1, 8}, {-3, 3, -1, -32, -24, 16}, {-3, -4, -3, 1, 2, 4}, {3, 4, 3, 8, 16, 32}, {0, -2}},
       {"Mul", {make_arg("broadcast", 1)}, {2, 2}, {1, 1, 1}, {2, 2}, {-4, 2, -3, 2}, {1}, {-4, 2, -3, 2}, {0, -3, -4, 2}, {0, -3, -4, 2}, {10}},
       {"Div", {}, {2, 3}, {2, 3}, {2, 3}, {0, 1, -2, 2, 2, 2}, {-1, -1, 1, 4, 8, -1}, {-0, -1, -2, 0.5, 0.25, -2}, {3, -2, -1, -3, 3, 1}, {-3, 2, -1, -0.75, 0.375, -1}, {-0, 2, -2, 0.375, -0.09375, -2}},
+      {"Div", {}, {2, 3}, {3}, {2, 3}, {2, -4, -1, 2, 3, -4}, {8, 8, 4}, {0.25, -0.5, -0.25, 0.25, 0.375, -1}, {-3, 2, -4, -4, -1, -4}, {-0.375, 0.25, -1, -0.5, -0.125, -1}, {0.21875, 0.171875, -1.25}},
+      {"Div", {}, {3}, {2, 3}, {2, 3}, {-3, -3, -2}, {-4, 2, 4, -2, 1, 8}, {0.75, -1.5, -0.5, 1.5, -3, -0.25}, {1, 2, 1, -3, -2, 2}, {1.25, -1, 0.5}, {0.1875, 1.5, 0.125, -2.25, -6, 0.0625}},
+      {"Div", {}, {2, 1}, {1, 3}, {2, 3}, {-2, -2}, {4, 1, -4}, {-0.5, -2, 0.5, -0.5, -2, 0.5}, {3, -2, -1, 4, 0, -4}, {-1, 2}, {0.875, -4, -0.625}},
+      {"Div", {}, {2, 1, 2}, {3, 1}, {2, 3, 2}, {-3, 4, -4, 2}, {-1, 2, -2}, {3, -4, -1.5, 2, 1.5, -2, 4, -2, -2, 1, 2, -1}, {-3, 3, 0, -2, -2, -1, -2, -4, -1, 3, -2, 4}, {4, -3.5, 2.5, 3.5}, {-21, -0.5, -4.5}},
+      {"Div", {}, {1, 1}, {2}, {1, 2}, {4}, {-4, -2}, {-1, -2}, {-1, 2}, {-0.75}, {0.25, -2}},
+      {"Div", {}, {0, 2}, {1, 2}, {0, 2}, {}, {-1, 4}, {}, {}, {}, {0, 0}},
       {"Div", {make_arg("broadcast", 1)}, {2, 3}, {3}, {2, 3}, {-4, -1, 3, -3, 4, 3}, {2, -2, 4}, {-2, 0.5, 0.75, -1.5, -2, 0.75}, {1, -3, 0, 2, -3, 2}, {0.5, 1.5, 0, 1, 1.5, 0.5}, {2.5, 2.25, -0.375}},
       {"Div", {make_arg("broadcast", 1), make_arg("axis", 0)}, {2, 3}, {2}, {2, 3}, {-4, 3, -1, 1, -1, -3}, {8, -4}, {-0.5, 0.375, -0.125, -0.25, 0.25, 0.75}, {3, 3, 0, -3, -2, -3}, {0.375, 0.375, 0, 0.75, 0.5, 0.75}, {0.046875, -0.5}},
       {"Div", {make_arg("broadcast", 1)}, {2, 2}, {1, 1, 1}, {2, 2}, {-3, 2, -3, 4}, {2}, {-1.5, 1, -1.5, 2}, {-2, -2, 3, -3}, {-1, -1, 1.5, -1.5}, {4.75}},
@@ -546,10 +623,10 @@ TEST(ArithmeticGradient, DivOfThreeInputs) {
 }
 
 TEST(ArithmeticGradient, BadShapesAreNamed) {
-  const Feeds feeds = {{"dC", normal<float>({3})}, {"A", normal<float>({2, 3})}, {"B", normal<float>({2, 3})}};
+  const Feeds feeds = {{"dC", normal<float>({3})}, {"A", normal<float>({2, 3})}, {"B", normal<float>({3})}};
   EXPECT_NE(error_of([&] {
               run_op_on(make_op("MulGradient", {"dC", "A", "B"}, {"dA", "dB"}), feeds);
-            }).find("dC is [3], but of A [2, 3] and B [2, 3] the result is [2, 3]"),
+            }).find("dC is [3], but of A [2, 3] and B [3] the result is [2, 3]"),
             std::string::npos);
   const Tensor x = normal<float>({2, 3});
   const Feeds divided = {{"dC", x}, {"A", x}, {"B", x}, {"C", normal<float>({2})}};

@@ -5,6 +5,7 @@
 
 #include "core/operator/observer.h"
 #include "recurrent/form/passes.h"
+#include "stepnet/gradients.h"
 #include "stepnet/net.h"
 #include "tests/recurrent/unrolled.h"
 
@@ -56,6 +57,38 @@ Texts run(const std::vector<std::string>& disabled) {
   context.observer = &texts;
   run_net_once(net, workspace, context);
   return texts;
+}
+
+// Of the forward and the backward step net.
+Texts run_both(const std::string& gates) {
+  const Cell cell = {.step = {"xw = FC(x, W, b) axis=2", "hu = FC(h_prev, U, c) axis=2", gates, "h = Tanh(s)"},
+                     .states = {{"h_prev", "h", "h0", "h_all", "h_last"}}};
+  const Feeds feeds = {{"X", normal<float>({4, 2, 9})}, {"h0", normal<float>({2, 9})}, {"W", normal<float>({9, 9})},
+                       {"U", normal<float>({9, 9})},    {"b", normal<float>({9})},     {"c", normal<float>({9})}};
+  NetDef net = expanded_net(cell, feeds);
+  add_gradient_operators(net, {.targets = {{"h_all", ""}}, .wanted = {"X", "h0", "W", "U", "b", "c"}, .stop = {}});
+  Workspace workspace;
+  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
+  Texts texts;
+  RunContext context;
+  context.observer = &texts;
+  run_net_once(net, workspace, context);
+  return texts;
+}
+
+// Where nothing repeats, Add and Sub have no more operators than Sum.
+TEST(StepPasses, NoOperatorGivesAGradientTheShapeThatItHas) {
+  const Texts sum = run_both("s = Sum(xw, hu)");
+  for (const char* pass : {"", "defer"}) {
+    EXPECT_NE(sum.of(1, pass), "no such text");
+    EXPECT_EQ(run_both("s = Add(xw, hu)").of(1, pass), sum.of(1, pass));
+  }
+  const std::string linked = run_both("s = Add(x, h_prev)").of(1, ""),
+                    of_sum = run_both("s = Sum(x, h_prev)").of(1, "");
+  EXPECT_EQ(std::ranges::count(linked, '\n'), std::ranges::count(of_sum, '\n')) << linked;
+  const std::string repeated = run_both("s = Add(xw, c)").of(1, "");
+  EXPECT_NE(repeated.find("MatchShape(s_grad, c)"), std::string::npos) << repeated;
+  EXPECT_EQ(repeated.find("MatchShape(s_grad, xw)"), std::string::npos) << repeated;
 }
 
 TEST(StepPasses, HoistWhatDependsOnTheSequenceAlone) {
