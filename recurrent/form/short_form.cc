@@ -35,7 +35,7 @@ void check_is_only_read(const Expansion& e, const Dataflow& flow, const std::str
                                        : fmt::format("write to another blob, or let Copy make \"{}\"", output)));
 }
 
-void check_inputs_are_distinct(const Expansion& e) {
+void check_inputs(const Expansion& e) {
   const BoundNet step(e.step, {.fixed_storages = true});
   Names seen;
   auto once = [&](const std::string& name, const char* what) {
@@ -47,6 +47,11 @@ void check_inputs_are_distinct(const Expansion& e) {
   for (const SequenceLink& s : e.def.sequence()) once(s.inner(), "sequence");
   for (const StateLink& s : e.def.state()) once(s.input(), "state");
   once(e.def.timestep(), "timestep");
+  // The next timestep would read what this one has left there, though no state says so.
+  for (const int value : step.flow.from_outside())
+    if (const std::string& name = step.flow.name(step.flow.value(value).blob);
+        seen.count(name) == 0 && e.written.count(name) == 0)
+      check_is_only_read(e, step.flow, name, "blob from outside");
 }
 
 void check_inputs_outside(const Expansion& e) {
@@ -126,7 +131,7 @@ void check_names(const Expansion& e) {
   check_inputs_outside(e);
   check_sizes(e);
   check_outputs_outside(e);
-  check_inputs_are_distinct(e);
+  check_inputs(e);
   check_step_blobs(e);
 }
 

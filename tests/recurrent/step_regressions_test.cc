@@ -265,6 +265,13 @@ TEST(StepRegressions, AnInputUnderAnotherNameIsNotWritten) {
   EXPECT_NE(text.find("let Copy make \"a\""), std::string::npos) << text;
   const Cell apart = {.step = {"a = Alias(x)", "a = Tanh(h_prev)", "h = Add(a, x)"}, .states = {kState}};
   EXPECT_EQ(error_of([&] { expanded_net(apart, sized(2, 2, 4)); }).substr(0, 4), "Tanh");
+  Feeds feeds = sized(2, 2, 4);
+  feeds.emplace_back("w", normal<double>({1, 2, 4}, 3));
+  const Cell outside = {.step = {"a = Alias(w)", "a = Tanh(a)", "h = Add(h_prev, x)"},
+                        .states = {kState, {"w_prev", "w", "h0"}}};
+  const std::string says = error_of([&] { expanded_net(outside, feeds); });
+  EXPECT_EQ(says.substr(0, says.find('\n')),
+            "Tanh: it writes another name of the step net's input \"w\", a blob from outside");
   const Cell other = {.step = {"k = Alias(x)", "s = Sum(k, h_prev)", "v = Tanh(s)", "k = Alias(v)", "h = Tanh(k)"},
                       .states = {kState}};
   EXPECT_EQ(check_against_unrolled(other, sized(2, 2, 4)), "");
