@@ -74,6 +74,29 @@ void sparse_adam(const AdamArgs& args, gpu::Out<T> param, gpu::Out<T> m1, gpu::O
                     });
 }
 
+// A thread has all rows of a part of the table: each of a row's elements needs the squares of all.
+template <class T>
+void row_wise_adam(const AdamArgs& args, gpu::Out<T> param, gpu::Out<T> m1, gpu::Out<T> m2, gpu::Out<T> new_grad,
+                   Call& call) {
+  const gpu::In<T> grad = gpu::in_span<T>(call.in(4));
+  const Shape& table = call.in(0).shape();
+  const int64_t row = table.size_between(1, table.rank());
+  const StepOf<T> start{args, gpu::Scalar(call.in(5)), gpu::Scalar(call.in(6)), gpu::bounds(call, "iter")};
+  gpu::for_each_row(call, call.in(3), table[0], 1, start,
+                    [=] __device__(const AdamStep<T>& step, int64_t k, int64_t at, int64_t) {
+                      const T* const g = grad.data + k * row;
+                      T squares = 0;
+                      for (int64_t i = 0; i < row; ++i) squares += g[i] * g[i];
+                      const T root = step.grown_root(m2[static_cast<size_t>(at)], squares, row);
+                      for (int64_t i = 0; i < row; ++i)
+                        step.element(g[i], root, param.data + at * row + i, m1.data + at * row + i,
+                                     new_grad.data ? new_grad.data + k * row + i : nullptr);
+                    });
+}
+
+REGISTER(row_wise_sparse_adam_cuda) {
+  return cuda<AdamArgs>("RowWiseSparseAdam", row_wise_adam<float>, row_wise_adam<double>);
+}
 REGISTER(sparse_adam_cuda) { return cuda<AdamArgs>("SparseAdam", sparse_adam<float>, sparse_adam<double>); }
 
 }  // namespace

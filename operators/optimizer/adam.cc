@@ -121,21 +121,11 @@ REGISTER(sparse_adam) {
   auto spec = op<AdamArgs>("SparseAdam");
   spec.refuses("enableRAdam", false, "would rectify the rate of the first iterations");
   declare_adam_args(spec);
-  declare_adam_state(spec);
-  spec.input("indices",
-             "any shape, K values from 0 to the parameter's first dimension, less 1; each repetition is a "
-             "step of its own, in order")
-      .types({DType::int32, DType::int64})
-      .input("grad", "the gradient of those rows: the indices' shape, then a row's");
-  declare_adam_rest(spec);
-  declare_adam_gradient(spec);
+  declare_adam_table(spec);
   return spec
       .doc(
           "One step of Adam on those rows of a table that the gradient has; all others stay as they are, their "
           "moments too. The learning rate is negative: the step is added.")
-      .must_be_in_place("param", "output_param")
-      .must_be_in_place("moment_1", "output_moment_1")
-      .must_be_in_place("moment_2", "output_moment_2")
       .shape([](const AdamArgs&, ShapeCall& call) { adam_shape(call, true); })
       .flops([](const auto&, const ShapeCall& c) { return adam_flops(c, 4); })
       .cpu(sparse_adam<float>, sparse_adam<double>)
@@ -145,6 +135,49 @@ REGISTER(sparse_adam) {
                 "iter=int32,1:0"},
                {"beta1=0.5", "beta2=0.75", "epsilon=0.125"})
       .example({"param=3,2", "moment_1=3,2", "moment_2=3,2,0..2", "indices=int64,0", "grad=0,2", "lr=1:-0.125",
+                "iter=int64,1:1"});
+}
+
+// RowWiseSparseAdam: SparseAdam with one second moment for each row, of the mean of its gradient's squares.
+
+template <class T>
+void row_wise_adam(const AdamArgs& args, Out<T> param, Out<T> m1, Out<T> m2, Out<T> new_grad, Call& call) {
+  const AdamStep<T> step(args, call.in(5), call.in(6));
+  const In<T> grad = call.in_span<T>(4);
+  const Shape& table = call.in(0).shape();
+  const int64_t row = table.size_between(1, table.rank());
+  for_each_row(call.in(3), table[0], 2 + 2 * static_cast<double>(row), [&](int64_t k, int64_t at) {
+    const T* const g = grad.data() + k * row;
+    T squares = 0;
+    for (int64_t i = 0; i < row; ++i) squares += g[i] * g[i];
+    const T root = step.grown_root(m2[at], squares, row);
+    T* const p = param.data() + at * row;
+    T* const a = m1.data() + at * row;
+    for (int64_t i = 0; i < row; ++i)
+      step.element(g[i], root, p + i, a + i, new_grad.empty() ? nullptr : new_grad.data() + k * row + i);
+  });
+}
+
+REGISTER(row_wise_sparse_adam) {
+  auto spec = op<AdamArgs>("RowWiseSparseAdam");
+  declare_adam_args(spec);
+  declare_adam_table(spec);
+  return spec
+      .doc(
+          "One step of Adam on those rows of a table that the gradient has, with one second moment for a row. Other "
+          "rows stay as they are, their moments too. The learning rate is negative: the step is added.")
+      .shape([](const AdamArgs&, ShapeCall& call) { row_wise_adam_shape(call); })
+      .flops([](const auto&, const ShapeCall& c) {
+        if (!c.known(3) || !c.known(4)) return 0.0;
+        return (c.wants(3) ? 10 : 8) * input_size(c, 4) + 6 * input_size(c, 3) + 7;
+      })
+      .cpu(row_wise_adam<float>, row_wise_adam<double>)
+      .example({"param=4,2", "moment_1=4,2", "moment_2=4,0..2", "indices=int64,3:2,0,2", "grad=3,2", "lr=1:-0.125",
+                "iter=int64,1:4"})
+      .example({"param=3", "moment_1=3", "moment_2=3,0..2", "indices=int32,1,2:1,2", "grad=1,2", "lr=float,1:-0.125",
+                "iter=int32,1:0"},
+               {"beta1=0.5", "beta2=0.75", "epsilon=0.125"})
+      .example({"param=3,2", "moment_1=3,2", "moment_2=3,0..2", "indices=int64,0", "grad=0,2", "lr=1:-0.125",
                 "iter=int64,1:1"});
 }
 

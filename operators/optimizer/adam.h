@@ -63,6 +63,19 @@ struct AdamStep {
       if (new_grad) new_grad[i] = correction * a / root;
     }
   }
+
+  // Of a row with one second moment, which grows by the mean of the row's `squares`: the root that its steps share.
+  constexpr T grown_root(T& m2, T squares, int64_t row) const {
+    m2 = beta2 * m2 + (1 - beta2) * (squares / static_cast<T>(row > 0 ? row : 1));
+    return std::sqrt(m2) + epsilon;
+  }
+
+  // One element of such a row, in place.
+  constexpr void element(T g, T root, T* param, T* m1, T* new_grad) const {
+    const T a = *m1 = beta1 * *m1 + (1 - beta1) * g;
+    *param += rate * a / root;
+    if (new_grad) *new_grad = correction * a / root;
+  }
 };
 
 // The kernel of Adam and AdamW.
@@ -92,7 +105,20 @@ inline void adam_shape(ShapeCall& call, bool sparse) {
   call.set_like(3, grad);
 }
 
-// Adam's and SparseAdam's fourth output.
+inline void row_wise_adam_shape(ShapeCall& call) {
+  require_same_shape(call, 1, "moment_1", 0, "param");
+  require_rows(call, 0, 3, 4);
+  if (call.known(0) && call.known(2))
+    require(call.shape(2).size() == call.shape(0)[0],
+            "moment_2 must hold one value for each row of param, but has shape {}, and param {}", call.shape(2),
+            call.shape(0));
+  require_one_value(call, 5, "lr");
+  require_one_value(call, 6, "iter");
+  for (int i = 0; i < 3; ++i) call.set_like(i, i);
+  call.set_like(3, 4);
+}
+
+// The fourth output of Adam and its kin for rows.
 inline void declare_adam_gradient(OpBuilder<AdamArgs>& spec) {
   spec.output("output_grad", "what the learning rate is multiplied by: r m1 / (sqrt(m2) + epsilon)").optional();
 }
@@ -122,6 +148,21 @@ inline void declare_adam_rest(OpBuilder<AdamArgs>& spec) {
       .output("output_moment_1", "the first moment after the step")
       .output("output_moment_2", "the second moment after the step")
       .no_gradient("it changes parameters");
+}
+
+// Of an Adam for rows, in place.
+inline void declare_adam_table(OpBuilder<AdamArgs>& spec) {
+  declare_adam_state(spec);
+  spec.input("indices",
+             "any shape, K values from 0 to the parameter's first dimension, less 1; each repetition is a "
+             "step of its own, in order")
+      .types({DType::int32, DType::int64})
+      .input("grad", "the gradient of those rows: the indices' shape, then a row's");
+  declare_adam_rest(spec);
+  declare_adam_gradient(spec);
+  spec.must_be_in_place("param", "output_param")
+      .must_be_in_place("moment_1", "output_moment_1")
+      .must_be_in_place("moment_2", "output_moment_2");
 }
 
 template <class... Kernels>

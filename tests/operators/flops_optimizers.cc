@@ -117,6 +117,144 @@ Reference wngrad(bool sparse) {
   };
 }
 
+// Inputs are var, n_z, [indices,] grad, [alpha].
+Reference ftrl(bool sparse) {
+  return [=](CountedCall& c) {
+    const int grad = sparse ? 3 : 2;
+    const Counted alpha = c.x(grad + 1).there ? c.x(grad + 1).v[0] : Counted(c.arg("alpha", 0.005F));
+    const double inverse = 1 / alpha.value, beta = c.arg("beta", 1), lambda1 = c.arg("lambda1", 0.001F);
+    for (int o = 0; o < 2; ++o) c.y(o) = c.x(o).v;
+    const std::vector<size_t> at = places(c, 0, sparse ? 2 : -1, c.x(grad).size());
+    for (size_t i = 0; i < at.size(); ++i) {
+      Counted &p = c.y(0)[at[i]], &n = c.y(1)[2 * at[i]], &z = c.y(1)[2 * at[i] + 1];
+      const Counted g = c.x(grad).v[i], before = sqrt(n);
+      n += g * g;
+      const Counted root = sqrt(n);
+      z = z + g - (root - before) * inverse * p;
+      const Counted made =
+          ((z.value < 0 ? -lambda1 : lambda1) - z) / ((beta + root) * inverse + c.arg("lambda2", 0.001F));
+      p = std::abs(z.value) > lambda1 ? made : 0;
+    }
+  };
+}
+
+void group_ftrl(CountedCall& c) {
+  const int64_t rows = c.x(0).shape[0], columns = row_size(c.x(0).shape);
+  const double alpha = c.x(3).there ? c.x(3).v[0].value : c.arg("alpha", 0.005F), inverse = 1 / alpha;
+  const double least = c.arg("lambda1", 0.001F) * std::sqrt(static_cast<double>(rows));
+  for (int o = 0; o < 2; ++o) c.y(o) = c.x(o).v;
+  for (int64_t j = 0; j < columns && rows > 0; ++j) {
+    Counted squares;
+    Numbers roots;
+    for (int64_t e = j; e < rows * columns; e += columns) {
+      Counted &n = c.y(1)[static_cast<size_t>(2 * e)], &z = c.y(1)[static_cast<size_t>(2 * e) + 1];
+      const Counted g = c.x(2).v[static_cast<size_t>(e)], before = sqrt(n);
+      n += g * g;
+      roots.push_back(sqrt(n));
+      z = z + g - (roots.back() - before) * inverse * c.y(0)[static_cast<size_t>(e)];
+      squares += z * z;
+    }
+    const Counted norm = sqrt(squares), factor = least / norm - 1;
+    for (int64_t e = j, i = 0; e < rows * columns; e += columns, ++i) {
+      const Counted made = c.y(1)[static_cast<size_t>(2 * e) + 1] * factor /
+                           ((c.arg("beta", 1) + roots[static_cast<size_t>(i)]) * inverse + c.arg("lambda2", 0.001F));
+      c.y(0)[static_cast<size_t>(e)] = norm.value > least ? made : 0;
+    }
+  }
+}
+
+// Inputs are param, moment, grad_sq_sum, grad, [indices,] lr.
+Reference storm(bool sparse) {
+  return [=](CountedCall& c) {
+    for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
+    Counted& sum = c.y(2)[0];
+    for (const Counted& g : c.x(3).v) sum += g * g;
+    const Counted rate = c.x(sparse ? 5 : 4).v[0] * pow(c.arg("beta", 0.1F) + sum, -1.0 / 3);
+    const Counted alpha = c.arg("momentum", 10) * rate * rate, keeps = 1 - alpha;
+    const std::vector<size_t> at = places(c, 0, sparse ? 4 : -1, c.x(3).size());
+    for (size_t i = 0; i < at.size(); ++i) {
+      Counted& m = c.y(1)[at[i]];
+      const Counted g = c.x(3).v[i];
+      m = g + keeps * (m - g);
+      c.y(0)[at[i]] += rate * m;
+    }
+  };
+}
+
+void row_wise_adam(CountedCall& c) {
+  const double beta1 = c.arg("beta1", 0.9F), beta2 = c.arg("beta2", 0.999F), t = c.x(6).v[0].value + 1;
+  const Counted correction = sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t)), rate = c.x(5).v[0] * correction;
+  const int64_t row = row_size(c.x(0).shape);
+  for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
+  for (int64_t k = 0; k < c.x(3).size(); ++k) {
+    const auto at = static_cast<int64_t>(c.x(3).v[static_cast<size_t>(k)].value);
+    const auto grad = [&](int64_t i) { return c.x(4).v[static_cast<size_t>(k * row + i)]; };
+    Counted squares;
+    for (int64_t i = 0; i < row; ++i) squares += grad(i) * grad(i);
+    Counted& m2 = c.y(2)[static_cast<size_t>(at)];
+    m2 = beta2 * m2 + (1 - beta2) * (squares / static_cast<double>(row));
+    const Counted root = sqrt(m2) + c.arg("epsilon", 1e-5F);
+    for (int64_t i = 0; i < row; ++i) {
+      Counted& m1 = c.y(1)[static_cast<size_t>(at * row + i)];
+      m1 = beta1 * m1 + (1 - beta1) * grad(i);
+      c.y(0)[static_cast<size_t>(at * row + i)] += rate * m1 / root;
+      if (c.wants(3)) c.y(3)[static_cast<size_t>(k * row + i)] = correction * m1 / root;
+    }
+  }
+}
+
+// What follows from the sums of the squares, in the order of scalars_memory and then of the rates.
+void tune_yellow_fin(CountedCall& c, const Counted& square, const Counted& mean_squares) {
+  const double beta = c.arg("beta", 0.999F), iter = c.x(9).v[0].value, epsilon = c.arg("epsilon", 1e-6F);
+  const double correction = c.arg("zero_debias", 1) != 0 ? 1 / (1 - std::pow(beta, iter)) : 1;
+  const auto width = static_cast<size_t>(c.arg("curv_win_width", 20));
+  Numbers& means = c.y(7);
+  const auto grow = [&](size_t i, const Counted& now) { means[i] = beta * means[i] + (1 - beta) * now; };
+  const auto corrected = [&](size_t i) { return correction * means[i]; };
+  grow(1, square);
+  grow(0, sqrt(square));
+  Numbers& window = c.y(4);
+  window[(static_cast<size_t>(iter) - 1) % width] = log(square);
+  Counted least = window[0], most = window[0];
+  for (size_t i = 1; i < std::min(width, static_cast<size_t>(iter)); ++i) {
+    least = min(least, window[i]);
+    most = max(most, window[i]);
+  }
+  grow(2, least);
+  grow(3, most);
+  grow(4, means[0] / means[1]);
+  const Counted variance = max(corrected(1) - mean_squares, epsilon);
+  const Counted low = max(exp(corrected(2)), epsilon), high = max(exp(corrected(3)), epsilon);
+  const Counted range = sqrt(high / low), limit = (range - 1) / (range + 1);
+  const Counted scaled = corrected(4) * low, p = scaled * scaled / (2 * variance), square_p = p * p;
+  const Counted w = -cbrt((sqrt(square_p + 4.0 / 27 * square_p * p) + p) / 2);
+  const Counted root = w - p / 3 / w + 1, mu = max(root * root, limit * limit), rest = 1 - sqrt(mu);
+  const Counted lr = beta * c.x(2).v[0] + (1 - beta) * (rest * rest / low), next = beta * c.x(3).v[0] + (1 - beta) * mu;
+  c.y(2)[0] = iter > 1 ? lr : c.x(2).v[0];
+  c.y(3)[0] = iter > 1 ? next : c.x(3).v[0];
+}
+
+void yellow_fin(CountedCall& c) {
+  const double beta = c.arg("beta", 0.999F), iter = c.x(9).v[0].value;
+  const double correction = c.arg("zero_debias", 1) != 0 ? 1 / (1 - std::pow(beta, iter)) : 1;
+  for (int o = 0; o < 8; ++o) c.y(o) = c.x(o).v;
+  const bool nesterov = c.arg("nesterov", 0) != 0;
+  const Counted lr = c.x(2).v[0], mu = c.x(3).v[0], more = nesterov ? 1 + mu : mu;
+  Counted squares, mean_squares;
+  for (size_t i = 0; i < c.x(0).v.size(); ++i) {
+    const Counted g = c.x(8).v[i], kept = mu * c.x(1).v[i], square = g * g;
+    Counted &p = c.y(0)[i], &m = c.y(1)[i], &mean = c.y(5)[i];
+    m = kept + lr * g;
+    p = nesterov ? p - more * m + kept : p - m;
+    mean = beta * mean + (1 - beta) * g;
+    c.y(6)[i] = beta * c.y(6)[i] + (1 - beta) * square;
+    squares += square;
+    const Counted corrected = correction * mean;
+    mean_squares += corrected * corrected;
+  }
+  tune_yellow_fin(c, max(squares, c.arg("epsilon", 1e-6F)), mean_squares);
+}
+
 void lars(CountedCall& c) {
   Counted x, dx;
   for (const Counted& v : c.x(0).v) x += v * v;
@@ -189,6 +327,19 @@ Counted cycle(const CountedCall& c, double iter, double highest, double half, do
   return 1 + rise * pow(decay, cycles) * (1 - abs(Counted(iter) / half - (2 * cycles + 1)));
 }
 
+struct Waves {
+  double most, least, period, stretch, shrink;
+};
+
+// In which cycle an iteration is, and where in it, is arithmetic of indices.
+Counted cosine(const CountedCall&, double iter, const Waves& w) {
+  double begin = 0, length = w.period, cycles = 0;
+  for (; iter >= begin + length; length *= w.stretch, ++cycles) begin += length;
+  const Counted shrink = pow(w.shrink, cycles), low = w.least * shrink, high = w.most * shrink;
+  const Counted wave = 1 + cos(M_PI * (Counted(iter - begin) / length));
+  return low + 0.5 * (high - low) * wave;
+}
+
 Counted later_multiplier(const CountedCall& c, double iter) {
   const std::string policy = c.text("policy");
   const double absent = c.text("policy") == "slope" ? 0 : 1;
@@ -201,9 +352,22 @@ Counted later_multiplier(const CountedCall& c, double iter) {
   }
   if (policy == "constantThenLinearWarmup") return delayed_warmup(c, iter);
   if (policy == "cyclical") return cycle(c, iter, c.arg("max_lr", 0.005F), c.arg("stepsize", 1), c.arg("decay", 1));
-  if (policy != "compositeCyclical") return 1;
+  if (policy == "cosine")
+    return cosine(c, iter,
+                  {c.arg("max_lr", 0.5F), c.arg("min_lr", 0.1F), c.arg("period", 50), c.arg("t_mult", 1),
+                   c.arg("lr_shrink", 0.99F)});
+  if (policy == "pieceWarmup") return iter < c.arg("n1", 0) ? c.arg("m1", 0.5) : c.arg("m2", 0.5);
+  if (policy == "composite") return c.arg("sub_policy_1_lr_scale", 1) * pow(c.arg("sub_policy_1_gamma", 0), iter);
+  if (policy != "compositeCyclical" && policy != "compositeCosine") return 1;
   const double warm_up = c.arg("constant_warmup_num_iter", 1e7) + c.arg("linear_warmup_num_iter", 1e7);
   const Counted warm = delayed_warmup(c, iter);
+  if (policy == "compositeCosine") {
+    const Counted falls =
+        cosine(c, iter - warm_up,
+               {c.arg("cosine_max_lr", 0.5F), c.arg("cosine_min_lr", 0.1F), c.arg("cosine_period", 50),
+                c.arg("cosine_t_mult", 1), c.arg("cosine_lr_shrink", 0.99F)});
+    return iter < warm_up ? warm : falls;
+  }
   const Counted later = cycle(c, std::max(0.0, iter - warm_up), c.arg("cyclical_max_lr", 0.05F),
                               c.arg("cyclical_step_size", 1e6), c.arg("cyclical_decay", 1));
   return iter < warm_up ? warm : later;
@@ -273,6 +437,13 @@ void add_optimizer_references(References& r) {
   r["Wngrad"] = wngrad(false);
   r["SparseWngrad"] = wngrad(true);
   r["Lars"] = lars;
+  r["Ftrl"] = ftrl(false);
+  r["SparseFtrl"] = ftrl(true);
+  r["GFtrl"] = group_ftrl;
+  r["Storm"] = storm(false);
+  r["SparseStorm"] = storm(true);
+  r["RowWiseSparseAdam"] = row_wise_adam;
+  r["YellowFin"] = yellow_fin;
   r["DecayAdagrad"] = decay_adagrad;
   r["MomentumSGD"] = r["MomentumSGDUpdate"] = r["SparseMomentumSGDUpdate"] = momentum;
   r["RmsProp"] = rms_prop;

@@ -157,7 +157,8 @@ TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
                                             "SpatialBN",
                                             "SquaredL2Distance",
                                             "SumElements",
-                                            "SumSqrElements"};
+                                            "SumSqrElements",
+                                            "YellowFin"};
   const std::set<std::string> in_half = {"AddBMM", "AddMV", "AddR", "BAddBMM", "BatchMatMul", "FC",  "FCTransposed",
                                          "GRU",    "Ger",   "LSTM", "MV",      "MatMul",      "RNN", "Recurrent"};
   EXPECT_EQ(operators_of(Precision::float32), in_float32);

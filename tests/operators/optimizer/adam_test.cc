@@ -213,6 +213,54 @@ TEST(SparseAdam, StepsRowAfterRow) {
   EXPECT_EQ(check_table_threads(sparse_adam({70, 64}), {70, 64}), "");
 }
 
+TEST(RowWiseSparseAdam, IsThatOfThePublicFormat) {
+  const Feeds feeds = {{"p", Tensor::of<float>({3, 2}, {1, 2, 3, 4, 5, 6})},
+                       {"m1", Tensor::of<float>({3, 2}, {0.1F, 0.2F, 0.3F, 0.4F, 0.5F, 0.6F})},
+                       {"m2", Tensor::of<float>({3}, {0.1F, 0.2F, 0.3F})},
+                       {"i", Tensor::of<int64_t>({2}, {2, 0})},
+                       {"g", Tensor::of<float>({2, 2}, {0.1F, 0.2F, 0.3F, 0.4F})},
+                       {"lr", Tensor::of<float>({1}, {-0.1F})},
+                       {"iter", Tensor::of<int64_t>({1}, {4})}};
+  const std::vector<Argument> args = {make_arg("beta1", 0.8F), make_arg("beta2", 0.9F), make_arg("epsilon", 0.01F)};
+  const auto y = run_op_on(
+      make_op("RowWiseSparseAdam", {"p", "m1", "m2", "i", "g", "lr", "iter"}, {"p", "m1", "m2", "step"}, args), feeds);
+  EXPECT_EQ(compare(y[0], Tensor::of<float>({3, 2}, {0.95963871F, 1.9308093F, 3, 4, 4.9248581F, 5.9069672F}), 1e-6),
+            "");
+  EXPECT_EQ(compare(y[1], Tensor::of<float>({3, 2}, {0.14F, 0.24F, 0.3F, 0.4F, 0.42F, 0.52F}), 1e-6), "");
+  EXPECT_EQ(compare(y[2], Tensor::of<float>({3}, {0.1025F, 0.2F, 0.2725F}), 1e-6), "");
+  EXPECT_EQ(compare(y[3], Tensor::of<float>({2, 2}, {0.75141776F, 0.93032676F, 0.40361273F, 0.69190758F}), 1e-5), "");
+}
+
+TEST(RowWiseSparseAdam, StepsRowAfterRow) {
+  for (const Shape& table : {Shape{5, 3, 2}, Shape{5}, Shape{5, 0}}) {
+    const OptimizerSteps steps = {
+        make_op("RowWiseSparseAdam", {"p", "m1", "m2", "i", "g", "lr", "iter"}, {"p", "m1", "m2"},
+                {make_arg("beta1", 0.5F), make_arg("beta2", 0.75F), make_arg("epsilon", 0.25F)}),
+        {{"p", normal<double>(table, 1)},
+         {"m1", normal<double>(table, 2)},
+         {"m2", uniform<double>({5}, 0, 2, 3)},
+         {"lr", Tensor::scalar<float>(-0.5F)},
+         {"iter", Tensor::of<int64_t>({1}, {0})}},
+        {"p", "m1", "m2"},
+        table.size_between(1, table.rank()),
+        [](int step, int64_t at, std::span<const double> grad, std::map<std::string, Values>& states) {
+          const double t = step + 1, rate = -0.5 * std::sqrt(1 - std::pow(0.75, t)) / (1 - std::pow(0.5, t));
+          double squares = 0;
+          for (const double g : grad) squares += g * g;
+          double& m2 = states["m2"][static_cast<size_t>(at)];
+          m2 = 0.75 * m2 + 0.25 * squares / std::max(1.0, static_cast<double>(grad.size()));
+          for (size_t i = 0; i < grad.size(); ++i) {
+            const size_t e = static_cast<size_t>(at) * grad.size() + i;
+            double& m1 = states["m1"][e] = 0.5 * states["m1"][e] + 0.5 * grad[i];
+            states["p"][e] += rate * m1 / (std::sqrt(m2) + 0.25);
+          }
+        }};
+    EXPECT_EQ(check_table_steps(steps), "") << table.str();
+    EXPECT_NE(step_error(steps, "m2", normal<double>({4})).find("moment_2 must hold one value for each row of param"),
+              std::string::npos);
+  }
+}
+
 TEST(SparseAdam, RefusesWhatDoesNotFit) {
   const std::string name = "SparseAdam: ";
   EXPECT_EQ(step_error(sparse_adam(), "i", Tensor::of<int64_t>({2}, {0, 5})),
