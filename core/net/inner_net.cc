@@ -24,21 +24,25 @@ void add_place(Error& error, const char* argument, const OperatorDef& def) {
 InnerNet::InnerNet() = default;
 InnerNet::~InnerNet() = default;
 
-void InnerNet::bind(const char* argument, const NetArg& net, const BlobCall& call) const {
+void InnerNet::bind(const char* argument, const NetArg& net, Workspace& workspace) const {
   NetDef def = net.net;
   if (def.name().empty()) def.set_name(argument);
-  auto bound = std::make_unique<Net>(def, call.workspace);
+  auto bound = std::make_unique<Net>(def, workspace);
   reads_.clear();
   std::vector<std::string> names = read_from_outside(def);
   std::ranges::sort(names);
-  for (const std::string& name : names) reads_.emplace_back(name, &call.workspace.at(name));
+  for (const std::string& name : names) reads_.emplace_back(name, &workspace.at(name));
   net_ = std::move(bound);
 }
 
 void InnerNet::run(const char* argument, const NetArg& net, const BlobCall& call, const RunContext& context,
-                   int64_t iteration) const {
+                   int64_t iteration, const std::shared_ptr<Workspace>& inside) const {
+  Workspace& workspace = inside ? *inside : call.workspace;
   try {
-    if (!net_ || &net_->workspace() != &call.workspace) bind(argument, net, call);
+    if (!net_ || &net_->workspace() != &workspace) {
+      bind(argument, net, workspace);
+      inside_ = inside;
+    }
     for (const auto& [name, blob] : reads_)
       if (is_released(*blob))
         throw Error(fmt::format("the {} reads \"{}\", which the net around has let go of", argument, name),

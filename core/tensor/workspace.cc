@@ -73,8 +73,13 @@ Blob& Workspace::create(const std::string& name) {
 Blob& Workspace::create_local(const std::string& name) {
   const std::lock_guard lock(mutex_);
   auto& slot = blobs_[name];
-  if (!slot) slot = std::make_unique<Blob>();
+  if (!slot) slot = std::make_shared<Blob>();
   return *slot;
+}
+
+void Workspace::show(const std::string& name, Blob& blob) {
+  const std::lock_guard lock(mutex_);
+  blobs_[name] = std::shared_ptr<Blob>(std::shared_ptr<void>(), &blob);
 }
 
 void Workspace::remove(const std::string& name) {

@@ -70,8 +70,10 @@ class Workspace {
   Blob& at(const std::string& name) const;      // throws Error with the nearest names
   Blob& create(const std::string& name);        // finds it anywhere, or creates it here
   Blob& create_local(const std::string& name);  // here, even if a parent has one
-  void remove(const std::string& name);         // here only; no error if absent
-  std::vector<std::string> names() const;       // local names, sorted
+  // Lets the name stand here for a blob of another workspace, which must outlive this one.
+  void show(const std::string& name, Blob& blob);
+  void remove(const std::string& name);    // here only; no error if absent
+  std::vector<std::string> names() const;  // local names, sorted
   Tensor& tensor(const std::string& name) { return create(name).tensor(); }
   const Tensor& fetch(const std::string& name) const;  // throws Error if absent or no tensor
   Workspace* parent() const { return parent_; }
@@ -86,7 +88,7 @@ class Workspace {
  private:
   Workspace* parent_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::unique_ptr<Blob>, std::less<>> blobs_;
+  std::map<std::string, std::shared_ptr<Blob>, std::less<>> blobs_;  // those of others without an owner
   std::shared_ptr<const FileRoot> file_root_;  // shared with other workspaces, and with places in it
 };
 
