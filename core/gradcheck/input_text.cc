@@ -3,6 +3,7 @@
 #include <charconv>
 #include <functional>
 
+#include "core/operator/arg_names.h"
 #include "stepnet/error.h"
 #include "stepnet/half.h"
 #include "stepnet/random.h"
@@ -144,6 +145,21 @@ Tensor input_value(const InputText& input, uint64_t key) {
   });
 }
 
+namespace {
+
+// The type that a value shows by itself, for an argument that has none declared.
+std::string apparent_type(const std::string& value) {
+  int64_t integer = 0;
+  double number = 0;
+  const auto is_whole = [&](auto& out) {
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
+    return error == std::errc() && end == value.data() + value.size();
+  };
+  return is_whole(integer) ? "int" : is_whole(number) ? "float" : "string";
+}
+
+}  // namespace
+
 Argument parse_arg(const OpSpec& spec, const std::string& text) {
   const size_t equals = text.find('=');
   require(equals != std::string::npos && equals > 0, "--arg takes NAME=VALUE, but is \"{}\"", text);
@@ -153,6 +169,7 @@ Argument parse_arg(const OpSpec& spec, const std::string& text) {
     if (arg.name == name) return typed_arg(name, arg.type, text.substr(equals + 1));
     names.push_back(arg.name);
   }
+  if (arg_family(spec, name)) return typed_arg(name, apparent_type(text.substr(equals + 1)), text.substr(equals + 1));
   fail("{} has no argument \"{}\".{}", spec.type, name, suggest(name, names));
 }
 

@@ -160,6 +160,13 @@ const std::vector<AcceptedArg>& common_args() {
   return all;
 }
 
+const ArgFamily* arg_family(const OpSpec& spec, const std::string& name) {
+  if (std::ranges::find(spec.args, name, &ArgSpec::name) != spec.args.end()) return nullptr;
+  const auto family = std::ranges::find_if(
+      spec.arg_families, [&](const ArgFamily& f) { return name.starts_with(f.prefix) && name != f.prefix; });
+  return family == spec.arg_families.end() ? nullptr : &*family;
+}
+
 std::string check_arg_name(const OpSpec& spec, const Argument& arg) {
   const std::string& name = arg.name();
   if (std::ranges::find(spec.args, name, &ArgSpec::name) != spec.args.end()) return "";
@@ -168,7 +175,7 @@ std::string check_arg_name(const OpSpec& spec, const Argument& arg) {
     refuse(*refused, arg);
     return "";
   }
-  if (accepts(spec.accepted_args, name) || accepts(common_args(), name)) return "";
+  if (accepts(spec.accepted_args, name) || accepts(common_args(), name) || arg_family(spec, name)) return "";
   const std::string fact = fmt::format("{} has no argument \"{}\".", spec.type, name);
   if (const std::string near = suggest(name, names_that_matter(spec)); !near.empty()) fail("{}{}", fact, near);
   return fmt::format("{}{} It is ignored.", fact, nearest_text(spec, name));

@@ -16,6 +16,9 @@ const std::vector<AcceptedArg>& common_args();
 // The one value of an argument, as text.
 std::string value_text(const Argument& arg);
 
+// The family that an argument of this name belongs to; null if there is none, or if the name is declared.
+const ArgFamily* arg_family(const OpSpec& spec, const std::string& name);
+
 // Throws Error if the operator refuses the argument, or if its name is a misspelling of one that matters. Returns a
 // warning, with the nearest names, if neither the operator nor the public format has such an argument; "" otherwise.
 std::string check_arg_name(const OpSpec& spec, const Argument& arg);

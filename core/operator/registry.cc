@@ -105,6 +105,8 @@ std::shared_ptr<const void> parse_args(const OpSpec& spec, const OperatorDef& de
       fail("argument \"{}\" ({}) is missing: {}", a.name, a.type, a.doc);
     }
   }
+  for (const Argument& arg : def.arg())
+    if (const ArgFamily* family = arg_family(spec, arg.name())) family->add(parsed.get(), arg);
   return parsed;
 }
 

@@ -33,6 +33,7 @@ std::string rows_of(const OpSpec& spec) {
   for (const bool own : {false, true})
     for (const ArgSpec& a : spec.args)
       if (a.own == own) text += markdown_row({a.name, own ? "Stepnet's own" : "implemented", a.doc});
+  for (const ArgFamily& f : spec.arg_families) text += markdown_row({f.prefix + "*", "implemented", f.doc});
   for (const AcceptedArg& a : spec.accepted_args) text += markdown_row({a.name, "accepted", a.why});
   for (const RefusedArg& a : spec.refused_args)
     text += markdown_row(

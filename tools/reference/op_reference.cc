@@ -87,13 +87,14 @@ Table params_table(std::string title, const std::vector<ParamSpec>& params) {
   return table;
 }
 
-Table args_table(const std::vector<ArgSpec>& args) {
+Table args_table(const OpSpec& spec) {
   Table table{"Arguments", {"name", "type", "default", "what it says"}, {}};
-  for (const ArgSpec& a : args) {
+  for (const ArgSpec& a : spec.args) {
     const std::string fallback = a.required ? "required" : a.default_text.empty() ? "none" : a.default_text;
     table.rows.push_back(
         {a.name, a.type, a.type == "string" && a.default_text.empty() && !a.required ? "\"\"" : fallback, a.doc});
   }
+  for (const ArgFamily& f : spec.arg_families) table.rows.push_back({f.prefix + "*", "any", "none", f.doc});
   return table;
 }
 
@@ -298,7 +299,7 @@ std::string index_of(const std::vector<OpReference>& references) {
 OpReference reference_of(const OpSpec& spec) {
   OpReference reference{spec.type, spec.doc,       family_title(spec), operator_of_gradient(spec),
                         {},        notes_of(spec), example_lines(spec)};
-  for (Table table : {params_table("Inputs", spec.inputs), params_table("Outputs", spec.outputs), args_table(spec.args),
+  for (Table table : {params_table("Inputs", spec.inputs), params_table("Outputs", spec.outputs), args_table(spec),
                       more_args_table(spec), derivatives_table(spec)})
     if (!table.rows.empty()) reference.tables.push_back(std::move(table));
   return reference;

@@ -186,11 +186,19 @@ struct RefusedArg {
   std::optional<Argument> harmless;  // with this value it would do nothing, and is accepted
 };
 
+// Arguments whose names begin alike, as those of the parts of a composite learning rate do: how many there are and what
+// follows the beginning is for the operator to read.
+struct ArgFamily {
+  std::string prefix, doc;
+  std::function<void(void* args, const Argument& arg)> add;
+};
+
 struct OpSpec {
   std::string type, doc;
   std::string family;  // the folder that its registration stands in
   bool own = false;    // Stepnet's own: the public format has no such operator
   std::vector<ArgSpec> args;
+  std::vector<ArgFamily> arg_families;
   std::vector<AcceptedArg> accepted_args;
   std::vector<RefusedArg> refused_args;
   std::function<std::shared_ptr<void>()> make_args;

@@ -67,6 +67,12 @@ class OpBuilder {
     add_arg(std::move(name), member, std::move(doc), std::move(check)).required = true;
     return *this;
   }
+  // All arguments whose names begin with `prefix`, in the order in which they are given.
+  OpBuilder& args_that_begin(std::string prefix, std::vector<Argument> Args::*member, std::string doc) {
+    const auto add = [member](void* args, const Argument& arg) { (static_cast<Args*>(args)->*member).push_back(arg); };
+    spec_.arg_families.push_back({std::move(prefix), std::move(doc), add});
+    return *this;
+  }
   // An argument of the public format that changes no result here, and why. A '*' at either end matches any text there.
   OpBuilder& accepts(std::string name, std::string why) {
     spec_.accepted_args.push_back({std::move(name), std::move(why)});

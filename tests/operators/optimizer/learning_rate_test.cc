@@ -94,6 +94,66 @@ TEST(LearningRate, PoliciesOfLaterCaffe2) {
   EXPECT_FLOAT_EQ(rate("cyclical", {make_arg("max_lr", 3.0F), make_arg("stepsize", 4)}, 4, -2), -3);
 }
 
+TEST(LearningRate, CosinesOfLaterCaffe2) {
+  const Argument most = make_arg("max_lr", 0.5F), least = make_arg("min_lr", 0.1F), length = make_arg("period", 5),
+                 shrink = make_arg("lr_shrink", 0.5F);
+  expect_rates("cosine", {most, least, length, shrink},
+               {{0, 0.5F}, {3, 0.23819661F}, {5, 0.25F}, {7, 0.18090171F}, {12, 0.090450853F}, {21, 0.028862713F}});
+  expect_rates("cosine", {most, least, length, shrink, make_arg("t_mult", 2.0F)},
+               {{0, 0.5F}, {3, 0.23819661F}, {5, 0.25F}, {7, 0.2309017F}, {12, 0.091221474F}, {21, 0.10438927F}});
+  expect_rates("cosine", {}, {{7, 0.48096541F}});
+  const Argument constant = make_arg("constant_warmup_num_iter", 2), linear = make_arg("linear_warmup_num_iter", 5);
+  expect_rates("compositeCosine",
+               {constant, linear, make_arg("cosine_max_lr", 0.5F), make_arg("cosine_min_lr", 0.1F),
+                make_arg("cosine_period", 5), make_arg("cosine_lr_shrink", 0.5F)},
+               {{0, 0.1F}, {2, 0.1F}, {3, 0.28F}, {7, 0.5F}, {8, 0.46180341F}, {12, 0.25F}});
+  expect_rates("compositeCosine", {constant, linear}, {{107, 0.49005002F}});
+}
+
+TEST(LearningRate, Pieces) {
+  expect_rates(
+      "pieceWarmup",
+      {make_arg("m1", 0.25F), make_arg("n1", 3), make_arg("m2", 0.5F), make_arg("n2", 5), make_arg("m3", 0.75F)},
+      {{0, 0.25F}, {2, 0.25F}, {3, 0.5F}, {4, 0.5F}, {5, 0.75F}, {12, 0.75F}});
+}
+
+const Argument kParts = make_arg("sub_policy_num_iters", std::vector<int>{2, 3, 4});
+
+TEST(LearningRate, Composite) {
+  expect_rates("composite",
+               {kParts, make_arg("sub_policy_0_policy", "exp"), make_arg("sub_policy_0_gamma", 0.5F),
+                make_arg("sub_policy_0_lr_scale", 2.0F), make_arg("sub_policy_1_policy", "step"),
+                make_arg("sub_policy_1_gamma", 0.5F), make_arg("sub_policy_1_stepsize", 2),
+                make_arg("sub_policy_2_policy", "fixed"), make_arg("sub_policy_2_lr_scale", 0.25F)},
+               {{0, 2}, {1, 1}, {2, 0.5F}, {3, 0.5F}, {5, 0.25F}, {6, 0.25F}, {9, 0.25F}, {12, 0.25F}});
+}
+
+TEST(LearningRate, RefusesWrongParts) {
+  const auto error = [](const std::vector<Argument>& args) { return error_of([&] { rate("composite", args, 0); }); };
+  const auto expect = [&](const std::vector<Argument>& args, const std::string& what) {
+    const std::string said = error(args);
+    EXPECT_NE(said.find(what), std::string::npos) << said;
+  };
+  const Argument one = make_arg("sub_policy_num_iters", std::vector<int>{2});
+  const Argument fixed = make_arg("sub_policy_0_policy", "fixed");
+  expect({}, "policy \"composite\" needs the argument \"sub_policy_num_iters\"");
+  expect({one}, "argument \"policy\" (string) is missing");
+  expect({one, make_arg("sub_policy_0_policy", "stpe")}, "there is no policy \"stpe\"");
+  expect({one, make_arg("sub_policy_0_policy", "composite")}, "a composite cannot be part of another");
+  expect({one, make_arg("sub_policy_0_policy", "exp")}, "policy \"exp\" needs the argument \"gamma\"");
+  expect({one, fixed, make_arg("sub_policy_1_policy", "fixed")}, "is of policy 1, but sub_policy_num_iters has 1");
+  expect({one, fixed, make_arg("sub_policy_x", 1)}, "\"sub_policy_x\" is no argument of a policy");
+  expect({one, fixed, make_arg("sub_policy_0_gama", 1.0F)}, "LearningRate has no argument \"gama\"");
+  expect({make_arg("sub_policy_num_iters", std::vector<int>{0}), fixed}, "must be greater than 0");
+  expect({make_arg("sub_policy_num_iters", std::vector<int>(17, 1)), fixed}, "composite takes at most 16");
+  EXPECT_NE(error_of([&] { rate("fixed", {fixed}, 0); }).find("only policy \"composite\" has \"sub_policy_0_policy\""),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { rate("cosine", {make_arg("t_mult", 0.5F)}, 0); }).find("\"t_mult\" must be at least 1"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { rate("cosine", {make_arg("period", 0)}, 0); }).find("\"period\" must be greater than 0"),
+            std::string::npos);
+}
+
 TEST(LearningRate, RefusesCyclesOfNothing) {
   const auto error = [](const std::string& policy, const std::vector<Argument>& args, float base = 1) {
     return error_of([&] { rate(policy, args, 0, base); });
@@ -110,7 +170,8 @@ TEST(LearningRate, RefusesBadPolicies) {
   EXPECT_NE(error_of([] { rate("stpe", {}, 0); })
                 .find("there is no policy \"stpe\"; there are fixed, step, exp, inv, poly, linearWarmup, "
                       "constantWarmup, alter, hill, gate, slope, cyclical, constantThenLinearWarmup, "
-                      "compositeCyclical. Did you mean \"slope\" or \"step\"?"),
+                      "compositeCyclical, cosine, compositeCosine, pieceWarmup, composite. Did you mean \"slope\" or "
+                      "\"step\"?"),
             std::string::npos);
   EXPECT_NE(
       error_of([] { rate("step", {make_arg("stepsize", 3)}, 0); }).find("policy \"step\" needs the argument \"gamma\""),
