@@ -34,7 +34,8 @@ class Dataflow::Walk {
   };
   struct Log {
     int names = 0;
-    std::vector<int> writes;  // values
+    bool perhaps_shared = false;  // some names may have storages of their own, as shapes decide
+    std::vector<int> writes;      // values
   };
   struct WrittenOver {
     bool any = false, keeps_shape = false;
@@ -123,6 +124,8 @@ class Dataflow::Walk {
     if (source >= 0) {
       made.alias_of = flow_.stored(held(source));
       bind(b, now_[source].storage);
+      Log& log = logs_[now_[b].storage];
+      log.perhaps_shared = log.perhaps_shared || (options_.bytes.empty() && may_be_alias(*op.spec, o));
     } else {
       if (!is_known && keeps_value(*op.spec, op.def.input_size(), o)) come_from_outside(b);
       over = written_over(op, o, b);
@@ -189,8 +192,8 @@ class Dataflow::Walk {
     const std::vector<int>& writes = logs_[now.storage].writes;
     const size_t first = now.seen;
     for (size_t w = std::max(first, writes.size() - std::min<size_t>(writes.size(), 2)); w < writes.size(); ++w) {
-      now.value =
-          keeps_shape_[writes[w]] ? writes[w] : add_own(b, writes[w], now.version + static_cast<int>(w - first) + 1);
+      const bool is_that = keeps_shape_[writes[w]] && !logs_[now.storage].perhaps_shared;
+      now.value = is_that ? writes[w] : add_own(b, writes[w], now.version + static_cast<int>(w - first) + 1);
       now.writer = flow_.values_[writes[w]].writer;
     }
     now.version += static_cast<int>(writes.size() - first);

@@ -36,7 +36,8 @@ struct NetValue {
   int storage = 0;
   int alias_of = -1;  // the value that its writer made another name of
   // Of what a blob holds after an operator has written its storage under another name, where it is not known to have
-  // that one's shape: the value that was written, and what the blob held before.
+  // that one's shape, or to have that storage at all (MatchShape): the value that was written, and what the blob held
+  // before.
   int shows = -1, replaces = -1;
   int overwritten = kNever;       // the first operator that writes its storage, or its blob, next
   int last_overwritten = -1;      // and the last that does, where several names held it

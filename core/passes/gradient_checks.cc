@@ -62,9 +62,9 @@ void check_in_place(const BoundOp& op, const std::vector<bool>& wanted) {
 
 // Two names of one storage, of which one was written anew.
 void check_shared(const BoundNet& net, int op, const std::vector<bool>& wanted) {
-  const std::span<const int> inputs = net.flow.inputs(op);
+  const std::span<const int> inputs = net.flow.inputs(op), reads = net.flow.reads(op);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!wanted[i] || net.flow.value(inputs[i]).replaces < 0) continue;
+    if (!wanted[i] || reads[i] < 0 || net.flow.value(inputs[i]).replaces < 0) continue;
     const int blob = net.flow.value(inputs[i]).blob;
     const std::string& name = net.flow.name(blob);
     const BoundOp& writer = net.ops[net.flow.last_writer(blob)];

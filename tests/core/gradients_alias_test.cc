@@ -2,6 +2,7 @@
 // runs reads it, and the gradient of what is read afterwards under another name goes where the value came from.
 #include <gtest/gtest.h>
 
+#include "tests/core/errors.h"
 #include "tests/core/gradient_testing.h"
 #include "tests/recurrent/full_form.h"
 
@@ -51,6 +52,20 @@ TEST(GradientsAlias, SumsInPlaceOfAnyTerm) {
   EXPECT_EQ(check({"v = Negative(u)", "s = Sigmoid(w)", "v = Sum(s, v, s, v)", "v = Sum(v, u, v)", "y = Mul(v, v)"}),
             "");
   EXPECT_EQ(check({"v = Copy(u)", "k = Alias(v)", "v = Sum(w, k)", "y = Mul(k, w)"}), "");
+}
+
+// Whether MatchShape's output is another name of its input depends on shapes, so nobody knows what the one holds after
+// the other was overwritten.
+TEST(GradientsAlias, WhatMayBeAnotherNameIsNotOverwritten) {
+  EXPECT_EQ(check({"k = MatchShape(u, w)", "y = Mul(k, w)"}), "");
+  EXPECT_EQ(check({"k = MatchShape(u, w)", "k = Tanh(k)", "y = Mul(k, w)"}), "");
+  EXPECT_EQ(check({"k = MatchShape(u, w)", "u = Negative(u)", "y = Mul(u, w)"}), "");
+  expect_contains(error({"u = Negative(x)", "k = MatchShape(u, w)", "u = Negative(u)", "y = Mul(k, w)"}),
+                  "Mul: it reads \"k\", whose storage operator 2 (Negative) has overwritten under another name");
+  expect_contains(error({"u = Negative(x)", "k = MatchShape(u, w)", "k = Negative(k)", "y = Mul(u, w)"}),
+                  "Mul: it reads \"u\", whose storage operator 2 (Negative) has overwritten under another name");
+  expect_contains(error({"u = Negative(x)", "y = MatchShape(u, w)", "u = Negative(u)"}),
+                  "\"y\" is to be differentiated, but its storage was overwritten under another name");
 }
 
 // The last value is found under either name.

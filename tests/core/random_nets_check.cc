@@ -167,9 +167,9 @@ struct Differentiated {
 
 // True if the pass says why there is no gradient, in one of the ways in which it may.
 bool is_refusal(const std::string& text) {
-  for (const char* part :
-       {"version", "in place", "depends on none", "no derivative", "no gradient", "not known", "has no",
-        "which this Recurrent does not have", "must have one type", "cannot be differentiated"})
+  for (const char* part : {"version", "in place", "depends on none", "no derivative", "no gradient", "not known",
+                           "has no", "which this Recurrent does not have", "must have one type",
+                           "cannot be differentiated", "overwritten under another name"})
     if (text.find(part) != std::string::npos) return true;
   return false;
 }
