@@ -16,7 +16,8 @@ template <class Args>
 OpBuilder<Args>& declare(OpBuilder<Args>& b, const char* axis, const char* axis_w) {
   return b.arg("axis", &Args::axis, 1, axis)
       .arg("axis_w", &Args::axis_w, 1, axis_w)
-      .accepts("float16_compute", "sums of products of a half type are in float");
+      .accepts("float16_compute", "sums of products of a half type are in float")
+      .accepts("freeze_bias", "no operator of the public format reads it either");
 }
 
 REGISTER(fc) {

@@ -1,10 +1,13 @@
-// Nets made by Caffe2's own builders run as they are, and give what Caffe2 computed (tests/data/caffe2_nets/README.md).
+// Nets made by Caffe2's own builders run as they are, without a warning, and give what Caffe2 computed
+// (tests/data/caffe2_nets/README.md). STEPNET_CAFFE2_NETS names a folder with others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
+#include "core/operator/arg_names.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/net.h"
 #include "stepnet/text.h"
@@ -16,10 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string folder() {
+  const char* named = std::getenv("STEPNET_CAFFE2_NETS");
+  return named ? named : source_path("tests/data/caffe2_nets");
+}
+
 std::vector<std::string> recorded() {
   const std::string ending = ".net.pbtxt";
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(source_path("tests/data/caffe2_nets")))
+  for (const auto& entry : fs::directory_iterator(folder()))
     if (const std::string file = entry.path().filename().string(); file.ends_with(ending))
       names.push_back(file.substr(0, file.size() - ending.size()));
   std::ranges::sort(names);
@@ -27,7 +35,10 @@ std::vector<std::string> recorded() {
 }
 
 NetDef load(const std::string& name, const std::string& part) {
-  NetDef net = load_net(source_path("tests/data/caffe2_nets/" + name + "." + part + ".pbtxt"));
+  NetDef net = load_net(folder() + "/" + name + "." + part + ".pbtxt");
+  std::vector<std::string> warnings;
+  check_arg_names(net, &warnings);
+  EXPECT_EQ(fmt::format("{}", fmt::join(warnings, "\n")), "") << part;
   expand_recurrent(net);
   return net;
 }
