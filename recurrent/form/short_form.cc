@@ -48,9 +48,8 @@ void check_inputs(const Expansion& e) {
   for (const StateLink& s : e.def.state()) once(s.input(), "state");
   once(e.def.timestep(), "timestep");
   // The next timestep would read what this one has left there, though no state says so.
-  for (const int value : step.flow.from_outside())
-    if (const std::string& name = step.flow.name(step.flow.value(value).blob);
-        seen.count(name) == 0 && e.written.count(name) == 0)
+  for (const int blob : step.flow.from_outside())
+    if (const std::string& name = step.flow.name(blob); seen.count(name) == 0 && e.written.count(name) == 0)
       check_is_only_read(e, step.flow, name, "blob from outside");
 }
 

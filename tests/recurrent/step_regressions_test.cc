@@ -272,6 +272,12 @@ TEST(StepRegressions, AnInputUnderAnotherNameIsNotWritten) {
   const std::string says = error_of([&] { expanded_net(outside, feeds); });
   EXPECT_EQ(says.substr(0, says.find('\n')),
             "Tanh: it writes another name of the step net's input \"w\", a blob from outside");
+  const Cell later = {.step = {"t = Negative(x)", "t = Sigmoid(t)", "a = Alias(w)", "a = Negative(a)",
+                               "s = Add(t, h_prev)", "h = Mul(s, a)"},
+                      .states = {kState}};
+  const std::string late = error_of([&] { expanded_net(later, feeds); });
+  EXPECT_EQ(late.substr(0, late.find('\n')),
+            "Negative: it writes another name of the step net's input \"w\", a blob from outside");
   const Cell other = {.step = {"k = Alias(x)", "s = Sum(k, h_prev)", "v = Tanh(s)", "k = Alias(v)", "h = Tanh(k)"},
                       .states = {kState}};
   EXPECT_EQ(check_against_unrolled(other, sized(2, 2, 4)), "");
