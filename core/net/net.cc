@@ -98,12 +98,27 @@ struct Net::Step {
   std::vector<Blob*> in, out;
   std::vector<Blob*> release;
   StepSharing sharing;
-  int source = -1, like = -1;  // inputs: the output is another name of the one if it has the other's shape
+  int source = -1, like = -1;          // inputs: the output is another name of the one if it has the other's shape
+  std::weak_ptr<const Storage> shown;  // what the output was another name of in the run before
   std::vector<const Tensor*> in_tensors;
   std::vector<Tensor*> out_tensors;
 
   bool share_input() const;
+  void part_from_last_run();
+  void note_what_is_shown();
 };
+
+// What the output still shows may be a tensor that a caller has fed, and is not written to.
+void Net::Step::part_from_last_run() {
+  if (source < 0 || !out[0] || !out[0]->is_tensor() || !out[0]->tensor().storage()) return;
+  if (shown.lock() == out[0]->tensor().storage()) out[0]->tensor() = Tensor();
+}
+
+void Net::Step::note_what_is_shown() {
+  if (source < 0 || !out[0] || !in[source]) return;
+  const Tensor &made = std::as_const(*out[0]).tensor(), &from = std::as_const(*in[source]).tensor();
+  shown = made.shares_storage(from) && out[0] != in[source] ? made.storage() : nullptr;
+}
 
 // What an operator that may make another name of an input would do, without asking it: gradients have many. Returns
 // whether it is one.
@@ -305,6 +320,7 @@ void Net::run_step(Step& step, RunContext& run) {
   const BoundOp& op = step.op;
   const double start = run.profiler ? now_seconds() : 0;
   double bytes = 0;
+  step.part_from_last_run();
   if (step.share_input()) {
     // Nothing is left to do.
   } else if (op.spec->blob_kernel) {
@@ -335,6 +351,7 @@ void Net::run_step(Step& step, RunContext& run) {
     if (run.profiler)
       bytes = tensor_bytes(step.in_tensors) + tensor_bytes({step.out_tensors.begin(), step.out_tensors.end()});
   }
+  step.note_what_is_shown();
   if (run.profiler && op.device.kind != DeviceKind::cpu) allocator(op.device).synchronize();
   if (run.profiler) run.profiler->record(op.def.type(), now_seconds() - start, bytes, 0);
 }
