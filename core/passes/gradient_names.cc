@@ -87,6 +87,11 @@ void GradientNames::take(const std::string& name) {
   ++byte_writes_[bytes_of(name)];
 }
 
+void GradientNames::take_given(const std::string& name) {
+  given_.insert(name);
+  take(name);
+}
+
 void GradientNames::take_alias(const std::string& name, const std::string& of) {
   const std::string bytes = bytes_of(of);
   ++writes_[name];
@@ -105,8 +110,8 @@ int count_of(const std::map<std::string, int>& counts, const std::string& name) 
 
 }  // namespace
 
-int GradientNames::writes(const std::string& name) const {
-  return count_of(writes_, name) + count_of(byte_writes_, bytes_of(name));
+GradientNames::Written GradientNames::written(const std::string& name) const {
+  return {count_of(writes_, name), count_of(byte_writes_, bytes_of(name)), bytes_of(name)};
 }
 
 int GradientNames::holders(const std::string& name) const { return count_of(byte_holders_, bytes_of(name)); }

@@ -42,13 +42,24 @@ class GradientNames {
 
   // A blob of the net itself or one that is given to it: never written here.
   bool is_foreign(const std::string& name) const { return forward_.count(bytes_of(name)) > 0; }
+  // Takes the name of a gradient that a caller gives, which other names must not write to.
+  void take_given(const std::string& name);
+  bool is_given(const std::string& name) const { return given_.count(name) > 0; }
+  // True if the name may be another one of a given gradient's bytes.
+  bool shows_given(const std::string& name) const { return bytes_of(name) != name && is_given(bytes_of(name)); }
   bool taken(const std::string& name) const { return writes_.count(name) > 0; }  // written by this pass already
   void take(const std::string& name);
   // Takes a name for what may be the bytes of another.
   void take_alias(const std::string& name, const std::string& of);
   // The name under which the bytes that the name may show were written.
   const std::string& bytes_of(const std::string& name) const;
-  int writes(const std::string& name) const;
+  // How often the name was written, and the bytes that it shows now: the same as long as it holds the same value.
+  struct Written {
+    int name = 0, bytes = 0;
+    std::string bytes_of;
+    bool operator==(const Written&) const = default;
+  };
+  Written written(const std::string& name) const;
 
   // How many gradients that are still to be read are called this, or may lie in the same bytes.
   int holders(const std::string& name) const;
@@ -66,7 +77,7 @@ class GradientNames {
   std::string split_name(const std::string& stem, int n) const;
 
   std::string prefix_;
-  std::set<std::string> forward_;
+  std::set<std::string> forward_, given_;
   std::map<std::string, std::string> bytes_of_;                 // but for names of bytes of their own
   std::map<std::string, int> writes_, byte_writes_;             // under the name; by any name, to its bytes
   std::map<std::string, std::deque<std::string>> holders_;      // of the name: the bytes that it had when it was held

@@ -1,6 +1,7 @@
 #include "stepnet/gradients.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/net/dataflow.h"
 #include "core/operator/in_place.h"
@@ -61,14 +62,16 @@ class GradientPass {
     }
     for (const int value : pending_by_name()) finish(value);
     name_results();
+    if (!request_.fixed_storages) part_results();
     return std::move(result_);
   }
 
  private:
-  // A finished gradient, and how often its name had been written by then.
+  // A finished gradient, and how often its names had been written by then.
+  using Written = std::array<GradientNames::Written, 3>;
   struct Done {
     GradientName name;
-    int writes = 0;
+    Written written;
   };
 
   const NetValue& value(int value) const { return bound_.flow.value(value); }
@@ -92,8 +95,10 @@ class GradientPass {
   const GradientName& finish(int value);
   std::vector<int> pending_by_name() const;
   void name_results();
+  void part_results();
+  void part(const std::string& name);
   void add_contribution(int value, GradientName c);
-  int writes(const GradientName& name) const;
+  Written written(const GradientName& name) const;
 
   NetDef& net_;
   const GradientRequest& request_;
@@ -105,6 +110,7 @@ class GradientPass {
   std::set<int> asked_, needs_;  // values
   std::map<int, std::vector<GradientName>> pending_;
   std::map<int, Done> done_;
+  std::map<std::string, int> alias_made_;  // by name: the operator that last made it another name of bytes
 };
 
 // The version of a blob that a caller means whose gradients are wanted.
@@ -117,7 +123,12 @@ bool GradientPass::is_asked_for(int value) const {
 // A gradient is needed for what is wanted, and for everything on the way from there to the end.
 void GradientPass::mark_wanted() {
   for (const std::string& name : request_.wanted)
-    if (const int blob = bound_.flow.find(name); blob >= 0) asked_.insert(bound_.flow.meant(blob));
+    if (const int blob = bound_.flow.find(name); blob >= 0) {
+      const int meant = bound_.flow.meant(blob);
+      require(value(meant).replaces < 0,
+              "the gradient of \"{}\" is wanted, but its storage was overwritten under another name", name);
+      asked_.insert(meant);
+    }
   for (size_t i = 0; i < bound_.ops.size(); ++i) {
     const int op = static_cast<int>(i);
     ForwardOp f{bound_.ops[i], bound_.flow.inputs(op), bound_.flow.outputs(op)};
@@ -156,7 +167,8 @@ void GradientPass::seed_targets() {
       fill.add_output(name.dense);
       *fill.add_arg() = make_arg("value", 1.0f);
     }
-    names_.take(name.dense);
+    // A step net's is a place in the states' gradients, which are the network's own.
+    given.empty() || request_.fixed_storages ? names_.take(name.dense) : names_.take_given(name.dense);
     add_contribution(target, name);
     any = any || needs_.count(target) > 0;
   }
@@ -234,8 +246,10 @@ bool GradientPass::may_write(const GradientProgram& program, size_t s, int slot,
   if (holders > 0 || names_.is_foreign(name)) return false;
   const auto reads = naming.reads_of_bytes.find(names_.bytes_of(name));
   if (reads == naming.reads_of_bytes.end()) return true;
+  const bool stays = names_.shows_given(name);
   return std::ranges::all_of(reads->second, [&](const auto& read) {
     const auto& [step, input] = read;
+    if (stays && step == s) return false;
     if (step < s || program.steps[step].inputs[input] == slot) return true;
     return step == s && works_in_place(program.steps[s], input, slot);
   });
@@ -321,7 +335,10 @@ void GradientPass::emit(ForwardOp& f, const GradientProgram& program) {
     const OpSpec& spec = op_spec(step.type);
     int last = static_cast<int>(step.outputs.size());
     while (last > 0 && step.outputs[last - 1] < 0 && !spec.output_spec(last - 1)->variadic) --last;
-    for (int o = 0; o < last; ++o) op.add_output(step.outputs[o] < 0 ? "" : named.at(step.outputs[o]));
+    for (int o = 0; o < last; ++o) {
+      op.add_output(step.outputs[o] < 0 ? "" : named.at(step.outputs[o]));
+      if (aliased_input(spec, o) >= 0) alias_made_[op.output(o)] = net_.op_size() - 1;
+    }
   }
   contribute(f, program, named);
 }
@@ -361,7 +378,7 @@ const GradientName& GradientPass::finish(int value) {
   done.name = list.size() == 1
                   ? list[0]
                   : sums_.add_up(name_of(value), list, uses.empty() ? OperatorDef() : bound_.ops[uses.back()].def);
-  done.writes = writes(done.name);
+  done.written = written(done.name);
   if (is_asked_for(value)) names_.hold(done.name);  // for good: it is a result
   return (done_[value] = std::move(done)).name;
 }
@@ -369,21 +386,53 @@ const GradientName& GradientPass::finish(int value) {
 // An operator takes the gradients of its outputs dense.
 void GradientPass::densify(int value, Done& done, const OperatorDef& like) {
   done.name = sums_.make_dense(name_of(value), done.name, like);
-  done.writes = writes(done.name);
+  done.written = written(done.name);
   if (is_asked_for(value)) names_.hold(done.name);
 }
 
-int GradientPass::writes(const GradientName& name) const {
-  return names_.writes(name.dense) + names_.writes(name.indices) + names_.writes(name.values);
+GradientPass::Written GradientPass::written(const GradientName& name) const {
+  return {names_.written(name.dense), names_.written(name.indices), names_.written(name.values)};
 }
 
 // What has been overwritten since, as the gradient of an earlier version, is no result.
 void GradientPass::name_results() {
   for (int blob = 0; blob < bound_.flow.blobs(); ++blob) {
     const auto it = done_.find(bound_.flow.meant(blob));
-    if (it != done_.end() && it->second.name.defined() && it->second.writes == writes(it->second.name))
+    if (it != done_.end() && it->second.name.defined() && it->second.written == written(it->second.name))
       result_.gradients[bound_.flow.name(blob)] = it->second.name;
   }
+}
+
+// Callers write what they want in place, as optimizers and clipping do: none may show the bytes of another, or of a
+// gradient that was given.
+void GradientPass::part_results() {
+  std::map<std::string, std::set<std::string>> names;  // by bytes
+  for (const auto& [blob, result] : result_.gradients)
+    if (!result.dense.empty() && is_asked_for(bound_.flow.meant(bound_.flow.find(blob))))
+      names[names_.bytes_of(result.dense)].insert(result.dense);
+  for (const auto& [bytes, shown] : names) {
+    bool is_free = shown.count(bytes) == 0 && !names_.is_foreign(bytes) && !names_.is_given(bytes);
+    for (const std::string& name : shown) {
+      if (name != bytes && !is_free) part(name);
+      if (name != bytes) is_free = false;
+    }
+  }
+}
+
+// Lets a Copy at the end write the name, which until then is called otherwise.
+void GradientPass::part(const std::string& name) {
+  const int from = alias_made_.at(name);
+  const std::string before = names_.temporary(name);
+  names_.take(before);
+  for (int i = from; i < net_.op_size(); ++i) {
+    OperatorDef& op = *net_.mutable_op(i);
+    if (i > from) std::ranges::replace(*op.mutable_input(), name, before);
+    std::ranges::replace(*op.mutable_output(), name, before);
+  }
+  const OperatorDef like = net_.op(from);
+  OperatorDef& copy = append_gradient_op(net_, op_with_role(Role::copy).type, like);
+  copy.add_input(before);
+  copy.add_output(name);
 }
 
 }  // namespace

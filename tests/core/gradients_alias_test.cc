@@ -54,6 +54,70 @@ TEST(GradientsAlias, SumsInPlaceOfAnyTerm) {
   EXPECT_EQ(check({"v = Copy(u)", "k = Alias(v)", "v = Sum(w, k)", "y = Mul(k, w)"}), "");
 }
 
+// The wanted gradients of a net after `runs` runs in one workspace; the given one is fed once.
+std::map<std::string, Tensor> run_gradients(const Lines& lines, const std::set<std::string>& wanted, int runs,
+                                            Workspace& w) {
+  NetDef net = net_of_lines(lines);
+  for (const char* name : {"x", "w"}) net.add_external_input(name);
+  const GradientResult result =
+      add_gradient_operators(net, {.targets = {{"y", "given"}}, .wanted = wanted, .stop = {}});
+  net.add_external_input("given");
+  for (auto& [name, value] : feeds()) w.tensor(name) = value;
+  w.tensor("given") = normal<double>({2, 3}, 3);
+  RunContext run;
+  Net bound(net, w);
+  for (int i = 0; i < runs; ++i) bound.run(run);
+  std::map<std::string, Tensor> gradients;
+  for (const std::string& blob : wanted) gradients[blob] = w.fetch(result.gradients.at(blob).dense);
+  return gradients;
+}
+
+// An optimizer writes gradients in place: of two that are equal, each is to have its own bytes.
+TEST(GradientsAlias, ResultsShareNoBytes) {
+  const std::vector<Lines> nets = {{"y = Add(x, w)"},
+                                   {"s = Add(x, w)", "y = Negative(s)"},
+                                   {"a = Add(x, w)", "b = Add(a, w)", "y = Mul(b, x)"},
+                                   {"a = Tanh(x)", "b = Add(a, w)", "y = Add(b, w)"}};
+  for (const Lines& lines : nets) {
+    Workspace workspace;
+    std::vector<Tensor> all = {};
+    for (const auto& [name, value] : run_gradients(lines, {"x", "w"}, 1, workspace)) all.push_back(value);
+    all.push_back(workspace.fetch("given"));
+    for (size_t i = 0; i < all.size(); ++i)
+      for (size_t j = 0; j < i; ++j) EXPECT_FALSE(all[i].shares_storage(all[j])) << lines[0] << i << j;
+    EXPECT_EQ(check(lines), "") << lines[0];
+  }
+}
+
+// What the caller gives stays as it is, though gradients may show its bytes.
+TEST(GradientsAlias, GivenGradientsAreNotWritten) {
+  const Lines lines = {"t = Negative(x)", "t = Sigmoid(t)", "y = Add(t, w)"};
+  Workspace once, thrice;
+  const auto first = run_gradients(lines, {"x"}, 1, once), third = run_gradients(lines, {"x"}, 3, thrice);
+  EXPECT_EQ(compare(third.at("x"), first.at("x"), 0), "");
+  EXPECT_EQ(compare(thrice.fetch("given"), normal<double>({2, 3}, 3), 0), "");
+}
+
+// Where MatchShape has shown what a caller fed, a later run of other shapes does not write there.
+TEST(GradientsAlias, WhatWasFedIsNotWritten) {
+  NetDef net = net_of_lines({"k = MatchShape(u, w)"});
+  for (const char* name : {"u", "w"}) net.add_external_input(name);
+  for (const bool plan_memory : {false, true}) {
+    Workspace w;
+    RunContext run;
+    Net bound(net, w, {.plan_memory = plan_memory, .keep = {"k"}});
+    const Tensor mine = normal<double>({3}, 1);
+    w.tensor("u") = mine;
+    w.tensor("w") = normal<double>({3}, 2);
+    bound.run(run);
+    EXPECT_TRUE(w.fetch("k").shares_storage(mine));
+    w.tensor("u") = normal<double>({2, 3}, 3);
+    bound.run(run);
+    EXPECT_EQ(compare(mine, normal<double>({3}, 1), 0), "");
+    EXPECT_EQ(w.fetch("k").shape(), Shape{3});
+  }
+}
+
 // Whether MatchShape's output is another name of its input depends on shapes, so nobody knows what the one holds after
 // the other was overwritten.
 TEST(GradientsAlias, WhatMayBeAnotherNameIsNotOverwritten) {

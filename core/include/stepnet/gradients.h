@@ -45,7 +45,8 @@ struct DifferentiatedOp {
 };
 
 struct GradientResult {
-  // Blob (in its final version, or for external inputs the first) to its gradient.
+  // Blob (in its final version, or for external inputs the first) to its gradient. Those that are wanted share no bytes
+  // under different names, with each other or with a given one, but in a step net.
   std::map<std::string, GradientName> gradients;
   int first_gradient_op = 0;   // operators of the net from here on are the backward pass
   std::set<std::string> kept;  // forward values, parameters included, that the backward pass reads
