@@ -77,6 +77,7 @@ class GradientPass {
   const NetValue& value(int value) const { return bound_.flow.value(value); }
   const std::string& name_of(int value) const { return bound_.flow.name(this->value(value).blob); }
   bool is_asked_for(int value) const;
+  bool may_hold_needed(int value) const;
   void mark_wanted();
   void seed_targets();
   GradientProgram record(const ForwardOp& f, const std::vector<bool>& present);
@@ -120,6 +121,12 @@ bool GradientPass::is_asked_for(int value) const {
   return asked_.count(value) > 0;
 }
 
+// True if the blob's storage was overwritten under another name, and what it held or what was written needs a gradient.
+bool GradientPass::may_hold_needed(int value) const {
+  if (value < 0 || this->value(value).replaces < 0) return false;
+  return needs_.count(this->value(value).replaces) > 0 || needs_.count(this->value(value).shows) > 0;
+}
+
 // A gradient is needed for what is wanted, and for everything on the way from there to the end.
 void GradientPass::mark_wanted() {
   for (const std::string& name : request_.wanted)
@@ -134,8 +141,7 @@ void GradientPass::mark_wanted() {
     ForwardOp f{bound_.ops[i], bound_.flow.inputs(op), bound_.flow.outputs(op)};
     bool any = false;
     for (const int input : f.inputs) {
-      const bool goes_on = input >= 0 && value(input).replaces >= 0 && needs_.count(value(input).replaces) > 0;
-      if (is_asked_for(input) || goes_on) needs_.insert(input);
+      if (is_asked_for(input) || may_hold_needed(input)) needs_.insert(input);
       f.wanted.push_back(needs_.count(input) > 0);
       any = any || f.wanted.back();
     }
@@ -407,9 +413,10 @@ void GradientPass::name_results() {
 // gradient that was given.
 void GradientPass::part_results() {
   std::map<std::string, std::set<std::string>> names;  // by bytes
-  for (const auto& [blob, result] : result_.gradients)
-    if (!result.dense.empty() && is_asked_for(bound_.flow.meant(bound_.flow.find(blob))))
-      names[names_.bytes_of(result.dense)].insert(result.dense);
+  for (const auto& [blob, result] : result_.gradients) {
+    const std::string& name = result.is_sparse() ? result.values : result.dense;
+    if (is_asked_for(bound_.flow.meant(bound_.flow.find(blob)))) names[names_.bytes_of(name)].insert(name);
+  }
   for (const auto& [bytes, shown] : names) {
     bool is_free = shown.count(bytes) == 0 && !names_.is_foreign(bytes) && !names_.is_given(bytes);
     for (const std::string& name : shown) {

@@ -89,6 +89,22 @@ TEST(GradientsAlias, ResultsShareNoBytes) {
   }
 }
 
+// Rows that a table gets are written in place, too.
+TEST(GradientsAlias, RowsShareNoBytes) {
+  NetDef net = net_of_lines({"e = Gather(t, i)", "y = Add(e, b)"});
+  for (const char* name : {"t", "i", "b"}) net.add_external_input(name);
+  const GradientResult result = add_gradient_operators(net, {.targets = {{"y", ""}}, .wanted = {"t", "b"}, .stop = {}});
+  Workspace w;
+  w.tensor("t") = normal<double>({4, 3}, 1);
+  w.tensor("i") = Tensor::of<int64_t>({2}, {3, 1});
+  w.tensor("b") = normal<double>({2, 3}, 2);
+  RunContext run;
+  run_net_once(net, w, run);
+  const Tensor &rows = w.fetch(result.gradients.at("t").values), &b = w.fetch(result.gradients.at("b").dense);
+  EXPECT_FALSE(rows.shares_storage(b));
+  EXPECT_EQ(compare(rows, b, 0), "");
+}
+
 // What the caller gives stays as it is, though gradients may show its bytes.
 TEST(GradientsAlias, GivenGradientsAreNotWritten) {
   const Lines lines = {"t = Negative(x)", "t = Sigmoid(t)", "y = Add(t, w)"};
@@ -128,6 +144,10 @@ TEST(GradientsAlias, WhatMayBeAnotherNameIsNotOverwritten) {
                   "Mul: it reads \"k\", whose storage operator 2 (Negative) has overwritten under another name");
   expect_contains(error({"u = Negative(x)", "k = MatchShape(u, w)", "k = Negative(k)", "y = Mul(u, w)"}),
                   "Mul: it reads \"u\", whose storage operator 2 (Negative) has overwritten under another name");
+  expect_contains(error({"u = ZerosLike(x)", "k = MatchShape(u, x)", "k = Add(k, x)", "y = Mul(u, x)"}),
+                  "Mul: it reads \"u\", whose storage operator 2 (Add) has overwritten under another name");
+  expect_contains(error({"u = ZerosLike(x)", "k = MatchShape(u, x)", "k = Add(k, x)", "y = Alias(u)"}),
+                  "Alias: it reads \"u\", whose storage operator 2 (Add) has overwritten under another name");
   expect_contains(error({"u = Negative(x)", "y = MatchShape(u, w)", "u = Negative(u)"}),
                   "\"y\" is to be differentiated, but its storage was overwritten under another name");
 }
