@@ -9,7 +9,7 @@ namespace {
 void create(const NoArgs&, BlobCall& call) {
   Blob& blob = *call.out[0];
   if (blob.holds<Scope>())
-    blob.get<Scope>().emptied = true;
+    blob.get<Scope>().state->emptied = true;
   else
     blob.emplace<Scope>();
 }

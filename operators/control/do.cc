@@ -8,9 +8,9 @@
 
 #include "core/net/dataflow.h"
 #include "core/net/inner_net.h"
-#include "core/operator/nets_inside.h"
 #include "operators/control/scope.h"
 #include "stepnet/operator.h"
+#include "stepnet/random.h"
 
 namespace stepnet::cpu_do {
 namespace {
@@ -65,11 +65,40 @@ void check_bindings(const DoArgs& a, const OperatorDef& def) {
             name);
 }
 
+bool is_bound(const DoArgs& a, const std::string& name) { return std::ranges::count(a.inner_blobs, name) > 0; }
+
+// Calls `fn` for the operators of the net and of the nets in it, but for those that have names of their own.
+template <class Fn>
+void for_each_op(const NetDef& net, const Fn& fn) {
+  for (const OperatorDef& op : net.op()) {
+    fn(op);
+    if (op.type() == "Do") continue;
+    for (const Argument& arg : op.arg()) {
+      if (arg.has_n()) for_each_op(arg.n(), fn);
+      for (const NetDef& inner : arg.nets()) for_each_op(inner, fn);
+    }
+  }
+}
+
+// What others know to be written are the outputs.
+void check_writes(const DoArgs& a, const OperatorDef& def) {
+  std::set<std::string> read_only;
+  for (size_t i = 0; i < a.inner_blobs.size(); ++i)
+    if (std::ranges::count(def.output(), outer_name(def, a.outer_blobs_idx[i])) == 0)
+      read_only.insert(a.inner_blobs[i]);
+  for_each_op(a.net.net, [&](const OperatorDef& op) {
+    for (const std::string& name : op.output())
+      if (read_only.contains(name))
+        throw Error(fmt::format("the net writes \"{}\", which is bound to an input that is no output", name),
+                    "name that blob among the outputs, too");
+  });
+}
+
 // Without reuse_workspace each run starts with nothing in the scope.
 void check_reads(const DoArgs& a) {
   if (a.reuse_workspace) return;
   for (const std::string& name : read_from_outside(a.net.net))
-    require(std::ranges::count(a.inner_blobs, name) > 0,
+    require(is_bound(a, name),
             "the net reads \"{}\", which it does not write before and which is bound to no blob outside; a net in a "
             "scope sees those that inner_blobs names alone",
             name);
@@ -80,65 +109,94 @@ void check(const DoArgs& a, const OperatorDef& def, const Workspace&) {
   check_scope(def);
   check_bindings(a, def);
   check_reads(a);
+  check_writes(a, def);
   check_inner_net("net", a.net);
 }
 
-Scope& scope_of(const BlobCall& c) {
+std::shared_ptr<ScopeState> scope_of(const BlobCall& c) {
   Blob* const blob = c.in.back();
   if (!blob || !blob->holds<Scope>())
     fail("\"{}\" must hold a scope, which CreateScope makes, but holds {}", c.def.input(c.def.input_size() - 1),
          blob ? blob->type_str() : "nothing");
-  return blob->get<Scope>();
-}
-
-void empty(Scope& scope) {
-  for (const std::string& name : scope.blobs->names())
-    if (!scope.shown.contains(name)) scope.blobs->at(name).clear();
+  return blob->get<Scope>().state;
 }
 
 // Throws Error if a name stands for a blob outside here and for one of the scope's own in another Do: nets that are
 // bound to either would see what belongs to the other.
-void check_shared_names(const DoArgs& a, const Scope& scope) {
+void check_shared_names(const DoArgs& a, const ScopeState& scope) {
   constexpr const char* kFix = "give each its own scope";
   for (const std::string& name : a.inner_blobs)
-    if (scope.blobs->find(name) && !scope.shown.contains(name))
+    if (scope.blobs.find(name))
       throw Error(fmt::format("\"{}\" is bound here, but another Do has it as a name of its own in the scope", name),
                   kFix);
-  const auto check_own = [&](const std::string& name) {
-    if (scope.shown.contains(name) && std::ranges::count(a.inner_blobs, name) == 0)
-      throw Error(fmt::format("\"{}\" is not bound here, but another Do binds it in the scope", name), kFix);
-  };
-  NetDef net = a.net.net;
-  for_each_net(net, [&](const NetDef& inner) {
-    for (const OperatorDef& op : inner.op()) {
-      std::ranges::for_each(op.input(), check_own);
-      std::ranges::for_each(op.output(), check_own);
-    }
+  for_each_op(a.net.net, [&](const OperatorDef& op) {
+    for (const auto* names : {&op.input(), &op.output()})
+      for (const std::string& name : *names)
+        if (scope.bound.contains(name) && !is_bound(a, name))
+          throw Error(fmt::format("\"{}\" is not bound here, but another Do binds it in the scope", name), kFix);
   });
 }
 
-// Lets the scope show the blobs outside under their inner names.
-void show_outside(const DoArgs& a, const BlobCall& c, Scope& scope) {
-  scope.blobs->root_folder = c.workspace.root_folder;
-  scope.blobs->confine(c.workspace.file_root());
-  for (size_t i = 0; i < a.inner_blobs.size(); ++i) {
-    const Outside at = outside(c.def, a.outer_blobs_idx[i]);
-    Blob* const blob = at.output ? c.out[static_cast<size_t>(at.index)] : c.in[static_cast<size_t>(at.index)];
-    require(blob != nullptr, "\"{}\" is bound to an input or output without a name", a.inner_blobs[i]);
-    scope.blobs->show(a.inner_blobs[i], *blob);
-    scope.shown.insert(a.inner_blobs[i]);
+// The scope for one run of a net, with the blobs outside under their inner names: these may not live as long as it.
+class Inside {
+ public:
+  Inside(const DoArgs& a, const BlobCall& c) : args_(a), scope_(scope_of(c)) {
+    require(!scope_->in_use.test_and_set(), "another Do runs in the scope \"{}\"", c.def.input(c.def.input_size() - 1));
+    try {
+      check_shared_names(a, *scope_);
+      if (a.reuse_workspace && scope_->emptied)
+        for (const std::string& name : scope_->blobs.names()) scope_->blobs.at(name).clear();
+      scope_->emptied = false;
+      show_outside(c);
+    } catch (...) {
+      leave();
+      throw;
+    }
   }
+  ~Inside() { leave(); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+  // Shares the scope.
+  std::shared_ptr<Workspace> blobs() const { return {scope_, &scope_->blobs}; }
+
+ private:
+  void show_outside(const BlobCall& c) {
+    scope_->blobs.root_folder = c.workspace.root_folder;
+    scope_->blobs.confine(c.workspace.file_root());
+    for (size_t i = 0; i < args_.inner_blobs.size(); ++i) {
+      const std::string& name = args_.inner_blobs[i];
+      const Outside at = outside(c.def, args_.outer_blobs_idx[i]);
+      Blob* const blob = at.output ? c.out[static_cast<size_t>(at.index)] : c.in[static_cast<size_t>(at.index)];
+      require(blob != nullptr, "\"{}\" is bound to an input or output without a name", name);
+      scope_->blobs.show(name, *blob);
+      scope_->bound.insert(name);
+      shown_.push_back(name);
+    }
+  }
+  void leave() {
+    for (const std::string& name : shown_) scope_->blobs.remove(name);
+    scope_->in_use.clear();
+  }
+
+  const DoArgs& args_;
+  std::shared_ptr<ScopeState> scope_;
+  std::vector<std::string> shown_;
+};
+
+// Names inside are the net's own, so that those outside tell the draws of two nets apart.
+uint64_t seed_of(const BlobCall& c) {
+  return random_key(c.run.seed, c.net.name(), fmt::format("{}", fmt::join(c.def.output(), "/")), c.run.iteration,
+                    c.run.timestep);
 }
 
 void run(const DoArgs& a, BlobCall& c) {
   check(a, c.def, c.workspace);
   forget_released_outputs(c);
-  Scope& scope = scope_of(c);
-  check_shared_names(a, scope);
-  if (a.reuse_workspace && scope.emptied) empty(scope);
-  scope.emptied = false;
-  show_outside(a, c, scope);
-  a.runs.run("net", a.net, c, c.run, c.run.iteration, scope.blobs);
+  const Inside inside(a, c);
+  RunContext context = c.run;
+  context.seed = seed_of(c);
+  a.runs.run("net", a.net, c, context, c.run.iteration, inside.blobs());
 }
 
 constexpr const char* kExample = R"(

@@ -141,8 +141,9 @@ struct CosineArgs {
 // `prefix`: of the arguments' names.
 void plan_cosine_cycles(const CosineArgs& args, const std::string& prefix, RatePlan& plan) {
   require(args.period > 0, "argument \"{}period\" must be greater than 0, but is {}", prefix, args.period);
-  require(args.stretch >= 1, "argument \"{}t_mult\" must be at least 1, but is {}: cycles that become shorter end",
-          prefix, args.stretch);
+  require(args.stretch >= 1 && std::isfinite(args.stretch),
+          "argument \"{}t_mult\" must be finite and at least 1, as cycles that become shorter end, but is {}", prefix,
+          args.stretch);
   plan.half = args.period;
   plan.peak = static_cast<double>(args.most);
   plan.valley = static_cast<double>(args.least);
@@ -228,7 +229,8 @@ std::vector<SubPolicy> sub_policies(const RateArgs& args, size_t count) {
     const std::string_view rest = std::string_view(arg.name()).substr(std::strlen("sub_policy_"));
     size_t index = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), index);
-    const bool fits = error == std::errc() && end != rest.data() + rest.size() && *end == '_';
+    const bool is_plain = rest.starts_with('0') ? end == rest.data() + 1 : error == std::errc();
+    const bool fits = error == std::errc() && is_plain && end != rest.data() + rest.size() && *end == '_';
     require(fits, "\"{}\" is no argument of a policy: these are named sub_policy_0_policy, sub_policy_1_gamma ...",
             arg.name());
     require(index < count, "\"{}\" is of policy {}, but sub_policy_num_iters has {} values", arg.name(), index, count);
@@ -249,7 +251,8 @@ RateArgs parsed_policy(OperatorDef def, const RateArgs& args, size_t index) {
     const auto parsed = parse_args(op_spec("LearningRate"), def, &unknown);
     if (!unknown.empty()) throw Error(unknown.front());
     const RateArgs& own = *static_cast<const RateArgs*>(parsed.get());
-    require(own.policy != kComposite, "a composite cannot be part of another");
+    const bool is_plain = own.policy != kComposite && own.sub_policies.empty() && own.sub_policy_num_iters.empty();
+    require(is_plain, "a composite cannot be part of another");
     return own;
   } catch (Error& e) {
     e.add("in", fmt::format("policy {} of composite, whose arguments begin with \"sub_policy_{}_\"", index, index));

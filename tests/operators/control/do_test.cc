@@ -1,6 +1,7 @@
 // Do and CreateScope: a net with names of its own.
 #include <filesystem>
 
+#include "operators/control/scope.h"
 #include "stepnet/file_place.h"
 #include "stepnet/text.h"
 #include "tests/operators/db_test.h"
@@ -113,6 +114,46 @@ TEST_F(Do, TwoOnOneScope) {
   EXPECT_NE(error(owns).find("\"a\" is not bound here, but another Do binds it in the scope"), std::string::npos);
 }
 
+// What a Do has bound may be gone when the next runs.
+TEST_F(Do, LeavesNothingOfOthersInTheScope) {
+  run_net_once(net_of(kScope + do_text(kTwoSteps, kNames, kPlaces)), w_, run_);
+  EXPECT_EQ(w_.at("scope").get<Scope>().state->blobs.names(), (std::vector<std::string>{"X"}));
+  const std::string fails = do_text("op { type: 'FC' input: 'a' input: 'a' input: 'a' output: 'b' }", kNames, kPlaces);
+  EXPECT_NE(error(fails), "");
+  EXPECT_EQ(w_.at("scope").get<Scope>().state->blobs.names(), (std::vector<std::string>{"X"}));
+  run_net_once(net_of(do_text(kTwoSteps, kNames, kPlaces)), w_, run_);
+  EXPECT_EQ(floats("Y"), (Floats{-1, -4, -9}));
+}
+
+TEST_F(Do, OneAtATimeInAScope) {
+  const std::string inner = R"(op { type: 'Do' input: 'a' input: 's' output: 'b' output: 's'
+    arg { name: 'inner_blobs' strings: 'a' strings: 'b' } arg { name: 'outer_blobs_idx' ints: 0 ints: 1 }
+    arg { name: 'net' n { op { type: 'Abs' input: 'a' output: 'b' } } } })";
+  const std::string outer = R"(op { type: 'Do' input: 'X' input: 'scope' input: 'scope' output: 'Y' output: 'scope'
+    output: 'scope' arg { name: 'inner_blobs' strings: 'a' strings: 's' strings: 'b' }
+    arg { name: 'outer_blobs_idx' ints: 0 ints: 1 ints: 2 } arg { name: 'net' n { )" +
+                            inner + " } } }";
+  EXPECT_NE(error(kScope + outer), "");
+}
+
+TEST_F(Do, DrawsAreItsOwn) {
+  const std::string fill = "op { type: 'UniformFill' output: 'b' arg { name: 'shape' ints: 3 } }";
+  const auto draws = [&](const std::string& scope, const std::string& y) {
+    return "op { type: 'CreateScope' output: '" + scope + "' } op { type: 'Do' input: '" + scope + "' output: '" + y +
+           "' output: '" + scope +
+           "' arg { name: 'inner_blobs' strings: 'b' } arg { name: 'outer_blobs_idx' ints: 0 } "
+           "arg { name: 'net' n { " +
+           fill + " } } }";
+  };
+  Net net(net_of("name: 'net' " + fill + draws("s", "Y") + draws("t", "Z")), w_);
+  net.run(run_);
+  const Floats b = floats("b"), y = floats("Y"), z = floats("Z");
+  EXPECT_NE(y, z);
+  EXPECT_NE(b, y);
+  net.run(run_);
+  EXPECT_NE(floats("Y"), y);
+}
+
 TEST_F(Do, OutlivesItsScope) {
   w_.tensor("Y");
   Net create(net_of(kScope), w_), net(net_of(do_text(kTwoSteps, kNames, kPlaces)), w_);
@@ -144,6 +185,10 @@ TEST_F(Do, RefusesWrongBindings) {
           "the last input and the last output must be the same scope");
   refused("op { type: 'Do' input: 'X' output: 'X' arg { name: 'net' n { } } }",
           "\"X\" must hold a scope, which CreateScope makes, but holds float[3]");
+  refused(
+      "op { type: 'Do' input: 'X' input: 'scope' output: 'scope' arg { name: 'inner_blobs' strings: 'a' } "
+      "arg { name: 'outer_blobs_idx' ints: 0 } arg { name: 'net' n { op { type: 'Sqr' input: 'a' output: 'a' } } } }",
+      "the net writes \"a\", which is bound to an input that is no output");
   refused("op { type: 'Do' input: 'scope' output: 'scope' }", "argument \"net\" (net) is missing");
 }
 

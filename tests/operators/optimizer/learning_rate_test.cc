@@ -143,13 +143,17 @@ TEST(LearningRate, RefusesWrongParts) {
   expect({one, make_arg("sub_policy_0_policy", "exp")}, "policy \"exp\" needs the argument \"gamma\"");
   expect({one, fixed, make_arg("sub_policy_1_policy", "fixed")}, "is of policy 1, but sub_policy_num_iters has 1");
   expect({one, fixed, make_arg("sub_policy_x", 1)}, "\"sub_policy_x\" is no argument of a policy");
+  expect({one, fixed, make_arg("sub_policy_00_lr_scale", 1.0F)},
+         "\"sub_policy_00_lr_scale\" is no argument of a policy");
+  expect({one, fixed, make_arg("sub_policy_0_sub_policy_0_policy", "exp")}, "a composite cannot be part of another");
   expect({one, fixed, make_arg("sub_policy_0_gama", 1.0F)}, "LearningRate has no argument \"gama\"");
   expect({make_arg("sub_policy_num_iters", std::vector<int>{0}), fixed}, "must be greater than 0");
   expect({make_arg("sub_policy_num_iters", std::vector<int>(17, 1)), fixed}, "composite takes at most 16");
   EXPECT_NE(error_of([&] { rate("fixed", {fixed}, 0); }).find("only policy \"composite\" has \"sub_policy_0_policy\""),
             std::string::npos);
-  EXPECT_NE(error_of([&] { rate("cosine", {make_arg("t_mult", 0.5F)}, 0); }).find("\"t_mult\" must be at least 1"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { rate("cosine", {make_arg("t_mult", 0.5F)}, 0); }).find("\"t_mult\" must be finite and at least 1"),
+      std::string::npos);
   EXPECT_NE(error_of([&] { rate("cosine", {make_arg("period", 0)}, 0); }).find("\"period\" must be greater than 0"),
             std::string::npos);
 }
