@@ -14,4 +14,11 @@ void total(const Call& call, size_t count, T first, Value value, Op op, Store st
   reduce(call, {1, static_cast<int64_t>(count), 1}, first, element, op, whole);
 }
 
+// store(sum of the squares, in double).
+template <class T, class Store>
+void total_squares(const Call& call, In<T> x, Store store) {
+  const auto square = [=] __device__(size_t i) { return static_cast<double>(x[i]) * static_cast<double>(x[i]); };
+  total(call, x.size, 0.0, square, std::plus<double>(), store);
+}
+
 }  // namespace stepnet::gpu

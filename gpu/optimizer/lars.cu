@@ -9,9 +9,7 @@ namespace {
 
 template <class T>
 void add_squares(const Call& call, gpu::In<T> x, double* sum) {
-  gpu::total(
-      call, x.size, 0.0, [=] __device__(size_t i) { return static_cast<double>(x[i]) * static_cast<double>(x[i]); },
-      std::plus<double>(), [=] __device__(double all) { *sum = all; });
+  gpu::total_squares(call, x, [=] __device__(double all) { *sum = all; });
 }
 
 template <class T>

@@ -10,11 +10,8 @@ namespace {
 
 template <class T>
 void add_squares(const Call& call, gpu::In<T> grad, const T* before, T* sum) {
-  gpu::total(
-      call, grad.size, 0.0,
-      [=] __device__(size_t i) { return static_cast<double>(grad[i]) * static_cast<double>(grad[i]); },
-      std::plus<double>(),
-      [=] __device__(double squares) { *sum = static_cast<T>(static_cast<double>(*before) + squares); });
+  gpu::total_squares(call, grad,
+                     [=] __device__(double squares) { *sum = static_cast<T>(static_cast<double>(*before) + squares); });
 }
 
 template <class T>

@@ -11,14 +11,10 @@ namespace {
 // b = b + the sum of the gradient's squares / (b + epsilon).
 template <class T>
 void grow(const Call& call, gpu::In<T> grad, const T* b, double epsilon, T* new_b) {
-  gpu::total(
-      call, grad.size, 0.0,
-      [=] __device__(size_t i) { return static_cast<double>(grad[i]) * static_cast<double>(grad[i]); },
-      std::plus<double>(),
-      [=] __device__(double squares) {
-        const double base = static_cast<double>(*b);
-        *new_b = static_cast<T>(base + squares / (base + epsilon));
-      });
+  gpu::total_squares(call, grad, [=] __device__(double squares) {
+    const double base = static_cast<double>(*b);
+    *new_b = static_cast<T>(base + squares / (base + epsilon));
+  });
 }
 
 template <class T>

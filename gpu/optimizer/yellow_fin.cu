@@ -29,20 +29,13 @@ void yellow_fin(const YellowFinArgs& args, gpu::In<T> param, gpu::In<T> moment, 
   });
   const gpu::Temporary<double> sum(call, 1);
   double* const squares = sum.data;
-  gpu::total(
-      call, grad.size, 0.0,
-      [=] __device__(size_t i) { return static_cast<double>(grad[i]) * static_cast<double>(grad[i]); },
-      std::plus<double>(), [=] __device__(double all) { *squares = all; });
+  gpu::total_squares(call, grad, [=] __device__(double all) { *squares = all; });
   const YellowFinState<T> state{lr.data,     mu.data,     window.data,     means.data,
                                 new_lr.data, new_mu.data, new_window.data, new_means.data};
-  gpu::total(
-      call, grad.size, 0.0,
-      [=] __device__(size_t i) { return static_cast<double>(new_g[i]) * static_cast<double>(new_g[i]); },
-      std::plus<double>(),
-      [=] __device__(double all) {
-        const YellowFin<T> step(args, step_number(counter, bounds));
-        step.tune(state, *squares, step.correction * step.correction * all);
-      });
+  gpu::total_squares(call, gpu::In<T>{{new_g.data, new_g.size}}, [=] __device__(double all) {
+    const YellowFin<T> step(args, step_number(counter, bounds));
+    step.tune(state, *squares, step.correction * step.correction * all);
+  });
 }
 
 REGISTER(yellow_fin_cuda) { return cuda<YellowFinArgs>("YellowFin", yellow_fin<float>, yellow_fin<double>); }

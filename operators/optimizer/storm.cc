@@ -9,6 +9,7 @@
 
 #include "operators/optimizer/storm.h"
 
+#include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 
 namespace stepnet::cpu_storm {
@@ -28,16 +29,9 @@ void check_inputs(ShapeCall& call, bool sparse) {
 double flops(const ShapeCall& call) { return call.known(3) ? 7 * static_cast<double>(call.shape(3).size()) + 6 : 0; }
 
 template <class T>
-double squares(In<T> grad) {
-  double sum = 0;
-  for (const T g : grad) sum += static_cast<double>(g) * static_cast<double>(g);
-  return sum;
-}
-
-template <class T>
 void storm(const StormArgs& args, In<T> param, In<T> moment, In<T> before, In<T> grad, const Tensor& lr,
            Out<T> new_param, Out<T> new_moment, Out<T> sum) {
-  const double all = static_cast<double>(before[0]) + squares(grad);
+  const double all = static_cast<double>(before[0]) + vec_sum_squares(grad);
   sum[0] = static_cast<T>(all);
   const StormStep<T> step(args, lr.item<double>(), all);
   parallel_for(static_cast<int64_t>(param.size()), 1, [&](int64_t begin, int64_t end) {
@@ -52,7 +46,7 @@ void sparse_storm(const StormArgs& args, Out<T> param, Out<T> moment, Out<T> sum
   const Shape& table = call.in(0).shape();
   const int64_t row = table.size_between(1, table.rank());
   check_indices(call.in(4), table[0]);  // before the sum changes
-  const double all = static_cast<double>(sum[0]) + squares(grad);
+  const double all = static_cast<double>(sum[0]) + vec_sum_squares(grad);
   sum[0] = static_cast<T>(all);
   const StormStep<T> step(args, call.in(5).item<double>(), all);
   for_each_row(call.in(4), table[0], 2 + static_cast<double>(row), [&](int64_t k, int64_t at) {

@@ -8,6 +8,7 @@
 
 #include "operators/optimizer/wngrad.h"
 
+#include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 #include "operators/optimizer/optimizer.h"
 
@@ -31,13 +32,6 @@ void sparse_shape(const WngradArgs&, ShapeCall& call) {
 }
 
 template <class T>
-double squares(In<T> grad) {
-  double sum = 0;
-  for (const T g : grad) sum += static_cast<double>(g) * static_cast<double>(g);
-  return sum;
-}
-
-template <class T>
 void wngrad(const WngradArgs& args, In<T> param, In<T> b, In<T> grad, const Tensor& lr, Out<T> new_param, Out<T> new_b,
             Out<T> effective, Out<T> update) {
   const double base = static_cast<double>(b[0]), root = base + static_cast<double>(args.epsilon);
@@ -49,7 +43,7 @@ void wngrad(const WngradArgs& args, In<T> param, In<T> b, In<T> grad, const Tens
       if (!update.empty()) update[i] = step;
     }
   });
-  new_b[0] = static_cast<T>(base + squares(grad) / root);
+  new_b[0] = static_cast<T>(base + vec_sum_squares(grad) / root);
   if (!effective.empty()) effective[0] = rate;
 }
 
@@ -64,7 +58,7 @@ void sparse_wngrad(const WngradArgs& args, Out<T> param, Out<T> b, Call& call) {
   for_each_row(call.in(2), table[0], 2 + 0.5 * static_cast<double>(row), [&](int64_t k, int64_t at) {
     for (int64_t i = 0; i < row; ++i) param[at * row + i] += rate * grad[k * row + i];
   });
-  if (!grad.empty()) b[0] = static_cast<T>(base + squares(grad) / base);  // b may be 0
+  if (!grad.empty()) b[0] = static_cast<T>(base + vec_sum_squares(grad) / base);  // b may be 0
 }
 
 void declare(OpBuilder<WngradArgs>& spec) {
