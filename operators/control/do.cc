@@ -129,10 +129,13 @@ void check_shared_names(const DoArgs& a, const ScopeState& scope) {
     if (scope.blobs.find(name))
       throw Error(fmt::format("\"{}\" is bound here, but another Do has it as a name of its own in the scope", name),
                   kFix);
+  std::set<std::string> others = scope.bound;
+  for (const std::string& name : a.inner_blobs) others.erase(name);
+  if (others.empty()) return;
   for_each_op(a.net.net, [&](const OperatorDef& op) {
     for (const auto* names : {&op.input(), &op.output()})
       for (const std::string& name : *names)
-        if (scope.bound.contains(name) && !is_bound(a, name))
+        if (others.contains(name))
           throw Error(fmt::format("\"{}\" is not bound here, but another Do binds it in the scope", name), kFix);
   });
 }
@@ -191,7 +194,6 @@ uint64_t seed_of(const BlobCall& c) {
 }
 
 void run(const DoArgs& a, BlobCall& c) {
-  check(a, c.def, c.workspace);
   forget_released_outputs(c);
   const Inside inside(a, c);
   RunContext context = c.run;
