@@ -151,11 +151,9 @@ namespace {
 std::string apparent_type(const std::string& value) {
   int64_t integer = 0;
   double number = 0;
-  const auto is_whole = [&](auto& out) {
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out);
-    return error == std::errc() && end == value.data() + value.size();
-  };
-  return is_whole(integer) ? "int" : is_whole(number) ? "float" : "string";
+  return read_number(std::string_view(value), integer)  ? "int"
+         : read_number(std::string_view(value), number) ? "float"
+                                                        : "string";
 }
 
 }  // namespace

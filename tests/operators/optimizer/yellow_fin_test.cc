@@ -18,19 +18,13 @@ OperatorDef operator_of(std::vector<Argument> args, const std::string& suffix = 
 }
 
 template <class T>
-Tensor zeros(const Shape& shape) {
-  const std::vector<T> values(static_cast<size_t>(shape.size()));
-  return Tensor::of<T>(shape, std::span(values));
-}
-
-template <class T>
 void feed_start(Workspace& w, const Shape& shape, const Tensor& param) {
   w.tensor("p") = param.clone();
-  for (const char* name : {"m", "g1", "g2"}) w.tensor(name) = zeros<T>(shape);
+  for (const char* name : {"m", "g1", "g2"}) w.tensor(name) = Tensor::zeros(dtype_of<T>(), shape);
   w.tensor("lr") = Tensor::of<T>({1}, {T(0.1F)});
   w.tensor("mu") = Tensor::of<T>({1}, {T(0.2F)});
-  w.tensor("w") = zeros<T>({4});
-  w.tensor("mem") = zeros<T>({5});
+  w.tensor("w") = Tensor::zeros(dtype_of<T>(), {4});
+  w.tensor("mem") = Tensor::zeros(dtype_of<T>(), {5});
 }
 
 void expect_after_seven(const std::vector<Argument>& args, const std::vector<float>& param, float lr, float mu) {
