@@ -12,7 +12,8 @@
 namespace stepnet {
 namespace {
 
-constexpr double kSameBits = 1e-12;  // relative: other orders of the same sums
+constexpr double kSameBits = 1e-12;     // relative: other orders of the same sums
+constexpr double kForwardError = 1e-9;  // relative, between forward and reverse mode
 constexpr int kRefinements = 3;
 constexpr double kRefinement = 8;
 
@@ -252,6 +253,33 @@ GradientSubject prepared(GradientSubject subject) {
   return subject;
 }
 
+// One derivative along one direction, by forward mode.
+GradientRow forward_row(MovedRuns& runs, const GradientSubject& subject, const GradientCheckOptions& options,
+                        const std::string& input, const NamedTensors& gradients, GradientReport& report) {
+  const Tensor v = direction_of(subject, input, options.seed);
+  const double derivative = run_tangents(subject, runs.weights(), options.seed, input);
+  double reverse = 0, scale = 1;
+  if (const auto gradient = gradients.find(input); gradient != gradients.end())
+    for (int64_t i = 0; i < v.size(); ++i) {
+      const double term = v.data<double>()[i] * gradient->second.data<double>()[i];
+      reverse += term;
+      scale += std::fabs(term);
+    }
+  if (!(std::fabs(reverse - derivative) <= kForwardError * scale))
+    report.broken.push_back(fmt::format("along a direction of \"{}\" forward mode gives {}, and reverse mode {}", input,
+                                        derivative, reverse));
+  const Line line(runs, input, [&](std::span<double> values, double by) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] += by * v.data<double>()[i];
+  });
+  const Comparison c = compare_slopes(line, options.step, derivative, options.tolerance, scale);
+  GradientRow row{.input = input, .right = c.right, .error = c.error, .where = "forward"};
+  row.derivative = c.derivative;
+  row.differences = c.differences;
+  row.tried = 1;
+  row.kinks = c.kink ? 1 : 0;
+  return row;
+}
+
 // Leaves out what has no derivative, and names it in the report.
 void leave_out_refused(GradientSubject& gradients, GradientReport& report) {
   if (gradients.outputs.empty()) gradients.inputs.clear();
@@ -277,6 +305,27 @@ void check_order(const GradientSubject& subject, const GradientCheckOptions& opt
   if (order == options.order) return;
   if (options.where_possible) leave_out_refused(gradients, report);
   if (!gradients.outputs.empty() && !gradients.inputs.empty()) check_order(gradients, options, order + 1, report);
+}
+
+void check_forward(const GradientSubject& subject, const GradientCheckOptions& options, GradientReport& report) {
+  MovedRuns runs(subject, options.seed);
+  const GradientRun gradients = run_gradients(subject, runs.weights(), options.seed, subject.inputs);
+  std::vector<std::string> moving;
+  for (const std::string& input : subject.inputs) try {
+      report.rows.push_back(forward_row(runs, subject, options, input, gradients.gradients, report));
+      moving.push_back(input);
+    } catch (const Error& e) {
+      if (!options.where_possible) throw;
+      report.refused[input] = e.fact();
+    }
+  if (moving.empty()) return;
+  GradientSubject moved = tangents_as_subject(subject, moving, options.seed);
+  // What moves as a direction does is made by no operator.
+  std::erase_if(moved.outputs, [&](const std::string& name) { return moved.feeds.count(name) > 0; });
+  for (const OperatorDef& op : moved.net.op()) report.operators.insert(op.type());
+  GradientCheckOptions reverse = options;
+  reverse.order = options.order - 1;
+  if (reverse.order > 0 && !moved.outputs.empty()) check_order(moved, reverse, 1, report);
 }
 
 }  // namespace
@@ -309,7 +358,7 @@ GradientReport check_gradients(const GradientSubject& given, const GradientCheck
   check_subject(given);
   const GradientSubject subject = prepared(given);
   GradientReport report;
-  check_order(subject, options, 1, report);
+  options.forward ? check_forward(subject, options, report) : check_order(subject, options, 1, report);
   return report;
 }
 

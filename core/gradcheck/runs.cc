@@ -14,9 +14,11 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-void run_once(Net& net, uint64_t seed) {
+// `keep`: gradients of networks in the net leave what these kept for others in another net.
+void run_once(Net& net, uint64_t seed, bool keep = false) {
   RunContext context;
   context.seed = seed;
+  context.keep_values = keep;
   net.set_runs(0);
   net.run(context);
 }
@@ -91,14 +93,14 @@ Tensor gradient_value(const Workspace& workspace, const GradientName& name, cons
   return dense_rows(copied_to(workspace.fetch(name.indices), {}), float64_output(workspace, name.values), shape);
 }
 
-// Outputs of backward operators that are no results and that nobody reads.
-std::vector<std::string> unread(const NetDef& backward, const GradientResult& result) {
+// Tensors that backward operators write, that are no results and that nobody reads.
+std::vector<std::string> unread(const NetDef& backward, const GradientResult& result, const Workspace& workspace) {
   std::set<std::string> read;
   for (const auto& [blob, name] : result.gradients) read.insert({name.dense, name.indices, name.values});
   for (const OperatorDef& op : backward.op()) read.insert(op.input().begin(), op.input().end());
   std::vector<std::string> names;
   for (const std::string& name : written_names(backward))
-    if (!name.empty() && read.count(name) == 0) names.push_back(name);
+    if (!name.empty() && read.count(name) == 0 && workspace.find(name)->is_tensor()) names.push_back(name);
   return names;
 }
 
@@ -205,19 +207,19 @@ GradientRun run_gradients(const GradientSubject& subject, const NamedTensors& we
   };
   feed();
   Net forward(halves.forward, workspace);
-  run_once(forward, seed);
+  run_once(forward, seed, true);
   Net backward(halves.backward, workspace);
   run_once(backward, seed);
   std::set<std::string> written = written_names(d.net);
   for (const std::string& name : written)
     if (Tensor* value = float64_tensor(workspace, name)) fill_with_nan(*value);
   feed();
-  run_once(forward, seed);
+  run_once(forward, seed, true);
   std::set<std::string> values = written_names(halves.forward);
   for (const auto& feed_value : subject.feeds) values.insert(feed_value.first);
   spoil_values_not_kept(workspace, values, d.result.kept);
   run_once(backward, seed);
-  GradientRun run{{}, unread(halves.backward, d.result), {}};
+  GradientRun run{{}, unread(halves.backward, d.result, workspace), {}};
   for (const OperatorDef& op : d.net.op()) run.operators.insert(op.type());
   for (const std::string& input : inputs) {
     const auto found = d.result.gradients.find(input);
@@ -245,6 +247,53 @@ GradientSubject gradients_as_subject(const GradientSubject& subject, const Named
     if (of) of->push_back(input);
   }
   return second;
+}
+
+std::string given_tangent(const std::string& input) { return "direction/" + input; }
+
+Tensor direction_of(const GradientSubject& subject, const std::string& input, uint64_t seed) {
+  return random_weights(subject.feeds.at(input).shape(), random_key(seed, "direction", input, 0, 0));
+}
+
+GradientSubject tangents_as_subject(const GradientSubject& subject, const std::vector<std::string>& inputs,
+                                    uint64_t seed, std::vector<std::string>* of) {
+  GradientSubject moved = subject;
+  moved.outputs.clear();
+  TangentRequest request;
+  request.wanted = {subject.outputs.begin(), subject.outputs.end()};
+  moved.net.clear_external_output();
+  for (const std::string& input : inputs) {
+    request.given[input] = given_tangent(input);
+    moved.feeds[given_tangent(input)] = direction_of(subject, input, seed);
+    moved.inputs.push_back(given_tangent(input));
+  }
+  const TangentResult result = add_tangent_operators(moved.net, request);
+  for (const std::string& output : subject.outputs) {
+    const auto tangent = result.tangents.find(output);
+    if (tangent == result.tangents.end()) continue;
+    if (of) of->push_back(output);
+    moved.outputs.push_back(tangent->second);
+  }
+  return moved;
+}
+
+double run_tangents(const GradientSubject& subject, const NamedTensors& weights, uint64_t seed,
+                    const std::string& input) {
+  std::vector<std::string> of;
+  const GradientSubject moved = tangents_as_subject(subject, {input}, seed, &of);
+  Workspace workspace;
+  workspace.confine(subject.files);
+  for (const auto& [name, value] : moved.feeds) workspace.tensor(name) = copied_to(value, subject.device);
+  Net net(moved.net, workspace);
+  run_once(net, seed);
+  double sum = 0;
+  for (size_t k = 0; k < of.size(); ++k) {
+    const Tensor tangent = float64_output(workspace, moved.outputs[k]);
+    const Tensor& w = weights.at(of[k]);
+    require(tangent.shape() == w.shape(), "the tangent of {} \"{}\" is {}", w.shape(), of[k], tangent);
+    for (int64_t i = 0; i < w.size(); ++i) sum += w.data<double>()[i] * tangent.data<double>()[i];
+  }
+  return sum;
 }
 
 std::string refusal(const GradientSubject& subject, const std::string& input) {

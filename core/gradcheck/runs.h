@@ -61,6 +61,18 @@ GradientSubject gradients_as_subject(const GradientSubject& subject, const Named
 // What the gradient of an output is called there, and where else it is given.
 std::string given_gradient(const std::string& output);
 
+// The net with its tangents for random directions of the inputs as another subject: its outputs are tangents, its
+// inputs the subject's and the directions.
+GradientSubject tangents_as_subject(const GradientSubject& subject, const std::vector<std::string>& inputs,
+                                    uint64_t seed, std::vector<std::string>* of = nullptr);
+// What the direction of an input is called there.
+std::string given_tangent(const std::string& input);
+// The sum of w .* J v: the derivative of L where the input moves along its direction, by the net's tangents.
+double run_tangents(const GradientSubject& subject, const NamedTensors& weights, uint64_t seed,
+                    const std::string& input);
+// The direction v of an input.
+Tensor direction_of(const GradientSubject& subject, const std::string& input, uint64_t seed);
+
 // Why there is no gradient of L with respect to this input; "" if there is one, or if L does not depend on it.
 std::string refusal(const GradientSubject& subject, const std::string& input);
 

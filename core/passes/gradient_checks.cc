@@ -16,6 +16,19 @@ std::vector<bool> used_slots(const GradientProgram& program) {
   return used;
 }
 
+void check_shape(const BoundNet& net, const std::string& name, int value, int from) {
+  const int reshaper = net.flow.reshaper(net.flow.find(name), from);
+  if (reshaper < 0) return;
+  const BoundOp& writer = net.ops[reshaper];
+  throw Error(
+      fmt::format("the gradient reads the shape of version {} of \"{}\", but operator {} ({}) may have given it "
+                  "another",
+                  net.flow.value(value).version, name, writer.index, writer.def.type()),
+      fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), name));
+}
+
+}  // namespace
+
 void check_value(const BoundNet& net, const std::string& name, int value) {
   const int blob = net.flow.find(name);
   if (net.flow.last(blob) == value) return;
@@ -29,19 +42,6 @@ void check_value(const BoundNet& net, const std::string& name, int value) {
                   by_name ? "" : fmt::format(" by writing \"{}\", which is an alias", written[0])),
       fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), by_name ? name : written[0]));
 }
-
-void check_shape(const BoundNet& net, const std::string& name, int value, int from) {
-  const int reshaper = net.flow.reshaper(net.flow.find(name), from);
-  if (reshaper < 0) return;
-  const BoundOp& writer = net.ops[reshaper];
-  throw Error(
-      fmt::format("the gradient reads the shape of version {} of \"{}\", but operator {} ({}) may have given it "
-                  "another",
-                  net.flow.value(value).version, name, writer.index, writer.def.type()),
-      fmt::format("let {} write to another blob than \"{}\"", writer.def.type(), name));
-}
-
-}  // namespace
 
 void check_in_place(const BoundOp& op, const std::vector<bool>& wanted) {
   const OpSpec& spec = *op.spec;

@@ -22,6 +22,9 @@ void check_shared(const BoundNet& net, int op, const std::vector<bool>& wanted);
 // that nothing has given another. `kept` gets the names of the values.
 void check_versions(const BoundNet& net, int op, const GradientProgram& program, std::set<std::string>& kept);
 
+// That the blob still holds that value when the net has run.
+void check_value(const BoundNet& net, const std::string& name, int value);
+
 // Whether the program reads the shape alone of an input to whose blob something may have given another since. No error.
 bool reads_lost_shape(const BoundNet& net, int op, const GradientProgram& program);
 

@@ -73,8 +73,10 @@ std::string GradientNames::split(const std::string& base, const std::function<bo
 }
 
 std::string GradientNames::unused(const std::string& base) {
-  if (!is_foreign(base) && holders(base) == 0) return base;
-  return split(base, [&](const std::string& name) { return !is_foreign(name) && holders(name) == 0; });
+  const auto usable = [&](const std::string& name) {
+    return !is_foreign(name) && holders(name) == 0 && !(is_higher_order() && taken(name));
+  };
+  return usable(base) ? base : split(base, usable);
 }
 
 const std::string& GradientNames::bytes_of(const std::string& name) const {

@@ -27,6 +27,8 @@ class GradientNames {
   std::string gradient_of(const std::string& blob, const std::string& suffix = "_grad") const {
     return prefix_ + blob + suffix;
   }
+  // The net has gradients already. Those of theirs are written once each, so that they can be differentiated again.
+  bool is_higher_order() const { return !prefix_.empty(); }
   // `base`, or base_1, base_2, ... if the net has that name.
   std::string fresh(const std::string& base);
   std::string temporary(const std::string& blob);

@@ -28,7 +28,8 @@ GradientName GradientSums::add_up_dense(const std::string& blob, std::vector<Gra
                                         const OperatorDef& like) {
   const std::string base = names_.gradient_of(blob);
   auto own = std::find_if(list.begin(), list.end(), [&](const GradientName& c) {
-    return c.dense == base && names_.holders(base) == 1 && !names_.is_foreign(base) && !names_.shows_given(base);
+    return c.dense == base && !names_.is_higher_order() && names_.holders(base) == 1 && !names_.is_foreign(base) &&
+           !names_.shows_given(base);
   });
   if (own != list.end()) std::rotate(list.begin(), own, own + 1);
   const GradientName total{.dense = own != list.end() ? base : names_.unused(base), .indices = "", .values = ""};

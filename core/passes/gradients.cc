@@ -8,6 +8,7 @@
 #include "core/passes/gradient_checks.h"
 #include "core/passes/gradient_names.h"
 #include "core/passes/gradient_sums.h"
+#include "core/passes/network_rules.h"
 
 namespace stepnet {
 namespace {
@@ -83,6 +84,7 @@ class GradientPass {
   GradientProgram record(const ForwardOp& f, const std::vector<bool>& present);
   void differentiate(ForwardOp& f);
   void emit(ForwardOp& f, const GradientProgram& program);
+  void apply_rule(ForwardOp& f, const std::vector<bool>& present, GradientOperatorRule rule);
   Naming prepare_naming(const ForwardOp& f, const GradientProgram& program) const;
   void give_name(Naming& naming, int slot, const std::string& name);
   std::map<int, std::string> name_slots(ForwardOp& f, const GradientProgram& program);
@@ -215,10 +217,14 @@ void GradientPass::differentiate(ForwardOp& f) {
     for (const int output : f.outputs)
       if (const auto it = done_.find(output); it != done_.end() && it->second.name.is_sparse())
         densify(output, it->second, f.op.def);
-    const GradientProgram program = record(f, present);
-    check_in_place(f.op, f.wanted);
-    check_versions(bound_, f.op.index, program, result_.kept);
-    emit(f, program);
+    if (const GradientOperatorRule rule = gradient_rule(f.op.def.type())) {
+      apply_rule(f, present, rule);
+    } else {
+      const GradientProgram program = record(f, present);
+      check_in_place(f.op, f.wanted);
+      check_versions(bound_, f.op.index, program, result_.kept);
+      emit(f, program);
+    }
     result_.differentiated.push_back({f.op.index, f.wanted, present});
   } catch (Error& e) {
     add_op_context(e, f.op);
@@ -227,6 +233,37 @@ void GradientPass::differentiate(ForwardOp& f) {
   // The gradients of this operator's outputs have been read for the last time.
   for (const int output : f.outputs)
     if (const auto it = done_.find(output); it != done_.end()) names_.release(it->second.name);
+}
+
+void GradientPass::apply_rule(ForwardOp& f, const std::vector<bool>& present, GradientOperatorRule rule) {
+  const OperatorDef& def = f.op.def;
+  GradientCall call{.op = def, .gradients = {}, .wanted = f.wanted, .fresh = {}};
+  for (size_t o = 0; o < present.size(); ++o)
+    call.gradients.push_back(present[o] ? done_.at(f.outputs[o]).name.dense : "");
+  std::set<std::string> fresh;
+  call.fresh = [&](const std::string& base) {
+    std::string name = names_.fresh(base);
+    for (int n = 1; !fresh.insert(name).second; ++n) name = names_.fresh(fmt::format("{}_{}", base, n));
+    return name;
+  };
+  call.check_unchanged = [&](int first) { check_inputs_unchanged(bound_, f.op.index, first); };
+  const GradientOperators made = rule(call);
+  std::set<std::string> read;
+  for (const OperatorDef& op : made.ops) read.insert(op.input().begin(), op.input().end());
+  for (int i = 0; i < def.input_size(); ++i) {
+    if (def.input(i).empty() || read.count(def.input(i)) == 0) continue;
+    result_.kept.insert(def.input(i));
+    check_value(bound_, def.input(i), f.inputs[i]);
+  }
+  for (const OperatorDef& op : made.ops) {
+    *net_.add_op() = op;
+    net_.mutable_op(net_.op_size() - 1)->set_is_gradient_op(true);
+    for (const std::string& name : op.output())
+      if (!name.empty()) names_.take(name);
+  }
+  for (int i = 0; i < def.input_size(); ++i)
+    if (f.wanted[i] && !made.gradients[i].empty())
+      add_contribution(f.inputs[i], {.dense = made.gradients[i], .indices = "", .values = ""});
 }
 
 std::string GradientPass::slot_name(const ForwardOp& f, const GradientProgram::Slot& slot) const {
@@ -247,6 +284,7 @@ std::string GradientPass::slot_name(const ForwardOp& f, const GradientProgram::S
 // reads it, or step `s` itself reads it and does not work in place.
 bool GradientPass::may_write(const GradientProgram& program, size_t s, int slot, const std::string& name,
                              const Naming& naming) const {
+  if (names_.is_higher_order() && names_.taken(name)) return false;
   int holders = names_.holders(name);
   if (const auto it = naming.own.find(names_.bytes_of(name)); it != naming.own.end()) holders -= it->second;
   if (holders > 0 || names_.is_foreign(name)) return false;
@@ -346,6 +384,9 @@ void GradientPass::emit(ForwardOp& f, const GradientProgram& program) {
       if (aliased_input(spec, o) >= 0) alias_made_[op.output(o)] = net_.op_size() - 1;
     }
   }
+  for (const auto& [slot, name] : named)
+    if (const int like = program.slots[slot].like; like >= 0 && named.count(like) > 0)
+      result_.shapes[name] = named.at(like);
   contribute(f, program, named);
 }
 

@@ -46,7 +46,7 @@ REGISTER(fc_gradient) {
       .input("W", "FC's W; its values are read for dX only")
       .input("dY", "gradient of FC's Y");
   return declare_fc_gradients(b, "dY^T X", "dY W").derivatives({"X", "W", "dY"}, [](Formula& f) {
-    return fc_second_derivatives<FcArgs>(f, false);
+    return fc_second_derivatives(f, "FC");
   });
 }
 
@@ -81,7 +81,7 @@ REGISTER(fc_transposed_gradient) {
       .input("W", "FCTransposed's W; its values are read for dX only")
       .input("dY", "gradient of FCTransposed's Y");
   return declare_fc_gradients(b, "X^T dY", "dY W^T").derivatives({"X", "W", "dY"}, [](Formula& f) {
-    return fc_second_derivatives<FcTransposedArgs>(f, true);
+    return fc_second_derivatives(f, "FCTransposed");
   });
 }
 
@@ -102,32 +102,6 @@ void declare(OpBuilder<FcColumnsArgs>& b) {
   b.arg("before", &FcColumnsArgs::before, int64_t{0},
         "how many of the parts have the columns before X's; the others follow X's", at_least(0));
   b.arg("from_end", &FcColumnsArgs::from_end, false, "columns are counted from W's last one, not from its first");
-}
-
-// The gradient is linear in dY and in each of X and W, so its derivatives are FCColumns and its gradient again.
-std::vector<Gradient> columns_second_derivatives(Formula& f) {
-  const Value dw = f.dy("dW"), db = f.dy("db"), dx = f.dy("dX");
-  const auto with_parts = [&f](std::vector<Value> inputs) {
-    for (int i = kFcParts; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
-    return inputs;
-  };
-  const auto product = [&](Value x, Value w) {
-    return f.op("FCColumns", with_parts({x, w, Value()}), f.forward_args());
-  };
-  const auto gradient = [&](Value x, Value w, const std::vector<bool>& wanted) {
-    return f.ops("FCColumnsGradient", with_parts({x, w, f.x("dY")}), f.forward_args(), wanted);
-  };
-  Gradient x, w, dy;
-  if (f.wants("X") && dw.defined()) x = gradient(f.x("X"), dw, {false, false, true})[2];
-  if (f.wants("W") && dx.defined()) w = gradient(dx, f.x("W"), {true, false, false})[0];
-  if (f.wants("dY")) {
-    std::vector<Value> terms;
-    if (dx.defined()) terms.push_back(product(dx, f.x("W")));
-    if (dw.defined()) terms.push_back(product(f.x("X"), dw));
-    if (db.defined()) terms.push_back(f.op("SumReduceLikeGradient", {f.x("dY"), db}));
-    dy = terms.size() == 1 ? terms[0] : f.op("Sum", terms);
-  }
-  return {x, w, dy};
 }
 
 REGISTER(fc_columns) {
@@ -165,7 +139,7 @@ REGISTER(fc_columns_gradient) {
       .shape_only()
       .variadic();
   return declare_fc_gradients(b, "dY^T X in the columns of X, else zero", "dY W[:, first : first + k]")
-      .derivatives({"X", "W", "dY"}, columns_second_derivatives)
+      .derivatives({"X", "W", "dY"}, [](Formula& f) { return fc_second_derivatives(f, "FCColumns"); })
       .variadic_derivative("parts", [](Formula&, int) { return Gradient::none(); });
 }
 

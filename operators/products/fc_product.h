@@ -100,27 +100,26 @@ inline std::vector<Gradient> fc_derivatives(Formula& f, std::string gradient) {
   return {d[2], d[0], d[1]};
 }
 
-// The gradients of FC and FCTransposed are linear in dY and in each of X and W, so their derivatives are products of
-// the same kind. The last axis of dY is its columns, whatever `axis` is.
-template <class Args>
-std::vector<Gradient> fc_second_derivatives(Formula& f, bool transposed) {
-  const auto& a = f.args<Args>();
+// The gradient of an FC, FCTransposed or FCColumns, `type`, is linear in dY and in each of X and W, so its derivatives
+// are such products and their gradients again.
+inline std::vector<Gradient> fc_second_derivatives(Formula& f, const std::string& type) {
   const Value dw = f.dy("dW"), db = f.dy("db"), dx = f.dy("dX");
-  auto product = [&f](Value p, Value q, Value like, int axis_p, int axis_q, bool trans_p, bool trans_q, int axis_y) {
-    return f.op("MatMul", {p, q, like},
-                {make_arg("axis_a", axis_p), make_arg("axis_b", axis_q), make_arg("trans_a", trans_p),
-                 make_arg("trans_b", trans_q), make_arg("axis_y", axis_y)});
+  const auto with_parts = [&f](std::vector<Value> inputs) {
+    for (int i = kFcParts; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
+    return inputs;
+  };
+  const auto product = [&](Value x, Value w, Value b) { return f.op(type, with_parts({x, w, b}), f.forward_args()); };
+  const auto gradient = [&](Value x, Value w, const std::vector<bool>& wanted) {
+    return f.ops(type + "Gradient", with_parts({x, w, f.x("dY")}), f.forward_args(), wanted);
   };
   Gradient x, w, dy;
-  if (f.wants("X") && dw.defined()) x = product(f.x("dY"), dw, f.x("X"), -1, a.axis_w, false, transposed, a.axis);
-  if (f.wants("W") && dx.defined())
-    w = transposed ? product(dx, f.x("dY"), f.x("W"), a.axis, -1, true, false, a.axis_w)
-                   : product(f.x("dY"), dx, f.x("W"), -1, a.axis, true, false, a.axis_w);
+  if (f.wants("X") && dw.defined()) x = gradient(f.x("X"), dw, {false, false, true})[2];
+  if (f.wants("W") && dx.defined()) w = gradient(dx, f.x("W"), {true, false, false})[0];
   if (f.wants("dY")) {
     std::vector<Value> terms;
-    if (dx.defined()) terms.push_back(product(dx, f.x("W"), f.x("dY"), a.axis, a.axis_w, false, !transposed, -1));
-    if (dw.defined()) terms.push_back(product(f.x("X"), dw, f.x("dY"), a.axis, a.axis_w, false, !transposed, -1));
-    if (db.defined()) terms.push_back(f.op("SumReduceLikeGradient", {f.x("dY"), db}));
+    if (dx.defined()) terms.push_back(product(dx, f.x("W"), {}));
+    if (dw.defined()) terms.push_back(product(f.x("X"), dw, db));
+    if (db.defined() && !dw.defined()) terms.push_back(f.op("SumReduceLikeGradient", {f.x("dY"), db}));
     dy = terms.size() == 1 ? terms[0] : f.op("Sum", terms);
   }
   return {x, w, dy};

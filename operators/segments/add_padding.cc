@@ -165,7 +165,9 @@ Gradient gather_gradient(Formula& f) {
   const std::vector<Value> inner = f.ops("RemovePadding", {f.op("ZerosLike", {f.x("data_in")}), f.x("lengths")},
                                          f.forward_args(), {true, f.has_x("lengths")});
   std::vector<Value> inputs = inner;
-  for (int i = 0; i < f.outputs(); ++i) inputs.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {f.y_at(i)}));
+  // All rows of padding have one shape; an output may be absent.
+  const Value like = f.has_dy_at(0) ? f.dy_at(0) : f.dy_at(1);
+  for (int i = 0; i < f.outputs(); ++i) inputs.push_back(f.has_dy_at(i) ? f.dy_at(i) : f.op("ZerosLike", {like}));
   return f.ops("AddPadding", inputs, f.forward_args(), {true})[0];
 }
 

@@ -435,6 +435,28 @@ void preflight(const RecurrentArgs& args, const OperatorDef& def, const Workspac
   parse_recurrent(args, def, def.input_size());
 }
 
+// While one lives, a backward run leaves what the network kept as it is.
+class KeepScope {
+ public:
+  KeepScope(RunContext& run, bool keep) : run_(run), before_(run.keep_values) { run.keep_values = before_ || keep; }
+  ~KeepScope() { run_.keep_values = before_; }
+  KeepScope(const KeepScope&) = delete;
+  KeepScope& operator=(const KeepScope&) = delete;
+
+ private:
+  RunContext& run_;
+  bool before_;
+};
+
+// Several gradients of one network, as those of a gradient are, read what it kept.
+bool is_read_again(const BlobCall& call) {
+  const std::string& kept = call.def.input(call.def.input_size() - 1);
+  return std::ranges::count_if(call.net.op(), [&](const OperatorDef& op) {
+           return op.type() == kRecurrentNetworkGradient && op.input_size() > 0 &&
+                  op.input(op.input_size() - 1) == kept;
+         }) > 1;
+}
+
 void run_backward(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.in.size() - 1;
   require(call.in[last] && call.in[last]->holds<RecurrentScratch>() && call.in[last]->get<RecurrentScratch>().has_run(),
@@ -452,8 +474,10 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
     for (const std::string& name : gradients_taken_in_turn(scratch.backward_spec, call.def, call.net))
       scratch.gradients_in_turn[name] = {};
     scratch.written_rows = written_rows(scratch.backward_spec);
+    scratch.is_read_again = is_read_again(call);
     scratch.backward_of = args.identity;
   }
+  const KeepScope keep(call.run, scratch.is_read_again);
   Backward b{scratch.backward_spec,
              scratch,
              call,
@@ -520,7 +544,8 @@ REGISTER(recurrent_network_gradient) {
       .preflight(preflight)
       .blobs(run)
       .runs_dry()
-      .no_gradient("second derivatives of recurrent networks are not available");
+      .no_gradient(
+          "it has no formula, but networks that compute its derivatives (recurrent/form/network_gradients.cc)");
 }
 
 }  // namespace

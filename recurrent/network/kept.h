@@ -50,6 +50,7 @@ struct RecurrentScratch : KeptState {
   std::set<std::pair<std::string, int64_t>> written_rows;
   Device device;  // the sequence's, and of all that the network makes
   bool is_fetched = false, is_settled = false;
+  bool is_read_again = false;                   // by another gradient of the network
   std::map<std::string, Tensor> forward_slabs;  // once it is settled
   Segments segments;
   // Of both programs, which take turns; between segments, too.

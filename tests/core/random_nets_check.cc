@@ -270,6 +270,62 @@ std::string check_differences(const RandomNet& r, const Differentiated& d, const
   return "";
 }
 
+// The sum of w .* J v over the targets by forward mode, where feeds move along random directions v, against that of
+// v .* gradient over these feeds.
+std::string check_tangents(const RandomNet& r, const Differentiated& d, const Stage& stage, uint64_t seed,
+                           NetCounts& counts) {
+  NetDef net = r.net;
+  TangentRequest request;
+  request.wanted = {r.targets.begin(), r.targets.end()};
+  std::map<std::string, Tensor> directions, weights;
+  ReferenceBlobs blobs, moved;
+  for (const auto& [name, value] : stage.feeds) {
+    blobs.feed(name, value);
+    moved.feed(name, value);
+    const auto gradient = d.result.gradients.find(name);
+    const bool is_sparse = gradient != d.result.gradients.end() && gradient->second.is_sparse();
+    if (std::ranges::find(r.given, name) != r.given.end()) weights[name] = value;
+    if (std::ranges::find(r.wanted, name) == r.wanted.end() || is_sparse || value.dtype() != DType::float64) continue;
+    if (is_overwritten_first(r.net, name)) continue;
+    directions[name] = normal<double>(value.shape(), seed + 7 + directions.size());
+    request.given[name] = "direction/" + name;
+    moved.feed(request.given[name], directions[name]);
+  }
+  if (directions.empty()) return "";
+  TangentResult result;
+  try {
+    result = add_tangent_operators(net, request);
+  } catch (const Error& e) {
+    return is_refusal(e.what()) ? "" : fmt::format("the tangent pass says: {}", e.what());
+  }
+  try {
+    blobs.run(d.net, 0);
+    moved.run(net, 0);
+  } catch (const Error& e) {
+    return needs_equal_shapes(e.what()) ? "" : fmt::format("the net with tangents fails: {}", e.what());
+  }
+  double expected = 0, found = 0, scale = 1;
+  const auto add = [&](const Tensor& a, const Tensor* b, double& sum) {
+    for (int64_t i = 0; i < a.size(); ++i) {
+      const double term = a.data<double>()[i] * (b ? b->data<double>()[i] : 1);
+      sum += term;
+      scale += std::abs(term);
+    }
+  };
+  for (const auto& [name, direction] : directions)
+    if (const auto g = d.result.gradients.find(name); g != d.result.gradients.end()) {
+      const Tensor gradient = blobs.at(g->second.dense);
+      add(gradient, &direction, expected);
+    }
+  for (size_t t = 0; t < r.targets.size(); ++t)
+    if (const auto tangent = result.tangents.find(r.targets[t]); tangent != result.tangents.end()) {
+      const auto w = weights.find(r.given[t]);
+      add(moved.at(tangent->second), w == weights.end() ? nullptr : &w->second, found);
+    }
+  if (!std::isfinite(expected) || std::abs(found - expected) <= 1e-9 * scale) return ++counts.tangents, "";
+  return fmt::format("forward mode gives {} along a direction, and reverse mode {}", found, expected);
+}
+
 Subject differentiated_subject(const RandomNet& r, const Differentiated& d, uint64_t seed) {
   Subject s{.net = d.net, .stages = {}, .shown = {}, .keep = {}};
   std::vector<NetFeed> feeds = r.feeds;
@@ -353,6 +409,7 @@ std::string check_random_net(const RandomNet& r, uint64_t seed, NetCounts& count
   if (std::string wrong = check_gradients_run(s); !wrong.empty()) return wrong;
   if (std::string wrong = check_runs(s, "with gradients", seed, counts); !wrong.empty()) return wrong;
   if (std::string wrong = check_differences(r, d, s.stages[0], seed, counts); !wrong.empty()) return wrong;
+  if (std::string wrong = check_tangents(r, d, s.stages[0], seed, counts); !wrong.empty()) return wrong;
   return check_recomputed(s, d.result.first_gradient_op, seed, counts);
 }
 

@@ -19,6 +19,7 @@ struct NetCounts {
   int differentiated = 0;          // nets with gradients
   int refused = 0;                 // nets whose gradient pass says why there are none
   int differences = 0;             // gradients that were compared with differences
+  int tangents = 0;                // nets whose forward mode was compared with reverse mode
   int recomputed = 0;              // nets of which some part runs again
   int threw = 0;                   // runs that failed alike in the reference and in the net
 };

@@ -97,6 +97,10 @@ Finding check_trial(const StepNet& net, const Trial& trial, References& known);
 // The gradients of the unrolled net along a random direction, against differences of its outputs.
 Finding check_reference(const StepNet& net, const NetShape& shape, uint64_t data, References& known);
 
+// Second derivatives along a random direction: by gradients of gradients, by forward over reverse and by reverse over
+// forward mode, against those of the unrolled net.
+Finding check_second_order(const StepNet& net, const NetShape& shape, uint64_t data);
+
 // True if the unrolled net's results move by more than a hundredth of `tol` where its data move by rounding.
 bool is_ill_conditioned(const StepNet& net, const NetShape& shape, uint64_t data, double tol);
 

@@ -340,4 +340,37 @@ Finding check_trial(const StepNet& net, const Trial& trial, References& known) {
   }
 }
 
+Finding check_second_order(const StepNet& net, const NetShape& shape, uint64_t data) {
+  constexpr double kTolerance = 1e-8;
+  const Feeds feeds = feeds_of(net, shape, data), outside = outside_of(net, shape, data);
+  const Feeds directions = directions_of(feeds, data + 3);
+  CellResults expected;
+  try {
+    expected = run_unrolled_hessian(net.cell, feeds, outside, directions);
+  } catch (const Error&) {
+    return {};
+  }
+  const auto check = [&](const char* way, const auto& run) -> Finding {
+    try {
+      NetDef def = net_of(net, {}, feeds);
+      expand_recurrent(def);
+      const CellResults made = run(def);
+      for (const auto& [name, value] : expected.gradients)
+        if (const std::string wrong = compare(made.gradients.at(name), value, kTolerance); !wrong.empty())
+          return {Finding::Kind::wrong, fmt::format("second order, {}, {}: {}", way, name, first_line(wrong))};
+    } catch (const Error& e) {
+      return {Finding::Kind::refused, fmt::format("second order, {}: {}", way, e.what())};
+    }
+    return {};
+  };
+  Finding finding =
+      check("reverse over reverse", [&](const NetDef& def) { return run_hessian(def, feeds, outside, directions); });
+  for (const auto& [way, mode] : {std::pair{"reverse over forward", MixedMode::reverse_over_forward},
+                                  {"forward over reverse", MixedMode::forward_over_reverse}})
+    if (finding.kind == Finding::Kind::none)
+      finding = check(way, [&](const NetDef& def) { return run_mixed_hessian(def, feeds, outside, directions, mode); });
+  if (finding.kind == Finding::Kind::wrong && is_ill_conditioned(net, shape, data, kTolerance)) return {};
+  return finding;
+}
+
 }  // namespace stepnet::testing

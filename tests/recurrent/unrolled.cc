@@ -114,6 +114,36 @@ class Unrolled {
   }
 
   CellResults run() {
+    return run_by([&](const Feeds& flat_outside) { return run_with_gradients(net_, flat_feeds_, flat_outside); });
+  }
+
+  CellResults run_hessian_along(const Feeds& directions) {
+    // Feeds of the flat net that no direction is given for are constants, such as masks.
+    Feeds along;
+    for (const auto& [name, value] : flat_feeds_)
+      if (is_floating_feed(value)) along.emplace_back(name, flat_direction(directions, name, value));
+    return run_by([&](const Feeds& flat_outside) { return run_hessian(net_, flat_feeds_, flat_outside, along); });
+  }
+
+ private:
+  // Rows of sequences and first states move as what they are made of.
+  Tensor flat_direction(const Feeds& directions, const std::string& name, const Tensor& value) const {
+    const auto of = [&](const std::string& feed) {
+      const auto it = std::ranges::find(directions, feed, &Feeds::value_type::first);
+      return it == directions.end() ? Tensor() : it->second;
+    };
+    if (const Tensor given = of(name); given.defined()) return given;
+    for (const CellSequence& s : cell_.sequences)
+      for (int64_t k = 0; k < steps(); ++k)
+        if (at(s.inner, k) == name) return of(s.outer).rows(time(k), 1).clone();
+    for (const CellState& s : cell_.states)
+      if (at(s.input, 0) == name && !s.initial.empty()) return first_of(of(s.initial));
+    return zeros_like(value);
+  }
+
+ public:
+  template <class Run>
+  CellResults run_by(const Run& run) {
     Feeds flat_outside;
     for (const CellState& s : cell_.states)
       for (int64_t k = 1; k <= steps(); ++k)
@@ -122,7 +152,7 @@ class Unrolled {
       for (const CellOutput& o : cell_.outputs)
         for (int64_t k = 0; o.outer == name && k < steps(); ++k)
           flat_outside.emplace_back(at(o.outer, k), g.rows(time(k), 1).clone());
-    const CellResults flat = run_with_gradients(net_, flat_feeds_, flat_outside);
+    const CellResults flat = run(flat_outside);
     CellResults results;
     for (const CellState& s : cell_.states) {
       if (!s.all.empty())
@@ -154,7 +184,10 @@ class Unrolled {
       for (const int64_t size : s.size) shape.push_back(size);
       return Tensor::zeros(dtype(), shape);
     }
-    const Tensor& initial = feed_of(feeds_, s.initial);
+    return first_of(feed_of(feeds_, s.initial));
+  }
+
+  Tensor first_of(const Tensor& initial) const {
     const Shape sample = initial.shape().from(std::min(initial.rank() - 1, 2));
     if (initial.rank() > 1) return initial.clone().reshaped(sample.prepend(batch()).prepend(1));
     Tensor state = Tensor::empty(initial.dtype(), sample.prepend(batch()).prepend(1));
@@ -355,6 +388,110 @@ CellResults run_with_gradients(const NetDef& forward, const Feeds& feeds, const 
   std::vector<CellData> data = {poison, {feeds, outside}};
   if (test_device().kind == DeviceKind::cuda) data.insert(data.end(), {poison, data[1]});  // captures, and replays
   return run_in_turn(forward, data).back();
+}
+
+namespace {
+
+// What is differentiated: the outputs with their given gradients, with respect to all floating feeds.
+GradientRequest request_of(NetDef& net, const Feeds& feeds, const Feeds& outside) {
+  GradientRequest request;
+  for (const auto& [output, g] : outside) {
+    request.targets.emplace_back(output, given(output));
+    net.add_external_input(given(output));
+  }
+  for (const auto& [name, value] : feeds)
+    if (is_floating_feed(value)) request.wanted.insert(name);
+  return request;
+}
+
+std::string direction_name(const std::string& feed) { return feed + "_direction"; }
+
+// Runs twice, the first time on NaN. `of`: by feed, the name of what is shown as its gradient.
+CellResults run_hessian_net(NetDef net, const std::map<std::string, std::string>& of, const Feeds& feeds,
+                            const Feeds& outside, const Feeds& directions) {
+  CellData data{feeds, outside};
+  for (const auto& [name, value] : directions) data.feeds.emplace_back(direction_name(name), value);
+  CellData poison = data;
+  for (Feeds* all : {&poison.feeds, &poison.outside})
+    for (auto& [name, value] : *all) value = poisoned(value);
+  Workspace workspace;
+  feed_all(workspace, data);
+  use_test_device(net);
+  Net bound(net, workspace);
+  GradientResult shown;
+  for (const auto& [feed, name] : of) shown.gradients[feed] = {.dense = name, .indices = "", .values = ""};
+  feed_all(workspace, poison);
+  run_once(bound, shown, feeds, {});
+  feed_all(workspace, data);
+  return run_once(bound, shown, feeds, {});
+}
+
+}  // namespace
+
+CellResults run_hessian(const NetDef& forward, const Feeds& feeds, const Feeds& outside, const Feeds& directions) {
+  NetDef net = forward;
+  const GradientResult first = add_gradient_operators(net, request_of(net, feeds, outside));
+  GradientRequest second;
+  for (const auto& [name, value] : directions) {
+    const auto gradient = first.gradients.find(name);
+    if (gradient == first.gradients.end() || !gradient->second.defined()) continue;
+    second.targets.emplace_back(gradient->second.dense, direction_name(name));
+    net.add_external_input(direction_name(name));
+  }
+  for (const auto& [name, value] : feeds)
+    if (is_floating_feed(value)) second.wanted.insert(name);
+  std::map<std::string, std::string> of;
+  try {
+    for (const auto& [name, gradient] : add_gradient_operators(net, second).gradients) of[name] = gradient.dense;
+  } catch (const NoDependence&) {  // gradients are constant
+  }
+  return run_hessian_net(net, of, feeds, outside, directions);
+}
+
+CellResults run_mixed_hessian(const NetDef& forward, const Feeds& feeds, const Feeds& outside, const Feeds& directions,
+                              MixedMode mode) {
+  NetDef net = forward;
+  GradientRequest request = request_of(net, feeds, outside);
+  TangentRequest tangents;
+  for (const auto& [name, value] : directions) tangents.given[name] = direction_name(name);
+  std::map<std::string, std::string> of;
+  if (mode == MixedMode::forward_over_reverse) {
+    const GradientResult first = add_gradient_operators(net, request);
+    for (const auto& [name, value] : directions)
+      if (const auto g = first.gradients.find(name); g != first.gradients.end())
+        tangents.wanted.insert(g->second.dense);
+    const TangentResult moved = add_tangent_operators(net, tangents);
+    for (const auto& [name, gradient] : first.gradients)
+      if (const auto tangent = moved.tangents.find(gradient.dense); tangent != moved.tangents.end())
+        of[name] = tangent->second;
+    return run_hessian_net(net, of, feeds, outside, directions);
+  }
+  for (const auto& [output, g] : outside) tangents.wanted.insert(output);
+  const TangentResult moved = add_tangent_operators(net, tangents);
+  request.targets.clear();
+  for (const auto& [output, g] : outside)
+    if (const auto tangent = moved.tangents.find(output); tangent != moved.tangents.end())
+      request.targets.emplace_back(tangent->second, given(output));
+  try {
+    if (!request.targets.empty())
+      for (const auto& [name, gradient] : add_gradient_operators(net, request).gradients) of[name] = gradient.dense;
+  } catch (const NoDependence&) {  // tangents are constant
+  }
+  return run_hessian_net(net, of, feeds, outside, directions);
+}
+
+Feeds directions_of(const Feeds& feeds, uint64_t seed) {
+  Feeds directions;
+  for (const auto& [name, value] : feeds)
+    if (is_floating_feed(value)) directions.emplace_back(name, normal<double>(value.shape(), seed + directions.size()));
+  return directions;
+}
+
+CellResults run_unrolled_hessian(const Cell& cell, const Feeds& feeds, const Feeds& outside, const Feeds& directions) {
+  Feeds along = directions;  // with the lengths, which say where padding is
+  for (const auto& feed : feeds)
+    if (!is_floating_feed(feed.second)) along.push_back(feed);
+  return Unrolled(cell, feeds, outside).run_hessian_along(without_padding(cell, along));
 }
 
 CellResults run_recurrent(const Cell& cell, const Feeds& feeds, const Feeds& outside) {

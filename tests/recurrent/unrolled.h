@@ -83,6 +83,17 @@ CellResults run_with_gradients(const NetDef& net, const Feeds& feeds, const Feed
 CellResults run_recurrent(const Cell& cell, const Feeds& feeds, const Feeds& outside);
 CellResults run_unrolled(const Cell& cell, const Feeds& feeds, const Feeds& outside);
 
+// The derivative of the gradients along the directions, by the gradients of their product with the directions: the
+// Hessian of the outputs' product with `outside` times the directions. Results have these as gradients.
+CellResults run_hessian(const NetDef& net, const Feeds& feeds, const Feeds& outside, const Feeds& directions);
+CellResults run_unrolled_hessian(const Cell& cell, const Feeds& feeds, const Feeds& outside, const Feeds& directions);
+// The same by forward mode, over which reverse mode goes, or which goes over reverse mode.
+enum class MixedMode { reverse_over_forward, forward_over_reverse };
+CellResults run_mixed_hessian(const NetDef& net, const Feeds& feeds, const Feeds& outside, const Feeds& directions,
+                              MixedMode mode);
+// A direction for each floating feed.
+Feeds directions_of(const Feeds& feeds, uint64_t seed);
+
 // Reproducible gradients for the outputs that the cell differentiates.
 Feeds outside_gradients(const Cell& cell, const Feeds& feeds);
 

@@ -2,6 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/io/files.h"
 #include "core/operator/nets_inside.h"
@@ -16,6 +18,7 @@ namespace {
 struct ExpandOptions {
   std::string file, output, loss;
   ReadAs as = ReadAs::automatic;
+  std::vector<std::string> tangents;
   bool gradients = false;
   bool binary = false, strict = false;
 };
@@ -33,13 +36,29 @@ void append_gradients(LoadedFile& file, const std::string& loss) {
   add_gradient_operators(file.net(), request);
 }
 
+// Of the loss alone, if one is named. Returns its tangent.
+std::string add_tangents(LoadedFile& file, const ExpandOptions& options) {
+  require(!file.is_plan(), "--tangents takes a net, but the file holds a plan");
+  TangentRequest request;
+  for (const std::string& name : options.tangents) request.given[name] = "";
+  if (!options.loss.empty()) request.wanted = {options.loss};
+  const TangentResult result = add_tangent_operators(file.net(), request);
+  const auto tangent = result.tangents.find(options.loss);
+  require(options.loss.empty() || tangent != result.tangents.end(), "\"{}\" depends on none of --tangents {}",
+          options.loss, fmt::join(options.tangents, ", "));
+  return options.loss.empty() ? "" : tangent->second;
+}
+
 void expand(const ExpandOptions& options) {
   LoadedFile file = load_expanded(options.file, options.as);
   Warnings warnings;
   check_structure(file, warnings);
   warnings.report(options.strict);
-  require(options.gradients || options.loss.empty(), "--loss is only used with --gradients");
-  if (options.gradients) append_gradients(file, options.loss);
+  require(options.gradients || !options.tangents.empty() || options.loss.empty(),
+          "--loss is only used with --gradients or --tangents");
+  std::string loss = options.loss;
+  if (!options.tangents.empty()) loss = add_tangents(file, options);
+  if (options.gradients) append_gradients(file, loss);
   for (NetDef* net : nets_of(file)) drop_extensions(*net);
   const std::string out = options.binary ? (file.is_plan() ? to_binary(file.plan()) : to_binary(file.net()))
                                          : (file.is_plan() ? to_text(file.plan()) : to_text(file.net()));
@@ -59,7 +78,14 @@ void add_expand_command(CLI::App& app) {
   command->add_option("--as", o->as, "What FILE holds: auto, net or plan")
       ->transform(CLI::CheckedTransformer(read_as_names()).description(""))
       ->type_name("KIND");
-  command->add_flag("--gradients", o->gradients, "Append the gradient operators of --loss");
+  command
+      ->add_option("--tangents", o->tangents,
+                   "Put in the operators that compute how outputs, or --loss, change where this blob moves along a "
+                   "direction, its tangent; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("BLOB");
+  command->add_flag("--gradients", o->gradients,
+                    "Append the gradient operators of --loss, or with --tangents those of its tangent");
   command->add_option("--loss", o->loss, "The blob to differentiate")->type_name("BLOB");
   command->add_option("-o,--output", o->output, "Write to this file instead of standard output")->type_name("FILE");
   command->add_flag("--binary", o->binary, "Write the binary form");

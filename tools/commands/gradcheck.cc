@@ -160,17 +160,18 @@ std::string reason_alone(const std::string& fact) {
 }
 
 // What has no derivative of a higher order, each reason once: ", not twice by A, B (why)".
-std::string refused_text(const GradientReport& report) {
+std::string refused_text(const GradientReport& report, bool is_forward) {
   std::map<std::string, std::vector<std::string>> inputs;
   for (const auto& [input, why] : report.refused) inputs[reason_alone(why)].push_back(input);
   std::string text;
-  for (const auto& [why, names] : inputs) text += fmt::format(", not twice by {} ({})", fmt::join(names, ", "), why);
+  for (const auto& [why, names] : inputs)
+    text += fmt::format(", {} by {} ({})", is_forward ? "not forward" : "not twice", fmt::join(names, ", "), why);
   return text;
 }
 
 // At least the first two.
 GradientCheckOptions higher_orders(GradientCheckOptions check) {
-  check.order = std::max(check.order, 2);
+  if (!check.forward) check.order = std::max(check.order, 2);
   check.where_possible = true;
   return check;
 }
@@ -192,7 +193,8 @@ bool check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions&
   int order = 0;
   for (const GradientRow& row : report.rows) error = std::max(error, row.error), order = std::max(order, row.order);
   print_text("{:<32} {:>7} {:>5} {:>12} {}{}\n", spec.type, number + 1, order > 0 ? std::to_string(order) : "-",
-             order > 0 ? fmt::format("{:.2e}", error) : "-", report.right() ? "right" : "WRONG", refused_text(report));
+             order > 0 ? fmt::format("{:.2e}", error) : "-", report.right() ? "right" : "WRONG",
+             refused_text(report, options.check.forward));
   print_text("{}", report.str());
   return report.right();
 }
@@ -234,7 +236,8 @@ void check_all(const GradcheckOptions& options) {
     for (size_t i = 0; i < op_spec(type).examples.size() && is_checked_on(device.kind, op_spec(type)); ++i)
       right = check_example_of(op_spec(type), i, options, device, covered) && right;
   for (const std::string& type : op_types())
-    if (options.precision == "double" && covered.count(type) == 0 && is_checked_on(device.kind, op_spec(type))) {
+    if (options.precision == "double" && !options.check.forward && covered.count(type) == 0 &&
+        is_checked_on(device.kind, op_spec(type))) {
       print_text("{:<32} has no example, and no gradient of one runs it\n", type);
       right = false;
     }
@@ -298,6 +301,9 @@ void add_gradcheck_command(CLI::App& app) {
   command->add_flag("--tf32", o->tf32, std::string(kTf32Help) + "; outputs of float then may differ by so much");
   command->add_option("--order", o->check.order, "2: gradients of gradients too; 3: and the gradients of these")
       ->check(CLI::Range(1, 3));
+  command->add_flag("--forward", o->check.forward,
+                    "Check forward mode, along random directions, against differences and reverse mode; with --order 2 "
+                    "also the gradients of what it gives");
   command->add_option("--directions", o->check.directions, "Try so many random directions instead of all elements")
       ->check(CLI::Range(0, 1'000'000));
   command->add_option("--tolerance", o->check.tolerance, "Largest relative error")->check(number_above(0));

@@ -42,6 +42,10 @@ struct GradientCheckOptions {
   int order = 1;       // 2: also the gradients of the gradients; 3: also the gradients of these
   // Of higher orders: leave out, and name in the report, what has no such derivative, which is an Error otherwise.
   bool where_possible = false;
+  // Check forward mode instead: the derivative along a random direction v of each input, against differences,
+  // (L(x + h v) - L(x - h v)) / 2h, and against reverse mode, v .* dL/dx, which it must be to rounding. Of order 2 also
+  // the gradients of these derivatives; of order 3 the gradients of these.
+  bool forward = false;
   // Of outputs of float on another device, the largest difference from the CPU's, of their largest element.
   double device_float_error = 1e-5;
   uint64_t seed = 1;  // of weights, directions and what the net draws
