@@ -158,10 +158,23 @@ class MovedNetwork {
   }
 
   std::string output_tangent(const std::string& output, const std::map<std::string, std::string>& tangents) {
-    if (const auto found = tangents.find(output); found != tangents.end()) return found->second;
+    if (const auto found = tangents.find(output); found != tangents.end()) return inside(found->second);
     const std::string zeros = fresh_inside(output + "_tangent");
     *def().mutable_step_net()->add_op() = zeros_like(output, zeros);
     return zeros;
+  }
+
+  // The tangent as a blob that the step net names: a parameter that it shows as it is may be read by no operator.
+  std::string inside(const std::string& tangent) {
+    NetDef& step = *def().mutable_step_net();
+    const bool is_linked = std::ranges::any_of(
+        given_, [&](const auto& given) { return given.second == tangent && inside_.count(given.first) > 0; });
+    if (is_linked || names_in(step).count(tangent) > 0) return tangent;
+    OperatorDef& copy = *step.add_op();
+    copy.set_type(op_with_role(Role::copy).type);
+    copy.add_input(tangent);
+    copy.add_output(fresh_inside(tangent + "_shown"));
+    return copy.output(0);
   }
 
   void set_first(const StateLink& state, StateLink& moved) {
@@ -185,7 +198,7 @@ class MovedNetwork {
       const auto tangent = tangents.find(output.inner());
       if (tangent == tangents.end() || !call_.is_needed(output.outer())) continue;
       OutputLink& moved = *def().add_output();
-      moved.set_inner(tangent->second);
+      moved.set_inner(inside(tangent->second));
       moved.set_outer(add_output(output.outer()));
     }
   }

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "core/net/dataflow.h"
 #include "recurrent/step/ir.h"
 #include "recurrent/step/passes.h"
 #include "stepnet/error.h"
@@ -170,6 +171,11 @@ class SymbolicRun {
     }
   };
 
+  static constexpr uint64_t kShape = 13;
+  static bool reads_shape(const Schedule::Op& op, size_t input) {
+    return input < op.meaning.shape_only.size() && op.meaning.shape_only[input];
+  }
+
   // All rows are read before any is written.
   void run_block(Phase phase, int stage, const Timesteps& block) {
     for (const Schedule::Op* const its : part(phase, stage)) {
@@ -178,7 +184,9 @@ class SymbolicRun {
       for (int64_t t = 0; t < block.count; ++t) {
         for (size_t i = 0; i < op.in.size(); ++i) {
           const bool one = i < op.one_timestep.size() && op.one_timestep[i];
-          block_inputs_[t].add(one ? mix(number_of(op.in[i]), 3) : read(op.in[i], block.first + t));
+          block_inputs_[t].add(reads_shape(op, i) ? kShape
+                               : one              ? mix(number_of(op.in[i]), 3)
+                                                  : read(op.in[i], block.first + t));
         }
       }
       for (int64_t t = 0; t < block.count; ++t) write_outputs(op, block_inputs_[t], block.first + t);
@@ -188,15 +196,15 @@ class SymbolicRun {
   void run_op(const Schedule::Op& op, int64_t t) {
     if (op.parts.empty()) {
       Inputs in;
-      for (const int s : op.in) in.add(read(s, t));
+      for (size_t i = 0; i < op.in.size(); ++i) in.add(reads_shape(op, i) ? kShape : read(op.in[i], t));
       return write_outputs(op, in, t);
     }
     Overlay chain;
     for (const Schedule::Op& part : op.parts) {
       Inputs in;
-      for (const int s : part.in) {
-        const auto made = chain.find(s);
-        in.add(made != chain.end() ? made->second : read(s, t));
+      for (size_t i = 0; i < part.in.size(); ++i) {
+        const auto made = chain.find(part.in[i]);
+        in.add(reads_shape(part, i) ? kShape : made != chain.end() ? made->second : read(part.in[i], t));
       }
       for (size_t o = 0; o < part.out.size(); ++o)
         if (part.out[o] >= 0) chain[part.out[o]] = output_of(part, o, in, t);
@@ -293,6 +301,8 @@ OpMeaning meaning_of(const BoundOp& op) {
   meaning.sums = op.spec->sums_inputs;
   meaning.copies = op.spec->role == Role::copy || op.spec->role == Role::alias;
   meaning.by_timestep = op.spec->random || op.spec->blob_kernel;
+  meaning.shape_only = element_reads(*op.spec, op.def);
+  meaning.shape_only.flip();
   return meaning;
 }
 

@@ -34,6 +34,8 @@ struct OpMeaning {
   bool sums = false;         // its output is the sum of its inputs
   bool copies = false;       // its output is its input
   bool by_timestep = false;  // what it makes depends on the timestep itself
+  // By input: only its shape is read, so that its value need not be there. A chain is not given what its parts read so.
+  std::vector<bool> shape_only = {};
 };
 
 OpMeaning meaning_of(const BoundOp& op);
