@@ -50,6 +50,7 @@ void collect(const GradientSubject& subject, const std::string& folder, Calls& c
     *one.add_op() = op;
     RunContext context;
     context.seed = kSeed;
+    context.keep_values = true;  // a network's second gradient runs in a net of its own
     run_net_once(one, workspace, context);
   }
 }

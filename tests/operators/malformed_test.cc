@@ -84,8 +84,10 @@ class LittleMemory {
 // Runs the operators before; false if one of them fails, since they read the changed values too.
 bool run_before(const OpCall& call, Workspace& workspace, RunContext& context) {
   if (call.before.op_size() > 0) empty_folder(call.folder);  // they write its files
+  context.keep_values = true;                                // for the operator, in a net of its own
   try {
     run_net_once(call.before, workspace, context);
+    context.keep_values = false;
     return true;
   } catch (const Error&) {
     return false;

@@ -284,9 +284,19 @@ TEST_F(RunCommandTest, ExpandPrintsGradientsOnRequest) {
   expect_command("expand " + folder_.file("full.pbtxt"), 0, text);
   expect_command("expand " + path + " --binary -o " + folder_.file("net.bin"), 0, "");
   expect_command("expand " + folder_.file("net.bin"), 0, "type: \"Tanh\"");
-  expect_command("expand " + path + " --loss loss", 2, "error: --loss is only used with --gradients\n");
+  expect_command("expand " + path + " --loss loss", 2, "error: --loss is only used with --gradients or --tangents\n");
   expect_command("expand " + path + " --gradients --loss z", 2, "\"z\"");
   expect_command("expand " + path + " -o " + folder_.file("no/full.pbtxt"), 2, "cannot be used");
+}
+
+TEST_F(RunCommandTest, ExpandPrintsTangentsOnRequest) {
+  const std::string path = net(R"(name: "n" external_input: "x" op { type: "Tanh" input: "x" output: "y" }
+             op { type: "AveragedLoss" input: "y" output: "loss" })");
+  expect_command("expand " + path + " --tangents x", 0, "output: \"loss_tangent\"");
+  expect_command("expand " + path + " --tangents x --loss y", 0, "output: \"y_tangent\"");
+  expect_command("expand " + path + " --tangents x --gradients --loss loss", 0, "input: \"loss_tangent_autogen_grad\"");
+  expect_command("expand " + path + " --tangents z", 2, "no blob \"z\"");
+  expect_command("expand " + path + " --tangents loss --loss y", 2, "depends on none of --tangents loss");
 }
 
 }  // namespace
