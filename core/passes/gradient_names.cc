@@ -27,8 +27,16 @@ GradientNames::GradientNames(const NetDef& net) {
 
 std::string GradientNames::fresh(const std::string& base) {
   std::string name = base;
-  for (int n = 1; is_foreign(name) || taken(name); ++n) name = fmt::format("{}_{}", base, n);
+  for (int n = 1; is_foreign(name) || taken(name) || is_scope(name); ++n) name = fmt::format("{}_{}", base, n);
   return name;
+}
+
+bool GradientNames::is_scope(const std::string& name) const {
+  const std::string inside = name + "/";
+  const auto foreign = forward_.lower_bound(inside);
+  const auto written = writes_.lower_bound(inside);
+  return (foreign != forward_.end() && foreign->starts_with(inside)) ||
+         (written != writes_.end() && written->first.starts_with(inside));
 }
 
 std::string GradientNames::temporary(const std::string& blob) {

@@ -29,7 +29,8 @@ class GradientNames {
   }
   // The net has gradients already. Those of theirs are written once each, so that they can be differentiated again.
   bool is_higher_order() const { return !prefix_.empty(); }
-  // `base`, or base_1, base_2, ... if the net has that name.
+  // `base`, or base_1, base_2, ... if the net has that name, or blobs whose names begin with it and a slash, as those
+  // of a network do with its own.
   std::string fresh(const std::string& base);
   std::string temporary(const std::string& blob);
   // Numbers of splits, by the name that is split.
@@ -76,6 +77,7 @@ class GradientNames {
     std::set<int> free;
   };
 
+  bool is_scope(const std::string& name) const;
   std::string split_name(const std::string& stem, int n) const;
 
   std::string prefix_;

@@ -125,8 +125,9 @@ bool GradientPass::is_asked_for(int value) const {
 
 // True if the blob's storage was overwritten under another name, and what it held or what was written needs a gradient.
 bool GradientPass::may_hold_needed(int value) const {
-  if (value < 0 || this->value(value).replaces < 0) return false;
-  return needs_.count(this->value(value).replaces) > 0 || needs_.count(this->value(value).shows) > 0;
+  for (int held = value; held >= 0 && this->value(held).replaces >= 0; held = this->value(held).replaces)
+    if (needs_.count(this->value(held).replaces) > 0 || needs_.count(this->value(held).shows) > 0) return true;
+  return false;
 }
 
 // A gradient is needed for what is wanted, and for everything on the way from there to the end.
@@ -242,8 +243,9 @@ void GradientPass::apply_rule(ForwardOp& f, const std::vector<bool>& present, Gr
     call.gradients.push_back(present[o] ? done_.at(f.outputs[o]).name.dense : "");
   std::set<std::string> fresh;
   call.fresh = [&](const std::string& base) {
-    std::string name = names_.fresh(base);
-    for (int n = 1; !fresh.insert(name).second; ++n) name = names_.fresh(fmt::format("{}_{}", base, n));
+    const std::string own = names_.gradient_of("_" + base, "");
+    std::string name = names_.fresh(own);
+    for (int n = 1; !fresh.insert(name).second; ++n) name = names_.fresh(fmt::format("{}_{}", own, n));
     return name;
   };
   call.check_unchanged = [&](int first) { check_inputs_unchanged(bound_, f.op.index, first); };
@@ -310,7 +312,9 @@ std::string GradientPass::name_output(const ForwardOp& f, const GradientProgram&
   const std::string base = names_.gradient_of(name_of(input)) + suffix;
   // Sparse parts of several readers are told apart from the first on, as the public format does.
   // Another name for the gradient of an output is none that a sum could be written over, which is to have the base.
-  const bool shared = value(input).uses.size() > 1 && (!suffix.empty() || shows_output_gradient(program, s, slot));
+  // Of higher orders the sum is no part's name, as each is written once.
+  const bool shared = value(input).uses.size() > 1 &&
+                      (names_.is_higher_order() || !suffix.empty() || shows_output_gradient(program, s, slot));
   if (!shared && may_write(program, s, slot, base, naming)) return base;
   const auto usable = [&](const std::string& name) {
     return !names_.taken(name) || may_write(program, s, slot, name, naming);

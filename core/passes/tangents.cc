@@ -223,6 +223,15 @@ LocalTangents local_tangents(const BoundOp& op, const std::vector<bool>& moved, 
   return local;
 }
 
+// Where the operator is told to have dense gradients, as in step nets, those made for it have them, too.
+void keep_dense(const OperatorDef& op, OperatorDef& made) {
+  const char* const name = "dense_gradient";
+  const Argument* const dense = find_arg(op, name);
+  const auto& args = op_spec(made.type()).args;
+  if (dense && !find_arg(made, name) && std::ranges::find(args, name, &ArgSpec::name) != args.end())
+    *made.add_arg() = *dense;
+}
+
 // True if the output is the input as it is.
 bool is_same_value(const OperatorDef& op) {
   const Role role = op_spec(op.type()).role;
@@ -252,11 +261,16 @@ class TangentPass {
   const std::string& name_of(int value) const { return bound_.flow.name(this->value(value).blob); }
   std::string fresh(const std::string& base) {
     std::string name = base;
-    for (int& n = numbers_[base]; taken_.count(name) > 0;) name = fmt::format("{}_{}", base, ++n);
+    for (int& n = numbers_[base]; taken_.count(name) > 0 || is_scope(name);) name = fmt::format("{}_{}", base, ++n);
     taken_.insert(name);
     return name;
   }
-  std::string tangent(int value) const {
+  // A network's blobs have names that begin with its own and a slash.
+  bool is_scope(const std::string& name) const {
+    const auto inside = taken_.lower_bound(name + "/");
+    return inside != taken_.end() && inside->starts_with(name + "/");
+  }
+  std::string tangent(int value) const {  // "" also for -1
     const auto found = tangents_.find(value);
     return found == tangents_.end() ? "" : found->second;
   }
@@ -269,6 +283,7 @@ class TangentPass {
   void find_needed();
   void check_shared(int op) const;
   void add_operator(int op);
+  int held_before(int op, const std::string& blob) const;
   void apply_rule(int op, TangentRule rule);
   Place place(int op, const LocalTangents& local);
   std::string copy_before(const OperatorDef& def, const std::string& name);
@@ -291,17 +306,24 @@ void TangentPass::take_names() {
   taken_.insert(net_.external_input().begin(), net_.external_input().end());
   taken_.insert(net_.external_output().begin(), net_.external_output().end());
   for (const OperatorDef& op : net_.op()) {
+    taken_.insert(op.name());
     taken_.insert(op.input().begin(), op.input().end());
     taken_.insert(op.output().begin(), op.output().end());
   }
 }
 
 void TangentPass::take_given() {
+  std::set<std::string> names;
   for (const auto& [blob, given] : request_.given) {
     const std::string name = given.empty() ? fresh(blob + "_tangent") : given;
     const int number = bound_.flow.find(blob);
     require(number >= 0, "there is no blob \"{}\" in net \"{}\" whose tangent could be given.{}", blob, net_.name(),
             suggest(blob, bound_.flow.names()));
+    const int written = bound_.flow.find(name);
+    if (written >= 0 && bound_.flow.last_writer(written) >= 0)
+      throw Error(fmt::format("the tangent of \"{}\" is to be given as \"{}\", which the net writes", blob, name),
+                  "give it another name");
+    require(names.insert(name).second, "\"{}\" is given as the tangent of two blobs", name);
     given_[bound_.flow.meant(number)] = name;
     set_tangent(bound_.flow.meant(number), name);
     if (net_.external_input_size() > 0 && std::ranges::count(net_.external_input(), name) == 0)
@@ -339,13 +361,17 @@ void TangentPass::find_needed() {
 
 // Two names of one storage, of which one was written anew: what the other holds then is not known.
 void TangentPass::check_shared(int op) const {
-  for (const int input : bound_.flow.inputs(op)) {
-    if (input < 0 || value(input).replaces < 0) continue;
-    if (tangent(value(input).replaces).empty() && tangent(value(input).shows).empty()) continue;
-    throw Error(fmt::format("it reads \"{}\", whose storage was overwritten under another name, so its tangent is not "
-                            "known",
-                            name_of(input)),
-                fmt::format("write to a blob that is no alias of \"{}\"", name_of(input)));
+  const std::span<const int> inputs = bound_.flow.inputs(op), reads = bound_.flow.reads(op);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] < 0 || reads[i] < 0) continue;
+    for (int held = inputs[i]; held >= 0 && value(held).replaces >= 0; held = value(held).replaces) {
+      if (tangent(value(held).replaces).empty() && tangent(value(held).shows).empty()) continue;
+      throw Error(
+          fmt::format("it reads \"{}\", whose storage was overwritten under another name, so its tangent is not "
+                      "known",
+                      name_of(inputs[i])),
+          fmt::format("write to a blob that is no alias of \"{}\"", name_of(inputs[i])));
+    }
   }
 }
 
@@ -372,6 +398,17 @@ void TangentPass::add_operator(int op) {
   }
 }
 
+// What a blob that is no input of the operator holds before it: nets in it find blobs by their names.
+int TangentPass::held_before(int op, const std::string& blob) const {
+  int held = -1;
+  const std::span<const NetValue> values = bound_.flow.values();
+  for (size_t v = 0; v < values.size(); ++v)
+    if (values[v].writer < op && bound_.flow.name(values[v].blob) == blob &&
+        (held < 0 || values[v].writer > values[held].writer))
+      held = static_cast<int>(v);
+  return held;
+}
+
 void TangentPass::apply_rule(int op, TangentRule rule) {
   const OperatorDef& def = bound_.ops[op].def;
   const auto inputs = bound_.flow.inputs(op), outputs = bound_.flow.outputs(op);
@@ -381,7 +418,7 @@ void TangentPass::apply_rule(int op, TangentRule rule) {
   const TangentCall call{def,
                          [&](const std::string& blob) {
                            const auto i = place(def.input(), blob);
-                           return i < def.input_size() && inputs[i] >= 0 ? tangent(inputs[i]) : "";
+                           return tangent(i < def.input_size() ? inputs[i] : held_before(op, blob));
                          },
                          [&](const std::string& output) {
                            const auto o = place(def.output(), output);
@@ -461,6 +498,7 @@ void TangentPass::emit(int op, const LocalTangents& local) {
     }
     made.clear_is_gradient_op();
     made.clear_name();
+    keep_dense(def, made);
     for (std::string& name : *made.mutable_input())
       if (!name.empty()) name = place.names.at(name);
     for (std::string& name : *made.mutable_output()) {
@@ -477,13 +515,17 @@ void TangentPass::emit(int op, const LocalTangents& local) {
 TangentResult TangentPass::finish() {
   TangentResult result;
   for (const auto& [value, name] : given_) result.tangents[name_of(value)] = name;
-  for (const int value : wanted_)
-    if (const std::string name = tangent(value); !name.empty()) {
-      result.tangents[name_of(value)] = name;
-      if (std::ranges::count(net_.external_output(), name_of(value)) > 0 &&
-          std::ranges::count(net_.external_output(), name) == 0)
-        net_.add_external_output(name);
+  for (const int value : wanted_) {
+    const std::string name = tangent(value);
+    if (name.empty()) {  // what the blob held before has one at most
+      result.tangents.erase(name_of(value));
+      continue;
     }
+    result.tangents[name_of(value)] = name;
+    if (std::ranges::count(net_.external_output(), name_of(value)) > 0 &&
+        std::ranges::count(net_.external_output(), name) == 0)
+      net_.add_external_output(name);
+  }
   net_.mutable_op()->Swap(&ops_);
   return result;
 }

@@ -93,6 +93,8 @@ class GradientOfNetwork {
     const int params = static_cast<int>(spec_.params.size()), states = static_cast<int>(spec_.states.size());
     std::set<std::string> seen;
     roles_.resize(1 + params + states + spec_.more_sequences.size());
+    require(op_.output_size() <= static_cast<int>(roles_.size()), "it has {} outputs, but {} gradients to give",
+            op_.output_size(), roles_.size());
     for (int p = 0; p < params; ++p) {
       roles_[1 + p] = network_input(spec_.params[p].input);
       require(seen.insert(roles_[1 + p]).second, "\"param\" has \"{}\" twice", roles_[1 + p]);

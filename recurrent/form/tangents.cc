@@ -25,6 +25,14 @@ OperatorDef zeros_like(const std::string& blob, const std::string& name) {
   return op;
 }
 
+OperatorDef copy_of(const std::string& blob, const std::string& name) {
+  OperatorDef op;
+  op.set_type(op_with_role(Role::copy).type);
+  op.add_input(blob);
+  op.add_output(name);
+  return op;
+}
+
 // One network in short form on its way to one that computes tangents, too.
 class MovedNetwork {
  public:
@@ -59,6 +67,20 @@ class MovedNetwork {
     return name;
   }
 
+  // The step net has a blob of its own with this name.
+  bool hides(const std::string& outside) {
+    return inside_.count(outside) > 0 || written_names(def().step_net()).count(outside) > 0;
+  }
+
+  std::string under_another_name(const std::string& outside) {
+    std::string name = call_.fresh(outside + "_outside");
+    while (names_.count(name) > 0) name = call_.fresh(name + "_outside");
+    OperatorDef copy = copy_of(outside, name);
+    if (op_.has_device_option()) *copy.mutable_device_option() = op_.device_option();
+    made_.ops.push_back(std::move(copy));
+    return name;
+  }
+
   void move_inside(const std::string& input) {
     if (given_.count(input) == 0) given_[input] = fresh_inside(input + "_tangent");
   }
@@ -66,8 +88,9 @@ class MovedNetwork {
   // Of the step net's inputs: the tangent's name outside, or one for what links give.
   void find_given() {
     for (const std::string& name : read_from_outside(def().step_net())) {
-      const std::string tangent = inside_.count(name) > 0 ? "" : call_.tangent(name);
+      std::string tangent = inside_.count(name) > 0 ? "" : call_.tangent(name);
       if (tangent.empty()) continue;
+      if (hides(tangent)) tangent = under_another_name(tangent);
       given_[name] = tangent;
       names_.insert(tangent);
       add_input(name);
@@ -170,11 +193,9 @@ class MovedNetwork {
     const bool is_linked = std::ranges::any_of(
         given_, [&](const auto& given) { return given.second == tangent && inside_.count(given.first) > 0; });
     if (is_linked || names_in(step).count(tangent) > 0) return tangent;
-    OperatorDef& copy = *step.add_op();
-    copy.set_type(op_with_role(Role::copy).type);
-    copy.add_input(tangent);
-    copy.add_output(fresh_inside(tangent + "_shown"));
-    return copy.output(0);
+    const std::string shown = fresh_inside(tangent + "_shown");
+    *step.add_op() = copy_of(tangent, shown);
+    return shown;
   }
 
   void set_first(const StateLink& state, StateLink& moved) {
@@ -186,6 +207,7 @@ class MovedNetwork {
     if (first.empty()) {
       first = call_.fresh(state.initial() + "_tangent");
       made_.ops.push_back(zeros_like(state.initial(), first));
+      if (op_.has_device_option()) *made_.ops.back().mutable_device_option() = op_.device_option();
     }
     moved.set_initial(first);
     add_input(first);
@@ -213,7 +235,8 @@ class MovedNetwork {
 
 TangentOperators move_full_form(const TangentCall& call) {
   OperatorDef op = short_form_of(call.op, call.in_step_net);
-  if (!call.is_read(call.op.output(call.op.output_size() - 1)))
+  const bool has_scratch = call.op.output_size() > op.output_size();
+  if (!has_scratch || !call.is_read(call.op.output(call.op.output_size() - 1)))
     return move_network({op, call.tangent, call.is_needed, call.fresh});
   // Another operator reads what this one keeps, as its gradient does: it stays, and the one that moves stands beside
   // it.

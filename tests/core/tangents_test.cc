@@ -70,6 +70,25 @@ TEST(Tangents, MistakesAreSaid) {
   expect_contains(error_text([] { move({"y = Tanh(x)"}, {{"x", ""}}, {"q"}); }), "no blob \"q\"");
 }
 
+TEST(Tangents, MustNotBeWhatTheNetWrites) {
+  expect_contains(error_text([] { move({"v = Tanh(x)", "y = Mul(v, x)"}, {{"x", "v"}}); }), "which the net writes");
+  expect_contains(error_text([] { move({"y = Mul(a, b)"}, {{"a", "v"}, {"b", "v"}}); }), "tangent of two blobs");
+}
+
+// The value before the last write is not the only one that a name may show.
+TEST(Tangents, OfStoragesWrittenSeveralTimesAreRefused) {
+  const Lines lines = {"s = Sigmoid(x)", "y = MatchShape(x, l)", "y = StopGradient(y)", "y = Relu(y)",
+                       "y = Relu(y)",    "t = Tanh(x)",          "o = Add(s, t)"};
+  expect_contains(error_text([&] { move(lines, {{"x", "v"}}, {"o"}); }), "overwritten under another name");
+  expect_contains(error_text([&] { differentiate(lines, {{"o", "g"}}, {"x"}); }), "overwritten under another name");
+}
+
+TEST(Tangents, OfWhatIsOverwrittenByAConstantAreNone) {
+  const Moved m = move({"y = Tanh(x)", "x = ConstantFill()"}, {{"x", "v"}}, {"x", "y"});
+  EXPECT_EQ(m.result.tangents.count("x"), 0);
+  EXPECT_EQ(m.result.tangents.count("y"), 1);
+}
+
 // Along random directions of each input, forward mode is reverse mode and what differences are.
 class TangentsOf : public ::testing::TestWithParam<std::string> {};
 

@@ -3,9 +3,10 @@
 //
 // Names of gradients follow the public format: the gradient of x is x_grad; with several consumers the others are
 // _x_grad_autosplit_<n>, and a Sum adds them in place into x_grad; sparse gradients are x_grad_indices and
-// x_grad_values. Every write makes a new version of a blob; a formula that must read a version which is later
-// overwritten is an Error, and only formulas of gradients that are needed are emitted, so only what they read is kept.
-// Threads: pure functions.
+// x_grad_values. Gradients of nets that have gradients are called g2/x_grad, then g3/x_grad, and written once each, so
+// that these can be differentiated in turn; GradientResult tells which name is whose. Every write makes a new version
+// of a blob; a formula that must read a version which is later overwritten is an Error, and only formulas of gradients
+// that are needed are emitted, so only what they read is kept. Threads: pure functions.
 #pragma once
 
 #include <map>
