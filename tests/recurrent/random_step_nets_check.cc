@@ -365,10 +365,12 @@ Finding check_second_order(const StepNet& net, const NetShape& shape, uint64_t d
   };
   Finding finding =
       check("reverse over reverse", [&](const NetDef& def) { return run_hessian(def, feeds, outside, directions); });
-  for (const auto& [way, mode] : {std::pair{"reverse over forward", MixedMode::reverse_over_forward},
-                                  {"forward over reverse", MixedMode::forward_over_reverse}})
-    if (finding.kind == Finding::Kind::none)
-      finding = check(way, [&](const NetDef& def) { return run_mixed_hessian(def, feeds, outside, directions, mode); });
+  const auto check_mixed = [&](const char* way, MixedMode mode) {
+    if (finding.kind != Finding::Kind::none) return;
+    finding = check(way, [&](const NetDef& def) { return run_mixed_hessian(def, feeds, outside, directions, mode); });
+  };
+  check_mixed("reverse over forward", MixedMode::reverse_over_forward);
+  check_mixed("forward over reverse", MixedMode::forward_over_reverse);
   if (finding.kind == Finding::Kind::wrong && is_ill_conditioned(net, shape, data, kTolerance)) return {};
   return finding;
 }
