@@ -9,6 +9,7 @@
 
 #include "core/net/dataflow.h"
 #include "core/net/expansions.h"
+#include "core/net/mentions.h"
 #include "core/operator/in_place.h"
 #include "core/passes/gradient_sums.h"
 #include "stepnet/arguments.h"
@@ -284,6 +285,7 @@ class TangentPass {
   void check_shared(int op) const;
   void add_operator(int op);
   int held_before(int op, const std::string& blob) const;
+  bool finds_moving(int op) const;
   void apply_rule(int op, TangentRule rule);
   Place place(int op, const LocalTangents& local);
   std::string copy_before(const OperatorDef& def, const std::string& name);
@@ -385,7 +387,8 @@ void TangentPass::add_operator(int op) {
   const auto any = [](const std::vector<bool>& of) { return std::ranges::find(of, true) != of.end(); };
   try {
     if (any(needed)) check_shared(op);
-    if (!any(moved) || !any(needed) || bound.spec->gradient_rule == GradientRule::stop) {
+    const bool moves = any(moved) || (any(needed) && finds_moving(op));
+    if (!moves || !any(needed) || bound.spec->gradient_rule == GradientRule::stop) {
       *ops_.Add() = bound.def;
       return;
     }
@@ -407,6 +410,15 @@ int TangentPass::held_before(int op, const std::string& blob) const {
         (held < 0 || values[v].writer > values[held].writer))
       held = static_cast<int>(v);
   return held;
+}
+
+// True if nets in the operator may find a blob by its name that moves.
+bool TangentPass::finds_moving(int op) const {
+  if (rules().count(bound_.ops[op].def.type()) == 0) return false;
+  Mentions mentions;
+  for (const std::string& name : bound_.flow.names()) mentions.add(name);
+  return std::ranges::any_of(mentions.in(bound_.ops[op].def.SerializeAsString()),
+                             [&](const std::string& name) { return !tangent(held_before(op, name)).empty(); });
 }
 
 void TangentPass::apply_rule(int op, TangentRule rule) {

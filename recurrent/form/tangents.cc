@@ -236,8 +236,10 @@ class MovedNetwork {
 TangentOperators move_full_form(const TangentCall& call) {
   OperatorDef op = short_form_of(call.op, call.in_step_net);
   const bool has_scratch = call.op.output_size() > op.output_size();
-  if (!has_scratch || !call.is_read(call.op.output(call.op.output_size() - 1)))
-    return move_network({op, call.tangent, call.is_needed, call.fresh});
+  if (!has_scratch || !call.is_read(call.op.output(call.op.output_size() - 1))) {
+    TangentOperators moved = move_network({op, call.tangent, call.is_needed, call.fresh});
+    return moved.tangents.empty() ? TangentOperators{.ops = {call.op}, .tangents = {}} : std::move(moved);
+  }
   // Another operator reads what this one keeps, as its gradient does: it stays, and the one that moves stands beside
   // it.
   std::map<std::string, std::string> renamed, before;
@@ -246,6 +248,7 @@ TangentOperators move_full_form(const TangentCall& call) {
   const TangentOperators moved = move_network(
       {op, call.tangent, [&](const std::string& name) { return call.is_needed(before.at(name)); }, call.fresh});
   TangentOperators made{.ops = {call.op}, .tangents = {}};
+  if (moved.tangents.empty()) return made;
   for (const auto& [name, tangent] : moved.tangents) made.tangents[before.at(name)] = tangent;
   made.ops.insert(made.ops.end(), moved.ops.begin(), moved.ops.end());
   for (const auto& [name, beside] : renamed) drop_output(made.ops.back(), beside);
