@@ -394,7 +394,7 @@ class GradientLinks {
     if (gradient.empty()) return;
     if (written_.count(gradient) == 0 || !linked_.insert(gradient).second) {
       const std::string own = e_.fresh(blob + "_grad");
-      *e_.backward.add_op() = copy_op(gradient, own);
+      *e_.backward.add_op() = spread_op(gradient, own);
       gradient = own;
       linked_.insert(own);
     }

@@ -81,6 +81,8 @@ void link_states(Expansion& e);
 void link_outputs(Expansion& e);
 void declare_step_net(Expansion& e);
 OperatorDef copy_op(const std::string& from, const std::string& to);
+// The same as a write that the builder has added (kSpreadName).
+OperatorDef spread_op(const std::string& from, const std::string& to);
 
 // links.cc: puts operators into the step net that keep timesteps beyond a sample's length apart.
 void mask_by_lengths(Expansion& e);

@@ -23,7 +23,7 @@ Names linked_inputs(const Expansion& e) {
 // Writes a blob once more, to one that can be linked.
 std::string write_again(Expansion& e, const std::string& blob, const std::string& base) {
   const std::string own = e.fresh(base);
-  *e.step.add_op() = copy_op(blob, own);
+  *e.step.add_op() = spread_op(blob, own);
   e.written.insert(own);
   e.spread.insert(own);
   return own;
@@ -68,9 +68,14 @@ class StepNames {
 OperatorDef copy_op(const std::string& from, const std::string& to) {
   OperatorDef op;
   op.set_type(op_with_role(Role::copy).type);
-  op.set_name(kSpreadName);
   op.add_input(from);
   op.add_output(to);
+  return op;
+}
+
+OperatorDef spread_op(const std::string& from, const std::string& to) {
+  OperatorDef op = copy_op(from, to);
+  op.set_name(kSpreadName);
   return op;
 }
 

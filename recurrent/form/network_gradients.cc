@@ -6,8 +6,7 @@
 //   - the gradient of <J^T g, v> = <g, J v> with respect to g is J v, and with respect to x it is the gradient of the
 //     network with tangents where g is given for the tangents;
 //   - the tangent of J^T g, where x moves along v and g along w, is the gradient of the network with tangents where g
-//   is
-//     given for the tangents, and w for the values.
+//     is given for the tangents, and w for the values.
 // Both are networks and gradients of networks again.
 #include <algorithm>
 #include <map>
@@ -16,6 +15,7 @@
 
 #include "core/net/expansions.h"
 #include "core/passes/network_rules.h"
+#include "recurrent/form/expansion.h"
 #include "recurrent/form/read_back.h"
 #include "recurrent/form/spec.h"
 #include "recurrent/form/tangents.h"
@@ -57,8 +57,8 @@ class GradientOfNetwork {
 
   // Of inputs, for the network to read.
   const std::vector<OperatorDef>& copies() const { return copies_; }
-  // The network with tangents. `tangent`: of the network's inputs; `values` and
-  // `tangents`: the outputs whose values and tangents are needed.
+  // The network with tangents. `tangent`: of the network's inputs; `values` and `tangents`: the outputs of which these
+  // are needed.
   TangentOperators move(const std::function<std::string(const std::string&)>& tangent,
                         const std::set<std::string>& values, const std::set<std::string>& tangents) const {
     TangentOperators moved =
@@ -121,10 +121,7 @@ class GradientOfNetwork {
 
   std::string role_of(const std::string& name, std::set<std::string>& seen) {
     if (seen.insert(name).second) return name;
-    OperatorDef copy;
-    copy.set_type(op_with_role(Role::copy).type);
-    copy.add_input(name);
-    copy.add_output(fresh_(name + "_copy"));
+    OperatorDef copy = copy_op(name, fresh_(name + "_copy"));
     if (op_.has_device_option()) *copy.mutable_device_option() = op_.device_option();
     network_.add_input(copy.output(0));
     copies_.push_back(copy);

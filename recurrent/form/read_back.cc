@@ -42,10 +42,7 @@ class ReadBack {
     step.clear_op();
     step.clear_external_input();
     step.clear_external_output();
-    for (const auto& [from, to] : read_twice_) {
-      *step.add_op() = copy_op(from, to);
-      step.mutable_op(step.op_size() - 1)->clear_name();
-    }
+    for (const auto& [from, to] : read_twice_) *step.add_op() = copy_op(from, to);
     step.mutable_op()->MergeFrom(step_.op());
     return def;
   }

@@ -9,6 +9,7 @@
 
 #include "core/net/dataflow.h"
 #include "core/operator/nets_inside.h"
+#include "recurrent/form/expansion.h"
 #include "recurrent/form/read_back.h"
 #include "recurrent/form/spec.h"
 #include "stepnet/operator.h"
@@ -22,14 +23,6 @@ OperatorDef zeros_like(const std::string& blob, const std::string& name) {
   op.add_input(blob);
   op.add_output(name);
   *op.add_arg() = make_arg("value", 0.0F);
-  return op;
-}
-
-OperatorDef copy_of(const std::string& blob, const std::string& name) {
-  OperatorDef op;
-  op.set_type(op_with_role(Role::copy).type);
-  op.add_input(blob);
-  op.add_output(name);
   return op;
 }
 
@@ -75,7 +68,7 @@ class MovedNetwork {
   std::string under_another_name(const std::string& outside) {
     std::string name = call_.fresh(outside + "_outside");
     while (names_.count(name) > 0) name = call_.fresh(name + "_outside");
-    OperatorDef copy = copy_of(outside, name);
+    OperatorDef copy = copy_op(outside, name);
     if (op_.has_device_option()) *copy.mutable_device_option() = op_.device_option();
     made_.ops.push_back(std::move(copy));
     return name;
@@ -194,7 +187,7 @@ class MovedNetwork {
         given_, [&](const auto& given) { return given.second == tangent && inside_.count(given.first) > 0; });
     if (is_linked || names_in(step).count(tangent) > 0) return tangent;
     const std::string shown = fresh_inside(tangent + "_shown");
-    *step.add_op() = copy_of(tangent, shown);
+    *step.add_op() = copy_op(tangent, shown);
     return shown;
   }
 

@@ -45,7 +45,7 @@ TEST_P(HigherOrder, ForwardMode) {
   EXPECT_EQ(check_gradients(subject_of(GetParam().name), options).str(), "");
 }
 
-// h = m q + x_t, with m = Mul(h_prev, W), in a step net whose blobs are called so.
+// h = W h_prev + tanh(x_t), element by element, and y = h h. `blob`: what the step net calls the second term.
 NetDef plain_net(const std::string& blob, const std::string& name = "") {
   NetDef net = parse_net_text(fmt::format(R"(
     op {{ type: 'RecurrentNetwork' {1} input: 'X' input: 'h0' output: 'h_all'
