@@ -33,14 +33,6 @@ Gradients run_pass(PassRequest request) {
   return results;
 }
 
-// Where a variable is whose node this is.
-Device device_of(const Node& node) {
-  if (node.stream()) return node.stream()->device;
-  const auto* accumulate = dynamic_cast<const AccumulateGrad*>(&node);
-  const Variable leaf = accumulate ? accumulate->leaf() : Variable();
-  return leaf.defined() ? leaf.value().device() : Device{};
-}
-
 // The gradients of the roots, checked; ones where none is given.
 Gradients root_gradients(const std::vector<Edge>& roots, Gradients given) {
   require(given.empty() || given.size() == roots.size(), "{} gradients are given for {} roots", given.size(),
@@ -57,7 +49,7 @@ Gradients root_gradients(const std::vector<Edge>& roots, Gradients given) {
     if (type.shape.size() != 1)
       throw Error(fmt::format("root {} is {}, and only one of a single element can start without a gradient", i, type),
                   "give its gradient, or sum it up first");
-    given[i] = filled(type, device_of(*roots[i].node), 1);
+    given[i] = filled(type, device_of_output(*roots[i].node), 1);
   }
   return given;
 }
@@ -118,7 +110,7 @@ Gradients grad_edges(const std::vector<Edge>& outputs, const std::vector<Edge>& 
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].defined()) continue;
     if (options.materialize) {
-      results[i] = filled(inputs[i].node->outputs()[inputs[i].index], device_of(*inputs[i].node), 0);
+      results[i] = filled(inputs[i].node->outputs()[inputs[i].index], device_of_output(*inputs[i].node), 0);
     } else if (!options.allow_unused) {
       throw Error(fmt::format("no output depends on input {}", i), "leave it out, or set allow_unused");
     }

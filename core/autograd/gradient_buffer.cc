@@ -197,6 +197,17 @@ Gradients AccumulateGrad::apply(Gradients gradients, const NodeRun& run) {
   return {};
 }
 
+Variable leaf_of(const Node& node) {
+  const auto* accumulate = dynamic_cast<const AccumulateGrad*>(&node);
+  return accumulate ? accumulate->leaf() : Variable();
+}
+
+Device device_of_output(const Node& node) {
+  if (node.stream()) return node.stream()->device;
+  const Variable leaf = leaf_of(node);
+  return leaf.defined() ? leaf.value().device() : Device{};
+}
+
 void accumulate_gradient(const Variable& variable, VariableGradient g, bool recording) {
   const Tensor& value = variable.value();
   GradientState& s = variable.state()->make_gradient();

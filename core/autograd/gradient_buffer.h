@@ -43,6 +43,11 @@ class AccumulateGrad : public Node {
   std::shared_ptr<LeafHooks> hooks_;
 };
 
+// The leaf whose node this is; undefined if it is no leaf's, or that is gone.
+Variable leaf_of(const Node& node);
+// Where the variables are whose node this is.
+Device device_of_output(const Node& node);
+
 // Adds a gradient to that of a variable, under its lock. The first is taken over if nobody else holds it and copied
 // otherwise; later ones are added in place, unless `recording`. Sparse to sparse puts rows behind one another.
 void accumulate_gradient(const Variable& variable, VariableGradient gradient, bool recording);

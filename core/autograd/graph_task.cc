@@ -119,7 +119,13 @@ void GraphTask::discover() {
   while (!open.empty()) {
     Node* node = open.back();
     open.pop_back();
-    for (const Edge& edge : node->edges()) visit(edge);
+    for (size_t i = 0; i < node->edges().size(); ++i) {
+      const Edge& edge = node->edges()[i];
+      if (!edge.node) continue;
+      const Node::Flow flow = node->flow(i);
+      if (flow == Node::Flow::computed) visit(edge);
+      if (flow == Node::Flow::zero) zeros_.push_back(edge);
+    }
   }
   if (!request_.wanted.empty()) mark_needed(std::move(found));
 }
@@ -138,9 +144,49 @@ void GraphTask::mark_needed(std::vector<Node*> found) {
   std::sort(found.begin(), found.end(), [](const Node* a, const Node* b) { return a->height() < b->height(); });
   for (const Node* node : found) {
     Visit& v = visits_.at(node);
-    v.needed =
-        v.needed || std::any_of(node->edges().begin(), node->edges().end(), [&](const Edge& e) { return wants(e); });
+    for (size_t i = 0; i < node->edges().size() && !v.needed; ++i)
+      v.needed = wants(node->edges()[i]) && node->flow(i) == Node::Flow::computed;
   }
+}
+
+// The nodes that known zeros flow to, and on from there.
+std::unordered_set<Node*> GraphTask::find_zeros() const {
+  std::unordered_set<Node*> found;
+  std::vector<Node*> open;
+  const auto visit = [&](const Edge& edge) {
+    if (edge.node && found.insert(edge.node.get()).second) open.push_back(edge.node.get());
+  };
+  for (const Edge& edge : zeros_) visit(edge);
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    for (size_t i = 0; i < node->edges().size(); ++i)
+      if (node->flow(i) != Node::Flow::nothing) visit(node->edges()[i]);
+  }
+  return found;
+}
+
+// Where nothing but known zeros has arrived, a gradient that is taken is zeros, and so is a leaf's.
+void GraphTask::set_zeros() {
+  const auto is_missing = [](const VariableGradient& g) { return !g.defined(); };
+  if (zeros_.empty() || (!request_.wanted.empty() && std::ranges::none_of(results_, is_missing))) return;
+  const std::unordered_set<Node*> zero = find_zeros();
+  const auto zeros = [](const Node& node, int output) {
+    return filled(node.outputs()[output], device_of_output(node), 0);
+  };
+  const auto has_gradient = [](const Node& node) {
+    const Variable leaf = leaf_of(node);
+    return !leaf.defined() || leaf.grad().defined();
+  };
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const Edge& edge = request_.wanted[i];
+    if (!is_missing(results_[i]) || zero.count(edge.node.get()) == 0) continue;
+    if (!request_.runs_node[i] || !has_gradient(*edge.node)) results_[i] = zeros(*edge.node, edge.index);
+  }
+  if (!request_.wanted.empty()) return;
+  for (const Node* node : zero)
+    if (!has_gradient(*node) && leaf_of(*node).requires_grad())
+      accumulate_gradient(leaf_of(*node), zeros(*node, 0), request_.recording);
 }
 
 Gradients GraphTask::run() {
@@ -156,6 +202,7 @@ Gradients GraphTask::run() {
     run_node(*node);
   }
   join_streams();
+  set_zeros();
   for (size_t i = 0; i < at_end_.size(); ++i) {  // which may add others
     const std::function<void()> fn = std::move(at_end_[i]);
     fn();
@@ -264,7 +311,8 @@ void GraphTask::run_node(Node& node) {
   visit.gradients.resize(node.outputs().size());
   for (const StreamWait& w : visit.waits) wait(w);
   Gradients computed = run_on_its_stream(node, visit);
-  for (size_t i = 0; i < computed.size(); ++i) deliver(node.edges()[i], std::move(computed[i]), &node, i);
+  for (size_t i = 0; i < computed.size(); ++i)
+    if (node.flow(i) == Node::Flow::computed) deliver(node.edges()[i], std::move(computed[i]), &node, i);
 }
 
 // One gradient for each edge of the node, or none at all if nobody waits for them.

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "stepnet/engine.h"
@@ -62,6 +63,8 @@ class GraphTask {
 
   void discover();
   void mark_needed(std::vector<Node*> found);
+  std::unordered_set<Node*> find_zeros() const;
+  void set_zeros();
   bool wants(const Edge& edge) const;
   void deliver(const Edge& edge, VariableGradient gradient, const Node* from, size_t place);
   void add(Visit& visit, const Edge& edge, VariableGradient gradient);
@@ -89,6 +92,7 @@ class GraphTask {
   };
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
   Gradients results_;
+  std::vector<Edge> zeros_;  // along which what flows is known to be zero
   std::vector<std::function<void()>> at_end_;
   std::vector<StreamId> streams_;  // that the pass has queued work on
   uint64_t number_;

@@ -146,6 +146,11 @@ Gradients OpNode::apply(Gradients gradients, const NodeRun& run) {
   return results;
 }
 
+Node::Flow OpNode::flow(size_t i) const {
+  const Gradient& g = recorded_->program.results[i];
+  return g.defined() ? Flow::computed : g.is_zero ? Flow::zero : Flow::nothing;
+}
+
 void OpNode::release() {
   const std::lock_guard lock(lock_);
   released_ = !saved_.empty();

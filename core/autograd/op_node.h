@@ -19,6 +19,7 @@ class OpNode : public Node {
   std::string forward_name() const override { return op_->type(); }
   Gradients apply(Gradients gradients, const NodeRun& run) override;
   void release() override;
+  Flow flow(size_t i) const override;
 
   const EagerOp& op() const { return *op_; }
   // What the recorded derivative reads, of these; `inputs` are as they were before the operator ran.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/gradcheck/examples.h"
-#include "core/operator/body_gradient.h"
+#include "core/operator/program_gradients.h"
 #include "stepnet/net.h"
 #include "stepnet/op_spec.h"
 #include "stepnet/tensor.h"

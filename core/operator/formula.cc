@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
-#include "core/operator/body_gradient.h"
 #include "core/operator/in_place.h"
+#include "core/operator/program_gradients.h"
 #include "stepnet/error.h"
 #include "stepnet/op_spec.h"
 
@@ -104,16 +104,12 @@ Value Formula::same_shape(Value v, Value like) {
   return v;
 }
 
-namespace {
-
 std::vector<bool> reads_of(const GradientProgram::Step& step) {
   if (!step.reads.empty()) return step.reads;
   std::vector<bool> wanted;
   for (const int out : step.outputs) wanted.push_back(out >= 0);
   return value_reads(op_spec(step.type), static_cast<int>(step.inputs.size()), wanted);
 }
-
-}  // namespace
 
 std::vector<Value> Formula::insert(const GradientProgram& program,
                                    const std::function<Value(const GradientProgram::Slot&)>& given) {
@@ -164,19 +160,22 @@ std::vector<int> result_slots(const GradientProgram& program) {
   return slots;
 }
 
-// Keeps only steps that some result needs, and within a step only outputs that are used.
+// Such an output may be left out of a call.
+bool may_be_absent(const OpSpec& spec, size_t output) {
+  const ParamSpec* p = spec.output_spec(static_cast<int>(output));
+  return !p || p->optional || p->uses;
+}
+
+// Keeps only steps that some result needs, and within a step only outputs that are used, or that it cannot do without.
 void trim(GradientProgram& program) {
   std::vector<bool> needed(program.slots.size(), false);
   for (const int s : result_slots(program)) needed[s] = true;
   std::vector<GradientProgram::Step> kept;
   for (auto it = program.steps.rbegin(); it != program.steps.rend(); ++it) {
     GradientProgram::Step& step = *it;
-    bool any = false;
-    for (int& out : step.outputs) {
-      if (out >= 0 && !needed[out]) out = -1;
-      any = any || out >= 0;
-    }
-    if (!any) continue;
+    if (std::ranges::none_of(step.outputs, [&](int out) { return out >= 0 && needed[out]; })) continue;
+    for (size_t o = 0; o < step.outputs.size(); ++o)
+      if (int& out = step.outputs[o]; out >= 0 && !needed[out] && may_be_absent(op_spec(step.type), o)) out = -1;
     for (const int in : step.inputs)
       if (in >= 0) needed[in] = true;
     kept.push_back(step);
@@ -256,6 +255,11 @@ void run_body(const OpSpec& spec, const OperatorDef& def, const void* args, cons
 
 }  // namespace
 
+void finish_program(GradientProgram& program, int inputs, int outputs) {
+  trim(program);
+  mark_reads(program, inputs, outputs);
+}
+
 bool derives_by_body(const OpSpec& spec) {
   const std::vector<bool> left = left_to_body(spec, std::vector<bool>(spec.inputs.size(), true));
   return spec.composed && !spec.whole_derivative && std::ranges::find(left, true) != left.end();
@@ -277,8 +281,7 @@ GradientProgram record_gradient(const OpSpec& spec, const OperatorDef& def, cons
     run_body(spec, def, args, wanted, f, results);
   }
   f.program_.results = std::move(results);
-  trim(f.program_);
-  mark_reads(f.program_, inputs, outputs);
+  finish_program(f.program_, inputs, outputs);
   return std::move(f.program_);
 }
 

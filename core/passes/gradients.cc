@@ -62,6 +62,7 @@ class GradientPass {
       finish_blobs_first_read_by(i);
     }
     for (const int value : pending_by_name()) finish(value);
+    add_zeros();
     name_results();
     if (!request_.fixed_storages) part_results();
     return std::move(result_);
@@ -80,6 +81,7 @@ class GradientPass {
   bool is_asked_for(int value) const;
   bool may_hold_needed(int value) const;
   void mark_wanted();
+  void leave_out_zeros(ForwardOp& f) const;
   void seed_targets();
   GradientProgram record(const ForwardOp& f, const std::vector<bool>& present);
   void differentiate(ForwardOp& f);
@@ -97,6 +99,8 @@ class GradientPass {
   void densify(int value, Done& done, const OperatorDef& like);
   const GradientName& finish(int value);
   std::vector<int> pending_by_name() const;
+  std::set<int> reached_from_targets() const;
+  void add_zeros();
   void name_results();
   void part_results();
   void part(const std::string& name);
@@ -111,6 +115,7 @@ class GradientPass {
   GradientResult result_;
   std::vector<ForwardOp> forward_;
   std::set<int> asked_, needs_;  // values
+  std::set<int> depends_;        // values: what needs_ has, and what depends on it by derivatives that are zero
   std::map<int, std::vector<GradientName>> pending_;
   std::map<int, Done> done_;
   std::map<std::string, int> alias_made_;  // by name: the operator that last made it another name of bytes
@@ -142,17 +147,34 @@ void GradientPass::mark_wanted() {
   for (size_t i = 0; i < bound_.ops.size(); ++i) {
     const int op = static_cast<int>(i);
     ForwardOp f{bound_.ops[i], bound_.flow.inputs(op), bound_.flow.outputs(op)};
-    bool any = false;
+    bool depends = false;
     for (const int input : f.inputs) {
       if (is_asked_for(input) || may_hold_needed(input)) needs_.insert(input);
       f.wanted.push_back(needs_.count(input) > 0);
-      any = any || f.wanted.back();
+      depends = depends || f.wanted.back() || depends_.count(input) > 0;
     }
-    if (f.op.spec->gradient_rule == GradientRule::stop) any = false;
-    for (const int output : f.outputs)
-      if (output >= 0 && (any || is_asked_for(output)) && request_.stop.count(name_of(output)) == 0)
-        needs_.insert(output);
+    if (names_.is_higher_order()) leave_out_zeros(f);
+    bool any = std::ranges::find(f.wanted, true) != f.wanted.end();
+    if (f.op.spec->gradient_rule == GradientRule::stop) any = depends = false;
+    for (const int output : f.outputs) {
+      if (output < 0 || request_.stop.count(name_of(output)) > 0) continue;
+      if (any || is_asked_for(output)) needs_.insert(output);
+      if (depends || is_asked_for(output)) depends_.insert(output);
+    }
     forward_.push_back(std::move(f));
+  }
+}
+
+// What is known to be zero is not computed, and so nothing that only it would need.
+void GradientPass::leave_out_zeros(ForwardOp& f) const {
+  const OpSpec& spec = *f.op.spec;
+  if (spec.gradient_rule != GradientRule::derivatives || spec.whole_derivative || gradient_rule(spec.type)) return;
+  if (std::ranges::find(f.wanted, true) == f.wanted.end()) return;
+  try {
+    const std::vector<bool> present(f.outputs.size(), true);
+    const GradientProgram program = record_gradient(spec, f.op.def, f.op.args.get(), f.wanted, present);
+    for (size_t i = 0; i < f.wanted.size(); ++i) f.wanted[i] = f.wanted[i] && program.results[i].defined();
+  } catch (const Error&) {  // no derivative: reported if a target turns out to depend on it
   }
 }
 
@@ -179,7 +201,7 @@ void GradientPass::seed_targets() {
     // A step net's is a place in the states' gradients, which are the network's own.
     given.empty() || request_.fixed_storages ? names_.take(name.dense) : names_.take_given(name.dense);
     add_contribution(target, name);
-    any = any || needs_.count(target) > 0;
+    any = any || needs_.count(target) > 0 || depends_.count(target) > 0;
   }
   if (any || request_.targets.empty() || request_.wanted.empty()) return;
   std::vector<std::string> targets;
@@ -443,6 +465,42 @@ void GradientPass::densify(int value, Done& done, const OperatorDef& like) {
 
 GradientPass::Written GradientPass::written(const GradientName& name) const {
   return {names_.written(name.dense), names_.written(name.indices), names_.written(name.values)};
+}
+
+// The values that the targets are made of.
+std::set<int> GradientPass::reached_from_targets() const {
+  std::set<int> reached;
+  for (const auto& [blob, given] : request_.targets) reached.insert(bound_.flow.last(bound_.flow.find(blob)));
+  for (auto f = forward_.rbegin(); f != forward_.rend(); ++f) {
+    if (f->op.spec->gradient_rule == GradientRule::stop) continue;
+    if (std::ranges::none_of(f->outputs, [&](int output) { return reached.count(output) > 0; })) continue;
+    for (const int input : f->inputs)
+      if (input >= 0 && depends_.count(input) + needs_.count(input) > 0) reached.insert(input);
+  }
+  return reached;
+}
+
+// What is wanted, and has no gradient but for derivatives that are zero, has one of zeros.
+void GradientPass::add_zeros() {
+  if (!names_.is_higher_order() || asked_.empty()) return;
+  const std::set<int> reached = reached_from_targets();
+  for (const int value : asked_) {
+    const auto found = done_.find(value);
+    if (reached.count(value) == 0 || (found != done_.end() && found->second.name.defined())) continue;
+    if (request_.stop.count(name_of(value)) > 0 || this->value(value).overwritten != NetValue::kNever) continue;
+    const std::vector<int>& uses = this->value(value).uses;
+    OperatorDef& zeros = append_gradient_op(net_, op_with_role(Role::fill_like).type,
+                                            uses.empty() ? OperatorDef() : bound_.ops[uses.back()].def);
+    Done done;
+    done.name.dense = names_.fresh(names_.gradient_of(name_of(value)));
+    zeros.add_input(name_of(value));
+    zeros.add_output(done.name.dense);
+    *zeros.add_arg() = make_arg("value", 0.0F);
+    names_.take(done.name.dense);
+    names_.hold(done.name);
+    done.written = written(done.name);
+    done_[value] = std::move(done);
+  }
 }
 
 // What has been overwritten since, as the gradient of an earlier version, is no result.

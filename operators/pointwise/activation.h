@@ -90,9 +90,8 @@ OpBuilder<Args>& accept_broadcast_args(OpBuilder<Args>& b) {
   return b;
 }
 
-// The derivative by what it reads, of a gradient that is constant in it but for jumps: zeros, not nothing, so that the
-// second derivative of a net of layers is defined, and is 0.
-inline Gradient zeros_like_read(Formula& f) { return f.op("ZerosLike", {f.x_at(0)}); }
+// The derivative by what it reads, of a gradient that is constant in it but for jumps.
+inline Gradient zero_by_read(Formula&) { return Gradient::zero(); }
 
 // The same of its gradient, and `of_read`, this gradient's derivative by what it reads.
 template <class Args = NoArgs>

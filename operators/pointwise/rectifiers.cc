@@ -40,7 +40,7 @@ REGISTER(relu) {
 }
 
 REGISTER(relu_gradient) {
-  auto builder = activation_gradient("Relu", zeros_like_read);
+  auto builder = activation_gradient("Relu", zero_by_read);
   return accept_broadcast_args(builder)
       .output("dX", "dY where Y > 0, else 0")
       .in_place("dY", "dX")
@@ -85,7 +85,7 @@ REGISTER(leaky_relu) {
 }
 
 REGISTER(leaky_relu_gradient) {
-  return activation_gradient<LeakyReluArgs>("LeakyRelu", zeros_like_read)
+  return activation_gradient<LeakyReluArgs>("LeakyRelu", zero_by_read)
       .arg("alpha", &LeakyReluArgs::alpha, 0.01F, "as LeakyRelu's; of a negative one the first input is X")
       .output("dX", "dY where Y > 0, else alpha dY")
       .in_place("dY", "dX")
@@ -227,7 +227,7 @@ REGISTER(clip) {
 }
 
 REGISTER(clip_gradient) {
-  auto builder = activation_gradient<ClipArgs>("Clip", [](Formula&) { return Gradient::none(); });
+  auto builder = activation_gradient<ClipArgs>("Clip", zero_by_read);
   return add_clip_args(builder)
       .output("dX", "dY where min < Y < max, else 0")
       .in_place("dY", "dX")

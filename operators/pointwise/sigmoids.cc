@@ -166,7 +166,7 @@ REGISTER(hard_sigmoid) {
 }
 
 REGISTER(hard_sigmoid_gradient) {
-  auto builder = activation_gradient<HardSigmoidArgs>("HardSigmoid", [](Formula&) { return Gradient::none(); });
+  auto builder = activation_gradient<HardSigmoidArgs>("HardSigmoid", zero_by_read);
   return accept_broadcast_args(add_hard_sigmoid_args(builder))
       .output("dX", "alpha dY where 0 < Y < 1, else 0")
       .in_place("dY", "dX")

@@ -52,8 +52,7 @@ void abs_gradient(In<T> x, In<T> dy, Out<T> dx) {
 }
 
 REGISTER(abs_gradient) {
-  auto builder = activation_gradient(
-      "Abs", [](Formula&) { return Gradient::none(); }, "X");
+  auto builder = activation_gradient("Abs", zero_by_read, "X");
   return accept_broadcast_args(builder)
       .output("dX", "dY with the sign of X")
       .in_place("dY", "dX")

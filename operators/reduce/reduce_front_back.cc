@@ -241,8 +241,8 @@ Registration maximum_gradient() {
                                              f.forward_args());
                     return f.op(name<kFront>("Sum"), {f.op("Mul", {f.dy("dX"), slope})}, f.forward_args());
                   })
-      .derivative("X", [](Formula&) { return Gradient::none(); })
-      .derivative("Y", [](Formula&) { return Gradient::none(); });
+      .derivative("X", [](Formula&) { return Gradient::zero(); })
+      .derivative("Y", [](Formula&) { return Gradient::zero(); });
 }
 
 REGISTER(reduce_front_sum) { return linear<true, SumOfStretch>("Sum", "Sums"); }

@@ -110,8 +110,8 @@ REGISTER(lengths_max_gradient) {
       .output("d_DATA", "as DATA")
       .shape(infer_gradient<false>)
       .cpu(maxima_gradient<false, float>, maxima_gradient<false, double>)
-      .derivative("DATA", [](Formula&) { return Gradient::none(); })
-      .derivative("OUTPUT", [](Formula&) { return Gradient::none(); })
+      .derivative("DATA", [](Formula&) { return Gradient::zero(); })
+      .derivative("OUTPUT", [](Formula&) { return Gradient::zero(); })
       .derivative("d_OUTPUT", second);
 }
 
@@ -131,8 +131,8 @@ REGISTER(lengths_max_with_main_input_and_forward_output_gradient) {
              op { type: "LengthsMaxWithMainInputAndForwardOutputGradient" input: "OUTPUT" input: "d_OUTPUT"
                   input: "LENGTHS" input: "DATA" output: "d_DATA" })",
           {"DATA=4,2", "LENGTHS=int32,3:3,0,1", "d_OUTPUT=3,2"}, {"d_DATA"})
-      .derivative("DATA", [](Formula&) { return Gradient::none(); })
-      .derivative("OUTPUT", [](Formula&) { return Gradient::none(); })
+      .derivative("DATA", [](Formula&) { return Gradient::zero(); })
+      .derivative("OUTPUT", [](Formula&) { return Gradient::zero(); })
       .derivative("d_OUTPUT", second);
 }
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/operator/body_gradient.h"
+#include "core/operator/program_gradients.h"
 
 namespace stepnet {
 namespace {

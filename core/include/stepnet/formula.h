@@ -32,13 +32,22 @@ struct Value {
   bool defined() const { return slot >= 0; }
 };
 
-// The gradient of one input: nothing, a dense value, or sparse rows (indices [N], values [N, ...]).
+// The gradient of one input: nothing, zero, a dense value, or sparse rows (indices [N], values [N, ...]).
 struct Gradient {
   Value dense;
   Value indices, values;
+  bool is_zero = false;
   Gradient() = default;
   Gradient(Value v) : dense(v) {}  // NOLINT(google-explicit-constructor): a formula returns a plain value
+  // Of an input of which nothing but the shape matters.
   static Gradient none() { return {}; }
+  // Of an input that the output is constant in but for jumps, as ReluGradient is in Y. Nothing that would only feed it
+  // runs, and where it is asked for, it is zeros.
+  static Gradient zero() {
+    Gradient g;
+    g.is_zero = true;
+    return g;
+  }
   static Gradient sparse(Value indices, Value values) {
     Gradient g;
     g.indices = indices;

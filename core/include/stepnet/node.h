@@ -75,6 +75,10 @@ class Node : public std::enable_shared_from_this<Node> {
   // One gradient per edge, undefined where it is not wanted or none. Those given are undefined where nothing arrived.
   virtual Gradients apply(Gradients gradients, const NodeRun& run) = 0;
   virtual void release() {}  // lets go of saved values
+  // What flows along edge `i` of those that lead somewhere: what the derivative computes; nothing, of an input of which
+  // only the shape matters; or zero whatever arrives. Nothing runs only for the last two.
+  enum class Flow : uint8_t { computed, nothing, zero };
+  virtual Flow flow(size_t /*i*/) const { return Flow::computed; }
   // Gradients that arrive as sparse rows are handed on as they are, instead of being made dense.
   virtual bool takes_sparse() const { return false; }
   // Hooks on the gradient of a forward output, and what retains it.

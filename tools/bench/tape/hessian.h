@@ -36,9 +36,10 @@ struct HessianKind {
   bool with_backward = false;
 };
 
-// Of L layers and d inputs: 2L + 2(L-1)d products trimmed and 3L + (4(L-1)+1)d untrimmed, and 2L + 2(L-1)d more for the
-// gradient of the loss, if the activation's second derivative is 0. A product of layer l has FLOPs of its own.
-inline ProductCount expected_products(const MlpSizes& s, HessianKind kind) {
+// Of L layers and d inputs: 2L + 2(L-1)d products trimmed and 3L + (4(L-1)+1)d untrimmed. Where the activation's second
+// derivative is known to be 0, as Relu's is, what leads only there is left out: 2L and 3L + (2(L-1)+1)d, and 2L more
+// for the gradient of the loss, in which the rows do not count. A product of layer l has FLOPs of its own.
+inline ProductCount expected_products(const MlpSizes& s, HessianKind kind, bool has_curvature) {
   double all = 0, last = 0;
   for (int64_t l = 0; l < s.layers; ++l)
     all += last =
@@ -50,9 +51,10 @@ inline ProductCount expected_products(const MlpSizes& s, HessianKind kind) {
                             static_cast<double>(d) *
                                 (static_cast<double>(but_last) * (all - last) + static_cast<double>(only_last) * last)};
   };
-  ProductCount sum = kind.trimmed ? count(2, 2, 0) : count(3, 4, 1);
+  if (has_curvature) return kind.trimmed ? count(2, 2, 0) : count(3, 4, 1);
+  const ProductCount sum = kind.trimmed ? count(2, 0, 0) : count(3, 2, 1);
   if (!kind.with_backward) return sum;
-  const ProductCount more = count(2, 2, 0);
+  const ProductCount more = count(2, 0, 0);
   return {sum.calls + more.calls, sum.flops + more.flops};
 }
 

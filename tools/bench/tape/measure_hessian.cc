@@ -22,7 +22,7 @@ bool print_counts(const HessianTimer& timer, const MlpSizes& sizes, bool with_ba
   bool right = true;
   for (const bool trimmed : kTrimmed) {
     const HessianKind kind{trimmed, with_backward};
-    const ProductCount is = timer.count(kind), should = expected_products(sizes, kind);
+    const ProductCount is = timer.count(kind), should = expected_products(sizes, kind, false);
     const bool same = is == should;
     right = right && same;
     fmt::print("{:10} {:4} products, {:8.3f} GFLOP{}\n", name_of(trimmed), is.calls, is.flops / 1e9,
@@ -63,8 +63,8 @@ bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds, Devi
   for (int round = 0; round < rounds; ++round)
     for (size_t i = 0; i < kTrimmed.size(); ++i)
       best[i] = std::min(best[i], timer.run_ms({kTrimmed[i], with_backward}));
-  const double of_flops =
-      expected_products(sizes, {false, with_backward}).flops / expected_products(sizes, {true, with_backward}).flops;
+  const double of_flops = expected_products(sizes, {false, with_backward}, false).flops /
+                          expected_products(sizes, {true, with_backward}, false).flops;
   const double of_times = best[1] / best[0];
   fmt::print(
       "trimmed {:.2f} ms, untrimmed {:.2f} ms, the least of {} rounds: {:.3f} times, of the FLOPs {:.3f}, {:.3f}\n",
