@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/operator/in_place.h"
+#include "core/operator/program_gradients.h"
 #include "stepnet/error.h"
 
 namespace stepnet::autograd {
@@ -99,7 +100,8 @@ void list_reads(EagerGradient& g) {
 }  // namespace
 
 struct EagerOp::Entry {
-  Flags wanted, present;
+  Mode mode;
+  Flags inputs, outputs;  // wanted and present, or moved and needed
   EagerGradient gradient;
   Entry* next;
 };
@@ -205,21 +207,42 @@ void EagerOp::drop_gradients() const {
   for (Entry* e = entries_.exchange(nullptr); e;) delete std::exchange(e, e->next);
 }
 
-const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present) const {
-  Entry* first = entries_.load(std::memory_order_acquire);
-  for (const Entry* e = first; e; e = e->next)
-    if (e->wanted == wanted && e->present == present) return e->gradient;
-  auto made = std::make_unique<Entry>(Entry{wanted, present, {}, first});
+const EagerGradient* EagerOp::find(Mode mode, const Flags& inputs, const Flags& outputs) const {
+  for (const Entry* e = entries_.load(std::memory_order_acquire); e; e = e->next)
+    if (e->mode == mode && e->inputs == inputs && e->outputs == outputs) return &e->gradient;
+  return nullptr;
+}
+
+// Two threads may add the same entry: the one found first serves.
+const EagerGradient& EagerOp::add(Mode mode, const Flags& inputs, const Flags& outputs, GradientProgram program) const {
+  auto made = std::make_unique<Entry>(Entry{mode, inputs, outputs, {}, entries_.load(std::memory_order_acquire)});
   EagerGradient& g = made->gradient;
-  g.program = record_gradient(*bound_.spec, bound_.def, bound_.args.get(), wanted.all(), present.all());
+  g.program = std::move(program);
   for (const GradientProgram::Step& step : g.program.steps) g.steps.push_back(get(signature_of(step)));
   g.last_use = last_uses(g.program);
   list_reads(g);
   Entry* entry = made.release();
-  // Two threads may add the same entry: the one found first serves.
   while (!entries_.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
   }
   return entry->gradient;
+}
+
+const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present) const {
+  if (const EagerGradient* known = find(Mode::backward, wanted, present)) return *known;
+  return add(Mode::backward, wanted, present,
+             record_gradient(*bound_.spec, bound_.def, bound_.args.get(), wanted.all(), present.all()));
+}
+
+const EagerGradient& EagerOp::tangents(const Flags& moved) const {
+  Flags needed(present_outputs_.size());
+  for (int o = 0; o < outputs(); ++o) {
+    const ParamSpec* p = spec().output_spec(o);
+    const bool may_move = !p || p->types.empty() || std::ranges::any_of(p->types, is_floating);
+    if (present_outputs_[o] && may_move) needed.set(o);
+  }
+  if (const EagerGradient* known = find(Mode::forward, moved, needed)) return *known;
+  return add(Mode::forward, moved, needed,
+             record_tangents(*bound_.spec, bound_.def, bound_.args.get(), moved.all(), needed.all()));
 }
 
 }  // namespace stepnet::autograd

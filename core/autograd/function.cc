@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/gradient_buffer.h"
+#include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
 #include "stepnet/record.h"
 #include "stepnet/stream_order.h"
@@ -111,25 +112,57 @@ std::shared_ptr<FunctionNode> Function::record(FunctionCall& call, const std::ve
   return node;
 }
 
+std::vector<Variable> Function::compute(const std::vector<Variable>& inputs, Place place) const {
+  if (moves(inputs)) return compute_moving(inputs, place);
+  FunctionCall call(spec_->name, inputs);
+  const std::vector<uint64_t> before = versions_of(inputs);
+  std::vector<Variable> outputs;
+  {
+    const NoGrad no_grad;
+    outputs = spec_->forward(call);
+  }
+  for (const Variable& v : call.overwritten_) v.state()->value.mark_written();
+  call.check_writes(before, outputs);
+  const auto differentiable = [&](const Variable& v) { return v.defined() && !call.is_constant(v); };
+  const bool recorded = is_recorded(inputs) && std::any_of(outputs.begin(), outputs.end(), differentiable);
+  const std::shared_ptr<FunctionNode> node = recorded ? record(call, outputs, place) : nullptr;
+  std::vector<Variable> shown;
+  for (size_t o = 0; o < outputs.size(); ++o) shown.push_back(call.show(outputs[o], node, static_cast<int>(o)));
+  return shown;
+}
+
+// As with operators, see core/autograd/tangents.h.
+std::vector<Variable> Function::compute_moving(const std::vector<Variable>& inputs, Place place) const {
+  if (!spec_->tangents)
+    throw Error("an input has a tangent, but the function has no forward mode", "give it `tangents`");
+  const std::shared_ptr<LevelState> level = moving_level(inputs);
+  const BelowLevel below(level->number);
+  std::vector<Variable> moved;
+  for (const Variable& v : inputs) moved.push_back(tangent_of(v, *level));
+  const std::vector<uint64_t> before = versions_of(inputs);
+  const std::vector<Variable> outputs = compute(inputs, place);
+  if (versions_of(inputs) != before)
+    throw Error("the function overwrites an input, which forward mode does not allow", "let it overwrite a copy");
+  const std::vector<Variable> tangents = spec_->tangents(inputs, outputs, moved);
+  require(tangents.size() == outputs.size(), "there are {} outputs, but `tangents` has returned {}", outputs.size(),
+          tangents.size());
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!outputs[o].defined() || !tangents[o].defined()) continue;
+    require(tangents[o].shape() == outputs[o].shape() && tangents[o].dtype() == outputs[o].dtype(),
+            "the tangent of output {}, {}, is {}", o, outputs[o].value(), tangents[o].value());
+    set_tangent(outputs[o], level, tangents[o]);
+  }
+  for (const Variable& out : outputs)
+    if (out.defined() && out.grad_fn())
+      if (auto* node = dynamic_cast<FunctionNode*>(out.grad_fn().get())) node->save_tangents(inputs, outputs, level);
+  return outputs;
+}
+
 std::vector<Variable> Function::operator()(const std::vector<Variable>& inputs, Place place) const {
   try {
     for (const Variable& v : inputs)
       if (v.defined()) check_view(v);
-    FunctionCall call(spec_->name, inputs);
-    const std::vector<uint64_t> before = versions_of(inputs);
-    std::vector<Variable> outputs;
-    {
-      const NoGrad no_grad;
-      outputs = spec_->forward(call);
-    }
-    for (const Variable& v : call.overwritten_) v.state()->value.mark_written();
-    call.check_writes(before, outputs);
-    const auto differentiable = [&](const Variable& v) { return v.defined() && !call.is_constant(v); };
-    const bool recorded = is_recorded(inputs) && std::any_of(outputs.begin(), outputs.end(), differentiable);
-    const std::shared_ptr<FunctionNode> node = recorded ? record(call, outputs, place) : nullptr;
-    std::vector<Variable> shown;
-    for (size_t o = 0; o < outputs.size(); ++o) shown.push_back(call.show(outputs[o], node, static_cast<int>(o)));
-    return shown;
+    return compute(inputs, place);
   } catch (Error& e) {
     if (!e.has("at")) e.prefix(spec_->name).add("at", place.str());
     throw;
@@ -173,6 +206,32 @@ FunctionNode::~FunctionNode() {
 SavedValue* FunctionNode::saved_value(std::string_view name) {
   const auto it = std::find_if(saved_.begin(), saved_.end(), [&](const Saved& s) { return s.name == name; });
   return it == saved_.end() ? nullptr : &it->value;
+}
+
+void FunctionNode::save_tangents(const std::vector<Variable>& inputs, const std::vector<Variable>& outputs,
+                                 std::shared_ptr<LevelState> level) {
+  const std::lock_guard lock(lock_);
+  levels_.push_back(std::move(level));
+  for (Saved& s : saved_) {
+    const Variable v = s.input >= 0 ? inputs[s.input] : s.output >= 0 ? outputs[s.output] : Variable();
+    if (v.defined()) s.value.set_tangents(v.state()->tangents);
+  }
+}
+
+// What a moving function saved beside its inputs and outputs has no tangents, and what is not recorded may have lost
+// them: the gradients' tangents would be wrong.
+void FunctionNode::check_moving() const {
+  if (std::ranges::none_of(levels_, [](const auto& level) { return sees(*level); })) return;
+  const auto is_other = [](const Saved& s) { return s.input < 0 && s.output < 0 && s.value.holds(); };
+  const auto other = std::ranges::find_if(saved_, is_other);
+  if (other != saved_.end())
+    throw Error(fmt::format("{} saved \"{}\", which is no input and no output and so has no tangent, and its gradients "
+                            "are to have some",
+                            spec_->name, other->name),
+                "return it as an output");
+  if (spec_->once_differentiable)
+    throw Error(fmt::format("{} can be differentiated only once, and its gradients are to have tangents", spec_->name),
+                "leave once_differentiable out and use operators in the backward");
 }
 
 Variable FunctionNode::saved(std::string_view name, bool release_it) {
@@ -222,6 +281,7 @@ Gradients FunctionNode::apply(Gradients gradients, const NodeRun& run) {
   {
     const std::lock_guard lock(lock_);
     if (released_) fail_released();
+    check_moving();
   }
   if (spec_->zeros_for_absent)
     for (size_t o = 0; o < gradients.size(); ++o)

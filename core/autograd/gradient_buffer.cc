@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
 #include "stepnet/record.h"
 
@@ -95,12 +96,14 @@ bool rows_fit(const VariableGradient& g, const TensorType& type) {
          rows.from(lead) == like.from(1);
 }
 
+bool moves(const VariableGradient& g) { return autograd::moves({g.is_sparse() ? &g.values : &g.dense, 1}); }
+
 std::string name_of(const Node* node) { return node ? node->name() : ""; }
 
 }  // namespace
 
 Variable copied(const Variable& v) {
-  if (!is_recorded({&v, 1})) return Variable(v.value().clone());
+  if (!is_recorded({&v, 1}) && !autograd::moves({&v, 1})) return Variable(v.value().clone());
   static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::copy, 1, 1));
   return run1(*op, {&v, 1});
 }
@@ -116,7 +119,7 @@ VariableGradient add_gradients(VariableGradient a, VariableGradient b, const Ten
     count(TapeEvent::added_apart);
     return VariableGradient::sparse(concat(a.indices, b.indices), concat(a.values, b.values));
   }
-  if (tape_state().recording) return sum(make_dense(a, type), make_dense(b, type));
+  if (tape_state().recording || moves(a) || moves(b)) return sum(make_dense(a, type), make_dense(b, type));
   if (a.is_sparse()) return add_rows(std::move(b.dense), a);
   if (b.is_sparse()) return add_rows(std::move(a.dense), b);
   if (!is_only_holder(a) && is_only_holder(b)) std::swap(a, b);
@@ -126,6 +129,13 @@ VariableGradient add_gradients(VariableGradient a, VariableGradient b, const Ten
 }
 
 void add_in_place(Variable& a, VariableGradient b) {
+  if (autograd::moves({&a, 1}) || moves(b)) {
+    const NoGrad no_grad;
+    const Variable terms[] = {a, make_dense(b, TensorType::of(a.dtype(), a.shape()))};
+    static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::sum, 2, 1, {}, {0}));
+    run1(*op, terms);
+    return;
+  }
   if (b.is_sparse()) return add_rows_to(a, b);
   add_to(a, b.dense);
 }

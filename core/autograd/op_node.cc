@@ -1,10 +1,8 @@
 #include "core/autograd/op_node.h"
 
-#include <algorithm>
-
-#include "core/operator/in_place.h"
+#include "core/autograd/run_steps.h"
+#include "core/autograd/variable_state.h"
 #include "core/tensor/small_vector.h"
-#include "stepnet/record.h"
 
 namespace stepnet::autograd {
 namespace {
@@ -19,12 +17,6 @@ Variable shape_of(const TensorType& type) {
   return Variable(std::move(t));
 }
 
-// A sum to a shape that is there already.
-bool sums_nothing(const EagerOp& op, std::span<const Variable> inputs) {
-  const bool fits_shape = op.spec().role == Role::sum_to || may_be_alias(op.spec(), 0);
-  return fits_shape && inputs.size() == 2 && inputs[0].shape() == inputs[1].shape();
-}
-
 }  // namespace
 
 OpNode::OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded, Flags needs, std::vector<Edge> edges,
@@ -36,6 +28,15 @@ OpNode::OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded,
       input_types_(std::move(inputs)) {}
 
 std::string OpNode::name() const { return op_->type() + "Gradient"; }
+
+void OpNode::save_tangents(std::span<const Variable> inputs, std::span<const Variable> outputs) {
+  const std::lock_guard lock(lock_);
+  for (Saved& s : saved_) {
+    const bool is_input = s.place < op_->inputs();
+    const Variable& v = is_input ? inputs[s.place] : outputs[s.place - op_->inputs()];
+    if (v.defined()) s.value.set_tangents(v.state()->tangents);
+  }
+}
 
 void OpNode::save(std::span<const Tensor* const> inputs, std::span<const Tensor> outputs) {
   saved_.reserve(recorded_->saved_inputs.size() + recorded_->saved_outputs.size());
@@ -93,30 +94,6 @@ Variable OpNode::slot_value(const GradientProgram& program, const GradientProgra
   return is_input ? read_input(slot.index, lock) : read_output(slot.index, lock);
 }
 
-void OpNode::run_steps(const EagerGradient& gradient, std::span<Variable> slots) {
-  const GradientProgram& program = gradient.program;
-  for (size_t s = 0; s < program.steps.size(); ++s) {
-    const GradientProgram::Step& step = program.steps[s];
-    const EagerOp& op = *gradient.steps[s];
-    InlineVector<Variable, kFew> inputs(step.inputs.size()), made(static_cast<size_t>(op.outputs()));
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const int in = step.inputs[i];
-      if (in < 0) continue;
-      // The last reader holds a value alone.
-      const bool again =
-          std::find(step.inputs.begin() + static_cast<int64_t>(i) + 1, step.inputs.end(), in) != step.inputs.end();
-      inputs[i] = gradient.last_use[in] == static_cast<int>(s) && !again ? std::move(slots[in]) : slots[in];
-    }
-    if (sums_nothing(op, inputs)) {
-      slots[step.outputs[0]] = std::move(inputs[0]);
-      continue;
-    }
-    run_into(op, inputs, made, place());
-    for (size_t o = 0; o < made.size(); ++o)
-      if (step.outputs[o] >= 0) slots[step.outputs[o]] = std::move(made[o]);
-  }
-}
-
 Gradients OpNode::apply(Gradients gradients, const NodeRun& run) {
   Flags present(gradients.size());
   bool any = false;
@@ -137,7 +114,7 @@ Gradients OpNode::apply(Gradients gradients, const NodeRun& run) {
   for (size_t s = 0; s < slots.size(); ++s) slots[s] = slot_value(program, program.slots[s], gradients, lock);
   lock.unlock();
   gradients.clear();  // so that the steps hold them alone
-  run_steps(gradient, slots);
+  run_steps(gradient, slots, place());
   for (size_t i = 0; i < results.size(); ++i) {
     const Gradient& g = program.results[i];
     if (g.dense.defined()) results[i].dense = slots[g.dense.slot];

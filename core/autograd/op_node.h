@@ -24,6 +24,8 @@ class OpNode : public Node {
   const EagerOp& op() const { return *op_; }
   // What the recorded derivative reads, of these; `inputs` are as they were before the operator ran.
   void save(std::span<const Tensor* const> inputs, std::span<const Tensor> outputs);
+  // The same of the tangents that these have.
+  void save_tangents(std::span<const Variable> inputs, std::span<const Variable> outputs);
   // For looking at what is kept, and for hooks on it. Null if that value is not saved.
   SavedValue* saved_input(int i) { return find(i); }
   SavedValue* saved_output(int o) { return find(op_->inputs() + o); }
@@ -43,7 +45,6 @@ class OpNode : public Node {
   Variable read_output(int o, std::unique_lock<std::mutex>& lock);
   Variable slot_value(const GradientProgram& program, const GradientProgram::Slot& slot, const Gradients& gradients,
                       std::unique_lock<std::mutex>& lock);
-  void run_steps(const EagerGradient& gradient, std::span<Variable> slots);
 
   std::shared_ptr<const EagerOp> op_;
   const EagerGradient* recorded_;

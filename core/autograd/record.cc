@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/op_node.h"
+#include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
 #include "core/tensor/small_vector.h"
 #include "stepnet/profiler.h"
@@ -170,6 +171,7 @@ Variable show_output(const Recording& r, int o, Tensor& value, const std::shared
 void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Variable> outputs, Place place) {
   try {
     check_inputs(op, inputs);
+    if (moves(inputs)) return run_moving(op, inputs, outputs, place);
     Recording r{op, inputs, place};
     find_needs(r);
     if (op.is_in_place()) prepare_writes(r);

@@ -1,5 +1,6 @@
 #include "stepnet/saved_value.h"
 
+#include "core/autograd/variable_state.h"
 #include "stepnet/node.h"
 #include "stepnet/record.h"
 #include "stepnet/tape.h"
@@ -99,14 +100,16 @@ Variable SavedValue::unpack(const Edge& edge, const Node& node, std::string_view
   } else {
     check_version(tensor, version_, node, what);
   }
-  if (!edge.valid()) return Variable(std::move(tensor));
-  return variable_of(std::move(tensor), edge.node, edge.index);
+  Variable v = edge.valid() ? variable_of(std::move(tensor), edge.node, edge.index) : Variable(std::move(tensor));
+  v.state()->tangents = tangents_;
+  return v;
 }
 
 void SavedValue::release() {
   if (kind_ != Kind::nothing) kind_ = Kind::released;
   tensor_ = {};
   packed_.reset();
+  tangents_.reset();
 }
 
 }  // namespace stepnet::autograd

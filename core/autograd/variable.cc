@@ -1,6 +1,7 @@
 #include "stepnet/variable.h"
 
 #include "core/autograd/gradient_buffer.h"
+#include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
 #include "stepnet/record.h"
 
@@ -116,10 +117,11 @@ Variable Variable::detach() const {
 }
 
 void Variable::detach_() {
-  const VariableState& s = state_of(*this);
-  if (s.is_view && s.family && s.grad_fn)
+  VariableState& s = state_of(*this);
+  if (s.is_view && s.family && (s.grad_fn || moves({this, 1})))
     throw Error("detach_: the variable is a view, and its base would still have a history", "use detach()");
   drop_history(*this);
+  s.tangents = nullptr;
 }
 
 void Variable::bump_version() { state_of(*this).value.mark_written(); }
@@ -156,9 +158,13 @@ void Variable::copy_(const Variable& source, Place place) {
   const bool tracked = tape_state().recording && source.requires_grad();
   check_writable(*this, "copy_", tracked);
   check_view(source);
+  const bool moved = moves({this, 1}) || moves({&source, 1});
+  if (moved) check_moving_write(*this, "copy_", moves({&source, 1}));
   // Bytes that overlap are copied by way of others.
   s.value.copy_from(source.value().shares_storage(s.value) ? source.value().clone() : source.value());
   s.value.mark_written();
+  s.tangents = source.state()->tangents;
+  if (moved) mark_moved(*this);
   if (!tape_state().recording) return;
   if (!tracked) return drop_history(*this);
   const TensorType type = TensorType::of(s.value.dtype(), s.value.shape());
@@ -236,8 +242,9 @@ void make_view(const Variable& view, const Variable& base) {
 
 void check_view(const Variable& variable) {
   const VariableState& s = *variable.state();
-  if (!s.is_view || !s.family || s.view_version == s.value.version() || !tape_state().recording) return;
-  if (!s.grad_fn && s.family->history_version <= s.view_version) return;
+  if (!s.is_view || !s.family || s.view_version == s.value.version()) return;
+  const bool has_history = tape_state().recording && (s.grad_fn || s.family->history_version > s.view_version);
+  if (!has_history && s.family->tangent_version <= s.view_version && !moves({&variable, 1})) return;
   throw Error(fmt::format("{} is a view, and what it is a view of was written in place since it was taken", s.value),
               "take the view again");
 }

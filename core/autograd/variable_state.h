@@ -3,6 +3,7 @@
 
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "stepnet/node.h"
 #include "stepnet/tape.h"
@@ -31,13 +32,28 @@ struct GradientState {
 struct ViewFamily {
   std::weak_ptr<VariableState> base;
   uint64_t history_version = 0;  // of the storage, when the base was last given another history
+  uint64_t tangent_version = 0;  // of the storage, when the base was last written and had tangents before or after
 };
+
+struct LevelState;
+
+// A tangent of a variable, shared with the values that were saved of it. It is undefined once its level has ended.
+struct TangentSlot {
+  Variable tangent;
+};
+
+struct Tangent {
+  std::shared_ptr<LevelState> level;
+  std::shared_ptr<TangentSlot> slot;
+};
+using Tangents = std::vector<Tangent>;  // levels that began later are behind
 
 struct VariableState {
   VariableState() = default;
   ~VariableState() {
     let_go(std::move(grad_fn));
     let_go(std::move(gradient));  // which may hold other variables: as the gradient, or in hooks
+    if (tangents) let_go(std::const_pointer_cast<Tangents>(std::move(tangents)));
   }
   VariableState(const VariableState&) = delete;
   VariableState& operator=(const VariableState&) = delete;
@@ -50,7 +66,8 @@ struct VariableState {
   bool requires_grad = false;  // of a leaf
   bool is_view = false;        // its bytes are another variable's
   bool retains_grad = false;
-  std::shared_ptr<GradientState> gradient;  // null: no gradient was ever asked for
+  std::shared_ptr<GradientState> gradient;   // null: no gradient was ever asked for
+  std::shared_ptr<const Tangents> tangents;  // null: none
   GradientState& make_gradient() {
     if (!gradient) gradient = std::make_shared<GradientState>();
     return *gradient;

@@ -13,6 +13,13 @@
 namespace stepnet::cpu_reduce {
 namespace {
 
+// Of its own values nothing is read.
+Value ones_like(Formula& f, Value like) {
+  const Value ones = f.op("ConstantFill", {like}, {make_arg("value", 1.0F)});
+  f.set_reads({false});
+  return ones;
+}
+
 struct Itself {
   template <class T>
   T operator()(T v) const {
@@ -126,7 +133,7 @@ REGISTER(reduce_l1_gradient) {
                   [](Formula& f) {
                     return f.op("ReduceSum", {f.op("Mul", {f.dy("dX"), f.op("Sign", {f.x("X")})})}, f.forward_args());
                   })
-      .derivative("X", [](Formula&) { return Gradient::none(); })
+      .derivative("X", [](Formula&) { return Gradient::zero(); })
       .derivative("Y", [](Formula&) { return Gradient::none(); });
 }
 
@@ -156,8 +163,7 @@ std::vector<Gradient> norm_second_derivatives(Formula& f) {
   };
   Gradient dy, x, y;
   Value slope, turned;
-  if (f.wants("dY") || f.wants("Y"))
-    slope = gradient(f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)}), f.x("X"));
+  if (f.wants("dY") || f.wants("Y")) slope = gradient(ones_like(f, f.x("dY")), f.x("X"));
   if (f.wants("X") || f.wants("Y")) turned = gradient(f.x("dY"), f.dy("dX"));
   if (f.wants("dY")) dy = sum_of_product(f.dy("dX"), slope);
   if (f.wants("X")) x = turned;
@@ -215,12 +221,12 @@ OpBuilder<ReduceArgs> extreme_gradient_op(const std::string& type) {
   b.cpu(extreme_gradient<float>, extreme_gradient<double>)
       .derivative("dY",
                   [type](Formula& f) {
-                    const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
+                    const Value ones = ones_like(f, f.x("dY"));
                     const Value slope = f.op(type + "Gradient", {ones, f.x("X"), f.x("Y")}, f.forward_args());
                     return f.op("ReduceSum", {f.op("Mul", {f.dy("dX"), slope})}, f.forward_args());
                   })
-      .derivative("X", [](Formula&) { return Gradient::none(); })
-      .derivative("Y", [](Formula&) { return Gradient::none(); });
+      .derivative("X", [](Formula&) { return Gradient::zero(); })
+      .derivative("Y", [](Formula&) { return Gradient::zero(); });
   return b;
 }
 

@@ -152,6 +152,7 @@ Value lengths_out(Formula& f, const char* type) {
 }
 
 std::vector<Gradient> padding_gradients(Formula& f) {
+  if (!f.has_dy("data_out")) return {Gradient::none(), Gradient::none()};
   const bool both = f.has_x("end_padding");
   std::vector<Value> sums = f.ops("GatherPadding", {f.dy("data_out"), lengths_out(f, "AddPadding")}, f.forward_args(),
                                   both ? std::vector<bool>{true, true} : std::vector<bool>{true});
@@ -213,7 +214,8 @@ REGISTER(add_padding) {
       .example({"data_in=2,2"}, {"padding_width=0", "end_padding_width=1"})
       .example({"data_in=0,2", "lengths=int32,0", "start_padding=2"})
       .derivative("data_in",
-                  [](Formula& f) {
+                  [](Formula& f) -> Gradient {
+                    if (!f.has_dy("data_out")) return Gradient::none();
                     return f.ops("RemovePadding", {f.dy("data_out"), lengths_out(f, "AddPadding")}, f.forward_args(),
                                  {true})[0];
                   })
@@ -229,7 +231,8 @@ REGISTER(remove_padding) {
       .example({"data_in=6,2", "lengths=int32,2:4,2"})
       .example({"data_in=5"}, {"padding_width=1", "end_padding_width=2"})
       .example({"data_in=2,2", "lengths=int32,1:2"})
-      .derivative("data_in", [](Formula& f) {
+      .derivative("data_in", [](Formula& f) -> Gradient {
+        if (!f.has_dy("data_out")) return Gradient::none();
         return f.ops("AddPadding", {f.dy("data_out"), lengths_out(f, "RemovePadding")}, f.forward_args(), {true})[0];
       });
 }

@@ -175,6 +175,7 @@ REGISTER(concat) {
       .output("split_info", "the size of each input along the dimension, int32")
       .types({DType::int32})
       .optional()
+      .uses({})
       .shape(shape)
       .rowwise(leading_dimensions)
       .role(Role::concat)

@@ -88,7 +88,9 @@ REGISTER(copy_on_device_like) {
       .cpu(copy_values)
       .derivative("input",
                   [](Formula& f) {
-                    return f.op("CopyOnDeviceLike", {f.dy("output"), f.x("input")});
+                    const Value copy = f.op("CopyOnDeviceLike", {f.dy("output"), f.x("input")});
+                    f.set_reads({true, false});
+                    return copy;
                   })
       .derivative("dst", [](Formula&) { return Gradient::none(); });
 }

@@ -124,6 +124,7 @@ REGISTER(reshape) {
       .output("old_shape", "the input's shape, int64 or the new shape's type")
       .types({DType::int64, DType::int32})
       .optional()
+      .uses({})
       .in_place("data", "reshaped")
       .shape(reshaped)
       .reshapes()

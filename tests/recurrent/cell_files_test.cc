@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/operator/anomaly.h"
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"

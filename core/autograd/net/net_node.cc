@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/autograd/graph_task.h"
+#include "core/autograd/tangents.h"
 #include "stepnet/record.h"
 #include "stepnet/stream_order.h"
 
@@ -43,6 +44,28 @@ NetNode::NetNode(std::shared_ptr<const TapeNet> plan, const NetRecording& record
 void NetNode::keep(NetSaved saved, std::vector<TensorType> outputs) {
   saved_ = std::move(saved);
   set_outputs(std::move(outputs));
+}
+
+void NetNode::set_moving(std::shared_ptr<LevelState> level) {
+  const std::lock_guard lock(lock_);
+  levels_.push_back(std::move(level));
+}
+
+namespace {
+
+bool is_moving(const VariableGradient& g) { return moves({g.is_sparse() ? &g.values : &g.dense, 1}); }
+
+}  // namespace
+
+void NetNode::check_moving(const Gradients& gradients) const {
+  const bool is_moved = std::ranges::any_of(levels_, [](const auto& level) { return sees(*level); });
+  const bool gets_moved = recording_.keeps_workspace && std::ranges::any_of(gradients, is_moving);
+  if (!is_moved && !gets_moved) return;
+  NoTangentOfGradient error(
+      fmt::format("{} cannot have a tangent: a net that runs as one operation keeps none", name()),
+      "take the gradient of the tangent instead, reverse over forward");
+  add_place(error);
+  throw error;
 }
 
 SavedValue* NetNode::find(const TapeSource& value) {
@@ -101,7 +124,8 @@ std::vector<Variable> NetNode::run_in_turn(const NetGradient& gradient, Gradient
 std::vector<Variable> NetNode::run_operators(const NetGradient& gradient, Gradients& gradients, const NodeRun& run) {
   if (!gradient.plan) return {};
   const auto on_cpu = [](const VariableGradient& g) { return device_of_gradient(g).kind == DeviceKind::cpu; };
-  const bool in_turn = !run.recording && (has_packed() || std::ranges::all_of(gradients, on_cpu));
+  const bool moving = std::ranges::any_of(gradients, is_moving);
+  const bool in_turn = !run.recording && !moving && (has_packed() || std::ranges::all_of(gradients, on_cpu));
   if (!recording_.keeps_workspace && in_turn) return run_in_turn(gradient, gradients, run.keep_saved);
   std::vector<Variable> inputs;
   for (const TapeSource& value : gradient.inputs) inputs.push_back(read(value, gradients));
@@ -243,12 +267,14 @@ Gradients NetNode::apply(Gradients gradients, const NodeRun& run) {
   {
     const std::lock_guard lock(lock_);
     if (released_) fail_released();
+    check_moving(gradients);
   }
   Mask present;
   for (const VariableGradient& g : gradients) present.push_back(g.defined());
   Gradients results(edges().size());
   if (std::ranges::find(present, true) == present.end()) return results;
-  const NetGradient& gradient = plan_->gradient(recording_, run.wanted, present, run.recording);
+  const bool moving = std::ranges::any_of(gradients, is_moving);
+  const NetGradient& gradient = plan_->gradient(recording_, run.wanted, present, run.recording || moving);
   std::vector<Variable> made;
   const auto put = [&](bool is_made) {
     const auto put_one = [&](const TapeSource& value, Variable& to) {

@@ -29,6 +29,7 @@ struct NetSaved {
 };
 
 class GraphTask;
+struct LevelState;
 
 class NetNode : public Node {
  public:
@@ -40,12 +41,15 @@ class NetNode : public Node {
   void release() override;
 
   void keep(NetSaved saved, std::vector<TensorType> outputs);  // once, when the net has run
+  // Says that inputs have tangents of that level: the gradients cannot have any, as what is kept has none.
+  void set_moving(std::shared_ptr<LevelState> level);
   // For looking at what is kept, and for hooks on it; those of a place where nothing is saved hold nothing.
   SavedValue& saved_input(int i) { return saved_.inputs[i]; }
   SavedValue& saved_output(int k) { return saved_.outputs[k]; }
 
  private:
   class Turn;
+  void check_moving(const Gradients& gradients) const;
   SavedValue* find(const TapeSource& value);  // null if it is none that is saved
   Variable read(const TapeSource& value, const Gradients& gradients);
   bool has_packed();
@@ -65,6 +69,7 @@ class NetNode : public Node {
   NetDraw draw_;
   std::mutex lock_;  // of what is saved
   NetSaved saved_;
+  std::vector<std::shared_ptr<LevelState>> levels_;  // under lock_
   bool released_ = false;
   std::mutex workspace_lock_;           // held while a pass runs in the workspace
   const GraphTask* at_work_ = nullptr;  // that pass; under lock_

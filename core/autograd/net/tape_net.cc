@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/autograd/net/net_node.h"
+#include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
 #include "core/net/expansions.h"
 #include "core/operator/observer.h"
@@ -680,6 +681,7 @@ TapeNet::Made TapeNet::run_objects(std::span<const Variable> inputs, const NetDr
 
 std::vector<Variable> TapeNet::run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   check_inputs(inputs);
+  if (moves(inputs)) return run_moving(inputs, draw, place);
   Made made = has_objects_ ? run_objects(inputs, draw, place) : run_tensors(inputs, draw, place);
   std::vector<Variable> outputs;
   for (size_t k = 0; k < made.outputs.size(); ++k) {
@@ -691,6 +693,78 @@ std::vector<Variable> TapeNet::run_checked(std::span<const Variable> inputs, con
   }
   mark_views(outputs, inputs);
   return outputs;
+}
+
+NetTangents TapeNet::make_tangents(const Mask& moved) const {
+  NetDef net = net_;
+  TangentRequest request;
+  std::vector<std::string> names = inputs_;
+  for (size_t i = 0; i < moved.size(); ++i)
+    if (moved[i]) request.given[inputs_[i]] = "";
+  request.wanted = {outputs_.begin(), outputs_.end()};
+  const TangentResult result = add_tangent_operators(net, request);
+  // The tangent of an input that is an output as well is that of its first value, and of its last one.
+  std::vector<std::string> given, outputs = outputs_;
+  for (size_t i = 0; i < moved.size(); ++i) {
+    if (!moved[i]) continue;
+    require(std::ranges::count(outputs_, inputs_[i]) == 0,
+            "{} has \"{}\" as an input and an output, which forward mode does not allow", title(), inputs_[i]);
+    given.push_back(result.tangents.at(inputs_[i]));
+  }
+  names.insert(names.end(), given.begin(), given.end());
+  NetTangents made;
+  for (const std::string& output : outputs_) {
+    TapeSource& source = made.results.emplace_back();
+    const auto tangent = result.tangents.find(output);
+    if (tangent == result.tangents.end()) continue;
+    if (const int i = place_in(given, tangent->second); i >= 0) {
+      source = {TapeSource::Kind::input, static_cast<int>(inputs_.size()) + i};
+      continue;
+    }
+    int place = place_in(outputs, tangent->second);
+    if (place < 0) {
+      place = static_cast<int>(outputs.size());
+      outputs.push_back(tangent->second);
+    }
+    source = {TapeSource::Kind::made, place};
+  }
+  net.clear_external_output();
+  made.plan = std::make_shared<const TapeNet>(std::move(net), std::move(names), std::move(outputs));
+  return made;
+}
+
+const NetTangents& TapeNet::tangents(const Mask& moved) const {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<NetTangents>& known = tangents_[moved];
+  if (!known) known = std::make_unique<NetTangents>(make_tangents(moved));
+  return *known;
+}
+
+// As with operators, see core/autograd/tangents.h.
+std::vector<Variable> TapeNet::run_moving(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
+  const std::shared_ptr<LevelState> level = moving_level(inputs);
+  const BelowLevel below(level->number);
+  Mask moved;
+  std::vector<Variable> given(inputs.begin(), inputs.end());
+  for (const Variable& v : inputs) {
+    const Variable tangent = tangent_of(v, *level);
+    moved.push_back(tangent.defined());
+    if (tangent.defined()) given.push_back(tangent);
+  }
+  const NetTangents& tangents = this->tangents(moved);
+  std::vector<Variable> made = tangents.plan->run(given, draw, place);
+  std::set<Node*> nodes;
+  for (const Variable& v : made)
+    if (v.defined() && v.grad_fn()) nodes.insert(v.grad_fn().get());
+  for (Node* node : nodes)
+    if (auto* net = dynamic_cast<NetNode*>(node)) net->set_moving(level);
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    const TapeSource& source = tangents.results[k];
+    if (source.kind == TapeSource::Kind::none || !made[k].defined() || !is_floating(made[k].dtype())) continue;
+    set_tangent(made[k], level, source.kind == TapeSource::Kind::input ? given[source.index] : made[source.index]);
+  }
+  made.resize(outputs_.size());
+  return made;
 }
 
 std::vector<Tensor> TapeNet::run_taking(const TakeInput& take, const NetDraw& draw, Place place) const {

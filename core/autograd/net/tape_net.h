@@ -111,6 +111,14 @@ struct NetRecording {
   mutable std::map<std::tuple<Mask, Mask, bool>, std::unique_ptr<NetGradient>> gradients;
 };
 
+// The net with forward mode: its inputs, and behind them the tangents of those that move; its outputs, and behind them
+// tangents.
+struct NetTangents {
+  std::shared_ptr<const TapeNet> plan;
+  // Per output of the net: where its tangent is: an output of the plan, or an input; `none`: it is zero.
+  std::vector<TapeSource> results;
+};
+
 // The draws of a run's random operators.
 struct NetDraw {
   uint64_t seed = 1;
@@ -165,6 +173,9 @@ class TapeNet : public std::enable_shared_from_this<TapeNet> {
   Made run_tensors(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
   Made run_objects(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
   std::vector<Variable> run_checked(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
+  std::vector<Variable> run_moving(std::span<const Variable> inputs, const NetDraw& draw, Place place) const;
+  const NetTangents& tangents(const Mask& moved) const;
+  NetTangents make_tangents(const Mask& moved) const;
 
   NetDef net_;
   std::vector<std::string> inputs_, outputs_;
@@ -175,6 +186,7 @@ class TapeNet : public std::enable_shared_from_this<TapeNet> {
   mutable NetRunners runners_;  // of runs that are not recorded
   mutable std::mutex mutex_;
   mutable std::map<std::pair<Mask, Mask>, std::unique_ptr<NetRecording>> recordings_;
+  mutable std::map<Mask, std::unique_ptr<NetTangents>> tangents_;
 };
 
 }  // namespace stepnet::autograd

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "core/autograd/tangents.h"
 #include "stepnet/engine.h"
 #include "stepnet/record.h"
 #include "stepnet/saved_value.h"
@@ -207,6 +208,9 @@ void RegionCall::run_again(RecomputedValues& values) {
 std::vector<Variable> checkpoint(Region fn, const std::vector<Variable>& inputs, const CheckpointOptions& options,
                                  Place place) {
   if (!tape_state().recording) return fn(inputs);
+  if (moves(inputs))
+    throw Error("checkpoint: an input has a tangent, and what is computed again would have none",
+                "call the region itself in forward mode");
   return std::make_shared<RegionCall>(std::move(fn), inputs, options, place)->run_first(inputs);
 }
 

@@ -1,8 +1,8 @@
 // EagerOp: an operator with its arguments, bound once to be run on variables many times.
 //
 // Beside the registration it holds the derivative's programs, each recorded when it is first needed, by which inputs
-// want a gradient and which outputs have one, with their own operators bound.
-// Threads: immutable but for the programs, which any thread may add.
+// want a gradient and which outputs have one, with their own operators bound; and those of forward mode, by which
+// inputs move. Threads: immutable but for the programs, which any thread may add.
 #pragma once
 
 #include <atomic>
@@ -92,10 +92,16 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
 
   // Throws Error if a wanted input has no derivative.
   const EagerGradient& gradient(const Flags& wanted, const Flags& present) const;
+  // Forward mode: the tangents of the outputs, where the inputs `moved` have some (core/operator/program_gradients.h).
+  // Throws Error as `gradient`.
+  const EagerGradient& tangents(const Flags& moved) const;
 
  private:
+  enum class Mode : uint8_t { backward, forward };
   struct Entry;
   struct Cache;
+  const EagerGradient* find(Mode mode, const Flags& inputs, const Flags& outputs) const;
+  const EagerGradient& add(Mode mode, const Flags& inputs, const Flags& outputs, GradientProgram program) const;
   static Cache& cache();
   void drop_gradients() const;  // when nobody can run them
   BoundOp bound_;

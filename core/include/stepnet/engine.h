@@ -7,8 +7,11 @@
 // lock.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <vector>
 
+#include "stepnet/error.h"
 #include "stepnet/node.h"
 
 namespace stepnet::autograd {
@@ -47,6 +50,67 @@ Gradients grad(const std::vector<Variable>& outputs, const std::vector<Variable>
 // Edges in place of variables: what a variable was when the edge was taken, whatever happened to it since.
 void backward_edges(const std::vector<Edge>& roots, Gradients gradients, const BackwardOptions& options = {});
 Gradients grad_edges(const std::vector<Edge>& outputs, const std::vector<Edge>& inputs, const GradOptions& options);
+
+// --- Forward mode
+// -----------------------------------------------------------------------------------------------------
+//
+// A tangent of a variable y(x) for a direction v of x is J v. Operators whose inputs have tangents compute those of
+// their outputs at once, by formulas that follow from their derivatives. They are recorded like all operators, and
+// values that are saved for a backward pass keep their tangents, so that a gradient that is taken of moving variables
+// moves, too: that is the Hessian times v. Tangents may have tangents: levels nest. NoGrad does not touch them;
+// `detach` drops them.
+
+struct LevelState;
+
+// For a scope: tangents of one level. When it ends they are gone, whoever still has the variables.
+class TangentLevel {
+ public:
+  TangentLevel();
+  ~TangentLevel();
+  TangentLevel(const TangentLevel&) = delete;
+  TangentLevel& operator=(const TangentLevel&) = delete;
+
+  // A view of x, with its history, that moves along `direction`. Throws Error if the direction has another type or
+  // shape.
+  Variable dual(const Variable& x, const Variable& direction) const;
+  // Undefined if the variable does not move.
+  Variable tangent(const Variable& v) const;
+
+ private:
+  std::shared_ptr<LevelState> state_;
+};
+
+using VariableFunction = std::function<std::vector<Variable>(const std::vector<Variable>&)>;
+
+struct Jvp {
+  std::vector<Variable> outputs, tangents;  // a tangent that is zero is zeros; of integers it is undefined
+};
+// The Jacobian of `fn` at `inputs` times `directions`, one per input, undefined for one that does not move. What an
+// input that requires a gradient, or has tangents of an outer level, contributes can be differentiated in turn.
+Jvp jvp(const VariableFunction& fn, const std::vector<Variable>& inputs, const std::vector<Variable>& directions);
+
+struct Hvp {
+  Variable value;                             // of the function
+  std::vector<Variable> gradients, products;  // per input: of the value, and the Hessian times the directions
+};
+// The Hessian of the one-element output of `fn` times `directions`, forward over reverse: a backward pass whose
+// gradients move. Where `fn` runs a net as one operation (NetFunction, recurrent layers), whose backward pass has no
+// forward mode, it is reverse over forward instead: `fn` runs a second time. Products can be differentiated in turn
+// where inputs require gradients.
+Hvp hvp(const VariableFunction& fn, const std::vector<Variable>& inputs, const std::vector<Variable>& directions);
+
+// Per output and input: the derivatives of each element of the output, in rows of the input's shape: [elements, ...].
+// By one backward pass for each element. Of integer inputs undefined. Elements are float or double.
+std::vector<std::vector<Variable>> jacobian(const VariableFunction& fn, const std::vector<Variable>& inputs);
+// Of the one-element output of `fn`, per pair of inputs: for each element of the first a row of the second's shape. By
+// one Hessian-vector product for each element.
+std::vector<std::vector<Variable>> hessian(const VariableFunction& fn, const std::vector<Variable>& inputs);
+
+// Where a gradient cannot have a tangent: take the gradient of what has the tangent instead.
+class NoTangentOfGradient : public Error {
+ public:
+  using Error::Error;
+};
 
 // Inside a node or hook: whether the running pass will run (or capture at) that node; throws Error outside.
 bool will_run(const Node& node);

@@ -39,6 +39,7 @@
 namespace stepnet::autograd {
 
 class FunctionNode;
+struct LevelState;
 
 // One call, as its forward sees it.
 class FunctionCall {
@@ -103,6 +104,12 @@ class Function {
     // Gradients that did not arrive are zeros, or undefined without `zeros_for_absent`. Those that it returns may be
     // undefined; undefined ones behind the last input do not matter. Without a backward its node fails when it runs.
     std::function<Gradients(FunctionRun&, const Gradients&)> backward;
+    // Forward mode: the tangents of the outputs, undefined where they are zero, from the inputs, the outputs, and the
+    // tangents of the inputs, undefined where they are zero. Without it, an input that has a tangent is an Error. The
+    // backward must compute by operators where its results' tangents matter.
+    std::function<std::vector<Variable>(const std::vector<Variable>& inputs, const std::vector<Variable>& outputs,
+                                        const std::vector<Variable>& tangents)>
+        tangents = nullptr;
     bool zeros_for_absent = true;
     bool once_differentiable = false;  // the backward is not recorded, and differentiating its results is an Error
   };
@@ -113,6 +120,8 @@ class Function {
   std::vector<Variable> operator()(const std::vector<Variable>& inputs, Place place = Place::here()) const;
 
  private:
+  std::vector<Variable> compute(const std::vector<Variable>& inputs, Place place) const;
+  std::vector<Variable> compute_moving(const std::vector<Variable>& inputs, Place place) const;
   std::shared_ptr<FunctionNode> record(FunctionCall& call, const std::vector<Variable>& outputs, Place place) const;
 
   std::shared_ptr<const Spec> spec_;  // shared with the nodes of its calls
@@ -136,6 +145,9 @@ class FunctionNode : public Node {
   void release() override;
 
   void save(Saved saved) { saved_.push_back(std::move(saved)); }
+  // The tangents of what was saved, of inputs that have some of that level.
+  void save_tangents(const std::vector<Variable>& inputs, const std::vector<Variable>& outputs,
+                     std::shared_ptr<LevelState> level);
   Variable saved(std::string_view name, bool release_it = false);
   // To look at what is kept, and for hooks on it. Null if there is none of that name.
   SavedValue* saved_value(std::string_view name);
@@ -143,10 +155,12 @@ class FunctionNode : public Node {
 
  private:
   Gradients run_backward(const Gradients& gradients, const NodeRun& run);
+  void check_moving() const;
   void differentiate_never(Gradients& made, const Gradients& gradients) const;
 
   std::shared_ptr<const Function::Spec> spec_;
   std::vector<Saved> saved_;
+  std::vector<std::shared_ptr<LevelState>> levels_;  // at which its inputs moved
   std::mutex lock_;
   bool released_ = false;
 };

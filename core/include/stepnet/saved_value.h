@@ -46,11 +46,17 @@ class NoSavedValueHooks {
   const char* before_;
 };
 
+struct Tangent;
+
 class SavedValue {
  public:
   SavedValue() = default;  // nothing was saved: reads as undefined
   // `node`: which saves it, for hooks to know.
   explicit SavedValue(const Tensor& value, const Node* node = nullptr);
+
+  // Tangents of the value (forward mode), which travel with it: they are there again when it is unpacked, and go when
+  // it is released. No hook sees them.
+  void set_tangents(std::shared_ptr<const std::vector<Tangent>> tangents) { tangents_ = std::move(tangents); }
 
   bool holds() const { return kind_ != Kind::nothing; }
   bool is_released() const { return kind_ == Kind::released; }
@@ -78,6 +84,7 @@ class SavedValue {
   uint64_t version_ = 0;
   Tensor tensor_;
   std::shared_ptr<Packed> packed_;
+  std::shared_ptr<const std::vector<Tangent>> tangents_;
 };
 
 }  // namespace stepnet::autograd

@@ -52,6 +52,7 @@ struct TapeState {
   RandomState* draws = nullptr;                  // in place of the process's
   RecomputeGroup* group = nullptr;               // of passes that share what they recompute
   Device device;                                 // for operators whose inputs have no bytes anywhere
+  uint64_t tangents_below = UINT64_MAX;          // operators see tangents of levels below this (stepnet/engine.h)
 };
 TapeState& tape_state();
 

@@ -91,9 +91,9 @@ class Variable {
   // A leaf's only: called after its gradient was accumulated, without recording.
   HookHandle register_post_accumulate_hook(std::function<void(Variable&)> hook) const;
 
-  // The same bytes and version, without history.
+  // The same bytes and version, without history and without tangents.
   Variable detach() const;
-  // Cuts this variable off from its history. Throws Error on a view.
+  // Cuts this variable off from its history, and from its tangents. Throws Error on a view.
   void detach_();  // NOLINT(readability-identifier-naming): as all that writes in place
   // Overwrites the values with those of `source`, of the same type and shape; the history is that of `source` from now
   // on. Throws Error on a leaf that requires a gradient and on a recorded view.

@@ -81,9 +81,13 @@ TapeRun ExampleTape::run(const Mask& needs, const NamedTensors& values) const {
     }
     run.edges.push_back(run.inputs.back().gradient_edge());
   }
-  set_random_state({kSeed, 0});
-  run.outputs = autograd::run(*op_, run.inputs);
+  run.outputs = run_on(run.inputs);
   return run;
+}
+
+std::vector<Variable> ExampleTape::run_on(const std::vector<Variable>& inputs) const {
+  set_random_state({kSeed, 0});
+  return autograd::run(*op_, inputs);
 }
 
 GradientProgram ExampleTape::program(const Mask& wanted, const Mask& present) const {
