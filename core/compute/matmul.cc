@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "core/compute/backend.h"
-#include "core/compute/onednn_product.h"
+#include "core/compute/product.h"
 #include "core/compute/row_product.h"
 #include "core/compute/threads.h"
 #include "core/compute/vector_math.h"

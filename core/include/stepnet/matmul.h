@@ -1,4 +1,5 @@
-// Matrix products on the CPU: oneDNN for float, Eigen for double.
+// Matrix products on the CPU. Of float by oneDNN where the CPU has AVX-512, else by core/compute/product_kernels.h; of
+// double by Eigen.
 //
 //   C = op(A) op(B)          if !accumulate
 //   C = C + op(A) op(B)      if accumulate

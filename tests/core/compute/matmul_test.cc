@@ -4,7 +4,8 @@
 #include <limits>
 #include <thread>
 
-#include "core/compute/onednn_product.h"
+#include "core/compute/product.h"
+#include "core/compute/product_kernels.h"
 #include "core/compute/row_product.h"
 #include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
@@ -96,6 +97,77 @@ TEST(Matmul, RowsTimesPanels) {
         EXPECT_EQ(compare(c, reference(false, true, {1, n, k}, a, b, from), 1e-5), "") << k << add;
       }
   }
+}
+
+// One product by the kernels, with B packed before or not. ldc is wider than C.
+struct KernelCall {
+  Sizes s;
+  bool trans_a = false, trans_b = false, accumulate = false;
+  int64_t ld() const { return trans_b ? s.k : s.n; }
+  Tensor run(const Tensor& a, const Tensor& b, const Tensor& before, const Tensor* bias, bool packed) const {
+    Tensor c = before.clone();
+    const FloatProduct product{.m = s.m,
+                               .n = s.n,
+                               .k = s.k,
+                               .a = a.data<float>(),
+                               .lda = trans_a ? s.m : s.k,
+                               .trans_a = trans_a,
+                               .c = c.data<float>(),
+                               .ldc = before.shape()[1],
+                               .accumulate = accumulate,
+                               .bias = bias ? bias->data<float>() : nullptr};
+    const StoredMatrix stored{.n = s.n, .k = s.k, .ld = ld(), .transposed = trans_b};
+    Tensor scratch = Tensor::empty(DType::float32, {product_scratch_floats(product, packed)});
+    if (!packed) {
+      run_product(product, stored, b.data<float>(), scratch.data<float>());
+      return c;
+    }
+    Tensor panels = Tensor::empty(DType::float32, {packed_floats(stored)});
+    pack_matrix(stored, b.data<float>(), panels.data<float>());
+    run_packed_product(product, std::as_const(panels).data<float>(), scratch.data<float>());
+    return c;
+  }
+};
+
+// Blocks of every kind: whole and partial tiles, more rows of B than one block has, more columns.
+TEST(ProductKernels, EqualPlainLoopsAndOneAnother) {
+  for (const Sizes& s :
+       {Sizes{1, 1, 1}, {2, 3, 4}, {5, 15, 8}, {6, 16, 256}, {7, 17, 257}, {13, 530, 300}, {100, 31, 520}})
+    for (int form = 0; form < 16; ++form) {
+      const KernelCall call{s, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0};
+      const Tensor a = normal<float>({s.m * s.k}, 1), b = normal<float>({s.k * s.n}, 2), bias = normal<float>({s.n}, 4);
+      const Tensor before = normal<float>({s.m, s.n + 3}, 3);
+      const Tensor* added = form & 8 ? &bias : nullptr;
+      const Tensor c = call.run(a, b, before, added, false);
+      EXPECT_EQ(compare(call.run(a, b, before, added, true), c, 0), "") << "packed before";
+      Tensor from = Tensor::zeros(DType::float32, {s.m, s.n}), made = from.clone();
+      for (int64_t i = 0; i < s.m; ++i)
+        for (int64_t j = 0; j < s.n; ++j) {
+          from.data<float>()[i * s.n + j] =
+              (call.accumulate ? before.data<float>()[i * (s.n + 3) + j] : 0) + (added ? bias.data<float>()[j] : 0);
+          made.data<float>()[i * s.n + j] = std::as_const(c).data<float>()[i * (s.n + 3) + j];
+        }
+      EXPECT_EQ(compare(made, reference(call.trans_a, call.trans_b, s, a, b, from), 1e-5, ErrorScale::tensor), "")
+          << fmt::format("{} {} {}, form {}", s.m, s.n, s.k, form);
+      for (int64_t i = 0; i < s.m; ++i)
+        for (int64_t j = s.n; j < s.n + 3; ++j)
+          EXPECT_EQ(std::as_const(c).data<float>()[i * (s.n + 3) + j], before.data<float>()[i * (s.n + 3) + j]);
+    }
+}
+
+TEST(ProductKernels, BitsDoNotDependOnOtherRowsAndColumns) {
+  const Sizes s{23, 45, 300};
+  const Tensor a = normal<float>({s.m, s.k}, 1), b = normal<float>({s.n, s.k}, 2);
+  const Tensor c = KernelCall{s, false, true}.run(a, b, Tensor::zeros(DType::float32, {s.m, s.n}), nullptr, true);
+  for (const int64_t rows : {1, 2, 3, 4, 5, 6, 11})
+    for (const int64_t columns : {1, 16, 17, 40}) {
+      const KernelCall part{{rows, columns, s.k}, false, true};
+      const Tensor some = part.run(a.rows(5, rows), b.rows(3, columns),
+                                   Tensor::zeros(DType::float32, {rows, columns}), nullptr, false);
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j)
+          ASSERT_EQ(some.data<float>()[i * columns + j], c.data<float>()[(i + 5) * s.n + j + 3]) << rows << columns;
+    }
 }
 
 // Their panels are packed after some products of a run, and anew in the next.

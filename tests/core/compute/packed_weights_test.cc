@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "core/compute/onednn_product.h"
+#include "core/compute/product.h"
 #include "core/tensor/dry_device.h"
 
 namespace stepnet::testing::packed_weights_test {

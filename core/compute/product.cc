@@ -1,4 +1,4 @@
-#include "core/compute/onednn_product.h"
+#include "core/compute/product.h"
 
 #include <omp.h>
 
@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "core/compute/simd.h"
 #include "core/tensor/dry_device.h"
 #include "stepnet/error.h"
 #include "stepnet/matmul.h"
@@ -134,6 +135,18 @@ dnnl::matmul::primitive_desc described_before(ProductKey key, bool packed) {
   return known.emplace(std::pair(key, packed), made).first->second;
 }
 
+FloatProduct sizes_of(const ProductKey& key) {
+  FloatProduct product;
+  product.m = key.m;
+  product.n = key.n;
+  product.k = key.k;
+  product.lda = key.lda;
+  product.trans_a = key.trans_a;
+  product.ldc = key.ldc;
+  product.accumulate = key.accumulate;
+  return product;
+}
+
 // The C++ interface's own way, with a map of the arguments, allocates in every call.
 void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> arguments) {
   const OneThread limit;
@@ -159,6 +172,22 @@ int64_t product_bytes() { return kept_bytes; }
 
 void forget_products() { thread_products() = {}; }
 
+bool has_product_kernels() {
+#if defined(__x86_64__)
+  static const bool has = !cpu_is_x86_64_v4();
+  return has;
+#else
+  return false;
+#endif
+}
+
+PackedWeights::PackedWeights(const StoredMatrix& stored, ProductMemory& memory) : stored_(stored), data_(memory) {}
+
+bool PackedWeights::serves(const Product& product) const {
+  return stored_.n > 0 ? stored_ == product.stored_weights()
+                       : plain_layout_ == product.plain_weights() && layout_ == product.packed_weights();
+}
+
 PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& packed, ProductMemory& memory)
     : plain_layout_(plain),
       layout_(packed),
@@ -171,14 +200,24 @@ void PackedWeights::pack(const float* b, uint64_t run) {
   if (run_.load(std::memory_order_acquire) == run || data_.is_dry()) return;
   const std::lock_guard lock(packing_now_);
   if (run_.load(std::memory_order_relaxed) == run) return;
-  set_data(plain_, b);
-  const std::array<dnnl_exec_arg_t, 2> arguments = {{{DNNL_ARG_FROM, plain_.get()}, {DNNL_ARG_TO, packed_.get()}}};
-  execute(packing_, arguments);
+  if (stored_.n > 0) {
+    pack_matrix(stored_, b, static_cast<float*>(data_.data()));
+  } else {
+    set_data(plain_, b);
+    const std::array<dnnl_exec_arg_t, 2> arguments = {{{DNNL_ARG_FROM, plain_.get()}, {DNNL_ARG_TO, packed_.get()}}};
+    execute(packing_, arguments);
+  }
   run_.store(run, std::memory_order_release);
 }
 
 Product::Product(const ProductKey& key, bool packed)
-    : b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
+    : key_(key), b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
+  if (has_product_kernels()) {
+    stored_ = {.n = key.n, .k = key.k, .ld = key.ldb, .transposed = key.trans_b};
+    const int64_t floats = product_scratch_floats(sizes_of(key), packed);
+    scratch_ = std::make_unique<ProductMemory>(static_cast<size_t>(floats) * sizeof(float));
+    return;
+  }
   if (DryScope::now()) {
     desc_ = described_before(key, packed);
     scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
@@ -202,11 +241,26 @@ Product::Product(const ProductKey& key, bool packed)
   arguments_.push_back({DNNL_ARG_BIAS, bias_.get()});
 }
 
+size_t Product::packed_bytes() const {
+  return stored_.n > 0 ? static_cast<size_t>(packed_floats(stored_)) * sizeof(float) : packed_weights().get_size();
+}
+
 void Product::use(const PackedWeights& weights) {
+  if (stored_.n > 0) panels_ = static_cast<const float*>(weights.data());
   if (b_) b_.set_data_handle(weights.data());
 }
 
+void Product::run_kernels(const ProductPart& part) {
+  FloatProduct product = sizes_of(key_);
+  product.a = part.a;
+  product.c = part.c;
+  product.bias = part.bias;
+  auto* const scratch = static_cast<float*>(scratch_->data());
+  packed_ ? run_packed_product(product, panels_, scratch) : run_product(product, stored_, part.b, scratch);
+}
+
 void Product::run(const ProductPart& part) {
+  if (stored_.n > 0) return run_kernels(part);
   set_data(a_, part.a);
   if (!packed_) set_data(b_, part.b);
   if (part.bias) set_data(bias_, part.bias);
@@ -272,19 +326,24 @@ class WeightStore {
     const std::lock_guard lock(lookup_);
     auto& layouts = packed_[b];
     for (const auto& known : layouts)
-      if (known->plain() == product.plain_weights() && known->layout() == product.packed_weights()) return *known;
-    layouts.push_back(make(product.plain_weights(), product.packed_weights()));
+      if (known->serves(product)) return *known;
+    layouts.push_back(product.stored_weights().n > 0
+                          ? std::make_unique<PackedWeights>(product.stored_weights(), take(product.packed_bytes()))
+                          : make(product.plain_weights(), product.packed_weights()));
     return *layouts.back();
   }
   std::unique_ptr<PackedWeights> make(const memory::desc& plain, const memory::desc& packed) {
-    const std::lock_guard lock(taking_);
-    const auto memory = held_.insert(memory_->take(packed.get_size(), free_)).first;
-    return std::make_unique<PackedWeights>(plain, packed, **memory);
+    return std::make_unique<PackedWeights>(plain, packed, take(packed.get_size()));
   }
 
   uint64_t run = 0, filled = 0;
 
  private:
+  ProductMemory& take(size_t bytes) {
+    const std::lock_guard lock(taking_);
+    return **held_.insert(memory_->take(bytes, free_)).first;
+  }
+
   SpinLock lookup_, taking_;
   std::shared_ptr<PackMemory> memory_;  // shared with others that take turns
   PackMemory::Free free_;               // the blocks of it that are not in use

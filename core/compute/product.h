@@ -1,5 +1,6 @@
-// One matrix product of fixed sizes as a oneDNN primitive. Making one takes far longer than running a small one, so
-// they are kept. Memory that it needs is counted by the allocator.
+// One matrix product of fixed sizes: by kernels of core/compute/product_kernels.h where these are faster, else as a
+// oneDNN primitive. Making one of these takes far longer than running a small one, so products are kept. Memory that a
+// product needs is counted by the allocator.
 // Threads: one run at a time, on any thread; as many threads of OpenMP as there were when it was made.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "core/compute/packed_weights.h"
+#include "core/compute/product_kernels.h"
 #include "core/compute/threads.h"
 #include "stepnet/tensor.h"
 
@@ -29,17 +31,24 @@ class ProductMemory {
   Tensor bytes_;
 };
 
-// A matrix in a layout of oneDNN's own. Threads: any; the first to ask in a run packs, others wait for it.
+// True if products run by our kernels and not by oneDNN: on CPUs of x86-64-v3 that are not of v4.
+bool has_product_kernels();
+
+class Product;
+
+// A matrix in another layout: one of oneDNN's, or panels of our kernels. Threads: any; the first to ask in a run packs,
+// others wait for it.
 class PackedWeights {
  public:
   // `memory` has room for the layout, and outlives it.
   PackedWeights(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed, ProductMemory& memory);
-  const dnnl::memory::desc& plain() const { return plain_layout_; }
-  const dnnl::memory::desc& layout() const { return layout_; }
+  PackedWeights(const StoredMatrix& stored, ProductMemory& memory);
+  bool serves(const Product& product) const;
   void* data() const { return data_.data(); }
   void pack(const float* b, uint64_t run);  // unless that has happened in this run
 
  private:
+  StoredMatrix stored_;  // of panels; else it is empty
   dnnl::memory::desc plain_layout_, layout_;
   ProductMemory& data_;
   dnnl::memory plain_, packed_;
@@ -52,12 +61,18 @@ class Product {
  public:
   explicit Product(const ProductKey& key, bool packed = false);
 
+  const StoredMatrix& stored_weights() const { return stored_; }  // empty if it is oneDNN's
   dnnl::memory::desc plain_weights() const { return b_layout_; }
   dnnl::memory::desc packed_weights() const { return desc_.weights_desc(); }
+  size_t packed_bytes() const;
   void use(const PackedWeights& weights);
   void run(const ProductPart& part);  // its b is not read if B is packed
 
  private:
+  void run_kernels(const ProductPart& part);
+  ProductKey key_;
+  StoredMatrix stored_;
+  const float* panels_ = nullptr;  // B, if it is packed
   dnnl::memory::desc b_layout_;
   dnnl::matmul::primitive_desc desc_;
   dnnl::matmul primitive_;

@@ -1,0 +1,220 @@
+#include "core/compute/product_kernels.h"
+
+#include <algorithm>
+
+namespace stepnet {
+namespace {
+
+constexpr int kLanes = 8, kVectors = 2;
+constexpr int64_t kTileRows = 6, kPanelColumns = kLanes * kVectors;
+// A panel of B takes 16 KB, half of the first-level cache, a block of A 96 KB of the second-level one. A matrix B that
+// is not packed is packed block by block, of at most 512 KB.
+constexpr int64_t kBlockDepth = 256, kBlockRows = 16 * kTileRows, kBlockColumns = 512;
+
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+Lanes load(const float* p) {
+  Lanes v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+void store(float* p, Lanes v) { __builtin_memcpy(p, &v, sizeof(v)); }
+
+// Where a tile goes.
+struct Tile {
+  float* c;
+  int64_t ldc, columns;
+  bool accumulate;
+  const float* bias;
+};
+
+template <int R>
+void store_part(const Tile& tile, const Lanes (&sums)[R][kVectors]) {
+  float row[kPanelColumns];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < kVectors; ++v) store(row + v * kLanes, sums[r][v]);
+    float* to = tile.c + r * tile.ldc;
+    for (int64_t j = 0; j < tile.columns; ++j) {
+      float sum = row[j];
+      if (tile.bias) sum += tile.bias[j];
+      to[j] = tile.accumulate ? sum + to[j] : sum;
+    }
+  }
+}
+
+// R rows of A, packed, times one panel.
+template <int R>
+void run_tile(int64_t depth, const float* a, const float* b, const Tile& tile) {
+  Lanes sums[R][kVectors] = {};
+  for (int64_t p = 0; p < depth; ++p, a += R, b += kPanelColumns) {
+    Lanes x[kVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) x[v] = load(b + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) sums[r][v] += a[r] * x[v];
+  }
+  if (tile.columns < kPanelColumns) return store_part<R>(tile, sums);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = tile.c + r * tile.ldc + v * kLanes;
+      Lanes sum = sums[r][v];
+      if (tile.bias) sum += load(tile.bias + v * kLanes);
+      store(to, tile.accumulate ? sum + load(to) : sum);
+    }
+}
+
+void run_tile(int64_t rows, int64_t depth, const float* a, const float* b, const Tile& tile) {
+  static_assert(kTileRows == 6);
+  switch (rows) {
+    case 1:
+      return run_tile<1>(depth, a, b, tile);
+    case 2:
+      return run_tile<2>(depth, a, b, tile);
+    case 3:
+      return run_tile<3>(depth, a, b, tile);
+    case 4:
+      return run_tile<4>(depth, a, b, tile);
+    case 5:
+      return run_tile<5>(depth, a, b, tile);
+    default:
+      return run_tile<6>(depth, a, b, tile);
+  }
+}
+
+// [rows / kTileRows][depth][kTileRows]; the last group has the rows that are left.
+void pack_rows(const float* a, bool transposed, int64_t lda, int64_t rows, int64_t depth, float* to) {
+  const int64_t row_step = transposed ? 1 : lda, depth_step = transposed ? lda : 1;
+  for (int64_t i = 0; i < rows; i += kTileRows) {
+    const float* from = a + i * row_step;
+    if (rows - i >= kTileRows) {
+      for (int64_t p = 0; p < depth; ++p, from += depth_step, to += kTileRows)
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < kTileRows; ++r) to[r] = from[r * row_step];
+    } else {
+      for (int64_t p = 0; p < depth; ++p, from += depth_step)
+        for (int64_t r = 0; r < rows - i; ++r) *to++ = from[r * row_step];
+    }
+  }
+}
+
+void transpose(Lanes (&rows)[kLanes]) {
+  Lanes pairs[kLanes], fours[kLanes];
+#pragma GCC unroll 4
+  for (int i = 0; i < kLanes; i += 2) {
+    pairs[i] = __builtin_shufflevector(rows[i], rows[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    pairs[i + 1] = __builtin_shufflevector(rows[i], rows[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < kLanes; i += 4)
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      fours[i + 2 * j] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      fours[i + 2 * j + 1] = __builtin_shufflevector(pairs[i + j], pairs[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = __builtin_shufflevector(fours[i], fours[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    rows[i + 4] = __builtin_shufflevector(fours[i], fours[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+
+// A panel of what is stored by columns.
+void pack_transposed_panel(const float* b, int64_t ld, int64_t columns, int64_t depth, float* to) {
+  int64_t p = 0;
+  if (columns == kPanelColumns)
+    for (; p + kLanes <= depth; p += kLanes)
+      for (int64_t j = 0; j < kPanelColumns; j += kLanes) {
+        Lanes rows[kLanes];
+#pragma GCC unroll 8
+        for (int r = 0; r < kLanes; ++r) rows[r] = load(b + (j + r) * ld + p);
+        transpose(rows);
+#pragma GCC unroll 8
+        for (int r = 0; r < kLanes; ++r) store(to + (p + r) * kPanelColumns + j, rows[r]);
+      }
+  for (; p < depth; ++p)
+    for (int64_t j = 0; j < kPanelColumns; ++j) to[p * kPanelColumns + j] = j < columns ? b[j * ld + p] : 0;
+}
+
+void pack_plain_panel(const float* b, int64_t ld, int64_t columns, int64_t depth, float* to) {
+  for (int64_t p = 0; p < depth; ++p, b += ld, to += kPanelColumns) {
+    if (columns == kPanelColumns) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) store(to + v * kLanes, load(b + v * kLanes));
+    } else {
+      for (int64_t j = 0; j < kPanelColumns; ++j) to[j] = j < columns ? b[j] : 0;
+    }
+  }
+}
+
+int64_t whole_panels(int64_t n) { return (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns; }
+
+// Packs `columns` columns from j on of the rows from `at` on.
+void pack_block(const StoredMatrix& shape, const float* b, int64_t at, int64_t depth, int64_t first, int64_t columns,
+                float* packed) {
+  for (int64_t j = first; j < first + columns; j += kPanelColumns, packed += depth * kPanelColumns) {
+    const int64_t width = std::min(kPanelColumns, first + columns - j);
+    if (shape.transposed)
+      pack_transposed_panel(b + j * shape.ld + at, shape.ld, width, depth, packed);
+    else
+      pack_plain_panel(b + at * shape.ld + j, shape.ld, width, depth, packed);
+  }
+}
+
+// Adds what `depth` rows of B from `at` on give to `columns` columns of C from j on.
+void run_block(const FloatProduct& f, int64_t at, int64_t depth, int64_t first_column, int64_t columns,
+               const float* panels, float* scratch) {
+  const bool accumulate = f.accumulate || at > 0;
+  const float* bias = at > 0 ? nullptr : f.bias;
+  for (int64_t first = 0; first < f.m; first += kBlockRows) {
+    const int64_t rows = std::min(kBlockRows, f.m - first);
+    pack_rows(f.a + (f.trans_a ? at * f.lda + first : first * f.lda + at), f.trans_a, f.lda, rows, depth, scratch);
+    for (int64_t j = 0; j < columns; j += kPanelColumns)
+      for (int64_t i = 0; i < rows; i += kTileRows)
+        run_tile(std::min(kTileRows, rows - i), depth, scratch + i * depth, panels + j * depth,
+                 {.c = f.c + (first + i) * f.ldc + first_column + j,
+                  .ldc = f.ldc,
+                  .columns = std::min(kPanelColumns, columns - j),
+                  .accumulate = accumulate,
+                  .bias = bias ? bias + first_column + j : nullptr});
+  }
+}
+
+int64_t rows_floats(const FloatProduct& f) { return std::min(f.m, kBlockRows) * std::min(f.k, kBlockDepth); }
+
+}  // namespace
+
+int64_t packed_floats(const StoredMatrix& shape) { return whole_panels(shape.n) * shape.k; }
+
+void pack_matrix(const StoredMatrix& shape, const float* b, float* packed) {
+  for (int64_t at = 0; at < shape.k; at += kBlockDepth) {
+    const int64_t depth = std::min(kBlockDepth, shape.k - at);
+    pack_block(shape, b, at, depth, 0, shape.n, packed);
+    packed += whole_panels(shape.n) * depth;
+  }
+}
+
+int64_t product_scratch_floats(const FloatProduct& f, bool packed) {
+  const int64_t block = packed ? 0 : whole_panels(std::min(f.n, kBlockColumns)) * std::min(f.k, kBlockDepth);
+  return rows_floats(f) + block;
+}
+
+void run_packed_product(const FloatProduct& f, const float* packed_b, float* scratch) {
+  for (int64_t at = 0; at < f.k; at += kBlockDepth)
+    run_block(f, at, std::min(kBlockDepth, f.k - at), 0, f.n, packed_b + at * whole_panels(f.n), scratch);
+}
+
+void run_product(const FloatProduct& f, const StoredMatrix& shape, const float* b, float* scratch) {
+  float* const packed = scratch + rows_floats(f);
+  for (int64_t j = 0; j < f.n; j += kBlockColumns)
+    for (int64_t at = 0; at < f.k; at += kBlockDepth) {
+      const int64_t depth = std::min(kBlockDepth, f.k - at), columns = std::min(kBlockColumns, f.n - j);
+      pack_block(shape, b, at, depth, j, columns, packed);
+      run_block(f, at, depth, j, columns, packed, scratch);
+    }
+}
+
+}  // namespace stepnet
