@@ -47,14 +47,14 @@ REGISTER(sum_cuda) {
               forward<int64_t>);
 }
 
-// Y may be the first input, which the first launch has read.
+// The extreme of the inputs from `begin` on. Y may be the first input, which the first launch has read.
 template <class Before, class T>
-void extreme(Call& call, gpu::Out<T> y) {
-  for (int at = 0; at < call.inputs(); at += kMost) {
+void write_extreme(Call& call, int begin, gpu::Out<T> y) {
+  for (int at = begin; at < call.inputs(); at += kMost) {
     Terms<T> terms;
     for (int k = at; k < std::min(call.inputs(), at + kMost); ++k)
       terms.x[terms.count++] = gpu::in_span<T>(call.in(k)).data;
-    const T* so_far = at > 0 ? y.data : nullptr;
+    const T* so_far = at > begin ? y.data : nullptr;
     gpu::each(call, y.size, [=] __device__(size_t i) {
       T first = terms.x[0][i];
       for (int k = 1; k < terms.count; ++k) first = gpu::ExtremeOf<Before>()(first, terms.x[k][i]);
@@ -63,8 +63,22 @@ void extreme(Call& call, gpu::Out<T> y) {
   }
 }
 
-template <class T>
-void extreme_gradient(Call& call, gpu::In<T> y, gpu::In<T> dy) {
+template <class Before, class T>
+void extreme(Call& call, gpu::Out<T> y) {
+  write_extreme<Before>(call, 0, y);
+}
+
+// Without Y it is computed into memory of its own.
+template <class Before, class T>
+void extreme_gradient(Call& call, gpu::In<T> given_y, gpu::In<T> dy) {
+  Tensor computed;
+  const T* y = given_y.data;
+  if (!call.has(0)) {
+    computed = gpu::workspace(call, dtype_of<T>(), call.in(1).shape());
+    const auto span = gpu::out_span<T>(computed);
+    write_extreme<Before>(call, 2, span);
+    y = span.data;
+  }
   for (int k = 0; k < call.outputs(); ++k) {
     if (!call.wants(k)) continue;
     const auto x = gpu::in_span<T>(call.in(2 + k));
@@ -78,14 +92,15 @@ Registration extremes(const char* type) {
   return cuda(type, extreme<Before, float>, extreme<Before, double>, extreme<Before, int32_t>,
               extreme<Before, int64_t>);
 }
+template <class Before>
 Registration extreme_gradients(const char* type) {
-  return cuda(type, extreme_gradient<float>, extreme_gradient<double>);
+  return cuda(type, extreme_gradient<Before, float>, extreme_gradient<Before, double>);
 }
 
 REGISTER(max_cuda) { return extremes<std::greater<>>("Max"); }
-REGISTER(max_gradient_cuda) { return extreme_gradients("MaxGradient"); }
+REGISTER(max_gradient_cuda) { return extreme_gradients<std::greater<>>("MaxGradient"); }
 REGISTER(min_cuda) { return extremes<std::less<>>("Min"); }
-REGISTER(min_gradient_cuda) { return extreme_gradients("MinGradient"); }
+REGISTER(min_gradient_cuda) { return extreme_gradients<std::less<>>("MinGradient"); }
 
 }  // namespace
 }  // namespace stepnet::gpu_sum

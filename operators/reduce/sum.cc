@@ -102,7 +102,8 @@ REGISTER(sum) {
 // Max and Min: Y = the greatest, or the least, of the inputs. NaN counts as greater, or less, than any number.
 //
 // dX_k = dY where X_k equals Y, and 0 elsewhere: of equal elements each gets all of dY, as in the public format. It
-// reads Y and X. They choose, and so have no part in its own derivative.
+// reads X_k and Y, or of one or two inputs these, from which it finds Y again. They choose, and so have no part in its
+// own derivative.
 
 // NaN is before all numbers.
 template <class Before>
@@ -113,33 +114,46 @@ struct FirstOf {
   }
 };
 
+// Returns the inputs from `first` on, of which there is at least one.
+template <class T>
+std::vector<const T*> inputs_from(const Call& call, int first) {
+  std::vector<const T*> x;
+  for (int k = first; k < call.inputs(); ++k) x.push_back(call.in(k).data<T>());
+  return x;
+}
+
+template <class Before, class T>
+T extreme_at(const std::vector<const T*>& x, int64_t i) {
+  T first = x[0][i];
+  for (size_t k = 1; k < x.size(); ++k) first = FirstOf<Before>()(first, x[k][i]);
+  return first;
+}
+
 // Reads all inputs at a place before it writes Y there, so that Y may be the first of them.
 template <class Before, class T>
 void extreme(Call& call) {
-  std::vector<const T*> x;
-  for (int k = 0; k < call.inputs(); ++k) x.push_back(call.in(k).data<T>());
+  const std::vector<const T*> x = inputs_from<T>(call, 0);
   T* y = call.out(0).data<T>();
   parallel_for(call.out(0).size(), 0.5 * call.inputs(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T first = x[0][i];
-      for (size_t k = 1; k < x.size(); ++k) first = FirstOf<Before>()(first, x[k][i]);
-      y[i] = first;
-    }
+    for (int64_t i = begin; i < end; ++i) y[i] = extreme_at<Before>(x, i);
   });
 }
 
-// Y, dY and the inputs.
-template <class T>
+// Y, or none, dY and the inputs.
+template <class Before, class T>
 void extreme_gradient(Call& call) {
   const In<T> y = call.in_span<T>(0), dy = call.in_span<T>(1);
-  for (int k = 0; k < call.outputs(); ++k) {
-    if (!call.wants(k)) continue;
-    const In<T> x = call.in_span<T>(2 + k);
-    const Out<T> dx = call.out_span<T>(k);
-    parallel_for(static_cast<int64_t>(dx.size()), 0.5, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) dx[i] = x[i] == y[i] ? dy[i] : T(0);
-    });
-  }
+  const bool has_y = call.has(0);
+  const std::vector<const T*> x = inputs_from<T>(call, 2);
+  std::vector<T*> dx;
+  for (int k = 0; k < call.outputs(); ++k) dx.push_back(call.wants(k) ? call.out(k).data<T>() : nullptr);
+  parallel_for(static_cast<int64_t>(dy.size()), 0.5 * call.outputs(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T first = has_y ? y[i] : extreme_at<Before>(x, i), given = dy[i];
+      for (size_t k = 0; k < dx.size(); ++k)
+        if (dx[k]) dx[k][i] = x[k][i] == first ? given : T(0);
+    }
+  });
 }
 
 void infer_extreme_gradient(const NoArgs& a, ShapeCall& c) {
@@ -149,18 +163,29 @@ void infer_extreme_gradient(const NoArgs& a, ShapeCall& c) {
   for (int k = 0; k < c.outputs(); ++k) c.set_like(k, 2 + k);
 }
 
-// Y, dY and the inputs of an extreme's gradient.
-std::vector<Value> gradient_inputs(Value y, Value dy, Formula& f, int first_x) {
-  std::vector<Value> values = {y, dy};
-  for (int i = first_x; i < f.inputs(); ++i) values.push_back(f.x_at(i));
-  return values;
+// Y, where it is left out.
+std::vector<int64_t> extreme_gradient_workspace(const NoArgs&, const Call& c) {
+  if (c.has(0)) return {};
+  return {static_cast<int64_t>(c.in(1).bytes())};
 }
 
+// Of up to two inputs Y is left out, so that no more than these are kept. Of more of them only those whose gradients
+// are wanted are named. What is read for some gradients is always among what is read for more.
 std::vector<Gradient> extreme_derivatives(Formula& f, const std::string& gradient_type) {
+  const bool by_inputs = f.inputs() <= 2;
+  std::vector<Value> inputs = {by_inputs ? Value() : f.y("Y"), f.dy("Y")};
   std::vector<bool> wanted;
-  for (int k = 0; k < f.inputs(); ++k) wanted.push_back(f.wants_at(k));
-  const std::vector<Value> dx = f.ops(gradient_type, gradient_inputs(f.y("Y"), f.dy("Y"), f, 0), {}, wanted);
-  return {dx.begin(), dx.end()};
+  std::vector<int> of;
+  for (int k = 0; k < f.inputs(); ++k) {
+    if (!by_inputs && !f.wants_at(k)) continue;
+    of.push_back(k);
+    wanted.push_back(f.wants_at(k));
+    inputs.push_back(f.x_at(k));
+  }
+  const std::vector<Value> dx = f.ops(gradient_type, inputs, {}, wanted);
+  std::vector<Gradient> result(static_cast<size_t>(f.inputs()));
+  for (size_t i = 0; i < of.size(); ++i) result[of[i]] = dx[i];
+  return result;
 }
 
 // The gradient is a factor of dY, which is what it gives of ones.
@@ -171,7 +196,9 @@ std::vector<Gradient> extreme_second_derivatives(Formula& f, const std::string& 
   for (int k = 0; k < f.outputs(); ++k) there.push_back(f.has_dy_at(k));
   const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
   f.set_reads({false});
-  const std::vector<Value> chosen = f.ops(type, gradient_inputs(f.x("Y"), ones, f, 2), {}, there);
+  std::vector<Value> inputs = {f.x("Y"), ones};
+  for (int i = 2; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
+  const std::vector<Value> chosen = f.ops(type, inputs, {}, there);
   std::vector<Value> terms;
   for (int k = 0; k < f.outputs(); ++k)
     if (there[static_cast<size_t>(k)]) terms.push_back(f.op("Mul", {f.dy_at(k), chosen[static_cast<size_t>(k)]}));
@@ -199,10 +226,12 @@ OpBuilder<> extreme_op(const std::string& type, const char* result) {
   return b;
 }
 
+template <class Before>
 Registration extreme_gradient_op(const std::string& type) {
   return op(type + "Gradient")
       .doc("Gradient of " + type + ": dY for each element that equals Y, 0 for the others.")
-      .input("Y", type + "'s Y")
+      .input("Y", type + "'s Y; left out, it is computed from the inputs, which then are all there")
+      .optional()
       .input("dY", "gradient of Y")
       .input("X", type + "'s inputs")
       .variadic()
@@ -211,8 +240,9 @@ Registration extreme_gradient_op(const std::string& type) {
       .uses({"Y", "dY", "X"})
       .shape(infer_extreme_gradient)
       .elementwise()
-      .cpu_for<float>(extreme_gradient<float>)
-      .cpu_for<double>(extreme_gradient<double>)
+      .gpu_workspace(extreme_gradient_workspace)
+      .template cpu_for<float>(extreme_gradient<Before, float>)
+      .template cpu_for<double>(extreme_gradient<Before, double>)
       .whole_derivative([type](Formula& f) { return extreme_second_derivatives(f, type + "Gradient"); });
 }
 
@@ -222,7 +252,7 @@ REGISTER(max) {
           "The greatest of any number of tensors of one shape, element by element. NaN counts as greater than any "
           "number. Each of several elements that equal the result gets the whole gradient.");
 }
-REGISTER(max_gradient) { return extreme_gradient_op("Max"); }
+REGISTER(max_gradient) { return extreme_gradient_op<std::greater<>>("Max"); }
 
 REGISTER(min) {
   return extreme_op<std::less<>>("Min", "the least of each place")
@@ -230,7 +260,7 @@ REGISTER(min) {
           "The least of any number of tensors of one shape, element by element. NaN counts as less than any number. "
           "Each of several elements that equal the result gets the whole gradient.");
 }
-REGISTER(min_gradient) { return extreme_gradient_op("Min"); }
+REGISTER(min_gradient) { return extreme_gradient_op<std::less<>>("Min"); }
 
 }  // namespace
 }  // namespace stepnet::cpu_sum

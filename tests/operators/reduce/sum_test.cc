@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::sum_test {
@@ -120,6 +121,28 @@ TEST(Extremes, Gradients) {
       EXPECT_EQ(check_gradient(make_op(type + "Gradient", inputs, {"da", "db", "dc"}), more, {"dy"}), "");
       EXPECT_EQ(check_gradient(make_op(type + "Gradient", inputs, {"da", "", "dc"}), more, {"dy"}), "");
     }
+}
+
+// Of more than two inputs a gradient reads its own and the result.
+TEST(Extremes, GradientsReadOneOrTwoInputsOrTheResult) {
+  const OperatorDef def = make_op("Max", {"a", "b", "c"}, {"y"});
+  EXPECT_EQ(gradient_reads(def, "b"), "b y");
+  EXPECT_EQ(gradient_reads(make_op("Max", {"a", "b"}, {"y"}), "b"), "a b");
+  EXPECT_EQ(gradient_reads(make_op("Max", {"a"}, {"y"}), "a"), "a");
+  const Shape shape{40, 3};
+  Feeds feeds = {{"a", normal<float>(shape, 1)}, {"b", normal<float>(shape, 2)}};
+  std::copy_n(feeds[0].second.data<float>(), 50, feeds[1].second.data<float>());
+  feeds[0].second.data<float>()[0] = feeds[1].second.data<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  feeds.emplace_back("dy", normal<float>(shape, 3));
+  for (const std::string type : {"Max", "Min"}) {
+    Feeds more = feeds;
+    more.emplace_back("y", run_op_on(make_op(type, {"a", "b"}, {"y"}), feeds)[0]);
+    const auto d = run_op_on(make_op(type + "Gradient", {"y", "dy", "a", "b"}, {"da", "db"}), more);
+    const auto without = run_op_on(make_op(type + "Gradient", {"", "dy", "a", "b"}, {"da", "db"}), feeds);
+    const auto of_b = run_op_on(make_op(type + "Gradient", {"y", "dy", "b"}, {"db"}), more);
+    for (size_t k = 0; k < 2; ++k) EXPECT_EQ(compare(without[k], d[k], 0), "") << type;
+    EXPECT_EQ(compare(of_b[0], d[1], 0), "") << type;
+  }
 }
 
 TEST(Extremes, Errors) {
