@@ -14,7 +14,7 @@ namespace stepnet::gpu {
 template <class T>
 struct DeviceTargets {
   int64_t size = 0, count = 0;
-  bool spatial = false;
+  bool spatial = false, distributions = false;
   const T *shares = nullptr, *weights = nullptr;
   const int32_t* short_labels = nullptr;
   const int64_t* labels = nullptr;
@@ -24,6 +24,7 @@ struct DeviceTargets {
       : size(lines.size),
         count(lines.lines()),
         spatial(a.spatial),
+        distributions(a.label_prob),
         weights(w.data),
         bounds(gpu::bounds(call, "a label")) {
     if (a.label_prob)
@@ -34,23 +35,21 @@ struct DeviceTargets {
       labels = in_span<int64_t>(target).data;
   }
 
-  // Whether lines have distributions; of no lines it does not matter.
-  __host__ __device__ bool distributions() const { return shares != nullptr; }
   __host__ __device__ int64_t label(size_t n) const { return short_labels ? int64_t{short_labels[n]} : labels[n]; }
-  __host__ __device__ bool ignored(size_t n) const { return !distributions() && (label(n) < 0 || label(n) >= size); }
+  __host__ __device__ bool ignored(size_t n) const { return !distributions && (label(n) < 0 || label(n) >= size); }
   __host__ __device__ void check(size_t n) const {
-    if (!distributions() && !(spatial && label(n) == kIgnored)) bounds.inside(label(n), size);
+    if (!distributions && !(spatial && label(n) == kIgnored)) bounds.inside(label(n), size);
   }
   __host__ __device__ double weight(size_t n) const {
     return ignored(n) ? 0 : weights ? static_cast<double>(weights[n]) : 1;
   }
   __host__ __device__ double share(size_t n, size_t j) const {
-    if (distributions()) return static_cast<double>(shares[n * static_cast<size_t>(size) + j]);
+    if (distributions) return static_cast<double>(shares[n * static_cast<size_t>(size) + j]);
     return label(n) == static_cast<int64_t>(j) ? 1 : 0;
   }
   template <class Worker>
   __device__ double shares_sum(size_t n, const Worker& worker) const {
-    if (!distributions()) return 1;
+    if (!distributions) return 1;
     double sum = 0;
     for (size_t j = worker.thread; j < static_cast<size_t>(size); j += Worker::size) sum += share(n, j);
     return worker.sum(sum);

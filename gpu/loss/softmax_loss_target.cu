@@ -13,7 +13,7 @@ __device__ void each_element(const OneAxis& lines, size_t n, const Worker& worke
     fn(j, first + j * static_cast<size_t>(lines.inner));
 }
 
-// A line's log(sum(exp(x))) and its loss.
+// A line's log(sum(exp(x))) and, unless `losses` is null, its loss, for which alone distributions are read.
 template <class T>
 struct LossOfLine {
   OneAxis lines;
@@ -28,15 +28,17 @@ struct LossOfLine {
     most = worker.reduce(most, [](double a, double b) { return fmax(a, b); });
     each_element(lines, n, worker, [&](size_t, size_t at) { sum += exp(static_cast<double>(x[at]) - most); });
     const double log_sum = most + log(worker.sum(sum));
-    each_element(lines, n, worker, [&](size_t j, size_t at) {
-      const double share = targets.share(n, j);
-      if (share != 0) loss += share * (log_sum - static_cast<double>(x[at]));
-    });
-    loss = worker.sum(loss);
+    if (losses) {
+      each_element(lines, n, worker, [&](size_t j, size_t at) {
+        const double share = targets.share(n, j);
+        if (share != 0) loss += share * (log_sum - static_cast<double>(x[at]));
+      });
+      loss = worker.sum(loss);
+    }
     if (worker.thread > 0) return;
     targets.check(n);
     log_sums[n] = lines.size > 0 ? log_sum : 0;
-    losses[n] = loss;
+    if (losses) losses[n] = loss;
   }
 };
 
@@ -64,10 +66,11 @@ struct Losses {
   gpu::Temporary<double> log_sums, losses, sums;
   gpu::WeightedSums weighted;
 
-  Losses(const Call& call, const Context<T>& context, gpu::In<T> x)
+  Losses(const Call& call, const Context<T>& context, gpu::In<T> x, bool wants_losses)
       : log_sums(call, context.targets.count), losses(call, context.targets.count), sums(call, 2) {
-    gpu::each_line(call, context.lines, LossOfLine<T>{context.lines, context.targets, x, log_sums.data, losses.data});
-    weighted = gpu::weighted_sums(call, context.targets, losses.data, sums.data);
+    double* const of_lines = wants_losses ? losses.data : nullptr;
+    gpu::each_line(call, context.lines, LossOfLine<T>{context.lines, context.targets, x, log_sums.data, of_lines});
+    weighted = gpu::weighted_sums(call, context.targets, of_lines, sums.data);
   }
 };
 
@@ -95,7 +98,7 @@ template <class T>
 void target_gradient(const LossArgs& a, gpu::In<T> x, const Tensor& target, gpu::In<T> dloss, gpu::In<T> weights,
                      gpu::Out<T> dt, gpu::Out<T> dw, Call& call) {
   const Context<T> context(call, a, target, weights, dloss);
-  Losses<T> of(call, context, x);
+  Losses<T> of(call, context, x, dw.data != nullptr);
   gpu::each_line(call, context.lines, TargetLine<T>{context, of.weighted, of.log_sums.data, of.losses.data, x, dt, dw});
 }
 

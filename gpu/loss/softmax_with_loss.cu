@@ -44,7 +44,7 @@ struct ForwardLine {
     for (size_t j = worker.thread; p.data && j < size; j += Worker::size)
       p[first + j * inner] = scale * exp(x[first + j * inner] - most);
     const double log_sum = static_cast<double>(most) + log(sum);
-    const double loss = targets.distributions() ? of_distribution(n, worker, log_sum) : of_label(n, first, log_sum);
+    const double loss = targets.distributions ? of_distribution(n, worker, log_sum) : of_label(n, first, log_sum);
     if (worker.thread == 0) losses[n] = loss;
   }
 

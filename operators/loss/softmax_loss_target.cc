@@ -3,7 +3,7 @@
 //
 // With e[n, j] = -log P[n, j], W = sum(w), c = scale dloss / W, and means over rows weighted by w:
 //   dT = c w e,  dw = c (l - mean(l)).
-// All is 0 if W is 0. Their derivatives follow from the formulas.
+// All is 0 if W is 0. Only dw reads T. Their derivatives follow from the formulas.
 
 #include <algorithm>
 
@@ -40,16 +40,18 @@ double log_sum(const OneAxis& lines, const T* x) {
   return most + std::log(sum);
 }
 
-// For each line log(sum(exp(x))) and its loss.
+// For each line log(sum(exp(x))) and, if that is asked for, its loss.
 template <class T>
 struct LineLosses {
   std::vector<double> log_sums, losses;
 
-  LineLosses(const LossContext<T>& context, In<T> x) : log_sums(context.count()), losses(context.count()) {
+  LineLosses(const LossContext<T>& context, In<T> x, bool wants_losses)
+      : log_sums(context.count()), losses(context.count()) {
     const OneAxis& lines = context.lines;
     if (lines.size == 0) return;
     lines.each_line(10.0, [&](int64_t n, int64_t first) {
       log_sums[n] = log_sum(lines, x.data() + first);
+      if (!wants_losses) return;
       double loss = 0;
       for (int64_t j = 0; j < lines.size; ++j)
         if (const double share = context.targets.share(n, j); share != 0)
@@ -63,7 +65,7 @@ template <class T>
 void gradient(const LossArgs& a, In<T> x, const Tensor& target, In<T> dloss, In<T> weights, Out<T> dt, Out<T> dw,
               Call& call) {
   const LossContext<T> context(a, call.in(0).shape(), target, weights, dloss[0]);
-  const LineLosses<T> each(context, x);
+  const LineLosses<T> each(context, x, !dw.empty());
   const double mean = context.targets.mean(each.losses);
   context.lines.each_line(1.0, [&](int64_t n, int64_t first) {
     const bool ignored = context.targets.ignored(n);
@@ -153,6 +155,7 @@ REGISTER(softmax_loss_target_gradient) {
       .output("dT", "like T, if these are distributions")
       .types({DType::float32, DType::float64})
       .optional()
+      .uses({"X", "dloss", "weights"})
       .output("dweights", "like weights, which must be there")
       .optional()
       .shape(infer)

@@ -6,7 +6,8 @@
 //
 // dX = (P sum(T) - T) w scale / sum(w) dloss, with the sum of a row, which is 1. It reads P, T and the weights; of X
 // only the shape, so X may be dropped after the forward pass. A gradient of P itself comes on top of that. Its
-// derivatives follow from the formula. The gradients of T and of the weights are in softmax_loss_target.cc.
+// derivatives follow from the formula. The gradients of T and of the weights are in softmax_loss_target.cc; they read
+// X. With label_prob, where T may have a gradient, dX reads X, too, and computes P again, so that not both are kept.
 
 #include <string>
 #include <type_traits>
@@ -164,9 +165,13 @@ std::vector<Argument> loss_args(const LossArgs& a) {
           make_arg("spatial", a.spatial)};
 }
 
+Value probabilities(Formula& f, const LossArgs& a) {
+  return a.label_prob ? f.op("Softmax", {f.x("X")}, {make_arg("axis", a.axis)}) : f.y("P");
+}
+
 // P (dP - sum(P dP)) along the classes.
-Value through_softmax(Formula& f, const LossArgs& a) {
-  const Value p = f.y("P"), dp = f.dy("P");
+Value through_softmax(Formula& f, const LossArgs& a, Value p) {
+  const Value dp = f.dy("P");
   if (!a.spatial) return f.op("SoftmaxGradient", {p, dp}, {make_arg("axis", a.axis)});
   const Value sum = f.op("ReduceSum", {f.op("Mul", {p, dp})}, {make_arg("axes", std::vector<int64_t>{1})});
   return f.op("Mul", {p, f.op("Sub", {dp, sum}, {make_arg("broadcast", true)})});
@@ -180,12 +185,13 @@ std::vector<Gradient> derivatives(Formula& f, const std::string& type) {
   Gradient x, t, w;
   if (f.wants("X")) {
     std::vector<Value> terms;
+    const Value p = probabilities(f, a);
     if (f.has_dy("loss")) {
-      std::vector<Value> inputs = {f.x("X"), f.x("T"), f.y("P"), f.dy("loss")};
+      std::vector<Value> inputs = {f.x("X"), f.x("T"), p, f.dy("loss")};
       if (weighted) inputs.insert(inputs.begin() + 2, weights);
       terms.push_back(f.op(type + "Gradient", inputs, f.forward_args()));
     }
-    if (f.has_dy("P")) terms.push_back(through_softmax(f, a));
+    if (f.has_dy("P")) terms.push_back(through_softmax(f, a, p));
     x = terms.size() == 1 ? terms[0] : f.op("Sum", terms);
   }
   const std::vector<bool> wanted = {f.wants("T") && a.label_prob, weighted && f.wants("weights")};

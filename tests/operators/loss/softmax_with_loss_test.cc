@@ -1,6 +1,7 @@
 // SoftmaxWithLoss against plain loops and central differences.
 #include <cmath>
 
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::softmax_with_loss_test {
@@ -138,6 +139,22 @@ TEST(SoftmaxWithLoss, GradientsOfGradients) {
   const OperatorDef of_both = make_op("SoftmaxLossTargetGradient", target, {"dT", "dw"}, {scale, prob});
   EXPECT_EQ(check_gradient(of_both, with_shares, {"X", "T", "dL", "w"}), "");
   EXPECT_EQ(check_gradient(of_both, with_shares, {"X", "dL", "w"}, 1e-7, 1e-5, {"dT"}), "");
+}
+
+// Of distributions, which may have a gradient, P is made from X again; and they are read for dX and dw alone.
+TEST(SoftmaxWithLoss, GradientsReadEitherTheScoresOrTheProbabilities) {
+  const Argument prob = make_arg("label_prob", 1);
+  EXPECT_EQ(gradient_reads(loss(true), "X"), "T w P");
+  EXPECT_EQ(gradient_reads(loss(true, {prob}), "X"), "X T w");
+  EXPECT_EQ(gradient_reads(loss(true, {prob}), "T"), "X w");
+  EXPECT_EQ(gradient_reads(loss(true, {prob}), "w"), "X T w");
+  const Tensor x = normal<double>({4, 3}, 1), t = distributions(4, 3), dloss = Tensor::scalar(0.7);
+  const OperatorDef target = make_op("SoftmaxLossTargetGradient", {"X", "T", "dL"}, {"dT"}, {prob});
+  const Tensor d = run_op_on(target, {{"X", x}, {"T", t}, {"dL", dloss}})[0];
+  const Tensor other = run_op_on(target, {{"X", x}, {"T", distributions(4, 3).reshaped({3, 4})}, {"dL", dloss}})[0];
+  EXPECT_EQ(compare(other.reshaped({4, 3}), d, 0), "");
+  const Feeds feeds = {{"X", normal<float>({40, 33})}, {"T", integers<int32_t>({40}, 0, 32, 2)}};
+  EXPECT_EQ(compare(run_op_on(make_op("Softmax", {"X"}, {"P"}), feeds)[0], run_op_on(loss(false), feeds)[0], 0), "");
 }
 
 TEST(SoftmaxWithLoss, BadInputIsNamed) {
