@@ -8,6 +8,8 @@
 //
 //   dy,   dy / n,   dy where x = y,   dy exp(x - y),   dy exp(x - y) / n
 //
+// The first two read no x and no y; of DATA and OUTPUT only the shapes.
+//
 // Derivatives of these follow from their bodies, in which a segment's values are repeated by Gather.
 
 #include <algorithm>
@@ -168,15 +170,17 @@ Registration forward_op(const char* type, const char* doc) {
 
 template <Reduce R>
 Registration gradient_op(const char* type) {
-  return op(std::string(type) + "Gradient")
-      .doc(fmt::format("Gradient of {}.", type))
+  const bool reads_data = R != Reduce::sum && R != Reduce::mean;
+  auto builder = op(std::string(type) + "Gradient");
+  builder.doc(fmt::format("Gradient of {}.", type))
       .input("DATA", "[N, ...]")
       .input("OUTPUT", "[segments, ...]")
       .input("d_OUTPUT", "its gradient")
       .input("SEGMENT_IDS", kIds)
       .types({DType::int32, DType::int64})
-      .output("d_DATA", "as DATA")
-      .shape(infer_gradient)
+      .output("d_DATA", "as DATA");
+  if (!reads_data) builder.uses({"d_OUTPUT", "SEGMENT_IDS"});
+  return builder.shape(infer_gradient)
       .flops([](const auto&, const ShapeCall& c) {
         return ((is_exponential(R) ? 3 : 0) + (is_divided(R) ? 1 : 0)) * input_size(c, 0);
       })

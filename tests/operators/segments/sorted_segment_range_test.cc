@@ -1,6 +1,7 @@
 // The operators over sorted segments: values that Caffe2 computed, gradients, and what they refuse.
 #include <cmath>
 
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::sorted_segment_range_test {
@@ -56,6 +57,13 @@ TEST(SortedSegmentRange, Gradients) {
                            {"I", Tensor::of<int32_t>({shape[0]}, std::span<const int32_t>(ids))}};
       EXPECT_EQ(check_gradient(forward(kind), feeds, {"D"}), "") << kind << shape.str();
     }
+}
+
+TEST(SortedSegmentRange, GradientsOfSumsAndMeansReadTheIdsAlone) {
+  for (const std::string& kind : kKinds) {
+    const bool linear = kind == "Sum" || kind == "Mean";
+    EXPECT_EQ(gradient_reads(forward(kind), "D"), linear ? "I" : "D I Y") << kind;
+  }
 }
 
 TEST(SortedSegmentRange, LargeExponentsStayFinite) {
