@@ -24,8 +24,15 @@ REGISTER(dot_product_gradient_cuda) {
   return cuda("DotProductGradient", dot_product_gradient_of<float>, dot_product_gradient_of<double>);
 }
 
+// X - Y, unless nobody wants it.
 template <class T>
-void l1_distance_forward(Call& call, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> z) {
+void write_difference(const Call& call, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> difference) {
+  if (difference.data) gpu::each(call, x.size, [=] __device__(size_t i) { difference[i] = x[i] - y[i]; });
+}
+
+template <class T>
+void l1_distance_forward(Call& call, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> z, gpu::Out<T> difference) {
+  write_difference(call, x, y, difference);
   gpu::sum_pairs(
       call, x, y, z, [] __device__(double a, double b) { return std::abs(a - b); }, 1.0);
 }
@@ -46,7 +53,8 @@ REGISTER(l1_distance_gradient_cuda) {
 }
 
 template <class T>
-void squared_l2_distance_forward(Call& call, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> z) {
+void squared_l2_distance_forward(Call& call, gpu::In<T> x, gpu::In<T> y, gpu::Out<T> z, gpu::Out<T> difference) {
+  write_difference(call, x, y, difference);
   gpu::sum_pairs(
       call, x, y, z, [] __device__(double a, double b) { return (a - b) * (a - b); }, 0.5);
 }

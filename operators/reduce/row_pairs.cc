@@ -68,10 +68,20 @@ REGISTER(dot_product_gradient) {
 
 // L1Distance: Z[n] = sum(|X[n] - Y[n]|), row by row.
 //
-// dX = sign(X - Y) dZ, with 0 for the sign of 0, and dY = -dX. Both read X and Y. They change with dZ alone.
+// dX = sign(X - Y) dZ, with 0 for the sign of 0, and dY = -dX. Both read X and Y, or the difference if that is an
+// output, as it is on the tape. They change with dZ alone.
+
+// Writes X - Y, unless nobody wants it.
+template <class T>
+void write_difference(In<T> x, In<T> y, Out<T> difference) {
+  parallel_for(static_cast<int64_t>(difference.size()), 0.5, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) difference[i] = x[i] - y[i];
+  });
+}
 
 template <class T>
-void l1_distance_forward(In<T> x, In<T> y, Out<T> z, Call& call) {
+void l1_distance_forward(In<T> x, In<T> y, Out<T> z, Out<T> difference, Call& call) {
+  write_difference(x, y, difference);
   const AxisRows rows = pair_rows(call.in(0).shape());
   each_row(rows, [&](int64_t n, int64_t first) {
     double sum = 0;
@@ -100,7 +110,8 @@ Gradient l1_distance_second_derivative(Formula& f) {
 }
 
 REGISTER(l1_distance) {
-  return pair_op("L1Distance", "the distances")
+  const auto slope = [](Formula& f, Value difference) { return f.op("Sign", {difference}); };
+  return distance_op("L1Distance", "the distances", slope)
       .doc("Sums of the absolute differences of rows.")
       .flops(flops_per_input(2))
       .precision(Precision::float32)
@@ -117,10 +128,12 @@ REGISTER(l1_distance_gradient) {
 
 // SquaredL2Distance: Z[n] = sum((X[n] - Y[n])^2) / 2, row by row.
 //
-// dX = (X - Y) dZ and dY = -dX. Both read X and Y. The derivatives of that are dot products and their gradients.
+// dX = (X - Y) dZ and dY = -dX. Both read X and Y, or the difference if that is an output, as it is on the tape. The
+// derivatives of that are dot products and their gradients.
 
 template <class T>
-void squared_l2_distance_forward(In<T> x, In<T> y, Out<T> z, Call& call) {
+void squared_l2_distance_forward(In<T> x, In<T> y, Out<T> z, Out<T> difference, Call& call) {
+  write_difference(x, y, difference);
   const AxisRows rows = pair_rows(call.in(0).shape());
   each_row(rows, [&](int64_t n, int64_t first) {
     double sum = 0;
@@ -159,7 +172,8 @@ std::vector<Gradient> squared_l2_distance_second_derivatives(Formula& f) {
 }
 
 REGISTER(squared_l2_distance) {
-  return pair_op("SquaredL2Distance", "half the squared distances")
+  const auto slope = [](Formula&, Value difference) { return difference; };
+  return distance_op("SquaredL2Distance", "half the squared distances", slope)
       .doc("Half the squared Euclidean distances of rows.")
       .flops([](const auto&, const ShapeCall& c) { return 3 * input_size(c, 0) + output_size(c, 0); })
       .precision(Precision::float32)

@@ -1,6 +1,7 @@
 // What operators on pairs of rows share: X and Y have one shape, [N, ...], and Z is [N], a number for each pair of
 // rows. One dimension is N rows of one element, and a scalar is one row. A gradient operator has the inputs X, Y and
-// dZ. Threads: pure functions.
+// dZ. A distance may have X - Y as its second output, which its gradients then read in place of X and Y. Threads: pure
+// functions.
 #pragma once
 
 #include <string>
@@ -22,6 +23,7 @@ inline void check_pair(const ShapeCall& c) {
 inline void infer_pairs(const NoArgs&, ShapeCall& c) {
   check_pair(c);
   if (c.known(0)) c.set(0, c.dtype(0), Shape{pair_rows(c.shape(0)).count});
+  c.set_like(1, 0);
 }
 
 inline void infer_pair_gradients(const NoArgs&, ShapeCall& c) {
@@ -65,19 +67,52 @@ inline Value gradient_of_difference(Formula& f) {
   return u.defined() ? f.op("Sub", {u, v}) : f.op("Negative", {v});
 }
 
-// The operator `type`, with all but its doc and kernels.
-inline OpBuilder<> pair_op(const std::string& type, const std::string& result) {
-  OpBuilder<> b(type);
-  b.input("X", "[N, ...]")
-      .input("Y", "like X")
-      .output("Z", "[N], " + result)
-      .shape(infer_pairs)
+inline OpBuilder<>& declare_pair(OpBuilder<>& b, const std::string& result) {
+  return b.shape(infer_pairs)
       .rowwise(pairs_by_row)
       .example({"X=3,4", "Y=3,4"})
       .example({"X=2,2,2", "Y=2,2,2"})
       .example({"X=3", "Y=3"})
       .example({"X=0,2", "Y=0,2"})
-      .derivatives({"X", "Y"}, [type](Formula& f) { return pair_derivatives(f, type + "Gradient"); });
+      .input("X", "[N, ...]")
+      .input("Y", "like X")
+      .output("Z", "[N], " + result);
+}
+
+// The operator `type`, with all but its doc and kernels.
+inline OpBuilder<> pair_op(const std::string& type, const std::string& result) {
+  OpBuilder<> b(type);
+  declare_pair(b, result).derivatives({"X", "Y"},
+                                      [type](Formula& f) { return pair_derivatives(f, type + "Gradient"); });
+  return b;
+}
+
+// The gradients of a distance that has X - Y, of which it is a function: `slope` makes the derivative of a row's sum
+// with respect to each difference.
+template <class Slope>
+std::vector<Gradient> distance_derivatives(Formula& f, const std::string& gradient, Slope slope) {
+  const Value difference = f.y("difference");
+  if (!difference.defined()) return pair_derivatives(f, gradient);
+  Value of_difference = f.dy("difference");
+  if (f.has_dy("Z")) {
+    const Value each = slope(f, difference);
+    const Value through = f.ops("DotProductGradient", {each, each, f.dy("Z")}, {}, {true, false})[0];
+    of_difference = of_difference.defined() ? f.op("Sum", {through, of_difference}) : through;
+  }
+  Gradient x, y;
+  if (f.wants("X")) x = of_difference;
+  if (f.wants("Y")) y = f.op("Negative", {of_difference});
+  return {x, y};
+}
+
+// A distance, with all but its doc and kernels.
+template <class Slope>
+OpBuilder<> distance_op(const std::string& type, const std::string& result, Slope slope) {
+  OpBuilder<> b(type);
+  declare_pair(b, result)
+      .output("difference", "X - Y; if it is there, the gradients read it and neither X nor Y")
+      .optional()
+      .derivatives({"X", "Y"}, [=](Formula& f) { return distance_derivatives(f, type + "Gradient", slope); });
   return b;
 }
 
@@ -89,6 +124,8 @@ inline OpBuilder<> pair_gradient_op(const std::string& type, bool crossed = fals
       .input("X", type + "'s X")
       .input("Y", type + "'s Y")
       .input("dZ", "gradient of its Z, [N]")
+      .example({"X=3,4", "Y=3,4", "dZ=3"})
+      .example({"X=0,2", "Y=0,2", "dZ=0"})
       .output("dX", "like X")
       .optional();
   if (crossed) b.uses({"Y", "dZ"});

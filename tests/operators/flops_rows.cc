@@ -117,6 +117,22 @@ Reference of_pairs(Fn fn, Last last) {
   };
 }
 
+// The same of x - y, which may be wanted itself.
+template <class Fn, class Last>
+Reference of_differences(Fn fn, Last last) {
+  return [fn, last](CountedCall& c) {
+    each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
+      Counted sum;
+      for (int64_t i = first; i < first + size; ++i) {
+        const Counted difference = c.x(0).v[i] - c.x(1).v[i];
+        if (c.wants(1)) c.y(1)[i] = difference;
+        sum += fn(difference);
+      }
+      c.y(0)[n] = last(sum);
+    });
+  };
+}
+
 void dot_gradient(CountedCall& c) {
   each_pair(c, [&](int64_t n, int64_t first, int64_t size) {
     for (int64_t i = first; i < first + size; ++i) {
@@ -179,12 +195,11 @@ void add_row_references(References& r) {
   const auto as_it_is = [](Counted sum) { return sum; };
   r["DotProduct"] = of_pairs([](Counted x, Counted y) { return x * y; }, as_it_is);
   r["DotProductGradient"] = dot_gradient;
-  r["L1Distance"] = of_pairs([](Counted x, Counted y) { return abs(x - y); }, as_it_is);
+  r["L1Distance"] = of_differences([](Counted d) { return abs(d); }, as_it_is);
   r["L1DistanceGradient"] = opposite_gradients([](Counted x, Counted y, Counted dz) {
     return x > y ? dz : x < y ? -dz : Counted();
   });
-  r["SquaredL2Distance"] =
-      of_pairs([](Counted x, Counted y) { return square(x - y); }, [](Counted sum) { return sum / 2; });
+  r["SquaredL2Distance"] = of_differences([](Counted d) { return square(d); }, [](Counted sum) { return sum / 2; });
   r["SquaredL2DistanceGradient"] = opposite_gradients([](Counted x, Counted y, Counted dz) { return (x - y) * dz; });
   r["CosineSimilarity"] = cosine;
   r["CosineSimilarityGradient"] = cosine_gradient;

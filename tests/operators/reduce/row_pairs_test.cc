@@ -78,6 +78,23 @@ TEST(L1Distance, GradientsOfGradients) {
 
 }  // namespace of_l1_distance
 
+// With the difference as an output the gradients read it alone, and have the same bits.
+TEST(Distances, GradientsReadTheDifferenceIfItIsThere) {
+  for (const std::string type : {"L1Distance", "SquaredL2Distance"}) {
+    const OperatorDef def = make_op(type, {"X", "Y"}, {"Z", "difference"});
+    EXPECT_EQ(gradient_reads(pair_def(type), "X"), "X Y") << type;
+    for (const char* input : {"X", "Y"}) EXPECT_EQ(gradient_reads(def, input), "difference") << type;
+    for (const Shape& shape : {Shape{3, 4}, Shape{2, 2, 3}, Shape{5}, Shape{}, Shape{0, 3}, Shape{3, 0}}) {
+      const Feeds feeds = pair_feeds(shape);
+      const auto made = run_op_on(def, feeds);
+      EXPECT_EQ(compare(made[0], run_op_on(pair_def(type), feeds)[0], 0), "") << type << shape.str();
+      EXPECT_EQ(compare(made[1], run_op_on(make_op("Sub", {"X", "Y"}, {"D"}), feeds)[0], 0), "") << type << shape.str();
+      for (const std::vector<std::string>& outputs : {std::vector<std::string>{"Z"}, {"difference"}, {}})
+        EXPECT_EQ(check_gradient(def, feeds, {"X", "Y"}, 1e-7, 1e-5, outputs), "") << type << shape.str();
+    }
+  }
+}
+
 namespace of_squared_l2_distance {
 
 double naive(const double* x, const double* y, int64_t size) {
