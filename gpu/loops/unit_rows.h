@@ -18,19 +18,20 @@ T* out_data(const Call& call, int o) {
   return call.wants(o) ? out_span<T>(call.out(o)).data : nullptr;
 }
 
-// The rows of the states, which are input i. Lengths and timestep, the inputs from i + 2 on, are read on the device;
-// a row with a negative length is one that is over, and an error.
+// The rows of the states, which are input i. The lengths, input `at`, and the timestep, the next one, are read on the
+// device; a row with a negative length is one that is over, and an error.
 struct UnitRows {
   size_t count, d;
   const int32_t* lengths;
   Scalar now;
   Bounds bounds;
 
-  UnitRows(const UnitArgs& a, const Call& call, int i)
+  UnitRows(const UnitArgs& a, const Call& call, int i) : UnitRows(a, call, i, i + 2) {}
+  UnitRows(const UnitArgs& a, const Call& call, int i, int at)
       : count(static_cast<size_t>(call.in(i).shape().size_between(0, call.in(i).rank() - 1))),
         d(static_cast<size_t>(call.in(i).shape().at(-1))),
-        lengths(a.sequence_lengths ? in_data<int32_t>(call, i + 2) : nullptr),
-        now(a.sequence_lengths ? call.in(i + 3) : Tensor::scalar<int32_t>(0)),
+        lengths(a.sequence_lengths ? in_data<int32_t>(call, at) : nullptr),
+        now(a.sequence_lengths ? call.in(at + 1) : Tensor::scalar<int32_t>(0)),
         bounds(gpu::bounds(call, "a length in seq_lengths")) {}
 
   __device__ bool valid(size_t n) const {

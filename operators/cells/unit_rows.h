@@ -69,6 +69,17 @@ inline void check_lengths_fit(const ShapeCall& c, int i, std::string_view name, 
           states, c.shape(i));
 }
 
+// Input i are gates, `times` the states of the shape `states` of the input `name`.
+inline void check_gates(const ShapeCall& c, int i, std::string_view name, const Shape& states, int times,
+                        std::string_view times_in_words) {
+  require(states.rank() >= 1, "{} must be [..., N, D], but is a scalar", name);
+  const int64_t size = states.at(-1);
+  const Shape gates = states.with(states.rank() - 1, times * size);
+  if (c.known(i))
+    require(alike(c.shape(i), gates), "gates must be {}, {} times the {} states of {} {}, but is {}", gates,
+            times_in_words, size, name, states, c.shape(i));
+}
+
 // Inputs i to i + 2 are the states that others are compared with, gates, and seq_lengths or timestep. Gates are `times`
 // the states.
 inline void check_unit_states(const UnitArgs& a, const ShapeCall& c, int i, std::string_view name, int times,
@@ -77,14 +88,8 @@ inline void check_unit_states(const UnitArgs& a, const ShapeCall& c, int i, std:
   require_input(c, i + 1, "gates");
   check_timestep(c, i + (a.sequence_lengths ? 3 : 2));
   if (!c.known(i)) return;
-  const Shape& states = c.shape(i);
-  require(states.rank() >= 1, "{} must be [..., N, D], but is a scalar", name);
-  const int64_t size = states.at(-1);
-  const Shape gates = states.with(states.rank() - 1, times * size);
-  if (c.known(i + 1))
-    require(alike(c.shape(i + 1), gates), "gates must be {}, {} times the {} states of {} {}, but is {}", gates,
-            times_in_words, size, name, states, c.shape(i + 1));
-  if (a.sequence_lengths) check_lengths_fit(c, i + 2, name, states);
+  check_gates(c, i + 1, name, c.shape(i), times, times_in_words);
+  if (a.sequence_lengths) check_lengths_fit(c, i + 2, name, c.shape(i));
 }
 
 // The leading dimensions of the states, input i, that are rows. seq_lengths are [N], whatever stands before N.
@@ -110,15 +115,17 @@ inline Steps steps_at(const Call& call, int i) {
   return {call.in(i).data<int32_t>(), call.in(i + 1).data<int32_t>()[0]};
 }
 
-// The rows of the states, which are input i.
+// The rows of the states, which are input i. `lengths`: the input that they are, if there are any; the timestep is the
+// next one.
 struct UnitRows {
   int64_t count, d;
   Steps steps;
 
-  UnitRows(const UnitArgs& a, const Call& call, int i)
+  UnitRows(const UnitArgs& a, const Call& call, int i, int lengths)
       : count(call.in(i).shape().size_between(0, call.in(i).rank() - 1)), d(call.in(i).shape().at(-1)) {
-    if (a.sequence_lengths) steps = steps_at(call, i + 2);
+    if (a.sequence_lengths) steps = steps_at(call, lengths);
   }
+  UnitRows(const UnitArgs& a, const Call& call, int i) : UnitRows(a, call, i, i + 2) {}
 
   // Calls valid(n) for each row that is within its sequence, over(n) for the others; threads share them out.
   template <class Valid, class Over>

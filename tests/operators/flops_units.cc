@@ -70,6 +70,8 @@ void gru(CountedCall& c) {
   each_element(unit, [&](int64_t n, int64_t j, int64_t at) {
     const Counted u = sigmoid(c.x(1).v[unit.gate(n, 1, j)]), o = tanh(c.x(1).v[unit.gate(n, 2, j)]);
     put(c, 0, at, u * c.x(0).v[at] + (1 - u) * o, unit.over(n), c.x(0).v[at]);
+    if (c.wants(1)) c.y(1)[at] = !unit.over(n) ? u : drops(c) ? Counted() : Counted(1);
+    if (c.wants(2)) c.y(2)[at] = !unit.over(n) ? o : Counted(1);
   });
 }
 
@@ -88,6 +90,19 @@ void gru_gradient(CountedCall& c) {
   });
 }
 
+void gru_activated_gradient(CountedCall& c) {
+  const Unit unit(c, c.x(0).shape, 3, 5, has_lengths(c));
+  each_element(unit, [&](int64_t n, int64_t j, int64_t at) {
+    const bool over = unit.over(n);
+    const Counted u = c.x(2).v[at], dh = c.x(4).v[at];
+    if (c.wants(0)) put(c, 0, at, dh * u, over, dh);
+    if (!c.wants(1)) return;
+    const Counted o = c.x(3).v[at];
+    put(c, 1, unit.gate(n, 1, j), dh * (c.x(0).v[at] - o) * u * (1 - u), over);
+    put(c, 1, unit.gate(n, 2, j), dh * (1 - u) * (1 - o * o), over);
+  });
+}
+
 }  // namespace
 
 void add_unit_references(References& r) {
@@ -95,6 +110,7 @@ void add_unit_references(References& r) {
   r["LSTMUnitGradient"] = lstm_gradient;
   r["GRUUnit"] = gru;
   r["GRUUnitGradient"] = gru_gradient;
+  r["GRUUnitActivatedGradient"] = gru_activated_gradient;
 }
 
 }  // namespace stepnet::testing

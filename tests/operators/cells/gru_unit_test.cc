@@ -1,6 +1,7 @@
 // GRUUnit against a plain loop and central differences, in both of its forms.
 #include <cmath>
 
+#include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::gru_unit_test {
@@ -65,6 +66,37 @@ TEST(GruUnit, Gradients) {
   for (const Options& o : kOptions)
     for (const Shape& states : {Shape{1, 4, 3}, Shape{2, 1}, Shape{0, 4}, Shape{3, 0}, Shape{1, 300}})
       EXPECT_EQ(check_gradient(unit(o), feeds_for<double>(states, o), {"H_prev", "gates"}), "") << states.str();
+}
+
+// With the gates' values as outputs the gradients read these, and have the same bits.
+TEST(GruUnit, GradientsReadTheActivationsIfTheyAreThere) {
+  for (const Options& o : kOptions)
+    for (const Shape& states : {Shape{1, 4, 3}, Shape{2, 1}, Shape{0, 4}, Shape{3, 0}, Shape{2, 300}}) {
+      OperatorDef def = unit(o);
+      def.add_output("u");
+      def.add_output("c");
+      const Feeds feeds = feeds_for<double>(states, o);
+      EXPECT_EQ(check_gradient(def, feeds, {"H_prev", "gates"}), "") << states.str();
+      EXPECT_EQ(check_gradient(def, feeds, {"H_prev", "gates"}, 1e-7, 1e-5, {"H"}), "") << states.str();
+      EXPECT_EQ(check_gradient(def, feeds, {"gates"}, 1e-7, 1e-5, {"u"}), "") << states.str();
+      const auto made = run_op_on(def, feeds);
+      Feeds more = feeds;
+      more.insert(more.end(), {{"H", made[0]}, {"u", made[1]}, {"c", made[2]}, {"d", normal<double>(states, 9)}});
+      std::vector<std::string> by_sums = {"H_prev", "gates"}, by_values = {"H_prev", "gates", "u", "c", "d"};
+      if (o.lengths) by_sums.emplace_back("lengths"), by_values.insert(by_values.end(), {"lengths", "t"});
+      by_sums.insert(by_sums.end(), {"t", "H", "d"});
+      const std::vector<Argument> args(def.arg().begin(), def.arg().end());
+      const auto expected = run_op_on(make_op("GRUUnitGradient", by_sums, {"a", "b"}, args), more);
+      const OperatorDef of_values = make_op("GRUUnitActivatedGradient", by_values, {"a", "b"}, args);
+      const auto found = run_op_on(of_values, more);
+      for (size_t i = 0; i < 2; ++i) EXPECT_EQ(compare(found[i], expected[i], 0), "") << states.str();
+      EXPECT_EQ(check_gradient(of_values, more, {"H_prev", "u", "c", "d"}), "") << states.str();
+    }
+  OperatorDef def = unit({});
+  def.add_output("u");
+  def.add_output("c");
+  EXPECT_EQ(gradient_reads(def, "H_prev"), "lengths t u");
+  EXPECT_EQ(gradient_reads(def, "gates"), "H_prev lengths t u c");
 }
 
 TEST(GruUnit, GradientsOfTheGatesMayOverwriteThem) {
