@@ -136,8 +136,10 @@ struct EagerOp::Cache {
   }
   template <class Fn>
   static void for_each_step(const EagerOp& op, Fn fn) {
-    for (const Entry* e = op.entries_.load(std::memory_order_acquire); e; e = e->next)
+    for (const Entry* e = op.entries_.load(std::memory_order_acquire); e; e = e->next) {
       for (const std::shared_ptr<const EagerOp>& step : e->gradient.steps) fn(*step);
+      if (e->gradient.instead) fn(*e->gradient.instead);
+    }
   }
 };
 
@@ -207,6 +209,46 @@ void EagerOp::drop_gradients() const {
   for (Entry* e = entries_.exchange(nullptr); e;) delete std::exchange(e, e->next);
 }
 
+namespace {
+
+bool is_integer(const ParamSpec* input) {
+  return input && !input->types.empty() && std::ranges::none_of(input->types, is_floating);
+}
+
+// Whether the inputs that are read are some of the others without at least one that is not of whole numbers.
+bool reads_fewer(const OpSpec& spec, const std::vector<int>& inputs, const std::vector<int>& others) {
+  std::vector<int> left;
+  std::ranges::set_difference(others, inputs, std::back_inserter(left));
+  return std::ranges::includes(others, inputs) &&
+         std::ranges::any_of(left, [&](int i) { return !is_integer(spec.input_spec(i)); });
+}
+
+}  // namespace
+
+// Tries the call with all outputs that may follow its last one. A formula that reads such a one where it is there, in
+// place of inputs, has it because it takes less.
+std::shared_ptr<const EagerOp> EagerOp::keeping_less(const EagerGradient& here, const Flags& wanted) const {
+  const std::vector<ParamSpec>& declared = spec().outputs;
+  const auto now = static_cast<size_t>(outputs());
+  if (here.saved_inputs.empty() || now >= declared.size()) return nullptr;
+  for (size_t o = now; o < declared.size(); ++o)
+    if (!declared[o].optional || declared[o].variadic) return nullptr;
+  Signature s{.type = type(), .inputs = present_inputs_.all(), .outputs = present_outputs_.all()};
+  s.outputs.resize(declared.size(), true);
+  s.in_place = in_place_;
+  if (!in_place_.empty()) s.in_place.resize(declared.size(), -1);
+  s.args.assign(bound_.def.arg().begin(), bound_.def.arg().end());
+  Flags present(declared.size());
+  for (size_t o = 0; o < now; ++o)
+    if (wants_output(static_cast<int>(o))) present.set(o);
+  try {
+    std::shared_ptr<const EagerOp> fuller = get(s);
+    return reads_fewer(spec(), fuller->gradient(wanted, present).saved_inputs, here.saved_inputs) ? fuller : nullptr;
+  } catch (const Error&) {
+    return nullptr;  // it has these outputs with other arguments alone
+  }
+}
+
 const EagerGradient* EagerOp::find(Mode mode, const Flags& inputs, const Flags& outputs) const {
   for (const Entry* e = entries_.load(std::memory_order_acquire); e; e = e->next)
     if (e->mode == mode && e->inputs == inputs && e->outputs == outputs) return &e->gradient;
@@ -221,6 +263,7 @@ const EagerGradient& EagerOp::add(Mode mode, const Flags& inputs, const Flags& o
   for (const GradientProgram::Step& step : g.program.steps) g.steps.push_back(get(signature_of(step)));
   g.last_use = last_uses(g.program);
   list_reads(g);
+  if (mode == Mode::backward && outputs == present_outputs_) g.instead = keeping_less(g, inputs);
   Entry* entry = made.release();
   while (!entries_.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
   }

@@ -16,7 +16,7 @@ constexpr size_t kFew = 4;
 
 // One call of an operator on its way to being recorded.
 struct Recording {
-  const EagerOp& op;
+  const EagerOp* op;  // what runs: as it was called, or with outputs more
   std::span<const Variable> inputs;
   Place place;
   bool recorded = false;
@@ -42,15 +42,27 @@ void check_inputs(const EagerOp& op, std::span<const Variable> inputs) {
   }
 }
 
+// Goes on with the operator that has outputs more for its own derivative, whose gradients never arrive from outside.
+void keep_less(Recording& r) {
+  const EagerOp& fuller = *r.gradient->instead;
+  Flags present(static_cast<size_t>(fuller.outputs()));
+  for (int o = 0; o < r.op->outputs(); ++o)
+    if (r.op->wants_output(o)) present.set(static_cast<size_t>(o));
+  r.op = &fuller;
+  r.gradient = &fuller.gradient(r.needs, present);
+}
+
 void find_needs(Recording& r) {
-  if (!tape_state().recording || r.op.spec().gradient_rule == GradientRule::stop) return;
+  if (!tape_state().recording || r.op->spec().gradient_rule == GradientRule::stop) return;
   for (size_t i = 0; i < r.inputs.size(); ++i)
     if (r.inputs[i].requires_grad()) {
       r.needs.set(i);
       r.recorded = true;
     }
   if (!r.recorded) return;
-  r.gradient = &r.op.gradient(r.needs, r.op.wanted_outputs());
+  r.gradient = &r.op->gradient(r.needs, r.op->wanted_outputs());
+  // Such outputs would have no tangents.
+  if (r.gradient->instead && std::ranges::none_of(r.inputs, has_tangents)) keep_less(r);
   r.edges.reserve(r.inputs.size());
   for (const Variable& v : r.inputs) r.edges.push_back(v.gradient_edge());
   r.input_types.reserve(r.inputs.size());
@@ -70,11 +82,11 @@ void keep_overwritten(Recording& r, int target) {
   const Variable& written = r.inputs[target];
   const Tensor* last = nullptr;  // that was copied
   Tensor copy;
-  for (int i = 0; i < r.op.inputs(); ++i) {
+  for (int i = 0; i < r.op->inputs(); ++i) {
     const Variable& v = r.inputs[i];
     if (!v.defined() || !overlap(v.value(), written.value())) continue;
     const bool same = v.value().offset() == written.value().offset() && v.shape() == written.shape();
-    const bool kernel_reads = i != target && !(r.op.spec().elementwise && same);
+    const bool kernel_reads = i != target && !(r.op->spec().elementwise && same);
     if (!is_read(r, i) && !kernel_reads) continue;
     if (!last || last->offset() != v.value().offset() || last->shape() != v.shape()) {
       last = &v.value();
@@ -87,23 +99,23 @@ void keep_overwritten(Recording& r, int target) {
 
 void prepare_writes(Recording& r) {
   r.before.resize(r.inputs.size());
-  for (int o = 0; o < r.op.outputs(); ++o) {
-    const int target = r.op.in_place(o);
+  for (int o = 0; o < r.op->outputs(); ++o) {
+    const int target = r.op->in_place(o);
     if (target < 0) continue;
-    require(r.inputs[target].defined(), "{}: there is no {} to overwrite", r.op.type(), r.op.input_name(target));
-    check_writable(r.inputs[target], r.op.type(), r.recorded);
+    require(r.inputs[target].defined(), "{}: there is no {} to overwrite", r.op->type(), r.op->input_name(target));
+    check_writable(r.inputs[target], r.op->type(), r.recorded);
     keep_overwritten(r, target);
   }
 }
 
 // A result in place must be in the bytes of what it overwrites.
 void check_overwritten(const Recording& r, std::span<const Tensor> made) {
-  for (int o = 0; o < r.op.outputs(); ++o) {
-    const int target = r.op.in_place(o);
+  for (int o = 0; o < r.op->outputs(); ++o) {
+    const int target = r.op->in_place(o);
     if (target < 0) continue;
     const Tensor& was = r.inputs[target].value();
     if (made[o].shape() == was.shape() && made[o].dtype() == was.dtype() && made[o].shares_storage(was)) continue;
-    fail("{}: the result is {}, which cannot be written over {}, {}", r.op.type(), made[o], r.op.input_name(target),
+    fail("{}: the result is {}, which cannot be written over {}, {}", r.op->type(), made[o], r.op->input_name(target),
          was);
   }
 }
@@ -113,24 +125,24 @@ void run_kernel(const Recording& r, std::span<Tensor> made) {
   InlineVector<const Tensor*, kFew> in(r.inputs.size());
   for (size_t i = 0; i < in.size(); ++i) in[i] = r.input(i);
   InlineVector<Tensor*, kFew> out(made.size());
-  for (int o = 0; o < r.op.outputs(); ++o) {
-    if (const int target = r.op.in_place(o); target >= 0) {
+  for (int o = 0; o < r.op->outputs(); ++o) {
+    if (const int target = r.op->in_place(o); target >= 0) {
       made[o] = r.inputs[target].value();
       in[target] = &made[o];
     }
-    out[o] = r.op.wants_output(o) ? &made[o] : nullptr;
+    out[o] = r.op->wants_output(o) ? &made[o] : nullptr;
   }
   RunContext context;
-  if (r.op.spec().random) {
+  if (r.op->spec().random) {
     context.seed = random_state().seed;
     context.iteration = next_draw();
   }
   Profiler* const profiler = tape_state().profiler;
   const double start = profiler ? now_seconds() : 0;
   const Device device = device_of_inputs({in.begin(), in.size()}, tape_state().device);
-  run_op(r.op.bound_on(device), in, out, context);
-  if (profiler) profiler->record(r.op.type(), now_seconds() - start, 0, 0);
-  if (r.op.is_in_place()) check_overwritten(r, made);
+  run_op(r.op->bound_on(device), in, out, context);
+  if (profiler) profiler->record(r.op->type(), now_seconds() - start, 0, 0);
+  if (r.op->is_in_place()) check_overwritten(r, made);
 }
 
 std::shared_ptr<OpNode> make_node(Recording& r, std::span<const Tensor> outputs) {
@@ -140,7 +152,7 @@ std::shared_ptr<OpNode> make_node(Recording& r, std::span<const Tensor> outputs)
   Device device;
   for (const Tensor& t : outputs)
     if (t.storage() && t.device().kind != DeviceKind::cpu) device = t.device();
-  auto node = std::make_shared<OpNode>(r.op.shared_from_this(), *r.gradient, std::move(r.needs), std::move(r.edges),
+  auto node = std::make_shared<OpNode>(r.op->shared_from_this(), *r.gradient, std::move(r.needs), std::move(r.edges),
                                        std::move(r.input_types), std::move(types), r.place);
   InlineVector<const Tensor*, kFew> inputs(r.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = r.input(i);
@@ -151,7 +163,7 @@ std::shared_ptr<OpNode> make_node(Recording& r, std::span<const Tensor> outputs)
 
 Variable show_output(const Recording& r, int o, Tensor& value, const std::shared_ptr<OpNode>& node) {
   const bool differentiable = node && is_floating(value.dtype());
-  if (const int target = r.op.in_place(o); target >= 0) {
+  if (const int target = r.op->in_place(o); target >= 0) {
     if (differentiable) {
       rebase_history(r.inputs[target], node, o);
     } else if (tape_state().recording && r.inputs[target].requires_grad()) {
@@ -160,7 +172,7 @@ Variable show_output(const Recording& r, int o, Tensor& value, const std::shared
     return r.inputs[target];
   }
   Variable v = differentiable ? variable_of(std::move(value), node, o) : Variable(std::move(value));
-  const int alias = r.op.alias_of(o);
+  const int alias = r.op->alias_of(o);
   if (alias >= 0 && r.inputs[alias].defined() && v.value().shares_storage(r.inputs[alias].value()))
     make_view(v, r.inputs[alias]);
   return v;
@@ -172,10 +184,10 @@ void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Var
   try {
     check_inputs(op, inputs);
     if (moves(inputs)) return run_moving(op, inputs, outputs, place);
-    Recording r{op, inputs, place};
+    Recording r{&op, inputs, place};
     find_needs(r);
     if (op.is_in_place()) prepare_writes(r);
-    InlineVector<Tensor, kFew> made(outputs.size());
+    InlineVector<Tensor, kFew> made(static_cast<size_t>(r.op->outputs()));
     run_kernel(r, made);
     const std::shared_ptr<OpNode> node = r.recorded ? make_node(r, made) : nullptr;
     for (int o = 0; o < op.outputs(); ++o)

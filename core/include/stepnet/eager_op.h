@@ -14,8 +14,6 @@
 
 namespace stepnet::autograd {
 
-class EagerOp;
-
 // Some yes and no, up to 64 of them without allocating.
 class Flags {
  public:
@@ -47,9 +45,14 @@ class Flags {
   std::vector<bool> more_;
 };
 
+class EagerOp;
+
 // A derivative, ready to run.
 struct EagerGradient {
   GradientProgram program;
+  // The operator with optional outputs more that the derivative reads in place of inputs; what is recorded is a call of
+  // that one. Null if there is none, or if the gradient of an output is missing.
+  std::shared_ptr<const EagerOp> instead;
   std::vector<std::shared_ptr<const EagerOp>> steps;  // operators of the program's steps
   std::vector<int> last_use;                     // per slot: the last step that reads it; as many as steps: a result
   std::vector<int> saved_inputs, saved_outputs;  // whose values are read
@@ -103,6 +106,7 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
   const EagerGradient* find(Mode mode, const Flags& inputs, const Flags& outputs) const;
   const EagerGradient& add(Mode mode, const Flags& inputs, const Flags& outputs, GradientProgram program) const;
   static Cache& cache();
+  std::shared_ptr<const EagerOp> keeping_less(const EagerGradient& here, const Flags& wanted) const;
   void drop_gradients() const;  // when nobody can run them
   BoundOp bound_;
   Flags present_inputs_, present_outputs_;
