@@ -4,6 +4,7 @@
 #include <thread>
 #include <unordered_set>
 
+#include "core/autograd/capture.h"
 #include "core/autograd/gradient_buffer.h"
 #include "core/autograd/graph_task.h"
 
@@ -79,6 +80,7 @@ PassRequest request_for(std::vector<Edge> roots, Gradients gradients, const Opti
   request.keep_saved = options.keep_graph || options.create_graph;
   require(options.threads > 0 && options.threads <= kMostThreads, "a backward pass takes 1 to {} threads, not {}",
           kMostThreads, options.threads);
+  if (options.threads > 1) refuse_captured("a backward pass on several threads", "run it on one");
   // What is recorded is numbered in the order of running, which the next pass adds gradients by.
   request.threads = options.create_graph ? 1 : options.threads;
   return request;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/autograd/capture.h"
 #include "core/autograd/gradient_buffer.h"
 #include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
@@ -32,6 +33,23 @@ std::vector<TensorType> types_of(const std::vector<Variable>& variables) {
   for (const Variable& v : variables)
     types.push_back(v.defined() ? TensorType::of(v.dtype(), v.shape()) : TensorType{});
   return types;
+}
+
+}  // namespace
+
+namespace {
+
+// A capture is to notice if the function's own code writes to them.
+void see_inputs(const std::vector<Variable>& inputs) {
+  TapeCapture* const capture = tape_state().capture;
+  if (!capture) return;
+  for (const Variable& v : inputs)
+    if (v.defined()) capture->name_of(v.value());
+}
+
+void check_captured(const Variable& value, const std::string& by) {
+  TapeCapture* const capture = tape_state().capture;
+  if (capture && value.defined()) capture->check_made(value.value(), by);
 }
 
 }  // namespace
@@ -114,6 +132,7 @@ std::shared_ptr<FunctionNode> Function::record(FunctionCall& call, const std::ve
 
 std::vector<Variable> Function::compute(const std::vector<Variable>& inputs, Place place) const {
   if (moves(inputs)) return compute_moving(inputs, place);
+  see_inputs(inputs);
   FunctionCall call(spec_->name, inputs);
   const std::vector<uint64_t> before = versions_of(inputs);
   std::vector<Variable> outputs;
@@ -123,6 +142,7 @@ std::vector<Variable> Function::compute(const std::vector<Variable>& inputs, Pla
   }
   for (const Variable& v : call.overwritten_) v.state()->value.mark_written();
   call.check_writes(before, outputs);
+  for (const Variable& v : outputs) check_captured(v, spec_->name);
   const auto differentiable = [&](const Variable& v) { return v.defined() && !call.is_constant(v); };
   const bool recorded = is_recorded(inputs) && std::any_of(outputs.begin(), outputs.end(), differentiable);
   const std::shared_ptr<FunctionNode> node = recorded ? record(call, outputs, place) : nullptr;
@@ -294,6 +314,8 @@ Gradients FunctionNode::apply(Gradients gradients, const NodeRun& run) {
     fail("{} has {} inputs, but its backward has returned {} gradients", spec_->name, inputs, made.size());
   for (size_t i = 0; i < inputs; ++i)
     if (!run.wanted[i]) made[i] = {};
+  for (const VariableGradient& g : made)
+    for (const Variable* part : {&g.dense, &g.indices, &g.values}) check_captured(*part, name());
   if (spec_->once_differentiable && run.recording) differentiate_never(made, gradients);
   return made;
 }

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/autograd/capture.h"
 #include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
 #include "stepnet/record.h"
@@ -36,7 +37,7 @@ void add_to(Variable& a, const Variable& b) {
   const Tensor* in[] = {&target, &b.value()};
   Tensor* out[] = {&target};
   RunContext context;
-  run_op(op->bound_on(target.device()), in, out, context);
+  run_captured(op->bound_on(target.device()), in, out, context);
   count(TapeEvent::added_in_place);
 }
 
@@ -51,7 +52,7 @@ void add_rows_to(Variable& a, const VariableGradient& rows) {
   const Tensor* in[] = {&target, &indices, &values};
   Tensor* out[] = {&target};
   RunContext context;
-  run_op(op->bound_on(target.device()), in, out, context);
+  run_captured(op->bound_on(target.device()), in, out, context);
   count(TapeEvent::added_in_place);
 }
 
@@ -72,11 +73,9 @@ Variable concat(const Variable& a, const Variable& b) {
 }
 
 Variable sum_to(const Variable& v, const TensorType& type) {
-  Tensor like;
-  like.set_type(type.dtype, type.shape);
   static const std::shared_ptr<const EagerOp> op =
       EagerOp::get(signature(Role::sum_to, 2, 1, {make_arg("broadcast", 1)}));
-  const Variable inputs[] = {v, Variable(std::move(like))};
+  const Variable inputs[] = {v, type_only(type)};
   return run1(*op, inputs);
 }
 
@@ -103,7 +102,7 @@ std::string name_of(const Node* node) { return node ? node->name() : ""; }
 }  // namespace
 
 Variable copied(const Variable& v) {
-  if (!is_recorded({&v, 1}) && !autograd::moves({&v, 1})) return Variable(v.value().clone());
+  if (!is_recorded({&v, 1}) && !autograd::moves({&v, 1})) return Variable(clone_captured(v.value()));
   static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::copy, 1, 1));
   return run1(*op, {&v, 1});
 }
@@ -143,18 +142,14 @@ void add_in_place(Variable& a, VariableGradient b) {
 Variable make_dense(const VariableGradient& gradient, const TensorType& type) {
   if (!gradient.is_sparse()) return gradient.dense;
   static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::rows_to_dense, 3, 1));
-  Tensor like;
-  like.set_type(type.dtype, type.shape);
-  const Variable inputs[] = {gradient.indices, gradient.values, Variable(std::move(like))};
+  const Variable inputs[] = {gradient.indices, gradient.values, type_only(type)};
   return run1(*op, inputs);
 }
 
 Variable filled(const TensorType& type, Device device, float value) {
   const OnDevice scope(device);
   const auto op = EagerOp::get(signature(Role::fill_like, 1, 1, {make_arg("value", value)}));
-  Tensor like;
-  like.set_type(type.dtype, type.shape);
-  const Variable inputs[] = {Variable(std::move(like))};
+  const Variable inputs[] = {type_only(type)};
   return run1(*op, inputs);
 }
 
@@ -222,6 +217,7 @@ void accumulate_gradient(const Variable& variable, VariableGradient g, bool reco
   const Tensor& value = variable.value();
   GradientState& s = variable.state()->make_gradient();
   const std::lock_guard lock(s.lock);
+  if (TapeCapture* capture = tape_state().capture) capture->accumulated(variable);
   if (!s.grad.defined()) {
     s.grad = first_gradient(std::move(g));
   } else if (recording || s.grad.is_sparse() || s.grad.dense.requires_grad()) {

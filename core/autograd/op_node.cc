@@ -1,5 +1,8 @@
 #include "core/autograd/op_node.h"
 
+#include <algorithm>
+
+#include "core/autograd/capture.h"
 #include "core/autograd/run_steps.h"
 #include "core/autograd/variable_state.h"
 #include "core/tensor/small_vector.h"
@@ -9,13 +12,6 @@ namespace {
 
 using SlotKind = GradientProgram::SlotKind;
 constexpr size_t kFew = 4;
-
-// A value of which only the type is read.
-Variable shape_of(const TensorType& type) {
-  Tensor t;
-  t.set_type(type.dtype, type.shape);
-  return Variable(std::move(t));
-}
 
 }  // namespace
 
@@ -44,6 +40,20 @@ void OpNode::save(std::span<const Tensor* const> inputs, std::span<const Tensor>
     if (inputs[i]) saved_.push_back({i, SavedValue(*inputs[i], this)});
   for (const int o : recorded_->saved_outputs)
     if (outputs[o].defined()) saved_.push_back({op_->inputs() + o, SavedValue(outputs[o], this)});
+}
+
+void OpNode::note_types(TapeCapture& capture, std::span<const Tensor* const> inputs,
+                        std::span<const Tensor> outputs) const {
+  // An input that was overwritten is no longer what it was.
+  const auto name = [&](const Tensor* value, const TensorType& type) -> std::string {
+    const std::string* known = value && value->shape() == type.shape ? capture.known(*value) : nullptr;
+    return known ? *known : "";
+  };
+  std::vector<std::string> input_names, output_names;
+  for (size_t i = 0; i < inputs.size(); ++i) input_names.push_back(name(inputs[i], input_types_[i]));
+  for (size_t o = 0; o < outputs.size(); ++o) output_names.push_back(name(&outputs[o], this->outputs()[o]));
+  capture.note_types(shared_from_this(), input_types_, input_names);
+  capture.note_types(shared_from_this(), this->outputs(), output_names);
 }
 
 SavedValue* OpNode::find(int place) {
@@ -90,7 +100,7 @@ Variable OpNode::slot_value(const GradientProgram& program, const GradientProgra
   if (slot.kind == SlotKind::temporary) return {};
   const bool is_input = slot.kind == SlotKind::input;
   const bool reads = is_input ? program.reads_input[slot.index] : program.reads_output[slot.index];
-  if (!reads) return shape_of(is_input ? input_types_[slot.index] : outputs()[slot.index]);
+  if (!reads) return type_only(is_input ? input_types_[slot.index] : outputs()[slot.index]);
   return is_input ? read_input(slot.index, lock) : read_output(slot.index, lock);
 }
 

@@ -9,6 +9,8 @@
 
 namespace stepnet::autograd {
 
+class TapeCapture;
+
 class OpNode : public Node {
  public:
   // `needs`: per input, whether it requires a gradient; `recorded`: the derivative of these with every output's.
@@ -24,6 +26,8 @@ class OpNode : public Node {
   const EagerOp& op() const { return *op_; }
   // What the recorded derivative reads, of these; `inputs` are as they were before the operator ran.
   void save(std::span<const Tensor* const> inputs, std::span<const Tensor> outputs);
+  // Tells a capture of whose values the node keeps the types.
+  void note_types(TapeCapture& capture, std::span<const Tensor* const> inputs, std::span<const Tensor> outputs) const;
   // The same of the tangents that these have.
   void save_tangents(std::span<const Variable> inputs, std::span<const Variable> outputs);
   // For looking at what is kept, and for hooks on it. Null if that value is not saved.

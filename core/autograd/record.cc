@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/autograd/capture.h"
 #include "core/autograd/op_node.h"
 #include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
@@ -90,7 +91,7 @@ void keep_overwritten(Recording& r, int target) {
     if (!is_read(r, i) && !kernel_reads) continue;
     if (!last || last->offset() != v.value().offset() || last->shape() != v.shape()) {
       last = &v.value();
-      copy = last->clone();
+      copy = clone_captured(*last);
       count(TapeEvent::input_cloned);
     }
     r.before[i] = copy;
@@ -140,7 +141,7 @@ void run_kernel(const Recording& r, std::span<Tensor> made) {
   Profiler* const profiler = tape_state().profiler;
   const double start = profiler ? now_seconds() : 0;
   const Device device = device_of_inputs({in.begin(), in.size()}, tape_state().device);
-  run_op(r.op->bound_on(device), in, out, context);
+  run_captured(r.op->bound_on(device), in, out, context);
   if (profiler) profiler->record(r.op->type(), now_seconds() - start, 0, 0);
   if (r.op->is_in_place()) check_overwritten(r, made);
 }
@@ -158,6 +159,7 @@ std::shared_ptr<OpNode> make_node(Recording& r, std::span<const Tensor> outputs)
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i] = r.input(i);
   node->save(inputs, outputs);
   node->set_stream(stream_now(device));
+  if (TapeCapture* capture = tape_state().capture) node->note_types(*capture, inputs, outputs);
   return node;
 }
 

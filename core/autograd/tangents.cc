@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/autograd/capture.h"
 #include "core/autograd/op_node.h"
 #include "core/autograd/run_steps.h"
 #include "core/tensor/small_vector.h"
@@ -28,7 +29,8 @@ std::shared_ptr<TangentSlot> make_slot(LevelState& level, const Variable& tangen
 // What an input was before an operator overwrote it: its values, history and tangents.
 Variable copy_before(const Variable& v) {
   const Edge edge = v.gradient_edge();
-  Variable copy = edge.valid() ? variable_of(v.value().clone(), edge.node, edge.index) : Variable(v.value().clone());
+  Tensor value = clone_captured(v.value());
+  Variable copy = edge.valid() ? variable_of(std::move(value), edge.node, edge.index) : Variable(std::move(value));
   copy.state()->tangents = v.state()->tangents;
   count(TapeEvent::input_cloned);
   return copy;

@@ -1,5 +1,6 @@
 #include "stepnet/variable.h"
 
+#include "core/autograd/capture.h"
 #include "core/autograd/gradient_buffer.h"
 #include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
@@ -160,9 +161,12 @@ void Variable::copy_(const Variable& source, Place place) {
   check_view(source);
   const bool moved = moves({this, 1}) || moves({&source, 1});
   if (moved) check_moving_write(*this, "copy_", moves({&source, 1}));
+  TapeCapture* const capture = tape_state().capture;
+  const std::string name = capture ? capture->name_to_copy(source.value(), s.value) : "";
   // Bytes that overlap are copied by way of others.
   s.value.copy_from(source.value().shares_storage(s.value) ? source.value().clone() : source.value());
   s.value.mark_written();
+  if (capture) capture->wrote(name, s.value);
   s.tangents = source.state()->tangents;
   if (moved) mark_moved(*this);
   if (!tape_state().recording) return;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/tensor/dry_device.h"
+#include "core/tensor/storage_watch.h"
 #include "stepnet/error.h"
 #include "stepnet/half.h"
 
@@ -21,6 +22,7 @@ size_t countable_strings(size_t strings) {
 }  // namespace
 
 Storage::Storage(size_t bytes, Device device) : bytes_(bytes), device_(device) {
+  StorageWatch::made(this);
   if (DryScope* dry = DryScope::now()) {
     owner_ = dry->take(bytes, &data_);
     owned_ = readable_ = false;
@@ -33,11 +35,14 @@ Storage::Storage(size_t bytes, Device device) : bytes_(bytes), device_(device) {
 
 Storage::Storage(size_t strings)
     : bytes_(strings * sizeof(std::string)), strings_(countable_strings(strings)), owned_(false) {
+  StorageWatch::made(this);
   data_ = reinterpret_cast<std::byte*>(strings_.data());
 }
 
 Storage::Storage(std::shared_ptr<void> owner, void* data, size_t bytes)
-    : data_(static_cast<std::byte*>(data)), bytes_(bytes), owner_(std::move(owner)), owned_(false) {}
+    : data_(static_cast<std::byte*>(data)), bytes_(bytes), owner_(std::move(owner)), owned_(false) {
+  StorageWatch::made(this);
+}
 
 void Storage::set_known(bool known) { readable_ = known && DryScope::has_bytes(data_); }
 

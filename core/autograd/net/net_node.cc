@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/autograd/capture.h"
 #include "core/autograd/graph_task.h"
 #include "core/autograd/tangents.h"
 #include "stepnet/record.h"
@@ -29,17 +30,24 @@ class NoSecondDerivative : public Node {
   std::string of_;
 };
 
-Tensor typed(const TensorType& type) {
-  Tensor t;
-  t.set_type(type.dtype, type.shape);
-  return t;
-}
-
 }  // namespace
 
 NetNode::NetNode(std::shared_ptr<const TapeNet> plan, const NetRecording& recording, std::vector<Edge> edges,
                  NetDraw draw, Place place)
     : Node(std::move(edges), {}, place), plan_(std::move(plan)), recording_(recording), draw_(draw) {}
+
+void NetNode::note_types(TapeCapture& capture, const std::map<std::string, std::string>& names) const {
+  const auto of = [&](const std::string& blob) {
+    const auto it = names.find(blob);
+    return it == names.end() ? std::string() : it->second;
+  };
+  std::vector<std::string> types, made;
+  for (const std::string& blob : recording_.types) types.push_back(of(blob));
+  for (const std::string& blob : plan_->outputs()) made.push_back(of(blob));
+  for (const std::string& blob : recording_.hidden) made.push_back(of(blob));
+  capture.note_types(shared_from_this(), saved_.types, types);
+  capture.note_types(shared_from_this(), outputs(), made);
+}
 
 void NetNode::keep(NetSaved saved, std::vector<TensorType> outputs) {
   saved_ = std::move(saved);
@@ -77,7 +85,7 @@ SavedValue* NetNode::find(const TapeSource& value) {
 Variable NetNode::read(const TapeSource& value, const Gradients& gradients) {
   const int i = value.index;
   if (value.kind == Kind::gradient) return gradients[i].dense;
-  if (value.kind == Kind::type) return saved_.types[i].known ? Variable(typed(saved_.types[i])) : Variable();
+  if (value.kind == Kind::type) return saved_.types[i].known ? type_only(saved_.types[i]) : Variable();
   SavedValue saved;
   {
     const std::lock_guard lock(lock_);
@@ -125,7 +133,8 @@ std::vector<Variable> NetNode::run_operators(const NetGradient& gradient, Gradie
   if (!gradient.plan) return {};
   const auto on_cpu = [](const VariableGradient& g) { return device_of_gradient(g).kind == DeviceKind::cpu; };
   const bool moving = std::ranges::any_of(gradients, is_moving);
-  const bool in_turn = !run.recording && !moving && (has_packed() || std::ranges::all_of(gradients, on_cpu));
+  const bool in_turn = !run.recording && !moving && !tape_state().capture &&
+                       (has_packed() || std::ranges::all_of(gradients, on_cpu));
   if (!recording_.keeps_workspace && in_turn) return run_in_turn(gradient, gradients, run.keep_saved);
   std::vector<Variable> inputs;
   for (const TapeSource& value : gradient.inputs) inputs.push_back(read(value, gradients));
@@ -218,6 +227,7 @@ void NetNode::settle_workspace(const NetGradient& gradient, Workspace& workspace
 
 std::vector<Tensor> NetNode::run_kept(const NetGradient& gradient, const std::vector<Variable>& inputs,
                                       bool keep_saved) {
+  refuse_captured(name(), "it has operators on blobs; capture a net of operators on tensors");
   const TapeNet& plan = *gradient.plan;
   std::vector<Tensor> kept = unpack_kept();
   Turn turn(*this);

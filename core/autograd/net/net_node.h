@@ -41,6 +41,8 @@ class NetNode : public Node {
   void release() override;
 
   void keep(NetSaved saved, std::vector<TensorType> outputs);  // once, when the net has run
+  // Tells a capture of which values the node keeps the types; `names`: of the net's blobs.
+  void note_types(TapeCapture& capture, const std::map<std::string, std::string>& names) const;
   // Says that inputs have tangents of that level: the gradients cannot have any, as what is kept has none.
   void set_moving(std::shared_ptr<LevelState> level);
   // For looking at what is kept, and for hooks on it; those of a place where nothing is saved hold nothing.

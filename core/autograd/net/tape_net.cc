@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "core/autograd/capture.h"
 #include "core/autograd/net/net_node.h"
 #include "core/autograd/tangents.h"
 #include "core/autograd/variable_state.h"
@@ -471,16 +472,45 @@ Mask needs_of(std::span<const Variable> inputs) {
   return needs;
 }
 
+// What a capture is told of a run: the operators before, and their values as they are there.
+class CapturedNet {
+ public:
+  CapturedNet(const TapeNet& plan, std::span<const Variable> inputs) : capture_(tape_state().capture) {
+    if (!capture_) return;
+    TapeCapture::Names names;
+    for (size_t i = 0; i < inputs.size(); ++i) names[plan.inputs()[i]] = capture_->name_of(inputs[i].value());
+    names_ = capture_->add_net(plan.net(), std::move(names));
+  }
+  void made(const std::string& blob, const Tensor& value) const {
+    if (capture_ && value.storage() && !capture_->known(value)) capture_->shows(names_.at(blob), value);
+  }
+  void made(const std::shared_ptr<NetNode>& node) const {
+    if (capture_ && node) node->note_types(*capture_, names_);
+  }
+
+ private:
+  TapeCapture* capture_;
+  TapeCapture::Names names_;
+};
+
 // With hooks on saved values: a hidden value goes through them as soon as no operator writes it any more, and leaves
 // the workspace when the last one has read it.
 class HiddenValues : public NetObserver {
  public:
-  HiddenValues(const NetRecording& recording, Workspace& workspace, const Node& node)
-      : recording_(recording), workspace_(workspace), node_(node), saved_(recording.hidden.size()) {}
+  HiddenValues(const NetRecording& recording, Workspace& workspace, const Node& node, const CapturedNet& captured)
+      : recording_(recording),
+        workspace_(workspace),
+        node_(node),
+        captured_(captured),
+        saved_(recording.hidden.size()) {}
   void before(const BoundOp&) override {}
   void after(const BoundOp& op) override {
-    for (const size_t h : recording_.hidden_turns.last_written[op.index])
-      if (!recording_.saved_late[h]) saved_[h] = SavedValue(workspace_.fetch(recording_.hidden[h]), &node_);
+    for (const size_t h : recording_.hidden_turns.last_written[op.index]) {
+      if (recording_.saved_late[h]) continue;
+      const Tensor& value = workspace_.fetch(recording_.hidden[h]);
+      captured_.made(recording_.hidden[h], value);
+      saved_[h] = SavedValue(value, &node_);
+    }
     for (const size_t h : recording_.hidden_turns.last_used[op.index])
       if (saved_[h].holds()) workspace_.tensor(recording_.hidden[h]).drop_bytes();
   }
@@ -490,6 +520,7 @@ class HiddenValues : public NetObserver {
   const NetRecording& recording_;
   Workspace& workspace_;
   const Node& node_;
+  const CapturedNet& captured_;
   std::vector<SavedValue> saved_;
 };
 
@@ -626,20 +657,24 @@ TapeNet::Made TapeNet::run_tensors(std::span<const Variable> inputs, const NetDr
   NetRunners& runners = made.recording ? made.recording->runners : runners_;
   std::unique_ptr<NetRunner> runner = runners.take(net_, options);
   Workspace& workspace = runner->workspace();
+  const CapturedNet captured(*this, inputs);
   feed(*runner, inputs);
   NetSaved saved;
   std::optional<HiddenValues> hidden;
   if (has_gradient(made.recording)) {
     made.node = std::make_shared<NetNode>(shared_from_this(), *made.recording, gradient_edges(inputs), draw, place);
     saved.inputs = saved_inputs(*made.recording, inputs, *made.node);
-    if (tape_state().hooks) hidden.emplace(*made.recording, workspace, *made.node);
+    if (tape_state().hooks) hidden.emplace(*made.recording, workspace, *made.node, captured);
   }
   runner->run(draw.seed, draw.number, nullptr, hidden ? &*hidden : nullptr);
   made.outputs = outputs_of(*this, *runner);
+  for (size_t k = 0; k < made.outputs.size(); ++k) captured.made(outputs_[k], made.outputs[k]);
   if (made.node) {
+    for (const std::string& name : made.recording->hidden) captured.made(name, workspace.fetch(name));
     save_results(*made.recording, made.outputs, workspace, hidden ? hidden->take() : std::vector<SavedValue>{},
                  *made.node, saved);
     made.node->keep(std::move(saved), output_types(*made.recording, made.outputs, workspace));
+    captured.made(made.node);
   }
   runner->clear();
   runners.put_back(std::move(runner));
@@ -649,6 +684,7 @@ TapeNet::Made TapeNet::run_tensors(std::span<const Variable> inputs, const NetDr
 // Where objects may be among the outputs, what is to be kept is known only after the run, so nothing is let go of. If
 // no gradient can be wanted, operators on blobs keep nothing for it either.
 TapeNet::Made TapeNet::run_objects(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
+  refuse_captured(title(), "it has operators on blobs; capture a net of operators on tensors");
   Made made;
   const Mask needs = needs_of(inputs);
   const bool recorded = is_recorded(inputs) && reaches_output(needs);

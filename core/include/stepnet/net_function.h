@@ -11,8 +11,11 @@
 // Threads: immutable; calls may run at the same time.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "stepnet/proto/net.pb.h"
@@ -39,5 +42,38 @@ class NetFunction {
 // that find things by their names. Inputs are in the operator's order, undefined where their name is ""; outputs
 // likewise, undefined also where the operator puts no tensor.
 std::vector<Variable> run(const OperatorDef& op, const std::vector<Variable>& inputs, Place place = Place::here());
+
+// --- A net of what runs on the tape ----------------------------------------------------------------------------------
+
+struct CaptureOptions {
+  std::string name = "captured";                                 // of the net
+  std::vector<std::string> inputs = {};                          // their names; empty: x0, x1, ...
+  std::vector<std::pair<std::string, Variable>> constants = {};  // names for those of these that are read
+  bool check = true;  // run the net once, and throw Error unless its outputs are those of the eager run to the bit
+};
+
+struct Captured {
+  NetDef net;                                // external inputs: `inputs`, and then the constants
+  std::vector<std::string> inputs, outputs;  // of the net, in the order of the variables
+  std::map<std::string, Tensor> constants;   // to feed beside the inputs; they share the bytes of the variables
+  // What `backward` has accumulated in leaves, as it is when the capture ends. The names are external outputs, too;
+  // of a sparse gradient, those of its indices and values.
+  struct LeafGradient {
+    Variable leaf;
+    std::string dense, indices, values;
+  };
+  std::vector<LeafGradient> gradients;
+};
+
+// Calls `fn` once, eagerly, and writes down as a net all operators that it runs on this thread's tape, forward and
+// backward: it may call grad and backward. Shapes, and what the program decides, are those of this run. Constants are
+// values that were there before and that an operator reads: parameters are w1, w2, ..., others c1, c2, ...
+// Throws Error where the net would not compute what `fn` does: a value that was made or written meanwhile by anything
+// but operators and nets of them, random operators, operators on blobs, several threads.
+using TapeProgram = std::function<std::vector<Variable>(const std::vector<Variable>&)>;
+Captured capture(const TapeProgram& fn, const std::vector<Variable>& inputs, const CaptureOptions& options = {});
+// Inside of a captured function: says of bytes that it has made itself that they depend on no input, so that they
+// become a constant of the net. Outside of a capture it does nothing.
+Variable captured_constant(Tensor value);
 
 }  // namespace stepnet::autograd

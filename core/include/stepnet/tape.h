@@ -35,6 +35,7 @@ inline void add_call_place(Error& error, Place place) {
 class Node;
 class GraphTask;
 class RecomputeGroup;
+class TapeCapture;
 struct SavedValueHooks;
 struct RandomState;
 
@@ -51,6 +52,7 @@ struct TapeState {
   const Node* saving = nullptr;                  // inside a hook that packs: whose value, if that is known
   RandomState* draws = nullptr;                  // in place of the process's
   RecomputeGroup* group = nullptr;               // of passes that share what they recompute
+  TapeCapture* capture = nullptr;                // that writes down what runs
   Device device;                                 // for operators whose inputs have no bytes anywhere
   uint64_t tangents_below = UINT64_MAX;          // operators see tangents of levels below this (stepnet/engine.h)
 };

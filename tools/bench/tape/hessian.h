@@ -80,9 +80,14 @@ class Mlp {
       biases_.push_back(uniform({sizes.rows(l)}, scale, 2 * l + 2));
     }
     x_ = uniform({sizes.batch, sizes.inputs}, 1, 0);
-    if (device.kind == DeviceKind::cpu) return;
-    seeds_.push_back(ones<T>({sizes.batch, sizes.outputs}, -1, device));
-    for (int64_t i = 0; i < sizes.inputs; ++i) seeds_.push_back(ones<T>({sizes.batch, sizes.inputs}, i, device));
+    if (device.kind != DeviceKind::cpu) keep_seeds();
+  }
+
+  // Makes the ones that a Hessian starts from now, and not in every run.
+  void keep_seeds() {
+    if (!seeds_.empty()) return;
+    seeds_.push_back(ones<T>({sizes_.batch, sizes_.outputs}, -1, device_));
+    for (int64_t i = 0; i < sizes_.inputs; ++i) seeds_.push_back(ones<T>({sizes_.batch, sizes_.inputs}, i, device_));
   }
 
   const MlpSizes& sizes() const { return sizes_; }
