@@ -70,24 +70,30 @@ std::vector<Mask> ExampleTape::subsets() const {
   return all;
 }
 
-TapeRun ExampleTape::run(const Mask& needs, const NamedTensors& values) const {
-  TapeRun run;
+std::vector<Variable> ExampleTape::make_inputs(const Mask& needs, const NamedTensors& values) const {
+  std::vector<Variable> inputs;
   for (int i = 0; i < def().input_size(); ++i) {
     if (name(i).empty()) {
-      run.inputs.emplace_back();
+      inputs.emplace_back();
     } else {
       Tensor value = values.at(name(i)).clone();
-      run.inputs.push_back(needs[i] ? interior(std::move(value)) : Variable(std::move(value)));
+      inputs.push_back(needs[i] ? interior(std::move(value)) : Variable(std::move(value)));
     }
-    run.edges.push_back(run.inputs.back().gradient_edge());
   }
-  run.outputs = run_on(run.inputs);
-  return run;
+  return inputs;
 }
 
-std::vector<Variable> ExampleTape::run_on(const std::vector<Variable>& inputs) const {
+TapeRun ExampleTape::run(const Mask& needs, const NamedTensors& values) const {
+  return run_on(make_inputs(needs, values));
+}
+
+TapeRun ExampleTape::run_on(std::vector<Variable> inputs) const {
+  TapeRun run;
+  run.inputs = std::move(inputs);
+  for (const Variable& v : run.inputs) run.edges.push_back(v.gradient_edge());
   set_random_state({kSeed, 0});
-  return autograd::run(*op_, inputs);
+  run.outputs = autograd::run(*op_, run.inputs);
+  return run;
 }
 
 GradientProgram ExampleTape::program(const Mask& wanted, const Mask& present) const {

@@ -49,8 +49,8 @@ class ExampleTape {
   // On copies of the feeds; those that need a gradient are interior.
   TapeRun run(const Mask& needs) const { return run(needs, subject_.feeds); }
   TapeRun run(const Mask& needs, const NamedTensors& values) const;
-  // The outputs of these inputs, one per input of the operator.
-  std::vector<Variable> run_on(const std::vector<Variable>& inputs) const;
+  std::vector<Variable> make_inputs(const Mask& needs, const NamedTensors& values) const;
+  TapeRun run_on(std::vector<Variable> inputs) const;
   GradientProgram program(const Mask& wanted, const Mask& present) const;
   const Mask& all_outputs() const { return signature_.outputs; }  // those that are not left out
 

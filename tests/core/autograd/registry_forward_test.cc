@@ -62,7 +62,7 @@ struct Moving {
       }
       run.inputs.back() = x;
     }
-    run.outputs = tape.run_on(run.inputs);
+    run.outputs = tape.run_on(run.inputs).outputs;
   }
 
   // The outputs' tangents times weights.

@@ -1,6 +1,7 @@
 // What tests of captured nets share: running one, and comparing bits.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ namespace stepnet::autograd::testing {
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+  if (a.dtype() == DType::string) return std::ranges::equal(a.span<std::string>(), b.span<std::string>());
   return a.size() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 
