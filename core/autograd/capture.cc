@@ -46,6 +46,11 @@ void TapeCapture::add_value(Bytes& bytes, const Tensor& value, const std::string
   by_type_.emplace(value.str(), name);
 }
 
+void TapeCapture::add_first(Bytes& bytes, const Tensor& value, const std::string& name) {
+  add_value(bytes, value, name);
+  bytes.first.push_back(bytes.values.back());
+}
+
 void TapeCapture::add_input(const std::string& name, const Tensor& value) {
   require(!name.empty(), "an input of the captured net has no name");
   require(taken_.insert(name).second, "two inputs of the captured net are called \"{}\"", name);
@@ -55,7 +60,7 @@ void TapeCapture::add_input(const std::string& name, const Tensor& value) {
   for (const Named& other : bytes.values)
     if (other.range.overlaps(range) || (other.range.begin == range.begin && other.shape == value.shape()))
       fail("the inputs \"{}\" and \"{}\" of the captured net are the same bytes", other.name, name);
-  add_value(bytes, value, name);
+  add_first(bytes, value, name);
   given_.emplace(name, value);
   net_.add_external_input(name);
 }
@@ -74,7 +79,7 @@ std::string TapeCapture::constant_name(const Tensor& value) {
 
 std::string TapeCapture::add_constant(Bytes& bytes, const Tensor& value) {
   std::string name = constant_name(value);
-  add_value(bytes, value, name);
+  add_first(bytes, value, name);
   constants_.emplace(name, value);
   return name;
 }
@@ -361,6 +366,39 @@ std::string TapeCapture::add_output(const Tensor& value) {
   outputs_.insert(name);
   net_.add_external_output(name);
   return name;
+}
+
+// The values that stand in these bytes now where an operator has written. Throws Error if that is several parts.
+void TapeCapture::list_written(const std::shared_ptr<Storage>& storage, const Bytes& bytes,
+                               std::vector<Written>& written) {
+  std::set<size_t> listed;
+  for (const Range& range : bytes.written) {
+    const auto at = [&](const Named& n) { return n.range.begin == range.begin && n.range.end == range.end; };
+    const auto now = std::ranges::find_if(bytes.values, at);
+    if (now == bytes.values.end()) {
+      const auto holds = [&](const Named& n) { return n.range.begin <= range.begin && range.end <= n.range.end; };
+      if (std::ranges::none_of(bytes.values, holds))
+        throw Error("a capture ends with bytes, from before it, that were overwritten as a whole and then in parts",
+                    "overwrite them alike, or copy them before");
+      continue;
+    }
+    if (!listed.insert(range.begin).second) continue;
+    const auto over = std::ranges::find_if(bytes.first, at);
+    written.push_back({now->name, over == bytes.first.end() ? "" : over->name,
+                       Tensor::view(storage, range.begin, now->dtype, now->shape)});
+  }
+}
+
+std::vector<TapeCapture::Written> TapeCapture::add_written() {
+  std::vector<Written> written;
+  for (const auto& [weak, bytes] : storages_)
+    if (const std::shared_ptr<Storage> storage = weak.lock(); storage && !watch_.has_seen(storage.get()))
+      list_written(storage, bytes, written);
+  // Storages stand in the order of their addresses, which differs from run to run.
+  std::ranges::sort(written, {}, &Written::name);
+  for (Written& w : written)
+    if (!outputs_.contains(w.name)) w.name = add_output(w.bytes);
+  return written;
 }
 
 // Operators are in the order of running, so that those from the last on say what is needed before.

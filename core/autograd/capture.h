@@ -67,6 +67,13 @@ class TapeCapture {
   // --- After the capture ---------------------------------------------------------------------------------------------
   // A value by a name that is that of no input, no constant and no output before.
   std::string add_output(const Tensor& value);
+  // Bytes that were there before the capture and that operators have written: what they hold now.
+  struct Written {
+    std::string name;  // of an output
+    std::string over;  // the input or constant that was read there; "": none was
+    Tensor bytes;
+  };
+  std::vector<Written> add_written();
   const std::vector<Variable>& accumulated() const { return accumulated_; }
   NetDef take_net();  // without the operators that no output needs
   // As they were when they were first read; of the net that was taken.
@@ -88,6 +95,7 @@ class TapeCapture {
     uint64_t version = 0;
     bool may_be_constant = false;  // where no operator has written
     std::vector<Named> values = {};
+    std::vector<Named> first = {};  // inputs and constants, as they were first read
     std::vector<Range> written = {};
     std::string stale = {};  // the name of what overwrote others last
   };
@@ -101,6 +109,8 @@ class TapeCapture {
   std::string add_constant(Bytes& bytes, const Tensor& value);
   std::string like_name(const Tensor& value);
   std::string reshaped(Bytes& bytes, const Tensor& value);
+  static void list_written(const std::shared_ptr<Storage>& storage, const Bytes& bytes, std::vector<Written>& written);
+  void add_first(Bytes& bytes, const Tensor& value, const std::string& name);
   void add_value(Bytes& bytes, const Tensor& value, const std::string& name);
   void check_operator(const BoundOp& op) const;
   OperatorDef& add_operator(const OperatorDef& op, Device device);

@@ -77,8 +77,12 @@ void take_gradients(TapeCapture& capture, std::vector<Made>& made, Captured& cap
 Captured capture(const TapeProgram& fn, const std::vector<Variable>& inputs, const CaptureOptions& options) {
   require(!tape_state().capture, "a capture cannot run inside another one");
   TapeCapture capture(options.name);
-  Captured captured{
-      .net = {}, .inputs = input_names(options, inputs.size()), .outputs = {}, .constants = {}, .gradients = {}};
+  Captured captured{.net = {},
+                    .inputs = input_names(options, inputs.size()),
+                    .outputs = {},
+                    .constants = {},
+                    .gradients = {},
+                    .written = {}};
   for (size_t i = 0; i < inputs.size(); ++i) {
     require(inputs[i].defined(), "input \"{}\" of the captured net is undefined", captured.inputs[i]);
     capture.add_input(captured.inputs[i], inputs[i].value());
@@ -94,6 +98,10 @@ Captured capture(const TapeProgram& fn, const std::vector<Variable>& inputs, con
       captured.outputs.push_back(made.back().name);
     }
     take_gradients(capture, made, captured);
+    for (const TapeCapture::Written& w : capture.add_written()) {
+      captured.written.push_back({w.name, w.over, w.bytes});
+      made.push_back({w.name, w.bytes});
+    }
   }
   captured.net = capture.take_net();
   captured.constants = capture.constants();

@@ -63,6 +63,14 @@ struct Captured {
     std::string dense, indices, values;
   };
   std::vector<LeafGradient> gradients;
+  // Bytes that `fn` has overwritten and that were there before, parameters that it updates for example. The net leaves
+  // them alone: what they would hold is the external output `name`, and `over` is the input or constant that was read
+  // there before, or "".
+  struct Written {
+    std::string name, over;
+    Tensor bytes;
+  };
+  std::vector<Written> written;
 };
 
 // Calls `fn` once, eagerly, and writes down as a net all operators that it runs on this thread's tape, forward and

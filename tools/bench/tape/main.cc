@@ -25,7 +25,7 @@ namespace {
 
 struct Options {
   MlpSizes sizes;
-  bool with_backward = false;
+  bool with_backward = false, captured = false;
   int threads = 1, rounds = 10, count = 2000;
   std::string chain, op, device = "cpu";
   int64_t rows = 32, size = 512;
@@ -47,6 +47,10 @@ Device device_of(const Options& options) {
 }
 
 bool run_hessian(const Options& options) {
+  if (options.captured) {
+    require(options.device == "cpu", "captured Hessians are timed on the CPU");
+    return measure_captured(options.sizes, options.with_backward, options.rounds);
+  }
   const bool values = check_hessian_values(options.sizes);
   return measure_hessian(options.sizes, options.with_backward, options.rounds, device_of(options)) && values;
 }
@@ -139,6 +143,7 @@ void add_hessian_options(CLI::App& app, Options& options) {
   add_size(app, "--inputs", options.sizes.inputs, "rows of the Hessian");
   add_size(app, "--width", options.sizes.width, "of the hidden layers");
   add_size(app, "--batch", options.sizes.batch, "rows of the input");
+  app.add_flag("--captured", options.captured, "as a captured net beside the eager run, with ReLU and tanh");
   app.add_flag("--with-backward", options.with_backward, "a loss on value and Hessian, and its gradient");
 }
 

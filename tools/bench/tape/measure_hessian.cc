@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 
 #include "core/compute/threads.h"
 #include "stepnet/matmul.h"
+#include "stepnet/net.h"
+#include "stepnet/net_function.h"
 #include "tools/bench/tape/cpu_clock.h"
 
 namespace stepnet::bench {
@@ -69,6 +72,89 @@ bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds, Devi
   fmt::print(
       "trimmed {:.2f} ms, untrimmed {:.2f} ms, the least of {} rounds: {:.3f} times, of the FLOPs {:.3f}, {:.3f}\n",
       best[0], best[1], rounds, of_times, of_flops, of_times / of_flops);
+  return right;
+}
+
+namespace {
+
+// Of one kind: the net that was captured, and the run that it was captured from.
+class CapturedHessian {
+ public:
+  CapturedHessian(const MlpSizes& sizes, const std::string& activation, HessianKind kind)
+      : mlp_(sizes, activation), kind_(kind) {
+    mlp_.keep_seeds();
+    // The gradients of leaves, if there are any, are added to nothing in each run.
+    for (autograd::Variable& leaf : mlp_.leaves()) leaf.clear_grad();
+    captured_ = autograd::capture([this](const std::vector<autograd::Variable>&) { return values(); }, {mlp_.x()});
+    workspace_.tensor(captured_.inputs[0]) = mlp_.x().value();
+    for (const auto& [name, value] : captured_.constants) workspace_.tensor(name) = value;
+    net_ = std::make_unique<Net>(captured_.net, workspace_, NetOptions{.plan_memory = true});
+  }
+
+  double eager_ms() const {
+    return milliseconds([this] { hessian(mlp_, kind_); });
+  }
+  double captured_ms() {
+    RunContext context;
+    return milliseconds([&] { net_->run(context); });
+  }
+  int operators() const { return captured_.net.op_size(); }
+  double planned_mb() const { return static_cast<double>(net_->memory().block) / 1e6; }
+  // Of the net's latest run, against an eager one.
+  bool has_same_bits() const {
+    const std::vector<autograd::Variable> eager = values();
+    for (size_t k = 0; k < eager.size(); ++k)
+      if (differs(captured_.outputs[k], eager[k].value())) return false;
+    return std::ranges::none_of(captured_.gradients, [&](const autograd::Captured::LeafGradient& g) {
+      return differs(g.dense, g.leaf.grad().value());
+    });
+  }
+
+ private:
+  std::vector<autograd::Variable> values() const {
+    const Hessian h = hessian(mlp_, kind_);
+    std::vector<autograd::Variable> all = {h.value, h.gradient};
+    all.insert(all.end(), h.rows.begin(), h.rows.end());
+    return all;
+  }
+  bool differs(const std::string& name, const Tensor& should) const {
+    const Tensor& is = workspace_.fetch(name);
+    return is.shape() != should.shape() || std::memcmp(is.raw(), should.raw(), is.bytes()) != 0;
+  }
+  template <class Fn>
+  static double milliseconds(Fn fn) {
+    const auto start = std::chrono::steady_clock::now();
+    const double cpu_start = cpu_nanoseconds();
+    fn();
+    if (threads() == 1) return (cpu_nanoseconds() - cpu_start) / 1e6;
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  Mlp<float> mlp_;
+  HessianKind kind_;
+  autograd::Captured captured_;
+  Workspace workspace_;
+  std::unique_ptr<Net> net_;
+};
+
+}  // namespace
+
+bool measure_captured(const MlpSizes& sizes, bool with_backward, int rounds) {
+  bool right = true;
+  for (const char* activation : {"Relu", "Tanh"})
+    for (const bool trimmed : kTrimmed) {
+      CapturedHessian hessian(sizes, activation, {trimmed, with_backward});
+      double eager = 1e300, captured = 1e300;
+      for (int round = 0; round < std::max(rounds, 2); ++round) {  // memory is planned from the second on
+        eager = std::min(eager, hessian.eager_ms());
+        captured = std::min(captured, hessian.captured_ms());
+      }
+      const bool same = hessian.has_same_bits();
+      right = right && same;
+      fmt::print("{:4} {:10} eager {:.2f} ms, captured {:.2f} ms, {:.3f} times; {} operators, {:.1f} MB planned, {}\n",
+                 activation, name_of(trimmed), eager, captured, captured / eager, hessian.operators(),
+                 hessian.planned_mb(), same ? "the same bits" : "OTHER BITS");
+    }
   return right;
 }
 

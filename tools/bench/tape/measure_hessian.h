@@ -22,6 +22,9 @@ class HessianTimer {
 // Prints products, FLOPs and times, trimmed and untrimmed in turns. False if the products are not as many as the
 // formulas say; on a GPU nobody counts them.
 bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds, Device device = {});
+// Prints times of the captured nets of these, in planned memory, beside eager runs in turns, on the CPU. False if a bit
+// differs.
+bool measure_captured(const MlpSizes& sizes, bool with_backward, int rounds);
 // Prints the second derivatives of a net with tanh layers beside central differences. False if they differ.
 bool check_hessian_values(MlpSizes sizes);
 

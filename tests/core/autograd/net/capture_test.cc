@@ -117,6 +117,51 @@ TEST(Capture, AnInputAndAConstantThatAreOverwritten) {
   EXPECT_TRUE(same_bits(c.constants.begin()->second, k_before));
 }
 
+TEST(Capture, AStepOfTraining) {
+  const Variable w = leaf({3}), x = given({3});
+  const Captured c = expect_captured(
+      [&](const Variables& in) {
+        const Variable loss = sum_of(apply("Sqr", {apply("Mul", {in[0], w})}));
+        const Variable g = grad({loss}, {w})[0].dense;
+        const NoGrad no_grad;
+        apply_in_place("Sub", {w, g});
+        return Variables{loss};
+      },
+      {x}, {.constants = {{"w", w}}});
+  ASSERT_EQ(c.written.size(), 1);
+  EXPECT_EQ(c.written[0].over, "w");
+  EXPECT_TRUE(c.written[0].bytes.shares_storage(w.value()));
+  EXPECT_FALSE(c.constants.at("w").shares_storage(w.value()));
+  // The next step begins where the first one ended.
+  Captured next = c;
+  next.constants["w"] = w.value();
+  const std::vector<Tensor> made = run_captured_net(next, {x.value()});
+  const Variable loss = sum_of(apply("Sqr", {apply("Mul", {x, w})}));
+  EXPECT_TRUE(same_bits(made[0], loss.value()));
+}
+
+TEST(CaptureRefuses, WritesInParts) {
+  const Variable k = given({2, 3}), row(k.value().rows(0, 1));
+  const std::string error = error_text([&] {
+    capture(
+        [&](const Variables& in) {
+          apply_in_place("Add", {k, in[0]});
+          row.detach().copy_(Variable(in[1].value()));
+          return Variables{apply("Copy", {in[0]})};
+        },
+        {given({2, 3}), given({1, 3})});
+  });
+  expect_contains(error, "in parts");
+}
+
+TEST(Capture, OnAGpu) {
+  if (!device_offered(DeviceKind::cuda)) GTEST_SKIP() << "there is no GPU";
+  bench::Mlp<float> net({.layers = 3, .inputs = 2, .width = 8, .outputs = 1, .batch = 5}, "Tanh",
+                        {DeviceKind::cuda, 0});
+  const Captured c = capture([&](const Variables&) { return bench::hessian(net, {true, true}).rows; }, {net.x()});
+  for (const OperatorDef& op : c.net.op()) EXPECT_EQ(op.device_option().device_type(), CUDA) << op.ShortDebugString();
+}
+
 TEST(Capture, Copies) {
   Variable buffer = given({3});
   expect_captured(

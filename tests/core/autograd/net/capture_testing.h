@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,11 +52,15 @@ inline Captured expect_captured(const TapeProgram& fn, const std::vector<Variabl
     return outputs;
   };
   Captured captured = capture(noting, inputs, options);
+  std::set<std::string> names(captured.outputs.begin(), captured.outputs.end());
   for (const Captured::LeafGradient& g : captured.gradients) {
+    names.insert({g.dense, g.indices, g.values});
     const VariableGradient& grad = g.leaf.grad();
     for (const Variable& part : {grad.dense, grad.indices, grad.values})
       if (part.defined()) should.push_back(part.value());
   }
+  for (const Captured::Written& w : captured.written)
+    if (names.insert(w.name).second) should.push_back(w.bytes);
   for (Tensor& t : should) t = t.clone();
   Captured read = captured;
   read.net = parse_net_text(to_text(captured.net), "captured");
