@@ -133,8 +133,8 @@ std::vector<Variable> NetNode::run_operators(const NetGradient& gradient, Gradie
   if (!gradient.plan) return {};
   const auto on_cpu = [](const VariableGradient& g) { return device_of_gradient(g).kind == DeviceKind::cpu; };
   const bool moving = std::ranges::any_of(gradients, is_moving);
-  const bool in_turn = !run.recording && !moving && !tape_state().capture &&
-                       (has_packed() || std::ranges::all_of(gradients, on_cpu));
+  const bool in_turn =
+      !run.recording && !moving && !tape_state().capture && (has_packed() || std::ranges::all_of(gradients, on_cpu));
   if (!recording_.keeps_workspace && in_turn) return run_in_turn(gradient, gradients, run.keep_saved);
   std::vector<Variable> inputs;
   for (const TapeSource& value : gradient.inputs) inputs.push_back(read(value, gradients));

@@ -162,8 +162,8 @@ TEST(ProductKernels, BitsDoNotDependOnOtherRowsAndColumns) {
   for (const int64_t rows : {1, 2, 3, 4, 5, 6, 11})
     for (const int64_t columns : {1, 16, 17, 40}) {
       const KernelCall part{{rows, columns, s.k}, false, true};
-      const Tensor some = part.run(a.rows(5, rows), b.rows(3, columns),
-                                   Tensor::zeros(DType::float32, {rows, columns}), nullptr, false);
+      const Tensor some =
+          part.run(a.rows(5, rows), b.rows(3, columns), Tensor::zeros(DType::float32, {rows, columns}), nullptr, false);
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t j = 0; j < columns; ++j)
           ASSERT_EQ(some.data<float>()[i * columns + j], c.data<float>()[(i + 5) * s.n + j + 3]) << rows << columns;
