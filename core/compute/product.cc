@@ -214,8 +214,6 @@ Product::Product(const ProductKey& key, bool packed)
     : key_(key), b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
   if (has_product_kernels()) {
     stored_ = {.n = key.n, .k = key.k, .ld = key.ldb, .transposed = key.trans_b};
-    const int64_t floats = product_scratch_floats(sizes_of(key), packed);
-    scratch_ = std::make_unique<ProductMemory>(static_cast<size_t>(floats) * sizeof(float));
     return;
   }
   if (DryScope::now()) {
@@ -255,7 +253,11 @@ void Product::run_kernels(const ProductPart& part) {
   product.a = part.a;
   product.c = part.c;
   product.bias = part.bias;
-  auto* const scratch = static_cast<float*>(scratch_->data());
+  constexpr size_t kLine = 64 / sizeof(float);  // of the cache
+  const auto floats = static_cast<size_t>(product_scratch_floats(product, packed_));
+  void* buffer = thread_buffer<float>(ThreadBuffer::product, floats + kLine).data();
+  size_t space = (floats + kLine) * sizeof(float);
+  auto* const scratch = static_cast<float*>(std::align(kLine * sizeof(float), floats * sizeof(float), buffer, space));
   packed_ ? run_packed_product(product, panels_, scratch) : run_product(product, stored_, part.b, scratch);
 }
 

@@ -176,7 +176,7 @@ bool let_use(int thread, int cpu, bool allow, int needed) {
 }  // namespace
 
 void* thread_buffer(ThreadBuffer which, size_t bytes) {
-  thread_local std::vector<std::max_align_t> buffers[2];
+  thread_local std::vector<std::max_align_t> buffers[3];
   std::vector<std::max_align_t>& buffer = buffers[static_cast<size_t>(which)];
   const size_t size = bytes / sizeof(std::max_align_t) + 1;
   if (buffer.size() < size) buffer.resize(size);

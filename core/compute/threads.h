@@ -65,7 +65,7 @@ void parallel_for(int64_t n, double cost_per_item, FunctionRef<int64_t, int64_t>
 
 // Memory of the calling thread for what a kernel works on, which stays for the thread's next kernel. Kernels that are
 // at work at the same time on one thread, because one calls the other, take different ones. Its bytes are anything.
-enum class ThreadBuffer { line, lines };
+enum class ThreadBuffer { line, lines, product };
 void* thread_buffer(ThreadBuffer which, size_t bytes);
 template <class T>
 std::span<T> thread_buffer(ThreadBuffer which, size_t size) {

@@ -165,6 +165,22 @@ void make_dense(GradientProgram& program) {
   }
 }
 
+// True if the step's input `i` counts for more than its shape and its device: its formula says so of one that does not.
+bool has_influence(const GradientProgram::Step& step, size_t i) {
+  const OpSpec& spec = op_spec(step.type);
+  if (spec.gradient_rule != GradientRule::derivatives || spec.whole_derivative) return true;
+  std::vector<bool> wanted(step.inputs.size()), present;
+  wanted[i] = true;
+  for (const int out : step.outputs) present.push_back(out >= 0);
+  const OperatorDef def = call_of(step, [](int slot) { return slot < 0 ? "" : fmt::format("value{}", slot); });
+  try {
+    const Gradient g = record_gradient(spec, def, parse_args(spec, def).get(), wanted, present).results[i];
+    return g.defined() || g.is_zero;
+  } catch (const Error&) {  // it has no derivative
+    return true;
+  }
+}
+
 // True if a result depends on the value of a gradient that is given to the operator's derivative.
 bool reads_output_gradient(const GradientProgram& program) {
   std::vector<bool> needed(program.slots.size());
@@ -177,7 +193,8 @@ bool reads_output_gradient(const GradientProgram& program) {
       if (out >= 0 && !needed[out]) out = -1;
     const std::vector<bool> reads = reads_of(of_needed);
     for (size_t i = 0; i < step->inputs.size(); ++i)
-      if (step->inputs[i] >= 0 && i < reads.size() && reads[i]) needed[step->inputs[i]] = true;
+      if (step->inputs[i] >= 0 && i < reads.size() && reads[i] && has_influence(*step, i))
+        needed[step->inputs[i]] = true;
   }
   for (size_t s = 0; s < needed.size(); ++s)
     if (needed[s] && program.slots[s].kind == SlotKind::output_gradient) return true;

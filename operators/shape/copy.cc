@@ -88,9 +88,7 @@ REGISTER(copy_on_device_like) {
       .cpu(copy_values)
       .derivative("input",
                   [](Formula& f) {
-                    const Value copy = f.op("CopyOnDeviceLike", {f.dy("output"), f.x("input")});
-                    f.set_reads({true, false});
-                    return copy;
+                    return f.op("CopyOnDeviceLike", {f.dy("output"), f.x("input")});
                   })
       .derivative("dst", [](Formula&) { return Gradient::none(); });
 }
