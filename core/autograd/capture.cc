@@ -86,6 +86,7 @@ std::string TapeCapture::add_constant(Bytes& bytes, const Tensor& value) {
 
 void TapeCapture::allow_constant(const Tensor& value) {
   require(value.storage() != nullptr, "a constant of {} has no bytes", value);
+  if (const std::string* name = known(value); name && constants_.contains(*name)) return;
   require(storages_.find(value.storage()) == storages_.end(), "{} is known to the capture already, and is no constant",
           value);
   storages_.try_emplace(value.storage(), Bytes{value.version(), true});

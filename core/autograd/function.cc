@@ -47,6 +47,16 @@ void see_inputs(const std::vector<Variable>& inputs) {
     if (v.defined()) capture->name_of(v.value());
 }
 
+// The function has written to it. What operators have written there is still what it is.
+void mark_overwritten(const Variable& v, uint64_t version_before) {
+  TapeCapture* const capture = tape_state().capture;
+  Tensor& value = v.state()->value;
+  const std::string* known = capture && value.version() != version_before ? capture->known(value) : nullptr;
+  const std::string name = known ? *known : "";
+  value.mark_written();
+  if (!name.empty()) capture->wrote(name, value);
+}
+
 void check_captured(const Variable& value, const std::string& by) {
   TapeCapture* const capture = tape_state().capture;
   if (capture && value.defined()) capture->check_made(value.value(), by);
@@ -140,7 +150,7 @@ std::vector<Variable> Function::compute(const std::vector<Variable>& inputs, Pla
     const NoGrad no_grad;
     outputs = spec_->forward(call);
   }
-  for (const Variable& v : call.overwritten_) v.state()->value.mark_written();
+  for (const Variable& v : call.overwritten_) mark_overwritten(v, before[index_of(inputs, v)]);
   call.check_writes(before, outputs);
   for (const Variable& v : outputs) check_captured(v, spec_->name);
   const auto differentiable = [&](const Variable& v) { return v.defined() && !call.is_constant(v); };

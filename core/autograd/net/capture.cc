@@ -93,7 +93,7 @@ Captured capture(const TapeProgram& fn, const std::vector<Variable>& inputs, con
     const CaptureScope scope(capture);
     const std::vector<Variable> outputs = fn(inputs);
     for (size_t k = 0; k < outputs.size(); ++k) {
-      require(outputs[k].defined(), "output {} of the captured net is undefined", k);
+      require(outputs[k].defined() && outputs[k].value().storage(), "output {} of the captured net is undefined", k);
       made.push_back({capture.add_output(outputs[k].value()), outputs[k].value()});
       captured.outputs.push_back(made.back().name);
     }

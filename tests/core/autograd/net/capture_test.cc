@@ -1,6 +1,7 @@
 // Nets captured from the tape: their bits are those of the eager run.
 #include <gtest/gtest.h>
 
+#include "core/autograd/variable_state.h"
 #include "stepnet/function.h"
 #include "stepnet/gradients.h"
 #include "stepnet/rerun.h"
@@ -457,6 +458,45 @@ TEST(Capture, FunctionsOfOperators) {
         return Variables{y, grad({sum_of(y)}, {s})[0].dense};
       },
       {given({3})});
+}
+
+// A function that says that it overwrites its input; by operators, or the bytes.
+Function overwriting(bool by_operators) {
+  return Function({.name = "Overwriting",
+                   .forward =
+                       [by_operators](FunctionCall& call) {
+                         const Variable x = call.input(0);
+                         call.overwrites(x);
+                         if (by_operators)
+                           apply_in_place("Sqr", {x});
+                         else
+                           x.state()->value.data<double>()[0] = 7;
+                         return Variables{x};
+                       },
+                   .backward = [](FunctionRun&, const Gradients& dy) { return dy; }});
+}
+
+TEST(Capture, FunctionsThatOverwriteByOperators) {
+  const Function fn = overwriting(true);
+  expect_captured(
+      [&](const Variables& in) {
+        const Variable y = apply("Exp", {in[0]});
+        fn({y});
+        return Variables{apply("Tanh", {y})};
+      },
+      {given({3})});
+}
+
+TEST(CaptureRefuses, FunctionsThatOverwriteBytes) {
+  const Function fn = overwriting(false);
+  expect_contains(refusal(
+                      [&](const Variables& in) {
+                        const Variable y = apply("Exp", {in[0]});
+                        fn({y});
+                        return Variables{apply("Tanh", {y})};
+                      },
+                      {given({3})}),
+                  "Overwriting");
 }
 
 TEST(CaptureRefuses, UnseenWrites) {
