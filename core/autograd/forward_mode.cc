@@ -1,6 +1,6 @@
 // Forward mode on the tape, see stepnet/engine.h.
 #include <algorithm>
-#include <atomic>
+#include <unordered_set>
 
 #include "core/autograd/gradient_buffer.h"
 #include "core/autograd/tangents.h"
@@ -9,8 +9,6 @@
 
 namespace stepnet::autograd {
 namespace {
-
-std::atomic<uint64_t> g_levels{0};
 
 Variable view_of(const Variable& x) {
   static const std::shared_ptr<const EagerOp> op = EagerOp::get({op_with_role(Role::alias).type, {true}, {true}});
@@ -25,27 +23,70 @@ void check_directions(const std::vector<Variable>& inputs, const std::vector<Var
   for (size_t i = 0; i < inputs.size(); ++i) require(inputs[i].defined(), "input {} is undefined", i);
 }
 
-// What moves: as a variable that gradients can be asked of.
-std::vector<Variable> duals(const TangentLevel& level, const std::vector<Variable>& inputs,
-                            const std::vector<Variable>& directions, bool differentiable) {
-  std::vector<Variable> moved;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Variable& x = inputs[i];
-    const bool is_new = differentiable && !x.requires_grad() && is_floating(x.dtype());
-    const Variable shown = is_new ? x.detach() : x;
-    if (is_new) {
-      shown.state()->tangents = x.state()->tangents;
-      shown.state()->requires_grad = true;
-      shown.state()->make_gradient();
+Variable without_history(const Variable& v) {
+  Variable shown = v.detach();
+  shown.state()->tangents = v.state()->tangents;
+  return shown;
+}
+
+// The inputs of a function as it is given them: each is a variable of its own, so that its derivatives are partial ones
+// even if an input is there twice, or computed from another one.
+struct Shown {
+  std::vector<Variable> inputs;
+  std::vector<std::shared_ptr<Node>> leaves;  // nodes of those that are new, and constants outside
+
+  // So that gradients can be asked of it.
+  void add_differentiable(const Variable& x) {
+    if (!is_floating(x.dtype()) || x.requires_grad()) {
+      inputs.push_back(x.requires_grad() ? view_of(x) : x);
+      return;
     }
-    moved.push_back(directions[i].defined() ? level.dual(shown, directions[i]) : shown);
+    check_view(x);
+    const Variable leaf = without_history(x);
+    leaf.state()->requires_grad = true;
+    leaf.state()->make_gradient();
+    leaves.push_back(leaf.gradient_edge().node);
+    inputs.push_back(leaf);
   }
+
+  // True if a gradient of something else can be asked of the variables.
+  bool others_reach(const std::vector<Variable>& variables) const {
+    std::vector<const Node*> open;
+    std::unordered_set<const Node*> seen;
+    for (const auto& leaf : leaves) seen.insert(leaf.get());
+    const auto visit = [&](const Edge& edge) {
+      if (edge.node && seen.insert(edge.node.get()).second) open.push_back(edge.node.get());
+    };
+    for (const Variable& v : variables)
+      if (v.defined()) visit(v.gradient_edge());
+    while (!open.empty()) {
+      const Node& node = *open.back();
+      open.pop_back();
+      if (leaf_of(node).requires_grad()) return true;
+      for (const Edge& edge : node.edges()) visit(edge);
+    }
+    return false;
+  }
+};
+
+Shown differentiable_inputs(const std::vector<Variable>& inputs) {
+  Shown shown;
+  for (const Variable& x : inputs) shown.add_differentiable(x);
+  return shown;
+}
+
+// These, but moving where there is a direction.
+std::vector<Variable> duals(const TangentLevel& level, const std::vector<Variable>& inputs,
+                            const std::vector<Variable>& directions) {
+  std::vector<Variable> moved;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    moved.push_back(directions[i].defined() ? level.dual(inputs[i], directions[i]) : inputs[i]);
   return moved;
 }
 
 }  // namespace
 
-TangentLevel::TangentLevel() : state_(std::make_shared<LevelState>()) { state_->number = ++g_levels; }
+TangentLevel::TangentLevel() : state_(std::make_shared<LevelState>()) { state_->number = next_level(); }
 
 TangentLevel::~TangentLevel() {
   std::vector<Variable> gone;  // destroyed without the lock
@@ -73,7 +114,7 @@ Variable TangentLevel::tangent(const Variable& v) const { return tangent_of(v, *
 Jvp jvp(const VariableFunction& fn, const std::vector<Variable>& inputs, const std::vector<Variable>& directions) {
   check_directions(inputs, directions);
   const TangentLevel level;
-  Jvp result{.outputs = fn(duals(level, inputs, directions, false)), .tangents = {}};
+  Jvp result{.outputs = fn(duals(level, inputs, directions)), .tangents = {}};
   for (const Variable& out : result.outputs) {
     Variable tangent = out.defined() ? level.tangent(out) : Variable();
     if (!tangent.defined() && out.defined() && is_floating(out.dtype())) tangent = zeros_like(out);
@@ -114,7 +155,7 @@ std::vector<Variable> spread(const std::vector<Variable>& variables, const Gradi
 }
 
 bool any_requires_grad(const std::vector<Variable>& variables) {
-  return tape_state().recording && std::ranges::any_of(variables, [](const Variable& v) { return v.requires_grad(); });
+  return std::ranges::any_of(variables, [](const Variable& v) { return v.requires_grad(); });
 }
 
 Gradients gradients_of(const Variable& output, const std::vector<Variable>& inputs, bool create_graph, bool keep,
@@ -125,44 +166,57 @@ Gradients gradients_of(const Variable& output, const std::vector<Variable>& inpu
               {.grad_outputs = {seed}, .create_graph = create_graph, .keep_graph = keep, .allow_unused = true});
 }
 
-Hvp forward_over_reverse(const VariableFunction& fn, const std::vector<Variable>& inputs,
-                         const std::vector<Variable>& directions, bool recording) {
+// What a product is computed from: `may_record` unless NoGrad says otherwise.
+struct HvpCall {
+  const VariableFunction& fn;
+  const std::vector<Variable>& inputs;
+  const std::vector<Variable>& directions;
+  bool may_record;
+
+  // Whether results can be differentiated, by an input, a direction, or what the function has captured.
+  bool is_recording(const Shown& shown, const Variable& value) const {
+    return may_record && (any_requires_grad(inputs) || any_requires_grad(directions) || shown.others_reach({value}));
+  }
+};
+
+Hvp forward_over_reverse(const HvpCall& call) {
   const TangentLevel level;
+  Shown shown;
   std::vector<Variable> moved;
   Hvp result;
   {
     const EnableGrad enable;
-    moved = duals(level, inputs, directions, true);
-    result.value = only_output(fn(moved));
+    shown = differentiable_inputs(call.inputs);
+    moved = duals(level, shown.inputs, call.directions);
+    result.value = only_output(call.fn(moved));
   }
+  const bool recording = call.is_recording(shown, result.value);
   result.gradients = spread(moved, gradients_of(result.value, moved, recording, recording));
   for (const Variable& g : result.gradients) {
     const Variable product = g.defined() ? level.tangent(g) : Variable();
     result.products.push_back(product.defined() || !g.defined() ? product : zeros_like(g));
   }
-  if (!recording) result.value = result.value.detach();
+  if (!recording) result.value = without_history(result.value);
   return result;
 }
 
-Hvp reverse_over_forward(const VariableFunction& fn, const std::vector<Variable>& inputs,
-                         const std::vector<Variable>& directions, bool recording) {
-  std::vector<Variable> moved;
+Hvp reverse_over_forward(const HvpCall& call) {
+  Shown shown;
   Hvp result;
   Variable slope;
   {
     const EnableGrad enable;
     const TangentLevel level;
-    moved = duals(level, inputs, std::vector<Variable>(inputs.size()), true);
-    std::vector<Variable> shown;
-    for (size_t i = 0; i < moved.size(); ++i)
-      shown.push_back(directions[i].defined() ? level.dual(moved[i], directions[i]) : moved[i]);
-    result.value = only_output(fn(shown));
+    shown = differentiable_inputs(call.inputs);
+    result.value = only_output(call.fn(duals(level, shown.inputs, call.directions)));
     slope = level.tangent(result.value);
     if (!slope.defined()) slope = zeros_like(result.value);
   }
-  result.gradients = spread(moved, gradients_of(result.value, moved, recording, true));
-  result.products = spread(moved, gradients_of(slope, moved, recording, recording));
-  if (!recording) result.value = result.value.detach();
+  const bool recording = call.is_recording(shown, result.value);
+  const std::vector<Variable>& at = shown.inputs;
+  result.gradients = spread(at, gradients_of(result.value, at, recording, true));
+  result.products = spread(at, gradients_of(slope, at, recording, recording));
+  if (!recording) result.value = without_history(result.value);
   return result;
 }
 
@@ -170,13 +224,13 @@ Hvp reverse_over_forward(const VariableFunction& fn, const std::vector<Variable>
 
 Hvp hvp(const VariableFunction& fn, const std::vector<Variable>& inputs, const std::vector<Variable>& directions) {
   check_directions(inputs, directions);
-  const bool recording = any_requires_grad(inputs);
+  const HvpCall call{fn, inputs, directions, tape_state().recording};
   const RandomState draws = random_state();
   try {
-    return forward_over_reverse(fn, inputs, directions, recording);
+    return forward_over_reverse(call);
   } catch (const NoTangentOfGradient&) {
     const RandomStateScope same(draws);
-    return reverse_over_forward(fn, inputs, directions, recording);
+    return reverse_over_forward(call);
   }
 }
 
@@ -209,14 +263,16 @@ Variable stacked(const std::vector<Variable>& rows, const Variable& like) {
 
 std::vector<std::vector<Variable>> jacobian(const VariableFunction& fn, const std::vector<Variable>& inputs) {
   check_directions(inputs, inputs);
-  const bool recording = any_requires_grad(inputs);
-  std::vector<Variable> outputs, at;
+  const bool may_record = tape_state().recording;
+  Shown shown;
+  std::vector<Variable> outputs;
   {
     const EnableGrad enable;
-    const TangentLevel level;
-    at = duals(level, inputs, std::vector<Variable>(inputs.size()), true);
-    outputs = fn(at);
+    shown = differentiable_inputs(inputs);
+    outputs = fn(shown.inputs);
   }
+  const std::vector<Variable>& at = shown.inputs;
+  const bool recording = may_record && (any_requires_grad(inputs) || shown.others_reach(outputs));
   std::vector<std::vector<Variable>> all;
   for (const Variable& out : outputs) {
     require(out.defined() && is_floating(out.dtype()), "an output has no derivatives: it is {}", out.str());

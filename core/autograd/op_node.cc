@@ -25,12 +25,13 @@ OpNode::OpNode(std::shared_ptr<const EagerOp> op, const EagerGradient& recorded,
 
 std::string OpNode::name() const { return op_->type() + "Gradient"; }
 
-void OpNode::save_tangents(std::span<const Variable> inputs, std::span<const Variable> outputs) {
+void OpNode::save_tangents(std::span<const std::shared_ptr<const Tangents>> inputs, std::span<const Variable> outputs) {
   const std::lock_guard lock(lock_);
   for (Saved& s : saved_) {
-    const bool is_input = s.place < op_->inputs();
-    const Variable& v = is_input ? inputs[s.place] : outputs[s.place - op_->inputs()];
-    if (v.defined()) s.value.set_tangents(v.state()->tangents);
+    if (s.place < op_->inputs())
+      s.value.set_tangents(inputs[s.place]);
+    else if (const Variable& v = outputs[s.place - op_->inputs()]; v.defined())
+      s.value.set_tangents(v.state()->tangents);
   }
 }
 

@@ -28,8 +28,9 @@ class OpNode : public Node {
   void save(std::span<const Tensor* const> inputs, std::span<const Tensor> outputs);
   // Tells a capture of whose values the node keeps the types.
   void note_types(TapeCapture& capture, std::span<const Tensor* const> inputs, std::span<const Tensor> outputs) const;
-  // The same of the tangents that these have.
-  void save_tangents(std::span<const Variable> inputs, std::span<const Variable> outputs);
+  // The same of tangents: those that the inputs had, and those that the outputs have.
+  void save_tangents(std::span<const std::shared_ptr<const std::vector<Tangent>>> inputs,
+                     std::span<const Variable> outputs);
   // For looking at what is kept, and for hooks on it. Null if that value is not saved.
   SavedValue* saved_input(int i) { return find(i); }
   SavedValue* saved_output(int o) { return find(op_->inputs() + o); }

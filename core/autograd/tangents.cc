@@ -1,6 +1,7 @@
 #include "core/autograd/tangents.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "core/autograd/capture.h"
 #include "core/autograd/op_node.h"
@@ -13,9 +14,10 @@ namespace {
 
 using SlotKind = GradientProgram::SlotKind;
 constexpr size_t kFew = 4;
+std::atomic<uint64_t> g_levels{0};
 
 std::shared_ptr<TangentSlot> make_slot(LevelState& level, const Variable& tangent) {
-  auto slot = std::make_shared<TangentSlot>(TangentSlot{tangent});
+  auto slot = std::make_shared<TangentSlot>(TangentSlot{tangent, tangent.version()});
   const std::lock_guard lock(level.lock);
   require(!level.ended, "a tangent is set at a level that has ended");
   if (level.slots.size() >= level.look_at) {
@@ -40,14 +42,16 @@ Variable copy_before(const Variable& v) {
 struct Moving {
   const EagerOp& op;
   const std::shared_ptr<LevelState>& level;
-  InlineVector<Variable, kFew> inputs, tangents;  // as they are before the operator runs
-  const EagerGradient* program = nullptr;         // null: the operator stops gradients
+  InlineVector<Variable, kFew> inputs, tangents;                     // as they are before the operator runs
+  InlineVector<std::shared_ptr<const Tangents>, kFew> all_tangents;  // of the inputs, before
+  const EagerGradient* program = nullptr;                            // null: the operator stops gradients
 
   Moving(const EagerOp& op, const std::shared_ptr<LevelState>& level, std::span<const Variable> given)
-      : op(op), level(level), inputs(given.size()), tangents(given.size()) {
+      : op(op), level(level), inputs(given.size()), tangents(given.size()), all_tangents(given.size()) {
     Flags moved(given.size());
     for (size_t i = 0; i < given.size(); ++i) {
       inputs[i] = given[i];
+      if (given[i].defined()) all_tangents[i] = given[i].state()->tangents;
       tangents[i] = tangent_of(given[i], *level);
       if (tangents[i].defined()) moved.set(i);
     }
@@ -99,22 +103,32 @@ struct Moving {
 
 }  // namespace
 
+uint64_t next_level() { return ++g_levels; }
+uint64_t last_level() { return g_levels; }
+
 std::shared_ptr<LevelState> moving_level(std::span<const Variable> variables) {
   std::shared_ptr<LevelState> last;
   for (const Variable& v : variables) {
     if (!has_tangents(v)) continue;
     for (const Tangent& t : *v.state()->tangents)
-      if (t.level->number < tape_state().tangents_below && t.slot->tangent.defined() &&
-          (!last || last->number < t.level->number))
+      if (!is_hidden(t.level->number) && t.slot->tangent.defined() && (!last || last->number < t.level->number))
         last = t.level;
   }
   return last;
 }
 
 Variable tangent_of(const Variable& v, const LevelState& level) {
-  if (has_tangents(v))
-    for (const Tangent& t : *v.state()->tangents)
-      if (t.level.get() == &level) return t.slot->tangent;
+  if (!has_tangents(v)) return {};
+  for (const Tangent& t : *v.state()->tangents) {
+    if (t.level.get() != &level) continue;
+    const TangentSlot& slot = *t.slot;
+    if (slot.tangent.defined() && slot.tangent.version() != slot.version)
+      throw Error(fmt::format("the tangent of {} was set at version {} and is at version {} now: it was written in "
+                              "place since",
+                              v.value(), slot.version, slot.tangent.version()),
+                  "write to another variable, or copy it before");
+    return slot.tangent;
+  }
   return {};
 }
 
@@ -140,10 +154,11 @@ void run_moving(const EagerOp& op, std::span<const Variable> inputs, std::span<V
     if (!moving.program) set_tangent(outputs[o], level, {});
     mark_moved(outputs[o]);
   }
+  if (!tape_state().recording) return;  // what was written in place may still have the node of an earlier call
   for (const Variable& out : outputs)
     if (out.defined() && out.grad_fn())
       if (auto* node = dynamic_cast<OpNode*>(out.grad_fn().get()); node && &node->op() == &op) {
-        node->save_tangents({moving.inputs.begin(), moving.inputs.size()}, outputs);
+        node->save_tangents({moving.all_tangents.begin(), moving.all_tangents.size()}, outputs);
         break;
       }
 }

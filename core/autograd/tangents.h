@@ -25,18 +25,33 @@ struct LevelState {
   size_t look_at = 64;  // when there are so many, those that are gone are taken out
 };
 
-inline bool sees(const LevelState& level) { return !level.ended && level.number < tape_state().tangents_below; }
+// Levels of which operators do not see tangents now: from one to another, and those of scopes around.
+struct HiddenLevels {
+  uint64_t first, last;
+  const HiddenLevels* outer;
+};
+uint64_t next_level();
+uint64_t last_level();  // of those that have begun
 
-// For a scope: operators see tangents of earlier levels alone.
+inline bool is_hidden(uint64_t level) {
+  for (const HiddenLevels* h = tape_state().hidden_levels; h; h = h->outer)
+    if (h->first <= level && level <= h->last) return true;
+  return false;
+}
+inline bool sees(const LevelState& level) { return !level.ended && !is_hidden(level.number); }
+
+// For a scope: operators see tangents of earlier levels, and of those that begin inside.
 class BelowLevel {
  public:
-  explicit BelowLevel(uint64_t level) : before_(tape_state().tangents_below) { tape_state().tangents_below = level; }
-  ~BelowLevel() { tape_state().tangents_below = before_; }
+  explicit BelowLevel(uint64_t level) : hidden_{level, last_level(), tape_state().hidden_levels} {
+    tape_state().hidden_levels = &hidden_;
+  }
+  ~BelowLevel() { tape_state().hidden_levels = hidden_.outer; }
   BelowLevel(const BelowLevel&) = delete;
   BelowLevel& operator=(const BelowLevel&) = delete;
 
  private:
-  uint64_t before_;
+  HiddenLevels hidden_;
 };
 
 // The last level, of those that operators see now, at which one of the variables has a tangent; null: none.
@@ -49,7 +64,7 @@ inline bool moves(std::span<const Variable> variables) {
   return false;
 }
 
-// Undefined if there is none of that level.
+// Undefined if there is none of that level. Throws Error if it was written in place since it was set.
 Variable tangent_of(const Variable& v, const LevelState& level);
 // Gives a variable a tangent of that level in place of the one it has; an undefined one takes it away.
 void set_tangent(const Variable& v, const std::shared_ptr<LevelState>& level, const Variable& tangent);

@@ -40,6 +40,7 @@ struct LevelState;
 // A tangent of a variable, shared with the values that were saved of it. It is undefined once its level has ended.
 struct TangentSlot {
   Variable tangent;
+  uint64_t version = 0;  // of its bytes, which nobody may write any more
 };
 
 struct Tangent {

@@ -95,8 +95,9 @@ struct Hvp {
 };
 // The Hessian of the one-element output of `fn` times `directions`, forward over reverse: a backward pass whose
 // gradients move. Where `fn` runs a net as one operation (NetFunction, recurrent layers), whose backward pass has no
-// forward mode, it is reverse over forward instead: `fn` runs a second time. Products can be differentiated in turn
-// where inputs require gradients.
+// forward mode, it is reverse over forward instead: `fn` runs a second time. Derivatives are partial ones, also if an
+// input is there twice or computed from another. What inputs, directions, or variables that `fn` captures contribute
+// can be differentiated in turn if these require gradients or move; so with `jacobian` and `hessian`.
 Hvp hvp(const VariableFunction& fn, const std::vector<Variable>& inputs, const std::vector<Variable>& directions);
 
 // Per output and input: the derivatives of each element of the output, in rows of the input's shape: [elements, ...].

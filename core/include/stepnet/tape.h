@@ -36,6 +36,7 @@ class Node;
 class GraphTask;
 class RecomputeGroup;
 class TapeCapture;
+struct HiddenLevels;
 struct SavedValueHooks;
 struct RandomState;
 
@@ -54,7 +55,7 @@ struct TapeState {
   RecomputeGroup* group = nullptr;               // of passes that share what they recompute
   TapeCapture* capture = nullptr;                // that writes down what runs
   Device device;                                 // for operators whose inputs have no bytes anywhere
-  uint64_t tangents_below = UINT64_MAX;          // operators see tangents of levels below this (stepnet/engine.h)
+  const HiddenLevels* hidden_levels = nullptr;   // whose tangents operators do not see (core/autograd/tangents.h)
 };
 TapeState& tape_state();
 
