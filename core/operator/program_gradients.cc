@@ -168,7 +168,7 @@ void make_dense(GradientProgram& program) {
 // True if the step's input `i` counts for more than its shape and its device: its formula says so of one that does not.
 bool has_influence(const GradientProgram::Step& step, size_t i) {
   const OpSpec& spec = op_spec(step.type);
-  if (spec.gradient_rule != GradientRule::derivatives || spec.whole_derivative) return true;
+  if (spec.gradient_rule != GradientRule::undefined || spec.whole_derivative) return true;
   std::vector<bool> wanted(step.inputs.size()), present;
   wanted[i] = true;
   for (const int out : step.outputs) present.push_back(out >= 0);

@@ -168,7 +168,7 @@ void GradientPass::mark_wanted() {
 // What is known to be zero is not computed, and so nothing that only it would need.
 void GradientPass::leave_out_zeros(ForwardOp& f) const {
   const OpSpec& spec = *f.op.spec;
-  if (spec.gradient_rule != GradientRule::derivatives || spec.whole_derivative || gradient_rule(spec.type)) return;
+  if (spec.gradient_rule != GradientRule::undefined || spec.whole_derivative || gradient_rule(spec.type)) return;
   if (std::ranges::find(f.wanted, true) == f.wanted.end()) return;
   try {
     const std::vector<bool> present(f.outputs.size(), true);
