@@ -1,5 +1,5 @@
 // How operators that hold nets are differentiated where a formula of small operators does not do: forward, and, of a
-// network's gradient, backward. Whoever has such operators registers how.
+// network's gradient, backward; and how the nets that they hold run. Whoever has such operators registers how.
 //
 // Threads: registration runs before main; rules are pure functions.
 #pragma once
@@ -12,6 +12,7 @@
 #include "core/net/dataflow.h"
 #include "stepnet/gradients.h"
 #include "stepnet/proto/net.pb.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 
@@ -54,6 +55,21 @@ struct GradientOperators {
 using GradientOperatorRule = GradientOperators (*)(const GradientCall& call);
 void add_gradient_rule(const std::string& type, GradientOperatorRule rule);
 GradientOperatorRule gradient_rule(const std::string& type);  // null if there is none
+
+// A net that an operator runs, as an ordinary net, at one point of the run.
+struct InnerRun {
+  std::string what, when;  // "step net", "timestep 3"
+  NetDef net;
+  std::map<std::string, Tensor> feeds;  // all that the net reads, on the CPU
+  std::set<std::string> results;        // what it writes for the operator
+};
+
+// `values`: of the operator's inputs, on the CPU, by name. Some points of its run, the first one among them. Throws
+// Error if the net cannot run as an ordinary one.
+using InnerRunRule = std::vector<InnerRun> (*)(const OperatorDef& op, const std::map<std::string, Tensor>& values,
+                                               uint64_t seed);
+void add_inner_run_rule(const std::string& type, InnerRunRule rule);
+InnerRunRule inner_run_rule(const std::string& type);  // null if there is none
 
 // Throws Error if an input of the operator from `first` on does not hold what it held, in this order, as the input of
 // the operator that wrote its last input: as a network's gradient is given the network's inputs once more.

@@ -39,6 +39,11 @@ std::map<std::string, GradientOperatorRule>& gradient_rules() {
   return all;
 }
 
+std::map<std::string, InnerRunRule>& inner_run_rules() {
+  static std::map<std::string, InnerRunRule> all;
+  return all;
+}
+
 // What the blobs of an operator are called in its small net, by actual input or output.
 std::string input_name(int i) { return fmt::format("x{}", i); }
 std::string output_name(int o) { return fmt::format("y{}", o); }
@@ -547,6 +552,13 @@ TangentResult TangentPass::finish() {
 void add_tangent_rule(const std::string& type, TangentRule rule, bool (*reads)(const OperatorDef& op, int input)) {
   rules()[type] = {rule, reads};
 }
+void add_inner_run_rule(const std::string& type, InnerRunRule rule) { inner_run_rules()[type] = rule; }
+
+InnerRunRule inner_run_rule(const std::string& type) {
+  const auto rule = inner_run_rules().find(type);
+  return rule == inner_run_rules().end() ? nullptr : rule->second;
+}
+
 void add_gradient_rule(const std::string& type, GradientOperatorRule rule) { gradient_rules()[type] = rule; }
 
 GradientOperatorRule gradient_rule(const std::string& type) {
