@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/gradcheck/examples.h"
+#include "core/gradcheck/runs.h"
 #include "core/operator/program_gradients.h"
 #include "stepnet/net.h"
 #include "stepnet/op_spec.h"
@@ -23,12 +24,6 @@ NetDef net_of(const GradientSubject& subject, const std::vector<OperatorDef>& op
   net.clear_external_output();
   for (const OperatorDef& op : ops) *net.add_op() = op;
   return net;
-}
-
-void run(const NetDef& net, Workspace& workspace, uint64_t seed) {
-  RunContext context;
-  context.seed = seed;
-  run_net_once(net, workspace, context);
 }
 
 // The body as operators; `outputs` gets the names of what it computes, "" for what it does not.
@@ -83,9 +78,9 @@ void check_bodies(const GradientSubject& subject, uint64_t seed, GradientReport&
     if (has_body(op)) {
       copy_inputs(op, workspace, composed);
       const std::vector<OperatorDef> body = body_of(op, outputs);
-      if (!body.empty()) run(net_of(subject, body), composed, seed);
+      if (!body.empty()) run_once(net_of(subject, body), composed, seed);
     }
-    run(net_of(subject, {op}), workspace, seed);
+    run_once(net_of(subject, {op}), workspace, seed);
     compare(op, workspace, composed, outputs, report);
   }
 }

@@ -50,12 +50,6 @@ void add_outputs(const OpSpec& spec, int several, OperatorDef& op) {
       op.set_output(spec.output_index(rule.out), op.input(spec.input_index(rule.in)));
 }
 
-bool has_derivative(const OpSpec& spec, const std::string& input) {
-  return spec.whole_derivative || spec.composed || std::ranges::any_of(spec.derivatives, [&](const DerivativeSpec& d) {
-           return std::ranges::count(d.inputs, input) > 0;
-         });
-}
-
 bool is_double(const GradientSubject& subject, const std::string& name) {
   const auto value = subject.feeds.find(name);
   return value != subject.feeds.end() && value->second.dtype() == DType::float64;
@@ -90,13 +84,17 @@ GradientSubject net_subject(const OpSpec& spec, const OpExample& example, uint64
 
 }  // namespace
 
+bool has_derivative(const OpSpec& spec, const std::string& input) {
+  return spec.whole_derivative || spec.composed || std::ranges::any_of(spec.derivatives, [&](const DerivativeSpec& d) {
+           return std::ranges::count(d.inputs, input) > 0;
+         });
+}
+
 std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64_t seed) {
   Workspace workspace;
   const Device device = device_of(OperatorDef(), subject.net);
   for (const auto& [name, value] : subject.feeds) workspace.tensor(name) = copied_to(value, device);
-  RunContext context;
-  context.seed = seed;
-  run_net_once(subject.net, workspace, context);
+  run_once(subject.net, workspace, seed);
   std::vector<std::string> names;
   for (const std::string& name : subject.net.op(subject.net.op_size() - 1).output())
     if (const Blob* blob = name.empty() ? nullptr : workspace.find(name))

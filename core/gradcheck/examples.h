@@ -29,6 +29,9 @@ GradientSubject operator_subject(const OpSpec& spec, const std::map<std::string,
 // floating-point numbers of double precision with a derivative. None if there are none.
 void find_differentiable(GradientSubject& subject, uint64_t seed);
 
+// True if the operator has a derivative by the declared input.
+bool has_derivative(const OpSpec& spec, const std::string& input);
+
 // The blobs of type float64 that the net's last operator writes, after a run.
 std::vector<std::string> floating_outputs(const GradientSubject& subject, uint64_t seed);
 

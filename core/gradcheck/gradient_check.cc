@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/gradcheck/blame.h"
 #include "core/gradcheck/body_check.h"
+#include "core/gradcheck/hessian.h"
+#include "core/gradcheck/report.h"
 #include "core/gradcheck/runs.h"
 #include "stepnet/random.h"
 
@@ -72,6 +75,20 @@ Comparison compare_slopes(const Line& line, double h, double derivative, double 
   return c;
 }
 
+// A row tells of the worst of those that are no kinks.
+void add_comparison(GradientRow& row, const Comparison& c) {
+  ++row.tried;
+  row.kinks += c.kink ? 1 : 0;
+  if (c.kink) return;
+  const bool worse = (row.right && !c.right) || (row.right == c.right && c.error > row.error);
+  if (row.tried > 1 + row.kinks && !worse) return;
+  row.right = c.right;
+  row.error = c.error;
+  row.where = c.where;
+  row.derivative = c.derivative;
+  row.differences = c.differences;
+}
+
 class InputCheck {
  public:
   InputCheck(MovedRuns& runs, const GradientSubject& subject, const GradientCheckOptions& options, std::string input,
@@ -84,28 +101,31 @@ class InputCheck {
         scale_(largest(gradient)) {}
 
   GradientRow run() {
-    GradientRow row{input_};
-    if (options_.directions > 0) {
-      for (int d = 0; d < options_.directions; ++d) add(row, direction(d));
-      if (row.right) return row;
+    const bool many = value_.size() > options_.many_elements;
+    const int directions = options_.directions.value_or(many ? kManyDirections : 0);
+    GradientRow row = new_row();
+    int wrong = -1;
+    for (int d = 0; d < directions; ++d) {
+      const Comparison c = direction(d);
+      if (!c.right && wrong < 0) wrong = d;
+      add_comparison(row, c);
     }
-    GradientRow elements{input_};
-    for (int64_t i = 0; i < value_.size(); ++i) add(elements, element(i));
+    if (directions > 0 && row.right) return row;
+    GradientRow elements = new_row();
+    if (wrong >= 0 && many) {
+      add_comparison(elements, halved(wrong));
+      elements.tried = row.tried;
+    } else {
+      for (int64_t i = 0; i < value_.size(); ++i) add_comparison(elements, element(i));
+    }
     return elements.right && !row.right ? row : elements;
   }
 
  private:
-  static void add(GradientRow& row, const Comparison& c) {
-    ++row.tried;
-    row.kinks += c.kink ? 1 : 0;
-    if (c.kink) return;
-    const bool worse = (row.right && !c.right) || (row.right == c.right && c.error > row.error);
-    if (row.tried > 1 + row.kinks && !worse) return;
-    row.right = c.right;
-    row.error = c.error;
-    row.where = c.where;
-    row.derivative = c.derivative;
-    row.differences = c.differences;
+  GradientRow new_row() const {
+    GradientRow row{input_};
+    row.elements = value_.size();
+    return row;
   }
 
   Comparison element(int64_t i) {
@@ -116,19 +136,35 @@ class InputCheck {
     return c;
   }
 
-  Comparison direction(int number) {
+  Comparison direction(int number) { return direction(number, 0, value_.size()); }
+
+  // Of the direction those components alone.
+  Comparison direction(int number, int64_t begin, int64_t end) {
     const uint64_t key = random_key(options_.seed, "direction", input_, number, 0);
-    const auto v = [key](size_t i) { return random_normal(key, i); };
+    const auto v = [key](int64_t i) { return random_normal(key, static_cast<uint64_t>(i)); };
     double derivative = 0;
     const auto gradient = gradient_.span<double>();
-    for (size_t i = 0; i < gradient.size(); ++i) derivative += gradient[i] * v(i);
-    const Line line(runs_, input_, [v](std::span<double> values, double by) {
-      for (size_t i = 0; i < values.size(); ++i) values[i] += by * v(i);
+    for (int64_t i = begin; i < end; ++i) derivative += gradient[i] * v(i);
+    const Line line(runs_, input_, [v, begin, end](std::span<double> values, double by) {
+      for (int64_t i = begin; i < end; ++i) values[i] += by * v(i);
     });
-    const double scale = scale_ * std::sqrt(static_cast<double>(std::max<int64_t>(1, value_.size())));
+    const double scale = scale_ * std::sqrt(static_cast<double>(std::max<int64_t>(1, end - begin)));
     Comparison c = compare_slopes(line, options_.step, derivative, options_.tolerance, scale);
     c.where = fmt::format("direction {}", number + 1);
     return c;
+  }
+
+  // An element that makes the direction wrong, found by halves.
+  Comparison halved(int number) {
+    int64_t begin = 0, end = value_.size();
+    while (end - begin > 1) {
+      const int64_t middle = begin + (end - begin) / 2;
+      const Comparison first = direction(number, begin, middle), second = direction(number, middle, end);
+      const auto off = [](const Comparison& c) { return c.kink ? 0 : std::fabs(c.differences - c.derivative); };
+      // A difference that is no number is the worst.
+      (off(first) >= off(second) || std::isnan(off(first)) ? end : begin) = middle;
+    }
+    return element(begin);
   }
 
   MovedRuns& runs_;
@@ -150,8 +186,6 @@ std::string difference_text(const Tensor& a, const Tensor& b) {
   }
   return "";
 }
-
-const char* order_name(int order) { return order == 1 ? "first" : order == 2 ? "second" : "third"; }
 
 class Check {
  public:
@@ -253,11 +287,12 @@ GradientSubject prepared(GradientSubject subject) {
   return subject;
 }
 
-// One derivative along one direction, by forward mode.
-GradientRow forward_row(MovedRuns& runs, const GradientSubject& subject, const GradientCheckOptions& options,
-                        const std::string& input, const NamedTensors& gradients, GradientReport& report) {
-  const Tensor v = direction_of(subject, input, options.seed);
-  const double derivative = run_tangents(subject, runs.weights(), options.seed, input);
+// The derivative along one direction, by forward mode.
+Comparison forward_comparison(MovedRuns& runs, const GradientSubject& subject, const GradientCheckOptions& options,
+                              const std::string& input, const NamedTensors& gradients, int number,
+                              GradientReport& report) {
+  const Tensor v = direction_of(subject, input, options.seed, number);
+  const double derivative = run_tangents(subject, runs.weights(), options.seed, input, number);
   double reverse = 0, scale = 1;
   if (const auto gradient = gradients.find(input); gradient != gradients.end())
     for (int64_t i = 0; i < v.size(); ++i) {
@@ -271,12 +306,20 @@ GradientRow forward_row(MovedRuns& runs, const GradientSubject& subject, const G
   const Line line(runs, input, [&](std::span<double> values, double by) {
     for (size_t i = 0; i < values.size(); ++i) values[i] += by * v.data<double>()[i];
   });
-  const Comparison c = compare_slopes(line, options.step, derivative, options.tolerance, scale);
-  GradientRow row{.input = input, .right = c.right, .error = c.error, .where = "forward"};
-  row.derivative = c.derivative;
-  row.differences = c.differences;
-  row.tried = 1;
-  row.kinks = c.kink ? 1 : 0;
+  return compare_slopes(line, options.step, derivative, options.tolerance, scale);
+}
+
+GradientRow forward_row(MovedRuns& runs, const GradientSubject& subject, const GradientCheckOptions& options,
+                        const std::string& input, const NamedTensors& gradients, GradientReport& report) {
+  GradientRow row{input};
+  row.check = "forward";
+  row.elements = subject.feeds.at(input).size();
+  const int directions = std::max(1, options.directions.value_or(1));
+  for (int d = 0; d < directions; ++d) {
+    Comparison c = forward_comparison(runs, subject, options, input, gradients, d, report);
+    c.where = directions > 1 ? fmt::format("forward {}", d + 1) : "forward";
+    add_comparison(row, c);
+  }
   return row;
 }
 
@@ -330,21 +373,6 @@ void check_forward(const GradientSubject& subject, const GradientCheckOptions& o
 
 }  // namespace
 
-bool GradientReport::right() const {
-  return broken.empty() && std::ranges::all_of(rows, [](const GradientRow& row) { return row.right; });
-}
-
-std::string GradientReport::str() const {
-  std::string text;
-  for (const GradientRow& row : rows)
-    if (!row.right)
-      text += fmt::format("{} of \"{}\" at {}: the derivative is {:.9g}, but differences are {:.9g}\n",
-                          row.order > 1 ? std::string(order_name(row.order)) + " derivative" : "gradient", row.input,
-                          row.where, row.derivative, row.differences);
-  for (const std::string& sentence : broken) text += sentence + "\n";
-  return text;
-}
-
 std::string place_text(const Shape& shape, int64_t i) {
   std::string text;
   for (int d = shape.rank() - 1; d >= 0; --d) {
@@ -354,11 +382,26 @@ std::string place_text(const Shape& shape, int64_t i) {
   return "[" + text + "]";
 }
 
-GradientReport check_gradients(const GradientSubject& given, const GradientCheckOptions& options) {
+namespace {
+
+GradientReport check_derivatives(const GradientSubject& given, const GradientCheckOptions& options) {
   check_subject(given);
   const GradientSubject subject = prepared(given);
   GradientReport report;
   options.forward ? check_forward(subject, options, report) : check_order(subject, options, 1, report);
+  if (options.hessian) check_hessian(subject, options, report);
+  return report;
+}
+
+}  // namespace
+
+GradientReport check_gradients(const GradientSubject& subject, const GradientCheckOptions& options) {
+  require(!options.directions || *options.directions >= 0, "directions: {}, but they are counted from 0",
+          options.directions.value_or(0));
+  require(options.order >= 1 && options.order <= 3, "order: {}, but derivatives are checked of order 1, 2 and 3",
+          options.order);
+  GradientReport report = check_derivatives(subject, options);
+  if (!report.right()) find_blamed(prepared(subject), options, check_derivatives, report);
   return report;
 }
 

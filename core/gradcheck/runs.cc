@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ostream>
 #include <set>
 
 #include "core/net/dataflow.h"
@@ -13,15 +14,6 @@ namespace stepnet {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-// `keep`: gradients of networks in the net leave what these kept for others in another net.
-void run_once(Net& net, uint64_t seed, bool keep = false) {
-  RunContext context;
-  context.seed = seed;
-  context.keep_values = keep;
-  net.set_runs(0);
-  net.run(context);
-}
 
 Tensor random_weights(const Shape& shape, uint64_t key) {
   Tensor weights = Tensor::empty(DType::float64, shape);
@@ -88,11 +80,6 @@ Tensor dense_rows(const Tensor& indices, const Tensor& values, const Shape& shap
   return dense;
 }
 
-Tensor gradient_value(const Workspace& workspace, const GradientName& name, const Shape& shape) {
-  if (!name.is_sparse()) return float64_output(workspace, name.dense);
-  return dense_rows(copied_to(workspace.fetch(name.indices), {}), float64_output(workspace, name.values), shape);
-}
-
 // Tensors that backward operators write, that are no results and that nobody reads.
 std::vector<std::string> unread(const NetDef& backward, const GradientResult& result, const Workspace& workspace) {
   std::set<std::string> read;
@@ -102,25 +89,6 @@ std::vector<std::string> unread(const NetDef& backward, const GradientResult& re
   for (const std::string& name : written_names(backward))
     if (!name.empty() && read.count(name) == 0 && workspace.find(name)->is_tensor()) names.push_back(name);
   return names;
-}
-
-struct Differentiated {
-  NetDef net;
-  GradientResult result;
-};
-
-Differentiated differentiate(const GradientSubject& subject, const std::vector<std::string>& inputs) {
-  Differentiated d{subject.net, {}};
-  d.net.clear_external_input();  // a net that lists some of its inputs must list all
-  for (const auto& feed : subject.feeds) d.net.add_external_input(feed.first);
-  GradientRequest request;
-  for (const std::string& output : subject.outputs) {
-    request.targets.emplace_back(output, given_gradient(output));
-    d.net.add_external_input(given_gradient(output));
-  }
-  request.wanted = {inputs.begin(), inputs.end()};
-  d.result = add_gradient_operators(d.net, request);
-  return d;
 }
 
 bool checks_gradient_of(const GradientSubject& subject, const OperatorDef& op, const OpSpec& spec,
@@ -147,6 +115,40 @@ GradientSubject moved_in_place(const GradientSubject& subject, int in, int out) 
 }
 
 }  // namespace
+
+void run_once(Net& net, uint64_t seed, bool keep) {
+  thread_local std::ostream nowhere(nullptr);
+  RunContext context;
+  context.seed = seed;
+  context.keep_values = keep;
+  context.out = &nowhere;
+  net.set_runs(0);
+  net.run(context);
+}
+
+void run_once(const NetDef& net, Workspace& workspace, uint64_t seed) {
+  Net bound(net, workspace);
+  run_once(bound, seed);
+}
+
+Differentiated differentiate(const GradientSubject& subject, const std::vector<std::string>& inputs) {
+  Differentiated d{subject.net, {}};
+  d.net.clear_external_input();  // a net that lists some of its inputs must list all
+  for (const auto& feed : subject.feeds) d.net.add_external_input(feed.first);
+  GradientRequest request;
+  for (const std::string& output : subject.outputs) {
+    request.targets.emplace_back(output, given_gradient(output));
+    d.net.add_external_input(given_gradient(output));
+  }
+  request.wanted = {inputs.begin(), inputs.end()};
+  d.result = add_gradient_operators(d.net, request);
+  return d;
+}
+
+Tensor gradient_value(const Workspace& workspace, const GradientName& name, const Shape& shape) {
+  if (!name.is_sparse()) return float64_output(workspace, name.dense);
+  return dense_rows(copied_to(workspace.fetch(name.indices), {}), float64_output(workspace, name.values), shape);
+}
 
 std::string given_gradient(const std::string& output) { return "given/" + output; }
 
@@ -251,8 +253,8 @@ GradientSubject gradients_as_subject(const GradientSubject& subject, const Named
 
 std::string given_tangent(const std::string& input) { return "direction/" + input; }
 
-Tensor direction_of(const GradientSubject& subject, const std::string& input, uint64_t seed) {
-  return random_weights(subject.feeds.at(input).shape(), random_key(seed, "direction", input, 0, 0));
+Tensor direction_of(const GradientSubject& subject, const std::string& input, uint64_t seed, int number) {
+  return random_weights(subject.feeds.at(input).shape(), random_key(seed, "direction", input, number, 0));
 }
 
 GradientSubject tangents_as_subject(const GradientSubject& subject, const std::vector<std::string>& inputs,
@@ -278,9 +280,10 @@ GradientSubject tangents_as_subject(const GradientSubject& subject, const std::v
 }
 
 double run_tangents(const GradientSubject& subject, const NamedTensors& weights, uint64_t seed,
-                    const std::string& input) {
+                    const std::string& input, int number) {
   std::vector<std::string> of;
-  const GradientSubject moved = tangents_as_subject(subject, {input}, seed, &of);
+  GradientSubject moved = tangents_as_subject(subject, {input}, seed, &of);
+  moved.feeds[given_tangent(input)] = direction_of(subject, input, seed, number);
   Workspace workspace;
   workspace.confine(subject.files);
   for (const auto& [name, value] : moved.feeds) workspace.tensor(name) = copied_to(value, subject.device);

@@ -20,6 +20,22 @@ namespace stepnet {
 
 using NamedTensors = std::map<std::string, Tensor>;
 
+// Runs the net as if for the first time; what it prints is dropped. `keep`: gradients of networks in the net leave what
+// these kept for others in another net.
+void run_once(Net& net, uint64_t seed, bool keep = false);
+void run_once(const NetDef& net, Workspace& workspace, uint64_t seed);
+
+// A net with its gradients for given ones of its outputs (given_gradient).
+struct Differentiated {
+  NetDef net;
+  GradientResult result;
+};
+
+// Throws Error as add_gradient_operators does.
+Differentiated differentiate(const GradientSubject& subject, const std::vector<std::string>& inputs);
+// Sparse ones made dense, on the CPU.
+Tensor gradient_value(const Workspace& workspace, const GradientName& name, const Shape& shape);
+
 // The net bound once, run again and again on its feeds with one of them moved.
 class MovedRuns {
  public:
@@ -69,9 +85,9 @@ GradientSubject tangents_as_subject(const GradientSubject& subject, const std::v
 std::string given_tangent(const std::string& input);
 // The sum of w .* J v: the derivative of L where the input moves along its direction, by the net's tangents.
 double run_tangents(const GradientSubject& subject, const NamedTensors& weights, uint64_t seed,
-                    const std::string& input);
-// The direction v of an input.
-Tensor direction_of(const GradientSubject& subject, const std::string& input, uint64_t seed);
+                    const std::string& input, int number = 0);
+// The direction v of an input, one for each number.
+Tensor direction_of(const GradientSubject& subject, const std::string& input, uint64_t seed, int number = 0);
 
 // Why there is no gradient of L with respect to this input; "" if there is one, or if L does not depend on it.
 std::string refusal(const GradientSubject& subject, const std::string& input);

@@ -1,5 +1,6 @@
 // Operators whose derivatives are wrong in one way each, for the gradient checker to find.
 #include <algorithm>
+#include <functional>
 
 #include "stepnet/operator.h"
 
@@ -141,6 +142,25 @@ REGISTER(planted_add_row_gradient) {
       .output("db", "like b", like("b"))
       .cpu(row_gradient)
       .no_gradient("it is made for tests");
+}
+
+// Y = X Z; the gradient of Z says that it does not depend on X.
+REGISTER(planted_product) {
+  return op("PlantedProduct")
+      .doc("Of tests: the product.")
+      .input("X", "any shape")
+      .input("Z", "like X")
+      .output("Y", "X Z", like("X"))
+      .cpu_for<double>(+[](In<double> x, In<double> z, Out<double> y) {
+        std::ranges::transform(x, z, y.begin(), std::multiplies<>());
+      })
+      .derivative("X",
+                  [](Formula& f) {
+                    return f.op("Mul", {f.dy("Y"), f.x("Z")});
+                  })
+      .derivative("Z", [](Formula& f) {
+        return f.op("Mul", {f.dy("Y"), f.op("StopGradient", {f.x("X")})});
+      });
 }
 
 }  // namespace

@@ -6,7 +6,15 @@
 // Where that disagrees with the derivative, h is made smaller, as x may be next to a kink; and where the slopes
 // on both sides stay apart as h shrinks, x is a kink itself (Relu at 0), and any derivative from one slope to the other
 // is right. With `directions`, random directions v of each input are tried instead of its elements:
-// (L(x + h v) - L(x - h v)) / 2h against the sum of v .* dL/dx; a wrong one is then looked for element by element.
+// (L(x + h v) - L(x - h v)) / 2h against the sum of v .* dL/dx; a wrong one is then looked for element by element, or,
+// in an input of many elements, by halves.
+//
+// Of the Hessian H of L by all inputs at once (`hessian`): H v is computed by reverse mode over reverse mode, by
+// reverse over forward and by forward over reverse, which must agree to rounding, and agree with differences of the
+// gradient; and u.(H v) = v.(H u), for random u and v.
+//
+// Where something is wrong in a net of several operators, the net is run operator by operator, and each is checked
+// alone at the values that it has there, those of step nets included: the report names the ones that are wrong.
 //
 // The promises: gradients asked for one at a time equal those asked for together; in place equals out of place;
 // nothing is computed that nobody asked for; the backward pass reads only the values that it says it keeps (all others
@@ -15,7 +23,9 @@
 // Threads: pure functions.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,36 +48,59 @@ struct GradientSubject {
 struct GradientCheckOptions {
   double tolerance = 1e-7;  // of the largest gradient of the same input, or of 1 if that is more
   double step = 1e-5;
-  int directions = 0;  // of each input; 0: all its elements
-  int order = 1;       // 2: also the gradients of the gradients; 3: also the gradients of these
+  // How many of each input; 0: all its elements. Without a number all elements of an input that has at most
+  // `many_elements`, and kManyDirections of a larger one.
+  std::optional<int> directions = {};
+  int64_t many_elements = 2000;
+  int order = 1;  // 2: also the gradients of the gradients; 3: also the gradients of these
   // Of higher orders: leave out, and name in the report, what has no such derivative, which is an Error otherwise.
   bool where_possible = false;
   // Check forward mode instead: the derivative along a random direction v of each input, against differences,
   // (L(x + h v) - L(x - h v)) / 2h, and against reverse mode, v .* dL/dx, which it must be to rounding. Of order 2 also
   // the gradients of these derivatives; of order 3 the gradients of these.
   bool forward = false;
+  // Check the Hessian too, along as many pairs of directions as are given, or kHessianDirections.
+  bool hessian = false;
   // Of outputs of float on another device, the largest difference from the CPU's, of their largest element.
   double device_float_error = 1e-5;
   uint64_t seed = 1;  // of weights, directions and what the net draws
 };
 
+inline constexpr int kManyDirections = 16, kHessianDirections = 2;
+
 struct GradientRow {
+  // Of a Hessian what is compared: "symmetry", "reverse over forward", "forward over reverse" (each with reverse over
+  // reverse), or "differences".
   std::string input;
   int order = 1;
   bool right = true;
   double error = 0;                        // the largest difference, relative as the tolerance is
   std::string where = {};                  // "[1, 2]" or "direction 3"
   double derivative = 0, differences = 0;  // there
-  int64_t tried = 0, kinks = 0;            // elements or directions
+  int64_t tried = 0, kinks = 0;            // elements or directions; kinks of a Hessian are elements of H v
+  std::string check = "gradient";          // or "forward", "hessian"
+  int64_t elements = 0;                    // of the input; where fewer were tried than there are, these are directions
+};
+
+// An operator whose own derivatives are wrong, where the net is run.
+struct BlamedOperator {
+  std::string
+      path;  // `op 3 (RecurrentNetwork) "rnn", step net op 5 (Tanh) "h"`: numbers, types, names or first outputs
+  std::string type;
+  std::string what;  // what is wrong with it alone, as GradientReport::str says it
 };
 
 struct GradientReport {
   std::vector<GradientRow> rows;
   std::vector<std::string> broken;             // promises that do not hold, a sentence each
-  std::map<std::string, std::string> refused;  // inputs without a derivative of a higher order, and why
+  std::map<std::string, std::string> refused;  // inputs, or ways to a Hessian, without a higher derivative, and why
   std::set<std::string> operators;             // types that ran, gradients' included
+  bool searched = false;                       // each operator was checked alone, because something is wrong
+  std::vector<BlamedOperator> blamed;
+  std::map<std::string, std::string> unsearched;  // paths of operators that cannot be checked alone, and why
   bool right() const;
-  std::string str() const;  // what is wrong, a line each; "" if nothing is
+  std::string str() const;          // what is wrong, a line each; "" if nothing is
+  std::string blamed_text() const;  // of that, which operators are to blame
 };
 
 // Where element `i` of a tensor stands: "[1, 2]".

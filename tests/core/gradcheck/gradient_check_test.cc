@@ -64,6 +64,62 @@ TEST(GradientCheck, FindsItFromADirectionToo) {
   EXPECT_TRUE(right.rows.at(0).where.starts_with("direction")) << right.rows[0].where;
 }
 
+GradientSubject long_cube(const std::string& mistake, int64_t size) {
+  return subject_of(make_op("PlantedCube", {"x"}, {"y"}, {make_arg("mistake", mistake)}),
+                    {{"x", uniform<double>({size}, 0.5, 2)}});
+}
+
+TEST(GradientCheck, OfManyElementsTriesDirections) {
+  const GradientRow most = check_gradients(long_cube("", 2000)).rows.at(0);
+  EXPECT_EQ(most.tried, 2000);
+  EXPECT_EQ(most.elements, 2000);
+  const GradientRow many = check_gradients(long_cube("", 2001)).rows.at(0);
+  EXPECT_TRUE(many.right);
+  EXPECT_EQ(many.tried, kManyDirections);
+  EXPECT_EQ(many.elements, 2001);
+  EXPECT_TRUE(many.where.starts_with("direction ")) << many.where;
+  GradientCheckOptions options;
+  options.directions = 0;
+  EXPECT_EQ(check_gradients(long_cube("", 2001), options).rows.at(0).tried, 2001);
+  options.directions = 3;
+  EXPECT_EQ(check_gradients(long_cube("", 2001), options).rows.at(0).tried, 3);
+  options = {};
+  options.many_elements = 5;
+  EXPECT_EQ(check_gradients(long_cube("", 6), options).rows.at(0).tried, kManyDirections);
+}
+
+TEST(GradientCheck, FindsAnElementOfManyByHalves) {
+  GradientCheckOptions options;
+  options.many_elements = 10;
+  for (const char* mistake : {"element", "leaves"}) {
+    const GradientRow row = check_gradients(long_cube(mistake, 300), options).rows.at(0);
+    EXPECT_FALSE(row.right) << mistake;
+    EXPECT_EQ(row.where, std::string(mistake) == "element" ? "[4]" : "[299]");
+    EXPECT_EQ(row.tried, kManyDirections);
+  }
+}
+
+TEST(GradientCheck, ForwardModeTakesDirectionsToo) {
+  GradientCheckOptions options;
+  options.forward = true;
+  EXPECT_EQ(check_gradients(cube(""), options).rows.at(0).tried, 1);
+  options.directions = 3;
+  const GradientReport report = check_gradients(cube(""), options);
+  EXPECT_EQ(report.str(), "");
+  EXPECT_EQ(report.rows.at(0).tried, 3);
+  EXPECT_TRUE(report.rows[0].where.starts_with("forward ")) << report.rows[0].where;
+  EXPECT_FALSE(check_gradients(cube("factor"), options).right());
+}
+
+TEST(GradientCheck, RefusesNumbersThatMeanNothing) {
+  GradientCheckOptions options;
+  options.directions = -1;
+  EXPECT_NE(error_of([&] { check_gradients(cube(""), options); }).find("directions: -1"), std::string::npos);
+  options = {};
+  options.order = 4;
+  EXPECT_NE(error_of([&] { check_gradients(cube(""), options); }).find("order: 4"), std::string::npos);
+}
+
 TEST(GradientCheck, FindsWhatAddsAndWhatIsLeftOut) {
   for (const char* mistake : {"adds", "leaves"}) EXPECT_FALSE(check_gradients(cube(mistake)).right()) << mistake;
 }
