@@ -9,6 +9,8 @@
 
 #include "core/gradcheck/examples.h"
 #include "core/gradcheck/input_text.h"
+#include "core/gradcheck/report.h"
+#include "core/io/json.h"
 #include "core/io/npy.h"
 #include "core/nearest.h"
 #include "core/net/dataflow.h"
@@ -31,7 +33,7 @@ struct GradcheckOptions {
   std::string target, loss, root;
   std::vector<std::string> inputs, args, feeds;
   int outputs = 1;
-  bool all = false, tf32 = false;
+  bool all = false, tf32 = false, json = false;
   std::string device = "cpu", precision = "double";
   GradientCheckOptions check;
 };
@@ -127,12 +129,63 @@ GradientSubject net_subject(const GradcheckOptions& options) {
   return subject;
 }
 
-std::string row_text(const GradientRow& row) {
-  const std::string verdict = row.right ? "right" : "WRONG";
-  const std::string kinks = row.kinks > 0 ? fmt::format(", {} at a kink", row.kinks) : "";
-  return fmt::format("{:<20} {:>5} {:>8} {:>12.2e}  {:<14} {:>16.9g} {:>16.9g}  {}{}\n", row.input, row.order,
-                     row.tried, row.error, row.where, row.derivative, row.differences, verdict, kinks);
+std::string verdict(const GradientRow& row) {
+  std::string text = row.right ? "right" : "WRONG";
+  if (row.kinks > 0) text += fmt::format(", {} at a kink", row.kinks);
+  if (row.check == "gradient" && row.tried < row.elements)
+    text += fmt::format(", along directions: {} elements", row.elements);
+  return text;
 }
+
+std::string row_text(const GradientRow& row) {
+  const std::string name = row.check == "hessian" ? "Hessian, " + row.input : row.input;
+  return fmt::format("{:<29} {:>5} {:>8} {:>12.2e}  {:<14} {:>16.9g} {:>16.9g}  {}\n", name, row.order, row.tried,
+                     row.error, row.where, row.derivative, row.differences, verdict(row));
+}
+
+// What a check gave, for one object of JSON at the end; or printed at once.
+class Results {
+ public:
+  explicit Results(const GradcheckOptions& options) : options_(options) {}
+
+  bool as_json() const { return options_.json; }
+  bool right() const { return right_; }
+
+  // `example`: from 1; 0 for what is no example.
+  void add(const GradientReport& report, const std::string& target, size_t example) {
+    right_ = right_ && report.right();
+    if (!as_json()) return;
+    Json check = Json::object();
+    check.add("target", target).add("example", example > 0 ? Json(example) : Json(nullptr));
+    check.add("report", report_json(report));
+    checks_.append(std::move(check));
+  }
+  void add_without_example(const std::string& type) {
+    right_ = false;
+    without_example_.append(type);
+  }
+  void set_on_casts(const std::vector<std::string>& types) {
+    for (const std::string& type : types) on_casts_.append(type);
+  }
+
+  // Ends the command.
+  void finish() {
+    if (as_json()) {
+      Json options = options_json(options_.check);
+      options.add("device", options_.device).add("precision", options_.precision);
+      Json json = Json::object();
+      json.add("right", right_).add("options", std::move(options)).add("checks", std::move(checks_));
+      json.add("without_example", std::move(without_example_)).add("on_casts", std::move(on_casts_));
+      print_text("{}", json.pretty());
+    }
+    if (!right_) throw CLI::RuntimeError(kWrong);
+  }
+
+ private:
+  const GradcheckOptions& options_;
+  bool right_ = true;
+  Json checks_ = Json::list(), without_example_ = Json::list(), on_casts_ = Json::list();
+};
 
 // Throws Error where there is none.
 Device device_of(const GradcheckOptions& options) {
@@ -141,16 +194,24 @@ Device device_of(const GradcheckOptions& options) {
   return device;
 }
 
+void print_report(const GradientReport& report) {
+  print_text("{:<29} {:>5} {:>8} {:>12}  {:<14} {:>16} {:>16}  {}\n", "input", "order", "tried", "error", "at",
+             "derivative", "differences", "verdict");
+  for (const GradientRow& row : report.rows) print_text("{}", row_text(row));
+  for (const auto& [what, why] : report.refused) print_text("not checked: {} ({})\n", what, why);
+  for (const std::string& sentence : report.broken) print_text("{}\n", sentence);
+  print_text("{}", report.blamed_text());
+}
+
 void check_one(const GradcheckOptions& options) {
   const bool is_file = std::filesystem::exists(options.target);
   GradientSubject subject = is_file ? net_subject(options) : named_operator(options);
   subject.device = device_of(options);
   const GradientReport report = check_gradients(subject, options.check);
-  print_text("{:<20} {:>5} {:>8} {:>12}  {:<14} {:>16} {:>16}  {}\n", "input", "order", "tried", "error", "at",
-             "derivative", "differences", "verdict");
-  for (const GradientRow& row : report.rows) print_text("{}", row_text(row));
-  for (const std::string& sentence : report.broken) print_text("{}\n", sentence);
-  if (!report.right()) throw CLI::RuntimeError(kWrong);
+  Results results(options);
+  results.add(report, options.target, 0);
+  if (!options.json) print_report(report);
+  results.finish();
 }
 
 // Why there is no derivative, without the operator and the input, which are named before.
@@ -176,9 +237,9 @@ GradientCheckOptions higher_orders(GradientCheckOptions check) {
   return check;
 }
 
-// One example's line; a wrong one is followed by what is wrong. Returns whether it is right.
-bool check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions& options, Device device,
-                      std::set<std::string>& covered) {
+// One example's line; a wrong one is followed by what is wrong.
+void check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions& options, Device device,
+                      std::set<std::string>& covered, Results& results) {
   GradientReport report;
   try {
     report = options.precision == "double"
@@ -189,6 +250,8 @@ bool check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions&
     report.broken.emplace_back(e.what());
   }
   covered.insert(report.operators.begin(), report.operators.end());
+  results.add(report, spec.type, number + 1);
+  if (options.json) return;
   double error = 0;
   int order = 0;
   for (const GradientRow& row : report.rows) error = std::max(error, row.error), order = std::max(order, row.order);
@@ -196,10 +259,10 @@ bool check_example_of(const OpSpec& spec, size_t number, const GradcheckOptions&
              order > 0 ? fmt::format("{:.2e}", error) : "-", report.right() ? "right" : "WRONG",
              refused_text(report, options.check.forward));
   print_text("{}", report.str());
-  return report.right();
 }
 
-void print_example_head() {
+void print_example_head(const GradcheckOptions& options) {
+  if (options.json) return;
   print_text("{:<32} {:>7} {:>5} {:>12} {}\n", "operator", "example", "order", "error", "verdict");
 }
 
@@ -208,11 +271,10 @@ void check_examples(const GradcheckOptions& options) {
   const OpSpec& spec = op_spec(options.target);
   const Device device = device_of(options);
   std::set<std::string> covered;
-  bool right = true;
-  print_example_head();
-  for (size_t i = 0; i < spec.examples.size(); ++i)
-    right = check_example_of(spec, i, options, device, covered) && right;
-  if (!right) throw CLI::RuntimeError(kWrong);
+  Results results(options);
+  print_example_head(options);
+  for (size_t i = 0; i < spec.examples.size(); ++i) check_example_of(spec, i, options, device, covered, results);
+  results.finish();
 }
 
 bool is_checked_on(DeviceKind device, const OpSpec& spec) {
@@ -220,32 +282,51 @@ bool is_checked_on(DeviceKind device, const OpSpec& spec) {
 }
 
 // What was run without kernels for its type.
-void print_on_casts(const std::set<std::string>& types, DType half, DeviceKind device) {
-  std::vector<std::string> on_casts;
+std::vector<std::string> on_casts(const std::set<std::string>& types, DType half, DeviceKind device) {
+  std::vector<std::string> without;
   for (const std::string& type : types)
-    if (!op_spec(type).kernels.empty() && !has_kernel(op_spec(type), device, half)) on_casts.push_back(type);
-  print_text("in float32 on casts ({} of {}): {}\n", on_casts.size(), types.size(), fmt::join(on_casts, ", "));
+    if (!op_spec(type).kernels.empty() && !has_kernel(op_spec(type), device, half)) without.push_back(type);
+  return without;
 }
 
 void check_all(const GradcheckOptions& options) {
   const Device device = device_of(options);
-  bool right = true;
+  Results results(options);
   std::set<std::string> covered;
-  print_example_head();
+  print_example_head(options);
   for (const std::string& type : op_types())
     for (size_t i = 0; i < op_spec(type).examples.size() && is_checked_on(device.kind, op_spec(type)); ++i)
-      right = check_example_of(op_spec(type), i, options, device, covered) && right;
+      check_example_of(op_spec(type), i, options, device, covered, results);
   for (const std::string& type : op_types())
     if (options.precision == "double" && !options.check.forward && covered.count(type) == 0 &&
         is_checked_on(device.kind, op_spec(type))) {
-      print_text("{:<32} has no example, and no gradient of one runs it\n", type);
-      right = false;
+      if (!options.json) print_text("{:<32} has no example, and no gradient of one runs it\n", type);
+      results.add_without_example(type);
     }
-  if (options.precision != "double") print_on_casts(covered, dtype_from_name(options.precision), device.kind);
-  if (!right) throw CLI::RuntimeError(kWrong);
+  if (options.precision != "double") {
+    const std::vector<std::string> types = on_casts(covered, dtype_from_name(options.precision), device.kind);
+    results.set_on_casts(types);
+    if (!options.json)
+      print_text("in float32 on casts ({} of {}): {}\n", types.size(), covered.size(), fmt::join(types, ", "));
+  }
+  results.finish();
 }
 
-void check(GradcheckOptions options) {
+// Options that would change nothing.
+void refuse_unused(const CLI::App& command, const GradcheckOptions& options, bool given) {
+  const auto refuse = [&](std::initializer_list<const char*> names, bool unused, const char* what) {
+    for (const char* name : names)
+      require(!unused || command.count(name) == 0, "{} would change nothing: it is for {}", name, what);
+  };
+  const bool is_operator = find_op(options.target) != nullptr, is_file = std::filesystem::exists(options.target);
+  refuse({"--input", "--feed", "--arg"}, options.all, "one operator or net");
+  refuse({"--outputs"}, options.all || is_file || !given, "one operator on inputs of yours");
+  refuse({"--loss", "--root"}, options.all || (is_operator && !is_file), "a net");
+  refuse({"--order", "--forward", "--hessian", "--directions", "--tolerance", "--step"}, options.precision != "double",
+         "differences, which are in double");
+}
+
+void check(const CLI::App& command, GradcheckOptions options) {
   constexpr double kTf32Error = 1e-2;
   if (options.tf32) {
     allow_tf32(options.device == "cuda" && device_offered(DeviceKind::cuda));
@@ -253,6 +334,7 @@ void check(GradcheckOptions options) {
   }
   require(options.all == options.target.empty(), "what is checked is an operator, a file with a net, or --all");
   const bool given = !options.inputs.empty() || !options.feeds.empty() || !options.args.empty();
+  refuse_unused(command, options, given);
   const OpSpec* spec = find_op(options.target);
   require(options.precision == "double" || options.all || (spec && !given),
           "--precision {} is for operators, by their own examples", options.precision);
@@ -262,6 +344,10 @@ void check(GradcheckOptions options) {
     check_examples(options);
   else
     check_one(options);
+}
+
+std::string directions_help() {
+  return fmt::format("{} of inputs of more than {} elements", kManyDirections, GradientCheckOptions().many_elements);
 }
 
 }  // namespace
@@ -304,12 +390,20 @@ void add_gradcheck_command(CLI::App& app) {
   command->add_flag("--forward", o->check.forward,
                     "Check forward mode, along random directions, against differences and reverse mode; with --order 2 "
                     "also the gradients of what it gives");
-  command->add_option("--directions", o->check.directions, "Try so many random directions instead of all elements")
-      ->check(CLI::Range(0, 1'000'000));
+  command->add_flag("--hessian", o->check.hessian,
+                    "Check the Hessian too: that it is symmetric, and times a vector the same in all ways to it");
+  command
+      ->add_option(
+          "--directions", o->check.directions,
+          "Try so many random directions of each input instead of its elements; 0: all elements. Without it, " +
+              directions_help())
+      ->check(CLI::Range(0, 1'000'000))
+      ->type_name("N");
   command->add_option("--tolerance", o->check.tolerance, "Largest relative error")->check(number_above(0));
   command->add_option("--step", o->check.step, "Step of the differences")->check(number_above(0));
   command->add_option("--seed", o->check.seed, "Of all random numbers");
-  command->callback([o] { check(*o); });
+  command->add_flag("--json", o->json, "Print everything as one object of JSON");
+  command->callback([o, command] { check(*command, *o); });
 }
 
 }  // namespace stepnet::tools

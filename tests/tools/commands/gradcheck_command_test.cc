@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -87,6 +90,93 @@ TEST(GradcheckCommand, OfAllOperators) {
     const bool recurrent = networks.contains(type);
     EXPECT_TRUE(recurrent || line.find("not twice by") == line.npos) << line;
   }
+}
+
+const char* const kLstmInputs =
+    " --input x=3,2,4 --input h0=1,2,5 --input c0=1,2,5 --input W_x=20,4 --input b_x=20 --input W_h=20,5 --input "
+    "b_h=20";
+
+TEST(GradcheckCommand, OfHessians) {
+  for (const char* what : {"Tanh --input X=2,3", "../../tools/examples/lstm.pbtxt --loss h_all --directions 2"}) {
+    const std::string inputs = *what == 'T' ? "" : kLstmInputs;
+    const std::string text = expect_command(fmt::format("gradcheck --hessian {}{}", what, inputs), 0, "right");
+    for (const char* row : {"symmetry", "reverse over forward", "forward over reverse", "differences"})
+      EXPECT_NE(text.find(std::string("Hessian, ") + row), std::string::npos) << text;
+  }
+  const std::string text = expect_command("gradcheck Tanh --input X=2,3 --hessian --tolerance 1e-30", 1, "WRONG");
+  EXPECT_TRUE(std::regex_search(text, std::regex("Hessian, symmetry .* right"))) << text;
+}
+
+TEST(GradcheckCommand, OfTheHessiansOfExamples) {
+  for (const char* type : {"FC", "LayerNorm", "RecurrentNetwork", "LSTM", "Recurrent"}) {
+    const auto json = nlohmann::json::parse(expect_command(fmt::format("gradcheck {} --hessian --json", type), 0, "{"));
+    EXPECT_EQ(json["right"], true) << type;
+    for (const auto& check : json["checks"]) {
+      std::map<std::string, int> rows;
+      for (const auto& row : check["report"]["rows"]) ++rows[row["check"]];
+      const bool has_second = check["target"] != "Recurrent";
+      EXPECT_EQ(rows["hessian"], has_second ? 4 : 0) << type;
+      EXPECT_EQ(check["report"]["refused"].empty(), has_second) << type;
+    }
+  }
+}
+
+TEST(GradcheckCommand, AsJson) {
+  const auto json = nlohmann::json::parse(
+      stepnet("gradcheck Tanh --input X=2,3 --order 2 --directions 3 --seed 7 --tolerance 1e-6 --json").out);
+  EXPECT_EQ(json["right"], true);
+  const nlohmann::json options = {
+      {"order", 2},        {"forward", false}, {"hessian", false},      {"directions", 3}, {"step", 1e-5},
+      {"tolerance", 1e-6}, {"seed", 7},        {"many_elements", 2000}, {"device", "cpu"}, {"precision", "double"}};
+  EXPECT_EQ(json["options"], options);
+  ASSERT_EQ(json["checks"].size(), 1);
+  EXPECT_EQ(json["checks"][0]["target"], "Tanh");
+  EXPECT_TRUE(json["checks"][0]["example"].is_null());
+  EXPECT_EQ(json["checks"][0]["report"]["rows"].size(), 3);
+  EXPECT_EQ(json["checks"][0]["report"]["rows"][0]["input"], "X");
+  const auto examples = nlohmann::json::parse(stepnet("gradcheck FC --json").out);
+  EXPECT_EQ(examples["checks"][1]["target"], "FC");
+  EXPECT_EQ(examples["checks"][1]["example"], 2);
+  const auto half = nlohmann::json::parse(stepnet("gradcheck Tanh --precision bfloat16 --json").out);
+  EXPECT_EQ(half["options"]["precision"], "bfloat16");
+  EXPECT_EQ(half["checks"][0]["report"]["rows"][0]["input"], "outputs");
+}
+
+TEST(GradcheckCommand, AsJsonEndsWith1WhereItIsWrong) {
+  const Outcome outcome = stepnet("gradcheck Tanh --input X=2,3 --tolerance 1e-30 --json");
+  EXPECT_EQ(outcome.code, 1);
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["right"], false);
+  EXPECT_EQ(json["checks"][0]["report"]["rows"][0]["right"], false);
+  const Outcome mistake = stepnet("gradcheck Tahn --input X=2 --json");
+  EXPECT_EQ(mistake.code, 2);
+  EXPECT_EQ(mistake.out, "");
+}
+
+TEST(GradcheckCommand, NamesOperatorsThatAreWrong) {
+  const std::string call = fmt::format(
+      "gradcheck ../../tools/examples/lstm.pbtxt --loss h_all --directions 1 --tolerance 1e-30{}", kLstmInputs);
+  const std::string path = "op 0 (RecurrentNetwork) \"h_all\", step net op 3 (LSTMUnit) \"h\"";
+  expect_command(call, 1, path + " is wrong alone: ");
+  const auto json = nlohmann::json::parse(stepnet(call + " --json").out);
+  const auto& blamed = json["checks"][0]["report"]["blamed"];
+  EXPECT_TRUE(std::any_of(blamed.begin(), blamed.end(), [&](const auto& op) { return op["path"] == path; })) << blamed;
+}
+
+TEST(GradcheckCommand, TriesDirectionsOfLargeInputs) {
+  expect_command("gradcheck Tanh --input X=3000", 0, "right, along directions: 3000 elements");
+  const std::string all = expect_command("gradcheck Tanh --input X=3000 --directions 0", 0, "   3000 ");
+  EXPECT_EQ(all.find("along directions"), std::string::npos) << all;
+  EXPECT_NE(stepnet("gradcheck --help").out.find("16 of inputs of more than 2000 elements"), std::string::npos);
+}
+
+TEST(GradcheckCommand, RefusesOptionsThatWouldChangeNothing) {
+  for (const char* call :
+       {"--all --input X=2", "--all --outputs 2", "--all --loss y", "FC --outputs 2", "Tanh --input X=2 --loss y",
+        "Tanh --input X=2 --root .", "Tanh --precision float16 --order 2", "Tanh --precision float16 --hessian",
+        "--all --precision bfloat16 --directions 3", "add.pbtxt --loss c --outputs 2"})
+    expect_command(fmt::format("gradcheck {}", call), 2, "would change nothing");
+  expect_command("gradcheck Tanh --input X=2 --directions -1", 2, "--directions");
 }
 
 TEST(GradcheckCommand, OnADeviceThatIsNotThere) {
