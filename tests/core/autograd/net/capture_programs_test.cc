@@ -13,7 +13,6 @@ namespace stepnet::autograd::testing::capture_programs_test {
 namespace {
 
 using stepnet::testing::error_text;
-using stepnet::testing::expect_contains;
 using Variables = std::vector<Variable>;
 
 // Runs an example forward, and its gradients up to some order.
