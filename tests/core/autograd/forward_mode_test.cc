@@ -185,6 +185,58 @@ TEST_F(ForwardMode, HessianVectorProductsCanBeDifferentiated) {
   EXPECT_FALSE(of_constant.value.requires_grad());
 }
 
+// Of inputs that are one variable, or computed from one another, derivatives are partial ones.
+TEST_F(ForwardMode, DerivativesArePartial) {
+  const auto fn = [](const Variables& in) { return Variables{apply("Mul", {in[0], apply("Sqr", {in[1]})})}; };
+  const Variable x = var({3}), square = apply("Sqr", {x});
+  const auto same = jacobian(fn, {x, x});
+  expect_near(same[0][0], {9});
+  expect_near(same[0][1], {18});
+  const auto chained = jacobian(fn, {x, square});
+  expect_near(chained[0][0], {81});
+  expect_near(chained[0][1], {54});
+  const Hvp h = hvp(fn, {x, x}, {constant({1}), Variable()});
+  expect_near(h.gradients[0], {9});
+  expect_near(h.gradients[1], {18});
+  expect_near(h.products[0], {0});
+  expect_near(h.products[1], {6});
+}
+
+TEST_F(ForwardMode, OfWhatAFunctionCaptures) {
+  const Variable w = var({2}), x = constant({3}), one = constant({1});
+  const auto fn = [&](const Variables& in) { return Variables{apply("Mul", {w, apply("Sqr", {in[0]})})}; };
+  const Hvp h = hvp(fn, {x}, {one});
+  expect_near(grad({h.value}, {w}, {.keep_graph = true})[0].dense, {9});
+  expect_near(grad({h.gradients[0]}, {w}, {.keep_graph = true})[0].dense, {6});
+  expect_near(grad({h.products[0]}, {w})[0].dense, {2});
+  expect_near(grad({jacobian(fn, {x})[0][0]}, {w})[0].dense, {6});
+  const auto cube = [](const Variables& in) { return Variables{apply("Mul", {in[0], apply("Sqr", {in[0]})})}; };
+  const Variable v = var({2});
+  expect_near(grad({hvp(cube, {x}, {v}).products[0]}, {v})[0].dense, {18});
+  const NoGrad no_grad;
+  EXPECT_FALSE(hvp(fn, {x}, {one}).products[0].requires_grad());
+}
+
+TEST_F(ForwardMode, ValuesOfHessianVectorProductsMove) {
+  const Variable one = constant({1});
+  const auto cube = [](const Variables& in) { return Variables{apply("Mul", {in[0], apply("Sqr", {in[0]})})}; };
+  const auto all = [&](const Variables& in) {
+    const Hvp h = hvp(cube, in, {one});
+    return Variables{h.value, h.gradients[0], h.products[0]};
+  };
+  const Jvp r = jvp(all, {constant({2})}, {one});
+  expect_near(r.tangents[0], {12});
+  expect_near(r.tangents[1], {12});
+  expect_near(r.tangents[2], {6});
+}
+
+TEST_F(ForwardMode, StaleViewsAreNoInputs) {
+  const Variable base = constant({1}), view = apply("Alias", {base});
+  apply_in_place("Mul", {base, var({2})});
+  const auto square = [](const Variables& in) { return Variables{apply("Sqr", {in[0]})}; };
+  expect_contains(error_text([&] { hvp(square, {view}, {constant({1})}); }), "take the view again");
+}
+
 TEST_F(ForwardMode, JacobiansAndHessians) {
   const auto fn = [](const Variables& x) { return Variables{apply("Mul", {x[0], x[1]})}; };
   const auto j = jacobian(fn, {constant({2, 3}), constant({5, 7})});
@@ -218,6 +270,40 @@ TEST_F(ForwardMode, SecondDerivativesThatAreZero) {
 }
 
 // --- Saved values ----------------------------------------------------------------------------------------------------
+
+// What a node saved of an input that is overwritten has the tangent from before, whoever else reads it.
+TEST_F(ForwardMode, SavedInputsThatAreOverwrittenKeepTheirTangents) {
+  const TangentLevel level;
+  const Variable w = var({3});
+  const Variable y = run("Copy", {level.dual(constant({2}), constant({1}))})[0];
+  apply_in_place("Mul", {y, w});
+  const Variable g = grad({sum_of(y)}, {w})[0].dense;
+  expect_near(g, {2});
+  expect_near(level.tangent(g), {1});
+}
+
+TEST_F(ForwardMode, WritesThatAreNotRecordedLeaveSavedTangents) {
+  const TangentLevel level;
+  const Variable x = var({3});
+  const Variable y = run("Copy", {level.dual(x, constant({1}))})[0];
+  apply_in_place("Sqr", {y});
+  {
+    const NoGrad no_grad;
+    apply_in_place("Sqr", {y});
+  }
+  const Variable g = grad({sum_of(y)}, {x})[0].dense;
+  expect_near(g, {6});
+  expect_near(level.tangent(g), {2});
+}
+
+TEST_F(ForwardMode, TangentsThatWereOverwrittenAreStale) {
+  const TangentLevel level;
+  const Variable x = var({3}), v = constant({1});
+  const Variable y = apply("Sqr", {level.dual(x, v)});
+  apply_in_place("Add", {v, constant({9})});
+  expect_near(level.tangent(y), {6});
+  expect_contains(error_text([&] { grad({y}, {x}); }), "it was written in place since");
+}
 
 TEST_F(ForwardMode, SavedValuesKeepTheirTangentsThroughHooks) {
   int packed = 0, unpacked = 0;
@@ -326,6 +412,28 @@ TEST_F(ForwardMode, FunctionsWhoseGradientsWouldLoseTangents) {
   const auto fn = [&](const Variables& in) { return Variables{sum_of(hidden(in)[0])}; };
   expect_near(jvp(fn, {var({0})}, {constant({1})}).tangents[0], {2});
   expect_contains(error_text([&] { hvp(fn, {var({0})}, {constant({1})}); }), "which is no input and no output");
+}
+
+// Levels that begin inside a function's callables are seen there, and levels around are not.
+TEST_F(ForwardMode, FunctionsMayUseForwardModeThemselves) {
+  const auto slope = [](const Variables& in) {  // of x^3
+    return jvp(
+               [](const Variables& x) {
+                 return Variables{apply("Mul", {x[0], apply("Sqr", {x[0]})})};
+               },
+               in, {constant({1})})
+        .tangents;
+  };
+  const Function function({.name = "Slope",
+                           .forward = [&](FunctionCall& call) { return slope({call.input(0)}); },
+                           .backward = nullptr,
+                           .tangents = [&](const Variables& in, const Variables&,
+                                           const Variables& t) { return jvp(slope, in, t).tangents; }});
+  const auto once = [&](const Variables& in) { return jvp(function, in, {constant({1})}); };
+  expect_near(once({constant({2})}).outputs[0], {12});
+  expect_near(once({constant({2})}).tangents[0], {12});
+  const Jvp twice = jvp([&](const Variables& in) { return once(in).tangents; }, {constant({2})}, {constant({1})});
+  expect_near(twice.tangents[0], {6});
 }
 
 // --- Nets ------------------------------------------------------------------------------------------------------------
