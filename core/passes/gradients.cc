@@ -17,6 +17,8 @@ struct ForwardOp {
   const BoundOp& op;
   std::span<const int> inputs, outputs;  // values; -1: absent
   std::vector<bool> wanted = {};         // per input
+  // Per input that a gradient would be wanted of: it is zero, or is none. Empty if no formula was asked.
+  std::vector<bool> is_zero = {}, is_none = {};
 };
 
 // Names of a gradient program's slots while they are chosen.
@@ -99,7 +101,7 @@ class GradientPass {
   void densify(int value, Done& done, const OperatorDef& like);
   const GradientName& finish(int value);
   std::vector<int> pending_by_name() const;
-  std::set<int> reached_from_targets() const;
+  std::set<int> reached_by_zeros() const;
   void add_zeros();
   void name_results();
   void part_results();
@@ -173,7 +175,12 @@ void GradientPass::leave_out_zeros(ForwardOp& f) const {
   try {
     const std::vector<bool> present(f.outputs.size(), true);
     const GradientProgram program = record_gradient(spec, f.op.def, f.op.args.get(), f.wanted, present);
-    for (size_t i = 0; i < f.wanted.size(); ++i) f.wanted[i] = f.wanted[i] && program.results[i].defined();
+    for (size_t i = 0; i < f.wanted.size(); ++i) {
+      const Gradient& g = program.results[i];
+      f.is_zero.push_back(f.wanted[i] && g.is_zero);
+      f.is_none.push_back(f.wanted[i] && !g.is_zero && !g.defined());
+      f.wanted[i] = f.wanted[i] && g.defined();
+    }
   } catch (const Error&) {  // no derivative: reported if a target turns out to depend on it
   }
 }
@@ -467,23 +474,32 @@ GradientPass::Written GradientPass::written(const GradientName& name) const {
   return {names_.written(name.dense), names_.written(name.indices), names_.written(name.values)};
 }
 
-// The values that the targets are made of.
-std::set<int> GradientPass::reached_from_targets() const {
-  std::set<int> reached;
+// The values that the targets depend on by derivatives of which one is known to be zero.
+std::set<int> GradientPass::reached_by_zeros() const {
+  std::set<int> reached, zero;
   for (const auto& [blob, given] : request_.targets) reached.insert(bound_.flow.last(bound_.flow.find(blob)));
   for (auto f = forward_.rbegin(); f != forward_.rend(); ++f) {
-    if (f->op.spec->gradient_rule == GradientRule::stop) continue;
-    if (std::ranges::none_of(f->outputs, [&](int output) { return reached.count(output) > 0; })) continue;
-    for (const int input : f->inputs)
-      if (input >= 0 && depends_.count(input) + needs_.count(input) > 0) reached.insert(input);
+    if (f->op.spec->gradient_rule != GradientRule::undefined) continue;
+    const auto any_in = [&](const std::set<int>& values) {
+      return std::ranges::any_of(f->outputs, [&](int output) { return values.count(output) > 0; });
+    };
+    const bool is_reached = any_in(reached), is_zero = any_in(zero);
+    if (!is_reached && !is_zero) continue;
+    for (size_t i = 0; i < f->inputs.size(); ++i) {
+      const int input = f->inputs[i];
+      if (input < 0 || (!f->is_none.empty() && f->is_none[i])) continue;
+      if (depends_.count(input) + needs_.count(input) == 0) continue;
+      if (is_zero || (!f->is_zero.empty() && f->is_zero[i])) zero.insert(input);
+      if (is_reached) reached.insert(input);
+    }
   }
-  return reached;
+  return zero;
 }
 
 // What is wanted, and has no gradient but for derivatives that are zero, has one of zeros.
 void GradientPass::add_zeros() {
   if (!names_.is_higher_order() || asked_.empty()) return;
-  const std::set<int> reached = reached_from_targets();
+  const std::set<int> reached = reached_by_zeros();
   for (const int value : asked_) {
     const auto found = done_.find(value);
     if (reached.count(value) == 0 || (found != done_.end() && found->second.name.defined())) continue;
