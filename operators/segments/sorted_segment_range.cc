@@ -107,6 +107,7 @@ void forward(In<T> data, const Tensor& ids, Out<T> y, Call& call) {
 template <Reduce R, class T>
 void gradient(In<T> data, In<T> y, In<T> dy, const Tensor& ids, Out<T> dx, Call& call) {
   check_ids(ids);
+  if (!call.wants(0)) return;  // an output that says what it uses may be left out
   const Shape& shape = call.in(0).shape();
   const int64_t row = shape.size_between(1, shape.rank()), segments = row > 0 ? call.in(2).size() / row : 0;
   each_segment(ids, [&](int64_t segment, int64_t first, int64_t rows) {
