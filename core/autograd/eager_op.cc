@@ -278,11 +278,8 @@ const EagerGradient& EagerOp::gradient(const Flags& wanted, const Flags& present
 
 const EagerGradient& EagerOp::tangents(const Flags& moved) const {
   Flags needed(present_outputs_.size());
-  for (int o = 0; o < outputs(); ++o) {
-    const ParamSpec* p = spec().output_spec(o);
-    const bool may_move = !p || p->types.empty() || std::ranges::any_of(p->types, is_floating);
-    if (present_outputs_[o] && may_move) needed.set(o);
-  }
+  for (int o = 0; o < outputs(); ++o)
+    if (present_outputs_[o] && may_move(spec(), o)) needed.set(o);
   if (const EagerGradient* known = find(Mode::forward, moved, needed)) return *known;
   return add(Mode::forward, moved, needed,
              record_tangents(*bound_.spec, bound_.def, bound_.args.get(), moved.all(), needed.all()));

@@ -3,7 +3,7 @@
 #include <unordered_set>
 
 #include "core/autograd/gradient_buffer.h"
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 #include "stepnet/engine.h"
 #include "stepnet/record.h"
 

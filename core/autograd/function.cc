@@ -4,7 +4,7 @@
 
 #include "core/autograd/capture.h"
 #include "core/autograd/gradient_buffer.h"
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 #include "core/autograd/variable_state.h"
 #include "stepnet/record.h"
 #include "stepnet/stream_order.h"
@@ -161,7 +161,7 @@ std::vector<Variable> Function::compute(const std::vector<Variable>& inputs, Pla
   return shown;
 }
 
-// As with operators, see core/autograd/tangents.h.
+// As with operators, see core/autograd/tape_tangents.h.
 std::vector<Variable> Function::compute_moving(const std::vector<Variable>& inputs, Place place) const {
   if (!spec_->tangents)
     throw Error("an input has a tangent, but the function has no forward mode", "give it `tangents`");

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "core/autograd/capture.h"
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 #include "core/autograd/variable_state.h"
 #include "stepnet/record.h"
 
@@ -95,14 +95,12 @@ bool rows_fit(const VariableGradient& g, const TensorType& type) {
          rows.from(lead) == like.from(1);
 }
 
-bool moves(const VariableGradient& g) { return autograd::moves({g.is_sparse() ? &g.values : &g.dense, 1}); }
-
 std::string name_of(const Node* node) { return node ? node->name() : ""; }
 
 }  // namespace
 
 Variable copied(const Variable& v) {
-  if (!is_recorded({&v, 1}) && !autograd::moves({&v, 1})) return Variable(clone_captured(v.value()));
+  if (!is_recorded({&v, 1}) && !moves({&v, 1})) return Variable(clone_captured(v.value()));
   static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::copy, 1, 1));
   return run1(*op, {&v, 1});
 }
@@ -128,7 +126,7 @@ VariableGradient add_gradients(VariableGradient a, VariableGradient b, const Ten
 }
 
 void add_in_place(Variable& a, VariableGradient b) {
-  if (autograd::moves({&a, 1}) || moves(b)) {
+  if (moves({&a, 1}) || moves(b)) {
     const NoGrad no_grad;
     const Variable terms[] = {a, make_dense(b, TensorType::of(a.dtype(), a.shape()))};
     static const std::shared_ptr<const EagerOp> op = EagerOp::get(signature(Role::sum, 2, 1, {}, {0}));

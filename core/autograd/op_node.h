@@ -29,7 +29,7 @@ class OpNode : public Node {
   // Tells a capture of whose values the node keeps the types.
   void note_types(TapeCapture& capture, std::span<const Tensor* const> inputs, std::span<const Tensor> outputs) const;
   // The same of tangents: those that the inputs had, and those that the outputs have.
-  void save_tangents(std::span<const std::shared_ptr<const std::vector<Tangent>>> inputs,
+  void save_tangents(std::span<const std::shared_ptr<const std::vector<LevelTangent>>> inputs,
                      std::span<const Variable> outputs);
   // For looking at what is kept, and for hooks on it. Null if that value is not saved.
   SavedValue* saved_input(int i) { return find(i); }

@@ -4,7 +4,7 @@
 
 #include "core/autograd/capture.h"
 #include "core/autograd/op_node.h"
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 #include "core/autograd/variable_state.h"
 #include "core/tensor/small_vector.h"
 #include "stepnet/profiler.h"

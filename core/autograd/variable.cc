@@ -2,7 +2,7 @@
 
 #include "core/autograd/capture.h"
 #include "core/autograd/gradient_buffer.h"
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 #include "core/autograd/variable_state.h"
 #include "stepnet/record.h"
 

@@ -43,11 +43,11 @@ struct TangentSlot {
   uint64_t version = 0;  // of its bytes, which nobody may write any more
 };
 
-struct Tangent {
+struct LevelTangent {
   std::shared_ptr<LevelState> level;
   std::shared_ptr<TangentSlot> slot;
 };
-using Tangents = std::vector<Tangent>;  // levels that began later are behind
+using Tangents = std::vector<LevelTangent>;  // levels that began later are behind
 
 struct VariableState {
   VariableState() = default;

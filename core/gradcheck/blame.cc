@@ -71,8 +71,7 @@ class Search {
   }
 
   // Blames operators of the net, which runs on what the workspace holds. `moving`: blobs whose derivatives are asked
-  // for. Returns whether
-  // there were any, in another timestep included.
+  // for. Returns whether there were any, in another timestep included.
   bool search(const NetDef& net, Workspace& workspace, std::set<std::string> moving,
               const std::set<std::string>& results, const std::string& prefix, const std::string& when) {
     const std::vector<std::set<std::string>> needed = needed_outputs(net, results);

@@ -7,8 +7,8 @@
 
 #include "core/gradcheck/blame.h"
 #include "core/gradcheck/body_check.h"
-#include "core/gradcheck/hessian.h"
-#include "core/gradcheck/report.h"
+#include "core/gradcheck/gradient_report.h"
+#include "core/gradcheck/hessian_check.h"
 #include "core/gradcheck/runs.h"
 #include "stepnet/random.h"
 
@@ -17,8 +17,6 @@ namespace {
 
 constexpr double kSameBits = 1e-12;     // relative: other orders of the same sums
 constexpr double kForwardError = 1e-9;  // relative, between forward and reverse mode
-constexpr int kRefinements = 3;
-constexpr double kRefinement = 8;
 
 double largest(const Tensor& values) {
   double most = 1;
@@ -53,12 +51,10 @@ class Line {
   std::function<void(std::span<double>, double)> move_;
 };
 
-// Whether the slopes on both sides stay apart as h shrinks; then any derivative between them is right.
 bool at_kink(const Line& line, double h, double derivative, double slack) {
-  const double wide = std::fabs(line.slope_above(kRefinement * h) - line.slope_below(kRefinement * h));
-  const double above = line.slope_above(h), below = line.slope_below(h);
-  const bool apart = std::fabs(above - below) > slack && std::fabs(above - below) > wide / 2;
-  return apart && derivative >= std::min(above, below) - slack && derivative <= std::max(above, below) + slack;
+  const double wide = kRefinement * h;
+  return is_between_slopes({line.slope_below(h), line.slope_above(h)}, {line.slope_below(wide), line.slope_above(wide)},
+                           derivative, slack);
 }
 
 Comparison compare_slopes(const Line& line, double h, double derivative, double tolerance, double scale) {

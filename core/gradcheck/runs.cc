@@ -116,8 +116,14 @@ GradientSubject moved_in_place(const GradientSubject& subject, int in, int out) 
 
 }  // namespace
 
+bool is_between_slopes(const SideSlopes& near, const SideSlopes& wide, double derivative, double slack) {
+  const bool stay_apart = near.apart() > slack && near.apart() > wide.apart() / 2;
+  return stay_apart && derivative >= std::min(near.above, near.below) - slack &&
+         derivative <= std::max(near.above, near.below) + slack;
+}
+
 void run_once(Net& net, uint64_t seed, bool keep) {
-  thread_local std::ostream nowhere(nullptr);
+  std::ostream nowhere(nullptr);
   RunContext context;
   context.seed = seed;
   context.keep_values = keep;

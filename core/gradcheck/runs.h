@@ -3,6 +3,7 @@
 // Threads: not for concurrent use.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
@@ -58,6 +59,19 @@ class MovedRuns {
   std::vector<std::string> overwritten_;  // feeds that the net writes
   NamedTensors weights_;
 };
+
+// How often, and by what, h is made smaller where differences do not agree with a derivative.
+inline constexpr int kRefinements = 3;
+inline constexpr double kRefinement = 8;
+
+// The slopes on both sides of a point, by differences.
+struct SideSlopes {
+  double below, above;
+  double apart() const { return std::fabs(above - below); }
+};
+// True if the slopes stay apart as h shrinks from `wide` to `near`, and the derivative is one from the one to the
+// other: at a kink any of these is right.
+bool is_between_slopes(const SideSlopes& near, const SideSlopes& wide, double derivative, double slack);
 
 struct GradientRun {
   NamedTensors gradients;            // of those of `inputs` that have one; sparse ones made dense

@@ -203,6 +203,11 @@ bool reads_output_gradient(const GradientProgram& program) {
 
 }  // namespace
 
+bool may_move(const OpSpec& spec, int output) {
+  const ParamSpec* p = spec.output_spec(output);
+  return !p || p->types.empty() || std::ranges::any_of(p->types, is_floating);
+}
+
 GradientProgram record_tangents(const OpSpec& spec, const OperatorDef& def, const void* args,
                                 const std::vector<bool>& moved, const std::vector<bool>& needed) {
   const auto inputs = static_cast<int>(moved.size()), outputs = static_cast<int>(needed.size());

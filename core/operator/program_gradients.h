@@ -33,6 +33,9 @@ std::vector<Gradient> body_gradients(const OpSpec& spec, const OperatorDef& def,
 GradientProgram record_tangents(const OpSpec& spec, const OperatorDef& def, const void* args,
                                 const std::vector<bool>& moved, const std::vector<bool>& needed);
 
+// False of outputs that have no tangents: integers, and what is no tensor of numbers.
+bool may_move(const OpSpec& spec, int output);
+
 // Keeps only steps of the program that some result needs, and finds which inputs and outputs it reads.
 void finish_program(GradientProgram& program, int inputs, int outputs);
 

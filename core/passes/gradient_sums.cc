@@ -16,6 +16,19 @@ OperatorDef& append_gradient_op(NetDef& net, const std::string& type, const Oper
   return *op;
 }
 
+std::string append_dense_copy(NetDef& net, const GradientName& gradient, const std::string& like,
+                              const std::string& name) {
+  const Role role = gradient.is_sparse() ? Role::rows_to_dense : Role::copy;
+  OperatorDef& op = append_gradient_op(net, op_with_role(role).type, net.op(0));
+  if (gradient.is_sparse()) {
+    for (const std::string& input : {gradient.indices, gradient.values, like}) op.add_input(input);
+  } else {
+    op.add_input(gradient.dense);
+  }
+  op.add_output(name);
+  return name;
+}
+
 GradientName GradientSums::add_up(const std::string& blob, std::vector<GradientName> list, const OperatorDef& like) {
   if (std::all_of(list.begin(), list.end(), [](const GradientName& c) { return c.is_sparse(); }))
     return add_up_sparse(blob, list, like);

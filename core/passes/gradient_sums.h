@@ -16,6 +16,11 @@ namespace stepnet {
 // Adds an operator of the backward pass, on the device and from the place of the operator that it is for.
 OperatorDef& append_gradient_op(NetDef& net, const std::string& type, const OperatorDef& like);
 
+// Adds one that makes a dense copy called `name` of a gradient, and returns that name. `like`: a blob of its shape,
+// which rows are written out by. The copy is like the net's first operator's: on its device, and from its place.
+std::string append_dense_copy(NetDef& net, const GradientName& gradient, const std::string& like,
+                              const std::string& name);
+
 class GradientSums {
  public:
   GradientSums(NetDef& net, GradientNames& names) : net_(net), names_(names) {}

@@ -11,6 +11,7 @@
 #include "core/net/expansions.h"
 #include "core/net/mentions.h"
 #include "core/operator/in_place.h"
+#include "core/operator/program_gradients.h"
 #include "core/passes/gradient_sums.h"
 #include "stepnet/arguments.h"
 #include "stepnet/bound_op.h"
@@ -50,12 +51,6 @@ std::string output_name(int o) { return fmt::format("y{}", o); }
 std::string cotangent_name(int o) { return fmt::format("y{}_u", o); }
 std::string tangent_name(int i) { return fmt::format("x{}_v", i); }
 
-// Integers, and what is no tensor of numbers, do not move.
-bool may_move(const OpSpec& spec, int output) {
-  const ParamSpec* p = spec.output_spec(output);
-  return !p || p->types.empty() || std::ranges::any_of(p->types, is_floating);
-}
-
 // The operators that compute the tangents of one operator's outputs, over the names above.
 struct LocalTangents {
   std::vector<OperatorDef> ops;
@@ -74,18 +69,6 @@ OperatorDef with_local_names(const OperatorDef& op, const OpSpec& spec) {
         local.set_output(o, input_name(i));
   }
   return local;
-}
-
-std::string dense(NetDef& net, const GradientName& gradient, const std::string& like, const std::string& name) {
-  OperatorDef& op =
-      append_gradient_op(net, op_with_role(gradient.is_sparse() ? Role::rows_to_dense : Role::copy).type, net.op(0));
-  if (gradient.is_sparse()) {
-    for (const std::string& input : {gradient.indices, gradient.values, like}) op.add_input(input);
-  } else {
-    op.add_input(gradient.dense);
-  }
-  op.add_output(name);
-  return name;
 }
 
 // The operators, from the first after the operator itself, that the names depend on.
@@ -206,7 +189,8 @@ LocalTangents local_tangents(const BoundOp& op, const std::vector<bool>& moved, 
     for (int i = 0; i < op.def.input_size(); ++i) {
       const auto gradient = gradients.gradients.find(input_name(i));
       if (!moved[i] || gradient == gradients.gradients.end() || !gradient->second.defined()) continue;
-      forward.targets.emplace_back(dense(net, gradient->second, input_name(i), input_name(i) + "_w"), tangent_name(i));
+      forward.targets.emplace_back(append_dense_copy(net, gradient->second, input_name(i), input_name(i) + "_w"),
+                                   tangent_name(i));
     }
     if (forward.targets.empty()) return local;
     const GradientResult tangents = add_gradient_operators(net, forward);
@@ -215,7 +199,7 @@ LocalTangents local_tangents(const BoundOp& op, const std::vector<bool>& moved, 
       const auto tangent = tangents.gradients.find(cotangent_name(o));
       if (!needed[o] || tangent == tangents.gradients.end() || !tangent->second.defined()) continue;
       local.result[o] = tangent->second.is_sparse()
-                            ? dense(net, tangent->second, cotangent_name(o), output_name(o) + "_t")
+                            ? append_dense_copy(net, tangent->second, cotangent_name(o), output_name(o) + "_t")
                             : tangent->second.dense;
       names.insert(local.result[o]);
     }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/gradcheck/examples.h"
+#include "core/gradcheck/gradient_report.h"
 #include "core/gradcheck/input_text.h"
-#include "core/gradcheck/report.h"
 #include "core/io/json.h"
 #include "core/io/npy.h"
 #include "core/nearest.h"

@@ -4,7 +4,7 @@
 
 #include "core/autograd/capture.h"
 #include "core/autograd/graph_task.h"
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 #include "stepnet/record.h"
 #include "stepnet/stream_order.h"
 
@@ -59,15 +59,9 @@ void NetNode::set_moving(std::shared_ptr<LevelState> level) {
   levels_.push_back(std::move(level));
 }
 
-namespace {
-
-bool is_moving(const VariableGradient& g) { return moves({g.is_sparse() ? &g.values : &g.dense, 1}); }
-
-}  // namespace
-
 void NetNode::check_moving(const Gradients& gradients) const {
   const bool is_moved = std::ranges::any_of(levels_, [](const auto& level) { return sees(*level); });
-  const bool gets_moved = recording_.keeps_workspace && std::ranges::any_of(gradients, is_moving);
+  const bool gets_moved = recording_.keeps_workspace && any_moves(gradients);
   if (!is_moved && !gets_moved) return;
   NoTangentOfGradient error(
       fmt::format("{} cannot have a tangent: a net that runs as one operation keeps none", name()),
@@ -132,9 +126,8 @@ std::vector<Variable> NetNode::run_in_turn(const NetGradient& gradient, Gradient
 std::vector<Variable> NetNode::run_operators(const NetGradient& gradient, Gradients& gradients, const NodeRun& run) {
   if (!gradient.plan) return {};
   const auto on_cpu = [](const VariableGradient& g) { return device_of_gradient(g).kind == DeviceKind::cpu; };
-  const bool moving = std::ranges::any_of(gradients, is_moving);
   const bool in_turn =
-      !run.recording && !moving && !tape_state().capture && (has_packed() || std::ranges::all_of(gradients, on_cpu));
+      !run.recording && !tape_state().capture && (has_packed() || std::ranges::all_of(gradients, on_cpu));
   if (!recording_.keeps_workspace && in_turn) return run_in_turn(gradient, gradients, run.keep_saved);
   std::vector<Variable> inputs;
   for (const TapeSource& value : gradient.inputs) inputs.push_back(read(value, gradients));
@@ -273,7 +266,9 @@ std::vector<Variable> NetNode::run_in_workspace(const NetGradient& gradient, con
   return made;
 }
 
-Gradients NetNode::apply(Gradients gradients, const NodeRun& run) {
+Gradients NetNode::apply(Gradients gradients, const NodeRun& asked) {
+  NodeRun run = asked;
+  run.recording = run.recording || any_moves(gradients);  // the gradient net runs as one of the tape
   {
     const std::lock_guard lock(lock_);
     if (released_) fail_released();
@@ -283,8 +278,7 @@ Gradients NetNode::apply(Gradients gradients, const NodeRun& run) {
   for (const VariableGradient& g : gradients) present.push_back(g.defined());
   Gradients results(edges().size());
   if (std::ranges::find(present, true) == present.end()) return results;
-  const bool moving = std::ranges::any_of(gradients, is_moving);
-  const NetGradient& gradient = plan_->gradient(recording_, run.wanted, present, run.recording || moving);
+  const NetGradient& gradient = plan_->gradient(recording_, run.wanted, present, run.recording);
   std::vector<Variable> made;
   const auto put = [&](bool is_made) {
     const auto put_one = [&](const TapeSource& value, Variable& to) {

@@ -6,7 +6,7 @@
 
 #include "core/autograd/capture.h"
 #include "core/autograd/net/net_node.h"
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 #include "core/autograd/variable_state.h"
 #include "core/net/expansions.h"
 #include "core/operator/observer.h"
@@ -776,7 +776,7 @@ const NetTangents& TapeNet::tangents(const Mask& moved) const {
   return *known;
 }
 
-// As with operators, see core/autograd/tangents.h.
+// As with operators, see core/autograd/tape_tangents.h.
 std::vector<Variable> TapeNet::run_moving(std::span<const Variable> inputs, const NetDraw& draw, Place place) const {
   const std::shared_ptr<LevelState> level = moving_level(inputs);
   const BelowLevel below(level->number);

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 #include "stepnet/engine.h"
 #include "stepnet/record.h"
 #include "stepnet/saved_value.h"

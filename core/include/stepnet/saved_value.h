@@ -46,7 +46,7 @@ class NoSavedValueHooks {
   const char* before_;
 };
 
-struct Tangent;
+struct LevelTangent;
 
 class SavedValue {
  public:
@@ -56,7 +56,7 @@ class SavedValue {
 
   // Tangents of the value (forward mode), which travel with it: they are there again when it is unpacked, and go when
   // it is released. No hook sees them.
-  void set_tangents(std::shared_ptr<const std::vector<Tangent>> tangents) { tangents_ = std::move(tangents); }
+  void set_tangents(std::shared_ptr<const std::vector<LevelTangent>> tangents) { tangents_ = std::move(tangents); }
 
   bool holds() const { return kind_ != Kind::nothing; }
   bool is_released() const { return kind_ == Kind::released; }
@@ -84,7 +84,7 @@ class SavedValue {
   uint64_t version_ = 0;
   Tensor tensor_;
   std::shared_ptr<Packed> packed_;
-  std::shared_ptr<const std::vector<Tangent>> tangents_;
+  std::shared_ptr<const std::vector<LevelTangent>> tangents_;
 };
 
 }  // namespace stepnet::autograd

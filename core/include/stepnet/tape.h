@@ -55,7 +55,7 @@ struct TapeState {
   RecomputeGroup* group = nullptr;               // of passes that share what they recompute
   TapeCapture* capture = nullptr;                // that writes down what runs
   Device device;                                 // for operators whose inputs have no bytes anywhere
-  const HiddenLevels* hidden_levels = nullptr;   // whose tangents operators do not see (core/autograd/tangents.h)
+  const HiddenLevels* hidden_levels = nullptr;   // whose tangents operators do not see (core/autograd/tape_tangents.h)
 };
 TapeState& tape_state();
 

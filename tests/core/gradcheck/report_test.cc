@@ -1,5 +1,5 @@
 // A report as JSON has every member, whatever is wrong; and its text.
-#include "core/gradcheck/report.h"
+#include "core/gradcheck/gradient_report.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 // the levels are not confused. Threads: as Variable.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -62,6 +63,12 @@ inline bool moves(std::span<const Variable> variables) {
   for (const Variable& v : variables)
     if (has_tangents(v) && moving_level({&v, 1})) return true;
   return false;
+}
+
+inline bool moves(const VariableGradient& g) { return moves({g.is_sparse() ? &g.values : &g.dense, 1}); }
+
+inline bool any_moves(const std::vector<VariableGradient>& gradients) {
+  return std::ranges::any_of(gradients, [](const VariableGradient& g) { return moves(g); });
 }
 
 // Undefined if there is none of that level. Throws Error if it was written in place since it was set.

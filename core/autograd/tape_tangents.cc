@@ -1,4 +1,4 @@
-#include "core/autograd/tangents.h"
+#include "core/autograd/tape_tangents.h"
 
 #include <algorithm>
 #include <atomic>
@@ -110,7 +110,7 @@ std::shared_ptr<LevelState> moving_level(std::span<const Variable> variables) {
   std::shared_ptr<LevelState> last;
   for (const Variable& v : variables) {
     if (!has_tangents(v)) continue;
-    for (const Tangent& t : *v.state()->tangents)
+    for (const LevelTangent& t : *v.state()->tangents)
       if (!is_hidden(t.level->number) && t.slot->tangent.defined() && (!last || last->number < t.level->number))
         last = t.level;
   }
@@ -119,7 +119,7 @@ std::shared_ptr<LevelState> moving_level(std::span<const Variable> variables) {
 
 Variable tangent_of(const Variable& v, const LevelState& level) {
   if (!has_tangents(v)) return {};
-  for (const Tangent& t : *v.state()->tangents) {
+  for (const LevelTangent& t : *v.state()->tangents) {
     if (t.level.get() != &level) continue;
     const TangentSlot& slot = *t.slot;
     if (slot.tangent.defined() && slot.tangent.version() != slot.version)
@@ -135,10 +135,10 @@ Variable tangent_of(const Variable& v, const LevelState& level) {
 void set_tangent(const Variable& v, const std::shared_ptr<LevelState>& level, const Variable& tangent) {
   auto all = std::make_shared<Tangents>();
   if (has_tangents(v))
-    for (const Tangent& t : *v.state()->tangents)
+    for (const LevelTangent& t : *v.state()->tangents)
       if (t.level != level && t.slot->tangent.defined()) all->push_back(t);
   if (tangent.defined()) all->push_back({level, make_slot(*level, tangent)});
-  std::ranges::sort(*all, {}, [](const Tangent& t) { return t.level->number; });
+  std::ranges::sort(*all, {}, [](const LevelTangent& t) { return t.level->number; });
   v.state()->tangents = all->empty() ? nullptr : std::move(all);
 }
 

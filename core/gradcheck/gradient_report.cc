@@ -1,4 +1,4 @@
-#include "core/gradcheck/report.h"
+#include "core/gradcheck/gradient_report.h"
 
 #include <fmt/format.h>
 

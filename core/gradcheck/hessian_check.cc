@@ -3,7 +3,7 @@
 //   - the gradient of <w, J v>, reverse over forward,
 //   - the tangent of J^T w along v, forward over reverse,
 //   - (J^T w (x + h v) - J^T w (x - h v)) / 2h but for what differences leave out.
-#include "core/gradcheck/hessian.h"
+#include "core/gradcheck/hessian_check.h"
 
 #include <fmt/format.h>
 
@@ -23,8 +23,6 @@ namespace stepnet {
 namespace {
 
 constexpr double kRounding = 1e-9;  // relative: the same sums in other orders
-constexpr size_t kRefinements = 3;
-constexpr double kRefinement = 8;
 
 // Blobs that are added to the net begin with these.
 std::string vector_name(const std::string& input) { return "hessian_vector/" + input; }
@@ -35,19 +33,6 @@ struct VectorNet {
   NetDef net;
   std::map<std::string, GradientName> parts;
 };
-
-// A dense copy, which no other name shares: what is asked for may be a given blob, or that of several inputs.
-std::string add_copy(NetDef& net, const GradientName& from, const std::string& input, const std::string& name) {
-  const Role role = from.is_sparse() ? Role::rows_to_dense : Role::copy;
-  OperatorDef& op = append_gradient_op(net, op_with_role(role).type, net.op(0));
-  if (from.is_sparse()) {
-    for (const std::string& read : {from.indices, from.values, input}) op.add_input(read);
-  } else {
-    op.add_input(from.dense);
-  }
-  op.add_output(name);
-  return name;
-}
 
 // J^T w.
 VectorNet gradients_net(const GradientSubject& subject) {
@@ -62,7 +47,8 @@ VectorNet gradients_net(const GradientSubject& subject) {
   for (const std::string& input : subject.inputs) {
     const auto found = d.result.gradients.find(input);
     if (found == d.result.gradients.end() || !found->second.defined()) continue;
-    made.parts[input].dense = add_copy(made.net, found->second, input, copy_name(input));
+    // What is asked for may be a given blob, or that of several inputs.
+    made.parts[input].dense = append_dense_copy(made.net, found->second, input, copy_name(input));
   }
   return made;
 }
@@ -118,7 +104,8 @@ VectorNet reverse_over_forward(const GradientSubject& subject) {
   std::vector<std::pair<std::string, std::string>> targets;
   for (const std::string& output : subject.outputs)
     if (const auto tangent = tangents.find(output); tangent != tangents.end())
-      targets.emplace_back(add_copy(net, {tangent->second, "", ""}, "", copy_name(output)), given_gradient(output));
+      targets.emplace_back(append_dense_copy(net, {tangent->second, "", ""}, "", copy_name(output)),
+                           given_gradient(output));
   return differentiated(std::move(net), subject, std::move(targets));
 }
 
@@ -288,14 +275,10 @@ class GradientLine {
   std::deque<Sides> sides_;
 };
 
-// As at_kink of gradient_check.cc says it.
 bool at_kink(GradientLine& line, const std::string& input, int64_t i, double derivative, double slack) {
   const Sides &wide = line.sides(kRefinements - 1), &near = line.sides(kRefinements);
-  const double above = near.slope_above(input, i), below = near.slope_below(input, i);
-  const double apart = std::fabs(above - below);
-  const double before = std::fabs(wide.slope_above(input, i) - wide.slope_below(input, i));
-  return apart > slack && apart > before / 2 && derivative >= std::min(above, below) - slack &&
-         derivative <= std::max(above, below) + slack;
+  return is_between_slopes({near.slope_below(input, i), near.slope_above(input, i)},
+                           {wide.slope_below(input, i), wide.slope_above(input, i)}, derivative, slack);
 }
 
 void compare_differences(GradientLine& line, const NamedTensors& product, const GradientCheckOptions& options,
