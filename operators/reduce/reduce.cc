@@ -8,17 +8,11 @@
 #include <limits>
 
 #include "core/operator/flops.h"
+#include "operators/loops/composing.h"
 #include "operators/reduce/reduce_axes.h"
 
 namespace stepnet::cpu_reduce {
 namespace {
-
-// Of its own values nothing is read.
-Value ones_like(Formula& f, Value like) {
-  const Value ones = f.op("ConstantFill", {like}, {make_arg("value", 1.0F)});
-  f.set_reads({false});
-  return ones;
-}
 
 struct Itself {
   template <class T>
@@ -163,7 +157,7 @@ std::vector<Gradient> norm_second_derivatives(Formula& f) {
   };
   Gradient dy, x, y;
   Value slope, turned;
-  if (f.wants("dY") || f.wants("Y")) slope = gradient(ones_like(f, f.x("dY")), f.x("X"));
+  if (f.wants("dY") || f.wants("Y")) slope = gradient(composing::fill(f, f.x("dY"), 1), f.x("X"));
   if (f.wants("X") || f.wants("Y")) turned = gradient(f.x("dY"), f.dy("dX"));
   if (f.wants("dY")) dy = sum_of_product(f.dy("dX"), slope);
   if (f.wants("X")) x = turned;
@@ -221,7 +215,7 @@ OpBuilder<ReduceArgs> extreme_gradient_op(const std::string& type) {
   b.cpu(extreme_gradient<float>, extreme_gradient<double>)
       .derivative("dY",
                   [type](Formula& f) {
-                    const Value ones = ones_like(f, f.x("dY"));
+                    const Value ones = composing::fill(f, f.x("dY"), 1);
                     const Value slope = f.op(type + "Gradient", {ones, f.x("X"), f.x("Y")}, f.forward_args());
                     return f.op("ReduceSum", {f.op("Mul", {f.dy("dX"), slope})}, f.forward_args());
                   })

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "core/operator/flops.h"
+#include "operators/loops/composing.h"
 #include "operators/loops/indices.h"
 #include "operators/reduce/reduce_axes.h"
 
@@ -235,8 +236,7 @@ Registration maximum_gradient() {
       .cpu(max_gradient<kFront, float>, max_gradient<kFront, double>)
       .derivative("dY",
                   [](Formula& f) {
-                    const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
-                    f.set_reads({false});
+                    const Value ones = composing::fill(f, f.x("dY"), 1);
                     const Value slope = f.op(name<kFront>("MaxGradient"), with_lengths(f, {ones, f.x("X"), f.x("Y")}),
                                              f.forward_args());
                     return f.op(name<kFront>("Sum"), {f.op("Mul", {f.dy("dX"), slope})}, f.forward_args());

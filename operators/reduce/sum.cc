@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "core/compute/threads.h"
+#include "operators/loops/composing.h"
 #include "stepnet/operator.h"
 
 namespace stepnet::cpu_sum {
@@ -194,8 +195,7 @@ std::vector<Gradient> extreme_second_derivatives(Formula& f, const std::string& 
   if (!f.wants("dY")) return result;
   std::vector<bool> there;
   for (int k = 0; k < f.outputs(); ++k) there.push_back(f.has_dy_at(k));
-  const Value ones = f.op("ConstantFill", {f.x("dY")}, {make_arg("value", 1.0F)});
-  f.set_reads({false});
+  const Value ones = composing::fill(f, f.x("dY"), 1);
   std::vector<Value> inputs = {f.x("Y"), ones};
   for (int i = 2; i < f.inputs(); ++i) inputs.push_back(f.x_at(i));
   const std::vector<Value> chosen = f.ops(type, inputs, {}, there);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "operators/loops/composing.h"
 #include "operators/loops/segment_rows.h"
 #include "stepnet/operator.h"
 
@@ -72,8 +73,7 @@ void maxima_gradient(Out<T> dx, Call& call) {
 
 // The sum, over each segment, of the gradients of the elements that took part.
 Gradient second(Formula& f) {
-  const Value ones = f.op("ConstantFill", {f.x("d_OUTPUT")}, {make_arg("value", 1.0f)});
-  f.set_reads({false});
+  const Value ones = composing::fill(f, f.x("d_OUTPUT"), 1);
   const Value taken = f.op("LengthsMaxGradient", {f.x("DATA"), f.x("OUTPUT"), f.x("LENGTHS"), ones});
   return f.op("LengthsSum", {f.op("Mul", {f.dy("d_DATA"), taken}), f.x("LENGTHS")});
 }
