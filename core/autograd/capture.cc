@@ -126,7 +126,7 @@ std::string TapeCapture::reshaped(Bytes& bytes, const Tensor& value) {
   });
   if (it == bytes.values.end()) return "";
   OperatorDef op;
-  op.set_type("Reshape");
+  op.set_type(op_with_role(Role::reshape).type);
   op.add_input(it->name);
   std::vector<int64_t> shape;
   for (int i = 0; i < value.rank(); ++i) shape.push_back(value.dim(i));

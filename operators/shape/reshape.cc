@@ -128,6 +128,7 @@ REGISTER(reshape) {
       .in_place("data", "reshaped")
       .shape(reshaped)
       .reshapes()
+      .role(Role::reshape)
       .cpu(reshape)
       .known_outputs(know_old_shape)
       .example({"data=2,6"}, {"shape=3,-1"})

@@ -141,7 +141,20 @@ struct SavedInstead {
 };
 
 // Duties that core/ needs some operator for, without knowing its name.
-enum class Role { none, sum, fill_like, concat, rows_to_dense, sum_to, alias, copy, cast, mask_by_length, add_rows };
+enum class Role {
+  none,
+  sum,
+  fill_like,
+  concat,
+  rows_to_dense,
+  sum_to,
+  alias,
+  copy,
+  cast,
+  mask_by_length,
+  add_rows,
+  reshape
+};
 
 // The type that mixed precision (core/passes/mixed_precision.h) runs an operator in.
 enum class Precision {
