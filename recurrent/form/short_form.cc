@@ -10,6 +10,7 @@
 #include "core/net/expansions.h"
 #include "core/operator/extensions.h"
 #include "core/operator/nets_inside.h"
+#include "core/passes/inner_gradients.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/form/layer_ops.h"
 #include "recurrent/form/passes.h"
@@ -178,8 +179,8 @@ void check_size(size_t written, const OperatorDef& expanded) {
                 "nest fewer networks, or let the outer one say \"forward_only: true\" if nothing is trained");
 }
 
-// A net whose operators have no short forms. `prefix` tells the blobs of nested networks apart from those of the
-// surrounding net; with `only_forward` no network in it has a backward step net.
+// A net whose operators have no short forms and stand for no others. `prefix` tells the blobs of nested networks apart
+// from those of the surrounding net; with `only_forward` no network in it has a backward step net.
 void expand_net(NetDef& net, const std::string& prefix, bool only_forward);
 
 // Returns what has to run before the operator. A nested network has no place for that.
@@ -230,7 +231,8 @@ void insert(NetDef& net, std::map<int, std::vector<OperatorDef>> before) {
 
 void expand_net(NetDef& net, const std::string& prefix, bool only_forward) {
   expand_cell_operators(net);
-  Names scopes;  // states of two operators must not have the same names
+  only_forward = only_forward && !has_inner_gradients(net);  // which may be those of a network in it
+  Names scopes;                                              // states of two operators must not have the same names
   for (const OperatorDef& op : net.op())
     if (!has_short_form(op) && find_arg(op, "recurrent_states")) scopes.insert(prefix + scope_of(op));
   std::map<int, std::vector<OperatorDef>> before;
@@ -251,6 +253,7 @@ void expand_net(NetDef& net, const std::string& prefix, bool only_forward) {
     }
   }
   insert(net, std::move(before));
+  expand_inner_gradients(net, !prefix.empty());
 }
 
 REGISTER(short_form) {
