@@ -59,13 +59,13 @@ class Block {
   // The net with what the operator stands for.
   NetDef expand() {
     require(op_.output_size() == op_.input_size() - 1,
-            "it has {} outputs, but {} blobs to differentiate with respect to, behind the loss", op_.output_size(),
-            op_.input_size() - 1);
+            "there must be as many outputs as blobs to differentiate with respect to, behind the loss, but there are "
+            "{} and {}",
+            op_.output_size(), op_.input_size() - 1);
     check_blobs();
     differentiate();
     std::vector<std::string> made;
-    for (int i = 0; i < op_.output_size(); ++i)
-      made.push_back(op_.output(i).empty() ? "" : made_dense(op_.input(i + 1)));
+    for (int i = 1; i < op_.input_size(); ++i) made.push_back(made_dense(op_.input(i)));
     rename(made);
     return std::move(net_);
   }
@@ -119,9 +119,7 @@ void Block::differentiate() {
   GradientRequest request;
   request.targets = {{op_.input(0), ""}};
   request.fixed_storages = step_net_;
-  for (int i = 0; i < op_.output_size(); ++i)
-    if (!op_.output(i).empty()) request.wanted.insert(op_.input(i + 1));
-  require(!request.wanted.empty(), "it has no output that has a name");
+  request.wanted.insert(op_.input().begin() + 1, op_.input().end());
   const auto refuse = [&](const std::string& blob) {
     throw Error(fmt::format("the loss \"{}\" does not depend on \"{}\"", op_.input(0), blob),
                 "leave that out, or compute the loss from it, by operators that have a gradient");
@@ -135,7 +133,6 @@ void Block::differentiate() {
   } catch (const NoDependence&) {
     refuse(*request.wanted.begin());
   }
-  net_.mutable_op(0)->set_is_gradient_op(was_gradient);
   if (!was_gradient) net_.mutable_op(0)->clear_is_gradient_op();
   for (const std::string& blob : request.wanted) {
     const auto gradient = result_.gradients.find(blob);
@@ -175,7 +172,7 @@ std::map<std::string, std::string> Block::new_names(const std::vector<std::strin
   std::map<std::string, std::string> names;
   for (size_t i = 0; i < made.size(); ++i)
     if (const std::string& output = op_.output(static_cast<int>(i));
-        !output.empty() && known_.count(output) == 0 && shared.count(made[i]) == 0)
+        known_.count(output) == 0 && shared.count(made[i]) == 0)
       names.emplace(made[i], output);
   for (int i = result_.first_gradient_op; i < net_.op_size(); ++i)
     for (const std::string& name : net_.op(i).output())
@@ -197,7 +194,7 @@ void Block::rename(const std::vector<std::string>& made) {
   }
   for (size_t i = 0; i < made.size(); ++i) {
     const std::string& output = op_.output(static_cast<int>(i));
-    if (output.empty() || names.at(made[i]) == output) continue;
+    if (names.at(made[i]) == output) continue;
     OperatorDef& copy = append_gradient_op(net_, op_with_role(Role::copy).type, op_);
     copy.clear_is_gradient_op();
     copy.clear_name();
@@ -207,8 +204,7 @@ void Block::rename(const std::vector<std::string>& made) {
 }
 
 std::string Block::fresh(const std::string& name) {
-  const auto first = std::ranges::find_if(op_.output(), [](const std::string& output) { return !output.empty(); });
-  const std::string base = fmt::format("{}/{}", *first, without_order(name));
+  const std::string base = fmt::format("{}/{}", op_.output(0), without_order(name));
   std::string free = base;
   for (int n = 1; !taken_.insert(free).second; ++n) free = fmt::format("{}_{}", base, n);
   return free;

@@ -40,7 +40,7 @@ REGISTER(gradients) {
       .input("wrt", "what to differentiate with respect to: blobs of floating point that the loss depends on")
       .object()
       .variadic(1)
-      .output("gradients", "of each of these, dense and of its shape; each may be \"\"")
+      .output("gradients", "of each of these, dense and of its shape")
       .object()
       .variadic(1)
       .blobs(refuse)
