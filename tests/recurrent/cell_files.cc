@@ -77,7 +77,10 @@ Vec Weights::operator[](const std::string& name) const {
 
 Vec Weights::row(const std::string& name, int64_t at, int64_t n) const {
   const Tensor& t = tensor(name);
-  const int64_t size = t.shape().at(-1), index = at * t.shape().at(-2) + n;
+  const int before = t.shape().rank() > 2 ? 2 : 1;
+  int64_t size = 1;
+  for (int d = before; d < t.shape().rank(); ++d) size *= t.dim(d);
+  const int64_t index = at * t.dim(before - 1) + n;
   return Vec((*this)[name][std::slice(static_cast<size_t>(index * size), static_cast<size_t>(size), 1)]);
 }
 
@@ -177,6 +180,12 @@ std::map<std::string, Tensor> run_reference(const NetDef& net, const std::map<st
     for (int64_t t = 0; t < steps; ++t) {
       reference(weights, {t, n, weights.row(def.sequence(0).outer(), t, n)}, states);
       for (const StateLink& s : def.state()) put(s.all(), t, n, states[s.output()]);
+      for (const OutputLink& o : def.output()) {
+        const Vec& shown = states.at(o.inner());
+        outputs.try_emplace(o.outer(),
+                            Tensor::zeros(DType::float64, {steps, batch, static_cast<int64_t>(shown.size())}));
+        put(o.outer(), t, n, shown);
+      }
     }
     for (const StateLink& s : def.state()) put(s.last(), 0, n, states[s.output()]);
   }
@@ -196,6 +205,7 @@ std::pair<Cell, Feeds> cell_of(const NetDef& net, const std::map<std::string, Te
     for (std::string& name : *inner.mutable_input()) name = renamed(name);
   cell.step_net.clear_external_input();
   for (const StateLink& s : def.state()) cell.states.push_back({s.input(), s.output(), s.initial(), s.all(), s.last()});
+  for (const OutputLink& o : def.output()) cell.outputs.push_back({o.inner(), o.outer()});
   Feeds feeds;
   for (const std::string& name : op.input()) feeds.emplace_back(renamed(name), blobs.at(name));
   return {cell, feeds};

@@ -2,7 +2,8 @@
 // that is written in plain formulas, and the file's operator as a cell that can be unrolled.
 //
 // A reference is a function of one timestep of one stream: it gets the row of the sequence, the weights by name, and
-// the states by the names that the step net gives them after the step; it replaces them. It knows nothing of Stepnet.
+// the states by the names that the step net gives them after the step; it replaces them, and adds the blobs that the
+// operator shows besides. It knows nothing of Stepnet.
 // Threads: not for concurrent use.
 #pragma once
 
@@ -23,7 +24,7 @@ class Weights {
  public:
   explicit Weights(std::map<std::string, Tensor> blobs) : blobs_(std::move(blobs)) {}
   Vec operator[](const std::string& name) const;                  // all elements
-  Vec row(const std::string& name, int64_t at, int64_t n) const;  // [at, n] of a tensor [.., B, D], or [n] of [n, D]
+  Vec row(const std::string& name, int64_t at, int64_t n) const;  // [at, n] of a tensor [.., B, D...], or [n] of [n, D]
   Vec affine(const std::string& w, const std::string& b, const Vec& x) const;  // W x + b; no b if its name is ""
   int64_t rows(const std::string& name) const;                                 // the first dimension
   const Tensor& tensor(const std::string& name) const;

@@ -169,6 +169,45 @@ void attention_dot(const Weights& w, const StepOfStream& now, States& s) {
   s["context"] = attended(w, now.stream, [&](const Vec& e) { return dot(e, s["h"]); });
 }
 
+// Matrices are their rows, one behind the other.
+Vec product(const Vec& matrix, const Vec& x) {
+  Vec y(0.0, matrix.size() / x.size());
+  for (size_t i = 0; i < y.size(); ++i) y[i] = dot(part(matrix, i, y.size()), x);
+  return y;
+}
+
+Vec product_transposed(const Vec& matrix, const Vec& y) {
+  Vec x(0.0, matrix.size() / y.size());
+  for (size_t i = 0; i < y.size(); ++i) x += y[i] * part(matrix, i, y.size());
+  return x;
+}
+
+Vec outer_product(const Vec& a, const Vec& b) {
+  Vec matrix(a.size() * b.size());
+  for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = a[i / b.size()] * b[i % b.size()];
+  return matrix;
+}
+
+void delta_rule(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec k = w.affine("W_k", "", now.x), error = product(s["W"], k) - w.affine("W_v", "", now.x);
+  s["W"] -= sigmoid(w.affine("W_b", "b_b", now.x))[0] * outer_product(error, k);
+  s["y"] = product(s["W"], w.affine("W_q", "", now.x));
+}
+
+void titans_memory(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec k = w.affine("W_k", "", now.x), rates = sigmoid(w.affine("W_g", "b_g", now.x));
+  const Vec hidden = std::tanh(product(s["M1"], k));
+  const Vec error = product(s["M2"], hidden) - w.affine("W_v", "", now.x);
+  const Vec below = product_transposed(s["M2"], error) * (1.0 - hidden * hidden);
+  auto learn = [&](const std::string& layer, const Vec& gradient) {
+    s["S" + layer] = rates[0] * s["S" + layer] - rates[1] * gradient;
+    s["M" + layer] = (1.0 - rates[2]) * s["M" + layer] + s["S" + layer];
+  };
+  learn("1", outer_product(below, k));
+  learn("2", outer_product(error, hidden));
+  s["y"] = product(s["M2"], std::tanh(product(s["M1"], w.affine("W_q", "", now.x))));
+}
+
 }  // namespace
 
 const std::vector<CellFile>& cell_files() {
@@ -176,6 +215,7 @@ const std::vector<CellFile>& cell_files() {
       {"attention_additive", attention_additive<false>},
       {"attention_dot", attention_dot},
       {"attention_recurrent", attention_additive<true>},
+      {"delta_rule", delta_rule},
       {"gru", gru},
       {"gru_reset_before", gru_reset_before},
       {"highway_stack", highway_stack},
@@ -194,6 +234,7 @@ const std::vector<CellFile>& cell_files() {
       {"residual_stack", residual_stack},
       {"rnn_relu", rnn_relu},
       {"rnn_tanh", rnn_tanh},
+      {"titans_memory", titans_memory},
   };
   return files;
 }
