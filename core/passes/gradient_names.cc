@@ -9,7 +9,7 @@
 
 namespace stepnet {
 
-GradientNames::GradientNames(const NetDef& net) {
+GradientNames::GradientNames(const NetDef& net, const std::string& prefix) : prefix_(prefix) {
   int order = 1;
   forward_.insert(net.external_input().begin(), net.external_input().end());
   for (const OperatorDef& op : net.op()) {
@@ -22,7 +22,7 @@ GradientNames::GradientNames(const NetDef& net) {
         order = std::max(order, n + 1);
     }
   }
-  if (order > 1) prefix_ = fmt::format("g{}/", order);
+  if (order > 1 && prefix.empty()) prefix_ = fmt::format("g{}/", order);
 }
 
 std::string GradientNames::fresh(const std::string& base) {

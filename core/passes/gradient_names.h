@@ -3,7 +3,7 @@
 // The public format calls the gradient of x "x_grad", for every version of x and through every pass-through. A name is
 // therefore written again only when nobody still needs what it holds; otherwise a "_x_grad_autosplit_<n>" is taken.
 // Names that may show the same bytes are held together. Nets that already have gradient operators get a prefix
-// ("g2/x_grad"), so that no existing name is overwritten. Threads: none shared.
+// ("g2/x_grad"), so that no existing name is overwritten, and so do gradients inside a net. Threads: none shared.
 #pragma once
 
 #include <deque>
@@ -22,12 +22,14 @@ struct GradientName;
 
 class GradientNames {
  public:
-  explicit GradientNames(const NetDef& net);
+  // `prefix`: instead of the one that the net's gradient operators ask for, if it is not empty.
+  explicit GradientNames(const NetDef& net, const std::string& prefix = "");
 
   std::string gradient_of(const std::string& blob, const std::string& suffix = "_grad") const {
     return prefix_ + blob + suffix;
   }
-  // The net has gradients already. Those of theirs are written once each, so that they can be differentiated again.
+  // The net has gradients already, or these are inside it: they are written once each, so that they can be
+  // differentiated again.
   bool is_higher_order() const { return !prefix_.empty(); }
   // `base`, or base_1, base_2, ... if the net has that name, or blobs whose names begin with it and a slash, as those
   // of a network do with its own.

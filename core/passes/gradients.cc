@@ -8,6 +8,7 @@
 #include "core/passes/gradient_checks.h"
 #include "core/passes/gradient_names.h"
 #include "core/passes/gradient_sums.h"
+#include "core/passes/inner_gradients.h"
 #include "core/passes/network_rules.h"
 
 namespace stepnet {
@@ -48,10 +49,10 @@ bool shows_output_gradient(const GradientProgram& program, size_t s, int slot) {
 
 class GradientPass {
  public:
-  GradientPass(NetDef& net, const GradientRequest& request)
+  GradientPass(NetDef& net, const GradientRequest& request, const std::string& prefix = "")
       : net_(net),
         request_(request),
-        names_(net),
+        names_(net, prefix),
         sums_(net_, names_),
         bound_(net, {.fixed_storages = request.fixed_storages}) {}
 
@@ -565,6 +566,10 @@ void GradientPass::part(const std::string& name) {
 
 GradientResult add_gradient_operators(NetDef& net, const GradientRequest& request) {
   return GradientPass(net, request).run();
+}
+
+GradientResult add_gradient_operators_under(NetDef& net, const GradientRequest& request, const std::string& prefix) {
+  return GradientPass(net, request, prefix).run();
 }
 
 }  // namespace stepnet

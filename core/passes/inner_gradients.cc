@@ -1,7 +1,6 @@
 #include "core/passes/inner_gradients.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 #include <string>
@@ -38,21 +37,12 @@ void take_names(const NetDef& net, Names& names) {
   }
 }
 
-// What a gradient is called without the order, "g2/", that the names of gradients begin with.
-std::string without_order(const std::string& name) {
-  const size_t slash = name.find('/');
-  const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
-  const bool has_order = slash != std::string::npos && slash > 1 && name[0] == 'g' &&
-                         std::all_of(name.begin() + 1, name.begin() + static_cast<std::ptrdiff_t>(slash), is_digit);
-  return has_order ? name.substr(slash + 1) : name;
-}
-
 // One operator, while it is replaced.
 class Block {
  public:
-  // `before`: the net up to the operator; `taken`: names that are not free.
-  Block(const NetDef& before, const OperatorDef& op, bool step_net, Names& taken)
-      : net_(before), op_(op), step_net_(step_net), taken_(taken) {
+  // `before`: the net up to the operator; `prefix`: of names that are free.
+  Block(const NetDef& before, const OperatorDef& op, bool step_net, std::string prefix)
+      : net_(before), op_(op), step_net_(step_net), prefix_(std::move(prefix)) {
     take_names(before, known_);
   }
 
@@ -66,7 +56,7 @@ class Block {
     differentiate();
     std::vector<std::string> made;
     for (int i = 1; i < op_.input_size(); ++i) made.push_back(made_dense(op_.input(i)));
-    rename(made);
+    give_names(made);
     return std::move(net_);
   }
 
@@ -75,15 +65,13 @@ class Block {
   void check_types() const;
   void differentiate();
   std::string made_dense(const std::string& blob);
-  std::set<std::string> shared() const;
-  std::map<std::string, std::string> new_names(const std::vector<std::string>& made);
-  void rename(const std::vector<std::string>& made);
-  std::string fresh(const std::string& name);
+  std::map<std::string, std::string> bytes() const;
+  void give_names(const std::vector<std::string>& made);
 
   NetDef net_;
   const OperatorDef& op_;
   const bool step_net_;
-  Names& taken_;
+  const std::string prefix_;
   Names known_;
   GradientResult result_;
 };
@@ -125,15 +113,11 @@ void Block::differentiate() {
                 "leave that out, or compute the loss from it, by operators that have a gradient");
   };
   if (net_.op_size() == 0) refuse(*request.wanted.begin());
-  // Then names are written once each, as those of all gradients of gradients.
-  const bool was_gradient = net_.op(0).is_gradient_op();
-  net_.mutable_op(0)->set_is_gradient_op(true);
   try {
-    result_ = add_gradient_operators(net_, request);
+    result_ = add_gradient_operators_under(net_, request, prefix_);
   } catch (const NoDependence&) {
     refuse(*request.wanted.begin());
   }
-  if (!was_gradient) net_.mutable_op(0)->clear_is_gradient_op();
   for (const std::string& blob : request.wanted) {
     const auto gradient = result_.gradients.find(blob);
     if (gradient == result_.gradients.end() || !gradient->second.defined()) refuse(blob);
@@ -147,81 +131,95 @@ std::string Block::made_dense(const std::string& blob) {
   if (!gradient.is_sparse()) return gradient.dense;
   OperatorDef& op = append_gradient_op(net_, op_with_role(Role::rows_to_dense).type, op_);
   for (const std::string& name : {gradient.indices, gradient.values, blob}) op.add_input(name);
-  op.add_output(fresh(blob + "_grad_dense"));
+  op.add_output(prefix_ + blob + "_grad_dense");
   return op.output(0);
 }
 
-// Names that others may show the bytes of, and those that were written more than once.
-std::set<std::string> Block::shared() const {
-  std::set<std::string> shared, written;
+// By name of what was made: the name under which its bytes were written; "" for what was written again, and for what
+// operators that hold nets may have among their arguments.
+std::map<std::string, std::string> Block::bytes() const {
+  std::map<std::string, std::string> bytes;
   for (int i = result_.first_gradient_op; i < net_.op_size(); ++i) {
     const OperatorDef& op = net_.op(i);
+    const OpSpec& spec = op_spec(op.type());
     for (int o = 0; o < op.output_size(); ++o) {
-      if (!written.insert(op.output(o)).second) shared.insert(op.output(o));
-      const int source = aliased_input(op_spec(op.type()), o);
-      if (source >= 0) shared.insert({op.input(source), op.output(o)});
+      const int source = aliased_input(spec, o);
+      const std::string& of = source < 0 ? op.output(o) : op.input(source);
+      const auto known = bytes.find(of);
+      const std::string root = known == bytes.end() ? of : known->second;
+      if (!bytes.emplace(op.output(o), root).second) bytes[op.output(o)] = "";
     }
+    if (!spec.blob_kernel) continue;
+    for (const std::string& name : op.input()) bytes[name] = "";
+    for (const std::string& name : op.output()) bytes[name] = "";
   }
-  return shared;
+  return bytes;
 }
 
-// The operator's outputs are blobs of their own: a gradient is called so only if nothing else has the name or the
-// bytes.
-std::map<std::string, std::string> Block::new_names(const std::vector<std::string>& made) {
-  const std::set<std::string> shared = this->shared();
+// The operator's outputs are blobs of their own: a gradient gets the name of one only if none of the others, and no
+// blob that was there before, has the name or the bytes.
+void Block::give_names(const std::vector<std::string>& made) {
+  const std::map<std::string, std::string> bytes = this->bytes();
+  Names given = known_;
+  given.insert("");
   std::map<std::string, std::string> names;
-  for (size_t i = 0; i < made.size(); ++i)
-    if (const std::string& output = op_.output(static_cast<int>(i));
-        known_.count(output) == 0 && shared.count(made[i]) == 0)
-      names.emplace(made[i], output);
-  for (int i = result_.first_gradient_op; i < net_.op_size(); ++i)
-    for (const std::string& name : net_.op(i).output())
-      if (!name.empty() && names.count(name) == 0) names[name] = fresh(name);
-  return names;
-}
-
-void Block::rename(const std::vector<std::string>& made) {
-  const std::map<std::string, std::string> names = new_names(made);
+  for (size_t i = 0; i < made.size(); ++i) {
+    const std::string& output = op_.output(static_cast<int>(i));
+    if (known_.count(output) == 0 && given.insert(bytes.at(made[i])).second) names.emplace(made[i], output);
+  }
   const auto rename = [&](std::string& name) {
     if (const auto found = names.find(name); found != names.end()) name = found->second;
   };
   for (int i = result_.first_gradient_op; i < net_.op_size(); ++i) {
     OperatorDef& op = *net_.mutable_op(i);
-    op.clear_is_gradient_op();
-    op.clear_name();
     std::ranges::for_each(*op.mutable_input(), rename);
     std::ranges::for_each(*op.mutable_output(), rename);
   }
   for (size_t i = 0; i < made.size(); ++i) {
+    const auto named = names.find(made[i]);
+    const std::string& name = named == names.end() ? made[i] : named->second;
     const std::string& output = op_.output(static_cast<int>(i));
-    if (names.at(made[i]) == output) continue;
+    if (name == output) continue;
     OperatorDef& copy = append_gradient_op(net_, op_with_role(Role::copy).type, op_);
-    copy.clear_is_gradient_op();
-    copy.clear_name();
-    copy.add_input(names.at(made[i]));
+    copy.add_input(name);
     copy.add_output(output);
   }
-}
-
-std::string Block::fresh(const std::string& name) {
-  const std::string base = fmt::format("{}/{}", op_.output(0), without_order(name));
-  std::string free = base;
-  for (int n = 1; !taken_.insert(free).second; ++n) free = fmt::format("{}_{}", base, n);
-  return free;
-}
-
-void expand_net(NetDef& net, bool step_net, Names& taken);
-
-void expand_inside(OperatorDef& op, Names& taken) {
-  for (Argument& arg : *op.mutable_arg()) {
-    if (arg.has_n()) expand_net(*arg.mutable_n(), false, taken);
-    for (NetDef& inner : *arg.mutable_nets()) expand_net(inner, false, taken);
+  for (int i = result_.first_gradient_op; i < net_.op_size(); ++i) {
+    OperatorDef& op = *net_.mutable_op(i);
+    op.clear_is_gradient_op();
+    if (op.name().empty()) op.clear_name();
   }
 }
 
-void expand_net(NetDef& net, bool step_net, Names& taken) {
+// Beginnings of names that nothing in a net, nor in the nets inside it, mentions.
+class Prefixes {
+ public:
+  explicit Prefixes(const NetDef& net) : net_(net.SerializeAsString()) {}
+
+  std::string free(const std::string& base) {
+    std::string prefix = base + "/";
+    const auto is_taken = [&] { return net_.find(prefix) != net_.npos || !given_.insert(prefix).second; };
+    for (int n = 1; is_taken(); ++n) prefix = fmt::format("{}_{}/", base, n);
+    return prefix;
+  }
+
+ private:
+  const std::string net_;
+  Names given_;
+};
+
+void expand_net(NetDef& net, bool step_net, Prefixes& prefixes);
+
+void expand_inside(OperatorDef& op, Prefixes& prefixes) {
+  for (Argument& arg : *op.mutable_arg()) {
+    if (arg.has_n()) expand_net(*arg.mutable_n(), false, prefixes);
+    for (NetDef& inner : *arg.mutable_nets()) expand_net(inner, false, prefixes);
+  }
+}
+
+void expand_net(NetDef& net, bool step_net, Prefixes& prefixes) {
   if (!has_inner_gradients(net)) {
-    for (OperatorDef& op : *net.mutable_op()) expand_inside(op, taken);
+    for (OperatorDef& op : *net.mutable_op()) expand_inside(op, prefixes);
     return;
   }
   NetDef done;  // without what is of no use to derivatives
@@ -231,13 +229,13 @@ void expand_net(NetDef& net, bool step_net, Names& taken) {
   for (int i = 0; i < net.op_size(); ++i) {
     OperatorDef& op = *net.mutable_op(i);
     if (!stands_for_gradients(op)) {
-      expand_inside(op, taken);
-      done.add_op()->Swap(&op);
+      expand_inside(op, prefixes);
+      *done.add_op() = op;
       continue;
     }
     const BoundOp bound = bind_op(op, net.name(), i);
     try {
-      done = Block(done, op, step_net, taken).expand();
+      done = Block(done, op, step_net, prefixes.free(op.output(0))).expand();
     } catch (Error& e) {
       if (e.has("op"))
         e.add("in", fmt::format("what operator {} ({}) of net \"{}\" stands for", i, op.type(), net.name()));
@@ -254,9 +252,8 @@ void expand_net(NetDef& net, bool step_net, Names& taken) {
 bool has_inner_gradients(const NetDef& net) { return std::ranges::any_of(net.op(), stands_for_gradients); }
 
 void expand_inner_gradients(NetDef& net, bool step_net) {
-  Names taken;
-  take_names(net, taken);
-  expand_net(net, step_net, taken);
+  Prefixes prefixes(net);
+  expand_net(net, step_net, prefixes);
 }
 
 }  // namespace stepnet

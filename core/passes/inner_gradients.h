@@ -8,6 +8,9 @@
 // operators. Threads: pure functions.
 #pragma once
 
+#include <string>
+
+#include "stepnet/gradients.h"
 #include "stepnet/proto/net.pb.h"
 
 namespace stepnet {
@@ -22,5 +25,9 @@ bool has_inner_gradients(const NetDef& net);
 // not there, that the loss does not depend on, or that comes from outside and has been overwritten; and what
 // add_gradient_operators refuses.
 void expand_inner_gradients(NetDef& net, bool step_net);
+
+// As add_gradient_operators; but all that they write has names that begin with `prefix`, as none of the net's do, and
+// is written once.
+GradientResult add_gradient_operators_under(NetDef& net, const GradientRequest& request, const std::string& prefix);
 
 }  // namespace stepnet

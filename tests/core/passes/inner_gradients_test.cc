@@ -34,7 +34,8 @@ std::map<std::string, Tensor> run(NetDef net, const Feeds& feeds) {
   run_net_once(net, workspace, context);
   std::map<std::string, Tensor> blobs;
   for (const OperatorDef& op : net.op())
-    for (const std::string& name : op.output()) blobs[name] = workspace.fetch(name).clone();
+    for (const std::string& name : op.output())
+      if (!name.empty()) blobs[name] = workspace.fetch(name).clone();
   return blobs;
 }
 
