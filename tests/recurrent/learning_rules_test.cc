@@ -74,10 +74,11 @@ std::string check_nested(const Cell& cell, const Feeds& feeds) {
   return compare_results(run_recurrent(cell, feeds, outside), run_unrolled(cell, feeds, outside), 1e-10);
 }
 
-const Cell kThroughNetwork = {.step = {"u = Copy(U)", "g_all, g_last = Nested()", "e = Sub(g_last, x)", "l = Mul(e, e)",
-                                       "d, dU = Gradients(l, h_prev, u)", "s = Sub(h_prev, d)", "h = Add(s, dU)"},
-                              .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
-                              .nested = {network(kInner, "inner")}};
+const Cell kThroughNetwork = {
+    .step = {"u = Copy(U)", "g_all, g_last = Nested()", "e = Sub(g_last, x)", "l = Mul(e, e)",
+             "d, dh = Gradients(l, h_prev, g_last)", "n = Negative(d)", "h = Sum(h_prev, n, dh)"},
+    .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
+    .nested = {network(kInner, "inner")}};
 
 TEST(LearningRules, ThroughANetworkInTheStep) {
   EXPECT_EQ(check_nested(kThroughNetwork, kNestedFeeds), "");
@@ -98,7 +99,7 @@ TEST(LearningRules, InANetworkInTheStep) {
                       .states = {{"g_prev", "g", "h_prev", "g_all", "g_last"}},
                       .sequences = {{"Q", "q"}}};
   const Cell cell = {.step = {"g_all, g_last = Nested()", "l = Mul(g_last, x)", "k = Tanh(l)",
-                              "d = Gradients(k, h_prev)", "h = Sub(g_last, d)"},
+                              "d = Gradients(k, h_prev)", "h = Sum(g_last, d)"},
                      .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
                      .nested = {network(inner, "inner")}};
   EXPECT_EQ(check_nested(cell, kNestedFeeds), "");
@@ -106,7 +107,7 @@ TEST(LearningRules, InANetworkInTheStep) {
 }
 
 const Cell kPlain = {
-    .step = {"m = FC(h_prev, V, c) axis=2", "e = Sub(m, x)", "t = Tanh(e)", "l = Mul(t, e)",
+    .step = {"V1 = Copy(V)", "m = FC(h_prev, V1, c) axis=2", "e = Sub(m, x)", "t = Tanh(e)", "l = Mul(t, e)",
              "d, dV, dm = Gradients(l, h_prev, V1, m)", "n = FC(d, dV, c) axis=2", "s = Sub(n, dm)", "h = Tanh(s)"},
     .states = {{"h_prev", "h", "h0", "h_all", "h_last"}}};
 const Feeds kPlainFeeds = {{"X", normal<double>({4, 2, 3})},
