@@ -181,6 +181,18 @@ TEST(InnerGradients, AreBlobsOfTheirOwn) {
   }
 }
 
+// MatchShape, which the gradient of x is made by, gives the bytes of that of t another name.
+TEST(InnerGradients, ShareNoBytes) {
+  for (const bool step_net : {false, true}) {
+    NetDef net = net_of_lines({"t = Sub(x, z)", "y = SumElements(t)", "dt, dx = Gradients(y, t, x)", "dt = Scale(dt)"});
+    *net.mutable_op(3)->add_arg() = make_arg("scale", 5.0F);
+    expand_inner_gradients(net, step_net);
+    const auto blobs = run(net, {{"x", normal<double>({3})}, {"z", normal<double>({3}, 2)}});
+    EXPECT_EQ(blobs.at("dt").data<double>()[1], 5);
+    EXPECT_EQ(blobs.at("dx").data<double>()[1], 1) << (step_net ? "of a step net" : "");
+  }
+}
+
 TEST(InnerGradients, OfWhatIsDifferentiatedItselfAreOnes) {
   const auto blobs =
       run(net_of_lines({"s = Tanh(x)", "ds = Gradients(s, s)", "dx = Gradients(x, x)"}), {{"x", normal<double>({3})}});
