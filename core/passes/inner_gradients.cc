@@ -37,6 +37,20 @@ void take_names(const NetDef& net, Names& names) {
   }
 }
 
+// Blobs of the operator whose names its arguments have, too.
+Names in_arguments(const OperatorDef& op) {
+  Names names;
+  if (!op_spec(op.type()).blob_kernel) return names;
+  OperatorDef without = op;
+  without.clear_input();
+  without.clear_output();
+  const std::string text = without.SerializeAsString();
+  for (const auto* all : {&op.input(), &op.output()})
+    for (const std::string& name : *all)
+      if (!name.empty() && text.find(name) != text.npos) names.insert(name);
+  return names;
+}
+
 // One operator, while it is replaced.
 class Block {
  public:
@@ -136,7 +150,7 @@ std::string Block::made_dense(const std::string& blob) {
 }
 
 // By name of what was made: the name under which its bytes were written; "" for what was written again, and for what
-// operators that hold nets may have among their arguments.
+// networks have among their arguments.
 std::map<std::string, std::string> Block::bytes() const {
   std::map<std::string, std::string> bytes;
   for (int i = result_.first_gradient_op; i < net_.op_size(); ++i) {
@@ -149,9 +163,7 @@ std::map<std::string, std::string> Block::bytes() const {
       const std::string root = known == bytes.end() ? of : known->second;
       if (!bytes.emplace(op.output(o), root).second) bytes[op.output(o)] = "";
     }
-    if (!spec.blob_kernel) continue;
-    for (const std::string& name : op.input()) bytes[name] = "";
-    for (const std::string& name : op.output()) bytes[name] = "";
+    for (const std::string& name : in_arguments(op)) bytes[name] = "";
   }
   return bytes;
 }

@@ -3,6 +3,7 @@
 
 #include "recurrent/form/short_form.h"
 #include "stepnet/gradient_check.h"
+#include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/tools/command.h"
@@ -108,6 +109,29 @@ TEST(LearningRules, InANetworkInTheStep) {
   few[1].second = normal<double>({2, 1, 3}, 2);
   few[2].second = normal<double>({1, 3}, 3);
   EXPECT_EQ(check_differences(cell, few, 1e-6), "");
+}
+
+// What the second one stands for holds networks, which have the names of their outputs among their arguments.
+TEST(LearningRules, OfGradientsOfANetwork) {
+  NetDef net = parse_net_text(R"(
+    op { type: 'RNN' input: 'X' input: '' input: 'w' input: 'u' input: 'a' input: 'b' output: 'Y'
+         arg { name: 'hidden' i: 2 } }
+    op { type: 'Mul' input: 'Y' input: 'Y' output: 'l' }
+    op { type: 'Gradients' input: 'l' input: 'Y' input: 'X' output: 'dY' output: 'dX' }
+    op { type: 'Mul' input: 'dX' input: 'dX' output: 'penalty' }
+    op { type: 'Gradients' input: 'penalty' input: 'dY' input: 'u' output: 'ddY' output: 'du' })");
+  expand_recurrent(net);
+  const GradientSubject subject{net,
+                                {{"X", normal<double>({3, 2, 2})},
+                                 {"w", normal<double>({2, 2}, 2)},
+                                 {"u", normal<double>({2, 2}, 3)},
+                                 {"a", normal<double>({2}, 4)},
+                                 {"b", normal<double>({2}, 5)}},
+                                {"ddY", "du"},
+                                {"X", "u", "a"},
+                                {},
+                                {}};
+  EXPECT_EQ(check_gradients(subject).str(), "");
 }
 
 const Cell kPlain = {
