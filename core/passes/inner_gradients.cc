@@ -206,17 +206,20 @@ void Block::give_names(const std::vector<std::string>& made) {
 // Beginnings of names that nothing in a net, nor in the nets inside it, mentions.
 class Prefixes {
  public:
-  explicit Prefixes(const NetDef& net) : net_(net.SerializeAsString()) {}
+  explicit Prefixes(const NetDef& net) : net_(net) {}
 
+  // The net may not be changed before the first call.
   std::string free(const std::string& base) {
+    if (text_.empty()) text_ = net_.SerializeAsString();
     std::string prefix = base + "/";
-    const auto is_taken = [&] { return net_.find(prefix) != net_.npos || !given_.insert(prefix).second; };
+    const auto is_taken = [&] { return text_.find(prefix) != text_.npos || !given_.insert(prefix).second; };
     for (int n = 1; is_taken(); ++n) prefix = fmt::format("{}_{}/", base, n);
     return prefix;
   }
 
  private:
-  const std::string net_;
+  const NetDef& net_;
+  std::string text_;  // few nets need it
   Names given_;
 };
 
