@@ -10,7 +10,8 @@ namespace stepnet {
 namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
-const std::set<std::string> kAddedLater = {"weight-decay", "precision", "loss-scale"};
+const std::set<std::string> kAddedLater = {"weight-decay", "precision", "loss-scale",
+                                           "dp-clip",      "dp-noise",  "dp-delta"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
@@ -29,6 +30,9 @@ void each_setting(Options& o, F f) {
   f("epsilon", o.optimizer.epsilon);
   f("weight-decay", o.optimizer.weight_decay);
   f("clip", o.optimizer.clip);
+  f("dp-clip", o.optimizer.dp_clip);
+  f("dp-noise", o.optimizer.dp_noise);
+  f("dp-delta", o.dp_delta);
   f("batch", o.batch);
   f("timesteps", o.timesteps);
   f("validate-every", o.validate_every);
@@ -98,6 +102,9 @@ void take_settings(const std::map<std::string, std::string>& settings, TrainOpti
 void check_options(const TrainOptions& o) {
   check_optimizer(o.optimizer);
   precision_type(o.precision);
+  require(o.optimizer.dp_clip == 0 || o.precision == "float32", "gradients are told by streams in float32, not in {}",
+          o.precision);
+  require(o.dp_delta > 0 && o.dp_delta < 1, "delta must be between 0 and 1, but is {}", o.dp_delta);
   require(!o.text.empty(), "no text to train on is given");
   require(o.holdout >= 0 && o.holdout < 1, "the held-out share must be from 0 to less than 1, but is {}", o.holdout);
   require(o.iterations >= 0, "the number of iterations must be at least 0, but is {}", o.iterations);

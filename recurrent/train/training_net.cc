@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/passes/recompute.h"
+#include "recurrent/form/per_sample.h"
 #include "recurrent/form/spec.h"
 #include "stepnet/arguments.h"
 
@@ -45,12 +46,19 @@ class Builder {
  public:
   Builder(const Model& model, const Workspace& workspace, const OptimizerOptions& options)
       : model_(model), workspace_(workspace), options_(options) {
-    result_.net = expanded_forward(model, Mode::train);
+    if (options.dp_clip > 0) {
+      Model tapped = model;
+      taps_ = tap_parameters(tapped.forward, samples_of(tapped));
+      result_.net = expanded_forward(tapped, Mode::train);
+    } else {
+      result_.net = expanded_forward(model, Mode::train);
+    }
     result_.net.set_name(model.forward.name() + "_train");
   }
 
   TrainingNet build(const std::vector<std::string>& parameters, int64_t iterations) {
-    const std::vector<std::string> gradients = differentiate(parameters);
+    const std::vector<std::string> gradients =
+        options_.dp_clip > 0 ? clip_by_stream(parameters) : differentiate(parameters);
     if (options_.loss_scale > 0) unscale(gradients);
     if (options_.clip > 0) {
       std::vector<std::string> outputs = gradients;
@@ -68,6 +76,61 @@ class Builder {
   }
 
  private:
+  // What the net reads; streams are the batch's samples.
+  SampleRequest samples_of(const Model& model) const {
+    require(!model.input.empty(), "the model does not say what holds the streams that gradients are to be told by");
+    SampleRequest request{.loss = model.loss, .parameters = {}, .types = {}, .batch_axes = {}, .samples = model.batch};
+    const std::vector<std::string> names = parameter_names(model, workspace_);
+    DType dtype = DType::float32;
+    for (const std::string& name : workspace_.names()) {
+      const Blob& blob = workspace_.at(name);
+      if (!blob.is_tensor() || !blob.tensor().defined()) continue;
+      request.types[name] = TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
+      if (std::ranges::count(names, name) > 0) dtype = blob.tensor().dtype();
+    }
+    request.parameters.insert(names.begin(), names.end());
+    const auto holds = [&](const std::string& name, DType type, const Shape& shape, int axis) {
+      request.types[name] = TensorType::of(type, shape);
+      request.batch_axes[name] = axis;
+    };
+    holds(model.input, DType::int32, {model.timesteps, model.batch}, 1);
+    holds(model.target, DType::int32, {model.timesteps * model.batch}, 0);
+    for (const CarryLink& link : model.carry) holds(link.to(), dtype, {1, model.batch, link.size()}, 1);
+    return request;
+  }
+
+  // The sum of the streams' gradients, each clipped, with noise, divided by their number. The loss is the mean of the
+  // streams' losses, so a stream's gradient is as many times what it adds to that of the loss.
+  // Source: M. Abadi et al., Deep learning with differential privacy, 2016, algorithm 1.
+  std::vector<std::string> clip_by_stream(const std::vector<std::string>& parameters) {
+    std::set<std::string> stop;
+    for (const CarryLink& link : model_.carry) stop.insert(link.to());
+    result_.differentiated = differentiate_taps(result_.net, taps_, model_.loss, "", stop);
+    const std::string squares = add_squared_norms(result_.net, taps_);
+    const auto streams = static_cast<double>(model_.batch);
+    add_op(result_.net, "Sqrt", {squares}, {"train/stream_norms"});
+    add_op(result_.net, "Scale", {"train/stream_norms"}, {"train/stream_excess"},
+           {number("scale", streams / options_.dp_clip)});
+    add_op(result_.net, "Clip", {"train/stream_excess"}, {"train/stream_divisors"}, {number("min", 1)});
+    add_op(result_.net, "Pow", {"train/stream_divisors"}, {"train/stream_factors"}, {number("exponent", -1)});
+    const auto sums = add_weighted_gradients(result_.net, taps_, "train/stream_factors");
+    for (const std::string& p : parameters) {
+      const auto sum = sums.find(p);
+      if (sum == sums.end()) continue;  // the loss does not depend on it
+      result_.trained.push_back(p);
+      result_.gradients.push_back(with_noise(p, sum->second, options_.dp_noise * options_.dp_clip / streams));
+    }
+    return result_.gradients;
+  }
+
+  std::string with_noise(const std::string& p, const std::string& sum, double deviation) {
+    if (deviation == 0) return sum;
+    const std::string noise = "train/" + p + "_noise", noisy = "train/" + p + "_gradient";
+    add_op(result_.net, "GaussianFill", {p}, {noise}, {number("std", deviation)});
+    add_op(result_.net, "Add", {sum, noise}, {noisy});
+    return noisy;
+  }
+
   std::vector<std::string> differentiate(const std::vector<std::string>& parameters) {
     GradientRequest request;
     request.targets.emplace_back(model_.loss, options_.loss_scale > 0 ? scaled_loss_gradient() : "");
@@ -159,6 +222,7 @@ class Builder {
   const Model& model_;
   const Workspace& workspace_;
   const OptimizerOptions& options_;
+  SampleTaps taps_;
   TrainingNet result_;
 };
 
@@ -175,6 +239,15 @@ void check_optimizer(const OptimizerOptions& o) {
           suggest(o.optimizer, known));
   require(std::isfinite(o.lr) && o.lr > 0, "the learning rate must be greater than 0, but is {}", o.lr);
   require(std::isfinite(o.clip) && o.clip >= 0, "the clipping norm must be at least 0, but is {}", o.clip);
+  require(std::isfinite(o.dp_clip) && o.dp_clip >= 0,
+          "the norm that streams' gradients are clipped at must be above 0, "
+          "but is {}",
+          o.dp_clip);
+  require(std::isfinite(o.dp_noise) && o.dp_noise >= 0, "the noise must be at least 0, but is {}", o.dp_noise);
+  require(o.dp_noise == 0 || o.dp_clip > 0,
+          "noise is a multiple of the norm that streams' gradients are clipped at, "
+          "which is not given");
+  require(o.dp_clip == 0 || o.loss_scale == 0, "gradients are told by streams without a scale of the loss");
   require(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "the weight decay must be at least 0, but is {}",
           o.weight_decay);
   require(std::isfinite(o.loss_scale) && o.loss_scale >= 0, "the scale of the loss must be above 0, but is {}",

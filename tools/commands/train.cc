@@ -7,6 +7,7 @@
 #include "core/compute/threads.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/train/metrics.h"
+#include "recurrent/train/privacy.h"
 #include "stepnet/text.h"
 #include "stepnet/trainer.h"
 #include "tools/commands/cli/command_session.h"
@@ -30,7 +31,7 @@ struct TrainCommand {
   bool quiet = false, profile = false, tf32 = false, strict = false;
 
   void run();
-  void print_end(const TrainResult& result) const;
+  void print_end(const TrainResult& result, const TrainOptions& used) const;
 };
 
 void TrainCommand::run() {
@@ -73,12 +74,12 @@ void TrainCommand::run() {
   TrainResult result;
   with_estimate([&] { result = trainer.run(); }, place, session);
   display.line("");
-  print_end(result);
+  print_end(result, trainer.options());
   if (table) print_text("{}", table->text());
   if (result.finished || !options.out.empty()) interrupt_was_handled();
 }
 
-void TrainCommand::print_end(const TrainResult& r) const {
+void TrainCommand::print_end(const TrainResult& r, const TrainOptions& used) const {
   if (!r.finished) {
     print_text("stopped after iteration {} of {}\n", r.iteration, r.total);
     if (options.out.empty())
@@ -93,6 +94,9 @@ void TrainCommand::print_end(const TrainResult& r) const {
     print_text(", held-out part: {:.4f} bits/char, best {:.4f}", bits_per_char(r.validation_loss),
                bits_per_char(r.best_loss));
   print_text("\n");
+  if (used.optimizer.dp_clip > 0)
+    print_text("private: epsilon {:.4g} for delta {:g}, for each of the {} streams\n",
+               gaussian_epsilon(used.optimizer.dp_noise, r.iteration, used.dp_delta), used.dp_delta, used.batch);
   if (!options.out.empty()) print_text("to see text from it: stepnet sample --out {}\n", options.out);
 }
 
@@ -120,6 +124,9 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   setting(c, o, "momentum", p.momentum, "Of the optimizers momentum and nesterov");
   setting(c, o, "weight-decay", p.weight_decay, "Of the optimizer adamw: times the rate, the share that weights lose");
   setting(c, o, "clip", p.clip, "Largest norm of all gradients together; 0: off");
+  setting(c, o, "dp-clip", p.dp_clip, "Private training: the largest norm of the gradient of one stream of the batch");
+  setting(c, o, "dp-noise", p.dp_noise, "Deviation of the noise that their sum gets, as a multiple of --dp-clip");
+  setting(c, o, "dp-delta", o.options.dp_delta, "The probability for which the epsilon that is printed may not hold");
   setting(c, o, "precision", o.options.precision,
           "What the net computes in: float32, bfloat16 or float16; parameters stay float32")
       ->check(CLI::IsMember(precision_names()));

@@ -29,6 +29,9 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam and adamw; epsilon also adagrad and rmsprop
   double weight_decay = 0.01;                         // adamw
   double clip = 5;                                    // of the norm of all gradients together; 0: off
+  // Private training: the norm that the gradient of each stream of the batch is clipped at, and how much noise the
+  // clipped gradients' sum gets, as a multiple of that; 0: off. The loss is the mean of the streams' losses.
+  double dp_clip = 0, dp_noise = 0;
   double loss_scale = 0;      // gradients are those of the loss times this, and divided by it; 0: they are the loss's
   bool dynamic_scale = true;  // the scale is halved by a step whose gradients overflow, doubled by 2000 that do not
 };
@@ -44,6 +47,7 @@ struct TrainOptions {
   int64_t iterations = 0;  // of the whole run; 0: as `seconds` says
   double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
   OptimizerOptions optimizer;
+  double dp_delta = 1e-5;             // of private training: the probability for which its epsilon may be exceeded
   std::string precision = "float32";  // that the forward net computes in: float32, bfloat16, float16
   std::string loss_scale;             // "dynamic", "none" or a number; "": dynamic for float16, else none
   int64_t batch = 0, timesteps = 0;   // 0: the model's
