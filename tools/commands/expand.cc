@@ -1,14 +1,20 @@
 // `stepnet expand`: prints a net or plan in its full form, as the public format's readers take it.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/io/files.h"
 #include "core/operator/nets_inside.h"
+#include "recurrent/form/per_sample.h"
+#include "recurrent/form/short_form.h"
 #include "stepnet/error.h"
 #include "stepnet/gradients.h"
+#include "tools/commands/cli/feeds.h"
 #include "tools/commands/cli/net_file.h"
 #include "tools/commands/commands.h"
 
@@ -18,7 +24,8 @@ namespace {
 struct ExpandOptions {
   std::string file, output, loss;
   ReadAs as = ReadAs::automatic;
-  std::vector<std::string> tangents;
+  std::vector<std::string> tangents, samples, feeds;
+  std::string per_sample;
   bool gradients = false;
   bool binary = false, strict = false;
 };
@@ -49,13 +56,86 @@ std::string add_tangents(LoadedFile& file, const ExpandOptions& options) {
   return options.loss.empty() ? "" : tangent->second;
 }
 
+// BLOB=AXIS.
+std::map<std::string, int> read_axes(const std::vector<std::string>& texts) {
+  std::map<std::string, int> axes;
+  for (const std::string& text : texts) {
+    const size_t at = text.rfind('=');
+    const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
+    require(at != text.npos && at > 0 && text.size() == at + 2 && is_digit(text[at + 1]),
+            "--samples takes BLOB=AXIS, such as X=1, but got \"{}\"", text);
+    axes[text.substr(0, at)] = text[at + 1] - '0';
+  }
+  return axes;
+}
+
+void rename_output(NetDef& net, const std::string& from, const std::string& to) {
+  for (OperatorDef& op : *net.mutable_op()) {
+    std::ranges::replace(*op.mutable_input(), from, to);
+    std::ranges::replace(*op.mutable_output(), from, to);
+  }
+}
+
+void show(NetDef& net, const std::string& name) {
+  if (net.external_output_size() > 0) net.add_external_output(name);
+}
+
+SampleRequest sample_request(const ExpandOptions& options) {
+  require(!options.loss.empty() && !options.samples.empty() && !options.feeds.empty(),
+          "--per-sample needs --loss, --samples and a --feed for every blob that the net reads");
+  SampleRequest request{.loss = options.loss,
+                        .parameters = {},
+                        .types = read_feeds(options.feeds).types,
+                        .batch_axes = read_axes(options.samples),
+                        .samples = 0};
+  const auto& [name, axis] = *request.batch_axes.begin();
+  const auto first = request.types.find(name);
+  require(first != request.types.end() && axis < first->second.shape.rank(),
+          "--samples {}={} names no dimension of a --feed", name, axis);
+  request.samples = first->second.shape[axis];
+  for (const auto& [blob, a] : request.batch_axes)  // others may have timesteps in the same dimension
+    if (const auto type = request.types.find(blob); type != request.types.end() && a < type->second.shape.rank())
+      request.samples = std::min(request.samples, type->second.shape[a]);
+  for (const auto& [blob, type] : request.types)
+    if (request.batch_axes.count(blob) == 0 && is_floating(type.dtype)) request.parameters.insert(blob);
+  return request;
+}
+
+// Of the net in short form, which is expanded.
+void append_per_sample(LoadedFile& file, const ExpandOptions& options) {
+  require(!file.is_plan(), "--per-sample takes a net, but the file holds a plan");
+  NetDef& net = file.net();
+  SampleTaps taps = tap_parameters(net, sample_request(options));
+  expand_recurrent(net);
+  differentiate_taps(net, taps, options.loss, "", {});
+  if (options.per_sample == "norms") {
+    OperatorDef root;
+    root.set_type("Sqrt");
+    root.add_input(add_squared_norms(net, taps));
+    root.add_output("per_sample_norms");
+    *net.add_op() = root;
+    show(net, "per_sample_norms");
+    return;
+  }
+  for (const auto& [parameter, name] : add_sample_gradients(net, taps)) {
+    rename_output(net, name, parameter + "_per_sample");
+    show(net, parameter + "_per_sample");
+  }
+}
+
 void expand(const ExpandOptions& options) {
-  LoadedFile file = load_expanded(options.file, options.as);
+  LoadedFile file =
+      options.per_sample.empty() ? load_expanded(options.file, options.as) : load_net_or_plan(options.file, options.as);
+  if (!options.per_sample.empty()) append_per_sample(file, options);
+  require(!options.per_sample.empty() || (options.samples.empty() && options.feeds.empty()),
+          "--samples and --feed are only used with --per-sample");
   Warnings warnings;
   check_structure(file, warnings);
   warnings.report(options.strict);
-  require(options.gradients || !options.tangents.empty() || options.loss.empty(),
-          "--loss is only used with --gradients or --tangents");
+  require(options.gradients || !options.tangents.empty() || !options.per_sample.empty() || options.loss.empty(),
+          "--loss is only used with --gradients, --tangents or --per-sample");
+  require(options.per_sample.empty() || (!options.gradients && options.tangents.empty()),
+          "--per-sample is not used with --gradients or --tangents");
   std::string loss = options.loss;
   if (!options.tangents.empty()) loss = add_tangents(file, options);
   if (options.gradients) append_gradients(file, loss);
@@ -87,6 +167,18 @@ void add_expand_command(CLI::App& app) {
   command->add_flag("--gradients", o->gradients,
                     "Append the gradient operators of --loss, or with --tangents those of its tangent");
   command->add_option("--loss", o->loss, "The blob to differentiate")->type_name("BLOB");
+  command
+      ->add_option("--per-sample", o->per_sample,
+                   "Append operators for what each sample adds to the gradient of --loss: norms, one over all "
+                   "parameters, or gradients. Parameters are the floating blobs of --feed without --samples")
+      ->check(CLI::IsMember({"norms", "gradients"}))
+      ->type_name("KIND");
+  command->add_option("--samples", o->samples, "For --per-sample: which dimension of a blob holds samples")
+      ->allow_extra_args(false)
+      ->type_name("BLOB=AXIS");
+  command->add_option("--feed", o->feeds, "For --per-sample: the type of a blob that the net reads")
+      ->allow_extra_args(false)
+      ->type_name("BLOB=TYPE[SIZE,...]");
   command->add_option("-o,--output", o->output, "Write to this file instead of standard output")->type_name("FILE");
   command->add_flag("--binary", o->binary, "Write the binary form");
   add_strict_option(*command, o->strict);

@@ -43,7 +43,8 @@ TEST_F(RunCommandTest, HelpExplainsEveryOption) {
         "--profile", "--as", "--strict", "--keep-all"}},
       {"check", {"--as", "--shape", "--loss", "--strict"}},
       {"draw", {"--feed", "--init", "--loss", "--output", "--strict"}},
-      {"expand", {"--as", "--gradients", "--loss", "--output", "--binary", "--strict"}},
+      {"expand",
+       {"--as", "--gradients", "--loss", "--per-sample", "--samples", "--feed", "--output", "--binary", "--strict"}},
       {"train",
        {"--text", "--iterations", "--seconds", "--out", "--resume", "--optimizer", "--lr", "--clip", "--seed",
         "--threads", "--profile", "--quiet", "--keep-all", "--strict"}},
@@ -284,7 +285,8 @@ TEST_F(RunCommandTest, ExpandPrintsGradientsOnRequest) {
   expect_command("expand " + folder_.file("full.pbtxt"), 0, text);
   expect_command("expand " + path + " --binary -o " + folder_.file("net.bin"), 0, "");
   expect_command("expand " + folder_.file("net.bin"), 0, "type: \"Tanh\"");
-  expect_command("expand " + path + " --loss loss", 2, "error: --loss is only used with --gradients or --tangents\n");
+  expect_command("expand " + path + " --loss loss", 2,
+                 "error: --loss is only used with --gradients, --tangents or --per-sample\n");
   expect_command("expand " + path + " --gradients --loss z", 2, "\"z\"");
   expect_command("expand " + path + " -o " + folder_.file("no/full.pbtxt"), 2, "cannot be used");
 }
@@ -297,6 +299,24 @@ TEST_F(RunCommandTest, ExpandPrintsTangentsOnRequest) {
   expect_command("expand " + path + " --tangents x --gradients --loss loss", 0, "input: \"loss_tangent_autogen_grad\"");
   expect_command("expand " + path + " --tangents z", 2, "no blob \"z\"");
   expect_command("expand " + path + " --tangents loss --loss y", 2, "depends on none of --tangents loss");
+}
+
+TEST_F(RunCommandTest, ExpandTellsGradientsBySamples) {
+  const std::string path = net(R"(name: "n" op { type: "FC" input: "x" input: "W" input: "b" output: "y" }
+             op { type: "SumSqrElements" input: "y" output: "loss" })");
+  const std::string feeds = " --feed x=float[3,2] --feed W=float[4,2] --feed b=float[4]";
+  const std::string command = "expand " + path + " --per-sample ";
+  const std::string by_sample = " --loss loss --samples x=0";
+  expect_command(command + "norms" + by_sample + feeds, 0, "output: \"per_sample_norms\"");
+  expect_command(command + "gradients" + by_sample + feeds + " -o " + folder_.file("each.pbtxt"), 0, "");
+  expect_command("run " + folder_.file("each.pbtxt") + feeds, 0, "W_per_sample");
+  expect_command(command + "norms --loss loss" + feeds, 2, "needs --loss, --samples and a --feed");
+  expect_command(command + "norms --loss loss --samples x" + feeds, 2, "takes BLOB=AXIS");
+  expect_command(command + "norms --loss loss --samples x=5" + feeds, 2, "names no dimension of a --feed");
+  expect_command(command + "norms --loss loss --samples x=1" + feeds, 2, "samples are not apart");
+  expect_command(command + "both" + by_sample + feeds, 2, "--per-sample");
+  expect_command("expand " + path + " --samples x=0", 2, "only used with --per-sample");
+  expect_command(command + "norms --gradients" + by_sample + feeds, 2, "is not used with --gradients");
 }
 
 }  // namespace

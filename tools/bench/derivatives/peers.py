@@ -1,4 +1,5 @@
-"""Times a loss, its gradient, a Jacobian-vector product and a Hessian-vector product of net.pbtxt in PyTorch and JAX.
+"""Times a loss, its gradient, a Jacobian-vector product and a Hessian-vector product of net.pbtxt in PyTorch and JAX,
+and the norms of the samples' gradients in Opacus.
 
 Prints a line for each: contender, what, least milliseconds, median milliseconds.
 """
@@ -67,6 +68,37 @@ def time_pytorch(threads, rounds):
                 report(name, what, run, rounds)
             except (NotImplementedError, RuntimeError) as error:
                 print(f"{name:<24} {what:<10} refused: {str(error).splitlines()[0][:100]}", flush=True)
+
+    time_opacus(x, label, rounds)
+
+
+def time_opacus(x, label, rounds):
+    import torch
+
+    try:
+        from opacus.grad_sample import GradSampleModule
+        from opacus.layers import DPLSTM
+    except ImportError:
+        return
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.out = DPLSTM(H, H, batch_first=False), torch.nn.Linear(H, V)
+
+        def forward(self, sequence):
+            return self.out(self.lstm(sequence)[0])
+
+    net = GradSampleModule(Net(), batch_first=False)
+
+    def norms():
+        torch.nn.functional.cross_entropy(net(x).reshape(-1, V), label).backward()
+        squares = sum((p.grad_sample.flatten(1) ** 2).sum(1) for p in net.parameters())
+        for p in net.parameters():
+            p.grad_sample = p.grad = None
+        return squares.sqrt()
+
+    report("pytorch opacus", "norms", norms, rounds)
 
 
 def time_jax(rounds):
