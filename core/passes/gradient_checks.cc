@@ -1,6 +1,7 @@
 #include "core/passes/gradient_checks.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/operator/in_place.h"
 
@@ -103,6 +104,76 @@ void check_versions(const BoundNet& net, int index, const GradientProgram& progr
       check_shape(net, name, value, is_input ? index : index + 1);
     }
   }
+}
+
+namespace {
+
+// An operator on the way from a wanted value to a target, and which of its inputs lies on it.
+struct OnTheWay {
+  int op = 0, input = 0;
+};
+
+// From a wanted value to the target; empty if there is no way.
+std::vector<OnTheWay> way_between(const BoundNet& net, const std::set<int>& wanted, int target) {
+  std::map<int, OnTheWay> made_by;  // by value that depends on a wanted one
+  for (int op = 0; op < static_cast<int>(net.ops.size()); ++op) {
+    const std::span<const int> inputs = net.flow.inputs(op);
+    const auto on =
+        std::ranges::find_if(inputs, [&](int value) { return wanted.count(value) > 0 || made_by.count(value) > 0; });
+    if (on == inputs.end()) continue;
+    for (const int output : net.flow.outputs(op))
+      if (output >= 0) made_by.emplace(output, OnTheWay{op, static_cast<int>(on - inputs.begin())});
+  }
+  std::vector<OnTheWay> way;
+  for (int value = target; wanted.count(value) == 0;) {
+    const auto step = made_by.find(value);
+    if (step == made_by.end()) return {};
+    way.push_back(step->second);
+    value = net.flow.inputs(step->second.op)[step->second.input];
+  }
+  std::ranges::reverse(way);
+  return way;
+}
+
+// Why an operator hands no gradient on to its input; "" if it does, or if nothing is known.
+std::string why_it_ends(const BoundOp& op, int input) {
+  const OpSpec& spec = *op.spec;
+  if (spec.gradient_rule == GradientRule::stop) return "stops gradients";
+  if (spec.gradient_rule == GradientRule::refuse) return fmt::format("has no gradient: {}", spec.no_gradient_reason);
+  try {
+    std::vector<bool> wanted(op.def.input_size(), false);
+    wanted[input] = true;
+    const GradientProgram program =
+        record_gradient(spec, op.def, op.args.get(), wanted, std::vector<bool>(op.def.output_size(), true));
+    const Gradient& g = program.results[input];
+    if (g.is_zero) return fmt::format("has a derivative that is zero everywhere by \"{}\"", op.def.input(input));
+    if (!g.defined()) return fmt::format("has no derivative by \"{}\"", op.def.input(input));
+  } catch (const Error& e) {
+    return e.fact();
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string where_derivatives_end(const BoundNet& net, const std::set<int>& wanted, const std::set<int>& targets) {
+  for (const int target : targets) {
+    const std::vector<OnTheWay> way = way_between(net, wanted, target);
+    for (auto end = way.rbegin(); end != way.rend(); ++end) {
+      const BoundOp& op = net.ops[end->op];
+      const std::string why = why_it_ends(op, end->input);
+      if (why.empty()) continue;
+      std::vector<std::string> names;
+      for (const OnTheWay& step : way)
+        names.push_back(fmt::format("{} ({})", net.ops[step.op].index, net.ops[step.op].def.type()));
+      const std::string place = source_text(op.def);
+      return fmt::format("\"{}\" depends on \"{}\" by operators {}, but operator {} ({}){} {}",
+                         net.flow.name(net.flow.value(target).blob),
+                         net.ops[way.front().op].def.input(way.front().input), fmt::join(names, ", "), op.index,
+                         op.def.type(), place.empty() ? "" : " at " + place, why);
+    }
+  }
+  return "";
 }
 
 }  // namespace stepnet

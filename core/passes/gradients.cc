@@ -213,9 +213,15 @@ void GradientPass::seed_targets() {
   }
   if (any || request_.targets.empty() || request_.wanted.empty()) return;
   std::vector<std::string> targets;
-  for (const auto& [blob, given] : request_.targets) targets.push_back(blob);
-  throw NoDependence(fmt::format("{} of net \"{}\" depends on none of the blobs whose gradients are wanted: {}",
-                                 fmt::join(targets, ", "), net_.name(), fmt::join(request_.wanted, ", ")));
+  std::set<int> values;
+  for (const auto& [blob, given] : request_.targets) {
+    targets.push_back(blob);
+    values.insert(bound_.flow.last(bound_.flow.find(blob)));
+  }
+  const std::string end = where_derivatives_end(bound_, asked_, values);
+  throw NoDependence(fmt::format("{} of net \"{}\" depends on none of the blobs whose gradients are wanted: {}{}{}",
+                                 fmt::join(targets, ", "), net_.name(), fmt::join(request_.wanted, ", "),
+                                 end.empty() ? "" : "; ", end));
 }
 
 void GradientPass::add_contribution(int value, GradientName c) {

@@ -110,6 +110,22 @@ TEST(Wanted, ATargetThatDependsOnNothingWanted) {
             "y of net \"lines\" depends on none of the blobs whose gradients are wanted: w");
 }
 
+TEST(Wanted, WhereDerivativesEnd) {
+  const std::string begin = "y of net \"lines\" depends on none of the blobs whose gradients are wanted: x; ";
+  EXPECT_EQ(error_of([] {
+              differentiate(Lines{"a = Tanh(x)", "b = StopGradient(a)", "y = Sigmoid(b)"}, {{"y", ""}}, {"x"});
+            }),
+            begin +
+                "\"y\" depends on \"x\" by operators 0 (Tanh), 1 (StopGradient), 2 (Sigmoid), but operator 1 "
+                "(StopGradient) stops gradients");
+  EXPECT_EQ(error_of([] {
+              differentiate(Lines{"i = ArgMax(x)", "f = Cast(i) to=1 from_type=2", "y = Tanh(f)"}, {{"y", ""}}, {"x"});
+            }),
+            begin +
+                "\"y\" depends on \"x\" by operators 0 (ArgMax), 1 (Cast), 2 (Tanh), but operator 1 (Cast) has no "
+                "derivative by \"i\"");
+}
+
 TEST(Wanted, AnOperatorWithoutDerivativeOnTheWay) {
   EXPECT_EQ(error_of([] {
               differentiate(Lines{"h = Underived(x)", "y = Direct(h)"}, {{"y", "y_grad"}}, {"x"});

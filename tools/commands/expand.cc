@@ -43,6 +43,20 @@ void append_gradients(LoadedFile& file, const std::string& loss) {
   add_gradient_operators(file.net(), request);
 }
 
+// Where derivatives of the loss end, if it depends on what is moved at all.
+std::string why_not(NetDef net, const ExpandOptions& options) {
+  GradientRequest request;
+  request.targets = {{options.loss, ""}};
+  request.wanted.insert(options.tangents.begin(), options.tangents.end());
+  try {
+    add_gradient_operators(net, request);
+  } catch (const NoDependence& e) {
+    const size_t at = e.fact().find("; ");
+    return at == std::string::npos ? "" : e.fact().substr(at);
+  }
+  return "";
+}
+
 // Of the loss alone, if one is named. Returns its tangent.
 std::string add_tangents(LoadedFile& file, const ExpandOptions& options) {
   require(!file.is_plan(), "--tangents takes a net, but the file holds a plan");
@@ -51,8 +65,9 @@ std::string add_tangents(LoadedFile& file, const ExpandOptions& options) {
   if (!options.loss.empty()) request.wanted = {options.loss};
   const TangentResult result = add_tangent_operators(file.net(), request);
   const auto tangent = result.tangents.find(options.loss);
-  require(options.loss.empty() || tangent != result.tangents.end(), "\"{}\" depends on none of --tangents {}",
-          options.loss, fmt::join(options.tangents, ", "));
+  if (!options.loss.empty() && tangent == result.tangents.end())
+    fail("\"{}\" depends on none of --tangents {}{}", options.loss, fmt::join(options.tangents, ", "),
+         why_not(load_expanded_net(options.file), options));
   return options.loss.empty() ? "" : tangent->second;
 }
 
@@ -74,10 +89,6 @@ void rename_output(NetDef& net, const std::string& from, const std::string& to) 
     std::ranges::replace(*op.mutable_input(), from, to);
     std::ranges::replace(*op.mutable_output(), from, to);
   }
-}
-
-void show(NetDef& net, const std::string& name) {
-  if (net.external_output_size() > 0) net.add_external_output(name);
 }
 
 SampleRequest sample_request(const ExpandOptions& options) {
@@ -114,12 +125,12 @@ void append_per_sample(LoadedFile& file, const ExpandOptions& options) {
     root.add_input(add_squared_norms(net, taps));
     root.add_output("per_sample_norms");
     *net.add_op() = root;
-    show(net, "per_sample_norms");
+    net.add_external_output("per_sample_norms");
     return;
   }
   for (const auto& [parameter, name] : add_sample_gradients(net, taps)) {
     rename_output(net, name, parameter + "_per_sample");
-    show(net, parameter + "_per_sample");
+    net.add_external_output(parameter + "_per_sample");
   }
 }
 

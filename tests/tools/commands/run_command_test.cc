@@ -299,6 +299,9 @@ TEST_F(RunCommandTest, ExpandPrintsTangentsOnRequest) {
   expect_command("expand " + path + " --tangents x --gradients --loss loss", 0, "input: \"loss_tangent_autogen_grad\"");
   expect_command("expand " + path + " --tangents z", 2, "no blob \"z\"");
   expect_command("expand " + path + " --tangents loss --loss y", 2, "depends on none of --tangents loss");
+  const std::string stopped = net(R"(name: "n" op { type: "Tanh" input: "x" output: "a" }
+             op { type: "StopGradient" input: "a" output: "y" })");
+  expect_command("expand " + stopped + " --tangents x --loss y", 2, "(StopGradient) at " + stopped + ":2:");
 }
 
 TEST_F(RunCommandTest, ExpandTellsGradientsBySamples) {
@@ -309,7 +312,7 @@ TEST_F(RunCommandTest, ExpandTellsGradientsBySamples) {
   const std::string by_sample = " --loss loss --samples x=0";
   expect_command(command + "norms" + by_sample + feeds, 0, "output: \"per_sample_norms\"");
   expect_command(command + "gradients" + by_sample + feeds + " -o " + folder_.file("each.pbtxt"), 0, "");
-  expect_command("run " + folder_.file("each.pbtxt") + feeds, 0, "W_per_sample");
+  expect_command("run " + folder_.file("each.pbtxt") + feeds + " --fetch W_per_sample", 0, "float[3, 4, 2]");
   expect_command(command + "norms --loss loss" + feeds, 2, "needs --loss, --samples and a --feed");
   expect_command(command + "norms --loss loss --samples x" + feeds, 2, "takes BLOB=AXIS");
   expect_command(command + "norms --loss loss --samples x=5" + feeds, 2, "names no dimension of a --feed");
