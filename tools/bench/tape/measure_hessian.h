@@ -2,6 +2,8 @@
 // Threads: for the main thread.
 #pragma once
 
+#include <functional>
+
 #include "tools/bench/tape/hessian.h"
 
 namespace stepnet::bench {
@@ -22,6 +24,8 @@ class HessianTimer {
 // Prints products, FLOPs and times, trimmed and untrimmed in turns. False if the products are not as many as the
 // formulas say; on a GPU nobody counts them.
 bool measure_hessian(const MlpSizes& sizes, bool with_backward, int rounds, Device device = {});
+// Captures the net of these, on the CPU; each call of the result runs it and returns milliseconds.
+std::function<double()> captured_timer(const MlpSizes& sizes, const std::string& activation, bool with_backward);
 // Prints times of the captured nets of these, in planned memory, beside eager runs in turns, on the CPU. False if a bit
 // differs.
 bool measure_captured(const MlpSizes& sizes, bool with_backward, int rounds);
