@@ -4,6 +4,9 @@
 //   m1 = beta1 m1 + (1 - beta1) g,  m2 = beta2 m2 + (1 - beta2) g^2
 //   param = param + lr r m1 / (sqrt(m2) + epsilon)
 //
+// With corrected_epsilon, as PyTorch has it, epsilon is added to sqrt(m2 / (1 - beta2^t)); it is multiplied by
+// sqrt(1 - beta2^t) here.
+//
 // What lr is multiplied by there may be an output, too. lr is NEGATIVE, as for WeightedSum. No derivative: it changes
 // parameters.
 
@@ -17,16 +20,19 @@ namespace {
 REGISTER(adam) {
   auto spec = op<AdamArgs>("Adam");
   declare_adam_args(spec);
+  declare_corrected_epsilon(spec);
   declare_dense_adam(spec, adam_update<float>, adam_update<double>);
   declare_adam_gradient(spec);
   return spec
       .doc(
           "One step of Adam. The learning rate is negative: the step is added. Where the second moment and epsilon are "
           "both 0 the result is not a number.")
-      .flops([](const auto&, const ShapeCall& c) { return adam_flops(c, 3); })
+      .flops([](const AdamArgs& a, const ShapeCall& c) { return adam_flops(c, 3) + (a.corrected_epsilon ? 1 : 0); })
       .example({"param=2,3", "moment_1=2,3", "moment_2=2,3,0..2", "grad=2,3", "lr=1:-0.125", "iter=int64,1:4"})
       .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
                {"beta1=0.5", "beta2=0.75", "epsilon=0.125"})
+      .example({"param=2", "moment_1=2", "moment_2=2,0..2", "grad=2", "lr=1:-0.125", "iter=int64,1:2"},
+               {"epsilon=0.125", "corrected_epsilon=1"})
       .example({"param=0", "moment_1=0", "moment_2=0", "grad=0", "lr=1:-0.125", "iter=int64,1:1"});
 }
 
@@ -45,13 +51,16 @@ REGISTER(adam_w) {
   declare_adam_args(spec);
   spec.arg("weight_decay", &AdamArgs::weight_decay, 0.01f, "times the learning rate: the share that a parameter loses",
            float_at_least(0));
+  declare_corrected_epsilon(spec);
   declare_dense_adam(spec, adam_update<float>, adam_update<double>);
   return spec
       .doc(
           "One step of Adam with decoupled weight decay. The learning rate is negative: the step is added. Decay that "
           "goes through the moments, as a penalty on the squares of the parameters does, is made with Adam and a "
           "WeightedSum before it that adds the parameter times the decay to the gradient.")
-      .flops([](const auto&, const ShapeCall& c) { return 14 * input_size(c, 3) + 8; })
+      .flops([](const AdamArgs& a, const ShapeCall& c) {
+        return 14 * input_size(c, 3) + 8 + (a.corrected_epsilon ? 1 : 0);
+      })
       .example({"param=2,3", "moment_1=2,3", "moment_2=2,3,0..2", "grad=2,3", "lr=1:-0.125", "iter=int64,1:4"})
       .example({"param=1", "moment_1=1", "moment_2=1,0..2", "grad=1", "lr=float,1:-0.125", "iter=int32,1:0"},
                {"weight_decay=0.5"})

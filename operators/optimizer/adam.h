@@ -11,6 +11,7 @@ struct AdamArgs {
   float beta1 = 0, beta2 = 0, epsilon = 0;
   float weight_decay = 0;             // AdamW's and DecayAdagrad's
   bool bias_correction_first = true;  // DecayAdagrad's
+  bool corrected_epsilon = false;     // Adam's and AdamW's
 };
 
 // One step of DecayAdagrad, `t` of which were made before; the results may stand where the values were.
@@ -37,13 +38,17 @@ struct AdamStep {
   constexpr AdamStep(const AdamArgs& args, double lr, double iter)
       : beta1(args.beta1),
         beta2(args.beta2),
-        epsilon(args.epsilon),
+        epsilon(static_cast<T>(args.corrected_epsilon ? args.epsilon * root_of_correction(args, iter)
+                                                      : double{args.epsilon})),
         correction(static_cast<T>(corrected(args, iter))),
         rate(static_cast<T>(lr * corrected(args, iter))),
         decay(static_cast<T>(lr * args.weight_decay)) {}
 
+  static constexpr double root_of_correction(const AdamArgs& args, double iter) {
+    return std::sqrt(1 - std::pow(double{args.beta2}, iter + 1));
+  }
   static constexpr double corrected(const AdamArgs& args, double iter) {
-    return std::sqrt(1 - std::pow(double{args.beta2}, iter + 1)) / (1 - std::pow(double{args.beta1}, iter + 1));
+    return root_of_correction(args, iter) / (1 - std::pow(double{args.beta1}, iter + 1));
   }
   static int64_t checked(int64_t iter) {
     require(iter >= 0, "iter is {}, which is negative", iter);
@@ -131,6 +136,12 @@ inline void declare_adam_args(OpBuilder<AdamArgs>& spec) {
   spec.arg("beta1", &AdamArgs::beta1, 0.9f, "decay of the first moment", decay_rate())
       .arg("beta2", &AdamArgs::beta2, 0.999f, "decay of the second moment", decay_rate())
       .arg("epsilon", &AdamArgs::epsilon, 1e-5f, "added to the square root of the second moment", float_at_least(0));
+}
+
+inline void declare_corrected_epsilon(OpBuilder<AdamArgs>& spec) {
+  spec.arg("corrected_epsilon", &AdamArgs::corrected_epsilon, false,
+           "epsilon is added to the root of the second moment after its correction, as PyTorch adds it, not before")
+      .own_args({"corrected_epsilon"});
 }
 
 inline void declare_adam_state(OpBuilder<AdamArgs>& spec) {

@@ -3,6 +3,11 @@
 //   plain:     m' = mu m + lr g,  step = m'
 //   nesterov:  m' = mu m + lr g,  step = (1 + mu) m' - mu m     (Sutskever et al. 2013)
 //
+// or with rate_last, as PyTorch has it; while lr stays the same, these are the same steps:
+//
+//   plain:     m' = mu m + g,  step = lr m'
+//   nesterov:  m' = mu m + g,  step = lr (g + mu m')
+//
 // Both write the step where the gradient was; MomentumSGDUpdate also sets param = param - step. No derivative: they
 // change parameters.
 
@@ -12,6 +17,8 @@
 
 namespace stepnet::cpu_momentum_sgd {
 namespace {
+
+int momentum_flops(const MomentumArgs& args) { return !args.nesterov ? 3 : args.rate_last ? 5 : 6; }
 
 // Inputs grad, momentum, lr and, of the update, param.
 void shape(const MomentumArgs&, ShapeCall& call) {
@@ -57,10 +64,11 @@ REGISTER(momentum_sgd) {
       .in_place("grad", "output_grad")
       .in_place("momentum", "output_momentum")
       .shape(shape)
-      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * (a.nesterov ? 6 : 3); })
+      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * momentum_flops(a); })
       .cpu(momentum_sgd<float>, momentum_sgd<double>)
       .example({"grad=2,3", "momentum=2,3", "lr=1:0.125"}, {"momentum=0.75"})
       .example({"grad=2,3", "momentum=2,3", "lr=float,1:0.125"}, {"momentum=0.75", "nesterov=1"})
+      .example({"grad=2,3", "momentum=2,3", "lr=1:0.125"}, {"momentum=0.75", "rate_last=1"})
       .example({"grad=0", "momentum=0", "lr=1:0.125"});
 }
 
@@ -76,7 +84,7 @@ REGISTER(momentum_sgd_update) {
       .in_place("momentum", "output_momentum")
       .in_place("param", "output_param")
       .shape(shape)
-      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * (a.nesterov ? 7 : 4); })
+      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * (momentum_flops(a) + 1); })
       .cpu(momentum_sgd_update<float>, momentum_sgd_update<double>)
       .example({"grad=2,3", "momentum=2,3", "lr=1:0.125", "param=2,3"}, {"momentum=0.75"})
       .example({"grad=2,3", "momentum=2,3", "lr=float,1:0.125", "param=2,3"}, {"momentum=0.75", "nesterov=1"})
@@ -126,7 +134,7 @@ REGISTER(sparse_momentum_sgd_update) {
       .must_be_in_place("momentum", "output_momentum")
       .must_be_in_place("param", "output_param")
       .shape(sparse_shape)
-      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * (a.nesterov ? 7 : 4); })
+      .flops([](const auto& a, const ShapeCall& c) { return input_size(c, 0) * (momentum_flops(a) + 1); })
       .cpu(sparse_update<float>, sparse_update<double>)
       .example({"grad=3,2", "momentum=4,2", "lr=1:0.125", "param=4,2", "indices=int64,3:2,0,2"}, {"momentum=0.75"})
       .example({"grad=1,2", "momentum=3", "lr=float,1:0.125", "param=3", "indices=int32,1,2:1,2"},

@@ -9,6 +9,7 @@ namespace stepnet {
 struct MomentumArgs {
   float momentum = 0;
   bool nesterov = false;
+  bool rate_last = false;
 };
 
 // One step on a run of elements; the results may stand where the values were. Without `param`, the step alone.
@@ -17,9 +18,11 @@ constexpr void momentum_run(const MomentumArgs& args, T rate, int64_t size, cons
                             T* new_momentum, const T* param = nullptr, T* new_param = nullptr) {
   const T mu = args.momentum;
   for (int64_t i = 0; i < size; ++i) {
-    const T before = momentum[i];
-    const T after = mu * before + rate * grad[i];
-    const T s = args.nesterov ? (1 + mu) * after - mu * before : after;
+    const T before = momentum[i], g = grad[i];
+    const T after = mu * before + (args.rate_last ? g : rate * g);
+    const T s = args.rate_last  ? rate * (args.nesterov ? g + mu * after : after)
+                : args.nesterov ? (1 + mu) * after - mu * before
+                                : after;
     new_momentum[i] = after;
     step[i] = s;
     if (param) new_param[i] = param[i] - s;
@@ -30,6 +33,9 @@ inline OpBuilder<MomentumArgs>& declare_momentum(OpBuilder<MomentumArgs>& spec, 
                                                  const char* momentum) {
   return spec.arg("momentum", &MomentumArgs::momentum, 0.0f, "how much of the last step remains")
       .arg("nesterov", &MomentumArgs::nesterov, false, "look ahead by the momentum")
+      .arg("rate_last", &MomentumArgs::rate_last, false,
+           "the momentum has no learning rate in it; the step is multiplied by it, as PyTorch does")
+      .own_args({"rate_last"})
       .input("grad", grad)
       .input("momentum", momentum)
       .input("lr", "the learning rate, one value, positive")

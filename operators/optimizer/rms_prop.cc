@@ -2,8 +2,13 @@
 //
 //   ms = ms + (1 - decay) (g^2 - ms),  mom = momentum mom + lr g / sqrt(epsilon + ms)
 //
-// The step is mom, written where the gradient was; another operator adds it to the parameter, or subtracts it, as the
-// sign of lr wants. No derivative: it changes gradients on their way to the parameter.
+// or with rate_last, as PyTorch has it,
+//
+//   mom = momentum mom + g / (sqrt(ms) + epsilon), and the step is lr mom
+//
+// The step, without rate_last mom, is written where the gradient was; another operator adds it to
+// the parameter, or subtracts it, as the sign of lr wants. No derivative: it changes gradients on their way to the
+// parameter.
 
 #include "operators/optimizer/rms_prop.h"
 
@@ -37,7 +42,11 @@ REGISTER(rms_prop) {
           "square and epsilon are both 0 the result is not a number.")
       .arg("decay", &RmsPropArgs::decay, 0.9f, "how much of the mean square remains", decay_rate())
       .arg("momentum", &RmsPropArgs::momentum, 0.0f, "how much of the last step remains")
-      .arg("epsilon", &RmsPropArgs::epsilon, 1e-5f, "added to the mean square", float_at_least(0))
+      .arg("epsilon", &RmsPropArgs::epsilon, 1e-5f, "added to the mean square, with rate_last to its root",
+           float_at_least(0))
+      .arg("rate_last", &RmsPropArgs::rate_last, false,
+           "mom has no learning rate in it, the step is lr times mom, and epsilon is outside the root")
+      .own_args({"rate_last"})
       .input("grad", "the gradient, any shape")
       .input("mean_squares", "running mean of the gradient's square, of the gradient's shape, not negative")
       .input("mom", "the last step, of the gradient's shape")
@@ -45,7 +54,7 @@ REGISTER(rms_prop) {
       .types({DType::float32, DType::float64})
       .output("output_grad", "the step")
       .output("output_mean_squares", "the mean square after the step")
-      .output("output_mom", "the step once more, for the next time")
+      .output("output_mom", "the step once more, for the next time; with rate_last without the learning rate")
       .in_place("grad", "output_grad")
       .in_place("mean_squares", "output_mean_squares")
       .in_place("mom", "output_mom")
@@ -56,6 +65,7 @@ REGISTER(rms_prop) {
       .example({"grad=2,3", "mean_squares=2,3,0..2", "mom=2,3", "lr=1:-0.125"})
       .example({"grad=1", "mean_squares=1,0..2", "mom=1", "lr=float,1:0.125"},
                {"decay=0.5", "momentum=0.75", "epsilon=0.125"})
+      .example({"grad=2,3", "mean_squares=2,3,0..2", "mom=2,3", "lr=1:-0.125"}, {"momentum=0.75", "rate_last=1"})
       .example({"grad=0", "mean_squares=0", "mom=0", "lr=1:-0.125"});
 }
 

@@ -8,6 +8,7 @@ namespace stepnet {
 
 struct RmsPropArgs {
   float decay = 0, momentum = 0, epsilon = 0;
+  bool rate_last = false;
 };
 
 // One step on a run of elements; the results may stand where the values were.
@@ -18,7 +19,12 @@ constexpr void rms_prop_run(const RmsPropArgs& args, T rate, int64_t size, const
   for (int64_t i = 0; i < size; ++i) {
     const T g = grad[i];
     const T ms = new_mean_squares[i] = mean_squares[i] + (1 - decay) * (g * g - mean_squares[i]);
-    step[i] = new_mom[i] = momentum * mom[i] + rate * g / std::sqrt(epsilon + ms);
+    if (args.rate_last) {
+      const T m = new_mom[i] = momentum * mom[i] + g / (std::sqrt(ms) + epsilon);
+      step[i] = rate * m;
+    } else {
+      step[i] = new_mom[i] = momentum * mom[i] + rate * g / std::sqrt(epsilon + ms);
+    }
   }
 }
 

@@ -10,8 +10,8 @@ namespace stepnet {
 namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
-const std::set<std::string> kAddedLater = {"weight-decay", "precision", "loss-scale",
-                                           "dp-clip",      "dp-noise",  "dp-delta"};
+const std::set<std::string> kAddedLater = {"weight-decay", "precision", "loss-scale", "dp-clip",
+                                           "dp-noise",     "dp-delta",  "mean-decay"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
@@ -28,6 +28,7 @@ void each_setting(Options& o, F f) {
   f("beta1", o.optimizer.beta1);
   f("beta2", o.optimizer.beta2);
   f("epsilon", o.optimizer.epsilon);
+  f("mean-decay", o.optimizer.mean_decay);
   f("weight-decay", o.optimizer.weight_decay);
   f("clip", o.optimizer.clip);
   f("dp-clip", o.optimizer.dp_clip);

@@ -24,10 +24,20 @@ void add_op(NetDef& net, const std::string& type, const std::vector<std::string>
   op.mutable_arg()->Add(args.begin(), args.end());
 }
 
+// The name of an optimizer in the public format's form is that of PyTorch's with this before it.
+constexpr std::string_view kPublic = "caffe2-";
+bool is_public(const std::string& optimizer) { return optimizer.starts_with(kPublic); }
+std::string rule_of(const std::string& optimizer) {
+  return is_public(optimizer) ? optimizer.substr(kPublic.size()) : optimizer;
+}
+bool is_momentum(const std::string& optimizer) {
+  return rule_of(optimizer) == "momentum" || rule_of(optimizer) == "nesterov";
+}
+
 Argument number(const std::string& name, double value) { return make_arg(name, static_cast<float>(value)); }
 
 std::vector<Argument> rate_args(const OptimizerOptions& o, int64_t iterations) {
-  const bool positive = o.optimizer == "momentum" || o.optimizer == "nesterov";
+  const bool positive = is_momentum(o.optimizer);
   std::vector<Argument> args = {number("base_lr", positive ? o.lr : -o.lr), make_arg("policy", o.lr_policy)};
   auto for_policies = [&](std::initializer_list<const char*> policies, const Argument& arg) {
     if (std::any_of(policies.begin(), policies.end(), [&](const char* p) { return o.lr_policy == p; }))
@@ -45,7 +55,7 @@ std::vector<Argument> rate_args(const OptimizerOptions& o, int64_t iterations) {
 class Builder {
  public:
   Builder(const Model& model, const Workspace& workspace, const OptimizerOptions& options)
-      : model_(model), workspace_(workspace), options_(options) {
+      : model_(model), workspace_(workspace), options_(own_numbers(options)) {
     if (options.dp_clip > 0) {
       Model tapped = model;
       taps_ = tap_parameters(tapped.forward, samples_of(tapped));
@@ -70,7 +80,7 @@ class Builder {
     add_op(result_.net, "Iter", {result_.iteration}, {result_.iteration});
     result_.net.add_external_output(result_.rate);
     result_.first_values.emplace_back(result_.iteration, Tensor::zeros(DType::int64, {1}));
-    if (options_.optimizer == "sgd" || options_.optimizer == "rmsprop")
+    if (rule_ == "sgd" || rule_ == "rmsprop" || rule_ == "lion")
       result_.first_values.emplace_back(kOne, Tensor::of<float>({1}, {1.0f}));
     return std::move(result_);
   }
@@ -189,20 +199,23 @@ class Builder {
   }
 
   void update(const std::string& p, const std::string& gradient) {
-    const std::string& o = options_.optimizer;
-    if (o == "adam" || o == "adamw") {
+    if (rule_ == "adam" || rule_ == "adamw") {
       adam(p, gradient);
-    } else if (o == "momentum" || o == "nesterov") {
+    } else if (rule_ == "lion") {
+      lion(p, gradient);
+    } else if (is_momentum(rule_)) {
       const std::string m = zeros_like(p, "_momentum");
       add_op(result_.net, "MomentumSGDUpdate", {gradient, m, result_.rate, p}, {gradient, m, p},
-             {number("momentum", options_.momentum), make_arg("nesterov", o == "nesterov")});
-    } else if (o == "adagrad") {
+             {number("momentum", options_.momentum), make_arg("nesterov", rule_ == "nesterov"),
+              make_arg("rate_last", !is_public_)});
+    } else if (rule_ == "adagrad") {
       const std::string h = zeros_like(p, "_moment");
       add_op(result_.net, "Adagrad", {p, h, gradient, result_.rate}, {p, h}, {number("epsilon", options_.epsilon)});
-    } else if (o == "rmsprop") {
+    } else if (rule_ == "rmsprop") {
       const std::string ms = zeros_like(p, "_mean_squares"), m = zeros_like(p, "_momentum");
       add_op(result_.net, "RmsProp", {gradient, ms, m, result_.rate}, {gradient, ms, m},
-             {number("epsilon", options_.epsilon)});
+             {number("epsilon", options_.epsilon), number("decay", options_.mean_decay),
+              make_arg("rate_last", !is_public_)});
       add_op(result_.net, "WeightedSum", {p, kOne, gradient, kOne}, {p});
     } else {
       add_op(result_.net, "WeightedSum", {p, kOne, gradient, result_.rate}, {p});
@@ -210,26 +223,56 @@ class Builder {
   }
 
   void adam(const std::string& p, const std::string& gradient) {
-    const bool decays = options_.optimizer == "adamw";
+    const bool decays = rule_ == "adamw";
     const std::string m1 = zeros_like(p, "_moment_1"), m2 = zeros_like(p, "_moment_2");
     std::vector<Argument> args = {number("beta1", options_.beta1), number("beta2", options_.beta2),
-                                  number("epsilon", options_.epsilon)};
+                                  number("epsilon", options_.epsilon), make_arg("corrected_epsilon", !is_public_)};
     if (decays) args.push_back(number("weight_decay", options_.weight_decay));
     add_op(result_.net, decays ? "AdamW" : "Adam", {p, m1, m2, gradient, result_.rate, result_.iteration}, {p, m1, m2},
            args);
   }
 
+  // The sign of a mean of the momentum and the gradient, beside decoupled weight decay.
+  // Source: X. Chen et al., Symbolic discovery of optimization algorithms, 2023, algorithm 2.
+  void lion(const std::string& p, const std::string& gradient) {
+    const std::string m = zeros_like(p, "_momentum"), name = "train/" + p;
+    const auto mean = [&](double beta, const std::string& to) {
+      add_op(result_.net, "Scale", {m}, {name + "_kept"}, {number("scale", beta)});
+      add_op(result_.net, "Scale", {gradient}, {name + "_added"}, {number("scale", 1 - beta)});
+      add_op(result_.net, "Add", {name + "_kept", name + "_added"}, {to});
+    };
+    mean(options_.beta1, name + "_mean");
+    add_op(result_.net, "Sign", {name + "_mean"}, {name + "_sign"});
+    add_op(result_.net, "Scale", {p}, {name + "_decay"}, {number("scale", options_.weight_decay)});
+    mean(options_.beta2, m);
+    add_op(result_.net, "Add", {name + "_sign", name + "_decay"}, {name + "_step"});
+    add_op(result_.net, "WeightedSum", {p, kOne, name + "_step", result_.rate}, {p});
+  }
+
   const Model& model_;
   const Workspace& workspace_;
-  const OptimizerOptions& options_;
+  const OptimizerOptions options_;
   SampleTaps taps_;
+  const std::string rule_ = rule_of(options_.optimizer);
+  const bool is_public_ = is_public(options_.optimizer);
   TrainingNet result_;
 };
 
 }  // namespace
 
 std::vector<std::string> optimizer_names() {
-  return {"adam", "adamw", "adagrad", "rmsprop", "sgd", "momentum", "nesterov"};
+  return {"adam",        "adamw",          "adagrad",         "rmsprop",        "sgd", "momentum", "nesterov", "lion",
+          "caffe2-adam", "caffe2-rmsprop", "caffe2-momentum", "caffe2-nesterov"};
+}
+
+OptimizerOptions own_numbers(OptimizerOptions o) {
+  const bool is_lion = o.optimizer == "lion";
+  const double mean_decay = is_public(o.optimizer) ? 0.9 : 0.99, epsilon = o.optimizer == "adagrad" ? 1e-10 : 1e-8;
+  if (o.beta1 < 0) o.beta1 = 0.9;
+  if (o.beta2 < 0) o.beta2 = is_lion ? 0.99 : 0.999;
+  if (o.epsilon < 0) o.epsilon = epsilon;
+  if (o.mean_decay < 0) o.mean_decay = mean_decay;
+  return o;
 }
 
 void check_optimizer(const OptimizerOptions& o) {
@@ -252,6 +295,9 @@ void check_optimizer(const OptimizerOptions& o) {
           o.weight_decay);
   require(std::isfinite(o.loss_scale) && o.loss_scale >= 0, "the scale of the loss must be above 0, but is {}",
           o.loss_scale);
+  for (const auto& [name, value] : {std::pair{"beta1", o.beta1}, {"beta2", o.beta2}, {"mean-decay", o.mean_decay}})
+    require(value < 1, "{} must be less than 1, but is {}", name, value);
+  require(!std::isnan(o.epsilon) && !std::isinf(o.epsilon), "the epsilon must be a number, but is {}", o.epsilon);
   require(o.momentum >= 0 && o.momentum < 1, "the momentum must be from 0 to less than 1, but is {}", o.momentum);
 }
 

@@ -20,8 +20,11 @@ Reference adam(bool sparse, bool decays) {
   return [=](CountedCall& c) {
     const int grad = sparse ? 4 : 3;
     const double beta1 = c.arg("beta1", 0.9F), beta2 = c.arg("beta2", 0.999F), t = c.x(grad + 2).v[0].value + 1;
-    const Counted lr = c.x(grad + 1).v[0], correction = sqrt(1 - pow(beta2, t)) / (1 - pow(beta1, t));
+    const Counted lr = c.x(grad + 1).v[0], corrected = sqrt(1 - pow(beta2, t));
+    const Counted correction = corrected / (1 - pow(beta1, t));
     const Counted rate = lr * correction;
+    const Counted epsilon =
+        c.whole("corrected_epsilon", 0) != 0 ? c.arg("epsilon", 1e-5F) * corrected : Counted(c.arg("epsilon", 1e-5F));
     const Counted decay = decays ? lr * c.arg("weight_decay", 0.01F) : 0;
     for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
     const std::vector<size_t> at = places(c, 0, sparse ? 3 : -1, c.x(grad).size());
@@ -31,7 +34,7 @@ Reference adam(bool sparse, bool decays) {
       m1 = beta1 * m1 + (1 - beta1) * g;
       m2 = beta2 * m2 + (1 - beta2) * g * g;
       if (decays) p += decay * p;
-      const Counted root = sqrt(m2) + c.arg("epsilon", 1e-5F);
+      const Counted root = sqrt(m2) + epsilon;
       p += rate * m1 / root;
       if (c.wants(3)) c.y(3)[i] = correction * m1 / root;
     }
@@ -290,8 +293,14 @@ void momentum(CountedCall& c) {
   for (size_t i = 0; i < at.size(); ++i) {
     Counted& m = c.y(1)[at[i]];
     const Counted before = m;
-    m = mu * before + c.x(2).v[0] * c.x(0).v[i];
-    const Counted step = nesterov ? (1 + mu) * m - mu * before : m;
+    const Counted g = c.x(0).v[i], rate = c.x(2).v[0];
+    const bool rate_last = c.whole("rate_last", 0) != 0;
+    m = mu * before + (rate_last ? g : rate * g);
+    Counted step = m;
+    if (rate_last)
+      step = rate * (nesterov ? g + mu * m : m);
+    else if (nesterov)
+      step = (1 + mu) * m - mu * before;
     c.y(0)[i] = step;
     if (c.wants(2)) c.y(2)[at[i]] -= step;
   }
@@ -302,8 +311,13 @@ void rms_prop(CountedCall& c) {
   for (size_t i = 0; i < c.x(0).v.size(); ++i) {
     const Counted g = c.x(0).v[i], ms = c.x(1).v[i];
     c.y(1)[i] = ms + (1 - decay) * (g * g - ms);
-    c.y(0)[i] = c.y(2)[i] =
-        c.arg("momentum", 0) * c.x(2).v[i] + c.x(3).v[0] * g / sqrt(c.arg("epsilon", 1e-5F) + c.y(1)[i]);
+    const double epsilon = c.arg("epsilon", 1e-5F), momentum = c.arg("momentum", 0);
+    if (c.whole("rate_last", 0) != 0) {
+      c.y(2)[i] = momentum * c.x(2).v[i] + g / (sqrt(c.y(1)[i]) + epsilon);
+      c.y(0)[i] = c.x(3).v[0] * c.y(2)[i];
+    } else {
+      c.y(0)[i] = c.y(2)[i] = momentum * c.x(2).v[i] + c.x(3).v[0] * g / sqrt(epsilon + c.y(1)[i]);
+    }
   }
 }
 

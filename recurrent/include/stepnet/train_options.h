@@ -18,17 +18,20 @@ namespace stepnet {
 class Profiler;
 
 struct OptimizerOptions {
-  std::string optimizer = "adam";                     // one of optimizer_names()
-  double lr = 0.003;                                  // always positive, whatever sign the operator wants
-  std::string lr_policy = "fixed";                    // of the operator LearningRate
-  double lr_gamma = 0.5;                              // step, exp, inv
-  double lr_power = 1;                                // inv, poly
-  int64_t lr_stepsize = 1000;                         // step
-  int64_t lr_warmup = 100;                            // linearWarmup: iterations
-  double momentum = 0.9;                              // momentum, nesterov
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam and adamw; epsilon also adagrad and rmsprop
-  double weight_decay = 0.01;                         // adamw
-  double clip = 5;                                    // of the norm of all gradients together; 0: off
+  std::string optimizer = "adam";   // one of optimizer_names()
+  double lr = 0.003;                // always positive, whatever sign the operator wants
+  std::string lr_policy = "fixed";  // of the operator LearningRate
+  double lr_gamma = 0.5;            // step, exp, inv
+  double lr_power = 1;              // inv, poly
+  int64_t lr_stepsize = 1000;       // step
+  int64_t lr_warmup = 100;          // linearWarmup: iterations
+  double momentum = 0.9;            // momentum, nesterov
+  // Below 0: the optimizer's own, see own_numbers.
+  double beta1 = -1, beta2 = -1;  // adam, adamw, lion
+  double epsilon = -1;            // adam, adamw, adagrad, rmsprop
+  double mean_decay = -1;         // rmsprop: how much of the mean square remains
+  double weight_decay = 0.01;     // adamw, lion
+  double clip = 5;                // of the norm of all gradients together; 0: off
   // Private training: the norm that the gradient of each stream of the batch is clipped at, and how much noise the
   // clipped gradients' sum gets, as a multiple of that; 0: off. The loss is the mean of the streams' losses.
   double dp_clip = 0, dp_noise = 0;
@@ -37,6 +40,10 @@ struct OptimizerOptions {
 };
 
 std::vector<std::string> optimizer_names();
+
+// The same with numbers in place of those that are the optimizer's own: PyTorch's defaults, and of those whose names
+// begin with caffe2- an epsilon of 1e-8 and a mean that keeps 0.9.
+OptimizerOptions own_numbers(OptimizerOptions options);
 
 // Throws Error on an unknown optimizer or a number out of range. Policies are checked by their operator.
 void check_optimizer(const OptimizerOptions& options);

@@ -85,7 +85,9 @@ TEST_F(TrainMistakes, Options) {
   refuses(train(text_, out_, "--iteratons 2"), "no option --iteratons. Did you mean \"--iterations\"?\n");
   refuses(train(text_, out_, "--iterations 2 --nonsense=3"), "no option --nonsense.\n");
   refuses(train(text_, out_, "--iterations 2 --optimizer adan"),
-          "--optimizer: adan not in {adam,adamw,adagrad,rmsprop,sgd,momentum,nesterov}\n");
+          "--optimizer: adan not in "
+          "{adam,adamw,adagrad,rmsprop,sgd,momentum,nesterov,lion,caffe2-adam,caffe2-rmsprop,caffe2-"
+          "momentum,caffe2-nesterov}\n");
   refuses(train(text_, out_, "--iterations 0"), "--iterations: must be at least 1, but is 0\n");
   refuses(train(text_, out_, "--iterations two"), "--iterations: must be a whole number, but is \"two\"\n");
   refuses(train(text_, out_, "--seconds nan"), "--seconds: must be above 0, but is nan\n");
