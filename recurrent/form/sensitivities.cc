@@ -11,6 +11,7 @@
 #include "recurrent/form/read_back.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/form/spec.h"
+#include "recurrent/form/tangents.h"
 #include "stepnet/arguments.h"
 #include "stepnet/bound_op.h"
 #include "stepnet/gradients.h"
@@ -218,11 +219,11 @@ class Learner {
   std::vector<Ending> endings_;
   std::vector<std::set<int>> reached_;  // by state: those that it depends on at any time before
   std::map<std::pair<int, size_t>, CarriedSensitivity> carried_;  // by state and ending
-  OperatorDef second_;
-  std::map<std::string, std::string> shown_;                  // step blob to its rows in the net outside
-  std::vector<std::string> driven_, multiplied_;              // of drives: their rows, and those of their x
-  std::map<int, std::string> last_;                           // the second network's states
-  std::map<int, std::map<std::string, std::string>> slopes_;  // by state: gradients of the sum of its last
+  OperatorDef second_;                                            // of all states
+  std::map<std::string, std::string> shown_;                      // step blob to its rows in the net outside
+  std::vector<std::string> driven_, multiplied_;                  // of drives: their rows, and those of their x
+  std::map<int, std::string> last_;                               // the second network's states
+  std::map<int, std::map<std::string, std::string>> slopes_;      // by state: gradients of the sum of its last
 };
 
 void Learner::check_initial(const StateLink& state) const {
@@ -470,11 +471,10 @@ void Learner::add_second_op(int i, NetDef& step) {
 // The part of the step from drives, parameters and constants to the states, whose values the network shows.
 void Learner::build_second() {
   second_.set_type(network_.type());
-  second_.set_name(writer_.fresh("second"));
   if (network_.has_device_option()) *second_.mutable_device_option() = network_.device_option();
   RecurrentDef& def = *second_.MutableExtension(recurrent);
   def.set_timestep(given_.timestep());
-  def.mutable_step_net()->set_name(second_.name() + "/step");
+  def.mutable_step_net();
   for (const int i : paths_.ops) add_second_op(i, *def.mutable_step_net());
   std::vector<std::string> fed_back;
   for (const SequenceLink& s : def.sequence()) fed_back.push_back(s.inner());
@@ -507,17 +507,22 @@ void Learner::build_second() {
   }
 }
 
-// In a net of its own: the gradients stop at what goes into the second network.
+// Each state has a network, and a net, of its own: what two gradients of one network write may share bytes, and they
+// stop at what goes into it.
 std::vector<OperatorDef> Learner::differentiate_second() {
   std::vector<OperatorDef> ops = writer_.take();
-  NetDef net;
-  net.set_name(second_.name());
-  *net.add_op() = second_;
-  expand_recurrent(net);
   std::set<std::string> wanted(driven_.begin(), driven_.end());
   wanted.insert(values_.begin(), values_.end());
   for (const auto& [s, last] : last_) wanted.insert(given_.state(s).initial());
   for (const auto& [s, last] : last_) {
+    NetDef net;
+    net.set_name(writer_.fresh("second"));
+    OperatorDef& network = *net.add_op();
+    network = second_;
+    network.set_name(net.name());
+    for (const auto& [other, name] : last_)
+      if (other != s) drop_output(network, name);
+    expand_recurrent(net);
     try {
       const GradientResult made = add_gradient_operators_under(
           net, {.targets = {{last, ""}}, .wanted = wanted, .stop = {}, .fixed_storages = false}, last + "/");
@@ -525,9 +530,11 @@ std::vector<OperatorDef> Learner::differentiate_second() {
         if (gradient.defined()) slopes_[s][blob] = gradient.dense;
     } catch (const NoDependence&) {  // the state is the same whatever these are
     }
-    for (OperatorDef& op : *net.mutable_op()) op.clear_is_gradient_op();
+    for (OperatorDef& op : *net.mutable_op()) {
+      op.clear_is_gradient_op();
+      ops.push_back(std::move(op));
+    }
   }
-  for (OperatorDef& op : *net.mutable_op()) ops.push_back(std::move(op));
   return ops;
 }
 
