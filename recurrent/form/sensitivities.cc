@@ -404,8 +404,8 @@ std::string Learner::diagonal(const std::string& weight, int parts) {
   }
   for (const std::string& square : squares) {
     const std::string ones = writer_.add("ConstantFill", {square}, "ones", {make_arg("value", 1.0F)});
-    const std::string rows = writer_.add("CumSum", {ones}, "rows", {make_arg("axis", 0)});
-    const std::string columns = writer_.add("CumSum", {ones}, "columns", {make_arg("axis", 1)});
+    const std::string rows = writer_.add("Cumsum", {ones}, "rows", {make_arg("axis", 0)});
+    const std::string columns = writer_.add("Cumsum", {ones}, "columns", {make_arg("axis", 1)});
     const std::string is_diagonal = writer_.add("EQ", {rows, columns}, "is_diagonal");
     const std::string chosen = writer_.add("Mul", {square, writer_.add("CastLike", {is_diagonal, square}, "mask")},
                                            "chosen", {make_arg("equal_shapes", true)});
