@@ -629,7 +629,23 @@ void complete_start(const NetDef& net, NetDef& start) {
   start = std::move(all);
 }
 
+constexpr std::pair<const char*, LearningRule> kRules[] = {
+    {"rtrl", LearningRule::rtrl}, {"snap1", LearningRule::snap1}, {"eprop", LearningRule::eprop}};
+
 }  // namespace
+
+std::vector<std::string> learning_rule_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, rule] : kRules) names.emplace_back(name);
+  return names;
+}
+
+LearningRule learning_rule(const std::string& name) {
+  for (const auto& [known, rule] : kRules)
+    if (known == name) return rule;
+  const std::vector<std::string> names = learning_rule_names();
+  fail("there is no learning rule \"{}\"; there are {}.{}", name, fmt::join(names, ", "), suggest(name, names));
+}
 
 Sensitivities add_sensitivities(NetDef& net, const SensitivityRequest& request) {
   expand_cell_operators(net);
@@ -666,6 +682,7 @@ Sensitivities add_sensitivities(NetDef& net, const SensitivityRequest& request) 
   }
   net = std::move(made);
   complete_start(net, result.start);
+  if (net.has_device_option()) *result.start.mutable_device_option() = net.device_option();
   expand_recurrent(net);
   return result;
 }

@@ -24,6 +24,10 @@
 
 namespace stepnet {
 
+// rtrl, snap1 and eprop; throws Error for another name.
+std::vector<std::string> learning_rule_names();
+LearningRule learning_rule(const std::string& name);
+
 struct SensitivityRequest {
   LearningRule rule = LearningRule::rtrl;
   // Blobs from outside that are trained. Empty: all that are no states and no sequences of a network.

@@ -1,6 +1,10 @@
 #include "recurrent/train/carried_states.h"
 
+#include <algorithm>
+#include <cassert>
 #include <utility>
+
+#include "stepnet/net.h"
 
 namespace stepnet {
 
@@ -28,8 +32,34 @@ void feed(Workspace& workspace, const Model& model, const Tensor& input, const T
 }
 
 void CarriedStates::reset(int64_t batch) {
-  for (size_t i = 0; i < to_.size(); ++i)
+  for (size_t i = 0; i < sizes_.size(); ++i)
     workspace_.create_local(to_[i]).tensor() = Tensor::zeros(dtype_, {1, batch, sizes_[i]}, device_);
+  start();
+}
+
+void CarriedStates::carry(const Sensitivities& sensitivities) {
+  bool is_new = false;
+  for (const CarriedSensitivity& carried : sensitivities.carried) {
+    if (std::ranges::count(to_, carried.first) > 0) continue;
+    from_.push_back(carried.last);
+    to_.push_back(carried.first);
+    workspace_.create_local(carried.last);
+    is_new = true;
+  }
+  start_ = sensitivities.start;
+  if (is_new) start();
+}
+
+void CarriedStates::start() {
+  if (start_.op_size() == 0) return;
+  Workspace own(&workspace_);
+  RunContext run;
+  NetOptions options;
+  options.keep.insert(to_.begin() + static_cast<int64_t>(sizes_.size()), to_.end());
+  for (size_t i = sizes_.size(); i < to_.size(); ++i) own.create_local(to_[i]);
+  run_net_once(start_, own, run, options);
+  for (size_t i = sizes_.size(); i < to_.size(); ++i)
+    workspace_.create_local(to_[i]).tensor() = std::move(own.at(to_[i]).tensor());
 }
 
 void CarriedStates::advance() {
@@ -49,6 +79,7 @@ void CarriedStates::advance() {
 }
 
 void CarriedStates::gather(std::span<const int> rows) {
+  assert(sizes_.size() == to_.size());
   for (size_t i = 0; i < to_.size(); ++i) {
     Tensor& to = workspace_.at(to_[i]).tensor();
     const int64_t batch = to.size() / sizes_[i];

@@ -40,6 +40,9 @@ class Builder {
     for (const auto& [name, type] : feeds_) make_zeros(session_->blobs, name, type, training_.device);
     const TrainingNet net =
         build_training_net(model_, parameters_, session_->parameters, training_.optimizer, kIterations);
+    if (states_) states_->carry(net.sensitivities);
+    for (const CarriedSensitivity& carried : net.sensitivities.carried)
+      session_->kinds[carried.first] = MemoryKind::input;
     for (const auto& [name, value] : net.first_values) {
       session_->blobs.create_local(name).tensor() = on_device(value, training_.device);
       session_->kinds[name] = MemoryKind::optimizer;

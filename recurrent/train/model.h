@@ -5,10 +5,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/passes/rerun_segments.h"
+#include "recurrent/form/sensitivities.h"
 #include "recurrent/network/segments.h"
 #include "stepnet/file_place.h"
 #include "stepnet/proto/recurrent.pb.h"
@@ -33,6 +35,7 @@ struct Model {
     std::map<std::string, int64_t> bytes;
   };
   Recomputation again = {};
+  std::optional<LearningRule> learning = {};  // how gradients reach over windows of timesteps; none: not at all
 };
 
 // Throws Error: no extension, a missing or unknown name, a name in the wrong role, sizes below 1.

@@ -50,6 +50,7 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextSt
 // Blobs of a net built before are dropped, so that the new net sees them as intermediates of its own.
 void TrainingSession::build_net(int64_t iterations) {
   training_ = build_training_net(model_, names_, parameters_, optimizer_, iterations);
+  states_->carry(training_.sensitivities);
   infer_net(training_.net, {});  // what is wrong with an option shows before the first step
   std::set<std::string> stay(states_->read().begin(), states_->read().end());
   for (const auto& [name, value] : training_.first_values) stay.insert(name);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "recurrent/form/sensitivities.h"
 #include "stepnet/error.h"
 
 namespace stepnet {
@@ -11,7 +12,7 @@ namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
 const std::set<std::string> kAddedLater = {"weight-decay", "precision", "loss-scale", "dp-clip",
-                                           "dp-noise",     "dp-delta",  "mean-decay"};
+                                           "dp-noise",     "dp-delta",  "mean-decay", "learning"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
@@ -41,6 +42,7 @@ void each_setting(Options& o, F f) {
   f("seed", o.seed);
   f("precision", o.precision);
   f("loss-scale", o.loss_scale);
+  f("learning", o.learning);
 }
 
 std::string to_setting(const std::string& value) { return value; }
@@ -57,9 +59,16 @@ void from_setting(const std::string& name, const std::string& text, T& value) {
           text);
 }
 
+constexpr const char* kTruncated = "bptt";
 constexpr double kFirstScale = 65536;  // of a dynamic one
 
 }  // namespace
+
+std::vector<std::string> learning_names() {
+  std::vector<std::string> names = learning_rule_names();
+  names.insert(names.begin(), kTruncated);
+  return names;
+}
 
 std::vector<std::string> precision_names() { return {"float32", "bfloat16", "float16"}; }
 
@@ -100,12 +109,33 @@ void take_settings(const std::map<std::string, std::string>& settings, TrainOpti
   });
 }
 
+namespace {
+
+// What a run that carries sensitivities cannot have.
+void check_learning(const TrainOptions& o) {
+  const std::vector<std::string> known = learning_names();
+  require(std::ranges::count(known, o.learning) > 0, "there is no way of learning \"{}\"; there are {}.{}", o.learning,
+          fmt::join(known, ", "), suggest(o.learning, known));
+  if (o.learning == kTruncated) return;
+  const auto refuse = [&](bool given, const char* option) {
+    if (given)
+      throw Error(fmt::format("learning by {} does not go together with {}", o.learning, option),
+                  fmt::format("leave out {}, or learn by {}", option, kTruncated));
+  };
+  refuse(o.precision != "float32", "a precision other than float32");
+  refuse(o.memory_budget > 0, "a memory budget");
+  refuse(!o.offload.empty(), "offloading");
+}
+
+}  // namespace
+
 void check_options(const TrainOptions& o) {
   check_optimizer(o.optimizer);
   precision_type(o.precision);
   require(o.optimizer.dp_clip == 0 || o.precision == "float32", "gradients are told by streams in float32, not in {}",
           o.precision);
   require(o.dp_delta > 0 && o.dp_delta < 1, "delta must be between 0 and 1, but is {}", o.dp_delta);
+  check_learning(o);
   require(!o.text.empty(), "no text to train on is given");
   require(o.holdout >= 0 && o.holdout < 1, "the held-out share must be from 0 to less than 1, but is {}", o.holdout);
   require(o.iterations >= 0, "the number of iterations must be at least 0, but is {}", o.iterations);

@@ -127,6 +127,8 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
   if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
   if (options.memory_budget == 0) options.memory_budget = budget_of(model.source);
+  check_options(options);  // with what the run and the net say
+  if (options.learning != "bptt") model.learning = learning_rule(options.learning);
   if (options.memory_budget > 0) keep_to_budget(model);
   if (model.device.kind == DeviceKind::cpu) require_training_fits(model, options.optimizer);
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,

@@ -55,18 +55,10 @@ std::vector<Argument> rate_args(const OptimizerOptions& o, int64_t iterations) {
 class Builder {
  public:
   Builder(const Model& model, const Workspace& workspace, const OptimizerOptions& options)
-      : model_(model), workspace_(workspace), options_(own_numbers(options)) {
-    if (options.dp_clip > 0) {
-      Model tapped = model;
-      taps_ = tap_parameters(tapped.forward, samples_of(tapped));
-      result_.net = expanded_forward(tapped, Mode::train);
-    } else {
-      result_.net = expanded_forward(model, Mode::train);
-    }
-    result_.net.set_name(model.forward.name() + "_train");
-  }
+      : model_(model), workspace_(workspace), options_(own_numbers(options)) {}
 
   TrainingNet build(const std::vector<std::string>& parameters, int64_t iterations) {
+    make_forward(parameters);
     const std::vector<std::string> gradients =
         options_.dp_clip > 0 ? clip_by_stream(parameters) : differentiate(parameters);
     if (options_.loss_scale > 0) unscale(gradients);
@@ -141,11 +133,25 @@ class Builder {
     return noisy;
   }
 
+  void make_forward(const std::vector<std::string>& parameters) {
+    Model model = model_;
+    // From the net as it is written: what networks become may be no net that sensitivities are carried through.
+    if (model.learning)
+      result_.sensitivities =
+          add_sensitivities(model.forward, {*model.learning, {parameters.begin(), parameters.end()}});
+    if (options_.dp_clip > 0) taps_ = tap_parameters(model.forward, samples_of(model));
+    result_.net = expanded_forward(model, Mode::train);
+    result_.net.set_name(model.forward.name() + "_train");
+    for (const CarriedSensitivity& carried : result_.sensitivities.carried)
+      result_.net.add_external_output(carried.last);
+  }
+
   std::vector<std::string> differentiate(const std::vector<std::string>& parameters) {
     GradientRequest request;
     request.targets.emplace_back(model_.loss, options_.loss_scale > 0 ? scaled_loss_gradient() : "");
     request.wanted.insert(parameters.begin(), parameters.end());
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
+    for (const CarriedSensitivity& carried : result_.sensitivities.carried) request.stop.insert(carried.first);
     const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
     std::vector<std::string> gradients;
     for (const std::string& p : parameters) {

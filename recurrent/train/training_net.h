@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/passes/memory_values.h"
+#include "recurrent/form/sensitivities.h"
 #include "recurrent/train/model.h"
 #include "stepnet/gradients.h"
 #include "stepnet/tensor.h"
@@ -23,6 +24,7 @@ struct TrainingNet {
   std::vector<std::string> trained;    // parameters that the loss depends on
   std::vector<std::string> gradients;  // of each of them
   GradientResult differentiated;
+  Sensitivities sensitivities;      // that are carried beside the states, if the model says so
   std::string rate = "train/rate";  // as the operator wants it, negative where the operator adds its step
   std::string iteration = "train/iteration";
   // Of a net with a scaled loss; the blobs hold the next step's scale, and whether this step's gradients are finite.

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "core/io/files.h"
+#include "core/net/dataflow.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/form/per_sample.h"
+#include "recurrent/form/sensitivities.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/error.h"
 #include "stepnet/gradients.h"
@@ -22,9 +24,9 @@ namespace stepnet::tools {
 namespace {
 
 struct ExpandOptions {
-  std::string file, output, loss;
+  std::string file, output, loss, learning;
   ReadAs as = ReadAs::automatic;
-  std::vector<std::string> tangents, samples, feeds;
+  std::vector<std::string> tangents, samples, feeds, parameters;
   std::string per_sample;
   bool gradients = false;
   bool binary = false, strict = false;
@@ -35,11 +37,22 @@ void drop_extensions(NetDef& net) {
   for_each_net(net, [](NetDef& inner) { inner.ClearExtension(model); });
 }
 
-void append_gradients(LoadedFile& file, const std::string& loss) {
+// Of a net that says how it is trained, the parameters are what its init net makes.
+Sensitivities carry_sensitivities(NetDef& net, const ExpandOptions& options) {
+  SensitivityRequest request{.rule = learning_rule(options.learning),
+                             .parameters = {options.parameters.begin(), options.parameters.end()}};
+  if (request.parameters.empty() && net.HasExtension(model))
+    request.parameters = written_names(net.GetExtension(model).init());
+  request.parameters.erase("");
+  return add_sensitivities(net, request);
+}
+
+void append_gradients(LoadedFile& file, const std::string& loss, const Sensitivities& sensitivities) {
   require(!file.is_plan(), "--gradients takes a net, but the file holds a plan");
   require(!loss.empty(), "--gradients needs --loss BLOB, the blob to differentiate");
   GradientRequest request;
   request.targets = {{loss, ""}};
+  for (const CarriedSensitivity& carried : sensitivities.carried) request.stop.insert(carried.first);
   add_gradient_operators(file.net(), request);
 }
 
@@ -135,11 +148,20 @@ void append_per_sample(LoadedFile& file, const ExpandOptions& options) {
 }
 
 void expand(const ExpandOptions& options) {
-  LoadedFile file =
-      options.per_sample.empty() ? load_expanded(options.file, options.as) : load_net_or_plan(options.file, options.as);
+  LoadedFile file = load_net_or_plan(options.file, options.as);
+  Sensitivities sensitivities;
+  if (!options.learning.empty()) {
+    require(options.gradients && options.tangents.empty(),
+            "--learning is only used with --gradients, and without "
+            "--tangents");
+    require(!file.is_plan(), "--learning takes a net, but the file holds a plan");
+    sensitivities = carry_sensitivities(file.net(), options);
+  }
+  require(options.parameters.empty() || !options.learning.empty(), "--parameter is only used with --learning");
   if (!options.per_sample.empty()) append_per_sample(file, options);
   require(!options.per_sample.empty() || (options.samples.empty() && options.feeds.empty()),
           "--samples and --feed are only used with --per-sample");
+  for (NetDef* net : nets_of(file)) expand_recurrent(*net);
   Warnings warnings;
   check_structure(file, warnings);
   warnings.report(options.strict);
@@ -149,7 +171,7 @@ void expand(const ExpandOptions& options) {
           "--per-sample is not used with --gradients or --tangents");
   std::string loss = options.loss;
   if (!options.tangents.empty()) loss = add_tangents(file, options);
-  if (options.gradients) append_gradients(file, loss);
+  if (options.gradients) append_gradients(file, loss, sensitivities);
   for (NetDef* net : nets_of(file)) drop_extensions(*net);
   const std::string out = options.binary ? (file.is_plan() ? to_binary(file.plan()) : to_binary(file.net()))
                                          : (file.is_plan() ? to_text(file.plan()) : to_text(file.net()));
@@ -190,6 +212,17 @@ void add_expand_command(CLI::App& app) {
   command->add_option("--feed", o->feeds, "For --per-sample: the type of a blob that the net reads")
       ->allow_extra_args(false)
       ->type_name("BLOB=TYPE[SIZE,...]");
+  ->add_option("--learning", o->learning,
+               "Let the gradients of a stream that is run in chunks be those of the whole: rtrl (exact), snap1 or "
+               "eprop")
+      ->check(CLI::IsMember(learning_rule_names()).description(""))
+      ->type_name("RULE");
+  command
+      ->add_option("--parameter", o->parameters,
+                   "With --learning, what is trained; may be repeated. Else what the net's init net makes, or all that "
+                   "comes from outside but states and sequences of networks")
+      ->allow_extra_args(false)
+      ->type_name("BLOB");
   command->add_option("-o,--output", o->output, "Write to this file instead of standard output")->type_name("FILE");
   command->add_flag("--binary", o->binary, "Write the binary form");
   add_strict_option(*command, o->strict);

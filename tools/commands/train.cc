@@ -135,6 +135,9 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   setting(c, o, "dp-clip", p.dp_clip, "Private training: the largest norm of the gradient of one stream of the batch");
   setting(c, o, "dp-noise", p.dp_noise, "Deviation of the noise that their sum gets, as a multiple of --dp-clip");
   setting(c, o, "dp-delta", o.options.dp_delta, "The probability for which the epsilon that is printed may not hold");
+  setting(c, o, "learning", o.options.learning,
+          "How gradients reach over the batches of a stream: bptt (not at all), rtrl (exact), snap1 or eprop")
+      ->check(CLI::IsMember(learning_names()));
   setting(c, o, "precision", o.options.precision,
           "What the net computes in: float32, bfloat16 or float16; parameters stay float32")
       ->check(CLI::IsMember(precision_names()));

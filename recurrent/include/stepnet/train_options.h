@@ -54,7 +54,10 @@ struct TrainOptions {
   int64_t iterations = 0;  // of the whole run; 0: as `seconds` says
   double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
   OptimizerOptions optimizer;
-  double dp_delta = 1e-5;             // of private training: the probability for which its epsilon may be exceeded
+  double dp_delta = 1e-5;  // of private training: the probability for which its epsilon may be exceeded
+  // How gradients reach over the windows of timesteps that a stream is read in: bptt (truncated backpropagation: not at
+  // all), rtrl, snap1 or eprop.
+  std::string learning = "bptt";
   std::string precision = "float32";  // that the forward net computes in: float32, bfloat16, float16
   std::string loss_scale;             // "dynamic", "none" or a number; "": dynamic for float16, else none
   int64_t batch = 0, timesteps = 0;   // 0: the model's
@@ -76,6 +79,7 @@ struct TrainOptions {
   FileRootPtr files;            // below which the nets may open files; null: anywhere
 };
 
+std::vector<std::string> learning_names();
 // The names of precisions, and which type one is; throws Error.
 std::vector<std::string> precision_names();
 DType precision_type(const std::string& name);
