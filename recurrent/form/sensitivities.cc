@@ -38,13 +38,23 @@ std::vector<std::string> inputs_of(const OperatorDef& op) {
   return names;
 }
 
+// The same without inputs of which it reads the shape alone.
+std::vector<std::string> read_by(const OperatorDef& op) {
+  if (is_network(op) || op_spec(op.type()).blob_kernel) return inputs_of(op);
+  const std::vector<bool> reads = element_reads(op_spec(op.type()), op);
+  std::vector<std::string> names;
+  for (int k = 0; k < op.input_size(); ++k)
+    if (reads[k]) names.push_back(op.input(k));
+  return names;
+}
+
 // What the blobs in front of a network depend on.
 class Outside {
  public:
   Outside(const NetDef& net, int end, const std::set<std::string>& parameters) : parameters_(parameters) {
     for (int i = 0; i < end; ++i) {
       OutsideSources made;
-      for (const std::string& name : inputs_of(net.op(i))) {
+      for (const std::string& name : read_by(net.op(i))) {
         const OutsideSources s = sources(name);
         made.parameters.insert(s.parameters.begin(), s.parameters.end());
         made.data.insert(s.data.begin(), s.data.end());
