@@ -162,11 +162,16 @@ void finish_initial_states(const Backward& b) {
     const Tensor& initial = b.forward_input(state.initial);
     const Tensor& whole = b.gradients.at(b.state_gradient(state));
     const Tensor gradient = whole.rows((b.spec.reverse ? b.steps : 0) % whole.dim(0), initial_rows(initial));
-    if (initial.rank() >= 2) {
+    // Where the network has several gradients, the next one takes the same tensor for its own.
+    if (initial.rank() >= 2 && !b.scratch.is_read_again) {
       out->tensor() = gradient.reshaped(initial.shape());
       continue;
     }
     out->tensor().resize(initial.dtype(), initial.shape(), b.scratch.device);
+    if (initial.rank() >= 2) {
+      out->tensor().copy_from(gradient.reshaped(initial.shape()));
+      continue;
+    }
     out->tensor().fill_zero();
     if (!is_floating(initial.dtype())) continue;
     for (int64_t r = 0; r < b.batch; ++r) add_rows(gradient.row(0).row(r), out->tensor());

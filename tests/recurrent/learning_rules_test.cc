@@ -134,6 +134,42 @@ TEST(LearningRules, OfGradientsOfANetwork) {
   EXPECT_EQ(check_gradients(subject).str(), "");
 }
 
+// Two losses of one network, whose first states have gradients of their own, also of one timestep, where a state's
+// gradient has all its rows. h = p c_prev, c = q h_prev, so that after one timestep dh/dc0 = p and dc/dh0 = q.
+TEST(LearningRules, TwoLossesOfOneNetwork) {
+  const NetDef net = parse_net_text(R"(
+    op { type: 'RecurrentNetwork' name: 'rnn' input: 'X' input: 'h0' input: 'c0' output: 'h_last' output: 'c_last'
+         [stepnet.recurrent] {
+           step_net { op { type: 'Mul' input: 'c_prev' input: 'p' output: 'h' }
+                      op { type: 'Mul' input: 'h_prev' input: 'q' output: 'c' } }
+           sequence { outer: 'X' inner: 'x' }
+           state { input: 'h_prev' output: 'h' initial: 'h0' last: 'h_last' }
+           state { input: 'c_prev' output: 'c' initial: 'c0' last: 'c_last' } } }
+    op { type: 'SumElements' input: 'h_last' output: 'loss_h' }
+    op { type: 'SumElements' input: 'c_last' output: 'loss_c' }
+    op { type: 'Gradients' input: 'loss_h' input: 'h0' input: 'c0' output: 'hh' output: 'hc' }
+    op { type: 'Gradients' input: 'loss_c' input: 'h0' input: 'c0' output: 'ch' output: 'cc' })");
+  const auto number = [](double value) { return Tensor::of<double>({1, 1, 1}, {value}); };
+  for (const int64_t steps : {1, 2, 3}) {
+    const auto blobs = run_forward(net, {{"X", Tensor::zeros(DType::float64, {steps, 1, 1})},
+                                         {"h0", number(10)},
+                                         {"c0", number(20)},
+                                         {"p", number(2)},
+                                         {"q", number(3)}});
+    const double own = steps == 2 ? 6 : 0,
+                 of_c = steps == 1   ? 2
+                        : steps == 3 ? 12
+                                     : 0,
+                 of_h = steps == 1   ? 3
+                        : steps == 3 ? 18
+                                     : 0;
+    EXPECT_EQ(blobs.at("hh").data<double>()[0], own) << steps;
+    EXPECT_EQ(blobs.at("cc").data<double>()[0], own) << steps;
+    EXPECT_EQ(blobs.at("hc").data<double>()[0], of_c) << steps;
+    EXPECT_EQ(blobs.at("ch").data<double>()[0], of_h) << steps;
+  }
+}
+
 const Cell kPlain = {
     .step = {"V1 = Copy(V)", "m = FC(h_prev, V1, c) axis=2", "e = Sub(m, x)", "t = Tanh(e)", "l = Mul(t, e)",
              "d, dV, dm = Gradients(l, h_prev, V1, m)", "n = FC(d, dV, c) axis=2", "s = Sub(n, dm)", "h = Tanh(s)"},
