@@ -72,7 +72,7 @@ class StreamRun {
     }
     gradients_ = add_gradient_operators(net, request);
     use_test_device(net);
-    for (const auto& [name, value] : stream.feeds) workspace_.tensor(name) = value.clone();
+    for (const auto& [name, value] : stream.feeds) put(name, value);
     if (rule) start();
     net_ = std::make_unique<Net>(net, workspace_);
   }
@@ -87,28 +87,30 @@ class StreamRun {
 
   void step(int64_t begin, int64_t end) {
     for (const char* name : {"X", "Y"})
-      if (workspace_.find(name)) workspace_.tensor(name) = stream_.at(name).rows(begin, end - begin).clone();
+      if (workspace_.find(name)) put(name, stream_.at(name).rows(begin, end - begin));
     for (const CellState& s : stream_.cell.states) {
       const Tensor first = stream_.at(s.initial);
       const Shape all = {stream_.at("X").dim(0), first.dim(1), first.dim(2)};
-      workspace_.tensor(s.all + kGiven) = given_for(s, all).rows(begin, end - begin).clone();
+      put(s.all + kGiven, given_for(s, all).rows(begin, end - begin));
     }
     RunContext run;
     net_->run(run);
     for (const std::string& p : stream_.parameters())
       if (const auto g = gradients_.gradients.find(p); g != gradients_.gradients.end())
-        add_to(sums[p], workspace_.fetch(g->second.dense));
-    for (const CellState& s : stream_.cell.states)
-      workspace_.tensor(s.initial) = Tensor(workspace_.fetch(s.last)).clone();
-    for (const CarriedSensitivity& c : carried_.carried)
-      workspace_.tensor(c.first) = Tensor(workspace_.fetch(c.last)).clone();
+        add_to(sums[p], get(g->second.dense));
+    for (const CellState& s : stream_.cell.states) put(s.initial, get(s.last));
+    for (const CarriedSensitivity& c : carried_.carried) put(c.first, get(c.last));
   }
 
   const Sensitivities& carried() const { return carried_; }
-  Workspace& workspace() { return workspace_; }
+  Tensor get(const std::string& name) const { return on_device(workspace_.fetch(name), {}); }
   Values sums;
 
  private:
+  void put(const std::string& name, const Tensor& value) {
+    workspace_.tensor(name) = on_device(value.clone(), test_device());
+  }
+
   const Stream& stream_;
   Sensitivities carried_;
   GradientResult gradients_;
@@ -284,7 +286,7 @@ TEST_P(Sensitive, LeavesValuesAsTheyAre) {
     plain.step(t, t + 1);
     carrying.step(t, t + 1);
     for (const CellState& s : stream.cell.states)
-      EXPECT_EQ(compare(carrying.workspace().fetch(s.all), plain.workspace().fetch(s.all), 1e-14), "") << s.all;
+      EXPECT_EQ(compare(carrying.get(s.all), plain.get(s.all), 1e-14), "") << s.all;
   }
 }
 
@@ -510,7 +512,7 @@ void expect_lstm(const Stream& stream, LearningRule rule, int64_t size) {
   for (int64_t t = 0; t < kSteps; t += size) run.step(t, std::min(t + size, kSteps));
   EXPECT_EQ(run.carried().carried.size(), 6U);
   for (const CarriedSensitivity& carried : run.carried().carried) {
-    const Tensor found = run.workspace().fetch(carried.last), weight = stream.at(carried.parameter);
+    const Tensor found = run.get(carried.last), weight = stream.at(carried.parameter);
     const int64_t columns = weight.rank() == 1 ? 1 : weight.dim(1), rows = 4 * kUnits;
     for (int64_t i = 0; i < found.size(); ++i) {
       const int64_t k = i % columns, row = i / columns % rows, b = i / columns / rows;
