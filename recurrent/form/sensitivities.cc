@@ -59,6 +59,9 @@ class Outside {
         made.parameters.insert(s.parameters.begin(), s.parameters.end());
         made.data.insert(s.data.begin(), s.data.end());
       }
+      // What is drawn anew is another one in every chunk.
+      const bool is_random = !is_network(net.op(i)) && op_spec(net.op(i).type()).random;
+      if (is_random && net.op(i).output_size() > 0) made.data.insert(net.op(i).output(0));
       for (const std::string& name : net.op(i).output()) {
         sources_[name] = made;
         writers_[name] = &net.op(i);
@@ -323,7 +326,7 @@ void Learner::name_carried(Sensitivities& result) {
       if (!paths_.is_carried[s] || !depends) continue;
       const std::string first = writer_.fresh(given_.state(s).input() + "/" + ending.name);
       const CarriedSensitivity carried{first, writer_.fresh(first.substr(writer_.prefix().size()) + "_last"),
-                                       given_.state(s).initial(), ending.name};
+                                       given_.state(s).initial(), given_.state(s).last(), ending.name};
       carried_[{s, e}] = carried;
       result.carried.push_back(carried);
     }
@@ -658,6 +661,10 @@ LearningRule learning_rule(const std::string& name) {
 }
 
 Sensitivities add_sensitivities(NetDef& net, const SensitivityRequest& request) {
+  for (const OperatorDef& op : net.op())
+    if (op.is_gradient_op() || op.type() == kRecurrentNetworkGradient)
+      throw Error(fmt::format("net \"{}\" has gradient operators, which sensitivities come too late for", net.name()),
+                  "derive the gradients after this");
   expand_cell_operators(net);
   for (OperatorDef& op : *net.mutable_op())
     if (op.type() == kRecurrentNetwork && !has_short_form(op)) op = short_form_of(op, false);

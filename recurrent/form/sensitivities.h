@@ -37,7 +37,8 @@ struct SensitivityRequest {
 // A blob that the net's next run reads where this run wrote another.
 struct CarriedSensitivity {
   std::string first, last;
-  std::string state, parameter;  // the initial value of the state; what the sensitivity is to
+  // The state's initial value, and its last one, if the network shows it; what the sensitivity is to.
+  std::string state, last_state, parameter;
 };
 
 struct Sensitivities {

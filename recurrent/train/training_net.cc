@@ -139,11 +139,23 @@ class Builder {
     if (model.learning)
       result_.sensitivities =
           add_sensitivities(model.forward, {*model.learning, {parameters.begin(), parameters.end()}});
+    for (const CarriedSensitivity& carried : result_.sensitivities.carried) check_carried(carried);
     if (options_.dp_clip > 0) taps_ = tap_parameters(model.forward, samples_of(model));
     result_.net = expanded_forward(model, Mode::train);
     result_.net.set_name(model.forward.name() + "_train");
     for (const CarriedSensitivity& carried : result_.sensitivities.carried)
       result_.net.add_external_output(carried.last);
+  }
+
+  // A sensitivity is that of the state which the next window starts with.
+  void check_carried(const CarriedSensitivity& carried) const {
+    const auto link = std::ranges::find(model_.carry, carried.state, &CarryLink::to);
+    if (link == model_.carry.end() || carried.last_state.empty() || link->from() != carried.last_state)
+      throw Error(
+          fmt::format("the state that starts with \"{}\" has sensitivities, but the model does not carry what "
+                      "the network leaves as its last value{}",
+                      carried.state, carried.last_state.empty() ? "" : fmt::format(", \"{}\"", carried.last_state)),
+          "let a carry lead from there to the initial value, or learn by bptt");
   }
 
   std::vector<std::string> differentiate(const std::vector<std::string>& parameters) {

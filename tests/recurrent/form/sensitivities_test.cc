@@ -235,6 +235,15 @@ Stream outside(int64_t batch) {
   return s;
 }
 
+// A state that is a product as it is, and is read a timestep later; and weights that have two products.
+Stream delayed(int64_t batch) {
+  return {{.step = {"y = Tanh(x)", "h = FC(x, W, b) axis=2", "v = FC(y, W, a) axis=2", "k = Mul(a, c_prev)",
+                    "m = Mul(h_prev, v)", "c = Sum(k, m)"},
+           .states = kTwoStates},
+          feeds_of(batch, {"h0", "c0"},
+                   {{"W", weights(kUnits, kInputs, 3)}, {"b", vector(kUnits, 4)}, {"a", vector(kUnits, 5)}})};
+}
+
 struct Exact {
   std::string name;
   Stream (*stream)(int64_t batch);
@@ -293,7 +302,7 @@ TEST_P(Sensitive, LeavesValuesAsTheyAre) {
 INSTANTIATE_TEST_SUITE_P(Cells, Sensitive,
                          ::testing::Values(Exact{"leaky", leaky}, Exact{"gated", gated}, Exact{"coupled", coupled},
                                            Exact{"turning", turning}, Exact{"split", split}, Exact{"lstm", lstm},
-                                           Exact{"outside", outside}),
+                                           Exact{"outside", outside}, Exact{"delayed", delayed}),
                          [](const auto& info) { return info.param.name; });
 
 // Chunks of any sizes, empty ones among them.
@@ -605,6 +614,17 @@ TEST(Sensitivities, RefusesOtherNetworks) {
       };
     };
   };
+  expect(
+      [](Stream& s) {
+        s.change = [](NetDef& net) {
+          expand_recurrent(net);
+          add_gradient_operators(net,
+                                 {.targets = {{"h_all", ""}}, .wanted = {"W"}, .stop = {}, .fixed_storages = false});
+        };
+      },
+      "has gradient operators");
+  expect(in_front(make_op("Dropout", {"W"}, {"b"}, {make_arg("ratio", 0.5F)})),
+         "depends on the parameter \"W\" and on \"b\"");
   expect(in_front(make_op("Tanh", {"Y"}, {"h0"})), "is computed in the net");
   expect(in_front(make_op("Mul", {"W", "Y"}, {"X"})),
          "it multiplies \"x\", which depends on the parameter \"W\": two layers");

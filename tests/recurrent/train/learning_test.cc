@@ -166,6 +166,12 @@ TEST_F(LearningRuns, RefusesWhatDoesNotGoTogether) {
   NetDef other = gated_net();
   other.MutableExtension(model)->clear_carry();
   expect_contains(error([](TrainOptions&) {}, other), "h_before");
+  NetDef passed_on = parse_net_text(std::string(kGated) + R"(
+    op { type: "Tanh" input: "h_last" output: "h_next" })");
+  passed_on.MutableExtension(model)->mutable_carry(0)->set_from("h_next");
+  expect_contains(error([](TrainOptions&) {}, passed_on),
+                  "the state that starts with \"h_before\" has sensitivities, but the model does not carry what the "
+                  "network leaves as its last value, \"h_last\"");
 }
 
 }  // namespace
