@@ -18,6 +18,7 @@
 #include "stepnet/gradients.h"
 #include "tools/commands/cli/feeds.h"
 #include "tools/commands/cli/net_file.h"
+#include "tools/commands/cli/printing.h"
 #include "tools/commands/commands.h"
 
 namespace stepnet::tools {
@@ -156,6 +157,9 @@ void expand(const ExpandOptions& options) {
             "--tangents");
     require(!file.is_plan(), "--learning takes a net, but the file holds a plan");
     sensitivities = carry_sensitivities(file.net(), options);
+    for (const CarriedSensitivity& carried : sensitivities.carried)
+      print_note("note: a run reads \"{}\" where the one before wrote \"{}\"; the first reads zeros\n", carried.first,
+                 carried.last);
   }
   require(options.parameters.empty() || !options.learning.empty(), "--parameter is only used with --learning");
   if (!options.per_sample.empty()) append_per_sample(file, options);

@@ -322,5 +322,36 @@ TEST_F(RunCommandTest, ExpandTellsGradientsBySamples) {
   expect_command(command + "norms --gradients" + by_sample + feeds, 2, "is not used with --gradients");
 }
 
+TEST_F(RunCommandTest, ExpandPrintsSensitivitiesOnRequest) {
+  const auto leaky = [&](const std::string& product) {
+    return net(R"(name: "n"
+      op { type: "RecurrentNetwork" name: "rnn" input: "x" input: "h0" output: "y" output: "h1"
+           [stepnet.recurrent] {
+             step_net { op { type: "FC" input: ")" +
+               product + R"(" input: "W" output: "u" arg { name: "axis" i: 2 } }
+                        op { type: "Mul" input: "h_prev" input: "a" output: "m" }
+                        op { type: "Add" input: "m" input: "u" output: "h" } }
+             sequence { outer: "x" inner: "x_t" }
+             state { input: "h_prev" output: "h" initial: "h0" all: "y" last: "h1" } } }
+      op { type: "AveragedLoss" input: "y" output: "loss" })");
+  };
+  const std::string path = leaky("x_t"), command = "expand " + path + " --gradients --loss loss --learning rtrl";
+  const std::string text = expect_command(command, 0, "output: \"rnn/sensitivity/h_prev/W_last\"");
+  EXPECT_NE(text.find("output: \"rnn/sensitivity/h_prev/a_last\""), text.npos);
+  EXPECT_NE(testing::stepnet(command).err.find("note: a run reads \"rnn/sensitivity/h_prev/W\" where the one before "
+                                               "wrote \"rnn/sensitivity/h_prev/W_last\""),
+            text.npos);
+  EXPECT_EQ(text.find("sensitivity/h_prev/W_grad"), text.npos);
+  const std::string one = testing::stepnet(command + " --parameter a").out;
+  EXPECT_NE(one.find("sensitivity/h_prev/a_last"), text.npos);
+  EXPECT_EQ(one.find("sensitivity/h_prev/W_last"), text.npos);
+  expect_command("expand " + path + " --learning rtrl", 2, "--learning is only used with --gradients");
+  expect_command(command + " --tangents x", 2, "without --tangents");
+  expect_command("expand " + path + " --parameter W", 2, "--parameter is only used with --learning");
+  const std::string other = "expand " + leaky("h_prev") + " --gradients --loss loss --learning ";
+  expect_command(other + "rtrl", 2, "it multiplies \"h_prev\", which depends on a state");
+  expect_command(other + "snap1", 0, "output: \"rnn/sensitivity/h_prev/W_last\"");
+}
+
 }  // namespace
 }  // namespace stepnet::run_command_test
