@@ -125,7 +125,7 @@ void check_learning(const TrainOptions& o) {
   refuse(o.precision != "float32", "a precision other than float32");
   refuse(o.memory_budget > 0, "a memory budget");
   refuse(!o.offload.empty(), "offloading");
-  refuse(o.optimizer.dp_clip > 0, "clipping by streams, for what is carried is of all steps before");
+  refuse(o.optimizer.dp_clip > 0, "clipping by streams");  // what is carried is of all steps before
 }
 
 }  // namespace

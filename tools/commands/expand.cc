@@ -216,9 +216,10 @@ void add_expand_command(CLI::App& app) {
   command->add_option("--feed", o->feeds, "For --per-sample: the type of a blob that the net reads")
       ->allow_extra_args(false)
       ->type_name("BLOB=TYPE[SIZE,...]");
-  ->add_option("--learning", o->learning,
-               "Let the gradients of a stream that is run in chunks be those of the whole: rtrl (exact), snap1 or "
-               "eprop")
+  command
+      ->add_option("--learning", o->learning,
+                   "Let the gradients of a stream that is run in chunks be those of the whole: rtrl (exact), snap1 or "
+                   "eprop")
       ->check(CLI::IsMember(learning_rule_names()).description(""))
       ->type_name("RULE");
   command
