@@ -7,7 +7,9 @@
 #include "core/gradcheck/examples.h"
 #include "core/net/expansions.h"
 #include "core/operator/in_place.h"
+#include "core/passes/defined_operators.h"
 #include "core/passes/network_rules.h"
+#include "stepnet/arguments.h"
 #include "stepnet/gradients.h"
 #include "stepnet/net.h"
 #include "stepnet/op_spec.h"
@@ -20,7 +22,27 @@ constexpr int64_t kManyAlone = 200;
 
 std::string path_of(const OperatorDef& op, int index) {
   const std::string name = !op.name().empty() ? op.name() : op.output_size() > 0 ? op.output(0) : "";
-  return fmt::format("op {} ({}){}", index, op.type(), name.empty() ? "" : fmt::format(" \"{}\"", name));
+  const Argument* definition = op.type() == kWithGradient ? find_arg(op, "definition") : nullptr;
+  return fmt::format("op {} ({}){}{}", index, op.type(), name.empty() ? "" : fmt::format(" \"{}\"", name),
+                     definition ? ", the gradient net of " + definition->s() : "");
+}
+
+// The operators that compute the results of operator `with_gradient` from its other inputs, rising.
+std::vector<int> operators_of_use(const NetDef& net, int with_gradient) {
+  const OperatorDef& op = net.op(with_gradient);
+  std::set<std::string> needed, given = {""};
+  for (int i = 0; i < op.input_size(); ++i) (is_given_result(op, i) ? needed : given).insert(op.input(i));
+  std::vector<int> ops;
+  for (int i = with_gradient - 1; i >= 0 && !needed.empty(); --i) {
+    bool writes = false;
+    for (const std::string& name : net.op(i).output()) writes = needed.erase(name) > 0 || writes;
+    if (!writes) continue;
+    for (const std::string& name : net.op(i).input())
+      if (given.count(name) == 0) needed.insert(name);
+    ops.push_back(i);
+  }
+  std::ranges::reverse(ops);
+  return ops;
 }
 
 const Tensor* tensor_at(const Workspace& workspace, const std::string& name) {
@@ -75,11 +97,16 @@ class Search {
   bool search(const NetDef& net, Workspace& workspace, std::set<std::string> moving,
               const std::set<std::string>& results, const std::string& prefix, const std::string& when) {
     const std::vector<std::set<std::string>> needed = needed_outputs(net, results);
+    std::set<int> in_uses;  // a gradient net stands for their derivatives
+    for (int i = 0; i < net.op_size(); ++i)
+      if (net.op(i).type() == kWithGradient)
+        for (const int inner : operators_of_use(net, i)) in_uses.insert(inner);
     bool found = false;
     for (int i = 0; i < net.op_size(); ++i) {
       const OperatorDef& op = net.op(i);
       const Place place{prefix + path_of(op, i), when};
       GradientSubject alone = before_run(net, op, workspace, moving);
+      if (op.type() == kWithGradient) put_use(net, i, alone);
       run_once(single(net, op), workspace, options_.seed);
       const bool moves = !alone.inputs.empty();
       for (const std::string& name : op.output()) {
@@ -88,7 +115,7 @@ class Search {
         moving.insert(name);
         if (needed[i].count(name) > 0) alone.outputs.push_back(name);
       }
-      if (moves && !alone.outputs.empty()) found = is_blamed(std::move(alone), place) || found;
+      if (moves && !alone.outputs.empty() && in_uses.count(i) == 0) found = is_blamed(std::move(alone), place) || found;
     }
     return found;
   }
@@ -124,11 +151,24 @@ class Search {
     return alone;
   }
 
+  // A gradient net is compared with the operators whose derivative it is.
+  static void put_use(const NetDef& net, int with_gradient, GradientSubject& alone) {
+    const OperatorDef& op = net.op(with_gradient);
+    alone.net.clear_op();
+    for (const int i : operators_of_use(net, with_gradient)) *alone.net.add_op() = net.op(i);
+    *alone.net.add_op() = op;
+    for (int i = 0; i < op.input_size(); ++i) {
+      if (!is_given_result(op, i)) continue;
+      alone.feeds.erase(op.input(i));
+      std::erase(alone.inputs, op.input(i));
+    }
+  }
+
   // The operator, or one inside it.
   bool is_blamed(GradientSubject alone, const Place& place) {
     if (seen_.count(place.path) > 0) return true;  // in another timestep
     const GradientSubject inside = alone;
-    const auto moved = move_apart(*alone.net.mutable_op(0));
+    const auto moved = move_apart(*alone.net.mutable_op(alone.net.op_size() - 1));
     for (std::string& output : alone.outputs)
       if (const auto found = moved.find(output); found != moved.end()) output = found->second;
     std::string wrong, refused;
@@ -147,14 +187,14 @@ class Search {
       return false;
     }
     seen_.insert(place.path);
-    report_.blamed.push_back(
-        {place.path, alone.net.op(0).type(), place.when.empty() ? wrong : place.when + ": " + wrong});
+    report_.blamed.push_back({place.path, alone.net.op(alone.net.op_size() - 1).type(),
+                              place.when.empty() ? wrong : place.when + ": " + wrong});
     return true;
   }
 
   // In the nets that the operator runs.
   bool search_inside(const GradientSubject& around, const Place& place) {
-    const OperatorDef& op = around.net.op(0);
+    const OperatorDef& op = around.net.op(around.net.op_size() - 1);
     const InnerRunRule rule = inner_run_rule(op.type());
     if (!rule) return false;
     bool found = false;

@@ -174,8 +174,8 @@ class Annotator {
  public:
   explicit Annotator(const SourceText& source) : source_(source) {}
 
-  // `carries`: it stands for a message (core/operator/extensions.h), so its arguments are fields, of which some are
-  // nets.
+  // `carries`: it stands for a message (core/operator/extensions.h) or defines an operator, so its arguments are
+  // fields, of which some are nets.
   void net(NetDef& net, const Tree* tree, size_t at, int depth, bool carries = false) const {
     if (tree && source_.file_place(at).line > 0) set_place(*net.MutableExtension(net_source), at);
     const FieldDescriptor* ops = field_of(NetDef::descriptor(), "op");
@@ -188,7 +188,7 @@ class Annotator {
     }
     const FieldDescriptor* args = field_of(NetDef::descriptor(), "arg");
     for (int i = 0; i < net.arg_size(); ++i)
-      if (carries || is_extension(net.arg(i)))
+      if (carries || is_extension(net.arg(i)) || holds_definitions(net.arg(i)))
         arg(*net.mutable_arg(i), nullptr, subtree(tree, args, i), place_of(tree, args, i, at), depth + 1);
     take_extensions(net);
     check_complete(net, at);
@@ -224,7 +224,8 @@ class Annotator {
     if (arg.has_n())
       nested(*arg.mutable_n(), tree, field_of(Argument::descriptor(), "n"), -1, at, depth + 1, is_extension(arg));
     for (int i = 0; i < arg.nets_size(); ++i)
-      nested(*arg.mutable_nets(i), tree, field_of(Argument::descriptor(), "nets"), i, at, depth + 1);
+      nested(*arg.mutable_nets(i), tree, field_of(Argument::descriptor(), "nets"), i, at, depth + 1,
+             holds_definitions(arg));
     if (arg.has_n() || arg.s().empty() || !spec || !holds_net(*spec, arg.name())) return;
     const size_t literal =
         tree ? place_of(tree, field_of(Argument::descriptor(), "s"), -1, at) : std::string_view::npos;

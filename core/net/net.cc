@@ -9,6 +9,7 @@
 #include "core/operator/anomaly.h"
 #include "core/operator/arg_names.h"
 #include "core/operator/dry_run.h"
+#include "core/operator/extensions.h"
 #include "core/operator/in_place.h"
 #include "core/operator/observer.h"
 #include "core/operator/op_devices.h"
@@ -33,8 +34,13 @@ void check_header(const NetDef& def) {
     fail("net \"{}\" has the type \"{}\", which is none of {}", def.name(), def.type(),
          fmt::join(known_net_types(), ", "));
   std::set<std::string> names;
-  for (const Argument& arg : def.arg())
+  for (const Argument& arg : def.arg()) {
     require(names.insert(arg.name()).second, "net \"{}\" has the argument \"{}\" twice", def.name(), arg.name());
+    if (holds_definitions(arg))
+      throw Error(
+          fmt::format("net \"{}\" defines operators, which stand for others and do not run themselves", def.name()),
+          "expand the net first, with expand_recurrent or `stepnet expand`");
+  }
 }
 
 constexpr int kStreams = 4, kMostStreams = 16;

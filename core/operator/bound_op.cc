@@ -8,6 +8,7 @@
 #include "core/operator/anomaly.h"
 #include "core/operator/cast_kernels.h"
 #include "core/operator/dry_run.h"
+#include "core/operator/extensions.h"
 #include "core/operator/in_place.h"
 #include "core/operator/op_devices.h"
 #include "core/tensor/dry_device.h"
@@ -343,9 +344,12 @@ void add_op_context(Error& error, const BoundOp& op, std::span<const std::string
 }
 
 std::string source_text(const OperatorDef& def) {
-  if (!def.HasExtension(source)) return "";
+  // Of an operator that came from a definition: which one, and where that is used.
+  const bool is_made = def.debug_info().starts_with(kOfDefinition);
+  const std::string use = is_made ? def.debug_info() : "";
+  if (!def.HasExtension(source)) return use;
   const SourcePosition& at = def.GetExtension(source);
-  return fmt::format("{}:{}:{}", at.file(), at.line(), at.column());
+  return fmt::format("{}:{}:{}{}{}", at.file(), at.line(), at.column(), is_made ? ", " : "", use);
 }
 
 std::string_view draw_name(const OperatorDef& def) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/operator/nets_inside.h"
 #include "stepnet/bound_op.h"
 #include "stepnet/error.h"
 
@@ -142,7 +143,7 @@ template <class Owner>
 void take_all(Owner& owner, const OperatorDef* at) {
   auto& args = *owner.mutable_arg();
   for (int i = 0; i < args.size(); ++i) {
-    if (!is_extension(args.Get(i))) continue;
+    if (!is_extension(args.Get(i)) && !(at && holds_definitions(args.Get(i)))) continue;  // an operator defines none
     const std::string name = args.Get(i).name();
     const Reader reader{name};
     const FieldDescriptor* f = DescriptorPool::generated_pool()->FindExtensionByName(name);
@@ -268,6 +269,7 @@ void take_all_extensions(NetDef& net) {
   }
   for (Argument& arg : *net.mutable_arg())
     if (is_extension(arg)) take_inside(arg);
+  for_each_definition(net, [](NetDef& definition) { take_all_extensions(definition); });
   take_extensions(net);
 }
 
@@ -279,6 +281,7 @@ void carry_extensions(NetDef& net) {
     }
     carry_all(op);
   }
+  for_each_definition(net, [](NetDef& definition) { carry_extensions(definition); });
   carry_all(net);
 }
 

@@ -24,8 +24,15 @@
 
 namespace stepnet {
 
+// The argument of a net that has nets, definitions of operators of its own (core/passes/defined_operators.h): it
+// carries no message.
+inline constexpr const char* kOperators = "stepnet.operators";
+inline bool holds_definitions(const Argument& arg) { return arg.name() == kOperators; }
+// The debug_info of an operator that was put in the place of a use of a definition begins with this, and says of which.
+inline constexpr const char* kOfDefinition = "of the definition of ";
+
 // True if the argument carries an extension, or claims to.
-inline bool is_extension(const Argument& arg) { return arg.name().starts_with("stepnet."); }
+inline bool is_extension(const Argument& arg) { return arg.name().starts_with("stepnet.") && !holds_definitions(arg); }
 
 // Puts what arguments of the operator, or of the net itself, carry into its extensions. Throws Error that says which
 // field is wrong, and where the operator stands that gives it.

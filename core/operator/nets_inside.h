@@ -1,4 +1,5 @@
-// The nets inside a net: in arguments, in step nets of the short form, and in a model's initialisers; and what passes
+// The nets inside a net: in arguments, in step nets of the short form, in a model's initialisers, and in definitions of
+// operators; and what passes
 // over any net ask of networks in short form.
 //
 // Threads: pure functions. Nesting is bounded by the reader (100 messages), so recursion is safe.
@@ -7,9 +8,23 @@
 #include <map>
 #include <string>
 
+#include "core/operator/extensions.h"
 #include "stepnet/proto/recurrent.pb.h"
 
 namespace stepnet {
+
+// Calls `fn` for the nets that define operators of the net, and for the gradient nets among their arguments.
+template <class Fn>
+void for_each_definition(NetDef& net, const Fn& fn) {
+  for (Argument& arg : *net.mutable_arg()) {
+    if (!holds_definitions(arg)) continue;
+    for (NetDef& definition : *arg.mutable_nets()) {
+      fn(definition);
+      for (Argument& field : *definition.mutable_arg())
+        if (field.has_n()) fn(*field.mutable_n());
+    }
+  }
+}
 
 // Calls `fn` for the net and then for every net inside it, at any depth.
 template <class Fn>
@@ -25,6 +40,7 @@ void for_each_net(NetDef& net, const Fn& fn) {
   }
   if (net.HasExtension(model) && net.GetExtension(model).has_init())
     for_each_net(*net.MutableExtension(model)->mutable_init(), fn);
+  for_each_definition(net, [&](NetDef& definition) { for_each_net(definition, fn); });
 }
 
 // Lets the net, the nets in it and their operators ask for the CPU where they ask for a device.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/operator/extensions.h"
 #include "stepnet/bound_op.h"
 
 namespace stepnet {
@@ -13,6 +14,7 @@ OperatorDef& append_gradient_op(NetDef& net, const std::string& type, const Oper
   op->set_is_gradient_op(true);
   if (like.has_device_option()) *op->mutable_device_option() = like.device_option();
   if (like.HasExtension(source)) *op->MutableExtension(source) = like.GetExtension(source);
+  if (like.debug_info().starts_with(kOfDefinition)) op->set_debug_info(like.debug_info());
   return *op;
 }
 

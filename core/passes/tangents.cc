@@ -12,6 +12,7 @@
 #include "core/net/mentions.h"
 #include "core/operator/in_place.h"
 #include "core/operator/program_gradients.h"
+#include "core/passes/defined_operators.h"
 #include "core/passes/gradient_sums.h"
 #include "stepnet/arguments.h"
 #include "stepnet/bound_op.h"
@@ -31,6 +32,7 @@ std::map<std::string, Rule>& rules() {
 }
 
 bool reads_tangent(const OperatorDef& op, int input) {
+  if (is_given_result(op, input)) return false;
   const auto rule = rules().find(op.type());
   return rule == rules().end() || !rule->second.reads || rule->second.reads(op, input);
 }
@@ -171,6 +173,22 @@ class SameShapes {
   bool is_broadcast_ = false;
 };
 
+// A tangent is the same for all gradients of outputs that may be given, if the derivative is linear in these, as all
+// are but for some that people write down. `results`: what the operators are for; of some only the shape is read.
+void check_linear(const OperatorDef& op, const std::vector<OperatorDef>& ops, std::set<std::string> results) {
+  for (auto made = ops.rbegin(); made != ops.rend(); ++made) {
+    if (std::ranges::none_of(made->output(), [&](const auto& name) { return results.count(name) > 0; })) continue;
+    for (const std::string& name : made->output()) results.erase(name);
+    const std::vector<bool> reads = element_reads(op_spec(made->type()), *made);
+    for (int i = 0; i < made->input_size(); ++i)
+      if (reads[i]) results.insert(made->input(i));
+  }
+  for (int o = 0; o < op.output_size(); ++o)
+    if (results.count(cotangent_name(o)) > 0)
+      throw Error("its derivative is not linear in the gradients of its outputs, so that it has no tangents",
+                  "differentiate backward, or let its gradient net be linear in these");
+}
+
 // `moved`: per input, whether it has a tangent; `needed`: per output. No operators if all tangents are zero.
 LocalTangents local_tangents(const BoundOp& op, const std::vector<bool>& moved, const std::vector<bool>& needed) {
   NetDef net;
@@ -207,6 +225,7 @@ LocalTangents local_tangents(const BoundOp& op, const std::vector<bool>& moved, 
     shapes.insert(tangents.shapes.begin(), tangents.shapes.end());
     SameShapes::use_first(net, shapes);
     local.ops = needed_operators(net, names);
+    check_linear(op.def, local.ops, names);
   } catch (const NoDependence&) {  // they are zero
     return {};
   }

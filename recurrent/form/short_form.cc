@@ -10,6 +10,7 @@
 #include "core/net/expansions.h"
 #include "core/operator/extensions.h"
 #include "core/operator/nets_inside.h"
+#include "core/passes/defined_operators.h"
 #include "core/passes/inner_gradients.h"
 #include "recurrent/form/expansion.h"
 #include "recurrent/form/layer_ops.h"
@@ -264,6 +265,7 @@ REGISTER(short_form) {
 
 void expand_recurrent(NetDef& net) {
   take_all_extensions(net);
+  expand_defined_operators(net);
   expand_net(net, "", false);
   if (net.HasExtension(model) && net.GetExtension(model).has_init())
     expand_recurrent(*net.MutableExtension(model)->mutable_init());

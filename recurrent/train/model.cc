@@ -6,6 +6,7 @@
 
 #include "core/nearest.h"
 #include "core/net/dataflow.h"
+#include "core/passes/defined_operators.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/train/carried_states.h"
@@ -92,7 +93,9 @@ void set_is_test(NetDef& net) {
 
 }  // namespace
 
-Model read_model(const NetDef& net) {
+Model read_model(const NetDef& written) {
+  NetDef net = written;
+  expand_defined_operators(net);
   if (!net.HasExtension(stepnet::model))
     throw Error(fmt::format("the net \"{}\" does not say how it is trained", net.name()),
                 "add arg { name: \"stepnet.model\" n { arg { name: \"init\" n { ... } } arg { name: \"loss\" s: ... } "

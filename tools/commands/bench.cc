@@ -62,8 +62,8 @@ class BenchCommand {
   void run() {
     set_threads(options_.threads);
     files_ = root_of(options_.root);
-    net_ = load_net(options_.file);
-    if (!options_.init.empty()) init_ = load_net(options_.init);
+    net_ = load_short_net(options_.file);
+    if (!options_.init.empty()) init_ = load_short_net(options_.init);
     report_unknown_args({&net_, &init_}, options_.strict);
     feeds_ = read_feeds(options_.feeds);
     parameters_ = parse_types("--parameter", options_.parameters);

@@ -59,7 +59,7 @@ struct SampleCommand {
     const Checkpoint loaded = checkpoint.empty() ? load_best(out) : load_checkpoint(checkpoint);
     const FileRootPtr files = root_of(root);
     NetDef net;
-    if (!file.empty()) net = load_net(file);
+    if (!file.empty()) net = load_short_net(file);
     report_unknown_args({&net}, strict);
     Sampler sampler = file.empty() ? Sampler(loaded, files) : Sampler(net, loaded, files);
     sampler.check_texts(options.prompt, options.stop);

@@ -48,7 +48,7 @@ void TrainCommand::run() {
                              bits_per_char(v.loss), v.best ? ", the best so far" : ""));
   };
   events.note = [&](const std::string& text) { display.line("note: " + text); };
-  NetDef net = load_net(file);
+  NetDef net = load_short_net(file);
   report_unknown_args({&net}, strict);
   const bool on_cpu = choose_device(device, {&net});
   if (on_cpu) use_cpu(net);

@@ -29,8 +29,8 @@ void require_outputs(const NetDef& net, const DryScope& scope) {
 DryNet::DryNet(const DryNetOptions& options) : options_(options) {
   set_threads(options_.threads);
   files_ = root_of(options_.root);
-  net_ = load_net(options_.file);
-  if (!options_.init.empty()) init_ = load_net(options_.init);
+  net_ = load_short_net(options_.file);
+  if (!options_.init.empty()) init_ = load_short_net(options_.init);
   report_unknown_args({&net_, &init_}, options_.strict);
   if (device().kind != DeviceKind::cpu) use_gpu(net_);
   model_ = model_in(net_, options_.batch, options_.timesteps);

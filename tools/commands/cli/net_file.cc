@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/operator/arg_names.h"
+#include "core/passes/defined_operators.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/error.h"
 #include "stepnet/net.h"
@@ -26,6 +27,12 @@ LoadedFile load_expanded(const std::string& path, ReadAs as) {
 NetDef load_expanded_net(const std::string& path) {
   NetDef net = load_net(path);
   expand_recurrent(net);
+  return net;
+}
+
+NetDef load_short_net(const std::string& path) {
+  NetDef net = load_net(path);
+  expand_defined_operators(net);
   return net;
 }
 

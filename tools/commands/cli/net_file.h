@@ -24,6 +24,9 @@ const std::map<std::string, ReadAs>& read_as_names();
 LoadedFile load_expanded(const std::string& path, ReadAs as);
 NetDef load_expanded_net(const std::string& path);
 
+// Loads the file and replaces what its definitions of operators stand for; short forms stay.
+NetDef load_short_net(const std::string& path);
+
 std::vector<NetDef*> nets_of(LoadedFile& file);
 
 // Warnings are printed once each, to standard error.
