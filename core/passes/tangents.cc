@@ -174,7 +174,9 @@ class SameShapes {
 };
 
 // A tangent is the same for all gradients of outputs that may be given, if the derivative is linear in these, as all
-// are but for some that people write down. `results`: what the operators are for; of some only the shape is read.
+// are but for some that people write down: so nothing that is read for the tangents may come from these. A net that
+// reads their values without depending on them is refused, too. `results`: what the operators are for; of some only the
+// shape is read.
 void check_linear(const OperatorDef& op, const std::vector<OperatorDef>& ops, std::set<std::string> results) {
   for (auto made = ops.rbegin(); made != ops.rend(); ++made) {
     if (std::ranges::none_of(made->output(), [&](const auto& name) { return results.count(name) > 0; })) continue;
@@ -225,7 +227,7 @@ LocalTangents local_tangents(const BoundOp& op, const std::vector<bool>& moved, 
     shapes.insert(tangents.shapes.begin(), tangents.shapes.end());
     SameShapes::use_first(net, shapes);
     local.ops = needed_operators(net, names);
-    check_linear(op.def, local.ops, names);
+    if (op.def.type() == kWithGradient) check_linear(op.def, local.ops, names);
   } catch (const NoDependence&) {  // they are zero
     return {};
   }
