@@ -62,6 +62,20 @@ TEST(Docs, LinksLeadSomewhere) {
   }
 }
 
+// Links from [`Suite.Name`] to the file of the test.
+TEST(Docs, TestsThatAreNamedAreThere) {
+  static const std::regex named(R"(\[`(\w+)\.(\w+)`\]\(([^)\s]+_test\.cc)\))");
+  int count = 0;
+  for (const Page& page : read_pages())
+    for (std::sregex_iterator i(page.text.begin(), page.text.end(), named), end; i != end; ++i) {
+      const fs::path file = fs::path(page.path).parent_path() / (*i)[3].str();
+      const std::regex test(fmt::format(R"(TEST(_F|_P)?\({}, {}\))", (*i)[1].str(), (*i)[2].str()));
+      EXPECT_TRUE(std::regex_search(read_all(source_path(file.string())), test)) << page.path << ": " << (*i)[0];
+      ++count;
+    }
+  EXPECT_GT(count, 30);
+}
+
 TEST(Docs, TheIndexNamesEveryPage) {
   const std::string index = read_page("docs/index.md").text;
   for (const Page& page : read_pages())
