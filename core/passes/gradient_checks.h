@@ -28,7 +28,8 @@ void check_value(const BoundNet& net, const std::string& name, int value);
 // Whether the program reads the shape alone of an input to whose blob something may have given another since. No error.
 bool reads_lost_shape(const BoundNet& net, int op, const GradientProgram& program);
 
-// For a message: by which operators the value of a target depends on a wanted one, and at which of them derivatives end.
+// For a message: by which operators the value of a target depends on a wanted one, and at which of them derivatives
+// end.
 // "" if none depends on any.
 std::string where_derivatives_end(const BoundNet& net, const std::set<int>& wanted, const std::set<int>& targets);
 
