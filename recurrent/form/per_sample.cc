@@ -160,6 +160,9 @@ class Tapping {
     for (const std::string& name : op.output())
       require(!is_parameter(name), "it writes \"{}\", a parameter whose gradients are to be told by samples", name);
   }
+  void check_own_name(const std::string& inside) const {
+    require(!is_parameter(inside), "\"{}\" is a parameter, and the step net has an input of that name", inside);
+  }
   void note_loss(const OperatorDef& op);
   SampleReader sizes_of(const OperatorDef& op, const SampleBlobs& before, const SampleBlobs& after) const;
   SampleReader::Kind kind_of(const OperatorDef& op) const;
@@ -341,6 +344,8 @@ void Tapping::tap_network(OperatorDef& op) {
             s.initial());
   for (const SequenceLink& s : def.sequence())
     require(!is_parameter(s.outer()), "the sequence \"{}\" is a parameter", s.outer());
+  for (const SequenceLink& s : def.sequence()) check_own_name(s.inner());
+  for (const StateLink& s : def.state()) check_own_name(s.input());
   const std::vector<std::string> read = read_from_outside(def.step_net());
   if (std::ranges::any_of(read, [&](const auto& name) { return is_parameter(name); })) {
     const SampleBlob& first = known_.at(def.sequence_size() > 0 ? def.sequence(0).outer() : "");

@@ -34,7 +34,8 @@ bool is_end_of(const Shape& part, const Shape& whole) {
 struct TypedCallOp {
   BoundOp op;
   std::vector<TensorType> in, out;
-  std::vector<int64_t> inner;  // of inputs
+  std::vector<int64_t> inner;  // of inputs; 0 of those whose values are not read
+  std::vector<int64_t> held;   // of all of them
 };
 
 // True if each element of the output depends on elements in the same place, of operands that are laid over its last
@@ -118,6 +119,38 @@ int64_t output_inner(const TypedCallOp& c, int o, int64_t samples) {
   return spec.rowwise ? inner_by_rows(c, out) : kMixed;
 }
 
+// The type for one sample more; not known if the samples' dimension is not found.
+TensorType with_one_more(const TensorType& type, int64_t inner, int64_t samples) {
+  const Shape& shape = type.shape;
+  for (int d = shape.rank() - 1; d >= 0; --d)
+    if (row_size(shape, d + 1) == inner && shape[d] > 0 && shape[d] % samples == 0)
+      return TensorType::of(type.dtype, shape.with(d, shape[d] / samples * (samples + 1)));
+  return {};
+}
+
+// That one sample more makes each output larger by the samples' dimension alone: an operator says which of its
+// dimensions are rows, but not which of its inputs have them.
+bool grows_by_rows(const TypedCallOp& c, const std::vector<int64_t>& inner, int64_t samples) {
+  std::vector<TensorType> in = c.in, out(c.out.size());
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (c.held[i] == 0) continue;
+    in[i] = with_one_more(in[i], c.held[i], samples);
+    if (!in[i].known) return false;
+  }
+  for (size_t o = 0; o < out.size(); ++o) out[o].absent = c.out[o].absent;
+  try {
+    infer_types(c.op, in, out);
+  } catch (const Error&) {
+    return false;  // something else has the size of the batch
+  }
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (inner[o] <= 0 || out[o].absent) continue;
+    const TensorType larger = with_one_more(c.out[o], inner[o], samples);
+    if (!larger.known || !out[o].known || !(out[o].shape == larger.shape)) return false;
+  }
+  return true;
+}
+
 void trace_network(const OperatorDef& op, SampleBlobs& known) {
   const RecurrentDef& def = op.GetExtension(recurrent);
   SampleBlobs inside = enter_step_net(def, known);
@@ -187,7 +220,7 @@ SampleBlob fed_samples(const std::string& name, const TensorType& type, int axis
 
 void trace_samples(const OperatorDef& op, SampleBlobs& known) {
   if (op.HasExtension(recurrent)) return trace_network(op, known);
-  TypedCallOp c{.op = bind_op(op, "", 0), .in = {}, .out = {}, .inner = {}};
+  TypedCallOp c{.op = bind_op(op, "", 0), .in = {}, .out = {}, .inner = {}, .held = {}};
   for (const std::string& name : op.input()) {
     TensorType type;
     type.absent = name.empty();
@@ -195,14 +228,23 @@ void trace_samples(const OperatorDef& op, SampleBlobs& known) {
     c.inner.push_back(name.empty() ? 0 : known.at(name).inner);
   }
   c.out.resize(op.output_size());
+  c.held = c.inner;
   const std::vector<bool> reads = value_reads(*c.op.spec, op.input_size(), std::vector<bool>(op.output_size(), true));
   for (size_t i = 0; i < reads.size(); ++i)
     if (!reads[i] || (c.op.spec->role == Role::fill_like && int_arg(op, "input_as_shape", 0) == 0)) c.inner[i] = 0;
   for (int o = 0; o < op.output_size(); ++o) c.out[o].absent = op.output(o).empty();
   if (!c.op.spec->blob_kernel) infer_types(c.op, c.in, c.out);
-  std::vector<SampleBlob> made;
+  std::vector<int64_t> inner;
   for (int o = 0; o < op.output_size(); ++o)
-    made.push_back({.type = c.out[o], .inner = output_inner(c, o, known.samples)});
+    inner.push_back(c.op.spec->blob_kernel ? kMixed : output_inner(c, o, known.samples));  // it may read other blobs
+  // Element by element there are no rows, and constants of the samples' number may be laid over them.
+  const bool by_rows = !c.op.spec->blob_kernel && !c.op.spec->reshapes &&
+                       std::ranges::any_of(c.out, [&](const TensorType& out) { return !is_laid_over(c, out); });
+  if (by_rows && known.samples > 1 && !grows_by_rows(c, inner, known.samples))
+    for (int64_t& i : inner)
+      if (i > 0) i = kMixed;
+  std::vector<SampleBlob> made;
+  for (int o = 0; o < op.output_size(); ++o) made.push_back({.type = c.out[o], .inner = inner[o]});
   for (int o = 0; o < op.output_size(); ++o)
     if (!op.output(o).empty()) known.blobs[op.output(o)] = made[o];
 }

@@ -353,6 +353,22 @@ TEST(PerSample, WhatMixesSamplesIsRefused) {
   expect_contains(refusal(c), "in \"x1\" samples are not apart");
 }
 
+// Rows of a matrix that is made of samples, too, are no parameters.
+TEST(PerSample, SamplesThatMeetInAProductAreRefused) {
+  const Case c = plain(R"(
+    op { type: 'FC' input: 'x' input: 'W' input: 'b' output: 'h' }
+    op { type: 'FC' input: 'h' input: 'h' output: 'pairs' }
+    op { type: 'FC' input: 'pairs' input: 'V' input: 'c' output: 'y' })",
+                       "y",
+                       {{"x", normal<double>({4, 3}, 1)},
+                        {"W", normal<double>({3, 3}, 2)},
+                        {"b", normal<double>({3}, 3)},
+                        {"V", normal<double>({2, 4}, 4)},
+                        {"c", normal<double>({2}, 5)}},
+                       {{"x", 0}}, 4);
+  expect_contains(refusal(c), "in \"pairs\" samples are not apart");
+}
+
 TEST(PerSample, ALossThatIsMoreThanASumIsRefused) {
   Case c = perceptron({5, 3}, 1, 0, 5);
   const int last = c.net.op_size() - 1;
