@@ -18,7 +18,7 @@
 namespace stepnet::testing {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr auto kLongest =
     std::chrono::minutes(10);  // a command of a few seconds takes minutes where every access is watched
 #else

@@ -50,8 +50,8 @@ Tensor differences(const NetDef& net, const Feeds& feeds, const std::string& los
     for (const int side : {-1, 1}) {
       x = at.clone();
       x.data<double>()[i] += side * kStep;
-      for (const double v : run(net, moved).at(loss).span<double>())
-        gradient.data<double>()[i] += side * v / (2 * kStep);
+      const Tensor losses = run(net, moved).at(loss);
+      for (const double v : losses.span<double>()) gradient.data<double>()[i] += side * v / (2 * kStep);
     }
   return gradient;
 }
