@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "recurrent/form/short_form.h"
+#include "recurrent/train/model.h"
+#include "stepnet/arguments.h"
 #include "stepnet/gradient_check.h"
 #include "stepnet/text.h"
 #include "tests/core/defined_groups.h"
 #include "tests/core/errors.h"
 #include "tests/core/random_nets.h"
 #include "tests/recurrent/cell_files.h"
+#include "tests/recurrent/tiny_model.h"
 
 namespace stepnet::testing::defined_in_step_nets_test {
 namespace {
@@ -178,6 +181,34 @@ TEST(DefinedOperators, ReadNamesOfOneStorageBeforeTheyWrite) {
                                    "op { type: 'Both' input: 'a' output: 'p' output: 'q' }")),
                     right, 0),
             "");
+}
+
+// What evaluation tells operators reaches those of definitions as well.
+TEST(DefinedOperators, OfModelsAreToldThatNothingIsTrained) {
+  std::string text = tiny_net_text();
+  const std::string logits = "output: \"logits\" arg";
+  text.replace(text.find(logits), logits.size(), "output: \"raw\" arg");
+  text += R"(
+    arg { name: 'stepnet.operators' nets { name: 'Dropped' external_input: 'x' external_output: 'y'
+           op { type: 'Dropout' input: 'x' output: 'y' output: 'mask' } } })";
+  NetDef net = parse_net_text(text);
+  OperatorDef& use = *net.add_op();
+  use.set_type("Dropped");
+  use.add_input("raw");
+  use.add_output("logits");
+  net.mutable_op()->SwapElements(net.op_size() - 1, net.op_size() - 2);  // in front of the loss
+  const Model model = read_model(net);
+  for (const Mode mode : {Mode::train, Mode::evaluate}) {
+    int dropouts = 0;
+    const NetDef expanded = expanded_forward(model, mode);
+    for (const OperatorDef& op : expanded.op()) {
+      if (op.type() != "Dropout") continue;
+      ++dropouts;
+      const Argument* is_test = find_arg(op, "is_test");
+      EXPECT_EQ(is_test && is_test->i() == 1, mode == Mode::evaluate);
+    }
+    EXPECT_EQ(dropouts, 1);
+  }
 }
 
 }  // namespace
