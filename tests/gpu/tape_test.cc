@@ -77,6 +77,28 @@ TEST_F(GpuTape, ZerosForAbsentGradientsAreWhereTheOutputsAre) {
   EXPECT_EQ(compare_on_cpu(x.grad().dense, leaf({1, 1}), 0), "");
 }
 
+// The bytes on the GPU that `sum((x + 2) * m)` holds beyond those of `sum(x)`.
+int64_t held_by_dropout(bool mask_is_trained) {
+  const auto zeros = [](const Shape& shape, bool trained) {
+    return Variable(on_gpu(Tensor::zeros(DType::float32, shape)), trained);
+  };
+  const auto sum = [](const Variable& v) { return autograd::run("SumElements", {v})[0]; };
+  const auto broadcast = [](const char* type, const Variable& a, const Variable& b) {
+    return autograd::run(type, {a, b}, {make_arg("broadcast", 1)})[0];
+  };
+  const Variable x = zeros({2, 3, 16, 16}, true), m = zeros({1, 3, 1, 1}, mask_is_trained), two = zeros({1}, false);
+  Variable z = sum(x);
+  const int64_t before = allocator(kGpu).counters().live;
+  z = sum(broadcast("Mul", broadcast("Add", x, two), m));
+  return allocator(kGpu).counters().live - before;
+}
+
+TEST_F(GpuTape, FreesWhatOnlyTheGradientOfAConstantWouldRead) {
+  held_by_dropout(false);  // what kernels make and keep is there from now on
+  EXPECT_EQ(held_by_dropout(false), 0);
+  EXPECT_EQ(held_by_dropout(true), 2 * 3 * 16 * 16 * 4);
+}
+
 TEST_F(GpuTape, HessiansAndTheirGradientsAreTheCpus) {
   const bench::MlpSizes sizes{.layers = 3, .inputs = 2, .width = 5, .outputs = 1, .batch = 4};
   for (const bool trimmed : {true, false}) {

@@ -79,6 +79,41 @@ TEST(Hessian, IsThatOfCentralDifferences) {
   }
 }
 
+// The loss that a step with a backward pass has: the squares of the value and of all rows.
+double loss_of(const Mlp<double>& net, bool trimmed) {
+  const Hessian h = bench::hessian(net, {trimmed, false});
+  double loss = 0;
+  for (const double v : values_of(h.value)) loss += v * v;
+  for (const Variable& row : h.rows)
+    for (const double v : values_of(row)) loss += v * v;
+  return loss;
+}
+
+// With a backward pass: third derivatives, by the input and every parameter.
+TEST(Hessian, GradientsOfALossOnItAreCentralDifferences) {
+  const MlpSizes sizes{.layers = 3, .inputs = 2, .width = 4, .outputs = 1, .batch = 3};
+  constexpr double kStep = 1e-5;
+  for (const bool trimmed : {true, false})
+    for (const char* activation : {"Tanh", "Relu"}) {
+      const Mlp<double> net(sizes, activation);
+      bench::hessian(net, {trimmed, true});
+      for (Variable& leaf : net.leaves()) {
+        const Numbers g = grad_of(leaf);
+        const auto values = leaf.unchecked_value().span<double>();
+        ASSERT_EQ(g.size(), values.size());
+        for (size_t k = 0; k < g.size(); ++k) {
+          const double at = values[k];
+          values[k] = at + kStep;
+          const double up = loss_of(net, trimmed);
+          values[k] = at - kStep;
+          const double down = loss_of(net, trimmed);
+          values[k] = at;
+          EXPECT_NEAR(g[k], (up - down) / (2 * kStep), 1e-6 * std::max(1.0, std::abs(g[k]))) << activation;
+        }
+      }
+    }
+}
+
 TEST(Hessian, OfPiecewiseLinearLayersIsZero) {
   const MlpSizes sizes{.layers = 3, .inputs = 2, .width = 4, .outputs = 1, .batch = 3};
   for (const char* activation : {"Relu", "LeakyRelu"})

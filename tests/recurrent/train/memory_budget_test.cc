@@ -200,6 +200,41 @@ TEST(TrainingEstimate, SaysWhoKeepsWhat) {
                                                   "the gradient of a by Tanh (operator 1)"}));
 }
 
+// A value that attention reads three times, once by another name, is one value.
+TEST(TrainingEstimate, AValueOfSeveralReadersAndNamesIsKeptOnce) {
+  const auto type = [](std::initializer_list<int64_t> dims) { return TensorType::of(DType::float32, Shape(dims)); };
+  EstimateNet n{"three",
+                parse_net_text(R"(
+    op { type: "FC" input: "X" input: "W" input: "b" output: "a" }
+    op { type: "Tanh" input: "a" output: "h" }
+    op { type: "Alias" input: "h" output: "again" }
+    op { type: "FC" input: "h" input: "Wq" input: "bq" output: "q" }
+    op { type: "FC" input: "h" input: "Wk" input: "bk" output: "k" }
+    op { type: "FC" input: "again" input: "Wv" input: "bv" output: "v" }
+    op { type: "Sum" input: "q" input: "k" input: "v" output: "Y" })"),
+                {{"X", type({32, 17})}},
+                {{"W", type({33, 17})},
+                 {"b", type({33})},
+                 {"Wq", type({5, 33})},
+                 {"bq", type({5})},
+                 {"Wk", type({5, 33})},
+                 {"bk", type({5})},
+                 {"Wv", type({5, 33})},
+                 {"bv", type({5})}},
+                "Y"};
+  EXPECT_EQ(compare_training(n, "sgd"), "");
+  TrainingEstimate training{.model = model_of(n.net, {}, "")};
+  training.feeds = n.data;
+  training.parameters = n.parameters;
+  DryScope scope;
+  const auto session = training_net_session(training);
+  const Estimate estimate = estimate_session(*session, scope);
+  EXPECT_EQ(estimate.totals[static_cast<size_t>(MemoryKind::kept)], 4224);
+  int64_t outputs_kept = 0;
+  for (const OpEstimate& e : estimate.ops) outputs_kept += e.backward ? 0 : e.outputs_kept;
+  EXPECT_EQ(outputs_kept, 4224);
+}
+
 // Per timestep two products with a bias, their sum, and what LSTMUnit says; by hand, whatever passes make of it.
 TEST(TrainingEstimate, CountsTheArithmeticOfAnLstm) {
   constexpr int64_t T = 1000, B = 6, I = 5, H = 7;
