@@ -21,6 +21,10 @@ bool broadcasts(const OpSpec& spec) {
   return std::ranges::find(spec.args, "broadcast", &ArgSpec::name) != spec.args.end();
 }
 
+bool lays_operands_over(const OpSpec& spec) {
+  return std::ranges::find(spec.args, "equal_shapes", &ArgSpec::name) != spec.args.end();
+}
+
 bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out) {
   if (!may_write_over(spec, in, out)) return false;
   const std::string& like = spec.output_spec(out)->rule.like;

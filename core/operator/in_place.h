@@ -17,6 +17,9 @@ bool keeps_shape(const OpSpec& spec, const OperatorDef& def, int in, int out);
 // True if the operator's operands are broadcast: it has the argument `broadcast`.
 bool broadcasts(const OpSpec& spec);
 
+// True if it works element by element on such operands: it can be told that they have one shape (`equal_shapes`).
+bool lays_operands_over(const OpSpec& spec);
+
 // Whether the operator goes on with what output `out` holds from the run before: it would have to be written over an
 // input, and that is not given.
 bool keeps_value(const OpSpec& spec, int inputs, int out);

@@ -457,6 +457,12 @@ SampleTaps tap_parameters(NetDef& net, const SampleRequest& request) {
 
 GradientResult differentiate_taps(NetDef& net, SampleTaps& taps, const std::string& loss, const std::string& given,
                                   const std::set<std::string>& stop) {
+  const auto check_any = [&] {
+    if (taps.readers.empty())
+      throw NoDependence(
+          fmt::format("\"{}\" depends on none of the parameters whose gradients are to be told by samples", loss));
+  };
+  check_any();
   check_still_there(net, taps);
   GradientRequest request;
   request.targets = {{loss, given}};
@@ -471,6 +477,7 @@ GradientResult differentiate_taps(NetDef& net, SampleTaps& taps, const std::stri
                      : found->second.dense;
   }
   std::erase_if(taps.readers, [](const SampleReader& r) { return r.gradient.empty(); });
+  check_any();
   return result;
 }
 

@@ -62,7 +62,8 @@ struct SampleTaps {
 SampleTaps tap_parameters(NetDef& net, const SampleRequest& request);
 
 // Appends the gradient operators of the loss to the net, which has been expanded since; readers that the loss does not
-// depend on are left out of the taps. `given`: the gradient to start with, "" for ones.
+// depend on are left out of the taps. `given`: the gradient to start with, "" for ones. Throws Error: the loss depends
+// on no parameter (NoDependence), and what add_gradient_operators refuses.
 GradientResult differentiate_taps(NetDef& net, SampleTaps& taps, const std::string& loss, const std::string& given,
                                   const std::set<std::string>& stop);
 

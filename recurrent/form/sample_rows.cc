@@ -42,7 +42,7 @@ struct TypedCallOp {
 // dimensions, and what holds samples among these has them in the same places.
 bool is_laid_over(const TypedCallOp& c, const TensorType& out) {
   const OpSpec& spec = *c.op.spec;
-  if (!broadcasts(spec) && !spec.elementwise && spec.type != "Dropout") return false;
+  if (!lays_operands_over(spec) && !spec.elementwise && spec.type != "Dropout") return false;
   int64_t inner = 0;
   for (size_t i = 0; i < c.in.size(); ++i) {
     if (c.inner[i] == 0) continue;

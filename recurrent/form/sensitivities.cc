@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/net/dataflow.h"
+#include "core/operator/in_place.h"
 #include "core/operator/nets_inside.h"
 #include "core/passes/inner_gradients.h"
 #include "recurrent/form/layer_ops.h"
@@ -466,9 +467,8 @@ void Learner::add_second_op(int i, NetDef& step) {
       op.set_input(k, outside_name(op.input(k)));
     }
   }
-  const OpSpec& spec = op_spec(op.type());
-  const bool broadcasts = std::ranges::any_of(spec.args, [](const ArgSpec& a) { return a.name == "equal_shapes"; });
-  if (broadcasts && (all_vary || has_repeated)) {
+  const bool is_laid_over = lays_operands_over(op_spec(op.type()));
+  if (is_laid_over && (all_vary || has_repeated)) {
     auto& args = *op.mutable_arg();
     args.erase(std::remove_if(args.begin(), args.end(),
                               [](const Argument& a) {
@@ -477,7 +477,7 @@ void Learner::add_second_op(int i, NetDef& step) {
                               }),
                args.end());
   }
-  if (broadcasts && all_vary) *op.add_arg() = make_arg("equal_shapes", true);
+  if (is_laid_over && all_vary) *op.add_arg() = make_arg("equal_shapes", true);
   *step.add_op() = op;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/net/dataflow.h"
+#include "core/operator/in_place.h"
 #include "recurrent/form/expansion.h"
 #include "stepnet/arguments.h"
 #include "stepnet/bound_op.h"
@@ -31,18 +32,13 @@ int64_t axis_of(const OperatorDef& op) {
   return axis ? axis->i() : 1;
 }
 
-// Takes operands of one shape element by element, if `equal_shapes` says that they have one.
-bool may_broadcast(const OpSpec& spec) {
-  return std::ranges::any_of(spec.args, [](const ArgSpec& arg) { return arg.name == "equal_shapes"; });
-}
-
 bool is_product(const OperatorDef& op) { return op.type() == kProduct; }
 bool takes_parts(const OperatorDef& op) {
   return (op.type() == "Split" && op.input_size() == 1) || op.type() == "SplitByRows";
 }
 bool is_elementwise(const OperatorDef& op) {
   const OpSpec& spec = op_spec(op.type());
-  return (spec.elementwise || may_broadcast(spec)) && !spec.random && op.output_size() == 1;
+  return (spec.elementwise || lays_operands_over(spec)) && !spec.random && op.output_size() == 1;
 }
 // A unit of states whose gates have a row of so many parts.
 int gates_of(const OperatorDef& op) { return op.type() == "LSTMUnit" ? 4 : 0; }
@@ -243,7 +239,7 @@ class Walk {
   void check_broadcast(int i) const {
     const OperatorDef& op = step_.op(i);
     if (!find_arg(op, "axis") && !find_arg(op, "axis_str")) return;
-    if (!may_broadcast(op_spec(op.type())) || op.input_size() < 2) return;
+    if (!lays_operands_over(op_spec(op.type())) || op.input_size() < 2) return;
     const bool has_constant = sources(op.input(0)).is_constant() || sources(op.input(1)).is_constant();
     if (has_constant && (is_parameter(op.input(0)) || is_parameter(op.input(1))))
       refuse(i, Error("a parameter and a constant are laid over each other from a dimension on",

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "core/net/expansions.h"
 #include "recurrent/form/short_form.h"
@@ -13,6 +14,7 @@
 #include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/cell_files.h"
+#include "tests/recurrent/random_step_nets.h"
 
 namespace stepnet::testing::per_sample_test {
 namespace {
@@ -129,8 +131,15 @@ void check(const Case& c) {
   const Results all = together(c, weights);
   Values sums;
   for (int64_t s = 0; s < c.samples; ++s) {
-    const Values one = alone(c, s);
+    Values one = alone(c, s);
     double square = 0;
+    // Where the loss does not depend on a parameter, a network gives zeros, and a net none.
+    for (const auto& [p, values] : all.gradients)
+      one.emplace(p, std::vector<double>(values.size() / static_cast<size_t>(c.samples), 0.0));
+    std::erase_if(one, [&](const auto& gradient) {
+      return all.gradients.count(gradient.first) == 0 &&
+             std::ranges::all_of(gradient.second, [](double g) { return g == 0; });
+    });
     ASSERT_EQ(one.size(), all.gradients.size());
     for (const auto& [p, values] : one) {
       const auto from = all.gradients.at(p).begin() + static_cast<ptrdiff_t>(s * values.size());
@@ -369,6 +378,21 @@ TEST(PerSample, SamplesThatMeetInAProductAreRefused) {
   expect_contains(refusal(c), "in \"pairs\" samples are not apart");
 }
 
+// A product whose matrices are as large as the result is still no operator that works element by element.
+TEST(PerSample, SamplesThatMeetInColumnsAreRefused) {
+  Case c = plain(R"(
+    op { type: 'BatchMatMul' input: 'mixture' input: 'x' output: 'h' }
+    op { type: 'FC' input: 'h' input: 'W' input: 'b' output: 'y' arg { name: 'axis' i: 2 } })",
+                 "y",
+                 {{"x", normal<double>({3, 4, 4}, 1)},
+                  {"mixture", normal<double>({3, 4, 4}, 2)},
+                  {"W", normal<double>({2, 4}, 3)},
+                  {"b", normal<double>({2}, 4)}},
+                 {{"x", 1}}, 4);
+  c.parameters = {"W", "b"};
+  expect_contains(refusal(c), "in \"h\" samples are not apart");
+}
+
 TEST(PerSample, ALossThatIsMoreThanASumIsRefused) {
   Case c = perceptron({5, 3}, 1, 0, 5);
   const int last = c.net.op_size() - 1;
@@ -376,6 +400,16 @@ TEST(PerSample, ALossThatIsMoreThanASumIsRefused) {
   *c.net.add_op() =
       parse_net_text(fmt::format("op {{ type: 'Mul' input: 'sum' input: 'sum' output: '{}' }}", kLoss)).op(0);
   expect_contains(refusal(c), "is computed from \"sum\", in which samples are not apart");
+}
+
+TEST(PerSample, ALossWithoutParametersIsRefused) {
+  Case c = perceptron({5, 3}, 1, 0, 5);
+  c.parameters.clear();
+  NetDef net = c.net;
+  SampleTaps taps = tap_parameters(net, request_of(c));
+  expand_net(net);
+  expect_contains(error_text([&] { differentiate_taps(net, taps, kLoss, "", {}); }),
+                  "depends on none of the parameters");
 }
 
 TEST(PerSample, ParametersInOtherPlacesAreRefused) {
@@ -409,6 +443,57 @@ TEST(PerSample, WhatIsOverwrittenLaterIsRefused) {
   SampleTaps taps = tap_parameters(net, request_of(c));
   expand_net(net);
   expect_contains(error_text([&] { differentiate_taps(net, taps, kLoss, "", {}); }), "is overwritten later");
+}
+
+// --- Random step nets ----------------------------------------------------------------------------------------------
+
+bool draws(const NetDef& net) {
+  return std::ranges::any_of(net.op(), [](const OperatorDef& op) { return op_spec(op.type()).random; });
+}
+
+// Of a net whose derivatives are those of one formula everywhere; none if it has no output of samples.
+std::optional<Case> random_case(uint64_t seed) {
+  const StepNet net = random_step_net(seed);
+  const NetShape shape{.steps = 3, .batch = 3};
+  if (net.has_kinks || net.grows || net.forward_only || draws(net.cell.step_net)) return std::nullopt;
+  Case c{.net = {}, .feeds = feeds_of(net, shape, seed), .axes = {}, .parameters = {}, .samples = shape.batch};
+  c.net = net_of(net, {}, c.feeds);
+  for (const StepFeed& feed : net.feeds) {
+    const auto axis = std::ranges::find(feed.sizes, kBatch) - feed.sizes.begin();
+    if (axis < static_cast<ptrdiff_t>(feed.sizes.size()))
+      c.axes[feed.name] = static_cast<int>(axis);
+    else if (feed.kind == StepFeed::Kind::normal)
+      c.parameters.insert(feed.name);
+  }
+  const auto loss = parse_net_text(fmt::format(
+      "op {{ type: 'Sigmoid' input: '{}' output: 'loss_terms' }} op {{ type: 'SumElements' input: 'loss_terms' "
+      "output: '{}' }}",
+      c.net.op(0).output(0), kLoss));
+  c.net.mutable_op()->MergeFrom(loss.op());
+  c.net.clear_external_output();
+  return c;
+}
+
+TEST(PerSample, OfRandomStepNets) {
+  int checked = 0;
+  for (uint64_t seed = 1; seed <= 1500; ++seed) {
+    const std::optional<Case> c = random_case(seed);
+    if (!c) continue;
+    try {
+      NetDef net = c->net;
+      SampleTaps taps = tap_parameters(net, request_of(*c));
+      expand_net(net);
+      differentiate_taps(net, taps, kLoss, "", {});
+      alone(*c, 0);  // which may be refused, too
+    } catch (const Error&) {
+      continue;
+    }
+    SCOPED_TRACE(fmt::format("seed {}\n{}", seed, to_text(c->net)));
+    ASSERT_NO_THROW(check(*c));
+    if (HasFailure()) return;
+    ++checked;
+  }
+  EXPECT_GT(checked, 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, PerSampleCells, ::testing::ValuesIn(cell_files()),
