@@ -19,18 +19,8 @@ namespace {
 
 using Kind = SampleReader::Kind;
 
-int64_t int_arg(const OperatorDef& op, const char* name, int64_t otherwise) {
-  const Argument* arg = find_arg(op, name);
-  return arg ? arg->i() : otherwise;
-}
-
-bool is_matmul(const OperatorDef& op) {
-  return op.type() == "MatMul" && int_arg(op, "trans_a", 0) == 0 && int_arg(op, "axis_b", 1) == 1;
-}
+bool is_matmul(const OperatorDef& op) { return multiplies_rows(op) && int_arg(op, "axis_b", 1) == 1; }
 bool is_product(const OperatorDef& op) { return op.type() == "FC" || op.type() == "FCTransposed" || is_matmul(op); }
-bool is_table(const OperatorDef& op) {
-  return op.type() == "Gather" && int_arg(op, "axis", 0) == 0 && int_arg(op, "match_outer", 0) == 0;
-}
 // Their second operand is laid over the last dimensions of the first, and the other way round.
 bool lays_over(const OperatorDef& op) {
   const bool known = op.type() == "Add" || op.type() == "Sub" || op.type() == "Mul" || op.type() == "Div";
@@ -82,6 +72,9 @@ void check_apart(const std::string& name, const SampleBlob& blob) {
   require(blob.holds_samples(), "in \"{}\" samples are not apart, as far as operators say", name);
 }
 
+// Of a product what the weights are multiplied by, of a table the indices.
+const std::string& rows_read_by(const OperatorDef& op) { return op.input(is_product(op) ? 0 : 1); }
+
 // MatMul as the FC that it is.
 OperatorDef product_of_rows(OperatorDef op) {
   if (!is_matmul(op)) return op;
@@ -119,10 +112,8 @@ class Tapping {
         note_loss(op);
         if (has_short_form(op)) {
           tap_network(op);
-        } else if (!reads_parameters(op)) {
-          emit(op);
         } else {
-          for (OperatorDef& part : parts_of(op, [&](const auto& base) { return fresh(base); })) tap_op(part);
+          for (OperatorDef& part : parts(op)) tap_op(part);
         }
       } catch (Error& e) {
         if (!has_short_form(op)) add_op_context(e, bind_op(op, net_.name(), 0));
@@ -151,6 +142,11 @@ class Tapping {
   bool reads_parameters(const OperatorDef& op) const {
     return std::ranges::any_of(op.input(), [&](const std::string& name) { return is_parameter(name); });
   }
+  // The operator, as several if its parameters are then read in a way that can be told by samples.
+  std::vector<OperatorDef> parts(const OperatorDef& op) {
+    if (!reads_parameters(op)) return {op};
+    return parts_of(op, [&](const std::string& base) { return fresh(base); });
+  }
   void emit(const OperatorDef& op) {
     trace_samples(op, known_);
     *done_.Add() = op;
@@ -164,11 +160,11 @@ class Tapping {
     require(!is_parameter(inside), "\"{}\" is a parameter, and the step net has an input of that name", inside);
   }
   void note_loss(const OperatorDef& op);
-  SampleReader sizes_of(const OperatorDef& op, const SampleBlobs& before, const SampleBlobs& after) const;
+  SampleReader sizes_of(const OperatorDef& op, const SampleBlob& x, const SampleBlob& y) const;
   SampleReader::Kind kind_of(const OperatorDef& op) const;
   std::string copies_of(const std::string& parameter);
-  void tap_copies(OperatorDef& op, const SampleBlobs& before, const SampleBlobs& after, NetDef* step);
-  void tap_row_copies(OperatorDef& op, const SampleBlobs& after);
+  void tap_copies(OperatorDef& op, const SampleBlobs& before, const SampleBlob& y, NetDef* step);
+  void tap_row_copies(OperatorDef& op, const SampleBlob& y);
   void tap_op(OperatorDef& op);
   void tap_network(OperatorDef& op);
   void tap_step(OperatorDef& network, OperatorDef op, NetDef& step, SampleBlobs& inside, int64_t steps);
@@ -202,29 +198,23 @@ Kind Tapping::kind_of(const OperatorDef& op) const {
   };
   if (is_matmul(op) && only({1})) return Kind::product;
   if (is_product(op) && !is_matmul(op) && only({1, 2})) return Kind::product;
-  if (is_table(op) && only({0})) return Kind::table;
+  if (looks_rows_up(op) && only({0})) return Kind::table;
   if (lays_over(op) && std::ranges::count_if(op.input(), [&](const auto& n) { return is_parameter(n); }) == 1)
     return Kind::copies;
   const auto parameter = std::ranges::find_if(op.input(), [&](const auto& name) { return is_parameter(name); });
   throw Error(
       fmt::format("it reads the parameter \"{}\" in a way in which gradients cannot be told by samples", *parameter),
       "FC, FCTransposed and MatMul by the parameter can, Gather along axis 0, and Add, Sub, Mul and Div with a "
-      "parameter that is laid "
-      "over the last dimensions");
+      "parameter that is laid over the last dimensions");
 }
 
 // Of a product or a table.
-SampleReader Tapping::sizes_of(const OperatorDef& op, const SampleBlobs& before, const SampleBlobs& after) const {
-  SampleReader r{.kind = kind_of(op),
-                 .op = op,
-                 .weights = "",
-                 .bias = "",
-                 .x = op.input(is_product(op) ? 0 : 1),
-                 .shown = op.output(0)};
+SampleReader Tapping::sizes_of(const OperatorDef& op, const SampleBlob& x, const SampleBlob& y) const {
+  SampleReader r{
+      .kind = kind_of(op), .op = op, .weights = "", .bias = "", .x = rows_read_by(op), .shown = op.output(0)};
   const int weights = is_product(op) ? 1 : 0;
   if (is_parameter(op.input(weights))) r.weights = op.input(weights);
   if (is_product(op) && !is_matmul(op) && op.input_size() > 2 && is_parameter(op.input(2))) r.bias = op.input(2);
-  const SampleBlob &x = before.at(r.x), &y = after.at(op.output(0));
   check_apart(r.x, x);
   check_apart(op.output(0), y);
   const int rank = x.type.shape.rank();
@@ -259,12 +249,11 @@ std::string Tapping::copies_of(const std::string& parameter) {
   return tile.output(0);
 }
 
-// Lets the operator read copies; `after`: what is known behind it.
-void Tapping::tap_copies(OperatorDef& op, const SampleBlobs& before, const SampleBlobs& after, NetDef* step) {
+// Lets the operator read copies; `y`: what it writes.
+void Tapping::tap_copies(OperatorDef& op, const SampleBlobs& before, const SampleBlob& y, NetDef* step) {
   const auto place = std::ranges::find_if(*op.mutable_input(), [&](const auto& name) { return is_parameter(name); });
   const std::string parameter = *place;
   const Shape& shape = taps_.shapes.at(parameter);
-  const SampleBlob& y = after.at(op.output(0));
   bool fits = y.holds_samples() && y.inner == shape.size() && y.type.shape.rank() > shape.rank() &&
               y.type.shape[y.type.shape.rank() - shape.rank() - 1] == request_.samples;
   for (int i = 0; fits && i < shape.rank(); ++i)
@@ -282,15 +271,14 @@ void Tapping::tap_copies(OperatorDef& op, const SampleBlobs& before, const Sampl
 }
 
 // Where timesteps and samples are one dimension, it is made two for the operator.
-void Tapping::tap_row_copies(OperatorDef& op, const SampleBlobs& after) {
-  const SampleBlob y = after.at(op.output(0));
+void Tapping::tap_row_copies(OperatorDef& op, const SampleBlob& y) {
   const Shape& shape = y.type.shape;
   std::vector<int64_t> two = {-1, request_.samples}, one(shape.begin(), shape.end());
   if (y.holds_samples() && shape.rank() > 0) two.insert(two.end(), shape.begin() + 1, shape.end());
   const bool merged = y.holds_samples() && shape.rank() > 0 && y.inner == shape.size_between(1, shape.rank()) &&
                       shape[0] > request_.samples;
   if (!merged) {
-    tap_copies(op, known_, after, nullptr);
+    tap_copies(op, known_, y, nullptr);
     return emit(op);
   }
   const auto reshape = [&](const std::string& from, const std::string& to, const std::vector<int64_t>& dims) {
@@ -307,19 +295,16 @@ void Tapping::tap_row_copies(OperatorDef& op, const SampleBlobs& after) {
   }
   const std::string y_name = op.output(0), made = fresh(y_name + "_by_time");
   op.set_output(0, made);
-  SampleBlobs then = known_;
-  trace_samples(op, then);
-  tap_copies(op, known_, then, nullptr);
+  tap_copies(op, known_, traced_outputs(op, known_)[0], nullptr);
   emit(op);
   reshape(made, y_name, one);
 }
 
 void Tapping::tap_op(OperatorDef& op) {
   if (!reads_parameters(op)) return emit(op);
-  SampleBlobs after = known_;
-  trace_samples(op, after);
-  if (kind_of(op) == Kind::copies) return tap_row_copies(op, after);
-  SampleReader reader = sizes_of(op, known_, after);
+  const SampleBlob made = traced_outputs(op, known_)[0];
+  if (kind_of(op) == Kind::copies) return tap_row_copies(op, made);
+  SampleReader reader = sizes_of(op, known_.at(rows_read_by(op)), made);
   if (writes_[reader.x] > 1) {
     emit(simple_op("Copy", reader.x, fresh(reader.x)));
     reader.x = done_[done_.size() - 1].output(0);
@@ -356,10 +341,7 @@ void Tapping::tap_network(OperatorDef& op) {
     for (const OperatorDef& inner : def.step_net().op()) {
       try {
         check_writes(inner);
-        const auto parts = has_short_form(inner) || !reads_parameters(inner)
-                               ? std::vector<OperatorDef>{inner}
-                               : parts_of(inner, [&](const auto& base) { return fresh(base); });
-        for (const OperatorDef& part : parts) tap_step(op, part, step, inside, first.type.shape[0]);
+        for (const OperatorDef& part : parts(inner)) tap_step(op, part, step, inside, first.type.shape[0]);
       } catch (Error& e) {
         if (!has_short_form(inner)) add_op_context(e, bind_op(inner, step.name(), 0));
         throw;
@@ -382,16 +364,14 @@ void Tapping::tap_step(OperatorDef& network, OperatorDef op, NetDef& step, Sampl
   }
   if (!reads_parameters(op)) return add(op);
   RecurrentDef& def = *network.MutableExtension(recurrent);
-  SampleBlobs after = inside;
-  trace_samples(op, after);
+  const SampleBlob y = traced_outputs(op, inside)[0];
   if (kind_of(op) == Kind::copies) {
-    tap_copies(op, inside, after, &step);
+    tap_copies(op, inside, y, &step);
     inside.blobs[taps_.readers.back().shown] = known_.at(taps_.readers.back().shown);
     network.add_input(taps_.readers.back().shown);
     return add(op);
   }
-  SampleReader reader = sizes_of(op, inside, after);
-  const SampleBlob y = after.at(op.output(0));
+  SampleReader reader = sizes_of(op, inside.at(rows_read_by(op)), y);
   require(y.type.shape.rank() >= 2 && y.type.shape[0] == 1 && y.type.shape[1] == request_.samples,
           "\"{}\", which is {}, is no row of a sequence", op.output(0), y.type.str());
   reader.groups = steps;

@@ -15,9 +15,7 @@ constexpr int64_t kMixed = SampleBlob::kMixed;
 
 // Elements behind the first `dims` dimensions, for one place in these.
 int64_t row_size(const Shape& shape, int dims) {
-  int64_t size = 1;
-  for (int i = std::min(dims, shape.rank()); i < shape.rank(); ++i) size *= shape[i];
-  return size;
+  return shape.size_between(std::min(dims, shape.rank()), shape.rank());
 }
 
 // Sizes of 1 in front of the others do not count.
@@ -70,20 +68,9 @@ int64_t inner_by_rows(const TypedCallOp& c, const TensorType& out) {
   return rows_of_sample * row_size(out.shape, rows);
 }
 
-int64_t int_arg(const OperatorDef& op, const char* name, int64_t otherwise) {
-  const Argument* arg = find_arg(op, name);
-  return arg ? arg->i() : otherwise;
-}
-
-// Gather along the first dimension: the rows of a table that is the same for all samples.
-bool is_table_lookup(const TypedCallOp& c) {
-  if (c.op.def.type() != "Gather" || c.inner[0] != 0 || !c.in[0].known) return false;
-  return int_arg(c.op.def, "axis", 0) == 0 && int_arg(c.op.def, "match_outer", 0) == 0;
-}
-
 // MatMul of rows that samples have by a matrix that is the same for all.
 int64_t inner_of_matmul(const TypedCallOp& c, const TensorType& out) {
-  if (c.inner[1] != 0 || int_arg(c.op.def, "trans_a", 0) != 0 || c.in[0].shape.size() == 0) return kMixed;
+  if (c.inner[1] != 0 || !multiplies_rows(c.op.def) || c.in[0].shape.size() == 0) return kMixed;
   const int axis = canonical_axis(int_arg(c.op.def, "axis_a", 1), c.in[0].shape.rank());
   const int64_t row = row_size(c.in[0].shape, axis);
   return c.inner[0] % row == 0 ? c.inner[0] / row * (out.shape.size() / (c.in[0].shape.size() / row)) : kMixed;
@@ -115,7 +102,7 @@ int64_t output_inner(const TypedCallOp& c, int o, int64_t samples) {
   if (is_laid_over(c, out)) return *std::ranges::find_if(c.inner, [](int64_t i) { return i != 0; });
   if (c.op.def.type() == "Transpose") return inner_of_transposed(c, out, samples);
   if (c.op.def.type() == "MatMul") return inner_of_matmul(c, out);
-  if (is_table_lookup(c)) return c.inner[1] * row_size(c.in[0].shape, 1);
+  if (looks_rows_up(c.op.def) && c.inner[0] == 0 && c.in[0].known) return c.inner[1] * row_size(c.in[0].shape, 1);
   return spec.rowwise ? inner_by_rows(c, out) : kMixed;
 }
 
@@ -183,6 +170,7 @@ SampleBlob row_of(const SampleBlob& sequence, int64_t samples) {
 
 SampleBlob first_state(const StateLink& state, const SampleBlobs& outside, DType dtype) {
   std::vector<int64_t> dims = {1, outside.samples};
+  int64_t first = 0;
   if (!state.has_initial()) {
     dims.insert(dims.end(), state.size().begin(), state.size().end());
   } else {
@@ -192,13 +180,11 @@ SampleBlob first_state(const StateLink& state, const SampleBlobs& outside, DType
     if (shape.rank() == 1) dims.push_back(shape[0]);
     for (int i = shape.rank() == 2 ? 1 : 2; i < shape.rank(); ++i) dims.push_back(shape[i]);
     dtype = initial.type.dtype;
-    SampleBlob made{.type = TensorType::of(dtype, Shape(dims)), .inner = 0};
-    made.inner = row_size(made.type.shape, 2);
-    if (initial.inner != 0 && initial.inner != made.inner) made.inner = kMixed;
-    return made;
+    first = initial.inner;
   }
   SampleBlob made{.type = TensorType::of(dtype, Shape(dims)), .inner = 0};
   made.inner = row_size(made.type.shape, 2);
+  if (first != 0 && first != made.inner) made.inner = kMixed;
   return made;
 }
 
@@ -218,8 +204,18 @@ SampleBlob fed_samples(const std::string& name, const TensorType& type, int axis
   return {.type = type, .inner = row_size(type.shape, axis + 1)};
 }
 
-void trace_samples(const OperatorDef& op, SampleBlobs& known) {
-  if (op.HasExtension(recurrent)) return trace_network(op, known);
+int64_t int_arg(const OperatorDef& op, const char* name, int64_t otherwise) {
+  const Argument* arg = find_arg(op, name);
+  return arg ? arg->i() : otherwise;
+}
+
+bool looks_rows_up(const OperatorDef& op) {
+  return op.type() == "Gather" && int_arg(op, "axis", 0) == 0 && int_arg(op, "match_outer", 0) == 0;
+}
+
+bool multiplies_rows(const OperatorDef& op) { return op.type() == "MatMul" && int_arg(op, "trans_a", 0) == 0; }
+
+std::vector<SampleBlob> traced_outputs(const OperatorDef& op, const SampleBlobs& known) {
   TypedCallOp c{.op = bind_op(op, "", 0), .in = {}, .out = {}, .inner = {}, .held = {}};
   for (const std::string& name : op.input()) {
     TensorType type;
@@ -245,6 +241,12 @@ void trace_samples(const OperatorDef& op, SampleBlobs& known) {
       if (i > 0) i = kMixed;
   std::vector<SampleBlob> made;
   for (int o = 0; o < op.output_size(); ++o) made.push_back({.type = c.out[o], .inner = inner[o]});
+  return made;
+}
+
+void trace_samples(const OperatorDef& op, SampleBlobs& known) {
+  if (op.HasExtension(recurrent)) return trace_network(op, known);
+  const std::vector<SampleBlob> made = traced_outputs(op, known);
   for (int o = 0; o < op.output_size(); ++o)
     if (!op.output(o).empty()) known.blobs[op.output(o)] = made[o];
 }
@@ -259,13 +261,16 @@ SampleBlobs enter_step_net(const RecurrentDef& def, const SampleBlobs& outside) 
   for (const StateLink& s : def.state()) inside.blobs[s.input()] = first_state(s, outside, dtype);
   inside.blobs[def.timestep()] = {.type = TensorType::of(DType::int32, {1}), .inner = 0};
   // A state that mixes samples in one timestep hands that to the next.
-  for (size_t round = 0; round <= static_cast<size_t>(def.state_size()); ++round) {
+  for (bool spreads = true; spreads;) {
+    spreads = false;
     SampleBlobs step = inside;
     for (const OperatorDef& op : def.step_net().op()) trace_samples(op, step);
     for (const StateLink& s : def.state()) {
       const SampleBlob& next = step.at(s.output());
       SampleBlob& state = inside.blobs[s.input()];
-      if (next.inner != 0 && next.inner != state.inner) state.inner = kMixed;
+      if (next.inner == 0 || next.inner == state.inner || state.inner == kMixed) continue;
+      state.inner = kMixed;
+      spreads = true;
     }
   }
   return inside;

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "stepnet/op_spec.h"
 #include "stepnet/proto/recurrent.pb.h"
@@ -35,8 +36,17 @@ struct SampleBlobs {
 // A blob that is fed, whose dimension `axis` is that of samples. Throws Error if it has not as many.
 SampleBlob fed_samples(const std::string& name, const TensorType& type, int axis, int64_t samples);
 
+// Of an operator that is no network, its outputs, of which "" are mixed.
+std::vector<SampleBlob> traced_outputs(const OperatorDef& op, const SampleBlobs& known);
 // Adds the outputs of an operator; networks are in short form.
 void trace_samples(const OperatorDef& op, SampleBlobs& known);
+
+// The argument as a whole number.
+int64_t int_arg(const OperatorDef& op, const char* name, int64_t otherwise);
+// True if it looks rows of a table up, of the first of two inputs, by the indices that the second has.
+bool looks_rows_up(const OperatorDef& op);
+// True if it is a MatMul whose rows are those of its first input as it stands.
+bool multiplies_rows(const OperatorDef& op);
 
 // The blobs that the step net of a network in short form finds in every timestep, and its outputs, from what its step
 // net has made of these.
