@@ -7,6 +7,7 @@
 #include "core/net/dataflow.h"
 #include "core/operator/extensions.h"
 #include "core/operator/nets_inside.h"
+#include "core/passes/defined_operators.h"
 #include "core/passes/gradient_sums.h"
 #include "core/passes/inner_gradients.h"
 #include "recurrent/form/expansion.h"
@@ -426,6 +427,7 @@ void check_still_there(const NetDef& net, const SampleTaps& taps) {
 
 SampleTaps tap_parameters(NetDef& net, const SampleRequest& request) {
   take_all_extensions(net);
+  expand_defined_operators(net);
   expand_cell_operators(net);
   for (OperatorDef& op : *net.mutable_op()) {
     if (!has_short_form(op)) continue;

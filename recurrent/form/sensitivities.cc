@@ -7,6 +7,7 @@
 #include "core/net/dataflow.h"
 #include "core/operator/in_place.h"
 #include "core/operator/nets_inside.h"
+#include "core/passes/defined_operators.h"
 #include "core/passes/inner_gradients.h"
 #include "recurrent/form/layer_ops.h"
 #include "recurrent/form/read_back.h"
@@ -665,13 +666,12 @@ Sensitivities add_sensitivities(NetDef& net, const SensitivityRequest& request) 
     if (op.is_gradient_op() || op.type() == kRecurrentNetworkGradient)
       throw Error(fmt::format("net \"{}\" has gradient operators, which sensitivities come too late for", net.name()),
                   "derive the gradients after this");
+  expand_defined_operators(net);
   expand_cell_operators(net);
   for (OperatorDef& op : *net.mutable_op())
     if (op.type() == kRecurrentNetwork && !has_short_form(op)) op = short_form_of(op, false);
   require(std::ranges::any_of(net.op(), is_network),
-          "net \"{}\" has no recurrent network, whose states have "
-          "sensitivities",
-          net.name());
+          "net \"{}\" has no recurrent network, whose states have sensitivities", net.name());
   const std::set<std::string> parameters = request.parameters.empty() ? default_parameters(net) : request.parameters;
   Sensitivities result;
   NetDef made = net;

@@ -5,12 +5,14 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/io/files.h"
 #include "core/net/dataflow.h"
 #include "core/operator/nets_inside.h"
+#include "core/passes/gradient_checks.h"
 #include "recurrent/form/per_sample.h"
 #include "recurrent/form/sensitivities.h"
 #include "recurrent/form/short_form.h"
@@ -58,17 +60,12 @@ void append_gradients(LoadedFile& file, const std::string& loss, const Sensitivi
 }
 
 // Where derivatives of the loss end, if it depends on what is moved at all.
-std::string why_not(NetDef net, const ExpandOptions& options) {
-  GradientRequest request;
-  request.targets = {{options.loss, ""}};
-  request.wanted.insert(options.tangents.begin(), options.tangents.end());
-  try {
-    add_gradient_operators(net, request);
-  } catch (const NoDependence& e) {
-    const size_t at = e.fact().find("; ");
-    return at == std::string::npos ? "" : e.fact().substr(at);
-  }
-  return "";
+std::string why_not(const NetDef& net, const ExpandOptions& options) {
+  const BoundNet bound(net);
+  std::set<int> moved;
+  for (const std::string& name : options.tangents) moved.insert(bound.flow.meant(bound.flow.find(name)));
+  const std::string end = where_derivatives_end(bound, moved, {bound.flow.last(bound.flow.find(options.loss))});
+  return end.empty() ? "" : "; " + end;
 }
 
 // Of the loss alone, if one is named. Returns its tangent.
@@ -77,11 +74,12 @@ std::string add_tangents(LoadedFile& file, const ExpandOptions& options) {
   TangentRequest request;
   for (const std::string& name : options.tangents) request.given[name] = "";
   if (!options.loss.empty()) request.wanted = {options.loss};
+  const NetDef given = file.net();  // whose operators have the numbers that people know
   const TangentResult result = add_tangent_operators(file.net(), request);
   const auto tangent = result.tangents.find(options.loss);
   if (!options.loss.empty() && tangent == result.tangents.end())
     fail("\"{}\" depends on none of --tangents {}{}", options.loss, fmt::join(options.tangents, ", "),
-         why_not(load_expanded_net(options.file), options));
+         why_not(given, options));
   return options.loss.empty() ? "" : tangent->second;
 }
 
@@ -126,12 +124,7 @@ SampleRequest sample_request(const ExpandOptions& options) {
   return request;
 }
 
-// Of the net in short form, which is expanded.
-void append_per_sample(LoadedFile& file, const ExpandOptions& options) {
-  require(!file.is_plan(), "--per-sample takes a net, but the file holds a plan");
-  NetDef& net = file.net();
-  SampleTaps taps = tap_parameters(net, sample_request(options));
-  expand_recurrent(net);
+void append_per_sample(NetDef& net, SampleTaps& taps, const ExpandOptions& options) {
   differentiate_taps(net, taps, options.loss, "", {});
   if (options.per_sample == "norms") {
     OperatorDef root;
@@ -153,8 +146,7 @@ void expand(const ExpandOptions& options) {
   Sensitivities sensitivities;
   if (!options.learning.empty()) {
     require(options.gradients && options.tangents.empty(),
-            "--learning is only used with --gradients, and without "
-            "--tangents");
+            "--learning is only used with --gradients, and without --tangents");
     require(!file.is_plan(), "--learning takes a net, but the file holds a plan");
     sensitivities = carry_sensitivities(file.net(), options);
     for (const CarriedSensitivity& carried : sensitivities.carried)
@@ -162,20 +154,24 @@ void expand(const ExpandOptions& options) {
                  carried.last);
   }
   require(options.parameters.empty() || !options.learning.empty(), "--parameter is only used with --learning");
-  if (!options.per_sample.empty()) append_per_sample(file, options);
   require(!options.per_sample.empty() || (options.samples.empty() && options.feeds.empty()),
           "--samples and --feed are only used with --per-sample");
+  SampleTaps taps;
+  if (!options.per_sample.empty()) {
+    require(!options.gradients && options.tangents.empty(), "--per-sample is not used with --gradients or --tangents");
+    require(!file.is_plan(), "--per-sample takes a net, but the file holds a plan");
+    taps = tap_parameters(file.net(), sample_request(options));
+  }
   for (NetDef* net : nets_of(file)) expand_recurrent(*net);
   Warnings warnings;
   check_structure(file, warnings);
   warnings.report(options.strict);
   require(options.gradients || !options.tangents.empty() || !options.per_sample.empty() || options.loss.empty(),
           "--loss is only used with --gradients, --tangents or --per-sample");
-  require(options.per_sample.empty() || (!options.gradients && options.tangents.empty()),
-          "--per-sample is not used with --gradients or --tangents");
   std::string loss = options.loss;
   if (!options.tangents.empty()) loss = add_tangents(file, options);
   if (options.gradients) append_gradients(file, loss, sensitivities);
+  if (!options.per_sample.empty()) append_per_sample(file.net(), taps, options);
   for (NetDef* net : nets_of(file)) drop_extensions(*net);
   const std::string out = options.binary ? (file.is_plan() ? to_binary(file.plan()) : to_binary(file.net()))
                                          : (file.is_plan() ? to_text(file.plan()) : to_text(file.net()));

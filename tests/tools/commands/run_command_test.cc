@@ -313,6 +313,12 @@ TEST_F(RunCommandTest, ExpandTellsGradientsBySamples) {
   expect_command(command + "norms" + by_sample + feeds, 0, "output: \"per_sample_norms\"");
   expect_command(command + "gradients" + by_sample + feeds + " -o " + folder_.file("each.pbtxt"), 0, "");
   expect_command("run " + folder_.file("each.pbtxt") + feeds + " --fetch W_per_sample", 0, "float[3, 4, 2]");
+  const std::string defined = net(R"(name: "n" arg { name: "stepnet.operators" nets {
+      name: "Layer" external_input: "x" external_input: "W" external_input: "b" external_output: "y"
+      op { type: "FC" input: "x" input: "W" input: "b" output: "s" } op { type: "Tanh" input: "s" output: "y" } } }
+      op { type: "Layer" input: "x" input: "W" input: "b" output: "y" }
+      op { type: "SumSqrElements" input: "y" output: "loss" })");
+  expect_command("expand " + defined + " --per-sample norms" + by_sample + feeds, 0, "output: \"per_sample_norms\"");
   expect_command(command + "norms --loss loss" + feeds, 2, "needs --loss, --samples and a --feed");
   expect_command(command + "norms --loss loss --samples x" + feeds, 2, "takes BLOB=AXIS");
   expect_command(command + "norms --loss loss --samples x=5" + feeds, 2, "names no dimension of a --feed");
