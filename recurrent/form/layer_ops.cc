@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/operator/arg_names.h"
 #include "recurrent/form/example_nets.h"
 #include "stepnet/arguments.h"
 #include "stepnet/bound_op.h"
@@ -334,9 +335,17 @@ REGISTER(lstm) {
 
 bool is_cell_operator(const OperatorDef& op) { return op.type() == "RNN" || op.type() == "GRU" || op.type() == "LSTM"; }
 
+// The operator is gone before anyone could warn of arguments that it does not read.
+void refuse_unknown_args(const OperatorDef& op) {
+  for (const Argument& arg : op.arg())
+    require(check_arg_name(op_spec(op.type()), arg).empty(),
+            "{} has no argument \"{}\"; `stepnet ops {}` tells those it has", op.type(), arg.name(), op.type());
+}
+
 std::vector<OperatorDef> expanded(const OperatorDef& op, const NetDef& net, int index) {
   const BoundOp bound = bind_op(op, net.name(), index);
   try {
+    refuse_unknown_args(op);
     return expand_layers(op, *static_cast<const CellArgs*>(bound.args.get()));
   } catch (Error& e) {
     add_op_context(e, bound);

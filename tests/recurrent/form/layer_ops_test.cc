@@ -143,6 +143,8 @@ TEST(CellOperatorsOfNets, MistakesAreNamed) {
   EXPECT_TRUE(has(text, "input 4 (\"weights\") has an empty name")) << text;
   text = refusal(lstm, [](OperatorDef& op) { op.mutable_arg(0)->set_name("hiden"); });
   EXPECT_TRUE(has(text, "hidden")) << text;
+  text = refusal(lstm, [](OperatorDef& op) { *op.add_arg() = make_arg("disabled_passes", "merge"); });
+  EXPECT_TRUE(has(text, "LSTM has no argument \"disabled_passes\"; `stepnet ops LSTM` tells those it has")) << text;
   text = refusal(lstm, [](OperatorDef& op) { op.add_output("more"); });
   EXPECT_TRUE(has(text, "4 outputs for 0 to 3")) << text;
   text = refusal(lstm, [](OperatorDef& op) { *op.add_arg() = make_arg("dropout", 1.0F); });
