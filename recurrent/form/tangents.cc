@@ -47,6 +47,7 @@ class MovedNetwork {
     add_sequences();
     add_states(tangents);
     add_outputs(tangents);
+    keep_products_apart();
     made_.ops.push_back(std::move(op_));
     return std::move(made_);
   }
@@ -216,6 +217,15 @@ class MovedNetwork {
       moved.set_inner(inside(tangent->second));
       moved.set_outer(add_output(output.outer()));
     }
+  }
+
+  // What could be merged among the values was merged before. A product by a weight and its tangent below each other
+  // would have its whole gradient computed where only the weight's is wanted, as it is for a Hessian times a vector.
+  void keep_products_apart() {
+    const auto passes = std::ranges::find(*op_.mutable_arg(), "disabled_passes", &Argument::name);
+    Argument& disabled = passes == op_.mutable_arg()->end() ? *op_.add_arg() : *passes;
+    disabled.set_name("disabled_passes");
+    if (!contains(disabled.strings(), "merge")) disabled.add_strings("merge");
   }
 
   const TangentCall& call_;

@@ -7,6 +7,7 @@
 #include "core/estimate/estimate.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/gradients.h"
+#include "stepnet/text.h"
 #include "tests/operators/flops_check.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/recurrent/estimate_nets.h"
@@ -28,13 +29,16 @@ Values values_of(const EstimateNet& n) {
   return values;
 }
 
-double estimated(const NetDef& net, const EstimateNet& n) {
+Estimate estimate_of(const NetDef& net, const EstimateNet& n) {
   ForwardOptions options{.feeds = n.data};
   options.feeds.insert(n.parameters.begin(), n.parameters.end());
   DryScope scope;
   const auto session = forward_session(net, options);
-  return estimate_session(*session, scope).flops;
+  return estimate_session(*session, scope);
 }
+
+double estimated(const NetDef& net, const EstimateNet& n) { return estimate_of(net, n).flops; }
+double estimated_products(const NetDef& net, const EstimateNet& n) { return estimate_of(net, n).product_flops; }
 
 class FlopsOfNets : public ::testing::TestWithParam<uint64_t> {};
 
@@ -90,6 +94,34 @@ TEST_P(FlopsOfNets, TimestepsAreAsCounted) {
     EXPECT_EQ(flat.flops + steps * step.flops, estimated(net, n));
     EXPECT_GT(step.flops, 0);
   }
+}
+
+// A layer's products are [B, I] or [B, H] by [H, 4 H] for each timestep. Forward, h W and x V have tangents in h, W and
+// V; backward, gradients reach W and V from both values and tangents, h from its value by W and by W's direction, and
+// its tangent by W. What would be the gradient of a direction, or of x, is no part of it.
+TEST(FlopsOfDerivatives, HessianTimesVectorHasNoProductsThatNobodyAskedFor) {
+  constexpr int64_t kT = 5, kB = 3, kI = 6, kH = 4;
+  NetDef net = parse_net_text(
+      "op { type: 'LSTM' arg { name: 'hidden' i: 4 } input: 'X' input: '' input: '' input: 'V' "
+      "input: 'W' input: 'b' input: 'c' output: 'Y' } "
+      "op { type: 'SumSqrElements' input: 'Y' output: 'loss' }");
+  TangentRequest tangents;
+  for (const char* name : {"V", "W"}) tangents.given[name] = std::string(name) + "_tangent";
+  tangents.wanted = {"loss"};
+  const TangentResult moved = add_tangent_operators(net, tangents);
+  GradientRequest gradients;
+  gradients.targets.emplace_back(moved.tangents.at("loss"), "");
+  gradients.wanted = {"V", "W"};
+  add_gradient_operators(net, gradients);
+  EstimateNet n;
+  n.data["X"] = TensorType::of(DType::float32, {kT, kB, kI});
+  for (const char* suffix : {"", "_tangent"}) {
+    n.parameters["V" + std::string(suffix)] = TensorType::of(DType::float32, {4 * kH, kI});
+    n.parameters["W" + std::string(suffix)] = TensorType::of(DType::float32, {4 * kH, kH});
+  }
+  for (const char* bias : {"b", "c"}) n.parameters[bias] = TensorType::of(DType::float32, {4 * kH});
+  const double by_inputs = 2.0 * kT * kB * kI * 4 * kH, by_states = 2.0 * kT * kB * kH * 4 * kH;
+  EXPECT_EQ(estimated_products(net, n), (2 + 1) * by_inputs + (3 + 2 + 3) * by_states);
 }
 
 INSTANTIATE_TEST_SUITE_P(Draws, FlopsOfNets, ::testing::Range(uint64_t{1}, uint64_t{6}));
