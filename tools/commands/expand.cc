@@ -11,6 +11,7 @@
 
 #include "core/io/files.h"
 #include "core/net/dataflow.h"
+#include "core/net/expansions.h"
 #include "core/operator/nets_inside.h"
 #include "core/passes/gradient_checks.h"
 #include "recurrent/form/per_sample.h"
@@ -29,9 +30,9 @@ namespace {
 struct ExpandOptions {
   std::string file, output, loss, learning;
   ReadAs as = ReadAs::automatic;
-  std::vector<std::string> tangents, samples, feeds, parameters;
+  std::vector<std::string> tangents, of, samples, feeds, parameters;
   std::string per_sample;
-  bool gradients = false;
+  bool gradients = false, forward_only = false;
   bool binary = false, strict = false;
 };
 
@@ -50,11 +51,13 @@ Sensitivities carry_sensitivities(NetDef& net, const ExpandOptions& options) {
   return add_sensitivities(net, request);
 }
 
-void append_gradients(LoadedFile& file, const std::string& loss, const Sensitivities& sensitivities) {
+void append_gradients(LoadedFile& file, const std::string& loss, const ExpandOptions& options,
+                      const Sensitivities& sensitivities) {
   require(!file.is_plan(), "--gradients takes a net, but the file holds a plan");
   require(!loss.empty(), "--gradients needs --loss BLOB, the blob to differentiate");
   GradientRequest request;
   request.targets = {{loss, ""}};
+  request.wanted = {options.of.begin(), options.of.end()};
   for (const CarriedSensitivity& carried : sensitivities.carried) request.stop.insert(carried.first);
   add_gradient_operators(file.net(), request);
 }
@@ -154,6 +157,7 @@ void expand(const ExpandOptions& options) {
                  carried.last);
   }
   require(options.parameters.empty() || !options.learning.empty(), "--parameter is only used with --learning");
+  require(options.of.empty() || options.gradients, "--of is only used with --gradients");
   require(!options.per_sample.empty() || (options.samples.empty() && options.feeds.empty()),
           "--samples and --feed are only used with --per-sample");
   SampleTaps taps;
@@ -170,9 +174,12 @@ void expand(const ExpandOptions& options) {
           "--loss is only used with --gradients, --tangents or --per-sample");
   std::string loss = options.loss;
   if (!options.tangents.empty()) loss = add_tangents(file, options);
-  if (options.gradients) append_gradients(file, loss, sensitivities);
+  if (options.gradients) append_gradients(file, loss, options, sensitivities);
   if (!options.per_sample.empty()) append_per_sample(file.net(), taps, options);
-  for (NetDef* net : nets_of(file)) drop_extensions(*net);
+  for (NetDef* net : nets_of(file)) {
+    if (options.forward_only) *net = forward_only(*net);
+    drop_extensions(*net);
+  }
   const std::string out = options.binary ? (file.is_plan() ? to_binary(file.plan()) : to_binary(file.net()))
                                          : (file.is_plan() ? to_text(file.plan()) : to_text(file.net()));
   if (options.output.empty()) {
@@ -199,7 +206,15 @@ void add_expand_command(CLI::App& app) {
       ->type_name("BLOB");
   command->add_flag("--gradients", o->gradients,
                     "Append the gradient operators of --loss, or with --tangents those of its tangent");
+  command->add_flag("--forward-only", o->forward_only,
+                    "Nothing will be differentiated any more: networks that no gradient operator reads keep nothing");
   command->add_option("--loss", o->loss, "The blob to differentiate")->type_name("BLOB");
+  command
+      ->add_option("--of", o->of,
+                   "With --gradients, a blob whose gradient is wanted; may be repeated. Else those of all that --loss "
+                   "depends on")
+      ->allow_extra_args(false)
+      ->type_name("BLOB");
   command
       ->add_option("--per-sample", o->per_sample,
                    "Append operators for what each sample adds to the gradient of --loss: norms, one over all "

@@ -288,6 +288,12 @@ TEST_F(RunCommandTest, ExpandPrintsGradientsOnRequest) {
   expect_command("expand " + path + " --loss loss", 2,
                  "error: --loss is only used with --gradients, --tangents or --per-sample\n");
   expect_command("expand " + path + " --gradients --loss z", 2, "\"z\"");
+  const std::string two = net(R"(name: "n" op { type: "Mul" input: "x" input: "w" output: "y" }
+             op { type: "AveragedLoss" input: "y" output: "loss" })");
+  const std::string of_w = expect_command("expand " + two + " --gradients --loss loss --of w", 0, "\"w_grad\"");
+  EXPECT_EQ(of_w.find("\"x_grad\""), std::string::npos) << of_w;
+  expect_command("expand " + two + " --gradients --loss loss --of v", 2, "wanted: v");
+  expect_command("expand " + two + " --of w", 2, "--of is only used with --gradients");
   expect_command("expand " + path + " -o " + folder_.file("no/full.pbtxt"), 2, "cannot be used");
 }
 
@@ -302,6 +308,16 @@ TEST_F(RunCommandTest, ExpandPrintsTangentsOnRequest) {
   const std::string stopped = net(R"(name: "n" op { type: "Tanh" input: "x" output: "a" }
              op { type: "StopGradient" input: "a" output: "y" })");
   expect_command("expand " + stopped + " --tangents x --loss y", 2, "(StopGradient) at " + stopped + ":2:");
+}
+
+TEST_F(RunCommandTest, ExpandOfNetsThatOnlyRunForward) {
+  const std::string path = net(R"(op { type: "RNN" arg { name: "hidden" i: 2 } input: "X" input: "" input: "V"
+             input: "W" input: "b" input: "c" output: "Y" } op { type: "AveragedLoss" input: "Y" output: "loss" })");
+  expect_command("expand " + path, 0, "backward_step_net");
+  const auto expanded = [&](const std::string& more) { return testing::stepnet("expand " + path + more).out; };
+  EXPECT_EQ(expanded(" --forward-only").find("backward_step_net"), std::string::npos);
+  EXPECT_EQ(expanded(" --forward-only --tangents W --loss loss").find("backward_step_net"), std::string::npos);
+  EXPECT_NE(expanded(" --forward-only --gradients --loss loss").find("backward_step_net"), std::string::npos);
 }
 
 TEST_F(RunCommandTest, ExpandTellsGradientsBySamples) {
