@@ -19,15 +19,15 @@ CarriedStates::CarriedStates(const Model& model, DType dtype, Workspace& workspa
   }
 }
 
-void feed(Workspace& workspace, const Model& model, const Tensor& input, const Tensor& target) {
-  for (const auto& [name, value] : {std::pair{&model.input, &input}, {&model.target, &target}}) {
-    Tensor& blob = workspace.tensor(*name);
-    if (model.device.kind == DeviceKind::cpu) {
-      blob = *value;
+void feed(Workspace& workspace, Device device, const Batch& batch) {
+  for (const auto& [name, value] : batch.blobs) {
+    Tensor& blob = workspace.tensor(name);
+    if (device.kind == DeviceKind::cpu) {
+      blob = value;
       continue;
     }
-    blob.resize(value->dtype(), value->shape(), model.device);
-    blob.copy_from(*value);
+    blob.resize(value.dtype(), value.shape(), device);
+    blob.copy_from(value);
   }
 }
 

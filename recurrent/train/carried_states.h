@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/data/batch_source.h"
 #include "recurrent/train/model.h"
 #include "stepnet/workspace.h"
 
@@ -41,7 +42,7 @@ class CarriedStates {
   Workspace& workspace_;
 };
 
-// Gives the net a batch of tokens from the host: on the CPU the tensors themselves.
-void feed(Workspace& workspace, const Model& model, const Tensor& input, const Tensor& target);
+// Gives the net a batch: on the CPU the tensors themselves.
+void feed(Workspace& workspace, Device device, const Batch& batch);
 
 }  // namespace stepnet

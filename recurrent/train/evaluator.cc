@@ -48,8 +48,9 @@ Evaluator::Evaluator(const Model& model, Workspace& parameters, DType dtype, std
 }
 
 double Evaluator::run(Running& running, int64_t begin, int64_t count, int64_t first, int64_t streams) const {
-  streams_.copy(begin, count, first, streams, running.input, running.target);
-  feed(running.blobs, model_, running.input, running.target);
+  auto& blobs = running.batch.blobs;
+  streams_.copy(begin, count, first, streams, blobs[model_.input], blobs[model_.target]);
+  feed(running.blobs, model_.device, running.batch);
   RunContext context;
   running.net.run(context);
   running.states.advance();

@@ -40,7 +40,7 @@ class Evaluator {
 
     Workspace blobs;
     CarriedStates states;
-    Tensor input, target;  // the latest batch, on the host
+    Batch batch;  // the latest
     Net net;
   };
 

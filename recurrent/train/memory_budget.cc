@@ -85,10 +85,7 @@ class Builder {
 
   void add_feeds() {
     feeds_ = training_.feeds;
-    if (!model_.input.empty()) {
-      feeds_[model_.input] = TensorType::of(DType::int32, {model_.timesteps, model_.batch});
-      feeds_[model_.target] = TensorType::of(DType::int32, {model_.timesteps * model_.batch});
-    }
+    for (const auto& [name, type] : batch_types(model_)) feeds_[name] = type;
     for (const auto& [name, type] : feeds_) session_->kinds[name] = MemoryKind::input;
     if (model_.carry.empty()) return;
     const DType type = session_->parameters.fetch(parameters_.front()).dtype();
@@ -257,7 +254,7 @@ int64_t validation_peak(const TrainingEstimate& training) {
   CarriedStates states(model, session->parameters.fetch(parameter_names(model, session->parameters).front()).dtype(),
                        blobs);
   states.reset(model.batch);
-  for (const std::string& name : {model.input, model.target})
+  for (const auto& [name, type] : batch_types(model))
     blobs.create_local(name).tensor() = Tensor(session->blobs.fetch(name));
   Net net(evaluation_net(model), blobs,
           {.plan_memory = true, .keep = {}, .force_cpu = training.device.kind == DeviceKind::cpu});

@@ -127,6 +127,12 @@ Model read_model(const NetDef& written) {
   return m;
 }
 
+std::map<std::string, TensorType> batch_types(const Model& model) {
+  if (model.input.empty()) return {};
+  return {{model.input, TensorType::of(DType::int32, {model.timesteps, model.batch})},
+          {model.target, TensorType::of(DType::int32, {model.timesteps * model.batch})}};
+}
+
 NetDef expanded_forward(const Model& model, Mode mode) {
   NetDef net = model.forward;
   if (mode == Mode::evaluate) {
@@ -180,8 +186,8 @@ int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, 
   Workspace own(&workspace);
   CarriedStates states(model, dtype, own);
   states.reset(model.batch);
-  own.create_local(model.input).tensor() = Tensor::zeros(DType::int32, {model.timesteps, model.batch}, model.device);
-  own.create_local(model.target).tensor() = Tensor::zeros(DType::int32, {model.timesteps * model.batch}, model.device);
+  for (const auto& [name, type] : batch_types(model))
+    own.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape, model.device);
   RunContext run;
   run_net_once(expanded_forward(model, Mode::evaluate), own, run,
                {.release_intermediates = true, .keep = {model.loss, model.logits}});
@@ -205,10 +211,7 @@ void use_precision(Model& model, DType type, const std::map<std::string, TensorT
   MixedPrecision how{.type = type, .known = infer_net(model.init, more), .outside = {}};
   const bool any = std::ranges::any_of(how.known, [](const auto& blob) { return blob.second.dtype == DType::float32; });
   require(any, "the model has no float parameters, and no others can be trained in {}", dtype_name(type));
-  if (!model.input.empty()) {
-    how.known[model.input] = TensorType::of(DType::int32, {model.timesteps, model.batch});
-    how.known[model.target] = TensorType::of(DType::int32, {model.timesteps * model.batch});
-  }
+  for (const auto& [name, type] : batch_types(model)) how.known[name] = type;
   for (const CarryLink& link : model.carry) {
     how.known[link.to()] = TensorType::of(DType::float32, {1, model.batch, link.size()});
     how.outside.insert(link.from());

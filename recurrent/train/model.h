@@ -41,6 +41,9 @@ struct Model {
 // Throws Error: no extension, a missing or unknown name, a name in the wrong role, sizes below 1.
 Model read_model(const NetDef& net);
 
+// What one batch gives the forward net, by name; empty for a net that no reader feeds.
+std::map<std::string, TensorType> batch_types(const Model& model);
+
 // The forward net with the short form of its recurrent operators expanded: with a backward step net for training, or
 // for evaluation without one and with is_test = 1 where an operator has that argument.
 enum class Mode { train, evaluate };

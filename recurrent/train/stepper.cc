@@ -7,13 +7,14 @@
 #include <set>
 
 #include "core/operator/anomaly.h"
+#include "recurrent/train/text_batches.h"
 #include "stepnet/matmul.h"
 #include "stepnet/tensor.h"
 
 namespace stepnet {
 namespace {
 
-constexpr const char* kPosition = "position";  // iteration and place in the text, int64 [2]
+constexpr const char* kPosition = "position";  // iteration and place of the next batch, int64 [2]
 
 void remove_output(NetDef& net, const std::string& name) {
   auto& outputs = *net.mutable_external_output();
@@ -22,11 +23,16 @@ void remove_output(NetDef& net, const std::string& name) {
 
 }  // namespace
 
-TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed,
+TrainingSession::TrainingSession(const Model& model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed,
                                  int64_t iterations, bool plan_memory)
+    : TrainingSession(model, std::move(optimizer), text_batches(model, std::move(streams)), seed, iterations,
+                      plan_memory) {}
+
+TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, std::unique_ptr<BatchSource> source,
+                                 uint64_t seed, int64_t iterations, bool plan_memory)
     : model_(std::move(model)),
       optimizer_(std::move(optimizer)),
-      streams_(std::move(streams)),
+      source_(std::move(source)),
       seed_(seed),
       plan_memory_(plan_memory),
       workspace_(&parameters_) {
@@ -43,7 +49,7 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, TextSt
   names_ = stepnet::parameter_names(model_, parameters_);
   dtype_ = parameters_.fetch(names_.front()).dtype();
   states_ = std::make_unique<CarriedStates>(model_, dtype_, workspace_);
-  states_->reset(streams_.batch());  // first, for what runs again depends on their types
+  states_->reset(model_.batch);  // first, for what runs again depends on their types
   build_net(iterations);
 }
 
@@ -59,8 +65,7 @@ void TrainingSession::build_net(int64_t iterations) {
   for (const auto& [name, value] : training_.first_values)
     if (!workspace_.find(name)) workspace_.create_local(name).tensor() = on_device(value, model_.device);
   for (const std::string& name : states_->written()) workspace_.create_local(name);
-  workspace_.create_local(model_.input);
-  workspace_.create_local(model_.target);
+  for (const auto& [name, type] : batch_types(model_)) workspace_.create_local(name);
   const int64_t runs = net_ ? net_->runs() : 0;
   NetDef def = with_recomputation(training_, model_, workspace_);
   NetOptions options{.plan_memory = plan_memory_};
@@ -101,9 +106,9 @@ bool TrainingSession::may_overflow() const {
 }
 
 double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly) {
-  if (streams_.at_start()) states_->reset(streams_.batch());
-  streams_.next(input_, target_);
-  feed(workspace_, model_, input_, target_);
+  source_->next(batch_);
+  if (batch_.starts) states_->reset(model_.batch);
+  feed(workspace_, model_.device, batch_);
   RunContext run;
   run.seed = seed_;
   run.profiler = profiler;
@@ -167,7 +172,7 @@ std::string TrainingSession::not_finite() const {
 std::map<std::string, Tensor> TrainingSession::save() const {
   std::map<std::string, Tensor> saved;
   for (const auto& [name, blob] : saved_blobs()) saved[name] = on_device(blob->tensor(), {});
-  saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), streams_.position()});
+  saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), source_->position()});
   return saved;
 }
 
@@ -191,7 +196,7 @@ void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
   require(values[0] >= 0 && values[0] < std::numeric_limits<int64_t>::max(),
           "the checkpoint's iteration is {}, from which no run can go on", values[0]);
   net_->set_runs(values[0]);
-  streams_.set_position(values[1]);
+  source_->set_position(values[1]);
 }
 
 }  // namespace stepnet

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "core/data/batch_source.h"
 #include "core/io/text_stream.h"
 #include "recurrent/train/carried_states.h"
 #include "recurrent/train/training_net.h"
@@ -25,8 +26,11 @@ constexpr const char* kFiniteFix =
 class TrainingSession {
  public:
   // Runs the init net. `iterations`: the end of the schedule. `plan_memory`: intermediates share memory.
-  TrainingSession(Model model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed, int64_t iterations,
-                  bool plan_memory = true);
+  TrainingSession(Model model, OptimizerOptions optimizer, std::unique_ptr<BatchSource> source, uint64_t seed,
+                  int64_t iterations, bool plan_memory = true);
+  // On a text.
+  TrainingSession(const Model& model, OptimizerOptions optimizer, TextStreams streams, uint64_t seed,
+                  int64_t iterations, bool plan_memory = true);
 
   // The loss in nats; throws Error if it is not finite, unless that may be the scale's fault. A packer takes what
   // recurrent networks keep. `detect_anomaly`: throws Error that names the first operator whose output is not finite
@@ -43,7 +47,6 @@ class TrainingSession {
   void let_go_of_memory();                             // of all that a step needs and the next one can make again
 
   const Model& model() const { return model_; }
-  const TextStreams& streams() const { return streams_; }
   Workspace& parameters() { return parameters_; }  // holds what the init net wrote, and nothing else
   const std::vector<std::string>& parameter_names() const { return names_; }
   DType dtype() const { return dtype_; }
@@ -63,8 +66,8 @@ class TrainingSession {
 
   Model model_;
   OptimizerOptions optimizer_;
-  TextStreams streams_;
-  Tensor input_, target_;  // the latest batch, on the host
+  std::unique_ptr<BatchSource> source_;
+  Batch batch_;  // the latest
   uint64_t seed_;
   bool plan_memory_;
   Workspace parameters_, workspace_;

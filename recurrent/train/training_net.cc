@@ -339,10 +339,7 @@ MemoryQuestion training_question(const Model& model, const NetDef& net, const Wo
       if (!blob.is_tensor() || !blob.tensor().defined()) continue;
       question.feeds.emplace(name, TensorType::of(blob.tensor().dtype(), blob.tensor().shape()));
     }
-  if (!model.input.empty()) {
-    question.feeds[model.input] = TensorType::of(DType::int32, {model.timesteps, model.batch});
-    question.feeds[model.target] = TensorType::of(DType::int32, {model.timesteps * model.batch});
-  }
+  for (const auto& [name, type] : batch_types(model)) question.feeds[name] = type;
   question.bytes = model.again.bytes;
   // What they keep is in no blob's size; runs say what it takes.
   for (const OperatorDef& op : net.op())

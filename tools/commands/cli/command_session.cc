@@ -15,8 +15,7 @@ std::optional<Model> model_in(const NetDef& net, int64_t batch, int64_t timestep
 
 std::unique_ptr<NetSession> net_session(const NetDef& net, const std::optional<Model>& model, ForwardOptions options) {
   if (model) {
-    options.feeds[model->input] = TensorType::of(DType::int32, {model->timesteps, model->batch});
-    options.feeds[model->target] = TensorType::of(DType::int32, {model->timesteps * model->batch});
+    for (const auto& [name, type] : batch_types(*model)) options.feeds[name] = type;
     for (const CarryLink& link : model->carry)
       options.feeds[link.to()] = TensorType::of(DType::float32, {1, model->batch, link.size()});
     return forward_session(expanded_forward(*model, Mode::evaluate), options);
