@@ -169,42 +169,53 @@ std::string header_of(const Tensor& tensor) {
 }
 
 // Any byte but 0 and 1 would be no bool to C++.
-void check_bools(const Tensor& tensor, const std::string& path) {
-  if (tensor.dtype() != DType::boolean) return;
-  for (size_t i = 0; i < tensor.bytes(); ++i)
-    require(std::to_integer<int>(tensor.raw()[i]) <= 1, "{} has the value {} where a bool, 0 or 1, is due", path,
-            std::to_integer<int>(tensor.raw()[i]));
+void check_bools(const std::byte* values, size_t count, const std::string& path) {
+  for (size_t i = 0; i < count; ++i)
+    require(std::to_integer<int>(values[i]) <= 1, "{} has the value {} where a bool, 0 or 1, is due", path,
+            std::to_integer<int>(values[i]));
 }
 
 }  // namespace
 
-Tensor read_npy(const FilePlace& place) {
-  const std::string path = place.str();
-  const FileReader file(place);
+NpyFile::NpyFile(const FilePlace& place) : file_(place) {
+  const std::string& path = file_.path();
   constexpr uint64_t kStart = 10;
-  require(file.size() >= kStart && file.text_at(0, kMagic.size()) == kMagic, "{} is not a .npy file", path);
-  const auto version = file.value_at<uint8_t>(6);
+  require(file_.size() >= kStart && file_.text_at(0, kMagic.size()) == kMagic, "{} is not a .npy file", path);
+  const auto version = file_.value_at<uint8_t>(6);
   require(version >= 1 && version <= 3, "{} has version {} of the .npy format; 1 to 3 are read", path, version);
   const uint64_t begin = version == 1 ? kStart : kStart + 2;
-  const uint32_t length = version == 1 ? file.value_at<uint16_t>(8) : file.value_at<uint32_t>(8);
+  const uint32_t length = version == 1 ? file_.value_at<uint16_t>(8) : file_.value_at<uint32_t>(8);
   require(length <= kLongestHeader, "{} has a header of {} bytes, which is too long", path, length);
-  const HeaderParser header(file.text_at(begin, length), path);
-  const uint64_t held = file.size() - begin - length;
+  const HeaderParser header(file_.text_at(begin, length), path);
+  begin_ = begin + length;
+  dtype_ = header.dtype();
+  shape_ = header.shape();
+  has_rows_ = !header.fortran_order() || shape_.rank() <= 1;
+  const uint64_t held = file_.size() - begin_;
   int64_t bytes = 0;
-  const bool counted =
-      !__builtin_mul_overflow(header.shape().size(), static_cast<int64_t>(dtype_size(header.dtype())), &bytes);
+  const bool counted = !__builtin_mul_overflow(shape_.size(), static_cast<int64_t>(dtype_size(dtype_)), &bytes);
   require(counted && static_cast<uint64_t>(bytes) == held, "{} should hold {}{}, but has {} bytes of elements", path,
-          dtype_name(header.dtype()), header.shape(), held);
-  Tensor tensor = Tensor::empty(header.dtype(), header.shape());
-  if (bytes == 0) return tensor;
-  if (header.fortran_order() && tensor.rank() > 1) {
-    std::vector<std::byte> elements(held);
-    file.read_at(begin + length, elements.data(), held);
-    transpose(elements, tensor);
-  } else {
-    file.read_at(begin + length, tensor.raw(), held);
+          dtype_name(dtype_), shape_, held);
+}
+
+void NpyFile::read(int64_t first, int64_t count, std::byte* to) const {
+  const auto width = static_cast<uint64_t>(dtype_size(dtype_));
+  const size_t bytes = static_cast<size_t>(count) * width;
+  if (bytes == 0) return;
+  file_.read_at(begin_ + static_cast<uint64_t>(first) * width, to, bytes);
+  if (dtype_ == DType::boolean) check_bools(to, bytes, file_.path());
+}
+
+Tensor read_npy(const FilePlace& place) {
+  const NpyFile file(place);
+  Tensor tensor = Tensor::empty(file.dtype(), file.shape());
+  if (file.has_rows()) {
+    file.read(0, tensor.size(), tensor.raw());
+    return tensor;
   }
-  check_bools(tensor, path);
+  std::vector<std::byte> elements(tensor.bytes());
+  file.read(0, tensor.size(), elements.data());
+  transpose(elements, tensor);
   return tensor;
 }
 

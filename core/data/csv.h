@@ -1,0 +1,24 @@
+// Tables of numbers as CSV and TSV files: a row of names, then a row for each sample.
+//
+// Fields may be quoted as RFC 4180 says; space around them does not count. Threads: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stepnet/file_place.h"
+#include "stepnet/tensor.h"
+
+namespace stepnet {
+
+struct Table {
+  std::vector<std::string> names;
+  std::vector<Tensor> columns;  // each int64 [N] if all of its values are whole numbers, else float64 [N]
+};
+
+// Fields of a path that ends in .tsv are parted by tabs, of others by commas. Throws Error that names the row, counted
+// from 1 after the names, and the column: fields that are missing, too many or no finite number, a name that is missing
+// or there twice, no rows.
+Table read_table(const FilePlace& place);
+
+}  // namespace stepnet
