@@ -139,6 +139,8 @@ struct EagerOp::Cache {
     for (const Entry* e = op.entries_.load(std::memory_order_acquire); e; e = e->next) {
       for (const std::shared_ptr<const EagerOp>& step : e->gradient.steps) fn(*step);
       if (e->gradient.instead) fn(*e->gradient.instead);
+      if (e->gradient.from_inputs)
+        for (const std::shared_ptr<const EagerOp>& step : e->gradient.from_inputs->steps) fn(*step);
     }
   }
 };
@@ -255,15 +257,58 @@ const EagerGradient* EagerOp::find(Mode mode, const Flags& inputs, const Flags& 
   return nullptr;
 }
 
-// Two threads may add the same entry: the one found first serves.
-const EagerGradient& EagerOp::add(Mode mode, const Flags& inputs, const Flags& outputs, GradientProgram program) const {
-  auto made = std::make_unique<Entry>(Entry{mode, inputs, outputs, {}, entries_.load(std::memory_order_acquire)});
-  EagerGradient& g = made->gradient;
+namespace {
+
+// The program with an operator in front that computes output 0 again.
+GradientProgram with_output_again(const BoundOp& op, GradientProgram program) {
+  using SlotKind = GradientProgram::SlotKind;
+  const auto slot_of = [&](SlotKind kind, int index) {
+    const auto found = std::ranges::find_if(
+        program.slots, [&](const GradientProgram::Slot& s) { return s.kind == kind && s.index == index; });
+    const auto slot = static_cast<int>(found - program.slots.begin());
+    if (found == program.slots.end()) program.slots.push_back({kind, index});
+    return slot;
+  };
+  GradientProgram::Step again;
+  again.type = op.def.type();
+  again.args.assign(op.def.arg().begin(), op.def.arg().end());
+  for (int i = 0; i < op.def.input_size(); ++i)
+    again.inputs.push_back(op.def.input(i).empty() ? -1 : slot_of(SlotKind::input, i));
+  const int output = slot_of(SlotKind::output, 0);
+  program.slots[output] = {SlotKind::temporary};
+  again.outputs = {output};
+  program.steps.insert(program.steps.begin(), std::move(again));
+  finish_program(program, op.def.input_size(), 1);
+  return program;
+}
+
+}  // namespace
+
+EagerGradient EagerOp::ready(GradientProgram program) {
+  EagerGradient g;
   g.program = std::move(program);
   for (const GradientProgram::Step& step : g.program.steps) g.steps.push_back(get(signature_of(step)));
   g.last_use = last_uses(g.program);
   list_reads(g);
+  return g;
+}
+
+// Of operators that broadcast, whose result may be larger than an operand. One that is written over an operand is
+// there in its place.
+std::shared_ptr<const EagerGradient> EagerOp::from_inputs(const EagerGradient& here) const {
+  if (!broadcasts(spec()) || outputs() != 1 || in_place(0) >= 0 || here.saved_outputs.empty()) return nullptr;
+  EagerGradient again = ready(with_output_again(bound_, here.program));
+  if (again.saved_inputs == here.saved_inputs) return nullptr;  // then time would be spent on a result of any size
+  return std::make_shared<const EagerGradient>(std::move(again));
+}
+
+// Two threads may add the same entry: the one found first serves.
+const EagerGradient& EagerOp::add(Mode mode, const Flags& inputs, const Flags& outputs, GradientProgram program) const {
+  auto made = std::make_unique<Entry>(
+      Entry{mode, inputs, outputs, ready(std::move(program)), entries_.load(std::memory_order_acquire)});
+  EagerGradient& g = made->gradient;
   if (mode == Mode::backward && outputs == present_outputs_) g.instead = keeping_less(g, inputs);
+  if (mode == Mode::backward) g.from_inputs = from_inputs(g);
   Entry* entry = made.release();
   while (!entries_.compare_exchange_weak(entry->next, entry, std::memory_order_acq_rel)) {
   }

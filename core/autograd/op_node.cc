@@ -105,6 +105,13 @@ Variable OpNode::slot_value(const GradientProgram& program, const GradientProgra
   return is_input ? read_input(slot.index, lock) : read_output(slot.index, lock);
 }
 
+// What was recorded without the outputs serves the formulas that compute them again.
+const EagerGradient& OpNode::derivative(const Flags& wanted, const Flags& present) const {
+  if (wanted == needs_ && present == op_->wanted_outputs()) return *recorded_;
+  const EagerGradient& gradient = op_->gradient(wanted, present);
+  return gradient.from_inputs && recorded_->saved_outputs.empty() ? *gradient.from_inputs : gradient;
+}
+
 Gradients OpNode::apply(Gradients gradients, const NodeRun& run) {
   Flags present(gradients.size());
   bool any = false;
@@ -116,8 +123,7 @@ Gradients OpNode::apply(Gradients gradients, const NodeRun& run) {
   Gradients results(edges().size());
   if (!any) return results;
   const Flags wanted(run.wanted);
-  const EagerGradient& gradient =
-      wanted == needs_ && present == op_->wanted_outputs() ? *recorded_ : op_->gradient(wanted, present);
+  const EagerGradient& gradient = derivative(wanted, present);
   const GradientProgram& program = gradient.program;
   InlineVector<Variable, 2 * kFew> slots(program.slots.size());
   std::unique_lock lock(lock_);

@@ -44,6 +44,7 @@ class OpNode : public Node {
     int place;  // an input, or behind the inputs an output
     SavedValue value;
   };
+  const EagerGradient& derivative(const Flags& wanted, const Flags& present) const;
   SavedValue* find(int place);
   Variable read(int place, const Edge& edge, const std::string& what, std::unique_lock<std::mutex>& lock);
   Variable read_input(int i, std::unique_lock<std::mutex>& lock);

@@ -146,6 +146,19 @@ void run_kernel(const Recording& r, std::span<Tensor> made) {
   if (r.op->is_in_place()) check_overwritten(r, made);
 }
 
+size_t bytes_kept(const Recording& r, const EagerGradient& gradient, std::span<const Tensor> outputs) {
+  size_t bytes = 0;
+  for (const int i : gradient.saved_inputs) bytes += r.input(i) ? r.input(i)->bytes() : 0;
+  for (const int o : gradient.saved_outputs) bytes += outputs[o].bytes();
+  return bytes;
+}
+
+// Keeps inputs from which the output can be computed again, where they are the smaller.
+void keep_smaller(Recording& r, std::span<const Tensor> outputs) {
+  const EagerGradient* again = r.gradient->from_inputs.get();
+  if (again && bytes_kept(r, *again, outputs) < bytes_kept(r, *r.gradient, outputs)) r.gradient = again;
+}
+
 std::shared_ptr<OpNode> make_node(Recording& r, std::span<const Tensor> outputs) {
   std::vector<TensorType> types;
   types.reserve(outputs.size());
@@ -191,6 +204,7 @@ void run_into(const EagerOp& op, std::span<const Variable> inputs, std::span<Var
     if (op.is_in_place()) prepare_writes(r);
     InlineVector<Tensor, kFew> made(static_cast<size_t>(r.op->outputs()));
     run_kernel(r, made);
+    if (r.recorded) keep_smaller(r, made);
     const std::shared_ptr<OpNode> node = r.recorded ? make_node(r, made) : nullptr;
     for (int o = 0; o < op.outputs(); ++o)
       if (made[o].defined()) outputs[o] = show_output(r, o, made[o], node);

@@ -25,8 +25,9 @@ REGISTER(copy_from_cpu_input_cuda) { return cuda("CopyFromCPUInput", copy_values
 REGISTER(ensure_cpu_output_cuda) { return cuda("EnsureCPUOutput", copy_to_cpu); }
 
 // Of several GPUs the result stays on the operator's.
-void copy_like(const Tensor& x, const Tensor& like, Tensor& y) {
-  return like.device().kind == DeviceKind::cpu ? copy_to_cpu(x, y) : copy_values(x, y);
+void copy_like(const Tensor& x, const Tensor& like, Tensor& y, Call& call) {
+  like.device().kind == DeviceKind::cpu ? copy_to_cpu(x, y) : copy_values(x, y);
+  if (call.wants(1)) call.out(1) = Tensor::empty(DType::uint8, {0}, x.device());
 }
 
 REGISTER(copy_on_device_like_cuda) { return cuda("CopyOnDeviceLike", copy_like); }

@@ -73,22 +73,30 @@ REGISTER(ensure_cpu_output) {
 }
 
 // CopyOnDeviceLike: Y = X, on the device of another tensor. Nets of the public format have it as the gradient of Copy.
-// dX = CopyOnDeviceLike(dY, X).
+// dX = CopyOnDeviceLike(dY, X), which reads of X where it is, and nothing else; or `origin` if that is an output, as it
+// is on the tape.
 
 REGISTER(copy_on_device_like) {
   return op("CopyOnDeviceLike")
-      .doc("A copy on the CPU if another tensor is there, and else on the operator's device.")
+      .doc(
+          "A copy on the CPU if another tensor is there, and else on the operator's device. The gradient goes to the "
+          "device that input is on; it reads origin in place of input if that is an output.")
       .input("input", "a tensor of any type")
       .any_type()
       .input("dst", "a tensor of any type and shape on that device")
       .any_type()
       .output("output", "input's copy", like("input"))
       .any_type()
+      .output("origin", "no elements, on the device that input is on")
+      .types({DType::uint8})
+      .optional()
+      .shape([](const auto&, ShapeCall& c) { c.set(1, DType::uint8, Shape{0}); })
       .example({"input=2,3", "dst=2"})
       .cpu(copy_values)
       .derivative("input",
                   [](Formula& f) {
-                    return f.op("CopyOnDeviceLike", {f.dy("output"), f.x("input")});
+                    const Value origin = f.y("origin");
+                    return f.op("CopyOnDeviceLike", {f.dy("output"), origin.defined() ? origin : f.x("input")});
                   })
       .derivative("dst", [](Formula&) { return Gradient::none(); });
 }

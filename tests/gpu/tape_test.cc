@@ -99,6 +99,30 @@ TEST_F(GpuTape, FreesWhatOnlyTheGradientOfAConstantWouldRead) {
   EXPECT_EQ(held_by_dropout(true), 2 * 3 * 16 * 16 * 4);
 }
 
+// Of an input that is copied to another device, the tape keeps where it was.
+TEST_F(GpuTape, ACopyToTheDeviceOfAnotherKeepsNoBytes) {
+  for (const Device from : {kGpu, Device{}}) {
+    const Device to = from == kGpu ? Device{} : kGpu;
+    const Tensor values = Tensor::of<float>({2}, {3, -4});
+    Variable w(on_device(values, from), true);
+    const Variable like(Tensor::zeros(DType::float32, {1}, to));
+    const Variable x = autograd::run("Scale", {w}, {make_arg("scale", 0.5F)})[0];
+    const int64_t before = allocator(kGpu).counters().live + allocator(Device{}).counters().live;
+    const Variable y = autograd::run("CopyOnDeviceLike", {x, like})[0];
+    const int64_t held = allocator(kGpu).counters().live + allocator(Device{}).counters().live - before;
+    EXPECT_EQ(held, static_cast<int64_t>(block_bytes(to.kind, 8)));  // the copy
+    EXPECT_EQ(y.value().device(), to);
+    // Of second order, so that the gradient's own copy is differentiated.
+    const Variable square = autograd::run("SumElements", {autograd::run("Cube", {y})[0]})[0];
+    const Variable slope = autograd::grad({square}, {w}, {.create_graph = true})[0].dense;
+    EXPECT_EQ(slope.value().device(), from);
+    EXPECT_EQ(compare(on_device(slope.value(), {}), Tensor::of<float>({2}, {3.375F, 6}), 1e-6), "");
+    autograd::backward(autograd::run("SumElements", {slope})[0]);
+    EXPECT_EQ(w.grad().dense.value().device(), from);
+    EXPECT_EQ(compare(on_device(w.grad().dense.value(), {}), Tensor::of<float>({2}, {2.25F, -3}), 1e-6), "");
+  }
+}
+
 TEST_F(GpuTape, HessiansAndTheirGradientsAreTheCpus) {
   const bench::MlpSizes sizes{.layers = 3, .inputs = 2, .width = 5, .outputs = 1, .batch = 4};
   for (const bool trimmed : {true, false}) {

@@ -53,6 +53,9 @@ struct EagerGradient {
   // The operator with optional outputs more that the derivative reads in place of inputs; what is recorded is a call of
   // that one. Null if there is none, or if the gradient of an output is missing.
   std::shared_ptr<const EagerOp> instead;
+  // The same with the operator's output computed again, which reads inputs in place of it: for where these are smaller.
+  // Null unless the operator broadcasts, and the derivative reads its output and not all of its inputs.
+  std::shared_ptr<const EagerGradient> from_inputs;
   std::vector<std::shared_ptr<const EagerOp>> steps;  // operators of the program's steps
   std::vector<int> last_use;                     // per slot: the last step that reads it; as many as steps: a result
   std::vector<int> saved_inputs, saved_outputs;  // whose values are read
@@ -106,7 +109,9 @@ class EagerOp : public std::enable_shared_from_this<EagerOp> {
   const EagerGradient* find(Mode mode, const Flags& inputs, const Flags& outputs) const;
   const EagerGradient& add(Mode mode, const Flags& inputs, const Flags& outputs, GradientProgram program) const;
   static Cache& cache();
+  static EagerGradient ready(GradientProgram program);
   std::shared_ptr<const EagerOp> keeping_less(const EagerGradient& here, const Flags& wanted) const;
+  std::shared_ptr<const EagerGradient> from_inputs(const EagerGradient& here) const;
   void drop_gradients() const;  // when nobody can run them
   BoundOp bound_;
   Flags present_inputs_, present_outputs_;

@@ -21,8 +21,7 @@ struct BesidePyTorch {
   std::string type, counterpart;
   std::vector<std::string> inputs, args;  // as in the operators' examples
   std::vector<SavedByPyTorch> saves;
-  int outputs = 1;           // how many the operator is called with
-  std::string differs = {};  // why more is kept here; "": it is not
+  int outputs = 1;  // how many the operator is called with
 };
 
 const std::vector<BesidePyTorch>& beside_pytorch();

@@ -2,6 +2,7 @@
 // the nets. Each test goes over the operator's own examples and every set of inputs that may require gradients.
 #include <gtest/gtest.h>
 
+#include "core/operator/in_place.h"
 #include "tests/core/autograd/example_tape.h"
 #include "tests/core/autograd/tape_testing.h"
 
@@ -56,11 +57,25 @@ class Registry : public ::testing::TestWithParam<std::string> {
 
 int64_t block(size_t bytes) { return static_cast<int64_t>((bytes + 63) / 64 * 64); }  // what the allocator counts
 
+// Of an operator that broadcasts the operands are kept in place of the output, where what else is kept is smaller.
+void keep_operands(const ExampleTape& tape, const TapeRun& run, GradientProgram& program) {
+  if (!broadcasts(tape.spec()) || run.outputs.size() != 1 || !program.reads_output[0]) return;
+  size_t more = 0;
+  for (size_t i = 0; i < run.inputs.size(); ++i) {
+    if (tape.overwritten_by(static_cast<int>(i)) >= 0) return;
+    more += program.reads_input[i] ? 0 : run.inputs[i].value().bytes();
+  }
+  if (more == 0 || more >= run.outputs[0].value().bytes()) return;
+  program.reads_input.assign(run.inputs.size(), true);
+  program.reads_output = {false};
+}
+
 // The values that a formula of these inputs reads, each storage once, and copies of what was overwritten.
 int64_t bytes_by_the_rule(const ExampleTape& tape, const Mask& needs) {
   if (is_empty(needs) || tape.spec().gradient_rule == GradientRule::stop) return 0;
-  const GradientProgram program = tape.program(needs, tape.all_outputs());
+  GradientProgram program = tape.program(needs, tape.all_outputs());
   const TapeRun run = tape.run(needs);
+  keep_operands(tape, run, program);
   std::map<const Storage*, int64_t> blocks;
   int64_t copies = 0;
   const auto keep = [&](const Tensor& value) {

@@ -169,6 +169,40 @@ TEST_F(TapeSaving, GetDataAndHooksFromRawSavedVariable) {
   EXPECT_EQ(std::any_cast<std::string>(*packed), "a file's name");
 }
 
+// A quotient that is larger than its dividend is computed again from it, to the same bits; whichever gradients are
+// asked for, and where gradients are differentiated.
+TEST_F(TapeSaving, AQuotientLargerThanItsDividendIsComputedAgain) {
+  const std::initializer_list<double> divisors = {0.7, -3, 0.3, 1.9, 7, -0.1};
+  const Variable a = var({0.1, 0.3}), b = var({3, 2}, divisors);
+  const Variable repeated = var({3, 2}, {0.1, 0.3, 0.1, 0.3, 0.1, 0.3}), other = var({3, 2}, divisors);
+  const Variable weights = var({3, 2}, {1, 2.5, -3, 0.9, 5, 1.1}, false);
+  const auto loss_of = [&](const Variable& quotient) {
+    return sum_of(apply("Mul", {apply("Sqr", {quotient}), weights}));
+  };
+  const Variable again = broadcast("Div", a, b), kept = apply("Div", {repeated, other});
+  EXPECT_TRUE(keeps_input(again, 0) && keeps_input(again, 1) && !keeps_output(again, 0));
+  EXPECT_TRUE(!keeps_input(kept, 0) && keeps_input(kept, 1) && keeps_output(kept, 0));
+  const GradOptions keep = {.create_graph = true};
+  const Variable alone = grad({loss_of(again)}, {b}, keep)[0].dense;
+  const Variable expected = grad({loss_of(kept)}, {other}, keep)[0].dense;
+  EXPECT_EQ(values_of(alone), values_of(expected));
+  const Gradients both = grad({loss_of(again)}, {a, b}, keep);
+  EXPECT_EQ(values_of(both[1].dense), values_of(expected));
+  const std::vector<double> second = values_of(grad({sum_of(apply("Sqr", {alone}))}, {b})[0].dense);
+  const std::vector<double> should = values_of(grad({sum_of(apply("Sqr", {expected}))}, {other})[0].dense);
+  for (size_t i = 0; i < should.size(); ++i) EXPECT_NEAR(second[i], should[i], 1e-12 * std::abs(should[i])) << i;
+}
+
+// So the dividend is not to be overwritten then.
+TEST_F(TapeSaving, TheDividendOfALargerQuotientMustStay) {
+  Variable a = var({0.1, 0.3});
+  const Variable q = broadcast("Div", a, var({3, 2}, {0.7, -3, 0.3, 1.9, 7, -0.1}));
+  const Variable loss = sum_of(q);
+  const NoGrad no_grad;
+  a.copy_(constant({1, 1}));
+  expect_contains(error_text([&] { backward(loss); }), "DivGradient: A, double[2], was saved at version 0");
+}
+
 // A second pass where values were saved says what to do.
 TEST_F(TapeSaving, BackwardTwiceWithSavedValues) {
   const Variable x = var({2, 3});
