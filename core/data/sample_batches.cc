@@ -95,13 +95,16 @@ int64_t count_samples(const std::vector<FedColumn>& columns) {
   return first.samples();
 }
 
-void read_samples(const std::vector<FedColumn>& columns, const std::vector<int64_t>& samples, Batch& batch) {
+void read_samples(const std::vector<FedColumn>& columns, const std::vector<int64_t>& samples, Batch& batch,
+                  int64_t most) {
   const auto count = static_cast<int64_t>(samples.size());
   std::vector<std::byte> row;
   for (const FedColumn& fed : columns) {
     const TensorType type = fed_type(fed, count);
     Tensor& blob = batch.blobs[fed.blob];
-    blob = Tensor::empty(type.dtype, type.shape);
+    if (!blob.storage() || blob.storage()->bytes() < static_cast<size_t>(byte_size(type.dtype, type.shape)))
+      blob = Tensor::empty(type.dtype, fed_type(fed, std::max(count, most)).shape);
+    blob = Tensor::view(blob.storage(), 0, type.dtype, type.shape);
     const Column& column = *fed.column;
     row.resize(static_cast<size_t>(column.shape().size()) * dtype_size(column.dtype()));
     for (int64_t at = 0; at < count; ++at) {
@@ -141,7 +144,7 @@ void SampleBatches::next(Batch& batch) {
   draw_order(position_ / batches());
   const int64_t first = position_ % batches() * batch_;
   const int64_t last = std::min(first + batch_, range_.size());
-  read_samples(columns_, {order_.begin() + first, order_.begin() + last}, batch);
+  read_samples(columns_, {order_.begin() + first, order_.begin() + last}, batch, batch_);
   ++position_;
 }
 

@@ -38,9 +38,10 @@ struct SampleRange {
 // How many samples all columns have. Throws Error if they do not agree, or there are none.
 int64_t count_samples(const std::vector<FedColumn>& columns);
 
-// Fills the batch with these samples. Throws Error that names file, sample and place of a value that is not finite, or
-// no value of the blob's type.
-void read_samples(const std::vector<FedColumn>& columns, const std::vector<int64_t>& samples, Batch& batch);
+// Fills the batch with these samples, in the memory that it has if that is enough, else in memory for as many as
+// `most`. Throws Error that names file, sample and place of a value that is not finite, or no value of the blob's type.
+void read_samples(const std::vector<FedColumn>& columns, const std::vector<int64_t>& samples, Batch& batch,
+                  int64_t most = 0);
 
 // The position counts batches from the start of the first epoch on. Each epoch has every sample once; its last batch is
 // smaller if the samples are no multiple of the batch. Nothing goes on from one batch to the next.

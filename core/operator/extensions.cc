@@ -42,7 +42,9 @@ const Ends& ends_of(const Descriptor* type) {
       {SequenceLink::descriptor(), {{"outer"}, {"inner"}}},
       {StateLink::descriptor(), {{"input", "initial"}, {"output", "all", "last"}}},
       {OutputLink::descriptor(), {{"inner"}, {"outer"}}},
-      {CarryLink::descriptor(), {{"from"}, {"to"}}}};
+      {CarryLink::descriptor(), {{"from"}, {"to"}}},
+      {DataLink::descriptor(), {{"column"}, {"blob"}}},
+      {MetricLink::descriptor(), {{"prediction", "target"}, {"name"}}}};
   return all.at(type);
 }
 

@@ -24,9 +24,18 @@ TextStreams make_streams(std::string tokens, int64_t batch, int64_t timesteps, s
 NetDef evaluation_net(const Model& model) {
   std::vector<std::string> written;
   for (const CarryLink& link : model.carry) written.push_back(link.from());
+  const std::map<std::string, TensorType> read = batch_types(model);
+  for (const std::string& name : metric_blobs(model))
+    if (read.count(name) == 0) written.push_back(name);
   NetDef net = needed_for(expanded_forward(model, Mode::evaluate), model.loss, written);
   net.set_name(model.forward.name() + "_evaluate");
   return net;
+}
+
+std::set<std::string> metric_blobs(const Model& model) {
+  std::set<std::string> blobs;
+  for (const MetricLink& metric : model.metrics) blobs.insert({metric.prediction(), metric.target()});
+  return blobs;
 }
 
 Evaluator::Running::Running(const Model& model, Workspace& parameters, DType dtype, bool plan_memory)

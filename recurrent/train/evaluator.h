@@ -7,10 +7,12 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/io/text_stream.h"
 #include "recurrent/train/carried_states.h"
+#include "recurrent/train/held_out.h"
 #include "recurrent/train/model.h"
 #include "stepnet/net.h"
 
@@ -18,16 +20,17 @@ namespace stepnet {
 
 // The operators of the model's forward net that the loss and the next carried states depend on, in evaluation.
 NetDef evaluation_net(const Model& model);
+// Blobs that metrics read once it has run.
+std::set<std::string> metric_blobs(const Model& model);
 
-class Evaluator {
+class Evaluator final : public HeldOut {
  public:
   // `tokens`: at least two. Streams and timesteps are fewer than asked for if the text is short.
   Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
             int64_t timesteps, std::string_view what, bool plan_memory = true);
 
-  double loss();  // nats per predicted byte
-  // Seconds that loss() will take, from running a few batches.
-  double estimate_seconds();
+  double loss() override;  // nats per predicted byte
+  double estimate_seconds() override;
   int64_t predicted() const { return streams_.length() * streams_.batch() + streams_.tail(); }
 
  private:

@@ -257,7 +257,7 @@ int64_t validation_peak(const TrainingEstimate& training) {
   for (const auto& [name, type] : batch_types(model))
     blobs.create_local(name).tensor() = Tensor(session->blobs.fetch(name));
   Net net(evaluation_net(model), blobs,
-          {.plan_memory = true, .keep = {}, .force_cpu = training.device.kind == DeviceKind::cpu});
+          {.plan_memory = true, .keep = metric_blobs(model), .force_cpu = training.device.kind == DeviceKind::cpu});
   for (int i = 0; i < 2; ++i) {
     RunContext run;
     net.run(run);

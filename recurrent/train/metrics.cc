@@ -48,8 +48,8 @@ void make_whole(const FilePlace& place, int64_t last, std::string_view unsynced)
 
 double bits_per_char(double nats) { return nats / 0.69314718055994530942; }
 
-MetricsLog::MetricsLog(const FilePlace& place, int64_t resumed_at, std::string_view unsynced)
-    : name_("the metrics file " + place.str()) {
+MetricsLog::MetricsLog(const FilePlace& place, int64_t resumed_at, std::string_view unsynced, Unit unit)
+    : name_("the metrics file " + place.str()), unit_(unit) {
   if (place.path().empty()) return;
   struct stat info {};
   const bool goes_on = resumed_at > 0 && look_at(place, info);
@@ -92,17 +92,23 @@ void MetricsLog::sync() {
   }
 }
 
-void MetricsLog::training(int64_t iteration, double loss, double chars_per_second, double lr, double seconds) {
+void MetricsLog::training(int64_t iteration, double loss, double units_per_second, double lr, double seconds) {
   Json json = Json::object();
-  json.add("iteration", iteration).add("loss", loss).add("bpc", bits_per_char(loss));
-  json.add("chars_per_second", Json::count(chars_per_second)).add("lr", rounded_to_digits(lr, 6));
-  json.add("seconds", rounded_to_decimals(seconds, 3));
+  json.add("iteration", iteration).add("loss", loss);
+  if (unit_ == Unit::byte) json.add("bpc", bits_per_char(loss));
+  json.add(unit_ == Unit::byte ? "chars_per_second" : "samples_per_second", Json::count(units_per_second));
+  json.add("lr", rounded_to_digits(lr, 6)).add("seconds", rounded_to_decimals(seconds, 3));
   line(json.line() + "\n");
 }
 
-void MetricsLog::validation(int64_t iteration, double loss) {
+void MetricsLog::validation(int64_t iteration, double loss, const std::vector<std::pair<std::string, double>>& scores) {
   Json json = Json::object();
-  json.add("iteration", iteration).add("validation_bpc", bits_per_char(loss));
+  json.add("iteration", iteration);
+  if (unit_ == Unit::byte)
+    json.add("validation_bpc", bits_per_char(loss));
+  else
+    json.add("validation_loss", loss);
+  for (const auto& [name, value] : scores) json.add("validation_" + name, value);
   line(json.line() + "\n");
 }
 

@@ -10,6 +10,7 @@
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/train/carried_states.h"
+#include "recurrent/train/scores.h"
 #include "stepnet/net.h"
 
 namespace stepnet {
@@ -38,6 +39,35 @@ void require_read(const Names& names, const std::string& blob, std::string_view 
           Nearest{blob, names.read_first});
 }
 
+std::string blob_of(const DataLink& link) { return link.blob().empty() ? link.column() : link.blob(); }
+
+// Samples in place of a text.
+void check_data(Model& model, const Names& names) {
+  require(model.input.empty() && model.target.empty() && model.logits.empty(),
+          "the model has data, so that it has no input, target and logits of a text");
+  require(model.carry.empty(), "the model has data, whose batches nothing is carried over");
+  std::set<std::string> seen;
+  for (DataLink& link : model.data) {
+    link.set_blob(blob_of(link));
+    require_read(names, link.blob(), "blob of the column \"" + link.column() + "\"");
+    require(seen.insert(link.blob()).second, "\"{}\" is fed by two columns", link.blob());
+    require(names.written.count(link.blob()) == 0, "\"{}\", which data are fed to, is also written by the net",
+            link.blob());
+    if (link.has_type()) dtype_from_name(link.type());
+  }
+}
+
+// Blobs that the net writes or reads.
+void check_metrics(const Model& model, const Names& names) {
+  for (const MetricLink& metric : model.metrics) {
+    require(!model.data.empty(), "the model has metrics, which are for data; a text has none");
+    check_metric_name(metric.name());
+    for (const std::string& blob : {metric.prediction(), metric.target()})
+      require(names.written.count(blob) + names.read_first.count(blob) > 0, "the net has no blob \"{}\" for {}.{}",
+              blob, metric.name(), Nearest{blob, names.written});
+  }
+}
+
 void check_carry(const Model& model, const Names& names) {
   std::set<std::string> seen = {model.input, model.target};
   for (const CarryLink& link : model.carry) {
@@ -53,6 +83,7 @@ void check_carry(const Model& model, const Names& names) {
 // Everything that the net reads first must come from the init net, the reader or a carry.
 void check_sources(const Model& model, const Names& names) {
   std::set<std::string> known = {model.input, model.target};
+  for (const DataLink& link : model.data) known.insert(link.blob());
   known.merge(written_names(model.init));
   for (const CarryLink& link : model.carry) known.insert(link.to());
   std::set<std::string> near = names.written;
@@ -99,8 +130,7 @@ Model read_model(const NetDef& written) {
   if (!net.HasExtension(stepnet::model))
     throw Error(fmt::format("the net \"{}\" does not say how it is trained", net.name()),
                 "add arg { name: \"stepnet.model\" n { arg { name: \"init\" n { ... } } arg { name: \"loss\" s: ... } "
-                "... } } with "
-                "loss, input, target and logits");
+                "... } } with loss, input, target and logits, or loss and data");
   const ModelDef& def = net.GetExtension(stepnet::model);
   Model m;
   m.source = m.forward = net;
@@ -112,14 +142,21 @@ Model read_model(const NetDef& written) {
   m.target = def.target();
   m.logits = def.logits();
   m.carry.assign(def.carry().begin(), def.carry().end());
+  m.data.assign(def.data().begin(), def.data().end());
+  m.metrics.assign(def.metric().begin(), def.metric().end());
   m.timesteps = def.timesteps();
   m.batch = def.batch();
   m.device = device_of(OperatorDef(), net);
   const Names names = names_of(m.forward);
   require_written(names, m.loss, "loss");
-  require_written(names, m.logits, "logits");
-  require_read(names, m.input, "input");
-  require_read(names, m.target, "target");
+  if (m.data.empty()) {
+    require_written(names, m.logits, "logits");
+    require_read(names, m.input, "input");
+    require_read(names, m.target, "target");
+  } else {
+    check_data(m, names);
+  }
+  check_metrics(m, names);
   require(m.timesteps >= 1, "the model's timesteps must be at least 1, but are {}", m.timesteps);
   require(m.batch >= 1, "the model's batch must be at least 1, but is {}", m.batch);
   check_carry(m, names);
@@ -128,7 +165,7 @@ Model read_model(const NetDef& written) {
 }
 
 std::map<std::string, TensorType> batch_types(const Model& model) {
-  if (model.input.empty()) return {};
+  if (model.input.empty()) return model.fed;
   return {{model.input, TensorType::of(DType::int32, {model.timesteps, model.batch})},
           {model.target, TensorType::of(DType::int32, {model.timesteps * model.batch})}};
 }
@@ -189,11 +226,13 @@ int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, 
   for (const auto& [name, type] : batch_types(model))
     own.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape, model.device);
   RunContext run;
-  run_net_once(expanded_forward(model, Mode::evaluate), own, run,
-               {.release_intermediates = true, .keep = {model.loss, model.logits}});
+  NetOptions options{.release_intermediates = true, .keep = {model.loss}};
+  if (!model.logits.empty()) options.keep.insert(model.logits);
+  run_net_once(expanded_forward(model, Mode::evaluate), own, run, options);
   const Tensor& loss = own.fetch(model.loss);
   require(loss.size() == 1 && is_floating(loss.dtype()), "the loss \"{}\" must be one floating value, but is {}",
           model.loss, loss);
+  if (model.logits.empty()) return 0;
   const Tensor& logits = own.fetch(model.logits);
   require(logits.rank() >= 1 && is_floating(logits.dtype()),
           "the logits \"{}\" must be floating with one score per class in the last dimension, but are {}", model.logits,

@@ -24,6 +24,9 @@ struct Model {
   NetDef init;
   std::string loss, input, target, logits;
   std::vector<CarryLink> carry;
+  std::vector<DataLink> data;  // in place of input, target and logits: it is trained on samples
+  std::vector<MetricLink> metrics;
+  std::map<std::string, TensorType> fed;  // of `data`, by blob, for one batch; known once data are there
   int64_t timesteps = 0, batch = 0;
   FileRootPtr files = {};       // below which its nets may open files (Workspace::confine); null: anywhere
   Device device;                // that its nets run on, as the forward net says; the init net runs on the CPU
@@ -55,9 +58,9 @@ NetDef needed_for(const NetDef& net, const std::string& output, const std::vecto
 // Names of the parameters in a workspace in which the init net has run; throws Error if there are none.
 std::vector<std::string> parameter_names(const Model& model, const Workspace& workspace);
 
-// Runs the forward net once on one batch of tokens 0, in a workspace of its own below `parameters`, and returns the
-// number of classes. Throws Error where shapes do not fit, the loss is no single value, or there are fewer classes
-// than `tokens`.
+// Runs the forward net once on one batch of zeros, in a workspace of its own below `parameters`, and returns the number
+// of classes, 0 without logits. Throws Error where shapes do not fit, the loss is no single value, or there are fewer
+// classes than `tokens`.
 int64_t check_by_running(const Model& model, Workspace& parameters, DType dtype, int64_t tokens);
 
 // Lets the model's forward net compute in the type: float32 (nothing changes), float16 or bfloat16. `more`: blobs that

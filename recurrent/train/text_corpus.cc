@@ -63,9 +63,12 @@ TrainingText load_training_text(const TrainOptions& options, const Checkpoint* r
   return result;
 }
 
-void add_facts(const Model& model, const TrainOptions& options, const TrainingText& text, Checkpoint& checkpoint) {
+void add_facts(const Model& model, const TrainOptions& options, Checkpoint& checkpoint) {
   for (const auto& [name, value] : settings_of(options)) checkpoint.texts[std::string(kSetting) + name] = value;
   checkpoint.texts["net"] = to_text(model.source);
+}
+
+void add_text(const TrainingText& text, Checkpoint& checkpoint) {
   checkpoint.texts["vocabulary"] = text.vocabulary.bytes();
   checkpoint.texts["text"] = text.fingerprint;
 }
@@ -96,6 +99,7 @@ Model saved_model(const Checkpoint& checkpoint) {
 }
 
 Vocabulary saved_vocabulary(const Checkpoint& checkpoint) {
+  require(checkpoint.texts.count("data") == 0, "the run was trained on samples, not on a text");
   return Vocabulary(checkpoint_text(checkpoint, "vocabulary"));
 }
 

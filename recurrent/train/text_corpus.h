@@ -28,7 +28,8 @@ struct TrainingText {
 TrainingText load_training_text(const TrainOptions& options, const Checkpoint* resumed);
 
 // Adds to a checkpoint what a later session and sampling need to know; and reads it again.
-void add_facts(const Model& model, const TrainOptions& options, const TrainingText& text, Checkpoint& checkpoint);
+void add_facts(const Model& model, const TrainOptions& options, Checkpoint& checkpoint);
+void add_text(const TrainingText& text, Checkpoint& checkpoint);
 std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint);
 void check_same_model(const Model& model, const Checkpoint& checkpoint);  // throws Error if the net is another
 // The model that was trained. Throws Error if its init net does more than fill tensors, because a checkpoint need not

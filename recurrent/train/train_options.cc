@@ -11,8 +11,8 @@ namespace stepnet {
 namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
-const std::set<std::string> kAddedLater = {"weight-decay", "precision", "loss-scale", "dp-clip",
-                                           "dp-noise",     "dp-delta",  "mean-decay", "learning"};
+const std::set<std::string> kAddedLater = {"weight-decay", "precision",  "loss-scale", "dp-clip", "dp-noise",
+                                           "dp-delta",     "mean-decay", "learning",   "order"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
@@ -43,6 +43,7 @@ void each_setting(Options& o, F f) {
   f("precision", o.precision);
   f("loss-scale", o.loss_scale);
   f("learning", o.learning);
+  f("order", o.order);
 }
 
 std::string to_setting(const std::string& value) { return value; }
@@ -137,13 +138,20 @@ void check_options(const TrainOptions& o) {
           o.precision);
   require(o.dp_delta > 0 && o.dp_delta < 1, "delta must be between 0 and 1, but is {}", o.dp_delta);
   check_learning(o);
-  require(!o.text.empty(), "no text to train on is given");
+  require(o.text.empty() != o.data.empty(), "{} to train on",
+          o.text.empty() ? "no text or data are given" : "a text and data are both given");
+  require(o.order == "shuffled" || o.order == "given", "the order must be shuffled or given, but is \"{}\"", o.order);
+  require(!o.data.empty() || (o.held_out_data.empty() && o.epochs == 0), "a text has neither held-out data nor epochs");
+  require(o.data.empty() || o.learning == kTruncated, "samples are learned by {} alone, not by {}", kTruncated,
+          o.learning);
+  require(o.epochs >= 0, "the number of epochs must be at least 0, but is {}", o.epochs);
+  require((o.iterations > 0) + (o.seconds > 0) + (o.epochs > 0) <= 1, "of iterations, seconds and epochs one is given");
   require(o.holdout >= 0 && o.holdout < 1, "the held-out share must be from 0 to less than 1, but is {}", o.holdout);
   require(o.iterations >= 0, "the number of iterations must be at least 0, but is {}", o.iterations);
   require(std::isfinite(o.seconds) && o.seconds >= 0, "the seconds must be at least 0, but are {}", o.seconds);
-  require(o.iterations == 0 || o.seconds == 0, "iterations and seconds are both given");
-  if (o.iterations == 0 && o.seconds == 0 && !o.resume)
-    throw Error("nothing says how long to train", "give --iterations or --seconds");
+  if (o.iterations == 0 && o.seconds == 0 && o.epochs == 0 && !o.resume)
+    throw Error("nothing says how long to train",
+                o.data.empty() ? "give --iterations or --seconds" : "give --epochs, --iterations or --seconds");
   require(o.memory_budget >= 0, "the memory budget must be more than 0 bytes, but is {}", o.memory_budget);
   require(o.batch >= 0, "the batch must be at least 1, but is {}", o.batch);
   require(o.timesteps >= 0, "the number of timesteps must be at least 1, but is {}", o.timesteps);

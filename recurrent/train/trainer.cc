@@ -12,7 +12,10 @@
 #include "recurrent/train/metrics.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/run_folder.h"
+#include "recurrent/train/sample_data.h"
+#include "recurrent/train/sample_evaluator.h"
 #include "recurrent/train/stepper.h"
+#include "recurrent/train/text_batches.h"
 #include "recurrent/train/text_corpus.h"
 #include "stepnet/profiler.h"
 
@@ -25,6 +28,7 @@ constexpr int64_t kCalibrationIterations = 4;
 // The end of the schedule until then: far away, so that no policy has moved yet.
 constexpr int64_t kNoEnd = int64_t{1} << 40;
 constexpr int64_t kValidations = 5;                    // in a run, unless the options say otherwise
+constexpr const char* kData = "data";                  // what a checkpoint calls the fingerprint of samples
 constexpr const char* kUnsynced = "unsynced-metrics";  // what a checkpoint calls them
 
 // As the net's argument says it; 0 if there is none.
@@ -36,6 +40,13 @@ int64_t budget_of(const NetDef& net) {
     return arg.i();
   }
   return 0;
+}
+
+// Nothing where it is not finite, or of a text less than 0, as older checkpoints have it.
+std::optional<double> saved_loss(const Checkpoint& saved, const char* name, bool of_text) {
+  const double loss = checkpoint_real(saved, name);
+  if (!std::isfinite(loss) || (of_text && loss < 0)) return std::nullopt;
+  return loss;
 }
 
 // Seconds per step: the mean of the first hundred, then a mean over about as many. A session's first step also
@@ -64,6 +75,10 @@ struct Trainer::State {
 
   TrainResult run();
   void step();
+  std::unique_ptr<BatchSource> open_text(const Model& model, const Checkpoint* saved);
+  std::unique_ptr<BatchSource> open_samples(Model& model, const Checkpoint* saved);
+  void make_held_out();
+  bool holds_out() const { return text ? !text->validation.empty() : samples->predicted.size() > 0; }
   void keep_to_budget(Model& model) const;
   void fix_iterations();
   void set_total(int64_t iterations);
@@ -85,16 +100,18 @@ struct Trainer::State {
   TrainOptions options;
   TrainEvents events;
   std::optional<RunFolder> folder;
-  std::optional<TrainingText> text;
+  std::optional<TrainingText> text;  // or samples
+  std::optional<SampleData> samples;
   std::optional<autograd::OffloadPacker> packer;
   std::unique_ptr<TrainingSession> session;
-  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<HeldOut> held_out;  // null: nothing is
   std::unique_ptr<MetricsLog> metrics;
 
   int64_t total = 0;
   double start = 0, seconds_before = 0;
   Pace pace;
-  double loss = 0, validation_loss = -1, best_loss = -1;
+  double loss = 0;
+  std::optional<double> validation_loss, best_loss;
   int64_t saved_at = -1;
 };
 
@@ -120,35 +137,70 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   model.timesteps = options.timesteps;
   model.files = options.files;
   choose_loss_scale(options);
-  use_precision(model, precision_type(options.precision));
-  text.emplace(load_training_text(options, options.resume ? &saved : nullptr));
   total = options.resume && options.iterations == 0 ? checkpoint_int(saved, "total") : options.iterations;
   require(total >= 0, "the checkpoint says that the run has {} iterations", total);
-  TextStreams streams(text->training, options.batch, options.timesteps, text->training_name);
+  const Checkpoint* before = options.resume ? &saved : nullptr;
+  std::unique_ptr<BatchSource> source = model.data.empty() ? open_text(model, before) : open_samples(model, before);
+  use_precision(model, precision_type(options.precision));
   if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
   if (options.memory_budget == 0) options.memory_budget = budget_of(model.source);
   check_options(options);  // with what the run and the net say
   if (options.learning != "bptt") model.learning = learning_rule(options.learning);
   if (options.memory_budget > 0) keep_to_budget(model);
   if (model.device.kind == DeviceKind::cpu) require_training_fits(model, options.optimizer);
-  session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(streams), options.seed,
+  session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(source), options.seed,
                                               total > 0 ? total : kNoEnd, !options.keep_all);
-  check_by_running(model, session->parameters(), session->dtype(), text->vocabulary.size());
-  if (!text->validation.empty())
-    evaluator = std::make_unique<Evaluator>(session->model(), session->parameters(), session->dtype(), text->validation,
-                                            options.batch, options.timesteps, text->validation_name, !options.keep_all);
+  check_by_running(model, session->parameters(), session->dtype(), text ? text->vocabulary.size() : 0);
+  make_held_out();
   if (options.resume) resume(saved);
   if (total > 0) set_total(total);
   const bool in_folder = options.metrics.empty() && folder;
   const FilePlace lines = in_folder ? folder->file("metrics.jsonl") : FilePlace(options.metrics);
   const auto unsynced = saved.texts.find(kUnsynced);
   metrics =
-      std::make_unique<MetricsLog>(lines, session->iteration(), unsynced == saved.texts.end() ? "" : unsynced->second);
+      std::make_unique<MetricsLog>(lines, session->iteration(), unsynced == saved.texts.end() ? "" : unsynced->second,
+                                   text ? Unit::byte : Unit::sample);
+}
+
+std::unique_ptr<BatchSource> Trainer::State::open_text(const Model& model, const Checkpoint* saved) {
+  if (options.text.empty())
+    throw Error(fmt::format("the net \"{}\" is trained on a text, but data are given", model.source.name()),
+                "give a text with --text, or name data in the model");
+  text.emplace(load_training_text(options, saved));
+  return text_batches(model, TextStreams(text->training, options.batch, options.timesteps, text->training_name));
+}
+
+std::unique_ptr<BatchSource> Trainer::State::open_samples(Model& model, const Checkpoint* saved) {
+  if (options.data.empty())
+    throw Error(fmt::format("the net \"{}\" is trained on data, but a text is given", model.source.name()),
+                "give data with --data");
+  samples.emplace(load_samples(model, options.data, options.held_out_data, options.holdout));
+  if (saved && checkpoint_text(*saved, kData) != samples->fingerprint)
+    throw Error(fmt::format("the data ({}) are not those that the run was started with ({})", samples->fingerprint,
+                            checkpoint_text(*saved, kData)),
+                "give the same data, or start another run");
+  model.fed = fed_types(samples->training, options.batch);
+  auto batches = std::make_unique<SampleBatches>(samples->training, samples->trained, options.batch,
+                                                 options.order == "shuffled", options.seed);
+  if (options.epochs > 0 && total == 0)
+    require(!__builtin_mul_overflow(options.epochs, batches->batches(), &total), "{} epochs are too many",
+            options.epochs);
+  return batches;
+}
+
+void Trainer::State::make_held_out() {
+  if (!holds_out()) return;
+  if (samples)
+    held_out = std::make_unique<SampleEvaluator>(session->model(), session->parameters(), samples->held_out,
+                                                 samples->predicted, !options.keep_all);
+  else
+    held_out = std::make_unique<Evaluator>(session->model(), session->parameters(), session->dtype(), text->validation,
+                                           options.batch, options.timesteps, text->validation_name, !options.keep_all);
 }
 
 void Trainer::State::keep_to_budget(Model& model) const {
   FittedTraining fitted =
-      fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget, !text->validation.empty());
+      fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget, holds_out());
   model = std::move(fitted.model);
   if (model.segments.steps == 0 && model.again.segments.empty()) return;
   note(fmt::format("to keep to {}, a step takes {} instead of {}, for {:.1f}% more arithmetic",
@@ -162,9 +214,8 @@ void Trainer::State::resume(const Checkpoint& saved) {
     throw Error(fmt::format("{} in the last checkpoint in \"{}\", so the run cannot go on from it", found, options.out),
                 "remove that checkpoint, to go on from the one before");
   seconds_before = checkpoint_real(saved, "seconds");
-  best_loss = checkpoint_real(saved, "best-loss");
-  if (!std::isfinite(best_loss)) best_loss = -1;
-  validation_loss = checkpoint_real(saved, "validation-loss");
+  best_loss = saved_loss(saved, "best-loss", text.has_value());
+  validation_loss = saved_loss(saved, "validation-loss", text.has_value());
   loss = checkpoint_real(saved, "loss");
   saved_at = session->iteration();
   if (const int64_t before = checkpoint_int(saved, "threads"); before != threads())
@@ -180,7 +231,7 @@ void Trainer::State::set_total(int64_t iterations) {
 // So many iterations that the run, its validations included, ends near the given time. At least one is left.
 void Trainer::State::fix_iterations() {
   session->let_go_of_memory();
-  const double validation = evaluator ? evaluator->estimate_seconds() : 0;
+  const double validation = held_out ? held_out->estimate_seconds() : 0;
   const double left = options.seconds - seconds();
   const bool rhythm = options.validate_every > 0;
   const double per_step = pace.seconds() + (rhythm ? validation / static_cast<double>(options.validate_every) : 0);
@@ -233,10 +284,17 @@ void Trainer::State::step() {
     note(fmt::format("iteration {}: gradients overflowed, so nothing was updated; the loss scale is {:g} now",
                      session->iteration(), session->loss_scale()));
   pace.add(took);
-  const auto chars = static_cast<double>(options.batch * options.timesteps);
-  metrics->training(session->iteration(), loss, chars / took, session->learning_rate(), seconds());
+  const auto many = static_cast<double>(text ? options.batch * options.timesteps : options.batch);
+  metrics->training(session->iteration(), loss, many / took, session->learning_rate(), seconds());
   if (!events.iteration) return;
-  TrainProgress p{session->iteration(), total, loss, session->learning_rate(), chars / pace.seconds(), seconds(), -1};
+  TrainProgress p{.iteration = session->iteration(),
+                  .total = total,
+                  .loss = loss,
+                  .learning_rate = session->learning_rate(),
+                  .chars_per_second = text ? many / pace.seconds() : 0,
+                  .samples_per_second = text ? 0 : many / pace.seconds(),
+                  .seconds = seconds(),
+                  .seconds_left = -1};
   if (total > 0)
     p.seconds_left = static_cast<double>(total - p.iteration) * pace.seconds();
   else
@@ -245,29 +303,31 @@ void Trainer::State::step() {
 }
 
 void Trainer::State::validate() {
-  if (!evaluator) return;
+  if (!held_out) return;
   session->let_go_of_memory();
-  validation_loss = evaluator->loss();
-  metrics->validation(session->iteration(), validation_loss);
+  validation_loss = held_out->loss();
+  metrics->validation(session->iteration(), *validation_loss, held_out->scores());
   require_finite();
-  const bool best = std::isfinite(validation_loss) && (best_loss < 0 || validation_loss < best_loss);
+  const bool best = std::isfinite(*validation_loss) && (!best_loss || *validation_loss < *best_loss);
   if (best) best_loss = validation_loss;
   // Before the next checkpoint names this loss as the best.
   if (best && folder) folder->save_best(checkpoint());
-  if (events.validation) events.validation({session->iteration(), validation_loss, best});
+  if (events.validation) events.validation({session->iteration(), *validation_loss, best, held_out->scores()});
 }
 
 Checkpoint Trainer::State::checkpoint() const {
   Checkpoint s;
   s.tensors = session->save();
-  add_facts(session->model(), options, *text, s);
+  add_facts(session->model(), options, s);
+  if (text) add_text(*text, s);
+  if (samples) s.texts[kData] = samples->fingerprint;
   s.texts["iteration"] = fmt::format("{}", session->iteration());
   s.texts["total"] = fmt::format("{}", total);
   s.texts["threads"] = fmt::format("{}", threads());
   s.texts["seconds"] = fmt::format("{}", seconds());
   s.texts["loss"] = fmt::format("{}", loss);
-  s.texts["validation-loss"] = fmt::format("{}", validation_loss);
-  s.texts["best-loss"] = fmt::format("{}", best_loss);
+  s.texts["validation-loss"] = fmt::format("{}", validation_loss.value_or(NAN));
+  s.texts["best-loss"] = fmt::format("{}", best_loss.value_or(NAN));
   return s;
 }
 
@@ -297,7 +357,9 @@ TrainResult Trainer::State::run() {
     require_log();
   }
   if (folder) folder->save_parameters(session->parameters(), session->parameter_names());
-  return {session->iteration(), total, finished(), loss, validation_loss, best_loss, seconds()};
+  TrainResult result{session->iteration(), total, finished(), loss, validation_loss, best_loss, {}, seconds()};
+  if (held_out) result.metrics = held_out->scores();
+  return result;
 }
 
 Trainer::Trainer(const NetDef& net, TrainOptions options, TrainEvents events)
@@ -306,9 +368,14 @@ Trainer::~Trainer() = default;
 
 TrainResult Trainer::run() { return state_->run(); }
 const TrainOptions& Trainer::options() const { return state_->options; }
-int64_t Trainer::vocabulary_size() const { return state_->text->vocabulary.size(); }
-int64_t Trainer::training_bytes() const { return static_cast<int64_t>(state_->text->training.size()); }
-int64_t Trainer::validation_bytes() const { return static_cast<int64_t>(state_->text->validation.size()); }
+bool Trainer::of_text() const { return state_->text.has_value(); }
+int64_t Trainer::vocabulary_size() const { return of_text() ? state_->text->vocabulary.size() : 0; }
+int64_t Trainer::training_bytes() const { return of_text() ? static_cast<int64_t>(state_->text->training.size()) : 0; }
+int64_t Trainer::validation_bytes() const {
+  return of_text() ? static_cast<int64_t>(state_->text->validation.size()) : 0;
+}
+int64_t Trainer::training_samples() const { return of_text() ? 0 : state_->samples->trained.size(); }
+int64_t Trainer::validation_samples() const { return of_text() ? 0 : state_->samples->predicted.size(); }
 int64_t Trainer::iteration() const { return state_->session->iteration(); }
 
 int64_t Trainer::parameter_count() const {

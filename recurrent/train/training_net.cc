@@ -80,7 +80,8 @@ class Builder {
  private:
   // What the net reads; streams are the batch's samples.
   SampleRequest samples_of(const Model& model) const {
-    require(!model.input.empty(), "the model does not say what holds the streams that gradients are to be told by");
+    require(!model.input.empty(),
+            "gradients are told by the streams of a text, but the model does not say what holds them");
     SampleRequest request{.loss = model.loss, .parameters = {}, .types = {}, .batch_axes = {}, .samples = model.batch};
     const std::vector<std::string> names = parameter_names(model, workspace_);
     DType dtype = DType::float32;

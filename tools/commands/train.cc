@@ -1,4 +1,4 @@
-// `stepnet train`: trains a net on a text.
+// `stepnet train`: trains a net on a text or on samples.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
@@ -31,8 +31,30 @@ struct TrainCommand {
   bool quiet = false, profile = false, tf32 = false, strict = false;
 
   void run();
+  bool of_text() const { return options.data.empty(); }
+  std::string loss_text(double loss) const;
+  std::string source_text() const;
   void print_end(const TrainResult& result, const TrainOptions& used) const;
 };
+
+std::string TrainCommand::loss_text(double loss) const {
+  return of_text() ? fmt::format("{:.4f} bits/char", bits_per_char(loss)) : fmt::format("loss {:.6g}", loss);
+}
+
+std::string scores_text(const std::vector<std::pair<std::string, double>>& scores) {
+  std::string text;
+  for (const auto& [name, value] : scores) text += fmt::format(", {} {:.6g}", name, value);
+  return text;
+}
+
+// The options that say what it is trained on.
+std::string TrainCommand::source_text() const {
+  if (of_text()) return " --text " + options.text;
+  std::string text;
+  for (const std::string& data : options.data) text += " --data " + data;
+  for (const std::string& data : options.held_out_data) text += " --held-out-data " + data;
+  return text;
+}
 
 void TrainCommand::run() {
   set_threads(threads);
@@ -44,8 +66,8 @@ void TrainCommand::run() {
   TrainEvents events;
   events.iteration = [&](const TrainProgress& p) { display.show(p); };
   events.validation = [&](const ValidationResult& v) {
-    display.line(fmt::format("iteration {}: {:.4f} bits/char on the held-out part{}", v.iteration,
-                             bits_per_char(v.loss), v.best ? ", the best so far" : ""));
+    display.line(fmt::format("iteration {}: {} on the held-out part{}", v.iteration,
+                             loss_text(v.loss) + scores_text(v.metrics), v.best ? ", the best so far" : ""));
   };
   events.note = [&](const std::string& text) { display.line("note: " + text); };
   NetDef net = load_short_net(file);
@@ -64,10 +86,14 @@ void TrainCommand::run() {
   };
   with_estimate([&] { made.emplace(net, options, events); }, place, session);
   Trainer& trainer = *made;
-  display.line(
-      fmt::format("{} parameters, {} different bytes, {} bytes to train on, {} held out, batch {}, {} timesteps",
-                  trainer.parameter_count(), trainer.vocabulary_size(), trainer.training_bytes(),
-                  trainer.validation_bytes(), trainer.options().batch, trainer.options().timesteps));
+  if (!trainer.of_text())
+    display.line(fmt::format("{} parameters, {} samples to train on, {} held out, batch {}", trainer.parameter_count(),
+                             trainer.training_samples(), trainer.validation_samples(), trainer.options().batch));
+  else
+    display.line(
+        fmt::format("{} parameters, {} different bytes, {} bytes to train on, {} held out, batch {}, {} timesteps",
+                    trainer.parameter_count(), trainer.vocabulary_size(), trainer.training_bytes(),
+                    trainer.validation_bytes(), trainer.options().batch, trainer.options().timesteps));
   if (options.resume) display.line(fmt::format("going on after iteration {}", trainer.iteration()));
   if (options.out.empty() && !options.resume)
     display.line("the result will not be kept: --out FOLDER keeps checkpoints, metrics and parameters");
@@ -85,19 +111,21 @@ void TrainCommand::print_end(const TrainResult& r, const TrainOptions& used) con
     if (options.out.empty())
       print_text("nothing was saved, because no folder was given by --out\n");
     else
-      print_text("to go on: stepnet train {} --text {} --out {} --resume\n", file, options.text, options.out);
+      print_text("to go on: stepnet train {}{} --out {} --resume\n", file, source_text(), options.out);
     return;
   }
   print_text("trained {} iterations in {:.1f} s, last loss {:.3f}", r.iteration, r.seconds, r.loss);
-  if (r.best_loss < 0 && std::isnan(r.validation_loss)) print_text(", held-out part: nan bits/char");
-  if (r.best_loss >= 0)
-    print_text(", held-out part: {:.4f} bits/char, best {:.4f}", bits_per_char(r.validation_loss),
-               bits_per_char(r.best_loss));
+  if (!r.best_loss && r.validation_loss && std::isnan(*r.validation_loss))
+    print_text(", held-out part: {}", loss_text(*r.validation_loss));
+  if (r.best_loss) {
+    print_text(", held-out part: {}", loss_text(r.validation_loss.value_or(NAN)) + scores_text(r.metrics));
+    print_text(", best {}", of_text() ? fmt::format("{:.4f}", bits_per_char(*r.best_loss)) : loss_text(*r.best_loss));
+  }
   print_text("\n");
   if (used.optimizer.dp_clip > 0)
     print_text("private: epsilon {:.4g} for delta {:g}, for each of the {} streams\n",
                gaussian_epsilon(used.optimizer.dp_noise, r.iteration, used.dp_delta), used.dp_delta, used.batch);
-  if (!options.out.empty()) print_text("to see text from it: stepnet sample --out {}\n", options.out);
+  if (!options.out.empty() && of_text()) print_text("to see text from it: stepnet sample --out {}\n", options.out);
 }
 
 // Options that a resumed run takes from its checkpoint unless they are given. Where 0 stands for something else, that
@@ -111,7 +139,10 @@ CLI::Option* setting(CLI::App& command, TrainCommand& o, const std::string& name
 
 void add_settings(CLI::App& c, TrainCommand& o) {
   OptimizerOptions& p = o.options.optimizer;
-  setting(c, o, "holdout", o.options.holdout, "Share of the text, at its end, that is only predicted");
+  setting(c, o, "holdout", o.options.holdout, "Share of the text or the samples, at its end, that is only predicted");
+  setting(c, o, "order", o.options.order,
+          "Of the samples of an epoch: shuffled, anew for each, or given, as in the files")
+      ->check(CLI::IsMember({"shuffled", "given"}));
   setting(c, o, "optimizer", p.optimizer, "Which optimizer")->check(CLI::IsMember(optimizer_names()));
   setting(c, o, "lr", p.lr, "Learning rate");
   setting(c, o, "lr-policy", p.lr_policy, "How it changes: fixed, poly, exp, step, inv, linearWarmup, constantWarmup")
@@ -143,7 +174,8 @@ void add_settings(CLI::App& c, TrainCommand& o) {
       ->check(CLI::IsMember(precision_names()));
   setting(c, o, "loss-scale", o.options.loss_scale,
           "What the loss is multiplied by for its gradients: a number, dynamic or none; else dynamic for float16");
-  setting(c, o, "batch", o.options.batch, "Streams that are read side by side; else as the net says")
+  setting(c, o, "batch", o.options.batch,
+          "Streams that are read side by side, or samples at a time; else as the net says")
       ->check(whole_number(1));
   setting(c, o, "timesteps", o.options.timesteps, "Length of a batch; else as the net says")->check(whole_number(1));
   setting(c, o, "validate-every", o.options.validate_every, "Iterations; else five times in the run")
@@ -156,18 +188,35 @@ void add_settings(CLI::App& c, TrainCommand& o) {
 }  // namespace
 
 void add_train_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", "Train a net on a text");
+  CLI::App* command = app.add_subcommand("train", "Train a net on a text, arrays or tables");
   auto o = std::make_shared<TrainCommand>();  // shared with the callback, which runs after this returns
   command->option_defaults()->always_capture_default();
   command->add_option("FILE", o->file, "The net, with the argument stepnet.model")->required();
-  command->add_option("--text", o->options.text, "The text to train on")->required();
+  auto* text = command->add_option("--text", o->options.text, "The text to train on")->default_str("");
+  auto* data = command
+                   ->add_option("--data", o->options.data,
+                                "Samples to train on: an array or a table that has columns which the model names; may "
+                                "be repeated")
+                   ->allow_extra_args(false)
+                   ->type_name("NAME=FILE.npy|FILE.csv|NAME=FILE.csv:COLUMN,...")
+                   ->excludes(text);
+  command->add_option("--held-out-data", o->options.held_out_data, "Samples that are only predicted; else by --holdout")
+      ->allow_extra_args(false)
+      ->type_name("as --data")
+      ->needs(data);
   auto* iterations = command->add_option("--iterations", o->options.iterations, "Length of the run in iterations")
                          ->check(whole_number(1))
                          ->default_str("");
-  command->add_option("--seconds", o->options.seconds, "Length of the run in seconds, about")
-      ->check(number_above(0))
+  auto* seconds = command->add_option("--seconds", o->options.seconds, "Length of the run in seconds, about")
+                      ->check(number_above(0))
+                      ->default_str("")
+                      ->excludes(iterations);
+  command->add_option("--epochs", o->options.epochs, "Length of the run: how often it has every sample")
+      ->check(whole_number(1))
       ->default_str("")
-      ->excludes(iterations);
+      ->excludes(iterations)
+      ->excludes(seconds)
+      ->needs(data);
   add_settings(*command, *o);
   command->add_option("--out", o->options.out, "Folder for checkpoints and metrics; made if it is not there");
   command->add_flag("--resume", o->options.resume, "Go on from the last checkpoint in --out");

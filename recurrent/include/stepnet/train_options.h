@@ -49,10 +49,15 @@ OptimizerOptions own_numbers(OptimizerOptions options);
 void check_optimizer(const OptimizerOptions& options);
 
 struct TrainOptions {
-  std::string text;        // path of the training text
-  double holdout = 0.05;   // share of the text, at its end, that is only predicted; 0: none
-  int64_t iterations = 0;  // of the whole run; 0: as `seconds` says
-  double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
+  std::string text;  // path of the training text
+  // In place of a text, for models with data: where their columns are (core/data/column.h), and those of samples that
+  // are only predicted.
+  std::vector<std::string> data, held_out_data;
+  std::string order = "shuffled";  // of the samples of an epoch: anew for each, or "given": as in the files
+  double holdout = 0.05;           // share of the text or the samples, at its end, that is only predicted; 0: none
+  int64_t iterations = 0;          // of the whole run; 0: as `seconds` or `epochs` say
+  int64_t epochs = 0;              // of samples: a run that has each of them so often
+  double seconds = 0;              // a run that ends near this time; the number of iterations is fixed after 2 s
   OptimizerOptions optimizer;
   double dp_delta = 1e-5;  // of private training: the probability for which its epsilon may be exceeded
   // How gradients reach over the windows of timesteps that a stream is read in: bptt (truncated backpropagation: not at

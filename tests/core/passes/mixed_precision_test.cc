@@ -233,7 +233,7 @@ TEST_F(PrecisionTest, HalfTypesLearnAsFloatDoes) {
   for (const char* precision : {"bfloat16", "float16"}) {
     const TrainResult result = train(options(precision, 200, precision));
     EXPECT_NEAR(result.loss, expected.loss, 0.05 * expected.loss) << precision;
-    EXPECT_NEAR(result.validation_loss, expected.validation_loss, 0.05 * expected.validation_loss) << precision;
+    EXPECT_NEAR(*result.validation_loss, *expected.validation_loss, 0.05 * *expected.validation_loss) << precision;
     EXPECT_NE(result.loss, expected.loss) << precision;
     for (const auto& [name, bytes] : saved_bytes(folder_.file(precision)))
       EXPECT_EQ(bytes.find("float16"), std::string::npos) << name;  // master weights and states are float32

@@ -51,8 +51,10 @@ std::string fitted(double share, const std::string& facts, int columns) {
 
 std::string facts(const TrainProgress& p, double loss) {
   const std::string of = p.total > 0 ? fmt::format("/{}", p.total) : "";
-  std::string text = fmt::format("{}{}  loss {:.3f}  {:.3f} bits/char  {:.0f} chars/s", p.iteration, of, loss,
-                                 bits_per_char(loss), p.chars_per_second);
+  std::string text = fmt::format("{}{}  loss {:.3f}  ", p.iteration, of, loss);
+  text += p.samples_per_second > 0
+              ? fmt::format("{:.0f} samples/s", p.samples_per_second)
+              : fmt::format("{:.3f} bits/char  {:.0f} chars/s", bits_per_char(loss), p.chars_per_second);
   if (p.seconds_left >= 0) text += fmt::format("  {} left", clock_text(p.seconds_left));
   return text;
 }

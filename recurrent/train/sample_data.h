@@ -1,0 +1,31 @@
+// Samples for training: the columns that a model names, in their two parts for a run.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/data/sample_batches.h"
+#include "recurrent/train/model.h"
+
+namespace stepnet {
+
+struct SampleData {
+  std::vector<FedColumn> training, held_out;
+  SampleRange trained, predicted;  // of each; the second is empty if nothing is held out
+  std::string fingerprint;         // of all of it
+};
+
+// Columns of the data that the model's links name. Throws Error: a column that is not there or there twice, a type that
+// the blob cannot have, columns that do not agree.
+std::vector<FedColumn> linked_columns(const Model& model, const std::vector<std::string>& data);
+
+// The samples to train on and those to predict: `held_out_data`, or the last share of `data`.
+SampleData load_samples(const Model& model, const std::vector<std::string>& data,
+                        const std::vector<std::string>& held_out_data, double holdout);
+
+// What the columns give the net, for a whole batch.
+std::map<std::string, TensorType> fed_types(const std::vector<FedColumn>& columns, int64_t samples);
+
+}  // namespace stepnet

@@ -1,0 +1,74 @@
+#include "recurrent/train/sample_evaluator.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "recurrent/train/carried_states.h"
+#include "recurrent/train/evaluator.h"
+#include "stepnet/matmul.h"
+#include "stepnet/net.h"
+#include "stepnet/profiler.h"
+
+namespace stepnet {
+namespace {
+
+std::vector<Score> fresh_scores(const Model& model) {
+  std::vector<Score> scores;
+  for (const MetricLink& metric : model.metrics) scores.emplace_back(metric.name());
+  return scores;
+}
+
+}  // namespace
+
+SampleEvaluator::SampleEvaluator(const Model& model, Workspace& parameters, std::vector<FedColumn> columns,
+                                 SampleRange range, bool plan_memory)
+    : model_(model),
+      parameters_(parameters),
+      columns_(std::move(columns)),
+      range_(range),
+      plan_memory_(plan_memory),
+      scores_(fresh_scores(model)) {
+  run(1);  // what is wrong with the net, the metrics or the first samples shows before training
+}
+
+double SampleEvaluator::run(int64_t most) {
+  scores_ = fresh_scores(model_);
+  Workspace blobs(&parameters_);
+  for (const auto& [name, type] : batch_types(model_)) blobs.create_local(name);
+  Net net(evaluation_net(model_), blobs, {.plan_memory = plan_memory_, .keep = metric_blobs(model_)});
+  double sum = 0;
+  Batch batch;
+  for (int64_t first = range_.begin; first < range_.end && most > 0; first += model_.batch, --most) {
+    std::vector<int64_t> samples(static_cast<size_t>(std::min(model_.batch, range_.end - first)));
+    std::iota(samples.begin(), samples.end(), first);
+    read_samples(columns_, samples, batch, model_.batch);
+    feed(blobs, model_.device, batch);
+    RunContext context;
+    net.run(context);
+    sum += on_device(blobs.fetch(model_.loss), {}).item<double>() * static_cast<double>(samples.size());
+    for (size_t m = 0; m < scores_.size(); ++m)
+      scores_[m].add(on_device(blobs.fetch(model_.metrics[m].prediction()), {}),
+                     on_device(blobs.fetch(model_.metrics[m].target()), {}));
+  }
+  forget_products();
+  return sum;
+}
+
+double SampleEvaluator::loss() { return run(range_.size()) / static_cast<double>(range_.size()); }
+
+double SampleEvaluator::estimate_seconds() {
+  constexpr int64_t kBatches = 4;
+  const int64_t all = (range_.size() + model_.batch - 1) / model_.batch, some = std::min(kBatches, all);
+  const double start = now_seconds();
+  run(some);
+  return (now_seconds() - start) / static_cast<double>(some) * static_cast<double>(all);
+}
+
+std::vector<std::pair<std::string, double>> SampleEvaluator::scores() const {
+  std::vector<std::pair<std::string, double>> values;
+  for (const Score& score : scores_) values.emplace_back(score.name(), score.value());
+  return values;
+}
+
+}  // namespace stepnet

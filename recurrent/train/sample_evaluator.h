@@ -1,0 +1,37 @@
+// SampleEvaluator: the loss and the metrics of samples that are held out.
+//
+// Samples run in batches, in the order of the files, and each counts once: the loss, which is a mean over a batch, is
+// weighted by the batch's samples. Between two calls of loss() it holds no blobs.
+// Threads: one thread at a time.
+#pragma once
+
+#include "core/data/sample_batches.h"
+#include "recurrent/train/held_out.h"
+#include "recurrent/train/model.h"
+#include "recurrent/train/scores.h"
+#include "stepnet/workspace.h"
+
+namespace stepnet {
+
+class SampleEvaluator final : public HeldOut {
+ public:
+  SampleEvaluator(const Model& model, Workspace& parameters, std::vector<FedColumn> columns, SampleRange range,
+                  bool plan_memory = true);
+
+  double loss() override;
+  double estimate_seconds() override;
+  std::vector<std::pair<std::string, double>> scores() const override;
+
+ private:
+  // Runs batches until `most` are done, or all. Returns the sum of the samples' losses.
+  double run(int64_t most);
+
+  Model model_;
+  Workspace& parameters_;
+  std::vector<FedColumn> columns_;
+  SampleRange range_;
+  bool plan_memory_;
+  std::vector<Score> scores_;
+};
+
+}  // namespace stepnet
