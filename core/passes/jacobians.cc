@@ -1,0 +1,229 @@
+#include "core/passes/jacobians.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/net/dataflow.h"
+#include "core/operator/nets_inside.h"
+#include "core/passes/batched_rows.h"
+#include "core/passes/gradient_sums.h"
+#include "core/passes/inner_gradients.h"
+#include "core/tensor/dry_device.h"
+#include "stepnet/arguments.h"
+#include "stepnet/error.h"
+#include "stepnet/net.h"
+#include "stepnet/workspace.h"
+
+namespace stepnet {
+namespace {
+
+using Types = std::map<std::string, TensorType>;
+using Dims = std::vector<int64_t>;
+
+// What a net leaves in its blobs, found without computing it, as far as that goes.
+Types types_after(const NetDef& net, const Types& given) {
+  NetDef on_cpu = net;
+  use_cpu(on_cpu);
+  Types types = given;
+  try {
+    const DryScope scope;
+    Workspace workspace;
+    for (const auto& [name, type] : given)
+      workspace.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape);
+    RunContext run;
+    run_net_once(on_cpu, workspace, run, {.force_cpu = true});
+    for (const std::string& name : workspace.names()) {
+      const Blob& blob = workspace.at(name);
+      if (!blob.is_tensor() || !blob.tensor().defined()) continue;
+      types[name] = TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
+    }
+  } catch (const Error&) {  // an operator needs elements to know a shape
+    types = given;
+    infer_ops(on_cpu, types);
+  }
+  for (auto& [name, type] : types) type.value = nullptr;
+  return types;
+}
+
+// A beginning of names that nothing in the net mentions.
+std::string free_prefix(const NetDef& net, const std::string& base) {
+  const std::string text = net.SerializeAsString();
+  std::string prefix = base + "/";
+  for (int n = 1; text.find(prefix) != text.npos; ++n) prefix = fmt::format("{}_{}/", base, n);
+  return prefix;
+}
+
+std::string free_name(const NetDef& net, const std::string& base) {
+  std::set<std::string> names(net.external_input().begin(), net.external_input().end());
+  for (const OperatorDef& op : net.op()) {
+    names.insert(op.input().begin(), op.input().end());
+    names.insert(op.output().begin(), op.output().end());
+  }
+  std::string name = base;
+  for (int n = 1; names.count(name) > 0; ++n) name = fmt::format("{}_{}", base, n);
+  return name;
+}
+
+void check_types(const NetDef& net, const JacobianRequest& request) {
+  for (const std::string& name : read_from_outside(net))
+    require(request.types.count(name) > 0, "nothing says what type \"{}\" has, which the net reads", name);
+  require(!request.inputs.empty(), "no blob is named with respect to which \"{}\" is to be differentiated",
+          request.output);
+  for (const std::string& input : request.inputs) {
+    const auto type = request.types.find(input);
+    require(type != request.types.end(), "\"{}\" is nothing that the net reads", input);
+    require(is_floating(type->second.dtype), "\"{}\" is {}, and only floating-point numbers have derivatives", input,
+            type->second.str());
+  }
+}
+
+void add_op(NetDef& net, const OperatorDef& like, const std::string& type, const std::vector<std::string>& inputs,
+            const std::string& output, const std::vector<Argument>& args) {
+  OperatorDef& op = append_gradient_op(net, type, like);
+  op.mutable_input()->Add(inputs.begin(), inputs.end());
+  op.add_output(output);
+  op.mutable_arg()->Add(args.begin(), args.end());
+}
+
+// [n, y's shape]: row i is 1 at element i, else 0.
+void add_unit_rows(NetDef& net, const OperatorDef& like, const TensorType& y, const std::string& prefix,
+                   const std::string& name) {
+  const int64_t n = y.shape.size();
+  const auto add = [&](const std::string& type, const std::vector<std::string>& inputs, const std::string& output,
+                       const std::vector<Argument>& args) {
+    add_op(net, like, type, inputs, prefix + output, args);
+    return prefix + output;
+  };
+  const std::string stop =
+      add("GivenTensorInt64Fill", {}, "count", {make_arg("shape", Dims{1}), make_arg("values", Dims{n})});
+  const std::string numbers = add("Range", {stop}, "numbers", {});
+  const std::string column = add("ExpandDims", {numbers}, "column", {make_arg("dims", Dims{1})});
+  const std::string same = add("EQ", {column, numbers}, "same", {});
+  const std::string units = add("Cast", {same}, "units", {make_arg("to", static_cast<int>(y.dtype))});
+  const Shape shape = y.shape.prepend(n);
+  add_op(net, like, "Reshape", {units}, name, {make_arg("shape", Dims(shape.begin(), shape.end()))});
+  net.mutable_op(net.op_size() - 1)->add_output(prefix + "units_shape");
+}
+
+// What rules have made must have the types that the operators one by one would have.
+void check_promises(const NetDef& net, const JacobianRequest& request, const Types& promised) {
+  const Types found = types_after(net, request.types);
+  for (const auto& [name, type] : promised) {
+    const auto is = found.find(name);
+    if (is == found.end() || !is->second.known) continue;
+    require(is->second.dtype == type.dtype && is->second.shape == type.shape,
+            "the batched backward pass makes \"{}\", which is {}, but it would have to be {}; this is a mistake of "
+            "Stepnet",
+            name, is->second.str(), type.str());
+  }
+}
+
+std::string dense(NetDef& net, const GradientName& gradient, const std::string& like, const std::string& name) {
+  return gradient.is_sparse() ? append_dense_copy(net, gradient, like, name) : gradient.dense;
+}
+
+// The Jacobian where the output has no elements, or does not depend on the input.
+void add_zeros(NetDef& net, const OperatorDef& like, const Shape& shape, DType dtype, const std::string& name) {
+  add_op(net, like, "ConstantFill", {}, name,
+         {make_arg("shape", Dims(shape.begin(), shape.end())), make_arg("dtype", static_cast<int>(dtype))});
+}
+
+}  // namespace
+
+std::map<std::string, std::string> add_jacobian_operators(NetDef& net, const JacobianRequest& request) {
+  check_types(net, request);
+  require(net.op_size() > 0, "net \"{}\" has no operators", net.name());
+  const Types forward = types_after(net, request.types);
+  const auto y = forward.find(request.output);
+  require(y != forward.end() && y->second.known, "the shape of \"{}\" does not follow from those of what the net reads",
+          request.output);
+  require(is_floating(y->second.dtype), "\"{}\" is {}, and only floating-point numbers have derivatives",
+          request.output, y->second.str());
+  const OperatorDef like = net.op(net.op_size() - 1);
+  const std::string prefix = free_prefix(net, "jacobian");
+  const std::string given = prefix + "given";
+
+  GradientRequest gradients;
+  gradients.targets = {{request.output, given}};
+  gradients.wanted.insert(request.inputs.begin(), request.inputs.end());
+  NetDef one = net;  // with the backward pass for one row
+  const GradientResult result = add_gradient_operators_under(one, gradients, prefix);
+  std::map<std::string, std::string> rows, made;
+  for (const std::string& input : request.inputs) {
+    const auto found = result.gradients.find(input);
+    if (found != result.gradients.end() && found->second.defined())
+      rows[input] = dense(one, found->second, input, prefix + input + "_dense");
+  }
+  Types types = request.types;
+  types[given] = y->second;
+  types = types_after(one, types);
+  NetDef all = net;
+  const int64_t n = y->second.shape.size();
+  Types promised;
+  if (n > 0) {
+    add_unit_rows(all, like, y->second, prefix, given);
+    RowBatch batch(all, n, std::move(types), prefix);
+    batch.give(given);
+    for (int i = result.first_gradient_op; i < one.op_size(); ++i) batch.add(one.op(i));
+    for (auto& [input, name] : rows) name = batch.with_rows(name);
+    promised = batch.promised();
+  }
+  for (const std::string& input : request.inputs) {
+    const TensorType& type = request.types.at(input);
+    made[input] = free_name(all, input + "_jacobian");
+    if (n > 0 && rows.count(input) > 0)
+      add_op(all, like, "Copy", {rows.at(input)}, made[input], {});
+    else
+      add_zeros(all, like, type.shape.prepend(n), type.dtype, made[input]);
+    promised[made[input]] = TensorType::of(type.dtype, type.shape.prepend(n));
+  }
+  check_promises(all, request, promised);
+  net = std::move(all);
+  return made;
+}
+
+std::map<std::pair<std::string, std::string>, std::string> add_hessian_operators(NetDef& net,
+                                                                                 const JacobianRequest& request) {
+  check_types(net, request);
+  require(net.op_size() > 0, "net \"{}\" has no operators", net.name());
+  const Types forward = types_after(net, request.types);
+  if (const auto loss = forward.find(request.output); loss != forward.end() && loss->second.known)
+    require(loss->second.shape.size() == 1, "\"{}\" is {}, but a Hessian is that of one number", request.output,
+            loss->second.str());
+  GradientRequest gradients;
+  gradients.targets = {{request.output, ""}};
+  gradients.wanted.insert(request.inputs.begin(), request.inputs.end());
+  NetDef with = net;
+  const std::string prefix = free_prefix(net, "hessian");
+  const GradientResult result = add_gradient_operators_under(with, gradients, prefix);
+  std::map<std::string, std::string> slopes;
+  for (const std::string& input : request.inputs) {
+    const auto found = result.gradients.find(input);
+    if (found != result.gradients.end() && found->second.defined())
+      slopes[input] = dense(with, found->second, input, prefix + input + "_dense");
+  }
+  for (int i = result.first_gradient_op; i < with.op_size(); ++i) with.mutable_op(i)->clear_is_gradient_op();
+  std::map<std::pair<std::string, std::string>, std::string> made;
+  for (const std::string& a : request.inputs) {
+    std::map<std::string, std::string> rows;
+    try {
+      if (slopes.count(a) > 0)
+        rows = add_jacobian_operators(with, {.output = slopes.at(a), .inputs = request.inputs, .types = request.types});
+    } catch (const NoDependence&) {  // the loss is linear in it
+    }
+    for (const std::string& b : request.inputs) {
+      const TensorType& type = request.types.at(b);
+      if (rows.count(b) == 0) {
+        rows[b] = free_name(with, b + "_hessian");
+        add_zeros(with, net.op(net.op_size() - 1), type.shape.prepend(request.types.at(a).shape.size()), type.dtype,
+                  rows[b]);
+      }
+      made[{a, b}] = rows.at(b);
+    }
+  }
+  net = std::move(with);
+  return made;
+}
+
+}  // namespace stepnet
