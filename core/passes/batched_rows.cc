@@ -194,6 +194,7 @@ bool RowBatch::use_body(const BoundOp& op) {
 }
 
 void RowBatch::repeat_op(const OperatorDef& op) {
+  if (getenv("SHOW_LOOPS")) fmt::print(stderr, "LOOP {}\n", op.type());
   std::vector<const Strings*> inputs;
   for (const std::string& name : op.input()) inputs.push_back(has_rows(name) ? &row_by_row(name) : nullptr);
   std::vector<Strings> outputs(op.output_size());
