@@ -29,6 +29,40 @@ std::vector<bool> values_read(const BoundOp& op) {
   return reads;
 }
 
+using NewNames = std::map<std::string, std::string>;
+
+// A network's arguments have names of blobs around it, and of their gradients; all of one name mean one blob.
+void rename(std::string& name, const NewNames& names) {
+  static const std::string kSuffix = "_grad";
+  if (const auto found = names.find(name); found != names.end()) {
+    name = found->second;
+  } else if (name.ends_with(kSuffix)) {
+    const auto of = names.find(name.substr(0, name.size() - kSuffix.size()));
+    if (of != names.end()) name = of->second + kSuffix;
+  }
+}
+
+void rename_in_arguments(OperatorDef& op, const NewNames& names);
+
+void rename_in_net(NetDef& net, const NewNames& names) {
+  for (std::string& name : *net.mutable_external_input()) rename(name, names);
+  for (std::string& name : *net.mutable_external_output()) rename(name, names);
+  for (OperatorDef& op : *net.mutable_op()) {
+    for (std::string& name : *op.mutable_input()) rename(name, names);
+    for (std::string& name : *op.mutable_output()) rename(name, names);
+    rename_in_arguments(op, names);
+  }
+}
+
+void rename_in_arguments(OperatorDef& op, const NewNames& names) {
+  for (Argument& arg : *op.mutable_arg()) {
+    if (arg.has_n()) rename_in_net(*arg.mutable_n(), names);
+    for (NetDef& net : *arg.mutable_nets()) rename_in_net(net, names);
+    if (arg.has_s()) rename(*arg.mutable_s(), names);
+    for (std::string& name : *arg.mutable_strings()) rename(name, names);
+  }
+}
+
 }  // namespace
 
 RowBatch::RowBatch(NetDef& net, int64_t rows, std::map<std::string, TensorType> types, std::string prefix)
@@ -194,19 +228,26 @@ bool RowBatch::use_body(const BoundOp& op) {
 }
 
 void RowBatch::repeat_op(const OperatorDef& op) {
-  if (getenv("SHOW_LOOPS")) fmt::print(stderr, "LOOP {}\n", op.type());
+  if (getenv("SHOW_LOOPS")) { fmt::print(stderr, "LOOP {}", op.type()); for (auto& i : op.input()) fmt::print(stderr, " {} {}", has_rows(i)?"*":"", type(i).str()); for (auto& i : op.output()) fmt::print(stderr, " -> {}", type(i).str());fmt::print(stderr, "\n"); }
+  const bool holds_names = op_spec(op.type()).blob_kernel != nullptr;
   std::vector<const Strings*> inputs;
   for (const std::string& name : op.input()) inputs.push_back(has_rows(name) ? &row_by_row(name) : nullptr);
   std::vector<Strings> outputs(op.output_size());
   for (size_t r = 0; r < static_cast<size_t>(rows_); ++r) {
     OperatorDef copy = op;
-    for (int i = 0; i < op.input_size(); ++i)
-      if (inputs[i]) copy.set_input(i, (*inputs[i])[r]);
+    NewNames names;
+    for (int i = 0; i < op.input_size(); ++i) {
+      if (!inputs[i]) continue;
+      copy.set_input(i, (*inputs[i])[r]);
+      names[op.input(i)] = copy.input(i);
+    }
     for (int o = 0; o < op.output_size(); ++o) {
       if (op.output(o).empty()) continue;
       copy.set_output(o, fresh(op.type()));
       outputs[o].push_back(copy.output(o));
+      names[op.output(o)] = copy.output(o);
     }
+    if (holds_names) rename_in_arguments(copy, names);
     *net_.add_op() = std::move(copy);
   }
   for (int o = 0; o < op.output_size(); ++o)

@@ -1,6 +1,7 @@
 #include "core/passes/jacobians.h"
 
 #include <algorithm>
+#include <ostream>
 #include <set>
 #include <utility>
 
@@ -21,28 +22,44 @@ namespace {
 using Types = std::map<std::string, TensorType>;
 using Dims = std::vector<int64_t>;
 
-// What a net leaves in its blobs, found without computing it, as far as that goes.
+// What a run of the net leaves in its blobs.
+Types types_of_run(const NetDef& net, const Types& given, bool has_values) {
+  Types types = given;
+  Workspace workspace;
+  for (const auto& [name, type] : given)
+    workspace.create_local(name).tensor() =
+        has_values ? on_device(*type.value, {}).clone() : Tensor::zeros(type.dtype, type.shape);
+  std::ostream nowhere(nullptr);
+  RunContext run;
+  run.out = &nowhere;
+  run_net_once(net, workspace, run, {.force_cpu = true});
+  for (const std::string& name : workspace.names()) {
+    const Blob& blob = workspace.at(name);
+    if (blob.is_tensor() && blob.tensor().defined())
+      types[name] = TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
+  }
+  return types;
+}
+
+// What the net leaves in its blobs, found without computing it, as far as that goes; if it does not, and all that it
+// reads is there, by a run.
 Types types_after(const NetDef& net, const Types& given) {
   NetDef on_cpu = net;
   use_cpu(on_cpu);
-  Types types = given;
+  Types types;
   try {
     const DryScope scope;
-    Workspace workspace;
-    for (const auto& [name, type] : given)
-      workspace.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape);
-    RunContext run;
-    run_net_once(on_cpu, workspace, run, {.force_cpu = true});
-    for (const std::string& name : workspace.names()) {
-      const Blob& blob = workspace.at(name);
-      if (!blob.is_tensor() || !blob.tensor().defined()) continue;
-      types[name] = TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
-    }
+    types = types_of_run(on_cpu, given, false);
   } catch (const Error&) {  // an operator needs elements to know a shape
-    types = given;
-    infer_ops(on_cpu, types);
+    if (std::ranges::all_of(given, [](const auto& type) { return type.second.value != nullptr; })) {
+      types = types_of_run(on_cpu, given, true);
+    } else {
+      types = given;
+      infer_ops(on_cpu, types);
+    }
   }
-  for (auto& [name, type] : types) type.value = nullptr;
+  for (auto& [name, type] : types)
+    if (given.count(name) == 0) type.value = nullptr;
   return types;
 }
 
@@ -70,7 +87,10 @@ void check_types(const NetDef& net, const JacobianRequest& request) {
     require(request.types.count(name) > 0, "nothing says what type \"{}\" has, which the net reads", name);
   require(!request.inputs.empty(), "no blob is named with respect to which \"{}\" is to be differentiated",
           request.output);
+  const std::set<std::string> written = written_names(net);
   for (const std::string& input : request.inputs) {
+    require(written.count(input) == 0, "\"{}\" is written by the net, so that which of its values is meant is not known",
+            input);
     const auto type = request.types.find(input);
     require(type != request.types.end(), "\"{}\" is nothing that the net reads", input);
     require(is_floating(type->second.dtype), "\"{}\" is {}, and only floating-point numbers have derivatives", input,
@@ -157,12 +177,15 @@ std::map<std::string, std::string> add_jacobian_operators(NetDef& net, const Jac
   }
   Types types = request.types;
   types[given] = y->second;
+  const Tensor zeros = Tensor::zeros(y->second.dtype, y->second.shape);
+  types[given].value = &zeros;
   types = types_after(one, types);
   NetDef all = net;
   const int64_t n = y->second.shape.size();
   Types promised;
   if (n > 0) {
     add_unit_rows(all, like, y->second, prefix, given);
+    for (auto& [name, type] : types) type.value = nullptr;
     RowBatch batch(all, n, std::move(types), prefix);
     batch.give(given);
     for (int i = result.first_gradient_op; i < one.op_size(); ++i) batch.add(one.op(i));

@@ -18,7 +18,10 @@ void feed(const GradientSubject& subject, Workspace& workspace) {
 
 std::map<std::string, TensorType> types_of(const GradientSubject& subject) {
   std::map<std::string, TensorType> types;
-  for (const auto& [name, value] : subject.feeds) types[name] = TensorType::of(value.dtype(), value.shape());
+  for (const auto& [name, value] : subject.feeds) {
+    types[name] = TensorType::of(value.dtype(), value.shape());
+    types[name].value = &value;
+  }
   return types;
 }
 
