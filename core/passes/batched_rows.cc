@@ -227,8 +227,27 @@ bool RowBatch::use_body(const BoundOp& op) {
   return true;
 }
 
+// A network keeps its states in blobs beside its outputs, which are rows of these: each copy has its own, and the
+// gradient of a copy reads that one's.
+void RowBatch::name_states(const OperatorDef& op, size_t row, std::map<std::string, std::string>& names) {
+  const Argument* states = find_arg(op, "recurrent_states");
+  if (!states) return;
+  const bool is_gradient = op.type().ends_with("Gradient");
+  for (const std::string& state : states->strings()) {
+    if (is_gradient && states_.count(state) == 0) continue;  // of one network that serves all rows
+    Strings& own = states_[state];
+    while (own.size() <= row) own.push_back(fresh(state));
+    names[state] = own[row];
+  }
+}
+
 void RowBatch::repeat_op(const OperatorDef& op) {
-  if (getenv("SHOW_LOOPS")) { fmt::print(stderr, "LOOP {}", op.type()); for (auto& i : op.input()) fmt::print(stderr, " {} {}", has_rows(i)?"*":"", type(i).str()); for (auto& i : op.output()) fmt::print(stderr, " -> {}", type(i).str());fmt::print(stderr, "\n"); }
+  if (getenv("SHOW_LOOPS")) {
+    fmt::print(stderr, "LOOP {}", op.type());
+    for (auto& i : op.input()) fmt::print(stderr, " {} {}", has_rows(i) ? "*" : "", type(i).str());
+    for (auto& i : op.output()) fmt::print(stderr, " -> {}", type(i).str());
+    fmt::print(stderr, "\n");
+  }
   const bool holds_names = op_spec(op.type()).blob_kernel != nullptr;
   std::vector<const Strings*> inputs;
   for (const std::string& name : op.input()) inputs.push_back(has_rows(name) ? &row_by_row(name) : nullptr);
@@ -247,7 +266,10 @@ void RowBatch::repeat_op(const OperatorDef& op) {
       outputs[o].push_back(copy.output(o));
       names[op.output(o)] = copy.output(o);
     }
-    if (holds_names) rename_in_arguments(copy, names);
+    if (holds_names) {
+      name_states(op, r, names);
+      rename_in_arguments(copy, names);
+    }
     *net_.add_op() = std::move(copy);
   }
   for (int o = 0; o < op.output_size(); ++o)

@@ -73,6 +73,7 @@ class RowBatch {
   const Strings& row_by_row(const std::string& name);
   bool make_zeros(const OperatorDef& op);
   bool use_body(const BoundOp& op);
+  void name_states(const OperatorDef& op, size_t row, std::map<std::string, std::string>& names);
   void repeat_op(const OperatorDef& op);
 
   NetDef& net_;
@@ -81,6 +82,7 @@ class RowBatch {
   std::string prefix_;
   std::map<std::string, Made> made_;
   std::map<std::string, std::string> repeated_, first_rows_;
+  std::map<std::string, Strings> states_;  // of networks that are repeated: by state, that of each row
   std::map<std::string, int> numbers_;
   const OperatorDef* like_ = nullptr;
 };

@@ -69,8 +69,14 @@ void finish_as(RowBatch& batch, const std::string& output, const std::string& ma
 
 // Where the second operand's dimensions stand in the first one's; -1 if the arguments say it otherwise.
 int place_of_second(const OperatorDef& op, const Shape& a, const Shape& b) {
-  if (find_arg(op, "axis_str") && !find_arg(op, "axis_str")->s().empty()) return -1;
-  const int64_t axis = number(op, "axis", -1);
+  int64_t axis = number(op, "axis", -1);
+  const Argument* letter = find_arg(op, "axis_str");
+  if (letter && !letter->s().empty()) {
+    const Argument* order = find_arg(op, "order");
+    const size_t at = (order && !order->s().empty() ? order->s() : std::string("NCHW")).find(letter->s());
+    if (axis != -1 || letter->s().size() != 1 || at == std::string::npos) return -1;
+    axis = static_cast<int64_t>(at);
+  }
   if (axis == -1) return a.rank() - b.rank();
   if (number(op, "broadcast", 0) == 0) return -1;
   return axis >= 0 && axis + b.rank() <= a.rank() ? static_cast<int>(axis) : -1;

@@ -1,6 +1,7 @@
 #include "core/passes/jacobians.h"
 
 #include <algorithm>
+#include <functional>
 #include <ostream>
 #include <set>
 #include <utility>
@@ -89,8 +90,8 @@ void check_types(const NetDef& net, const JacobianRequest& request) {
           request.output);
   const std::set<std::string> written = written_names(net);
   for (const std::string& input : request.inputs) {
-    require(written.count(input) == 0, "\"{}\" is written by the net, so that which of its values is meant is not known",
-            input);
+    require(written.count(input) == 0,
+            "\"{}\" is written by the net, so that which of its values is meant is not known", input);
     const auto type = request.types.find(input);
     require(type != request.types.end(), "\"{}\" is nothing that the net reads", input);
     require(is_floating(type->second.dtype), "\"{}\" is {}, and only floating-point numbers have derivatives", input,
@@ -149,9 +150,10 @@ void add_zeros(NetDef& net, const OperatorDef& like, const Shape& shape, DType d
          {make_arg("shape", Dims(shape.begin(), shape.end())), make_arg("dtype", static_cast<int>(dtype))});
 }
 
-}  // namespace
-
-std::map<std::string, std::string> add_jacobian_operators(NetDef& net, const JacobianRequest& request) {
+// `result_name`: of the Jacobian by an input, if the net has no such blob.
+std::map<std::string, std::string> append_jacobian(
+    NetDef& net, const JacobianRequest& request,
+    const std::function<std::string(const std::string& input)>& result_name) {
   check_types(net, request);
   require(net.op_size() > 0, "net \"{}\" has no operators", net.name());
   const Types forward = types_after(net, request.types);
@@ -194,7 +196,7 @@ std::map<std::string, std::string> add_jacobian_operators(NetDef& net, const Jac
   }
   for (const std::string& input : request.inputs) {
     const TensorType& type = request.types.at(input);
-    made[input] = free_name(all, input + "_jacobian");
+    made[input] = free_name(all, result_name(input));
     if (n > 0 && rows.count(input) > 0)
       add_op(all, like, "Copy", {rows.at(input)}, made[input], {});
     else
@@ -204,6 +206,12 @@ std::map<std::string, std::string> add_jacobian_operators(NetDef& net, const Jac
   check_promises(all, request, promised);
   net = std::move(all);
   return made;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> add_jacobian_operators(NetDef& net, const JacobianRequest& request) {
+  return append_jacobian(net, request, [](const std::string& input) { return input + "_jacobian"; });
 }
 
 std::map<std::pair<std::string, std::string>, std::string> add_hessian_operators(NetDef& net,
@@ -229,16 +237,18 @@ std::map<std::pair<std::string, std::string>, std::string> add_hessian_operators
   for (int i = result.first_gradient_op; i < with.op_size(); ++i) with.mutable_op(i)->clear_is_gradient_op();
   std::map<std::pair<std::string, std::string>, std::string> made;
   for (const std::string& a : request.inputs) {
+    const auto result_name = [&](const std::string& b) { return (a == b ? a : a + "_" + b) + "_hessian"; };
     std::map<std::string, std::string> rows;
     try {
       if (slopes.count(a) > 0)
-        rows = add_jacobian_operators(with, {.output = slopes.at(a), .inputs = request.inputs, .types = request.types});
+        rows = append_jacobian(with, {.output = slopes.at(a), .inputs = request.inputs, .types = request.types},
+                               result_name);
     } catch (const NoDependence&) {  // the loss is linear in it
     }
     for (const std::string& b : request.inputs) {
       const TensorType& type = request.types.at(b);
       if (rows.count(b) == 0) {
-        rows[b] = free_name(with, b + "_hessian");
+        rows[b] = free_name(with, result_name(b));
         add_zeros(with, net.op(net.op_size() - 1), type.shape.prepend(request.types.at(a).shape.size()), type.dtype,
                   rows[b]);
       }

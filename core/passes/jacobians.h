@@ -16,8 +16,8 @@
 namespace stepnet {
 
 struct JacobianRequest {
-  std::string output;                       // what is differentiated; of a Hessian the loss, of one element
-  std::vector<std::string> inputs;          // with respect to these
+  std::string output;               // what is differentiated; of a Hessian the loss, of one element
+  std::vector<std::string> inputs;  // with respect to these
   // Of all that the net reads: the result is for these shapes. Values are only needed where a shape depends on them.
   std::map<std::string, TensorType> types;
 };

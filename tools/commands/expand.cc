@@ -14,6 +14,7 @@
 #include "core/net/expansions.h"
 #include "core/operator/nets_inside.h"
 #include "core/passes/gradient_checks.h"
+#include "core/passes/jacobians.h"
 #include "recurrent/form/per_sample.h"
 #include "recurrent/form/sensitivities.h"
 #include "recurrent/form/short_form.h"
@@ -31,7 +32,7 @@ struct ExpandOptions {
   std::string file, output, loss, learning;
   ReadAs as = ReadAs::automatic;
   std::vector<std::string> tangents, of, samples, feeds, parameters;
-  std::string per_sample;
+  std::string per_sample, jacobian, hessian;
   bool gradients = false, forward_only = false;
   bool binary = false, strict = false;
 };
@@ -144,6 +145,34 @@ void append_per_sample(NetDef& net, SampleTaps& taps, const ExpandOptions& optio
   }
 }
 
+bool wants_matrix(const ExpandOptions& options) { return !options.jacobian.empty() || !options.hessian.empty(); }
+
+void check_matrix_options(const LoadedFile& file, const ExpandOptions& options) {
+  if (!wants_matrix(options)) {
+    require(options.of.empty() || options.gradients, "--of is only used with --gradients, --jacobian or --hessian");
+    return;
+  }
+  require(options.jacobian.empty() || options.hessian.empty(), "--jacobian and --hessian are not used together");
+  require(!options.gradients && options.tangents.empty() && options.per_sample.empty(),
+          "--jacobian and --hessian are not used with --gradients, --tangents or --per-sample");
+  require(!options.of.empty() && !options.feeds.empty(),
+          "--jacobian and --hessian need --of and a --feed for every blob that the net reads");
+  require(!file.is_plan(), "--jacobian and --hessian take a net, but the file holds a plan");
+}
+
+// The Jacobian or Hessian becomes outputs of the net.
+void append_matrix(NetDef& net, const ExpandOptions& options) {
+  const bool is_hessian = !options.hessian.empty();
+  const JacobianRequest request{.output = is_hessian ? options.hessian : options.jacobian,
+                                .inputs = options.of,
+                                .types = read_feeds(options.feeds).types};
+  if (is_hessian) {
+    for (const auto& [blobs, name] : add_hessian_operators(net, request)) net.add_external_output(name);
+  } else {
+    for (const auto& [blob, name] : add_jacobian_operators(net, request)) net.add_external_output(name);
+  }
+}
+
 void expand(const ExpandOptions& options) {
   LoadedFile file = load_net_or_plan(options.file, options.as);
   Sensitivities sensitivities;
@@ -157,9 +186,10 @@ void expand(const ExpandOptions& options) {
                  carried.last);
   }
   require(options.parameters.empty() || !options.learning.empty(), "--parameter is only used with --learning");
-  require(options.of.empty() || options.gradients, "--of is only used with --gradients");
-  require(!options.per_sample.empty() || (options.samples.empty() && options.feeds.empty()),
-          "--samples and --feed are only used with --per-sample");
+  require(!options.per_sample.empty() || options.samples.empty(), "--samples is only used with --per-sample");
+  require(!options.per_sample.empty() || wants_matrix(options) || options.feeds.empty(),
+          "--feed is only used with --per-sample, --jacobian or --hessian");
+  check_matrix_options(file, options);
   SampleTaps taps;
   if (!options.per_sample.empty()) {
     require(!options.gradients && options.tangents.empty(), "--per-sample is not used with --gradients or --tangents");
@@ -176,6 +206,7 @@ void expand(const ExpandOptions& options) {
   if (!options.tangents.empty()) loss = add_tangents(file, options);
   if (options.gradients) append_gradients(file, loss, options, sensitivities);
   if (!options.per_sample.empty()) append_per_sample(file.net(), taps, options);
+  if (wants_matrix(options)) append_matrix(file.net(), options);
   for (NetDef* net : nets_of(file)) {
     if (options.forward_only) *net = forward_only(*net);
     drop_extensions(*net);
@@ -210,9 +241,10 @@ void add_expand_command(CLI::App& app) {
                     "Nothing will be differentiated any more: networks that no gradient operator reads keep nothing");
   command->add_option("--loss", o->loss, "The blob to differentiate")->type_name("BLOB");
   command
-      ->add_option("--of", o->of,
-                   "With --gradients, a blob whose gradient is wanted; may be repeated. Else those of all that --loss "
-                   "depends on")
+      ->add_option(
+          "--of", o->of,
+          "What derivatives are with respect to; may be repeated. Else, with --gradients, all that --loss depends "
+          "on")
       ->allow_extra_args(false)
       ->type_name("BLOB");
   command
@@ -224,7 +256,17 @@ void add_expand_command(CLI::App& app) {
   command->add_option("--samples", o->samples, "For --per-sample: which dimension of a blob holds samples")
       ->allow_extra_args(false)
       ->type_name("BLOB=AXIS");
-  command->add_option("--feed", o->feeds, "For --per-sample: the type of a blob that the net reads")
+  command
+      ->add_option("--jacobian", o->jacobian,
+                   "Append operators that compute the Jacobian of this blob by --of, in one backward pass")
+      ->type_name("BLOB");
+  command
+      ->add_option("--hessian", o->hessian,
+                   "Append operators that compute the second derivatives of this blob, a loss, by --of")
+      ->type_name("BLOB");
+  command
+      ->add_option("--feed", o->feeds,
+                   "For --per-sample, --jacobian and --hessian: the type of a blob that the net reads")
       ->allow_extra_args(false)
       ->type_name("BLOB=TYPE[SIZE,...]");
   command

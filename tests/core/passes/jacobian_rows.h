@@ -3,7 +3,9 @@
 // Threads: not for concurrent use.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "stepnet/gradient_check.h"
 
@@ -14,7 +16,14 @@ struct RowCounts {
   int refused = 0;    // that an ordinary backward pass refuses, too
 };
 
-// The Jacobians of each of the subject's outputs with respect to all of its inputs. "" or what is wrong first.
+// The Jacobians of each of the subject's outputs with respect to those of its inputs that the net
+// does not write. "" or what is wrong first.
 std::string compare_jacobians(const GradientSubject& subject, RowCounts& counts);
+
+// The Jacobians of an output by inputs, from one backward pass for each element of the output.
+std::map<std::string, Tensor> rows_one_by_one(const GradientSubject& subject, const std::string& output,
+                                              const std::vector<std::string>& inputs);
+// "" or where the first is not the second, but for rounding.
+std::string row_difference(const Tensor& made, const Tensor& rows);
 
 }  // namespace stepnet::testing

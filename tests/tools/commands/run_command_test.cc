@@ -293,7 +293,7 @@ TEST_F(RunCommandTest, ExpandPrintsGradientsOnRequest) {
   const std::string of_w = expect_command("expand " + two + " --gradients --loss loss --of w", 0, "\"w_grad\"");
   EXPECT_EQ(of_w.find("\"x_grad\""), std::string::npos) << of_w;
   expect_command("expand " + two + " --gradients --loss loss --of v", 2, "wanted: v");
-  expect_command("expand " + two + " --of w", 2, "--of is only used with --gradients");
+  expect_command("expand " + two + " --of w", 2, "--of is only used with --gradients, --jacobian or --hessian");
   expect_command("expand " + path + " -o " + folder_.file("no/full.pbtxt"), 2, "cannot be used");
 }
 
