@@ -242,12 +242,6 @@ void RowBatch::name_states(const OperatorDef& op, size_t row, std::map<std::stri
 }
 
 void RowBatch::repeat_op(const OperatorDef& op) {
-  if (getenv("SHOW_LOOPS")) {
-    fmt::print(stderr, "LOOP {}", op.type());
-    for (auto& i : op.input()) fmt::print(stderr, " {} {}", has_rows(i) ? "*" : "", type(i).str());
-    for (auto& i : op.output()) fmt::print(stderr, " -> {}", type(i).str());
-    fmt::print(stderr, "\n");
-  }
   const bool holds_names = op_spec(op.type()).blob_kernel != nullptr;
   std::vector<const Strings*> inputs;
   for (const std::string& name : op.input()) inputs.push_back(has_rows(name) ? &row_by_row(name) : nullptr);

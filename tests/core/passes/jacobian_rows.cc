@@ -5,7 +5,6 @@
 
 #include "core/gradcheck/runs.h"
 #include "core/net/dataflow.h"
-#include "core/passes/jacobians.h"
 #include "stepnet/error.h"
 #include "tests/operators/op_test.h"
 
@@ -111,6 +110,19 @@ std::string compare_jacobians(const GradientSubject& given, RowCounts& counts) {
     }
   }
   return "";
+}
+
+JacobianRequest request_of(const std::string& output, const std::vector<std::string>& inputs,
+                           const std::map<std::string, Shape>& shapes, DType dtype) {
+  JacobianRequest request{.output = output, .inputs = inputs, .types = {}};
+  for (const auto& [name, shape] : shapes) request.types[name] = TensorType::of(dtype, shape);
+  return request;
+}
+
+const Lines kLayers = {"s = FC(x, W, b)", "h = Tanh(s)", "z = FC(h, V, c)", "y = Softmax(z)"};
+
+std::map<std::string, Shape> layer_shapes(int64_t outputs) {
+  return {{"x", {2, 5}}, {"W", {4, 5}}, {"b", {4}}, {"V", {outputs, 4}}, {"c", {outputs}}};
 }
 
 }  // namespace stepnet::testing

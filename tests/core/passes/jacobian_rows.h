@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "core/passes/jacobians.h"
 #include "stepnet/gradient_check.h"
+#include "tests/core/gradient_testing.h"
 
 namespace stepnet::testing {
 
@@ -25,5 +27,13 @@ std::map<std::string, Tensor> rows_one_by_one(const GradientSubject& subject, co
                                               const std::vector<std::string>& inputs);
 // "" or where the first is not the second, but for rounding.
 std::string row_difference(const Tensor& made, const Tensor& rows);
+
+// Of blobs of one type.
+JacobianRequest request_of(const std::string& output, const std::vector<std::string>& inputs,
+                           const std::map<std::string, Shape>& shapes, DType dtype = DType::float64);
+
+// Two layers and a Softmax, from x to y, and the shapes of what they read.
+extern const Lines kLayers;
+std::map<std::string, Shape> layer_shapes(int64_t outputs);
 
 }  // namespace stepnet::testing

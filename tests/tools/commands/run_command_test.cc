@@ -44,7 +44,8 @@ TEST_F(RunCommandTest, HelpExplainsEveryOption) {
       {"check", {"--as", "--shape", "--loss", "--strict"}},
       {"draw", {"--feed", "--init", "--loss", "--output", "--strict"}},
       {"expand",
-       {"--as", "--gradients", "--loss", "--per-sample", "--samples", "--feed", "--output", "--binary", "--strict"}},
+       {"--as", "--gradients", "--loss", "--per-sample", "--jacobian", "--hessian", "--of", "--samples", "--feed",
+        "--output", "--binary", "--strict"}},
       {"train",
        {"--text", "--iterations", "--seconds", "--out", "--resume", "--optimizer", "--lr", "--clip", "--seed",
         "--threads", "--profile", "--quiet", "--keep-all", "--strict"}},
@@ -342,6 +343,25 @@ TEST_F(RunCommandTest, ExpandTellsGradientsBySamples) {
   expect_command(command + "both" + by_sample + feeds, 2, "--per-sample");
   expect_command("expand " + path + " --samples x=0", 2, "only used with --per-sample");
   expect_command(command + "norms --gradients" + by_sample + feeds, 2, "is not used with --gradients");
+}
+
+TEST_F(RunCommandTest, ExpandPrintsJacobiansAndHessians) {
+  const std::string path = net(R"(name: "n" op { type: "FC" input: "x" input: "W" input: "b" output: "s" }
+             op { type: "Tanh" input: "s" output: "y" } op { type: "SumSqrElements" input: "y" output: "loss" })");
+  const std::string feeds = " --feed x=float[3,2] --feed W=float[4,2] --feed b=float[4]";
+  const std::string command = "expand " + path, made = folder_.file("made.pbtxt");
+  expect_command(command + " --jacobian y --of x --of W" + feeds + " -o " + made, 0, "");
+  expect_command("run " + made + feeds + " --fetch x_jacobian", 0, "float[12, 3, 2]");
+  expect_command("run " + made + feeds + " --fetch W_jacobian", 0, "float[12, 4, 2]");
+  expect_command(command + " --hessian loss --of W --of b" + feeds + " -o " + made, 0, "");
+  expect_command("run " + made + feeds + " --fetch W_hessian", 0, "float[8, 4, 2]");
+  expect_command("run " + made + feeds + " --fetch b_W_hessian", 0, "float[4, 4, 2]");
+  expect_command(command + " --jacobian y" + feeds, 2, "need --of and a --feed");
+  expect_command(command + " --of x", 2, "only used with --jacobian or --hessian");
+  expect_command(command + " --jacobian y --hessian loss --of x" + feeds, 2, "not used together");
+  expect_command(command + " --jacobian y --of x --gradients" + feeds, 2, "are not used with --gradients");
+  expect_command(command + " --jacobian y --of x --feed x=float[3,2]", 2, "nothing says what type \"W\" has");
+  expect_command(command + " --hessian y --of x" + feeds, 2, "a Hessian is that of one number");
 }
 
 TEST_F(RunCommandTest, ExpandPrintsSensitivitiesOnRequest) {
