@@ -90,6 +90,7 @@ void check_types(const NetDef& net, const JacobianRequest& request) {
           request.output);
   const std::set<std::string> written = written_names(net);
   for (const std::string& input : request.inputs) {
+    require(std::ranges::count(request.inputs, input) == 1, "\"{}\" is named twice", input);
     require(written.count(input) == 0,
             "\"{}\" is written by the net, so that which of its values is meant is not known", input);
     const auto type = request.types.find(input);
@@ -164,7 +165,8 @@ std::map<std::string, std::string> append_jacobian(
           request.output, y->second.str());
   const OperatorDef like = net.op(net.op_size() - 1);
   const std::string prefix = free_prefix(net, "jacobian");
-  const std::string given = prefix + "given";
+  // Beside those of the gradients, whose names begin with the other prefix.
+  const std::string row_prefix = free_prefix(net, "jacobian_rows"), given = row_prefix + "given";
 
   GradientRequest gradients;
   gradients.targets = {{request.output, given}};
@@ -186,9 +188,9 @@ std::map<std::string, std::string> append_jacobian(
   const int64_t n = y->second.shape.size();
   Types promised;
   if (n > 0) {
-    add_unit_rows(all, like, y->second, prefix, given);
+    add_unit_rows(all, like, y->second, row_prefix, given);
     for (auto& [name, type] : types) type.value = nullptr;
-    RowBatch batch(all, n, std::move(types), prefix);
+    RowBatch batch(all, n, std::move(types), row_prefix);
     batch.give(given);
     for (int i = result.first_gradient_op; i < one.op_size(); ++i) batch.add(one.op(i));
     for (auto& [input, name] : rows) name = batch.with_rows(name);

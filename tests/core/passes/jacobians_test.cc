@@ -93,7 +93,8 @@ TEST(Jacobian, OfNothingAndByNothingHasNoElements) {
 }
 
 TEST(Jacobian, LeavesNamesOfTheNetAlone) {
-  NetDef net = net_of_lines({"x_jacobian = Tanh(x)", "jacobian/given = Sin(x_jacobian)", "y = Mul(x, jacobian/given)"});
+  NetDef net = net_of_lines(
+      {"x_jacobian = Tanh(x)", "jacobian_rows/given = Sin(x_jacobian)", "y = Mul(x, jacobian_rows/given)"});
   const auto made = add_jacobian_operators(net, request_of("y", {"x"}, {{"x", {3}}}));
   EXPECT_EQ(made.at("x"), "x_jacobian_1");
   Workspace workspace;
@@ -118,6 +119,7 @@ TEST(Jacobian, MistakesAreSaid) {
   expect_contains(text({"y = Tanh(x)"}, request_of("q", {"x"}, {{"x", {2}}})), "the shape of \"q\"");
   expect_contains(text({"y = Tanh(x)"}, request_of("y", {"q"}, {{"x", {2}}})), "\"q\" is nothing that the net reads");
   expect_contains(text({"y = Tanh(x)"}, request_of("y", {}, {{"x", {2}}})), "no blob is named");
+  expect_contains(text({"y = Tanh(x)"}, request_of("y", {"x", "x"}, {{"x", {2}}})), "\"x\" is named twice");
   expect_contains(text({"y = Mul(x, w)"}, request_of("y", {"x"}, {{"x", {2}}})), "what type \"w\" has");
   expect_contains(text({"x = Tanh(x)", "y = Sin(x)"}, request_of("y", {"x"}, {{"x", {2}}})), "is written by the net");
   expect_contains(text({"y = Tanh(x)", "z = Sin(w)"}, request_of("y", {"w"}, {{"x", {2}}, {"w", {2}}})), "depend");
