@@ -393,9 +393,10 @@ std::optional<std::vector<bool>> repeated_dims(const OperatorDef& op, const Shap
   const int place = small.rank() > large.rank() ? -1 : place_of_second(op, large, small);
   if (place < 0) return std::nullopt;
   for (int i = 0; i < small.rank(); ++i) {
-    const bool repeats = small[i] == 1 && large[place + i] != 1;
-    if (!repeats && small[i] != large[place + i]) return std::nullopt;
-    repeated[static_cast<size_t>(place + i)] = repeats;
+    const int at = place + i;
+    const bool repeats = small[i] == 1 && large[at] != 1;
+    if (!repeats && small[i] != large[at]) return std::nullopt;
+    repeated[static_cast<size_t>(at)] = repeats;
   }
   return repeated;
 }
