@@ -5,14 +5,16 @@
 // same.
 //
 // dX = DropoutGrad(dY, mask) = dY mask / (1 - ratio), which reads the mask alone; with is_test the gradient of X is the
-// gradient of Y itself.
+// gradient of Y itself. A packed mask has a bit for each element (bits.h), and SelectByBits reads it.
 
 #include "operators/fill/dropout.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
+#include "operators/loops/bits.h"
 #include "stepnet/operator.h"
 #include "stepnet/random.h"
 
@@ -28,7 +30,10 @@ void shape(const DropoutArgs& args, ShapeCall& call) {
   require(!args.channels || call.shape(0).rank() >= 2, "with channels the data must be [N, C, ...], but has shape {}",
           call.shape(0));
   call.set_like(0, 0);
-  call.set(1, DType::boolean, call.shape(0));
+  if (args.packed)
+    call.set(1, DType::uint8, Shape{bytes_of_bits(call.shape(0).size())});
+  else
+    call.set(1, DType::boolean, call.shape(0));
 }
 
 // The elements that one draw decides about.
@@ -38,8 +43,33 @@ void drop_run(bool keep, T scale, int64_t at, int64_t size, In<T> x, Out<T> y, O
   if (!mask.empty()) std::fill_n(mask.begin() + at, size, keep);
 }
 
+// Elements of one byte of the mask are drawn by one thread.
 template <class T>
-void dropout(const DropoutArgs& args, In<T> x, Out<T> y, Out<bool> mask, Call& call) {
+void drop_packed(const DropoutArgs& args, In<T> x, Out<T> y, Out<uint8_t> mask, const Call& call) {
+  const Shape& shape = call.in(0).shape();
+  const int64_t run = args.channels ? shape.size_between(2, shape.rank()) : 1;
+  const auto size = static_cast<int64_t>(x.size());
+  const double ratio = args.is_test ? 0 : args.ratio;
+  const T scale = static_cast<T>(1 / (1 - ratio));
+  parallel_for(static_cast<int64_t>(mask.size()), 120, [&](int64_t begin, int64_t end) {
+    int64_t draw = -1;
+    bool keep = false;
+    for (int64_t at = begin; at < end; ++at) {
+      unsigned byte = 0;
+      each_of_byte(at, size, [&](int64_t i) {
+        if (i / run != std::exchange(draw, i / run)) keep = args.is_test || dropout_keeps(call.random_key, draw, ratio);
+        byte |= static_cast<unsigned>(keep) << (i % 8);
+        y[i] = keep ? x[i] * scale : T{0};
+      });
+      mask[at] = static_cast<uint8_t>(byte);
+    }
+  });
+}
+
+template <class T>
+void dropout(const DropoutArgs& args, In<T> x, Out<T> y, Call& call) {
+  if (args.packed && call.wants(1)) return drop_packed(args, x, y, call.out_span<uint8_t>(1), call);
+  const Out<bool> mask = call.out_span<bool>(1);
   if (args.is_test) {
     if (x.data() != y.data()) std::ranges::copy(x, y.begin());
     std::ranges::fill(mask, true);
@@ -79,6 +109,8 @@ Gradient gradient(Formula& f) {
   if (f.args<DropoutArgs>().is_test) return f.dy("output");
   const Value mask = f.y("mask");
   require(mask.defined(), "the gradient reads the second output, the mask, which this Dropout does not have");
+  if (f.args<DropoutArgs>().packed)
+    return f.op("SelectByBits", {f.dy("output"), mask}, {make_arg("ratio", f.args<DropoutArgs>().ratio)});
   return f.op("DropoutGrad", {f.dy("output"), mask}, f.forward_args());
 }
 
@@ -93,13 +125,15 @@ OpBuilder<DropoutArgs>& declare_args(OpBuilder<DropoutArgs>& spec) {
 REGISTER(dropout) {
   auto spec = op<DropoutArgs>("Dropout");
   return declare_args(spec)
+      .arg("packed", &DropoutArgs::packed, false, "the mask is bits: of element i, bit i % 8 of byte i / 8")
+      .own_args({"channels", "packed"})
       .doc(
           "Sets elements, or whole channels, to 0 at random and scales the others by 1 / (1 - ratio), so that the mean "
           "stays.")
       .input("data", "any shape; with channels, at least two dimensions")
       .output("output", "the data with gaps", like("data"))
-      .output("mask", "true where the data was kept")
-      .types({DType::boolean})
+      .output("mask", "bools, true where the data was kept; if packed, uint8 [(elements + 7) / 8]")
+      .types({DType::boolean, DType::uint8})
       .optional()
       .in_place("data", "output")
       .shape(shape)
@@ -110,6 +144,7 @@ REGISTER(dropout) {
       .example({"data=2,3"})
       .example({"data=2,3,2"}, {"ratio=0.25", "channels=1"})
       .example({"data=2,3"}, {"ratio=0.75", "is_test=1"})
+      .example({"data=3,5"}, {"packed=1"})
       .example({"data=0,3"});
 }
 

@@ -9,6 +9,7 @@ struct DropoutArgs {
   float ratio = 0;
   bool is_test = false;
   bool channels = false;
+  bool packed = false;
 };
 
 // Draw `index` of the operator with this key.

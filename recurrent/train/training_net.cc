@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/passes/recompute.h"
+#include "recurrent/form/keep_bits.h"
 #include "recurrent/form/per_sample.h"
 #include "recurrent/form/spec.h"
 #include "stepnet/arguments.h"
@@ -165,6 +166,7 @@ class Builder {
     request.wanted.insert(parameters.begin(), parameters.end());
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) request.stop.insert(carried.first);
+    keep_bits(result_.net, request);
     const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
     std::vector<std::string> gradients;
     for (const std::string& p : parameters) {

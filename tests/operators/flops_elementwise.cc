@@ -1,6 +1,8 @@
 // References of operators that work element by element.
 #include <functional>
+#include <limits>
 #include <numbers>
+#include <vector>
 
 #include "tests/operators/counted.h"
 
@@ -251,6 +253,36 @@ void dropout_gradient(CountedCall& c) {
   }
 }
 
+void clip_with_bits(CountedCall& c) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double least = c.arg("min", -infinity), most = c.arg("max", infinity), alpha = c.arg("alpha", 0);
+  std::vector<int> bytes((c.out[0].size() + 7) / 8);
+  for (int64_t i = 0; i < c.out[0].size(); ++i) {
+    const Counted x = c.x(0).v[i];
+    if (x.value > least && x.value < most) bytes[i / 8] |= 1 << (i % 8);
+    if (alpha != 0) {
+      const Counted below = alpha * x;
+      c.y(0)[i] = x.value > 0 ? x : below;
+    } else {
+      c.y(0)[i] = x.value < least ? Counted(least) : x.value > most ? Counted(most) : x;
+    }
+  }
+  for (size_t at = 0; at < c.y(1).size(); ++at) c.y(1)[at] = Counted(bytes[at]);
+}
+
+void select_by_bits(CountedCall& c) {
+  c.compares = !c.x(1).v.empty();  // of bytes there are no numbers here
+  const double alpha = c.arg("alpha", 0), factor = 1 / (1 - c.arg("ratio", 0));
+  for (int64_t i = 0; i < c.out[0].size(); ++i) {
+    const Counted x = c.x(0).v[i];
+    const bool is_set = c.compares && (static_cast<int>(c.x(1).v[i / 8].value) >> (i % 8) & 1) != 0;
+    if (alpha == 0 && factor == 1)
+      c.y(0)[i] = is_set ? x : Counted();
+    else
+      c.y(0)[i] = (is_set ? factor : alpha) * x;
+  }
+}
+
 void cross(CountedCall& c) {
   const Shape& s = c.out[0].shape;
   const int axis = canonical_axis(c.whole("axis", -1), s.rank());
@@ -274,6 +306,8 @@ void add_elementwise_references(References& r) {
   r["AddCDiv"] = add_c([](Counted a, Counted b) { return a / b; });
   r["Dropout"] = dropout;
   r["DropoutGrad"] = dropout_gradient;
+  r["ClipWithBits"] = clip_with_bits;
+  r["SelectByBits"] = select_by_bits;
   r["Cross"] = cross;
   r["LengthsToWeights"] = [](CountedCall& c) {
     size_t at = 0;

@@ -15,6 +15,7 @@
 #include "core/operator/nets_inside.h"
 #include "core/passes/gradient_checks.h"
 #include "core/passes/jacobians.h"
+#include "recurrent/form/keep_bits.h"
 #include "recurrent/form/per_sample.h"
 #include "recurrent/form/sensitivities.h"
 #include "recurrent/form/short_form.h"
@@ -33,7 +34,7 @@ struct ExpandOptions {
   ReadAs as = ReadAs::automatic;
   std::vector<std::string> tangents, of, samples, feeds, parameters;
   std::string per_sample, jacobian, hessian;
-  bool gradients = false, forward_only = false;
+  bool gradients = false, forward_only = false, keep_bits = false;
   bool binary = false, strict = false;
 };
 
@@ -60,6 +61,7 @@ void append_gradients(LoadedFile& file, const std::string& loss, const ExpandOpt
   request.targets = {{loss, ""}};
   request.wanted = {options.of.begin(), options.of.end()};
   for (const CarriedSensitivity& carried : sensitivities.carried) request.stop.insert(carried.first);
+  if (options.keep_bits) keep_bits(file.net(), request);
   add_gradient_operators(file.net(), request);
 }
 
@@ -204,6 +206,7 @@ void expand(const ExpandOptions& options) {
           "--loss is only used with --gradients, --tangents or --per-sample");
   std::string loss = options.loss;
   if (!options.tangents.empty()) loss = add_tangents(file, options);
+  require(options.gradients || !options.keep_bits, "--keep-bits is only used with --gradients");
   if (options.gradients) append_gradients(file, loss, options, sensitivities);
   if (!options.per_sample.empty()) append_per_sample(file.net(), taps, options);
   if (wants_matrix(options)) append_matrix(file.net(), options);
@@ -240,6 +243,9 @@ void add_expand_command(CLI::App& app) {
   command->add_flag("--forward-only", o->forward_only,
                     "Nothing will be differentiated any more: networks that no gradient operator reads keep nothing");
   command->add_option("--loss", o->loss, "The blob to differentiate")->type_name("BLOB");
+  command->add_flag("--keep-bits", o->keep_bits,
+                    "With --gradients, keep a bit for each element where the gradient of Relu, LeakyRelu, Clip or "
+                    "Dropout would keep a value or a mask that no other gradient reads, by operators of Stepnet's own");
   command
       ->add_option(
           "--of", o->of,
