@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::set<std::string> kLanguages = {"sh", "protobuf", "proto", "cpp", "cmake", "python", "text"};
+const std::set<std::string> kLanguages = {"sh", "protobuf", "proto", "cpp", "cmake", "python", "csv", "text"};
 
 bool is_in_tree(const std::string& name) { return name.find('/') != name.npos; }
 

@@ -38,37 +38,27 @@ class ArrayColumn final : public Column {
 // Columns of a table, side by side.
 class TableColumn final : public Column {
  public:
-  TableColumn(std::string file, const std::vector<Tensor>& columns, const Shape& shape)
-      : file_(std::move(file)), shape_(shape) {
-    const bool whole = std::ranges::all_of(columns, [](const Tensor& t) { return t.dtype() == DType::int64; });
-    samples_ = columns.front().size();
-    values_ = Tensor::empty(whole ? DType::int64 : DType::float64, {samples_, static_cast<int64_t>(columns.size())});
-    for (size_t c = 0; c < columns.size(); ++c)
-      for (int64_t i = 0; i < samples_; ++i) {
-        const int64_t at = i * values_.dim(1) + static_cast<int64_t>(c);
-        if (whole)
-          values_.data<int64_t>()[at] = columns[c].data<int64_t>()[i];
-        else
-          values_.data<double>()[at] = columns[c].dtype() == DType::int64
-                                           ? static_cast<double>(columns[c].data<int64_t>()[i])
-                                           : columns[c].data<double>()[i];
-      }
+  TableColumn(std::string file, const std::vector<const std::vector<double>*>& columns, const Shape& shape)
+      : file_(std::move(file)), shape_(shape), samples_(static_cast<int64_t>(columns.front()->size())) {
+    values_.reserve(columns.size() * columns.front()->size());
+    for (size_t i = 0; i < columns.front()->size(); ++i)
+      for (const std::vector<double>* column : columns) values_.push_back((*column)[i]);
   }
 
-  DType dtype() const override { return values_.dtype(); }
+  DType dtype() const override { return DType::float64; }
   const Shape& shape() const override { return shape_; }
   int64_t samples() const override { return samples_; }
   const std::string& file() const override { return file_; }
   void read(int64_t sample, std::byte* to) const override {
     const size_t bytes = bytes_of(*this);
-    std::memcpy(to, values_.raw() + static_cast<size_t>(sample) * bytes, bytes);
+    std::memcpy(to, values_.data() + sample * shape_.size(), bytes);
   }
 
  private:
   std::string file_;
   Shape shape_;
   int64_t samples_ = 0;
-  Tensor values_;
+  std::vector<double> values_;
 };
 
 bool is_table(const std::string& path) { return path.ends_with(".csv") || path.ends_with(".tsv"); }
@@ -83,7 +73,7 @@ std::vector<std::string> split(const std::string& text, char by) {
   return parts;
 }
 
-Tensor column_of(const Table& table, const std::string& name, const std::string& file) {
+const std::vector<double>& column_of(const Table& table, const std::string& name, const std::string& file) {
   const auto found = std::ranges::find(table.names, name);
   require(found != table.names.end(), "{} has no column \"{}\".{}", file, name, suggest(name, table.names));
   return table.columns[static_cast<size_t>(found - table.names.begin())];
@@ -91,7 +81,7 @@ Tensor column_of(const Table& table, const std::string& name, const std::string&
 
 }  // namespace
 
-std::vector<NamedColumn> open_columns(const std::string& text, const FileRootPtr& root) {
+std::vector<NamedColumn> open_columns(const std::string& text) {
   const size_t equals = text.find('=');
   std::string path = text.substr(equals == text.npos ? 0 : equals + 1);
   const std::string name = equals == text.npos ? "" : text.substr(0, equals);
@@ -100,7 +90,7 @@ std::vector<NamedColumn> open_columns(const std::string& text, const FileRootPtr
     parts = split(path.substr(colon + 1), ',');
     path.resize(colon);
   }
-  const FilePlace place(root, path);
+  const FilePlace place(path);
   if (path.ends_with(".npy") && !name.empty()) return {{name, std::make_shared<ArrayColumn>(place)}};
   if (!is_table(path) || name.empty() != parts.empty())
     throw Error(fmt::format("data are given as \"{}\"", text),
@@ -108,13 +98,13 @@ std::vector<NamedColumn> open_columns(const std::string& text, const FileRootPtr
                 "NAME=FILE.csv:COLUMN,COLUMN");
   const Table table = read_table(place);
   if (!parts.empty()) {
-    std::vector<Tensor> columns;
-    for (const std::string& part : parts) columns.push_back(column_of(table, part, place.str()));
+    std::vector<const std::vector<double>*> columns;
+    for (const std::string& part : parts) columns.push_back(&column_of(table, part, place.str()));
     return {{name, std::make_shared<TableColumn>(place.str(), columns, Shape{static_cast<int64_t>(parts.size())})}};
   }
   std::vector<NamedColumn> all;
   for (size_t c = 0; c < table.names.size(); ++c)
-    all.push_back({table.names[c], std::make_shared<TableColumn>(place.str(), std::vector{table.columns[c]},
+    all.push_back({table.names[c], std::make_shared<TableColumn>(place.str(), std::vector{&table.columns[c]},
                                                                  Shape(std::vector<int64_t>{}))});
   return all;
 }

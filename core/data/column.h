@@ -29,13 +29,13 @@ struct NamedColumn {
   std::shared_ptr<const Column> column;
 };
 
-// The columns that a text names:
+// The columns that a person names, anywhere:
 //   NAME=FILE.npy           an array, whose first dimension counts samples; its elements stay in the file
-//   FILE.csv, FILE.tsv      each column of a table, under the name that the table gives it
+//   FILE.csv, FILE.tsv      each column of a table, under the name that the table gives it, of float64
 //   NAME=FILE.csv:A,B,...   columns A, B, ... of a table as one, of shape [2] and so on
 // Throws Error: another form, a file that cannot be read, a column that is not there, an array without a first
 // dimension.
-std::vector<NamedColumn> open_columns(const std::string& text, const FileRootPtr& root);
+std::vector<NamedColumn> open_columns(const std::string& text);
 
 // The types, shapes and a good part of the values of all of them, so that data are known again. Of an array of more
 // than some megabytes only rows here and there count.

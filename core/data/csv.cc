@@ -16,12 +16,11 @@ namespace {
 
 constexpr size_t kChunk = 1 << 16;
 
-// A number as it is written, all of the text.
-template <class T>
-bool reads_as(std::string_view text, T& value) {
+// Whether all of the text is a finite number.
+bool is_number(std::string_view text, double& value) {
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
 }
 
 // What the parser calls. Exceptions must not pass through it, so the first one waits.
@@ -47,9 +46,7 @@ class TableReader {
     try {
       if (!has_names_) {
         has_names_ = true;
-        reals_.resize(names_.size());
-        wholes_.resize(names_.size());
-        is_whole_.assign(names_.size(), true);
+        columns_.resize(names_.size());
       } else {
         require(at_ == names_.size(), "row {} of {} has {} fields, but there are {} names", rows_ + 1, path_, at_,
                 names_.size());
@@ -67,11 +64,7 @@ class TableReader {
 
   Table table() const {
     require(has_names_ && rows_ > 0, "{} has no rows of numbers below a row of names", path_);
-    Table table{names_, {}};
-    for (size_t c = 0; c < names_.size(); ++c)
-      table.columns.push_back(is_whole_[c] ? Tensor::of<int64_t>({rows_}, wholes_[c])
-                                           : Tensor::of<double>({rows_}, reals_[c]));
-    return table;
+    return {names_, columns_};
   }
 
  private:
@@ -83,21 +76,15 @@ class TableReader {
 
   void add_value(std::string_view text) {
     if (at_ >= names_.size()) return;  // counted, and refused at the row's end
-    double real = 0;
-    const bool is_number = reads_as(text, real) && std::isfinite(real);
-    require(is_number, "row {} of {} has {} where column \"{}\" needs a finite number", rows_ + 1, path_,
+    double value = 0;
+    require(is_number(text, value), "row {} of {} has {} where column \"{}\" needs a finite number", rows_ + 1, path_,
             text.empty() ? "nothing" : fmt::format("\"{}\"", text), names_[at_]);
-    reals_[at_].push_back(real);
-    int64_t whole = 0;
-    is_whole_[at_] = is_whole_[at_] && reads_as(text, whole);
-    wholes_[at_].push_back(whole);
+    columns_[at_].push_back(value);
   }
 
   std::string path_;
   std::vector<std::string> names_;
-  std::vector<std::vector<double>> reals_;
-  std::vector<std::vector<int64_t>> wholes_;
-  std::vector<bool> is_whole_;
+  std::vector<std::vector<double>> columns_;
   bool has_names_ = false;
   size_t at_ = 0;     // the column
   int64_t rows_ = 0;  // read so far

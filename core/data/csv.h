@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "stepnet/file_place.h"
-#include "stepnet/tensor.h"
 
 namespace stepnet {
 
 struct Table {
   std::vector<std::string> names;
-  std::vector<Tensor> columns;  // each int64 [N] if all of its values are whole numbers, else float64 [N]
+  std::vector<std::vector<double>> columns;  // the values of all rows
 };
 
 // Fields of a path that ends in .tsv are parted by tabs, of others by commas. Throws Error that names the row, counted

@@ -10,7 +10,7 @@ namespace stepnet {
 std::vector<FedColumn> linked_columns(const Model& model, const std::vector<std::string>& data) {
   std::vector<NamedColumn> all;
   for (const std::string& text : data)
-    for (NamedColumn& named : open_columns(text, model.files)) {
+    for (NamedColumn& named : open_columns(text)) {
       require(std::ranges::count(all, named.name, &NamedColumn::name) == 0, "the data have two columns \"{}\"",
               named.name);
       all.push_back(std::move(named));

@@ -10,13 +10,12 @@
 #include "recurrent/train/model.h"
 #include "recurrent/train/run_folder.h"
 #include "recurrent/train/text_corpus.h"
+#include "recurrent/train/trained_model.h"
 #include "stepnet/net.h"
 #include "stepnet/random.h"
 
 namespace stepnet {
 namespace {
-
-constexpr std::string_view kParameter = "parameter/";
 
 // What the net has seen before the first byte of the text: the end of a line, where the vocabulary has one.
 int token_before_text(const Vocabulary& vocabulary) { return std::max(0, vocabulary.index('\n')); }
@@ -53,7 +52,6 @@ struct Sampler::Scorer {
   std::vector<double> scores;
 
   Scorer(Model given, const Checkpoint& checkpoint, FileRootPtr files);
-  void load_parameters(const Checkpoint& checkpoint);
   // Scores of the next byte after one more token in each row of the batch: [rows, bytes of the vocabulary].
   std::span<double> scores_after(std::span<const int> tokens);
   std::span<double> scores_after(int token) { return scores_after({&token, 1}); }
@@ -67,7 +65,7 @@ Sampler::Scorer::Scorer(Model given, const Checkpoint& checkpoint, FileRootPtr f
   model.device = {};  // it may have been trained on another one
   use_cpu(model.init);
   use_cpu(model.forward);
-  load_parameters(checkpoint);
+  load_parameters(model, checkpoint, workspace);
   const DType dtype = workspace.fetch(stepnet::parameter_names(model, workspace).front()).dtype();
   check_by_running(model, workspace, dtype, vocabulary.size());
   states = std::make_unique<CarriedStates>(model, dtype, workspace);
@@ -75,21 +73,6 @@ Sampler::Scorer::Scorer(Model given, const Checkpoint& checkpoint, FileRootPtr f
   NetDef def = needed_for(expanded_forward(model, Mode::evaluate), model.logits, states->written());
   def.set_name(model.forward.name() + "_sample");
   net = std::make_unique<Net>(def, workspace);
-}
-
-// The init net runs for what it makes beside parameters, and so that shapes can be compared.
-void Sampler::Scorer::load_parameters(const Checkpoint& checkpoint) {
-  RunContext run;
-  run_net_once(model.init, workspace, run);
-  for (const std::string& name : stepnet::parameter_names(model, workspace)) {
-    const auto found = checkpoint.tensors.find(std::string(kParameter) + name);
-    require(found != checkpoint.tensors.end(), "the checkpoint has no parameter \"{}\"", name);
-    Tensor& to = workspace.tensor(name);
-    const Tensor& from = found->second;
-    require(from.dtype() == to.dtype() && from.shape() == to.shape(),
-            "the parameter \"{}\" is {} in the checkpoint, but {} in the net", name, from, to);
-    to = from;
-  }
 }
 
 std::span<double> Sampler::Scorer::scores_after(std::span<const int> tokens) {

@@ -14,6 +14,8 @@ void add_expand_command(CLI::App& app);
 void add_draw_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_sample_command(CLI::App& app);
+void add_evaluate_command(CLI::App& app);
+void add_predict_command(CLI::App& app);
 void add_text_db_command(CLI::App& app);
 void add_convert_weights_command(CLI::App& app);
 void add_gradcheck_command(CLI::App& app);

@@ -48,6 +48,8 @@ int run_command(int argc, char** argv) {
   stepnet::tools::add_draw_command(app);
   stepnet::tools::add_train_command(app);
   stepnet::tools::add_sample_command(app);
+  stepnet::tools::add_evaluate_command(app);
+  stepnet::tools::add_predict_command(app);
   stepnet::tools::add_text_db_command(app);
   stepnet::tools::add_convert_weights_command(app);
   stepnet::tools::add_gradcheck_command(app);

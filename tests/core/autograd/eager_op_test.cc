@@ -54,7 +54,7 @@ std::shared_ptr<const EagerOp> least_call(const OpSpec& spec, const OpExample& e
   }
 }
 
-TEST(KeptOutputsOfOperators, AreThoseOfDistancesAndGrus) {
+TEST(KeptOutputsOfOperators, AreThoseOfDistancesGrusAndCopies) {
   std::set<std::string> found;
   for (const std::string& type : op_types()) {
     const OpSpec& spec = op_spec(type);
@@ -72,7 +72,7 @@ TEST(KeptOutputsOfOperators, AreThoseOfDistancesAndGrus) {
       }
     }
   }
-  EXPECT_EQ(found, std::set<std::string>({"GRUUnit", "L1Distance", "SquaredL2Distance"}));
+  EXPECT_EQ(found, std::set<std::string>({"CopyOnDeviceLike", "GRUUnit", "L1Distance", "SquaredL2Distance"}));
 }
 
 TEST_F(KeptOutputs, AreKeptInPlaceOfInputs) {

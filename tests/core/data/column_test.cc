@@ -12,7 +12,7 @@ namespace {
 class Columns : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return folder_.file(name); }
-  static std::vector<NamedColumn> open(const std::string& text) { return open_columns(text, nullptr); }
+  static std::vector<NamedColumn> open(const std::string& text) { return open_columns(text); }
   TempFolder folder_;
 };
 
@@ -34,7 +34,7 @@ TEST_F(Columns, OfATable) {
   const std::vector<NamedColumn> all = open(path("t.csv"));
   ASSERT_EQ(all.size(), 3);
   EXPECT_EQ(all[2].name, "c");
-  EXPECT_EQ(all[2].column->dtype(), DType::int64);
+  EXPECT_EQ(all[2].column->dtype(), DType::float64);
   EXPECT_EQ(all[2].column->shape().rank(), 0);
   const std::vector<NamedColumn> two = open("x=" + path("t.csv") + ":c,b");
   ASSERT_EQ(two.size(), 1);

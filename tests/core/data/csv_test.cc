@@ -23,34 +23,31 @@ class Csv : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(Csv, ColumnsHaveNamesAndTypes) {
+TEST_F(Csv, ColumnsHaveNamesAndValues) {
   const Table table = read("a, \"b \"\"c\"\"\"\r\n1,2.5\r\n\"-7\", 1e3 \r\n");
   EXPECT_EQ(table.names, (std::vector<std::string>{"a", "b \"c\""}));
-  ASSERT_EQ(table.columns[0].dtype(), DType::int64);
-  EXPECT_EQ(table.columns[0].data<int64_t>()[1], -7);
-  ASSERT_EQ(table.columns[1].dtype(), DType::float64);
-  EXPECT_EQ(table.columns[1].data<double>()[0], 2.5);
-  EXPECT_EQ(table.columns[1].data<double>()[1], 1000);
+  EXPECT_EQ(table.columns[0], (std::vector<double>{1, -7}));
+  EXPECT_EQ(table.columns[1], (std::vector<double>{2.5, 1000}));
 }
 
 TEST_F(Csv, TabsPartFieldsOfATsv) {
   const Table table = read("a b\tc\n1\t+2\n", "t.tsv");
   EXPECT_EQ(table.names, (std::vector<std::string>{"a b", "c"}));
-  EXPECT_EQ(table.columns[1].data<int64_t>()[0], 2);
+  EXPECT_EQ(table.columns[1][0], 2);
 }
 
 TEST_F(Csv, AMarkOfUtf8AndAMissingLastLineBreakAreNoMatter) {
   const Table table = read("\xEF\xBB\xBFx\n3");
   EXPECT_EQ(table.names, std::vector<std::string>{"x"});
-  EXPECT_EQ(table.columns[0].data<int64_t>()[0], 3);
+  EXPECT_EQ(table.columns[0][0], 3);
 }
 
 TEST_F(Csv, IsReadInParts) {
   std::string text = "n\n";
   for (int i = 0; i < 50000; ++i) text += std::to_string(i) + "\n";
-  const Tensor n = read(text).columns[0];
+  const std::vector<double> n = read(text).columns[0];
   ASSERT_EQ(n.size(), 50000);
-  for (int64_t i = 0; i < n.size(); ++i) ASSERT_EQ(n.data<int64_t>()[i], i);
+  for (size_t i = 0; i < n.size(); ++i) ASSERT_EQ(n[i], static_cast<double>(i));
 }
 
 TEST_F(Csv, MistakesAreNamedByRowAndColumn) {

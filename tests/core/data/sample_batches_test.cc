@@ -18,8 +18,7 @@ class Samples : public ::testing::Test {
   FedColumn fed(const Tensor& values, int axis = 0, DType dtype = DType::float32) {
     const std::string path = folder_.file(std::to_string(files_++) + ".npy");
     write_npy(path, values);
-    return {
-        .blob = "X", .name = "x", .column = open_columns("x=" + path, nullptr)[0].column, .axis = axis, .dtype = dtype};
+    return {.blob = "X", .name = "x", .column = open_columns("x=" + path)[0].column, .axis = axis, .dtype = dtype};
   }
   static Tensor count_to(int64_t n) {
     Tensor t = Tensor::empty(DType::int64, {n});

@@ -357,7 +357,7 @@ TEST_F(RunCommandTest, ExpandPrintsJacobiansAndHessians) {
   expect_command("run " + made + feeds + " --fetch W_hessian", 0, "float[8, 4, 2]");
   expect_command("run " + made + feeds + " --fetch b_W_hessian", 0, "float[4, 4, 2]");
   expect_command(command + " --jacobian y" + feeds, 2, "need --of and a --feed");
-  expect_command(command + " --of x", 2, "only used with --jacobian or --hessian");
+  expect_command(command + " --of x", 2, "only used with --gradients, --jacobian or --hessian");
   expect_command(command + " --jacobian y --hessian loss --of x" + feeds, 2, "not used together");
   expect_command(command + " --jacobian y --of x --gradients" + feeds, 2, "are not used with --gradients");
   expect_command(command + " --jacobian y --of x --feed x=float[3,2]", 2, "nothing says what type \"W\" has");

@@ -95,7 +95,7 @@ TEST_F(TrainMistakes, Options) {
   refuses(train(text_, out_, "--iterations 2 --holdout 1"), "must be from 0 to less than 1, but is 1\n");
   refuses(train(text_, out_, "--iterations 2 --lr -1"), "must be greater than 0, but is -1\n");
   refuses(train(text_, out_, ""), "nothing says how long to train\n");
-  refuses("train " + net_ + " --iterations 2", "--text is required\n");
+  refuses("train " + net_ + " --iterations 2", "no text or data are given to train on");
   refuses("sample --out " + out_ + " --length -1", "--length: must be at least 0, but is -1\n");
 }
 

@@ -1,0 +1,122 @@
+#include "recurrent/train/trained_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <set>
+
+#include "core/nearest.h"
+#include "core/net/dataflow.h"
+#include "core/operator/nets_inside.h"
+#include "recurrent/train/carried_states.h"
+#include "recurrent/train/sample_data.h"
+#include "recurrent/train/sample_evaluator.h"
+#include "recurrent/train/text_corpus.h"
+#include "stepnet/net.h"
+
+namespace stepnet {
+namespace {
+
+constexpr std::string_view kParameter = "parameter/";
+
+// The operators that the outputs depend on, in evaluation.
+NetDef predicting_net(const Model& model, const std::vector<TrainedModel::Output>& outputs) {
+  const NetDef whole = expanded_forward(model, Mode::evaluate);
+  const std::set<std::string> written = written_names(whole);
+  std::vector<std::string> names;
+  for (const TrainedModel::Output& output : outputs) {
+    require(written.count(output.blob) > 0, "no operator of the net writes \"{}\".{}", output.blob,
+            Nearest{output.blob, written});
+    names.push_back(output.blob);
+  }
+  NetDef net = needed_for(whole, names.front(), {names.begin() + 1, names.end()});
+  net.set_name(model.forward.name() + "_predict");
+  return net;
+}
+
+// Puts a batch's values, whose samples stand along `axis`, into rows of `all` from `first` on. Makes `all` for so many
+// samples if it is undefined.
+void add_rows(const Tensor& values, const TrainedModel::Output& output, int64_t samples, int64_t first, int64_t count,
+              Tensor& all) {
+  require(output.axis < values.rank() && values.dim(output.axis) == count,
+          "\"{}\" is {} for {} samples, so that they do not stand along dimension {}", output.blob, values, count,
+          output.axis);
+  std::vector<int64_t> dims(values.shape().begin(), values.shape().end());
+  dims.erase(dims.begin() + output.axis);
+  dims.insert(dims.begin(), samples);
+  if (!all.defined()) all = Tensor::empty(values.dtype(), Shape(dims));
+  require(all.shape() == Shape(dims) && all.dtype() == values.dtype(), "\"{}\" is {} for one batch and {} for another",
+          output.blob, all, values);
+  const int64_t inner = values.shape().size_between(output.axis + 1, values.rank());
+  const int64_t outer = values.shape().size_between(0, output.axis);
+  const size_t bytes = static_cast<size_t>(inner) * dtype_size(values.dtype());
+  for (int64_t s = 0; s < count; ++s)
+    for (int64_t o = 0; o < outer; ++o)
+      std::memcpy(all.raw() + static_cast<size_t>((first + s) * outer + o) * bytes,
+                  values.raw() + static_cast<size_t>(o * count + s) * bytes, bytes);
+}
+
+}  // namespace
+
+void load_parameters(const Model& model, const Checkpoint& checkpoint, Workspace& workspace) {
+  RunContext run;
+  run_net_once(model.init, workspace, run);
+  for (const std::string& name : parameter_names(model, workspace)) {
+    const auto found = checkpoint.tensors.find(std::string(kParameter) + name);
+    require(found != checkpoint.tensors.end(), "the checkpoint has no parameter \"{}\"", name);
+    Tensor& to = workspace.tensor(name);
+    const Tensor& from = found->second;
+    require(from.dtype() == to.dtype() && from.shape() == to.shape(),
+            "the parameter \"{}\" is {} in the checkpoint, but {} in the net", name, from, to);
+    to = from;
+  }
+}
+
+TrainedModel::TrainedModel(const Checkpoint& checkpoint, FileRootPtr files) : model_(saved_model(checkpoint)) {
+  require(!model_.data.empty(), "the run was trained on a text, not on samples");
+  parameters_.confine(files ? std::move(files) : std::make_shared<const FileRoot>());
+  model_.device = {};  // it may have been trained on another one
+  use_cpu(model_.init);
+  use_cpu(model_.forward);
+  load_parameters(model_, checkpoint, parameters_);
+}
+
+TrainedModel::Evaluation TrainedModel::evaluate(const std::vector<std::string>& data) {
+  const std::vector<FedColumn> columns = linked_columns(model_, data);
+  const int64_t samples = count_samples(columns);
+  model_.fed = fed_types(columns, model_.batch);
+  SampleEvaluator evaluator(model_, parameters_, columns, {0, samples});
+  const double loss = evaluator.loss();
+  return {samples, loss, evaluator.scores()};
+}
+
+std::vector<Tensor> TrainedModel::predict(const std::vector<std::string>& data, const std::vector<Output>& outputs) {
+  require(!outputs.empty(), "nothing is to be predicted");
+  const NetDef def = predicting_net(model_, outputs);
+  const std::vector<std::string> read = read_from_outside(def);
+  Model needed = model_;
+  std::erase_if(needed.data, [&](const DataLink& link) { return std::ranges::count(read, link.blob()) == 0; });
+  const std::vector<FedColumn> columns = linked_columns(needed, data);
+  const int64_t samples = count_samples(columns);
+  Workspace blobs(&parameters_);
+  for (const FedColumn& fed : columns) blobs.create_local(fed.blob);
+  NetOptions options{.plan_memory = true};
+  for (const Output& output : outputs) options.keep.insert(output.blob);
+  Net net(def, blobs, options);
+  std::vector<Tensor> all(outputs.size());
+  Batch batch;
+  for (int64_t first = 0; first < samples; first += model_.batch) {
+    std::vector<int64_t> some(static_cast<size_t>(std::min(model_.batch, samples - first)));
+    std::iota(some.begin(), some.end(), first);
+    read_samples(columns, some, batch, model_.batch);
+    feed(blobs, {}, batch);
+    RunContext run;
+    net.run(run);
+    for (size_t o = 0; o < outputs.size(); ++o)
+      add_rows(blobs.fetch(outputs[o].blob), outputs[o], samples, first, static_cast<int64_t>(some.size()), all[o]);
+  }
+  return all;
+}
+
+}  // namespace stepnet

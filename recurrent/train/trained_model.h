@@ -1,0 +1,52 @@
+// TrainedModel: a model with the parameters that training gave it, and what it says of samples.
+//
+// Threads: one thread at a time.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "recurrent/train/model.h"
+#include "stepnet/checkpoint.h"
+#include "stepnet/workspace.h"
+
+namespace stepnet {
+
+// Runs the init net, for what it makes beside parameters, and puts the checkpoint's parameters in the place of its own.
+// Throws Error if they do not fit.
+void load_parameters(const Model& model, const Checkpoint& checkpoint, Workspace& workspace);
+
+class TrainedModel {
+ public:
+  // On the CPU. Its nets may open files below `files`, or none if that is null, for a checkpoint need not be trusted.
+  // Throws Error also if it was not trained on samples.
+  TrainedModel(const Checkpoint& checkpoint, FileRootPtr files);
+
+  const Model& model() const { return model_; }
+  void set_batch(int64_t batch) { model_.batch = batch; }  // of samples that run together
+
+  struct Evaluation {
+    int64_t samples = 0;
+    double loss = 0;
+    std::vector<std::pair<std::string, double>> metrics = {};
+  };
+  // `data`: as open_columns takes them. Throws Error as load_samples does.
+  Evaluation evaluate(const std::vector<std::string>& data);
+
+  // A blob of the net, and the dimension of it along which samples stand.
+  struct Output {
+    std::string blob;
+    int axis = 0;
+  };
+  // What the blobs are for all samples, which the first dimension counts. Only columns that the blobs depend on are
+  // read. Throws Error: no such blob, one without a dimension for samples, or data that do not fit.
+  std::vector<Tensor> predict(const std::vector<std::string>& data, const std::vector<Output>& outputs);
+
+ private:
+  Model model_;
+  Workspace parameters_;
+};
+
+}  // namespace stepnet

@@ -1,0 +1,84 @@
+// `stepnet train --data`, `evaluate` and `predict`: what they print, write and refuse.
+#include <gtest/gtest.h>
+
+#include "core/data/csv.h"
+#include "core/io/npy.h"
+#include "tests/core/errors.h"
+#include "tests/core/temp_folder.h"
+#include "tests/tools/command.h"
+
+namespace stepnet::testing::samples_command_test {
+namespace {
+
+class SamplesCommandTest : public ::testing::Test {
+ protected:
+  SamplesCommandTest() {
+    write_all(net_, R"(name: "line"
+      op { type: "FC" input: "x" input: "W" input: "b" output: "y" }
+      op { type: "MSELoss" input: "y" input: "t" output: "loss" }
+      op { type: "Transpose" input: "y" output: "side" arg { name: "axes" ints: 1 ints: 0 } }
+      [stepnet.model] {
+        init { op { type: "ConstantFill" output: "W" arg { name: "shape" ints: 1 ints: 2 } }
+               op { type: "ConstantFill" output: "b" arg { name: "shape" ints: 1 } } }
+        loss: "loss" batch: 8
+        data { column: "x" }
+        data { column: "t" }
+        metric { name: "r2" prediction: "y" target: "t" } })");
+    std::string rows = "a,b,t\n";
+    for (int i = 0; i < 50; ++i) rows += fmt::format("{},{},{}\n", i % 7, i % 5, 2 * (i % 7) - i % 5 + 1);
+    write_all(table_, rows);
+  }
+  std::string data() const { return " --data x=" + table_ + ":a,b"; }
+  std::string both() const { return data() + " --data t=" + table_ + ":t"; }
+  std::string run() const { return " --out " + folder_.file("run") + " --threads 1"; }
+  std::string train(const std::string& more) const { return "train " + net_ + both() + run() + " " + more; }
+
+  TempFolder folder_;
+  std::string net_ = folder_.file("line.pbtxt"), table_ = folder_.file("t.csv");
+};
+
+TEST_F(SamplesCommandTest, ALineIsFound) {
+  const Outcome trained = stepnet(train("--epochs 200 --lr 0.05 --holdout 0.2"));
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.err.find("3 parameters, 40 samples to train on, 10 held out, batch 8"), std::string::npos)
+      << trained.err;
+  EXPECT_NE(trained.out.find("trained 1000 iterations"), std::string::npos) << trained.out;
+  const std::string text = expect_command("evaluate" + run() + both(), 0, "samples                  50\n");
+  const size_t r2 = text.find("r2 ");
+  ASSERT_NE(r2, std::string::npos);
+  EXPECT_GT(std::stod(text.substr(r2 + 3)), 0.999);
+  expect_command("evaluate" + run() + both() + " --json", 0, "\"samples\": 50");
+  const std::string csv = folder_.file("y.csv"), npy = folder_.file("side.npy");
+  expect_command("predict" + run() + data() + " --output y=" + csv + " --output side:1=" + npy, 0,
+                 "side is float[50, 1] in " + npy);
+  const Table y = read_table(csv);
+  EXPECT_EQ(y.names, std::vector<std::string>{"y_0"});
+  const Tensor side = read_npy(npy);
+  ASSERT_EQ(side.shape(), Shape({50, 1}));
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_NEAR(side.data<float>()[i], 2 * (i % 7) - i % 5 + 1, 0.1);
+    EXPECT_NEAR(y.columns[0][static_cast<size_t>(i)], side.data<float>()[i], 1e-6);
+  }
+}
+
+TEST_F(SamplesCommandTest, MistakesAreNamed) {
+  expect_command("train " + net_ + run() + " --iterations 1", 2, "no text or data are given to train on");
+  expect_command(train("--epochs 1 --iterations 3"), 2, "--epochs");
+  expect_command(train(""), 2, "give --epochs, --iterations or --seconds");
+  expect_command("train " + net_ + data() + run() + " --epochs 1", 2, "the data have no column \"t\"");
+  write_all(table_, "a,b,t\n1,2\n");
+  expect_command(train("--epochs 1"), 2, "row 1 of ");
+  write_all(table_, "a,b,t\n1,2,3\n2,2,4\n");
+  expect_command(train("--epochs 2 --holdout 0"), 0, "trained 2 iterations");
+  const std::string predict = "predict" + run() + data() + " --output ";
+  expect_command(predict + "z=" + folder_.file("z.npy"), 2, "no operator of the net writes \"z\"");
+  expect_command(predict + "y=" + folder_.file("y.txt"), 2, "BLOB=FILE.npy or BLOB=FILE.csv");
+  expect_command(predict + "side=" + folder_.file("y.npy"), 2, "do not stand along dimension 0");
+  expect_command(predict + "loss=" + folder_.file("y.npy"), 2, "no column \"t\"");
+  expect_command("evaluate --data " + table_, 2, "either the folder of a run");
+  expect_command("sample" + run(), 2, "the run was trained on samples, not on a text");
+  EXPECT_EQ(folder_.count(), 3);  // net, table and run: nothing half-written
+}
+
+}  // namespace
+}  // namespace stepnet::testing::samples_command_test
