@@ -86,6 +86,9 @@ int place_of_second(const OperatorDef& op, const Shape& a, const Shape& b) {
 bool lay_over(RowBatch& batch, const BoundOp& bound) {
   const OperatorDef& op = bound.def;
   if (op.input_size() != 2 || !all_known(batch, op) || !has_only_first_output(op)) return false;
+  // The sum that undoes it takes the same arguments, and reads no more than a shape of one operand.
+  for (const int i : {0, 1})
+    if (bound.spec->input_spec(i)->shape_only) return false;
   const Shape &a = batch.shape(op.input(0)), &b = batch.shape(op.input(1)), &out = batch.shape(op.output(0));
   std::array<Dims, 2> views;
   const bool by_rule = number(op, "broadcast", 0) != 0 || find_arg(op, "axis") || find_arg(op, "axis_str");
@@ -389,7 +392,7 @@ bool reduce_all_gradient(RowBatch& batch, const BoundOp& bound) {
 // Which of the dimensions of `large` the other shape, laid over it, is repeated along.
 std::optional<std::vector<bool>> repeated_dims(const OperatorDef& op, const Shape& large, const Shape& small) {
   std::vector<bool> repeated(static_cast<size_t>(large.rank()), true);
-  if (number(op, "broadcast", 0) != 0 && small.size() == 1) return repeated;
+  if (small.size() == 1) return repeated;  // whatever its rank
   const int place = small.rank() > large.rank() ? -1 : place_of_second(op, large, small);
   if (place < 0) return std::nullopt;
   for (int i = 0; i < small.rank(); ++i) {

@@ -65,6 +65,25 @@ TEST(Jacobian, OfRandomNetsIsThatOfItsRows) {
   EXPECT_GT(counts.jacobians, 300) << counts.refused << " were refused";
 }
 
+// Sums to a shape take the arguments of operands that are laid over each other, but none of their rules.
+TEST(Jacobian, OfSumsToOneElementIsThatOfItsRows) {
+  RowCounts counts;
+  for (const char* args : {"", "axis=0", "broadcast=1", "axis=0, broadcast=1"})
+    for (const Shape& x : {Shape{2, 3}, {1, 1}, {1}})
+      for (const Shape& like : {Shape{}, {1}, {1, 1}, {1, 1, 1}}) {
+        SCOPED_TRACE(fmt::format("{} to {} {}", x, like, args));
+        GradientSubject subject{
+            .net = net_of_lines({"h = Sqr(x)", fmt::format("v = SumReduceLike(h, w) {}", args), "y = Tanh(v)"}),
+            .feeds = {},
+            .outputs = {"y"},
+            .inputs = {"x"}};
+        subject.feeds["x"] = normal<double>(x, 1);
+        subject.feeds["w"] = normal<double>(like, 2);
+        EXPECT_EQ(compare_jacobians(subject, counts), "");
+      }
+  EXPECT_GT(counts.jacobians, 40);
+}
+
 // Nothing is repeated for each row where there are rules, so there are as many operators for any number of them.
 TEST(Jacobian, OfLayersIsOnePass) {
   std::vector<int> sizes;
