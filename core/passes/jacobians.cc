@@ -128,6 +128,32 @@ void add_unit_rows(NetDef& net, const OperatorDef& like, const TensorType& y, co
   net.mutable_op(net.op_size() - 1)->add_output(prefix + "units_shape");
 }
 
+// The Jacobian where the output has no elements, or does not depend on the input.
+void add_zeros(NetDef& net, const OperatorDef& like, const Shape& shape, DType dtype, const std::string& name) {
+  add_op(net, like, "ConstantFill", {}, name,
+         {make_arg("shape", Dims(shape.begin(), shape.end())), make_arg("dtype", static_cast<int>(dtype))});
+}
+
+// Shapes are constants of the net, and broadcasting would hide that others are fed: a run fails where what it reads has
+// not the shape that the net was made for. Before anything is overwritten.
+void put_checks_first(NetDef& net, const OperatorDef& like, const Types& read, const std::string& prefix) {
+  static const std::set<DType> comparable = {DType::float32, DType::float64, DType::int32, DType::int64,
+                                             DType::boolean};
+  const std::vector<std::string> names = read_from_outside(net);
+  NetDef checked = net;
+  checked.clear_op();
+  int count = 0;
+  for (const auto& [name, type] : read) {
+    if (std::ranges::count(names, name) == 0 || !type.known || comparable.count(type.dtype) == 0) continue;
+    const std::string shape = fmt::format("{}shape_{}", prefix, ++count);
+    add_zeros(checked, like, type.shape, type.dtype, shape);
+    add_op(checked, like, "EQ", {name, shape}, fmt::format("{}fits_{}", prefix, count),
+           {make_arg("equal_shapes", true)});
+  }
+  for (OperatorDef& op : *net.mutable_op()) checked.add_op()->Swap(&op);
+  net = std::move(checked);
+}
+
 // What rules have made must have the types that the operators one by one would have.
 void check_promises(const NetDef& net, const JacobianRequest& request, const Types& promised) {
   const Types found = types_after(net, request.types);
@@ -143,12 +169,6 @@ void check_promises(const NetDef& net, const JacobianRequest& request, const Typ
 
 std::string dense(NetDef& net, const GradientName& gradient, const std::string& like, const std::string& name) {
   return gradient.is_sparse() ? append_dense_copy(net, gradient, like, name) : gradient.dense;
-}
-
-// The Jacobian where the output has no elements, or does not depend on the input.
-void add_zeros(NetDef& net, const OperatorDef& like, const Shape& shape, DType dtype, const std::string& name) {
-  add_op(net, like, "ConstantFill", {}, name,
-         {make_arg("shape", Dims(shape.begin(), shape.end())), make_arg("dtype", static_cast<int>(dtype))});
 }
 
 // `result_name`: of the Jacobian by an input, if the net has no such blob.
@@ -205,6 +225,7 @@ std::map<std::string, std::string> append_jacobian(
       add_zeros(all, like, type.shape.prepend(n), type.dtype, made[input]);
     promised[made[input]] = TensorType::of(type.dtype, type.shape.prepend(n));
   }
+  put_checks_first(all, like, request.types, row_prefix);
   check_promises(all, request, promised);
   net = std::move(all);
   return made;

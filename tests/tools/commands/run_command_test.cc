@@ -362,6 +362,12 @@ TEST_F(RunCommandTest, ExpandPrintsJacobiansAndHessians) {
   expect_command(command + " --jacobian y --of x --gradients" + feeds, 2, "are not used with --gradients");
   expect_command(command + " --jacobian y --of x --feed x=float[3,2]", 2, "nothing says what type \"W\" has");
   expect_command(command + " --hessian y --of x" + feeds, 2, "a Hessian is that of one number");
+  const std::string mean = net(R"(name: "n" op { type: "Sqr" input: "x" output: "h" }
+             op { type: "AveragedLoss" input: "h" output: "y" })");
+  const std::string of_mean = folder_.file("mean.pbtxt");
+  expect_command("expand " + mean + " --jacobian y --of x --feed x=float[1] -o " + of_mean, 0, "");
+  expect_command("run " + of_mean + " --feed x=float[1] --fetch x_jacobian", 0, "x_jacobian = ");
+  expect_command("run " + of_mean + " --feed x=float[4] --fetch x_jacobian", 2, "[4]");
 }
 
 TEST_F(RunCommandTest, ExpandPrintsSensitivitiesOnRequest) {
