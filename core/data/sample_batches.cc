@@ -22,12 +22,12 @@ bool convert(From from, To& to) {
     to = static_cast<double>(from) != 0;
     return static_cast<double>(from) == 0 || static_cast<double>(from) == 1;
   } else if constexpr (std::is_integral_v<To> && std::is_integral_v<From>) {
-    to = static_cast<To>(from);
+    to = static_cast<To>(from);  // NOLINT(bugprone-signed-char-misuse): a number, no character
     return std::in_range<To>(static_cast<std::conditional_t<std::is_same_v<From, bool>, int, From>>(from));
   } else if constexpr (std::is_integral_v<To>) {
     const auto value = static_cast<double>(from);
     const bool fits = value >= static_cast<double>(std::numeric_limits<To>::min()) &&
-                      value <= static_cast<double>(std::numeric_limits<To>::max()) && value == std::floor(value);
+                      value < std::ldexp(1.0, std::numeric_limits<To>::digits) && value == std::floor(value);
     if (fits) to = static_cast<To>(value);
     return fits;
   } else {
@@ -54,6 +54,13 @@ Place place_of(const FedColumn& fed) {
   return place;
 }
 
+template <class From, class To>
+bool put_value(const FedColumn& fed, const From* from, int64_t element, To& to) {
+  if (fed.mean.empty()) return convert(from[element], to);
+  const auto feature = static_cast<size_t>(element) % fed.mean.size();
+  return convert((static_cast<double>(from[element]) - fed.mean[feature]) / fed.deviation[feature], to);
+}
+
 // Sample `at` of `count` in the blob.
 template <class From, class To>
 void put(const FedColumn& fed, int64_t sample, const From* from, int64_t at, int64_t count, To* to) {
@@ -61,7 +68,7 @@ void put(const FedColumn& fed, int64_t sample, const From* from, int64_t at, int
   for (int64_t o = 0; o < place.outer; ++o)
     for (int64_t i = 0; i < place.inner; ++i) {
       const int64_t element = o * place.inner + i;
-      if (convert(from[element], to[(o * count + at) * place.inner + i])) continue;
+      if (put_value(fed, from, element, to[(o * count + at) * place.inner + i])) continue;
       throw Error(fmt::format("sample {} of {} has {} at {}, which is no {} value to feed to \"{}\"", sample,
                               fed.column->file(), static_cast<double>(from[element]),
                               index_text(fed.column->shape(), element), dtype_name(fed.dtype), fed.blob));
@@ -83,6 +90,35 @@ TensorType fed_type(const FedColumn& fed, int64_t samples) {
   std::vector<int64_t> dims(sample.begin(), sample.end());
   dims.insert(dims.begin() + fed.axis, samples);
   return TensorType::of(fed.dtype, Shape(dims));
+}
+
+void normalize(FedColumn& fed, SampleRange range) {
+  const Column& column = *fed.column;
+  require(is_floating(fed.dtype), "\"{}\" is fed as {}, but only floating values are normalised", fed.name,
+          dtype_name(fed.dtype));
+  const Shape& shape = column.shape();
+  const auto features = static_cast<size_t>(shape.rank() > 0 ? shape[shape.rank() - 1] : 1);
+  std::vector<double> mean(features, 0), squares(features, 0);
+  std::vector<std::byte> row(static_cast<size_t>(shape.size()) * dtype_size(column.dtype()));
+  const int64_t rows = features > 0 ? shape.size() / static_cast<int64_t>(features) : 0;
+  double count = 0;
+  for (int64_t sample = range.begin; sample < range.end; ++sample) {
+    column.read(sample, row.data());
+    with_value(column.dtype(), [&]<class T>(T) {
+      const auto* values = reinterpret_cast<const T*>(row.data());
+      for (int64_t r = 0; r < rows; ++r) {
+        count += 1;
+        for (size_t f = 0; f < features; ++f) {
+          const double value = static_cast<double>(*values++), distance = value - mean[f];
+          mean[f] += distance / count;
+          squares[f] += distance * (value - mean[f]);
+        }
+      }
+    });
+  }
+  for (double& s : squares) s = s > 0 ? std::sqrt(s / count) : 1;
+  fed.mean = std::move(mean);
+  fed.deviation = std::move(squares);
 }
 
 int64_t count_samples(const std::vector<FedColumn>& columns) {

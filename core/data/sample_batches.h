@@ -21,6 +21,9 @@ struct FedColumn {
   std::shared_ptr<const Column> column;
   int axis = 0;  // the dimension of the blob along which samples stand
   DType dtype = DType::float32;
+  // For each index of a sample's last dimension what is subtracted from its values, and what they are then divided by;
+  // empty: they are fed as they are.
+  std::vector<double> mean = {}, deviation = {};
 };
 
 // What a column is fed as unless something else is asked for: float for all floating types, int32 for integers, bool.
@@ -34,6 +37,11 @@ struct SampleRange {
   int64_t begin = 0, end = 0;
   int64_t size() const { return end - begin; }
 };
+
+// Sets the column's mean and deviation to those of these samples: the deviation is the root of the mean square, and 1
+// where all values are equal. Source: B. P. Welford, Note on a method for calculating corrected sums of squares and
+// products, 1962.
+void normalize(FedColumn& fed, SampleRange range);
 
 // How many samples all columns have. Throws Error if they do not agree, or there are none.
 int64_t count_samples(const std::vector<FedColumn>& columns);

@@ -45,6 +45,24 @@ std::map<std::string, TensorType> fed_types(const std::vector<FedColumn>& column
 
 namespace {
 
+constexpr std::string_view kNormalization = "normalization/";
+
+bool is_normalized(const Model& model, const FedColumn& fed) {
+  const auto link = std::ranges::find(model.data, fed.blob, &DataLink::blob);
+  return link != model.data.end() && link->normalize();
+}
+
+// By what the samples to train on are.
+void normalize_both(const Model& model, SampleData& data) {
+  for (size_t i = 0; i < data.training.size(); ++i) {
+    FedColumn& trained = data.training[i];
+    if (!is_normalized(model, trained)) continue;
+    normalize(trained, data.trained);
+    data.held_out[i].mean = trained.mean;
+    data.held_out[i].deviation = trained.deviation;
+  }
+}
+
 std::string fingerprint_of(const std::vector<FedColumn>& columns) {
   std::vector<NamedColumn> named;
   for (const FedColumn& fed : columns) named.push_back({fed.name, fed.column});
@@ -72,6 +90,7 @@ SampleData load_samples(const Model& model, const std::vector<std::string>& data
     result.trained = {0, samples - held_out};
     result.predicted = {samples - held_out, samples};
     require(result.trained.size() > 0, "nothing of the {} samples is left to train on", samples);
+    normalize_both(model, result);
     return result;
   }
   result.held_out = linked_columns(model, held_out_data);
@@ -79,7 +98,40 @@ SampleData load_samples(const Model& model, const std::vector<std::string>& data
   result.fingerprint += " | " + fingerprint_of(result.held_out);
   result.trained = {0, samples};
   result.predicted = {0, count_samples(result.held_out)};
+  normalize_both(model, result);
   return result;
+}
+
+void save_normalization(const std::vector<FedColumn>& columns, std::map<std::string, Tensor>& saved) {
+  for (const FedColumn& fed : columns) {
+    if (fed.mean.empty()) continue;
+    const auto features = static_cast<int64_t>(fed.mean.size());
+    Tensor both = Tensor::empty(DType::float64, {2, features});
+    std::ranges::copy(fed.mean, both.data<double>());
+    std::ranges::copy(fed.deviation, both.data<double>() + features);
+    saved[std::string(kNormalization) + fed.blob] = std::move(both);
+  }
+}
+
+void load_normalization(const Model& model, const std::map<std::string, Tensor>& saved,
+                        std::vector<FedColumn>& columns) {
+  for (FedColumn& fed : columns) {
+    if (!is_normalized(model, fed)) continue;
+    const auto found = saved.find(std::string(kNormalization) + fed.blob);
+    require(found != saved.end(), "the checkpoint does not say how \"{}\" is normalised", fed.name);
+    const Shape& shape = fed.column->shape();
+    const int64_t features = shape.rank() > 0 ? shape[shape.rank() - 1] : 1;
+    const Tensor& both = found->second;
+    require(both.dtype() == DType::float64 && both.shape() == Shape({2, features}),
+            "\"{}\" has samples of {}, but the checkpoint normalises it by {}", fed.name, shape, both);
+    const auto values = both.span<double>();
+    fed.mean.assign(values.begin(), values.begin() + features);
+    fed.deviation.assign(values.begin() + features, values.end());
+    for (size_t f = 0; f < fed.mean.size(); ++f)
+      require(std::isfinite(fed.mean[f]) && std::isfinite(fed.deviation[f]) && fed.deviation[f] > 0,
+              "the checkpoint normalises \"{}\" by the mean {} and the deviation {}", fed.name, fed.mean[f],
+              fed.deviation[f]);
+  }
 }
 
 }  // namespace stepnet

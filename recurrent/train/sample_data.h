@@ -3,6 +3,7 @@
 // Threads: pure functions.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,12 @@ struct SampleData {
 // Columns of the data that the model's links name. Throws Error: a column that is not there or there twice, a type that
 // the blob cannot have, columns that do not agree.
 std::vector<FedColumn> linked_columns(const Model& model, const std::vector<std::string>& data);
+
+// What columns that are normalised take for it, as a checkpoint keeps it, and the other way round. Throws Error:
+// missing from the checkpoint, or not of the columns' sizes.
+void save_normalization(const std::vector<FedColumn>& columns, std::map<std::string, Tensor>& saved);
+void load_normalization(const Model& model, const std::map<std::string, Tensor>& saved,
+                        std::vector<FedColumn>& columns);
 
 // The samples to train on and those to predict: `held_out_data`, or the last share of `data`.
 SampleData load_samples(const Model& model, const std::vector<std::string>& data,

@@ -12,7 +12,7 @@ namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
 const std::set<std::string> kAddedLater = {"weight-decay", "precision",  "loss-scale", "dp-clip", "dp-noise",
-                                           "dp-delta",     "mean-decay", "learning",   "order"};
+                                           "dp-delta",     "mean-decay", "learning",   "order",   "patience"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
@@ -44,6 +44,7 @@ void each_setting(Options& o, F f) {
   f("loss-scale", o.loss_scale);
   f("learning", o.learning);
   f("order", o.order);
+  f("patience", o.patience);
 }
 
 std::string to_setting(const std::string& value) { return value; }
@@ -158,6 +159,7 @@ void check_options(const TrainOptions& o) {
   require(o.validate_every >= 0, "the iterations between validations must be at least 1, but are {}", o.validate_every);
   require(o.checkpoint_every >= 0, "the iterations between checkpoints must be at least 1, but are {}",
           o.checkpoint_every);
+  require(o.patience >= 0, "the patience must be at least 0 validations, but is {}", o.patience);
   require(!o.resume || !o.out.empty(), "resuming needs the folder of the run");
 }
 

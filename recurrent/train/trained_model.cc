@@ -73,7 +73,8 @@ void load_parameters(const Model& model, const Checkpoint& checkpoint, Workspace
   }
 }
 
-TrainedModel::TrainedModel(const Checkpoint& checkpoint, FileRootPtr files) : model_(saved_model(checkpoint)) {
+TrainedModel::TrainedModel(const Checkpoint& checkpoint, FileRootPtr files)
+    : model_(saved_model(checkpoint)), saved_(checkpoint.tensors) {
   require(!model_.data.empty(), "the run was trained on a text, not on samples");
   parameters_.confine(files ? std::move(files) : std::make_shared<const FileRoot>());
   model_.device = {};  // it may have been trained on another one
@@ -82,8 +83,14 @@ TrainedModel::TrainedModel(const Checkpoint& checkpoint, FileRootPtr files) : mo
   load_parameters(model_, checkpoint, parameters_);
 }
 
+std::vector<FedColumn> TrainedModel::columns_of(const Model& model, const std::vector<std::string>& data) const {
+  std::vector<FedColumn> columns = linked_columns(model, data);
+  load_normalization(model, saved_, columns);
+  return columns;
+}
+
 TrainedModel::Evaluation TrainedModel::evaluate(const std::vector<std::string>& data) {
-  const std::vector<FedColumn> columns = linked_columns(model_, data);
+  const std::vector<FedColumn> columns = columns_of(model_, data);
   const int64_t samples = count_samples(columns);
   model_.fed = fed_types(columns, model_.batch);
   SampleEvaluator evaluator(model_, parameters_, columns, {0, samples});
@@ -97,7 +104,7 @@ std::vector<Tensor> TrainedModel::predict(const std::vector<std::string>& data, 
   const std::vector<std::string> read = read_from_outside(def);
   Model needed = model_;
   std::erase_if(needed.data, [&](const DataLink& link) { return std::ranges::count(read, link.blob()) == 0; });
-  const std::vector<FedColumn> columns = linked_columns(needed, data);
+  const std::vector<FedColumn> columns = columns_of(needed, data);
   const int64_t samples = count_samples(columns);
   Workspace blobs(&parameters_);
   for (const FedColumn& fed : columns) blobs.create_local(fed.blob);

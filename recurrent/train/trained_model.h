@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/data/sample_batches.h"
 #include "recurrent/train/model.h"
 #include "stepnet/checkpoint.h"
 #include "stepnet/workspace.h"
@@ -45,7 +46,10 @@ class TrainedModel {
   std::vector<Tensor> predict(const std::vector<std::string>& data, const std::vector<Output>& outputs);
 
  private:
+  std::vector<FedColumn> columns_of(const Model& model, const std::vector<std::string>& data) const;
+
   Model model_;
+  std::map<std::string, Tensor> saved_;  // what the checkpoint has
   Workspace parameters_;
 };
 

@@ -95,7 +95,8 @@ struct Trainer::State {
   }
   double seconds() const { return seconds_before + now_seconds() - start; }
   bool due(int64_t every) const { return every > 0 && session->iteration() % every == 0; }
-  bool finished() const { return total > 0 && session->iteration() >= total; }
+  bool gave_up() const { return options.patience > 0 && worse >= options.patience; }
+  bool finished() const { return (total > 0 && session->iteration() >= total) || gave_up(); }
 
   TrainOptions options;
   TrainEvents events;
@@ -112,6 +113,7 @@ struct Trainer::State {
   Pace pace;
   double loss = 0;
   std::optional<double> validation_loss, best_loss;
+  int64_t worse = 0;  // validations since the best one
   int64_t saved_at = -1;
 };
 
@@ -217,6 +219,7 @@ void Trainer::State::resume(const Checkpoint& saved) {
   best_loss = saved_loss(saved, "best-loss", text.has_value());
   validation_loss = saved_loss(saved, "validation-loss", text.has_value());
   loss = checkpoint_real(saved, "loss");
+  if (saved.texts.count("worse") > 0) worse = checkpoint_int(saved, "worse");
   saved_at = session->iteration();
   if (const int64_t before = checkpoint_int(saved, "threads"); before != threads())
     note(fmt::format("the run used {} threads before, now {}: rounding will differ", before, threads()));
@@ -310,9 +313,13 @@ void Trainer::State::validate() {
   require_finite();
   const bool best = std::isfinite(*validation_loss) && (!best_loss || *validation_loss < *best_loss);
   if (best) best_loss = validation_loss;
+  worse = best ? 0 : worse + 1;
   // Before the next checkpoint names this loss as the best.
   if (best && folder) folder->save_best(checkpoint());
   if (events.validation) events.validation({session->iteration(), *validation_loss, best, held_out->scores()});
+  if (gave_up())
+    note(fmt::format("{} validations were no better than the best one, so the run ends after iteration {}", worse,
+                     session->iteration()));
 }
 
 Checkpoint Trainer::State::checkpoint() const {
@@ -321,12 +328,14 @@ Checkpoint Trainer::State::checkpoint() const {
   add_facts(session->model(), options, s);
   if (text) add_text(*text, s);
   if (samples) s.texts[kData] = samples->fingerprint;
+  if (samples) save_normalization(samples->training, s.tensors);
   s.texts["iteration"] = fmt::format("{}", session->iteration());
   s.texts["total"] = fmt::format("{}", total);
   s.texts["threads"] = fmt::format("{}", threads());
   s.texts["seconds"] = fmt::format("{}", seconds());
   s.texts["loss"] = fmt::format("{}", loss);
   s.texts["validation-loss"] = fmt::format("{}", validation_loss.value_or(NAN));
+  s.texts["worse"] = fmt::format("{}", worse);
   s.texts["best-loss"] = fmt::format("{}", best_loss.value_or(NAN));
   return s;
 }

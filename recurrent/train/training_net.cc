@@ -37,9 +37,29 @@ bool is_momentum(const std::string& optimizer) {
 
 Argument number(const std::string& name, double value) { return make_arg(name, static_cast<float>(value)); }
 
+// Half a cosine from the rate to 0 at the end, after a warm-up that begins at 0.
+void add_cosine(int64_t warmup, int64_t iterations, std::vector<Argument>& args) {
+  const std::string prefix = warmup > 0 ? "cosine_" : "";
+  args.push_back(make_arg("policy", warmup > 0 ? "compositeCosine" : "cosine"));
+  if (warmup > 0) {
+    args.push_back(number("start_warmup_multiplier", 0));
+    args.push_back(make_arg("constant_warmup_num_iter", int64_t{0}));
+    args.push_back(make_arg("linear_warmup_num_iter", warmup));
+  }
+  args.push_back(number(prefix + "max_lr", 1));
+  args.push_back(number(prefix + "min_lr", 0));
+  args.push_back(number(prefix + "lr_shrink", 1));
+  args.push_back(make_arg(prefix + "period", std::max<int64_t>(1, iterations - warmup)));
+}
+
 std::vector<Argument> rate_args(const OptimizerOptions& o, int64_t iterations) {
   const bool positive = is_momentum(o.optimizer);
-  std::vector<Argument> args = {number("base_lr", positive ? o.lr : -o.lr), make_arg("policy", o.lr_policy)};
+  std::vector<Argument> args = {number("base_lr", positive ? o.lr : -o.lr)};
+  if (o.lr_policy == "cosine" || o.lr_policy == "warmupCosine") {
+    add_cosine(o.lr_policy == "cosine" ? 0 : o.lr_warmup, iterations, args);
+    return args;
+  }
+  args.push_back(make_arg("policy", o.lr_policy));
   auto for_policies = [&](std::initializer_list<const char*> policies, const Argument& arg) {
     if (std::any_of(policies.begin(), policies.end(), [&](const char* p) { return o.lr_policy == p; }))
       args.push_back(arg);

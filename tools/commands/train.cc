@@ -1,4 +1,6 @@
 // `stepnet train`: trains a net on a text or on samples.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
@@ -145,8 +147,10 @@ void add_settings(CLI::App& c, TrainCommand& o) {
       ->check(CLI::IsMember({"shuffled", "given"}));
   setting(c, o, "optimizer", p.optimizer, "Which optimizer")->check(CLI::IsMember(optimizer_names()));
   setting(c, o, "lr", p.lr, "Learning rate");
-  setting(c, o, "lr-policy", p.lr_policy, "How it changes: fixed, poly, exp, step, inv, linearWarmup, constantWarmup")
-      ->check(CLI::IsMember({"fixed", "poly", "exp", "step", "inv", "linearWarmup", "constantWarmup"}));
+  const std::vector<std::string> policies = {"fixed",        "poly",           "exp",    "step",        "inv",
+                                             "linearWarmup", "constantWarmup", "cosine", "warmupCosine"};
+  setting(c, o, "lr-policy", p.lr_policy, fmt::format("How it changes: {}", fmt::join(policies, ", ")))
+      ->check(CLI::IsMember(policies));
   setting(c, o, "lr-gamma", p.lr_gamma, "Factor of the policies step, exp and inv");
   setting(c, o, "lr-power", p.lr_power, "Exponent of the policies poly and inv");
   setting(c, o, "lr-stepsize", p.lr_stepsize, "Iterations between two changes of the policy step")
@@ -181,6 +185,9 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   setting(c, o, "validate-every", o.options.validate_every, "Iterations; else five times in the run")
       ->check(whole_number(1));
   setting(c, o, "checkpoint-every", o.options.checkpoint_every, "Iterations; else with each validation")
+      ->check(whole_number(1));
+  setting(c, o, "patience", o.options.patience,
+          "Validations without a better one after which the run ends; else it goes on")
       ->check(whole_number(1));
   setting(c, o, "seed", o.options.seed, "Seed of all random draws");
 }

@@ -18,14 +18,16 @@ namespace stepnet {
 class Profiler;
 
 struct OptimizerOptions {
-  std::string optimizer = "adam";   // one of optimizer_names()
-  double lr = 0.003;                // always positive, whatever sign the operator wants
-  std::string lr_policy = "fixed";  // of the operator LearningRate
-  double lr_gamma = 0.5;            // step, exp, inv
-  double lr_power = 1;              // inv, poly
-  int64_t lr_stepsize = 1000;       // step
-  int64_t lr_warmup = 100;          // linearWarmup: iterations
-  double momentum = 0.9;            // momentum, nesterov
+  std::string optimizer = "adam";  // one of optimizer_names()
+  double lr = 0.003;               // always positive, whatever sign the operator wants
+  // Of the operator LearningRate; or cosine, half a cosine from the rate to 0 at the end of the run, or warmupCosine,
+  // the same after a warm-up that begins at 0.
+  std::string lr_policy = "fixed";
+  double lr_gamma = 0.5;       // step, exp, inv
+  double lr_power = 1;         // inv, poly
+  int64_t lr_stepsize = 1000;  // step
+  int64_t lr_warmup = 100;     // linearWarmup, warmupCosine: iterations
+  double momentum = 0.9;       // momentum, nesterov
   // Below 0: the optimizer's own, see own_numbers.
   double beta1 = -1, beta2 = -1;  // adam, adamw, lion
   double epsilon = -1;            // adam, adamw, adagrad, rmsprop
@@ -68,6 +70,7 @@ struct TrainOptions {
   int64_t batch = 0, timesteps = 0;   // 0: the model's
   int64_t validate_every = 0;         // iterations; 0: five times in the run
   int64_t checkpoint_every = 0;       // 0: with each validation
+  int64_t patience = 0;               // validations without a better one after which the run ends; 0: it goes on
   std::string out;                    // folder of the run; "": nothing is written
   bool resume = false;                // go on from the folder's last checkpoint
   uint64_t seed = 1;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -60,6 +61,27 @@ TEST_F(Samples, AreFedAsTheNetReadsThem) {
   EXPECT_EQ(batch.blobs["X"].shape(), Shape({2, 0}));
 }
 
+TEST_F(Samples, AreNormalisedByTheirLastDimension) {
+  // Two features of two rows in each of three samples; the last sample is not counted. The second feature is constant.
+  FedColumn column = fed(Tensor::of<double>({3, 2, 2}, {1, 7, 3, 7, 5, 7, 7, 7, 100, 8, 100, 8}));
+  normalize(column, {0, 2});
+  EXPECT_EQ(column.mean, (std::vector<double>{4, 7}));
+  EXPECT_EQ(column.deviation, (std::vector<double>{std::sqrt(5.0), 1}));
+  Batch batch;
+  read_samples({column}, {2}, batch);
+  const auto x = batch.blobs["X"].span<float>();
+  EXPECT_FLOAT_EQ(x[0], static_cast<float>(96 / std::sqrt(5.0)));
+  EXPECT_EQ(x[1], 1);
+  FedColumn scalars = fed(Tensor::of<int64_t>({2}, {2, 4}));
+  normalize(scalars, {0, 2});
+  EXPECT_EQ(scalars.mean, std::vector<double>{3});
+  FedColumn whole = fed(Tensor::of<int64_t>({2}, {2, 4}), 0, DType::int32);
+  EXPECT_NE(error_text([&] {
+              normalize(whole, {0, 2});
+            }).find("only floating values are normalised"),
+            std::string::npos);
+}
+
 TEST_F(Samples, ValuesThatCannotBeFedAreNamed) {
   const auto refusal = [&](const FedColumn& column) {
     Batch batch;
@@ -77,6 +99,7 @@ TEST_F(Samples, ValuesThatCannotBeFedAreNamed) {
   EXPECT_TRUE(has(refusal(fed(Tensor::of<double>({2}, {0, 0.5}), 0, DType::int32)), "no int32 value"));
   EXPECT_TRUE(has(refusal(fed(Tensor::of<int64_t>({2}, {0, int64_t{1} << 31}), 0, DType::int32)), "no int32 value"));
   EXPECT_TRUE(has(refusal(fed(Tensor::of<int64_t>({2}, {0, 2}), 0, DType::boolean)), "no bool value"));
+  EXPECT_TRUE(has(refusal(fed(Tensor::of<double>({2}, {0, 0x1p63}), 0, DType::int64)), "no int64"));
 }
 
 TEST_F(Samples, OfAnEpochComeOnceInAnOrderOfItsOwn) {

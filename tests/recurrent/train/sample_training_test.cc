@@ -163,6 +163,42 @@ TEST_F(SampleTraining, ABudgetIsKeptAndChangesNoBits) {
   }
 }
 
+TEST_F(SampleTraining, EndsWhereNothingGetsBetter) {
+  TrainOptions o = options(400, "whole"), parts = options(400, "parts");
+  for (TrainOptions* each : {&o, &parts}) {
+    each->validate_every = 5;
+    each->patience = 3;
+    each->optimizer.lr = 0.1;
+  }
+  const TrainResult r = train(o);
+  EXPECT_TRUE(r.finished);
+  EXPECT_LT(r.iteration, 400 * 11);
+  EXPECT_GT(*r.validation_loss, *r.best_loss);
+  train(parts, r.iteration - 7);
+  parts.resume = true;
+  parts.epochs = 0;
+  EXPECT_EQ(train(parts).iteration, r.iteration);
+  EXPECT_EQ(saved_bytes(parts.out), saved_bytes(o.out));
+  EXPECT_EQ(train(parts).iteration, r.iteration);  // it has ended
+}
+
+TEST_F(SampleTraining, RatesFollowACosine) {
+  for (const auto& [policy, warmup] : {std::pair{"cosine", 0}, {"warmupCosine", 20}}) {
+    TrainOptions o = options(10);
+    o.optimizer.lr_policy = policy;
+    o.optimizer.lr_warmup = 20;
+    std::vector<double> rates;
+    TrainEvents events;
+    events.iteration = [&](const TrainProgress& p) { rates.push_back(p.learning_rate); };
+    Trainer(parse_net_text(kNet), o, events).run();
+    ASSERT_EQ(rates.size(), 110);
+    for (int i = 0; i < 110; ++i) {
+      const double share = i < warmup ? 1.0 * i / warmup : 0.5 * (1 + std::cos(M_PI * (i - warmup) / (110 - warmup)));
+      EXPECT_NEAR(rates[static_cast<size_t>(i)], 0.02 * share, 1e-8) << policy << " " << i;
+    }
+  }
+}
+
 TEST_F(SampleTraining, HeldOutDataAreOthers) {
   TrainOptions o = options(3);
   const std::string more = folder_.file("more.npy"), labels = folder_.file("labels.npy");

@@ -61,6 +61,22 @@ TEST_F(SamplesCommandTest, ALineIsFound) {
   }
 }
 
+TEST_F(SamplesCommandTest, DataAreNormalisedAsInTraining) {
+  std::string net = read_all(net_), rows = "a,b,t\n";
+  const std::string link = "data { column: \"x\" }";
+  write_all(net_, net.replace(net.find(link), link.size(), "data { column: \"x\" normalize: true }"));
+  for (int i = 0; i < 50; ++i) rows += fmt::format("{},{},{}\n", 1e6 + i % 7, 1e-4 * (i % 5), 2 * (i % 7) - i % 5);
+  write_all(table_, rows);
+  EXPECT_EQ(stepnet(train("--epochs 150 --lr 0.05 --holdout 0.2")).code, 0);
+  const std::string text = expect_command("evaluate" + run() + both(), 0, "r2 ");
+  EXPECT_GT(std::stod(text.substr(text.find("r2 ") + 3)), 0.99);
+  const std::string y = folder_.file("y.npy"), one = folder_.file("one.csv");
+  write_all(one, "a,b\n1000003,0.0002\n");
+  expect_command("predict" + run() + " --data x=" + one + ":a,b --output y=" + y, 0, "y is float[1, 1]");
+  EXPECT_NEAR(read_npy(y).data<float>()[0], 4, 0.3);
+  expect_command("predict" + run() + " --data x=" + one + ":a --output y=" + y, 2, "normalises it by");
+}
+
 TEST_F(SamplesCommandTest, MistakesAreNamed) {
   expect_command("train " + net_ + run() + " --iterations 1", 2, "no text or data are given to train on");
   expect_command(train("--epochs 1 --iterations 3"), 2, "--epochs");
