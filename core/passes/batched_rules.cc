@@ -82,7 +82,7 @@ int place_of_second(const OperatorDef& op, const Shape& a, const Shape& b) {
   return axis >= 0 && axis + b.rank() <= a.rank() ? static_cast<int>(axis) : -1;
 }
 
-// An operator whose operands are laid over each other, aligned at the end.
+// An operator whose operands are laid over each other.
 bool lay_over(RowBatch& batch, const BoundOp& bound) {
   const OperatorDef& op = bound.def;
   if (op.input_size() != 2 || !all_known(batch, op) || !has_only_first_output(op)) return false;

@@ -264,6 +264,13 @@ void expand_net(NetDef& net, bool step_net, Prefixes& prefixes) {
 
 }  // namespace
 
+std::string free_prefix(const NetDef& net, const std::string& base) {
+  const std::string text = net.SerializeAsString();
+  std::string prefix = base + "/";
+  for (int n = 1; text.find(prefix) != text.npos; ++n) prefix = fmt::format("{}_{}/", base, n);
+  return prefix;
+}
+
 bool has_inner_gradients(const NetDef& net) { return std::ranges::any_of(net.op(), stands_for_gradients); }
 
 void expand_inner_gradients(NetDef& net, bool step_net) {

@@ -26,6 +26,9 @@ bool has_inner_gradients(const NetDef& net);
 // add_gradient_operators refuses.
 void expand_inner_gradients(NetDef& net, bool step_net);
 
+// BASE/, or BASE_1/ and so on: a beginning of names that nothing in the net mentions.
+std::string free_prefix(const NetDef& net, const std::string& base);
+
 // As add_gradient_operators; but all that they write has names that begin with `prefix`, as none of the net's do, and
 // is written once.
 GradientResult add_gradient_operators_under(NetDef& net, const GradientRequest& request, const std::string& prefix);

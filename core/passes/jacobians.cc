@@ -64,14 +64,6 @@ Types types_after(const NetDef& net, const Types& given) {
   return types;
 }
 
-// A beginning of names that nothing in the net mentions.
-std::string free_prefix(const NetDef& net, const std::string& base) {
-  const std::string text = net.SerializeAsString();
-  std::string prefix = base + "/";
-  for (int n = 1; text.find(prefix) != text.npos; ++n) prefix = fmt::format("{}_{}/", base, n);
-  return prefix;
-}
-
 std::string free_name(const NetDef& net, const std::string& base) {
   std::set<std::string> names(net.external_input().begin(), net.external_input().end());
   for (const OperatorDef& op : net.op()) {
@@ -128,7 +120,6 @@ void add_unit_rows(NetDef& net, const OperatorDef& like, const TensorType& y, co
   net.mutable_op(net.op_size() - 1)->add_output(prefix + "units_shape");
 }
 
-// The Jacobian where the output has no elements, or does not depend on the input.
 void add_zeros(NetDef& net, const OperatorDef& like, const Shape& shape, DType dtype, const std::string& name) {
   add_op(net, like, "ConstantFill", {}, name,
          {make_arg("shape", Dims(shape.begin(), shape.end())), make_arg("dtype", static_cast<int>(dtype))});
@@ -136,10 +127,12 @@ void add_zeros(NetDef& net, const OperatorDef& like, const Shape& shape, DType d
 
 // Shapes are constants of the net, and broadcasting would hide that others are fed: a run fails where what it reads has
 // not the shape that the net was made for. Before anything is overwritten.
-void put_checks_first(NetDef& net, const OperatorDef& like, const Types& read, const std::string& prefix) {
+void put_checks_first(NetDef& net, const Types& read) {
   static const std::set<DType> comparable = {DType::float32, DType::float64, DType::int32, DType::int64,
                                              DType::boolean};
   const std::vector<std::string> names = read_from_outside(net);
+  const std::string prefix = free_prefix(net, "jacobian_checks");
+  const OperatorDef like = net.op(net.op_size() - 1);
   NetDef checked = net;
   checked.clear_op();
   int count = 0;
@@ -225,7 +218,6 @@ std::map<std::string, std::string> append_jacobian(
       add_zeros(all, like, type.shape.prepend(n), type.dtype, made[input]);
     promised[made[input]] = TensorType::of(type.dtype, type.shape.prepend(n));
   }
-  put_checks_first(all, like, request.types, row_prefix);
   check_promises(all, request, promised);
   net = std::move(all);
   return made;
@@ -234,7 +226,9 @@ std::map<std::string, std::string> append_jacobian(
 }  // namespace
 
 std::map<std::string, std::string> add_jacobian_operators(NetDef& net, const JacobianRequest& request) {
-  return append_jacobian(net, request, [](const std::string& input) { return input + "_jacobian"; });
+  const auto made = append_jacobian(net, request, [](const std::string& input) { return input + "_jacobian"; });
+  put_checks_first(net, request.types);
+  return made;
 }
 
 std::map<std::pair<std::string, std::string>, std::string> add_hessian_operators(NetDef& net,
@@ -278,6 +272,7 @@ std::map<std::pair<std::string, std::string>, std::string> add_hessian_operators
       made[{a, b}] = rows.at(b);
     }
   }
+  put_checks_first(with, request.types);
   net = std::move(with);
   return made;
 }

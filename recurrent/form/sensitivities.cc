@@ -607,14 +607,6 @@ std::set<std::string> default_parameters(const NetDef& net) {
   return parameters;
 }
 
-// The beginning of names that nothing in the net mentions.
-std::string free_prefix(const NetDef& net, const std::string& scope) {
-  const std::string text = net.SerializeAsString();
-  std::string prefix = scope + "/sensitivity/";
-  for (int n = 1; text.find(prefix) != text.npos; ++n) prefix = fmt::format("{}/sensitivity_{}/", scope, n);
-  return prefix;
-}
-
 // Nothing else may read what carries the history: the gradient that it got there would not be the whole one.
 void check_readers(const NetDef& net, int network) {
   for (const StateLink& s : net.op(network).GetExtension(recurrent).state())
@@ -686,7 +678,7 @@ Sensitivities add_sensitivities(NetDef& net, const SensitivityRequest& request) 
     try {
       check_readers(net, i);
       const Outside outside(net, i, parameters);
-      Learner learner(op, outside, request.rule, free_prefix(net, scope));
+      Learner learner(op, outside, request.rule, free_prefix(net, scope + "/sensitivity"));
       for (OperatorDef& added : learner.run(result)) *made.add_op() = std::move(added);
     } catch (Error& e) {
       e.add("in", fmt::format("operator {} ({}) of net \"{}\"", i, op.type(), net.name()));
