@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/data/csv.h"
+#include "core/io/hash.h"
 #include "core/io/npy.h"
 #include "stepnet/error.h"
 
@@ -118,13 +119,13 @@ std::string fingerprint_of(const std::vector<NamedColumn>& columns) {
     const auto most = static_cast<int64_t>(std::max<size_t>(64, kMostBytes / std::max<size_t>(bytes, 1)));
     const int64_t rows = std::min(column.samples(), most);
     std::vector<std::byte> row(bytes);
-    uint64_t hash = 0xCBF29CE484222325;  // FNV-1a, 64 bits
+    uint64_t hash = kEmptyHash;
     for (int64_t i = 0; i < rows; ++i) {
       // The first and the last row, and others evenly between them.
       const int64_t sample =
           rows == 1 ? 0 : static_cast<int64_t>(static_cast<__int128>(column.samples() - 1) * i / (rows - 1));
       column.read(sample, row.data());
-      for (const std::byte b : row) hash = (hash ^ std::to_integer<uint64_t>(b)) * 0x100000001B3;
+      hash = hash_on(hash, row);
     }
     text += fmt::format("{}{}: {} samples of {}{}, {:016x}", text.empty() ? "" : "; ", named.name, column.samples(),
                         dtype_name(column.dtype()), column.shape(), hash);

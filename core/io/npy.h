@@ -5,8 +5,6 @@
 // Threads: pure functions; a NpyFile may be read from several threads.
 #pragma once
 
-#include <memory>
-
 #include "core/io/files.h"
 #include "stepnet/file_place.h"
 #include "stepnet/tensor.h"
@@ -35,6 +33,7 @@ class NpyFile {
   bool has_rows_ = true;
   uint64_t begin_ = 0;
 };
+
 void write_npy(const FilePlace& place, const Tensor& tensor);
 
 }  // namespace stepnet

@@ -18,7 +18,7 @@
 
 namespace stepnet {
 
-// The operators of the model's forward net that the loss and the next carried states depend on, in evaluation.
+// The operators of the model's forward net that the loss, metrics and the next carried states depend on, in evaluation.
 NetDef evaluation_net(const Model& model);
 // Blobs that metrics read once it has run.
 std::set<std::string> metric_blobs(const Model& model);

@@ -1,7 +1,6 @@
 #include "recurrent/train/sample_evaluator.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "recurrent/train/carried_states.h"
@@ -39,14 +38,14 @@ double SampleEvaluator::run(int64_t most) {
   Net net(evaluation_net(model_), blobs, {.plan_memory = plan_memory_, .keep = metric_blobs(model_)});
   double sum = 0;
   Batch batch;
-  for (int64_t first = range_.begin; first < range_.end && most > 0; first += model_.batch, --most) {
-    std::vector<int64_t> samples(static_cast<size_t>(std::min(model_.batch, range_.end - first)));
-    std::iota(samples.begin(), samples.end(), first);
-    read_samples(columns_, samples, batch, model_.batch);
+  SampleBatches batches(columns_, range_, model_.batch, false, 0);
+  for (int64_t k = 0; k < std::min(most, batches.batches()); ++k) {
+    batches.next(batch);
     feed(blobs, model_.device, batch);
     RunContext context;
     net.run(context);
-    sum += on_device(blobs.fetch(model_.loss), {}).item<double>() * static_cast<double>(samples.size());
+    sum += on_device(blobs.fetch(model_.loss), {}).item<double>() *
+           static_cast<double>(std::min(model_.batch, range_.size() - k * model_.batch));
     for (size_t m = 0; m < scores_.size(); ++m)
       scores_[m].add(on_device(blobs.fetch(model_.metrics[m].prediction()), {}),
                      on_device(blobs.fetch(model_.metrics[m].target()), {}));

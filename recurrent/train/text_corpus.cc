@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "core/io/db.h"
+#include "core/io/hash.h"
 #include "core/io/tensor_proto.h"
 #include "stepnet/bound_op.h"
 #include "stepnet/error.h"
@@ -18,10 +20,9 @@ namespace {
 
 constexpr std::string_view kSetting = "setting/";
 
-// FNV-1a, 64 bits, and the length.
+// The hash, and the length.
 std::string fingerprint_of(std::string_view text) {
-  uint64_t hash = 0xCBF29CE484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  const uint64_t hash = hash_on(kEmptyHash, std::as_bytes(std::span(text)));
   return fmt::format("{} bytes, {:016x}", text.size(), hash);
 }
 

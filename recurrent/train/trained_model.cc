@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <set>
 
 #include "core/nearest.h"
@@ -113,15 +112,15 @@ std::vector<Tensor> TrainedModel::predict(const std::vector<std::string>& data, 
   Net net(def, blobs, options);
   std::vector<Tensor> all(outputs.size());
   Batch batch;
+  SampleBatches batches(columns, {0, samples}, model_.batch, false, 0);
   for (int64_t first = 0; first < samples; first += model_.batch) {
-    std::vector<int64_t> some(static_cast<size_t>(std::min(model_.batch, samples - first)));
-    std::iota(some.begin(), some.end(), first);
-    read_samples(columns, some, batch, model_.batch);
+    batches.next(batch);
     feed(blobs, {}, batch);
     RunContext run;
     net.run(run);
     for (size_t o = 0; o < outputs.size(); ++o)
-      add_rows(blobs.fetch(outputs[o].blob), outputs[o], samples, first, static_cast<int64_t>(some.size()), all[o]);
+      add_rows(blobs.fetch(outputs[o].blob), outputs[o], samples, first, std::min(model_.batch, samples - first),
+               all[o]);
   }
   return all;
 }
