@@ -14,6 +14,7 @@ namespace stepnet {
 // What one run of the net reads, by blob, on the CPU.
 struct Batch {
   std::map<std::string, Tensor> blobs;
+  int64_t samples = 0;
   bool starts = true;  // nothing of the batch before goes on in it, so carried states start anew
 };
 

@@ -18,11 +18,22 @@ class Column {
  public:
   virtual ~Column() = default;
   virtual DType dtype() const = 0;
-  virtual const Shape& shape() const = 0;  // of one sample
+  virtual const Shape& shape() const = 0;  // of one sample, of the longest if their first dimensions differ
   virtual int64_t samples() const = 0;
   virtual const std::string& file() const = 0;  // for messages
-  virtual void read(int64_t sample, std::byte* to) const = 0;
+  // Whether samples are sequences with first dimensions of their own, and what the one of a sample is.
+  virtual bool varies() const { return false; }
+  // Whether the first dimension of a sample is time: of sequences and windows.
+  virtual bool has_time() const { return varies(); }
+  virtual int64_t length(int64_t /*sample*/) const { return shape().rank() > 0 ? shape()[0] : 1; }
+  // The elements of samples [first, first + count), one after another.
+  virtual void read(int64_t first, int64_t count, std::byte* to) const = 0;
 };
+
+Shape shape_of(const Column& column, int64_t sample);
+
+// The size of the last dimension that is not time, 1 if there is none.
+int64_t features_of(const Column& column);
 
 struct NamedColumn {
   std::string name;
@@ -33,8 +44,12 @@ struct NamedColumn {
 //   NAME=FILE.npy           an array, whose first dimension counts samples; its elements stay in the file
 //   FILE.csv, FILE.tsv      each column of a table, under the name that the table gives it, of float64
 //   NAME=FILE.csv:A,B,...   columns A, B, ... of a table as one, of shape [2] and so on
+//   NAME=ROWS.npy:LENGTHS.npy
+//                           sequences of different lengths: their rows one after another, and how many each has
+//   FILE.csv@ID, NAME=FILE.csv:A,B@ID
+//                           sequences, too: rows that follow one another and agree in the table's column ID are one
 // Throws Error: another form, a file that cannot be read, a column that is not there, an array without a first
-// dimension.
+// dimension, lengths that do not add up to the rows.
 std::vector<NamedColumn> open_columns(const std::string& text);
 
 // The types, shapes and a good part of the values of all of them, so that data are known again. Of an array of more

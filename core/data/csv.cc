@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <memory>
 
 #include "core/io/files.h"
@@ -76,9 +77,9 @@ class TableReader {
 
   void add_value(std::string_view text) {
     if (at_ >= names_.size()) return;  // counted, and refused at the row's end
-    double value = 0;
-    require(is_number(text, value), "row {} of {} has {} where column \"{}\" needs a finite number", rows_ + 1, path_,
-            text.empty() ? "nothing" : fmt::format("\"{}\"", text), names_[at_]);
+    double value = std::numeric_limits<double>::quiet_NaN();
+    require(text.empty() || is_number(text, value), "row {} of {} has \"{}\" where column \"{}\" needs a finite number",
+            rows_ + 1, path_, text, names_[at_]);
     columns_[at_].push_back(value);
   }
 

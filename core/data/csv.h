@@ -16,8 +16,8 @@ struct Table {
 };
 
 // Fields of a path that ends in .tsv are parted by tabs, of others by commas. Throws Error that names the row, counted
-// from 1 after the names, and the column: fields that are missing, too many or no finite number, a name that is missing
-// or there twice, no rows.
+// from 1 after the names, and the column: too few or too many fields, one that is no finite number, a name that is
+// missing or there twice, no rows. A field that is empty is a value that is missing, nan.
 Table read_table(const FilePlace& place);
 
 }  // namespace stepnet

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -43,15 +44,9 @@ void with_value(DType type, const Fn& fn) {
   if (!with_type(type, fn) && !with_half(type, fn)) fail("elements of type {} are no data", dtype_name(type));
 }
 
-struct Place {
-  int64_t outer = 1, inner = 1;  // elements of a sample before and behind the dimension of samples
-};
-
-Place place_of(const FedColumn& fed) {
-  Place place;
-  for (int d = 0; d < fed.column->shape().rank(); ++d)
-    (d < fed.axis ? place.outer : place.inner) *= fed.column->shape()[d];
-  return place;
+template <class T>
+bool is_missing(T value) {
+  return std::isnan(static_cast<double>(value));
 }
 
 template <class From, class To>
@@ -61,18 +56,72 @@ bool put_value(const FedColumn& fed, const From* from, int64_t element, To& to) 
   return convert((static_cast<double>(from[element]) - fed.mean[feature]) / fed.deviation[feature], to);
 }
 
-// Sample `at` of `count` in the blob.
+int64_t elements(const Shape& shape, int begin, int end) {
+  int64_t product = 1;
+  for (int d = begin; d < end; ++d) product *= shape[d];
+  return product;
+}
+
+// Sample `at` of the blob, whose dimension `axis` counts samples and whose others may be larger than the sample's; it
+// and the mask, if there is one, are filled for padding.
 template <class From, class To>
-void put(const FedColumn& fed, int64_t sample, const From* from, int64_t at, int64_t count, To* to) {
-  const Place place = place_of(fed);
-  for (int64_t o = 0; o < place.outer; ++o)
-    for (int64_t i = 0; i < place.inner; ++i) {
-      const int64_t element = o * place.inner + i;
-      if (put_value(fed, from, element, to[(o * count + at) * place.inner + i])) continue;
+void put(const FedColumn& fed, int64_t sample, const From* from, int64_t at, const Shape& blob, To* to, float* mask) {
+  const Shape shape = shape_of(*fed.column, sample);
+  const int64_t outer = elements(shape, 0, fed.axis), inner = elements(shape, fed.axis, shape.rank());
+  const int64_t step = elements(blob, fed.axis + 1, blob.rank()), count = blob[fed.axis];
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t i = 0; i < inner; ++i) {
+      const int64_t element = o * inner + i, place = (o * count + at) * step + i;
+      if (mask && is_missing(from[element])) continue;
+      if (mask) mask[place] = 1;
+      if (put_value(fed, from, element, to[place])) continue;
       throw Error(fmt::format("sample {} of {} has {} at {}, which is no {} value to feed to \"{}\"", sample,
-                              fed.column->file(), static_cast<double>(from[element]),
-                              index_text(fed.column->shape(), element), dtype_name(fed.dtype), fed.blob));
+                              fed.column->file(), static_cast<double>(from[element]), index_text(shape, element),
+                              dtype_name(fed.dtype), fed.blob),
+                  is_missing(from[element])
+                      ? "where values may be missing, name a \"mask\" beside the column in the model"
+                      : "");
     }
+}
+
+// The blob's type for so many samples, whose first dimension is `length` if they vary.
+TensorType type_for(const FedColumn& fed, int64_t samples, int64_t length) {
+  const Shape& sample = fed.column->shape();
+  std::vector<int64_t> dims(sample.begin(), sample.end());
+  if (fed.column->varies()) dims[0] = length;
+  dims.insert(dims.begin() + fed.axis, samples);
+  return TensorType::of(fed.dtype, Shape(dims));
+}
+
+int64_t longest_of(const Column& column, const std::vector<int64_t>& samples) {
+  int64_t longest = 0;
+  for (const int64_t sample : samples) longest = std::max(longest, column.length(sample));
+  return longest;
+}
+
+// Lets the blob be of the type, in the memory that it has if that is enough, else in memory for the larger type.
+Tensor& make_room(Batch& batch, const std::string& name, const TensorType& type, const TensorType& most) {
+  Tensor& blob = batch.blobs[name];
+  if (!blob.storage() || blob.storage()->bytes() < static_cast<size_t>(byte_size(type.dtype, type.shape)))
+    blob = Tensor::empty(type.dtype, most.shape);
+  blob = Tensor::view(blob.storage(), 0, type.dtype, type.shape);
+  return blob;
+}
+
+template <class To>
+void fill(const FedColumn& fed, std::span<To> to) {
+  To value{};
+  require(convert(fed.pad, value), "{} is no {} value to fill \"{}\" with", fed.pad, dtype_name(fed.dtype), fed.blob);
+  std::ranges::fill(to, value);
+}
+
+void put_lengths(const FedColumn& fed, const std::vector<int64_t>& samples, Batch& batch, int64_t most) {
+  if (fed.lengths.empty()) return;
+  const auto count = static_cast<int64_t>(samples.size());
+  Tensor& blob = make_room(batch, fed.lengths, TensorType::of(DType::int32, {count}),
+                           TensorType::of(DType::int32, {std::max(count, most)}));
+  for (int64_t at = 0; at < count; ++at)
+    blob.data<int32_t>()[at] = static_cast<int32_t>(fed.column->length(samples[static_cast<size_t>(at)]));
 }
 
 }  // namespace
@@ -87,9 +136,18 @@ TensorType fed_type(const FedColumn& fed, int64_t samples) {
   require(fed.axis >= 0 && fed.axis <= sample.rank(),
           "\"{}\" has samples of {}{}, so that they stand along a dimension from 0 to {} of \"{}\", not along {}",
           fed.name, dtype_name(fed.column->dtype()), sample, sample.rank(), fed.blob, fed.axis);
-  std::vector<int64_t> dims(sample.begin(), sample.end());
-  dims.insert(dims.begin() + fed.axis, samples);
-  return TensorType::of(fed.dtype, Shape(dims));
+  return type_for(fed, samples, sample.rank() > 0 ? sample[0] : 1);
+}
+
+std::map<std::string, TensorType> fed_types(const std::vector<FedColumn>& columns, int64_t samples) {
+  std::map<std::string, TensorType> types;
+  for (const FedColumn& fed : columns) {
+    const TensorType type = fed_type(fed, samples);
+    types[fed.blob] = type;
+    if (!fed.lengths.empty()) types[fed.lengths] = TensorType::of(DType::int32, {samples});
+    if (!fed.mask.empty()) types[fed.mask] = TensorType::of(DType::float32, type.shape);
+  }
+  return types;
 }
 
 void normalize(FedColumn& fed, SampleRange range) {
@@ -97,26 +155,25 @@ void normalize(FedColumn& fed, SampleRange range) {
   require(is_floating(fed.dtype), "\"{}\" is fed as {}, but only floating values are normalised", fed.name,
           dtype_name(fed.dtype));
   const Shape& shape = column.shape();
-  const auto features = static_cast<size_t>(shape.rank() > 0 ? shape[shape.rank() - 1] : 1);
+  const auto features = static_cast<size_t>(features_of(column));
   std::vector<double> mean(features, 0), squares(features, 0);
   std::vector<std::byte> row(static_cast<size_t>(shape.size()) * dtype_size(column.dtype()));
-  const int64_t rows = features > 0 ? shape.size() / static_cast<int64_t>(features) : 0;
-  double count = 0;
+  std::vector<double> count(features, 0);
   for (int64_t sample = range.begin; sample < range.end; ++sample) {
-    column.read(sample, row.data());
+    const int64_t rows = features > 0 ? shape_of(column, sample).size() / static_cast<int64_t>(features) : 0;
+    column.read(sample, 1, row.data());
     with_value(column.dtype(), [&]<class T>(T) {
       const auto* values = reinterpret_cast<const T*>(row.data());
-      for (int64_t r = 0; r < rows; ++r) {
-        count += 1;
-        for (size_t f = 0; f < features; ++f) {
-          const double value = static_cast<double>(*values++), distance = value - mean[f];
-          mean[f] += distance / count;
+      for (int64_t r = 0; r < rows; ++r)
+        for (size_t f = 0; f < features; ++f, ++values) {
+          if (!fed.mask.empty() && is_missing(*values)) continue;
+          const double value = static_cast<double>(*values), distance = value - mean[f];
+          mean[f] += distance / ++count[f];
           squares[f] += distance * (value - mean[f]);
         }
-      }
     });
   }
-  for (double& s : squares) s = s > 0 ? std::sqrt(s / count) : 1;
+  for (size_t f = 0; f < features; ++f) squares[f] = squares[f] > 0 ? std::sqrt(squares[f] / count[f]) : 1;
   fed.mean = std::move(mean);
   fed.deviation = std::move(squares);
 }
@@ -136,42 +193,99 @@ void read_samples(const std::vector<FedColumn>& columns, const std::vector<int64
   const auto count = static_cast<int64_t>(samples.size());
   std::vector<std::byte> row;
   for (const FedColumn& fed : columns) {
-    const TensorType type = fed_type(fed, count);
-    Tensor& blob = batch.blobs[fed.blob];
-    if (!blob.storage() || blob.storage()->bytes() < static_cast<size_t>(byte_size(type.dtype, type.shape)))
-      blob = Tensor::empty(type.dtype, fed_type(fed, std::max(count, most)).shape);
-    blob = Tensor::view(blob.storage(), 0, type.dtype, type.shape);
     const Column& column = *fed.column;
+    const TensorType type =
+        type_for(fed, count, fed.to_longest && column.varies() ? column.shape()[0] : longest_of(column, samples));
+    Tensor& blob = make_room(batch, fed.blob, type, fed_type(fed, std::max(count, most)));
     row.resize(static_cast<size_t>(column.shape().size()) * dtype_size(column.dtype()));
-    for (int64_t at = 0; at < count; ++at) {
-      const int64_t sample = samples[static_cast<size_t>(at)];
-      column.read(sample, row.data());
-      with_value(column.dtype(), [&]<class From>(From) {
-        with_value(type.dtype, [&]<class To>(To) {
-          put(fed, sample, reinterpret_cast<const From*>(row.data()), at, count, blob.data<To>());
-        });
-      });
+    float* mask = nullptr;
+    if (!fed.mask.empty()) {
+      const TensorType marks = TensorType::of(DType::float32, type.shape);
+      Tensor& tensor =
+          make_room(batch, fed.mask, marks, TensorType::of(DType::float32, fed_type(fed, std::max(count, most)).shape));
+      std::ranges::fill(tensor.span<float>(), 0.0f);
+      mask = tensor.data<float>();
     }
+    with_value(column.dtype(), [&]<class From>(From) {
+      with_value(type.dtype, [&]<class To>(To) {
+        if (column.varies() || mask) fill(fed, blob.span<To>());
+        for (int64_t at = 0; at < count; ++at) {
+          const int64_t sample = samples[static_cast<size_t>(at)];
+          column.read(sample, 1, row.data());
+          put(fed, sample, reinterpret_cast<const From*>(row.data()), at, type.shape, blob.data<To>(), mask);
+        }
+      });
+    });
+    put_lengths(fed, samples, batch, most);
   }
+  batch.samples = count;
   batch.starts = true;
 }
 
-SampleBatches::SampleBatches(std::vector<FedColumn> columns, SampleRange range, int64_t batch, bool shuffled,
+std::vector<std::string> sample_order_names() { return {"shuffled", "given", "bucketed", "streams"}; }
+
+SampleOrder sample_order(const std::string& name) {
+  if (name == "shuffled") return SampleOrder::shuffled;
+  if (name == "given") return SampleOrder::given;
+  if (name == "bucketed") return SampleOrder::bucketed;
+  if (name == "streams") return SampleOrder::streams;
+  const std::vector<std::string> known = sample_order_names();
+  fail("samples have no order \"{}\"; there are {}.{}", name, fmt::join(known, ", "), suggest(name, known));
+}
+
+SampleBatches::SampleBatches(std::vector<FedColumn> columns, SampleRange range, int64_t batch, SampleOrder order,
                              uint64_t seed)
-    : columns_(std::move(columns)), range_(range), batch_(batch), shuffled_(shuffled), seed_(seed) {
+    : columns_(std::move(columns)), range_(range), batch_(batch), how_(order), seed_(seed) {
   require(range_.size() > 0, "there are no samples to train on");
   require(batch_ > 0, "a batch needs at least 1 sample, but has {}", batch_);
+  require(how_ != SampleOrder::streams || range_.size() >= batch_,
+          "a batch goes on in {} streams, but there are {} samples for them", batch_, range_.size());
+}
+
+int64_t SampleBatches::batches() const {
+  return how_ == SampleOrder::streams ? range_.size() / batch_ : (range_.size() + batch_ - 1) / batch_;
+}
+
+void SampleBatches::shuffle(int64_t epoch, std::vector<int64_t>& values, const char* what) const {
+  const uint64_t key = random_key(seed_, "data", what, epoch, 0);
+  for (auto i = static_cast<int64_t>(values.size()) - 1; i > 0; --i)
+    std::swap(values[static_cast<size_t>(i)],
+              values[static_cast<size_t>(random_int(key, static_cast<uint64_t>(i), 0, i))]);
+}
+
+// Among the samples of some fifty batches those of like length become a batch, and the full batches are shuffled.
+void SampleBatches::bring_together(int64_t epoch) {
+  constexpr int64_t kBatches = 50;
+  const auto length = [&](int64_t sample) {
+    int64_t longest = 0;
+    for (const FedColumn& fed : columns_)
+      if (fed.column->varies()) longest = std::max(longest, fed.column->length(sample));
+    return longest;
+  };
+  const auto count = static_cast<int64_t>(order_.size());
+  for (int64_t begin = 0; begin < count; begin += kBatches * batch_) {
+    const auto end = order_.begin() + std::min(begin + kBatches * batch_, count);
+    std::stable_sort(order_.begin() + begin, end, [&](int64_t a, int64_t b) { return length(a) < length(b); });
+  }
+  std::vector<int64_t> full(static_cast<size_t>(count / batch_));
+  std::iota(full.begin(), full.end(), 0);
+  shuffle(epoch, full, "batches");
+  const std::vector<int64_t> sorted = order_;
+  for (size_t k = 0; k < full.size(); ++k)
+    std::copy_n(sorted.begin() + full[k] * batch_, batch_, order_.begin() + static_cast<int64_t>(k) * batch_);
 }
 
 void SampleBatches::draw_order(int64_t epoch) {
   if (drawn_ == epoch) return;
   order_.resize(static_cast<size_t>(range_.size()));
   std::iota(order_.begin(), order_.end(), range_.begin);
-  if (shuffled_) {
-    const uint64_t key = random_key(seed_, "data", "order", epoch, 0);
-    for (int64_t i = range_.size() - 1; i > 0; --i)
-      std::swap(order_[static_cast<size_t>(i)],
-                order_[static_cast<size_t>(random_int(key, static_cast<uint64_t>(i), 0, i))]);
+  if (how_ == SampleOrder::shuffled || how_ == SampleOrder::bucketed) shuffle(epoch, order_, "order");
+  if (how_ == SampleOrder::bucketed) bring_together(epoch);
+  if (how_ == SampleOrder::streams) {
+    order_.resize(static_cast<size_t>(batches() * batch_));
+    for (int64_t k = 0; k < batches(); ++k)
+      for (int64_t b = 0; b < batch_; ++b)
+        order_[static_cast<size_t>(k * batch_ + b)] = range_.begin + b * batches() + k;
   }
   drawn_ = epoch;
 }
@@ -179,8 +293,9 @@ void SampleBatches::draw_order(int64_t epoch) {
 void SampleBatches::next(Batch& batch) {
   draw_order(position_ / batches());
   const int64_t first = position_ % batches() * batch_;
-  const int64_t last = std::min(first + batch_, range_.size());
+  const int64_t last = std::min(first + batch_, static_cast<int64_t>(order_.size()));
   read_samples(columns_, {order_.begin() + first, order_.begin() + last}, batch, batch_);
+  batch.starts = how_ != SampleOrder::streams || first == 0;
   ++position_;
 }
 

@@ -44,7 +44,9 @@ const Ends& ends_of(const Descriptor* type) {
       {OutputLink::descriptor(), {{"inner"}, {"outer"}}},
       {CarryLink::descriptor(), {{"from"}, {"to"}}},
       {DataLink::descriptor(), {{"column"}, {"blob"}}},
-      {MetricLink::descriptor(), {{"prediction", "target"}, {"name"}}}};
+      {MetricLink::descriptor(), {{"prediction", "target"}, {"name"}}},
+      {LossTerm::descriptor(), {{"blob"}, {}}},
+      {ParameterGroup::descriptor(), {{"parameters"}, {}}}};
   return all.at(type);
 }
 
@@ -80,6 +82,11 @@ struct Reader {
     for (const std::string& s : arg.strings()) r.AddString(&to, &f, s);
   }
 
+  void take_float(Message& to, const FieldDescriptor& f, const Argument& arg, const OperatorDef* at) const {
+    if (!arg.has_f()) refuse(at, "\"{}\" must be a number (f)", f.name());
+    to.GetReflection()->SetFloat(&to, &f, arg.f());
+  }
+
   void take_integer(Message& to, const FieldDescriptor& f, const Argument& arg, const OperatorDef* at) const {
     const google::protobuf::Reflection& r = *to.GetReflection();
     if (f.is_repeated() ? arg.ints_size() == 0 : !arg.has_i())
@@ -100,6 +107,7 @@ struct Reader {
     const FieldDescriptor& f = field(to.GetDescriptor(), arg.name(), at);
     check_free(to, f, at);
     if (f.cpp_type() == Kind::CPPTYPE_STRING) return take_text(to, f, arg, at);
+    if (f.cpp_type() == Kind::CPPTYPE_FLOAT) return take_float(to, f, arg, at);
     if (f.cpp_type() != Kind::CPPTYPE_MESSAGE) return take_integer(to, f, arg, at);
     if (!is_net(f) || !arg.has_n()) refuse(at, "\"{}\" must be {}", f.name(), is_net(f) ? "a net (n)" : "an operator");
     Message& net = *to.GetReflection()->MutableMessage(&to, &f);
@@ -178,6 +186,9 @@ Argument argument_of(const Message& from, const FieldDescriptor& f) {
       break;
     case Kind::CPPTYPE_INT32:
       arg.set_i(r.GetInt32(from, &f));
+      break;
+    case Kind::CPPTYPE_FLOAT:
+      arg.set_f(r.GetFloat(from, &f));
       break;
     default:
       if (!f.is_repeated()) arg.set_i(r.GetInt64(from, &f));

@@ -24,7 +24,7 @@ TEST_F(Columns, OfAnArray) {
   EXPECT_EQ(columns[0].column->samples(), 2);
   EXPECT_EQ(columns[0].column->shape(), Shape({3}));
   float row[3];
-  columns[0].column->read(1, reinterpret_cast<std::byte*>(row));
+  columns[0].column->read(1, 1, reinterpret_cast<std::byte*>(row));
   EXPECT_EQ(row[0], 4);
   EXPECT_EQ(row[2], 6);
 }
@@ -40,7 +40,7 @@ TEST_F(Columns, OfATable) {
   ASSERT_EQ(two.size(), 1);
   EXPECT_EQ(two[0].column->shape(), Shape({2}));
   double row[2];
-  two[0].column->read(0, reinterpret_cast<std::byte*>(row));
+  two[0].column->read(0, 1, reinterpret_cast<std::byte*>(row));
   EXPECT_EQ(row[0], 3);
   EXPECT_EQ(row[1], 2.5);
 }

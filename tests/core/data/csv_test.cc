@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/core/errors.h"
 #include "tests/core/temp_folder.h"
 
@@ -50,10 +52,16 @@ TEST_F(Csv, IsReadInParts) {
   for (size_t i = 0; i < n.size(); ++i) ASSERT_EQ(n[i], static_cast<double>(i));
 }
 
+TEST_F(Csv, AnEmptyFieldIsAMissingValue) {
+  const Table table = read("a,b\n1,\n,2\n\"\",3\n");
+  EXPECT_EQ(table.columns[0][0], 1);
+  EXPECT_TRUE(std::isnan(table.columns[1][0]) && std::isnan(table.columns[0][1]) && std::isnan(table.columns[0][2]));
+  EXPECT_EQ(table.columns[1][2], 3);
+}
+
 TEST_F(Csv, MistakesAreNamedByRowAndColumn) {
   EXPECT_EQ(refusal("a,b\n1,2\n3\n"), "row 2 of t.csv has 1 fields, but there are 2 names");
   EXPECT_EQ(refusal("a,b\n1,2,3\n"), "row 1 of t.csv has 3 fields, but there are 2 names");
-  EXPECT_EQ(refusal("a,b\n1,\n"), "row 1 of t.csv has nothing where column \"b\" needs a finite number");
   EXPECT_EQ(refusal("a,b\n1,x1\n"), "row 1 of t.csv has \"x1\" where column \"b\" needs a finite number");
   EXPECT_EQ(refusal("a\n1\nnan\n"), "row 2 of t.csv has \"nan\" where column \"a\" needs a finite number");
   EXPECT_EQ(refusal("a\n1\n1e999\n"), "row 2 of t.csv has \"1e999\" where column \"a\" needs a finite number");

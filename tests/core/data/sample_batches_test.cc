@@ -103,7 +103,7 @@ TEST_F(Samples, ValuesThatCannotBeFedAreNamed) {
 }
 
 TEST_F(Samples, OfAnEpochComeOnceInAnOrderOfItsOwn) {
-  SampleBatches batches({fed(count_to(10), 0, DType::int32)}, {2, 9}, 3, true, 5);
+  SampleBatches batches({fed(count_to(10), 0, DType::int32)}, {2, 9}, 3, SampleOrder::shuffled, 5);
   EXPECT_EQ(batches.batches(), 3);
   std::set<std::vector<int>> orders;
   for (int epoch = 0; epoch < 4; ++epoch) {
@@ -125,7 +125,7 @@ TEST_F(Samples, OfAnEpochComeOnceInAnOrderOfItsOwn) {
 
 TEST_F(Samples, GoOnFromAPosition) {
   const FedColumn column = fed(count_to(10), 0, DType::int32);
-  SampleBatches whole({column}, {0, 10}, 4, true, 3);
+  SampleBatches whole({column}, {0, 10}, 4, SampleOrder::shuffled, 3);
   std::vector<std::vector<int>> all;
   Batch batch;
   for (int k = 0; k < 9; ++k) {
@@ -133,14 +133,15 @@ TEST_F(Samples, GoOnFromAPosition) {
     all.push_back(values_of(batch));
   }
   for (int from = 0; from < 9; ++from) {
-    SampleBatches later({column}, {0, 10}, 4, true, 3);
+    SampleBatches later({column}, {0, 10}, 4, SampleOrder::shuffled, 3);
     later.set_position(from);
     later.next(batch);
     EXPECT_EQ(values_of(batch), all[static_cast<size_t>(from)]);
     EXPECT_EQ(later.position(), from + 1);
   }
   EXPECT_THROW(whole.set_position(-1), Error);
-  SampleBatches other({column}, {0, 10}, 4, true, 4), in_order({column}, {0, 10}, 4, false, 3);
+  SampleBatches other({column}, {0, 10}, 4, SampleOrder::shuffled, 4),
+      in_order({column}, {0, 10}, 4, SampleOrder::given, 3);
   other.next(batch);
   EXPECT_NE(values_of(batch), all[0]);
   in_order.next(batch);
@@ -155,6 +156,115 @@ TEST_F(Samples, ColumnsMustAgree) {
             std::string::npos);
   EXPECT_THROW(count_samples({}), Error);
   EXPECT_THROW(count_samples({fed(count_to(0))}), Error);
+}
+
+// Sequences of 1, 3, 2, 0 rows of one number each, which count from 1.
+class Ragged : public Samples {
+ protected:
+  FedColumn ragged(int axis, double pad = 0) {
+    write_npy(folder_.file("rows.npy"), Tensor::of<double>({6}, {1, 2, 3, 4, 5, std::nan("")}));
+    write_npy(folder_.file("lengths.npy"), Tensor::of<int32_t>({4}, {1, 3, 2, 0}));
+    return {.blob = "X",
+            .name = "x",
+            .column = open_columns("x=" + folder_.file("rows.npy") + ":" + folder_.file("lengths.npy"))[0].column,
+            .axis = axis,
+            .pad = pad,
+            .lengths = "L",
+            .mask = "M"};
+  }
+  template <class T>
+  static std::vector<T> of(const Batch& batch, const std::string& blob) {
+    const auto values = batch.blobs.at(blob).span<T>();
+    return {values.begin(), values.end()};
+  }
+};
+
+TEST_F(Ragged, SamplesArePaddedToTheLongestOfTheBatch) {
+  Batch batch;
+  read_samples({ragged(1, -1)}, {0, 1}, batch);
+  EXPECT_EQ(batch.blobs["X"].shape(), Shape({3, 2}));
+  EXPECT_EQ(of<float>(batch, "X"), (std::vector<float>{1, 2, -1, 3, -1, 4}));
+  EXPECT_EQ(of<float>(batch, "M"), (std::vector<float>{1, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(of<int32_t>(batch, "L"), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(batch.samples, 2);
+  read_samples({ragged(0)}, {2, 0}, batch);  // the second value of sample 2 is missing
+  EXPECT_EQ(of<float>(batch, "X"), (std::vector<float>{5, 0, 1, 0}));
+  EXPECT_EQ(of<float>(batch, "M"), (std::vector<float>{1, 0, 1, 0}));
+  read_samples({ragged(1)}, {3}, batch);
+  EXPECT_EQ(batch.blobs["X"].shape(), Shape({0, 1}));
+  EXPECT_EQ(of<int32_t>(batch, "L"), std::vector<int32_t>{0});
+  FedColumn longest = ragged(1);
+  longest.to_longest = true;
+  read_samples({longest}, {0}, batch);
+  EXPECT_EQ(batch.blobs["X"].shape(), Shape({3, 1}));
+  FedColumn without = ragged(1);
+  without.mask.clear();
+  EXPECT_NE(error_text([&] { read_samples({without}, {2}, batch); }).find("has nan at [1], which is no float value"),
+            std::string::npos);
+}
+
+TEST_F(Ragged, TypesAreThoseOfTheLongest) {
+  const auto types = fed_types({ragged(1)}, 5);
+  EXPECT_EQ(types.at("X").shape, Shape({3, 5}));
+  EXPECT_EQ(types.at("M").shape, Shape({3, 5}));
+  EXPECT_EQ(types.at("L").shape, Shape({5}));
+  EXPECT_EQ(types.at("L").dtype, DType::int32);
+}
+
+TEST_F(Ragged, NeitherPaddingNorMissingValuesAreNormalised) {
+  FedColumn column = ragged(1);
+  normalize(column, {1, 3});  // 2, 3, 4 and 5
+  EXPECT_EQ(column.mean, std::vector<double>{3.5});
+  EXPECT_EQ(column.deviation, std::vector<double>{std::sqrt(1.25)});
+}
+
+TEST_F(Ragged, BucketsHaveSamplesOfLikeLength) {
+  constexpr int64_t kSamples = 700;
+  Tensor lengths = Tensor::empty(DType::int64, {kSamples});
+  int64_t rows = 0;
+  for (int64_t i = 0; i < kSamples; ++i) rows += lengths.data<int64_t>()[i] = 1 + i * 37 % 50;
+  FedColumn column = ragged(1);
+  column.mask.clear();
+  write_npy(folder_.file("rows.npy"), Tensor::zeros(DType::float32, {rows}));
+  write_npy(folder_.file("lengths.npy"), lengths);
+  column.column = open_columns("x=" + folder_.file("rows.npy") + ":" + folder_.file("lengths.npy"))[0].column;
+  const auto padding = [&](SampleOrder order) {
+    SampleBatches batches({column}, {0, kSamples}, 16, order, 1);
+    int64_t elements = 0, samples = 0, length = 0;
+    Batch batch;
+    for (int64_t k = 0; k < batches.batches(); ++k) {
+      batches.next(batch);
+      elements += batch.blobs["X"].size();
+      samples += batch.samples;
+      for (const int32_t l : batch.blobs["L"].span<int32_t>()) length += l;
+    }
+    EXPECT_EQ(samples, kSamples);
+    EXPECT_EQ(length, rows);  // each sample once
+    return static_cast<double>(elements) / static_cast<double>(rows);
+  };
+  EXPECT_GT(padding(SampleOrder::shuffled), 1.6);
+  EXPECT_LT(padding(SampleOrder::bucketed), 1.1);
+}
+
+TEST_F(Samples, StreamsGoOnFromBatchToBatch) {
+  SampleBatches batches({fed(count_to(12), 0, DType::int32)}, {1, 12}, 3, SampleOrder::streams, 1);
+  EXPECT_EQ(batches.batches(), 3);  // 9 of 11
+  Batch batch;
+  const std::vector<std::vector<int>> expected = {{1, 4, 7}, {2, 5, 8}, {3, 6, 9}};
+  for (int k = 0; k < 6; ++k) {
+    batches.next(batch);
+    EXPECT_EQ(values_of(batch), expected[static_cast<size_t>(k % 3)]);
+    EXPECT_EQ(batch.starts, k % 3 == 0);
+  }
+  batches.set_position(4);
+  batches.next(batch);
+  EXPECT_EQ(values_of(batch), expected[1]);
+  EXPECT_FALSE(batch.starts);
+  EXPECT_NE(error_text([&] {
+              SampleBatches({fed(count_to(2))}, {0, 2}, 3, SampleOrder::streams, 1);
+            }).find("goes on in 3 streams, but there are 2 samples"),
+            std::string::npos);
+  EXPECT_NE(error_text([] { sample_order("stream"); }).find("Did you mean \"streams\"?"), std::string::npos);
 }
 
 }  // namespace
