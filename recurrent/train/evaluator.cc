@@ -34,7 +34,8 @@ NetDef evaluation_net(const Model& model) {
 
 std::set<std::string> metric_blobs(const Model& model) {
   std::set<std::string> blobs;
-  for (const MetricLink& metric : model.metrics) blobs.insert({metric.prediction(), metric.target()});
+  for (const MetricLink& metric : model.metrics) blobs.insert({metric.prediction(), metric.target(), metric.mask()});
+  blobs.erase("");
   return blobs;
 }
 

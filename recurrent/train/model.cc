@@ -2,6 +2,7 @@
 #include "core/passes/mixed_precision.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "core/nearest.h"
@@ -14,6 +15,9 @@
 #include "stepnet/net.h"
 
 namespace stepnet {
+
+std::string shown_name(const MetricLink& metric) { return metric.has_shown_as() ? metric.shown_as() : metric.name(); }
+
 namespace {
 
 struct Names {
@@ -45,7 +49,6 @@ std::string blob_of(const DataLink& link) { return link.blob().empty() ? link.co
 void check_data(Model& model, const Names& names) {
   require(model.input.empty() && model.target.empty() && model.logits.empty(),
           "the model has data, so that it has no input, target and logits of a text");
-  require(model.carry.empty(), "the model has data, whose batches nothing is carried over");
   std::set<std::string> seen;
   for (DataLink& link : model.data) {
     link.set_blob(blob_of(link));
@@ -54,18 +57,85 @@ void check_data(Model& model, const Names& names) {
     require(names.written.count(link.blob()) == 0, "\"{}\", which data are fed to, is also written by the net",
             link.blob());
     if (link.has_type()) dtype_from_name(link.type());
+    for (const std::string& beside : {link.lengths(), link.mask()}) {
+      if (beside.empty()) continue;
+      require_read(names, beside, "blob of the lengths or the mask of \"" + link.column() + "\"");
+      require(seen.insert(beside).second && names.written.count(beside) == 0,
+              "\"{}\" is fed the lengths or the mask of \"{}\" and something else, too", beside, link.column());
+    }
+    require(link.has_window() || (!link.has_stride() && !link.has_shift()),
+            "\"{}\" has a stride or a shift, but no window", link.column());
   }
 }
 
 // Blobs that the net writes or reads.
 void check_metrics(const Model& model, const Names& names) {
+  std::set<std::string> shown = {"loss"};
   for (const MetricLink& metric : model.metrics) {
     require(!model.data.empty(), "the model has metrics, which are for data; a text has none");
     check_metric_name(metric.name());
-    for (const std::string& blob : {metric.prediction(), metric.target()})
-      require(names.written.count(blob) + names.read_first.count(blob) > 0, "the net has no blob \"{}\" for {}.{}",
-              blob, metric.name(), Nearest{blob, names.written});
+    require(shown.insert(shown_name(metric)).second,
+            "two figures of the model are called \"{}\"; give a metric another name by shown_as", shown_name(metric));
+    require(metric.has_target() != is_mean(metric.name()), "the metric {} {}", metric.name(),
+            metric.has_target() ? "is a blob's mean, so it has no target" : "needs a target");
+    for (const std::string& blob : {metric.prediction(), metric.target(), metric.mask()})
+      require(blob.empty() || names.written.count(blob) + names.read_first.count(blob) > 0,
+              "the net has no blob \"{}\" for {}.{}", blob, metric.name(), Nearest{blob, names.written});
   }
+}
+
+// Whether the name fits a pattern in which * stands for any letters.
+bool fits(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern.front() != '*')
+    return !name.empty() && pattern.front() == name.front() && fits(pattern.substr(1), name.substr(1));
+  while (pattern.size() > 1 && pattern[1] == '*') pattern.remove_prefix(1);
+  for (size_t skipped = 0; skipped <= name.size(); ++skipped)
+    if (fits(pattern.substr(1), name.substr(skipped))) return true;
+  return false;
+}
+
+void check_groups(const Model& model) {
+  const std::set<std::string> made = written_names(model.init);
+  for (const ParameterGroup& group : model.groups) {
+    require(std::ranges::any_of(made, [&](const std::string& name) { return fits(group.parameters(), name); }),
+            "no parameter of the net fits the group \"{}\".{}", group.parameters(), Nearest{group.parameters(), made});
+    require(std::isfinite(group.rate()) && group.rate() >= 0,
+            "the rate of the group \"{}\" is multiplied by {}, but must be by at least 0", group.parameters(),
+            group.rate());
+    require(std::isfinite(group.weight_decay()) && group.weight_decay() >= 0,
+            "the weight decay of the group \"{}\" must be at least 0, but is {}", group.parameters(),
+            group.weight_decay());
+    require(!group.frozen() || (!group.has_rate() && !group.has_weight_decay()),
+            "the group \"{}\" is frozen, so that it has neither a rate nor a weight decay", group.parameters());
+  }
+}
+
+// The operators that add up the terms, and a figure for each.
+void add_terms(Model& model, const ModelDef& def) {
+  if (def.term().empty()) return;
+  require(!model.data.empty(), "the model has terms of its loss, which are for data; a text has one loss");
+  OperatorDef sum;
+  sum.set_type("Sum");
+  sum.add_output(model.loss);
+  const Names names = names_of(model.forward);
+  for (const LossTerm& term : def.term()) {
+    require_written(names, term.blob(), "term of the loss");
+    require(std::isfinite(term.weight()), "the term \"{}\" of the loss has the weight {}", term.blob(), term.weight());
+    OperatorDef& scale = *model.forward.add_op();
+    scale.set_type("Scale");
+    scale.add_input(term.blob());
+    scale.add_output(model.loss + "/" + term.blob());
+    Argument& arg = *scale.add_arg();
+    arg.set_name("scale");
+    arg.set_f(term.weight());
+    sum.add_input(scale.output(0));
+    MetricLink& metric = model.metrics.emplace_back();
+    metric.set_name("mean");
+    metric.set_prediction(term.blob());
+    metric.set_shown_as(term.blob());
+  }
+  *model.forward.add_op() = sum;
 }
 
 void check_carry(const Model& model, const Names& names) {
@@ -83,7 +153,9 @@ void check_carry(const Model& model, const Names& names) {
 // Everything that the net reads first must come from the init net, the reader or a carry.
 void check_sources(const Model& model, const Names& names) {
   std::set<std::string> known = {model.input, model.target};
-  for (const DataLink& link : model.data) known.insert(link.blob());
+  for (const DataLink& link : model.data) {
+    known.insert({link.blob(), link.lengths(), link.mask()});
+  }
   known.merge(written_names(model.init));
   for (const CarryLink& link : model.carry) known.insert(link.to());
   std::set<std::string> near = names.written;
@@ -124,6 +196,12 @@ void set_is_test(NetDef& net) {
 
 }  // namespace
 
+const ParameterGroup* group_of(const Model& model, const std::string& parameter) {
+  const auto found = std::ranges::find_if(
+      model.groups, [&](const ParameterGroup& group) { return fits(group.parameters(), parameter); });
+  return found == model.groups.end() ? nullptr : &*found;
+}
+
 Model read_model(const NetDef& written) {
   NetDef net = written;
   expand_defined_operators(net);
@@ -144,9 +222,11 @@ Model read_model(const NetDef& written) {
   m.carry.assign(def.carry().begin(), def.carry().end());
   m.data.assign(def.data().begin(), def.data().end());
   m.metrics.assign(def.metric().begin(), def.metric().end());
+  m.groups.assign(def.group().begin(), def.group().end());
   m.timesteps = def.timesteps();
   m.batch = def.batch();
   m.device = device_of(OperatorDef(), net);
+  add_terms(m, def);
   const Names names = names_of(m.forward);
   require_written(names, m.loss, "loss");
   if (m.data.empty()) {
@@ -161,6 +241,7 @@ Model read_model(const NetDef& written) {
   require(m.batch >= 1, "the model's batch must be at least 1, but is {}", m.batch);
   check_carry(m, names);
   check_sources(m, names);
+  check_groups(m);
   return m;
 }
 

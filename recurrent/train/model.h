@@ -26,6 +26,7 @@ struct Model {
   std::vector<CarryLink> carry;
   std::vector<DataLink> data;  // in place of input, target and logits: it is trained on samples
   std::vector<MetricLink> metrics;
+  std::vector<ParameterGroup> groups;
   std::map<std::string, TensorType> fed;  // of `data`, by blob, for one batch; known once data are there
   int64_t timesteps = 0, batch = 0;
   FileRootPtr files = {};       // below which its nets may open files (Workspace::confine); null: anywhere
@@ -40,6 +41,12 @@ struct Model {
   Recomputation again = {};
   std::optional<LearningRule> learning = {};  // how gradients reach over windows of timesteps; none: not at all
 };
+
+// What a metric is called wherever its value stands.
+std::string shown_name(const MetricLink& metric);
+
+// Of the groups the first whose pattern the parameter fits; null: none.
+const ParameterGroup* group_of(const Model& model, const std::string& parameter);
 
 // Throws Error: no extension, a missing or unknown name, a name in the wrong role, sizes below 1.
 Model read_model(const NetDef& net);

@@ -2,10 +2,57 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+
+#include "core/data/sequences.h"
 
 #include "stepnet/error.h"
 
 namespace stepnet {
+namespace {
+
+WindowChoice choice_of(const DataLink& link) {
+  return {.window = link.window(), .stride = link.stride(), .shift = link.shift()};
+}
+
+// As many samples as each column has windows.
+void take_windows(const Model& model, std::vector<FedColumn>& fed) {
+  const auto each = [&](const auto& fn) {
+    for (const DataLink& link : model.data)
+      if (link.has_window())
+        for (FedColumn& column : fed)
+          if (column.blob == link.blob()) fn(column, choice_of(link));
+  };
+  std::optional<int64_t> samples;
+  const DataLink* first = nullptr;
+  for (const DataLink& link : model.data) {
+    if (!link.has_window()) continue;
+    if (!first) first = &link;
+    require(link.stride() == first->stride(), "windows of \"{}\" go on by {} rows, but of \"{}\" by {}", first->blob(),
+            first->stride(), link.blob(), link.stride());
+  }
+  each([&](const FedColumn& column, const WindowChoice& choice) {
+    const int64_t count = count_windows(choice, column.column->samples());
+    samples = std::min(samples.value_or(count), count);
+  });
+  each(
+      [&](FedColumn& column, const WindowChoice& choice) { column.column = windows(column.column, choice, *samples); });
+}
+
+// How many windows of rows before the one that begins at a row have rows from there on.
+int64_t windows_across(const Model& model) {
+  int64_t most = 0;
+  for (const DataLink& link : model.data)
+    if (link.has_window()) {
+      const WindowChoice choice = choice_of(link);
+      most = std::max(most, (choice.reach() + choice.stride - 1) / choice.stride - 1);
+    }
+  return most;
+}
+
+}  // namespace
+
+SampleOrder order_of(const Model& model) { return model.carry.empty() ? SampleOrder::given : SampleOrder::streams; }
 
 std::vector<FedColumn> linked_columns(const Model& model, const std::vector<std::string>& data) {
   std::vector<NamedColumn> all;
@@ -31,16 +78,18 @@ std::vector<FedColumn> linked_columns(const Model& model, const std::vector<std:
     column.column = found->column;
     column.axis = link.axis();
     column.dtype = link.has_type() ? dtype_from_name(link.type()) : fed_type(found->column->dtype());
+    column.pad = link.pad();
+    column.lengths = link.lengths();
+    column.mask = link.mask();
+    if (!link.lengths().empty() && !found->column->varies())
+      throw Error(fmt::format("\"{}\" is to be fed the lengths of \"{}\", whose samples are all {}", link.lengths(),
+                              link.column(), found->column->shape()),
+                  "give the column as NAME=ROWS.npy:LENGTHS.npy or as a table with @ID, or remove \"lengths\"");
   }
+  take_windows(model, fed);
   fed_types(fed, 1);
   count_samples(fed);
   return fed;
-}
-
-std::map<std::string, TensorType> fed_types(const std::vector<FedColumn>& columns, int64_t samples) {
-  std::map<std::string, TensorType> types;
-  for (const FedColumn& fed : columns) types[fed.blob] = fed_type(fed, samples);
-  return types;
 }
 
 namespace {
@@ -69,9 +118,15 @@ std::string fingerprint_of(const std::vector<FedColumn>& columns) {
   return stepnet::fingerprint_of(named);
 }
 
+// Without the dimension in which samples differ, if they do.
+Shape row_shape(const Column& column) {
+  const Shape& shape = column.shape();
+  return column.varies() ? Shape(std::vector<int64_t>(shape.begin() + 1, shape.end())) : shape;
+}
+
 void require_same_types(const std::vector<FedColumn>& training, const std::vector<FedColumn>& held_out) {
   for (size_t i = 0; i < training.size(); ++i)
-    require(training[i].column->shape() == held_out[i].column->shape(),
+    require(row_shape(*training[i].column) == row_shape(*held_out[i].column),
             "samples of \"{}\" are {} to train on, but {} where they are held out", training[i].name,
             training[i].column->shape(), held_out[i].column->shape());
 }
@@ -87,7 +142,8 @@ SampleData load_samples(const Model& model, const std::vector<std::string>& data
   if (held_out_data.empty()) {
     result.held_out = result.training;
     const auto held_out = static_cast<int64_t>(std::llround(holdout * static_cast<double>(samples)));
-    result.trained = {0, samples - held_out};
+    const int64_t across = held_out > 0 ? windows_across(model) : 0;  // so that no row is in both parts
+    result.trained = {0, samples - held_out - across};
     result.predicted = {samples - held_out, samples};
     require(result.trained.size() > 0, "nothing of the {} samples is left to train on", samples);
     normalize_both(model, result);
@@ -119,11 +175,10 @@ void load_normalization(const Model& model, const std::map<std::string, Tensor>&
     if (!is_normalized(model, fed)) continue;
     const auto found = saved.find(std::string(kNormalization) + fed.blob);
     require(found != saved.end(), "the checkpoint does not say how \"{}\" is normalised", fed.name);
-    const Shape& shape = fed.column->shape();
-    const int64_t features = shape.rank() > 0 ? shape[shape.rank() - 1] : 1;
+    const int64_t features = features_of(*fed.column);
     const Tensor& both = found->second;
     require(both.dtype() == DType::float64 && both.shape() == Shape({2, features}),
-            "\"{}\" has samples of {}, but the checkpoint normalises it by {}", fed.name, shape, both);
+            "\"{}\" has samples of {}, but the checkpoint normalises it by {}", fed.name, fed.column->shape(), both);
     const auto values = both.span<double>();
     fed.mean.assign(values.begin(), values.begin() + features);
     fed.deviation.assign(values.begin() + features, values.end());

@@ -18,6 +18,9 @@ struct SampleData {
   std::string fingerprint;         // of all of it
 };
 
+// The order in which samples are evaluated: streams if states are carried from batch to batch.
+SampleOrder order_of(const Model& model);
+
 // Columns of the data that the model's links name. Throws Error: a column that is not there or there twice, a type that
 // the blob cannot have, columns that do not agree.
 std::vector<FedColumn> linked_columns(const Model& model, const std::vector<std::string>& data);
@@ -31,8 +34,5 @@ void load_normalization(const Model& model, const std::map<std::string, Tensor>&
 // The samples to train on and those to predict: `held_out_data`, or the last share of `data`.
 SampleData load_samples(const Model& model, const std::vector<std::string>& data,
                         const std::vector<std::string>& held_out_data, double holdout);
-
-// What the columns give the net, for a whole batch.
-std::map<std::string, TensorType> fed_types(const std::vector<FedColumn>& columns, int64_t samples);
 
 }  // namespace stepnet

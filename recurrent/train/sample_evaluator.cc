@@ -5,6 +5,7 @@
 
 #include "recurrent/train/carried_states.h"
 #include "recurrent/train/evaluator.h"
+#include "recurrent/train/sample_data.h"
 #include "stepnet/matmul.h"
 #include "stepnet/net.h"
 #include "stepnet/profiler.h"
@@ -31,30 +32,50 @@ SampleEvaluator::SampleEvaluator(const Model& model, Workspace& parameters, std:
   run(1);  // what is wrong with the net, the metrics or the first samples shows before training
 }
 
+DType SampleEvaluator::dtype_of_parameters() const {
+  return parameters_.fetch(parameter_names(model_, parameters_).front()).dtype();
+}
+
 double SampleEvaluator::run(int64_t most) {
   scores_ = fresh_scores(model_);
   Workspace blobs(&parameters_);
   for (const auto& [name, type] : batch_types(model_)) blobs.create_local(name);
+  CarriedStates states(model_, dtype_of_parameters(), blobs);
   Net net(evaluation_net(model_), blobs, {.plan_memory = plan_memory_, .keep = metric_blobs(model_)});
   double sum = 0;
+  samples_ = 0;
   Batch batch;
-  SampleBatches batches(columns_, range_, model_.batch, false, 0);
+  const int64_t most_samples = std::min(model_.batch, range_.size());
+  SampleBatches batches(columns_, range_, most_samples, order_of(model_), 0);
   for (int64_t k = 0; k < std::min(most, batches.batches()); ++k) {
     batches.next(batch);
+    if (batch.starts) states.reset(batch.samples);
     feed(blobs, model_.device, batch);
     RunContext context;
     net.run(context);
-    sum += on_device(blobs.fetch(model_.loss), {}).item<double>() *
-           static_cast<double>(std::min(model_.batch, range_.size() - k * model_.batch));
-    for (size_t m = 0; m < scores_.size(); ++m)
-      scores_[m].add(on_device(blobs.fetch(model_.metrics[m].prediction()), {}),
-                     on_device(blobs.fetch(model_.metrics[m].target()), {}));
+    sum += on_device(blobs.fetch(model_.loss), {}).item<double>() * static_cast<double>(batch.samples);
+    samples_ += batch.samples;
+    add_scores(blobs, batch.samples);
+    states.advance();
   }
   forget_products();
   return sum;
 }
 
-double SampleEvaluator::loss() { return run(range_.size()) / static_cast<double>(range_.size()); }
+void SampleEvaluator::add_scores(const Workspace& blobs, int64_t samples) {
+  const auto value = [&](const std::string& name) {
+    return name.empty() ? Tensor() : on_device(blobs.fetch(name), {});
+  };
+  for (size_t m = 0; m < scores_.size(); ++m) {
+    const MetricLink& metric = model_.metrics[m];
+    scores_[m].add(value(metric.prediction()), value(metric.target()), value(metric.mask()), samples);
+  }
+}
+
+double SampleEvaluator::loss() {
+  const double sum = run(range_.size());
+  return sum / static_cast<double>(samples_);
+}
 
 double SampleEvaluator::estimate_seconds() {
   constexpr int64_t kBatches = 4;
@@ -66,7 +87,7 @@ double SampleEvaluator::estimate_seconds() {
 
 std::vector<std::pair<std::string, double>> SampleEvaluator::scores() const {
   std::vector<std::pair<std::string, double>> values;
-  for (const Score& score : scores_) values.emplace_back(score.name(), score.value());
+  for (size_t m = 0; m < scores_.size(); ++m) values.emplace_back(shown_name(model_.metrics[m]), scores_[m].value());
   return values;
 }
 

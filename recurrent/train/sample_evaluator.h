@@ -1,7 +1,8 @@
 // SampleEvaluator: the loss and the metrics of samples that are held out.
 //
 // Samples run in batches, in the order of the files, and each counts once: the loss, which is a mean over a batch, is
-// weighted by the batch's samples. Between two calls of loss() it holds no blobs.
+// weighted by the batch's samples. With a model that carries states they run in streams, from which some are left out
+// (core/data/sample_batches.h). Between two calls of loss() it holds no blobs.
 // Threads: one thread at a time.
 #pragma once
 
@@ -25,12 +26,15 @@ class SampleEvaluator final : public HeldOut {
  private:
   // Runs batches until `most` are done, or all. Returns the sum of the samples' losses.
   double run(int64_t most);
+  void add_scores(const Workspace& blobs, int64_t samples);
+  DType dtype_of_parameters() const;
 
   Model model_;
   Workspace& parameters_;
   std::vector<FedColumn> columns_;
   SampleRange range_;
   bool plan_memory_;
+  int64_t samples_ = 0;  // of the last run
   std::vector<Score> scores_;
 };
 

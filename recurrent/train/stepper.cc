@@ -9,6 +9,7 @@
 #include "core/operator/anomaly.h"
 #include "recurrent/train/text_batches.h"
 #include "stepnet/matmul.h"
+#include "stepnet/profiler.h"
 #include "stepnet/tensor.h"
 
 namespace stepnet {
@@ -35,7 +36,8 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, std::u
       source_(std::move(source)),
       seed_(seed),
       plan_memory_(plan_memory),
-      workspace_(&parameters_) {
+      workspace_(&parameters_),
+      averages_(&parameters_) {
   check_optimizer(optimizer_);
   parameters_.confine(model_.files);
   RunContext run;
@@ -76,8 +78,10 @@ void TrainingSession::build_net(int64_t iterations) {
     remove_output(def, training_.rate);
     second.clear_external_output();
     second.add_external_output(training_.rate);
-    options.keep = {training_.gradients.begin(), training_.gradients.end()};
-    options.keep.insert(training_.finite);
+    if (training_.scaled) {
+      options.keep = {training_.gradients.begin(), training_.gradients.end()};
+      options.keep.insert(training_.finite);
+    }
     net_ = std::make_unique<Net>(def, workspace_, options);
     // What it makes besides is small, and a block of its own would be there while the first part runs.
     update_ = std::make_unique<Net>(second, workspace_, NetOptions{.release_intermediates = plan_memory_});
@@ -105,10 +109,19 @@ bool TrainingSession::may_overflow() const {
   return training_.scaled && !(optimizer_.dynamic_scale && loss_scale() < 1);
 }
 
-double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly) {
+// Runs the net on the next batch, and returns its loss.
+double TrainingSession::run_batch(RunContext& run) {
+  const double before = now_seconds();
   source_->next(batch_);
+  if (run.profiler) run.profiler->record("next batch", now_seconds() - before, 0, 0);
   if (batch_.starts) states_->reset(model_.batch);
   feed(workspace_, model_.device, batch_);
+  net_->run(run);
+  states_->advance();
+  return on_device(workspace_.fetch(model_.loss), {}).item<double>();
+}
+
+double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly) {
   RunContext run;
   run.seed = seed_;
   run.profiler = profiler;
@@ -116,10 +129,10 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool dete
   std::optional<AnomalyWatch> watch;
   if (detect_anomaly) run.anomalies = &watch.emplace(may_overflow() ? model_.loss : "");
   if (detect_anomaly) run.observer = &*watch;
-  net_->run(run);
+  double loss = 0;
+  for (int64_t i = 0; i < optimizer_.accumulate; ++i) loss += run_batch(run);
+  loss /= static_cast<double>(optimizer_.accumulate);
   if (update_) update(run);
-  states_->advance();
-  const auto loss = on_device(workspace_.fetch(model_.loss), {}).item<double>();
   // A scale below 1 has been halved so often that it is not at fault.
   const bool may_be_scale = skipped_ && optimizer_.dynamic_scale && loss_scale() >= 1;
   if (!std::isfinite(loss) && !may_be_scale)
@@ -128,10 +141,11 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool dete
 }
 
 void TrainingSession::update(RunContext& run) {
-  skipped_ = !*on_device(workspace_.fetch(training_.finite), {}).data<bool>();
+  skipped_ = training_.scaled && !*on_device(workspace_.fetch(training_.finite), {}).data<bool>();
   if (!skipped_) update_->run(run);
   // Kept for the second part alone; in a step of one part they would be gone as well.
-  for (const std::string& name : training_.gradients) workspace_.at(name).tensor().drop_bytes();
+  if (training_.scaled)
+    for (const std::string& name : training_.gradients) workspace_.at(name).tensor().drop_bytes();
 }
 
 double TrainingSession::loss_scale() const {
@@ -143,6 +157,17 @@ double TrainingSession::learning_rate() const {
   const Blob* rate = workspace_.find(training_.rate);
   const bool made = iteration() > 0 && rate && rate->is_tensor() && !rate->empty() && rate->tensor().defined();
   return made ? std::abs(on_device(rate->tensor(), {}).item<double>()) : optimizer_.lr;
+}
+
+void TrainingSession::multiply_rate(double factor) {
+  Tensor& own = workspace_.at(training_.factor).tensor();
+  own.copy_from(Tensor::scalar(static_cast<float>(on_device(own, {}).item<double>() * factor)));
+}
+
+Workspace& TrainingSession::parameters_to_use() {
+  for (const auto& [parameter, average] : training_.averages)
+    averages_.create_local(parameter).tensor() = workspace_.at(average).tensor();
+  return training_.averages.empty() ? parameters_ : averages_;
 }
 
 std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
@@ -195,7 +220,7 @@ void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
   const auto values = position.span<int64_t>();
   require(values[0] >= 0 && values[0] < std::numeric_limits<int64_t>::max(),
           "the checkpoint's iteration is {}, from which no run can go on", values[0]);
-  net_->set_runs(values[0]);
+  net_->set_runs(values[0] * optimizer_.accumulate);
   source_->set_position(values[1]);
 }
 

@@ -37,17 +37,20 @@ class TrainingSession {
   // while its inputs are (core/operator/anomaly.h); of a scaled loss those before the loss only, unless the scale is
   // below 1.
   double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr, bool detect_anomaly = false);
-  int64_t iteration() const { return net_->runs(); }  // steps so far
-  double learning_rate() const;                       // of the last step, positive
-  bool skipped() const { return skipped_; }           // the last step: gradients overflowed
-  double loss_scale() const;                          // for the next step; 0: the loss is not scaled
-  void set_schedule_end(int64_t iterations);          // from the next step on
+  int64_t iteration() const { return net_->runs() / optimizer_.accumulate; }  // steps so far
+  double learning_rate() const;                                               // of the last step, positive
+  void multiply_rate(double factor);          // of policy plateau, from the next step on
+  bool skipped() const { return skipped_; }   // the last step: gradients overflowed
+  double loss_scale() const;                  // for the next step; 0: the loss is not scaled
+  void set_schedule_end(int64_t iterations);  // from the next step on
 
   NetMemory memory() const { return net_->memory(); }  // of the last step
   void let_go_of_memory();                             // of all that a step needs and the next one can make again
 
   const Model& model() const { return model_; }
   Workspace& parameters() { return parameters_; }  // holds what the init net wrote, and nothing else
+  // The parameters as they are to be used: their averages, if these are kept, as of this call.
+  Workspace& parameters_to_use();
   const std::vector<std::string>& parameter_names() const { return names_; }
   DType dtype() const { return dtype_; }
 
@@ -61,6 +64,7 @@ class TrainingSession {
  private:
   void build_net(int64_t iterations);
   void update(RunContext& run);
+  double run_batch(RunContext& run);
   bool may_overflow() const;  // gradients, through the scale of the loss
   std::map<std::string, Blob*> saved_blobs() const;
 
@@ -70,13 +74,13 @@ class TrainingSession {
   Batch batch_;  // the latest
   uint64_t seed_;
   bool plan_memory_;
-  Workspace parameters_, workspace_;
+  Workspace parameters_, workspace_, averages_;
   DType dtype_ = DType::float32;
   std::vector<std::string> names_;
   std::set<std::string> infinite_;  // parameters that the init net makes so
   TrainingNet training_;
   std::unique_ptr<CarriedStates> states_;
-  std::unique_ptr<Net> net_, update_;  // of a scaled loss the second part of a step; else null
+  std::unique_ptr<Net> net_, update_;  // the second part of a step (update_begin); else null
   bool skipped_ = false;
 };
 

@@ -9,6 +9,7 @@ class TextBatches final : public BatchSource {
       : input_(model.input), target_(model.target), streams_(std::move(streams)) {}
 
   void next(Batch& batch) override {
+    batch.samples = streams_.batch();
     batch.starts = streams_.at_start();
     streams_.next(batch.blobs[input_], batch.blobs[target_]);
   }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/data/sample_batches.h"
 #include "recurrent/form/sensitivities.h"
 #include "stepnet/error.h"
 
@@ -11,8 +12,9 @@ namespace stepnet {
 namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
-const std::set<std::string> kAddedLater = {"weight-decay", "precision",  "loss-scale", "dp-clip", "dp-noise",
-                                           "dp-delta",     "mean-decay", "learning",   "order",   "patience"};
+const std::set<std::string> kAddedLater = {"weight-decay", "precision",   "loss-scale", "dp-clip",   "dp-noise",
+                                           "dp-delta",     "mean-decay",  "learning",   "order",     "patience",
+                                           "best",         "lr-patience", "average",    "accumulate"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
@@ -25,6 +27,9 @@ void each_setting(Options& o, F f) {
   f("lr-power", o.optimizer.lr_power);
   f("lr-stepsize", o.optimizer.lr_stepsize);
   f("lr-warmup", o.optimizer.lr_warmup);
+  f("lr-patience", o.optimizer.lr_patience);
+  f("average", o.optimizer.average);
+  f("accumulate", o.optimizer.accumulate);
   f("momentum", o.optimizer.momentum);
   f("beta1", o.optimizer.beta1);
   f("beta2", o.optimizer.beta2);
@@ -44,6 +49,7 @@ void each_setting(Options& o, F f) {
   f("loss-scale", o.loss_scale);
   f("learning", o.learning);
   f("order", o.order);
+  f("best", o.best);
   f("patience", o.patience);
 }
 
@@ -127,6 +133,7 @@ void check_learning(const TrainOptions& o) {
   refuse(o.precision != "float32", "a precision other than float32");
   refuse(o.memory_budget > 0, "a memory budget");
   refuse(!o.offload.empty(), "offloading");
+  refuse(o.optimizer.accumulate > 1, "gradients of several batches");
   refuse(o.optimizer.dp_clip > 0, "clipping by streams");  // what is carried is of all steps before
 }
 
@@ -141,7 +148,7 @@ void check_options(const TrainOptions& o) {
   check_learning(o);
   require(o.text.empty() != o.data.empty(), "{} to train on",
           o.text.empty() ? "no text or data are given" : "a text and data are both given");
-  require(o.order == "shuffled" || o.order == "given", "the order must be shuffled or given, but is \"{}\"", o.order);
+  if (!o.order.empty()) sample_order(o.order);
   require(!o.data.empty() || (o.held_out_data.empty() && o.epochs == 0), "a text has neither held-out data nor epochs");
   require(o.data.empty() || o.learning == kTruncated, "samples are learned by {} alone, not by {}", kTruncated,
           o.learning);

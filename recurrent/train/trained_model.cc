@@ -29,6 +29,7 @@ NetDef predicting_net(const Model& model, const std::vector<TrainedModel::Output
             Nearest{output.blob, written});
     names.push_back(output.blob);
   }
+  for (const CarryLink& link : model.carry) names.push_back(link.from());
   NetDef net = needed_for(whole, names.front(), {names.begin() + 1, names.end()});
   net.set_name(model.forward.name() + "_predict");
   return net;
@@ -62,7 +63,8 @@ void load_parameters(const Model& model, const Checkpoint& checkpoint, Workspace
   RunContext run;
   run_net_once(model.init, workspace, run);
   for (const std::string& name : parameter_names(model, workspace)) {
-    const auto found = checkpoint.tensors.find(std::string(kParameter) + name);
+    auto found = checkpoint.tensors.find("state/train/" + name + "_average");
+    if (found == checkpoint.tensors.end()) found = checkpoint.tensors.find(std::string(kParameter) + name);
     require(found != checkpoint.tensors.end(), "the checkpoint has no parameter \"{}\"", name);
     Tensor& to = workspace.tensor(name);
     const Tensor& from = found->second;
@@ -102,25 +104,32 @@ std::vector<Tensor> TrainedModel::predict(const std::vector<std::string>& data, 
   const NetDef def = predicting_net(model_, outputs);
   const std::vector<std::string> read = read_from_outside(def);
   Model needed = model_;
-  std::erase_if(needed.data, [&](const DataLink& link) { return std::ranges::count(read, link.blob()) == 0; });
-  const std::vector<FedColumn> columns = columns_of(needed, data);
+  const auto is_read = [&](const std::string& blob) { return std::ranges::count(read, blob) > 0; };
+  std::erase_if(needed.data, [&](const DataLink& link) { return !is_read(link.blob()) && !is_read(link.lengths()); });
+  std::vector<FedColumn> columns = columns_of(needed, data);
+  for (FedColumn& fed : columns) fed.to_longest = true;  // so that all batches' outputs are as long
   const int64_t samples = count_samples(columns);
   Workspace blobs(&parameters_);
-  for (const FedColumn& fed : columns) blobs.create_local(fed.blob);
+  for (const auto& [name, type] : fed_types(columns, 1)) blobs.create_local(name);
+  CarriedStates states(needed, parameters_.fetch(parameter_names(model_, parameters_).front()).dtype(), blobs);
   NetOptions options{.plan_memory = true};
   for (const Output& output : outputs) options.keep.insert(output.blob);
+  for (const CarryLink& link : model_.carry) options.keep.insert(link.from());
   Net net(def, blobs, options);
   std::vector<Tensor> all(outputs.size());
   Batch batch;
-  SampleBatches batches(columns, {0, samples}, model_.batch, false, 0);
-  for (int64_t first = 0; first < samples; first += model_.batch) {
+  // States are carried through all samples, one after another.
+  const int64_t together = model_.carry.empty() ? model_.batch : 1;
+  SampleBatches batches(columns, {0, samples}, together, order_of(model_), 0);
+  for (int64_t first = 0; first < samples; first += batch.samples) {
     batches.next(batch);
+    if (batch.starts) states.reset(batch.samples);
     feed(blobs, {}, batch);
     RunContext run;
     net.run(run);
+    states.advance();
     for (size_t o = 0; o < outputs.size(); ++o)
-      add_rows(blobs.fetch(outputs[o].blob), outputs[o], samples, first, std::min(model_.batch, samples - first),
-               all[o]);
+      add_rows(blobs.fetch(outputs[o].blob), outputs[o], samples, first, batch.samples, all[o]);
   }
   return all;
 }

@@ -15,7 +15,8 @@
 
 namespace stepnet {
 
-// Runs the init net, for what it makes beside parameters, and puts the checkpoint's parameters in the place of its own.
+// Runs the init net, for what it makes beside parameters, and puts the checkpoint's parameters, or their averages if it
+// has any, in the place of its own.
 // Throws Error if they do not fit.
 void load_parameters(const Model& model, const Checkpoint& checkpoint, Workspace& workspace);
 

@@ -6,6 +6,7 @@
 
 #include "core/autograd/saved/offload_packer.h"
 #include "core/compute/threads.h"
+#include "core/data/read_ahead.h"
 #include "core/estimate/report.h"
 #include "recurrent/train/evaluator.h"
 #include "recurrent/train/memory_budget.h"
@@ -29,6 +30,7 @@ constexpr int64_t kCalibrationIterations = 4;
 constexpr int64_t kNoEnd = int64_t{1} << 40;
 constexpr int64_t kValidations = 5;                    // in a run, unless the options say otherwise
 constexpr const char* kData = "data";                  // what a checkpoint calls the fingerprint of samples
+constexpr const char* kBestScore = "best-score";       // what a checkpoint calls the best metric
 constexpr const char* kUnsynced = "unsynced-metrics";  // what a checkpoint calls them
 
 // As the net's argument says it; 0 if there is none.
@@ -78,6 +80,9 @@ struct Trainer::State {
   std::unique_ptr<BatchSource> open_text(const Model& model, const Checkpoint* saved);
   std::unique_ptr<BatchSource> open_samples(Model& model, const Checkpoint* saved);
   void make_held_out();
+  const MetricLink* best_metric() const;
+  void require_best() const;
+  bool is_best(const std::vector<std::pair<std::string, double>>& scores);
   bool holds_out() const { return text ? !text->validation.empty() : samples->predicted.size() > 0; }
   void keep_to_budget(Model& model) const;
   void fix_iterations();
@@ -112,7 +117,7 @@ struct Trainer::State {
   double start = 0, seconds_before = 0;
   Pace pace;
   double loss = 0;
-  std::optional<double> validation_loss, best_loss;
+  std::optional<double> validation_loss, best_loss, best_score;
   int64_t worse = 0;  // validations since the best one
   int64_t saved_at = -1;
 };
@@ -181,23 +186,68 @@ std::unique_ptr<BatchSource> Trainer::State::open_samples(Model& model, const Ch
     throw Error(fmt::format("the data ({}) are not those that the run was started with ({})", samples->fingerprint,
                             checkpoint_text(*saved, kData)),
                 "give the same data, or start another run");
+  // A budget is kept by all batches if they are of one size, and has no room for a second one.
+  const bool has_budget = options.memory_budget > 0 || budget_of(model.source) > 0;
+  for (std::vector<FedColumn>* columns : {&samples->training, &samples->held_out})
+    for (FedColumn& fed : *columns) fed.to_longest = has_budget;
   model.fed = fed_types(samples->training, options.batch);
+  if (options.order.empty()) options.order = model.carry.empty() ? "shuffled" : "streams";
+  if (!model.carry.empty() && options.order != "streams")
+    throw Error(fmt::format("the model carries states from batch to batch, but samples come {}", options.order),
+                "leave out --order, which is streams then");
   auto batches = std::make_unique<SampleBatches>(samples->training, samples->trained, options.batch,
-                                                 options.order == "shuffled", options.seed);
-  if (options.epochs > 0 && total == 0)
+                                                 sample_order(options.order), options.seed);
+  if (options.epochs > 0 && total == 0) {
     require(!__builtin_mul_overflow(options.epochs, batches->batches(), &total), "{} epochs are too many",
             options.epochs);
-  return batches;
+    const int64_t together = options.optimizer.accumulate;
+    total = total / together + (total % together > 0 ? 1 : 0);
+  }
+  if (has_budget) return batches;
+  return std::make_unique<ReadAhead>(std::move(batches));
 }
 
 void Trainer::State::make_held_out() {
+  require_best();
   if (!holds_out()) return;
   if (samples)
-    held_out = std::make_unique<SampleEvaluator>(session->model(), session->parameters(), samples->held_out,
+    held_out = std::make_unique<SampleEvaluator>(session->model(), session->parameters_to_use(), samples->held_out,
                                                  samples->predicted, !options.keep_all);
   else
-    held_out = std::make_unique<Evaluator>(session->model(), session->parameters(), session->dtype(), text->validation,
-                                           options.batch, options.timesteps, text->validation_name, !options.keep_all);
+    held_out =
+        std::make_unique<Evaluator>(session->model(), session->parameters_to_use(), session->dtype(), text->validation,
+                                    options.batch, options.timesteps, text->validation_name, !options.keep_all);
+}
+
+// The metric that tells which validation is best; null: the loss does.
+const MetricLink* Trainer::State::best_metric() const {
+  if (options.best == "loss") return nullptr;
+  const std::vector<MetricLink>& all = session->model().metrics;
+  const auto found = std::ranges::find(all, options.best, shown_name);
+  return found == all.end() ? nullptr : &*found;
+}
+
+void Trainer::State::require_best() const {
+  if (options.best == "loss" || (best_metric() && holds_out())) return;
+  std::vector<std::string> names = {"loss"};
+  for (const MetricLink& metric : session->model().metrics) names.push_back(shown_name(metric));
+  throw Error(fmt::format("the best checkpoint is to be the one with the best \"{}\", but {}", options.best,
+                          best_metric() ? "nothing is held out" : "the model has no such metric"),
+              fmt::format("there are {}", fmt::join(names, ", ")));
+}
+
+// Whether the validation of which `metrics` and the loss are is better than all before; takes it over if so.
+bool Trainer::State::is_best(const std::vector<std::pair<std::string, double>>& scores) {
+  const MetricLink* metric = best_metric();
+  double value = *validation_loss;
+  for (const auto& [name, score] : scores)
+    if (metric && name == shown_name(*metric)) value = score;
+  const bool more = metric && more_is_better(metric->name());
+  std::optional<double>& before = metric ? best_score : best_loss;
+  if (!std::isfinite(value) || (before && (more ? value <= *before : value >= *before))) return false;
+  before = value;
+  best_loss = validation_loss;
+  return true;
 }
 
 void Trainer::State::keep_to_budget(Model& model) const {
@@ -219,6 +269,7 @@ void Trainer::State::resume(const Checkpoint& saved) {
   best_loss = saved_loss(saved, "best-loss", text.has_value());
   validation_loss = saved_loss(saved, "validation-loss", text.has_value());
   loss = checkpoint_real(saved, "loss");
+  if (saved.texts.count(kBestScore) > 0) best_score = saved_loss(saved, kBestScore, false);
   if (saved.texts.count("worse") > 0) worse = checkpoint_int(saved, "worse");
   saved_at = session->iteration();
   if (const int64_t before = checkpoint_int(saved, "threads"); before != threads())
@@ -287,7 +338,8 @@ void Trainer::State::step() {
     note(fmt::format("iteration {}: gradients overflowed, so nothing was updated; the loss scale is {:g} now",
                      session->iteration(), session->loss_scale()));
   pace.add(took);
-  const auto many = static_cast<double>(text ? options.batch * options.timesteps : options.batch);
+  const auto many =
+      static_cast<double>((text ? options.batch * options.timesteps : options.batch) * options.optimizer.accumulate);
   metrics->training(session->iteration(), loss, many / took, session->learning_rate(), seconds());
   if (!events.iteration) return;
   TrainProgress p{.iteration = session->iteration(),
@@ -308,12 +360,17 @@ void Trainer::State::step() {
 void Trainer::State::validate() {
   if (!held_out) return;
   session->let_go_of_memory();
+  session->parameters_to_use();
   validation_loss = held_out->loss();
   metrics->validation(session->iteration(), *validation_loss, held_out->scores());
   require_finite();
-  const bool best = std::isfinite(*validation_loss) && (!best_loss || *validation_loss < *best_loss);
-  if (best) best_loss = validation_loss;
+  const bool best = is_best(held_out->scores());
   worse = best ? 0 : worse + 1;
+  if (options.optimizer.lr_policy == "plateau" && worse > 0 && worse % options.optimizer.lr_patience == 0) {
+    session->multiply_rate(options.optimizer.lr_gamma);
+    note(fmt::format("{} validations were no better than the best one, so the rate is multiplied by {:g}", worse,
+                     options.optimizer.lr_gamma));
+  }
   // Before the next checkpoint names this loss as the best.
   if (best && folder) folder->save_best(checkpoint());
   if (events.validation) events.validation({session->iteration(), *validation_loss, best, held_out->scores()});
@@ -337,6 +394,7 @@ Checkpoint Trainer::State::checkpoint() const {
   s.texts["validation-loss"] = fmt::format("{}", validation_loss.value_or(NAN));
   s.texts["worse"] = fmt::format("{}", worse);
   s.texts["best-loss"] = fmt::format("{}", best_loss.value_or(NAN));
+  if (best_score) s.texts[kBestScore] = fmt::format("{}", *best_score);
   return s;
 }
 
@@ -365,8 +423,16 @@ TrainResult Trainer::State::run() {
     if (due(options.checkpoint_every) || finished() || stopped || metrics->failure()) save();
     require_log();
   }
-  if (folder) folder->save_parameters(session->parameters(), session->parameter_names());
-  TrainResult result{session->iteration(), total, finished(), loss, validation_loss, best_loss, {}, seconds()};
+  if (folder) folder->save_parameters(session->parameters_to_use(), session->parameter_names());
+  TrainResult result{.iteration = session->iteration(),
+                     .total = total,
+                     .finished = finished(),
+                     .loss = loss,
+                     .validation_loss = validation_loss,
+                     .best_loss = best_loss,
+                     .best_metric = best_score,
+                     .metrics = {},
+                     .seconds = seconds()};
   if (held_out) result.metrics = held_out->scores();
   return result;
 }

@@ -31,23 +31,27 @@ bool is_public(const std::string& optimizer) { return optimizer.starts_with(kPub
 std::string rule_of(const std::string& optimizer) {
   return is_public(optimizer) ? optimizer.substr(kPublic.size()) : optimizer;
 }
+constexpr const char* kOneCycle = "oneCycle";
+constexpr const char* kPlateau = "plateau";
+constexpr const char* kCounted = "train/batches";  // whose gradients have been added up
+
 bool is_momentum(const std::string& optimizer) {
   return rule_of(optimizer) == "momentum" || rule_of(optimizer) == "nesterov";
 }
 
 Argument number(const std::string& name, double value) { return make_arg(name, static_cast<float>(value)); }
 
-// Half a cosine from the rate to 0 at the end, after a warm-up that begins at 0.
-void add_cosine(int64_t warmup, int64_t iterations, std::vector<Argument>& args) {
+// Half a cosine from the rate to `least` of it at the end, after a warm-up that begins at `start` of it.
+void add_cosine(int64_t warmup, int64_t iterations, double start, double least, std::vector<Argument>& args) {
   const std::string prefix = warmup > 0 ? "cosine_" : "";
   args.push_back(make_arg("policy", warmup > 0 ? "compositeCosine" : "cosine"));
   if (warmup > 0) {
-    args.push_back(number("start_warmup_multiplier", 0));
+    args.push_back(number("start_warmup_multiplier", start));
     args.push_back(make_arg("constant_warmup_num_iter", int64_t{0}));
     args.push_back(make_arg("linear_warmup_num_iter", warmup));
   }
   args.push_back(number(prefix + "max_lr", 1));
-  args.push_back(number(prefix + "min_lr", 0));
+  args.push_back(number(prefix + "min_lr", least));
   args.push_back(number(prefix + "lr_shrink", 1));
   args.push_back(make_arg(prefix + "period", std::max<int64_t>(1, iterations - warmup)));
 }
@@ -56,10 +60,15 @@ std::vector<Argument> rate_args(const OptimizerOptions& o, int64_t iterations) {
   const bool positive = is_momentum(o.optimizer);
   std::vector<Argument> args = {number("base_lr", positive ? o.lr : -o.lr)};
   if (o.lr_policy == "cosine" || o.lr_policy == "warmupCosine") {
-    add_cosine(o.lr_policy == "cosine" ? 0 : o.lr_warmup, iterations, args);
+    add_cosine(o.lr_policy == "cosine" ? 0 : o.lr_warmup, iterations, 0, 0, args);
     return args;
   }
-  args.push_back(make_arg("policy", o.lr_policy));
+  if (o.lr_policy == kOneCycle) {
+    const auto rising = std::max<int64_t>(1, std::llround(0.3 * static_cast<double>(iterations)));
+    add_cosine(rising, iterations, 1.0 / 25, 1.0 / 25e4, args);
+    return args;
+  }
+  args.push_back(make_arg("policy", o.lr_policy == kPlateau ? "fixed" : o.lr_policy));
   auto for_policies = [&](std::initializer_list<const char*> policies, const Argument& arg) {
     if (std::any_of(policies.begin(), policies.end(), [&](const char* p) { return o.lr_policy == p; }))
       args.push_back(arg);
@@ -78,18 +87,25 @@ class Builder {
   Builder(const Model& model, const Workspace& workspace, const OptimizerOptions& options)
       : model_(model), workspace_(workspace), options_(own_numbers(options)) {}
 
-  TrainingNet build(const std::vector<std::string>& parameters, int64_t iterations) {
+  TrainingNet build(std::vector<std::string> parameters, int64_t iterations) {
+    std::erase_if(parameters, [&](const std::string& p) { return group(p).frozen(); });
+    require(!parameters.empty(), "all parameters of the model are frozen, so there is nothing to train");
     make_forward(parameters);
-    const std::vector<std::string> gradients =
-        options_.dp_clip > 0 ? clip_by_stream(parameters) : differentiate(parameters);
+    std::vector<std::string> gradients = options_.dp_clip > 0 ? clip_by_stream(parameters) : differentiate(parameters);
     if (options_.loss_scale > 0) unscale(gradients);
+    if (options_.accumulate > 1) accumulate(gradients);
     if (options_.clip > 0) {
       std::vector<std::string> outputs = gradients;
       outputs.emplace_back("train/gradient_norm");
       add_op(result_.net, "GlobalNormClip", gradients, outputs, {number("max_norm", options_.clip)});
     }
-    add_op(result_.net, "LearningRate", {result_.iteration}, {result_.rate}, rate_args(options_, iterations));
-    for (size_t i = 0; i < gradients.size(); ++i) update(result_.trained[i], gradients[i]);
+    add_rate(iterations);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      rate_ = rate_for(result_.trained[i]);
+      update(result_.trained[i], gradients[i]);
+    }
+    if (options_.average > 0) add_averages();
+    for (const std::string& sum : sums_) add_op(result_.net, "Scale", {sum}, {sum}, {number("scale", 0)});
     add_op(result_.net, "Iter", {result_.iteration}, {result_.iteration});
     result_.net.add_external_output(result_.rate);
     result_.first_values.emplace_back(result_.iteration, Tensor::zeros(DType::int64, {1}));
@@ -99,12 +115,79 @@ class Builder {
   }
 
  private:
+  void add_rate(int64_t iterations) {
+    const bool changes = options_.lr_policy == kPlateau;
+    const std::string planned = changes ? "train/planned_rate" : result_.rate;
+    add_op(result_.net, "LearningRate", {result_.iteration}, {planned}, rate_args(options_, iterations));
+    if (!changes) return;
+    result_.factor = "train/rate_factor";
+    result_.first_values.emplace_back(result_.factor, Tensor::scalar(1.0f));
+    add_op(result_.net, "Mul", {planned, result_.factor}, {result_.rate});
+  }
+
+  // In place of each gradient the mean over batches, of which the last is the one that the update follows.
+  void accumulate(std::vector<std::string>& gradients) {
+    const std::string counted = kCounted;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const std::string sum = zeros_like(result_.trained[i], "_gradient_sum");
+      add_op(result_.net, "Add", {sum, gradients[i]}, {sum});
+      sums_.push_back(sum);
+    }
+    result_.first_values.emplace_back(counted, Tensor::zeros(DType::int64, {1}));
+    add_op(result_.net, "Iter", {counted}, {counted});
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      gradients[i] = "train/" + result_.trained[i] + "_mean_gradient";
+      add_op(result_.net, "Scale", {sums_[i]}, {gradients[i]},
+             {number("scale", 1 / static_cast<double>(options_.accumulate))});
+    }
+  }
+
+  // Of what each update leaves.
+  void add_averages() {
+    const std::string kept = "train/average_kept", added = "train/average_added";
+    const auto share = static_cast<float>(options_.average);
+    result_.first_values.emplace_back(kept, Tensor::of<float>({1}, {share}));
+    result_.first_values.emplace_back(added, Tensor::of<float>({1}, {1 - share}));
+    for (const std::string& p : result_.trained) {
+      const std::string average = result_.averages[p] = "train/" + p + "_average";
+      const Tensor& now = workspace_.fetch(p);
+      Tensor first = Tensor::empty(now.dtype(), now.shape());
+      first.copy_from(on_device(now, {}));
+      result_.first_values.emplace_back(average, first);
+      add_op(result_.net, "WeightedSum", {average, kept, p, added}, {average});
+    }
+  }
+
+  const ParameterGroup& group(const std::string& p) const {
+    static const ParameterGroup none;
+    const ParameterGroup* found = group_of(model_, p);
+    return found ? *found : none;
+  }
+
+  // The learning rate, times what the parameter's group says.
+  std::string rate_for(const std::string& p) {
+    const ParameterGroup& own = group(p);
+    require(!own.has_weight_decay() || rule_ == "adamw" || rule_ == "lion" || rule_ == "lamb",
+            "the group \"{}\" has a weight decay, which the optimizer {} does not have", own.parameters(),
+            options_.optimizer);
+    if (!own.has_rate()) return result_.rate;
+    const std::string name = "train/" + own.parameters() + "_rate";
+    if (rates_.insert(name).second) add_op(result_.net, "Scale", {result_.rate}, {name}, {number("scale", own.rate())});
+    return name;
+  }
+
+  double weight_decay(const std::string& p) const {
+    const ParameterGroup& own = group(p);
+    return own.has_weight_decay() ? own.weight_decay() : options_.weight_decay;
+  }
+
   // What the net reads; streams are the batch's samples.
   SampleRequest samples_of(const Model& model) const {
     require(!model.input.empty(),
             "gradients are told by the streams of a text, but the model does not say what holds them");
     SampleRequest request{.loss = model.loss, .parameters = {}, .types = {}, .batch_axes = {}, .samples = model.batch};
-    const std::vector<std::string> names = parameter_names(model, workspace_);
+    std::vector<std::string> names = parameter_names(model, workspace_);
+    std::erase_if(names, [&](const std::string& p) { return group(p).frozen(); });
     DType dtype = DType::float32;
     for (const std::string& name : workspace_.names()) {
       const Blob& blob = workspace_.at(name);
@@ -246,20 +329,20 @@ class Builder {
       lion(p, gradient);
     } else if (is_momentum(rule_)) {
       const std::string m = zeros_like(p, "_momentum");
-      add_op(result_.net, "MomentumSGDUpdate", {gradient, m, result_.rate, p}, {gradient, m, p},
+      add_op(result_.net, "MomentumSGDUpdate", {gradient, m, rate_, p}, {gradient, m, p},
              {number("momentum", options_.momentum), make_arg("nesterov", rule_ == "nesterov"),
               make_arg("rate_last", !is_public_)});
     } else if (rule_ == "adagrad") {
       const std::string h = zeros_like(p, "_moment");
-      add_op(result_.net, "Adagrad", {p, h, gradient, result_.rate}, {p, h}, {number("epsilon", options_.epsilon)});
+      add_op(result_.net, "Adagrad", {p, h, gradient, rate_}, {p, h}, {number("epsilon", options_.epsilon)});
     } else if (rule_ == "rmsprop") {
       const std::string ms = zeros_like(p, "_mean_squares"), m = zeros_like(p, "_momentum");
-      add_op(result_.net, "RmsProp", {gradient, ms, m, result_.rate}, {gradient, ms, m},
+      add_op(result_.net, "RmsProp", {gradient, ms, m, rate_}, {gradient, ms, m},
              {number("epsilon", options_.epsilon), number("decay", options_.mean_decay),
               make_arg("rate_last", !is_public_)});
       add_op(result_.net, "WeightedSum", {p, kOne, gradient, kOne}, {p});
     } else {
-      add_op(result_.net, "WeightedSum", {p, kOne, gradient, result_.rate}, {p});
+      add_op(result_.net, "WeightedSum", {p, kOne, gradient, rate_}, {p});
     }
   }
 
@@ -268,9 +351,8 @@ class Builder {
     const std::string m1 = zeros_like(p, "_moment_1"), m2 = zeros_like(p, "_moment_2");
     std::vector<Argument> args = {number("beta1", options_.beta1), number("beta2", options_.beta2),
                                   number("epsilon", options_.epsilon), make_arg("corrected_epsilon", !is_public_)};
-    if (decays) args.push_back(number("weight_decay", options_.weight_decay));
-    add_op(result_.net, decays ? "AdamW" : "Adam", {p, m1, m2, gradient, result_.rate, result_.iteration}, {p, m1, m2},
-           args);
+    if (decays) args.push_back(number("weight_decay", weight_decay(p)));
+    add_op(result_.net, decays ? "AdamW" : "Adam", {p, m1, m2, gradient, rate_, result_.iteration}, {p, m1, m2}, args);
   }
 
   // The sign of a mean of the momentum and the gradient, beside decoupled weight decay.
@@ -284,10 +366,10 @@ class Builder {
     };
     mean(options_.beta1, name + "_mean");
     add_op(result_.net, "Sign", {name + "_mean"}, {name + "_sign"});
-    add_op(result_.net, "Scale", {p}, {name + "_decay"}, {number("scale", options_.weight_decay)});
+    add_op(result_.net, "Scale", {p}, {name + "_decay"}, {number("scale", weight_decay(p))});
     mean(options_.beta2, m);
     add_op(result_.net, "Add", {name + "_sign", name + "_decay"}, {name + "_step"});
-    add_op(result_.net, "WeightedSum", {p, kOne, name + "_step", result_.rate}, {p});
+    add_op(result_.net, "WeightedSum", {p, kOne, name + "_step", rate_}, {p});
   }
 
   const Model& model_;
@@ -297,6 +379,9 @@ class Builder {
   const std::string rule_ = rule_of(options_.optimizer);
   const bool is_public_ = is_public(options_.optimizer);
   TrainingNet result_;
+  std::string rate_;               // of the parameter that is updated
+  std::set<std::string> rates_;    // of groups, as far as they are made
+  std::vector<std::string> sums_;  // of gradients, if they are accumulated
 };
 
 }  // namespace
@@ -339,12 +424,22 @@ void check_optimizer(const OptimizerOptions& o) {
   for (const auto& [name, value] : {std::pair{"beta1", o.beta1}, {"beta2", o.beta2}, {"mean-decay", o.mean_decay}})
     require(value < 1, "{} must be less than 1, but is {}", name, value);
   require(!std::isnan(o.epsilon) && !std::isinf(o.epsilon), "the epsilon must be a number, but is {}", o.epsilon);
+  require(o.average >= 0 && o.average < 1,
+          "what remains of the parameters' average must be from 0 to less than 1, but is {}", o.average);
+  require(o.accumulate >= 1, "an iteration needs the gradients of at least 1 batch, but is to have those of {}",
+          o.accumulate);
+  require(o.accumulate == 1 || (o.loss_scale == 0 && o.dp_clip == 0),
+          "gradients of several batches go together neither with a scale of the loss nor with clipping by streams");
+  require(o.lr_patience >= 1, "the rate waits for at least 1 validation, but is to wait for {}", o.lr_patience);
+  require(o.lr_policy != kPlateau || (o.lr_gamma > 0 && o.lr_gamma < 1),
+          "the rate is multiplied by {} on a plateau, but must be by a number between 0 and 1", o.lr_gamma);
   require(o.momentum >= 0 && o.momentum < 1, "the momentum must be from 0 to less than 1, but is {}", o.momentum);
 }
 
 int update_begin(const NetDef& net) {
   for (int i = net.op_size() - 1; i >= 0; --i)
-    if (net.op(i).type() == kUpdateScale) return i + 1;
+    if (net.op(i).type() == kUpdateScale || (net.op(i).output_size() == 1 && net.op(i).output(0) == kCounted))
+      return i + 1;
   return -1;
 }
 

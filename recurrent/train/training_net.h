@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,13 @@ struct TrainingNet {
   // Of a net with a scaled loss; the blobs hold the next step's scale, and whether this step's gradients are finite.
   std::string scale = "train/loss_scale", finite = "train/finite";
   bool scaled = false;
+  std::string factor;                           // of policy plateau: what the rate is multiplied by
+  std::map<std::string, std::string> averages;  // by parameter, if they are kept
 };
 
 // A step whose gradients are not finite is to leave parameters, the optimizer's state and its iteration as they are, so
-// a net with a scaled loss is run in two parts: the second, from this operator on, if they are. -1: in one.
+// a net with a scaled loss is run in two parts: the second, from this operator on, if they are. So is one that
+// accumulates gradients: the second after the last of the batches. -1: in one.
 int update_begin(const NetDef& net);
 
 // What the recomputation of a training net asks (core/passes/recompute.h): the types of all blobs that are there before

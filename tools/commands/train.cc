@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/compute/threads.h"
+#include "core/data/sample_batches.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/train/metrics.h"
 #include "recurrent/train/privacy.h"
@@ -121,7 +122,9 @@ void TrainCommand::print_end(const TrainResult& r, const TrainOptions& used) con
     print_text(", held-out part: {}", loss_text(*r.validation_loss));
   if (r.best_loss) {
     print_text(", held-out part: {}", loss_text(r.validation_loss.value_or(NAN)) + scores_text(r.metrics));
-    print_text(", best {}", of_text() ? fmt::format("{:.4f}", bits_per_char(*r.best_loss)) : loss_text(*r.best_loss));
+    print_text(", best {}", of_text()       ? fmt::format("{:.4f}", bits_per_char(*r.best_loss))
+                            : r.best_metric ? fmt::format("{} {:.6g}", used.best, *r.best_metric)
+                                            : loss_text(*r.best_loss));
   }
   print_text("\n");
   if (used.optimizer.dp_clip > 0)
@@ -143,18 +146,28 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   OptimizerOptions& p = o.options.optimizer;
   setting(c, o, "holdout", o.options.holdout, "Share of the text or the samples, at its end, that is only predicted");
   setting(c, o, "order", o.options.order,
-          "Of the samples of an epoch: shuffled, anew for each, or given, as in the files")
-      ->check(CLI::IsMember({"shuffled", "given"}));
+          "Of the samples of an epoch: shuffled, anew for each; given, as in the files; bucketed, shuffled but with "
+          "those of like length together; streams, each batch going on where the one before ended")
+      ->check(CLI::IsMember(sample_order_names()));
+  setting(c, o, "best", o.options.best, "What tells which checkpoint is the best one: loss, or a metric of the model");
   setting(c, o, "optimizer", p.optimizer, "Which optimizer")->check(CLI::IsMember(optimizer_names()));
   setting(c, o, "lr", p.lr, "Learning rate");
-  const std::vector<std::string> policies = {"fixed",        "poly",           "exp",    "step",        "inv",
-                                             "linearWarmup", "constantWarmup", "cosine", "warmupCosine"};
+  const std::vector<std::string> policies = {"fixed",        "poly",           "exp",    "step",         "inv",
+                                             "linearWarmup", "constantWarmup", "cosine", "warmupCosine", "oneCycle",
+                                             "plateau"};
   setting(c, o, "lr-policy", p.lr_policy, fmt::format("How it changes: {}", fmt::join(policies, ", ")))
       ->check(CLI::IsMember(policies));
-  setting(c, o, "lr-gamma", p.lr_gamma, "Factor of the policies step, exp and inv");
+  setting(c, o, "lr-gamma", p.lr_gamma, "Factor of the policies step, exp, inv and plateau");
   setting(c, o, "lr-power", p.lr_power, "Exponent of the policies poly and inv");
   setting(c, o, "lr-stepsize", p.lr_stepsize, "Iterations between two changes of the policy step")
       ->check(whole_number(1));
+  setting(c, o, "lr-patience", p.lr_patience, "Validations that are no better, after which the policy plateau acts")
+      ->check(whole_number(1));
+  setting(
+      c, o, "average", p.average,
+      "Keep a running average of the parameters, of which this share remains in each iteration, and use it in their "
+      "place; 0: off");
+  setting(c, o, "accumulate", p.accumulate, "Batches whose gradients' mean an iteration uses")->check(whole_number(1));
   setting(c, o, "lr-warmup", p.lr_warmup, "Iterations of warm-up")->check(whole_number(1));
   setting(c, o, "momentum", p.momentum, "Of the optimizers momentum and nesterov");
   const auto own = [&](const std::string& name, double& value, const std::string& help) {

@@ -20,20 +20,29 @@ class Profiler;
 struct OptimizerOptions {
   std::string optimizer = "adam";  // one of optimizer_names()
   double lr = 0.003;               // always positive, whatever sign the operator wants
-  // Of the operator LearningRate; or cosine, half a cosine from the rate to 0 at the end of the run, or warmupCosine,
-  // the same after a warm-up that begins at 0.
+  // Of the operator LearningRate; or
+  //   cosine        half a cosine from the rate to 0 at the end of the run
+  //   warmupCosine  the same after a warm-up that begins at 0
+  //   oneCycle      in a line from a 25th of the rate to all of it in the first 30% of the run, then half a cosine to a
+  //                 10,000th of where it began. Source: L. N. Smith and N. Topin, Super-convergence, 2018
+  //   plateau       it is multiplied by lr_gamma after each lr_patience validations in a row that are not the best one
   std::string lr_policy = "fixed";
   double lr_gamma = 0.5;       // step, exp, inv
   double lr_power = 1;         // inv, poly
   int64_t lr_stepsize = 1000;  // step
   int64_t lr_warmup = 100;     // linearWarmup, warmupCosine: iterations
+  int64_t lr_patience = 2;     // plateau: validations
   double momentum = 0.9;       // momentum, nesterov
   // Below 0: the optimizer's own, see own_numbers.
   double beta1 = -1, beta2 = -1;  // adam, adamw, lion
   double epsilon = -1;            // adam, adamw, adagrad, rmsprop
   double mean_decay = -1;         // rmsprop: how much of the mean square remains
   double weight_decay = 0.01;     // adamw, lion
-  double clip = 5;                // of the norm of all gradients together; 0: off
+  // What remains in each step of the parameters' running average, which is validated, sampled and exported in their
+  // place; 0: there is none.
+  double average = 0;
+  int64_t accumulate = 1;  // batches whose gradients' mean an iteration uses
+  double clip = 5;         // of the norm of all gradients together; 0: off
   // Private training: the norm that the gradient of each stream of the batch is clipped at, and how much noise the
   // clipped gradients' sum gets, as a multiple of that; 0: off. The loss is the mean of the streams' losses.
   double dp_clip = 0, dp_noise = 0;
@@ -55,11 +64,15 @@ struct TrainOptions {
   // In place of a text, for models with data: where their columns are (core/data/column.h), and those of samples that
   // are only predicted.
   std::vector<std::string> data, held_out_data;
-  std::string order = "shuffled";  // of the samples of an epoch: anew for each, or "given": as in the files
-  double holdout = 0.05;           // share of the text or the samples, at its end, that is only predicted; 0: none
-  int64_t iterations = 0;          // of the whole run; 0: as `seconds` or `epochs` say
-  int64_t epochs = 0;              // of samples: a run that has each of them so often
-  double seconds = 0;              // a run that ends near this time; the number of iterations is fixed after 2 s
+  // Of the samples of an epoch: shuffled, given, bucketed or streams (core/data/sample_batches.h); "": streams for a
+  // model that carries states from batch to batch, which takes no other, else shuffled.
+  std::string order;
+  // What tells which validation is the best one: loss, or one of the model's metrics.
+  std::string best = "loss";
+  double holdout = 0.05;   // share of the text or the samples, at its end, that is only predicted; 0: none
+  int64_t iterations = 0;  // of the whole run; 0: as `seconds` or `epochs` say
+  int64_t epochs = 0;      // of samples: a run that has each of them so often
+  double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
   OptimizerOptions optimizer;
   double dp_delta = 1e-5;  // of private training: the probability for which its epsilon may be exceeded
   // How gradients reach over the windows of timesteps that a stream is read in: bptt (truncated backpropagation: not at

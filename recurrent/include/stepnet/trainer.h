@@ -48,6 +48,7 @@ struct TrainResult {
   double loss = 0;        // of the last iteration
   // Of the held-out part; of a text, in nats per byte. Nothing if there was no validation.
   std::optional<double> validation_loss, best_loss;
+  std::optional<double> best_metric = {};  // the one that tells which validation is best, if not the loss
   std::vector<std::pair<std::string, double>> metrics = {};  // of the last validation
   double seconds = 0;
 };

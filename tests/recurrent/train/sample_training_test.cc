@@ -227,7 +227,7 @@ TEST_F(SampleTraining, WhatDoesNotFitIsRefused) {
       "the data have no column \"label\", which is fed to \"label\"");
   has(refusal([](TrainOptions& o) { o.data.push_back(o.data[0]); }), "two columns \"x\"");
   has(refusal([](TrainOptions& o) { o.text = "t"; }), "a text and data are both given");
-  has(refusal([](TrainOptions& o) { o.order = "random"; }), "the order must be");
+  has(refusal([](TrainOptions& o) { o.order = "random"; }), "samples have no order \"random\"");
   has(refusal([](TrainOptions& o) { o.holdout = 0.999; }), "nothing of the 203 samples is left");
   has(refusal([](TrainOptions& o) { o.learning = "rtrl"; }), "samples are learned by bptt alone");
   has(refusal([](TrainOptions& o) { o.optimizer.dp_clip = 1; }), "by the streams of a text");
