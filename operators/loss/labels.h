@@ -1,5 +1,7 @@
-// Class indices as the losses take them: int32 or int64, one per row.
+// Class indices as the losses take them: int32 or int64, one per row; and what becomes of the losses of a batch.
 #pragma once
+
+#include <string>
 
 #include "stepnet/error.h"
 #include "stepnet/tensor.h"
@@ -24,6 +26,23 @@ void with_labels(const Tensor& labels, int64_t classes, Fn fn) {
     check_labels(labels.span<int64_t>(), classes);
     fn(labels.span<int64_t>());
   }
+}
+
+// Labels or lengths of either type, also of kernels on GPUs.
+struct Wholes {
+  const int32_t* narrow = nullptr;
+  const int64_t* wide = nullptr;
+  constexpr int64_t operator[](int64_t i) const { return narrow ? int64_t{narrow[i]} : wide[i]; }
+};
+inline Wholes wholes(const Tensor& t) {
+  if (t.dtype() == DType::int32) return {t.data<int32_t>(), nullptr};
+  return {nullptr, t.data<int64_t>()};
+}
+
+// What becomes of the losses of a batch.
+enum class Reduction { none, sum, mean };
+inline Reduction reduction_of(const std::string& name) {
+  return name == "none" ? Reduction::none : name == "sum" ? Reduction::sum : Reduction::mean;
 }
 
 }  // namespace stepnet

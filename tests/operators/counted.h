@@ -143,6 +143,7 @@ void add_segment_references(References& r);
 void add_row_references(References& r);
 void add_norm_references(References& r);
 void add_loss_references(References& r);
+void add_alignment_references(References& r);
 void add_unit_references(References& r);
 void add_product_references(References& r);
 void add_optimizer_references(References& r);

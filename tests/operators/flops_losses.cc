@@ -224,6 +224,108 @@ void target_gradient(CountedCall& c) {
   }
 }
 
+// Lines of scores along dimension 1, each with a label. A label that is ignored is counted like the others.
+struct ClassLines {
+  const CountedCall& c;
+  int64_t count, size, inner, ignored;
+  double smoothing;
+  std::string reduction;
+  const CountedTensor& weights;
+
+  ClassLines(const CountedCall& call, int of_weights)
+      : c(call),
+        count(c.x(1).size()),
+        size(c.x(0).shape[1]),
+        inner(c.x(0).shape.size_between(2, c.x(0).shape.rank())),
+        ignored(c.whole("ignore_index", -100)),
+        smoothing(c.arg("label_smoothing", 0)),
+        reduction(c.find("reduction") ? c.text("reduction") : "mean"),
+        weights(c.x(of_weights)) {}
+  int64_t at(int64_t n, int64_t j) const { return n / inner * size * inner + j * inner + n % inner; }
+  bool counts(int64_t n) const { return static_cast<int64_t>(c.x(1).v[n].value) != ignored; }
+  int64_t label(int64_t n) const { return counts(n) ? static_cast<int64_t>(c.x(1).v[n].value) : 0; }
+  Counted weighted(int64_t j, Counted x) const { return weights.there ? x * weights.v[j] : x; }
+  // The exponentials of a line, and their sum.
+  Counted exponentials(int64_t n, Numbers& each, Counted& most) const {
+    most = -HUGE_VAL;
+    Counted sum;
+    for (int64_t j = 0; j < size; ++j) most = max(most, c.x(0).v[at(n, j)]);
+    for (int64_t j = 0; j < size; ++j) sum += each.emplace_back(exp(c.x(0).v[at(n, j)] - most));
+    return sum;
+  }
+  Counted weight_sum() const {
+    Counted sum;
+    for (int64_t n = 0; n < count; ++n) {
+      if (weights.there)
+        sum += counts(n) ? weights.v[label(n)] : Counted();
+      else
+        sum.value += counts(n) ? 1 : 0;
+    }
+    return sum;
+  }
+};
+
+Reference class_loss(bool softmax) {
+  return [=](CountedCall& c) {
+    const ClassLines lines(c, 2);
+    Counted total;
+    for (int64_t n = 0; n < lines.count; ++n) {
+      Counted log_sum, most;
+      Numbers each;
+      if (softmax) {
+        const Counted sum = lines.exponentials(n, each, most);
+        log_sum = most + log(sum);
+      }
+      const auto surprise = [&](int64_t j) {
+        return lines.weighted(j, softmax ? log_sum - c.x(0).v[lines.at(n, j)] : -c.x(0).v[lines.at(n, j)]);
+      };
+      Counted loss = surprise(lines.label(n)), sum;
+      if (lines.smoothing != 0) {
+        for (int64_t j = 0; j < lines.size; ++j) sum += surprise(j);
+        loss = (1 - lines.smoothing) * loss + lines.smoothing / static_cast<double>(lines.size) * sum;
+      }
+      if (!lines.counts(n)) loss = Counted();
+      if (lines.reduction == "none")
+        c.put(0, n, loss);
+      else
+        total += loss;
+    }
+    if (lines.reduction == "mean") total = or_zero(total / lines.weight_sum());
+    if (lines.reduction != "none") c.put(0, 0, total);
+  };
+}
+
+// Inputs are X, T, dloss, weight.
+Reference class_loss_gradient(bool softmax) {
+  return [=](CountedCall& c) {
+    const ClassLines lines(c, 3);
+    const bool mean = lines.reduction == "mean", smooth = lines.smoothing != 0;
+    Counted share = 1, total = lines.weights.there ? 0 : static_cast<double>(lines.size);
+    if (mean) share = or_zero(1 / lines.weight_sum());
+    if (softmax && smooth && lines.weights.there)
+      for (const Counted& w : lines.weights.v) total += w;
+    for (int64_t n = 0; n < lines.count; ++n) {
+      const Counted dloss = c.x(2).v[lines.reduction == "none" ? n : 0], factor = mean ? share * dloss : dloss;
+      const int64_t label = lines.label(n);
+      const Counted own = lines.weighted(label, factor), of_label = smooth ? (1 - lines.smoothing) * own : own;
+      const Counted of_all = smooth ? lines.smoothing / static_cast<double>(lines.size) * factor : Counted();
+      Numbers dx(static_cast<size_t>(lines.size)), each;
+      if (softmax) {
+        Counted most;
+        const Counted sum = lines.exponentials(n, each, most);
+        const Counted scale = (smooth ? of_label + of_all * total : of_label) / sum;
+        for (int64_t j = 0; j < lines.size; ++j) dx[j] = scale * each[j];
+      }
+      for (int64_t j = 0; smooth && j < lines.size; ++j) {
+        const Counted spread = lines.weighted(j, of_all);
+        dx[j] = softmax ? dx[j] - spread : -spread;
+      }
+      dx[label] = softmax || smooth ? dx[label] - of_label : -of_label;
+      for (int64_t j = 0; j < lines.size; ++j) c.put(0, lines.at(n, j), lines.counts(n) ? dx[j] : Counted());
+    }
+  };
+}
+
 }  // namespace
 
 void add_loss_references(References& r) {
@@ -240,6 +342,10 @@ void add_loss_references(References& r) {
   r["SoftmaxWithLoss"] = r["SpatialSoftmaxWithLoss"] = softmax_loss;
   r["SoftmaxWithLossGradient"] = r["SpatialSoftmaxWithLossGradient"] = softmax_loss_gradient;
   r["SoftmaxLossTargetGradient"] = target_gradient;
+  r["NLLLoss"] = class_loss(false);
+  r["NLLLossGradient"] = class_loss_gradient(false);
+  r["CrossEntropyLoss"] = class_loss(true);
+  r["CrossEntropyLossGradient"] = class_loss_gradient(true);
 }
 
 }  // namespace stepnet::testing

@@ -122,10 +122,12 @@ std::set<std::string> operators_of(Precision precision) {
 TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
   const std::set<std::string> in_float32 = {"AveragedLoss",
                                             "BatchNorm",
+                                            "CTCLoss",
                                             "Cast",
                                             "CastLike",
                                             "CosineSimilarity",
                                             "CrossEntropy",
+                                            "CrossEntropyLoss",
                                             "Cumsum",
                                             "DotProduct",
                                             "Exp",
@@ -139,6 +141,7 @@ TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
                                             "LogSoftmax",
                                             "LpNorm",
                                             "MSELoss",
+                                            "NLLLoss",
                                             "Normalize",
                                             "Pow",
                                             "ReduceBackMean",
@@ -158,6 +161,7 @@ TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
                                             "SquaredL2Distance",
                                             "SumElements",
                                             "SumSqrElements",
+                                            "TransducerLoss",
                                             "YellowFin"};
   const std::set<std::string> in_half = {"AddBMM", "AddMV", "AddR", "BAddBMM", "BatchMatMul", "FC",  "FCTransposed",
                                          "GRU",    "Ger",   "LSTM", "MV",      "MatMul",      "RNN", "Recurrent"};
