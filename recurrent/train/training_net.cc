@@ -327,6 +327,10 @@ class Builder {
       adam(p, gradient);
     } else if (rule_ == "lion") {
       lion(p, gradient);
+    } else if (rule_ == "nadam") {
+      nadam(p, gradient);
+    } else if (rule_ == "lamb") {
+      lamb(p, gradient);
     } else if (is_momentum(rule_)) {
       const std::string m = zeros_like(p, "_momentum");
       add_op(result_.net, "MomentumSGDUpdate", {gradient, m, rate_, p}, {gradient, m, p},
@@ -353,6 +357,23 @@ class Builder {
                                   number("epsilon", options_.epsilon), make_arg("corrected_epsilon", !is_public_)};
     if (decays) args.push_back(number("weight_decay", weight_decay(p)));
     add_op(result_.net, decays ? "AdamW" : "Adam", {p, m1, m2, gradient, rate_, result_.iteration}, {p, m1, m2}, args);
+  }
+
+  void nadam(const std::string& p, const std::string& gradient) {
+    const std::string m1 = zeros_like(p, "_moment_1"), m2 = zeros_like(p, "_moment_2"),
+                      product = "train/" + p + "_product";
+    const bool wide = workspace_.fetch(p).dtype() == DType::float64;
+    const Tensor one = wide ? Tensor::of<double>({1}, {1.0}) : Tensor::of<float>({1}, {1.0F});
+    result_.first_values.emplace_back(product, one);
+    add_op(result_.net, "NAdam", {p, m1, m2, product, gradient, rate_, result_.iteration}, {p, m1, m2, product},
+           {number("beta1", options_.beta1), number("beta2", options_.beta2), number("epsilon", options_.epsilon)});
+  }
+
+  void lamb(const std::string& p, const std::string& gradient) {
+    const std::string m1 = zeros_like(p, "_moment_1"), m2 = zeros_like(p, "_moment_2");
+    add_op(result_.net, "Lamb", {p, m1, m2, gradient, rate_, result_.iteration}, {p, m1, m2},
+           {number("beta1", options_.beta1), number("beta2", options_.beta2), number("epsilon", options_.epsilon),
+            number("weight_decay", weight_decay(p))});
   }
 
   // The sign of a mean of the momentum and the gradient, beside decoupled weight decay.
@@ -387,13 +408,26 @@ class Builder {
 }  // namespace
 
 std::vector<std::string> optimizer_names() {
-  return {"adam",        "adamw",          "adagrad",         "rmsprop",        "sgd", "momentum", "nesterov", "lion",
-          "caffe2-adam", "caffe2-rmsprop", "caffe2-momentum", "caffe2-nesterov"};
+  return {"adam",
+          "adamw",
+          "adagrad",
+          "rmsprop",
+          "sgd",
+          "momentum",
+          "nesterov",
+          "lion",
+          "nadam",
+          "lamb",
+          "caffe2-adam",
+          "caffe2-rmsprop",
+          "caffe2-momentum",
+          "caffe2-nesterov"};
 }
 
 OptimizerOptions own_numbers(OptimizerOptions o) {
   const bool is_lion = o.optimizer == "lion";
-  const double mean_decay = is_public(o.optimizer) ? 0.9 : 0.99, epsilon = o.optimizer == "adagrad" ? 1e-10 : 1e-8;
+  const double mean_decay = is_public(o.optimizer) ? 0.9 : 0.99;
+  const double epsilon = o.optimizer == "adagrad" ? 1e-10 : o.optimizer == "lamb" ? 1e-6 : 1e-8;
   if (o.beta1 < 0) o.beta1 = 0.9;
   if (o.beta2 < 0) o.beta2 = is_lion ? 0.99 : 0.999;
   if (o.epsilon < 0) o.epsilon = epsilon;

@@ -41,6 +41,48 @@ Reference adam(bool sparse, bool decays) {
   };
 }
 
+// Inputs are param, moments, product, grad, lr, iter.
+void nadam(CountedCall& c) {
+  const double beta1 = c.arg("beta1", 0.9F), beta2 = c.arg("beta2", 0.999F), t = c.x(6).v[0].value + 1;
+  const auto momentum = [&](double step) {
+    return beta1 * (1 - 0.5 * pow(Counted(0.96), Counted(step * c.arg("momentum_decay", 4e-3F))));
+  };
+  const Counted now = momentum(t), next = momentum(t + 1), lr = c.x(5).v[0];
+  const Counted product = c.x(3).v[0] * now, next_product = product * next;
+  const Counted of_gradient = lr * (1 - now) / (1 - product), of_mean = lr * next / (1 - next_product);
+  const Counted correction = 1 - pow(Counted(beta2), Counted(t));
+  for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
+  c.y(3)[0] = product;
+  for (size_t i = 0; i < c.x(4).v.size(); ++i) {
+    Counted &m1 = c.y(1)[i], &m2 = c.y(2)[i];
+    const Counted g = c.x(4).v[i];
+    m1 = beta1 * m1 + (1 - beta1) * g;
+    m2 = beta2 * m2 + (1 - beta2) * g * g;
+    c.y(0)[i] += (of_gradient * g + of_mean * m1) / (sqrt(m2 / correction) + c.arg("epsilon", 1e-8F));
+  }
+}
+
+// Inputs are param, moments, grad, lr, iter.
+void lamb(CountedCall& c) {
+  const double beta1 = c.arg("beta1", 0.9F), beta2 = c.arg("beta2", 0.999F), t = c.x(5).v[0].value + 1;
+  const Counted first = 1 - pow(Counted(beta1), Counted(t)), second = 1 - pow(Counted(beta2), Counted(t));
+  for (int o = 0; o < 3; ++o) c.y(o) = c.x(o).v;
+  Counted of_param, of_direction;
+  Numbers direction;
+  for (size_t i = 0; i < c.x(3).v.size(); ++i) {
+    Counted &p = c.y(0)[i], &m1 = c.y(1)[i], &m2 = c.y(2)[i];
+    const Counted g = c.x(3).v[i];
+    m1 = beta1 * m1 + (1 - beta1) * g;
+    m2 = beta2 * m2 + (1 - beta2) * g * g;
+    direction.push_back(m1 / first / (sqrt(m2 / second) + c.arg("epsilon", 1e-6F)) + c.arg("weight_decay", 0.01F) * p);
+    of_param += p * p;
+    of_direction += direction.back() * direction.back();
+  }
+  const Counted ratio = sqrt(of_param) / sqrt(of_direction), longer = c.x(4).v[0] * ratio;
+  const bool both = of_param.value > 0 && of_direction.value > 0;
+  for (size_t i = 0; i < direction.size(); ++i) c.y(0)[i] += (both ? longer : c.x(4).v[0]) * direction[i];
+}
+
 // Inputs are param, moment, [indices,] grad, lr.
 Reference adagrad(bool sparse) {
   return [=](CountedCall& c) {
@@ -441,6 +483,8 @@ void update_loss_scale(CountedCall& c) {
 
 void add_optimizer_references(References& r) {
   r["Adam"] = adam(false, false);
+  r["NAdam"] = nadam;
+  r["Lamb"] = lamb;
   r["AdamW"] = adam(false, true);
   r["SparseAdam"] = adam(true, false);
   r["Adagrad"] = adagrad(false);

@@ -34,10 +34,10 @@ struct OptimizerOptions {
   int64_t lr_patience = 2;     // plateau: validations
   double momentum = 0.9;       // momentum, nesterov
   // Below 0: the optimizer's own, see own_numbers.
-  double beta1 = -1, beta2 = -1;  // adam, adamw, lion
-  double epsilon = -1;            // adam, adamw, adagrad, rmsprop
+  double beta1 = -1, beta2 = -1;  // adam, adamw, lion, nadam, lamb
+  double epsilon = -1;            // adam, adamw, adagrad, rmsprop, nadam, lamb
   double mean_decay = -1;         // rmsprop: how much of the mean square remains
-  double weight_decay = 0.01;     // adamw, lion
+  double weight_decay = 0.01;     // adamw, lion, lamb
   // What remains in each step of the parameters' running average, which is validated, sampled and exported in their
   // place; 0: there is none.
   double average = 0;

@@ -50,6 +50,7 @@ TEST(Optimizers, EqualThoseOfPyTorch) {
       {"sgd", {0.949274543707, -1.548581757133, 0.703772637270}},
       {"momentum", {2.479341361210, -2.532051907344, -0.717123115151}},
       {"nesterov", {2.866154933106, -2.693468913978, -0.348888926255}},
+      {"nadam", {1.145490427763, -1.795379776701, 1.401539123299}},
   };
   for (const auto& [name, should] : recorded) expect_close(name, steps_of({.optimizer = name}), should);
   OptimizerOptions options{.optimizer = "adam"};
@@ -80,6 +81,26 @@ TEST(Optimizers, Lion) {
       m[i] = 0.99 * m[i] + 0.01 * g;
     }
   expect_close("lion", steps_of({.optimizer = "lion"}), w);
+}
+
+// By the algorithm of its paper, with a parameter as a whole.
+TEST(Optimizers, Lamb) {
+  std::vector<double> w = {0.5, -1.2, 2}, m(3, 0.0), v(3, 0.0);
+  const double c[] = {1, 0.5, -2};
+  double rate = 0.1;
+  for (int step = 1; step <= 12; ++step, rate *= 0.9) {
+    double u[3], of_w = 0, of_u = 0;
+    for (int i = 0; i < 3; ++i) {
+      const double g = -c[i] * std::sin(w[i]);
+      m[i] = 0.9 * m[i] + 0.1 * g;
+      v[i] = 0.999 * v[i] + 0.001 * g * g;
+      u[i] = m[i] / (1 - std::pow(0.9, step)) / (std::sqrt(v[i] / (1 - std::pow(0.999, step))) + 1e-6) + 0.01 * w[i];
+      of_w += w[i] * w[i];
+      of_u += u[i] * u[i];
+    }
+    for (int i = 0; i < 3; ++i) w[i] -= rate * std::sqrt(of_w / of_u) * u[i];
+  }
+  expect_close("lamb", steps_of({.optimizer = "lamb"}), w);
 }
 
 TEST(Optimizers, RefuseNumbersOutOfRange) {

@@ -303,6 +303,26 @@ TEST_F(SequenceTraining, GroupsAreTrainedInTheirOwnWay) {
   EXPECT_EQ(step(decayed, "U"), step(adamw, "U"));
 }
 
+TEST_F(SequenceTraining, EveryOptimizerHeedsGroups) {
+  Workspace first;
+  RunContext run;
+  run.seed = 1;
+  run_net_once(read_model(parse_net_text(kRagged)).init, first, run);
+  const auto trained = [&](const std::string& optimizer, const std::string& group) {
+    TrainOptions o = options(ragged(), 0, fmt::format("{}-{}", optimizer, folder_.count()));
+    o.iterations = 2;
+    o.optimizer.optimizer = optimizer;
+    train(o, replaced(kRagged, "batch: 8", "batch: 8 group { parameters: \"V\" " + group + " }"));
+    return RunFolder(o.out, RunFolder::Open::existing).latest().contents.tensors.at("parameter/V").data<float>()[0];
+  };
+  for (const std::string& name : optimizer_names()) {
+    EXPECT_EQ(trained(name, "rate: 0"), first.fetch("V").data<float>()[0]) << name;
+    EXPECT_NE(trained(name, "rate: 1"), trained(name, "rate: 0.5")) << name;
+    if (name == "adamw" || name == "lion" || name == "lamb")
+      EXPECT_NE(trained(name, "weight_decay: 0"), trained(name, "weight_decay: 0.3")) << name;
+  }
+}
+
 TEST_F(SequenceTraining, GroupsThatMakeNoSenseAreRefused) {
   const auto refusal = [&](const std::string& group, const std::string& optimizer = "adam") {
     TrainOptions o = options(ragged(), 1);

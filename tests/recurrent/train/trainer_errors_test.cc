@@ -79,10 +79,9 @@ TEST_F(TrainerErrors, Numbers) {
   expect_contains(with([](TrainOptions& o) { o.seconds = 5; }), "of iterations, seconds and epochs one is given");
   expect_contains(with([](TrainOptions& o) { o.holdout = 1; }), "must be from 0 to less than 1, but is 1");
   expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }), "Did you mean \"adam\" or \"adamw\"?");
-  expect_contains(
-      with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }),
-      "there are adam, adamw, adagrad, rmsprop, sgd, momentum, nesterov, lion, caffe2-adam, caffe2-rmsprop, "
-      "caffe2-momentum, caffe2-nesterov.");
+  expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }),
+                  "there are adam, adamw, adagrad, rmsprop, sgd, momentum, nesterov, lion, nadam, lamb, caffe2-adam, "
+                  "caffe2-rmsprop, caffe2-momentum, caffe2-nesterov.");
   expect_contains(with([](TrainOptions& o) { o.optimizer.weight_decay = -1; }),
                   "the weight decay must be at least 0, but is -1");
   expect_contains(with([](TrainOptions& o) { o.optimizer.lr = -1; }), "must be greater than 0, but is -1");

@@ -86,7 +86,7 @@ TEST_F(TrainMistakes, Options) {
   refuses(train(text_, out_, "--iterations 2 --nonsense=3"), "no option --nonsense.\n");
   refuses(train(text_, out_, "--iterations 2 --optimizer adan"),
           "--optimizer: adan not in "
-          "{adam,adamw,adagrad,rmsprop,sgd,momentum,nesterov,lion,caffe2-adam,caffe2-rmsprop,caffe2-"
+          "{adam,adamw,adagrad,rmsprop,sgd,momentum,nesterov,lion,nadam,lamb,caffe2-adam,caffe2-rmsprop,caffe2-"
           "momentum,caffe2-nesterov}\n");
   refuses(train(text_, out_, "--iterations 0"), "--iterations: must be at least 1, but is 0\n");
   refuses(train(text_, out_, "--iterations two"), "--iterations: must be a whole number, but is \"two\"\n");
