@@ -265,12 +265,31 @@ void transducer_gradient(CountedCall& c) {
   }
 }
 
+// --- CTCBeamSearchDecoder
+// ---------------------------------------------------------------------------------------------
+
+// Of a prefix and a class: what it adds to the prefix, to the one that is longer by the class, and to that from what it
+// had before it was left behind; and the sum that prefixes are ordered by.
+void beam_search(CountedCall& c) {
+  c.compares = false;
+  for (const Counted p : c.x(0).v)
+    for (int64_t k = 0; k < c.whole("beam_width", 10); ++k) {
+      Counted blank, label;
+      label += p * (blank + label);
+      label += p * label;
+      blank += p * (blank + label);
+      label += p * label;
+      blank = blank + label;
+    }
+}
+
 }  // namespace
 
 void add_alignment_references(References& r) {
   r["CTCLoss"] = ctc_loss;
   r["CTCLossGradient"] = ctc_gradient<Counted>;
   r["CTCLossHessian"] = ctc_gradient<Moving>;
+  r["CTCBeamSearchDecoder"] = beam_search;
   r["TransducerLoss"] = transducer_loss;
   r["TransducerLossGradient"] = transducer_gradient<Counted>;
   r["TransducerLossHessian"] = transducer_gradient<Moving>;
