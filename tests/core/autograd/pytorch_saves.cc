@@ -151,6 +151,8 @@ void add_norms_and_losses(Rows& rows) {
       {{"float 2,16,16"}, {"T"}, {"float 1"}}, {}, 2);
   add(rows, "SoftmaxWithLoss", "log_softmax, mul, sum", {"X=16,16", "T=16,16,0.0625..0.0625"},
       {{"float 16,16"}, {"T", "X"}}, {"label_prob=1"}, 2);
+  add(rows, "CrossEntropyLoss", "log_softmax, nll_loss", labels, {{"float 32,16"}, {"T"}, {"float 1"}});
+  add(rows, "NLLLoss", "nll_loss", labels, {{"X"}, {"T"}, {"float 1"}});
   add(rows, "LabelCrossEntropy", "log, nll_loss", {"X=32,16,0.1..0.9", "label=int32,32,0..15"},
       {{"X"}, {"float 32,16"}, {"int64 32"}});
   add(rows, "CrossEntropy", "log, mul, sum", {"X=32,16,0.1..0.9", "label=32,16,0.1..0.9"},
