@@ -77,15 +77,15 @@ void forward(const CtcArgs& a, gpu::In<T> x, const Tensor&, const Tensor&, const
     if (team.thread == 0) losses[b] = is_impossible(total) && zero ? 0 : 0 - total;
     team.sync();
   });
-  const Reduction reduction = reduction_of(a.reduction);
-  if (reduction == Reduction::none)
+  const LossReduction reduction = loss_reduction(a.reduction);
+  if (reduction == LossReduction::none)
     return gpu::each(call, loss.size, [=] __device__(size_t b) { loss[b] = static_cast<T>(losses[b]); });
   const Wholes lengths = batch.checks.lengths;
   const int64_t samples = sizes.samples;
   gpu::each(call, 1, [=] __device__(size_t) {
     double sum = 0;
     for (int64_t b = 0; b < samples; ++b) sum += ctc_part(reduction, losses[b], lengths[b]);
-    const bool mean = reduction == Reduction::mean && samples > 0;
+    const bool mean = reduction == LossReduction::mean && samples > 0;
     loss[0] = static_cast<T>(mean ? sum / static_cast<double>(samples) : sum);
   });
 }
@@ -137,14 +137,14 @@ void gradients(const CtcArgs& a, Scores<N, T> scores, gpu::In<T> dloss, gpu::Out
   const Batch<N, T> batch(call, a, scores, sums.data, places.data, sizes.times + 1);
   N* const rows = more.data;
   const bool zero = a.zero_infinity;
-  const Reduction reduction = reduction_of(a.reduction);
+  const LossReduction reduction = loss_reduction(a.reduction);
   gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = T(0); });
   gpu::each_team(call, static_cast<size_t>(sizes.samples), [=] __device__(size_t at, const gpu::Team& team) {
     const auto b = static_cast<int64_t>(at);
     if (!batch.checks.fits(b)) return;
     const CtcSample<N, T> sample = batch.sample(b);
     batch.run_alphas(sample, b, team);
-    const double of_loss = static_cast<double>(dloss[reduction == Reduction::none ? at : 0]);
+    const double of_loss = static_cast<double>(dloss[reduction == LossReduction::none ? at : 0]);
     double factor = ctc_factor(reduction, of_loss, batch.sizes.samples, sample.length);
     if (is_impossible(value_of(sample.total(batch.alpha(b, sample.times))))) {
       if (zero) return;

@@ -86,14 +86,14 @@ template <class T, bool kSoftmax>
 void forward(const NllArgs& a, gpu::In<T> x, const Tensor&, gpu::In<T> weights, gpu::Out<T> loss, Call& call) {
   const NllTargets<T> targets = targets_of(a, call, weights);
   const gpu::Bounds bounds = gpu::bounds(call, "a label");
-  const Reduction reduction = reduction_of(a.reduction);
-  if (reduction == Reduction::none)
+  const LossReduction reduction = loss_reduction(a.reduction);
+  if (reduction == LossReduction::none)
     return gpu::each_line(call, targets.lines, LossLine<T, kSoftmax>{targets, bounds, x, loss.data, nullptr});
   const gpu::Temporary<double> losses(call, targets.lines.lines()), both(call, 2);
   double* const sums = both.data;
   gpu::each_line(call, targets.lines, LossLine<T, kSoftmax>{targets, bounds, x, nullptr, losses.data});
   add_up(call, targets, losses.data, sums);
-  const bool mean = reduction == Reduction::mean;
+  const bool mean = reduction == LossReduction::mean;
   gpu::each(call, 1, [=] __device__(size_t) {
     const double total = mean ? sums[0] : 1;
     loss[0] = static_cast<T>(total != 0 ? sums[1] / total : 0);
@@ -138,13 +138,13 @@ struct GradientLine {
 template <class T, bool kSoftmax>
 void gradients(const NllArgs& a, gpu::In<T> x, gpu::In<T> dloss, gpu::In<T> weights, gpu::Out<T> dx, Call& call) {
   const NllTargets<T> targets = targets_of(a, call, weights);
-  const Reduction reduction = reduction_of(a.reduction);
+  const LossReduction reduction = loss_reduction(a.reduction);
   const gpu::Temporary<double> sums(call, 2);
-  const bool mean = reduction == Reduction::mean;
+  const bool mean = reduction == LossReduction::mean;
   if (mean) add_up(call, targets, nullptr, sums.data);
   gpu::each_line(call, targets.lines,
                  GradientLine<T, kSoftmax>{targets, gpu::bounds(call, "a label"), x, dloss, dx,
-                                           mean ? sums.data : nullptr, reduction != Reduction::none});
+                                           mean ? sums.data : nullptr, reduction != LossReduction::none});
 }
 
 template <class T>

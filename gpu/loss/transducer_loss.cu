@@ -68,14 +68,14 @@ void forward(const TransducerArgs& a, gpu::In<T> x, const Tensor&, const Tensor&
     batch.run_alphas(sample, own, team);
     if (team.thread == 0) losses[b] = 0 - sample.total(own);
   });
-  const Reduction reduction = reduction_of(a.reduction);
-  if (reduction == Reduction::none)
+  const LossReduction reduction = loss_reduction(a.reduction);
+  if (reduction == LossReduction::none)
     return gpu::each(call, loss.size, [=] __device__(size_t b) { loss[b] = static_cast<T>(losses[b]); });
   const int64_t samples = sizes.samples;
   gpu::each(call, 1, [=] __device__(size_t) {
     double sum = 0;
     for (int64_t b = 0; b < samples; ++b) sum += losses[b];
-    const bool mean = reduction == Reduction::mean && samples > 0;
+    const bool mean = reduction == LossReduction::mean && samples > 0;
     loss[0] = static_cast<T>(mean ? sum / static_cast<double>(samples) : sum);
   });
 }
@@ -111,8 +111,8 @@ void gradients(const TransducerArgs& a, Scores<N, T> scores, gpu::In<T> dloss, g
   const gpu::Temporary<N> sums(call, sizes.nodes()), places(call, sizes.nodes()), ends(call, sizes.nodes());
   const Batch<N, T> batch(call, a, scores, sums.data, places.data);
   N* const betas = ends.data;
-  const Reduction reduction = reduction_of(a.reduction);
-  const double share = reduction == Reduction::mean ? static_cast<double>(sizes.samples) : 1;
+  const LossReduction reduction = loss_reduction(a.reduction);
+  const double share = reduction == LossReduction::mean ? static_cast<double>(sizes.samples) : 1;
   gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = T(0); });
   gpu::each_team(call, static_cast<size_t>(sizes.samples), [=] __device__(size_t at, const gpu::Team& team) {
     const auto b = static_cast<int64_t>(at);
@@ -121,7 +121,7 @@ void gradients(const TransducerArgs& a, Scores<N, T> scores, gpu::In<T> dloss, g
     const int64_t first = batch.first_node(b);
     batch.run_alphas(sample, batch.alphas + first, team);
     run_betas(sample, betas + first, team);
-    const double factor = static_cast<double>(dloss[reduction == Reduction::none ? at : 0]) / share;
+    const double factor = static_cast<double>(dloss[reduction == LossReduction::none ? at : 0]) / share;
     write_nodes(sample, factor, batch.alphas + first, betas + first, y.data + first * sample.classes, team);
   });
 }

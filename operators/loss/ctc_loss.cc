@@ -85,14 +85,14 @@ void forward(const CtcArgs& a, In<T> x, const Tensor&, const Tensor&, const Tens
       losses[b] = is_impossible(total) && a.zero_infinity ? 0 : 0 - total;
     }
   });
-  const Reduction reduction = reduction_of(a.reduction);
-  if (reduction == Reduction::none) {
+  const LossReduction reduction = loss_reduction(a.reduction);
+  if (reduction == LossReduction::none) {
     std::ranges::transform(losses, loss.begin(), [](double l) { return static_cast<T>(l); });
     return;
   }
   double sum = 0;
   for (int64_t b = 0; b < batch.sizes.samples; ++b) sum += ctc_part(reduction, losses[b], batch.lengths[b]);
-  const bool mean = reduction == Reduction::mean && batch.sizes.samples > 0;
+  const bool mean = reduction == LossReduction::mean && batch.sizes.samples > 0;
   loss[0] = static_cast<T>(mean ? sum / static_cast<double>(batch.sizes.samples) : sum);
 }
 
@@ -128,14 +128,14 @@ template <class N, class T>
 void gradients(const CtcArgs& a, Scores<N, T> scores, In<T> dloss, Out<T> y, Call& call) {
   const Batch<T> batch(a, call);
   const CtcSizes& sizes = batch.sizes;
-  const Reduction reduction = reduction_of(a.reduction);
+  const LossReduction reduction = loss_reduction(a.reduction);
   std::ranges::fill(y, T(0));
   batch.each_range(std::is_same_v<N, Dual> ? 5 : 3, [&](int64_t begin, int64_t end) {
     Room<N> room;
     for (int64_t b = begin; b < end; ++b) {
       const auto sample = batch.sample(b, scores, room.log_sums);
       alphas_of(sample, sample.times + 1, room.alphas);
-      const double of_loss = static_cast<double>(dloss[reduction == Reduction::none ? b : 0]);
+      const double of_loss = static_cast<double>(dloss[reduction == LossReduction::none ? b : 0]);
       double factor = ctc_factor(reduction, of_loss, sizes.samples, sample.length);
       if (is_impossible(value_of(sample.total(room.alphas.data() + sample.times * sample.states())))) {
         if (a.zero_infinity) continue;

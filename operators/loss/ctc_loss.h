@@ -64,14 +64,14 @@ struct CtcSample {
 };
 
 // What the gradient of a sample's loss is multiplied by; `of_loss` is what arrives at its loss, or at the mean.
-constexpr double ctc_factor(Reduction reduction, double of_loss, int64_t samples, int64_t length) {
-  if (reduction != Reduction::mean) return of_loss;
+constexpr double ctc_factor(LossReduction reduction, double of_loss, int64_t samples, int64_t length) {
+  if (reduction != LossReduction::mean) return of_loss;
   return of_loss / static_cast<double>(samples) / static_cast<double>(length > 0 ? length : 1);
 }
 
 // The part of a sample's loss in the output.
-constexpr double ctc_part(Reduction reduction, double loss, int64_t length) {
-  return reduction == Reduction::mean ? loss / static_cast<double>(length > 0 ? length : 1) : loss;
+constexpr double ctc_part(LossReduction reduction, double loss, int64_t length) {
+  return reduction == LossReduction::mean ? loss / static_cast<double>(length > 0 ? length : 1) : loss;
 }
 
 }  // namespace stepnet

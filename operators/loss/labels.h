@@ -40,9 +40,9 @@ inline Wholes wholes(const Tensor& t) {
 }
 
 // What becomes of the losses of a batch.
-enum class Reduction { none, sum, mean };
-inline Reduction reduction_of(const std::string& name) {
-  return name == "none" ? Reduction::none : name == "sum" ? Reduction::sum : Reduction::mean;
+enum class LossReduction { none, sum, mean };
+inline LossReduction loss_reduction(const std::string& name) {
+  return name == "none" ? LossReduction::none : name == "sum" ? LossReduction::sum : LossReduction::mean;
 }
 
 }  // namespace stepnet

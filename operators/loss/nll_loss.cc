@@ -80,19 +80,19 @@ double total_count(const NllTargets<T>& targets) {
 template <class T, bool kSoftmax>
 void forward(const NllArgs& a, In<T> x, const Tensor&, In<T> weights, Out<T> loss, Call& call) {
   const NllTargets<T> targets = checked_targets(a, call, weights);
-  const Reduction reduction = reduction_of(a.reduction);
+  const LossReduction reduction = loss_reduction(a.reduction);
   const auto count = static_cast<size_t>(targets.lines.lines());
   const auto losses = thread_buffer<double>(ThreadBuffer::lines, count);
   targets.lines.each_line(kSoftmax ? 2.0 : 0.1, [&](int64_t n, int64_t first) {
     losses[n] = line_loss<kSoftmax>(targets, n, x.data() + first);
   });
-  if (reduction == Reduction::none) {
+  if (reduction == LossReduction::none) {
     std::ranges::transform(losses, loss.begin(), [](double l) { return static_cast<T>(l); });
     return;
   }
   double sum = 0;
   for (const double l : losses) sum += l;
-  const double total = reduction == Reduction::mean ? total_count(targets) : 1;
+  const double total = reduction == LossReduction::mean ? total_count(targets) : 1;
   loss[0] = static_cast<T>(total != 0 ? sum / total : 0);
 }
 
@@ -115,8 +115,8 @@ void line_gradient(const NllTargets<T>& targets, int64_t n, double factor, doubl
 template <class T, bool kSoftmax>
 void gradients(const NllArgs& a, const T* x, In<T> dloss, In<T> weights, Out<T> dx, Call& call) {
   const NllTargets<T> targets = checked_targets(a, call, weights);
-  const Reduction reduction = reduction_of(a.reduction);
-  double share = reduction == Reduction::mean ? total_count(targets) : 1, total = 0;
+  const LossReduction reduction = loss_reduction(a.reduction);
+  double share = reduction == LossReduction::mean ? total_count(targets) : 1, total = 0;
   if (share != 0) share = 1 / share;
   for (int64_t c = 0; c < targets.lines.size; ++c) total += targets.weight(c);
   targets.lines.each_line(kSoftmax ? 2.0 : 0.2, [&](int64_t n, int64_t first) {
@@ -124,7 +124,7 @@ void gradients(const NllArgs& a, const T* x, In<T> dloss, In<T> weights, Out<T> 
       for (int64_t c = 0; c < targets.lines.size; ++c) dx[first + c * targets.lines.inner] = T(0);
       return;
     }
-    const double factor = share * static_cast<double>(dloss[reduction == Reduction::none ? n : 0]);
+    const double factor = share * static_cast<double>(dloss[reduction == LossReduction::none ? n : 0]);
     line_gradient<kSoftmax>(targets, n, factor, total, kSoftmax ? x + first : nullptr, dx.data() + first);
   });
 }

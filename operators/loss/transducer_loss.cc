@@ -84,14 +84,14 @@ void forward(const TransducerArgs& a, In<T> x, const Tensor&, const Tensor&, con
       losses[b] = 0 - sample.total(alphas.data());
     }
   });
-  const Reduction reduction = reduction_of(a.reduction);
-  if (reduction == Reduction::none) {
+  const LossReduction reduction = loss_reduction(a.reduction);
+  if (reduction == LossReduction::none) {
     std::ranges::transform(losses, loss.begin(), [](double l) { return static_cast<T>(l); });
     return;
   }
   double sum = 0;
   for (const double l : losses) sum += l;
-  loss[0] = static_cast<T>(reduction == Reduction::mean && samples > 0 ? sum / static_cast<double>(samples) : sum);
+  loss[0] = static_cast<T>(reduction == LossReduction::mean && samples > 0 ? sum / static_cast<double>(samples) : sum);
 }
 
 template <class N>
@@ -121,13 +121,13 @@ void sample_gradient(const TransducerSample<N, T>& sample, double factor, Room<N
 template <class N, class T>
 void gradients(const TransducerArgs& a, Scores<N, T> scores, In<T> dloss, Out<T> y, Call& call) {
   const Batch<T> batch(a, call);
-  const Reduction reduction = reduction_of(a.reduction);
-  const double share = reduction == Reduction::mean ? static_cast<double>(batch.sizes.samples) : 1;
+  const LossReduction reduction = loss_reduction(a.reduction);
+  const double share = reduction == LossReduction::mean ? static_cast<double>(batch.sizes.samples) : 1;
   std::ranges::fill(y, T(0));
   batch.each_range(std::is_same_v<N, Dual> ? 5 : 3, [&](int64_t begin, int64_t end) {
     Room<N> room;
     for (int64_t b = begin; b < end; ++b) {
-      const double factor = static_cast<double>(dloss[reduction == Reduction::none ? b : 0]) / share;
+      const double factor = static_cast<double>(dloss[reduction == LossReduction::none ? b : 0]) / share;
       sample_gradient(batch.sample(b, scores, room.log_sums), factor, room,
                       y.data() + b * batch.nodes() * batch.sizes.classes);
     }
