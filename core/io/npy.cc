@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/io/files.h"
@@ -177,24 +178,24 @@ void check_bools(const std::byte* values, size_t count, const std::string& path)
 
 }  // namespace
 
-NpyFile::NpyFile(const FilePlace& place) : file_(place) {
-  const std::string& path = file_.path();
+NpyFile::NpyFile(ByteSourcePtr bytes) : bytes_(std::move(bytes)) {
+  const std::string& path = bytes_->name();
   constexpr uint64_t kStart = 10;
-  require(file_.size() >= kStart && file_.text_at(0, kMagic.size()) == kMagic, "{} is not a .npy file", path);
-  const auto version = file_.value_at<uint8_t>(6);
+  require(bytes_->size() >= kStart && bytes_->text_at(0, kMagic.size()) == kMagic, "{} is not a .npy file", path);
+  const auto version = bytes_->value_at<uint8_t>(6);
   require(version >= 1 && version <= 3, "{} has version {} of the .npy format; 1 to 3 are read", path, version);
   const uint64_t begin = version == 1 ? kStart : kStart + 2;
-  const uint32_t length = version == 1 ? file_.value_at<uint16_t>(8) : file_.value_at<uint32_t>(8);
+  const uint32_t length = version == 1 ? bytes_->value_at<uint16_t>(8) : bytes_->value_at<uint32_t>(8);
   require(length <= kLongestHeader, "{} has a header of {} bytes, which is too long", path, length);
-  const HeaderParser header(file_.text_at(begin, length), path);
+  const HeaderParser header(bytes_->text_at(begin, length), path);
   begin_ = begin + length;
   dtype_ = header.dtype();
   shape_ = header.shape();
   has_rows_ = !header.fortran_order() || shape_.rank() <= 1;
-  const uint64_t held = file_.size() - begin_;
-  int64_t bytes = 0;
-  const bool counted = !__builtin_mul_overflow(shape_.size(), static_cast<int64_t>(dtype_size(dtype_)), &bytes);
-  require(counted && static_cast<uint64_t>(bytes) == held, "{} should hold {}{}, but has {} bytes of elements", path,
+  const uint64_t held = bytes_->size() - begin_;
+  int64_t due = 0;
+  const bool counted = !__builtin_mul_overflow(shape_.size(), static_cast<int64_t>(dtype_size(dtype_)), &due);
+  require(counted && static_cast<uint64_t>(due) == held, "{} should hold {}{}, but has {} bytes of elements", path,
           dtype_name(dtype_), shape_, held);
 }
 
@@ -202,12 +203,11 @@ void NpyFile::read(int64_t first, int64_t count, std::byte* to) const {
   const auto width = static_cast<uint64_t>(dtype_size(dtype_));
   const size_t bytes = static_cast<size_t>(count) * width;
   if (bytes == 0) return;
-  file_.read_at(begin_ + static_cast<uint64_t>(first) * width, to, bytes);
-  if (dtype_ == DType::boolean) check_bools(to, bytes, file_.path());
+  bytes_->read_at(begin_ + static_cast<uint64_t>(first) * width, to, bytes);
+  if (dtype_ == DType::boolean) check_bools(to, bytes, bytes_->name());
 }
 
-Tensor read_npy(const FilePlace& place) {
-  const NpyFile file(place);
+Tensor read_npy(const NpyFile& file) {
   Tensor tensor = Tensor::empty(file.dtype(), file.shape());
   if (file.has_rows()) {
     file.read(0, tensor.size(), tensor.raw());
