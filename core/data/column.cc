@@ -1,101 +1,80 @@
+// The table of sources, and what all columns share. A new source is one row here and a file beside this one.
 #include "core/data/column.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <span>
 #include <utility>
 
-#include "core/data/csv.h"
-#include "core/data/sequences.h"
+#include "core/data/sources.h"
+#include "core/io/db.h"
 #include "core/io/hash.h"
-#include "core/io/npy.h"
 #include "stepnet/error.h"
 
 namespace stepnet {
 namespace {
 
-size_t bytes_of(const Column& column) {
-  return static_cast<size_t>(column.shape().size()) * dtype_size(column.dtype());
-}
-
-class ArrayColumn final : public Column {
- public:
-  explicit ArrayColumn(const FilePlace& place) : file_(place) {
-    require(file_.shape().rank() >= 1, "{} holds one value, but its first dimension must count samples", file_.path());
-    if (!file_.has_rows())
-      throw Error(fmt::format("{} is in Fortran order, in which samples do not stand together", file_.path()),
-                  "save it with numpy.ascontiguousarray");
-    shape_ = Shape(std::vector<int64_t>(file_.shape().begin() + 1, file_.shape().end()));
-  }
-
-  DType dtype() const override { return file_.dtype(); }
-  const Shape& shape() const override { return shape_; }
-  int64_t samples() const override { return file_.shape()[0]; }
-  const std::string& file() const override { return file_.path(); }
-  void read(int64_t first, int64_t count, std::byte* to) const override {
-    file_.read(first * shape_.size(), count * shape_.size(), to);
-  }
-
- private:
-  NpyFile file_;
-  Shape shape_;
+struct Opener {
+  std::string_view ending;
+  std::vector<NamedColumn> (*open)(const SourceName& source);
+};
+constexpr Opener kOpeners[] = {
+    {".npy", open_array},      {".npz", open_archive},     {".csv", open_table},  {".tsv", open_table},
+    {".wav", open_recordings}, {".flac", open_recordings}, {".list", open_files}, {".txt", open_lines},
+    {".h5", open_hdf5},        {".hdf5", open_hdf5},
 };
 
-// Columns of a table, side by side.
-class TableColumn final : public Column {
- public:
-  TableColumn(std::string file, const std::vector<const std::vector<double>*>& columns, const Shape& shape)
-      : file_(std::move(file)), shape_(shape), samples_(static_cast<int64_t>(columns.front()->size())) {
-    values_.reserve(columns.size() * columns.front()->size());
-    for (size_t i = 0; i < columns.front()->size(); ++i)
-      for (const std::vector<double>* column : columns) values_.push_back((*column)[i]);
-  }
-
-  DType dtype() const override { return DType::float64; }
-  const Shape& shape() const override { return shape_; }
-  int64_t samples() const override { return samples_; }
-  const std::string& file() const override { return file_; }
-  void read(int64_t first, int64_t count, std::byte* to) const override {
-    if (count > 0)
-      std::memcpy(to, values_.data() + first * shape_.size(), static_cast<size_t>(count) * bytes_of(*this));
-  }
-
- private:
-  std::string file_;
-  Shape shape_;
-  int64_t samples_ = 0;
-  std::vector<double> values_;
-};
-
-// How many rows each sequence has: rows that follow one another and have the same value are one.
-std::vector<int64_t> runs_of(const std::vector<double>& ids, const std::string& file) {
-  std::vector<int64_t> lengths;
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (std::isnan(ids[i]))
-      fail("row {} of {} has nothing in the column by which rows are sequences", i + 1, file);
-    else if (i > 0 && ids[i] == ids[i - 1])
-      ++lengths.back();
-    else
-      lengths.push_back(1);
-  return lengths;
+const Opener* opener_of(std::string_view path) {
+  for (const Opener& opener : kOpeners)
+    if (path.ends_with(opener.ending)) return &opener;
+  return nullptr;
 }
 
-std::vector<int64_t> read_lengths(const FilePlace& place) {
-  const Tensor lengths = read_npy(place);
-  require(lengths.rank() == 1 && !is_floating(lengths.dtype()),
-          "{} must have a whole number for each sequence, its rows, but has {}", place.str(), lengths);
-  std::vector<int64_t> values;
-  const bool read = with_type(lengths.dtype(), [&]<class T>(T) {
-    for (const T length : lengths.span<T>()) values.push_back(static_cast<int64_t>(length));
-  });
-  require(read, "{} must have whole numbers, but has {}", place.str(), lengths);
-  return values;
+// A database stands as TYPE:PLACE:INDEX.
+bool is_database(const std::string& rest) {
+  return std::ranges::any_of(db_types(), [&](const std::string& type) { return rest.starts_with(type + ":"); });
 }
 
-bool is_table(const std::string& path) { return path.ends_with(".csv") || path.ends_with(".tsv"); }
+// Where the path ends: behind the first ending that is known, if what follows it says more than a path.
+size_t end_of_path(const std::string& rest) {
+  for (size_t at = 0; at < rest.size(); ++at)
+    if ((rest[at] == ':' || rest[at] == '@') && opener_of(std::string_view(rest).substr(0, at))) return at;
+  return rest.size();
+}
 
-std::vector<std::string> split(const std::string& text, char by) {
+SourceName parse(const std::string& text) {
+  SourceName source{.text = text, .name = {}, .path = {}, .parts = {}, .id = {}};
+  const size_t equals = text.find('=');
+  const std::string rest = text.substr(equals == text.npos ? 0 : equals + 1);
+  if (equals != text.npos) source.name = text.substr(0, equals);
+  if (is_database(rest)) {
+    source.path = rest;
+    return source;
+  }
+  const size_t end = end_of_path(rest);
+  source.path = rest.substr(0, end);
+  if (end == rest.size()) return source;
+  const std::string more = rest.substr(end + 1);
+  // What stands behind @ in a path of its own may have a colon, but a column's name no @.
+  const size_t at = rest[end] == '@' ? 0 : more.rfind('@');
+  if (rest[end] == ':') source.parts = more.substr(0, at);
+  if (rest[end] == '@')
+    source.id = more;
+  else if (at != more.npos)
+    source.id = more.substr(at + 1);
+  const bool has_id = rest[end] == '@' || at != more.npos, has_parts = rest[end] == ':';
+  if ((has_id && source.id.empty()) || (has_parts && source.parts.empty())) refuse_source(source);
+  return source;
+}
+
+}  // namespace
+
+void refuse_source(const SourceName& source) {
+  throw Error(fmt::format("data are given as \"{}\"", source.text),
+              "name an array as NAME=FILE.npy, a table as FILE.csv or FILE.tsv, or some of its columns as "
+              "NAME=FILE.csv:COLUMN,COLUMN; docs/training.md has all forms");
+}
+
+std::vector<std::string> split_source(const std::string& text, char by) {
   std::vector<std::string> parts(1);
   for (const char c : text)
     if (c == by)
@@ -104,68 +83,6 @@ std::vector<std::string> split(const std::string& text, char by) {
       parts.back() += c;
   return parts;
 }
-
-const std::vector<double>& column_of(const Table& table, const std::string& name, const std::string& file) {
-  const auto found = std::ranges::find(table.names, name);
-  require(found != table.names.end(), "{} has no column \"{}\".{}", file, name, suggest(name, table.names));
-  return table.columns[static_cast<size_t>(found - table.names.begin())];
-}
-
-}  // namespace
-
-namespace {
-
-// What follows the path of `NAME=PATH:PARTS@ID`.
-struct Place {
-  std::string name, path, parts, id;
-};
-
-// The path before a colon, if that is one of a file that has parts.
-std::string without_parts(const std::string& path) {
-  const std::string before = path.substr(0, path.rfind(':'));
-  return is_table(before) || before.ends_with(".npy") ? before : path;
-}
-
-Place place_of(const std::string& text) {
-  Place place;
-  const size_t equals = text.find('=');
-  place.path = text.substr(equals == text.npos ? 0 : equals + 1);
-  if (equals != text.npos) place.name = text.substr(0, equals);
-  const size_t at = place.path.rfind('@');
-  if (at != text.npos && is_table(without_parts(place.path.substr(0, at)))) {
-    place.id = place.path.substr(at + 1);
-    place.path.resize(at);
-  }
-  const std::string path = without_parts(place.path);
-  if (path != place.path) place.parts = place.path.substr(path.size() + 1);
-  place.path = path;
-  return place;
-}
-
-std::vector<NamedColumn> open_table(const Place& place, const std::string& text) {
-  const FilePlace file(place.path);
-  const Table table = read_table(file);
-  const std::vector<int64_t> lengths =
-      place.id.empty() ? std::vector<int64_t>() : runs_of(column_of(table, place.id, file.str()), file.str());
-  const auto as_asked = [&](std::shared_ptr<const Column> column) {
-    return place.id.empty() ? column : sequences(std::move(column), lengths, fmt::format("{} by {}", text, place.id));
-  };
-  std::vector<NamedColumn> all;
-  if (!place.parts.empty()) {
-    std::vector<const std::vector<double>*> columns;
-    for (const std::string& part : split(place.parts, ',')) columns.push_back(&column_of(table, part, file.str()));
-    const Shape shape{static_cast<int64_t>(columns.size())};
-    all.push_back({place.name, as_asked(std::make_shared<TableColumn>(file.str(), columns, shape))});
-    return all;
-  }
-  for (size_t c = 0; c < table.names.size(); ++c)
-    if (table.names[c] != place.id)
-      all.push_back({table.names[c], as_asked(std::make_shared<TableColumn>(file.str(), std::vector{&table.columns[c]},
-                                                                            Shape(std::vector<int64_t>{})))});
-  return all;
-}
-
-}  // namespace
 
 Shape shape_of(const Column& column, int64_t sample) {
   if (!column.varies()) return column.shape();
@@ -179,19 +96,17 @@ int64_t features_of(const Column& column) {
   return shape.rank() > (column.has_time() ? 1 : 0) ? shape[shape.rank() - 1] : 1;
 }
 
+size_t sample_bytes(const Column& column) {
+  return static_cast<size_t>(column.shape().size()) * dtype_size(column.dtype());
+}
+
 std::vector<NamedColumn> open_columns(const std::string& text) {
-  const Place place = place_of(text);
-  if (is_table(place.path) && place.name.empty() == place.parts.empty()) return open_table(place, text);
-  if (!place.path.ends_with(".npy") || place.name.empty())
-    throw Error(fmt::format("data are given as \"{}\"", text),
-                "name an array as NAME=FILE.npy, a table as FILE.csv or FILE.tsv, or some of its columns as "
-                "NAME=FILE.csv:COLUMN,COLUMN");
-  std::shared_ptr<const Column> rows = std::make_shared<ArrayColumn>(FilePlace(place.path));
-  if (!place.parts.empty()) {
-    const FilePlace lengths(place.parts);
-    rows = sequences(std::move(rows), read_lengths(lengths), lengths.str());
-  }
-  return {{place.name, std::move(rows)}};
+  const SourceName source = parse(text);
+  if (is_database(source.path)) return open_database(source);
+  if (has_wildcard(source.path)) return open_files(source);
+  const Opener* opener = opener_of(source.path);
+  if (!opener) refuse_source(source);
+  return opener->open(source);
 }
 
 std::string fingerprint_of(const std::vector<NamedColumn>& columns) {
@@ -199,7 +114,7 @@ std::string fingerprint_of(const std::vector<NamedColumn>& columns) {
   std::string text;
   for (const NamedColumn& named : columns) {
     const Column& column = *named.column;
-    const size_t bytes = bytes_of(column);
+    const size_t bytes = sample_bytes(column);
     const auto most = static_cast<int64_t>(std::max<size_t>(64, kMostBytes / std::max<size_t>(bytes, 1)));
     const int64_t rows = std::min(column.samples(), most);
     std::vector<std::byte> row(bytes);

@@ -51,6 +51,7 @@ int run_command(int argc, char** argv) {
   stepnet::tools::add_evaluate_command(app);
   stepnet::tools::add_predict_command(app);
   stepnet::tools::add_text_db_command(app);
+  stepnet::tools::add_vocab_command(app);
   stepnet::tools::add_convert_weights_command(app);
   stepnet::tools::add_gradcheck_command(app);
   stepnet::tools::add_estimate_command(app);

@@ -19,7 +19,7 @@ void add_trained_options(CLI::App& command, TrainedOptions& options) {
                   "Samples: an array or a table that has columns which the model names; may be repeated")
       ->required()
       ->allow_extra_args(false)
-      ->type_name("NAME=FILE.npy|FILE.csv|NAME=FILE.csv:COLUMN,...")
+      ->type_name("NAME=FILE.npy|FILE.csv|NAME=FILE.csv:COLUMN,...|...")
       ->default_str("");
   command.add_option("--batch", options.batch, "Samples that run together; else as the net says")
       ->check(whole_number(1))
