@@ -70,4 +70,13 @@ std::optional<int64_t> json_integer(std::string_view object, std::string_view me
   return found->get<int64_t>();
 }
 
+std::optional<std::map<std::string, double>> json_numbers(std::string_view object) {
+  const nlohmann::json json = nlohmann::json::parse(object, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  std::map<std::string, double> numbers;
+  for (const auto& [name, value] : json.items())
+    if (value.is_number()) numbers[name] = value.get<double>();
+  return numbers;
+}
+
 }  // namespace stepnet

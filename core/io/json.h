@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,5 +50,7 @@ double rounded_to_digits(double value, int digits);
 
 // A member of the object that the text is; nothing if it is no object of JSON, or its member no integer.
 std::optional<int64_t> json_integer(std::string_view object, std::string_view member);
+// Its members that are numbers; nothing if the text is no object of JSON. Their order is that of names.
+std::optional<std::map<std::string, double>> json_numbers(std::string_view object);
 
 }  // namespace stepnet

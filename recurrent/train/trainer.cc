@@ -9,6 +9,7 @@
 #include "core/data/read_ahead.h"
 #include "core/estimate/report.h"
 #include "recurrent/train/evaluator.h"
+#include "recurrent/train/event_log.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/metrics.h"
 #include "recurrent/train/model.h"
@@ -93,6 +94,10 @@ struct Trainer::State {
   void say_last_checkpoint(Error& e) const;
   void save();
   void require_log() const;
+  const std::optional<Error>& log_failure() const {
+    return board && board->failure() ? board->failure() : metrics->failure();
+  }
+  void show_on_board();
   Checkpoint checkpoint() const;
   void resume(const Checkpoint& saved);
   void note(const std::string& text) const {
@@ -112,6 +117,7 @@ struct Trainer::State {
   std::unique_ptr<TrainingSession> session;
   std::unique_ptr<HeldOut> held_out;  // null: nothing is
   std::unique_ptr<MetricsLog> metrics;
+  std::unique_ptr<EventLog> board;  // null: none was asked for
 
   int64_t total = 0;
   double start = 0, seconds_before = 0;
@@ -167,6 +173,8 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   metrics =
       std::make_unique<MetricsLog>(lines, session->iteration(), unsynced == saved.texts.end() ? "" : unsynced->second,
                                    text ? Unit::byte : Unit::sample);
+  if (!options.tensorboard.empty())
+    board = std::make_unique<EventLog>(options.tensorboard, session->iteration(), text ? Unit::byte : Unit::sample);
 }
 
 std::unique_ptr<BatchSource> Trainer::State::open_text(const Model& model, const Checkpoint* saved) {
@@ -315,8 +323,8 @@ void Trainer::State::say_last_checkpoint(Error& e) const {
 
 // A line that cannot be written ends the run, at the end of its iteration and with its work saved.
 void Trainer::State::require_log() const {
-  if (!metrics->failure()) return;
-  Error e = *metrics->failure();
+  if (!log_failure()) return;
+  Error e = *log_failure();
   say_last_checkpoint(e);
   throw e;
 }
@@ -341,6 +349,7 @@ void Trainer::State::step() {
   const auto many =
       static_cast<double>((text ? options.batch * options.timesteps : options.batch) * options.optimizer.accumulate);
   metrics->training(session->iteration(), loss, many / took, session->learning_rate(), seconds());
+  if (board) board->training(session->iteration(), loss, many / took, session->learning_rate());
   if (!events.iteration) return;
   TrainProgress p{.iteration = session->iteration(),
                   .total = total,
@@ -363,6 +372,7 @@ void Trainer::State::validate() {
   session->parameters_to_use();
   validation_loss = held_out->loss();
   metrics->validation(session->iteration(), *validation_loss, held_out->scores());
+  if (board) show_on_board();
   require_finite();
   const bool best = is_best(held_out->scores());
   worse = best ? 0 : worse + 1;
@@ -377,6 +387,12 @@ void Trainer::State::validate() {
   if (gave_up())
     note(fmt::format("{} validations were no better than the best one, so the run ends after iteration {}", worse,
                      session->iteration()));
+}
+
+void Trainer::State::show_on_board() {
+  board->validation(session->iteration(), *validation_loss, held_out->scores());
+  for (const std::string& name : session->parameter_names())
+    board->parameter(session->iteration(), name, session->parameters().fetch(name));
 }
 
 Checkpoint Trainer::State::checkpoint() const {
@@ -415,12 +431,12 @@ TrainResult Trainer::State::run() {
   bool stopped = false;
   while (!finished() && !stopped) {
     step();
-    stopped = (options.stop && *options.stop) || metrics->failure();
+    stopped = (options.stop && *options.stop) || log_failure();
     const bool calibrated = pace.steps() >= kCalibrationIterations && seconds() >= kCalibrationSeconds;
     if (total == 0 && (calibrated || stopped)) fix_iterations();
     if (total == 0) continue;
     if (due(options.validate_every) || finished()) validate();
-    if (due(options.checkpoint_every) || finished() || stopped || metrics->failure()) save();
+    if (due(options.checkpoint_every) || finished() || stopped || log_failure()) save();
     require_log();
   }
   if (folder) folder->save_parameters(session->parameters_to_use(), session->parameter_names());

@@ -16,6 +16,7 @@ void add_train_command(CLI::App& app);
 void add_sample_command(CLI::App& app);
 void add_evaluate_command(CLI::App& app);
 void add_predict_command(CLI::App& app);
+void add_curves_command(CLI::App& app);
 void add_text_db_command(CLI::App& app);
 void add_vocab_command(CLI::App& app);
 void add_convert_weights_command(CLI::App& app);

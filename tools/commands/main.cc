@@ -50,6 +50,7 @@ int run_command(int argc, char** argv) {
   stepnet::tools::add_sample_command(app);
   stepnet::tools::add_evaluate_command(app);
   stepnet::tools::add_predict_command(app);
+  stepnet::tools::add_curves_command(app);
   stepnet::tools::add_text_db_command(app);
   stepnet::tools::add_vocab_command(app);
   stepnet::tools::add_convert_weights_command(app);

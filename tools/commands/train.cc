@@ -218,7 +218,7 @@ void add_train_command(CLI::App& app) {
                                 "Samples to train on: an array or a table that has columns which the model names; may "
                                 "be repeated")
                    ->allow_extra_args(false)
-                   ->type_name("NAME=FILE.npy|FILE.csv|NAME=FILE.csv:COLUMN,...")
+                   ->type_name("NAME=FILE.npy|FILE.csv|NAME=FILE.csv:COLUMN,...|...")
                    ->excludes(text);
   command->add_option("--held-out-data", o->options.held_out_data, "Samples that are only predicted; else by --holdout")
       ->allow_extra_args(false)
@@ -251,6 +251,8 @@ void add_train_command(CLI::App& app) {
                       "there");
   add_root_option(*command, o->root);
   command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
+  command->add_option("--tensorboard", o->options.tensorboard,
+                      "Folder for an event file, which TensorBoard shows; made if it is not there");
   command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))

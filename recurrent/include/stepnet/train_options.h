@@ -87,8 +87,9 @@ struct TrainOptions {
   std::string out;                    // folder of the run; "": nothing is written
   bool resume = false;                // go on from the folder's last checkpoint
   uint64_t seed = 1;
-  bool keep_all = false;  // intermediates stay until the next step, each in memory of its own
-  std::string metrics;    // path of a file of JSON lines; "": metrics.jsonl in the folder
+  bool keep_all = false;    // intermediates stay until the next step, each in memory of its own
+  std::string metrics;      // path of a file of JSON lines; "": metrics.jsonl in the folder
+  std::string tensorboard;  // folder for event files; empty: none
 
   // When resuming, settings come from the run; those named here (as by settings_of) must agree with it.
   std::set<std::string> given;

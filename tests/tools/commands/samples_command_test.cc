@@ -1,6 +1,9 @@
 // `stepnet train --data`, `evaluate` and `predict`: what they print, write and refuse.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
+
 #include "core/data/csv.h"
 #include "core/io/npy.h"
 #include "tests/core/errors.h"
@@ -75,6 +78,21 @@ TEST_F(SamplesCommandTest, DataAreNormalisedAsInTraining) {
   expect_command("predict" + run() + " --data x=" + one + ":a,b --output y=" + y, 0, "y is float[1, 1]");
   EXPECT_NEAR(read_npy(y).data<float>()[0], 4, 0.3);
   expect_command("predict" + run() + " --data x=" + one + ":a --output y=" + y, 2, "normalises it by");
+}
+
+TEST_F(SamplesCommandTest, CurvesAndEventsOfARun) {
+  const std::string board = folder_.file("board");
+  EXPECT_EQ(stepnet(train("--epochs 2 --holdout 0.2 --tensorboard " + board)).code, 0);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(board), std::filesystem::directory_iterator()), 1);
+  const std::string svg = folder_.file("c.svg"), curves = "curves --output " + svg;
+  expect_command(curves + " --out " + folder_.file("run"), 0, "5 curves of 40 points");
+  EXPECT_NE(read_all(svg).find(">r2<"), std::string::npos);
+  expect_command(curves + " --metrics " + folder_.file("run/metrics.jsonl"), 0, "5 curves");
+  expect_command(curves, 2, "give --out FOLDER or --metrics FILE");
+  expect_command("curves --output " + folder_.file("c.png") + " --out " + folder_.file("run"), 2, "FILE.svg");
+  expect_command(curves + " --metrics " + net_, 2, "line 1 of");
+  expect_command(curves + " --metrics " + folder_.file("no"), 2, folder_.file("no"));
+  expect_command(train("--epochs 1 --tensorboard " + table_), 2, table_);
 }
 
 TEST_F(SamplesCommandTest, MistakesAreNamed) {
