@@ -1,0 +1,19 @@
+// The extension module stepnet._native.
+#include <nanobind/nanobind.h>
+
+#include "core/compute/threads.h"
+#include "tools/python/src/errors.h"
+#include "tools/python/src/net.h"
+#include "tools/python/src/session.h"
+
+namespace nb = nanobind;
+
+NB_MODULE(_native, m) {
+  m.doc() = "What Stepnet's Python package is made of; use it through `stepnet`.";
+  stepnet::python::register_errors(m);
+  stepnet::python::bind_session(m);
+  stepnet::python::bind_net(m);
+  m.def("set_threads", &stepnet::set_threads, nb::arg("threads"),
+        "How many threads operators share their work among; 0: one per core.");
+  m.def("threads", &stepnet::threads);
+}
