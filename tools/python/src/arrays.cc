@@ -148,11 +148,11 @@ DType type_of_dlpack(nb::dlpack::dtype type) {
 
 nb::dlpack::dtype dlpack_type(DType type) {
   using Code = nb::dlpack::dtype_code;
-  const Code code = type == DType::bfloat16                           ? Code::Bfloat
-                    : is_floating(type)                               ? Code::Float
-                    : type == DType::boolean                          ? Code::Bool
+  const Code code = type == DType::bfloat16                         ? Code::Bfloat
+                    : is_floating(type)                             ? Code::Float
+                    : type == DType::boolean                        ? Code::Bool
                     : type == DType::uint8 || type == DType::uint16 ? Code::UInt
-                                                                      : Code::Int;
+                                                                    : Code::Int;
   return {static_cast<uint8_t>(code), static_cast<uint8_t>(8 * dtype_size(type)), 1};
 }
 
@@ -204,7 +204,8 @@ Tensor tensor_of_array(nb::handle array) {
   const auto kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
   if (kind == "U" || kind == "S" || kind == "O") return strings_of(array);
   // It makes an array of one dimension of a number.
-  const nb::object ordered = nb::cast<int>(array.attr("ndim")) == 0 ? numpy().asarray(array) : numpy().contiguous(array);
+  const nb::object ordered =
+      nb::cast<int>(array.attr("ndim")) == 0 ? numpy().asarray(array) : numpy().contiguous(array);
   const auto buffer = std::make_shared<Buffer>(ordered.ptr());
   const DType type = buffer->held() ? type_of_format(buffer->view()) : DType::undefined;
   if (type == DType::undefined)
@@ -274,8 +275,7 @@ void put_into(Tensor& tensor, nb::handle value) {
     if (type != DType::undefined) {
       if (tensor.storage().use_count() > 1) tensor = Tensor();
       tensor.resize(type, shape_of_view(buffer.view()));
-      if (buffer.view().len > 0)
-        std::memcpy(tensor.raw(), buffer.view().buf, static_cast<size_t>(buffer.view().len));
+      if (buffer.view().len > 0) std::memcpy(tensor.raw(), buffer.view().buf, static_cast<size_t>(buffer.view().len));
       tensor.mark_written();
       return;
     }

@@ -4,7 +4,10 @@
 #include "core/compute/threads.h"
 #include "tools/python/src/errors.h"
 #include "tools/python/src/net.h"
+#include "tools/python/src/operators.h"
 #include "tools/python/src/session.h"
+#include "tools/python/src/tape.h"
+#include "tools/python/src/variables.h"
 
 namespace nb = nanobind;
 
@@ -13,6 +16,9 @@ NB_MODULE(_native, m) {
   stepnet::python::register_errors(m);
   stepnet::python::bind_session(m);
   stepnet::python::bind_net(m);
+  stepnet::python::bind_variables(m);
+  stepnet::python::bind_operators(m);
+  stepnet::python::bind_tape(m);
   m.def("set_threads", &stepnet::set_threads, nb::arg("threads"),
         "How many threads operators share their work among; 0: one per core.");
   m.def("threads", &stepnet::threads);

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -26,9 +27,7 @@ namespace {
 // From so many bytes on an array is shared or moved, and not copied.
 constexpr size_t kShared = 16384;
 
-nb::object interned(const std::string& name) {
-  return nb::steal(PyUnicode_InternFromString(name.c_str()));
-}
+nb::object interned(const std::string& name) { return nb::steal(PyUnicode_InternFromString(name.c_str())); }
 
 bool is_path(nb::handle source) { return PyObject_HasAttrString(source.ptr(), "__fspath__") != 0; }
 
@@ -145,7 +144,8 @@ NetObject::Input& NetObject::input(nb::handle key) {
 
 void NetObject::feed(const nb::args& feeds, const nb::kwargs& named, Fed& fed) {
   for (const nb::handle values : feeds) {
-    require(nb::isinstance<nb::dict>(values), "a net is given arrays by their names: net(x=...), or net({{\"x\": ...}})");
+    require(nb::isinstance<nb::dict>(values),
+            "a net is given arrays by their names: net(x=...), or net({{\"x\": ...}})");
     for (const auto& [key, value] : nb::borrow<nb::dict>(values)) fed.add(input(key), value);
   }
   for (const auto& [key, value] : named) fed.add(input(key), value);
@@ -154,8 +154,9 @@ void NetObject::feed(const nb::args& feeds, const nb::kwargs& named, Fed& fed) {
 void NetObject::require_inputs() const {
   for (const Input& input : inputs_)
     if (input.blob->empty())
-      throw Error(fmt::format("the net reads \"{}\", which holds nothing", input.name),
-                  fmt::format("give it to the call, or put it into the workspace: net.workspace[\"{}\"] = ...", input.name));
+      throw Error(
+          fmt::format("the net reads \"{}\", which holds nothing", input.name),
+          fmt::format("give it to the call, or put it into the workspace: net.workspace[\"{}\"] = ...", input.name));
 }
 
 void NetObject::run_operators() {
@@ -199,8 +200,9 @@ void NetObject::run(const nb::args& feeds, const nb::kwargs& named) {
 void NetObject::make_parameters(uint64_t seed) {
   const ModelDef& model = source_.GetExtension(stepnet::model);
   if (!model.has_init())
-    throw Error(fmt::format("net \"{}\" has no argument stepnet.model with a net that makes parameters", source_.name()),
-                "put the parameters into net.workspace");
+    throw Error(
+        fmt::format("net \"{}\" has no argument stepnet.model with a net that makes parameters", source_.name()),
+        "put the parameters into net.workspace");
   NetDef init = model.init();
   expand_recurrent(init);
   const RunLock lock(session_->runs());
@@ -246,7 +248,8 @@ std::unique_ptr<NetObject> with_gradients(const NetObject& net, const std::strin
 }  // namespace
 
 void bind_net(nb::module_& module) {
-  nb::class_<NetObject>(module, "Net", "A net, from its text, a path or another net, and the workspace that it runs in.")
+  nb::class_<NetObject>(module, "Net",
+                        "A net, from its text, a path or another net, and the workspace that it runs in.")
       .def(
           "__init__",
           [](NetObject* self, nb::object source, std::optional<std::shared_ptr<Session>> workspace,
@@ -260,19 +263,21 @@ void bind_net(nb::module_& module) {
       .def("make_parameters", &NetObject::make_parameters, nb::arg("seed") = 1,
            "Runs the net that makes parameters, of a net with the argument stepnet.model.")
       .def("with_gradients", &with_gradients, nb::arg("loss"), nb::arg("wanted") = std::vector<std::string>(),
-           "The net with the backward pass of a blob, in the same workspace. `wanted`: blobs whose gradients are needed; "
+           "The net with the backward pass of a blob, in the same workspace. `wanted`: blobs whose gradients are "
+           "needed; "
            "else all that come from outside.")
       .def_prop_ro("name", [](const NetObject& self) { return self.source().name(); })
       .def_prop_ro("inputs", &NetObject::input_names, "What the net reads from outside.")
       .def_prop_ro("outputs", &NetObject::output_names, "What a call returns.")
       .def_prop_ro("workspace", &NetObject::session)
       .def_prop_ro("text", [](const NetObject& self) { return to_text(self.source()); })
-      .def_prop_ro("expanded", [](const NetObject& self) { return to_text(self.def()); },
-                   "The text of the net as it runs, without short forms.")
+      .def_prop_ro(
+          "expanded", [](const NetObject& self) { return to_text(self.def()); },
+          "The text of the net as it runs, without short forms.")
       .def_prop_ro("runs", &NetObject::runs)
       .def("__repr__", [](const NetObject& self) {
-        return fmt::format("<stepnet.Net \"{}\": ({}) -> ({})>", self.source().name(), fmt::join(self.input_names(), ", "),
-                           fmt::join(self.output_names(), ", "));
+        return fmt::format("<stepnet.Net \"{}\": ({}) -> ({})>", self.source().name(),
+                           fmt::join(self.input_names(), ", "), fmt::join(self.output_names(), ", "));
       });
 }
 

@@ -93,8 +93,9 @@ nb::object dlpack_capsule(const Tensor& value, const nb::kwargs& how) {
 }
 
 void bind_tensor(nb::module_& module) {
-  nb::class_<Tensor>(module, "Tensor",
-                     "Bytes that Stepnet shares with other libraries, by DLPack. Tensor(x) copies nothing of an array x.")
+  nb::class_<Tensor>(
+      module, "Tensor",
+      "Bytes that Stepnet shares with other libraries, by DLPack. Tensor(x) copies nothing of an array x.")
       .def(
           "__init__",
           [](Tensor* self, nb::object value) {
@@ -104,8 +105,9 @@ void bind_tensor(nb::module_& module) {
           nb::arg("value"))
       .def_prop_ro("shape", [](const Tensor& self) { return shape_of(self.shape()); })
       .def_prop_ro("dtype", [](const Tensor& self) { return numpy_name(self.dtype()); })
-      .def("numpy", [](const Tensor& self) { return shared_array_of(self, self.storage(), true); },
-           "A NumPy array of the same bytes; of strings and bfloat16 a copy.")
+      .def(
+          "numpy", [](const Tensor& self) { return shared_array_of(self, self.storage(), true); },
+          "A NumPy array of the same bytes; of strings and bfloat16 a copy.")
       .def("__dlpack__", &dlpack_capsule)
       .def("__dlpack_device__", [](const Tensor&) { return nb::make_tuple(nb::device::cpu::value, 0); })
       .def("__repr__", [](const Tensor& self) { return "stepnet.Tensor(" + self.str() + ")"; });
