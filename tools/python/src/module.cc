@@ -5,8 +5,10 @@
 #include "tools/python/src/errors.h"
 #include "tools/python/src/net.h"
 #include "tools/python/src/operators.h"
+#include "tools/python/src/reports.h"
 #include "tools/python/src/session.h"
 #include "tools/python/src/tape.h"
+#include "tools/python/src/training.h"
 #include "tools/python/src/variables.h"
 
 namespace nb = nanobind;
@@ -19,6 +21,8 @@ NB_MODULE(_native, m) {
   stepnet::python::bind_variables(m);
   stepnet::python::bind_operators(m);
   stepnet::python::bind_tape(m);
+  stepnet::python::bind_training(m);
+  stepnet::python::bind_reports(m);
   m.def("set_threads", &stepnet::set_threads, nb::arg("threads"),
         "How many threads operators share their work among; 0: one per core.");
   m.def("threads", &stepnet::threads);

@@ -183,13 +183,14 @@ namespace {
 
 // An operator as text, as it stands in a net.
 std::string op_text(const std::string& type, const std::vector<std::string>& inputs,
-                    const std::vector<std::string>& outputs, const nb::kwargs& arguments) {
+                    const std::vector<std::string>& outputs, const nb::dict& arguments) {
   NetDef net;
   OperatorDef& op = *net.add_op();
   op.set_type(type);
   for (const std::string& name : inputs) op.add_input(name);
   for (const std::string& name : outputs) op.add_output(name);
-  for (const Argument& argument : arguments_of(op_spec(type), arguments)) *op.add_arg() = argument;
+  for (const Argument& argument : arguments_of(op_spec(type), nb::borrow<nb::kwargs>(arguments)))
+    *op.add_arg() = argument;
   return to_text(net);
 }
 

@@ -24,9 +24,12 @@ from stepnet._native import (
     set_threads,
     threads,
 )
+from stepnet.cell import Cell, cell
+from stepnet.training import draw, estimate, evaluate, gradcheck, predict, sample, search, train
 
 __all__ = [
     "Captured",
+    "Cell",
     "Error",
     "Net",
     "NetFunction",
@@ -36,16 +39,25 @@ __all__ = [
     "Workspace",
     "backward",
     "capture",
+    "cell",
+    "draw",
+    "estimate",
+    "evaluate",
     "grad",
+    "gradcheck",
     "hessian",
     "hvp",
     "jacobian",
     "jvp",
     "no_grad",
     "ops",
+    "predict",
+    "sample",
+    "search",
     "seed",
     "set_threads",
     "threads",
+    "train",
 ]
 
 
