@@ -14,6 +14,7 @@
 namespace nb = nanobind;
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // graphs of PyTorch's may hold variables until the process ends
   m.doc() = "What Stepnet's Python package is made of; use it through `stepnet`.";
   stepnet::python::register_errors(m);
   stepnet::python::bind_session(m);

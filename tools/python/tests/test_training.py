@@ -1,0 +1,100 @@
+"""Training and reports from Python."""
+
+import numpy as np
+import pytest
+
+import stepnet
+
+MODEL = """
+  op { type: "FC" input: "size" input: "W" input: "b" output: "guess" }
+  op { type: "MSELoss" input: "guess" input: "weight" output: "loss" }
+  [stepnet.model] {
+    init {
+      op { type: "XavierFill" output: "W" arg { name: "shape" ints: 1 ints: 2 } }
+      op { type: "ConstantFill" output: "b" arg { name: "shape" ints: 1 } }
+    }
+    loss: "loss"
+    data { column: "size" }
+    data { column: "weight" }
+    metric { name: "mean_absolute_error" prediction: "guess" target: "weight" }
+  }
+"""
+
+
+@pytest.fixture
+def data(rng):
+    size = rng.normal(size=(100, 2)).astype("float32")
+    return {"size": size, "weight": size @ np.array([[1.0], [2.0]], dtype="float32")}
+
+
+def test_training_evaluation_and_prediction(tmp_path, data):
+    seen, validations, notes = [], [], []
+    result = stepnet.train(
+        MODEL,
+        data=data,
+        epochs=20,
+        lr=0.05,
+        batch=10,
+        out=tmp_path / "run",
+        on_iteration=seen.append,
+        on_validation=validations.append,
+        on_note=notes.append,
+    )
+    assert result.finished and result.iteration == result.total == len(seen) == 200
+    assert validations[-1].loss < validations[0].loss
+    found = stepnet.evaluate(data, out=tmp_path / "run")
+    assert found["samples"] == 100 and found["loss"] < 0.01
+    guess = stepnet.predict({"size": data["size"]}, "guess", out=tmp_path / "run")["guess"]
+    np.testing.assert_allclose(np.mean(np.abs(guess - data["weight"])), found["mean_absolute_error"], rtol=1e-4)
+
+
+def test_the_same_seed_gives_the_same_bits(data):
+    losses = [stepnet.train(MODEL, data=data, iterations=20, seed=s).loss for s in (1, 1, 2)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_what_a_function_raises_ends_the_run(data):
+    def fails(_):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        stepnet.train(MODEL, data=data, iterations=100, on_iteration=fails)
+
+
+def test_options_are_checked(data):
+    with pytest.raises(stepnet.Error, match='Did you mean "lr"|no option "lrr"'):
+        stepnet.train(MODEL, data=data, lrr=1)
+    with pytest.raises(stepnet.Error, match="iterations"):
+        stepnet.train(MODEL, data=data, iterations="many")
+    with pytest.raises(stepnet.Error, match="adamm"):
+        stepnet.train(MODEL, data=data, iterations=1, optimizer="adamm")
+    with pytest.raises(stepnet.Error, match="which parameters"):
+        stepnet.evaluate(data)
+    with pytest.raises(TypeError):
+        stepnet.estimate(MODEL, nonsense=1)
+
+
+def test_estimates(data):
+    found = stepnet.estimate(MODEL, train=True, feeds=data)
+    assert found["peak"] > 0 and len(found["operators"]) > 2
+
+
+def test_gradient_checks(rng):
+    text = 'op { type: "Tanh" input: "x" output: "y" }'
+    report = stepnet.gradcheck(text, {"x": rng.normal(size=(2, 3))}, loss="y", order=2)
+    assert report and report.report["rows"]
+    with pytest.raises(stepnet.Error, match='no blob "z"'):
+        stepnet.gradcheck(text, {"x": np.ones(2), "z": np.ones(2)}, loss="y")
+
+
+def test_pictures():
+    text = 'op { type: "Tanh" input: "x" output: "y" }'
+    assert stepnet.draw(text).startswith("digraph")
+    assert "TanhGradient" in stepnet.draw(text, loss="y") and "float[2, 3]" in stepnet.draw(text, feeds={"x": "float[2,3]"})
+
+
+def test_parameters_are_made(data):
+    net = stepnet.Net(MODEL)
+    net.make_parameters(seed=3)
+    assert net.workspace["W"].shape == (1, 2)
+    assert net(size=data["size"], weight=data["weight"])["loss"].shape == ()
