@@ -210,7 +210,7 @@ Tensor tensor_of_array(nb::handle array) {
   const DType type = buffer->held() ? type_of_format(buffer->view()) : DType::undefined;
   if (type == DType::undefined)
     throw Error(fmt::format("an array has elements of type {}, which no tensor has",
-                            nb::cast<std::string>(nb::str(array.attr("dtype")))),
+                            nb::cast<std::string>(nb::str(nb::object(array.attr("dtype"))))),
                 "convert it, for example with array.astype(\"float32\")");
   return tensor_of_view(buffer, type, Bytes::copied);
 }

@@ -31,12 +31,12 @@ nb::object interned(const std::string& name) { return nb::steal(PyUnicode_Intern
 
 bool is_path(nb::handle source) { return PyObject_HasAttrString(source.ptr(), "__fspath__") != 0; }
 
-// What nobody reads behind the operator that writes it.
+// What no operator reads behind the one that writes it last.
 std::vector<std::string> last_values(const NetDef& def) {
   std::vector<std::string> names;
   for (int i = 0; i < def.op_size(); ++i)
     for (const std::string& name : def.op(i).output()) {
-      const bool is_read = std::any_of(def.op().begin(), def.op().end(), [&](const OperatorDef& op) {
+      const bool is_read = std::any_of(def.op().begin() + i + 1, def.op().end(), [&](const OperatorDef& op) {
         return std::ranges::find(op.input(), name) != op.input().end();
       });
       if (!name.empty() && !is_read && std::ranges::find(names, name) == names.end()) names.push_back(name);
@@ -178,11 +178,10 @@ nb::dict NetObject::call(const nb::args& feeds, const nb::kwargs& named) {
   bind();
   session_->part_from_arrays(kept_);
   nb::dict made;
-  std::optional<Fed> fed(std::in_place, *session_, true);
-  feed(feeds, named, *fed);
+  Fed fed(*session_, true);
+  feed(feeds, named, fed);
   require_inputs();
   run_operators();
-  fed.reset();  // so that an output that shows a fed array's bytes has got its own
   for (Output& output : outputs_) made[output.key] = take(output);
   return made;
 }

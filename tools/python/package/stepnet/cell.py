@@ -98,6 +98,11 @@ class _Trace:
             "make it a parameter of the function: what a cell reads from outside has a name",
         )
 
+    def blob_of(self, value: Any, what: str) -> str:
+        if isinstance(value, Symbol):
+            return self.name_of(value, what)
+        raise Error(f"{what} is of type {value.__class__.__name__}, and no blob of the cell")
+
     def add(self, type: str, inputs: Sequence[Any], arguments: dict[str, Any], in_place: bool) -> Any:
         arguments = dict(arguments)
         count = arguments.pop("outputs", None) or _native.least_outputs(type)
@@ -173,12 +178,12 @@ class Cell:
             )
         self._after = {}
         for state, value in zip(self.states, results):
-            blob = trace.name_of(value, f'the state "{state}"')
+            blob = trace.blob_of(value, f'the state "{state}"')
             if blob in blobs or blob in self._after.values():  # what is given, or another state, is copied
                 trace.ops.append(_native.op_text("Copy", [blob], [state], {}))
                 blob = state
             self._after[state] = blob
-        return trace.ops, {name: trace.name_of(value, "an output") for name, value in outputs.items()}
+        return trace.ops, {name: trace.blob_of(value, f'the output "{name}"') for name, value in outputs.items()}
 
     def operator(self) -> str:
         """The RecurrentNetwork, as the text of an operator."""
