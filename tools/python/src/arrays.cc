@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -267,12 +268,12 @@ Tensor tensor_of(nb::handle value, Bytes bytes) {
   return tensor_of_array(array);
 }
 
-void put_into(Tensor& tensor, nb::handle value) {
+void put_into(Tensor& tensor, nb::handle value, size_t share_from) {
   // The common case without an object for the buffer.
   if (PyObject_CheckBuffer(value.ptr()) && !nb::isinstance<nb::bytes>(value)) {
     const Buffer buffer(value.ptr());
     const DType type = buffer.held() ? type_of_format(buffer.view()) : DType::undefined;
-    if (type != DType::undefined) {
+    if (type != DType::undefined && static_cast<size_t>(buffer.view().len) < share_from) {
       if (tensor.storage().use_count() > 1) tensor = Tensor();
       tensor.resize(type, shape_of_view(buffer.view()));
       if (buffer.view().len > 0) std::memcpy(tensor.raw(), buffer.view().buf, static_cast<size_t>(buffer.view().len));
@@ -280,7 +281,7 @@ void put_into(Tensor& tensor, nb::handle value) {
       return;
     }
   }
-  tensor = tensor_of(value, Bytes::copied);
+  tensor = tensor_of(value, share_from == SIZE_MAX ? Bytes::copied : Bytes::shared);
 }
 
 nb::object array_of(const Tensor& value) {
@@ -332,9 +333,9 @@ DType type_named(const std::string& name) {
 }
 
 nb::tuple shape_of(const Shape& shape) {
-  nb::list list;
-  for (const int64_t size : shape) list.append(size);
-  return nb::tuple(list);
+  PyObject* const sizes = PyTuple_New(shape.rank());
+  for (int i = 0; i < shape.rank(); ++i) PyTuple_SetItem(sizes, i, PyLong_FromLongLong(shape[i]));
+  return nb::steal<nb::tuple>(sizes);
 }
 
 }  // namespace stepnet::python

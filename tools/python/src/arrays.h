@@ -20,8 +20,9 @@ enum class Bytes { copied, shared };
 // are shared only if they are in order and aligned for their type.
 Tensor tensor_of(nanobind::handle value, Bytes bytes);
 
-// Puts the elements where the tensor is, which becomes a new one if its bytes have other readers.
-void put_into(Tensor& tensor, nanobind::handle value);
+// Puts the elements where the tensor is, which becomes a new one if its bytes have other readers. Of so many bytes or
+// more, it shares those of the array, if it can.
+void put_into(Tensor& tensor, nanobind::handle value, size_t share_from);
 
 // A NumPy array of its own. Strings are objects of type bytes, bfloat16 becomes float32, which has all its values.
 nanobind::object array_of(const Tensor& value);

@@ -65,13 +65,7 @@ class NetObject::Fed {
   void add(Input& input, nb::handle value) {
     inputs_.push_back(&input);
     try {
-      Tensor& tensor = input.blob->tensor();
-      const bool is_large = leaves_ && !input.overwritten && nb::hasattr(value, "nbytes") &&
-                            nb::cast<size_t>(value.attr("nbytes")) >= kShared;
-      if (is_large)
-        tensor = tensor_of(value, Bytes::shared);
-      else
-        put_into(tensor, value);
+      put_into(input.blob->tensor(), value, leaves_ && !input.overwritten ? kShared : SIZE_MAX);
     } catch (Error& e) {
       throw e.prefix(fmt::format("the value of \"{}\"", input.name));
     }
