@@ -218,7 +218,9 @@ TEST(EventLog, ARunThatGoesOnHasAnotherFile) {
   ASSERT_EQ(files.size(), 2);
   int steps = 0;
   for (const Event& event : read_events(files[1])) {
-    if (event.starts) EXPECT_EQ(event.step, 5);
+    if (event.starts) {
+      EXPECT_EQ(event.step, 5);
+    }
     if (event.scalars.contains("train/loss")) {
       EXPECT_EQ(event.step, 5 + steps);
       EXPECT_EQ(event.scalars.at("train/learning_rate"), static_cast<float>(options.optimizer.lr));

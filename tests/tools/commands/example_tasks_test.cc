@@ -7,10 +7,9 @@
 #include <regex>
 #include <sstream>
 
-#include "core/io/json.h"
 #include "tests/core/errors.h"
-#include "tests/core/temp_folder.h"
 #include "tests/core/heap_counter.h"
+#include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 

@@ -86,6 +86,7 @@ TrainOptions options_of(const nb::dict& given) {
     option.set("text", o.text).set("data", o.data).set("held_out_data", o.held_out_data).set("out", o.out);
     option.set("iterations", o.iterations).set("epochs", o.epochs).set("seconds", o.seconds).set("resume", o.resume);
     option.set("memory_budget", o.memory_budget).set("offload", o.offload).set("metrics", o.metrics);
+    option.set("tensorboard", o.tensorboard);
     option.set("keep_all", o.keep_all).set("detect_anomaly", o.detect_anomaly);
     std::vector<std::string> all = option.names();
     for (std::string known : names) {
