@@ -251,7 +251,10 @@ void bind_net(nb::module_& module) {
           },
           nb::arg("source"), nb::kw_only(), nb::arg("workspace") = nb::none(),
           nb::arg("outputs") = std::vector<std::string>(), nb::arg("seed") = 1)
-      .def("__call__", &NetObject::call, "Runs the net on arrays, and returns its outputs by their names.")
+      .def(
+          "__call__", &NetObject::call,
+          nb::sig("def __call__(self, *feeds: dict[str, typing.Any], **named: typing.Any) -> dict[str, numpy.ndarray]"),
+          "Runs the net on arrays, and returns its outputs by their names.")
       .def("run", &NetObject::run, "Puts arrays into the workspace and runs the net; its outputs are in the workspace.")
       .def("make_parameters", &NetObject::make_parameters, nb::arg("seed") = 1,
            "Runs the net that makes parameters, of a net with the argument stepnet.model.")

@@ -216,7 +216,8 @@ nb::object trace(nb::object function, nb::object body) {
 void bind_operators(nb::module_& module) {
   nb::class_<OperatorFunction>(module, "Operator", "An operator as a function of variables.")
       .def(nb::init<std::string, bool>(), nb::arg("type"), nb::arg("in_place") = false)
-      .def("__call__", &OperatorFunction::call)
+      .def("__call__", &OperatorFunction::call,
+           nb::sig("def __call__(self, *inputs: typing.Any, **arguments: typing.Any) -> typing.Any"))
       .def_prop_ro("name", &OperatorFunction::title)
       .def_prop_ro("documentation", &OperatorFunction::doc)
       .def("__repr__", [](const OperatorFunction& self) { return "<stepnet.ops." + self.title() + ">"; });

@@ -107,6 +107,7 @@ void bind_tensor(nb::module_& module) {
       .def_prop_ro("dtype", [](const Tensor& self) { return numpy_name(self.dtype()); })
       .def(
           "numpy", [](const Tensor& self) { return shared_array_of(self, self.storage(), true); },
+          nb::sig("def numpy(self) -> numpy.ndarray"),
           "A NumPy array of the same bytes; of strings and bfloat16 a copy.")
       .def("__dlpack__", &dlpack_capsule)
       .def("__dlpack_device__", [](const Tensor&) { return nb::make_tuple(nb::device::cpu::value, 0); })
@@ -119,7 +120,7 @@ void bind_session(nb::module_& module) {
   bind_tensor(module);
   nb::class_<Session>(module, "Workspace", "Named values that nets read and write.")
       .def(nb::init<>())
-      .def("__getitem__", &Session::get, nb::arg("name"),
+      .def("__getitem__", &Session::get, nb::arg("name"), nb::sig("def __getitem__(self, name: str) -> numpy.ndarray"),
            "A read-only array of the blob's bytes. It never changes: a net that runs later writes elsewhere.")
       .def("__setitem__", &Session::set, nb::arg("name"), nb::arg("value"), "Copies an array into the blob.")
       .def("__delitem__", &Session::remove, nb::arg("name"))

@@ -221,7 +221,7 @@ void bind_tape(nb::module_& module) {
   nb::class_<NetCall>(module, "NetFunction", "A net as one operation of the tape.")
       .def(nb::init<nb::object, const std::vector<std::string>&, const std::vector<std::string>&>(), nb::arg("source"),
            nb::arg("inputs"), nb::arg("outputs"))
-      .def("__call__", &NetCall::call)
+      .def("__call__", &NetCall::call, nb::sig("def __call__(self, *values: typing.Any) -> typing.Any"))
       .def_ro("inputs", &NetCall::inputs)
       .def_ro("outputs", &NetCall::outputs);
   bind_capture(module);

@@ -82,13 +82,10 @@ autograd::VariableFunction function_of(nb::object function) {
 
 namespace {
 
-nb::object apply(const char* type, const std::vector<Variable>& inputs, const std::vector<Argument>& args = {}) {
+Variable apply(const char* type, const std::vector<Variable>& inputs) {
   const autograd::Place place = python_place();
-  const std::vector<Variable> made = [&] {
-    const nb::gil_scoped_release others;
-    return autograd::run(type, inputs, args, {}, place);
-  }();
-  return one_or_tuple(made);
+  const nb::gil_scoped_release others;
+  return autograd::run(type, inputs, {}, {}, place)[0];
 }
 
 // Numbers of Python take the variable's type.
@@ -167,7 +164,7 @@ void bind_gradients(nb::class_<Variable>& c) {
 nb::object numpy_of(const Variable& self) { return shared_array_of(self.value(), self.value().storage(), false); }
 
 void bind_values(nb::class_<Variable>& c) {
-  c.def("numpy", &numpy_of, "A read-only array of the variable's bytes.")
+  c.def("numpy", &numpy_of, nb::sig("def numpy(self) -> numpy.ndarray"), "A read-only array of the variable's bytes.")
       .def("__array__",
            [](const Variable& self, nb::args how, const nb::kwargs& named) {
              return nb::module_::import_("numpy").attr("array")(numpy_of(self), *how, **named);
