@@ -167,14 +167,14 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   make_held_out();
   if (options.resume) resume(saved);
   if (total > 0) set_total(total);
+  if (!options.tensorboard.empty())
+    board = std::make_unique<EventLog>(options.tensorboard, session->iteration(), text ? Unit::byte : Unit::sample);
   const bool in_folder = options.metrics.empty() && folder;
   const FilePlace lines = in_folder ? folder->file("metrics.jsonl") : FilePlace(options.metrics);
   const auto unsynced = saved.texts.find(kUnsynced);
   metrics =
       std::make_unique<MetricsLog>(lines, session->iteration(), unsynced == saved.texts.end() ? "" : unsynced->second,
                                    text ? Unit::byte : Unit::sample);
-  if (!options.tensorboard.empty())
-    board = std::make_unique<EventLog>(options.tensorboard, session->iteration(), text ? Unit::byte : Unit::sample);
 }
 
 std::unique_ptr<BatchSource> Trainer::State::open_text(const Model& model, const Checkpoint* saved) {

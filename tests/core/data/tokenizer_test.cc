@@ -84,6 +84,14 @@ TEST_F(Tokenizers, NeighboursThatStandTogetherMostOftenBecomeOne) {
   expect_contains(error_text([&] { list_subwords("", 1000); }), "the text has no words");
 }
 
+TEST_F(Tokenizers, TheEarliestEntryIsMadeFirst) {
+  const auto tokenizer = open("<subwords>\n<unk>\n\u2581\na\nb\nc\nbc\nab\naa\n");
+  EXPECT_EQ(tokenizer->encode("abc"), (Tokens{1, 2, 5}));
+  EXPECT_EQ(tokenizer->encode("aaa"), (Tokens{1, 7, 2}));
+  EXPECT_EQ(tokenizer->encode("aab"), (Tokens{1, 2, 6}));
+  EXPECT_EQ(tokenizer->end_of_line(), std::nullopt);
+}
+
 // What the list was made of is encoded as it was merged: no neighbours are left that are an entry.
 TEST_F(Tokenizers, TextsAreThePiecesOfTheirTokens) {
   std::string text;

@@ -92,7 +92,9 @@ TEST_F(SamplesCommandTest, CurvesAndEventsOfARun) {
   expect_command("curves --output " + folder_.file("c.png") + " --out " + folder_.file("run"), 2, "FILE.svg");
   expect_command(curves + " --metrics " + net_, 2, "line 1 of");
   expect_command(curves + " --metrics " + folder_.file("no"), 2, folder_.file("no"));
-  expect_command(train("--epochs 1 --tensorboard " + table_), 2, table_);
+  const std::string other = folder_.file("other");
+  expect_command("train " + net_ + both() + " --epochs 1 --out " + other + " --tensorboard " + table_, 2, table_);
+  EXPECT_FALSE(std::filesystem::exists(other));
 }
 
 TEST_F(SamplesCommandTest, MistakesAreNamed) {

@@ -42,7 +42,7 @@ TEST_F(VocabCommand, MistakesAreNamed) {
 
 // A language model of words: each batch goes on where the one before ended, and targets are a token further.
 TEST_F(VocabCommand, AStreamOfWordsIsLearned) {
-  expect_command(vocab(" --words --size 20"), 0, "12 words");
+  expect_command(vocab(" --words --size 20"), 0, "11 words");
   const std::string net = folder_.file("words.pbtxt");
   write_all(net, R"(name: "words"
       op { type: "Gather" input: "E" input: "word" output: "x" }
@@ -52,13 +52,13 @@ TEST_F(VocabCommand, AStreamOfWordsIsLearned) {
       op { type: "SoftmaxWithLoss" arg { name: "axis" i: 2 } input: "scores" input: "next" output: "p" output: "loss" }
       [stepnet.model] {
         init {
-          op { type: "XavierFill" output: "E" arg { name: "shape" ints: 12 ints: 8 } }
+          op { type: "XavierFill" output: "E" arg { name: "shape" ints: 11 ints: 8 } }
           op { type: "XavierFill" output: "V" arg { name: "shape" ints: 16 ints: 8 } }
           op { type: "XavierFill" output: "W" arg { name: "shape" ints: 16 ints: 16 } }
           op { type: "ConstantFill" output: "b" arg { name: "shape" ints: 16 } }
           op { type: "ConstantFill" output: "c" arg { name: "shape" ints: 16 } }
-          op { type: "XavierFill" output: "U" arg { name: "shape" ints: 12 ints: 16 } }
-          op { type: "ConstantFill" output: "d" arg { name: "shape" ints: 12 } }
+          op { type: "XavierFill" output: "U" arg { name: "shape" ints: 11 ints: 16 } }
+          op { type: "ConstantFill" output: "d" arg { name: "shape" ints: 11 } }
         }
         loss: "loss" batch: 4
         data { column: "text" blob: "word" axis: 1 window: 5 stride: 5 }
