@@ -94,15 +94,43 @@ def test_states_that_change_places(rng):
     assert made["a_all"][:, 0, 0].tolist() == [0, 1, 0] and made["b_all"][:, 0, 0].tolist() == [1, 0, 1]
 
 
-def test_one_value_for_two_states(rng):
-    @stepnet.cell(states=("a", "b"))
-    def both(x, a, b):
-        y = ops.Tanh(x + a)
-        return y, y
+def exchanged(x, a, b):
+    return b, a
 
-    v = {"x": rng.normal(size=(3, 1, 2)).astype("f"), "a0": np.zeros((1, 1, 2), "f"), "b0": np.zeros((1, 1, 2), "f")}
-    made = both.net()(v)
-    np.testing.assert_array_equal(made["a_all"], made["b_all"])
+
+def the_same(x, a, b):
+    y = ops.Tanh(x * a)
+    return y, y
+
+
+def given(x, a, b):
+    return x, a, {"old": b}
+
+
+def from_outside(x, a, b, w):
+    return w, a * x, {"w": w}
+
+
+@pytest.mark.parametrize("function", [exchanged, the_same, given, from_outside])
+def test_states_and_outputs_may_be_any_blob(rng, function):
+    made = stepnet.cell(function, states=("a", "b"))
+    v = {"x": rng.normal(size=(3, 2, 2)), "w": rng.normal(size=(1, 2, 2))}
+    v |= {name: rng.normal(size=(1, 2, 2)) for name in ("a0", "b0")}
+    v = {name: v[name] for name in made.inputs}
+    for output in made.outputs:
+        assert stepnet.gradcheck(made.text(), v, loss=output).right
+    values = made.net()(v)
+    a, b = v["a0"][0], v["b0"][0]
+    for t, x in enumerate(v["x"]):
+        result = {
+            "exchanged": lambda: (b, a),
+            "the_same": lambda: (np.tanh(x * a), np.tanh(x * a)),
+            "given": lambda: (x, a),
+            "from_outside": lambda: (v["w"][0], a * x),
+        }[function.__name__]()
+        a, b = result
+        np.testing.assert_allclose(values["a_all"][t], a)
+        np.testing.assert_allclose(values["b_all"][t], b)
 
 
 def test_names_that_operators_would_get(rng):

@@ -176,14 +176,16 @@ class Cell:
                 f"the cell {self.name} returns {len(results)} values for its states, which are {', '.join(self.states)}",
                 "return each state's new value, and a dictionary of other outputs behind them",
             )
-        self._after = {}
-        for state, value in zip(self.states, results):
-            blob = trace.blob_of(value, f'the state "{state}"')
-            if blob in blobs or blob in self._after.values():  # what is given, or another state, is copied
-                trace.ops.append(_native.op_text("Copy", [blob], [state], {}))
-                blob = state
-            self._after[state] = blob
-        return trace.ops, {name: trace.blob_of(value, f'the output "{name}"') for name, value in outputs.items()}
+        def own(value: Any, what: str) -> str:
+            blob = trace.blob_of(value, what)
+            if blob not in self.parameters:
+                return blob
+            copy = trace.fresh("copy")  # what comes from outside is no value of the step
+            trace.ops.append(_native.op_text("Copy", [blob], [copy], {}))
+            return copy
+
+        self._after = {state: own(value, f'the state "{state}"') for state, value in zip(self.states, results)}
+        return trace.ops, {name: own(value, f'the output "{name}"') for name, value in outputs.items()}
 
     def operator(self) -> str:
         """The RecurrentNetwork, as the text of an operator."""
