@@ -219,7 +219,7 @@ ArgCheck<float> share() {
   return [](const float& v) { return v >= 0 && v <= 1 ? "" : "must be from 0 to 1"; };
 }
 
-OpBuilder<NllArgs>& declare(OpBuilder<NllArgs>& b, const char* what_x_is) {
+OpBuilder<NllArgs>& declare_args(OpBuilder<NllArgs>& b) {
   return b.own()
       .arg("ignore_index", &NllArgs::ignore_index, int64_t{-100},
            "the label of places that count neither in the loss nor in the mean")
@@ -227,10 +227,15 @@ OpBuilder<NllArgs>& declare(OpBuilder<NllArgs>& b, const char* what_x_is) {
            share())
       .arg("reduction", &NllArgs::reduction, std::string("mean"),
            "mean: the sum of the losses by that of the labels' weights, 0 if this is 0; sum; or none",
-           one_of({"mean", "sum", "none"}))
-      .input("X", what_x_is)
-      .input("T", "[N, ...], labels from 0 to C - 1, or ignore_index")
-      .types({DType::int32, DType::int64});
+           one_of({"mean", "sum", "none"}));
+}
+
+OpBuilder<NllArgs>& declare_labels(OpBuilder<NllArgs>& b) {
+  return b.input("T", "[N, ...], labels from 0 to C - 1, or ignore_index").types({DType::int32, DType::int64});
+}
+
+OpBuilder<NllArgs>& declare(OpBuilder<NllArgs>& b, const char* what_x_is) {
+  return declare_labels(declare_args(b).input("X", what_x_is));
 }
 
 OpBuilder<NllArgs>& declare_weight(OpBuilder<NllArgs>& b) {
@@ -310,7 +315,7 @@ REGISTER(nll_loss) {
 
 REGISTER(nll_loss_gradient) {
   OpBuilder<NllArgs> b("NLLLossGradient");
-  declare(b, "NLLLoss's logarithms, of which the shape is read").shape_only();
+  declare_labels(declare_args(b).input("X", "NLLLoss's logarithms, of which the shape is read").shape_only());
   return declare_gradient(b)
       .doc("Gradient of NLLLoss.")
       .flops([](const NllArgs& a, const ShapeCall& c) { return gradient_flops(a, c, false); })
