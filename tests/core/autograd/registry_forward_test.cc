@@ -86,6 +86,12 @@ Sum along(const std::vector<Variable>& gradients, const std::vector<int>& inputs
   return sum;
 }
 
+// Forward mode is the derivative of the derivative, and of these that is a Hessian without a derivative by what it is
+// taken at.
+bool ends_at_its_hessian(const std::string& type) {
+  return type == "CTCLossGradient" || type == "TransducerLossGradient";
+}
+
 class RegistryForward : public ::testing::TestWithParam<std::string> {
  protected:
   template <class Fn>
@@ -98,7 +104,12 @@ class RegistryForward : public ::testing::TestWithParam<std::string> {
         std::string text;
         for (const bool bit : moves) text += bit ? '1' : '0';
         SCOPED_TRACE("inputs that move: " + text);
-        fn(tape, moves);
+        try {
+          fn(tape, moves);
+        } catch (const Error& e) {
+          const bool ends = ends_at_its_hessian(GetParam());
+          EXPECT_TRUE(ends && std::string(e.what()).find("Hessian has no gradient") != std::string::npos) << e.what();
+        }
       }
     }
   }
