@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -161,23 +162,23 @@ using AnyArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 
 // Holds an array of another library, whose last user may be any thread.
 struct HeldArray {
-  explicit HeldArray(AnyArray array) : array(std::move(array)) {}
+  explicit HeldArray(AnyArray given) : array(std::make_unique<AnyArray>(std::move(given))) {}
   ~HeldArray() {
     if (!Py_IsInitialized()) {
-      new AnyArray(std::move(array));  // what it holds has gone with the interpreter
+      static_cast<void>(array.release());  // what it holds has gone with the interpreter
       return;
     }
     const nb::gil_scoped_acquire lock;
-    array = AnyArray();
+    array.reset();
   }
   HeldArray(const HeldArray&) = delete;
   HeldArray& operator=(const HeldArray&) = delete;
-  AnyArray array;
+  std::unique_ptr<AnyArray> array;
 };
 
 Tensor tensor_of_dlpack(nb::handle value, Bytes bytes) {
   const auto held = std::make_shared<HeldArray>(nb::cast<AnyArray>(value));
-  const AnyArray& array = held->array;
+  const AnyArray& array = *held->array;
   const DType type = type_of_dlpack(array.dtype());
   require(type != DType::undefined, "an array's elements (code {}, {} bits) are none that a tensor has",
           int{array.dtype().code}, int{array.dtype().bits});
