@@ -4,7 +4,7 @@
 // The first takes the class with the greatest value at each timestep. The second searches for the labels whose
 // alignments have the greatest probability together (Hannun et al. 2014, without a language model): of the prefixes so
 // far it keeps beam_width, and lengthens them by the classes with more than prune_threshold. Probabilities are computed
-// in double. No derivative: labels are integers.
+// in double. Labels are integers; the probabilities of candidates, which are not, have no derivative yet.
 #include "operators/segments/ctc_decoders.h"
 
 #include "core/operator/flops.h"
@@ -104,7 +104,6 @@ REGISTER(ctc_beam_search_decoder) {
       .shape(infer_beam)
       .flops(beam_flops)
       .cpu(beam_search<float>, beam_search<double>)
-      .stop_gradient()
       .example({"INPUTS=4,2,3,0..1", "SEQ_LEN=int32,2:4,2"})
       .example({"INPUTS=3,1,3,0..1"}, {"beam_width=3", "num_candidates=2", "prune_threshold=0.25"})
       .example({"INPUTS=0,2,2"});
