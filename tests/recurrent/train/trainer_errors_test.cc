@@ -78,7 +78,8 @@ TEST_F(TrainerErrors, Numbers) {
   expect_contains(with([](TrainOptions& o) { o.iterations = 0; }), "nothing says how long to train");
   expect_contains(with([](TrainOptions& o) { o.seconds = 5; }), "of iterations, seconds and epochs one is given");
   expect_contains(with([](TrainOptions& o) { o.holdout = 1; }), "must be from 0 to less than 1, but is 1");
-  expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }), "Did you mean \"adam\", \"adamw\" or \"nadam\"?");
+  expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }),
+                  "Did you mean \"adam\", \"adamw\" or \"nadam\"?");
   expect_contains(with([](TrainOptions& o) { o.optimizer.optimizer = "adan"; }),
                   "there are adam, adamw, adagrad, rmsprop, sgd, momentum, nesterov, lion, nadam, lamb, caffe2-adam, "
                   "caffe2-rmsprop, caffe2-momentum, caffe2-nesterov.");
