@@ -173,7 +173,8 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   const auto own = [&](const std::string& name, double& value, const std::string& help) {
     setting(c, o, name, value, help)->default_str("")->check(CLI::NonNegativeNumber);
   };
-  own("beta1", p.beta1, "Of adam, adamw, nadam, lamb and lion: what remains of the first mean; else the optimizer's own, 0.9");
+  own("beta1", p.beta1,
+      "Of adam, adamw, nadam, lamb and lion: what remains of the first mean; else the optimizer's own, 0.9");
   own("beta2", p.beta2, "What remains of the second mean; else the optimizer's own, 0.999 or of lion 0.99");
   own("epsilon", p.epsilon, "Added to a root; else the optimizer's own, 1e-8, of adagrad 1e-10, of lamb 1e-6");
   own("mean-decay", p.mean_decay, "Of rmsprop: what remains of the mean square; else 0.99, of caffe2-rmsprop 0.9");
