@@ -18,7 +18,7 @@
 
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
-#include "operators/loops/composing.h"
+#include "operators/loss/alignment_derivatives.h"
 
 namespace stepnet::cpu_ctc_loss {
 namespace {
@@ -247,30 +247,12 @@ OpBuilder<CtcArgs>& declare(OpBuilder<CtcArgs>& b) {
       .types({DType::int32, DType::int64});
 }
 
-std::vector<Value> loss_inputs(Formula& f) {
-  return {f.x("logits"), f.x("targets"), f.x("input_lengths"), f.x("target_lengths")};
+const AlignmentLoss& alignment_loss() {
+  static const AlignmentLoss loss{"CTCLoss", {"logits", "targets", "input_lengths", "target_lengths"}, {0, 2}};
+  return loss;
 }
 
-// The gradient with respect to dloss of <y, u>, where y is the result of `type` and linear in dloss: for each sample,
-// or for all, the sum of u times what y is for a dloss of 1.
-Value by_dloss(Formula& f, const std::string& type, const std::vector<Value>& more, Value u) {
-  const Value dloss = f.x("dloss");
-  std::vector<Value> inputs = loss_inputs(f);
-  inputs.push_back(composing::fill(f, dloss, 1));
-  inputs.insert(inputs.end(), more.begin(), more.end());
-  const Value products = composing::mul(f, f.same_shape(f.op(type, inputs, f.forward_args()), f.x("logits")), u);
-  const Value sums = f.args<CtcArgs>().reduction == "none"
-                         ? f.op("ReduceSum", {products}, {make_arg("axes", std::vector<int64_t>{0, 2})})
-                         : f.op("SumElements", {products});
-  return composing::reshaped(f, sums, dloss);
-}
-
-// The Hessian is symmetric: times a gradient it is the gradient with respect to what it is multiplied by.
-Value times_hessian(Formula& f, Value v) {
-  std::vector<Value> inputs = loss_inputs(f);
-  inputs.insert(inputs.end(), {f.x("dloss"), v});
-  return f.op("CTCLossHessian", inputs, f.forward_args());
-}
+bool is_each(Formula& f) { return f.args<CtcArgs>().reduction == "none"; }
 
 REGISTER(ctc_loss) {
   OpBuilder<CtcArgs> b("CTCLoss");
@@ -286,7 +268,7 @@ REGISTER(ctc_loss) {
       .cpu(forward<float>, forward<double>)
       .derivative("logits",
                   [](Formula& f) {
-                    std::vector<Value> inputs = loss_inputs(f);
+                    std::vector<Value> inputs = alignment_loss().values(f);
                     inputs.push_back(f.dy("loss"));
                     return f.op("CTCLossGradient", inputs, f.forward_args());
                   })
@@ -310,8 +292,8 @@ REGISTER(ctc_loss_gradient) {
       .flops(gradient_flops)
       .gpu_workspace(gpu_workspace<double>)
       .cpu(gradient<float>, gradient<double>)
-      .derivative("logits", [](Formula& f) { return times_hessian(f, f.dy("dlogits")); })
-      .derivative("dloss", [](Formula& f) { return by_dloss(f, "CTCLossGradient", {}, f.dy("dlogits")); });
+      .derivative("logits", [](Formula& f) { return alignment_loss().times_hessian(f, f.dy("dlogits")); })
+      .derivative("dloss", [](Formula& f) { return alignment_loss().by_dloss(f, is_each(f), {}, f.dy("dlogits")); });
 }
 
 REGISTER(ctc_loss_hessian) {
@@ -325,8 +307,8 @@ REGISTER(ctc_loss_hessian) {
       .flops(hessian_flops)
       .gpu_workspace(gpu_workspace<Dual>)
       .cpu(hessian<float>, hessian<double>)
-      .derivative("V", [](Formula& f) { return times_hessian(f, f.dy("Y")); })
-      .derivative("dloss", [](Formula& f) { return by_dloss(f, "CTCLossHessian", {f.x("V")}, f.dy("Y")); });
+      .derivative("V", [](Formula& f) { return alignment_loss().times_hessian(f, f.dy("Y")); })
+      .derivative("dloss", [](Formula& f) { return alignment_loss().by_dloss(f, is_each(f), {f.x("V")}, f.dy("Y")); });
 }
 
 }  // namespace
