@@ -154,10 +154,9 @@ void normalize(FedColumn& fed, SampleRange range) {
   const Column& column = *fed.column;
   require(is_floating(fed.dtype), "\"{}\" is fed as {}, but only floating values are normalised", fed.name,
           dtype_name(fed.dtype));
-  const Shape& shape = column.shape();
   const auto features = static_cast<size_t>(features_of(column));
   std::vector<double> mean(features, 0), squares(features, 0);
-  std::vector<std::byte> row(static_cast<size_t>(shape.size()) * dtype_size(column.dtype()));
+  std::vector<std::byte> row(sample_bytes(column));
   std::vector<double> count(features, 0);
   for (int64_t sample = range.begin; sample < range.end; ++sample) {
     const int64_t rows = features > 0 ? shape_of(column, sample).size() / static_cast<int64_t>(features) : 0;
@@ -197,7 +196,7 @@ void read_samples(const std::vector<FedColumn>& columns, const std::vector<int64
     const TensorType type =
         type_for(fed, count, fed.to_longest && column.varies() ? column.shape()[0] : longest_of(column, samples));
     Tensor& blob = make_room(batch, fed.blob, type, fed_type(fed, std::max(count, most)));
-    row.resize(static_cast<size_t>(column.shape().size()) * dtype_size(column.dtype()));
+    row.resize(sample_bytes(column));
     float* mask = nullptr;
     if (!fed.mask.empty()) {
       const TensorType marks = TensorType::of(DType::float32, type.shape);

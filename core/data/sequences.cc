@@ -49,7 +49,7 @@ class WindowColumn final : public Column {
   bool has_time() const override { return true; }
   const std::string& file() const override { return rows_->file(); }
   void read(int64_t first, int64_t count, std::byte* to) const override {
-    const size_t bytes = static_cast<size_t>(shape_.size()) * dtype_size(dtype());
+    const size_t bytes = sample_bytes(*this);
     for (int64_t i = 0; i < count; ++i, to += bytes)
       rows_->read((first + i) * choice_.stride + choice_.shift, choice_.window, to);
   }
