@@ -97,7 +97,8 @@ DType HeaderParser::parse_dtype() {
     require(order != '>' || one_byte, "{} is big-endian (element type {}), which is not read", path_, descr);
     if (order == '<' || order == '=' || (one_byte && (order == '|' || order == '>'))) return c.dtype;
   }
-  fail("{} has elements of type {}, which are not read", path_, descr);
+  throw Error(fmt::format("{} has elements of type {}, which are not read", path_, descr),
+              "save numbers, such as array.astype(\"float32\")");
 }
 
 Shape HeaderParser::parse_shape() {

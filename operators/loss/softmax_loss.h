@@ -45,8 +45,12 @@ inline void check_targets(const LossArgs& a, const ShapeCall& c, const Shape& x,
   const OneAxis lines = loss_lines(a, x);
   const int64_t values = a.label_prob ? lines.lines() * lines.size : lines.lines();
   if (c.known(t)) {
-    require(a.label_prob ? c.dtype(t) == type : !is_floating(c.dtype(t)), "T must be {}, but is {}",
-            a.label_prob ? "distributions of X's type (label_prob is set)" : "int32 or int64 labels", c.in(t));
+    if (a.label_prob) {
+      require(c.dtype(t) == type, "T must be distributions of X's type (label_prob is set), but is {}", c.in(t));
+    } else if (is_floating(c.dtype(t))) {
+      throw Error(fmt::format("T must be int32 or int64 labels, but is {}", c.in(t)),
+                  "let the model's data say type: \"int32\", or put a Cast before it");
+    }
     require(c.shape(t).size() == values, "T is {}, but X {} has {} rows of {} classes, which need {} values",
             c.shape(t), x, lines.lines(), lines.size, values);
   }

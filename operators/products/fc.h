@@ -3,7 +3,9 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
+#include "stepnet/error.h"
 #include "stepnet/matmul.h"
 #include "stepnet/operator.h"
 
@@ -38,12 +40,21 @@ inline FcSizes sizes_of(const FcArgs& a, const Shape& x, const Shape& w) {
           .columns = w.size_between(axis_w, w.rank())};
 }
 
+// The rows of X have `row` values from the axis on, but W takes rows of `taken`.
+[[noreturn]] inline void refuse_rows(const Shape& x, int64_t row, int axis, const Shape& w, int64_t taken) {
+  std::string fix;
+  for (int other = 0; other < x.rank(); ++other)
+    if (x.size_between(other, x.rank()) == taken) fix = fmt::format("give it the argument axis: {}", other);
+  throw Error(
+      fmt::format("X {} has rows of {} values from axis {} on, but W {} takes rows of {}", x, row, axis, w, taken),
+      fix);
+}
+
 inline std::optional<FcSizes> sizes_of(const FcArgs& a, const ShapeCall& c) {
   if (!c.known(0) || !c.known(1)) return std::nullopt;
   const Shape &x = c.shape(0), &w = c.shape(1);
   const FcSizes s = sizes_of(a, x, w);
-  require(s.whole(), "X {} has rows of {} values from axis {} on, but W {} takes rows of {}", x, s.k,
-          canonical_axis(a.axis, x.rank()), w, s.columns);
+  if (!s.whole()) refuse_rows(x, s.k, canonical_axis(a.axis, x.rank()), w, s.columns);
   return s;
 }
 
@@ -68,7 +79,7 @@ inline std::optional<FcSizes> sizes_of(const FcTransposedArgs& a, const ShapeCal
   const FcSizes s = sizes_of(a, x, w);
   const int axis = canonical_axis(a.axis, x.rank());
   const int64_t row = x.size_between(axis, x.rank());
-  require(row == s.k, "X {} has rows of {} values from axis {} on, but W {} takes rows of {}", x, row, axis, w, s.k);
+  if (row != s.k) refuse_rows(x, row, axis, w, s.k);
   return s;
 }
 

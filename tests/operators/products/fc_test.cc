@@ -106,6 +106,7 @@ TEST(Fc, BadShapesAreNamed) {
                 .find("b is [5], but W [4, 6] gives 4 outputs, so b must be [4]"),
             std::string::npos);
   EXPECT_NE(error(x, w, b, 2).find('2'), std::string::npos);
+  EXPECT_NE(error(normal<double>({2, 3, 6}), w, b, 1).find("give it the argument axis: 2"), std::string::npos);
   const std::string gradient = error_of([&] {
     run_op_on(make_op("FCGradient", {"X", "W", "dY"}, {"dW", "db", "dX"}),
               {{"X", normal<double>({3, 6})}, {"W", w}, {"dY", normal<double>({4, 4})}});
