@@ -133,6 +133,8 @@ void require_same_types(const std::vector<FedColumn>& training, const std::vecto
 
 }  // namespace
 
+int64_t held_out_samples(int64_t samples, double share) { return std::llround(share * static_cast<double>(samples)); }
+
 SampleData load_samples(const Model& model, const std::vector<std::string>& data,
                         const std::vector<std::string>& held_out_data, double holdout) {
   SampleData result;
@@ -141,7 +143,7 @@ SampleData load_samples(const Model& model, const std::vector<std::string>& data
   const int64_t samples = count_samples(result.training);
   if (held_out_data.empty()) {
     result.held_out = result.training;
-    const auto held_out = static_cast<int64_t>(std::llround(holdout * static_cast<double>(samples)));
+    const int64_t held_out = held_out_samples(samples, holdout);
     const int64_t across = held_out > 0 ? windows_across(model) : 0;  // so that no row is in both parts
     result.trained = {0, samples - held_out - across};
     result.predicted = {samples - held_out, samples};

@@ -31,6 +31,9 @@ void save_normalization(const std::vector<FedColumn>& columns, std::map<std::str
 void load_normalization(const Model& model, const std::map<std::string, Tensor>& saved,
                         std::vector<FedColumn>& columns);
 
+// How many samples are the last share of `samples`.
+int64_t held_out_samples(int64_t samples, double share);
+
 // The samples to train on and those to predict: `held_out_data`, or the last share of `data`.
 SampleData load_samples(const Model& model, const std::vector<std::string>& data,
                         const std::vector<std::string>& held_out_data, double holdout);

@@ -57,6 +57,15 @@ void add_rows(const Tensor& values, const TrainedModel::Output& output, int64_t 
                   values.raw() + static_cast<size_t>(o * count + s) * bytes, bytes);
 }
 
+// Says what is predicted, and from which columns.
+std::string reading_text(const Model& needed, const std::vector<TrainedModel::Output>& outputs) {
+  std::vector<std::string> blobs, columns;
+  for (const TrainedModel::Output& output : outputs) blobs.push_back(output.blob);
+  for (const DataLink& link : needed.data) columns.push_back(link.column());
+  return fmt::format("the prediction of {}, which reads the columns {}", fmt::join(blobs, ", "),
+                     fmt::join(columns, ", "));
+}
+
 }  // namespace
 
 void load_parameters(const Model& model, const Checkpoint& checkpoint, Workspace& workspace) {
@@ -75,8 +84,15 @@ void load_parameters(const Model& model, const Checkpoint& checkpoint, Workspace
 }
 
 TrainedModel::TrainedModel(const Checkpoint& checkpoint, FileRootPtr files)
-    : model_(saved_model(checkpoint)), saved_(checkpoint.tensors) {
-  require(!model_.data.empty(), "the run was trained on a text, not on samples");
+    : TrainedModel(saved_model(checkpoint), checkpoint, std::move(files)) {}
+
+TrainedModel::TrainedModel(const NetDef& net, const Checkpoint& checkpoint, FileRootPtr files)
+    : TrainedModel(read_model(net), checkpoint, std::move(files)) {}
+
+TrainedModel::TrainedModel(Model model, const Checkpoint& checkpoint, FileRootPtr files)
+    : model_(std::move(model)), saved_(checkpoint.tensors) {
+  require(!model_.data.empty(), "the net \"{}\" is trained on a text, not on samples: its model has no data",
+          model_.forward.name());
   parameters_.confine(files ? std::move(files) : std::make_shared<const FileRoot>());
   model_.device = {};  // it may have been trained on another one
   use_cpu(model_.init);
@@ -90,11 +106,14 @@ std::vector<FedColumn> TrainedModel::columns_of(const Model& model, const std::v
   return columns;
 }
 
-TrainedModel::Evaluation TrainedModel::evaluate(const std::vector<std::string>& data) {
+TrainedModel::Evaluation TrainedModel::evaluate(const std::vector<std::string>& data, double share) {
   const std::vector<FedColumn> columns = columns_of(model_, data);
-  const int64_t samples = count_samples(columns);
+  const int64_t all = count_samples(columns);
+  require(share > 0 && share <= 1, "a share of the samples is above 0 and at most 1, but {} is given", share);
+  const int64_t samples = held_out_samples(all, share);
+  require(samples > 0, "a share of {} of {} samples is none", share, all);
   model_.fed = fed_types(columns, model_.batch);
-  SampleEvaluator evaluator(model_, parameters_, columns, {0, samples});
+  SampleEvaluator evaluator(model_, parameters_, columns, {all - samples, all});
   const double loss = evaluator.loss();
   return {samples, loss, evaluator.scores()};
 }
@@ -106,7 +125,13 @@ std::vector<Tensor> TrainedModel::predict(const std::vector<std::string>& data, 
   Model needed = model_;
   const auto is_read = [&](const std::string& blob) { return std::ranges::count(read, blob) > 0; };
   std::erase_if(needed.data, [&](const DataLink& link) { return !is_read(link.blob()) && !is_read(link.lengths()); });
-  std::vector<FedColumn> columns = columns_of(needed, data);
+  std::vector<FedColumn> columns;
+  try {
+    columns = columns_of(needed, data);
+  } catch (Error& error) {
+    error.add("in", reading_text(needed, outputs));
+    throw;
+  }
   for (FedColumn& fed : columns) fed.to_longest = true;  // so that all batches' outputs are as long
   const int64_t samples = count_samples(columns);
   Workspace blobs(&parameters_);

@@ -25,6 +25,9 @@ class TrainedModel {
   // On the CPU. Its nets may open files below `files`, or none if that is null, for a checkpoint need not be trusted.
   // Throws Error also if it was not trained on samples.
   TrainedModel(const Checkpoint& checkpoint, FileRootPtr files);
+  // Another net than the one that was trained, whose parameters have the names and the shapes that they have there.
+  // Throws Error also if its model has no data.
+  TrainedModel(const NetDef& net, const Checkpoint& checkpoint, FileRootPtr files);
 
   const Model& model() const { return model_; }
   void set_batch(int64_t batch) { model_.batch = batch; }  // of samples that run together
@@ -34,8 +37,9 @@ class TrainedModel {
     double loss = 0;
     std::vector<std::pair<std::string, double>> metrics = {};
   };
-  // `data`: as open_columns takes them. Throws Error as load_samples does.
-  Evaluation evaluate(const std::vector<std::string>& data);
+  // `data`: as open_columns takes them. `share`: of the samples, at their end, as load_samples holds it out. Throws
+  // Error as load_samples does, and if the share has no samples.
+  Evaluation evaluate(const std::vector<std::string>& data, double share = 1);
 
   // A blob of the net, and the dimension of it along which samples stand.
   struct Output {
@@ -47,6 +51,7 @@ class TrainedModel {
   std::vector<Tensor> predict(const std::vector<std::string>& data, const std::vector<Output>& outputs);
 
  private:
+  TrainedModel(Model model, const Checkpoint& checkpoint, FileRootPtr files);
   std::vector<FedColumn> columns_of(const Model& model, const std::vector<std::string>& data) const;
 
   Model model_;

@@ -8,6 +8,7 @@
 #include "recurrent/train/trained_model.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/cli/trained.h"
+#include "tools/commands/cli/usage.h"
 #include "tools/commands/commands.h"
 
 namespace stepnet::tools {
@@ -15,10 +16,11 @@ namespace {
 
 struct EvaluateCommand {
   TrainedOptions trained;
+  double holdout = 1;
   bool json = false;
 
   void run() {
-    const TrainedModel::Evaluation e = load_trained(trained)->evaluate(trained.data);
+    const TrainedModel::Evaluation e = load_trained(trained)->evaluate(trained.data, holdout);
     if (json) {
       Json out = Json::object();
       out.add("samples", e.samples).add("loss", e.loss);
@@ -37,6 +39,12 @@ void add_evaluate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("evaluate", "Tell the loss and the metrics of a trained model on samples");
   auto o = std::make_shared<EvaluateCommand>();  // shared with the callback, which runs after this returns
   add_trained_options(*command, o->trained);
+  command
+      ->add_option("--holdout", o->holdout,
+                   "Only this share of the samples, at their end: those that a run with the same --holdout has not "
+                   "been trained on; else all")
+      ->check(number_above(0))
+      ->default_str("");
   command->add_flag("--json", o->json, "Print one JSON object");
   command->callback([o] { o->run(); });
 }

@@ -97,6 +97,53 @@ TEST_F(SamplesCommandTest, CurvesAndEventsOfARun) {
   EXPECT_FALSE(std::filesystem::exists(other));
 }
 
+TEST_F(SamplesCommandTest, OnlyWhatWasHeldOutIsEvaluated) {
+  EXPECT_EQ(stepnet(train("--epochs 1 --holdout 0.2")).code, 0);
+  const std::string evaluate = "evaluate" + run() + both() + " --holdout ";
+  expect_command(evaluate + "0.2", 0, "samples                  10\n");
+  expect_command(evaluate + "1", 0, "samples                  50\n");
+  const std::string metrics = read_all(folder_.file("run/metrics.jsonl")), found = "\"validation_loss\":";
+  const double loss = std::stod(metrics.substr(metrics.rfind(found) + found.size()));
+  const std::string text = expect_command(evaluate + "0.2", 0, "loss ");
+  EXPECT_NEAR(std::stod(text.substr(text.find("loss ") + 5)), loss, 1e-4 * loss);
+  expect_command(evaluate + "0.001", 2, "a share of 0.001 of 50 samples is none");
+  expect_command(evaluate + "1.5", 2, "at most 1, but 1.5 is given");
+  expect_command(evaluate + "0", 2, "--holdout");
+}
+
+TEST_F(SamplesCommandTest, AnotherNetRunsOnARunsParameters) {
+  EXPECT_EQ(stepnet(train("--epochs 100 --lr 0.05 --holdout 0.2")).code, 0);
+  const std::string twice = R"(name: "twice"
+      op { type: "FC" input: "x" input: "W" input: "b" output: "y" }
+      op { type: "Scale" input: "y" output: "z" arg { name: "scale" f: 2 } }
+      op { type: "AveragedLoss" input: "z" output: "loss" }
+      [stepnet.model] {
+        init { op { type: "ConstantFill" output: "W" arg { name: "shape" ints: 1 ints: 2 } }
+               op { type: "ConstantFill" output: "b" arg { name: "shape" ints: 1 } } }
+        loss: "loss"
+        data { column: "x" }
+        metric { name: "mean" prediction: "z" shown_as: "mean_z" } })";
+  const std::string net = folder_.file("twice.pbtxt"), y = folder_.file("y.npy"), z = folder_.file("z.npy");
+  write_all(net, twice);
+  expect_command("predict" + run() + data() + " --output y=" + y, 0, "y is float[50, 1]");
+  expect_command("predict " + net + run() + data() + " --output z=" + z, 0, "z is float[50, 1]");
+  const Tensor once = read_npy(y), doubled = read_npy(z);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(doubled.data<float>()[i], 2 * once.data<float>()[i]);
+  expect_command("evaluate " + net + run() + data(), 0, "mean_z ");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = twice;
+    write_all(net, text.replace(text.find(from), from.size(), to));
+    return "evaluate " + net + run() + data();
+  };
+  expect_command(with("output: \"b\" arg", "output: \"b\" output: \"c\" arg"), 2, "ConstantFill");
+  expect_command(with("init {", "init { op { type: \"ConstantFill\" output: \"c\" arg { name: \"shape\" ints: 1 } }"),
+                 2, "the checkpoint has no parameter \"c\"");
+  expect_command(with("ints: 1 ints: 2", "ints: 3 ints: 2"), 2, "\"W\" is float[1, 2] in the checkpoint");
+  expect_command(with("name: \"scale\"", "name: \"scales\"") + " --strict", 2, "scales");
+  write_all(net, "op { type: \"Relu\" input: \"x\" output: \"y\" }");
+  expect_command("evaluate " + net + run() + data(), 2, "does not say how it is trained");
+}
+
 TEST_F(SamplesCommandTest, MistakesAreNamed) {
   expect_command("train " + net_ + run() + " --iterations 1", 2, "no text or data are given to train on");
   expect_command(train("--epochs 1 --iterations 3"), 2, "--epochs");
@@ -111,6 +158,7 @@ TEST_F(SamplesCommandTest, MistakesAreNamed) {
   expect_command(predict + "y=" + folder_.file("y.txt"), 2, "BLOB=FILE.npy or BLOB=FILE.csv");
   expect_command(predict + "side=" + folder_.file("y.npy"), 2, "do not stand along dimension 0");
   expect_command(predict + "loss=" + folder_.file("y.npy"), 2, "no column \"t\"");
+  expect_command(predict + "loss=" + folder_.file("y.npy"), 2, "the prediction of loss, which reads the columns x, t");
   expect_command("evaluate --data " + table_, 2, "either the folder of a run");
   expect_command("sample" + run(), 2, "the run was trained on samples, not on a text");
   EXPECT_EQ(folder_.count(), 3);  // net, table and run: nothing half-written

@@ -16,10 +16,11 @@ class App;
 namespace stepnet::tools {
 
 struct TrainedOptions {
-  std::string out, checkpoint, root;
+  std::string file, out, checkpoint, root;
   std::vector<std::string> data;
   int64_t batch = 0;
   int threads = 0;
+  bool strict = false;
 };
 
 void add_trained_options(CLI::App& command, TrainedOptions& options);
