@@ -198,13 +198,14 @@ class PageCommands : public ::testing::TestWithParam<std::string> {
     fs::create_directory(folder_.file("build"));
     fs::create_symlink(plugin_path(), folder_.file("build/libscale_by.so"));
     constexpr int64_t T = 20, B = 32, I = 64, H = 128;
-    const std::pair<const char*, Shape> arrays[] = {{"x", {T, B, I}},
-                                                    {"weight_ih_l0", {4 * H, I}},
-                                                    {"weight_hh_l0", {4 * H, H}},
-                                                    {"bias_ih_l0", {4 * H}},
-                                                    {"bias_hh_l0", {4 * H}}};
+    const std::pair<const char*, Shape> arrays[] = {
+        {"x", {T, B, I}},        {"weight_ih_l0", {4 * H, I}}, {"weight_hh_l0", {4 * H, H}},
+        {"bias_ih_l0", {4 * H}}, {"bias_hh_l0", {4 * H}},      {"inputs", {30, T, 3}}};
     for (const auto& [name, shape] : arrays)
       write_npy(folder_.file(fmt::format("{}.npy", name)), uniform<float>(shape, -1, 1));
+    Tensor targets = Tensor::empty(DType::int64, {30});
+    for (int64_t i = 0; i < targets.size(); ++i) targets.data<int64_t>()[i] = i % 3;
+    write_npy(folder_.file("targets.npy"), targets);
     for (const CodeBlock& block : page_.blocks)
       if (!block.name.empty() && !is_in_tree(block.name)) write_all(folder_.file(block.name), block.text);
   }
