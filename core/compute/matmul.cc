@@ -246,6 +246,22 @@ void checked_product(const Matmul<T>& p) {
   ++counters.calls;
 }
 
+// A product that is one column, as the row that its transpose is: rows have kernels of their own.
+bool is_column(const Matmul<float>& p) {
+  return p.n == 1 && p.m > 1 && p.ldc == 1 && (p.trans_b || p.ldb == 1) && !p.bias;
+}
+Matmul<float> as_row(const Matmul<float>& p) {
+  Matmul<float> row = p;
+  std::swap(row.m, row.n);
+  std::swap(row.a, row.b);
+  row.trans_a = false;
+  row.trans_b = !p.trans_a;
+  row.ldb = row.trans_b ? row.k : row.n;
+  row.ldc = row.n;
+  row.stored_b = row.b;
+  return row;
+}
+
 // Of these columns of the matrices that B and C are stored in.
 template <class T>
 void product_of_columns(Matmul<T> p, ColumnsIn b_in, ColumnsIn c_in) {
@@ -254,6 +270,8 @@ void product_of_columns(Matmul<T> p, ColumnsIn b_in, ColumnsIn c_in) {
   p.ldc = c_in.ld > 0 ? c_in.ld : p.n;
   if (p.b) p.b += b_in.first;
   if (p.c) p.c += c_in.first;
+  if constexpr (std::is_same_v<T, float>)
+    if (is_column(p)) return checked_product(as_row(p));
   checked_product(p);
 }
 

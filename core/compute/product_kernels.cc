@@ -11,6 +11,9 @@ constexpr int64_t kTileRows = 6, kPanelColumns = kLanes * kVectors;
 // is not packed is packed block by block, of at most 512 KB.
 constexpr int64_t kBlockDepth = 256, kBlockRows = 16 * kTileRows, kBlockColumns = 512;
 
+// Few rows are read where they are. A C of more elements than this does not stay in the cache.
+constexpr int64_t kRowsUnpacked = 64, kLargeResult = 1 << 18;
+
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
 Lanes load(const float* p) {
@@ -26,6 +29,7 @@ struct Tile {
   int64_t ldc, columns;
   bool accumulate;
   const float* bias;
+  bool fetch;  // it is not in the cache
 };
 
 template <int R>
@@ -42,18 +46,21 @@ void store_part(const Tile& tile, const Lanes (&sums)[R][kVectors]) {
   }
 }
 
-// R rows of A, packed, times one panel.
-template <int R>
-void run_tile(int64_t depth, const float* a, const float* b, const Tile& tile) {
+// R rows of A, packed or `lda` elements apart, times one panel.
+template <int R, bool kPacked>
+void run_tile(int64_t depth, const float* a, int64_t lda, const float* b, const Tile& tile) {
   Lanes sums[R][kVectors] = {};
-  for (int64_t p = 0; p < depth; ++p, a += R, b += kPanelColumns) {
+  if (tile.fetch)
+    for (int r = 0; r < R; ++r)
+      for (const int64_t end : {int64_t{0}, kPanelColumns - 1}) __builtin_prefetch(tile.c + r * tile.ldc + end, 1);
+  for (int64_t p = 0; p < depth; ++p, a += kPacked ? R : 1, b += kPanelColumns) {
     Lanes x[kVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) x[v] = load(b + v * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) sums[r][v] += a[r] * x[v];
+      for (int v = 0; v < kVectors; ++v) sums[r][v] += a[kPacked ? r : r * lda] * x[v];
   }
   if (tile.columns < kPanelColumns) return store_part<R>(tile, sums);
 #pragma GCC unroll 8
@@ -67,36 +74,45 @@ void run_tile(int64_t depth, const float* a, const float* b, const Tile& tile) {
     }
 }
 
-void run_tile(int64_t rows, int64_t depth, const float* a, const float* b, const Tile& tile) {
+template <bool kPacked>
+void run_tile(int64_t rows, int64_t depth, const float* a, int64_t lda, const float* b, const Tile& tile) {
   static_assert(kTileRows == 6);
   switch (rows) {
     case 1:
-      return run_tile<1>(depth, a, b, tile);
+      return run_tile<1, kPacked>(depth, a, lda, b, tile);
     case 2:
-      return run_tile<2>(depth, a, b, tile);
+      return run_tile<2, kPacked>(depth, a, lda, b, tile);
     case 3:
-      return run_tile<3>(depth, a, b, tile);
+      return run_tile<3, kPacked>(depth, a, lda, b, tile);
     case 4:
-      return run_tile<4>(depth, a, b, tile);
+      return run_tile<4, kPacked>(depth, a, lda, b, tile);
     case 5:
-      return run_tile<5>(depth, a, b, tile);
+      return run_tile<5, kPacked>(depth, a, lda, b, tile);
     default:
-      return run_tile<6>(depth, a, b, tile);
+      return run_tile<6, kPacked>(depth, a, lda, b, tile);
   }
 }
 
-// [rows / kTileRows][depth][kTileRows]; the last group has the rows that are left.
+// How many of the `rows` that are left one tile takes. Tiles of one or two rows have too few sums to keep a CPU busy,
+// so the last eight or seven rows are two tiles alike.
+int64_t tile_rows(int64_t rows) {
+  if (rows == 7 || rows == 8) return 4;
+  return std::min(rows, kTileRows);
+}
+
+// [tiles][depth][rows of the tile].
 void pack_rows(const float* a, bool transposed, int64_t lda, int64_t rows, int64_t depth, float* to) {
   const int64_t row_step = transposed ? 1 : lda, depth_step = transposed ? lda : 1;
-  for (int64_t i = 0; i < rows; i += kTileRows) {
+  for (int64_t i = 0, taken = 0; i < rows; i += taken) {
     const float* from = a + i * row_step;
-    if (rows - i >= kTileRows) {
+    taken = tile_rows(rows - i);
+    if (taken == kTileRows) {
       for (int64_t p = 0; p < depth; ++p, from += depth_step, to += kTileRows)
 #pragma GCC unroll 8
         for (int64_t r = 0; r < kTileRows; ++r) to[r] = from[r * row_step];
     } else {
       for (int64_t p = 0; p < depth; ++p, from += depth_step)
-        for (int64_t r = 0; r < rows - i; ++r) *to++ = from[r * row_step];
+        for (int64_t r = 0; r < taken; ++r) *to++ = from[r * row_step];
     }
   }
 }
@@ -164,6 +180,8 @@ void pack_block(const StoredMatrix& shape, const float* b, int64_t at, int64_t d
   }
 }
 
+bool packs_rows(const FloatProduct& f) { return f.trans_a || f.m > kRowsUnpacked; }
+
 // Adds what `depth` rows of B from `at` on give to `columns` columns of C from j on.
 void run_block(const FloatProduct& f, int64_t at, int64_t depth, int64_t first_column, int64_t columns,
                const float* panels, float* scratch) {
@@ -171,19 +189,29 @@ void run_block(const FloatProduct& f, int64_t at, int64_t depth, int64_t first_c
   const float* bias = at > 0 ? nullptr : f.bias;
   for (int64_t first = 0; first < f.m; first += kBlockRows) {
     const int64_t rows = std::min(kBlockRows, f.m - first);
-    pack_rows(f.a + (f.trans_a ? at * f.lda + first : first * f.lda + at), f.trans_a, f.lda, rows, depth, scratch);
+    const float* a = f.a + (f.trans_a ? at * f.lda + first : first * f.lda + at);
+    const bool packed = packs_rows(f);
+    if (packed) pack_rows(a, f.trans_a, f.lda, rows, depth, scratch);
     for (int64_t j = 0; j < columns; j += kPanelColumns)
-      for (int64_t i = 0; i < rows; i += kTileRows)
-        run_tile(std::min(kTileRows, rows - i), depth, scratch + i * depth, panels + j * depth,
-                 {.c = f.c + (first + i) * f.ldc + first_column + j,
-                  .ldc = f.ldc,
-                  .columns = std::min(kPanelColumns, columns - j),
-                  .accumulate = accumulate,
-                  .bias = bias ? bias + first_column + j : nullptr});
+      for (int64_t i = 0, taken = 0; i < rows; i += taken) {
+        taken = tile_rows(rows - i);
+        const Tile tile{.c = f.c + (first + i) * f.ldc + first_column + j,
+                        .ldc = f.ldc,
+                        .columns = std::min(kPanelColumns, columns - j),
+                        .accumulate = accumulate,
+                        .bias = bias ? bias + first_column + j : nullptr,
+                        .fetch = f.m * f.n > kLargeResult};
+        if (packed)
+          run_tile<true>(taken, depth, scratch + i * depth, 0, panels + j * depth, tile);
+        else
+          run_tile<false>(taken, depth, a + i * f.lda, f.lda, panels + j * depth, tile);
+      }
   }
 }
 
-int64_t rows_floats(const FloatProduct& f) { return std::min(f.m, kBlockRows) * std::min(f.k, kBlockDepth); }
+int64_t rows_floats(const FloatProduct& f) {
+  return packs_rows(f) ? std::min(f.m, kBlockRows) * std::min(f.k, kBlockDepth) : 0;
+}
 
 }  // namespace
 
