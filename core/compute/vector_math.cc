@@ -3,6 +3,7 @@
 #include <Eigen/Core>
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "core/compute/activations.h"
@@ -17,11 +18,11 @@ constexpr size_t kBlock = 16;
 template <class T>
 using Block = Eigen::Array<T, kBlock, 1>;
 
-// exp of more is not finite; some of Eigen's packets give the largest number there, others infinity.
+// Between these, exp is a normal number. Of less, of more and of NaN Eigen's packets give this or that.
+template <class T>
+constexpr T kLeastExp = sizeof(T) == sizeof(float) ? T(-87.3365402) : T(-708.39641853226408);
 template <class T>
 constexpr T kMostExp = sizeof(T) == sizeof(float) ? T(88.7228317) : T(709.78271289338397);
-template <class T>
-constexpr T kInfinity = std::numeric_limits<T>::infinity();
 
 template <class T, class Fn>
 void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
@@ -33,6 +34,18 @@ void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
   std::copy(x.begin() + whole, x.end(), a.begin());
   const Block<T> b = fn(a);
   std::copy_n(b.begin(), x.size() - whole, y.begin() + whole);
+}
+
+template <class T, class V>
+Block<T> exp_of(const V& v) {
+  const Block<T> x = v;
+  Block<T> y = x.exp();
+  // 0 if all are between them; of NaN, NaN.
+  const T outside = (x - x.max(kLeastExp<T>).min(kMostExp<T>)).abs().sum();
+  if (!(outside == 0))
+    for (size_t i = 0; i < kBlock; ++i)
+      if (!(x[i] >= kLeastExp<T> && x[i] <= kMostExp<T>)) y[i] = std::exp(x[i]);
+  return y;
 }
 
 template <class T>
@@ -70,10 +83,10 @@ constexpr auto kSquared = [](double v) { return v * v; };
 }  // namespace
 
 void vec_exp(std::span<const float> x, std::span<float> y) {
-  mapped(x, y, [](const auto& v) { return (v > kMostExp<float>).select(kInfinity<float>, v.exp()).eval(); });
+  mapped(x, y, [](const auto& v) { return exp_of<float>(v); });
 }
 void vec_exp(std::span<const double> x, std::span<double> y) {
-  mapped(x, y, [](const auto& v) { return (v > kMostExp<double>).select(kInfinity<double>, v.exp()).eval(); });
+  mapped(x, y, [](const auto& v) { return exp_of<double>(v); });
 }
 void vec_log(std::span<const float> x, std::span<float> y) {
   mapped(x, y, [](const auto& v) { return v.log(); });

@@ -50,6 +50,33 @@ void expect_same_everywhere() {
 TEST(VectorMath, FloatsDoNotDependOnTheirPlace) { expect_same_everywhere<float>(); }
 TEST(VectorMath, DoublesDoNotDependOnTheirPlace) { expect_same_everywhere<double>(); }
 
+// What has no normal exponential, between what has one.
+template <class T>
+void expect_exp_of_extremes() {
+  const T infinity = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  for (const T extreme :
+       {infinity, -infinity, nan, T(89), T(710), T(-88), T(-100), T(-709), T(-740), T(-1e9), T(1e9)}) {
+    std::vector<T> x(40, T(0.5)), y(40);
+    x[3] = x[21] = x[38] = extreme;
+    vec_exp(x, y);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const T expected = std::exp(x[i]);
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(y[i])) << i;
+      } else if (std::isinf(expected)) {
+        EXPECT_EQ(y[i], expected) << extreme << " " << i;
+      } else {
+        EXPECT_NEAR(y[i], expected, 1e-6 * std::abs(expected)) << extreme << " " << i;
+      }
+    }
+  }
+}
+
+TEST(VectorMath, ExpOfWhatHasNoNormalOne) {
+  expect_exp_of_extremes<float>();
+  expect_exp_of_extremes<double>();
+}
+
 template <class T>
 void expect_small_results_exact() {
   const T tolerance = 8 * std::numeric_limits<T>::epsilon();
