@@ -173,15 +173,24 @@ void check_sources(const Model& model, const Names& names) {
   }
 }
 
-bool declares_is_test(const std::string& type) {
-  const OpSpec* spec = find_op(type);
-  return spec &&
-         std::any_of(spec->args.begin(), spec->args.end(), [](const ArgSpec& a) { return a.name == "is_test"; });
+bool declares_is_test(const OpSpec& spec) {
+  return std::any_of(spec.args.begin(), spec.args.end(), [](const ArgSpec& a) { return a.name == "is_test"; });
+}
+
+// What an operator updates in place, running statistics, and what it saves behind them, it gives in training only.
+void drop_updated(const OpSpec& spec, OperatorDef& op) {
+  int kept = op.output_size();
+  for (const InPlaceRule& rule : spec.in_place)
+    if (rule.enforced)
+      kept = std::min(
+          kept, static_cast<int>(std::ranges::find(spec.outputs, rule.out, &ParamSpec::name) - spec.outputs.begin()));
+  op.mutable_output()->DeleteSubrange(kept, op.output_size() - kept);
 }
 
 void set_is_test(NetDef& net) {
   for (OperatorDef& op : *net.mutable_op()) {
-    if (declares_is_test(op.type())) {
+    if (const OpSpec* spec = find_op(op.type()); spec && declares_is_test(*spec)) {
+      drop_updated(*spec, op);
       Argument* arg = nullptr;
       for (Argument& a : *op.mutable_arg())
         if (a.name() == "is_test") arg = &a;

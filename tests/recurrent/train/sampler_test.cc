@@ -67,6 +67,21 @@ TEST(Evaluator, DropoutIsOff) {
   EXPECT_EQ(last.arg(0).i(), 1);
 }
 
+TEST(Evaluator, BatchNormReadsItsRunningStatistics) {
+  NetDef net = testing::tiny_net();
+  OperatorDef& op = *net.add_op();
+  op.set_type("SpatialBN");
+  for (const char* name : {"logits", "scale", "bias", "mean", "var"}) op.add_input(name);
+  for (const char* name : {"normal", "mean", "var", "saved_mean", "saved_inv_std"}) op.add_output(name);
+  const Model model = read_model(net);
+  const NetDef train = expanded_forward(model, Mode::train), evaluate = expanded_forward(model, Mode::evaluate);
+  EXPECT_EQ(train.op(train.op_size() - 1).output_size(), 5);
+  const OperatorDef& last = evaluate.op(evaluate.op_size() - 1);
+  ASSERT_EQ(last.output_size(), 1);
+  EXPECT_EQ(last.output(0), "normal");
+  EXPECT_EQ(last.input_size(), 5);
+}
+
 TEST(Draw, FollowsTheSoftmax) {
   const std::vector<double> scores = {std::log(1.0), std::log(4.0), std::log(3.0)};
   EXPECT_EQ(draw(scores, 0, 0.99), 1);
