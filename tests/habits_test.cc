@@ -9,14 +9,27 @@ namespace stepnet::testing::habits_test {
 namespace {
 
 // Headers of families that several files share on the CPU and that have no kernel of their own.
-const std::set<std::string> kSharedHeaders = {
-    "cells/lstm_gates.h",      "cells/lstm_gates_rows.h",    "cells/unit_rows.h",
-    "cells/unit_body.h",       "control/conditional_nets.h", "control/create_mutex.h",
-    "control/scope.h",         "loss/alignments.h",          "loss/alignment_derivatives.h",
-    "loss/labels.h",           "loss/softmax_loss.h",        "loss/softmax_loss_body.h",
-    "norm/layer_norm_loops.h", "norm/layer_norm_rows.h",     "norm/softmax_lines.h",
-    "optimizer/optimizer.h",   "pointwise/activation.h",     "pointwise/elementwise_binary.h",
-    "products/fc_product.h",   "reduce/reduce_axes.h"};
+const std::set<std::string> kSharedHeaders = {"cells/lstm_gates.h",
+                                              "cells/lstm_gates_rows.h",
+                                              "cells/unit_rows.h",
+                                              "cells/unit_body.h",
+                                              "control/conditional_nets.h",
+                                              "control/create_mutex.h",
+                                              "control/scope.h",
+                                              "convolution/windows.h",
+                                              "loss/alignments.h",
+                                              "loss/alignment_derivatives.h",
+                                              "loss/labels.h",
+                                              "loss/softmax_loss.h",
+                                              "loss/softmax_loss_body.h",
+                                              "norm/layer_norm_loops.h",
+                                              "norm/layer_norm_rows.h",
+                                              "norm/softmax_lines.h",
+                                              "optimizer/optimizer.h",
+                                              "pointwise/activation.h",
+                                              "pointwise/elementwise_binary.h",
+                                              "products/fc_product.h",
+                                              "reduce/reduce_axes.h"};
 
 std::string joined(const Findings& findings) {
   std::string text;

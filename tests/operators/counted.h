@@ -147,5 +147,7 @@ void add_alignment_references(References& r);
 void add_unit_references(References& r);
 void add_product_references(References& r);
 void add_optimizer_references(References& r);
+void add_window_references(References& r);
+void add_convolution_references(References& r);
 
 }  // namespace stepnet::testing

@@ -17,7 +17,8 @@ const References& references() {
     References r;
     for (auto* add : {add_elementwise_references, add_sum_references, add_segment_references, add_row_references,
                       add_norm_references, add_loss_references, add_alignment_references, add_unit_references,
-                      add_product_references, add_optimizer_references})
+                      add_product_references, add_optimizer_references, add_window_references,
+                      add_convolution_references})
       add(r);
     return r;
   }();
@@ -59,6 +60,7 @@ bool is_product(const std::string& type) {
   static const References products = [] {
     References r;
     add_product_references(r);
+    add_convolution_references(r);
     return r;
   }();
   return products.count(type) > 0;

@@ -25,6 +25,7 @@ const std::vector<Family>& families() {
   static const std::vector<Family> all = {{"Recurrent networks", {"network", "layers", "form"}},
                                           {"Units of recurrent cells", {"cells"}},
                                           {"Products", {"products"}},
+                                          {"Convolutions and pools", {"convolution"}},
                                           {"Element by element", {"pointwise"}},
                                           {"Sums and other reductions", {"reduce"}},
                                           {"Normalisation", {"norm"}},

@@ -1,0 +1,156 @@
+// CUDA kernels for Conv and its gradient. Meaning and derivatives: see operators/convolution/conv.cc. The columns of
+// all samples are made at once, and products are taken of all samples of a group at once; sums over samples in their
+// order.
+#include "operators/convolution/conv.h"
+
+#include "gpu/loops/matmul.h"
+#include "gpu/loops/reduce.h"
+#include "gpu/loops/temporary.h"
+#include "gpu/runtime/accumulate.h"
+
+namespace stepnet::gpu_conv {
+namespace {
+
+ConvSizes sizes_of(const ConvArgs& a, const Call& c) { return stepnet::sizes_of(a, c.in(0).shape(), c.in(1).shape()); }
+
+// An element of the columns of one channel, and of X where it comes from; -1 for padding.
+__host__ __device__ inline int64_t source_of(const Windows& w, int64_t place, int64_t o) {
+  const WindowAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
+  const int64_t at_c = c.place(o % c.out, place % c.kernel),
+                at_b = b.place(o / c.out % b.out, place / c.kernel % b.kernel),
+                at_a = a.place(o / c.out / b.out, place / c.kernel / b.kernel);
+  return a.inside(at_a) && b.inside(at_b) && c.inside(at_c) ? (at_a * b.in + at_b) * c.in + at_c : -1;
+}
+
+// Columns [samples and groups, channels, places, outputs].
+template <class T>
+void to_columns(const Call& call, const ConvSizes& s, const T* x, T* columns) {
+  const Windows w = s.windows;
+  gpu::each(call, static_cast<size_t>(s.samples * s.groups * s.columns_size()), [=] __device__(size_t n) {
+    const auto at = static_cast<int64_t>(n);
+    const int64_t o = at % w.outputs, place = at / w.outputs % w.places, image = at / w.outputs / w.places;
+    const int64_t source = source_of(w, place, o);
+    columns[n] = source < 0 ? T(0) : x[image * w.inputs + source];
+  });
+}
+
+// Each element of X adds up what stands for it in the columns.
+template <class T>
+void add_columns(const Call& call, const ConvSizes& s, const T* columns, gpu::Out<T> x, bool accumulate) {
+  const Windows w = s.windows;
+  gpu::each(call, x.size, [=] __device__(size_t n) {
+    const auto image = static_cast<int64_t>(n) / w.inputs, i = static_cast<int64_t>(n) % w.inputs;
+    const WindowAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
+    const int64_t at_c = i % c.in, at_b = i / c.in % b.in, at_a = i / c.in / b.in;
+    gpu::Accumulate<T> sum = accumulate ? x[n] : T(0);
+    const auto output = [](const WindowAxis& axis, int64_t at, int64_t k) {
+      const int64_t from = at + axis.pad - k * axis.dilation;
+      return from < 0 || from % axis.stride != 0 || from / axis.stride >= axis.out ? int64_t{-1} : from / axis.stride;
+    };
+    for (int64_t place = 0; place < w.places; ++place) {
+      const int64_t r = output(c, at_c, place % c.kernel), q = output(b, at_b, place / c.kernel % b.kernel),
+                    p = output(a, at_a, place / c.kernel / b.kernel);
+      if (p < 0 || q < 0 || r < 0) continue;
+      sum += columns[(image * w.places + place) * w.outputs + (p * b.out + q) * c.out + r];
+    }
+    x[n] = sum;
+  });
+}
+
+// Products of all samples of group g: strides are those from one sample to the next.
+gpu::ProductSizes batched(const ConvSizes& s, gpu::ProductSizes p) {
+  p.batch = s.samples;
+  return p;
+}
+
+template <class T>
+void forward(const ConvArgs& a, gpu::In<T> x, gpu::In<T> filter, gpu::In<T> bias, gpu::Out<T> y, Call& call) {
+  const ConvSizes s = sizes_of(a, call);
+  if (s.samples == 0) return;
+  const bool plain = s.windows.plain(), biased = bias.data != nullptr;
+  const gpu::Temporary<T> room(call, plain ? 0 : s.samples * s.groups * s.columns_size());
+  if (!plain) to_columns(call, s, x.data, room.data);
+  const T* columns = plain ? x.data : room.data;
+  if (biased) {
+    const size_t outputs = static_cast<size_t>(s.windows.outputs), all = bias.size;
+    gpu::each(call, y.size, [=] __device__(size_t i) { y[i] = bias[i / outputs % all]; });
+  }
+  for (int64_t g = 0; g < s.groups; ++g)
+    gpu::matmul(call,
+                batched(s, {.m = s.filters,
+                            .n = s.windows.outputs,
+                            .k = s.depth,
+                            .accumulate = biased,
+                            .stride_b = s.groups * s.columns_size(),
+                            .stride_c = s.groups * s.y_size()}),
+                filter.data + g * s.w_size(), columns + g * s.columns_size(), y.data + g * s.y_size());
+}
+
+template <class T>
+void bias_gradient(const ConvSizes& s, gpu::In<T> dy, gpu::Out<T> dbias, bool accumulate, const Call& call) {
+  using Sum = gpu::Accumulate<T>;
+  const int64_t outputs = s.windows.outputs, filters = s.groups * s.filters;
+  gpu::reduce(
+      call, {1, s.samples * outputs, filters}, Sum(0),
+      [=] __device__(size_t, size_t i, size_t m) {
+        const auto sample = static_cast<int64_t>(i) / outputs, o = static_cast<int64_t>(i) % outputs;
+        return static_cast<Sum>(dy[(sample * filters + static_cast<int64_t>(m)) * outputs + o]);
+      },
+      std::plus<Sum>(), [=] __device__(size_t, size_t m, Sum sum) { dbias[m] = accumulate ? dbias[m] + sum : sum; });
+}
+
+template <class T>
+void filter_gradient(const ConvSizes& s, gpu::In<T> dy, const T* columns, gpu::Out<T> dfilter, const Call& call) {
+  const bool accumulate = call.accumulates(0);
+  if (s.samples == 0 && !accumulate) gpu::each(call, dfilter.size, [=] __device__(size_t i) { dfilter[i] = T(0); });
+  for (int64_t n = 0; n < s.samples; ++n)
+    for (int64_t g = 0; g < s.groups; ++g) {
+      const int64_t part = n * s.groups + g;
+      gpu::matmul(
+          call,
+          {.trans_b = true, .m = s.filters, .n = s.depth, .k = s.windows.outputs, .accumulate = accumulate || n > 0},
+          dy.data + part * s.y_size(), columns + part * s.columns_size(), dfilter.data + g * s.w_size());
+    }
+}
+
+template <class T>
+void input_gradient(const ConvSizes& s, gpu::In<T> filter, gpu::In<T> dy, gpu::Out<T> dx, T* room, const Call& call) {
+  if (s.samples == 0) return;
+  T* columns = room ? room : dx.data;
+  for (int64_t g = 0; g < s.groups; ++g)
+    gpu::matmul(call,
+                batched(s, {.trans_a = true,
+                            .m = s.depth,
+                            .n = s.windows.outputs,
+                            .k = s.filters,
+                            .accumulate = !room && call.accumulates(2),
+                            .stride_b = s.groups * s.y_size(),
+                            .stride_c = s.groups * s.columns_size()}),
+                filter.data + g * s.w_size(), dy.data + g * s.y_size(), columns + g * s.columns_size());
+  if (room) add_columns(call, s, room, dx, call.accumulates(2));
+}
+
+template <class T>
+void gradient(const ConvArgs& a, gpu::In<T> x, gpu::In<T> filter, gpu::In<T> dy, gpu::Out<T> dfilter, gpu::Out<T> dbias,
+              gpu::Out<T> dx, Call& call) {
+  const ConvSizes s = sizes_of(a, call);
+  if (call.wants(1)) bias_gradient(s, dy, dbias, call.accumulates(1), call);
+  if (!call.wants(0) && !call.wants(2)) return;
+  const bool plain = s.windows.plain();
+  const gpu::Temporary<T> room(call, plain ? 0 : s.samples * s.groups * s.columns_size());
+  if (call.wants(0)) {
+    if (!plain) to_columns(call, s, x.data, room.data);
+    filter_gradient(s, dy, plain ? x.data : room.data, dfilter, call);
+  }
+  if (call.wants(2)) input_gradient(s, filter, dy, dx, plain ? nullptr : room.data, call);
+}
+
+REGISTER(conv_cuda) {
+  return cuda<ConvArgs>("Conv", forward<float>, forward<double>, forward<float16>, forward<bfloat16>);
+}
+REGISTER(conv_gradient_cuda) {
+  return cuda<ConvArgs>("ConvGradient", gradient<float>, gradient<double>, gradient<float16>, gradient<bfloat16>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_conv

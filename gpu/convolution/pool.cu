@@ -1,0 +1,96 @@
+// CUDA kernels for MaxPool, AveragePool and their gradients. Meaning and derivatives: see
+// operators/convolution/pool.cc.
+#include "operators/convolution/pool.h"
+
+#include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/launch.h"
+
+namespace stepnet::gpu_pool {
+namespace {
+
+template <class T>
+void max_forward(const MaxPoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  const Windows w = pool_windows(a, call.in(0).shape());
+  gpu::each(call, y.size, [=] __device__(size_t n) {
+    const auto image = static_cast<int64_t>(n) / w.outputs, o = static_cast<int64_t>(n) % w.outputs;
+    bool first = true;
+    T most = 0;
+    each_in_window(w, o, [&](int64_t i) {
+      const T v = x[image * w.inputs + i];
+      if (first || v > most || v != v) most = v;
+      first = false;
+    });
+    y[n] = most;
+  });
+}
+
+// Each element of X adds up what the windows that it is in have for it.
+template <class T>
+void max_gradient(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  const Windows w = pool_windows(a, call.in(0).shape());
+  gpu::each(call, dx.size, [=] __device__(size_t n) {
+    const auto image = static_cast<int64_t>(n) / w.inputs, i = static_cast<int64_t>(n) % w.inputs;
+    gpu::Accumulate<T> sum = 0;
+    each_window_with(w, i, [&](int64_t o) {
+      if (x[n] == y[image * w.outputs + o]) sum += dy[image * w.outputs + o];
+    });
+    dx[n] = sum;
+  });
+}
+
+template <class T>
+void max_second(const MaxPoolArgs& a, gpu::In<T> x, gpu::In<T> y, gpu::In<T> ddx, gpu::Out<T> ddy, Call& call) {
+  const Windows w = pool_windows(a, call.in(0).shape());
+  gpu::each(call, ddy.size, [=] __device__(size_t n) {
+    const auto image = static_cast<int64_t>(n) / w.outputs, o = static_cast<int64_t>(n) % w.outputs;
+    gpu::Accumulate<T> sum = 0;
+    each_in_window(w, o, [&](int64_t i) {
+      const int64_t at = image * w.inputs + i;
+      if (x[at] == y[n]) sum += ddx[at];
+    });
+    ddy[n] = sum;
+  });
+}
+
+template <class T>
+void average_forward(const AveragePoolArgs& a, gpu::In<T> x, gpu::Out<T> y, Call& call) {
+  const Windows w = pool_windows(a, call.in(0).shape());
+  const bool with_padding = a.count_include_pad;
+  gpu::each(call, y.size, [=] __device__(size_t n) {
+    const auto image = static_cast<int64_t>(n) / w.outputs, o = static_cast<int64_t>(n) % w.outputs;
+    gpu::Accumulate<T> sum = 0;
+    each_in_window(w, o, [&](int64_t i) { sum += x[image * w.inputs + i]; });
+    y[n] = sum / static_cast<gpu::Accumulate<T>>(averaged(w, o, with_padding));
+  });
+}
+
+template <class T>
+void average_gradient(const AveragePoolArgs& a, gpu::In<T>, gpu::In<T>, gpu::In<T> dy, gpu::Out<T> dx, Call& call) {
+  const Windows w = pool_windows(a, call.in(0).shape());
+  const bool with_padding = a.count_include_pad;
+  gpu::each(call, dx.size, [=] __device__(size_t n) {
+    const auto image = static_cast<int64_t>(n) / w.inputs, i = static_cast<int64_t>(n) % w.inputs;
+    gpu::Accumulate<T> sum = 0;
+    each_window_with(w, i, [&](int64_t o) {
+      sum += dy[image * w.outputs + o] / static_cast<gpu::Accumulate<T>>(averaged(w, o, with_padding));
+    });
+    dx[n] = sum;
+  });
+}
+
+REGISTER(max_pool_cuda) { return cuda<MaxPoolArgs>("MaxPool", max_forward<float>, max_forward<double>); }
+REGISTER(max_pool_gradient_cuda) {
+  return cuda<MaxPoolArgs>("MaxPoolGradient", max_gradient<float>, max_gradient<double>);
+}
+REGISTER(max_pool_second_gradient_cuda) {
+  return cuda<MaxPoolArgs>("MaxPoolSecondGradient", max_second<float>, max_second<double>);
+}
+REGISTER(average_pool_cuda) {
+  return cuda<AveragePoolArgs>("AveragePool", average_forward<float>, average_forward<double>);
+}
+REGISTER(average_pool_gradient_cuda) {
+  return cuda<AveragePoolArgs>("AveragePoolGradient", average_gradient<float>, average_gradient<double>);
+}
+
+}  // namespace
+}  // namespace stepnet::gpu_pool

@@ -1,0 +1,125 @@
+// Conv and its gradient against plain loops (tests/operators/flops_windows.cc) and central differences.
+#include "core/compute/threads.h"
+#include "tests/operators/flops_check.h"
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing::conv_test {
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+struct Case {
+  Shape x, filter;
+  std::vector<Argument> args;
+};
+
+Argument ints(const char* name, const Ints& values) { return make_arg(name, values); }
+Argument number(const char* name, int64_t value) { return make_arg(name, value); }
+
+std::vector<Case> cases() {
+  return {
+      {{2, 3, 5, 4}, {4, 3, 3, 2}, {ints("kernels", {3, 2})}},
+      {{2, 3, 5, 4}, {4, 3, 3, 3}, {number("kernel", 3), number("pad", 1)}},
+      {{2, 3, 7, 6}, {4, 3, 3, 2}, {number("kernel_h", 3), number("kernel_w", 2), number("stride", 2)}},
+      {{1, 2, 7, 6}, {3, 2, 2, 3}, {ints("kernels", {2, 3}), ints("dilations", {3, 2}), ints("strides", {1, 2})}},
+      {{2, 2, 4, 4}, {2, 2, 3, 3}, {number("kernel", 3), number("pad_l", 2), number("pad_b", 1), number("pad_t", 1)}},
+      {{2, 4, 5, 3}, {6, 2, 2, 2}, {number("kernel", 2), number("group", 2), number("pad", 2)}},
+      {{2, 4, 5, 3}, {4, 1, 3, 1}, {ints("kernels", {3, 1}), number("group", 4), ints("pads", {0, 1, 2, 3})}},
+      {{3, 4, 2, 3}, {5, 4, 1, 1}, {number("kernel", 1)}},
+      {{3, 4, 2, 3}, {6, 2, 1, 1}, {number("kernel", 1), number("group", 2)}},
+      {{2, 3, 5, 4}, {2, 3, 1, 1}, {number("kernel", 1), number("stride", 2)}},
+      {{2, 3, 9}, {4, 3, 3}, {ints("kernels", {3}), ints("pads", {4, 0}), number("dilation", 2)}},
+      {{1, 2, 3, 4, 3}, {3, 2, 2, 2, 2}, {number("kernel", 2), number("pad", 1), ints("strides", {1, 2, 3})}},
+      {{1, 1, 1, 1}, {1, 1, 5, 5}, {number("kernel", 5), number("pad", 2)}},
+      {{2, 1, 3}, {1, 1, 2}, {number("kernel", 2), ints("pads", {9, 7}), number("stride", 4)}},
+      {{0, 2, 3, 3}, {2, 2, 2, 2}, {number("kernel", 2)}},
+      {{2, 0, 3, 3}, {2, 0, 2, 2}, {number("kernel", 2)}},
+      {{2, 2, 3, 3}, {0, 2, 2, 2}, {number("kernel", 2)}},
+  };
+}
+
+std::string name_of(const Case& c) { return c.x.str() + " " + c.filter.str(); }
+
+template <class T>
+std::map<std::string, Tensor> feeds_of(const Case& c) {
+  return {{"X", normal<T>(c.x, 1)}, {"filter", normal<T>(c.filter, 2)}, {"bias", normal<T>({c.filter[0]}, 3)}};
+}
+
+template <class T>
+void expect_as_plain_loops(const Case& c) {
+  std::map<std::string, Tensor> feeds = feeds_of<T>(c);
+  NetDef net;
+  *net.add_op() = make_op("Conv", {"X", "filter", "bias"}, {"Y"}, c.args);
+  *net.add_op() = make_op("Conv", {"X", "filter"}, {"Z"}, c.args);
+  const CountedRun run = run_counted(net, feeds);
+  EXPECT_EQ(run.problems, "") << name_of(c);
+  if (!run.problems.empty()) return;
+  feeds["dY"] = normal<T>(run.blobs.at("Y").shape(), 4);
+  NetDef back;
+  *back.add_op() = make_op("ConvGradient", {"X", "filter", "dY"}, {"dfilter", "dbias", "dX"}, c.args);
+  *back.add_op() = make_op("ConvGradient", {"X", "filter", "dY"}, {"", "b"}, c.args);
+  *back.add_op() = make_op("ConvGradient", {"X", "filter", "dY"}, {"", "", "x"}, c.args);
+  EXPECT_EQ(run_counted(back, feeds).problems, "") << name_of(c);
+}
+
+TEST(Conv, IsWhatPlainLoopsGive) {
+  for (const Case& c : cases()) {
+    expect_as_plain_loops<double>(c);
+    expect_as_plain_loops<float>(c);
+  }
+}
+
+TEST(Conv, OnOtherNumbersOfThreads) {
+  const int before = threads();
+  for (const int count : {1, 3}) {
+    set_threads(count);
+    expect_as_plain_loops<double>({{3, 24, 20, 20}, {16, 24, 3, 3}, {number("kernel", 3), number("pad", 1)}});
+  }
+  set_threads(before);
+}
+
+TEST(Conv, Gradients) {
+  for (const Case& c : cases()) {
+    Feeds feeds;
+    for (const auto& [name, value] : feeds_of<double>(c)) feeds.emplace_back(name, value);
+    EXPECT_EQ(check_gradient(make_op("Conv", {"X", "filter", "bias"}, {"Y"}, c.args), feeds, {"X", "filter", "bias"}),
+              "")
+        << name_of(c);
+    const Tensor y = run_op_on(make_op("Conv", {"X", "filter", "bias"}, {"Y"}, c.args), feeds)[0];
+    feeds.emplace_back("dY", normal<double>(y.shape(), 4));
+    const OperatorDef gradient = make_op("ConvGradient", {"X", "filter", "dY"}, {"dfilter", "dbias", "dX"}, c.args);
+    EXPECT_EQ(check_gradient(gradient, feeds, {"X", "filter", "dY"}), "") << name_of(c);
+    EXPECT_EQ(check_gradient(gradient, feeds, {"dY"}, 1e-7, 1e-5, {"dbias"}), "") << name_of(c);
+  }
+}
+
+TEST(Conv, MistakesAreNamed) {
+  const auto error = [](const Shape& x, const Shape& filter, const std::vector<Argument>& args) {
+    return error_of([&] {
+      run_op_on(make_op("Conv", {"X", "filter"}, {"Y"}, args),
+                {{"X", normal<float>(x)}, {"filter", normal<float>(filter)}});
+    });
+  };
+  const auto expect = [&](const Shape& x, const Shape& filter, const std::vector<Argument>& args, const char* text) {
+    const std::string found = error(x, filter, args);
+    EXPECT_NE(found.find(text), std::string::npos) << found;
+  };
+  const Shape x{1, 4, 5, 5}, filter{2, 4, 3, 3};
+  expect(x, filter, {}, "needs the argument \"kernel\" or \"kernels\"");
+  expect(x, filter, {number("kernel_h", 3)}, "argument \"kernel_w\" is missing");
+  expect(x, filter, {number("kernel", 2)}, "filter is [2, 4, 3, 3], but a window has 2 elements along dimension 2");
+  expect(x, filter, {number("kernel", 3), ints("kernels", {3, 3})}, "of which only one can count");
+  expect(x, filter, {ints("kernels", {3})}, "argument \"kernels\" has 1 values, but there are 2 dimensions");
+  expect(x, filter, {number("kernel", 3), number("group", 3)}, "X [1, 4, 5, 5] in 3 groups");
+  expect(x, filter, {number("kernel", 3), number("stride", 0)}, "stride is 0, but must be from 1");
+  expect(x, filter, {number("kernel", 3), ints("pads", {1, 1})}, "\"pads\" has 2 values, but 2 dimensions take 4");
+  expect(x, filter, {number("kernel", 3), number("pad", -1)}, "pad is -1");
+  expect(x, filter, {number("kernel", 3), number("dilation", 4)}, "fewer than a window of 3 elements with dilation 4");
+  expect({4, 5}, {2, 4, 3}, {number("kernel", 3)}, "X is [4, 5], but must be [N, C, ...]");
+  expect(x, {2, 4, 3}, {number("kernel", 3)}, "of X [1, 4, 5, 5] it has 4 dimensions");
+  expect(x, filter, {number("kernel", 3), make_arg("order", std::string("NHWC"))}, "order");
+  expect(x, filter, {number("kernel", 3), number("legacy_pad", 1)}, "legacy_pad");
+}
+
+}  // namespace
+}  // namespace stepnet::testing::conv_test
