@@ -166,19 +166,30 @@ Checkpoint checkpoint_of(const std::string& out, const std::string& checkpoint) 
   return checkpoint.empty() ? load_best(out) : load_checkpoint(FilePlace(nullptr, checkpoint));
 }
 
-std::unique_ptr<TrainedModel> trained(const std::string& out, const std::string& checkpoint, const std::string& root,
-                                      int64_t batch) {
-  auto model = std::make_unique<TrainedModel>(checkpoint_of(out, checkpoint), files_below(root));
+// A net that is given in place of the one that was trained, with what its definitions stand for; else none.
+std::optional<NetDef> given_net(const nb::object& source) {
+  if (source.is_none()) return std::nullopt;
+  NetDef net = net_of(source);
+  expand_defined_operators(net);
+  return net;
+}
+
+std::unique_ptr<TrainedModel> trained(const std::optional<NetDef>& net, const std::string& out,
+                                      const std::string& checkpoint, const std::string& root, int64_t batch) {
+  const Checkpoint loaded = checkpoint_of(out, checkpoint);
+  auto model = net ? std::make_unique<TrainedModel>(*net, loaded, files_below(root))
+                   : std::make_unique<TrainedModel>(loaded, files_below(root));
   require(batch >= 0, "a batch of {} samples", batch);
   if (batch > 0) model->set_batch(batch);
   return model;
 }
 
-nb::dict evaluate(const std::vector<std::string>& data, const std::string& out, const std::string& checkpoint,
-                  const std::string& root, int64_t batch) {
+nb::dict evaluate(const std::vector<std::string>& data, nb::object source, const std::string& out,
+                  const std::string& checkpoint, const std::string& root, int64_t batch, double holdout) {
+  const std::optional<NetDef> net = given_net(source);
   const TrainedModel::Evaluation e = [&] {
     const nb::gil_scoped_release others;
-    return trained(out, checkpoint, root, batch)->evaluate(data);
+    return trained(net, out, checkpoint, root, batch)->evaluate(data, holdout);
   }();
   nb::dict result;
   result["samples"] = e.samples;
@@ -188,12 +199,14 @@ nb::dict evaluate(const std::vector<std::string>& data, const std::string& out, 
 }
 
 nb::dict predict(const std::vector<std::string>& data, const std::vector<std::pair<std::string, int>>& outputs,
-                 const std::string& out, const std::string& checkpoint, const std::string& root, int64_t batch) {
+                 nb::object source, const std::string& out, const std::string& checkpoint, const std::string& root,
+                 int64_t batch) {
+  const std::optional<NetDef> net = given_net(source);
   std::vector<TrainedModel::Output> wanted;
   for (const auto& [blob, axis] : outputs) wanted.push_back({blob, axis});
   const std::vector<Tensor> values = [&] {
     const nb::gil_scoped_release others;
-    return trained(out, checkpoint, root, batch)->predict(data, wanted);
+    return trained(net, out, checkpoint, root, batch)->predict(data, wanted);
   }();
   nb::dict result;
   for (size_t i = 0; i < values.size(); ++i)
@@ -204,10 +217,9 @@ nb::dict predict(const std::vector<std::string>& data, const std::vector<std::pa
 std::unique_ptr<Sampler> sampler_of(const nb::object& source, const std::string& out, const std::string& checkpoint,
                                     const std::string& root) {
   const Checkpoint loaded = checkpoint_of(out, checkpoint);
-  if (source.is_none()) return std::make_unique<Sampler>(loaded, files_below(root));
-  NetDef net = net_of(source);
-  expand_defined_operators(net);
-  return std::make_unique<Sampler>(net, loaded, files_below(root));
+  const std::optional<NetDef> net = given_net(source);
+  return net ? std::make_unique<Sampler>(*net, loaded, files_below(root))
+             : std::make_unique<Sampler>(loaded, files_below(root));
 }
 
 nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
@@ -278,10 +290,10 @@ void bind_training(nb::module_& module) {
   bind_results(module);
   module.def("train", &train, nb::arg("net"), nb::arg("options"), nb::arg("root"), nb::arg("on_iteration").none(),
              nb::arg("on_validation").none(), nb::arg("on_note").none());
-  module.def("evaluate", &evaluate, nb::arg("data"), nb::arg("out"), nb::arg("checkpoint"), nb::arg("root"),
-             nb::arg("batch"));
-  module.def("predict", &predict, nb::arg("data"), nb::arg("outputs"), nb::arg("out"), nb::arg("checkpoint"),
-             nb::arg("root"), nb::arg("batch"));
+  module.def("evaluate", &evaluate, nb::arg("data"), nb::arg("net").none(), nb::arg("out"), nb::arg("checkpoint"),
+             nb::arg("root"), nb::arg("batch"), nb::arg("holdout"));
+  module.def("predict", &predict, nb::arg("data"), nb::arg("outputs"), nb::arg("net").none(), nb::arg("out"),
+             nb::arg("checkpoint"), nb::arg("root"), nb::arg("batch"));
   module.def("sample", &sample, nb::arg("net").none(), nb::arg("out"), nb::arg("checkpoint"), nb::arg("root"),
              nb::arg("length"), nb::arg("temperature"), nb::arg("prompt"), nb::arg("stop"), nb::arg("seed"));
   module.def("search", &search, nb::arg("net").none(), nb::arg("out"), nb::arg("checkpoint"), nb::arg("root"),

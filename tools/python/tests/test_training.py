@@ -46,6 +46,23 @@ def test_training_evaluation_and_prediction(tmp_path, data):
     assert found["samples"] == 100 and found["loss"] < 0.01
     guess = stepnet.predict({"size": data["size"]}, "guess", out=tmp_path / "run")["guess"]
     np.testing.assert_allclose(np.mean(np.abs(guess - data["weight"])), found["mean_absolute_error"], rtol=1e-4)
+    held_out = stepnet.evaluate(data, out=tmp_path / "run", holdout=0.2)
+    assert held_out["samples"] == 20
+    np.testing.assert_allclose(
+        np.mean(np.abs(guess - data["weight"])[-20:]), held_out["mean_absolute_error"], rtol=1e-4
+    )
+
+
+def test_another_net_has_the_runs_parameters(tmp_path, data):
+    stepnet.train(MODEL, data=data, iterations=20, out=tmp_path / "run")
+    add = 'op { type: "Add" input: "guess" input: "guess" output: "twice" }'
+    twice = MODEL.replace("[stepnet.model]", add + "[stepnet.model]")
+    size = {"size": data["size"]}
+    guess = stepnet.predict(size, "guess", out=tmp_path / "run")["guess"]
+    np.testing.assert_array_equal(stepnet.predict(size, "twice", net=twice, out=tmp_path / "run")["twice"], 2 * guess)
+    assert stepnet.evaluate(data, net=twice, out=tmp_path / "run") == stepnet.evaluate(data, out=tmp_path / "run")
+    with pytest.raises(stepnet.Error, match='no parameter "V"'):
+        stepnet.predict(size, "guess", net=MODEL.replace('"W"', '"V"'), out=tmp_path / "run")
 
 
 def test_the_same_seed_gives_the_same_bits(data):

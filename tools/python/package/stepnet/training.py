@@ -63,16 +63,29 @@ def train(
         return _native.train(net, options, os.fspath(root), on_iteration, on_validation, on_note)
 
 
-def evaluate(data: Data, *, out: Any = "", checkpoint: Any = "", root: str = "", batch: int = 0) -> dict[str, float]:
-    """The loss and the metrics of a trained model on samples."""
+def evaluate(
+    data: Data,
+    *,
+    net: Any = None,
+    out: Any = "",
+    checkpoint: Any = "",
+    root: str = "",
+    batch: int = 0,
+    holdout: float = 1,
+) -> dict[str, float]:
+    """The loss and the metrics of a trained model on samples, or only on this share of them, at their end.
+
+    The net is the one that was trained, unless another is given, which has its parameters.
+    """
     with _columns(data) as columns:
-        return _native.evaluate(columns, os.fspath(out), os.fspath(checkpoint), os.fspath(root), batch)
+        return _native.evaluate(columns, net, os.fspath(out), os.fspath(checkpoint), os.fspath(root), batch, holdout)
 
 
 def predict(
     data: Data,
     outputs: str | Sequence[str | tuple[str, int]],
     *,
+    net: Any = None,
     out: Any = "",
     checkpoint: Any = "",
     root: str = "",
@@ -80,12 +93,13 @@ def predict(
 ) -> dict[str, np.ndarray]:
     """What a trained model makes of samples: blobs of its net, samples first.
 
-    An output is a name, or a name and the dimension of the blob along which samples stand.
+    An output is a name, or a name and the dimension of the blob along which samples stand. The net is the one that was
+    trained, unless another is given, which has its parameters.
     """
     wanted = [outputs] if isinstance(outputs, str) else outputs
     pairs = [(o, 0) if isinstance(o, str) else tuple(o) for o in wanted]
     with _columns(data) as columns:
-        return _native.predict(columns, pairs, os.fspath(out), os.fspath(checkpoint), os.fspath(root), batch)
+        return _native.predict(columns, pairs, net, os.fspath(out), os.fspath(checkpoint), os.fspath(root), batch)
 
 
 def sample(
