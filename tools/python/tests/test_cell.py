@@ -150,13 +150,13 @@ def test_names_that_operators_would_get(rng):
     "function, message",
     [
         (lambda x, h: h if h else x, "where there are none"),
-        (lambda x, h: ops.Tanh(np.ones(2)), "none of the cell's"),
+        (lambda x, h: ops.Tanh(np.ones(2)), "none of the function's"),
         (lambda x, h: (x, h), "returns 2 values for its states"),
         (lambda x, y: x, 'no parameter "h"'),
         (lambda x, h: ops.Tanh(x, scale=1), "no such argument"),
         (lambda x, h: ops.Relu_(x), "in place"),
         (lambda x, h, h0: x + h + h0, 'two blobs "h0"'),
-        (lambda x, h: 3, "no blob of the cell|none of the cell"),
+        (lambda x, h: 3, "no blob of the function"),
     ],
 )
 def test_mistakes_are_explained(function, message):

@@ -25,6 +25,7 @@ from stepnet._native import (
     threads,
 )
 from stepnet.cell import Cell, cell
+from stepnet.tracing import build
 from stepnet.training import draw, estimate, evaluate, gradcheck, predict, sample, search, train
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Variable",
     "Workspace",
     "backward",
+    "build",
     "capture",
     "cell",
     "draw",

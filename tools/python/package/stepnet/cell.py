@@ -10,109 +10,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stepnet import _native
 from stepnet._errors import Error
-from stepnet._native import Net, NetFunction, Variable
-
-
-class Symbol:
-    """A blob of the step net that a cell describes. It has no values: a cell cannot branch on them."""
-
-    def __init__(self, trace: _Trace, name: str) -> None:
-        self._trace, self.name = trace, name
-
-    def _apply(self, type: str, *inputs: Any) -> Symbol:
-        return self._trace.add(type, inputs, {}, False)
-
-    def __add__(self, other: Any) -> Symbol:
-        return self._apply("Add", self, other)
-
-    def __radd__(self, other: Any) -> Symbol:
-        return self._apply("Add", other, self)
-
-    def __sub__(self, other: Any) -> Symbol:
-        return self._apply("Sub", self, other)
-
-    def __rsub__(self, other: Any) -> Symbol:
-        return self._apply("Sub", other, self)
-
-    def __mul__(self, other: Any) -> Symbol:
-        return self._apply("Mul", self, other)
-
-    def __rmul__(self, other: Any) -> Symbol:
-        return self._apply("Mul", other, self)
-
-    def __truediv__(self, other: Any) -> Symbol:
-        return self._apply("Div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Symbol:
-        return self._apply("Div", other, self)
-
-    def __neg__(self) -> Symbol:
-        return self._apply("Negative", self)
-
-    def _refuse(self, *_: Any) -> Any:
-        raise Error(
-            f'the values of "{self.name}" are asked for while a cell is traced, where there are none',
-            "compute with operators: stepnet.ops.Where chooses by values",
-        )
-
-    __bool__ = __float__ = __int__ = __len__ = __iter__ = __array__ = __getitem__ = _refuse
-
-    def __repr__(self) -> str:
-        return f"<blob {self.name} of a cell>"
-
-
-class _Trace:
-    """The operators that a cell has called so far, as text."""
-
-    def __init__(self, taken: Sequence[str]) -> None:
-        self.ops: list[str] = []
-        self._taken = set(taken)
-        self._numbers: dict[str, int] = {}
-
-    def fresh(self, stem: str) -> str:
-        while True:
-            number = self._numbers.get(stem, 0) + 1
-            self._numbers[stem] = number
-            if (name := f"{stem}{number}") not in self._taken:
-                self._taken.add(name)
-                return name
-
-    def name_of(self, value: Any, type: str) -> str:
-        if value is None:
-            return ""
-        if isinstance(value, Symbol):
-            if value._trace is not self:
-                raise Error(f'{type} reads "{value.name}", which belongs to another cell')
-            return value.name
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            made = self.fresh("number")
-            self.ops.append(_native.op_text("ConstantFill", [], [made], {"shape": [1], "value": float(value)}))
-            return made
-        raise Error(
-            f"{type} reads a value of type {value.__class__.__name__}, which is none of the cell's",
-            "make it a parameter of the function: what a cell reads from outside has a name",
-        )
-
-    def blob_of(self, value: Any, what: str) -> str:
-        if isinstance(value, Symbol):
-            return self.name_of(value, what)
-        raise Error(f"{what} is of type {value.__class__.__name__}, and no blob of the cell")
-
-    def add(self, type: str, inputs: Sequence[Any], arguments: dict[str, Any], in_place: bool) -> Any:
-        arguments = dict(arguments)
-        count = arguments.pop("outputs", None) or _native.least_outputs(type)
-        names = [self.name_of(value, type) for value in inputs]
-        made = [self.fresh(type.lower()) for _ in range(count)]
-        if in_place:
-            raise Error(f"{type}_ writes in place, which a cell does not do", f"use {type}: passes choose what is reused")
-        self.ops.append(_native.op_text(type, names, made, arguments))
-        symbols = tuple(Symbol(self, name) for name in made)
-        return symbols[0] if count == 1 else symbols
+from stepnet._native import Net, NetFunction
+from stepnet.tracing import Symbol, Trace
 
 
 def _indented(text: str, by: str = "      ") -> str:
@@ -162,11 +66,11 @@ class Cell:
         if twice := [name for name in outer if outer.count(name) > 1]:
             raise Error(f'the cell {self.name} would have two blobs "{twice[0]}"', "give a parameter or an output another name")
 
-    def _trace(self, names: list[str]) -> tuple[list[str], dict[str, str]]:
+    def _trace(self, names: list[str]) -> tuple[Trace, dict[str, str]]:
         inner = {s: f"{s}_t" for s in self.sequences} | {s: f"{s}_prev" for s in self.states}
         blobs = [inner.get(name, name) for name in names]
         outside = [f"{s}{end}" for s in self.states for end in ("", "0", "_all", "_last")]
-        trace = _Trace([*names, *blobs, *outside])
+        trace = Trace([*names, *blobs, *outside])
         symbols = {name: Symbol(trace, blob) for name, blob in zip(names, blobs)}
         result = _native.trace(trace.add, lambda: self.function(**symbols))
         results = list(result) if isinstance(result, tuple) else [result]
@@ -180,31 +84,39 @@ class Cell:
             blob = trace.blob_of(value, what)
             if blob not in self.parameters:
                 return blob
-            copy = trace.fresh("copy")  # what comes from outside is no value of the step
-            trace.ops.append(_native.op_text("Copy", [blob], [copy], {}))
-            return copy
+            return trace.copied(blob)  # what comes from outside is no value of the step
 
         self._after = {state: own(value, f'the state "{state}"') for state, value in zip(self.states, results)}
-        return trace.ops, {name: own(value, f'the output "{name}"') for name, value in outputs.items()}
+        return trace, {name: own(value, f'the output "{name}"') for name, value in outputs.items()}
 
-    def operator(self) -> str:
-        """The RecurrentNetwork, as the text of an operator."""
+    def operator(self, names: Mapping[str, str] | None = None) -> str:
+        """The RecurrentNetwork, as the text of an operator, with other names for some of its blobs."""
+        known = names or {}
 
-        def quoted(word: str, names: Sequence[str]) -> str:
-            return " ".join(f'{word}: "{name}"' for name in names)
+        def named(name: str) -> str:
+            return known.get(name, name)
 
-        frame = [f'op {{ type: "sequence" input: "{s}" output: "{s}_t" }}' for s in self.sequences]
+        def quoted(word: str, blobs: Sequence[str]) -> str:
+            return " ".join(f'{word}: "{named(blob)}"' for blob in blobs)
+
+        frame = [
+            f'op {{ type: "sequence" {quoted("input", [s])} {quoted("output", [f"{s}_t"])} }}' for s in self.sequences
+        ]
         frame += [
-            f'op {{ type: "state" input: "{s}_prev" input: "{s}0" '
-            f'output: "{after}" output: "{s}_all" output: "{s}_last" }}'
+            f'op {{ type: "state" {quoted("input", [f"{s}_prev", f"{s}0"])} '
+            f'{quoted("output", [after, f"{s}_all", f"{s}_last"])} }}'
             for s, after in self._after.items()
         ]
-        frame += [f'op {{ type: "output" input: "{b}" output: "{n}_all" }}' for n, b in self._outputs.items()]
-        frame += ['arg { name: "lengths" s: "lengths" }'] * self.lengths + ['arg { name: "reverse" i: 1 }'] * self.reverse
+        frame += [
+            f'op {{ type: "output" {quoted("input", [blob])} {quoted("output", [f"{name}_all"])} }}'
+            for name, blob in self._outputs.items()
+        ]
+        frame += [f'arg {{ name: "lengths" s: "{named("lengths")}" }}'] * self.lengths
+        frame += ['arg { name: "reverse" i: 1 }'] * self.reverse
         outer = [name for name in self.inputs if name not in self.parameters]
         text = f'op {{\n  type: "RecurrentNetwork"\n  {quoted("input", outer)}\n  {quoted("output", self.outputs)}\n'
         text += '  arg { name: "stepnet.recurrent" n {\n' + "".join(f"    {line}\n" for line in frame)
-        text += '    arg { name: "step_net" n {\n' + "".join(_indented(op) for op in self._step)
+        text += '    arg { name: "step_net" n {\n' + "".join(_indented(op) for op in self._step.texts(known))
         return text + "    } }\n  } }\n}\n"
 
     def text(self) -> str:
@@ -215,17 +127,29 @@ class Cell:
         """The net, ready to run. Keyword arguments are those of Net."""
         return Net(self.text(), **{"outputs": list(self.outputs), **how})
 
-    def __call__(self, *values: Any, **named: Any) -> dict[str, Variable]:
-        """Runs the network on variables, as one operation of the tape. The result has the net's outputs by name."""
+    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+        """Runs the network on variables, as one operation of the tape. The result has the net's outputs by name.
+
+        In a function that is traced it becomes an operator of that net.
+        """
         given = dict(zip(self.inputs, values)) | named
         if missing := [name for name in self.inputs if name not in given]:
             raise Error(f"the cell {self.name} is not given {', '.join(missing)}", f"it takes {', '.join(self.inputs)}")
         if unknown := [name for name in given if name not in self.inputs]:
             raise Error(f"the cell {self.name} takes no {unknown[0]}", f"it takes {', '.join(self.inputs)}")
+        if traces := [value._trace for value in given.values() if isinstance(value, Symbol)]:
+            return self._call_within(traces[0], given)
         if not hasattr(self, "_run"):
             self._run = NetFunction(self.text(), list(self.inputs), list(self.outputs))
         made = self._run(*(given[name] for name in self.inputs))
         return dict(zip(self.outputs, made if isinstance(made, tuple) else (made,)))
+
+    def _call_within(self, trace: Trace, given: Mapping[str, Any]) -> dict[str, Symbol]:
+        names = {name: trace.name_of(given[name], self.name) for name in self.inputs}
+        inside = sorted(self._step.taken - {"timestep", *names, *self.outputs})
+        names |= {blob: trace.fresh(f"{blob}_") for blob in (*self.outputs, *inside)}
+        trace.append(lambda others: self.operator({blob: others.get(name, name) for blob, name in names.items()}))
+        return {output: Symbol(trace, names[output]) for output in self.outputs}
 
     def __repr__(self) -> str:
         return f"<stepnet.cell {self.name}: ({', '.join(self.inputs)}) -> ({', '.join(self.outputs)})>"
