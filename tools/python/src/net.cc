@@ -271,6 +271,12 @@ void bind_net(nb::module_& module) {
           "expanded", [](const NetObject& self) { return to_text(self.def()); },
           "The text of the net as it runs, without short forms.")
       .def_prop_ro("runs", &NetObject::runs)
+      .def(
+          "_repr_svg_",
+          [](nb::handle self) {
+            return nb::module_::import_("stepnet.training").attr("draw")(self).attr("_repr_svg_")();
+          },
+          nb::sig("def _repr_svg_(self) -> str | None"))
       .def("__repr__", [](const NetObject& self) {
         return fmt::format("<stepnet.Net \"{}\": ({}) -> ({})>", self.source().name(),
                            fmt::join(self.input_names(), ", "), fmt::join(self.output_names(), ", "));

@@ -54,12 +54,14 @@ void Session::remove(const std::string& name) {
   workspace_.at(name).clear();
 }
 
-bool Session::contains(const std::string& name) const {
+bool Session::contains(const std::string& name) {
+  const RunLock lock(runs_);
   const Blob* const blob = workspace_.find(name);
   return blob && !blob->empty();
 }
 
-std::vector<std::string> Session::names() const {
+std::vector<std::string> Session::names() {
+  const RunLock lock(runs_);
   std::vector<std::string> names = workspace_.names();
   std::erase_if(names, [&](const std::string& name) { return workspace_.at(name).empty(); });
   return names;
@@ -125,8 +127,8 @@ void bind_session(nb::module_& module) {
       .def("__setitem__", &Session::set, nb::arg("name"), nb::arg("value"), "Copies an array into the blob.")
       .def("__delitem__", &Session::remove, nb::arg("name"))
       .def("__contains__", &Session::contains, nb::arg("name"))
-      .def("__len__", [](const Session& self) { return self.names().size(); })
-      .def("__iter__", [](const Session& self) { return nb::iter(nb::cast(self.names())); })
+      .def("__len__", [](Session& self) { return self.names().size(); })
+      .def("__iter__", [](Session& self) { return nb::iter(nb::cast(self.names())); })
       .def("keys", &Session::names, "The names of all blobs that hold something.")
       .def("tensor", &Session::lend, nb::arg("name"),
            "The blob's bytes for other libraries, which share them until a net runs in this workspace.");

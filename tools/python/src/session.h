@@ -27,8 +27,8 @@ class Session {
   Tensor lend(const std::string& name);
   void set(const std::string& name, nanobind::handle value);
   void remove(const std::string& name);
-  bool contains(const std::string& name) const;
-  std::vector<std::string> names() const;
+  bool contains(const std::string& name);
+  std::vector<std::string> names();
 
   // Parts blobs from what was given out. `kept`: those whose values the net goes on with; the others lose theirs.
   void part_from_arrays(const std::set<std::string>& kept);

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import stepnet
+from stepnet import ops
 
 MODEL = """
   op { type: "FC" input: "size" input: "W" input: "b" output: "guess" }
@@ -108,6 +109,50 @@ def test_pictures():
     text = 'op { type: "Tanh" input: "x" output: "y" }'
     assert stepnet.draw(text).startswith("digraph")
     assert "TanhGradient" in stepnet.draw(text, loss="y") and "float[2, 3]" in stepnet.draw(text, feeds={"x": "float[2,3]"})
+
+
+def test_notebooks_show_pictures(tmp_path, monkeypatch):
+    text = 'op { type: "Tanh" input: "x" output: "y" }'
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert stepnet.draw(text)._repr_svg_() is None
+    dot = tmp_path / "dot"
+    dot.write_text('#!/bin/sh\n[ "$*" = -Tsvg ] || exit 1\necho "<svg>"\nread -r first\necho "$first"\n')
+    dot.chmod(0o755)
+    for picture in (stepnet.draw(text), stepnet.Net(text)):
+        assert picture._repr_svg_().startswith("<svg>\ndigraph")
+
+
+@stepnet.cell
+def reader(x, h, U):
+    return ops.Tanh(x + ops.FC(h, U, axis=2))
+
+
+READER = f"""
+  op {{ type: "Gather" input: "table" input: "letter" output: "x" }}
+  {reader.operator()}
+  op {{ type: "FC" input: "h_all" input: "V" input: "d" output: "scores" arg {{ name: "axis" i: 2 }} }}
+  op {{ type: "SoftmaxWithLoss" input: "scores" input: "next" output: "p" output: "loss" arg {{ name: "axis" i: 2 }} }}
+  [stepnet.model] {{
+    init {{
+      op {{ type: "GaussianFill" output: "table" arg {{ name: "shape" ints: 256 ints: 16 }} }}
+      op {{ type: "XavierFill" output: "U" arg {{ name: "shape" ints: 16 ints: 16 }} }}
+      op {{ type: "XavierFill" output: "V" arg {{ name: "shape" ints: 256 ints: 16 }} }}
+      op {{ type: "ConstantFill" output: "d" arg {{ name: "shape" ints: 256 }} }}
+    }}
+    loss: "loss" input: "letter" target: "next" logits: "scores" timesteps: 12 batch: 4
+    carry {{ from: "h_last" to: "h0" size: 16 }}
+  }}
+"""
+
+
+def test_models_of_text_write(tmp_path):
+    (tmp_path / "text").write_text(400 * "abc")
+    run = tmp_path / "run"
+    stepnet.train(READER, text=tmp_path / "text", iterations=100, lr=0.02, out=run)
+    assert stepnet.sample(out=run, prompt="ab", length=9, temperature=0.1) == b"cabcabcab"
+    (best, score, log_probability), *others = stepnet.search(out=run, beams=3, prompt="ab", length=6)
+    assert best == b"cabcab" and len(others) == 2 and -1 < log_probability < 0
+    assert all(score >= other[1] for other in others)
 
 
 def test_parameters_are_made(data):

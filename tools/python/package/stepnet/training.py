@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -250,9 +251,19 @@ def gradcheck(
     return GradientReport(right, text, json.loads(report))
 
 
-def draw(net: Any, *, feeds: Mapping[str, Any] | None = None, loss: str = "") -> str:
-    """The net as a graph in Graphviz's language; with types of inputs, and with a loss with its gradient operators."""
-    return _native.draw(net, _types(feeds or {}), loss)
+class Picture(str):
+    """A graph in Graphviz's language, which notebooks show as a picture where Graphviz's program `dot` is installed."""
+
+    def _repr_svg_(self) -> str | None:
+        try:
+            return subprocess.run(["dot", "-Tsvg"], input=self, capture_output=True, check=True, encoding="utf-8").stdout
+        except FileNotFoundError:
+            return None
+
+
+def draw(net: Any, *, feeds: Mapping[str, Any] | None = None, loss: str = "") -> Picture:
+    """The net as a graph; with types of inputs, and with a loss with its gradient operators."""
+    return Picture(_native.draw(net, _types(feeds or {}), loss))
 
 
 __all__ = ["GradientReport", "draw", "estimate", "evaluate", "gradcheck", "predict", "sample", "search", "train"]
