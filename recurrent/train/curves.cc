@@ -1,12 +1,11 @@
 #include "recurrent/train/curves.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
 
 #include "core/io/json.h"
+#include "recurrent/train/svg.h"
 #include "stepnet/error.h"
 
 namespace stepnet {
@@ -44,61 +43,13 @@ std::vector<Panel> panels_of(const Curves& curves) {
   return panels;
 }
 
-struct Range {
-  double least = std::numeric_limits<double>::infinity(), most = -std::numeric_limits<double>::infinity();
-  void add(double value) {
-    least = std::min(least, value);
-    most = std::max(most, value);
-  }
-  // So that one point, or a curve that does not change, stands in the middle.
-  void widen() {
-    if (most > least) return;
-    const double by = least == 0 ? 1 : std::abs(least) * 0.1;
-    least -= by;
-    most += by;
-  }
-  double part(double value) const { return (value - least) / (most - least); }
-};
-
-Range range_of(const std::vector<const std::vector<CurvePoint>*>& all, double CurvePoint::*of) {
-  Range range;
+AxisRange range_of(const std::vector<const std::vector<CurvePoint>*>& all, double CurvePoint::*of) {
+  AxisRange range;
   for (const std::vector<CurvePoint>* points : all)
     if (points)
       for (const CurvePoint& point : *points) range.add(point.*of);
   range.widen();
   return range;
-}
-
-// 1, 2 or 5 times a power of ten, so that there are about five steps.
-double step_of(const Range& range) {
-  const double rough = (range.most - range.least) / 5, power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double times : {1.0, 2.0, 5.0})
-    if (times * power >= rough) return times * power;
-  return 10 * power;
-}
-
-std::vector<double> ticks_of(const Range& range) {
-  const double step = step_of(range);
-  std::vector<double> ticks;
-  for (double i = std::ceil(range.least / step); i * step <= range.most && ticks.size() < 12; ++i)
-    ticks.push_back(i * step);
-  return ticks;
-}
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text)
-    safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
-  return safe;
-}
-
-std::string text_at(double x, double y, std::string_view anchor, std::string_view text) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, escaped(text));
-}
-
-std::string line(double x1, double y1, double x2, double y2, std::string_view color) {
-  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1, y1, x2, y2,
-                     color);
 }
 
 // In each bin the least and the largest point, in the order in which they come.
@@ -119,22 +70,23 @@ std::vector<CurvePoint> thinned(const std::vector<CurvePoint>& points) {
 
 class PanelDrawing {
  public:
-  PanelDrawing(const Range& iterations, const Range& values, double top)
+  PanelDrawing(const AxisRange& iterations, const AxisRange& values, double top)
       : iterations_(iterations), values_(values), top_(top) {}
 
   std::string axes(const std::string& name, bool is_last) const {
     const double bottom = top_ + kPanel;
-    std::string out = text_at(kLeft, top_ - 8, "start", name);
+    std::string out = svg_text(kLeft, top_ - 8, "start", name);
     for (const double tick : ticks_of(values_)) {
-      out += line(kLeft, y(tick), kLeft + kPlotWidth, y(tick), "#dddddd");
-      out += text_at(kLeft - 6, y(tick) + 4, "end", fmt::format("{:.4g}", tick));
+      out += svg_line(kLeft, y(tick), kLeft + kPlotWidth, y(tick), "#dddddd");
+      out += svg_text(kLeft - 6, y(tick) + 4, "end", fmt::format("{:.4g}", tick));
     }
     for (const double tick : ticks_of(iterations_)) {
-      out += line(x(tick), bottom, x(tick), bottom + 4, "#333333");
-      out += text_at(x(tick), bottom + 18, "middle", fmt::format("{:.10g}", tick));
+      out += svg_line(x(tick), bottom, x(tick), bottom + 4, "#333333");
+      out += svg_text(x(tick), bottom + 18, "middle", fmt::format("{:.10g}", tick));
     }
-    out += line(kLeft, bottom, kLeft + kPlotWidth, bottom, "#333333") + line(kLeft, top_, kLeft, bottom, "#333333");
-    if (is_last) out += text_at(kLeft + kPlotWidth / 2, bottom + 36, "middle", "iteration");
+    out += svg_line(kLeft, bottom, kLeft + kPlotWidth, bottom, "#333333") +
+           svg_line(kLeft, top_, kLeft, bottom, "#333333");
+    if (is_last) out += svg_text(kLeft + kPlotWidth / 2, bottom + 36, "middle", "iteration");
     return out;
   }
 
@@ -166,7 +118,7 @@ class PanelDrawing {
   double x(double iteration) const { return kLeft + kPlotWidth * iterations_.part(iteration); }
   double y(double value) const { return top_ + kPanel * (1 - values_.part(value)); }
 
-  Range iterations_, values_;
+  AxisRange iterations_, values_;
   double top_;
 };
 
@@ -194,12 +146,9 @@ std::string curves_svg(const Curves& curves, const std::string& title) {
   const double height = kTop + static_cast<double>(panels.size()) * (kPanel + kGap);
   std::vector<const std::vector<CurvePoint>*> all;
   for (const auto& [name, points] : curves) all.push_back(&points);
-  const Range iterations = range_of(all, &CurvePoint::iteration);
-  std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-      kWidth, height);
-  out += text_at(kLeft, 18, "start", title);
+  const AxisRange iterations = range_of(all, &CurvePoint::iteration);
+  std::string out = svg_begin(kWidth, height);
+  out += svg_text(kLeft, 18, "start", title);
   double top = kTop;
   for (const Panel& panel : panels) {
     const PanelDrawing drawing(iterations, range_of({panel.training, panel.held_out}, &CurvePoint::value), top);
