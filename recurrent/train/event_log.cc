@@ -23,7 +23,7 @@ using Message = google::protobuf::UnknownFieldSet;
 
 // Numbers of fields.
 namespace event {
-constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
+constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kGraph = 4, kSummary = 5, kSessionLog = 7;
 }
 namespace summary {
 constexpr int kValue = 1, kTag = 1, kScalar = 2, kHistogram = 5;
@@ -207,11 +207,26 @@ void EventLog::validation(int64_t iteration, double loss, const std::vector<std:
   scalars(iteration, values);
 }
 
-void EventLog::parameter(int64_t iteration, const std::string& name, const Tensor& tensor) {
+void EventLog::parameter(int64_t iteration, const std::string& name, const Tensor& values) {
+  histogram(iteration, "parameters/" + name, values);
+}
+
+void EventLog::gradient(int64_t iteration, const std::string& parameter, const Tensor& values) {
+  histogram(iteration, "gradients/" + parameter, values);
+}
+
+void EventLog::graph(const std::string& graph_def) {
+  Message message;
+  begin_event(message, 0);
+  message.AddLengthDelimited(event::kGraph, graph_def);
+  write(bytes_of(message));
+}
+
+void EventLog::histogram(int64_t iteration, const std::string& tag, const Tensor& tensor) {
   const std::vector<double> values = finite_values(tensor);
   if (values.empty()) return;
   Message one, all;
-  one.AddLengthDelimited(summary::kTag, "parameters/" + name);
+  one.AddLengthDelimited(summary::kTag, tag);
   one.AddLengthDelimited(summary::kHistogram, histogram_of(values));
   all.AddLengthDelimited(summary::kValue, bytes_of(one));
   Message message;

@@ -5,7 +5,10 @@
 //
 //   train/loss, train/bits_per_char, train/learning_rate, train/samples_per_second, train/chars_per_second
 //   validation/loss, validation/bits_per_char, validation/METRIC
-//   parameters/NAME      a histogram, of values that are finite
+//   parameters/NAME, gradients/NAME
+//                        a histogram, of values that are finite
+//
+// and the net as a graph (event_graph.h).
 //
 // A record that cannot be written is no Error at once: what follows is not written either, and failure() says why.
 // Threads: one thread at a time.
@@ -36,9 +39,12 @@ class EventLog {
   void training(int64_t iteration, double loss, double units_per_second, double lr);
   void validation(int64_t iteration, double loss, const std::vector<std::pair<std::string, double>>& scores);
   void parameter(int64_t iteration, const std::string& name, const Tensor& values);
+  void gradient(int64_t iteration, const std::string& parameter, const Tensor& values);
+  void graph(const std::string& graph_def);
   const std::optional<Error>& failure() const { return failure_; }
 
  private:
+  void histogram(int64_t iteration, const std::string& tag, const Tensor& tensor);
   void scalars(int64_t iteration, const std::vector<std::pair<std::string, double>>& values);
   void write(const std::string& event);
 

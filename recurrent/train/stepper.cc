@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/operator/anomaly.h"
+#include "core/operator/observer.h"
 #include "recurrent/train/text_batches.h"
 #include "stepnet/matmul.h"
 #include "stepnet/profiler.h"
@@ -21,6 +22,28 @@ void remove_output(NetDef& net, const std::string& name) {
   auto& outputs = *net.mutable_external_output();
   outputs.erase(std::remove(outputs.begin(), outputs.end(), name), outputs.end());
 }
+
+// Shows gradients when all of them are as the updates read them. `other`: what else observes the net, or null.
+class GradientWatch final : public NetObserver {
+ public:
+  GradientWatch(const TrainingNet& net, const Workspace& blobs, const GradientFunction& see, NetObserver* other)
+      : net_(net), blobs_(blobs), see_(see), other_(other) {}
+
+  void before(const BoundOp& op) override {
+    if (std::ranges::count(op.def.output(), net_.planned_rate) > 0)
+      for (size_t i = 0; i < net_.trained.size(); ++i) see_(net_.trained[i], blobs_.fetch(net_.used[i]));
+    if (other_) other_->before(op);
+  }
+  void after(const BoundOp& op) override {
+    if (other_) other_->after(op);
+  }
+
+ private:
+  const TrainingNet& net_;
+  const Workspace& blobs_;
+  const GradientFunction& see_;
+  NetObserver* other_;
+};
 
 }  // namespace
 
@@ -121,7 +144,8 @@ double TrainingSession::run_batch(RunContext& run) {
   return on_device(workspace_.fetch(model_.loss), {}).item<double>();
 }
 
-double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly) {
+double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly,
+                             const GradientFunction& gradients) {
   RunContext run;
   run.seed = seed_;
   run.profiler = profiler;
@@ -129,6 +153,8 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool dete
   std::optional<AnomalyWatch> watch;
   if (detect_anomaly) run.anomalies = &watch.emplace(may_overflow() ? model_.loss : "");
   if (detect_anomaly) run.observer = &*watch;
+  GradientWatch gradient_watch(training_, workspace_, gradients, run.observer);
+  if (gradients) run.observer = &gradient_watch;
   double loss = 0;
   for (int64_t i = 0; i < optimizer_.accumulate; ++i) loss += run_batch(run);
   loss /= static_cast<double>(optimizer_.accumulate);

@@ -6,6 +6,7 @@
 // Threads: one thread at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -23,6 +24,8 @@ namespace stepnet {
 constexpr const char* kFiniteFix =
     "use a smaller learning rate, or clip the gradients at a smaller norm; --detect-anomaly names the operator";
 
+using GradientFunction = std::function<void(const std::string& parameter, const Tensor& gradient)>;
+
 class TrainingSession {
  public:
   // Runs the init net. `iterations`: the end of the schedule. `plan_memory`: intermediates share memory.
@@ -35,8 +38,9 @@ class TrainingSession {
   // The loss in nats; throws Error if it is not finite, unless that may be the scale's fault. A packer takes what
   // recurrent networks keep. `detect_anomaly`: throws Error that names the first operator whose output is not finite
   // while its inputs are (core/operator/anomaly.h); of a scaled loss those before the loss only, unless the scale is
-  // below 1.
-  double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr, bool detect_anomaly = false);
+  // below 1. `gradients` is called for each parameter before its update, unless that is skipped.
+  double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr, bool detect_anomaly = false,
+              const GradientFunction& gradients = {});
   int64_t iteration() const { return net_->runs() / optimizer_.accumulate; }  // steps so far
   double learning_rate() const;                                               // of the last step, positive
   void multiply_rate(double factor);          // of policy plateau, from the next step on

@@ -9,6 +9,7 @@
 #include "core/data/read_ahead.h"
 #include "core/estimate/report.h"
 #include "recurrent/train/evaluator.h"
+#include "recurrent/train/event_graph.h"
 #include "recurrent/train/event_log.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/metrics.h"
@@ -98,6 +99,7 @@ struct Trainer::State {
     return board && board->failure() ? board->failure() : metrics->failure();
   }
   void show_on_board();
+  GradientFunction shown_gradients();
   Checkpoint checkpoint() const;
   void resume(const Checkpoint& saved);
   void note(const std::string& text) const {
@@ -169,6 +171,8 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (total > 0) set_total(total);
   if (!options.tensorboard.empty())
     board = std::make_unique<EventLog>(options.tensorboard, session->iteration(), text ? Unit::byte : Unit::sample);
+  if (board && session->iteration() == 0)  // later files of the run leave it as it is
+    board->graph(graph_def_of(expanded_forward(session->model(), Mode::evaluate), session->parameter_names()));
   const bool in_folder = options.metrics.empty() && folder;
   const FilePlace lines = in_folder ? folder->file("metrics.jsonl") : FilePlace(options.metrics);
   const auto unsynced = saved.texts.find(kUnsynced);
@@ -306,7 +310,7 @@ void Trainer::State::fix_iterations() {
 
 double Trainer::State::run_step() {
   try {
-    return session->step(options.profiler, packer ? &*packer : nullptr, options.detect_anomaly);
+    return session->step(options.profiler, packer ? &*packer : nullptr, options.detect_anomaly, shown_gradients());
   } catch (Error& e) {
     if (e.has("op")) e.add("in", fmt::format("iteration {}", session->iteration() + 1));
     say_last_checkpoint(e);
@@ -387,6 +391,15 @@ void Trainer::State::validate() {
   if (gave_up())
     note(fmt::format("{} validations were no better than the best one, so the run ends after iteration {}", worse,
                      session->iteration()));
+}
+
+// What takes the next iteration's gradients to the board, if a validation follows it; else nothing.
+GradientFunction Trainer::State::shown_gradients() {
+  const int64_t next = session->iteration() + 1;
+  const bool validates =
+      total > 0 && (next >= total || (options.validate_every > 0 && next % options.validate_every == 0));
+  if (!board || !held_out || !validates) return {};
+  return [this, next](const std::string& name, const Tensor& gradient) { board->gradient(next, name, gradient); };
 }
 
 void Trainer::State::show_on_board() {

@@ -99,6 +99,7 @@ class Builder {
       outputs.emplace_back("train/gradient_norm");
       add_op(result_.net, "GlobalNormClip", gradients, outputs, {number("max_norm", options_.clip)});
     }
+    result_.used = gradients;
     add_rate(iterations);
     for (size_t i = 0; i < gradients.size(); ++i) {
       rate_ = rate_for(result_.trained[i]);
@@ -117,7 +118,8 @@ class Builder {
  private:
   void add_rate(int64_t iterations) {
     const bool changes = options_.lr_policy == kPlateau;
-    const std::string planned = changes ? "train/planned_rate" : result_.rate;
+    if (changes) result_.planned_rate = "train/planned_rate";
+    const std::string& planned = result_.planned_rate;
     add_op(result_.net, "LearningRate", {result_.iteration}, {planned}, rate_args(options_, iterations));
     if (!changes) return;
     result_.factor = "train/rate_factor";

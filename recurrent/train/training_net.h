@@ -24,9 +24,12 @@ struct TrainingNet {
   std::vector<std::pair<std::string, Tensor>> first_values;
   std::vector<std::string> trained;    // parameters that the loss depends on
   std::vector<std::string> gradients;  // of each of them
+  std::vector<std::string> used;       // the same as updates read them: clipped, and of several batches the mean
   GradientResult differentiated;
   Sensitivities sensitivities;      // that are carried beside the states, if the model says so
   std::string rate = "train/rate";  // as the operator wants it, negative where the operator adds its step
+  // The first blob that is made after all of `used`, and before the updates.
+  std::string planned_rate = rate;
   std::string iteration = "train/iteration";
   // Of a net with a scaled loss; the blobs hold the next step's scale, and whether this step's gradients are finite.
   std::string scale = "train/loss_scale", finite = "train/finite";

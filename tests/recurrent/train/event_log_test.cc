@@ -1,5 +1,6 @@
 // EventLog, read back record by record with checksums of the test's own.
 #include "recurrent/train/event_log.h"
+#include "recurrent/train/event_graph.h"
 
 #include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>
@@ -60,6 +61,7 @@ struct Event {
   int64_t step = 0;
   std::string version;
   bool starts = false;
+  std::string graph;
   std::map<std::string, float> scalars;
   std::map<std::string, Histogram> histograms;
 };
@@ -91,6 +93,7 @@ Event parse(const std::string& bytes) {
   event.step = static_cast<int64_t>(field(m, 2)->varint());
   if (const auto* version = field(m, 3)) event.version = version->length_delimited();
   if (const auto* session = field(m, 7)) event.starts = session->length_delimited() == "\x08\x01";
+  if (const auto* graph = field(m, 4)) event.graph = graph->length_delimited();
   const auto* summary = field(m, 5);
   if (!summary) return event;
   Message values;
@@ -187,6 +190,80 @@ TEST(EventLog, OfATextHasBits) {
   EXPECT_EQ(events[3].scalars.at("validation/bits_per_char"), 2);
 }
 
+struct Node {
+  std::string op;
+  std::vector<std::string> inputs;
+  std::map<std::string, std::string> attributes;  // as bytes
+};
+
+std::map<std::string, Node> nodes_of(const std::string& graph) {
+  std::map<std::string, Node> nodes;
+  Message m;
+  EXPECT_TRUE(m.ParseFromString(graph));
+  for (int i = 0; i < m.field_count(); ++i) {
+    Message fields;
+    EXPECT_EQ(m.field(i).number(), 1);
+    EXPECT_TRUE(fields.ParseFromString(m.field(i).length_delimited()));
+    const std::string name = field(fields, 1)->length_delimited();
+    EXPECT_FALSE(nodes.contains(name)) << name;
+    Node& node = nodes[name];
+    node.op = field(fields, 2)->length_delimited();
+    for (int f = 0; f < fields.field_count(); ++f) {
+      if (fields.field(f).number() == 3) node.inputs.push_back(fields.field(f).length_delimited());
+      if (fields.field(f).number() != 5) continue;
+      Message pair;
+      EXPECT_TRUE(pair.ParseFromString(fields.field(f).length_delimited()));
+      node.attributes[field(pair, 1)->length_delimited()] = field(pair, 2)->length_delimited();
+    }
+  }
+  return nodes;
+}
+
+using Inputs = std::vector<std::string>;
+
+TEST(EventGraph, HasANodeForEachOperator) {
+  const NetDef net = parse_net_text(R"(
+      op { type: "FC" input: "x" input: "W" input: "b" output: "y" arg { name: "axis" i: 2 } }
+      op { type: "Relu" input: "y" output: "y" }
+      op { type: "Split" name: "cut" input: "y" output: "l" output: "r:2" arg { name: "kind" s: "even" } }
+      op { type: "Add" input: "l" input: "r:2" output: "z" arg { name: "f" f: 0.5 } }
+      op { type: "Add" input: "z" input: "" output: "z" })");
+  const std::map<std::string, Node> nodes = nodes_of(graph_def_of(net, {"W", "b"}));
+  EXPECT_EQ(nodes.size(), 8);
+  EXPECT_EQ(nodes.at("x").op, "Placeholder");
+  EXPECT_EQ(nodes.at("W").op, "Parameter");
+  EXPECT_EQ(nodes.at("y").op, "FC");
+  EXPECT_EQ(nodes.at("y").inputs, (Inputs{"x", "W", "b"}));
+  EXPECT_EQ(nodes.at("y").attributes.at("axis"), std::string("\x18\x02"));
+  EXPECT_EQ(nodes.at("y_1").op, "Relu");  // in place
+  EXPECT_EQ(nodes.at("y_1").inputs, (Inputs{"y"}));
+  EXPECT_EQ(nodes.at("cut").inputs, (Inputs{"y_1"}));
+  EXPECT_EQ(nodes.at("cut").attributes.at("kind"), std::string("\x12\x04"
+                                                               "even"));
+  EXPECT_EQ(nodes.at("z").inputs, (Inputs{"cut", "cut:1"}));
+  EXPECT_EQ(nodes.at("z").attributes.at("f"), std::string("\x25\0\0\0\x3f", 5));
+  EXPECT_EQ(nodes.at("z_1").inputs, (Inputs{"z"}));
+}
+
+TEST(EventGraph, HasStepNetsBelowTheirOperators) {
+  const NetDef net = parse_net_text(R"(
+      op { type: "Copy" input: "u" output: "x" }
+      op { type: "RecurrentNetwork" name: "rnn" input: "x" input: "h0" input: "W" output: "h_all"
+           arg { name: "link_internal" strings: "x" strings: "h_prev" strings: "h" }
+           arg { name: "timestep" s: "t" }
+           arg { name: "step_net" n {
+             op { type: "FC" input: "x" input: "W" input: "t" output: "sums" }
+             op { type: "Add" input: "sums" input: "h_prev" output: "h" } } } }
+      op { type: "Tanh" input: "h_all" output: "y" })");
+  const std::map<std::string, Node> nodes = nodes_of(graph_def_of(net, {"W"}));
+  EXPECT_EQ(nodes.at("rnn").inputs, (Inputs{"x", "h0", "W"}));
+  EXPECT_EQ(nodes.at("y").inputs, (Inputs{"rnn"}));
+  // The parameter is the one outside; x is the sequence's row.
+  EXPECT_EQ(nodes.at("rnn/step_net/sums").inputs, (Inputs{"rnn/step_net/x", "W", "rnn/step_net/t"}));
+  EXPECT_EQ(nodes.at("rnn/step_net/x").op, "Placeholder");
+  EXPECT_EQ(nodes.at("rnn/step_net/h").inputs, (Inputs{"rnn/step_net/sums", "rnn/step_net/h_prev"}));
+}
+
 TEST(EventLog, AFolderThatIsNoneIsRefused) {
   const TempFolder folder;
   write_all(folder.file("a"), "");
@@ -216,6 +293,14 @@ TEST(EventLog, ARunThatGoesOnHasAnotherFile) {
   const TrainResult result = Trainer(net, options, {}).run();
   const std::vector<std::string> files = files_in(folder.file("board"));
   ASSERT_EQ(files.size(), 2);
+  int graphs = 0;
+  for (const std::string& file : files)
+    for (const Event& event : read_events(file))
+      if (!event.graph.empty()) {
+        ++graphs;
+        EXPECT_EQ(nodes_of(event.graph).at("y").inputs, (Inputs{"x", "W", "b"}));
+      }
+  EXPECT_EQ(graphs, 1);
   int steps = 0;
   for (const Event& event : read_events(files[1])) {
     if (event.starts) {
@@ -234,6 +319,59 @@ TEST(EventLog, ARunThatGoesOnHasAnotherFile) {
     }
   }
   EXPECT_EQ(steps, 2);
+}
+
+// The gradients that are shown make the steps that the parameters take, whatever is between: clipping, several batches,
+// and a scaled loss; and showing them changes no bits.
+TEST(EventLog, GradientsAreThoseOfTheUpdate) {
+  const TempFolder folder;
+  Tensor x = Tensor::empty(DType::float32, {40, 1});
+  for (int i = 0; i < 40; ++i) x.data<float>()[i] = static_cast<float>(i) / 4;
+  write_npy(folder.file("x.npy"), x);
+  const NetDef net = parse_net_text(R"(name: "line"
+      op { type: "FC" input: "x" input: "W" input: "b" output: "y" }
+      op { type: "MSELoss" input: "y" input: "x" output: "loss" }
+      [stepnet.model] {
+        init { op { type: "ConstantFill" output: "W" arg { name: "shape" ints: 1 ints: 1 } }
+               op { type: "ConstantFill" output: "b" arg { name: "shape" ints: 1 } } }
+        loss: "loss" batch: 8 data { column: "x" } })");
+  int number = 0;
+  const auto expect_steps = [&](const std::function<void(TrainOptions&)>& change) {
+    TrainOptions options;
+    options.data = {"x=" + folder.file("x.npy")};
+    options.iterations = 4;
+    options.validate_every = 1;
+    options.optimizer.optimizer = "sgd";
+    options.optimizer.lr = 0.01;
+    change(options);
+    TrainOptions plain = options;
+    options.tensorboard = folder.file(fmt::format("board-{}", ++number));
+    const TrainResult result = Trainer(net, options, {}).run();
+    EXPECT_EQ(result.loss, Trainer(net, plain, {}).run().loss);
+    double before = 0;
+    int steps = 0;
+    std::map<int64_t, double> gradients, parameters;
+    for (const Event& event : read_events(files_in(options.tensorboard)[0]))
+      for (const auto& [tag, h] : event.histograms) {
+        if (tag == "gradients/W") gradients[event.step] = h.sum;
+        if (tag == "parameters/W") parameters[event.step] = h.sum;
+      }
+    for (const auto& [step, after] : parameters) {
+      ASSERT_TRUE(gradients.contains(step)) << number;
+      EXPECT_NEAR(after - before, -0.01 * gradients[step], 1e-6) << number << " " << step;
+      EXPECT_NE(after, before);
+      before = after;
+      ++steps;
+    }
+    EXPECT_EQ(steps, 4);
+    EXPECT_EQ(gradients.size(), 4);
+  };
+  expect_steps([](TrainOptions& o) { o.optimizer.clip = 0; });
+  expect_steps([](TrainOptions& o) { o.optimizer.clip = 0.5; });
+  expect_steps([](TrainOptions& o) { o.optimizer.accumulate = 2; });
+  expect_steps([](TrainOptions& o) { o.loss_scale = "128"; });
+  expect_steps([](TrainOptions& o) { o.detect_anomaly = true; });
+  expect_steps([](TrainOptions& o) { o.keep_all = true; });
 }
 
 }  // namespace
