@@ -38,6 +38,7 @@ DType SampleEvaluator::dtype_of_parameters() const {
 
 double SampleEvaluator::run(int64_t most) {
   scores_ = fresh_scores(model_);
+  for (const auto& [metric, outcome] : outcomes_) scores_[metric].watch(outcome);
   Workspace blobs(&parameters_);
   for (const auto& [name, type] : batch_types(model_)) blobs.create_local(name);
   CarriedStates states(model_, dtype_of_parameters(), blobs);

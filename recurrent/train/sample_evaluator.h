@@ -19,6 +19,10 @@ class SampleEvaluator final : public HeldOut {
   SampleEvaluator(const Model& model, Workspace& parameters, std::vector<FedColumn> columns, SampleRange range,
                   bool plan_memory = true);
 
+  // Lets the function be called, in the next loss(), for each target of a metric that counts.
+  void watch(size_t metric, OutcomeFunction outcome) { outcomes_[metric] = std::move(outcome); }
+  int64_t samples() const { return samples_; }  // that the last loss() is of
+
   double loss() override;
   double estimate_seconds() override;
   std::vector<std::pair<std::string, double>> scores() const override;
@@ -36,6 +40,7 @@ class SampleEvaluator final : public HeldOut {
   bool plan_memory_;
   int64_t samples_ = 0;  // of the last run
   std::vector<Score> scores_;
+  std::map<size_t, OutcomeFunction> outcomes_;  // by metric
 };
 
 }  // namespace stepnet

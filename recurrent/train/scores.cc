@@ -88,6 +88,12 @@ bool more_is_better(const std::string& name) {
   return best_of(name) > 0 || is_share(name) || name == "r2" || name == "auc";
 }
 
+OutcomeKind outcome_kind(const std::string& name) {
+  if (best_of(name) > 0 || is_share(name) || is_entropy(name)) return OutcomeKind::classes;
+  const bool is_number = name == "mean_absolute_error" || name == "mean_squared_error" || name == "r2";
+  return is_number ? OutcomeKind::numbers : OutcomeKind::none;
+}
+
 void check_metric_name(const std::string& name) {
   const std::vector<std::string> known = {"accuracy",
                                           "top_5",
@@ -128,6 +134,12 @@ void Score::add(const Tensor& prediction, const Tensor& target, const Tensor& ma
 
 void Score::add_class(const double* scores, int64_t classes, int64_t own) {
   count_ += 1;
+  if (outcome_) {
+    const bool is_nan = std::any_of(scores, scores + classes, [](double score) { return std::isnan(score); });
+    require(!is_nan, "{} has a score that is nan, so no class is predicted", name_);
+    outcome_(
+        {static_cast<double>(own), static_cast<double>(std::max_element(scores, scores + classes) - scores), classes});
+  }
   if (is_entropy(name_)) {
     const double most = *std::max_element(scores, scores + classes);
     double sum = 0;
@@ -185,8 +197,10 @@ void Score::add_numbers(const Tensor& prediction, const Tensor& target, const Te
       classes_[predicted].predicted += 1;
       classes_[own].targets += 1;
       if (predicted == own) classes_[own].hits += 1;
+      if (outcome_) outcome_({t[i], static_cast<double>(predicted), 2});
       continue;
     }
+    if (outcome_) outcome_({t[i], p[i], 0});
     absolute_ += std::abs(p[i] - t[i]);
     squared_ += (p[i] - t[i]) * (p[i] - t[i]);
     const double distance = t[i] - mean_;

@@ -26,6 +26,7 @@
 // Threads: as a container of the standard library.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -41,9 +42,24 @@ bool is_mean(const std::string& name);  // a metric without a target
 // Whether more is better, as of accuracy, and less of errors.
 bool more_is_better(const std::string& name);
 
+// One target that counts, and what is predicted: of so many classes two of them, or with 0 classes two numbers.
+struct Outcome {
+  double target = 0, prediction = 0;
+  int64_t classes = 0;
+};
+using OutcomeFunction = std::function<void(const Outcome&)>;
+
+// What a metric's outcomes are: of classes those of accuracy and top_K, precision, recall and f1, perplexity and bits;
+// numbers those of mean_absolute_error, mean_squared_error and r2; others have none.
+enum class OutcomeKind { none, classes, numbers };
+OutcomeKind outcome_kind(const std::string& name);
+
 class Score {
  public:
   explicit Score(std::string name);  // throws Error, see above
+
+  // Calls it for each target that counts, from now on; then a score that is nan is an Error.
+  void watch(OutcomeFunction outcome) { outcome_ = std::move(outcome); }
 
   const std::string& name() const { return name_; }
   // Tensors on the CPU, for so many samples; mask undefined: all counts. Throws Error: sizes or types that do not fit,
@@ -65,6 +81,7 @@ class Score {
   double area() const;
 
   std::string name_;
+  OutcomeFunction outcome_;
   int64_t best_ = 0;  // of accuracy and top_K how many of the highest scores count
   double count_ = 0, hits_ = 0, sum_ = 0, absolute_ = 0, squared_ = 0;
   double mean_ = 0, spread_ = 0;  // of targets: their mean, and the sum of squared distances from it
