@@ -1,5 +1,6 @@
-// Arrays as columns: .npy files, and those in .npz archives.
+// Arrays as columns: .npy files, those in .npz archives, and those in memory.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/data/sequences.h"
@@ -11,14 +12,19 @@
 namespace stepnet {
 namespace {
 
+// The shape of one of the samples that the first dimension counts.
+Shape sample_shape(const Shape& all, const std::string& name) {
+  require(all.rank() >= 1, "{} holds one value, but its first dimension must count samples", name);
+  return Shape(std::vector<int64_t>(all.begin() + 1, all.end()));
+}
+
 class ArrayColumn final : public Column {
  public:
-  explicit ArrayColumn(ByteSourcePtr bytes) : file_(std::move(bytes)) {
-    require(file_.shape().rank() >= 1, "{} holds one value, but its first dimension must count samples", file_.path());
+  explicit ArrayColumn(ByteSourcePtr bytes)
+      : file_(std::move(bytes)), shape_(sample_shape(file_.shape(), file_.path())) {
     if (!file_.has_rows())
       throw Error(fmt::format("{} is in Fortran order, in which samples do not stand together", file_.path()),
                   "save it with numpy.ascontiguousarray");
-    shape_ = Shape(std::vector<int64_t>(file_.shape().begin() + 1, file_.shape().end()));
   }
 
   DType dtype() const override { return file_.dtype(); }
@@ -31,6 +37,27 @@ class ArrayColumn final : public Column {
 
  private:
   NpyFile file_;
+  Shape shape_;
+};
+
+class TensorColumn final : public Column {
+ public:
+  TensorColumn(Tensor values, std::string name)
+      : values_(std::move(values)), name_(std::move(name)), shape_(sample_shape(values_.shape(), name_)) {}
+
+  DType dtype() const override { return values_.dtype(); }
+  const Shape& shape() const override { return shape_; }
+  int64_t samples() const override { return values_.dim(0); }
+  const std::string& file() const override { return name_; }
+  void read(int64_t first, int64_t count, std::byte* to) const override {
+    const size_t bytes = sample_bytes(*this);
+    if (bytes > 0)
+      std::memcpy(to, values_.raw() + static_cast<size_t>(first) * bytes, static_cast<size_t>(count) * bytes);
+  }
+
+ private:
+  Tensor values_;
+  std::string name_;
   Shape shape_;
 };
 
@@ -68,6 +95,11 @@ ByteSourcePtr open_member(const ZipFile& archive, const std::string& array) {
 }
 
 }  // namespace
+
+NamedColumn array_column(const std::string& name, const Tensor& values) {
+  require(values.defined() && values.dtype() != DType::string, "\"{}\" is {}, which has no numbers", name, values);
+  return {name, std::make_shared<TensorColumn>(on_device(values, {}), fmt::format("the array \"{}\"", name))};
+}
 
 std::vector<NamedColumn> open_array(const SourceName& source) {
   if (source.name.empty() || !source.id.empty()) refuse_source(source);

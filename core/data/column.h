@@ -65,6 +65,10 @@ struct NamedColumn {
 // dimension, lengths that do not add up to the rows.
 std::vector<NamedColumn> open_columns(const std::string& text);
 
+// An array in memory, whose first dimension counts samples; it is not to change while the column is read. Throws Error
+// if it has no such dimension, or elements that are no numbers.
+NamedColumn array_column(const std::string& name, const Tensor& values);
+
 // The types, shapes and a good part of the values of all of them, so that data are known again. Of an array of more
 // than some megabytes only rows here and there count.
 std::string fingerprint_of(const std::vector<NamedColumn>& columns);

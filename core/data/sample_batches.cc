@@ -158,7 +158,8 @@ void normalize(FedColumn& fed, SampleRange range) {
   std::vector<double> mean(features, 0), squares(features, 0);
   std::vector<std::byte> row(sample_bytes(column));
   std::vector<double> count(features, 0);
-  for (int64_t sample = range.begin; sample < range.end; ++sample) {
+  for (int64_t i = 0; i < range.size(); ++i) {
+    const int64_t sample = range.at(i);
     const int64_t rows = features > 0 ? shape_of(column, sample).size() / static_cast<int64_t>(features) : 0;
     column.read(sample, 1, row.data());
     with_value(column.dtype(), [&]<class T>(T) {
@@ -239,6 +240,11 @@ SampleBatches::SampleBatches(std::vector<FedColumn> columns, SampleRange range, 
   require(batch_ > 0, "a batch needs at least 1 sample, but has {}", batch_);
   require(how_ != SampleOrder::streams || range_.size() >= batch_,
           "a batch goes on in {} streams, but there are {} samples for them", batch_, range_.size());
+  if (how_ == SampleOrder::streams && range_.gap() > 0)
+    throw Error(fmt::format("samples come in streams, each going on where the one before ended, but samples {} to {} "
+                            "between others are left out",
+                            range_.gap_begin, range_.gap_end - 1),
+                "hold out the first or the last fold");
 }
 
 int64_t SampleBatches::batches() const {
@@ -277,7 +283,7 @@ void SampleBatches::bring_together(int64_t epoch) {
 void SampleBatches::draw_order(int64_t epoch) {
   if (drawn_ == epoch) return;
   order_.resize(static_cast<size_t>(range_.size()));
-  std::iota(order_.begin(), order_.end(), range_.begin);
+  for (size_t i = 0; i < order_.size(); ++i) order_[i] = range_.at(static_cast<int64_t>(i));
   if (how_ == SampleOrder::shuffled || how_ == SampleOrder::bucketed) shuffle(epoch, order_, "order");
   if (how_ == SampleOrder::bucketed) bring_together(epoch);
   if (how_ == SampleOrder::streams) {

@@ -44,10 +44,12 @@ DType fed_type(DType column);
 // The blob's type for so many samples, of the greatest length if they vary. Throws Error if there is no such dimension.
 TensorType fed_type(const FedColumn& fed, int64_t samples);
 
-// Samples [begin, end).
+// Samples [begin, end) but for those of [gap_begin, gap_end), which are between others of them, or none.
 struct SampleRange {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
+  int64_t begin = 0, end = 0, gap_begin = 0, gap_end = 0;
+  int64_t gap() const { return gap_end - gap_begin; }
+  int64_t size() const { return end - begin - gap(); }
+  int64_t at(int64_t i) const { return begin + i < gap_begin ? begin + i : begin + i + gap(); }  // number i of them
 };
 
 // Sets the column's mean and deviation to those of these samples: the deviation is the root of the mean square, and 1
@@ -68,7 +70,8 @@ void read_samples(const std::vector<FedColumn>& columns, const std::vector<int64
 //   shuffled  drawn from the seed and the epoch's number
 //   bucketed  the same, and then samples of like length are brought together, so that little of a batch is padding
 //   streams   the samples are parted into as many streams as a batch has samples, and a batch has the next one of each:
-//             it goes on where the batch before ended; samples that are left over at the end are left out
+//             it goes on where the batch before ended; samples that are left over at the end are left out, and there
+//             may be no gap
 enum class SampleOrder { given, shuffled, bucketed, streams };
 std::vector<std::string> sample_order_names();
 SampleOrder sample_order(const std::string& name);  // throws Error
@@ -77,7 +80,7 @@ SampleOrder sample_order(const std::string& name);  // throws Error
 // smaller if the samples are no multiple of the batch. But for streams, nothing goes on from one batch to the next.
 class SampleBatches final : public BatchSource {
  public:
-  // Throws Error: no samples, fewer than a batch has in streams, a batch below 1.
+  // Throws Error: no samples, fewer than a batch has in streams, streams with a gap, a batch below 1.
   SampleBatches(std::vector<FedColumn> columns, SampleRange range, int64_t batch, SampleOrder order, uint64_t seed);
 
   void next(Batch& batch) override;

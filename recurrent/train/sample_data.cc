@@ -1,6 +1,7 @@
 #include "recurrent/train/sample_data.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -54,8 +55,10 @@ int64_t windows_across(const Model& model) {
 
 SampleOrder order_of(const Model& model) { return model.carry.empty() ? SampleOrder::given : SampleOrder::streams; }
 
-std::vector<FedColumn> linked_columns(const Model& model, const std::vector<std::string>& data) {
+std::vector<FedColumn> linked_columns(const Model& model, const std::vector<std::string>& data,
+                                      const std::map<std::string, Tensor>& arrays) {
   std::vector<NamedColumn> all;
+  for (const auto& [name, values] : arrays) all.push_back(array_column(name, values));
   for (const std::string& text : data)
     for (NamedColumn& named : open_columns(text)) {
       require(std::ranges::count(all, named.name, &NamedColumn::name) == 0, "the data have two columns \"{}\"",
@@ -131,27 +134,67 @@ void require_same_types(const std::vector<FedColumn>& training, const std::vecto
             training[i].column->shape(), held_out[i].column->shape());
 }
 
+struct Fold {
+  int64_t number = 0, count = 0;  // the first one is number 1
+};
+
+Fold read_fold(const std::string& text) {
+  Fold fold;
+  const char* end = text.data() + text.size();
+  const auto [slash, no_number] = std::from_chars(text.data(), end, fold.number);
+  bool is_fold = no_number == std::errc() && slash != end && *slash == '/';
+  if (is_fold) {
+    const auto [rest, no_count] = std::from_chars(slash + 1, end, fold.count);
+    is_fold = no_count == std::errc() && rest == end;
+  }
+  if (!is_fold)
+    throw Error(fmt::format("a fold is given as \"{}\"", text), "give it as I/N, such as 1/5 for the first of five");
+  require(fold.count >= 2, "there must be at least 2 folds, but there are {}", fold.count);
+  require(fold.number >= 1 && fold.number <= fold.count, "folds are numbered from 1 to {}, so there is no fold {}",
+          fold.count, fold.number);
+  return fold;
+}
+
+// All samples but those that are held out and `across` at each of their borders.
+SampleRange rest_of(int64_t samples, const SampleRange& held_out, int64_t across) {
+  if (held_out.size() == 0) return {0, samples};
+  const int64_t end = held_out.begin - across, begin = held_out.end + across;
+  if (begin >= samples) return {0, end};
+  if (end <= 0) return {begin, samples};
+  return {0, samples, end, begin};
+}
+
 }  // namespace
 
 int64_t held_out_samples(int64_t samples, double share) { return std::llround(share * static_cast<double>(samples)); }
 
-SampleData load_samples(const Model& model, const std::vector<std::string>& data,
-                        const std::vector<std::string>& held_out_data, double holdout) {
+void check_fold(const std::string& fold) { read_fold(fold); }
+
+SampleRange fold_range(const std::string& text, int64_t samples) {
+  const Fold fold = read_fold(text);
+  require(fold.count <= samples, "{} samples cannot be parted into {} folds", samples, fold.count);
+  const auto begin_of = [&](int64_t part) {  // the least k with k * count / samples >= part
+    __extension__ using Wide = __int128;
+    return static_cast<int64_t>((static_cast<Wide>(part) * samples + fold.count - 1) / fold.count);
+  };
+  return {begin_of(fold.number - 1), begin_of(fold.number)};
+}
+
+SampleData load_samples(const Model& model, const TrainOptions& options) {
   SampleData result;
-  result.training = linked_columns(model, data);
+  result.training = linked_columns(model, options.data, options.arrays);
   result.fingerprint = fingerprint_of(result.training);
   const int64_t samples = count_samples(result.training);
-  if (held_out_data.empty()) {
+  if (options.held_out_data.empty()) {
     result.held_out = result.training;
-    const int64_t held_out = held_out_samples(samples, holdout);
-    const int64_t across = held_out > 0 ? windows_across(model) : 0;  // so that no row is in both parts
-    result.trained = {0, samples - held_out - across};
-    result.predicted = {samples - held_out, samples};
+    const int64_t last = held_out_samples(samples, options.holdout);
+    result.predicted = options.fold.empty() ? SampleRange{samples - last, samples} : fold_range(options.fold, samples);
+    result.trained = rest_of(samples, result.predicted, windows_across(model));  // so that no row is in both parts
     require(result.trained.size() > 0, "nothing of the {} samples is left to train on", samples);
     normalize_both(model, result);
     return result;
   }
-  result.held_out = linked_columns(model, held_out_data);
+  result.held_out = linked_columns(model, options.held_out_data);
   require_same_types(result.training, result.held_out);
   result.fingerprint += " | " + fingerprint_of(result.held_out);
   result.trained = {0, samples};

@@ -6,20 +6,22 @@
 
 #include "core/data/sample_batches.h"
 #include "recurrent/form/sensitivities.h"
+#include "recurrent/train/sample_data.h"
 #include "stepnet/error.h"
 
 namespace stepnet {
 namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
-const std::set<std::string> kAddedLater = {"weight-decay", "precision",   "loss-scale", "dp-clip",   "dp-noise",
-                                           "dp-delta",     "mean-decay",  "learning",   "order",     "patience",
-                                           "best",         "lr-patience", "average",    "accumulate"};
+const std::set<std::string> kAddedLater = {"weight-decay", "precision",   "loss-scale", "dp-clip",    "dp-noise",
+                                           "dp-delta",     "mean-decay",  "learning",   "order",      "patience",
+                                           "best",         "lr-patience", "average",    "accumulate", "fold"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
 void each_setting(Options& o, F f) {
   f("holdout", o.holdout);
+  f("fold", o.fold);
   f("optimizer", o.optimizer.optimizer);
   f("lr", o.optimizer.lr);
   f("lr-policy", o.optimizer.lr_policy);
@@ -106,14 +108,16 @@ std::map<std::string, std::string> settings_of(const TrainOptions& options) {
 }
 
 void take_settings(const std::map<std::string, std::string>& settings, TrainOptions& options) {
+  static const std::map<std::string, std::string> first = settings_of(TrainOptions());
   each_setting(options, [&](const std::string& name, auto& value) {
     const auto found = settings.find(name);
-    if (found == settings.end() && kAddedLater.count(name) > 0) return;
-    require(found != settings.end(), "the checkpoint does not say the run's {}", name);
-    if (options.given.count(name) > 0 && to_setting(value) != found->second)
-      throw Error(fmt::format("the run has {} {}, but now {} is asked for", name, found->second, to_setting(value)),
+    require(found != settings.end() || kAddedLater.count(name) > 0, "the checkpoint does not say the run's {}", name);
+    const std::string& saved = found == settings.end() ? first.at(name) : found->second;
+    if (const std::string now = to_setting(value); options.given.count(name) > 0 && now != saved)
+      throw Error(fmt::format("the run has {} {}, but now {} is asked for", name, saved.empty() ? "none" : saved,
+                              now.empty() ? "none" : now),
                   fmt::format("leave out --{}, or start another run", name));
-    from_setting(name, found->second, value);
+    from_setting(name, saved, value);
   });
 }
 
@@ -139,6 +143,8 @@ void check_learning(const TrainOptions& o) {
 
 }  // namespace
 
+bool has_samples(const TrainOptions& o) { return !o.data.empty() || !o.arrays.empty(); }
+
 void check_options(const TrainOptions& o) {
   check_optimizer(o.optimizer);
   precision_type(o.precision);
@@ -146,12 +152,16 @@ void check_options(const TrainOptions& o) {
           o.precision);
   require(o.dp_delta > 0 && o.dp_delta < 1, "delta must be between 0 and 1, but is {}", o.dp_delta);
   check_learning(o);
-  require(o.text.empty() != o.data.empty(), "{} to train on",
+  require(o.text.empty() == has_samples(o), "{} to train on",
           o.text.empty() ? "no text or data are given" : "a text and data are both given");
   if (!o.order.empty()) sample_order(o.order);
-  require(!o.data.empty() || (o.held_out_data.empty() && o.epochs == 0), "a text has neither held-out data nor epochs");
-  require(o.data.empty() || o.learning == kTruncated, "samples are learned by {} alone, not by {}", kTruncated,
-          o.learning);
+  require(has_samples(o) || (o.held_out_data.empty() && o.epochs == 0 && o.fold.empty()),
+          "a text has neither held-out data nor folds nor epochs");
+  if (!o.fold.empty()) check_fold(o.fold);
+  require(o.arrays.empty() || o.held_out_data.empty(),
+          "of arrays in memory a share or a fold is held out, no other data");
+  if (!o.fold.empty() && (!o.held_out_data.empty() || o.given.contains("holdout")))
+    throw Error("what is held out is given in more than one way", "give a fold, a share or held-out data");
   require(o.epochs >= 0, "the number of epochs must be at least 0, but is {}", o.epochs);
   require((o.iterations > 0) + (o.seconds > 0) + (o.epochs > 0) <= 1, "of iterations, seconds and epochs one is given");
   require(o.holdout >= 0 && o.holdout < 1, "the held-out share must be from 0 to less than 1, but is {}", o.holdout);
@@ -159,7 +169,7 @@ void check_options(const TrainOptions& o) {
   require(std::isfinite(o.seconds) && o.seconds >= 0, "the seconds must be at least 0, but are {}", o.seconds);
   if (o.iterations == 0 && o.seconds == 0 && o.epochs == 0 && !o.resume)
     throw Error("nothing says how long to train",
-                o.data.empty() ? "give --iterations or --seconds" : "give --epochs, --iterations or --seconds");
+                !has_samples(o) ? "give --iterations or --seconds" : "give --epochs, --iterations or --seconds");
   require(o.memory_budget >= 0, "the memory budget must be more than 0 bytes, but is {}", o.memory_budget);
   require(o.batch >= 0, "the batch must be at least 1, but is {}", o.batch);
   require(o.timesteps >= 0, "the number of timesteps must be at least 1, but is {}", o.timesteps);

@@ -106,16 +106,26 @@ std::vector<FedColumn> TrainedModel::columns_of(const Model& model, const std::v
   return columns;
 }
 
-TrainedModel::Evaluation TrainedModel::evaluate(const std::vector<std::string>& data, double share) {
+TrainedModel::Evaluation TrainedModel::evaluate(const std::vector<std::string>& data,
+                                                const EvaluationOptions& options) {
   const std::vector<FedColumn> columns = columns_of(model_, data);
   const int64_t all = count_samples(columns);
+  const double share = options.holdout;
   require(share > 0 && share <= 1, "a share of the samples is above 0 and at most 1, but {} is given", share);
+  require(share == 1 || options.fold.empty(),
+          "a share of the samples and a fold of them are given, but only one can count");
   const int64_t samples = held_out_samples(all, share);
   require(samples > 0, "a share of {} of {} samples is none", share, all);
   model_.fed = fed_types(columns, model_.batch);
-  SampleEvaluator evaluator(model_, parameters_, columns, {all - samples, all});
+  const SampleRange range = options.fold.empty() ? SampleRange{all - samples, all} : fold_range(options.fold, all);
+  SampleEvaluator evaluator(model_, parameters_, columns, range);
+  for (const auto& [name, outcome] : options.outcomes) {
+    const auto metric = std::ranges::find(model_.metrics, name, shown_name);
+    require(metric != model_.metrics.end(), "the model has no metric \"{}\"", name);
+    evaluator.watch(static_cast<size_t>(metric - model_.metrics.begin()), outcome);
+  }
   const double loss = evaluator.loss();
-  return {samples, loss, evaluator.scores()};
+  return {evaluator.samples(), loss, evaluator.scores()};
 }
 
 std::vector<Tensor> TrainedModel::predict(const std::vector<std::string>& data, const std::vector<Output>& outputs) {

@@ -10,6 +10,7 @@
 
 #include "core/data/sample_batches.h"
 #include "recurrent/train/model.h"
+#include "recurrent/train/scores.h"
 #include "stepnet/checkpoint.h"
 #include "stepnet/workspace.h"
 
@@ -19,6 +20,13 @@ namespace stepnet {
 // has any, in the place of its own.
 // Throws Error if they do not fit.
 void load_parameters(const Model& model, const Checkpoint& checkpoint, Workspace& workspace);
+
+// What is evaluated, and what is told of it.
+struct EvaluationOptions {
+  double holdout = 1;                                    // this share of the samples, at their end
+  std::string fold = {};                                 // or "I/N" (sample_data.h) of them; "": by `holdout`
+  std::map<std::string, OutcomeFunction> outcomes = {};  // by the names that metrics are shown by (Score::watch)
+};
 
 class TrainedModel {
  public:
@@ -33,13 +41,13 @@ class TrainedModel {
   void set_batch(int64_t batch) { model_.batch = batch; }  // of samples that run together
 
   struct Evaluation {
-    int64_t samples = 0;
+    int64_t samples = 0;  // that were evaluated; in streams some at the end may be left out
     double loss = 0;
     std::vector<std::pair<std::string, double>> metrics = {};
   };
-  // `data`: as open_columns takes them. `share`: of the samples, at their end, as load_samples holds it out. Throws
-  // Error as load_samples does, and if the share has no samples.
-  Evaluation evaluate(const std::vector<std::string>& data, double share = 1);
+  // `data`: as open_columns takes them. Throws Error as load_samples does, and if the share has
+  // no samples or there is no such metric.
+  Evaluation evaluate(const std::vector<std::string>& data, const EvaluationOptions& options = {});
 
   // A blob of the net, and the dimension of it along which samples stand.
   struct Output {

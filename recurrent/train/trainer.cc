@@ -190,10 +190,10 @@ std::unique_ptr<BatchSource> Trainer::State::open_text(const Model& model, const
 }
 
 std::unique_ptr<BatchSource> Trainer::State::open_samples(Model& model, const Checkpoint* saved) {
-  if (options.data.empty())
+  if (!has_samples(options))
     throw Error(fmt::format("the net \"{}\" is trained on data, but a text is given", model.source.name()),
                 "give data with --data");
-  samples.emplace(load_samples(model, options.data, options.held_out_data, options.holdout));
+  samples.emplace(load_samples(model, options));
   if (saved && checkpoint_text(*saved, kData) != samples->fingerprint)
     throw Error(fmt::format("the data ({}) are not those that the run was started with ({})", samples->fingerprint,
                             checkpoint_text(*saved, kData)),

@@ -145,6 +145,10 @@ CLI::Option* setting(CLI::App& command, TrainCommand& o, const std::string& name
 void add_settings(CLI::App& c, TrainCommand& o) {
   OptimizerOptions& p = o.options.optimizer;
   setting(c, o, "holdout", o.options.holdout, "Share of the text or the samples, at its end, that is only predicted");
+  setting(c, o, "fold", o.options.fold,
+          "In place of --holdout: the samples are parted into N folds, one after another, of which number I, counted "
+          "from 1, is only predicted")
+      ->type_name("I/N");
   setting(c, o, "order", o.options.order,
           "Of the samples of an epoch: shuffled, anew for each; given, as in the files; bucketed, shuffled but with "
           "those of like length together; streams, each batch going on where the one before ended")

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "stepnet/file_place.h"
-#include "stepnet/shape.h"
+#include "stepnet/tensor.h"
 
 namespace stepnet {
 
@@ -64,12 +64,16 @@ struct TrainOptions {
   // In place of a text, for models with data: where their columns are (core/data/column.h), and those of samples that
   // are only predicted.
   std::vector<std::string> data, held_out_data;
+  // Columns in memory, by name, beside those of `data`: their first dimensions count samples. They are not to change
+  // during the run. What is held out of them is a share or a fold.
+  std::map<std::string, Tensor> arrays;
   // Of the samples of an epoch: shuffled, given, bucketed or streams (core/data/sample_batches.h); "": streams for a
   // model that carries states from batch to batch, which takes no other, else shuffled.
   std::string order;
   // What tells which validation is the best one: loss, or one of the model's metrics.
   std::string best = "loss";
   double holdout = 0.05;   // share of the text or the samples, at its end, that is only predicted; 0: none
+  std::string fold;        // of samples, in place of that share: "I/N", the I-th of N parts; "": the share
   int64_t iterations = 0;  // of the whole run; 0: as `seconds` or `epochs` say
   int64_t epochs = 0;      // of samples: a run that has each of them so often
   double seconds = 0;      // a run that ends near this time; the number of iterations is fixed after 2 s
@@ -112,6 +116,9 @@ void choose_loss_scale(TrainOptions& options);
 std::map<std::string, std::string> settings_of(const TrainOptions& options);
 // Takes the settings over; throws Error if one that is given differs, or one is missing or no number.
 void take_settings(const std::map<std::string, std::string>& settings, TrainOptions& options);
+
+// Whether it is trained on samples, not on a text.
+bool has_samples(const TrainOptions& options);
 
 // Throws Error on a number out of range, before any work is done.
 void check_options(const TrainOptions& options);

@@ -267,5 +267,25 @@ TEST_F(Samples, StreamsGoOnFromBatchToBatch) {
   EXPECT_NE(error_text([] { sample_order("stream"); }).find("Did you mean \"streams\"?"), std::string::npos);
 }
 
+TEST_F(Samples, OfAGapAreLeftOut) {
+  const SampleRange range{1, 10, 3, 7};
+  EXPECT_EQ(range.size(), 5);
+  const std::vector<int> expected = {1, 2, 7, 8, 9};
+  for (const SampleOrder order : {SampleOrder::given, SampleOrder::shuffled}) {
+    SampleBatches batches({fed(count_to(10), 0, DType::int32)}, range, 5, order, 1);
+    EXPECT_EQ(batches.batches(), 1);
+    Batch batch;
+    batches.next(batch);
+    std::vector<int> values = values_of(batch);
+    if (order == SampleOrder::shuffled) std::ranges::sort(values);
+    EXPECT_EQ(values, expected);
+  }
+  FedColumn column = fed(count_to(10));
+  normalize(column, range);
+  EXPECT_DOUBLE_EQ(column.mean[0], 27.0 / 5);
+  expect_contains(error_text([&] { SampleBatches({fed(count_to(10))}, range, 2, SampleOrder::streams, 1); }),
+                  "samples 3 to 6 between others are left out");
+}
+
 }  // namespace
 }  // namespace stepnet::testing::sample_batches_test

@@ -1,7 +1,10 @@
 // Training whose gradients reach over the windows of timesteps that a text is read in.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/compute/threads.h"
+#include "recurrent/train/run_folder.h"
 #include "recurrent/train/stepper.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"
@@ -85,6 +88,94 @@ TEST(Learning, WindowsAddUpToTheWhole) {
     EXPECT_LT(distance(moved(parameter, LearningRule::rtrl, 1, 100), whole), 2e-3) << parameter;
     EXPECT_GT(distance(moved(parameter, {}, 5, 20), whole), 2e-2) << parameter;
   }
+}
+
+// The same cell over the values of a series, in windows that are samples.
+constexpr const char* kSeries = R"(
+name: "series"
+op {
+  type: "RecurrentNetwork" input: "x" input: "h_before" output: "h_all" output: "h_last"
+  [stepnet.recurrent] {
+    step_net {
+      op { type: "FC" input: "x_t" input: "W_z" input: "b_z" output: "sum_z" arg { name: "axis" i: 2 } }
+      op { type: "FC" input: "x_t" input: "W_n" input: "b_n" output: "sum_n" arg { name: "axis" i: 2 } }
+      op { type: "Sigmoid" input: "sum_z" output: "z" }
+      op { type: "Tanh" input: "sum_n" output: "n" }
+      op { type: "Sub" input: "n" input: "h_prev" output: "d" }
+      op { type: "Mul" input: "z" input: "d" output: "m" }
+      op { type: "Sum" input: "h_prev" input: "m" output: "h" }
+    }
+    sequence { outer: "x" inner: "x_t" }
+    state { input: "h_prev" output: "h" initial: "h_before" all: "h_all" last: "h_last" }
+  }
+}
+op { type: "FC" input: "h_all" input: "W_out" input: "b_out" output: "guess" arg { name: "axis" i: 2 } }
+op { type: "MSELoss" input: "guess" input: "next" output: "loss" }
+[stepnet.model] {
+  init {
+    op { type: "XavierFill" output: "W_z" arg { name: "shape" ints: 6 ints: 1 } }
+    op { type: "XavierFill" output: "W_n" arg { name: "shape" ints: 6 ints: 1 } }
+    op { type: "XavierFill" output: "W_out" arg { name: "shape" ints: 1 ints: 6 } }
+    op { type: "ConstantFill" output: "b_z" arg { name: "shape" ints: 6 } }
+    op { type: "ConstantFill" output: "b_n" arg { name: "shape" ints: 6 } }
+    op { type: "ConstantFill" output: "b_out" arg { name: "shape" ints: 1 } }
+  }
+  loss: "loss" batch: 3
+  data { column: "series" blob: "x" axis: 1 window: WINDOW stride: WINDOW }
+  data { column: "series" blob: "next" axis: 1 window: WINDOW stride: WINDOW shift: 1 }
+  carry { from: "h_last" to: "h_before" size: 6 }
+}
+)";
+
+NetDef series_net(int64_t window) {
+  const std::string from = "WINDOW";
+  std::string text = kSeries;
+  for (size_t at = 0; (at = text.find(from)) != text.npos;) text.replace(at, from.size(), std::to_string(window));
+  return parse_net_text(text);
+}
+
+TrainOptions series_options(const std::string& learning) {
+  Tensor series = Tensor::empty(DType::float32, {301, 1});  // three streams of 100 values that have a next one
+  for (int i = 0; i < 301; ++i) series.data<float>()[i] = std::sin(0.4f * static_cast<float>(i));
+  TrainOptions o;
+  o.arrays = {{"series", series}};
+  o.holdout = 0;
+  o.learning = learning;
+  return o;
+}
+
+// As `moved`, by a run on samples.
+Tensor moved_by_samples(const std::string& parameter, const std::string& learning, int64_t window) {
+  const TempFolder folder;
+  TrainOptions o = series_options(learning);
+  o.epochs = 1;
+  o.optimizer.optimizer = "sgd";
+  o.optimizer.lr = 1e-5 * static_cast<double>(window);
+  o.optimizer.clip = 0;
+  o.out = folder.file("run");
+  Trainer(series_net(window), o).run();
+  return RunFolder(o.out, RunFolder::Open::existing).latest().contents.tensors.at("parameter/" + parameter);
+}
+
+TEST(Learning, WindowsOfSamplesAddUpToTheWhole) {
+  for (const std::string parameter : {"b_z", "b_n"}) {
+    const Tensor whole = moved_by_samples(parameter, "bptt", 100);
+    EXPECT_LT(distance(moved_by_samples(parameter, "rtrl", 5), whole), 2e-3) << parameter;
+    EXPECT_LT(distance(moved_by_samples(parameter, "rtrl", 1), whole), 2e-3) << parameter;
+    EXPECT_GT(distance(moved_by_samples(parameter, "bptt", 5), whole), 2e-2) << parameter;
+  }
+}
+
+TEST(Learning, OfSamplesNeedsStatesThatAreCarried) {
+  std::string text = kSeries;
+  const std::string carry = "carry { from: \"h_last\" to: \"h_before\" size: 6 }", state = "initial: \"h_before\"";
+  text.replace(text.find(carry), carry.size(), "");
+  text.replace(text.find(state), state.size(), "");
+  text.replace(text.find("input: \"h_before\""), 17, "");
+  for (size_t at = 0; (at = text.find("WINDOW")) != text.npos;) text.replace(at, 6, "5");
+  TrainOptions o = series_options("rtrl");
+  o.iterations = 1;
+  expect_contains(error_text([&] { Trainer(parse_net_text(text), o); }), "carr");
 }
 
 class LearningRuns : public ::testing::Test {

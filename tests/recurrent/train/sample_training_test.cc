@@ -101,7 +101,7 @@ TEST_F(SampleTraining, HeldOutFiguresAreThoseOfAllHeldOutSamples) {
   Workspace parameters;
   RunContext run;
   run_net_once(model.init, parameters, run);
-  const SampleData data = load_samples(model, options(1).data, {}, 0.2);
+  const SampleData data = load_samples(model, options(1));
   EXPECT_EQ(data.predicted.size(), 41);  // two batches of 16 and one of 9
   double loss = 0, accuracy = 0;
   for (const int64_t batch : {16, 1, 41, 100}) {
@@ -229,7 +229,6 @@ TEST_F(SampleTraining, WhatDoesNotFitIsRefused) {
   has(refusal([](TrainOptions& o) { o.text = "t"; }), "a text and data are both given");
   has(refusal([](TrainOptions& o) { o.order = "random"; }), "samples have no order \"random\"");
   has(refusal([](TrainOptions& o) { o.holdout = 0.999; }), "nothing of the 203 samples is left");
-  has(refusal([](TrainOptions& o) { o.learning = "rtrl"; }), "samples are learned by bptt alone");
   has(refusal([](TrainOptions& o) { o.optimizer.dp_clip = 1; }), "by the streams of a text");
   has(refusal([](TrainOptions& o) { o.epochs = 0; }), "--epochs");
   has(refusal([](TrainOptions& o) { o.epochs = int64_t{1} << 62; }), "epochs are too many");

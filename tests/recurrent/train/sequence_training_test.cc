@@ -112,6 +112,13 @@ class SequenceTraining : public ::testing::Test {
     return o;
   }
 
+  static TrainOptions held_out(const std::vector<std::string>& data, double share) {
+    TrainOptions o;
+    o.data = data;
+    o.holdout = share;
+    return o;
+  }
+
   static TrainResult train(TrainOptions o, const std::string& net, int64_t stop_after = 1 << 30) {
     std::atomic<bool> stop{false};
     o.stop = &stop;
@@ -151,7 +158,7 @@ TEST_F(SequenceTraining, PaddingChangesNoFigure) {
   Workspace parameters;
   RunContext run;
   run_net_once(model.init, parameters, run);
-  const SampleData data = load_samples(model, ragged(), {}, 0.4);
+  const SampleData data = load_samples(model, held_out(ragged(), 0.4));
   const auto loss = [&](int64_t batch) {
     model.batch = batch;
     model.fed = fed_types(data.training, batch);
@@ -187,13 +194,13 @@ TEST_F(SequenceTraining, NoRowIsInWindowsOfBothParts) {
     std::string net = replaced(kStream, "window: 5 stride: 5 }",
                                fmt::format("window: {} stride: {} shift: {} }}", window, stride, shift));
     net = replaced(net, "window: 5 stride: 5 shift: 1", fmt::format("window: 2 stride: {} shift: 1", stride));
-    const SampleData data = load_samples(read_model(parse_net_text(net)), series(), {}, 0.3);
+    const SampleData data = load_samples(read_model(parse_net_text(net)), held_out(series(), 0.3));
     const int64_t after_last_row = (data.trained.end - 1) * stride + std::max(3, shift + window);
     EXPECT_LE(after_last_row, data.predicted.begin * stride);
     EXPECT_GT(after_last_row + stride, data.predicted.begin * stride);  // and no more is lost than must be
   }
   const Model model = read_model(parse_net_text(kStream));
-  const SampleData data = load_samples(model, series(), {}, 0.3);
+  const SampleData data = load_samples(model, held_out(series(), 0.3));
   EXPECT_EQ(data.predicted.end, 20);
   EXPECT_EQ(data.predicted.begin, 14);
   EXPECT_EQ(data.trained.end, 13);  // window 13 has row 70, as its target's last, with which the other part begins
@@ -370,8 +377,8 @@ TEST_F(SequenceTraining, AveragesAreUsedInPlaceOfParameters) {
   EXPECT_NEAR(used.fetch("V").data<float>()[0], average, 1e-6);
   TrainedModel model(saved, nullptr);
   Model whole = model.model();
-  whole.fed = fed_types(load_samples(whole, ragged(), {}, 0.2).training, 8);
-  const SampleData data = load_samples(whole, ragged(), {}, 0.2);
+  whole.fed = fed_types(load_samples(whole, held_out(ragged(), 0.2)).training, 8);
+  const SampleData data = load_samples(whole, held_out(ragged(), 0.2));
   Workspace child(&used);
   EXPECT_NEAR(SampleEvaluator(whole, used, data.held_out, data.predicted).loss(), *r.validation_loss, 1e-6);
 }

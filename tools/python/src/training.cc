@@ -185,11 +185,12 @@ std::unique_ptr<TrainedModel> trained(const std::optional<NetDef>& net, const st
 }
 
 nb::dict evaluate(const std::vector<std::string>& data, nb::object source, const std::string& out,
-                  const std::string& checkpoint, const std::string& root, int64_t batch, double holdout) {
+                  const std::string& checkpoint, const std::string& root, int64_t batch, double holdout,
+                  const std::string& fold) {
   const std::optional<NetDef> net = given_net(source);
   const TrainedModel::Evaluation e = [&] {
     const nb::gil_scoped_release others;
-    return trained(net, out, checkpoint, root, batch)->evaluate(data, holdout);
+    return trained(net, out, checkpoint, root, batch)->evaluate(data, {.holdout = holdout, .fold = fold});
   }();
   nb::dict result;
   result["samples"] = e.samples;
@@ -291,7 +292,7 @@ void bind_training(nb::module_& module) {
   module.def("train", &train, nb::arg("net"), nb::arg("options"), nb::arg("root"), nb::arg("on_iteration").none(),
              nb::arg("on_validation").none(), nb::arg("on_note").none());
   module.def("evaluate", &evaluate, nb::arg("data"), nb::arg("net").none(), nb::arg("out"), nb::arg("checkpoint"),
-             nb::arg("root"), nb::arg("batch"), nb::arg("holdout"));
+             nb::arg("root"), nb::arg("batch"), nb::arg("holdout"), nb::arg("fold"));
   module.def("predict", &predict, nb::arg("data"), nb::arg("outputs"), nb::arg("net").none(), nb::arg("out"),
              nb::arg("checkpoint"), nb::arg("root"), nb::arg("batch"));
   module.def("sample", &sample, nb::arg("net").none(), nb::arg("out"), nb::arg("checkpoint"), nb::arg("root"),

@@ -160,3 +160,14 @@ def test_parameters_are_made(data):
     net.make_parameters(seed=3)
     assert net.workspace["W"].shape == (1, 2)
     assert net(size=data["size"], weight=data["weight"])["loss"].shape == ()
+
+
+def test_each_fold_is_held_out(tmp_path, data):
+    for fold, samples in (("1/3", 34), ("2/3", 33), ("3/3", 33)):
+        out = tmp_path / fold[0]
+        result = stepnet.train(MODEL, data=data, epochs=2, batch=10, fold=fold, out=out)
+        found = stepnet.evaluate(data, out=out, fold=fold)
+        assert found["samples"] == samples
+        np.testing.assert_allclose(found["loss"], result.best_loss, rtol=1e-5)
+    with pytest.raises(stepnet.Error, match="no fold 4"):
+        stepnet.evaluate(data, out=out, fold="4/3")

@@ -73,13 +73,16 @@ def evaluate(
     root: str = "",
     batch: int = 0,
     holdout: float = 1,
+    fold: str = "",
 ) -> dict[str, float]:
-    """The loss and the metrics of a trained model on samples, or only on this share of them, at their end.
+    """The loss and the metrics of a trained model on samples.
 
-    The net is the one that was trained, unless another is given, which has its parameters.
+    `holdout` and `fold` leave others out: this share of the samples, at their end, or "I/N", as for `train`. The net is the one that was trained, unless another is given, which has its parameters.
     """
     with _columns(data) as columns:
-        return _native.evaluate(columns, net, os.fspath(out), os.fspath(checkpoint), os.fspath(root), batch, holdout)
+        return _native.evaluate(
+            columns, net, os.fspath(out), os.fspath(checkpoint), os.fspath(root), batch, holdout, fold
+        )
 
 
 def predict(
