@@ -1,6 +1,7 @@
 // `stepnet train --data`, `evaluate` and `predict`: what they print, write and refuse.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 
@@ -144,6 +145,89 @@ TEST_F(SamplesCommandTest, AnotherNetRunsOnARunsParameters) {
   expect_command("evaluate " + net + run() + data(), 2, "does not say how it is trained");
 }
 
+TEST_F(SamplesCommandTest, AFoldIsHeldOutAndEvaluated) {
+  const Outcome trained = stepnet(train("--epochs 3 --fold 2/5"));
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.err.find("40 samples to train on, 10 held out"), std::string::npos) << trained.err;
+  expect_command("evaluate" + run() + both() + " --fold 2/5", 0, "samples                  10\n");
+  expect_command(train("--resume --fold 3/5"), 2, "the run has fold 2/5, but now 3/5 is asked for");
+  expect_command(train("--epochs 3 --fold 2/5 --holdout 0.1"), 2, "give a fold, a share or held-out data");
+  expect_command("evaluate" + run() + both() + " --fold 6/5", 2, "there is no fold 6");
+}
+
+TEST_F(SamplesCommandTest, OnlySamplesThatWereEvaluatedAreCounted) {
+  const std::string net = folder_.file("stream.pbtxt"), series = folder_.file("series.csv");
+  write_all(net, R"(op { type: "RNN" input: "x" input: "before" input: "V" input: "W" input: "b" input: "c"
+         output: "all" output: "last" arg { name: "hidden" i: 1 } }
+    op { type: "MSELoss" input: "all" input: "y" output: "loss" }
+    [stepnet.model] {
+      init { op { type: "ConstantFill" output: "V" arg { name: "shape" ints: 1 ints: 1 } }
+             op { type: "ConstantFill" output: "W" arg { name: "shape" ints: 1 ints: 1 } }
+             op { type: "ConstantFill" output: "b" arg { name: "shape" ints: 1 } }
+             op { type: "ConstantFill" output: "c" arg { name: "shape" ints: 1 } } }
+      loss: "loss" batch: 3
+      data { column: "s" blob: "x" axis: 1 window: 2 stride: 2 }
+      data { column: "s" blob: "y" axis: 1 window: 2 stride: 2 shift: 1 }
+      carry { from: "last" to: "before" size: 1 } })");
+  std::string rows = "s\n";
+  for (int i = 0; i < 41; ++i) rows += fmt::format("{}\n", i % 3);
+  write_all(series, rows);
+  const std::string data = " --data s=" + series + ":s";
+  EXPECT_EQ(stepnet("train " + net + data + run() + " --epochs 1 --holdout 0").code, 0);
+  expect_command("evaluate" + run() + data, 0, "samples                  18\n");  // 3 streams of 6 windows, of 20
+}
+
+TEST_F(SamplesCommandTest, OutcomesAreDrawn) {
+  write_all(net_, R"(name: "classes"
+      op { type: "FC" input: "x" input: "W" input: "c" output: "scores" }
+      op { type: "FC" input: "x" input: "V" input: "d" output: "y" }
+      op { type: "SoftmaxWithLoss" input: "scores" input: "class" output: "p" output: "class_loss" }
+      op { type: "MSELoss" input: "y" input: "t" output: "t_loss" }
+      [stepnet.model] {
+        init { op { type: "GivenTensorFill" output: "W" arg { name: "shape" ints: 2 ints: 2 }
+                    arg { name: "values" floats: 0 floats: 0 floats: 0 floats: 4 } }
+               op { type: "GivenTensorFill" output: "c" arg { name: "shape" ints: 2 }
+                    arg { name: "values" floats: 1 floats: 0 } }
+               op { type: "ConstantFill" output: "V" arg { name: "shape" ints: 1 ints: 2 } }
+               op { type: "ConstantFill" output: "d" arg { name: "shape" ints: 1 } } }
+        term { blob: "class_loss" } term { blob: "t_loss" } loss: "loss" batch: 8
+        data { column: "x" }
+        data { column: "t" }
+        data { column: "class" type: "int32" }
+        metric { name: "accuracy" prediction: "scores" target: "class" }
+        metric { name: "r2" prediction: "y" target: "t" }
+        metric { name: "mean_absolute_error" prediction: "y" target: "t" shown_as: "error" } })");
+  std::string rows = "a,b,t\n", labels = "class\n";
+  for (int i = 0; i < 50; ++i) {
+    rows += fmt::format("{},{},{}\n", i % 7, i % 5, i % 7);
+    labels += i % 5 == 0 || i % 10 == 1 ? "1\n" : "0\n";
+  }
+  write_all(table_, rows);
+  write_all(folder_.file("labels.csv"), labels);
+  const std::string data = both() + " --data " + folder_.file("labels.csv");
+  EXPECT_EQ(stepnet("train " + net_ + data + run() + " --iterations 1 --lr 1e-9 --holdout 0").code, 0);
+  const std::string csv = folder_.file("m.csv"), svg = folder_.file("m.svg"), plot = folder_.file("p.svg"),
+                    evaluate = "evaluate" + run() + data;
+  const std::string printed =
+      expect_command(evaluate + " --confusion " + csv + " --scatter " + plot, 0, "samples                  50\n");
+  EXPECT_EQ(read_all(csv), "target,predicted_0,predicted_1\n0,0,35\n1,10,5\n");
+  EXPECT_NE(printed.find("accuracy                 0.1\n"), std::string::npos) << printed;
+  const std::string points = read_all(plot);
+  EXPECT_GT(std::ranges::count(points, '\n'), 50);
+  EXPECT_NE(points.find(">r2 "), std::string::npos);
+  expect_command(evaluate + " --confusion accuracy=" + svg + " --scatter error=" + plot, 0, "error ");
+  EXPECT_NE(read_all(svg).find(">accuracy 0.1<"), std::string::npos);
+  EXPECT_NE(read_all(plot).find(">error "), std::string::npos);
+  const std::string other = folder_.file("o.svg");
+  expect_command(evaluate + " --confusion " + folder_.file("m.png"), 2, "must end in .csv or .svg");
+  expect_command(evaluate + " --scatter " + folder_.file("m.csv"), 2, "must end in .svg");
+  expect_command(evaluate + " --confusion r2=" + other, 2, "\"r2\" is no metric of classes, such as accuracy");
+  expect_command(evaluate + " --scatter accuracy=" + other, 2, "\"accuracy\" is no metric of numbers, such as r2");
+  expect_command(evaluate + " --confusion f1=" + other, 2, "the model has no metric \"f1\"");
+  expect_command(evaluate + " --scatter " + folder_.file("no/m.svg"), 2, folder_.file("no"));
+  EXPECT_FALSE(std::filesystem::exists(other));
+}
+
 TEST_F(SamplesCommandTest, MistakesAreNamed) {
   expect_command("train " + net_ + run() + " --iterations 1", 2, "no text or data are given to train on");
   expect_command(train("--epochs 1 --iterations 3"), 2, "--epochs");
@@ -160,6 +244,8 @@ TEST_F(SamplesCommandTest, MistakesAreNamed) {
   expect_command(predict + "loss=" + folder_.file("y.npy"), 2, "no column \"t\"");
   expect_command(predict + "loss=" + folder_.file("y.npy"), 2, "the prediction of loss, which reads the columns x, t");
   expect_command("evaluate --data " + table_, 2, "either the folder of a run");
+  expect_command("evaluate" + run() + both() + " --confusion " + folder_.file("m.csv"), 2,
+                 "the model has no metric of classes");
   expect_command("sample" + run(), 2, "the run was trained on samples, not on a text");
   EXPECT_EQ(folder_.count(), 3);  // net, table and run: nothing half-written
 }
