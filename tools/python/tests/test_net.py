@@ -197,19 +197,78 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_many_runs_leak_nothing():
-    net = stepnet.Net(TANH)
+def calls(net):
     small, big = np.ones(3, "float32"), np.ones(BIG, "float32")
 
-    def runs(count):
-        for i in range(count):
-            net(x=small)
-            if i % 100 == 0:
-                net(x=big)
-                net.run(x=small)
-                _ = net.workspace["y"]
+    def run(i):
+        net(x=small)
+        if i % 100 == 0:
+            net(x=big)
+            net.run(x=small)
+            _ = net.workspace["y"]
 
-    runs(5000)
+    return run
+
+
+def mistakes(net):
+    numbers, words = np.ones(3, "float32"), np.array(["a"])
+
+    def run(i):
+        with pytest.raises(stepnet.Error):
+            net(x=words) if i % 2 else net(z=numbers)
+
+    return run
+
+
+def exchanges(net):
+    small, big = np.ones(3, "float32"), np.ones(BIG, "float32")
+
+    def run(i):
+        x = big if i % 100 == 0 else small
+        y = np.from_dlpack(stepnet.Tensor(np.from_dlpack(stepnet.Variable.sharing(x))))
+        assert y.ctypes.data == x.ctypes.data
+        if i % 10 == 0:
+            net.run(x=x)
+            np.from_dlpack(net.workspace.tensor("y"))
+
+    return run
+
+
+@pytest.mark.parametrize("kind", [calls, mistakes, exchanges])
+def test_many_runs_leak_nothing(kind):
+    run = kind(stepnet.Net(TANH))
+    for i in range(5000):
+        run(i)
     before = resident()
-    runs(100_000)
+    for i in range(100_000):
+        run(i)
     assert resident() - before < 2_000_000
+
+
+def peak_while(work) -> int:
+    """By how many bytes the process grew at most."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")  # the peak is what is there now
+    before = resident()
+    kept = work()
+    with open("/proc/self/status", encoding="ascii") as file:
+        peak = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+    del kept
+    return peak - before
+
+
+def test_large_arrays_are_neither_copied_in_nor_out():
+    size = 1 << 24
+    x = np.ones(size, "float32")
+    shape = stepnet.Net('op { type: "Shape" input: "x" output: "y" }')
+    assert peak_while(lambda: shape(x=x)) < x.nbytes / 2
+    assert peak_while(lambda: shape.run(x=x)) > x.nbytes / 2  # the workspace has a copy
+    fill = f'op {{ type: "ConstantFill" output: "y" arg {{ name: "shape" ints: {size} }} arg {{ name: "value" f: 1 }} }}'
+    assert peak_while(stepnet.Net(fill)) < 1.5 * x.nbytes
+
+
+def test_the_workspace_lends_its_bytes(rng):
+    net = stepnet.Net(TANH)
+    net.run(x=rng.normal(size=(2, 3)).astype("float32"))
+    tensor = net.workspace.tensor("y")
+    assert net.workspace["y"].ctypes.data == np.from_dlpack(tensor).ctypes.data == tensor.numpy().ctypes.data
