@@ -10,6 +10,7 @@
 
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
+#include "core/tensor/dry_device.h"
 #include "stepnet/device.h"
 #include "stepnet/matmul.h"
 
@@ -187,12 +188,17 @@ void gradient(const ConvArgs& a, In<T> x, In<T> filter, In<T> dy, Out<T> dfilter
   if (call.wants(2)) input_gradient(s, filter, dy, dx, room, call.accumulates(2));
 }
 
-// What the kernels take beside their outputs.
+// What the kernels take beside their outputs. fn(sample and group) is called for a few of those that are alike.
+template <class Fn>
+void each_part_dry(const ConvSizes& s, Fn fn) {
+  for (StepsAlike part(s.samples * s.groups, 1); part.more(); part.next()) fn(*part);
+}
+
 template <class T>
 void forward_workspace(const ConvArgs& a, In<T>, In<T> filter, In<T>, Out<T> y, Call& call) {
   const ConvSizes s = sizes_of(a, call);
   const Tensor room = room_for_columns<T>(s);
-  each_part(s, [&](int64_t, int64_t) { product(s, filter.data(), filter.data(), y.data(), call.has(2)); });
+  each_part_dry(s, [&](int64_t) { product(s, filter.data(), filter.data(), y.data(), call.has(2)); });
 }
 
 template <class T>

@@ -43,6 +43,10 @@ inline ConvSizes sizes_of(const ConvArgs& a, const Shape& x, const Shape& w) {
   s.channels = w[1];
   s.filters = w[0] / a.group;
   s.depth = s.channels * s.windows.places;
+  int64_t columns = 0;
+  require(!__builtin_mul_overflow(s.depth, s.windows.outputs, &columns) &&
+              !__builtin_mul_overflow(columns, s.samples * s.groups, &columns),
+          "X {} and filter {} take more columns than can be counted", x, w);
   return s;
 }
 

@@ -118,11 +118,29 @@ void average_gradient(const AveragePoolArgs& a, In<T>, In<T>, In<T> dy, Out<T> d
   });
 }
 
-// An addition, or a comparison in place of it, for each element of X in each window.
+// How many elements of X all windows along a dimension have: up to where they end, but for those before they begin,
+// both of which are even steps as long as they are inside of X.
+double elements_of(const WindowAxis& w) {
+  const auto sum = [&w](int64_t outputs, int64_t offset) {  // of o * stride + offset for o < outputs
+    const auto n = static_cast<double>(outputs);
+    return static_cast<double>(w.stride) * n * (n - 1) / 2 + static_cast<double>(offset) * n;
+  };
+  const auto outputs_below = [&w](int64_t place) {  // whose windows begin below it
+    const int64_t room = place + w.pad;
+    return room <= 0 ? int64_t{0} : std::min((room + w.stride - 1) / w.stride, w.out);
+  };
+  const int64_t early = outputs_below(0), whole = outputs_below(w.in - w.kernel);
+  const double ends = sum(whole, w.kernel - w.pad) + static_cast<double>(w.in) * static_cast<double>(w.out - whole);
+  return ends - (sum(w.out, -w.pad) - sum(early, -w.pad));
+}
+
+// An addition for each element of X in each window.
 double flops_of_elements(const WindowArgs& a, const ShapeCall& c) {
   if (!c.known(0)) return 0;
   const Shape& x = c.shape(0);
-  return static_cast<double>(x[0] * x[1]) * static_cast<double>(pool_windows(a, x).elements());
+  double elements = static_cast<double>(x[0] * x[1]);
+  for (const WindowAxis& axis : pool_windows(a, x).axis) elements *= elements_of(axis);
+  return elements;
 }
 
 double flops_of_outputs(const WindowArgs& a, const ShapeCall& c) {

@@ -30,12 +30,6 @@ struct WindowAxis {
   // The outputs whose element k is inside of X are those from first(k) to last(k), without the latter.
   constexpr int64_t first(int64_t k) const { return clamped(pad - k * dilation); }
   constexpr int64_t last(int64_t k) const { return std::max(first(k), clamped(in + pad - k * dilation)); }
-  // How many elements of all windows are inside of X.
-  constexpr int64_t elements() const {
-    int64_t sum = 0;
-    for (int64_t k = 0; k < kernel; ++k) sum += last(k) - first(k);
-    return sum;
-  }
 
  private:
   // The first output o with o * stride >= from.
@@ -49,7 +43,6 @@ struct Windows {
   WindowAxis axis[kWindowDims];
   int64_t inputs = 1, outputs = 1, places = 1;  // elements of X, of Y and of a window
 
-  constexpr int64_t elements() const { return axis[0].elements() * axis[1].elements() * axis[2].elements(); }
   // Whether each window is the element of X in its place.
   constexpr bool plain() const {
     bool all = true;
@@ -154,8 +147,9 @@ inline Windows windows_of(const WindowArgs& a, const Shape& x) {
   }
   for (const WindowAxis& axis : w.axis) {
     w.inputs *= axis.in;
-    w.outputs *= axis.out;
-    require(!__builtin_mul_overflow(w.places, axis.kernel, &w.places), "windows are too large");
+    require(!__builtin_mul_overflow(w.outputs, axis.out, &w.outputs) &&
+                !__builtin_mul_overflow(w.places, axis.kernel, &w.places),
+            "X {} has more windows, or larger ones, than can be counted", x);
   }
   return w;
 }

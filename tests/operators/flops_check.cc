@@ -15,10 +15,10 @@ namespace {
 const References& references() {
   static const References all = [] {
     References r;
-    for (auto* add : {add_elementwise_references, add_sum_references, add_segment_references, add_row_references,
-                      add_norm_references, add_loss_references, add_alignment_references, add_unit_references,
-                      add_product_references, add_optimizer_references, add_window_references,
-                      add_convolution_references})
+    for (auto* add :
+         {add_elementwise_references, add_sum_references, add_segment_references, add_row_references,
+          add_norm_references, add_loss_references, add_alignment_references, add_unit_references,
+          add_product_references, add_optimizer_references, add_window_references, add_convolution_references})
       add(r);
     return r;
   }();
