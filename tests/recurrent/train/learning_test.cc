@@ -150,7 +150,7 @@ Tensor moved_by_samples(const std::string& parameter, const std::string& learnin
   TrainOptions o = series_options(learning);
   o.epochs = 1;
   o.optimizer.optimizer = "sgd";
-  o.optimizer.lr = 1e-5 * static_cast<double>(window);
+  o.optimizer.lr = 1e-6 * static_cast<double>(window);  // so small that moved parameters make no difference
   o.optimizer.clip = 0;
   o.out = folder.file("run");
   Trainer(series_net(window), o).run();

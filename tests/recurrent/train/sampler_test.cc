@@ -73,6 +73,11 @@ TEST(Evaluator, BatchNormReadsItsRunningStatistics) {
   op.set_type("SpatialBN");
   for (const char* name : {"logits", "scale", "bias", "mean", "var"}) op.add_input(name);
   for (const char* name : {"normal", "mean", "var", "saved_mean", "saved_inv_std"}) op.add_output(name);
+  for (const char* name : {"scale", "bias", "mean", "var"}) {
+    OperatorDef& fill = *net.MutableExtension(stepnet::model)->mutable_init()->add_op();
+    fill.set_type("ConstantFill");
+    fill.add_output(name);
+  }
   const Model model = read_model(net);
   const NetDef train = expanded_forward(model, Mode::train), evaluate = expanded_forward(model, Mode::evaluate);
   EXPECT_EQ(train.op(train.op_size() - 1).output_size(), 5);
