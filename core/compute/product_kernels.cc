@@ -11,8 +11,9 @@ constexpr int64_t kTileRows = 6, kPanelColumns = kLanes * kVectors;
 // is not packed is packed block by block, of at most 512 KB.
 constexpr int64_t kBlockDepth = 256, kBlockRows = 16 * kTileRows, kBlockColumns = 512;
 
-// Few rows are read where they are. A C of more elements than this does not stay in the cache.
-constexpr int64_t kRowsUnpacked = 64, kLargeResult = 1 << 18;
+// Few rows, and those that few columns are made of, are read where they are. A C of more elements than this does not
+// stay in the cache.
+constexpr int64_t kRowsUnpacked = 64, kColumnsUnpacked = 512, kLargeResult = 1 << 18;
 
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
@@ -100,21 +101,35 @@ int64_t tile_rows(int64_t rows) {
   return std::min(rows, kTileRows);
 }
 
-// [tiles][depth][rows of the tile].
-void pack_rows(const float* a, bool transposed, int64_t lda, int64_t rows, int64_t depth, float* to) {
-  const int64_t row_step = transposed ? 1 : lda, depth_step = transposed ? lda : 1;
+// [tiles][depth][rows of the tile], of rows that are stored one after another.
+void pack_rows(const float* a, int64_t lda, int64_t rows, int64_t depth, float* to) {
   for (int64_t i = 0, taken = 0; i < rows; i += taken) {
-    const float* from = a + i * row_step;
+    const float* from = a + i * lda;
     taken = tile_rows(rows - i);
     if (taken == kTileRows) {
-      for (int64_t p = 0; p < depth; ++p, from += depth_step, to += kTileRows)
+      for (int64_t p = 0; p < depth; ++p, to += kTileRows)
 #pragma GCC unroll 8
-        for (int64_t r = 0; r < kTileRows; ++r) to[r] = from[r * row_step];
+        for (int64_t r = 0; r < kTileRows; ++r) to[r] = from[r * lda + p];
     } else {
-      for (int64_t p = 0; p < depth; ++p, from += depth_step)
-        for (int64_t r = 0; r < taken; ++r) *to++ = from[r * row_step];
+      for (int64_t p = 0; p < depth; ++p)
+        for (int64_t r = 0; r < taken; ++r) *to++ = from[r * lda + p];
     }
   }
+}
+
+// The same of rows that are stored as columns: what is stored together goes to all tiles.
+void pack_columns(const float* a, int64_t lda, int64_t rows, int64_t depth, float* to) {
+  for (int64_t p = 0; p < depth; ++p, a += lda)
+    for (int64_t i = 0, taken = 0; i < rows; i += taken) {
+      taken = tile_rows(rows - i);
+      float* tile = to + i * depth + p * taken;
+      if (taken == kTileRows) {
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < kTileRows; ++r) tile[r] = a[i + r];
+      } else {
+        for (int64_t r = 0; r < taken; ++r) tile[r] = a[i + r];
+      }
+    }
 }
 
 void transpose(Lanes (&rows)[kLanes]) {
@@ -180,7 +195,7 @@ void pack_block(const StoredMatrix& shape, const float* b, int64_t at, int64_t d
   }
 }
 
-bool packs_rows(const FloatProduct& f) { return f.trans_a || f.m > kRowsUnpacked; }
+bool packs_rows(const FloatProduct& f) { return f.trans_a || (f.m > kRowsUnpacked && f.n > kColumnsUnpacked); }
 
 // Adds what `depth` rows of B from `at` on give to `columns` columns of C from j on.
 void run_block(const FloatProduct& f, int64_t at, int64_t depth, int64_t first_column, int64_t columns,
@@ -191,7 +206,7 @@ void run_block(const FloatProduct& f, int64_t at, int64_t depth, int64_t first_c
     const int64_t rows = std::min(kBlockRows, f.m - first);
     const float* a = f.a + (f.trans_a ? at * f.lda + first : first * f.lda + at);
     const bool packed = packs_rows(f);
-    if (packed) pack_rows(a, f.trans_a, f.lda, rows, depth, scratch);
+    if (packed) (f.trans_a ? pack_columns : pack_rows)(a, f.lda, rows, depth, scratch);
     for (int64_t j = 0; j < columns; j += kPanelColumns)
       for (int64_t i = 0, taken = 0; i < rows; i += taken) {
         taken = tile_rows(rows - i);

@@ -1,9 +1,9 @@
 // Products of float matrices for CPUs of x86-64-v3, on which Debian 12's oneDNN runs at half of what they can do.
 //
 // B is packed in panels of kPanelColumns columns, [columns / kPanelColumns][depth][kPanelColumns] for each block of at
-// most kBlockDepth of its rows; A is packed in the same way, by rows, for each block of rows of C, unless it has few of
-// them. A tile of C stays in registers while one panel of each passes, as in Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication" (2008).
+// most kBlockDepth of its rows; A is packed in the same way, by rows, for each block of rows of C, unless C has few
+// rows or columns. A tile of C stays in registers while one panel of each passes, as in Goto and van de Geijn, "Anatomy
+// of High-Performance Matrix Multiplication" (2008).
 //
 // Every element of C is summed up in one order, whatever the other sizes are: bits do not depend on how many rows or
 // columns a call has. Threads: pure functions.
