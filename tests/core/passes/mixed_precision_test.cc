@@ -163,8 +163,9 @@ TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
                                             "SumSqrElements",
                                             "TransducerLoss",
                                             "YellowFin"};
-  const std::set<std::string> in_half = {"AddBMM", "AddMV", "AddR", "BAddBMM", "BatchMatMul", "FC",  "FCTransposed",
-                                         "GRU",    "Ger",   "LSTM", "MV",      "MatMul",      "RNN", "Recurrent"};
+  const std::set<std::string> in_half = {"AddBMM", "AddMV", "AddR",         "BAddBMM", "BatchMatMul",
+                                         "Conv",   "FC",    "FCTransposed", "GRU",     "Ger",
+                                         "LSTM",   "MV",    "MatMul",       "RNN",     "Recurrent"};
   EXPECT_EQ(operators_of(Precision::float32), in_float32);
   EXPECT_EQ(operators_of(Precision::half), in_half);
 }
