@@ -17,7 +17,7 @@ void expect_same_conv(const Shape& x, const Shape& filter, const std::vector<Arg
   const Tensor y = run_op_on(make_op("Conv", {"X", "filter"}, {"Y"}, args), feeds)[0];
   feeds.emplace_back("dY", normal<double>(y.shape(), 4));
   for (const std::vector<std::string>& outputs :
-       {std::vector<std::string>{"dfilter", "dbias", "dX"}, {"dfilter"}, {"", "", "dX"}, {"", "dbias"}})
+       {std::vector<std::string>{"dfilter", "dbias", "dX"}, {"dfilter", "dbias"}, {"dfilter"}})
     EXPECT_EQ(compare_devices(make_op("ConvGradient", {"X", "filter", "dY"}, outputs, args), feeds, 1e-11), "")
         << x.str() << outputs.size();
 }
