@@ -29,6 +29,7 @@ const std::set<std::string> kSharedHeaders = {"cells/lstm_gates.h",
                                               "pointwise/activation.h",
                                               "pointwise/elementwise_binary.h",
                                               "products/fc_product.h",
+                                              "products/result.h",
                                               "reduce/reduce_axes.h"};
 
 std::string joined(const Findings& findings) {

@@ -7,8 +7,10 @@
 #include <cassert>
 #include <functional>
 #include <mutex>
+#include <type_traits>
 
 #include "core/compute/backend.h"
+#include "core/compute/half_spans.h"
 #include "core/compute/product.h"
 #include "core/compute/row_product.h"
 #include "core/compute/threads.h"
@@ -24,12 +26,12 @@ std::atomic<bool> counting{false};
 std::mutex counter_mutex;
 MatmulCounters counters;
 
-template <class T>
+template <class T, class C = T>
 struct Matmul {
   bool trans_a, trans_b;
   int64_t m, n, k;
   const T *a, *b, *bias;
-  T* c;
+  C* c;
   bool accumulate;
   WeightPacks* packs;
   int64_t ldb = 0, ldc = 0;     // from one stored row to the next
@@ -37,11 +39,13 @@ struct Matmul {
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
-template <class T>
-void start_with_bias(const Matmul<T>& p) {
+template <class T, class C>
+void start_with_bias(const Matmul<T, C>& p) {
+  using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
   for (int64_t i = 0; i < p.m; ++i) {
-    T* row = p.c + i * p.ldc;
-    for (int64_t j = 0; j < p.n; ++j) row[j] = (p.accumulate ? row[j] : T{0}) + (p.bias ? p.bias[j] : T{0});
+    C* row = p.c + i * p.ldc;
+    for (int64_t j = 0; j < p.n; ++j)
+      row[j] = static_cast<C>((p.accumulate ? Sum(row[j]) : Sum(0)) + (p.bias ? Sum(p.bias[j]) : Sum(0)));
   }
 }
 
@@ -96,9 +100,56 @@ void row_product(const Matmul<float>& p) {
   row_in_blocks(row, kernels.panel_columns, kernels.panels);
 }
 
+// The same of halves, which become floats a few rows of B at a time, in a buffer of the thread.
+template <class Half>
+void plain_halves(const Matmul<Half, float>& p, const float* a, int64_t begin, int64_t end) {
+  constexpr int64_t kRows = 8;
+  const int64_t columns = end - begin;
+  float* const rows = thread_buffer<float>(ThreadBuffer::product, static_cast<size_t>(kRows * columns)).data();
+  for (int64_t i = 0; i < p.k; i += kRows) {
+    const int64_t count = std::min(kRows, p.k - i);
+    for (int64_t r = 0; r < count; ++r) convert_elements(p.b + (i + r) * p.ldb + begin, columns, rows + r * columns);
+    row_products().plain({columns, count, a + i, rows, p.c + begin, p.accumulate || i > 0, columns, nullptr}, 0,
+                         columns);
+  }
+}
+template <class Half>
+void transposed_halves(const Matmul<Half, float>& p, const float* a, int64_t begin, int64_t end) {
+  float* const row = thread_buffer<float>(ThreadBuffer::product, static_cast<size_t>(p.k)).data();
+  for (int64_t j = begin; j < end; ++j) {
+    convert_elements(p.b + j * p.ldb, p.k, row);
+    row_products().transposed({1, p.k, a, row, p.c + j, p.accumulate, p.k, nullptr}, 0, 1);
+  }
+}
+
+template <class Half>
+void row_product(const Matmul<Half, float>& p) {
+  constexpr int64_t kBlock = 64;
+  float* const a = thread_buffer<float>(ThreadBuffer::line, static_cast<size_t>(p.k)).data();
+  convert_elements(p.a, p.k, a);
+  auto blocks = [&](int64_t begin, int64_t end) {
+    (p.trans_b ? transposed_halves<Half> : plain_halves<Half>)(p, a, begin * kBlock, std::min(end * kBlock, p.n));
+  };
+  parallel_for((p.n + kBlock - 1) / kBlock, kNanosecondsPerElement * static_cast<double>(kBlock * p.k),
+               std::ref(blocks));
+}
+
+template <class Half>
+void row_product(const Matmul<Half, Half>& p) {
+  float* const sums = thread_buffer<float>(ThreadBuffer::lines, static_cast<size_t>(p.n)).data();
+  for (int64_t j = 0; j < p.n; ++j) sums[j] = (p.accumulate ? float(p.c[j]) : 0) + (p.bias ? float(p.bias[j]) : 0);
+  row_product(Matmul<Half, float>{p.trans_a, p.trans_b, 1, p.n, p.k, p.a, p.b, nullptr, sums, true, nullptr, p.ldb});
+  convert_elements(sums, p.n, p.c);
+}
+
 // Part `index` of `count`: some columns of C, or if it has more rows than columns, some rows.
-ProductPart part_of(const Matmul<float>& p, int index, int count) {
-  ProductPart part{{.trans_a = p.trans_a,
+template <class T, class C>
+ProductPart part_of(const Matmul<T, C>& p, int index, int count) {
+  const T *a = p.a, *b = p.b, *bias = p.bias;
+  C* c = p.c;
+  ProductPart part{{.type = dtype_of<T>(),
+                    .result = dtype_of<C>(),
+                    .trans_a = p.trans_a,
                     .trans_b = p.trans_b,
                     .accumulate = p.accumulate,
                     .bias = p.bias != nullptr,
@@ -108,44 +159,47 @@ ProductPart part_of(const Matmul<float>& p, int index, int count) {
                     .lda = p.trans_a ? p.m : p.k,
                     .ldb = p.ldb,
                     .ldc = p.ldc,
-                    .part = index},
-                   p.a,
-                   p.b,
-                   p.bias,
-                   p.c};
+                    .part = index}};
   constexpr int64_t kStep = 16;  // a vector, so that no part is left with the rest of one
   auto border = [&](int64_t size, int i) { return i == count ? size : size * i / count / kStep * kStep; };
   if (count > 1 && p.n >= p.m) {
     const int64_t first = border(p.n, index);
     part.key.n = border(p.n, index + 1) - first;
-    part.b += first * (p.trans_b ? part.key.ldb : 1);
-    part.c += first;
-    if (p.bias) part.bias += first;
+    b += first * (p.trans_b ? part.key.ldb : 1);
+    c += first;
+    if (bias) bias += first;
   } else if (count > 1) {
     const int64_t first = border(p.m, index);
     part.key.m = border(p.m, index + 1) - first;
-    part.a += first * (p.trans_a ? 1 : part.key.lda);
-    part.c += first * part.key.ldc;
+    a += first * (p.trans_a ? 1 : part.key.lda);
+    c += first * part.key.ldc;
   }
+  part.a = a;
+  part.b = b;
+  part.bias = bias;
+  part.c = c;
   return part;
 }
 
 constexpr int kMostParts = 64;
 
-int product_parts(const Matmul<float>& p) {
+template <class T, class C>
+int product_parts(const Matmul<T, C>& p) {
   constexpr double kFlopsPerNanosecond = 100;
   constexpr int64_t kLeast = 32;  // columns or rows of a part
   const auto most = static_cast<int>(std::min<int64_t>(kMostParts, std::max(p.m, p.n) / kLeast));
   return std::clamp(parts_for(p.flops() / kFlopsPerNanosecond), 1, std::max(most, 1));
 }
 
-PreparedProduct prepared_part(const Matmul<float>& p, int index, int count, bool packed) {
+template <class T, class C>
+PreparedProduct prepared_part(const Matmul<T, C>& p, int index, int count, bool packed) {
   const ProductPart part = part_of(p, index, count);
   return packed ? p.packs->prepare(part) : cached_product(part);
 }
 
 // Returns false if oneDNN failed.
-bool run_parts(const Matmul<float>& p, int parts, bool packed) {
+template <class T, class C>
+bool run_parts(const Matmul<T, C>& p, int parts, bool packed) {
   std::array<PreparedProduct, kMostParts> prepared;
   for (int i = 0; i < parts; ++i) prepared[i] = prepared_part(p, i, parts, packed);
   std::atomic<bool> failed{false};
@@ -160,7 +214,8 @@ bool run_parts(const Matmul<float>& p, int parts, bool packed) {
   return !failed;
 }
 
-void product(const Matmul<float>& p) {
+template <class T, class C>
+void product(const Matmul<T, C>& p) {
   if (p.m == 1) {
     row_product(p);
     return;
@@ -208,14 +263,14 @@ struct Backendspace {
 };
 
 // Takes what the product takes, and no more; Eigen's, of double, take nothing from the allocator.
-template <class T>
-void dry_product(DryScope& dry, const Matmul<T>& p) {
+template <class T, class C>
+void dry_product(DryScope& dry, const Matmul<T, C>& p) {
   dry.product_flops += dry.times * p.flops();
   if (dry.claims() != DeviceKind::cpu && p.k > 0) dry.own<Backendspace>();
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (!std::is_same_v<T, double>) {
     if (p.k == 0 || dry.claims() != DeviceKind::cpu) return;
     if (p.m == 1) {
-      panels_for(p);
+      if constexpr (std::is_same_v<T, float>) panels_for(p);
       return;
     }
     const int parts = product_parts(p);
@@ -224,8 +279,8 @@ void dry_product(DryScope& dry, const Matmul<T>& p) {
   }
 }
 
-template <class T>
-void checked_product(const Matmul<T>& p) {
+template <class T, class C>
+void checked_product(const Matmul<T, C>& p) {
   if (p.m == 0 || p.n == 0) return;
   assert(p.ldb >= (p.trans_b ? p.k : p.n) && p.ldc >= p.n);
   if (DryScope* dry = DryScope::now()) return dry_product(*dry, p);
@@ -247,11 +302,13 @@ void checked_product(const Matmul<T>& p) {
 }
 
 // A product that is one column, as the row that its transpose is: rows have kernels of their own.
-bool is_column(const Matmul<float>& p) {
+template <class T>
+bool is_column(const Matmul<T>& p) {
   return p.n == 1 && p.m > 1 && p.ldc == 1 && (p.trans_b || p.ldb == 1) && !p.bias;
 }
-Matmul<float> as_row(const Matmul<float>& p) {
-  Matmul<float> row = p;
+template <class T>
+Matmul<T> as_row(const Matmul<T>& p) {
+  Matmul<T> row = p;
   std::swap(row.m, row.n);
   std::swap(row.a, row.b);
   row.trans_a = false;
@@ -262,30 +319,35 @@ Matmul<float> as_row(const Matmul<float>& p) {
   return row;
 }
 
-// Of these columns of the matrices that B and C are stored in.
-template <class T>
-void product_of_columns(Matmul<T> p, ColumnsIn b_in, ColumnsIn c_in) {
+}  // namespace
+
+template <class T, class C>
+void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const T* a, const T* b, C* c, bool accumulate,
+            WeightPacks* packs, const std::type_identity_t<T>* bias, ColumnsIn b_in, ColumnsIn c_in) {
+  assert((std::is_same_v<T, C>) || !bias);
+  Matmul<T, C> p{trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs};
   p.stored_b = p.b;
   p.ldb = b_in.ld > 0 ? b_in.ld : (p.trans_b ? p.k : p.n);
   p.ldc = c_in.ld > 0 ? c_in.ld : p.n;
   if (p.b) p.b += b_in.first;
   if (p.c) p.c += c_in.first;
-  if constexpr (std::is_same_v<T, float>)
+  if constexpr (std::is_same_v<T, C> && !std::is_same_v<T, double>)
     if (is_column(p)) return checked_product(as_row(p));
   checked_product(p);
 }
 
-}  // namespace
-
-void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c,
-            bool accumulate, WeightPacks* packs, const float* bias, ColumnsIn b_in, ColumnsIn c_in) {
-  product_of_columns<float>({trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs}, b_in, c_in);
-}
-
-void matmul(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c,
-            bool accumulate, WeightPacks* packs, const double* bias, ColumnsIn b_in, ColumnsIn c_in) {
-  product_of_columns<double>({trans_a, trans_b, m, n, k, a, b, bias, c, accumulate, packs}, b_in, c_in);
-}
+template void matmul(bool, bool, int64_t, int64_t, int64_t, const float*, const float*, float*, bool, WeightPacks*,
+                     const float*, ColumnsIn, ColumnsIn);
+template void matmul(bool, bool, int64_t, int64_t, int64_t, const double*, const double*, double*, bool, WeightPacks*,
+                     const double*, ColumnsIn, ColumnsIn);
+template void matmul(bool, bool, int64_t, int64_t, int64_t, const float16*, const float16*, float16*, bool,
+                     WeightPacks*, const float16*, ColumnsIn, ColumnsIn);
+template void matmul(bool, bool, int64_t, int64_t, int64_t, const float16*, const float16*, float*, bool, WeightPacks*,
+                     const float16*, ColumnsIn, ColumnsIn);
+template void matmul(bool, bool, int64_t, int64_t, int64_t, const bfloat16*, const bfloat16*, bfloat16*, bool,
+                     WeightPacks*, const bfloat16*, ColumnsIn, ColumnsIn);
+template void matmul(bool, bool, int64_t, int64_t, int64_t, const bfloat16*, const bfloat16*, float*, bool,
+                     WeightPacks*, const bfloat16*, ColumnsIn, ColumnsIn);
 
 MatmulCounters matmul_counters() {
   const std::lock_guard lock(counter_mutex);

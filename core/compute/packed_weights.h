@@ -9,13 +9,17 @@
 #include <tuple>
 #include <vector>
 
+#include "stepnet/shape.h"
+
 namespace stepnet {
 
 class Product;
 
 // C = op(A) op(B), or C + op(A) op(B), plus `bias`, for fixed sizes; see stepnet/matmul.h. It may be a part of a
 // larger product, `ld` elements from one stored row to the next; `part` tells those apart that have the same sizes.
+// A, B and the bias are of one type, float32 or a half type; `result` is C's.
 struct ProductKey {
+  DType type = DType::float32, result = DType::float32;
   bool trans_a = false, trans_b = false, accumulate = false, bias = false;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
   int part = 0;
@@ -24,8 +28,8 @@ struct ProductKey {
 
 struct ProductPart {
   ProductKey key;
-  const float *a = nullptr, *b = nullptr, *bias = nullptr;
-  float* c = nullptr;
+  const void *a = nullptr, *b = nullptr, *bias = nullptr;
+  void* c = nullptr;
 };
 
 class PackedWeights;
@@ -97,7 +101,7 @@ class WeightPacks {
   void start(const std::vector<const void*>& constant);
   // Whether nobody has had a turn with the memory since the last start.
   bool is_its_turn() const;
-  bool holds(const float* b) const;
+  bool holds(const void* b) const;
   // A part of a product with a matrix that is held, or with columns of it.
   PreparedProduct prepare(const ProductPart& part);
   // The held matrix, or columns of it, stored as [n, k] with rows `ld` elements apart, in panels of so many columns of

@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cassert>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <set>
 #include <span>
+#include <type_traits>
 #include <utility>
 
+#include "core/compute/half_spans.h"
 #include "core/compute/simd.h"
 #include "core/tensor/dry_device.h"
 #include "stepnet/error.h"
@@ -54,11 +58,18 @@ dnnl::stream& stream() {
   return stream;
 }
 
-// `ld` elements from one stored row to the next.
-memory::desc layout(int64_t rows, int64_t columns, bool transposed, int64_t ld) {
-  const memory::dims strides = transposed ? memory::dims{1, ld} : memory::dims{ld, 1};
-  return {{rows, columns}, memory::data_type::f32, strides};
+memory::data_type data_type(DType type) {
+  return type == DType::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
+
+// `ld` elements from one stored row to the next.
+memory::desc layout(DType type, int64_t rows, int64_t columns, bool transposed, int64_t ld) {
+  const memory::dims strides = transposed ? memory::dims{1, ld} : memory::dims{ld, 1};
+  return {{rows, columns}, data_type(type), strides};
+}
+
+memory::desc stored_b(const ProductKey& key) { return layout(key.type, key.k, key.n, key.trans_b, key.ldb); }
+memory::desc any_b(const ProductKey& key) { return {{key.k, key.n}, data_type(key.type), memory::format_tag::any}; }
 
 dnnl::matmul::primitive_desc describe(const ProductKey& key, const memory::desc& b) {
   dnnl::primitive_attr attributes;
@@ -68,9 +79,10 @@ dnnl::matmul::primitive_desc describe(const ProductKey& key, const memory::desc&
     sum.append_sum(1.0F);
     attributes.set_post_ops(sum);
   }
-  const memory::desc a = layout(key.m, key.k, key.trans_a, key.lda), c = layout(key.m, key.n, false, key.ldc);
+  const memory::desc a = layout(key.type, key.m, key.k, key.trans_a, key.lda),
+                     c = layout(key.result, key.m, key.n, false, key.ldc);
   const dnnl::matmul::desc desc =
-      key.bias ? dnnl::matmul::desc(a, b, layout(1, key.n, false, key.n), c) : dnnl::matmul::desc(a, b, c);
+      key.bias ? dnnl::matmul::desc(a, b, layout(key.type, 1, key.n, false, key.n), c) : dnnl::matmul::desc(a, b, c);
   return {desc, attributes, cpu()};
 }
 
@@ -130,13 +142,13 @@ dnnl::matmul::primitive_desc described_before(ProductKey key, bool packed) {
   const std::lock_guard lock(mutex);
   if (const auto found = known.find({key, packed}); found != known.end()) return found->second;
   const Making making;
-  const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
-  const auto made = describe(key, packed ? any : layout(key.k, key.n, key.trans_b, key.ldb));
+  const auto made = describe(key, packed ? any_b(key) : stored_b(key));
   return known.emplace(std::pair(key, packed), made).first->second;
 }
 
-FloatProduct sizes_of(const ProductKey& key) {
-  FloatProduct product;
+template <class T>
+FloatProduct<T> sizes_of(const ProductKey& key) {
+  FloatProduct<T> product;
   product.m = key.m;
   product.n = key.n;
   product.k = key.k;
@@ -145,6 +157,71 @@ FloatProduct sizes_of(const ProductKey& key) {
   product.ldc = key.ldc;
   product.accumulate = key.accumulate;
   return product;
+}
+
+// Floats of a thread's buffer that begin with a line of the cache.
+float* aligned_buffer(int64_t floats) {
+  constexpr size_t kLine = 64;
+  const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
+  void* buffer = thread_buffer<std::byte>(ThreadBuffer::product, bytes + kLine).data();
+  size_t space = bytes + kLine;
+  return static_cast<float*>(std::align(kLine, bytes, buffer, space));
+}
+
+template <class Half>
+void add_halves(const Half* more, int64_t n, float* sums) {
+  constexpr int64_t kPiece = 128;
+  float piece[kPiece];
+  for (int64_t at = 0; at < n; at += kPiece) {
+    const int64_t count = std::min(kPiece, n - at);
+    convert_elements(more + at, count, piece);
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j) sums[at + j] += piece[j];
+  }
+}
+
+// A row of sums becomes one of C, which is of a half type: added to it or not, and with a bias or not.
+template <class Half>
+void round_row(float* sums, int64_t n, bool accumulate, const Half* bias, Half* c) {
+  if (bias) add_halves(bias, n, sums);
+  if (accumulate) add_halves(c, n, sums);
+  convert_elements(sums, n, c);
+}
+
+// The product that has a C of floats.
+template <class T>
+void run_float_product(const FloatProduct<T>& product, const StoredMatrix& stored, const T* b, const float* panels,
+                       float* scratch) {
+  panels ? run_packed_product(product, panels, scratch) : run_product(product, stored, b, scratch);
+}
+
+// C of a half type is a block of rows and columns at a time, summed up in float32 and rounded once. A matrix B that is
+// not packed is so for every block of rows.
+template <class Half>
+void run_half_product(const ProductKey& key, const ProductPart& part, const StoredMatrix& stored, const float* panels) {
+  const int64_t block_rows = panels ? 96 : 768, block_columns = panels ? key.n : 512;
+  FloatProduct<Half> all = sizes_of<Half>(key);
+  all.accumulate = false;
+  all.ldc = std::min(key.n, block_columns);
+  const auto* const a = static_cast<const Half*>(part.a);
+  const auto* const b = static_cast<const Half*>(part.b);
+  const auto* const bias = static_cast<const Half*>(part.bias);
+  auto* const c = static_cast<Half*>(part.c);
+  const int64_t sums_size = std::min(key.m, block_rows) * all.ldc;
+  float* const sums = aligned_buffer(sums_size + product_scratch_floats(all, panels != nullptr));
+  for (int64_t j = 0; j < key.n; j += block_columns) {
+    FloatProduct<Half> block = all;
+    StoredMatrix columns = stored;
+    block.n = columns.n = std::min(block_columns, key.n - j);
+    for (int64_t i = 0; i < key.m; i += block_rows) {
+      block.m = std::min(block_rows, key.m - i);
+      block.a = a + (key.trans_a ? i : i * key.lda);
+      block.c = sums;
+      run_float_product(block, columns, b + (key.trans_b ? j * key.ldb : j), panels, sums + sums_size);
+      for (int64_t r = 0; r < block.m; ++r)
+        round_row(sums + r * block.ldc, block.n, key.accumulate, bias ? bias + j : nullptr, c + (i + r) * key.ldc + j);
+    }
+  }
 }
 
 // The C++ interface's own way, with a map of the arguments, allocates in every call.
@@ -156,7 +233,21 @@ void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> 
 }
 
 // oneDNN's memory takes no pointer to const; it does not write what it only reads.
-void set_data(memory& m, const float* data) { m.set_data_handle(const_cast<float*>(data)); }
+void set_data(memory& m, const void* data) { m.set_data_handle(const_cast<void*>(data)); }
+
+// Panels of float32, from elements of `type`.
+void pack_panels(DType type, const StoredMatrix& stored, const void* b, float* panels) {
+  if (type == DType::float32) return pack_matrix(stored, static_cast<const float*>(b), panels);
+  with_half(type, [&](auto zero) { pack_matrix(stored, static_cast<const decltype(zero)*>(b), panels); });
+}
+
+bool cpu_multiplies_bfloat16() {
+#if defined(__x86_64__)
+  return cpu_is_x86_64_v4() && __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
 
 }  // namespace
 
@@ -172,19 +263,20 @@ int64_t product_bytes() { return kept_bytes; }
 
 void forget_products() { thread_products() = {}; }
 
-bool has_product_kernels() {
+bool has_product_kernels(DType type) {
 #if defined(__x86_64__)
-  static const bool has = !cpu_is_x86_64_v4();
-  return has;
+  static const bool floats = !cpu_is_x86_64_v4(), bfloats = !cpu_multiplies_bfloat16();
 #else
-  return false;
+  constexpr bool floats = false, bfloats = true;
 #endif
+  return type == DType::float16 || (type == DType::bfloat16 ? bfloats : floats);
 }
 
-PackedWeights::PackedWeights(const StoredMatrix& stored, ProductMemory& memory) : stored_(stored), data_(memory) {}
+PackedWeights::PackedWeights(DType type, const StoredMatrix& stored, ProductMemory& memory)
+    : type_(type), stored_(stored), data_(memory) {}
 
 bool PackedWeights::serves(const Product& product) const {
-  return stored_.n > 0 ? stored_ == product.stored_weights()
+  return stored_.n > 0 ? type_ == product.type() && stored_ == product.stored_weights()
                        : plain_layout_ == product.plain_weights() && layout_ == product.packed_weights();
 }
 
@@ -196,12 +288,12 @@ PackedWeights::PackedWeights(const memory::desc& plain, const memory::desc& pack
       packed_(packed, cpu(), data_.data()),
       packing_(DryScope::now() ? dnnl::reorder() : make_packing(plain_, packed_)) {}
 
-void PackedWeights::pack(const float* b, uint64_t run) {
+void PackedWeights::pack(const void* b, uint64_t run) {
   if (run_.load(std::memory_order_acquire) == run || data_.is_dry()) return;
   const std::lock_guard lock(packing_now_);
   if (run_.load(std::memory_order_relaxed) == run) return;
   if (stored_.n > 0) {
-    pack_matrix(stored_, b, static_cast<float*>(data_.data()));
+    pack_panels(type_, stored_, b, static_cast<float*>(data_.data()));
   } else {
     set_data(plain_, b);
     const std::array<dnnl_exec_arg_t, 2> arguments = {{{DNNL_ARG_FROM, plain_.get()}, {DNNL_ARG_TO, packed_.get()}}};
@@ -210,20 +302,19 @@ void PackedWeights::pack(const float* b, uint64_t run) {
   run_.store(run, std::memory_order_release);
 }
 
-Product::Product(const ProductKey& key, bool packed)
-    : key_(key), b_layout_(layout(key.k, key.n, key.trans_b, key.ldb)), packed_(packed) {
-  if (has_product_kernels()) {
+Product::Product(const ProductKey& key, bool packed) : key_(key), packed_(packed) {
+  if (has_product_kernels(key.type)) {
     stored_ = {.n = key.n, .k = key.k, .ld = key.ldb, .transposed = key.trans_b};
     return;
   }
+  b_layout_ = stored_b(key);
   if (DryScope::now()) {
     desc_ = described_before(key, packed);
     scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
     return;
   }
   const Making making;
-  const memory::desc any({key.k, key.n}, memory::data_type::f32, memory::format_tag::any);
-  desc_ = describe(key, packed ? any : b_layout_);
+  desc_ = describe(key, packed ? any_b(key) : b_layout_);
   primitive_ = dnnl::matmul(desc_);
   scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
   a_ = memory(desc_.src_desc(), cpu(), nullptr);
@@ -248,21 +339,31 @@ void Product::use(const PackedWeights& weights) {
   if (b_) b_.set_data_handle(weights.data());
 }
 
+template <class T, class C>
 void Product::run_kernels(const ProductPart& part) {
-  FloatProduct product = sizes_of(key_);
-  product.a = part.a;
-  product.c = part.c;
-  product.bias = part.bias;
-  constexpr size_t kLine = 64 / sizeof(float);  // of the cache
-  const auto floats = static_cast<size_t>(product_scratch_floats(product, packed_));
-  void* buffer = thread_buffer<float>(ThreadBuffer::product, floats + kLine).data();
-  size_t space = (floats + kLine) * sizeof(float);
-  auto* const scratch = static_cast<float*>(std::align(kLine * sizeof(float), floats * sizeof(float), buffer, space));
-  packed_ ? run_packed_product(product, panels_, scratch) : run_product(product, stored_, part.b, scratch);
+  const float* const panels = packed_ ? panels_ : nullptr;
+  if constexpr (std::is_same_v<C, float>) {
+    FloatProduct<T> product = sizes_of<T>(key_);
+    product.a = static_cast<const T*>(part.a);
+    product.c = static_cast<float*>(part.c);
+    assert((std::is_same_v<T, float>) || !part.bias);
+    if constexpr (std::is_same_v<T, float>) product.bias = static_cast<const float*>(part.bias);
+    float* const scratch = aligned_buffer(product_scratch_floats(product, packed_));
+    run_float_product(product, stored_, static_cast<const T*>(part.b), panels, scratch);
+  } else {
+    run_half_product<C>(key_, part, stored_, panels);
+  }
 }
 
 void Product::run(const ProductPart& part) {
-  if (stored_.n > 0) return run_kernels(part);
+  if (stored_.n > 0) {
+    if (key_.type == DType::float32) return run_kernels<float, float>(part);
+    with_half(key_.type, [&](auto zero) {
+      using Half = decltype(zero);
+      key_.result == DType::float32 ? run_kernels<Half, float>(part) : run_kernels<Half, Half>(part);
+    });
+    return;
+  }
   set_data(a_, part.a);
   if (!packed_) set_data(b_, part.b);
   if (part.bias) set_data(bias_, part.bias);
@@ -324,14 +425,15 @@ class WeightStore {
   }
   bool is_its_turn() const { return run > 0 && memory_->owner == this; }
   bool holds(const void* b) const { return std::ranges::binary_search(sorted_, b, std::less<>()); }
-  PackedWeights& get(const float* b, const Product& product) {
+  PackedWeights& get(const void* b, const Product& product) {
     const std::lock_guard lock(lookup_);
     auto& layouts = packed_[b];
     for (const auto& known : layouts)
       if (known->serves(product)) return *known;
-    layouts.push_back(product.stored_weights().n > 0
-                          ? std::make_unique<PackedWeights>(product.stored_weights(), take(product.packed_bytes()))
-                          : make(product.plain_weights(), product.packed_weights()));
+    layouts.push_back(
+        product.stored_weights().n > 0
+            ? std::make_unique<PackedWeights>(product.type(), product.stored_weights(), take(product.packed_bytes()))
+            : make(product.plain_weights(), product.packed_weights()));
     return *layouts.back();
   }
   std::unique_ptr<PackedWeights> make(const memory::desc& plain, const memory::desc& packed) {
@@ -376,7 +478,7 @@ void WeightPacks::start(const std::vector<const void*>& constant) { store_->star
 
 bool WeightPacks::is_its_turn() const { return store_->is_its_turn(); }
 
-bool WeightPacks::holds(const float* b) const { return store_->holds(b); }
+bool WeightPacks::holds(const void* b) const { return store_->holds(b); }
 
 void WeightPacks::forget_others() {
   if (filled_ == store_->filled) return;

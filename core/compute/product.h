@@ -31,8 +31,9 @@ class ProductMemory {
   Tensor bytes_;
 };
 
-// True if products run by our kernels and not by oneDNN: on CPUs of x86-64-v3 that are not of v4.
-bool has_product_kernels();
+// True if products of this type run by our kernels and not by oneDNN: of float32 on CPUs of x86-64-v3 that are not of
+// v4, of bfloat16 on those that cannot multiply them, of float16 on all.
+bool has_product_kernels(DType type);
 
 class Product;
 
@@ -42,12 +43,13 @@ class PackedWeights {
  public:
   // `memory` has room for the layout, and outlives it.
   PackedWeights(const dnnl::memory::desc& plain, const dnnl::memory::desc& packed, ProductMemory& memory);
-  PackedWeights(const StoredMatrix& stored, ProductMemory& memory);
+  PackedWeights(DType type, const StoredMatrix& stored, ProductMemory& memory);
   bool serves(const Product& product) const;
   void* data() const { return data_.data(); }
-  void pack(const float* b, uint64_t run);  // unless that has happened in this run
+  void pack(const void* b, uint64_t run);  // unless that has happened in this run
 
  private:
+  DType type_ = DType::float32;
   StoredMatrix stored_;  // of panels; else it is empty
   dnnl::memory::desc plain_layout_, layout_;
   ProductMemory& data_;
@@ -61,6 +63,7 @@ class Product {
  public:
   explicit Product(const ProductKey& key, bool packed = false);
 
+  DType type() const { return key_.type; }
   const StoredMatrix& stored_weights() const { return stored_; }  // empty if it is oneDNN's
   dnnl::memory::desc plain_weights() const { return b_layout_; }
   dnnl::memory::desc packed_weights() const { return desc_.weights_desc(); }
@@ -69,6 +72,7 @@ class Product {
   void run(const ProductPart& part);  // its b is not read if B is packed
 
  private:
+  template <class T, class C>
   void run_kernels(const ProductPart& part);
   ProductKey key_;
   StoredMatrix stored_;

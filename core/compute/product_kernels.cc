@@ -1,6 +1,9 @@
 #include "core/compute/product_kernels.h"
 
 #include <algorithm>
+#include <type_traits>
+
+#include "core/compute/half_lanes.h"
 
 namespace stepnet {
 namespace {
@@ -117,21 +120,6 @@ void pack_rows(const float* a, int64_t lda, int64_t rows, int64_t depth, float* 
   }
 }
 
-// The same of rows that are stored as columns: what is stored together goes to all tiles.
-void pack_columns(const float* a, int64_t lda, int64_t rows, int64_t depth, float* to) {
-  for (int64_t p = 0; p < depth; ++p, a += lda)
-    for (int64_t i = 0, taken = 0; i < rows; i += taken) {
-      taken = tile_rows(rows - i);
-      float* tile = to + i * depth + p * taken;
-      if (taken == kTileRows) {
-#pragma GCC unroll 8
-        for (int64_t r = 0; r < kTileRows; ++r) tile[r] = a[i + r];
-      } else {
-        for (int64_t r = 0; r < taken; ++r) tile[r] = a[i + r];
-      }
-    }
-}
-
 void transpose(Lanes (&rows)[kLanes]) {
   Lanes pairs[kLanes], fours[kLanes];
 #pragma GCC unroll 4
@@ -183,30 +171,79 @@ void pack_plain_panel(const float* b, int64_t ld, int64_t columns, int64_t depth
 
 int64_t whole_panels(int64_t n) { return (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns; }
 
-// Packs `columns` columns from j on of the rows from `at` on.
-void pack_block(const StoredMatrix& shape, const float* b, int64_t at, int64_t depth, int64_t first, int64_t columns,
-                float* packed) {
-  for (int64_t j = first; j < first + columns; j += kPanelColumns, packed += depth * kPanelColumns) {
-    const int64_t width = std::min(kPanelColumns, first + columns - j);
-    if (shape.transposed)
-      pack_transposed_panel(b + j * shape.ld + at, shape.ld, width, depth, packed);
-    else
-      pack_plain_panel(b + at * shape.ld + j, shape.ld, width, depth, packed);
+void pack_panel(bool transposed, const float* b, int64_t ld, int64_t columns, int64_t depth, float* to) {
+  (transposed ? pack_transposed_panel : pack_plain_panel)(b, ld, columns, depth, to);
+}
+
+// Halves become float32 a tile, a row or a panel at a time, on the stack.
+template <class Half>
+void pack_rows(const Half* a, int64_t lda, int64_t rows, int64_t depth, float* to) {
+  float tile[kTileRows * kBlockDepth];
+  for (int64_t i = 0, taken = 0; i < rows; i += taken, to += taken * depth) {
+    taken = tile_rows(rows - i);
+    for (int64_t r = 0; r < taken; ++r) convert_lanes(a + (i + r) * lda, depth, tile + r * depth);
+    pack_rows(tile, depth, taken, depth, to);
   }
 }
 
-bool packs_rows(const FloatProduct& f) { return f.trans_a || (f.m > kRowsUnpacked && f.n > kColumnsUnpacked); }
+// The same as pack_rows of rows that are stored as columns: what is stored together goes to all tiles.
+template <class T>
+void pack_columns(const T* a, int64_t lda, int64_t rows, int64_t depth, float* to) {
+  float converted[kBlockRows];
+  for (int64_t p = 0; p < depth; ++p, a += lda) {
+    const float* row = converted;
+    if constexpr (std::is_same_v<T, float>)
+      row = a;
+    else
+      convert_lanes(a, rows, converted);
+    for (int64_t i = 0, taken = 0; i < rows; i += taken) {
+      taken = tile_rows(rows - i);
+      float* tile = to + i * depth + p * taken;
+      if (taken == kTileRows) {
+#pragma GCC unroll 8
+        for (int64_t r = 0; r < kTileRows; ++r) tile[r] = row[i + r];
+      } else {
+        for (int64_t r = 0; r < taken; ++r) tile[r] = row[i + r];
+      }
+    }
+  }
+}
+
+template <class Half>
+void pack_panel(bool transposed, const Half* b, int64_t ld, int64_t columns, int64_t depth, float* to) {
+  float panel[kPanelColumns * kBlockDepth];
+  const int64_t stored = transposed ? columns : depth, size = transposed ? depth : columns;
+  for (int64_t i = 0; i < stored; ++i) convert_lanes(b + i * ld, size, panel + i * size);
+  pack_panel(transposed, panel, size, columns, depth, to);
+}
+
+// Packs `columns` columns from j on of the rows from `at` on.
+template <class T>
+void pack_block(const StoredMatrix& shape, const T* b, int64_t at, int64_t depth, int64_t first, int64_t columns,
+                float* packed) {
+  for (int64_t j = first; j < first + columns; j += kPanelColumns, packed += depth * kPanelColumns) {
+    const int64_t width = std::min(kPanelColumns, first + columns - j);
+    const T* from = b + (shape.transposed ? j * shape.ld + at : at * shape.ld + j);
+    pack_panel(shape.transposed, from, shape.ld, width, depth, packed);
+  }
+}
+
+template <class T>
+bool packs_rows(const FloatProduct<T>& f) {
+  return !std::is_same_v<T, float> || f.trans_a || (f.m > kRowsUnpacked && f.n > kColumnsUnpacked);
+}
 
 // Adds what `depth` rows of B from `at` on give to `columns` columns of C from j on.
-void run_block(const FloatProduct& f, int64_t at, int64_t depth, int64_t first_column, int64_t columns,
+template <class T>
+void run_block(const FloatProduct<T>& f, int64_t at, int64_t depth, int64_t first_column, int64_t columns,
                const float* panels, float* scratch) {
   const bool accumulate = f.accumulate || at > 0;
   const float* bias = at > 0 ? nullptr : f.bias;
   for (int64_t first = 0; first < f.m; first += kBlockRows) {
     const int64_t rows = std::min(kBlockRows, f.m - first);
-    const float* a = f.a + (f.trans_a ? at * f.lda + first : first * f.lda + at);
+    const T* a = f.a + (f.trans_a ? at * f.lda + first : first * f.lda + at);
     const bool packed = packs_rows(f);
-    if (packed) (f.trans_a ? pack_columns : pack_rows)(a, f.lda, rows, depth, scratch);
+    if (packed) f.trans_a ? pack_columns(a, f.lda, rows, depth, scratch) : pack_rows(a, f.lda, rows, depth, scratch);
     for (int64_t j = 0; j < columns; j += kPanelColumns)
       for (int64_t i = 0, taken = 0; i < rows; i += taken) {
         taken = tile_rows(rows - i);
@@ -218,13 +255,14 @@ void run_block(const FloatProduct& f, int64_t at, int64_t depth, int64_t first_c
                         .fetch = f.m * f.n > kLargeResult};
         if (packed)
           run_tile<true>(taken, depth, scratch + i * depth, 0, panels + j * depth, tile);
-        else
+        else if constexpr (std::is_same_v<T, float>)
           run_tile<false>(taken, depth, a + i * f.lda, f.lda, panels + j * depth, tile);
       }
   }
 }
 
-int64_t rows_floats(const FloatProduct& f) {
+template <class T>
+int64_t rows_floats(const FloatProduct<T>& f) {
   return packs_rows(f) ? std::min(f.m, kBlockRows) * std::min(f.k, kBlockDepth) : 0;
 }
 
@@ -232,7 +270,8 @@ int64_t rows_floats(const FloatProduct& f) {
 
 int64_t packed_floats(const StoredMatrix& shape) { return whole_panels(shape.n) * shape.k; }
 
-void pack_matrix(const StoredMatrix& shape, const float* b, float* packed) {
+template <class T>
+void pack_matrix(const StoredMatrix& shape, const T* b, float* packed) {
   for (int64_t at = 0; at < shape.k; at += kBlockDepth) {
     const int64_t depth = std::min(kBlockDepth, shape.k - at);
     pack_block(shape, b, at, depth, 0, shape.n, packed);
@@ -240,17 +279,20 @@ void pack_matrix(const StoredMatrix& shape, const float* b, float* packed) {
   }
 }
 
-int64_t product_scratch_floats(const FloatProduct& f, bool packed) {
+template <class T>
+int64_t product_scratch_floats(const FloatProduct<T>& f, bool packed) {
   const int64_t block = packed ? 0 : whole_panels(std::min(f.n, kBlockColumns)) * std::min(f.k, kBlockDepth);
   return rows_floats(f) + block;
 }
 
-void run_packed_product(const FloatProduct& f, const float* packed_b, float* scratch) {
+template <class T>
+void run_packed_product(const FloatProduct<T>& f, const float* packed_b, float* scratch) {
   for (int64_t at = 0; at < f.k; at += kBlockDepth)
     run_block(f, at, std::min(kBlockDepth, f.k - at), 0, f.n, packed_b + at * whole_panels(f.n), scratch);
 }
 
-void run_product(const FloatProduct& f, const StoredMatrix& shape, const float* b, float* scratch) {
+template <class T>
+void run_product(const FloatProduct<T>& f, const StoredMatrix& shape, const T* b, float* scratch) {
   float* const packed = scratch + rows_floats(f);
   for (int64_t j = 0; j < f.n; j += kBlockColumns)
     for (int64_t at = 0; at < f.k; at += kBlockDepth) {
@@ -259,5 +301,18 @@ void run_product(const FloatProduct& f, const StoredMatrix& shape, const float* 
       run_block(f, at, depth, j, columns, packed, scratch);
     }
 }
+
+template void pack_matrix(const StoredMatrix&, const float*, float*);
+template void pack_matrix(const StoredMatrix&, const float16*, float*);
+template void pack_matrix(const StoredMatrix&, const bfloat16*, float*);
+template int64_t product_scratch_floats(const FloatProduct<float>&, bool);
+template int64_t product_scratch_floats(const FloatProduct<float16>&, bool);
+template int64_t product_scratch_floats(const FloatProduct<bfloat16>&, bool);
+template void run_packed_product(const FloatProduct<float>&, const float*, float*);
+template void run_packed_product(const FloatProduct<float16>&, const float*, float*);
+template void run_packed_product(const FloatProduct<bfloat16>&, const float*, float*);
+template void run_product(const FloatProduct<float>&, const StoredMatrix&, const float*, float*);
+template void run_product(const FloatProduct<float16>&, const StoredMatrix&, const float16*, float*);
+template void run_product(const FloatProduct<bfloat16>&, const StoredMatrix&, const bfloat16*, float*);
 
 }  // namespace stepnet

@@ -16,6 +16,8 @@
 #include "operators/loops/axis_rows.h"
 #include "operators/loops/sum_rows.h"
 #include "operators/products/fc.h"
+#include "operators/products/result.h"
+#include "stepnet/half.h"
 #include "stepnet/matmul.h"
 
 namespace stepnet {
@@ -50,28 +52,30 @@ void fc_forward(const Args& a, In<T> x, In<T> w, In<T> b, Out<T> y, Call& call) 
          b.data(), s.in_w());
 }
 
-template <class T>
-void fc_weight_product(const FcSizes& s, const T* dy, const T* x, Out<T> dw, bool accumulate) {
-  if (s.transposed) return matmul(true, false, s.k, s.n, s.m, x, dy, dw.data(), accumulate);
-  matmul(true, false, s.n, s.k, s.m, dy, x, dw.data(), accumulate || !s.whole(), nullptr, nullptr, {}, s.in_w());
+template <class T, class C>
+void fc_weight_product(const FcSizes& s, const T* dy, const T* x, C* dw, bool accumulate) {
+  if (s.transposed) return matmul(true, false, s.k, s.n, s.m, x, dy, dw, accumulate);
+  matmul(true, false, s.n, s.k, s.m, dy, x, dw, accumulate || !s.whole(), nullptr, nullptr, {}, s.in_w());
 }
 
 template <class Args, class T>
-void fc_gradient_products(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T>, Out<T> dx, Call& call) {
+void fc_gradient_products(const Args& a, In<T> x, In<T> w, In<T> dy, Call& call) {
   const FcSizes s = sizes_of(a, call);
-  if (call.wants(0)) fc_weight_product(s, dy.data(), x.data(), dw, call.accumulates(0));
+  if (call.wants(0))
+    with_result<T>(call, 0, [&](auto* dw) { fc_weight_product(s, dy.data(), x.data(), dw, call.accumulates(0)); });
   if (call.wants(2))
-    matmul(false, s.transposed, s.m, s.k, s.n, dy.data(), w.data(), dx.data(), call.accumulates(2), call.run.packs,
-           static_cast<const T*>(nullptr), s.in_w());
+    matmul(false, s.transposed, s.m, s.k, s.n, dy.data(), w.data(), call.out_span<T>(2).data(), call.accumulates(2),
+           call.run.packs, nullptr, s.in_w());
 }
 
 // Beside the window dW is zero, or stays as it is.
 template <class Args, class T>
-void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Out<T> dw, Out<T> db, Out<T> dx, Call& call) {
+void fc_gradient(const Args& a, In<T> x, In<T> w, In<T> dy, Call& call) {
   const FcSizes s = sizes_of(a, call);
-  if (call.wants(0) && !call.accumulates(0) && !s.whole()) std::ranges::fill(dw, T(0));
-  if (call.wants(1)) sum_rows(s.m, s.n, dy.data(), db.data(), call.accumulates(1));
-  fc_gradient_products(a, x, w, dy, dw, db, dx, call);
+  if (call.wants(0) && !call.accumulates(0) && !s.whole())
+    with_result<T>(call, 0, [&](auto* dw) { std::fill_n(dw, call.out(0).size(), 0.0F); });
+  if (call.wants(1)) with_result<T>(call, 1, [&](auto* db) { sum_rows(s.m, s.n, dy.data(), db, call.accumulates(1)); });
+  fc_gradient_products(a, x, w, dy, call);
 }
 
 template <class Args>
@@ -133,8 +137,9 @@ OpBuilder<Args>& declare_fc_output(OpBuilder<Args>& b) {
       .shape(infer_fc<Args>)
       .flops(fc_flops<Args>)
       .rowwise(leading_rows<Args>)
-      .cpu(fc_forward<Args, float>, fc_forward<Args, double>)
-      .workspace(fc_forward<Args, float>, fc_forward<Args, double>);
+      .cpu(fc_forward<Args, float>, fc_forward<Args, double>, fc_forward<Args, float16>, fc_forward<Args, bfloat16>)
+      .workspace(fc_forward<Args, float>, fc_forward<Args, double>, fc_forward<Args, float16>,
+                 fc_forward<Args, bfloat16>);
 }
 
 // Everything about the outputs of its gradient, whose inputs are declared already.
@@ -157,7 +162,9 @@ OpBuilder<Args>& declare_fc_gradients(OpBuilder<Args>& b, std::string dw, std::s
       .rowwise(leading_rows<Args>)
       .sums_rows()
       .cpu(fc_gradient<Args, float>, fc_gradient<Args, double>)
-      .workspace(fc_gradient_products<Args, float>, fc_gradient_products<Args, double>);
+      .cpu_halves(fc_gradient<Args, float16>, fc_gradient<Args, bfloat16>)
+      .workspace(fc_gradient_products<Args, float>, fc_gradient_products<Args, double>,
+                 fc_gradient_products<Args, float16>, fc_gradient_products<Args, bfloat16>);
 }
 
 }  // namespace stepnet

@@ -1,6 +1,8 @@
 // Products of matrices: MatMul, BatchMatMul, and MV, a matrix times a vector.
 #include "operators/products/matmul.h"
 
+#include "operators/products/result.h"
+#include "stepnet/half.h"
 #include "stepnet/matmul.h"
 #include "stepnet/operator.h"
 
@@ -30,11 +32,13 @@ void matmul_infer(const MatMulArgs& args, ShapeCall& c) {
 }
 
 template <class T>
-void matmul_forward(const MatMulArgs& args, In<T> x, In<T> z, Out<T> y, Call& call) {
+void matmul_forward(const MatMulArgs& args, In<T> x, In<T> z, Call& call) {
   const MatrixSizes a = flattened_matrix(call.in(0).shape(), args.axis_a, args.trans_a);
   const MatrixSizes b = flattened_matrix(call.in(1).shape(), args.axis_b, args.trans_b);
-  matmul(args.trans_a, args.trans_b, a.rows, b.columns, a.columns, x.data(), z.data(), y.data(), call.accumulates(0),
-         call.run.packs);
+  with_result<T>(call, 0, [&](auto* y) {
+    matmul(args.trans_a, args.trans_b, a.rows, b.columns, a.columns, x.data(), z.data(), y, call.accumulates(0),
+           call.run.packs);
+  });
 }
 
 double matmul_flops(const MatMulArgs& args, const ShapeCall& c) {
@@ -106,7 +110,8 @@ REGISTER(matmul) {
       .example({"A=2,0", "B=0,1"})
       .precision(Precision::half)
       .cpu(matmul_forward<float>, matmul_forward<double>)
-      .workspace(matmul_forward<float>, matmul_forward<double>)
+      .cpu_halves(matmul_forward<float16>, matmul_forward<bfloat16>)
+      .workspace(matmul_forward<float>, matmul_forward<double>, matmul_forward<float16>, matmul_forward<bfloat16>)
       .derivative("A", matmul_derivative_a)
       .derivative("B", matmul_derivative_b)
       .derivative("Y_shape", [](Formula&) { return Gradient::none(); });
@@ -134,16 +139,18 @@ void batch_matmul_infer(const BatchMatmulArgs& args, ShapeCall& c) {
 }
 
 template <class T>
-void batch_matmul_forward(const BatchMatmulArgs& args, In<T> a, In<T> b, Out<T> y, Call& call) {
+void batch_matmul_forward(const BatchMatmulArgs& args, In<T> a, In<T> b, Call& call) {
   const MatrixSizes x = batch_matrix(call.in(0).shape(), args.trans_a),
                     z = batch_matrix(call.in(1).shape(), args.trans_b);
-  auto product = [&](int64_t i, int64_t j, int64_t k) {
-    matmul(args.trans_a, args.trans_b, x.rows, z.columns, x.columns, a.data() + i * x.rows * x.columns,
-           b.data() + j * z.rows * z.columns, y.data() + k * x.rows * z.columns, call.accumulates(0));
-  };
-  BroadcastRuns(batches_of(args, call.in(0).shape(), call.in(1).shape())).each([&](const BroadcastRun& run) {
-    for (int64_t i = 0; i < run.size; ++i)
-      product(run.a + (run.a_moves ? i : 0), run.b + (run.b_moves ? i : 0), run.out + i);
+  with_result<T>(call, 0, [&](auto* y) {
+    auto product = [&](int64_t i, int64_t j, int64_t k) {
+      matmul(args.trans_a, args.trans_b, x.rows, z.columns, x.columns, a.data() + i * x.rows * x.columns,
+             b.data() + j * z.rows * z.columns, y + k * x.rows * z.columns, call.accumulates(0));
+    };
+    BroadcastRuns(batches_of(args, call.in(0).shape(), call.in(1).shape())).each([&](const BroadcastRun& run) {
+      for (int64_t i = 0; i < run.size; ++i)
+        product(run.a + (run.a_moves ? i : 0), run.b + (run.b_moves ? i : 0), run.out + i);
+    });
   });
 }
 
@@ -207,7 +214,9 @@ REGISTER(batch_matmul) {
       .example({"A=0,2,3", "B=1,3,1"}, {"broadcast=true"})
       .precision(Precision::half)
       .cpu(batch_matmul_forward<float>, batch_matmul_forward<double>)
-      .workspace(batch_matmul_forward<float>, batch_matmul_forward<double>)
+      .cpu_halves(batch_matmul_forward<float16>, batch_matmul_forward<bfloat16>)
+      .workspace(batch_matmul_forward<float>, batch_matmul_forward<double>, batch_matmul_forward<float16>,
+                 batch_matmul_forward<bfloat16>)
       .derivative("A", batch_matmul_derivative_a)
       .derivative("B", batch_matmul_derivative_b);
 }
@@ -263,8 +272,8 @@ REGISTER(mv) {
       .example({"A=4,3", "X=4"}, {"trans=1"})
       .example({"A=3,0", "X=0"})
       .precision(Precision::half)
-      .cpu(mv_forward<float>, mv_forward<double>)
-      .workspace(mv_forward<float>, mv_forward<double>)
+      .cpu(mv_forward<float>, mv_forward<double>, mv_forward<float16>, mv_forward<bfloat16>)
+      .workspace(mv_forward<float>, mv_forward<double>, mv_forward<float16>, mv_forward<bfloat16>)
       .derivative("A", mv_derivative_a)
       .derivative("X", mv_derivative_x);
 }

@@ -7,10 +7,7 @@
 
 #include "operators/shape/cast.h"
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
+#include "core/compute/half_spans.h"
 #include "core/compute/threads.h"
 
 namespace stepnet::cpu_cast {
@@ -34,36 +31,17 @@ void like_shape(const NoArgs&, ShapeCall& call) {
   call.set(0, call.dtype(1), call.shape(0));
 }
 
-// How many of the first elements it has converted: eight at a time, where the processor can.
-template <class From, class To>
-int64_t convert_eights(const From*, To*, int64_t) {
-  return 0;
-}
-#if defined(__F16C__)
-template <>
-int64_t convert_eights(const float16* from, float* to, int64_t count) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
-  return i;
-}
-template <>
-int64_t convert_eights(const float* from, float16* to, int64_t count) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  return i;
-}
-#endif
-
 template <class From, class To>
 void convert_all(const Tensor& x, Tensor& y) {
   const From* from = x.span<From>().data();
   To* to = y.span<To>().data();
   parallel_for(x.size(), 0.5, [&](int64_t begin, int64_t end) {
-    begin += convert_eights(from + begin, to + begin, end - begin);
-    for (int64_t i = begin; i < end; ++i) to[i] = convert<From, To>(from[i]);
+    if constexpr ((is_half_type<From> && std::is_same_v<To, float>) ||
+                  (std::is_same_v<From, float> && is_half_type<To>)) {
+      convert_elements(from + begin, end - begin, to + begin);
+    } else {
+      for (int64_t i = begin; i < end; ++i) to[i] = convert<From, To>(from[i]);
+    }
   });
 }
 

@@ -348,7 +348,10 @@ void plan_totals(StepIr& ir) {
     const size_t output = writer ? ir.output_of(*writer, total.slot) : 0;
     const bool shared = terms.at(total.slot) > 1;
     // A kernel on casts adds to a float32 total as it is.
-    const bool adds = writer && writer->kernel && (!wide || (is_on_casts(*writer->kernel) && ir.kernels_fit(*writer)));
+    const auto adds_wide = [&](const Kernel& kernel) {
+      return (kernel.sums_to_float || is_on_casts(kernel)) && ir.kernels_fit(*writer);
+    };
+    const bool adds = writer && writer->kernel && (!wide || adds_wide(*writer->kernel));
     if (adds && ir.uses_of(total.slot) == 1 && !shared && slot.kind == Kind::scratch &&
         writer->op.spec->output_spec(static_cast<int>(output))->accumulates) {
       writer->accumulate |= 1U << output;

@@ -219,7 +219,7 @@ void StepProgram::start_run(bool again) {
   if (!again && packs_.is_its_turn()) return;
   constants_.clear();
   for (const auto& slot : ir_.slots)
-    if (slot->kind == Kind::external && slot->tensor.dtype() == DType::float32)
+    if (slot->kind == Kind::external && (slot->tensor.dtype() == DType::float32 || is_half(slot->tensor.dtype())))
       constants_.push_back(std::as_const(slot->tensor).raw());
   packs_.start(constants_);
 }

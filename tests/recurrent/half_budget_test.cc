@@ -104,8 +104,8 @@ int64_t forward_peak(const NetDef& net, const ForwardOptions& options) {
   return most;
 }
 
-// Each thread casts the weights for its samples in every timestep.
-TEST(HalfLanes, CastsOfAllThreadsAreEstimated) {
+// Threads that work on some of the samples each read the weights as they are: none has them in float32.
+TEST(HalfLanes, NoThreadCastsWeights) {
   constexpr int64_t kWidth = 160, kBatch = 8;
   ForwardOptions options;
   Feeds feeds = lstm_feeds(60, kBatch, kWidth);
@@ -131,7 +131,7 @@ TEST(HalfLanes, CastsOfAllThreadsAreEstimated) {
     EXPECT_LE(forward_peak(net, options), said.back()) << threads;
   }
   set_threads(0);
-  EXPECT_GE(said[1], said[0] + 4 * kWidth * kWidth * static_cast<int64_t>(sizeof(float)));
+  EXPECT_LT(said[1], said[0] + 4 * kWidth * kWidth * static_cast<int64_t>(sizeof(float)));
 }
 
 const CellState kH = {"h_prev", "h", "h0", "h_all", "h_last"};

@@ -82,8 +82,8 @@ struct bfloat16 {  // NOLINT(readability-identifier-naming)
  private:
   static constexpr uint16_t rounded(float value) {
     const auto all = std::bit_cast<uint32_t>(value);
-    if ((all & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((all >> 16) | 0x40);  // stays not a number
-    return static_cast<uint16_t>((all + 0x7fffu + ((all >> 16) & 1)) >> 16);
+    const uint32_t nearest = (all + 0x7fffu + ((all >> 16) & 1)) >> 16, not_a_number = (all >> 16) | 0x40;
+    return static_cast<uint16_t>((all & 0x7fffffffu) > 0x7f800000u ? not_a_number : nearest);
   }
 };
 

@@ -168,6 +168,7 @@ enum class GradientRule { undefined, derivatives, stop, refuse };
 struct Kernel {
   DeviceKind device = DeviceKind::cpu;
   DType dtype = DType::undefined;  // undefined: any
+  bool sums_to_float = false;      // of a half type: outputs that accumulate may be float32
   std::function<void(const void* args, Call&)> run;
 };
 

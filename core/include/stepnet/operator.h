@@ -255,6 +255,16 @@ class OpBuilder {
     (add_kernel(DeviceKind::cpu, adapt_kernel<Args>(fns)), ...);
     return *this;
   }
+  // The same of half types; their outputs that accumulate may be float32, as sums over time are.
+  template <class... Fn>
+  OpBuilder& cpu_halves(Fn... fns) {
+    const auto add = [&](Kernel k) {
+      k.sums_to_float = true;
+      add_kernel(DeviceKind::cpu, std::move(k));
+    };
+    (add(adapt_kernel<Args>(fns)), ...);
+    return *this;
+  }
   template <class T, class Fn>
   OpBuilder& cpu_for(Fn fn) {
     auto k = adapt_kernel<Args>(fn);

@@ -9,6 +9,7 @@
 #include "core/compute/row_product.h"
 #include "core/compute/threads.h"
 #include "core/compute/vector_math.h"
+#include "stepnet/half.h"
 #include "tests/core/heap_counter.h"
 #include "tests/operators/op_test.h"
 
@@ -106,16 +107,16 @@ struct KernelCall {
   int64_t ld() const { return trans_b ? s.k : s.n; }
   Tensor run(const Tensor& a, const Tensor& b, const Tensor& before, const Tensor* bias, bool packed) const {
     Tensor c = before.clone();
-    const FloatProduct product{.m = s.m,
-                               .n = s.n,
-                               .k = s.k,
-                               .a = a.data<float>(),
-                               .lda = trans_a ? s.m : s.k,
-                               .trans_a = trans_a,
-                               .c = c.data<float>(),
-                               .ldc = before.shape()[1],
-                               .accumulate = accumulate,
-                               .bias = bias ? bias->data<float>() : nullptr};
+    const FloatProduct<float> product{.m = s.m,
+                                      .n = s.n,
+                                      .k = s.k,
+                                      .a = a.data<float>(),
+                                      .lda = trans_a ? s.m : s.k,
+                                      .trans_a = trans_a,
+                                      .c = c.data<float>(),
+                                      .ldc = before.shape()[1],
+                                      .accumulate = accumulate,
+                                      .bias = bias ? bias->data<float>() : nullptr};
     const StoredMatrix stored{.n = s.n, .k = s.k, .ld = ld(), .transposed = trans_b};
     Tensor scratch = Tensor::empty(DType::float32, {product_scratch_floats(product, packed)});
     if (!packed) {
@@ -168,6 +169,92 @@ TEST(ProductKernels, BitsDoNotDependOnOtherRowsAndColumns) {
         for (int64_t j = 0; j < columns; ++j)
           ASSERT_EQ(some.data<float>()[i * columns + j], c.data<float>()[(i + 5) * s.n + j + 3]) << rows << columns;
     }
+}
+
+template <class To, class From>
+Tensor converted(const Tensor& from) {
+  Tensor to = Tensor::empty(dtype_of<To>(), from.shape());
+  for (int64_t i = 0; i < from.size(); ++i) to.data<To>()[i] = static_cast<To>(float(from.data<From>()[i]));
+  return to;
+}
+
+// Of halves, what floats give, rounded; with and without packed weights, by one thread and two, C of halves or floats.
+template <class Half>
+void expect_products_of_halves(double rounding) {
+  for (const Sizes& s : {Sizes{1, 1, 1},
+                         {1, 70, 45},
+                         {1, 300, 600},
+                         {2, 3, 4},
+                         {7, 17, 257},
+                         {5, 1, 3},
+                         {13, 530, 300},
+                         {100, 31, 520},
+                         {1000, 33, 300},
+                         {4, 6, 0}})
+    for (int form = 0; form < 32; ++form) {
+      const bool trans_a = form & 1, trans_b = form & 2, add = form & 4, packed = form & 8, wide = form & 16;
+      const Tensor a = converted<Half, float>(normal<float>({s.m * s.k}, 1));
+      const Tensor b = converted<Half, float>(normal<float>({s.k * s.n}, 2));
+      const Tensor bias = converted<Half, float>(normal<float>({s.n}, 4));
+      const Tensor before = converted<float, Half>(converted<Half, float>(normal<float>({s.m * s.n}, 3)));
+      Tensor from = add ? before.clone() : Tensor::zeros(DType::float32, before.shape());
+      if (!wide)
+        for (int64_t i = 0; i < from.size(); ++i) from.data<float>()[i] += float(bias.data<Half>()[i % s.n]);
+      const Tensor wanted = reference(trans_a, trans_b, s, converted<float, Half>(a), converted<float, Half>(b), from);
+      set_threads(packed ? 2 : 1);
+      WeightPacks packs;
+      if (packed) packs.start({b.data<Half>()});
+      Tensor made = wide ? before.clone() : converted<Half, float>(before);
+      const auto run = [&](auto* c, const Half* added) {
+        matmul(trans_a, trans_b, s.m, s.n, s.k, a.data<Half>(), b.data<Half>(), c, add, packed ? &packs : nullptr,
+               added);
+      };
+      wide ? run(made.data<float>(), nullptr) : run(made.data<Half>(), bias.data<Half>());
+      EXPECT_EQ(compare(wide ? made : converted<float, Half>(made), wanted, wide ? 1e-5 : rounding, ErrorScale::tensor),
+                "")
+          << fmt::format("{} {} {}, form {}", s.m, s.n, s.k, form);
+    }
+  set_threads(0);
+}
+
+TEST(Matmul, ProductsOfHalves) {
+  expect_products_of_halves<bfloat16>(0x1p-8);
+  expect_products_of_halves<float16>(0x1p-11);
+}
+
+// The kernels by which CPUs multiply halves that have no instruction for it: the sums are those of floats, to the bit.
+template <class Half>
+void expect_kernels_of_halves() {
+  for (const Sizes& s : {Sizes{1, 1, 1}, {7, 17, 257}, {13, 530, 300}, {100, 31, 520}})
+    for (int form = 0; form < 8; ++form) {
+      const bool trans_a = form & 1, trans_b = form & 2, packed = form & 4;
+      const Tensor a = converted<Half, float>(normal<float>({s.m * s.k}, 1));
+      const Tensor b = converted<Half, float>(normal<float>({s.k * s.n}, 2));
+      const Tensor wanted =
+          KernelCall{s, trans_a, trans_b}.run(converted<float, Half>(a), converted<float, Half>(b),
+                                              Tensor::zeros(DType::float32, {s.m, s.n}), nullptr, packed);
+      Tensor c = Tensor::zeros(DType::float32, {s.m, s.n});
+      const FloatProduct<Half> product{.m = s.m,
+                                       .n = s.n,
+                                       .k = s.k,
+                                       .a = a.data<Half>(),
+                                       .lda = trans_a ? s.m : s.k,
+                                       .trans_a = trans_a,
+                                       .c = c.data<float>(),
+                                       .ldc = s.n};
+      const StoredMatrix stored{.n = s.n, .k = s.k, .ld = trans_b ? s.k : s.n, .transposed = trans_b};
+      Tensor scratch = Tensor::empty(DType::float32, {product_scratch_floats(product, packed)});
+      Tensor panels = Tensor::empty(DType::float32, {packed_floats(stored)});
+      pack_matrix(stored, b.data<Half>(), panels.data<float>());
+      packed ? run_packed_product(product, std::as_const(panels).data<float>(), scratch.data<float>())
+             : run_product(product, stored, b.data<Half>(), scratch.data<float>());
+      EXPECT_EQ(compare(c, wanted, 0), "") << fmt::format("{} {} {}, form {}", s.m, s.n, s.k, form);
+    }
+}
+
+TEST(ProductKernels, OfHalvesGiveTheBitsOfFloats) {
+  expect_kernels_of_halves<bfloat16>();
+  expect_kernels_of_halves<float16>();
 }
 
 // Their panels are packed after some products of a run, and anew in the next.
