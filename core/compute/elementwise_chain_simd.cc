@@ -2,6 +2,7 @@
 // best.
 #include "stepnet/elementwise_chain.h"
 
+#include "core/compute/half_lanes.h"
 #include "core/compute/simd.h"
 
 #if defined(__AVX512F__)
@@ -104,7 +105,34 @@ static void fused_run(const FusedLoop<T>& loop, int64_t begin, int64_t end) {
   }
 }
 
-static const FusedKernels kFusedKernelsHere = {fused_run<float>, fused_run<double>};
+template <class Half>
+static inline void fused_round_here(float* x, int64_t n) {
+  Half rounded[kFusedPiece];
+  convert_lanes(x, n, rounded);
+  convert_lanes(rounded, n, x);
+}
+
+template <class Half>
+static void fused_run_halves(const FusedLoop<Half>& loop, int64_t begin, int64_t end) {
+  alignas(64) float values[kMostFusedTensors + kMostFusedValues][kFusedPiece];
+  float* operands[kMostFusedTensors + kMostFusedValues];
+  for (int v = 0; v < kMostFusedTensors + kMostFusedValues; ++v) operands[v] = values[v];
+  const int64_t pieces = fused_pieces(loop.width);
+  for (int64_t piece = begin; piece < end; ++piece) {
+    const int64_t row = piece / pieces, at = piece % pieces * kFusedPiece;
+    const int64_t n = loop.width - at < kFusedPiece ? loop.width - at : kFusedPiece;
+    const auto here = [&](int t) { return loop.tensors[t].first + row * loop.tensors[t].stride + at; };
+    for (int t = 0; t < loop.sources; ++t) convert_lanes(here(t), n, operands[t]);
+    for (int i = 0; i < loop.instructions; ++i) {
+      fused_instruction(loop.code[i], operands, n);
+      if (loop.code[i].is_output) fused_round_here<Half>(operands[loop.code[i].to], n);
+    }
+    for (int t = loop.sources; t < loop.count; ++t) convert_lanes(operands[t], n, here(t));
+  }
+}
+
+static const FusedKernels kFusedKernelsHere = {fused_run<float>, fused_run<double>, fused_run_halves<float16>,
+                                               fused_run_halves<bfloat16>};
 
 #if defined(STEPNET_SIMD_V4)
 const FusedKernels* fused_kernels_wide() { return cpu_is_x86_64_v4() ? &kFusedKernelsHere : nullptr; }

@@ -78,7 +78,8 @@ const Kernel* kernel_on_casts(const OpSpec& spec, DeviceKind device) {
   kernel->device = device;
   kernel->dtype = DType::float32;  // whose workspace a dry run counts
   kernel->run = [&spec, base](const void* args, Call& half) {
-    if (base->device == DeviceKind::cpu && runs_in_pieces(spec, args, half)) return run_in_pieces(*base, args, half);
+    if (base->device == DeviceKind::cpu && runs_in_pieces(spec, args, half))
+      return run_in_pieces(spec, *base, args, half);
     FloatCall floats(spec, half);
     base->run(args, floats.call());
     floats.cast_results();

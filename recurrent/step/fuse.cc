@@ -17,12 +17,6 @@ namespace {
 
 constexpr int64_t kNarrow = 8;  // rows of fewer elements are faster one operator after the other
 
-// Chains of halves run on devices with an arithmetic for them.
-bool has_chains(DeviceKind device, DType type) {
-  if (device != DeviceKind::cpu) return is_floating(type);
-  return type == DType::float32 || type == DType::float64;
-}
-
 }  // namespace
 
 // Whether the slot holds the chain's rows, with `width` columns.
@@ -62,6 +56,7 @@ static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op
     operands.push_back(static_cast<int>(chain.code.size()));
     chain.code.push_back(i);
   }
+  chain.code.back().is_output = true;
   chain.values[op.out_slots[0]] = operands.back();
   return true;
 }
@@ -166,7 +161,7 @@ static bool add_to_chain(const StepIr& ir, StepChain& chain, size_t index) {
     const int like = chain_begin(ir, op);
     if (like < 0) return false;
     const Tensor& first = ir.slots[like]->tensor;
-    if (!has_chains(ir.spec.device.kind, first.dtype()) || first.size() == 0) return false;
+    if (!is_floating(first.dtype()) || first.size() == 0) return false;
     chain.dtype = first.dtype();
     chain.width = last_dim(first);
     if (chain.width < kNarrow) return false;

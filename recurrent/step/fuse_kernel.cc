@@ -48,7 +48,7 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
     tensors[p] = {first + places[p].column, places[p].vector ? 0 : places[p].row_size};
   }
   const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors, static_cast<int>(places.size()),
-                          rows.width};
+                          rows.width,  static_cast<int>(sources)};
   double cost = 0;
   for (const FusedInstruction& i : code) cost += fused_nanoseconds(i.code);
   const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin, end); };
@@ -170,10 +170,9 @@ bool close_chain(StepIr& ir, StepChain& chain) {
     const RowsOfChain rows = rows_of_chain(places, sources, width, c);
     if (on_device) {
       run_on_device(*on_device, dtype, places, sources, rows, c);
-    } else if (dtype == DType::float32) {
-      run_chain<float>(places, sources, code, rows, c);
     } else {
-      run_chain<double>(places, sources, code, rows, c);
+      const auto run = [&](auto zero) { run_chain<decltype(zero)>(places, sources, code, rows, c); };
+      if (!with_half(dtype, run)) dtype == DType::float32 ? run(0.0F) : run(0.0);
     }
   };
   op.kernel = op.fused.get();

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "stepnet/half.h"
+
 namespace stepnet {
 
 enum class FusedCode : uint8_t {
@@ -30,7 +32,8 @@ struct FusedInstruction {
   FusedCode code = FusedCode::copy;
   int a = 0, b = 0;
   double value = 0;
-  int to = 0;  // in a chain: the operand that gets the result
+  int to = 0;              // in a chain: the operand that gets the result
+  bool is_output = false;  // in a chain: it is an operator's, which in a chain of a half type is rounded to it
 };
 using FusedBody = std::vector<FusedInstruction>;
 
@@ -50,18 +53,25 @@ struct FusedLoop {
   const FusedOperand<T>* tensors = nullptr;
   int count = 0;      // of the tensors
   int64_t width = 0;  // elements of a row
+  int sources = 0;    // of a half type: the tensors from here on are written, those before are read
 };
 
 // A row is in pieces of kFusedPiece elements, the last one shorter; they are counted through all rows.
 constexpr int64_t kFusedPiece = 128;
 inline int64_t fused_pieces(int64_t width) { return (width + kFusedPiece - 1) / kFusedPiece; }
 
+// Of a half type, pieces of tensors become floats, with which all instructions compute. An operator's output is rounded
+// as if it were written, so that bits do not depend on which operators are one chain.
 struct FusedKernels {
   void (*run_float)(const FusedLoop<float>& loop, int64_t begin, int64_t end);  // a range of pieces
   void (*run_double)(const FusedLoop<double>& loop, int64_t begin, int64_t end);
+  void (*run_float16)(const FusedLoop<float16>& loop, int64_t begin, int64_t end);
+  void (*run_bfloat16)(const FusedLoop<bfloat16>& loop, int64_t begin, int64_t end);
 
   void run(const FusedLoop<float>& loop, int64_t begin, int64_t end) const { run_float(loop, begin, end); }
   void run(const FusedLoop<double>& loop, int64_t begin, int64_t end) const { run_double(loop, begin, end); }
+  void run(const FusedLoop<float16>& loop, int64_t begin, int64_t end) const { run_float16(loop, begin, end); }
+  void run(const FusedLoop<bfloat16>& loop, int64_t begin, int64_t end) const { run_bfloat16(loop, begin, end); }
 };
 
 const FusedKernels& fused_kernels_plain();  // for every CPU that the library runs on

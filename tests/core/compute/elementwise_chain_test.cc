@@ -64,6 +64,37 @@ TEST(Fused, EachCodeIsRight) {
   }
 }
 
+// Of halves, what floats give, rounded after each operator: here once before the multiplication, not after tanh.
+template <class Half>
+void expect_chain_of_halves(const FusedKernels& kernels) {
+  constexpr int64_t kRows = 3;
+  for (const int64_t width : {1, 7, 128, 300}) {
+    Tensor x = Tensor::empty(dtype_of<Half>(), {kRows, width}), y = x.clone(), sum = x.clone(), made = x.clone();
+    const Tensor a = normal<float>({kRows, width}, 1), b = normal<float>({kRows, width}, 2);
+    for (int64_t j = 0; j < x.size(); ++j) {
+      x.data<Half>()[j] = Half(a.data<float>()[j]);
+      y.data<Half>()[j] = Half(b.data<float>()[j]);
+    }
+    const FusedInstruction code[] = {
+        {FusedCode::add, 0, 1, 0, 2, true}, {FusedCode::scale, 2, 2, 1.5, 4}, {FusedCode::mul, 4, 0, 0, 3, true}};
+    const FusedOperand<Half> tensors[] = {
+        {x.data<Half>(), width}, {y.data<Half>(), width}, {sum.data<Half>(), width}, {made.data<Half>(), width}};
+    kernels.run(FusedLoop<Half>{code, 3, tensors, 4, width, 2}, 0, kRows * fused_pieces(width));
+    for (int64_t j = 0; j < x.size(); ++j) {
+      const Half first(x.data<Half>()[j] + y.data<Half>()[j]), last(float(first) * 1.5F * float(x.data<Half>()[j]));
+      EXPECT_EQ(float(sum.data<Half>()[j]), float(first)) << j;
+      EXPECT_EQ(float(made.data<Half>()[j]), float(last)) << j;
+    }
+  }
+}
+
+TEST(Fused, OperatorsOutputsOfHalvesAreRounded) {
+  for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
+    expect_chain_of_halves<float16>(*kernels);
+    expect_chain_of_halves<bfloat16>(*kernels);
+  }
+}
+
 // y = tanh(columns 3 to 5 of x + v) (1 - w), w a vector for all rows; in pieces of the work as threads do them.
 TEST(Fused, ChainsReadColumnsAndVectors) {
   constexpr int64_t kRows = 5, kWide = 7, kWidth = 3;

@@ -115,7 +115,7 @@ bool compare_pieces(const OpSpec& spec, const OpExample& example, const Kernel& 
   Call in_pieces = pieces.call(), at_once = whole.call();
   const void* args = pieces.op.args.get();
   if (!runs_in_pieces(spec, args, in_pieces)) return false;
-  run_in_pieces(floats, args, in_pieces);
+  run_in_pieces(spec, floats, args, in_pieces);
   FloatCall cast(spec, at_once);
   floats.run(args, cast.call());
   cast.cast_results();
