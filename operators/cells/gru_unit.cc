@@ -121,7 +121,7 @@ void gradient_row(int64_t d, const T* h_prev, const T* gates, const T* dh, T* dh
 
 template <class T>
 double nanoseconds_per_row(int64_t d) {
-  return 20 + (sizeof(T) == 4 ? 1.0 : 3.0) * static_cast<double>(d);
+  return 20 + (sizeof(T) == 8 ? 3.0 : 1.0) * static_cast<double>(d);
 }
 
 template <class T>
@@ -132,7 +132,9 @@ void forward(const UnitArgs& a, Call& call) {
   rows.each(
       nanoseconds_per_row<T>(rows.d),
       [&, d = rows.d](int64_t n) {
-        forward_row(d, h_prev + n * d, gates + 3 * n * d, h + n * d, row_of(update, n, d), row_of(candidate, n, d));
+        ComputedRows<T> row(n, 7 * d);
+        forward_row(d, row.read(h_prev, d), row.read(gates, 3 * d), row.write(h, d), row.write(update, d),
+                    row.write(candidate, d));
       },
       [&, d = rows.d](int64_t n) {
         hold_row(a.drop_states, d, h_prev + n * d, h + n * d);
@@ -150,7 +152,9 @@ void gradient(const UnitArgs& a, Call& call) {
   rows.each(
       nanoseconds_per_row<T>(rows.d),
       [&, d = rows.d](int64_t n) {
-        gradient_row(d, h_prev + n * d, gates + 3 * n * d, dh + n * d, row_of(dh_prev, n, d), row_of(dgates, n, 3 * d));
+        ComputedRows<T> row(n, 9 * d);
+        gradient_row(d, row.read(h_prev, d), row.read(gates, 3 * d), row.read(dh, d), row.write(dh_prev, d),
+                     row.write(dgates, 3 * d));
       },
       [&, d = rows.d](int64_t n) {
         hold_row(a.drop_states, d, dh + n * d, row_of(dh_prev, n, d));
@@ -167,8 +171,9 @@ void activated_gradient(const UnitArgs& a, Call& call) {
   rows.each(
       nanoseconds_per_row<T>(rows.d) / 2,
       [&, d = rows.d](int64_t n) {
-        gradient_piece(d, d, u + n * d, row_of(o, n, d), row_of(h_prev, n, d), dh + n * d, row_of(dh_prev, n, d),
-                       row_of(dgates, n, 3 * d));
+        ComputedRows<T> row(n, 8 * d);
+        gradient_piece(d, d, row.read(u, d), row.read(o, d), row.read(h_prev, d), row.read(dh, d),
+                       row.write(dh_prev, d), row.write(dgates, 3 * d));
       },
       [&, d = rows.d](int64_t n) {
         hold_row(a.drop_states, d, dh + n * d, row_of(dh_prev, n, d));
@@ -297,6 +302,8 @@ REGISTER(gru_unit) {
       .rowwise(leading_rows)
       .cpu_for<float>(forward<float>)
       .cpu_for<double>(forward<double>)
+      .cpu_for<float16>(forward<float16>)
+      .cpu_for<bfloat16>(forward<bfloat16>)
       .derivatives({"H_prev", "gates"}, derivatives)
       .composed(body);
 }
@@ -333,6 +340,8 @@ REGISTER(gru_unit_gradient) {
       .rowwise(leading_rows)
       .cpu_for<float>(gradient<float>)
       .cpu_for<double>(gradient<double>)
+      .cpu_for<float16>(gradient<float16>)
+      .cpu_for<bfloat16>(gradient<bfloat16>)
       .composed(gradient_body);
 }
 
@@ -363,6 +372,8 @@ REGISTER(gru_unit_activated_gradient) {
       .rowwise(leading_rows)
       .cpu_for<float>(activated_gradient<float>)
       .cpu_for<double>(activated_gradient<double>)
+      .cpu_for<float16>(activated_gradient<float16>)
+      .cpu_for<bfloat16>(activated_gradient<bfloat16>)
       .composed(activated_gradient_body);
 }
 

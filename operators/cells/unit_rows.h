@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
+#include "core/compute/half_spans.h"
 #include "core/compute/threads.h"
 #include "stepnet/operator.h"
 
@@ -159,5 +162,56 @@ template <class T>
 T* row_of(T* first, int64_t n, int64_t d) {
   return first ? first + n * d : nullptr;
 }
+
+// Row n of some tensors of T as what is computed with: of halves, floats in a buffer of the thread. Rows that are
+// written become halves when this ends, after all are read. Of float and double, the rows themselves.
+template <class T>
+class ComputedRows {
+ public:
+  static constexpr bool kConverts = is_half(dtype_of<T>());
+  using Number = std::conditional_t<kConverts, float, T>;
+
+  // `elements`: of all rows that are asked for.
+  ComputedRows(int64_t n, int64_t elements) : n_(n) {
+    if (kConverts) next_ = thread_buffer<Number>(ThreadBuffer::line, static_cast<size_t>(elements)).data();
+  }
+  ~ComputedRows() {
+    for (int i = 0; i < written_; ++i)
+      if constexpr (kConverts) convert_elements(rows_[i].from, rows_[i].size, rows_[i].to);
+  }
+  ComputedRows(const ComputedRows&) = delete;
+  ComputedRows& operator=(const ComputedRows&) = delete;
+
+  const Number* read(const T* first, int64_t d) {
+    if (!first) return nullptr;
+    if constexpr (kConverts) {
+      convert_elements(first + n_ * d, d, next_);
+      return std::exchange(next_, next_ + d);
+    } else {
+      return first + n_ * d;
+    }
+  }
+  Number* write(T* first, int64_t d) {
+    if (!first) return nullptr;
+    if constexpr (kConverts) {
+      rows_[written_++] = {next_, d, first + n_ * d};
+      return std::exchange(next_, next_ + d);
+    } else {
+      return first + n_ * d;
+    }
+  }
+
+ private:
+  static constexpr int kMostWritten = 3;
+  struct Row {
+    const Number* from;
+    int64_t size;
+    T* to;
+  };
+  int64_t n_;
+  Number* next_ = nullptr;
+  Row rows_[kMostWritten];
+  int written_ = 0;
+};
 
 }  // namespace stepnet
