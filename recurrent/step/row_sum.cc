@@ -1,5 +1,9 @@
 #include "recurrent/step/row_sum.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "core/compute/half_spans.h"
 #include "core/compute/vector_math.h"
 #include "stepnet/bound_op.h"
 #include "stepnet/half.h"
@@ -23,19 +27,29 @@ void add_on_device(const Tensor& from, Tensor& to) {
   run_op(op, in, out, run);
 }
 
+// A piece of both becomes floats; a total of float32 stays.
+template <class Half>
+void add_halves(const Tensor& from, Tensor& to) {
+  constexpr int64_t kPiece = 256;
+  float more[kPiece], sums[kPiece];
+  const bool wide = to.dtype() == DType::float32;
+  const Half* x = from.data<Half>();
+  for (int64_t at = 0; at < from.size(); at += kPiece) {
+    const int64_t count = std::min(kPiece, from.size() - at);
+    convert_elements(x + at, count, more);
+    float* const y = wide ? to.data<float>() + at : sums;
+    if (!wide) convert_elements(std::as_const(to).data<Half>() + at, count, sums);
+    vec_axpy(1.0F, {more, static_cast<size_t>(count)}, {y, static_cast<size_t>(count)});
+    if (!wide) convert_elements(sums, count, to.data<Half>() + at);
+  }
+}
+
 }  // namespace
 
 void add_elements(const Tensor& from, Tensor to) {
   if (to.is_dry()) return;
   if (to.device().kind != DeviceKind::cpu) return add_on_device(from, to);
-  const auto add_halves = [&](auto zero) {
-    const auto more = from.span<decltype(zero)>();
-    const auto add = [&](auto sum) {
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + more[i];
-    };
-    to.dtype() == DType::float32 ? add(to.span<float>()) : add(to.span<decltype(zero)>());
-  };
-  if (with_half(from.dtype(), add_halves)) return;
+  if (with_half(from.dtype(), [&](auto zero) { add_halves<decltype(zero)>(from, to); })) return;
   if (to.dtype() == DType::float32) {
     vec_axpy(1.0F, from.span<float>(), to.span<float>());
   } else {
