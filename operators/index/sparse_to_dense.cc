@@ -3,8 +3,10 @@
 // d values = Gather(dY, indices); backward reads the indices.
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
+#include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/indices.h"
 #include "stepnet/operator.h"
@@ -62,11 +64,18 @@ void scatter(Call& call) {
   const int64_t row = y.shape().size_between(1, y.rank());
   const T* from = call.in_span<T>(1).data();
   T* rows = y.data<T>();
+  const double elements = static_cast<double>(call.in(1).size());
   with_indices(call.in(0), [&](auto indices) {
-    for (size_t n = 0; n < indices.size(); ++n) {
-      T* to = rows + indices[n] * row;
-      for (int64_t j = 0; j < row; ++j) to[j] += from[static_cast<int64_t>(n) * row + j];
-    }
+    // Threads take columns, so that each sum has one order.
+    const auto columns = [&](int64_t begin, int64_t end) {
+      for (size_t n = 0; n < indices.size(); ++n) {
+        T* const to = rows + indices[n] * row;
+        const T* const values = from + static_cast<int64_t>(n) * row;
+#pragma omp simd
+        for (int64_t j = begin; j < end; ++j) to[j] += values[j];
+      }
+    };
+    parallel_for(row, 0.3 * elements / static_cast<double>(std::max<int64_t>(row, 1)), std::ref(columns));
   });
 }
 
