@@ -1,7 +1,7 @@
 """Data for the tasks of this folder, and PyTorch's side of them: the seconds of an epoch and the metric.
 
   pytorch.py data FOLDER              writes the arrays
-  pytorch.py TASK FOLDER THREADS [compile]   trains the same model on the same samples for EPOCHS epochs
+  pytorch.py TASK FOLDER THREADS PRECISION [compile]   trains the same model on the same samples for EPOCHS epochs
 """
 import pathlib
 import sys
@@ -44,6 +44,7 @@ def main():
     from torch import nn
 
     task, folder, threads = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+    autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=sys.argv[4] == "bfloat16")
     torch.set_num_threads(threads)
     torch.manual_seed(1)
 
@@ -163,7 +164,7 @@ def main():
                 losses = [loss_of(*b) for b in stream(count - held, count)]
             return "perplexity", torch.stack(losses).mean().exp()
 
-    step = torch.compile(model) if len(sys.argv) > 4 else model
+    step = torch.compile(model) if len(sys.argv) > 5 else model
     optimizer = torch.optim.Adam(model.parameters(), RATE)
     times = []
     for _ in range(EPOCHS):
@@ -171,7 +172,9 @@ def main():
         start = time.perf_counter()
         for batch in batches():
             optimizer.zero_grad()
-            loss_of(*batch).backward()
+            with autocast:
+                loss = loss_of(*batch)
+            loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 5)
             optimizer.step()
             now = time.perf_counter()
