@@ -51,6 +51,27 @@ TEST(EstimateCommand, WritesJsonOfAnyName) {
   EXPECT_NE(json.find("\"name\": \"a\xEF\xBF\xBDz\""), json.npos) << json;
 }
 
+// The parameters of torchvision's ResNet-18 with the running statistics of its 4,800 channels; a step of forward
+// products.
+TEST(EstimateCommand, KnowsResNet18) {
+  constexpr int64_t kBatch = 4, kParameters = 11'689'512, kChannels = 4'800;
+  int64_t products = 112 * 112 * 64 * 3 * 49;
+  for (int64_t size = 56, channels = 64; channels <= 512; size /= 2, channels *= 2) {
+    products += 3 * size * size * channels * channels * 9;
+    const int64_t before = channels == 64 ? channels : channels / 2;
+    products += size * size * channels * before * 9;
+    if (before < channels) products += size * size * channels * before;
+  }
+  products += 512 * 1000;
+  const std::string json = expect_command("estimate " + source_path("tools/examples/nets/resnet18.pbtxt") +
+                                              " --feed images=float[4,3,224,224] --feed class=int32[4] --json",
+                                          0, "{");
+  EXPECT_EQ(json_integer(json, "product_flops"), 2 * kBatch * products);
+  constexpr int64_t kBlock = 64;  // bytes, of which there are whole ones
+  const int64_t bytes = (4 * (kParameters + 2 * kChannels) + kBlock - 1) / kBlock * kBlock;
+  EXPECT_NE(json.find(fmt::format("\"parameters\": {},", bytes)), json.npos) << json;
+}
+
 TEST(EstimateCommand, SaysWhatIsWrong) {
   for (const char* budget : {"30.5M", "30.5MB", "0.03GiB", "30500000"})
     expect_command("estimate " + kModel + " --train --memory-budget " + budget, 0, "as stepnet train runs it");
