@@ -35,6 +35,7 @@ struct ProductPart {
 class PackedWeights;
 class ProductCache;
 class ProductMemory;
+class ProductScratch;
 class WeightStore;
 
 // A product that is ready to run, which may happen on another thread.
@@ -115,6 +116,7 @@ class WeightPacks {
   struct Panels;
   void forget_others();
   std::shared_ptr<WeightStore> store_;
+  std::unique_ptr<ProductScratch> scratch_;  // of products_
   std::map<std::pair<const void*, ProductKey>, std::unique_ptr<Entry>> products_;
   std::map<std::tuple<const float*, int64_t, int64_t, int64_t>, std::unique_ptr<Panels>> panels_;  // by b, n, k, ld
   uint64_t filled_ = 0;  // when the store's matrices were last others

@@ -37,10 +37,11 @@ class ProductCache {
       latest_.clear();
     }
     if (node) return *latest_.insert(std::move(node)).position->second;
-    return *latest_.emplace(key, std::make_unique<Product>(key)).first->second;
+    return *latest_.emplace(key, std::make_unique<Product>(key, scratch_, false)).first->second;
   }
 
  private:
+  ProductScratch scratch_;
   std::map<ProductKey, std::unique_ptr<Product>> latest_, before_;
 };
 
@@ -302,7 +303,15 @@ void PackedWeights::pack(const void* b, uint64_t run) {
   run_.store(run, std::memory_order_release);
 }
 
-Product::Product(const ProductKey& key, bool packed) : key_(key), packed_(packed) {
+void ProductScratch::reserve(int part, size_t bytes) {
+  std::unique_ptr<ProductMemory>& memory = parts_[part];
+  if (memory && memory->size() >= bytes) return;
+  memory.reset();
+  memory = std::make_unique<ProductMemory>(bytes);
+}
+
+Product::Product(const ProductKey& key, ProductScratch& scratch, bool packed)
+    : key_(key), scratch_(&scratch), packed_(packed) {
   if (has_product_kernels(key.type)) {
     stored_ = {.n = key.n, .k = key.k, .ld = key.ldb, .transposed = key.trans_b};
     return;
@@ -310,17 +319,17 @@ Product::Product(const ProductKey& key, bool packed) : key_(key), packed_(packed
   b_layout_ = stored_b(key);
   if (DryScope::now()) {
     desc_ = described_before(key, packed);
-    scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
+    scratch.reserve(key.part, desc_.scratchpad_desc().get_size());
     return;
   }
   const Making making;
   desc_ = describe(key, packed ? any_b(key) : b_layout_);
   primitive_ = dnnl::matmul(desc_);
-  scratch_ = std::make_unique<ProductMemory>(desc_.scratchpad_desc().get_size());
+  scratch.reserve(key.part, desc_.scratchpad_desc().get_size());
   a_ = memory(desc_.src_desc(), cpu(), nullptr);
   b_ = memory(desc_.weights_desc(), cpu(), nullptr);
   c_ = memory(desc_.dst_desc(), cpu(), nullptr);
-  scratch_memory_ = memory(desc_.scratchpad_desc(), cpu(), scratch_->data());
+  scratch_memory_ = memory(desc_.scratchpad_desc(), cpu(), nullptr);
   arguments_ = {{DNNL_ARG_SRC, a_.get()},
                 {DNNL_ARG_WEIGHTS, b_.get()},
                 {DNNL_ARG_DST, c_.get()},
@@ -368,6 +377,7 @@ void Product::run(const ProductPart& part) {
   if (!packed_) set_data(b_, part.b);
   if (part.bias) set_data(bias_, part.bias);
   c_.set_data_handle(part.c);
+  scratch_memory_.set_data_handle(scratch_->of(key_.part));
   execute(primitive_, arguments_);
 }
 
@@ -458,7 +468,7 @@ class WeightStore {
 };
 
 struct WeightPacks::Entry {
-  explicit Entry(const ProductKey& key) : product(key, true) {}
+  Entry(const ProductKey& key, ProductScratch& scratch) : product(key, scratch, true) {}
   Product product;
   PackedWeights* weights = nullptr;
 };
@@ -470,8 +480,8 @@ struct WeightPacks::Panels {
 };
 
 WeightPacks::WeightPacks(std::shared_ptr<PackMemory> memory)
-    : store_(std::make_shared<WeightStore>(std::move(memory))) {}
-WeightPacks::WeightPacks(WeightPacks& other) : store_(other.store_) {}
+    : store_(std::make_shared<WeightStore>(std::move(memory))), scratch_(std::make_unique<ProductScratch>()) {}
+WeightPacks::WeightPacks(WeightPacks& other) : store_(other.store_), scratch_(std::make_unique<ProductScratch>()) {}
 WeightPacks::~WeightPacks() = default;
 
 void WeightPacks::start(const std::vector<const void*>& constant) { store_->start(constant); }
@@ -483,6 +493,7 @@ bool WeightPacks::holds(const void* b) const { return store_->holds(b); }
 void WeightPacks::forget_others() {
   if (filled_ == store_->filled) return;
   products_.clear();
+  *scratch_ = {};
   panels_.clear();
   filled_ = store_->filled;
 }
@@ -491,7 +502,7 @@ PreparedProduct WeightPacks::prepare(const ProductPart& part) {
   forget_others();
   std::unique_ptr<Entry>& entry = products_[{part.b, part.key}];
   if (!entry) {
-    entry = std::make_unique<Entry>(part.key);
+    entry = std::make_unique<Entry>(part.key, *scratch_);
     entry->weights = &store_->get(part.b, entry->product);
     entry->product.use(*entry->weights);
   }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <dnnl.hpp>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -59,9 +60,21 @@ class PackedWeights {
   std::atomic<uint64_t> run_{0};
 };
 
+// What oneDNN works on: products that never run at the same time share it, as much as the largest of them takes. Parts
+// of one product each have some. Threads: one at a time.
+class ProductScratch {
+ public:
+  void reserve(int part, size_t bytes);
+  void* of(int part) const { return parts_.at(part)->data(); }
+
+ private:
+  std::map<int, std::unique_ptr<ProductMemory>> parts_;
+};
+
 class Product {
  public:
-  explicit Product(const ProductKey& key, bool packed = false);
+  // `scratch` outlives it.
+  Product(const ProductKey& key, ProductScratch& scratch, bool packed);
 
   DType type() const { return key_.type; }
   const StoredMatrix& stored_weights() const { return stored_; }  // empty if it is oneDNN's
@@ -81,7 +94,7 @@ class Product {
   dnnl::matmul::primitive_desc desc_;
   dnnl::matmul primitive_;
   dnnl::memory a_, b_, c_, bias_;
-  std::unique_ptr<ProductMemory> scratch_;
+  ProductScratch* scratch_ = nullptr;
   dnnl::memory scratch_memory_;
   std::vector<dnnl_exec_arg_t> arguments_;
   bool packed_;
