@@ -26,7 +26,7 @@ class ConvBN(nn.Module):
     def __init__(self, inputs, outputs, kernel, stride):
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-        self.norm = nn.BatchNorm2d(outputs)
+        self.norm = nn.BatchNorm2d(outputs, eps=float(np.float32(1e-5)))  # as a net has it
 
     def forward(self, x):
         return self.norm(self.conv(x))
