@@ -68,7 +68,7 @@ class Pieces {
  public:
   Pieces(const Call& half, const Kernel& kernel, const void* args)
       : half_(half), kernel_(kernel), args_(args), in_(half.inputs()), out_(half.outputs()) {
-    const auto count = static_cast<size_t>(half.inputs() + half.outputs());
+    const size_t count = static_cast<size_t>(half.inputs()) + static_cast<size_t>(half.outputs());
     size_t bytes = count * kPiece * sizeof(float) + kAlignment;
     buffers_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
     void* first = buffers_.get();

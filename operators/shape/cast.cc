@@ -36,8 +36,8 @@ void convert_all(const Tensor& x, Tensor& y) {
   const From* from = x.span<From>().data();
   To* to = y.span<To>().data();
   parallel_for(x.size(), 0.5, [&](int64_t begin, int64_t end) {
-    if constexpr ((is_half_type<From> && std::is_same_v<To, float>) ||
-                  (std::is_same_v<From, float> && is_half_type<To>)) {
+    if constexpr ((is_half(dtype_of<From>()) && std::is_same_v<To, float>) ||
+                  (std::is_same_v<From, float> && is_half(dtype_of<To>()))) {
       convert_elements(from + begin, end - begin, to + begin);
     } else {
       for (int64_t i = begin; i < end; ++i) to[i] = convert<From, To>(from[i]);

@@ -16,16 +16,13 @@ struct CastArgs {
   std::optional<Argument> from_type;
 };
 
-template <class T>
-constexpr bool is_half_type = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
-
 // To integers: of NaN, 0; of what does not fit, the nearest value that does. To half types: the nearest value, of
 // double and of integers the nearest to their float32.
 template <class From, class To>
 constexpr To convert(From x) {
-  if constexpr (is_half_type<From> && !std::is_same_v<From, To>) {
+  if constexpr (is_half(dtype_of<From>()) && !std::is_same_v<From, To>) {
     return convert<float, To>(static_cast<float>(x));
-  } else if constexpr (is_half_type<To>) {
+  } else if constexpr (is_half(dtype_of<To>())) {
     return static_cast<To>(static_cast<float>(x));
   } else if constexpr (std::is_same_v<To, bool>) {
     return x != From{};
