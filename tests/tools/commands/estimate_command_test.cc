@@ -4,6 +4,7 @@
 #include "tests/tools/command.h"
 #include "tools/source_path.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace stepnet::testing::estimate_command_test {
