@@ -32,4 +32,17 @@ inline void convert_elements(const float* from, int64_t count, bfloat16* to) {
   half_spans().to_bfloat16(from, count, to);
 }
 
+// sums += from, a piece at a time.
+template <class Half>
+void add_to_floats(const Half* from, int64_t count, float* sums) {
+  constexpr int64_t kPiece = 256;
+  float piece[kPiece];
+  for (int64_t at = 0; at < count; at += kPiece) {
+    const int64_t size = count - at < kPiece ? count - at : kPiece;
+    convert_elements(from + at, size, piece);
+#pragma omp simd
+    for (int64_t i = 0; i < size; ++i) sums[at + i] += piece[i];
+  }
+}
+
 }  // namespace stepnet

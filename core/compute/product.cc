@@ -169,23 +169,11 @@ float* aligned_buffer(int64_t floats) {
   return static_cast<float*>(std::align(kLine, bytes, buffer, space));
 }
 
-template <class Half>
-void add_halves(const Half* more, int64_t n, float* sums) {
-  constexpr int64_t kPiece = 128;
-  float piece[kPiece];
-  for (int64_t at = 0; at < n; at += kPiece) {
-    const int64_t count = std::min(kPiece, n - at);
-    convert_elements(more + at, count, piece);
-#pragma omp simd
-    for (int64_t j = 0; j < count; ++j) sums[at + j] += piece[j];
-  }
-}
-
 // A row of sums becomes one of C, which is of a half type: added to it or not, and with a bias or not.
 template <class Half>
 void round_row(float* sums, int64_t n, bool accumulate, const Half* bias, Half* c) {
-  if (bias) add_halves(bias, n, sums);
-  if (accumulate) add_halves(c, n, sums);
+  if (bias) add_to_floats(bias, n, sums);
+  if (accumulate) add_to_floats(c, n, sums);
   convert_elements(sums, n, c);
 }
 

@@ -25,15 +25,11 @@ template <class Half, class C>
 requires(is_half(dtype_of<Half>())) void sum_columns_of_rows(int64_t m, int64_t n, const Half* dy, C* db,
                                                              bool accumulate, int64_t begin, int64_t end) {
   constexpr int64_t kPiece = 256;
-  float sums[kPiece], row[kPiece];
+  float sums[kPiece];
   for (int64_t first = begin; first < end; first += kPiece) {
     const int64_t count = std::min(kPiece, end - first);
     for (int64_t j = 0; j < count; ++j) sums[j] = accumulate ? float(db[first + j]) : 0;
-    for (int64_t i = 0; i < m; ++i) {
-      convert_elements(dy + i * n + first, count, row);
-#pragma omp simd
-      for (int64_t j = 0; j < count; ++j) sums[j] += row[j];
-    }
+    for (int64_t i = 0; i < m; ++i) add_to_floats(dy + i * n + first, count, sums);
     for (int64_t j = 0; j < count; ++j) db[first + j] = C(sums[j]);
   }
 }

@@ -1,7 +1,6 @@
 #include "recurrent/step/row_sum.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/compute/half_spans.h"
 #include "core/compute/vector_math.h"
@@ -27,20 +26,19 @@ void add_on_device(const Tensor& from, Tensor& to) {
   run_op(op, in, out, run);
 }
 
-// A piece of both becomes floats; a total of float32 stays.
+// To a total of float32, or of halves, which become floats a piece at a time.
 template <class Half>
 void add_halves(const Tensor& from, Tensor& to) {
   constexpr int64_t kPiece = 256;
-  float more[kPiece], sums[kPiece];
-  const bool wide = to.dtype() == DType::float32;
-  const Half* x = from.data<Half>();
+  const Half* const x = from.data<Half>();
+  if (to.dtype() == DType::float32) return add_to_floats(x, from.size(), to.data<float>());
+  float sums[kPiece];
+  Half* const y = to.data<Half>();
   for (int64_t at = 0; at < from.size(); at += kPiece) {
     const int64_t count = std::min(kPiece, from.size() - at);
-    convert_elements(x + at, count, more);
-    float* const y = wide ? to.data<float>() + at : sums;
-    if (!wide) convert_elements(std::as_const(to).data<Half>() + at, count, sums);
-    vec_axpy(1.0F, {more, static_cast<size_t>(count)}, {y, static_cast<size_t>(count)});
-    if (!wide) convert_elements(sums, count, to.data<Half>() + at);
+    convert_elements(y + at, count, sums);
+    add_to_floats(x + at, count, sums);
+    convert_elements(sums, count, y + at);
   }
 }
 
