@@ -13,6 +13,8 @@ struct HalfSpans {
   void (*of_bfloat16)(const bfloat16* from, int64_t count, float* to);
   void (*to_float16)(const float* from, int64_t count, float16* to);
   void (*to_bfloat16)(const float* from, int64_t count, bfloat16* to);
+  void (*add_float16)(const float16* from, int64_t count, float* sums);
+  void (*add_bfloat16)(const bfloat16* from, int64_t count, float* sums);
 };
 
 const HalfSpans& half_spans_plain();  // for every CPU that the library runs on
@@ -32,17 +34,12 @@ inline void convert_elements(const float* from, int64_t count, bfloat16* to) {
   half_spans().to_bfloat16(from, count, to);
 }
 
-// sums += from, a piece at a time.
-template <class Half>
-void add_to_floats(const Half* from, int64_t count, float* sums) {
-  constexpr int64_t kPiece = 256;
-  float piece[kPiece];
-  for (int64_t at = 0; at < count; at += kPiece) {
-    const int64_t size = count - at < kPiece ? count - at : kPiece;
-    convert_elements(from + at, size, piece);
-#pragma omp simd
-    for (int64_t i = 0; i < size; ++i) sums[at + i] += piece[i];
-  }
+// sums += from
+inline void add_to_floats(const float16* from, int64_t count, float* sums) {
+  half_spans().add_float16(from, count, sums);
+}
+inline void add_to_floats(const bfloat16* from, int64_t count, float* sums) {
+  half_spans().add_bfloat16(from, count, sums);
 }
 
 }  // namespace stepnet

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -43,11 +44,25 @@ void expect_all(void (*widen)(const Half*, int64_t, float*), void (*round)(const
   }
 }
 
+template <class Half>
+void expect_sums(void (*add)(const Half*, int64_t, float*)) {
+  std::vector<Half> halves;
+  for (int i = 0; i < 1000; ++i) halves.emplace_back(0.37f * static_cast<float>(i - 500));
+  for (const size_t count : {0, 1, 15, 256, 257, 1000}) {
+    std::vector<float> sums(halves.size(), 0.1f);
+    add(halves.data(), static_cast<int64_t>(count), sums.data());
+    for (size_t i = 0; i < sums.size(); ++i)
+      ASSERT_EQ(sums[i], i < count ? 0.1f + static_cast<float>(halves[i]) : 0.1f) << i << " of " << count;
+  }
+}
+
 TEST(HalfSpans, GiveWhatOneHalfGives) {
   for (const HalfSpans* spans : {&half_spans_plain(), half_spans_wide()}) {
     if (!spans) continue;
     expect_all<float16>(spans->of_float16, spans->to_float16);
     expect_all<bfloat16>(spans->of_bfloat16, spans->to_bfloat16);
+    expect_sums<float16>(spans->add_float16);
+    expect_sums<bfloat16>(spans->add_bfloat16);
   }
 }
 
