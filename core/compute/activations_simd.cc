@@ -18,6 +18,31 @@ struct SigmoidOf {
   }
 };
 
+struct ExpOf {
+  template <class T>
+  [[gnu::always_inline]] static inline T apply(T x) {
+    return exp_of(x);
+  }
+};
+struct Expm1Of {
+  template <class T>
+  [[gnu::always_inline]] static inline T apply(T x) {
+    return expm1_of(x);
+  }
+};
+struct LogOf {
+  template <class T>
+  [[gnu::always_inline]] static inline T apply(T x) {
+    return log_of(x);
+  }
+};
+struct Log1pOf {
+  template <class T>
+  [[gnu::always_inline]] static inline T apply(T x) {
+    return log1p_of(x);
+  }
+};
+
 template <int N, class Fn, class T>
 [[gnu::always_inline]] static inline void activation_lanes(const T* x, T* y) {
 #pragma omp simd
@@ -34,9 +59,11 @@ static void activation_loop(const T* x, T* y, size_t size) {
   for (; at < size; ++at) activation_lanes<1, Fn>(x + at, y + at);
 }
 
-static const ActivationKernels kActivationsHere = {activation_loop<TanhOf, float>, activation_loop<TanhOf, double>,
-                                                   activation_loop<SigmoidOf, float>,
-                                                   activation_loop<SigmoidOf, double>};
+static const ActivationKernels kActivationsHere = {
+    activation_loop<TanhOf, float>,     activation_loop<TanhOf, double>,  activation_loop<SigmoidOf, float>,
+    activation_loop<SigmoidOf, double>, activation_loop<ExpOf, float>,    activation_loop<ExpOf, double>,
+    activation_loop<Expm1Of, float>,    activation_loop<Expm1Of, double>, activation_loop<LogOf, float>,
+    activation_loop<LogOf, double>,     activation_loop<Log1pOf, float>,  activation_loop<Log1pOf, double>};
 
 #if defined(STEPNET_SIMD_V4)
 const ActivationKernels* activations_wide() { return cpu_is_x86_64_v4() ? &kActivationsHere : nullptr; }

@@ -1,52 +1,13 @@
 #include "core/compute/vector_math.h"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 
 #include "core/compute/activations.h"
 
 namespace stepnet {
 namespace {
-
-// Eigen runs the first and last elements of an array of any size through another code path than its packets, which ones
-// depending on the address, so that a value would depend on its place. Blocks of a fixed size are packets alone, and
-// tails go through a padded block: the result depends on the value alone.
-constexpr size_t kBlock = 16;
-template <class T>
-using Block = Eigen::Array<T, kBlock, 1>;
-
-// Between these, exp is a normal number. Of less, of more and of NaN Eigen's packets give this or that.
-template <class T>
-constexpr T kLeastExp = sizeof(T) == sizeof(float) ? T(-87.3365402) : T(-708.39641853226408);
-template <class T>
-constexpr T kMostExp = sizeof(T) == sizeof(float) ? T(88.7228317) : T(709.78271289338397);
-
-template <class T, class Fn>
-void mapped(std::span<const T> x, std::span<T> y, Fn fn) {
-  const size_t whole = x.size() / kBlock * kBlock;
-  for (size_t i = 0; i < whole; i += kBlock)
-    Eigen::Map<Block<T>>(y.data() + i) = fn(Eigen::Map<const Block<T>>(x.data() + i));
-  if (whole == x.size()) return;
-  Block<T> a = Block<T>::Zero();
-  std::copy(x.begin() + whole, x.end(), a.begin());
-  const Block<T> b = fn(a);
-  std::copy_n(b.begin(), x.size() - whole, y.begin() + whole);
-}
-
-template <class T, class V>
-Block<T> exp_of(const V& v) {
-  const Block<T> x = v;
-  Block<T> y = x.exp();
-  // 0 if all are between them; of NaN, NaN.
-  const T outside = (x - x.max(kLeastExp<T>).min(kMostExp<T>)).abs().sum();
-  if (!(outside == 0))
-    for (size_t i = 0; i < kBlock; ++i)
-      if (!(x[i] >= kLeastExp<T> && x[i] <= kMostExp<T>)) y[i] = std::exp(x[i]);
-  return y;
-}
 
 template <class T>
 void add_scaled(T a, const T* x, T* y, size_t size) {
@@ -82,29 +43,21 @@ constexpr auto kSquared = [](double v) { return v * v; };
 
 }  // namespace
 
-void vec_exp(std::span<const float> x, std::span<float> y) {
-  mapped(x, y, [](const auto& v) { return exp_of<float>(v); });
-}
-void vec_exp(std::span<const double> x, std::span<double> y) {
-  mapped(x, y, [](const auto& v) { return exp_of<double>(v); });
-}
-void vec_log(std::span<const float> x, std::span<float> y) {
-  mapped(x, y, [](const auto& v) { return v.log(); });
-}
-void vec_log(std::span<const double> x, std::span<double> y) {
-  mapped(x, y, [](const auto& v) { return v.log(); });
-}
+void vec_exp(std::span<const float> x, std::span<float> y) { activations().exp_float(x.data(), y.data(), x.size()); }
+void vec_exp(std::span<const double> x, std::span<double> y) { activations().exp_double(x.data(), y.data(), x.size()); }
 void vec_expm1(std::span<const float> x, std::span<float> y) {
-  mapped(x, y, [](const auto& v) { return v.expm1(); });
+  activations().expm1_float(x.data(), y.data(), x.size());
 }
 void vec_expm1(std::span<const double> x, std::span<double> y) {
-  mapped(x, y, [](const auto& v) { return v.expm1(); });
+  activations().expm1_double(x.data(), y.data(), x.size());
 }
+void vec_log(std::span<const float> x, std::span<float> y) { activations().log_float(x.data(), y.data(), x.size()); }
+void vec_log(std::span<const double> x, std::span<double> y) { activations().log_double(x.data(), y.data(), x.size()); }
 void vec_log1p(std::span<const float> x, std::span<float> y) {
-  mapped(x, y, [](const auto& v) { return v.log1p(); });
+  activations().log1p_float(x.data(), y.data(), x.size());
 }
 void vec_log1p(std::span<const double> x, std::span<double> y) {
-  mapped(x, y, [](const auto& v) { return v.log1p(); });
+  activations().log1p_double(x.data(), y.data(), x.size());
 }
 void vec_tanh(std::span<const float> x, std::span<float> y) { activations().tanh_float(x.data(), y.data(), x.size()); }
 void vec_tanh(std::span<const double> x, std::span<double> y) {

@@ -1,11 +1,10 @@
 // Vectorised elementary functions over spans, for float and double.
 //
 // tanh and sigmoid are finite for every input that is a number, exp is infinite where it would overflow, NaN stays NaN.
-// exp and log are Eigen's packet functions, with an error below 4 ulp; so are expm1 = exp(x) - 1 and log1p =
-// log(1 + x), which are exact to a few ulp for small results too. tanh and sigmoid are our own, with an
-// error below 3 ulp, but a sigmoid below 1e-37 (double: 1e-307) may be 0; they give the same bits on every CPU.
-// Input and output may be the same span, and must otherwise not overlap. Spans have equal sizes.
-// Threads: pure functions.
+// log is minus infinity of 0 and NaN of less. expm1 = exp(x) - 1 and log1p = log(1 + x) are exact for small results
+// too. The error is below 3 ulp, but a sigmoid below 1e-37 (double: 1e-307) may be 0; every CPU gives the same bits,
+// wherever an element stands (core/compute/simd.h). Input and output may be the same span, and must otherwise not
+// overlap. Spans have equal sizes. Threads: pure functions.
 #pragma once
 
 #include <span>

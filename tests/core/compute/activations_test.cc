@@ -1,5 +1,5 @@
-// tanh and the logistic function: error in ulp against the C library in long double, extremes, the same bits for every
-// instruction set.
+// tanh, the logistic function, exp and log: error in ulp against the C library in long double, extremes, the same bits
+// for every instruction set.
 #include "core/compute/activations.h"
 
 #include <gtest/gtest.h>
@@ -43,8 +43,36 @@ double largest_error(Loop<T> loop, long double (*exact)(long double), const std:
 long double exact_tanh(long double x) { return std::tanh(x); }
 long double exact_sigmoid(long double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 
+long double exact_exp(long double x) { return std::exp(x); }
+long double exact_expm1(long double x) { return std::expm1(x); }
+long double exact_log(long double x) { return std::log(x); }
+long double exact_log1p(long double x) { return std::log1p(x); }
+
+// The sizes of a sweep, and what is beside 1.
+template <class T>
+std::vector<T> positive(T furthest) {
+  std::vector<T> x = sweep<T>(furthest);
+  for (T& v : x) v = v < T(0) ? T(1) + v / furthest : v;
+  std::erase_if(x, [](T v) { return v <= T(0); });
+  return x;
+}
+template <class T>
+std::vector<T> above_minus_1(T furthest) {
+  std::vector<T> x = sweep<T>(furthest);
+  std::erase_if(x, [](T v) { return v <= T(-1); });
+  return x;
+}
+
 TEST(Activations, ErrorInUlp) {
   const ActivationKernels& k = activations();
+  EXPECT_LT(largest_error<float>(k.exp_float, exact_exp, sweep<float>(87)), 2);
+  EXPECT_LT(largest_error<double>(k.exp_double, exact_exp, sweep<double>(708)), 2);
+  EXPECT_LT(largest_error<float>(k.expm1_float, exact_expm1, sweep<float>(88)), 2.5);
+  EXPECT_LT(largest_error<double>(k.expm1_double, exact_expm1, sweep<double>(709)), 2.5);
+  EXPECT_LT(largest_error<float>(k.log_float, exact_log, positive<float>(1e30F)), 1.5);
+  EXPECT_LT(largest_error<double>(k.log_double, exact_log, positive<double>(1e300)), 1.5);
+  EXPECT_LT(largest_error<float>(k.log1p_float, exact_log1p, above_minus_1<float>(1e30F)), 1.5);
+  EXPECT_LT(largest_error<double>(k.log1p_double, exact_log1p, above_minus_1<double>(1e300)), 1.5);
   EXPECT_LT(largest_error<float>(k.tanh_float, exact_tanh, sweep<float>(20)), 3);
   EXPECT_LT(largest_error<double>(k.tanh_double, exact_tanh, sweep<double>(30)), 3);
   EXPECT_LT(largest_error<float>(k.sigmoid_float, exact_sigmoid, sweep<float>(85)), 3);
@@ -100,6 +128,14 @@ TEST(Activations, InstructionSetDoesNotMatter) {
   expect_same_bits<double>(a->tanh_double, b->tanh_double, 800);
   expect_same_bits<float>(a->sigmoid_float, b->sigmoid_float, 100);
   expect_same_bits<double>(a->sigmoid_double, b->sigmoid_double, 800);
+  expect_same_bits<float>(a->exp_float, b->exp_float, 110);
+  expect_same_bits<double>(a->exp_double, b->exp_double, 800);
+  expect_same_bits<float>(a->expm1_float, b->expm1_float, 110);
+  expect_same_bits<double>(a->expm1_double, b->expm1_double, 800);
+  expect_same_bits<float>(a->log_float, b->log_float, 1e30F);
+  expect_same_bits<double>(a->log_double, b->log_double, 1e300);
+  expect_same_bits<float>(a->log1p_float, b->log1p_float, 1e30F);
+  expect_same_bits<double>(a->log1p_double, b->log1p_double, 1e300);
 }
 
 }  // namespace
