@@ -10,6 +10,7 @@
 
 #include "core/compute/threads.h"
 #include "core/operator/cast_kernels.h"
+#include "core/operator/fused_kernel.h"
 #include "stepnet/elementwise_chain.h"
 #include "stepnet/half.h"
 
@@ -135,41 +136,17 @@ bool runs_in_pieces(const OpSpec& spec, const void* args, const Call& half) {
 
 namespace {
 
-// The operator's instructions with numbers of operands: its inputs, its output, and behind these values in between.
-FusedBody with_operands(FusedBody body, int inputs) {
-  for (size_t i = 0; i < body.size(); ++i) {
-    for (int* operand : {&body[i].a, &body[i].b})
-      if (*operand >= inputs) ++*operand;
-    body[i].to = inputs + 1 + static_cast<int>(i);
-  }
-  body.back().to = inputs;
-  return body;
-}
-
-template <class Half>
-void run_instructions(const FusedBody& body, Call& half) {
-  const int inputs = half.inputs();
-  FusedOperand<Half> tensors[kMostFusedTensors];
-  for (int i = 0; i < inputs; ++i) tensors[i].first = const_cast<Half*>(half.in_span<Half>(i).data());  // is only read
-  tensors[inputs].first = half.out_span<Half>(0).data();
-  const FusedLoop<Half> loop{body.data(), static_cast<int>(body.size()), tensors, inputs + 1, half.out(0).size(),
-                             inputs};
-  double cost = 0;
-  for (const FusedInstruction& i : body) cost += fused_nanoseconds(i.code);
-  const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin, end); };
-  parallel_for(fused_pieces(loop.width), cost * kFusedPiece, std::ref(range));
-}
-
 // False, and nothing is done, where the operator has no instructions, or not for such a call.
 bool run_by_instructions(const OpSpec& spec, const void* args, Call& half) {
   const int inputs = half.inputs();
   if (!spec.fused || half.outputs() != 1 || half.accumulate_mask != 0 || inputs >= kMostFusedTensors) return false;
-  const DType type = half.out(0).dtype();
-  for (int i = 0; i < inputs; ++i)
-    if (!half.has(i) || !half.in(i).storage() || half.in(i).dtype() != type) return false;
   const FusedBody body = spec.fused(args, inputs);
   if (body.empty() || body.size() >= kMostFusedValues) return false;
-  return with_half(type, [&](auto zero) { run_instructions<decltype(zero)>(with_operands(body, inputs), half); });
+  for (int i = 0; i < inputs; ++i)
+    if (reads_input(body, i) && (!half.has(i) || !half.in(i).storage() || half.in(i).dtype() != half.out(0).dtype()))
+      return false;
+  run_fused_body(body, half);
+  return true;
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 // CUDA kernel for chains of elementwise instructions. Meaning: see stepnet/elementwise_chain.h.
 #include "gpu/runtime/chain_kernel.h"
 
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
 #include "stepnet/device.h"
@@ -10,6 +14,7 @@ namespace {
 
 template <class T>
 __device__ T fused_value(const FusedInstruction& i, T a, T b) {
+  const T value = static_cast<T>(i.value);
   switch (i.code) {
     case FusedCode::copy:
       return a;
@@ -19,22 +24,62 @@ __device__ T fused_value(const FusedInstruction& i, T a, T b) {
       return a - b;
     case FusedCode::mul:
       return a * b;
+    case FusedCode::div:
+      return a / b;
+    case FusedCode::maximum:
+      return b > a || b != b ? b : a;
+    case FusedCode::minimum:
+      return b < a || b != b ? b : a;
     case FusedCode::negative:
       return -a;
+    case FusedCode::abs:
+      return a < T(0) ? -a : a;
     case FusedCode::one_minus:
       return T(1) - a;
+    case FusedCode::reciprocal:
+      return T(1) / a;
+    case FusedCode::sqrt:
+      return sqrt(a);
     case FusedCode::scale:
-      return a * static_cast<T>(i.value);
+      return a * value;
+    case FusedCode::add_value:
+      return a + value;
+    case FusedCode::at_least:
+      return a < value ? value : a;
+    case FusedCode::at_most:
+      return a > value ? value : a;
     case FusedCode::relu:
       return a < T(0) ? T(0) : a;
     case FusedCode::if_positive:
       return a > T(0) ? b : T(0);
+    case FusedCode::unless_positive:
+      return a > T(0) ? T(0) : b;
+    case FusedCode::either: {
+      using Bits = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
+      return std::bit_cast<T>(std::bit_cast<Bits>(a) | std::bit_cast<Bits>(b));
+    }
+    case FusedCode::exp:
+      return exp(a);
+    case FusedCode::expm1:
+      return expm1(a);
+    case FusedCode::log:
+      return log(a);
+    case FusedCode::log1p:
+      return log1p(a);
     case FusedCode::sigmoid: {
       const T e = exp(a < 0 ? a : -a);  // of a negative number, so that nothing overflows
       return (a < 0 ? e : T(1)) / (1 + e);
     }
     case FusedCode::tanh:
       return tanh(a);
+    case FusedCode::erf:
+      return erf(a);
+    case FusedCode::erfc:
+      return erfc(a);
+    case FusedCode::sin:
+      return sin(a);
+    case FusedCode::cos:
+      return cos(a);
   }
   return a;
 }
@@ -48,7 +93,7 @@ void interpret(int device, const FusedInstruction* code, int instructions, int t
     Wide values[kMostFusedValues];
     const auto place = [&](int operand) {
       const FusedOperand<void>& t = operands.tensors[operand];
-      return static_cast<T*>(t.first) + row * t.stride + column;
+      return static_cast<T*>(t.first) + row * t.stride + column * t.step;
     };
     for (int k = 0; k < instructions; ++k) {
       const FusedInstruction& i = code[k];

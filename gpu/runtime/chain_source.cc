@@ -1,6 +1,10 @@
 #include <fmt/format.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <set>
+#include <string_view>
 
 #include "gpu/runtime/chain_kernel.h"
 #include "stepnet/error.h"
@@ -41,7 +45,7 @@ std::string element_text(DType dtype, const char* type) {
   return fmt::format(kWhole, type);
 }
 
-constexpr const char* kStart = R"(struct Operand {{ Element* first; long long stride; }};
+constexpr const char* kStart = R"(struct Operand {{ Element* first; long long stride, step; }};
 struct Operands {{ Operand tensors[{0}]; }};
 extern "C" __global__ void chain(const Operands o, long long width, long long rows) {{
   const long long step = (long long)gridDim.x * blockDim.x;
@@ -53,12 +57,19 @@ extern "C" __global__ void chain(const Operands o, long long width, long long ro
 std::string name(int operand) { return fmt::format("x{}", operand); }
 
 std::string place(int operand) {
-  return fmt::format("o.tensors[{0}].first[row * o.tensors[{0}].stride + column]", operand);
+  return fmt::format("o.tensors[{0}].first[row * o.tensors[{0}].stride + column * o.tensors[{0}].step]", operand);
+}
+
+// A number as it is written there; what is none, or infinite, by its bits.
+std::string number(double value, const char* type) {
+  if (std::isfinite(value)) return fmt::format("({}){:.17g}", type, value);
+  return fmt::format("({})__longlong_as_double({}ll)", type, std::bit_cast<int64_t>(value));
 }
 
 std::string value_of(const FusedInstruction& i, const char* type) {
-  const std::string a = name(i.a), b = name(i.b);
+  const std::string a = name(i.a), b = name(i.b), value = number(i.value, type);
   const std::string e = fmt::format("exp({0} < 0 ? {0} : -{0})", a);  // of a negative number, so that nothing overflows
+  const auto of = [&](const char* function) { return fmt::format("{}({})", function, a); };
   switch (i.code) {
     case FusedCode::copy:
       return a;
@@ -68,26 +79,62 @@ std::string value_of(const FusedInstruction& i, const char* type) {
       return a + " - " + b;
     case FusedCode::mul:
       return a + " * " + b;
+    case FusedCode::div:
+      return a + " / " + b;
+    case FusedCode::maximum:
+      return fmt::format("{1} > {0} || {1} != {1} ? {1} : {0}", a, b);
+    case FusedCode::minimum:
+      return fmt::format("{1} < {0} || {1} != {1} ? {1} : {0}", a, b);
     case FusedCode::negative:
       return "-" + a;
+    case FusedCode::abs:
+      return fmt::format("{0} < 0 ? -{0} : {0}", a);
     case FusedCode::one_minus:
       return fmt::format("({})1 - {}", type, a);
+    case FusedCode::reciprocal:
+      return fmt::format("({})1 / {}", type, a);
+    case FusedCode::sqrt:
+      return of("sqrt");
     case FusedCode::scale:
-      return fmt::format("{} * ({}){:.17g}", a, type, i.value);
+      return a + " * " + value;
+    case FusedCode::add_value:
+      return a + " + " + value;
+    case FusedCode::at_least:
+      return fmt::format("{0} < {1} ? {1} : {0}", a, value);
+    case FusedCode::at_most:
+      return fmt::format("{0} > {1} ? {1} : {0}", a, value);
     case FusedCode::relu:
       return fmt::format("{0} < 0 ? ({1})0 : {0}", a, type);
     case FusedCode::if_positive:
       return fmt::format("{} > 0 ? {} : ({})0", a, b, type);
+    case FusedCode::unless_positive:
+      return fmt::format("{} > 0 ? ({})0 : {}", a, type, b);
+    case FusedCode::either:
+      if (type == std::string_view("double"))
+        return fmt::format("__longlong_as_double(__double_as_longlong({}) | __double_as_longlong({}))", a, b);
+      return fmt::format("__int_as_float(__float_as_int({}) | __float_as_int({}))", a, b);
+    case FusedCode::exp:
+      return of("exp");
+    case FusedCode::expm1:
+      return of("expm1");
+    case FusedCode::log:
+      return of("log");
+    case FusedCode::log1p:
+      return of("log1p");
     case FusedCode::sigmoid:
       return fmt::format("({0} < 0 ? {1} : ({2})1) / (1 + {1})", a, e, type);
     case FusedCode::tanh:
-      return "tanh(" + a + ")";
+      return of("tanh");
+    case FusedCode::erf:
+      return of("erf");
+    case FusedCode::erfc:
+      return of("erfc");
+    case FusedCode::sin:
+      return of("sin");
+    case FusedCode::cos:
+      return of("cos");
   }
   fail("a chain has instruction {}, which is none", static_cast<int>(i.code));
-}
-
-bool reads_second(FusedCode code) {
-  return code == FusedCode::add || code == FusedCode::sub || code == FusedCode::mul || code == FusedCode::if_positive;
 }
 
 }  // namespace
@@ -103,7 +150,7 @@ std::string fused_source(DType dtype, const std::vector<FusedInstruction>& code,
   };
   for (const FusedInstruction& i : code) {
     read(i.a);
-    if (reads_second(i.code)) read(i.b);
+    if (fused_code(i.code).reads_b) read(i.b);
     const bool is_new = there.insert(i.to).second;
     text += fmt::format("    {}{} = {};\n", is_new ? std::string(type) + " " : "", name(i.to), value_of(i, type));
     if (i.to < tensors) text += fmt::format("    {} = store({});\n", place(i.to), name(i.to));

@@ -5,8 +5,6 @@
 // Threads: pure functions.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <functional>
 #include <string>
 
@@ -14,13 +12,6 @@
 #include "stepnet/operator.h"
 
 namespace stepnet {
-
-// Y = fn(X), which works on any piece of X; threads share them out.
-template <class T, class Fn>
-void apply_activation(In<T> x, Out<T> y, const Fn& fn) {
-  auto range = [&](int64_t begin, int64_t end) { fn(x.subspan(begin, end - begin), y.subspan(begin, end - begin)); };
-  parallel_for(static_cast<int64_t>(x.size()), 1.0, std::ref(range));
-}
 
 // y[i] = fn(x[i]); `nanoseconds` is about what one element takes.
 template <class T, class R, class Fn>
@@ -40,18 +31,6 @@ void each_element(In<T> a, In<T> b, Out<T> c, double nanoseconds, const Fn& fn) 
     for (int64_t i = begin; i < end; ++i) to[i] = fn(left[i], right[i]);
   };
   parallel_for(static_cast<int64_t>(a.size()), nanoseconds, std::ref(range));
-}
-
-// Calls fn(first, scratch) for pieces of `size` elements: the first one's index, and as many elements to compute in.
-inline constexpr int64_t kActivationPiece = 256;
-template <class T, class Fn>
-void each_piece(size_t size, double nanoseconds, const Fn& fn) {
-  auto range = [&](int64_t begin, int64_t end) {
-    std::array<T, kActivationPiece> scratch;
-    for (int64_t at = begin; at < end; at += kActivationPiece)
-      fn(at, Out<T>(scratch).first(static_cast<size_t>(std::min(kActivationPiece, end - at))));
-  };
-  parallel_for(static_cast<int64_t>(size), nanoseconds, std::ref(range));
 }
 
 template <class Args>

@@ -115,7 +115,7 @@ Gradient div_derivative_b(Formula& f) {
 }
 
 REGISTER(div) {
-  return binary_op("Div", "/")
+  return binary_op("Div", "/", FusedCode::div)
       .doc(
           "Quotient of two tensors, element by element. Integers are truncated, and cannot be divided by 0. A's "
           "gradient reads B, and B's reads B and C.")
@@ -173,15 +173,6 @@ REGISTER(trunc_div) {
 
 // Scale: Y = scale X, element by element. dX = scale dY; nothing is read.
 
-template <class T>
-void scale_forward(const ScaleArgs& a, In<T> x, Out<T> y) {
-  const T factor = static_cast<T>(a.scale);
-  const T* from = x.data();
-  T* to = y.data();
-#pragma omp simd
-  for (size_t i = 0; i < x.size(); ++i) to[i] = factor * from[i];
-}
-
 REGISTER(scale) {
   return op<ScaleArgs>("Scale")
       .doc("Multiplies every element by a constant.")
@@ -196,7 +187,7 @@ REGISTER(scale) {
       .example({"X=3,4"}, {"scale=-0.7"})
       .example({"X=0,3"})
       .flops(flops_per_output(1))
-      .cpu(scale_forward<float>, scale_forward<double>)
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) { return f.op("Scale", {f.dy("Y")}, f.forward_args()); });
 }
 
@@ -213,6 +204,12 @@ void pow_forward(const PowArgs& a, In<T> x, In<T> exponent, Out<T> y, Call& call
   if (e == T(1)) return each_element(x, y, 0.3, [](T v) { return v; });
   if (e == T(2)) return each_element(x, y, 0.3, [](T v) { return v * v; });
   each_element(x, y, 10, [=](T v) { return std::pow(v, e); });
+}
+
+FusedBody pow_body(const PowArgs& a, int) {
+  if (a.exponent == 1.0F) return {{FusedCode::copy, 0}};
+  if (a.exponent == 2.0F) return {{FusedCode::mul, 0, 0}};
+  return {};
 }
 
 void pow_infer(const PowArgs& a, ShapeCall& c) {
@@ -277,6 +274,7 @@ REGISTER(pow) {
       .example({"X=2,3,2,0.5..2", "exponent=3"}, {"broadcast=1", "axis=1"})
       .flops(flops_per_output(1))
       .precision(Precision::float32)
+      .fused(pow_body)
       .cpu(pow_forward<float>, pow_forward<double>)
       .derivative("X", pow_derivative_x)
       .derivative("exponent", pow_derivative_exponent);

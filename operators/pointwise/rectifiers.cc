@@ -2,9 +2,6 @@
 // Clip, with a bound on either side.
 #include "operators/pointwise/rectifiers.h"
 
-#include <cmath>
-
-#include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 #include "operators/pointwise/activation.h"
 
@@ -15,28 +12,12 @@ namespace {
 //
 // dX = dY where Y > 0, else 0. It reads Y, not X, so a step net may drop X after the forward pass.
 
-template <class T>
-void relu_forward(In<T> x, Out<T> y) {
-  const T* from = x.data();
-  T* to = y.data();
-#pragma omp simd
-  for (size_t i = 0; i < x.size(); ++i) to[i] = from[i] < T(0) ? T(0) : from[i];  // NaN stays NaN
-}
-
-template <class T>
-void relu_gradient_of(In<T> y, In<T> dy, Out<T> dx) {
-  const T *v = y.data(), *d = dy.data();
-  T* to = dx.data();
-#pragma omp simd
-  for (size_t i = 0; i < y.size(); ++i) to[i] = v[i] > T(0) ? d[i] : T(0);
-}
-
 REGISTER(relu) {
   return activation("Relu")
       .doc("The larger of X and 0, element by element.")
       .output("Y", "max(X, 0)", like("X"))
       .fused({{FusedCode::relu, 0}})
-      .cpu(relu_forward<float>, relu_forward<double>);
+      .cpu_by_instructions();
 }
 
 REGISTER(relu_gradient) {
@@ -45,23 +26,13 @@ REGISTER(relu_gradient) {
       .output("dX", "dY where Y > 0, else 0")
       .in_place("dY", "dX")
       .fused({{FusedCode::if_positive, 0, 1}})
-      .cpu(relu_gradient_of<float>, relu_gradient_of<double>);
+      .cpu_by_instructions();
 }
 
 // LeakyRelu: Y = X where X > 0, else alpha X.
 //
 // dX = dY where X > 0, else alpha dY. X and Y are positive in the same places unless alpha is negative, so it reads Y,
 // or with a negative alpha X.
-
-template <class T>
-void leaky_relu_forward(const LeakyReluArgs& a, In<T> x, Out<T> y) {
-  each_element(x, y, 0.3, LeakyReluValue<T>{static_cast<T>(a.alpha)});
-}
-
-template <class T>
-void leaky_relu_gradient_of(const LeakyReluArgs& a, In<T> y, In<T> dy, Out<T> dx) {
-  each_element(y, dy, dx, 0.3, LeakyReluSlope<T>{static_cast<T>(a.alpha)});
-}
 
 Gradient leaky_relu_derivative(Formula& f) {
   const Value positive = f.args<LeakyReluArgs>().alpha < 0 ? f.x("X") : f.y("Y");
@@ -80,7 +51,13 @@ REGISTER(leaky_relu) {
       .example({"X=3,4,-2..2"}, {"alpha=0"})
       .example({"X=3,4,-2..2"}, {"alpha=-0.5"})
       .flops(flops_per_output(1))
-      .cpu(leaky_relu_forward<float>, leaky_relu_forward<double>)
+      .fused([](const LeakyReluArgs& a, int) {
+        return FusedBody{{FusedCode::scale, 0, 0, a.alpha},
+                         {FusedCode::unless_positive, 0, 1},
+                         {FusedCode::if_positive, 0, 0},
+                         {FusedCode::either, 3, 2}};
+      })
+      .cpu_by_instructions()
       .derivative("X", leaky_relu_derivative);
 }
 
@@ -90,29 +67,18 @@ REGISTER(leaky_relu_gradient) {
       .output("dX", "dY where Y > 0, else alpha dY")
       .in_place("dY", "dX")
       .flops(flops_per_output(1))
-      .cpu(leaky_relu_gradient_of<float>, leaky_relu_gradient_of<double>);
+      .fused([](const LeakyReluArgs& a, int) {
+        return FusedBody{{FusedCode::scale, 1, 1, a.alpha},
+                         {FusedCode::unless_positive, 0, 2},
+                         {FusedCode::if_positive, 0, 1},
+                         {FusedCode::either, 4, 3}};
+      })
+      .cpu_by_instructions();
 }
 
 // Elu: Y = X where X > 0, else alpha (exp(X) - 1); alpha is not negative.
 //
 // dX = dY where Y > 0, else dY (Y + alpha). It reads Y, not X, so a step net may drop X after the forward pass.
-
-template <class T>
-void elu_forward(const EluArgs& a, In<T> x, Out<T> y) {
-  const T alpha = static_cast<T>(a.alpha);
-  each_piece<T>(x.size(), 1.5, [&](int64_t at, Out<T> curved) {
-    const T* from = x.data() + at;
-    T* to = y.data() + at;
-    for (size_t i = 0; i < curved.size(); ++i) curved[i] = from[i] > T(0) ? T(0) : from[i];
-    vec_expm1(curved, curved);
-    for (size_t i = 0; i < curved.size(); ++i) to[i] = from[i] > T(0) ? from[i] : alpha * curved[i];
-  });
-}
-
-template <class T>
-void elu_gradient_of(const EluArgs& a, In<T> y, In<T> dy, Out<T> dx) {
-  each_element(y, dy, dx, 0.3, EluSlope<T>{static_cast<T>(a.alpha)});
-}
 
 // d(dY (Y + alpha)) / dY, times the outer gradient G: G dY where Y < 0.
 Gradient elu_second_derivative(Formula& f) {
@@ -126,7 +92,14 @@ REGISTER(elu) {
       .output("Y", "X where X > 0, else alpha (exp(X) - 1)", like("X"))
       .example({"X=3,4,-2..2"}, {"alpha=0.5"})
       .flops(flops_per_output(3))
-      .cpu(elu_forward<float>, elu_forward<double>);
+      .fused([](const EluArgs& a, int) {
+        return FusedBody{{FusedCode::expm1, 0},
+                         {FusedCode::scale, 1, 1, a.alpha},
+                         {FusedCode::unless_positive, 0, 2},
+                         {FusedCode::if_positive, 0, 0},
+                         {FusedCode::either, 4, 3}};
+      })
+      .cpu_by_instructions();
 }
 
 REGISTER(elu_gradient) {
@@ -136,36 +109,20 @@ REGISTER(elu_gradient) {
       .output("dX", "dY where Y > 0, else dY (Y + alpha)")
       .in_place("dY", "dX", {"Y"})
       .flops(flops_per_output(2))
-      .cpu(elu_gradient_of<float>, elu_gradient_of<double>);
+      .fused([](const EluArgs& a, int) {
+        return FusedBody{{FusedCode::add_value, 0, 0, a.alpha},
+                         {FusedCode::mul, 1, 2},
+                         {FusedCode::unless_positive, 0, 3},
+                         {FusedCode::if_positive, 0, 1},
+                         {FusedCode::either, 5, 4}};
+      })
+      .cpu_by_instructions();
 }
 
 // Softplus: Y = ln(1 + exp(X)), element by element, computed as max(X, 0) + ln(1 + exp(-|X|)), which never overflows.
 //
 // dX = dY (1 - exp(-Y)), which is dY times the logistic function of X. It reads Y, not X, so a step net may drop X
 // after the forward pass.
-
-template <class T>
-void softplus_forward(In<T> x, Out<T> y) {
-  each_piece<T>(x.size(), 3.0, [&](int64_t at, Out<T> rest) {
-    const T* from = x.data() + at;
-    T* to = y.data() + at;
-    for (size_t i = 0; i < rest.size(); ++i) rest[i] = -std::abs(from[i]);
-    vec_exp(rest, rest);
-    vec_log1p(rest, rest);
-    for (size_t i = 0; i < rest.size(); ++i) to[i] = (from[i] > T(0) ? from[i] : T(0)) + rest[i];
-  });
-}
-
-template <class T>
-void softplus_gradient_of(In<T> y, In<T> dy, Out<T> dx) {
-  each_piece<T>(y.size(), 1.5, [&](int64_t at, Out<T> slope) {
-    const T *from = y.data() + at, *d = dy.data() + at;
-    T* to = dx.data() + at;
-    for (size_t i = 0; i < slope.size(); ++i) slope[i] = -from[i];
-    vec_expm1(slope, slope);
-    for (size_t i = 0; i < slope.size(); ++i) to[i] = -d[i] * slope[i];
-  });
-}
 
 // d(dY (1 - exp(-Y))) / dY, times the outer gradient G: G dY exp(-Y).
 Gradient softplus_second_derivative(Formula& f) {
@@ -179,7 +136,13 @@ REGISTER(softplus) {
       .output("Y", "ln(1 + exp(X))", like("X"))
       .flops(flops_per_output(3))
       .precision(Precision::float32)
-      .cpu(softplus_forward<float>, softplus_forward<double>);
+      .fused({{FusedCode::abs, 0},
+              {FusedCode::negative, 1},
+              {FusedCode::exp, 2},
+              {FusedCode::log1p, 3},
+              {FusedCode::relu, 0},
+              {FusedCode::add, 5, 4}})
+      .cpu_by_instructions();
 }
 
 REGISTER(softplus_gradient) {
@@ -187,23 +150,14 @@ REGISTER(softplus_gradient) {
       .output("dX", "dY (1 - exp(-Y))")
       .in_place("dY", "dX", {"Y"})
       .flops(flops_per_output(3))
-      .cpu(softplus_gradient_of<float>, softplus_gradient_of<double>);
+      .fused({{FusedCode::negative, 0}, {FusedCode::expm1, 2}, {FusedCode::negative, 1}, {FusedCode::mul, 4, 3}})
+      .cpu_by_instructions();
 }
 
 // Clip: Y = the nearest value to X from min to max, element by element; NaN stays NaN.
 //
 // dX = dY where min < Y < max, else 0, at the bounds too. It reads Y, not X, so a step net may drop X after the forward
 // pass.
-
-template <class T>
-void clip_forward(const ClipArgs& a, In<T> x, Out<T> y) {
-  each_element(x, y, 0.3, ClipValue<T>{static_cast<T>(a.min), static_cast<T>(a.max)});
-}
-
-template <class T>
-void clip_gradient_of(const ClipArgs& a, In<T> y, In<T> dy, Out<T> dx) {
-  each_element(y, dy, dx, 0.3, ClipSlope<T>{static_cast<T>(a.min), static_cast<T>(a.max)});
-}
 
 void clip_infer(const ClipArgs& a, ShapeCall& c) {
   require(a.min <= a.max, "min is {}, which is not at most max, {}", a.min, a.max);
@@ -223,7 +177,10 @@ REGISTER(clip) {
       .shape(clip_infer)
       .example({"X=3,4,-2..2"}, {"min=-0.5", "max=0.8"})
       .example({"X=3,4,-2..2"}, {"max=0"})
-      .cpu(clip_forward<float>, clip_forward<double>);
+      .fused([](const ClipArgs& a, int) {
+        return FusedBody{{FusedCode::at_least, 0, 0, a.min}, {FusedCode::at_most, 1, 1, a.max}};
+      })
+      .cpu_by_instructions();
 }
 
 REGISTER(clip_gradient) {
@@ -231,7 +188,14 @@ REGISTER(clip_gradient) {
   return add_clip_args(builder)
       .output("dX", "dY where min < Y < max, else 0")
       .in_place("dY", "dX")
-      .cpu(clip_gradient_of<float>, clip_gradient_of<double>);
+      .fused([](const ClipArgs& a, int) {
+        return FusedBody{{FusedCode::add_value, 0, 0, -a.min},
+                         {FusedCode::if_positive, 2, 1},
+                         {FusedCode::negative, 0},
+                         {FusedCode::add_value, 4, 4, a.max},
+                         {FusedCode::if_positive, 5, 3}};
+      })
+      .cpu_by_instructions();
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 // function of X.
 #include "operators/pointwise/sigmoids.h"
 
-#include "core/compute/vector_math.h"
+#include <numbers>
+
 #include "core/operator/flops.h"
 #include "operators/loops/composing.h"
 #include "operators/pointwise/activation.h"
@@ -13,19 +14,6 @@ namespace {
 // Sigmoid: Y = 1 / (1 + exp(-X)), element by element.
 //
 // dX = dY Y (1 - Y). It reads Y, not X, so a step net may drop X after the forward pass.
-
-template <class T>
-void sigmoid_forward(In<T> x, Out<T> y) {
-  apply_activation(x, y, [](In<T> from, Out<T> to) { vec_sigmoid(from, to); });
-}
-
-template <class T>
-void sigmoid_gradient_of(In<T> y, In<T> dy, Out<T> dx) {
-  const T *v = y.data(), *d = dy.data();
-  T* to = dx.data();
-#pragma omp simd
-  for (size_t i = 0; i < y.size(); ++i) to[i] = d[i] * v[i] * (T(1) - v[i]);
-}
 
 // d(dY Y (1 - Y)) / dY, times the outer gradient G: G dY (1 - 2 Y).
 Gradient sigmoid_second_derivative(Formula& f) {
@@ -40,7 +28,7 @@ REGISTER(sigmoid) {
       .output("Y", "1 / (1 + exp(-X))", like("X"))
       .fused({{FusedCode::sigmoid, 0}})
       .flops(flops_per_output(3))
-      .cpu(sigmoid_forward<float>, sigmoid_forward<double>);
+      .cpu_by_instructions();
 }
 
 REGISTER(sigmoid_gradient) {
@@ -50,25 +38,12 @@ REGISTER(sigmoid_gradient) {
       .in_place("dY", "dX", {"Y"})
       .fused({{FusedCode::one_minus, 0}, {FusedCode::mul, 0, 2}, {FusedCode::mul, 1, 3}})
       .flops(flops_per_output(3))
-      .cpu(sigmoid_gradient_of<float>, sigmoid_gradient_of<double>);
+      .cpu_by_instructions();
 }
 
 // Tanh: Y = tanh(X), element by element.
 //
 // dX = dY (1 - Y^2). It reads Y, not X, so a step net may drop X after the forward pass.
-
-template <class T>
-void tanh_forward(In<T> x, Out<T> y) {
-  apply_activation(x, y, [](In<T> from, Out<T> to) { vec_tanh(from, to); });
-}
-
-template <class T>
-void tanh_gradient_of(In<T> y, In<T> dy, Out<T> dx) {
-  const T *v = y.data(), *d = dy.data();
-  T* to = dx.data();
-#pragma omp simd
-  for (size_t i = 0; i < y.size(); ++i) to[i] = d[i] * (T(1) - v[i] * v[i]);
-}
 
 // d(dY (1 - Y^2)) / dY, times the outer gradient G: -2 G dY Y.
 Gradient tanh_second_derivative(Formula& f) {
@@ -82,7 +57,7 @@ REGISTER(tanh) {
       .output("Y", "tanh(X)", like("X"))
       .fused({{FusedCode::tanh, 0}})
       .flops(flops_per_output(1))
-      .cpu(tanh_forward<float>, tanh_forward<double>);
+      .cpu_by_instructions();
 }
 
 REGISTER(tanh_gradient) {
@@ -92,22 +67,12 @@ REGISTER(tanh_gradient) {
       .in_place("dY", "dX", {"Y"})
       .fused({{FusedCode::mul, 0, 0}, {FusedCode::one_minus, 2}, {FusedCode::mul, 1, 3}})
       .flops(flops_per_output(3))
-      .cpu(tanh_gradient_of<float>, tanh_gradient_of<double>);
+      .cpu_by_instructions();
 }
 
 // Softsign: Y = X / (1 + |X|), element by element.
 //
 // dX = dY / (1 + |X|)^2. It reads X: (1 - |Y|)^2 is the same, but inexact where |Y| is near 1.
-
-template <class T>
-void softsign_forward(In<T> x, Out<T> y) {
-  each_element(x, y, 0.5, SoftsignValue<T>());
-}
-
-template <class T>
-void softsign_gradient_of(In<T> x, In<T> dy, Out<T> dx) {
-  each_element(x, dy, dx, 0.5, SoftsignSlope<T>());
-}
 
 // d(dY / (1 + |X|)^2) / dX, times the outer gradient G: -2 G dY / (1 + |X|)^3, with the sign of X.
 Gradient softsign_second_derivative(Formula& f) {
@@ -123,7 +88,8 @@ REGISTER(softsign) {
       .doc("X / (1 + |X|), element by element.")
       .output("Y", "X / (1 + |X|)", like("X"))
       .flops(flops_per_output(2))
-      .cpu(softsign_forward<float>, softsign_forward<double>);
+      .fused({{FusedCode::abs, 0}, {FusedCode::add_value, 1, 1, 1}, {FusedCode::div, 0, 2}})
+      .cpu_by_instructions();
 }
 
 REGISTER(softsign_gradient) {
@@ -132,23 +98,14 @@ REGISTER(softsign_gradient) {
       .output("dX", "dY / (1 + |X|)^2")
       .in_place("dY", "dX", {"X"})
       .flops(flops_per_output(3))
-      .cpu(softsign_gradient_of<float>, softsign_gradient_of<double>);
+      .fused({{FusedCode::abs, 0}, {FusedCode::add_value, 2, 2, 1}, {FusedCode::mul, 3, 3}, {FusedCode::div, 1, 4}})
+      .cpu_by_instructions();
 }
 
 // HardSigmoid: Y = max(0, min(1, alpha X + beta)), element by element; NaN stays NaN.
 //
 // dX = alpha dY where 0 < Y < 1, else 0, at the bounds too. It reads Y, not X, so a step net may drop X after the
 // forward pass.
-
-template <class T>
-void hard_sigmoid_forward(const HardSigmoidArgs& a, In<T> x, Out<T> y) {
-  each_element(x, y, 0.3, HardSigmoidValue<T>{static_cast<T>(a.alpha), static_cast<T>(a.beta)});
-}
-
-template <class T>
-void hard_sigmoid_gradient_of(const HardSigmoidArgs& a, In<T> y, In<T> dy, Out<T> dx) {
-  each_element(y, dy, dx, 0.3, HardSigmoidSlope<T>{static_cast<T>(a.alpha)});
-}
 
 OpBuilder<HardSigmoidArgs>& add_hard_sigmoid_args(OpBuilder<HardSigmoidArgs>& builder) {
   return builder.arg("alpha", &HardSigmoidArgs::alpha, 0.2F, "the slope between the bounds")
@@ -162,7 +119,13 @@ REGISTER(hard_sigmoid) {
       .output("Y", "max(0, min(1, alpha X + beta))", like("X"))
       .example({"X=3,4,-2..2"}, {"alpha=0.7", "beta=0.4"})
       .flops(flops_per_output(2))
-      .cpu(hard_sigmoid_forward<float>, hard_sigmoid_forward<double>);
+      .fused([](const HardSigmoidArgs& a, int) {
+        return FusedBody{{FusedCode::scale, 0, 0, a.alpha},
+                         {FusedCode::add_value, 1, 1, a.beta},
+                         {FusedCode::at_least, 2, 2, 0},
+                         {FusedCode::at_most, 3, 3, 1}};
+      })
+      .cpu_by_instructions();
 }
 
 REGISTER(hard_sigmoid_gradient) {
@@ -171,29 +134,19 @@ REGISTER(hard_sigmoid_gradient) {
       .output("dX", "alpha dY where 0 < Y < 1, else 0")
       .in_place("dY", "dX")
       .flops(flops_per_output(1))
-      .cpu(hard_sigmoid_gradient_of<float>, hard_sigmoid_gradient_of<double>);
+      .fused([](const HardSigmoidArgs& a, int) {
+        return FusedBody{{FusedCode::scale, 1, 1, a.alpha},
+                         {FusedCode::if_positive, 0, 2},
+                         {FusedCode::one_minus, 0},
+                         {FusedCode::if_positive, 4, 3}};
+      })
+      .cpu_by_instructions();
 }
 
 // Swish: Y = X s(X), element by element, with the logistic function s.
 //
 // dX = dY s(X) (1 + X (1 - s(X))). It reads X. SwishGradient has Y among its inputs, as the public format does, but of
 // it only the shape.
-
-template <class T>
-void swish_forward(In<T> x, Out<T> y) {
-  each_piece<T>(x.size(), 1.0, [&](int64_t at, Out<T> s) {
-    vec_sigmoid(x.subspan(at, s.size()), s);
-    for (size_t i = 0; i < s.size(); ++i) y[at + i] = x[at + i] * s[i];
-  });
-}
-
-template <class T>
-void swish_gradient_of(In<T> x, In<T>, In<T> dy, Out<T> dx) {
-  each_piece<T>(x.size(), 1.5, [&](int64_t at, Out<T> s) {
-    vec_sigmoid(x.subspan(at, s.size()), s);
-    for (size_t i = 0; i < s.size(); ++i) dx[at + i] = dy[at + i] * s[i] * (T(1) + x[at + i] * (T(1) - s[i]));
-  });
-}
 
 void infer_swish_gradient(const NoArgs&, ShapeCall& c) {
   for (const int i : {1, 2})
@@ -222,7 +175,8 @@ OpBuilder<NoArgs> swish_named(const char* type) {
       .example({"X=3,4,-2..2"})
       .example({"X=0"})
       .flops(flops_per_output(3))
-      .cpu(swish_forward<float>, swish_forward<double>)
+      .fused({{FusedCode::sigmoid, 0}, {FusedCode::mul, 0, 1}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("SwishGradient", {f.x("X"), f.y("Y"), f.dy("Y")});
       });
@@ -244,7 +198,13 @@ REGISTER(swish_gradient) {
       .shape(infer_swish_gradient)
       .elementwise()
       .flops(flops_per_output(8))
-      .cpu(swish_gradient_of<float>, swish_gradient_of<double>)
+      .fused({{FusedCode::sigmoid, 0},
+              {FusedCode::one_minus, 3},
+              {FusedCode::mul, 0, 4},
+              {FusedCode::add_value, 5, 5, 1},
+              {FusedCode::mul, 2, 3},
+              {FusedCode::mul, 7, 6}})
+      .cpu_by_instructions()
       .derivative("X", swish_second_derivative)
       .derivative("Y", [](Formula&) { return Gradient::none(); })
       .derivative("dY", [](Formula& f) {
@@ -258,16 +218,57 @@ REGISTER(swish_gradient) {
 //
 // dX = dY (P(X) + X p(X)), with the normal density p, or P's derivative. It reads X.
 
-template <class T>
-void gelu_forward(const GeluArgs& a, In<T> x, Out<T> y) {
-  if (a.fast_gelu) return each_element(x, y, 10, FastGeluValue<T>());
-  each_element(x, y, 10, GeluValue<T>());
+// P(X) of operand 0, the results of instructions from `first` on. By erfc, so that small values are exact too.
+FusedBody normal_distribution_of(int x, int first) {
+  return {{FusedCode::scale, x, x, -1 / std::numbers::sqrt2},
+          {FusedCode::erfc, first},
+          {FusedCode::scale, first + 1, first + 1, 0.5}};
 }
 
-template <class T>
-void gelu_gradient_of(const GeluArgs& a, In<T> dy, In<T> x, Out<T> dx) {
-  if (a.fast_gelu) return each_element(dy, x, dx, 15, FastGeluSlope<T>());
-  each_element(dy, x, dx, 15, GeluSlope<T>());
+FusedBody gelu_body(const GeluArgs& a, int) {
+  if (a.fast_gelu)
+    return {{FusedCode::mul, 0, 0},          {FusedCode::scale, 1, 1, kFastGeluCube}, {FusedCode::add_value, 2, 2, 1},
+            {FusedCode::mul, 0, 3},          {FusedCode::scale, 4, 4, kFastGelu},     {FusedCode::tanh, 5},
+            {FusedCode::add_value, 6, 6, 1}, {FusedCode::scale, 0, 0, 0.5},           {FusedCode::mul, 8, 7}};
+  FusedBody body = normal_distribution_of(0, 1);
+  body.push_back({FusedCode::mul, 0, 3});
+  return body;
+}
+
+// dX from dY and X. The approximation's: with t = tanh(u), dY (1 + t + X (1 - t^2) du/dX) / 2. Where t is a number and
+// du/dX is infinite, 1 - t^2 is 0, and so is the product: du/dX stays below a bound that X's square has long before.
+FusedBody gelu_gradient_body(const GeluArgs& a, int) {
+  constexpr double kBound = 1e4;
+  if (a.fast_gelu)
+    return {{FusedCode::mul, 1, 1},                   // 2
+            {FusedCode::at_most, 2, 2, kBound},       // 3
+            {FusedCode::scale, 3, 3, kFastGeluCube},  // 4
+            {FusedCode::add_value, 4, 4, 1},          // 5
+            {FusedCode::mul, 1, 5},                   // 6
+            {FusedCode::scale, 6, 6, kFastGelu},      // 7
+            {FusedCode::tanh, 7},                     // 8
+            {FusedCode::mul, 8, 8},                   // 9
+            {FusedCode::one_minus, 9},                // 10
+            {FusedCode::scale, 4, 4, 3},              // 11
+            {FusedCode::add_value, 11, 11, 1},        // 12
+            {FusedCode::scale, 12, 12, kFastGelu},    // 13
+            {FusedCode::mul, 10, 13},                 // 14
+            {FusedCode::at_most, 1, 1, kBound},       // 15
+            {FusedCode::at_least, 15, 15, -kBound},   // 16
+            {FusedCode::mul, 16, 14},                 // 17
+            {FusedCode::add_value, 8, 8, 1},          // 18
+            {FusedCode::add, 18, 17},                 // 19
+            {FusedCode::scale, 0, 0, 0.5},            // 20
+            {FusedCode::mul, 20, 19}};
+  FusedBody body = normal_distribution_of(1, 2);
+  body.append({{FusedCode::mul, 1, 1},
+               {FusedCode::scale, 5, 5, -0.5},
+               {FusedCode::exp, 6},
+               {FusedCode::scale, 7, 7, kNormalDensityAtZero},
+               {FusedCode::mul, 1, 8},
+               {FusedCode::add, 4, 9},
+               {FusedCode::mul, 0, 10}});
+  return body;
 }
 
 void infer_gelu_gradient(const GeluArgs&, ShapeCall& c) {
@@ -325,7 +326,8 @@ REGISTER(gelu) {
       .example({"X=3,4,-2..2"}, {"fast_gelu=1"})
       .example({"X=0"})
       .flops([](const auto& a, const ShapeCall& c) { return output_size(c, 0) * (a.fast_gelu ? 9 : 4); })
-      .cpu(gelu_forward<float>, gelu_forward<double>)
+      .fused(gelu_body)
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("GeluGradient", {f.dy("Y"), f.x("X")}, f.forward_args());
       });
@@ -342,7 +344,8 @@ REGISTER(gelu_gradient) {
       .shape(infer_gelu_gradient)
       .elementwise()
       .flops([](const auto& a, const ShapeCall& c) { return output_size(c, 0) * (a.fast_gelu ? 17 : 10); })
-      .cpu(gelu_gradient_of<float>, gelu_gradient_of<double>)
+      .fused(gelu_gradient_body)
+      .cpu_by_instructions()
       .derivative("dY",
                   [](Formula& f) {
                     return f.op("GeluGradient", {f.dy("dX"), f.x("X")}, f.forward_args());

@@ -7,7 +7,6 @@
 
 #include <numbers>
 
-#include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 #include "operators/pointwise/activation.h"
 
@@ -17,12 +16,6 @@ namespace {
 template <class Fn, class T>
 void forward(In<T> x, Out<T> y) {
   each_element(x, y, 1.0, Fn());
-}
-
-// By a function that core/compute has for pieces of a tensor.
-template <class T, void (*fn)(std::span<const T>, std::span<T>)>
-void in_pieces(In<T> x, Out<T> y) {
-  apply_activation(x, y, fn);
 }
 
 // `type`, which is `formula` of X, with all but its kernels and its derivative. `values`: of its example.
@@ -43,12 +36,8 @@ REGISTER(abs) {
   return activation("Abs", "X")
       .doc("The absolute value, element by element.")
       .output("Y", "|X|", like("X"))
-      .cpu(forward<AbsoluteValue, float>, forward<AbsoluteValue, double>);
-}
-
-template <class T>
-void abs_gradient(In<T> x, In<T> dy, Out<T> dx) {
-  each_element(x, dy, dx, 0.3, AbsSlope<T>());
+      .fused({{FusedCode::abs, 0}})
+      .cpu_by_instructions();
 }
 
 REGISTER(abs_gradient) {
@@ -56,7 +45,12 @@ REGISTER(abs_gradient) {
   return accept_broadcast_args(builder)
       .output("dX", "dY with the sign of X")
       .in_place("dY", "dX")
-      .cpu(abs_gradient<float>, abs_gradient<double>);
+      .fused({{FusedCode::if_positive, 0, 1},
+              {FusedCode::negative, 0},
+              {FusedCode::negative, 1},
+              {FusedCode::if_positive, 3, 4},
+              {FusedCode::either, 2, 5}})
+      .cpu_by_instructions();
 }
 
 // NaN outside of [-1, 1]. dX = -dY / sin(Y), which is infinite at the bounds.
@@ -116,7 +110,8 @@ REGISTER(cos) {
   return unary("Cos", "The cosine", "cos(X)")
       .in_place("X", "Y", {"X"})
       .flops(flops_per_output(1))
-      .cpu(forward<Cosine, float>, forward<Cosine, double>)
+      .fused({{FusedCode::cos, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("Negative", {f.op("Mul", {f.dy("Y"), f.op("Sin", {f.x("X")})})});
       });
@@ -137,6 +132,7 @@ REGISTER(cube) {
   return unary("Cube", "The cube", "X * X * X")
       .in_place("X", "Y", {"X"})
       .flops(flops_per_output(2))
+      .fused({{FusedCode::mul, 0, 0}, {FusedCode::mul, 1, 0}})
       .cpu(forward<Cubed, float>, forward<Cubed, double>)
       .derivative("X", [](Formula& f) {
         return scaled(f, f.op("Mul", {f.dy("Y"), f.op("Sqr", {f.x("X")})}), 3.0F);
@@ -148,7 +144,8 @@ REGISTER(erf) {
   return unary("Erf", "The error function", "erf(X)")
       .in_place("X", "Y", {"X"})
       .flops(flops_per_output(1))
-      .cpu(forward<ErrorFunction, float>, forward<ErrorFunction, double>)
+      .fused({{FusedCode::erf, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         const Value bell = f.op("Exp", {f.op("Negative", {f.op("Sqr", {f.x("X")})})});
         // Scale has a factor in float: the rest of the constant is added.
@@ -164,7 +161,8 @@ REGISTER(exp) {
       .in_place("X", "Y")
       .flops(flops_per_output(1))
       .precision(Precision::float32)
-      .cpu(in_pieces<float, vec_exp>, in_pieces<double, vec_exp>)
+      .fused({{FusedCode::exp, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("Mul", {f.dy("Y"), f.y("Y")});
       });
@@ -176,7 +174,8 @@ REGISTER(expm1) {
       .own()
       .in_place("X", "Y")
       .flops(flops_per_output(1))
-      .cpu(in_pieces<float, vec_expm1>, in_pieces<double, vec_expm1>)
+      .fused({{FusedCode::expm1, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("Add", {f.op("Mul", {f.dy("Y"), f.y("Y")}), f.dy("Y")});
       });
@@ -194,7 +193,8 @@ REGISTER(log) {
       .in_place("X", "Y", {"X"})
       .flops(flops_per_output(1))
       .precision(Precision::float32)
-      .cpu(in_pieces<float, vec_log>, in_pieces<double, vec_log>)
+      .fused({{FusedCode::log, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("Div", {f.dy("Y"), f.x("X")});
       });
@@ -205,7 +205,8 @@ REGISTER(log1p) {
   return unary("Log1p", "The natural logarithm of 1 + X, exact for small numbers, too", "ln(1 + X)", "-0.5..2")
       .in_place("X", "Y")
       .flops(flops_per_output(1))
-      .cpu(in_pieces<float, vec_log1p>, in_pieces<double, vec_log1p>)
+      .fused({{FusedCode::log1p, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("Mul", {f.dy("Y"), f.op("Exp", {f.op("Negative", {f.y("Y")})})});
       });
@@ -224,7 +225,8 @@ REGISTER(reciprocal) {
   return unary("Reciprocal", "One divided by X", "1 / X", "0.5..2")
       .in_place("X", "Y")
       .flops(flops_per_output(1))
-      .cpu(forward<Inverse, float>, forward<Inverse, double>)
+      .fused({{FusedCode::reciprocal, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("Negative", {f.op("Mul", {f.dy("Y"), f.op("Sqr", {f.y("Y")})})});
       });
@@ -242,7 +244,8 @@ REGISTER(rsqrt) {
   return unary("Rsqrt", "One divided by the square root", "1 / sqrt(X)", "0.5..2")
       .in_place("X", "Y")
       .flops(flops_per_output(2))
-      .cpu(forward<InverseSquareRoot, float>, forward<InverseSquareRoot, double>)
+      .fused({{FusedCode::sqrt, 0}, {FusedCode::reciprocal, 1}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         const Value cube = f.op("Mul", {f.y("Y"), f.op("Sqr", {f.y("Y")})});
         return scaled(f, f.op("Mul", {f.dy("Y"), cube}), -0.5F);
@@ -261,7 +264,8 @@ REGISTER(sin) {
   return unary("Sin", "The sine", "sin(X)")
       .in_place("X", "Y", {"X"})
       .flops(flops_per_output(1))
-      .cpu(forward<Sine, float>, forward<Sine, double>)
+      .fused({{FusedCode::sin, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return f.op("Mul", {f.dy("Y"), f.op("Cos", {f.x("X")})});
       });
@@ -281,7 +285,8 @@ REGISTER(sqr) {
   return unary("Sqr", "The square", "X * X")
       .in_place("X", "Y", {"X"})
       .flops(flops_per_output(1))
-      .cpu(forward<Square, float>, forward<Square, double>)
+      .fused({{FusedCode::mul, 0, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         const Value half = f.op("Mul", {f.dy("Y"), f.x("X")});
         return f.op("Add", {half, half});
@@ -293,7 +298,8 @@ REGISTER(sqrt) {
   return unary("Sqrt", "The square root", "sqrt(X)", "0.5..2")
       .in_place("X", "Y")
       .flops(flops_per_output(1))
-      .cpu(forward<SquareRoot, float>, forward<SquareRoot, double>)
+      .fused({{FusedCode::sqrt, 0}})
+      .cpu_by_instructions()
       .derivative("X", [](Formula& f) {
         return scaled(f, f.op("Div", {f.dy("Y"), f.y("Y")}), 0.5F);
       });

@@ -68,6 +68,15 @@ std::vector<int64_t> gpu_workspace(const NoArgs&, const Call& c) {
   return {static_cast<int64_t>(c.out(0).bytes())};
 }
 
+// All inputs, from the first to the last.
+FusedBody joined_by(FusedCode code, int inputs) {
+  if (inputs == 1) return {{FusedCode::copy, 0}};
+  if (inputs > kMostFusedValues) return {};
+  FusedBody body = {{code, 0, 1}};
+  for (int i = 2; i < inputs; ++i) body.push_back({code, inputs + i - 2, i});
+  return body;
+}
+
 REGISTER(sum) {
   auto builder = op("Sum");
   for (const char* name : {"broadcast", "axis", "axis_str", "allow_broadcast_fastpath"})
@@ -83,12 +92,7 @@ REGISTER(sum) {
       .sums_inputs()
       .role(Role::sum)
       .gpu_workspace(gpu_workspace)
-      .fused([](const NoArgs&, int inputs) {
-        FusedBody body = {{FusedCode::copy, 0}};
-        if (inputs > 1) body = {{FusedCode::add, 0, 1}};
-        for (int i = 2; i < inputs; ++i) body.push_back({FusedCode::add, inputs + i - 2, i});
-        return body;
-      })
+      .fused([](const NoArgs&, int inputs) { return joined_by(FusedCode::add, inputs); })
       .example({"X0=2,3"})
       .example({"X0=2,3", "X1=2,3"})
       .example({"X0=2,3", "X1=2,3", "X2=2,3"})
@@ -207,7 +211,7 @@ std::vector<Gradient> extreme_second_derivatives(Formula& f, const std::string& 
 }
 
 template <class Before>
-OpBuilder<> extreme_op(const std::string& type, const char* result) {
+OpBuilder<> extreme_op(const std::string& type, FusedCode code, const char* result) {
   OpBuilder<> b(type);
   b.input("X", "tensors of one shape")
       .variadic()
@@ -215,6 +219,7 @@ OpBuilder<> extreme_op(const std::string& type, const char* result) {
       .in_place("X", "Y", {"X"})
       .shape(infer)
       .elementwise()
+      .fused([code](const NoArgs&, int inputs) { return joined_by(code, inputs); })
       .example({"X0=2,3"})
       .example({"X0=2,3", "X1=2,3", "X2=2,3"})
       .example({"X0=0,3", "X1=0,3"})
@@ -247,7 +252,7 @@ Registration extreme_gradient_op(const std::string& type) {
 }
 
 REGISTER(max) {
-  return extreme_op<std::greater<>>("Max", "the greatest of each place")
+  return extreme_op<std::greater<>>("Max", FusedCode::maximum, "the greatest of each place")
       .doc(
           "The greatest of any number of tensors of one shape, element by element. NaN counts as greater than any "
           "number. Each of several elements that equal the result gets the whole gradient.");
@@ -255,7 +260,7 @@ REGISTER(max) {
 REGISTER(max_gradient) { return extreme_gradient_op<std::greater<>>("Max"); }
 
 REGISTER(min) {
-  return extreme_op<std::less<>>("Min", "the least of each place")
+  return extreme_op<std::less<>>("Min", FusedCode::minimum, "the least of each place")
       .doc(
           "The least of any number of tensors of one shape, element by element. NaN counts as less than any number. "
           "Each of several elements that equal the result gets the whole gradient.");

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/operator/fused_kernel.h"
 #include "recurrent/step/fuse.h"
 #include "recurrent/step/passes.h"
 
@@ -32,11 +33,16 @@ static int operand_of(const StepIr& ir, StepChain& chain, int slot) {
   if (slot < 0) return -1;
   if (const auto known = chain.values.find(slot); known != chain.values.end()) return known->second;
   if (chain.writes(slot)) return -1;
-  if (has_rows(ir, chain, slot, chain.width)) return chain.source({slot, 0, chain.width, false});
+  if (has_rows(ir, chain, slot, chain.width)) return chain.source({slot, 0, chain.width});
   const StepSlot& s = *ir.slots[slot];
   const bool vector = s.kind == Kind::external && s.tensor.dtype() == chain.dtype && s.tensor.size() == chain.width &&
                       last_dim(s.tensor) == chain.width;
-  return vector ? chain.source({slot, 0, chain.width, true}) : -1;
+  if (vector) return chain.source({slot, 0, chain.width, true});
+  // What is repeated along the columns, as shapes of operators that broadcast are, has these rows or one.
+  if (std::ranges::count(chain.sources, true, &ChainPlace::one_column) == kMostFusedRepeats) return -1;
+  if (has_rows(ir, chain, slot, 1)) return chain.source({slot, 0, 1, false, true});
+  const bool number = s.kind == Kind::external && s.tensor.dtype() == chain.dtype && s.tensor.size() == 1;
+  return number ? chain.source({slot, 0, 1, true, true}) : -1;
 }
 
 static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op) {
@@ -45,9 +51,11 @@ static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op
   const auto inputs = static_cast<int>(op.in_slots.size());
   const FusedBody body = op.op.spec->fused(op.op.args.get(), inputs);
   if (body.empty() || chain.reads_columns_of(op.out_slots[0])) return false;
+  if (chain.code.size() + body.size() > kMostFusedValues) return false;
   std::vector<int> operands;
-  for (const int s : op.in_slots) {
-    operands.push_back(operand_of(ir, chain, s));
+  for (int i = 0; i < inputs; ++i) {
+    const bool is_read = reads_input(body, i);
+    operands.push_back(is_read ? operand_of(ir, chain, op.in_slots[i]) : 0);
     if (operands.back() < 0) return false;
   }
   for (FusedInstruction i : body) {
@@ -71,7 +79,7 @@ static bool add_taken_columns(const StepIr& ir, StepChain& chain, const StepOp& 
     const int to = op.out_slots[o];
     if (to < 0) continue;
     if (!has_rows(ir, chain, to, chain.width) || chain.reads_columns_of(to)) return false;
-    chain.values[to] = chain.source({from, columns[o], size, false});
+    chain.values[to] = chain.source({from, columns[o], size});
   }
   return true;
 }

@@ -11,11 +11,11 @@ namespace stepnet {
 // A result's number is its instruction's; sources count from here.
 constexpr int kSource = 1 << 20;
 
-// Columns of a slot's rows; a vector has the same for all rows.
+// Columns of a slot's rows. What is read may be the same for all rows, or have one element that is for all columns.
 struct ChainPlace {
   int slot = -1;
   int64_t column = 0, row_size = 0;
-  bool vector = false;
+  bool one_row = false, one_column = false;
   bool operator==(const ChainPlace&) const = default;
 };
 

@@ -20,7 +20,8 @@ struct RowsOfChain {
 };
 RowsOfChain rows_of_chain(const std::vector<ChainPlace>& places, size_t sources, int64_t width, const Call& call) {
   const int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
-  const bool dense = std::ranges::all_of(places, [=](const ChainPlace& p) { return p.row_size == width && !p.vector; });
+  const bool dense =
+      std::ranges::all_of(places, [=](const ChainPlace& p) { return p.row_size == width && !p.one_row; });
   return dense ? RowsOfChain{1, width * rows} : RowsOfChain{rows, width};
 }
 
@@ -32,7 +33,7 @@ void run_on_device(const FusedChain& chain, DType dtype, const std::vector<Chain
     const std::byte* first =
         p < sources ? call.in(i).raw() : std::as_const(call.out(i - static_cast<int>(sources))).raw();
     tensors[p] = {const_cast<std::byte*>(first) + static_cast<size_t>(places[p].column) * dtype_size(dtype),
-                  places[p].vector ? 0 : places[p].row_size};
+                  places[p].one_row ? 0 : places[p].row_size, places[p].one_column ? 0 : 1};
   }
   chain.run(tensors, rows.width, rows.count);
 }
@@ -45,14 +46,12 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
     const auto i = static_cast<int>(p);
     T* first = p < sources ? const_cast<T*>(call.in_span<T>(i).data())  // is only read
                            : call.out_span<T>(i - static_cast<int>(sources)).data();
-    tensors[p] = {first + places[p].column, places[p].vector ? 0 : places[p].row_size};
+    tensors[p] = {first + places[p].column, places[p].one_row ? 0 : places[p].row_size, places[p].one_column ? 0 : 1};
   }
   const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors, static_cast<int>(places.size()),
                           rows.width,  static_cast<int>(sources)};
-  double cost = 0;
-  for (const FusedInstruction& i : code) cost += fused_nanoseconds(i.code);
   const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin, end); };
-  parallel_for(rows.count * fused_pieces(rows.width), cost * kFusedPiece, std::ref(range));
+  parallel_for(rows.count * fused_pieces(rows.width), fused_nanoseconds(code) * kFusedPiece, std::ref(range));
 }
 
 }  // namespace
@@ -87,9 +86,9 @@ static void place_results(const StepIr& ir, StepChain& chain, std::vector<ChainP
   };
   for (FusedInstruction& i : chain.code) i.to = kNowhere;
   for (const auto& [slot, value] : chain.values)
-    if (is_seen(ir, chain, slot)) put(value, {slot, 0, chain.width, false});
+    if (is_seen(ir, chain, slot)) put(value, {slot, 0, chain.width});
   for (const auto& [slot, parts] : chain.filled)
-    for (const ChainPart& p : parts) put(p.value, {slot, p.column, last_dim(ir.slots[slot]->tensor), false});
+    for (const ChainPart& p : parts) put(p.value, {slot, p.column, last_dim(ir.slots[slot]->tensor)});
 }
 
 namespace {

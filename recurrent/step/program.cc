@@ -555,7 +555,7 @@ bool StepProgram::works_on_samples(const StepOp& op, int64_t samples) const {
   };
   const auto is_vector = [&](int s) {
     const Tensor& t = ir_.slots[s]->tensor;
-    return !ir_.varies(s) && t.size() == t.dim(t.rank() - 1);
+    return !ir_.varies(s) && t.size() == (t.rank() > 0 ? t.dim(t.rank() - 1) : 1);
   };
   if (op.fused)
     return std::ranges::all_of(op.in_slots,

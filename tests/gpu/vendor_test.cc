@@ -1,6 +1,7 @@
 // What only a build with CUDA has: chains compiled at run time. Compiling needs no GPU.
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/vendor/nvrtc.h"
+#include "tests/core/compute/fused_reference.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::vendor_test {
@@ -15,6 +16,13 @@ TEST(GpuCompiler, CompilesChains) {
   for (const DType dtype : {DType::float32, DType::float64})
     for (const int capability : {75, 90})
       EXPECT_GT(gpu::compile_kernel(gpu::fused_source(dtype, lstm_like(), 3), capability).size(), 500U);
+}
+
+TEST(GpuCompiler, CompilesEachCode) {
+  std::vector<FusedInstruction> code;
+  for (const FusedCode each : all_fused_codes()) code.push_back({each, 0, 1, INFINITY, 2});
+  for (const DType dtype : {DType::float16, DType::bfloat16, DType::float32, DType::float64})
+    EXPECT_GT(gpu::compile_kernel(gpu::fused_source(dtype, code, 3), 80).size(), 500U);
 }
 
 TEST(GpuCompiler, SaysWhatIsWrong) {

@@ -46,8 +46,9 @@ class Draft {
   }
   // One that works element by element.
   std::string elementwise(const std::vector<std::string>& from) {
-    static const std::vector<std::string> kUnary = {"Tanh", "Sigmoid", "Relu", "Negative", "Gelu", "Swish", "Sqr"};
-    static const std::vector<std::string> kBinary = {"Mul", "Add", "Sub", "Sum"};
+    static const std::vector<std::string> kUnary = {"Tanh", "Sigmoid", "Relu",     "Negative", "Gelu",    "Swish",
+                                                    "Sqr",  "Abs",     "Softplus", "Sin",      "Softsign"};
+    static const std::vector<std::string> kBinary = {"Mul", "Add", "Sub", "Sum", "Max"};
     if (dice_.chance(0.5)) return line(fmt::format("{}({})", dice_.pick(kUnary), dice_.pick(from)));
     return line(fmt::format("{}({}, {})", dice_.pick(kBinary), dice_.pick(from), dice_.pick(from)));
   }

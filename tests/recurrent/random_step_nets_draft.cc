@@ -23,8 +23,10 @@ bool gradient_reads_inputs(const std::string& type) {
 }
 
 bool gradient_reads_outputs(const std::string& type) {
-  static const std::set<std::string> all = {"Tanh",    "Sigmoid",   "Relu", "Softmax",   "LSTMUnit",
-                                            "GRUUnit", "LayerNorm", "Elu",  "LeakyRelu", "RecurrentNetwork"};
+  static const std::set<std::string> all = {
+      "Tanh",      "Sigmoid",          "Relu",  "Softmax", "LSTMUnit", "GRUUnit",     "LayerNorm", "Elu",
+      "LeakyRelu", "RecurrentNetwork", "Exp",   "Expm1",   "Softplus", "HardSigmoid", "Clip",      "Sqrt",
+      "Rsqrt",     "Reciprocal",       "Log1p", "Div",     "Max",      "Min"};
   return all.count(type) > 0;
 }
 

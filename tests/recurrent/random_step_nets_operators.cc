@@ -10,21 +10,38 @@ namespace {
 using Names = std::vector<std::string>;
 
 void add_unary(Draft& d) {
-  static const Names types = {"Tanh", "Tanh", "Sigmoid",  "Sigmoid", "Scale", "Scale",     "Negative", "Copy",
-                              "Sqr",  "Gelu", "Softsign", "Elu",     "Relu",  "LeakyRelu", "Swish"};
-  static const std::set<std::string> kinks = {"Relu", "LeakyRelu", "Elu", "Softsign"};
+  static const Names types = {"Tanh",        "Tanh", "Sigmoid",  "Sigmoid", "Scale",    "Scale",     "Negative", "Copy",
+                              "Sqr",         "Gelu", "Softsign", "Elu",     "Relu",     "LeakyRelu", "Swish",    "Abs",
+                              "HardSigmoid", "Sin",  "Cos",      "Erf",     "Softplus", "Clip"};
+  static const std::set<std::string> kinks = {"Relu", "LeakyRelu", "Elu", "Softsign", "Abs", "HardSigmoid", "Clip"};
   const StepValue x = any_value(d);
   const std::string& type = d.dice.pick(types);
   if (kinks.count(type) > 0) d.net.has_kinks = true;
   std::vector<Argument> args;
   if (type == "Scale") args.push_back(make_arg("scale", d.dice.chance(0.5) ? 0.5F : -0.75F));
+  if (type == "Clip") args = {make_arg("min", -0.5F), make_arg("max", 0.8F)};
   emit(d, type, {x.name}, x.width, args);
+}
+
+// Functions of positive numbers, of what is positive, and the exponential function of what is bounded.
+void add_positive(Draft& d) {
+  const StepValue x = any_value(d);
+  const std::string bounded = emit(d, d.dice.chance(0.5) ? "Tanh" : "Sigmoid", {x.name}, x.width);
+  const std::string power = emit(d, d.dice.chance(0.7) ? "Exp" : "Expm1", {bounded}, x.width);
+  if (d.dice.chance(0.4)) return;
+  const std::string positive = emit(d, d.dice.chance(0.5) ? "Softplus" : "Exp", {power}, x.width);
+  static const Names types = {"Log", "Log1p", "Sqrt", "Rsqrt", "Reciprocal", "Div"};
+  const std::string& type = d.dice.pick(types);
+  Names inputs = {positive};
+  if (type == "Div") inputs.insert(inputs.begin(), d.dice.chance(0.5) ? x.name : value_of_width(d, x.width).name);
+  emit(d, type, inputs, x.width);
 }
 
 void add_binary(Draft& d) {
   const StepValue a = any_value(d), b = d.dice.chance(0.1) ? a : value_of_width(d, a.width);
-  static const Names types = {"Add", "Add", "Sub", "Sub", "Mul", "Mul", "Sum", "Sum"};
+  static const Names types = {"Add", "Add", "Sub", "Sub", "Mul", "Mul", "Sum", "Sum", "Max", "Min"};
   const std::string& type = d.dice.pick(types);
+  if (type == "Max" || type == "Min") d.net.has_kinks = true;
   Names inputs = {a.name, b.name};
   if (type == "Sum")
     for (int64_t more = d.dice.between(-1, 2); more > 0; --more)
@@ -261,25 +278,11 @@ struct Choice {
   void (*add)(Draft&);
 };
 
-constexpr std::array<Choice, 19> kChoices = {{{16, add_unary},
-                                              {16, add_binary},
-                                              {7, add_constant},
-                                              {9, add_repeated},
-                                              {7, add_product},
-                                              {9, add_concat},
-                                              {5, add_split},
-                                              {5, add_slice},
-                                              {4, add_reshape},
-                                              {5, add_alias},
-                                              {4, add_layer_norm},
-                                              {1, add_softmax},
-                                              {4, add_lstm_unit},
-                                              {4, add_gru_unit},
-                                              {2, add_mat_mul},
-                                              {1, add_time},
-                                              {1, add_total},
-                                              {1, add_stop},
-                                              {3, add_gated}}};
+constexpr std::array<Choice, 20> kChoices = {
+    {{16, add_unary},  {16, add_binary},    {6, add_positive}, {7, add_constant},  {9, add_repeated},
+     {7, add_product}, {9, add_concat},     {5, add_split},    {5, add_slice},     {4, add_reshape},
+     {5, add_alias},   {4, add_layer_norm}, {1, add_softmax},  {4, add_lstm_unit}, {4, add_gru_unit},
+     {2, add_mat_mul}, {1, add_time},       {1, add_total},    {1, add_stop},      {3, add_gated}}};
 
 }  // namespace
 

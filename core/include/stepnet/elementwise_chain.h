@@ -5,29 +5,59 @@
 // function. Threads: pure functions.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <initializer_list>
+#include <span>
 
 #include "stepnet/half.h"
 
 namespace stepnet {
 
 enum class FusedCode : uint8_t {
-  copy,         // a
-  add,          // a + b
-  sub,          // a - b
-  mul,          // a * b
-  negative,     // -a
-  one_minus,    // 1 - a
-  scale,        // a * value
-  relu,         // the larger of a and 0; NaN stays
-  if_positive,  // b where a > 0, else 0
-  sigmoid,      // 1 / (1 + exp(-a))
+  copy,             // a
+  add,              // a + b
+  sub,              // a - b
+  mul,              // a * b
+  div,              // a / b
+  maximum,          // the larger of a and b; NaN counts as larger than any number
+  minimum,          // the smaller of a and b; NaN counts as smaller than any number
+  negative,         // -a
+  abs,              // |a|
+  one_minus,        // 1 - a
+  reciprocal,       // 1 / a
+  sqrt,             // the square root of a
+  scale,            // a * value
+  add_value,        // a + value
+  at_least,         // value where a < value, else a; NaN stays
+  at_most,          // value where a > value, else a; NaN stays
+  relu,             // the larger of a and 0; NaN stays
+  if_positive,      // b where a > 0, else 0
+  unless_positive,  // 0 where a > 0, else b
+  either,           // of a and b, of which one is 0 and not -0, the other: the bits of both
+  exp,
+  expm1,    // exp(a) - 1
+  log,      // the natural logarithm of a
+  log1p,    // the natural logarithm of 1 + a
+  sigmoid,  // 1 / (1 + exp(-a))
   tanh,
+  erf,   // the error function
+  erfc,  // 1 - erf(a)
+  sin,
+  cos,
 };
+constexpr int kFusedCodes = static_cast<int>(FusedCode::cos) + 1;
 
-// Operands of a body are the operator's inputs, from 0, then the results of the instructions before; the last result
-// is the output.
+// What is known of a code beside its arithmetic, which stands in core/compute/elementwise_chain_simd.cc, and for GPUs
+// in gpu/runtime.
+struct FusedCodeInfo {
+  const char* name;
+  bool reads_b;
+  double nanoseconds;  // about what one element takes
+};
+const FusedCodeInfo& fused_code(FusedCode code);
+
 struct FusedInstruction {
   FusedCode code = FusedCode::copy;
   int a = 0, b = 0;
@@ -35,15 +65,50 @@ struct FusedInstruction {
   int to = 0;              // in a chain: the operand that gets the result
   bool is_output = false;  // in a chain: it is an operator's, which in a chain of a half type is rounded to it
 };
-using FusedBody = std::vector<FusedInstruction>;
 
 // Operands of a chain: tensors first, then values in between.
 constexpr int kMostFusedTensors = 48, kMostFusedValues = 48;
+
+// An operator's arithmetic: its operands are the operator's inputs, from 0, then the results of the instructions
+// before; the last result is the output. It allocates nothing, since kernels ask for it in every call.
+class FusedBody {
+ public:
+  FusedBody() {}  // NOLINT(modernize-use-equals-default): the union lets it have none
+  FusedBody(std::initializer_list<FusedInstruction> all) { append(all); }
+  FusedBody(const FusedBody& other) { *this = other; }
+  FusedBody& operator=(const FusedBody& other) {
+    size_ = other.size_;
+    std::copy_n(other.all_, size_, all_);
+    return *this;
+  }
+
+  // There is room for kMostFusedValues; more is an Error.
+  void append(std::initializer_list<FusedInstruction> more) {
+    for (const FusedInstruction& i : more) push_back(i);
+  }
+  void push_back(const FusedInstruction& instruction);
+
+  bool empty() const { return size_ == 0; }
+  size_t size() const { return size_; }
+  FusedInstruction& operator[](size_t i) { return all_[i]; }
+  FusedInstruction& back() { return all_[size_ - 1]; }
+  const FusedInstruction* data() const { return all_; }
+  const FusedInstruction* begin() const { return all_; }
+  const FusedInstruction* end() const { return all_ + size_; }
+
+ private:
+  size_t size_ = 0;
+  union {                                     // the others are not even zero
+    FusedInstruction all_[kMostFusedValues];  // NOLINT(readability-identifier-naming): private all the same
+  };
+};
+constexpr int kMostFusedRepeats = 8;  // of the tensors, those with one element for all columns of a row
 
 template <class T>
 struct FusedOperand {
   T* first = nullptr;
   int64_t stride = 0;  // elements from one row to the next
+  int64_t step = 1;    // elements from one column to the next: 1, or 0 of what is read and has one for all
 };
 
 template <class T>
@@ -78,6 +143,7 @@ const FusedKernels& fused_kernels_plain();  // for every CPU that the library ru
 const FusedKernels* fused_kernels_wide();   // for x86-64-v4; null if this CPU is none
 const FusedKernels& fused_kernels();        // the best of them
 
-double fused_nanoseconds(FusedCode code);  // about what one element of the instruction takes
+// About what one element of all the instructions takes.
+double fused_nanoseconds(std::span<const FusedInstruction> code);
 
 }  // namespace stepnet

@@ -172,6 +172,9 @@ struct Kernel {
   std::function<void(const void* args, Call&)> run;
 };
 
+// A kernel that does what `body` says, which is OpSpec::fused.
+Kernel fused_kernel(DType dtype, std::function<FusedBody(const void*, int)> body);
+
 struct DerivativeSpec {
   std::vector<std::string> inputs;
   std::function<std::vector<Gradient>(Formula&)> fn;

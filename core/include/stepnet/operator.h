@@ -272,6 +272,12 @@ class OpBuilder {
     add_kernel(DeviceKind::cpu, std::move(k));
     return *this;
   }
+  // For float and double, kernels that do what `fused` says, which stands before this.
+  OpBuilder& cpu_by_instructions() {
+    for (const DType dtype : {DType::float32, DType::float64})
+      add_kernel(DeviceKind::cpu, fused_kernel(dtype, spec_.fused));
+    return *this;
+  }
   // A kernel on blobs, for operators on objects, on the workspace, or on names. Runs on the host for every device.
   OpBuilder& blobs(void (*fn)(const Args&, BlobCall&)) {
     spec_.blob_kernel = [fn](const void* a, BlobCall& c) { fn(*static_cast<const Args*>(a), c); };

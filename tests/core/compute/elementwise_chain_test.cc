@@ -2,58 +2,33 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
+#include "core/gradcheck/examples.h"
+#include "tests/core/compute/fused_reference.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::elementwise_chain_test {
 namespace {
 
-double plain(const FusedInstruction& i, double a, double b) {
-  switch (i.code) {
-    case FusedCode::copy:
-      return a;
-    case FusedCode::add:
-      return a + b;
-    case FusedCode::sub:
-      return a - b;
-    case FusedCode::mul:
-      return a * b;
-    case FusedCode::negative:
-      return -a;
-    case FusedCode::one_minus:
-      return 1 - a;
-    case FusedCode::scale:
-      return a * i.value;
-    case FusedCode::relu:
-      return a < 0 ? 0 : a;
-    case FusedCode::if_positive:
-      return a > 0 ? b : 0;
-    case FusedCode::sigmoid:
-      return 1 / (1 + std::exp(-a));
-    case FusedCode::tanh:
-      return std::tanh(a);
-  }
-  return NAN;
-}
-
-constexpr FusedCode kCodes[] = {FusedCode::copy,      FusedCode::add,   FusedCode::sub,    FusedCode::mul,
-                                FusedCode::negative,  FusedCode::scale, FusedCode::relu,   FusedCode::if_positive,
-                                FusedCode::one_minus, FusedCode::tanh,  FusedCode::sigmoid};
-
 template <class T>
 void expect_each_code_is_right(const FusedKernels& kernels, double tolerance) {
   constexpr int64_t kRows = 3;
-  for (const FusedCode code : kCodes)
+  for (const FusedCode code : all_fused_codes())
     for (const int64_t width : {1, 7, 128, 129, 300}) {
-      const Tensor a = normal<T>({kRows, width}, 1), b = normal<T>({kRows, width}, 2);
+      Tensor a = normal<T>({kRows, width}, 1);
+      Tensor b = normal<T>({kRows, width}, 2);
+      if (takes_a_zero(code)) b.fill_zero();
+      if (takes_positive(code))
+        for (T& x : a.span<T>()) x = std::abs(x);
       Tensor made = Tensor::zeros(dtype_of<T>(), {kRows, width}), wanted = made.clone();
       const FusedInstruction i{code, 0, 1, 1.5, 2};
       const FusedOperand<T> tensors[] = {
-          {const_cast<T*>(a.data<T>()), width}, {const_cast<T*>(b.data<T>()), width}, {made.template data<T>(), width}};
+          {a.template data<T>(), width}, {b.template data<T>(), width}, {made.template data<T>(), width}};
       kernels.run(FusedLoop<T>{&i, 1, tensors, 3, width}, 0, kRows * fused_pieces(width));
       for (int64_t j = 0; j < kRows * width; ++j)
-        wanted.template data<T>()[j] = static_cast<T>(plain(i, a.data<T>()[j], b.data<T>()[j]));
-      EXPECT_EQ(compare(made, wanted, tolerance), "") << static_cast<int>(code) << " " << width;
+        wanted.template data<T>()[j] = static_cast<T>(fused_reference(i, a.data<T>()[j], b.data<T>()[j]));
+      EXPECT_EQ(compare(made, wanted, tolerance), "") << fused_code(code).name << " " << width;
     }
 }
 
@@ -61,6 +36,39 @@ TEST(Fused, EachCodeIsRight) {
   for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
     expect_each_code_is_right<float>(*kernels, 1e-6);
     expect_each_code_is_right<double>(*kernels, 1e-14);
+  }
+}
+
+// Infinite numbers, zeros and NaN, among them as the second operand.
+template <class T>
+void expect_extremes(const FusedKernels& kernels) {
+  const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
+  const std::vector<T> extremes = {inf, -inf, nan, T(0), T(-0.0), T(1), T(-1), T(1000), T(-1000)};
+  const auto count = static_cast<int64_t>(extremes.size());
+  Tensor a = Tensor::empty(dtype_of<T>(), {count * count}), b = a.clone(), made = a.clone();
+  for (int64_t i = 0; i < a.size(); ++i) {
+    a.data<T>()[i] = extremes[static_cast<size_t>(i / count)];
+    b.data<T>()[i] = extremes[static_cast<size_t>(i % count)];
+  }
+  for (const FusedCode code : all_fused_codes()) {
+    if (takes_a_zero(code)) continue;
+    const FusedInstruction i{code, 0, 1, 0.5, 2};
+    const FusedOperand<T> tensors[] = {{a.data<T>()}, {b.data<T>()}, {made.data<T>()}};
+    kernels.run(FusedLoop<T>{&i, 1, tensors, 3, a.size()}, 0, fused_pieces(a.size()));
+    for (int64_t j = 0; j < a.size(); ++j) {
+      const T x = a.data<T>()[j], y = b.data<T>()[j], found = made.data<T>()[j];
+      const auto wanted = static_cast<T>(fused_reference(i, x, y));
+      EXPECT_TRUE(std::isnan(wanted) ? std::isnan(found)
+                                     : found == wanted || std::fabs(found - wanted) <= 1e-6 * std::fabs(wanted))
+          << fused_code(code).name << " of " << x << " and " << y << " is " << found << ", not " << wanted;
+    }
+  }
+}
+
+TEST(Fused, ExtremesAreRight) {
+  for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
+    expect_extremes<float>(*kernels);
+    expect_extremes<double>(*kernels);
   }
 }
 
@@ -119,33 +127,98 @@ TEST(Fused, ChainsReadColumnsAndVectors) {
   EXPECT_EQ(compare(y, wanted, 1e-14), "");
 }
 
+// z = x + v - s, where v has one element for each row and s one for all: as if they were repeated.
+template <class T>
+void expect_repeats() {
+  constexpr int64_t kRows = 3;
+  for (const int64_t width : {1, 5, 128, 300}) {
+    const auto rounded = [](const Tensor& t) {
+      Tensor made = Tensor::empty(dtype_of<T>(), t.shape());
+      for (int64_t j = 0; j < t.size(); ++j) made.data<T>()[j] = T(t.data<float>()[j]);
+      return made;
+    };
+    Tensor x = rounded(normal<float>({kRows, width}, 1)), v = rounded(normal<float>({kRows}, 2));
+    Tensor s = rounded(normal<float>({1}, 3)), made = x.clone();
+    const FusedInstruction code[] = {{FusedCode::add, 0, 1, 0, 4}, {FusedCode::sub, 4, 2, 0, 3}};
+    const FusedOperand<T> tensors[] = {
+        {x.data<T>(), width}, {v.data<T>(), 1, 0}, {s.data<T>(), 0, 0}, {made.data<T>(), width}};
+    const FusedLoop<T> loop{code, 2, tensors, 4, width, 3};
+    const int64_t pieces = kRows * fused_pieces(width);
+    fused_kernels().run(loop, 0, pieces / 2);
+    fused_kernels().run(loop, pieces / 2, pieces);
+    for (int64_t j = 0; j < x.size(); ++j) {
+      const auto wanted = T(x.data<T>()[j] + v.data<T>()[j / width] - s.data<T>()[0]);
+      EXPECT_EQ(double(made.data<T>()[j]), double(wanted)) << width << " " << j;
+    }
+  }
+}
+
+TEST(Fused, OperandsRepeatAlongColumns) {
+  expect_repeats<float>();
+  expect_repeats<double>();
+  expect_repeats<float16>();
+  expect_repeats<bfloat16>();
+}
+
+// What an operator says of itself, on these inputs; "" if that says nothing of one element alone.
+std::string check_body(const OperatorDef& def, const Feeds& feeds, int& bodies) {
+  const OpSpec& spec = op_spec(def.type());
+  const FusedBody body = spec.fused(parse_args(spec, def).get(), def.input_size());
+  for (const auto& [name, value] : feeds)
+    if (value.shape() != feeds.front().second.shape()) return "";
+  if (body.empty()) return "";
+  Tensor wanted = run_op_on(def, feeds)[0], made = wanted.clone();
+  for (int64_t j = 0; j < made.size(); ++j) {
+    std::vector<double> values;
+    for (const auto& [name, value] : feeds) values.push_back(value.data<double>()[j]);
+    for (const FusedInstruction& i : body) values.push_back(fused_reference(i, values.at(i.a), values.at(i.b)));
+    made.data<double>()[j] = values.back();
+  }
+  ++bodies;
+  return compare(made, wanted, 1e-12);
+}
+
+// The operator on an example of its own.
+std::string check_example(const OpSpec& spec, const OpExample& example, int& bodies) {
+  const GradientSubject subject = example_subject(spec, example, 1);
+  if (subject.net.op_size() != 1 || subject.net.op(0).type() != spec.type) return "";
+  Feeds feeds;
+  for (const std::string& name : subject.net.op(0).input()) feeds.emplace_back(name, subject.feeds.at(name));
+  return check_body(subject.net.op(0), feeds, bodies);
+}
+
+// The gradient of an operator, with the arguments of an example of that.
+std::string check_gradient_of(const OpSpec& gradient, const OpSpec& spec, const OpExample& example, int& bodies) {
+  const GradientSubject subject = example_subject(spec, example, 1);
+  OperatorDef def = subject.net.op(0);
+  def.set_type(gradient.type);
+  def.clear_input();
+  def.set_output(0, "gradient");
+  Feeds feeds;
+  for (const auto& input : gradient.inputs) {
+    def.add_input(input.name);
+    feeds.emplace_back(input.name, normal<double>({4, 5}, 10 + feeds.size()));
+  }
+  return check_body(def, feeds, bodies);
+}
+
 // What operators say of themselves gives what their kernels do.
 TEST(Fused, OperatorsBodiesAreTheirKernels) {
   int bodies = 0;
   for (const std::string& type : op_types()) {
     const OpSpec& spec = op_spec(type);
-    if (!spec.fused || spec.inputs.empty()) continue;
-    const int inputs = spec.inputs[0].variadic ? 3 : static_cast<int>(spec.inputs.size());
-    std::vector<std::string> names;
-    Feeds feeds;
-    for (int i = 0; i < inputs; ++i) {
-      names.push_back(fmt::format("x{}", i));
-      feeds.emplace_back(names.back(), normal<double>({4, 5}, 10 + i));
+    if (!spec.fused) continue;
+    const int before = bodies;
+    for (const OpExample& example : spec.examples) EXPECT_EQ(check_example(spec, example, bodies), "") << type;
+    const std::string_view ending = "Gradient";
+    if (type.ends_with(ending) && spec.examples.empty()) {
+      const OpSpec& forward = op_spec(type.substr(0, type.size() - ending.size()));
+      for (const OpExample& example : forward.examples)
+        EXPECT_EQ(check_gradient_of(spec, forward, example, bodies), "") << type;
     }
-    const OperatorDef def = make_op(type, names, {"y"});
-    const FusedBody body = spec.fused(parse_args(spec, def).get(), inputs);
-    ASSERT_FALSE(body.empty()) << type;
-    Tensor wanted = run_op_on(def, feeds)[0], made = wanted.clone();
-    for (int64_t j = 0; j < made.size(); ++j) {
-      std::vector<double> values;
-      for (const auto& [name, value] : feeds) values.push_back(value.data<double>()[j]);
-      for (const FusedInstruction& i : body) values.push_back(plain(i, values.at(i.a), values.at(i.b)));
-      made.data<double>()[j] = values.back();
-    }
-    EXPECT_EQ(compare(made, wanted, 1e-12), "") << type;
-    ++bodies;
+    EXPECT_GT(bodies, before) << type << " has no example of what it says of itself";
   }
-  EXPECT_GE(bodies, 12);
+  EXPECT_GE(bodies, 60);
 }
 
 }  // namespace

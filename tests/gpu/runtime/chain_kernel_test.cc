@@ -4,6 +4,7 @@
 #include "core/compute/backend.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "stepnet/tensor.h"
+#include "tests/core/compute/fused_reference.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace stepnet::testing::chain_kernel_test {
@@ -55,10 +56,46 @@ TEST_F(GpuTest, ChainsDoWhatTheirInstructionsSay) {
   }
 }
 
+// A chain of one instruction, whose second operand has one element for each row.
+template <class T>
+void check_code(FusedCode code, double tol) {
+  constexpr int64_t kRows = 3, kWidth = 40;
+  Tensor a = normal<T>({kRows, kWidth}, 1);
+  Tensor b = normal<T>({kRows, 1}, 2);
+  if (takes_a_zero(code)) b.fill_zero();
+  if (takes_positive(code))
+    for (T& x : a.span<T>()) x = std::abs(x);
+  std::vector<Tensor> there;
+  for (const Tensor& t : {a, b, Tensor::zeros(a.dtype(), a.shape())}) there.push_back(copied_to(t, kGpu));
+  const FusedInstruction i{code, 0, 1, 0.5, 2};
+  backend(DeviceKind::cuda)
+      .fuse(kGpu, a.dtype(), {i}, 3)
+      ->run({{there[0].raw(), kWidth}, {there[1].raw(), 1, 0}, {there[2].raw(), kWidth}}, kWidth, kRows);
+  const Tensor result = copied_to(there[2], {});
+  for (int64_t j = 0; j < a.size(); ++j) {
+    const double wanted = fused_reference(i, a.data<T>()[j], b.data<T>()[j / kWidth]);
+    ASSERT_NEAR(result.data<T>()[j], wanted, tol * std::max(1.0, std::fabs(wanted))) << fused_code(code).name;
+  }
+}
+
+TEST_F(GpuTest, ChainsOfEachCodeAreRight) {
+  for (const FusedCode code : all_fused_codes()) {
+    check_code<float>(code, 2e-6);
+    check_code<double>(code, 1e-14);
+  }
+}
+
+TEST(GpuFused, SourceSaysNumbersThatAreNone) {
+  const std::string source = gpu::fused_source(DType::float32, {{FusedCode::at_most, 0, 0, INFINITY, 1}}, 2);
+  EXPECT_NE(source.find("__longlong_as_double(9218868437227405312ll)"), source.npos) << source;
+}
+
 TEST(GpuFused, SourceReadsOnceAndWritesWhatIsSeen) {
   const std::string source = gpu::fused_source(DType::float32, all_instructions(), 4);
   EXPECT_EQ(source.find("x0 = load(o.tensors[0]"), source.rfind("x0 = load(o.tensors[0]")) << source;
-  EXPECT_NE(source.find("o.tensors[3].first[row * o.tensors[3].stride + column] = store(x3)"), source.npos) << source;
+  EXPECT_NE(source.find("o.tensors[3].first[row * o.tensors[3].stride + column * o.tensors[3].step] = store(x3)"),
+            source.npos)
+      << source;
   EXPECT_EQ(source.find("x2 = load(o.tensors[2]"), source.npos) << "a result is read\n" << source;
 }
 

@@ -42,13 +42,7 @@ class Texts : public NetObserver {
   std::vector<std::map<std::string, std::string>> texts_;
 };
 
-Texts run(const std::vector<std::string>& disabled) {
-  Cell cell = {.step = {"xw = FC(x, W, b) axis=2", "hu = FC(h_prev, U, c) axis=2", "s = Sum(xw, hu)", "t = Tanh(s)",
-                        "h = Sigmoid(t)"},
-               .states = {{"h_prev", "h", "h0", "h_all", "h_last"}}};
-  cell.disabled_passes = disabled;
-  const Feeds feeds = {{"X", normal<float>({4, 2, 9})}, {"h0", normal<float>({2, 9})}, {"W", normal<float>({9, 9})},
-                       {"U", normal<float>({9, 9})},    {"b", normal<float>({9})},     {"c", normal<float>({9})}};
+Texts run_forward(const Cell& cell, const Feeds& feeds) {
   const NetDef net = expanded_net(cell, feeds);
   Workspace workspace;
   for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
@@ -57,6 +51,16 @@ Texts run(const std::vector<std::string>& disabled) {
   context.observer = &texts;
   run_net_once(net, workspace, context);
   return texts;
+}
+
+Texts run(const std::vector<std::string>& disabled) {
+  Cell cell = {.step = {"xw = FC(x, W, b) axis=2", "hu = FC(h_prev, U, c) axis=2", "s = Sum(xw, hu)", "t = Tanh(s)",
+                        "h = Sigmoid(t)"},
+               .states = {{"h_prev", "h", "h0", "h_all", "h_last"}}};
+  cell.disabled_passes = disabled;
+  const Feeds feeds = {{"X", normal<float>({4, 2, 9})}, {"h0", normal<float>({2, 9})}, {"W", normal<float>({9, 9})},
+                       {"U", normal<float>({9, 9})},    {"b", normal<float>({9})},     {"c", normal<float>({9})}};
+  return run_forward(cell, feeds);
 }
 
 // Of the forward and the backward step net.
@@ -121,6 +125,20 @@ TEST(StepPasses, FuseElementwiseOperators) {
             "  before  s = FC(x, W, b)\n"
             "  step    s += FC(h_prev, U, c)\n"
             "  step    h, t = fused Tanh+Sigmoid(s)\n");
+}
+
+// A number for each sample, from outside or of the timestep, a vector for all samples, and one number.
+TEST(StepPasses, FuseOperandsThatRepeat) {
+  const Cell cell = {.step = {"gate = FC(h_prev, U, c) axis=2", "e = Exp(x)", "m = Mul(e, gate)", "n = Add(m, mask)",
+                              "d = Div(n, row)", "h = Sub(d, one)"},
+                     .states = {{"h_prev", "h", "h0", "h_all", "h_last"}}};
+  const Feeds feeds = {{"X", normal<float>({4, 2, 9})}, {"h0", normal<float>({2, 9})},   {"U", normal<float>({1, 9})},
+                       {"c", normal<float>({1})},       {"mask", normal<float>({2, 1})}, {"row", normal<float>({9})},
+                       {"one", normal<float>({1})}};
+  EXPECT_EQ(run_forward(cell, feeds).of(0, "fuse"),
+            "  step    gate = FC(h_prev, U, c)\n"
+            "  before  e = Exp(x)\n"
+            "  step    h, d = fused Mul+Add+Div+Sub(e, gate, mask, row, one)\n");
 }
 
 TEST(StepPasses, RunOnlyIfTheyAreNotDisabled) {
