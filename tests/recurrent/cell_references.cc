@@ -1,4 +1,8 @@
 // The formulas of tools/examples/cells, each written from its published source as a plain function of one timestep.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include "tests/recurrent/cell_files.h"
 
 namespace stepnet::testing {
@@ -27,9 +31,24 @@ void put(States& s, const LstmState& new_state, const std::string& layer = "") {
 
 void rnn_tanh(const Weights& w, const StepOfStream& now, States& s) { s["h"] = std::tanh(both(w, now.x, s["h"])); }
 
-void rnn_relu(const Weights& w, const StepOfStream& now, States& s) {
-  s["h"] = both(w, now.x, s["h"]).apply([](double v) { return v > 0 ? v : 0; });
+Vec relu(const Vec& x) {
+  return x.apply([](double v) { return v > 0 ? v : 0; });
 }
+
+Vec larger(const Vec& a, const Vec& b) {
+  Vec y(a.size());
+  for (size_t i = 0; i < y.size(); ++i) y[i] = std::max(a[i], b[i]);
+  return y;
+}
+
+Vec cumulative_softmax(const Vec& x) {
+  Vec y = std::exp(x);
+  y /= y.sum();
+  std::partial_sum(std::begin(y), std::end(y), std::begin(y));
+  return y;
+}
+
+void rnn_relu(const Weights& w, const StepOfStream& now, States& s) { s["h"] = relu(both(w, now.x, s["h"])); }
 
 void lstm_of_lengths(const Weights& w, const StepOfStream& now, States& s) {
   if (static_cast<double>(now.t) < w["lengths"][static_cast<size_t>(now.stream)])
@@ -129,6 +148,91 @@ void minimal_gated(const Weights& w, const StepOfStream& now, States& s) {
   s["h"] = (1.0 - f) * s["h"] + f * n;
 }
 
+void min_gru(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = w.affine("W_x", "b_x", now.x), z = sigmoid(part(sums, 0, 2));
+  s["h"] = (1.0 - z) * s["h"] + z * part(sums, 1, 2);
+}
+
+void min_lstm(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = w.affine("W_x", "b_x", now.x);
+  const Vec f = sigmoid(part(sums, 0, 3)), i = sigmoid(part(sums, 1, 3));
+  s["h"] = (f * s["h"] + i * part(sums, 2, 3)) / (f + i);
+}
+
+void li_gru(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = w.affine("W_x", "b_x", now.x) + w.affine("W_h", "", s["h"]);
+  const Vec z = sigmoid(part(sums, 0, 2)), n = relu(part(sums, 1, 2));
+  s["h"] = z * s["h"] + (1.0 - z) * n;
+}
+
+void ind_rnn(const Weights& w, const StepOfStream& now, States& s) {
+  s["h"] = relu(w.affine("W_x", "b_x", now.x) + w["u"] * s["h"]);
+}
+
+void sru(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec f = sigmoid(w.affine("W_f", "b_f", now.x) + w["v_f"] * s["c"]);
+  const Vec r = sigmoid(w.affine("W_r", "b_r", now.x) + w["v_r"] * s["c"]);
+  s["c"] = f * s["c"] + (1.0 - f) * w.affine("W_c", "", now.x);
+  s["h"] = r * s["c"] + (1.0 - r) * now.x;
+}
+
+// Without the stabiliser, but for what is stored: c and n times exp(-m).
+void s_lstm(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = w.affine("W_x", "b_x", now.x) + w.affine("W_h", "", s["h"]);
+  const Vec i = std::exp(part(sums, 0, 4)), f = sigmoid(part(sums, 1, 4)), factor = std::exp(s["m"]);
+  const Vec c = f * factor * s["c"] + i * std::tanh(part(sums, 3, 4)), n = f * factor * s["n"] + i;
+  s["h"] = sigmoid(part(sums, 2, 4)) * c / n;
+  s["m"] = larger(std::log(f) + s["m"], part(sums, 0, 4));
+  s["c"] = c / std::exp(s["m"]);
+  s["n"] = n / std::exp(s["m"]);
+}
+
+void on_lstm(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = both(w, now.x, s["h"]);
+  const Vec i = sigmoid(part(sums, 0, 6)), f = sigmoid(part(sums, 1, 6));
+  const Vec o = sigmoid(part(sums, 2, 6)), g = std::tanh(part(sums, 3, 6));
+  const Vec master_f = cumulative_softmax(part(sums, 4, 6)), master_i = 1.0 - cumulative_softmax(part(sums, 5, 6));
+  const Vec overlap = master_f * master_i;
+  const Vec c = (f * overlap + (master_f - overlap)) * s["c"] + (i * overlap + (master_i - overlap)) * g;
+  put(s, {o * std::tanh(c), c});
+}
+
+void ode_rk4(const Weights& w, const StepOfStream& now, States& s) {
+  const double d = 3.0 / 16;
+  const Vec from_x = w.affine("W_x", "b_x", now.x), h = s["h"];
+  auto slope = [&](const Vec& at) { return Vec(std::tanh(Vec(from_x + w.affine("W_h", "", at))) - at); };
+  const Vec k1 = slope(h), k2 = slope(h + d / 2 * k1), k3 = slope(h + d / 2 * k2), k4 = slope(h + d * k3);
+  s["h"] = h + d / 6 * (k1 + 2.0 * k2 + 2.0 * k3 + k4);
+}
+
+void selective_scan(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = w.affine("W_dt", "b_dt", w.affine("W_r", "", now.x)), dt = std::log(Vec(1.0 + std::exp(sums)));
+  const Vec u = w.affine("W_B", "", now.x), q = w.affine("W_C", "", now.x), a = -std::exp(w["A_log"]);
+  Vec h = s["h"], y = w["skip"] * now.x;
+  for (size_t i = 0; i < h.size(); ++i) {
+    const size_t channel = i / u.size(), d = i % u.size();
+    h[i] = std::exp(dt[channel] * a[i]) * h[i] + dt[channel] * u[d] * now.x[channel];
+    y[channel] += h[i] * q[d];
+  }
+  s["h"] = h;
+  s["y"] = y;
+}
+
+// Without the stabiliser, but for what is stored: a and b times exp(-p).
+void rwkv(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec x = part(now.x, 0, 2), x_before = part(now.x, 1, 2);
+  auto mixed = [&](const std::string& which) {
+    const Vec mu = w["mu_" + which];
+    return w.affine("W_" + which, "", mu * x + (1.0 - mu) * x_before);
+  };
+  const Vec r = sigmoid(mixed("r")), k = mixed("k"), v = mixed("v"), rate = std::exp(w["log_w"]);
+  const Vec a = s["a"] * std::exp(s["p"]), b = s["b"] * std::exp(s["p"]), now_weight = std::exp(Vec(w["bonus"] + k));
+  s["y"] = w.affine("W_o", "", r * (a + now_weight * v) / (b + now_weight));
+  s["p"] = larger(s["p"] - rate, k);
+  s["a"] = (std::exp(-rate) * a + std::exp(k) * v) / std::exp(s["p"]);
+  s["b"] = (std::exp(-rate) * b + std::exp(k)) / std::exp(s["p"]);
+}
+
 void lstm_zoneout_in_evaluation(const Weights& w, const StepOfStream& now, States& s) {
   const LstmState next = lstm(both(w, now.x, s["h"]), s["c"]);
   put(s, {0.125 * s["h"] + 0.875 * next.h, 0.25 * s["c"] + 0.75 * next.c});
@@ -219,6 +323,8 @@ const std::vector<CellFile>& cell_files() {
       {"gru", gru},
       {"gru_reset_before", gru_reset_before},
       {"highway_stack", highway_stack},
+      {"ind_rnn", ind_rnn},
+      {"li_gru", li_gru},
       {"lstm", lstm_of_lengths},
       {"lstm_coupled", lstm_coupled},
       {"lstm_forget_bias", lstm_forget_bias},
@@ -229,11 +335,19 @@ const std::vector<CellFile>& cell_files() {
       {"lstm_two_layers", lstm_two_layers},
       {"lstm_variational_dropout", lstm_variational_dropout},
       {"lstm_zoneout", lstm_zoneout_in_evaluation, true},
+      {"min_gru", min_gru},
+      {"min_lstm", min_lstm},
       {"minimal_gated", minimal_gated},
+      {"ode_rk4", ode_rk4},
+      {"on_lstm", on_lstm},
       {"recurrent_highway", recurrent_highway},
       {"residual_stack", residual_stack},
       {"rnn_relu", rnn_relu},
       {"rnn_tanh", rnn_tanh},
+      {"rwkv", rwkv},
+      {"s_lstm", s_lstm},
+      {"selective_scan", selective_scan},
+      {"sru", sru},
       {"titans_memory", titans_memory},
   };
   return files;

@@ -282,8 +282,12 @@ Case cell_case(const std::string& name, int64_t steps, int64_t samples) {
 
 // Cells whose parameters' gradients cannot be told by samples, and what is said of them.
 const std::map<std::string, std::string> kRefused = {
-    {"attention_additive", "\"by_place\", which is"}, {"attention_recurrent", "\"by_place\", which is"},
-    {"delta_rule", "samples are not apart"},          {"lstm", "samples are not apart"},  // its unit reads lengths
+    {"attention_additive", "\"by_place\", which is"},
+    {"attention_recurrent", "\"by_place\", which is"},
+    {"delta_rule", "samples are not apart"},
+    {"lstm", "samples are not apart"},  // its unit reads lengths
+    {"rwkv", "it reads the parameter \"log_w\" in a way in which gradients cannot be told by samples"},
+    {"selective_scan", "it reads the parameter \"A_log\" in a way in which gradients cannot be told by samples"},
     {"titans_memory", "samples are not apart"},
 };
 
