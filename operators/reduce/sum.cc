@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "core/compute/threads.h"
+#include "core/tensor/small_vector.h"
 #include "operators/loops/composing.h"
 #include "stepnet/operator.h"
 
@@ -119,16 +120,17 @@ struct FirstOf {
   }
 };
 
-// Returns the inputs from `first` on, of which there is at least one.
 template <class T>
-std::vector<const T*> inputs_from(const Call& call, int first) {
-  std::vector<const T*> x;
-  for (int k = first; k < call.inputs(); ++k) x.push_back(call.in(k).data<T>());
-  return x;
+using Pointers = InlineVector<T*, 8>;
+
+// The inputs from `first` on, of which there is at least one.
+template <class T>
+void find_inputs(const Call& call, int first, Pointers<const T>& x) {
+  for (size_t k = 0; k < x.size(); ++k) x[k] = call.in(first + static_cast<int>(k)).data<T>();
 }
 
 template <class Before, class T>
-T extreme_at(const std::vector<const T*>& x, int64_t i) {
+T extreme_at(const Pointers<const T>& x, int64_t i) {
   T first = x[0][i];
   for (size_t k = 1; k < x.size(); ++k) first = FirstOf<Before>()(first, x[k][i]);
   return first;
@@ -137,11 +139,13 @@ T extreme_at(const std::vector<const T*>& x, int64_t i) {
 // Reads all inputs at a place before it writes Y there, so that Y may be the first of them.
 template <class Before, class T>
 void extreme(Call& call) {
-  const std::vector<const T*> x = inputs_from<T>(call, 0);
+  Pointers<const T> x(static_cast<size_t>(call.inputs()));
+  find_inputs(call, 0, x);
   T* y = call.out(0).data<T>();
-  parallel_for(call.out(0).size(), 0.5 * call.inputs(), [&](int64_t begin, int64_t end) {
+  const auto range = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) y[i] = extreme_at<Before>(x, i);
-  });
+  };
+  parallel_for(call.out(0).size(), 0.5 * call.inputs(), std::ref(range));
 }
 
 // Y, or none, dY and the inputs.
@@ -149,16 +153,21 @@ template <class Before, class T>
 void extreme_gradient(Call& call) {
   const In<T> y = call.in_span<T>(0), dy = call.in_span<T>(1);
   const bool has_y = call.has(0);
-  const std::vector<const T*> x = inputs_from<T>(call, 2);
-  std::vector<T*> dx;
-  for (int k = 0; k < call.outputs(); ++k) dx.push_back(call.wants(k) ? call.out(k).data<T>() : nullptr);
-  parallel_for(static_cast<int64_t>(dy.size()), 0.5 * call.outputs(), [&](int64_t begin, int64_t end) {
+  Pointers<const T> x(static_cast<size_t>(call.outputs()));
+  find_inputs(call, 2, x);
+  Pointers<T> dx(x.size());
+  for (size_t k = 0; k < dx.size(); ++k) {
+    const auto o = static_cast<int>(k);
+    dx[k] = call.wants(o) ? call.out(o).data<T>() : nullptr;
+  }
+  const auto range = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T first = has_y ? y[i] : extreme_at<Before>(x, i), given = dy[i];
       for (size_t k = 0; k < dx.size(); ++k)
         if (dx[k]) dx[k][i] = x[k][i] == first ? given : T(0);
     }
-  });
+  };
+  parallel_for(static_cast<int64_t>(dy.size()), 0.5 * call.outputs(), std::ref(range));
 }
 
 void infer_extreme_gradient(const NoArgs& a, ShapeCall& c) {
