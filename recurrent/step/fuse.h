@@ -16,6 +16,9 @@ struct ChainPlace {
   int slot = -1;
   int64_t column = 0, row_size = 0;
   bool one_row = false, one_column = false;
+
+  int64_t stride() const { return one_row ? 0 : row_size; }  // FusedOperand's, and its step
+  int64_t step() const { return one_column ? 0 : 1; }
   bool operator==(const ChainPlace&) const = default;
 };
 

@@ -33,7 +33,7 @@ void run_on_device(const FusedChain& chain, DType dtype, const std::vector<Chain
     const std::byte* first =
         p < sources ? call.in(i).raw() : std::as_const(call.out(i - static_cast<int>(sources))).raw();
     tensors[p] = {const_cast<std::byte*>(first) + static_cast<size_t>(places[p].column) * dtype_size(dtype),
-                  places[p].one_row ? 0 : places[p].row_size, places[p].one_column ? 0 : 1};
+                  places[p].stride(), places[p].step()};
   }
   chain.run(tensors, rows.width, rows.count);
 }
@@ -46,7 +46,7 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
     const auto i = static_cast<int>(p);
     T* first = p < sources ? const_cast<T*>(call.in_span<T>(i).data())  // is only read
                            : call.out_span<T>(i - static_cast<int>(sources)).data();
-    tensors[p] = {first + places[p].column, places[p].one_row ? 0 : places[p].row_size, places[p].one_column ? 0 : 1};
+    tensors[p] = {first + places[p].column, places[p].stride(), places[p].step()};
   }
   const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors, static_cast<int>(places.size()),
                           rows.width,  static_cast<int>(sources)};

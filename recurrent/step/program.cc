@@ -1,5 +1,6 @@
 // Running a step net: pointing it to the tensors of this run, the steps, lanes, blocks, stages, and the captured loop.
 #include "recurrent/step/program.h"
+#include "recurrent/step/fuse.h"
 
 #include <algorithm>
 #include <numeric>
@@ -555,7 +556,7 @@ bool StepProgram::works_on_samples(const StepOp& op, int64_t samples) const {
   };
   const auto is_vector = [&](int s) {
     const Tensor& t = ir_.slots[s]->tensor;
-    return !ir_.varies(s) && t.size() == (t.rank() > 0 ? t.dim(t.rank() - 1) : 1);
+    return !ir_.varies(s) && t.size() == last_dim(t);
   };
   if (op.fused)
     return std::ranges::all_of(op.in_slots,
