@@ -18,6 +18,20 @@ namespace {
 thread_local const void* pool_here = nullptr;  // see PoolScope
 thread_local bool apart_here = false;          // see keep_apart
 
+// While one is alive, the calling thread may take memory from the driver and give it back, although it is capturing:
+// none of that is part of the graph.
+class OutsideOfCapture {
+ public:
+  OutsideOfCapture() { exchange(); }
+  ~OutsideOfCapture() { exchange(); }
+  OutsideOfCapture(const OutsideOfCapture&) = delete;
+  OutsideOfCapture& operator=(const OutsideOfCapture&) = delete;
+
+ private:
+  void exchange() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 class CudaAllocator : public Allocator, public CountsCategories {
  public:
   explicit CudaAllocator(int index) : index_(index) {}
@@ -115,7 +129,31 @@ class CudaAllocator : public Allocator, public CountsCategories {
     }
     cache_.forget(stream, main);
   }
+  std::byte* workspace(cudaStream_t stream, size_t bytes) {
+    if (bytes == 0) return nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = workspaces_.find({pool_here, stream});
+      if (found != workspaces_.end() && found->second.back()->bytes() >= bytes)
+        return static_cast<std::byte*>(found->second.back()->data());
+    }
+    const MemoryScope category(MemoryCategory::workspace);
+    auto made = std::make_shared<Storage>(bytes, Device{DeviceKind::cuda, static_cast<int8_t>(index_)});
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::byte*>(workspaces_[{pool_here, stream}].emplace_back(std::move(made))->data());
+  }
   void hand_over(const void* pool) {
+    std::vector<std::shared_ptr<Storage>> released;  // which goes back before the pool does, and takes the lock itself
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto it = workspaces_.begin(); it != workspaces_.end();) {
+        const auto at = it++;
+        if (at->first.first != pool) continue;
+        std::ranges::move(at->second, std::back_inserter(released));
+        workspaces_.erase(at);
+      }
+    }
+    released.clear();
     const std::lock_guard lock(mutex_);
     for (const auto& [key, name] : pools_)
       if (key.first == pool) cache_.hand_over(name.get(), main_stream(index_));
@@ -167,6 +205,7 @@ class CudaAllocator : public Allocator, public CountsCategories {
 
   // Null if there is none left.
   std::byte* from_driver(size_t segment) {
+    const OutsideOfCapture outside;
     void* data = nullptr;
     cudaError_t result = cudaMalloc(&data, segment);
     if (result == cudaErrorMemoryAllocation) {
@@ -185,6 +224,7 @@ class CudaAllocator : public Allocator, public CountsCategories {
   // The driver waits for the device before it takes memory back.
   void drop_segments() {
     const DeviceScope scope(index_);
+    const OutsideOfCapture outside;
     for (std::byte* segment : cache_.drop_free_segments()) check(cudaFree(segment));
   }
 
@@ -211,6 +251,7 @@ class CudaAllocator : public Allocator, public CountsCategories {
   BlockCache cache_;
   uint64_t fences_ = 0;
   std::map<std::pair<const void*, cudaStream_t>, std::unique_ptr<char>> pools_;
+  std::map<std::pair<const void*, cudaStream_t>, std::vector<std::shared_ptr<Storage>>> workspaces_;
 };
 
 // Throws Error where the machine has no such device.
@@ -245,6 +286,9 @@ bool keep_apart(bool on) { return std::exchange(apart_here, on); }
 
 PoolScope::PoolScope(const void* name) { pool_here = name; }
 PoolScope::~PoolScope() { pool_here = nullptr; }
+std::byte* pool_workspace(int device, cudaStream_t stream, size_t bytes) {
+  return cuda_allocator(device).workspace(stream, bytes);
+}
 void release_pool(int device, const void* name) { cuda_allocator(device).hand_over(name); }
 
 PinnedBytes::PinnedBytes(size_t bytes) : size_(bytes) {

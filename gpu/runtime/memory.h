@@ -34,6 +34,9 @@ class PoolScope {
   PoolScope(const PoolScope&) = delete;
   PoolScope& operator=(const PoolScope&) = delete;
 };
+// Bytes of the present pool that stay as long as it does, for what is captured on this stream to work on: whoever asks
+// on the same stream may get the same ones, as its work comes later. Null for 0 bytes.
+std::byte* pool_workspace(int device, cudaStream_t stream, size_t bytes);
 // Its blocks are free for others, behind what is queued on the device's main stream.
 void release_pool(int device, const void* name);
 

@@ -3,6 +3,9 @@
 // For each kind and size the library is asked once for its best algorithm; descriptors and the answer are kept.
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +14,7 @@
 #include "gpu/loops/products.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/device.h"
+#include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
 #include "gpu/vendor/library.h"
 #include "stepnet/device.h"
@@ -87,7 +91,7 @@ struct ProductKind {
   ProductSizes sizes;
   cudaDataType_t type = CUDA_R_32F;
   bool tf32 = false, bias = false;
-  uint32_t alignment = 4;  // bytes that the matrices' addresses are multiples of
+  std::array<uint32_t, 3> alignments = {};  // bytes that the addresses of A, B and C are multiples of, at most 256
   auto operator<=>(const ProductKind&) const = default;
 };
 
@@ -97,6 +101,7 @@ struct Prepared {
   Desc desc;
   Layout a, b, c;
   cublasLtMatmulAlgo_t algorithm{};
+  size_t workspace = 0;  // bytes that it takes
 };
 
 Desc make_desc(const ProductKind& kind) {
@@ -117,22 +122,31 @@ Desc make_desc(const ProductKind& kind) {
   return desc;
 }
 
-cublasLtMatmulAlgo_t best_algorithm(cublasLtHandle_t handle, const ProductKind& kind, const Prepared& p) {
+// Sets the algorithm that the library thinks best, and its workspace. Halves are added up in float32, also where a sum
+// is split among blocks.
+void choose_algorithm(cublasLtHandle_t handle, const ProductKind& kind, Prepared& p) {
   cublasLtMatmulPreference_t made = nullptr;
   check(lt().preference_create(&made), "cublasLtMatmulPreferenceCreate");
   const Preference preference(made);
-  const auto most = static_cast<uint64_t>(kProductWorkspace);
-  check(lt().preference_set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof(most)), "workspace");
-  for (const auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    check(lt().preference_set(made, which, &kind.alignment, sizeof(kind.alignment)), "alignment");
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value, const char* what) {
+    check(lt().preference_set(made, which, &value, sizeof(value)), what);
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductWorkspace), "workspace");
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE),
+      "reduction");
+  const auto [a, b, c] = kind.alignments;
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b, "alignment");  // the library's A is our B
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a, "alignment");
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c, "alignment");
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c, "alignment");
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
   check(lt().heuristic(handle, p.desc.get(), p.b.get(), p.a.get(), p.c.get(), p.c.get(), made, 1, &result, &found),
         "cublasLtMatmulAlgoGetHeuristic");
   require(found > 0, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]", kind.sizes.m, kind.sizes.k,
           kind.sizes.k, kind.sizes.n);
-  return result.algo;
+  p.algorithm = result.algo;
+  p.workspace = result.workspaceSize;
 }
 
 // What a device keeps for its products.
@@ -182,24 +196,28 @@ const Prepared& prepare(DeviceProducts& products, const ProductKind& kind) {
   p.a = layout(kind.type, s.trans_a ? s.k : s.m, s.trans_a ? s.m : s.k, s.lda, s.batch, s.stride_a);
   p.b = layout(kind.type, s.trans_b ? s.n : s.k, s.trans_b ? s.k : s.n, s.ldb, s.batch, s.stride_b);
   p.c = layout(kind.type, s.m, s.n, s.ldc, s.batch, s.stride_c);
-  p.algorithm = best_algorithm(products.handle, kind, p);
+  choose_algorithm(products.handle, kind, p);
   return p;
 }
 
-// A stream's own, which is kept. What is captured runs again on any stream, also while this one works, and gets memory
-// of the graph's instead, which comes from its pool and goes back to it in stream order.
-std::shared_ptr<Storage> workspace_on(DeviceProducts& products, int device, cudaStream_t stream) {
+struct Workspace {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// A stream's own, which is kept. What is captured runs again on any stream, also while this one works, and has memory
+// of the graph's instead, as much as its product takes.
+Workspace workspace_on(DeviceProducts& products, int device, cudaStream_t stream, size_t bytes) {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   gpu::check(cudaStreamIsCapturing(stream, &capturing));
-  const auto make = [&] {
-    const MemoryScope category(MemoryCategory::workspace);
-    return std::make_shared<Storage>(static_cast<size_t>(kProductWorkspace),
-                                     Device{DeviceKind::cuda, static_cast<int8_t>(device)});
-  };
-  if (capturing != cudaStreamCaptureStatusNone) return make();
+  if (capturing != cudaStreamCaptureStatusNone) return {pool_workspace(device, stream, bytes), bytes};
   std::shared_ptr<Storage>& workspace = products.workspaces[stream];
-  if (!workspace) workspace = make();
-  return workspace;
+  if (!workspace) {
+    const MemoryScope category(MemoryCategory::workspace);
+    workspace = std::make_shared<Storage>(static_cast<size_t>(kProductWorkspace),
+                                          Device{DeviceKind::cuda, static_cast<int8_t>(device)});
+  }
+  return {workspace->data(), workspace->bytes()};
 }
 
 template <class T>
@@ -208,30 +226,31 @@ void run_product(int device, const ProductKind& kind, const T* a, const T* b, T*
   const cudaStream_t stream = current_stream(device);
   DeviceProducts& products = products_of(device);
   const std::lock_guard lock(products.mutex);
-  const std::shared_ptr<Storage> workspace = workspace_on(products, device, stream);
   const Prepared& p = prepare(products, kind);
+  const Workspace workspace = workspace_on(products, device, stream, p.workspace);
   if (kind.bias) check(lt().desc_set(p.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "bias");
   const Accumulate<T> one = 1, add = kind.sizes.accumulate ? 1 : 0;
   check(lt().matmul(products.handle, p.desc.get(), &one, b, p.b.get(), a, p.a.get(), &add, c, p.c.get(), c, p.c.get(),
-                    &p.algorithm, workspace->data(), workspace->bytes(), stream),
+                    &p.algorithm, workspace.data, workspace.bytes, stream),
         "cublasLtMatmul");
 }
 
-// Rows of a step's slab may begin anywhere; but tensor cores are fed with 16 bytes at a time, so products of halves are
-// told apart by what their addresses allow. A bias that lies across such units is added afterwards.
-constexpr uintptr_t kUnit = 16;
-uint32_t alignment_of(const void* a, const void* b, const void* c) {
-  const auto all = reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) | reinterpret_cast<uintptr_t>(c);
-  uintptr_t alignment = kUnit;
-  while (all % alignment != 0) alignment /= 2;
-  return static_cast<uint32_t>(alignment);
+// Rows of a step's slab may begin anywhere, but kernels that load 16 bytes at a time are much faster: products are told
+// apart by what their addresses allow. More than 256 bytes make no difference.
+std::array<uint32_t, 3> alignments_of(const void* a, const void* b, const void* c) {
+  const auto of = [](const void* address) {
+    return uint32_t{1} << std::min(std::countr_zero(reinterpret_cast<uintptr_t>(address)), 8);
+  };
+  return {of(a), of(b), of(c)};
 }
 
+// A bias that lies across units of 16 bytes is added afterwards, and so is one on top of what is accumulated, which
+// some algorithms round in between.
 template <class T>
 bool run_half_product(int device, const ProductSizes& s, cudaDataType_t type, const T* a, const T* b, T* c,
                       const T* bias) {
-  const bool adds = bias != nullptr && reinterpret_cast<uintptr_t>(bias) % kUnit == 0;
-  run_product(device, ProductKind{s, type, false, adds, alignment_of(a, b, c)}, a, b, c, bias);
+  const bool adds = bias != nullptr && reinterpret_cast<uintptr_t>(bias) % 16 == 0;
+  run_product(device, ProductKind{s, type, false, adds, alignments_of(a, b, c)}, a, b, c, bias);
   return adds;
 }
 
@@ -239,11 +258,12 @@ bool run_half_product(int device, const ProductSizes& s, cudaDataType_t type, co
 
 bool run_vendor_product(int device, const ProductSizes& s, const float* a, const float* b, float* c,
                         const float* bias) {
-  run_product(device, ProductKind{s, CUDA_R_32F, tf32_allowed(), bias != nullptr, sizeof(float)}, a, b, c, bias);
+  run_product(device, ProductKind{s, CUDA_R_32F, tf32_allowed(), bias != nullptr, alignments_of(a, b, c)}, a, b, c,
+              bias);
   return bias != nullptr;
 }
 bool run_vendor_product(int device, const ProductSizes& s, const double* a, const double* b, double* c, const double*) {
-  run_product<double>(device, ProductKind{s, CUDA_R_64F, false, false, sizeof(double)}, a, b, c, nullptr);
+  run_product<double>(device, ProductKind{s, CUDA_R_64F, false, false, alignments_of(a, b, c)}, a, b, c, nullptr);
   return false;
 }
 bool run_vendor_product(int device, const ProductSizes& s, const float16* a, const float16* b, float16* c,

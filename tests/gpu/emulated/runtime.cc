@@ -33,6 +33,7 @@ cudaError_t fails(cudaError_t error) {
 
 struct CUgraph_st {
   std::vector<Work> work;
+  bool invalidated = false;  // a call was made that a capture prohibits
 };
 struct CUgraphExec_st {
   std::vector<Work> work;
@@ -65,6 +66,16 @@ CUstream_st& stream_at(cudaStream_t stream) {
 std::vector<CUstream_st*>& all_streams() {
   static auto& streams = *new std::vector<CUstream_st*>;
   return streams;
+}
+
+// As in CUDA, calls that could wait for the device are prohibited while the calling thread captures, unless it captures
+// in relaxed mode or has set that mode, and they invalidate the capture.
+thread_local CUgraph_st* capture_here = nullptr;
+thread_local cudaStreamCaptureMode mode_here = cudaStreamCaptureModeGlobal;
+bool prohibited() {
+  if (!capture_here || mode_here == cudaStreamCaptureModeRelaxed) return false;
+  capture_here->invalidated = true;
+  return true;
 }
 
 // `until`: a point in this stream, or null for all of its work.
@@ -167,6 +178,7 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   const Lock lock(lock_of_all());
+  if (prohibited()) return fails(cudaErrorStreamCaptureUnsupported);
   DeviceMemory& memory = device_memory();
   if (memory.taken + bytes > memory.total) return fails(cudaErrorMemoryAllocation);
   *data = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
@@ -176,6 +188,7 @@ cudaError_t cudaMalloc(void** data, size_t bytes) {
 }
 cudaError_t cudaFree(void* data) {
   const Lock lock(lock_of_all());
+  if (prohibited()) return fails(cudaErrorStreamCaptureUnsupported);
   for (CUstream_st* stream : all_streams()) run_stream(*stream, nullptr);
   device_memory().taken -= device_memory().blocks[data];
   device_memory().blocks.erase(data);
@@ -184,6 +197,7 @@ cudaError_t cudaFree(void* data) {
 }
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
   const Lock lock(lock_of_all());
+  if (prohibited()) return fails(cudaErrorStreamCaptureUnsupported);
   *data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   pinned()[*data] = bytes;
   return cudaSuccess;
@@ -235,7 +249,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock(lock_of_all());
   CUstream_st& s = stream_at(stream);
-  if (s.capture) return fails(cudaErrorStreamCaptureUnsupported);
+  if (s.capture) {
+    s.capture->invalidated = true;
+    return fails(cudaErrorStreamCaptureUnsupported);
+  }
   run_stream(s, nullptr);
   return cudaSuccess;
 }
@@ -246,7 +263,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     s.capture = event->capture;
     return cudaSuccess;
   }
-  if (s.capture) return fails(cudaErrorStreamCaptureIsolation);
+  if (s.capture) {
+    s.capture->invalidated = true;
+    return fails(cudaErrorStreamCaptureIsolation);
+  }
   s.queue.emplace_back([point = event->point] { run_until(point); });
   return cudaSuccess;
 }
@@ -255,10 +275,15 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   *status = stream_at(stream).capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, mode_here);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   const Lock lock(lock_of_all());
-  if (stream_at(stream).capture) return fails(cudaErrorStreamCaptureUnsupported);
+  if (!stream || stream_at(stream).capture) return fails(cudaErrorStreamCaptureUnsupported);
   stream_at(stream).capture = new CUgraph_st;
+  if (mode != cudaStreamCaptureModeRelaxed) capture_here = stream_at(stream).capture;
   stream_at(stream).began = true;
   return cudaSuccess;
 }
@@ -267,11 +292,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   CUstream_st& s = stream_at(stream);
   if (!s.began) return fails(cudaErrorInvalidValue);
   *graph = s.capture;
+  if (capture_here == *graph) capture_here = nullptr;
   for (CUstream_st* other : all_streams())
     if (other->capture == *graph) other->capture = nullptr;
   s.capture = nullptr;
   s.began = false;
-  return cudaSuccess;
+  if (!(*graph)->invalidated) return cudaSuccess;
+  delete std::exchange(*graph, nullptr);
+  return fails(cudaErrorStreamCaptureInvalidated);
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   *exec = new CUgraphExec_st{graph->work};
