@@ -29,13 +29,24 @@ struct Source {
 // More are forgotten, the oldest first; one that runs again is noted anew.
 constexpr size_t kMostSources = 1 << 14;
 
+// Kept for the life of the process.
 struct DeviceFaults {
+  DeviceFaults() {  // on the current device
+    void* data = nullptr;
+    check(cudaMalloc(&data, sizeof(int)));
+    claim = static_cast<int*>(data);
+  }
   PinnedBytes memory{sizeof(Fault)};
   Fault* fault = new (memory.data()) Fault;
+  int* claim = nullptr;
   std::map<SourceKey, unsigned long long> numbers;
   std::map<unsigned long long, Source> sources;
   unsigned long long last = 0;
 
+  void free_claim(cudaStream_t stream) const {
+    check(cudaMemsetAsync(claim, 0, sizeof(int), stream));
+    check(cudaStreamSynchronize(stream));
+  }
   unsigned long long note(const BoundOp* op, const char* what);
 };
 
@@ -80,14 +91,16 @@ Bounds bounds(int device, const char* what) {
   std::unique_ptr<DeviceFaults>& faults = faults_of(device);
   if (!faults) {
     const DeviceScope scope(device);
-    faults = std::make_unique<DeviceFaults>();
+    auto made = std::make_unique<DeviceFaults>();
+    made->free_claim(main_stream(device));
+    faults = std::move(made);
   }
   const BoundOp* op = running_op();
   const auto found = faults->numbers.find({op, what});
   // Another operator may be where one was that is gone.
   if (found != faults->numbers.end() && (!op || names(faults->sources.at(found->second), *op)))
-    return {faults->fault, found->second};
-  return {faults->fault, faults->note(op, what)};
+    return {faults->fault, found->second, faults->claim};
+  return {faults->fault, faults->note(op, what), faults->claim};
 }
 
 void raise_faults(int device) {
@@ -96,6 +109,8 @@ void raise_faults(int device) {
   if (!faults || faults->fault->launch == 0) return;
   const Fault fault = *faults->fault;
   *faults->fault = {};
+  const DeviceScope scope(device);
+  faults->free_claim(current_stream(device));
   const auto from = faults->sources.find(fault.launch);
   const std::string range = fault.limit == kNoLimit ? "" : fmt::format(", outside of [0, {})", fault.limit);
   Error error(

@@ -28,6 +28,7 @@ struct Fault {
 struct Bounds {
   Fault* fault = nullptr;
   unsigned long long launch = 0;
+  int* claim = nullptr;  // on the device: 0 as long as nobody writes to `fault`, as atomics on host memory may not work
 
   // 0 <= value < limit; if not, it is noted.
   __host__ __device__ bool inside(int64_t value, int64_t limit) const {
@@ -37,10 +38,11 @@ struct Bounds {
   }
   __host__ __device__ void report(int64_t value, int64_t limit) const {
 #if defined(__CUDA_ARCH__)
-    if (atomicCAS_system(&fault->launch, 0ull, launch) != 0) return;
+    if (atomicCAS(claim, 0, 1) != 0) return;
     fault->value = value;
     fault->limit = limit;
     __threadfence_system();
+    *static_cast<volatile unsigned long long*>(&fault->launch) = launch;
 #else
     if (fault->launch != 0) return;
     *fault = {launch, value, limit};
