@@ -72,13 +72,15 @@ void check_product(DType half, const gpu::ProductSizes& s, bool has_bias, int64_
   const Tensor expected = product(s, a, b, c, added);
   with_half(half, [&](auto zero) {
     const Tensor found = product_on_gpu<decltype(zero)>(s, a, b, c, added, shift);
-    EXPECT_EQ(compare(in_type(DType::float64, found), expected, one_rounding(half)), "")
+    // On top of sums, cuBLASLt rounds what was there and the bias apart: twice more at most.
+    const double roundings = 1 + int{s.accumulate} + int{has_bias};
+    EXPECT_EQ(compare(in_type(DType::float64, found), expected, roundings * one_rounding(half), ErrorScale::tensor), "")
         << dtype_name(half) << " m " << s.m << " n " << s.n << " k " << s.k << " trans " << s.trans_a << s.trans_b
         << " accumulate " << s.accumulate << " bias " << has_bias << " shift " << shift;
   });
 }
 
-TEST_F(GpuTest, ProductsOfHalvesAreRoundedOnce) {
+TEST_F(GpuTest, ProductsOfHalvesAddUpInFloat) {
   for (const DType half : kHalves)
     for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, {3, 5, 7}, {16, 24, 64}, {1, 40, 8}, {2, 3, 0}, {0, 3, 2}})
       for (int flags = 0; flags < 16; ++flags)
