@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "core/operator/own_draws.h"
 #include "gpu/layers/vendor_layers.h"
 #include "gpu/loops/matmul.h"
 #include "gpu/runtime/device.h"
@@ -138,6 +139,7 @@ VendorBytes vendor_bytes(int device, const VendorLayers& layers) {
 void run_vendor_layers(int device, const VendorLayers& layers, const VendorInputs& in, const VendorOutputs& out,
                        uint64_t key) {
   static const auto forward = cudnn_function<decltype(cudnnRNNForward)>("cudnnRNNForward");
+  if (layers.args.drop() > 0) note_own_draws();
   const CudnnScope scope(device);
   Descriptors d = descriptors(scope, layers, in.dropout_states, in.bytes.dropout_states, &key);
   check_weights(scope, layers, d, in.weights);
