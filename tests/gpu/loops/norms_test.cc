@@ -1,6 +1,8 @@
 // BatchNorm and Softmax on a GPU, by its library and without it, give what they give on the CPU.
 #include "gpu/loops/norms.h"
 
+#include <algorithm>
+
 #include "stepnet/arguments.h"
 #include "stepnet/gradients.h"
 #include "tests/gpu/gpu_test.h"
@@ -122,16 +124,16 @@ TEST_F(GpuNorms, BatchNormInPlaceAndWithFewOutputs) {
   }
 }
 
-// It has a workspace, and statistics that are no outputs; our own kernels have one room for both.
+// It adds up in another order than our own kernels.
 TEST_F(GpuNorms, TheLibraryIsAsked) {
   if (!gpu::vendor_norms().there) GTEST_SKIP() << "cuDNN is not installed";
-  const auto blocks_of = [](bool by_library) {
+  const auto results = [](bool by_library) {
     gpu::use_vendor_norms(by_library);
-    const int64_t before = allocator(kGpu).counters().allocations;
-    run_forward(norm_op(false, "NCHW", 1e-3F), norm_feeds<float>({4, 3, 2}, 3), kGpu);
-    return allocator(kGpu).counters().allocations - before;
+    return run_forward(norm_op(false, "NCHW", 1e-3F), norm_feeds<float>({64, 3, 1000}, 3), kGpu);
   };
-  EXPECT_NE(blocks_of(true), blocks_of(false));
+  const auto theirs = results(true), ours = results(false);
+  EXPECT_TRUE(std::ranges::any_of(
+      theirs, [&](const auto& entry) { return compare(entry.second, ours.at(entry.first), 0) != ""; }));
 }
 
 TEST_F(GpuNorms, SoftmaxOfRowsOfAnySize) {
