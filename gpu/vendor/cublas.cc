@@ -244,8 +244,7 @@ std::array<uint32_t, 3> alignments_of(const void* a, const void* b, const void* 
   return {of(a), of(b), of(c)};
 }
 
-// A bias that lies across units of 16 bytes is added afterwards, and so is one on top of what is accumulated, which
-// some algorithms round in between.
+// A bias that lies across units of 16 bytes is added afterwards.
 template <class T>
 bool run_half_product(int device, const ProductSizes& s, cudaDataType_t type, const T* a, const T* b, T* c,
                       const T* bias) {
