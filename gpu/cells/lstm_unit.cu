@@ -2,6 +2,7 @@
 #include "operators/cells/lstm_unit.h"
 
 #include "gpu/loops/unit_rows.h"
+#include "gpu/persistent/chain_writer.h"
 
 namespace stepnet::gpu_lstm_unit {
 namespace {
@@ -29,12 +30,39 @@ struct Step {
   }
 };
 
+// Of rows that are all within their sequences.
+template <class T>
+void run_all(int device, size_t rows, size_t d, const Step<T>& step) {
+  gpu::each(device, rows * d, [=] __device__(size_t s) { step.run(s, 4 * (s / d) * d + s % d, d); });
+}
+
+// As a part of a kernel for all timesteps.
+template <class T>
+void record_forward(const gpu::UnitRows& rows, const T* c_prev, const T* gates, const Step<T>& step,
+                    std::function<void()> run) {
+  const auto d = static_cast<int64_t>(rows.d);
+  gpu::ChainWriter w;
+  const auto gate = [&](int number) { return w.read(gates + number * d, 4 * d); };
+  const int in = w.value(FusedCode::sigmoid, gate(0));
+  const int forget = w.value(FusedCode::sigmoid, w.value(FusedCode::add_value, gate(1), 0, step.forget_bias));
+  const int out = w.value(FusedCode::sigmoid, gate(2)), candidate = w.value(FusedCode::tanh, gate(3));
+  const int c = w.sum(w.product(forget, w.read(c_prev, d)), w.product(in, candidate));
+  w.write(c, step.c, d);
+  w.write(w.product(out, w.value(FusedCode::tanh, c)), step.h, d);
+  for (const auto& [number, value] : {std::pair{0, in}, {1, forget}, {2, out}, {3, candidate}})
+    w.write(value, step.active ? step.active + number * d : nullptr, 4 * d);
+  w.record_as(dtype_of<T>(), d, static_cast<int64_t>(rows.count), std::move(run));
+}
+
 template <class T>
 void forward(const LstmArgs& a, gpu::Out<T> h, gpu::Out<T> c, gpu::Out<T> active, Call& call) {
   const gpu::UnitRows rows(a, call, 1);
   const T *h_prev = gpu::in_data<T>(call, 0), *c_prev = gpu::in_data<T>(call, 1), *gates = gpu::in_data<T>(call, 2);
   const Step<T> step{a.forget_bias, c_prev, gates, h.data, c.data, active.data};
   const bool drop = a.drop_states;
+  if (gpu::recording() && !rows.lengths)
+    return record_forward(rows, c_prev, gates, step,
+                          [device = gpu::device_of(call), rows, step] { run_all(device, rows.count, rows.d, step); });
   gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
     const size_t n = s / rows.d;
     if (rows.valid(n)) return step.run(s, 4 * n * rows.d + s % rows.d, rows.d);
@@ -71,6 +99,42 @@ struct Slopes {
   }
 };
 
+// Of rows that are all within their sequences.
+template <class T>
+void run_all(int device, size_t rows, size_t d, const Slopes<T>& slopes, T* dh_prev) {
+  gpu::each(device, rows * d, [=] __device__(size_t s) {
+    slopes.run(s, 4 * (s / d) * d + s % d, d);
+    if (dh_prev) dh_prev[s] = T(0);
+  });
+}
+
+// As a part of a kernel for all timesteps.
+template <class T>
+void record_gradient(const gpu::UnitRows& rows, const Slopes<T>& s, T* dh_prev, std::function<void()> run) {
+  const auto d = static_cast<int64_t>(rows.d);
+  gpu::ChainWriter w;
+  const auto gate = [&](int number, FusedCode code, float bias) {
+    const int value = w.read(s.gates + number * d, 4 * d);
+    if (s.active) return value;
+    return w.value(code, bias == 0 ? value : w.value(FusedCode::add_value, value, 0, bias));
+  };
+  const int in = gate(0, FusedCode::sigmoid, 0), out = gate(2, FusedCode::sigmoid, 0);
+  const int forget = gate(1, FusedCode::sigmoid, static_cast<float>(s.forget_bias)), g = gate(3, FusedCode::tanh, 0);
+  const int t = w.value(FusedCode::tanh, w.read(s.c, d)), from_h = w.read(s.dh, d), from_c = w.read(s.dc, d);
+  const int e = w.sum(from_c, w.product(w.product(from_h, out), w.one_minus(w.product(t, t))));
+  w.write(w.product(e, forget), s.dc_prev, d);
+  if (s.dgates) {
+    const int before = w.read(s.c_prev, d);
+    const auto slope = [&](int number, int value) { w.write(value, s.dgates + number * d, 4 * d); };
+    slope(0, w.product(w.product(e, g), in, w.one_minus(in)));
+    slope(1, w.product(w.product(e, before), forget, w.one_minus(forget)));
+    slope(2, w.product(w.product(from_h, t), out, w.one_minus(out)));
+    slope(3, w.product(e, in, w.one_minus(w.product(g, g))));
+  }
+  if (dh_prev) w.write(w.zero_like(from_h), dh_prev, d);
+  w.record_as(dtype_of<T>(), d, static_cast<int64_t>(rows.count), std::move(run));
+}
+
 template <class T>
 void gradient(const LstmArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dc_prev, gpu::Out<T> dgates, Call& call) {
   const LstmGradientInputs in(a);
@@ -86,6 +150,11 @@ void gradient(const LstmArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dc_prev, gpu::
                          dc_prev.data,
                          dgates.data};
   const bool drop = a.drop_states;
+  if (gpu::recording() && !rows.lengths && dh && dc)
+    return record_gradient(rows, slopes, dh_prev.data,
+                           [device = gpu::device_of(call), rows, slopes, dh_prev = dh_prev.data] {
+                             run_all(device, rows.count, rows.d, slopes, dh_prev);
+                           });
   gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
     const size_t n = s / rows.d, x = 4 * n * rows.d + s % rows.d;
     const bool valid = rows.valid(n);

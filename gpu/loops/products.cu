@@ -1,5 +1,7 @@
 // The parts of a matrix product that are not the library's: no columns to sum over, and a bias that it cannot add.
 #include "gpu/loops/products.h"
+
+#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/launch.h"
 
 namespace stepnet::gpu {
@@ -17,12 +19,20 @@ void add_bias(int device, const ProductSizes& s, bool keep, T* c, const T* bias)
 }
 
 template <class T>
+void run_product(int device, const ProductSizes& s, const T* a, const T* b, T* c, const T* bias) {
+  if (!run_vendor_product(device, s, a, b, c, bias) && bias) add_bias(device, s, true, c, bias);
+}
+
+template <class T>
 void product(const Call& call, const ProductSizes& given, const T* a, const T* b, T* c, const T* bias) {
   const ProductSizes s = with_strides(given);
   if (s.m == 0 || s.n == 0 || s.batch == 0) return;
   const int device = device_of(call);
   if (s.k == 0) return add_bias(device, s, s.accumulate, c, bias);
-  if (!run_vendor_product(device, s, a, b, c, bias) && bias) add_bias(device, s, true, c, bias);
+  if (recording())
+    return record({StepProduct{dtype_of<T>(), std::is_same_v<T, float> && tf32_allowed(), s, a, b, bias, c},
+                   [device, s, a, b, c, bias] { run_product(device, s, a, b, c, bias); }});
+  run_product(device, s, a, b, c, bias);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
@@ -157,6 +158,10 @@ class CudaBackend : public Backend {
       work(i);
     }
     for (int i = 0; i < count; ++i) wait_for(device.index, here, side_stream_of(device.index, i));
+  }
+
+  void timesteps(Device device, int64_t count, FunctionRef<int64_t> step) override {
+    run_timesteps(device.index, count, step);
   }
 
   int current_stream(Device device) override { return stream_number(device.index, gpu::current_stream(device.index)); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
 #include "stepnet/device.h"
@@ -111,7 +112,10 @@ void interpret(int device, const FusedInstruction* code, int instructions, int t
 class CudaChain : public FusedChain {
  public:
   CudaChain(int device, DType dtype, const std::vector<FusedInstruction>& code, int tensors)
-      : device_(device), dtype_(dtype), instructions_(static_cast<int>(code.size())), tensors_(tensors) {
+      : device_(device),
+        dtype_(dtype),
+        codes_(std::make_shared<const std::vector<FusedInstruction>>(code)),
+        tensors_(tensors) {
     require(is_floating(dtype), "a chain of {} cannot be run on a GPU", dtype_name(dtype));
     require(tensors <= kMostFusedTensors, "a chain of {} tensors has more than {}", tensors, kMostFusedTensors);
     compiled_ = compile_chain(device, fused_source(dtype, code, tensors));
@@ -124,6 +128,9 @@ class CudaChain : public FusedChain {
 
   void run(const std::vector<FusedOperand<void>>& tensors, int64_t width, int64_t rows) const override {
     if (width * rows == 0) return;
+    if (recording())
+      return record(
+          {StepChain{dtype_, codes_, tensors_, tensors, width, rows}, [=, this] { run(tensors, width, rows); }});
     FusedOperands operands{};
     std::copy(tensors.begin(), tensors.end(), operands.tensors);
     if (compiled_) {
@@ -132,7 +139,7 @@ class CudaChain : public FusedChain {
     }
     const auto* code = reinterpret_cast<const FusedInstruction*>(code_.raw());
     const auto run_as = [&](auto zero) {
-      interpret<decltype(zero)>(device_, code, instructions_, tensors_, operands, width, rows);
+      interpret<decltype(zero)>(device_, code, static_cast<int>(codes_->size()), tensors_, operands, width, rows);
     };
     if (with_half(dtype_, run_as)) return;
     dtype_ == DType::float32 ? run_as(float{}) : run_as(double{});
@@ -141,9 +148,10 @@ class CudaChain : public FusedChain {
  private:
   int device_;
   DType dtype_;
-  int instructions_, tensors_;
+  FusedCodes codes_;
+  int tensors_;
   std::unique_ptr<CompiledChain> compiled_;
-  Tensor code_;
+  Tensor code_;  // on the device, if it is read there
 };
 
 }  // namespace

@@ -29,6 +29,11 @@ struct FusedOperands {
 // that does these instructions for every element; every thread does some elements from first to last.
 std::string fused_source(DType dtype, const std::vector<FusedInstruction>& code, int tensors);
 
+// Parts of it: the type `Element` of what is stored, with load and store; and what an instruction makes of two
+// variables.
+std::string element_source(DType dtype);
+std::string fused_value_source(DType dtype, const FusedInstruction& i, const std::string& a, const std::string& b);
+
 // A kernel that was compiled at run time.
 class CompiledChain {
  public:

@@ -39,11 +39,7 @@ __device__ Element store(float value) {
 }
 )";
 
-std::string element_text(DType dtype, const char* type) {
-  if (dtype == DType::float16) return kFloat16;
-  if (dtype == DType::bfloat16) return kBfloat16;
-  return fmt::format(kWhole, type);
-}
+const char* computed_in(DType dtype) { return dtype == DType::float64 ? "double" : "float"; }
 
 constexpr const char* kStart = R"(struct Operand {{ Element* first; long long stride, step; }};
 struct Operands {{ Operand tensors[{0}]; }};
@@ -66,8 +62,8 @@ std::string number(double value, const char* type) {
   return fmt::format("({})__longlong_as_double({}ll)", type, std::bit_cast<int64_t>(value));
 }
 
-std::string value_of(const FusedInstruction& i, const char* type) {
-  const std::string a = name(i.a), b = name(i.b), value = number(i.value, type);
+std::string value_of(const FusedInstruction& i, const char* type, const std::string& a, const std::string& b) {
+  const std::string value = number(i.value, type);
   const std::string e = fmt::format("exp({0} < 0 ? {0} : -{0})", a);  // of a negative number, so that nothing overflows
   const auto of = [&](const char* function) { return fmt::format("{}({})", function, a); };
   switch (i.code) {
@@ -139,9 +135,19 @@ std::string value_of(const FusedInstruction& i, const char* type) {
 
 }  // namespace
 
+std::string element_source(DType dtype) {
+  if (dtype == DType::float16) return kFloat16;
+  if (dtype == DType::bfloat16) return kBfloat16;
+  return fmt::format(kWhole, computed_in(dtype));
+}
+
+std::string fused_value_source(DType dtype, const FusedInstruction& i, const std::string& a, const std::string& b) {
+  return value_of(i, computed_in(dtype), a, b);
+}
+
 std::string fused_source(DType dtype, const std::vector<FusedInstruction>& code, int tensors) {
-  const char* type = dtype == DType::float64 ? "double" : "float";
-  std::string text = element_text(dtype, type) + fmt::format(kStart, kMostFusedTensors);
+  const char* type = computed_in(dtype);
+  std::string text = element_source(dtype) + fmt::format(kStart, kMostFusedTensors);
   std::set<int> there;  // operands whose variable has a value
   const auto read = [&](int operand) {
     if (!there.insert(operand).second) return;
@@ -152,7 +158,8 @@ std::string fused_source(DType dtype, const std::vector<FusedInstruction>& code,
     read(i.a);
     if (fused_code(i.code).reads_b) read(i.b);
     const bool is_new = there.insert(i.to).second;
-    text += fmt::format("    {}{} = {};\n", is_new ? std::string(type) + " " : "", name(i.to), value_of(i, type));
+    text += fmt::format("    {}{} = {};\n", is_new ? std::string(type) + " " : "", name(i.to),
+                        value_of(i, type, name(i.a), name(i.b)));
     if (i.to < tensors) text += fmt::format("    {} = store({});\n", place(i.to), name(i.to));
   }
   return text + "  }\n}\n";

@@ -13,6 +13,7 @@ namespace {
 constexpr int kMostDevices = 128;  // indices are seven bits
 
 thread_local std::array<cudaStream_t, kMostDevices> current{};
+thread_local void (*notice_of_use)() = nullptr;
 
 }  // namespace
 
@@ -30,7 +31,10 @@ cudaStream_t main_stream(int device) {
   return stream->get();
 }
 
+void when_stream_is_used(void (*notice)()) { notice_of_use = notice; }
+
 cudaStream_t current_stream(int device) {
+  if (notice_of_use) notice_of_use();
   require(device >= 0 && device < kMostDevices, "{} is no GPU's index", device);
   const cudaStream_t stream = current[static_cast<size_t>(device)];
   return stream ? stream : main_stream(device);

@@ -13,6 +13,9 @@ cudaStream_t main_stream(int device);  // throws Error if the machine has no suc
 cudaStream_t current_stream(int device);
 void set_current_stream(int device, cudaStream_t stream);  // for the calling thread, without any waiting
 
+// Called when the calling thread next asks for a current stream, which it is about to use; null: nobody.
+void when_stream_is_used(void (*notice)());
+
 // The stream is the calling thread's current one of that device while the scope is alive. What was queued before on
 // the stream in force until then is waited for, on the device; at the end that stream waits for this one.
 class StreamScope {

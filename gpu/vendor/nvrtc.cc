@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/vendor/library.h"
 #include "stepnet/error.h"
@@ -83,7 +84,63 @@ const std::vector<char>& cached_code(const std::string& source, int capability) 
   return code;
 }
 
+// The timesteps' kernel, with all the shared memory that it needs.
+class LoadedLoop : public CompiledLoop {
+ public:
+  LoadedLoop(const std::vector<char>& code, size_t shared_bytes) {
+    gpu::check(cudaLibraryLoadData(&library_, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
+    gpu::check(cudaLibraryGetKernel(&kernel_, library_, "timesteps"));
+    gpu::check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel_), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared_bytes)));
+  }
+  ~LoadedLoop() override { cudaLibraryUnload(library_); }
+  LoadedLoop(const LoadedLoop&) = delete;
+  LoadedLoop& operator=(const LoadedLoop&) = delete;
+
+  void launch(cudaStream_t stream, const LoopPlan& plan, void* arrived) const override {
+    std::vector<uint64_t> words = loop_parameters(plan, arrived);
+    void* parameters[] = {words.data()};
+    gpu::check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel_),
+                                           dim3(static_cast<unsigned>(plan.blocks)), dim3(kLoopThreads), parameters,
+                                           plan.shared_bytes, stream));
+  }
+
+ private:
+  cudaLibrary_t library_ = nullptr;
+  cudaKernel_t kernel_ = nullptr;
+};
+
+int attribute(int device, cudaDeviceAttr which) {
+  int value = 0;
+  gpu::check(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+int capability_of(int device) {
+  return 10 * attribute(device, cudaDevAttrComputeCapabilityMajor) +
+         attribute(device, cudaDevAttrComputeCapabilityMinor);
+}
+
 }  // namespace
+
+LoopLimits loop_limits(int device) {
+  LoopLimits limits;
+  if (attribute(device, cudaDevAttrCooperativeLaunch) == 0) return limits;
+  limits.blocks = attribute(device, cudaDevAttrMultiProcessorCount);
+  limits.shared_bytes = static_cast<size_t>(attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  limits.tensor_cores = capability_of(device) >= 80;
+  return limits;
+}
+
+std::shared_ptr<const CompiledLoop> compile_loop(int device, const LoopPlan& plan) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& all = *new std::map<std::pair<int, std::string>, std::shared_ptr<const CompiledLoop>>;
+  const std::string source = loop_source(plan);
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<const CompiledLoop>& loop = all[{device, source}];
+  if (!loop) loop = std::make_shared<LoadedLoop>(compile_kernel(source, capability_of(device)), plan.shared_bytes);
+  return loop;
+}
 
 std::vector<char> compile_kernel(const std::string& source, int capability) {
   const Program program(source);
@@ -105,11 +162,8 @@ std::vector<char> compile_kernel(const std::string& source, int capability) {
 
 std::unique_ptr<CompiledChain> compile_chain(int device, const std::string& source) {
   const DeviceScope scope(device);
-  int major = 0, minor = 0;
-  gpu::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  gpu::check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
   try {
-    return std::make_unique<LoadedChain>(cached_code(source, 10 * major + minor));
+    return std::make_unique<LoadedChain>(cached_code(source, capability_of(device)));
   } catch (const Error&) {
     return nullptr;  // no NVRTC: the chain is read instruction by instruction
   }

@@ -755,11 +755,14 @@ void StepProgram::prepare_row_sums(const std::vector<RowSum>& row_sums) {
 
 void StepProgram::run_steps(int stage, const Block& block, RunContext& run) {
   if (!lanes_.empty()) return run_lanes(stage, block, run);
-  for (StepsAlike i(block.count, 1); i.more(); i.next()) {
-    const int64_t t = timestep_at(block, *i);
+  const auto step = [&](int64_t i) {
+    const int64_t t = timestep_at(block, i);
     run_step(stage, t, run);
     for (const RowSum& sum : row_sums_[stage]) sum.add(t, 0, ir_.spec.batch);
-  }
+  };
+  if (ir_.spec.device.kind != DeviceKind::cpu && ir_.runs_pass("persistent") && !DryScope::now())
+    return backend(ir_.spec.device.kind).timesteps(ir_.spec.device, block.count, step);
+  for (StepsAlike i(block.count, 1); i.more(); i.next()) step(*i);
 }
 
 void StepProgram::run_lanes(int stage, const Block& block, const RunContext& run) {

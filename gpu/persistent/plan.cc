@@ -1,0 +1,434 @@
+#include "gpu/persistent/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "stepnet/error.h"
+
+namespace stepnet::gpu {
+namespace {
+
+constexpr int64_t kLeastSteps = 4;
+constexpr int64_t kMostRows = 64;         // of a product: more keep the device busy without all this
+constexpr int64_t kMostGroups = 16;       // of a unit
+constexpr size_t kMostParameters = 4000;  // bytes
+constexpr size_t kMostSince = 4096;       // accesses between two points where blocks wait
+constexpr int64_t kTile = 16, kTileColumns = 8,
+                  kChunk = 32;  // of the tensor cores: rows, columns, and summands at a time
+constexpr int64_t kWarps = kLoopThreads / 32;
+
+// Whatever makes a loop unfit, on the way to the plan's refusal.
+struct Refusal {
+  std::string why;
+};
+
+template <class... Args>
+void expect(bool holds, fmt::format_string<Args...> text, Args&&... args) {
+  if (!holds) throw Refusal{fmt::format(text, std::forward<Args>(args)...)};
+}
+
+int64_t element_size(const LoopPlan& plan) { return static_cast<int64_t>(dtype_size(plan.dtype)); }
+
+const std::byte* bytes(const void* address) { return static_cast<const std::byte*>(address); }
+
+// --- What is the same in all timesteps, and what moves ---------------------------------------------------------------
+
+// A chain with a row for each sample, where those of a flat one are told by `rows`.
+StepChain by_rows(StepChain chain, int64_t rows) {
+  if (chain.rows != 1 || rows <= 1 || chain.width % rows != 0) return chain;
+  chain.width /= rows;
+  chain.rows = rows;
+  for (FusedOperand<void>& o : chain.operands) o.stride = o.step * chain.width;
+  return chain;
+}
+
+bool same_kind(const StepProduct& a, const StepProduct& b) {
+  return a.dtype == b.dtype && a.sizes == b.sizes && a.b == b.b && a.bias == b.bias;
+}
+bool same_instruction(const FusedInstruction& a, const FusedInstruction& b) {
+  return a.code == b.code && a.a == b.a && a.b == b.b && a.to == b.to &&
+         std::bit_cast<uint64_t>(a.value) == std::bit_cast<uint64_t>(b.value);
+}
+bool same_kind(const StepChain& a, const StepChain& b) {
+  return a.dtype == b.dtype && (a.code == b.code || std::ranges::equal(*a.code, *b.code, same_instruction)) &&
+         a.width == b.width && a.rows == b.rows &&
+         std::ranges::equal(a.operands, b.operands,
+                            [](const auto& x, const auto& y) { return x.stride == y.stride && x.step == y.step; });
+}
+bool same_kind(const StepWork& a, const StepWork& b) {
+  if (a.what.index() != b.what.index()) return false;
+  if (const auto* product = std::get_if<StepProduct>(&a.what))
+    return same_kind(*product, std::get<StepProduct>(b.what));
+  return same_kind(std::get<StepChain>(a.what), std::get<StepChain>(b.what));
+}
+
+// The addresses that may move: of a product A and C, of a chain all tensors.
+std::vector<const std::byte*> addresses(const StepWork& work) {
+  if (const auto* p = std::get_if<StepProduct>(&work.what)) return {bytes(p->a), bytes(p->c)};
+  std::vector<const std::byte*> all;
+  for (const FusedOperand<void>& o : std::get<StepChain>(work.what).operands) all.push_back(bytes(o.first));
+  return all;
+}
+
+// Adds the places of work `i` of each timestep; returns the number of the first.
+int add_places(const Timesteps& timesteps, size_t i, LoopPlan& plan) {
+  const size_t first = plan.places.size();
+  const std::vector<const std::byte*> zero = addresses(timesteps[0][i]), one = addresses(timesteps[1][i]),
+                                      two = addresses(timesteps[2][i]), three = addresses(timesteps[3][i]);
+  for (size_t k = 0; k < zero.size(); ++k) plan.places.push_back({zero[k], one[k], two[k], three[k] - one[k]});
+  for (size_t t = 4; t < timesteps.size(); ++t) {
+    const std::vector<const std::byte*> now = addresses(timesteps[t][i]);
+    for (size_t k = 0; k < now.size(); ++k)
+      expect(now[k] == plan.places[first + k].at(static_cast<int64_t>(t)),
+             "tensors of operator {} do not lie at equal distances", i);
+  }
+  return static_cast<int>(first);
+}
+
+int add_constant(const void* address, LoopPlan& plan) {
+  const auto found = std::ranges::find(plan.constants, address);
+  if (found != plan.constants.end()) return static_cast<int>(found - plan.constants.begin());
+  plan.constants.push_back(address);
+  return static_cast<int>(plan.constants.size()) - 1;
+}
+
+void expect_same_steps(const Timesteps& timesteps) {
+  expect(static_cast<int64_t>(timesteps.size()) >= kLeastSteps, "there are fewer than {} timesteps", kLeastSteps);
+  expect(!timesteps[0].empty(), "a timestep queues nothing");
+  for (size_t t = 1; t < timesteps.size(); ++t)
+    expect(alike_steps(timesteps[t], timesteps[0]), "timestep {} queues other things than the first one", t);
+}
+
+// --- Sizes -----------------------------------------------------------------------------------------------------------
+
+void expect_product(const StepProduct& p, const LoopPlan& plan) {
+  const ProductSizes& s = p.sizes;
+  expect(p.dtype == plan.dtype, "there are two types of elements");
+  expect(!p.tf32, "products are of TF32");
+  expect(s.batch == 1 && !s.trans_a, "a product is of several matrices, or its first operand is transposed");
+  expect(s.m == plan.rows, "products have different numbers of rows");
+  expect(s.m <= kMostRows, "products have {} rows, more than {}", s.m, kMostRows);
+}
+
+// Rows, units, and the type of elements.
+void set_sizes(const std::vector<StepWork>& step, LoopPlan& plan) {
+  const auto first = std::ranges::find_if(step, [](const StepWork& w) { return w.what.index() == 0; });
+  if (first != step.end()) {
+    plan.rows = std::get<StepProduct>(first->what).sizes.m;
+    plan.dtype = std::get<StepProduct>(first->what).dtype;
+  } else {
+    for (const StepWork& w : step) plan.rows = std::max(plan.rows, std::get<StepChain>(w.what).rows);
+    plan.dtype = std::get<StepChain>(step[0].what).dtype;
+  }
+  expect(plan.dtype != DType::float64, "elements are double");
+  int64_t most = 0;
+  const auto add_columns = [&](int64_t columns) {
+    plan.units = std::gcd(plan.units, columns);
+    most = std::max(most, columns);
+  };
+  for (const StepWork& w : step) {
+    if (const auto* p = std::get_if<StepProduct>(&w.what)) {
+      expect_product(*p, plan);
+      add_columns(p->sizes.n);
+    } else {
+      const StepChain chain = by_rows(std::get<StepChain>(w.what), plan.rows);
+      expect(chain.dtype == plan.dtype, "there are two types of elements");
+      expect(chain.rows == plan.rows, "a chain has {} rows, and not {}", chain.rows, plan.rows);
+      add_columns(chain.width);
+    }
+  }
+  expect(plan.units > 0, "there is nothing to compute");
+  expect(most / plan.units <= kMostGroups, "widths are too different: {} and {}", most, plan.units);
+}
+
+// --- Where blocks wait for each other --------------------------------------------------------------------------------
+
+// Bytes that an operator of a timestep touches: rows of groups of units.
+struct Access {
+  const std::byte* begin = nullptr;
+  int64_t stride = 0, columns = 0;  // elements
+  bool writes = false;
+  bool by_units = false;  // each thread touches the columns of its own row and unit alone, counted from `begin`
+  bool* is_late = nullptr;
+  bool* is_shared = nullptr;
+
+  const std::byte* end(const LoopPlan& plan) const {
+    return begin + ((plan.rows - 1) * stride + columns) * element_size(plan);
+  }
+};
+
+// Whether the chain writes each of its tensors.
+std::vector<bool> written_by(const std::vector<FusedInstruction>& code, int tensors) {
+  std::vector<bool> written(static_cast<size_t>(tensors));
+  for (const FusedInstruction& i : code)
+    if (i.to < tensors) written[static_cast<size_t>(i.to)] = true;
+  return written;
+}
+
+bool has_whole_units(const LoopPlan& plan, int64_t stride) { return plan.rows == 1 || stride % plan.units == 0; }
+
+std::vector<Access> accesses(const StepWork& work, LoopOp& op, const LoopPlan& plan) {
+  if (const auto* p = std::get_if<StepProduct>(&work.what)) {
+    auto& product = std::get<LoopProduct>(op.what);
+    const ProductSizes& s = p->sizes;
+    return {{bytes(p->a), s.lda, s.k},
+            {bytes(p->c), s.ldc, s.n, true, has_whole_units(plan, s.ldc), &product.c_is_late, &product.c_is_shared}};
+  }
+  std::vector<Access> all;
+  const StepChain chain = by_rows(std::get<StepChain>(work.what), plan.rows);
+  const std::vector<bool> written = written_by(*chain.code, chain.tensors);
+  for (size_t k = 0; k < chain.operands.size(); ++k) {
+    const FusedOperand<void>& o = chain.operands[k];
+    LoopOperand& operand = std::get<LoopChain>(op.what).operands[k];
+    const bool repeats = o.step == 0;
+    all.push_back({bytes(o.first), o.stride, repeats ? 1 : chain.width, written[k],
+                   !repeats && has_whole_units(plan, o.stride), &operand.is_late, &operand.is_shared});
+  }
+  return all;
+}
+
+// Whether both are of one row and unit wherever they touch the same element.
+bool same_thread(const Access& a, const Access& b, const LoopPlan& plan) {
+  const int64_t size = element_size(plan), bytes_between = b.begin - a.begin;
+  if (!a.by_units || !b.by_units || bytes_between % (plan.units * size) != 0) return false;
+  if (plan.rows == 1) return true;
+  if (a.stride != b.stride) return false;
+  for (int64_t i = 0; i < a.columns; i += plan.units)
+    for (int64_t j = 0; j < b.columns; j += plan.units) {
+      const int64_t between = bytes_between / size + j - i;
+      if (between != 0 && between % a.stride == 0) return false;
+    }
+  return true;
+}
+
+// Whether one thread may write what another one touches.
+bool clash(const Access& a, const Access& b, const LoopPlan& plan) {
+  if (!a.writes && !b.writes) return false;
+  if (a.end(plan) <= b.begin || b.end(plan) <= a.begin) return false;
+  return !same_thread(a, b, plan);
+}
+
+bool clashes(const Access& access, std::span<const Access> others, const LoopPlan& plan) {
+  return std::ranges::any_of(others, [&](const Access& other) { return clash(access, other, plan); });
+}
+
+// Goes through all timesteps, and lets blocks wait where they must. What is read early is read before a block waits,
+// and what is not shared is written after it has said that it is there: neither may be what others touch on the other
+// side.
+void set_waits(const Timesteps& timesteps, LoopPlan& plan) {
+  std::vector<Access> since, before;  // the last point where blocks wait, and the one before it
+  for (const auto& step : timesteps)
+    for (size_t i = 0; i < step.size(); ++i) {
+      const std::vector<Access> now = accesses(step[i], plan.ops[i], plan);
+      for (size_t k = 0; k < now.size(); ++k) {
+        expect(!clashes(now[k], std::span(now).first(k), plan), "operator {} writes over what it reads", i);
+        expect(!now[k].writes || now[k].by_units, "rows of results are not whole units");
+        if (clashes(now[k], since, plan)) plan.ops[i].waits = true;
+      }
+      if (plan.ops[i].waits) before = std::exchange(since, {});
+      for (const Access& a : now) {
+        if (a.is_late && !a.by_units) *a.is_late = true;
+        for (const Access& other : before) {
+          if (!clash(a, other, plan)) continue;
+          if (a.is_late) *a.is_late = true;
+          if (other.is_shared) *other.is_shared = true;
+        }
+        since.push_back(a);
+      }
+      expect(since.size() <= kMostSince, "blocks never wait for each other");
+    }
+}
+
+// What is written under one name and read under another in the same timestep would be read too early.
+void expect_one_name(const LoopPlan& plan) {
+  struct Named {
+    const LoopPlace* place;
+    int64_t stride, columns;
+    bool writes;
+  };
+  std::vector<Named> all;
+  for (const LoopOp& op : plan.ops) {
+    if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
+      all.push_back({&plan.places[static_cast<size_t>(p->c)], p->sizes.ldc, p->sizes.n, true});
+      continue;
+    }
+    const auto& chain = std::get<LoopChain>(op.what);
+    const std::vector<bool> written = written_by(*chain.code, chain.tensors);
+    for (size_t k = 0; k < chain.operands.size(); ++k) {
+      const LoopOperand& o = chain.operands[k];
+      const int64_t columns = o.step == 0 ? 1 : chain.groups * plan.units;
+      all.push_back({&plan.places[static_cast<size_t>(o.place)], o.stride, columns, written[k]});
+    }
+  }
+  const int64_t size = element_size(plan);
+  const auto touch = [&](const Named& a, const Named& b, int64_t t) {
+    const std::byte *x = a.place->at(t), *y = b.place->at(t);
+    return x < y + ((plan.rows - 1) * b.stride + b.columns) * size &&
+           y < x + ((plan.rows - 1) * a.stride + a.columns) * size;
+  };
+  for (const Named& a : all)
+    for (const Named& b : all) {
+      const auto apart = [&](int64_t t) { return b.place->at(t) - a.place->at(t); };
+      const bool one = a.place->stride == b.place->stride && apart(0) == apart(1) && apart(1) == apart(2);
+      for (int64_t t = 0; !one && (a.writes || b.writes) && t < plan.steps; ++t)
+        expect(!touch(a, b, t), "tensors lie over each other in timestep {} alone", t);
+    }
+}
+
+// --- Places in shared memory -----------------------------------------------------------------------------------------
+
+bool is_multiple(const void* address, int64_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
+
+// How many elements of A's rows can be read at a time, up to 16 bytes: rows begin at multiples of so many, and end
+// there.
+int width_of(const LoopPlace& a, const ProductSizes& s, int64_t size) {
+  int64_t wide = 16 / size;
+  while (wide > 1 &&
+         !(is_multiple(a.first, wide * size) && is_multiple(a.odd, wide * size) && is_multiple(a.even, wide * size) &&
+           a.stride % (wide * size) == 0 && s.lda % wide == 0 && s.k % wide == 0))
+    wide /= 2;
+  return static_cast<int>(wide);
+}
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+int64_t own_columns(const LoopPlan& plan, const LoopProduct& p) { return p.groups * plan.block_units; }
+
+size_t weight_bytes(const LoopPlan& plan, const LoopProduct& p) {
+  const int64_t columns = own_columns(plan, p);
+  const int64_t elements = p.by_tensor_cores ? round_up(p.sizes.k, kChunk) * round_up(columns, kTileColumns)
+                                             : columns * round_up(p.sizes.k, 4);
+  return static_cast<size_t>(round_up(elements * element_size(plan), 16));
+}
+
+// Sums of all warps, or of all of a block's columns.
+size_t sum_bytes(const LoopPlan& plan, const LoopProduct& p) {
+  const int64_t columns = own_columns(plan, p);
+  const int64_t sums = p.by_tensor_cores ? std::min(kWarps, round_up(p.sizes.k, kChunk) / kChunk) *
+                                               round_up(plan.rows, kTile) * round_up(columns, kTileColumns)
+                                         : plan.rows * columns;
+  return static_cast<size_t>(round_up(sums * static_cast<int64_t>(sizeof(float)), 16));
+}
+
+// Lays out a block with so many units; whether it fits.
+bool lay_out(LoopPlan& plan, const LoopLimits& limits, int64_t units) {
+  plan.block_units = units;
+  plan.blocks = static_cast<int>((plan.units + units - 1) / units);
+  size_t weights = 0, sums = 0, most_sums = 0;
+  std::vector<LoopProduct*> loaded;
+  for (LoopOp& op : plan.ops) {
+    if (op.waits) sums = 0;  // those of before have been read
+    auto* p = std::get_if<LoopProduct>(&op.what);
+    if (!p) continue;
+    const auto same = std::ranges::find_if(loaded, [&](const LoopProduct* q) {
+      return q->weights == p->weights && q->sizes.n == p->sizes.n && q->sizes.k == p->sizes.k &&
+             q->sizes.trans_b == p->sizes.trans_b && q->sizes.ldb == p->sizes.ldb &&
+             q->by_tensor_cores == p->by_tensor_cores;
+    });
+    p->loads_weights = same == loaded.end();
+    p->weights_at = p->loads_weights ? weights : (*same)->weights_at;
+    if (p->loads_weights) {
+      weights += weight_bytes(plan, *p);
+      loaded.push_back(p);
+    }
+    p->sums_at = sums;
+    sums += sum_bytes(plan, *p);
+    most_sums = std::max(most_sums, sums);
+  }
+  for (LoopOp& op : plan.ops)
+    if (auto* p = std::get_if<LoopProduct>(&op.what)) p->sums_at += weights;
+  plan.shared_bytes = weights + most_sums;
+  return plan.shared_bytes <= limits.shared_bytes && plan.blocks <= limits.blocks;
+}
+
+void set_blocks(LoopPlan& plan, const LoopLimits& limits) {
+  int64_t groups = 1;  // the most of a product by tensor cores
+  bool has_products = false;
+  for (const LoopOp& op : plan.ops)
+    if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
+      has_products = true;
+      if (p->by_tensor_cores) groups = std::max<int64_t>(groups, p->groups);
+    }
+  expect(limits.blocks > 0, "the device runs no blocks at the same time");
+  int64_t units = (plan.units + limits.blocks - 1) / limits.blocks;
+  if (has_products && groups > 1)
+    units = std::max(units, std::min(plan.units, kTileColumns / std::min(groups, kTileColumns)));
+  if (!lay_out(plan, limits, units))
+    throw Refusal{fmt::format("the weights of a block's {} units take {} bytes of shared memory, and {} are there",
+                              plan.block_units, plan.shared_bytes, limits.shared_bytes)};
+}
+
+// --- Operators -------------------------------------------------------------------------------------------------------
+
+LoopProduct product_of(const StepProduct& p, int place, LoopPlan& plan, const LoopLimits& limits) {
+  LoopProduct made;
+  made.sizes = p.sizes;
+  made.a = place;
+  made.c = place + 1;
+  made.weights = add_constant(p.b, plan);
+  if (p.bias) made.bias = add_constant(p.bias, plan);
+  made.groups = static_cast<int>(p.sizes.n / plan.units);
+  made.wide = width_of(plan.places[static_cast<size_t>(place)], p.sizes, element_size(plan));
+  made.by_tensor_cores = limits.tensor_cores && is_half(plan.dtype) && made.wide > 1;
+  return made;
+}
+
+LoopChain chain_of(const StepChain& given, int place, const LoopPlan& plan) {
+  const StepChain chain = by_rows(given, plan.rows);
+  LoopChain made{chain.code, chain.tensors, {}, static_cast<int>(chain.width / plan.units)};
+  for (const FusedOperand<void>& o : chain.operands) made.operands.push_back({place++, o.stride, o.step});
+  return made;
+}
+
+}  // namespace
+
+bool alike_steps(const std::vector<StepWork>& a, const std::vector<StepWork>& b) {
+  return std::ranges::equal(a, b, [](const StepWork& x, const StepWork& y) { return same_kind(x, y); });
+}
+
+LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits) {
+  LoopPlan plan;
+  try {
+    expect_same_steps(timesteps);
+    plan.steps = static_cast<int64_t>(timesteps.size());
+    const std::vector<StepWork>& step = timesteps[1];
+    set_sizes(step, plan);
+    for (size_t i = 0; i < step.size(); ++i) {
+      const int place = add_places(timesteps, i, plan);
+      if (const auto* p = std::get_if<StepProduct>(&step[i].what))
+        plan.ops.push_back({product_of(*p, place, plan, limits)});
+      else
+        plan.ops.push_back({chain_of(std::get<StepChain>(step[i].what), place, plan)});
+    }
+    expect(loop_parameters(plan, nullptr).size() * sizeof(uint64_t) <= kMostParameters, "there are too many tensors");
+    expect_one_name(plan);
+    set_waits(timesteps, plan);
+    set_blocks(plan, limits);
+  } catch (const Refusal& refusal) {
+    plan.refusal = refusal.why;
+  }
+  return plan;
+}
+
+std::vector<uint64_t> loop_parameters(const LoopPlan& plan, void* arrived) {
+  std::vector<uint64_t> words;
+  const auto add = [&](const void* address) { words.push_back(reinterpret_cast<uintptr_t>(address)); };
+  for (const LoopPlace& place : plan.places) {
+    add(place.first);
+    add(place.odd);
+    add(place.even);
+    words.push_back(static_cast<uint64_t>(place.stride));
+  }
+  for (const void* constant : plan.constants) add(constant);
+  add(nullptr);  // so that there is a constant
+  add(arrived);
+  words.push_back(static_cast<uint64_t>(plan.steps));
+  return words;
+}
+
+}  // namespace stepnet::gpu

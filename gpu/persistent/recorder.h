@@ -1,0 +1,37 @@
+// The timesteps of a loop that is being captured, run as one kernel where plan.h has one for them.
+//
+// Products and chains ask whether their work is recorded instead of being queued. Whatever else comes to the stream, of
+// which a plan knows nothing, ends the recording: then all is queued in its order as if nobody had asked.
+// Threads: a recording is the calling thread's.
+#pragma once
+
+#include "core/compute/threads.h"
+#include "gpu/persistent/plan.h"
+#include "gpu/runtime/device.h"
+
+namespace stepnet::gpu {
+
+// step(i) queues timestep i, for every i < count in this order, on the current stream.
+void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step);
+
+// Whether the calling thread records; work is then to be handed to record, and not queued.
+bool recording();
+void record(StepWork work);
+
+// What the calling thread's last run_timesteps has come to: "" for one kernel, or why there is none.
+const std::string& last_refusal();
+
+// A kernel of a plan, for the life of the process.
+class CompiledLoop {
+ public:
+  virtual ~CompiledLoop() = default;
+  // `arrived`: as in loop_parameters.
+  virtual void launch(cudaStream_t stream, const LoopPlan& plan, void* arrived) const = 0;
+};
+
+// What the device can do, and the plan's kernel, compiled at run time: gpu/vendor/nvrtc.cc. Throws Error with the
+// compiler's words, or if there is no compiler.
+LoopLimits loop_limits(int device);
+std::shared_ptr<const CompiledLoop> compile_loop(int device, const LoopPlan& plan);
+
+}  // namespace stepnet::gpu

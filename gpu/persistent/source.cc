@@ -1,0 +1,444 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gpu/persistent/plan.h"
+#include "gpu/runtime/chain_kernel.h"
+#include "stepnet/error.h"
+
+namespace stepnet::gpu {
+namespace {
+
+// What every such kernel has. There are no headers where this is compiled.
+constexpr const char* kPrelude = R"(
+constexpr int kThreads = {0}, kWarps = kThreads / 32;
+struct Place {{ const char *first, *odd, *even; long long stride; }};
+struct Parameters {{
+  Place places[{1}];
+  const char* constants[{2}];
+  unsigned* arrived;
+  long long steps;
+}};
+constexpr int kRows = {3}, kUnits = {4}, kOwn = {5};
+)";
+
+constexpr const char* kFunctions = R"(
+__device__ Element* place_at(const Place& p, long long t) {
+  if (t == 0) return (Element*)p.first;
+  return (Element*)(t & 1 ? p.odd + (t >> 1) * p.stride : p.even + ((t >> 1) - 1) * p.stride);
+}
+
+// The column of the n-th that a block has whose units begin at u0, or -1.
+__device__ int own_column(int n, int u0) {
+  const int u = u0 + n % kOwn;
+  return u < kUnits ? n / kOwn * kUnits + u : -1;
+}
+
+// Says that this block has come to its next point, and that what it has written before can be read.
+__device__ void arrive(unsigned* arrived) {
+  __syncthreads();
+  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(arrived) : "memory");
+}
+
+// Waits until all blocks have come to their points so many times.
+__device__ void wait_for_all(const unsigned* arrived, unsigned times) {
+  if (threadIdx.x == 0) {
+    unsigned there;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(arrived) : "memory");
+    } while (there < times * gridDim.x);
+  }
+  __syncthreads();
+}
+
+// The sum that kParts warps have found, each in rows of kLength.
+template <int kParts, int kPartRows, int kLength>
+__device__ float sum_of(const float* sums, int row, int n) {
+  float sum = 0;
+  #pragma unroll
+  for (int part = 0; part < kParts; ++part) sum += sums[(part * kPartRows + row) * kLength + n];
+  return sum;
+}
+
+template <int K, int kGroups, bool kTransposed>
+__device__ void load_weights(Element* to, const Element* w, long long ld, int u0) {
+  constexpr int kColumns = kGroups * kOwn, kLength = (K + 3) / 4 * 4;
+  for (int i = threadIdx.x; i < kColumns * kLength; i += kThreads) {
+    const int n = kTransposed ? i / kLength : i % kColumns, k = kTransposed ? i % kLength : i / kColumns;
+    const int column = own_column(n, u0);
+    Element value = Element(0);
+    if (column >= 0 && k < K) value = kTransposed ? w[column * ld + k] : w[k * ld + column];
+    to[n * kLength + k] = value;
+  }
+}
+
+template <int V>
+struct alignas(V * sizeof(Element)) Several { Element values[V]; };
+
+// Sums by tiles of rows and columns: each lane of a warp has every 32nd group of V summands.
+template <int K, int kGroups, int V>
+__device__ void multiply(const Element* a, long long lda, const Element* w, float* sums) {
+  constexpr int kColumns = kGroups * kOwn, kLength = (K + 3) / 4 * 4;
+  constexpr int kTileRows = kRows < 4 ? kRows : 4, kTileColumns = kColumns < 8 ? kColumns : 8;
+  constexpr int kAcross = (kColumns + kTileColumns - 1) / kTileColumns;
+  constexpr int kTiles = (kRows + kTileRows - 1) / kTileRows * kAcross;
+  const int lane = threadIdx.x % 32;
+  for (int tile = threadIdx.x / 32; tile < kTiles; tile += kWarps) {
+    const int row = tile / kAcross * kTileRows, n = tile % kAcross * kTileColumns;
+    float sum[kTileRows][kTileColumns] = {};
+    #pragma unroll 2
+    for (int k = lane * V; k < K; k += 32 * V) {
+      Several<V> x[kTileRows];
+      #pragma unroll
+      for (int i = 0; i < kTileRows; ++i)
+        x[i] = *(const Several<V>*)(a + (row + i < kRows ? row + i : row) * lda + k);
+      #pragma unroll
+      for (int j = 0; j < kTileColumns; ++j) {
+        const Several<V> y = *(const Several<V>*)(w + (n + j < kColumns ? n + j : n) * kLength + k);
+        #pragma unroll
+        for (int i = 0; i < kTileRows; ++i)
+          #pragma unroll
+          for (int v = 0; v < V; ++v) sum[i][j] = fmaf(load(x[i].values[v]), load(y.values[v]), sum[i][j]);
+      }
+    }
+    #pragma unroll
+    for (int i = 0; i < kTileRows; ++i)
+      #pragma unroll
+      for (int j = 0; j < kTileColumns; ++j) {
+        #pragma unroll
+        for (int half = 16; half > 0; half /= 2) sum[i][j] += __shfl_xor_sync(0xffffffffu, sum[i][j], half);
+        if (lane == 0 && row + i < kRows && n + j < kColumns) sums[(row + i) * kColumns + n + j] = sum[i][j];
+      }
+  }
+  __syncthreads();
+}
+)";
+
+// Of 32 summands a lane has 8 neighbouring ones, which are two steps of the tensor cores: in which order they are added
+// up does not matter, as long as both operands have the same.
+constexpr const char* kTensorCores = R"(
+struct Eight {{ unsigned x, y, z, w; }};
+
+// Elements k to k + 7 of a row of K, zeros behind its end, kWide of them at a time.
+template <int K, int kWide>
+__device__ Eight read_eight(const Element* row, int k) {{
+  Eight e = {{0, 0, 0, 0}};
+  const Element* const from = row + k;
+  if (kWide == 8) {{
+    if (k < K) asm volatile("ld.global.cg.v4.u32 {{%0, %1, %2, %3}}, [%4];" : "=r"(e.x), "=r"(e.y), "=r"(e.z), "=r"(e.w) : "l"(from) : "memory");
+  }} else if (kWide == 4) {{
+    if (k < K) asm volatile("ld.global.cg.v2.u32 {{%0, %1}}, [%2];" : "=r"(e.x), "=r"(e.y) : "l"(from) : "memory");
+    if (k + 4 < K) asm volatile("ld.global.cg.v2.u32 {{%0, %1}}, [%2];" : "=r"(e.z), "=r"(e.w) : "l"(from + 4) : "memory");
+  }} else {{
+    if (k < K) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(e.x) : "l"(from) : "memory");
+    if (k + 2 < K) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(e.y) : "l"(from + 2) : "memory");
+    if (k + 4 < K) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(e.z) : "l"(from + 4) : "memory");
+    if (k + 6 < K) asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(e.w) : "l"(from + 6) : "memory");
+  }}
+  return e;
+}}
+
+__device__ void add_product(float (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {{
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}}
+
+template <int K, int kGroups, bool kTransposed>
+__device__ void load_tiles(Eight* to, const Element* w, long long ld, int u0) {{
+  constexpr int kColumns = kGroups * kOwn, kTiles = (kColumns + 7) / 8;
+  for (int i = threadIdx.x; i < (K + 31) / 32 * kTiles * 32; i += kThreads) {{
+    const int lane = i % 32, n = i / 32 % kTiles * 8 + lane / 4, k = i / 32 / kTiles * 32 + lane % 4 * 8;
+    const int column = n < kColumns ? own_column(n, u0) : -1;
+    unsigned pairs[4] = {{0, 0, 0, 0}};
+    for (int j = 0; j < 8 && column >= 0 && k + j < K; ++j) {{
+      const unsigned value = kTransposed ? w[column * ld + k + j] : w[(k + j) * ld + column];
+      pairs[j / 2] |= value << (j % 2 * 16);
+    }}
+    to[i] = Eight{{pairs[0], pairs[1], pairs[2], pairs[3]}};
+  }}
+}}
+
+template <int K, int kGroups, int kWide>
+__device__ void multiply_tiles(const Element* a, long long lda, const Eight* w, float* sums) {{
+  constexpr int kTiles = (kGroups * kOwn + 7) / 8, kHeight = (kRows + 15) / 16, kChunks = (K + 31) / 32;
+  constexpr int kParts = kChunks < kWarps ? kChunks : kWarps, kRounds = (kChunks + kParts - 1) / kParts;
+  constexpr int kUnroll = kRounds * kHeight <= 12 ? kRounds : 12 / kHeight;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  if (warp < kParts) {{
+    float sum[kHeight][kTiles][4] = {{}};
+    #pragma unroll kUnroll
+    for (int round = 0; round < kRounds; ++round) {{
+      const int chunk = warp + round * kParts;
+      Eight x[kHeight][2];
+      #pragma unroll
+      for (int i = 0; i < kHeight; ++i)
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {{
+          const int row = i * 16 + half * 8 + lane / 4;
+          x[i][half] = Eight{{0, 0, 0, 0}};
+          if (row < kRows && chunk < kChunks) x[i][half] = read_eight<K, kWide>(a + row * lda, chunk * 32 + lane % 4 * 8);
+        }}
+      #pragma unroll
+      for (int j = 0; j < kTiles; ++j) {{
+        const Eight y = w[((chunk < kChunks ? chunk : 0) * kTiles + j) * 32 + lane];
+        #pragma unroll
+        for (int i = 0; i < kHeight; ++i) {{
+          add_product(sum[i][j], x[i][0].x, x[i][1].x, x[i][0].y, x[i][1].y, y.x, y.y);
+          add_product(sum[i][j], x[i][0].z, x[i][1].z, x[i][0].w, x[i][1].w, y.z, y.w);
+        }}
+      }}
+    }}
+    #pragma unroll
+    for (int i = 0; i < kHeight; ++i)
+      #pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {{
+          float* to = sums + ((warp * kHeight + i) * 16 + half * 8 + lane / 4) * (kTiles * 8) + j * 8 + lane % 4 * 2;
+          to[0] = sum[i][j][2 * half];
+          to[1] = sum[i][j][2 * half + 1];
+        }}
+  }}
+  __syncthreads();
+}}
+)";
+
+const char* text(bool value) { return value ? "true" : "false"; }
+std::string constant(int number) { return fmt::format("((const Element*)p.constants[{}])", number); }
+
+std::string load_text(const LoopProduct& p) {
+  return fmt::format("  {0}<{1}, {2}, {3}>(({4}*)(room + {5}), {6}, {7}ll, u0);\n",
+                     p.by_tensor_cores ? "load_tiles" : "load_weights", p.sizes.k, p.groups, text(p.sizes.trans_b),
+                     p.by_tensor_cores ? "Eight" : "Element", p.weights_at, constant(p.weights), p.sizes.ldb);
+}
+
+std::string multiply_text(const LoopProduct& p) {
+  return fmt::format(
+      "    {}<{}, {}, {}>(place_at(p.places[{}], t), {}ll, (const {}*)(room + {}), (float*)(room + {}));\n",
+      p.by_tensor_cores ? "multiply_tiles" : "multiply", p.sizes.k, p.groups, p.wide, p.a, p.sizes.lda,
+      p.by_tensor_cores ? "Eight" : "Element", p.weights_at, p.sums_at);
+}
+
+// The sum of a product for a row and a group of its unit.
+std::string sum_text(const LoopProduct& p, const LoopPlan& plan, int64_t group) {
+  const int64_t columns = p.groups * plan.block_units;
+  std::string layout = fmt::format("1, {}, {}", plan.rows, columns);
+  if (p.by_tensor_cores)
+    layout = fmt::format("{}, {}, {}", std::min<int64_t>(kLoopThreads / 32, (p.sizes.k + 31) / 32),
+                         (plan.rows + 15) / 16 * 16, (columns + 7) / 8 * 8);
+  return fmt::format("sum_of<{}>((const float*)(room + {}), row, {} + own)", layout, p.sums_at,
+                     group * plan.block_units);
+}
+
+// An element that a thread touches: of a tensor, in a group of columns.
+struct Element {
+  LoopPlace place;  // with the group's bytes
+  int64_t stride = 0, step = 1;
+  bool operator==(const Element&) const = default;
+};
+
+// What the operators between two points where blocks wait do with one row and unit: everything is read first, as far as
+// it may be, then come the values, then what is written.
+class Stretch {
+ public:
+  Stretch(const LoopPlan& plan, int first_name) : plan_(plan), names_(first_name) {}
+
+  void add(const LoopOp& op) {
+    if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
+      products_ += multiply_text(*p);
+      for (int64_t group = 0; group < p->groups; ++group) add_product(*p, group);
+    } else {
+      const auto& chain = std::get<LoopChain>(op.what);
+      for (int64_t group = 0; group < chain.groups; ++group) add_chain(chain, group);
+    }
+  }
+
+  const std::string& products() const { return products_; }
+  const std::string& early() const { return early_; }    // reads that may come before the blocks wait
+  const std::string& values() const { return values_; }  // the other reads, and arithmetic
+  std::string writes(bool shared) const {
+    std::string all;
+    for (const Write& w : writes_)
+      if (w.is_shared == shared)
+        all += fmt::format("      {} = store({});\n", text_of(w.element, w.number), w.variable);
+    return all;
+  }
+  int names() const { return names_; }
+
+ private:
+  struct Value {
+    Element element;
+    std::string variable;
+    bool is_rounded = true;
+  };
+  struct Write {
+    Element element;
+    int number;  // of the place
+    std::string variable;
+    bool is_shared;
+  };
+
+  std::string fresh() { return fmt::format("v{}", names_++); }
+
+  Element element(int place, int64_t stride, int64_t step, int64_t group) const {
+    Element e{plan_.places[static_cast<size_t>(place)], stride, step};
+    const int64_t bytes = step * group * plan_.units * static_cast<int64_t>(dtype_size(plan_.dtype));
+    e.place.first += bytes;
+    e.place.odd += bytes;
+    e.place.even += bytes;
+    return e;
+  }
+
+  std::string text_of(const Element& e, int number) const {
+    const int64_t bytes = e.place.first - plan_.places[static_cast<size_t>(number)].first;
+    const int64_t shift = bytes / static_cast<int64_t>(dtype_size(plan_.dtype));
+    return e.step == 0 ? fmt::format("place_at(p.places[{}], t)[row * {}ll]", number, e.stride)
+                       : fmt::format("place_at(p.places[{}], t)[row * {}ll + {} + u]", number, e.stride, shift);
+  }
+
+  std::string read(const Element& e, int number, bool is_late) {
+    for (Value& known : known_) {
+      if (!(known.element == e)) continue;
+      if (!known.is_rounded && is_half(plan_.dtype)) {
+        const std::string rounded = fresh();
+        values_ += fmt::format("      {} = load(store({}));\n", rounded, known.variable);
+        known.variable = rounded;
+      }
+      known.is_rounded = true;
+      return known.variable;
+    }
+    const std::string variable = fresh();
+    (is_late ? values_ : early_) += fmt::format("      {} = load({});\n", variable, text_of(e, number));
+    known_.push_back({e, variable});
+    return variable;
+  }
+
+  void write(const Element& e, int number, const std::string& variable, bool is_shared) {
+    std::erase_if(known_, [&](const Value& v) { return v.element == e; });
+    std::erase_if(writes_, [&](const Write& w) { return w.element == e; });
+    known_.push_back({e, variable, false});
+    writes_.push_back({e, number, variable, is_shared});
+  }
+
+  void add_product(const LoopProduct& p, int64_t group) {
+    const Element c = element(p.c, p.sizes.ldc, 1, group);
+    std::string sum = sum_text(p, plan_, group);
+    if (p.bias >= 0) {
+      const std::string bias = fresh();
+      early_ += fmt::format("      {} = load({}[{} + u]);\n", bias, constant(p.bias), group * plan_.units);
+      sum += " + " + bias;
+    }
+    if (p.sizes.accumulate) sum += " + " + read(c, p.c, p.c_is_late);
+    const std::string variable = fresh();
+    values_ += fmt::format("      {} = {};\n", variable, sum);
+    write(c, p.c, variable, p.c_is_shared);
+  }
+
+  void add_chain(const LoopChain& chain, int64_t group) {
+    std::vector<std::string> variables(kMostFusedTensors + kMostFusedValues);
+    const auto variable_of = [&](int k) {
+      std::string& variable = variables.at(static_cast<size_t>(k));
+      if (!variable.empty()) return variable;
+      require(k < chain.tensors, "a chain reads value {} before it is there", k);
+      const LoopOperand& o = chain.operands[static_cast<size_t>(k)];
+      variable = read(element(o.place, o.stride, o.step, group), o.place, o.is_late);
+      return variable;
+    };
+    for (const FusedInstruction& i : *chain.code) {
+      const std::string a = variable_of(i.a), b = fused_code(i.code).reads_b ? variable_of(i.b) : "";
+      const std::string result = fresh();
+      values_ += fmt::format("      {} = {};\n", result, fused_value_source(plan_.dtype, i, a, b));
+      variables.at(static_cast<size_t>(i.to)) = result;
+      if (i.to >= chain.tensors) continue;
+      const LoopOperand& o = chain.operands[static_cast<size_t>(i.to)];
+      write(element(o.place, o.stride, o.step, group), o.place, result, o.is_shared);
+    }
+  }
+
+  const LoopPlan& plan_;
+  int names_;
+  std::string products_, early_, values_;
+  std::vector<Value> known_;
+  std::vector<Write> writes_;
+};
+
+std::string names_text(int first, int end) {
+  std::string all;
+  for (int i = first; i < end; ++i) all += fmt::format("{}v{}", i == first ? "    float " : ", ", i);
+  return all.empty() ? all : all + ";\n";
+}
+
+// A thread has one row and unit, or none: values may stay in registers while it waits.
+std::string one_each(const Stretch& s, int first_name, const std::string& wait, const std::string& arrive) {
+  const auto if_active = [](const std::string& body) {
+    return body.empty() ? body : "    if (active) {\n" + body + "    }\n";
+  };
+  return "    {\n" + names_text(first_name, s.names()) + if_active(s.early()) + wait + s.products() +
+         if_active(s.values() + s.writes(true)) + arrive + if_active(s.writes(false)) + "    }\n";
+}
+
+std::string some_each(const Stretch& s, int first_name, const std::string& wait, const std::string& arrive) {
+  return "    {\n" + wait + s.products() +
+         "    for (int e = threadIdx.x; e < kRows * kOwn; e += kThreads) {\n"
+         "      const int own = e % kOwn, u = u0 + own;\n"
+         "      const long long row = e / kOwn;\n"
+         "      if (u >= kUnits) continue;\n" +
+         names_text(first_name, s.names()) + s.early() + s.values() + s.writes(true) + s.writes(false) + "    }\n" +
+         arrive + "    }\n";
+}
+
+std::string timestep_text(const LoopPlan& plan) {
+  const auto one_row_and_unit = plan.rows * plan.block_units <= kLoopThreads ? one_each : some_each;
+  const size_t count = plan.ops.size();
+  std::string all;
+  int name = 0;
+  for (size_t i = 0; i < count;) {
+    Stretch stretch(plan, name);
+    const int first_name = name;
+    const bool waits = plan.ops[i].waits;
+    std::string wait =
+        i > 0 ? "    wait_for_all(p.arrived, turn);\n" : "    if (t > 0) wait_for_all(p.arrived, turn);\n";
+    if (!waits) wait = "    __syncthreads();\n";  // before sums are written over
+    size_t end = i + 1;
+    while (end < count && !plan.ops[end].waits) ++end;
+    for (size_t k = i; k < end; ++k) stretch.add(plan.ops[k]);
+    const bool next_waits = plan.ops[end % count].waits;
+    all += one_row_and_unit(stretch, first_name, wait, next_waits ? "    ++turn, arrive(p.arrived);\n" : "");
+    name = stretch.names();
+    i = end;
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string loop_source(const LoopPlan& plan) {
+  std::string source = element_source(plan.dtype) +
+                       fmt::format(kPrelude, kLoopThreads, plan.places.size(), plan.constants.size() + 1, plan.rows,
+                                   plan.units, plan.block_units) +
+                       kFunctions;
+  bool has_tiles = false;
+  std::string loads;
+  for (const LoopOp& op : plan.ops) {
+    const auto* p = std::get_if<LoopProduct>(&op.what);
+    if (!p) continue;
+    has_tiles = has_tiles || p->by_tensor_cores;
+    if (p->loads_weights) loads += load_text(*p);
+  }
+  if (has_tiles) source += fmt::format(kTensorCores, plan.dtype == DType::bfloat16 ? "bf16" : "f16");
+  return source + R"(
+extern "C" __global__ void __launch_bounds__(kThreads, 1) timesteps(const __grid_constant__ Parameters p) {
+  extern __shared__ __align__(16) char room[];
+  const int u0 = blockIdx.x * kOwn, own = threadIdx.x % kOwn, u = u0 + own;
+  const long long row = threadIdx.x / kOwn;
+  const bool active = row < kRows && u < kUnits;
+  unsigned turn = 0;  // how often this block has come to a point
+)" + loads +
+         R"(  __syncthreads();
+  for (long long t = 0; t < p.steps; ++t) {
+)" + timestep_text(plan) +
+         "  }\n}\n";
+}
+
+}  // namespace stepnet::gpu

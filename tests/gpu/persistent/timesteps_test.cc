@@ -1,0 +1,239 @@
+// Timesteps as one kernel give what they give one by one: random loops of products and chains, on buffers that move,
+// stay or are written over.
+#include <random>
+
+#include "core/compute/backend.h"
+#include "core/gradcheck/examples.h"
+#include "gpu/loops/matmul.h"
+#include "gpu/persistent/recorder.h"
+#include "gpu/runtime/stream.h"
+#include "stepnet/tensor.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace stepnet::testing::timesteps_test {
+namespace {
+
+// Rows of a loop: [T + 1, B, columns] of which timestep t has one or two, or [1, B, columns] that all of them share.
+struct Buffer {
+  Tensor values;
+  bool moves = true;
+};
+
+struct Operand {
+  int buffer = 0;
+  int64_t later = 0, group = 0;  // the row t + later; the first column is group * H
+};
+
+// Either C (+)= A op(W) + bias, or out = tanh(a op b).
+struct Op {
+  bool is_product = false;
+  Operand a, b, out;
+  int weights = -1, bias = -1;
+  bool trans_b = false, accumulate = false;
+  int64_t columns = 0, k = 0;
+  FusedCode code = FusedCode::add;
+};
+
+struct Loop {
+  DType dtype = DType::float32;
+  int64_t steps = 0, rows = 0, units = 0;
+  std::vector<Buffer> buffers;
+  std::vector<Tensor> constants;
+  std::vector<Op> ops;
+};
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+  int64_t operator()(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+  template <class T>
+  T of(std::initializer_list<T> all) {
+    return all.begin()[(*this)(0, static_cast<int64_t>(all.size()) - 1)];
+  }
+  Tensor tensor(DType dtype, const Shape& shape, double size) {
+    Tensor t = Tensor::empty(DType::float32, shape);
+    for (float& v : t.span<float>()) v = static_cast<float>(size * std::normal_distribution<double>()(random_));
+    return in_type(dtype, t);
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+class Generator {
+ public:
+  Generator(DType dtype, unsigned seed) : draw_(seed) {
+    loop_.dtype = dtype;
+    loop_.steps = draw_(4, 9);
+    loop_.rows = draw_.of<int64_t>({1, 2, 3, 16, 20, 33});
+    loop_.units = draw_.of<int64_t>({1, 3, 8, 32, 40, 64, 96, 160});
+    states_ = static_cast<int>(draw_(1, 3));
+    for (int s = 0; s < states_; ++s) add_buffer(1, true);
+    values_ = static_cast<int>(draw_(1, 3));
+    for (int v = 0; v < values_; ++v) add_buffer(draw_(1, 4), draw_(0, 2) > 0);
+    scratch_ = add_buffer(1, false);
+  }
+
+  Loop make() {
+    for (int v = 0; v < values_; ++v) {
+      add_product(states_ + v);
+      if (draw_(0, 1) == 0) add_chain({scratch_, 0, 0});
+    }
+    for (int s = 0; s < states_; ++s) add_chain({s, 1, 0});
+    return std::move(loop_);
+  }
+
+ private:
+  int add_buffer(int64_t groups, bool moves) {
+    const Shape shape{moves ? loop_.steps + 1 : 1, loop_.rows, groups * loop_.units};
+    loop_.buffers.push_back({draw_.tensor(loop_.dtype, shape, 0.5), moves});
+    return static_cast<int>(loop_.buffers.size()) - 1;
+  }
+  int64_t width(int buffer) const { return loop_.buffers[static_cast<size_t>(buffer)].values.dim(2); }
+  int add_constant(const Shape& shape, double size) {
+    loop_.constants.push_back(draw_.tensor(loop_.dtype, shape, size));
+    return static_cast<int>(loop_.constants.size()) - 1;
+  }
+
+  // Of a state, or of a value of this timestep that is there.
+  void add_product(int to) {
+    Op op;
+    op.is_product = true;
+    op.a = {static_cast<int>(draw_(0, std::max(states_, to) - 1)), 0, 0};
+    if (draw_(0, 3) == 0 && !loop_.ops.empty() && to > scratch_) op.a = {scratch_, 0, 0};
+    op.out = {to, 0, 0};
+    op.columns = width(to);
+    op.k = width(op.a.buffer);
+    op.trans_b = draw_(0, 1) == 0;
+    const auto k = static_cast<double>(op.k);
+    op.weights = add_constant(op.trans_b ? Shape{op.columns, op.k} : Shape{op.k, op.columns}, 1 / std::sqrt(k));
+    if (draw_(0, 1) == 0) op.bias = add_constant({op.columns}, 0.3);
+    op.accumulate = loop_.buffers[static_cast<size_t>(to)].moves && draw_(0, 3) > 0;
+    loop_.ops.push_back(op);
+  }
+
+  Operand part() {
+    const int buffer = static_cast<int>(draw_(0, states_ + values_ - 1));
+    return {buffer, 0, draw_(0, width(buffer) / loop_.units - 1)};
+  }
+  void add_chain(Operand to) {
+    Op op;
+    op.a = part();
+    op.b = draw_(0, 4) == 0 ? Operand{scratch_, 0, 0} : part();
+    op.out = to;
+    op.code = draw_.of({FusedCode::add, FusedCode::mul, FusedCode::sub});
+    loop_.ops.push_back(op);
+  }
+
+  Draw draw_;
+  Loop loop_;
+  int states_ = 0, values_ = 0, scratch_ = 0;
+};
+
+// All buffers behind a run on the GPU, one by one or as a graph.
+template <class T>
+class Runner {
+ public:
+  explicit Runner(const Loop& loop) : loop_(loop) {
+    for (const Buffer& b : loop.buffers) buffers_.push_back(copied_to(b.values, kGpu));
+    for (const Tensor& c : loop.constants) constants_.push_back(copied_to(c, kGpu));
+    for (const Op& op : loop.ops) {
+      if (op.is_product) {
+        chains_.push_back(nullptr);
+        continue;
+      }
+      std::vector<FusedInstruction> code = {{op.code, 0, 1, 0, 3}, {FusedCode::tanh, 3, 3, 0, 2}};
+      chains_.push_back(backend(DeviceKind::cuda).fuse(kGpu, loop.dtype, code, 3));
+    }
+  }
+
+  void one_by_one() {
+    for (int64_t t = 0; t < loop_.steps; ++t) step(t);
+  }
+  void as_graph() {
+    const auto graph = backend(DeviceKind::cuda).capture(kGpu, [&] {
+      backend(DeviceKind::cuda).timesteps(kGpu, loop_.steps, [&](int64_t t) { step(t); });
+    });
+    graph->replay();
+    copied_to(buffers_[0], {});
+  }
+  std::vector<Tensor> results() const {
+    std::vector<Tensor> all;
+    for (const Tensor& b : buffers_) all.push_back(in_type(DType::float64, copied_to(b, {})));
+    return all;
+  }
+
+ private:
+  T* at(const Operand& o, int64_t t) {
+    const size_t b = static_cast<size_t>(o.buffer);
+    const Shape& shape = loop_.buffers[b].values.shape();
+    const int64_t row = loop_.buffers[b].moves ? t + o.later : 0;
+    return reinterpret_cast<T*>(buffers_[b].raw()) + row * shape[1] * shape[2] + o.group * loop_.units;
+  }
+  int64_t width(const Operand& o) const { return loop_.buffers[static_cast<size_t>(o.buffer)].values.dim(2); }
+  const T* constant(int number) const {
+    return number < 0 ? nullptr : reinterpret_cast<const T*>(constants_[static_cast<size_t>(number)].raw());
+  }
+
+  void step(int64_t t) {
+    RunContext run;
+    for (size_t i = 0; i < loop_.ops.size(); ++i) {
+      const Op& op = loop_.ops[i];
+      if (op.is_product) {
+        const gpu::ProductSizes sizes{
+            .trans_b = op.trans_b, .m = loop_.rows, .n = op.columns, .k = op.k, .accumulate = op.accumulate};
+        gpu::matmul(Call({}, {}, run), sizes, at(op.a, t), constant(op.weights), at(op.out, t), constant(op.bias));
+      } else {
+        const auto operand = [&](const Operand& o) { return FusedOperand<void>{at(o, t), width(o)}; };
+        chains_[i]->run({operand(op.a), operand(op.b), operand(op.out)}, loop_.units, loop_.rows);
+      }
+    }
+  }
+
+  const Loop& loop_;
+  std::vector<Tensor> buffers_, constants_;
+  std::vector<std::shared_ptr<const FusedChain>> chains_;
+};
+
+template <class T>
+void check_loops(DType dtype, unsigned count, double tolerance) {
+  for (unsigned seed = 0; seed < count; ++seed) {
+    const Loop loop = Generator(dtype, seed).make();
+    SCOPED_TRACE(fmt::format("{} seed {}: {} timesteps, {} rows, {} units, {} operators", dtype_name(dtype), seed,
+                             loop.steps, loop.rows, loop.units, loop.ops.size()));
+    Runner<T> apart(loop), together(loop);
+    apart.one_by_one();
+    together.as_graph();
+    EXPECT_EQ(gpu::last_refusal(), "");
+    const std::vector<Tensor> expected = apart.results(), found = together.results();
+    for (size_t b = 0; b < expected.size(); ++b)
+      ASSERT_EQ(compare(found[b], expected[b], tolerance, ErrorScale::tensor), "") << "buffer " << b;
+  }
+}
+
+TEST_F(GpuTest, TimestepsAreOneKernel) {
+  check_loops<float>(DType::float32, 30, 2e-5);
+  check_loops<bfloat16>(DType::bfloat16, 30, 4e-2);
+  check_loops<float16>(DType::float16, 30, 6e-3);
+}
+
+// Copies are nothing that a plan knows: all of it is queued in its order.
+TEST_F(GpuTest, TimestepsWithOtherWorkRunOneByOne) {
+  Loop loop = Generator(DType::float32, 1).make();
+  Runner<float> runner(loop);
+  Tensor from = copied_to(Tensor::of<float>({1}, {1}), kGpu), to = copied_to(Tensor::of<float>({1}, {0}), kGpu);
+  const auto chain = backend(DeviceKind::cuda).fuse(kGpu, DType::float32, {{FusedCode::add, 0, 1, 0, 2}}, 3);
+  const auto graph = backend(DeviceKind::cuda).capture(kGpu, [&] {
+    backend(DeviceKind::cuda).timesteps(kGpu, 5, [&](int64_t t) {
+      chain->run({{from.raw()}, {from.raw()}, {from.raw()}}, 1, 1);
+      if (t == 3) to.copy_from(from);
+    });
+  });
+  EXPECT_NE(gpu::last_refusal(), "");
+  graph->replay();
+  EXPECT_EQ(compare(copied_to(from, {}), Tensor::of<float>({1}, {32}), 0), "");
+  EXPECT_EQ(compare(copied_to(to, {}), Tensor::of<float>({1}, {16}), 0), "");
+}
+
+}  // namespace
+}  // namespace stepnet::testing::timesteps_test
