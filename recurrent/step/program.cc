@@ -845,8 +845,8 @@ void StepProgram::run_blocks(RunContext& run) {
 // The loop of a StepProgram on a GPU as one graph: captured once, replayed in every later run, so that the host queues
 // one thing instead of some for each operator and timestep.
 //
-// A graph has all addresses in it. It is captured when a run has those of the run before, which made everything that
-// kernels make when they first run, and is used as long as they stay.
+// A graph has all addresses in it. It is captured when a run has those of one before, which made everything that
+// kernels make when they first run. There are some, as buffers may change places from run to run.
 
 // Random operators are given a new key in every run, and kernels that are not chosen yet look at values.
 bool StepProgram::may_capture(const RunContext& run) const {
@@ -877,21 +877,27 @@ std::vector<const void*> StepProgram::addresses() const {
 }
 
 void StepProgram::run_captured(RunContext& run) {
+  constexpr size_t kMostGraphs = 4, kMostSeen = 8;
+  const auto keep = [](auto& all, size_t most, auto added) {
+    if (all.size() == most) all.erase(all.begin());
+    all.push_back(std::move(added));
+  };
   std::vector<const void*> now = addresses();
-  if (graph_ && now == graph_addresses_) return graph_->replay();
-  if (now != last_addresses_) {
-    last_addresses_ = std::move(now);
+  if (const auto at = std::ranges::find(captured_, now, &Captured::addresses); at != captured_.end())
+    return at->graph->replay();
+  if (std::ranges::find(seen_addresses_, now) == seen_addresses_.end()) {
+    keep(seen_addresses_, kMostSeen, std::move(now));
     return run_blocks(run);
   }
-  graph_.reset();
+  std::unique_ptr<DeviceGraph> graph;
   try {
-    graph_ = backend(ir_.spec.device.kind).capture(ir_.spec.device, [&] { run_blocks(run); });
+    graph = backend(ir_.spec.device.kind).capture(ir_.spec.device, [&] { run_blocks(run); });
   } catch (const Error&) {
     graph_refused_ = true;  // some kernel waits for the device: it says what is wrong, if anything is, as it runs
     return run_blocks(run);
   }
-  graph_addresses_ = std::move(now);
-  graph_->replay();
+  graph->replay();
+  keep(captured_, kMostGraphs, Captured{std::move(now), std::move(graph)});
 }
 
 }  // namespace stepnet

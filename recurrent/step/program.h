@@ -176,8 +176,13 @@ class StepProgram {
   bool wave_ = false;                          // stages work at the same time
   StepRange range_;                            // of the present run
   std::vector<std::vector<RowSum>> row_sums_;  // of the present run, by stage
-  std::unique_ptr<DeviceGraph> graph_;         // on a GPU: the loop at these addresses
-  std::vector<const void*> graph_addresses_, last_addresses_;
+  // On a GPU: the loop at these addresses, and addresses at which it has run without one; the latest are the last.
+  struct Captured {
+    std::vector<const void*> addresses;
+    std::unique_ptr<DeviceGraph> graph;
+  };
+  std::vector<Captured> captured_;
+  std::vector<std::vector<const void*>> seen_addresses_;
   bool graph_refused_ = false;
 };
 
