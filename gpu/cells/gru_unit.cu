@@ -2,75 +2,127 @@
 #include "operators/cells/gru_unit.h"
 
 #include "gpu/loops/unit_rows.h"
+#include "gpu/persistent/chain_writer.h"
 
 namespace stepnet::gpu_gru_unit {
 namespace {
 
+// Everything of an element is read before any of it is written, so that outputs may be inputs.
+template <class T>
+struct Step {
+  const T *h_prev, *gates;
+  T *h, *update, *candidate;
+
+  // Element s of the states, whose gates start at x and stand d apart.
+  __device__ void run(size_t s, size_t x, size_t d) const {
+    const gpu::Accumulate<T> u = gpu::sigmoid(gates[x + d]), sum = gates[x + 2 * d], o = std::tanh(sum);
+    h[s] = u * (h_prev[s] - o) + o;
+    if (update) update[s] = u;
+    if (candidate) candidate[s] = o;
+  }
+};
+
+// Of rows that are all within their sequences.
+template <class Work>
+void run_all(int device, size_t rows, size_t d, const Work& work) {
+  gpu::each(device, rows * d, [=] __device__(size_t s) { work.run(s, 3 * (s / d) * d + s % d, d); });
+}
+
+// As a part of a kernel for all timesteps.
+template <class T>
+void record_step(int device, const gpu::UnitRows& rows, const Step<T>& step) {
+  const auto d = static_cast<int64_t>(rows.d);
+  gpu::ChainWriter w;
+  const int u = w.value(FusedCode::sigmoid, w.read(step.gates + d, 3 * d));
+  const int o = w.value(FusedCode::tanh, w.read(step.gates + 2 * d, 3 * d));
+  w.write(w.sum(w.product(u, w.value(FusedCode::sub, w.read(step.h_prev, d), o)), o), step.h, d);
+  w.write(u, step.update, d);
+  w.write(o, step.candidate, d);
+  w.record_as(dtype_of<T>(), d, static_cast<int64_t>(rows.count),
+              [device, rows = rows.count, width = rows.d, step] { run_all(device, rows, width, step); });
+}
+
 template <class T>
 void forward(const UnitArgs& a, gpu::Out<T> h, gpu::Out<T> update, gpu::Out<T> candidates, Call& call) {
   const gpu::UnitRows rows(a, call, 0);
-  const T *h_prev = gpu::in_data<T>(call, 0), *gates = gpu::in_data<T>(call, 1);
+  const Step<T> step{gpu::in_data<T>(call, 0), gpu::in_data<T>(call, 1), h.data, update.data, candidates.data};
   const bool drop = a.drop_states;
+  if (gpu::recording() && !rows.lengths) return record_step(gpu::device_of(call), rows, step);
   gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = s / rows.d, x = 3 * n * rows.d + s % rows.d;
-    if (!rows.valid(n)) {
-      if (update.data) update[s] = T(drop ? 0 : 1);
-      if (candidates.data) candidates[s] = T(1);
-      return gpu::hold(drop, h_prev, h.data, s);
-    }
-    const gpu::Accumulate<T> u = gpu::sigmoid(gates[x + rows.d]), candidate = gates[x + 2 * rows.d],
-                             o = std::tanh(candidate);
-    h[s] = u * (h_prev[s] - o) + o;
-    if (update.data) update[s] = u;
-    if (candidates.data) candidates[s] = o;
+    const size_t n = s / rows.d;
+    if (rows.valid(n)) return step.run(s, 3 * n * rows.d + s % rows.d, rows.d);
+    if (step.update) step.update[s] = T(drop ? 0 : 1);
+    if (step.candidate) step.candidate[s] = T(1);
+    gpu::hold(drop, step.h_prev, step.h, s);
   });
 }
 
-// Everything of an element is read before any of it is written, so that dgates may be the gates.
+// Null where a tensor is missing or not wanted. The gates are sums, or `update` and `candidate` are what became of
+// them.
 template <class T>
-void gradient(const UnitArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dgates, Call& call) {
-  const gpu::UnitRows rows(a, call, 0);
-  const T *h_prev = gpu::in_data<T>(call, 0), *gates = gpu::in_data<T>(call, 1);
-  const T* dh = gpu::in_data<T>(call, gru_gradient_dh(a));
-  const bool drop = a.drop_states;
-  gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = s / rows.d, d = rows.d, x = 3 * n * d + s % d;
-    if (!rows.valid(n)) {
-      gpu::hold(drop, dh, dh_prev.data, s);
-      return gpu::hold_zeros(dgates.data, x, d, 3);
-    }
-    const gpu::Accumulate<T> u = gpu::sigmoid(gates[x + d]), e = dh[s];
-    if (dgates.data) {
-      const gpu::Accumulate<T> candidate = gates[x + 2 * d], o = std::tanh(candidate), before = h_prev[s];
+struct Slopes {
+  const T *h_prev, *gates, *update, *candidate, *dh;
+  T *dh_prev, *dgates;
+
+  __device__ void run(size_t s, size_t x, size_t d) const {
+    using Wide = gpu::Accumulate<T>;
+    const Wide u = update ? Wide(update[s]) : gpu::sigmoid(gates[x + d]), e = dh[s];
+    if (dgates) {
+      const Wide value = candidate ? candidate[s] : gates[x + 2 * d], o = candidate ? value : std::tanh(value);
+      const Wide before = h_prev[s];
       dgates[x] = T(0);
       dgates[x + d] = e * (before - o) * u * (1 - u);
       dgates[x + 2 * d] = e * (1 - u) * (1 - o * o);
     }
-    if (dh_prev.data) dh_prev[s] = e * u;
+    if (dh_prev) dh_prev[s] = e * u;
+  }
+};
+
+// As a part of a kernel for all timesteps.
+template <class T>
+void record_slopes(int device, const gpu::UnitRows& rows, const Slopes<T>& s) {
+  const auto d = static_cast<int64_t>(rows.d);
+  gpu::ChainWriter w;
+  const int u = s.update ? w.read(s.update, d) : w.value(FusedCode::sigmoid, w.read(s.gates + d, 3 * d));
+  const int e = w.read(s.dh, d);
+  if (s.dgates) {
+    const int o = s.candidate ? w.read(s.candidate, d) : w.value(FusedCode::tanh, w.read(s.gates + 2 * d, 3 * d));
+    const int rest = w.one_minus(u), between = w.value(FusedCode::sub, w.read(s.h_prev, d), o);
+    w.write(w.zero_like(e), s.dgates, 3 * d);
+    w.write(w.product(w.product(e, between), u, rest), s.dgates + d, 3 * d);
+    w.write(w.product(e, rest, w.one_minus(w.product(o, o))), s.dgates + 2 * d, 3 * d);
+  }
+  w.write(w.product(e, u), s.dh_prev, d);
+  w.record_as(dtype_of<T>(), d, static_cast<int64_t>(rows.count),
+              [device, rows = rows.count, width = rows.d, s] { run_all(device, rows, width, s); });
+}
+
+template <class T>
+void run_slopes(const UnitArgs& a, const gpu::UnitRows& rows, const Slopes<T>& slopes, Call& call) {
+  const bool drop = a.drop_states;
+  if (gpu::recording() && !rows.lengths) return record_slopes(gpu::device_of(call), rows, slopes);
+  gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
+    const size_t n = s / rows.d, d = rows.d, x = 3 * n * d + s % d;
+    if (rows.valid(n)) return slopes.run(s, x, d);
+    gpu::hold(drop, slopes.dh, slopes.dh_prev, s);
+    gpu::hold_zeros(slopes.dgates, x, d, 3);
   });
+}
+
+template <class T>
+void gradient(const UnitArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dgates, Call& call) {
+  const T* dh = gpu::in_data<T>(call, gru_gradient_dh(a));
+  run_slopes<T>(a, gpu::UnitRows(a, call, 0),
+                {gpu::in_data<T>(call, 0), gpu::in_data<T>(call, 1), nullptr, nullptr, dh, dh_prev.data, dgates.data},
+                call);
 }
 
 template <class T>
 void activated_gradient(const UnitArgs& a, gpu::Out<T> dh_prev, gpu::Out<T> dgates, Call& call) {
-  const gpu::UnitRows rows(a, call, 0, 5);
-  const T *h_prev = gpu::in_data<T>(call, 0), *update = gpu::in_data<T>(call, 2), *candidate = gpu::in_data<T>(call, 3),
-          *dh = gpu::in_data<T>(call, 4);
-  const bool drop = a.drop_states;
-  gpu::each(call, rows.count * rows.d, [=] __device__(size_t s) {
-    const size_t n = s / rows.d, d = rows.d, x = 3 * n * d + s % d;
-    if (!rows.valid(n)) {
-      gpu::hold(drop, dh, dh_prev.data, s);
-      return gpu::hold_zeros(dgates.data, x, d, 3);
-    }
-    const gpu::Accumulate<T> u = update[s], e = dh[s];
-    if (dgates.data) {
-      const gpu::Accumulate<T> o = candidate[s], before = h_prev[s];
-      dgates[x] = T(0);
-      dgates[x + d] = e * (before - o) * u * (1 - u);
-      dgates[x + 2 * d] = e * (1 - u) * (1 - o * o);
-    }
-    if (dh_prev.data) dh_prev[s] = e * u;
-  });
+  run_slopes<T>(a, gpu::UnitRows(a, call, 0, 5),
+                {gpu::in_data<T>(call, 0), nullptr, gpu::in_data<T>(call, 2), gpu::in_data<T>(call, 3),
+                 gpu::in_data<T>(call, 4), dh_prev.data, dgates.data},
+                call);
 }
 
 REGISTER(gru_unit_cuda) {
