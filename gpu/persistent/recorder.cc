@@ -1,10 +1,13 @@
 #include "gpu/persistent/recorder.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
 #include <utility>
 
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
+#include "stepnet/bound_op.h"
 #include "stepnet/error.h"
 
 namespace stepnet::gpu {
@@ -12,7 +15,8 @@ namespace {
 
 struct Recorder {
   Timesteps timesteps = {};
-  bool ended = false;  // something came that a plan knows nothing of
+  bool ended = false;       // something came that a plan knows nothing of
+  std::string by = "work";  // the operator that it is of
 };
 
 thread_local Recorder* recorder_here = nullptr;
@@ -28,6 +32,7 @@ void end_recording() {
   Recorder* const recorder = std::exchange(recorder_here, nullptr);
   when_stream_is_used(nullptr);
   recorder->ended = true;
+  if (const BoundOp* op = running_op()) recorder->by = op->def.type();
   queue_all(recorder->timesteps);
 }
 
@@ -103,7 +108,7 @@ void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step) {
     }
   }
   if (recorder.ended) {
-    refusal_here = "a timestep has operators that are neither products nor elementwise";
+    refusal_here = fmt::format("{} is neither a product nor a chain of elementwise operators", recorder.by);
     return;
   }
   const Timesteps others = take_others(recorder.timesteps);

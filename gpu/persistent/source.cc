@@ -119,13 +119,14 @@ __device__ void multiply(const Element* a, long long lda, const Element* w, floa
 constexpr const char* kTensorCores = R"(
 struct Eight {{ unsigned x, y, z, w; }};
 
-// Elements k to k + 7 of a row of K, zeros behind its end, kWide of them at a time.
+// Elements k to k + 7 of a row of K, zeros behind its end, kWide of them at a time. Where chunks of 32 end with the row
+// there is no condition, so that many reads are under way at once.
 template <int K, int kWide>
 __device__ Eight read_eight(const Element* row, int k) {{
   Eight e = {{0, 0, 0, 0}};
   const Element* const from = row + k;
   if (kWide == 8) {{
-    if (k < K) asm volatile("ld.global.cg.v4.u32 {{%0, %1, %2, %3}}, [%4];" : "=r"(e.x), "=r"(e.y), "=r"(e.z), "=r"(e.w) : "l"(from) : "memory");
+    if (K % 32 == 0 || k < K) asm volatile("ld.global.cg.v4.u32 {{%0, %1, %2, %3}}, [%4];" : "=r"(e.x), "=r"(e.y), "=r"(e.z), "=r"(e.w) : "l"(from) : "memory");
   }} else if (kWide == 4) {{
     if (k < K) asm volatile("ld.global.cg.v2.u32 {{%0, %1}}, [%2];" : "=r"(e.x), "=r"(e.y) : "l"(from) : "memory");
     if (k + 4 < K) asm volatile("ld.global.cg.v2.u32 {{%0, %1}}, [%2];" : "=r"(e.z), "=r"(e.w) : "l"(from + 4) : "memory");
@@ -163,6 +164,7 @@ template <int K, int kGroups, int kWide>
 __device__ void multiply_tiles(const Element* a, long long lda, const Eight* w, float* sums) {{
   constexpr int kTiles = (kGroups * kOwn + 7) / 8, kHeight = (kRows + 15) / 16, kChunks = (K + 31) / 32;
   constexpr int kParts = kChunks < kWarps ? kChunks : kWarps, kRounds = (kChunks + kParts - 1) / kParts;
+  constexpr bool kEven = kChunks % kParts == 0;
   constexpr int kUnroll = kRounds * kHeight <= 12 ? kRounds : 12 / kHeight;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   if (warp < kParts) {{
@@ -177,11 +179,12 @@ __device__ void multiply_tiles(const Element* a, long long lda, const Eight* w, 
         for (int half = 0; half < 2; ++half) {{
           const int row = i * 16 + half * 8 + lane / 4;
           x[i][half] = Eight{{0, 0, 0, 0}};
-          if (row < kRows && chunk < kChunks) x[i][half] = read_eight<K, kWide>(a + row * lda, chunk * 32 + lane % 4 * 8);
+          if ((kRows % 16 == 0 || row < kRows) && (kEven || chunk < kChunks))
+            x[i][half] = read_eight<K, kWide>(a + row * lda, chunk * 32 + lane % 4 * 8);
         }}
       #pragma unroll
       for (int j = 0; j < kTiles; ++j) {{
-        const Eight y = w[((chunk < kChunks ? chunk : 0) * kTiles + j) * 32 + lane];
+        const Eight y = w[((kEven || chunk < kChunks ? chunk : 0) * kTiles + j) * 32 + lane];
         #pragma unroll
         for (int i = 0; i < kHeight; ++i) {{
           add_product(sum[i][j], x[i][0].x, x[i][1].x, x[i][0].y, x[i][1].y, y.x, y.y);
@@ -281,8 +284,9 @@ class Stretch {
 
   std::string fresh() { return fmt::format("v{}", names_++); }
 
+  // Of a single row the distance to the next one is nobody's: 0, so that a tensor has one name.
   Element element(int place, int64_t stride, int64_t step, int64_t group) const {
-    Element e{plan_.places[static_cast<size_t>(place)], stride, step};
+    Element e{plan_.places[static_cast<size_t>(place)], plan_.rows == 1 ? 0 : stride, step};
     const int64_t bytes = step * group * plan_.units * static_cast<int64_t>(dtype_size(plan_.dtype));
     e.place.first += bytes;
     e.place.odd += bytes;

@@ -1,5 +1,7 @@
 // Timesteps as one kernel give what they give one by one: random loops of products and chains, on buffers that move,
 // stay or are written over.
+#include <algorithm>
+#include <array>
 #include <random>
 
 #include "core/compute/backend.h"
@@ -185,7 +187,12 @@ class Runner {
         gpu::matmul(Call({}, {}, run), sizes, at(op.a, t), constant(op.weights), at(op.out, t), constant(op.bias));
       } else {
         const auto operand = [&](const Operand& o) { return FusedOperand<void>{at(o, t), width(o)}; };
-        chains_[i]->run({operand(op.a), operand(op.b), operand(op.out)}, loop_.units, loop_.rows);
+        // Of whole rows one after the other, as a single row, whose distance to the next one says nothing.
+        const auto flat = [&](const Operand& o) { return FusedOperand<void>{at(o, t)}; };
+        if (std::ranges::all_of(std::array{op.a, op.b, op.out}, [&](auto& o) { return width(o) == loop_.units; }))
+          chains_[i]->run({flat(op.a), flat(op.b), flat(op.out)}, loop_.units * loop_.rows, 1);
+        else
+          chains_[i]->run({operand(op.a), operand(op.b), operand(op.out)}, loop_.units, loop_.rows);
       }
     }
   }
