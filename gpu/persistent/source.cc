@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gpu/persistent/plan.h"
+#include "gpu/persistent/stretch.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "stepnet/error.h"
 
@@ -234,184 +235,76 @@ std::string sum_text(const LoopProduct& p, const LoopPlan& plan, int64_t group) 
                      group * plan.block_units);
 }
 
-// An element that a thread touches: of a tensor, in a group of columns.
-struct Element {
-  LoopPlace place;  // with the group's bytes
-  int64_t stride = 0, step = 1;
-  bool operator==(const Element&) const = default;
-};
+std::string element_text(const LoopElement& e) {
+  if (e.constant >= 0) return fmt::format("{}[{} + u]", constant(e.constant), e.shift);
+  const std::string row = fmt::format("place_at(p.places[{}], t)[row * {}ll", e.place, e.stride);
+  return e.step == 0 ? row + "]" : fmt::format("{} + {} + u]", row, e.shift);
+}
 
-// What the operators between two points where blocks wait do with one row and unit: everything is read first, as far as
-// it may be, then come the values, then what is written.
-class Stretch {
- public:
-  Stretch(const LoopPlan& plan, int first_name) : plan_(plan), names_(first_name) {}
+std::string variable(int number) { return fmt::format("v{}", number); }
 
-  void add(const LoopOp& op) {
-    if (const auto* p = std::get_if<LoopProduct>(&op.what)) {
-      products_ += multiply_text(*p);
-      for (int64_t group = 0; group < p->groups; ++group) add_product(*p, group);
-    } else {
-      const auto& chain = std::get<LoopChain>(op.what);
-      for (int64_t group = 0; group < chain.groups; ++group) add_chain(chain, group);
+std::string statement_text(const LoopStatement& s, const LoopPlan& plan) {
+  const std::string result = variable(s.variable), a = variable(s.instruction.a);
+  switch (s.kind) {
+    case LoopStatement::Kind::load:
+      return fmt::format("      {} = load({});\n", result, element_text(s.element));
+    case LoopStatement::Kind::sum: {
+      std::string sum = sum_text(std::get<LoopProduct>(plan.ops[static_cast<size_t>(s.op)].what), plan, s.group);
+      for (const int added : s.added) sum += " + " + variable(added);
+      return fmt::format("      {} = {};\n", result, sum);
     }
+    case LoopStatement::Kind::round:
+      return fmt::format("      {} = load(store({}));\n", result, a);
+    case LoopStatement::Kind::compute:
+      return fmt::format("      {} = {};\n", result,
+                         fused_value_source(plan.dtype, s.instruction, a, variable(s.instruction.b)));
+    case LoopStatement::Kind::write:
+      return fmt::format("      {} = store({});\n", element_text(s.element), a);
   }
+  fail("there is no statement {}", static_cast<int>(s.kind));
+}
 
-  const std::string& products() const { return products_; }
-  const std::string& early() const { return early_; }    // reads that may come before the blocks wait
-  const std::string& values() const { return values_; }  // the other reads, and arithmetic
-  std::string writes(bool shared) const {
-    std::string all;
-    for (const Write& w : writes_)
-      if (w.is_shared == shared)
-        all += fmt::format("      {} = store({});\n", text_of(w.element, w.number), w.variable);
-    return all;
-  }
-  int names() const { return names_; }
-
- private:
-  struct Value {
-    Element element;
-    std::string variable;
-    bool is_rounded = true;
-  };
-  struct Write {
-    Element element;
-    int number;  // of the place
-    std::string variable;
-    bool is_shared;
-  };
-
-  std::string fresh() { return fmt::format("v{}", names_++); }
-
-  // Of a single row the distance to the next one is nobody's: 0, so that a tensor has one name.
-  Element element(int place, int64_t stride, int64_t step, int64_t group) const {
-    Element e{plan_.places[static_cast<size_t>(place)], plan_.rows == 1 ? 0 : stride, step};
-    const int64_t bytes = step * group * plan_.units * static_cast<int64_t>(dtype_size(plan_.dtype));
-    e.place.first += bytes;
-    e.place.odd += bytes;
-    e.place.even += bytes;
-    return e;
-  }
-
-  std::string text_of(const Element& e, int number) const {
-    const int64_t bytes = e.place.first - plan_.places[static_cast<size_t>(number)].first;
-    const int64_t shift = bytes / static_cast<int64_t>(dtype_size(plan_.dtype));
-    return e.step == 0 ? fmt::format("place_at(p.places[{}], t)[row * {}ll]", number, e.stride)
-                       : fmt::format("place_at(p.places[{}], t)[row * {}ll + {} + u]", number, e.stride, shift);
-  }
-
-  std::string read(const Element& e, int number, bool is_late) {
-    for (Value& known : known_) {
-      if (!(known.element == e)) continue;
-      if (!known.is_rounded && is_half(plan_.dtype)) {
-        const std::string rounded = fresh();
-        values_ += fmt::format("      {} = load(store({}));\n", rounded, known.variable);
-        known.variable = rounded;
-      }
-      known.is_rounded = true;
-      return known.variable;
-    }
-    const std::string variable = fresh();
-    (is_late ? values_ : early_) += fmt::format("      {} = load({});\n", variable, text_of(e, number));
-    known_.push_back({e, variable});
-    return variable;
-  }
-
-  void write(const Element& e, int number, const std::string& variable, bool is_shared) {
-    std::erase_if(known_, [&](const Value& v) { return v.element == e; });
-    std::erase_if(writes_, [&](const Write& w) { return w.element == e; });
-    known_.push_back({e, variable, false});
-    writes_.push_back({e, number, variable, is_shared});
-  }
-
-  void add_product(const LoopProduct& p, int64_t group) {
-    const Element c = element(p.c, p.sizes.ldc, 1, group);
-    std::string sum = sum_text(p, plan_, group);
-    if (p.bias >= 0) {
-      const std::string bias = fresh();
-      early_ += fmt::format("      {} = load({}[{} + u]);\n", bias, constant(p.bias), group * plan_.units);
-      sum += " + " + bias;
-    }
-    if (p.sizes.accumulate) sum += " + " + read(c, p.c, p.c_is_late);
-    const std::string variable = fresh();
-    values_ += fmt::format("      {} = {};\n", variable, sum);
-    write(c, p.c, variable, p.c_is_shared);
-  }
-
-  void add_chain(const LoopChain& chain, int64_t group) {
-    std::vector<std::string> variables(kMostFusedTensors + kMostFusedValues);
-    const auto variable_of = [&](int k) {
-      std::string& variable = variables.at(static_cast<size_t>(k));
-      if (!variable.empty()) return variable;
-      require(k < chain.tensors, "a chain reads value {} before it is there", k);
-      const LoopOperand& o = chain.operands[static_cast<size_t>(k)];
-      variable = read(element(o.place, o.stride, o.step, group), o.place, o.is_late);
-      return variable;
-    };
-    for (const FusedInstruction& i : *chain.code) {
-      const std::string a = variable_of(i.a), b = fused_code(i.code).reads_b ? variable_of(i.b) : "";
-      const std::string result = fresh();
-      values_ += fmt::format("      {} = {};\n", result, fused_value_source(plan_.dtype, i, a, b));
-      variables.at(static_cast<size_t>(i.to)) = result;
-      if (i.to >= chain.tensors) continue;
-      const LoopOperand& o = chain.operands[static_cast<size_t>(i.to)];
-      write(element(o.place, o.stride, o.step, group), o.place, result, o.is_shared);
-    }
-  }
-
-  const LoopPlan& plan_;
-  int names_;
-  std::string products_, early_, values_;
-  std::vector<Value> known_;
-  std::vector<Write> writes_;
-};
-
-std::string names_text(int first, int end) {
+std::string statements_text(const std::vector<LoopStatement>& statements, const LoopPlan& plan) {
   std::string all;
-  for (int i = first; i < end; ++i) all += fmt::format("{}v{}", i == first ? "    float " : ", ", i);
+  for (const LoopStatement& s : statements) all += statement_text(s, plan);
+  return all;
+}
+
+std::string variables_text(const LoopStretch& s) {
+  std::string all;
+  for (int i = s.first_variable; i < s.end_variable; ++i)
+    all += (i == s.first_variable ? "    float " : ", ") + variable(i);
   return all.empty() ? all : all + ";\n";
 }
 
-// A thread has one row and unit, or none: values may stay in registers while it waits.
-std::string one_each(const Stretch& s, int first_name, const std::string& wait, const std::string& arrive) {
-  const auto if_active = [](const std::string& body) {
-    return body.empty() ? body : "    if (active) {\n" + body + "    }\n";
-  };
-  return "    {\n" + names_text(first_name, s.names()) + if_active(s.early()) + wait + s.products() +
-         if_active(s.values() + s.writes(true)) + arrive + if_active(s.writes(false)) + "    }\n";
+std::string if_active(const std::string& body) {
+  return body.empty() ? body : "    if (active) {\n" + body + "    }\n";
 }
 
-std::string some_each(const Stretch& s, int first_name, const std::string& wait, const std::string& arrive) {
-  return "    {\n" + wait + s.products() +
+// A thread has one row and unit, or none, and its variables stay in registers while it waits; or else it has some, and
+// goes through them after the blocks have waited.
+std::string stretch_text(const LoopStretch& s, const LoopPlan& plan, bool is_first) {
+  std::string wait =
+      is_first ? "    if (t > 0) wait_for_all(p.arrived, turn);\n" : "    wait_for_all(p.arrived, turn);\n";
+  if (!s.waits) wait = "    __syncthreads();\n";  // before sums are written over
+  for (const int op : s.products) wait += multiply_text(std::get<LoopProduct>(plan.ops[static_cast<size_t>(op)].what));
+  const std::string arrive = s.next_waits ? "    ++turn, arrive(p.arrived);\n" : "";
+  const auto text_of = [&](const std::vector<LoopStatement>& all) { return statements_text(all, plan); };
+  if (plan.rows * plan.block_units <= kLoopThreads)
+    return "    {\n" + variables_text(s) + if_active(text_of(s.early)) + wait +
+           if_active(text_of(s.values) + text_of(s.shared)) + arrive + if_active(text_of(s.rest)) + "    }\n";
+  return "    {\n" + wait +
          "    for (int e = threadIdx.x; e < kRows * kOwn; e += kThreads) {\n"
          "      const int own = e % kOwn, u = u0 + own;\n"
          "      const long long row = e / kOwn;\n"
          "      if (u >= kUnits) continue;\n" +
-         names_text(first_name, s.names()) + s.early() + s.values() + s.writes(true) + s.writes(false) + "    }\n" +
+         variables_text(s) + text_of(s.early) + text_of(s.values) + text_of(s.shared) + text_of(s.rest) + "    }\n" +
          arrive + "    }\n";
 }
 
 std::string timestep_text(const LoopPlan& plan) {
-  const auto one_row_and_unit = plan.rows * plan.block_units <= kLoopThreads ? one_each : some_each;
-  const size_t count = plan.ops.size();
   std::string all;
-  int name = 0;
-  for (size_t i = 0; i < count;) {
-    Stretch stretch(plan, name);
-    const int first_name = name;
-    const bool waits = plan.ops[i].waits;
-    std::string wait =
-        i > 0 ? "    wait_for_all(p.arrived, turn);\n" : "    if (t > 0) wait_for_all(p.arrived, turn);\n";
-    if (!waits) wait = "    __syncthreads();\n";  // before sums are written over
-    size_t end = i + 1;
-    while (end < count && !plan.ops[end].waits) ++end;
-    for (size_t k = i; k < end; ++k) stretch.add(plan.ops[k]);
-    const bool next_waits = plan.ops[end % count].waits;
-    all += one_row_and_unit(stretch, first_name, wait, next_waits ? "    ++turn, arrive(p.arrived);\n" : "");
-    name = stretch.names();
-    i = end;
-  }
+  for (const LoopStretch& s : loop_stretches(plan)) all += stretch_text(s, plan, all.empty());
   return all;
 }
 

@@ -1,7 +1,9 @@
-// The imitated device runs a plan of timesteps by itself, block by block between the points where blocks wait for each
-// other, in an order of blocks that changes from one such point to the next: a plan in which one block needs what
-// another one has not computed yet gives wrong values.
+// The imitated device runs a plan of timesteps by the statements that its source is made of, row by row and unit by
+// unit, in the worst orders that the points allow where blocks wait for each other: some have read early what they need
+// next before others have done anything since the last point, and some write late what others may have gone past. A
+// plan in which one needs what another has not computed, or has already replaced, gives wrong values.
 #include "gpu/persistent/recorder.h"
+#include "gpu/persistent/stretch.h"
 #include "gpu/runtime/accumulate.h"
 #include "stepnet/half.h"
 #include "tests/core/compute/fused_reference.h"
@@ -11,89 +13,111 @@ namespace {
 
 template <class T>
 class Run {
- public:
-  explicit Run(const LoopPlan& plan) : plan_(plan) {}
+  using Wide = Accumulate<T>;
 
+  // What a thread does for a row and unit.
+  struct Thread {
+    int64_t row = 0, unit = 0;
+    std::vector<Wide> variables;
+    bool has_read = false;     // early, for the stretch that comes next
+    bool owes_writes = false;  // the rest of those of the stretch before
+  };
+  struct Phase {
+    int64_t t;
+    const LoopStretch* stretch;
+  };
+
+ public:
+  explicit Run(const LoopPlan& plan) : plan_(plan), stretches_(loop_stretches(plan)) {
+    for (int64_t t = 0; t < plan.steps; ++t)
+      for (const LoopStretch& s : stretches_) phases_.push_back({t, &s});
+    for (int64_t row = 0; row < plan.rows; ++row)
+      for (int64_t unit = 0; unit < plan.units; ++unit)
+        threads_.push_back({row, unit, std::vector<Wide>(static_cast<size_t>(stretches_.back().end_variable))});
+  }
+
+  // From point to point.
   void all() {
-    for (t_ = 0; t_ < plan_.steps; ++t_)
-      for (size_t i = 0; i < plan_.ops.size(); ++i) {
-        if (plan_.ops[i].waits) flush();
-        pending_.push_back({t_, &plan_.ops[i]});
+    size_t begin = 0, turn = 0;
+    while (begin < phases_.size()) {
+      size_t end = begin + 1;
+      while (end < phases_.size() && !phases_[end].stretch->waits) ++end;
+      for (size_t i = 0; i < threads_.size(); ++i) {
+        const size_t at = turn % 2 == 0 ? i : threads_.size() - 1 - i;
+        go(threads_[(at + 7 * turn) % threads_.size()], begin, end, (at + turn) % 3 != 0);
       }
-    flush();
+      begin = end;
+      ++turn;
+    }
+    for (Thread& thread : threads_)
+      if (thread.owes_writes) run(thread, phases_.back().t, phases_.back().stretch->rest);
   }
 
  private:
-  // Each block does all of it, one after the other.
-  void flush() {
-    const int64_t blocks = plan_.blocks, first = turn_++ % blocks;
-    for (int64_t b = 0; b < blocks; ++b) {
-      const int64_t block = turn_ % 2 == 0 ? (first + b) % blocks : (first + blocks - b) % blocks;
-      for (const auto& [t, op] : pending_) {
-        t_now_ = t;
-        if (const auto* p = std::get_if<LoopProduct>(&op->what))
-          product(*p, block);
-        else
-          chain(std::get<LoopChain>(op->what), block);
-      }
+  // One thread, from a point to the next; `early`: it goes as far towards the point after that as it may.
+  void go(Thread& thread, size_t begin, size_t end, bool early) {
+    if (thread.owes_writes) run(thread, phases_[begin - 1].t, phases_[begin - 1].stretch->rest);
+    thread.owes_writes = false;
+    for (size_t i = begin; i < end; ++i) {
+      const auto& [t, s] = phases_[i];
+      if (i > begin || !thread.has_read) run(thread, t, s->early);
+      run(thread, t, s->values);
+      run(thread, t, s->shared);
+      if (i + 1 < end || early) run(thread, t, s->rest);
     }
-    pending_.clear();
+    thread.owes_writes = !early;
+    thread.has_read = early && end < phases_.size();
+    if (thread.has_read) run(thread, phases_[end].t, phases_[end].stretch->early);
   }
 
-  T* place(int number) const {
-    return reinterpret_cast<T*>(const_cast<std::byte*>(plan_.places[static_cast<size_t>(number)].at(t_now_)));
-  }
-  const T* constant(int number) const { return static_cast<const T*>(plan_.constants[static_cast<size_t>(number)]); }
-
-  template <class Fn>
-  void each_column(int groups, int64_t block, Fn fn) const {
-    for (int64_t u = block * plan_.block_units; u < std::min(plan_.units, (block + 1) * plan_.block_units); ++u)
-      for (int64_t g = 0; g < groups; ++g) fn(g * plan_.units + u);
+  T& element(const Thread& thread, int64_t t, const LoopElement& e) const {
+    if (e.constant >= 0)
+      return static_cast<T*>(
+          const_cast<void*>(plan_.constants[static_cast<size_t>(e.constant)]))[e.shift + thread.unit];
+    const std::byte* at = plan_.places[static_cast<size_t>(e.place)].at(t);
+    return reinterpret_cast<T*>(const_cast<std::byte*>(at))[thread.row * e.stride + e.shift + thread.unit * e.step];
   }
 
-  void product(const LoopProduct& p, int64_t block) const {
+  Wide sum(const Thread& thread, int64_t t, const LoopProduct& p, int64_t group) const {
     const ProductSizes& s = p.sizes;
-    const T *a = place(p.a), *w = constant(p.weights), *bias = p.bias < 0 ? nullptr : constant(p.bias);
-    T* c = place(p.c);
-    for (int64_t row = 0; row < plan_.rows; ++row)
-      each_column(p.groups, block, [&](int64_t column) {
-        Accumulate<T> sum = 0;
-        for (int64_t k = 0; k < s.k; ++k)
-          sum += a[row * s.lda + k] * (s.trans_b ? w[column * s.ldb + k] : w[k * s.ldb + column]);
-        T& to = c[row * s.ldc + column];
-        to = sum + (s.accumulate ? to : T(0)) + (bias ? bias[column] : T(0));
-      });
+    const auto* a = reinterpret_cast<const T*>(plan_.places[static_cast<size_t>(p.a)].at(t));
+    const auto* w = static_cast<const T*>(plan_.constants[static_cast<size_t>(p.weights)]);
+    const int64_t column = group * plan_.units + thread.unit;
+    Wide sum = 0;
+    for (int64_t k = 0; k < s.k; ++k)
+      sum += a[thread.row * s.lda + k] * (s.trans_b ? w[column * s.ldb + k] : w[k * s.ldb + column]);
+    return sum;
   }
 
-  void chain(const LoopChain& chain, int64_t block) const {
-    for (int64_t row = 0; row < plan_.rows; ++row)
-      each_column(chain.groups, block, [&](int64_t column) { element(chain, row, column); });
-  }
-
-  void element(const LoopChain& chain, int64_t row, int64_t column) const {
-    using Wide = Accumulate<T>;
-    Wide values[kMostFusedTensors + kMostFusedValues] = {};
-    std::vector<bool> there(kMostFusedTensors + kMostFusedValues);
-    const auto at = [&](int k) -> T& {
-      const LoopOperand& o = chain.operands[static_cast<size_t>(k)];
-      return place(o.place)[row * o.stride + column * o.step];
-    };
-    const auto read = [&](int k) {
-      if (!there[static_cast<size_t>(k)]) values[k] = at(k);
-      there[static_cast<size_t>(k)] = true;
-      return values[k];
-    };
-    for (const FusedInstruction& i : *chain.code) {
-      const Wide a = read(i.a), b = fused_code(i.code).reads_b ? read(i.b) : Wide(0);
-      values[i.to] = testing::fused_reference(i, a, b);
-      there[static_cast<size_t>(i.to)] = true;
-      if (i.to < chain.tensors) at(i.to) = values[i.to];
+  void run(Thread& thread, int64_t t, const std::vector<LoopStatement>& statements) const {
+    const auto value = [&](int variable) -> Wide& { return thread.variables[static_cast<size_t>(variable)]; };
+    for (const LoopStatement& s : statements) {
+      const FusedInstruction& i = s.instruction;
+      switch (s.kind) {
+        case LoopStatement::Kind::load:
+          value(s.variable) = element(thread, t, s.element);
+          break;
+        case LoopStatement::Kind::sum:
+          value(s.variable) = sum(thread, t, std::get<LoopProduct>(plan_.ops[static_cast<size_t>(s.op)].what), s.group);
+          for (const int added : s.added) value(s.variable) += value(added);
+          break;
+        case LoopStatement::Kind::round:
+          value(s.variable) = T(value(i.a));
+          break;
+        case LoopStatement::Kind::compute:
+          value(s.variable) = testing::fused_reference(i, value(i.a), value(i.b));
+          break;
+        case LoopStatement::Kind::write:
+          element(thread, t, s.element) = value(i.a);
+          break;
+      }
     }
   }
 
   const LoopPlan& plan_;
-  std::vector<std::pair<int64_t, const LoopOp*>> pending_;
-  int64_t t_ = 0, t_now_ = 0, turn_ = 0;
+  std::vector<LoopStretch> stretches_;
+  std::vector<Phase> phases_;
+  std::vector<Thread> threads_;
 };
 
 class ImitatedLoop : public CompiledLoop {

@@ -23,7 +23,7 @@ struct Buffer {
 
 struct Operand {
   int buffer = 0;
-  int64_t later = 0, group = 0;  // the row t + later; the first column is group * H
+  int64_t later = 0, group = 0, shift = 0;  // the row t + later; the first column is group * H + shift
 };
 
 // Either C (+)= A op(W) + bias, or out = tanh(a op b).
@@ -116,7 +116,10 @@ class Generator {
 
   Operand part() {
     const int buffer = static_cast<int>(draw_(0, states_ + values_ - 1));
-    return {buffer, 0, draw_(0, width(buffer) / loop_.units - 1)};
+    const int64_t groups = width(buffer) / loop_.units;
+    if (groups > 1 && draw_(0, 3) == 0)  // columns of other units, which other blocks have
+      return {buffer, 0, draw_(0, groups - 2), draw_(0, loop_.units - 1)};
+    return {buffer, 0, draw_(0, groups - 1)};
   }
   void add_chain(Operand to) {
     Op op;
@@ -170,7 +173,7 @@ class Runner {
     const size_t b = static_cast<size_t>(o.buffer);
     const Shape& shape = loop_.buffers[b].values.shape();
     const int64_t row = loop_.buffers[b].moves ? t + o.later : 0;
-    return reinterpret_cast<T*>(buffers_[b].raw()) + row * shape[1] * shape[2] + o.group * loop_.units;
+    return reinterpret_cast<T*>(buffers_[b].raw()) + row * shape[1] * shape[2] + o.group * loop_.units + o.shift;
   }
   int64_t width(const Operand& o) const { return loop_.buffers[static_cast<size_t>(o.buffer)].values.dim(2); }
   const T* constant(int number) const {

@@ -1,0 +1,52 @@
+// What a thread of a kernel for all timesteps does between two points where blocks wait for each other: products, in
+// which all threads of a block take part, and statements for one row and one unit.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gpu/persistent/plan.h"
+
+namespace stepnet::gpu {
+
+// An element of a row and unit: of a tensor that moves, or of a constant with a column for each unit.
+struct LoopElement {
+  int place = -1, constant = -1;  // one of them
+  int64_t shift = 0;              // elements from the place to the group's first column
+  int64_t stride = 0, step = 1;   // elements from row to row, and from unit to unit: 1, or 0 of what has one for a row
+};
+
+struct LoopStatement {
+  enum class Kind {
+    load,     // variable = element
+    sum,      // variable = what the product `op` has found for the group, plus the variables `added`
+    round,    // variable = a as it is stored
+    compute,  // variable = code(a, b, value)
+    write,    // element = a
+  };
+  Kind kind = Kind::load;
+  int variable = -1;
+  LoopElement element = {};
+  int op = -1;  // of the plan
+  int64_t group = 0;
+  std::vector<int> added = {};
+  FusedInstruction instruction = {};  // of variables
+};
+
+// Variables are numbered through all stretches of a timestep.
+struct LoopStretch {
+  bool waits = false;                      // for all blocks, behind what is read early
+  std::vector<int> products = {};          // operators of the plan
+  std::vector<LoopStatement> early = {};   // reads of what no other thread touches on either side
+  std::vector<LoopStatement> values = {};  // other reads, and arithmetic
+  std::vector<LoopStatement> shared = {};  // writes that others may read after the next point
+  std::vector<LoopStatement> rest = {};    // other writes, which may come after the thread has said that it is there
+  int first_variable = 0, end_variable = 0;
+  bool next_waits = false;
+};
+
+std::vector<LoopStretch> loop_stretches(const LoopPlan& plan);
+
+}  // namespace stepnet::gpu
