@@ -29,7 +29,7 @@ using FusedCodes = std::shared_ptr<const std::vector<FusedInstruction>>;
 struct StepProduct {
   DType dtype = DType::undefined;
   bool tf32 = false;
-  ProductSizes sizes;  // with strides
+  ProductSizes sizes = {};  // with strides
   const void *a = nullptr, *b = nullptr, *bias = nullptr;
   void* c = nullptr;
 };
@@ -37,9 +37,9 @@ struct StepProduct {
 // A chain of elementwise instructions of a timestep.
 struct StepChain {
   DType dtype = DType::undefined;
-  FusedCodes code;
+  FusedCodes code = {};
   int tensors = 0;
-  std::vector<FusedOperand<void>> operands;
+  std::vector<FusedOperand<void>> operands = {};
   int64_t width = 0, rows = 0;
 };
 

@@ -3,6 +3,7 @@
 #include "gpu/vendor/nvrtc.h"
 #include "tests/core/compute/fused_reference.h"
 #include "tests/gpu/gpu_test.h"
+#include "tests/gpu/persistent/loops.h"
 
 namespace stepnet::testing::vendor_test {
 namespace {
@@ -23,6 +24,23 @@ TEST(GpuCompiler, CompilesEachCode) {
   for (const FusedCode each : all_fused_codes()) code.push_back({each, 0, 1, INFINITY, 2});
   for (const DType dtype : {DType::float16, DType::bfloat16, DType::float32, DType::float64})
     EXPECT_GT(gpu::compile_kernel(gpu::fused_source(dtype, code, 3), 80).size(), 500U);
+}
+
+// float32 for GPUs without tensor cores for bfloat16, too.
+TEST(GpuCompiler, CompilesTimesteps) {
+  for (const auto& [dtype, capability] : {std::pair{DType::float32, 75},
+                                          {DType::float32, 90},
+                                          {DType::float16, 80},
+                                          {DType::bfloat16, 80},
+                                          {DType::bfloat16, 90}})
+    for (const int64_t rows : {1, 16, 64})
+      for (const int64_t units : {7, 100, 768}) {
+        const LstmLoop loop{.dtype = dtype, .rows = rows, .units = units};
+        const gpu::LoopLimits limits{.blocks = 132, .shared_bytes = 227 << 10, .tensor_cores = capability >= 80};
+        const gpu::LoopPlan plan = gpu::plan_loop(loop.timesteps(), limits);
+        ASSERT_EQ(plan.refusal, "");
+        EXPECT_GT(gpu::compile_kernel(gpu::loop_source(plan), capability).size(), 500U);
+      }
 }
 
 TEST(GpuCompiler, SaysWhatIsWrong) {

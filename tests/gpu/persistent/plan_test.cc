@@ -1,0 +1,62 @@
+// Plans of kernels for all timesteps, which need no GPU: where blocks wait, and what is refused.
+#include "gpu/persistent/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/gpu/persistent/loops.h"
+
+namespace stepnet::testing::plan_test {
+namespace {
+
+constexpr gpu::LoopLimits kLimits{.blocks = 132, .shared_bytes = 227 << 10, .tensor_cores = true};
+
+std::string refusal(const LstmLoop& loop, const gpu::LoopLimits& limits = kLimits) {
+  return gpu::plan_loop(loop.timesteps(), limits).refusal;
+}
+
+TEST(LoopPlan, BlocksWaitForTheStateAlone) {
+  const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.units = 768}.timesteps(), kLimits);
+  ASSERT_EQ(plan.refusal, "");
+  EXPECT_EQ(plan.units, 768);
+  EXPECT_EQ(plan.block_units, 6);
+  EXPECT_EQ(plan.blocks, 128);
+  EXPECT_TRUE(plan.ops[0].waits);
+  EXPECT_FALSE(plan.ops[1].waits);
+  const auto& product = std::get<gpu::LoopProduct>(plan.ops[0].what);
+  EXPECT_FALSE(product.c_is_shared || product.c_is_late);
+  const auto& chain = std::get<gpu::LoopChain>(plan.ops[1].what);
+  for (size_t k = 0; k < chain.operands.size(); ++k) {
+    EXPECT_EQ(chain.operands[k].is_shared, k == 6) << k;  // h
+    EXPECT_FALSE(chain.operands[k].is_late) << k;
+  }
+}
+
+TEST(LoopPlan, ReadsAsManyElementsAtATimeAsRowsAllow) {
+  for (const auto& [dtype, units, wide, tiles] : {std::tuple{DType::float32, 8, 4, false},
+                                                  {DType::float32, 6, 2, false},
+                                                  {DType::float32, 7, 1, false},
+                                                  {DType::bfloat16, 768, 8, true},
+                                                  {DType::float16, 100, 4, true},
+                                                  {DType::bfloat16, 650, 2, true},
+                                                  {DType::bfloat16, 7, 1, false}}) {
+    const gpu::LoopPlan plan = gpu::plan_loop(LstmLoop{.dtype = dtype, .units = units}.timesteps(), kLimits);
+    ASSERT_EQ(plan.refusal, "");
+    const auto& product = std::get<gpu::LoopProduct>(plan.ops[0].what);
+    EXPECT_EQ(product.wide, wide) << units;
+    EXPECT_EQ(product.by_tensor_cores, tiles) << units;
+  }
+}
+
+TEST(LoopPlan, SaysWhyThereIsNone) {
+  EXPECT_EQ(refusal({.dtype = DType::float64}), "elements are double");
+  EXPECT_EQ(refusal({.tf32 = true}), "products are of TF32");
+  EXPECT_EQ(refusal({.steps = 3}), "there are fewer than 4 timesteps");
+  EXPECT_EQ(refusal({.rows = 65}), "products have 65 rows, more than 64");
+  EXPECT_EQ(refusal({.uneven = 64}), "tensors of operator 0 do not lie at equal distances");
+  EXPECT_EQ(refusal({.units = 4096}),
+            "the weights of a block's 32 units take 2099200 bytes of shared memory, and 232448 are there");
+  EXPECT_EQ(refusal({}, {}), "the device runs no blocks at the same time");
+}
+
+}  // namespace
+}  // namespace stepnet::testing::plan_test
