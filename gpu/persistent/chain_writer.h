@@ -41,7 +41,7 @@ class ChainWriter {
     const auto place = [tensors](int operand) { return operand < kValues ? operand : operand - kValues + tensors; };
     for (FusedInstruction& i : code_) i = {i.code, place(i.a), place(i.b), i.value, place(i.to)};
     auto code = std::make_shared<const std::vector<FusedInstruction>>(std::move(code_));
-    record({StepChain{dtype, std::move(code), tensors, std::move(tensors_), width, rows}, std::move(run)});
+    record({QueuedChain{dtype, std::move(code), tensors, std::move(tensors_), width, rows}, std::move(run)});
   }
 
  private:

@@ -39,7 +39,7 @@ const std::byte* bytes(const void* address) { return static_cast<const std::byte
 // --- What is the same in all timesteps, and what moves ---------------------------------------------------------------
 
 // A chain with a row for each sample, where those of a flat one are told by `rows`.
-StepChain by_rows(StepChain chain, int64_t rows) {
+QueuedChain by_rows(QueuedChain chain, int64_t rows) {
   if (chain.rows != 1 || rows <= 1 || chain.width % rows != 0) return chain;
   chain.width /= rows;
   chain.rows = rows;
@@ -47,31 +47,31 @@ StepChain by_rows(StepChain chain, int64_t rows) {
   return chain;
 }
 
-bool same_kind(const StepProduct& a, const StepProduct& b) {
+bool same_kind(const QueuedProduct& a, const QueuedProduct& b) {
   return a.dtype == b.dtype && a.sizes == b.sizes && a.b == b.b && a.bias == b.bias;
 }
 bool same_instruction(const FusedInstruction& a, const FusedInstruction& b) {
   return a.code == b.code && a.a == b.a && a.b == b.b && a.to == b.to &&
          std::bit_cast<uint64_t>(a.value) == std::bit_cast<uint64_t>(b.value);
 }
-bool same_kind(const StepChain& a, const StepChain& b) {
+bool same_kind(const QueuedChain& a, const QueuedChain& b) {
   return a.dtype == b.dtype && (a.code == b.code || std::ranges::equal(*a.code, *b.code, same_instruction)) &&
          a.width == b.width && a.rows == b.rows &&
          std::ranges::equal(a.operands, b.operands,
                             [](const auto& x, const auto& y) { return x.stride == y.stride && x.step == y.step; });
 }
-bool same_kind(const StepWork& a, const StepWork& b) {
+bool same_kind(const QueuedWork& a, const QueuedWork& b) {
   if (a.what.index() != b.what.index()) return false;
-  if (const auto* product = std::get_if<StepProduct>(&a.what))
-    return same_kind(*product, std::get<StepProduct>(b.what));
-  return same_kind(std::get<StepChain>(a.what), std::get<StepChain>(b.what));
+  if (const auto* product = std::get_if<QueuedProduct>(&a.what))
+    return same_kind(*product, std::get<QueuedProduct>(b.what));
+  return same_kind(std::get<QueuedChain>(a.what), std::get<QueuedChain>(b.what));
 }
 
 // The addresses that may move: of a product A and C, of a chain all tensors.
-std::vector<const std::byte*> addresses(const StepWork& work) {
-  if (const auto* p = std::get_if<StepProduct>(&work.what)) return {bytes(p->a), bytes(p->c)};
+std::vector<const std::byte*> addresses(const QueuedWork& work) {
+  if (const auto* p = std::get_if<QueuedProduct>(&work.what)) return {bytes(p->a), bytes(p->c)};
   std::vector<const std::byte*> all;
-  for (const FusedOperand<void>& o : std::get<StepChain>(work.what).operands) all.push_back(bytes(o.first));
+  for (const FusedOperand<void>& o : std::get<QueuedChain>(work.what).operands) all.push_back(bytes(o.first));
   return all;
 }
 
@@ -106,7 +106,7 @@ void expect_same_steps(const Timesteps& timesteps) {
 
 // --- Sizes -----------------------------------------------------------------------------------------------------------
 
-void expect_product(const StepProduct& p, const LoopPlan& plan) {
+void expect_product(const QueuedProduct& p, const LoopPlan& plan) {
   const ProductSizes& s = p.sizes;
   expect(p.dtype == plan.dtype, "there are two types of elements");
   expect(!p.tf32, "products are of TF32");
@@ -116,14 +116,14 @@ void expect_product(const StepProduct& p, const LoopPlan& plan) {
 }
 
 // Rows, units, and the type of elements.
-void set_sizes(const std::vector<StepWork>& step, LoopPlan& plan) {
-  const auto first = std::ranges::find_if(step, [](const StepWork& w) { return w.what.index() == 0; });
+void set_sizes(const std::vector<QueuedWork>& step, LoopPlan& plan) {
+  const auto first = std::ranges::find_if(step, [](const QueuedWork& w) { return w.what.index() == 0; });
   if (first != step.end()) {
-    plan.rows = std::get<StepProduct>(first->what).sizes.m;
-    plan.dtype = std::get<StepProduct>(first->what).dtype;
+    plan.rows = std::get<QueuedProduct>(first->what).sizes.m;
+    plan.dtype = std::get<QueuedProduct>(first->what).dtype;
   } else {
-    for (const StepWork& w : step) plan.rows = std::max(plan.rows, std::get<StepChain>(w.what).rows);
-    plan.dtype = std::get<StepChain>(step[0].what).dtype;
+    for (const QueuedWork& w : step) plan.rows = std::max(plan.rows, std::get<QueuedChain>(w.what).rows);
+    plan.dtype = std::get<QueuedChain>(step[0].what).dtype;
   }
   expect(plan.dtype != DType::float64, "elements are double");
   int64_t most = 0;
@@ -131,12 +131,12 @@ void set_sizes(const std::vector<StepWork>& step, LoopPlan& plan) {
     plan.units = std::gcd(plan.units, columns);
     most = std::max(most, columns);
   };
-  for (const StepWork& w : step) {
-    if (const auto* p = std::get_if<StepProduct>(&w.what)) {
+  for (const QueuedWork& w : step) {
+    if (const auto* p = std::get_if<QueuedProduct>(&w.what)) {
       expect_product(*p, plan);
       add_columns(p->sizes.n);
     } else {
-      const StepChain chain = by_rows(std::get<StepChain>(w.what), plan.rows);
+      const QueuedChain chain = by_rows(std::get<QueuedChain>(w.what), plan.rows);
       expect(chain.dtype == plan.dtype, "there are two types of elements");
       expect(chain.rows == plan.rows, "a chain has {} rows, and not {}", chain.rows, plan.rows);
       add_columns(chain.width);
@@ -172,15 +172,15 @@ std::vector<bool> written_by(const std::vector<FusedInstruction>& code, int tens
 
 bool has_whole_units(const LoopPlan& plan, int64_t stride) { return plan.rows == 1 || stride % plan.units == 0; }
 
-std::vector<Access> accesses(const StepWork& work, LoopOp& op, const LoopPlan& plan) {
-  if (const auto* p = std::get_if<StepProduct>(&work.what)) {
+std::vector<Access> accesses(const QueuedWork& work, LoopOp& op, const LoopPlan& plan) {
+  if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
     auto& product = std::get<LoopProduct>(op.what);
     const ProductSizes& s = p->sizes;
     return {{bytes(p->a), s.lda, s.k},
             {bytes(p->c), s.ldc, s.n, true, has_whole_units(plan, s.ldc), &product.c_is_late, &product.c_is_shared}};
   }
   std::vector<Access> all;
-  const StepChain chain = by_rows(std::get<StepChain>(work.what), plan.rows);
+  const QueuedChain chain = by_rows(std::get<QueuedChain>(work.what), plan.rows);
   const std::vector<bool> written = written_by(*chain.code, chain.tensors);
   for (size_t k = 0; k < chain.operands.size(); ++k) {
     const FusedOperand<void>& o = chain.operands[k];
@@ -365,7 +365,7 @@ void set_blocks(LoopPlan& plan, const LoopLimits& limits) {
 
 // --- Operators -------------------------------------------------------------------------------------------------------
 
-LoopProduct product_of(const StepProduct& p, int place, LoopPlan& plan, const LoopLimits& limits) {
+LoopProduct product_of(const QueuedProduct& p, int place, LoopPlan& plan, const LoopLimits& limits) {
   LoopProduct made;
   made.sizes = p.sizes;
   made.a = place;
@@ -378,8 +378,8 @@ LoopProduct product_of(const StepProduct& p, int place, LoopPlan& plan, const Lo
   return made;
 }
 
-LoopChain chain_of(const StepChain& given, int place, const LoopPlan& plan) {
-  const StepChain chain = by_rows(given, plan.rows);
+LoopChain chain_of(const QueuedChain& given, int place, const LoopPlan& plan) {
+  const QueuedChain chain = by_rows(given, plan.rows);
   LoopChain made{chain.code, chain.tensors, {}, static_cast<int>(chain.width / plan.units)};
   for (const FusedOperand<void>& o : chain.operands) made.operands.push_back({place++, o.stride, o.step});
   return made;
@@ -387,8 +387,8 @@ LoopChain chain_of(const StepChain& given, int place, const LoopPlan& plan) {
 
 }  // namespace
 
-bool alike_steps(const std::vector<StepWork>& a, const std::vector<StepWork>& b) {
-  return std::ranges::equal(a, b, [](const StepWork& x, const StepWork& y) { return same_kind(x, y); });
+bool alike_steps(const std::vector<QueuedWork>& a, const std::vector<QueuedWork>& b) {
+  return std::ranges::equal(a, b, [](const QueuedWork& x, const QueuedWork& y) { return same_kind(x, y); });
 }
 
 LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits) {
@@ -396,14 +396,14 @@ LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits) {
   try {
     expect_same_steps(timesteps);
     plan.steps = static_cast<int64_t>(timesteps.size());
-    const std::vector<StepWork>& step = timesteps[1];
+    const std::vector<QueuedWork>& step = timesteps[1];
     set_sizes(step, plan);
     for (size_t i = 0; i < step.size(); ++i) {
       const int place = add_places(timesteps, i, plan);
-      if (const auto* p = std::get_if<StepProduct>(&step[i].what))
+      if (const auto* p = std::get_if<QueuedProduct>(&step[i].what))
         plan.ops.push_back({product_of(*p, place, plan, limits)});
       else
-        plan.ops.push_back({chain_of(std::get<StepChain>(step[i].what), place, plan)});
+        plan.ops.push_back({chain_of(std::get<QueuedChain>(step[i].what), place, plan)});
     }
     expect(loop_parameters(plan, nullptr).size() * sizeof(uint64_t) <= kMostParameters, "there are too many tensors");
     expect_one_name(plan);

@@ -26,7 +26,7 @@ namespace stepnet::gpu {
 using FusedCodes = std::shared_ptr<const std::vector<FusedInstruction>>;
 
 // C = A op(B), as gpu/loops/matmul.h has it, of a timestep.
-struct StepProduct {
+struct QueuedProduct {
   DType dtype = DType::undefined;
   bool tf32 = false;
   ProductSizes sizes = {};  // with strides
@@ -35,7 +35,7 @@ struct StepProduct {
 };
 
 // A chain of elementwise instructions of a timestep.
-struct StepChain {
+struct QueuedChain {
   DType dtype = DType::undefined;
   FusedCodes code = {};
   int tensors = 0;
@@ -43,11 +43,11 @@ struct StepChain {
   int64_t width = 0, rows = 0;
 };
 
-struct StepWork {
-  std::variant<StepProduct, StepChain> what;
+struct QueuedWork {
+  std::variant<QueuedProduct, QueuedChain> what;
   std::function<void()> run;  // queues it by itself
 };
-using Timesteps = std::vector<std::vector<StepWork>>;  // in the order of the run
+using Timesteps = std::vector<std::vector<QueuedWork>>;  // in the order of the run
 
 // What the device offers to one kernel.
 struct LoopLimits {
@@ -115,7 +115,7 @@ struct LoopPlan {
 constexpr int kLoopThreads = 256;
 
 // Whether two timesteps queue the same things, but for addresses that move.
-bool alike_steps(const std::vector<StepWork>& a, const std::vector<StepWork>& b);
+bool alike_steps(const std::vector<QueuedWork>& a, const std::vector<QueuedWork>& b);
 
 // For all timesteps of a loop. Errors: none; what cannot be done is the plan's refusal.
 LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits);

@@ -24,7 +24,7 @@ thread_local std::string refusal_here;  // see last_refusal
 
 void queue_all(const Timesteps& timesteps) {
   for (const auto& step : timesteps)
-    for (const StepWork& work : step) work.run();
+    for (const QueuedWork& work : step) work.run();
 }
 
 // Somebody is about to use the stream.
@@ -36,18 +36,18 @@ void end_recording() {
   queue_all(recorder->timesteps);
 }
 
-class Recording {
+class RecordingScope {
  public:
-  explicit Recording(Recorder& recorder) {
+  explicit RecordingScope(Recorder& recorder) {
     recorder_here = &recorder;
     when_stream_is_used(end_recording);
   }
-  ~Recording() {
+  ~RecordingScope() {
     recorder_here = nullptr;
     when_stream_is_used(nullptr);
   }
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
 };
 
 bool is_capturing(cudaStream_t stream) {
@@ -89,7 +89,7 @@ bool run_as_one(int device, const Timesteps& timesteps) {
 }  // namespace
 
 bool recording() { return recorder_here != nullptr; }
-void record(StepWork work) { recorder_here->timesteps.back().push_back(std::move(work)); }
+void record(QueuedWork work) { recorder_here->timesteps.back().push_back(std::move(work)); }
 const std::string& last_refusal() { return refusal_here; }
 
 void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step) {
@@ -101,7 +101,7 @@ void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step) {
   }
   Recorder recorder;
   {
-    const Recording recording(recorder);
+    const RecordingScope scope(recorder);
     for (int64_t i = 0; i < count; ++i) {
       if (!recorder.ended) recorder.timesteps.emplace_back();
       step(i);

@@ -16,7 +16,7 @@ void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step);
 
 // Whether the calling thread records; work is then to be handed to record, and not queued.
 bool recording();
-void record(StepWork work);
+void record(QueuedWork work);
 
 // What the calling thread's last run_timesteps has come to: "" for one kernel, or why there is none.
 const std::string& last_refusal();

@@ -130,7 +130,7 @@ class CudaChain : public FusedChain {
     if (width * rows == 0) return;
     if (recording())
       return record(
-          {StepChain{dtype_, codes_, tensors_, tensors, width, rows}, [=, this] { run(tensors, width, rows); }});
+          {QueuedChain{dtype_, codes_, tensors_, tensors, width, rows}, [=, this] { run(tensors, width, rows); }});
     FusedOperands operands{};
     std::copy(tensors.begin(), tensors.end(), operands.tensors);
     if (compiled_) {

@@ -27,7 +27,7 @@ struct LstmLoop {
     gpu::Timesteps all;
     for (int64_t t = 0; t < steps; ++t) {
       std::byte* const gates_now = at(1, t * rows * 4 * units) + (t == 4 ? uneven : 0);
-      gpu::StepProduct p{
+      gpu::QueuedProduct p{
           .dtype = dtype, .tf32 = tf32, .a = state(2, t), .b = at(4, 0), .bias = at(5, 0), .c = gates_now};
       p.sizes = {.trans_b = true,
                  .m = rows,
@@ -37,7 +37,7 @@ struct LstmLoop {
                  .lda = units,
                  .ldb = units,
                  .ldc = 4 * units};
-      gpu::StepChain chain{.dtype = dtype, .code = code, .tensors = 7, .width = units, .rows = rows};
+      gpu::QueuedChain chain{.dtype = dtype, .code = code, .tensors = 7, .width = units, .rows = rows};
       for (int64_t gate = 0; gate < 4; ++gate) chain.operands.push_back({gates_now + bytes(gate * units), 4 * units});
       for (std::byte* const there : {state(3, t), state(3, t + 1), state(2, t + 1)})
         chain.operands.push_back({there, units});
