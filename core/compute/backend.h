@@ -50,8 +50,8 @@ class Backend {
   // work(i) for every i < count, each on a stream of its own: what is queued runs at the same time, after what is
   // queued on the current stream so far, which then waits for all of it.
   virtual void branches(Device device, int count, FunctionRef<int> work) = 0;
-  // step(i) for every i < count, in this order, each of which queues a timestep: where that is captured, the device may
-  // run all of them as one kernel, with the same results but for roundings.
+  // step(i) for every i < count, in this order, each of which queues a timestep: the device may run all of them as one
+  // kernel, with the same results but for roundings.
   virtual void timesteps(Device device, int64_t count, FunctionRef<int64_t> step) = 0;
   // Streams by number; 0 is the one that all threads start with. The calling thread's current one; another in its
   // place, without any waiting; `waiting` goes on only after what is queued on `first` so far; and work queued on the

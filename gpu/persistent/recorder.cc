@@ -50,12 +50,6 @@ class RecordingScope {
   RecordingScope& operator=(const RecordingScope&) = delete;
 };
 
-bool is_capturing(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &status));
-  return status != cudaStreamCaptureStatusNone;
-}
-
 // Takes the last timesteps away, and returns them, as long as they queue other things than the first one: the last of a
 // backward run has nobody's gradient to add.
 Timesteps take_others(Timesteps& timesteps) {
@@ -93,9 +87,8 @@ void record(QueuedWork work) { recorder_here->timesteps.back().push_back(std::mo
 const std::string& last_refusal() { return refusal_here; }
 
 void run_timesteps(int device, int64_t count, FunctionRef<int64_t> step) {
-  const DeviceScope scope(device);
-  refusal_here = "the loop is not captured";
-  if (recording() || !is_capturing(current_stream(device))) {
+  const DeviceScope device_scope(device);
+  if (recording()) {  // a network in a timestep of another one
     for (int64_t i = 0; i < count; ++i) step(i);
     return;
   }

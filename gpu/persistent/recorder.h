@@ -1,4 +1,5 @@
-// The timesteps of a loop that is being captured, run as one kernel where plan.h has one for them.
+// The timesteps of a loop, run as one kernel where plan.h has one for them, whether they are captured or not: so
+// results have the same bits in every run.
 //
 // Products and chains ask whether their work is recorded instead of being queued. Whatever else comes to the stream, of
 // which a plan knows nothing, ends the recording: then all is queued in its order as if nobody had asked.

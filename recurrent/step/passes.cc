@@ -30,8 +30,7 @@ constexpr StepPass kPasses[] = {
     {"lanes", nullptr, nullptr, true, "each thread takes its samples through a block by itself"},
     {"wavefront", nullptr, nullptr, true, "stages run at the same time, each a block after the one before"},
     {"graph", nullptr, nullptr, true, "on a GPU, the loop is captured once and replayed"},
-    {"persistent", nullptr, nullptr, true,
-     "in such a graph, timesteps are one kernel that keeps the weights on the chip"},
+    {"persistent", nullptr, nullptr, true, "on a GPU, timesteps are one kernel that keeps the weights on the chip"},
 };
 
 }  // namespace

@@ -760,7 +760,7 @@ void StepProgram::run_steps(int stage, const Block& block, RunContext& run) {
     run_step(stage, t, run);
     for (const RowSum& sum : row_sums_[stage]) sum.add(t, 0, ir_.spec.batch);
   };
-  if (ir_.spec.device.kind != DeviceKind::cpu && ir_.runs_pass("persistent") && !DryScope::now())
+  if (ir_.spec.device.kind != DeviceKind::cpu && ir_.runs_pass("persistent") && !run.profiler && !DryScope::now())
     return backend(ir_.spec.device.kind).timesteps(ir_.spec.device, block.count, step);
   for (StepsAlike i(block.count, 1); i.more(); i.next()) step(*i);
 }
