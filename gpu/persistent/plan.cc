@@ -244,6 +244,23 @@ void set_waits(const Timesteps& timesteps, LoopPlan& plan) {
     }
 }
 
+// Weights and biases are read before the first timestep, or in each of them by whoever needs them.
+void expect_constants(const Timesteps& timesteps, LoopPlan& plan) {
+  std::vector<std::pair<const std::byte*, const std::byte*>> constants;
+  for (const QueuedWork& work : timesteps[0])
+    if (const auto* p = std::get_if<QueuedProduct>(&work.what)) {
+      const ProductSizes& s = p->sizes;
+      const int64_t rows = s.trans_b ? s.n : s.k, columns = s.trans_b ? s.k : s.n;
+      constants.emplace_back(bytes(p->b), bytes(p->b) + ((rows - 1) * s.ldb + columns) * element_size(plan));
+      if (p->bias) constants.emplace_back(bytes(p->bias), bytes(p->bias) + s.n * element_size(plan));
+    }
+  for (const auto& step : timesteps)
+    for (size_t i = 0; i < step.size(); ++i)
+      for (const Access& a : accesses(step[i], plan.ops[i], plan))
+        for (const auto& [begin, end] : constants)
+          expect(!a.writes || a.end(plan) <= begin || end <= a.begin, "operator {} writes weights", i);
+}
+
 // What is written under one name and read under another in the same timestep would be read too early.
 void expect_one_name(const LoopPlan& plan) {
   struct Named {
@@ -406,6 +423,7 @@ LoopPlan plan_loop(const Timesteps& timesteps, const LoopLimits& limits) {
         plan.ops.push_back({chain_of(std::get<QueuedChain>(step[i].what), place, plan)});
     }
     expect(loop_parameters(plan, nullptr).size() * sizeof(uint64_t) <= kMostParameters, "there are too many tensors");
+    expect_constants(timesteps, plan);
     expect_one_name(plan);
     set_waits(timesteps, plan);
     set_blocks(plan, limits);

@@ -9,7 +9,8 @@ struct LstmLoop {
   DType dtype = DType::float32;
   int64_t steps = 6, rows = 4, units = 8;
   bool tf32 = false;
-  int64_t uneven = 0;  // bytes by which the gates of timestep 4 lie elsewhere
+  int64_t uneven = 0;           // bytes by which the gates of timestep 4 lie elsewhere
+  bool weights_change = false;  // they are where the cells are
 
   // gates[t] += h[t] W' + b; c[t + 1], h[t + 1] from gates[t] and c[t]. The states are rows of slabs.
   gpu::Timesteps timesteps() const {
@@ -27,8 +28,12 @@ struct LstmLoop {
     gpu::Timesteps all;
     for (int64_t t = 0; t < steps; ++t) {
       std::byte* const gates_now = at(1, t * rows * 4 * units) + (t == 4 ? uneven : 0);
-      gpu::QueuedProduct p{
-          .dtype = dtype, .tf32 = tf32, .a = state(2, t), .b = at(4, 0), .bias = at(5, 0), .c = gates_now};
+      gpu::QueuedProduct p{.dtype = dtype,
+                           .tf32 = tf32,
+                           .a = state(2, t),
+                           .b = weights_change ? at(3, 0) : at(4, 0),
+                           .bias = at(5, 0),
+                           .c = gates_now};
       p.sizes = {.trans_b = true,
                  .m = rows,
                  .n = 4 * units,

@@ -53,6 +53,7 @@ TEST(LoopPlan, SaysWhyThereIsNone) {
   EXPECT_EQ(refusal({.steps = 3}), "there are fewer than 4 timesteps");
   EXPECT_EQ(refusal({.rows = 65}), "products have 65 rows, more than 64");
   EXPECT_EQ(refusal({.uneven = 64}), "tensors of operator 0 do not lie at equal distances");
+  EXPECT_EQ(refusal({.weights_change = true}), "operator 1 writes weights");
   EXPECT_EQ(refusal({.units = 4096}),
             "the weights of a block's 32 units take 2099200 bytes of shared memory, and 232448 are there");
   EXPECT_EQ(refusal({}, {}), "the device runs no blocks at the same time");
