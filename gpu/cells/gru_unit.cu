@@ -2,7 +2,7 @@
 #include "operators/cells/gru_unit.h"
 
 #include "gpu/loops/unit_rows.h"
-#include "gpu/persistent/chain_writer.h"
+#include "gpu/runtime/chain_writer.h"
 
 namespace stepnet::gpu_gru_unit {
 namespace {

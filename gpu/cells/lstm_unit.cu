@@ -2,7 +2,7 @@
 #include "operators/cells/lstm_unit.h"
 
 #include "gpu/loops/unit_rows.h"
-#include "gpu/persistent/chain_writer.h"
+#include "gpu/runtime/chain_writer.h"
 
 namespace stepnet::gpu_lstm_unit {
 namespace {

@@ -19,19 +19,11 @@
 #include <cstdint>
 
 #include "core/compute/backend.h"
+#include "gpu/runtime/product_sizes.h"
 #include "stepnet/half.h"
 #include "stepnet/op_spec.h"
 
 namespace stepnet::gpu {
-
-struct ProductSizes {
-  bool trans_a = false, trans_b = false;
-  int64_t m = 0, n = 0, k = 0;
-  bool accumulate = false;
-  int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one stored row to the next; 0: rows are dense
-  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
-  auto operator<=>(const ProductSizes&) const = default;
-};
 
 // With no lda, ldb or ldc left 0.
 ProductSizes with_strides(ProductSizes sizes);

@@ -1,8 +1,8 @@
 // The parts of a matrix product that are not the library's: no columns to sum over, and a bias that it cannot add.
 #include "gpu/loops/products.h"
 
-#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/launch.h"
+#include "gpu/runtime/timesteps.h"
 
 namespace stepnet::gpu {
 namespace {

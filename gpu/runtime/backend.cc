@@ -6,10 +6,10 @@
 #include <mutex>
 #include <vector>
 
-#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
+#include "gpu/runtime/timesteps.h"
 #include "stepnet/error.h"
 #include "stepnet/operator.h"
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/accumulate.h"
 #include "gpu/runtime/launch.h"
+#include "gpu/runtime/timesteps.h"
 #include "stepnet/device.h"
 
 namespace stepnet::gpu {

@@ -5,8 +5,8 @@
 #include <map>
 #include <mutex>
 
-#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/chain_kernel.h"
+#include "gpu/runtime/timesteps.h"
 #include "gpu/vendor/library.h"
 #include "stepnet/error.h"
 

@@ -138,7 +138,7 @@ static bool is_shared(const StepIr& ir, const std::vector<ChainPlace>& places, c
 }
 
 // Puts one operator in the place of the chain's last one; the others are removed by the caller. On a GPU one operator
-// is a chain, too, as a kernel for all timesteps is made of chains (gpu/persistent).
+// is a chain, too, as a kernel for all timesteps is made of chains (gpu/runtime/timesteps.h).
 bool close_chain(StepIr& ir, StepChain& chain) {
   const size_t least = ir.spec.device.kind == DeviceKind::cpu ? 2 : 1;
   if (chain.ops.size() < least || !chain.padded.empty()) return false;

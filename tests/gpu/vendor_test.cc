@@ -3,7 +3,7 @@
 #include "gpu/vendor/nvrtc.h"
 #include "tests/core/compute/fused_reference.h"
 #include "tests/gpu/gpu_test.h"
-#include "tests/gpu/persistent/loops.h"
+#include "tests/gpu/runtime/lstm_loop.h"
 
 namespace stepnet::testing::vendor_test {
 namespace {

@@ -2,9 +2,9 @@
 // unit, in the worst orders that the points allow where blocks wait for each other: some have read early what they need
 // next before others have done anything since the last point, and some write late what others may have gone past. A
 // plan in which one needs what another has not computed, or has already replaced, gives wrong values.
-#include "gpu/persistent/recorder.h"
-#include "gpu/persistent/stretch.h"
 #include "gpu/runtime/accumulate.h"
+#include "gpu/runtime/loop_stretch.h"
+#include "gpu/runtime/timesteps.h"
 #include "stepnet/half.h"
 #include "tests/core/compute/fused_reference.h"
 

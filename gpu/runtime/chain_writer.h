@@ -2,7 +2,7 @@
 // one thread's.
 #pragma once
 
-#include "gpu/persistent/recorder.h"
+#include "gpu/runtime/timesteps.h"
 
 namespace stepnet::gpu {
 

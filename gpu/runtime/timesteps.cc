@@ -1,4 +1,4 @@
-#include "gpu/persistent/recorder.h"
+#include "gpu/runtime/timesteps.h"
 
 #include <fmt/format.h>
 

@@ -1,11 +1,11 @@
 // Plans of kernels for all timesteps, which need no GPU: where blocks wait, and what is refused.
-#include "gpu/persistent/plan.h"
+#include "gpu/runtime/loop_plan.h"
 
 #include <gtest/gtest.h>
 
-#include "tests/gpu/persistent/loops.h"
+#include "tests/gpu/runtime/lstm_loop.h"
 
-namespace stepnet::testing::plan_test {
+namespace stepnet::testing::loop_plan_test {
 namespace {
 
 constexpr gpu::LoopLimits kLimits{.blocks = 132, .shared_bytes = 227 << 10, .tensor_cores = true};
@@ -60,4 +60,4 @@ TEST(LoopPlan, SaysWhyThereIsNone) {
 }
 
 }  // namespace
-}  // namespace stepnet::testing::plan_test
+}  // namespace stepnet::testing::loop_plan_test

@@ -1,7 +1,7 @@
 // Loops as a step net of an LSTM would queue them, on addresses that nobody reads. Threads: pure functions.
 #pragma once
 
-#include "gpu/persistent/plan.h"
+#include "gpu/runtime/loop_plan.h"
 
 namespace stepnet::testing {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gpu/persistent/plan.h"
+#include "gpu/runtime/loop_plan.h"
 
 namespace stepnet::gpu {
 

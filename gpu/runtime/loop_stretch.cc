@@ -1,4 +1,4 @@
-#include "gpu/persistent/stretch.h"
+#include "gpu/runtime/loop_stretch.h"
 
 #include <algorithm>
 #include <utility>

@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "gpu/loops/matmul.h"
+#include "gpu/runtime/product_sizes.h"
 #include "stepnet/device.h"
 #include "stepnet/elementwise_chain.h"
 #include "stepnet/tensor.h"

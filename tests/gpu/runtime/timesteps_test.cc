@@ -7,8 +7,8 @@
 #include "core/compute/backend.h"
 #include "core/gradcheck/examples.h"
 #include "gpu/loops/matmul.h"
-#include "gpu/persistent/recorder.h"
 #include "gpu/runtime/stream.h"
+#include "gpu/runtime/timesteps.h"
 #include "stepnet/tensor.h"
 #include "tests/gpu/gpu_test.h"
 

@@ -1,4 +1,4 @@
-// The timesteps of a loop, run as one kernel where plan.h has one for them, whether they are captured or not: so
+// The timesteps of a loop, run as one kernel where loop_plan.h has one for them, whether they are captured or not: so
 // results have the same bits in every run.
 //
 // Products and chains ask whether their work is recorded instead of being queued. Whatever else comes to the stream, of
@@ -7,8 +7,8 @@
 #pragma once
 
 #include "core/compute/threads.h"
-#include "gpu/persistent/plan.h"
 #include "gpu/runtime/device.h"
+#include "gpu/runtime/loop_plan.h"
 
 namespace stepnet::gpu {
 

@@ -1,4 +1,4 @@
-#include "gpu/persistent/plan.h"
+#include "gpu/runtime/loop_plan.h"
 
 #include <fmt/format.h>
 

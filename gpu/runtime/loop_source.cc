@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "gpu/persistent/plan.h"
-#include "gpu/persistent/stretch.h"
 #include "gpu/runtime/chain_kernel.h"
+#include "gpu/runtime/loop_plan.h"
+#include "gpu/runtime/loop_stretch.h"
 #include "stepnet/error.h"
 
 namespace stepnet::gpu {
