@@ -323,13 +323,9 @@ size_t weight_bytes(const LoopPlan& plan, const LoopProduct& p) {
   return static_cast<size_t>(round_up(elements * element_size(plan), 16));
 }
 
-// Sums of all warps, or of all of a block's columns.
 size_t sum_bytes(const LoopPlan& plan, const LoopProduct& p) {
-  const int64_t columns = own_columns(plan, p);
-  const int64_t sums = p.by_tensor_cores ? std::min(kWarps, round_up(p.sizes.k, kChunk) / kChunk) *
-                                               round_up(plan.rows, kTile) * round_up(columns, kTileColumns)
-                                         : plan.rows * columns;
-  return static_cast<size_t>(round_up(sums * static_cast<int64_t>(sizeof(float)), 16));
+  const LoopSums sums = sums_of(plan, p);
+  return static_cast<size_t>(round_up(sums.parts * sums.rows * sums.length * static_cast<int64_t>(sizeof(float)), 16));
 }
 
 // Lays out a block with so many units; whether it fits.
@@ -403,6 +399,13 @@ LoopChain chain_of(const QueuedChain& given, int place, const LoopPlan& plan) {
 }
 
 }  // namespace
+
+LoopSums sums_of(const LoopPlan& plan, const LoopProduct& p) {
+  const int64_t columns = own_columns(plan, p);
+  if (!p.by_tensor_cores) return {1, plan.rows, columns};
+  return {std::min(kWarps, round_up(p.sizes.k, kChunk) / kChunk), round_up(plan.rows, kTile),
+          round_up(columns, kTileColumns)};
+}
 
 bool alike_steps(const std::vector<QueuedWork>& a, const std::vector<QueuedWork>& b) {
   return std::ranges::equal(a, b, [](const QueuedWork& x, const QueuedWork& y) { return same_kind(x, y); });

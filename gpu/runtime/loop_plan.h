@@ -114,6 +114,12 @@ struct LoopPlan {
 
 constexpr int kLoopThreads = 256;
 
+// How the sums of a product lie in shared memory: those of each part of the warps, in rows of a length.
+struct LoopSums {
+  int64_t parts = 1, rows = 0, length = 0;
+};
+LoopSums sums_of(const LoopPlan& plan, const LoopProduct& product);
+
 // Whether two timesteps queue the same things, but for addresses that move.
 bool alike_steps(const std::vector<QueuedWork>& a, const std::vector<QueuedWork>& b);
 

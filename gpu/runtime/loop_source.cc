@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "gpu/runtime/chain_kernel.h"
 #include "gpu/runtime/loop_plan.h"
 #include "gpu/runtime/loop_stretch.h"
@@ -226,13 +224,9 @@ std::string multiply_text(const LoopProduct& p) {
 
 // The sum of a product for a row and a group of its unit.
 std::string sum_text(const LoopProduct& p, const LoopPlan& plan, int64_t group) {
-  const int64_t columns = p.groups * plan.block_units;
-  std::string layout = fmt::format("1, {}, {}", plan.rows, columns);
-  if (p.by_tensor_cores)
-    layout = fmt::format("{}, {}, {}", std::min<int64_t>(kLoopThreads / 32, (p.sizes.k + 31) / 32),
-                         (plan.rows + 15) / 16 * 16, (columns + 7) / 8 * 8);
-  return fmt::format("sum_of<{}>((const float*)(room + {}), row, {} + own)", layout, p.sums_at,
-                     group * plan.block_units);
+  const LoopSums sums = sums_of(plan, p);
+  return fmt::format("sum_of<{}, {}, {}>((const float*)(room + {}), row, {} + own)", sums.parts, sums.rows, sums.length,
+                     p.sums_at, group * plan.block_units);
 }
 
 std::string element_text(const LoopElement& e) {
