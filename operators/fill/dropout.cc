@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/compute/draws.h"
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
 #include "operators/loops/bits.h"
@@ -43,6 +44,22 @@ void drop_run(bool keep, T scale, int64_t at, int64_t size, In<T> x, Out<T> y, O
   if (!mask.empty()) std::fill_n(mask.begin() + at, size, keep);
 }
 
+// Draws are made a piece at a time.
+constexpr int64_t kDrawnPiece = 256;
+
+// The same with a draw for each element.
+template <class T>
+void drop_each(uint64_t key, double ratio, T scale, int64_t begin, int64_t end, In<T> x, Out<T> y, Out<bool> mask) {
+  double drawn[kDrawnPiece];
+  for (int64_t first = begin; first < end; first += kDrawnPiece) {
+    const int64_t count = std::min(kDrawnPiece, end - first);
+    random_uniforms(key, static_cast<uint64_t>(first), count, drawn);
+    for (int64_t i = 0; i < count; ++i) y[first + i] = drawn[i] >= ratio ? x[first + i] * scale : T{0};
+    if (mask.empty()) continue;
+    for (int64_t i = 0; i < count; ++i) mask[first + i] = drawn[i] >= ratio;
+  }
+}
+
 // Elements of one byte of the mask are drawn by one thread.
 template <class T>
 void drop_packed(const DropoutArgs& args, In<T> x, Out<T> y, Out<uint8_t> mask, const Call& call) {
@@ -51,15 +68,26 @@ void drop_packed(const DropoutArgs& args, In<T> x, Out<T> y, Out<uint8_t> mask, 
   const auto size = static_cast<int64_t>(x.size());
   const double ratio = args.is_test ? 0 : args.ratio;
   const T scale = static_cast<T>(1 / (1 - ratio));
-  parallel_for(static_cast<int64_t>(mask.size()), 120, [&](int64_t begin, int64_t end) {
-    int64_t draw = -1;
+  parallel_for(static_cast<int64_t>(mask.size()), run == 1 ? 16 : 120, [&](int64_t begin, int64_t end) {
+    double drawn[kDrawnPiece];
+    int64_t known = 0, draw = -1;  // draws of the piece, one for each element; else the draw of the last one
     bool keep = false;
+    const auto stays = [&](int64_t i) {
+      if (args.is_test) return true;
+      if (run == 1) return drawn[i - known] >= ratio;
+      if (i / run != std::exchange(draw, i / run)) keep = dropout_keeps(call.random_key, draw, ratio);
+      return keep;
+    };
     for (int64_t at = begin; at < end; ++at) {
+      if (run == 1 && !args.is_test && (at - begin) % (kDrawnPiece / 8) == 0) {
+        known = at * 8;
+        random_uniforms(call.random_key, static_cast<uint64_t>(known), std::min(kDrawnPiece, size - known), drawn);
+      }
       unsigned byte = 0;
       each_of_byte(at, size, [&](int64_t i) {
-        if (i / run != std::exchange(draw, i / run)) keep = args.is_test || dropout_keeps(call.random_key, draw, ratio);
-        byte |= static_cast<unsigned>(keep) << (i % 8);
-        y[i] = keep ? x[i] * scale : T{0};
+        const bool stay = stays(i);
+        byte |= static_cast<unsigned>(stay) << (i % 8);
+        y[i] = stay ? x[i] * scale : T{0};
       });
       mask[at] = static_cast<uint8_t>(byte);
     }
@@ -81,6 +109,11 @@ void dropout(const DropoutArgs& args, In<T> x, Out<T> y, Call& call) {
   const double ratio = args.ratio;
   const T scale = static_cast<T>(1 / (1 - ratio));
   const auto draws = static_cast<int64_t>(x.size()) / size;
+  if (size == 1) {
+    parallel_for(draws, 2,
+                 [&](int64_t begin, int64_t end) { drop_each(call.random_key, ratio, scale, begin, end, x, y, mask); });
+    return;
+  }
   parallel_for(draws, 14 + static_cast<double>(size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       drop_run(dropout_keeps(call.random_key, i, ratio), scale, i * size, size, x, y, mask);
