@@ -129,23 +129,38 @@ void find_inputs(const Call& call, int first, Pointers<const T>& x) {
   for (size_t k = 0; k < x.size(); ++k) x[k] = call.in(first + static_cast<int>(k)).data<T>();
 }
 
+// Elements that are worked on at once.
+constexpr int64_t kPiece = 256;
+
+// The first of all inputs, of `count` elements from `at` on. It is not written before all are read.
 template <class Before, class T>
-T extreme_at(const Pointers<const T>& x, int64_t i) {
-  T first = x[0][i];
-  for (size_t k = 1; k < x.size(); ++k) first = FirstOf<Before>()(first, x[k][i]);
-  return first;
+void extreme_of(const Pointers<const T>& x, int64_t at, int64_t count, T* first) {
+  std::copy_n(x[0] + at, count, first);
+  for (size_t k = 1; k < x.size(); ++k) {
+    const T* next = x[k] + at;
+#pragma omp simd
+    for (int64_t i = 0; i < count; ++i) first[i] = FirstOf<Before>()(first[i], next[i]);
+  }
 }
 
-// Reads all inputs at a place before it writes Y there, so that Y may be the first of them.
+template <class Fn>
+void each_piece(int64_t begin, int64_t end, const Fn& fn) {
+  for (int64_t at = begin; at < end; at += kPiece) fn(at, std::min(kPiece, end - at));
+}
+
+// Y may be any of the inputs.
 template <class Before, class T>
 void extreme(Call& call) {
   Pointers<const T> x(static_cast<size_t>(call.inputs()));
   find_inputs(call, 0, x);
   T* y = call.out(0).data<T>();
-  const auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) y[i] = extreme_at<Before>(x, i);
+  const auto piece = [&](int64_t at, int64_t count) {
+    T first[kPiece];
+    extreme_of<Before>(x, at, count, first);
+    std::copy_n(first, count, y + at);
   };
-  parallel_for(call.out(0).size(), 0.5 * call.inputs(), std::ref(range));
+  const auto range = [&](int64_t begin, int64_t end) { each_piece(begin, end, piece); };
+  parallel_for(call.out(0).size(), 0.1 * call.inputs(), std::ref(range));
 }
 
 // Y, or none, dY and the inputs.
@@ -160,14 +175,20 @@ void extreme_gradient(Call& call) {
     const auto o = static_cast<int>(k);
     dx[k] = call.wants(o) ? call.out(o).data<T>() : nullptr;
   }
-  const auto range = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const T first = has_y ? y[i] : extreme_at<Before>(x, i), given = dy[i];
-      for (size_t k = 0; k < dx.size(); ++k)
-        if (dx[k]) dx[k][i] = x[k][i] == first ? given : T(0);
+  const auto piece = [&](int64_t at, int64_t count) {
+    T found[kPiece];
+    if (!has_y) extreme_of<Before>(x, at, count, found);
+    const T *first = has_y ? y.data() + at : found, *given = dy.data() + at;
+    for (size_t k = 0; k < dx.size(); ++k) {
+      if (!dx[k]) continue;
+      const T* from = x[k] + at;
+      T* to = dx[k] + at;
+#pragma omp simd
+      for (int64_t i = 0; i < count; ++i) to[i] = from[i] == first[i] ? given[i] : T(0);
     }
   };
-  parallel_for(static_cast<int64_t>(dy.size()), 0.5 * call.outputs(), std::ref(range));
+  const auto range = [&](int64_t begin, int64_t end) { each_piece(begin, end, piece); };
+  parallel_for(static_cast<int64_t>(dy.size()), 0.2 * call.outputs(), std::ref(range));
 }
 
 void infer_extreme_gradient(const NoArgs& a, ShapeCall& c) {
