@@ -1,0 +1,400 @@
+"""Times the cells of tools/examples/cells beside PyTorch, in turns: what a user of PyTorch writes, a loop over time in
+Python with the products of the sequence taken out of it, as it is, with a compiled step, and compiled as a whole.
+
+Both compute the same from the same values, which is checked first. A training step is forward, backward from ones to the
+parameters, and plain gradient descent.
+"""
+import argparse
+import json
+import math
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+ROOT = Path(__file__).resolve().parents[3]
+TOLERANCE = 1e-3
+
+
+class Cell:
+    """A cell of tools/examples/cells: `sizes` of its blobs, `fed` ones, the `output` that is compared. `prepare` makes
+    the values of all timesteps, a tuple of [T, ...], and the weights that each of them reads; `step` one timestep."""
+
+    fed = ("x", "h0")
+    states = ("h0",)
+    output = "h_all"
+
+    def finish(self, outputs, p):
+        return outputs
+
+    def values(self, size):
+        made = {}
+        for name, shape in self.sizes(*size).items():
+            scale = 1 if name == "x" else 1 / math.sqrt(shape[-1]) if len(shape) == 2 else 0.1
+            made[name] = (torch.randn(shape) * scale).numpy()
+        for name in self.states:
+            made[name] = np.zeros_like(made[name])
+        return made
+
+
+class MinGru(Cell):
+    def sizes(self, t, b, h):
+        return {"x": (t, b, h), "h0": (1, b, h), "W_x": (2 * h, h), "b_x": (2 * h,)}
+
+    def prepare(self, p):
+        z, n = F.linear(p["x"], p["W_x"], p["b_x"]).chunk(2, 2)
+        return (torch.sigmoid(z), n), ()
+
+    def step(self, z, n, h):
+        h = h + z * (n - h)
+        return h, (h,)
+
+
+class MinLstm(Cell):
+    def sizes(self, t, b, h):
+        return {"x": (t, b, h), "h0": (1, b, h), "W_x": (3 * h, h), "b_x": (3 * h,)}
+
+    def prepare(self, p):
+        f, i, n = F.linear(p["x"], p["W_x"], p["b_x"]).chunk(3, 2)
+        f, i = torch.sigmoid(f), torch.sigmoid(i)
+        return (f / (f + i), i / (f + i) * n), ()
+
+    def step(self, f, n, h):
+        h = f * h + n
+        return h, (h,)
+
+
+class LiGru(Cell):
+    def sizes(self, t, b, h):
+        return {"x": (t, b, h), "h0": (1, b, h), "W_x": (2 * h, h), "b_x": (2 * h,), "W_h": (2 * h, h)}
+
+    def prepare(self, p):
+        return (F.linear(p["x"], p["W_x"], p["b_x"]),), (p["W_h"],)
+
+    def step(self, x, w_h, h):
+        z, n = (x + F.linear(h, w_h)).chunk(2, 1)
+        z, n = torch.sigmoid(z), torch.relu(n)
+        h = z * h + (1 - z) * n
+        return h, (h,)
+
+
+class IndRnn(Cell):
+    def sizes(self, t, b, h):
+        return {"x": (t, b, h), "h0": (1, b, h), "W_x": (h, h), "b_x": (h,), "u": (h,)}
+
+    def prepare(self, p):
+        return (F.linear(p["x"], p["W_x"], p["b_x"]),), (p["u"],)
+
+    def step(self, x, u, h):
+        h = torch.relu(x + u * h)
+        return h, (h,)
+
+
+class Sru(Cell):
+    fed = ("x", "c0")
+    states = ("c0",)
+
+    def sizes(self, t, b, h):
+        made = {"x": (t, b, h), "c0": (1, b, h), "W_c": (h, h)}
+        for gate in "fr":
+            made |= {f"W_{gate}": (h, h), f"b_{gate}": (h,), f"v_{gate}": (h,)}
+        return made
+
+    def prepare(self, p):
+        x = p["x"]
+        sums = F.linear(x, p["W_f"], p["b_f"]), F.linear(x, p["W_r"], p["b_r"]), F.linear(x, p["W_c"]), x
+        return sums, (p["v_f"], p["v_r"])
+
+    def step(self, s_f, s_r, n, x, v_f, v_r, c):
+        f, r = torch.sigmoid(s_f + v_f * c), torch.sigmoid(s_r + v_r * c)
+        c = f * c + (1 - f) * n
+        return r * c + (1 - r) * x, (c,)
+
+
+class SLstm(Cell):
+    def sizes(self, t, b, h):
+        return {"x": (t, b, h), "h0": (1, b, h), "W_x": (4 * h, h), "b_x": (4 * h,), "W_h": (4 * h, h)}
+
+    def first(self, p):
+        h = p["h0"][0]
+        return h, torch.zeros_like(h), torch.zeros_like(h), torch.zeros_like(h)
+
+    def prepare(self, p):
+        return (F.linear(p["x"], p["W_x"], p["b_x"]),), (p["W_h"],)
+
+    def step(self, x, w_h, h, c, n, m):
+        s_i, s_f, s_o, s_z = (x + F.linear(h, w_h)).chunk(4, 1)
+        kept = m - F.softplus(-s_f)
+        m = torch.maximum(kept, s_i)
+        i, f = torch.exp(s_i - m), torch.exp(kept - m)
+        c = f * c + i * torch.tanh(s_z)
+        n = f * n + i
+        h = torch.sigmoid(s_o) * c / n
+        return h, (h, c, n, m)
+
+
+class OnLstm(Cell):
+    fed = ("x", "h0", "c0")
+    states = ("h0", "c0")
+
+    def sizes(self, t, b, h):
+        states = {"h0": (1, b, h), "c0": (1, b, h)}
+        return {"x": (t, b, h)} | states | {"W_x": (6 * h, h), "b_x": (6 * h,), "W_h": (6 * h, h), "b_h": (6 * h,)}
+
+    def prepare(self, p):
+        return (F.linear(p["x"], p["W_x"], p["b_x"]),), (p["W_h"], p["b_h"])
+
+    def step(self, x, w_h, b_h, h, c):
+        i, f, o, g, rises, falls = (x + F.linear(h, w_h, b_h)).chunk(6, 1)
+        i, f, o, g = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o), torch.tanh(g)
+        rising = torch.cumsum(torch.softmax(rises, 1), 1)
+        falling = 1 - torch.cumsum(torch.softmax(falls, 1), 1)
+        both = rising * falling
+        c = (f * both + rising - both) * c + (i * both + falling - both) * g
+        h = o * torch.tanh(c)
+        return h, (h, c)
+
+
+class OdeRk4(Cell):
+    def sizes(self, t, b, h):
+        return {"x": (t, b, h), "h0": (1, b, h), "W_x": (h, h), "b_x": (h,), "W_h": (h, h)}
+
+    def prepare(self, p):
+        return (F.linear(p["x"], p["W_x"], p["b_x"]),), (p["W_h"],)
+
+    def step(self, x, w_h, h):
+        def change(at):
+            return torch.tanh(x + F.linear(at, w_h)) - at
+
+        d = 3 / 16
+        k1 = change(h)
+        k2 = change(h + d / 2 * k1)
+        k3 = change(h + d / 2 * k2)
+        k4 = change(h + d * k3)
+        h = h + d / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        return h, (h,)
+
+
+class SelectiveScan(Cell):
+    output = "y_all"
+    kept, rank = 16, 32  # states of a channel, and how many numbers say how fast they decay
+
+    def sizes(self, t, b, h):
+        d, r = self.kept, self.rank
+        made = {"x": (t, b, h), "h0": (1, b, h, d), "A_log": (h, d), "W_r": (r, h), "W_dt": (h, r), "b_dt": (h,)}
+        return made | {"W_B": (d, h), "W_C": (d, h), "skip": (h,)}
+
+    def prepare(self, p):
+        x = p["x"]
+        dt = F.softplus(F.linear(F.linear(x, p["W_r"]), p["W_dt"], p["b_dt"]))
+        sequences = dt[..., None], (dt * x)[..., None], F.linear(x, p["W_B"])[:, :, None], F.linear(x, p["W_C"])[..., None]
+        return sequences, (-torch.exp(p["A_log"]),)
+
+    def step(self, dt, moved, u, q, a, h):
+        h = torch.exp(dt * a) * h + moved * u
+        return torch.matmul(h, q)[..., 0], (h,)
+
+    def finish(self, outputs, p):
+        return outputs + p["x"] * p["skip"]
+
+
+class Rwkv(Cell):
+    fed = ("x", "x0")
+    states = ("x0",)
+    output = "y_all"
+
+    def sizes(self, t, b, h):
+        made = {"x": (t, b, h), "x0": (1, b, h), "log_w": (h,), "bonus": (h,), "W_o": (h, h)}
+        return made | {f"mu_{g}": (h,) for g in "rkv"} | {f"W_{g}": (h, h) for g in "rkv"}
+
+    def first(self, p):
+        zeros = torch.zeros_like(p["x"][0])
+        return zeros, zeros, zeros
+
+    def prepare(self, p):
+        x = p["x"]
+        before = torch.cat([p["x0"], x[:-1]])
+        r, k, v = (F.linear(before + p[f"mu_{g}"] * (x - before), p[f"W_{g}"]) for g in "rkv")
+        return (torch.sigmoid(r), k, v), (torch.exp(p["log_w"]), p["bonus"])
+
+    def step(self, r, k, v, w, bonus, a, b, m):
+        now = k + bonus
+        q = torch.maximum(m, now)
+        old, new = torch.exp(m - q), torch.exp(now - q)
+        mean = (old * a + new * v) / (old * b + new)
+        decayed = m - w
+        m = torch.maximum(decayed, k)
+        kept, added = torch.exp(decayed - m), torch.exp(k - m)
+        return r * mean, (kept * a + added * v, kept * b + added, m)
+
+    def finish(self, outputs, p):
+        return F.linear(outputs, p["W_o"])
+
+
+class DeltaRule(Cell):
+    fed = ("x", "W0")
+    states = ("W0",)
+    output = "y_all"
+    keys = 32
+
+    def sizes(self, t, b, h):
+        d = self.keys
+        return {"x": (t, b, h), "W0": (1, b, h, d), "W_k": (d, h), "W_v": (h, h), "W_q": (d, h), "W_b": (1, h), "b_b": (1,)}
+
+    def prepare(self, p):
+        x = p["x"]
+        rate = torch.sigmoid(F.linear(x, p["W_b"], p["b_b"]))
+        return (F.linear(x, p["W_k"])[..., None], F.linear(x, p["W_v"])[..., None], F.linear(x, p["W_q"])[..., None],
+                rate[..., None]), ()
+
+    def step(self, k, v, q, rate, w):
+        w = w - torch.matmul(rate * (torch.matmul(w, k) - v), k.transpose(1, 2))
+        return torch.matmul(w, q)[..., 0], (w,)
+
+
+CELLS = {
+    "min_gru": MinGru(),
+    "min_lstm": MinLstm(),
+    "li_gru": LiGru(),
+    "ind_rnn": IndRnn(),
+    "sru": Sru(),
+    "s_lstm": SLstm(),
+    "on_lstm": OnLstm(),
+    "ode_rk4": OdeRk4(),
+    "selective_scan": SelectiveScan(),
+    "rwkv": Rwkv(),
+    "delta_rule": DeltaRule(),
+}
+
+
+def first_states(cell, p):
+    return cell.first(p) if hasattr(cell, "first") else tuple(p[s][0] for s in cell.states)
+
+
+def run_loop(cell, step, p):
+    sequences, weights = cell.prepare(p)
+    states, outputs = first_states(cell, p), []
+    for values in zip(*(s.unbind(0) for s in sequences)):
+        y, states = step(*values, *weights, *states)
+        outputs.append(y)
+    return cell.finish(torch.stack(outputs), p)
+
+
+class Stepnet:
+    def __init__(self, program, name, cell, values, arguments):
+        self.program, self.name, self.cell, self.arguments = program, name, cell, arguments
+        self.net = ROOT / "tools/examples/cells" / f"{name}.pbtxt"
+        self.values = values
+
+    def results(self, folder):
+        feeds = []
+        for name, value in self.values.items():
+            np.save(folder / f"{name}.npy", value)
+            feeds += ["--feed", f"{name}={folder / name}.npy"]
+        made = folder / "made.npy"
+        subprocess.run([self.program, "run", self.net, *feeds, "--fetch", f"{self.cell.output}={made}"], check=True,
+                       stdout=subprocess.DEVNULL)
+        return np.load(made)
+
+    def best_ms(self, mode):
+        blobs = []
+        for name, value in self.values.items():
+            option = "--feed" if name in self.cell.fed else "--parameter"
+            blobs += [option, f"{name}=float[{','.join(map(str, value.shape))}]"]
+        train = ["--train", "--loss", self.cell.output, "--optimizer", "sgd"] if mode == "training" else []
+        told = subprocess.run([self.program, "bench", self.net, *blobs, *train, "--threads", str(self.arguments.threads),
+                               "--json"], check=True, capture_output=True, text=True)
+        return json.loads(told.stdout)["min_ms"]
+
+
+class PyTorch:
+    def __init__(self, cell, values, step, whole):
+        self.cell, self.step = cell, step
+        self.blobs = {n: torch.tensor(v, requires_grad=n not in cell.fed) for n, v in values.items()}
+        self.parameters = [v for v in self.blobs.values() if v.requires_grad]
+        self.optimizer = torch.optim.SGD(self.parameters, lr=1e-6)
+        self.loop = lambda p: run_loop(cell, step, p)
+        if whole:
+            self.loop = torch.compile(self.loop)
+
+    def forward(self):
+        with torch.no_grad():
+            return self.loop(self.blobs)
+
+    def training(self):
+        self.optimizer.zero_grad()
+        self.loop(self.blobs).sum().backward()
+        self.optimizer.step()
+
+    def best_ms(self, mode):
+        run = getattr(self, mode)
+        run()
+        best, start = float("inf"), time.perf_counter()
+        while time.perf_counter() - start < 1:
+            before = time.perf_counter()
+            run()
+            best = min(best, time.perf_counter() - before)
+        return 1000 * best
+
+
+def measure(name, cell, arguments, folder):
+    size = arguments.size
+    values = cell.values(size)
+    stepnet = Stepnet(arguments.stepnet, name, cell, values, arguments)
+    peers = {"eager": PyTorch(cell, values, cell.step, False)}
+    if not arguments.eager:
+        peers["compiled step"] = PyTorch(cell, values, torch.compile(cell.step), False)
+        if size[0] <= arguments.longest_loop:
+            peers["compiled loop"] = PyTorch(cell, values, cell.step, True)
+    made = stepnet.results(folder)
+    for peer, net in peers.items():
+        wanted = net.forward().numpy()
+        error = np.abs(made.reshape(wanted.shape) - wanted).max() / max(1, np.abs(wanted).max())
+        if not error < TOLERANCE:
+            raise SystemExit(f"{name}, {peer}: differs by {error}")
+    for mode in ("forward", "training"):
+        times = {"stepnet": math.inf} | dict.fromkeys(peers, math.inf)
+        for _ in range(arguments.rounds):
+            times["stepnet"] = min(times["stepnet"], stepnet.best_ms(mode))
+            for peer, net in peers.items():
+                times[peer] = min(times[peer], net.best_ms(mode))
+        best = min(times[peer] for peer in peers)
+        row = {"cell": name, "size": size, "threads": arguments.threads, "mode": mode, "ms": times}
+        others = "".join(f"{times.get(p, math.nan):14.2f}" for p in ("eager", "compiled step", "compiled loop"))
+        print(f"{name:16}{mode:10}{times['stepnet']:9.2f}{others}{best / times['stepnet']:8.1f}", flush=True)
+        if arguments.json:
+            with open(arguments.json, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Times the cells of tools/examples/cells beside PyTorch.")
+    parser.add_argument("--stepnet", required=True, help="the program")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--size", type=lambda s: tuple(map(int, s.split(","))), default=(100, 32, 256), help="T,B,H")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--eager", action="store_true", help="compile nothing, which takes minutes")
+    parser.add_argument("--longest-loop", type=int, default=128, help="timesteps of a loop that is compiled as a whole")
+    parser.add_argument("--json", help="also write the rows to this file")
+    parser.add_argument("cells", nargs="*")
+    arguments = parser.parse_args()
+    for name in arguments.cells:
+        if name not in CELLS:
+            parser.error(f"there is no cell {name}; there are {', '.join(CELLS)}")
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    torch._dynamo.config.cache_size_limit = 64
+    print(f"T,B,H {','.join(map(str, arguments.size))}, {arguments.threads} threads, PyTorch {torch.__version__}; "
+          "minima in ms, and the best of PyTorch's times by Stepnet's")
+    print(f"{'cell':16}{'mode':10}{'stepnet':>9}{'eager':>14}{'compiled step':>14}{'compiled loop':>14}{'ratio':>8}")
+    for name in arguments.cells or CELLS:
+        with tempfile.TemporaryDirectory() as folder:
+            measure(name, CELLS[name], arguments, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
