@@ -154,50 +154,170 @@ static inline void fused_instruction(const FusedInstruction& i, T* const* operan
   }
 }
 
-// The operands that have one element for a row, as rows of a piece.
-template <class T>
-struct FusedRepeats {
-  alignas(64) T rows[kMostFusedRepeats][kFusedPiece];
-  int tensors[kMostFusedRepeats];
-  int count = 0;
-  int64_t row = -1;
+// A part of the loop: whole rows, or columns of one.
+struct FusedPart {
+  int64_t row = 0, rows = 1, column = 0, columns = 0;
+  int64_t size() const { return rows * columns; }
+};
 
-  // Gives each its place among the operands.
-  template <class Operand>
-  [[gnu::always_inline]] inline void place(const Operand* from, int tensor_count, T** operands) {
-    for (int t = 0; t < tensor_count; ++t)
-      if (from[t].step == 0) {
-        tensors[count] = t;
-        operands[t] = rows[count++];
-      }
+template <class T>
+[[gnu::always_inline]] static inline FusedPart fused_part(const FusedLoop<T>& loop, int64_t at_once, int64_t piece) {
+  if (at_once > 1) {
+    const int64_t row = piece * at_once, left = loop.rows - row;
+    return {row, left < at_once ? left : at_once, 0, loop.width};
   }
-  // get(t): the element of tensor t.
-  template <class Get>
-  [[gnu::always_inline]] inline void show(int64_t next, const Get& get) {
-    if (count == 0 || next == row) return;
-    row = next;
-    for (int r = 0; r < count; ++r) {
-      const T value = get(tensors[r]);
-      for (int64_t j = 0; j < kFusedPiece; ++j) rows[r][j] = value;
+  const int64_t pieces = fused_pieces_of_row(loop.width);
+  const int64_t column = piece % pieces * kFusedPiece, left = loop.width - column;
+  return {piece / pieces, 1, column, left < kFusedPiece ? left : kFusedPiece};
+}
+
+// Which of the tensor's rows the loop's rows have, from the first one of a part on.
+struct FusedRow {
+  int64_t each, cycle, rest, row;
+  template <class T>
+  FusedRow(const FusedOperand<T>& t, int64_t first) : each(t.each), cycle(t.cycle), rest(0), row(first) {
+    if (each > 1) {
+      rest = row % each;
+      row /= each;
+    }
+    if (cycle > 0) row %= cycle;
+  }
+  [[gnu::always_inline]] inline void next() {
+    if (++rest < each) return;
+    rest = 0;
+    if (++row == cycle) row = 0;
+  }
+};
+
+// The part's elements where they follow one another in the tensor, and null where they do not.
+template <class T>
+[[gnu::always_inline]] static inline T* fused_dense(const FusedOperand<T>& t, const FusedPart& part) {
+  if (t.step != 1 || (part.rows > 1 && (t.stride != part.columns || t.each != 1))) return nullptr;
+  const int64_t row = FusedRow(t, part.row).row;
+  if (part.rows > 1 && t.cycle > 0 && row + part.rows > t.cycle) return nullptr;
+  return t.first + row * t.stride + part.column;
+}
+
+template <class T>
+[[gnu::always_inline]] static inline void fused_copy(const T* from, int64_t n, T* to) {
+  fused_each(n, from, from, to, [](T x, T) { return x; });
+}
+// Operands of a piece; whole vectors of sixteen may be written that begin in it.
+constexpr int64_t kFusedRoom = kFusedPiece + 16;
+
+template <class T>
+[[gnu::always_inline]] static inline void fused_repeat(T value, int64_t n, T* to) {
+  for (int64_t at = 0; at < n; at += 16) {
+#pragma omp simd
+    for (int64_t j = 0; j < 16; ++j) to[at + j] = value;
+  }
+}
+
+// A part of which all rows of the loop have one row of the tensor is the same for all such parts.
+struct FusedRepeated {
+  int64_t row = -1, rows = 0;
+
+  [[gnu::always_inline]] inline bool is_known(const FusedRow& at, const FusedPart& part) {
+    const bool is_one = at.each > 1 && part.column == 0 && at.rest + part.rows <= at.each;
+    const bool known = is_one && at.row == row && part.rows <= rows;
+    row = is_one ? at.row : -1;
+    rows = part.rows;
+    return known;
+  }
+};
+
+template <class T>
+static inline void fused_gather(const FusedOperand<T>& t, const FusedPart& part, FusedRepeated& repeated, T* to) {
+  if (t.step == 0 && t.each == 1 && t.cycle == 0) {
+    const T* from = t.first + part.row * t.stride;
+    for (int64_t r = 0; r < part.rows; ++r) fused_repeat(from[r * t.stride], part.columns, to + r * part.columns);
+    return;
+  }
+  FusedRow at(t, part.row);
+  if (part.rows > 1 && repeated.is_known(at, part)) return;
+  for (int64_t r = 0; r < part.rows; ++r, at.next(), to += part.columns) {
+    const T* from = t.first + at.row * t.stride + part.column * t.step;
+    t.step == 0 ? fused_repeat(*from, part.columns, to) : fused_copy(from, part.columns, to);
+  }
+}
+
+template <class T, int kLanes>
+using FusedLanes [[gnu::vector_size(kLanes * sizeof(T))]] = T;
+
+template <int kLanes, class T>
+[[gnu::always_inline]] static inline T fused_fold(const T* x) {
+  FusedLanes<T, kLanes / 2> low, high;
+  __builtin_memcpy(&low, x, sizeof(low));
+  __builtin_memcpy(&high, x + kLanes / 2, sizeof(high));
+  low += high;
+  T halves[kLanes / 2];
+  __builtin_memcpy(halves, &low, sizeof(low));
+  if constexpr (kLanes == 4) {
+    return halves[0] + halves[1];
+  } else {
+    return fused_fold<kLanes / 2>(halves);
+  }
+}
+
+// In an order that does not depend on the instruction set: sixteen sums, then their halves together.
+template <class T>
+[[gnu::always_inline]] static inline T fused_sum(const T* x, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  if (n == kLanes) return fused_fold<kLanes>(x);
+  T sums[kLanes] = {};
+  int64_t at = 0;
+  for (; at + kLanes <= n; at += kLanes) {
+#pragma omp simd
+    for (int64_t j = 0; j < kLanes; ++j) sums[j] += x[at + j];
+  }
+  for (int64_t j = 0; at + j < n; ++j) sums[j] += x[at + j];
+  return fused_fold<kLanes>(sums);
+}
+
+// Sums of rows, of which a piece may have a part: pieces of a row follow one another.
+template <class T>
+struct FusedSums {
+  T begun[kMostFusedTensors];
+
+  // put(row, sum) when the row is whole.
+  template <class Put>
+  [[gnu::always_inline]] inline void add(int tensor, const FusedPart& part, int64_t width, const T* x, const Put& put) {
+    for (int64_t r = 0; r < part.rows; ++r, x += part.columns) {
+      const T sum = fused_sum(x, part.columns);
+      begun[tensor] = part.column == 0 ? sum : begun[tensor] + sum;
+      if (part.column + part.columns == width) put(part.row + r, begun[tensor]);
     }
   }
 };
 
 template <class T>
 static void fused_run(const FusedLoop<T>& loop, int64_t begin, int64_t end) {
+  alignas(64) T tensors[kMostFusedTensors][kFusedRoom];  // those whose elements do not follow one another
   alignas(64) T values[kMostFusedValues][kFusedPiece];
   T* operands[kMostFusedTensors + kMostFusedValues];
   for (int v = 0; v < kMostFusedValues; ++v) operands[loop.count + v] = values[v];
-  FusedRepeats<T> repeats;
-  repeats.place(loop.tensors, loop.count, operands);
-  const int64_t pieces = fused_pieces(loop.width);
+  FusedSums<T> sums;
+  FusedRepeated repeated[kMostFusedTensors];
+  const int64_t at_once = fused_rows_at_once(loop.width);
   for (int64_t piece = begin; piece < end; ++piece) {
-    const int64_t row = piece / pieces, at = piece % pieces * kFusedPiece;
-    const int64_t n = loop.width - at < kFusedPiece ? loop.width - at : kFusedPiece;
-    for (int t = 0; t < loop.count; ++t)
-      if (loop.tensors[t].step != 0) operands[t] = loop.tensors[t].first + row * loop.tensors[t].stride + at;
-    repeats.show(row, [&](int t) { return loop.tensors[t].first[row * loop.tensors[t].stride]; });
-    for (int i = 0; i < loop.instructions; ++i) fused_instruction(loop.code[i], operands, n);
+    const FusedPart part = fused_part(loop, at_once, piece);
+    for (int t = 0; t < loop.count; ++t) {
+      T* const dense = fused_dense(loop.tensors[t], part);
+      operands[t] = dense ? dense : tensors[t];
+      if (!dense && t < loop.sources) fused_gather(loop.tensors[t], part, repeated[t], tensors[t]);
+    }
+    for (int i = 0; i < loop.instructions; ++i) fused_instruction(loop.code[i], operands, part.size());
+    for (int t = loop.sources; t < loop.count; ++t) {
+      if (operands[t] != tensors[t]) continue;
+      if (loop.tensors[t].step == 0) {
+        sums.add(t, part, loop.width, tensors[t],
+                 [&](int64_t row, T sum) { loop.tensors[t].first[row * loop.tensors[t].stride] = sum; });
+        continue;
+      }
+      for (int64_t r = 0; r < part.rows; ++r)
+        fused_copy(tensors[t] + r * part.columns, part.columns,
+                   loop.tensors[t].first + (part.row + r) * loop.tensors[t].stride + part.column);
+    }
   }
 }
 
@@ -209,29 +329,50 @@ static inline void fused_round_here(float* x, int64_t n) {
 }
 
 template <class Half>
+static inline void fused_gather_halves(const FusedOperand<Half>& t, const FusedPart& part, float* to) {
+  if (const Half* dense = fused_dense(t, part)) return convert_lanes(dense, part.size(), to);
+  FusedRow at(t, part.row);
+  for (int64_t r = 0; r < part.rows; ++r, at.next(), to += part.columns) {
+    const Half* from = t.first + at.row * t.stride + part.column * t.step;
+    if (t.step != 0) {
+      convert_lanes(from, part.columns, to);
+      continue;
+    }
+    float value;
+    convert_lanes(from, 1, &value);
+    fused_repeat(value, part.columns, to);
+  }
+}
+
+template <class Half>
 static void fused_run_halves(const FusedLoop<Half>& loop, int64_t begin, int64_t end) {
-  alignas(64) float values[kMostFusedTensors + kMostFusedValues][kFusedPiece];
+  alignas(64) float values[kMostFusedTensors + kMostFusedValues][kFusedRoom];
   float* operands[kMostFusedTensors + kMostFusedValues];
   for (int v = 0; v < kMostFusedTensors + kMostFusedValues; ++v) operands[v] = values[v];
-  FusedRepeats<float> repeats;
-  repeats.place(loop.tensors, loop.sources, operands);
-  const int64_t pieces = fused_pieces(loop.width);
+  FusedSums<float> sums;
+  const int64_t at_once = fused_rows_at_once(loop.width);
   for (int64_t piece = begin; piece < end; ++piece) {
-    const int64_t row = piece / pieces, at = piece % pieces * kFusedPiece;
-    const int64_t n = loop.width - at < kFusedPiece ? loop.width - at : kFusedPiece;
-    const auto here = [&](int t) { return loop.tensors[t].first + row * loop.tensors[t].stride + at; };
-    for (int t = 0; t < loop.sources; ++t)
-      if (loop.tensors[t].step != 0) convert_lanes(here(t), n, operands[t]);
-    repeats.show(row, [&](int t) {
-      float value;
-      convert_lanes(loop.tensors[t].first + row * loop.tensors[t].stride, 1, &value);
-      return value;
-    });
+    const FusedPart part = fused_part(loop, at_once, piece);
+    for (int t = 0; t < loop.sources; ++t) fused_gather_halves(loop.tensors[t], part, operands[t]);
     for (int i = 0; i < loop.instructions; ++i) {
-      fused_instruction(loop.code[i], operands, n);
-      if (loop.code[i].is_output) fused_round_here<Half>(operands[loop.code[i].to], n);
+      fused_instruction(loop.code[i], operands, part.size());
+      if (loop.code[i].is_output) fused_round_here<Half>(operands[loop.code[i].to], part.size());
     }
-    for (int t = loop.sources; t < loop.count; ++t) convert_lanes(operands[t], n, here(t));
+    for (int t = loop.sources; t < loop.count; ++t) {
+      const FusedOperand<Half>& to = loop.tensors[t];
+      if (to.step == 0) {
+        sums.add(t, part, loop.width, operands[t],
+                 [&](int64_t row, float sum) { convert_lanes(&sum, 1, to.first + row * to.stride); });
+        continue;
+      }
+      if (Half* dense = fused_dense(to, part)) {
+        convert_lanes(operands[t], part.size(), dense);
+        continue;
+      }
+      for (int64_t r = 0; r < part.rows; ++r)
+        convert_lanes(operands[t] + r * part.columns, part.columns,
+                      to.first + (part.row + r) * to.stride + part.column);
+    }
   }
 }
 

@@ -50,7 +50,7 @@ void run_body(FusedBody& body, Call& call) {
   const FusedLoop<T> loop{body.data(), static_cast<int>(body.size()), tensors, sources + 1, call.out(0).size(),
                           sources};
   const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin, end); };
-  parallel_for(fused_pieces(loop.width), fused_nanoseconds(body) * kFusedPiece, std::ref(range));
+  parallel_for(fused_pieces(1, loop.width), fused_nanoseconds(body) * kFusedPiece, std::ref(range));
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ void interpret(int device, const FusedInstruction* code, int instructions, int t
     using Wide = Accumulate<T>;
     Wide values[kMostFusedValues];
     const auto place = [&](int operand) {
-      const FusedOperand<void>& t = operands.tensors[operand];
+      const FusedOperands::Operand& t = operands.tensors[operand];
       return static_cast<T*>(t.first) + row * t.stride + column * t.step;
     };
     for (int k = 0; k < instructions; ++k) {
@@ -132,7 +132,10 @@ class CudaChain : public FusedChain {
       return record(
           {QueuedChain{dtype_, codes_, tensors_, tensors, width, rows}, [=, this] { run(tensors, width, rows); }});
     FusedOperands operands{};
-    std::copy(tensors.begin(), tensors.end(), operands.tensors);
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      require(tensors[t].each == 1 && tensors[t].cycle == 0, "a chain on a GPU has no operands with fewer rows");
+      operands.tensors[t] = {tensors[t].first, tensors[t].stride, tensors[t].step};
+    }
     if (compiled_) {
       const DeviceScope scope(device_);
       return compiled_->launch(current_stream(device_), operands, width, rows);

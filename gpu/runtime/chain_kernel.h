@@ -19,9 +19,14 @@ namespace stepnet::gpu {
 std::shared_ptr<const FusedChain> make_fused_chain(int device, DType dtype, const std::vector<FusedInstruction>& code,
                                                    int tensors);
 
-// A kernel's parameters.
+// A kernel's parameters, of which a generated one has a declaration of its own (chain_source.cc): here no operand has
+// fewer rows than the chain.
 struct FusedOperands {
-  FusedOperand<void> tensors[kMostFusedTensors];
+  struct Operand {
+    void* first;
+    int64_t stride, step;
+  };
+  Operand tensors[kMostFusedTensors];
 };
 
 // CUDA C++ of a kernel

@@ -166,6 +166,15 @@ int leading_rows(const BatchMatmulArgs&, const ShapeCall& c) {
   return c.known(0) && c.known(1) && c.shape(0).rank() == c.shape(1).rank() ? c.shape(0).rank() - 2 : 0;
 }
 
+// A column of each matrix times a row of each. One or the other, transposed or not, has its elements one after another.
+int64_t batch_outer_product(const BatchMatmulArgs& args, const ShapeCall& c) {
+  if (!c.known(0) || !c.known(1) || c.shape(0).rank() != c.shape(1).rank()) return 0;
+  for (int d = 0; d + 2 < c.shape(0).rank(); ++d)
+    if (c.shape(0)[d] != c.shape(1)[d]) return 0;
+  const MatrixSizes a = batch_matrix(c.shape(0), args.trans_a);
+  return a.columns == 1 ? a.rows : 0;
+}
+
 // op(P) op(Q), summed to the shape of `like`.
 Value product(Formula& f, Value p, bool trans_p, Value q, bool trans_q, Value like) {
   const bool broadcast = f.args<BatchMatmulArgs>().broadcast;
@@ -205,6 +214,7 @@ REGISTER(batch_matmul) {
       .shape(batch_matmul_infer)
       .flops(batch_matmul_flops)
       .rowwise(leading_rows)
+      .outer_product(batch_outer_product)
       .example({"A=2,2,3", "B=2,3,2"})
       .example({"A=2,3,2", "B=2,3,2"}, {"trans_a=true"})
       .example({"A=2,2,3", "B=2,2,3"}, {"trans_b=true"})

@@ -185,6 +185,7 @@ REGISTER(match_shape) {
       .output("C", "like B", like("B"))
       .accumulates()
       .shape(infer_match)
+      .fits_output()
       .alias("A", "C")
       .example({"A=2,3", "B=2,3"})
       .example({"A=2,3", "B=3"})

@@ -1,6 +1,7 @@
-// A pass over a StepIr: elementwise operators that follow one another in a timestep become one loop over pieces of
-// rows (stepnet/elementwise_chain.h). Slices of columns are read where they are, and a sum of gradients of such
-// slices that fill a tensor is written as they come. What only the chain itself reads has no tensor any more.
+// A pass over a StepIr: elementwise operators that follow one another in a timestep, or in what runs for a block of
+// them, become one loop over pieces of rows (stepnet/elementwise_chain.h). Slices of columns are read where they are,
+// and a sum of gradients of such slices that fill a tensor is written as they come. What only the chain itself reads
+// has no tensor any more.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -20,29 +21,65 @@ constexpr int64_t kNarrow = 8;  // rows of fewer elements are faster one operato
 
 }  // namespace
 
-// Whether the slot holds the chain's rows, with `width` columns.
+static TensorType type_of(const StepIr& ir, int slot) {
+  const StepSlot& s = *ir.slots[slot];
+  return s.typed ? TensorType::of(s.tensor.dtype(), s.tensor.shape()) : TensorType();
+}
+
+// Whether the slot holds the chain's rows, with `width` columns. Of a block, what does not change over time has those
+// of one timestep.
 static bool has_rows(const StepIr& ir, const StepChain& chain, int slot, int64_t width) {
   if (slot < 0) return false;
   const StepSlot& s = *ir.slots[slot];
+  if (chain.phase != Phase::step && !ir.varies(slot)) return false;
   return s.typed && !s.reshaped && s.tensor.dtype() == chain.dtype && s.kind != Kind::timestep && !ir.is_total(slot) &&
          last_dim(s.tensor) == width && s.tensor.size() == chain.rows * width;
 }
 
-// The operand that an input is; -1 if it cannot be one.
-static int operand_of(const StepIr& ir, StepChain& chain, int slot) {
+// Finds which of the chain's rows have a row of the slot in common, as its shape is broadcast to the chain's: it may
+// have one row for several that follow one another, and start again after some. False if neither says it all.
+static bool find_rows(const StepIr& ir, const StepChain& chain, int slot, const Shape& to, ChainPlace& place) {
+  const StepSlot& s = *ir.slots[slot];
+  if (!s.typed || s.reshaped || s.kind == Kind::timestep || ir.is_total(slot)) return false;
+  const Shape& from = s.tensor.shape();
+  const bool varies = ir.varies(slot), in_block = chain.phase != Phase::step;
+  if (s.tensor.dtype() != chain.dtype || from.rank() > to.rank()) return false;
+  if (in_block && varies && from.rank() != to.rank()) return false;
+  enum { each, own, cycle } part = each;
+  int64_t rows = 1;
+  for (int d = to.rank() - 2; d >= 0; --d) {
+    const int at = d - (to.rank() - from.rank());
+    const int64_t size = at < 0 ? 1 : from[at];
+    // Of a block, the first dimension counts timesteps, too: what varies has them, and else there is one for all.
+    const bool is_time = in_block && d == 0;
+    if (size != to[d] && size != 1) return false;
+    if (is_time && (varies ? size != to[d] : size != 1)) return false;
+    if (size == to[d] && size == 1 && !is_time) continue;
+    const bool repeats = is_time ? !varies : size == 1;
+    if (part == cycle && !repeats) return false;
+    if (part == each && !repeats) part = own;
+    if (part == own && repeats) part = cycle;
+    if (part == each) place.each *= to[d];
+    if (part == own) rows *= size;
+  }
+  if (part == each) place.each = 1;  // it has no rows at all
+  place.one_row = part == each;
+  if (part == cycle) place.cycle = rows;
+  return true;
+}
+
+// The operand that an input is, which is broadcast to the shape; -1 if it cannot be one.
+static int operand_of(const StepIr& ir, StepChain& chain, int slot, const Shape& to) {
   if (slot < 0) return -1;
   if (const auto known = chain.values.find(slot); known != chain.values.end()) return known->second;
   if (chain.writes(slot)) return -1;
   if (has_rows(ir, chain, slot, chain.width)) return chain.source({slot, 0, chain.width});
-  const StepSlot& s = *ir.slots[slot];
-  const bool vector = s.kind == Kind::external && s.tensor.dtype() == chain.dtype && s.tensor.size() == chain.width &&
-                      last_dim(s.tensor) == chain.width;
-  if (vector) return chain.source({slot, 0, chain.width, true});
-  // What is repeated along the columns, as shapes of operators that broadcast are, has these rows or one.
-  if (std::ranges::count(chain.sources, true, &ChainPlace::one_column) == kMostFusedRepeats) return -1;
-  if (has_rows(ir, chain, slot, 1)) return chain.source({slot, 0, 1, false, true});
-  const bool number = s.kind == Kind::external && s.tensor.dtype() == chain.dtype && s.tensor.size() == 1;
-  return number ? chain.source({slot, 0, 1, true, true}) : -1;
+  const int64_t size = last_dim(ir.slots[slot]->tensor);
+  ChainPlace place{slot, 0, size, false, size != chain.width};
+  if ((size != 1 && size != chain.width) || !find_rows(ir, chain, slot, to, place)) return -1;
+  const bool repeats_rows = place.each > 1 || place.cycle > 0;
+  if (repeats_rows && ir.spec.device.kind != DeviceKind::cpu) return -1;  // kernels of GPUs have no such operands
+  return chain.source(place);
 }
 
 static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op) {
@@ -52,10 +89,11 @@ static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op
   const FusedBody body = op.op.spec->fused(op.op.args.get(), inputs);
   if (body.empty() || chain.reads_columns_of(op.out_slots[0])) return false;
   if (chain.code.size() + body.size() > kMostFusedValues) return false;
+  const Shape& to = ir.slots[op.out_slots[0]]->tensor.shape();
   std::vector<int> operands;
   for (int i = 0; i < inputs; ++i) {
     const bool is_read = reads_input(body, i);
-    operands.push_back(is_read ? operand_of(ir, chain, op.in_slots[i]) : 0);
+    operands.push_back(is_read ? operand_of(ir, chain, op.in_slots[i], to) : 0);
     if (operands.back() < 0) return false;
   }
   for (FusedInstruction i : body) {
@@ -66,6 +104,43 @@ static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op
   }
   chain.code.back().is_output = true;
   chain.values[op.out_slots[0]] = operands.back();
+  return true;
+}
+
+// Sums of rows: to a shape that differs in the last dimension alone.
+static bool add_row_sum(const StepIr& ir, StepChain& chain, const StepOp& op) {
+  if (!op.op.spec->fits_output || ir.spec.device.kind != DeviceKind::cpu || chain.phase != Phase::step) return false;
+  const int from = op.in_slots[0], to = op.out_slots[0];
+  if (from < 0 || to < 0 || chain.width == 1 || !has_rows(ir, chain, from, chain.width) || !has_rows(ir, chain, to, 1))
+    return false;
+  const Shape& wide = ir.slots[from]->tensor.shape();
+  if (!(ir.slots[to]->tensor.shape() == wide.with(wide.rank() - 1, 1)) || chain.writes(to)) return false;
+  if (std::ranges::any_of(chain.sources, [&](const ChainPlace& p) { return p.slot == to; })) return false;
+  const int value = operand_of(ir, chain, from, wide);
+  if (value < 0) return false;
+  chain.sums[to] = value;
+  return true;
+}
+
+// Products of an element for each row by a row for each matrix.
+static bool add_outer_product(const StepIr& ir, StepChain& chain, const StepOp& op) {
+  if (!op.op.spec->outer_product || ir.spec.device.kind != DeviceKind::cpu || op.out_slots.size() != 1) return false;
+  const int a = op.in_slots[0], b = op.in_slots[1], to = op.out_slots[0];
+  if (a < 0 || b < 0 || !has_rows(ir, chain, to, chain.width) || chain.reads_columns_of(to)) return false;
+  if (chain.writes(a) || chain.writes(b) || chain.code.size() + 1 > kMostFusedValues) return false;
+  const std::vector<TensorType> in = {type_of(ir, a), type_of(ir, b)};
+  std::vector<TensorType> out = {type_of(ir, to)};
+  if (!in[0].known || !in[1].known) return false;
+  const int64_t rows = op.op.spec->outer_product(op.op.args.get(), ShapeCall(in, out));
+  const auto has = [&](int slot, int64_t size) {
+    const StepSlot& s = *ir.slots[slot];
+    return !s.reshaped && s.kind != Kind::timestep && !ir.is_total(slot) && s.tensor.dtype() == chain.dtype &&
+           s.tensor.size() == size && (chain.phase == Phase::step || ir.varies(slot));
+  };
+  if (rows <= 0 || !has(a, chain.rows) || !has(b, chain.rows / rows * chain.width)) return false;
+  const int column = chain.source({a, 0, 1, false, true}), row = chain.source({b, 0, chain.width, false, false, rows});
+  chain.code.push_back({FusedCode::mul, column, row, 0, 0, true});
+  chain.values[to] = static_cast<int>(chain.code.size()) - 1;
   return true;
 }
 
@@ -116,10 +191,13 @@ static bool add_put_columns(const StepIr& ir, StepChain& chain, size_t index) {
   if (columns.empty() || columns.size() > op.in_slots.size()) return false;
   for (size_t o = 1; o < op.out_slots.size(); ++o)
     if (op.out_slots[o] >= 0) return false;
+  const Shape& whole = ir.slots[op.out_slots[0]]->tensor.shape();
+  if (whole.rank() == 0) return false;
+  const Shape part = whole.with(whole.rank() - 1, chain.width);
   std::vector<ChainPart> parts;
   for (size_t i = 0; i < columns.size(); ++i) {
     if (columns[i] < 0) continue;
-    int value = operand_of(ir, chain, op.in_slots[i]);
+    int value = operand_of(ir, chain, op.in_slots[i], part);
     if (value < 0) return false;
     if (value >= kSource) {  // copied now, because an operator after this one may write there
       chain.code.push_back({FusedCode::copy, value, value});
@@ -160,7 +238,7 @@ static int chain_begin(const StepIr& ir, const StepOp& op) {
 
 static bool add_to_chain(const StepIr& ir, StepChain& chain, size_t index) {
   const StepOp& op = *ir.ops[index];
-  if (op.phase != Phase::step || !op.kernel || op.plain_copy || op.nested || op.accumulate != 0) return false;
+  if (!op.kernel || op.plain_copy || op.nested || op.accumulate != 0) return false;
   if (!chain.ops.empty() && ir.ops[chain.ops.back()]->stage != op.stage) return false;
   if (op.op.spec->random || op.op.spec->side_effect || op.in_slots.empty() || op.out_slots.empty()) return false;
   if (chain.sources.size() + op.in_slots.size() + 8 > kMostFusedTensors || chain.code.size() + 8 > kMostFusedValues)
@@ -170,14 +248,15 @@ static bool add_to_chain(const StepIr& ir, StepChain& chain, size_t index) {
     if (like < 0) return false;
     const Tensor& first = ir.slots[like]->tensor;
     if (!is_floating(first.dtype()) || first.size() == 0) return false;
+    chain.phase = op.phase;
     chain.dtype = first.dtype();
     chain.width = last_dim(first);
     if (chain.width < kNarrow) return false;
     chain.rows = first.size() / chain.width;
   }
   StepChain longer = chain;
-  if (!add_filled(ir, longer, op) && !add_elementwise(ir, longer, op) && !add_taken_columns(ir, longer, op) &&
-      !add_put_columns(ir, longer, index))
+  if (!add_filled(ir, longer, op) && !add_elementwise(ir, longer, op) && !add_outer_product(ir, longer, op) &&
+      !add_row_sum(ir, longer, op) && !add_taken_columns(ir, longer, op) && !add_put_columns(ir, longer, index))
     return false;
   longer.ops.push_back(index);
   chain = std::move(longer);
@@ -196,7 +275,7 @@ static void move_slices_to_readers(StepIr& ir) {
   int64_t first = 0, last = 0;
   for (size_t i = ir.ops.size(); i-- > 0;) {
     const StepOp& op = *ir.ops[i];
-    if (op.phase != Phase::step || ir.columns_of(op, false).empty()) continue;
+    if (ir.columns_of(op, false).empty()) continue;
     const auto may_change = [&](int s) { return s >= 0 && ir.slots[s]->kind == Kind::link && ir.shares_storage(s); };
     if (std::ranges::any_of(op.in_slots, may_change)) continue;
     std::optional<size_t> next;  // that reads or writes a slice, or writes what it is taken from
@@ -208,7 +287,7 @@ static void move_slices_to_readers(StepIr& ir) {
       if (s >= 0) look_at(ir.writers(s));
     for (const int s : op.out_slots)
       if (s >= 0) look_at(ir.users(s));
-    if (!next || ir.ops[*next]->stage != op.stage || ir.ops[*next]->phase != Phase::step) continue;
+    if (!next || ir.ops[*next]->stage != op.stage || ir.ops[*next]->phase != op.phase) continue;
     const auto is_result = [&](int s) { return s >= 0 && std::ranges::count(op.out_slots, s) > 0; };
     if (std::ranges::any_of(ir.ops[*next]->in_slots, is_result))
       at[i] = {at[*next].first, at[*next].second == kStays ? ++last : --first};
@@ -221,26 +300,128 @@ static void move_slices_to_readers(StepIr& ir) {
   ir.ops = std::move(moved);
 }
 
+namespace {
+
+// Which operators of a list wait for which, as indices in it: for who writes what they read, and who reads or writes
+// what they write, in the order of the list. Of tensors outside, any row stands for all.
+struct Waiting {
+  std::vector<std::vector<size_t>> next;
+  std::vector<int> count;  // for so many
+
+  Waiting(const StepIr& ir, const std::vector<size_t>& list) : next(list.size()), count(list.size()) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      const StepOp& op = *ir.ops[list[i]];
+      for (const int s : op.in_slots) use(ir, s, i, false);
+      for (const int s : op.out_slots) use(ir, s, i, true);
+    }
+  }
+
+ private:
+  struct Users {
+    std::optional<size_t> writer;
+    std::vector<size_t> readers;  // since then
+  };
+
+  void use(const StepIr& ir, int slot, size_t i, bool writes) {
+    if (slot < 0) return;
+    const StepSlot& s = *ir.slots[slot];
+    const bool shares = s.kind == Kind::link || s.kind == Kind::slab;
+    const void* key = shares && s.whole.storage() ? static_cast<const void*>(s.whole.storage().get()) : &s;
+    Users& users = users_[key];
+    if (users.writer) wait(*users.writer, i);
+    if (!writes) {
+      users.readers.push_back(i);
+      return;
+    }
+    for (const size_t reader : users.readers) wait(reader, i);
+    users = {i, {}};
+  }
+  void wait(size_t first, size_t second) {
+    if (first == second) return;
+    next[first].push_back(second);
+    ++count[second];
+  }
+
+  std::map<const void*, Users> users_;
+};
+
+// What operators of one chain have in common; none of an operator that is in no chain.
+std::optional<std::pair<int64_t, int64_t>> rows_in_chain(const StepIr& ir, const StepOp& op) {
+  const auto made = std::ranges::find_if(op.out_slots, [](int s) { return s >= 0; });
+  if (made == op.out_slots.end() || !op.kernel || op.accumulate != 0 || !ir.slots[*made]->typed) return {};
+  const bool is_elementwise =
+      op.op.spec->fused && !op.op.spec->fused(op.op.args.get(), static_cast<int>(op.in_slots.size())).empty();
+  if (!is_elementwise && !op.op.spec->outer_product && ir.columns_of(op, false).empty() &&
+      ir.columns_of(op, true).empty())
+    return {};
+  const Tensor& t = ir.slots[*made]->tensor;
+  return std::pair{t.size(), last_dim(t)};
+}
+
+}  // namespace
+
+// In what runs for a block of timesteps, brings operators together that may be one chain: of those that wait for none,
+// first all that are in no chain, then the first one that is, and with it all of the same rows.
+static void gather_chains(StepIr& ir, const std::vector<size_t>& list) {
+  Waiting waiting(ir, list);
+  std::set<size_t> apart;                                         // in no chain
+  std::map<std::pair<int64_t, int64_t>, std::set<size_t>> ready;  // by rows
+  std::vector<std::optional<std::pair<int64_t, int64_t>>> rows;
+  for (const size_t i : list) rows.push_back(rows_in_chain(ir, *ir.ops[i]));
+  const auto add = [&](size_t i) { (rows[i] ? ready[*rows[i]] : apart).insert(i); };
+  for (size_t i = 0; i < list.size(); ++i)
+    if (waiting.count[i] == 0) add(i);
+  std::vector<size_t> order;
+  const auto take_from = [&](std::set<size_t>& from) {
+    const size_t i = *from.begin();
+    from.erase(from.begin());
+    order.push_back(i);
+    for (const size_t n : waiting.next[i])
+      if (--waiting.count[n] == 0) add(n);
+  };
+  while (order.size() < list.size()) {
+    while (!apart.empty()) take_from(apart);
+    const auto first = std::ranges::min_element(ready, {}, [](const auto& r) {
+      return r.second.empty() ? std::numeric_limits<size_t>::max() : *r.second.begin();
+    });
+    if (first == ready.end()) break;
+    while (!first->second.empty()) take_from(first->second);
+  }
+  std::vector<std::unique_ptr<StepOp>> moved;
+  for (const size_t i : order) moved.push_back(std::move(ir.ops[list[i]]));
+  for (size_t i = 0; i < list.size(); ++i) ir.ops[list[i]] = std::move(moved[i]);
+}
+
+static void gather_chains_of_blocks(StepIr& ir) {
+  std::map<std::pair<Phase, int>, std::vector<size_t>> lists;
+  for (size_t i = 0; i < ir.ops.size(); ++i)
+    if (ir.ops[i]->phase != Phase::step) lists[{ir.ops[i]->phase, ir.ops[i]->stage}].push_back(i);
+  for (const auto& [where, list] : lists) gather_chains(ir, list);
+}
+
 // Returns which operators are part of another one now.
 static std::vector<bool> close_chains(StepIr& ir) {
   const KnownUses known(ir);
   std::vector<bool> gone(ir.ops.size(), false);
-  StepChain chain;
-  const auto close = [&] {
-    if (close_chain(ir, chain))
-      for (size_t i = 0; i + 1 < chain.ops.size(); ++i) gone[chain.ops[i]] = true;
-    chain = {};
-  };
-  for (size_t i = 0; i < ir.ops.size(); ++i) {
-    if (ir.ops[i]->phase != Phase::step || add_to_chain(ir, chain, i)) continue;
+  for (const Phase phase : {Phase::before, Phase::step, Phase::after}) {
+    StepChain chain;
+    const auto close = [&] {
+      if (close_chain(ir, chain))
+        for (size_t i = 0; i + 1 < chain.ops.size(); ++i) gone[chain.ops[i]] = true;
+      chain = {};
+    };
+    for (size_t i = 0; i < ir.ops.size(); ++i) {
+      if (ir.ops[i]->phase != phase || add_to_chain(ir, chain, i)) continue;
+      close();
+      add_to_chain(ir, chain, i);
+    }
     close();
-    add_to_chain(ir, chain, i);
   }
-  close();
   return gone;
 }
 
 void fuse_chains(StepIr& ir) {
+  gather_chains_of_blocks(ir);
   move_slices_to_readers(ir);
   const std::vector<bool> gone = close_chains(ir);
   std::vector<std::unique_ptr<StepOp>> left;

@@ -1,4 +1,4 @@
-// A chain of elementwise operators while step_fusion.cc puts it together. ChainPart of StepProgram.
+// A chain of elementwise operators while fuse.cc puts it together. ChainPart of StepProgram.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,13 @@ namespace stepnet {
 // A result's number is its instruction's; sources count from here.
 constexpr int kSource = 1 << 20;
 
-// Columns of a slot's rows. What is read may be the same for all rows, or have one element that is for all columns.
+// Columns of a slot's rows. What is read may be the same for all rows, have one element that is for all columns, or
+// have fewer rows than the chain (FusedOperand's each and cycle).
 struct ChainPlace {
   int slot = -1;
   int64_t column = 0, row_size = 0;
   bool one_row = false, one_column = false;
+  int64_t each = 1, cycle = 0;
 
   int64_t stride() const { return one_row ? 0 : row_size; }  // FusedOperand's, and its step
   int64_t step() const { return one_column ? 0 : 1; }
@@ -31,11 +33,13 @@ struct ChainPart {
 // A chain while it grows.
 struct StepChain {
   std::vector<size_t> ops;
+  Schedule::Phase phase = Schedule::Phase::step;
   DType dtype = DType::undefined;
   int64_t rows = 0, width = 0;
   std::vector<ChainPlace> sources;
   std::vector<FusedInstruction> code;            // operands: numbers of instructions, or kSource + source
   std::map<int, int> values;                     // what the slot holds now
+  std::map<int, int> sums;                       // what it holds the sums of, of each row
   std::map<int, std::vector<ChainPart>> padded;  // slots that are zero but for some columns
   std::map<int, std::vector<ChainPart>> filled;  // slots that parts make up
 
@@ -45,7 +49,9 @@ struct StepChain {
     sources.push_back(place);
     return kSource + static_cast<int>(sources.size()) - 1;
   }
-  bool writes(int slot) const { return values.count(slot) > 0 || padded.count(slot) > 0 || filled.count(slot) > 0; }
+  bool writes(int slot) const {
+    return values.count(slot) > 0 || sums.count(slot) > 0 || padded.count(slot) > 0 || filled.count(slot) > 0;
+  }
   bool reads_columns_of(int slot) const {
     return std::ranges::any_of(sources, [&](const ChainPlace& p) { return p.slot == slot && p.row_size != width; });
   }

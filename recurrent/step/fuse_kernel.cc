@@ -20,8 +20,9 @@ struct RowsOfChain {
 };
 RowsOfChain rows_of_chain(const std::vector<ChainPlace>& places, size_t sources, int64_t width, const Call& call) {
   const int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
-  const bool dense =
-      std::ranges::all_of(places, [=](const ChainPlace& p) { return p.row_size == width && !p.one_row; });
+  const bool dense = std::ranges::all_of(places, [=](const ChainPlace& p) {
+    return p.row_size == width && !p.one_row && !p.one_column && p.each == 1 && p.cycle == 0;
+  });
   return dense ? RowsOfChain{1, width * rows} : RowsOfChain{rows, width};
 }
 
@@ -46,12 +47,16 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
     const auto i = static_cast<int>(p);
     T* first = p < sources ? const_cast<T*>(call.in_span<T>(i).data())  // is only read
                            : call.out_span<T>(i - static_cast<int>(sources)).data();
-    tensors[p] = {first + places[p].column, places[p].stride(), places[p].step()};
+    tensors[p] = {first + places[p].column, places[p].stride(), places[p].step(), places[p].each, places[p].cycle};
   }
-  const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors, static_cast<int>(places.size()),
-                          rows.width,  static_cast<int>(sources)};
-  const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin, end); };
-  parallel_for(rows.count * fused_pieces(rows.width), fused_nanoseconds(code) * kFusedPiece, std::ref(range));
+  const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors,   static_cast<int>(places.size()),
+                          rows.width,  static_cast<int>(sources),     rows.count};
+  const bool sums = std::any_of(places.begin() + static_cast<int64_t>(sources), places.end(),
+                                [](const ChainPlace& p) { return p.one_column; });
+  const int64_t together = sums && fused_rows_at_once(rows.width) == 1 ? fused_pieces_of_row(rows.width) : 1;
+  const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin * together, end * together); };
+  parallel_for(fused_pieces(rows.count, rows.width) / together,
+               static_cast<double>(together) * fused_nanoseconds(code) * kFusedPiece, std::ref(range));
 }
 
 }  // namespace
@@ -64,10 +69,13 @@ static bool needs(const StepOp& op, int slot) {
   return false;
 }
 
-// Whether anything but the chain sees the slot's value: operators in front of it have seen one before.
+// Whether anything but the chain sees the slot's value: operators of a timestep in front of it have seen one before.
 static bool is_seen(const StepIr& ir, const StepChain& chain, int slot) {
-  if (ir.slots[slot]->kind != Kind::scratch) return true;
+  const Kind kind = ir.slots[slot]->kind;
   const std::vector<size_t>& all = ir.users(slot);
+  if (kind == Kind::block && chain.phase != Phase::step)
+    return !std::ranges::all_of(all, [&](size_t i) { return std::ranges::binary_search(chain.ops, i); });
+  if (kind != Kind::scratch) return true;
   return std::any_of(std::ranges::upper_bound(all, chain.ops.front()), all.end(),
                      [&](size_t i) { return !std::ranges::binary_search(chain.ops, i) && needs(*ir.ops[i], slot); });
 }
@@ -87,6 +95,8 @@ static void place_results(const StepIr& ir, StepChain& chain, std::vector<ChainP
   for (FusedInstruction& i : chain.code) i.to = kNowhere;
   for (const auto& [slot, value] : chain.values)
     if (is_seen(ir, chain, slot)) put(value, {slot, 0, chain.width});
+  for (const auto& [slot, value] : chain.sums)
+    if (is_seen(ir, chain, slot)) put(value, {slot, 0, 1, false, true});
   for (const auto& [slot, parts] : chain.filled)
     for (const ChainPart& p : parts) put(p.value, {slot, p.column, last_dim(ir.slots[slot]->tensor)});
 }
@@ -126,29 +136,33 @@ void number_operands(std::vector<FusedInstruction>& code, int tensors) {
 
 }  // namespace
 
-// Whether a result's row is also shown under another name, so that the order of reading and writing would matter.
-static bool is_shared(const StepIr& ir, const std::vector<ChainPlace>& places, const ChainPlace& result) {
+// Whether a result's row is also shown under another name, so that the order of reading and writing would matter; of a
+// block of timesteps, any row of the same tensor.
+static bool is_shared(const StepIr& ir, const StepChain& chain, const std::vector<ChainPlace>& places,
+                      const ChainPlace& result) {
   const StepSlot& mine = *ir.slots[result.slot];
   return std::ranges::any_of(places, [&](const ChainPlace& p) {
     const StepSlot& other = *ir.slots[p.slot];
     return p.slot != result.slot && mine.kind == Kind::link && other.kind == Kind::link &&
            other.whole.storage() == mine.whole.storage() &&
-           (other.place(0) == mine.place(0) || other.place(mine.kept) == mine.place(mine.kept));
+           (chain.phase != Phase::step || other.place(0) == mine.place(0) ||
+            other.place(mine.kept) == mine.place(mine.kept));
   });
 }
 
 // Puts one operator in the place of the chain's last one; the others are removed by the caller. On a GPU one operator
 // is a chain, too, as a kernel for all timesteps is made of chains (gpu/runtime/timesteps.h).
 bool close_chain(StepIr& ir, StepChain& chain) {
-  const size_t least = ir.spec.device.kind == DeviceKind::cpu ? 2 : 1;
+  const size_t least = ir.spec.device.kind == DeviceKind::cpu || chain.phase != Phase::step ? 2 : 1;
   if (chain.ops.size() < least || !chain.padded.empty()) return false;
   std::vector<ChainPlace> places = chain.sources, results;
   place_results(ir, chain, results);
   if (results.empty() || places.size() + results.size() > kMostFusedTensors) return false;
   const size_t sources = places.size();
-  if (std::ranges::any_of(results,
-                          [&](const ChainPlace& r) { return is_shared(ir, places, r) || is_shared(ir, results, r); }))
-    return false;
+  const auto shared = [&](const ChainPlace& r) {
+    return is_shared(ir, chain, places, r) || is_shared(ir, chain, results, r);
+  };
+  if (std::ranges::any_of(results, shared)) return false;
   places.insert(places.end(), results.begin(), results.end());
   number_operands(chain.code, static_cast<int>(places.size()));
   StepOp& op = *ir.ops[chain.ops.back()];

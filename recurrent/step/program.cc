@@ -536,6 +536,8 @@ void StepProgram::check_places(const Lane* lane) const {
 // waiting for the others in any timestep. Where not, a lane may still have a stage's operators and the whole batch, so
 // that threads work on different stages. Otherwise operators use threads inside.
 
+static bool is_one_row(const Tensor& t) { return t.size() == last_dim(t); }
+
 // What `samples` of the batch have in the slot; the whole if it does not hold samples.
 Shape StepProgram::lane_shape(int slot, int64_t samples) const {
   const Shape& shape = ir_.slots[slot]->tensor.shape();
@@ -545,43 +547,56 @@ Shape StepProgram::lane_shape(int slot, int64_t samples) const {
 
 // Whether the operator gives the same for some samples alone as for these among all.
 bool StepProgram::works_on_samples(const StepOp& op, int64_t samples) const {
-  const OpSpec& spec = *op.op.spec;
-  if (!op.kernel || op.plain_copy || spec.random || spec.side_effect || !(spec.rowwise || op.fused)) return false;
+  if (!op.kernel || op.plain_copy) return false;
+  if (!op.fused) return works_on_samples(op.op, op.in_slots, op.out_slots, samples);
+  // Elements are by themselves where all operands have samples, or are vectors for all.
+  const auto is_vector = [&](int s) { return !ir_.varies(s) && is_one_row(ir_.slots[s]->tensor); };
+  const auto fits = [&](int s) { return is_vector(s) || (ir_.varies(s) && samples_dim(s) >= 0); };
+  if (std::ranges::all_of(op.in_slots, fits) &&
+      std::ranges::all_of(op.out_slots, [&](int s) { return samples_dim(s) >= 0; }))
+    return true;
+  for (size_t p = 0; p < op.parts.size(); ++p)
+    if (!works_on_samples(op.part_ops[p], op.parts[p].in, op.parts[p].out, samples)) return false;
+  return true;
+}
+
+// The dimension of the slot that counts samples; -1 if it holds none.
+int StepProgram::samples_dim(int slot) const {
+  const StepSlot& s = *ir_.slots[slot];
+  if (!s.typed || s.reshaped || ir_.is_total(slot) || s.kind == Kind::timestep) return -1;
+  return batch_dim(s.tensor.shape(), ir_.spec.batch);
+}
+
+bool StepProgram::works_on_samples(const BoundOp& op, const std::vector<int>& in_slots,
+                                   const std::vector<int>& out_slots, int64_t samples) const {
+  const OpSpec& spec = *op.spec;
+  if (spec.random || spec.side_effect || !spec.rowwise) return false;
   int dims = 0;
   const auto holds_samples = [&](int s) {
-    const StepSlot& slot = *ir_.slots[s];
-    const int d = batch_dim(slot.tensor.shape(), ir_.spec.batch);
+    const int d = samples_dim(s);
     dims = std::max(dims, d + 1);
-    return slot.typed && !slot.reshaped && !ir_.is_total(s) && d >= 0 && slot.kind != Kind::timestep;
+    return d >= 0;
   };
-  const auto is_vector = [&](int s) {
-    const Tensor& t = ir_.slots[s]->tensor;
-    return !ir_.varies(s) && t.size() == last_dim(t);
-  };
-  if (op.fused)
-    return std::ranges::all_of(op.in_slots,
-                               [&](int s) { return is_vector(s) || (ir_.varies(s) && holds_samples(s)); }) &&
-           std::ranges::all_of(op.out_slots, holds_samples);
-  std::vector<TensorType> in(op.in_slots.size()), out(op.out_slots.size());
+  std::vector<TensorType> in(in_slots.size()), out(out_slots.size());
   for (size_t i = 0; i < in.size(); ++i) {
-    const int s = op.in_slots[i];
+    const int s = in_slots[i];
     in[i].absent = s < 0;
     if (s < 0) continue;
     if (ir_.varies(s) && ir_.slots[s]->kind != Kind::timestep && !holds_samples(s)) return false;
     in[i] = TensorType::of(ir_.slots[s]->tensor.dtype(), lane_shape(s, samples));
   }
   for (size_t o = 0; o < out.size(); ++o) {
-    out[o].absent = op.out_slots[o] < 0;
-    if (!out[o].absent && !holds_samples(op.out_slots[o])) return false;
+    out[o].absent = out_slots[o] < 0;
+    if (!out[o].absent && !holds_samples(out_slots[o])) return false;
   }
   try {
-    infer_types(op.op, in, out);
+    infer_types(op, in, out);
   } catch (const Error&) {
     return false;  // a parameter has the size of the batch
   }
   for (size_t o = 0; o < out.size(); ++o)
-    if (!out[o].absent && !(out[o].known && out[o].shape == lane_shape(op.out_slots[o], samples))) return false;
-  return spec.rowwise(op.op.args.get(), ShapeCall(in, out)) >= dims;
+    if (!out[o].absent && !(out[o].known && out[o].shape == lane_shape(out_slots[o], samples))) return false;
+  return spec.rowwise(op.args.get(), ShapeCall(in, out)) >= dims;
 }
 
 size_t StepProgram::step_weight_bytes() const {

@@ -158,6 +158,9 @@ class StepProgram {
   void run_captured(RunContext& run);
   Shape lane_shape(int slot, int64_t samples) const;
   bool works_on_samples(const StepOp& op, int64_t samples) const;
+  bool works_on_samples(const BoundOp& op, const std::vector<int>& in_slots, const std::vector<int>& out_slots,
+                        int64_t samples) const;
+  int samples_dim(int slot) const;
   size_t step_weight_bytes() const;
   bool may_use_lanes() const;
   int lanes_for(int threads) const;

@@ -180,6 +180,13 @@ class SymbolicRun {
   void run_block(Phase phase, int stage, const Timesteps& block) {
     for (const Schedule::Op* const its : part(phase, stage)) {
       const Schedule::Op& op = *its;
+      if (!op.parts.empty()) {
+        std::vector<Overlay> chains;
+        for (int64_t t = 0; t < block.count; ++t) chains.push_back(run_chain(op, block.first + t));
+        for (int64_t t = 0; t < block.count; ++t)
+          for (const int s : op.out) write(s, block.first + t, chains[static_cast<size_t>(t)].at(s));
+        continue;
+      }
       block_inputs_.assign(static_cast<size_t>(block.count), {});
       for (int64_t t = 0; t < block.count; ++t) {
         for (size_t i = 0; i < op.in.size(); ++i) {
@@ -199,6 +206,12 @@ class SymbolicRun {
       for (size_t i = 0; i < op.in.size(); ++i) in.add(reads_shape(op, i) ? kShape : read(op.in[i], t));
       return write_outputs(op, in, t);
     }
+    const Overlay chain = run_chain(op, t);
+    for (const int s : op.out) write(s, t, chain.at(s));
+  }
+
+  // What a chain's operators make of a timestep.
+  Overlay run_chain(const Schedule::Op& op, int64_t t) {
     Overlay chain;
     for (const Schedule::Op& part : op.parts) {
       Inputs in;
@@ -209,7 +222,7 @@ class SymbolicRun {
       for (size_t o = 0; o < part.out.size(); ++o)
         if (part.out[o] >= 0) chain[part.out[o]] = output_of(part, o, in, t);
     }
-    for (const int s : op.out) write(s, t, chain.at(s));
+    return chain;
   }
 
   static uint64_t output_of(const Schedule::Op& op, size_t output, const Inputs& in, int64_t t) {

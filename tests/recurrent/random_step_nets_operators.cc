@@ -273,16 +273,60 @@ void add_gated(Draft& d) {
   emit(d, "Mul", {s, t}, width);
 }
 
+// A matrix for each sample, of which rows or columns are repeated, are a product, or come from outside, and what it is
+// by a vector, or the sums of its rows or columns.
+void add_matrix(Draft& d) {
+  const StepValue x = any_value(d), y = any_value(d);
+  const auto expanded = [&](const StepValue& v, int64_t dim) {
+    const StepValue made{fresh(d), 0};
+    emit_to(d, "ExpandDims", {v.name}, {made}, {make_arg("dims", std::vector<int64_t>{dim})});
+    return made.name;
+  };
+  const auto made_by = [&](const std::string& type, const Names& inputs, const std::vector<Argument>& args = {}) {
+    const StepValue made{fresh(d), 0};
+    emit_to(d, type, inputs, {made}, args);
+    return made.name;
+  };
+  const std::string column = expanded(x, 3), row = expanded(y, 2);
+  const auto outside = [&] {
+    const std::vector<std::vector<int64_t>> shapes = {{x.width, y.width}, {1, 1, x.width, y.width}, {x.width, 1}};
+    return add_feed(d, "r", d.dice.pick(shapes), 0.5);
+  };
+  static const Names types = {"Add", "Sub", "Mul"};
+  std::string matrix;
+  switch (d.dice.below(4)) {
+    case 0:
+      matrix = made_by("BatchMatMul", {column, row});
+      break;
+    case 1:
+      matrix = made_by("BatchMatMul", {column, expanded(y, 3)}, {make_arg("trans_b", true)});
+      break;
+    case 2:
+      matrix = made_by(d.dice.pick(types), {column, row});
+      break;
+    default:
+      matrix = made_by(d.dice.pick(types), {made_by(d.dice.pick(types), {row, outside()}), column});
+  }
+  matrix = made_by(d.dice.chance(0.7) ? "Tanh" : "Sigmoid", {matrix});
+  if (d.dice.chance(0.3)) matrix = made_by(d.dice.pick(types), {matrix, d.dice.chance(0.5) ? row : outside()});
+  const int64_t how = d.dice.below(3);
+  const bool sums_rows = how != 1;
+  const std::string sums = how == 2 ? made_by("BatchMatMul", {matrix, expanded(y, 3)})
+                                    : made_by("MatchShape", {matrix, sums_rows ? column : row});
+  const std::string vector = made_by("Squeeze", {sums}, {make_arg("dims", std::vector<int64_t>{sums_rows ? 3 : 2})});
+  emit(d, "Scale", {vector}, sums_rows ? x.width : y.width, {make_arg("scale", 0.25F)});
+}
+
 struct Choice {
   int weight;
   void (*add)(Draft&);
 };
 
-constexpr std::array<Choice, 20> kChoices = {
-    {{16, add_unary},  {16, add_binary},    {6, add_positive}, {7, add_constant},  {9, add_repeated},
-     {7, add_product}, {9, add_concat},     {5, add_split},    {5, add_slice},     {4, add_reshape},
-     {5, add_alias},   {4, add_layer_norm}, {1, add_softmax},  {4, add_lstm_unit}, {4, add_gru_unit},
-     {2, add_mat_mul}, {1, add_time},       {1, add_total},    {1, add_stop},      {3, add_gated}}};
+constexpr std::array<Choice, 21> kChoices = {
+    {{16, add_unary},  {16, add_binary},   {6, add_positive}, {7, add_constant}, {9, add_repeated}, {7, add_product},
+     {9, add_concat},  {5, add_split},     {5, add_slice},    {4, add_reshape},  {5, add_alias},    {4, add_layer_norm},
+     {1, add_softmax}, {4, add_lstm_unit}, {4, add_gru_unit}, {2, add_mat_mul},  {1, add_time},     {1, add_total},
+     {1, add_stop},    {3, add_gated},     {4, add_matrix}}};
 
 }  // namespace
 

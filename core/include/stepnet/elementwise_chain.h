@@ -102,13 +102,16 @@ class FusedBody {
     FusedInstruction all_[kMostFusedValues];  // NOLINT(readability-identifier-naming): private all the same
   };
 };
-constexpr int kMostFusedRepeats = 8;  // of the tensors, those with one element for all columns of a row
 
+// A tensor of a chain. What is only read may have fewer rows than the loop, and one element for all columns; what is
+// written may have the sum of a row's columns as its one element.
 template <class T>
 struct FusedOperand {
   T* first = nullptr;
   int64_t stride = 0;  // elements from one row to the next
-  int64_t step = 1;    // elements from one column to the next: 1, or 0 of what is read and has one for all
+  int64_t step = 1;    // elements from one column to the next: 1, or 0 where all columns have one
+  int64_t each = 1;    // rows of the loop that follow one another and have one of this in common
+  int64_t cycle = 0;   // rows of this after which the first follows again; 0: it has one for all
 };
 
 template <class T>
@@ -118,15 +121,26 @@ struct FusedLoop {
   const FusedOperand<T>* tensors = nullptr;
   int count = 0;      // of the tensors
   int64_t width = 0;  // elements of a row
-  int sources = 0;    // of a half type: the tensors from here on are written, those before are read
+  int sources = 0;    // the tensors from here on are written, those before are read
+  int64_t rows = 1;
 };
 
-// A row is in pieces of kFusedPiece elements, the last one shorter; they are counted through all rows.
+// A piece is kFusedPiece elements of a row, the last one of the row fewer, or as many rows as fit into one. Pieces are
+// counted through all rows.
 constexpr int64_t kFusedPiece = 128;
-inline int64_t fused_pieces(int64_t width) { return (width + kFusedPiece - 1) / kFusedPiece; }
+inline int64_t fused_rows_at_once(int64_t width) {
+  return width > 0 && width <= kFusedPiece / 2 ? kFusedPiece / width : 1;
+}
+inline int64_t fused_pieces_of_row(int64_t width) { return (width + kFusedPiece - 1) / kFusedPiece; }
+inline int64_t fused_pieces(int64_t rows, int64_t width) {
+  const int64_t at_once = fused_rows_at_once(width);
+  return at_once > 1 ? (rows + at_once - 1) / at_once : rows * fused_pieces_of_row(width);
+}
 
 // Of a half type, pieces of tensors become floats, with which all instructions compute. An operator's output is rounded
 // as if it were written, so that bits do not depend on which operators are one chain.
+//
+// A range of pieces must have whole rows where rows are summed.
 struct FusedKernels {
   void (*run_float)(const FusedLoop<float>& loop, int64_t begin, int64_t end);  // a range of pieces
   void (*run_double)(const FusedLoop<double>& loop, int64_t begin, int64_t end);

@@ -228,11 +228,14 @@ struct OpSpec {
   std::function<std::vector<int64_t>(const void*, const ShapeCall&)> takes_columns;
   // Inputs are columns of output 0, among zeros: the first of each, -1 for an input that is not; empty if none is.
   std::function<std::vector<int64_t>(const void*, const ShapeCall&)> puts_columns;
+  // Output 0, [..., M, N], has the products of M elements of input 0 by N elements of input 1, which follow one
+  // another, for all that is in front of them: M; 0 if it is something else.
+  std::function<int64_t(const void*, const ShapeCall&)> outer_product;
   std::vector<InPlaceRule> in_place;
   std::vector<AliasRule> aliases;
   std::optional<SavedInstead> saves_instead;
-  bool elementwise = false, reshapes = false, sums_rows = false, sums_inputs = false, random = false,
-       side_effect = false;
+  bool elementwise = false, reshapes = false, sums_rows = false, sums_inputs = false, fits_output = false,
+       random = false, side_effect = false;
   Role role = Role::none;
   Precision precision = Precision::follows_inputs;
   std::vector<Kernel> kernels;

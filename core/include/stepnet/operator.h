@@ -224,6 +224,16 @@ class OpBuilder {
     };
     return *this;
   }
+  OpBuilder& outer_product(std::function<int64_t(const Args&, const ShapeCall&)> fn) {
+    spec_.outer_product = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
+      return fn(*static_cast<const Args*>(a), c);
+    };
+    return *this;
+  }
+  OpBuilder& fits_output() {
+    spec_.fits_output = true;
+    return *this;
+  }  // its output is input 0, summed over the dimensions of which the output has 1
   OpBuilder& sums_inputs() {
     spec_.sums_inputs = true;
     return *this;

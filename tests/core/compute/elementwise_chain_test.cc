@@ -25,7 +25,7 @@ void expect_each_code_is_right(const FusedKernels& kernels, double tolerance) {
       const FusedInstruction i{code, 0, 1, 1.5, 2};
       const FusedOperand<T> tensors[] = {
           {a.template data<T>(), width}, {b.template data<T>(), width}, {made.template data<T>(), width}};
-      kernels.run(FusedLoop<T>{&i, 1, tensors, 3, width}, 0, kRows * fused_pieces(width));
+      kernels.run(FusedLoop<T>{&i, 1, tensors, 3, width, 2, kRows}, 0, fused_pieces(kRows, width));
       for (int64_t j = 0; j < kRows * width; ++j)
         wanted.template data<T>()[j] = static_cast<T>(fused_reference(i, a.data<T>()[j], b.data<T>()[j]));
       EXPECT_EQ(compare(made, wanted, tolerance), "") << fused_code(code).name << " " << width;
@@ -54,7 +54,7 @@ void expect_extremes(const FusedKernels& kernels) {
     if (takes_a_zero(code)) continue;
     const FusedInstruction i{code, 0, 1, 0.5, 2};
     const FusedOperand<T> tensors[] = {{a.data<T>()}, {b.data<T>()}, {made.data<T>()}};
-    kernels.run(FusedLoop<T>{&i, 1, tensors, 3, a.size()}, 0, fused_pieces(a.size()));
+    kernels.run(FusedLoop<T>{&i, 1, tensors, 3, a.size(), 2}, 0, fused_pieces(1, a.size()));
     for (int64_t j = 0; j < a.size(); ++j) {
       const T x = a.data<T>()[j], y = b.data<T>()[j], found = made.data<T>()[j];
       const auto wanted = static_cast<T>(fused_reference(i, x, y));
@@ -87,7 +87,7 @@ void expect_chain_of_halves(const FusedKernels& kernels) {
         {FusedCode::add, 0, 1, 0, 2, true}, {FusedCode::scale, 2, 2, 1.5, 4}, {FusedCode::mul, 4, 0, 0, 3, true}};
     const FusedOperand<Half> tensors[] = {
         {x.data<Half>(), width}, {y.data<Half>(), width}, {sum.data<Half>(), width}, {made.data<Half>(), width}};
-    kernels.run(FusedLoop<Half>{code, 3, tensors, 4, width, 2}, 0, kRows * fused_pieces(width));
+    kernels.run(FusedLoop<Half>{code, 3, tensors, 4, width, 2, kRows}, 0, fused_pieces(kRows, width));
     for (int64_t j = 0; j < x.size(); ++j) {
       const Half first(x.data<Half>()[j] + y.data<Half>()[j]), last(float(first) * 1.5F * float(x.data<Half>()[j]));
       EXPECT_EQ(float(sum.data<Half>()[j]), float(first)) << j;
@@ -105,7 +105,7 @@ TEST(Fused, OperatorsOutputsOfHalvesAreRounded) {
 
 // y = tanh(columns 3 to 5 of x + v) (1 - w), w a vector for all rows; in pieces of the work as threads do them.
 TEST(Fused, ChainsReadColumnsAndVectors) {
-  constexpr int64_t kRows = 5, kWide = 7, kWidth = 3;
+  constexpr int64_t kRows = 100, kWide = 7, kWidth = 3;
   const Tensor x = normal<double>({kRows, kWide}, 1), v = normal<double>({kRows, kWidth}, 2);
   const Tensor w = normal<double>({kWidth}, 3);
   Tensor y = Tensor::zeros(DType::float64, {kRows, kWidth}), wanted = y.clone();
@@ -117,9 +117,9 @@ TEST(Fused, ChainsReadColumnsAndVectors) {
                                           {const_cast<double*>(v.data<double>()), kWidth},
                                           {const_cast<double*>(w.data<double>()), 0},
                                           {y.data<double>(), kWidth}};
-  const FusedLoop<double> loop{code, 4, tensors, 4, kWidth};
+  const FusedLoop<double> loop{code, 4, tensors, 4, kWidth, 3, kRows};
   fused_kernels().run(loop, 0, 2);
-  fused_kernels().run(loop, 2, kRows);
+  fused_kernels().run(loop, 2, fused_pieces(kRows, kWidth));
   for (int64_t r = 0; r < kRows; ++r)
     for (int64_t j = 0; j < kWidth; ++j)
       wanted.data<double>()[r * kWidth + j] =
@@ -127,37 +127,65 @@ TEST(Fused, ChainsReadColumnsAndVectors) {
   EXPECT_EQ(compare(y, wanted, 1e-14), "");
 }
 
-// z = x + v - s, where v has one element for each row and s one for all: as if they were repeated.
+// The loop's row that an operand has for row r.
 template <class T>
-void expect_repeats() {
-  constexpr int64_t kRows = 3;
-  for (const int64_t width : {1, 5, 128, 300}) {
-    const auto rounded = [](const Tensor& t) {
-      Tensor made = Tensor::empty(dtype_of<T>(), t.shape());
-      for (int64_t j = 0; j < t.size(); ++j) made.data<T>()[j] = T(t.data<float>()[j]);
-      return made;
-    };
-    Tensor x = rounded(normal<float>({kRows, width}, 1)), v = rounded(normal<float>({kRows}, 2));
-    Tensor s = rounded(normal<float>({1}, 3)), made = x.clone();
-    const FusedInstruction code[] = {{FusedCode::add, 0, 1, 0, 4}, {FusedCode::sub, 4, 2, 0, 3}};
-    const FusedOperand<T> tensors[] = {
-        {x.data<T>(), width}, {v.data<T>(), 1, 0}, {s.data<T>(), 0, 0}, {made.data<T>(), width}};
-    const FusedLoop<T> loop{code, 2, tensors, 4, width, 3};
-    const int64_t pieces = kRows * fused_pieces(width);
-    fused_kernels().run(loop, 0, pieces / 2);
-    fused_kernels().run(loop, pieces / 2, pieces);
-    for (int64_t j = 0; j < x.size(); ++j) {
-      const auto wanted = T(x.data<T>()[j] + v.data<T>()[j / width] - s.data<T>()[0]);
-      EXPECT_EQ(double(made.data<T>()[j]), double(wanted)) << width << " " << j;
-    }
+int64_t row_of(const FusedOperand<T>& t, int64_t r) {
+  return t.cycle > 0 ? r / t.each % t.cycle : r / t.each;
+}
+
+template <class T>
+Tensor rounded_normal(Shape shape, uint64_t seed) {
+  const Tensor values = normal<float>(std::move(shape), seed);
+  Tensor made = Tensor::empty(dtype_of<T>(), values.shape());
+  for (int64_t j = 0; j < made.size(); ++j) made.data<T>()[j] = T(values.data<float>()[j]);
+  return made;
+}
+
+// Columns 2 on of z are x + v - s + u w, as if all were repeated: v has one element for each row, s one for all, u a
+// row for three that follow one another, and w four rows by turns.
+template <class T>
+void expect_repeats(const FusedKernels& kernels) {
+  constexpr int64_t kRows = 24;
+  for (const int64_t width : {1, 5, 16, 64, 65, 128, 300}) {
+    Tensor x = rounded_normal<T>({kRows, width}, 1), v = rounded_normal<T>({kRows}, 2), s = rounded_normal<T>({1}, 3);
+    Tensor u = rounded_normal<T>({kRows / 3, width}, 4), w = rounded_normal<T>({4, width}, 5);
+    Tensor made = rounded_normal<T>({kRows, width + 3}, 6);
+    const Tensor before = made.clone();
+    const FusedInstruction code[] = {{FusedCode::add, 0, 1, 0, 6},
+                                     {FusedCode::sub, 6, 2, 0, 6},
+                                     {FusedCode::mul, 3, 4, 0, 7},
+                                     {FusedCode::add, 6, 7, 0, 5}};
+    const FusedOperand<T> tensors[] = {{x.data<T>(), width},          {v.data<T>(), 1, 0},
+                                       {s.data<T>(), 0, 0},           {u.data<T>(), width, 1, 3},
+                                       {w.data<T>(), width, 1, 1, 4}, {made.data<T>() + 2, width + 3}};
+    const FusedLoop<T> loop{code, 4, tensors, 6, width, 5, kRows};
+    const int64_t pieces = fused_pieces(kRows, width);
+    kernels.run(loop, 0, pieces / 2);
+    kernels.run(loop, pieces / 2, pieces);
+    using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t j = 0; j < width + 3; ++j) {
+        const auto at = [&](const FusedOperand<T>& t) {
+          return Sum(t.first[row_of(t, r) * t.stride + (j - 2) * t.step]);
+        };
+        const bool is_made = j >= 2 && j < width + 2;
+        T wanted = before.data<T>()[r * (width + 3) + j];
+        if (is_made) {
+          const volatile Sum product = at(tensors[3]) * at(tensors[4]);  // rounded by itself
+          wanted = T(at(tensors[0]) + at(tensors[1]) - at(tensors[2]) + product);
+        }
+        EXPECT_EQ(double(made.data<T>()[r * (width + 3) + j]), double(wanted)) << width << " " << r << " " << j;
+      }
   }
 }
 
-TEST(Fused, OperandsRepeatAlongColumns) {
-  expect_repeats<float>();
-  expect_repeats<double>();
-  expect_repeats<float16>();
-  expect_repeats<bfloat16>();
+TEST(Fused, OperandsRepeat) {
+  for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
+    expect_repeats<float>(*kernels);
+    expect_repeats<double>(*kernels);
+    expect_repeats<float16>(*kernels);
+    expect_repeats<bfloat16>(*kernels);
+  }
 }
 
 // What an operator says of itself, on these inputs; "" if that says nothing of one element alone.
