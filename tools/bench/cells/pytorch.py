@@ -27,6 +27,7 @@ class Cell:
     fed = ("x", "h0")
     states = ("h0",)
     output = "h_all"
+    small = {}  # factors of values that would let the cell diverge
 
     def finish(self, outputs, p):
         return outputs
@@ -38,6 +39,8 @@ class Cell:
             made[name] = (torch.randn(shape) * scale).numpy()
         for name in self.states:
             made[name] = np.zeros_like(made[name])
+        for name, factor in self.small.items():
+            made[name] *= factor
         return made
 
 
@@ -240,6 +243,7 @@ class DeltaRule(Cell):
     states = ("W0",)
     output = "y_all"
     keys = 32
+    small = {"W_k": 0.1}
 
     def sizes(self, t, b, h):
         d = self.keys
@@ -285,19 +289,22 @@ def run_loop(cell, step, p):
 
 
 class Stepnet:
-    def __init__(self, program, name, cell, values, arguments):
-        self.program, self.name, self.cell, self.arguments = program, name, cell, arguments
-        self.net = ROOT / "tools/examples/cells" / f"{name}.pbtxt"
-        self.values = values
+    def __init__(self, program, name, cell, values, arguments, folder):
+        self.program, self.cell, self.values, self.arguments, self.folder = program, cell, values, arguments, folder
+        net = ROOT / "tools/examples/cells" / f"{name}.pbtxt"
+        # What only runs forward keeps nothing for a backward pass, as PyTorch does not under no_grad.
+        forward = subprocess.run([program, "expand", "--forward-only", net], check=True, capture_output=True, text=True)
+        (folder / "forward.pbtxt").write_text(forward.stdout, encoding="utf-8")
+        self.nets = {"forward": folder / "forward.pbtxt", "training": net}
 
-    def results(self, folder):
+    def results(self):
         feeds = []
         for name, value in self.values.items():
-            np.save(folder / f"{name}.npy", value)
-            feeds += ["--feed", f"{name}={folder / name}.npy"]
-        made = folder / "made.npy"
-        subprocess.run([self.program, "run", self.net, *feeds, "--fetch", f"{self.cell.output}={made}"], check=True,
-                       stdout=subprocess.DEVNULL)
+            np.save(self.folder / f"{name}.npy", value)
+            feeds += ["--feed", f"{name}={self.folder / name}.npy"]
+        made = self.folder / "made.npy"
+        subprocess.run([self.program, "run", self.nets["forward"], *feeds, "--fetch", f"{self.cell.output}={made}"],
+                       check=True, stdout=subprocess.DEVNULL)
         return np.load(made)
 
     def best_ms(self, mode):
@@ -306,8 +313,8 @@ class Stepnet:
             option = "--feed" if name in self.cell.fed else "--parameter"
             blobs += [option, f"{name}=float[{','.join(map(str, value.shape))}]"]
         train = ["--train", "--loss", self.cell.output, "--optimizer", "sgd"] if mode == "training" else []
-        told = subprocess.run([self.program, "bench", self.net, *blobs, *train, "--threads", str(self.arguments.threads),
-                               "--json"], check=True, capture_output=True, text=True)
+        told = subprocess.run([self.program, "bench", self.nets[mode], *blobs, *train, "--threads",
+                               str(self.arguments.threads), "--json"], check=True, capture_output=True, text=True)
         return json.loads(told.stdout)["min_ms"]
 
 
@@ -344,13 +351,13 @@ class PyTorch:
 def measure(name, cell, arguments, folder):
     size = arguments.size
     values = cell.values(size)
-    stepnet = Stepnet(arguments.stepnet, name, cell, values, arguments)
+    stepnet = Stepnet(arguments.stepnet, name, cell, values, arguments, folder)
     peers = {"eager": PyTorch(cell, values, cell.step, False)}
     if not arguments.eager:
         peers["compiled step"] = PyTorch(cell, values, torch.compile(cell.step), False)
         if size[0] <= arguments.longest_loop:
             peers["compiled loop"] = PyTorch(cell, values, cell.step, True)
-    made = stepnet.results(folder)
+    made = stepnet.results()
     for peer, net in peers.items():
         wanted = net.forward().numpy()
         error = np.abs(made.reshape(wanted.shape) - wanted).max() / max(1, np.abs(wanted).max())
