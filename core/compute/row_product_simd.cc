@@ -19,8 +19,50 @@ typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
   return v;
 }
 
+#if defined(__AVX512F__)
+// The sums of the lanes of four, in the order of sum_of.
+[[gnu::always_inline]] static inline void sums_of_four(const Lanes* x, float* to) {
+  const auto halves = [](Lanes a, Lanes b) {
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+           __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  };
+  const Lanes a = halves(x[0], x[1]), b = halves(x[2], x[3]);
+  Lanes sums = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+               __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  sums += __builtin_shufflevector(sums, sums, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  sums += __builtin_shufflevector(sums, sums, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  for (int r = 0; r < 4; ++r) to[r] = sums[4 * r];
+}
+
+// Of short rows most of the work is to add up a vector's lanes: of four rows at a time. Returns where it has stopped.
+static int64_t short_row_product(const RowProduct& p, int64_t begin, int64_t end) {
+  if (p.k % kLanes != 0 || p.k >= 4 * kLanes) return begin;
+  int64_t row = begin;
+  for (; row + 4 <= end; row += 4) {
+    Lanes sums[4] = {};
+    for (int r = 0; r < 4; ++r)
+      for (int64_t i = 0; i < p.k; i += kLanes)
+        sums[r] += load_lanes(p.a + i) * load_lanes(p.b + (row + r) * p.ldb + i);
+    if (!p.accumulate && !p.bias) {
+      sums_of_four(sums, p.c + row);
+      continue;
+    }
+    float totals[4];
+    sums_of_four(sums, totals);
+    for (int r = 0; r < 4; ++r) {
+      const float total = p.accumulate ? totals[r] + p.c[row + r] : totals[r];
+      p.c[row + r] = p.bias ? total + p.bias[row + r] : total;
+    }
+  }
+  return row;
+}
+#else
+static int64_t short_row_product(const RowProduct&, int64_t begin, int64_t) { return begin; }
+#endif
+
 // One stored row after the other, which is how memory is read fastest, in four sums, so that none waits for another.
 static void transposed_row_product(const RowProduct& p, int64_t begin, int64_t end) {
+  begin = short_row_product(p, begin, end);
   for (int64_t row = begin; row < end; ++row) {
     const float* b = p.b + row * p.ldb;
     Lanes sums[4] = {};
