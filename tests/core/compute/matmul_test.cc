@@ -46,26 +46,33 @@ TEST(Matmul, EqualsPlainLoops) {
 
 // For every instruction set, and whatever way the outputs are shared out.
 TEST(Matmul, RowsOfOneGiveTheSameBitsInPieces) {
-  const int64_t n = 83, k = 61;
-  const Tensor a = normal<float>({k}, 1), b = normal<float>({k * n}, 2), before = normal<float>({n}, 3);
-  for (const RowProductKernels* kernels : {&row_products_plain(), row_products_wide()}) {
-    if (!kernels) continue;
-    for (const bool transposed : {false, true})
-      for (const bool add : {false, true}) {
-        const float* bias = add ? nullptr : before.data<float>();
-        Tensor whole = before.clone(), pieces = before.clone();
-        const auto kernel = transposed ? kernels->transposed : kernels->plain;
-        const int64_t ldb = transposed ? k : n;
-        kernel({n, k, a.data<float>(), b.data<float>(), whole.data<float>(), add, ldb, bias}, 0, n);
-        for (const int64_t begin : {0, 16, 64})
-          kernel({n, k, a.data<float>(), b.data<float>(), pieces.data<float>(), add, ldb, bias}, begin,
-                 begin == 0    ? 16
-                 : begin == 16 ? 64
-                               : n);
-        EXPECT_EQ(compare(pieces, whole, 0), "") << transposed << add;
-        EXPECT_EQ(compare(whole, reference(false, transposed, {1, n, k}, a, b, before), 1e-5), "") << transposed << add;
-      }
-  }
+  const int64_t n = 83;
+  for (const RowProductKernels* kernels : {&row_products_plain(), row_products_wide()})
+    for (const int64_t k : {1, 16, 32, 48, 61, 64}) {
+      if (!kernels) continue;
+      const Tensor a = normal<float>({k}, 1), b = normal<float>({k * n}, 2), given = normal<float>({n}, 3);
+      for (const bool transposed : {false, true})
+        for (const bool add : {false, true})
+          for (const bool has_bias : {false, true}) {
+            const float* bias = has_bias ? given.data<float>() : nullptr;
+            Tensor whole = given.clone(), pieces = given.clone(), from = Tensor::zeros(DType::float32, {n});
+            const auto kernel = transposed ? kernels->transposed : kernels->plain;
+            const int64_t ldb = transposed ? k : n;
+            kernel({n, k, a.data<float>(), b.data<float>(), whole.data<float>(), add, ldb, bias}, 0, n);
+            // Other instruction sets' plain products share out whole vectors.
+            const std::vector<int64_t> ends =
+                transposed ? std::vector<int64_t>{0, 5, 6, 62, n} : std::vector<int64_t>{0, 16, 64, n};
+            for (size_t i = 0; i + 1 < ends.size(); ++i)
+              kernel({n, k, a.data<float>(), b.data<float>(), pieces.data<float>(), add, ldb, bias}, ends[i],
+                     ends[i + 1]);
+            for (const bool term : {add, has_bias})
+              if (term) vec_axpy(1.0F, given.span<float>(), from.span<float>());
+            const std::string which = fmt::format("k {}, {} {} {}", k, transposed, add, has_bias);
+            EXPECT_EQ(compare(pieces, whole, 0), "") << which;
+            EXPECT_EQ(compare(whole, reference(false, transposed, {1, n, k}, a, b, from), 1e-5, ErrorScale::tensor), "")
+                << which;
+          }
+    }
 }
 
 // [n / columns, k, columns] of what is stored as [n, k].
