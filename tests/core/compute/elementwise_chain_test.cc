@@ -188,6 +188,58 @@ TEST(Fused, OperandsRepeat) {
   }
 }
 
+// s = the sums of the rows of x y, and z = x y: of whole rows, in pieces of the work as threads do them.
+template <class T>
+void expect_row_sums(const FusedKernels& kernels, double tolerance) {
+  constexpr int64_t kRows = 24;
+  for (const int64_t width : {5, 8, 16, 24, 64, 65, 128, 300}) {
+    Tensor x = rounded_normal<T>({kRows, width}, 1), y = rounded_normal<T>({width}, 2), z = x.clone();
+    Tensor sums = rounded_normal<T>({kRows}, 3);
+    const FusedInstruction code[] = {
+        {FusedCode::mul, 0, 1, 0, 4, true}, {FusedCode::copy, 4, 4, 0, 2}, {FusedCode::copy, 4, 4, 0, 3}};
+    const FusedOperand<T> tensors[] = {
+        {x.data<T>(), width}, {y.data<T>(), 0}, {z.data<T>(), width}, {sums.data<T>(), 1, 0}};
+    const FusedLoop<T> loop{code, 3, tensors, 4, width, 2, kRows};
+    const int64_t together = fused_rows_at_once(width) == 1 ? fused_pieces_of_row(width) : 1;
+    const int64_t parts = fused_pieces(kRows, width) / together;
+    kernels.run(loop, 0, parts / 2 * together);
+    kernels.run(loop, parts / 2 * together, parts * together);
+    for (int64_t r = 0; r < kRows; ++r) {
+      double wanted = 0;
+      for (int64_t j = 0; j < width; ++j) {
+        const T product = T(x.data<T>()[r * width + j] * y.data<T>()[j]);
+        EXPECT_EQ(double(z.data<T>()[r * width + j]), double(product));
+        wanted += double(product);
+      }
+      EXPECT_NEAR(double(sums.data<T>()[r]), wanted, tolerance * std::max(1.0, std::sqrt(double(width)))) << width;
+    }
+  }
+}
+
+TEST(Fused, RowsAreSummed) {
+  for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
+    expect_row_sums<float>(*kernels, 1e-6);
+    expect_row_sums<double>(*kernels, 1e-15);
+    expect_row_sums<float16>(*kernels, 2e-3);
+    expect_row_sums<bfloat16>(*kernels, 2e-2);
+  }
+}
+
+// Bit for bit on every instruction set.
+TEST(Fused, SumsHaveTheSameBitsEverywhere) {
+  if (!fused_kernels_wide()) GTEST_SKIP() << "this CPU is no x86-64-v4";
+  for (const int64_t width : {8, 16, 40, 64, 200}) {
+    Tensor x = normal<float>({6, width}, 1), a = Tensor::zeros(DType::float32, {6}), b = a.clone();
+    const FusedInstruction code{FusedCode::copy, 0, 0, 0, 1};
+    for (Tensor* sums : {&a, &b}) {
+      const FusedOperand<float> tensors[] = {{x.data<float>(), width}, {sums->data<float>(), 1, 0}};
+      const FusedKernels& kernels = sums == &a ? fused_kernels_plain() : *fused_kernels_wide();
+      kernels.run(FusedLoop<float>{&code, 1, tensors, 2, width, 1, 6}, 0, fused_pieces(6, width));
+    }
+    EXPECT_EQ(compare(a, b, 0), "") << width;
+  }
+}
+
 // What an operator says of itself, on these inputs; "" if that says nothing of one element alone.
 std::string check_body(const OperatorDef& def, const Feeds& feeds, int& bodies) {
   const OpSpec& spec = op_spec(def.type());
