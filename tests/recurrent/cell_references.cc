@@ -233,6 +233,13 @@ void rwkv(const Weights& w, const StepOfStream& now, States& s) {
   s["b"] = (std::exp(-rate) * b + std::exp(k)) / std::exp(s["p"]);
 }
 
+void qrnn(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec sums = w.affine("W_x", "b_x", now.x);
+  const Vec f = sigmoid(part(sums, 1, 3));
+  s["c"] = f * s["c"] + (1.0 - f) * std::tanh(part(sums, 0, 3));
+  s["h"] = sigmoid(part(sums, 2, 3)) * s["c"];
+}
+
 void lstm_zoneout_in_evaluation(const Weights& w, const StepOfStream& now, States& s) {
   const LstmState next = lstm(both(w, now.x, s["h"]), s["c"]);
   put(s, {0.125 * s["h"] + 0.875 * next.h, 0.25 * s["c"] + 0.75 * next.c});
@@ -298,6 +305,38 @@ void delta_rule(const Weights& w, const StepOfStream& now, States& s) {
   s["y"] = product(s["W"], w.affine("W_q", "", now.x));
 }
 
+Vec unit(const Vec& x) { return x / std::sqrt(dot(x, x)); }
+
+void gated_delta_rule(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec k = unit(w.affine("W_k", "", now.x)), kept = sigmoid(w.affine("W_a", "b_a", now.x))[0] * s["S"];
+  const Vec error = product(kept, k) - w.affine("W_v", "", now.x);
+  s["S"] = kept - sigmoid(w.affine("W_b", "b_b", now.x))[0] * outer_product(error, k);
+  s["y"] = product(s["S"], unit(w.affine("W_q", "", now.x)));
+}
+
+// Without the stabiliser, but for what is stored: C and n times exp(-m).
+void m_lstm(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec k = w.affine("W_k", "", now.x), q = w.affine("W_q", "", now.x), v = w.affine("W_v", "", now.x);
+  const Vec gates = w.affine("W_g", "b_g", now.x);
+  const double i = std::exp(gates[0]), f = 1 / (1 + std::exp(-gates[1])), stored = std::exp(s["m"][0]);
+  const Vec all = f * stored * s["C"] + i * outer_product(v, k), n = f * stored * s["n"] + i * k;
+  s["h"] = sigmoid(w.affine("W_o", "b_o", now.x)) * product(all, q) / std::max(std::abs(dot(n, q)), 1.0);
+  s["m"] = Vec(std::max(std::log(f) + s["m"][0], gates[0]), 1);
+  s["C"] = all / std::exp(s["m"][0]);
+  s["n"] = n / std::exp(s["m"][0]);
+}
+
+void rwkv7(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec k = w.affine("W_k", "", now.x), a = sigmoid(w.affine("W_a", "b_a", now.x)), c = unit(w["xi"] * k);
+  const double most = -0.60653066F;  // the argument of Scale
+  const Vec decay = std::exp(most * sigmoid(w.affine("W_w", "b_w", now.x)));
+  const Vec k_new = k * (1.0 + (a - 1.0) * w["alpha"]), v = w.affine("W_v", "", now.x), read = product(s["S"], c);
+  Vec kept = s["S"];
+  for (size_t i = 0; i < kept.size(); ++i) kept[i] *= decay[i % decay.size()];
+  s["S"] = kept - outer_product(read, a * c) + outer_product(v, k_new);
+  s["y"] = product(s["S"], w.affine("W_r", "", now.x));
+}
+
 void titans_memory(const Weights& w, const StepOfStream& now, States& s) {
   const Vec k = w.affine("W_k", "", now.x), rates = sigmoid(w.affine("W_g", "b_g", now.x));
   const Vec hidden = std::tanh(product(s["M1"], k));
@@ -320,6 +359,7 @@ const std::vector<CellFile>& cell_files() {
       {"attention_dot", attention_dot},
       {"attention_recurrent", attention_additive<true>},
       {"delta_rule", delta_rule},
+      {"gated_delta_rule", gated_delta_rule},
       {"gru", gru},
       {"gru_reset_before", gru_reset_before},
       {"highway_stack", highway_stack},
@@ -335,16 +375,19 @@ const std::vector<CellFile>& cell_files() {
       {"lstm_two_layers", lstm_two_layers},
       {"lstm_variational_dropout", lstm_variational_dropout},
       {"lstm_zoneout", lstm_zoneout_in_evaluation, true},
+      {"m_lstm", m_lstm},
       {"min_gru", min_gru},
       {"min_lstm", min_lstm},
       {"minimal_gated", minimal_gated},
       {"ode_rk4", ode_rk4},
       {"on_lstm", on_lstm},
+      {"qrnn", qrnn},
       {"recurrent_highway", recurrent_highway},
       {"residual_stack", residual_stack},
       {"rnn_relu", rnn_relu},
       {"rnn_tanh", rnn_tanh},
       {"rwkv", rwkv},
+      {"rwkv7", rwkv7},
       {"s_lstm", s_lstm},
       {"selective_scan", selective_scan},
       {"sru", sru},

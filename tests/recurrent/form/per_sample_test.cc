@@ -285,8 +285,12 @@ const std::map<std::string, std::string> kRefused = {
     {"attention_additive", "\"by_place\", which is"},
     {"attention_recurrent", "\"by_place\", which is"},
     {"delta_rule", "samples are not apart"},
+    {"gated_delta_rule", "samples are not apart"},
     {"lstm", "samples are not apart"},  // its unit reads lengths
+    {"m_lstm", "samples are not apart"},
+    {"qrnn", "samples are not apart"},
     {"rwkv", "it reads the parameter \"log_w\" in a way in which gradients cannot be told by samples"},
+    {"rwkv7", "samples are not apart"},
     {"selective_scan", "it reads the parameter \"A_log\" in a way in which gradients cannot be told by samples"},
     {"titans_memory", "samples are not apart"},
 };

@@ -1,8 +1,8 @@
 """Times the cells of tools/examples/cells beside PyTorch, in turns: what a user of PyTorch writes, a loop over time in
 Python with the products of the sequence taken out of it, as it is, with a compiled step, and compiled as a whole.
 
-Both compute the same from the same values, which is checked first. A training step is forward, backward from ones to the
-parameters, and plain gradient descent.
+Both compute the same from the same values, which is checked first. A training step is forward, backward from ones to
+the parameters, and plain gradient descent.
 """
 import argparse
 import json
@@ -194,8 +194,8 @@ class SelectiveScan(Cell):
     def prepare(self, p):
         x = p["x"]
         dt = F.softplus(F.linear(F.linear(x, p["W_r"]), p["W_dt"], p["b_dt"]))
-        sequences = dt[..., None], (dt * x)[..., None], F.linear(x, p["W_B"])[:, :, None], F.linear(x, p["W_C"])[..., None]
-        return sequences, (-torch.exp(p["A_log"]),)
+        u, q = F.linear(x, p["W_B"])[:, :, None], F.linear(x, p["W_C"])[..., None]
+        return (dt[..., None], (dt * x)[..., None], u, q), (-torch.exp(p["A_log"]),)
 
     def step(self, dt, moved, u, q, a, h):
         h = torch.exp(dt * a) * h + moved * u
@@ -247,7 +247,8 @@ class DeltaRule(Cell):
 
     def sizes(self, t, b, h):
         d = self.keys
-        return {"x": (t, b, h), "W0": (1, b, h, d), "W_k": (d, h), "W_v": (h, h), "W_q": (d, h), "W_b": (1, h), "b_b": (1,)}
+        made = {"x": (t, b, h), "W0": (1, b, h, d), "W_k": (d, h), "W_v": (h, h), "W_q": (d, h)}
+        return made | {"W_b": (1, h), "b_b": (1,)}
 
     def prepare(self, p):
         x = p["x"]
@@ -260,18 +261,117 @@ class DeltaRule(Cell):
         return torch.matmul(w, q)[..., 0], (w,)
 
 
+class GatedDeltaRule(Cell):
+    fed = ("x", "S0")
+    states = ("S0",)
+    output = "y_all"
+    keys = 32
+
+    def sizes(self, t, b, h):
+        d = self.keys
+        made = {"x": (t, b, h), "S0": (1, b, h, d), "W_k": (d, h), "W_q": (d, h), "W_v": (h, h)}
+        return made | {"W_a": (1, h), "b_a": (1,), "W_b": (1, h), "b_b": (1,)}
+
+    def prepare(self, p):
+        x = p["x"]
+        k, q = (F.normalize(F.linear(x, p[w]), dim=-1)[..., None] for w in ("W_k", "W_q"))
+        a, beta = (torch.sigmoid(F.linear(x, p[f"W_{g}"], p[f"b_{g}"]))[..., None] for g in "ab")
+        return (k, q, F.linear(x, p["W_v"])[..., None], a, beta), ()
+
+    def step(self, k, q, v, a, beta, s):
+        s = a * s
+        s = s - torch.matmul(beta * (torch.matmul(s, k) - v), k.transpose(1, 2))
+        return torch.matmul(s, q)[..., 0], (s,)
+
+
+class MLstm(Cell):
+    fed = ("x", "C0", "n0", "m0")
+    states = ("C0", "n0", "m0")
+    keys = 32
+
+    def sizes(self, t, b, h):
+        d = self.keys
+        made = {"x": (t, b, h), "C0": (1, b, h, d), "n0": (1, b, d), "m0": (1, b, 1), "W_k": (d, h), "W_q": (d, h)}
+        return made | {"W_v": (h, h), "W_g": (2, h), "b_g": (2,), "W_o": (h, h), "b_o": (h,)}
+
+    def prepare(self, p):
+        x = p["x"]
+        s_i, s_f = F.linear(x, p["W_g"], p["b_g"]).chunk(2, 2)
+        k, q, v = (F.linear(x, p[w]) for w in ("W_k", "W_q", "W_v"))
+        return (k, q[..., None], v, s_i, F.softplus(-s_f), torch.sigmoid(F.linear(x, p["W_o"], p["b_o"]))), ()
+
+    def step(self, k, q, v, s_i, l, o, c, n, m):
+        kept = m - l
+        m = torch.maximum(kept, s_i)
+        i, f = torch.exp(s_i - m), torch.exp(kept - m)
+        c = f[..., None] * c + torch.matmul((i * v)[..., None], k[:, None])
+        n = f * n + i * k
+        weight = torch.matmul(n[:, None], q)[..., 0]
+        return o * torch.matmul(c, q)[..., 0] / torch.maximum(weight.abs(), torch.exp(-m)), (c, n, m)
+
+
+class Rwkv7(Cell):
+    fed = ("x", "S0")
+    states = ("S0",)
+    output = "y_all"
+    keys = 32
+
+    def sizes(self, t, b, h):
+        d = self.keys
+        made = {"x": (t, b, h), "S0": (1, b, h, d), "W_v": (h, h), "xi": (d,), "alpha": (d,), "b_a": (d,), "b_w": (d,)}
+        return made | {f"W_{g}": (d, h) for g in "rkaw"}
+
+    def prepare(self, p):
+        x = p["x"]
+        a, w = (torch.sigmoid(F.linear(x, p[f"W_{g}"], p[f"b_{g}"])) for g in "aw")
+        k = F.linear(x, p["W_k"])
+        c = F.normalize(p["xi"] * k, dim=-1)
+        k_new = k * (1 + (a - 1) * p["alpha"])
+        rows = (r[:, :, None] for r in (torch.exp(-math.exp(-0.5) * w), a * c, k_new))
+        columns = (v[..., None] for v in (c, F.linear(x, p["W_v"]), F.linear(x, p["W_r"])))
+        return (*rows, *columns), ()
+
+    def step(self, w, ac, k, c, v, r, s):
+        s = s * w - torch.matmul(torch.matmul(s, c), ac) + torch.matmul(v, k)
+        return torch.matmul(s, r)[..., 0], (s,)
+
+
+class Qrnn(Cell):
+    fed = ("x", "x0", "c0")
+    states = ("x0", "c0")
+
+    def sizes(self, t, b, h):
+        return {"x": (t, b, h), "x0": (1, b, h), "c0": (1, b, h), "W_x": (3 * h, 2 * h), "b_x": (3 * h,)}
+
+    def first(self, p):
+        return (p["c0"][0],)
+
+    def prepare(self, p):
+        x = p["x"]
+        z, f, o = F.linear(torch.cat([x, torch.cat([p["x0"], x[:-1]])], 2), p["W_x"], p["b_x"]).chunk(3, 2)
+        return (torch.tanh(z), torch.sigmoid(f), torch.sigmoid(o)), ()
+
+    def step(self, z, f, o, c):
+        c = z + f * (c - z)
+        return o * c, (c,)
+
+
 CELLS = {
     "min_gru": MinGru(),
     "min_lstm": MinLstm(),
     "li_gru": LiGru(),
     "ind_rnn": IndRnn(),
     "sru": Sru(),
+    "qrnn": Qrnn(),
     "s_lstm": SLstm(),
     "on_lstm": OnLstm(),
     "ode_rk4": OdeRk4(),
     "selective_scan": SelectiveScan(),
     "rwkv": Rwkv(),
+    "rwkv7": Rwkv7(),
+    "m_lstm": MLstm(),
     "delta_rule": DeltaRule(),
+    "gated_delta_rule": GatedDeltaRule(),
 }
 
 
@@ -372,7 +472,7 @@ def measure(name, cell, arguments, folder):
         best = min(times[peer] for peer in peers)
         row = {"cell": name, "size": size, "threads": arguments.threads, "mode": mode, "ms": times}
         others = "".join(f"{times.get(p, math.nan):14.2f}" for p in ("eager", "compiled step", "compiled loop"))
-        print(f"{name:16}{mode:10}{times['stepnet']:9.2f}{others}{best / times['stepnet']:8.1f}", flush=True)
+        print(f"{name:18}{mode:10}{times['stepnet']:9.2f}{others}{best / times['stepnet']:8.1f}", flush=True)
         if arguments.json:
             with open(arguments.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -397,7 +497,7 @@ def main():
     torch._dynamo.config.cache_size_limit = 64
     print(f"T,B,H {','.join(map(str, arguments.size))}, {arguments.threads} threads, PyTorch {torch.__version__}; "
           "minima in ms, and the best of PyTorch's times by Stepnet's")
-    print(f"{'cell':16}{'mode':10}{'stepnet':>9}{'eager':>14}{'compiled step':>14}{'compiled loop':>14}{'ratio':>8}")
+    print(f"{'cell':18}{'mode':10}{'stepnet':>9}{'eager':>14}{'compiled step':>14}{'compiled loop':>14}{'ratio':>8}")
     for name in arguments.cells or CELLS:
         with tempfile.TemporaryDirectory() as folder:
             measure(name, CELLS[name], arguments, Path(folder))
