@@ -134,8 +134,8 @@ int64_t row_of(const FusedOperand<T>& t, int64_t r) {
 }
 
 template <class T>
-Tensor rounded_normal(Shape shape, uint64_t seed) {
-  const Tensor values = normal<float>(std::move(shape), seed);
+Tensor rounded_normal(const Shape& shape, uint64_t seed) {
+  const Tensor values = normal<float>(shape, seed);
   Tensor made = Tensor::empty(dtype_of<T>(), values.shape());
   for (int64_t j = 0; j < made.size(); ++j) made.data<T>()[j] = T(values.data<float>()[j]);
   return made;
