@@ -261,11 +261,9 @@ class DeltaRule(Cell):
         return torch.matmul(w, q)[..., 0], (w,)
 
 
-class GatedDeltaRule(Cell):
+class GatedDeltaRule(DeltaRule):
     fed = ("x", "S0")
     states = ("S0",)
-    output = "y_all"
-    keys = 32
 
     def sizes(self, t, b, h):
         d = self.keys
@@ -276,12 +274,10 @@ class GatedDeltaRule(Cell):
         x = p["x"]
         k, q = (F.normalize(F.linear(x, p[w]), dim=-1)[..., None] for w in ("W_k", "W_q"))
         a, beta = (torch.sigmoid(F.linear(x, p[f"W_{g}"], p[f"b_{g}"]))[..., None] for g in "ab")
-        return (k, q, F.linear(x, p["W_v"])[..., None], a, beta), ()
+        return (k, F.linear(x, p["W_v"])[..., None], q, beta, a), ()
 
-    def step(self, k, q, v, a, beta, s):
-        s = a * s
-        s = s - torch.matmul(beta * (torch.matmul(s, k) - v), k.transpose(1, 2))
-        return torch.matmul(s, q)[..., 0], (s,)
+    def step(self, k, v, q, beta, a, s):
+        return super().step(k, v, q, beta, a * s)
 
 
 class MLstm(Cell):
