@@ -21,11 +21,6 @@ constexpr int64_t kNarrow = 8;  // rows of fewer elements are faster one operato
 
 }  // namespace
 
-static TensorType type_of(const StepIr& ir, int slot) {
-  const StepSlot& s = *ir.slots[slot];
-  return s.typed ? TensorType::of(s.tensor.dtype(), s.tensor.shape()) : TensorType();
-}
-
 // Whether the slot holds the chain's rows, with `width` columns. Of a block, what does not change over time has those
 // of one timestep.
 static bool has_rows(const StepIr& ir, const StepChain& chain, int slot, int64_t width) {
@@ -128,8 +123,8 @@ static bool add_outer_product(const StepIr& ir, StepChain& chain, const StepOp& 
   const int a = op.in_slots[0], b = op.in_slots[1], to = op.out_slots[0];
   if (a < 0 || b < 0 || !has_rows(ir, chain, to, chain.width) || chain.reads_columns_of(to)) return false;
   if (chain.writes(a) || chain.writes(b) || chain.code.size() + 1 > kMostFusedValues) return false;
-  const std::vector<TensorType> in = {type_of(ir, a), type_of(ir, b)};
-  std::vector<TensorType> out = {type_of(ir, to)};
+  const std::vector<TensorType> in = {ir.type_of(a), ir.type_of(b)};
+  std::vector<TensorType> out = {ir.type_of(to)};
   if (!in[0].known || !in[1].known) return false;
   const int64_t rows = op.op.spec->outer_product(op.op.args.get(), ShapeCall(in, out));
   const auto has = [&](int slot, int64_t size) {

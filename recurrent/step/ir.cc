@@ -78,6 +78,11 @@ int64_t StepIr::first_row(int index) const {
 
 bool StepIr::varies(int slot) const { return slot >= 0 && slots[slot]->kind != Kind::external; }
 
+TensorType StepIr::type_of(int slot) const {
+  const StepSlot& s = *slots[slot];
+  return s.typed ? TensorType::of(s.tensor.dtype(), s.tensor.shape()) : TensorType();
+}
+
 bool StepIr::is_total(int slot) const { return slot >= 0 && slots[slot]->total; }
 
 SlotUses StepIr::find_uses() const {
@@ -183,9 +188,8 @@ std::vector<int64_t> StepIr::columns_of(const StepOp& op, bool puts) const {
   if (!fn || !op.kernel || op.plain_copy) return {};
   std::vector<TensorType> in, out;
   const auto add = [&](std::vector<TensorType>& types, int s) {
-    types.emplace_back();
+    types.push_back(s < 0 ? TensorType() : type_of(s));
     types.back().absent = s < 0;
-    if (s >= 0 && slots[s]->typed) types.back() = TensorType::of(slots[s]->tensor.dtype(), slots[s]->tensor.shape());
   };
   for (const int s : op.in_slots) add(in, s);
   for (const int s : op.out_slots) add(out, s);

@@ -123,6 +123,7 @@ struct StepIr {
   bool shares_storage(int slot) const;
   bool varies(int slot) const;
   bool is_total(int slot) const;
+  TensorType type_of(int slot) const;  // of a timestep; unknown before the first one if it depends on data
   bool is_accumulator(int slot) const;
   int64_t first_row(int slot) const;
   bool kernels_fit(const StepOp& op) const;

@@ -65,15 +65,10 @@ class Decomposer {
     return static_cast<int>(code_.values.size()) - 1;
   }
 
-  TensorType type_of(int slot) const {
-    const StepSlot& s = *ir_.slots[slot];
-    return s.typed ? TensorType::of(s.tensor.dtype(), s.tensor.shape()) : TensorType();
-  }
-
   // The value that the slot holds now.
   int held(int slot) {
     if (slot < 0) return -1;
-    if (now_[slot] < 0) now_[slot] = new_value(ir_.slots[slot]->name, slot, type_of(slot), false);
+    if (now_[slot] < 0) now_[slot] = new_value(ir_.slots[slot]->name, slot, ir_.type_of(slot), false);
     return now_[slot];
   }
 
@@ -84,7 +79,7 @@ class Decomposer {
     for (size_t o = 0; o < out_slots.size(); ++o)
       added_to.push_back(out_slots[o] >= 0 && (accumulate >> o & 1) != 0 ? held(out_slots[o]) : -1);
     std::vector<int> out;
-    for (const int s : out_slots) out.push_back(s < 0 ? -1 : new_value(ir_.slots[s]->name, s, type_of(s), true));
+    for (const int s : out_slots) out.push_back(s < 0 ? -1 : new_value(ir_.slots[s]->name, s, ir_.type_of(s), true));
     for (size_t o = 0; o < out_slots.size(); ++o)
       if (out[o] >= 0) now_[out_slots[o]] = out[o];
     const bool adds = std::ranges::any_of(added_to, [](int v) { return v >= 0; });
