@@ -41,8 +41,12 @@ constexpr FusedCodeInfo kCodes[] = {
     {"erfc", false, kLibrary},
     {"sin", false, kLibrary},
     {"cos", false, kLibrary},
+    {"product_sum", true, kArithmetic},
+    {"less_product", true, kArithmetic},
+    {"row_sum", false, kArithmetic},
+    {"row_product", true, kArithmetic},
 };
-static_assert(std::size(kCodes) == kFusedCodes);
+static_assert(std::size(kCodes) == static_cast<size_t>(FusedCode::row_product) + 1);
 
 }  // namespace
 

@@ -27,37 +27,33 @@ namespace stepnet {
 
 // Fewer elements than a vector has, as one.
 template <class T, class Fn>
-[[gnu::always_inline]] static inline void fused_rest(int64_t n, const T* a, const T* b, T* to, Fn fn) {
+[[gnu::always_inline]] static inline void fused_rest(int64_t n, const T* a, const T* b, const T* c, T* to, Fn fn) {
   constexpr int kLanes = 64 / static_cast<int>(sizeof(T));
-  alignas(64) T x[kLanes], y[kLanes], z[kLanes];
+  alignas(64) T x[kLanes], y[kLanes], z[kLanes], made[kLanes];
   fused_get(a, n, x);
   fused_get(b, n, y);
+  fused_get(c, n, z);
 #pragma omp simd
-  for (int j = 0; j < kLanes; ++j) z[j] = fn(x[j], y[j]);
-  fused_put(to, n, z);
+  for (int j = 0; j < kLanes; ++j) made[j] = fn(x[j], y[j], z[j]);
+  fused_put(to, n, made);
 }
 #else
 template <class T, class Fn>
-[[gnu::always_inline]] static inline void fused_rest(int64_t n, const T* a, const T* b, T* to, Fn fn) {
+[[gnu::always_inline]] static inline void fused_rest(int64_t n, const T* a, const T* b, const T* c, T* to, Fn fn) {
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) to[j] = fn(a[j], b[j]);
+  for (int64_t j = 0; j < n; ++j) to[j] = fn(a[j], b[j], c[j]);
 }
 #endif
 
 template <class T, class Fn>
-[[gnu::always_inline]] static inline void fused_each(int64_t n, const T* a, const T* b, T* to, Fn fn) {
-  if (n == kFusedPiece) {
-#pragma omp simd
-    for (int64_t j = 0; j < kFusedPiece; ++j) to[j] = fn(a[j], b[j]);
-    return;
-  }
+[[gnu::always_inline]] static inline void fused_each(int64_t n, const T* a, const T* b, const T* c, T* to, Fn fn) {
   constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(T));
   int64_t at = 0;
   for (; at + kLanes <= n; at += kLanes) {
 #pragma omp simd
-    for (int64_t j = at; j < at + kLanes; ++j) to[j] = fn(a[j], b[j]);
+    for (int64_t j = at; j < at + kLanes; ++j) to[j] = fn(a[j], b[j], c[j]);
   }
-  if (at < n) fused_rest(n - at, a + at, b + at, to + at, fn);
+  if (at < n) fused_rest(n - at, a + at, b + at, c + at, to + at, fn);
 }
 
 template <class T>
@@ -80,79 +76,308 @@ template <class T>
 [[gnu::always_inline]] static inline float cos_of(float x) { return __builtin_cosf(x); }
 [[gnu::always_inline]] static inline double cos_of(double x) { return __builtin_cos(x); }
 
-template <class T, class Fn>
-[[gnu::always_inline]] static inline void fused_by_library(int64_t n, const T* a, T* to, Fn fn) {
-  for (int64_t j = 0; j < n; ++j) to[j] = fn(a[j]);
+// Operands of a piece; whole vectors of sixteen may be written that begin in it.
+constexpr int64_t kFusedRoom = kFusedPiece + 16;
+
+template <class T>
+[[gnu::always_inline]] static inline void fused_repeat(T value, int64_t n, T* to) {
+  for (int64_t at = 0; at < n; at += 16) {
+#pragma omp simd
+    for (int64_t j = 0; j < 16; ++j) to[at + j] = value;
+  }
+}
+
+template <class T, int kLanes>
+using FusedLanes [[gnu::vector_size(kLanes * sizeof(T))]] = T;
+
+template <int kLanes, class T>
+[[gnu::always_inline]] static inline T fused_fold(const T* x) {
+  FusedLanes<T, kLanes / 2> low, high;
+  __builtin_memcpy(&low, x, sizeof(low));
+  __builtin_memcpy(&high, x + kLanes / 2, sizeof(high));
+  low += high;
+  T halves[kLanes / 2];
+  __builtin_memcpy(halves, &low, sizeof(low));
+  if constexpr (kLanes == 4) {
+    return halves[0] + halves[1];
+  } else {
+    return fused_fold<kLanes / 2>(halves);
+  }
+}
+
+// In an order that does not depend on the instruction set: sixteen sums, then their halves together.
+template <class T>
+[[gnu::always_inline]] static inline T fused_sum(const T* x, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  if (n == kLanes) return fused_fold<kLanes>(x);
+  T sums[kLanes] = {};
+  int64_t at = 0;
+  for (; at + kLanes <= n; at += kLanes) {
+#pragma omp simd
+    for (int64_t j = 0; j < kLanes; ++j) sums[j] += x[at + j];
+  }
+  for (int64_t j = 0; at + j < n; ++j) sums[j] += x[at + j];
+  return fused_fold<kLanes>(sums);
+}
+
+// Sixteen elements, or fewer and zeros. Vectors of 64 bytes are neither arguments nor results, as not every CPU has
+// them.
+template <class T, class Lanes>
+[[gnu::always_inline]] static inline void fused_load(const T* x, int64_t n, Lanes& lanes) {
+  if (n >= 16) {
+    __builtin_memcpy(&lanes, x, sizeof(lanes));
+    return;
+  }
+  T padded[16] = {};
+  for (int64_t j = 0; j < n; ++j) padded[j] = x[j];
+  __builtin_memcpy(&lanes, padded, sizeof(lanes));
+}
+
+// Four sums of a row's elements, or of their products by others: sixteen sums, and their halves together twice.
+template <bool kMultiplies, class T>
+[[gnu::always_inline]] static inline FusedLanes<T, 4> fused_four_sums(int64_t columns, const T* a, const T* b) {
+  FusedLanes<T, 16> sums = {}, x, y;
+  for (int64_t at = 0; at < columns; at += 16) {
+    fused_load(a + at, columns - at, x);
+    if constexpr (kMultiplies) {
+      fused_load(b + at, columns - at, y);
+      x *= y;
+    }
+    sums += x;
+  }
+  const FusedLanes<T, 8> eight = __builtin_shufflevector(sums, sums, 0, 1, 2, 3, 4, 5, 6, 7) +
+                                 __builtin_shufflevector(sums, sums, 8, 9, 10, 11, 12, 13, 14, 15);
+  return __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+}
+
+// Sums of rows of so many columns, each in all columns of its row.
+template <bool kMultiplies, class T>
+[[gnu::always_inline]] static inline void fused_row_sums(int64_t n, int64_t columns, const T* a, const T* b, T* to) {
+  T sums[kFusedPiece + 4];
+  const int64_t rows = n / columns;
+  for (int64_t first = 0; first < rows; first += 4) {
+    const auto row = [&](int64_t r) {  // the last one stands for those that are not there
+      const int64_t at = (first + r < rows ? first + r : rows - 1) * columns;
+      return fused_four_sums<kMultiplies>(columns, a + at, b + at);
+    };
+    const FusedLanes<T, 4> w = row(0), x = row(1), y = row(2), z = row(3);
+    const FusedLanes<T, 4> wx = __builtin_shufflevector(w, x, 0, 1, 4, 5) + __builtin_shufflevector(w, x, 2, 3, 6, 7);
+    const FusedLanes<T, 4> yz = __builtin_shufflevector(y, z, 0, 1, 4, 5) + __builtin_shufflevector(y, z, 2, 3, 6, 7);
+    const FusedLanes<T, 4> all =
+        __builtin_shufflevector(wx, yz, 0, 2, 4, 6) + __builtin_shufflevector(wx, yz, 1, 3, 5, 7);
+    __builtin_memcpy(sums + first, &all, sizeof(all));
+  }
+  for (int64_t r = 0; r < rows; ++r) fused_repeat(sums[r], columns, to + r * columns);
+}
+
+// What a code makes of single elements.
+template <FusedCode code, class T>
+[[gnu::always_inline]] static inline T fused_value(T x, T y, T z, T value) {
+  switch (code) {
+    case FusedCode::copy:
+      return x;
+    case FusedCode::add:
+      return x + y;
+    case FusedCode::sub:
+      return x - y;
+    case FusedCode::mul:
+      return x * y;
+    case FusedCode::div:
+      return x / y;
+    case FusedCode::maximum:
+      return y > x || y != y ? y : x;
+    case FusedCode::minimum:
+      return y < x || y != y ? y : x;
+    case FusedCode::negative:
+      return -x;
+    case FusedCode::abs:
+      return -made_negative(x);
+    case FusedCode::one_minus:
+      return T(1) - x;
+    case FusedCode::reciprocal:
+      return T(1) / x;
+    case FusedCode::sqrt:
+      return root_of(x);
+    case FusedCode::scale:
+      return x * value;
+    case FusedCode::add_value:
+      return x + value;
+    case FusedCode::at_least:
+      return x < value ? value : x;
+    case FusedCode::at_most:
+      return x > value ? value : x;
+    case FusedCode::relu:
+      return x < T(0) ? T(0) : x;
+    case FusedCode::if_positive:
+      return x > T(0) ? y : T(0);
+    case FusedCode::unless_positive:
+      return x > T(0) ? T(0) : y;
+    case FusedCode::either:
+      return bits_of_both(x, y);
+    case FusedCode::exp:
+      return exp_of(x);
+    case FusedCode::expm1:
+      return expm1_of(x);
+    case FusedCode::log:
+      return log_of(x);
+    case FusedCode::log1p:
+      return log1p_of(x);
+    case FusedCode::sigmoid:
+      return sigmoid_of(x);
+    case FusedCode::tanh:
+      return tanh_of(x);
+    case FusedCode::erf:
+      return erf_of(x);
+    case FusedCode::erfc:
+      return erfc_of(x);
+    case FusedCode::sin:
+      return sin_of(x);
+    case FusedCode::cos:
+      return cos_of(x);
+    case FusedCode::product_sum:
+      return x * y + z;
+    case FusedCode::less_product:
+      return z - x * y;
+    case FusedCode::row_sum:
+    case FusedCode::row_product:
+      break;
+  }
+  return x;
+}
+
+// A function of the C library takes one element at a time.
+static constexpr bool fused_by_library(FusedCode code) {
+  return code == FusedCode::erf || code == FusedCode::erfc || code == FusedCode::sin || code == FusedCode::cos;
+}
+
+// An instruction for n elements. What does not take a whole piece is a function of its own, so that the other needs no
+// room on the stack.
+template <class T>
+struct FusedSpan {
+  int64_t n, columns;
+  const T *a, *b, *c;
+  T* to;
+  T value;
+};
+
+template <FusedCode code, class T>
+[[gnu::noinline]] static void fused_part_of_piece(const FusedSpan<T>& s) {
+  if constexpr (fused_by_library(code)) {
+    for (int64_t j = 0; j < s.n; ++j) s.to[j] = fused_value<code>(s.a[j], s.b[j], s.c[j], s.value);
+  } else if constexpr (code == FusedCode::row_sum) {
+    fused_row_sums<false>(s.n, s.columns, s.a, s.b, s.to);
+  } else if constexpr (code == FusedCode::row_product) {
+    fused_row_sums<true>(s.n, s.columns, s.a, s.b, s.to);
+  } else {
+    fused_each(s.n, s.a, s.b, s.c, s.to, [&](T x, T y, T z) { return fused_value<code>(x, y, z, s.value); });
+  }
+}
+
+template <FusedCode code, class T>
+static void fused_instruction(const FusedInstruction& i, T* const* operands, int64_t n, int64_t columns) {
+  const T *a = operands[i.a], *b = operands[i.b], *c = operands[i.c];
+  T* to = operands[i.to];
+  const T value = static_cast<T>(i.value);
+  constexpr bool kIsElementwise = code != FusedCode::row_sum && code != FusedCode::row_product;
+  if constexpr (kIsElementwise && !fused_by_library(code)) {
+    if (n == kFusedPiece) {
+#pragma omp simd
+      for (int64_t j = 0; j < kFusedPiece; ++j) to[j] = fused_value<code>(a[j], b[j], c[j], value);
+      return;
+    }
+  }
+  fused_part_of_piece<code>(FusedSpan<T>{n, columns, a, b, c, to, value});
 }
 
 template <class T>
-static inline void fused_instruction(const FusedInstruction& i, T* const* operands, int64_t n) {
-  const T *a = operands[i.a], *b = operands[i.b];
-  T* to = operands[i.to];
-  const T value = static_cast<T>(i.value);
-  switch (i.code) {
+using FusedFunction = void (*)(const FusedInstruction&, T* const*, int64_t, int64_t);
+
+template <class T>
+static FusedFunction<T> fused_function(FusedCode code) {
+  switch (code) {
     case FusedCode::copy:
-      return fused_each(n, a, b, to, [=](T x, T) { return x; });
+      return fused_instruction<FusedCode::copy, T>;
     case FusedCode::add:
-      return fused_each(n, a, b, to, [=](T x, T y) { return x + y; });
+      return fused_instruction<FusedCode::add, T>;
     case FusedCode::sub:
-      return fused_each(n, a, b, to, [=](T x, T y) { return x - y; });
+      return fused_instruction<FusedCode::sub, T>;
     case FusedCode::mul:
-      return fused_each(n, a, b, to, [=](T x, T y) { return x * y; });
+      return fused_instruction<FusedCode::mul, T>;
     case FusedCode::div:
-      return fused_each(n, a, b, to, [=](T x, T y) { return x / y; });
+      return fused_instruction<FusedCode::div, T>;
     case FusedCode::maximum:
-      return fused_each(n, a, b, to, [=](T x, T y) { return y > x || y != y ? y : x; });
+      return fused_instruction<FusedCode::maximum, T>;
     case FusedCode::minimum:
-      return fused_each(n, a, b, to, [=](T x, T y) { return y < x || y != y ? y : x; });
+      return fused_instruction<FusedCode::minimum, T>;
     case FusedCode::negative:
-      return fused_each(n, a, b, to, [=](T x, T) { return -x; });
+      return fused_instruction<FusedCode::negative, T>;
     case FusedCode::abs:
-      return fused_each(n, a, b, to, [=](T x, T) { return -made_negative(x); });
+      return fused_instruction<FusedCode::abs, T>;
     case FusedCode::one_minus:
-      return fused_each(n, a, b, to, [=](T x, T) { return T(1) - x; });
+      return fused_instruction<FusedCode::one_minus, T>;
     case FusedCode::reciprocal:
-      return fused_each(n, a, b, to, [=](T x, T) { return T(1) / x; });
+      return fused_instruction<FusedCode::reciprocal, T>;
     case FusedCode::sqrt:
-      return fused_each(n, a, b, to, [=](T x, T) { return root_of(x); });
+      return fused_instruction<FusedCode::sqrt, T>;
     case FusedCode::scale:
-      return fused_each(n, a, b, to, [=](T x, T) { return x * value; });
+      return fused_instruction<FusedCode::scale, T>;
     case FusedCode::add_value:
-      return fused_each(n, a, b, to, [=](T x, T) { return x + value; });
+      return fused_instruction<FusedCode::add_value, T>;
     case FusedCode::at_least:
-      return fused_each(n, a, b, to, [=](T x, T) { return x < value ? value : x; });
+      return fused_instruction<FusedCode::at_least, T>;
     case FusedCode::at_most:
-      return fused_each(n, a, b, to, [=](T x, T) { return x > value ? value : x; });
+      return fused_instruction<FusedCode::at_most, T>;
     case FusedCode::relu:
-      return fused_each(n, a, b, to, [=](T x, T) { return x < T(0) ? T(0) : x; });
+      return fused_instruction<FusedCode::relu, T>;
     case FusedCode::if_positive:
-      return fused_each(n, a, b, to, [=](T x, T y) { return x > T(0) ? y : T(0); });
+      return fused_instruction<FusedCode::if_positive, T>;
     case FusedCode::unless_positive:
-      return fused_each(n, a, b, to, [=](T x, T y) { return x > T(0) ? T(0) : y; });
+      return fused_instruction<FusedCode::unless_positive, T>;
     case FusedCode::either:
-      return fused_each(n, a, b, to, [=](T x, T y) { return bits_of_both(x, y); });
+      return fused_instruction<FusedCode::either, T>;
     case FusedCode::exp:
-      return fused_each(n, a, b, to, [=](T x, T) { return exp_of(x); });
+      return fused_instruction<FusedCode::exp, T>;
     case FusedCode::expm1:
-      return fused_each(n, a, b, to, [=](T x, T) { return expm1_of(x); });
+      return fused_instruction<FusedCode::expm1, T>;
     case FusedCode::log:
-      return fused_each(n, a, b, to, [=](T x, T) { return log_of(x); });
+      return fused_instruction<FusedCode::log, T>;
     case FusedCode::log1p:
-      return fused_each(n, a, b, to, [=](T x, T) { return log1p_of(x); });
+      return fused_instruction<FusedCode::log1p, T>;
     case FusedCode::sigmoid:
-      return fused_each(n, a, b, to, [=](T x, T) { return sigmoid_of(x); });
+      return fused_instruction<FusedCode::sigmoid, T>;
     case FusedCode::tanh:
-      return fused_each(n, a, b, to, [=](T x, T) { return tanh_of(x); });
+      return fused_instruction<FusedCode::tanh, T>;
     case FusedCode::erf:
-      return fused_by_library(n, a, to, [](T x) { return erf_of(x); });
+      return fused_instruction<FusedCode::erf, T>;
     case FusedCode::erfc:
-      return fused_by_library(n, a, to, [](T x) { return erfc_of(x); });
+      return fused_instruction<FusedCode::erfc, T>;
     case FusedCode::sin:
-      return fused_by_library(n, a, to, [](T x) { return sin_of(x); });
+      return fused_instruction<FusedCode::sin, T>;
     case FusedCode::cos:
-      return fused_by_library(n, a, to, [](T x) { return cos_of(x); });
+      return fused_instruction<FusedCode::cos, T>;
+    case FusedCode::product_sum:
+      return fused_instruction<FusedCode::product_sum, T>;
+    case FusedCode::less_product:
+      return fused_instruction<FusedCode::less_product, T>;
+    case FusedCode::row_sum:
+      return fused_instruction<FusedCode::row_sum, T>;
+    case FusedCode::row_product:
+      return fused_instruction<FusedCode::row_product, T>;
   }
+  return nullptr;
 }
+
+// The instructions of a loop, with the functions that run them.
+template <class T>
+struct FusedProgram {
+  const FusedInstruction* code;
+  int count;
+  FusedFunction<T> run[kMostFusedValues];
+
+  FusedProgram(const FusedInstruction* all, int instructions) : code(all), count(instructions) {
+    for (int i = 0; i < count; ++i) run[i] = fused_function<T>(all[i].code);
+  }
+};
 
 // A part of the loop: whole rows, or columns of one.
 struct FusedPart {
@@ -200,19 +425,8 @@ template <class T>
 
 template <class T>
 [[gnu::always_inline]] static inline void fused_copy(const T* from, int64_t n, T* to) {
-  fused_each(n, from, from, to, [](T x, T) { return x; });
+  fused_each(n, from, from, from, to, [](T x, T, T) { return x; });
 }
-// Operands of a piece; whole vectors of sixteen may be written that begin in it.
-constexpr int64_t kFusedRoom = kFusedPiece + 16;
-
-template <class T>
-[[gnu::always_inline]] static inline void fused_repeat(T value, int64_t n, T* to) {
-  for (int64_t at = 0; at < n; at += 16) {
-#pragma omp simd
-    for (int64_t j = 0; j < 16; ++j) to[at + j] = value;
-  }
-}
-
 // A part of which all rows of the loop have one row of the tensor is the same for all such parts.
 struct FusedRepeated {
   int64_t row = -1, rows = 0;
@@ -241,39 +455,6 @@ static inline void fused_gather(const FusedOperand<T>& t, const FusedPart& part,
   }
 }
 
-template <class T, int kLanes>
-using FusedLanes [[gnu::vector_size(kLanes * sizeof(T))]] = T;
-
-template <int kLanes, class T>
-[[gnu::always_inline]] static inline T fused_fold(const T* x) {
-  FusedLanes<T, kLanes / 2> low, high;
-  __builtin_memcpy(&low, x, sizeof(low));
-  __builtin_memcpy(&high, x + kLanes / 2, sizeof(high));
-  low += high;
-  T halves[kLanes / 2];
-  __builtin_memcpy(halves, &low, sizeof(low));
-  if constexpr (kLanes == 4) {
-    return halves[0] + halves[1];
-  } else {
-    return fused_fold<kLanes / 2>(halves);
-  }
-}
-
-// In an order that does not depend on the instruction set: sixteen sums, then their halves together.
-template <class T>
-[[gnu::always_inline]] static inline T fused_sum(const T* x, int64_t n) {
-  constexpr int64_t kLanes = 16;
-  if (n == kLanes) return fused_fold<kLanes>(x);
-  T sums[kLanes] = {};
-  int64_t at = 0;
-  for (; at + kLanes <= n; at += kLanes) {
-#pragma omp simd
-    for (int64_t j = 0; j < kLanes; ++j) sums[j] += x[at + j];
-  }
-  for (int64_t j = 0; at + j < n; ++j) sums[j] += x[at + j];
-  return fused_fold<kLanes>(sums);
-}
-
 // Sums of rows, of which a piece may have a part: pieces of a row follow one another.
 template <class T>
 struct FusedSums {
@@ -293,9 +474,10 @@ struct FusedSums {
 template <class T>
 static void fused_run(const FusedLoop<T>& loop, int64_t begin, int64_t end) {
   alignas(64) T tensors[kMostFusedTensors][kFusedRoom];  // those whose elements do not follow one another
-  alignas(64) T values[kMostFusedValues][kFusedPiece];
+  alignas(64) T values[kMostFusedValues][kFusedRoom];
   T* operands[kMostFusedTensors + kMostFusedValues];
   for (int v = 0; v < kMostFusedValues; ++v) operands[loop.count + v] = values[v];
+  const FusedProgram<T> program(loop.code, loop.instructions);
   FusedSums<T> sums;
   FusedRepeated repeated[kMostFusedTensors];
   const int64_t at_once = fused_rows_at_once(loop.width);
@@ -306,17 +488,20 @@ static void fused_run(const FusedLoop<T>& loop, int64_t begin, int64_t end) {
       operands[t] = dense ? dense : tensors[t];
       if (!dense && t < loop.sources) fused_gather(loop.tensors[t], part, repeated[t], tensors[t]);
     }
-    for (int i = 0; i < loop.instructions; ++i) fused_instruction(loop.code[i], operands, part.size());
+    for (int i = 0; i < program.count; ++i) program.run[i](program.code[i], operands, part.size(), part.columns);
     for (int t = loop.sources; t < loop.count; ++t) {
       if (operands[t] != tensors[t]) continue;
-      if (loop.tensors[t].step == 0) {
-        sums.add(t, part, loop.width, tensors[t],
-                 [&](int64_t row, T sum) { loop.tensors[t].first[row * loop.tensors[t].stride] = sum; });
-        continue;
+      const FusedOperand<T>& to = loop.tensors[t];
+      const T* from = tensors[t];
+      const auto put = [&](int64_t row, T value) { to.first[row * to.stride] = value; };
+      if (to.sums) {
+        sums.add(t, part, loop.width, from, put);
+      } else if (to.step == 0) {
+        for (int64_t r = 0; r < part.rows; ++r) put(part.row + r, from[r * part.columns]);
+      } else {
+        for (int64_t r = 0; r < part.rows; ++r, from += part.columns)
+          fused_copy(from, part.columns, to.first + (part.row + r) * to.stride + part.column);
       }
-      for (int64_t r = 0; r < part.rows; ++r)
-        fused_copy(tensors[t] + r * part.columns, part.columns,
-                   loop.tensors[t].first + (part.row + r) * loop.tensors[t].stride + part.column);
     }
   }
 }
@@ -349,20 +534,25 @@ static void fused_run_halves(const FusedLoop<Half>& loop, int64_t begin, int64_t
   alignas(64) float values[kMostFusedTensors + kMostFusedValues][kFusedRoom];
   float* operands[kMostFusedTensors + kMostFusedValues];
   for (int v = 0; v < kMostFusedTensors + kMostFusedValues; ++v) operands[v] = values[v];
+  const FusedProgram<float> program(loop.code, loop.instructions);
   FusedSums<float> sums;
   const int64_t at_once = fused_rows_at_once(loop.width);
   for (int64_t piece = begin; piece < end; ++piece) {
     const FusedPart part = fused_part(loop, at_once, piece);
     for (int t = 0; t < loop.sources; ++t) fused_gather_halves(loop.tensors[t], part, operands[t]);
-    for (int i = 0; i < loop.instructions; ++i) {
-      fused_instruction(loop.code[i], operands, part.size());
+    for (int i = 0; i < program.count; ++i) {
+      program.run[i](program.code[i], operands, part.size(), part.columns);
       if (loop.code[i].is_output) fused_round_here<Half>(operands[loop.code[i].to], part.size());
     }
     for (int t = loop.sources; t < loop.count; ++t) {
       const FusedOperand<Half>& to = loop.tensors[t];
+      const auto put = [&](int64_t row, float value) { convert_lanes(&value, 1, to.first + row * to.stride); };
+      if (to.sums) {
+        sums.add(t, part, loop.width, operands[t], put);
+        continue;
+      }
       if (to.step == 0) {
-        sums.add(t, part, loop.width, operands[t],
-                 [&](int64_t row, float sum) { convert_lanes(&sum, 1, to.first + row * to.stride); });
+        for (int64_t r = 0; r < part.rows; ++r) put(part.row + r, operands[t][r * part.columns]);
         continue;
       }
       if (Half* dense = fused_dense(to, part)) {

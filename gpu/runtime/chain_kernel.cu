@@ -81,6 +81,11 @@ __device__ T fused_value(const FusedInstruction& i, T a, T b) {
       return sin(a);
     case FusedCode::cos:
       return cos(a);
+    case FusedCode::product_sum:  // these are in no chain for a GPU
+    case FusedCode::less_product:
+    case FusedCode::row_sum:
+    case FusedCode::row_product:
+      break;
   }
   return a;
 }

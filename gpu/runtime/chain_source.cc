@@ -129,6 +129,11 @@ std::string value_of(const FusedInstruction& i, const char* type, const std::str
       return of("sin");
     case FusedCode::cos:
       return of("cos");
+    case FusedCode::product_sum:  // these are in no chain for a GPU
+    case FusedCode::less_product:
+    case FusedCode::row_sum:
+    case FusedCode::row_product:
+      break;
   }
   fail("a chain has instruction {}, which is none", static_cast<int>(i.code));
 }

@@ -18,6 +18,7 @@ struct ChainPlace {
   int64_t column = 0, row_size = 0;
   bool one_row = false, one_column = false;
   int64_t each = 1, cycle = 0;
+  bool sums = false;  // is written: its one column is the sum of all
 
   int64_t stride() const { return one_row ? 0 : row_size; }  // FusedOperand's, and its step
   int64_t step() const { return one_column ? 0 : 1; }
@@ -39,7 +40,8 @@ struct StepChain {
   std::vector<ChainPlace> sources;
   std::vector<FusedInstruction> code;            // operands: numbers of instructions, or kSource + source
   std::map<int, int> values;                     // what the slot holds now
-  std::map<int, int> sums;                       // what it holds the sums of, of each row
+  std::map<int, int> columns;                    // the same, one element of each row, which all columns have
+  std::map<int, int> sums;                       // what it holds the sums of, of rows that are in several pieces
   std::map<int, std::vector<ChainPart>> padded;  // slots that are zero but for some columns
   std::map<int, std::vector<ChainPart>> filled;  // slots that parts make up
 
@@ -50,7 +52,8 @@ struct StepChain {
     return kSource + static_cast<int>(sources.size()) - 1;
   }
   bool writes(int slot) const {
-    return values.count(slot) > 0 || sums.count(slot) > 0 || padded.count(slot) > 0 || filled.count(slot) > 0;
+    return values.count(slot) > 0 || columns.count(slot) > 0 || sums.count(slot) > 0 || padded.count(slot) > 0 ||
+           filled.count(slot) > 0;
   }
   bool reads_columns_of(int slot) const {
     return std::ranges::any_of(sources, [&](const ChainPlace& p) { return p.slot == slot && p.row_size != width; });

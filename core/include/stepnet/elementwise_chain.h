@@ -1,5 +1,5 @@
 // Chains of elementwise operators as one loop: an operator's arithmetic as instructions (FusedBody), and a machine that
-// runs many of them on a piece of 128 elements at a time, whose values in between never leave the first-level cache.
+// runs many of them on a piece of 256 elements at a time, whose values in between never leave the first-level cache.
 //
 // The kernels are built for several instruction sets; see core/compute/simd.h for tanh and the logistic
 // function. Threads: pure functions.
@@ -46,8 +46,14 @@ enum class FusedCode : uint8_t {
   erfc,  // 1 - erf(a)
   sin,
   cos,
+
+  // In chains on a CPU alone. Sums of rows are in all columns, and rows have at most kFusedPiece elements.
+  product_sum,   // a * b + c, both rounded
+  less_product,  // c - a * b, both rounded
+  row_sum,       // the sum of a's row
+  row_product,   // the sum of a's row times b's
 };
-constexpr int kFusedCodes = static_cast<int>(FusedCode::cos) + 1;
+constexpr int kFusedCodes = static_cast<int>(FusedCode::cos) + 1;  // of single elements
 
 // What is known of a code beside its arithmetic, which stands in core/compute/elementwise_chain_simd.cc, and for GPUs
 // in gpu/runtime.
@@ -57,6 +63,7 @@ struct FusedCodeInfo {
   double nanoseconds;  // about what one element takes
 };
 const FusedCodeInfo& fused_code(FusedCode code);
+inline bool reads_c(FusedCode code) { return code == FusedCode::product_sum || code == FusedCode::less_product; }
 
 struct FusedInstruction {
   FusedCode code = FusedCode::copy;
@@ -64,6 +71,7 @@ struct FusedInstruction {
   double value = 0;
   int to = 0;              // in a chain: the operand that gets the result
   bool is_output = false;  // in a chain: it is an operator's, which in a chain of a half type is rounded to it
+  int c = 0;               // a third operand, where the code has one; else any that is there
 };
 
 // Operands of a chain: tensors first, then values in between.
@@ -104,7 +112,7 @@ class FusedBody {
 };
 
 // A tensor of a chain. What is only read may have fewer rows than the loop, and one element for all columns; what is
-// written may have the sum of a row's columns as its one element.
+// written may have one element for a row, which is that of the first column, or the sum of all.
 template <class T>
 struct FusedOperand {
   T* first = nullptr;
@@ -112,6 +120,7 @@ struct FusedOperand {
   int64_t step = 1;    // elements from one column to the next: 1, or 0 where all columns have one
   int64_t each = 1;    // rows of the loop that follow one another and have one of this in common
   int64_t cycle = 0;   // rows of this after which the first follows again; 0: it has one for all
+  bool sums = false;
 };
 
 template <class T>
@@ -127,7 +136,7 @@ struct FusedLoop {
 
 // A piece is kFusedPiece elements of a row, the last one of the row fewer, or as many rows as fit into one. Pieces are
 // counted through all rows.
-constexpr int64_t kFusedPiece = 128;
+constexpr int64_t kFusedPiece = 256;
 inline int64_t fused_rows_at_once(int64_t width) {
   return width > 0 && width <= kFusedPiece / 2 ? kFusedPiece / width : 1;
 }

@@ -15,7 +15,7 @@ template <class T>
 void expect_each_code_is_right(const FusedKernels& kernels, double tolerance) {
   constexpr int64_t kRows = 3;
   for (const FusedCode code : all_fused_codes())
-    for (const int64_t width : {1, 7, 128, 129, 300}) {
+    for (const int64_t width : {1, 7, 128, 256, 257, 600}) {
       Tensor a = normal<T>({kRows, width}, 1);
       Tensor b = normal<T>({kRows, width}, 2);
       if (takes_a_zero(code)) b.fill_zero();
@@ -146,7 +146,7 @@ Tensor rounded_normal(const Shape& shape, uint64_t seed) {
 template <class T>
 void expect_repeats(const FusedKernels& kernels) {
   constexpr int64_t kRows = 24;
-  for (const int64_t width : {1, 5, 16, 64, 65, 128, 300}) {
+  for (const int64_t width : {1, 5, 16, 64, 65, 128, 129, 600}) {
     Tensor x = rounded_normal<T>({kRows, width}, 1), v = rounded_normal<T>({kRows}, 2), s = rounded_normal<T>({1}, 3);
     Tensor u = rounded_normal<T>({kRows / 3, width}, 4), w = rounded_normal<T>({4, width}, 5);
     Tensor made = rounded_normal<T>({kRows, width + 3}, 6);
@@ -192,13 +192,13 @@ TEST(Fused, OperandsRepeat) {
 template <class T>
 void expect_row_sums(const FusedKernels& kernels, double tolerance) {
   constexpr int64_t kRows = 24;
-  for (const int64_t width : {5, 8, 16, 24, 64, 65, 128, 300}) {
+  for (const int64_t width : {5, 8, 16, 24, 64, 65, 128, 256, 600}) {
     Tensor x = rounded_normal<T>({kRows, width}, 1), y = rounded_normal<T>({width}, 2), z = x.clone();
     Tensor sums = rounded_normal<T>({kRows}, 3);
     const FusedInstruction code[] = {
         {FusedCode::mul, 0, 1, 0, 4, true}, {FusedCode::copy, 4, 4, 0, 2}, {FusedCode::copy, 4, 4, 0, 3}};
     const FusedOperand<T> tensors[] = {
-        {x.data<T>(), width}, {y.data<T>(), 0}, {z.data<T>(), width}, {sums.data<T>(), 1, 0}};
+        {x.data<T>(), width}, {y.data<T>(), 0}, {z.data<T>(), width}, {sums.data<T>(), 1, 0, 1, 0, true}};
     const FusedLoop<T> loop{code, 3, tensors, 4, width, 2, kRows};
     const int64_t together = fused_rows_at_once(width) == 1 ? fused_pieces_of_row(width) : 1;
     const int64_t parts = fused_pieces(kRows, width) / together;
@@ -225,16 +225,74 @@ TEST(Fused, RowsAreSummed) {
   }
 }
 
+// A product with a sum, and sums of rows in all columns, which the last instruction reads again; one column is written.
+template <class T>
+void expect_chain_codes(const FusedKernels& kernels, double tolerance) {
+  constexpr int64_t kRows = 25;
+  using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
+  for (const int64_t width : {1, 2, 8, 15, 16, 32, 40, 100, 128, 256}) {
+    Tensor x = rounded_normal<T>({kRows, width}, 1), y = rounded_normal<T>({kRows, width}, 2);
+    Tensor z = rounded_normal<T>({kRows, width}, 3), sums = rounded_normal<T>({kRows}, 4), products = sums.clone();
+    Tensor made = x.clone(), less = x.clone();
+    FusedInstruction code[] = {{FusedCode::product_sum, 0, 1, 0, 3}, {FusedCode::less_product, 0, 1, 0, 4},
+                               {FusedCode::row_sum, 0, 0, 0, 7},     {FusedCode::row_product, 0, 1, 0, 8},
+                               {FusedCode::add, 7, 3, 0, 3},         {FusedCode::copy, 7, 7, 0, 5},
+                               {FusedCode::copy, 8, 8, 0, 6}};
+    code[0].c = code[1].c = 2;
+    const FusedOperand<T> tensors[] = {{x.data<T>(), width},      {y.data<T>(), width},    {z.data<T>(), width},
+                                       {made.data<T>(), width},   {less.data<T>(), width}, {sums.data<T>(), 1, 0},
+                                       {products.data<T>(), 1, 0}};
+    kernels.run(FusedLoop<T>{code, 7, tensors, 7, width, 3, kRows}, 0, fused_pieces(kRows, width));
+    for (int64_t r = 0; r < kRows; ++r) {
+      double sum = 0, product = 0;
+      for (int64_t j = 0; j < width; ++j) {
+        const int64_t at = r * width + j;
+        const volatile Sum xy = Sum(x.data<T>()[at]) * Sum(y.data<T>()[at]);  // rounded by itself
+        sum += double(x.data<T>()[at]);
+        product += double(xy);
+        EXPECT_EQ(double(less.data<T>()[at]), double(T(Sum(z.data<T>()[at]) - xy)));
+      }
+      const double most = tolerance * std::max(1.0, std::sqrt(double(width)));
+      EXPECT_NEAR(double(sums.data<T>()[r]), sum, most) << width << " " << r;
+      EXPECT_NEAR(double(products.data<T>()[r]), product, most) << width << " " << r;
+      for (int64_t j = 0; j < width; ++j) {
+        const int64_t at = r * width + j;
+        const double xyz = double(x.data<T>()[at]) * double(y.data<T>()[at]) + double(z.data<T>()[at]);
+        EXPECT_NEAR(double(made.data<T>()[at]), sum + xyz, 2 * most) << width << " " << r;
+      }
+    }
+  }
+}
+
+TEST(Fused, CodesOfChainsAreRight) {
+  for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
+    expect_chain_codes<float>(*kernels, 2e-6);
+    expect_chain_codes<double>(*kernels, 2e-15);
+    expect_chain_codes<float16>(*kernels, 1e-2);
+    expect_chain_codes<bfloat16>(*kernels, 1e-1);
+  }
+}
+
 // Bit for bit on every instruction set.
 TEST(Fused, SumsHaveTheSameBitsEverywhere) {
   if (!fused_kernels_wide()) GTEST_SKIP() << "this CPU is no x86-64-v4";
-  for (const int64_t width : {8, 16, 40, 64, 200}) {
+  for (const int64_t width : {8, 16, 40, 64, 300}) {
     Tensor x = normal<float>({6, width}, 1), a = Tensor::zeros(DType::float32, {6}), b = a.clone();
     const FusedInstruction code{FusedCode::copy, 0, 0, 0, 1};
     for (Tensor* sums : {&a, &b}) {
-      const FusedOperand<float> tensors[] = {{x.data<float>(), width}, {sums->data<float>(), 1, 0}};
+      const FusedOperand<float> tensors[] = {{x.data<float>(), width}, {sums->data<float>(), 1, 0, 1, 0, true}};
       const FusedKernels& kernels = sums == &a ? fused_kernels_plain() : *fused_kernels_wide();
       kernels.run(FusedLoop<float>{&code, 1, tensors, 2, width, 1, 6}, 0, fused_pieces(6, width));
+    }
+    EXPECT_EQ(compare(a, b, 0), "") << width;
+  }
+  for (const int64_t width : {1, 8, 16, 40, 64, 200}) {
+    Tensor x = normal<float>({7, width}, 1), a = x.clone(), b = x.clone();
+    const FusedInstruction code{FusedCode::row_product, 0, 0, 0, 1};
+    for (Tensor* sums : {&a, &b}) {
+      const FusedOperand<float> tensors[] = {{x.data<float>(), width}, {sums->data<float>(), width}};
+      const FusedKernels& kernels = sums == &a ? fused_kernels_plain() : *fused_kernels_wide();
+      kernels.run(FusedLoop<float>{&code, 1, tensors, 2, width, 1, 7}, 0, fused_pieces(7, width));
     }
     EXPECT_EQ(compare(a, b, 0), "") << width;
   }

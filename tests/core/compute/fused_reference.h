@@ -86,6 +86,11 @@ inline double fused_reference(const FusedInstruction& i, double a, double b) {
       return std::sin(a);
     case FusedCode::cos:
       return std::cos(a);
+    case FusedCode::product_sum:
+    case FusedCode::less_product:
+    case FusedCode::row_sum:
+    case FusedCode::row_product:
+      break;
   }
   return NAN;
 }
