@@ -166,13 +166,25 @@ int leading_rows(const BatchMatmulArgs&, const ShapeCall& c) {
   return c.known(0) && c.known(1) && c.shape(0).rank() == c.shape(1).rank() ? c.shape(0).rank() - 2 : 0;
 }
 
+bool has_one_batch(const ShapeCall& c) {
+  if (!c.known(0) || !c.known(1) || c.shape(0).rank() != c.shape(1).rank()) return false;
+  for (int d = 0; d + 2 < c.shape(0).rank(); ++d)
+    if (c.shape(0)[d] != c.shape(1)[d]) return false;
+  return true;
+}
+
 // A column of each matrix times a row of each. One or the other, transposed or not, has its elements one after another.
 int64_t batch_outer_product(const BatchMatmulArgs& args, const ShapeCall& c) {
-  if (!c.known(0) || !c.known(1) || c.shape(0).rank() != c.shape(1).rank()) return 0;
-  for (int d = 0; d + 2 < c.shape(0).rank(); ++d)
-    if (c.shape(0)[d] != c.shape(1)[d]) return 0;
+  if (!has_one_batch(c)) return 0;
   const MatrixSizes a = batch_matrix(c.shape(0), args.trans_a);
   return a.columns == 1 ? a.rows : 0;
+}
+
+// Matrices as they are, with one column of the other operand for each; or that, turned round.
+int batch_matrix_vector(const BatchMatmulArgs& args, const ShapeCall& c) {
+  if (!has_one_batch(c)) return -1;
+  if (!args.trans_a && batch_matrix(c.shape(1), args.trans_b).columns == 1) return 0;
+  return args.trans_b && batch_matrix(c.shape(0), args.trans_a).rows == 1 ? 1 : -1;
 }
 
 // op(P) op(Q), summed to the shape of `like`.
@@ -215,6 +227,7 @@ REGISTER(batch_matmul) {
       .flops(batch_matmul_flops)
       .rowwise(leading_rows)
       .outer_product(batch_outer_product)
+      .matrix_vector(batch_matrix_vector)
       .example({"A=2,2,3", "B=2,3,2"})
       .example({"A=2,3,2", "B=2,3,2"}, {"trans_a=true"})
       .example({"A=2,2,3", "B=2,2,3"}, {"trans_b=true"})

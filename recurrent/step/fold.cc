@@ -44,7 +44,8 @@ class Folds {
   }
 
   bool adds(size_t index, int slot) const {
-    return op(index).op.spec->output_spec(static_cast<int>(ir_.output_of(op(index), slot)))->accumulates;
+    return !makes_matrices(ir_, op(index)) &&
+           op(index).op.spec->output_spec(static_cast<int>(ir_.output_of(op(index), slot)))->accumulates;
   }
   std::optional<size_t> term_writer(int slot, size_t sum) const;
   void redirect(size_t index, int from, int to, bool add);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "core/operator/fused_kernel.h"
 #include "recurrent/step/fuse.h"
@@ -33,10 +34,10 @@ static bool has_rows(const StepIr& ir, const StepChain& chain, int slot, int64_t
 
 // Finds which of the chain's rows have a row of the slot in common, as its shape is broadcast to the chain's: it may
 // have one row for several that follow one another, and start again after some. False if neither says it all.
-static bool find_rows(const StepIr& ir, const StepChain& chain, int slot, const Shape& to, ChainPlace& place) {
+static bool find_rows(const StepIr& ir, const StepChain& chain, int slot, const Shape& from, const Shape& to,
+                      ChainPlace& place) {
   const StepSlot& s = *ir.slots[slot];
   if (!s.typed || s.reshaped || s.kind == Kind::timestep || ir.is_total(slot)) return false;
-  const Shape& from = s.tensor.shape();
   const bool varies = ir.varies(slot), in_block = chain.phase != Phase::step;
   if (s.tensor.dtype() != chain.dtype || from.rank() > to.rank()) return false;
   if (in_block && varies && from.rank() != to.rank()) return false;
@@ -67,30 +68,21 @@ static bool find_rows(const StepIr& ir, const StepChain& chain, int slot, const 
 static int operand_of(const StepIr& ir, StepChain& chain, int slot, const Shape& to) {
   if (slot < 0) return -1;
   if (const auto known = chain.values.find(slot); known != chain.values.end()) return known->second;
+  if (const auto known = chain.columns.find(slot); known != chain.columns.end())
+    return last_dim(ir.slots[slot]->tensor) == 1 ? known->second : -1;
   if (chain.writes(slot)) return -1;
   if (has_rows(ir, chain, slot, chain.width)) return chain.source({slot, 0, chain.width});
   const int64_t size = last_dim(ir.slots[slot]->tensor);
   ChainPlace place{slot, 0, size, false, size != chain.width};
-  if ((size != 1 && size != chain.width) || !find_rows(ir, chain, slot, to, place)) return -1;
+  if ((size != 1 && size != chain.width) || !find_rows(ir, chain, slot, ir.slots[slot]->tensor.shape(), to, place))
+    return -1;
   const bool repeats_rows = place.each > 1 || place.cycle > 0;
   if (repeats_rows && ir.spec.device.kind != DeviceKind::cpu) return -1;  // kernels of GPUs have no such operands
   return chain.source(place);
 }
 
-static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op) {
-  if (!op.op.spec->fused || op.out_slots.size() != 1 || !has_rows(ir, chain, op.out_slots[0], chain.width))
-    return false;
-  const auto inputs = static_cast<int>(op.in_slots.size());
-  const FusedBody body = op.op.spec->fused(op.op.args.get(), inputs);
-  if (body.empty() || chain.reads_columns_of(op.out_slots[0])) return false;
-  if (chain.code.size() + body.size() > kMostFusedValues) return false;
-  const Shape& to = ir.slots[op.out_slots[0]]->tensor.shape();
-  std::vector<int> operands;
-  for (int i = 0; i < inputs; ++i) {
-    const bool is_read = reads_input(body, i);
-    operands.push_back(is_read ? operand_of(ir, chain, op.in_slots[i], to) : 0);
-    if (operands.back() < 0) return false;
-  }
+// Appends an operator's instructions; operands[i] is that of input i. Returns the result's number.
+static int append(StepChain& chain, const FusedBody& body, std::vector<int> operands) {
   for (FusedInstruction i : body) {
     i.a = operands[i.a];
     i.b = operands[i.b];
@@ -98,12 +90,146 @@ static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op
     chain.code.push_back(i);
   }
   chain.code.back().is_output = true;
-  chain.values[op.out_slots[0]] = operands.back();
+  return operands.back();
+}
+
+// The operands of the inputs that the instructions read, each as `find` finds it; none if one cannot be an operand.
+template <class Find>
+static std::optional<std::vector<int>> operands_of(const FusedBody& body, const StepOp& op, const Find& find) {
+  std::vector<int> operands;
+  for (size_t i = 0; i < op.in_slots.size(); ++i) {
+    const bool is_read = reads_input(body, static_cast<int>(i));
+    operands.push_back(is_read ? find(op.in_slots[i]) : 0);
+    if (operands.back() < 0) return std::nullopt;
+  }
+  return operands;
+}
+
+static FusedBody body_of(const StepOp& op) {
+  if (!op.op.spec->fused || op.out_slots.size() != 1 || op.out_slots[0] < 0) return {};
+  return op.op.spec->fused(op.op.args.get(), static_cast<int>(op.in_slots.size()));
+}
+
+static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op) {
+  const FusedBody body = body_of(op);
+  if (body.empty() || !has_rows(ir, chain, op.out_slots[0], chain.width) || chain.reads_columns_of(op.out_slots[0]))
+    return false;
+  if (chain.code.size() + body.size() > kMostFusedValues) return false;
+  const Shape& to = ir.slots[op.out_slots[0]]->tensor.shape();
+  const auto operands = operands_of(body, op, [&](int slot) { return operand_of(ir, chain, slot, to); });
+  if (!operands) return false;
+  chain.values[op.out_slots[0]] = append(chain, body, *operands);
+  return true;
+}
+
+// Whether a chain may have sums of rows that it reads again: rows are in one piece.
+static bool may_sum_rows(const StepIr& ir, const StepChain& chain) {
+  return ir.spec.device.kind == DeviceKind::cpu && chain.phase == Phase::step && chain.width > 1 &&
+         chain.width <= kFusedPiece && chain.code.size() + 2 <= kMostFusedValues;
+}
+
+// Whether the slot holds one element for each row, whatever its shape, and the chain does not read it as something
+// else.
+static bool holds_column(const StepIr& ir, const StepChain& chain, int slot) {
+  if (slot < 0) return false;
+  const StepSlot& s = *ir.slots[slot];
+  return s.typed && !s.reshaped && s.kind != Kind::timestep && !ir.is_total(slot) && s.tensor.dtype() == chain.dtype &&
+         s.tensor.size() == chain.rows;
+}
+static bool may_become_column(const StepIr& ir, const StepChain& chain, int slot) {
+  return holds_column(ir, chain, slot) && !chain.writes(slot) &&
+         std::ranges::none_of(chain.sources, [&](const ChainPlace& p) { return p.slot == slot; });
+}
+
+static void add_row_sum(StepChain& chain, int value, int to) {
+  FusedInstruction sum{FusedCode::row_sum, value, value};
+  sum.is_output = true;
+  chain.code.push_back(sum);
+  chain.columns[to] = static_cast<int>(chain.code.size()) - 1;
+}
+
+// Elementwise operators on columns, one of which the chain makes.
+static bool add_on_columns(const StepIr& ir, StepChain& chain, const StepOp& op) {
+  const FusedBody body = body_of(op);
+  if (body.empty() || !may_become_column(ir, chain, op.out_slots[0])) return false;
+  if (chain.code.size() + body.size() > kMostFusedValues) return false;
+  if (std::ranges::none_of(op.in_slots, [&](int s) { return chain.columns.count(s) > 0; })) return false;
+  const auto with_column = [](Shape shape) {
+    shape.push_back(1);
+    return shape;
+  };
+  const Shape& made = ir.slots[op.out_slots[0]]->tensor.shape();
+  if (made.rank() == Shape::kMaxRank) return false;
+  const Shape to = with_column(made);
+  const auto operands = operands_of(body, op, [&](int slot) {
+    if (slot < 0) return -1;
+    if (const auto known = chain.columns.find(slot); known != chain.columns.end()) return known->second;
+    ChainPlace place{slot, 0, 1, false, true};
+    if (chain.writes(slot) || !find_rows(ir, chain, slot, with_column(ir.slots[slot]->tensor.shape()), to, place))
+      return -1;
+    return chain.source(place);
+  });
+  if (!operands) return false;
+  chain.columns[op.out_slots[0]] = append(chain, body, *operands);
+  return true;
+}
+
+// Another shape of a column.
+static bool add_reshaped_column(const StepIr& ir, StepChain& chain, const StepOp& op) {
+  if (!op.op.spec->reshapes || op.in_slots.empty() || op.out_slots.empty()) return false;
+  const auto from = chain.columns.find(op.in_slots[0]);
+  if (from == chain.columns.end() || !may_become_column(ir, chain, op.out_slots[0])) return false;
+  for (size_t o = 1; o < op.out_slots.size(); ++o)
+    if (op.out_slots[o] >= 0) return false;
+  const int value = from->second;
+  chain.columns[op.out_slots[0]] = value;
+  return true;
+}
+
+// The types of an operator's inputs, if all are known.
+static std::optional<std::vector<TensorType>> types_of_inputs(const StepIr& ir, const StepOp& op) {
+  std::vector<TensorType> in;
+  for (const int s : op.in_slots) {
+    if (s < 0) return std::nullopt;
+    in.push_back(ir.type_of(s));
+    if (!in.back().known) return std::nullopt;
+  }
+  return in;
+}
+
+// The input that has matrices if the operator multiplies them by vectors; -1 if it does not.
+static int matrices_of(const StepIr& ir, const StepOp& op) {
+  if (!op.op.spec->matrix_vector || op.out_slots.size() != 1 || op.out_slots[0] < 0) return -1;
+  const auto in = types_of_inputs(ir, op);
+  if (!in) return -1;
+  std::vector<TensorType> out = {ir.type_of(op.out_slots[0])};
+  return op.op.spec->matrix_vector(op.op.args.get(), ShapeCall(*in, out));
+}
+
+// Products of matrices by vectors: a row for each matrix, and sums.
+static bool add_matrix_vector(const StepIr& ir, StepChain& chain, const StepOp& op) {
+  if (!may_sum_rows(ir, chain)) return false;
+  const int which = matrices_of(ir, op);
+  if (which < 0) return false;
+  const int from = op.in_slots[which], vector = op.in_slots[1 - which], to = op.out_slots[0];
+  if (!has_rows(ir, chain, from, chain.width) || chain.writes(vector) || !may_become_column(ir, chain, to))
+    return false;
+  const Shape& shape = ir.slots[from]->tensor.shape();
+  const StepSlot& v = *ir.slots[vector];
+  const int64_t rows = shape[shape.rank() - 2];
+  if (v.reshaped || v.kind == Kind::timestep || ir.is_total(vector) || v.tensor.dtype() != chain.dtype ||
+      v.tensor.size() * rows != chain.rows * chain.width)
+    return false;
+  const int matrix = operand_of(ir, chain, from, shape);
+  if (matrix < 0) return false;
+  const int row = chain.source({vector, 0, chain.width, false, false, rows});
+  chain.code.push_back({FusedCode::mul, matrix, row});
+  add_row_sum(chain, static_cast<int>(chain.code.size()) - 1, to);
   return true;
 }
 
 // Sums of rows: to a shape that differs in the last dimension alone.
-static bool add_row_sum(const StepIr& ir, StepChain& chain, const StepOp& op) {
+static bool add_sum_like(const StepIr& ir, StepChain& chain, const StepOp& op) {
   if (!op.op.spec->fits_output || ir.spec.device.kind != DeviceKind::cpu || chain.phase != Phase::step) return false;
   const int from = op.in_slots[0], to = op.out_slots[0];
   if (from < 0 || to < 0 || chain.width == 1 || !has_rows(ir, chain, from, chain.width) || !has_rows(ir, chain, to, 1))
@@ -113,7 +239,11 @@ static bool add_row_sum(const StepIr& ir, StepChain& chain, const StepOp& op) {
   if (std::ranges::any_of(chain.sources, [&](const ChainPlace& p) { return p.slot == to; })) return false;
   const int value = operand_of(ir, chain, from, wide);
   if (value < 0) return false;
-  chain.sums[to] = value;
+  if (may_sum_rows(ir, chain)) {
+    add_row_sum(chain, value, to);
+  } else {
+    chain.sums[to] = value;
+  }
   return true;
 }
 
@@ -122,18 +252,21 @@ static bool add_outer_product(const StepIr& ir, StepChain& chain, const StepOp& 
   if (!op.op.spec->outer_product || ir.spec.device.kind != DeviceKind::cpu || op.out_slots.size() != 1) return false;
   const int a = op.in_slots[0], b = op.in_slots[1], to = op.out_slots[0];
   if (a < 0 || b < 0 || !has_rows(ir, chain, to, chain.width) || chain.reads_columns_of(to)) return false;
-  if (chain.writes(a) || chain.writes(b) || chain.code.size() + 1 > kMostFusedValues) return false;
-  const std::vector<TensorType> in = {ir.type_of(a), ir.type_of(b)};
+  const auto made = chain.columns.find(a);
+  if ((made == chain.columns.end() && chain.writes(a)) || chain.writes(b) || chain.code.size() + 1 > kMostFusedValues)
+    return false;
+  const auto in = types_of_inputs(ir, op);
+  if (!in) return false;
   std::vector<TensorType> out = {ir.type_of(to)};
-  if (!in[0].known || !in[1].known) return false;
-  const int64_t rows = op.op.spec->outer_product(op.op.args.get(), ShapeCall(in, out));
+  const int64_t rows = op.op.spec->outer_product(op.op.args.get(), ShapeCall(*in, out));
   const auto has = [&](int slot, int64_t size) {
     const StepSlot& s = *ir.slots[slot];
     return !s.reshaped && s.kind != Kind::timestep && !ir.is_total(slot) && s.tensor.dtype() == chain.dtype &&
            s.tensor.size() == size && (chain.phase == Phase::step || ir.varies(slot));
   };
   if (rows <= 0 || !has(a, chain.rows) || !has(b, chain.rows / rows * chain.width)) return false;
-  const int column = chain.source({a, 0, 1, false, true}), row = chain.source({b, 0, chain.width, false, false, rows});
+  const int column = made != chain.columns.end() ? made->second : chain.source({a, 0, 1, false, true});
+  const int row = chain.source({b, 0, chain.width, false, false, rows});
   chain.code.push_back({FusedCode::mul, column, row, 0, 0, true});
   chain.values[to] = static_cast<int>(chain.code.size()) - 1;
   return true;
@@ -227,6 +360,7 @@ static int chain_begin(const StepIr& ir, const StepOp& op) {
   const std::vector<int64_t> put = ir.columns_of(op, true);
   for (size_t i = 0; i < std::min(put.size(), op.in_slots.size()); ++i)
     if (put[i] >= 0) return op.in_slots[i];
+  if (const int which = matrices_of(ir, op); which >= 0) return op.in_slots[which];
   const auto made = std::ranges::find_if(op.out_slots, [](int s) { return s >= 0; });
   return made == op.out_slots.end() ? -1 : *made;
 }
@@ -251,7 +385,8 @@ static bool add_to_chain(const StepIr& ir, StepChain& chain, size_t index) {
   }
   StepChain longer = chain;
   if (!add_filled(ir, longer, op) && !add_elementwise(ir, longer, op) && !add_outer_product(ir, longer, op) &&
-      !add_row_sum(ir, longer, op) && !add_taken_columns(ir, longer, op) && !add_put_columns(ir, longer, index))
+      !add_matrix_vector(ir, longer, op) && !add_on_columns(ir, longer, op) && !add_reshaped_column(ir, longer, op) &&
+      !add_sum_like(ir, longer, op) && !add_taken_columns(ir, longer, op) && !add_put_columns(ir, longer, index))
     return false;
   longer.ops.push_back(index);
   chain = std::move(longer);
@@ -428,6 +563,59 @@ void fuse_chains(StepIr& ir) {
     const bool own = ir.slots[s]->kind == Kind::scratch || ir.slots[s]->kind == Kind::block;
     if (own && !ir.is_total(static_cast<int>(s)) && ir.uses_of(static_cast<int>(s)) == 0) ir.slots[s]->unused = true;
   }
+}
+
+bool makes_matrices(const StepIr& ir, const StepOp& op) {
+  if (ir.spec.device.kind != DeviceKind::cpu || !ir.runs_pass("fuse") || !op.op.spec->outer_product) return false;
+  const auto in = types_of_inputs(ir, op);
+  if (!in || op.out_slots[0] < 0) return false;
+  std::vector<TensorType> out = {ir.type_of(op.out_slots[0])};
+  return op.op.spec->outer_product(op.op.args.get(), ShapeCall(*in, out)) > 0 &&
+         last_dim(ir.slots[op.out_slots[0]]->tensor) >= kNarrow;
+}
+
+bool reads_matrices(const StepIr& ir, const StepOp& op) {
+  if (ir.spec.device.kind != DeviceKind::cpu || !ir.runs_pass("fuse")) return false;
+  const int which = matrices_of(ir, op);
+  if (which < 0) return false;
+  const Tensor& matrices = ir.slots[op.in_slots[which]]->tensor;
+  return last_dim(matrices) >= kNarrow && last_dim(matrices) <= kFusedPiece;
+}
+
+// Whether the operator's output has several elements for each of all that it reads and that changes over time.
+static bool expands(const StepIr& ir, const StepOp& op) {
+  int64_t most = 1;
+  for (const int s : op.in_slots)
+    if (s >= 0 && ir.varies(s)) most = std::max(most, ir.slots[s]->tensor.size());
+  return ir.slots[op.out_slots[0]]->tensor.size() >= 2 * most;
+}
+
+// Matrices that are made of vectors for chains of a timestep alone, and what is computed of them, are less work there
+// than what it takes to store and to read them.
+void keep_matrices_in_steps(StepIr& ir) {
+  if (ir.spec.device.kind != DeviceKind::cpu) return;
+  const KnownUses known(ir);
+  std::vector<bool> may(ir.ops.size(), false), moves(ir.ops.size(), false);
+  for (size_t i = ir.ops.size(); i-- > 0;) {
+    const StepOp& op = *ir.ops[i];
+    if (op.phase != Phase::before || op.out_slots.size() != 1 || op.out_slots[0] < 0) continue;
+    if (!rows_in_chain(ir, op) || !ir.columns_of(op, false).empty() || !ir.columns_of(op, true).empty()) continue;
+    const StepSlot& made = *ir.slots[op.out_slots[0]];
+    if (made.kind != Kind::scratch && made.kind != Kind::slab) continue;
+    may[i] = std::ranges::all_of(ir.users(op.out_slots[0]), [&](size_t u) {
+      const StepOp& user = *ir.ops[u];
+      return u == i || (user.stage == op.stage && rows_in_chain(ir, user) && (user.phase == Phase::step || may[u]));
+    });
+  }
+  for (size_t i = 0; i < ir.ops.size(); ++i) {
+    if (!may[i]) continue;
+    const auto is_kept = [&](int s) {
+      return s >= 0 && std::ranges::any_of(ir.writers(s), [&](size_t w) { return w != i && moves[w]; });
+    };
+    moves[i] = expands(ir, *ir.ops[i]) || std::ranges::any_of(ir.ops[i]->in_slots, is_kept);
+  }
+  for (size_t i = 0; i < ir.ops.size(); ++i)
+    if (moves[i]) ir.ops[i]->phase = Phase::step;
 }
 
 // A slice of columns that only operators of a timestep read is no work there, so it is not worth running before.

@@ -115,7 +115,9 @@ void hoist(StepIr& ir) {
     for (size_t i = 0; i < ir.ops.size(); ++i)
       if (runs_before(ir, i)) ir.ops[i]->phase = Phase::before;
   }
-  if (ir.runs_pass("fuse")) keep_slices_in_steps(ir);
+  if (!ir.runs_pass("fuse")) return;
+  keep_matrices_in_steps(ir);
+  keep_slices_in_steps(ir);
 }
 
 void defer(StepIr& ir) {

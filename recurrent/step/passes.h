@@ -45,11 +45,15 @@ void plan_block_size(StepIr& ir);
 void lay_out(StepIr& ir);
 
 // What several passes share: whether the operator could run for a block at once if all that it reads were there, giving
-// a scratch buffer a row for each timestep of a block, the same for what one stage hands to another, and keeping slices
-// of columns that only operators of a timestep read out of the blocks.
+// a scratch buffer a row for each timestep of a block, the same for what one stage hands to another, whether an
+// operator multiplies matrices by vectors and may be part of a loop that makes them, and keeping out of the blocks
+// slices of columns and matrices that only operators of a timestep read.
 bool may_hoist(const StepIr& ir, const StepOp& op);
 void widen(StepIr& ir, int slot);
 void widen_between_stages(StepIr& ir);
+bool makes_matrices(const StepIr& ir, const StepOp& op);
+bool reads_matrices(const StepIr& ir, const StepOp& op);
 void keep_slices_in_steps(StepIr& ir);
+void keep_matrices_in_steps(StepIr& ir);
 
 }  // namespace stepnet

@@ -172,7 +172,9 @@ int number_stages(StepIr& ir, const Orders& orders) {
   std::vector<Component> components = components_of(orders.next, orders.over_time);
   for (Component& c : components) {
     if (c.ops.size() == 1) c.is_cell = carries(ir, *ir.ops[c.ops[0]]);
-    c.hoists = !c.is_cell && c.ops.size() == 1 && may_hoist(ir, *ir.ops[c.ops[0]]);
+    // What reads a sample's matrix gains nothing from waiting for a block, as no sample has another one's.
+    c.hoists = !c.is_cell && c.ops.size() == 1 && may_hoist(ir, *ir.ops[c.ops[0]]) &&
+               !(reads_matrices(ir, *ir.ops[c.ops[0]]) && !ir.spec.backward);
   }
   find_cells_around(components);
   int last = 0;

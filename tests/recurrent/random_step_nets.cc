@@ -143,11 +143,15 @@ void add_sequences(Draft& d) {
 void show_states(Draft& d) {
   int views = 0;
   for (CellState& state : d.net.cell.states) {
+    if (d.net.widths.at(state.input) == 0) continue;  // matrices
     const std::string name = state.input.substr(0, state.input.find('_'));
     if (d.dice.chance(0.5)) state.all = name + "_all", ++views;
     if (d.dice.chance(0.5)) state.last = name + "_last", ++views;
   }
-  if (views == 0) d.net.cell.states[0].all = "s0_all";
+  if (views > 0) return;
+  const auto is_vector = [&](const CellState& state) { return d.net.widths.at(state.input) > 0; };
+  CellState& first = *std::ranges::find_if(d.net.cell.states, is_vector);
+  first.all = first.input.substr(0, first.input.find('_')) + "_all";
 }
 
 bool is_made(const Draft& d, const std::string& name) {

@@ -275,6 +275,21 @@ void add_gated(Draft& d) {
 
 // A matrix for each sample, of which rows or columns are repeated, are a product, or come from outside, and what it is
 // by a vector, or the sums of its rows or columns.
+// A vector for all samples.
+std::string outside_row(Draft& d, const StepValue& x) { return add_feed(d, "r", {x.width}, 0.5); }
+
+// A state of a matrix for each sample.
+CellState& add_matrix_state(Draft& d, int64_t rows, int64_t columns) {
+  std::vector<CellState>& states = d.net.cell.states;
+  CellState state;
+  state.input = fmt::format("s{}_p", states.size());
+  state.initial = fmt::format("i{}", states.size());
+  d.net.widths[state.input] = 0;
+  d.net.feeds.push_back({.name = state.initial, .sizes = {1, kBatch, rows, columns}, .scale = 0.5});
+  states.push_back(state);
+  return states.back();
+}
+
 void add_matrix(Draft& d) {
   const StepValue x = any_value(d), y = any_value(d);
   const auto expanded = [&](const StepValue& v, int64_t dim) {
@@ -309,6 +324,25 @@ void add_matrix(Draft& d) {
   }
   matrix = made_by(d.dice.chance(0.7) ? "Tanh" : "Sigmoid", {matrix});
   if (d.dice.chance(0.3)) matrix = made_by(d.dice.pick(types), {matrix, d.dice.chance(0.5) ? row : outside()});
+  const auto read_by = [&](const StepValue& v) {  // [1, B, x.width]
+    if (d.dice.chance(0.3))
+      return made_by("Squeeze", {made_by("BatchMatMul", {expanded(v, 2), matrix}, {make_arg("trans_b", true)})},
+                     {make_arg("dims", std::vector<int64_t>{2})});
+    return made_by("Squeeze", {made_by("BatchMatMul", {matrix, expanded(v, 3)})},
+                   {make_arg("dims", std::vector<int64_t>{3})});
+  };
+  if (d.dice.chance(0.5)) {  // what is read from a matrix decides how it, or a state, changes
+    CellState* state = d.dice.chance(0.6) ? &add_matrix_state(d, x.width, y.width) : nullptr;
+    if (state) matrix = made_by(d.dice.pick(types), {state->input, matrix});
+    const std::string error =
+        made_by(d.dice.pick(types), {read_by(y), d.dice.chance(0.7) ? x.name : outside_row(d, x)});
+    const StepValue back{fresh(d), 0};
+    emit_to(d, "ExpandDims", {error}, {back}, {make_arg("dims", std::vector<int64_t>{3})});
+    matrix = d.dice.chance(0.5) ? made_by(d.dice.pick(types), {matrix, made_by("BatchMatMul", {back.name, row})})
+                                : made_by(d.dice.pick(types), {matrix, back.name});
+    matrix = made_by("Tanh", {matrix});
+    if (state) state->output = matrix;
+  }
   const int64_t how = d.dice.below(3);
   const bool sums_rows = how != 1;
   const std::string sums = how == 2 ? made_by("BatchMatMul", {matrix, expanded(y, 3)})

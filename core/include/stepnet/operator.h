@@ -230,6 +230,12 @@ class OpBuilder {
     };
     return *this;
   }
+  OpBuilder& matrix_vector(std::function<int(const Args&, const ShapeCall&)> fn) {
+    spec_.matrix_vector = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
+      return fn(*static_cast<const Args*>(a), c);
+    };
+    return *this;
+  }
   OpBuilder& fits_output() {
     spec_.fits_output = true;
     return *this;
