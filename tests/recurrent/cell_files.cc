@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 
+#include "core/passes/defined_operators.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/net.h"
 #include "stepnet/text.h"
@@ -108,6 +109,12 @@ double dot(const Vec& a, const Vec& b) { return (a * b).sum(); }
 
 void PrintTo(const CellFile& c, std::ostream* out) { *out << c.name; }
 
+std::vector<CellFile> smooth_cell_files() {
+  std::vector<CellFile> files = cell_files();
+  std::erase_if(files, [](const CellFile& c) { return c.surrogate; });
+  return files;
+}
+
 NetDef cell_net(const std::string& name, bool evaluate) {
   NetDef net = load_net(path_of(name));
   if (evaluate) evaluate_dropouts(net);
@@ -194,6 +201,7 @@ std::map<std::string, Tensor> run_reference(const NetDef& net, const std::map<st
 
 std::pair<Cell, Feeds> cell_of(const NetDef& net, const std::map<std::string, Tensor>& blobs) {
   NetDef copy = net;
+  expand_defined_operators(copy);
   OperatorDef op = recurrent_op(copy);
   const RecurrentDef& def = op.GetExtension(recurrent);
   auto renamed = [&](const std::string& name) {

@@ -49,11 +49,13 @@ double dot(const Vec& a, const Vec& b);
 struct CellFile {
   std::string name;
   Reference reference;
-  bool random = false;  // has Dropouts in the loop: compared in evaluation, where nothing is drawn
+  bool random = false;     // has Dropouts in the loop: compared in evaluation, where nothing is drawn
+  bool surrogate = false;  // its gradients are not derivatives
 };
 
 void PrintTo(const CellFile& c, std::ostream* out);
 const std::vector<CellFile>& cell_files();  // one for each file, by name
+std::vector<CellFile> smooth_cell_files();  // those whose gradients differences can check
 
 using Sizes = std::map<char, int64_t>;
 

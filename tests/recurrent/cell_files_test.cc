@@ -47,7 +47,9 @@ TEST_P(CellFiles, EqualTheUnrolledNet) {
     }
 }
 
-TEST_P(CellFiles, GradientsAreCentralDifferences) {
+class SmoothCellFiles : public CellFiles {};
+
+TEST_P(SmoothCellFiles, GradientsAreCentralDifferences) {
   EXPECT_EQ(check_net_gradients(net(), feeds(DType::float64, sizes(3, 2))), "");
 }
 
@@ -74,6 +76,8 @@ TEST_P(CellFiles, AreAccepted) {
   EXPECT_EQ(stepnet({"check", "--strict", path}).code, 0) << stepnet({"check", path}).text();
 }
 
+INSTANTIATE_TEST_SUITE_P(Examples, SmoothCellFiles, ::testing::ValuesIn(smooth_cell_files()),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Examples, CellFiles, ::testing::ValuesIn(cell_files()),
                          [](const auto& info) { return info.param.name; });
 

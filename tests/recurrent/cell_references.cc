@@ -176,15 +176,18 @@ void sru(const Weights& w, const StepOfStream& now, States& s) {
   s["h"] = r * s["c"] + (1.0 - r) * now.x;
 }
 
-// Without the stabiliser, but for what is stored: c and n times exp(-m).
-void s_lstm(const Weights& w, const StepOfStream& now, States& s) {
-  const Vec sums = w.affine("W_x", "b_x", now.x) + w.affine("W_h", "", s["h"]);
+// Gates' sums in the order i, f, o, z. Without the stabiliser, but for what is stored: c and n times exp(-m).
+void put_s_lstm(const Vec& sums, States& s) {
   const Vec i = std::exp(part(sums, 0, 4)), f = sigmoid(part(sums, 1, 4)), factor = std::exp(s["m"]);
   const Vec c = f * factor * s["c"] + i * std::tanh(part(sums, 3, 4)), n = f * factor * s["n"] + i;
   s["h"] = sigmoid(part(sums, 2, 4)) * c / n;
   s["m"] = larger(std::log(f) + s["m"], part(sums, 0, 4));
   s["c"] = c / std::exp(s["m"]);
   s["n"] = n / std::exp(s["m"]);
+}
+
+void s_lstm(const Weights& w, const StepOfStream& now, States& s) {
+  put_s_lstm(w.affine("W_x", "b_x", now.x) + w.affine("W_h", "", s["h"]), s);
 }
 
 void on_lstm(const Weights& w, const StepOfStream& now, States& s) {
@@ -299,6 +302,49 @@ Vec outer_product(const Vec& a, const Vec& b) {
   return matrix;
 }
 
+// Rows of W_x are all gates of the first head, then those of the second, and states are head by head.
+void s_lstm_heads(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec from_x = w.affine("W_x", "b_x", now.x), all = w["W_h"], h = s["h"];
+  Vec sums(from_x.size());
+  const size_t units = h.size() / 2;
+  for (size_t head = 0; head < 2; ++head) {
+    const Vec own = part(from_x, head, 2) + product_transposed(part(all, head, 2), part(h, head, 2));
+    for (size_t gate = 0; gate < 4; ++gate) sums[std::slice((2 * gate + head) * units, units, 1)] = part(own, gate, 4);
+  }
+  put_s_lstm(sums, s);
+}
+
+void lif(const Weights& w, const StepOfStream& now, States& s) {
+  s["v"] = w["beta"] * s["v"] + w.affine("W_x", "b_x", now.x) + w.affine("W_s", "", s["s"]) - s["s"];
+  s["s"] = s["v"].apply([](double v) { return v > 1 ? 1.0 : 0.0; });
+}
+
+void clockwork(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec h1 = s["h1"], h2 = s["h2"], h3 = s["h3"], slower = joined(h2, h3);
+  s["h1"] = std::tanh(Vec(w.affine("W_x1", "b_1", now.x) + w.affine("W_1", "", joined(h1, slower))));
+  if (now.t % 2 == 0) s["h2"] = std::tanh(Vec(w.affine("W_x2", "b_2", now.x) + w.affine("W_2", "", slower)));
+  if (now.t % 4 == 0) s["h3"] = std::tanh(Vec(w.affine("W_x3", "b_3", now.x) + w.affine("W_3", "", h3)));
+  s["y"] = joined(s["h1"], joined(s["h2"], s["h3"]));
+}
+
+void gru_resets(const Weights& w, const StepOfStream& now, States& s) {
+  const size_t inputs = now.x.size() - 1;
+  s["h"] *= 1 - now.x[inputs];
+  gru(w, {now.t, now.stream, now.x[std::slice(0, inputs, 1)]}, s);
+}
+
+void rssm(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec u = std::tanh(w.affine("W_u", "b_u", joined(s["z"], part(now.x, 0, 3))));
+  gru(w, {now.t, now.stream, u}, s);
+  const Vec prior = w.affine("W_p", "b_p", s["h"]);
+  const Vec posterior = w.affine("W_q", "b_q", joined(s["h"], part(now.x, 1, 3)));
+  auto deviation = [](const Vec& sums) { return Vec(std::log(Vec(1.0 + std::exp(part(sums, 1, 2))))); };
+  const Vec sigma_p = deviation(prior), sigma_q = deviation(posterior);
+  const Vec m_p = part(prior, 0, 2), m_q = part(posterior, 0, 2), apart = m_q - m_p;
+  s["z"] = m_q + sigma_q * part(now.x, 2, 3);
+  s["kl"] = std::log(sigma_p / sigma_q) + (sigma_q * sigma_q + apart * apart) / (2.0 * sigma_p * sigma_p) - 0.5;
+}
+
 void delta_rule(const Weights& w, const StepOfStream& now, States& s) {
   const Vec k = w.affine("W_k", "", now.x), error = product(s["W"], k) - w.affine("W_v", "", now.x);
   s["W"] -= sigmoid(w.affine("W_b", "b_b", now.x))[0] * outer_product(error, k);
@@ -351,6 +397,25 @@ void titans_memory(const Weights& w, const StepOfStream& now, States& s) {
   s["y"] = product(s["M2"], std::tanh(product(s["M1"], w.affine("W_q", "", now.x))));
 }
 
+double mean(const Vec& x) { return x.sum() / static_cast<double>(x.size()); }
+
+// The gradient of the layer normalisation: with u = (z - mean) / std and g the gradient that reaches u, that of z is
+// (g - mean(g) - u mean(g u)) / std.
+void ttt(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec k = w.affine("W_k", "", now.x), q = w.affine("W_q", "", now.x), gamma = w["gamma"], beta = w["beta"];
+  const double eta = sigmoid(w.affine("W_e", "b_e", now.x))[0] / 4;
+  auto deviation = [](const Vec& z) {
+    return std::sqrt(mean((z - mean(z)) * (z - mean(z))) + static_cast<double>(1e-5F));
+  };
+  const Vec z = product(s["W"], k) + s["b"], u = (z - mean(z)) / deviation(z);
+  const Vec g = gamma * (k + gamma * u + beta - w.affine("W_v", "", now.x));
+  const Vec dz = (g - mean(g) - u * mean(g * u)) / deviation(z);
+  s["W"] -= eta * outer_product(dz, k);
+  s["b"] -= eta * dz;
+  const Vec answer = product(s["W"], q) + s["b"];
+  s["y"] = q + gamma * (answer - mean(answer)) / deviation(answer) + beta;
+}
+
 }  // namespace
 
 const std::vector<CellFile>& cell_files() {
@@ -358,13 +423,16 @@ const std::vector<CellFile>& cell_files() {
       {"attention_additive", attention_additive<false>},
       {"attention_dot", attention_dot},
       {"attention_recurrent", attention_additive<true>},
+      {"clockwork", clockwork},
       {"delta_rule", delta_rule},
       {"gated_delta_rule", gated_delta_rule},
       {"gru", gru},
       {"gru_reset_before", gru_reset_before},
+      {"gru_resets", gru_resets},
       {"highway_stack", highway_stack},
       {"ind_rnn", ind_rnn},
       {"li_gru", li_gru},
+      {"lif", lif, false, true},
       {"lstm", lstm_of_lengths},
       {"lstm_coupled", lstm_coupled},
       {"lstm_forget_bias", lstm_forget_bias},
@@ -386,12 +454,15 @@ const std::vector<CellFile>& cell_files() {
       {"residual_stack", residual_stack},
       {"rnn_relu", rnn_relu},
       {"rnn_tanh", rnn_tanh},
+      {"rssm", rssm},
       {"rwkv", rwkv},
       {"rwkv7", rwkv7},
       {"s_lstm", s_lstm},
+      {"s_lstm_heads", s_lstm_heads},
       {"selective_scan", selective_scan},
       {"sru", sru},
       {"titans_memory", titans_memory},
+      {"ttt", ttt},
   };
   return files;
 }

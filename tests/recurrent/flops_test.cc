@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/estimate/estimate.h"
+#include "core/passes/defined_operators.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/gradients.h"
 #include "stepnet/text.h"
@@ -77,7 +78,9 @@ Values step_feeds(const RecurrentDef& def, Values values) {
 TEST_P(FlopsOfNets, TimestepsAreAsCounted) {
   for (const EstimateNet& n : estimate_cells(GetParam())) {
     SCOPED_TRACE(n.name);
-    NetDef net = without_passes(n.net, pass_choices().back()), before = net;
+    NetDef net = without_passes(n.net, pass_choices().back());
+    expand_defined_operators(net);
+    NetDef before = net;
     OperatorDef& network = network_in(net);
     const RecurrentDef def = network.GetExtension(recurrent);
     before.clear_external_output();

@@ -156,7 +156,7 @@ TEST(HigherOrderOfOneNet, GatherInAStepNetStaysDense) {
   EXPECT_EQ(check_gradients(subject, options).str(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, HigherOrder, ::testing::ValuesIn(cell_files()),
+INSTANTIATE_TEST_SUITE_P(Examples, HigherOrder, ::testing::ValuesIn(smooth_cell_files()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

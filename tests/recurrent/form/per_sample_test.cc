@@ -286,13 +286,17 @@ const std::map<std::string, std::string> kRefused = {
     {"attention_recurrent", "\"by_place\", which is"},
     {"delta_rule", "samples are not apart"},
     {"gated_delta_rule", "samples are not apart"},
+    {"gru_resets", "samples are not apart"},
+    {"lif", "it reads the parameter \"beta\" in a way in which gradients cannot be told by samples"},
     {"lstm", "samples are not apart"},  // its unit reads lengths
     {"m_lstm", "samples are not apart"},
     {"qrnn", "samples are not apart"},
     {"rwkv", "it reads the parameter \"log_w\" in a way in which gradients cannot be told by samples"},
     {"rwkv7", "samples are not apart"},
+    {"s_lstm_heads", "it reads the parameter \"W_h\" in a way in which gradients cannot be told by samples"},
     {"selective_scan", "it reads the parameter \"A_log\" in a way in which gradients cannot be told by samples"},
     {"titans_memory", "samples are not apart"},
+    {"ttt", "the parameter \"gamma\" must be laid over"},
 };
 
 class PerSampleCells : public ::testing::TestWithParam<CellFile> {};
