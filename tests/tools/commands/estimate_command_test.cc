@@ -73,6 +73,19 @@ TEST(EstimateCommand, KnowsResNet18) {
   EXPECT_NE(json.find(fmt::format("\"parameters\": {},", bytes)), json.npos) << json;
 }
 
+// A training step of GPT-2 small: three products of each weight and of each pair of timesteps, masked ones too. The
+// embedding is a weight of the last product alone.
+TEST(EstimateCommand, KnowsGpt2) {
+  constexpr int64_t kBatch = 2, kSteps = 256, kLayers = 12, kUnits = 768, kTokens = 50'257, kParameters = 124'439'808;
+  const int64_t weights = kLayers * 12 * kUnits * kUnits + kTokens * kUnits;
+  const int64_t products = kBatch * kSteps * (weights + kLayers * 2 * kSteps * kUnits);
+  const std::string json = expect_command("estimate " + source_path("tools/examples/nets/gpt2.pbtxt") +
+                                              " --train --feed tokens=int32[2,256] --feed next=int32[2,256] --json",
+                                          0, "{");
+  EXPECT_EQ(json_integer(json, "product_flops"), 3 * 2 * products);
+  EXPECT_NE(json.find(fmt::format("\"parameters\": {},", 4 * kParameters)), json.npos) << json;
+}
+
 TEST(EstimateCommand, SaysWhatIsWrong) {
   for (const char* budget : {"30.5M", "30.5MB", "0.03GiB", "30500000"})
     expect_command("estimate " + kModel + " --train --memory-budget " + budget, 0, "as stepnet train runs it");
