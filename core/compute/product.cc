@@ -1,7 +1,5 @@
 #include "core/compute/product.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include "core/compute/half_spans.h"
+#include "core/compute/onednn.h"
 #include "core/compute/simd.h"
 #include "core/tensor/dry_device.h"
 #include "stepnet/error.h"
@@ -48,16 +47,7 @@ class ProductCache {
 namespace {
 
 using dnnl::memory;
-
-const dnnl::engine& cpu() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
-dnnl::stream& stream() {
-  thread_local dnnl::stream stream(cpu());
-  return stream;
-}
+using onednn::cpu, onednn::execute, onednn::Making, onednn::set_data;
 
 memory::data_type data_type(DType type) {
   return type == DType::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
@@ -100,35 +90,6 @@ ProductCache& thread_products() {
   thread_local ProductCache products;
   return products;
 }
-
-// oneDNN takes the number of threads from OpenMP, some primitives when they are made; the team of
-// core/compute/threads.h shares work out instead, and OpenMP's threads, which wait for more of it awake, would be in
-// its way.
-class OneThread {
- public:
-  OneThread() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
-  }
-  ~OneThread() {
-    if (before_ != 1) omp_set_num_threads(before_);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
-
-// One thread at a time makes primitives: oneDNN shares them in a cache of its own, behind locks that the thread
-// sanitizer does not see.
-class Making {
-  static std::mutex& mutex() {
-    static std::mutex one;
-    return one;
-  }
-  std::lock_guard<std::mutex> lock_{mutex()};
-  OneThread limit_;
-};
 
 dnnl::reorder make_packing(const memory& plain, const memory& packed) {
   const Making making;
@@ -212,17 +173,6 @@ void run_half_product(const ProductKey& key, const ProductPart& part, const Stor
     }
   }
 }
-
-// The C++ interface's own way, with a map of the arguments, allocates in every call.
-void execute(const dnnl::primitive& primitive, std::span<const dnnl_exec_arg_t> arguments) {
-  const OneThread limit;
-  dnnl::error::wrap_c_api(
-      dnnl_primitive_execute(primitive.get(), stream().get(), static_cast<int>(arguments.size()), arguments.data()),
-      "a primitive of oneDNN failed");
-}
-
-// oneDNN's memory takes no pointer to const; it does not write what it only reads.
-void set_data(memory& m, const void* data) { m.set_data_handle(const_cast<void*>(data)); }
 
 // Panels of float32, from elements of `type`.
 void pack_panels(DType type, const StoredMatrix& stored, const void* b, float* panels) {
