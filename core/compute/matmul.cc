@@ -288,17 +288,8 @@ void checked_product(const Matmul<T, C>& p) {
     if (!p.accumulate || p.bias) start_with_bias(p);
     return;
   }
-  if (!counting.load(std::memory_order_relaxed)) {
-    product(p);
-    return;
-  }
-  const double start = now_seconds();
-  product(p);
-  const double seconds = now_seconds() - start;
-  const std::lock_guard lock(counter_mutex);
-  counters.seconds += seconds;
-  counters.flops += p.flops();
-  ++counters.calls;
+  auto run = [&p] { product(p); };
+  count_product(p.flops(), run);
 }
 
 // A product that is one column, as the row that its transpose is: rows have kernels of their own.
@@ -348,6 +339,17 @@ template void matmul(bool, bool, int64_t, int64_t, int64_t, const bfloat16*, con
                      WeightPacks*, const bfloat16*, ColumnsIn, ColumnsIn);
 template void matmul(bool, bool, int64_t, int64_t, int64_t, const bfloat16*, const bfloat16*, float*, bool,
                      WeightPacks*, const bfloat16*, ColumnsIn, ColumnsIn);
+
+void count_product(double flops, FunctionRef<> run) {
+  if (!counting.load(std::memory_order_relaxed)) return run();
+  const double start = now_seconds();
+  run();
+  const double seconds = now_seconds() - start;
+  const std::lock_guard lock(counter_mutex);
+  counters.seconds += seconds;
+  counters.flops += flops;
+  ++counters.calls;
+}
 
 MatmulCounters matmul_counters() {
   const std::lock_guard lock(counter_mutex);

@@ -103,4 +103,7 @@ class Product {
 // The calling thread's product of these sizes.
 PreparedProduct cached_product(const ProductPart& part);
 
+// Calls run(), which does so many floating-point operations, and counts it in matmul_counters() if that is on.
+void count_product(double flops, FunctionRef<> run);
+
 }  // namespace stepnet

@@ -1,14 +1,17 @@
 // Conv: Y[n, m, o] = bias[m] + sum over channels c of m's group and elements k of a window of
 //   filter[m, c, k] X[n, c, o * stride - pad + k * dilation], where X is 0 outside of itself,
 // with o and k along one to three dimensions. It is a product for each sample, of the filters and of the columns, which
-// are X's elements as the windows cover them; the convolution of 1 x 1 elements has X itself for columns.
+// are X's elements as the windows cover them; the convolution of 1 x 1 elements has X itself for columns. Of float32 it
+// is a direct convolution of core/compute/direct_convolution.h where that is faster.
 //
 // dfilter = the sum over samples of dY columns^T, dX = filter^T dY, added up where windows overlap, dbias = the sum of
 // dY over samples and places. Each reads only the values in its formula. All are linear in dY and in filter or X, so
 // their derivatives are convolutions and these gradients again.
 #include "operators/convolution/conv.h"
 
+#include "core/compute/direct_convolution.h"
 #include "core/compute/threads.h"
+#include "core/compute/vector_math.h"
 #include "core/operator/flops.h"
 #include "core/tensor/dry_device.h"
 #include "stepnet/device.h"
@@ -114,6 +117,37 @@ void input_product(const ConvSizes& s, const T* filter, const T* dy, T* columns,
   matmul(true, false, s.depth, s.windows.outputs, s.filters, filter, dy, columns, accumulate);
 }
 
+ConvolutionSizes direct_sizes(const ConvSizes& s, int dims) {
+  ConvolutionSizes sizes{
+      .samples = s.samples, .groups = s.groups, .channels = s.channels, .filters = s.filters, .dims = dims};
+  std::ranges::transform(s.windows.axis, sizes.axes.begin(), [](const WindowAxis& a) {
+    return ConvolutionAxis{a.in, a.out, a.kernel, a.stride, a.dilation, a.pad};
+  });
+  return sizes;
+}
+
+// These return false, with nothing done, where products serve; see core/compute/direct_convolution.h.
+template <class T>
+bool direct_forward(const ConvSizes& s, int dims, In<T> x, In<T> filter, In<T> bias, Out<T> y) {
+  if constexpr (std::is_same_v<T, float>)
+    return convolve(direct_sizes(s, dims), x.data(), filter.data(), bias.empty() ? nullptr : bias.data(), y.data());
+  return false;
+}
+template <class T>
+bool direct_filter_gradient(const ConvSizes& s, int dims, In<T> x, In<T> dy, Out<T> dfilter, bool accumulate) {
+  if constexpr (std::is_same_v<T, float>)
+    return convolve_for_filter(direct_sizes(s, dims), x.data(), dy.data(), dfilter.data(), accumulate);
+  return false;
+}
+template <class T>
+bool direct_input_gradient(const ConvSizes& s, int dims, In<T> filter, In<T> dy, Out<T> dx, bool accumulate) {
+  if constexpr (std::is_same_v<T, float>)
+    return convolve_for_data(direct_sizes(s, dims), filter.data(), dy.data(), dx.data(), accumulate);
+  return false;
+}
+
+int dims_of(const Call& call) { return call.in(0).shape().rank() - 2; }
+
 // fn(sample and group, group), in order.
 template <class Fn>
 void each_part(const ConvSizes& s, Fn fn) {
@@ -124,6 +158,7 @@ void each_part(const ConvSizes& s, Fn fn) {
 template <class T>
 void forward(const ConvArgs& a, In<T> x, In<T> filter, In<T> bias, Out<T> y, Call& call) {
   const ConvSizes s = sizes_of(a, call);
+  if (direct_forward(s, dims_of(call), x, filter, bias, y)) return;
   Tensor room = room_for_columns<T>(s);
   if (!bias.empty()) {
     T* to = y.data();
@@ -143,17 +178,19 @@ void forward(const ConvArgs& a, In<T> x, In<T> filter, In<T> bias, Out<T> y, Cal
 template <class T>
 void bias_gradient(const ConvSizes& s, In<T> dy, Out<T> dbias, bool accumulate) {
   if (!accumulate) std::ranges::fill(dbias, T(0));
-  const T* from = dy.data();
+  const auto outputs = static_cast<size_t>(s.windows.outputs);
+  In<T> rest = dy;
   for (int64_t n = 0; n < s.samples; ++n)
     for (T& sum : dbias) {
-      double more = 0;
-      for (int64_t o = 0; o < s.windows.outputs; ++o) more += static_cast<double>(*from++);
-      sum += static_cast<T>(more);
+      sum += static_cast<T>(vec_sum(rest.first(outputs)));
+      rest = rest.subspan(outputs);
     }
 }
 
 template <class T>
-void filter_gradient(const ConvSizes& s, In<T> x, In<T> dy, Out<T> dfilter, Tensor& room, bool accumulate) {
+void filter_gradient(const ConvSizes& s, int dims, In<T> x, In<T> dy, Out<T> dfilter, bool accumulate) {
+  if (direct_filter_gradient(s, dims, x, dy, dfilter, accumulate)) return;
+  Tensor room = room_for_columns<T>(s);
   if (s.samples == 0 && !accumulate) std::ranges::fill(dfilter, T(0));
   each_part(s, [&](int64_t part, int64_t g) {
     const T* columns = x.data() + part * s.x_size();
@@ -167,7 +204,9 @@ void filter_gradient(const ConvSizes& s, In<T> x, In<T> dy, Out<T> dfilter, Tens
 }
 
 template <class T>
-void input_gradient(const ConvSizes& s, In<T> filter, In<T> dy, Out<T> dx, Tensor& room, bool accumulate) {
+void input_gradient(const ConvSizes& s, int dims, In<T> filter, In<T> dy, Out<T> dx, bool accumulate) {
+  if (direct_input_gradient(s, dims, filter, dy, dx, accumulate)) return;
+  Tensor room = room_for_columns<T>(s);
   if (room.defined() && !accumulate) std::ranges::fill(dx, T(0));
   each_part(s, [&](int64_t part, int64_t g) {
     T* to = dx.data() + part * s.x_size();
@@ -182,10 +221,8 @@ template <class T>
 void gradient(const ConvArgs& a, In<T> x, In<T> filter, In<T> dy, Out<T> dfilter, Out<T> dbias, Out<T> dx, Call& call) {
   const ConvSizes s = sizes_of(a, call);
   if (call.wants(1)) bias_gradient(s, dy, dbias, call.accumulates(1));
-  if (!call.wants(0) && !call.wants(2)) return;
-  Tensor room = room_for_columns<T>(s);
-  if (call.wants(0)) filter_gradient(s, x, dy, dfilter, room, call.accumulates(0));
-  if (call.wants(2)) input_gradient(s, filter, dy, dx, room, call.accumulates(2));
+  if (call.wants(0)) filter_gradient(s, dims_of(call), x, dy, dfilter, call.accumulates(0));
+  if (call.wants(2)) input_gradient(s, dims_of(call), filter, dy, dx, call.accumulates(2));
 }
 
 // What the kernels take beside their outputs. fn(sample and group) is called for a few of those that are alike.
@@ -195,23 +232,36 @@ void each_part_dry(const ConvSizes& s, Fn fn) {
 }
 
 template <class T>
-void forward_workspace(const ConvArgs& a, In<T>, In<T> filter, In<T>, Out<T> y, Call& call) {
+void forward_workspace(const ConvArgs& a, In<T> x, In<T> filter, In<T> bias, Out<T> y, Call& call) {
   const ConvSizes s = sizes_of(a, call);
+  if (direct_forward(s, dims_of(call), x, filter, bias, y)) return;
   const Tensor room = room_for_columns<T>(s);
   each_part_dry(s, [&](int64_t) { product(s, filter.data(), filter.data(), y.data(), call.has(2)); });
 }
 
 template <class T>
-void gradient_workspace(const ConvArgs& a, In<T>, In<T>, In<T> dy, Out<T> dfilter, Out<T>, Out<T> dx, Call& call) {
-  const ConvSizes s = sizes_of(a, call);
-  if (!call.wants(0) && !call.wants(2)) return;
+void filter_gradient_workspace(const ConvSizes& s, int dims, In<T> x, In<T> dy, Out<T> dfilter, bool accumulate) {
+  if (direct_filter_gradient(s, dims, x, dy, dfilter, accumulate)) return;
   const Tensor room = room_for_columns<T>(s);
   each_part(s, [&](int64_t part, int64_t) {
-    if (call.wants(0)) filter_product(s, dy.data(), dy.data(), dfilter.data(), call.accumulates(0) || part >= s.groups);
+    filter_product(s, dy.data(), dy.data(), dfilter.data(), accumulate || part >= s.groups);
   });
-  each_part(s, [&](int64_t, int64_t) {
-    if (call.wants(2)) input_product(s, dy.data(), dy.data(), dx.data(), call.accumulates(2) && !room.defined());
-  });
+}
+
+template <class T>
+void input_gradient_workspace(const ConvSizes& s, int dims, In<T> filter, In<T> dy, Out<T> dx, bool accumulate) {
+  if (direct_input_gradient(s, dims, filter, dy, dx, accumulate)) return;
+  const Tensor room = room_for_columns<T>(s);
+  each_part(
+      s, [&](int64_t, int64_t) { input_product(s, dy.data(), dy.data(), dx.data(), accumulate && !room.defined()); });
+}
+
+template <class T>
+void gradient_workspace(const ConvArgs& a, In<T> x, In<T> filter, In<T> dy, Out<T> dfilter, Out<T>, Out<T> dx,
+                        Call& call) {
+  const ConvSizes s = sizes_of(a, call);
+  if (call.wants(0)) filter_gradient_workspace(s, dims_of(call), x, dy, dfilter, call.accumulates(0));
+  if (call.wants(2)) input_gradient_workspace(s, dims_of(call), filter, dy, dx, call.accumulates(2));
 }
 
 double flops(const ConvArgs& a, const ShapeCall& c) {
