@@ -1,11 +1,13 @@
 // MaxPool and AveragePool: the greatest, and the mean, of X [N, C, ...] in windows over the dimensions after the first
 // two. Padding never is the greatest; it does not count in means, or with count_include_pad as zeros. NaN is greater
-// than any number.
+// than any number. Adaptive pools are given the output's size in place of the windows'.
 //
 // dX of MaxPool is, as in the public format, the sum of dY over the windows in which X has the value of Y: of several
 // elements that are equal, each gets the whole of dY. The derivative of that sums over the same elements of a window.
 // dX of AveragePool is the sum of dY / count over the windows; its derivative is AveragePool.
 #include "operators/convolution/pool.h"
+
+#include <numeric>
 
 #include "core/compute/threads.h"
 #include "core/operator/flops.h"
@@ -13,13 +15,13 @@
 namespace stepnet::cpu_pool {
 namespace {
 
-void infer(const WindowArgs& a, ShapeCall& c) {
+void infer(const PoolArgs& a, ShapeCall& c) {
   if (!c.known(0)) return;
   c.set(0, c.dtype(0), windows_shape(pool_windows(a, c.shape(0)), c.shape(0), c.shape(0)[1]));
 }
 
 // Inputs are X, Y and dY.
-void infer_gradient(const WindowArgs& a, ShapeCall& c) {
+void infer_gradient(const PoolArgs& a, ShapeCall& c) {
   if (!c.known(0)) return;
   const Shape y = windows_shape(pool_windows(a, c.shape(0)), c.shape(0), c.shape(0)[1]);
   for (const int i : {1, 2})
@@ -29,7 +31,7 @@ void infer_gradient(const WindowArgs& a, ShapeCall& c) {
 }
 
 // Inputs are X, Y and ddX.
-void infer_second(const WindowArgs& a, ShapeCall& c) {
+void infer_second(const PoolArgs& a, ShapeCall& c) {
   if (!c.known(0)) return;
   const Shape y = windows_shape(pool_windows(a, c.shape(0)), c.shape(0), c.shape(0)[1]);
   if (c.known(1)) require(c.shape(1) == y, "Y is {}, but of X {} {}", c.shape(1), c.shape(0), y);
@@ -118,9 +120,11 @@ void average_gradient(const AveragePoolArgs& a, In<T>, In<T>, In<T> dy, Out<T> d
   });
 }
 
-// How many elements of X all windows along a dimension have: up to where they end, but for those before they begin,
-// both of which are even steps as long as they are inside of X.
+// How many elements of X all windows along a dimension have. Adaptive ones share an element between two of them but for
+// where both begin anew, which is as often as the sizes have common divisors. Others: up to where they end, but for
+// those before they begin, both of which are even steps as long as they are inside of X.
 double elements_of(const WindowAxis& w) {
+  if (w.adaptive) return static_cast<double>(w.in + w.out - std::gcd(w.in, w.out));
   const auto sum = [&w](int64_t outputs, int64_t offset) {  // of o * stride + offset for o < outputs
     const auto n = static_cast<double>(outputs);
     return static_cast<double>(w.stride) * n * (n - 1) / 2 + static_cast<double>(offset) * n;
@@ -135,7 +139,7 @@ double elements_of(const WindowAxis& w) {
 }
 
 // An addition for each element of X in each window.
-double flops_of_elements(const WindowArgs& a, const ShapeCall& c) {
+double flops_of_elements(const PoolArgs& a, const ShapeCall& c) {
   if (!c.known(0)) return 0;
   const Shape& x = c.shape(0);
   double elements = static_cast<double>(x[0] * x[1]);
@@ -143,7 +147,7 @@ double flops_of_elements(const WindowArgs& a, const ShapeCall& c) {
   return elements;
 }
 
-double flops_of_outputs(const WindowArgs& a, const ShapeCall& c) {
+double flops_of_outputs(const PoolArgs& a, const ShapeCall& c) {
   if (!c.known(0)) return 0;
   const Shape& x = c.shape(0);
   return static_cast<double>(x[0] * x[1]) * static_cast<double>(pool_windows(a, x).outputs);
@@ -154,6 +158,12 @@ OpBuilder<Args>& add_pool_args(OpBuilder<Args>& b) {
   return add_window_args(b)
       .arg("global_pooling", static_cast<bool Args::*>(&WindowArgs::global_pooling), false,
            "one window, of all elements")
+      .arg("output_size", static_cast<std::optional<int64_t> Args::*>(&PoolArgs::output_size), {},
+           "in place of windows, steps and padding, Y's size along each dimension: output o is of the elements from "
+           "floor(o size / output_size) to ceil((o + 1) size / output_size), without the latter")
+      .arg("output_sizes", static_cast<std::vector<int64_t> Args::*>(&PoolArgs::output_sizes), {},
+           "or along each of them")
+      .own_args({"output_size", "output_sizes"})
       .refuses("dilation", int64_t{1}, "would let windows leave elements out")
       .refuses("dilations", "would let windows leave elements out");
 }
@@ -163,13 +173,14 @@ REGISTER(max_pool) {
   return add_pool_args(b)
       .doc("The greatest element of each window.")
       .input("X", "[N, C, ...] with one to three dimensions behind")
-      .output("Y", "[N, C, ...]: along each dimension (size + padding - kernel) / stride + 1")
+      .output("Y", "[N, C, ...]: along each dimension (size + padding - kernel) / stride + 1, or output_size")
       .shape([](const MaxPoolArgs& a, ShapeCall& c) { infer(a, c); })
       .cpu(max_forward<float>, max_forward<double>)
       .example({"X=2,2,3,4"}, {"kernels=2,3", "stride=2", "pad=1"})
       .example({"X=1,2,5"}, {"kernel=3", "pads=2,0"})
       .example({"X=1,1,2,2,3"}, {"kernel=2"})
       .example({"X=2,3,2,2"}, {"global_pooling=true"})
+      .example({"X=2,2,5,3"}, {"output_sizes=3,4"})
       .example({"X=0,2,2"}, {"kernel=1"})
       .derivative("X", [](Formula& f) {
         return f.op("MaxPoolGradient", {f.x("X"), f.y("Y"), f.dy("Y")}, f.forward_args());
@@ -223,7 +234,7 @@ REGISTER(average_pool) {
   return add_average_args(b)
       .doc("The mean of each window.")
       .input("X", "[N, C, ...] with one to three dimensions behind")
-      .output("Y", "[N, C, ...]: along each dimension (size + padding - kernel) / stride + 1")
+      .output("Y", "[N, C, ...]: along each dimension (size + padding - kernel) / stride + 1, or output_size")
       .shape([](const AveragePoolArgs& a, ShapeCall& c) { infer(a, c); })
       .flops(
           [](const AveragePoolArgs& a, const ShapeCall& c) { return flops_of_elements(a, c) + flops_of_outputs(a, c); })
@@ -232,6 +243,7 @@ REGISTER(average_pool) {
       .example({"X=1,2,5"}, {"kernel=3", "pads=2,0", "count_include_pad=true"})
       .example({"X=1,1,2,2,3"}, {"kernel=2"})
       .example({"X=2,3,2,2"}, {"global_pooling=true"})
+      .example({"X=2,2,5,3"}, {"output_sizes=3,4"})
       .example({"X=0,2,2"}, {"kernel=1"})
       .derivative("X", [](Formula& f) {
         return f.op("AveragePoolGradient", {f.x("X"), f.y("Y"), f.dy("Y")}, f.forward_args());

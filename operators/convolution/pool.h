@@ -1,18 +1,51 @@
-// The arguments and windows of MaxPool, AveragePool and their gradients; see pool.cc. Threads: pure functions.
+// The arguments and windows of MaxPool, AveragePool and their gradients; see pool.cc. Threads: pure functions. Errors:
+// sizes that do not fit are Errors.
 #pragma once
 
 #include "operators/convolution/windows.h"
 
 namespace stepnet {
 
-struct MaxPoolArgs : WindowArgs {};
+struct PoolArgs : WindowArgs {
+  std::optional<int64_t> output_size;
+  std::vector<int64_t> output_sizes;
+};
 
-struct AveragePoolArgs : WindowArgs {
+struct MaxPoolArgs : PoolArgs {};
+
+struct AveragePoolArgs : PoolArgs {
   bool count_include_pad = false;
 };
 
+inline bool is_adaptive(const PoolArgs& a) { return a.output_size || !a.output_sizes.empty(); }
+
+// Windows that share X [N, C, ...] out to so many outputs.
+inline Windows adaptive_windows(const PoolArgs& a, const Shape& x) {
+  require(x.rank() >= 3 && x.rank() <= 2 + kWindowDims,
+          "X is {}, but must be [N, C, ...] with one to {} dimensions behind", x, kWindowDims);
+  const bool sized = a.kernel || a.kernel_h || a.kernel_w || a.stride || a.stride_h || a.stride_w ||
+                     !a.kernels.empty() || !a.strides.empty() || a.global_pooling;
+  const bool padded = a.pad || a.pad_t || a.pad_l || a.pad_b || a.pad_r || !a.pads.empty();
+  require(!sized && !padded, "has the size of its output, which says what its windows are, and {}",
+          sized ? "a size of windows or steps" : "padding");
+  const auto dims = static_cast<size_t>(x.rank() - 2);
+  const auto sizes =
+      windows::of_each(dims, {"output_size", a.output_size}, {"", {}}, {"", {}}, "output_sizes", a.output_sizes, {});
+  Windows w;
+  for (size_t d = 0; d < dims; ++d) {
+    const int64_t in = x[static_cast<int>(d) + 2], out = sizes[d];
+    require(in >= 1 && in <= windows::kMost, "X {} has {} elements along dimension {}, but must have 1 to {}", x, in,
+            d + 2, windows::kMost);
+    w.axis[kWindowDims - dims + d] = {
+        .in = in, .out = out, .kernel = std::min((in - 1) / out + 2, in), .adaptive = true};
+  }
+  count_windows(w, x);
+  return w;
+}
+
 // Each window has an element of X.
-inline Windows pool_windows(const WindowArgs& a, const Shape& x) {
+inline Windows pool_windows(const PoolArgs& a, const Shape& x) {
+  if (is_adaptive(a)) return adaptive_windows(a, x);
   const Windows w = windows_of(a, x);
   for (const WindowAxis& axis : w.axis)
     require(axis.in > 0 && axis.pad < axis.kernel && axis.place(axis.out - 1, 0) < axis.in,
@@ -21,37 +54,50 @@ inline Windows pool_windows(const WindowArgs& a, const Shape& x) {
   return w;
 }
 
+// From where to where a window covers elements of X.
+constexpr int64_t window_begin(const WindowAxis& a, int64_t o) {
+  return a.adaptive ? o * a.in / a.out : std::max<int64_t>(a.place(o, 0), 0);
+}
+constexpr int64_t window_end(const WindowAxis& a, int64_t o) {
+  return a.adaptive ? ((o + 1) * a.in - 1) / a.out + 1 : std::min(a.place(o, 0) + a.kernel, a.in);
+}
+
 // Calls fn for the index of each element of X in the window of output o, which are of one channel.
 template <class Fn>
 constexpr void each_in_window(const Windows& w, int64_t o, Fn fn) {
   const WindowAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
-  const int64_t at_c = c.place(o % c.out, 0), at_b = b.place(o / c.out % b.out, 0),
-                at_a = a.place(o / c.out / b.out, 0);
-  for (int64_t i = std::max<int64_t>(at_a, 0); i < std::min(at_a + a.kernel, a.in); ++i)
-    for (int64_t j = std::max<int64_t>(at_b, 0); j < std::min(at_b + b.kernel, b.in); ++j)
-      for (int64_t k = std::max<int64_t>(at_c, 0); k < std::min(at_c + c.kernel, c.in); ++k)
-        fn((i * b.in + j) * c.in + k);
+  const int64_t of_c = o % c.out, of_b = o / c.out % b.out, of_a = o / c.out / b.out;
+  const int64_t begin_b = window_begin(b, of_b), end_b = window_end(b, of_b), begin_c = window_begin(c, of_c),
+                end_c = window_end(c, of_c);
+  for (int64_t i = window_begin(a, of_a); i < window_end(a, of_a); ++i)
+    for (int64_t j = begin_b; j < end_b; ++j)
+      for (int64_t k = begin_c; k < end_c; ++k) fn((i * b.in + j) * c.in + k);
+}
+
+// The outputs whose windows have an element of X are those from the first to the last, without the latter.
+constexpr int64_t first_window(const WindowAxis& a, int64_t at) {
+  if (a.adaptive) return at * a.out / a.in;
+  const int64_t behind = at + a.pad - a.kernel + 1;
+  return behind <= 0 ? 0 : (behind + a.stride - 1) / a.stride;
+}
+constexpr int64_t last_window(const WindowAxis& a, int64_t at) {
+  return a.adaptive ? ((at + 1) * a.out - 1) / a.in + 1 : std::min((at + a.pad) / a.stride + 1, a.out);
 }
 
 // Calls fn for each output whose window has element i of X.
 template <class Fn>
 constexpr void each_window_with(const Windows& w, int64_t i, Fn fn) {
-  const auto from = [](const WindowAxis& x, int64_t at) {
-    const int64_t behind = at + x.pad - x.kernel + 1;
-    return behind <= 0 ? 0 : (behind + x.stride - 1) / x.stride;
-  };
-  const auto to = [](const WindowAxis& x, int64_t at) { return std::min((at + x.pad) / x.stride + 1, x.out); };
   const WindowAxis &a = w.axis[0], &b = w.axis[1], &c = w.axis[2];
   const int64_t at_c = i % c.in, at_b = i / c.in % b.in, at_a = i / c.in / b.in;
-  for (int64_t p = from(a, at_a); p < to(a, at_a); ++p)
-    for (int64_t q = from(b, at_b); q < to(b, at_b); ++q)
-      for (int64_t r = from(c, at_c); r < to(c, at_c); ++r) fn((p * b.out + q) * c.out + r);
+  for (int64_t p = first_window(a, at_a); p < last_window(a, at_a); ++p)
+    for (int64_t q = first_window(b, at_b); q < last_window(b, at_b); ++q)
+      for (int64_t r = first_window(c, at_c); r < last_window(c, at_c); ++r) fn((p * b.out + q) * c.out + r);
 }
 
 // How many elements an average is taken over: those of X in the window, or with padding all.
 constexpr int64_t averaged(const Windows& w, int64_t o, bool with_padding) {
   int64_t count = 0;
-  if (with_padding) return w.places;
+  if (with_padding && !w.axis[kWindowDims - 1].adaptive) return w.places;
   each_in_window(w, o, [&count](int64_t) { ++count; });
   return count;
 }

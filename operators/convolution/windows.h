@@ -1,7 +1,8 @@
 // Windows that slide over the last one to three dimensions of X [N, C, ...], and the arguments of the public format
 // that say which: of Conv and of the pools. The window of output o along a dimension covers the elements o * stride -
-// pad + k * dilation, 0 <= k < kernel, of which those outside of X are padding. Errors: sizes that do not fit are
-// Errors. Threads: pure functions.
+// pad + k * dilation, 0 <= k < kernel, of which those outside of X are padding. Pools may be adaptive (pool.h): there
+// it covers those from floor(o * in / out) to ceil((o + 1) * in / out), without the latter. Errors: sizes that do not
+// fit are Errors. Threads: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +25,7 @@ struct WindowArgs {
 
 struct WindowAxis {
   int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, pad = 0;
+  bool adaptive = false;  // then kernel is the size of the largest window
 
   constexpr int64_t place(int64_t o, int64_t k) const { return o * stride - pad + k * dilation; }
   constexpr bool inside(int64_t place) const { return place >= 0 && place < in; }
@@ -115,6 +117,16 @@ inline std::vector<int64_t> pads_of(const WindowArgs& a, size_t dims) {
 
 }  // namespace windows
 
+// Fills in the products of the axes' sizes.
+inline void count_windows(Windows& w, const Shape& x) {
+  for (const WindowAxis& axis : w.axis) {
+    w.inputs *= axis.in;
+    require(!__builtin_mul_overflow(w.outputs, axis.out, &w.outputs) &&
+                !__builtin_mul_overflow(w.places, axis.kernel, &w.places),
+            "X {} has more windows, or larger ones, than can be counted", x);
+  }
+}
+
 // Windows over X [N, C, ...].
 inline Windows windows_of(const WindowArgs& a, const Shape& x) {
   using windows::of_each;
@@ -145,12 +157,7 @@ inline Windows windows_of(const WindowArgs& a, const Shape& x) {
         x, padded, d + 2, kernels[d], dilations[d]);
     w.axis[kWindowDims - dims + d] = {in, room / strides[d] + 1, kernels[d], strides[d], dilations[d], pads[d]};
   }
-  for (const WindowAxis& axis : w.axis) {
-    w.inputs *= axis.in;
-    require(!__builtin_mul_overflow(w.outputs, axis.out, &w.outputs) &&
-                !__builtin_mul_overflow(w.places, axis.kernel, &w.places),
-            "X {} has more windows, or larger ones, than can be counted", x);
-  }
+  count_windows(w, x);
   return w;
 }
 

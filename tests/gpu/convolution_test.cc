@@ -34,7 +34,8 @@ TEST_F(GpuTest, Pools) {
   for (const std::vector<Argument>& args :
        {std::vector<Argument>{number("kernel", 3), number("stride", 2), number("pad", 1)},
         {ints("kernels", {2, 3}), ints("pads", {1, 2, 0, 1})},
-        {make_arg("global_pooling", true)}})
+        {make_arg("global_pooling", true)},
+        {ints("output_sizes", {3, 8})}})
     for (const char* type : {"MaxPool", "AveragePool"}) {
       const Tensor x = integers<double>({2, 3, 7, 6}, 0, 9, 1);
       Feeds feeds = {{"X", x}};

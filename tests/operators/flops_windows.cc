@@ -9,6 +9,17 @@ namespace {
 
 struct Dim {
   int64_t in = 0, out = 0, kernel = 0, stride = 1, pad = 0, dilation = 1;
+  bool adaptive = false;
+
+  // The element of X that is element k of the window of output o, or -1.
+  int64_t place(int64_t o, int64_t k) const {
+    int64_t at = o * stride - pad + k * dilation, end = in;
+    if (adaptive) {
+      at = o * in / out + k;
+      while (end > 0 && (end - 1) * out >= (o + 1) * in) --end;
+    }
+    return at < end ? std::max<int64_t>(at, -1) : -1;
+  }
 };
 
 int64_t in_list(const CountedCall& c, const char* list, const char* one, size_t i, int64_t fallback) {
@@ -27,7 +38,8 @@ std::vector<Dim> dims_of(const CountedCall& c, const Shape& x, const Shape& y) {
       const int64_t apart = i < 2 ? c.whole(name + sides[i], 1) : 1;
       return in_list(c, (name + "s").c_str(), name.c_str(), i, apart);
     };
-    dim.kernel = c.whole("global_pooling", 0) != 0 ? x[d] : value("kernel");
+    dim.adaptive = c.find("output_size") || c.find("output_sizes");
+    dim.kernel = c.whole("global_pooling", 0) != 0 || dim.adaptive ? x[d] : value("kernel");
     dim.stride = value("stride");
     dim.dilation = value("dilation");
     dim.pad = in_list(c, "pads", "pad", i, i < 2 ? c.whole(fronts[i], 0) : 0);
@@ -46,8 +58,8 @@ void each_place(const std::vector<Dim>& dims, const std::function<void(int64_t, 
       bool inside = true;
       for (size_t i = dims.size(); i-- > 0;) {
         const Dim& d = dims[i];
-        const int64_t place = rest_o % d.out * d.stride - d.pad + rest_k % d.kernel * d.dilation;
-        inside = inside && place >= 0 && place < d.in;
+        const int64_t place = d.place(rest_o % d.out, rest_k % d.kernel);
+        inside = inside && place >= 0;
         at += place * size;
         size *= d.in;
         rest_o /= d.out;
@@ -113,7 +125,7 @@ void each_element(const CountedCall& c, const Shape& x, const Shape& y,
 std::vector<double> counts(const CountedCall& c, const Shape& x, const Shape& y) {
   std::vector<double> all(static_cast<size_t>(y.size()), 0);
   each_element(c, x, y, [&](int64_t, int64_t o) { ++all[o]; });
-  if (c.whole("count_include_pad", 0) == 0) return all;
+  if (c.whole("count_include_pad", 0) == 0 || c.find("output_size") || c.find("output_sizes")) return all;
   double places = 1;
   for (const Dim& d : dims_of(c, x, y)) places *= static_cast<double>(d.kernel);
   return std::vector<double>(all.size(), places);

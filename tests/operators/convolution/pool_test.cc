@@ -1,7 +1,9 @@
 // MaxPool and AveragePool against plain loops (tests/operators/flops_windows.cc) and central differences.
 #include <cmath>
 #include <limits>
+#include <set>
 
+#include "operators/convolution/pool.h"
 #include "tests/operators/flops_check.h"
 #include "tests/operators/op_test.h"
 
@@ -27,6 +29,10 @@ std::vector<Case> cases() {
       {{2, 2, 9}, {number("kernel", 4), ints("pads", {3, 1}), number("stride", 3)}},
       {{1, 2, 3, 4, 3}, {number("kernel", 2), ints("strides", {1, 2, 1})}},
       {{2, 3, 4, 5}, {make_arg("global_pooling", true)}},
+      {{2, 3, 5, 7}, {ints("output_sizes", {3, 2})}},
+      {{2, 3, 4, 6}, {number("output_size", 2)}},
+      {{1, 2, 3}, {number("output_size", 7)}},
+      {{1, 2, 5, 1, 4}, {ints("output_sizes", {4, 2, 4})}},
       {{2, 3, 1, 1}, {number("kernel", 1)}},
       {{0, 3, 2, 2}, {number("kernel", 2)}},
       {{2, 0, 2, 2}, {number("kernel", 2)}},
@@ -101,6 +107,39 @@ TEST(MaxPool, NaNIsGreaterThanAnyNumber) {
   }
 }
 
+// CPUs go through the elements of each window, GPUs' gradients through the windows of each element.
+TEST(Pools, WindowsAreTheSameFromBothSides) {
+  using Pairs = std::set<std::pair<int64_t, int64_t>>;
+  const auto expect = [](const PoolArgs& a, int64_t size) {
+    const Windows w = pool_windows(a, {1, 1, size});
+    Pairs by_window, by_element;
+    for (int64_t o = 0; o < w.outputs; ++o) each_in_window(w, o, [&](int64_t i) { by_window.emplace(i, o); });
+    for (int64_t i = 0; i < size; ++i) each_window_with(w, i, [&](int64_t o) { by_element.emplace(i, o); });
+    EXPECT_EQ(by_window, by_element) << size << " elements, " << w.outputs << " windows";
+  };
+  for (int64_t size = 1; size <= 12; ++size)
+    for (int64_t other = 1; other <= 14; ++other) {
+      PoolArgs adaptive, fixed;
+      adaptive.output_size = other;
+      expect(adaptive, size);
+      fixed.kernel = std::min(size, other);
+      fixed.stride = other % 3 + 1;
+      expect(fixed, size);
+    }
+}
+
+// PyTorch's adaptive_max_pool2d and adaptive_avg_pool2d give these.
+TEST(Pools, OfGivenOutputSizes) {
+  const Tensor x = Tensor::of<float>({1, 1, 3, 5}, {5, 1, 4, 2, 8, 3, 9, 0, 7, 6, 2, 2, 1, 5, 10});
+  const std::vector<Argument> args = {ints("output_sizes", {2, 3})};
+  EXPECT_EQ(compare(run_op_on(make_op("MaxPool", {"X"}, {"Y"}, args), {{"X", x}})[0],
+                    Tensor::of<float>({1, 1, 2, 3}, {9, 9, 8, 9, 9, 10}), 0),
+            "");
+  EXPECT_EQ(compare(run_op_on(make_op("AveragePool", {"X"}, {"Y"}, args), {{"X", x}})[0],
+                    Tensor::of<float>({1, 1, 2, 3}, {4.5F, 3.8333333F, 5.75F, 4.0F, 4.0F, 7.0F}), 1e-7),
+            "");
+}
+
 TEST(Pools, MistakesAreNamed) {
   const auto expect = [](const char* type, const std::vector<Argument>& args, const char* text) {
     const std::string found = error_of([&] {
@@ -114,6 +153,11 @@ TEST(Pools, MistakesAreNamed) {
   expect("MaxPool", {number("kernel", 2), number("dilation", 2)}, "dilation");
   expect("AveragePool", {number("kernel", 6)}, "fewer than a window of 6 elements");
   expect("MaxPool", {number("kernel", 2), make_arg("global_pooling", true)}, "global_pooling");
+  expect("MaxPool", {number("output_size", 2), number("kernel", 2)}, "and a size of windows or steps");
+  expect("AveragePool", {ints("output_sizes", {2, 2}), number("pad", 1)}, "and padding");
+  expect("AveragePool", {number("output_size", 0)}, "output_size is 0, but must be from 1");
+  expect("MaxPool", {ints("output_sizes", {2})}, "argument \"output_sizes\" has 1 values");
+  expect("MaxPool", {ints("output_sizes", {2, 2}), number("output_size", 2)}, "of which only one can count");
 }
 
 }  // namespace
