@@ -12,13 +12,19 @@ template <class T>
 struct Step {
   using Wide = gpu::Accumulate<T>;
   Wide forget_bias;
+  bool given;  // gates are i, f, o and g themselves
   const T *c_prev, *gates;
   T *h, *c, *active;
 
+  __device__ Wide gate(size_t at, Wide bias) const {
+    const Wide v = gates[at];
+    return given ? v : gpu::sigmoid(v + bias);
+  }
+
   // Element s of the states, whose gates start at x and stand d apart.
   __device__ void run(size_t s, size_t x, size_t d) const {
-    const Wide i = gpu::sigmoid(gates[x]), f = gpu::sigmoid(gates[x + d] + forget_bias);
-    const Wide o = gpu::sigmoid(gates[x + 2 * d]), g = std::tanh(static_cast<Wide>(gates[x + 3 * d]));
+    const Wide i = gate(x, 0), f = gate(x + d, forget_bias), o = gate(x + 2 * d, 0), at_g = gates[x + 3 * d];
+    const Wide g = given ? at_g : std::tanh(at_g);
     const Wide state = f * c_prev[s] + i * g;
     if (c) c[s] = state;
     if (h) h[s] = o * std::tanh(state);
@@ -43,9 +49,11 @@ void record_forward(const gpu::UnitRows& rows, const T* c_prev, const T* gates, 
   const auto d = static_cast<int64_t>(rows.d);
   gpu::ChainWriter w;
   const auto gate = [&](int number) { return w.read(gates + number * d, 4 * d); };
-  const int in = w.value(FusedCode::sigmoid, gate(0));
-  const int forget = w.value(FusedCode::sigmoid, w.value(FusedCode::add_value, gate(1), 0, step.forget_bias));
-  const int out = w.value(FusedCode::sigmoid, gate(2)), candidate = w.value(FusedCode::tanh, gate(3));
+  const auto active = [&](FusedCode code, int value) { return step.given ? value : w.value(code, value); };
+  const int in = active(FusedCode::sigmoid, gate(0)), at_forget = gate(1);
+  const int forget = active(FusedCode::sigmoid,
+                            step.given ? at_forget : w.value(FusedCode::add_value, at_forget, 0, step.forget_bias));
+  const int out = active(FusedCode::sigmoid, gate(2)), candidate = active(FusedCode::tanh, gate(3));
   const int c = w.sum(w.product(forget, w.read(c_prev, d)), w.product(in, candidate));
   w.write(c, step.c, d);
   w.write(w.product(out, w.value(FusedCode::tanh, c)), step.h, d);
@@ -58,7 +66,7 @@ template <class T>
 void forward(const LstmArgs& a, gpu::Out<T> h, gpu::Out<T> c, gpu::Out<T> active, Call& call) {
   const gpu::UnitRows rows(a, call, 1);
   const T *h_prev = gpu::in_data<T>(call, 0), *c_prev = gpu::in_data<T>(call, 1), *gates = gpu::in_data<T>(call, 2);
-  const Step<T> step{a.forget_bias, c_prev, gates, h.data, c.data, active.data};
+  const Step<T> step{a.forget_bias, a.from_activated, c_prev, gates, h.data, c.data, active.data};
   const bool drop = a.drop_states;
   if (gpu::recording() && !rows.lengths)
     return record_forward(rows, c_prev, gates, step,

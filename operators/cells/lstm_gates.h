@@ -31,14 +31,27 @@ struct LstmGradientRow {
   bool activated = false;
 };
 
+// Of d states: the forward row once more from its gates' values i, f, o and g. h and c are null where they are not
+// wanted.
+template <class T>
+struct LstmStatesRow {
+  int64_t d;
+  const T *c_prev, *gates;
+  T *h, *c;
+};
+
 struct LstmKernels {
   void (*forward_float)(const LstmRow<float>&);
   void (*forward_double)(const LstmRow<double>&);
+  void (*states_float)(const LstmStatesRow<float>&);
+  void (*states_double)(const LstmStatesRow<double>&);
   void (*gradient_float)(const LstmGradientRow<float>&);
   void (*gradient_double)(const LstmGradientRow<double>&);
 
   void forward(const LstmRow<float>& row) const { forward_float(row); }
   void forward(const LstmRow<double>& row) const { forward_double(row); }
+  void states(const LstmStatesRow<float>& row) const { states_float(row); }
+  void states(const LstmStatesRow<double>& row) const { states_double(row); }
   void gradient(const LstmGradientRow<float>& row) const { gradient_float(row); }
   void gradient(const LstmGradientRow<double>& row) const { gradient_double(row); }
 };

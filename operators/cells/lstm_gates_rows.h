@@ -43,6 +43,17 @@ template <int N, bool Keep, class T>
   }
 }
 
+// The second halves alone, with the same arithmetic; h if WithH.
+template <int N, bool WithH, class T>
+[[gnu::always_inline]] static inline void lstm_states_lanes(const T* c_prev, const LstmGates<const T> x, T* h, T* c) {
+#pragma omp simd
+  for (int j = 0; j < N; ++j) {
+    const T state = fused(x.f[j], c_prev[j], x.i[j] * x.g[j]);
+    c[j] = state;
+    if constexpr (WithH) h[j] = x.o[j] * tanh_of(state);
+  }
+}
+
 template <class T>
 struct LstmSlopes {
   const T* c_prev;
@@ -88,6 +99,13 @@ static inline void lstm_piece(const LstmRow<T>& r, int64_t at) {
                       r.c ? r.c + at : unwanted, lstm_gates_at(Keep ? r.activated + at : unwanted, Keep ? r.d : 0));
 }
 
+template <int N, bool WithH, class T>
+static inline void lstm_piece(const LstmStatesRow<T>& r, int64_t at) {
+  T unwanted[N];
+  lstm_states_lanes<N, WithH>(r.c_prev + at, lstm_gates_at(r.gates + at, r.d), WithH ? r.h + at : unwanted,
+                              r.c ? r.c + at : unwanted);
+}
+
 template <int N, bool Active, class T>
 static inline void lstm_piece(const LstmGradientRow<T>& r, int64_t at) {
   static constexpr T kZeros[N] = {};
@@ -100,23 +118,23 @@ static inline void lstm_piece(const LstmGradientRow<T>& r, int64_t at) {
 }
 
 // The row in pieces of 32, then 16, 8 and 4, whose loops need no remainder, and single elements.
-template <bool Active, class Row>
+template <bool Option, class Row>
 static inline void lstm_row(const Row& r) {
   int64_t at = 0;
-  for (; at + 32 <= r.d; at += 32) lstm_piece<32, Active>(r, at);
+  for (; at + 32 <= r.d; at += 32) lstm_piece<32, Option>(r, at);
   if (at + 16 <= r.d) {
-    lstm_piece<16, Active>(r, at);
+    lstm_piece<16, Option>(r, at);
     at += 16;
   }
   if (at + 8 <= r.d) {
-    lstm_piece<8, Active>(r, at);
+    lstm_piece<8, Option>(r, at);
     at += 8;
   }
   if (at + 4 <= r.d) {
-    lstm_piece<4, Active>(r, at);
+    lstm_piece<4, Option>(r, at);
     at += 4;
   }
-  for (; at < r.d; ++at) lstm_piece<1, Active>(r, at);
+  for (; at < r.d; ++at) lstm_piece<1, Option>(r, at);
 }
 
 template <class T>
@@ -124,11 +142,15 @@ static void lstm_forward(const LstmRow<T>& r) {
   r.activated ? lstm_row<true>(r) : lstm_row<false>(r);
 }
 template <class T>
+static void lstm_states(const LstmStatesRow<T>& r) {
+  r.h ? lstm_row<true>(r) : lstm_row<false>(r);
+}
+template <class T>
 static void lstm_gradient(const LstmGradientRow<T>& r) {
   r.activated ? lstm_row<true>(r) : lstm_row<false>(r);
 }
 
-static const LstmKernels kLstmKernelsHere = {lstm_forward<float>, lstm_forward<double>, lstm_gradient<float>,
-                                             lstm_gradient<double>};
+static const LstmKernels kLstmKernelsHere = {lstm_forward<float>, lstm_forward<double>, lstm_states<float>,
+                                             lstm_states<double>, lstm_gradient<float>, lstm_gradient<double>};
 
 }  // namespace stepnet

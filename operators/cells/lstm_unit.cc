@@ -9,7 +9,9 @@
 // zero. Its derivatives follow from these formulas.
 //
 // With activated_gates the third output has i, f, o and g, and the gradient reads them as its gates, so that it need
-// not work them out again. A step net gets this by itself (recurrent/form/activated_gates.cc).
+// not work them out again. A step net gets this by itself (recurrent/form/activated_gates.cc). From these values,
+// with from_activated, the operator gives the same bits of H and C once more: a network need not keep its states
+// (recurrent/network/rebuild.h). Not of half types, whose gates are rounded when they are kept.
 
 #include "operators/cells/lstm_unit.h"
 
@@ -30,6 +32,9 @@ void infer(const LstmArgs& a, ShapeCall& c) {
   check_unit_inputs(a, c, 5);
   check_states(a, c);
   require(!c.wants(2) || a.activated_gates, "it has three outputs, but activated_gates is 0");
+  require(a.from_activated || (c.wants(0) && c.wants(1)), "an output, {}, has no name, but from_activated is 0",
+          c.wants(0) ? "C" : "H");
+  require(!a.from_activated || !a.activated_gates, "activated_gates asks for what from_activated says is given");
   c.set_like(0, 0);
   c.set_like(1, 1);
   c.set_like(2, 2);
@@ -55,18 +60,23 @@ double nanoseconds_per_row(int64_t d) {
 }
 
 template <class T>
+void states_of_row(const LstmArgs& a, const LstmRow<T>& row) {
+  if (a.from_activated) return lstm_kernels().states(LstmStatesRow<T>{row.d, row.c_prev, row.gates, row.h, row.c});
+  lstm_kernels().forward(row);
+}
+
+template <class T>
 void forward(const LstmArgs& a, Call& call) {
   const UnitRows rows(a, call, 1);
   const T *h_prev = call.in_span<T>(0).data(), *c_prev = call.in_span<T>(1).data(), *gates = call.in_span<T>(2).data();
   T *h = call.out_span<T>(0).data(), *c = call.out_span<T>(1).data(), *active = call.out_span<T>(2).data();
   using Number = typename ComputedRows<T>::Number;
-  const LstmKernels& kernels = lstm_kernels();
   rows.each(
       nanoseconds_per_row<T>(rows.d),
       [&, d = rows.d](int64_t n) {
         ComputedRows<T> row(n, 11 * d);
-        kernels.forward(LstmRow<Number>{d, Number(a.forget_bias), row.read(c_prev, d), row.read(gates, 4 * d),
-                                        row.write(h, d), row.write(c, d), row.write(active, 4 * d)});
+        states_of_row(a, LstmRow<Number>{d, Number(a.forget_bias), row.read(c_prev, d), row.read(gates, 4 * d),
+                                         row.write(h, d), row.write(c, d), row.write(active, 4 * d)});
       },
       [&, d = rows.d](int64_t n) {
         hold_row(a.drop_states, d, h_prev + n * d, row_of(h, n, d));
@@ -116,7 +126,7 @@ void gradient(const LstmArgs& a, Call& call) {
       });
 }
 
-double flops(const LstmArgs&, const ShapeCall& c) { return 16 * input_size(c, 1); }
+double flops(const LstmArgs& a, const ShapeCall& c) { return (a.from_activated ? 5 : 16) * input_size(c, 1); }
 
 // Of the gates' activations, of what comes through C, of dC_prev and of dgates.
 double gradient_flops(const LstmArgs& a, const ShapeCall& c) {
@@ -127,6 +137,7 @@ int leading_rows(const LstmArgs& a, const ShapeCall& c) { return unit_leading_ro
 
 std::vector<Gradient> derivatives(Formula& f) {
   require(!f.has_dy("activated"), "there is no derivative of the output \"activated\"");
+  require(!f.args<LstmArgs>().from_activated, "with from_activated there is no derivative");
   const bool reads_activated = f.args<LstmArgs>().activated_gates;
   require(!reads_activated || (f.outputs() > 2 && !f.def().output(2).empty()),
           "with activated_gates its gradient reads the output \"activated\", which is not there");
@@ -158,7 +169,7 @@ std::vector<Value> gate_values(const UnitBody& unit, const LstmArgs& a, Value su
 std::vector<Value> body(Formula& f) {
   using composing::add, composing::map, composing::mul, composing::reshaped;
   LstmArgs a = f.args<LstmArgs>();
-  a.activated_gates = false;  // the gates are sums; the gradient alone reads them as values
+  a.activated_gates = a.from_activated;  // else the gates are sums; the gradient alone reads them as values
   const UnitBody unit(f, a, 3);
   const Value h_prev = unit.rows(0), c_prev = unit.rows(1);
   const std::vector<Value> v = gate_values(unit, a, unit.rows(2), c_prev);
@@ -222,6 +233,9 @@ REGISTER(lstm_unit) {
       "seq_lengths if sequence_lengths is 0.");
   add_examples(builder);
   return add_args(builder)
+      .arg("from_activated", &LstmArgs::from_activated, false,
+           "the gates are their values i, f, o and g, as \"activated\" has them; there is no derivative then")
+      .own_args({"from_activated"})
       .input("H_prev", "[..., N, D], read only in rows past their length")
       .input("C_prev", "[..., N, D]")
       .input("gates", "[..., N, 4D], sums before their activations, in the order i, f, o, g")
@@ -231,7 +245,9 @@ REGISTER(lstm_unit) {
       .types({DType::int32})
       .optional()
       .output("H", "like H_prev")
+      .optional()
       .output("C", "like C_prev")
+      .optional()
       .output("activated", "like gates: i, f, o, g; undefined in rows past their length")
       .optional()
       .in_place("gates", "activated")

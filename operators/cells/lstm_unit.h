@@ -8,6 +8,7 @@ namespace stepnet {
 struct LstmArgs : UnitArgs {
   float forget_bias = 0;
   bool activated_gates = false;
+  bool from_activated = false;
 };
 
 // Where the gradient's inputs stand: H_prev, C_prev, gates, [seq_lengths,] timestep, H, C, dH, dC.

@@ -16,7 +16,8 @@ namespace {
 
 // Arguments that say how the network runs, not what it is.
 bool is_kept(const Argument& arg) {
-  static const std::set<std::string> kept = {"disabled_passes", "segment_steps", "segment_room", "memory_budget_bytes"};
+  static const std::set<std::string> kept = {"disabled_passes", "segment_steps", "segment_room", "memory_budget_bytes",
+                                             "rebuild_states"};
   return kept.count(arg.name()) > 0;
 }
 

@@ -142,6 +142,9 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg(
       "memory_budget_bytes", &A::memory_budget_bytes, std::optional<int64_t>{},
       "the most bytes that a forward and backward pass take beside inputs and given gradients; segments are chosen so");
+  b.arg("rebuild_states", &A::rebuild_states, false,
+        "states that an LSTMUnit makes and nobody outside sees are not kept for the backward pass, but made again from "
+        "the gates; not of half types, and not where there are segments");
   b.arg("layer_hidden", &A::layer_hidden, int64_t{0},
         "H of the RNN, GRU or LSTM that this was written for: sequence, states and weights are checked by it; 0: none",
         at_least(0));
@@ -149,7 +152,7 @@ void declare_recurrent_args(OpBuilder<RecurrentArgs>& b) {
   b.arg("layer_weights", &A::layer_weights, Ints{}, "the inputs that are its w_ih, w_hh, b_ih and b_hh; -1: none is");
   b.own_args({"disabled_passes", "zero_state_ranks", "zero_state_sizes", "more_sequences", "output_internal",
               "output_external", "output_grads", "reverse", "sequence_lengths_id", "segment_steps", "segment_room",
-              "memory_budget_bytes", "layer_hidden", "layer_gates", "layer_weights"});
+              "memory_budget_bytes", "rebuild_states", "layer_hidden", "layer_gates", "layer_weights"});
   for (const char* name : {"enable_rnn_executor", "rnn_executor.*", "rnn_executor_debug"})
     b.accepts(name, "it chooses how timesteps are run, not what they compute");
   b.accepts("num_workspaces", "memory of timesteps is planned");
@@ -271,6 +274,7 @@ void parse_extensions(const RecurrentArgs& args, int inputs, RecurrentSpec& spec
   require(!args.memory_budget_bytes || (args.segment_steps == 0 && args.segment_room == -1),
           "\"memory_budget_bytes\" chooses segments, so \"segment_steps\" and \"segment_room\" cannot be given, too");
   spec.memory_budget = args.memory_budget_bytes;
+  spec.rebuild_states = args.rebuild_states;
   for (const int64_t i : args.layer_weights)
     require(i >= -1 && i < inputs, "\"layer_weights\" has {}, but the operator has inputs 0 to {}", i, inputs - 1);
 }

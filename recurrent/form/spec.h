@@ -44,6 +44,7 @@ struct RecurrentArgs {
   int64_t sequence_lengths_id = -1;
   int64_t segment_steps = 0, segment_room = -1;
   std::optional<int64_t> memory_budget_bytes;
+  bool rebuild_states = false;
   int64_t layer_hidden = 0, layer_gates = 1;
   std::vector<int64_t> layer_weights;
   // Tells the operators of two nets apart that share one scratch blob, so that none runs what the other compiled.
@@ -97,6 +98,7 @@ struct RecurrentSpec {
   int lengths = -1;                              // the input with the samples' lengths; -1: there is none
   int64_t segment_steps = 0, segment_room = -1;  // see SegmentChoice
   std::optional<int64_t> memory_budget;          // bytes; it chooses segments instead
+  bool rebuild_states = false;                   // see recurrent/network/rebuild.h
   std::set<std::string> recompute;
   std::set<std::string> disabled_passes;
   std::set<std::string> activated;            // blobs that hold activated gates, see recurrent/form/passes.h

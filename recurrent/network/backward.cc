@@ -355,7 +355,7 @@ void bind_program(Backward& b) {
   program.descending = !b.spec.reverse;
   program.links = std::move(links);
   program.slabs = std::move(slabs);
-  if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
+  if (scratch.segments.used && !scratch.segments.rebuilds) program.slab_steps = scratch.segments.steps;
   program.packs = scratch.packs;
   for (const SummedValue& s : sums) program.totals.push_back({s.name, totals[s.gradient].second, s.gradient});
   program.workspace = &b.call.workspace;
@@ -524,6 +524,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
   finish_initial_states(b);
   if (!scratch.is_fetched) scratch.backward->let_go_of_outside();
   if (scratch.segments.used && scratch.forward && !scratch.is_fetched) scratch.forward->let_go_of_outside();
+  if (scratch.rebuilder) scratch.rebuilder->let_go_of_outside();
 }
 
 void run(const RecurrentArgs& args, BlobCall& call) {

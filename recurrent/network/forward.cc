@@ -14,6 +14,7 @@
 #include "recurrent/form/net_storage.h"
 #include "recurrent/form/passes.h"
 #include "recurrent/network/nested.h"
+#include "recurrent/network/rebuild.h"
 #include "recurrent/network/segments.h"
 #include "recurrent/network/states.h"
 #include "recurrent/step/ir.h"
@@ -165,9 +166,10 @@ void compile(RecurrentScratch& scratch, BlobCall& call, const std::map<std::stri
     program.keep.insert(output.internal);
     program.visible.insert(output.internal);
   }
-  if (scratch.segments.used) program.slab_steps = scratch.segments.steps;
+  if (scratch.segments.used && !scratch.segments.rebuilds) program.slab_steps = scratch.segments.steps;
   program.packs = scratch.packs;
   scratch.backward.reset();
+  scratch.rebuilder.reset();
   scratch.forward_slabs.clear();
   scratch.forward.reset();  // its slabs go before new ones come
   scratch.forward = std::make_unique<StepProgram>(compile_step(std::move(program)));
@@ -218,6 +220,24 @@ void look_around(RecurrentScratch& scratch, const BlobCall& call) {
 
 void preflight(const RecurrentArgs& args, const OperatorDef& def, const Workspace&) { parse_forward(args, def); }
 
+// Makes the states and the program of this run. Returns whether the program is a new one.
+bool bind_program(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int64_t batch) {
+  if (!choose_segments(scratch, call, steps, batch)) {
+    scratch.rebuilder.reset();
+    scratch.forward.reset();
+  }
+  initialise_states(scratch, call, steps, batch);
+  const auto links = forward_links(scratch, call.workspace);
+  ShapeKey key = shape_key(call, links);
+  if (!scratch.forward || key != scratch.forward_key || !scratch.forward->rebind_externals()) {
+    compile(scratch, call, links, steps);
+    scratch.forward_key = std::move(key);
+    return true;
+  }
+  for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link);
+  return false;
+}
+
 void run_forward(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.out.size() - 1;
   require(call.out[last] != nullptr, "the last output, which holds the steps' values, must have a name");
@@ -225,6 +245,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   auto& scratch = call.out[last]->get<RecurrentScratch>();
   if (scratch.forward_of != args.identity) {
     scratch.backward.reset();
+    scratch.rebuilder.reset();
     scratch.forward.reset();
     scratch.forward_of.reset();
     scratch.forward_spec = parse_forward(args, call.def);
@@ -232,6 +253,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     look_around(scratch, call);
     scratch.read_ahead = states_read_ahead(scratch.forward_spec);
     if (!scratch.is_fetched) activate_gates(scratch.forward_spec);
+    scratch.rebuilt = rebuilt_states(scratch.forward_spec, call.def, call.net);
     scratch.forward_of = args.identity;
   }
   const RecurrentSpec& spec = scratch.forward_spec;
@@ -246,31 +268,28 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   scratch.device = sequence.device();
   check_more_sequences(spec, call, shape);
   check_lengths(spec, call, steps, shape[1]);
-  if (!choose_segments(scratch, call, steps, shape[1])) scratch.forward.reset();
-  initialise_states(scratch, call, steps, shape[1]);
-  const auto links = forward_links(scratch, call.workspace);
-  ShapeKey key = shape_key(call, links);
-  if (!scratch.forward || key != scratch.forward_key || !scratch.forward->rebind_externals()) {
-    compile(scratch, call, links, steps);
-    scratch.forward_key = std::move(key);
-  } else {
-    for (const auto& [name, link] : links) scratch.forward->rebind_link(name, link);
+  const bool is_new = bind_program(scratch, call, steps, shape[1]);
+  // Cells that run at the same time would wait for each other after each segment.
+  if (is_new && scratch.segments.rebuilds && scratch.forward->has_wavefront()) {
+    scratch.rebuilt.clear();
+    bind_program(scratch, call, steps, shape[1]);
   }
   scratch.sequence = shape;
   scratch.overwritten = false;
   if (scratch.segments.used) {
     run_segments_forward(scratch, call.run);
-    scratch.kept.set(scratch.segments.kept_bytes());
   } else {
     scratch.forward->run(call.run);
-    scratch.kept.set(scratch.forward->slab_bytes() - output_bytes(spec, *scratch.forward));
   }
+  const bool in_one = !scratch.segments.used || scratch.segments.rebuilds;  // slabs
+  scratch.kept.set(in_one ? scratch.forward->slab_bytes() - output_bytes(spec, *scratch.forward)
+                          : scratch.segments.kept_bytes());
   call.run.timestep = 0;
   const RecurrentCounters& per_step = scratch.forward->copied();
   count_recurrent({.copied = per_step.copied * steps, .initial = 0, .spread = per_step.spread * steps});
   show_views(scratch, call.workspace);
   show_outputs(spec, *scratch.forward, call.workspace);
-  if (!scratch.segments.used && !scratch.is_fetched) scratch.forward->let_go_of_outside();  // segments run again
+  if (in_one && !scratch.is_fetched) scratch.forward->let_go_of_outside();  // segments run again
 }
 
 void run(const RecurrentArgs& args, BlobCall& call) {

@@ -44,9 +44,10 @@ std::map<std::string, Tensor> RecurrentScratch::slabs() const {
 
 void RecurrentScratch::drop_programs() {
   backward.reset();
+  rebuilder.reset();
   if (!forward) return;
   if (segments.used) forward->let_go_of_segment();
-  if (segments.used && segments.plan.reruns) return;  // the backward pass needs the program
+  if (segments.used && segments.plan.reruns && !segments.rebuilds) return;  // the backward pass needs the program
   for (const auto& [name, type] : types)
     if (const Tensor slab = forward->slab(name); slab.storage()) forward_slabs[name] = slab;
   forward.reset();

@@ -40,6 +40,9 @@ struct RecurrentScratch : KeptState {
 
   Shape sequence;  // [T, B, ...] of the last forward run
   std::unique_ptr<StepProgram> forward, backward;
+  std::unique_ptr<StepProgram> rebuilder;  // between them, see recurrent/network/rebuild.h
+  std::vector<Link> rebuilder_links;
+  std::set<std::string> rebuilt;        // states that it can make
   KeptBytes kept;                       // the forward program's slabs
   bool overwritten = false;             // the backward run has left other values in them
   std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives

@@ -125,6 +125,23 @@ class Planner {
 
 }  // namespace
 
+SegmentPlan plan_rebuilding(int64_t segments) {
+  SegmentPlan plan;
+  const auto add = [&](Kind kind, int64_t segment) { plan.actions.push_back({kind, segment}); };
+  add(Kind::load, 0);
+  for (int64_t s = 0; s < segments; ++s) {
+    if (s > 0 && s + 1 < segments) add(Kind::save, s);
+    add(Kind::run, s);
+  }
+  plan.forward = plan.actions.size();
+  add(Kind::back, segments - 1);
+  for (int64_t s = segments - 1; s-- > 0;)
+    for (const Kind kind : {Kind::load, Kind::run, Kind::back}) add(kind, s);
+  plan.runs = segments;
+  plan.reruns = true;
+  return plan;
+}
+
 int64_t full_room(const SegmentCosts& costs) { return (costs.segments - 1) * costs.kept; }
 
 SegmentPlan plan_segments(const SegmentCosts& costs, int64_t room) {

@@ -53,6 +53,10 @@ struct SegmentPlan {
 // some thousands: above that bytes are counted in coarser units, and rounded up.
 SegmentPlan plan_segments(const SegmentCosts& costs, int64_t room);
 
+// The plan that holds the states before every segment, and makes each segment's states again before its backward run;
+// `run` behind the forward pass means that.
+SegmentPlan plan_rebuilding(int64_t segments);
+
 // The room from which on a larger one saves nothing: that for all segments but the one at work.
 int64_t full_room(const SegmentCosts& costs);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "recurrent/network/kept.h"
+#include "recurrent/network/rebuild.h"
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/network/states.h"
 #include "recurrent/step/ir.h"
@@ -61,7 +62,7 @@ void Segments::plan_for(int64_t room) {
   std::map<std::string, Tensor> rows;
   for (const auto& [name, state] : states) rows[name] = rows_before(work, name, 0);
   costs.checkpoint = bytes_of(rows);
-  plan = plan_segments(costs, room < 0 ? full_room(costs) : room);
+  plan = rebuilds ? plan_rebuilding(count()) : plan_segments(costs, room < 0 ? full_room(costs) : room);
 }
 
 // What is run again starts from a copy of the first states: who gave them may write over them meanwhile.
@@ -69,12 +70,23 @@ void Segments::start() {
   make_room();
   held.clear();
   packed.clear();
-  checkpoints.clear();
+  if (!rebuilds) checkpoints.clear();
   next = 0;
   ready_ = 0;
   left_ = -1;
-  if (!plan.reruns) return;
-  for (const auto& [name, state] : states) checkpoints[0][name] = rows_before(work, name, 0).clone();
+  if (plan.reruns) save(0);
+}
+
+// A tensor of an earlier run is taken again.
+void Segments::save(int64_t segment) {
+  for (const auto& [name, state] : states) {
+    Tensor& saved = checkpoints[segment][name];
+    const Tensor rows = rows_before(work, name, segment);
+    if (saved.storage() && saved.dtype() == rows.dtype() && saved.shape() == rows.shape())
+      saved.copy_from(rows);
+    else
+      saved = rows.clone();
+  }
 }
 
 void Segments::make_room() {
@@ -82,7 +94,7 @@ void Segments::make_room() {
   if (work.states.empty()) work.states = made_of(state_types_, device);
 }
 
-void Segments::bind(StepProgram& forward, const std::vector<Link>& links, int64_t segment) const {
+void Segments::bind(StepProgram& program, const std::vector<Link>& links, int64_t segment) const {
   const int64_t origin = range(segment).first;
   for (const Link& link : links) {
     const auto state = states.find(link.external);
@@ -90,9 +102,9 @@ void Segments::bind(StepProgram& forward, const std::vector<Link>& links, int64_
     LinkTarget target{work.states.at(link.external), link.offset, link.window};
     target.segment_of = state->second.rows;
     target.origin = origin;
-    forward.rebind_link(link.internal, target);
+    program.rebind_link(link.internal, target);
   }
-  for (const auto& [name, slab] : work.slabs) forward.rebind_slab(name, slab, origin);
+  for (const auto& [name, slab] : work.slabs) program.rebind_slab(name, slab, origin);
 }
 
 // The segment's first states: what the one before it has left.
@@ -141,7 +153,7 @@ void Segments::stash(int64_t segment, TensorPacker* packer) {
   ready_ = segment + 1;
 }
 
-void Segments::act(const SegmentAction& action, StepProgram& forward, const std::vector<Link>& links, RunContext& run,
+void Segments::act(const SegmentAction& action, StepProgram& program, const std::vector<Link>& links, RunContext& run,
                    bool again) {
   const int64_t segment = action.segment;
   switch (action.kind) {
@@ -149,18 +161,17 @@ void Segments::act(const SegmentAction& action, StepProgram& forward, const std:
       return load(segment);
     case Kind::save:
       enter(segment);
-      for (const auto& [name, state] : states) checkpoints[segment][name] = rows_before(work, name, segment).clone();
-      return;
+      return save(segment);
     case Kind::drop:
       checkpoints.erase(segment);
       return;
     case Kind::stash:
-      forward.let_go_of_segment();
+      program.let_go_of_segment();
       return stash(segment, packs ? run.packer : nullptr);
     case Kind::run:
       enter(segment);
-      bind(forward, links, segment);
-      forward.run_range(run, {}, range(segment), again);
+      bind(program, links, segment);
+      program.run_range(run, {}, range(segment), again);
       ready_ = -1;
       left_ = segment;
       return;
@@ -211,6 +222,7 @@ void Segments::finish(bool keep) {
     return;
   }
   next = plan.actions.size();
+  if (rebuilds) return;  // a later run takes the same tensors
   held.clear();
   packed.clear();
   checkpoints.clear();
@@ -235,6 +247,17 @@ int64_t segment_steps(const RecurrentScratch& scratch, const BlobCall& call, int
   const int64_t least = round_up(steps, kMostSegments) / kMostSegments;
   const int64_t size = round_up(std::max(wanted, least), deferred_block(batch));
   return size < steps ? size : 0;
+}
+
+// The same of a network that makes states again. Gates of half types are rounded when they are kept.
+int64_t rebuilt_steps(const RecurrentScratch& scratch, const BlobCall& call, int64_t steps, int64_t batch) {
+  if (scratch.rebuilt.empty() || scratch.is_fetched || call.run.packer || batch == 0) return 0;
+  if (scratch.device.kind != DeviceKind::cpu) return 0;
+  const auto is_half_tensor = [](const Blob* blob) {
+    return blob && blob->is_tensor() && is_half(std::as_const(*blob).tensor().dtype());
+  };
+  if (std::ranges::any_of(call.in, is_half_tensor)) return 0;
+  return rebuilt_segment(steps, deferred_block(batch));
 }
 
 }  // namespace
@@ -284,10 +307,14 @@ void choose(RecurrentScratch& scratch, const BlobCall& call) {
 bool choose_segments(RecurrentScratch& scratch, const BlobCall& call, int64_t steps, int64_t batch) {
   choose(scratch, call);
   Segments& segments = scratch.segments;
-  const int64_t size = segment_steps(scratch, call, steps, batch);
+  int64_t size = segment_steps(scratch, call, steps, batch);
   const bool packs = size > 0 && call.run.packer;
   const int64_t room = packs ? -1 : scratch.choice.room;  // a packer has room for all
-  const bool same = segments.steps == size && segments.total == steps && segments.room == room;
+  const bool in_one = size == 0;
+  if (in_one) size = rebuilt_steps(scratch, call, steps, batch);
+  const bool rebuilds = in_one && size > 0;
+  const bool same =
+      segments.steps == size && segments.total == steps && segments.room == room && segments.rebuilds == rebuilds;
   if (segments.used == (size > 0) && (size == 0 || same)) {
     segments.packs = packs;
     return true;
@@ -301,7 +328,9 @@ bool choose_segments(RecurrentScratch& scratch, const BlobCall& call, int64_t st
   segments.device = scratch.device;
   segments.reverse = scratch.forward_spec.reverse;
   segments.packs = packs;
-  for (const std::string& name : states_in_segments(scratch.forward_spec, call.def, call.net))
+  segments.rebuilds = rebuilds;
+  for (const std::string& name :
+       rebuilds ? scratch.rebuilt : states_in_segments(scratch.forward_spec, call.def, call.net))
     segments.states[name] = {};
   return false;
 }
@@ -339,23 +368,25 @@ void refresh_forward(RecurrentScratch& scratch, const Workspace& workspace) {
 
 }  // namespace
 
-void run_segments_backward(RecurrentScratch& scratch, const Workspace& workspace, RunContext& run,
-                           const RunBack& back) {
+void run_segments_backward(RecurrentScratch& scratch, Workspace& workspace, RunContext& run, const RunBack& back) {
   Segments& segments = scratch.segments;
   const std::vector<SegmentAction>& actions = segments.plan.actions;
   const bool keep = run.keep_values;
   bool refreshed = false, first = true;
+  if (segments.rebuilds) prepare_rebuilder(scratch, workspace);
+  StepProgram* const again = segments.rebuilds ? scratch.rebuilder.get() : scratch.forward.get();
+  const std::vector<Link>& links = segments.rebuilds ? scratch.rebuilder_links : scratch.forward_spec.links;
   // Should one of them fail, none of the rest can run.
   for (size_t i = std::exchange(segments.next, actions.size()); i < actions.size(); ++i) {
     const SegmentAction& action = actions[i];
     if (action.kind != SegmentAction::Kind::back) {
-      if (!refreshed) refresh_forward(scratch, workspace);
-      segments.act(action, *scratch.forward, scratch.forward_spec.links, run, !refreshed);
+      if (!refreshed && !segments.rebuilds) refresh_forward(scratch, workspace);
+      segments.act(action, *again, links, run, !refreshed);
       refreshed = true;
       continue;
     }
     const SegmentValues values = segments.take(action.segment, keep);
-    if (scratch.forward) scratch.forward->let_go_of_segment();
+    if (again) again->let_go_of_segment();
     back(values, segments.range(action.segment), std::exchange(first, false));
     scratch.backward->let_go_of_segment();
   }

@@ -54,7 +54,8 @@ struct Segments {
   int64_t room = -1;
   Device device;
   bool reverse = false;
-  bool packs = false;  // there is a packer
+  bool packs = false;     // there is a packer
+  bool rebuilds = false;  // states alone have a segment's rows, and are made again (recurrent/network/rebuild.h)
   std::map<std::string, State> states;
   std::map<std::string, View> views;
   SegmentPlan plan;
@@ -75,8 +76,8 @@ struct Segments {
   void plan_for(int64_t room);
   // Before a forward run: the first rows of the states in `work` are written.
   void start();
-  // Every action but a backward one.
-  void act(const SegmentAction& action, StepProgram& forward, const std::vector<Link>& links, RunContext& run,
+  // Every action but a backward one. The program runs forward, or makes states again.
+  void act(const SegmentAction& action, StepProgram& program, const std::vector<Link>& links, RunContext& run,
            bool again);
   // What the segment kept; with `keep` it stays for another backward run.
   SegmentValues take(int64_t segment, bool keep);
@@ -86,8 +87,9 @@ struct Segments {
   void finish(bool keep);
 
  private:
-  void bind(StepProgram& forward, const std::vector<Link>& links, int64_t segment) const;
+  void bind(StepProgram& program, const std::vector<Link>& links, int64_t segment) const;
   void enter(int64_t segment);
+  void save(int64_t segment);
   void load(int64_t segment);
   void stash(int64_t segment, TensorPacker* packer);
   void make_room();
@@ -113,6 +115,6 @@ void run_segments_forward(RecurrentScratch& scratch, RunContext& run);
 // The backward pass: `back` runs the backward program over a range of timesteps with what the forward run kept of it;
 // `first` the first time.
 using RunBack = std::function<void(const SegmentValues& values, const StepRange& range, bool first)>;
-void run_segments_backward(RecurrentScratch& scratch, const Workspace& workspace, RunContext& run, const RunBack& back);
+void run_segments_backward(RecurrentScratch& scratch, Workspace& workspace, RunContext& run, const RunBack& back);
 
 }  // namespace stepnet

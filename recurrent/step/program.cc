@@ -692,15 +692,21 @@ const Tensor* StepProgram::Lane::find(int slot) const {
 
 Tensor* StepProgram::Lane::find(int slot) { return const_cast<Tensor*>(std::as_const(*this).find(slot)); }
 
+int StepProgram::threads_here() { return serial_here() ? 1 : threads(); }
+
+bool StepProgram::has_wavefront(int threads, int lanes) const {
+  int with_steps = 0;
+  for (int s = 0; s < ir_.stages; ++s) with_steps += parts_[part_index(Phase::step, s)].ops.empty() ? 0 : 1;
+  const bool at_once = threads > 1 || ir_.spec.device.kind != DeviceKind::cpu;
+  return lanes == 0 && at_once && with_steps > 1 && ir_.runs_pass("wavefront") && may_use_lanes();
+}
+
 void StepProgram::prepare_lanes() {
-  if (const int most = serial_here() ? 1 : threads(); most != threads_) {
+  if (const int most = threads_here(); most != threads_) {
     threads_ = 0;  // should there be too little memory, the next run tries again
     lanes_.clear();
     int count = lanes_for(most);
-    int with_steps = 0;
-    for (int s = 0; s < ir_.stages; ++s) with_steps += parts_[part_index(Phase::step, s)].ops.empty() ? 0 : 1;
-    const bool at_once = most > 1 || ir_.spec.device.kind != DeviceKind::cpu;
-    wave_ = count == 0 && at_once && with_steps > 1 && ir_.runs_pass("wavefront") && may_use_lanes();
+    wave_ = has_wavefront(most, count);
     if (wave_) count = 1;
     for (int s = 0; s < ir_.stages; ++s)
       for (int i = 0; i < count; ++i) lanes_.push_back(make_lane(s, i, count));

@@ -80,6 +80,8 @@ class StepProgram {
   int block_operators() const;
   int step_operators() const { return static_cast<int>(ir_.ops.size()) - block_operators(); }
   int stages() const { return ir_.stages; }  // in which a block runs
+  // Whether they run at the same time, so that they wait for each other at both ends of a range of timesteps.
+  bool has_wavefront() const { return has_wavefront(threads_here(), lanes_for(threads_here())); }
   const StepIr& ir() const { return ir_; }
 
  private:
@@ -166,6 +168,8 @@ class StepProgram {
   int lanes_for(int threads) const;
   void bind_lane(Lane& lane);
   std::unique_ptr<Lane> make_lane(int stage, int index, int count);
+  static int threads_here();
+  bool has_wavefront(int threads, int lanes) const;
   void prepare_lanes();
   void run_lane(Lane& lane, const Block& block, const RunContext& run);
   int64_t blocks_of(int64_t size) const { return (range_.count + size - 1) / size; }

@@ -272,6 +272,9 @@ class Builder {
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) request.stop.insert(carried.first);
     keep_bits(result_.net, request);
+    for (OperatorDef& op : *result_.net.mutable_op())
+      if (op.type() == kRecurrentNetwork && !find_arg(op, "rebuild_states"))
+        *op.add_arg() = make_arg("rebuild_states", true);
     const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
     std::vector<std::string> gradients;
     for (const std::string& p : parameters) {

@@ -52,6 +52,7 @@ struct RunSetting {
   std::vector<std::string> disabled = {};  // passes
   int threads = 1;
   int64_t segment_steps = 0, segment_room = -1;
+  bool rebuild = false;       // of LSTMs, states are made again for the backward pass
   bool budget = false;        // the smallest one in bytes that is accepted
   bool planned = false;       // memory of the net around it
   bool full_form = false;     // written as text and read again

@@ -211,6 +211,7 @@ NetDef net_of(const StepNet& net, const RunSetting& setting, const Feeds& feeds)
     *op.add_arg() = make_arg("segment_steps", setting.segment_steps);
     *op.add_arg() = make_arg("segment_room", setting.segment_room);
   }
+  if (setting.rebuild) *op.add_arg() = make_arg("rebuild_states", true);
   if (setting.twin) add_twin(def);
   return def;
 }

@@ -167,6 +167,7 @@ std::vector<Trial> simpler_trials(const Trial& trial) {
     add([&](Trial& t) { t.setting.*flag = false; });
   add([](Trial& t) { t.setting.segment_steps = 0, t.setting.segment_room = -1; });
   add([](Trial& t) { t.setting.segment_room = -1; });
+  add([](Trial& t) { t.setting.rebuild = false; });
   add([](Trial& t) { t.setting.threads = 1; });
   add([](Trial& t) { t.setting.disabled.clear(); });
   for (size_t i = 0; i < trial.setting.disabled.size(); ++i)
@@ -271,6 +272,7 @@ std::string text_of(const Trial& trial) {
   if (!s.disabled.empty()) parts.push_back(fmt::format("without {}", joined(s.disabled)));
   if (s.segment_steps > 0) parts.push_back(fmt::format("segment_steps {} room {}", s.segment_steps, s.segment_room));
   for (const auto& [flag, name] : {std::pair{s.budget, "least budget"},
+                                   {s.rebuild, "states made again"},
                                    {s.planned, "planned memory"},
                                    {s.full_form, "full form as text"},
                                    {s.two_rows, "a state and its value of the timestep before as one of two rows"},

@@ -83,6 +83,26 @@ Trial random_trial(const StepNet& net, const std::vector<NetShape>& shapes, Dice
   return trial;
 }
 
+bool may_rebuild(const StepNet& net) {
+  if (net.grows || net.forward_only || nests(net) || std::getenv("STEPNET_EMULATED_GPUS")) return false;
+  return std::ranges::any_of(net.cell.step_net.op(), [](const auto& op) { return op.type() == "LSTMUnit"; });
+}
+
+// States are made again where several segments take less.
+Trial rebuilding_trial(const StepNet& net, uint64_t seed, Dice& dice) {
+  static const std::vector<int64_t> wide = {50, 64, 128};
+  const int64_t batch = dice.pick(wide);
+  Trial trial = random_trial(net, {{dice.between(14, 24), batch}, {dice.between(1, 14), batch}}, dice);
+  RunSetting& setting = trial.setting;
+  setting.rebuild = true;
+  setting.budget = setting.forward_only = setting.two_rows = setting.carried = false;
+  setting.segment_steps = 0;
+  setting.segment_room = -1;
+  if (dice.chance(0.5)) setting.disabled = {dice.pick(pass_names())};
+  trial.data = seed;
+  return trial;
+}
+
 }  // namespace
 
 std::vector<Trial> random_trials(const StepNet& net, uint64_t seed) {
@@ -99,6 +119,7 @@ std::vector<Trial> random_trials(const StepNet& net, uint64_t seed) {
   if (dice.chance(0.5)) add({dice.pick(pass_names())});
   if (dice.chance(0.3)) add(pass_names());
   add(random_passes(dice));
+  if (may_rebuild(net)) trials.push_back(rebuilding_trial(net, seed, dice));
   return trials;
 }
 

@@ -136,6 +136,33 @@ TEST(LstmGates, ActivatedGates) {
   }
 }
 
+// From the gates' values, the states once more.
+template <class T>
+void expect_states_again(const LstmKernels& kernels) {
+  for (const int d : {1, 5, 31, 100}) {
+    Row<T> made(d, 0, 1), again(d, 0, 1);
+    LstmRow<T> forward = made.forward(0);
+    forward.activated = made.gates.data();
+    kernels.forward(forward);
+    const LstmRow<T> to = again.forward(0);
+    kernels.states({d, to.c_prev, made.gates.data(), to.h, to.c});
+    EXPECT_TRUE(same(again.h.data(), made.h.data(), d + 32));
+    EXPECT_TRUE(same(again.c_out.data(), made.c_out.data(), d + 32));
+    Row<T> alone(d, 0, 1);
+    kernels.states({d, to.c_prev, made.gates.data(), nullptr, alone.forward(0).c});
+    kernels.states({d, to.c_prev, made.gates.data(), alone.forward(0).h, nullptr});
+    EXPECT_TRUE(same(alone.h.data(), made.h.data(), d + 32));
+    EXPECT_TRUE(same(alone.c_out.data(), made.c_out.data(), d + 32));
+  }
+}
+
+TEST(LstmGates, StatesAgain) {
+  for (const LstmKernels* kernels : {&lstm_kernels_plain(), &lstm_kernels()}) {
+    expect_states_again<float>(*kernels);
+    expect_states_again<double>(*kernels);
+  }
+}
+
 template <class T>
 void expect_finite_or_nan() {
   const T inf = std::numeric_limits<T>::infinity(), most = std::numeric_limits<T>::max();

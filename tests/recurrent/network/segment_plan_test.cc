@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "recurrent/network/rebuild.h"
 #include "stepnet/error.h"
 
 namespace stepnet::segment_plan_test {
@@ -148,6 +149,38 @@ TEST(SegmentPlan, RefusesNegativeNumbers) {
   EXPECT_THROW(plan_segments({1, -1, 1}, 1), Error);
   EXPECT_THROW(plan_segments({1, 1, -1}, 1), Error);
   EXPECT_THROW(plan_segments({1, 1, 1}, -1), Error);
+}
+
+TEST(SegmentPlan, OfStatesThatAreMadeAgainHoldsThoseBeforeEachSegment) {
+  using Actions = std::vector<SegmentAction>;
+  const SegmentPlan plan = plan_rebuilding(3);
+  EXPECT_EQ(plan.actions, (Actions{{Kind::load, 0},
+                                   {Kind::run, 0},
+                                   {Kind::save, 1},
+                                   {Kind::run, 1},
+                                   {Kind::run, 2},
+                                   {Kind::back, 2},
+                                   {Kind::load, 1},
+                                   {Kind::run, 1},
+                                   {Kind::back, 1},
+                                   {Kind::load, 0},
+                                   {Kind::run, 0},
+                                   {Kind::back, 0}}));
+  EXPECT_EQ(plan.forward, 5);
+  EXPECT_TRUE(plan.reruns);
+}
+
+// Of some √T timesteps; none where they save little.
+TEST(SegmentPlan, SegmentsOfStatesThatAreMadeAgain) {
+  EXPECT_EQ(rebuilt_segment(100, 4), 12);
+  EXPECT_EQ(rebuilt_segment(100, 1), 10);
+  EXPECT_EQ(rebuilt_segment(35, 14), 14);
+  EXPECT_EQ(rebuilt_segment(50, 8), 8);
+  EXPECT_EQ(rebuilt_segment(1000, 512), 512);
+  EXPECT_EQ(rebuilt_segment(16, 14), 0);
+  EXPECT_EQ(rebuilt_segment(8, 8), 0);
+  EXPECT_EQ(rebuilt_segment(1, 2), 0);
+  EXPECT_EQ(rebuilt_segment(0, 2), 0);
 }
 
 }  // namespace

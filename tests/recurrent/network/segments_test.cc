@@ -10,8 +10,10 @@
 
 #include "core/autograd/saved/offload_packer.h"
 #include "core/compute/threads.h"
+#include "core/operator/cast_kernels.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/kept.h"
+#include "stepnet/arguments.h"
 #include "stepnet/gradients.h"
 #include "stepnet/net.h"
 #include "tests/core/errors.h"
@@ -267,6 +269,188 @@ TEST(Segments, AfterAPackerHasFailedTheNextRunIsWhole) {
   elsewhere.fails_at = -1;
   parts.run(&elsewhere);
   EXPECT_TRUE(same_bits(parts["Wh_grad"], whole["Wh_grad"]));
+}
+
+// --- States that are made again ---
+
+NetDef rebuilding(NetDef net) {
+  expand_recurrent(net);
+  for (OperatorDef& op : *net.mutable_op())
+    if (op.type() == kRecurrentNetwork) *op.add_arg() = make_arg("rebuild_states", true);
+  return net;
+}
+
+TEST_P(SegmentsOfCells, GiveTheSameBitsWithStatesMadeAgain) {
+  const NetDef net = cell_net(GetParam().name);
+  for (const DType dtype : {DType::float64, DType::float32}) {
+    const CellData data = data_of(net, cell_feeds(GetParam().name, dtype, sizes(21, 64)));
+    NetDef whole = net;
+    expand_recurrent(whole);
+    for (const int threads : {1, 2}) {
+      set_threads(threads);
+      EXPECT_EQ(differences(whole, rebuilding(net), data), "") << dtype_name(dtype) << ", " << threads << " threads";
+    }
+  }
+}
+
+TEST(RebuiltStates, OfLayersWithLengthsAndInBothDirectionsGiveTheSameBits) {
+  for (const bool lengths : {false, true})
+    for (const bool initial : {false, true})
+      for (const int directions : {1, 2}) {
+        Layers l;
+        l.cell = CellKind::lstm;
+        l.layers = 2;
+        l.directions = directions;
+        l.lengths = lengths;
+        l.initial = initial;
+        SCOPED_TRACE(name_of(l));
+        const NetDef net = net_of(l);
+        const CellData data = data_of(net, feeds_of(l, DType::float64, 21, 64));
+        NetDef whole = net;
+        expand_recurrent(whole);
+        EXPECT_EQ(differences(whole, rebuilding(net), data), "");
+      }
+}
+
+// The rows of a segment and those before each one but the last, in place of those of all timesteps, to the byte; the
+// last is copied for who sees it, and the third step net has a timestep. No run takes anything new but the first.
+TEST(RebuiltStates, TakeTheRowsOfASegmentAndThoseBeforeEach) {
+  const Feeds feeds = lstm_feeds(100, 32, 16);
+  const NetDef net = expanded_net(lstm(), feeds);
+  const SerialScope serial;
+  Training(net, feeds).run();  // makes what all products of a thread share
+  Training whole(net, feeds), parts(rebuilding(net), feeds);
+  const int64_t row = 32 * 16 * 4;
+  const int64_t of_whole = whole.run(), of_parts = parts.run();
+  EXPECT_TRUE(parts.segments().rebuilds);
+  EXPECT_EQ(parts.segments().steps, 8);
+  EXPECT_EQ(parts.segments().states.size(), 1);  // c: "h_all" shows h
+  EXPECT_EQ(of_whole - of_parts, (101 - (8 + 1) - 12 - 1) * row - 64);
+  for (int i = 0; i < 3; ++i) {
+    const int64_t allocations = allocator({}).counters().allocations;
+    whole.run();
+    parts.run();
+    EXPECT_EQ(allocator({}).counters().allocations, allocations);
+    for (const char* name : {"h_all", "c_last", "X_grad", "Wx_grad", "Wh_grad", "bh_grad"})
+      EXPECT_TRUE(same_bits(parts[name], whole[name])) << name;
+  }
+}
+
+TEST(RebuiltStates, FollowShapesThatChange) {
+  const Feeds feeds = lstm_feeds(100, 32, 4);
+  const NetDef net = expanded_net(lstm(), feeds);
+  Training whole(net, feeds), parts(rebuilding(net), feeds);
+  for (const int64_t steps : {100, 8, 61, 100})
+    for (Training* t : {&whole, &parts}) {
+      t->workspace().tensor("X") = normal<float>({steps, 32, 4}, 11);
+      t->workspace().tensor("dh_all") = normal<float>({steps, 32, 4}, 12);
+      t->run();
+      if (t != &parts) continue;
+      EXPECT_EQ(parts.segments().rebuilds, steps > 8);
+      EXPECT_TRUE(same_bits(parts["Wh_grad"], whole["Wh_grad"])) << steps;
+      EXPECT_TRUE(same_bits(parts["h_all"], whole["h_all"])) << steps;
+    }
+}
+
+TEST(RebuiltStates, GiveWayToSegmentsThatAreAskedForAndToAPacker) {
+  const Feeds feeds = lstm_feeds(100, 32, 4);
+  const NetDef net = rebuilding(expanded_net(lstm(), feeds));
+  Training whole(expanded_net(lstm(), feeds), feeds), parts(net, feeds), asked(in_segments(net, 16, 0), feeds);
+  whole.run();
+  Elsewhere elsewhere;
+  for (TensorPacker* packer : std::initializer_list<TensorPacker*>{nullptr, &elsewhere, nullptr}) {
+    parts.run(packer);
+    EXPECT_EQ(parts.segments().rebuilds, packer == nullptr);
+    EXPECT_TRUE(same_bits(parts["Wh_grad"], whole["Wh_grad"]));
+  }
+  asked.run();
+  EXPECT_TRUE(asked.segments().used);
+  EXPECT_FALSE(asked.segments().rebuilds);
+}
+
+// Whether the network makes states again.
+bool is_rebuilding(const Cell& cell, const Feeds& feeds) {
+  Training t(rebuilding(expanded_net(cell, feeds)), feeds);
+  t.run();
+  return t.segments().rebuilds;
+}
+
+TEST(RebuiltStates, AreThoseAloneThatAUnitMakesFromWhatIsThere) {
+  const Feeds feeds = lstm_feeds(100, 32, 4);
+  EXPECT_TRUE(is_rebuilding(lstm(), feeds));
+  Cell changed = lstm();  // by another operator, before the next timestep
+  changed.step.back() = "h, c_new = LSTMUnit(h_prev, c_prev, gates, timestep) sequence_lengths=0";
+  changed.step.emplace_back("c = Tanh(c_new)");
+  EXPECT_FALSE(is_rebuilding(changed, feeds));
+  Cell read = lstm();  // what the unit reads is made in the timestep
+  read.step.insert(read.step.begin(), "c_before = Tanh(c_prev)");
+  read.step.back() = "h, c = LSTMUnit(h_prev, c_before, gates, timestep) sequence_lengths=0";
+  EXPECT_FALSE(is_rebuilding(read, feeds));
+  Cell seen = lstm();
+  seen.states[1].all = "c_all";
+  EXPECT_FALSE(is_rebuilding(seen, feeds));
+  Cell summed = lstm();  // the gates' sums are kept as they are
+  summed.disabled_passes = {"activate"};
+  EXPECT_FALSE(is_rebuilding(summed, feeds));
+}
+
+// The gates of half types are rounded when they are kept.
+TEST(RebuiltStates, AreNotThoseOfHalfTypes) {
+  Feeds feeds = lstm_feeds(100, 32, 4);
+  RunContext run;
+  for (auto& [name, value] : feeds) {
+    Tensor half = Tensor::empty(DType::bfloat16, value.shape());
+    cast_elements(value, half, run);
+    value = half;
+  }
+  EXPECT_FALSE(is_rebuilding(lstm(), feeds));
+}
+
+// Two cells that run at the same time, as so few samples are not shared out.
+TEST(RebuiltStates, AreNotThoseOfCellsThatRunAtTheSameTime) {
+  Cell two = lstm();
+  two.step.insert(two.step.end(),
+                  {"a2 = FC(h, Wx, bx) axis=2", "r2 = FC(h2_prev, Wh, bh) axis=2", "gates2 = Sum(a2, r2)",
+                   "h2, c2 = LSTMUnit(h2_prev, c2_prev, gates2, timestep) sequence_lengths=0"});
+  two.states.push_back({"h2_prev", "h2", "h0", "", "h2_last"});
+  two.states.push_back({"c2_prev", "c2", "c0", "", "c2_last"});
+  const Feeds feeds = lstm_feeds(200, 6, 4);
+  for (const int threads : {1, 2}) {
+    set_threads(threads);
+    EXPECT_EQ(is_rebuilding(two, feeds), threads == 1);
+  }
+  set_threads(0);
+}
+
+// As the tape does it to run back again.
+TEST(RebuiltStates, AreThereForAnotherBackwardRun) {
+  const Feeds feeds = lstm_feeds(100, 32, 16);
+  std::map<std::string, Tensor> expected;
+  for (const bool again : {false, true}) {
+    NetDef net = expanded_net(lstm(), feeds);
+    if (again) net = rebuilding(net);
+    const int forward = net.op_size();
+    add_gradient_operators(net,
+                           {.targets = {{"h_all", "dh_all"}}, .wanted = {"X", "Wx", "bx", "Wh", "bh"}, .stop = {}});
+    NetDef backward = net;
+    backward.mutable_op()->DeleteSubrange(0, forward);
+    backward.clear_external_input();
+    net.mutable_op()->DeleteSubrange(forward, net.op_size() - forward);
+    Workspace workspace;
+    for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
+    RunContext run;
+    Net(net, workspace).run(run);
+    Net back(backward, workspace);
+    run.keep_values = true;
+    for (int i = 0; i < 3; ++i) {
+      back.run(run);
+      for (const char* name : {"X_grad", "Wx_grad", "Wh_grad", "bh_grad"}) {
+        const Tensor gradient = workspace.fetch(name).clone();
+        if (!expected.count(name)) expected[name] = gradient;
+        EXPECT_TRUE(same_bits(gradient, expected[name])) << name << i;
+      }
+    }
+  }
 }
 
 TEST(Segments, RefuseNumbersThatMeanNothing) {
