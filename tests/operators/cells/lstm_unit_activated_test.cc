@@ -56,7 +56,11 @@ TEST(LstmUnitActivated, GatesGiveTheStatesAgain) {
     Feeds given = feeds;
     given[2].second = made[2];
     const std::vector<Tensor> states = run_op_on(make_op("LSTMUnit", inputs, {"H", "C"}, again), given);
-    for (const size_t i : {0, 1}) EXPECT_EQ(std::memcmp(states[i].raw(), made[i].raw(), made[i].bytes()), 0) << drop;
+    for (const size_t i : {0, 1}) {
+      EXPECT_EQ(compare(states[i], made[i], 1e-6), "") << drop;
+      if (test_device().kind != DeviceKind::cpu) continue;  // whose compiler may round products before sums or not
+      EXPECT_EQ(std::memcmp(states[i].raw(), made[i].raw(), made[i].bytes()), 0) << drop;
+    }
   }
 }
 
