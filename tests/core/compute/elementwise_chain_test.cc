@@ -219,7 +219,7 @@ void expect_row_sums(const FusedKernels& kernels, double tolerance) {
 TEST(Fused, RowsAreSummed) {
   for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
     expect_row_sums<float>(*kernels, 1e-6);
-    expect_row_sums<double>(*kernels, 1e-15);
+    expect_row_sums<double>(*kernels, 2e-15);
     expect_row_sums<float16>(*kernels, 2e-3);
     expect_row_sums<bfloat16>(*kernels, 2e-2);
   }

@@ -144,15 +144,20 @@ TEST(StepPasses, FuseOperandsThatRepeat) {
 // What reads a sample's matrix, what is computed of that, and what changes the matrix are one loop. The product with a
 // column that only the timestep needs is made there, and not for the block.
 TEST(StepPasses, FuseMatricesWithWhatReadsThem) {
-  const Cell cell = {.step = {"key = FC(x, K, c) axis=2", "k = ExpandDims(key) dims=3", "row = ExpandDims(key) dims=2",
-                              "r = BatchMatMul(S_prev, k)", "was = Squeeze(r) dims=3", "error = Sub(was, x)",
-                              "step = ExpandDims(error) dims=3", "change = BatchMatMul(step, row)",
-                              "column = ExpandDims(x) dims=3", "more = BatchMatMul(column, row)",
-                              "less = Sub(S_prev, change)", "S = Sum(less, more)", "y = BatchMatMul(S, k)"},
-                     .states = {{"S_prev", "S", "S0", "S_all", "S_last"}},
-                     .outputs = {{"y", "y_all"}}};
+  Cell cell = {.step = {},
+               .states = {{"S_prev", "S", "S0", "S_all", "S_last"}},
+               .outputs = {{"y", "y_all"}},
+               .step_net = net_of_lines(
+                   {"key = FC(x, K, c) axis=2", "k = ExpandDims(key) dims=3", "row = ExpandDims(key) dims=2",
+                    "r = BatchMatMul(S_prev, k)", "was = Squeeze(r) dims=3", "error = Sub(was, x)",
+                    "step = ExpandDims(error) dims=3", "change = BatchMatMul(step, row)",
+                    "column = ExpandDims(x) dims=3", "more = BatchMatMul(column, row)", "less = Sub(S_prev, change)",
+                    "S = Sum(less, more)", "y = BatchMatMul(S, k)"})};
+  for (OperatorDef& op : *cell.step_net.mutable_op())
+    for (Argument& arg : *op.mutable_arg())
+      if (arg.name() == "dims") arg = make_arg("dims", std::vector<int64_t>{arg.i()});
   const Feeds feeds = {{"X", normal<float>({4, 2, 9})},
-                       {"S0", normal<float>({2, 9, 8})},
+                       {"S0", normal<float>({1, 2, 9, 8})},
                        {"K", normal<float>({8, 9})},
                        {"c", normal<float>({8})}};
   EXPECT_EQ(run_forward(cell, feeds).of(0, "fuse"),
@@ -160,7 +165,7 @@ TEST(StepPasses, FuseMatricesWithWhatReadsThem) {
             "  before  k = ExpandDims(key)\n"
             "  before  row = ExpandDims(key)\n"
             "  before  column = ExpandDims(x)\n"
-            "  step    S, y, step = fused BatchMatMul+Squeeze+Sub+ExpandDims+BatchMatMul+BatchMatMul+Sub+Sum+"
+            "  step    S, step, y = fused BatchMatMul+Squeeze+Sub+ExpandDims+BatchMatMul+BatchMatMul+Sub+Sum+"
             "BatchMatMul(S_prev, k, x, row, column)\n");
 }
 

@@ -1,6 +1,7 @@
 // Which operators of a step net run once per block.
 #include <gtest/gtest.h>
 
+#include "recurrent/form/short_form.h"
 #include "tests/recurrent/programs.h"
 
 namespace stepnet::testing::step_blocks_test {
@@ -200,6 +201,37 @@ TEST(StepFusion, SplitGates) {
   const OperatorCounts fused = fused_counts({step, {kH}}, wide_feeds(140, 2));
   EXPECT_EQ(fused.forward_steps, 2);
   EXPECT_LE(fused.backward_steps, 3);
+}
+
+Tensor forward_of(Cell cell, const Feeds& feeds, const std::vector<std::string>& disabled) {
+  cell.disabled_passes = disabled;
+  Workspace workspace;
+  for (const auto& [name, value] : feeds) workspace.tensor(name) = value.clone();
+  NetDef net = recurrent_net(cell, feeds);
+  net.mutable_op(0)->MutableExtension(recurrent)->set_forward_only(true);
+  expand_recurrent(net);
+  RunContext context;
+  run_net_once(net, workspace, context);
+  return workspace.tensor("h_all");
+}
+
+// A product is added when its sum is, so it must not read what the loop has written over its operand before.
+TEST(StepFusion, ProductsOfWhatIsOverwritten) {
+  const Lines step = {"a = FC(x, W, b) axis=2", "t = Mul(a, h_prev)",     "a = Tanh(a)",
+                      "s = Add(t, h_prev)",     "r = FC(a, U, b) axis=2", "h = Sum(s, r)"};
+  const Cell cell{step, {kH}};
+  const Feeds feeds = wide_feeds(9, 1);
+  EXPECT_EQ(compare(forward_of(cell, feeds, {}), forward_of(cell, feeds, {"fuse"}), 1e-14), "");
+}
+
+// Of a loop whose tensors all have the same rows, and which sums them.
+TEST(StepFusion, SumsOfRowsThatTheLoopReadsAgain) {
+  const Lines step = {"m = Mul(h_prev, x)", "s = MatchShape(m, one)", "d = Sub(m, s)", "h = Tanh(d)"};
+  Feeds feeds = wide_feeds(9, 1);
+  feeds.emplace_back("one", normal<double>({1, 50, 1}, 7));
+  const Cell cell{step, {kH}};
+  EXPECT_EQ(fused_counts(cell, feeds).forward_steps, 1);
+  EXPECT_EQ(compare(forward_of(cell, feeds, {}), forward_of(cell, feeds, {"fuse"}), 1e-14), "");
 }
 
 TEST(StepBlocks, RandomOperatorsStay) {
