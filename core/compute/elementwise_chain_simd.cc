@@ -167,7 +167,11 @@ template <bool kMultiplies, class T>
         __builtin_shufflevector(wx, yz, 0, 2, 4, 6) + __builtin_shufflevector(wx, yz, 1, 3, 5, 7);
     __builtin_memcpy(sums + first, &all, sizeof(all));
   }
-  for (int64_t r = 0; r < rows; ++r) fused_repeat(sums[r], columns, to + r * columns);
+  const int64_t in_vectors = (columns + 15) / 16 * 16;
+  int64_t r = 0, at = 0;
+  for (; r < rows && at + in_vectors <= n; ++r, at += columns) fused_repeat(sums[r], columns, to + at);
+  for (; r < rows; ++r, at += columns)
+    for (int64_t j = 0; j < columns; ++j) to[at + j] = sums[r];
 }
 
 // What a code makes of single elements.
