@@ -534,18 +534,18 @@ static std::vector<bool> close_chains(StepIr& ir) {
   const KnownUses known(ir);
   std::vector<bool> gone(ir.ops.size(), false);
   for (const Phase phase : {Phase::before, Phase::step, Phase::after}) {
-    StepChain chain;
-    const auto close = [&] {
-      if (close_chain(ir, chain))
+    std::vector<size_t> list;
+    for (size_t i = 0; i < ir.ops.size(); ++i)
+      if (ir.ops[i]->phase == phase) list.push_back(i);
+    for (size_t first = 0, end; first < list.size(); first = end) {
+      StepChain chain;
+      for (end = first; end < list.size() && add_to_chain(ir, chain, list[end]);) ++end;
+      if (close_chain(ir, chain)) {
         for (size_t i = 0; i + 1 < chain.ops.size(); ++i) gone[chain.ops[i]] = true;
-      chain = {};
-    };
-    for (size_t i = 0; i < ir.ops.size(); ++i) {
-      if (ir.ops[i]->phase != phase || add_to_chain(ir, chain, i)) continue;
-      close();
-      add_to_chain(ir, chain, i);
+      } else if (end == first || !chain.columns.empty()) {
+        end = first + 1;  // what follows may be a chain without a product of matrices
+      }
     }
-    close();
   }
   return gone;
 }

@@ -169,6 +169,24 @@ TEST(StepPasses, FuseMatricesWithWhatReadsThem) {
             "BatchMatMul(S_prev, k, x, row, column)\n");
 }
 
+// A product of matrices that no loop makes or changes has a kernel of its own, and what follows it is a loop.
+TEST(StepPasses, FuseBehindAProductOfMatrices) {
+  Cell cell = {.step = {},
+               .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
+               .step_net = net_of_lines({"k = ExpandDims(h_prev) dims=3", "r = BatchMatMul(M, k)",
+                                         "was = Squeeze(r) dims=3", "e = Sub(was, x)", "h = Tanh(e)"})};
+  for (OperatorDef& op : *cell.step_net.mutable_op())
+    for (Argument& arg : *op.mutable_arg())
+      if (arg.name() == "dims") arg = make_arg("dims", std::vector<int64_t>{arg.i()});
+  const Feeds feeds = {
+      {"X", normal<float>({4, 2, 9})}, {"h0", normal<float>({2, 9})}, {"M", normal<float>({1, 2, 9, 9})}};
+  EXPECT_EQ(run_forward(cell, feeds).of(0, "fuse"),
+            "  step    k = ExpandDims(h_prev)\n"
+            "  step    r = BatchMatMul(M, k)\n"
+            "  step    was = Squeeze(r)\n"
+            "  step    h = fused Sub+Tanh(was, x)\n");
+}
+
 TEST(StepPasses, RunOnlyIfTheyAreNotDisabled) {
   for (const std::string& name : pass_names()) {
     const Texts texts = run({name});
