@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/compute/onednn.h"
+#include "core/compute/onednn_primitives.h"
 #include "core/compute/product.h"
 #include "core/compute/threads.h"
 #include "core/tensor/dry_device.h"

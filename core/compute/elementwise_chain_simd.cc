@@ -90,36 +90,6 @@ template <class T>
 template <class T, int kLanes>
 using FusedLanes [[gnu::vector_size(kLanes * sizeof(T))]] = T;
 
-template <int kLanes, class T>
-[[gnu::always_inline]] static inline T fused_fold(const T* x) {
-  FusedLanes<T, kLanes / 2> low, high;
-  __builtin_memcpy(&low, x, sizeof(low));
-  __builtin_memcpy(&high, x + kLanes / 2, sizeof(high));
-  low += high;
-  T halves[kLanes / 2];
-  __builtin_memcpy(halves, &low, sizeof(low));
-  if constexpr (kLanes == 4) {
-    return halves[0] + halves[1];
-  } else {
-    return fused_fold<kLanes / 2>(halves);
-  }
-}
-
-// In an order that does not depend on the instruction set: sixteen sums, then their halves together.
-template <class T>
-[[gnu::always_inline]] static inline T fused_sum(const T* x, int64_t n) {
-  constexpr int64_t kLanes = 16;
-  if (n == kLanes) return fused_fold<kLanes>(x);
-  T sums[kLanes] = {};
-  int64_t at = 0;
-  for (; at + kLanes <= n; at += kLanes) {
-#pragma omp simd
-    for (int64_t j = 0; j < kLanes; ++j) sums[j] += x[at + j];
-  }
-  for (int64_t j = 0; at + j < n; ++j) sums[j] += x[at + j];
-  return fused_fold<kLanes>(sums);
-}
-
 // Sixteen elements, or fewer and zeros. Vectors of 64 bytes are neither arguments nor results, as not every CPU has
 // them.
 template <class T, class Lanes>
@@ -133,7 +103,8 @@ template <class T, class Lanes>
   __builtin_memcpy(&lanes, padded, sizeof(lanes));
 }
 
-// Four sums of a row's elements, or of their products by others: sixteen sums, and their halves together twice.
+// Four sums of a row's elements, or of their products by others: sixteen sums, and their halves together twice. The
+// order does not depend on the instruction set.
 template <bool kMultiplies, class T>
 [[gnu::always_inline]] static inline FusedLanes<T, 4> fused_four_sums(int64_t columns, const T* a, const T* b) {
   FusedLanes<T, 16> sums = {}, x, y;
@@ -148,6 +119,13 @@ template <bool kMultiplies, class T>
   const FusedLanes<T, 8> eight = __builtin_shufflevector(sums, sums, 0, 1, 2, 3, 4, 5, 6, 7) +
                                  __builtin_shufflevector(sums, sums, 8, 9, 10, 11, 12, 13, 14, 15);
   return __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+}
+
+// The halves of four sums together, twice, as fused_row_sums does it for four rows.
+template <class T>
+[[gnu::always_inline]] static inline T fused_sum(const T* x, int64_t n) {
+  const FusedLanes<T, 4> four = fused_four_sums<false>(n, x, x);
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 // Sums of rows of so many columns, each in all columns of its row.
@@ -431,6 +409,7 @@ template <class T>
 [[gnu::always_inline]] static inline void fused_copy(const T* from, int64_t n, T* to) {
   fused_each(n, from, from, from, to, [](T x, T, T) { return x; });
 }
+
 // A part of which all rows of the loop have one row of the tensor is the same for all such parts.
 struct FusedRepeated {
   int64_t row = -1, rows = 0;

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "core/compute/half_spans.h"
-#include "core/compute/onednn.h"
+#include "core/compute/onednn_primitives.h"
 #include "core/compute/simd.h"
 #include "core/tensor/dry_device.h"
 #include "stepnet/error.h"

@@ -120,7 +120,7 @@ struct FusedOperand {
   int64_t step = 1;    // elements from one column to the next: 1, or 0 where all columns have one
   int64_t each = 1;    // rows of the loop that follow one another and have one of this in common
   int64_t cycle = 0;   // rows of this after which the first follows again; 0: it has one for all
-  bool sums = false;
+  bool sums = false;   // is written: its one element of a row is the sum of the columns
 };
 
 template <class T>

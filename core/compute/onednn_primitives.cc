@@ -1,4 +1,4 @@
-#include "core/compute/onednn.h"
+#include "core/compute/onednn_primitives.h"
 
 #include <omp.h>
 
