@@ -3,6 +3,7 @@
 // and a sum of gradients of such slices that fill a tensor is written as they come. What only the chain itself reads
 // has no tensor any more.
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -181,29 +182,31 @@ static bool add_reshaped_column(const StepIr& ir, StepChain& chain, const StepOp
   if (from == chain.columns.end() || !may_become_column(ir, chain, op.out_slots[0])) return false;
   for (size_t o = 1; o < op.out_slots.size(); ++o)
     if (op.out_slots[o] >= 0) return false;
-  const int value = from->second;
-  chain.columns[op.out_slots[0]] = value;
+  chain.columns.emplace(op.out_slots[0], from->second);
   return true;
 }
 
-// The types of an operator's inputs, if all are known.
-static std::optional<std::vector<TensorType>> types_of_inputs(const StepIr& ir, const StepOp& op) {
-  std::vector<TensorType> in;
+// Calls the operator's description of itself with the types of its inputs and of its one output; `otherwise` if it has
+// none, or if a type is not known.
+template <class Result>
+static Result ask(const StepIr& ir, const StepOp& op,
+                  const std::function<Result(const void*, const ShapeCall&)>& description, Result otherwise) {
+  if (!description || op.out_slots.size() != 1 || op.out_slots[0] < 0) return otherwise;
+  std::vector<TensorType> in, out = {ir.type_of(op.out_slots[0])};
   for (const int s : op.in_slots) {
-    if (s < 0) return std::nullopt;
+    if (s < 0) return otherwise;
     in.push_back(ir.type_of(s));
-    if (!in.back().known) return std::nullopt;
+    if (!in.back().known) return otherwise;
   }
-  return in;
+  return description(op.op.args.get(), ShapeCall(in, out));
 }
 
 // The input that has matrices if the operator multiplies them by vectors; -1 if it does not.
-static int matrices_of(const StepIr& ir, const StepOp& op) {
-  if (!op.op.spec->matrix_vector || op.out_slots.size() != 1 || op.out_slots[0] < 0) return -1;
-  const auto in = types_of_inputs(ir, op);
-  if (!in) return -1;
-  std::vector<TensorType> out = {ir.type_of(op.out_slots[0])};
-  return op.op.spec->matrix_vector(op.op.args.get(), ShapeCall(*in, out));
+static int matrices_of(const StepIr& ir, const StepOp& op) { return ask(ir, op, op.op.spec->matrix_vector, -1); }
+
+// The rows of each matrix that the operator makes of a column and a row; 0 if it does not.
+static int64_t rows_of_products(const StepIr& ir, const StepOp& op) {
+  return ask(ir, op, op.op.spec->outer_product, int64_t{0});
 }
 
 // Products of matrices by vectors: a row for each matrix, and sums.
@@ -249,22 +252,20 @@ static bool add_sum_like(const StepIr& ir, StepChain& chain, const StepOp& op) {
 
 // Products of an element for each row by a row for each matrix.
 static bool add_outer_product(const StepIr& ir, StepChain& chain, const StepOp& op) {
-  if (!op.op.spec->outer_product || ir.spec.device.kind != DeviceKind::cpu || op.out_slots.size() != 1) return false;
+  if (ir.spec.device.kind != DeviceKind::cpu) return false;
+  const int64_t rows = rows_of_products(ir, op);
+  if (rows <= 0) return false;
   const int a = op.in_slots[0], b = op.in_slots[1], to = op.out_slots[0];
-  if (a < 0 || b < 0 || !has_rows(ir, chain, to, chain.width) || chain.reads_columns_of(to)) return false;
+  if (!has_rows(ir, chain, to, chain.width) || chain.reads_columns_of(to)) return false;
   const auto made = chain.columns.find(a);
   if ((made == chain.columns.end() && chain.writes(a)) || chain.writes(b) || chain.code.size() + 1 > kMostFusedValues)
     return false;
-  const auto in = types_of_inputs(ir, op);
-  if (!in) return false;
-  std::vector<TensorType> out = {ir.type_of(to)};
-  const int64_t rows = op.op.spec->outer_product(op.op.args.get(), ShapeCall(*in, out));
   const auto has = [&](int slot, int64_t size) {
     const StepSlot& s = *ir.slots[slot];
     return !s.reshaped && s.kind != Kind::timestep && !ir.is_total(slot) && s.tensor.dtype() == chain.dtype &&
            s.tensor.size() == size && (chain.phase == Phase::step || ir.varies(slot));
   };
-  if (rows <= 0 || !has(a, chain.rows) || !has(b, chain.rows / rows * chain.width)) return false;
+  if (!has(a, chain.rows) || !has(b, chain.rows / rows * chain.width)) return false;
   const int column = made != chain.columns.end() ? made->second : chain.source({a, 0, 1, false, true});
   const int row = chain.source({b, 0, chain.width, false, false, rows});
   chain.code.push_back({FusedCode::mul, column, row, 0, 0, true});
@@ -565,21 +566,18 @@ void fuse_chains(StepIr& ir) {
   }
 }
 
+static bool fuses_matrices(const StepIr& ir) { return ir.spec.device.kind == DeviceKind::cpu && ir.runs_pass("fuse"); }
+
 bool makes_matrices(const StepIr& ir, const StepOp& op) {
-  if (ir.spec.device.kind != DeviceKind::cpu || !ir.runs_pass("fuse") || !op.op.spec->outer_product) return false;
-  const auto in = types_of_inputs(ir, op);
-  if (!in || op.out_slots[0] < 0) return false;
-  std::vector<TensorType> out = {ir.type_of(op.out_slots[0])};
-  return op.op.spec->outer_product(op.op.args.get(), ShapeCall(*in, out)) > 0 &&
-         last_dim(ir.slots[op.out_slots[0]]->tensor) >= kNarrow;
+  return fuses_matrices(ir) && rows_of_products(ir, op) > 0 && last_dim(ir.slots[op.out_slots[0]]->tensor) >= kNarrow;
 }
 
 bool reads_matrices(const StepIr& ir, const StepOp& op) {
-  if (ir.spec.device.kind != DeviceKind::cpu || !ir.runs_pass("fuse")) return false;
+  if (!fuses_matrices(ir)) return false;
   const int which = matrices_of(ir, op);
   if (which < 0) return false;
-  const Tensor& matrices = ir.slots[op.in_slots[which]]->tensor;
-  return last_dim(matrices) >= kNarrow && last_dim(matrices) <= kFusedPiece;
+  const int64_t width = last_dim(ir.slots[op.in_slots[which]]->tensor);
+  return width >= kNarrow && width <= kFusedPiece;
 }
 
 // Whether the operator's output has several elements for each of all that it reads and that changes over time.
