@@ -229,20 +229,26 @@ TEST(Segments, AreNotUsedWhereOneHoldsAll) {
   EXPECT_FALSE(t.segments().used);
 }
 
-TEST(Segments, FollowShapesThatChange) {
-  const Feeds feeds = lstm_feeds(100, 32, 4);
-  const NetDef net = expanded_net(lstm(), feeds);
-  Training whole(net, feeds), parts(in_segments(net, 16, 0), feeds);
+// Runs of other lengths, the short ones in one piece.
+void expect_to_follow_shapes(const NetDef& net, const NetDef& net_in_parts, const Feeds& feeds,
+                             bool Segments::*in_parts) {
+  Training whole(net, feeds), parts(net_in_parts, feeds);
   for (const int64_t steps : {100, 8, 61, 100})
     for (Training* t : {&whole, &parts}) {
       t->workspace().tensor("X") = normal<float>({steps, 32, 4}, 11);
       t->workspace().tensor("dh_all") = normal<float>({steps, 32, 4}, 12);
       t->run();
       if (t != &parts) continue;
-      EXPECT_EQ(parts.segments().used, steps > 8);
+      EXPECT_EQ(parts.segments().*in_parts, steps > 8);
       EXPECT_TRUE(same_bits(parts["Wh_grad"], whole["Wh_grad"])) << steps;
       EXPECT_TRUE(same_bits(parts["h_all"], whole["h_all"])) << steps;
     }
+}
+
+TEST(Segments, FollowShapesThatChange) {
+  const Feeds feeds = lstm_feeds(100, 32, 4);
+  const NetDef net = expanded_net(lstm(), feeds);
+  expect_to_follow_shapes(net, in_segments(net, 16, 0), feeds, &Segments::used);
 }
 
 TEST(Segments, APackerMayComeAndGo) {
@@ -339,17 +345,7 @@ TEST(RebuiltStates, TakeTheRowsOfASegmentAndThoseBeforeEach) {
 TEST(RebuiltStates, FollowShapesThatChange) {
   const Feeds feeds = lstm_feeds(100, 32, 4);
   const NetDef net = expanded_net(lstm(), feeds);
-  Training whole(net, feeds), parts(rebuilding(net), feeds);
-  for (const int64_t steps : {100, 8, 61, 100})
-    for (Training* t : {&whole, &parts}) {
-      t->workspace().tensor("X") = normal<float>({steps, 32, 4}, 11);
-      t->workspace().tensor("dh_all") = normal<float>({steps, 32, 4}, 12);
-      t->run();
-      if (t != &parts) continue;
-      EXPECT_EQ(parts.segments().rebuilds, steps > 8);
-      EXPECT_TRUE(same_bits(parts["Wh_grad"], whole["Wh_grad"])) << steps;
-      EXPECT_TRUE(same_bits(parts["h_all"], whole["h_all"])) << steps;
-    }
+  expect_to_follow_shapes(net, rebuilding(net), feeds, &Segments::rebuilds);
 }
 
 TEST(RebuiltStates, GiveWayToSegmentsThatAreAskedForAndToAPacker) {

@@ -141,21 +141,27 @@ TEST(StepPasses, FuseOperandsThatRepeat) {
             "  step    h, d = fused Mul+Add+Div+Sub(e, gate, mask, row, one)\n");
 }
 
+// Of lines with one number for "dims", which is a list.
+NetDef net_with_dims(const Lines& lines) {
+  NetDef net = net_of_lines(lines);
+  for (OperatorDef& op : *net.mutable_op())
+    for (Argument& arg : *op.mutable_arg())
+      if (arg.name() == "dims") arg = make_arg("dims", std::vector<int64_t>{arg.i()});
+  return net;
+}
+
 // What reads a sample's matrix, what is computed of that, and what changes the matrix are one loop. The product with a
 // column that only the timestep needs is made there, and not for the block.
 TEST(StepPasses, FuseMatricesWithWhatReadsThem) {
-  Cell cell = {.step = {},
-               .states = {{"S_prev", "S", "S0", "S_all", "S_last"}},
-               .outputs = {{"y", "y_all"}},
-               .step_net = net_of_lines(
-                   {"key = FC(x, K, c) axis=2", "k = ExpandDims(key) dims=3", "row = ExpandDims(key) dims=2",
-                    "r = BatchMatMul(S_prev, k)", "was = Squeeze(r) dims=3", "error = Sub(was, x)",
-                    "step = ExpandDims(error) dims=3", "change = BatchMatMul(step, row)",
-                    "column = ExpandDims(x) dims=3", "more = BatchMatMul(column, row)", "less = Sub(S_prev, change)",
-                    "S = Sum(less, more)", "y = BatchMatMul(S, k)"})};
-  for (OperatorDef& op : *cell.step_net.mutable_op())
-    for (Argument& arg : *op.mutable_arg())
-      if (arg.name() == "dims") arg = make_arg("dims", std::vector<int64_t>{arg.i()});
+  const Cell cell = {.step = {},
+                     .states = {{"S_prev", "S", "S0", "S_all", "S_last"}},
+                     .outputs = {{"y", "y_all"}},
+                     .step_net = net_with_dims(
+                         {"key = FC(x, K, c) axis=2", "k = ExpandDims(key) dims=3", "row = ExpandDims(key) dims=2",
+                          "r = BatchMatMul(S_prev, k)", "was = Squeeze(r) dims=3", "error = Sub(was, x)",
+                          "step = ExpandDims(error) dims=3", "change = BatchMatMul(step, row)",
+                          "column = ExpandDims(x) dims=3", "more = BatchMatMul(column, row)",
+                          "less = Sub(S_prev, change)", "S = Sum(less, more)", "y = BatchMatMul(S, k)"})};
   const Feeds feeds = {{"X", normal<float>({4, 2, 9})},
                        {"S0", normal<float>({1, 2, 9, 8})},
                        {"K", normal<float>({8, 9})},
@@ -171,13 +177,10 @@ TEST(StepPasses, FuseMatricesWithWhatReadsThem) {
 
 // A product of matrices that no loop makes or changes has a kernel of its own, and what follows it is a loop.
 TEST(StepPasses, FuseBehindAProductOfMatrices) {
-  Cell cell = {.step = {},
-               .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
-               .step_net = net_of_lines({"k = ExpandDims(h_prev) dims=3", "r = BatchMatMul(M, k)",
-                                         "was = Squeeze(r) dims=3", "e = Sub(was, x)", "h = Tanh(e)"})};
-  for (OperatorDef& op : *cell.step_net.mutable_op())
-    for (Argument& arg : *op.mutable_arg())
-      if (arg.name() == "dims") arg = make_arg("dims", std::vector<int64_t>{arg.i()});
+  const Cell cell = {.step = {},
+                     .states = {{"h_prev", "h", "h0", "h_all", "h_last"}},
+                     .step_net = net_with_dims({"k = ExpandDims(h_prev) dims=3", "r = BatchMatMul(M, k)",
+                                                "was = Squeeze(r) dims=3", "e = Sub(was, x)", "h = Tanh(e)"})};
   const Feeds feeds = {
       {"X", normal<float>({4, 2, 9})}, {"h0", normal<float>({2, 9})}, {"M", normal<float>({1, 2, 9, 9})}};
   EXPECT_EQ(run_forward(cell, feeds).of(0, "fuse"),
