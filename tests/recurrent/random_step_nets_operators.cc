@@ -278,6 +278,15 @@ void add_gated(Draft& d) {
 // A vector for all samples.
 std::string outside_row(Draft& d, const StepValue& x) { return add_feed(d, "r", {x.width}, 0.5); }
 
+// What the sum of a value's row has to do with the row.
+void add_centred(Draft& d) {
+  const StepValue x = any_value(d);
+  static const Names types = {"Add", "Sub", "Mul"};
+  const StepValue sum{fresh(d), 0};
+  emit_to(d, "MatchShape", {x.name, add_feed(d, "r", {1, kBatch, 1}, 0.5)}, {sum});
+  emit(d, "Tanh", {emit(d, d.dice.pick(types), {x.name, sum.name}, x.width)}, x.width);
+}
+
 // A state of a matrix for each sample.
 CellState& add_matrix_state(Draft& d, int64_t rows, int64_t columns) {
   std::vector<CellState>& states = d.net.cell.states;
@@ -356,11 +365,11 @@ struct Choice {
   void (*add)(Draft&);
 };
 
-constexpr std::array<Choice, 21> kChoices = {
+constexpr std::array<Choice, 22> kChoices = {
     {{16, add_unary},  {16, add_binary},   {6, add_positive}, {7, add_constant}, {9, add_repeated}, {7, add_product},
      {9, add_concat},  {5, add_split},     {5, add_slice},    {4, add_reshape},  {5, add_alias},    {4, add_layer_norm},
      {1, add_softmax}, {4, add_lstm_unit}, {4, add_gru_unit}, {2, add_mat_mul},  {1, add_time},     {1, add_total},
-     {1, add_stop},    {3, add_gated},     {4, add_matrix}}};
+     {1, add_stop},    {3, add_gated},     {4, add_matrix},   {2, add_centred}}};
 
 }  // namespace
 
