@@ -32,8 +32,6 @@ void infer(const LstmArgs& a, ShapeCall& c) {
   check_unit_inputs(a, c, 5);
   check_states(a, c);
   require(!c.wants(2) || a.activated_gates, "it has three outputs, but activated_gates is 0");
-  require(a.from_activated || (c.wants(0) && c.wants(1)), "an output, {}, has no name, but from_activated is 0",
-          c.wants(0) ? "C" : "H");
   require(!a.from_activated || !a.activated_gates, "activated_gates asks for what from_activated says is given");
   c.set_like(0, 0);
   c.set_like(1, 1);
@@ -244,10 +242,10 @@ REGISTER(lstm_unit) {
       .input("timestep", "[1], the index of this step")
       .types({DType::int32})
       .optional()
-      .output("H", "like H_prev")
-      .optional()
-      .output("C", "like C_prev")
-      .optional()
+      .output("H", "like H_prev; may be \"\"")
+      .uses({"H_prev", "C_prev", "gates", "seq_lengths_or_timestep", "timestep"})
+      .output("C", "like C_prev; may be \"\"")
+      .uses({"C_prev", "gates", "seq_lengths_or_timestep", "timestep"})
       .output("activated", "like gates: i, f, o, g; undefined in rows past their length")
       .optional()
       .in_place("gates", "activated")

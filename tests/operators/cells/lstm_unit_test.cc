@@ -1,6 +1,7 @@
 // LSTMUnit against a plain loop and central differences, in both of its forms.
 #include <cmath>
 
+#include "stepnet/record.h"
 #include "tests/operators/gradient_reads.h"
 #include "tests/operators/op_test.h"
 
@@ -64,6 +65,27 @@ TEST(LstmUnit, ForwardIsTheFormula) {
       EXPECT_EQ(compare(y[0], h, 1e-14), "") << states.str();
       EXPECT_EQ(compare(y[1], c, 1e-14), "") << states.str();
     }
+}
+
+TEST(LstmUnit, AStateThatNobodyReadsMayBeAbsent) {
+  for (const Options& o : kOptions) {
+    const Feeds feeds = feeds_for<float>({5, 23}, o);
+    const std::vector<Tensor> both = run_op_on(unit(o), feeds);
+    for (const int absent : {0, 1}) {
+      OperatorDef op = unit(o);
+      op.mutable_output(absent)->clear();
+      const std::vector<Tensor> one = run_op_on(op, feeds);
+      EXPECT_FALSE(one[absent].defined());
+      EXPECT_EQ(compare(one[1 - absent], both[1 - absent], 0), "");
+    }
+  }
+}
+
+// What calls it as a function is given both.
+TEST(LstmUnit, HasTwoOutputsUnlessToldOtherwise) {
+  std::vector<autograd::Variable> inputs;
+  for (const auto& feed : feeds_for<float>({5, 3}, {})) inputs.emplace_back(feed.second);
+  EXPECT_EQ(autograd::run("LSTMUnit", inputs).size(), 2);
 }
 
 TEST(LstmUnit, EachGradientReadsWhatItNeeds) {
