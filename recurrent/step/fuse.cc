@@ -123,6 +123,13 @@ static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op
   return true;
 }
 
+// A value as it is now: an operator after this one may write where it is read from.
+static int made_now(StepChain& chain, int value) {
+  if (value < kSource) return value;
+  chain.code.push_back({FusedCode::copy, value, value});
+  return static_cast<int>(chain.code.size()) - 1;
+}
+
 // Whether a chain may have sums of rows that it reads again: rows are in one piece.
 static bool may_sum_rows(const StepIr& ir, const StepChain& chain) {
   return ir.spec.device.kind == DeviceKind::cpu && chain.phase == Phase::step && chain.width > 1 &&
@@ -245,7 +252,7 @@ static bool add_sum_like(const StepIr& ir, StepChain& chain, const StepOp& op) {
   if (may_sum_rows(ir, chain)) {
     add_row_sum(chain, value, to);
   } else {
-    chain.sums[to] = value;
+    chain.sums[to] = made_now(chain, value);
   }
   return true;
 }
@@ -326,13 +333,9 @@ static bool add_put_columns(const StepIr& ir, StepChain& chain, size_t index) {
   std::vector<ChainPart> parts;
   for (size_t i = 0; i < columns.size(); ++i) {
     if (columns[i] < 0) continue;
-    int value = operand_of(ir, chain, op.in_slots[i], part);
+    const int value = operand_of(ir, chain, op.in_slots[i], part);
     if (value < 0) return false;
-    if (value >= kSource) {  // copied now, because an operator after this one may write there
-      chain.code.push_back({FusedCode::copy, value, value});
-      value = static_cast<int>(chain.code.size()) - 1;
-    }
-    parts.push_back({value, columns[i], chain.width});
+    parts.push_back({made_now(chain, value), columns[i], chain.width});
   }
   const int to = op.out_slots[0];
   const int64_t size = last_dim(ir.slots[to]->tensor);

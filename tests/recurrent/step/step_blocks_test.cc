@@ -234,6 +234,16 @@ TEST(StepFusion, SumsOfRowsThatTheLoopReadsAgain) {
   EXPECT_EQ(compare(forward_of(cell, feeds, {}), forward_of(cell, feeds, {"fuse"}), 1e-14), "");
 }
 
+// Of rows that are in several pieces: a sum is of what was there before the loop wrote over it.
+TEST(StepFusion, SumsOfWhatIsOverwritten) {
+  const Lines step = {"a = FC(x, W, b) axis=2", "z = Sigmoid(a)", "s = MatchShape(a, one)", "a = Tanh(a)",
+                      "e = Mul(a, z)",          "g = Add(a, s)",  "h = Sub(e, g)"};
+  Feeds feeds = wide_feeds(300, 1);
+  feeds.emplace_back("one", normal<double>({1, 50, 1}, 7));
+  const Cell cell{step, {kH}};
+  EXPECT_EQ(compare(forward_of(cell, feeds, {"hoist"}), forward_of(cell, feeds, {"hoist", "fuse"}), 1e-12), "");
+}
+
 TEST(StepBlocks, RandomOperatorsStay) {
   EXPECT_EQ(counts_of({{"d, mask = Dropout(x)", "h = Sum(d, h_prev)"}, {kH}}).forward_blocks, 0);
 }
