@@ -104,17 +104,23 @@ template <class T, class Lanes>
 }
 
 // Four sums of a row's elements, or of their products by others: sixteen sums, and their halves together twice. The
-// order does not depend on the instruction set.
-template <bool kMultiplies, class T>
+// order does not depend on the instruction set. kVectors: how many sixteen there are; 0: it is not known before.
+template <bool kMultiplies, int kVectors, class T>
 [[gnu::always_inline]] static inline FusedLanes<T, 4> fused_four_sums(int64_t columns, const T* a, const T* b) {
   FusedLanes<T, 16> sums = {}, x, y;
-  for (int64_t at = 0; at < columns; at += 16) {
-    fused_load(a + at, columns - at, x);
+  const auto add = [&](int64_t at, int64_t n) {
+    fused_load(a + at, n, x);
     if constexpr (kMultiplies) {
-      fused_load(b + at, columns - at, y);
+      fused_load(b + at, n, y);
       x *= y;
     }
     sums += x;
+  };
+  if constexpr (kVectors > 0) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) add(16 * v, 16);
+  } else {
+    for (int64_t at = 0; at < columns; at += 16) add(at, columns - at);
   }
   const FusedLanes<T, 8> eight = __builtin_shufflevector(sums, sums, 0, 1, 2, 3, 4, 5, 6, 7) +
                                  __builtin_shufflevector(sums, sums, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -124,32 +130,63 @@ template <bool kMultiplies, class T>
 // The halves of four sums together, twice, as fused_row_sums does it for four rows.
 template <class T>
 [[gnu::always_inline]] static inline T fused_sum(const T* x, int64_t n) {
-  const FusedLanes<T, 4> four = fused_four_sums<false>(n, x, x);
+  const FusedLanes<T, 4> four = fused_four_sums<false, 0>(n, x, x);
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// Sums of rows of so many columns, each in all columns of its row.
-template <bool kMultiplies, class T>
-[[gnu::always_inline]] static inline void fused_row_sums(int64_t n, int64_t columns, const T* a, const T* b, T* to) {
-  T sums[kFusedPiece + 4];
-  const int64_t rows = n / columns;
-  for (int64_t first = 0; first < rows; first += 4) {
-    const auto row = [&](int64_t r) {  // the last one stands for those that are not there
-      const int64_t at = (first + r < rows ? first + r : rows - 1) * columns;
-      return fused_four_sums<kMultiplies>(columns, a + at, b + at);
-    };
-    const FusedLanes<T, 4> w = row(0), x = row(1), y = row(2), z = row(3);
-    const FusedLanes<T, 4> wx = __builtin_shufflevector(w, x, 0, 1, 4, 5) + __builtin_shufflevector(w, x, 2, 3, 6, 7);
-    const FusedLanes<T, 4> yz = __builtin_shufflevector(y, z, 0, 1, 4, 5) + __builtin_shufflevector(y, z, 2, 3, 6, 7);
-    const FusedLanes<T, 4> all =
-        __builtin_shufflevector(wx, yz, 0, 2, 4, 6) + __builtin_shufflevector(wx, yz, 1, 3, 5, 7);
-    __builtin_memcpy(sums + first, &all, sizeof(all));
+// The halves of the four sums of four rows together, twice.
+template <class T>
+[[gnu::always_inline]] static inline FusedLanes<T, 4> fused_sums_of_four(const FusedLanes<T, 4>& w,
+                                                                         const FusedLanes<T, 4>& x,
+                                                                         const FusedLanes<T, 4>& y,
+                                                                         const FusedLanes<T, 4>& z) {
+  const FusedLanes<T, 4> wx = __builtin_shufflevector(w, x, 0, 1, 4, 5) + __builtin_shufflevector(w, x, 2, 3, 6, 7);
+  const FusedLanes<T, 4> yz = __builtin_shufflevector(y, z, 0, 1, 4, 5) + __builtin_shufflevector(y, z, 2, 3, 6, 7);
+  return __builtin_shufflevector(wx, yz, 0, 2, 4, 6) + __builtin_shufflevector(wx, yz, 1, 3, 5, 7);
+}
+
+// Sums of rows of so many columns.
+template <bool kMultiplies, int kVectors, class T>
+[[gnu::always_inline]] static inline void fused_row_sums(int64_t rows, int64_t columns, const T* a, const T* b, T* to) {
+  const auto row = [&](int64_t r) {
+    return fused_four_sums<kMultiplies, kVectors>(columns, a + r * columns, b + r * columns);
+  };
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const FusedLanes<T, 4> sums = fused_sums_of_four<T>(row(r), row(r + 1), row(r + 2), row(r + 3));
+    __builtin_memcpy(to + r, &sums, sizeof(sums));
   }
-  const int64_t in_vectors = (columns + 15) / 16 * 16;
-  int64_t r = 0, at = 0;
-  for (; r < rows && at + in_vectors <= n; ++r, at += columns) fused_repeat(sums[r], columns, to + at);
-  for (; r < rows; ++r, at += columns)
-    for (int64_t j = 0; j < columns; ++j) to[at + j] = sums[r];
+  if (r == rows) return;
+  const int64_t last = rows - 1;  // stands for those that are not there
+  const FusedLanes<T, 4> sums =
+      fused_sums_of_four<T>(row(r), row(r + 1 < last ? r + 1 : last), row(r + 2 < last ? r + 2 : last), row(last));
+  for (int64_t i = r; i < rows; ++i) to[i] = sums[i - r];
+}
+
+template <bool kMultiplies, class T>
+[[gnu::always_inline]] static inline void fused_row_sums(int64_t rows, int64_t columns, const T* a, const T* b, T* to) {
+  switch (columns) {
+    case 16:
+      return fused_row_sums<kMultiplies, 1>(rows, 16, a, b, to);
+    case 32:
+      return fused_row_sums<kMultiplies, 2>(rows, 32, a, b, to);
+    case 64:
+      return fused_row_sums<kMultiplies, 4>(rows, 64, a, b, to);
+    case 128:
+      return fused_row_sums<kMultiplies, 8>(rows, 128, a, b, to);
+    default:
+      return fused_row_sums<kMultiplies, 0>(rows, columns, a, b, to);
+  }
+}
+
+// An element for each row, in all columns of it.
+template <class T>
+[[gnu::always_inline]] static inline void fused_spread(int64_t rows, int64_t columns, const T* from, T* to) {
+  const int64_t in_vectors = (columns + 15) / 16 * 16, n = rows * columns;
+  int64_t at = 0;
+  for (; at + in_vectors <= n; at += columns) fused_repeat(*from++, columns, to + at);
+  for (; at < n; at += columns, ++from)
+    for (int64_t j = 0; j < columns; ++j) to[at + j] = *from;
 }
 
 // What a code makes of single elements.
@@ -222,6 +259,7 @@ template <FusedCode code, class T>
       return z - x * y;
     case FusedCode::row_sum:
     case FusedCode::row_product:
+    case FusedCode::spread:
       break;
   }
   return x;
@@ -232,11 +270,15 @@ static constexpr bool fused_by_library(FusedCode code) {
   return code == FusedCode::erf || code == FusedCode::erfc || code == FusedCode::sin || code == FusedCode::cos;
 }
 
-// An instruction for n elements. What does not take a whole piece is a function of its own, so that the other needs no
-// room on the stack.
+static constexpr bool fused_sums_rows(FusedCode code) {
+  return code == FusedCode::row_sum || code == FusedCode::row_product;
+}
+
+// An instruction for so many rows. What does not take a whole piece is a function of its own, so that the other needs
+// no room on the stack.
 template <class T>
 struct FusedSpan {
-  int64_t n, columns;
+  int64_t rows, columns;
   const T *a, *b, *c;
   T* to;
   T value;
@@ -244,31 +286,51 @@ struct FusedSpan {
 
 template <FusedCode code, class T>
 [[gnu::noinline]] static void fused_part_of_piece(const FusedSpan<T>& s) {
+  const int64_t n = s.rows * s.columns;
   if constexpr (fused_by_library(code)) {
-    for (int64_t j = 0; j < s.n; ++j) s.to[j] = fused_value<code>(s.a[j], s.b[j], s.c[j], s.value);
-  } else if constexpr (code == FusedCode::row_sum) {
-    fused_row_sums<false>(s.n, s.columns, s.a, s.b, s.to);
-  } else if constexpr (code == FusedCode::row_product) {
-    fused_row_sums<true>(s.n, s.columns, s.a, s.b, s.to);
+    for (int64_t j = 0; j < n; ++j) s.to[j] = fused_value<code>(s.a[j], s.b[j], s.c[j], s.value);
+  } else if constexpr (code == FusedCode::spread) {
+    fused_spread(s.rows, s.columns, s.a, s.to);
   } else {
-    fused_each(s.n, s.a, s.b, s.c, s.to, [&](T x, T y, T z) { return fused_value<code>(x, y, z, s.value); });
+    fused_each(n, s.a, s.b, s.c, s.to, [&](T x, T y, T z) { return fused_value<code>(x, y, z, s.value); });
+  }
+}
+
+// Operand a has one element for each row.
+template <FusedCode code, class T>
+[[gnu::noinline]] static void fused_with_column(const FusedSpan<T>& s) {
+  const T *b = s.b, *c = s.c;
+  T* to = s.to;
+  for (int64_t r = 0; r < s.rows; ++r, b += s.columns, c += s.columns, to += s.columns) {
+    const T x = s.a[r];
+    int64_t at = 0;
+    for (; at + 16 <= s.columns; at += 16) {
+#pragma omp simd
+      for (int64_t j = at; j < at + 16; ++j) to[j] = fused_value<code>(x, b[j], c[j], s.value);
+    }
+    for (; at < s.columns; ++at) to[at] = fused_value<code>(x, b[at], c[at], s.value);
   }
 }
 
 template <FusedCode code, class T>
-static void fused_instruction(const FusedInstruction& i, T* const* operands, int64_t n, int64_t columns) {
+static void fused_instruction(const FusedInstruction& i, T* const* operands, int64_t rows, int64_t columns) {
   const T *a = operands[i.a], *b = operands[i.b], *c = operands[i.c];
   T* to = operands[i.to];
   const T value = static_cast<T>(i.value);
-  constexpr bool kIsElementwise = code != FusedCode::row_sum && code != FusedCode::row_product;
-  if constexpr (kIsElementwise && !fused_by_library(code)) {
-    if (n == kFusedPiece) {
+  if constexpr (fused_sums_rows(code)) {
+    fused_row_sums<code == FusedCode::row_product>(rows, columns, a, b, to);
+  } else {
+    if constexpr (takes_column(code))
+      if (i.column) return fused_with_column<code>(FusedSpan<T>{rows, columns, a, b, c, to, value});
+    if constexpr (code != FusedCode::spread && !fused_by_library(code)) {
+      if (rows * columns == kFusedPiece) {
 #pragma omp simd
-      for (int64_t j = 0; j < kFusedPiece; ++j) to[j] = fused_value<code>(a[j], b[j], c[j], value);
-      return;
+        for (int64_t j = 0; j < kFusedPiece; ++j) to[j] = fused_value<code>(a[j], b[j], c[j], value);
+        return;
+      }
     }
+    fused_part_of_piece<code>(FusedSpan<T>{rows, columns, a, b, c, to, value});
   }
-  fused_part_of_piece<code>(FusedSpan<T>{n, columns, a, b, c, to, value});
 }
 
 template <class T>
@@ -345,26 +407,35 @@ static FusedFunction<T> fused_function(FusedCode code) {
       return fused_instruction<FusedCode::row_sum, T>;
     case FusedCode::row_product:
       return fused_instruction<FusedCode::row_product, T>;
+    case FusedCode::spread:
+      return fused_instruction<FusedCode::spread, T>;
   }
   return nullptr;
 }
+
+// A part of the loop: whole rows, or columns of one.
+struct FusedPart {
+  int64_t row = 0, rows = 1, column = 0, columns = 0;
+  int64_t size() const { return rows * columns; }
+};
 
 // The instructions of a loop, with the functions that run them.
 template <class T>
 struct FusedProgram {
   const FusedInstruction* code;
   int count;
-  FusedFunction<T> run[kMostFusedValues];
+  FusedFunction<T> functions[kMostFusedValues];
 
   FusedProgram(const FusedInstruction* all, int instructions) : code(all), count(instructions) {
-    for (int i = 0; i < count; ++i) run[i] = fused_function<T>(all[i].code);
+    for (int i = 0; i < count; ++i) functions[i] = fused_function<T>(all[i].code);
   }
-};
-
-// A part of the loop: whole rows, or columns of one.
-struct FusedPart {
-  int64_t row = 0, rows = 1, column = 0, columns = 0;
-  int64_t size() const { return rows * columns; }
+  [[gnu::always_inline]] inline void run(int i, T* const* operands, const FusedPart& part) const {
+    functions[i](code[i], operands, part.rows, code[i].narrow ? 1 : part.columns);
+  }
+  // How many elements instruction i makes.
+  int64_t results(int i, const FusedPart& part) const {
+    return code[i].narrow || fused_sums_rows(code[i].code) ? part.rows : part.size();
+  }
 };
 
 template <class T>
@@ -399,6 +470,7 @@ struct FusedRow {
 // The part's elements where they follow one another in the tensor, and null where they do not.
 template <class T>
 [[gnu::always_inline]] static inline T* fused_dense(const FusedOperand<T>& t, const FusedPart& part) {
+  if (t.narrow) return t.stride == 1 && t.each == 1 && t.cycle == 0 ? t.first + part.row : nullptr;
   if (t.step != 1 || (part.rows > 1 && (t.stride != part.columns || t.each != 1))) return nullptr;
   const int64_t row = FusedRow(t, part.row).row;
   if (part.rows > 1 && t.cycle > 0 && row + part.rows > t.cycle) return nullptr;
@@ -425,12 +497,16 @@ struct FusedRepeated {
 
 template <class T>
 static inline void fused_gather(const FusedOperand<T>& t, const FusedPart& part, FusedRepeated& repeated, T* to) {
+  FusedRow at(t, part.row);
+  if (t.narrow) {
+    for (int64_t r = 0; r < part.rows; ++r, at.next()) to[r] = t.first[at.row * t.stride];
+    return;
+  }
   if (t.step == 0 && t.each == 1 && t.cycle == 0) {
     const T* from = t.first + part.row * t.stride;
     for (int64_t r = 0; r < part.rows; ++r) fused_repeat(from[r * t.stride], part.columns, to + r * part.columns);
     return;
   }
-  FusedRow at(t, part.row);
   if (part.rows > 1 && repeated.is_known(at, part)) return;
   for (int64_t r = 0; r < part.rows; ++r, at.next(), to += part.columns) {
     const T* from = t.first + at.row * t.stride + part.column * t.step;
@@ -454,6 +530,48 @@ struct FusedSums {
   }
 };
 
+// The sum of so many rows, each multiplied by its weight if there are some, and of what is there if `more`.
+template <bool kWeighted, class T>
+static inline void fused_sum_of_rows(const T* from, const T* weights, int64_t rows, int64_t columns, bool more, T* to) {
+  for (int64_t at = 0; at < columns; at += 16) {
+    const int64_t n = columns - at;
+    FusedLanes<T, 16> sum = {}, x;
+    for (int64_t r = 0; r < rows; ++r) {
+      fused_load(from + r * columns + at, n, x);
+      if constexpr (kWeighted) x *= weights[r];
+      sum += x;
+    }
+    if (more) {
+      fused_load(to + at, n, x);
+      sum += x;
+    }
+    if (n >= 16) {
+      __builtin_memcpy(to + at, &sum, sizeof(sum));
+    } else {
+      for (int64_t j = 0; j < n; ++j) to[at + j] = sum[j];
+    }
+  }
+}
+
+// Adds the part's rows to those of the tensor that they have in common, which begin with the first of them.
+template <class T>
+static void fused_add_up(const FusedOperand<T>& t, const FusedPart& part, T* const* operands) {
+  const T *from = operands[t.value], *weights = t.weight < 0 ? nullptr : operands[t.weight];
+  int64_t row = part.row / t.each, first = part.row - row * t.each;
+  for (int64_t r = 0, n; r < part.rows; r += n, ++row, first = 0) {
+    n = t.each - first < part.rows - r ? t.each - first : part.rows - r;
+    T* const to = t.first + row * t.stride;
+    if (t.narrow) {
+      const T sum = fused_sum(from + r, n);
+      *to = first > 0 ? *to + sum : sum;
+    } else if (weights) {
+      fused_sum_of_rows<true>(from + r * part.columns, weights + r, n, part.columns, first > 0, to + part.column);
+    } else {
+      fused_sum_of_rows<false>(from + r * part.columns, weights, n, part.columns, first > 0, to + part.column);
+    }
+  }
+}
+
 template <class T>
 static void fused_run(const FusedLoop<T>& loop, int64_t begin, int64_t end) {
   alignas(64) T tensors[kMostFusedTensors][kFusedRoom];  // those whose elements do not follow one another
@@ -471,16 +589,20 @@ static void fused_run(const FusedLoop<T>& loop, int64_t begin, int64_t end) {
       operands[t] = dense ? dense : tensors[t];
       if (!dense && t < loop.sources) fused_gather(loop.tensors[t], part, repeated[t], tensors[t]);
     }
-    for (int i = 0; i < program.count; ++i) program.run[i](program.code[i], operands, part.size(), part.columns);
+    for (int i = 0; i < program.count; ++i) program.run(i, operands, part);
     for (int t = loop.sources; t < loop.count; ++t) {
-      if (operands[t] != tensors[t]) continue;
       const FusedOperand<T>& to = loop.tensors[t];
+      if (to.value >= 0) {
+        fused_add_up(to, part, operands);
+        continue;
+      }
+      if (operands[t] != tensors[t]) continue;
       const T* from = tensors[t];
       const auto put = [&](int64_t row, T value) { to.first[row * to.stride] = value; };
       if (to.sums) {
         sums.add(t, part, loop.width, from, put);
-      } else if (to.step == 0) {
-        for (int64_t r = 0; r < part.rows; ++r) put(part.row + r, from[r * part.columns]);
+      } else if (to.narrow) {
+        for (int64_t r = 0; r < part.rows; ++r) put(part.row + r, from[r]);
       } else {
         for (int64_t r = 0; r < part.rows; ++r, from += part.columns)
           fused_copy(from, part.columns, to.first + (part.row + r) * to.stride + part.column);
@@ -498,8 +620,12 @@ static inline void fused_round_here(float* x, int64_t n) {
 
 template <class Half>
 static inline void fused_gather_halves(const FusedOperand<Half>& t, const FusedPart& part, float* to) {
-  if (const Half* dense = fused_dense(t, part)) return convert_lanes(dense, part.size(), to);
+  if (const Half* dense = fused_dense(t, part)) return convert_lanes(dense, t.narrow ? part.rows : part.size(), to);
   FusedRow at(t, part.row);
+  if (t.narrow) {
+    for (int64_t r = 0; r < part.rows; ++r, at.next()) convert_lanes(t.first + at.row * t.stride, 1, to + r);
+    return;
+  }
   for (int64_t r = 0; r < part.rows; ++r, at.next(), to += part.columns) {
     const Half* from = t.first + at.row * t.stride + part.column * t.step;
     if (t.step != 0) {
@@ -524,8 +650,8 @@ static void fused_run_halves(const FusedLoop<Half>& loop, int64_t begin, int64_t
     const FusedPart part = fused_part(loop, at_once, piece);
     for (int t = 0; t < loop.sources; ++t) fused_gather_halves(loop.tensors[t], part, operands[t]);
     for (int i = 0; i < program.count; ++i) {
-      program.run[i](program.code[i], operands, part.size(), part.columns);
-      if (loop.code[i].is_output) fused_round_here<Half>(operands[loop.code[i].to], part.size());
+      program.run(i, operands, part);
+      if (loop.code[i].is_output) fused_round_here<Half>(operands[loop.code[i].to], program.results(i, part));
     }
     for (int t = loop.sources; t < loop.count; ++t) {
       const FusedOperand<Half>& to = loop.tensors[t];
@@ -534,8 +660,8 @@ static void fused_run_halves(const FusedLoop<Half>& loop, int64_t begin, int64_t
         sums.add(t, part, loop.width, operands[t], put);
         continue;
       }
-      if (to.step == 0) {
-        for (int64_t r = 0; r < part.rows; ++r) put(part.row + r, operands[t][r * part.columns]);
+      if (to.narrow) {
+        for (int64_t r = 0; r < part.rows; ++r) put(part.row + r, operands[t][r]);
         continue;
       }
       if (Half* dense = fused_dense(to, part)) {

@@ -85,6 +85,7 @@ __device__ T fused_value(const FusedInstruction& i, T a, T b) {
     case FusedCode::less_product:
     case FusedCode::row_sum:
     case FusedCode::row_product:
+    case FusedCode::spread:
       break;
   }
   return a;

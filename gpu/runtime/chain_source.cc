@@ -133,6 +133,7 @@ std::string value_of(const FusedInstruction& i, const char* type, const std::str
     case FusedCode::less_product:
     case FusedCode::row_sum:
     case FusedCode::row_product:
+    case FusedCode::spread:
       break;
   }
   fail("a chain has instruction {}, which is none", static_cast<int>(i.code));

@@ -180,11 +180,12 @@ int64_t batch_outer_product(const BatchMatmulArgs& args, const ShapeCall& c) {
   return a.columns == 1 ? a.rows : 0;
 }
 
-// Matrices as they are, with one column of the other operand for each; or that, turned round.
-int batch_matrix_vector(const BatchMatmulArgs& args, const ShapeCall& c) {
-  if (!has_one_batch(c)) return -1;
-  if (!args.trans_a && batch_matrix(c.shape(1), args.trans_b).columns == 1) return 0;
-  return args.trans_b && batch_matrix(c.shape(0), args.trans_a).rows == 1 ? 1 : -1;
+// Matrices of one operand with one column of the other for each, or that, turned round.
+MatrixVector batch_matrix_vector(const BatchMatmulArgs& args, const ShapeCall& c) {
+  if (!has_one_batch(c)) return {};
+  if (batch_matrix(c.shape(1), args.trans_b).columns == 1) return {0, args.trans_a};
+  if (batch_matrix(c.shape(0), args.trans_a).rows == 1) return {1, !args.trans_b};
+  return {};
 }
 
 // op(P) op(Q), summed to the shape of `like`.

@@ -65,12 +65,19 @@ static bool find_rows(const StepIr& ir, const StepChain& chain, int slot, const 
   return true;
 }
 
+// What a column is to wide instructions.
+static int spread(StepChain& chain, int column) {
+  const auto [known, is_new] = chain.spread.emplace(column, static_cast<int>(chain.code.size()));
+  if (is_new) chain.code.push_back({FusedCode::spread, column, column});
+  return known->second;
+}
+
 // The operand that an input is, which is broadcast to the shape; -1 if it cannot be one.
 static int operand_of(const StepIr& ir, StepChain& chain, int slot, const Shape& to) {
   if (slot < 0) return -1;
   if (const auto known = chain.values.find(slot); known != chain.values.end()) return known->second;
   if (const auto known = chain.columns.find(slot); known != chain.columns.end())
-    return last_dim(ir.slots[slot]->tensor) == 1 ? known->second : -1;
+    return last_dim(ir.slots[slot]->tensor) == 1 ? spread(chain, known->second) : -1;
   if (chain.writes(slot)) return -1;
   if (has_rows(ir, chain, slot, chain.width)) return chain.source({slot, 0, chain.width});
   const int64_t size = last_dim(ir.slots[slot]->tensor);
@@ -83,10 +90,11 @@ static int operand_of(const StepIr& ir, StepChain& chain, int slot, const Shape&
 }
 
 // Appends an operator's instructions; operands[i] is that of input i. Returns the result's number.
-static int append(StepChain& chain, const FusedBody& body, std::vector<int> operands) {
+static int append(StepChain& chain, const FusedBody& body, std::vector<int> operands, bool narrow) {
   for (FusedInstruction i : body) {
     i.a = operands[i.a];
     i.b = operands[i.b];
+    i.narrow = narrow;
     operands.push_back(static_cast<int>(chain.code.size()));
     chain.code.push_back(i);
   }
@@ -119,7 +127,7 @@ static bool add_elementwise(const StepIr& ir, StepChain& chain, const StepOp& op
   const Shape& to = ir.slots[op.out_slots[0]]->tensor.shape();
   const auto operands = operands_of(body, op, [&](int slot) { return operand_of(ir, chain, slot, to); });
   if (!operands) return false;
-  chain.values[op.out_slots[0]] = append(chain, body, *operands);
+  chain.values[op.out_slots[0]] = append(chain, body, *operands, false);
   return true;
 }
 
@@ -145,8 +153,7 @@ static bool holds_column(const StepIr& ir, const StepChain& chain, int slot) {
          s.tensor.size() == chain.rows;
 }
 static bool may_become_column(const StepIr& ir, const StepChain& chain, int slot) {
-  return holds_column(ir, chain, slot) && !chain.writes(slot) &&
-         std::ranges::none_of(chain.sources, [&](const ChainPlace& p) { return p.slot == slot; });
+  return holds_column(ir, chain, slot) && !chain.writes(slot) && !chain.reads(slot);
 }
 
 static void add_row_sum(StepChain& chain, int value, int to) {
@@ -172,13 +179,13 @@ static bool add_on_columns(const StepIr& ir, StepChain& chain, const StepOp& op)
   const auto operands = operands_of(body, op, [&](int slot) {
     if (slot < 0) return -1;
     if (const auto known = chain.columns.find(slot); known != chain.columns.end()) return known->second;
-    ChainPlace place{slot, 0, 1, false, true};
+    ChainPlace place = narrow_place(slot);
     if (chain.writes(slot) || !find_rows(ir, chain, slot, with_column(ir.slots[slot]->tensor.shape()), to, place))
       return -1;
     return chain.source(place);
   });
   if (!operands) return false;
-  chain.columns[op.out_slots[0]] = append(chain, body, *operands);
+  chain.columns[op.out_slots[0]] = append(chain, body, *operands, true);
   return true;
 }
 
@@ -208,28 +215,60 @@ static Result ask(const StepIr& ir, const StepOp& op,
   return description(op.op.args.get(), ShapeCall(in, out));
 }
 
-// The input that has matrices if the operator multiplies them by vectors; -1 if it does not.
-static int matrices_of(const StepIr& ir, const StepOp& op) { return ask(ir, op, op.op.spec->matrix_vector, -1); }
+// Which matrices the operator multiplies by vectors, if it does.
+static MatrixVector matrices_of(const StepIr& ir, const StepOp& op) {
+  return ask(ir, op, op.op.spec->matrix_vector, MatrixVector());
+}
 
 // The rows of each matrix that the operator makes of a column and a row; 0 if it does not.
 static int64_t rows_of_products(const StepIr& ir, const StepOp& op) {
   return ask(ir, op, op.op.spec->outer_product, int64_t{0});
 }
 
-// Products of matrices by vectors: a row for each matrix, and sums.
+// Whether a slot of another size is what the chain may have elements of: of its type, and not written by it.
+static bool holds_elements(const StepIr& ir, const StepChain& chain, int slot, int64_t size) {
+  if (slot < 0 || chain.writes(slot)) return false;
+  const StepSlot& s = *ir.slots[slot];
+  return s.typed && !s.reshaped && s.kind != Kind::timestep && !ir.is_total(slot) && s.tensor.dtype() == chain.dtype &&
+         s.tensor.size() == size && (chain.phase == Phase::step || ir.varies(slot));
+}
+
+// What all columns of a row have of a slot with one element for each row; -1 if it has not.
+static int column_of(const StepIr& ir, StepChain& chain, int slot) {
+  if (const auto made = chain.columns.find(slot); made != chain.columns.end()) return spread(chain, made->second);
+  return holds_elements(ir, chain, slot, chain.rows) ? spread(chain, chain.source(narrow_place(slot))) : -1;
+}
+
+// What rows add up to that follow one another, `each` of them: those of a value, or elements that are narrow. It is
+// there when the chain has ended. Of a half type, sums would be rounded after every piece.
+static bool add_total(const StepIr& ir, StepChain& chain, int to, const ChainTotal& total) {
+  if (ir.spec.device.kind != DeviceKind::cpu || chain.phase != Phase::step || is_half(chain.dtype)) return false;
+  if (total.each < 2 || chain.reads(to)) return false;
+  // One thread adds up the same rows, so they are few, or there are others for the other threads.
+  constexpr int64_t kFewElements = int64_t{1} << 15, kManySums = 8;
+  if (total.each * chain.width > kFewElements && chain.rows / total.each < kManySums) return false;
+  if (!holds_elements(ir, chain, to, chain.rows / total.each * (total.narrow ? 1 : chain.width))) return false;
+  chain.totals.emplace(to, total);
+  return true;
+}
+
+// Products of matrices by vectors: a row for each matrix, and sums of the products in each row; or an element for each
+// row, and what the rows add up to.
 static bool add_matrix_vector(const StepIr& ir, StepChain& chain, const StepOp& op) {
-  if (!may_sum_rows(ir, chain)) return false;
-  const int which = matrices_of(ir, op);
-  if (which < 0) return false;
-  const int from = op.in_slots[which], vector = op.in_slots[1 - which], to = op.out_slots[0];
-  if (!has_rows(ir, chain, from, chain.width) || chain.writes(vector) || !may_become_column(ir, chain, to))
-    return false;
+  const MatrixVector product = matrices_of(ir, op);
+  if (product.matrices < 0) return false;
+  const int from = op.in_slots[product.matrices], vector = op.in_slots[1 - product.matrices], to = op.out_slots[0];
+  if (!has_rows(ir, chain, from, chain.width)) return false;
   const Shape& shape = ir.slots[from]->tensor.shape();
-  const StepSlot& v = *ir.slots[vector];
   const int64_t rows = shape[shape.rank() - 2];
-  if (v.reshaped || v.kind == Kind::timestep || ir.is_total(vector) || v.tensor.dtype() != chain.dtype ||
-      v.tensor.size() * rows != chain.rows * chain.width)
-    return false;
+  if (product.columns) {
+    const int matrix = operand_of(ir, chain, from, shape), column = column_of(ir, chain, vector);
+    if (matrix < 0 || column < 0) return false;
+    chain.code.push_back({FusedCode::mul, matrix, column});
+    return add_total(ir, chain, to, {static_cast<int>(chain.code.size()) - 1, rows, false});
+  }
+  if (!may_sum_rows(ir, chain) || !may_become_column(ir, chain, to)) return false;
+  if (!holds_elements(ir, chain, vector, chain.rows / rows * chain.width)) return false;
   const int matrix = operand_of(ir, chain, from, shape);
   if (matrix < 0) return false;
   const int row = chain.source({vector, 0, chain.width, false, false, rows});
@@ -246,7 +285,7 @@ static bool add_sum_like(const StepIr& ir, StepChain& chain, const StepOp& op) {
     return false;
   const Shape& wide = ir.slots[from]->tensor.shape();
   if (!(ir.slots[to]->tensor.shape() == wide.with(wide.rank() - 1, 1)) || chain.writes(to)) return false;
-  if (std::ranges::any_of(chain.sources, [&](const ChainPlace& p) { return p.slot == to; })) return false;
+  if (chain.reads(to)) return false;
   const int value = operand_of(ir, chain, from, wide);
   if (value < 0) return false;
   if (may_sum_rows(ir, chain)) {
@@ -257,6 +296,29 @@ static bool add_sum_like(const StepIr& ir, StepChain& chain, const StepOp& op) {
   return true;
 }
 
+// Sums over the rows of each matrix, of which one row or one element is left.
+static bool add_sum_of_matrix(const StepIr& ir, StepChain& chain, const StepOp& op) {
+  if (!op.op.spec->fits_output) return false;
+  const int from = op.in_slots[0], to = op.out_slots[0];
+  if (from < 0 || to < 0 || !ir.slots[from]->typed || !ir.slots[to]->typed) return false;
+  const Shape &wide = ir.slots[from]->tensor.shape(), &sum = ir.slots[to]->tensor.shape();
+  if (const auto column = chain.columns.find(from); column != chain.columns.end()) {
+    const int last = wide.rank() - 1;
+    return last >= 0 && sum == wide.with(last, 1) && add_total(ir, chain, to, {column->second, wide[last], true});
+  }
+  if (wide.rank() < 2 || !has_rows(ir, chain, from, chain.width)) return false;
+  const int rows = wide.rank() - 2;
+  const bool is_row = sum == wide.with(rows, 1), is_element = sum == wide.with(rows, 1).with(rows + 1, 1);
+  if (!is_row && !(is_element && may_sum_rows(ir, chain))) return false;
+  int value = operand_of(ir, chain, from, wide);
+  if (value < 0) return false;
+  if (!is_row) {
+    chain.code.push_back({FusedCode::row_sum, value, value});
+    value = static_cast<int>(chain.code.size()) - 1;
+  }
+  return add_total(ir, chain, to, {made_now(chain, value), wide[rows], !is_row});
+}
+
 // Products of an element for each row by a row for each matrix.
 static bool add_outer_product(const StepIr& ir, StepChain& chain, const StepOp& op) {
   if (ir.spec.device.kind != DeviceKind::cpu) return false;
@@ -264,16 +326,9 @@ static bool add_outer_product(const StepIr& ir, StepChain& chain, const StepOp& 
   if (rows <= 0) return false;
   const int a = op.in_slots[0], b = op.in_slots[1], to = op.out_slots[0];
   if (!has_rows(ir, chain, to, chain.width) || chain.reads_columns_of(to)) return false;
-  const auto made = chain.columns.find(a);
-  if ((made == chain.columns.end() && chain.writes(a)) || chain.writes(b) || chain.code.size() + 1 > kMostFusedValues)
-    return false;
-  const auto has = [&](int slot, int64_t size) {
-    const StepSlot& s = *ir.slots[slot];
-    return !s.reshaped && s.kind != Kind::timestep && !ir.is_total(slot) && s.tensor.dtype() == chain.dtype &&
-           s.tensor.size() == size && (chain.phase == Phase::step || ir.varies(slot));
-  };
-  if (!has(a, chain.rows) || !has(b, chain.rows / rows * chain.width)) return false;
-  const int column = made != chain.columns.end() ? made->second : chain.source({a, 0, 1, false, true});
+  if (!holds_elements(ir, chain, b, chain.rows / rows * chain.width)) return false;
+  const int column = column_of(ir, chain, a);
+  if (column < 0) return false;
   const int row = chain.source({b, 0, chain.width, false, false, rows});
   chain.code.push_back({FusedCode::mul, column, row, 0, 0, true});
   chain.values[to] = static_cast<int>(chain.code.size()) - 1;
@@ -314,8 +369,7 @@ static bool fill(const StepIr& ir, StepChain& chain, int to, std::vector<ChainPa
     at += p.size;
   }
   if (!has_rows(ir, chain, to, at) || chain.writes(to) || chain.reads_columns_of(to)) return false;
-  for (const ChainPlace& p : chain.sources)
-    if (p.slot == to) return false;
+  if (chain.reads(to)) return false;
   chain.filled[to] = std::move(parts);
   return true;
 }
@@ -364,7 +418,7 @@ static int chain_begin(const StepIr& ir, const StepOp& op) {
   const std::vector<int64_t> put = ir.columns_of(op, true);
   for (size_t i = 0; i < std::min(put.size(), op.in_slots.size()); ++i)
     if (put[i] >= 0) return op.in_slots[i];
-  if (const int which = matrices_of(ir, op); which >= 0) return op.in_slots[which];
+  if (const MatrixVector product = matrices_of(ir, op); product.matrices >= 0) return op.in_slots[product.matrices];
   const auto made = std::ranges::find_if(op.out_slots, [](int s) { return s >= 0; });
   return made == op.out_slots.end() ? -1 : *made;
 }
@@ -390,8 +444,10 @@ static bool add_to_chain(const StepIr& ir, StepChain& chain, size_t index) {
   StepChain longer = chain;
   if (!add_filled(ir, longer, op) && !add_elementwise(ir, longer, op) && !add_outer_product(ir, longer, op) &&
       !add_matrix_vector(ir, longer, op) && !add_on_columns(ir, longer, op) && !add_reshaped_column(ir, longer, op) &&
-      !add_sum_like(ir, longer, op) && !add_taken_columns(ir, longer, op) && !add_put_columns(ir, longer, index))
+      !add_sum_like(ir, longer, op) && !add_sum_of_matrix(ir, longer, op) && !add_taken_columns(ir, longer, op) &&
+      !add_put_columns(ir, longer, index))
     return false;
+  if (longer.code.size() > kMostFusedValues) return false;
   longer.ops.push_back(index);
   chain = std::move(longer);
   return true;
@@ -546,7 +602,7 @@ static std::vector<bool> close_chains(StepIr& ir) {
       for (end = first; end < list.size() && add_to_chain(ir, chain, list[end]);) ++end;
       if (close_chain(ir, chain)) {
         for (size_t i = 0; i + 1 < chain.ops.size(); ++i) gone[chain.ops[i]] = true;
-      } else if (end == first || !chain.columns.empty()) {
+      } else if (end == first || !chain.columns.empty() || !chain.totals.empty()) {
         end = first + 1;  // what follows may be a chain without a product of matrices
       }
     }
@@ -577,7 +633,7 @@ bool makes_matrices(const StepIr& ir, const StepOp& op) {
 
 bool reads_matrices(const StepIr& ir, const StepOp& op) {
   if (!fuses_matrices(ir)) return false;
-  const int which = matrices_of(ir, op);
+  const int which = matrices_of(ir, op).matrices;
   if (which < 0) return false;
   const int64_t width = last_dim(ir.slots[op.in_slots[which]]->tensor);
   return width >= kNarrow && width <= kFusedPiece;

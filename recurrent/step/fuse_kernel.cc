@@ -1,6 +1,7 @@
 // The end of a chain: every result gets a place, and one operator runs all of it.
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "core/compute/backend.h"
 #include "core/compute/threads.h"
@@ -22,7 +23,8 @@ struct RowsOfChain {
 };
 RowsOfChain rows_of_chain(const std::vector<ChainPlace>& places, size_t sources,
                           const std::vector<FusedInstruction>& code, int64_t width, const Call& call) {
-  const int64_t rows = call.out(0).size() / std::max<int64_t>(places[sources].row_size, 1);
+  const ChainPlace& result = places[sources];
+  const int64_t rows = call.out(0).size() / std::max<int64_t>(result.row_size, 1) * result.each;
   const bool dense = std::ranges::none_of(code, sums_rows) && std::ranges::all_of(places, [=](const ChainPlace& p) {
                        return p.row_size == width && !p.one_row && !p.one_column && p.each == 1 && p.cycle == 0;
                      });
@@ -42,6 +44,19 @@ void run_on_device(const FusedChain& chain, DType dtype, const std::vector<Chain
   chain.run(tensors, rows.width, rows.count);
 }
 
+// How many pieces have all of what is summed, and begin where a sum does.
+int64_t pieces_together(const std::vector<ChainPlace>& places, size_t sources, int64_t width) {
+  const int64_t at_once = fused_rows_at_once(width);
+  int64_t rows = at_once;
+  bool sums = false;
+  for (size_t p = sources; p < places.size(); ++p) {
+    rows = std::lcm(rows, places[p].each);
+    sums |= places[p].sums || places[p].each > 1;
+  }
+  if (at_once > 1) return rows / at_once;
+  return sums ? rows * fused_pieces_of_row(width) : 1;
+}
+
 template <class T>
 void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std::vector<FusedInstruction>& code,
                const RowsOfChain& rows, Call& call) {
@@ -50,15 +65,16 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
     const auto i = static_cast<int>(p);
     T* first = p < sources ? const_cast<T*>(call.in_span<T>(i).data())  // is only read
                            : call.out_span<T>(i - static_cast<int>(sources)).data();
-    tensors[p] = {first + places[p].column, places[p].stride(), places[p].step(),
-                  places[p].each,           places[p].cycle,    places[p].sums};
+    tensors[p] = {first + places[p].column, places[p].stride(), places[p].step(), places[p].each,  places[p].cycle,
+                  places[p].sums,           places[p].narrow,   places[p].value,  places[p].weight};
   }
   const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors,   static_cast<int>(places.size()),
                           rows.width,  static_cast<int>(sources),     rows.count};
-  const bool sums = std::ranges::any_of(places, &ChainPlace::sums);
-  const int64_t together = sums && fused_rows_at_once(rows.width) == 1 ? fused_pieces_of_row(rows.width) : 1;
-  const auto range = [&](int64_t begin, int64_t end) { fused_kernels().run(loop, begin * together, end * together); };
-  parallel_for(fused_pieces(rows.count, rows.width) / together,
+  const int64_t together = pieces_together(places, sources, rows.width), pieces = fused_pieces(rows.count, rows.width);
+  const auto range = [&](int64_t begin, int64_t end) {
+    fused_kernels().run(loop, begin * together, std::min(end * together, pieces));
+  };
+  parallel_for((pieces + together - 1) / together,
                static_cast<double>(together) * fused_nanoseconds(code) * kFusedPiece, std::ref(range));
 }
 
@@ -93,37 +109,59 @@ static void place_results(const StepIr& ir, StepChain& chain, std::vector<ChainP
       chain.code[value].to = kSource + static_cast<int>(chain.sources.size()) + to;
     } else {
       chain.code.push_back({FusedCode::copy, value, value, 0, kSource + static_cast<int>(chain.sources.size()) + to});
+      chain.code.back().narrow = place.narrow;
     }
   };
   for (FusedInstruction& i : chain.code) i.to = kNowhere;
   for (const auto& [slot, value] : chain.values)
     if (is_seen(ir, chain, slot)) put(value, {slot, 0, chain.width});
   for (const auto& [slot, value] : chain.columns)
-    if (is_seen(ir, chain, slot)) put(value, {slot, 0, 1, false, true});
+    if (is_seen(ir, chain, slot)) put(value, narrow_place(slot));
   for (const auto& [slot, value] : chain.sums)
-    if (is_seen(ir, chain, slot)) put(value, {slot, 0, 1, false, true, 1, 0, true});
+    if (is_seen(ir, chain, slot)) put(value, {.slot = slot, .row_size = 1, .one_column = true, .sums = true});
+  for (const auto& [slot, total] : chain.totals) {
+    ChainPlace place = total.narrow ? narrow_place(slot) : ChainPlace{slot, 0, chain.width};
+    place.each = total.each;
+    place.value = total.value;
+    if (is_seen(ir, chain, slot)) results.push_back(place);
+  }
   for (const auto& [slot, parts] : chain.filled)
     for (const ChainPart& p : parts) put(p.value, {slot, p.column, last_dim(ir.slots[slot]->tensor)});
 }
 
 namespace {
 
-// From numbers of instructions and sources to indices of operands: tensors first, then values in between.
-void number_operands(std::vector<FusedInstruction>& code, int tensors) {
+// The operands of an instruction that it reads.
+std::vector<int> operands_of(const FusedInstruction& i) {
+  std::vector<int> operands = {i.a};
+  if (fused_code(i.code).reads_b) operands.push_back(i.b);
+  if (reads_c(i.code)) operands.push_back(i.c);
+  return operands;
+}
+
+// From numbers of instructions and sources to indices of operands: tensors first, then values in between. What rows
+// that are added up have stays until the end.
+void number_operands(std::vector<FusedInstruction>& code, int tensors, std::vector<ChainPlace>& places) {
   std::vector<size_t> last_use(code.size(), 0);
-  for (FusedInstruction& i : code)
+  for (FusedInstruction& i : code) {
+    if (!fused_code(i.code).reads_b) i.b = i.a;
     if (!reads_c(i.code)) i.c = i.a;
+  }
   for (size_t i = 0; i < code.size(); ++i)
-    for (const int operand : {code[i].a, code[i].b, code[i].c})
+    for (const int operand : operands_of(code[i]))
       if (operand < kSource) last_use[operand] = i;
+  for (const ChainPlace& p : places)
+    for (const int operand : {p.value, p.weight})
+      if (operand >= 0 && operand < kSource) last_use[operand] = code.size();
   std::vector<int> index(code.size()), free;
   int used = 0;
+  const auto index_of = [&](int number) { return number >= kSource ? number - kSource : index[number]; };
   for (size_t i = 0; i < code.size(); ++i) {
     FusedInstruction& made = code[i];
     std::vector<int> ended;
     for (int* operand : {&made.a, &made.b, &made.c}) {
       const int number = *operand;
-      *operand = number >= kSource ? number - kSource : index[number];
+      *operand = index_of(number);
       if (number < kSource && last_use[number] == i && *operand >= tensors) ended.push_back(*operand);
     }
     if (made.to >= kSource) {
@@ -139,71 +177,118 @@ void number_operands(std::vector<FusedInstruction>& code, int tensors) {
     ended.erase(std::unique(ended.begin(), ended.end()), ended.end());
     free.insert(free.end(), ended.begin(), ended.end());
   }
+  for (ChainPlace& p : places)
+    for (int* operand : {&p.value, &p.weight})
+      if (*operand >= 0) *operand = index_of(*operand);
 }
 
-// Joins products with the sum or the sums of a row that alone reads them, so that they are not stored in between.
-class JoinedProducts {
+// Makes the code shorter: columns are not spread where an instruction takes them as they are; products are joined with
+// the sum, the sum of a row or that of rows that alone reads them, so that they are not stored in between.
+class ShorterCode {
  public:
-  JoinedProducts(StepChain& chain, const std::vector<ChainPlace>& results)
-      : chain_(chain), results_(results), uses_(chain.code.size(), 0), gone_(chain.code.size(), false) {
-    for (const FusedInstruction& i : chain.code) {
-      if (i.a < kSource) ++uses_[i.a];
-      if (i.b < kSource && fused_code(i.code).reads_b) ++uses_[i.b];
-    }
+  ShorterCode(StepChain& chain, std::vector<ChainPlace>& results)
+      : chain_(chain), results_(results), uses_(chain.code.size(), 0) {
+    for (const FusedInstruction& i : chain.code)
+      for (const int operand : operands_of(i)) use(operand);
+    for (const ChainPlace& r : results) use(r.value);
   }
 
-  void join() {
+  void make() {
+    for (FusedInstruction& i : chain_.code) take_column(i);
     for (FusedInstruction& i : chain_.code) {
-      if (i.code == FusedCode::add && is_product(i.a)) {
-        take(i, FusedCode::product_sum, i.a, i.b);
-      } else if (i.code == FusedCode::add && is_product(i.b)) {
-        take(i, FusedCode::product_sum, i.b, i.a);
+      if (i.code == FusedCode::add && !i.column && is_product(i.a)) {
+        join(i, FusedCode::product_sum, i.a, i.b);
+      } else if (i.code == FusedCode::add && !i.column && is_product(i.b)) {
+        join(i, FusedCode::product_sum, i.b, i.a);
       } else if (i.code == FusedCode::sub && is_product(i.b)) {
-        take(i, FusedCode::less_product, i.b, i.a);
-      } else if (i.code == FusedCode::row_sum && is_product(i.a)) {
-        take(i, FusedCode::row_product, i.a, i.a);
+        join(i, FusedCode::less_product, i.b, i.a);
+      } else if (i.code == FusedCode::row_sum && is_product(i.a) && !chain_.code[i.a].column) {
+        join(i, FusedCode::row_product, i.a, i.a);
       }
     }
-    remove();
+    for (ChainPlace& r : results_)
+      if (r.value >= 0) join_total(r);
+    remove_unread();
   }
 
  private:
+  void use(int number) {
+    if (number >= 0 && number < kSource) ++uses_[number];
+  }
+  // Whether the chain does not write over it: what an instruction makes, or a source that is no result.
+  bool stays(int operand) const {
+    return operand < kSource || std::ranges::none_of(results_, [&](const ChainPlace& r) {
+             return r.slot == chain_.sources[operand - kSource].slot;
+           });
+  }
+  const FusedInstruction* made_by(int number, FusedCode code) const {
+    return number >= 0 && number < kSource && chain_.code[number].code == code ? &chain_.code[number] : nullptr;
+  }
+
+  void take_column(FusedInstruction& i) {
+    if (i.narrow || (i.code != FusedCode::add && i.code != FusedCode::mul)) return;
+    const auto is_spread = [&](int number) {
+      const FusedInstruction* spread = made_by(number, FusedCode::spread);
+      return spread && stays(spread->a);
+    };
+    if (i.a == i.b || !(is_spread(i.a) || is_spread(i.b))) return;
+    if (!is_spread(i.a)) std::swap(i.a, i.b);
+    i.a = chain_.code[i.a].a;
+    i.column = true;
+  }
   // A product in float that nothing else reads, of what the chain does not write over before.
   bool is_product(int number) const {
-    if (number >= kSource || uses_[number] != 1) return false;
-    const FusedInstruction& made = chain_.code[number];
-    const auto stays = [&](int operand) {
-      return operand < kSource || std::ranges::none_of(results_, [&](const ChainPlace& r) {
-               return r.slot == chain_.sources[operand - kSource].slot;
-             });
-    };
-    return made.code == FusedCode::mul && made.to < 0 && !(made.is_output && is_half(chain_.dtype)) && stays(made.a) &&
-           stays(made.b);
+    const FusedInstruction* made = made_by(number, FusedCode::mul);
+    return made && uses_[number] == 1 && made->to < 0 && !(made->is_output && is_half(chain_.dtype)) &&
+           stays(made->a) && stays(made->b);
   }
-  void take(FusedInstruction& i, FusedCode code, int product, int other) {
+  void join(FusedInstruction& i, FusedCode code, int product, int other) {
     i.code = code;
     i.a = chain_.code[product].a;
     i.b = chain_.code[product].b;
+    i.column = chain_.code[product].column;
     i.c = other;
-    gone_[product] = true;
   }
-  void remove() {
+  void join_total(ChainPlace& total) {
+    if (const FusedInstruction* copy = made_by(total.value, FusedCode::copy); copy && stays(copy->a)) {
+      total.value = copy->a;
+    } else if (!total.narrow && is_product(total.value) && chain_.code[total.value].column) {
+      total.weight = chain_.code[total.value].a;
+      total.value = chain_.code[total.value].b;
+    }
+  }
+
+  // Removes instructions whose results nothing reads any more.
+  void remove_unread() {
+    std::vector<bool> read(chain_.code.size(), false);
+    const auto mark = [&](int number) {
+      if (number >= 0 && number < kSource) read[number] = true;
+    };
+    for (const ChainPlace& r : results_)
+      for (const int operand : {r.value, r.weight}) mark(operand);
+    for (size_t i = chain_.code.size(); i-- > 0;) {
+      if (chain_.code[i].to >= 0) read[i] = true;
+      if (read[i]) std::ranges::for_each(operands_of(chain_.code[i]), mark);
+    }
     std::vector<int> number;
     std::vector<FusedInstruction> left;
-    for (size_t i = 0; i < gone_.size(); ++i) {
+    const auto renumber = [&](int& operand) {
+      if (operand >= 0 && operand < kSource) operand = number[operand];
+    };
+    for (size_t i = 0; i < read.size(); ++i) {
       number.push_back(static_cast<int>(left.size()));
-      if (gone_[i]) continue;
+      if (!read[i]) continue;
       left.push_back(chain_.code[i]);
-      for (int* operand : {&left.back().a, &left.back().b, &left.back().c})
-        if (*operand < kSource) *operand = number[*operand];
+      for (int* operand : {&left.back().a, &left.back().b, &left.back().c}) renumber(*operand);
     }
+    for (ChainPlace& r : results_)
+      for (int* operand : {&r.value, &r.weight}) renumber(*operand);
     chain_.code = std::move(left);
   }
 
   StepChain& chain_;
-  const std::vector<ChainPlace>& results_;
+  std::vector<ChainPlace>& results_;
   std::vector<int> uses_;
-  std::vector<bool> gone_;
 };
 
 }  // namespace
@@ -227,18 +312,19 @@ static bool is_shared(const StepIr& ir, const StepChain& chain, const std::vecto
 bool close_chain(StepIr& ir, StepChain& chain) {
   const size_t least = ir.spec.device.kind == DeviceKind::cpu || chain.phase != Phase::step ? 2 : 1;
   if (chain.ops.size() < least || !chain.padded.empty()) return false;
-  if (chain.values.empty() && !chain.columns.empty()) return false;  // products alone have a faster kernel
+  if (chain.makes_vectors_alone()) return false;  // products alone have a faster kernel
   std::vector<ChainPlace> places = chain.sources, results;
   place_results(ir, chain, results);
   if (results.empty() || places.size() + results.size() > kMostFusedTensors) return false;
+  if (chain.code.size() > kMostFusedValues) return false;
   const size_t sources = places.size();
   const auto shared = [&](const ChainPlace& r) {
     return is_shared(ir, chain, places, r) || is_shared(ir, chain, results, r);
   };
   if (std::ranges::any_of(results, shared)) return false;
-  if (ir.spec.device.kind == DeviceKind::cpu) JoinedProducts(chain, results).join();
+  if (ir.spec.device.kind == DeviceKind::cpu) ShorterCode(chain, results).make();
   places.insert(places.end(), results.begin(), results.end());
-  number_operands(chain.code, static_cast<int>(places.size()));
+  number_operands(chain.code, static_cast<int>(places.size()), places);
   StepOp& op = *ir.ops[chain.ops.back()];
   for (const size_t i : chain.ops) op.fused_types += (op.fused_types.empty() ? "" : "+") + ir.ops[i]->op.def.type();
   for (const size_t i : chain.ops) {

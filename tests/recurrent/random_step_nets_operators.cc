@@ -352,12 +352,28 @@ void add_matrix(Draft& d) {
     matrix = made_by("Tanh", {matrix});
     if (state) state->output = matrix;
   }
-  const int64_t how = d.dice.below(3);
-  const bool sums_rows = how != 1;
-  const std::string sums = how == 2 ? made_by("BatchMatMul", {matrix, expanded(y, 3)})
-                                    : made_by("MatchShape", {matrix, sums_rows ? column : row});
-  const std::string vector = made_by("Squeeze", {sums}, {make_arg("dims", std::vector<int64_t>{sums_rows ? 3 : 2})});
-  emit(d, "Scale", {vector}, sums_rows ? x.width : y.width, {make_arg("scale", 0.25F)});
+  const auto squeezed = [&](const std::string& v, int64_t dim) {
+    return made_by("Squeeze", {v}, {make_arg("dims", std::vector<int64_t>{dim})});
+  };
+  const auto quarter = [&](const std::string& v, int64_t width) {
+    emit(d, "Scale", {v}, width, {make_arg("scale", 0.25F)});
+  };
+  switch (d.dice.below(6)) {
+    case 0:
+      return quarter(squeezed(made_by("MatchShape", {matrix, column}), 3), x.width);
+    case 1:
+      return quarter(squeezed(made_by("MatchShape", {matrix, row}), 2), y.width);
+    case 2:
+      return quarter(squeezed(made_by("BatchMatMul", {matrix, expanded(y, 3)}), 3), x.width);
+    case 3:
+      return quarter(squeezed(made_by("BatchMatMul", {matrix, column}, {make_arg("trans_a", true)}), 3), y.width);
+    case 4:
+      return quarter(squeezed(made_by("BatchMatMul", {column, matrix}, {make_arg("trans_a", true)}), 2), y.width);
+    default: {
+      const std::string total = made_by("MatchShape", {matrix, add_feed(d, "r", {1, kBatch, 1, 1}, 0.5)});
+      return quarter(made_by("Mul", {y.name, squeezed(total, 3)}), y.width);
+    }
+  }
 }
 
 struct Choice {

@@ -47,11 +47,12 @@ enum class FusedCode : uint8_t {
   sin,
   cos,
 
-  // In chains on a CPU alone. Sums of rows are in all columns, and rows have at most kFusedPiece elements.
+  // In chains on a CPU alone, those of rows where a row has at most kFusedPiece elements.
   product_sum,   // a * b + c, both rounded
   less_product,  // c - a * b, both rounded
-  row_sum,       // the sum of a's row
-  row_product,   // the sum of a's row times b's
+  row_sum,       // the sum of a's row: narrow
+  row_product,   // the sum of a's row times b's: narrow
+  spread,        // a, which is narrow, in all columns
 };
 constexpr int kFusedCodes = static_cast<int>(FusedCode::cos) + 1;  // of single elements
 
@@ -65,6 +66,11 @@ struct FusedCodeInfo {
 const FusedCodeInfo& fused_code(FusedCode code);
 inline bool reads_c(FusedCode code) { return code == FusedCode::product_sum || code == FusedCode::less_product; }
 
+constexpr bool takes_column(FusedCode code) {  // its first operand may be narrow where the others are not
+  return code == FusedCode::add || code == FusedCode::mul || code == FusedCode::product_sum ||
+         code == FusedCode::less_product;
+}
+
 struct FusedInstruction {
   FusedCode code = FusedCode::copy;
   int a = 0, b = 0;
@@ -72,6 +78,8 @@ struct FusedInstruction {
   int to = 0;              // in a chain: the operand that gets the result
   bool is_output = false;  // in a chain: it is an operator's, which in a chain of a half type is rounded to it
   int c = 0;               // a third operand, where the code has one; else any that is there
+  bool narrow = false;     // in a chain: its operands and its result have one element for each row
+  bool column = false;     // in a chain: a is narrow, and the others are not; see takes_column
 };
 
 // Operands of a chain: tensors first, then values in between.
@@ -111,16 +119,20 @@ class FusedBody {
   };
 };
 
-// A tensor of a chain. What is only read may have fewer rows than the loop, and one element for all columns; what is
-// written may have one element for a row, which is that of the first column, or the sum of all.
+// A tensor of a chain. What is only read may have fewer rows than the loop, and one element for all columns. What has
+// one element for each row is an operand of narrow instructions, or is written: as one's result, or as the sum of all
+// columns. What is written and has fewer rows than the loop has sums of rows, of no half type.
 template <class T>
 struct FusedOperand {
   T* first = nullptr;
-  int64_t stride = 0;  // elements from one row to the next
-  int64_t step = 1;    // elements from one column to the next: 1, or 0 where all columns have one
-  int64_t each = 1;    // rows of the loop that follow one another and have one of this in common
-  int64_t cycle = 0;   // rows of this after which the first follows again; 0: it has one for all
-  bool sums = false;   // is written: its one element of a row is the sum of the columns
+  int64_t stride = 0;   // elements from one row to the next
+  int64_t step = 1;     // elements from one column to the next: 1, or 0 where all columns have one
+  int64_t each = 1;     // rows of the loop that follow one another and have one of this in common
+  int64_t cycle = 0;    // rows of this after which the first follows again; 0: it has one for all
+  bool sums = false;    // is written: its one element of a row is the sum of the columns
+  bool narrow = false;  // has one element for each row, and is not spread over the columns where it is read
+  int value = -1;       // is written, and each is above 1: the operand whose rows are added up
+  int weight = -1;      // the narrow operand whose elements multiply these rows before; -1: nothing does
 };
 
 template <class T>
@@ -149,7 +161,8 @@ inline int64_t fused_pieces(int64_t rows, int64_t width) {
 // Of a half type, pieces of tensors become floats, with which all instructions compute. An operator's output is rounded
 // as if it were written, so that bits do not depend on which operators are one chain.
 //
-// A range of pieces must have whole rows where rows are summed.
+// A range of pieces must have all of what is summed: whole rows, or all rows of an operand's `each`, which is of no
+// half type.
 struct FusedKernels {
   void (*run_float)(const FusedLoop<float>& loop, int64_t begin, int64_t end);  // a range of pieces
   void (*run_double)(const FusedLoop<double>& loop, int64_t begin, int64_t end);
@@ -166,7 +179,7 @@ const FusedKernels& fused_kernels_plain();  // for every CPU that the library ru
 const FusedKernels* fused_kernels_wide();   // for x86-64-v4; null if this CPU is none
 const FusedKernels& fused_kernels();        // the best of them
 
-// About what one element of all the instructions takes.
+// About what one element of all the instructions takes; narrow ones count as nothing.
 double fused_nanoseconds(std::span<const FusedInstruction> code);
 
 }  // namespace stepnet

@@ -123,6 +123,12 @@ struct ParamSpec {
   bool generic() const { return types.empty() && !any && !object; }
 };
 
+// Of an operator with two inputs whose output 0 has products of matrices by vectors.
+struct MatrixVector {
+  int matrices = -1;     // the input that has the matrices, [..., M, K]; -1: the operator does something else
+  bool columns = false;  // vectors of M elements multiply their columns, and not vectors of K elements their rows
+};
+
 struct InPlaceRule {
   std::string in, out;
   bool enforced = false;
@@ -231,9 +237,7 @@ struct OpSpec {
   // Output 0, [..., M, N], has the products of M elements of input 0 by N elements of input 1, which follow one
   // another, for all that is in front of them: M; 0 if it is something else.
   std::function<int64_t(const void*, const ShapeCall&)> outer_product;
-  // Output 0 has the products of the rows of one input's matrices, [..., M, K], by the other's vectors, K elements for
-  // each matrix: which input has the matrices; -1 if it is something else.
-  std::function<int(const void*, const ShapeCall&)> matrix_vector;
+  std::function<MatrixVector(const void*, const ShapeCall&)> matrix_vector;
   std::vector<InPlaceRule> in_place;
   std::vector<AliasRule> aliases;
   std::optional<SavedInstead> saves_instead;

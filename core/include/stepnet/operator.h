@@ -230,7 +230,7 @@ class OpBuilder {
     };
     return *this;
   }
-  OpBuilder& matrix_vector(std::function<int(const Args&, const ShapeCall&)> fn) {
+  OpBuilder& matrix_vector(std::function<MatrixVector(const Args&, const ShapeCall&)> fn) {
     spec_.matrix_vector = [fn = std::move(fn)](const void* a, const ShapeCall& c) {
       return fn(*static_cast<const Args*>(a), c);
     };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "core/gradcheck/examples.h"
 #include "tests/core/compute/fused_reference.h"
@@ -225,7 +226,12 @@ TEST(Fused, RowsAreSummed) {
   }
 }
 
-// A product with a sum, and sums of rows in all columns, which the last instruction reads again; one column is written.
+FusedInstruction narrow(FusedInstruction i) {
+  i.narrow = true;
+  return i;
+}
+
+// A product with a sum, and sums of rows, which narrow instructions and the last one read again.
 template <class T>
 void expect_chain_codes(const FusedKernels& kernels, double tolerance) {
   constexpr int64_t kRows = 25;
@@ -235,13 +241,14 @@ void expect_chain_codes(const FusedKernels& kernels, double tolerance) {
     Tensor z = rounded_normal<T>({kRows, width}, 3), sums = rounded_normal<T>({kRows}, 4), products = sums.clone();
     Tensor made = x.clone(), less = x.clone();
     FusedInstruction code[] = {{FusedCode::product_sum, 0, 1, 0, 3}, {FusedCode::less_product, 0, 1, 0, 4},
-                               {FusedCode::row_sum, 0, 0, 0, 7},     {FusedCode::row_product, 0, 1, 0, 8},
-                               {FusedCode::add, 7, 3, 0, 3},         {FusedCode::copy, 7, 7, 0, 5},
-                               {FusedCode::copy, 8, 8, 0, 6}};
+                               {FusedCode::row_sum, 0, 0, 0, 5},     {FusedCode::row_product, 0, 1, 0, 7},
+                               {FusedCode::spread, 5, 5, 0, 8},      {FusedCode::add, 8, 3, 0, 3},
+                               narrow({FusedCode::copy, 7, 7, 0, 6})};
     code[0].c = code[1].c = 2;
-    const FusedOperand<T> tensors[] = {{x.data<T>(), width},      {y.data<T>(), width},    {z.data<T>(), width},
-                                       {made.data<T>(), width},   {less.data<T>(), width}, {sums.data<T>(), 1, 0},
-                                       {products.data<T>(), 1, 0}};
+    FusedOperand<T> tensors[] = {{x.data<T>(), width},    {y.data<T>(), width},    {z.data<T>(), width},
+                                 {made.data<T>(), width}, {less.data<T>(), width}, {sums.data<T>(), 1, 0},
+                                 {products.data<T>(), 1}};
+    tensors[5].narrow = tensors[6].narrow = true;
     kernels.run(FusedLoop<T>{code, 7, tensors, 7, width, 3, kRows}, 0, fused_pieces(kRows, width));
     for (int64_t r = 0; r < kRows; ++r) {
       double sum = 0, product = 0;
@@ -261,6 +268,136 @@ void expect_chain_codes(const FusedKernels& kernels, double tolerance) {
         EXPECT_NEAR(double(made.data<T>()[at]), sum + xyz, 2 * most) << width << " " << r;
       }
     }
+  }
+}
+
+// Narrow operands that are dense, have gaps, have a row for several, start again, or are one element for all; the last
+// one gets the result, and what stands beside it stays.
+template <class T>
+void expect_narrow(const FusedKernels& kernels) {
+  constexpr int64_t kRows = 60;
+  using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
+  for (const int64_t width : {1, 8, 15, 32, 100, 130, 256}) {
+    Tensor x = rounded_normal<T>({kRows, width}, 1), all = rounded_normal<T>({kRows, 2}, 2), made = all.clone();
+    const Tensor before = made.clone();
+    Tensor spread = rounded_normal<T>({kRows, width}, 3);
+    T* const v = all.data<T>();
+    FusedOperand<T> tensors[] = {
+        {x.data<T>(), width}, {v, 1}, {v + 1, 2}, {v, 1, 1, 3}, {v, 1, 1, 1, 4}, {v, 0}, {spread.data<T>(), width},
+        {made.data<T>(), 2}};
+    for (const int t : {1, 2, 3, 4, 5, 7}) tensors[t].narrow = true;
+    const FusedInstruction code[] = {narrow({FusedCode::add, 1, 2, 0, 8}), narrow({FusedCode::sub, 8, 3, 0, 8}),
+                                     narrow({FusedCode::add, 8, 4, 0, 9}), narrow({FusedCode::add, 9, 5, 0, 7}),
+                                     {FusedCode::spread, 7, 7, 0, 10},     {FusedCode::add, 10, 0, 0, 6}};
+    const FusedLoop<T> loop{code, 6, tensors, 8, width, 6, kRows};
+    const int64_t pieces = fused_pieces(kRows, width);
+    kernels.run(loop, 0, pieces / 2);
+    kernels.run(loop, pieces / 2, pieces);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const Sum sum = Sum(v[r]) + Sum(v[2 * r + 1]) - Sum(v[r / 3]) + Sum(v[r % 4]) + Sum(v[0]);
+      EXPECT_EQ(double(made.data<T>()[2 * r]), double(T(sum))) << width << " " << r;
+      EXPECT_EQ(double(made.data<T>()[2 * r + 1]), double(before.data<T>()[2 * r + 1])) << width << " " << r;
+      for (int64_t at = r * width; at < (r + 1) * width; ++at)
+        EXPECT_EQ(double(spread.data<T>()[at]), double(T(sum + Sum(x.data<T>()[at])))) << width << " " << r;
+    }
+  }
+}
+
+// Codes whose first operand may be a column.
+template <class T>
+void expect_columns(const FusedKernels& kernels) {
+  constexpr int64_t kRows = 21;
+  using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
+  for (const int64_t width : {1, 8, 15, 16, 32, 40, 130, 256}) {
+    Tensor v = rounded_normal<T>({kRows}, 1), x = rounded_normal<T>({kRows, width}, 2),
+           y = rounded_normal<T>({kRows, width}, 3), made = rounded_normal<T>({4, kRows, width}, 4);
+    const FusedCode codes[] = {FusedCode::add, FusedCode::mul, FusedCode::product_sum, FusedCode::less_product};
+    FusedInstruction code[4];
+    FusedOperand<T> tensors[7] = {{v.data<T>(), 1}, {x.data<T>(), width}, {y.data<T>(), width}};
+    tensors[0].narrow = true;
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_TRUE(takes_column(codes[i]));
+      code[i] = {.code = codes[i], .a = 0, .b = 1, .to = 3 + i, .c = 2, .column = true};
+      tensors[3 + i] = {made.data<T>() + i * kRows * width, width};
+    }
+    kernels.run(FusedLoop<T>{code, 4, tensors, 7, width, 3, kRows}, 0, fused_pieces(kRows, width));
+    for (int64_t at = 0; at < kRows * width; ++at) {
+      const Sum a = Sum(v.data<T>()[at / width]), b = Sum(x.data<T>()[at]), c = Sum(y.data<T>()[at]);
+      const volatile Sum product = a * b;  // rounded by itself
+      const Sum wanted[] = {a + b, product, product + c, c - product};
+      for (int i = 0; i < 4; ++i)
+        EXPECT_EQ(double(made.data<T>()[i * kRows * width + at]), double(T(wanted[i]))) << width << " " << i;
+    }
+  }
+}
+
+TEST(Fused, ColumnsAreTakenAsTheyAre) {
+  for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
+    expect_columns<float>(*kernels);
+    expect_columns<double>(*kernels);
+    expect_columns<float16>(*kernels);
+    expect_columns<bfloat16>(*kernels);
+  }
+}
+
+// Rows that are added up, with and without weights, and narrow elements, in parts of the work that end with a sum.
+template <class T>
+void expect_totals(const FusedKernels& kernels, double tolerance) {
+  for (const int64_t each : {2, 3, 12, 40}) {
+    for (const int64_t width : {1, 5, 8, 16, 32, 65, 100, 130, 256, 300, 600}) {
+      const int64_t groups = 6, rows = groups * each;
+      Tensor x = rounded_normal<T>({rows, width}, 1), v = rounded_normal<T>({rows}, 2);
+      Tensor plain = rounded_normal<T>({groups, width}, 3), weighted = plain.clone(),
+             narrow = rounded_normal<T>({groups}, 4);
+      FusedOperand<T> tensors[] = {{x.data<T>(), width},
+                                   {v.data<T>(), 1},
+                                   {plain.data<T>(), width, 1, each},
+                                   {weighted.data<T>(), width, 1, each},
+                                   {narrow.data<T>(), 1, 0, each}};
+      tensors[1].narrow = tensors[4].narrow = true;
+      const FusedInstruction code[] = {{FusedCode::add, 0, 0, 0, 5}};
+      tensors[2].value = tensors[3].value = 5;
+      tensors[3].weight = tensors[4].value = 1;
+      const bool in_one_piece = width <= kFusedPiece;  // else nothing is narrow
+      const FusedLoop<T> loop{code, 1, tensors, in_one_piece ? 5 : 4, width, 2, rows};
+      const int64_t at_once = fused_rows_at_once(width), pieces = fused_pieces(rows, width);
+      const int64_t half = std::lcm(at_once, each) / at_once * fused_pieces_of_row(width);
+      kernels.run(loop, 0, std::min(half, pieces));
+      if (half < pieces) kernels.run(loop, half, pieces);
+      const double most = tolerance * std::sqrt(double(each));
+      for (int64_t g = 0; g < groups; ++g) {
+        double elements = 0;
+        for (int64_t r = g * each; r < (g + 1) * each; ++r) elements += double(v.data<T>()[r]);
+        if (in_one_piece) {
+          EXPECT_NEAR(double(narrow.data<T>()[g]), elements, most) << each << " " << width;
+        }
+        for (int64_t j = 0; j < width; ++j) {
+          double sum = 0, products = 0;
+          for (int64_t r = g * each; r < (g + 1) * each; ++r) {
+            sum += 2 * double(x.data<T>()[r * width + j]);
+            products += 2 * double(x.data<T>()[r * width + j]) * double(v.data<T>()[r]);
+          }
+          EXPECT_NEAR(double(plain.data<T>()[g * width + j]), sum, most) << each << " " << width;
+          EXPECT_NEAR(double(weighted.data<T>()[g * width + j]), products, most) << each << " " << width;
+        }
+      }
+    }
+  }
+}
+
+TEST(Fused, RowsAreAddedUp) {
+  for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
+    expect_totals<float>(*kernels, 3e-6);
+    expect_totals<double>(*kernels, 3e-15);
+  }
+}
+
+TEST(Fused, NarrowOperandsAreNotSpread) {
+  for (const FusedKernels* kernels : {&fused_kernels_plain(), &fused_kernels()}) {
+    expect_narrow<float>(*kernels);
+    expect_narrow<double>(*kernels);
+    expect_narrow<float16>(*kernels);
+    expect_narrow<bfloat16>(*kernels);
   }
 }
 
@@ -291,7 +428,7 @@ TEST(Fused, SumsHaveTheSameBitsEverywhere) {
   for (const int64_t width : {8, 16, 40, 64, 200, 300})
     expect_same_bits(FusedCode::copy, 6, width, {6}, {nullptr, 1, 0, 1, 0, true});
   for (const int64_t width : {1, 8, 16, 40, 64, 200})
-    expect_same_bits(FusedCode::row_product, 7, width, {7, width}, {nullptr, width});
+    expect_same_bits(FusedCode::row_product, 7, width, {7}, {nullptr, 1, 0, 1, 0, false, true});
 }
 
 // What an operator says of itself, on these inputs; "" if that says nothing of one element alone.

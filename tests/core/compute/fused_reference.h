@@ -90,6 +90,7 @@ inline double fused_reference(const FusedInstruction& i, double a, double b) {
     case FusedCode::less_product:
     case FusedCode::row_sum:
     case FusedCode::row_product:
+    case FusedCode::spread:
       break;
   }
   return NAN;

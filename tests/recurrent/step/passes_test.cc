@@ -175,6 +175,33 @@ TEST(StepPasses, FuseMatricesWithWhatReadsThem) {
             "BatchMatMul(S_prev, k, x, row, column)\n");
 }
 
+// What the rows of each matrix add up to, with a weight for each or without, and all its elements; of a column, too.
+TEST(StepPasses, FuseSumsOverTheRowsOfMatrices) {
+  Cell cell = {
+      .step = {},
+      .states = {{"S_prev", "S", "S0", "S_all", "S_last"}},
+      .outputs = {{"r", "r_all"}, {"p", "p_all"}, {"t", "t_all"}, {"u", "u_all"}, {"w", "w_all"}},
+      .step_net = net_with_dims({"column = ExpandDims(x) dims=3", "kept = Mul(S_prev, decay)",
+                                 "r = BatchMatMul(kept, column) trans_a=1", "p = BatchMatMul(column, S_prev) trans_a=1",
+                                 "t = MatchShape(kept, row)", "u = MatchShape(kept, decay)", "n = BatchMatMul(kept, k)",
+                                 "q = Squeeze(n) dims=3", "w = MatchShape(q, one)", "S = Tanh(kept)"})};
+  cell.disabled_passes = {"sink"};  // which takes what follows the column out of the timestep
+  for (const int64_t rows : {2, 9, 12}) {
+    for (const int64_t columns : {8, 20, 40, 128, 250}) {
+      const Feeds feeds = {
+          {"X", normal<double>({4, 2, rows}, 1)},       {"S0", normal<double>({1, 2, rows, columns}, 2)},
+          {"decay", normal<double>({1, 2, 1, 1}, 3)},   {"row", normal<double>({1, 2, 1, columns}, 4)},
+          {"k", normal<double>({1, 2, columns, 1}, 5)}, {"one", normal<double>({1, 2, 1}, 6)}};
+      EXPECT_EQ(run_forward(cell, feeds).of(0, "fuse"),
+                "  before  column = ExpandDims(x)\n"
+                "  step    S, kept, q, r, p, t, u, w = fused Mul+BatchMatMul+BatchMatMul+MatchShape+MatchShape+"
+                "BatchMatMul+Squeeze+MatchShape+Tanh(S_prev, decay, column, k)\n"
+                "  step    u_out = Copy(u)\n");
+      EXPECT_EQ(check_against_unrolled(cell, feeds, 1e-9), "") << rows << " " << columns;
+    }
+  }
+}
+
 // A product of matrices that no loop makes or changes has a kernel of its own, and what follows it is a loop.
 TEST(StepPasses, FuseBehindAProductOfMatrices) {
   const Cell cell = {.step = {},

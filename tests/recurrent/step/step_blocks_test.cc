@@ -244,6 +244,21 @@ TEST(StepFusion, SumsOfWhatIsOverwritten) {
   EXPECT_EQ(compare(forward_of(cell, feeds, {"hoist"}), forward_of(cell, feeds, {"hoist", "fuse"}), 1e-12), "");
 }
 
+// The same of the rows of matrices, with a weight for each and without.
+TEST(StepFusion, SumsOfMatricesThatAreOverwritten) {
+  for (const char* sum : {"r = BatchMatMul(column, m) trans_a=1", "r = MatchShape(m, row)"}) {
+    const Cell cell{{"m = BatchMatMul(P, S_prev)", "z = Sigmoid(m)", sum, "m = Tanh(m)", "e = Mul(m, z)",
+                     "f = Add(m, r)", "S = Add(e, f)"},
+                    {{"S_prev", "S", "h0", "h_all"}}};
+    const Feeds feeds = {{"X", normal<double>({4, 2, 9}, 1)},
+                         {"h0", normal<double>({1, 2, 9, 8}, 2)},
+                         {"P", normal<double>({1, 2, 9, 9}, 3)},
+                         {"column", normal<double>({1, 2, 9, 1}, 4)},
+                         {"row", normal<double>({1, 2, 1, 8}, 5)}};
+    EXPECT_EQ(compare(forward_of(cell, feeds, {}), forward_of(cell, feeds, {"fuse"}), 1e-12), "") << sum;
+  }
+}
+
 TEST(StepBlocks, RandomOperatorsStay) {
   EXPECT_EQ(counts_of({{"d, mask = Dropout(x)", "h = Sum(d, h_prev)"}, {kH}}).forward_blocks, 0);
 }
