@@ -106,6 +106,25 @@ TEST(HalfNetworks, ACustomCellIsNearThatOfFloat) {
   }
 }
 
+// What is read from them has one element for each row, and what is computed of that changes them.
+TEST(HalfNetworks, MatricesOfSamplesAreNearThoseOfFloat) {
+  const Cell cell = {
+      .step = {"kept = Mul(S_prev, decay)", "r = BatchMatMul(kept, k)", "e = Sub(r, x)", "b = Mul(e, beta)",
+               "change = BatchMatMul(b, row)", "S = Sub(kept, change)", "y = BatchMatMul(S, k)"},
+      .states = {{"S_prev", "S", "S0", "S_all", "S_last"}},
+      .outputs = {{"y", "y_all"}}};
+  for (const int64_t columns : {8, 20, 40}) {
+    const Feeds feeds = smaller({{"X", normal<float>({5, 2, 9, 1}, 1)},
+                                 {"S0", normal<float>({1, 2, 9, columns}, 2)},
+                                 {"decay", normal<float>({1, 2, 1, 1}, 3)},
+                                 {"k", normal<float>({1, 2, columns, 1}, 4)},
+                                 {"row", normal<float>({1, 2, 1, columns}, 5)},
+                                 {"beta", normal<float>({1, 2, 1, 1}, 6)}});
+    check_near<bfloat16>(recurrent_net(cell, feeds), feeds, 0.06);
+    check_near<float16>(recurrent_net(cell, feeds), feeds, 0.008);
+  }
+}
+
 // The definition, rounded where an operator of the cell writes.
 template <class Half>
 std::vector<float> naive_elman(const Feeds& feeds, int64_t steps, int64_t batch) {
