@@ -144,16 +144,18 @@ static bool may_sum_rows(const StepIr& ir, const StepChain& chain) {
          chain.width <= kFusedPiece && chain.code.size() + 2 <= kMostFusedValues;
 }
 
-// Whether the slot holds one element for each row, whatever its shape, and the chain does not read it as something
-// else.
-static bool holds_column(const StepIr& ir, const StepChain& chain, int slot) {
-  if (slot < 0) return false;
+// Whether a slot of another size is what the chain may have elements of: of its type, and not written by it.
+static bool holds_elements(const StepIr& ir, const StepChain& chain, int slot, int64_t size) {
+  if (slot < 0 || chain.writes(slot)) return false;
   const StepSlot& s = *ir.slots[slot];
   return s.typed && !s.reshaped && s.kind != Kind::timestep && !ir.is_total(slot) && s.tensor.dtype() == chain.dtype &&
-         s.tensor.size() == chain.rows;
+         s.tensor.size() == size && (chain.phase == Phase::step || ir.varies(slot));
 }
+
+// Whether the slot may be one element for each row, whatever its shape, and the chain does not read it as something
+// else.
 static bool may_become_column(const StepIr& ir, const StepChain& chain, int slot) {
-  return holds_column(ir, chain, slot) && !chain.writes(slot) && !chain.reads(slot);
+  return holds_elements(ir, chain, slot, chain.rows) && !chain.reads(slot);
 }
 
 static void add_row_sum(StepChain& chain, int value, int to) {
@@ -223,14 +225,6 @@ static MatrixVector matrices_of(const StepIr& ir, const StepOp& op) {
 // The rows of each matrix that the operator makes of a column and a row; 0 if it does not.
 static int64_t rows_of_products(const StepIr& ir, const StepOp& op) {
   return ask(ir, op, op.op.spec->outer_product, int64_t{0});
-}
-
-// Whether a slot of another size is what the chain may have elements of: of its type, and not written by it.
-static bool holds_elements(const StepIr& ir, const StepChain& chain, int slot, int64_t size) {
-  if (slot < 0 || chain.writes(slot)) return false;
-  const StepSlot& s = *ir.slots[slot];
-  return s.typed && !s.reshaped && s.kind != Kind::timestep && !ir.is_total(slot) && s.tensor.dtype() == chain.dtype &&
-         s.tensor.size() == size && (chain.phase == Phase::step || ir.varies(slot));
 }
 
 // What all columns of a row have of a slot with one element for each row; -1 if it has not.
@@ -368,8 +362,7 @@ static bool fill(const StepIr& ir, StepChain& chain, int to, std::vector<ChainPa
     if (p.column != at) return false;
     at += p.size;
   }
-  if (!has_rows(ir, chain, to, at) || chain.writes(to) || chain.reads_columns_of(to)) return false;
-  if (chain.reads(to)) return false;
+  if (!has_rows(ir, chain, to, at) || chain.writes(to) || chain.reads(to)) return false;
   chain.filled[to] = std::move(parts);
   return true;
 }
