@@ -22,8 +22,12 @@ class GpuEstimate : public ::testing::TestWithParam<uint64_t> {
   }
 };
 
+// A definition of an operator has no device: it runs on that of the operator that it defines.
 NetDef on_gpu(NetDef net) {
   for_each_net(net, [](NetDef& inner) { inner.mutable_device_option()->set_device_type(CUDA); });
+  for_each_net(net, [](NetDef& inner) {
+    for_each_definition(inner, [](NetDef& definition) { definition.clear_device_option(); });
+  });
   return net;
 }
 
