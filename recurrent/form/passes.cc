@@ -50,6 +50,7 @@ constexpr NetPass kPasses[] = {
     {"merge", has_place_before, merge_step_products, "products with one input become one"},
     {"split_concat", nullptr, split_step_concats, "a product with a Concat becomes a sum of products with its parts"},
     {"activate", nullptr, nullptr, "units keep the activated gates for their gradient, in the place of the gates"},
+    {"rematerialize", nullptr, nullptr, "what little arithmetic makes of kept values is made again, and not kept"},
 };
 
 bool is_disabled(const OperatorDef& op, const std::string& pass) {

@@ -72,4 +72,11 @@ MergedProducts merge_products(const NetDef& step, const MergeUse& use);
 // alike.
 void activate_gates(RecurrentSpec& spec);
 
+// rematerialize, over a step net and its backward one: what an operator makes by additions and products alone of what
+// the backward step net reads anyway is not kept for that, but made there once more, in front of the first operator
+// that reads it. So a loop of elementwise operators has one operand less to read, and the forward one one less to
+// write. Operators that are in no such loop, as products of matrices, keep what they read. Sets `rematerialized`.
+// Forward and gradient operator must do it alike.
+void rematerialize(RecurrentSpec& spec);
+
 }  // namespace stepnet

@@ -102,6 +102,7 @@ struct RecurrentSpec {
   std::set<std::string> recompute;
   std::set<std::string> disabled_passes;
   std::set<std::string> activated;            // blobs that hold activated gates, see recurrent/form/passes.h
+  std::set<std::string> rematerialized;       // blobs that the backward step net makes again, see there
   std::map<std::string, std::string> rename;  // of the gradient operator, after memory sharing by other tools
 
   bool runs_pass(const std::string& pass) const { return disabled_passes.count(pass) == 0; }

@@ -473,7 +473,7 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
     scratch.backward_spec = parse_recurrent(args, call.def, call.def.input_size());
     name_param_gradients(scratch.backward_spec, call.def);
     if (call.run.anomalies) scratch.backward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
-    if (!scratch.is_fetched) activate_gates(scratch.backward_spec);
+    adapt_step_nets(scratch.backward_spec, scratch);
     scratch.backward_spec.links = links_for_backward(scratch.backward_spec);
     scratch.gradients_in_turn.clear();
     for (const std::string& name : gradients_taken_in_turn(scratch.backward_spec, call.def, call.net))
@@ -492,7 +492,8 @@ void run_backward(const RecurrentArgs& args, BlobCall& call) {
              {},
              {}};
   require(b.spec.has_backward, "argument \"backward_step_net\" is missing");
-  require(b.spec.activated == scratch.forward_spec.activated,
+  require(b.spec.activated == scratch.forward_spec.activated &&
+              b.spec.rematerialized == scratch.forward_spec.rematerialized,
           "its step nets are not those that RecurrentNetwork ran with");
   check_layout(b);
   for (const StateSpec& s : b.spec.states)

@@ -252,7 +252,8 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     if (call.run.anomalies) scratch.forward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
     look_around(scratch, call);
     scratch.read_ahead = states_read_ahead(scratch.forward_spec);
-    if (!scratch.is_fetched) activate_gates(scratch.forward_spec);
+    scratch.device = tensor_input(call, 0).device();
+    adapt_step_nets(scratch.forward_spec, scratch);
     scratch.rebuilt = rebuilt_states(scratch.forward_spec, call.def, call.net);
     scratch.forward_of = args.identity;
   }

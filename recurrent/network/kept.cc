@@ -1,5 +1,7 @@
 #include "recurrent/network/kept.h"
 
+#include "recurrent/form/passes.h"
+
 namespace stepnet {
 NetDef needed_operators(const NetDef& backward_net, std::set<std::string> needed) {
   NetDef net = backward_net;
@@ -22,6 +24,12 @@ NetDef needed_operators(const NetDef& backward_net, std::set<std::string> needed
   }
   for (auto it = kept.rbegin(); it != kept.rend(); ++it) *net.add_op() = *it;
   return net;
+}
+
+void adapt_step_nets(RecurrentSpec& spec, const RecurrentScratch& scratch) {
+  if (scratch.is_fetched) return;
+  activate_gates(spec);
+  if (scratch.device.kind == DeviceKind::cpu) rematerialize(spec);
 }
 
 Tensor RecurrentScratch::slab(const std::string& name) const {

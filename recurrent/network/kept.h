@@ -79,6 +79,10 @@ void with_place(const BlobCall& call, Fn fn) {
   }
 }
 
+// What the operator does to its step nets where it first runs (recurrent/form/passes.h); the forward and the gradient
+// operator do it alike. On a GPU nothing is made again: that has not been measured there.
+void adapt_step_nets(RecurrentSpec& spec, const RecurrentScratch& scratch);
+
 // The step blobs that the backward step net reads before it writes them: by value, and by shape alone.
 struct BackwardReads {
   std::set<std::string> values, shapes;

@@ -640,9 +640,27 @@ static bool expands(const StepIr& ir, const StepOp& op) {
   return ir.slots[op.out_slots[0]]->tensor.size() >= 2 * most;
 }
 
+bool is_cheap(const OpSpec& spec, const void* args, int inputs) {
+  constexpr double kLoad = 0.2;  // nanoseconds, about what an element takes that comes from memory
+  if (!spec.fused) return false;
+  const FusedBody body = spec.fused(args, inputs);
+  return !body.empty() && fused_nanoseconds({body.data(), body.size()}) <= kLoad;
+}
+
+// Whether operators of a timestep read all that the operator reads and that changes over time.
+static bool is_read_in_steps(const StepIr& ir, size_t index) {
+  const StepOp& op = *ir.ops[index];
+  return std::ranges::all_of(op.in_slots, [&](int s) {
+    return s < 0 || !ir.varies(s) || std::ranges::any_of(ir.users(s), [&](size_t u) {
+             const StepOp& user = *ir.ops[u];
+             return user.phase == Phase::step && user.stage == op.stage && user.reads(s);
+           });
+  });
+}
+
 // Matrices that are made of vectors for chains of a timestep alone, and what is computed of them, are less work there
-// than what it takes to store and to read them.
-void keep_matrices_in_steps(StepIr& ir) {
+// than what it takes to store and to read them; and so is what little arithmetic makes of what timesteps read anyway.
+void keep_cheap_in_steps(StepIr& ir) {
   if (ir.spec.device.kind != DeviceKind::cpu) return;
   const KnownUses known(ir);
   std::vector<bool> may(ir.ops.size(), false), moves(ir.ops.size(), false);
@@ -662,7 +680,10 @@ void keep_matrices_in_steps(StepIr& ir) {
     const auto is_kept = [&](int s) {
       return s >= 0 && std::ranges::any_of(ir.writers(s), [&](size_t w) { return w != i && moves[w]; });
     };
-    moves[i] = expands(ir, *ir.ops[i]) || std::ranges::any_of(ir.ops[i]->in_slots, is_kept);
+    const StepOp& op = *ir.ops[i];
+    moves[i] =
+        expands(ir, op) || std::ranges::any_of(op.in_slots, is_kept) ||
+        (is_cheap(*op.op.spec, op.op.args.get(), static_cast<int>(op.in_slots.size())) && is_read_in_steps(ir, i));
   }
   for (size_t i = 0; i < ir.ops.size(); ++i)
     if (moves[i]) ir.ops[i]->phase = Phase::step;

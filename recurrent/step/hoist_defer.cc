@@ -116,7 +116,7 @@ void hoist(StepIr& ir) {
       if (runs_before(ir, i)) ir.ops[i]->phase = Phase::before;
   }
   if (!ir.runs_pass("fuse")) return;
-  keep_matrices_in_steps(ir);
+  keep_cheap_in_steps(ir);
   keep_slices_in_steps(ir);
 }
 

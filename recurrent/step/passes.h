@@ -46,14 +46,16 @@ void lay_out(StepIr& ir);
 
 // What several passes share: whether the operator could run for a block at once if all that it reads were there, giving
 // a scratch buffer a row for each timestep of a block, the same for what one stage hands to another, whether an
-// operator multiplies matrices by vectors and may be part of a loop that makes them, and keeping out of the blocks
-// slices of columns and matrices that only operators of a timestep read.
+// operator takes less time than it takes to read what it makes, whether it multiplies matrices by vectors and may be
+// part of a loop that makes them, and keeping out of the blocks slices of columns, and what is made for loops of a
+// timestep alone and is less work there.
 bool may_hoist(const StepIr& ir, const StepOp& op);
+bool is_cheap(const OpSpec& spec, const void* args, int inputs);
 void widen(StepIr& ir, int slot);
 void widen_between_stages(StepIr& ir);
 bool makes_matrices(const StepIr& ir, const StepOp& op);
 bool reads_matrices(const StepIr& ir, const StepOp& op);
 void keep_slices_in_steps(StepIr& ir);
-void keep_matrices_in_steps(StepIr& ir);
+void keep_cheap_in_steps(StepIr& ir);
 
 }  // namespace stepnet

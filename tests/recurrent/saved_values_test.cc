@@ -49,7 +49,7 @@ const SavingCell kCells[] = {
     {"LSTMRecomputed", {kLstm, {kH, kC}, {"a", "r", "gates"}}, 0},  // from x and h_prev
     {"JoinedLSTM", {kJoinedLstm, {kH, kC}}, 4},                     // as the other, without j
     {"JoinedLSTMRecomputed", {kJoinedLstm, {kH, kC}, {"gates"}}, 0},
-    {"GRU", {kGru, {kH}}, 5},  // z, r, q, n and d
+    {"GRU", {kGru, {kH}}, 4},  // z, r, q and n; d is made again
     {"Elman", {{"a = FC(x, W, b) axis=2", "r = FC(h_prev, U, b) axis=2", "s = Sum(a, r)", "h = Tanh(s)"}, {kH}}, 0},
     {"Sum", {{"h = Sum(x, h_prev)"}, {kH}}, 0, 1},
     {"Product", {{"s = Mul(x, h_prev)", "h = Tanh(s)"}, {kH}}, 0},
@@ -59,7 +59,7 @@ const SavingCell kCells[] = {
     {"AliasOfTheSequence", {{"k = Alias(x)", "l = Alias(k)", "s = Mul(l, h_prev)", "h = Tanh(s)"}, {kH}}, 0},
     {"AliasRecomputed", {{"k = Alias(x)", "s = Mul(k, h_prev)", "h = Tanh(s)"}, {kH}, {"k"}}, 0},
     {"AliasAlone", {{"g = Sigmoid(x)", "k = Alias(g)", "h = Mul(k, h_prev)"}, {kH}}, 1, 1},
-    {"Shared", {{"g = Sigmoid(x)", "k = Alias(g)", "s = Mul(k, h_prev)", "h = Mul(s, g)"}, {kH}}, 2},
+    {"Shared", {{"g = Sigmoid(x)", "k = Alias(g)", "s = Mul(k, h_prev)", "h = Mul(s, g)"}, {kH}}, 1},  // s again
 };
 
 Feeds feeds_of(int64_t steps) {
