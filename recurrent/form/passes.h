@@ -76,7 +76,8 @@ void activate_gates(RecurrentSpec& spec);
 // the backward step net reads anyway is not kept for that, but made there once more, in front of the first operator
 // that reads it. So a loop of elementwise operators has one operand less to read, and the forward one one less to
 // write. Operators that are in no such loop, as products of matrices, keep what they read. Sets `rematerialized`.
-// Forward and gradient operator must do it alike.
-void rematerialize(RecurrentSpec& spec);
+// Forward and gradient operator must do it alike. `products`: operators of the step net, by index, that multiply each
+// of some elements by each of some others, which is as little work for what they make.
+void rematerialize(RecurrentSpec& spec, const std::set<int>& products = {});
 
 }  // namespace stepnet

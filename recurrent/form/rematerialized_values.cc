@@ -13,8 +13,12 @@ namespace {
 // What the backward step net reads, and which operators of the two nets make and read a blob.
 class Rematerialization {
  public:
-  explicit Rematerialization(RecurrentSpec& spec)
-      : spec_(spec), forward_(spec.step_net), backward_(spec.backward_net), fixed_(blobs_with_places(spec)) {
+  Rematerialization(RecurrentSpec& spec, const std::set<int>& products)
+      : spec_(spec),
+        products_(products),
+        forward_(spec.step_net),
+        backward_(spec.backward_net),
+        fixed_(blobs_with_places(spec)) {
     std::set<std::string> written;
     for (const OperatorDef& op : spec.backward_net.op()) {
       const OpSpec* schema = find_op(op.type());
@@ -63,13 +67,14 @@ class Rematerialization {
   bool may_run_again(int index) const {
     const OperatorDef& op = spec_.step_net.op(index);
     const OpSpec* schema = find_op(op.type());
-    if (!schema || !schema->fused || op.output_size() != 1 || op.has_device_option()) return false;
+    const bool is_product = products_.count(index) > 0;
+    if (!schema || !(schema->fused || is_product) || op.output_size() != 1 || op.has_device_option()) return false;
     const std::string& made = op.output(0);
     if (kept_.count(made) == 0 || read_apart_.count(made) > 0 || fixed_.count(made) > 0) return false;
     if (forward_.has_other_names(made) || backward_.has_other_names(made)) return false;
     if (forward_.writers(made) != 1 || backward_.writers(made) > 0) return false;
     if (!std::ranges::all_of(op.input(), [&](const std::string& name) { return is_there(name, index); })) return false;
-    return is_cheap(*schema, bind_op(op, spec_.step_net.name(), index).args.get(), op.input_size());
+    return is_product || is_cheap(*schema, bind_op(op, spec_.step_net.name(), index).args.get(), op.input_size());
   }
 
   // Whether the backward step net finds the value that the operator has read.
@@ -108,6 +113,7 @@ class Rematerialization {
   }
 
   RecurrentSpec& spec_;
+  const std::set<int>& products_;
   const NetStorage forward_, backward_;
   const std::set<std::string> fixed_;
   std::set<std::string> kept_;        // what the backward step net reads before it writes it, by value
@@ -119,8 +125,9 @@ class Rematerialization {
 
 }  // namespace
 
-void rematerialize(RecurrentSpec& spec) {
-  if (spec.has_backward && spec.runs_pass("rematerialize") && spec.rename.empty()) Rematerialization(spec).run();
+void rematerialize(RecurrentSpec& spec, const std::set<int>& products) {
+  if (spec.has_backward && spec.runs_pass("rematerialize") && spec.rename.empty())
+    Rematerialization(spec, products).run();
 }
 
 }  // namespace stepnet

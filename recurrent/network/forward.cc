@@ -20,6 +20,7 @@
 #include "recurrent/step/ir.h"
 #include "recurrent/step/passes.h"
 #include "stepnet/bound_op.h"
+#include "stepnet/net.h"
 #include "stepnet/operator.h"
 
 namespace stepnet {
@@ -238,6 +239,43 @@ bool bind_program(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int6
   return false;
 }
 
+std::vector<TensorType> types_of(const BlobCall& call) {
+  std::vector<TensorType> types(call.in.size());
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (!call.in[i] || !call.in[i]->is_tensor()) continue;
+    const Tensor& t = std::as_const(*call.in[i]).tensor();
+    if (t.defined()) types[i] = TensorType::of(t.dtype(), t.shape());
+  }
+  return types;
+}
+
+// The operators of the step net that make matrices of vectors, each element by one product. Where shapes do not fit,
+// the compiler of the step net says so.
+std::set<int> outer_products(const RecurrentSpec& spec, const RecurrentArgs& args, const BlobCall& call) {
+  const auto may = [](const OperatorDef& op) {
+    const OpSpec* schema = find_op(op.type());
+    return schema && schema->outer_product;
+  };
+  const std::vector<TensorType> in = types_of(call);
+  if (!spec.has_backward || std::ranges::none_of(spec.step_net.op(), may)) return {};
+  if (!in[0].known || in[0].shape.rank() < 2) return {};
+  std::set<int> products;
+  try {
+    auto known = known_in_step(spec, args, call.def, in);
+    const std::vector<TypedOp> typed = infer_ops(spec.step_net, known);
+    for (size_t i = 0; i < typed.size(); ++i) {
+      const TypedOp& t = typed[i];
+      const OpSpec& schema = *t.op.spec;
+      if (!schema.outer_product || schema.outer_product(t.op.args.get(), ShapeCall(t.in, {})) == 0) continue;
+      const auto is_less = [&](const TensorType& in) { return 2 * in.shape.size() <= t.out[0].shape.size(); };
+      if (t.out[0].known && std::ranges::all_of(t.in, is_less)) products.insert(static_cast<int>(i));
+    }
+  } catch (const Error&) {
+    return {};
+  }
+  return products;
+}
+
 void run_forward(const RecurrentArgs& args, BlobCall& call) {
   const auto last = call.out.size() - 1;
   require(call.out[last] != nullptr, "the last output, which holds the steps' values, must have a name");
@@ -253,6 +291,7 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     look_around(scratch, call);
     scratch.read_ahead = states_read_ahead(scratch.forward_spec);
     scratch.device = tensor_input(call, 0).device();
+    scratch.outer_products = outer_products(scratch.forward_spec, args, call);
     adapt_step_nets(scratch.forward_spec, scratch);
     scratch.rebuilt = rebuilt_states(scratch.forward_spec, call.def, call.net);
     scratch.forward_of = args.identity;

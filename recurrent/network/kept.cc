@@ -29,7 +29,7 @@ NetDef needed_operators(const NetDef& backward_net, std::set<std::string> needed
 void adapt_step_nets(RecurrentSpec& spec, const RecurrentScratch& scratch) {
   if (scratch.is_fetched) return;
   activate_gates(spec);
-  if (scratch.device.kind == DeviceKind::cpu) rematerialize(spec);
+  if (scratch.device.kind == DeviceKind::cpu) rematerialize(spec, scratch.outer_products);
 }
 
 Tensor RecurrentScratch::slab(const std::string& name) const {

@@ -43,6 +43,7 @@ struct RecurrentScratch : KeptState {
   std::unique_ptr<StepProgram> rebuilder;  // between them, see recurrent/network/rebuild.h
   std::vector<Link> rebuilder_links;
   std::set<std::string> rebuilt;        // states that it can make
+  std::set<int> outer_products;         // operators of the step net, when the network first ran
   KeptBytes kept;                       // the forward program's slabs
   bool overwritten = false;             // the backward run has left other values in them
   std::map<std::string, Tensor> zeros;  // gradients of outputs of the step net that nobody gives

@@ -7,30 +7,6 @@
 #include "stepnet/net.h"
 
 namespace stepnet {
-namespace {
-
-// What is known inside the step net of a nested network: rows of sequences and states, the timestep, and what it reads
-// by name.
-std::map<std::string, TensorType> known_in_step(const RecurrentSpec& spec, const BoundOp& op,
-                                                std::span<const TensorType> in) {
-  std::map<std::string, TensorType> known, outside;
-  for (size_t i = 0; i < in.size(); ++i)
-    if (in[i].known) outside[op.def.input(static_cast<int>(i))] = in[i];
-  const std::vector<TensorType> states =
-      infer_states(*static_cast<const RecurrentArgs*>(op.args.get()), ShapeCall(in, {}));
-  for (size_t i = 0; i < spec.states.size(); ++i)
-    if (states[i].known) outside[spec.states[i].name] = states[i];
-  known = outside;
-  for (const Link& link : spec.links) {
-    const auto it = outside.find(link.external);
-    if (it == outside.end()) continue;
-    known[link.internal] = TensorType::of(it->second.dtype, it->second.shape.with(0, link.window));
-  }
-  known[spec.timestep] = TensorType::of(DType::int32, {1});
-  return known;
-}
-
-}  // namespace
 
 bool is_recurrent(const OpSpec& spec) {
   return spec.type == kRecurrentNetwork || spec.type == kRecurrentNetworkGradient;
@@ -65,7 +41,7 @@ void NestedOp::infer(std::span<const TensorType> in, std::span<TensorType> out) 
   const auto& args = *static_cast<const RecurrentArgs*>(op_.args.get());
   if (!op_.spec->shape || args.output_internal.empty() || in.empty() || !in[0].known || in[0].shape.rank() < 2) return;
   const RecurrentSpec spec = parse_recurrent(args, op_.def, op_.def.input_size());
-  const auto types = infer_net(spec.step_net, known_in_step(spec, op_, in));
+  const auto types = infer_net(spec.step_net, known_in_step(spec, args, op_.def, in));
   for (size_t i = 0; i < spec.outputs.size(); ++i) {
     const size_t output = spec.views.size() + i;
     const auto it = types.find(spec.outputs[i].internal);

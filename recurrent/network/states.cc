@@ -298,6 +298,24 @@ std::vector<TensorType> infer_states(const RecurrentArgs& args, const ShapeCall&
   return types;
 }
 
+std::map<std::string, TensorType> known_in_step(const RecurrentSpec& spec, const RecurrentArgs& args,
+                                                const OperatorDef& def, std::span<const TensorType> in) {
+  std::map<std::string, TensorType> known, outside;
+  for (size_t i = 0; i < in.size(); ++i)
+    if (in[i].known) outside[def.input(static_cast<int>(i))] = in[i];
+  const std::vector<TensorType> states = infer_states(args, ShapeCall(in, {}));
+  for (size_t i = 0; i < spec.states.size(); ++i)
+    if (states[i].known) outside[spec.states[i].name] = states[i];
+  known = outside;
+  for (const Link& link : spec.links) {
+    const auto it = outside.find(link.external);
+    if (it == outside.end()) continue;
+    known[link.internal] = TensorType::of(it->second.dtype, it->second.shape.with(0, link.window));
+  }
+  known[spec.timestep] = TensorType::of(DType::int32, {1});
+  return known;
+}
+
 namespace {
 
 // `i`: of w_ih, w_hh, b_ih and b_hh; `inputs`: the width of the sequence, or -1.

@@ -49,6 +49,10 @@ Shape zero_state_shape(const StateSpec& state, int64_t steps, int64_t batch);
 
 // The types of the states over time; unknown where that of an initial value is. The first sequence must be known.
 std::vector<TensorType> infer_states(const RecurrentArgs& args, const ShapeCall& call);
+// What is known inside the step net of such a network: rows of sequences and states, the timestep, and what it reads by
+// name. `in`: of the operator's inputs; that of the first sequence must be known.
+std::map<std::string, TensorType> known_in_step(const RecurrentSpec& spec, const RecurrentArgs& args,
+                                                const OperatorDef& def, std::span<const TensorType> in);
 // Types of the views, for checks before a run.
 void infer_outputs(const RecurrentArgs& args, ShapeCall& call);
 

@@ -48,6 +48,10 @@ TEST(Rematerialize, LeavesWhatOthersReadOrShow) {
   const Lines plain = {"p = Mul(h_prev, a)", "q = Mul(p, x)", "h = Tanh(q)"};
   Cell shown = {.step = plain, .states = {kH}, .outputs = {{"p", "Y"}}};
   EXPECT_EQ(made_again(shown), Names{});
+  Cell shown_as = {.step = {"p = Mul(h_prev, a)", "same = Alias(p)", "q = Mul(p, x)", "h = Tanh(q)"},
+                   .states = {kH},
+                   .outputs = {{"same", "Y"}}};
+  EXPECT_EQ(made_again(shown_as), Names{});
   Cell recomputed = {.step = plain, .states = {kH}, .recompute = {"p"}};
   EXPECT_EQ(made_again(recomputed), Names{});
   Cell disabled = {.step = plain, .states = {kH}, .disabled_passes = {"rematerialize"}};
@@ -64,12 +68,31 @@ TEST(Rematerialize, LeavesWhatTakesLongerThanALoad) {
 TEST(Rematerialize, LeavesWhatIsMadeOfValuesThatAreGone) {
   // No gradient reads u, or n under that name: what it was is gone.
   EXPECT_EQ(made_again({"u = FC(x, W, b) axis=2", "p = Add(u, h_prev)", "q = Mul(p, a)", "h = Tanh(q)"}), Names{});
-  EXPECT_EQ(
-      made_again({"n = FC(x, W, b) axis=2", "p = Add(n, h_prev)", "n = Tanh(n)", "q = Mul(p, n)", "h = Mul(q, a)"}),
-      Names{"q"});
-  EXPECT_EQ(made_again({"n = FC(x, W, b) axis=2", "p = Add(n, h_prev)", "m = Alias(n)", "m = Tanh(m)", "q = Mul(p, m)",
-                        "h = Mul(q, a)"}),
-            Names{"q"});
+  EXPECT_EQ(made_again({"n = FC(x, W, b) axis=2", "p = Add(n, a)", "n = Tanh(n)", "q = Mul(p, n)", "r = Mul(q, h_prev)",
+                        "h = Mul(r, a)"}),
+            (Names{"q", "r"}));
+  EXPECT_EQ(made_again({"n = FC(x, W, b) axis=2", "p = Add(n, a)", "m = Alias(n)", "m = Tanh(m)", "q = Mul(p, m)",
+                        "r = Mul(q, h_prev)", "h = Mul(r, a)"}),
+            (Names{"q", "r"}));
+}
+
+// Products of each element of one vector by each of another, of which one vector makes it no larger than the other.
+TEST(Rematerialize, MakesMatricesOfVectors) {
+  const auto made = [](int64_t rows, int64_t columns) {
+    const Feeds feeds = {{"X", normal<double>({3, 2, rows, 1}, 1)},
+                         {"Y", normal<double>({3, 2, columns, 1}, 2)},
+                         {"h0", normal<double>({1, 2, rows, columns}, 3)}};
+    Cell cell = {.step = {"k = Tanh(y)", "v = Tanh(x)", "m = BatchMatMul(v, k) trans_b=1", "p = Mul(m, h_prev)",
+                          "q = Mul(p, m)", "h = Tanh(q)"},
+                 .states = {kH},
+                 .sequences = {{"X", "x"}, {"Y", "y"}}};
+    EXPECT_EQ(check_against_unrolled(cell, feeds), "");
+    Workspace workspace;
+    return run_programs(workspace, cell, feeds, "h_all", {"X", "Y"}).forward_spec.rematerialized;
+  };
+  EXPECT_EQ(made(6, 16), (Names{"m", "p"}));
+  EXPECT_EQ(made(1, 16), Names{"p"});
+  EXPECT_EQ(made(1, 1), Names{"p"});
 }
 
 // h is written behind what w shows, in front of it, or into it; or the backward step net writes what p is made of.
