@@ -381,6 +381,16 @@ RecurrentSpec needed_part(const RecurrentSpec& spec, const OperatorDef& def, con
   return part;
 }
 
+// The step nets when as much is made again as may be; which products are of vectors is not known before they run.
+RecurrentSpec adapted(RecurrentSpec spec) {
+  std::set<int> products;
+  for (int i = 0; i < spec.step_net.op_size(); ++i)
+    if (const OpSpec* schema = find_op(spec.step_net.op(i).type()); schema && schema->outer_product) products.insert(i);
+  activate_gates(spec);
+  rematerialize(spec, products);
+  return spec;
+}
+
 std::vector<Gradient> gradient(Formula& f) {
   const auto& args = f.args<RecurrentArgs>();
   const RecurrentSpec spec = parse_recurrent(args, f.def(), f.inputs());
@@ -418,8 +428,15 @@ std::vector<Gradient> gradient(Formula& f) {
   for (Argument& arg : forwarded)
     if (arg.name() == "outputs_with_grads") arg = make_arg("outputs_with_grads", present);
   const std::vector<Value> made = f.ops(kRecurrentNetworkGradient, inputs, forwarded, wanted);
-  f.set_reads(
-      gradient_reads(needed_part(spec, f.def(), targets, wanted), f.def(), before, static_cast<size_t>(f.outputs())));
+  // As the step nets are, and as they may be adapted when they run.
+  const auto reads = [&](const RecurrentSpec& nets) {
+    const auto after = static_cast<size_t>(f.outputs());
+    return gradient_reads(needed_part(nets, f.def(), targets, wanted), f.def(), before, after);
+  };
+  std::vector<bool> all = reads(spec);
+  const std::vector<bool> more = reads(adapted(spec));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = all[i] || more[i];
+  f.set_reads(all);
   for (size_t k = 0; k < targets.size(); ++k) {
     if (!wanted[k]) continue;
     Gradient& g = results[targets[k]];
