@@ -166,20 +166,21 @@ bool run_blobs_dry(const BoundOp& op, std::span<Blob* const> out) {
   return true;
 }
 
+std::vector<TensorType> blob_types(std::span<Blob* const> blobs) {
+  std::vector<TensorType> types;
+  for (const Blob* blob : blobs) {
+    TensorType& type = types.emplace_back();
+    type.absent = blob == nullptr;
+    if (blob && blob->is_tensor() && !blob->empty())
+      type = TensorType::of(blob->tensor().dtype(), blob->tensor().shape());
+  }
+  return types;
+}
+
 void count_blob_flops(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* const> out) {
   DryScope* dry = DryScope::now();
   if (!dry || !dry->counts_flops || !op.spec->flops) return;
-  const auto types_of = [](std::span<Blob* const> blobs) {
-    std::vector<TensorType> types;
-    for (const Blob* blob : blobs) {
-      TensorType& type = types.emplace_back();
-      type.absent = blob == nullptr;
-      if (blob && blob->is_tensor() && !blob->empty())
-        type = TensorType::of(blob->tensor().dtype(), blob->tensor().shape());
-    }
-    return types;
-  };
-  dry->flops += dry->times * op_flops(op, types_of(in), types_of(out));
+  dry->flops += dry->times * op_flops(op, blob_types(in), blob_types(out));
 }
 
 }  // namespace stepnet

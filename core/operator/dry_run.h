@@ -30,6 +30,9 @@ double op_flops(const BoundOp& op, std::span<const TensorType> in, std::span<con
 // its blob kernel is to run, which then moves tensors and looks at no element. Throws Error if it needs data.
 bool run_blobs_dry(const BoundOp& op, std::span<Blob* const> out);
 
+// Of what the blobs hold; a null blob is an absent tensor, and one that holds no tensor has no known type.
+std::vector<TensorType> blob_types(std::span<Blob* const> blobs);
+
 // Behind such an operator in a dry run: what its registration says. Nets inside it count themselves.
 void count_blob_flops(const BoundOp& op, std::span<Blob* const> in, std::span<Blob* const> out);
 

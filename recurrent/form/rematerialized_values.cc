@@ -2,6 +2,7 @@
 #include <map>
 
 #include "core/net/dataflow.h"
+#include "recurrent/form/backward_reads.h"
 #include "recurrent/form/net_storage.h"
 #include "recurrent/form/passes.h"
 #include "recurrent/step/passes.h"
@@ -18,17 +19,14 @@ class Rematerialization {
         products_(products),
         forward_(spec.step_net),
         backward_(spec.backward_net),
-        fixed_(blobs_with_places(spec)) {
-    std::set<std::string> written;
+        fixed_(blobs_with_places(spec)),
+        kept_(backward_reads(spec).values) {
     for (const OperatorDef& op : spec.backward_net.op()) {
-      const OpSpec* schema = find_op(op.type());
-      const std::vector<bool> values = schema ? element_reads(*schema, op) : std::vector<bool>(op.input_size(), true);
-      for (int i = 0; i < op.input_size(); ++i) {
-        const std::string& name = op.input(i);
-        if (values[i] && written.count(name) == 0) kept_.insert(name);
-        if (values[i] && !(schema && may_be_in_loop(*schema))) read_apart_.insert(name);
-      }
-      written.insert(op.output().begin(), op.output().end());
+      const OpSpec& schema = op_spec(op.type());
+      if (may_be_in_loop(schema)) continue;
+      const std::vector<bool> values = element_reads(schema, op);
+      for (int i = 0; i < op.input_size(); ++i)
+        if (values[i]) read_apart_.insert(op.input(i));
     }
     for (const Link& link : spec.links) links_.emplace(link.internal, &link);
   }
@@ -116,7 +114,7 @@ class Rematerialization {
   const std::set<int>& products_;
   const NetStorage forward_, backward_;
   const std::set<std::string> fixed_;
-  std::set<std::string> kept_;        // what the backward step net reads before it writes it, by value
+  const std::set<std::string> kept_;  // what the backward step net reads before it writes it, by value
   std::set<std::string> read_apart_;  // by value, by operators of it that are in no loop of elementwise ones
   std::map<std::string, const Link*> links_;
   std::map<std::string, int> makers_;  // of blobs that are not kept: the operator of the step net

@@ -10,6 +10,7 @@
 
 #include "core/net/dataflow.h"
 #include "core/operator/anomaly.h"
+#include "core/operator/dry_run.h"
 #include "recurrent/form/example_nets.h"
 #include "recurrent/form/net_storage.h"
 #include "recurrent/form/passes.h"
@@ -25,41 +26,6 @@
 
 namespace stepnet {
 
-namespace {
-
-const OpSpec& spec_in_net(const NetDef& net, int index) {
-  try {
-    return op_spec(net.op(index).type());
-  } catch (Error& e) {
-    BoundOp place;
-    place.def = net.op(index);
-    place.net_name = net.name();
-    place.index = index;
-    add_op_context(e, place);
-    throw;
-  }
-}
-
-}  // namespace
-
-BackwardReads backward_reads(const RecurrentSpec& spec) {
-  BackwardReads reads;
-  std::set<std::string> written;
-  for (int index = 0; index < spec.backward_net.op_size(); ++index) {
-    const OperatorDef& op = spec.backward_net.op(index);
-    const OpSpec& schema = spec_in_net(spec.backward_net, index);
-    const std::vector<bool> values = element_reads(schema, op);
-    for (int i = 0; i < op.input_size(); ++i)
-      if (written.count(op.input(i)) == 0) (values[i] ? reads.values : reads.shapes).insert(op.input(i));
-    written.insert(op.output().begin(), op.output().end());
-  }
-  // A parameter's gradient may be a forward value as it is, read by no operator.
-  for (const ParamSpecGrad& p : spec.params)
-    if (written.count(p.grad) == 0) reads.values.insert(p.grad);
-  for (const std::string& name : reads.values) reads.shapes.erase(name);
-  return reads;
-}
-
 std::string place_of(const BlobCall& call) {
   std::string name = call.def.name();
   for (const std::string& output : call.def.output())
@@ -67,35 +33,6 @@ std::string place_of(const BlobCall& call) {
   const std::string where = source_text(call.def);
   return fmt::format("{}{}{} \"{}\" of net \"{}\"", where, where.empty() ? "" : ", ", call.def.type(), name,
                      call.net.name());
-}
-
-std::vector<Link> links_for_backward(const RecurrentSpec& spec) {
-  std::vector<Link> links = spec.links;
-  std::set<std::string> read, written;
-  for (const OperatorDef& op : spec.backward_net.op()) {
-    read.insert(op.input().begin(), op.input().end());
-    written.insert(op.output().begin(), op.output().end());
-  }
-  for (const ParamSpecGrad& p : spec.params) read.insert(p.grad);
-  std::map<std::string, const Link*> by_name;
-  for (const Link& link : spec.links) by_name.emplace(link.internal, &link);
-  // Names that show another's storage at the end of the step; writing one in place changes nothing in that.
-  std::map<std::string, std::string> shows;
-  for (const OperatorDef& op : spec.step_net.op()) {
-    const OpSpec* schema = find_op(op.type());
-    if (!schema || schema->role != Role::alias || op.input_size() != 1 || op.output_size() != 1) continue;
-    const auto shown = shows.find(op.input(0));
-    const std::string storage = shown == shows.end() ? op.input(0) : shown->second;
-    if (by_name.count(op.output(0)) == 0) shows[op.output(0)] = storage;
-  }
-  for (const auto& [name, storage] : shows) {
-    const auto source = by_name.find(storage);
-    if (source == by_name.end() || read.count(name) == 0 || written.count(name) > 0) continue;  // or made again
-    Link link = *source->second;
-    link.internal = name;
-    links.push_back(std::move(link));
-  }
-  return links;
 }
 
 const Tensor& linked_tensor(const Workspace& workspace, const std::string& argument, const std::string& internal,
@@ -239,36 +176,30 @@ bool bind_program(RecurrentScratch& scratch, BlobCall& call, int64_t steps, int6
   return false;
 }
 
-std::vector<TensorType> types_of(const BlobCall& call) {
-  std::vector<TensorType> types(call.in.size());
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (!call.in[i] || !call.in[i]->is_tensor()) continue;
-    const Tensor& t = std::as_const(*call.in[i]).tensor();
-    if (t.defined()) types[i] = TensorType::of(t.dtype(), t.shape());
-  }
-  return types;
+// The operators of the step net that make matrices of vectors for some shapes.
+std::set<int> possible_outer_products(const NetDef& step_net) {
+  std::set<int> products;
+  for (int i = 0; i < step_net.op_size(); ++i)
+    if (const OpSpec* schema = find_op(step_net.op(i).type()); schema && schema->outer_product) products.insert(i);
+  return products;
 }
 
-// The operators of the step net that make matrices of vectors, each element by one product. Where shapes do not fit,
-// the compiler of the step net says so.
+// Those that do for the shapes of this run, each element by one product. Where shapes do not fit, the compiler of the
+// step net says so.
 std::set<int> outer_products(const RecurrentSpec& spec, const RecurrentArgs& args, const BlobCall& call) {
-  const auto may = [](const OperatorDef& op) {
-    const OpSpec* schema = find_op(op.type());
-    return schema && schema->outer_product;
-  };
-  const std::vector<TensorType> in = types_of(call);
-  if (!spec.has_backward || std::ranges::none_of(spec.step_net.op(), may)) return {};
+  const std::set<int> possible = possible_outer_products(spec.step_net);
+  if (!spec.has_backward || possible.empty()) return {};
+  const std::vector<TensorType> in = blob_types(call.in);
   if (!in[0].known || in[0].shape.rank() < 2) return {};
   std::set<int> products;
   try {
     auto known = known_in_step(spec, args, call.def, in);
     const std::vector<TypedOp> typed = infer_ops(spec.step_net, known);
-    for (size_t i = 0; i < typed.size(); ++i) {
+    for (const int i : possible) {
       const TypedOp& t = typed[i];
-      const OpSpec& schema = *t.op.spec;
-      if (!schema.outer_product || schema.outer_product(t.op.args.get(), ShapeCall(t.in, {})) == 0) continue;
+      if (t.op.spec->outer_product(t.op.args.get(), ShapeCall(t.in, {})) == 0) continue;
       const auto is_less = [&](const TensorType& in) { return 2 * in.shape.size() <= t.out[0].shape.size(); };
-      if (t.out[0].known && std::ranges::all_of(t.in, is_less)) products.insert(static_cast<int>(i));
+      if (t.out[0].known && std::ranges::all_of(t.in, is_less)) products.insert(i);
     }
   } catch (const Error&) {
     return {};
@@ -281,6 +212,8 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   require(call.out[last] != nullptr, "the last output, which holds the steps' values, must have a name");
   if (!call.out[last]->holds<RecurrentScratch>()) call.out[last]->emplace<RecurrentScratch>();
   auto& scratch = call.out[last]->get<RecurrentScratch>();
+  const Tensor& sequence = tensor_input(call, 0);
+  scratch.device = sequence.device();
   if (scratch.forward_of != args.identity) {
     scratch.backward.reset();
     scratch.rebuilder.reset();
@@ -290,14 +223,12 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
     if (call.run.anomalies) scratch.forward_spec.disabled_passes = {pass_names().begin(), pass_names().end()};
     look_around(scratch, call);
     scratch.read_ahead = states_read_ahead(scratch.forward_spec);
-    scratch.device = tensor_input(call, 0).device();
     scratch.outer_products = outer_products(scratch.forward_spec, args, call);
     adapt_step_nets(scratch.forward_spec, scratch);
     scratch.rebuilt = rebuilt_states(scratch.forward_spec, call.def, call.net);
     scratch.forward_of = args.identity;
   }
   const RecurrentSpec& spec = scratch.forward_spec;
-  const Tensor& sequence = tensor_input(call, 0);
   check_sequence(call.def.input(0), sequence.shape());
   check_layer(args, [&](int64_t i) -> const Shape* {
     const Blob* blob = static_cast<size_t>(i) < call.in.size() ? call.in[static_cast<size_t>(i)] : nullptr;
@@ -305,7 +236,6 @@ void run_forward(const RecurrentArgs& args, BlobCall& call) {
   });
   const Shape shape = sequence.shape();
   const int64_t steps = shape[0];
-  scratch.device = sequence.device();
   check_more_sequences(spec, call, shape);
   check_lengths(spec, call, steps, shape[1]);
   const bool is_new = bind_program(scratch, call, steps, shape[1]);
@@ -383,9 +313,7 @@ RecurrentSpec needed_part(const RecurrentSpec& spec, const OperatorDef& def, con
 
 // The step nets when as much is made again as may be; which products are of vectors is not known before they run.
 RecurrentSpec adapted(RecurrentSpec spec) {
-  std::set<int> products;
-  for (int i = 0; i < spec.step_net.op_size(); ++i)
-    if (const OpSpec* schema = find_op(spec.step_net.op(i).type()); schema && schema->outer_product) products.insert(i);
+  const std::set<int> products = possible_outer_products(spec.step_net);
   activate_gates(spec);
   rematerialize(spec, products);
   return spec;

@@ -3,28 +3,6 @@
 #include "recurrent/form/passes.h"
 
 namespace stepnet {
-NetDef needed_operators(const NetDef& backward_net, std::set<std::string> needed) {
-  NetDef net = backward_net;
-  net.clear_op();
-  std::vector<OperatorDef> kept;
-  for (int i = backward_net.op_size() - 1; i >= 0; --i) {
-    OperatorDef op = backward_net.op(i);
-    const OpSpec& schema = op_spec(op.type());
-    bool any = schema.side_effect;
-    for (int o = 0; o < op.output_size(); ++o) {
-      if (needed.count(op.output(o)) > 0) {
-        any = true;
-      } else if (schema.output_spec(o) && schema.output_spec(o)->uses) {
-        op.set_output(o, "");
-      }
-    }
-    if (!any) continue;
-    for (const std::string& name : op.input()) needed.insert(name);
-    kept.push_back(std::move(op));
-  }
-  for (auto it = kept.rbegin(); it != kept.rend(); ++it) *net.add_op() = *it;
-  return net;
-}
 
 void adapt_step_nets(RecurrentSpec& spec, const RecurrentScratch& scratch) {
   if (scratch.is_fetched) return;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "recurrent/form/backward_reads.h"
 #include "recurrent/form/spec.h"
 #include "recurrent/network/segments.h"
 #include "recurrent/step/program.h"
@@ -83,18 +84,6 @@ void with_place(const BlobCall& call, Fn fn) {
 // What the operator does to its step nets where it first runs (recurrent/form/passes.h); the forward and the gradient
 // operator do it alike. On a GPU nothing is made again: that has not been measured there.
 void adapt_step_nets(RecurrentSpec& spec, const RecurrentScratch& scratch);
-
-// The step blobs that the backward step net reads before it writes them: by value, and by shape alone.
-struct BackwardReads {
-  std::set<std::string> values, shapes;
-};
-BackwardReads backward_reads(const RecurrentSpec& spec);
-
-// The operators of a backward step net that these of its blobs need, with outputs that none needs left empty.
-NetDef needed_operators(const NetDef& backward_net, std::set<std::string> needed);
-
-// The forward links, and for the backward step net also those of blobs that are only other names of linked ones.
-std::vector<Link> links_for_backward(const RecurrentSpec& spec);
 
 // The tensor outside that a link leads to; throws Error that names the argument with the link's external name.
 const Tensor& linked_tensor(const Workspace& workspace, const std::string& argument, const std::string& internal,
