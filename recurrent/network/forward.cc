@@ -266,12 +266,17 @@ void run(const RecurrentArgs& args, BlobCall& call) {
   with_place(call, [&] { run_forward(args, call); });
 }
 
-// The inputs whose values the backward pass reads: those that the backward step net names, or shows by a link.
+// The inputs whose values the backward pass reads: those that the backward step net names, or shows by a link. Outputs
+// that it makes again count, too, as nobody may have written anything else there.
 std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& def, size_t before, size_t after) {
   const BackwardReads reads = backward_reads(spec);
   std::set<std::string> rows_read;  // what links show
   for (const Link& link : links_for_backward(spec))
     if (reads.values.count(link.internal) > 0) rows_read.insert(link.external);
+  const std::set<std::string> written = written_names(spec.backward_net);
+  std::set<std::string> rows_written;
+  for (const Link& link : spec.links)
+    if (written.count(link.internal) > 0) rows_written.insert(link.external);
   std::vector<bool> result(before, true);
   const bool runs_again = spec.memory_budget || (spec.segment_steps > 0 && spec.segment_room >= 0);
   for (const std::string& input : def.input())
@@ -281,10 +286,14 @@ std::vector<bool> gradient_reads(const RecurrentSpec& spec, const OperatorDef& d
   for (const std::string& name : reads.values) storages_read.insert(storage.of(name));
   // A view shows the rows of a state, which are read under the state's own name.
   for (size_t i = 0; i < after; ++i) {
-    bool read = i + 1 == after || (i < spec.views.size() && rows_read.count(spec.views[i].state) > 0);
-    const size_t output = i - spec.views.size();
-    if (i >= spec.views.size() && output < spec.outputs.size())
-      read = read || storages_read.count(storage.of(spec.outputs[output].internal)) > 0;
+    bool read = runs_again || i + 1 == after;
+    if (i < spec.views.size()) {
+      const std::string& state = spec.views[i].state;
+      read = read || rows_read.count(state) > 0 || rows_written.count(state) > 0;
+    } else if (const size_t output = i - spec.views.size(); output < spec.outputs.size()) {
+      const std::string& internal = spec.outputs[output].internal;
+      read = read || storages_read.count(storage.of(internal)) > 0 || written.count(internal) > 0;
+    }
     result.push_back(read);
   }
   return result;

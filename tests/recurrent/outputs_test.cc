@@ -120,5 +120,22 @@ TEST(Outputs, OverwrittenIsAnErrorWhereItIsRead) {
             "RecurrentNetwork: the gradient reads version 1 of \"Y\", but operator 1 (Relu) has made it version 2");
 }
 
+// The gradient reads neither, but writes both once more.
+TEST(Outputs, OverwrittenIsAnErrorWhereItIsMadeAgain) {
+  for (const char* shown : {"Y", "h_all"}) {
+    Cell cell = {.step = {"y = Tanh(x)", "h = Sigmoid(x)"},
+                 .states = {{"h_prev", "h", "h0", "h_all", ""}},
+                 .outputs = {{"y", "Y"}}};
+    cell.recompute = {"y", "h"};
+    NetDef net = expanded_net(cell, {{"X", normal<double>({4, 2, 3})}, {"h0", normal<double>({2, 3})}});
+    *net.add_op() = make_op("Negative", {shown}, {shown});
+    *net.add_op() = make_op("SumElements", {shown}, {"loss"});
+    const std::string text = error_of([&] {
+      add_gradient_operators(net, {.targets = {{"loss", ""}}, .wanted = {"X"}, .stop = {}});
+    });
+    EXPECT_NE(text.find(fmt::format("the gradient reads version 1 of \"{}\"", shown)), text.npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace stepnet::testing::outputs_test

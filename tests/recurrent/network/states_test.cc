@@ -174,6 +174,20 @@ TEST(States, OverwrittenViewIsFineWhereOnlyShapesAreRead) {
   EXPECT_EQ(compare_results({{}, results.gradients}, {{}, expected.gradients}, 1e-10), "");
 }
 
+// Segments run again from the rows of the states, whatever the derivative reads.
+TEST(States, OverwrittenViewIsAnErrorWhereSegmentsRunAgain) {
+  const Cell cell = {{"h = Sum(h_prev, x)"}, {{"h_prev", "h", "h0", "h_all", ""}}};
+  NetDef net = expanded_net(cell, {{"X", normal<double>({5, 2, 3})}, {"h0", normal<double>({2, 3})}});
+  *net.mutable_op(0)->add_arg() = make_arg("segment_steps", int64_t{2});
+  *net.mutable_op(0)->add_arg() = make_arg("segment_room", int64_t{0});
+  *net.add_op() = make_op("Relu", {"h_all"}, {"h_all"});
+  const std::string text = error_of([&] {
+    add_gradient_operators(net, {.targets = {{"h_all", ""}}, .wanted = {"X"}, .stop = {}});
+  });
+  EXPECT_EQ(text.substr(0, text.find('\n')),
+            "RecurrentNetwork: the gradient reads version 1 of \"h_all\", but operator 1 (Relu) has made it version 2");
+}
+
 TEST(States, TwoNetsMayUseOneWorkspaceInTurn) {
   const Feeds feeds = {{"X", normal<double>({5, 2, 3})}, {"h0", normal<double>({2, 3})}};
   const Cell cells[] = {{{"h = Mul(h_prev, x)"}, {kH}}, {{"s = Sum(h_prev, x)", "h = Tanh(s)"}, {kH}}};
