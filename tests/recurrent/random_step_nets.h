@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/recurrent/unrolled.h"
@@ -63,6 +64,8 @@ struct RunSetting {
   bool carried = false;       // states start from each other's last rows of the run before; without gradients
   bool poison_first = false;  // a run on NaN before
   bool bad_padding = false;   // NaN beyond the samples' lengths
+  // If not 0, a number that chooses some gradients of some outputs; all that they do not read is NaN before they run.
+  uint64_t part = 0;
   bool operator==(const RunSetting&) const = default;
 };
 
@@ -84,8 +87,10 @@ struct Unrolled {
   CellResults results;
   std::string refusal;
 };
-using References = std::map<std::pair<NetShape, uint64_t>, Unrolled>;
-const Unrolled& reference_of(const StepNet& net, const NetShape& shape, uint64_t data, References& known);
+using References = std::map<std::tuple<NetShape, uint64_t, uint64_t>, Unrolled>;
+// `part`: of those of the outputs that a RunSetting with this number chooses.
+const Unrolled& reference_of(const StepNet& net, const NetShape& shape, uint64_t data, References& known,
+                             uint64_t part = 0);
 
 struct Finding {
   enum class Kind { none, wrong, refused };

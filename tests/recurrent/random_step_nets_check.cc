@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "core/compute/threads.h"
@@ -18,6 +19,7 @@ namespace {
 bool is_float(const Tensor& t) { return t.dtype() == DType::float64 || t.dtype() == DType::float32; }
 
 std::string given(const std::string& output) { return output + "_given"; }
+std::string seen(const std::string& output) { return output + "_seen"; }
 
 class ThreadScope {
  public:
@@ -70,10 +72,15 @@ class Runner {
     expand_recurrent(def);
     if (const auto delayed = delayed_state(net); trial.setting.two_rows && delayed) merge_rows(def, *delayed);
     if (trial.setting.full_form) def = as_public_text(def);
-    if (has_gradients()) differentiate(def);
+    if (trial.setting.part != 0) {
+      differentiate_part(def);
+    } else if (has_gradients()) {
+      differentiate(def);
+    }
     NetOptions options;
     options.plan_memory = trial.setting.planned;
-    for (const auto& [name, g] : outside_) options.keep.insert(name), options.keep.insert(name + "_twin");
+    for (const auto& [name, g] : outside_)
+      for (const std::string& output : {shown(name), name + "_twin"}) options.keep.insert(output);
     for (const auto& [name, gradient] : gradients_.gradients) options.keep.insert(gradient.dense);
     use_test_device(def);
     feed_all();
@@ -110,6 +117,23 @@ class Runner {
     }
   }
 
+  // An output that was overwritten and then written again, or "".
+  std::string restored_output() const {
+    if (trial_.setting.planned) return "";  // its bytes may be others' by now
+    for (const auto& [name, g] : outside_) {
+      if (overwritten_.count(name) == 0) continue;
+      const Tensor wide = to_double(copied_to(workspace_.fetch(name), {}));
+      if (!std::all_of(wide.data<double>(), wide.data<double>() + wide.size(), [](double v) { return std::isnan(v); }))
+        return name;
+    }
+    return "";
+  }
+
+  void feed_overwritten() {
+    for (const auto& [name, value] : feeds_)
+      if (overwritten_.count(name) > 0) feed(workspace_, name, value, false);
+  }
+
   // Lets states start from what others have ended with, where it lies.
   void carry() {
     for (const auto& [initial, last] : carried_states(net_)) workspace_.tensor(initial) = workspace_.fetch(last);
@@ -123,13 +147,13 @@ class Runner {
   CellResults results() const {
     CellResults results;
     for (const auto& [name, g] : outside_) {
-      results.outputs[name] = copied_to(workspace_.fetch(name), {}).clone();
+      results.outputs[name] = copied_to(workspace_.fetch(shown(name)), {}).clone();
       if (trial_.setting.twin)
         results.outputs[name + "_twin"] = copied_to(workspace_.fetch(name + "_twin"), {}).clone();
     }
     if (!has_gradients()) return results;
     for (const auto& [name, value] : feeds_) {
-      if (!is_float(value)) continue;
+      if (wanted_.count(name) == 0) continue;
       const auto it = gradients_.gradients.find(name);
       results.gradients[name] = it != gradients_.gradients.end() && it->second.defined()
                                     ? copied_to(workspace_.fetch(it->second.dense), {}).clone()
@@ -141,7 +165,7 @@ class Runner {
   // An input whose bytes are not those that were fed, or "".
   std::string changed_input() const {
     for (const auto& [name, value] : feeds_)
-      if (!same_bits(copied_to(workspace_.fetch(name), {}), value)) return name;
+      if (overwritten_.count(name) == 0 && !same_bits(copied_to(workspace_.fetch(name), {}), value)) return name;
     if (!has_gradients()) return "";
     for (const auto& [name, value] : outside_)
       if (!same_bits(copied_to(workspace_.fetch(given(name)), {}), value)) return given(name);
@@ -149,6 +173,47 @@ class Runner {
   }
 
  private:
+  std::string shown(const std::string& output) const { return trial_.setting.part != 0 ? seen(output) : output; }
+
+  std::set<std::string> floating_feeds() const {
+    std::set<std::string> names;
+    for (const auto& [name, value] : feeds_)
+      if (is_float(value)) names.insert(name);
+    return names;
+  }
+
+  // Writes NaN over each of the network's inputs and outputs that these gradients let anyone overwrite.
+  void differentiate_part(NetDef& def) {
+    const uint64_t part = trial_.setting.part;
+    GradientRequest request;
+    request.wanted = wanted_ = some_of(floating_feeds(), part);
+    std::set<std::string> blobs = floating_feeds();
+    for (const std::string& name : wanted_) blobs.erase(name);
+    for (const std::string& name : names_of(outside_)) {
+      *def.add_op() = make_op("Copy", {name}, {seen(name)});
+      blobs.insert(name);
+    }
+    for (const std::string& name : some_of(names_of(outside_), part)) {
+      request.targets.emplace_back(seen(name), given(name));
+      def.add_external_input(given(name));
+    }
+    NetDef whole = def;
+    gradients_ = add_gradient_operators(whole, request);
+    for (const std::string& name : blobs) {
+      NetDef more = def;
+      *more.add_op() = make_op("Scale", {name}, {name}, {make_arg("scale", std::numeric_limits<float>::quiet_NaN())});
+      try {
+        NetDef candidate = more;
+        gradients_ = add_gradient_operators(candidate, request);
+        def = std::move(more);
+        whole = std::move(candidate);
+        overwritten_.insert(name);
+      } catch (const Error&) {  // the gradients read it
+      }
+    }
+    def = std::move(whole);
+  }
+
   void differentiate(NetDef& def) {
     GradientRequest request;
     for (const auto& [name, value] : outside_)
@@ -156,8 +221,7 @@ class Runner {
         request.targets.emplace_back(output, given(output));
         def.add_external_input(given(output));
       }
-    for (const auto& [name, value] : feeds_)
-      if (is_float(value)) request.wanted.insert(name);
+    request.wanted = wanted_ = floating_feeds();
     gradients_ = add_gradient_operators(def, request);
   }
 
@@ -166,6 +230,7 @@ class Runner {
   DType type_;
   Feeds feeds_, outside_;
   GradientResult gradients_;
+  std::set<std::string> wanted_, overwritten_;
   Workspace workspace_;
   std::optional<Net> bound_;
 };
@@ -179,7 +244,11 @@ CellResults expected_of(const Trial& trial, const CellResults& reference) {
   if (trial.setting.twin)
     for (const auto& [name, value] : reference.outputs) expected.outputs[name + "_twin"] = value;
   if (trial.setting.forward_only || trial.setting.carried) return expected;
+  std::set<std::string> wanted;
+  for (const auto& [name, value] : reference.gradients) wanted.insert(name);
+  if (trial.setting.part != 0) wanted = some_of(wanted, trial.setting.part);
   for (const auto& [name, value] : reference.gradients) {
+    if (wanted.count(name) == 0) continue;
     expected.gradients[name] = value.clone();
     if (trial.setting.twin) add_scaled(expected.gradients[name], value, kTwinFactor);
   }
@@ -220,6 +289,9 @@ std::string difference_at(const StepNet& net, const Trial& trial, const NetShape
 std::string check_again(Runner& runner, const CellResults& first) {
   if (const std::string name = runner.changed_input(); !name.empty())
     return fmt::format("the input {} is changed by a run", name);
+  if (const std::string name = runner.restored_output(); !name.empty())
+    return fmt::format("{} is written again after it was overwritten", name);
+  runner.feed_overwritten();
   runner.run();
   const CellResults second = runner.results();
   for (const auto& [name, value] : first.outputs)
@@ -259,7 +331,7 @@ std::string run_shapes(const StepNet& net, const Trial& trial, Runner& runner, R
     runner.feed_all();
     runner.run();
     const CellResults made = runner.results();
-    const Unrolled& reference = reference_of(net, shape, trial.data, known);
+    const Unrolled& reference = reference_of(net, shape, trial.data, known, trial.setting.part);
     std::string wrong = difference_at(net, trial, shape, made, reference.results);
     if (wrong.empty()) wrong = check_again(runner, made);
     if (!wrong.empty()) return wrong;
@@ -295,9 +367,19 @@ bool is_for_one_timestep(const StepNet& net, const Trial& trial, References& kno
   return !reference_of(net, longer, trial.data, known).refusal.empty();
 }
 
+// Whether all gradients that a part of them is asked for are zero.
+bool is_independent(const StepNet& net, const Trial& trial, References& known) {
+  const Unrolled& reference = reference_of(net, trial.shapes[0], trial.data, known, trial.setting.part);
+  for (const auto& [name, g] : expected_of(trial, reference.results).gradients)
+    for (int64_t i = 0; i < g.size(); ++i)
+      if (g.data<double>()[i] != 0) return false;
+  return true;
+}
+
 // A net whose unrolled form is refused must be refused, too, or be right.
 Finding check_refused(const StepNet& net, const Trial& trial, const std::string& refusal) {
   Trial plain = trial;
+  plain.setting.part = 0;
   plain.setting.twin = plain.setting.float32 = plain.setting.bad_padding = false;
   if (net.has_kinks || plain.setting.carried || plain.setting.forward_only) return {};
   try {
@@ -334,6 +416,9 @@ Finding check_trial(const StepNet& net, const Trial& trial, References& known) {
     const std::string wrong =
         trial.setting.carried ? run_carried(net, trial, runner) : run_shapes(net, trial, runner, known);
     return {wrong.empty() ? Finding::Kind::none : Finding::Kind::wrong, wrong};
+  } catch (const NoDependence&) {
+    if (trial.setting.part != 0 && is_independent(net, trial, known)) return {};
+    throw;
   } catch (const Error& e) {
     if (is_for_one_timestep(net, trial, known)) return {};
     return {Finding::Kind::refused, e.what()};

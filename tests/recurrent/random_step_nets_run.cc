@@ -81,9 +81,31 @@ Feeds outside_of(const StepNet& net, const NetShape& shape, uint64_t data, DType
   return outside;
 }
 
-const Unrolled& reference_of(const StepNet& net, const NetShape& shape, uint64_t data, References& known) {
-  const auto [it, is_new] = known.try_emplace({shape, data});
-  if (is_new) it->second = run_reference(net, feeds_of(net, shape, data), outside_of(net, shape, data));
+std::set<std::string> names_of(const Feeds& feeds) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : feeds) names.insert(name);
+  return names;
+}
+
+std::set<std::string> some_of(const std::set<std::string>& names, uint64_t part) {
+  const auto rank = [part](const std::string& name) { return random_key(part, name, "some", 0, 0); };
+  std::set<std::string> some;
+  for (const std::string& name : names)
+    if (rank(name) % (2 + part % 8) == 0) some.insert(name);
+  if (some.empty() && !names.empty()) some.insert(*std::ranges::min_element(names, {}, rank));
+  return some;
+}
+
+const Unrolled& reference_of(const StepNet& net, const NetShape& shape, uint64_t data, References& known,
+                             uint64_t part) {
+  const auto [it, is_new] = known.try_emplace({shape, data, part});
+  if (!is_new) return it->second;
+  Feeds outside = outside_of(net, shape, data);
+  if (part != 0) {
+    const std::set<std::string> given = some_of(names_of(outside), part);
+    std::erase_if(outside, [&](const auto& g) { return given.count(g.first) == 0; });
+  }
+  it->second = run_reference(net, feeds_of(net, shape, data), outside);
   return it->second;
 }
 

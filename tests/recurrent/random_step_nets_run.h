@@ -6,6 +6,10 @@
 
 namespace stepnet::testing {
 
+std::set<std::string> names_of(const Feeds& feeds);
+// Some of the names, at least one if there is any.
+std::set<std::string> some_of(const std::set<std::string>& names, uint64_t part);
+
 // The initial values, by name, that states take from another state's last row in the run before.
 std::map<std::string, std::string> carried_states(const StepNet& net);
 

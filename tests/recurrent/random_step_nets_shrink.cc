@@ -168,6 +168,7 @@ std::vector<Trial> simpler_trials(const Trial& trial) {
   add([](Trial& t) { t.setting.segment_steps = 0, t.setting.segment_room = -1; });
   add([](Trial& t) { t.setting.segment_room = -1; });
   add([](Trial& t) { t.setting.rebuild = false; });
+  add([](Trial& t) { t.setting.part = 0; });
   add([](Trial& t) { t.setting.threads = 1; });
   add([](Trial& t) { t.setting.disabled.clear(); });
   for (size_t i = 0; i < trial.setting.disabled.size(); ++i)
@@ -283,6 +284,7 @@ std::string text_of(const Trial& trial) {
                                    {s.poison_first, "a run on NaN before"},
                                    {s.bad_padding, "NaN as padding"}})
     if (flag) parts.emplace_back(name);
+  if (s.part != 0) parts.push_back(fmt::format("some gradients alone, chosen by {}", s.part));
   return joined(parts);
 }
 

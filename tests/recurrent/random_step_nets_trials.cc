@@ -99,6 +99,18 @@ Trial rebuilding_trial(const StepNet& net, uint64_t seed, Dice& dice) {
   setting.segment_steps = 0;
   setting.segment_room = -1;
   if (dice.chance(0.5)) setting.disabled = {dice.pick(pass_names())};
+  if (!setting.twin && dice.chance(0.3)) setting.part = seed;
+  trial.data = seed;
+  return trial;
+}
+
+// Of nets that have gradients.
+Trial partial_trial(const StepNet& net, const std::vector<NetShape>& shapes, uint64_t seed, Dice& dice) {
+  Trial trial = random_trial(net, shapes, dice);
+  RunSetting& setting = trial.setting;
+  setting.forward_only = setting.two_rows = setting.carried = setting.twin = false;
+  setting.part = seed;
+  if (dice.chance(0.3)) setting.disabled = random_passes(dice);
   trial.data = seed;
   return trial;
 }
@@ -120,6 +132,7 @@ std::vector<Trial> random_trials(const StepNet& net, uint64_t seed) {
   if (dice.chance(0.3)) add(pass_names());
   add(random_passes(dice));
   if (may_rebuild(net)) trials.push_back(rebuilding_trial(net, seed, dice));
+  if (!net.forward_only) trials.push_back(partial_trial(net, shapes, seed, dice));
   return trials;
 }
 
