@@ -1,5 +1,6 @@
 """Times the cells of tools/examples/cells beside PyTorch, in turns: what a user of PyTorch writes, a loop over time in
-Python with the products of the sequence taken out of it, as it is, with a compiled step, and compiled as a whole.
+Python with the products of the sequence taken out of it, as it is, with a compiled step, and compiled as a whole; and
+where a step moves its state by factors and terms that do not depend on it, PyTorch's associative scan, compiled.
 
 Both compute the same from the same values, which is checked first. A training step is forward, backward from ones to
 the parameters, and plain gradient descent.
@@ -15,19 +16,26 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch._higher_order_ops.associative_scan import associative_scan
 
 ROOT = Path(__file__).resolve().parents[3]
 TOLERANCE = 1e-3
+PEERS = ("eager", "compiled step", "compiled loop", "scan")
 
 
 class Cell:
     """A cell of tools/examples/cells: `sizes` of its blobs, `fed` ones, the `output` that is compared. `prepare` makes
-    the values of all timesteps, a tuple of [T, ...], and the weights that each of them reads; `step` one timestep."""
+    the values of all timesteps, a tuple of [T, ...], and the weights that each of them reads; `step` one timestep.
+    `scan`, where there is one, makes of what `prepare` has made the factors and terms of all timesteps, and `read` the
+    outputs of the states."""
 
     fed = ("x", "h0")
     states = ("h0",)
     output = "h_all"
     small = {}  # factors of values that would let the cell diverge
+
+    def read(self, states, *values):
+        return states
 
     def finish(self, outputs, p):
         return outputs
@@ -56,6 +64,9 @@ class MinGru(Cell):
         h = h + z * (n - h)
         return h, (h,)
 
+    def scan(self, z, n):
+        return 1 - z, z * n
+
 
 class MinLstm(Cell):
     def sizes(self, t, b, h):
@@ -69,6 +80,9 @@ class MinLstm(Cell):
     def step(self, f, n, h):
         h = f * h + n
         return h, (h,)
+
+    def scan(self, f, n):
+        return f, n
 
 
 class LiGru(Cell):
@@ -200,6 +214,12 @@ class SelectiveScan(Cell):
     def step(self, dt, moved, u, q, a, h):
         h = torch.exp(dt * a) * h + moved * u
         return torch.matmul(h, q)[..., 0], (h,)
+
+    def scan(self, dt, moved, u, q, a):
+        return torch.exp(dt * a), moved * u
+
+    def read(self, h, dt, moved, u, q, a):
+        return torch.matmul(h, q)[..., 0]
 
     def finish(self, outputs, p):
         return outputs + p["x"] * p["skip"]
@@ -351,6 +371,12 @@ class Qrnn(Cell):
         c = z + f * (c - z)
         return o * c, (c,)
 
+    def scan(self, z, f, o):
+        return f, z - f * z
+
+    def read(self, c, z, f, o):
+        return o * c
+
 
 CELLS = {
     "min_gru": MinGru(),
@@ -384,6 +410,15 @@ def run_loop(cell, step, p):
     return cell.finish(torch.stack(outputs), p)
 
 
+def run_scan(cell, p):
+    sequences, weights = cell.prepare(p)
+    factors, terms = cell.scan(*sequences, *weights)
+    terms = torch.cat([terms[:1] + factors[:1] * first_states(cell, p)[0], terms[1:]])
+    _, states = associative_scan(lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (factors, terms), 0,
+                                 combine_mode="generic")
+    return cell.finish(cell.read(states, *sequences, *weights), p)
+
+
 class Stepnet:
     def __init__(self, program, name, cell, values, arguments, folder):
         self.program, self.cell, self.values, self.arguments, self.folder = program, cell, values, arguments, folder
@@ -415,22 +450,19 @@ class Stepnet:
 
 
 class PyTorch:
-    def __init__(self, cell, values, step, whole):
-        self.cell, self.step = cell, step
+    def __init__(self, cell, values, run, whole=False):
         self.blobs = {n: torch.tensor(v, requires_grad=n not in cell.fed) for n, v in values.items()}
         self.parameters = [v for v in self.blobs.values() if v.requires_grad]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1e-6)
-        self.loop = lambda p: run_loop(cell, step, p)
-        if whole:
-            self.loop = torch.compile(self.loop)
+        self.net = torch.compile(run) if whole else run
 
     def forward(self):
         with torch.no_grad():
-            return self.loop(self.blobs)
+            return self.net(self.blobs)
 
     def training(self):
         self.optimizer.zero_grad()
-        self.loop(self.blobs).sum().backward()
+        self.net(self.blobs).sum().backward()
         self.optimizer.step()
 
     def best_ms(self, mode):
@@ -448,11 +480,14 @@ def measure(name, cell, arguments, folder):
     size = arguments.size
     values = cell.values(size)
     stepnet = Stepnet(arguments.stepnet, name, cell, values, arguments, folder)
-    peers = {"eager": PyTorch(cell, values, cell.step, False)}
+    peers = {"eager": PyTorch(cell, values, lambda p: run_loop(cell, cell.step, p))}
     if not arguments.eager:
-        peers["compiled step"] = PyTorch(cell, values, torch.compile(cell.step), False)
+        step = torch.compile(cell.step)
+        peers["compiled step"] = PyTorch(cell, values, lambda p: run_loop(cell, step, p))
         if size[0] <= arguments.longest_loop:
-            peers["compiled loop"] = PyTorch(cell, values, cell.step, True)
+            peers["compiled loop"] = PyTorch(cell, values, lambda p: run_loop(cell, cell.step, p), whole=True)
+        if hasattr(cell, "scan"):
+            peers["scan"] = PyTorch(cell, values, lambda p: run_scan(cell, p), whole=True)
     made = stepnet.results()
     for peer, net in peers.items():
         wanted = net.forward().numpy()
@@ -467,7 +502,7 @@ def measure(name, cell, arguments, folder):
                 times[peer] = min(times[peer], net.best_ms(mode))
         best = min(times[peer] for peer in peers)
         row = {"cell": name, "size": size, "threads": arguments.threads, "mode": mode, "ms": times}
-        others = "".join(f"{times.get(p, math.nan):14.2f}" for p in ("eager", "compiled step", "compiled loop"))
+        others = "".join(f"{times.get(p, math.nan):14.2f}" for p in PEERS)
         print(f"{name:18}{mode:10}{times['stepnet']:9.2f}{others}{best / times['stepnet']:8.1f}", flush=True)
         if arguments.json:
             with open(arguments.json, "a", encoding="utf-8") as file:
@@ -493,7 +528,7 @@ def main():
     torch._dynamo.config.cache_size_limit = 64
     print(f"T,B,H {','.join(map(str, arguments.size))}, {arguments.threads} threads, PyTorch {torch.__version__}; "
           "minima in ms, and the best of PyTorch's times by Stepnet's")
-    print(f"{'cell':18}{'mode':10}{'stepnet':>9}{'eager':>14}{'compiled step':>14}{'compiled loop':>14}{'ratio':>8}")
+    print(f"{'cell':18}{'mode':10}{'stepnet':>9}" + "".join(f"{p:>14}" for p in PEERS) + f"{'ratio':>8}")
     for name in arguments.cells or CELLS:
         with tempfile.TemporaryDirectory() as folder:
             measure(name, CELLS[name], arguments, Path(folder))
