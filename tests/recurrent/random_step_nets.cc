@@ -196,9 +196,13 @@ void choose_recomputed(Draft& d) {
   if (close_recomputed(step, chosen)) d.net.cell.recompute.assign(chosen.begin(), chosen.end());
 }
 
-void choose_widths(Draft& d) {
+// Some rows are longer than the pieces of a fused loop.
+void choose_widths(Draft& d, uint64_t seed) {
   static const std::vector<std::vector<int64_t>> choices = {{1, 2, 3}, {2, 3, 4}, {3}, {1}, {2, 5}, {4, 8}, {8, 16}};
+  static const std::vector<std::vector<int64_t>> wide = {{40, 260}, {257}, {8, 300}, {24, 72}, {33}};
   d.widths = d.dice.pick(choices);
+  Dice dice(random_key(seed, "wide rows", "", 0, 0));
+  if (dice.chance(0.06)) d.widths = dice.pick(wide);
 }
 
 }  // namespace
@@ -251,7 +255,7 @@ StepNet random_step_net(uint64_t seed) {
   Draft d(seed);
   d.net.cell.sequences = {{"X", "x"}};
   d.net.cell.step_net.set_name("step");
-  choose_widths(d);
+  choose_widths(d, seed);
   if (d.dice.chance(0.5)) d.in_place = d.dice.chance(0.5) ? 0.1 : 0.35;
   const bool nests = d.dice.chance(0.05);
   add_sequences(d);

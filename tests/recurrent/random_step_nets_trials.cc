@@ -21,7 +21,8 @@ NetShape small_shape(Dice& dice) { return {dice.between(dice.chance(0.2) ? 0 : 1
 std::vector<NetShape> random_shapes(const StepNet& net, Dice& dice) {
   // An imitated device takes seconds for what has thousands of rows.
   const int64_t kinds = std::getenv("STEPNET_EMULATED_GPUS") ? 12 : 20;
-  const int64_t kind = net.grows || nests(net) ? dice.below(6) : dice.below(kinds);
+  const bool is_large = std::ranges::any_of(net.widths, [](const auto& width) { return width.second > 200; });
+  const int64_t kind = net.grows || nests(net) || is_large ? dice.below(6) : dice.below(kinds);
   if (kind < 11) return {small_shape(dice), small_shape(dice)};
   static const std::vector<int64_t> wide = {64, 70, 128, 130};
   if (kind < 16) {
