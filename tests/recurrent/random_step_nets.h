@@ -3,7 +3,7 @@
 //
 // A StepNet is a Cell with what it reads from outside, whose sizes may name T and B, so that one net runs for every
 // length and batch. A Trial says how it is run. All of it is a function of numbers: the same seed gives the same net,
-// the same trials and the same data.
+// the same trials and the same data; on an imitated device some nets and shapes are smaller.
 // Ownership: value types. Threads: not for concurrent use; a trial sets the number of threads and puts it back.
 // Errors: a net that is refused is a finding, returned as text like any other.
 #pragma once
