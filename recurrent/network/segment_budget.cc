@@ -5,6 +5,7 @@
 
 #include "core/tensor/dry_device.h"
 #include "recurrent/network/kept.h"
+#include "recurrent/network/segment_plan.h"
 #include "stepnet/arguments.h"
 #include "stepnet/gradients.h"
 #include "stepnet/net.h"
@@ -49,7 +50,8 @@ SegmentAnswer best_segments(const SegmentQuestion& question, const MeasureSegmen
   answer.least = answer.in_one.peak;
   answer.fits = answer.in_one.peak <= question.budget;
   if (answer.fits) return answer;
-  for (int64_t steps = deferred_block(question.batch); steps < question.steps; steps *= 2) {
+  const int64_t least = least_segment(question.steps, deferred_block(question.batch));
+  for (int64_t steps = least; steps < question.steps; steps *= 2) {
     const SegmentChoice choice{steps, 0};
     const SegmentFigures without = measure(choice);
     if (!answer.fits && without.peak < answer.figures.peak) {

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <compare>
+#include <deque>
 #include <map>
+#include <random>
 #include <set>
 
 #include "recurrent/network/rebuild.h"
@@ -61,13 +64,15 @@ std::string walk(const SegmentCosts& costs, const SegmentPlan& plan, int64_t roo
   return "";
 }
 
-// The least number of runs, by trying everything.
+// The least number of runs, by trying every cut.
 int64_t least_runs(int64_t t, int64_t room, const SegmentCosts& costs,
                    std::map<std::pair<int64_t, int64_t>, int64_t>& known) {
   if (t <= 1) return t;
   if (const auto it = known.find({t, room}); it != known.end()) return it->second;
   int64_t best = t + least_runs(t - 1, room, costs, known);
-  if (room >= costs.kept) best = std::min(best, 1 + least_runs(t - 1, room - costs.kept, costs, known));
+  for (int64_t y = 0; room >= costs.kept && y < t; ++y)
+    best = std::min(best,
+                    y + 1 + least_runs(t - y - 1, room - costs.kept, costs, known) + least_runs(y, room, costs, known));
   for (int64_t y = 1; room >= costs.checkpoint && y < t; ++y)
     best = std::min(best,
                     y + least_runs(t - y, room - costs.checkpoint, costs, known) + least_runs(y, room, costs, known));
@@ -101,6 +106,93 @@ TEST(SegmentPlan, IsTheBestOfAll) {
         ASSERT_EQ(plan.runs, least_runs(segments, room, costs, known))
             << segments << " segments, checkpoint " << one.checkpoint << ", kept " << one.kept << ", room " << room;
       }
+}
+
+// All that a machine that acts plans out knows.
+struct State {
+  int64_t next_back = 0, states = -1, at_work = -1;
+  std::set<int64_t> checkpoints, held;
+  auto operator<=>(const State&) const = default;
+};
+
+// The least number of runs of all sequences of actions whatever, by a search through all states.
+int64_t least_of_all_actions(const SegmentCosts& costs, int64_t room) {
+  std::map<State, int64_t> known;
+  std::deque<State> open;
+  const auto reach = [&](State state, int64_t runs, bool ran) {
+    if (static_cast<int64_t>(state.checkpoints.size()) * costs.checkpoint +
+            static_cast<int64_t>(state.held.size()) * costs.kept >
+        room)
+      return;
+    const auto [it, is_new] = known.emplace(state, runs);
+    if (!is_new && it->second <= runs) return;
+    it->second = runs;
+    if (ran)
+      open.push_back(std::move(state));
+    else
+      open.push_front(std::move(state));
+  };
+  reach({costs.segments - 1, 0, -1, {}, {}}, 0, false);
+  while (!open.empty()) {
+    const State at = open.front();
+    open.pop_front();
+    const int64_t runs = known.at(at);
+    if (at.next_back < 0) return runs;
+    const auto go = [&](const auto& change, bool ran) {
+      State next = at;
+      change(next);
+      reach(std::move(next), runs + (ran ? 1 : 0), ran);
+    };
+    if (at.at_work == at.next_back || at.held.count(at.next_back) > 0)
+      go(
+          [](State& s) {
+            if (s.at_work != s.next_back) s.held.erase(s.next_back);
+            --s.next_back;
+            s.at_work = -1;
+          },
+          false);
+    if (at.states >= 0 && at.states <= at.next_back) {
+      go([](State& s) { s.at_work = s.states++; }, true);
+      go([](State& s) { s.checkpoints.insert(s.states); }, false);
+    }
+    if (at.at_work >= 0) go([](State& s) { s.held.insert(s.at_work), s.at_work = -1; }, false);
+    go([](State& s) { s.states = 0; }, false);
+    for (const int64_t c : at.checkpoints) {
+      go([c](State& s) { s.states = c; }, false);
+      go([c](State& s) { s.checkpoints.erase(c); }, false);
+    }
+    for (const int64_t h : at.held) {
+      go([h](State& s) { s.states = h + 1; }, false);
+      go([h](State& s) { s.held.erase(h); }, false);
+    }
+  }
+  return -1;
+}
+
+TEST(SegmentPlan, NoSequenceOfActionsIsBetter) {
+  for (const SegmentCosts& one : {SegmentCosts{1, 1, 3}, {1, 3, 1}, {1, 1, 1}, {1, 2, 3}})
+    for (int64_t segments = 1; segments <= 5; ++segments)
+      for (int64_t room = 0; room <= 3 * one.kept; ++room) {
+        const SegmentCosts costs{segments, one.checkpoint, one.kept};
+        ASSERT_EQ(plan_segments(costs, room).runs, least_of_all_actions(costs, room))
+            << segments << " segments, checkpoint " << one.checkpoint << ", kept " << one.kept << ", room " << room;
+      }
+}
+
+// Of many segments places for cuts are not all tried.
+TEST(SegmentPlan, ManySegmentsTakeHardlyMoreThanTheLeast) {
+  std::mt19937 random(5);
+  const auto draw = [&](int from, int to) { return std::uniform_int_distribution<int64_t>(from, to)(random); };
+  for (int i = 0; i < 20; ++i) {
+    const SegmentCosts costs{draw(25, 260), draw(1, 5), draw(1, 60)};
+    const int64_t room = draw(0, 100);
+    std::map<std::pair<int64_t, int64_t>, int64_t> known;
+    const SegmentPlan plan = plan_segments(costs, room);
+    ASSERT_EQ(walk(costs, plan, room), "");
+    EXPECT_LE(plan.runs, 1.001 * least_runs(costs.segments, room, costs, known))
+        << costs.segments << " segments, checkpoint " << costs.checkpoint << ", kept " << costs.kept << ", room "
+        << room;
+  }
 }
 
 TEST(SegmentPlan, WithoutRoomEverySegmentStartsFromTheFirstStates) {
