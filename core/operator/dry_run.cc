@@ -125,6 +125,15 @@ RunningScope::RunningScope(const BoundOp& op) : before_(running) {
 }
 RunningScope::~RunningScope() { running = before_; }
 
+bool know_output(const Call& call, int output) {
+  if (!call.wants(output)) return false;
+  const Tensor& t = call.out(output);
+  if (!t.is_dry()) return true;
+  if (!may_be_known(t)) return false;
+  t.storage()->set_known(true);
+  return true;
+}
+
 void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call) {
   DryScope* dry = DryScope::now();
   if (!dry) {

@@ -12,6 +12,10 @@ namespace stepnet {
 void bound_outputs(const BoundOp& op, std::span<Tensor* const> out, std::span<TensorType> types);
 TensorType bound_of(const BoundOp& op, int output);
 
+// Whether an output's whole numbers, which follow from shapes, are to be written. In a dry run they are then known, and
+// are not to be written where there are no bytes, as in rows of a large tensor.
+bool know_output(const Call& call, int output);
+
 // Calls the kernel; in a dry run it does what is known without data instead: takes what the kernel takes beside its
 // outputs, and computes whole numbers that follow from shapes. Outputs have their types.
 void call_or_dry(const BoundOp& op, const Kernel& kernel, Call& call);

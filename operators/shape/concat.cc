@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "core/tensor/dry_device.h"
+#include "core/operator/dry_run.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/segment_lengths.h"
 
@@ -103,8 +103,7 @@ void concat(const ConcatArgs& args, Call& call) {
 }
 
 void know_sizes(const ConcatArgs& args, Call& call) {
-  if (!call.wants(1) || call.out(1).bytes() > DryScope::kMostKnown) return;
-  call.out(1).set_known(true);
+  if (!know_output(call, 1)) return;
   const int axis = concat_axis(args, call.in(0).rank(), args.add_axis);
   for (int i = 0; i < call.inputs(); ++i)
     call.out_span<int32_t>(1)[i] = to_int32(part_size(args, call.in(i).shape(), axis), "the size of a part,");

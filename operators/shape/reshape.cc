@@ -2,6 +2,7 @@
 // and ExpandDims. Out of place they copy; in place nothing moves.
 #include <algorithm>
 
+#include "core/operator/dry_run.h"
 #include "operators/loops/copy_elements.h"
 #include "operators/loops/fill_shape.h"
 #include "operators/loops/segment_lengths.h"
@@ -86,9 +87,7 @@ void write_shape(const Shape& shape, Tensor& out) {
 }
 
 void know_old_shape(const ReshapeArgs&, Call& call) {
-  if (!call.wants(1)) return;
-  call.out(1).set_known(true);
-  write_shape(call.in(0).shape(), call.out(1));
+  if (know_output(call, 1)) write_shape(call.in(0).shape(), call.out(1));
 }
 
 void copy(Call& call) { copy_values(call.in(0), call.out(0)); }

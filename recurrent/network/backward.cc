@@ -363,6 +363,9 @@ void bind_program(Backward& b) {
   program.observer = b.call.run.observer;
   const BackwardReads reads = backward_reads(b.spec);
   std::erase_if(program.slabs, [&](const auto& slab) { return reads.values.count(slab.first) == 0; });
+  for (const auto& [name, slab] : program.slabs)
+    if (const auto it = scratch.types.find(name); it != scratch.types.end() && it->second.value)
+      program.contents[name] = *it->second.value;
   for (const std::string& name : reads.shapes)
     if (const auto it = scratch.types.find(name); it != scratch.types.end())
       program.shapes[name] = it->second;

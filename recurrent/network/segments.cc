@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/tensor/dry_device.h"
 #include "recurrent/network/kept.h"
 #include "recurrent/network/rebuild.h"
 #include "recurrent/network/segment_budget.h"
@@ -153,6 +154,24 @@ void Segments::stash(int64_t segment, TensorPacker* packer) {
   ready_ = segment + 1;
 }
 
+// A plan may run segments a thousand times as often as there are segments, and a dry run of each is like the others.
+void Segments::run_segment(StepProgram& program, RunContext& run, int64_t segment, bool again) {
+  DryScope* dry = DryScope::now();
+  if (again) dry_run_ = {};
+  if (!dry || again || segment == 0 || range(segment).count != steps || packs || !program.steps_are_alike())
+    return program.run_range(run, {}, range(segment), again);
+  const int64_t live = dry->counters().live;
+  if (live <= dry_run_.live) {
+    dry->flops += dry_run_.flops;
+    dry->product_flops += dry_run_.product_flops;
+    return;
+  }
+  dry_run_ = {live, -dry->flops, -dry->product_flops};
+  program.run_range(run, {}, range(segment), again);
+  dry_run_.flops += dry->flops;
+  dry_run_.product_flops += dry->product_flops;
+}
+
 void Segments::act(const SegmentAction& action, StepProgram& program, const std::vector<Link>& links, RunContext& run,
                    bool again) {
   const int64_t segment = action.segment;
@@ -171,7 +190,7 @@ void Segments::act(const SegmentAction& action, StepProgram& program, const std:
     case Kind::run:
       enter(segment);
       bind(program, links, segment);
-      program.run_range(run, {}, range(segment), again);
+      run_segment(program, run, segment, again);
       ready_ = -1;
       left_ = segment;
       return;
@@ -231,8 +250,6 @@ void Segments::finish(bool keep) {
 
 namespace {
 
-// More of them make a plan slow to find and save next to nothing.
-constexpr int64_t kMostSegments = 128;
 // How many there are where a packer takes them.
 constexpr int64_t kPackedSegments = 16;
 
@@ -244,8 +261,8 @@ int64_t segment_steps(const RecurrentScratch& scratch, const BlobCall& call, int
   int64_t wanted = std::min(scratch.choice.steps, steps);
   if (wanted == 0 && call.run.packer) wanted = round_up(steps, kPackedSegments) / kPackedSegments;
   if (wanted == 0) return 0;
-  const int64_t least = round_up(steps, kMostSegments) / kMostSegments;
-  const int64_t size = round_up(std::max(wanted, least), deferred_block(batch));
+  const int64_t block = deferred_block(batch);
+  const int64_t size = std::max(round_up(wanted, block), least_segment(steps, block));
   return size < steps ? size : 0;
 }
 

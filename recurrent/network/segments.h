@@ -93,10 +93,17 @@ struct Segments {
   void load(int64_t segment);
   void stash(int64_t segment, TensorPacker* packer);
   void make_room();
+  void run_segment(StepProgram& program, RunContext& run, int64_t segment, bool again);
 
   std::map<std::string, TensorType> slab_types_, state_types_;  // of `work`
   int64_t ready_ = -1;  // the segment whose first states are where it reads them
   int64_t left_ = -1;   // the segment that has just run
+  // What a dry run of a whole segment was: it need not be done again where no more is live than there was.
+  struct DryRun {
+    int64_t live = -1;
+    double flops = 0, product_flops = 0;
+  };
+  DryRun dry_run_;  // since the pass began
 };
 
 // The step blobs and tensors that the forward links lead to, with the segment at work for those of its states.

@@ -76,6 +76,7 @@ static void add_given_slots(StepIr& ir) {
     slot.name = name;
     slot.kind = Kind::slab;
     slot.typed = true;
+    if (const auto it = ir.spec.contents.find(name); it != ir.spec.contents.end()) slot.content = it->second;
     slot.whole = whole;
     slot.stride = slot.row_bytes();
     slot.base = whole.offset();
@@ -275,6 +276,36 @@ static void fit_output(StepIr& ir, int index, const TensorType& type) {
   slot.tensor.set_type(type.dtype, type.shape);  // bytes come when it is known that no kernel adds to a total instead
 }
 
+// Whole numbers that follow from shapes alone, such as an old shape, are known before the first step. `types`: those of
+// the inputs, before an output in place has another shape.
+static void know_contents(StepIr& ir, const StepOp& op, const std::vector<TensorType>& types) {
+  for (const int s : op.out_slots)
+    if (s >= 0) ir.slots[s]->content = {};
+  if (!op.op.spec->known_outputs) return;
+  std::vector<Tensor> inputs(types.size());
+  std::vector<const Tensor*> in(types.size());
+  std::vector<Tensor*> out(op.out_slots.size());
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i].absent) continue;
+    if (!types[i].known) return;
+    inputs[i].set_type(types[i].dtype, types[i].shape);
+    in[i] = &inputs[i];
+  }
+  bool any = false;
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (op.out_slots[o] < 0) continue;
+    StepSlot& slot = *ir.slots[op.out_slots[o]];
+    const DType type = slot.tensor.dtype();
+    if (!slot.typed || (type != DType::int32 && type != DType::int64)) continue;
+    slot.content = Tensor::empty(type, slot.tensor.shape());
+    out[o] = &slot.content;
+    any = true;
+  }
+  RunContext run;
+  Call call(in, out, run);
+  if (any) op.op.spec->known_outputs(op.op.args.get(), call);
+}
+
 static void infer(StepIr& ir, StepOp& op) {
   std::vector<TensorType> in(op.in_slots.size()), out(op.out_slots.size());
   bool known = true;
@@ -285,6 +316,7 @@ static void infer(StepIr& ir, StepOp& op) {
     }
     const StepSlot& slot = *ir.slots[op.in_slots[i]];
     if (slot.typed) in[i] = TensorType::of(slot.tensor.dtype(), slot.tensor.shape());
+    if (slot.content.defined()) in[i].value = &slot.content;
     known = known && slot.typed;
   }
   for (size_t o = 0; o < out.size(); ++o) out[o].absent = op.out_slots[o] < 0;
@@ -299,6 +331,7 @@ static void infer(StepIr& ir, StepOp& op) {
       forget_shape(ir, *ir.slots[op.out_slots[o]]);
     }
   }
+  know_contents(ir, op, in);
   op.flops_known = known && !op.nested;
   if (op.flops_known) ir.step_flops += op_flops(op.op, in, out);
   count_copied(ir, op);

@@ -48,6 +48,7 @@ struct StepSpec {
   std::map<std::string, LinkTarget> links;
   std::map<std::string, Tensor> slabs;       // forward values that a backward step net reads, [T, ...]
   std::map<std::string, TensorType> shapes;  // forward values of which it reads the shape alone
+  std::map<std::string, Tensor> contents;    // of the slabs, what follows from shapes and is the same in every timestep
   std::set<std::string> untyped;             // those whose shape depends on data, which it cannot read
   std::set<std::string> visible;             // of the slabs, those that are outputs and stay as they are
   std::set<std::string> keep;                // own values to keep per timestep in slabs

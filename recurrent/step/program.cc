@@ -356,8 +356,11 @@ Tensor StepProgram::slab(const std::string& name) const {
 std::map<std::string, TensorType> StepProgram::types() const {
   std::map<std::string, TensorType> types;
   for (const auto& [name, index] : ir_.slots_by_name)
-    if (ir_.slots[index]->typed)
-      types[name] = TensorType::of(ir_.slots[index]->tensor.dtype(), ir_.slots[index]->tensor.shape());
+    if (ir_.slots[index]->typed) {
+      const StepSlot& slot = *ir_.slots[index];
+      types[name] = TensorType::of(slot.tensor.dtype(), slot.tensor.shape());
+      if (slot.content.defined()) types[name].value = &slot.content;
+    }
   return types;
 }
 
@@ -824,15 +827,20 @@ void StepProgram::run(RunContext& run, const std::vector<RowSum>& row_sums) {
   run_range(run, row_sums, {0, ir_.spec.steps}, true);
 }
 
-void StepProgram::run_range(RunContext& run, const std::vector<RowSum>& row_sums, const StepRange& range, bool again) {
-  // Shapes that timesteps hand to the backward step net as numbers, or take from there, are those of each.
+bool StepProgram::steps_are_alike() const {
+  // Shapes that timesteps hand to the backward step net as numbers, or take from there, are those of each, unless they
+  // are known to be the same.
   const auto holds_numbers = [](const auto& slot) {
     const DType type = slot->tensor.dtype();
-    return slot->kind == StepSlot::Kind::slab && (type == DType::int32 || type == DType::int64);
+    return slot->kind == StepSlot::Kind::slab && !slot->content.defined() &&
+           (type == DType::int32 || type == DType::int64);
   };
   const auto takes_numbers = [](const auto& op) { return !op->kernel && !op->nested && !op->plain_copy; };
-  const bool all = std::ranges::any_of(ir_.slots, holds_numbers) || std::ranges::any_of(ir_.ops, takes_numbers);
-  const CountsSteps counts(ir_.step_flops, range.count, all);
+  return std::ranges::none_of(ir_.slots, holds_numbers) && std::ranges::none_of(ir_.ops, takes_numbers);
+}
+
+void StepProgram::run_range(RunContext& run, const std::vector<RowSum>& row_sums, const StepRange& range, bool again) {
+  const CountsSteps counts(ir_.step_flops, range.count, !steps_are_alike());
   range_ = range;
   prepare_row_sums(row_sums);
   start_run(again);

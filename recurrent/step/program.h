@@ -52,6 +52,8 @@ class StepProgram {
   // `again`, or if another program has used the memory for them meanwhile.
   void run(RunContext& run, const std::vector<RowSum>& row_sums = {});
   void run_range(RunContext& run, const std::vector<RowSum>& row_sums, const StepRange& range, bool again);
+  // Whether of timesteps that a dry run would see as alike one may stand for others.
+  bool steps_are_alike() const;
   int64_t segment_unit() const { return std::max(ir_.spec.block, ir_.after_block); }
   // The own slab that is not visible and that the name is one of; "" if there is none.
   std::string own_slab_of(const std::string& name) const;
@@ -68,7 +70,8 @@ class StepProgram {
 
   // The slab [T, ...] of a kept value; undefined if the step net does not write that name.
   Tensor slab(const std::string& name) const;
-  std::map<std::string, TensorType> types() const;  // of all typed slots
+  // Of all typed slots; with a value, which lives as long as the program, where it follows from shapes.
+  std::map<std::string, TensorType> types() const;
   // What the step net's blobs held in timestep t of the last run, as far as that is still there: links, slabs, the
   // timestep.
   std::map<std::string, Tensor> blobs(int64_t t) const;

@@ -29,6 +29,7 @@ struct StepSlot {
   std::string name;
   Kind kind = Kind::scratch;
   Tensor tensor;            // what operators see in the present timestep
+  Tensor content;           // what it always holds, where that follows from shapes
   bool typed = false;       // dtype and shape are known before the first step
   bool reshaped = false;    // its shape, not its size, changes within a step
   bool unused = false;      // no operator reads or writes it any more

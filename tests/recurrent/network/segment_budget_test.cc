@@ -94,6 +94,30 @@ TEST_F(SegmentBudget, MeansNothingBelowOne) {
   expect_contains(error_text([&] { Training(both, feeds_).run(); }), "cannot be given, too");
 }
 
+// So many timesteps that their shapes, which the backward step net reads, are more numbers than a dry run holds.
+TEST(SegmentBudgetOfManySteps, KeepsShapesOfEachTimestep) {
+  const SerialScope serial;
+  const Cell cell{{"a = FC(x, Wx, bx) axis=2", "rows, old = Reshape(h_prev) shape=-1/2", "r = FC(rows, Wh, bh)",
+                   "b, flat = Reshape(r) shape=1/-1/2", "joined, sizes = Concat(a, b) axis=2",
+                   "c, d = Split(joined) axis=2", "s = Sum(c, d)", "h = Tanh(s)"},
+                  {kLstmH}};
+  const int64_t t = 60000;
+  const Feeds feeds = {{"X", normal<float>({t, 1, 2}, 1)},     {"h0", normal<float>({1, 1, 2}, 2)},
+                       {"Wx", normal<float>({2, 2}, 4)},       {"bx", normal<float>({2}, 5)},
+                       {"Wh", normal<float>({2, 2}, 6)},       {"bh", normal<float>({2}, 7)},
+                       {"dh_all", normal<float>({t, 1, 2}, 8)}};
+  const NetDef net = expanded_net(cell, feeds);
+  Training whole(net, feeds);
+  const int64_t all = whole.run(), budget = all * 4 / 10;
+  Training some(with_budget(net, budget), feeds);
+  EXPECT_LE(some.run(), budget);
+  EXPECT_LE(some.run(), budget);
+  EXPECT_TRUE(some.segments().used);
+  EXPECT_GT(some.segments().count(), 128);
+  for (const char* name : {"h_all", "h_last", "X_grad", "Wx_grad", "Wh_grad", "bx_grad", "bh_grad"})
+    EXPECT_TRUE(same_bits(some[name], whole[name])) << name;
+}
+
 // A fixed part, what segments of some size need, and two operations more for each byte that there is not.
 SegmentFigures made_up(const SegmentChoice& c) {
   if (c.steps == 0) return {10000, 100};
