@@ -20,23 +20,54 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// A sanitizer finds uses after free only if freed blocks really go back.
+// A sanitizer finds uses after free only if freed blocks really go back, and uses out of bounds if it made them.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kMaxKept = 0;
+constexpr size_t kMaxKept = 0, kMapped = SIZE_MAX;
 #else
 constexpr size_t kMaxKept = size_t{256} << 20;
+// From so many bytes on a block has pages of its own, which go back to the system when it does. The heap of malloc
+// would be left with holes where segments of all sizes come and go.
+constexpr size_t kMapped = size_t{128} << 10;
 #endif
+constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
+
+size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 // A large block is made of huge pages where the system has them on offer: matrix products on it run some percent
 // faster.
-void* from_system(size_t size) {
-  constexpr size_t kHugePage = size_t{2} << 20;
-  void* data = nullptr;
-  if (posix_memalign(&data, size >= 2 * kHugePage ? kHugePage : kAlignment, size) != 0) return nullptr;
+void* map_pages(size_t size) {
+  const bool huge = size >= 2 * kHugePage;
+  const size_t whole = round_up(size, kPage), more = huge ? kHugePage : 0;
+  void* const mapped = mmap(nullptr, whole + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (!huge) return mapped;
+  auto* const first = static_cast<std::byte*>(mapped);
+  const size_t skipped = (kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage) % kHugePage;
+  if (skipped > 0) munmap(first, skipped);
+  if (skipped < more) munmap(first + skipped + whole, more - skipped);
 #if defined(MADV_HUGEPAGE)
-  if (size >= 2 * kHugePage) madvise(data, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  madvise(first + skipped, size / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
-  return data;
+  return first + skipped;
+}
+
+void* from_system(size_t size) {
+  if (size >= kMapped) return map_pages(size);
+  void* data = nullptr;
+  return posix_memalign(&data, kAlignment, size) == 0 ? data : nullptr;
+}
+
+void to_system(void* data, size_t size) {
+  if (size >= kMapped)
+    munmap(data, round_up(size, kPage));
+  else
+    std::free(data);
+}
+
+// What is behind the first bytes goes back.
+void shorten(void* data, size_t size, size_t to) {
+  const size_t end = round_up(size, kPage), left = round_up(to, kPage);
+  if (left < end) munmap(static_cast<std::byte*>(data) + left, end - left);
 }
 
 // As it was set; less than 0: what the machine has.
@@ -56,13 +87,11 @@ size_t rounded(size_t bytes) { return block_bytes(DeviceKind::cpu, bytes); }
 }  // namespace
 
 // Blocks are kept by exact size: a training run asks for the same sizes every iteration, and a fresh block from the
-// system costs page faults each time.
+// system costs page faults each time. Together with those that are live they are never more than the most that was live
+// at a time, since blocks were given back last.
 class CpuAllocator : public Allocator {
  public:
-  ~CpuAllocator() override {
-    for (auto& [size, blocks] : kept_)
-      for (void* block : blocks) std::free(block);
-  }
+  ~CpuAllocator() override { drop_kept(); }
 
   void* allocate(size_t bytes) override {
     if (bytes == 0) return nullptr;
@@ -70,6 +99,7 @@ class CpuAllocator : public Allocator {
     const size_t size = rounded(bytes);
     const bool fits = size <= static_cast<size_t>(std::max<int64_t>(0, standing_limit() - counters().live));
     void* data = fits ? take_kept(size) : nullptr;
+    if (fits && !data) data = make_room(size);
     if (fits && !data && is_left(size)) data = from_system(size);
     if (fits && !data) {
       drop_kept();
@@ -79,6 +109,7 @@ class CpuAllocator : public Allocator {
     const std::lock_guard lock(mutex_);
     counters_.live += static_cast<int64_t>(size);
     counters_.peak = std::max(counters_.peak, counters_.live);
+    most_live_ = std::max(most_live_, counters_.live);
     for (LivePeak* watch : watches_) watch->bytes_ = std::max(watch->bytes_, counters_.live);
     ++counters_.allocations;
     return data;
@@ -93,16 +124,17 @@ class CpuAllocator : public Allocator {
       kept_[size].push_back(data);
       kept_bytes_ += size;
     } else {
-      std::free(data);
+      to_system(data, size);
     }
   }
 
   void drop_kept() {
     const std::lock_guard lock(mutex_);
     for (auto& [size, blocks] : kept_)
-      for (void* block : blocks) std::free(block);
+      for (void* block : blocks) to_system(block, size);
     kept_.clear();
     kept_bytes_ = 0;
+    most_live_ = counters_.live;
   }
 
   void watch(LivePeak& watch) {
@@ -155,17 +187,44 @@ class CpuAllocator : public Allocator {
   void* take_kept(size_t size) {
     const std::lock_guard lock(mutex_);
     const auto it = kept_.find(size);
-    if (it == kept_.end() || it->second.empty()) return nullptr;
-    void* data = it->second.back();
+    return it == kept_.end() ? nullptr : take(it);
+  }
+
+  using Kept = std::map<size_t, std::vector<void*>>;
+  void* take(Kept::iterator it) {
+    void* const data = it->second.back();
     it->second.pop_back();
-    kept_bytes_ -= size;
+    kept_bytes_ -= it->first;
+    if (it->second.empty()) kept_.erase(it);
     return data;
+  }
+
+  // Lets go of kept blocks where a new one would make all of them more than was ever live. Returns the new one if it
+  // could be made of one of them.
+  void* make_room(size_t size) {
+    const std::lock_guard lock(mutex_);
+    const auto live = static_cast<size_t>(counters_.live) + size;
+    const size_t most = std::max(live, static_cast<size_t>(most_live_));
+    while (live + kept_bytes_ > most) {
+      const size_t excess = live + kept_bytes_ - most;
+      auto it = kept_.lower_bound(std::max(excess, size));
+      if (it == kept_.end()) it = std::prev(kept_.end());
+      const size_t kept = it->first;
+      void* const data = take(it);
+      if (size >= kMapped && kept >= size) {
+        shorten(data, kept, size);
+        return data;
+      }
+      to_system(data, kept);
+    }
+    return nullptr;
   }
 
   mutable std::mutex mutex_;
   MemoryCounters counters_;
-  std::map<size_t, std::vector<void*>> kept_;
+  Kept kept_;  // by size, none of them empty
   size_t kept_bytes_ = 0;
+  int64_t most_live_ = 0;
   std::vector<LivePeak*> watches_;
 };
 

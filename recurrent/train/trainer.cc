@@ -266,6 +266,7 @@ void Trainer::State::keep_to_budget(Model& model) const {
   FittedTraining fitted =
       fit_training({.model = model, .optimizer = options.optimizer}, options.memory_budget, holds_out());
   model = std::move(fitted.model);
+  give_back_free_memory();  // what the plans took
   if (model.segments.steps == 0 && model.again.segments.empty()) return;
   note(fmt::format("to keep to {}, a step takes {} instead of {}, for {:.1f}% more arithmetic",
                    bytes_text(options.memory_budget), bytes_text(fitted.figures.peak), bytes_text(fitted.in_one.peak),
