@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <memory>
 
+#include "core/autograd/saved/offload_packer.h"
 #include "core/compute/backend.h"
 #include "core/compute/threads.h"
 #include "core/estimate/report.h"
 #include "core/io/json.h"
 #include "core/io/npy.h"
+#include "recurrent/train/memory_budget.h"
 #include "stepnet/device.h"
 #include "stepnet/profiler.h"
 #include "stepnet/random.h"
@@ -27,11 +29,11 @@ namespace stepnet::tools {
 namespace {
 
 struct BenchOptions {
-  std::string file, init, loss, root;
+  std::string file, init, loss, root, offload;
   std::vector<std::string> feeds, parameters;
   DeviceChoice device = DeviceChoice::automatic;
   OptimizerOptions optimizer;
-  int64_t batch = 0, timesteps = 0, iterations = 0, warm_up = 3;
+  int64_t batch = 0, timesteps = 0, iterations = 0, warm_up = 3, memory_budget = 0;
   int threads = 0;
   uint64_t seed = 1;
   bool train = false, tf32 = false, json = false, strict = false;
@@ -72,6 +74,9 @@ class BenchCommand {
     const bool on_cpu = choose_device(options_.device, {&net_});
     if (options_.tf32) allow_tf32(!on_cpu);
     result.device = on_cpu ? Device{} : device_of(OperatorDef(), net_);
+    require(result.device.kind == DeviceKind::cpu || (options_.memory_budget == 0 && options_.offload.empty()),
+            "budgets and offloading are for training on the CPU");
+    if (options_.memory_budget > 0) fitted_ = fit_training(training(result.device), options_.memory_budget).model;
     std::string unknown;
     try {
       DryScope scope(result.device.kind);
@@ -94,14 +99,19 @@ class BenchCommand {
       forward.files = files_;
       return net_session(net_, model, std::move(forward));
     }
-    TrainingEstimate training{.model = model ? *model : model_of(net_, init_, options_.loss)};
+    return training_net_session(training(device));
+  }
+
+  TrainingEstimate training(Device device) const {
+    const std::optional<Model> model = model_in(net_, options_.batch, options_.timesteps);
+    TrainingEstimate training{.model = fitted_ ? *fitted_ : model ? *model : model_of(net_, init_, options_.loss)};
     training.model.device = training.device = device;
     training.model.files = files_;
     training.optimizer = options_.optimizer;
     training.feeds = feeds_.types;
     training.parameters = parameters_;
     training.plan_memory = true;
-    return training_net_session(training);
+    return training;
   }
 
   // Small numbers where only types were given, so that nothing overflows however long the net is trained.
@@ -124,6 +134,9 @@ class BenchCommand {
     memory.reset_peak();  // what was drawn is the command's own
     RunContext context;
     context.seed = options_.seed;
+    std::optional<autograd::OffloadPacker> packer;
+    if (!options_.offload.empty())
+      context.packer = &packer.emplace(autograd::OffloadOptions{.folder = options_.offload});
     const auto once = [&] {
       made->net->run(context);
       if (made->advance) made->advance();
@@ -203,6 +216,7 @@ class BenchCommand {
 
   const BenchOptions& options_;
   NetDef net_, init_;
+  std::optional<Model> fitted_;  // with the plan that keeps to a budget
   FileRootPtr files_;
   Feeds feeds_;
   Types parameters_;
@@ -225,7 +239,13 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))
       ->type_name("DEVICE");
-  command->add_flag("--train", o->train, "A training step: with gradients, and the update of parameters");
+  auto* train = command->add_flag("--train", o->train, "A training step: with gradients, and the update of parameters");
+  command->add_option("--memory-budget", o->memory_budget, "With --train: the most memory that the step may take")
+      ->transform(byte_count())
+      ->type_name("BYTES")
+      ->default_str("")
+      ->needs(train);
+  add_offload_option(*command, o->offload)->needs(train);
   command->add_option("--loss", o->loss, "What is differentiated; of a model, its loss")->type_name("BLOB");
   command->add_option("--optimizer", o->optimizer.optimizer, "Which optimizer")
       ->check(CLI::IsMember(optimizer_names()).description(""))

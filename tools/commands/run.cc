@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "core/autograd/saved/offload_packer.h"
 #include "core/compute/threads.h"
 #include "core/io/npy.h"
 #include "core/nearest.h"
@@ -25,7 +26,7 @@ namespace stepnet::tools {
 namespace {
 
 struct RunOptions {
-  std::string file, init, root;
+  std::string file, init, root, offload;
   ReadAs as = ReadAs::automatic;
   DeviceChoice device = DeviceChoice::automatic;
   std::vector<std::string> feeds, fetches, watches;
@@ -71,6 +72,9 @@ class RunCommand {
     if (options_.tf32) allow_tf32(!net_options_.force_cpu);
     net_options_.warnings = &warnings_.list;
     context_.seed = options_.seed;
+    require(options_.offload.empty() || device().kind == DeviceKind::cpu, "offloading is for networks on the CPU");
+    if (!options_.offload.empty())
+      context_.packer = &packer_.emplace(autograd::OffloadOptions{.folder = options_.offload});
     if (!options_.init.empty()) run_net_once(init, workspace_, context_, net_options_);
     feed();
     share_memory();
@@ -300,6 +304,7 @@ class RunCommand {
   Workspace workspace_;
   Warnings warnings_;
   NetOptions net_options_;
+  std::optional<autograd::OffloadPacker> packer_;
   RunContext context_;
   bool saved_ = false;  // by a step of the plan, after a signal
 };
@@ -326,6 +331,7 @@ void add_run_command(CLI::App& app) {
   list("--fetch", o->fetches, "BLOB[=FILE.npy]", "Print a blob at the end, or write it; may be repeated");
   command->add_option("--init", o->init, "A net to run once before, for parameters")->type_name("NET");
   add_root_option(*command, o->root);
+  add_offload_option(*command, o->offload);
   command->add_option("--iterations", o->iterations, "Replaces a plan's largest num_iter; how often to run a net")
       ->check(whole_number(0))
       ->type_name("N");

@@ -251,9 +251,7 @@ void add_train_command(CLI::App& app) {
       ->transform(byte_count())
       ->type_name("BYTES")
       ->default_str("");
-  command->add_option("--offload", o->options.offload,
-                      "Folder on a disk for what recurrent networks keep for their backward passes; made if it is not "
-                      "there");
+  add_offload_option(*command, o->options.offload);
   add_root_option(*command, o->root);
   command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
   command->add_option("--tensorboard", o->options.tensorboard,

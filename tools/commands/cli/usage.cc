@@ -130,6 +130,12 @@ std::pair<std::string, std::string> parse_feed(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+CLI::Option* add_offload_option(CLI::App& command, std::string& folder) {
+  return command.add_option(
+      "--offload", folder,
+      "Folder on a disk for what recurrent networks keep for their backward passes; made if it is not there");
+}
+
 CLI::Option* add_root_option(CLI::App& command, std::string& folder) {
   return command
       .add_option("--root", folder,

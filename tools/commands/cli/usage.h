@@ -29,6 +29,9 @@ CLI::Option* add_root_option(CLI::App& command, std::string& folder);
 // What it means: null without it. Throws Error if there is no such folder.
 FileRootPtr root_of(const std::string& folder);
 
+// The option --offload, for commands that run recurrent networks backward; "" if it is not given.
+CLI::Option* add_offload_option(CLI::App& command, std::string& folder);
+
 // Throws Error for what CLI found wrong with the command line of one of the subcommands.
 [[noreturn]] void refuse_usage(const CLI::App& app, const CLI::ParseError& e);
 
