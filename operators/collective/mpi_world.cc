@@ -1,0 +1,899 @@
+// Worlds on MPI, in a library of its own (libstepnet_mpi.so), so that only nets that use it load MPI.
+//
+// All calls of MPI come from one thread, the engine's, which is started with the first world. It gets requests by a
+// queue, starts them without blocking, in the order of the queue, and tests all that are open: for a short while
+// without a pause, then with pauses of some microseconds, so that waiting does not take a core.
+//
+// A collective operation has two stages. First all ranks exchange what they are about to do (Header, by
+// MPI_Iallgather), which may overlap with other operations; if that is the same everywhere, the data moves. So ranks
+// that disagree get an error in place of garbage, and the data of operation n is not touched before everybody is there.
+// Whoever waits longer than the world's time tells the others where it waits (tag kWaitsTag), collects what they tell
+// for a moment, and fails with the names of the ranks that have said nothing.
+//
+// At the end of a process that has succeeded the ranks wait for each other and finish MPI. After a failure, of MPI, of
+// an operation or of the process (its exit status is not 0), MPI is left as it is: finishing it would wait for ranks
+// that may not come. mpirun then notices that the process has gone, and ends the others.
+#include <mpi.h>
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "operators/collective/world.h"
+#include "stepnet/error.h"
+#include "stepnet/half.h"
+
+namespace stepnet::mpi_world {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kPieceBytes = int64_t{1} << 26;  // MPI counts by int, and smaller pieces overlap each other
+constexpr int kWaitsTag = 1;
+constexpr auto kSpin = std::chrono::microseconds(50), kPause = std::chrono::microseconds(30);
+constexpr auto kIdlePause = std::chrono::milliseconds(5);  // MPI may have to go on with what it has taken over
+constexpr Seconds kMostGrace(1.0), kUnresponsive(10.0);
+
+enum class Kind : int64_t {
+  create,
+  allreduce,
+  reduce,
+  broadcast,
+  allgather,
+  reduce_scatter,
+  barrier,
+  finish,
+  send,
+  receive
+};
+
+const char* name_of(Kind kind) {
+  constexpr std::array names = {
+      "making a common world",  "Allreduce",  "Reduce",       "Broadcast", "Allgather", "ReduceScatter", "Barrier",
+      "the end of the program", "SendTensor", "ReceiveTensor"};
+  return names[static_cast<size_t>(kind)];
+}
+
+const char* name_of(ReduceOp op) { return op == ReduceOp::sum ? "sum" : op == ReduceOp::min ? "min" : "max"; }
+
+bool reduces(Kind kind) { return kind == Kind::allreduce || kind == Kind::reduce || kind == Kind::reduce_scatter; }
+
+// What all ranks must agree on.
+struct Header {
+  Kind kind = Kind::barrier;
+  int64_t number = 0;  // of the operation in its world
+  int64_t count = 0, dtype = 0, op = 0, root = -1;
+  bool operator==(const Header&) const = default;
+
+  std::string str() const {
+    std::string text = name_of(kind);
+    if (count > 0 || root >= 0 || reduces(kind))
+      text += fmt::format(" of {} {} elements", count, dtype_name(static_cast<DType>(dtype)));
+    if (reduces(kind) && op != 0) text += fmt::format(" ({})", name_of(static_cast<ReduceOp>(op)));
+    if (root >= 0) text += fmt::format(", root {}", root);
+    return text + fmt::format(" (operation {})", number);
+  }
+};
+constexpr int kHeaderLongs = sizeof(Header) / sizeof(int64_t);
+static_assert(sizeof(Header) == kHeaderLongs * sizeof(int64_t));
+
+std::string rank_list(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+// "rank 1: Broadcast ...; ranks 0, 2: Allreduce ..."
+std::string who_does_what(const std::map<int, Header>& by_rank) {
+  std::vector<std::pair<Header, std::vector<int>>> groups;
+  for (const auto& [rank, header] : by_rank) {
+    const auto found = std::ranges::find(groups, header, &std::pair<Header, std::vector<int>>::first);
+    if (found == groups.end())
+      groups.push_back({header, {rank}});
+    else
+      found->second.push_back(rank);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [header, ranks] : groups) texts.push_back(fmt::format("{}: {}", rank_list(ranks), header));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  fail("{}: {}", what, std::string_view(text.data(), static_cast<size_t>(length)));
+}
+
+// --- Types and reductions ------------------------------------------------------------------------------------------
+
+template <class T, ReduceOp op>
+void reduce_halves(void* in, void* inout, int* count, MPI_Datatype*) {
+  const T* a = static_cast<const T*>(in);
+  T* b = static_cast<T*>(inout);
+  for (int i = 0; i < *count; ++i) {
+    const float x = a[i], y = b[i];
+    b[i] = T(op == ReduceOp::sum ? x + y : op == ReduceOp::min ? std::min(x, y) : std::max(x, y));
+  }
+}
+
+// MPI has no types of two bytes that are halves; these are made once, by the engine's thread.
+struct HalfTypes {
+  std::map<DType, MPI_Datatype> types;
+  std::map<std::pair<DType, ReduceOp>, MPI_Op> ops;
+
+  template <class T>
+  void add(DType dtype) {
+    MPI_Datatype& type = types[dtype];
+    check(MPI_Type_contiguous(2, MPI_BYTE, &type), "MPI_Type_contiguous");
+    check(MPI_Type_commit(&type), "MPI_Type_commit");
+    add_op<T, ReduceOp::sum>(dtype);
+    add_op<T, ReduceOp::min>(dtype);
+    add_op<T, ReduceOp::max>(dtype);
+  }
+  template <class T, ReduceOp op>
+  void add_op(DType dtype) {
+    check(MPI_Op_create(reduce_halves<T, op>, 1, &ops[{dtype, op}]), "MPI_Op_create");
+  }
+};
+HalfTypes& half_types() {
+  static HalfTypes types;
+  return types;
+}
+
+MPI_Datatype mpi_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32:
+      return MPI_FLOAT;
+    case DType::float64:
+      return MPI_DOUBLE;
+    case DType::int32:
+      return MPI_INT32_T;
+    case DType::int64:
+      return MPI_INT64_T;
+    case DType::int16:
+      return MPI_INT16_T;
+    case DType::uint16:
+      return MPI_UINT16_T;
+    case DType::int8:
+      return MPI_INT8_T;
+    case DType::uint8:
+    case DType::boolean:
+      return MPI_UINT8_T;
+    default:
+      return half_types().types.at(dtype);
+  }
+}
+
+MPI_Op mpi_op(DType dtype, ReduceOp op) {
+  if (is_half(dtype)) return half_types().ops.at({dtype, op});
+  return op == ReduceOp::sum ? MPI_SUM : op == ReduceOp::min ? MPI_MIN : MPI_MAX;
+}
+
+// --- Worlds and requests -------------------------------------------------------------------------------------------
+
+struct Request;
+using RequestPtr = std::shared_ptr<Request>;
+
+// Of a world. Everything but the numbers of ranks, and what the mutex guards, belongs to the engine's thread.
+struct Comm {
+  MPI_Comm checks = MPI_COMM_NULL, data = MPI_COMM_NULL;  // for headers, and for everything else
+  int rank = 0, size = 1;
+  int64_t operations = 0;
+  std::deque<RequestPtr> order;  // collective operations whose data has not been started
+
+  void set_broken(const std::string& why) {
+    const std::lock_guard lock(mutex);
+    if (broken.empty()) broken = why;
+  }
+  std::string why_broken() {
+    const std::lock_guard lock(mutex);
+    return broken;
+  }
+
+ private:
+  std::mutex mutex;
+  std::string broken;
+};
+using CommPtr = std::shared_ptr<Comm>;
+
+enum class Stage { queued, checking, agreed, moving };
+
+class Engine;
+
+struct Request final : Pending, std::enable_shared_from_this<Request> {
+  Header mine;
+  CommPtr comm;
+  const void* from = nullptr;
+  void* to = nullptr;
+  int peer = World::kAny, wanted_tag = World::kAny;
+  Seconds patience{0};
+  CommPtr child;  // of `create`
+
+  // Of the engine's thread.
+  Stage stage = Stage::queued;
+  std::vector<Header> all;
+  int open = 0;  // requests of MPI
+  int got_source = -1, got_tag = -1;
+  int64_t got_bytes = 0;
+  std::map<int, Header> waiting;  // after the time is over: the ranks that have said where they wait
+  Clock::time_point fails_at{};
+
+  bool is_collective() const { return mine.kind != Kind::send && mine.kind != Kind::receive; }
+  DType dtype() const { return static_cast<DType>(mine.dtype); }
+  int64_t bytes() const { return mine.count * static_cast<int64_t>(dtype_size(dtype())); }
+
+  bool done() const override {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+  void wait() override;
+  int source() const override { return got_source; }
+  int tag() const override { return got_tag; }
+  void finish(std::optional<Error> error = {}) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (done_) return;
+      done_ = true;
+      error_ = std::move(error);
+    }
+    over_.notify_all();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable over_;
+  bool done_ = false;
+  std::optional<Error> error_;
+};
+
+// --- The engine ----------------------------------------------------------------------------------------------------
+
+class Engine {
+ public:
+  static Engine& get() {
+    static auto* engine = new Engine;  // its thread may outlive all destructors
+    return *engine;
+  }
+
+  void submit(const RequestPtr& request) { push({request, {}, false}); }
+  void expire(const RequestPtr& request) { push({request, {}, true}); }
+  void release(const CommPtr& comm) { push({{}, comm, false}); }
+
+  // Returns the world that all others are copies of; throws Error if MPI does not start in this time.
+  CommPtr root(Seconds patience) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, patience, [&] { return ready_ || start_error_; }))
+      throw Error(fmt::format("MPI has not started within {} s", patience.count()),
+                  "every process that mpirun starts must make a common world; see whether one of them has failed");
+    if (start_error_) throw Error(*start_error_);
+    return root_;
+  }
+
+  void note_failure() { failed_ = true; }
+  // Returns when the thread makes no more calls.
+  void stop();
+
+ private:
+  struct Command {
+    RequestPtr request;
+    CommPtr released;
+    bool expired = false;
+  };
+
+  Engine() : process_(getpid()) {
+    on_exit([](int status, void*) { get().leave(status); }, nullptr);
+    thread_ = std::thread([this] { run(); });
+  }
+
+  void push(Command command) {
+    {
+      const std::lock_guard lock(mutex_);
+      commands_.push_back(std::move(command));
+      has_commands_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  void run();
+  void start_mpi();
+  void loop();
+  void pause(Clock::time_point last_progress);
+  bool take_commands();
+  void start(const RequestPtr& r);
+  void start_header(const RequestPtr& r);
+  void start_data(const RequestPtr& r);
+  void move_data(const RequestPtr& r);
+  void start_agreed(Comm& comm);
+  bool test();
+  void step(const RequestPtr& r);
+  void compare_headers(const RequestPtr& r);
+  void finish_received(const RequestPtr& r);
+  void finish_child(const RequestPtr& r);
+  void say_that_it_waits(const RequestPtr& r);
+  void listen();
+  std::string lateness(const Request& r) const;
+  void break_world(const RequestPtr& r, Error error);
+  void free_comm(Comm& comm);
+  void leave(int status);
+  bool say_goodbye();
+
+  MPI_Request* add(const RequestPtr& r) {
+    ++r->open;
+    owners_.push_back(r);
+    return &requests_.emplace_back(MPI_REQUEST_NULL);
+  }
+
+  const pid_t process_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Command> commands_;
+  std::atomic<bool> has_commands_ = false, failed_ = false;
+  bool ready_ = false, stop_ = false, stopped_ = false, finalize_ = false;
+  std::optional<Error> start_error_;
+  CommPtr root_;
+
+  // Of its thread.
+  bool is_mpi_ours_ = true;
+  std::vector<MPI_Request> requests_;  // that are open
+  std::vector<RequestPtr> owners_;
+  std::vector<RequestPtr> late_;  // whose time is over, but which still listen to where others wait
+};
+
+void Request::wait() {
+  const auto is_over = [&] { return done_; };
+  std::unique_lock lock(mutex_);
+  if (!over_.wait_for(lock, patience, is_over)) {
+    lock.unlock();
+    Engine::get().expire(shared_from_this());
+    lock.lock();
+    if (!over_.wait_for(lock, kMostGrace + kUnresponsive, is_over)) {
+      Engine::get().note_failure();
+      fail("rank {} of {}: MPI does not return from a call, in {}", comm->rank, comm->size, mine);
+    }
+  }
+  if (error_) throw Error(*error_);
+}
+
+CommPtr world_of_all() {
+  auto root = std::make_shared<Comm>();
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &root->checks), "MPI_Comm_dup");
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &root->data), "MPI_Comm_dup");
+  check(MPI_Comm_rank(root->data, &root->rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(root->data, &root->size), "MPI_Comm_size");
+  return root;
+}
+
+// Of MPI that is not ours: what is attached to MPI_COMM_SELF goes first when somebody finishes MPI.
+void stop_before_finalize() {
+  const auto stop = [](MPI_Comm, int, void*, void*) {
+    Engine::get().stop();
+    return MPI_SUCCESS;
+  };
+  int key = MPI_KEYVAL_INVALID;
+  check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, stop, &key, nullptr), "MPI_Comm_create_keyval");
+  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+}
+
+void Engine::start_mpi() {
+  int is_initialized = 0, level = 0;
+  check(MPI_Initialized(&is_initialized), "MPI_Initialized");
+  is_mpi_ours_ = !is_initialized;
+  if (is_mpi_ours_) {
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+    require(level >= MPI_THREAD_SERIALIZED, "this MPI cannot be called by a thread of its own");
+  } else {
+    stop_before_finalize();
+    check(MPI_Query_thread(&level), "MPI_Query_thread");
+    if (level < MPI_THREAD_MULTIPLE)
+      throw Error("this program has started MPI without support for several threads",
+                  "start it by MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave that to Stepnet");
+  }
+  half_types().add<float16>(DType::float16);
+  half_types().add<bfloat16>(DType::bfloat16);
+  root_ = world_of_all();
+}
+
+void Engine::run() {
+  prctl(PR_SET_NAME, "stepnet-mpi");
+  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; else each pause takes 50 microseconds more
+  std::optional<Error> error;
+  try {
+    start_mpi();
+  } catch (const Error& e) {
+    error = e;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ready_ = !error;
+    start_error_ = error;
+  }
+  changed_.notify_all();
+  if (!error) loop();
+  if (finalize_ && is_mpi_ours_) MPI_Finalize();
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Engine::loop() {
+  Clock::time_point last_progress = Clock::now();
+  while (take_commands()) {
+    const bool progress = test();
+    listen();
+    if (progress) last_progress = Clock::now();
+    if (!progress && !has_commands_) pause(last_progress);
+  }
+}
+
+void Engine::pause(Clock::time_point last_progress) {
+  if (!requests_.empty() || !late_.empty()) {
+    if (Clock::now() - last_progress < kSpin)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(kPause);
+    return;
+  }
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kIdlePause, [&] { return has_commands_ || stop_; });
+  }
+  int any = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, kWaitsTag, root_->checks, &any, MPI_STATUS_IGNORE);
+}
+
+// Returns false when there will be none any more.
+bool Engine::take_commands() {
+  std::deque<Command> commands;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return false;
+    if (!has_commands_) return true;
+    commands.swap(commands_);
+    has_commands_ = false;
+  }
+  for (const Command& command : commands) {
+    if (command.released)
+      free_comm(*command.released);
+    else if (command.expired)
+      say_that_it_waits(command.request);
+    else
+      start(command.request);
+  }
+  return true;
+}
+
+void Engine::start(const RequestPtr& r) {
+  try {
+    const std::string broken = r->comm->why_broken();
+    require(broken.empty(), "the common world has failed before: {}", broken);
+    if (r->is_collective()) {
+      r->mine.number = ++r->comm->operations;
+      r->comm->order.push_back(r);
+      start_header(r);
+    } else {
+      r->stage = Stage::moving;
+      start_data(r);
+    }
+  } catch (const Error& e) {
+    break_world(r, e);
+  }
+}
+
+void Engine::start_header(const RequestPtr& r) {
+  r->stage = Stage::checking;
+  r->all.resize(static_cast<size_t>(r->comm->size));
+  check(MPI_Iallgather(&r->mine, kHeaderLongs, MPI_INT64_T, r->all.data(), kHeaderLongs, MPI_INT64_T, r->comm->checks,
+                       add(r)),
+        "MPI_Iallgather");
+}
+
+void Engine::start_data(const RequestPtr& r) {
+  move_data(r);
+  if (r->open == 0) step(r);  // nothing was to be moved
+}
+
+// Calls fn(offset in bytes, elements) for pieces of so many elements in all; once for none of a message.
+template <class Fn>
+void each_piece(const Request& r, Fn fn) {
+  const auto size = static_cast<int64_t>(dtype_size(r.dtype()));
+  const int64_t most = kPieceBytes / size;
+  if (r.mine.count == 0 && !r.is_collective()) return fn(0, 0);
+  for (int64_t at = 0; at < r.mine.count; at += most)
+    fn(at * size, static_cast<int>(std::min(most, r.mine.count - at)));
+}
+
+void Engine::move_data(const RequestPtr& r) {
+  Comm& comm = *r->comm;
+  const auto from = static_cast<const std::byte*>(r->from);
+  const auto to = static_cast<std::byte*>(r->to);
+  const DType dtype = r->dtype();
+  const auto op = static_cast<ReduceOp>(r->mine.op);
+  const auto root = static_cast<int>(r->mine.root);
+  const auto whole = static_cast<int>(r->mine.count);
+  switch (r->mine.kind) {
+    case Kind::create:
+      check(MPI_Comm_idup(comm.data, &r->child->checks, add(r)), "MPI_Comm_idup");
+      return check(MPI_Comm_idup(comm.data, &r->child->data, add(r)), "MPI_Comm_idup");
+    case Kind::allreduce:
+      return each_piece(*r, [&](int64_t at, int n) {
+        check(MPI_Iallreduce(from == to ? MPI_IN_PLACE : from + at, to + at, n, mpi_type(dtype), mpi_op(dtype, op),
+                             comm.data, add(r)),
+              "MPI_Iallreduce");
+      });
+    case Kind::reduce:
+      return each_piece(*r, [&](int64_t at, int n) {
+        const bool in_place = comm.rank == root && from == to;
+        check(MPI_Ireduce(in_place ? MPI_IN_PLACE : from + at, comm.rank == root ? to + at : nullptr, n,
+                          mpi_type(dtype), mpi_op(dtype, op), root, comm.data, add(r)),
+              "MPI_Ireduce");
+      });
+    case Kind::broadcast:
+      return each_piece(*r, [&](int64_t at, int n) {
+        check(MPI_Ibcast(to + at, n, mpi_type(dtype), root, comm.data, add(r)), "MPI_Ibcast");
+      });
+    case Kind::allgather:
+      if (whole == 0) return;
+      return check(MPI_Iallgather(from, whole, mpi_type(dtype), to, whole, mpi_type(dtype), comm.data, add(r)),
+                   "MPI_Iallgather");
+    case Kind::reduce_scatter:
+      if (whole == 0) return;
+      return check(MPI_Ireduce_scatter_block(from, to, whole, mpi_type(dtype), mpi_op(dtype, op), comm.data, add(r)),
+                   "MPI_Ireduce_scatter_block");
+    case Kind::barrier:
+    case Kind::finish:
+      return;
+    case Kind::send:
+      return each_piece(*r, [&](int64_t at, int n) {
+        check(MPI_Isend(from + at, n, mpi_type(dtype), r->peer, r->wanted_tag, comm.data, add(r)), "MPI_Isend");
+      });
+    case Kind::receive:
+      return each_piece(*r, [&](int64_t at, int n) {
+        check(MPI_Irecv(to + at, n, mpi_type(dtype), r->peer == World::kAny ? MPI_ANY_SOURCE : r->peer,
+                        r->wanted_tag == World::kAny ? MPI_ANY_TAG : r->wanted_tag, comm.data, add(r)),
+              "MPI_Irecv");
+      });
+  }
+}
+
+// Starts the data of operations in their order, as far as ranks agree.
+void Engine::start_agreed(Comm& comm) {
+  while (!comm.order.empty() && comm.order.front()->stage == Stage::agreed) {
+    const RequestPtr r = comm.order.front();
+    comm.order.pop_front();
+    r->stage = Stage::moving;
+    try {
+      start_data(r);
+    } catch (const Error& e) {
+      break_world(r, e);
+    }
+  }
+}
+
+// Returns whether something is over.
+bool Engine::test() {
+  if (requests_.empty()) return false;
+  const auto count = static_cast<int>(requests_.size());
+  std::vector<int> indices(requests_.size());
+  std::vector<MPI_Status> statuses(requests_.size());
+  int over = 0;
+  const int code = MPI_Testsome(count, requests_.data(), &over, indices.data(), statuses.data());
+  if (over == MPI_UNDEFINED || over <= 0) return false;
+  std::vector<RequestPtr> owners;
+  for (int i = 0; i < over; ++i) {
+    const RequestPtr& r = owners.emplace_back(owners_[static_cast<size_t>(indices[i])]);
+    --r->open;
+    try {
+      if (code == MPI_ERR_IN_STATUS) check(statuses[i].MPI_ERROR, name_of(r->mine.kind));
+      if (r->mine.kind != Kind::receive) continue;
+      int bytes = 0;
+      check(MPI_Get_count(&statuses[i], mpi_type(r->dtype()), &bytes), "MPI_Get_count");
+      r->got_source = statuses[i].MPI_SOURCE;
+      r->got_tag = statuses[i].MPI_TAG;
+      r->got_bytes += bytes * static_cast<int64_t>(dtype_size(r->dtype()));
+    } catch (const Error& e) {
+      break_world(r, e);
+    }
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    requests_[kept] = requests_[i];
+    owners_[kept++] = owners_[i];
+  }
+  requests_.resize(kept);
+  owners_.resize(kept);
+  for (const RequestPtr& r : owners)
+    if (r->open == 0 && !r->done()) step(r);
+  return true;
+}
+
+// What comes after all that was open of a request.
+void Engine::step(const RequestPtr& r) {
+  if (r->stage == Stage::checking) return compare_headers(r);
+  if (r->stage != Stage::moving) return;
+  if (r->mine.kind == Kind::create) finish_child(r);
+  if (r->mine.kind == Kind::receive) return finish_received(r);
+  r->finish();
+}
+
+void Engine::compare_headers(const RequestPtr& r) {
+  if (std::ranges::all_of(r->all, [&](const Header& h) { return h == r->mine; })) {
+    r->stage = Stage::agreed;
+  } else {
+    std::map<int, Header> by_rank;
+    for (size_t i = 0; i < r->all.size(); ++i) by_rank[static_cast<int>(i)] = r->all[i];
+    std::erase(r->comm->order, r);
+    r->finish(Error(fmt::format("rank {} of {}: the ranks of the common world do different things: {}", r->comm->rank,
+                                r->comm->size, who_does_what(by_rank)),
+                    "all ranks must run the same operators on it in the same order, on tensors of the same type and "
+                    "shape"));
+  }
+  start_agreed(*r->comm);
+}
+
+void Engine::finish_received(const RequestPtr& r) {
+  if (r->got_bytes == r->bytes()) return r->finish();
+  const int64_t size = static_cast<int64_t>(dtype_size(r->dtype()));
+  r->finish(
+      Error(fmt::format("rank {} of {} has received {} elements from rank {} with tag {}, and not {}", r->comm->rank,
+                        r->comm->size, r->got_bytes / size, r->got_source, r->got_tag, r->mine.count)));
+}
+
+void Engine::finish_child(const RequestPtr& r) {
+  for (const MPI_Comm comm : {r->child->checks, r->child->data}) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  r->child->rank = r->comm->rank;
+  r->child->size = r->comm->size;
+}
+
+// --- When the time is over -----------------------------------------------------------------------------------------
+
+void Engine::say_that_it_waits(const RequestPtr& r) {
+  if (r->done()) return;
+  const Seconds grace = std::min(kMostGrace, r->patience * 0.25);
+  r->fails_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(grace);
+  r->waiting[r->comm->rank] = r->mine;
+  late_.push_back(r);
+  if (!r->is_collective() || r->stage == Stage::moving) return;
+  for (int rank = 0; rank < r->comm->size; ++rank) {
+    if (rank == r->comm->rank) continue;
+    // Small enough to be taken over by MPI at once; nobody has to receive it.
+    requests_.emplace_back(MPI_REQUEST_NULL);
+    owners_.push_back(r);
+    ++r->open;
+    MPI_Isend(&r->mine, kHeaderLongs, MPI_INT64_T, rank, kWaitsTag, r->comm->checks, &requests_.back());
+  }
+}
+
+// Takes what others say who are late, too.
+void Engine::listen() {
+  for (size_t i = 0; i < late_.size(); ++i) {
+    const RequestPtr r = late_[i];
+    int is_there = 1;
+    while (is_there) {
+      MPI_Status status;
+      if (MPI_Iprobe(MPI_ANY_SOURCE, kWaitsTag, r->comm->checks, &is_there, &status) != MPI_SUCCESS || !is_there) break;
+      Header header;
+      MPI_Recv(&header, kHeaderLongs, MPI_INT64_T, status.MPI_SOURCE, kWaitsTag, r->comm->checks, MPI_STATUS_IGNORE);
+      // Others may have been late for earlier operations, and come after all.
+      const bool is_old = !r->comm->order.empty() && header.number < r->comm->order.front()->mine.number;
+      if (!is_old) r->waiting[status.MPI_SOURCE] = header;
+    }
+    if (r->done()) {
+      late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i--));
+    } else if (Clock::now() >= r->fails_at) {
+      late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(i--));
+      break_world(r, Error(lateness(*r),
+                           "see whether another rank has failed or runs another net; CreateCommonWorld's timeout_sec "
+                           "gives it more time"));
+    }
+  }
+}
+
+std::string lateness(int rank, int size, double seconds, const Header& mine) {
+  return fmt::format("rank {} of {} has waited for {:g} s in {}", rank, size, seconds, mine);
+}
+
+std::string Engine::lateness(const Request& r) const {
+  const Comm& comm = *r.comm;
+  std::string text = mpi_world::lateness(comm.rank, comm.size, r.patience.count(), r.mine);
+  if (!r.is_collective())
+    return text +
+           (r.peer == World::kAny ? " for any rank" : fmt::format(" for rank {} with tag {}", r.peer, r.wanted_tag));
+  if (r.stage == Stage::moving) return text + "; all ranks came, but the data does not";
+  std::vector<int> missing;
+  std::map<int, Header> elsewhere;
+  for (int rank = 0; rank < comm.size; ++rank)
+    if (const auto said = r.waiting.find(rank); said == r.waiting.end())
+      missing.push_back(rank);
+    else if (!(said->second == r.mine))
+      elsewhere[rank] = said->second;
+  if (!missing.empty()) text += fmt::format("; {} did not come", rank_list(missing));
+  if (!elsewhere.empty()) text += fmt::format("; others wait elsewhere: {}", who_does_what(elsewhere));
+  return text;
+}
+
+// Fails the request and all that were started after it. What MPI still has open of them stays where it is, with the
+// memory that was given to hold().
+void Engine::break_world(const RequestPtr& r, Error error) {
+  failed_ = true;
+  r->comm->set_broken(error.fact());
+  for (const RequestPtr& other : std::exchange(r->comm->order, {}))
+    if (other != r) other->finish(Error(fmt::format("the common world has failed before: {}", error.fact())));
+  r->finish(std::move(error));
+}
+
+// Gives a world back that nobody uses any more, unless MPI still has something open in it.
+void Engine::free_comm(Comm& comm) {
+  const auto uses_it = [&](const RequestPtr& r) { return r->comm.get() == &comm; };
+  if (failed_ || !comm.order.empty() || std::ranges::any_of(owners_, uses_it)) return;
+  for (MPI_Comm* c : {&comm.checks, &comm.data})
+    if (*c != MPI_COMM_NULL) MPI_Comm_free(c);
+}
+
+void Engine::stop() {
+  std::unique_lock lock(mutex_);
+  stop_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, kUnresponsive, [&] { return stopped_; });
+}
+
+// --- The end of the process ----------------------------------------------------------------------------------------
+
+// Waits for the others to come to their end, too. Returns false if MPI cannot be finished.
+bool Engine::say_goodbye() {
+  const auto request = std::make_shared<Request>();
+  request->mine.kind = Kind::finish;
+  request->comm = root_;
+  request->patience = default_world_timeout();
+  submit(request);
+  try {
+    request->wait();
+    return true;
+  } catch (const Error& e) {
+    std::fprintf(stderr, "stepnet: %s\n", e.what());
+    return false;
+  }
+}
+
+void Engine::leave(int status) {
+  if (getpid() != process_) return;  // a child that was forked has no thread
+  bool is_ready = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_ready = ready_;
+  }
+  const bool is_clean = is_ready && status == 0 && !failed_ && (!is_mpi_ours_ || say_goodbye());
+  bool is_stopped = false;
+  {
+    std::unique_lock lock(mutex_);
+    finalize_ = is_clean;
+    stop_ = true;
+    changed_.notify_all();
+    is_stopped = changed_.wait_for(lock, is_ready ? kUnresponsive : Seconds(0.1), [&] { return stopped_; });
+  }
+  if (is_stopped && (is_clean || status != 0)) return thread_.join();
+  // It is in a call of MPI that does not return, or the process would end as if it had succeeded.
+  std::fflush(nullptr);
+  _exit(status != 0 ? status : 1);
+}
+
+// --- The world -----------------------------------------------------------------------------------------------------
+
+class MpiWorld final : public World {
+ public:
+  MpiWorld(CommPtr comm, Seconds timeout) : comm_(std::move(comm)), timeout_(timeout) {}
+  ~MpiWorld() override { Engine::get().release(comm_); }
+
+  static std::shared_ptr<World> make(const CommPtr& parent, Seconds timeout) {
+    const auto request = std::make_shared<Request>();
+    request->mine.kind = Kind::create;
+    request->comm = parent;
+    request->child = std::make_shared<Comm>();
+    request->patience = timeout;
+    Engine::get().submit(request);
+    request->wait();
+    return std::make_shared<MpiWorld>(request->child, timeout);
+  }
+
+  int rank() const override { return comm_->rank; }
+  int size() const override { return comm_->size; }
+  Seconds timeout() const override { return timeout_; }
+
+  PendingPtr start_allreduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
+    return start({Kind::allreduce, 0, count, code(dtype), code(op)}, from, to);
+  }
+  PendingPtr start_reduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op, int root) override {
+    check_rank(root, "root");
+    return start({Kind::reduce, 0, count, code(dtype), code(op), root}, from, to);
+  }
+  PendingPtr start_broadcast(void* data, int64_t count, DType dtype, int root) override {
+    check_rank(root, "root");
+    return start({Kind::broadcast, 0, count, code(dtype), 0, root}, data, data);
+  }
+  PendingPtr start_allgather(const void* from, void* to, int64_t count, DType dtype) override {
+    check_whole(count);
+    return start({Kind::allgather, 0, count, code(dtype)}, from, to);
+  }
+  PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
+    check_whole(count);
+    return start({Kind::reduce_scatter, 0, count, code(dtype), code(op)}, from, to);
+  }
+  PendingPtr start_barrier() override { return start({Kind::barrier}, nullptr, nullptr); }
+  PendingPtr start_send(const void* data, int64_t count, DType dtype, int to, int tag) override {
+    check_rank(to, "destination");
+    check_tag(tag);
+    return start({Kind::send, 0, count, code(dtype)}, data, nullptr, to, tag);
+  }
+  PendingPtr start_receive(void* data, int64_t count, DType dtype, int from, int tag) override {
+    if (from != kAny) check_rank(from, "source");
+    if (tag != kAny) check_tag(tag);
+    return start({Kind::receive, 0, count, code(dtype)}, nullptr, data, from, tag);
+  }
+  std::shared_ptr<World> clone(Seconds timeout) override { return make(comm_, timeout); }
+
+ private:
+  static int64_t code(DType dtype) { return static_cast<int64_t>(dtype); }
+  static int64_t code(ReduceOp op) { return static_cast<int64_t>(op); }
+
+  void check_rank(int rank, const char* what) const {
+    require(rank >= 0 && rank < size(), "the {} is rank {}, but the common world has ranks 0 to {}", what, rank,
+            size() - 1);
+  }
+  static void check_tag(int tag) {
+    constexpr int most = 32767;  // what every MPI has
+    require(tag >= 0 && tag <= most, "a tag must be from 0 to {}, but is {}", most, tag);
+  }
+  // These have the elements of all ranks in one piece.
+  void check_whole(int64_t count) const {
+    require(count <= std::numeric_limits<int>::max() / size(),
+            "{} elements for each of {} ranks are more than the {} in all that MPI can count", count, size(),
+            std::numeric_limits<int>::max());
+  }
+
+  PendingPtr start(const Header& header, const void* from, void* to, int peer = kAny, int tag = kAny) const {
+    const DType dtype = static_cast<DType>(header.dtype);
+    require(dtype != DType::string, "strings cannot be sent to other ranks");
+    require(!reduces(header.kind) || dtype != DType::boolean,
+            "bools cannot be added up; bring them to int32 with Cast");
+    const auto request = std::make_shared<Request>();
+    request->mine = header;
+    request->comm = comm_;
+    request->from = from;
+    request->to = to;
+    request->peer = peer;
+    request->wanted_tag = tag;
+    request->patience = timeout_;
+    Engine::get().submit(request);
+    return request;
+  }
+
+  CommPtr comm_;
+  Seconds timeout_;
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) void stepnet_mpi_world(Seconds timeout, WorldPtr* made) {
+  *made = MpiWorld::make(Engine::get().root(timeout), timeout);
+}
+
+}  // namespace stepnet::mpi_world

@@ -1,0 +1,133 @@
+// Where worlds come from: the process itself, or MPI, which is loaded when it is needed first.
+#include "operators/collective/world.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "stepnet/error.h"
+#include "stepnet/tensor.h"
+
+namespace stepnet {
+namespace {
+
+class Done final : public Pending {
+ public:
+  bool done() const override { return true; }
+  void wait() override {}
+};
+
+// One rank's sum is its value, and nobody else is there to wait for.
+class LocalWorld final : public World {
+ public:
+  explicit LocalWorld(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  Seconds timeout() const override { return Seconds(0); }
+
+  PendingPtr start_allreduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp) override {
+    return move(from, to, count, dtype);
+  }
+  PendingPtr start_reduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp, int) override {
+    return move(from, to, count, dtype);
+  }
+  PendingPtr start_broadcast(void* data, int64_t count, DType dtype, int) override {
+    return move(data, data, count, dtype);
+  }
+  PendingPtr start_allgather(const void* from, void* to, int64_t count, DType dtype) override {
+    return move(from, to, count, dtype);
+  }
+  PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp) override {
+    return move(from, to, count, dtype);
+  }
+  PendingPtr start_barrier() override { return move(nullptr, nullptr, 0, DType::uint8); }
+  PendingPtr start_send(const void*, int64_t, DType, int, int) override { alone(); }
+  PendingPtr start_receive(void*, int64_t, DType, int, int) override { alone(); }
+  std::shared_ptr<World> clone(Seconds) override { return std::make_shared<LocalWorld>(size_); }
+
+ private:
+  PendingPtr move(const void* from, void* to, int64_t count, DType dtype) const {
+    require(size_ == 1, "a world of {} ranks that is only claimed cannot move data", size_);
+    if (from != to && count > 0) std::memmove(to, from, static_cast<size_t>(count) * dtype_size(dtype));
+    return std::make_shared<Done>();
+  }
+  [[noreturn]] static void alone() {
+    throw Error("there is no other rank to exchange a tensor with: this process was started alone",
+                "start it by mpirun -n 2 or more");
+  }
+
+  int size_;
+};
+
+// What launchers tell each process, and what MPI itself goes by: without one of these it would be one rank, too.
+bool has_launcher() {
+  const std::array names = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT"};
+  for (const char* name : names)
+    if (std::getenv(name)) return true;
+  return false;
+}
+
+// MPI that the program itself has started, as a Python program may have, is there without a launcher, too.
+bool has_mpi() {
+  using IsInitialized = int (*)(int*);
+  const auto is_initialized = reinterpret_cast<IsInitialized>(dlsym(RTLD_DEFAULT, "MPI_Initialized"));
+  int yes = 0;
+  return is_initialized && is_initialized(&yes) == 0 && yes;
+}
+
+// The library that MPI is behind lies beside this one.
+WorldFactory load_mpi() {
+  Dl_info here{};
+  require(dladdr(reinterpret_cast<void*>(&load_mpi), &here) != 0, "the folder of libstepnet.so cannot be found");
+  const std::string path = (std::filesystem::path(here.dli_fname).parent_path() / "libstepnet_mpi.so").string();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);  // Open MPI loads parts of itself that look for it
+  if (!library)
+    throw Error(fmt::format("MPI cannot be loaded: {}", dlerror()),
+                "install the MPI that Stepnet was built with, Debian's package openmpi-bin");
+  void* factory = dlsym(library, "stepnet_mpi_world");
+  require(factory != nullptr, "{} is not of this version of Stepnet", path);
+  return reinterpret_cast<WorldFactory>(factory);
+}
+
+constexpr double kDefaultSeconds = 300;
+
+double seconds_of_environment() {
+  const char* text = std::getenv("STEPNET_TIMEOUT_SEC");
+  if (!text) return kDefaultSeconds;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  require(end != text && *end == '\0' && std::isfinite(seconds) && seconds > 0,
+          "the environment's STEPNET_TIMEOUT_SEC must be a number of seconds greater than 0, but is \"{}\"", text);
+  return seconds;
+}
+
+std::atomic<double> timeout_set = 0;  // 0: none
+
+}  // namespace
+
+WorldPtr create_world(Seconds timeout) {
+  if (!has_launcher() && !has_mpi()) return create_local_world(1);
+  static const WorldFactory factory = load_mpi();
+  WorldPtr world;
+  factory(timeout, &world);
+  return world;
+}
+
+WorldPtr create_local_world(int size) { return std::make_shared<LocalWorld>(size); }
+
+Seconds default_world_timeout() {
+  const double set = timeout_set;
+  return Seconds(set > 0 ? set : seconds_of_environment());
+}
+
+void set_default_world_timeout(Seconds timeout) {
+  require(timeout.count() > 0, "a time-out must be greater than 0 seconds, but is {}", timeout.count());
+  timeout_set = timeout.count();
+}
+
+}  // namespace stepnet
