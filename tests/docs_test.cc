@@ -18,6 +18,7 @@
 #include "recurrent/form/passes.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/net.h"
+#include "stepnet/op_spec.h"
 #include "stepnet/text.h"
 #include "tests/core/temp_folder.h"
 #include "tests/operators/op_test.h"
@@ -112,11 +113,16 @@ TEST(Docs, ExcerptsAreWhatTheFilesHave) {
   EXPECT_GE(count, 3);
 }
 
+// A build without MPI does not have the operators of this page.
+bool is_for_this_build(const Page& page) {
+  return page.path != "docs/distributed.md" || find_op("CreateCommonWorld") != nullptr;
+}
+
 TEST(Docs, NetsAreNets) {
   int count = 0;
   for (const Page& page : read_pages())
     for (const CodeBlock& block : page.blocks) {
-      if (block.language != "protobuf") continue;
+      if (block.language != "protobuf" || !is_for_this_build(page)) continue;
       ++count;
       try {
         NetDef net = parse_net_text(block.text, page.place(block));
@@ -212,6 +218,7 @@ class PageCommands : public ::testing::TestWithParam<std::string> {
 
   void try_line(const std::string& line, const std::string& place);
   void run(const std::string& line, const std::string& place);
+  void run_ranks(const std::string& line, const std::string& place);
 
   const Page page_;
   const TempFolder folder_;
@@ -238,6 +245,14 @@ void PageCommands::run(const std::string& line, const std::string& place) {
   static const std::regex no_gpu("(there is|this build has) no (CUDA )?device");
   if (line.find("--device cuda") != line.npos && std::regex_search(printed, no_gpu)) return;
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << place << ": " << line << "\n" << printed;
+}
+
+// mpirun starts programs, not functions of the shell. Tests may run as root, and on few cores.
+void PageCommands::run_ranks(const std::string& line, const std::string& place) {
+  if (!is_for_this_build(page_)) return;
+  run("export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1\n" +
+          std::regex_replace(line, std::regex(" stepnet "), " '" + command_path() + "' "),
+      place);
 }
 
 bool is_assignment(const std::string& word) { return std::regex_match(word, std::regex("[A-Z_]+=.*")); }
@@ -293,6 +308,8 @@ void PageCommands::try_line(const std::string& line, const std::string& place) {
   std::string wrong;
   if (*program == "stepnet" || program->ends_with("/stepnet"))
     run(std::regex_replace(quick(line), std::regex(R"((^|\s)\S*/stepnet )"), "$1stepnet "), place);
+  else if (*program == "mpirun")
+    run_ranks(line, place);
   else if (*program == "mkdir" || *program == "cp")
     run(line, place);
   else if (*program == "cmake" || *program == "ctest")

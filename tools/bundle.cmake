@@ -15,6 +15,9 @@ install(TARGETS stepnet RUNTIME_DEPENDENCY_SET stepnet_bundle LIBRARY DESTINATIO
                                                                       NAMELINK_SKIP)
 install(TARGETS stepnet_command RUNTIME_DEPENDENCY_SET stepnet_bundle RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
                                                                               ${bundle})
+if(TARGET stepnet_mpi)  # MPI itself is the machine's own: its parts, and mpirun, must be of one version
+  install(TARGETS stepnet_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${bundle})
+endif()
 install(RUNTIME_DEPENDENCY_SET stepnet_bundle
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(anl|c|dl|m|mvec|nsl|pthread|resolv|rt|thread_db|util)\\.so" "^libcuda\\.so"
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${bundle})

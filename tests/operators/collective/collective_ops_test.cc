@@ -1,0 +1,241 @@
+// The operators of operators/collective in nets: values, in place and not, several tensors, and errors.
+#include <gtest/gtest.h>
+
+#include "stepnet/half.h"
+#include "tests/operators/collective/ranks.h"
+#include "tests/operators/op_test.h"
+
+namespace stepnet::testing::collective_ops_test {
+namespace {
+
+Tensor of_rank(int r, const Shape& shape, uint64_t seed = 1) {
+  return normal<double>(shape, seed + 10 * static_cast<uint64_t>(r));
+}
+
+Tensor sum_of(const Shape& shape, uint64_t seed = 1) {
+  Tensor sum = of_rank(0, shape, seed);
+  for (int r = 1; r < ranks(); ++r) {
+    const Tensor other = of_rank(r, shape, seed);
+    for (int64_t i = 0; i < sum.size(); ++i) sum.data<double>()[i] += other.data<double>()[i];
+  }
+  return sum;
+}
+
+// What the operators make of "X" of this rank, as "Y".
+Tensor made(const std::string& ops, const Tensor& x) {
+  Workspace workspace;
+  workspace.tensor("X") = x.clone();
+  run_on_world(ops, workspace);
+  return workspace.fetch("Y").clone();
+}
+
+const Shape kShapes[] = {{2, 3}, {1}, {0}, {4, 0}, {}, {3, 1, 5}};
+constexpr double kRounding = 1e-13;
+
+TEST(CollectiveOps, AllreduceAddsUp) {
+  for (const Shape& shape : kShapes) {
+    const Tensor x = of_rank(rank(), shape);
+    EXPECT_EQ(compare(made("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' engine: 'MPI' }", x),
+                      sum_of(shape), kRounding),
+              "");
+    EXPECT_EQ(compare(made("op { type: 'Allreduce' input: 'world' input: 'X' output: 'X' } "
+                           "op { type: 'Copy' input: 'X' output: 'Y' }",
+                           x),
+                      sum_of(shape), kRounding),
+              "");
+  }
+}
+
+TEST(CollectiveOps, AllreduceAddsSeveralTensorsUp) {
+  for (const char* outputs : {"output: 'Y' output: 'Z'", "output: 'X' output: 'W'"}) {
+    Workspace workspace;
+    workspace.tensor("X") = of_rank(rank(), {5}, 1);
+    workspace.tensor("W") = of_rank(rank(), {5}, 2);
+    run_on_world(fmt::format("op {{ type: 'Allreduce' input: 'world' input: 'X' input: 'W' {} }}", outputs), workspace);
+    Tensor expected = sum_of({5}, 1);
+    const Tensor more = sum_of({5}, 2);
+    for (int i = 0; i < 5; ++i) expected.data<double>()[i] += more.data<double>()[i];
+    const bool in_place = std::string(outputs).find("'X'") != std::string::npos;
+    for (const char* name : {in_place ? "X" : "Y", in_place ? "W" : "Z"})
+      EXPECT_EQ(compare(workspace.fetch(name), expected, kRounding), "") << name;
+  }
+}
+
+TEST(CollectiveOps, BroadcastGivesTheRootsValues) {
+  const int root = ranks() - 1;
+  const std::string arg = fmt::format("arg {{ name: 'root' i: {} }}", root);
+  for (const Shape& shape : kShapes)
+    for (const char* rest : {"output: 'Y' }", "output: 'X' } op { type: 'Copy' input: 'X' output: 'Y' }"})
+      EXPECT_EQ(compare(made("op { type: 'Broadcast' input: 'world' input: 'X' " + arg + rest, of_rank(rank(), shape)),
+                        of_rank(root, shape), 0),
+                "");
+}
+
+TEST(CollectiveOps, BroadcastTakesSeveralTensorsOfAnyType) {
+  Workspace workspace;
+  workspace.tensor("A") = of_rank(rank(), {3});
+  workspace.tensor("B") = Tensor::of<bool>({2}, {rank() == 0, rank() != 0});
+  workspace.tensor("C") = Tensor::of<int64_t>({1}, {rank() + 40});
+  run_on_world(
+      "op { type: 'Broadcast' input: 'world' input: 'A' input: 'B' input: 'C' output: 'A' output: 'B' output: 'C' }",
+      workspace);
+  EXPECT_EQ(compare(workspace.fetch("A"), of_rank(0, {3}), 0), "");
+  EXPECT_TRUE(workspace.fetch("B").data<bool>()[0]);
+  EXPECT_FALSE(workspace.fetch("B").data<bool>()[1]);
+  EXPECT_EQ(workspace.fetch("C").item<int64_t>(), 40);
+}
+
+TEST(CollectiveOps, ReduceGivesTheRootTheSumAndOthersZeros) {
+  for (const Shape& shape : kShapes) {
+    const Tensor y = made("op { type: 'Reduce' input: 'world' input: 'X' output: 'Y' }", of_rank(rank(), shape));
+    EXPECT_EQ(compare(y, rank() == 0 ? sum_of(shape) : Tensor::zeros(DType::float64, shape), kRounding), "");
+  }
+}
+
+TEST(CollectiveOps, AllgatherAndReduceScatterShareRows) {
+  for (const Shape& shape : {Shape{2, 3}, Shape{1}, Shape{0, 2}}) {
+    const Tensor y = made("op { type: 'Allgather' input: 'world' input: 'X' output: 'Y' }", of_rank(rank(), shape));
+    ASSERT_EQ(y.shape(), shape.with(0, shape[0] * ranks()));
+    for (int r = 0; r < ranks(); ++r) EXPECT_EQ(compare(y.rows(r * shape[0], shape[0]), of_rank(r, shape), 0), "");
+    const Shape whole = shape.with(0, shape[0] * ranks());
+    const Tensor z = made("op { type: 'ReduceScatter' input: 'world' input: 'X' output: 'Y' }", of_rank(rank(), whole));
+    EXPECT_EQ(compare(z, sum_of(whole).rows(rank() * shape[0], shape[0]), kRounding), "");
+  }
+}
+
+TEST(CollectiveOps, HalfTypesAreReduced) {
+  for (const DType dtype : {DType::float16, DType::bfloat16}) {
+    Workspace workspace;
+    Tensor x = Tensor::empty(dtype, {3});
+    with_half(dtype, [&](auto zero) {
+      using T = decltype(zero);
+      std::fill_n(x.data<T>(), 3, T(static_cast<float>(rank() + 1)));
+    });
+    workspace.tensor("X") = x;
+    run_on_world("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' }", workspace);
+    with_half(dtype, [&](auto zero) {
+      for (const auto v : workspace.fetch("Y").span<decltype(zero)>())
+        EXPECT_EQ(static_cast<float>(v), static_cast<float>(ranks() * (ranks() + 1)) / 2);
+    });
+  }
+}
+
+TEST(CollectiveOps, TensorsAreSentWithTypeAndShape) {
+  if (ranks() == 1) GTEST_SKIP() << "one rank has nobody to send to";
+  for (const Shape& shape : kShapes) {
+    Workspace workspace;
+    workspace.tensor("X") = of_rank(rank(), shape);
+    workspace.tensor("to") = Tensor::of<int32_t>({1}, {1});
+    workspace.tensor("tag") = Tensor::of<int32_t>({1}, {12});
+    if (rank() == 0) {
+      run_on_world(
+          "op { type: 'SendTensor' input: 'world' input: 'X' arg { name: 'dst' i: 1 } } "
+          "op { type: 'SendTensor' input: 'world' input: 'X' input: 'to' input: 'tag' }",
+          workspace);
+    } else if (rank() == 1) {
+      run_on_world(
+          "op { type: 'ConstantFill' output: 'Y' } "
+          "op { type: 'ReceiveTensor' input: 'world' input: 'Y' output: 'Y' output: 'from' output: 'with' "
+          "arg { name: 'src' i: 0 } arg { name: 'tag' i: 0 } } "
+          "op { type: 'ReceiveTensor' input: 'world' output: 'Z' output: 'from' output: 'with' }",
+          workspace);
+      for (const char* name : {"Y", "Z"}) EXPECT_EQ(compare(workspace.fetch(name), of_rank(0, shape), 0), "");
+      EXPECT_EQ(workspace.fetch("from").item<int>(), 0);
+      EXPECT_EQ(workspace.fetch("with").item<int>(), 12);
+    } else {
+      run_on_world("", workspace);
+    }
+  }
+}
+
+TEST(CollectiveOps, RawBuffersAreSentWithoutTheirShape) {
+  if (ranks() == 1) GTEST_SKIP() << "one rank has nobody to send to";
+  Workspace workspace;
+  workspace.tensor("X") = rank() == 0 ? of_rank(0, {2, 3}) : Tensor::zeros(DType::float64, {6});
+  const std::string raw = "arg { name: 'raw_buffer' i: 1 } arg { name: 'tag' i: 3 } }";
+  if (rank() == 0)
+    run_on_world("op { type: 'SendTensor' input: 'world' input: 'X' arg { name: 'dst' i: 1 } " + raw, workspace);
+  else if (rank() == 1)
+    run_on_world("op { type: 'ReceiveTensor' input: 'world' input: 'X' output: 'X' output: 'f' output: 't' " + raw,
+                 workspace);
+  else
+    run_on_world("", workspace);
+  if (rank() == 1) {
+    EXPECT_EQ(compare(workspace.fetch("X"), of_rank(0, {2, 3}).reshaped({6}), 0), "");
+  }
+}
+
+TEST(CollectiveOps, ClonesAreWorldsOfTheirOwn) {
+  Workspace workspace;
+  workspace.tensor("X") = of_rank(rank(), {4});
+  run_on_world(
+      "op { type: 'CloneCommonWorld' input: 'world' output: 'other' } op { type: 'Barrier' input: 'other' } "
+      "op { type: 'Allreduce' input: 'other' input: 'X' output: 'Y' } "
+      "op { type: 'DestroyCommonWorld' input: 'world' output: 'world' } "
+      "op { type: 'Allreduce' input: 'other' input: 'X' output: 'Z' }",
+      workspace);
+  for (const char* name : {"Y", "Z"}) EXPECT_EQ(compare(workspace.fetch(name), sum_of({4}), kRounding), "");
+}
+
+// The error of operators on X, which every rank gets.
+std::string error_on(const std::string& ops, const Tensor& x) {
+  Workspace workspace;
+  workspace.tensor("X") = x;
+  return error_of([&] { run_on_world(ops, workspace); });
+}
+
+bool says(const std::string& text, const std::string& what) {
+  if (text.find(what) != text.npos) return true;
+  ADD_FAILURE() << text << "\n  does not say: " << what;
+  return false;
+}
+
+TEST(CollectiveOps, MistakesAreNamed) {
+  const Tensor x = of_rank(rank(), {3, 2});
+  for (const char* type : {"Broadcast", "Reduce"})
+    says(error_on(
+             fmt::format("op {{ type: '{}' input: 'world' input: 'X' output: 'Y' arg {{ name: 'root' i: 9 }} }}", type),
+             x),
+         fmt::format("argument \"root\" is 9, but the common world has ranks 0 to {}", ranks() - 1));
+  says(error_on("op { type: 'Allreduce' input: 'X' input: 'X' output: 'Y' }", x),
+       "\"X\" must be a common world, but holds double[3, 2]");
+  says(error_on("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' engine: 'NCCL' }", x),
+       "the engine is \"NCCL\", which this build does not have");
+  says(error_on("op { type: 'Barrier' input: 'world' engine: 'GLOO' }", x), "must be \"MPI\" or left out");
+  says(error_on("op { type: 'Allgather' input: 'world' input: 'X' output: 'Y' }", Tensor::scalar(1.0)),
+       "must have a dimension of rows");
+  if (ranks() > 1)
+    says(error_on("op { type: 'ReduceScatter' input: 'world' input: 'X' output: 'Y' }", x),
+         fmt::format("the 3 rows of \"X\", which is double[3, 2], cannot be shared out to {} ranks", ranks()));
+  says(error_on("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' }", Tensor::of<bool>({1}, {true})),
+       "bools cannot be added up");
+  says(error_on("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' }", Tensor::empty(DType::string, {1})),
+       "strings cannot be sent");
+  says(error_on("op { type: 'CreateCommonWorld' output: 'w' arg { name: 'size' i: 77 } }", x),
+       "argument \"size\" is 77, but ");
+  says(error_on("op { type: 'CreateCommonWorld' output: 'w' arg { name: 'rank' i: 77 } }", x),
+       fmt::format("argument \"rank\" is 77, but this is process {} of {}", rank(), ranks()));
+  EXPECT_EQ(sum_over_ranks(1), ranks());
+}
+
+TEST(CollectiveOps, RanksWithOtherTensorsAreTold) {
+  if (ranks() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const std::string text = error_on("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' }",
+                                    of_rank(rank(), rank() == 1 ? Shape{5} : Shape{2, 3}));
+  says(text, "Allreduce: rank ");
+  says(text, "rank 1: Allreduce of 5 double elements");
+  says(text, "Y = Allreduce(world, X)");
+}
+
+TEST(CollectiveOps, RankAndSizeMayBeGiven) {
+  Workspace workspace;
+  run_on_world(
+      fmt::format("op {{ type: 'CreateCommonWorld' output: 'w' arg {{ name: 'rank' i: {} }} arg {{ name: 'size' "
+                  "i: {} }} arg {{ name: 'timeout_sec' i: 5 }} arg {{ name: 'transport' s: 'tcp' }} }}",
+                  rank(), ranks()),
+      workspace);
+  EXPECT_EQ(workspace.at("w").get<WorldPtr>()->size(), ranks());
+}
+
+}  // namespace
+}  // namespace stepnet::testing::collective_ops_test
