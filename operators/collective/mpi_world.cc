@@ -43,6 +43,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kPieceBytes = int64_t{1} << 26;  // MPI counts by int, and smaller pieces overlap each other
+// Of a world at the same time, as operations that take turns with more than the caches hold slow each other down; one
+// in any case.
+constexpr int64_t kMostMoving = int64_t{1} << 23;
 constexpr int kWaitsTag = 1;
 constexpr auto kSpin = std::chrono::microseconds(50), kPause = std::chrono::microseconds(30);
 constexpr auto kIdlePause = std::chrono::milliseconds(5);  // MPI may have to go on with what it has taken over
@@ -193,7 +196,8 @@ struct Comm {
   MPI_Comm checks = MPI_COMM_NULL, data = MPI_COMM_NULL;  // for headers, and for everything else
   int rank = 0, size = 1;
   int64_t operations = 0;
-  std::deque<RequestPtr> order;  // collective operations whose data has not been started
+  std::deque<RequestPtr> order;          // collective operations whose data has not been started
+  int64_t moving = 0, moving_bytes = 0;  // of those whose data has
 
   void set_broken(const std::string& why) {
     const std::lock_guard lock(mutex);
@@ -578,8 +582,11 @@ void Engine::move_data(const RequestPtr& r) {
 void Engine::start_agreed(Comm& comm) {
   while (!comm.order.empty() && comm.order.front()->stage == Stage::agreed) {
     const RequestPtr r = comm.order.front();
+    if (comm.moving > 0 && comm.moving_bytes + r->bytes() > kMostMoving) return;
     comm.order.pop_front();
     r->stage = Stage::moving;
+    ++comm.moving;
+    comm.moving_bytes += r->bytes();
     try {
       start_data(r);
     } catch (const Error& e) {
@@ -623,6 +630,7 @@ bool Engine::test() {
   owners_.resize(kept);
   for (const RequestPtr& r : owners)
     if (r->open == 0 && !r->done()) step(r);
+  for (const RequestPtr& r : owners) start_agreed(*r->comm);
   return true;
 }
 
@@ -633,6 +641,9 @@ void Engine::step(const RequestPtr& r) {
   if (r->mine.kind == Kind::create) finish_child(r);
   if (r->mine.kind == Kind::receive) return finish_received(r);
   r->finish();
+  if (!r->is_collective()) return;
+  --r->comm->moving;
+  r->comm->moving_bytes -= r->bytes();
 }
 
 void Engine::compare_headers(const RequestPtr& r) {
@@ -647,7 +658,6 @@ void Engine::compare_headers(const RequestPtr& r) {
                     "all ranks must run the same operators on it in the same order, on tensors of the same type and "
                     "shape"));
   }
-  start_agreed(*r->comm);
 }
 
 void Engine::finish_received(const RequestPtr& r) {
