@@ -280,6 +280,7 @@ class Engine {
   // Returns the world that all others are copies of; throws Error if MPI does not start in this time.
   CommPtr root(Seconds patience) {
     std::unique_lock lock(mutex_);
+    longest_ = std::max(longest_, patience);
     if (!changed_.wait_for(lock, patience, [&] { return ready_ || start_error_; }))
       throw Error(fmt::format("MPI has not started within {} s", patience.count()),
                   "every process that mpirun starts must make a common world; see whether one of them has failed");
@@ -349,6 +350,7 @@ class Engine {
   std::atomic<bool> has_commands_ = false, failed_ = false;
   bool ready_ = false, stop_ = false, stopped_ = false, finalize_ = false;
   std::optional<Error> start_error_;
+  Seconds longest_{0};  // that a world waits
   CommPtr root_;
 
   // Of its thread.
@@ -773,7 +775,10 @@ bool Engine::say_goodbye() {
   const auto request = std::make_shared<Request>();
   request->mine.kind = Kind::finish;
   request->comm = root_;
-  request->patience = default_world_timeout();
+  {
+    const std::lock_guard lock(mutex_);
+    request->patience = longest_;
+  }
   submit(request);
   try {
     request->wait();
@@ -800,7 +805,7 @@ void Engine::leave(int status) {
     changed_.notify_all();
     is_stopped = changed_.wait_for(lock, is_ready ? kUnresponsive : Seconds(0.1), [&] { return stopped_; });
   }
-  if (is_stopped && (is_clean || status != 0)) return thread_.join();
+  if (is_stopped && (is_clean || !is_ready || status != 0)) return thread_.join();
   // It is in a call of MPI that does not return, or the process would end as if it had succeeded.
   std::fflush(nullptr);
   _exit(status != 0 ? status : 1);
