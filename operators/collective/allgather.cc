@@ -9,7 +9,14 @@
 namespace stepnet::cpu_allgather {
 namespace {
 
-using namespace collective;
+using collective::declare;
+using collective::finish_declaring;
+using collective::is_dry;
+using collective::made_output;
+using collective::on_world;
+using collective::sent_input;
+using collective::wait_for;
+using collective::world_of;
 
 const Tensor& rows_input(const BlobCall& c) {
   const Tensor& x = sent_input(c, 1);
@@ -45,6 +52,7 @@ REGISTER(allgather) {
       .input("X", "at least one dimension; of the same type and shape on all ranks")
       .output("Y", "as many times the rows of X as there are ranks")
       .blobs(allgather)
+      .runs_dry()
       .derivative("X",
                   [](Formula& f) {
                     return f.op("ReduceScatter", {f.x("comm_world"), f.dy("Y")});
@@ -61,6 +69,7 @@ REGISTER(reduce_scatter) {
       .input("X", "at least one dimension, whose size is a multiple of the number of ranks")
       .output("Y", "this rank's rows of the sum")
       .blobs(reduce_scatter)
+      .runs_dry()
       .derivative("X",
                   [](Formula& f) {
                     return f.op("Allgather", {f.x("comm_world"), f.dy("Y")});

@@ -10,7 +10,14 @@
 namespace stepnet::cpu_allreduce {
 namespace {
 
-using namespace collective;
+using collective::declare;
+using collective::finish_declaring;
+using collective::is_dry;
+using collective::made_output;
+using collective::on_world;
+using collective::sent_input;
+using collective::wait_for;
+using collective::world_of;
 
 template <class Fn>
 void with_number(DType dtype, const Fn& fn) {
@@ -97,6 +104,7 @@ REGISTER(allreduce) {
       .in_place("X", "Y")
       .shape(infer)
       .blobs(run)
+      .runs_dry()
       .whole_derivative(derivative)
       .example_net(on_world("type: 'Allreduce' input: 'X' output: 'Y'"), {"X=2,3"}, {"Y"})
       .example_net(on_world("type: 'Allreduce' input: 'A' input: 'B' output: 'C' output: 'D'"), {"A=2", "B=2"},

@@ -9,7 +9,15 @@
 namespace stepnet::cpu_broadcast {
 namespace {
 
-using namespace collective;
+using collective::check_root;
+using collective::declare;
+using collective::finish_declaring;
+using collective::is_dry;
+using collective::made_output;
+using collective::on_world;
+using collective::sent_input;
+using collective::wait_for;
+using collective::world_of;
 
 struct RootArgs {
   int64_t root = 0;
@@ -78,6 +86,7 @@ REGISTER(broadcast) {
       .in_place("X", "Y")
       .shape(infer_broadcast)
       .blobs(broadcast)
+      .runs_dry()
       .whole_derivative(broadcast_derivative)
       .example_net(on_world("type: 'Broadcast' input: 'X' output: 'X'"), {"X=2,3"})
       .example_net(on_world("type: 'Broadcast' input: 'X' output: 'Y'"), {"X=2,3"}, {"Y"})
@@ -94,6 +103,7 @@ REGISTER(reduce) {
       .output("Y", "on the root the sum, zeros elsewhere", like("X"))
       .in_place("X", "Y")
       .blobs(reduce)
+      .runs_dry()
       .derivative("X",
                   [](Formula& f) {
                     return f.op("Broadcast", {f.x("comm_world"), f.dy("Y")}, f.forward_args());

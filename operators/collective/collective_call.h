@@ -85,7 +85,6 @@ template <class Args>
 OpBuilder<Args>& finish_declaring(OpBuilder<Args>& builder) {
   return builder.refuses("status_blob", "", "would take the error in place of the caller")
       .preflight(check_engine_before<Args>)
-      .runs_dry()
       .side_effect();
 }
 

@@ -6,7 +6,13 @@
 namespace stepnet::cpu_common_world {
 namespace {
 
-using namespace collective;
+using collective::check_engine;
+using collective::declare;
+using collective::finish_declaring;
+using collective::is_dry;
+using collective::on_world;
+using collective::wait_for;
+using collective::world_of;
 
 struct WorldArgs {
   std::optional<int64_t> size, rank, timeout_sec;
@@ -89,6 +95,7 @@ REGISTER(create_common_world) {
       .output("comm_world", "the common world")
       .object()
       .blobs(create)
+      .runs_dry()
       .example_net("op { type: 'CreateCommonWorld' output: 'world' arg { name: 'size' i: 1 } }");
   return finish_declaring(builder).stop_gradient();
 }
@@ -108,6 +115,7 @@ REGISTER(clone_common_world) {
       .output("comm_world", "another one")
       .object()
       .blobs(clone)
+      .runs_dry()
       .example_net(on_world("type: 'CloneCommonWorld' output: 'other'"));
   return finish_declaring(builder).stop_gradient();
 }
@@ -131,6 +139,7 @@ REGISTER(barrier) {
   auto builder = op("Barrier");
   declare(builder.doc("Waits until all ranks have come to it."))
       .blobs(barrier)
+      .runs_dry()
       .example_net(on_world("type: 'Barrier'"));
   return finish_declaring(builder).stop_gradient();
 }

@@ -200,17 +200,17 @@ struct Comm {
   int64_t moving = 0, moving_bytes = 0;  // of those whose data has
 
   void set_broken(const std::string& why) {
-    const std::lock_guard lock(mutex);
-    if (broken.empty()) broken = why;
+    const std::lock_guard lock(mutex_);
+    if (broken_.empty()) broken_ = why;
   }
   std::string why_broken() {
-    const std::lock_guard lock(mutex);
-    return broken;
+    const std::lock_guard lock(mutex_);
+    return broken_;
   }
 
  private:
-  std::mutex mutex;
-  std::string broken;
+  std::mutex mutex_;
+  std::string broken_;
 };
 using CommPtr = std::shared_ptr<Comm>;
 
@@ -373,6 +373,7 @@ void Request::wait() {
     }
   }
   if (error_) throw Error(*error_);
+  let_go();
 }
 
 CommPtr world_of_all() {

@@ -11,7 +11,13 @@
 namespace stepnet::cpu_send_receive {
 namespace {
 
-using namespace collective;
+using collective::check_place;
+using collective::declare;
+using collective::finish_declaring;
+using collective::is_dry;
+using collective::sent_input;
+using collective::wait_for;
+using collective::world_of;
 
 struct SendArgs {
   std::optional<int64_t> dst;
@@ -45,7 +51,6 @@ std::optional<int64_t> number_of(const BlobCall& c, int i) {
 int rank_of(int64_t rank, const World& world, const char* what) {
   require(rank >= 0 && rank < world.size(), "{} is {}, but the common world has ranks 0 to {}", what, rank,
           world.size() - 1);
-  require(rank != world.rank(), "{} is {}, which is this rank itself", what, rank);
   return static_cast<int>(rank);
 }
 
@@ -57,12 +62,14 @@ int tag_of(int64_t tag) {
 
 void send(const SendArgs& a, BlobCall& c) {
   World& world = world_of(c);
-  const Tensor x = sent_input(c, 1);
+  Tensor x = sent_input(c, 1);
   if (is_dry()) return;
   const std::optional<int64_t> given = number_of(c, 2);
   require(given || a.dst, "the rank to send to is given neither by argument \"dst\" nor by an input");
   const int to = rank_of(given.value_or(a.dst.value_or(0)), world, "the rank to send to");
   const int tag = tag_of(number_of(c, 3).value_or(a.tag));
+  const bool is_own = to == world.rank();
+  if (is_own) x = x.clone();  // it is received later, by another operator
   PendingPtr header;
   const auto type = std::make_shared<Type>(type_of(x));
   if (!a.raw_buffer) {
@@ -71,6 +78,7 @@ void send(const SendArgs& a, BlobCall& c) {
   }
   const PendingPtr values = world.start_send(x.raw(), x.size(), x.dtype(), to, tag);
   values->hold(x.storage());
+  if (is_own) return;
   if (header) header->wait();
   values->wait();
 }
@@ -98,12 +106,6 @@ void put_number(Blob* blob, int64_t value) {
 void receive(const ReceiveArgs& a, BlobCall& c) {
   World& world = world_of(c);
   Tensor& y = c.out[0]->tensor();
-  if (is_dry()) {
-    require(y.defined(), "the type and the shape of \"{}\" are known only when it is received", c.def.output(0));
-    for (size_t o = 1; o < c.out.size(); ++o)
-      if (c.out[o]) c.out[o]->tensor().resize(DType::int32, {1});
-    return;
-  }
   const int64_t src = number_of(c, 2).value_or(a.src), given = number_of(c, 3).value_or(a.tag);
   int from = src == World::kAny ? World::kAny : rank_of(src, world, "the rank to receive from");
   int tag = given == World::kAny ? World::kAny : tag_of(given);
@@ -128,6 +130,16 @@ void infer_receive(const ReceiveArgs& a, ShapeCall& c) {
 const char* const kRawDoc = "only the values are sent; the receiver's Y has their type and shape already";
 const char* const kNotDifferentiated = "the gradient of what ranks send to each other is for their nets to send back";
 
+constexpr const char* kToItself = R"(
+  op { type: 'CreateCommonWorld' output: 'world' }
+  op { type: 'SendTensor' input: 'world' input: 'X' arg { name: 'dst' i: 0 } arg { name: 'tag' i: 3 } }
+  op { type: 'ReceiveTensor' input: 'world' output: 'Y' output: 'src' output: 'tag' })";
+
+constexpr const char* kRawToItself = R"(
+  op { type: 'CreateCommonWorld' output: 'world' }
+  op { type: 'SendTensor' input: 'world' input: 'X' arg { name: 'dst' i: 0 } arg { name: 'raw_buffer' i: 1 } }
+  op { type: 'ReceiveTensor' input: 'world' input: 'Y' output: 'Y' arg { name: 'raw_buffer' i: 1 } })";
+
 REGISTER(send_tensor) {
   auto builder = op<SendArgs>("SendTensor");
   builder.doc("Sends a tensor to another rank, which receives it with ReceiveTensor.")
@@ -143,7 +155,10 @@ REGISTER(send_tensor) {
       .input("tag", "one number, in place of the argument")
       .types({DType::int32, DType::int64})
       .optional()
-      .blobs(send);
+      .blobs(send)
+      .runs_dry()
+      .example_net(kToItself, {"X=2,3"})
+      .example_net(kRawToItself, {"X=int32,2:3,4", "Y=int32,2"});
   return finish_declaring(builder).no_gradient(kNotDifferentiated);
 }
 
@@ -172,7 +187,9 @@ REGISTER(receive_tensor) {
       .in_place("src", "src")
       .in_place("tag", "tag")
       .shape(infer_receive)
-      .blobs(receive);
+      .blobs(receive)
+      .example_net(kToItself, {"X=2,3"})
+      .example_net(kRawToItself, {"X=int32,2:3,4", "Y=int32,2"});
   return finish_declaring(builder).no_gradient(kNotDifferentiated);
 }
 

@@ -3,12 +3,15 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
+#include <mutex>
 
 #include "stepnet/error.h"
 #include "stepnet/tensor.h"
@@ -18,8 +21,48 @@ namespace {
 
 class Done final : public Pending {
  public:
+  explicit Done(int source = -1, int tag = -1) : source_(source), tag_(tag) {}
   bool done() const override { return true; }
-  void wait() override {}
+  void wait() override { let_go(); }
+  int source() const override { return source_; }
+  int tag() const override { return tag_; }
+
+ private:
+  int source_, tag_;
+};
+
+// What a rank has sent to itself.
+class Mailbox {
+ public:
+  void put(const void* data, size_t bytes, int tag) {
+    const auto from = static_cast<const std::byte*>(data);
+    const std::lock_guard lock(mutex_);
+    letters_.push_back({tag, std::vector<std::byte>(from, from + bytes)});
+  }
+
+  // Returns the tag of the first that fits.
+  int take(void* data, size_t bytes, int tag) {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find_if(letters_, [&](const Letter& l) { return tag == World::kAny || tag == l.tag; });
+    if (found == letters_.end())
+      throw Error("nothing has been sent that could be received: this process was started alone",
+                  "start two or more by mpirun -n 2");
+    const Letter letter = std::move(*found);
+    letters_.erase(found);
+    require(letter.bytes.size() == bytes, "rank 0 of 1 has received {} bytes from itself with tag {}, and not {}",
+            letter.bytes.size(), letter.tag, bytes);
+    std::ranges::copy(letter.bytes, static_cast<std::byte*>(data));
+    return letter.tag;
+  }
+
+ private:
+  struct Letter {
+    int tag;
+    std::vector<std::byte> bytes;
+  };
+  std::mutex mutex_;
+  std::deque<Letter> letters_;
 };
 
 // One rank's sum is its value, and nobody else is there to wait for.
@@ -46,8 +89,15 @@ class LocalWorld final : public World {
     return move(from, to, count, dtype);
   }
   PendingPtr start_barrier() override { return move(nullptr, nullptr, 0, DType::uint8); }
-  PendingPtr start_send(const void*, int64_t, DType, int, int) override { alone(); }
-  PendingPtr start_receive(void*, int64_t, DType, int, int) override { alone(); }
+  PendingPtr start_send(const void* data, int64_t count, DType dtype, int to, int tag) override {
+    require(to == 0, "the destination is rank {}, but this process was started alone, as rank 0", to);
+    mailbox_.put(data, static_cast<size_t>(count) * dtype_size(dtype), tag);
+    return std::make_shared<Done>();
+  }
+  PendingPtr start_receive(void* data, int64_t count, DType dtype, int from, int tag) override {
+    require(from == 0 || from == kAny, "the source is rank {}, but this process was started alone, as rank 0", from);
+    return std::make_shared<Done>(0, mailbox_.take(data, static_cast<size_t>(count) * dtype_size(dtype), tag));
+  }
   std::shared_ptr<World> clone(Seconds) override { return std::make_shared<LocalWorld>(size_); }
 
  private:
@@ -56,12 +106,8 @@ class LocalWorld final : public World {
     if (from != to && count > 0) std::memmove(to, from, static_cast<size_t>(count) * dtype_size(dtype));
     return std::make_shared<Done>();
   }
-  [[noreturn]] static void alone() {
-    throw Error("there is no other rank to exchange a tensor with: this process was started alone",
-                "start it by mpirun -n 2 or more");
-  }
-
   int size_;
+  Mailbox mailbox_;
 };
 
 // What launchers tell each process, and what MPI itself goes by: without one of these it would be one rank, too.

@@ -40,8 +40,13 @@ class Pending {
   virtual int source() const { return -1; }
   virtual int tag() const { return -1; }
 
-  // Keeps something, such as a tensor's storage, for as long as the engine might still touch it.
+  // Keeps something, such as a tensor's storage, until wait() has returned; after a failure for as long as the engine
+  // might still touch it.
   void hold(std::shared_ptr<void> what) { held_.push_back(std::move(what)); }
+
+ protected:
+  // The engine's own reference to the operation may go a moment later, and whoever plans memory looks at who holds it.
+  void let_go() { held_.clear(); }
 
  private:
   std::vector<std::shared_ptr<void>> held_;

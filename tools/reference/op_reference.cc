@@ -36,6 +36,7 @@ const std::vector<Family>& families() {
                                           {"Fills and random numbers", {"fill"}},
                                           {"Optimizers", {"optimizer"}},
                                           {"Files and databases", {"data"}},
+                                          {"Several processes", {"collective"}},
                                           {"Control", {"control"}}};
   return all;
 }

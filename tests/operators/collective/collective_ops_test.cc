@@ -165,6 +165,23 @@ TEST(CollectiveOps, RawBuffersAreSentWithoutTheirShape) {
   }
 }
 
+TEST(CollectiveOps, RanksMaySendToThemselves) {
+  Workspace workspace;
+  workspace.tensor("X") = of_rank(rank(), {300, 200});
+  const std::string self = fmt::format("arg {{ name: 'dst' i: {} }} }} ", rank());
+  run_on_world("op { type: 'SendTensor' input: 'world' input: 'X' arg { name: 'tag' i: 2 } " + self +
+                   "op { type: 'Scale' input: 'X' output: 'X' arg { name: 'scale' f: 0 } } "
+                   "op { type: 'SendTensor' input: 'world' input: 'X' arg { name: 'tag' i: 1 } " +
+                   self +
+                   "op { type: 'ReceiveTensor' input: 'world' output: 'Y' arg { name: 'tag' i: 2 } } "
+                   "op { type: 'ReceiveTensor' input: 'world' output: 'Z' output: 'src' output: 'tag' }",
+               workspace);
+  EXPECT_EQ(compare(workspace.fetch("Y"), of_rank(rank(), {300, 200}), 0), "");
+  EXPECT_EQ(compare(workspace.fetch("Z"), Tensor::zeros(DType::float64, {300, 200}), 0), "");
+  EXPECT_EQ(workspace.fetch("src").item<int>(), rank());
+  EXPECT_EQ(workspace.fetch("tag").item<int>(), 1);
+}
+
 TEST(CollectiveOps, ClonesAreWorldsOfTheirOwn) {
   Workspace workspace;
   workspace.tensor("X") = of_rank(rank(), {4});

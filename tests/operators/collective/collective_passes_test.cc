@@ -68,7 +68,7 @@ TEST(CollectivePasses, MixedPrecisionLeavesThemInFloat32) {
 
 TEST(CollectivePasses, PlannedMemoryChangesNothing) {
   const NetDef net = training_net();
-  const std::string gradient = net.external_output(0);
+  const std::string& gradient = net.external_output(0);
   const Tensor x = normal<double>({4, 5}, 1 + static_cast<uint64_t>(rank()));
   std::vector<Tensor> gradients;
   for (const bool plan : {false, true}) {

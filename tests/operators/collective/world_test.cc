@@ -154,7 +154,7 @@ TEST(World, OperationsOverlap) {
   std::vector<std::vector<double>> values(kOperations);
   std::vector<PendingPtr> pending;
   for (int k = 0; k < kOperations; ++k) {
-    values[k].assign(static_cast<size_t>(1 + 500 * k), rank() + 1.0 + k);
+    values[k].assign(1 + 500 * static_cast<size_t>(k), rank() + 1.0 + k);
     pending.push_back(shared_world().start_allreduce(
         values[k].data(), values[k].data(), static_cast<int64_t>(values[k].size()), DType::float64, ReduceOp::sum));
   }
