@@ -208,14 +208,14 @@ bool says(const std::string& text, const std::string& what) {
 }
 
 TEST(CollectiveOps, MistakesAreNamed) {
-  const Tensor x = of_rank(rank(), {3, 2});
+  const Tensor x = of_rank(rank(), {ranks() + 1, 2});
   for (const char* type : {"Broadcast", "Reduce"})
     says(error_on(
              fmt::format("op {{ type: '{}' input: 'world' input: 'X' output: 'Y' arg {{ name: 'root' i: 9 }} }}", type),
              x),
          fmt::format("argument \"root\" is 9, but the common world has ranks 0 to {}", ranks() - 1));
   says(error_on("op { type: 'Allreduce' input: 'X' input: 'X' output: 'Y' }", x),
-       "\"X\" must be a common world, but holds double[3, 2]");
+       fmt::format("\"X\" must be a common world, but holds {}", x));
   says(error_on("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' engine: 'NCCL' }", x),
        "the engine is \"NCCL\", which this build does not have");
   says(error_on("op { type: 'Barrier' input: 'world' engine: 'GLOO' }", x), "must be \"MPI\" or left out");
@@ -223,7 +223,7 @@ TEST(CollectiveOps, MistakesAreNamed) {
        "must have a dimension of rows");
   if (ranks() > 1)
     says(error_on("op { type: 'ReduceScatter' input: 'world' input: 'X' output: 'Y' }", x),
-         fmt::format("the 3 rows of \"X\", which is double[3, 2], cannot be shared out to {} ranks", ranks()));
+         fmt::format("the {} rows of \"X\", which is {}, cannot be shared out to {} ranks", x.dim(0), x, ranks()));
   says(error_on("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' }", Tensor::of<bool>({1}, {true})),
        "bools cannot be added up");
   says(error_on("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' }", Tensor::empty(DType::string, {1})),
