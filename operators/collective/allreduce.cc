@@ -4,6 +4,8 @@
 //
 // With L = sum over ranks of their own L, dX_k = sum over ranks and outputs j of dY_j: the same operator.
 
+#include <algorithm>
+
 #include "operators/collective/collective_call.h"
 #include "stepnet/half.h"
 
@@ -34,11 +36,20 @@ void add_to(Tensor& y, const Tensor& x) {
   });
 }
 
-// The sum of this rank's inputs, in their order.
-Tensor sum_of_inputs(const BlobCall& c) {
-  Tensor sum = std::as_const(*c.in[1]).tensor().clone();
-  for (size_t i = 2; i < c.in.size(); ++i) add_to(sum, std::as_const(*c.in[i]).tensor());
-  return sum;
+// Makes `y` the sum of this rank's inputs, in their order but for one that it is itself.
+void add_inputs(const BlobCall& c, Tensor& y) {
+  if (y.size() == 0) return;
+  const auto is_y = [&](const Blob* in) { return std::as_const(*in).tensor().raw() == y.raw(); };
+  const auto inputs = c.in.subspan(1);
+  require(std::ranges::count_if(inputs, is_y) <= 1,
+          "a tensor that is given twice cannot be overwritten by the sum; write to another blob");
+  auto first = std::ranges::find_if(inputs, is_y);
+  if (first == inputs.end()) {
+    first = inputs.begin();
+    y.copy_from(std::as_const(**first).tensor());
+  }
+  for (auto in = inputs.begin(); in != inputs.end(); ++in)
+    if (in != first) add_to(y, std::as_const(**in).tensor());
 }
 
 void check_inputs(const BlobCall& c) {
@@ -61,11 +72,14 @@ void run(const NoArgs&, BlobCall& c) {
   check_counts(static_cast<int>(c.in.size()), static_cast<int>(c.out.size()));
   check_inputs(c);
   const Tensor x = std::as_const(*c.in[1]).tensor();
-  const Tensor sum = c.in.size() == 2 || is_dry() ? x : sum_of_inputs(c);
   const auto first = std::ranges::find_if(c.out, [](const Blob* b) { return b != nullptr; });
   if (first == c.out.end()) return;
   Tensor& y = made_output(c, static_cast<int>(first - c.out.begin()), x.dtype(), x.shape());
-  if (!is_dry()) wait_for(world.start_allreduce(sum.raw(), y.raw(), y.size(), y.dtype(), ReduceOp::sum), {&sum, &y});
+  if (!is_dry()) {
+    if (c.in.size() > 2) add_inputs(c, y);
+    const Tensor& from = c.in.size() > 2 ? y : x;
+    wait_for(world.start_allreduce(from.raw(), y.raw(), y.size(), y.dtype(), ReduceOp::sum), {&x, &y});
+  }
   y.mark_written();
   for (auto o = first + 1; o != c.out.end(); ++o)
     if (*o) {
