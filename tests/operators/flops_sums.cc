@@ -129,6 +129,24 @@ void cumsum(CountedCall& c) {
     c.y(0)[i] = (i / inner % s[axis] == 0 ? Counted() : c.y(0)[i - inner]) + c.x(0).v[i];
 }
 
+void scan(CountedCall& c) {
+  const int64_t inner = c.x(0).shape.from(1).size(), steps = c.x(0).shape[0];
+  const bool leaving = c.whole("leaving", 0) != 0;
+  for (int64_t i = 0; i < inner; ++i) {
+    bool zero = !c.x(2).there;
+    Counted state = c.x(2).at(i), factor;
+    for (int64_t k = 0; k < steps; ++k) {
+      const int64_t at = (c.whole("reverse", 0) != 0 ? steps - 1 - k : k) * inner + i;
+      if (!zero && (!leaving || k > 0)) state = (leaving ? factor : c.x(0).at(at)) * state;
+      state = zero ? c.x(1).at(at) : state + c.x(1).at(at);
+      zero = false;
+      factor = c.x(0).at(at);
+      c.put(0, at, state);
+    }
+    if (c.wants(1)) c.put(1, i, leaving && steps > 0 ? factor * state : state);
+  }
+}
+
 void summarize(CountedCall& c) {
   Counted sum, squares, least = c.x(0).v[0], most = least;
   for (const Counted& x : c.x(0).v) sum += x, least = min(least, x), most = max(most, x);
@@ -204,6 +222,7 @@ void add_sum_references(References& r) {
   };
   r["SumReduceLike"] = r["MatchShape"] = r["ExpandGradient"] = r["TileGradient"] = sum_like;
   r["Cumsum"] = cumsum;
+  r["Scan"] = scan;
   r["Summarize"] = summarize;
   r["ElementwiseLinear"] = elementwise_linear;
   r["ElementwiseLinearGradient"] = elementwise_linear_gradient;

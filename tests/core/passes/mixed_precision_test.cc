@@ -152,6 +152,7 @@ TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
                                             "ReduceL2",
                                             "ReduceMean",
                                             "ReduceSum",
+                                            "Scan",
                                             "SigmoidCrossEntropyWithLogits",
                                             "SmoothL1Loss",
                                             "Softmax",
