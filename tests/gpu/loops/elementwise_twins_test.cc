@@ -150,6 +150,29 @@ TEST_F(GpuTest, CumsumAddsLongAndManyLines) {
       }
 }
 
+TEST_F(GpuTest, ScanAndDelayTakeWhatIsThere) {
+  for (const Shape& shape : {Shape{5, 300}, Shape{70, 3}, Shape{1, 40}, Shape{0, 4}, Shape{4, 0}})
+    for (const bool reverse : {false, true})
+      for (const bool first : {false, true})
+        for (const std::vector<std::string>& outputs : {std::vector<std::string>{"Y"}, {"Y", "last"}, {"", "last"}}) {
+          Feeds feeds = {{"X", normal<double>(shape, 1)}, {"b", normal<double>(shape, 2)}};
+          std::vector<std::string> delayed = {"X"}, scanned = {"X", "b"};
+          const Argument order = make_arg("reverse", reverse);
+          if (first) {
+            feeds.emplace_back("first", normal<double>({1, shape[1]}, 3));
+            delayed.emplace_back("first");
+            scanned.emplace_back("first");
+          }
+          for (const bool leaving : {false, true})
+            EXPECT_EQ(
+                compare_devices(make_op("Scan", scanned, outputs, {order, make_arg("leaving", leaving)}), feeds, 1e-12),
+                "")
+                << shape.str();
+          feeds.erase(feeds.begin() + 1);
+          EXPECT_EQ(compare_devices(make_op("Delay", delayed, outputs, {order}), feeds, 0), "") << shape.str();
+        }
+}
+
 TEST_F(GpuTest, NanCheckNamesTheFirstPlace) {
   for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
     Tensor x = normal<double>({200, 100});
