@@ -21,12 +21,6 @@ namespace {
 constexpr int64_t kLine = 64;      // elements that one thread takes at least, so that no two write to one cache line
 constexpr int64_t kPiece = 16384;  // elements of a row whose states stay in the cache until the next timestep
 
-template <class T>
-struct Pointers {
-  const T *a, *b, *first;  // first is null if it is not there
-  T *h, *last;             // null if they are not wanted
-};
-
 // y = a x + b; what is null is 0, but a factor 1. x and b may be y.
 template <class T>
 void step(const T* a, const T* x, const T* b, T* y, int64_t count) {
@@ -50,7 +44,7 @@ void step(const T* a, const T* x, const T* b, T* y, int64_t count) {
 
 // Elements [begin, begin + count) of all timesteps. States that nobody asked for take each other's place.
 template <class T>
-void scan(const ScanArgs& args, const ScanRows& rows, const Pointers<T>& p, int64_t begin, int64_t count) {
+void scan(const ScanArgs& args, const ScanRows& rows, const ScanPointers<T>& p, int64_t begin, int64_t count) {
   T* const alone = p.h ? nullptr : thread_buffer<T>(ThreadBuffer::line, static_cast<size_t>(count)).data();
   const T *state = p.first ? p.first + begin : nullptr, *factor = nullptr;
   for (int64_t k = 0; k < rows.steps; ++k) {
@@ -66,7 +60,10 @@ void scan(const ScanArgs& args, const ScanRows& rows, const Pointers<T>& p, int6
 template <class T>
 void forward(const ScanArgs& args, In<T> a, In<T> b, In<T> first, Out<T> h, Out<T> last, Call& call) {
   const ScanRows rows(args, call.in(0).shape());
-  const Pointers<T> p{a.data(), b.data(), first.data(), h.data(), last.data()};
+  const ScanPointers<T> p{a.data(), b.data(), first.data(), h.data(), last.data()};
+  // Of a single element's states each waits for the one before it, in a register for the shortest time. Blocks of
+  // timesteps that are joined afterwards would not wait, but compute twice as much, and take longer.
+  if (rows.inner == 1) return scan_element(args, rows, p, 0);
   auto range = [&](int64_t begin, int64_t end) {
     const int64_t stop = std::min(end * kLine, rows.inner);
     for (int64_t i = begin * kLine; i < stop; i += kPiece) scan(args, rows, p, i, std::min(kPiece, stop - i));
