@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "stepnet/half.h"
+#include "tests/core/errors.h"
 #include "tests/operators/collective/ranks.h"
 #include "tests/operators/op_test.h"
 
@@ -59,6 +60,42 @@ TEST(CollectiveOps, AllreduceAddsSeveralTensorsUp) {
     for (const char* name : {in_place ? "X" : "Y", in_place ? "W" : "Z"})
       EXPECT_EQ(compare(workspace.fetch(name), expected, kRounding), "") << name;
   }
+}
+
+// What is started together moves as one block, also if it is read and written meanwhile.
+TEST(CollectiveOps, SumsMoveWhileOthersRun) {
+  for (const Shape& shape : kShapes) {
+    Workspace workspace;
+    workspace.tensor("X") = of_rank(rank(), shape, 1);
+    workspace.tensor("W") = of_rank(rank(), {3}, 2);
+    run_on_world(
+        "op { type: 'StartAllreduce' input: 'world' input: 'X' input: 'W' output: 'one' } "
+        "op { type: 'StartAllreduce' input: 'world' input: 'W' output: 'other' } "
+        "op { type: 'Scale' input: 'X' output: 'X' arg { name: 'scale' f: 0 } } "
+        "op { type: 'FinishAllreduce' input: 'one' input: 'X' input: 'W' output: 'one' output: 'X' output: 'Y' } "
+        "op { type: 'FinishAllreduce' input: 'other' input: 'W' output: 'other' output: 'Z' }",
+        workspace);
+    EXPECT_EQ(compare(workspace.fetch("X"), sum_of(shape, 1), kRounding), "");
+    EXPECT_EQ(compare(workspace.fetch("Y"), sum_of({3}, 2), kRounding), "");
+    EXPECT_EQ(compare(workspace.fetch("Z"), sum_of({3}, 2), kRounding), "");
+    EXPECT_TRUE(workspace.at("one").empty());
+  }
+}
+
+TEST(CollectiveOps, SumsThatWereNotStartedAreNamed) {
+  const auto refusal = [&](const std::string& ops) {
+    Workspace workspace;
+    workspace.tensor("X") = of_rank(0, {4});
+    workspace.tensor("N") = Tensor::of<int32_t>({1}, {1});
+    return error_text([&] { run_on_world(ops, workspace); });
+  };
+  expect_contains(refusal("op { type: 'FinishAllreduce' input: 'X' input: 'N' output: 'X' output: 'Y' }"),
+                  "\"X\" must be what StartAllreduce has made");
+  expect_contains(refusal("op { type: 'StartAllreduce' input: 'world' input: 'X' input: 'N' output: 's' }"),
+                  "\"X\" and \"N\" must be of one type");
+  expect_contains(refusal("op { type: 'StartAllreduce' input: 'world' input: 'X' output: 's' } "
+                          "op { type: 'FinishAllreduce' input: 's' input: 'N' output: 's' output: 'Y' }"),
+                  "4 elements have been started, but outputs have 1");
 }
 
 TEST(CollectiveOps, BroadcastGivesTheRootsValues) {
