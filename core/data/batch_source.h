@@ -15,7 +15,15 @@ namespace stepnet {
 struct Batch {
   std::map<std::string, Tensor> blobs;
   int64_t samples = 0;
+  double share = 1;    // of the whole batch's samples, where this is a part of it
   bool starts = true;  // nothing of the batch before goes on in it, so carried states start anew
+};
+
+// One of the parts of a batch that several processes have: of a list of n the elements [begin(n), end(n)).
+struct Shard {
+  int64_t index = 0, count = 1;
+  int64_t begin(int64_t n) const { return n * index / count; }
+  int64_t end(int64_t n) const { return n * (index + 1) / count; }
 };
 
 class BatchSource {

@@ -234,8 +234,8 @@ SampleOrder sample_order(const std::string& name) {
 }
 
 SampleBatches::SampleBatches(std::vector<FedColumn> columns, SampleRange range, int64_t batch, SampleOrder order,
-                             uint64_t seed)
-    : columns_(std::move(columns)), range_(range), batch_(batch), how_(order), seed_(seed) {
+                             uint64_t seed, Shard shard)
+    : columns_(std::move(columns)), range_(range), batch_(batch), how_(order), seed_(seed), shard_(shard) {
   require(range_.size() > 0, "there are no samples to train on");
   require(batch_ > 0, "a batch needs at least 1 sample, but has {}", batch_);
   require(how_ != SampleOrder::streams || range_.size() >= batch_,
@@ -299,7 +299,11 @@ void SampleBatches::next(Batch& batch) {
   draw_order(position_ / batches());
   const int64_t first = position_ % batches() * batch_;
   const int64_t last = std::min(first + batch_, static_cast<int64_t>(order_.size()));
-  read_samples(columns_, {order_.begin() + first, order_.begin() + last}, batch, batch_);
+  const int64_t begin = shard_.begin(last - first), end = shard_.end(last - first);
+  const auto samples = order_.begin() + first + (begin < end ? begin : 0);
+  read_samples(columns_, {samples, samples + std::max<int64_t>(end - begin, 1)}, batch,
+               (batch_ + shard_.count - 1) / shard_.count);
+  batch.share = static_cast<double>(end - begin) / static_cast<double>(last - first);
   batch.starts = how_ != SampleOrder::streams || first == 0;
   ++position_;
 }

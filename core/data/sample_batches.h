@@ -81,7 +81,10 @@ SampleOrder sample_order(const std::string& name);  // throws Error
 class SampleBatches final : public BatchSource {
  public:
   // Throws Error: no samples, fewer than a batch has in streams, streams with a gap, a batch below 1.
-  SampleBatches(std::vector<FedColumn> columns, SampleRange range, int64_t batch, SampleOrder order, uint64_t seed);
+  // Of each batch this reads the shard's part; one without any, of a last batch smaller than there are shards, has the
+  // batch's first sample and a share of 0.
+  SampleBatches(std::vector<FedColumn> columns, SampleRange range, int64_t batch, SampleOrder order, uint64_t seed,
+                Shard shard = {});
 
   void next(Batch& batch) override;
   int64_t position() const override { return position_; }
@@ -99,6 +102,7 @@ class SampleBatches final : public BatchSource {
   int64_t batch_, position_ = 0;
   SampleOrder how_;
   uint64_t seed_;
+  Shard shard_;
   int64_t drawn_ = -1;          // the epoch that order_ is of
   std::vector<int64_t> order_;  // samples
 };

@@ -70,8 +70,8 @@ void TextStreams::set_position(int64_t position) {
   position_ = position;
 }
 
-void TextStreams::next(Tensor& input, Tensor& target) {
-  copy(position_ * timesteps_, timesteps_, 0, batch_, input, target);
+void TextStreams::next(Tensor& input, Tensor& target, int64_t first, int64_t streams) {
+  copy(position_ * timesteps_, timesteps_, first, streams, input, target);
   position_ = (position_ + 1) % batches();
 }
 

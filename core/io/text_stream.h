@@ -58,7 +58,9 @@ class TextStreams {
 
   // input: int32 [T, B]; target: int32 [T * B], the tokens one place further. Then the position moves on, and from the
   // last batch back to the start.
-  void next(Tensor& input, Tensor& target);
+  void next(Tensor& input, Tensor& target) { next(input, target, 0, batch_); }
+  // The same of streams [first, first + streams) alone.
+  void next(Tensor& input, Tensor& target, int64_t first, int64_t streams);
   // The same for timesteps [begin, begin + count) of streams [first, first + streams), wherever the position is.
   void copy(int64_t begin, int64_t count, int64_t first, int64_t streams, Tensor& input, Tensor& target) const;
 

@@ -11,6 +11,7 @@
 
 namespace stepnet {
 
-std::unique_ptr<BatchSource> text_batches(const Model& model, TextStreams streams);
+// Of each batch the shard's streams.
+std::unique_ptr<BatchSource> text_batches(const Model& model, TextStreams streams, const Shard& shard = {});
 
 }  // namespace stepnet

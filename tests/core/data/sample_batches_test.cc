@@ -148,6 +148,34 @@ TEST_F(Samples, GoOnFromAPosition) {
   EXPECT_EQ(values_of(batch), (std::vector<int>{0, 1, 2, 3}));
 }
 
+// Of three shards, two in the last batch of two samples have one each, and one has none.
+TEST_F(Samples, AreSharedOut) {
+  const std::vector<FedColumn> columns = {fed(count_to(10), 0, DType::int32)};
+  SampleBatches whole(columns, {0, 10}, 4, SampleOrder::shuffled, 5);
+  std::vector<SampleBatches> parts;
+  for (int64_t i = 0; i < 3; ++i)
+    parts.emplace_back(columns, SampleRange{0, 10}, 4, SampleOrder::shuffled, 5, Shard{i, 3});
+  for (int batches = 0; batches < 6; ++batches) {
+    Batch all;
+    whole.next(all);
+    EXPECT_EQ(all.share, 1);
+    std::vector<int> values;
+    double share = 0;
+    for (SampleBatches& part : parts) {
+      Batch some;
+      part.next(some);
+      const std::vector<int> own = values_of(some);
+      EXPECT_FALSE(own.empty());
+      if (some.share > 0) values.insert(values.end(), own.begin(), own.end());
+      EXPECT_NEAR(some.share, some.share > 0 ? static_cast<double>(own.size()) / static_cast<double>(all.samples) : 0,
+                  1e-15);
+      share += some.share;
+    }
+    EXPECT_EQ(values, values_of(all));
+    EXPECT_NEAR(share, 1, 1e-15);
+  }
+}
+
 TEST_F(Samples, ColumnsMustAgree) {
   EXPECT_EQ(count_samples({fed(count_to(3)), fed(count_to(3))}), 3);
   EXPECT_NE(error_text([&] {
