@@ -60,6 +60,7 @@ const std::vector<Room>& rooms() {
       {"recurrent/network", step},
       {"recurrent/layers", with(tape, {"recurrent/form"})},
       {"recurrent/train", with(with(step, tape), {"core/data", "core/io", "core/estimate", "recurrent/network"})},
+      {"recurrent/distributed", with(net, {"core/io", "operators/collective", "recurrent/train"})},
       {"gpu/runtime", kernels},
       {"gpu/loops", with(kernels, {"gpu/runtime", "operators/"})},
       {"gpu/layers", with(gpu, {"recurrent/layers"})},

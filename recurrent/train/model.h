@@ -12,6 +12,7 @@
 #include "core/passes/rerun_segments.h"
 #include "recurrent/form/sensitivities.h"
 #include "recurrent/network/segments.h"
+#include "recurrent/train/ranks.h"
 #include "stepnet/file_place.h"
 #include "stepnet/proto/recurrent.pb.h"
 #include "stepnet/workspace.h"
@@ -39,6 +40,7 @@ struct Model {
     std::map<std::string, int64_t> bytes;
   };
   Recomputation again = {};
+  RanksPtr ranks = {};                        // that train it together, `batch` samples each; null: this process alone
   std::optional<LearningRule> learning = {};  // how gradients reach over windows of timesteps; none: not at all
 };
 

@@ -16,6 +16,15 @@
 namespace stepnet {
 namespace {
 
+// Of the ranks that train together each draws its own numbers, and the first one those of a run by itself.
+uint64_t seed_of(uint64_t seed, const Model& model) {
+  constexpr uint64_t kApart = 0x9E3779B97F4A7C15;
+  return model.ranks ? seed + kApart * static_cast<uint64_t>(model.ranks->rank()) : seed;
+}
+
+constexpr std::string_view kCarry = "carry/";
+bool is_carried(const std::string& saved) { return saved.starts_with(kCarry); }
+
 constexpr const char* kPosition = "position";  // iteration and place of the next batch, int64 [2]
 
 void remove_output(NetDef& net, const std::string& name) {
@@ -72,6 +81,8 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, std::u
       blob.tensor() = on_device(blob.tensor(), model_.device);
     }
   names_ = stepnet::parameter_names(model_, parameters_);
+  if (model_.ranks)
+    for (const std::string& name : names_) model_.ranks->broadcast(parameters_.at(name).tensor());
   dtype_ = parameters_.fetch(names_.front()).dtype();
   states_ = std::make_unique<CarriedStates>(model_, dtype_, workspace_);
   states_->reset(model_.batch);  // first, for what runs again depends on their types
@@ -80,11 +91,16 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, std::u
 
 // Blobs of a net built before are dropped, so that the new net sees them as intermediates of its own.
 void TrainingSession::build_net(int64_t iterations) {
+  if (model_.ranks) {
+    model_.ranks->enter(workspace_);
+    set_share(1);
+  }
   training_ = build_training_net(model_, names_, parameters_, optimizer_, iterations);
   states_->carry(training_.sensitivities);
   infer_net(training_.net, {});  // what is wrong with an option shows before the first step
   std::set<std::string> stay(states_->read().begin(), states_->read().end());
   for (const auto& [name, value] : training_.first_values) stay.insert(name);
+  if (model_.ranks) stay.insert({model_.ranks->blob(), training_.share});
   for (const std::string& name : workspace_.names())
     if (stay.count(name) == 0) workspace_.remove(name);
   for (const auto& [name, value] : training_.first_values)
@@ -120,6 +136,7 @@ void TrainingSession::let_go_of_memory() {
   std::set<std::string> stay(states_->read().begin(), states_->read().end());
   for (const auto& [name, value] : training_.first_values) stay.insert(name);
   for (const std::string& name : {training_.rate, training_.finite, model_.loss}) stay.insert(name);
+  if (model_.ranks) stay.insert({model_.ranks->blob(), training_.share});
   for (const std::string& name : workspace_.names())
     if (stay.count(name) == 0) workspace_.at(name).clear();
   forget_products();
@@ -139,15 +156,23 @@ double TrainingSession::run_batch(RunContext& run) {
   if (run.profiler) run.profiler->record("next batch", now_seconds() - before, 0, 0);
   if (batch_.starts) states_->reset(model_.batch);
   feed(workspace_, model_.device, batch_);
+  if (model_.ranks) set_share(batch_.share);
   net_->run(run);
   states_->advance();
-  return on_device(workspace_.fetch(model_.loss), {}).item<double>();
+  const double loss = on_device(workspace_.fetch(model_.loss), {}).item<double>();
+  return model_.ranks ? model_.ranks->sum({batch_.share > 0 ? batch_.share * loss : 0})[0] : loss;
+}
+
+void TrainingSession::set_share(double share) {
+  const Tensor value =
+      dtype_ == DType::float64 ? Tensor::of<double>({1}, {share}) : Tensor::of<float>({1}, {static_cast<float>(share)});
+  workspace_.create_local(training_.share).tensor() = on_device(value, model_.device);
 }
 
 double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly,
                              const GradientFunction& gradients) {
   RunContext run;
-  run.seed = seed_;
+  run.seed = seed_of(seed_, model_);
   run.profiler = profiler;
   run.packer = packer;
   std::optional<AnomalyWatch> watch;
@@ -200,7 +225,7 @@ std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
   std::map<std::string, Blob*> blobs;
   for (const std::string& name : names_) blobs["parameter/" + name] = &parameters_.at(name);
   for (const auto& [name, value] : training_.first_values) blobs["state/" + name] = &workspace_.at(name);
-  for (const std::string& name : states_->read()) blobs["carry/" + name] = &workspace_.at(name);
+  for (const std::string& name : states_->read()) blobs[std::string(kCarry) + name] = &workspace_.at(name);
   return blobs;
 }
 
@@ -222,9 +247,19 @@ std::string TrainingSession::not_finite() const {
 
 std::map<std::string, Tensor> TrainingSession::save() const {
   std::map<std::string, Tensor> saved;
-  for (const auto& [name, blob] : saved_blobs()) saved[name] = on_device(blob->tensor(), {});
+  for (const auto& [name, blob] : saved_blobs())
+    saved[name] =
+        model_.ranks && is_carried(name) ? model_.ranks->gather(blob->tensor()) : on_device(blob->tensor(), {});
   saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), source_->position()});
   return saved;
+}
+
+// Of carried states [1, B, ...] the rank's own rows.
+Tensor TrainingSession::part_of(const Tensor& all, const Tensor& part) const {
+  const int64_t rows = part.dim(1);
+  if (all.rank() != part.rank() || all.dim(0) != 1 || all.dim(1) != rows * model_.ranks->size()) return all;
+  Tensor row = all.reshaped(all.shape().from(1)).rows(rows * model_.ranks->rank(), rows);
+  return row.reshaped(part.shape());
 }
 
 void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
@@ -234,8 +269,9 @@ void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
     return it->second;
   };
   for (const auto& [name, blob] : saved_blobs()) {
-    const Tensor& from = find(name);
+    Tensor from = find(name);
     Tensor& to = blob->tensor();
+    if (model_.ranks && is_carried(name)) from = part_of(from, to);
     require(from.dtype() == to.dtype() && from.shape() == to.shape(), "\"{}\" is {} in the checkpoint, but {} here",
             name, from, to);
     to.copy_from(from);

@@ -61,12 +61,15 @@ class TrainingSession {
   // What of save() is not finite, such as `the parameter "W_x" is nan at [3, 2]`; "" if all of it is. Parameters that
   // start with infinities may have some.
   std::string not_finite() const;
-  // The tensors are on the CPU; there they share bytes with the session's until its next step.
+  // The tensors are on the CPU; there they share bytes with the session's until its next step. Of several ranks all
+  // must call this, and get the carried states of all of them.
   std::map<std::string, Tensor> save() const;
   void restore(const std::map<std::string, Tensor>& saved);  // throws Error if they do not fit
 
  private:
   void build_net(int64_t iterations);
+  void set_share(double share);
+  Tensor part_of(const Tensor& all, const Tensor& part) const;
   void update(RunContext& run);
   double run_batch(RunContext& run);
   bool may_overflow() const;  // gradients, through the scale of the loss

@@ -14,6 +14,7 @@
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/metrics.h"
 #include "recurrent/train/model.h"
+#include "recurrent/train/ranks.h"
 #include "recurrent/train/run_folder.h"
 #include "recurrent/train/sample_data.h"
 #include "recurrent/train/sample_evaluator.h"
@@ -108,6 +109,11 @@ struct Trainer::State {
   double seconds() const { return seconds_before + now_seconds() - start; }
   bool due(int64_t every) const { return every > 0 && session->iteration() % every == 0; }
   bool gave_up() const { return options.patience > 0 && worse >= options.patience; }
+  bool is_first() const { return !options.ranks || options.ranks->is_first(); }
+  Shard shard() const { return options.ranks ? Shard{options.ranks->rank(), options.ranks->size()} : Shard{}; }
+  bool has_to_stop() const;
+  void check_ranks(const Model& model) const;
+  void share_batch(Model& model) const;
   bool finished() const { return (total > 0 && session->iteration() >= total) || gave_up(); }
 
   TrainOptions options;
@@ -135,20 +141,25 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   Model model = read_model(net);
   require(model.device.kind == DeviceKind::cpu || (options.memory_budget == 0 && options.offload.empty()),
           "budgets and offloading are for training on the CPU");
+  check_ranks(model);
   Checkpoint saved;
-  if (!options.out.empty())
+  if (!options.out.empty() && is_first())
     folder.emplace(options.out, options.resume ? RunFolder::Open::existing : RunFolder::Open::fresh);
   if (folder && !folder->note().empty()) note(folder->note());
   if (options.resume) {
-    LoadedCheckpoint loaded = folder->latest();
-    for (const std::string& n : loaded.notes) note(n);
-    saved = std::move(loaded.contents);
+    if (folder) {
+      LoadedCheckpoint loaded = folder->latest();
+      for (const std::string& n : loaded.notes) note(n);
+      saved = std::move(loaded.contents);
+    }
+    if (options.ranks) options.ranks->broadcast(saved);
     check_same_model(model, saved);
     take_settings(saved_settings(saved), options);
   }
   if (options.batch == 0) options.batch = model.batch;
   if (options.timesteps == 0) options.timesteps = model.timesteps;
   model.batch = options.batch;
+  share_batch(model);
   model.timesteps = options.timesteps;
   model.files = options.files;
   choose_loss_scale(options);
@@ -162,19 +173,21 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   check_options(options);  // with what the run and the net say
   if (options.learning != "bptt") model.learning = learning_rule(options.learning);
   if (options.memory_budget > 0) keep_to_budget(model);
-  if (model.device.kind == DeviceKind::cpu) require_training_fits(model, options.optimizer);
+  if (model.device.kind == DeviceKind::cpu && !model.ranks) require_training_fits(model, options.optimizer);
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(source), options.seed,
                                               total > 0 ? total : kNoEnd, !options.keep_all);
   check_by_running(model, session->parameters(), session->dtype(), text ? text->vocabulary.size() : 0);
   make_held_out();
   if (options.resume) resume(saved);
   if (total > 0) set_total(total);
-  if (!options.tensorboard.empty())
+  if (!options.tensorboard.empty() && is_first())
     board = std::make_unique<EventLog>(options.tensorboard, session->iteration(), text ? Unit::byte : Unit::sample);
   if (board && session->iteration() == 0)  // later files of the run leave it as it is
     board->graph(graph_def_of(expanded_forward(session->model(), Mode::evaluate), session->parameter_names()));
   const bool in_folder = options.metrics.empty() && folder;
-  const FilePlace lines = in_folder ? folder->file("metrics.jsonl") : FilePlace(options.metrics);
+  const FilePlace lines = in_folder    ? folder->file("metrics.jsonl")
+                          : is_first() ? FilePlace(options.metrics)
+                                       : FilePlace("");
   const auto unsynced = saved.texts.find(kUnsynced);
   metrics =
       std::make_unique<MetricsLog>(lines, session->iteration(), unsynced == saved.texts.end() ? "" : unsynced->second,
@@ -186,7 +199,8 @@ std::unique_ptr<BatchSource> Trainer::State::open_text(const Model& model, const
     throw Error(fmt::format("the net \"{}\" is trained on a text, but data are given", model.source.name()),
                 "give a text with --text, or name data in the model");
   text.emplace(load_training_text(options, saved));
-  return text_batches(model, TextStreams(text->training, options.batch, options.timesteps, text->training_name));
+  return text_batches(model, TextStreams(text->training, options.batch, options.timesteps, text->training_name),
+                      shard());
 }
 
 std::unique_ptr<BatchSource> Trainer::State::open_samples(Model& model, const Checkpoint* saved) {
@@ -202,13 +216,13 @@ std::unique_ptr<BatchSource> Trainer::State::open_samples(Model& model, const Ch
   const bool has_budget = options.memory_budget > 0 || budget_of(model.source) > 0;
   for (std::vector<FedColumn>* columns : {&samples->training, &samples->held_out})
     for (FedColumn& fed : *columns) fed.to_longest = has_budget;
-  model.fed = fed_types(samples->training, options.batch);
+  model.fed = fed_types(samples->training, model.batch);
   if (options.order.empty()) options.order = model.carry.empty() ? "shuffled" : "streams";
   if (!model.carry.empty() && options.order != "streams")
     throw Error(fmt::format("the model carries states from batch to batch, but samples come {}", options.order),
                 "leave out --order, which is streams then");
   auto batches = std::make_unique<SampleBatches>(samples->training, samples->trained, options.batch,
-                                                 sample_order(options.order), options.seed);
+                                                 sample_order(options.order), options.seed, shard());
   if (options.epochs > 0 && total == 0) {
     require(!__builtin_mul_overflow(options.epochs, batches->batches(), &total), "{} epochs are too many",
             options.epochs);
@@ -387,7 +401,10 @@ void Trainer::State::validate() {
                      options.optimizer.lr_gamma));
   }
   // Before the next checkpoint names this loss as the best.
-  if (best && folder) folder->save_best(checkpoint());
+  if (best && !options.out.empty()) {
+    const Checkpoint contents = checkpoint();
+    if (folder) folder->save_best(contents);
+  }
   if (events.validation) events.validation({session->iteration(), *validation_loss, best, held_out->scores()});
   if (gave_up())
     note(fmt::format("{} validations were no better than the best one, so the run ends after iteration {}", worse,
@@ -433,11 +450,47 @@ void Trainer::State::save() {
   if (saved_at == session->iteration()) return;
   require_finite();
   metrics->sync();
-  if (!folder) return;
+  if (options.out.empty()) return;
   Checkpoint contents = checkpoint();
+  if (!folder) {
+    saved_at = session->iteration();
+    return;
+  }
   if (!metrics->unsynced().empty()) contents.texts[kUnsynced] = metrics->unsynced();
   folder->save(contents, session->iteration());
   saved_at = session->iteration();
+}
+
+// Of several ranks all stop if one of them has to.
+bool Trainer::State::has_to_stop() const {
+  const bool mine = (options.stop && *options.stop) || log_failure();
+  return options.ranks ? options.ranks->sum({mine ? 1.0 : 0.0})[0] > 0 : mine;
+}
+
+// What is not done by several ranks is refused.
+void Trainer::State::check_ranks(const Model& model) const {
+  if (!options.ranks) return;
+  const auto refuse = [&](bool is_asked, const char* what) {
+    require(!is_asked, "{} ranks train together, which does not go together with {}", options.ranks->size(), what);
+  };
+  refuse(model.device.kind != DeviceKind::cpu, "a GPU");
+  refuse(options.seconds > 0, "a run for a given time; give it a number of iterations");
+  refuse(options.optimizer.dp_clip > 0, "clipping by streams");
+  refuse(options.learning != "bptt", "learning rules other than bptt");
+  refuse(options.memory_budget > 0 || budget_of(model.source) > 0, "a memory budget");
+}
+
+// Each rank has its part of the batch; of states that are carried on all have equally many.
+void Trainer::State::share_batch(Model& model) const {
+  if (!options.ranks) return;
+  const int64_t ranks = options.ranks->size();
+  require(options.batch >= ranks, "a batch of {} has nothing for some of {} ranks", options.batch, ranks);
+  if (model.data.empty() || !model.carry.empty())
+    if (options.batch % ranks != 0)
+      throw Error(fmt::format("{} ranks cannot share a batch of {} streams equally", ranks, options.batch),
+                  "make the batch a multiple of the number of processes");
+  model.batch = (options.batch + ranks - 1) / ranks;
+  model.ranks = options.ranks;
 }
 
 TrainResult Trainer::State::run() {
@@ -445,12 +498,12 @@ TrainResult Trainer::State::run() {
   bool stopped = false;
   while (!finished() && !stopped) {
     step();
-    stopped = (options.stop && *options.stop) || log_failure();
+    stopped = has_to_stop();
     const bool calibrated = pace.steps() >= kCalibrationIterations && seconds() >= kCalibrationSeconds;
     if (total == 0 && (calibrated || stopped)) fix_iterations();
     if (total == 0) continue;
     if (due(options.validate_every) || finished()) validate();
-    if (due(options.checkpoint_every) || finished() || stopped || log_failure()) save();
+    if (due(options.checkpoint_every) || finished() || stopped || (log_failure() && !options.ranks)) save();
     require_log();
   }
   if (folder) folder->save_parameters(session->parameters_to_use(), session->parameter_names());

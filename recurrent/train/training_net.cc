@@ -92,8 +92,10 @@ class Builder {
     require(!parameters.empty(), "all parameters of the model are frozen, so there is nothing to train");
     make_forward(parameters);
     std::vector<std::string> gradients = options_.dp_clip > 0 ? clip_by_stream(parameters) : differentiate(parameters);
+    if (model_.ranks && options_.accumulate == 1) add_over_ranks(gradients);
     if (options_.loss_scale > 0) unscale(gradients);
     if (options_.accumulate > 1) accumulate(gradients);
+    if (model_.ranks && options_.accumulate > 1) add_over_ranks(gradients);
     if (options_.clip > 0) {
       std::vector<std::string> outputs = gradients;
       outputs.emplace_back("train/gradient_norm");
@@ -158,6 +160,10 @@ class Builder {
       result_.first_values.emplace_back(average, first);
       add_op(result_.net, "WeightedSum", {average, kept, p, added}, {average});
     }
+  }
+
+  void add_over_ranks(const std::vector<std::string>& gradients) {
+    model_.ranks->add_reductions(result_.net, gradients, result_.trained, workspace_);
   }
 
   const ParameterGroup& group(const std::string& p) const {
@@ -267,7 +273,7 @@ class Builder {
 
   std::vector<std::string> differentiate(const std::vector<std::string>& parameters) {
     GradientRequest request;
-    request.targets.emplace_back(model_.loss, options_.loss_scale > 0 ? scaled_loss_gradient() : "");
+    request.targets.emplace_back(model_.loss, first_gradient());
     request.wanted.insert(parameters.begin(), parameters.end());
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) request.stop.insert(carried.first);
@@ -287,14 +293,24 @@ class Builder {
     return result_.gradients = gradients;
   }
 
-  // What the backward pass starts with in place of 1.
-  std::string scaled_loss_gradient() {
-    const std::string gradient = "train/loss_gradient";
+  // What the backward pass starts with in place of 1; "" for 1. Of several ranks each has a part of the batch, and adds
+  // as much to the mean.
+  std::string first_gradient() {
+    std::string gradient;
+    const auto multiply = [&](const std::string& factor, const std::string& name) {
+      if (gradient.empty()) {
+        gradient = "train/loss_gradient_one";
+        add_op(result_.net, "ConstantFill", {model_.loss}, {gradient}, {number("value", 1)});
+      }
+      add_op(result_.net, "Mul", {gradient, factor}, {name}, {make_arg("broadcast", true)});
+      gradient = name;
+    };
+    if (model_.ranks) multiply(result_.share, "train/loss_gradient_share");
+    if (options_.loss_scale == 0) return gradient;
     result_.scaled = true;
     result_.first_values.emplace_back(result_.scale, Tensor::scalar(static_cast<float>(options_.loss_scale)));
     result_.first_values.emplace_back(kGoodSteps, Tensor::scalar(int32_t{0}));
-    add_op(result_.net, "ConstantFill", {model_.loss}, {"train/loss_gradient_one"}, {number("value", 1)});
-    add_op(result_.net, "Mul", {"train/loss_gradient_one", result_.scale}, {gradient}, {make_arg("broadcast", true)});
+    multiply(result_.scale, "train/loss_gradient");
     return gradient;
   }
 

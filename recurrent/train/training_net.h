@@ -34,6 +34,7 @@ struct TrainingNet {
   // Of a net with a scaled loss; the blobs hold the next step's scale, and whether this step's gradients are finite.
   std::string scale = "train/loss_scale", finite = "train/finite";
   bool scaled = false;
+  std::string share = "train/share";            // of several ranks: what the batch is of that of all
   std::string factor;                           // of policy plateau: what the rate is multiplied by
   std::map<std::string, std::string> averages;  // by parameter, if they are kept
 };

@@ -9,6 +9,7 @@
 #include "core/compute/threads.h"
 #include "core/data/sample_batches.h"
 #include "core/operator/nets_inside.h"
+#include "recurrent/distributed/join_ranks.h"
 #include "recurrent/train/metrics.h"
 #include "recurrent/train/privacy.h"
 #include "stepnet/text.h"
@@ -65,7 +66,9 @@ void TrainCommand::run() {
   if (profile) options.profiler = &table.emplace().profiler();
   options.stop = &stop_on_signals();
   options.files = root_of(root);
-  ProgressDisplay display(quiet, options.seconds);
+  options.ranks = join_ranks();
+  const bool is_first = !options.ranks || options.ranks->is_first();
+  ProgressDisplay display(quiet || !is_first, options.seconds);
   TrainEvents events;
   events.iteration = [&](const TrainProgress& p) { display.show(p); };
   events.validation = [&](const ValidationResult& v) {
@@ -103,7 +106,7 @@ void TrainCommand::run() {
   TrainResult result;
   with_estimate([&] { result = trainer.run(); }, place, session);
   display.line("");
-  print_end(result, trainer.options());
+  if (is_first) print_end(result, trainer.options());
   if (table) print_text("{}", table->text());
   if (result.finished || !options.out.empty()) interrupt_was_handled();
 }

@@ -59,6 +59,8 @@ OptimizerOptions own_numbers(OptimizerOptions options);
 // Throws Error on an unknown optimizer or a number out of range. Policies are checked by their operator.
 void check_optimizer(const OptimizerOptions& options);
 
+class Ranks;
+
 struct TrainOptions {
   std::string text;  // path of the training text
   // In place of a text, for models with data: where their columns are (core/data/column.h), and those of samples that
@@ -103,6 +105,9 @@ struct TrainOptions {
   Profiler* profiler = nullptr;
   bool detect_anomaly = false;  // name the operator that makes the first value that is not finite; slow
   FileRootPtr files;            // below which the nets may open files; null: anywhere
+  // The processes that train together (recurrent/train/ranks.h), each on its part of every batch; the first one writes
+  // what is written. Null: this process alone.
+  std::shared_ptr<const Ranks> ranks;
 };
 
 std::vector<std::string> learning_names();

@@ -1,0 +1,117 @@
+#include "recurrent/distributed/world_ranks.h"
+
+#include <nlohmann/json.hpp>
+
+#include "recurrent/distributed/reductions.h"
+
+namespace stepnet {
+namespace {
+
+const std::string kWorldBlob = "train/world";
+
+class WorldRanks final : public Ranks {
+ public:
+  explicit WorldRanks(WorldPtr world) : world_(std::move(world)) {}
+
+  int rank() const override { return world_->rank(); }
+  int size() const override { return world_->size(); }
+
+  std::vector<double> sum(std::vector<double> values) const override {
+    const auto count = static_cast<int64_t>(values.size());
+    wait(world_->start_allreduce(values.data(), values.data(), count, DType::float64, ReduceOp::sum), values);
+    return values;
+  }
+
+  void broadcast(Tensor& value) const override {
+    Tensor own = on_device(value, {});
+    const PendingPtr pending = world_->start_broadcast(own.raw(), own.size(), own.dtype(), 0);
+    pending->hold(own.storage());
+    pending->wait();
+    if (own.storage() != value.storage()) value.copy_from(own);
+    value.mark_written();
+  }
+
+  void broadcast(Checkpoint& contents) const override {
+    nlohmann::json head;
+    head["texts"] = contents.texts;
+    head["tensors"] = nlohmann::json::array();
+    for (const auto& [name, tensor] : contents.tensors)
+      head["tensors"].push_back({name, static_cast<int>(tensor.dtype()),
+                                 std::vector<int64_t>(tensor.shape().dims().begin(), tensor.shape().dims().end())});
+    // What is no text, such as a vocabulary's bytes, goes as numbers.
+    std::vector<std::uint8_t> bytes = nlohmann::json::to_msgpack(binary(head));
+    std::vector<double> size = sum({is_first() ? static_cast<double>(bytes.size()) : 0});
+    bytes.resize(static_cast<size_t>(size[0]));
+    wait(world_->start_broadcast(bytes.data(), static_cast<int64_t>(bytes.size()), DType::uint8, 0), bytes);
+    if (!is_first()) contents = made_of(nlohmann::json::from_msgpack(bytes));
+    for (auto& [name, tensor] : contents.tensors) broadcast(tensor);
+  }
+
+  Tensor gather(const Tensor& part) const override {
+    const Tensor own = on_device(part, {});
+    require(own.rank() >= 2 && own.dim(0) == 1, "what is gathered must be [1, B, ...], not {}", own);
+    Tensor all = Tensor::empty(own.dtype(), own.shape().with(1, own.dim(1) * size()));
+    const PendingPtr pending = world_->start_allgather(own.raw(), all.raw(), own.size(), own.dtype());
+    pending->hold(own.storage());
+    pending->hold(all.storage());
+    pending->wait();
+    return all;
+  }
+
+  void enter(Workspace& workspace) const override { workspace.create_local(kWorldBlob).emplace<WorldPtr>(world_); }
+  const std::string& blob() const override { return kWorldBlob; }
+
+  void add_reductions(NetDef& net, const std::vector<std::string>& gradients,
+                      const std::vector<std::string>& parameters, const Workspace& workspace) const override {
+    std::vector<ReducedGradient> reduced;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const Tensor& p = workspace.fetch(parameters[i]);
+      reduced.push_back({gradients[i], parameters[i], TensorType::of(p.dtype(), p.shape())});
+    }
+    stepnet::add_reductions(net, reduced, kWorldBlob);
+  }
+
+ private:
+  // The bytes stay where they are while this waits; after a failure MPI may still touch them, so they stay for good.
+  template <class T>
+  static void wait(const PendingPtr& pending, std::vector<T>& bytes) {
+    try {
+      pending->wait();
+    } catch (...) {
+      pending->hold(std::make_shared<std::vector<T>>(std::move(bytes)));
+      throw;
+    }
+  }
+
+  static nlohmann::json binary(const nlohmann::json& head) {
+    nlohmann::json made = head;
+    for (auto& [name, text] : made["texts"].items()) {
+      const auto& value = text.get_ref<const std::string&>();
+      text = nlohmann::json::binary(std::vector<std::uint8_t>(value.begin(), value.end()));
+    }
+    return made;
+  }
+
+  static Checkpoint made_of(const nlohmann::json& head) {
+    Checkpoint contents;
+    for (const auto& [name, text] : head["texts"].items()) {
+      const auto& value = text.get_binary();
+      contents.texts[name] = std::string(value.begin(), value.end());
+    }
+    for (const auto& entry : head["tensors"])
+      contents.tensors[entry[0].get<std::string>()] =
+          Tensor::empty(static_cast<DType>(entry[1].get<int>()), Shape(entry[2].get<std::vector<int64_t>>()));
+    return contents;
+  }
+
+  WorldPtr world_;
+};
+
+}  // namespace
+
+RanksPtr ranks_of(WorldPtr world) {
+  if (world->size() == 1) return nullptr;
+  return std::make_shared<WorldRanks>(std::move(world));
+}
+
+}  // namespace stepnet
