@@ -85,7 +85,8 @@ struct Trainer::State {
   void make_held_out();
   const MetricLink* best_metric() const;
   void require_best() const;
-  bool is_best(const std::vector<std::pair<std::string, double>>& scores);
+  bool is_best();
+  void agree_on_validation();
   bool holds_out() const { return text ? !text->validation.empty() : samples->predicted.size() > 0; }
   void keep_to_budget(Model& model) const;
   void fix_iterations();
@@ -132,7 +133,8 @@ struct Trainer::State {
   Pace pace;
   double loss = 0;
   std::optional<double> validation_loss, best_loss, best_score;
-  int64_t worse = 0;  // validations since the best one
+  std::vector<std::pair<std::string, double>> scores;  // of the latest validation
+  int64_t worse = 0;                                   // validations since the best one
   int64_t saved_at = -1;
 };
 
@@ -262,8 +264,20 @@ void Trainer::State::require_best() const {
               fmt::format("there are {}", fmt::join(names, ", ")));
 }
 
-// Whether the validation of which `metrics` and the loss are is better than all before; takes it over if so.
-bool Trainer::State::is_best(const std::vector<std::pair<std::string, double>>& scores) {
+// What follows from a validation is to be the same on all ranks, also where the net keeps something that each rank has
+// of its own, such as a mean over its part of the batches: it follows from what the first one has found.
+void Trainer::State::agree_on_validation() {
+  if (!options.ranks) return;
+  std::vector<double> values = {*validation_loss};
+  for (const auto& [name, value] : scores) values.push_back(value);
+  if (!is_first()) std::ranges::fill(values, 0);
+  values = options.ranks->sum(values);
+  validation_loss = values[0];
+  for (size_t i = 0; i < scores.size(); ++i) scores[i].second = values[i + 1];
+}
+
+// Whether the validation is better than all before; takes it over if so.
+bool Trainer::State::is_best() {
   const MetricLink* metric = best_metric();
   double value = *validation_loss;
   for (const auto& [name, score] : scores)
@@ -390,10 +404,12 @@ void Trainer::State::validate() {
   session->let_go_of_memory();
   session->parameters_to_use();
   validation_loss = held_out->loss();
-  metrics->validation(session->iteration(), *validation_loss, held_out->scores());
+  scores = held_out->scores();
+  agree_on_validation();
+  metrics->validation(session->iteration(), *validation_loss, scores);
   if (board) show_on_board();
   require_finite();
-  const bool best = is_best(held_out->scores());
+  const bool best = is_best();
   worse = best ? 0 : worse + 1;
   if (options.optimizer.lr_policy == "plateau" && worse > 0 && worse % options.optimizer.lr_patience == 0) {
     session->multiply_rate(options.optimizer.lr_gamma);
@@ -405,7 +421,7 @@ void Trainer::State::validate() {
     const Checkpoint contents = checkpoint();
     if (folder) folder->save_best(contents);
   }
-  if (events.validation) events.validation({session->iteration(), *validation_loss, best, held_out->scores()});
+  if (events.validation) events.validation({session->iteration(), *validation_loss, best, scores});
   if (gave_up())
     note(fmt::format("{} validations were no better than the best one, so the run ends after iteration {}", worse,
                      session->iteration()));
@@ -421,7 +437,7 @@ GradientFunction Trainer::State::shown_gradients() {
 }
 
 void Trainer::State::show_on_board() {
-  board->validation(session->iteration(), *validation_loss, held_out->scores());
+  board->validation(session->iteration(), *validation_loss, scores);
   for (const std::string& name : session->parameter_names())
     board->parameter(session->iteration(), name, session->parameters().fetch(name));
 }
@@ -516,7 +532,7 @@ TrainResult Trainer::State::run() {
                      .best_metric = best_score,
                      .metrics = {},
                      .seconds = seconds()};
-  if (held_out) result.metrics = held_out->scores();
+  result.metrics = scores;
   return result;
 }
 
