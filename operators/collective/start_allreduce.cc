@@ -115,7 +115,7 @@ REGISTER(finish_allreduce) {
       .stop_gradient()
       .example_net(on_world("type: 'StartAllreduce' input: 'A' output: 'started' } op { type: 'FinishAllreduce' input: "
                             "'started' input: 'A' output: 'started' output: 'B'"),
-                   {"A=2,3"}, {"B"});
+                   {"A=2,3"});
 }
 
 }  // namespace
