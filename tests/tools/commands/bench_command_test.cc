@@ -53,19 +53,21 @@ TEST(BenchCommand, TellsNumbersAsJson) {
 }
 
 TEST(BenchCommand, KeepsATrainingStepToABudget) {
-  const std::string bench = "bench " + kModel + " --train --batch 32 --timesteps 200 --iterations 1 --warm-up 1 --json";
+  const std::string bench =
+      "bench " + kModel + " --device cpu --train --batch 32 --timesteps 200 --iterations 1 --warm-up 1 --json";
   const std::string whole = expect_command(bench, 0, "{");
   const auto budget = static_cast<int64_t>(number(whole, "peak_bytes") * 0.8);
   const std::string less = expect_command(bench + fmt::format(" --memory-budget {}", budget), 0, "{");
   EXPECT_LE(number(less, "peak_bytes"), budget);
   EXPECT_GT(number(less, "flops"), number(whole, "flops"));
   expect_command(bench + " --memory-budget 1", 2, "a training step takes at least");
-  expect_command("bench " + kModel + " --memory-budget 1M", 2, "--memory-budget requires --train");
+  expect_command("bench " + kModel + " --device cpu --memory-budget 1M", 2, "--memory-budget requires --train");
 }
 
 TEST(BenchCommand, OffloadsWhatATrainingStepKeeps) {
   const TempFolder folder;
-  const std::string bench = "bench " + kModel + " --train --batch 32 --timesteps 200 --iterations 1 --warm-up 1 --json";
+  const std::string bench =
+      "bench " + kModel + " --device cpu --train --batch 32 --timesteps 200 --iterations 1 --warm-up 1 --json";
   const std::string whole = expect_command(bench, 0, "{");
   const std::string less = expect_command(bench + " --offload " + folder.file("kept"), 0, "{");
   EXPECT_LT(number(less, "peak_bytes"), 0.8 * number(whole, "peak_bytes"));
