@@ -143,7 +143,6 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   Model model = read_model(net);
   require(model.device.kind == DeviceKind::cpu || (options.memory_budget == 0 && options.offload.empty()),
           "budgets and offloading are for training on the CPU");
-  check_ranks(model);
   Checkpoint saved;
   if (!options.out.empty() && is_first())
     folder.emplace(options.out, options.resume ? RunFolder::Open::existing : RunFolder::Open::fresh);
@@ -173,6 +172,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (!options.offload.empty()) packer.emplace(autograd::OffloadOptions{.folder = options.offload});
   if (options.memory_budget == 0) options.memory_budget = budget_of(model.source);
   check_options(options);  // with what the run and the net say
+  check_ranks(model);
   if (options.learning != "bptt") model.learning = learning_rule(options.learning);
   if (options.memory_budget > 0) keep_to_budget(model);
   if (model.device.kind == DeviceKind::cpu && !model.ranks) require_training_fits(model, options.optimizer);
@@ -493,7 +493,7 @@ void Trainer::State::check_ranks(const Model& model) const {
   refuse(options.seconds > 0, "a run for a given time; give it a number of iterations");
   refuse(options.optimizer.dp_clip > 0, "clipping by streams");
   refuse(options.learning != "bptt", "learning rules other than bptt");
-  refuse(options.memory_budget > 0 || budget_of(model.source) > 0, "a memory budget");
+  refuse(options.memory_budget > 0, "a memory budget");
 }
 
 // Each rank has its part of the batch; of states that are carried on all have equally many.

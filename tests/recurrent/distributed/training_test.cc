@@ -202,5 +202,22 @@ TEST(TrainingOfRanks, RefusesWhatItDoesNotDo) {
   expect_contains(refusal([](TrainOptions& o) { o.learning = "rtrl"; }), "learning rules other than bptt");
 }
 
+// What a run says of itself holds for those that go on with it.
+TEST(TrainingOfRanks, RefusesToGoOnWithWhatItDoesNotDo) {
+  if (!all_ranks()) GTEST_SKIP() << "there is one rank";
+  const TempFolder folder;
+  write_all(folder.file("text"), tiny_text());
+  TrainOptions options = tiny_options(folder.file("text"), 2);
+  options.batch = 12;
+  options.out = folder.file("private");
+  options.optimizer.dp_clip = 1;
+  Trainer(tiny_net(), options, {}).run();
+  TrainOptions more = tiny_options(folder.file("text"), 4);
+  more.out = options.out;
+  more.resume = true;
+  more.ranks = all_ranks();
+  expect_contains(error_text([&] { Trainer(tiny_net(), more, {}); }), "does not go together with clipping by streams");
+}
+
 }  // namespace
 }  // namespace stepnet::testing::training_test
