@@ -91,8 +91,8 @@ class BenchCommand {
 
  private:
   std::unique_ptr<NetSession> session(Device device) const {
-    std::optional<Model> model = model_in(net_, options_.batch, options_.timesteps);
     if (!options_.train) {
+      const std::optional<Model> model = model_in(net_, options_.batch, options_.timesteps);
       ForwardOptions forward{.feeds = feeds_.types, .parameters = parameters_, .init = model ? model->init : init_};
       forward.plan_memory = true;
       forward.device = device;
