@@ -22,9 +22,9 @@ struct RowsOfChain {
   int64_t count = 0, width = 0;
 };
 RowsOfChain rows_of_chain(const std::vector<ChainPlace>& places, size_t sources,
-                          const std::vector<FusedInstruction>& code, int64_t width, const Call& call) {
+                          const std::vector<FusedInstruction>& code, int64_t width, int64_t elements) {
   const ChainPlace& result = places[sources];
-  const int64_t rows = call.out(0).size() / std::max<int64_t>(result.row_size, 1) * result.each;
+  const int64_t rows = elements / std::max<int64_t>(result.row_size, 1) * result.each;
   const bool dense = std::ranges::none_of(code, sums_rows) && std::ranges::all_of(places, [=](const ChainPlace& p) {
                        return p.row_size == width && !p.one_row && !p.one_column && p.each == 1 && p.cycle == 0;
                      });
@@ -58,6 +58,12 @@ int64_t pieces_together(const std::vector<ChainPlace>& places, size_t sources, i
 }
 
 template <class T>
+FusedOperand<T> operand_at(const ChainPlace& place, T* first) {
+  return {first + place.column, place.stride(), place.step(), place.each,  place.cycle,
+          place.sums,           place.narrow,   place.value,  place.weight};
+}
+
+template <class T>
 void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std::vector<FusedInstruction>& code,
                const RowsOfChain& rows, Call& call) {
   FusedOperand<T> tensors[kMostFusedTensors];
@@ -65,8 +71,7 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
     const auto i = static_cast<int>(p);
     T* first = p < sources ? const_cast<T*>(call.in_span<T>(i).data())  // is only read
                            : call.out_span<T>(i - static_cast<int>(sources)).data();
-    tensors[p] = {first + places[p].column, places[p].stride(), places[p].step(), places[p].each,  places[p].cycle,
-                  places[p].sums,           places[p].narrow,   places[p].value,  places[p].weight};
+    tensors[p] = operand_at(places[p], first);
   }
   const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors,   static_cast<int>(places.size()),
                           rows.width,  static_cast<int>(sources),     rows.count};
@@ -76,6 +81,63 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
   };
   parallel_for((pieces + together - 1) / together,
                static_cast<double>(together) * fused_nanoseconds(code) * kFusedPiece, std::ref(range));
+}
+
+// Elements in front of a piece of rows that follow one another.
+int64_t elements_before(int64_t piece, const RowsOfChain& rows) {
+  if (const int64_t at_once = fused_rows_at_once(rows.width); at_once > 1)
+    return std::min(piece * at_once, rows.count) * rows.width;
+  const int64_t of_row = fused_pieces_of_row(rows.width);
+  return piece / of_row * rows.width + piece % of_row * kFusedPiece;
+}
+
+// A range of pieces through all timesteps, so that threads meet once, and what is done for a timestep is little more
+// than the arithmetic.
+template <class T>
+void run_chain_steps(const std::vector<ChainPlace>& places, size_t sources, const std::vector<FusedInstruction>& code,
+                     const RowsOfChain& rows, const ChainSteps& steps) {
+  const int64_t pieces = fused_pieces(rows.count, rows.width);
+  const auto range = [&](int64_t begin, int64_t end) {
+    FusedOperand<T> tensors[kMostFusedTensors];
+    const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors,   static_cast<int>(places.size()),
+                            rows.width,  static_cast<int>(sources),     rows.count};
+    const int64_t first = elements_before(begin, rows), count = elements_before(end, rows) - first;
+    for (int64_t t = 0; t < steps.steps; ++t) {
+      std::byte* const* const at = &steps.operands[static_cast<size_t>(t) * places.size()];
+      for (size_t p = 0; p < places.size(); ++p) tensors[p] = operand_at(places[p], reinterpret_cast<T*>(at[p]));
+      fused_kernels().run(loop, begin, end);
+      if (steps.made) steps.made(t, first, count);
+    }
+  };
+  parallel_for(pieces, static_cast<double>(steps.steps) * fused_nanoseconds(code) * kFusedPiece, std::ref(range));
+}
+
+// Whether the chain makes each element of a result from the same element of what it writes, and of what it does not
+// write from anything: then an element may go through timesteps without waiting for the others.
+bool elements_are_apart(const StepIr& ir, const std::vector<ChainPlace>& places, size_t sources,
+                        const std::vector<FusedInstruction>& code, int64_t width) {
+  const auto works_on_rows = [](const FusedInstruction& i) { return sums_rows(i) || i.narrow || i.column; };
+  if (std::ranges::any_of(code, works_on_rows)) return false;
+  const auto is_whole = [&](const ChainPlace& p) {
+    return p.row_size == width && p.column == 0 && !p.one_row && !p.one_column && p.each == 1 && p.cycle == 0 &&
+           !p.sums && !p.narrow && p.value < 0;
+  };
+  // Rows of links to one tensor are the same ones, or have no element in common.
+  const auto meet_in_rows = [](const StepSlot& a, const StepSlot& b) {
+    return a.stride == b.stride && a.stride == a.tensor.bytes() && b.stride == b.tensor.bytes() &&
+           static_cast<int64_t>(a.base - b.base) % static_cast<int64_t>(a.stride) == 0;
+  };
+  for (size_t r = sources; r < places.size(); ++r) {
+    if (!is_whole(places[r])) return false;
+    const StepSlot& made = *ir.slots[places[r].slot];
+    for (const ChainPlace& p : places) {
+      const StepSlot& other = *ir.slots[p.slot];
+      const bool links = made.kind == Kind::link && other.kind == Kind::link;
+      if (&made != &other && !(links && made.whole.storage() == other.whole.storage())) continue;
+      if (!is_whole(p) || (links && !meet_in_rows(made, other))) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -342,7 +404,7 @@ bool close_chain(StepIr& ir, StepChain& chain) {
         backend(ir.spec.device.kind).fuse(ir.spec.device, chain.dtype, chain.code, static_cast<int>(places.size()));
   op.fused->run = [places, sources, code = chain.code, width = chain.width, dtype = chain.dtype, on_device](const void*,
                                                                                                             Call& c) {
-    const RowsOfChain rows = rows_of_chain(places, sources, code, width, c);
+    const RowsOfChain rows = rows_of_chain(places, sources, code, width, c.out(0).size());
     if (on_device) {
       run_on_device(*on_device, dtype, places, sources, rows, c);
     } else {
@@ -351,6 +413,12 @@ bool close_chain(StepIr& ir, StepChain& chain) {
     }
   };
   op.kernel = op.fused.get();
+  if (ir.spec.device.kind == DeviceKind::cpu && elements_are_apart(ir, places, sources, chain.code, chain.width))
+    op.fused_steps = [places, sources, code = chain.code, width = chain.width, dtype = chain.dtype](const auto& steps) {
+      const RowsOfChain rows = rows_of_chain(places, sources, code, width, steps.elements);
+      const auto run = [&](auto zero) { run_chain_steps<decltype(zero)>(places, sources, code, rows, steps); };
+      if (!with_half(dtype, run)) dtype == DType::float32 ? run(0.0F) : run(0.0);
+    };
   return true;
 }
 

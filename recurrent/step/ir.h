@@ -17,10 +17,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -68,6 +70,15 @@ struct StepSpec {
   std::shared_ptr<PackMemory> packs = nullptr;  // shared with programs that run in turn with this one
 };
 
+// Where the operands of a chain are in timesteps that it goes through at once.
+struct ChainSteps {
+  int64_t steps = 0, elements = 0;       // of a result, in one timestep
+  std::span<std::byte* const> operands;  // inputs and outputs of the first timestep, then those of the second
+  // May be empty: is told of elements [first, first + count) that are there in a timestep, before the next one reads
+  // them. Several threads call it at once, each for elements of its own.
+  std::function<void(int64_t step, int64_t first, int64_t count)> made;
+};
+
 struct StepOp {
   bool reads(int slot) const;
   bool writes(int slot) const;
@@ -84,12 +95,14 @@ struct StepOp {
   std::vector<Tensor*> out;
   uint32_t accumulate = 0;
   OpMeaning meaning;
-  std::unique_ptr<Kernel> fused;    // of several operators
-  std::string fused_types;          // theirs, joined by +
-  std::vector<Schedule::Op> parts;  // these
-  std::vector<BoundOp> part_ops;    // and what they are
-  bool flops_known = false;         // they are part of step_flops
-  bool plain_copy = false;          // an alias that must be written because its destination is linked
+  std::unique_ptr<Kernel> fused;                       // of several operators
+  std::string fused_types;                             // theirs, joined by +
+  std::vector<Schedule::Op> parts;                     // these
+  std::vector<BoundOp> part_ops;                       // and what they are
+  std::function<void(const ChainSteps&)> fused_steps;  // null: elements cannot go through timesteps by themselves
+  bool scans = false;                                  // they do
+  bool flops_known = false;                            // they are part of step_flops
+  bool plain_copy = false;  // an alias that must be written because its destination is linked
   std::unique_ptr<InnerOperator> nested;
 };
 struct StepTotal {

@@ -80,6 +80,7 @@ std::string op_text(const StepIr& ir, const StepOp& op, const SlotUses& uses) {
   text += fmt::format("{} {} {}({})", names_of(ir, op.out_slots), adds ? "+=" : "=",
                       op.fused ? "fused " + op.fused_types : op.op.def.type(), names_of(ir, op.in_slots));
   if (const std::string why = why_in_steps(ir, op, uses); !why.empty()) text += "; " + why;
+  if (op.scans) text += "; each element goes through the block by itself";
   return text + "\n";
 }
 

@@ -24,6 +24,7 @@ constexpr StepPass kPasses[] = {
     {"fold", nullptr, fold_sums, true, "a sum of products is accumulated in place"},
     {"widen", has_blocks, widen_rows, false, "what crosses blocks or stages gets a row for each timestep"},
     {"fuse", nullptr, fuse_chains, true, "elementwise operators become one loop"},
+    {"scan", has_blocks, plan_scans, true, "each element goes through a block's timesteps by itself"},
     {"block size", has_blocks, plan_block_size, false, "how many timesteps are a block, now that stages are known"},
     {"layout", nullptr, nullptr, true, "values that are never alive together share bytes"},
     {"place", nullptr, lay_out, false, "slots get their bytes"},

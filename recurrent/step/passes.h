@@ -41,6 +41,7 @@ void defer(StepIr& ir);
 void fold_sums(StepIr& ir);
 void widen_rows(StepIr& ir);
 void fuse_chains(StepIr& ir);
+void plan_scans(StepIr& ir);
 void plan_block_size(StepIr& ir);
 void lay_out(StepIr& ir);
 

@@ -626,7 +626,7 @@ bool StepProgram::may_use_lanes() const {
 int StepProgram::lanes_for(int threads) const {
   if (!ir_.runs_pass("lanes") || ir_.spec.steps == 0 || ir_.spec.device.kind != DeviceKind::cpu) return 0;
   const auto lanes = static_cast<int>(std::min<int64_t>(threads, ir_.spec.batch / kLeastSamples));
-  if (lanes < 2 || !may_use_lanes()) return 0;
+  if (lanes < 2 || !may_use_lanes() || scans()) return 0;
   if (ir_.spec.batch / lanes < kManySamples && step_weight_bytes() > kMostWeights) return 0;
   const int64_t least = ir_.spec.batch / lanes, most = (ir_.spec.batch + lanes - 1) / lanes;
   const bool all = std::ranges::all_of(ir_.ops, [&](const auto& op) {
@@ -701,7 +701,7 @@ bool StepProgram::has_wavefront(int threads, int lanes) const {
   int with_steps = 0;
   for (int s = 0; s < ir_.stages; ++s) with_steps += parts_[part_index(Phase::step, s)].ops.empty() ? 0 : 1;
   const bool at_once = threads > 1 || ir_.spec.device.kind != DeviceKind::cpu;
-  return lanes == 0 && at_once && with_steps > 1 && ir_.runs_pass("wavefront") && may_use_lanes();
+  return lanes == 0 && at_once && with_steps > 1 && ir_.runs_pass("wavefront") && may_use_lanes() && !scans();
 }
 
 void StepProgram::prepare_lanes() {
@@ -777,8 +777,58 @@ void StepProgram::prepare_row_sums(const std::vector<RowSum>& row_sums) {
   }
 }
 
+// Whether every stage that has timesteps scans them (scan.cc).
+bool StepProgram::scans() const {
+  return std::ranges::all_of(ir_.ops, [](const auto& op) { return op->phase != Phase::step || op->scans; });
+}
+
+// What scans the stage's timesteps in this run: gradients from outside must be of the rows that it makes.
+const StepOp* StepProgram::scan_of(int stage) const {
+  const std::vector<StepOp*>& ops = parts_[part_index(Phase::step, stage)].ops;
+  if (ops.size() != 1 || !ops[0]->scans || DryScope::now()) return nullptr;
+  const auto is_made = [&](const RowSum& sum) {
+    return std::ranges::any_of(ops[0]->out_slots, [&](int s) {
+      const StepSlot& slot = *ir_.slots[s];
+      return slot.kind == Kind::link && slot.whole.storage() == sum.to.storage() &&
+             sum.to.size() == sum.to.dim(0) * slot.tensor.size() && slot.tensor.size() == ops[0]->out[0]->size();
+    });
+  };
+  return std::ranges::all_of(row_sums_[stage], is_made) ? ops[0] : nullptr;
+}
+
+void StepProgram::run_scan(const StepOp& op, int stage, const Block& block, RunContext& run) {
+  const double start = run.profiler ? now_seconds() : 0;
+  const size_t operands = op.in.size() + op.out.size();
+  scan_operands_.resize(operands * static_cast<size_t>(block.count));
+  const auto place = [&](int index, size_t operand, auto bytes_of) {
+    StepSlot& slot = *ir_.slots[index];
+    const auto place_at = [&](int64_t i) {
+      const int64_t t = timestep_at(block, i);
+      return slot.place(slot.kind == Kind::block ? t % ir_.ring : t);
+    };
+    const size_t first = slot.stride > 0 ? place_at(0) : 0;
+    if (slot.stride > 0) slot.tensor.set_offset(first);
+    std::byte* const bytes = bytes_of(slot.tensor);
+    for (int64_t i = 0; i < block.count; ++i, operand += operands)
+      scan_operands_[operand] = slot.stride > 0 ? bytes + (place_at(i) - first) : bytes;
+  };
+  for (size_t i = 0; i < op.in.size(); ++i)
+    place(op.in_slots[i], i, [](const Tensor& t) { return const_cast<std::byte*>(t.raw()); });  // is only read
+  for (size_t o = 0; o < op.out.size(); ++o)
+    place(op.out_slots[o], op.in.size() + o, [](Tensor& t) { return t.raw(); });
+  ChainSteps steps{block.count, op.out[0]->size(), scan_operands_, {}};
+  const std::vector<RowSum>& sums = row_sums_[stage];
+  const auto add = [&](int64_t i, int64_t first, int64_t count) {
+    for (const RowSum& sum : sums) sum.add_elements(timestep_at(block, i), first, count);
+  };
+  if (!sums.empty()) steps.made = std::ref(add);
+  op.fused_steps(steps);
+  if (run.profiler) run.profiler->record(op.profile_name, now_seconds() - start, 0, 0);
+}
+
 void StepProgram::run_steps(int stage, const Block& block, RunContext& run) {
   if (!lanes_.empty()) return run_lanes(stage, block, run);
+  if (const StepOp* op = scan_of(stage)) return run_scan(*op, stage, block, run);
   const auto step = [&](int64_t i) {
     const int64_t t = timestep_at(block, i);
     run_step(stage, t, run);

@@ -154,6 +154,9 @@ class StepProgram {
   void prepare_row_sums(const std::vector<RowSum>& row_sums);
   void run_steps(int stage, const Block& block, RunContext& run);
   void run_lanes(int stage, const Block& block, const RunContext& run);
+  bool scans() const;
+  const StepOp* scan_of(int stage) const;
+  void run_scan(const StepOp& op, int stage, const Block& block, RunContext& run);
   void run_in_turn(const Block& block, RunContext& run);
   void run_after(RunContext& run, const Block& block);
   void run_wave(int64_t turn, RunContext& run);
@@ -186,6 +189,7 @@ class StepProgram {
   bool wave_ = false;                          // stages work at the same time
   StepRange range_;                            // of the present run
   std::vector<std::vector<RowSum>> row_sums_;  // of the present run, by stage
+  std::vector<std::byte*> scan_operands_;      // of the present block, see ChainSteps
   // On a GPU: the loop at these addresses, and addresses at which it has run without one; the latest are the last.
   struct Captured {
     std::vector<const void*> addresses;

@@ -68,7 +68,17 @@ void add_elements(const Tensor& from, Tensor to) {
 void RowSum::add(int64_t t, int64_t first, int64_t samples) const {
   const int64_t row = t + shift;
   if (row < start || row - start >= from.dim(0)) return;
-  add_elements(from.row(row - start).rows(first, samples), to.row(row % to.dim(0)).rows(first, samples));
+  stepnet::add_elements(from.row(row - start).rows(first, samples), to.row(row % to.dim(0)).rows(first, samples));
+}
+
+void RowSum::add_elements(int64_t t, int64_t first, int64_t count) const {
+  const int64_t row = t + shift;
+  if (row < start || row - start >= from.dim(0)) return;
+  const auto part = [=](const Tensor& rows, int64_t at) {
+    const Tensor one = rows.row(at);
+    return one.reshaped({one.size()}).rows(first, count);
+  };
+  stepnet::add_elements(part(from, row - start), part(to, row % to.dim(0)));
 }
 
 }  // namespace stepnet

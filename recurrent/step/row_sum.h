@@ -15,7 +15,8 @@ void add_elements(const Tensor& from, Tensor to);
 struct RowSum {
   Tensor from, to;
   int64_t start = 0, shift = 0;
-  void add(int64_t t, int64_t first, int64_t samples) const;  // of these samples
+  void add(int64_t t, int64_t first, int64_t samples) const;         // of these samples
+  void add_elements(int64_t t, int64_t first, int64_t count) const;  // of these elements of the row
 };
 
 }  // namespace stepnet
