@@ -1,6 +1,7 @@
 """Times the cells of tools/examples/cells beside PyTorch, in turns: what a user of PyTorch writes, a loop over time in
 Python with the products of the sequence taken out of it, as it is, with a compiled step, and compiled as a whole; and
-where a step moves its state by factors and terms that do not depend on it, PyTorch's associative scan, compiled.
+where a step moves its state by factors and terms that do not depend on it, PyTorch's associative scan, compiled. Both
+on the CPU, or both on a GPU (--device cuda).
 
 Both compute the same from the same values, which is checked first. A training step is forward, backward from ones to
 the parameters, and plain gradient descent.
@@ -39,6 +40,10 @@ class Cell:
 
     def finish(self, outputs, p):
         return outputs
+
+    def text(self, text):
+        """The net, from what its file has."""
+        return text
 
     def values(self, size):
         made = {}
@@ -378,6 +383,98 @@ class Qrnn(Cell):
         return o * c
 
 
+class GruResets(Cell):
+    resets = 0.02  # of timesteps that begin anew
+
+    def sizes(self, t, b, h):
+        weights = {"W_x": (3 * h, h), "b_x": (3 * h,), "W_h": (3 * h, h), "b_h": (3 * h,)}
+        return {"x": (t, b, h + 1), "h0": (1, b, h)} | weights
+
+    def values(self, size):
+        made = super().values(size)
+        made["x"][:, :, -1] = np.random.default_rng(1).random(size[:2]) < self.resets
+        return made
+
+    def prepare(self, p):
+        x = p["x"]
+        return (F.linear(x[..., :-1], p["W_x"], p["b_x"]), x[..., -1:]), (p["W_h"], p["b_h"])
+
+    def step(self, x, reset, w_h, b_h, h):
+        h = h - reset * h
+        x_r, x_z, x_n = x.chunk(3, 1)
+        h_r, h_z, h_n = F.linear(h, w_h, b_h).chunk(3, 1)
+        n = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
+        h = n + torch.sigmoid(x_z + h_z) * (h - n)
+        return h, (h,)
+
+
+class SLstmHeads(SLstm):
+    """`size`'s H is that of a head."""
+    heads = 12
+
+    def text(self, text):
+        names = [f'"x_{i + 1}"' for i in range(self.heads)]
+        for kind in ("output", "input"):
+            text = text.replace(f'{kind}: "x_1" {kind}: "x_2"', " ".join(f"{kind}: {name}" for name in names))
+        return text
+
+    def sizes(self, t, b, h):
+        n = self.heads
+        return {"x": (t, b, n * h), "h0": (1, b, n, h), "W_x": (4 * n * h, n * h), "b_x": (4 * n * h,),
+                "W_h": (n, h, 4 * h)}
+
+    def values(self, size):
+        made = super().values(size)
+        made["W_h"] = (torch.randn(made["W_h"].shape) / math.sqrt(size[2])).numpy()
+        return made
+
+    def prepare(self, p):
+        rows = F.linear(p["x"], p["W_x"], p["b_x"])
+        return (rows.unflatten(2, (self.heads, -1)),), (p["W_h"],)
+
+    def step(self, x, w_h, h, c, n, m):
+        s_i, s_f, s_o, s_z = (x + torch.matmul(h.transpose(0, 1), w_h).transpose(0, 1)).chunk(4, 2)
+        kept = m - F.softplus(-s_f)
+        m = torch.maximum(kept, s_i)
+        i, f = torch.exp(s_i - m), torch.exp(kept - m)
+        c = f * c + i * torch.tanh(s_z)
+        n = f * n + i
+        h = torch.sigmoid(s_o) * c / n
+        return h, (h, c, n, m)
+
+
+class Rssm(Cell):
+    """What is compared and differentiated is the divergence, which reads all that a step makes."""
+    fed = ("x", "h0", "z0")
+    states = ("h0", "z0")
+    output = "kl_all"
+    latent = 32
+
+    def sizes(self, t, b, h):
+        d = self.latent
+        made = {"x": (t, b, 3 * d), "h0": (1, b, h), "z0": (1, b, d), "W_u": (h, 2 * d), "b_u": (h,), "W_x": (3 * h, h)}
+        made |= {"b_x": (3 * h,), "W_h": (3 * h, h), "b_h": (3 * h,), "W_p": (2 * d, h), "b_p": (2 * d,)}
+        return made | {"W_q": (2 * d, h + d), "b_q": (2 * d,)}
+
+    def prepare(self, p):
+        weights = [p[f"{kind}_{gate}"] for gate in "uxhpq" for kind in "Wb"]
+        return p["x"].chunk(3, 2), weights
+
+    def step(self, action, seen, noise, w_u, b_u, w_x, b_x, w_h, b_h, w_p, b_p, w_q, b_q, h, z):
+        u = torch.tanh(F.linear(torch.cat([z, action], 1), w_u, b_u))
+        u_r, u_z, u_n = F.linear(u, w_x, b_x).chunk(3, 1)
+        h_r, h_z, h_n = F.linear(h, w_h, b_h).chunk(3, 1)
+        n = torch.tanh(u_n + torch.sigmoid(u_r + h_r) * h_n)
+        h = n + torch.sigmoid(u_z + h_z) * (h - n)
+        mean_p, raw_p = F.linear(h, w_p, b_p).chunk(2, 1)
+        mean_q, raw_q = F.linear(torch.cat([h, seen], 1), w_q, b_q).chunk(2, 1)
+        sigma_p, sigma_q = F.softplus(raw_p), F.softplus(raw_q)
+        ratio = torch.log(sigma_q / sigma_p)
+        apart = (mean_q - mean_p) / sigma_p
+        kl = 0.5 * (torch.expm1(2 * ratio) + apart * apart) - ratio
+        return kl, (h, mean_q + sigma_q * noise)
+
+
 CELLS = {
     "min_gru": MinGru(),
     "min_lstm": MinLstm(),
@@ -394,6 +491,9 @@ CELLS = {
     "m_lstm": MLstm(),
     "delta_rule": DeltaRule(),
     "gated_delta_rule": GatedDeltaRule(),
+    "gru_resets": GruResets(),
+    "s_lstm_heads": SLstmHeads(),
+    "rssm": Rssm(),
 }
 
 
@@ -422,10 +522,13 @@ def run_scan(cell, p):
 class Stepnet:
     def __init__(self, program, name, cell, values, arguments, folder):
         self.program, self.cell, self.values, self.arguments, self.folder = program, cell, values, arguments, folder
-        net = ROOT / "tools/examples/cells" / f"{name}.pbtxt"
+        net = folder / "training.pbtxt"
+        text = (ROOT / "tools/examples/cells" / f"{name}.pbtxt").read_text(encoding="utf-8")
+        net.write_text(cell.text(text), encoding="utf-8")
         # What only runs forward keeps nothing for a backward pass, as PyTorch does not under no_grad.
         forward = subprocess.run([program, "expand", "--forward-only", net], check=True, capture_output=True, text=True)
         (folder / "forward.pbtxt").write_text(forward.stdout, encoding="utf-8")
+        self.flops = {}
         self.nets = {"forward": folder / "forward.pbtxt", "training": net}
 
     def results(self):
@@ -434,7 +537,8 @@ class Stepnet:
             np.save(self.folder / f"{name}.npy", value)
             feeds += ["--feed", f"{name}={self.folder / name}.npy"]
         made = self.folder / "made.npy"
-        subprocess.run([self.program, "run", self.nets["forward"], *feeds, "--fetch", f"{self.cell.output}={made}"],
+        subprocess.run([self.program, "run", self.nets["forward"], *feeds, "--fetch", f"{self.cell.output}={made}",
+                        "--device", self.arguments.device],
                        check=True, stdout=subprocess.DEVNULL)
         return np.load(made)
 
@@ -445,13 +549,17 @@ class Stepnet:
             blobs += [option, f"{name}=float[{','.join(map(str, value.shape))}]"]
         train = ["--train", "--loss", self.cell.output, "--optimizer", "sgd"] if mode == "training" else []
         told = subprocess.run([self.program, "bench", self.nets[mode], *blobs, *train, "--threads",
-                               str(self.arguments.threads), "--json"], check=True, capture_output=True, text=True)
-        return json.loads(told.stdout)["min_ms"]
+                               str(self.arguments.threads), "--device", self.arguments.device, "--json"], check=True,
+                              capture_output=True, text=True)
+        times = json.loads(told.stdout)
+        self.flops[mode] = times["flops"]
+        return times["min_ms"]
 
 
 class PyTorch:
-    def __init__(self, cell, values, run, whole=False):
-        self.blobs = {n: torch.tensor(v, requires_grad=n not in cell.fed) for n, v in values.items()}
+    def __init__(self, cell, values, run, device, whole=False):
+        self.device = device
+        self.blobs = {n: torch.tensor(v, device=device, requires_grad=n not in cell.fed) for n, v in values.items()}
         self.parameters = [v for v in self.blobs.values() if v.requires_grad]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1e-6)
         self.net = torch.compile(run) if whole else run
@@ -470,27 +578,40 @@ class PyTorch:
         run()
         best, start = float("inf"), time.perf_counter()
         while time.perf_counter() - start < 1:
+            best = min(best, self.milliseconds(run))
+        return best
+
+    def milliseconds(self, run):
+        if self.device == "cpu":
             before = time.perf_counter()
             run()
-            best = min(best, time.perf_counter() - before)
-        return 1000 * best
+            return 1000 * (time.perf_counter() - before)
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        run()
+        after.record()
+        after.synchronize()
+        return before.elapsed_time(after)
 
 
 def measure(name, cell, arguments, folder):
     size = arguments.size
     values = cell.values(size)
     stepnet = Stepnet(arguments.stepnet, name, cell, values, arguments, folder)
-    peers = {"eager": PyTorch(cell, values, lambda p: run_loop(cell, cell.step, p))}
+    def peer(run, whole=False):
+        return PyTorch(cell, values, run, arguments.device, whole)
+
+    peers = {"eager": peer(lambda p: run_loop(cell, cell.step, p))}
     if not arguments.eager:
         step = torch.compile(cell.step)
-        peers["compiled step"] = PyTorch(cell, values, lambda p: run_loop(cell, step, p))
+        peers["compiled step"] = peer(lambda p: run_loop(cell, step, p))
         if size[0] <= arguments.longest_loop:
-            peers["compiled loop"] = PyTorch(cell, values, lambda p: run_loop(cell, cell.step, p), whole=True)
+            peers["compiled loop"] = peer(lambda p: run_loop(cell, cell.step, p), whole=True)
         if hasattr(cell, "scan"):
-            peers["scan"] = PyTorch(cell, values, lambda p: run_scan(cell, p), whole=True)
+            peers["scan"] = peer(lambda p: run_scan(cell, p), whole=True)
     made = stepnet.results()
     for peer, net in peers.items():
-        wanted = net.forward().numpy()
+        wanted = net.forward().cpu().numpy()
         error = np.abs(made.reshape(wanted.shape) - wanted).max() / max(1, np.abs(wanted).max())
         if not error < TOLERANCE:
             raise SystemExit(f"{name}, {peer}: differs by {error}")
@@ -501,9 +622,11 @@ def measure(name, cell, arguments, folder):
             for peer, net in peers.items():
                 times[peer] = min(times[peer], net.best_ms(mode))
         best = min(times[peer] for peer in peers)
-        row = {"cell": name, "size": size, "threads": arguments.threads, "mode": mode, "ms": times}
+        rate = stepnet.flops[mode] / times["stepnet"] / 1e6
+        row = {"cell": name, "size": size, "threads": arguments.threads, "device": arguments.device, "mode": mode,
+               "ms": times, "gflop_per_second": rate}
         others = "".join(f"{times.get(p, math.nan):14.2f}" for p in PEERS)
-        print(f"{name:18}{mode:10}{times['stepnet']:9.2f}{others}{best / times['stepnet']:8.1f}", flush=True)
+        print(f"{name:18}{mode:10}{times['stepnet']:9.2f}{others}{best / times['stepnet']:8.1f}{rate:9.0f}", flush=True)
         if arguments.json:
             with open(arguments.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -513,6 +636,7 @@ def main():
     parser = argparse.ArgumentParser(description="Times the cells of tools/examples/cells beside PyTorch.")
     parser.add_argument("--stepnet", required=True, help="the program")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--size", type=lambda s: tuple(map(int, s.split(","))), default=(100, 32, 256), help="T,B,H")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--eager", action="store_true", help="compile nothing, which takes minutes")
@@ -523,12 +647,14 @@ def main():
     for name in arguments.cells:
         if name not in CELLS:
             parser.error(f"there is no cell {name}; there are {', '.join(CELLS)}")
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        parser.error("PyTorch finds no GPU")
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
     torch._dynamo.config.cache_size_limit = 64
     print(f"T,B,H {','.join(map(str, arguments.size))}, {arguments.threads} threads, PyTorch {torch.__version__}; "
-          "minima in ms, and the best of PyTorch's times by Stepnet's")
-    print(f"{'cell':18}{'mode':10}{'stepnet':>9}" + "".join(f"{p:>14}" for p in PEERS) + f"{'ratio':>8}")
+          "minima in ms, the best of PyTorch's times by Stepnet's, and Stepnet's GFLOP/s")
+    print(f"{'cell':18}{'mode':10}{'stepnet':>9}" + "".join(f"{p:>14}" for p in PEERS) + f"{'ratio':>8}{'GFLOP/s':>9}")
     for name in arguments.cells or CELLS:
         with tempfile.TemporaryDirectory() as folder:
             measure(name, CELLS[name], arguments, Path(folder))

@@ -26,7 +26,7 @@ constexpr Size kSmallSize{5, 3, 8, 16, 1};  // what results are checked at, and 
 
 struct Options {
   std::string filter, mode = "all", peer_times;
-  std::vector<std::string> cells = {"lstm", "twin"}, types = {"float32", "bfloat16"};
+  std::vector<std::string> cells = {"lstm", "gru", "twin"}, types = {"float32", "bfloat16"};
   int rounds = 20;
   double seconds = 3;
   bool quick = false, check = false, list = false, tf32 = false, verify = false;
