@@ -7,6 +7,7 @@
 #include "stepnet/profiler.h"
 #include "tools/commands/cli/dry_net.h"
 #include "tools/commands/cli/printing.h"
+#include "tools/commands/cli/scaling_table.h"
 #include "tools/commands/commands.h"
 
 namespace stepnet::tools {
@@ -14,6 +15,7 @@ namespace {
 
 struct EstimateOptions {
   DryNetOptions net;
+  ScalingOptions scaling;
   std::string plot;
   bool why = false, json = false;
 };
@@ -39,6 +41,9 @@ void estimate(const EstimateOptions& options) {
   const double seconds = now_seconds() - start;
   const int64_t planned_peak = options.net.train && !options.json ? net.planned_peak() : 0;
   print(options, *session, estimate, planned_peak);
+  if (options.scaling.ranks > 0)
+    print_text("{}\n",
+               scaling_table(scaling_step(*session, estimate, options.scaling.step_time / 1e3), options.scaling));
   if (!options.json) print_text("estimated in {:.1f} ms\n", seconds * 1e3);
 }
 
@@ -49,7 +54,8 @@ void add_estimate_command(CLI::App& app) {
   auto o = std::make_shared<EstimateOptions>();  // shared with the callback, which runs after this returns
   add_dry_net_options(*command, o->net);
   command->add_flag("--why", o->why, "Name for each value that is kept who reads it");
-  command->add_flag("--json", o->json, "Print one JSON object");
+  add_scaling_options(*command, o->scaling);
+  command->add_flag("--json", o->json, "Print one JSON object")->excludes("--ranks");
   command->add_option("--plot", o->plot, "Write the timeline of live bytes as a picture")->type_name("FILE.svg");
   command->callback([o] { estimate(*o); });
 }

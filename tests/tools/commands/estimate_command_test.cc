@@ -36,6 +36,26 @@ TEST(EstimateCommand, TrainsAModelWithItsOwnSizes) {
   expect_command("estimate " + kModel, 0, "SoftmaxWithLoss");
 }
 
+// The buckets are those that training would have. Of a step that takes longer, more is hidden.
+TEST(EstimateCommand, PlansMoreProcesses) {
+  const std::string plan = "estimate " + kModel + " --train --ranks 6 --bandwidth 1.25 --latency 20";
+  const std::string untimed = expect_command(plan, 0, "--step-time would tell");
+  EXPECT_NE(untimed.find("scaling plan: 1.64 MB of gradients in 1 block, 1.25 GB/s, 20 us"), std::string::npos)
+      << untimed;
+  const std::string text = expect_command(plan + " --step-time 30", 0, "speed-up");
+  for (const char* start : {"\n      1  none", "\n      2  ", "\n      4  ", "\n      6  "})
+    EXPECT_NE(text.find(start), std::string::npos) << start << text;
+  expect_command("estimate " + kModel + " --train --ranks 4096 --bandwidth 25 --latency 2 --step-time 50", 0, " 4096 ");
+}
+
+TEST(EstimateCommand, RefusesPlansWithoutFigures) {
+  expect_command("estimate " + kModel + " --train --ranks 4 --latency 1", 1, "--bandwidth");
+  expect_command("estimate " + kModel + " --ranks 4 --latency 1 --bandwidth 1", 1, "--train");
+  expect_command("estimate " + kModel + " --train --ranks 0 --latency 1 --bandwidth 1", 1, "--ranks");
+  expect_command("estimate " + kModel + " --train --ranks 2 --latency 1 --bandwidth 0", 1, "--bandwidth");
+  expect_command("estimate " + kModel + " --train --ranks 2 --latency 1 --bandwidth 1 --json", 1, "--json");
+}
+
 TEST(EstimateCommand, WritesAPicture) {
   const TempFolder folder;
   const std::string path = folder.file("timeline.svg");
