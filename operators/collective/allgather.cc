@@ -25,23 +25,23 @@ const Tensor& rows_input(const BlobCall& c) {
 }
 
 void allgather(const NoArgs&, BlobCall& c) {
-  World& world = world_of(c);
   const Tensor x = rows_input(c);
+  World& world = world_of(c, 1);
   int64_t rows = 0;
   require(!__builtin_mul_overflow(x.dim(0), int64_t{world.size()}, &rows), "{} rows of {} ranks are too many", x.dim(0),
           world.size());
-  Tensor& y = made_output(c, 0, x.dtype(), x.shape().with(0, rows));
+  Tensor& y = made_output(c, 0, x, x.shape().with(0, rows));
   if (!is_dry()) wait_for(world.start_allgather(x.raw(), y.raw(), x.size(), x.dtype()), {&x, &y});
   y.mark_written();
 }
 
 void reduce_scatter(const NoArgs&, BlobCall& c) {
-  World& world = world_of(c);
   const Tensor x = rows_input(c);
+  World& world = world_of(c, 1);
   require(x.dtype() != DType::boolean, "\"{}\" is {}; bools cannot be added up", c.def.input(1), x);
   require(x.dim(0) % world.size() == 0, "the {} rows of \"{}\", which is {}, cannot be shared out to {} ranks alike",
           x.dim(0), c.def.input(1), x, world.size());
-  Tensor& y = made_output(c, 0, x.dtype(), x.shape().with(0, x.dim(0) / world.size()));
+  Tensor& y = made_output(c, 0, x, x.shape().with(0, x.dim(0) / world.size()));
   if (!is_dry()) wait_for(world.start_reduce_scatter(x.raw(), y.raw(), y.size(), x.dtype(), ReduceOp::sum), {&x, &y});
   y.mark_written();
 }

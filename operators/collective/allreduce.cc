@@ -59,6 +59,9 @@ void check_inputs(const BlobCall& c) {
     const Tensor& x = sent_input(c, i);
     require(x.dtype() == first.dtype() && x.shape() == first.shape(),
             "inputs \"{}\" and \"{}\" must be alike, but are {} and {}", c.def.input(1), c.def.input(i), first, x);
+    require(is_dry() || (x.device().kind == DeviceKind::cpu && first.device().kind == DeviceKind::cpu),
+            "\"{}\" and \"{}\" are on {} and {}; of a GPU one tensor is added up, and more by StartAllreduce",
+            c.def.input(1), c.def.input(i), first.device(), x.device());
   }
 }
 
@@ -68,13 +71,13 @@ void check_counts(int inputs, int outputs) {
 }
 
 void run(const NoArgs&, BlobCall& c) {
-  World& world = world_of(c);
   check_counts(static_cast<int>(c.in.size()), static_cast<int>(c.out.size()));
   check_inputs(c);
   const Tensor x = std::as_const(*c.in[1]).tensor();
+  World& world = world_of(c, 1);
   const auto first = std::ranges::find_if(c.out, [](const Blob* b) { return b != nullptr; });
   if (first == c.out.end()) return;
-  Tensor& y = made_output(c, static_cast<int>(first - c.out.begin()), x.dtype(), x.shape());
+  Tensor& y = made_output(c, static_cast<int>(first - c.out.begin()), x, x.shape());
   if (!is_dry()) {
     if (c.in.size() > 2) add_inputs(c, y);
     const Tensor& from = c.in.size() > 2 ? y : x;
@@ -83,7 +86,7 @@ void run(const NoArgs&, BlobCall& c) {
   y.mark_written();
   for (auto o = first + 1; o != c.out.end(); ++o)
     if (*o) {
-      made_output(c, static_cast<int>(o - c.out.begin()), x.dtype(), x.shape()).copy_from(y);
+      made_output(c, static_cast<int>(o - c.out.begin()), x, x.shape()).copy_from(y);
       (*o)->tensor().mark_written();
     }
 }

@@ -29,13 +29,13 @@ void check_counts(const BlobCall& c) {
 }
 
 void broadcast(const RootArgs& a, BlobCall& c) {
-  World& world = world_of(c);
   check_counts(c);
-  if (!is_dry()) check_root(a.root, world);
+  if (!is_dry()) check_root(a.root, world_of(c));
   for (int i = 1; i < static_cast<int>(c.in.size()); ++i) sent_input(c, i);
   for (int o = 0; o < static_cast<int>(c.out.size()); ++o) {
     const Tensor x = std::as_const(*c.in[o + 1]).tensor();
-    Tensor& y = made_output(c, o, x.dtype(), x.shape());
+    World& world = world_of(c, o + 1);
+    Tensor& y = made_output(c, o, x, x.shape());
     if (!is_dry()) {
       if (world.rank() == a.root && y.size() > 0 && y.raw() != x.raw()) y.copy_from(x);
       wait_for(world.start_broadcast(y.raw(), y.size(), y.dtype(), static_cast<int>(a.root)), {&y});
@@ -57,11 +57,11 @@ std::vector<Gradient> broadcast_derivative(Formula& f) {
 }
 
 void reduce(const RootArgs& a, BlobCall& c) {
-  World& world = world_of(c);
-  if (!is_dry()) check_root(a.root, world);
+  if (!is_dry()) check_root(a.root, world_of(c));
   const Tensor x = sent_input(c, 1);
+  World& world = world_of(c, 1);
   require(x.dtype() != DType::boolean, "\"{}\" is {}; bools cannot be added up", c.def.input(1), x);
-  Tensor& y = made_output(c, 0, x.dtype(), x.shape());
+  Tensor& y = made_output(c, 0, x, x.shape());
   if (!is_dry()) {
     const auto root = static_cast<int>(a.root);
     wait_for(world.start_reduce(x.raw(), y.raw(), x.size(), x.dtype(), ReduceOp::sum, root), {&x, &y});

@@ -12,12 +12,11 @@
 
 namespace stepnet::collective {
 
-// Throws Error unless the operator's engine is one that this build has: none, or MPI.
+// Throws Error unless the operator's engine is one that there is, or none.
 inline void check_engine(const OperatorDef& def) {
   const std::string& engine = def.engine();
-  if (engine.empty() || engine == "MPI") return;
-  require(engine != "NCCL", "the engine is \"NCCL\", which this build does not have; it has \"MPI\"");
-  fail("the engine is \"{}\", but must be \"MPI\" or left out", engine);
+  if (engine.empty() || engine == "MPI" || engine == "NCCL") return;
+  fail("the engine is \"{}\", but must be \"MPI\", \"NCCL\" or left out", engine);
 }
 
 template <class Args>
@@ -39,11 +38,8 @@ inline World& world_of(const BlobCall& c) {
 // The operator moves nothing, and its outputs need no more than their shapes.
 inline bool is_dry() { return DryScope::now() != nullptr; }
 
-inline void check_place(const std::string& name, const Tensor& t) {
+inline void check_values(const std::string& name, const Tensor& t) {
   require(t.dtype() != DType::string, "\"{}\" is {}; strings cannot be sent to other ranks", name, t);
-  require(is_dry() || t.device().kind == DeviceKind::cpu,
-          "\"{}\" is on {}, but MPI is given tensors of the CPU only; bring it there with CopyGPUToCPU", name,
-          t.device());
   require(is_dry() || t.size() == 0 || t.raw() != nullptr, "\"{}\" holds no values any more", name);
 }
 
@@ -53,14 +49,32 @@ inline const Tensor& sent_input(const BlobCall& c, int i) {
   const Tensor& t = std::as_const(*c.in[i]).tensor();
   require(t.defined(), "the input \"{}\" holds nothing yet; it must have its type and shape on every rank",
           c.def.input(i));
-  check_place(c.def.input(i), t);
+  check_values(c.def.input(i), t);
   return t;
 }
 
-// Returns output `o` with that type and shape, on the CPU.
-inline Tensor& made_output(BlobCall& c, int o, DType dtype, const Shape& shape) {
+// Returns the part of the world that moves tensors where this one is, by the operator's engine if it names one.
+inline World& world_on(World& world, const OperatorDef& def, const std::string& name, const Tensor& t) {
+  const bool on_gpu = t.device().kind != DeviceKind::cpu;
+  World* part = is_dry() ? &world : world.on(t.device());
+  if (!part || (on_gpu && def.engine() == "MPI"))
+    throw Error(fmt::format("\"{}\" is on {}, where {} does not move tensors", name, t.device(),
+                            def.engine() == "MPI" ? "the engine \"MPI\"" : "the common world"),
+                "bring it to the CPU with CopyGPUToCPU, or make the common world of this GPU, with engine \"NCCL\"");
+  if (def.engine() == "NCCL" && !on_gpu)
+    throw Error(fmt::format("\"{}\" is on the CPU, but the engine \"NCCL\" moves tensors of GPUs", name),
+                "leave the engine out, and the world takes the one that fits");
+  return *part;
+}
+// The same of what input 0 holds and input `i` is.
+inline World& world_of(const BlobCall& c, int i) {
+  return world_on(world_of(c), c.def, c.def.input(i), std::as_const(*c.in[i]).tensor());
+}
+
+// Returns output `o` with the type and the shape, on the device of the tensor that it is made from.
+inline Tensor& made_output(BlobCall& c, int o, const Tensor& from, const Shape& shape) {
   Tensor& t = c.out[o]->tensor();
-  t.resize(dtype, shape);
+  t.resize(from.dtype(), shape, from.device());
   return t;
 }
 

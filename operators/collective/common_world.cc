@@ -2,6 +2,7 @@
 // folder work in, and waiting for all of its ranks. No derivatives: there are no tensors.
 
 #include "operators/collective/collective_call.h"
+#include "stepnet/bound_op.h"
 
 namespace stepnet::cpu_common_world {
 namespace {
@@ -33,13 +34,22 @@ void check_place_of(const WorldArgs& a, const World& world) {
         fmt::format("argument \"rank\" is {}, but this is process {} of {}", *a.rank, world.rank(), world.size()), fix);
 }
 
+bool is_for_gpu(const BlobCall& c) {
+  if (c.def.engine() != "NCCL") return false;
+  if (device_of(c.def, c.net).kind == DeviceKind::cpu)
+    throw Error("the engine is \"NCCL\", but the operator is to run on the CPU",
+                "name the GPU: device_option { device_type: 1 cuda_gpu_id: 0 }");
+  return true;
+}
+
 void create(const WorldArgs& a, BlobCall& c) {
   check_engine(c.def);
   if (is_dry()) {
     c.out[0]->emplace<WorldPtr>(create_local_world(static_cast<int>(a.size.value_or(1))));
     return;
   }
-  WorldPtr world = create_world(timeout_of(a.timeout_sec));
+  WorldPtr world = is_for_gpu(c) ? create_gpu_world(device_of(c.def, c.net), timeout_of(a.timeout_sec))
+                                 : create_world(timeout_of(a.timeout_sec));
   check_place_of(a, *world);
   c.out[0]->emplace<WorldPtr>(std::move(world));
 }
@@ -80,7 +90,8 @@ REGISTER(create_common_world) {
   builder
       .doc(
           "Makes a common world of all processes that mpirun has started together; each of them must run it. A process "
-          "that was started alone is a world of one rank. Rank and size are those of MPI.")
+          "that was started alone is a world of one rank. Rank and size are those of MPI. With engine NCCL and a "
+          "device_option, the world is for tensors of that GPU, too.")
       .arg("size", &WorldArgs::size, std::optional<int64_t>{}, "if given, how many ranks there must be",
            from_to(1, kMostRanks))
       .arg("rank", &WorldArgs::rank, std::optional<int64_t>{}, "if given, which rank this process must be",

@@ -80,6 +80,7 @@ struct Header {
   Kind kind = Kind::barrier;
   int64_t number = 0;  // of the operation in its world
   int64_t count = 0, dtype = 0, op = 0, root = -1;
+  int64_t on_gpu = 0;  // another engine moves it
   bool operator==(const Header&) const = default;
 
   std::string str() const {
@@ -88,6 +89,7 @@ struct Header {
       text += fmt::format(" of {} {} elements", count, dtype_name(static_cast<DType>(dtype)));
     if (reduces(kind) && op != 0) text += fmt::format(" ({})", name_of(static_cast<ReduceOp>(op)));
     if (root >= 0) text += fmt::format(", root {}", root);
+    if (on_gpu) text += " on a GPU";
     return text + fmt::format(" (operation {})", number);
   }
 };
@@ -514,7 +516,7 @@ void Engine::start_header(const RequestPtr& r) {
 }
 
 void Engine::start_data(const RequestPtr& r) {
-  move_data(r);
+  if (!r->mine.on_gpu) move_data(r);
   if (r->open == 0) step(r);  // nothing was to be moved
 }
 
@@ -863,6 +865,12 @@ class MpiWorld final : public World {
     if (from != kAny) check_rank(from, "source");
     if (tag != kAny) check_tag(tag);
     return start({Kind::receive, 0, count, code(dtype)}, nullptr, data, from, tag);
+  }
+  PendingPtr start_agreement(Collective what, int64_t count, DType dtype, ReduceOp op, int root) override {
+    constexpr std::array kinds = {Kind::allreduce, Kind::reduce, Kind::broadcast, Kind::allgather,
+                                  Kind::reduce_scatter};
+    if (root >= 0) check_rank(root, "root");
+    return start({kinds[static_cast<size_t>(what)], 0, count, code(dtype), code(op), root, 1}, nullptr, nullptr);
   }
   std::shared_ptr<World> clone(Seconds timeout) override { return make(comm_, timeout); }
 

@@ -11,7 +11,7 @@
 namespace stepnet::cpu_send_receive {
 namespace {
 
-using collective::check_place;
+using collective::check_values;
 using collective::declare;
 using collective::finish_declaring;
 using collective::is_dry;
@@ -60,9 +60,17 @@ int tag_of(int64_t tag) {
   return static_cast<int>(tag);
 }
 
+void check_on_cpu(const BlobCall& c, const std::string& name, const Tensor& t) {
+  require(c.def.engine() != "NCCL", "the engine \"NCCL\" does not send tensors from rank to rank; leave it out");
+  require(is_dry() || t.device().kind == DeviceKind::cpu,
+          "\"{}\" is on {}, but tensors of the CPU are sent from rank to rank; bring it there with CopyGPUToCPU", name,
+          t.device());
+}
+
 void send(const SendArgs& a, BlobCall& c) {
   World& world = world_of(c);
   const Tensor x = sent_input(c, 1);
+  check_on_cpu(c, c.def.input(1), x);
   if (is_dry()) return;
   const std::optional<int64_t> given = number_of(c, 2);
   require(given || a.dst, "the rank to send to is given neither by argument \"dst\" nor by an input");
@@ -120,7 +128,8 @@ void receive(const ReceiveArgs& a, BlobCall& c) {
             c.def.output(0));
   else
     std::tie(from, tag) = receive_type(world, from, tag, y);
-  check_place(c.def.output(0), y);
+  check_values(c.def.output(0), y);
+  check_on_cpu(c, c.def.output(0), y);
   const PendingPtr values = world.start_receive(y.raw(), y.size(), y.dtype(), from, tag);
   wait_for(values, {&y});
   y.mark_written();

@@ -3,7 +3,6 @@
 //
 // No derivatives: they stand behind the gradient pass.
 
-#include <cstring>
 #include <memory>
 
 #include "operators/collective/collective_call.h"
@@ -26,8 +25,12 @@ struct Started {
 };
 using StartedPtr = std::shared_ptr<Started>;
 
+// The block's elements from `at` on, as a tensor of that shape.
+Tensor part_of(const Tensor& block, int64_t at, const Shape& shape) {
+  return block.rows(at, shape.size()).reshaped(shape);
+}
+
 void start(const NoArgs&, BlobCall& c) {
-  world_of(c);
   require(c.in.size() > 1, "it has no tensors to add up");
   const Tensor& first = sent_input(c, 1);
   require(first.dtype() != DType::boolean, "\"{}\" is {}; bools cannot be added up", c.def.input(1), first);
@@ -36,20 +39,23 @@ void start(const NoArgs&, BlobCall& c) {
     const Tensor& x = sent_input(c, i);
     require(x.dtype() == first.dtype(), "inputs \"{}\" and \"{}\" must be of one type, but are {} and {}",
             c.def.input(1), c.def.input(i), first, x);
+    require(x.device() == first.device(), "inputs \"{}\" and \"{}\" must be in one place, but are on {} and {}",
+            c.def.input(1), c.def.input(i), first.device(), x.device());
     count += x.size();
   }
+  World& world = world_of(c, 1);
   auto started = std::make_shared<Started>();
   started->world = c.in[0]->get<WorldPtr>();
-  started->block = Tensor::empty(first.dtype(), {count});
+  started->block = Tensor::empty(first.dtype(), {count}, first.device());
   if (!is_dry()) {
-    auto* to = static_cast<std::byte*>(started->block.raw());
+    int64_t at = 0;
     for (const Blob* blob : c.in.subspan(1)) {
       const Tensor& x = blob->tensor();
-      if (x.bytes() > 0) std::memcpy(to, x.raw(), x.bytes());
-      to += x.bytes();
+      part_of(started->block, at, x.shape()).copy_from(x);
+      at += x.size();
     }
-    started->pending = started->world->start_allreduce(started->block.raw(), started->block.raw(), count, first.dtype(),
-                                                       ReduceOp::sum);
+    started->pending =
+        world.start_allreduce(started->block.raw(), started->block.raw(), count, first.dtype(), ReduceOp::sum);
     started->pending->hold(started->block.storage());
   }
   c.out[0]->emplace<StartedPtr>(std::move(started));
@@ -66,13 +72,13 @@ void finish(const NoArgs&, BlobCall& c) {
   require(count == started->block.size(), "{} elements have been started, but outputs have {}", started->block.size(),
           count);
   if (!is_dry()) started->pending->wait();
-  const auto* from = static_cast<const std::byte*>(is_dry() ? nullptr : started->block.raw());
+  int64_t at = 0;
   for (int o = 1; o < static_cast<int>(c.out.size()); ++o) {
     require(c.out[o] != nullptr, "output {} has an empty name", o);
     const Shape shape = std::as_const(*c.in[o]).tensor().shape();
-    Tensor& y = made_output(c, o, started->block.dtype(), shape);
-    if (!is_dry() && y.bytes() > 0) std::memcpy(y.raw(), from, y.bytes());
-    if (!is_dry()) from += y.bytes();
+    Tensor& y = made_output(c, o, started->block, shape);
+    if (!is_dry()) y.copy_from(part_of(started->block, at, shape));
+    at += shape.size();
     y.mark_written();
   }
   c.out[0]->clear();

@@ -98,6 +98,7 @@ class LocalWorld final : public World {
     require(from == 0 || from == kAny, "the source is rank {}, but this process was started alone, as rank 0", from);
     return std::make_shared<Done>(0, mailbox_.take(data, static_cast<size_t>(count) * dtype_size(dtype), tag));
   }
+  PendingPtr start_agreement(Collective, int64_t, DType, ReduceOp, int) override { return std::make_shared<Done>(); }
   std::shared_ptr<World> clone(Seconds) override { return std::make_shared<LocalWorld>(size_); }
 
  private:
@@ -154,6 +155,11 @@ double seconds_of_environment() {
 
 std::atomic<double> timeout_set = 0;  // 0: none
 
+std::atomic<GpuWorldFactory>& gpu_worlds() {
+  static std::atomic<GpuWorldFactory> factory = nullptr;
+  return factory;
+}
+
 }  // namespace
 
 WorldPtr create_world(Seconds timeout) {
@@ -162,6 +168,16 @@ WorldPtr create_world(Seconds timeout) {
   WorldPtr world;
   factory(timeout, &world);
   return world;
+}
+
+void offer_gpu_worlds(GpuWorldFactory factory) { gpu_worlds() = factory; }
+
+WorldPtr create_gpu_world(Device device, Seconds timeout) {
+  const GpuWorldFactory factory = gpu_worlds();
+  if (!factory)
+    throw Error("the engine is \"NCCL\", which this build does not have: it is without GPUs",
+                "build where there is a CUDA toolkit, or use \"MPI\"");
+  return factory(create_world(timeout), device, timeout);
 }
 
 WorldPtr create_local_world(int size) { return std::make_shared<LocalWorld>(size); }

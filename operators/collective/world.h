@@ -20,11 +20,13 @@
 #include <string>
 #include <vector>
 
+#include "stepnet/device.h"
 #include "stepnet/shape.h"
 
 namespace stepnet {
 
 enum class ReduceOp : int8_t { sum, min, max };
+enum class Collective : int8_t { allreduce, reduce, broadcast, allgather, reduce_scatter };
 
 using Seconds = std::chrono::duration<double>;
 
@@ -77,6 +79,11 @@ class World {
   virtual PendingPtr start_send(const void* data, int64_t count, DType dtype, int to, int tag) = 0;
   virtual PendingPtr start_receive(void* data, int64_t count, DType dtype, int from, int tag) = 0;
 
+  // Compares what ranks are about to do on devices, by another engine; nothing is moved.
+  virtual PendingPtr start_agreement(Collective what, int64_t count, DType dtype, ReduceOp op, int root) = 0;
+  // What moves tensors of that device between the same ranks: this world or a part of it; null if there is nothing.
+  virtual World* on(Device device) { return device.kind == DeviceKind::cpu ? this : nullptr; }
+
   // Makes another world of the same ranks; all of them must do so. It waits.
   virtual std::shared_ptr<World> clone(Seconds timeout) = 0;
 };
@@ -85,6 +92,10 @@ using WorldPtr = std::shared_ptr<World>;
 // Makes a world of all processes that were started together. All of them must do so. A process that no launcher, such
 // as mpirun, has started is a world by itself, for which MPI is not touched. Throws Error if MPI cannot be loaded.
 WorldPtr create_world(Seconds timeout);
+
+// Makes a world of the same processes that moves tensors of that GPU, too, by NCCL. It is loaded then; throws Error if
+// it cannot be, or if this build is without gpu/.
+WorldPtr create_gpu_world(Device device, Seconds timeout);
 
 // Returns a world of this process alone that claims to be rank 0 of `size`: for `size` 1 everything works; of others
 // only the number counts, for runs without data.
@@ -96,5 +107,8 @@ void set_default_world_timeout(Seconds timeout);
 
 // What an engine's library offers by the name `stepnet_mpi_world`; see create_world.
 using WorldFactory = void (*)(Seconds timeout, WorldPtr* made);
+// What gpu/ offers when it is loaded: a world of the ranks of `host`, which takes the CPU's tensors.
+using GpuWorldFactory = WorldPtr (*)(const WorldPtr& host, Device device, Seconds timeout);
+void offer_gpu_worlds(GpuWorldFactory factory);
 
 }  // namespace stepnet

@@ -9,7 +9,7 @@
 namespace stepnet {
 namespace {
 
-constexpr int64_t kHeaderBytes = 48;  // what a rank says about an operation before its data moves
+constexpr int64_t kHeaderBytes = 56;  // what a rank says about an operation before its data moves
 
 int64_t floor_of_log2(int64_t ranks) { return std::bit_width(static_cast<uint64_t>(ranks)) - 1; }
 bool is_power_of_2(int64_t ranks) { return std::has_single_bit(static_cast<uint64_t>(ranks)); }

@@ -254,8 +254,11 @@ TEST(CollectiveOps, MistakesAreNamed) {
   says(error_on("op { type: 'Allreduce' input: 'X' input: 'X' output: 'Y' }", x),
        fmt::format("\"X\" must be a common world, but holds {}", x));
   says(error_on("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' engine: 'NCCL' }", x),
-       "the engine is \"NCCL\", which this build does not have");
-  says(error_on("op { type: 'Barrier' input: 'world' engine: 'GLOO' }", x), "must be \"MPI\" or left out");
+       "\"X\" is on the CPU, but the engine \"NCCL\" moves tensors of GPUs");
+  says(error_on("op { type: 'CreateCommonWorld' output: 'w' engine: 'NCCL' }", x), "the operator is to run on the CPU");
+  says(error_on("op { type: 'SendTensor' input: 'world' input: 'X' engine: 'NCCL' arg { name: 'dst' i: 0 } }", x),
+       "does not send tensors from rank to rank");
+  says(error_on("op { type: 'Barrier' input: 'world' engine: 'GLOO' }", x), "must be \"MPI\", \"NCCL\" or left out");
   says(error_on("op { type: 'Allgather' input: 'world' input: 'X' output: 'Y' }", Tensor::scalar(1.0)),
        "must have a dimension of rows");
   if (ranks() > 1)

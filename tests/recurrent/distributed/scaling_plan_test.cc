@@ -52,7 +52,7 @@ double simulated_step(const ScalingStep& step, const ScalingNetwork& n, size_t r
   Clocks network(ranks, 0.0);
   for (const ScalingBucket& bucket : step.buckets) {
     Clocks agreed(ranks, bucket.ready);
-    double_up(agreed, 48, 2, n);
+    double_up(agreed, 56, 2, n);
     for (size_t r = 0; r < ranks; ++r) network[r] = std::max(network[r], agreed[r]);
     Clocks ring = network, doubling = network;
     go_round(ring, static_cast<double>(bucket.bytes), n);
@@ -94,7 +94,7 @@ TEST(ScalingPlan, IsNearASimulationOfAnyNumberOfRanks) {
     const ScalingStep step = random_step(random);
     const ScalingNetwork network{.bandwidth = 1e9, .latency = 1e-5};
     for (const int64_t ranks : {3, 5, 6, 7, 100}) {
-      const double agreement = 2 * (network.latency + 48.0 * static_cast<double>(ranks) / network.bandwidth);
+      const double agreement = 2 * (network.latency + 56.0 * static_cast<double>(ranks) / network.bandwidth);
       EXPECT_NEAR(plan_scaling(step, network, ranks).step, simulated_step(step, network, static_cast<size_t>(ranks)),
                   agreement)
           << ranks;

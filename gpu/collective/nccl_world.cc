@@ -1,0 +1,216 @@
+// Worlds for tensors of a GPU, on NCCL.
+//
+// A world on NCCL stands on another one of the same ranks, which MPI makes: by that, ranks exchange NCCL's id, compare
+// what they are about to do before anything is queued, and move tensors of the CPU. So ranks that disagree or do not
+// come are the same errors as without GPUs, and NCCL, which would wait for them for ever, is only called when all have
+// come. The host waits for that, not for the data.
+//
+// Data moves on a stream of the world, behind what the caller's current stream has queued; Pending::wait lets the
+// stream that is current then go on behind the data, and the host goes on at once.
+#include <memory>
+#include <mutex>
+
+#include "gpu/collective/nccl.h"
+#include "gpu/runtime/memory.h"
+#include "gpu/runtime/stream.h"
+#include "operators/collective/world.h"
+#include "stepnet/error.h"
+#include "stepnet/operator.h"
+
+namespace stepnet::gpu {
+namespace {
+
+NcclDataType nccl_type_of(DType dtype, bool is_added) {
+  switch (dtype) {
+    case DType::float32:
+      return nccl_type::kFloat32;
+    case DType::float64:
+      return nccl_type::kFloat64;
+    case DType::float16:
+      return nccl_type::kFloat16;
+    case DType::bfloat16:
+      return nccl_type::kBfloat16;
+    case DType::int64:
+      return nccl_type::kInt64;
+    case DType::int32:
+      return nccl_type::kInt32;
+    case DType::int8:
+      return nccl_type::kInt8;
+    case DType::uint8:
+      return nccl_type::kUint8;
+    default:
+      if (is_added)
+        throw Error(fmt::format("NCCL does not add up elements of type {}", dtype_name(dtype)),
+                    "bring them to int32 with Cast");
+      return nccl_type::kUint8;  // as bytes
+  }
+}
+
+// Of what NCCL does not have, bytes are moved.
+size_t nccl_count(DType dtype, int64_t count) {
+  const bool by_bytes = dtype == DType::int16 || dtype == DType::uint16;
+  return static_cast<size_t>(count) * (by_bytes ? dtype_size(dtype) : 1);
+}
+
+NcclReduction nccl_reduction_of(ReduceOp op) {
+  return op == ReduceOp::sum ? nccl_reduction::kSum : op == ReduceOp::min ? nccl_reduction::kMin : nccl_reduction::kMax;
+}
+
+struct DestroyComm {
+  void operator()(NcclComm* comm) const { nccl().comm_destroy(comm); }
+};
+using CommPtr = std::shared_ptr<NcclComm>;
+
+// Data that is moving. Whether it is over is known to the device; the host learns it where it reads values.
+class Moving final : public Pending {
+ public:
+  Moving(CommPtr comm, int device, cudaStream_t stream) : comm_(std::move(comm)), device_(device) {
+    event_.record(stream);
+  }
+  bool done() const override { return is_over_; }
+  void wait() override {
+    const DeviceScope scope(device_);
+    NcclResult error = 0;
+    check(nccl().comm_get_async_error(comm_.get(), &error), "ncclCommGetAsyncError");
+    check(error, "a collective operation");
+    check(cudaStreamWaitEvent(current_stream(device_), event_.get()));
+    is_over_ = true;
+    let_go();
+  }
+
+ private:
+  CommPtr comm_;
+  int device_;
+  Event event_;
+  bool is_over_ = false;
+};
+
+class NothingMoves final : public Pending {
+ public:
+  bool done() const override { return true; }
+  void wait() override { let_go(); }
+};
+
+class NcclWorld final : public World {
+ public:
+  NcclWorld(WorldPtr host, Device device, Seconds timeout)
+      : host_(std::move(host)), device_(device), timeout_(timeout) {
+    const Nccl& library = nccl();
+    const DeviceScope scope(device.index);
+    const auto id = std::make_shared<NcclUniqueId>();
+    if (host_->rank() == 0) check(library.get_unique_id(id.get()), "ncclGetUniqueId");
+    const PendingPtr told = host_->start_broadcast(id->internal, sizeof(id->internal), DType::uint8, 0);
+    told->hold(id);
+    told->wait();
+    NcclComm* comm = nullptr;
+    check(library.comm_init_rank(&comm, host_->size(), *id, host_->rank()), "ncclCommInitRank");
+    comm_.reset(comm, DestroyComm());
+    stream_ = std::make_unique<Stream>();
+  }
+  ~NcclWorld() override {
+    try {
+      stream_->wait();
+    } catch (const Error&) {  // the device is lost, and whoever uses it next says so
+    }
+  }
+
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+  Seconds timeout() const override { return timeout_; }
+  World* on(Device device) override {
+    if (device.kind == DeviceKind::cpu) return host_.get();
+    return device == device_ ? this : nullptr;
+  }
+
+  PendingPtr start_allreduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
+    const NcclDataType type = nccl_type_of(dtype, true);
+    return start({Collective::allreduce, count, dtype, op}, from, to, [&](cudaStream_t stream) {
+      check(nccl().all_reduce(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), comm_.get(), stream),
+            "ncclAllReduce");
+    });
+  }
+  PendingPtr start_reduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op, int root) override {
+    const NcclDataType type = nccl_type_of(dtype, true);
+    return start({Collective::reduce, count, dtype, op, root}, from, to, [&](cudaStream_t stream) {
+      check(nccl().reduce(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), root, comm_.get(), stream),
+            "ncclReduce");
+    });
+  }
+  PendingPtr start_broadcast(void* data, int64_t count, DType dtype, int root) override {
+    return start({Collective::broadcast, count, dtype, ReduceOp::sum, root}, data, data, [&](cudaStream_t stream) {
+      check(
+          nccl().broadcast(data, data, nccl_count(dtype, count), nccl_type_of(dtype, false), root, comm_.get(), stream),
+          "ncclBroadcast");
+    });
+  }
+  PendingPtr start_allgather(const void* from, void* to, int64_t count, DType dtype) override {
+    return start({Collective::allgather, count, dtype}, from, to, [&](cudaStream_t stream) {
+      check(nccl().all_gather(from, to, nccl_count(dtype, count), nccl_type_of(dtype, false), comm_.get(), stream),
+            "ncclAllGather");
+    });
+  }
+  PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
+    const NcclDataType type = nccl_type_of(dtype, true);
+    return start({Collective::reduce_scatter, count, dtype, op}, from, to, [&](cudaStream_t stream) {
+      check(
+          nccl().reduce_scatter(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), comm_.get(), stream),
+          "ncclReduceScatter");
+    });
+  }
+
+  // Of the host.
+  PendingPtr start_barrier() override { return host_->start_barrier(); }
+  PendingPtr start_send(const void* data, int64_t count, DType dtype, int to, int tag) override {
+    return host_->start_send(data, count, dtype, to, tag);
+  }
+  PendingPtr start_receive(void* data, int64_t count, DType dtype, int from, int tag) override {
+    return host_->start_receive(data, count, dtype, from, tag);
+  }
+  PendingPtr start_agreement(Collective what, int64_t count, DType dtype, ReduceOp op, int root) override {
+    return host_->start_agreement(what, count, dtype, op, root);
+  }
+  std::shared_ptr<World> clone(Seconds timeout) override {
+    return std::make_shared<NcclWorld>(host_->clone(timeout), device_, timeout);
+  }
+
+ private:
+  struct What {
+    Collective kind;
+    int64_t count;
+    DType dtype;
+    ReduceOp op = ReduceOp::sum;
+    int root = -1;
+  };
+
+  // launch(stream) queues what moves the data.
+  template <class Launch>
+  PendingPtr start(const What& what, const void* from, void* to, Launch launch) {
+    const std::lock_guard lock(mutex_);  // all ranks queue in the order in which they agree
+    host_->start_agreement(what.kind, what.count, what.dtype, what.op, what.root)->wait();
+    if (what.count == 0) return std::make_shared<NothingMoves>();
+    const DeviceScope scope(device_.index);
+    wait_for(device_.index, stream_->get(), current_stream(device_.index));
+    launch(stream_->get());
+    record_use(device_.index, from, stream_->get());
+    record_use(device_.index, to, stream_->get());
+    return std::make_shared<Moving>(comm_, device_.index, stream_->get());
+  }
+
+  WorldPtr host_;
+  Device device_;
+  Seconds timeout_;
+  CommPtr comm_;
+  std::unique_ptr<Stream> stream_;
+  std::mutex mutex_;
+};
+
+WorldPtr make_world(const WorldPtr& host, Device device, Seconds timeout) {
+  return std::make_shared<NcclWorld>(host, device, timeout);
+}
+
+REGISTER(nccl_worlds) {
+  return entry([] { offer_gpu_worlds(make_world); });
+}
+
+}  // namespace
+}  // namespace stepnet::gpu
