@@ -49,11 +49,11 @@ TEST(EstimateCommand, PlansMoreProcesses) {
 }
 
 TEST(EstimateCommand, RefusesPlansWithoutFigures) {
-  expect_command("estimate " + kModel + " --train --ranks 4 --latency 1", 1, "--bandwidth");
-  expect_command("estimate " + kModel + " --ranks 4 --latency 1 --bandwidth 1", 1, "--train");
-  expect_command("estimate " + kModel + " --train --ranks 0 --latency 1 --bandwidth 1", 1, "--ranks");
-  expect_command("estimate " + kModel + " --train --ranks 2 --latency 1 --bandwidth 0", 1, "--bandwidth");
-  expect_command("estimate " + kModel + " --train --ranks 2 --latency 1 --bandwidth 1 --json", 1, "--json");
+  expect_command("estimate " + kModel + " --train --ranks 4 --latency 1", 2, "--bandwidth");
+  expect_command("estimate " + kModel + " --ranks 4 --latency 1 --bandwidth 1", 2, "--train");
+  expect_command("estimate " + kModel + " --train --ranks 0 --latency 1 --bandwidth 1", 2, "--ranks");
+  expect_command("estimate " + kModel + " --train --ranks 2 --latency 1 --bandwidth 0", 2, "--bandwidth");
+  expect_command("estimate " + kModel + " --train --ranks 2 --latency 1 --bandwidth 1 --json", 2, "--json");
 }
 
 TEST(EstimateCommand, WritesAPicture) {
