@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <regex>
+
+#include "tests/core/temp_folder.h"
 #include "tools/source_path.h"
 
 namespace stepnet::testing::habits_test {
@@ -68,6 +72,23 @@ TEST(Habits, NoRoomIsInACircle) { EXPECT_EQ(joined(check_rooms()), ""); }
 TEST(Habits, TypesHaveOneDefinition) { EXPECT_EQ(joined(check_types(read_tree(source_path("")))), ""); }
 TEST(Habits, TestsHaveNamespacesOfTheirOwn) { EXPECT_EQ(joined(all_of_tree(check_test_namespace)), ""); }
 TEST(Habits, TextIsClean) { EXPECT_EQ(joined(all_of_tree(check_text)), ""); }
+
+// What a build without MPI says that it does not have.
+TEST(Habits, OperatorsOfMpiAreListed) {
+  const auto matches = [](const std::string& text, const char* pattern) {
+    const std::regex regex(pattern);
+    std::set<std::string> names;
+    for (std::sregex_iterator i(text.begin(), text.end(), regex), end; i != end; ++i) names.insert((*i)[1]);
+    return names;
+  };
+  std::set<std::string> registered;
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("operators/collective")))
+    registered.merge(matches(read_all(entry.path()), R"re(\bop(?:<\w+>)?\("(\w+)"\))re"));
+  const std::string registry = read_all(source_path("core/operator/registry.cc"));
+  const size_t begin = registry.find("kOfMpi = {");
+  EXPECT_GE(registered.size(), 18U);
+  EXPECT_EQ(matches(registry.substr(begin, registry.find("};", begin) - begin), R"re("(\w+)")re"), registered);
+}
 
 TEST(Habits, TwinsHaveTheirNames) {
   std::set<std::string> paths;

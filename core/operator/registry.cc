@@ -1,5 +1,6 @@
 // The registry, and the parsing of arguments against it.
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,14 @@
 
 namespace stepnet {
 namespace {
+
+// Those of operators/collective, which builds without MPI do not have.
+constexpr std::array<std::string_view, 18> kOfMpi = {"Allgather",          "Allreduce",          "Barrier",
+                                                     "Broadcast",          "CloneCommonWorld",   "CreateCommonWorld",
+                                                     "DestroyCommonWorld", "FinishAllreduce",    "FinishReduceScatter",
+                                                     "GatherShards",       "ReceiveTensor",      "Reduce",
+                                                     "ReduceScatter",      "SendTensor",         "ShardedNormClip",
+                                                     "StartAllreduce",     "StartReduceScatter", "TakeShard"};
 
 struct Registry {
   std::map<std::string, OpSpec, std::less<>> ops;
@@ -71,6 +80,9 @@ const OpSpec& op_spec(std::string_view type) {
   assert(!registry().ops.empty() && "no operator is registered: the library was linked without its objects");
   if (const OpSpec* spec = find_op(type)) return *spec;
   if (type.empty()) fail("an operator has no type");
+  if (std::ranges::find(kOfMpi, type) != kOfMpi.end())
+    throw Error(fmt::format("there is no operator \"{}\", because this build has no MPI", type),
+                "build with MPI: see -DSTEPNET_MPI in docs/building.md");
   const std::string nearest = suggest(type, op_types());
   throw Error(fmt::format("there is no operator \"{}\".{}", type, nearest),
               nearest.empty() ? "`stepnet ops` lists all; your own come in a library, with --plugin FILE.so" : "");

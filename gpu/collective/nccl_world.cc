@@ -117,6 +117,7 @@ class NcclWorld final : public World {
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
   Seconds timeout() const override { return timeout_; }
+  Machine machine() const override { return host_->machine(); }
   World* on(Device device) override {
     if (device.kind == DeviceKind::cpu) return host_.get();
     return device == device_ ? this : nullptr;
@@ -159,6 +160,9 @@ class NcclWorld final : public World {
   }
 
   // Of the host.
+  PendingPtr start_alltoall(const void*, void*, int64_t, DType) override {
+    fail("parts of tensors of GPUs are not exchanged between all ranks");  // operators that do so refuse these before
+  }
   PendingPtr start_barrier() override { return host_->start_barrier(); }
   PendingPtr start_send(const void* data, int64_t count, DType dtype, int to, int tag) override {
     return host_->start_send(data, count, dtype, to, tag);

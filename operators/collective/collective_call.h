@@ -71,6 +71,21 @@ inline World& world_of(const BlobCall& c, int i) {
   return world_on(world_of(c), c.def, c.def.input(i), std::as_const(*c.in[i]).tensor());
 }
 
+// The same of an operator that works on the CPU alone.
+inline const Tensor& cpu_input(const BlobCall& c, int i) {
+  const Tensor& t = sent_input(c, i);
+  if (!is_dry() && t.device().kind != DeviceKind::cpu)
+    throw Error(fmt::format("\"{}\" is on {}, but must be on the CPU", c.def.input(i), t.device()),
+                "bring it there with CopyGPUToCPU");
+  return t;
+}
+
+// Returns output `o` with the type and the shape, on the CPU.
+inline Tensor& made_output(BlobCall& c, int o, DType dtype, const Shape& shape) {
+  Tensor& t = c.out[o]->tensor();
+  t.resize(dtype, shape);
+  return t;
+}
 // Returns output `o` with the type and the shape, on the device of the tensor that it is made from.
 inline Tensor& made_output(BlobCall& c, int o, const Tensor& from, const Shape& shape) {
   Tensor& t = c.out[o]->tensor();

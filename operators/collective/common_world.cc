@@ -45,7 +45,7 @@ bool is_for_gpu(const BlobCall& c) {
 void create(const WorldArgs& a, BlobCall& c) {
   check_engine(c.def);
   if (is_dry()) {
-    c.out[0]->emplace<WorldPtr>(create_local_world(static_cast<int>(a.size.value_or(1))));
+    c.out[0]->emplace<WorldPtr>(create_local_world(static_cast<int>(a.size.value_or(claimed_world_size()))));
     return;
   }
   WorldPtr world = is_for_gpu(c) ? create_gpu_world(device_of(c.def, c.net), timeout_of(a.timeout_sec))

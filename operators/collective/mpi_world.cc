@@ -58,6 +58,7 @@ enum class Kind : int64_t {
   broadcast,
   allgather,
   reduce_scatter,
+  alltoall,
   barrier,
   finish,
   send,
@@ -65,9 +66,17 @@ enum class Kind : int64_t {
 };
 
 const char* name_of(Kind kind) {
-  constexpr std::array names = {
-      "making a common world",  "Allreduce",  "Reduce",       "Broadcast", "Allgather", "ReduceScatter", "Barrier",
-      "the end of the program", "SendTensor", "ReceiveTensor"};
+  constexpr std::array names = {"making a common world",
+                                "Allreduce",
+                                "Reduce",
+                                "Broadcast",
+                                "Allgather",
+                                "ReduceScatter",
+                                "Alltoall",
+                                "Barrier",
+                                "the end of the program",
+                                "SendTensor",
+                                "ReceiveTensor"};
   return names[static_cast<size_t>(kind)];
 }
 
@@ -197,6 +206,7 @@ using RequestPtr = std::shared_ptr<Request>;
 struct Comm {
   MPI_Comm checks = MPI_COMM_NULL, data = MPI_COMM_NULL;  // for headers, and for everything else
   int rank = 0, size = 1;
+  Machine machine;
   int64_t operations = 0;
   std::deque<RequestPtr> order;          // collective operations whose data has not been started
   int64_t moving = 0, moving_bytes = 0;  // of those whose data has
@@ -378,6 +388,20 @@ void Request::wait() {
   let_go();
 }
 
+// Each rank tells those of its machine which cores it may use: a launcher may have given each its own.
+Machine find_machine() {
+  MPI_Comm here = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
+  MPI_Comm_set_errhandler(here, MPI_ERRORS_RETURN);
+  Machine machine;
+  check(MPI_Comm_size(here, &machine.ranks), "MPI_Comm_size");
+  cpu_set_t cores = own_cores();
+  check(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, here), "MPI_Allreduce");
+  machine.cores = count_cores(cores);
+  check(MPI_Comm_free(&here), "MPI_Comm_free");
+  return machine;
+}
+
 CommPtr world_of_all() {
   auto root = std::make_shared<Comm>();
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -386,6 +410,7 @@ CommPtr world_of_all() {
   check(MPI_Comm_dup(MPI_COMM_WORLD, &root->data), "MPI_Comm_dup");
   check(MPI_Comm_rank(root->data, &root->rank), "MPI_Comm_rank");
   check(MPI_Comm_size(root->data, &root->size), "MPI_Comm_size");
+  root->machine = find_machine();
   return root;
 }
 
@@ -567,6 +592,10 @@ void Engine::move_data(const RequestPtr& r) {
       if (whole == 0) return;
       return check(MPI_Ireduce_scatter_block(from, to, whole, mpi_type(dtype), mpi_op(dtype, op), comm.data, add(r)),
                    "MPI_Ireduce_scatter_block");
+    case Kind::alltoall:
+      if (whole == 0) return;
+      return check(MPI_Ialltoall(from, whole, mpi_type(dtype), to, whole, mpi_type(dtype), comm.data, add(r)),
+                   "MPI_Ialltoall");
     case Kind::barrier:
     case Kind::finish:
       return;
@@ -677,6 +706,7 @@ void Engine::finish_child(const RequestPtr& r) {
   for (const MPI_Comm comm : {r->child->checks, r->child->data}) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
   r->child->rank = r->comm->rank;
   r->child->size = r->comm->size;
+  r->child->machine = r->comm->machine;
 }
 
 // --- When the time is over -----------------------------------------------------------------------------------------
@@ -835,6 +865,7 @@ class MpiWorld final : public World {
   int rank() const override { return comm_->rank; }
   int size() const override { return comm_->size; }
   Seconds timeout() const override { return timeout_; }
+  Machine machine() const override { return comm_->machine; }
 
   PendingPtr start_allreduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
     return start({Kind::allreduce, 0, count, code(dtype), code(op)}, from, to);
@@ -854,6 +885,10 @@ class MpiWorld final : public World {
   PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
     check_whole(count);
     return start({Kind::reduce_scatter, 0, count, code(dtype), code(op)}, from, to);
+  }
+  PendingPtr start_alltoall(const void* from, void* to, int64_t count, DType dtype) override {
+    check_whole(count);
+    return start({Kind::alltoall, 0, count, code(dtype)}, from, to);
   }
   PendingPtr start_barrier() override { return start({Kind::barrier}, nullptr, nullptr); }
   PendingPtr start_send(const void* data, int64_t count, DType dtype, int to, int tag) override {

@@ -72,6 +72,7 @@ class LocalWorld final : public World {
   int rank() const override { return 0; }
   int size() const override { return size_; }
   Seconds timeout() const override { return Seconds(0); }
+  Machine machine() const override { return {size_, count_cores(own_cores())}; }
 
   PendingPtr start_allreduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp) override {
     return move(from, to, count, dtype);
@@ -86,6 +87,9 @@ class LocalWorld final : public World {
     return move(from, to, count, dtype);
   }
   PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp) override {
+    return move(from, to, count, dtype);
+  }
+  PendingPtr start_alltoall(const void* from, void* to, int64_t count, DType dtype) override {
     return move(from, to, count, dtype);
   }
   PendingPtr start_barrier() override { return move(nullptr, nullptr, 0, DType::uint8); }
@@ -154,6 +158,7 @@ double seconds_of_environment() {
 }
 
 std::atomic<double> timeout_set = 0;  // 0: none
+std::atomic<int> size_claimed = 1;
 
 std::atomic<GpuWorldFactory>& gpu_worlds() {
   static std::atomic<GpuWorldFactory> factory = nullptr;
@@ -181,6 +186,22 @@ WorldPtr create_gpu_world(Device device, Seconds timeout) {
 }
 
 WorldPtr create_local_world(int size) { return std::make_shared<LocalWorld>(size); }
+
+int claimed_world_size() { return size_claimed; }
+
+void claim_world_size(int size) {
+  require(size >= 1, "a world has at least 1 rank, but {} are asked for", size);
+  size_claimed = size;
+}
+
+cpu_set_t own_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) CPU_SET(0, &cores);  // a machine with more than the set has
+  return cores;
+}
+
+int count_cores(const cpu_set_t& cores) { return CPU_COUNT(&cores); }
 
 Seconds default_world_timeout() {
   const double set = timeout_set;

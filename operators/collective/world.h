@@ -14,6 +14,8 @@
 // nothing waits for ever. After the last two a world is broken, and whatever is started in it fails.
 #pragma once
 
+#include <sched.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -29,6 +31,12 @@ enum class ReduceOp : int8_t { sum, min, max };
 enum class Collective : int8_t { allreduce, reduce, broadcast, allgather, reduce_scatter };
 
 using Seconds = std::chrono::duration<double>;
+
+// What the ranks of one machine share.
+struct Machine {
+  int ranks = 1;
+  int cores = 1;  // that any of them may use
+};
 
 // An operation that has been started.
 class Pending {
@@ -63,6 +71,7 @@ class World {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual Seconds timeout() const = 0;  // of each wait
+  virtual Machine machine() const = 0;  // that this rank runs on
 
   // `to` gets the reduction of all ranks' `count` elements; it may be `from`.
   virtual PendingPtr start_allreduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) = 0;
@@ -73,6 +82,8 @@ class World {
   virtual PendingPtr start_allgather(const void* from, void* to, int64_t count, DType dtype) = 0;
   // Of the reduction of all ranks' size() * `count` elements, rank r gets those from r * `count` on.
   virtual PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) = 0;
+  // Each rank gives each one `count` of its size() * `count` elements, in the order of ranks, and gets as many.
+  virtual PendingPtr start_alltoall(const void* from, void* to, int64_t count, DType dtype) = 0;
   virtual PendingPtr start_barrier() = 0;
   // From one rank to another. Of one sender and tag, data is received in the order in which it was sent; what arrives
   // must have as many elements as are received.
@@ -101,9 +112,17 @@ WorldPtr create_gpu_world(Device device, Seconds timeout);
 // only the number counts, for runs without data.
 WorldPtr create_local_world(int size);
 
+// How many ranks a common world has that is made in a run without data and does not say it: 1, unless set.
+int claimed_world_size();
+void claim_world_size(int size);
+
 // How long worlds wait that are told nothing else: the environment's STEPNET_TIMEOUT_SEC, or 300 seconds, unless set.
 Seconds default_world_timeout();
 void set_default_world_timeout(Seconds timeout);
+
+// The cores that this process may use, and those that a set of CPUs has.
+cpu_set_t own_cores();
+int count_cores(const cpu_set_t& cores);
 
 // What an engine's library offers by the name `stepnet_mpi_world`; see create_world.
 using WorldFactory = void (*)(Seconds timeout, WorldPtr* made);

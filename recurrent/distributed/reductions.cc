@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include "stepnet/arguments.h"
+
 namespace stepnet {
 namespace {
 
 struct Bucket {
   int after = 0;  // operator of the net
-  int64_t bytes = 0;
+  int64_t bytes = 0, elements = 0;
   std::vector<const ReducedGradient*> gradients;
 };
 
@@ -25,28 +27,38 @@ std::vector<Bucket> buckets_of(const NetDef& net, const std::vector<ReducedGradi
   for (const ReducedGradient& g : gradients) by_end.emplace_back(last_use(net, g.name), &g);
   std::ranges::stable_sort(by_end, {}, [](const auto& entry) { return entry.first; });
   std::vector<Bucket> buckets;
-  std::map<DType, size_t> open;
+  std::map<std::pair<DType, std::string>, size_t> open;
   for (const auto& [after, g] : by_end) {
     const auto bytes = static_cast<int64_t>(dtype_size(g->type.dtype)) * g->type.shape.size();
-    const auto found = open.find(g->type.dtype);
+    const std::pair kind(g->type.dtype, g->group);
+    const auto found = open.find(kind);
     if (found == open.end() || buckets[found->second].bytes + bytes > most) {
-      open[g->type.dtype] = buckets.size();
+      open[kind] = buckets.size();
       buckets.emplace_back();
     }
-    Bucket& bucket = buckets[open[g->type.dtype]];
+    Bucket& bucket = buckets[open[kind]];
     bucket.after = after;
     bucket.bytes += bytes;
+    bucket.elements += g->type.shape.size();
     bucket.gradients.push_back(g);
   }
   return buckets;
 }
 
-}  // namespace
+std::string started(size_t bucket) { return fmt::format("train/started_{}", bucket); }
 
-void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, const std::string& world,
-                    int64_t bucket_bytes) {
-  const std::vector<Bucket> buckets = buckets_of(net, gradients, bucket_bytes);
-  const auto started = [](size_t bucket) { return fmt::format("train/started_{}", bucket); };
+void check_types(const std::vector<ReducedGradient>& gradients, DType move_as) {
+  if (move_as == DType::float32) return;
+  for (const ReducedGradient& g : gradients)
+    if (g.type.dtype != DType::float32)
+      throw Error(fmt::format("gradients are to be added up in {}, but \"{}\" is {}", dtype_name(move_as), g.parameter,
+                              dtype_name(g.type.dtype)),
+                  "leave out --reduce: only gradients of float32 are rounded");
+}
+
+// Behind the last operator that touches its gradients each bucket starts.
+NetDef with_starts(const NetDef& net, const std::vector<Bucket>& buckets, const char* type,
+                   const ReductionOptions& options) {
   NetDef result = net;
   result.clear_op();
   for (int i = 0; i < net.op_size(); ++i) {
@@ -54,21 +66,52 @@ void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, 
     for (size_t b = 0; b < buckets.size(); ++b) {
       if (buckets[b].after != i) continue;
       OperatorDef& op = *result.add_op();
-      op.set_type("StartAllreduce");
-      op.add_input(world);
+      op.set_type(type);
+      op.add_input(options.world);
       for (const ReducedGradient* g : buckets[b].gradients) op.add_input(g->name);
       op.add_output(started(b));
+      if (options.move_as != DType::float32)
+        *op.add_arg() = make_arg("move_as", std::string(dtype_name(options.move_as)));
     }
   }
+  return result;
+}
+
+}  // namespace
+
+void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, const ReductionOptions& options) {
+  check_types(gradients, options.move_as);
+  const std::vector<Bucket> buckets = buckets_of(net, gradients, options.bucket_bytes);
+  net = with_starts(net, buckets, "StartAllreduce", options);
   for (size_t b = 0; b < buckets.size(); ++b) {
-    OperatorDef& op = *result.add_op();
+    OperatorDef& op = *net.add_op();
     op.set_type("FinishAllreduce");
     op.add_input(started(b));
     for (const ReducedGradient* g : buckets[b].gradients) op.add_input(g->parameter);
     op.add_output(started(b));
     for (const ReducedGradient* g : buckets[b].gradients) op.add_output(g->name);
   }
-  net = std::move(result);
+}
+
+std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients,
+                                                   int ranks, const ReductionOptions& options) {
+  check_types(gradients, options.move_as);
+  const std::vector<Bucket> buckets = buckets_of(net, gradients, options.bucket_bytes);
+  net = with_starts(net, buckets, "StartReduceScatter", options);
+  std::vector<ParameterShard> shards;
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    const Bucket& bucket = buckets[b];
+    ParameterShard& shard = shards.emplace_back();
+    shard.gradient = fmt::format("train/shard_{}_gradient", b);
+    shard.type = TensorType::of(bucket.gradients.front()->type.dtype, {(bucket.elements + ranks - 1) / ranks});
+    for (const ReducedGradient* g : bucket.gradients) shard.parameters.push_back(g->parameter);
+    OperatorDef& op = *net.add_op();
+    op.set_type("FinishReduceScatter");
+    op.add_input(started(b));
+    op.add_output(started(b));
+    op.add_output(shard.gradient);
+  }
+  return shards;
 }
 
 }  // namespace stepnet

@@ -10,21 +10,23 @@
 #include <string>
 #include <vector>
 
+#include "recurrent/train/ranks.h"
 #include "stepnet/net.h"
-#include "stepnet/op_spec.h"
 
 namespace stepnet {
 
-struct ReducedGradient {
-  std::string name, parameter;  // which has its type and shape
-  TensorType type;
+struct ReductionOptions {
+  std::string world;  // the blob of the common world
+  DType move_as = DType::float32;
+  int64_t bucket_bytes = int64_t{4} << 20;  // but for one gradient that has more by itself
 };
 
-// So many bytes, but for one gradient that has more by itself.
-constexpr int64_t kBucketBytes = int64_t{4} << 20;
+// Adds StartAllreduce and FinishAllreduce for all gradients.
+void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, const ReductionOptions& options);
 
-// Adds StartAllreduce and FinishAllreduce for all gradients; `world`: the blob of the common world.
-void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, const std::string& world,
-                    int64_t bucket_bytes = kBucketBytes);
+// Adds StartReduceScatter and FinishReduceScatter for all gradients; a bucket is a shard, which has those of one type
+// and group only.
+std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients,
+                                                   int ranks, const ReductionOptions& options);
 
 }  // namespace stepnet

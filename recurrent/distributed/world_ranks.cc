@@ -15,6 +15,8 @@ class WorldRanks final : public Ranks {
 
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
+  int ranks_here() const override { return world_->machine().ranks; }
+  int cores_here() const override { return world_->machine().cores; }
 
   std::vector<double> sum(std::vector<double> values) const override {
     const auto count = static_cast<int64_t>(values.size());
@@ -61,14 +63,12 @@ class WorldRanks final : public Ranks {
   void enter(Workspace& workspace) const override { workspace.create_local(kWorldBlob).emplace<WorldPtr>(world_); }
   const std::string& blob() const override { return kWorldBlob; }
 
-  void add_reductions(NetDef& net, const std::vector<std::string>& gradients,
-                      const std::vector<std::string>& parameters, const Workspace& workspace) const override {
-    std::vector<ReducedGradient> reduced;
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      const Tensor& p = workspace.fetch(parameters[i]);
-      reduced.push_back({gradients[i], parameters[i], TensorType::of(p.dtype(), p.shape())});
-    }
-    stepnet::add_reductions(net, reduced, kWorldBlob);
+  void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, DType move_as) const override {
+    stepnet::add_reductions(net, gradients, {.world = kWorldBlob, .move_as = move_as});
+  }
+  std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients,
+                                                     DType move_as) const override {
+    return stepnet::add_sharded_reductions(net, gradients, size(), {.world = kWorldBlob, .move_as = move_as});
   }
 
  private:

@@ -37,6 +37,7 @@ class Builder {
 
   std::unique_ptr<NetSession> build() {
     make_parameters();
+    if (model_.ranks) enter_ranks();
     for (const auto& [name, type] : feeds_) make_zeros(session_->blobs, name, type, training_.device);
     const TrainingNet net =
         build_training_net(model_, parameters_, session_->parameters, training_.optimizer, kIterations);
@@ -93,6 +94,14 @@ class Builder {
     states_->reset(model_.batch);
     session_->advance = [states = states_] { states->advance(); };  // shared with nobody once this has returned
     for (const std::string& name : states_->read()) session_->kinds[name] = MemoryKind::input;
+  }
+
+  void enter_ranks() {
+    const DType type = session_->parameters.fetch(parameters_.front()).dtype();
+    const std::string share = TrainingNet().share;
+    model_.ranks->enter(session_->blobs);
+    make_zeros(session_->blobs, share, TensorType::of(type, {1}), training_.device);
+    session_->kinds[share] = MemoryKind::input;
   }
 
   // The operators behind the gradient pass clip gradients, and change parameters.

@@ -10,9 +10,26 @@
 
 #include "stepnet/checkpoint.h"
 #include "stepnet/net.h"
+#include "stepnet/op_spec.h"
 #include "stepnet/tensor.h"
 
 namespace stepnet {
+
+// A gradient that is added up over the ranks, of the type and shape of its parameter. Only those of one group share a
+// shard.
+struct ReducedGradient {
+  std::string name, parameter;
+  TensorType type;
+  std::string group = {};
+};
+
+// Some parameters behind each other, of which each rank has as many elements as the others, the last one's filled up
+// with zeros.
+struct ParameterShard {
+  std::string gradient;                 // blob: the rank's part of the sum of their gradients
+  TensorType type;                      // [N], of the rank's part
+  std::vector<std::string> parameters;  // all of their elements
+};
 
 class Ranks {
  public:
@@ -20,6 +37,9 @@ class Ranks {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   bool is_first() const { return rank() == 0; }
+  // Of the machine that this rank runs on: how many ranks are there, and how many cores these may use together.
+  virtual int ranks_here() const = 0;
+  virtual int cores_here() const = 0;
 
   // The sums over all ranks, element by element.
   virtual std::vector<double> sum(std::vector<double> values) const = 0;
@@ -33,9 +53,12 @@ class Ranks {
   virtual void enter(Workspace& workspace) const = 0;
   virtual const std::string& blob() const = 0;
   // Lets a training net add gradients up over the ranks: each is sent as soon as the operators so far have made it, and
-  // at the end of the net all of them are the sums. `parameters`: of each gradient, which has its type and shape.
-  virtual void add_reductions(NetDef& net, const std::vector<std::string>& gradients,
-                              const std::vector<std::string>& parameters, const Workspace& workspace) const = 0;
+  // at the end of the net all of them are the sums. `move_as`: the type that they have on their way, float32 for their
+  // own, or bfloat16.
+  virtual void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, DType move_as) const = 0;
+  // The same, but each rank gets its part of the sums only.
+  virtual std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients,
+                                                             DType move_as) const = 0;
 };
 using RanksPtr = std::shared_ptr<const Ranks>;
 

@@ -23,9 +23,21 @@ uint64_t seed_of(uint64_t seed, const Model& model) {
 }
 
 constexpr std::string_view kCarry = "carry/";
+const std::string kState = "state/";
 bool is_carried(const std::string& saved) { return saved.starts_with(kCarry); }
 
 constexpr const char* kPosition = "position";  // iteration and place of the next batch, int64 [2]
+
+const Tensor& saved_as(const std::map<std::string, Tensor>& saved, const std::string& name) {
+  const auto it = saved.find(name);
+  require(it != saved.end(), "the checkpoint has no \"{}\"", name);
+  return it->second;
+}
+
+void require_alike(const std::string& name, const Tensor& from, DType dtype, const Shape& shape) {
+  require(from.dtype() == dtype && from.shape() == shape, "\"{}\" is {} in the checkpoint, but {} here", name, from,
+          TensorType::of(dtype, shape).str());
+}
 
 void remove_output(NetDef& net, const std::string& name) {
   auto& outputs = *net.mutable_external_output();
@@ -40,7 +52,7 @@ class GradientWatch final : public NetObserver {
 
   void before(const BoundOp& op) override {
     if (std::ranges::count(op.def.output(), net_.planned_rate) > 0)
-      for (size_t i = 0; i < net_.trained.size(); ++i) see_(net_.trained[i], blobs_.fetch(net_.used[i]));
+      for (size_t i = 0; i < net_.used.size(); ++i) see_(net_.trained[i], blobs_.fetch(net_.used[i]));
     if (other_) other_->before(op);
   }
   void after(const BoundOp& op) override {
@@ -224,7 +236,8 @@ Workspace& TrainingSession::parameters_to_use() {
 std::map<std::string, Blob*> TrainingSession::saved_blobs() const {
   std::map<std::string, Blob*> blobs;
   for (const std::string& name : names_) blobs["parameter/" + name] = &parameters_.at(name);
-  for (const auto& [name, value] : training_.first_values) blobs["state/" + name] = &workspace_.at(name);
+  for (const auto& [name, value] : training_.first_values)
+    if (training_.shared_states.count(name) == 0) blobs[kState + name] = &workspace_.at(name);
   for (const std::string& name : states_->read()) blobs[std::string(kCarry) + name] = &workspace_.at(name);
   return blobs;
 }
@@ -250,8 +263,42 @@ std::map<std::string, Tensor> TrainingSession::save() const {
   for (const auto& [name, blob] : saved_blobs())
     saved[name] =
         model_.ranks && is_carried(name) ? model_.ranks->gather(blob->tensor()) : on_device(blob->tensor(), {});
+  for (const auto& [name, state] : training_.shared_states) save_shared(name, state, saved);
   saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), source_->position()});
   return saved;
+}
+
+// As one process has it: the state of each parameter.
+void TrainingSession::save_shared(const std::string& name, const TrainingNet::SharedState& state,
+                                  std::map<std::string, Tensor>& saved) const {
+  const Tensor part = workspace_.at(name).tensor();
+  const Tensor all = model_.ranks->gather(part.reshaped({1, part.size()}));
+  const Tensor elements = all.reshaped({all.size()});
+  int64_t at = 0;
+  for (const std::string& p : state.parameters) {
+    const Shape& shape = parameters_.fetch(p).shape();
+    Tensor& own = saved[kState + "train/" + p + state.suffix];
+    own = Tensor::empty(part.dtype(), shape);
+    own.copy_from(elements.rows(at, shape.size()).reshaped(shape));
+    at += shape.size();
+  }
+}
+
+void TrainingSession::restore_shared(const std::string& name, const TrainingNet::SharedState& state,
+                                     const std::map<std::string, Tensor>& saved) {
+  Tensor& part = workspace_.at(name).tensor();
+  Tensor all = Tensor::zeros(part.dtype(), {part.size() * model_.ranks->size()});
+  int64_t at = 0;
+  for (const std::string& p : state.parameters) {
+    const Shape& shape = parameters_.fetch(p).shape();
+    const std::string own = kState + "train/" + p + state.suffix;
+    const Tensor& from = saved_as(saved, own);
+    require_alike(own, from, part.dtype(), shape);
+    Tensor to = all.rows(at, shape.size());
+    to.copy_from(from.reshaped({shape.size()}));
+    at += shape.size();
+  }
+  part.copy_from(all.rows(part.size() * model_.ranks->rank(), part.size()));
 }
 
 // Of carried states [1, B, ...] the rank's own rows.
@@ -263,20 +310,15 @@ Tensor TrainingSession::part_of(const Tensor& all, const Tensor& part) const {
 }
 
 void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
-  auto find = [&](const std::string& name) -> const Tensor& {
-    const auto it = saved.find(name);
-    require(it != saved.end(), "the checkpoint has no \"{}\"", name);
-    return it->second;
-  };
   for (const auto& [name, blob] : saved_blobs()) {
-    Tensor from = find(name);
+    Tensor from = saved_as(saved, name);
     Tensor& to = blob->tensor();
     if (model_.ranks && is_carried(name)) from = part_of(from, to);
-    require(from.dtype() == to.dtype() && from.shape() == to.shape(), "\"{}\" is {} in the checkpoint, but {} here",
-            name, from, to);
+    require_alike(name, from, to.dtype(), to.shape());
     to.copy_from(from);
   }
-  const Tensor& position = find(kPosition);
+  for (const auto& [name, state] : training_.shared_states) restore_shared(name, state, saved);
+  const Tensor& position = saved_as(saved, kPosition);
   require(position.dtype() == DType::int64 && position.size() == 2, "\"{}\" is {} in the checkpoint", kPosition,
           position);
   const auto values = position.span<int64_t>();

@@ -93,6 +93,7 @@ struct Trainer::State {
   void set_total(int64_t iterations);
   double run_step();
   void validate();
+  std::string not_finite() const;
   void require_finite() const;
   void say_last_checkpoint(Error& e) const;
   void save();
@@ -112,7 +113,8 @@ struct Trainer::State {
   bool gave_up() const { return options.patience > 0 && worse >= options.patience; }
   bool is_first() const { return !options.ranks || options.ranks->is_first(); }
   Shard shard() const { return options.ranks ? Shard{options.ranks->rank(), options.ranks->size()} : Shard{}; }
-  bool has_to_stop() const;
+  void look_at_signals();
+  void save_as_asked();
   void check_ranks(const Model& model) const;
   void share_batch(Model& model) const;
   bool finished() const { return (total > 0 && session->iteration() >= total) || gave_up(); }
@@ -136,6 +138,9 @@ struct Trainer::State {
   std::vector<std::pair<std::string, double>> scores;  // of the latest validation
   int64_t worse = 0;                                   // validations since the best one
   int64_t saved_at = -1;
+  // What signals have asked for, of any rank.
+  bool stopped = false, save_asked = false;
+  int64_t saves_seen = 0;
 };
 
 Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : options(std::move(o)), events(std::move(e)) {
@@ -303,7 +308,7 @@ void Trainer::State::keep_to_budget(Model& model) const {
 
 void Trainer::State::resume(const Checkpoint& saved) {
   session->restore(saved.tensors);
-  if (const std::string found = session->not_finite(); !found.empty())
+  if (const std::string found = not_finite(); !found.empty())
     throw Error(fmt::format("{} in the last checkpoint in \"{}\", so the run cannot go on from it", found, options.out),
                 "remove that checkpoint, to go on from the one before");
   seconds_before = checkpoint_real(saved, "seconds");
@@ -362,9 +367,17 @@ void Trainer::State::require_log() const {
   throw e;
 }
 
+// What one rank alone has may be a part of the optimizer's state, so all hear of it.
+std::string Trainer::State::not_finite() const {
+  std::string found = session->not_finite();
+  if (!options.ranks) return found;
+  const bool any = options.ranks->sum({found.empty() ? 0.0 : 1.0})[0] > 0;
+  return any && found.empty() ? "the optimizer's state of another rank is not finite" : found;
+}
+
 // Such a value would stay in all later checkpoints, so the run ends with the last one without it.
 void Trainer::State::require_finite() const {
-  const std::string found = session->not_finite();
+  const std::string found = not_finite();
   if (found.empty()) return;
   Error e(fmt::format("{} after iteration {}; nothing of that is saved", found, session->iteration()), kFiniteFix);
   say_last_checkpoint(e);
@@ -477,10 +490,23 @@ void Trainer::State::save() {
   saved_at = session->iteration();
 }
 
-// Of several ranks all stop if one of them has to.
-bool Trainer::State::has_to_stop() const {
-  const bool mine = (options.stop && *options.stop) || log_failure();
-  return options.ranks ? options.ranks->sum({mine ? 1.0 : 0.0})[0] > 0 : mine;
+// Of several ranks all stop, or save, if one of them has to.
+void Trainer::State::look_at_signals() {
+  const int64_t saves = options.save ? options.save->load() : 0;
+  std::vector<double> asked = {(options.stop && *options.stop) || log_failure() ? 1.0 : 0.0,
+                               saves > saves_seen ? 1.0 : 0.0};
+  saves_seen = saves;
+  if (options.ranks) asked = options.ranks->sum(asked);
+  stopped = asked[0] > 0;
+  save_asked = save_asked || asked[1] > 0;
+}
+
+// A checkpoint between those of the run's own rhythm, in a signal's name.
+void Trainer::State::save_as_asked() {
+  save_asked = false;
+  save();
+  note(options.out.empty() ? "a checkpoint was asked for, but no folder was given to keep it in"
+                           : fmt::format("the checkpoint of iteration {} was asked for, and is saved", saved_at));
 }
 
 // What is not done by several ranks is refused.
@@ -493,7 +519,8 @@ void Trainer::State::check_ranks(const Model& model) const {
   refuse(options.seconds > 0, "a run for a given time; give it a number of iterations");
   refuse(options.optimizer.dp_clip > 0, "clipping by streams");
   refuse(options.learning != "bptt", "learning rules other than bptt");
-  refuse(options.memory_budget > 0, "a memory budget");
+  refuse(options.optimizer.shard && !options.tensorboard.empty(),
+         "an event file of gradients where each has a part of them (--shard-optimizer)");
 }
 
 // Each rank has its part of the batch; of states that are carried on all have equally many.
@@ -511,15 +538,15 @@ void Trainer::State::share_batch(Model& model) const {
 
 TrainResult Trainer::State::run() {
   start = now_seconds();
-  bool stopped = false;
   while (!finished() && !stopped) {
     step();
-    stopped = has_to_stop();
+    look_at_signals();
     const bool calibrated = pace.steps() >= kCalibrationIterations && seconds() >= kCalibrationSeconds;
     if (total == 0 && (calibrated || stopped)) fix_iterations();
     if (total == 0) continue;
     if (due(options.validate_every) || finished()) validate();
     if (due(options.checkpoint_every) || finished() || stopped || (log_failure() && !options.ranks)) save();
+    if (save_asked) save_as_asked();
     require_log();
   }
   if (folder) folder->save_parameters(session->parameters_to_use(), session->parameter_names());

@@ -13,6 +13,7 @@ namespace stepnet {
 namespace {
 
 constexpr const char* kOne = "train/one";
+constexpr const char* kNorm = "train/gradient_norm";
 constexpr const char* kGoodSteps = "train/good_steps";
 constexpr const char* kUpdateScale = "UpdateLossScale";
 
@@ -31,6 +32,7 @@ bool is_public(const std::string& optimizer) { return optimizer.starts_with(kPub
 std::string rule_of(const std::string& optimizer) {
   return is_public(optimizer) ? optimizer.substr(kPublic.size()) : optimizer;
 }
+constexpr const char* kRounded = "bfloat16";
 constexpr const char* kOneCycle = "oneCycle";
 constexpr const char* kPlateau = "plateau";
 constexpr const char* kCounted = "train/batches";  // whose gradients have been added up
@@ -96,16 +98,22 @@ class Builder {
     if (options_.loss_scale > 0) unscale(gradients);
     if (options_.accumulate > 1) accumulate(gradients);
     if (model_.ranks && options_.accumulate > 1) add_over_ranks(gradients);
-    if (options_.clip > 0) {
-      std::vector<std::string> outputs = gradients;
-      outputs.emplace_back("train/gradient_norm");
-      add_op(result_.net, "GlobalNormClip", gradients, outputs, {number("max_norm", options_.clip)});
-    }
-    result_.used = gradients;
-    add_rate(iterations);
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      rate_ = rate_for(result_.trained[i]);
-      update(result_.trained[i], gradients[i]);
+    if (shards_out()) {
+      clip_shards();
+      add_rate(iterations);
+      for (size_t i = 0; i < shards_.size(); ++i) update_shard(i);
+    } else {
+      if (options_.clip > 0) {
+        std::vector<std::string> outputs = gradients;
+        outputs.emplace_back(kNorm);
+        add_op(result_.net, "GlobalNormClip", gradients, outputs, {number("max_norm", options_.clip)});
+      }
+      result_.used = gradients;
+      add_rate(iterations);
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        rate_ = rate_for(result_.trained[i]);
+        update(result_.trained[i], gradients[i]);
+      }
     }
     if (options_.average > 0) add_averages();
     for (const std::string& sum : sums_) add_op(result_.net, "Scale", {sum}, {sum}, {number("scale", 0)});
@@ -163,12 +171,54 @@ class Builder {
   }
 
   void add_over_ranks(const std::vector<std::string>& gradients) {
-    model_.ranks->add_reductions(result_.net, gradients, result_.trained, workspace_);
+    std::vector<ReducedGradient> reduced;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const Tensor& p = workspace_.fetch(result_.trained[i]);
+      reduced.push_back({gradients[i], result_.trained[i], TensorType::of(p.dtype(), p.shape()),
+                         group(result_.trained[i]).parameters()});
+    }
+    const DType move_as = options_.reduce == kRounded ? DType::bfloat16 : DType::float32;
+    if (shards_out())
+      shards_ = model_.ranks->add_sharded_reductions(result_.net, reduced, move_as);
+    else
+      model_.ranks->add_reductions(result_.net, reduced, move_as);
   }
 
+  // Each rank updates its part of the parameters, and has the optimizer's state of that alone.
+  // Source: S. Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, 2020, stage 1.
+  bool shards_out() const { return options_.shard && model_.ranks; }
+
+  void clip_shards() {
+    if (options_.clip == 0) return;
+    std::vector<std::string> inputs = {model_.ranks->blob()}, outputs;
+    for (const ParameterShard& shard : shards_) {
+      inputs.push_back(shard.gradient);
+      outputs.push_back(shard.gradient);
+    }
+    outputs.emplace_back(kNorm);
+    add_op(result_.net, "ShardedNormClip", inputs, outputs, {number("max_norm", options_.clip)});
+  }
+
+  void update_shard(size_t i) {
+    const ParameterShard& shard = shards_[i];
+    const std::string own = fmt::format("shard_{}", i);
+    std::vector<std::string> taken = {model_.ranks->blob()}, gathered = {model_.ranks->blob(), own};
+    for (const std::string& p : shard.parameters) {
+      taken.push_back(p);
+      gathered.push_back(p);
+    }
+    add_op(result_.net, "TakeShard", taken, {own});
+    rate_ = rate_for(shard.parameters.front());
+    shard_ = &shard;
+    update(own, shard.gradient);
+    shard_ = nullptr;
+    add_op(result_.net, "GatherShards", gathered, shard.parameters);
+  }
+
+  // Of the parameter, or of all those of the shard that is updated.
   const ParameterGroup& group(const std::string& p) const {
     static const ParameterGroup none;
-    const ParameterGroup* found = group_of(model_, p);
+    const ParameterGroup* found = group_of(model_, shard_ ? shard_->parameters.front() : p);
     return found ? *found : none;
   }
 
@@ -338,9 +388,15 @@ class Builder {
   }
 
   std::string zeros_like(const std::string& parameter, const std::string& name) {
+    const std::string blob = "train/" + parameter + name;
+    if (shard_) {
+      result_.first_values.emplace_back(blob, Tensor::zeros(shard_->type.dtype, shard_->type.shape));
+      result_.shared_states[blob] = {name, shard_->parameters};
+      return blob;
+    }
     const Tensor& p = workspace_.fetch(parameter);
-    result_.first_values.emplace_back("train/" + parameter + name, Tensor::zeros(p.dtype(), p.shape()));
-    return result_.first_values.back().first;
+    result_.first_values.emplace_back(blob, Tensor::zeros(p.dtype(), p.shape()));
+    return blob;
   }
 
   void update(const std::string& p, const std::string& gradient) {
@@ -421,9 +477,11 @@ class Builder {
   const std::string rule_ = rule_of(options_.optimizer);
   const bool is_public_ = is_public(options_.optimizer);
   TrainingNet result_;
-  std::string rate_;               // of the parameter that is updated
-  std::set<std::string> rates_;    // of groups, as far as they are made
-  std::vector<std::string> sums_;  // of gradients, if they are accumulated
+  std::string rate_;  // of the parameter that is updated
+  std::vector<ParameterShard> shards_;
+  const ParameterShard* shard_ = nullptr;  // that is updated
+  std::set<std::string> rates_;            // of groups, as far as they are made
+  std::vector<std::string> sums_;          // of gradients, if they are accumulated
 };
 
 }  // namespace
@@ -445,6 +503,8 @@ std::vector<std::string> optimizer_names() {
           "caffe2-nesterov"};
 }
 
+std::vector<std::string> reduction_names() { return {"float32", kRounded}; }
+
 OptimizerOptions own_numbers(OptimizerOptions o) {
   const bool is_lion = o.optimizer == "lion";
   const double mean_decay = is_public(o.optimizer) ? 0.9 : 0.99;
@@ -455,6 +515,19 @@ OptimizerOptions own_numbers(OptimizerOptions o) {
   if (o.mean_decay < 0) o.mean_decay = mean_decay;
   return o;
 }
+
+namespace {
+
+// What takes more than the elements of its part of a gradient.
+void check_sharded(const OptimizerOptions& o) {
+  const std::string rule = rule_of(o.optimizer);
+  require(rule != "lamb" && rule != "nadam", "the state of the optimizer {} is not shared out to ranks", o.optimizer);
+  require(o.loss_scale == 0 && o.dp_clip == 0,
+          "an optimizer's state that ranks share goes together neither with a scale of the loss nor with clipping by "
+          "streams");
+}
+
+}  // namespace
 
 void check_optimizer(const OptimizerOptions& o) {
   const std::vector<std::string> known = optimizer_names();
@@ -485,6 +558,10 @@ void check_optimizer(const OptimizerOptions& o) {
           o.accumulate);
   require(o.accumulate == 1 || (o.loss_scale == 0 && o.dp_clip == 0),
           "gradients of several batches go together neither with a scale of the loss nor with clipping by streams");
+  const std::vector<std::string> reductions = reduction_names();
+  require(std::ranges::count(reductions, o.reduce) > 0, "gradients cannot be added up in \"{}\"; there are {}.{}",
+          o.reduce, fmt::join(reductions, ", "), suggest(o.reduce, reductions));
+  if (o.shard) check_sharded(o);
   require(o.lr_patience >= 1, "the rate waits for at least 1 validation, but is to wait for {}", o.lr_patience);
   require(o.lr_policy != kPlateau || (o.lr_gamma > 0 && o.lr_gamma < 1),
           "the rate is multiplied by {} on a plateau, but must be by a number between 0 and 1", o.lr_gamma);
@@ -514,6 +591,7 @@ MemoryQuestion training_question(const Model& model, const NetDef& net, const Wo
     }
   for (const auto& [name, type] : batch_types(model)) question.feeds[name] = type;
   question.bytes = model.again.bytes;
+  if (model.ranks) question.bytes[model.ranks->blob()] = 0;
   // What they keep is in no blob's size; runs say what it takes.
   for (const OperatorDef& op : net.op())
     if (op.type() == kRecurrentNetwork) question.bytes[op.output(op.output_size() - 1)] = 0;

@@ -24,7 +24,8 @@ struct TrainingNet {
   std::vector<std::pair<std::string, Tensor>> first_values;
   std::vector<std::string> trained;    // parameters that the loss depends on
   std::vector<std::string> gradients;  // of each of them
-  std::vector<std::string> used;       // the same as updates read them: clipped, and of several batches the mean
+  // The same as updates read them: clipped, and of several batches the mean. None where ranks have parts of them.
+  std::vector<std::string> used;
   GradientResult differentiated;
   Sensitivities sensitivities;      // that are carried beside the states, if the model says so
   std::string rate = "train/rate";  // as the operator wants it, negative where the operator adds its step
@@ -34,7 +35,14 @@ struct TrainingNet {
   // Of a net with a scaled loss; the blobs hold the next step's scale, and whether this step's gradients are finite.
   std::string scale = "train/loss_scale", finite = "train/finite";
   bool scaled = false;
-  std::string share = "train/share";            // of several ranks: what the batch is of that of all
+  std::string share = "train/share";  // of several ranks: what the batch is of that of all
+  // Of several ranks that share the optimizer's state out: by blob of first_values, the parameters of whose state it
+  // holds this rank's part, and how the state of a parameter P is called where all of it is: "train/P" and `suffix`.
+  struct SharedState {
+    std::string suffix;
+    std::vector<std::string> parameters;
+  };
+  std::map<std::string, SharedState> shared_states;
   std::string factor;                           // of policy plateau: what the rate is multiplied by
   std::map<std::string, std::string> averages;  // by parameter, if they are kept
 };

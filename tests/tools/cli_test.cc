@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "core/io/npy.h"
+#include "stepnet/op_spec.h"
 #include "stepnet/tensor.h"
 #include "tests/core/temp_folder.h"
 #include "tests/tools/command.h"
@@ -208,6 +209,8 @@ TEST(Cli, UsageMistakes) {
          "error: --feed takes BLOB=FILE.npy, or BLOB=TYPE[SIZE,...] for values that are drawn, but is \"x\"\n");
   expect("trian", 2, "error: there is no command \"trian\". Did you mean \"train\"?\n  fix see stepnet --help\n");
   expect("fly", 2, "error: there is no command \"fly\".\n");
+  if (!find_op("Allreduce"))
+    expect("ops Allreduce", 2, "there is no operator \"Allreduce\", because this build has no MPI");
   expect("ops Lstm", 2, "there is no operator \"Lstm\". Did you mean \"LSTM\"");
   expect("ops fc", 2, "there is no operator \"fc\". Did you mean \"FC\"");
   expect("run add.pbtxt --fetch d", 2, "\"d\"");

@@ -33,7 +33,10 @@ void print(const EstimateOptions& options, const NetSession& session, const Esti
 }
 
 void estimate(const EstimateOptions& options) {
-  DryNet net(options.net);
+  const bool plans = options.scaling.bandwidth > 0;
+  DryNetOptions of_one = options.net;
+  if (plans) of_one.ranks = 1;  // whose step is known
+  DryNet net(of_one);
   const double start = now_seconds();
   DryScope scope(net.device().kind);
   const std::unique_ptr<NetSession> session = net.session(scope);
@@ -41,9 +44,9 @@ void estimate(const EstimateOptions& options) {
   const double seconds = now_seconds() - start;
   const int64_t planned_peak = options.net.train && !options.json ? net.planned_peak() : 0;
   print(options, *session, estimate, planned_peak);
-  if (options.scaling.ranks > 0)
-    print_text("{}\n",
-               scaling_table(scaling_step(*session, estimate, options.scaling.step_time / 1e3), options.scaling));
+  if (plans)
+    print_text("{}\n", scaling_table(scaling_step(*session, estimate, options.scaling.step_time / 1e3), options.scaling,
+                                     options.net.ranks));
   if (!options.json) print_text("estimated in {:.1f} ms\n", seconds * 1e3);
 }
 
@@ -55,7 +58,7 @@ void add_estimate_command(CLI::App& app) {
   add_dry_net_options(*command, o->net);
   command->add_flag("--why", o->why, "Name for each value that is kept who reads it");
   add_scaling_options(*command, o->scaling);
-  command->add_flag("--json", o->json, "Print one JSON object")->excludes("--ranks");
+  command->add_flag("--json", o->json, "Print one JSON object")->excludes("--bandwidth");
   command->add_option("--plot", o->plot, "Write the timeline of live bytes as a picture")->type_name("FILE.svg");
   command->callback([o] { estimate(*o); });
 }

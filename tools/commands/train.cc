@@ -10,6 +10,7 @@
 #include "core/data/sample_batches.h"
 #include "core/operator/nets_inside.h"
 #include "recurrent/distributed/join_ranks.h"
+#include "recurrent/distributed/rank_threads.h"
 #include "recurrent/train/metrics.h"
 #include "recurrent/train/privacy.h"
 #include "stepnet/text.h"
@@ -31,6 +32,7 @@ struct TrainCommand {
   std::string file, root;
   TrainOptions options;
   int threads = 0;
+  double timeout = 0;
   DeviceChoice device = DeviceChoice::automatic;
   bool quiet = false, profile = false, tf32 = false, strict = false;
 
@@ -65,8 +67,10 @@ void TrainCommand::run() {
   std::optional<ProfileTable> table;
   if (profile) options.profiler = &table.emplace().profiler();
   options.stop = &stop_on_signals();
+  options.save = &saves_on_signals();
   options.files = root_of(root);
-  options.ranks = join_ranks();
+  options.ranks = join_ranks(timeout);
+  if (options.ranks && threads == 0) set_threads(threads_of(*options.ranks));
   const bool is_first = !options.ranks || options.ranks->is_first();
   ProgressDisplay display(quiet || !is_first, options.seconds);
   TrainEvents events;
@@ -76,6 +80,8 @@ void TrainCommand::run() {
                              loss_text(v.loss) + scores_text(v.metrics), v.best ? ", the best so far" : ""));
   };
   events.note = [&](const std::string& text) { display.line("note: " + text); };
+  if (const std::string text = options.ranks ? crowding(*options.ranks, stepnet::threads()) : ""; !text.empty())
+    display.line("warning: " + text);
   NetDef net = load_short_net(file);
   report_unknown_args({&net}, strict);
   const bool on_cpu = choose_device(device, {&net});
@@ -191,6 +197,9 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   setting(c, o, "dp-clip", p.dp_clip, "Private training: the largest norm of the gradient of one stream of the batch");
   setting(c, o, "dp-noise", p.dp_noise, "Deviation of the noise that their sum gets, as a multiple of --dp-clip");
   setting(c, o, "dp-delta", o.options.dp_delta, "The probability for which the epsilon that is printed may not hold");
+  setting(c, o, "reduce", p.reduce,
+          "Of several ranks: the type in which gradients are added up over them, float32 for their own, or bfloat16")
+      ->check(CLI::IsMember(reduction_names()));
   setting(c, o, "learning", o.options.learning,
           "How gradients reach over the batches of a stream: bptt (not at all), rtrl (exact), snap1 or eprop")
       ->check(CLI::IsMember(learning_names()));
@@ -259,7 +268,19 @@ void add_train_command(CLI::App& app) {
   command->add_option("--metrics", o->options.metrics, "File of JSON lines; else metrics.jsonl in --out");
   command->add_option("--tensorboard", o->options.tensorboard,
                       "Folder for an event file, which TensorBoard shows; made if it is not there");
-  command->add_option("--threads", o->threads, "Threads to use; 0: one per core")->check(whole_number(0, 1024));
+  command
+      ->add_option("--threads", o->threads,
+                   "Threads to use; 0: one per core, or of several ranks on a machine each its share of the cores")
+      ->check(whole_number(0, 1024));
+  command
+      ->add_option("--timeout", o->timeout,
+                   "Seconds that a rank waits for others before it fails; else STEPNET_TIMEOUT_SEC of the environment, "
+                   "or 300")
+      ->check(number_above(0))
+      ->type_name("SECONDS")
+      ->default_str("");
+  command->add_flag("--shard-optimizer", o->options.optimizer.shard,
+                    "Of several ranks: each keeps the optimizer's state of its part of the parameters only");
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))
       ->default_str("auto");

@@ -48,9 +48,14 @@ struct OptimizerOptions {
   double dp_clip = 0, dp_noise = 0;
   double loss_scale = 0;      // gradients are those of the loss times this, and divided by it; 0: they are the loss's
   bool dynamic_scale = true;  // the scale is halved by a step whose gradients overflow, doubled by 2000 that do not
+  // Of several ranks: the type in which gradients are added up over them, float32 for their own or bfloat16, and
+  // whether each rank keeps the optimizer's state of its part of the parameters only.
+  std::string reduce = "float32";
+  bool shard = false;
 };
 
 std::vector<std::string> optimizer_names();
+std::vector<std::string> reduction_names();  // of OptimizerOptions::reduce
 
 // The same with numbers in place of those that are the optimizer's own: PyTorch's defaults, and of those whose names
 // begin with caffe2- an epsilon of 1e-8 and a mean that keeps 0.9.
@@ -101,7 +106,8 @@ struct TrainOptions {
   std::set<std::string> given;
   int64_t memory_budget = 0;  // the most bytes that tensors may take in a training step; 0: what the machine has
   std::string offload;  // folder for what recurrent networks keep for their backward passes; "": it stays in memory
-  const std::atomic<bool>* stop = nullptr;  // set by a signal: the running iteration is the last
+  const std::atomic<bool>* stop = nullptr;     // set by a signal: the running iteration is the last
+  const std::atomic<int64_t>* save = nullptr;  // how often a signal asked for a checkpoint, behind the iteration
   Profiler* profiler = nullptr;
   bool detect_anomaly = false;  // name the operator that makes the first value that is not finite; slow
   FileRootPtr files;            // below which the nets may open files; null: anywhere

@@ -82,6 +82,134 @@ TEST(CollectiveOps, SumsMoveWhileOthersRun) {
   }
 }
 
+// All elements of X and W behind each other, filled up with zeros.
+std::vector<double> in_a_row(const Tensor& x, const Tensor& w, int64_t whole) {
+  std::vector<double> all(static_cast<size_t>(whole));
+  std::copy_n(x.data<double>(), x.size(), all.begin());
+  std::copy_n(w.data<double>(), w.size(), all.begin() + x.size());
+  return all;
+}
+
+TEST(CollectiveOps, PartsOfSumsAndOfTensorsAreThoseOfTheirRank) {
+  for (const Shape& shape : kShapes) {
+    Workspace workspace;
+    workspace.tensor("X") = of_rank(rank(), shape, 1);
+    workspace.tensor("W") = of_rank(rank(), {3}, 2);
+    run_on_world(
+        "op { type: 'StartReduceScatter' input: 'world' input: 'X' input: 'W' output: 's' } "
+        "op { type: 'TakeShard' input: 'world' input: 'X' input: 'W' output: 'part' } "
+        "op { type: 'GatherShards' input: 'world' input: 'part' input: 'X' input: 'W' output: 'Y' output: 'V' } "
+        "op { type: 'Scale' input: 'X' output: 'X' arg { name: 'scale' f: 0 } } "
+        "op { type: 'FinishReduceScatter' input: 's' output: 's' output: 'sum' }",
+        workspace);
+    const int64_t part = (shape.size() + 3 + ranks() - 1) / ranks();
+    const auto sums = in_a_row(sum_of(shape, 1), sum_of({3}, 2), part * ranks());
+    const auto own = in_a_row(of_rank(rank(), shape, 1), of_rank(rank(), {3}, 2), part * ranks());
+    ASSERT_EQ(workspace.fetch("sum").size(), part);
+    ASSERT_EQ(workspace.fetch("part").size(), part);
+    for (int64_t i = 0; i < part; ++i) {
+      EXPECT_NEAR(workspace.fetch("sum").data<double>()[i], sums[static_cast<size_t>(rank() * part + i)], kRounding);
+      EXPECT_EQ(workspace.fetch("part").data<double>()[i], own[static_cast<size_t>(rank() * part + i)]);
+    }
+    // Each part is that of the rank that has it.
+    const auto at = [](const Tensor& t, int64_t i) { return t.data<double>()[i]; };
+    for (int64_t i = 0; i < shape.size() + 3; ++i) {
+      const auto from = static_cast<int>(i / part);
+      const auto theirs = in_a_row(of_rank(from, shape, 1), of_rank(from, {3}, 2), part * ranks());
+      EXPECT_EQ(i < shape.size() ? at(workspace.fetch("Y"), i) : at(workspace.fetch("V"), i - shape.size()),
+                theirs[static_cast<size_t>(i)]);
+    }
+  }
+}
+
+Tensor floats_of(const Tensor& doubles) {
+  Tensor made = Tensor::empty(DType::float32, doubles.shape());
+  for (int64_t i = 0; i < made.size(); ++i) made.data<float>()[i] = static_cast<float>(doubles.data<double>()[i]);
+  return made;
+}
+
+// Each value is rounded, the sum of the rounded ones is rounded once more where all ranks get it.
+TEST(CollectiveOps, SumsOfRoundedValuesAreAddedUpInFloat32) {
+  for (const Shape& shape : kShapes) {
+    Workspace workspace;
+    workspace.tensor("X") = floats_of(of_rank(rank(), shape, 1));
+    workspace.tensor("W") = floats_of(of_rank(rank(), {3}, 2));
+    run_on_world(
+        "op { type: 'StartReduceScatter' input: 'world' input: 'X' input: 'W' output: 's' "
+        "     arg { name: 'move_as' s: 'bfloat16' } } "
+        "op { type: 'StartAllreduce' input: 'world' input: 'X' input: 'W' output: 't' "
+        "     arg { name: 'move_as' s: 'bfloat16' } } "
+        "op { type: 'FinishReduceScatter' input: 's' output: 's' output: 'sum' } "
+        "op { type: 'FinishAllreduce' input: 't' input: 'X' input: 'W' output: 't' output: 'Y' output: 'V' }",
+        workspace);
+    const int64_t size = shape.size() + 3, part = (size + ranks() - 1) / ranks();
+    std::vector<float> sums(static_cast<size_t>(part * ranks()));
+    for (int r = 0; r < ranks(); ++r) {
+      const Tensor x = of_rank(r, shape, 1), w = of_rank(r, {3}, 2);
+      for (int64_t i = 0; i < size; ++i)
+        sums[static_cast<size_t>(i)] += static_cast<float>(
+            bfloat16(static_cast<float>(i < shape.size() ? x.data<double>()[i] : w.data<double>()[i - shape.size()])));
+    }
+    for (int64_t i = 0; i < part; ++i)
+      EXPECT_EQ(workspace.fetch("sum").data<float>()[i], sums[static_cast<size_t>(rank() * part + i)]);
+    for (int64_t i = 0; i < size; ++i)
+      EXPECT_EQ(i < shape.size() ? workspace.fetch("Y").data<float>()[i]
+                                 : workspace.fetch("V").data<float>()[i - shape.size()],
+                static_cast<float>(bfloat16(sums[static_cast<size_t>(i)])));
+  }
+}
+
+TEST(CollectiveOps, PartsAreClippedByTheNormOfAll) {
+  for (const double max_norm : {0.1, 1e6}) {
+    Workspace workspace;
+    workspace.tensor("A") = of_rank(rank(), {5}, 1);
+    workspace.tensor("B") = of_rank(rank(), {2, 3}, 2);
+    run_on_world(fmt::format("op {{ type: 'ShardedNormClip' input: 'world' input: 'A' input: 'B' output: 'A' "
+                             "output: 'C' output: 'norm' arg {{ name: 'max_norm' f: {} }} }}",
+                             max_norm),
+                 workspace);
+    double squares = 0;
+    for (int r = 0; r < ranks(); ++r)
+      for (const Tensor& t : {of_rank(r, {5}, 1), of_rank(r, {2, 3}, 2)})
+        for (int64_t i = 0; i < t.size(); ++i) squares += t.data<double>()[i] * t.data<double>()[i];
+    const double norm = std::sqrt(squares);
+    const double factor = max_norm == 0.1 ? static_cast<double>(0.1F) / norm : 1;
+    EXPECT_NEAR(workspace.fetch("norm").data<float>()[0], norm, 1e-6 * norm);
+    for (int64_t i = 0; i < 5; ++i)
+      EXPECT_NEAR(workspace.fetch("A").data<double>()[i], factor * of_rank(rank(), {5}, 1).data<double>()[i], 1e-12);
+    for (int64_t i = 0; i < 6; ++i)
+      EXPECT_NEAR(workspace.fetch("C").data<double>()[i], factor * of_rank(rank(), {2, 3}, 2).data<double>()[i], 1e-12);
+  }
+  Workspace workspace;
+  workspace.tensor("A") = of_rank(rank(), {5}, 1);
+  if (rank() == ranks() - 1) workspace.tensor("A").data<double>()[2] = NAN;
+  expect_contains(error_text([&] {
+                    run_on_world("op { type: 'ShardedNormClip' input: 'world' input: 'A' output: 'A' output: 'norm' }",
+                                 workspace);
+                  }),
+                  "the norm of all ranks' gradients is nan");
+}
+
+TEST(CollectiveOps, WhatHasNoPartsIsNamed) {
+  const auto refusal = [&](const std::string& ops) {
+    Workspace workspace;
+    workspace.tensor("X") = of_rank(0, {4});
+    workspace.tensor("N") = Tensor::of<int32_t>({1}, {1});
+    return error_text([&] { run_on_world(ops, workspace); });
+  };
+  const std::string world = "input: 'world' ", rounded = "arg { name: 'move_as' s: 'bfloat16' } ";
+  expect_contains(refusal("op { type: 'TakeShard' " + world + "input: 'X' input: 'N' output: 'Y' }"),
+                  "\"X\" and \"N\" must be of one type");
+  expect_contains(refusal("op { type: 'GatherShards' " + world + "input: 'N' input: 'X' output: 'Y' }"),
+                  fmt::format("\"N\" is int32[1], but must be {} elements of double", (4 + ranks() - 1) / ranks()));
+  expect_contains(refusal("op { type: 'StartReduceScatter' " + world + "input: 'X' output: 's' " + rounded + "}"),
+                  "\"X\" is double[4], but only float32 moves as bfloat16");
+  expect_contains(refusal("op { type: 'StartAllreduce' " + world +
+                          "input: 'X' output: 's' } op { type: "
+                          "'FinishReduceScatter' input: 's' output: 's' output: 'Y' }"),
+                  "\"s\" must be what StartReduceScatter has made");
+}
+
 TEST(CollectiveOps, SumsThatWereNotStartedAreNamed) {
   const auto refusal = [&](const std::string& ops) {
     Workspace workspace;

@@ -65,6 +65,24 @@ TYPED_TEST(WorldOf, AllreduceIsTheReductionOnEveryRank) {
     }
 }
 
+TYPED_TEST(WorldOf, AlltoallGivesEachRankItsPart) {
+  using T = TypeParam;
+  World& world = shared_world();
+  for (const int64_t count : kCounts) {
+    // What is for rank r begins as the values of rank r would.
+    std::vector<T> mine, expected, made(static_cast<size_t>(count * ranks()));
+    for (int r = 0; r < ranks(); ++r) {
+      const std::vector<T> values = values_of<T>(rank() + r, count), from = values_of<T>(r + rank(), count);
+      mine.insert(mine.end(), values.begin(), values.end());
+      expected.insert(expected.end(), from.begin(), from.end());
+    }
+    for (int64_t i = 0; i < count; ++i) mine[static_cast<size_t>(i + count * rank())] = T(5);
+    for (int64_t i = 0; i < count; ++i) expected[static_cast<size_t>(i + count * rank())] = T(5);
+    world.start_alltoall(mine.data(), made.data(), count, dtype_of<T>())->wait();
+    EXPECT_EQ(numbers(made), numbers(expected)) << count;
+  }
+}
+
 TYPED_TEST(WorldOf, ReduceIsTheReductionOnTheRoot) {
   using T = TypeParam;
   World& world = shared_world();

@@ -1,79 +1,20 @@
 // Ranks that train together, each on its part of every batch, against one process with all of it.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 
-#include "recurrent/distributed/world_ranks.h"
-#include "recurrent/train/stepper.h"
-#include "recurrent/train/text_batches.h"
 #include "tests/core/errors.h"
 #include "tests/operators/collective/ranks.h"
 #include "tests/operators/op_test.h"
-#include "tests/recurrent/tiny_model.h"
+#include "tests/recurrent/distributed/rank_sessions.h"
 
 namespace stepnet::testing::training_test {
 namespace {
 
-constexpr int64_t kSteps = 100;
-
-RanksPtr all_ranks() {
-  static const RanksPtr ranks = ranks_of(create_world(default_world_timeout()));
-  return ranks;
-}
-
-// Parameters of doubles, so that no sum rounds in a way that shows.
-Model model_of_doubles() {
-  Model model = read_model(tiny_net());
-  Workspace workspace;
-  RunContext run;
-  run_net_once(model.init, workspace, run);
-  NetDef init;
-  for (const OperatorDef& op : model.init.op()) {
-    const Tensor value = to_double(workspace.fetch(op.output(0)));
-    OperatorDef& fill = *init.add_op();
-    fill.set_type("GivenTensorDoubleFill");
-    fill.add_output(op.output(0));
-    Argument& shape = *fill.add_arg();
-    shape.set_name("shape");
-    for (const int64_t d : value.shape().dims()) shape.add_ints(d);
-    Argument& values = *fill.add_arg();
-    values.set_name("values");
-    for (int64_t i = 0; i < value.size(); ++i)
-      values.add_floats(static_cast<float>(value.data<double>()[i] + 0.1 * std::sin(static_cast<double>(i))));
-  }
-  model.init = init;
-  model.batch = 12;  // for one to four ranks
-  return model;
-}
-
-TextStreams streams_of(const Model& model) {
-  static const std::string text = tiny_text();
-  return TextStreams(Vocabulary::of_text(text).encode(text, "text"), model.batch, model.timesteps, "text");
-}
-
-// A session of this process alone, or of all ranks.
-std::unique_ptr<TrainingSession> session(const Model& whole, const OptimizerOptions& optimizer, RanksPtr together) {
-  Model model = whole;
-  Shard shard;
-  if (together) {
-    shard = {together->rank(), together->size()};
-    model.ranks = together;
-    model.batch = whole.batch / together->size();
-  }
-  return std::make_unique<TrainingSession>(model, optimizer, text_batches(model, streams_of(whole), shard), 3, kSteps);
-}
-
-void expect_alike(TrainingSession& a, TrainingSession& b, double tolerance = 1e-12) {
-  const auto one = a.save(), other = b.save();
-  ASSERT_EQ(one.size(), other.size());
-  for (const auto& [name, value] : one) EXPECT_EQ(compare(value, other.at(name), tolerance), "") << name;
-}
-
 void expect_trains_alike(const OptimizerOptions& optimizer, const Model& model = model_of_doubles(),
                          double tolerance = 1e-12) {
-  const auto alone = session(model, optimizer, nullptr), together = session(model, optimizer, all_ranks());
+  const auto alone = session_of(model, optimizer, nullptr), together = session_of(model, optimizer, all_ranks());
   double first = 0, loss = 0;
   for (int64_t i = 0; i < kSteps; ++i) {
     loss = alone->step();
@@ -119,10 +60,10 @@ TEST(TrainingOfRanks, ScalesTheLossOnAllAlike) {
 TEST(TrainingOfRanks, HasTheSameBitsInEachRun) {
   const Model model = model_of_doubles();
   OptimizerOptions optimizer;
-  const auto one = session(model, optimizer, all_ranks());
+  const auto one = session_of(model, optimizer, all_ranks());
   for (int i = 0; i < 20; ++i) one->step();
   const auto first = one->save();
-  const auto two = session(model, optimizer, all_ranks());
+  const auto two = session_of(model, optimizer, all_ranks());
   for (int i = 0; i < 20; ++i) two->step();
   for (const auto& [name, value] : two->save())
     EXPECT_EQ(std::memcmp(value.raw(), first.at(name).raw(), value.bytes()), 0) << name;
@@ -132,14 +73,14 @@ TEST(TrainingOfRanks, GoesOnInOneProcessAndBack) {
   const Model model = model_of_doubles();
   OptimizerOptions optimizer;
   optimizer.lr = 0.02;
-  const auto whole = session(model, optimizer, nullptr);
+  const auto whole = session_of(model, optimizer, nullptr);
   for (int i = 0; i < 30; ++i) whole->step();
-  const auto first = session(model, optimizer, all_ranks());
+  const auto first = session_of(model, optimizer, all_ranks());
   for (int i = 0; i < 10; ++i) first->step();
-  const auto second = session(model, optimizer, nullptr);
+  const auto second = session_of(model, optimizer, nullptr);
   second->restore(first->save());
   for (int i = 0; i < 10; ++i) second->step();
-  const auto third = session(model, optimizer, all_ranks());
+  const auto third = session_of(model, optimizer, all_ranks());
   third->restore(second->save());
   for (int i = 0; i < 10; ++i) third->step();
   expect_alike(*whole, *third);
@@ -152,7 +93,7 @@ TEST(TrainingOfRanks, StartsWithTheParametersOfTheFirst) {
   auto& fill = *model.init.mutable_op(0)->mutable_arg(1);
   const float first = fill.floats(0);
   fill.set_floats(0, first + static_cast<float>(all_ranks()->rank()));
-  const auto made = session(model, {}, all_ranks());
+  const auto made = session_of(model, {}, all_ranks());
   EXPECT_EQ(made->parameters().fetch(model.init.op(0).output(0)).data<double>()[0], first);
 }
 
@@ -196,8 +137,8 @@ TEST(TrainingOfRanks, RefusesWhatItDoesNotDo) {
   };
   expect_contains(refusal([](TrainOptions& o) { o.batch = 1; }), "a batch of 1 has nothing for some of");
   expect_contains(refusal([](TrainOptions& o) { o.batch = 4 * all_ranks()->size() + 1; }), "streams equally");
-  expect_contains(refusal([](TrainOptions& o) { o.memory_budget = 1 << 30; }),
-                  "does not go together with a memory budget");
+  expect_contains(refusal([](TrainOptions& o) { o.optimizer.shard = true, o.tensorboard = "board"; }),
+                  "does not go together with an event file of gradients");
   expect_contains(refusal([](TrainOptions& o) { o.iterations = 0, o.seconds = 5; }), "a run for a given time");
   expect_contains(refusal([](TrainOptions& o) { o.learning = "rtrl"; }), "learning rules other than bptt");
 }

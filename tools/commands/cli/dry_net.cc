@@ -5,6 +5,7 @@
 
 #include "core/compute/threads.h"
 #include "core/nearest.h"
+#include "recurrent/distributed/join_ranks.h"
 #include "recurrent/form/short_form.h"
 #include "tools/commands/cli/blob_text.h"
 #include "tools/commands/cli/command_session.h"
@@ -34,6 +35,17 @@ DryNet::DryNet(const DryNetOptions& options) : options_(options) {
   report_unknown_args({&net_, &init_}, options_.strict);
   if (device().kind != DeviceKind::cpu) use_gpu(net_);
   model_ = model_in(net_, options_.batch, options_.timesteps);
+  share_batch();
+}
+
+// Of several ranks each has its part of the batch; the figures are those of the first, which has no fewer samples than
+// any other.
+void DryNet::share_batch() {
+  ranks_ = claim_ranks(options_.ranks);
+  if (!ranks_ || !model_ || !options_.train) return;
+  require(model_->batch >= options_.ranks, "a batch of {} has nothing for some of {} ranks", model_->batch,
+          options_.ranks);
+  model_->batch = (model_->batch + options_.ranks - 1) / options_.ranks;
 }
 
 Device DryNet::device() const { return {options_.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu, 0}; }
@@ -49,6 +61,7 @@ std::unique_ptr<NetSession> DryNet::session(DryScope& scope) {
 
 std::unique_ptr<NetSession> DryNet::training() {
   training_.model = model_ ? *model_ : model_of(net_, init_, options_.loss);
+  training_.model.ranks = ranks_;
   training_.model.device = training_.device = device();
   training_.model.files = files_;
   training_.optimizer = options_.optimizer;
@@ -102,6 +115,18 @@ void add_dry_net_options(CLI::App& command, DryNetOptions& options) {
   command.add_option("--threads", options.threads, "Threads that it would use; 0: one per core")
       ->check(whole_number(0, 1024))
       ->type_name("N");
+  command
+      .add_option("--ranks", options.ranks,
+                  "Processes that run it together: the figures are those of one, with its part of a model's batch")
+      ->check(whole_number(1, 1 << 20))
+      ->type_name("N");
+  command
+      .add_option("--reduce", options.optimizer.reduce,
+                  "With --ranks: the type in which gradients are added up, float32 for their own, or bfloat16")
+      ->check(CLI::IsMember(reduction_names()).description(""))
+      ->type_name("TYPE");
+  command.add_flag("--shard-optimizer", options.optimizer.shard,
+                   "With --ranks: each keeps the optimizer's state of its part of the parameters only");
   command.add_option("--memory-budget", options.memory_budget, "With --train: the most memory that the step may take")
       ->transform(byte_count())
       ->type_name("BYTES")

@@ -11,6 +11,7 @@
 #include "core/estimate/session.h"
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
+#include "recurrent/train/ranks.h"
 #include "stepnet/train_options.h"
 
 namespace CLI {
@@ -24,7 +25,7 @@ struct DryNetOptions {
   std::vector<std::string> feeds, parameters, bounds;
   OptimizerOptions optimizer;
   int64_t batch = 0, timesteps = 0;
-  int threads = 0;
+  int threads = 0, ranks = 1;
   int64_t memory_budget = 0;
   bool train = false, keep_all = false, strict = false;
 };
@@ -41,6 +42,7 @@ class DryNet {
   int64_t planned_peak() { return training_peak(training_); }
 
  private:
+  void share_batch();
   std::unique_ptr<NetSession> training();
   std::unique_ptr<NetSession> forward();
 
@@ -48,6 +50,7 @@ class DryNet {
   NetDef net_, init_;
   FileRootPtr files_;
   std::optional<Model> model_;
+  RanksPtr ranks_;  // null: one process
   std::map<std::string, TensorType> feeds_;
   TrainingEstimate training_;
 };

@@ -48,7 +48,7 @@ ScalingStep scaling_step(const NetSession& session, const Estimate& estimate, do
     bytes[g.name] = static_cast<int64_t>(dtype_size(g.type.dtype)) * g.type.shape.size();
   NetDef net = session.net->def();
   net.mutable_op()->DeleteSubrange(passes, net.op_size() - passes);
-  add_reductions(net, gradients, "world");
+  add_reductions(net, gradients, {.world = "world"});
   ScalingStep step{.passes = cost * scale, .update = (all - cost) * scale, .buckets = {}};
   double now = 0;
   size_t operators = 0;
@@ -64,7 +64,7 @@ ScalingStep scaling_step(const NetSession& session, const Estimate& estimate, do
   return step;
 }
 
-std::string scaling_table(const ScalingStep& step, const ScalingOptions& options) {
+std::string scaling_table(const ScalingStep& step, const ScalingOptions& options, int64_t most_ranks) {
   const ScalingNetwork network{.bandwidth = options.bandwidth * 1e9, .latency = options.latency * 1e-6};
   const bool is_timed = options.step_time > 0;
   int64_t bytes = 0;
@@ -77,7 +77,7 @@ std::string scaling_table(const ScalingStep& step, const ScalingOptions& options
                    : "; --step-time would tell what of it is hidden\n";
   text += fmt::format("{:>7}  {:<9} {:>10}", "ranks", "allreduce", "sums ms");
   text += is_timed ? fmt::format(" {:>10} {:>8} {:>10} {:>9}\n", "step ms", "hidden", "efficiency", "speed-up") : "\n";
-  for (const int64_t ranks : scaling_ranks(options.ranks)) {
+  for (const int64_t ranks : scaling_ranks(most_ranks)) {
     const ScalingRow row = plan_scaling(step, network, ranks);
     text += fmt::format("{:>7}  {:<9} {:>10.3f}", ranks, algorithms_text(row), row.reduction * 1e3);
     text += is_timed ? fmt::format(" {:>10.2f} {:>7.1f}% {:>9.1f}% {:>9.1f}\n", row.step * 1e3, row.hidden * 100,
@@ -88,31 +88,29 @@ std::string scaling_table(const ScalingStep& step, const ScalingOptions& options
 }
 
 void add_scaling_options(CLI::App& command, ScalingOptions& options) {
-  constexpr int64_t kMostRanks = 1 << 20;
-  CLI::Option* train = command.get_option("--train");
-  CLI::Option* ranks = command.add_option("--ranks", options.ranks, "Plan the step on 1, 2, 4, ... up to N processes")
-                           ->check(whole_number(1, kMostRanks))
-                           ->type_name("N")
-                           ->needs(train)
-                           ->default_str("");
   CLI::Option* bandwidth =
       command
-          .add_option("--bandwidth", options.bandwidth, "With --ranks: what a process sends and receives per second")
+          .add_option("--bandwidth", options.bandwidth,
+                      "With --ranks: what a process sends and receives per second, to plan the step on 1, 2, 4, ... "
+                      "up to so many processes")
           ->check(number_above(0))
           ->type_name("GB/s")
-          ->needs(ranks)
+          ->needs("--ranks")
+          ->needs("--train")
+          ->excludes("--shard-optimizer")
+          ->excludes("--reduce")
           ->default_str("");
   CLI::Option* latency =
-      command.add_option("--latency", options.latency, "With --ranks: what a message takes at least")
+      command.add_option("--latency", options.latency, "With --bandwidth: what a message takes at least")
           ->check(number_at_least(0))
           ->type_name("us")
-          ->needs(ranks)
+          ->needs(bandwidth)
           ->default_str("");
-  ranks->needs(bandwidth)->needs(latency);
-  command.add_option("--step-time", options.step_time, "With --ranks: how long a step of one process takes")
+  bandwidth->needs(latency);
+  command.add_option("--step-time", options.step_time, "With --bandwidth: how long a step of one process takes")
       ->check(number_above(0))
       ->type_name("ms")
-      ->needs(ranks)
+      ->needs(bandwidth)
       ->default_str("");
 }
 

@@ -1,4 +1,4 @@
-// What `stepnet estimate --ranks` prints: how a training step would scale to several processes.
+// What `stepnet estimate --bandwidth` prints: how a training step would scale to several processes.
 //
 // Threads: pure functions.
 #pragma once
@@ -16,8 +16,7 @@ class App;
 namespace stepnet::tools {
 
 struct ScalingOptions {
-  int64_t ranks = 0;     // 0: no plan
-  double bandwidth = 0;  // 10^9 bytes per second
+  double bandwidth = 0;  // 10^9 bytes per second; 0: no plan
   double latency = 0;    // microseconds
   double step_time = 0;  // milliseconds; 0: not known
 };
@@ -27,6 +26,7 @@ void add_scaling_options(CLI::App& command, ScalingOptions& options);
 // operators by their arithmetic or by the bytes that they move, whichever takes longer.
 ScalingStep scaling_step(const NetSession& session, const Estimate& estimate, double seconds);
 
-std::string scaling_table(const ScalingStep& step, const ScalingOptions& options);
+// Of up to so many ranks.
+std::string scaling_table(const ScalingStep& step, const ScalingOptions& options, int64_t most_ranks);
 
 }  // namespace stepnet::tools

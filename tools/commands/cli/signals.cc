@@ -6,9 +6,12 @@ namespace stepnet::tools {
 namespace {
 
 std::atomic<bool> stop{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "the flag is set in a signal handler");
+std::atomic<int64_t> saves{0};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free,
+              "they are set in a signal handler");
 
 void on_signal(int) { stop = true; }
+void on_save_signal(int) { ++saves; }
 
 }  // namespace
 
@@ -21,6 +24,14 @@ const std::atomic<bool>& stop_on_signals() {
   struct sigaction before {};
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
   return stop;
+}
+
+const std::atomic<int64_t>& saves_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_save_signal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+  return saves;
 }
 
 void let_large_writes_fail() { std::signal(SIGXFSZ, SIG_IGN); }

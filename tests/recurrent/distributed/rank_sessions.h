@@ -1,0 +1,73 @@
+// Training sessions of one process and of all ranks, for tests that compare them. Threads: one thread at a time.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+
+#include "recurrent/distributed/world_ranks.h"
+#include "recurrent/train/stepper.h"
+#include "recurrent/train/text_batches.h"
+#include "tests/operators/op_test.h"
+#include "tests/recurrent/tiny_model.h"
+
+namespace stepnet::testing {
+
+constexpr int64_t kSteps = 100;
+
+inline RanksPtr all_ranks() {
+  static const RanksPtr ranks = ranks_of(create_world(default_world_timeout()));
+  return ranks;
+}
+
+// Parameters of doubles, so that no sum rounds in a way that shows.
+inline Model model_of_doubles() {
+  Model model = read_model(tiny_net());
+  Workspace workspace;
+  RunContext run;
+  run_net_once(model.init, workspace, run);
+  NetDef init;
+  for (const OperatorDef& op : model.init.op()) {
+    const Tensor value = to_double(workspace.fetch(op.output(0)));
+    OperatorDef& fill = *init.add_op();
+    fill.set_type("GivenTensorDoubleFill");
+    fill.add_output(op.output(0));
+    Argument& shape = *fill.add_arg();
+    shape.set_name("shape");
+    for (const int64_t d : value.shape().dims()) shape.add_ints(d);
+    Argument& values = *fill.add_arg();
+    values.set_name("values");
+    for (int64_t i = 0; i < value.size(); ++i)
+      values.add_floats(static_cast<float>(value.data<double>()[i] + 0.1 * std::sin(static_cast<double>(i))));
+  }
+  model.init = init;
+  model.batch = 12;  // for one to four ranks
+  return model;
+}
+
+inline TextStreams streams_of(const Model& model) {
+  static const std::string text = tiny_text();
+  return TextStreams(Vocabulary::of_text(text).encode(text, "text"), model.batch, model.timesteps, "text");
+}
+
+// A session of this process alone, or of all ranks.
+inline std::unique_ptr<TrainingSession> session_of(const Model& whole, const OptimizerOptions& optimizer,
+                                                   RanksPtr together) {
+  Model model = whole;
+  Shard shard;
+  if (together) {
+    shard = {together->rank(), together->size()};
+    model.ranks = together;
+    model.batch = whole.batch / together->size();
+  }
+  return std::make_unique<TrainingSession>(model, optimizer, text_batches(model, streams_of(whole), shard), 3, kSteps);
+}
+
+inline void expect_alike(TrainingSession& a, TrainingSession& b, double tolerance = 1e-12) {
+  const auto one = a.save(), other = b.save();
+  ASSERT_EQ(one.size(), other.size());
+  for (const auto& [name, value] : one) EXPECT_EQ(compare(value, other.at(name), tolerance), "") << name;
+}
+
+}  // namespace stepnet::testing
