@@ -308,9 +308,10 @@ void PageCommands::try_line(const std::string& line, const std::string& place) {
   const auto program = std::find_if_not(parts.begin(), parts.end(), is_assignment);
   ASSERT_NE(program, parts.end()) << place << ": " << line;
   std::string wrong;
-  if (*program == "stepnet" || program->ends_with("/stepnet"))
-    run(std::regex_replace(quick(line), std::regex(R"((^|\s)\S*/stepnet )"), "$1stepnet "), place);
-  else if (*program == "mpirun")
+  if (*program == "stepnet" || program->ends_with("/stepnet")) {
+    if (is_for_this_build(page_))
+      run(std::regex_replace(quick(line), std::regex(R"((^|\s)\S*/stepnet )"), "$1stepnet "), place);
+  } else if (*program == "mpirun")
     run_ranks(line, place);
   else if (*program == "mkdir" || *program == "cp")
     run(line, place);
