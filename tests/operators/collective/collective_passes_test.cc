@@ -3,6 +3,7 @@
 
 #include "core/passes/mixed_precision.h"
 #include "core/passes/recompute.h"
+#include "core/tensor/dry_device.h"
 #include "stepnet/gradients.h"
 #include "tests/operators/collective/ranks.h"
 #include "tests/operators/op_test.h"
@@ -64,6 +65,26 @@ TEST(CollectivePasses, MixedPrecisionLeavesThemInFloat32) {
     if (op.type() == "Allreduce") {
       EXPECT_EQ(op.input(1).find("bfloat16"), std::string::npos) << op.input(1);
     }
+}
+
+// A run without data needs no other ranks to know what they add.
+TEST(CollectivePasses, RunsWithoutDataHaveTheRanksThatAreClaimed) {
+  const auto shape_of = [](const std::string& world) {
+    const DryScope scope;
+    Workspace workspace;
+    workspace.tensor("X") = Tensor::empty(DType::float32, {12, 4});
+    RunContext run;
+    run_net_once(parse_net_text("op { type: 'CreateCommonWorld' output: 'world' " + world +
+                                "} op { type: 'Allgather' input: 'world' input: 'X' output: 'Y' } "
+                                "op { type: 'ReduceScatter' input: 'world' input: 'X' output: 'Z' }"),
+                 workspace, run);
+    return workspace.fetch("Y").shape().str() + workspace.fetch("Z").shape().str();
+  };
+  EXPECT_EQ(shape_of(""), "[12, 4][12, 4]");
+  claim_world_size(3);
+  EXPECT_EQ(shape_of(""), "[36, 4][4, 4]");
+  EXPECT_EQ(shape_of("arg { name: 'size' i: 2 } "), "[24, 4][6, 4]");
+  claim_world_size(1);
 }
 
 TEST(CollectivePasses, PlannedMemoryChangesNothing) {
