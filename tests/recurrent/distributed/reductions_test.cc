@@ -1,0 +1,85 @@
+// Where a net adds its gradients up: which go together, and when they start.
+#include "recurrent/distributed/reductions.h"
+
+#include <gtest/gtest.h>
+
+#include "stepnet/text.h"
+#include "tests/core/errors.h"
+
+namespace stepnet::testing::reductions_test {
+namespace {
+
+// Makes g0 to g3, and reads g0 again at its end.
+NetDef backward() {
+  NetDef net;
+  for (int i = 0; i < 4; ++i) {
+    OperatorDef& op = *net.add_op();
+    op.set_type("Copy");
+    op.add_input("x");
+    op.add_output(fmt::format("g{}", i));
+  }
+  OperatorDef& again = *net.add_op();
+  again.set_type("Scale");
+  again.add_input("g0");
+  again.add_output("g0");
+  return net;
+}
+
+std::vector<ReducedGradient> four_gradients() {
+  std::vector<ReducedGradient> gradients;
+  for (int i = 0; i < 4; ++i)
+    gradients.push_back({fmt::format("g{}", i), fmt::format("p{}", i), TensorType::of(DType::float32, {5, 2})});
+  return gradients;
+}
+
+// "Copy(x)=g0; ..."
+std::string text_of(const NetDef& net) {
+  std::vector<std::string> ops;
+  for (const OperatorDef& op : net.op())
+    ops.push_back(fmt::format("{}({})={}", op.type(), fmt::join(op.input(), ","), fmt::join(op.output(), ",")));
+  return fmt::format("{}", fmt::join(ops, "; "));
+}
+
+TEST(Reductions, StartBehindTheLastUseOfABucketsGradients) {
+  NetDef net = backward();
+  add_reductions(net, four_gradients(), {.world = "w", .bucket_bytes = 80});
+  EXPECT_EQ(text_of(net),
+            "Copy(x)=g0; Copy(x)=g1; Copy(x)=g2; StartAllreduce(w,g1,g2)=train/started_0; Copy(x)=g3; Scale(g0)=g0; "
+            "StartAllreduce(w,g3,g0)=train/started_1; "
+            "FinishAllreduce(train/started_0,p1,p2)=train/started_0,g1,g2; "
+            "FinishAllreduce(train/started_1,p3,p0)=train/started_1,g3,g0");
+  EXPECT_EQ(net.op(3).arg_size(), 0);
+}
+
+TEST(Reductions, ShardsAreOfOneTypeAndGroup) {
+  NetDef net = backward();
+  std::vector<ReducedGradient> gradients = four_gradients();
+  gradients[1].group = "slow";
+  gradients[2].type.dtype = DType::float64;
+  const auto shards = add_sharded_reductions(net, gradients, 3, {.world = "w"});
+  EXPECT_EQ(text_of(net),
+            "Copy(x)=g0; Copy(x)=g1; StartReduceScatter(w,g1)=train/started_0; Copy(x)=g2; "
+            "StartReduceScatter(w,g2)=train/started_1; Copy(x)=g3; Scale(g0)=g0; "
+            "StartReduceScatter(w,g3,g0)=train/started_2; "
+            "FinishReduceScatter(train/started_0)=train/started_0,train/shard_0_gradient; "
+            "FinishReduceScatter(train/started_1)=train/started_1,train/shard_1_gradient; "
+            "FinishReduceScatter(train/started_2)=train/started_2,train/shard_2_gradient");
+  ASSERT_EQ(shards.size(), 3U);
+  EXPECT_EQ(shards[0].type.str(), "float[4]");  // of 10 elements, rounded up
+  EXPECT_EQ(shards[1].type.str(), "double[4]");
+  EXPECT_EQ(shards[2].type.str(), "float[7]");
+  EXPECT_EQ(shards[2].parameters, (std::vector<std::string>{"p3", "p0"}));
+}
+
+TEST(Reductions, OnlyFloatsAreRounded) {
+  NetDef net = backward();
+  std::vector<ReducedGradient> gradients = four_gradients();
+  add_reductions(net, gradients, {.world = "w", .move_as = DType::bfloat16});
+  EXPECT_EQ(net.op(5).arg(0).s(), "bfloat16");
+  gradients[3].type.dtype = DType::float64;
+  expect_contains(error_text([&] { add_reductions(net, gradients, {.world = "w", .move_as = DType::bfloat16}); }),
+                  "gradients are to be added up in bfloat16, but \"p3\" is double");
+}
+
+}  // namespace
+}  // namespace stepnet::testing::reductions_test
