@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <mutex>
 
 #include "stepnet/error.h"
@@ -65,10 +66,10 @@ class Mailbox {
   std::deque<Letter> letters_;
 };
 
-// One rank's sum is its value, and nobody else is there to wait for.
+// One rank's sum is its value, and nobody else is there to wait for. Of each device that tensors are on there is one.
 class LocalWorld final : public World {
  public:
-  explicit LocalWorld(int size) : size_(size) {}
+  explicit LocalWorld(int size, Device device = {}) : size_(size), device_(device) {}
   int rank() const override { return 0; }
   int size() const override { return size_; }
   Seconds timeout() const override { return Seconds(0); }
@@ -103,16 +104,32 @@ class LocalWorld final : public World {
     return std::make_shared<Done>(0, mailbox_.take(data, static_cast<size_t>(count) * dtype_size(dtype), tag));
   }
   PendingPtr start_agreement(Collective, int64_t, DType, ReduceOp, int) override { return std::make_shared<Done>(); }
+  World* on(Device device) override {
+    if (device == device_) return this;
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<LocalWorld>& there = elsewhere_[{device.kind, device.index}];
+    if (!there) there = std::make_unique<LocalWorld>(size_, device);
+    return there.get();
+  }
   std::shared_ptr<World> clone(Seconds) override { return std::make_shared<LocalWorld>(size_); }
 
  private:
   PendingPtr move(const void* from, void* to, int64_t count, DType dtype) const {
     require(size_ == 1, "a world of {} ranks that is only claimed cannot move data", size_);
-    if (from != to && count > 0) std::memmove(to, from, static_cast<size_t>(count) * dtype_size(dtype));
+    const size_t bytes = static_cast<size_t>(count) * dtype_size(dtype);
+    if (from != to && count > 0) {
+      if (device_.kind == DeviceKind::cpu)
+        std::memmove(to, from, bytes);
+      else
+        allocator(device_).copy_within(to, from, bytes);
+    }
     return std::make_shared<Done>();
   }
   int size_;
+  Device device_;
   Mailbox mailbox_;
+  std::mutex mutex_;
+  std::map<std::pair<DeviceKind, int>, std::unique_ptr<LocalWorld>> elsewhere_;
 };
 
 // What launchers tell each process, and what MPI itself goes by: without one of these it would be one rank, too.
