@@ -14,6 +14,7 @@
 
 #include "core/operator/flops.h"
 #include "operators/loss/softmax_loss_body.h"
+#include "operators/loss/softmax_row.h"
 
 namespace stepnet::cpu_softmax_with_loss {
 namespace {
@@ -37,28 +38,16 @@ void check_distributions(const LossTargets<T>& targets, const OneAxis& lines) {
   }
 }
 
-template <class T>
-void subtract(int64_t size, const T* x, T shift, T* y) {
-#pragma omp simd
-  for (int64_t j = 0; j < size; ++j) y[j] = x[j] - shift;
-}
-
-template <class T>
-void multiply(int64_t size, T factor, const T* x, T* y) {
-#pragma omp simd
-  for (int64_t j = 0; j < size; ++j) y[j] = factor * x[j];
-}
-
 // Writes the row's probabilities and returns the logarithm that turns x into log P. p may be x.
 template <class T>
 double softmax_row(In<T> x, Out<T> p) {
   const int64_t size = static_cast<int64_t>(x.size());
   const T most = vec_max(x);
-  subtract(size, x.data(), most, p.data());
+  subtract_from_row(size, x.data(), most, p.data());
   vec_exp(p, p);
   const double sum = vec_sum(In<T>(p));
   const T scale = static_cast<T>(1 / sum);
-  multiply(size, scale, p.data(), p.data());
+  multiply_row(size, scale, p.data(), p.data());
   return static_cast<double>(most) + std::log(sum);
 }
 
@@ -117,7 +106,7 @@ template <class T>
 void gradient_line(const OneAxis& lines, const LossTargets<T>& targets, int64_t n, double factor, const T* p, T* dx) {
   const T f = static_cast<T>(factor), of_p = static_cast<T>(factor * targets.shares_sum(n));
   if (lines.inner == 1)
-    multiply(lines.size, of_p, p, dx);
+    multiply_row(lines.size, of_p, p, dx);
   else
     for (int64_t j = 0; j < lines.size; ++j) dx[j * lines.inner] = of_p * p[j * lines.inner];
   if (targets.distributions()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/passes/block_losses.h"
 #include "stepnet/matmul.h"
 #include "stepnet/profiler.h"
 #include "stepnet/tensor.h"
@@ -21,7 +22,7 @@ TextStreams make_streams(std::string tokens, int64_t batch, int64_t timesteps, s
 
 }  // namespace
 
-NetDef evaluation_net(const Model& model) {
+NetDef evaluation_net(const Model& model, const Workspace& parameters) {
   std::vector<std::string> written;
   for (const CarryLink& link : model.carry) written.push_back(link.from());
   const std::map<std::string, TensorType> read = batch_types(model);
@@ -29,6 +30,7 @@ NetDef evaluation_net(const Model& model) {
     if (read.count(name) == 0) written.push_back(name);
   NetDef net = needed_for(expanded_forward(model, Mode::evaluate), model.loss, written);
   net.set_name(model.forward.name() + "_evaluate");
+  block_losses(net, nullptr, known_types(model, parameters));
   return net;
 }
 
@@ -42,7 +44,7 @@ std::set<std::string> metric_blobs(const Model& model) {
 Evaluator::Running::Running(const Model& model, Workspace& parameters, DType dtype, bool plan_memory)
     : blobs(&parameters),
       states(model, dtype, blobs),
-      net((blobs.create_local(model.input), blobs.create_local(model.target), evaluation_net(model)), blobs,
+      net((blobs.create_local(model.input), blobs.create_local(model.target), evaluation_net(model, parameters)), blobs,
           NetOptions{.plan_memory = plan_memory}) {}
 
 Evaluator::Running::~Running() { forget_products(); }

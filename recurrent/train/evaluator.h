@@ -19,7 +19,7 @@
 namespace stepnet {
 
 // The operators of the model's forward net that the loss, metrics and the next carried states depend on, in evaluation.
-NetDef evaluation_net(const Model& model);
+NetDef evaluation_net(const Model& model, const Workspace& parameters);
 // Blobs that metrics read once it has run.
 std::set<std::string> metric_blobs(const Model& model);
 

@@ -40,7 +40,7 @@ class Builder {
     if (model_.ranks) enter_ranks();
     for (const auto& [name, type] : feeds_) make_zeros(session_->blobs, name, type, training_.device);
     const TrainingNet net =
-        build_training_net(model_, parameters_, session_->parameters, training_.optimizer, kIterations);
+        build_training_net(model_, parameters_, session_->parameters, training_.optimizer, kIterations, feeds_);
     if (states_) states_->carry(net.sensitivities);
     for (const CarriedSensitivity& carried : net.sensitivities.carried)
       session_->kinds[carried.first] = MemoryKind::input;
@@ -265,7 +265,7 @@ int64_t validation_peak(const TrainingEstimate& training) {
   states.reset(model.batch);
   for (const auto& [name, type] : batch_types(model))
     blobs.create_local(name).tensor() = Tensor(session->blobs.fetch(name));
-  Net net(evaluation_net(model), blobs,
+  Net net(evaluation_net(model, session->parameters), blobs,
           {.plan_memory = true, .keep = metric_blobs(model), .force_cpu = training.device.kind == DeviceKind::cpu});
   for (int i = 0; i < 2; ++i) {
     RunContext run;

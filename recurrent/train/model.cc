@@ -260,6 +260,17 @@ std::map<std::string, TensorType> batch_types(const Model& model) {
           {model.target, TensorType::of(DType::int32, {model.timesteps * model.batch})}};
 }
 
+std::map<std::string, TensorType> known_types(const Model& model, const Workspace& blobs) {
+  std::map<std::string, TensorType> types = batch_types(model);
+  for (const Workspace* w = &blobs; w; w = w->parent())
+    for (const std::string& name : w->names()) {
+      const Blob& blob = w->at(name);
+      if (!blob.is_tensor() || !blob.tensor().defined()) continue;
+      types.emplace(name, TensorType::of(blob.tensor().dtype(), blob.tensor().shape()));
+    }
+  return types;
+}
+
 NetDef expanded_forward(const Model& model, Mode mode) {
   NetDef net = model.forward;
   if (mode == Mode::evaluate) {

@@ -56,6 +56,9 @@ Model read_model(const NetDef& net);
 // What one batch gives the forward net, by name; empty for a net that no reader feeds.
 std::map<std::string, TensorType> batch_types(const Model& model);
 
+// What is known before a net of the model is built: types of the tensors in these workspaces, and of one batch.
+std::map<std::string, TensorType> known_types(const Model& model, const Workspace& blobs);
+
 // The forward net with the short form of its recurrent operators expanded: with a backward step net for training, or
 // for evaluation without one and with is_test = 1 where an operator has that argument.
 enum class Mode { train, evaluate };

@@ -42,7 +42,7 @@ double SampleEvaluator::run(int64_t most) {
   Workspace blobs(&parameters_);
   for (const auto& [name, type] : batch_types(model_)) blobs.create_local(name);
   CarriedStates states(model_, dtype_of_parameters(), blobs);
-  Net net(evaluation_net(model_), blobs, {.plan_memory = plan_memory_, .keep = metric_blobs(model_)});
+  Net net(evaluation_net(model_, parameters_), blobs, {.plan_memory = plan_memory_, .keep = metric_blobs(model_)});
   double sum = 0;
   samples_ = 0;
   Batch batch;

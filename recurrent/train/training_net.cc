@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/passes/block_losses.h"
 #include "core/passes/recompute.h"
 #include "recurrent/form/keep_bits.h"
 #include "recurrent/form/per_sample.h"
@@ -86,8 +87,9 @@ std::vector<Argument> rate_args(const OptimizerOptions& o, int64_t iterations) {
 
 class Builder {
  public:
-  Builder(const Model& model, const Workspace& workspace, const OptimizerOptions& options)
-      : model_(model), workspace_(workspace), options_(own_numbers(options)) {}
+  Builder(const Model& model, const Workspace& workspace, const OptimizerOptions& options,
+          const std::map<std::string, TensorType>& fed)
+      : model_(model), workspace_(workspace), options_(own_numbers(options)), fed_(fed) {}
 
   TrainingNet build(std::vector<std::string> parameters, int64_t iterations) {
     std::erase_if(parameters, [&](const std::string& p) { return group(p).frozen(); });
@@ -327,11 +329,15 @@ class Builder {
     request.wanted.insert(parameters.begin(), parameters.end());
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) request.stop.insert(carried.first);
+    std::map<std::string, TensorType> types = known_types(model_, workspace_);
+    types.insert(fed_.begin(), fed_.end());
+    block_losses(result_.net, &request, types);
     keep_bits(result_.net, request);
     for (OperatorDef& op : *result_.net.mutable_op())
       if (op.type() == kRecurrentNetwork && !find_arg(op, "rebuild_states"))
         *op.add_arg() = make_arg("rebuild_states", true);
-    const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
+    GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
+    leave_gradients_in_place(result_.net, result);
     std::vector<std::string> gradients;
     for (const std::string& p : parameters) {
       const auto found = result.gradients.find(p);
@@ -473,6 +479,7 @@ class Builder {
   const Model& model_;
   const Workspace& workspace_;
   const OptimizerOptions options_;
+  const std::map<std::string, TensorType>& fed_;
   SampleTaps taps_;
   const std::string rule_ = rule_of(options_.optimizer);
   const bool is_public_ = is_public(options_.optimizer);
@@ -576,20 +583,14 @@ int update_begin(const NetDef& net) {
 }
 
 TrainingNet build_training_net(const Model& model, const std::vector<std::string>& parameters,
-                               const Workspace& workspace, const OptimizerOptions& options, int64_t iterations) {
+                               const Workspace& workspace, const OptimizerOptions& options, int64_t iterations,
+                               const std::map<std::string, TensorType>& fed) {
   check_optimizer(options);
-  return Builder(model, workspace, options).build(parameters, iterations);
+  return Builder(model, workspace, options, fed).build(parameters, iterations);
 }
 
 MemoryQuestion training_question(const Model& model, const NetDef& net, const Workspace& blobs) {
-  MemoryQuestion question;
-  for (const Workspace* w = &blobs; w; w = w->parent())
-    for (const std::string& name : w->names()) {
-      const Blob& blob = w->at(name);
-      if (!blob.is_tensor() || !blob.tensor().defined()) continue;
-      question.feeds.emplace(name, TensorType::of(blob.tensor().dtype(), blob.tensor().shape()));
-    }
-  for (const auto& [name, type] : batch_types(model)) question.feeds[name] = type;
+  MemoryQuestion question{.feeds = known_types(model, blobs)};
   question.bytes = model.again.bytes;
   if (model.ranks) question.bytes[model.ranks->blob()] = 0;
   // What they keep is in no blob's size; runs say what it takes.

@@ -59,8 +59,10 @@ MemoryQuestion training_question(const Model& model, const NetDef& net, const Wo
 // The net, with what the model says is to run again.
 NetDef with_recomputation(const TrainingNet& training, const Model& model, const Workspace& blobs);
 
-// `iterations`: the end of the schedule, for policy poly. `parameters`: where the parameters are.
+// `iterations`: the end of the schedule, for policy poly. `parameters`: where the parameters are. `fed`: types of what
+// is read, beside those of the model's batches.
 TrainingNet build_training_net(const Model& model, const std::vector<std::string>& parameters,
-                               const Workspace& workspace, const OptimizerOptions& options, int64_t iterations);
+                               const Workspace& workspace, const OptimizerOptions& options, int64_t iterations,
+                               const std::map<std::string, TensorType>& fed = {});
 
 }  // namespace stepnet

@@ -188,6 +188,52 @@ void softmax_loss_gradient(CountedCall& c) {
   }
 }
 
+// Inputs are X, W, T, b and weights; outputs the loss, dX, dW and db.
+void block_loss(CountedCall& c) {
+  const CountedRows x = rows_before(c.x(0).shape, c.whole("axis", 1));
+  const int64_t n = rows_before(c.x(1).shape, c.whole("axis_w", 1)).count, k = x.size;
+  const bool weighted = c.x(4).there, slopes = c.wants(1) || c.wants(2) || c.wants(3);
+  const Counted scale = c.arg("scale", 1);
+  Counted weights, total;
+  for (int64_t i = 0; i < x.count; ++i) {
+    if (weighted)
+      weights += c.x(4).v[i];
+    else
+      weights.value += 1;
+  }
+  const Counted unit = slopes ? or_zero(scale / weights) : Counted();
+  for (int64_t i = 0; i < x.count; ++i) {
+    const auto label = static_cast<size_t>(c.x(2).v[i].value);
+    Numbers s(static_cast<size_t>(n));
+    Counted most = -HUGE_VAL, sum;
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t h = 0; h < k; ++h) s[j] += c.x(0).v[i * k + h] * c.x(1).v[j * k + h];
+      if (c.x(3).there) s[j] += c.x(3).v[j];
+      most = max(most, s[j]);
+    }
+    const Counted own = s[label];
+    for (Counted& e : s) sum += e = exp(e - most);
+    const Counted loss = most + log(sum) - own;
+    total += weighted ? c.x(4).v[i] * loss : loss;
+    if (!slopes) continue;
+    const Counted factor = weighted ? unit * c.x(4).v[i] : unit, share = factor / sum;
+    for (Counted& e : s) e = share * e;
+    s[label] -= factor;
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t h = 0; c.wants(1) && h < k; ++h) c.y(1)[i * k + h] += s[j] * c.x(1).v[j * k + h];
+      for (int64_t h = 0; c.wants(2) && h < k; ++h) c.y(2)[j * k + h] += s[j] * c.x(0).v[i * k + h];
+      if (c.wants(3)) c.y(3)[j] += s[j];
+    }
+  }
+  c.put(0, 0, or_zero(scale * total / weights));
+}
+
+// Inputs are dloss and what it is multiplied with.
+void block_loss_gradient(CountedCall& c) {
+  for (int o = 0; o < static_cast<int>(c.out.size()); ++o)
+    for (int64_t i = 0; c.wants(o) && i < c.x(o + 1).size(); ++i) c.y(o)[i] = c.x(0).v[0] * c.x(o + 1).v[i];
+}
+
 // Log of the sum of exponentials, and the loss, of each line of X.
 struct LineLosses {
   Numbers log_sums, losses;
@@ -341,6 +387,8 @@ void add_loss_references(References& r) {
   r["SigmoidCrossEntropyWithLogitsGradient"] = sigmoid_loss_gradient;
   r["SoftmaxWithLoss"] = r["SpatialSoftmaxWithLoss"] = softmax_loss;
   r["SoftmaxWithLossGradient"] = r["SpatialSoftmaxWithLossGradient"] = softmax_loss_gradient;
+  r["FCSoftmaxWithLoss"] = block_loss;
+  r["FCSoftmaxWithLossGradient"] = block_loss_gradient;
   r["SoftmaxLossTargetGradient"] = target_gradient;
   r["NLLLoss"] = class_loss(false);
   r["NLLLossGradient"] = class_loss_gradient(false);
