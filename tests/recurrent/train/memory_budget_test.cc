@@ -17,6 +17,7 @@
 #include "tests/core/estimate_testing.h"
 #include "tests/recurrent/cell_files.h"
 #include "tests/recurrent/estimate_nets.h"
+#include "tests/recurrent/tiny_model.h"
 #include "tools/source_path.h"
 
 namespace stepnet::testing::memory_budget_test {
@@ -120,6 +121,28 @@ TEST_P(TrainingEstimateOf, ALanguageModelIsExact) {
     SCOPED_TRACE(optimizer);
     training.optimizer.optimizer = optimizer;
     EXPECT_EQ(compare_with_real([&] { return training_net_session(training); }), "");
+  }
+}
+
+// Its scores, of at least 16 MiB, exist for a block of rows at a time.
+TEST_P(TrainingEstimateOf, ALossInBlocksIsExact) {
+  const auto draw = static_cast<int64_t>(GetParam());
+  TrainingEstimate training{.model = read_model(tiny_net(9001 + static_cast<int>(137 * draw)))};
+  training.model.timesteps = 16 + draw;
+  training.model.batch = 32;
+  set_threads(1 + static_cast<int>(GetParam() % 2));
+  for (const char* optimizer : {"sgd", "adam"}) {
+    training.optimizer.optimizer = optimizer;
+    for (const bool plan : {false, true}) {
+      training.plan_memory = plan;
+      const auto session = [&] {
+        auto made = training_net_session(training);
+        EXPECT_TRUE(std::ranges::any_of(made->net->def().op(),
+                                        [](const OperatorDef& op) { return op.type() == "FCSoftmaxWithLoss"; }));
+        return made;
+      };
+      EXPECT_EQ(compare_with_real(session), "") << optimizer << plan;
+    }
   }
 }
 
@@ -350,6 +373,21 @@ TEST(TrainingEstimate, IsThePeakOfATrainingSession) {
   TrainingSession session(model, {}, TextStreams(text, model.batch, model.timesteps, "text"), 1, 1000);
   for (int i = 0; i < 4; ++i) session.step();
   EXPECT_EQ(allocator(Device{}).counters().peak - base, peak);
+}
+
+TEST(TrainingEstimate, IsThePeakOfATrainingSessionWithALossInBlocks) {
+  Model model = read_model(tiny_net(9001));
+  model.timesteps = 16;
+  model.batch = 32;
+  const int64_t peak = training_peak({.model = model}), scores = int64_t{9001} * 16 * 32 * 4;
+  forget_products();
+  allocator(Device{}).reset_peak();
+  const int64_t base = allocator(Device{}).counters().live;
+  const std::string text(1000, 'x' % 32);
+  TrainingSession session(model, {}, TextStreams(text, model.batch, model.timesteps, "text"), 1, 1000);
+  for (int i = 0; i < 4; ++i) session.step();
+  EXPECT_EQ(allocator(Device{}).counters().peak - base, peak);
+  EXPECT_LT(peak, scores);
 }
 
 INSTANTIATE_TEST_SUITE_P(Draws, TrainingEstimateOf, ::testing::Range(uint64_t{0}, kDraws));
