@@ -175,18 +175,19 @@ int block_losses(NetDef& net, const GradientRequest* request, const std::map<std
 
 void leave_gradients_in_place(NetDef& net, GradientResult& result) {
   const std::set<std::string> outside(net.external_output().begin(), net.external_output().end());
-  for (int i = result.first_gradient_op; i < net.op_size(); ++i) {
+  for (int i = 0; i < net.op_size(); ++i) {
     OperatorDef& scaling = *net.mutable_op(i);
     if (scaling.type() != kInBlocksGradient) continue;
+    const auto before = net.mutable_op()->begin(), here = before + i;
     for (int o = 0; o < scaling.output_size(); ++o) {
       const std::string unit = name_of_input(scaling, o + 1), scaled = scaling.output(o);
       if (scaled.empty() || unit == scaled || times_named(net, unit) != 2 || outside.count(unit) > 0) continue;
-      const auto maker = std::find_if(net.mutable_op()->begin(), net.mutable_op()->begin() + result.first_gradient_op,
-                                      [&](const OperatorDef& op) { return std::ranges::count(op.output(), unit) > 0; });
+      const auto maker =
+          std::find_if(before, here, [&](const OperatorDef& op) { return std::ranges::count(op.output(), unit) > 0; });
       const auto names_scaled = [&](const OperatorDef& op) {
         return std::ranges::count(op.input(), scaled) + std::ranges::count(op.output(), scaled) > 0;
       };
-      if (maker->type() != kInBlocks || std::any_of(net.op().begin(), net.op().begin() + i, names_scaled)) continue;
+      if (maker == here || maker->type() != kInBlocks || std::any_of(before, here, names_scaled)) continue;
       std::ranges::replace(*maker->mutable_output(), unit, scaled);
       scaling.set_input(o + 1, scaled);
       if (result.kept.erase(unit) > 0) result.kept.insert(scaled);

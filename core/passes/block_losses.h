@@ -28,7 +28,8 @@ int block_losses(NetDef& net, const GradientRequest* request, const std::map<std
                  int64_t least_bytes = kLeastScoreBytes);
 
 // Lets the forward part of a net that has been differentiated leave gradients where the backward pass has them, so that
-// it multiplies them in place.
+// it multiplies them in place. To be done last: plans of what runs again (core/passes/recompute.h) take values of the
+// forward part to be gone once the gradients of their operators have been computed.
 void leave_gradients_in_place(NetDef& net, GradientResult& result);
 
 }  // namespace stepnet

@@ -7,6 +7,7 @@
 #include "core/estimate/estimate.h"
 #include "core/estimate/report.h"
 #include "core/operator/observer.h"
+#include "core/passes/block_losses.h"
 #include "core/passes/recompute.h"
 #include "recurrent/network/kept.h"
 #include "recurrent/train/carried_states.h"
@@ -52,7 +53,8 @@ class Builder {
     session_->differentiated = net.differentiated;
     session_->first_update = first_update(net);
     require_inputs(net.net, session_->blobs, feeds_);
-    const NetDef def = training_.net ? *training_.net : with_recomputation(net, model_, session_->blobs);
+    NetDef def = training_.net ? *training_.net : with_recomputation(net, model_, session_->blobs);
+    if (!training_.to_be_planned) leave_gradients_in_place(def, session_->differentiated);
     session_->net = std::make_unique<Net>(def, session_->blobs,
                                           NetOptions{.release_intermediates = !training_.plan_memory,
                                                      .plan_memory = training_.plan_memory,
@@ -231,7 +233,9 @@ SegmentFigures bound_step(TrainingEstimate training) {
 FittedTraining recompute_too(TrainingEstimate training, const SegmentAnswer& answer, int64_t budget, int64_t said) {
   training.model.segments = answer.choice;
   DryScope scope(training.device.kind);
+  training.to_be_planned = true;
   const auto session = training_net_session(training);
+  training.to_be_planned = false;
   MemoryQuestion question = training_question(training.model, session->net->def(), session->blobs);
   add_unknown_sizes(*session, question);
   training.model.again.bytes = question.bytes;

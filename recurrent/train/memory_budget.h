@@ -24,8 +24,9 @@ struct TrainingEstimate {
   std::map<std::string, TensorType> feeds = {};       // beside the model's input and target
   std::map<std::string, TensorType> parameters = {};  // beside those that the model's init net makes
   const NetDef* net = nullptr;                        // runs in place of the one that is built from the model
-  bool plan_memory = false;  // intermediates have places in one block, as `stepnet train` runs it
-  Device device = {};        // of all of it; a net that asks for a GPU gets the CPU if that is it
+  bool to_be_planned = false;  // as it is before it is known what runs again (leave_gradients_in_place)
+  bool plan_memory = false;    // intermediates have places in one block, as `stepnet train` runs it
+  Device device = {};          // of all of it; a net that asks for a GPU gets the CPU if that is it
 };
 
 // The net, whose recurrent operators are in short form, with `loss` to be differentiated; "" for its only output that

@@ -8,6 +8,7 @@
 
 #include "core/operator/anomaly.h"
 #include "core/operator/observer.h"
+#include "core/passes/block_losses.h"
 #include "recurrent/train/text_batches.h"
 #include "stepnet/matmul.h"
 #include "stepnet/profiler.h"
@@ -121,6 +122,7 @@ void TrainingSession::build_net(int64_t iterations) {
   for (const auto& [name, type] : batch_types(model_)) workspace_.create_local(name);
   const int64_t runs = net_ ? net_->runs() : 0;
   NetDef def = with_recomputation(training_, model_, workspace_);
+  leave_gradients_in_place(def, training_.differentiated);
   NetOptions options{.plan_memory = plan_memory_};
   if (const int begin = update_begin(def); begin >= 0) {
     NetDef second = def;

@@ -336,8 +336,7 @@ class Builder {
     for (OperatorDef& op : *result_.net.mutable_op())
       if (op.type() == kRecurrentNetwork && !find_arg(op, "rebuild_states"))
         *op.add_arg() = make_arg("rebuild_states", true);
-    GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
-    leave_gradients_in_place(result_.net, result);
+    const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
     std::vector<std::string> gradients;
     for (const std::string& p : parameters) {
       const auto found = result.gradients.find(p);

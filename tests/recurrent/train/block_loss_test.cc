@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "recurrent/train/evaluator.h"
+#include "recurrent/train/memory_budget.h"
 #include "recurrent/train/stepper.h"
 #include "recurrent/train/training_net.h"
+#include "stepnet/matmul.h"
+#include "tests/core/errors.h"
 #include "tests/operators/op_test.h"
 #include "tests/recurrent/tiny_model.h"
 
@@ -12,7 +15,7 @@ namespace {
 
 constexpr int kClasses = 9001;
 
-Model model_of(bool blocks) {
+Model model_with(bool blocks) {
   NetDef net = tiny_net(kClasses);
   if (!blocks) *net.add_op() = make_op("SumElements", {"p"}, {"sum"});
   Model model = read_model(net);
@@ -34,7 +37,7 @@ struct Losses {
 };
 
 Losses losses(bool blocks, const OptimizerOptions& optimizer) {
-  const Model model = model_of(blocks);
+  const Model model = model_with(blocks);
   const std::string text = symbols();
   TrainingSession session(model, optimizer, TextStreams(text, model.batch, model.timesteps, "text"), 1, 1000);
   Losses all;
@@ -68,11 +71,44 @@ TEST(BlockLoss, IsWhatNetsWithManyScoresHave) {
     const auto is_blocks = [](const OperatorDef& op) { return op.type() == "FCSoftmaxWithLoss"; };
     return std::pair(std::ranges::count_if(net.op(), is_blocks), std::ranges::count_if(training.op(), is_blocks));
   };
-  EXPECT_EQ(count(model_of(true)), std::pair(1L, 1L));
-  EXPECT_EQ(count(model_of(false)), std::pair(1L, 0L));  // validation has no need of that sum
-  Model small = model_of(true);
+  EXPECT_EQ(count(model_with(true)), std::pair(1L, 1L));
+  EXPECT_EQ(count(model_with(false)), std::pair(1L, 0L));  // validation has no need of that sum
+  Model small = model_with(true);
   small.batch = 8;
   EXPECT_EQ(count(small), std::pair(0L, 0L));
+}
+
+// What of a deep net runs again within a budget is not held up by gradients that the forward part leaves.
+TEST(BlockLoss, LeavesTheRestOfTheNetToRunAgain) {
+  constexpr int kLayers = 30;
+  NetDef net = tiny_net(1100);
+  OperatorDef scores = net.op(2), loss = net.op(3);
+  net.mutable_op()->DeleteSubrange(2, 2);
+  for (int i = 0; i < kLayers; ++i) {
+    *net.add_op() = make_op("Gelu", {i == 0 ? "h_all" : fmt::format("z{}", i - 1)}, {fmt::format("g{}", i)});
+    *net.add_op() = make_op("Scale", {fmt::format("g{}", i)}, {fmt::format("z{}", i)}, {make_arg("scale", 2.0F)});
+  }
+  scores.set_input(0, fmt::format("z{}", kLayers - 1));
+  *net.add_op() = scores;
+  *net.add_op() = loss;
+  TrainingEstimate training{.model = read_model(net)};
+  training.model.timesteps = training.model.batch = 64;
+  const int64_t whole = training_peak(training);
+  const std::string text = error_text([&] { fit_training(training, 1); }), before = "takes at least ";
+  ASSERT_NE(text.find(before), std::string::npos) << text;
+  const int64_t least = std::stoll(text.substr(text.find(before) + before.size()));
+  EXPECT_LT(least, whole - whole / 4);
+  std::vector<double> losses[2];
+  for (const bool fitted : {false, true}) {
+    const Model model = fitted ? fit_training(training, least).model : training.model;
+    forget_products();
+    allocator(Device{}).reset_peak();
+    const int64_t live = allocator(Device{}).counters().live;
+    TrainingSession session(model, {}, TextStreams(std::string(9000, 'x' % 32), 64, 64, "text"), 1, 1000);
+    for (int i = 0; i < 4; ++i) losses[int{fitted}].push_back(session.step());
+    EXPECT_LE(allocator(Device{}).counters().peak - live, fitted ? least : whole);
+  }
+  EXPECT_EQ(losses[0], losses[1]);
 }
 
 }  // namespace
