@@ -131,6 +131,7 @@ TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
                                             "Cumsum",
                                             "DotProduct",
                                             "Exp",
+                                            "FCSoftmaxWithLoss",
                                             "GlobalNormClip",
                                             "HuberLoss",
                                             "L1Distance",
