@@ -52,6 +52,37 @@ void batch_matmul(CountedCall& c) {
   }
 }
 
+void linear_attention(CountedCall& c) {
+  const Shape& shape = c.x(0).shape;
+  const int64_t steps = shape[0], pairs = shape[1] * shape[2], keys = shape[3], values = c.x(2).shape[3];
+  const bool leaving = c.whole("leaving", 0) != 0, decays = c.x(3).there;
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    bool zero = !c.x(4).there;
+    Numbers state;
+    for (int64_t i = 0; i < keys * values; ++i) state.push_back(c.x(4).at(pair * keys * values + i));
+    Counted factor;
+    for (int64_t n = 0; n < steps; ++n) {
+      const int64_t row = (c.whole("reverse", 0) != 0 ? steps - 1 - n : n) * pairs + pair;
+      const Counted own = decays ? exp(c.x(3).at(row)) : Counted(1);
+      const bool multiplies = decays && !zero && (!leaving || n > 0);
+      for (int64_t i = 0; i < keys; ++i)
+        for (int64_t j = 0; j < values; ++j) {
+          Counted& cell = state[static_cast<size_t>(i * values + j)];
+          if (multiplies) cell = (leaving ? factor : own) * cell;
+          const Counted term = c.x(1).at(row * keys + i) * c.x(2).at(row * values + j);
+          cell = zero ? term : cell + term;
+          if (c.wants(0)) c.y(0)[static_cast<size_t>(row * values + j)] += c.x(0).at(row * keys + i) * cell;
+        }
+      zero = false;
+      factor = own;
+    }
+    for (int64_t i = 0; c.wants(1) && i < keys * values; ++i) {
+      const Counted cell = state[static_cast<size_t>(i)];
+      c.put(1, pair * keys * values + i, leaving && decays && steps > 0 ? factor * cell : cell);
+    }
+  }
+}
+
 void mv(CountedCall& c) {
   const bool transposed = c.whole("trans", 0) != 0;
   add_product(matrix(c.x(0), 1, transposed), {&c.x(1).v, c.x(1).size(), 1}, c.y(0));
@@ -140,6 +171,7 @@ Reference in_window(const Reference& whole) {
 void add_product_references(References& r) {
   r["MatMul"] = matmul;
   r["BatchMatMul"] = batch_matmul;
+  r["LinearAttention"] = linear_attention;
   r["MV"] = mv;
   r["Ger"] = ger;
   r["AddR"] = add_r;

@@ -138,6 +138,7 @@ TEST(MixedPrecision, OperatorsOfFloat32AndOfTheHalfTypeAreThese) {
                                             "LabelCrossEntropy",
                                             "Lars",
                                             "LayerNorm",
+                                            "LinearAttention",
                                             "Log",
                                             "LogSoftmax",
                                             "LpNorm",

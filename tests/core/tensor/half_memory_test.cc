@@ -144,7 +144,7 @@ TEST(HalfMemory, PiecesHaveTheBitsOfWholeTensors) {
   }
   for (const char* type : {"Tanh", "Mul", "Div", "Sum", "Where", "AddCMul"})
     EXPECT_TRUE(in_pieces.contains(type)) << type;
-  for (const char* type : {"Softmax", "Transpose", "FC", "Dropout", "Cumsum", "Scan"})
+  for (const char* type : {"Softmax", "Transpose", "FC", "Dropout", "Cumsum", "Scan", "LinearAttention"})
     EXPECT_FALSE(in_pieces.contains(type)) << type;
 }
 
