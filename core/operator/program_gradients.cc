@@ -124,7 +124,7 @@ OperatorDef call_of(const GradientProgram::Step& step, const std::function<std::
 }
 
 std::vector<Gradient> body_gradients(const OpSpec& spec, const OperatorDef& def, const void* args, Formula& f,
-                                     const std::vector<bool>& wanted) {
+                                     const std::vector<bool>& wanted, size_t first_output) {
   GradientProgram body = record_body(spec, def, args);
   const std::vector<GradientProgram::Slot> slots = body.slots;
   const std::vector<Gradient> made = body.results;
@@ -132,7 +132,7 @@ std::vector<Gradient> body_gradients(const OpSpec& spec, const OperatorDef& def,
   for (const GradientProgram::Slot& s : slots) varies.push_back(s.kind == SlotKind::input && wanted[s.index]);
   ReverseProgram reverse(
       std::move(body), f, [&f](const GradientProgram::Slot& s) { return f.x_at(s.index); }, varies);
-  for (size_t o = 0; o < made.size(); ++o)
+  for (size_t o = first_output; o < made.size(); ++o)
     if (const Value v = made[o].dense; v.defined() && f.dy_at(static_cast<int>(o)).defined())
       reverse.add_gradient(v.slot, f.dy_at(static_cast<int>(o)));
   reverse.run();

@@ -19,10 +19,10 @@ OperatorDef call_of(const GradientProgram::Step& step, const std::function<std::
 bool derives_by_body(const OpSpec& spec);
 
 // Records the gradients of the `wanted` inputs of an operator that has a body into `f`, which is a formula of that
-// operator, and returns them: one per actual input, none where it is not wanted or no output depends on it. Throws
-// Error if a step on the way has no derivative.
+// operator, and returns them: one per actual input, none where it is not wanted or no output depends on it. Gradients
+// of outputs before `first_output` are left out. Throws Error if a step on the way has no derivative.
 std::vector<Gradient> body_gradients(const OpSpec& spec, const OperatorDef& def, const void* args, Formula& f,
-                                     const std::vector<bool>& wanted);
+                                     const std::vector<bool>& wanted, size_t first_output = 0);
 
 // Forward mode: the tangents of the operator's outputs from those of its inputs. With J^T u what its derivative
 // computes from gradients u, J v is the gradient, with respect to u, of <J^T u, v>: the derivative's program run

@@ -234,17 +234,25 @@ std::vector<Value> unit_gradients(Formula& f, const std::vector<bool>& wanted) {
 
 std::vector<Gradient> derivatives(Formula& f) {
   const std::vector<bool> wanted = {f.wants("X"), f.wants("W"), f.has_x("b") && f.wants("b")};
-  if (f.has_dy("dX") || f.has_dy("dW") || f.has_dy("db")) {
-    std::vector<bool> all(static_cast<size_t>(f.inputs()), false);
-    all[kX] = wanted[0], all[kW] = wanted[1];
-    if (wanted[2]) all[kB] = true;
-    const std::vector<Gradient> d = body_gradients(op_spec(kType), f.def(), &f.args<BlockLossArgs>(), f, all);
-    return {d[kX], d[kW], wanted[2] ? d[kB] : Gradient()};
+  std::vector<Value> d(wanted.size());
+  if (f.has_dy("loss")) {
+    std::vector<Value> inputs = {f.dy("loss")};
+    const std::vector<Value> units = unit_gradients(f, wanted);
+    inputs.insert(inputs.end(), units.begin(), units.end());
+    d = f.ops("FCSoftmaxWithLossGradient", inputs, {}, wanted);
   }
-  std::vector<Value> inputs = {f.dy("loss")};
-  const std::vector<Value> units = unit_gradients(f, wanted);
-  inputs.insert(inputs.end(), units.begin(), units.end());
-  const std::vector<Value> d = f.ops("FCSoftmaxWithLossGradient", inputs, {}, wanted);
+  if (!f.has_dy("dX") && !f.has_dy("dW") && !f.has_dy("db")) return {d[0], d[1], d[2]};
+  // Apart from the loss's: what is read of outputs and inputs then grows with the gradients that there are.
+  std::vector<bool> all(static_cast<size_t>(f.inputs()), false);
+  all[kX] = wanted[0], all[kW] = wanted[1];
+  if (wanted[2]) all[kB] = true;
+  const std::vector<Gradient> of_units = body_gradients(op_spec(kType), f.def(), &f.args<BlockLossArgs>(), f, all, kDx);
+  const size_t inputs[] = {kX, kW, kB};
+  for (size_t i = 0; i < d.size(); ++i) {
+    if (!wanted[i]) continue;
+    const Value more = of_units[inputs[i]].dense;
+    if (more.defined()) d[i] = d[i].defined() ? f.op("Sum", {d[i], more}) : more;
+  }
   return {d[0], d[1], d[2]};
 }
 

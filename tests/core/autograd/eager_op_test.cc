@@ -54,7 +54,7 @@ std::shared_ptr<const EagerOp> least_call(const OpSpec& spec, const OpExample& e
   }
 }
 
-TEST(KeptOutputsOfOperators, AreThoseOfDistancesGrusAndCopies) {
+TEST(KeptOutputsOfOperators, AreThoseOfDistancesGrusCopiesAndLosses) {
   std::set<std::string> found;
   for (const std::string& type : op_types()) {
     const OpSpec& spec = op_spec(type);
@@ -72,7 +72,8 @@ TEST(KeptOutputsOfOperators, AreThoseOfDistancesGrusAndCopies) {
       }
     }
   }
-  EXPECT_EQ(found, std::set<std::string>({"CopyOnDeviceLike", "GRUUnit", "L1Distance", "SquaredL2Distance"}));
+  EXPECT_EQ(found, std::set<std::string>(
+                       {"CopyOnDeviceLike", "FCSoftmaxWithLoss", "GRUUnit", "L1Distance", "SquaredL2Distance"}));
 }
 
 TEST_F(KeptOutputs, AreKeptInPlaceOfInputs) {
