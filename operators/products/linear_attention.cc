@@ -54,8 +54,7 @@ void add_to_state(const Sizes& s, int64_t count, const T* k, const T* v, T* stat
   matmul(true, false, s.keys, s.values, count, k, v, state, accumulate);
 }
 
-// What a thread works on: rows of one pair without the others' between them,
-// and what is made of them.
+// What a thread works on: rows of one pair without the others' between them, and what is made of them.
 template <class T>
 struct Room {
   // `alone`: there is one pair, whose values and y are used where they are.
@@ -97,10 +96,9 @@ void multiply(T* x, T factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) x[i] *= factor;
 }
 
-// Multiplies the scores by the factors between two timesteps, and the queries
-// by those since the state before the chunk, which no score of a later timestep
-// survives. Leaves in `left` what a term has left at the end; returns what that
-// state has.
+// Multiplies the scores by the factors between two timesteps, and the queries by those since the state before the
+// chunk, which no score of a later timestep survives. Leaves in `left` what a term has left at the end; returns what
+// that state has.
 template <class T>
 T apply_factors(const Chunk<T>& c, const Room<T>& room, int64_t keys, bool reads) {
   T* const left = room.left;
@@ -125,8 +123,7 @@ T apply_factors(const Chunk<T>& c, const Room<T>& room, int64_t keys, bool reads
   return of_state * factor;
 }
 
-// Copies the rows of a chunk, of which each pair has one after the other, to
-// where they follow each other, or back.
+// Copies the rows of a chunk, of which each pair has one after the other, to where they follow each other, or back.
 template <class T>
 void gather(const T* from, int64_t pairs, int64_t count, int64_t width, T* to) {
   for (int64_t i = 0; i < count; ++i) std::copy_n(from + i * pairs * width, width, to + i * width);
@@ -136,9 +133,8 @@ void scatter(const T* from, int64_t pairs, int64_t count, int64_t width, T* to) 
   for (int64_t i = 0; i < count; ++i) std::copy_n(from + i * width, width, to + i * pairs * width);
 }
 
-// Timesteps [first, first + count) of a pair. If there is a state before them,
-// `state` holds it, and then that after them, unless they are the last ones and
-// it is not wanted.
+// Timesteps [first, first + count) of a pair. If there is a state before them, `state` holds it, and then that after
+// them, unless they are the last ones and it is not wanted.
 template <class T>
 void attend_chunk(const LinearAttentionArgs& args, const Sizes& s, const LinearAttentionPointers<T>& p,
                   const Room<T>& room, int64_t first, int64_t count, T* state, bool any_state, bool is_last) {
@@ -242,8 +238,7 @@ void infer(const LinearAttentionArgs&, ShapeCall& c) {
   c.set(1, c.dtype(2), state);
 }
 
-// As the definition says, timestep by timestep: chunks have fewer or more, as K
-// and V are large or small beside them.
+// As the definition says, timestep by timestep: chunks have fewer or more, as K and V are large or small beside them.
 double flops(const LinearAttentionArgs& a, const ShapeCall& c) {
   if (!c.known(0) || !c.known(2) || c.shape(0)[0] == 0) return 0;
   const Shape& k = c.shape(0);
@@ -329,24 +324,18 @@ REGISTER(linear_attention) {
   return op<LinearAttentionArgs>("LinearAttention")
       .own()
       .doc(
-          "States that are matrices, S[t] = exp(log_decay[t]) S[t - 1] + "
-          "keys[t] values[t]^T, and y[t] = S[t]^T "
+          "States that are matrices, S[t] = exp(log_decay[t]) S[t - 1] + keys[t] values[t]^T, and y[t] = S[t]^T "
           "queries[t], by products of matrices for many timesteps at once.")
       .arg("reverse", &LinearAttentionArgs::reverse, false, "from the last timestep to the first")
       .arg("leaving", &LinearAttentionArgs::leaving, false,
-           "a state is multiplied by its own timestep's factor as it goes on "
-           "to the next, as gradients are; the first "
+           "a state is multiplied by its own timestep's factor as it goes on to the next, as gradients are; the first "
            "one is only added to, and the last one is multiplied")
       .input("queries", "[T, B, N, K] of T timesteps, B samples and N heads")
       .input("keys", "[T, B, N, K]")
       .input("values", "[T, B, N, V]")
-      .input("log_decay",
-             "[T, B, N], the logarithms of what the states before "
-             "are multiplied by; zeros if left out")
+      .input("log_decay", "[T, B, N], the logarithms of what the states before are multiplied by; zeros if left out")
       .optional()
-      .input("first",
-             "[B, N, K, V], the states before the first timestep; "
-             "zeros if left out")
+      .input("first", "[B, N, K, V], the states before the first timestep; zeros if left out")
       .optional()
       .output("y", "[T, B, N, V]", like("values"))
       .optional()
