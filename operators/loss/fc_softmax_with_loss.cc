@@ -24,8 +24,8 @@ namespace stepnet::cpu_fc_softmax_with_loss {
 namespace {
 
 constexpr const char* kType = "FCSoftmaxWithLoss";
-enum Input { kX, kW, kT, kB, kWeights };
-enum Output { kLoss, kDx, kDw, kDb };
+constexpr int kX = 0, kW = 1, kT = 2, kB = 3, kWeights = 4;
+constexpr int kLoss = 0, kDx = 1, kDw = 2, kDb = 3;
 
 struct BlockLossArgs {
   int32_t axis = 1, axis_w = 1;
