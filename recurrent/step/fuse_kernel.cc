@@ -64,6 +64,13 @@ FusedOperand<T> operand_at(const ChainPlace& place, T* first) {
 }
 
 template <class T>
+FusedLoop<T> loop_on(const FusedOperand<T>* tensors, const std::vector<ChainPlace>& places, size_t sources,
+                     const std::vector<FusedInstruction>& code, const RowsOfChain& rows) {
+  return {code.data(), static_cast<int>(code.size()), tensors,   static_cast<int>(places.size()),
+          rows.width,  static_cast<int>(sources),     rows.count};
+}
+
+template <class T>
 void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std::vector<FusedInstruction>& code,
                const RowsOfChain& rows, Call& call) {
   FusedOperand<T> tensors[kMostFusedTensors];
@@ -73,8 +80,7 @@ void run_chain(const std::vector<ChainPlace>& places, size_t sources, const std:
                            : call.out_span<T>(i - static_cast<int>(sources)).data();
     tensors[p] = operand_at(places[p], first);
   }
-  const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors,   static_cast<int>(places.size()),
-                          rows.width,  static_cast<int>(sources),     rows.count};
+  const FusedLoop<T> loop = loop_on<T>(tensors, places, sources, code, rows);
   const int64_t together = pieces_together(places, sources, rows.width), pieces = fused_pieces(rows.count, rows.width);
   const auto range = [&](int64_t begin, int64_t end) {
     fused_kernels().run(loop, begin * together, std::min(end * together, pieces));
@@ -99,8 +105,7 @@ void run_chain_steps(const std::vector<ChainPlace>& places, size_t sources, cons
   const int64_t pieces = fused_pieces(rows.count, rows.width);
   const auto range = [&](int64_t begin, int64_t end) {
     FusedOperand<T> tensors[kMostFusedTensors];
-    const FusedLoop<T> loop{code.data(), static_cast<int>(code.size()), tensors,   static_cast<int>(places.size()),
-                            rows.width,  static_cast<int>(sources),     rows.count};
+    const FusedLoop<T> loop = loop_on<T>(tensors, places, sources, code, rows);
     const int64_t first = elements_before(begin, rows), count = elements_before(end, rows) - first;
     for (int64_t t = 0; t < steps.steps; ++t) {
       std::byte* const* const at = &steps.operands[static_cast<size_t>(t) * places.size()];

@@ -65,20 +65,20 @@ void add_elements(const Tensor& from, Tensor to) {
   }
 }
 
+// part_of(row) of both rows that timestep t has.
+template <class PartOf>
+static void add_parts(const RowSum& sum, int64_t t, PartOf part_of) {
+  const int64_t row = t + sum.shift;
+  if (row < sum.start || row - sum.start >= sum.from.dim(0)) return;
+  add_elements(part_of(sum.from.row(row - sum.start)), part_of(sum.to.row(row % sum.to.dim(0))));
+}
+
 void RowSum::add(int64_t t, int64_t first, int64_t samples) const {
-  const int64_t row = t + shift;
-  if (row < start || row - start >= from.dim(0)) return;
-  stepnet::add_elements(from.row(row - start).rows(first, samples), to.row(row % to.dim(0)).rows(first, samples));
+  add_parts(*this, t, [=](const Tensor& row) { return row.rows(first, samples); });
 }
 
 void RowSum::add_elements(int64_t t, int64_t first, int64_t count) const {
-  const int64_t row = t + shift;
-  if (row < start || row - start >= from.dim(0)) return;
-  const auto part = [=](const Tensor& rows, int64_t at) {
-    const Tensor one = rows.row(at);
-    return one.reshaped({one.size()}).rows(first, count);
-  };
-  stepnet::add_elements(part(from, row - start), part(to, row % to.dim(0)));
+  add_parts(*this, t, [=](const Tensor& row) { return row.reshaped({row.size()}).rows(first, count); });
 }
 
 }  // namespace stepnet
