@@ -148,8 +148,11 @@ class SLstm(Cell):
     def prepare(self, p):
         return (F.linear(p["x"], p["W_x"], p["b_x"]),), (p["W_h"],)
 
+    def product(self, h, w_h):
+        return F.linear(h, w_h)
+
     def step(self, x, w_h, h, c, n, m):
-        s_i, s_f, s_o, s_z = (x + F.linear(h, w_h)).chunk(4, 1)
+        s_i, s_f, s_o, s_z = (x + self.product(h, w_h)).chunk(4, -1)
         kept = m - F.softplus(-s_f)
         m = torch.maximum(kept, s_i)
         i, f = torch.exp(s_i - m), torch.exp(kept - m)
@@ -432,15 +435,8 @@ class SLstmHeads(SLstm):
         rows = F.linear(p["x"], p["W_x"], p["b_x"])
         return (rows.unflatten(2, (self.heads, -1)),), (p["W_h"],)
 
-    def step(self, x, w_h, h, c, n, m):
-        s_i, s_f, s_o, s_z = (x + torch.matmul(h.transpose(0, 1), w_h).transpose(0, 1)).chunk(4, 2)
-        kept = m - F.softplus(-s_f)
-        m = torch.maximum(kept, s_i)
-        i, f = torch.exp(s_i - m), torch.exp(kept - m)
-        c = f * c + i * torch.tanh(s_z)
-        n = f * n + i
-        h = torch.sigmoid(s_o) * c / n
-        return h, (h, c, n, m)
+    def product(self, h, w_h):
+        return torch.matmul(h.transpose(0, 1), w_h).transpose(0, 1)
 
 
 class Rssm(Cell):
