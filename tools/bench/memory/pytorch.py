@@ -15,10 +15,10 @@ EMBEDDING = 64
 
 
 class ByteModel(nn.Module):
-    def __init__(self, vocabulary, hidden):
+    def __init__(self, vocabulary, hidden, layers=2):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, EMBEDDING)
-        self.lstm = nn.LSTM(EMBEDDING, hidden, num_layers=2)
+        self.lstm = nn.LSTM(EMBEDDING, hidden, num_layers=layers)
         self.out = nn.Linear(hidden, vocabulary)
 
     def forward(self, tokens, states):
