@@ -955,6 +955,15 @@ std::vector<const void*> StepProgram::addresses() const {
   return all;
 }
 
+// Only the first line of what went wrong: the others say where, which is the loop.
+static std::string refused_graph(const StepSpec& spec, const std::string& why) {
+  return fmt::format(
+      "the {} \"{}\" is not captured as a graph of the GPU, so in each run all operators of all timesteps "
+      "are queued one by one: {}",
+      spec.backward ? "backward loop of the step net" : "loop of the step net", spec.random_name,
+      why.substr(0, why.find('\n')));
+}
+
 void StepProgram::run_captured(RunContext& run) {
   constexpr size_t kMostGraphs = 4, kMostSeen = 8;
   const auto keep = [](auto& all, size_t most, auto added) {
@@ -969,11 +978,17 @@ void StepProgram::run_captured(RunContext& run) {
     return run_blocks(run);
   }
   std::unique_ptr<DeviceGraph> graph;
+  std::string refusal;
   try {
     graph = backend(ir_.spec.device.kind).capture(ir_.spec.device, [&] { run_blocks(run); });
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    refusal = e.what();
+  }
+  if (!graph) {
     graph_refused_ = true;  // some kernel waits for the device: it says what is wrong, if anything is, as it runs
-    return run_blocks(run);
+    run_blocks(run);
+    if (run.warn) (*run.warn)(refused_graph(ir_.spec, refusal));
+    return;
   }
   graph->replay();
   keep(captured_, kMostGraphs, Captured{std::move(now), std::move(graph)});

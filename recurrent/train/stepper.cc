@@ -189,6 +189,7 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool dete
   run.seed = seed_of(seed_, model_);
   run.profiler = profiler;
   run.packer = packer;
+  if (warn_) run.warn = &warn_;
   std::optional<AnomalyWatch> watch;
   if (detect_anomaly) run.anomalies = &watch.emplace(may_overflow() ? model_.loss : "");
   if (detect_anomaly) run.observer = &*watch;

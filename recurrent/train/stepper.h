@@ -41,6 +41,8 @@ class TrainingSession {
   // below 1. `gradients` is called for each parameter before its update, unless that is skipped.
   double step(Profiler* profiler = nullptr, TensorPacker* packer = nullptr, bool detect_anomaly = false,
               const GradientFunction& gradients = {});
+  // Of steps and of what they run: RunContext::warn.
+  void warn_by(std::function<void(const std::string&)> warn) { warn_ = std::move(warn); }
   int64_t iteration() const { return net_->runs() / optimizer_.accumulate; }  // steps so far
   double learning_rate() const;                                               // of the last step, positive
   void multiply_rate(double factor);          // of policy plateau, from the next step on
@@ -85,6 +87,7 @@ class TrainingSession {
   Batch batch_;  // the latest
   uint64_t seed_;
   bool plan_memory_;
+  std::function<void(const std::string&)> warn_;
   Workspace parameters_, workspace_, averages_;
   DType dtype_ = DType::float32;
   std::vector<std::string> names_;

@@ -183,6 +183,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (model.device.kind == DeviceKind::cpu && !model.ranks) require_training_fits(model, options.optimizer);
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(source), options.seed,
                                               total > 0 ? total : kNoEnd, !options.keep_all);
+  session->warn_by(events.warn);
   check_by_running(model, session->parameters(), session->dtype(), text ? text->vocabulary.size() : 0);
   make_held_out();
   if (options.resume) resume(saved);

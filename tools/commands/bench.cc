@@ -134,6 +134,8 @@ class BenchCommand {
     memory.reset_peak();  // what was drawn is the command's own
     RunContext context;
     context.seed = options_.seed;
+    const auto warn = warn_of_runs(options_.strict);
+    context.warn = &warn;
     std::optional<autograd::OffloadPacker> packer;
     if (!options_.offload.empty())
       context.packer = &packer.emplace(autograd::OffloadOptions{.folder = options_.offload});

@@ -72,6 +72,7 @@ class RunCommand {
     if (options_.tf32) allow_tf32(!net_options_.force_cpu);
     net_options_.warnings = &warnings_.list;
     context_.seed = options_.seed;
+    context_.warn = &warn_;
     require(options_.offload.empty() || device().kind == DeviceKind::cpu, "offloading is for networks on the CPU");
     if (!options_.offload.empty())
       context_.packer = &packer_.emplace(autograd::OffloadOptions{.folder = options_.offload});
@@ -305,6 +306,7 @@ class RunCommand {
   Warnings warnings_;
   NetOptions net_options_;
   std::optional<autograd::OffloadPacker> packer_;
+  const std::function<void(const std::string&)> warn_ = warn_of_runs(options_.strict);
   RunContext context_;
   bool saved_ = false;  // by a step of the plan, after a signal
 };

@@ -80,6 +80,12 @@ void TrainCommand::run() {
                              loss_text(v.loss) + scores_text(v.metrics), v.best ? ", the best so far" : ""));
   };
   events.note = [&](const std::string& text) { display.line("note: " + text); };
+  events.warn = [&](const std::string& text) {
+    Warnings one;
+    one.list = {text};
+    if (strict) one.refuse();
+    display.line("warning: " + text);
+  };
   if (const std::string text = options.ranks ? crowding(*options.ranks, stepnet::threads()) : ""; !text.empty())
     display.line("warning: " + text);
   NetDef net = load_short_net(file);

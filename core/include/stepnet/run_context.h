@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
+#include <string>
 
 namespace stepnet {
 
@@ -24,6 +26,9 @@ struct RunContext {
   WeightPacks* packs = nullptr;     // matrices that do not change while the operators of a step net run
   TensorPacker* packer = nullptr;   // takes what recurrent networks keep for their backward pass, segment by segment
   const AnomalyWatch* anomalies = nullptr;  // looks at what operators make (core/operator/anomaly.h)
+  // If set, is told of what makes a run slower than it should be and changes no result, once by each operator; may
+  // throw, and may be called from several threads at once.
+  const std::function<void(const std::string& warning)>* warn = nullptr;
   // A backward pass leaves what the forward pass kept as it is, where it would otherwise overwrite it, because another
   // pass will read it.
   bool keep_values = false;

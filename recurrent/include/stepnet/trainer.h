@@ -40,6 +40,7 @@ struct TrainEvents {
   std::function<void(const TrainProgress&)> iteration;
   std::function<void(const ValidationResult&)> validation;
   std::function<void(const std::string&)> note;  // a sentence for people
+  std::function<void(const std::string&)> warn;  // RunContext::warn of the iterations
 };
 
 struct TrainResult {

@@ -60,6 +60,14 @@ void Warnings::report(bool strict) {
   print();
 }
 
+std::function<void(const std::string&)> warn_of_runs(bool strict) {
+  return [strict](const std::string& warning) {
+    Warnings one;
+    one.list = {warning};
+    one.report(strict);
+  };
+}
+
 void report_unknown_args(std::initializer_list<const NetDef*> nets, bool strict) {
   Warnings warnings;
   for (const NetDef* net : nets) check_arg_names(*net, &warnings.list);

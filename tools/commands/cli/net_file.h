@@ -3,6 +3,7 @@
 // Threads: for the main thread.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <set>
@@ -45,6 +46,9 @@ class Warnings {
 
 // Schema of all nets, and the structure of a plan. Throws Error.
 void check_structure(LoadedFile& file, Warnings& warnings);
+
+// For RunContext::warn: prints the warning to standard error, or throws it as an Error.
+std::function<void(const std::string&)> warn_of_runs(bool strict);
 
 // Of nets in short form: reports arguments that nobody knows. Throws Error for those that are refused.
 void report_unknown_args(std::initializer_list<const NetDef*> nets, bool strict);

@@ -1,0 +1,63 @@
+// Loops of recurrent networks as graphs, and what is said where one cannot be captured.
+#include "gpu/runtime/faults.h"
+#include "recurrent/form/short_form.h"
+#include "stepnet/net.h"
+#include "stepnet/run_context.h"
+#include "stepnet/text.h"
+#include "tests/gpu/gpu_test.h"
+
+namespace stepnet::testing::captured_loop_test {
+namespace {
+
+class GpuCapturedLoop : public GpuTest {
+ protected:
+  // Every launch is waited for, which a capture prohibits.
+  void wait_for_launches() { gpu::wait_for_launches(true); }
+  void TearDown() override { gpu::wait_for_launches(false); }
+
+  // h = tanh(x + h_prev) over 4 timesteps, run four times in the same places.
+  void run(const std::function<void(const std::string&)>& warn) {
+    NetDef net = parse_net_text(
+        "device_option { device_type: 1 } op { type: 'RecurrentNetwork' input: 'x' input: 'h0' output: 'h_all' output: "
+        "'h_last' [stepnet.recurrent] { sequence { outer: 'x' inner: 'x_t' } state { input: 'h_prev' output: 'h' "
+        "initial: 'h0' all: 'h_all' last: 'h_last' } step_net { name: 'cell' external_input: 'x_t' external_input: "
+        "'h_prev' external_output: 'h' op { type: 'Add' input: 'x_t' input: 'h_prev' output: 's' } op { type: 'Tanh' "
+        "input: 's' output: 'h' } } } }",
+        "a cell");
+    expand_recurrent(net);
+    Workspace blobs;
+    blobs.tensor("x") = on_gpu(Tensor::of<float>({4, 1, 2}, {1, -1, 2, -2, 0, 1, 0, -1}));
+    blobs.tensor("h0") = on_gpu(Tensor::of<float>({1, 2}, {0, 0}));
+    RunContext context;
+    context.warn = &warn;
+    Net made(net, blobs);
+    for (int i = 0; i < 4; ++i) {
+      made.run(context);
+      // tanh(tanh(tanh(tanh(1) + 2))), and tanh(tanh(tanh(tanh(-1) - 2) + 1) - 1)
+      EXPECT_EQ(
+          compare(copied_to(blobs.fetch("h_last"), {}), Tensor::of<float>({1, 2}, {0.6400351F, -0.7582333F}), 1e-6),
+          "");
+    }
+  }
+};
+
+TEST_F(GpuCapturedLoop, IsNotSpokenOf) {
+  run([](const std::string& warning) { ADD_FAILURE() << warning; });
+}
+
+TEST_F(GpuCapturedLoop, IsAWarningWhereItIsRefused) {
+  wait_for_launches();
+  std::vector<std::string> warnings;
+  run([&](const std::string& warning) { warnings.push_back(warning); });
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(warnings[0].find("\"cell\" is not captured as a graph") != std::string::npos) << warnings[0];
+  EXPECT_TRUE(warnings[0].find("cudaErrorStreamCaptureUnsupported") != std::string::npos) << warnings[0];
+}
+
+TEST_F(GpuCapturedLoop, MayBeAnError) {
+  wait_for_launches();
+  EXPECT_THROW(run([](const std::string& warning) { throw Error(warning); }), Error);
+}
+
+}  // namespace
+}  // namespace stepnet::testing::captured_loop_test
