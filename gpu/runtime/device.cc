@@ -16,6 +16,7 @@ std::vector<Forget>& who_forgets() {  // filled while the library is loaded
 }
 
 std::atomic<bool> tf32{false};
+constexpr int kStays = -1;  // in place of the device that was current before a scope of the same
 
 }  // namespace
 
@@ -47,12 +48,21 @@ void use_device(int index) {
   check(cudaSetDevice(index));
 }
 
+// Around each launch and allocation, so where the device is current already, to know that is all that is asked for.
 DeviceScope::DeviceScope(int index) {
-  if (device_count() > 0) check(cudaGetDevice(&before_));
+  static std::atomic<bool> has_devices{false};
+  if (!has_devices) has_devices = device_count() > 0;
+  if (has_devices) check(cudaGetDevice(&before_));
+  if (has_devices && before_ == index) {
+    before_ = kStays;
+    return;
+  }
   use_device(index);
 }
 
-DeviceScope::~DeviceScope() { cudaSetDevice(before_); }
+DeviceScope::~DeviceScope() {
+  if (before_ != kStays) cudaSetDevice(before_);
+}
 
 Event::Event(bool timing) {
   cudaEvent_t event = nullptr;

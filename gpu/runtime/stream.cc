@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -20,15 +21,17 @@ thread_local void (*notice_of_use)() = nullptr;
 cudaStream_t main_stream(int device) {
   // Never destroyed: tensors in static objects may be released after they would be.
   static std::mutex& mutex = *new std::mutex;
-  static auto& streams = *new std::vector<std::unique_ptr<Stream>>(kMostDevices);
+  static auto& made = *new std::array<std::atomic<cudaStream_t>, kMostDevices>;
   require(device >= 0 && device < kMostDevices, "{} is no GPU's index", device);
+  std::atomic<cudaStream_t>& stream = made[static_cast<size_t>(device)];
+  if (cudaStream_t there = stream.load(std::memory_order_acquire))
+    return there;  // every launch asks, so without a lock
   const std::lock_guard lock(mutex);
-  std::unique_ptr<Stream>& stream = streams[static_cast<size_t>(device)];
-  if (!stream) {
+  if (!stream.load()) {
     const DeviceScope scope(device);
-    stream = std::make_unique<Stream>();
+    stream = (new Stream)->get();
   }
-  return stream->get();
+  return stream;
 }
 
 void when_stream_is_used(void (*notice)()) { notice_of_use = notice; }

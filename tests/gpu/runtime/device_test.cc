@@ -73,6 +73,29 @@ TEST_F(GpuTest, ATensorMovesThereAndBack) {
   EXPECT_EQ(compare(back, host, 0), "");
 }
 
+TEST_F(GpuTest, ScopesGiveTheDeviceBack) {
+  const auto current = [] {
+    int device = -1;
+    gpu::check(cudaGetDevice(&device));
+    return device;
+  };
+  const int last = gpu::device_count() - 1;  // the first, too, where there is one
+  {
+    const gpu::DeviceScope outer(last);
+    {
+      const gpu::DeviceScope same(last);
+      EXPECT_EQ(current(), last);
+      {
+        const gpu::DeviceScope inner(0);
+        EXPECT_EQ(current(), 0);
+      }
+      EXPECT_EQ(current(), last);
+    }
+    EXPECT_EQ(current(), last);
+  }
+  EXPECT_EQ(current(), 0);
+}
+
 TEST_F(GpuTest, EventsOrderStreams) {
   gpu::Stream first, second;
   gpu::Event start(true), end(true);
