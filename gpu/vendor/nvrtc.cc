@@ -2,6 +2,7 @@
 
 #include <nvrtc.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -23,6 +24,10 @@ struct Nvrtc {
   decltype(&nvrtcGetProgramLog) log = library.function<decltype(nvrtcGetProgramLog)>("nvrtcGetProgramLog");
   decltype(&nvrtcGetCUBINSize) code_size = library.function<decltype(nvrtcGetCUBINSize)>("nvrtcGetCUBINSize");
   decltype(&nvrtcGetCUBIN) code = library.function<decltype(nvrtcGetCUBIN)>("nvrtcGetCUBIN");
+  decltype(&nvrtcGetNumSupportedArchs) count_capabilities =
+      library.function<decltype(nvrtcGetNumSupportedArchs)>("nvrtcGetNumSupportedArchs");
+  decltype(&nvrtcGetSupportedArchs) capabilities =
+      library.function<decltype(nvrtcGetSupportedArchs)>("nvrtcGetSupportedArchs");
   decltype(&nvrtcGetErrorString) text = library.function<decltype(nvrtcGetErrorString)>("nvrtcGetErrorString");
 };
 
@@ -160,13 +165,26 @@ std::vector<char> compile_kernel(const std::string& source, int capability) {
   return code;
 }
 
+bool can_compile_for(int capability) {
+  try {
+    nvrtc();
+  } catch (const Error&) {
+    return false;
+  }
+  int count = 0;
+  check(nvrtc().count_capabilities(&count), "nvrtcGetNumSupportedArchs");
+  std::vector<int> all(static_cast<size_t>(count));
+  check(nvrtc().capabilities(all.data()), "nvrtcGetSupportedArchs");
+  return std::ranges::find(all, capability) != all.end();
+}
+
+// Without a compiler for the device the chain is read instruction by instruction; what a compiler refuses is an error,
+// as it would be hidden otherwise, and every loop slow.
 std::unique_ptr<CompiledChain> compile_chain(int device, const std::string& source) {
   const DeviceScope scope(device);
-  try {
-    return std::make_unique<LoadedChain>(cached_code(source, capability_of(device)));
-  } catch (const Error&) {
-    return nullptr;  // no NVRTC: the chain is read instruction by instruction
-  }
+  const int capability = capability_of(device);
+  if (!can_compile_for(capability)) return nullptr;
+  return std::make_unique<LoadedChain>(cached_code(source, capability));
 }
 
 }  // namespace stepnet::gpu

@@ -10,4 +10,7 @@ namespace stepnet::gpu {
 // Machine code for a compute capability such as 90. Throws Error with the compiler's words, or if there is no NVRTC.
 std::vector<char> compile_kernel(const std::string& source, int capability);
 
+// Whether there is an NVRTC, and it knows that capability.
+bool can_compile_for(int capability);
+
 }  // namespace stepnet::gpu

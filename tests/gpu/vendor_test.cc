@@ -43,6 +43,11 @@ TEST(GpuCompiler, CompilesTimesteps) {
       }
 }
 
+TEST(GpuCompiler, KnowsForWhatItCompiles) {
+  for (const int capability : {75, 80, 90}) EXPECT_TRUE(gpu::can_compile_for(capability)) << capability;
+  EXPECT_FALSE(gpu::can_compile_for(13));
+}
+
 TEST(GpuCompiler, SaysWhatIsWrong) {
   const std::string text = error_of([] { gpu::compile_kernel("this is no source", 90); });
   EXPECT_NE(text.find("NVRTC cannot compile a chain"), text.npos) << text;
