@@ -1,12 +1,17 @@
 // Worlds on MPI, in a library of its own (libstepnet_mpi.so), so that only nets that use it load MPI.
 //
 // All calls of MPI come from one thread, the engine's, which is started with the first world. It gets requests by a
-// queue, starts them without blocking, in the order of the queue, and tests all that are open: for a short while
-// without a pause, then with pauses of some microseconds, so that waiting does not take a core.
+// queue, starts them without blocking, in the order of the queue, and tests all that are open. Where somebody waits for
+// one of them it does so for a short while without a pause, then with pauses of some microseconds, so that waiting does
+// not take a core; where nobody does, with longer ones, as whoever computes meanwhile may have the same core.
 //
 // A collective operation has two stages. First all ranks exchange what they are about to do (Header, by
 // MPI_Iallgather), which may overlap with other operations; if that is the same everywhere, the data moves. So ranks
 // that disagree get an error in place of garbage, and the data of operation n is not touched before everybody is there.
+// Large sums move in pieces. Of each, every rank gets its part of all others' values, adds it up, in the order of
+// ranks, and gives the sum to all: so each element is added up once, all ranks have the same work, and what is in
+// between stays in a cache. MPI's own sum that does not block lets one of two ranks do all of it.
+//
 // Whoever waits longer than the world's time tells the others where it waits (tag kWaitsTag), collects what they tell
 // for a moment, and fails with the names of the ranks that have said nothing.
 //
@@ -24,6 +29,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <limits>
 #include <map>
@@ -47,8 +53,14 @@ constexpr int64_t kPieceBytes = int64_t{1} << 26;  // MPI counts by int, and sma
 // in any case.
 constexpr int64_t kMostMoving = int64_t{1} << 23;
 constexpr int kWaitsTag = 1;
-constexpr auto kSpin = std::chrono::microseconds(50), kPause = std::chrono::microseconds(30);
-constexpr auto kIdlePause = std::chrono::milliseconds(5);  // MPI may have to go on with what it has taken over
+// A sum has pieces from so many bytes on, of so many bytes, so many of them at the same time; each message takes time,
+// and more ranks than these leave it to MPI.
+constexpr int64_t kLeastPieced = int64_t{1} << 16, kPiece = int64_t{1} << 20;
+constexpr int kMostPieces = 4, kMostPiecedRanks = 16;
+constexpr int kPieceTag = 2, kPieceTags = 8000;  // on the communicator of headers
+constexpr auto kSpin = std::chrono::microseconds(500), kPause = std::chrono::microseconds(30);
+constexpr auto kPauseBeside = std::chrono::microseconds(150);  // nobody waits
+constexpr auto kIdlePause = std::chrono::milliseconds(5);      // MPI may have to go on with what it has taken over
 constexpr Seconds kMostGrace(1.0), kUnresponsive(10.0);
 
 enum class Kind : int64_t {
@@ -228,6 +240,19 @@ using CommPtr = std::shared_ptr<Comm>;
 
 enum class Stage { queued, checking, agreed, moving };
 
+// Of a sum over all ranks.
+struct Piece {
+  int64_t at = 0, count = 0;        // elements of the operation
+  int tag = 0;                      // its sums have the next one
+  bool shares = false;              // the sums are given to all; before that, values are exchanged
+  int open = 0;                     // requests of MPI
+  std::vector<std::byte> received;  // this rank's part of the others' values, in the order of ranks
+
+  // Elements from which rank r adds up those up to rank r + 1's.
+  int64_t begin(int r, int ranks) const { return at + count * r / ranks; }
+};
+using PiecePtr = std::shared_ptr<Piece>;
+
 class Engine;
 
 struct Request final : Pending, std::enable_shared_from_this<Request> {
@@ -242,7 +267,9 @@ struct Request final : Pending, std::enable_shared_from_this<Request> {
   // Of the engine's thread.
   Stage stage = Stage::queued;
   std::vector<Header> all;
-  int open = 0;  // requests of MPI
+  int open = 0;        // requests of MPI
+  int64_t pieced = 0;  // of a sum in pieces: elements in pieces that have begun
+  int pieces = 0, moving_pieces = 0;
   int got_source = -1, got_tag = -1;
   int64_t got_bytes = 0;
   std::map<int, Header> waiting;  // after the time is over: the ranks that have said where they wait
@@ -301,6 +328,12 @@ class Engine {
   }
 
   void note_failure() { failed_ = true; }
+  // Somebody begins to wait, or has waited.
+  void begin_wait() {
+    ++waiting_;
+    changed_.notify_all();
+  }
+  void end_wait() { --waiting_; }
   // Returns when the thread makes no more calls.
   void stop();
 
@@ -329,11 +362,16 @@ class Engine {
   void start_mpi();
   void loop();
   void pause(Clock::time_point last_progress);
+  void pause_while_moving(Clock::time_point last_progress);
   bool take_commands();
   void start(const RequestPtr& r);
   void start_header(const RequestPtr& r);
   void start_data(const RequestPtr& r);
   void move_data(const RequestPtr& r);
+  void start_pieces(const RequestPtr& r);
+  void exchange_values(const RequestPtr& r, const PiecePtr& piece);
+  void share_sums(const RequestPtr& r, const PiecePtr& piece);
+  void go_on(const RequestPtr& r, const PiecePtr& piece);
   void start_agreed(Comm& comm);
   bool test();
   void step(const RequestPtr& r);
@@ -348,11 +386,18 @@ class Engine {
   void leave(int status);
   bool say_goodbye();
 
-  MPI_Request* add(const RequestPtr& r) {
+  MPI_Request* add(const RequestPtr& r, const PiecePtr& piece = nullptr) {
     ++r->open;
-    owners_.push_back(r);
+    if (piece) ++piece->open;
+    owners_.push_back({r, piece});
     return &requests_.emplace_back(MPI_REQUEST_NULL);
   }
+
+  // Whose a request of MPI is; the piece may be null.
+  struct Owner {
+    RequestPtr request;
+    PiecePtr piece;
+  };
 
   const pid_t process_;
   std::thread thread_;
@@ -360,6 +405,7 @@ class Engine {
   std::condition_variable changed_;
   std::deque<Command> commands_;
   std::atomic<bool> has_commands_ = false, failed_ = false;
+  std::atomic<int> waiting_ = 0;  // threads
   bool ready_ = false, stop_ = false, stopped_ = false, finalize_ = false;
   std::optional<Error> start_error_;
   Seconds longest_{0};  // that a world waits
@@ -368,11 +414,18 @@ class Engine {
   // Of its thread.
   bool is_mpi_ours_ = true;
   std::vector<MPI_Request> requests_;  // that are open
-  std::vector<RequestPtr> owners_;
+  std::vector<Owner> owners_;
+  std::vector<std::vector<std::byte>> spare_;  // of pieces that are over
+  bool was_awaited_ = false;
+  Clock::time_point awaited_since_{};
   std::vector<RequestPtr> late_;  // whose time is over, but which still listen to where others wait
 };
 
 void Request::wait() {
+  const struct Waiting {
+    Waiting() { Engine::get().begin_wait(); }
+    ~Waiting() { Engine::get().end_wait(); }
+  } waiting;
   const auto is_over = [&] { return done_; };
   std::unique_lock lock(mutex_);
   if (!over_.wait_for(lock, patience, is_over)) {
@@ -479,19 +532,23 @@ void Engine::loop() {
 }
 
 void Engine::pause(Clock::time_point last_progress) {
-  if (!requests_.empty() || !late_.empty()) {
-    if (Clock::now() - last_progress < kSpin)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(kPause);
-    return;
-  }
+  if (!requests_.empty() || !late_.empty()) return pause_while_moving(last_progress);
   {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kIdlePause, [&] { return has_commands_ || stop_; });
   }
   int any = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, kWaitsTag, root_->checks, &any, MPI_STATUS_IGNORE);
+}
+
+void Engine::pause_while_moving(Clock::time_point last_progress) {
+  const bool awaited = waiting_ > 0;
+  if (awaited && !std::exchange(was_awaited_, awaited)) awaited_since_ = Clock::now();
+  was_awaited_ = awaited;
+  if (awaited && Clock::now() - std::max(last_progress, awaited_since_) < kSpin) return std::this_thread::yield();
+  std::unique_lock lock(mutex_);
+  const auto wakes = [&] { return has_commands_ || stop_ || (!awaited && waiting_ > 0); };
+  changed_.wait_for(lock, awaited ? kPause : kPauseBeside, wakes);
 }
 
 // Returns false when there will be none any more.
@@ -568,6 +625,10 @@ void Engine::move_data(const RequestPtr& r) {
       check(MPI_Comm_idup(comm.data, &r->child->checks, add(r)), "MPI_Comm_idup");
       return check(MPI_Comm_idup(comm.data, &r->child->data, add(r)), "MPI_Comm_idup");
     case Kind::allreduce:
+      if (r->bytes() >= kLeastPieced && comm.size > 1 && comm.size <= kMostPiecedRanks) {
+        if (from != to) std::memcpy(to, from, static_cast<size_t>(r->bytes()));
+        return start_pieces(r);
+      }
       return each_piece(*r, [&](int64_t at, int n) {
         check(MPI_Iallreduce(from == to ? MPI_IN_PLACE : from + at, to + at, n, mpi_type(dtype), mpi_op(dtype, op),
                              comm.data, add(r)),
@@ -612,6 +673,83 @@ void Engine::move_data(const RequestPtr& r) {
   }
 }
 
+void Engine::start_pieces(const RequestPtr& r) {
+  const int64_t most = kPiece / static_cast<int64_t>(dtype_size(r->dtype()));
+  for (; r->moving_pieces < kMostPieces && r->pieced < r->mine.count; ++r->moving_pieces) {
+    const auto piece = std::make_shared<Piece>();
+    piece->at = r->pieced;
+    piece->count = std::min(most, r->mine.count - r->pieced);
+    // Those that may be on their way at a time differ: operations that move together have fewer pieces than 16.
+    piece->tag = kPieceTag + 2 * static_cast<int>((16 * r->mine.number + r->pieces++) % kPieceTags);
+    r->pieced += piece->count;
+    exchange_values(r, piece);
+  }
+}
+
+void Engine::exchange_values(const RequestPtr& r, const PiecePtr& piece) {
+  const Comm& comm = *r->comm;
+  const auto size = static_cast<int64_t>(dtype_size(r->dtype()));
+  const auto to = static_cast<std::byte*>(r->to);
+  const auto count = [&](int rank) {
+    return static_cast<int>(piece->begin(rank + 1, comm.size) - piece->begin(rank, comm.size));
+  };
+  const int64_t own = count(comm.rank) * size;
+  if (!spare_.empty()) {
+    piece->received = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  piece->received.resize(static_cast<size_t>(own * (comm.size - 1)));
+  std::byte* next = piece->received.data();
+  for (int rank = 0; rank < comm.size; ++rank) {
+    if (rank == comm.rank) continue;
+    check(MPI_Irecv(next, count(comm.rank), mpi_type(r->dtype()), rank, piece->tag, comm.checks, add(r, piece)),
+          "MPI_Irecv");
+    next += own;
+  }
+  for (int rank = 0; rank < comm.size; ++rank)
+    if (rank != comm.rank)
+      check(MPI_Isend(to + piece->begin(rank, comm.size) * size, count(rank), mpi_type(r->dtype()), rank, piece->tag,
+                      comm.checks, add(r, piece)),
+            "MPI_Isend");
+}
+
+// Adds this rank's part up and gives it to all others, who give theirs.
+void Engine::share_sums(const RequestPtr& r, const PiecePtr& piece) {
+  const Comm& comm = *r->comm;
+  const MPI_Datatype type = mpi_type(r->dtype());
+  const MPI_Op op = mpi_op(r->dtype(), static_cast<ReduceOp>(r->mine.op));
+  const auto size = static_cast<int64_t>(dtype_size(r->dtype()));
+  const auto to = static_cast<std::byte*>(r->to);
+  const auto place = [&](int rank) { return to + piece->begin(rank, comm.size) * size; };
+  const auto count = [&](int rank) { return static_cast<int>((place(rank + 1) - place(rank)) / size); };
+  std::byte *next = piece->received.data(), *sums = nullptr;
+  for (int rank = 0; rank < comm.size; ++rank) {
+    std::byte* const values = rank == comm.rank ? place(rank) : std::exchange(next, next + count(comm.rank) * size);
+    const bool ends_here = rank == comm.rank;  // where the sums are to be
+    if (sums)
+      check(MPI_Reduce_local(ends_here ? sums : values, ends_here ? values : sums, count(comm.rank), type, op),
+            "MPI_Reduce_local");
+    if (!sums || ends_here) sums = values;
+  }
+  piece->shares = true;
+  for (int rank = 0; rank < comm.size; ++rank)
+    if (rank != comm.rank)
+      check(MPI_Irecv(place(rank), count(rank), type, rank, piece->tag + 1, comm.checks, add(r, piece)), "MPI_Irecv");
+  for (int rank = 0; rank < comm.size; ++rank)
+    if (rank != comm.rank)
+      check(MPI_Isend(place(comm.rank), count(comm.rank), type, rank, piece->tag + 1, comm.checks, add(r, piece)),
+            "MPI_Isend");
+}
+
+// After all that was open of a piece.
+void Engine::go_on(const RequestPtr& r, const PiecePtr& piece) {
+  if (!piece->shares) return share_sums(r, piece);
+  spare_.push_back(std::move(piece->received));
+  if (spare_.size() > 2 * kMostPieces) spare_.pop_back();
+  --r->moving_pieces;
+  start_pieces(r);
+}
+
 // Starts the data of operations in their order, as far as ranks agree.
 void Engine::start_agreed(Comm& comm) {
   while (!comm.order.empty() && comm.order.front()->stage == Stage::agreed) {
@@ -638,10 +776,11 @@ bool Engine::test() {
   int over = 0;
   const int code = MPI_Testsome(count, requests_.data(), &over, indices.data(), statuses.data());
   if (over == MPI_UNDEFINED || over <= 0) return false;
-  std::vector<RequestPtr> owners;
+  std::vector<Owner> owners;
   for (int i = 0; i < over; ++i) {
-    const RequestPtr& r = owners.emplace_back(owners_[static_cast<size_t>(indices[i])]);
+    const auto& [r, piece] = owners.emplace_back(owners_[static_cast<size_t>(indices[i])]);
     --r->open;
+    if (piece) --piece->open;
     try {
       if (code == MPI_ERR_IN_STATUS) check(statuses[i].MPI_ERROR, name_of(r->mine.kind));
       if (r->mine.kind != Kind::receive) continue;
@@ -662,9 +801,18 @@ bool Engine::test() {
   }
   requests_.resize(kept);
   owners_.resize(kept);
-  for (const RequestPtr& r : owners)
-    if (r->open == 0 && !r->done()) step(r);
-  for (const RequestPtr& r : owners) start_agreed(*r->comm);
+  std::set<PiecePtr> seen;
+  for (const auto& [r, piece] : owners) {
+    if (!piece || piece->open > 0 || r->done() || !seen.insert(piece).second) continue;
+    try {
+      go_on(r, piece);
+    } catch (const Error& e) {
+      break_world(r, e);
+    }
+  }
+  for (const Owner& owner : owners)
+    if (owner.request->open == 0 && !owner.request->done()) step(owner.request);
+  for (const Owner& owner : owners) start_agreed(*owner.request->comm);
   return true;
 }
 
@@ -721,10 +869,7 @@ void Engine::say_that_it_waits(const RequestPtr& r) {
   for (int rank = 0; rank < r->comm->size; ++rank) {
     if (rank == r->comm->rank) continue;
     // Small enough to be taken over by MPI at once; nobody has to receive it.
-    requests_.emplace_back(MPI_REQUEST_NULL);
-    owners_.push_back(r);
-    ++r->open;
-    MPI_Isend(&r->mine, kHeaderLongs, MPI_INT64_T, rank, kWaitsTag, r->comm->checks, &requests_.back());
+    MPI_Isend(&r->mine, kHeaderLongs, MPI_INT64_T, rank, kWaitsTag, r->comm->checks, add(r));
   }
 }
 
@@ -788,7 +933,7 @@ void Engine::break_world(const RequestPtr& r, Error error) {
 
 // Gives a world back that nobody uses any more, unless MPI still has something open in it.
 void Engine::free_comm(Comm& comm) {
-  const auto uses_it = [&](const RequestPtr& r) { return r->comm.get() == &comm; };
+  const auto uses_it = [&](const Owner& owner) { return owner.request->comm.get() == &comm; };
   if (failed_ || !comm.order.empty() || std::ranges::any_of(owners_, uses_it)) return;
   for (MPI_Comm* c : {&comm.checks, &comm.data})
     if (*c != MPI_COMM_NULL) MPI_Comm_free(c);

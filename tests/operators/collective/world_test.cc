@@ -65,6 +65,51 @@ TYPED_TEST(WorldOf, AllreduceIsTheReductionOnEveryRank) {
     }
 }
 
+// In several pieces, with parts of ranks that differ by an element.
+TYPED_TEST(WorldOf, LargeSumsAreThoseOfEveryRank) {
+  using T = TypeParam;
+  for (const int64_t bytes : {int64_t{1} << 16, (int64_t{5} << 20) + 16}) {
+    const int64_t count = bytes / static_cast<int64_t>(sizeof(T)) + 1;
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+      std::vector<T> mine = values_of<T>(rank(), count), made(mine.size());
+      shared_world().start_allreduce(mine.data(), made.data(), count, dtype_of<T>(), op)->wait();
+      EXPECT_TRUE(numbers(made) == numbers(reduced<T>(count, op))) << count;
+      shared_world().start_allreduce(mine.data(), mine.data(), count, dtype_of<T>(), op)->wait();
+      EXPECT_TRUE(numbers(mine) == numbers(made)) << "in place, " << count;
+    }
+  }
+}
+
+// Of several that move at the same time, larger and smaller ones in turn, none gets another's values; rounded sums of
+// values whose order counts have the same bits on all ranks.
+TEST(World, LargeSumsMoveBesideEachOther) {
+  std::vector<std::vector<float>> values;
+  std::vector<PendingPtr> pending;
+  for (int i = 0; i < 24; ++i) {
+    const int64_t count = i % 3 == 0 ? 700'001 : i % 3 == 1 ? 20'000 : 3;
+    std::vector<float>& mine = values.emplace_back(static_cast<size_t>(count));
+    for (size_t k = 0; k < mine.size(); ++k)
+      mine[k] = static_cast<float>((k * 7919 + static_cast<size_t>(31 * i + 101 * rank())) % 10'007) / 37 + 1000.0F * i;
+    pending.push_back(shared_world().start_allreduce(mine.data(), mine.data(), count, DType::float32, ReduceOp::sum));
+  }
+  for (const PendingPtr& p : pending) p->wait();
+  for (int i = 0; i < 24; ++i) {
+    std::vector<float>& mine = values[static_cast<size_t>(i)];
+    const std::vector<float> first = [&] {
+      std::vector<float> from_root = mine;
+      shared_world().start_broadcast(from_root.data(), static_cast<int64_t>(mine.size()), DType::float32, 0)->wait();
+      return from_root;
+    }();
+    EXPECT_TRUE(mine == first) << i;
+    for (const size_t k : {size_t{0}, mine.size() / 2, mine.size() - 1}) {
+      double sum = 0;
+      for (int r = 0; r < ranks(); ++r)
+        sum += static_cast<double>((k * 7919 + static_cast<size_t>(31 * i + 101 * r)) % 10'007) / 37 + 1000.0 * i;
+      EXPECT_NEAR(mine[k], sum, 1e-6 * (1 + sum)) << i << ", " << k;
+    }
+  }
+}
+
 TYPED_TEST(WorldOf, AlltoallGivesEachRankItsPart) {
   using T = TypeParam;
   World& world = shared_world();
