@@ -1,5 +1,6 @@
 // StartAllreduce and FinishAllreduce: sums over all ranks that move while the operators between them run, such as those
-// of gradients while the backward pass goes on. What is started together moves as one block. StartReduceScatter and
+// of gradients while the backward pass goes on. What is started together moves as one block; a single tensor may move
+// where it is, if it is an output, too, and is not touched before FinishAllreduce gets it. StartReduceScatter and
 // FinishReduceScatter: the same, but each rank gets its part of the sums only, one R-th of the block's elements; zeros
 // are added to its end so that all parts have as many.
 //
@@ -108,17 +109,22 @@ void start(const MoveArgs& args, BlobCall& c, bool scatters) {
   s->part = (s->count + world.size() - 1) / world.size();
   const Tensor& first = sent_input(c, 1);
   s->dtype = first.dtype();
+  const bool in_place = c.out.size() > 1;
+  require(!in_place || (c.in.size() == 2 && c.out.size() == 2 && !rounds),
+          "only a single tensor that moves in its own type can do so in place");
   require(!rounds || s->dtype == DType::float32, "\"{}\" is {}, but only float32 moves as {}", c.def.input(1), first,
           args.move_as);
   const int64_t whole = s->part * world.size();
-  s->block =
-      Tensor::empty(rounds ? DType::bfloat16 : s->dtype, {rounds || scatters ? whole : s->count}, first.device());
+  s->block = in_place ? c.out[1]->tensor().reshaped({s->count})
+                      : Tensor::empty(rounds ? DType::bfloat16 : s->dtype, {rounds || scatters ? whole : s->count},
+                                      first.device());
   if (rounds) s->received = Tensor::empty(DType::bfloat16, {whole});
   if (!rounds && scatters) s->received = Tensor::empty(s->dtype, {s->part});
   if (!is_dry()) {
-    fill_block(c, *s);
+    if (!in_place) fill_block(c, *s);
     start_moving(*s);
   }
+  if (in_place) c.out[1]->tensor().mark_written();
   c.out[0]->emplace<StartedPtr>(std::move(s));
 }
 
@@ -163,7 +169,9 @@ void finish(const NoArgs&, BlobCall& c) {
     Tensor& y = made_output(c, o, like, like.shape());
     if (!is_dry()) {
       const Tensor sums = part_of(s->block, at, y.shape());
-      if (s->is_rounded())
+      if (std::as_const(y).raw() == sums.raw()) {
+        // it has moved in place
+      } else if (s->is_rounded())
         convert_elements(sums.data<bfloat16>(), y.size(), y.data<float>());
       else
         y.copy_from(sums);
@@ -211,6 +219,10 @@ REGISTER(start_allreduce) {
   auto builder = op<MoveArgs>("StartAllreduce");
   builder.doc("Begins to add tensors up over all ranks, and goes on; FinishAllreduce gets the sums.");
   declare_start(builder)
+      .output("Y",
+              "the tensor, if it is the only one and is to move in place: FinishAllreduce has it as input and output")
+      .optional()
+      .must_be_in_place("X", "Y")
       .blobs([](const MoveArgs& args, BlobCall& c) { start(args, c, false); })
       .example_net(on_world("type: 'StartAllreduce' input: 'A' input: 'B' output: 'started'"), {"A=2", "B=3,1"});
   return finish_declaring(builder).stop_gradient().own();

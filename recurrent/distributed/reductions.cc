@@ -1,16 +1,21 @@
 #include "recurrent/distributed/reductions.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
+#include "core/operator/in_place.h"
 #include "stepnet/arguments.h"
 
 namespace stepnet {
 namespace {
 
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
 struct Bucket {
   int after = 0;  // operator of the net
   int64_t bytes = 0, elements = 0;
+  bool in_place = false;  // its one gradient moves where it is
   std::vector<const ReducedGradient*> gradients;
 };
 
@@ -22,7 +27,23 @@ int last_use(const NetDef& net, const std::string& name) {
   return -1;
 }
 
-std::vector<Bucket> buckets_of(const NetDef& net, const std::vector<ReducedGradient>& gradients, int64_t most) {
+// No other name of its bytes, which would move a second time under that name.
+bool has_bytes_of_its_own(const NetDef& net, const std::string& name) {
+  const auto may_share = [&](const OperatorDef& op) {
+    const OpSpec& spec = op_spec(op.type());
+    if (std::ranges::find(op.input(), name) == op.input().end() &&
+        std::ranges::find(op.output(), name) == op.output().end())
+      return false;
+    for (int o = 0; o < op.output_size(); ++o)
+      if (may_be_alias(spec, o) || aliased_input(spec, o) >= 0) return true;
+    return false;
+  };
+  return std::ranges::none_of(net.op(), may_share);
+}
+
+// Those of at least `in_place` bytes have buckets of their own.
+std::vector<Bucket> buckets_of(const NetDef& net, const std::vector<ReducedGradient>& gradients, int64_t most,
+                               int64_t in_place) {
   std::vector<std::pair<int, const ReducedGradient*>> by_end;
   for (const ReducedGradient& g : gradients) by_end.emplace_back(last_use(net, g.name), &g);
   std::ranges::stable_sort(by_end, {}, [](const auto& entry) { return entry.first; });
@@ -30,6 +51,10 @@ std::vector<Bucket> buckets_of(const NetDef& net, const std::vector<ReducedGradi
   std::map<std::pair<DType, std::string>, size_t> open;
   for (const auto& [after, g] : by_end) {
     const auto bytes = static_cast<int64_t>(dtype_size(g->type.dtype)) * g->type.shape.size();
+    if (bytes >= in_place && has_bytes_of_its_own(net, g->name)) {
+      buckets.push_back({after, bytes, g->type.shape.size(), true, {g}});
+      continue;
+    }
     const std::pair kind(g->type.dtype, g->group);
     const auto found = open.find(kind);
     if (found == open.end() || buckets[found->second].bytes + bytes > most) {
@@ -70,6 +95,7 @@ NetDef with_starts(const NetDef& net, const std::vector<Bucket>& buckets, const 
       op.add_input(options.world);
       for (const ReducedGradient* g : buckets[b].gradients) op.add_input(g->name);
       op.add_output(started(b));
+      if (buckets[b].in_place) op.add_output(buckets[b].gradients[0]->name);
       if (options.move_as != DType::float32)
         *op.add_arg() = make_arg("move_as", std::string(dtype_name(options.move_as)));
     }
@@ -81,13 +107,15 @@ NetDef with_starts(const NetDef& net, const std::vector<Bucket>& buckets, const 
 
 void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, const ReductionOptions& options) {
   check_types(gradients, options.move_as);
-  const std::vector<Bucket> buckets = buckets_of(net, gradients, options.bucket_bytes);
+  const bool rounds = options.move_as != DType::float32;
+  const std::vector<Bucket> buckets =
+      buckets_of(net, gradients, options.bucket_bytes, rounds ? kNever : options.in_place_bytes);
   net = with_starts(net, buckets, "StartAllreduce", options);
   for (size_t b = 0; b < buckets.size(); ++b) {
     OperatorDef& op = *net.add_op();
     op.set_type("FinishAllreduce");
     op.add_input(started(b));
-    for (const ReducedGradient* g : buckets[b].gradients) op.add_input(g->parameter);
+    for (const ReducedGradient* g : buckets[b].gradients) op.add_input(buckets[b].in_place ? g->name : g->parameter);
     op.add_output(started(b));
     for (const ReducedGradient* g : buckets[b].gradients) op.add_output(g->name);
   }
@@ -96,7 +124,7 @@ void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, 
 std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients,
                                                    int ranks, const ReductionOptions& options) {
   check_types(gradients, options.move_as);
-  const std::vector<Bucket> buckets = buckets_of(net, gradients, options.bucket_bytes);
+  const std::vector<Bucket> buckets = buckets_of(net, gradients, options.bucket_bytes, kNever);
   net = with_starts(net, buckets, "StartReduceScatter", options);
   std::vector<ParameterShard> shards;
   for (size_t b = 0; b < buckets.size(); ++b) {

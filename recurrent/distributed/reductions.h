@@ -3,7 +3,8 @@
 // Gradients go in *buckets*, in the order in which the backward pass makes them: small messages cost as much as large
 // ones, and one message of all gradients could only go when everything is computed. A bucket is started right behind
 // the last operator that reads or writes one of its gradients, and finished at the end of the net, so that it moves
-// while the backward pass goes on. Threads: pure functions.
+// while the backward pass goes on. A large gradient has a bucket of its own and moves where it is, uncopied, unless it
+// is rounded or may share its bytes. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace stepnet {
 struct ReductionOptions {
   std::string world;  // the blob of the common world
   DType move_as = DType::float32;
-  int64_t bucket_bytes = int64_t{4} << 20;  // but for one gradient that has more by itself
+  int64_t bucket_bytes = int64_t{4} << 20;      // but for one gradient that has more by itself
+  int64_t in_place_bytes = int64_t{256} << 10;  // a gradient from these on moves where it is
 };
 
 // Adds StartAllreduce and FinishAllreduce for all gradients.

@@ -82,6 +82,38 @@ TEST(CollectiveOps, SumsMoveWhileOthersRun) {
   }
 }
 
+Tensor floats_of(const Tensor& doubles) {
+  Tensor made = Tensor::empty(DType::float32, doubles.shape());
+  for (int64_t i = 0; i < made.size(); ++i) made.data<float>()[i] = static_cast<float>(doubles.data<double>()[i]);
+  return made;
+}
+
+// Uncopied; of sizes that move in one piece and in several.
+TEST(CollectiveOps, ASumMayMoveInPlace) {
+  for (const Shape& shape : {Shape{0}, Shape{5}, Shape{3, 100'003}}) {
+    Workspace workspace;
+    workspace.tensor("X") = of_rank(rank(), shape, 1);
+    const auto before = workspace.fetch("X").storage();
+    run_on_world(
+        "op { type: 'StartAllreduce' input: 'world' input: 'X' output: 's' output: 'X' } "
+        "op { type: 'FinishAllreduce' input: 's' input: 'X' output: 's' output: 'X' }",
+        workspace);
+    EXPECT_EQ(compare(workspace.fetch("X"), sum_of(shape, 1), kRounding), "");
+    EXPECT_EQ(workspace.fetch("X").storage(), before);
+  }
+}
+
+TEST(CollectiveOps, OnlyOneTensorMovesInPlace) {
+  Workspace workspace;
+  workspace.tensor("X") = floats_of(of_rank(rank(), {4}, 1));
+  workspace.tensor("W") = floats_of(of_rank(rank(), {4}, 2));
+  for (const char* rest : {"input: 'X' input: 'W' output: 's' output: 'X' }",
+                           "input: 'X' output: 's' output: 'X' arg { name: 'move_as' s: 'bfloat16' } }"})
+    expect_contains(
+        error_text([&] { run_on_world(std::string("op { type: 'StartAllreduce' input: 'world' ") + rest, workspace); }),
+        "only a single tensor that moves in its own type can do so in place");
+}
+
 // All elements of X and W behind each other, filled up with zeros.
 std::vector<double> in_a_row(const Tensor& x, const Tensor& w, int64_t whole) {
   std::vector<double> all(static_cast<size_t>(whole));
@@ -120,12 +152,6 @@ TEST(CollectiveOps, PartsOfSumsAndOfTensorsAreThoseOfTheirRank) {
                 theirs[static_cast<size_t>(i)]);
     }
   }
-}
-
-Tensor floats_of(const Tensor& doubles) {
-  Tensor made = Tensor::empty(DType::float32, doubles.shape());
-  for (int64_t i = 0; i < made.size(); ++i) made.data<float>()[i] = static_cast<float>(doubles.data<double>()[i]);
-  return made;
 }
 
 // Each value is rounded, the sum of the rounded ones is rounded once more where all ranks get it.

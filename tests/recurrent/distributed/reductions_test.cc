@@ -51,6 +51,29 @@ TEST(Reductions, StartBehindTheLastUseOfABucketsGradients) {
   EXPECT_EQ(net.op(3).arg_size(), 0);
 }
 
+// Each by itself, unless another name may share its bytes, as that of the Alias here, or it is rounded.
+TEST(Reductions, LargeGradientsMoveInPlace) {
+  NetDef net = backward();
+  OperatorDef& alias = *net.add_op();
+  alias.set_type("Alias");
+  alias.add_input("g1");
+  alias.add_output("other");
+  std::vector<ReducedGradient> gradients = four_gradients();
+  gradients[0].type = TensorType::of(DType::float32, {1});
+  NetDef rounded = net;
+  add_reductions(net, gradients, {.world = "w", .in_place_bytes = 40});
+  EXPECT_EQ(text_of(net),
+            "Copy(x)=g0; Copy(x)=g1; Copy(x)=g2; StartAllreduce(w,g2)=train/started_0,g2; Copy(x)=g3; "
+            "StartAllreduce(w,g3)=train/started_1,g3; Scale(g0)=g0; Alias(g1)=other; "
+            "StartAllreduce(w,g0,g1)=train/started_2; "
+            "FinishAllreduce(train/started_0,g2)=train/started_0,g2; "
+            "FinishAllreduce(train/started_1,g3)=train/started_1,g3; "
+            "FinishAllreduce(train/started_2,p0,p1)=train/started_2,g0,g1");
+  add_reductions(rounded, gradients, {.world = "w", .move_as = DType::bfloat16, .in_place_bytes = 40});
+  EXPECT_EQ(rounded.op(6).type(), "StartAllreduce");
+  EXPECT_EQ(rounded.op(6).input_size(), 5);
+}
+
 TEST(Reductions, ShardsAreOfOneTypeAndGroup) {
   NetDef net = backward();
   std::vector<ReducedGradient> gradients = four_gradients();
