@@ -34,14 +34,7 @@ class WorldRanks final : public Ranks {
   }
 
   void broadcast(Checkpoint& contents) const override {
-    nlohmann::json head;
-    head["texts"] = contents.texts;
-    head["tensors"] = nlohmann::json::array();
-    for (const auto& [name, tensor] : contents.tensors)
-      head["tensors"].push_back({name, static_cast<int>(tensor.dtype()),
-                                 std::vector<int64_t>(tensor.shape().dims().begin(), tensor.shape().dims().end())});
-    // What is no text, such as a vocabulary's bytes, goes as numbers.
-    std::vector<std::uint8_t> bytes = nlohmann::json::to_msgpack(binary(head));
+    std::vector<std::uint8_t> bytes = nlohmann::json::to_msgpack(head_of(contents));
     std::vector<double> size = sum({is_first() ? static_cast<double>(bytes.size()) : 0});
     bytes.resize(static_cast<size_t>(size[0]));
     wait(world_->start_broadcast(bytes.data(), static_cast<int64_t>(bytes.size()), DType::uint8, 0), bytes);
@@ -58,6 +51,26 @@ class WorldRanks final : public Ranks {
     pending->hold(all.storage());
     pending->wait();
     return all;
+  }
+
+  void collect(std::map<std::string, Tensor>& tensors) const override {
+    constexpr int kTag = 3;  // others are those of a pipeline's messages
+    if (is_first()) {
+      for (int other = 1; other < size(); ++other) receive_all(other, kTag, tensors);
+      return;
+    }
+    Checkpoint own;
+    for (const auto& [name, value] : tensors) own.tensors[name] = on_device(value, {});
+    std::vector<std::uint8_t> bytes = nlohmann::json::to_msgpack(head_of(own));
+    std::vector<double> count = {static_cast<double>(bytes.size())};
+    wait(world_->start_send(count.data(), 1, DType::float64, 0, kTag), count);
+    const auto size = static_cast<int64_t>(bytes.size());
+    wait(world_->start_send(bytes.data(), size, DType::uint8, 0, kTag), bytes);
+    for (const auto& [name, value] : own.tensors) {
+      const PendingPtr pending = world_->start_send(value.raw(), value.size(), value.dtype(), 0, kTag);
+      pending->hold(value.storage());
+      pending->wait();
+    }
   }
 
   void enter(Workspace& workspace) const override { workspace.create_local(kWorldBlob).emplace<WorldPtr>(world_); }
@@ -81,6 +94,33 @@ class WorldRanks final : public Ranks {
       pending->hold(std::make_shared<std::vector<T>>(std::move(bytes)));
       throw;
     }
+  }
+
+  void receive_all(int other, int tag, std::map<std::string, Tensor>& tensors) const {
+    std::vector<double> count(1);
+    wait(world_->start_receive(count.data(), 1, DType::float64, other, tag), count);
+    std::vector<std::uint8_t> bytes(static_cast<size_t>(count[0]));
+    const auto size = static_cast<int64_t>(bytes.size());
+    wait(world_->start_receive(bytes.data(), size, DType::uint8, other, tag), bytes);
+    for (auto& [name, value] : made_of(nlohmann::json::from_msgpack(bytes)).tensors) {
+      const PendingPtr pending = world_->start_receive(value.raw(), value.size(), value.dtype(), other, tag);
+      pending->hold(value.storage());
+      pending->wait();
+      value.mark_written();
+      tensors[name] = value;
+    }
+  }
+
+  // Texts, and names, types and shapes of the tensors.
+  static nlohmann::json head_of(const Checkpoint& contents) {
+    nlohmann::json head;
+    head["texts"] = contents.texts;
+    head["tensors"] = nlohmann::json::array();
+    for (const auto& [name, tensor] : contents.tensors)
+      head["tensors"].push_back({name, static_cast<int>(tensor.dtype()),
+                                 std::vector<int64_t>(tensor.shape().dims().begin(), tensor.shape().dims().end())});
+    // What is no text, such as a vocabulary's bytes, goes as numbers.
+    return binary(head);
   }
 
   static nlohmann::json binary(const nlohmann::json& head) {

@@ -28,7 +28,8 @@ NetDef evaluation_net(const Model& model, const Workspace& parameters) {
   const std::map<std::string, TensorType> read = batch_types(model);
   for (const std::string& name : metric_blobs(model))
     if (read.count(name) == 0) written.push_back(name);
-  NetDef net = needed_for(expanded_forward(model, Mode::evaluate), model.loss, written);
+  NetDef net = expanded_forward(model, Mode::evaluate);
+  if (!model.stage) net = needed_for(net, model.loss, written);  // else the next rank needs more
   net.set_name(model.forward.name() + "_evaluate");
   block_losses(net, nullptr, known_types(model, parameters));
   return net;
@@ -44,10 +45,15 @@ std::set<std::string> metric_blobs(const Model& model) {
 Evaluator::Running::Running(const Model& model, Workspace& parameters, DType dtype, bool plan_memory)
     : blobs(&parameters),
       states(model, dtype, blobs),
-      net((blobs.create_local(model.input), blobs.create_local(model.target), evaluation_net(model, parameters)), blobs,
-          NetOptions{.plan_memory = plan_memory}) {}
+      net((create_inputs(model), evaluation_net(model, parameters)), blobs, NetOptions{.plan_memory = plan_memory}) {}
 
 Evaluator::Running::~Running() { forget_products(); }
+
+void Evaluator::Running::create_inputs(const Model& model) {
+  blobs.create_local(model.input);
+  blobs.create_local(model.target);
+  if (model.ranks && model.stage) model.ranks->enter(blobs);
+}
 
 Evaluator::Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
                      int64_t timesteps, std::string_view what, bool plan_memory)
@@ -66,6 +72,7 @@ double Evaluator::run(Running& running, int64_t begin, int64_t count, int64_t fi
   RunContext context;
   running.net.run(context);
   running.states.advance();
+  if (!has_loss(model_)) return 0;
   return on_device(running.blobs.fetch(model_.loss), {}).item<double>() * static_cast<double>(count * streams);
 }
 

@@ -29,7 +29,7 @@ class Evaluator final : public HeldOut {
   Evaluator(const Model& model, Workspace& parameters, DType dtype, std::string tokens, int64_t batch,
             int64_t timesteps, std::string_view what, bool plan_memory = true);
 
-  double loss() override;  // nats per predicted byte
+  double loss() override;  // nats per predicted byte; of a stage 0 but on the last rank, and all ranks must call it
   double estimate_seconds() override;
   int64_t predicted() const { return streams_.length() * streams_.batch() + streams_.tail(); }
 
@@ -40,6 +40,7 @@ class Evaluator final : public HeldOut {
     ~Running();
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
+    void create_inputs(const Model& model);
 
     Workspace blobs;
     CarriedStates states;

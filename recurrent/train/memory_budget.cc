@@ -12,6 +12,7 @@
 #include "recurrent/network/kept.h"
 #include "recurrent/train/carried_states.h"
 #include "recurrent/train/evaluator.h"
+#include "recurrent/train/wavefront.h"
 #include "stepnet/tensor.h"
 
 namespace stepnet {
@@ -39,6 +40,7 @@ class Builder {
   std::unique_ptr<NetSession> build() {
     make_parameters();
     if (model_.ranks) enter_ranks();
+    if (model_.stage) bound_messages();
     for (const auto& [name, type] : feeds_) make_zeros(session_->blobs, name, type, training_.device);
     const TrainingNet net =
         build_training_net(model_, parameters_, session_->parameters, training_.optimizer, kIterations, feeds_);
@@ -104,6 +106,18 @@ class Builder {
     model_.ranks->enter(session_->blobs);
     make_zeros(session_->blobs, share, TensorType::of(type, {1}), training_.device);
     session_->kinds[share] = MemoryKind::input;
+  }
+
+  // The types of what a stage receives, which a run without data cannot know.
+  void bound_messages() const {
+    DryScope* dry = DryScope::now();
+    if (!dry) return;
+    const Model::Stage& stage = *model_.stage;
+    const auto bound = [&](const std::string& name, const TensorType& type) {
+      dry->bounds[name] = {type.dtype, type.shape};
+    };
+    for (size_t b = 0; b < stage.received.size(); ++b) bound(stage.received[b], stage.received_types[b]);
+    for (size_t b = 0; b < stage.sent.size(); ++b) bound(received_gradient(stage.sent[b]), stage.sent_types[b]);
   }
 
   // The operators behind the gradient pass clip gradients, and change parameters.

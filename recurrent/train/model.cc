@@ -13,6 +13,7 @@
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/train/carried_states.h"
 #include "recurrent/train/scores.h"
+#include "recurrent/train/wavefront.h"
 #include "stepnet/net.h"
 
 namespace stepnet {
@@ -273,7 +274,8 @@ std::map<std::string, TensorType> known_types(const Model& model, const Workspac
 }
 
 NetDef expanded_forward(const Model& model, Mode mode) {
-  NetDef net = model.forward;
+  const bool in_one = mode == Mode::evaluate && model.stage;
+  NetDef net = in_one ? model.stage->in_one : model.forward;
   if (mode == Mode::evaluate) {
     set_is_test(net);
     for (OperatorDef& op : *net.mutable_op())
@@ -283,7 +285,13 @@ NetDef expanded_forward(const Model& model, Mode mode) {
   if (mode == Mode::train && model.segments.steps > 0) apply_segments(net, model.segments);
   net.clear_external_output();
   for (const CarryLink& link : model.carry) net.add_external_output(link.from());
-  net.add_external_output(model.loss);
+  if (has_loss(model)) net.add_external_output(model.loss);
+  if (in_one && model.ranks) {
+    StageMessages messages;
+    if (const std::string& name = model.stage->received_in_one; !name.empty()) messages.received = {name};
+    if (const std::string& name = model.stage->sent_in_one; !name.empty()) messages.sent = {name};
+    add_messages(net, *model.stage, messages, model.ranks->blob());
+  }
   return net;
 }
 
@@ -325,11 +333,16 @@ int64_t check_by_running(const Model& model, Workspace& workspace, DType dtype, 
   Workspace own(&workspace);
   CarriedStates states(model, dtype, own);
   states.reset(model.batch);
+  if (model.ranks && model.stage) model.ranks->enter(own);
   for (const auto& [name, type] : batch_types(model))
     own.create_local(name).tensor() = Tensor::zeros(type.dtype, type.shape, model.device);
   RunContext run;
   NetOptions options{.release_intermediates = true, .keep = {model.loss}};
   const NetDef whole = expanded_forward(model, Mode::evaluate);
+  if (!has_loss(model)) {
+    run_net_once(whole, own, run, {.release_intermediates = true});
+    return 0;
+  }
   const std::map<std::string, TensorType> types = known_types(model, own);
   NetDef net = whole;
   TensorType logits;

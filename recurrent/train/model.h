@@ -40,7 +40,20 @@ struct Model {
     std::map<std::string, int64_t> bytes;
   };
   Recomputation again = {};
-  RanksPtr ranks = {};                        // that train it together, `batch` samples each; null: this process alone
+  RanksPtr ranks = {};  // that train it together, `batch` samples each; null: this process alone
+  // Of a wavefront (recurrent/train/wavefront.h): what of the whole this rank has. Its loss is that of the last rank.
+  struct Stage {
+    int rank = 0, ranks = 1;
+    // Blobs that come from the rank before and go to the next one, for each block of timesteps, and their types.
+    std::vector<std::string> received, sent;
+    std::vector<TensorType> received_types, sent_types;
+    // The same forward net on all timesteps at once, however many they are, and what it receives and sends; "":
+    // nothing.
+    NetDef in_one;
+    std::string received_in_one, sent_in_one;
+    bool is_last() const { return rank + 1 == ranks; }
+  };
+  std::optional<Stage> stage = {};
   std::optional<LearningRule> learning = {};  // how gradients reach over windows of timesteps; none: not at all
 };
 
@@ -60,19 +73,22 @@ std::map<std::string, TensorType> batch_types(const Model& model);
 std::map<std::string, TensorType> known_types(const Model& model, const Workspace& blobs);
 
 // The forward net with the short form of its recurrent operators expanded: with a backward step net for training, or
-// for evaluation without one and with is_test = 1 where an operator has that argument.
+// for evaluation without one, with is_test = 1 where an operator has that argument and, of a stage, with its messages.
 enum class Mode { train, evaluate };
 NetDef expanded_forward(const Model& model, Mode mode);
 
 // The operators of `net` that `output` and the blobs in `also` depend on, in order.
 NetDef needed_for(const NetDef& net, const std::string& output, const std::vector<std::string>& also);
 
+// Whether a run of its net leaves the loss, which of a stage only the last rank's does.
+inline bool has_loss(const Model& model) { return !model.stage || model.stage->is_last(); }
+
 // Names of the parameters in a workspace in which the init net has run; throws Error if there are none.
 std::vector<std::string> parameter_names(const Model& model, const Workspace& workspace);
 
 // Runs the forward net once on one batch of zeros, in a workspace of its own below `parameters`, and returns the number
-// of classes, 0 without logits. Throws Error where shapes do not fit, the loss is no single value, or there are fewer
-// classes than `tokens`.
+// of classes, 0 without logits. The ranks of a wavefront must all call it. Throws Error where shapes do not fit, the
+// loss is no single value, or there are fewer classes than `tokens`.
 int64_t check_by_running(const Model& model, Workspace& parameters, DType dtype, int64_t tokens);
 
 // Lets the model's forward net compute in the type: float32 (nothing changes), float16 or bfloat16. `more`: blobs that

@@ -1,9 +1,11 @@
-// Ranks: the processes that train a model together, each on its part of every batch, with the same parameters.
+// Ranks: the processes that train a model together, each on its part of every batch, with the same parameters, or each
+// with its own layers of the model (recurrent/train/wavefront.h).
 //
 // All of them must make the same calls in the same order. Threads: one thread at a time. Errors: Error if they do not,
 // or if others do not come in time.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +50,8 @@ class Ranks {
   virtual void broadcast(Checkpoint& contents) const = 0;
   // [1, size() * b, ...], the parts [1, b, ...] of all ranks in their order.
   virtual Tensor gather(const Tensor& part) const = 0;
+  // The first rank also gets the others' tensors, in the CPU's memory.
+  virtual void collect(std::map<std::string, Tensor>& tensors) const = 0;
 
   // Makes the blob that the operators of add_reductions read.
   virtual void enter(Workspace& workspace) const = 0;

@@ -94,7 +94,7 @@ TrainingSession::TrainingSession(Model model, OptimizerOptions optimizer, std::u
       blob.tensor() = on_device(blob.tensor(), model_.device);
     }
   names_ = stepnet::parameter_names(model_, parameters_);
-  if (model_.ranks)
+  if (model_.ranks && !model_.stage)
     for (const std::string& name : names_) model_.ranks->broadcast(parameters_.at(name).tensor());
   dtype_ = parameters_.fetch(names_.front()).dtype();
   states_ = std::make_unique<CarriedStates>(model_, dtype_, workspace_);
@@ -173,7 +173,7 @@ double TrainingSession::run_batch(RunContext& run) {
   if (model_.ranks) set_share(batch_.share);
   net_->run(run);
   states_->advance();
-  const double loss = on_device(workspace_.fetch(model_.loss), {}).item<double>();
+  const double loss = has_loss(model_) ? on_device(workspace_.fetch(model_.loss), {}).item<double>() : 0;
   return model_.ranks ? model_.ranks->sum({batch_.share > 0 ? batch_.share * loss : 0})[0] : loss;
 }
 
@@ -265,8 +265,9 @@ std::map<std::string, Tensor> TrainingSession::save() const {
   std::map<std::string, Tensor> saved;
   for (const auto& [name, blob] : saved_blobs())
     saved[name] =
-        model_.ranks && is_carried(name) ? model_.ranks->gather(blob->tensor()) : on_device(blob->tensor(), {});
+        shares_batch() && is_carried(name) ? model_.ranks->gather(blob->tensor()) : on_device(blob->tensor(), {});
   for (const auto& [name, state] : training_.shared_states) save_shared(name, state, saved);
+  if (model_.ranks && model_.stage) model_.ranks->collect(saved);
   saved[kPosition] = Tensor::of<int64_t>({2}, {iteration(), source_->position()});
   return saved;
 }
@@ -316,7 +317,7 @@ void TrainingSession::restore(const std::map<std::string, Tensor>& saved) {
   for (const auto& [name, blob] : saved_blobs()) {
     Tensor from = saved_as(saved, name);
     Tensor& to = blob->tensor();
-    if (model_.ranks && is_carried(name)) from = part_of(from, to);
+    if (shares_batch() && is_carried(name)) from = part_of(from, to);
     require_alike(name, from, to.dtype(), to.shape());
     to.copy_from(from);
   }

@@ -64,13 +64,15 @@ class TrainingSession {
   // start with infinities may have some.
   std::string not_finite() const;
   // The tensors are on the CPU; there they share bytes with the session's until its next step. Of several ranks all
-  // must call this, and get the carried states, and the parts of the optimizer's state, of all of them.
+  // must call this, and get the carried states, and the parts of the optimizer's state, of all of them. Of the ranks of
+  // a wavefront the first one gets what all have.
   std::map<std::string, Tensor> save() const;
   void restore(const std::map<std::string, Tensor>& saved);  // throws Error if they do not fit
 
  private:
   void build_net(int64_t iterations);
   void set_share(double share);
+  bool shares_batch() const { return model_.ranks && !model_.stage; }
   void save_shared(const std::string& name, const TrainingNet::SharedState& state,
                    std::map<std::string, Tensor>& saved) const;
   void restore_shared(const std::string& name, const TrainingNet::SharedState& state,

@@ -177,6 +177,7 @@ void check_options(const TrainOptions& o) {
   require(o.validate_every >= 0, "the iterations between validations must be at least 1, but are {}", o.validate_every);
   require(o.checkpoint_every >= 0, "the iterations between checkpoints must be at least 1, but are {}",
           o.checkpoint_every);
+  require(o.pipeline >= 0, "the blocks of timesteps that layers run by must be at least 1, but are {}", o.pipeline);
   require(o.patience >= 0, "the patience must be at least 0 validations, but is {}", o.patience);
   require(!o.resume || !o.out.empty(), "resuming needs the folder of the run");
 }

@@ -21,6 +21,7 @@
 #include "recurrent/train/stepper.h"
 #include "recurrent/train/text_batches.h"
 #include "recurrent/train/text_corpus.h"
+#include "recurrent/train/wavefront.h"
 #include "stepnet/profiler.h"
 
 namespace stepnet {
@@ -112,11 +113,18 @@ struct Trainer::State {
   bool due(int64_t every) const { return every > 0 && session->iteration() % every == 0; }
   bool gave_up() const { return options.patience > 0 && worse >= options.patience; }
   bool is_first() const { return !options.ranks || options.ranks->is_first(); }
-  Shard shard() const { return options.ranks ? Shard{options.ranks->rank(), options.ranks->size()} : Shard{}; }
+  bool has_stages() const { return options.pipeline > 0; }
+  Shard shard() const {
+    return options.ranks && !has_stages() ? Shard{options.ranks->rank(), options.ranks->size()} : Shard{};
+  }
   void look_at_signals();
   void save_as_asked();
   void check_ranks(const Model& model) const;
   void share_batch(Model& model) const;
+  void check_stages() const;
+  void share_layers(Model& model) const;
+  void save_parameters();
+  void count_parameters();
   bool finished() const { return (total > 0 && session->iteration() >= total) || gave_up(); }
 
   TrainOptions options;
@@ -130,7 +138,7 @@ struct Trainer::State {
   std::unique_ptr<MetricsLog> metrics;
   std::unique_ptr<EventLog> board;  // null: none was asked for
 
-  int64_t total = 0;
+  int64_t total = 0, parameter_count = 0;
   double start = 0, seconds_before = 0;
   Pace pace;
   double loss = 0;
@@ -178,6 +186,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   if (options.memory_budget == 0) options.memory_budget = budget_of(model.source);
   check_options(options);  // with what the run and the net say
   check_ranks(model);
+  if (has_stages()) share_layers(model);
   if (options.learning != "bptt") model.learning = learning_rule(options.learning);
   if (options.memory_budget > 0) keep_to_budget(model);
   if (model.device.kind == DeviceKind::cpu && !model.ranks) require_training_fits(model, options.optimizer);
@@ -187,6 +196,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   check_by_running(model, session->parameters(), session->dtype(), text ? text->vocabulary.size() : 0);
   make_held_out();
   if (options.resume) resume(saved);
+  count_parameters();
   if (total > 0) set_total(total);
   if (!options.tensorboard.empty() && is_first())
     board = std::make_unique<EventLog>(options.tensorboard, session->iteration(), text ? Unit::byte : Unit::sample);
@@ -276,7 +286,7 @@ void Trainer::State::agree_on_validation() {
   if (!options.ranks) return;
   std::vector<double> values = {*validation_loss};
   for (const auto& [name, value] : scores) values.push_back(value);
-  if (!is_first()) std::ranges::fill(values, 0);
+  if (has_stages() ? !has_loss(session->model()) : !is_first()) std::ranges::fill(values, 0);
   values = options.ranks->sum(values);
   validation_loss = values[0];
   for (size_t i = 0; i < scores.size(); ++i) scores[i].second = values[i + 1];
@@ -373,7 +383,7 @@ std::string Trainer::State::not_finite() const {
   std::string found = session->not_finite();
   if (!options.ranks) return found;
   const bool any = options.ranks->sum({found.empty() ? 0.0 : 1.0})[0] > 0;
-  return any && found.empty() ? "the optimizer's state of another rank is not finite" : found;
+  return any && found.empty() ? "what another rank has is not finite" : found;
 }
 
 // Such a value would stay in all later checkpoints, so the run ends with the last one without it.
@@ -524,9 +534,36 @@ void Trainer::State::check_ranks(const Model& model) const {
          "an event file of gradients where each has a part of them (--shard-optimizer)");
 }
 
-// Each rank has its part of the batch; of states that are carried on all have equally many.
+// What ranks do not do that share layers, or one process that runs them by blocks.
+void Trainer::State::check_stages() const {
+  const auto refuse = [&](bool is_asked, const char* what) {
+    if (is_asked)
+      throw Error(fmt::format("layers that run by blocks of timesteps (--pipeline) do not go together with {}", what),
+                  "leave out one of the two");
+  };
+  refuse(options.precision != "float32", "a precision other than float32");
+  refuse(options.optimizer.loss_scale > 0, "a scale of the loss");
+  refuse(options.optimizer.shard, "an optimizer's state that ranks share (--shard-optimizer)");
+  refuse(options.optimizer.reduce != "float32", "gradients that move in another type (--reduce)");
+  refuse(options.optimizer.dp_clip > 0, "clipping by streams");
+  refuse(options.learning != "bptt", "learning rules other than bptt");
+  refuse(options.memory_budget > 0, "a memory budget");
+  refuse(!options.offload.empty(), "offloading");
+  refuse(!options.tensorboard.empty(), "an event file");
+}
+
+// Each rank becomes a stage of one pipeline.
+void Trainer::State::share_layers(Model& model) const {
+  check_stages();
+  require(model.device.kind == DeviceKind::cpu, "layers are shared out to ranks on the CPU, not on a GPU");
+  const WavefrontPlan plan = plan_wavefront(model, options.ranks ? options.ranks->size() : 1);
+  model = wavefront_stage(model, plan, options.ranks ? options.ranks->rank() : 0, options.pipeline);
+}
+
+// Each rank has its part of the batch; of states that are carried on all have equally many. Stages have all of it.
 void Trainer::State::share_batch(Model& model) const {
-  if (!options.ranks) return;
+  model.ranks = options.ranks;
+  if (!options.ranks || has_stages()) return;
   const int64_t ranks = options.ranks->size();
   require(options.batch >= ranks, "a batch of {} has nothing for some of {} ranks", options.batch, ranks);
   if (model.data.empty() || !model.carry.empty())
@@ -534,7 +571,35 @@ void Trainer::State::share_batch(Model& model) const {
       throw Error(fmt::format("{} ranks cannot share a batch of {} streams equally", ranks, options.batch),
                   "make the batch a multiple of the number of processes");
   model.batch = (options.batch + ranks - 1) / ranks;
-  model.ranks = options.ranks;
+}
+
+// Of stages those of all, which the first rank writes.
+void Trainer::State::save_parameters() {
+  Workspace& own = session->parameters_to_use();
+  if (!has_stages() || !options.ranks) {
+    if (folder) folder->save_parameters(own, session->parameter_names());
+    return;
+  }
+  if (options.out.empty()) return;
+  std::map<std::string, Tensor> all;
+  for (const std::string& name : session->parameter_names()) all[name] = own.fetch(name);
+  options.ranks->collect(all);
+  if (!folder) return;
+  Workspace whole;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : all) {
+    whole.create_local(name).tensor() = value;
+    names.push_back(name);
+  }
+  folder->save_parameters(whole, names);
+}
+
+void Trainer::State::count_parameters() {
+  double count = 0;
+  for (const std::string& name : session->parameter_names())
+    count += static_cast<double>(session->parameters().fetch(name).size());
+  if (has_stages() && options.ranks) count = options.ranks->sum({count})[0];
+  parameter_count = static_cast<int64_t>(count);
 }
 
 TrainResult Trainer::State::run() {
@@ -550,7 +615,7 @@ TrainResult Trainer::State::run() {
     if (save_asked) save_as_asked();
     require_log();
   }
-  if (folder) folder->save_parameters(session->parameters_to_use(), session->parameter_names());
+  save_parameters();
   TrainResult result{.iteration = session->iteration(),
                      .total = total,
                      .finished = finished(),
@@ -580,11 +645,6 @@ int64_t Trainer::training_samples() const { return of_text() ? 0 : state_->sampl
 int64_t Trainer::validation_samples() const { return of_text() ? 0 : state_->samples->predicted.size(); }
 int64_t Trainer::iteration() const { return state_->session->iteration(); }
 
-int64_t Trainer::parameter_count() const {
-  int64_t count = 0;
-  for (const std::string& name : state_->session->parameter_names())
-    count += state_->session->parameters().fetch(name).size();
-  return count;
-}
+int64_t Trainer::parameter_count() const { return state_->parameter_count; }
 
 }  // namespace stepnet

@@ -8,6 +8,7 @@
 #include "recurrent/form/keep_bits.h"
 #include "recurrent/form/per_sample.h"
 #include "recurrent/form/spec.h"
+#include "recurrent/train/wavefront.h"
 #include "stepnet/arguments.h"
 
 namespace stepnet {
@@ -96,20 +97,17 @@ class Builder {
     require(!parameters.empty(), "all parameters of the model are frozen, so there is nothing to train");
     make_forward(parameters);
     std::vector<std::string> gradients = options_.dp_clip > 0 ? clip_by_stream(parameters) : differentiate(parameters);
-    if (model_.ranks && options_.accumulate == 1) add_over_ranks(gradients);
+    const bool shares = model_.ranks && !model_.stage;  // the batch
+    if (shares && options_.accumulate == 1) add_over_ranks(gradients);
     if (options_.loss_scale > 0) unscale(gradients);
     if (options_.accumulate > 1) accumulate(gradients);
-    if (model_.ranks && options_.accumulate > 1) add_over_ranks(gradients);
+    if (shares && options_.accumulate > 1) add_over_ranks(gradients);
     if (shards_out()) {
       clip_shards();
       add_rate(iterations);
       for (size_t i = 0; i < shards_.size(); ++i) update_shard(i);
     } else {
-      if (options_.clip > 0) {
-        std::vector<std::string> outputs = gradients;
-        outputs.emplace_back(kNorm);
-        add_op(result_.net, "GlobalNormClip", gradients, outputs, {number("max_norm", options_.clip)});
-      }
+      if (options_.clip > 0) clip(gradients);
       result_.used = gradients;
       add_rate(iterations);
       for (size_t i = 0; i < gradients.size(); ++i) {
@@ -189,6 +187,16 @@ class Builder {
   // Each rank updates its part of the parameters, and has the optimizer's state of that alone.
   // Source: S. Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, 2020, stage 1.
   bool shards_out() const { return options_.shard && model_.ranks; }
+
+  // Each rank of a wavefront has gradients of its own, whose norm together is clipped.
+  void clip(const std::vector<std::string>& gradients) {
+    std::vector<std::string> inputs = gradients, outputs = gradients;
+    outputs.emplace_back(kNorm);
+    const bool over_ranks = model_.stage && model_.ranks;
+    if (over_ranks) inputs.insert(inputs.begin(), model_.ranks->blob());
+    add_op(result_.net, over_ranks ? "ShardedNormClip" : "GlobalNormClip", inputs, outputs,
+           {number("max_norm", options_.clip)});
+  }
 
   void clip_shards() {
     if (options_.clip == 0) return;
@@ -325,18 +333,22 @@ class Builder {
 
   std::vector<std::string> differentiate(const std::vector<std::string>& parameters) {
     GradientRequest request;
-    request.targets.emplace_back(model_.loss, first_gradient());
+    if (has_loss(model_)) request.targets.emplace_back(model_.loss, first_gradient());
     request.wanted.insert(parameters.begin(), parameters.end());
+    if (model_.stage) ask_for_messages(request);
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) request.stop.insert(carried.first);
     std::map<std::string, TensorType> types = known_types(model_, workspace_);
     types.insert(fed_.begin(), fed_.end());
+    for (size_t b = 0; model_.stage && b < model_.stage->received.size(); ++b)
+      types[model_.stage->received[b]] = model_.stage->received_types[b];
     block_losses(result_.net, &request, types);
     keep_bits(result_.net, request);
     for (OperatorDef& op : *result_.net.mutable_op())
       if (op.type() == kRecurrentNetwork && !find_arg(op, "rebuild_states"))
         *op.add_arg() = make_arg("rebuild_states", true);
     const GradientResult& result = result_.differentiated = add_gradient_operators(result_.net, request);
+    if (model_.stage) exchange();
     std::vector<std::string> gradients;
     for (const std::string& p : parameters) {
       const auto found = result.gradients.find(p);
@@ -346,6 +358,26 @@ class Builder {
       result_.trained.push_back(p);
     }
     return result_.gradients = gradients;
+  }
+
+  // A rank's gradients start with those that the next one sends back.
+  void ask_for_messages(GradientRequest& request) const {
+    for (const std::string& sent : model_.stage->sent) request.targets.emplace_back(sent, received_gradient(sent));
+    request.wanted.insert(model_.stage->received.begin(), model_.stage->received.end());
+  }
+
+  void exchange() {
+    const Model::Stage& stage = *model_.stage;
+    GradientResult& result = result_.differentiated;
+    add_up_by_blocks(result_.net, result.first_gradient_op);
+    if (!model_.ranks) return;
+    StageMessages messages{.received = stage.received, .sent = stage.sent};
+    for (const std::string& sent : stage.sent) messages.received_gradients.push_back(received_gradient(sent));
+    for (const std::string& received : stage.received)
+      messages.sent_gradients.push_back(result.gradients.at(received).dense);
+    const std::vector<int> moved = add_messages(result_.net, stage, messages, model_.ranks->blob());
+    result.first_gradient_op = moved[static_cast<size_t>(result.first_gradient_op)];
+    for (DifferentiatedOp& op : result.differentiated) op.op = moved[static_cast<size_t>(op.op)];
   }
 
   // What the backward pass starts with in place of 1; "" for 1. Of several ranks each has a part of the batch, and adds
@@ -360,7 +392,7 @@ class Builder {
       add_op(result_.net, "Mul", {gradient, factor}, {name}, {make_arg("broadcast", true)});
       gradient = name;
     };
-    if (model_.ranks) multiply(result_.share, "train/loss_gradient_share");
+    if (model_.ranks && !model_.stage) multiply(result_.share, "train/loss_gradient_share");
     if (options_.loss_scale == 0) return gradient;
     result_.scaled = true;
     result_.first_values.emplace_back(result_.scale, Tensor::scalar(static_cast<float>(options_.loss_scale)));

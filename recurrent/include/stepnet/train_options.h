@@ -114,6 +114,9 @@ struct TrainOptions {
   // The processes that train together (recurrent/train/ranks.h), each on its part of every batch; the first one writes
   // what is written. Null: this process alone.
   std::shared_ptr<const Ranks> ranks;
+  // In so many blocks of timesteps a stack of recurrent layers runs, of which each process has some, and all of every
+  // batch (recurrent/train/wavefront.h); 0: processes have parts of the batch.
+  int64_t pipeline = 0;
 };
 
 std::vector<std::string> learning_names();

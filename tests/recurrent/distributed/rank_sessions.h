@@ -21,9 +21,8 @@ inline RanksPtr all_ranks() {
   return ranks;
 }
 
-// Parameters of doubles, so that no sum rounds in a way that shows.
-inline Model model_of_doubles() {
-  Model model = read_model(tiny_net());
+// The model with parameters of doubles, so that no sum rounds in a way that shows.
+inline Model in_doubles(Model model) {
   Workspace workspace;
   RunContext run;
   run_net_once(model.init, workspace, run);
@@ -42,6 +41,11 @@ inline Model model_of_doubles() {
       values.add_floats(static_cast<float>(value.data<double>()[i] + 0.1 * std::sin(static_cast<double>(i))));
   }
   model.init = init;
+  return model;
+}
+
+inline Model model_of_doubles() {
+  Model model = in_doubles(read_model(tiny_net()));
   model.batch = 12;  // for one to four ranks
   return model;
 }
