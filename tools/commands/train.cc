@@ -287,6 +287,14 @@ void add_train_command(CLI::App& app) {
       ->default_str("");
   command->add_flag("--shard-optimizer", o->options.optimizer.shard,
                     "Of several ranks: each keeps the optimizer's state of its part of the parameters only");
+  command
+      ->add_option(
+          "--pipeline", o->options.pipeline,
+          "Of several ranks: each has some of the recurrent layers, on all of the batch, and runs them in so many "
+          "blocks of timesteps, behind the rank before it")
+      ->check(whole_number(1))
+      ->type_name("BLOCKS")
+      ->default_str("");
   command->add_option("--device", o->device, "Where to run: auto, cpu or cuda")
       ->transform(CLI::CheckedTransformer(device_names()).description(""))
       ->default_str("auto");

@@ -42,10 +42,17 @@ DryNet::DryNet(const DryNetOptions& options) : options_(options) {
 // any other.
 void DryNet::share_batch() {
   ranks_ = claim_ranks(options_.ranks);
-  if (!ranks_ || !model_ || !options_.train) return;
+  if (!ranks_ || !model_ || !options_.train || options_.pipeline > 0) return;
   require(model_->batch >= options_.ranks, "a batch of {} has nothing for some of {} ranks", model_->batch,
           options_.ranks);
   model_->batch = (model_->batch + options_.ranks - 1) / options_.ranks;
+}
+
+void DryNet::share_layers() {
+  require(model_.has_value(),
+          "layers are shared out to the ranks of a net that says how it is trained (stepnet.model)");
+  plan_ = plan_wavefront(training_.model, options_.ranks);
+  training_.model = wavefront_stage(training_.model, plan_, options_.stage, options_.pipeline);
 }
 
 Device DryNet::device() const { return {options_.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu, 0}; }
@@ -72,6 +79,7 @@ std::unique_ptr<NetSession> DryNet::training() {
   more.insert(training_.parameters.begin(), training_.parameters.end());
   use_precision(training_.model, type, more);
   if (type == DType::float16) training_.optimizer.loss_scale = 1;
+  if (options_.pipeline > 0) share_layers();
   if (options_.memory_budget > 0) training_.model = fit_training(training_, options_.memory_budget).model;
   return training_net_session(training_);
 }

@@ -12,6 +12,7 @@
 #include "recurrent/train/memory_budget.h"
 #include "recurrent/train/model.h"
 #include "recurrent/train/ranks.h"
+#include "recurrent/train/wavefront.h"
 #include "stepnet/train_options.h"
 
 namespace CLI {
@@ -27,6 +28,8 @@ struct DryNetOptions {
   int64_t batch = 0, timesteps = 0;
   int threads = 0, ranks = 1;
   int64_t memory_budget = 0;
+  int64_t pipeline = 0;  // blocks of timesteps in which ranks run their layers; 0: ranks have parts of the batch
+  int stage = 0;         // the rank that the figures are of, then
   bool train = false, keep_all = false, strict = false;
 };
 void add_dry_net_options(CLI::App& command, DryNetOptions& options);
@@ -40,9 +43,12 @@ class DryNet {
   std::unique_ptr<NetSession> session(DryScope& scope);
   // Of a training step as `stepnet train` runs it, after session().
   int64_t planned_peak() { return training_peak(training_); }
+  // Of a pipeline, after session(): how the ranks share the net.
+  const WavefrontPlan& plan() const { return plan_; }
 
  private:
   void share_batch();
+  void share_layers();
   std::unique_ptr<NetSession> training();
   std::unique_ptr<NetSession> forward();
 
@@ -53,6 +59,7 @@ class DryNet {
   RanksPtr ranks_;  // null: one process
   std::map<std::string, TensorType> feeds_;
   TrainingEstimate training_;
+  WavefrontPlan plan_;
 };
 
 }  // namespace stepnet::tools
