@@ -30,6 +30,7 @@ Nccl load() {
   find(library, "ncclGetUniqueId", found.get_unique_id);
   find(library, "ncclCommInitRank", found.comm_init_rank);
   find(library, "ncclCommDestroy", found.comm_destroy);
+  find(library, "ncclCommAbort", found.comm_abort);
   find(library, "ncclCommGetAsyncError", found.comm_get_async_error);
   find(library, "ncclAllReduce", found.all_reduce);
   find(library, "ncclReduce", found.reduce);

@@ -41,6 +41,8 @@ struct Nccl {
   NcclResult (*comm_init_rank)(NcclComm** comm, int ranks, NcclUniqueId id, int rank);
   // ncclResult_t ncclCommDestroy(ncclComm_t comm)
   NcclResult (*comm_destroy)(NcclComm* comm);
+  // ncclResult_t ncclCommAbort(ncclComm_t comm): what is queued ends, and the communicator is gone
+  NcclResult (*comm_abort)(NcclComm* comm);
   // ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError)
   NcclResult (*comm_get_async_error)(NcclComm* comm, NcclResult* error);
   // ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,

@@ -7,9 +7,18 @@
 //
 // Data moves on a stream of the world, behind what the caller's current stream has queued; Pending::wait lets the
 // stream that is current then go on behind the data, and the host goes on at once.
+//
+// Where ranks do not come, what is queued may wait for ever on the device. So after a failure NCCL is aborted, which
+// ends that, in place of being waited for.
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
+#include "gpu/collective/gpu_id.h"
 #include "gpu/collective/nccl.h"
 #include "gpu/runtime/memory.h"
 #include "gpu/runtime/stream.h"
@@ -56,22 +65,43 @@ NcclReduction nccl_reduction_of(ReduceOp op) {
   return op == ReduceOp::sum ? nccl_reduction::kSum : op == ReduceOp::min ? nccl_reduction::kMin : nccl_reduction::kMax;
 }
 
-struct DestroyComm {
-  void operator()(NcclComm* comm) const { nccl().comm_destroy(comm); }
+// The world's communicator, and what is moving by it. Threads: one at a time, but for has_failed().
+class Communicator {
+ public:
+  explicit Communicator(NcclComm* comm) : comm_(comm) {}
+  ~Communicator() {
+    if (comm_) nccl().comm_destroy(comm_);
+  }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  NcclComm* get() const {
+    require(comm_ != nullptr, "the common world has failed before");
+    return comm_;
+  }
+  void abort() {
+    if (comm_) nccl().comm_abort(std::exchange(comm_, nullptr));
+  }
+  void set_failed() { failed_ = true; }
+  bool has_failed() const { return failed_; }
+
+ private:
+  NcclComm* comm_;
+  std::atomic<bool> failed_ = false;
 };
-using CommPtr = std::shared_ptr<NcclComm>;
+using CommunicatorPtr = std::shared_ptr<Communicator>;  // of the world and of all that is moving
 
 // Data that is moving. Whether it is over is known to the device; the host learns it where it reads values.
 class Moving final : public Pending {
  public:
-  Moving(CommPtr comm, int device, cudaStream_t stream) : comm_(std::move(comm)), device_(device) {
+  Moving(CommunicatorPtr comm, int device, cudaStream_t stream) : comm_(std::move(comm)), device_(device) {
     event_.record(stream);
   }
   bool done() const override { return is_over_; }
   void wait() override {
     const DeviceScope scope(device_);
     NcclResult error = 0;
-    check(nccl().comm_get_async_error(comm_.get(), &error), "ncclCommGetAsyncError");
+    check(nccl().comm_get_async_error(comm_->get(), &error), "ncclCommGetAsyncError");
     check(error, "a collective operation");
     check(cudaStreamWaitEvent(current_stream(device_), event_.get()));
     is_over_ = true;
@@ -79,7 +109,7 @@ class Moving final : public Pending {
   }
 
  private:
-  CommPtr comm_;
+  CommunicatorPtr comm_;
   int device_;
   Event event_;
   bool is_over_ = false;
@@ -91,12 +121,28 @@ class NothingMoves final : public Pending {
   void wait() override { let_go(); }
 };
 
+// NCCL itself says no more of two ranks with one GPU than that something was wrong.
+void check_gpus(World& host, int device) {
+  const GpuId own = gpu_id(device);
+  std::vector<GpuId> all(static_cast<size_t>(host.size()));
+  const auto kept = std::make_shared<std::pair<GpuId, std::vector<GpuId>>>(own, std::move(all));
+  const PendingPtr told = host.start_allgather(kept->first.data(), kept->second.data(), sizeof(GpuId), DType::uint8);
+  told->hold(kept);
+  told->wait();
+  const std::vector<GpuId>& ids = kept->second;
+  for (size_t rank = 0; rank < ids.size(); ++rank)
+    if (const auto first = std::ranges::find(ids, ids[rank]) - ids.begin(); static_cast<size_t>(first) < rank)
+      throw Error(fmt::format("ranks {} and {} have the same GPU, but each needs one of its own", first, rank),
+                  "start at most as many ranks on a machine as it has GPUs");
+}
+
 class NcclWorld final : public World {
  public:
   NcclWorld(WorldPtr host, Device device, Seconds timeout)
       : host_(std::move(host)), device_(device), timeout_(timeout) {
     const Nccl& library = nccl();
     const DeviceScope scope(device.index);
+    check_gpus(*host_, device.index);
     const auto id = std::make_shared<NcclUniqueId>();
     if (host_->rank() == 0) check(library.get_unique_id(id.get()), "ncclGetUniqueId");
     const PendingPtr told = host_->start_broadcast(id->internal, sizeof(id->internal), DType::uint8, 0);
@@ -104,11 +150,12 @@ class NcclWorld final : public World {
     told->wait();
     NcclComm* comm = nullptr;
     check(library.comm_init_rank(&comm, host_->size(), *id, host_->rank()), "ncclCommInitRank");
-    comm_.reset(comm, DestroyComm());
+    comm_ = std::make_shared<Communicator>(comm);
     stream_ = std::make_unique<Stream>();
   }
   ~NcclWorld() override {
     try {
+      if (comm_->has_failed()) comm_->abort();
       stream_->wait();
     } catch (const Error&) {  // the device is lost, and whoever uses it next says so
     }
@@ -126,36 +173,37 @@ class NcclWorld final : public World {
   PendingPtr start_allreduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
     const NcclDataType type = nccl_type_of(dtype, true);
     return start({Collective::allreduce, count, dtype, op}, from, to, [&](cudaStream_t stream) {
-      check(nccl().all_reduce(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), comm_.get(), stream),
+      check(nccl().all_reduce(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), comm_->get(), stream),
             "ncclAllReduce");
     });
   }
   PendingPtr start_reduce(const void* from, void* to, int64_t count, DType dtype, ReduceOp op, int root) override {
     const NcclDataType type = nccl_type_of(dtype, true);
     return start({Collective::reduce, count, dtype, op, root}, from, to, [&](cudaStream_t stream) {
-      check(nccl().reduce(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), root, comm_.get(), stream),
-            "ncclReduce");
+      check(
+          nccl().reduce(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), root, comm_->get(), stream),
+          "ncclReduce");
     });
   }
   PendingPtr start_broadcast(void* data, int64_t count, DType dtype, int root) override {
     return start({Collective::broadcast, count, dtype, ReduceOp::sum, root}, data, data, [&](cudaStream_t stream) {
-      check(
-          nccl().broadcast(data, data, nccl_count(dtype, count), nccl_type_of(dtype, false), root, comm_.get(), stream),
-          "ncclBroadcast");
+      check(nccl().broadcast(data, data, nccl_count(dtype, count), nccl_type_of(dtype, false), root, comm_->get(),
+                             stream),
+            "ncclBroadcast");
     });
   }
   PendingPtr start_allgather(const void* from, void* to, int64_t count, DType dtype) override {
     return start({Collective::allgather, count, dtype}, from, to, [&](cudaStream_t stream) {
-      check(nccl().all_gather(from, to, nccl_count(dtype, count), nccl_type_of(dtype, false), comm_.get(), stream),
+      check(nccl().all_gather(from, to, nccl_count(dtype, count), nccl_type_of(dtype, false), comm_->get(), stream),
             "ncclAllGather");
     });
   }
   PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
     const NcclDataType type = nccl_type_of(dtype, true);
     return start({Collective::reduce_scatter, count, dtype, op}, from, to, [&](cudaStream_t stream) {
-      check(
-          nccl().reduce_scatter(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), comm_.get(), stream),
-          "ncclReduceScatter");
+      check(nccl().reduce_scatter(from, to, static_cast<size_t>(count), type, nccl_reduction_of(op), comm_->get(),
+                                  stream),
+            "ncclReduceScatter");
     });
   }
 
@@ -190,7 +238,7 @@ class NcclWorld final : public World {
   template <class Launch>
   PendingPtr start(const What& what, const void* from, void* to, Launch launch) {
     const std::lock_guard lock(mutex_);  // all ranks queue in the order in which they agree
-    host_->start_agreement(what.kind, what.count, what.dtype, what.op, what.root)->wait();
+    agree(what);
     if (what.count == 0) return std::make_shared<NothingMoves>();
     const DeviceScope scope(device_.index);
     wait_for(device_.index, stream_->get(), current_stream(device_.index));
@@ -200,10 +248,19 @@ class NcclWorld final : public World {
     return std::make_shared<Moving>(comm_, device_.index, stream_->get());
   }
 
+  void agree(const What& what) {
+    try {
+      host_->start_agreement(what.kind, what.count, what.dtype, what.op, what.root)->wait();
+    } catch (...) {
+      comm_->set_failed();
+      throw;
+    }
+  }
+
   WorldPtr host_;
   Device device_;
   Seconds timeout_;
-  CommPtr comm_;
+  CommunicatorPtr comm_;
   std::unique_ptr<Stream> stream_;
   std::mutex mutex_;
 };
@@ -212,8 +269,10 @@ WorldPtr make_world(const WorldPtr& host, Device device, Seconds timeout) {
   return std::make_shared<NcclWorld>(host, device, timeout);
 }
 
+constexpr GpuWorlds kWorlds{make_world, device_count};
+
 REGISTER(nccl_worlds) {
-  return entry([] { offer_gpu_worlds(make_world); });
+  return entry([] { offer_gpu_worlds(kWorlds); });
 }
 
 }  // namespace

@@ -448,6 +448,7 @@ Machine find_machine() {
   MPI_Comm_set_errhandler(here, MPI_ERRORS_RETURN);
   Machine machine;
   check(MPI_Comm_size(here, &machine.ranks), "MPI_Comm_size");
+  check(MPI_Comm_rank(here, &machine.place), "MPI_Comm_rank");
   cpu_set_t cores = own_cores();
   check(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, here), "MPI_Allreduce");
   machine.cores = count_cores(cores);

@@ -177,9 +177,9 @@ double seconds_of_environment() {
 std::atomic<double> timeout_set = 0;  // 0: none
 std::atomic<int> size_claimed = 1;
 
-std::atomic<GpuWorldFactory>& gpu_worlds() {
-  static std::atomic<GpuWorldFactory> factory = nullptr;
-  return factory;
+std::atomic<const GpuWorlds*>& gpu_worlds() {
+  static std::atomic<const GpuWorlds*> worlds = nullptr;
+  return worlds;
 }
 
 }  // namespace
@@ -192,14 +192,19 @@ WorldPtr create_world(Seconds timeout) {
   return world;
 }
 
-void offer_gpu_worlds(GpuWorldFactory factory) { gpu_worlds() = factory; }
+void offer_gpu_worlds(const GpuWorlds& worlds) { gpu_worlds() = &worlds; }
 
 WorldPtr create_gpu_world(Device device, Seconds timeout) {
-  const GpuWorldFactory factory = gpu_worlds();
-  if (!factory)
+  const GpuWorlds* worlds = gpu_worlds();
+  if (!worlds)
     throw Error("the engine is \"NCCL\", which this build does not have: it is without GPUs",
                 "build where there is a CUDA toolkit, or use \"MPI\"");
-  return factory(create_world(timeout), device, timeout);
+  return worlds->make(create_world(timeout), device, timeout);
+}
+
+int count_gpus() {
+  const GpuWorlds* worlds = gpu_worlds();
+  return worlds ? worlds->count_gpus() : 0;
 }
 
 WorldPtr create_local_world(int size) { return std::make_shared<LocalWorld>(size); }

@@ -36,6 +36,7 @@ using Seconds = std::chrono::duration<double>;
 struct Machine {
   int ranks = 1;
   int cores = 1;  // that any of them may use
+  int place = 0;  // of this rank among them
 };
 
 // An operation that has been started.
@@ -108,6 +109,9 @@ WorldPtr create_world(Seconds timeout);
 // it cannot be, or if this build is without gpu/.
 WorldPtr create_gpu_world(Device device, Seconds timeout);
 
+// How many GPUs this process can use; 0 in a build without gpu/.
+int count_gpus();
+
 // Returns a world of this process alone that claims to be rank 0 of `size`: for `size` 1 everything works; of others
 // only the number counts, for runs without data.
 WorldPtr create_local_world(int size);
@@ -126,8 +130,12 @@ int count_cores(const cpu_set_t& cores);
 
 // What an engine's library offers by the name `stepnet_mpi_world`; see create_world.
 using WorldFactory = void (*)(Seconds timeout, WorldPtr* made);
-// What gpu/ offers when it is loaded: a world of the ranks of `host`, which takes the CPU's tensors.
-using GpuWorldFactory = WorldPtr (*)(const WorldPtr& host, Device device, Seconds timeout);
-void offer_gpu_worlds(GpuWorldFactory factory);
+// What gpu/ offers when it is loaded.
+struct GpuWorlds {
+  // A world of the ranks of `host`, which takes the CPU's tensors.
+  WorldPtr (*make)(const WorldPtr& host, Device device, Seconds timeout);
+  int (*count_gpus)();
+};
+void offer_gpu_worlds(const GpuWorlds& worlds);  // which live as long as the process
 
 }  // namespace stepnet

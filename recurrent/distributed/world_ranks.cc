@@ -17,16 +17,20 @@ class WorldRanks final : public Ranks {
   int size() const override { return world_->size(); }
   int ranks_here() const override { return world_->machine().ranks; }
   int cores_here() const override { return world_->machine().cores; }
+  int place_here() const override { return world_->machine().place; }
+  bool moves(Device device) const override { return world_->on(device) != nullptr; }
 
   std::vector<double> sum(std::vector<double> values) const override {
     const auto count = static_cast<int64_t>(values.size());
-    wait(world_->start_allreduce(values.data(), values.data(), count, DType::float64, ReduceOp::sum), values);
+    wait(host().start_allreduce(values.data(), values.data(), count, DType::float64, ReduceOp::sum), values);
     return values;
   }
 
   void broadcast(Tensor& value) const override {
-    Tensor own = on_device(value, {});
-    const PendingPtr pending = world_->start_broadcast(own.raw(), own.size(), own.dtype(), 0);
+    World* there = world_->on(value.device());
+    Tensor own = there ? value : on_device(value, {});
+    if (!there) there = &host();
+    const PendingPtr pending = there->start_broadcast(own.raw(), own.size(), own.dtype(), 0);
     pending->hold(own.storage());
     pending->wait();
     if (own.storage() != value.storage()) value.copy_from(own);
@@ -37,7 +41,7 @@ class WorldRanks final : public Ranks {
     std::vector<std::uint8_t> bytes = nlohmann::json::to_msgpack(head_of(contents));
     std::vector<double> size = sum({is_first() ? static_cast<double>(bytes.size()) : 0});
     bytes.resize(static_cast<size_t>(size[0]));
-    wait(world_->start_broadcast(bytes.data(), static_cast<int64_t>(bytes.size()), DType::uint8, 0), bytes);
+    wait(host().start_broadcast(bytes.data(), static_cast<int64_t>(bytes.size()), DType::uint8, 0), bytes);
     if (!is_first()) contents = made_of(nlohmann::json::from_msgpack(bytes));
     for (auto& [name, tensor] : contents.tensors) broadcast(tensor);
   }
@@ -46,7 +50,7 @@ class WorldRanks final : public Ranks {
     const Tensor own = on_device(part, {});
     require(own.rank() >= 2 && own.dim(0) == 1, "what is gathered must be [1, B, ...], not {}", own);
     Tensor all = Tensor::empty(own.dtype(), own.shape().with(1, own.dim(1) * size()));
-    const PendingPtr pending = world_->start_allgather(own.raw(), all.raw(), own.size(), own.dtype());
+    const PendingPtr pending = host().start_allgather(own.raw(), all.raw(), own.size(), own.dtype());
     pending->hold(own.storage());
     pending->hold(all.storage());
     pending->wait();
@@ -85,6 +89,9 @@ class WorldRanks final : public Ranks {
   }
 
  private:
+  // What moves numbers of the CPU.
+  World& host() const { return *world_->on(Device{}); }
+
   // The bytes stay where they are while this waits; after a failure MPI may still touch them, so they stay for good.
   template <class T>
   static void wait(const PendingPtr& pending, std::vector<T>& bytes) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stepnet/checkpoint.h"
+#include "stepnet/device.h"
 #include "stepnet/net.h"
 #include "stepnet/op_spec.h"
 #include "stepnet/tensor.h"
@@ -39,9 +40,13 @@ class Ranks {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   bool is_first() const { return rank() == 0; }
-  // Of the machine that this rank runs on: how many ranks are there, and how many cores these may use together.
+  // Of the machine that this rank runs on: how many ranks are there, how many cores these may use together, and which
+  // of these ranks this one is.
   virtual int ranks_here() const = 0;
   virtual int cores_here() const = 0;
+  virtual int place_here() const = 0;
+  // Whether tensors of that device can be added up over the ranks.
+  virtual bool moves(Device device) const = 0;
 
   // The sums over all ranks, element by element.
   virtual std::vector<double> sum(std::vector<double> values) const = 0;

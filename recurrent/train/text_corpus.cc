@@ -11,6 +11,7 @@
 #include "core/io/db.h"
 #include "core/io/hash.h"
 #include "core/io/tensor_proto.h"
+#include "core/operator/nets_inside.h"
 #include "stepnet/bound_op.h"
 #include "stepnet/error.h"
 #include "stepnet/text.h"
@@ -81,9 +82,24 @@ std::map<std::string, std::string> saved_settings(const Checkpoint& checkpoint) 
   return settings;
 }
 
+namespace {
+
+// Which of a machine's GPUs a net runs on is no part of it: ranks have one each.
+std::string text_on_any_gpu(NetDef net) {
+  const auto forget = [](DeviceOption& option) { option.clear_device_id(); };
+  for_each_net(net, [&](NetDef& inner) {
+    if (inner.has_device_option()) forget(*inner.mutable_device_option());
+    for (OperatorDef& op : *inner.mutable_op())
+      if (op.has_device_option()) forget(*op.mutable_device_option());
+  });
+  return to_text(net);
+}
+
+}  // namespace
+
 void check_same_model(const Model& model, const Checkpoint& checkpoint) {
   const NetDef saved = parse_net_text(checkpoint_text(checkpoint, "net"), "checkpoint");
-  if (to_text(model.source) != to_text(saved))
+  if (text_on_any_gpu(model.source) != text_on_any_gpu(saved))
     throw Error(fmt::format("the net \"{}\" is not the one that the run was started with", model.source.name()),
                 "resume with the same net, or start another run");
 }

@@ -526,7 +526,14 @@ void Trainer::State::check_ranks(const Model& model) const {
   const auto refuse = [&](bool is_asked, const char* what) {
     require(!is_asked, "{} ranks train together, which does not go together with {}", options.ranks->size(), what);
   };
-  refuse(model.device.kind != DeviceKind::cpu, "a GPU");
+  if (model.device.kind != DeviceKind::cpu) {
+    if (!options.ranks->moves(model.device))
+      throw Error(fmt::format("{} ranks train together, but tensors of {} cannot be added up over them",
+                              options.ranks->size(), model.device),
+                  "make their common world for that GPU, as ranks_on does (recurrent/distributed/join_ranks.h)");
+    refuse(options.optimizer.shard, "parts of the optimizer's state (--shard-optimizer) on GPUs");
+    refuse(options.optimizer.reduce != "float32", "gradients that are added up in another type (--reduce) on GPUs");
+  }
   refuse(options.seconds > 0, "a run for a given time; give it a number of iterations");
   refuse(options.optimizer.dp_clip > 0, "clipping by streams");
   refuse(options.learning != "bptt", "learning rules other than bptt");

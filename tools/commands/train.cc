@@ -93,7 +93,9 @@ void TrainCommand::run() {
   const bool on_cpu = choose_device(device, {&net});
   if (on_cpu) use_cpu(net);
   if (tf32) allow_tf32(!on_cpu);
+  if (options.ranks && !on_cpu) use_gpu(net, gpu_of(*options.ranks).index);
   const Device place = device_of(OperatorDef(), net);
+  options.ranks = ranks_on(options.ranks, place);
   std::optional<Trainer> made;
   const auto session = [&] {
     TrainingEstimate training{.model = *model_in(net, options.batch, options.timesteps)};

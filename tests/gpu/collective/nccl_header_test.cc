@@ -23,6 +23,7 @@ static_assert(sizes(&ncclGetVersion) == sizes(decltype(Nccl::get_version)(nullpt
 static_assert(sizes(&ncclGetUniqueId) == sizes(decltype(Nccl::get_unique_id)(nullptr)));
 static_assert(sizes(&ncclCommInitRank) == sizes(decltype(Nccl::comm_init_rank)(nullptr)));
 static_assert(sizes(&ncclCommDestroy) == sizes(decltype(Nccl::comm_destroy)(nullptr)));
+static_assert(sizes(&ncclCommAbort) == sizes(decltype(Nccl::comm_abort)(nullptr)));
 static_assert(sizes(&ncclCommGetAsyncError) == sizes(decltype(Nccl::comm_get_async_error)(nullptr)));
 static_assert(sizes(&ncclAllReduce) == sizes(decltype(Nccl::all_reduce)(nullptr)));
 static_assert(sizes(&ncclReduce) == sizes(decltype(Nccl::reduce)(nullptr)));

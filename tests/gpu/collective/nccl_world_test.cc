@@ -1,39 +1,29 @@
 // Worlds on GPUs by NCCL against those of the CPU by MPI, on several ranks: every operation and type, nets, the order
 // of what is queued, and errors. On the imitated device NCCL is a stand-in (stand_in/nccl.cc), and all ranks have a
 // device of their own; on real GPUs there must be one for each rank of a machine.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "gpu/runtime/stream.h"
 #include "recurrent/form/short_form.h"
 #include "stepnet/half.h"
-#include "tests/operators/collective/ranks.h"
+#include "tests/gpu/collective/gpu_ranks.h"
 #include "tests/operators/op_test.h"
 
 namespace stepnet::testing::nccl_world_test {
 namespace {
 
-constexpr Device kGpu{DeviceKind::cuda, 0};
-const char* const kOnGpu = "device_option { device_type: 1 } ";
+using Nccl = GpuRanksTest;
 
-bool has_nccl() {
-  void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (library) dlclose(library);
-  return library != nullptr;
+std::string on_own_gpu(const std::string& ops) {
+  return fmt::format("device_option {{ device_type: 1 device_id: {} }} {}", own_gpu().index, ops);
 }
 
-class Nccl : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (gpu::device_count() == 0) GTEST_SKIP() << "this machine has no usable GPU";
-    if (!has_nccl()) GTEST_SKIP() << "this machine has no NCCL";
-  }
-};
-
 World& gpu_world() {
-  static auto& world = *new WorldPtr(create_gpu_world(kGpu, default_world_timeout()));  // outlives CUDA's own objects
+  static auto& world =
+      *new WorldPtr(create_gpu_world(own_gpu(), default_world_timeout()));  // outlives CUDA's own objects
   return *world;
 }
 
@@ -59,7 +49,7 @@ Tensor whole_numbers(DType dtype, int64_t count) {
 
 void expect_as_on_the_cpu(const Tensor& x, const Shape& shape, const Start& start, const std::string& what) {
   const Tensor expected = made(*gpu_world().on(Device{}), Device{}, x, shape, start);
-  const Tensor got = made(gpu_world(), kGpu, x, shape, start);
+  const Tensor got = made(gpu_world(), own_gpu(), x, shape, start);
   ASSERT_EQ(got.bytes(), expected.bytes());
   EXPECT_TRUE(got.bytes() == 0 || std::memcmp(got.raw(), expected.raw(), got.bytes()) == 0)
       << what << " of " << x.str();
@@ -112,13 +102,13 @@ void expect_same_nets(const std::string& ops, const std::vector<std::string>& ou
     std::vector<Tensor> results[2];
     for (const bool on_gpu : {false, true}) {
       Workspace workspace;
-      const Device device = on_gpu ? kGpu : Device{};
+      const Device device = on_gpu ? own_gpu() : Device{};
       workspace.tensor("X") = on_device(normal<double>(shape, 1 + static_cast<uint64_t>(rank())), device);
       workspace.tensor("W") = on_device(normal<double>({3}, 20 + static_cast<uint64_t>(rank())), device);
       RunContext run;
-      NetDef net = parse_net_text(
-          (on_gpu ? kOnGpu : "") +
-          fmt::format("op {{ type: 'CreateCommonWorld' output: 'world' {} }} {}", on_gpu ? "engine: 'NCCL'" : "", ops));
+      const std::string text =
+          fmt::format("op {{ type: 'CreateCommonWorld' output: 'world' {} }} {}", on_gpu ? "engine: 'NCCL'" : "", ops);
+      NetDef net = parse_net_text(on_gpu ? on_own_gpu(text) : text);
       expand_recurrent(net);  // and gradients
       run_net_once(net, workspace, run);
       for (const std::string& name : outputs) {
@@ -176,24 +166,25 @@ TEST_F(Nccl, GradientsAreThoseOfMpi) {
 TEST_F(Nccl, DataMovesInTheOrderOfStreams) {
   const int64_t count = 1000;
   for (const bool waits_first : {false, true}) {
-    const Tensor values = on_device(normal<double>({count}, 5 + static_cast<uint64_t>(rank())), kGpu);
+    const Tensor values = on_device(normal<double>({count}, 5 + static_cast<uint64_t>(rank())), own_gpu());
     Tensor expected = on_device(values, {});
     shared_world().start_allreduce(expected.raw(), expected.raw(), count, DType::float64, ReduceOp::sum)->wait();
-    Tensor mine = Tensor::zeros(DType::float64, {count}, kGpu), sum = Tensor::zeros(DType::float64, {count}, kGpu);
-    allocator(kGpu).synchronize();
-    gpu::use_device(0);
+    Tensor mine = Tensor::zeros(DType::float64, {count}, own_gpu()),
+           sum = Tensor::zeros(DType::float64, {count}, own_gpu());
+    allocator(own_gpu()).synchronize();
+    gpu::use_device(own_gpu().index);
     gpu::Stream other;
     mine.copy_from(values);
     const PendingPtr pending = gpu_world().start_allreduce(mine.raw(), sum.raw(), count, DType::float64, ReduceOp::sum);
     pending->hold(mine.storage());
     mine = Tensor();
     {
-      const gpu::CurrentStream scope(0, other.get());
+      const gpu::CurrentStream scope(own_gpu().index, other.get());
       pending->wait();
     }
     if (waits_first) other.wait();
-    const Tensor next = Tensor::zeros(DType::float64, {count}, kGpu);
-    allocator(kGpu).synchronize();
+    const Tensor next = Tensor::zeros(DType::float64, {count}, own_gpu());
+    allocator(own_gpu()).synchronize();
     other.wait();
     EXPECT_EQ(compare(on_device(sum, {}), expected, 1e-13), "") << waits_first;
   }
@@ -204,7 +195,7 @@ std::string error_on_gpu(const std::string& ops, const Tensor& x) {
   workspace.tensor("X") = x;
   RunContext run;
   return error_of([&] {
-    run_net_once(parse_net_text(kOnGpu + ("op { type: 'CreateCommonWorld' output: 'world' engine: 'NCCL' } " + ops)),
+    run_net_once(parse_net_text(on_own_gpu("op { type: 'CreateCommonWorld' output: 'world' engine: 'NCCL' } " + ops)),
                  workspace, run);
   });
 }
@@ -216,29 +207,29 @@ bool says(const std::string& text, const std::string& what) {
 }
 
 TEST_F(Nccl, MistakesAreNamed) {
-  const Tensor x = on_device(normal<double>({4}, 1), kGpu);
+  const Tensor x = on_device(normal<double>({4}, 1), own_gpu());
   says(error_on_gpu("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' engine: 'MPI' }", x),
-       "\"X\" is on cuda:0, where the engine \"MPI\" does not move tensors");
+       fmt::format("\"X\" is on {}, where the engine \"MPI\" does not move tensors", own_gpu()));
   says(error_on_gpu("op { type: 'Allreduce' input: 'world' input: 'X' input: 'X' output: 'Y' output: 'Z' }", x),
        "of a GPU one tensor is added up");
   says(error_on_gpu("op { type: 'SendTensor' input: 'world' input: 'X' arg { name: 'dst' i: 0 } }", x),
        "tensors of the CPU are sent");
   says(error_on_gpu("op { type: 'Broadcast' input: 'world' input: 'X' output: 'Y' arg { name: 'root' i: 9 } }", x),
        "argument \"root\" is 9");
-  const Tensor shorts = on_device(Tensor::of<int16_t>({2}, {1, 2}), kGpu);
+  const Tensor shorts = on_device(Tensor::of<int16_t>({2}, {1, 2}), own_gpu());
   says(error_on_gpu("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' }", shorts),
        "NCCL does not add up elements of type int16");
   Workspace workspace;
   workspace.tensor("X") = x;
   says(error_of([&] { run_on_world("op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' }", workspace); }),
-       "\"X\" is on cuda:0, where the common world does not move tensors");
+       fmt::format("\"X\" is on {}, where the common world does not move tensors", own_gpu()));
   EXPECT_EQ(sum_over_ranks(1), ranks());
 }
 
 // The world is fine afterwards: nothing was queued.
 TEST_F(Nccl, RanksThatDisagreeAreTold) {
   if (ranks() == 1) GTEST_SKIP() << "one rank agrees with itself";
-  Tensor x = Tensor::zeros(DType::float32, {8}, kGpu);
+  Tensor x = Tensor::zeros(DType::float32, {8}, own_gpu());
   const int64_t count = rank() == 1 ? 4 : 8;
   const std::string counts =
       error_of([&] { gpu_world().start_allreduce(x.raw(), x.raw(), count, DType::float32, ReduceOp::sum); });
@@ -258,9 +249,40 @@ TEST_F(Nccl, RanksThatDisagreeAreTold) {
   EXPECT_EQ(compare(on_device(x, {}), Tensor::zeros(DType::float32, {8}), 0), "");
 }
 
+// A rank has agreed to an operation that it then does not queue: NCCL waits for ever for it on the others' GPUs, and
+// they do not. Which error ended the world does not matter; this one lets the program go on.
+TEST_F(Nccl, WhatDoesNotComeIsNotWaitedForAfterAFailure) {
+  if (ranks() == 1) GTEST_SKIP() << "one rank waits for nobody";
+  WorldPtr world = create_gpu_world(own_gpu(), default_world_timeout());
+  Tensor x = Tensor::zeros(DType::float32, {8}, own_gpu());
+  PendingPtr pending;
+  if (rank() == 1)
+    world->on(Device{})->start_agreement(Collective::allreduce, 8, DType::float32, ReduceOp::sum, -1)->wait();
+  else
+    pending = world->start_allreduce(x.raw(), x.raw(), 8, DType::float32, ReduceOp::sum);
+  const int64_t count = rank() == 1 ? 4 : 8;
+  says(error_of([&] { world->start_allreduce(x.raw(), x.raw(), count, DType::float32, ReduceOp::sum); }),
+       "the ranks of the common world do different things");
+  world.reset();
+  if (pending) {
+    says(error_of([&] { pending->wait(); }), "the common world has failed before");
+  }
+}
+
+// As where a machine has fewer GPUs than ranks. Nothing is left behind.
+TEST_F(Nccl, RanksWithOneGpuAreRefused) {
+  if (!std::getenv("STEPNET_EMULATED_GPUS")) GTEST_SKIP() << "these GPUs are not imitated";
+  if (ranks() == 1) GTEST_SKIP() << "there is one rank";
+  setenv("STEPNET_EMULATED_SHARED", "1", 1);
+  const std::string refusal = error_of([] { create_gpu_world({DeviceKind::cuda, 0}, default_world_timeout()); });
+  unsetenv("STEPNET_EMULATED_SHARED");
+  says(refusal, "ranks 0 and 1 have the same GPU, but each needs one of its own");
+  EXPECT_EQ(sum_over_ranks(1), ranks());
+}
+
 TEST(NcclMissing, SaysWhatToInstall) {
   if (has_nccl()) GTEST_SKIP() << "this machine has NCCL";
-  says(error_of([] { create_gpu_world(kGpu, Seconds(5)); }), "NCCL cannot be loaded: libnccl.so.2");
+  says(error_of([] { create_gpu_world(own_gpu(), Seconds(5)); }), "NCCL cannot be loaded: libnccl.so.2");
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ inline RanksPtr all_ranks() {
 inline Model in_doubles(Model model) {
   Workspace workspace;
   RunContext run;
-  run_net_once(model.init, workspace, run);
+  run_net_once(model.init, workspace, run, NetOptions{.force_cpu = true});
   NetDef init;
   for (const OperatorDef& op : model.init.op()) {
     const Tensor value = to_double(workspace.fetch(op.output(0)));
@@ -44,8 +44,8 @@ inline Model in_doubles(Model model) {
   return model;
 }
 
-inline Model model_of_doubles() {
-  Model model = in_doubles(read_model(tiny_net()));
+inline Model model_of_doubles(const NetDef& net = tiny_net()) {
+  Model model = in_doubles(read_model(net));
   model.batch = 12;  // for one to four ranks
   return model;
 }

@@ -28,6 +28,7 @@ TEST(RankThreads, AllRanksHaveTheCoresOfTheirMachineTogether) {
   const RanksPtr all = ranks_of(create_world(default_world_timeout()));
   if (!all) GTEST_SKIP() << "there is one rank";
   EXPECT_EQ(all->ranks_here(), ranks());  // the tests run on one machine
+  EXPECT_EQ(all->place_here(), rank());
   EXPECT_GE(all->cores_here(), count_cores(own_cores()));
   EXPECT_EQ(sum_over_ranks(all->cores_here()), static_cast<double>(all->cores_here()) * ranks());
   EXPECT_EQ(threads_of(*all), std::max(1, all->cores_here() / ranks()));

@@ -79,4 +79,16 @@ void use_gpu(NetDef& net) {
   });
 }
 
+void use_gpu(NetDef& net, int index) {
+  if (index == 0) return;  // as is meant where nothing is said
+  const auto choose = [&](DeviceOption& option) {
+    if (option.device_type() == CUDA && !option.has_device_id()) option.set_device_id(index);
+  };
+  for_each_net(net, [&](NetDef& inner) {
+    if (inner.has_device_option()) choose(*inner.mutable_device_option());
+    for (OperatorDef& op : *inner.mutable_op())
+      if (op.has_device_option()) choose(*op.mutable_device_option());
+  });
+}
+
 }  // namespace stepnet::tools

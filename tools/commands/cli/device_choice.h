@@ -29,5 +29,7 @@ constexpr const char* kDetectAnomalyHelp =
 
 // Lets the net and the nets in it that do not say where they run ask for the GPU.
 void use_gpu(NetDef& net);
+// Lets what asks for a GPU, and does not say which, ask for this one.
+void use_gpu(NetDef& net, int index);
 
 }  // namespace stepnet::tools

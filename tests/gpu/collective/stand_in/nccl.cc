@@ -43,6 +43,7 @@ struct NcclComm {
   int rank = 0, ranks = 1;
   std::byte* memory = nullptr;
   size_t bytes = 0;
+  std::atomic<bool> aborted = false;
 
   Shared& shared() const { return *reinterpret_cast<Shared*>(memory); }
   std::byte* slot(int of_rank) const { return memory + kHead + static_cast<size_t>(of_rank) * kSlotBytes; }
@@ -82,6 +83,7 @@ void fold(T& to, const T& x, NcclReduction op) {
 // Calls take(offset, bytes) for each piece of `bytes` in all, when it is in all slots.
 template <class Take>
 void exchange(const NcclComm& comm, const std::byte* from, size_t bytes, Take take) {
+  if (comm.aborted) return;
   for (size_t at = 0; at < bytes; at += kSlotBytes) {
     const size_t some = std::min(kSlotBytes, bytes - at);
     std::memcpy(comm.slot(comm.rank), from + at, some);
@@ -180,6 +182,11 @@ NcclResult ncclCommInitRank(NcclComm** made, int ranks, NcclUniqueId id, int ran
 NcclResult ncclCommDestroy(NcclComm* comm) {
   munmap(comm->memory, comm->bytes);
   delete comm;
+  return kSuccess;
+}
+// What is queued still looks at it, so it stays.
+NcclResult ncclCommAbort(NcclComm* comm) {
+  comm->aborted = true;
   return kSuccess;
 }
 NcclResult ncclCommGetAsyncError(NcclComm*, NcclResult* error) {
