@@ -14,12 +14,25 @@ namespace stepnet {
 namespace {
 
 // Those of operators/collective, which builds without MPI do not have.
-constexpr std::array<std::string_view, 18> kOfMpi = {"Allgather",          "Allreduce",          "Barrier",
-                                                     "Broadcast",          "CloneCommonWorld",   "CreateCommonWorld",
-                                                     "DestroyCommonWorld", "FinishAllreduce",    "FinishReduceScatter",
-                                                     "GatherShards",       "ReceiveTensor",      "Reduce",
-                                                     "ReduceScatter",      "SendTensor",         "ShardedNormClip",
-                                                     "StartAllreduce",     "StartReduceScatter", "TakeShard"};
+constexpr std::array<std::string_view, 19> kOfMpi = {"Allgather",
+                                                     "AllgatherSlices",
+                                                     "Allreduce",
+                                                     "Barrier",
+                                                     "Broadcast",
+                                                     "CloneCommonWorld",
+                                                     "CreateCommonWorld",
+                                                     "DestroyCommonWorld",
+                                                     "FinishAllreduce",
+                                                     "FinishReduceScatter",
+                                                     "GatherShards",
+                                                     "ReceiveTensor",
+                                                     "Reduce",
+                                                     "ReduceScatter",
+                                                     "SendTensor",
+                                                     "ShardedNormClip",
+                                                     "StartAllreduce",
+                                                     "StartReduceScatter",
+                                                     "TakeShard"};
 
 struct Registry {
   std::map<std::string, OpSpec, std::less<>> ops;

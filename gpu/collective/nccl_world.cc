@@ -208,6 +208,9 @@ class NcclWorld final : public World {
   }
 
   // Of the host.
+  PendingPtr start_allgather_parts(const void*, void*, const std::vector<int64_t>&, DType) override {
+    fail("tensors of GPUs are not gathered where ranks have different numbers of elements");  // see start_alltoall
+  }
   PendingPtr start_alltoall(const void*, void*, int64_t, DType) override {
     fail("parts of tensors of GPUs are not exchanged between all ranks");  // operators that do so refuse these before
   }

@@ -69,6 +69,7 @@ enum class Kind : int64_t {
   reduce,
   broadcast,
   allgather,
+  allgather_parts,
   reduce_scatter,
   alltoall,
   barrier,
@@ -83,6 +84,7 @@ const char* name_of(Kind kind) {
                                 "Reduce",
                                 "Broadcast",
                                 "Allgather",
+                                "Allgather of parts",
                                 "ReduceScatter",
                                 "Alltoall",
                                 "Barrier",
@@ -260,6 +262,7 @@ struct Request final : Pending, std::enable_shared_from_this<Request> {
   CommPtr comm;
   const void* from = nullptr;
   void* to = nullptr;
+  std::vector<int> counts, offsets;  // of `allgather_parts`: each rank's elements, and where they are to be
   int peer = World::kAny, wanted_tag = World::kAny;
   Seconds patience{0};
   CommPtr child;  // of `create`
@@ -650,6 +653,11 @@ void Engine::move_data(const RequestPtr& r) {
       if (whole == 0) return;
       return check(MPI_Iallgather(from, whole, mpi_type(dtype), to, whole, mpi_type(dtype), comm.data, add(r)),
                    "MPI_Iallgather");
+    case Kind::allgather_parts:
+      if (whole == 0) return;
+      return check(MPI_Iallgatherv(from, r->counts[static_cast<size_t>(comm.rank)], mpi_type(dtype), to,
+                                   r->counts.data(), r->offsets.data(), mpi_type(dtype), comm.data, add(r)),
+                   "MPI_Iallgatherv");
     case Kind::reduce_scatter:
       if (whole == 0) return;
       return check(MPI_Ireduce_scatter_block(from, to, whole, mpi_type(dtype), mpi_op(dtype, op), comm.data, add(r)),
@@ -1028,6 +1036,26 @@ class MpiWorld final : public World {
     check_whole(count);
     return start({Kind::allgather, 0, count, code(dtype)}, from, to);
   }
+  PendingPtr start_allgather_parts(const void* from, void* to, const std::vector<int64_t>& counts,
+                                   DType dtype) override {
+    require(std::ssize(counts) == size(), "there are {} counts for {} ranks", counts.size(), size());
+    int64_t all = 0;
+    for (const int64_t count : counts) {
+      require(count >= 0, "a rank cannot have {} elements", count);
+      require(count <= std::numeric_limits<int>::max() - all,
+              "the elements of {} ranks are more than the {} in all that MPI can count", size(),
+              std::numeric_limits<int>::max());
+      all += count;
+    }
+    const RequestPtr request = make({Kind::allgather_parts, 0, all, code(dtype)}, from, to);
+    int at = 0;
+    for (const int64_t count : counts) {
+      request->offsets.push_back(at);
+      at += request->counts.emplace_back(static_cast<int>(count));
+    }
+    Engine::get().submit(request);
+    return request;
+  }
   PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) override {
     check_whole(count);
     return start({Kind::reduce_scatter, 0, count, code(dtype), code(op)}, from, to);
@@ -1075,6 +1103,14 @@ class MpiWorld final : public World {
   }
 
   PendingPtr start(const Header& header, const void* from, void* to, int peer = kAny, int tag = kAny) const {
+    const RequestPtr request = make(header, from, to);
+    request->peer = peer;
+    request->wanted_tag = tag;
+    Engine::get().submit(request);
+    return request;
+  }
+
+  RequestPtr make(const Header& header, const void* from, void* to) const {
     const DType dtype = static_cast<DType>(header.dtype);
     require(dtype != DType::string, "strings cannot be sent to other ranks");
     require(!reduces(header.kind) || dtype != DType::boolean,
@@ -1084,10 +1120,7 @@ class MpiWorld final : public World {
     request->comm = comm_;
     request->from = from;
     request->to = to;
-    request->peer = peer;
-    request->wanted_tag = tag;
     request->patience = timeout_;
-    Engine::get().submit(request);
     return request;
   }
 

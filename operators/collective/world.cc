@@ -87,6 +87,11 @@ class LocalWorld final : public World {
   PendingPtr start_allgather(const void* from, void* to, int64_t count, DType dtype) override {
     return move(from, to, count, dtype);
   }
+  PendingPtr start_allgather_parts(const void* from, void* to, const std::vector<int64_t>& counts,
+                                   DType dtype) override {
+    require(counts.size() == 1, "there are {} counts for 1 rank", counts.size());
+    return move(from, to, counts[0], dtype);
+  }
   PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp) override {
     return move(from, to, count, dtype);
   }

@@ -81,6 +81,9 @@ class World {
   virtual PendingPtr start_broadcast(void* data, int64_t count, DType dtype, int root) = 0;
   // `to` gets `count` elements of each rank, in the order of ranks.
   virtual PendingPtr start_allgather(const void* from, void* to, int64_t count, DType dtype) = 0;
+  // The same with as many elements of each rank as `counts` says, which is the same on all ranks.
+  virtual PendingPtr start_allgather_parts(const void* from, void* to, const std::vector<int64_t>& counts,
+                                           DType dtype) = 0;
   // Of the reduction of all ranks' size() * `count` elements, rank r gets those from r * `count` on.
   virtual PendingPtr start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype, ReduceOp op) = 0;
   // Each rank gives each one `count` of its size() * `count` elements, in the order of ranks, and gets as many.

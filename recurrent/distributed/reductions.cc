@@ -45,7 +45,8 @@ bool has_bytes_of_its_own(const NetDef& net, const std::string& name) {
 std::vector<Bucket> buckets_of(const NetDef& net, const std::vector<ReducedGradient>& gradients, int64_t most,
                                int64_t in_place) {
   std::vector<std::pair<int, const ReducedGradient*>> by_end;
-  for (const ReducedGradient& g : gradients) by_end.emplace_back(last_use(net, g.name), &g);
+  for (const ReducedGradient& g : gradients)
+    if (!g.is_sparse()) by_end.emplace_back(last_use(net, g.name), &g);
   std::ranges::stable_sort(by_end, {}, [](const auto& entry) { return entry.first; });
   std::vector<Bucket> buckets;
   std::map<std::pair<DType, std::string>, size_t> open;
@@ -81,6 +82,10 @@ void check_types(const std::vector<ReducedGradient>& gradients, DType move_as) {
                   "leave out --reduce: only gradients of float32 are rounded");
 }
 
+void add_move_as(OperatorDef& op, const ReductionOptions& options) {
+  if (options.move_as != DType::float32) *op.add_arg() = make_arg("move_as", std::string(dtype_name(options.move_as)));
+}
+
 // Behind the last operator that touches its gradients each bucket starts.
 NetDef with_starts(const NetDef& net, const std::vector<Bucket>& buckets, const char* type,
                    const ReductionOptions& options) {
@@ -96,11 +101,24 @@ NetDef with_starts(const NetDef& net, const std::vector<Bucket>& buckets, const 
       for (const ReducedGradient* g : buckets[b].gradients) op.add_input(g->name);
       op.add_output(started(b));
       if (buckets[b].in_place) op.add_output(buckets[b].gradients[0]->name);
-      if (options.move_as != DType::float32)
-        *op.add_arg() = make_arg("move_as", std::string(dtype_name(options.move_as)));
+      add_move_as(op, options);
     }
   }
   return result;
+}
+
+// The sum of all ranks' rows, of which each rank makes all, in the order of ranks.
+void add_gathered_rows(NetDef& net, const ReducedGradient& g, const ReductionOptions& options) {
+  const std::string indices = g.name + "_indices", values = g.name + "_values";
+  OperatorDef& gather = *net.add_op();
+  gather.set_type("AllgatherSlices");
+  for (const std::string& name : {options.world, g.indices, g.values}) gather.add_input(name);
+  for (const std::string& name : {indices, values}) gather.add_output(name);
+  add_move_as(gather, options);
+  OperatorDef& sum = *net.add_op();
+  sum.set_type("SparseToDense");
+  for (const std::string& name : {indices, values, g.parameter}) sum.add_input(name);
+  sum.add_output(g.name);
 }
 
 }  // namespace
@@ -111,6 +129,8 @@ void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, 
   const std::vector<Bucket> buckets =
       buckets_of(net, gradients, options.bucket_bytes, rounds ? kNever : options.in_place_bytes);
   net = with_starts(net, buckets, "StartAllreduce", options);
+  for (const ReducedGradient& g : gradients)
+    if (g.is_sparse()) add_gathered_rows(net, g, options);
   for (size_t b = 0; b < buckets.size(); ++b) {
     OperatorDef& op = *net.add_op();
     op.set_type("FinishAllreduce");
@@ -126,17 +146,33 @@ std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vecto
   check_types(gradients, options.move_as);
   const std::vector<Bucket> buckets = buckets_of(net, gradients, options.bucket_bytes, kNever);
   net = with_starts(net, buckets, "StartReduceScatter", options);
+  for (const ReducedGradient& g : gradients)
+    if (g.is_sparse()) add_gathered_rows(net, g, options);
   std::vector<ParameterShard> shards;
+  const auto add_shard = [&](const ReducedGradient& first, int64_t elements) -> ParameterShard& {
+    ParameterShard& shard = shards.emplace_back();
+    shard.gradient = fmt::format("train/shard_{}_gradient", shards.size() - 1);
+    shard.type = TensorType::of(first.type.dtype, {(elements + ranks - 1) / ranks});
+    return shard;
+  };
   for (size_t b = 0; b < buckets.size(); ++b) {
     const Bucket& bucket = buckets[b];
-    ParameterShard& shard = shards.emplace_back();
-    shard.gradient = fmt::format("train/shard_{}_gradient", b);
-    shard.type = TensorType::of(bucket.gradients.front()->type.dtype, {(bucket.elements + ranks - 1) / ranks});
+    ParameterShard& shard = add_shard(*bucket.gradients.front(), bucket.elements);
     for (const ReducedGradient* g : bucket.gradients) shard.parameters.push_back(g->parameter);
     OperatorDef& op = *net.add_op();
     op.set_type("FinishReduceScatter");
     op.add_input(started(b));
     op.add_output(started(b));
+    op.add_output(shard.gradient);
+  }
+  for (const ReducedGradient& g : gradients) {
+    if (!g.is_sparse()) continue;
+    ParameterShard& shard = add_shard(g, g.type.shape.size());
+    shard.parameters = {g.parameter};
+    OperatorDef& op = *net.add_op();
+    op.set_type("TakeShard");
+    op.add_input(options.world);
+    op.add_input(g.name);
     op.add_output(shard.gradient);
   }
   return shards;

@@ -4,7 +4,8 @@
 // ones, and one message of all gradients could only go when everything is computed. A bucket is started right behind
 // the last operator that reads or writes one of its gradients, and finished at the end of the net, so that it moves
 // while the backward pass goes on. A large gradient has a bucket of its own and moves where it is, uncopied, unless it
-// is rounded or may share its bytes. Threads: pure functions.
+// is rounded or may share its bytes. A sparse gradient goes by itself, behind all starts: all ranks get its rows, and
+// add them up. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,11 @@ struct ReductionOptions {
   int64_t in_place_bytes = int64_t{256} << 10;  // a gradient from these on moves where it is
 };
 
-// Adds StartAllreduce and FinishAllreduce for all gradients.
+// Adds StartAllreduce and FinishAllreduce for all gradients, AllgatherSlices and SparseToDense for sparse ones.
 void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, const ReductionOptions& options);
 
 // Adds StartReduceScatter and FinishReduceScatter for all gradients; a bucket is a shard, which has those of one type
-// and group only.
+// and group only. Of sparse ones, each of which is a shard, the part is taken when all of it has been made.
 std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients,
                                                    int ranks, const ReductionOptions& options);
 

@@ -19,11 +19,13 @@
 namespace stepnet {
 
 // A gradient that is added up over the ranks, of the type and shape of its parameter. Only those of one group share a
-// shard.
+// shard. A sparse one is not there yet: its blob is made of the rows of all ranks.
 struct ReducedGradient {
   std::string name, parameter;
   TensorType type;
   std::string group = {};
+  std::string indices = {}, values = {};
+  bool is_sparse() const { return !values.empty(); }
 };
 
 // Some parameters behind each other, of which each rank has as many elements as the others, the last one's filled up
@@ -61,9 +63,9 @@ class Ranks {
   // Makes the blob that the operators of add_reductions read.
   virtual void enter(Workspace& workspace) const = 0;
   virtual const std::string& blob() const = 0;
-  // Lets a training net add gradients up over the ranks: each is sent as soon as the operators so far have made it, and
-  // at the end of the net all of them are the sums. `move_as`: the type that they have on their way, float32 for their
-  // own, or bfloat16.
+  // Lets a training net add gradients up over the ranks: each is sent as soon as the operators so far have made it, a
+  // sparse one behind all operators so far, and at the end of the net all of them are the sums. `move_as`: the type
+  // that they have on their way, float32 for their own, or bfloat16.
   virtual void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, DType move_as) const = 0;
   // The same, but each rank gets its part of the sums only.
   virtual std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients,

@@ -174,14 +174,41 @@ class Builder {
     std::vector<ReducedGradient> reduced;
     for (size_t i = 0; i < gradients.size(); ++i) {
       const Tensor& p = workspace_.fetch(result_.trained[i]);
-      reduced.push_back({gradients[i], result_.trained[i], TensorType::of(p.dtype(), p.shape()),
-                         group(result_.trained[i]).parameters()});
+      ReducedGradient g{gradients[i], result_.trained[i], TensorType::of(p.dtype(), p.shape()),
+                        group(result_.trained[i]).parameters()};
+      if (const auto rows = rows_.find(g.parameter); rows != rows_.end()) {
+        g.indices = rows->second.indices;
+        g.values = rows->second.values;
+      }
+      reduced.push_back(std::move(g));
     }
-    const DType move_as = options_.reduce == kRounded ? DType::bfloat16 : DType::float32;
+    const DType move_as = is_rounded() ? DType::bfloat16 : DType::float32;
     if (shards_out())
       shards_ = model_.ranks->add_sharded_reductions(result_.net, reduced, move_as);
     else
       model_.ranks->add_reductions(result_.net, reduced, move_as);
+  }
+
+  bool is_rounded() const { return options_.reduce == kRounded; }
+
+  // True if all ranks' rows are fewer bytes than what moves of the dense gradient: a rank gets the others' rows once,
+  // and what it has of the dense one goes around and comes back as a sum, or where it is sharded does not come back.
+  // Where the number of rows depends on data, a table whose rows are looked up is taken to be large.
+  bool moves_as_rows(const std::string& p, const GradientName& name) {
+    if (!model_.ranks || options_.accumulate > 1) return false;
+    if (types_.empty()) {
+      types_ = known_types(model_, workspace_);
+      types_.insert(fed_.begin(), fed_.end());
+      types_ = infer_net(result_.net, types_);
+    }
+    const auto indices = types_.find(name.indices);
+    if (indices == types_.end() || !indices->second.known) return true;
+    const Tensor& table = workspace_.fetch(p);
+    const auto element = static_cast<double>(dtype_size(is_rounded() ? DType::bfloat16 : table.dtype()));
+    const double row = element * static_cast<double>(table.shape().from(1).size()) +
+                       static_cast<double>(dtype_size(indices->second.dtype));
+    const double rows = static_cast<double>(indices->second.shape.size()) * model_.ranks->size();
+    return rows * row < (shards_out() ? 1 : 2) * element * static_cast<double>(table.size());
   }
 
   // Each rank updates its part of the parameters, and has the optimizer's state of that alone.
@@ -411,10 +438,13 @@ class Builder {
     add_op(result_.net, kUpdateScale, {result_.scale, kGoodSteps, result_.finite}, {result_.scale, kGoodSteps}, args);
   }
 
-  // A dense gradient under a name that no other parameter's gradient has: clipping and momentum write to it.
+  // A dense gradient under a name that no other parameter's gradient has: clipping and momentum write to it. One whose
+  // rows are gathered is made behind that.
   std::string own_gradient(const std::string& p, const GradientName& name, const std::vector<std::string>& others) {
     const std::string own = "train/" + p + "_gradient";
-    if (name.is_sparse()) {
+    if (name.is_sparse() && moves_as_rows(p, name)) {
+      rows_[p] = name;
+    } else if (name.is_sparse()) {
       add_op(result_.net, "SparseToDense", {name.indices, name.values, p}, {own});
     } else if (std::find(others.begin(), others.end(), name.dense) != others.end()) {
       add_op(result_.net, "Copy", {name.dense}, {own});
@@ -517,9 +547,11 @@ class Builder {
   TrainingNet result_;
   std::string rate_;  // of the parameter that is updated
   std::vector<ParameterShard> shards_;
-  const ParameterShard* shard_ = nullptr;  // that is updated
-  std::set<std::string> rates_;            // of groups, as far as they are made
-  std::vector<std::string> sums_;          // of gradients, if they are accumulated
+  const ParameterShard* shard_ = nullptr;     // that is updated
+  std::set<std::string> rates_;               // of groups, as far as they are made
+  std::vector<std::string> sums_;             // of gradients, if they are accumulated
+  std::map<std::string, GradientName> rows_;  // by parameter, of gradients whose rows all ranks gather
+  std::map<std::string, TensorType> types_;   // of the passes' blobs; empty until they are asked for
 };
 
 }  // namespace

@@ -117,6 +117,17 @@ int MPI_Iallgather(const void* from, int count, MPI_Datatype type, void* to, int
   return code;
 }
 
+int MPI_Iallgatherv(const void* from, int count, MPI_Datatype type, void* to, const int* received, const int* offsets,
+                    MPI_Datatype received_type, MPI_Comm comm, MPI_Request* request) {
+  const int code = PMPI_Iallgatherv(from, count, type, to, received, offsets, received_type, comm, request);
+  if (!delays().on || code != MPI_SUCCESS) return code;
+  const int ranks = ranks_of(comm);
+  double bytes = 0;
+  for (int r = 0; r < ranks; ++r) bytes += bytes_of(received[r], received_type);
+  bytes -= bytes_of(count, type);
+  return queue(code, *request, rounds_of(ranks) * delays().network.latency + bytes / delays().network.bandwidth);
+}
+
 int MPI_Ireduce(const void* from, void* to, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm,
                 MPI_Request* request) {
   const int code = PMPI_Ireduce(from, to, count, type, op, root, comm, request);

@@ -154,6 +154,56 @@ TEST(CollectiveOps, PartsOfSumsAndOfTensorsAreThoseOfTheirRank) {
   }
 }
 
+// As many rows of two as the rank says, none of the second one.
+int64_t rows_of(int r) { return r == 1 ? 0 : r + 2; }
+
+Tensor indices_of(int r) {
+  Tensor indices = Tensor::empty(DType::int64, {1, rows_of(r)});
+  for (int64_t i = 0; i < indices.size(); ++i) indices.data<int64_t>()[i] = 10 * r + i % 2;
+  return indices;
+}
+
+TEST(CollectiveOps, SlicesOfAllRanksStandBehindEachOther) {
+  Workspace workspace;
+  workspace.tensor("I") = indices_of(rank());
+  workspace.tensor("V") = of_rank(rank(), {1, rows_of(rank()), 2});
+  run_on_world("op { type: 'AllgatherSlices' input: 'world' input: 'I' input: 'V' output: 'J' output: 'W' }",
+               workspace);
+  int64_t at = 0;
+  for (int r = 0; r < ranks(); ++r) {
+    const Tensor indices = indices_of(r), values = of_rank(r, {1, rows_of(r), 2});
+    for (int64_t i = 0; i < rows_of(r); ++i, ++at) {
+      EXPECT_EQ(workspace.fetch("J").data<int64_t>()[at], indices.data<int64_t>()[i]);
+      for (int64_t k = 0; k < 2; ++k)
+        EXPECT_EQ(workspace.fetch("W").data<double>()[2 * at + k], values.data<double>()[2 * i + k]);
+    }
+  }
+  EXPECT_EQ(workspace.fetch("J").shape(), Shape({at}));
+  EXPECT_EQ(workspace.fetch("W").shape(), Shape({at, 2}));
+}
+
+TEST(CollectiveOps, SlicesThatDoNotFitAreNamed) {
+  const auto refusal = [&](const Tensor& indices, const Tensor& values, const char* move_as = "") {
+    Workspace workspace;
+    workspace.tensor("I") = indices;
+    workspace.tensor("V") = values;
+    return error_text([&] {
+      run_on_world(fmt::format("op {{ type: 'AllgatherSlices' input: 'world' input: 'I' input: 'V' output: 'J' output: "
+                               "'W' arg {{ name: 'move_as' s: '{}' }} }}",
+                               move_as),
+                   workspace);
+    });
+  };
+  const Tensor indices = Tensor::of<int32_t>({2}, {1, 0});
+  expect_contains(refusal(normal<float>({2}), normal<float>({2, 3})), "must be indices of int32 or int64");
+  expect_contains(refusal(indices, normal<float>({3, 2})), "does not begin with the shape of \"I\", [2]");
+  expect_contains(refusal(indices, normal<double>({2, 3}), "bfloat16"), "but only float32 moves as bfloat16");
+  if (ranks() == 1) return;
+  expect_contains(refusal(indices, normal<double>({2, 3 + rank()})), "rows of \"V\" have ");
+  expect_contains(refusal(indices, rank() == 0 ? normal<double>({2, 3}) : normal<float>({2, 3})),
+                  "the ranks of the common world do different things: rank 0: Allgather of parts of");
+}
+
 // Each value is rounded, the sum of the rounded ones is rounded once more where all ranks get it.
 TEST(CollectiveOps, SumsOfRoundedValuesAreAddedUpInFloat32) {
   for (const Shape& shape : kShapes) {
@@ -183,6 +233,23 @@ TEST(CollectiveOps, SumsOfRoundedValuesAreAddedUpInFloat32) {
                                  : workspace.fetch("V").data<float>()[i - shape.size()],
                 static_cast<float>(bfloat16(sums[static_cast<size_t>(i)])));
   }
+}
+
+TEST(CollectiveOps, SlicesThatMoveAsBfloat16AreRoundedOnce) {
+  Workspace workspace;
+  workspace.tensor("I") = indices_of(rank());
+  workspace.tensor("V") = floats_of(of_rank(rank(), {1, rows_of(rank()), 2}));
+  run_on_world(
+      "op { type: 'AllgatherSlices' input: 'world' input: 'I' input: 'V' output: 'J' output: 'W' "
+      "     arg { name: 'move_as' s: 'bfloat16' } }",
+      workspace);
+  int64_t at = 0;
+  for (int r = 0; r < ranks(); ++r) {
+    const Tensor values = floats_of(of_rank(r, {1, rows_of(r), 2}));
+    for (int64_t i = 0; i < values.size(); ++i, ++at)
+      EXPECT_EQ(workspace.fetch("W").data<float>()[at], static_cast<float>(bfloat16(values.data<float>()[i])));
+  }
+  EXPECT_EQ(workspace.fetch("W").size(), at);
 }
 
 TEST(CollectiveOps, PartsAreClippedByTheNormOfAll) {

@@ -110,6 +110,23 @@ TEST(World, LargeSumsMoveBesideEachOther) {
   }
 }
 
+TYPED_TEST(WorldOf, AllgatherOfPartsHasAsManyOfEachAsItHas) {
+  using T = TypeParam;
+  World& world = shared_world();
+  for (const int64_t count : kCounts) {
+    std::vector<int64_t> counts;
+    std::vector<T> expected;
+    for (int r = 0; r < ranks(); ++r) {
+      counts.push_back(r == 1 ? 0 : count * (r + 1));
+      const std::vector<T> theirs = values_of<T>(r, counts.back());
+      expected.insert(expected.end(), theirs.begin(), theirs.end());
+    }
+    std::vector<T> mine = values_of<T>(rank(), counts[static_cast<size_t>(rank())]), made(expected.size());
+    world.start_allgather_parts(mine.data(), made.data(), counts, dtype_of<T>())->wait();
+    EXPECT_EQ(numbers(made), numbers(expected)) << count;
+  }
+}
+
 TYPED_TEST(WorldOf, AlltoallGivesEachRankItsPart) {
   using T = TypeParam;
   World& world = shared_world();

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "recurrent/distributed/world_ranks.h"
+#include "recurrent/train/sample_data.h"
 #include "recurrent/train/stepper.h"
 #include "recurrent/train/text_batches.h"
 #include "tests/operators/op_test.h"
@@ -66,6 +67,28 @@ inline std::unique_ptr<TrainingSession> session_of(const Model& whole, const Opt
     model.batch = whole.batch / together->size();
   }
   return std::make_unique<TrainingSession>(model, optimizer, text_batches(model, streams_of(whole), shard), 3, kSteps);
+}
+
+// The same of a model that is trained on samples, of which an epoch's last batch may be smaller.
+inline std::unique_ptr<TrainingSession> session_of_samples(const Model& whole, const OptimizerOptions& optimizer,
+                                                           RanksPtr together,
+                                                           const std::map<std::string, Tensor>& arrays) {
+  TrainOptions options;
+  options.arrays = arrays;
+  options.holdout = 0;
+  const SampleData data = load_samples(whole, options);
+  Model model = whole;
+  Shard shard;
+  if (together) {
+    shard = {together->rank(), together->size()};
+    model.ranks = together;
+    model.batch = (whole.batch + together->size() - 1) / together->size();
+  }
+  model.fed = fed_types(data.training, model.batch);
+  return std::make_unique<TrainingSession>(
+      model, optimizer,
+      std::make_unique<SampleBatches>(data.training, data.trained, whole.batch, SampleOrder::shuffled, 7, shard), 3,
+      kSteps);
 }
 
 inline void expect_alike(TrainingSession& a, TrainingSession& b, double tolerance = 1e-12) {

@@ -94,6 +94,36 @@ TEST(Reductions, ShardsAreOfOneTypeAndGroup) {
   EXPECT_EQ(shards[2].parameters, (std::vector<std::string>{"p3", "p0"}));
 }
 
+// g1 is made of the rows gi and gv.
+std::vector<ReducedGradient> one_sparse_gradient() {
+  std::vector<ReducedGradient> gradients = four_gradients();
+  gradients[1].indices = "gi";
+  gradients[1].values = "gv";
+  return gradients;
+}
+
+TEST(Reductions, RowsAreGatheredBehindAllStarts) {
+  NetDef net = backward();
+  add_reductions(net, one_sparse_gradient(), {.world = "w"});
+  EXPECT_EQ(text_of(net),
+            "Copy(x)=g0; Copy(x)=g1; Copy(x)=g2; Copy(x)=g3; Scale(g0)=g0; StartAllreduce(w,g2,g3,g0)=train/started_0; "
+            "AllgatherSlices(w,gi,gv)=g1_indices,g1_values; SparseToDense(g1_indices,g1_values,p1)=g1; "
+            "FinishAllreduce(train/started_0,p2,p3,p0)=train/started_0,g2,g3,g0");
+}
+
+TEST(Reductions, APartOfASparseGradientIsTaken) {
+  NetDef net;
+  const auto shards =
+      add_sharded_reductions(net, {one_sparse_gradient()[1]}, 3, {.world = "w", .move_as = DType::bfloat16});
+  EXPECT_EQ(text_of(net),
+            "AllgatherSlices(w,gi,gv)=g1_indices,g1_values; SparseToDense(g1_indices,g1_values,p1)=g1; "
+            "TakeShard(w,g1)=train/shard_0_gradient");
+  EXPECT_EQ(net.op(0).arg(0).s(), "bfloat16");
+  ASSERT_EQ(shards.size(), 1U);
+  EXPECT_EQ(shards[0].type.str(), "float[4]");
+  EXPECT_EQ(shards[0].parameters, (std::vector<std::string>{"p1"}));
+}
+
 TEST(Reductions, OnlyFloatsAreRounded) {
   NetDef net = backward();
   std::vector<ReducedGradient> gradients = four_gradients();
