@@ -14,7 +14,7 @@ namespace stepnet {
 namespace {
 
 // Those of operators/collective, which builds without MPI do not have.
-constexpr std::array<std::string_view, 19> kOfMpi = {"Allgather",
+constexpr std::array<std::string_view, 22> kOfMpi = {"Allgather",
                                                      "AllgatherSlices",
                                                      "Allreduce",
                                                      "Barrier",
@@ -32,6 +32,9 @@ constexpr std::array<std::string_view, 19> kOfMpi = {"Allgather",
                                                      "ShardedNormClip",
                                                      "StartAllreduce",
                                                      "StartReduceScatter",
+                                                     "SyncBatchNorm",
+                                                     "SyncBatchNormGradient",
+                                                     "SyncSpatialBN",
                                                      "TakeShard"};
 
 struct Registry {

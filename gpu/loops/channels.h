@@ -1,8 +1,8 @@
-// Sums over the channels of BatchNorm's X on a GPU; see operators/norm/batch_norm.h. Threads: as gpu/runtime/launch.h.
+// Sums over the channels of BatchNorm's X on a GPU; see operators/loops/batch_norm.h. Threads: as gpu/runtime/launch.h.
 #pragma once
 
 #include "gpu/loops/reduce.h"
-#include "operators/norm/batch_norm.h"
+#include "operators/loops/batch_norm.h"
 
 namespace stepnet::gpu {
 

@@ -1,5 +1,5 @@
 // CUDA kernels for BatchNorm, SpatialBN and their gradients. Meaning and derivatives: see operators/norm/batch_norm.cc.
-#include "operators/norm/batch_norm.h"
+#include "operators/loops/batch_norm.h"
 
 #include <cmath>
 

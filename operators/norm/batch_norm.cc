@@ -11,7 +11,7 @@
 // running_mean and running_var from outside is put into dmean and dinv. With is_test the gradients are formulas over
 // other operators. The derivatives of the gradient follow from its formulas.
 
-#include "operators/norm/batch_norm.h"
+#include "operators/loops/batch_norm.h"
 #include "core/operator/flops.h"
 #include "operators/loops/composing.h"
 
@@ -36,28 +36,6 @@ void infer(const BatchNormArgs& a, ShapeCall& c) {
   for (int i = 1; i < kTrainOutputs; ++i) c.set(i, c.dtype(0), Shape{channels.count});
 }
 
-template <class T>
-void normalize(const Channels& channels, int64_t begin, int64_t end, In<T> x, In<T> scale, In<T> bias,
-               const PerChannel& mean, const PerChannel& inv, Out<T> y) {
-  channels.each_element(begin, end, [&](int64_t c, int64_t i) {
-    const double u = (static_cast<double>(x[i]) - mean[c]) * inv[c];
-    y[i] = static_cast<T>(u * static_cast<double>(scale[begin + c]) + static_cast<double>(bias[begin + c]));
-  });
-}
-
-// The mean is taken off before squares are summed, so that none of it is lost.
-template <class T>
-void measure(const Channels& channels, int64_t begin, int64_t end, In<T> x, PerChannel& mean, PerChannel& variance) {
-  const double m = static_cast<double>(channels.size());
-  channels.each_element(begin, end, [&](int64_t c, int64_t i) { mean[c] += static_cast<double>(x[i]); });
-  for (double& value : mean) value /= m;
-  channels.each_element(begin, end, [&](int64_t c, int64_t i) {
-    const double off = static_cast<double>(x[i]) - mean[c];
-    variance[c] += off * off;
-  });
-  for (double& value : variance) value /= m;
-}
-
 template <bool kUnbiased, class T>
 void forward(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> bias, In<T> est_mean, In<T> est_var, Out<T> y,
              Out<T> running_mean, Out<T> running_var, Out<T> saved_mean, Out<T> saved_inv, Call& call) {
@@ -72,6 +50,7 @@ void forward(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> bias, In<T> est
       if (a.is_test) {
         center = static_cast<double>(est_mean[c]), spread = static_cast<double>(est_var[c]);
       } else {
+        spread /= static_cast<double>(channels.size());
         running_mean[c] = static_cast<T>(keep * static_cast<double>(est_mean[c]) + add * center);
         running_var[c] = static_cast<T>(keep * static_cast<double>(est_var[c]) + add_spread * spread);
       }
@@ -104,15 +83,10 @@ void gradient(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> dy, In<T> mean
   if (!call.wants(0) && !call.wants(1)) return sum_gradients(channels, dy, dbias);
   const double m = static_cast<double>(channels.size());
   const auto at = [](In<T> values, int64_t i) { return values.empty() ? 0.0 : static_cast<double>(values[i]); };
+  const NormalizedX<T> n{x, dy, means, invs};
   channels.each_range(4.0, [&](int64_t begin, int64_t end) {
     PerChannel sum = zeros_for(begin, end), along = zeros_for(begin, end);
-    const auto u = [&](int64_t c, int64_t i) {
-      return (static_cast<double>(x[i]) - static_cast<double>(means[begin + c])) * static_cast<double>(invs[begin + c]);
-    };
-    channels.each_element(begin, end, [&](int64_t c, int64_t i) {
-      sum[c] += at(dy, i);
-      along[c] += at(dy, i) * u(c, i);
-    });
+    sum_slopes(channels, begin, end, n, sum, along);
     for (int64_t c = begin; c < end; ++c) {
       double &constant = sum[c - begin], &slope = along[c - begin];
       if (!dbias.empty()) dbias[c] = static_cast<T>(constant);
@@ -122,11 +96,7 @@ void gradient(const BatchNormArgs& a, In<T> x, In<T> scale, In<T> dy, In<T> mean
       constant = (at(dmean, c) - factor * constant) / m;
       slope = -(factor * slope + at(dinv, c) * inv * inv) / m;
     }
-    if (dx.empty()) return;
-    channels.each_element(begin, end, [&](int64_t c, int64_t i) {
-      const double factor = static_cast<double>(scale[begin + c]) * static_cast<double>(invs[begin + c]);
-      dx[i] = static_cast<T>(factor * at(dy, i) + sum[c] + along[c] * u(c, i));
-    });
+    if (!dx.empty()) put_slopes(channels, begin, end, n, scale, sum, along, dx);
   });
 }
 

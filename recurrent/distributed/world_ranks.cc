@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "recurrent/distributed/batch_norms.h"
 #include "recurrent/distributed/reductions.h"
 
 namespace stepnet {
@@ -80,6 +81,9 @@ class WorldRanks final : public Ranks {
   void enter(Workspace& workspace) const override { workspace.create_local(kWorldBlob).emplace<WorldPtr>(world_); }
   const std::string& blob() const override { return kWorldBlob; }
 
+  void synchronize_batch_norms(NetDef& net, const std::string& share) const override {
+    stepnet::synchronize_batch_norms(net, kWorldBlob, share);
+  }
   void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, DType move_as) const override {
     stepnet::add_reductions(net, gradients, {.world = kWorldBlob, .move_as = move_as});
   }

@@ -63,6 +63,9 @@ class Ranks {
   // Makes the blob that the operators of add_reductions read.
   virtual void enter(Workspace& workspace) const = 0;
   virtual const std::string& blob() const = 0;
+  // Lets the batch norms of a forward net measure all ranks' batches together (recurrent/distributed/batch_norms.h).
+  // `share`: the blob of what the rank's batch is of that of all.
+  virtual void synchronize_batch_norms(NetDef& net, const std::string& share) const = 0;
   // Lets a training net add gradients up over the ranks: each is sent as soon as the operators so far have made it, a
   // sparse one behind all operators so far, and at the end of the net all of them are the sums. `move_as`: the type
   // that they have on their way, float32 for their own, or bfloat16.

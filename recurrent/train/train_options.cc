@@ -14,8 +14,8 @@ namespace {
 
 // Settings that checkpoints of older versions do not have; what they stand for did not exist then.
 const std::set<std::string> kAddedLater = {
-    "weight-decay", "precision", "loss-scale", "dp-clip",     "dp-noise", "dp-delta",   "mean-decay", "learning",
-    "order",        "patience",  "best",       "lr-patience", "average",  "accumulate", "fold",       "reduce"};
+    "weight-decay", "precision", "loss-scale",  "dp-clip", "dp-noise",   "dp-delta", "mean-decay", "learning",  "order",
+    "patience",     "best",      "lr-patience", "average", "accumulate", "fold",     "reduce",     "batch-norm"};
 
 // One list for reading and writing: calls f(name, member) for each setting.
 template <class Options, class F>
@@ -43,6 +43,7 @@ void each_setting(Options& o, F f) {
   f("dp-noise", o.optimizer.dp_noise);
   f("dp-delta", o.dp_delta);
   f("reduce", o.optimizer.reduce);
+  f("batch-norm", o.optimizer.batch_norm);
   f("batch", o.batch);
   f("timesteps", o.timesteps);
   f("validate-every", o.validate_every);

@@ -35,6 +35,7 @@ std::string rule_of(const std::string& optimizer) {
   return is_public(optimizer) ? optimizer.substr(kPublic.size()) : optimizer;
 }
 constexpr const char* kRounded = "bfloat16";
+constexpr const char* kSynchronized = "synchronized";
 constexpr const char* kOneCycle = "oneCycle";
 constexpr const char* kPlateau = "plateau";
 constexpr const char* kCounted = "train/batches";  // whose gradients have been added up
@@ -342,6 +343,8 @@ class Builder {
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) check_carried(carried);
     if (options_.dp_clip > 0) taps_ = tap_parameters(model.forward, samples_of(model));
     result_.net = expanded_forward(model, Mode::train);
+    if (model_.ranks && options_.batch_norm == kSynchronized)
+      model_.ranks->synchronize_batch_norms(result_.net, result_.share);
     result_.net.set_name(model.forward.name() + "_train");
     for (const CarriedSensitivity& carried : result_.sensitivities.carried)
       result_.net.add_external_output(carried.last);
@@ -575,6 +578,8 @@ std::vector<std::string> optimizer_names() {
 
 std::vector<std::string> reduction_names() { return {"float32", kRounded}; }
 
+std::vector<std::string> batch_norm_names() { return {"by-rank", kSynchronized}; }
+
 OptimizerOptions own_numbers(OptimizerOptions o) {
   const bool is_lion = o.optimizer == "lion";
   const double mean_decay = is_public(o.optimizer) ? 0.9 : 0.99;
@@ -631,6 +636,9 @@ void check_optimizer(const OptimizerOptions& o) {
   const std::vector<std::string> reductions = reduction_names();
   require(std::ranges::count(reductions, o.reduce) > 0, "gradients cannot be added up in \"{}\"; there are {}.{}",
           o.reduce, fmt::join(reductions, ", "), suggest(o.reduce, reductions));
+  const std::vector<std::string> norms = batch_norm_names();
+  require(std::ranges::count(norms, o.batch_norm) > 0, "batch norm cannot be \"{}\"; it is {}.{}", o.batch_norm,
+          fmt::join(norms, " or "), suggest(o.batch_norm, norms));
   if (o.shard) check_sharded(o);
   require(o.lr_patience >= 1, "the rate waits for at least 1 validation, but is to wait for {}", o.lr_patience);
   require(o.lr_policy != kPlateau || (o.lr_gamma > 0 && o.lr_gamma < 1),

@@ -208,6 +208,11 @@ void add_settings(CLI::App& c, TrainCommand& o) {
   setting(c, o, "reduce", p.reduce,
           "Of several ranks: the type in which gradients are added up over them, float32 for their own, or bfloat16")
       ->check(CLI::IsMember(reduction_names()));
+  setting(
+      c, o, "batch-norm", p.batch_norm,
+      "Of several ranks: whether BatchNorm and SpatialBN measure each rank's part of a batch (by-rank) or all of it "
+      "(synchronized)")
+      ->check(CLI::IsMember(batch_norm_names()));
   setting(c, o, "learning", o.options.learning,
           "How gradients reach over the batches of a stream: bptt (not at all), rtrl (exact), snap1 or eprop")
       ->check(CLI::IsMember(learning_names()));

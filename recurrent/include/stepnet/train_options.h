@@ -49,13 +49,16 @@ struct OptimizerOptions {
   double loss_scale = 0;      // gradients are those of the loss times this, and divided by it; 0: they are the loss's
   bool dynamic_scale = true;  // the scale is halved by a step whose gradients overflow, doubled by 2000 that do not
   // Of several ranks: the type in which gradients are added up over them, float32 for their own or bfloat16, and
-  // whether each rank keeps the optimizer's state of its part of the parameters only.
+  // whether each rank keeps the optimizer's state of its part of the parameters only. And whether BatchNorm and
+  // SpatialBN measure the part of the batch that their rank has (by-rank), or all of it (synchronized).
   std::string reduce = "float32";
   bool shard = false;
+  std::string batch_norm = "by-rank";
 };
 
 std::vector<std::string> optimizer_names();
-std::vector<std::string> reduction_names();  // of OptimizerOptions::reduce
+std::vector<std::string> reduction_names();   // of OptimizerOptions::reduce
+std::vector<std::string> batch_norm_names();  // of OptimizerOptions::batch_norm
 
 // The same with numbers in place of those that are the optimizer's own: PyTorch's defaults, and of those whose names
 // begin with caffe2- an epsilon of 1e-8 and a mean that keeps 0.9.

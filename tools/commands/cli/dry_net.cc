@@ -133,6 +133,12 @@ void add_dry_net_options(CLI::App& command, DryNetOptions& options) {
                   "With --ranks: the type in which gradients are added up, float32 for their own, or bfloat16")
       ->check(CLI::IsMember(reduction_names()).description(""))
       ->type_name("TYPE");
+  command
+      .add_option("--batch-norm", options.optimizer.batch_norm,
+                  "With --ranks: whether batch norm measures each rank's part of a batch (by-rank) or all of it "
+                  "(synchronized)")
+      ->check(CLI::IsMember(batch_norm_names()).description(""))
+      ->type_name("NAME");
   command.add_flag("--shard-optimizer", options.optimizer.shard,
                    "With --ranks: each keeps the optimizer's state of its part of the parameters only");
   command.add_option("--memory-budget", options.memory_budget, "With --train: the most memory that the step may take")

@@ -1,5 +1,6 @@
-// What BatchNorm and its gradient share: their arguments, and the channels of their X. Both
-// BatchNorm and SpatialBN, its name in the public format, are these operators. Threads: pure functions.
+// What BatchNorm, its gradient, and both of them over several ranks share: their arguments, the channels of their X,
+// and the loops over these. Both BatchNorm and SpatialBN, its name in the public format, are these operators. Threads:
+// pure functions.
 #pragma once
 
 #include <string>
@@ -60,6 +61,59 @@ constexpr double running_share(bool unbiased, int64_t m) {
 // One number per channel of a range.
 using PerChannel = std::vector<double>;
 inline PerChannel zeros_for(int64_t begin, int64_t end) { return PerChannel(static_cast<size_t>(end - begin), 0.0); }
+
+// Of the channels [begin, end) the means, and the sums of squares of what is left when these are taken off: before the
+// squares are summed, so that none of it is lost.
+template <class T>
+void measure(const Channels& channels, int64_t begin, int64_t end, In<T> x, PerChannel& mean, PerChannel& squares) {
+  const double m = static_cast<double>(channels.size());
+  channels.each_element(begin, end, [&](int64_t c, int64_t i) { mean[c] += static_cast<double>(x[i]); });
+  for (double& value : mean) value /= m;
+  channels.each_element(begin, end, [&](int64_t c, int64_t i) {
+    const double off = static_cast<double>(x[i]) - mean[c];
+    squares[c] += off * off;
+  });
+}
+
+template <class T>
+void normalize(const Channels& channels, int64_t begin, int64_t end, In<T> x, In<T> scale, In<T> bias,
+               const PerChannel& mean, const PerChannel& inv, Out<T> y) {
+  channels.each_element(begin, end, [&](int64_t c, int64_t i) {
+    const double u = (static_cast<double>(x[i]) - mean[c]) * inv[c];
+    y[i] = static_cast<T>(u * static_cast<double>(scale[begin + c]) + static_cast<double>(bias[begin + c]));
+  });
+}
+
+// What the gradient reads, by element; an empty dY is zeros.
+template <class T>
+struct NormalizedX {
+  In<T> x, dy, means, invs;
+
+  double u(int64_t c, int64_t i) const {
+    return (static_cast<double>(x[i]) - static_cast<double>(means[c])) * static_cast<double>(invs[c]);
+  }
+  double slope(int64_t i) const { return dy.empty() ? 0.0 : static_cast<double>(dy[i]); }
+};
+
+// sum(dY) and sum(dY u).
+template <class T>
+void sum_slopes(const Channels& channels, int64_t begin, int64_t end, const NormalizedX<T>& n, PerChannel& sum,
+                PerChannel& along) {
+  channels.each_element(begin, end, [&](int64_t c, int64_t i) {
+    sum[c] += n.slope(i);
+    along[c] += n.slope(i) * n.u(begin + c, i);
+  });
+}
+
+// dX = scale inv dY + constant + slope u.
+template <class T>
+void put_slopes(const Channels& channels, int64_t begin, int64_t end, const NormalizedX<T>& n, In<T> scale,
+                const PerChannel& constant, const PerChannel& slope, Out<T> dx) {
+  channels.each_element(begin, end, [&](int64_t c, int64_t i) {
+    const double factor = static_cast<double>(scale[begin + c]) * static_cast<double>(n.invs[begin + c]);
+    dx[i] = static_cast<T>(factor * n.slope(i) + constant[c] + slope[c] * n.u(begin + c, i));
+  });
+}
 
 // Inputs of one number per channel, each by its index and name; `x` is the index of X.
 inline void check_channels(const ShapeCall& c, int x, const Channels& channels,
