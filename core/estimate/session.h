@@ -28,6 +28,7 @@ struct NetSession {
   Workspace parameters, blobs{&parameters};
   std::unique_ptr<Net> net;
   std::function<void()> advance;            // between two runs; may be empty
+  std::function<void()> update;             // what changes parameters, where `net` does not; may be empty
   std::map<std::string, MemoryKind> kinds;  // of the blobs that are there between runs, and of gradients
   GradientResult differentiated;            // its first_gradient_op is the number of operators if there is no backward
   int first_update = 0;                     // operators from here on change parameters

@@ -42,7 +42,8 @@ struct NetArena::Plan {
   std::vector<StoredValue> values;
   NetLayout layout;
   int observed = 0;              // runs
-  bool is_used = false;          // the block takes no more memory than values apart
+  bool fits = false;             // the block takes no more memory than values apart
+  bool is_used = false;          // it fits, and values are in it
   std::vector<bool> stays = {};  // by value of the net: it stays until the next run, though it has no place
 
   // While the block is there:
@@ -194,8 +195,9 @@ void NetArena::make_plan() {
   plan_->stays.assign(values_.all.size(), false);
   if (++plan_->observed < kObserved) return;
   const int64_t most = observation_->most_live(), block = plan_->layout.bytes;
+  plan_->fits = !plan_->values.empty() && observation_->most_live(plan_->values, block) <= most;
   // A dry run stays with the observed one, which takes the most: places in a block have no identity of their own there.
-  plan_->is_used = !plan_->values.empty() && !DryScope::now() && observation_->most_live(plan_->values, block) <= most;
+  plan_->is_used = plan_->fits && !DryScope::now();
   // From now on the block is asked for in place of what these runs have left behind.
   if (plan_->is_used) give_back_free_memory();
   const std::vector<StoredValue> staying = observation_->stayable();
@@ -232,7 +234,7 @@ void NetArena::let_go() {
 NetMemory NetArena::memory() const {
   NetMemory m;
   if (!plan_) return m;
-  m.planned = plan_->is_used;
+  m.planned = plan_->fits;
   m.values = static_cast<int64_t>(plan_->values.size());
   m.written_over = m.values - std::ranges::count(plan_->layout.written_over, -1);
   m.apart = plan_->layout.apart;

@@ -41,7 +41,7 @@ class NetArena {
   void stop() noexcept;
 
   void let_go();  // of the block, until the next run
-  NetMemory memory() const;
+  NetMemory memory() const;  // of a dry run, which has no block: what the same run would have with data
 
  private:
   struct Plan;

@@ -6,6 +6,7 @@
 
 #include "core/estimate/estimate.h"
 #include "core/estimate/report.h"
+#include "core/net/liveness.h"
 #include "core/operator/observer.h"
 #include "core/passes/block_losses.h"
 #include "core/passes/recompute.h"
@@ -57,16 +58,35 @@ class Builder {
     require_inputs(net.net, session_->blobs, feeds_);
     NetDef def = training_.net ? *training_.net : with_recomputation(net, model_, session_->blobs);
     if (!training_.to_be_planned) leave_gradients_in_place(def, session_->differentiated);
-    session_->net = std::make_unique<Net>(def, session_->blobs,
-                                          NetOptions{.release_intermediates = !training_.plan_memory,
-                                                     .plan_memory = training_.plan_memory,
-                                                     .keep = {},
-                                                     .force_cpu = training_.device.kind == DeviceKind::cpu});
+    NetOptions options{.release_intermediates = !training_.plan_memory,
+                       .plan_memory = training_.plan_memory,
+                       .keep = {},
+                       .force_cpu = training_.device.kind == DeviceKind::cpu};
+    const int begin = training_.in_parts ? update_begin(def) : -1;
+    const NetDef second = begin < 0 ? NetDef() : take_update(def, begin, net);
+    if (begin >= 0) options.keep = left_for_update(net);
+    if (begin >= 0 && net.scaled) options.keep.insert(net.finite);
+    session_->net = std::make_unique<Net>(def, session_->blobs, options);
+    if (begin >= 0) add_update(second, left_for_update(net));
     return std::move(session_);
   }
 
  private:
   static constexpr int64_t kIterations = int64_t{1} << 40;
+
+  // The second part of a step, as TrainingSession has it.
+  void add_update(const NetDef& def, const std::set<std::string>& read) {
+    const NetOptions options{.release_intermediates = true,
+                             .plan_memory = false,
+                             .keep = {},
+                             .force_cpu = training_.device.kind == DeviceKind::cpu};
+    auto net = std::make_shared<Net>(def, session_->blobs, options);  // shared with nobody once this has returned
+    session_->update = [net, read, &blobs = session_->blobs] {
+      RunContext run;
+      net->run(run);
+      for (const std::string& name : read) blobs.at(name).tensor().drop_bytes();
+    };
+  }
 
   void make_parameters() {
     session_->parameters.confine(model_.files);
@@ -190,20 +210,34 @@ void look_at_networks(const NetSession& session, SegmentQuestion& question) {
   question.networks = std::max<int64_t>(question.networks, 1);
 }
 
-// Two runs: the first also makes what stays.
+// Two steps: the first also makes what stays. Of a step in two parts the second one runs beside the block of the first,
+// which is there from the third run on (core/net/net_arena.h), and which dry runs do not have.
 SegmentFigures measure_step(TrainingEstimate training, SegmentQuestion* question = nullptr) {
-  training.plan_memory = true;
+  training.plan_memory = training.in_parts = true;
   DryScope scope(training.device.kind);
   const auto session = training_net_session(training);
-  double flops = 0;
+  const int64_t batches = training.optimizer.accumulate;
+  int64_t peak = 0;
+  double passes = 0, update = 0;
   for (int i = 0; i < 2; ++i) {
-    flops = scope.flops;
-    RunContext run;
-    session->net->run(run);
-    if (session->advance) session->advance();
+    for (int64_t n = 0; n < std::min<int64_t>(batches, 2); ++n) {
+      passes = scope.flops;
+      RunContext run;
+      session->net->run(run);
+      passes = scope.flops - passes;
+      if (session->advance) session->advance();
+    }
+    peak = std::max(peak, scope.counters().peak);
+    if (!session->update) continue;
+    scope.reset_peak();
+    update = scope.flops;
+    session->update();
+    update = scope.flops - update;
+    const NetMemory planned = session->net->memory();
+    peak = std::max(peak, scope.counters().peak + (planned.planned ? allocated_bytes(planned.block) : 0));
   }
   if (question) look_at_networks(*session, *question);
-  return {scope.counters().peak, scope.flops - flops};
+  return {peak, passes * static_cast<double>(batches) + update};
 }
 
 // The most bytes that each output of the net has in a run; those of objects are none.

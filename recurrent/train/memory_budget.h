@@ -26,6 +26,7 @@ struct TrainingEstimate {
   const NetDef* net = nullptr;                        // runs in place of the one that is built from the model
   bool to_be_planned = false;  // as it is before it is known what runs again (leave_gradients_in_place)
   bool plan_memory = false;    // intermediates have places in one block, as `stepnet train` runs it
+  bool in_parts = false;       // the update is a net of its own where `stepnet train` has it so (NetSession::update)
   Device device = {};          // of all of it; a net that asks for a GPU gets the CPU if that is it
 };
 

@@ -40,11 +40,6 @@ void require_alike(const std::string& name, const Tensor& from, DType dtype, con
           TensorType::of(dtype, shape).str());
 }
 
-void remove_output(NetDef& net, const std::string& name) {
-  auto& outputs = *net.mutable_external_output();
-  outputs.erase(std::remove(outputs.begin(), outputs.end(), name), outputs.end());
-}
-
 // Shows gradients when all of them are as the updates read them. `other`: what else observes the net, or null.
 class GradientWatch final : public NetObserver {
  public:
@@ -125,16 +120,9 @@ void TrainingSession::build_net(int64_t iterations) {
   leave_gradients_in_place(def, training_.differentiated);
   NetOptions options{.plan_memory = plan_memory_};
   if (const int begin = update_begin(def); begin >= 0) {
-    NetDef second = def;
-    second.mutable_op()->DeleteSubrange(0, begin);
-    def.mutable_op()->DeleteSubrange(begin, def.op_size() - begin);
-    remove_output(def, training_.rate);
-    second.clear_external_output();
-    second.add_external_output(training_.rate);
-    if (training_.scaled) {
-      options.keep = {training_.gradients.begin(), training_.gradients.end()};
-      options.keep.insert(training_.finite);
-    }
+    const NetDef second = take_update(def, begin, training_);
+    options.keep = left_for_update(training_);
+    if (training_.scaled) options.keep.insert(training_.finite);
     net_ = std::make_unique<Net>(def, workspace_, options);
     // What it makes besides is small, and a block of its own would be there while the first part runs.
     update_ = std::make_unique<Net>(second, workspace_, NetOptions{.release_intermediates = plan_memory_});
@@ -210,8 +198,7 @@ void TrainingSession::update(RunContext& run) {
   skipped_ = training_.scaled && !*on_device(workspace_.fetch(training_.finite), {}).data<bool>();
   if (!skipped_) update_->run(run);
   // Kept for the second part alone; in a step of one part they would be gone as well.
-  if (training_.scaled)
-    for (const std::string& name : training_.gradients) workspace_.at(name).tensor().drop_bytes();
+  for (const std::string& name : left_for_update(training_)) workspace_.at(name).tensor().drop_bytes();
 }
 
 double TrainingSession::loss_scale() const {

@@ -653,6 +653,22 @@ int update_begin(const NetDef& net) {
   return -1;
 }
 
+NetDef take_update(NetDef& net, int begin, const TrainingNet& training) {
+  NetDef update = net;
+  update.mutable_op()->DeleteSubrange(0, begin);
+  net.mutable_op()->DeleteSubrange(begin, net.op_size() - begin);
+  auto& outputs = *net.mutable_external_output();
+  outputs.erase(std::remove(outputs.begin(), outputs.end(), training.rate), outputs.end());
+  update.clear_external_output();
+  update.add_external_output(training.rate);
+  return update;
+}
+
+std::set<std::string> left_for_update(const TrainingNet& training) {
+  if (!training.scaled) return {};
+  return {training.gradients.begin(), training.gradients.end()};
+}
+
 TrainingNet build_training_net(const Model& model, const std::vector<std::string>& parameters,
                                const Workspace& workspace, const OptimizerOptions& options, int64_t iterations,
                                const std::map<std::string, TensorType>& fed) {

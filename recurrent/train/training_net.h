@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,11 @@ struct TrainingNet {
 // a net with a scaled loss is run in two parts: the second, from this operator on, if they are. So is one that
 // accumulates gradients: the second after the last of the batches. -1: in one.
 int update_begin(const NetDef& net);
+
+// Takes the operators from `begin` on, as update_begin says, out of the net, and returns them as a net of its own.
+NetDef take_update(NetDef& net, int begin, const TrainingNet& training);
+// What the first part leaves for the second, beside what stays anyway; bytes that nobody reads behind that.
+std::set<std::string> left_for_update(const TrainingNet& training);
 
 // What the recomputation of a training net asks (core/passes/recompute.h): the types of all blobs that are there before
 // it is built.

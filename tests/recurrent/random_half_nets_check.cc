@@ -34,7 +34,7 @@ std::vector<std::vector<OpMemory>> measured(const TrainingEstimate& training) {
 // The allocator's peak of a session and of some runs, beyond what was there.
 int64_t peak_of_runs(TrainingEstimate training) {
   constexpr int kPlannedRuns = 5;  // the third has the plan
-  training.plan_memory = true;
+  training.plan_memory = training.in_parts = true;
   forget_products();
   Allocator& memory = allocator(Device{});
   const int64_t before = memory.counters().live;
@@ -44,6 +44,7 @@ int64_t peak_of_runs(TrainingEstimate training) {
     RunContext run;
     session->net->run(run);
     if (session->advance) session->advance();
+    if (session->update) session->update();
   }
   return memory.counters().peak - before;
 }

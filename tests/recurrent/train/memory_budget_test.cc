@@ -375,6 +375,28 @@ TEST(TrainingEstimate, IsThePeakOfATrainingSession) {
   EXPECT_EQ(allocator(Device{}).counters().peak - base, peak);
 }
 
+// A step of several batches, or of a scaled loss, is in two parts, of which the first one's memory stays.
+TEST(TrainingEstimate, IsThePeakOfATrainingSessionInTwoParts) {
+  const SerialScope serial;
+  for (const auto& [accumulate, scale] : {std::pair{1, 0.0}, {2, 0.0}, {3, 0.0}, {5, 0.0}, {1, 8.0}})
+    for (const char* optimizer : {"sgd", "adam"})
+      for (const int64_t timesteps : {3, 40}) {
+        SCOPED_TRACE(fmt::format("{} batches, scale {}, {}, {} timesteps", accumulate, scale, optimizer, timesteps));
+        Model model = read_model(tiny_net());
+        model.timesteps = timesteps;
+        model.batch = 9;
+        const OptimizerOptions options{.optimizer = optimizer, .accumulate = accumulate, .loss_scale = scale};
+        const int64_t peak = training_peak({.model = model, .optimizer = options});
+        forget_products();
+        allocator(Device{}).reset_peak();
+        const int64_t base = allocator(Device{}).counters().live;
+        const std::string text(1000, 'x' % 32);
+        TrainingSession session(model, options, TextStreams(text, model.batch, model.timesteps, "text"), 1, 1000);
+        for (int i = 0; i < 4; ++i) session.step();
+        EXPECT_EQ(allocator(Device{}).counters().peak - base, peak);
+      }
+}
+
 TEST(TrainingEstimate, IsThePeakOfATrainingSessionWithALossInBlocks) {
   Model model = read_model(tiny_net(9001));
   model.timesteps = 16;

@@ -118,6 +118,11 @@ void add_dry_net_options(CLI::App& command, DryNetOptions& options) {
       ->check(CLI::IsMember(precision_names()).description(""))
       ->type_name("TYPE");
   command.add_option("--clip", options.optimizer.clip, "Largest norm of all gradients together; 0: off");
+  command
+      .add_option("--accumulate", options.optimizer.accumulate,
+                  "With --train: batches whose gradients' mean an iteration uses")
+      ->check(whole_number(1))
+      ->type_name("N");
   command.add_option("--batch", options.batch, "Of a model; else as it says")->check(whole_number(1));
   command.add_option("--timesteps", options.timesteps, "Of a model; else as it says")->check(whole_number(1));
   command.add_option("--threads", options.threads, "Threads that it would use; 0: one per core")
