@@ -533,6 +533,7 @@ void Trainer::State::check_ranks(const Model& model) const {
                   "make their common world for that GPU, as ranks_on does (recurrent/distributed/join_ranks.h)");
     refuse(options.optimizer.shard, "parts of the optimizer's state (--shard-optimizer) on GPUs");
     refuse(options.optimizer.reduce != "float32", "gradients that are added up in another type (--reduce) on GPUs");
+    refuse(options.optimizer.batch_norm != "by-rank", "batch norm of all of them (--batch-norm synchronized) on GPUs");
   }
   refuse(options.seconds > 0, "a run for a given time; give it a number of iterations");
   refuse(options.optimizer.dp_clip > 0, "clipping by streams");
@@ -552,6 +553,8 @@ void Trainer::State::check_stages() const {
   refuse(options.optimizer.loss_scale > 0, "a scale of the loss");
   refuse(options.optimizer.shard, "an optimizer's state that ranks share (--shard-optimizer)");
   refuse(options.optimizer.reduce != "float32", "gradients that move in another type (--reduce)");
+  refuse(options.optimizer.batch_norm != "by-rank",
+         "batch norm of several parts of a batch (--batch-norm synchronized)");
   refuse(options.optimizer.dp_clip > 0, "clipping by streams");
   refuse(options.learning != "bptt", "learning rules other than bptt");
   refuse(options.memory_budget > 0, "a memory budget");

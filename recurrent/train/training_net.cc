@@ -194,9 +194,10 @@ class Builder {
 
   // True if all ranks' rows are fewer bytes than what moves of the dense gradient: a rank gets the others' rows once,
   // and what it has of the dense one goes around and comes back as a sum, or where it is sharded does not come back.
-  // Where the number of rows depends on data, a table whose rows are looked up is taken to be large.
+  // Where the number of rows depends on data, a table whose rows are looked up is taken to be large. Rows are gathered
+  // on the CPU, and a rank of a wavefront has its gradients for itself.
   bool moves_as_rows(const std::string& p, const GradientName& name) {
-    if (!model_.ranks || options_.accumulate > 1) return false;
+    if (!model_.ranks || model_.stage || model_.device.kind != DeviceKind::cpu || options_.accumulate > 1) return false;
     if (types_.empty()) {
       types_ = known_types(model_, workspace_);
       types_.insert(fed_.begin(), fed_.end());
