@@ -176,9 +176,14 @@ struct HalfTypes {
   void add_op(DType dtype) {
     check(MPI_Op_create(reduce_halves<T, op>, 1, &ops[{dtype, op}]), "MPI_Op_create");
   }
+  // MPICH complains of what is left when it is finished.
+  void free() {
+    for (auto& [key, op] : ops) MPI_Op_free(&op);
+    for (auto& [key, type] : types) MPI_Type_free(&type);
+  }
 };
 HalfTypes& half_types() {
-  static HalfTypes types;
+  static auto& types = *new HalfTypes;  // they are freed with MPI, after destructors have run
   return types;
 }
 
@@ -517,7 +522,10 @@ void Engine::run() {
   }
   changed_.notify_all();
   if (!error) loop();
-  if (finalize_ && is_mpi_ours_) MPI_Finalize();
+  if (finalize_ && is_mpi_ours_) {
+    half_types().free();
+    MPI_Finalize();
+  }
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;

@@ -145,6 +145,14 @@ bool has_launcher() {
   return false;
 }
 
+// How many processes mpirun of Open MPI or MPICH says that it has started; 1 where nothing is said.
+int launched_processes() {
+  int most = 1;
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (const char* text = std::getenv(name)) most = std::max(most, std::atoi(text));
+  return most;
+}
+
 // MPI that the program itself has started, as a Python program may have, is there without a launcher, too.
 bool has_mpi() {
   using IsInitialized = int (*)(int*);
@@ -161,7 +169,7 @@ WorldFactory load_mpi() {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);  // Open MPI loads parts of itself that look for it
   if (!library)
     throw Error(fmt::format("MPI cannot be loaded: {}", dlerror()),
-                "install the MPI that Stepnet was built with, Debian's package openmpi-bin");
+                "install the MPI that Stepnet was built with, Debian's package openmpi-bin or mpich");
   void* factory = dlsym(library, "stepnet_mpi_world");
   require(factory != nullptr, "{} is not of this version of Stepnet", path);
   return reinterpret_cast<WorldFactory>(factory);
@@ -194,6 +202,11 @@ WorldPtr create_world(Seconds timeout) {
   static const WorldFactory factory = load_mpi();
   WorldPtr world;
   factory(timeout, &world);
+  // To each of them, MPI that does not understand the launcher says that it is alone.
+  if (const int launched = launched_processes(); world->size() == 1 && launched > 1)
+    throw Error(
+        fmt::format("{} processes have been started together, but MPI knows of this one only", launched),
+        "start them by the mpirun of the MPI that Stepnet was built with: mpirun.openmpi or mpirun.mpich of Debian");
   return world;
 }
 
