@@ -47,6 +47,7 @@ void split_step_concats(Expansion& e) {
 bool has_place_before(const Expansion& e) { return !e.nested; }
 
 constexpr NetPass kPasses[] = {
+    {"attention", nullptr, nullptr, "the loop over a matrix state that only adds up runs by chunks of timesteps"},
     {"merge", has_place_before, merge_step_products, "products with one input become one"},
     {"split_concat", nullptr, split_step_concats, "a product with a Concat becomes a sum of products with its parts"},
     {"activate", nullptr, nullptr, "units keep the activated gates for their gradient, in the place of the gates"},

@@ -20,7 +20,7 @@ namespace stepnet {
 struct NetPass {
   std::string_view name;                // in `disabled_passes`
   bool (*applies)(const Expansion& e);  // null: always
-  void (*run)(Expansion& e);            // null: what runs the network asks for it by itself
+  void (*run)(Expansion& e);            // null: what makes or runs the network asks for it by itself
   std::string_view does;                // in one sentence
 };
 std::span<const NetPass> net_passes();

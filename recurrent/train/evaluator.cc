@@ -28,10 +28,11 @@ NetDef evaluation_net(const Model& model, const Workspace& parameters) {
   const std::map<std::string, TensorType> read = batch_types(model);
   for (const std::string& name : metric_blobs(model))
     if (read.count(name) == 0) written.push_back(name);
-  NetDef net = expanded_forward(model, Mode::evaluate);
+  const std::map<std::string, TensorType> types = known_types(model, parameters);
+  NetDef net = expanded_forward(model, Mode::evaluate, model.stage ? std::map<std::string, TensorType>{} : types);
   if (!model.stage) net = needed_for(net, model.loss, written);  // else the next rank needs more
   net.set_name(model.forward.name() + "_evaluate");
-  block_losses(net, nullptr, known_types(model, parameters));
+  block_losses(net, nullptr, types);
   return net;
 }
 

@@ -9,6 +9,7 @@
 #include "core/net/dataflow.h"
 #include "core/passes/block_losses.h"
 #include "core/passes/defined_operators.h"
+#include "recurrent/form/attention_chunks.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/segment_budget.h"
 #include "recurrent/train/carried_states.h"
@@ -273,7 +274,7 @@ std::map<std::string, TensorType> known_types(const Model& model, const Workspac
   return types;
 }
 
-NetDef expanded_forward(const Model& model, Mode mode) {
+NetDef expanded_forward(const Model& model, Mode mode, const std::map<std::string, TensorType>& types) {
   const bool in_one = mode == Mode::evaluate && model.stage;
   NetDef net = in_one ? model.stage->in_one : model.forward;
   if (mode == Mode::evaluate) {
@@ -281,6 +282,7 @@ NetDef expanded_forward(const Model& model, Mode mode) {
     for (OperatorDef& op : *net.mutable_op())
       if (op.HasExtension(recurrent)) op.MutableExtension(recurrent)->set_forward_only(true);
   }
+  attend_in_chunks(net, types);
   expand_recurrent(net);
   if (mode == Mode::train && model.segments.steps > 0) apply_segments(net, model.segments);
   net.clear_external_output();

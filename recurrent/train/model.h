@@ -74,8 +74,10 @@ std::map<std::string, TensorType> known_types(const Model& model, const Workspac
 
 // The forward net with the short form of its recurrent operators expanded: with a backward step net for training, or
 // for evaluation without one, with is_test = 1 where an operator has that argument and, of a stage, with its messages.
+// With the types of blobs that are there before the net runs, linear attention runs by chunks of timesteps
+// (recurrent/form/attention_chunks.h).
 enum class Mode { train, evaluate };
-NetDef expanded_forward(const Model& model, Mode mode);
+NetDef expanded_forward(const Model& model, Mode mode, const std::map<std::string, TensorType>& types = {});
 
 // The operators of `net` that `output` and the blobs in `also` depend on, in order.
 NetDef needed_for(const NetDef& net, const std::string& output, const std::vector<std::string>& also);

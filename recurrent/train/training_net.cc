@@ -198,11 +198,7 @@ class Builder {
   // on the CPU, and a rank of a wavefront has its gradients for itself.
   bool moves_as_rows(const std::string& p, const GradientName& name) {
     if (!model_.ranks || model_.stage || model_.device.kind != DeviceKind::cpu || options_.accumulate > 1) return false;
-    if (types_.empty()) {
-      types_ = known_types(model_, workspace_);
-      types_.insert(fed_.begin(), fed_.end());
-      types_ = infer_net(result_.net, types_);
-    }
+    if (types_.empty()) types_ = infer_net(result_.net, types());
     const auto indices = types_.find(name.indices);
     if (indices == types_.end() || !indices->second.known) return true;
     const Tensor& table = workspace_.fetch(p);
@@ -343,7 +339,10 @@ class Builder {
           add_sensitivities(model.forward, {*model.learning, {parameters.begin(), parameters.end()}});
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) check_carried(carried);
     if (options_.dp_clip > 0) taps_ = tap_parameters(model.forward, samples_of(model));
-    result_.net = expanded_forward(model, Mode::train);
+    // What is carried through a network, or told by samples, is known by the network's own operators; a stage's blocks
+    // are cut already.
+    const bool whole = model.learning || options_.dp_clip > 0 || model.stage;
+    result_.net = expanded_forward(model, Mode::train, whole ? std::map<std::string, TensorType>{} : types());
     if (model_.ranks && options_.batch_norm == kSynchronized)
       model_.ranks->synchronize_batch_norms(result_.net, result_.share);
     result_.net.set_name(model.forward.name() + "_train");
@@ -362,6 +361,14 @@ class Builder {
           "let a carry lead from there to the initial value, or learn by bptt");
   }
 
+  std::map<std::string, TensorType> types() const {
+    std::map<std::string, TensorType> types = known_types(model_, workspace_);
+    types.insert(fed_.begin(), fed_.end());
+    for (size_t b = 0; model_.stage && b < model_.stage->received.size(); ++b)
+      types[model_.stage->received[b]] = model_.stage->received_types[b];
+    return types;
+  }
+
   std::vector<std::string> differentiate(const std::vector<std::string>& parameters) {
     GradientRequest request;
     if (has_loss(model_)) request.targets.emplace_back(model_.loss, first_gradient());
@@ -369,11 +376,7 @@ class Builder {
     if (model_.stage) ask_for_messages(request);
     for (const CarryLink& link : model_.carry) request.stop.insert(link.to());
     for (const CarriedSensitivity& carried : result_.sensitivities.carried) request.stop.insert(carried.first);
-    std::map<std::string, TensorType> types = known_types(model_, workspace_);
-    types.insert(fed_.begin(), fed_.end());
-    for (size_t b = 0; model_.stage && b < model_.stage->received.size(); ++b)
-      types[model_.stage->received[b]] = model_.stage->received_types[b];
-    block_losses(result_.net, &request, types);
+    block_losses(result_.net, &request, types());
     keep_bits(result_.net, request);
     for (OperatorDef& op : *result_.net.mutable_op())
       if (op.type() == kRecurrentNetwork && !find_arg(op, "rebuild_states"))

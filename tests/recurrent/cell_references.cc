@@ -360,6 +360,12 @@ void gated_delta_rule(const Weights& w, const StepOfStream& now, States& s) {
   s["y"] = product(s["S"], unit(w.affine("W_q", "", now.x)));
 }
 
+void gated_retention(const Weights& w, const StepOfStream& now, States& s) {
+  const Vec added = outer_product(w.affine("W_v", "", now.x), w.affine("W_k", "", now.x));
+  s["S"] = sigmoid(w.affine("W_a", "b_a", now.x))[0] * s["S"] + added;
+  s["y"] = sigmoid(w.affine("W_o", "", now.x)) * product(s["S"], w.affine("W_q", "", now.x));
+}
+
 // Without the stabiliser, but for what is stored: C and n times exp(-m).
 void m_lstm(const Weights& w, const StepOfStream& now, States& s) {
   const Vec k = w.affine("W_k", "", now.x), q = w.affine("W_q", "", now.x), v = w.affine("W_v", "", now.x);
@@ -426,6 +432,7 @@ const std::vector<CellFile>& cell_files() {
       {"clockwork", clockwork},
       {"delta_rule", delta_rule},
       {"gated_delta_rule", gated_delta_rule},
+      {"gated_retention", gated_retention},
       {"gru", gru},
       {"gru_reset_before", gru_reset_before},
       {"gru_resets", gru_resets},

@@ -1,11 +1,14 @@
 // `stepnet explain`: how the step nets of a net run, and why: what once per block of timesteps, and what in each of
 // them.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <set>
 
 #include "core/operator/observer.h"
+#include "recurrent/form/attention_chunks.h"
 #include "recurrent/step/passes.h"
 #include "tools/commands/cli/dry_net.h"
 #include "tools/commands/cli/printing.h"
@@ -47,10 +50,19 @@ class Explainer : public NetObserver {
   std::set<std::string> shown_;  // a net may be compiled several times
 };
 
+// What stands for loops over timesteps, which are no step nets any more.
+void print_attentions(const NetDef& net) {
+  for (const OperatorDef& op : net.op())
+    if (op.name() == kAttentionName)
+      print_text("attention: {} = {}({}), in the place of a loop over timesteps\n\n", fmt::join(op.output(), ", "),
+                 op.type(), fmt::join(op.input(), ", "));
+}
+
 void explain(const ExplainOptions& options) {
   DryNet net(options.net);
   DryScope scope(net.device().kind);
   const std::unique_ptr<NetSession> session = net.session(scope);
+  if (options.pass.empty() && !options.code) print_attentions(session->net->def());
   Explainer explainer(options);
   RunContext run;
   run.observer = &explainer;

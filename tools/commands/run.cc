@@ -9,6 +9,9 @@
 #include "core/net/dataflow.h"
 #include "core/operator/anomaly.h"
 #include "core/operator/nets_inside.h"
+#include "core/passes/defined_operators.h"
+#include "recurrent/form/attention_chunks.h"
+#include "recurrent/form/short_form.h"
 #include "stepnet/plan.h"
 #include "stepnet/tensor.h"
 #include "tools/commands/cli/blob_text.h"
@@ -53,8 +56,10 @@ class RunCommand {
   void run() {
     set_threads(options_.threads);
     workspace_.confine(root_of(options_.root));
-    file_ = load_expanded(options_.file, options_.as);
+    file_ = load_net_or_plan(options_.file, options_.as);
+    if (!file_.is_plan()) written_ = file_.net();
     std::vector<NetDef*> nets = nets_of(file_);
+    for (NetDef* net : nets) expand_recurrent(*net);
     NetDef init;
     if (!options_.init.empty()) {
       init = load_expanded_net(options_.init);
@@ -78,6 +83,7 @@ class RunCommand {
       context_.packer = &packer_.emplace(autograd::OffloadOptions{.folder = options_.offload});
     if (!options_.init.empty()) run_net_once(init, workspace_, context_, net_options_);
     feed();
+    attend();
     share_memory();
     const auto run = [&] {
       move_feeds();
@@ -130,6 +136,26 @@ class RunCommand {
       if (given != feeds_.values.end()) warn_of_values(blob, given->second);
       workspace_.tensor(blob) = given != feeds_.values.end() ? given->second : drawn(blob, type, options_.seed);
     }
+  }
+
+  // Now that types are known. Whoever looks into the net sees the one that the file has.
+  void attend() {
+    const bool looks = options_.keep_all || options_.detect_anomaly || !options_.watches.empty();
+    if (file_.is_plan() || looks || device().kind != DeviceKind::cpu) return;
+    std::map<std::string, TensorType> types;
+    for (const std::string& name : workspace_.names())
+      if (const Blob& blob = workspace_.at(name); blob.is_tensor() && blob.tensor().defined())
+        types[name] = TensorType::of(blob.tensor().dtype(), blob.tensor().shape());
+    NetDef net = written_;
+    expand_defined_operators(net);
+    if (attend_in_chunks(net, types) == 0) return;
+    expand_recurrent(net);
+    const std::set<std::string> written = written_names(net);
+    const bool fetches = std::ranges::all_of(options_.fetches, [&](const std::string& text) {
+      const std::string blob = split(text).first;
+      return written.count(blob) > 0 || workspace_.find(blob);
+    });
+    if (fetches) file_.net() = std::move(net);
   }
 
   void move_feeds() {
@@ -301,6 +327,7 @@ class RunCommand {
 
   RunOptions options_;
   Feeds feeds_;
+  NetDef written_;  // the net as the file has it
   LoadedFile file_;
   Workspace workspace_;
   Warnings warnings_;

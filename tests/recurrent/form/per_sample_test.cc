@@ -286,6 +286,7 @@ const std::map<std::string, std::string> kRefused = {
     {"attention_recurrent", "\"by_place\", which is"},
     {"delta_rule", "samples are not apart"},
     {"gated_delta_rule", "samples are not apart"},
+    {"gated_retention", "samples are not apart"},
     {"gru_resets", "samples are not apart"},
     {"lif", "it reads the parameter \"beta\" in a way in which gradients cannot be told by samples"},
     {"lstm", "samples are not apart"},  // its unit reads lengths

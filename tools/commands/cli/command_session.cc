@@ -1,6 +1,7 @@
 #include "tools/commands/cli/command_session.h"
 
 #include "core/estimate/report.h"
+#include "recurrent/form/attention_chunks.h"
 #include "recurrent/form/short_form.h"
 
 namespace stepnet::tools {
@@ -13,16 +14,35 @@ std::optional<Model> model_in(const NetDef& net, int64_t batch, int64_t timestep
   return model;
 }
 
+namespace {
+
+// Of what there is before the net runs. What is wrong with an init net is said when it runs.
+std::map<std::string, TensorType> types_of(const ForwardOptions& options) {
+  std::map<std::string, TensorType> types = options.feeds;
+  types.insert(options.parameters.begin(), options.parameters.end());
+  try {
+    NetDef init = options.init;
+    expand_recurrent(init);
+    types.merge(infer_net(init, {}));
+  } catch (const Error&) {
+    return types;
+  }
+  return types;
+}
+
+}  // namespace
+
 std::unique_ptr<NetSession> net_session(const NetDef& net, const std::optional<Model>& model, ForwardOptions options) {
   if (model) {
     for (const auto& [name, type] : batch_types(*model)) options.feeds[name] = type;
     for (const CarryLink& link : model->carry)
       options.feeds[link.to()] = TensorType::of(DType::float32, {1, model->batch, link.size()});
-    return forward_session(expanded_forward(*model, Mode::evaluate), options);
+    return forward_session(expanded_forward(*model, Mode::evaluate, types_of(options)), options);
   }
   NetDef expanded = net;
-  expand_recurrent(expanded);
   expand_recurrent(options.init);
+  attend_in_chunks(expanded, types_of(options));
+  expand_recurrent(expanded);
   return forward_session(expanded, options);
 }
 
