@@ -153,6 +153,16 @@ TEST_F(Nccl, SumsMoveWhileOthersRun) {
       {"X", "Y", "Z", "V"});
 }
 
+TEST_F(Nccl, ASumMayMoveInPlace) {
+  expect_same_nets(
+      "op { type: 'Tanh' input: 'X' output: 'Y' } "
+      "op { type: 'StartAllreduce' input: 'world' input: 'Y' output: 's' output: 'Y' } "
+      "op { type: 'Tanh' input: 'W' output: 'V' } "
+      "op { type: 'FinishAllreduce' input: 's' input: 'Y' output: 's' output: 'Y' } "
+      "op { type: 'Scale' input: 'Y' output: 'Z' arg { name: 'scale' f: 0.5 } }",
+      {"Y", "Z", "V"});
+}
+
 TEST_F(Nccl, GradientsAreThoseOfMpi) {
   expect_same_nets(
       "op { type: 'Allreduce' input: 'world' input: 'X' output: 'Y' } "
