@@ -125,9 +125,11 @@ void add_gathered_rows(NetDef& net, const ReducedGradient& g, const ReductionOpt
 
 void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, const ReductionOptions& options) {
   check_types(gradients, options.move_as);
-  const bool rounds = options.move_as != DType::float32;
-  const std::vector<Bucket> buckets =
-      buckets_of(net, gradients, options.bucket_bytes, rounds ? kNever : options.in_place_bytes);
+  const bool rounds = options.move_as != DType::float32, are_few = std::ssize(gradients) <= options.few;
+  const std::vector<Bucket> buckets = buckets_of(net, gradients, options.bucket_bytes,
+                                                 rounds    ? kNever
+                                                 : are_few ? 0
+                                                           : options.in_place_bytes);
   net = with_starts(net, buckets, "StartAllreduce", options);
   for (const ReducedGradient& g : gradients)
     if (g.is_sparse()) add_gathered_rows(net, g, options);

@@ -42,7 +42,7 @@ std::string text_of(const NetDef& net) {
 
 TEST(Reductions, StartBehindTheLastUseOfABucketsGradients) {
   NetDef net = backward();
-  add_reductions(net, four_gradients(), {.world = "w", .bucket_bytes = 80});
+  add_reductions(net, four_gradients(), {.world = "w", .bucket_bytes = 80, .few = 0});
   EXPECT_EQ(text_of(net),
             "Copy(x)=g0; Copy(x)=g1; Copy(x)=g2; StartAllreduce(w,g1,g2)=train/started_0; Copy(x)=g3; Scale(g0)=g0; "
             "StartAllreduce(w,g3,g0)=train/started_1; "
@@ -61,7 +61,7 @@ TEST(Reductions, LargeGradientsMoveInPlace) {
   std::vector<ReducedGradient> gradients = four_gradients();
   gradients[0].type = TensorType::of(DType::float32, {1});
   NetDef rounded = net;
-  add_reductions(net, gradients, {.world = "w", .in_place_bytes = 40});
+  add_reductions(net, gradients, {.world = "w", .in_place_bytes = 40, .few = 0});
   EXPECT_EQ(text_of(net),
             "Copy(x)=g0; Copy(x)=g1; Copy(x)=g2; StartAllreduce(w,g2)=train/started_0,g2; Copy(x)=g3; "
             "StartAllreduce(w,g3)=train/started_1,g3; Scale(g0)=g0; Alias(g1)=other; "
@@ -72,6 +72,21 @@ TEST(Reductions, LargeGradientsMoveInPlace) {
   add_reductions(rounded, gradients, {.world = "w", .move_as = DType::bfloat16, .in_place_bytes = 40});
   EXPECT_EQ(rounded.op(6).type(), "StartAllreduce");
   EXPECT_EQ(rounded.op(6).input_size(), 5);
+}
+
+TEST(Reductions, FewGradientsAllMoveInPlace) {
+  NetDef net = backward(), more = net;
+  add_reductions(net, four_gradients(), {.world = "w", .few = 4});
+  EXPECT_EQ(text_of(net),
+            "Copy(x)=g0; Copy(x)=g1; StartAllreduce(w,g1)=train/started_0,g1; Copy(x)=g2; "
+            "StartAllreduce(w,g2)=train/started_1,g2; Copy(x)=g3; StartAllreduce(w,g3)=train/started_2,g3; "
+            "Scale(g0)=g0; StartAllreduce(w,g0)=train/started_3,g0; "
+            "FinishAllreduce(train/started_0,g1)=train/started_0,g1; "
+            "FinishAllreduce(train/started_1,g2)=train/started_1,g2; "
+            "FinishAllreduce(train/started_2,g3)=train/started_2,g3; "
+            "FinishAllreduce(train/started_3,g0)=train/started_3,g0");
+  add_reductions(more, four_gradients(), {.world = "w", .few = 3});
+  EXPECT_EQ(more.op_size(), 7);
 }
 
 TEST(Reductions, ShardsAreOfOneTypeAndGroup) {
