@@ -40,7 +40,7 @@ class NetArena {
   void finish();
   void stop() noexcept;
 
-  void let_go();  // of the block, until the next run
+  void let_go();             // of the block, until the next run
   NetMemory memory() const;  // of a dry run, which has no block: what the same run would have with data
 
  private:

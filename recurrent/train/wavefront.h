@@ -44,7 +44,7 @@ Model wavefront_stage(const Model& model, const WavefrontPlan& plan, int rank, i
 
 // What a stage's net exchanges with its neighbours, each in the order of blocks.
 struct StageMessages {
-  std::vector<std::string> received = {}, sent = {};  // from the rank before, to the one behind
+  std::vector<std::string> received = {}, sent = {};                      // from the rank before, to the one behind
   std::vector<std::string> received_gradients = {}, sent_gradients = {};  // of what was sent, of what was received
 };
 // Lets each be received in front of its first reader, and sent behind its last writer. Returns where the net's
