@@ -40,7 +40,7 @@ TEST(EstimateCommand, TrainsAModelWithItsOwnSizes) {
 TEST(EstimateCommand, PlansMoreProcesses) {
   const std::string plan = "estimate " + kModel + " --train --ranks 6 --bandwidth 1.25 --latency 20";
   const std::string untimed = expect_command(plan, 0, "--step-time would tell");
-  EXPECT_NE(untimed.find("scaling plan: 1.64 MB of gradients in 1 block, 1.25 GB/s, 20 us"), std::string::npos)
+  EXPECT_NE(untimed.find("scaling plan: 1.64 MB of gradients in 6 blocks, 1.25 GB/s, 20 us"), std::string::npos)
       << untimed;
   const std::string text = expect_command(plan + " --step-time 30", 0, "speed-up");
   for (const char* start : {"\n      1  none", "\n      2  ", "\n      4  ", "\n      6  "})
