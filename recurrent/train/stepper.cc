@@ -165,10 +165,21 @@ double TrainingSession::run_batch(RunContext& run) {
   return model_.ranks ? model_.ranks->sum({batch_.share > 0 ? batch_.share * loss : 0})[0] : loss;
 }
 
+// Where it is: a second tensor would come on top of the block that a planned net has all the time.
 void TrainingSession::set_share(double share) {
-  const Tensor value =
-      dtype_ == DType::float64 ? Tensor::of<double>({1}, {share}) : Tensor::of<float>({1}, {static_cast<float>(share)});
-  workspace_.create_local(training_.share).tensor() = on_device(value, model_.device);
+  Tensor& value = workspace_.create_local(training_.share).tensor();
+  if (model_.device.kind != DeviceKind::cpu) {
+    value = on_device(dtype_ == DType::float64 ? Tensor::of<double>({1}, {share})
+                                               : Tensor::of<float>({1}, {static_cast<float>(share)}),
+                      model_.device);
+    return;
+  }
+  value.resize(dtype_, {1});
+  if (dtype_ == DType::float64)
+    *value.data<double>() = share;
+  else
+    *value.data<float>() = static_cast<float>(share);
+  value.mark_written();
 }
 
 double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool detect_anomaly,

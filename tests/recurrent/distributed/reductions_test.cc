@@ -119,7 +119,7 @@ std::vector<ReducedGradient> one_sparse_gradient() {
 
 TEST(Reductions, RowsAreGatheredBehindAllStarts) {
   NetDef net = backward();
-  add_reductions(net, one_sparse_gradient(), {.world = "w"});
+  add_reductions(net, one_sparse_gradient(), {.world = "w", .few = 0});
   EXPECT_EQ(text_of(net),
             "Copy(x)=g0; Copy(x)=g1; Copy(x)=g2; Copy(x)=g3; Scale(g0)=g0; StartAllreduce(w,g2,g3,g0)=train/started_0; "
             "AllgatherSlices(w,gi,gv)=g1_indices,g1_values; SparseToDense(g1_indices,g1_values,p1)=g1; "
