@@ -22,6 +22,7 @@ cudaStream_t main_stream(int device) {
   // Never destroyed: tensors in static objects may be released after they would be.
   static std::mutex& mutex = *new std::mutex;
   static auto& made = *new std::array<std::atomic<cudaStream_t>, kMostDevices>;
+  static auto& streams = *new std::vector<std::unique_ptr<Stream>>;
   require(device >= 0 && device < kMostDevices, "{} is no GPU's index", device);
   std::atomic<cudaStream_t>& stream = made[static_cast<size_t>(device)];
   if (cudaStream_t there = stream.load(std::memory_order_acquire))
@@ -29,7 +30,7 @@ cudaStream_t main_stream(int device) {
   const std::lock_guard lock(mutex);
   if (!stream.load()) {
     const DeviceScope scope(device);
-    stream = (new Stream)->get();
+    stream = streams.emplace_back(std::make_unique<Stream>())->get();
   }
   return stream;
 }
