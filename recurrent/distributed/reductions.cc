@@ -86,9 +86,23 @@ void add_move_as(OperatorDef& op, const ReductionOptions& options) {
   if (options.move_as != DType::float32) *op.add_arg() = make_arg("move_as", std::string(dtype_name(options.move_as)));
 }
 
-// Behind the last operator that touches its gradients each bucket starts.
-NetDef with_starts(const NetDef& net, const std::vector<Bucket>& buckets, const char* type,
-                   const ReductionOptions& options) {
+// The sum of all ranks' rows, of which each rank makes all, in the order of ranks.
+void add_gathered_rows(NetDef& net, const ReducedGradient& g, const ReductionOptions& options) {
+  const std::string indices = g.name + "_indices", values = g.name + "_values";
+  OperatorDef& gather = *net.add_op();
+  gather.set_type("AllgatherSlices");
+  for (const std::string& name : {options.world, g.indices, g.values}) gather.add_input(name);
+  for (const std::string& name : {indices, values}) gather.add_output(name);
+  add_move_as(gather, options);
+  OperatorDef& sum = *net.add_op();
+  sum.set_type("SparseToDense");
+  for (const std::string& name : {indices, values, g.parameter}) sum.add_input(name);
+  sum.add_output(g.name);
+}
+
+// Behind the last operator that touches its gradients each bucket starts; behind all of them, rows are gathered.
+NetDef with_starts(const NetDef& net, const std::vector<Bucket>& buckets, const std::vector<ReducedGradient>& gradients,
+                   const char* type, const ReductionOptions& options) {
   NetDef result = net;
   result.clear_op();
   for (int i = 0; i < net.op_size(); ++i) {
@@ -104,21 +118,9 @@ NetDef with_starts(const NetDef& net, const std::vector<Bucket>& buckets, const 
       add_move_as(op, options);
     }
   }
+  for (const ReducedGradient& g : gradients)
+    if (g.is_sparse()) add_gathered_rows(result, g, options);
   return result;
-}
-
-// The sum of all ranks' rows, of which each rank makes all, in the order of ranks.
-void add_gathered_rows(NetDef& net, const ReducedGradient& g, const ReductionOptions& options) {
-  const std::string indices = g.name + "_indices", values = g.name + "_values";
-  OperatorDef& gather = *net.add_op();
-  gather.set_type("AllgatherSlices");
-  for (const std::string& name : {options.world, g.indices, g.values}) gather.add_input(name);
-  for (const std::string& name : {indices, values}) gather.add_output(name);
-  add_move_as(gather, options);
-  OperatorDef& sum = *net.add_op();
-  sum.set_type("SparseToDense");
-  for (const std::string& name : {indices, values, g.parameter}) sum.add_input(name);
-  sum.add_output(g.name);
 }
 
 }  // namespace
@@ -130,9 +132,7 @@ void add_reductions(NetDef& net, const std::vector<ReducedGradient>& gradients, 
                                                  rounds    ? kNever
                                                  : are_few ? 0
                                                            : options.in_place_bytes);
-  net = with_starts(net, buckets, "StartAllreduce", options);
-  for (const ReducedGradient& g : gradients)
-    if (g.is_sparse()) add_gathered_rows(net, g, options);
+  net = with_starts(net, buckets, gradients, "StartAllreduce", options);
   for (size_t b = 0; b < buckets.size(); ++b) {
     OperatorDef& op = *net.add_op();
     op.set_type("FinishAllreduce");
@@ -147,9 +147,7 @@ std::vector<ParameterShard> add_sharded_reductions(NetDef& net, const std::vecto
                                                    int ranks, const ReductionOptions& options) {
   check_types(gradients, options.move_as);
   const std::vector<Bucket> buckets = buckets_of(net, gradients, options.bucket_bytes, kNever);
-  net = with_starts(net, buckets, "StartReduceScatter", options);
-  for (const ReducedGradient& g : gradients)
-    if (g.is_sparse()) add_gathered_rows(net, g, options);
+  net = with_starts(net, buckets, gradients, "StartReduceScatter", options);
   std::vector<ParameterShard> shards;
   const auto add_shard = [&](const ReducedGradient& first, int64_t elements) -> ParameterShard& {
     ParameterShard& shard = shards.emplace_back();

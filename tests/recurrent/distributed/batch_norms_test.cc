@@ -4,9 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "core/compute/threads.h"
-#include "recurrent/distributed/join_ranks.h"
-#include "recurrent/train/memory_budget.h"
-#include "stepnet/matmul.h"
 #include "stepnet/text.h"
 #include "tests/core/errors.h"
 #include "tests/operators/collective/ranks.h"
@@ -147,18 +144,8 @@ TEST(EstimateOfSynchronizedRanks, IsThePeakOfATrainingSession) {
   options.holdout = 0;
   model.batch = 8 / ranks();
   model.fed = fed_types(load_samples(model, options).training, model.batch);
-  model.ranks = all_ranks();
-  const int64_t peak = training_peak({.model = model, .optimizer = optimizer});
-  model.ranks = claim_ranks(ranks());
-  claim_ranks(1);
-  EXPECT_EQ(training_peak({.model = model, .optimizer = optimizer}), peak);
-  const Model whole = normed_model();
-  forget_products();
-  allocator(Device{}).reset_peak();
-  const int64_t base = allocator(Device{}).counters().live;
-  const auto session = session_of_samples(whole, optimizer, all_ranks(), few);
-  for (int i = 0; i < 4; ++i) session->step();
-  EXPECT_EQ(allocator(Device{}).counters().peak - base, peak);
+  expect_peak_as_estimated(model, optimizer,
+                           [&] { return session_of_samples(normed_model(), optimizer, all_ranks(), few); });
 }
 
 }  // namespace

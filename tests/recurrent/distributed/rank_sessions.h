@@ -4,12 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <memory>
 
+#include "recurrent/distributed/join_ranks.h"
 #include "recurrent/distributed/world_ranks.h"
+#include "recurrent/train/memory_budget.h"
 #include "recurrent/train/sample_data.h"
 #include "recurrent/train/stepper.h"
 #include "recurrent/train/text_batches.h"
+#include "stepnet/matmul.h"
+#include "tests/operators/collective/ranks.h"
 #include "tests/operators/op_test.h"
 #include "tests/recurrent/tiny_model.h"
 
@@ -89,6 +94,24 @@ inline std::unique_ptr<TrainingSession> session_of_samples(const Model& whole, c
       model, optimizer,
       std::make_unique<SampleBatches>(data.training, data.trained, whole.batch, SampleOrder::shuffled, 7, shard), 3,
       kSteps);
+}
+
+// What is estimated of a rank, which has this model, is what its session takes, to the byte; and of as many ranks that
+// are only claimed the same.
+inline void expect_peak_as_estimated(Model model, const OptimizerOptions& optimizer,
+                                     const std::function<std::unique_ptr<TrainingSession>()>& make) {
+  Allocator& memory = allocator(Device{});
+  model.ranks = all_ranks();
+  const int64_t peak = training_peak({.model = model, .optimizer = optimizer});
+  model.ranks = claim_ranks(ranks());
+  claim_ranks(1);
+  EXPECT_EQ(training_peak({.model = model, .optimizer = optimizer}), peak);
+  forget_products();
+  memory.reset_peak();
+  const int64_t base = memory.counters().live;
+  const auto session = make();
+  for (int i = 0; i < 4; ++i) session->step();
+  EXPECT_EQ(memory.counters().peak - base, peak);
 }
 
 inline void expect_alike(TrainingSession& a, TrainingSession& b, double tolerance = 1e-12) {

@@ -189,17 +189,7 @@ TEST(EstimateOfRanks, IsThePeakOfATrainingSession) {
       optimizer.reduce = reduce;
       Model model = model_of_floats();
       model.batch /= ranks();
-      model.ranks = all_ranks();
-      const int64_t peak = training_peak({.model = model, .optimizer = optimizer});
-      model.ranks = claim_ranks(ranks());
-      claim_ranks(1);
-      EXPECT_EQ(training_peak({.model = model, .optimizer = optimizer}), peak);
-      forget_products();
-      allocator(Device{}).reset_peak();
-      const int64_t base = live();
-      const auto session = session_of(model_of_floats(), optimizer, all_ranks());
-      for (int i = 0; i < 4; ++i) session->step();
-      EXPECT_EQ(allocator(Device{}).counters().peak - base, peak);
+      expect_peak_as_estimated(model, optimizer, [&] { return session_of(model_of_floats(), optimizer, all_ranks()); });
     }
 }
 

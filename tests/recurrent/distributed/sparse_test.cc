@@ -5,9 +5,6 @@
 #include <cstring>
 
 #include "core/compute/threads.h"
-#include "recurrent/distributed/join_ranks.h"
-#include "recurrent/train/memory_budget.h"
-#include "stepnet/matmul.h"
 #include "tests/operators/collective/ranks.h"
 #include "tests/operators/op_test.h"
 #include "tests/recurrent/distributed/rank_sessions.h"
@@ -139,17 +136,7 @@ TEST(EstimateOfSparseRanks, IsThePeakOfATrainingSession) {
       const OptimizerOptions optimizer{.reduce = reduce, .shard = shard};
       Model model = floats_of_rows();
       model.batch /= ranks();
-      model.ranks = all_ranks();
-      const int64_t peak = training_peak({.model = model, .optimizer = optimizer});
-      model.ranks = claim_ranks(ranks());
-      claim_ranks(1);
-      EXPECT_EQ(training_peak({.model = model, .optimizer = optimizer}), peak);
-      forget_products();
-      allocator(Device{}).reset_peak();
-      const int64_t base = allocator(Device{}).counters().live;
-      const auto session = session_of(floats_of_rows(), optimizer, all_ranks());
-      for (int i = 0; i < 4; ++i) session->step();
-      EXPECT_EQ(allocator(Device{}).counters().peak - base, peak);
+      expect_peak_as_estimated(model, optimizer, [&] { return session_of(floats_of_rows(), optimizer, all_ranks()); });
     }
 }
 
