@@ -38,6 +38,11 @@ ErrorParts parts_of(const Error& error) {
   return parts;
 }
 
+void warn_python(const std::string& warning) {
+  const nb::gil_scoped_acquire lock;
+  if (PyErr_WarnEx(PyExc_UserWarning, warning.c_str(), 1) != 0) throw nb::python_error();
+}
+
 void register_errors(nb::module_& /*module*/) {
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {

@@ -1,9 +1,12 @@
-// How Stepnet's Errors become exceptions of Python.
+// How Stepnet's Errors become exceptions of Python, and its warnings those of Python.
 //
-// Threads: with the interpreter's lock held.
+// Threads: with the interpreter's lock held, except for what warn_python returns.
 #pragma once
 
 #include <nanobind/nanobind.h>
+
+#include <functional>
+#include <string>
 
 #include "stepnet/error.h"
 
@@ -18,5 +21,9 @@ struct ErrorParts {
   std::vector<std::pair<std::string, std::string>> lines;
 };
 ErrorParts parts_of(const Error& error);
+
+// Warns by Python's warnings (a UserWarning). Throws nanobind::python_error where a filter makes an exception of it.
+// Takes the interpreter's lock itself.
+void warn_python(const std::string& warning);
 
 }  // namespace stepnet::python

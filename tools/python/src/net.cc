@@ -18,6 +18,7 @@
 #include "stepnet/proto/recurrent.pb.h"
 #include "stepnet/text.h"
 #include "tools/python/src/arrays.h"
+#include "tools/python/src/errors.h"
 
 namespace nb = nanobind;
 
@@ -82,6 +83,8 @@ NetObject::NetObject(NetDef source, std::shared_ptr<Session> session, std::vecto
   expand_recurrent(def_);
   check_net(def_, nullptr);
   context_.seed = seed;
+  warn_ = warn_python;
+  context_.warn = &warn_;
   const BoundNet bound(def_);
   for (const int blob : bound.flow.from_outside()) kept_.insert(bound.flow.name(blob));
   for (const std::string& name : read_from_outside(def_)) {

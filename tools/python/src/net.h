@@ -6,6 +6,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -65,6 +66,7 @@ class NetObject {
   std::vector<Output> outputs_;
   std::set<std::string> kept_;  // blobs whose values the net goes on with
   std::unique_ptr<Net> net_;
+  std::function<void(const std::string&)> warn_;
   RunContext context_;
 };
 

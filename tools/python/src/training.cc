@@ -21,6 +21,7 @@
 #include "stepnet/sampler.h"
 #include "stepnet/trainer.h"
 #include "tools/python/src/arrays.h"
+#include "tools/python/src/errors.h"
 #include "tools/python/src/net.h"
 
 namespace nb = nanobind;
@@ -113,7 +114,8 @@ class Watch {
   TrainEvents events() {
     return {.iteration = [this](const TrainProgress& p) { tell(iteration_, p); },
             .validation = [this](const ValidationResult& v) { tell(validation_, v); },
-            .note = [this](const std::string& text) { tell(note_, text); }};
+            .note = [this](const std::string& text) { tell(note_, text); },
+            .warn = [this](const std::string& text) { guard([&] { warn_python(text); }); }};
   }
   // Raises what a function, or a signal, has raised.
   void finish() {
@@ -125,11 +127,18 @@ class Watch {
  private:
   template <class T>
   void tell(const nb::object& function, const T& what) {
+    guard([&] {
+      if (!function.is_none()) function(what);
+    });
+  }
+  // What is raised in Python ends the run after its iteration, and is raised by finish.
+  template <class F>
+  void guard(const F& call) {
     const nb::gil_scoped_acquire lock;
     if (raised_) return;
     try {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      if (!function.is_none()) function(what);
+      call();
     } catch (nb::python_error& e) {
       raised_.emplace(e);
       stop_ = true;
