@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
@@ -151,7 +152,7 @@ bool TrainingSession::may_overflow() const {
   return training_.scaled && !(optimizer_.dynamic_scale && loss_scale() < 1);
 }
 
-// Runs the net on the next batch, and returns its loss.
+// Runs the net on the next batch, and returns its loss; of several ranks its part of theirs.
 double TrainingSession::run_batch(RunContext& run) {
   const double before = now_seconds();
   source_->next(batch_);
@@ -162,7 +163,16 @@ double TrainingSession::run_batch(RunContext& run) {
   net_->run(run);
   states_->advance();
   const double loss = has_loss(model_) ? on_device(workspace_.fetch(model_.loss), {}).item<double>() : 0;
-  return model_.ranks ? model_.ranks->sum({batch_.share > 0 ? batch_.share * loss : 0})[0] : loss;
+  if (!model_.ranks) return loss;
+  return batch_.share > 0 ? batch_.share * loss : 0;
+}
+
+double TrainingSession::sum_over_ranks(double loss) {
+  std::vector<double> values = {loss};
+  if (beside_) std::ranges::copy(beside_(), std::back_inserter(values));
+  if (model_.ranks) values = model_.ranks->sum(values);
+  summed_.assign(values.begin() + 1, values.end());
+  return values[0];
 }
 
 // Where it is: a second tensor would come on top of the block that a planned net has all the time.
@@ -196,6 +206,7 @@ double TrainingSession::step(Profiler* profiler, TensorPacker* packer, bool dete
   if (gradients) run.observer = &gradient_watch;
   double loss = 0;
   for (int64_t i = 0; i < optimizer_.accumulate; ++i) loss += run_batch(run);
+  loss = sum_over_ranks(loss);
   loss /= static_cast<double>(optimizer_.accumulate);
   if (update_) update(run);
   // A scale below 1 has been halved so often that it is not at fault.

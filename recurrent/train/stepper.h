@@ -43,6 +43,10 @@ class TrainingSession {
               const GradientFunction& gradients = {});
   // Of steps and of what they run: RunContext::warn.
   void warn_by(std::function<void(const std::string&)> warn) { warn_ = std::move(warn); }
+  // What else a step adds up over the ranks together with its loss, so that they wait for each other once: it asks each
+  // for its values, equally many, when its own net has run.
+  void sum_with_loss(std::function<std::vector<double>()> values) { beside_ = std::move(values); }
+  const std::vector<double>& summed_with_loss() const { return summed_; }     // of the last step
   int64_t iteration() const { return net_->runs() / optimizer_.accumulate; }  // steps so far
   double learning_rate() const;                                               // of the last step, positive
   void multiply_rate(double factor);          // of policy plateau, from the next step on
@@ -80,6 +84,7 @@ class TrainingSession {
   Tensor part_of(const Tensor& all, const Tensor& part) const;
   void update(RunContext& run);
   double run_batch(RunContext& run);
+  double sum_over_ranks(double loss);
   bool may_overflow() const;  // gradients, through the scale of the loss
   std::map<std::string, Blob*> saved_blobs() const;
 
@@ -90,6 +95,8 @@ class TrainingSession {
   uint64_t seed_;
   bool plan_memory_;
   std::function<void(const std::string&)> warn_;
+  std::function<std::vector<double>()> beside_;
+  std::vector<double> summed_;
   Workspace parameters_, workspace_, averages_;
   DType dtype_ = DType::float32;
   std::vector<std::string> names_;

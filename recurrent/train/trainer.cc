@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "core/autograd/saved/offload_packer.h"
 #include "core/compute/threads.h"
@@ -117,6 +118,7 @@ struct Trainer::State {
   Shard shard() const {
     return options.ranks && !has_stages() ? Shard{options.ranks->rank(), options.ranks->size()} : Shard{};
   }
+  std::vector<double> asked_here();
   void look_at_signals();
   void save_as_asked();
   void check_ranks(const Model& model) const;
@@ -193,6 +195,7 @@ Trainer::State::State(const NetDef& net, TrainOptions o, TrainEvents e) : option
   session = std::make_unique<TrainingSession>(model, options.optimizer, std::move(source), options.seed,
                                               total > 0 ? total : kNoEnd, !options.keep_all);
   session->warn_by(events.warn);
+  if (options.ranks) session->sum_with_loss([this] { return asked_here(); });
   check_by_running(model, session->parameters(), session->dtype(), text ? text->vocabulary.size() : 0);
   make_held_out();
   if (options.resume) resume(saved);
@@ -501,13 +504,16 @@ void Trainer::State::save() {
   saved_at = session->iteration();
 }
 
-// Of several ranks all stop, or save, if one of them has to.
+// Whether this process is to stop, and whether to save.
+std::vector<double> Trainer::State::asked_here() {
+  const int64_t before = std::exchange(saves_seen, options.save ? options.save->load() : 0);
+  return {(options.stop && *options.stop) || log_failure() ? 1.0 : 0.0, saves_seen > before ? 1.0 : 0.0};
+}
+
+// Of several ranks all stop, or save, if one of them has to. They have said so with the loss of their last step, which
+// saves a wait in each iteration; so what has come since then is seen an iteration later.
 void Trainer::State::look_at_signals() {
-  const int64_t saves = options.save ? options.save->load() : 0;
-  std::vector<double> asked = {(options.stop && *options.stop) || log_failure() ? 1.0 : 0.0,
-                               saves > saves_seen ? 1.0 : 0.0};
-  saves_seen = saves;
-  if (options.ranks) asked = options.ranks->sum(asked);
+  const std::vector<double> asked = options.ranks ? session->summed_with_loss() : asked_here();
   stopped = asked[0] > 0;
   save_asked = save_asked || asked[1] > 0;
 }
@@ -623,7 +629,7 @@ TrainResult Trainer::State::run() {
     if (due(options.validate_every) || finished()) validate();
     if (due(options.checkpoint_every) || finished() || stopped || (log_failure() && !options.ranks)) save();
     if (save_asked) save_as_asked();
-    require_log();
+    if (!options.ranks || stopped || finished()) require_log();
   }
   save_parameters();
   TrainResult result{.iteration = session->iteration(),
