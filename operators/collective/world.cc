@@ -14,6 +14,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/io/launcher.h"
 #include "stepnet/error.h"
 #include "stepnet/tensor.h"
 
@@ -145,12 +146,18 @@ bool has_launcher() {
   return false;
 }
 
-// How many processes mpirun of Open MPI or MPICH says that it has started; 1 where nothing is said.
-int launched_processes() {
-  int most = 1;
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
-    if (const char* text = std::getenv(name)) most = std::max(most, std::atoi(text));
-  return most;
+// To each of several processes, MPI that does not understand their launcher says that it is alone; all would do all of
+// the work, and write to the same files.
+WorldPtr checked(WorldPtr world) {
+  const Launched launched = launched_together();
+  if (world->size() == 1 && launched.processes > 1)
+    throw Error(
+        fmt::format("{} processes have been started together ({} says so), but MPI knows of this one only",
+                    launched.processes, launched.variable),
+        fmt::format("start them by the mpirun of the MPI that Stepnet was built with (mpirun.openmpi or mpirun.mpich "
+                    "of Debian), or by a srun that supports it; or unset {}, for one that works by itself",
+                    launched.variable));
+  return world;
 }
 
 // MPI that the program itself has started, as a Python program may have, is there without a launcher, too.
@@ -198,16 +205,11 @@ std::atomic<const GpuWorlds*>& gpu_worlds() {
 }  // namespace
 
 WorldPtr create_world(Seconds timeout) {
-  if (!has_launcher() && !has_mpi()) return create_local_world(1);
+  if (!has_launcher() && !has_mpi()) return checked(create_local_world(1));
   static const WorldFactory factory = load_mpi();
   WorldPtr world;
   factory(timeout, &world);
-  // To each of them, MPI that does not understand the launcher says that it is alone.
-  if (const int launched = launched_processes(); world->size() == 1 && launched > 1)
-    throw Error(
-        fmt::format("{} processes have been started together, but MPI knows of this one only", launched),
-        "start them by the mpirun of the MPI that Stepnet was built with: mpirun.openmpi or mpirun.mpich of Debian");
-  return world;
+  return checked(std::move(world));
 }
 
 void offer_gpu_worlds(const GpuWorlds& worlds) { gpu_worlds() = &worlds; }

@@ -1,11 +1,9 @@
 #include "recurrent/distributed/join_ranks.h"
 
+#include "core/io/launcher.h"
 #include "stepnet/error.h"
 #if defined(STEPNET_MPI)
 #include "recurrent/distributed/world_ranks.h"
-#else
-#include <array>
-#include <cstdlib>
 #endif
 
 namespace stepnet {
@@ -49,11 +47,10 @@ constexpr const char* kNoMpi = "build with MPI: see -DSTEPNET_MPI in docs/buildi
 
 // Processes that know nothing of each other would all train all of it, and write to one folder.
 RanksPtr join_ranks(double) {
-  const std::array names = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-  for (const char* name : names)
-    if (const char* text = std::getenv(name); text && std::atoi(text) > 1)
-      throw Error(fmt::format("{} processes have been started together, but this build has no MPI", std::atoi(text)),
-                  kNoMpi);
+  if (const Launched launched = launched_together(); launched.processes > 1)
+    throw Error(fmt::format("{} processes have been started together ({} says so), but this build has no MPI",
+                            launched.processes, launched.variable),
+                kNoMpi);
   return nullptr;
 }
 
