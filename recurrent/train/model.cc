@@ -12,8 +12,8 @@
 #include "recurrent/form/attention_chunks.h"
 #include "recurrent/form/short_form.h"
 #include "recurrent/network/segment_budget.h"
+#include "recurrent/report/scores.h"
 #include "recurrent/train/carried_states.h"
-#include "recurrent/train/scores.h"
 #include "recurrent/train/wavefront.h"
 #include "stepnet/net.h"
 

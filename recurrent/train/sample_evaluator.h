@@ -7,9 +7,9 @@
 #pragma once
 
 #include "core/data/sample_batches.h"
+#include "recurrent/report/scores.h"
 #include "recurrent/train/held_out.h"
 #include "recurrent/train/model.h"
-#include "recurrent/train/scores.h"
 #include "stepnet/workspace.h"
 
 namespace stepnet {

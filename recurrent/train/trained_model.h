@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/data/sample_batches.h"
+#include "recurrent/report/scores.h"
 #include "recurrent/train/model.h"
-#include "recurrent/train/scores.h"
 #include "stepnet/checkpoint.h"
 #include "stepnet/workspace.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/io/files.h"
-#include "recurrent/train/curves.h"
+#include "recurrent/report/curves.h"
 #include "stepnet/error.h"
 #include "tools/commands/cli/printing.h"
 #include "tools/commands/commands.h"

@@ -8,7 +8,7 @@
 
 #include "core/io/files.h"
 #include "core/io/json.h"
-#include "recurrent/train/outcome_plots.h"
+#include "recurrent/report/outcome_plots.h"
 #include "recurrent/train/sample_data.h"
 #include "recurrent/train/trained_model.h"
 #include "stepnet/error.h"

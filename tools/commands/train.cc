@@ -11,7 +11,7 @@
 #include "core/operator/nets_inside.h"
 #include "recurrent/distributed/join_ranks.h"
 #include "recurrent/distributed/rank_threads.h"
-#include "recurrent/train/metrics.h"
+#include "recurrent/report/metrics.h"
 #include "recurrent/train/privacy.h"
 #include "stepnet/text.h"
 #include "stepnet/trainer.h"

@@ -82,15 +82,15 @@ std::string count_of(const ParamSpec& param) {
   return param.optional ? "optional" : "one";
 }
 
-Table params_table(std::string title, const std::vector<ParamSpec>& params) {
-  Table table{std::move(title), {"name", "type", "how many", "what it is"}, {}};
+ReferenceTable params_table(std::string title, const std::vector<ParamSpec>& params) {
+  ReferenceTable table{std::move(title), {"name", "type", "how many", "what it is"}, {}};
   for (const ParamSpec& p : params)
     table.rows.push_back({p.name, types_of(p), count_of(p), p.doc + (p.shape_only ? " (only its shape is read)" : "")});
   return table;
 }
 
-Table args_table(const OpSpec& spec) {
-  Table table{"Arguments", {"name", "type", "default", "what it says"}, {}};
+ReferenceTable args_table(const OpSpec& spec) {
+  ReferenceTable table{"Arguments", {"name", "type", "default", "what it says"}, {}};
   for (const ArgSpec& a : spec.args) {
     const std::string fallback = a.required ? "required" : a.default_text.empty() ? "none" : a.default_text;
     table.rows.push_back(
@@ -100,8 +100,8 @@ Table args_table(const OpSpec& spec) {
   return table;
 }
 
-Table more_args_table(const OpSpec& spec) {
-  Table table{"Arguments of the public format that it does not read", {"name", "what happens", "why"}, {}};
+ReferenceTable more_args_table(const OpSpec& spec) {
+  ReferenceTable table{"Arguments of the public format that it does not read", {"name", "what happens", "why"}, {}};
   for (const AcceptedArg& a : spec.accepted_args) table.rows.push_back({a.name, "accepted", a.why});
   for (const RefusedArg& a : spec.refused_args)
     table.rows.push_back(
@@ -147,8 +147,8 @@ std::vector<std::string> derivative_row(const OpSpec& spec, const std::string& i
   }
 }
 
-Table derivatives_table(const OpSpec& spec) {
-  Table table{"Derivatives", {"of", "computed by", "reads of the forward pass"}, {}};
+ReferenceTable derivatives_table(const OpSpec& spec) {
+  ReferenceTable table{"Derivatives", {"of", "computed by", "reads of the forward pass"}, {}};
   for (const DerivativeSpec& derivative : spec.derivatives)
     for (const std::string& input : derivative.inputs) table.rows.push_back(derivative_row(spec, input));
   return table;
@@ -241,7 +241,7 @@ std::vector<std::string> example_lines(const OpSpec& spec) {
   return lines;
 }
 
-std::vector<size_t> widths_of(const Table& table) {
+std::vector<size_t> widths_of(const ReferenceTable& table) {
   std::vector<size_t> widths;
   for (const std::string& head : table.head) widths.push_back(head.size());
   for (const auto& row : table.rows)
@@ -272,7 +272,7 @@ std::string markdown(const OpReference& reference) {
   const bool folded = !reference.gradient_of.empty();
   std::string text = folded ? fmt::format("<details><summary>{}</summary>\n\n####", reference.type) : "###";
   text += fmt::format(" {}\n\n{}\n", reference.type, reference.doc);
-  for (const Table& table : reference.tables) {
+  for (const ReferenceTable& table : reference.tables) {
     text += fmt::format("\n{}:\n\n{}", table.title, markdown_row(table.head));
     text += markdown_row(std::vector<std::string>(table.head.size(), "---"));
     for (const auto& row : table.rows) text += markdown_row(row);
@@ -301,8 +301,8 @@ std::string index_of(const std::vector<OpReference>& references) {
 OpReference reference_of(const OpSpec& spec) {
   OpReference reference{spec.type, spec.doc,       family_title(spec), operator_of_gradient(spec),
                         {},        notes_of(spec), example_lines(spec)};
-  for (Table table : {params_table("Inputs", spec.inputs), params_table("Outputs", spec.outputs), args_table(spec),
-                      more_args_table(spec), derivatives_table(spec)})
+  for (ReferenceTable table : {params_table("Inputs", spec.inputs), params_table("Outputs", spec.outputs),
+                               args_table(spec), more_args_table(spec), derivatives_table(spec)})
     if (!table.rows.empty()) reference.tables.push_back(std::move(table));
   return reference;
 }
@@ -318,7 +318,7 @@ std::vector<OpReference> by_family(std::vector<OpReference> references) {
 
 std::string plain_text(const OpReference& reference) {
   std::string text = fmt::format("{}: {}\n", reference.type, reference.doc);
-  for (const Table& table : reference.tables) {
+  for (const ReferenceTable& table : reference.tables) {
     const std::vector<size_t> widths = widths_of(table);
     text += fmt::format("\n{}:\n{}", table.title, padded_row(table.head, widths));
     for (const auto& row : table.rows) text += padded_row(row, widths);

@@ -11,7 +11,7 @@
 namespace stepnet::tools {
 
 // A table of one operator's inputs, outputs or arguments.
-struct Table {
+struct ReferenceTable {
   std::string title;
   std::vector<std::string> head;
   std::vector<std::vector<std::string>> rows;
@@ -21,7 +21,7 @@ struct OpReference {
   std::string type, doc;
   std::string family;       // the title of its part of the page
   std::string gradient_of;  // the operator whose gradient it computes, below which it stands; empty if there is none
-  std::vector<Table> tables;
+  std::vector<ReferenceTable> tables;
   std::vector<std::string> notes;     // in-place rules, devices, gradient rules: a sentence each
   std::vector<std::string> examples;  // command lines
 };

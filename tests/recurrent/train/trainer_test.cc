@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "core/compute/threads.h"
-#include "recurrent/train/metrics.h"
+#include "recurrent/report/metrics.h"
 #include "stepnet/arguments.h"
 #include "tests/core/errors.h"
 #include "tests/recurrent/tiny_model.h"

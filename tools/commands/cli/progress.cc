@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "recurrent/train/metrics.h"
+#include "recurrent/report/metrics.h"
 #include "stepnet/profiler.h"
 #include "tools/commands/cli/printing.h"
 

@@ -3,11 +3,11 @@
 
 #include "core/compute/threads.h"
 #include "tools/python/src/errors.h"
-#include "tools/python/src/net.h"
+#include "tools/python/src/net_object.h"
 #include "tools/python/src/operators.h"
+#include "tools/python/src/python_session.h"
+#include "tools/python/src/python_tape.h"
 #include "tools/python/src/reports.h"
-#include "tools/python/src/session.h"
-#include "tools/python/src/tape.h"
 #include "tools/python/src/training.h"
 #include "tools/python/src/variables.h"
 

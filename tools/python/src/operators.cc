@@ -12,7 +12,7 @@
 #include "stepnet/record.h"
 #include "stepnet/text.h"
 #include "tools/python/src/arrays.h"
-#include "tools/python/src/net.h"
+#include "tools/python/src/net_object.h"
 #include "tools/python/src/variables.h"
 
 namespace nb = nanobind;

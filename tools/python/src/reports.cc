@@ -25,7 +25,7 @@
 #include "tools/commands/cli/dry_net.h"
 #include "tools/commands/draw_net.h"
 #include "tools/python/src/arrays.h"
-#include "tools/python/src/net.h"
+#include "tools/python/src/net_object.h"
 
 namespace nb = nanobind;
 

@@ -22,7 +22,7 @@
 #include "stepnet/trainer.h"
 #include "tools/python/src/arrays.h"
 #include "tools/python/src/errors.h"
-#include "tools/python/src/net.h"
+#include "tools/python/src/net_object.h"
 
 namespace nb = nanobind;
 

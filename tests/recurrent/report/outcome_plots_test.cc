@@ -1,4 +1,4 @@
-#include "recurrent/train/outcome_plots.h"
+#include "recurrent/report/outcome_plots.h"
 
 #include <gtest/gtest.h>
 

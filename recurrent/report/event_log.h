@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "recurrent/train/metrics.h"
+#include "recurrent/report/metrics.h"
 #include "stepnet/error.h"
 #include "stepnet/tensor.h"
 

@@ -15,7 +15,7 @@ struct CurvePoint {
 };
 using Curves = std::map<std::string, std::vector<CurvePoint>>;  // by the name that the lines have
 
-// From lines as MetricsLog writes them (recurrent/train/metrics.h); values that are not finite are null there, and
+// From lines as MetricsLog writes them (recurrent/report/metrics.h); values that are not finite are null there, and
 // left out. Throws Error, with the number of the line, if one is no object with an iteration. A last line that has no
 // end is left out, as a run may be writing it. `name`: of the file, for messages.
 Curves read_curves(std::string_view lines, const std::string& name);

@@ -1,4 +1,4 @@
-#include "recurrent/train/metrics.h"
+#include "recurrent/report/metrics.h"
 
 #include <unistd.h>
 

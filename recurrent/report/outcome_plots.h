@@ -1,4 +1,4 @@
-// ConfusionMatrix and ScatterPlot: a metric's outcomes (recurrent/train/scores.h) as a table or a picture.
+// ConfusionMatrix and ScatterPlot: a metric's outcomes (recurrent/report/scores.h) as a table or a picture.
 //
 // Threads: as containers of the standard library.
 #pragma once
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "recurrent/train/scores.h"
+#include "recurrent/report/scores.h"
 
 namespace stepnet {
 

@@ -1,11 +1,11 @@
-#include "recurrent/train/curves.h"
+#include "recurrent/report/curves.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "core/io/json.h"
-#include "recurrent/train/svg.h"
+#include "recurrent/report/svg.h"
 #include "stepnet/error.h"
 
 namespace stepnet {

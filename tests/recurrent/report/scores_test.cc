@@ -1,4 +1,4 @@
-#include "recurrent/train/scores.h"
+#include "recurrent/report/scores.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "recurrent/train/outcome_plots.h"
+#include "recurrent/report/outcome_plots.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "recurrent/train/svg.h"
+#include "recurrent/report/svg.h"
 #include "stepnet/error.h"
 #include "stepnet/random.h"
 

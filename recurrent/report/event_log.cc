@@ -1,6 +1,6 @@
 // The messages are few and their numbers do not change, so they are put together field by field: Event and Summary of
 // TensorFlow's event.proto and summary.proto.
-#include "recurrent/train/event_log.h"
+#include "recurrent/report/event_log.h"
 
 #include <google/protobuf/unknown_field_set.h>
 #include <unistd.h>

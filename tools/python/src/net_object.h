@@ -16,7 +16,7 @@
 #include "stepnet/net.h"
 #include "stepnet/proto/net.pb.h"
 #include "stepnet/run_context.h"
-#include "tools/python/src/session.h"
+#include "tools/python/src/python_session.h"
 
 namespace stepnet::python {
 

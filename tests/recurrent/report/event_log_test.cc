@@ -1,6 +1,6 @@
 // EventLog, read back record by record with checksums of the test's own.
-#include "recurrent/train/event_log.h"
-#include "recurrent/train/event_graph.h"
+#include "recurrent/report/event_log.h"
+#include "recurrent/report/event_graph.h"
 
 #include <google/protobuf/unknown_field_set.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "recurrent/train/svg.h"
+#include "recurrent/report/svg.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/python/src/session.h"
+#include "tools/python/src/python_session.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>

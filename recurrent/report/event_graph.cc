@@ -1,4 +1,4 @@
-#include "recurrent/train/event_graph.h"
+#include "recurrent/report/event_graph.h"
 
 #include <fmt/format.h>
 #include <google/protobuf/unknown_field_set.h>

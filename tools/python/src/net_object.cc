@@ -1,4 +1,4 @@
-#include "tools/python/src/net.h"
+#include "tools/python/src/net_object.h"
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>

@@ -1,4 +1,4 @@
-#include "tools/python/src/tape.h"
+#include "tools/python/src/python_tape.h"
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -19,7 +19,7 @@
 #include "stepnet/net_function.h"
 #include "stepnet/tape.h"
 #include "tools/python/src/arrays.h"
-#include "tools/python/src/net.h"
+#include "tools/python/src/net_object.h"
 #include "tools/python/src/operators.h"
 #include "tools/python/src/variables.h"
 

@@ -1,4 +1,4 @@
-#include "recurrent/train/curves.h"
+#include "recurrent/report/curves.h"
 
 #include <gtest/gtest.h>
 
