@@ -14,7 +14,7 @@
 #include <map>
 #include <mutex>
 
-#include "core/io/launcher.h"
+#include "core/compute/launcher.h"
 #include "stepnet/error.h"
 #include "stepnet/tensor.h"
 

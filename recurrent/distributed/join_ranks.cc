@@ -1,6 +1,6 @@
 #include "recurrent/distributed/join_ranks.h"
 
-#include "core/io/launcher.h"
+#include "core/compute/launcher.h"
 #include "stepnet/error.h"
 #if defined(STEPNET_MPI)
 #include "recurrent/distributed/world_ranks.h"

@@ -1,4 +1,4 @@
-#include "core/io/launcher.h"
+#include "core/compute/launcher.h"
 
 #include <cstdlib>
 
