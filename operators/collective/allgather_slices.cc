@@ -92,10 +92,11 @@ void gather(const SliceArgs& args, BlobCall& c) {
   Tensor all = rounds ? room_for(DType::bfloat16, shape) : all_values;
   if (!is_dry()) {
     const PendingPtr places = world.start_allgather_parts(indices.raw(), all_indices.raw(), counts, indices.dtype());
+    for (const Tensor* t : std::initializer_list<const Tensor*>{&indices, &all_indices}) places->hold(t->storage());
     for (int64_t& count : counts) count *= row.size();
     const PendingPtr rows = world.start_allgather_parts(own.raw(), all.raw(), counts, own.dtype());
     for (const Tensor* t : std::initializer_list<const Tensor*>{&own, &all}) rows->hold(t->storage());
-    wait_for(places, {&indices, &all_indices});
+    wait_for(places, {});
     wait_for(rows, {});
     if (rounds) convert_elements(all.data<bfloat16>(), all.size(), all_values.data<float>());
   }

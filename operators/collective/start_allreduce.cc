@@ -200,6 +200,11 @@ void infer(const NoArgs&, ShapeCall& c) {
   for (int o = 1; o < c.outputs() && o < c.inputs(); ++o) c.set_like(o, o);
 }
 
+// What moves in place is of its own type, so that what follows can be inferred.
+void infer_moving(const MoveArgs&, ShapeCall& c) {
+  if (c.outputs() > 1) c.set_like(1, 1);
+}
+
 OpBuilder<MoveArgs>& declare_start(OpBuilder<MoveArgs>& builder) {
   builder.arg("move_as", &MoveArgs::move_as, std::string(), "bfloat16, or the tensors' own type; sums are of that type",
               one_of({"", "bfloat16"}));
@@ -223,6 +228,7 @@ REGISTER(start_allreduce) {
               "the tensor, if it is the only one and is to move in place: FinishAllreduce has it as input and output")
       .optional()
       .must_be_in_place("X", "Y")
+      .shape(infer_moving)
       .blobs([](const MoveArgs& args, BlobCall& c) { start(args, c, false); })
       .example_net(on_world("type: 'StartAllreduce' input: 'A' input: 'B' output: 'started'"), {"A=2", "B=3,1"});
   return finish_declaring(builder).stop_gradient().own();

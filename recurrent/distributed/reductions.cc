@@ -41,7 +41,13 @@ bool has_bytes_of_its_own(const NetDef& net, const std::string& name) {
   return std::ranges::none_of(net.op(), may_share);
 }
 
-// Those of at least `in_place` bytes have buckets of their own.
+// It is also the rows, or the indices, of a sparse gradient: these are read when the backward pass is over.
+bool is_part_of_rows(const std::string& name, const std::vector<ReducedGradient>& gradients) {
+  return std::ranges::any_of(
+      gradients, [&](const ReducedGradient& g) { return g.is_sparse() && (g.values == name || g.indices == name); });
+}
+
+// Those of at least `in_place` bytes have buckets of their own, as far as nobody else reads them while they move.
 std::vector<Bucket> buckets_of(const NetDef& net, const std::vector<ReducedGradient>& gradients, int64_t most,
                                int64_t in_place) {
   std::vector<std::pair<int, const ReducedGradient*>> by_end;
@@ -52,7 +58,7 @@ std::vector<Bucket> buckets_of(const NetDef& net, const std::vector<ReducedGradi
   std::map<std::pair<DType, std::string>, size_t> open;
   for (const auto& [after, g] : by_end) {
     const auto bytes = static_cast<int64_t>(dtype_size(g->type.dtype)) * g->type.shape.size();
-    if (bytes >= in_place && has_bytes_of_its_own(net, g->name)) {
+    if (bytes >= in_place && has_bytes_of_its_own(net, g->name) && !is_part_of_rows(g->name, gradients)) {
       buckets.push_back({after, bytes, g->type.shape.size(), true, {g}});
       continue;
     }

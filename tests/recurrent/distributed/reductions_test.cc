@@ -126,6 +126,21 @@ TEST(Reductions, RowsAreGatheredBehindAllStarts) {
             "FinishAllreduce(train/started_0,p2,p3,p0)=train/started_0,g2,g3,g0");
 }
 
+// The derivative of a sum is one blob for all of its terms: for a parameter, and for rows of a table.
+TEST(Reductions, RowsThatAreAnotherGradientDoNotMoveInPlace) {
+  NetDef net = backward();
+  std::vector<ReducedGradient> gradients = one_sparse_gradient();
+  gradients[1].values = "g2";
+  add_reductions(net, gradients, {.world = "w", .few = 4});
+  EXPECT_EQ(text_of(net),
+            "Copy(x)=g0; Copy(x)=g1; Copy(x)=g2; StartAllreduce(w,g2)=train/started_0; Copy(x)=g3; "
+            "StartAllreduce(w,g3)=train/started_1,g3; Scale(g0)=g0; StartAllreduce(w,g0)=train/started_2,g0; "
+            "AllgatherSlices(w,gi,g2)=g1_indices,g1_values; SparseToDense(g1_indices,g1_values,p1)=g1; "
+            "FinishAllreduce(train/started_0,p2)=train/started_0,g2; "
+            "FinishAllreduce(train/started_1,g3)=train/started_1,g3; "
+            "FinishAllreduce(train/started_2,g0)=train/started_2,g0");
+}
+
 TEST(Reductions, APartOfASparseGradientIsTaken) {
   NetDef net;
   const auto shards =

@@ -110,8 +110,9 @@ constexpr const char* kWords = R"(
     data { column: "label" }
   })";
 
-TEST(SparseTraining, RanksMayHaveDifferentNumbersOfRows) {
-  Model model = model_of_doubles(parse_net_text(kWords));
+// Losses and parameters of one process and of all ranks.
+void expect_words_alike(const std::string& net) {
+  Model model = model_of_doubles(parse_net_text(net));
   model.batch = 8;
   constexpr int64_t kSamples = 18, kLength = 5;
   Tensor words = Tensor::empty(DType::int64, {kSamples, kLength}), label = Tensor::empty(DType::int64, {kSamples});
@@ -125,6 +126,29 @@ TEST(SparseTraining, RanksMayHaveDifferentNumbersOfRows) {
     for (int64_t i = 0; i < 12; ++i) ASSERT_NEAR(together->step(), alone->step(), 1e-12) << i;
     expect_alike(*alone, *together);
   }
+}
+
+TEST(SparseTraining, RanksMayHaveDifferentNumbersOfRows) { expect_words_alike(kWords); }
+
+// The gradient of the weights is, under one name, the rows of the gradient of a table: of what is added to them.
+TEST(SparseTraining, RowsMayBeTheGradientOfAnotherParameter) {
+  std::string text = kWords;
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    text.replace(text.find(from), from.size(), to);
+  };
+  replace(R"(op { type: "FC")", R"(
+  op { type: "ConstantFill" output: "task" arg { name: "shape" ints: 1 } arg { name: "value" i: 3 }
+       arg { name: "dtype" i: 2 } }
+  op { type: "Gather" input: "differences" input: "task" output: "difference" }
+  op { type: "Sum" input: "shared" input: "difference" output: "weights" }
+  op { type: "Reshape" input: "weights" output: "W" output: "shape" arg { name: "shape" ints: 2 ints: 15 } }
+  op { type: "FC")");
+  replace(R"(output: "W" arg { name: "shape" ints: 2 ints: 15 } }
+      op)",
+          R"(output: "shared" arg { name: "shape" ints: 1 ints: 2 ints: 15 } }
+      op { type: "XavierFill" output: "differences" arg { name: "shape" ints: 50 ints: 2 ints: 15 } }
+      op)");
+  expect_words_alike(text);
 }
 
 // To the byte, and with as many ranks that are only claimed.
