@@ -3,8 +3,9 @@
 //
 // It is as unhelpful as the real one may be: what is queued on a stream runs only when somebody waits for it, and
 // before it only what events order before it. So a missing wait is seen as a wrong result, and a block that is reused
-// too early, too. Kernels run thread by thread; those that synchronise run as fibers. There are as many devices as the
-// environment variable STEPNET_EMULATED_GPUS says, none if it is not set. Threads: one lock for all.
+// too early, too. Kernels run thread by thread, in blocks of as many threads as on a real device; those that
+// synchronise run as fibers. There are as many devices as the environment variable STEPNET_EMULATED_GPUS says, none if
+// it is not set. Threads: one lock for all.
 #pragma once
 
 #include <math.h>  // NOLINT(modernize-deprecated-headers): exp and its like for float, outside of std
@@ -83,6 +84,7 @@ struct EmulatedIndex {
 inline thread_local EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
+inline void __syncwarp() { __syncthreads(); }
 inline void __threadfence_system() {}
 template <class T>
 T atomicAdd(T* to, T value) {
