@@ -79,6 +79,13 @@ void BlockCache::add_segment(std::byte* data, size_t size, const void* stream) {
   reserved_ += size;
 }
 
+bool BlockCache::contains(const std::byte* at) const {
+  auto it = blocks_.upper_bound(const_cast<std::byte*>(at));
+  if (it == blocks_.begin()) return false;
+  const Block& block = *(--it)->second;
+  return at < block.data + block.size;
+}
+
 Block* BlockCache::find(std::byte* data) {
   const auto it = blocks_.find(data);
   return it == blocks_.end() || it->second->free ? nullptr : it->second.get();

@@ -32,6 +32,8 @@ class OutsideOfCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+int device_of_address(const void* at, int otherwise);
+
 class CudaAllocator : public Allocator, public CountsCategories {
  public:
   explicit CudaAllocator(int index) : index_(index) {}
@@ -86,8 +88,13 @@ class CudaAllocator : public Allocator, public CountsCategories {
     copy(to, from, bytes, cudaMemcpyDeviceToHost);
     synchronize();  // also for no bytes: whoever made them may have something to say
   }
+  // Bytes of another device: its current stream has made them, and may change them only behind the copy.
   void copy_within(void* to, const void* from, size_t bytes) override {
+    const int source = device_of_address(from, index_);
+    if (source == index_) return copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+    wait_for(source, current_stream(index_), current_stream(source));
     copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+    wait_for(index_, current_stream(source), current_stream(index_));
   }
   void fill_zero(void* to, size_t bytes) override {
     if (bytes == 0) return;
@@ -104,6 +111,10 @@ class CudaAllocator : public Allocator, public CountsCategories {
     const std::lock_guard lock(mutex_);
     Block* block = cache_.find(static_cast<std::byte*>(const_cast<void*>(data)));
     if (block && block->stream != stream) block->users.insert(stream);
+  }
+  bool contains(const void* at) const {
+    const std::lock_guard lock(mutex_);
+    return cache_.contains(static_cast<const std::byte*>(at));
   }
   size_t reserved() const {
     const std::lock_guard lock(mutex_);
@@ -254,17 +265,34 @@ class CudaAllocator : public Allocator, public CountsCategories {
   std::map<std::pair<const void*, cudaStream_t>, std::vector<std::shared_ptr<Storage>>> workspaces_;
 };
 
+struct Allocators {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<CudaAllocator>> all;  // by device
+};
+// Never destroyed: tensors in other static objects may be released after it would be.
+Allocators& allocators() {
+  static Allocators& made = *new Allocators;
+  return made;
+}
+
 // Throws Error where the machine has no such device.
 CudaAllocator& cuda_allocator(int index) {
-  // Never destroyed: tensors in other static objects may be released after it would be.
-  static std::mutex& mutex = *new std::mutex;
-  static auto& all = *new std::vector<std::unique_ptr<CudaAllocator>>;
+  auto& [mutex, all] = allocators();
   const std::lock_guard lock(mutex);
   if (index >= 0 && index < static_cast<int>(all.size())) return *all[static_cast<size_t>(index)];
   const DeviceScope scope(index);
   while (static_cast<int>(all.size()) <= index)
     all.push_back(std::make_unique<CudaAllocator>(static_cast<int>(all.size())));
   return *all[static_cast<size_t>(index)];
+}
+
+// Whose allocator gave the byte; `otherwise` if none did, and where there is one device only.
+int device_of_address(const void* at, int otherwise) {
+  auto& [mutex, all] = allocators();
+  const std::lock_guard lock(mutex);
+  if (all.size() == 1 || all[static_cast<size_t>(otherwise)]->contains(at)) return otherwise;
+  const auto owner = std::ranges::find_if(all, [at](const auto& each) { return each->contains(at); });
+  return owner == all.end() ? otherwise : static_cast<int>(owner - all.begin());
 }
 
 Allocator& allocator_of(int index) { return cuda_allocator(index); }

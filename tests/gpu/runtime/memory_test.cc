@@ -219,5 +219,28 @@ TEST_F(GpuMemory, EachDeviceHasItsOwn) {
   EXPECT_EQ(compare(copied_to(there, {}), Tensor::of<float>({2}, {1, 2}), 0), "");
 }
 
+// Whichever of the two streams is waited for first: the copy stands behind what made the bytes and before what changes
+// them.
+TEST_F(GpuMemory, CopiesBetweenDevicesAreInTheOrderOfBothStreams) {
+  if (gpu::device_count() < 2) GTEST_SKIP() << "this machine has one GPU";
+  Allocator& other = allocator({DeviceKind::cuda, 1});
+  for (const bool first_is_source : {true, false}) {
+    const gpu::StreamScope scope(0, side());
+    const gpu::PinnedBytes seen(kBytes);
+    void *from = allocate(), *to = other.allocate(kBytes);
+    fill(from, 1, side());
+    wait(side());
+    fill(from, 2, side());
+    other.copy_within(to, from, kBytes);
+    fill(from, 3, side());
+    if (first_is_source) wait(side());
+    fetch(seen, to, gpu::current_stream(1));
+    wait(gpu::current_stream(1));
+    EXPECT_EQ(value_of(seen), 2) << first_is_source;
+    release(from);
+    other.release(to, kBytes);
+  }
+}
+
 }  // namespace
 }  // namespace stepnet::testing::memory_test
